@@ -1,0 +1,18 @@
+# The ops, read from their list: src/ops/ops.def. A folder src/ops/<op>/ holds each one's files.
+file(STRINGS ${PROJECT_SOURCE_DIR}/src/ops/ops.def op_lines REGEX "^OP\\(")
+set(TEGULA_OPS "")
+foreach(line IN LISTS op_lines)
+  string(REGEX REPLACE "^OP\\(([a-z0-9_]+),.*" "\\1" op "${line}")
+  list(APPEND TEGULA_OPS ${op})
+endforeach()
+list(REMOVE_DUPLICATES TEGULA_OPS)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/ops/ops.def)
+
+# tegula_op_sources(<variable> <suffix>): src/ops/<op>/<op><suffix>.c of every op.
+function(tegula_op_sources variable suffix)
+  set(sources "")
+  foreach(op IN LISTS TEGULA_OPS)
+    list(APPEND sources ${PROJECT_SOURCE_DIR}/src/ops/${op}/${op}${suffix}.c)
+  endforeach()
+  set(${variable} ${sources} PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,11 @@
+/** Tegula: transformer kernels, forward and backward. Includes every header of the library. */
+#ifndef TEGULA_TEGULA_H
+#define TEGULA_TEGULA_H
+
+#include "context.h"  // IWYU pragma: export
+#include "op_info.h"  // IWYU pragma: export
+#include "rms_norm.h" // IWYU pragma: export
+#include "status.h"   // IWYU pragma: export
+#include "tensor.h"   // IWYU pragma: export
+
+#endif

@@ -1,0 +1,83 @@
+/**
+ * Tensor views: borrowed memory, a dtype, a shape and strides.
+ *
+ * A view is passed by value, owns nothing, and must stay valid until the call that uses it is
+ * complete. Strides count elements; all strides zero means contiguous (row-major). A negative
+ * stride is refused; a zero stride on an axis longer than one is taken only where an op's contract
+ * broadcasts. A zeroed view (dtype 0) is an absent optional tensor.
+ */
+#ifndef TEGULA_TENSOR_H
+#define TEGULA_TENSOR_H
+
+#include "status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** X(code, value, bytes, name) */
+#define TG_DTYPE_MAP(X)                                                                            \
+  X(F32, 1, 4, "f32")                                                                              \
+  X(F16, 2, 2, "f16")                                                                              \
+  X(BF16, 3, 2, "bf16")                                                                            \
+  X(F64, 4, 8, "f64") /* taken by the reference backend alone */                                   \
+  X(I32, 5, 4, "i32")                                                                              \
+  X(I64, 6, 8, "i64")
+
+typedef enum tg_dtype {
+  TG_DTYPE_NONE = 0,
+#define TG_DTYPE_ENUM(code, value, bytes, name) TG_##code = (value),
+  TG_DTYPE_MAP(TG_DTYPE_ENUM)
+#undef TG_DTYPE_ENUM
+} tg_dtype;
+
+/** "f32", "bf16", ...; "none" for 0, "unknown dtype" for a value that is no dtype. Never NULL. */
+TG_API const char *tg_dtype_name(tg_dtype dtype);
+
+/** Bytes of one element; 0 for a value that is no dtype. */
+TG_API size_t tg_dtype_bytes(tg_dtype dtype);
+
+#define TG_MAX_NDIM 6
+
+/** Where a view's memory lives. 0: on the context's device, unchecked. */
+#define TG_DEVICE_CONTEXT 0
+#define TG_DEVICE_CPU 1
+#define TG_DEVICE_CUDA(index) (2 + (index))
+
+typedef struct tg_tensor {
+  void *data;
+  tg_dtype dtype;
+  int32_t device; /* TG_DEVICE_* */
+  int32_t ndim;
+  int32_t reserved; /* 0 */
+  int64_t shape[TG_MAX_NDIM];
+  int64_t stride[TG_MAX_NDIM];
+} tg_tensor;
+
+/** A contiguous view; `shape` holds `ndim` extents. ndim above TG_MAX_NDIM gives a zeroed view. */
+TG_API tg_tensor tg_tensor_view(void *data, tg_dtype dtype, int ndim, const int64_t *shape);
+
+static inline tg_tensor tg_tensor_1d(void *data, tg_dtype dtype, int64_t n0)
+{
+  return tg_tensor_view(data, dtype, 1, &n0);
+}
+
+static inline tg_tensor tg_tensor_2d(void *data, tg_dtype dtype, int64_t n0, int64_t n1)
+{
+  const int64_t shape[2] = {n0, n1};
+  return tg_tensor_view(data, dtype, 2, shape);
+}
+
+static inline tg_tensor tg_tensor_4d(void *data, tg_dtype dtype, int64_t n0, int64_t n1, int64_t n2,
+                                     int64_t n3)
+{
+  const int64_t shape[4] = {n0, n1, n2, n3};
+  return tg_tensor_view(data, dtype, 4, shape);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

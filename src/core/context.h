@@ -1,0 +1,56 @@
+/** Inside of a context: what ops and kernels read. Constant after creation but for the message. */
+#ifndef TGI_CORE_CONTEXT_H
+#define TGI_CORE_CONTEXT_H
+
+#include "core/processor.h"
+#include "core/threads.h"
+#include "tegula/context.h"
+
+struct tgi_kernel_table; /* ops/kernels.h */
+
+enum { TGI_CHAIN_MAX = 4 };
+
+/** Kernel tables in the order in which an op tries them. */
+typedef struct tgi_chain {
+  const struct tgi_kernel_table *table[TGI_CHAIN_MAX];
+  const char *entry[TGI_CHAIN_MAX]; /* name of each table */
+  int length;
+} tgi_chain;
+
+typedef struct tgi_message {
+  char text[512];
+} tgi_message;
+
+struct tg_context {
+  tg_backend backend;
+  int num_threads;
+  tgi_chain chain;
+  tgi_processor processor;
+  tgi_message *message; /* its own block, so that a const context can still report */
+};
+
+/**
+ * All entries that this build and machine have for a backend, best first; implemented by the ring
+ * above (ops/registry.c). Length 0: none.
+ */
+tgi_chain tgi_registry_chain(tg_backend backend, const tgi_processor *processor);
+
+/** Stores a message (printf format) and returns `status`. */
+tg_status tgi_report(const tg_context *ctx, tg_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/** Fills `error` unless it is NULL, and returns `status`. */
+tg_status tgi_error_set(tg_error *error, tg_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/** parallel_for on the context's threads; see core/threads.h. */
+static inline void tgi_for(const tg_context *ctx, int64_t n, int64_t grain, tgi_loop_body *body,
+                           void *arg)
+{
+  tgi_parallel_for(ctx->num_threads, n, grain, body, arg);
+}
+
+/** True if `bytes` written by one call would not stay in the caches: worth a streaming store. */
+bool tgi_exceeds_cache(const tg_context *ctx, size_t bytes);
+
+#endif

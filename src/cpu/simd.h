@@ -1,0 +1,133 @@
+/**
+ * One vector of floats, in the width of the instruction set that this file is compiled for: the
+ * vocabulary of every CPU kernel. A kernel source is compiled once per instruction set; it is
+ * written once, in these words.
+ *
+ *   vf        TGI_LANES floats; + - * / work on it
+ *   vi        as many int32
+ *   vm        the result of a comparison
+ *
+ * Loads and stores take the dtype as an argument. Where it is a constant (see TGI_SWITCH_FLOAT)
+ * the compiler keeps the one conversion that is needed. 16-bit values are rounded to nearest even,
+ * with the bits of core/half.h.
+ */
+#ifndef TGI_CPU_SIMD_H
+#define TGI_CPU_SIMD_H
+
+#include "core/half.h"
+#include "tegula/tensor.h"
+#include <stdbool.h>
+
+#define TGI_INLINE static inline __attribute__((always_inline))
+
+#if defined(__AVX512F__)
+#include "cpu/simd_avx512.h" // IWYU pragma: export
+#elif defined(__AVX2__)
+#include "cpu/simd_avx2.h" // IWYU pragma: export
+#else
+#include "cpu/simd_generic.h" // IWYU pragma: export
+#endif
+
+/** Runs the statements with T a constant equal to `dtype`, one of f32, f16 and bf16. */
+#define TGI_SWITCH_FLOAT(dtype, T, ...)                                                            \
+  switch (dtype) {                                                                                 \
+  case TG_F32: {                                                                                   \
+    enum { T = TG_F32 };                                                                           \
+    __VA_ARGS__;                                                                                   \
+  } break;                                                                                         \
+  case TG_F16: {                                                                                   \
+    enum { T = TG_F16 };                                                                           \
+    __VA_ARGS__;                                                                                   \
+  } break;                                                                                         \
+  default: {                                                                                       \
+    enum { T = TG_BF16 };                                                                          \
+    __VA_ARGS__;                                                                                   \
+  } break;                                                                                         \
+  }
+
+TGI_INLINE int64_t tgi_min_i64(int64_t a, int64_t b)
+{
+  return a < b ? a : b;
+}
+
+TGI_INLINE const void *at(const void *base, int t, int64_t i)
+{
+  return (const char *)base + i * (t == TG_F32 ? 4 : 2);
+}
+
+/** TGI_LANES elements from base[i] on. */
+TGI_INLINE vf vf_load(const void *base, int t, int64_t i)
+{
+  const void *p = at(base, t, i);
+  return t == TG_F32 ? vf_load_f32(p) : t == TG_BF16 ? vf_load_bf16(p) : vf_load_f16(p);
+}
+
+TGI_INLINE void vf_store(void *base, int t, int64_t i, vf v)
+{
+  void *p = (char *)base + i * (t == TG_F32 ? 4 : 2);
+  if (t == TG_F32) {
+    vf_store_f32(p, v);
+  } else if (t == TG_BF16) {
+    vf_store_bf16(p, v);
+  } else {
+    vf_store_f16(p, v);
+  }
+}
+
+/** The n <= TGI_LANES elements from base[i] on; the lanes past them are 0. */
+TGI_INLINE vf vf_load_part(const void *base, int t, int64_t i, int64_t n)
+{
+  const void *p = at(base, t, i);
+  return t == TG_F32    ? vf_load_part_f32(p, n)
+         : t == TG_BF16 ? vf_load_part_bf16(p, n)
+                        : vf_load_part_f16(p, n);
+}
+
+TGI_INLINE void vf_store_part(void *base, int t, int64_t i, int64_t n, vf v)
+{
+  void *p = (char *)base + i * (t == TG_F32 ? 4 : 2);
+  if (t == TG_F32) {
+    vf_store_part_f32(p, n, v);
+  } else if (t == TG_BF16) {
+    vf_store_part_bf16(p, n, v);
+  } else {
+    vf_store_part_f16(p, n, v);
+  }
+}
+
+/** Like vf_store, past the caches; the address must be aligned (see tgi_streamable). */
+TGI_INLINE void vf_stream(void *base, int t, int64_t i, vf v)
+{
+  void *p = (char *)base + i * (t == TG_F32 ? 4 : 2);
+  if (t == TG_F32) {
+    vf_stream_f32(p, v);
+  } else if (t == TG_BF16) {
+    vf_stream_bf16(p, v);
+  } else {
+    vf_stream_f16(p, v);
+  }
+}
+
+/** True if every row of a view of rank 1 or more starts at an address that vf_stream takes. */
+static inline bool tgi_streamable(const void *data, int64_t row_stride, size_t element_bytes)
+{
+  return (uintptr_t)data % 64 == 0 && (size_t)row_stride * element_bytes % 64 == 0;
+}
+
+/** vf_store or vf_stream: the kernel's plan decides. */
+TGI_INLINE void vf_put(void *base, int t, int64_t i, vf v, bool stream)
+{
+  if (stream) {
+    vf_stream(base, t, i, v);
+  } else {
+    vf_store(base, t, i, v);
+  }
+}
+
+/** v rounded to the dtype and back; the identity for f32. */
+TGI_INLINE vf vf_round(int t, vf v)
+{
+  return t == TG_F32 ? v : t == TG_BF16 ? vf_round_bf16(v) : vf_round_f16(v);
+}
+
+#endif

@@ -1,0 +1,240 @@
+/** cpu/simd.h in AVX2 with FMA and F16C (x86-64-v3): 8 lanes. */
+#ifndef TGI_CPU_SIMD_AVX2_H
+#define TGI_CPU_SIMD_AVX2_H
+
+#include <immintrin.h>
+
+#define TGI_LANES 8
+
+typedef __m256 vf;
+typedef __m256i vi;
+typedef __m256 vm;
+
+TGI_INLINE vf vf_set1(float v)
+{
+  return _mm256_set1_ps(v);
+}
+
+TGI_INLINE vf vf_zero(void)
+{
+  return _mm256_setzero_ps();
+}
+
+TGI_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+  return _mm256_fmadd_ps(a, b, c);
+}
+
+/** As in maxps: the second operand where either is NaN. */
+TGI_INLINE vf vf_max(vf a, vf b)
+{
+  return _mm256_max_ps(a, b);
+}
+
+TGI_INLINE vf vf_min(vf a, vf b)
+{
+  return _mm256_min_ps(a, b);
+}
+
+TGI_INLINE vf vf_sqrt(vf a)
+{
+  return _mm256_sqrt_ps(a);
+}
+
+TGI_INLINE vf vf_abs(vf a)
+{
+  return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+}
+
+/** Nearest integer, ties to even. */
+TGI_INLINE vf vf_rint(vf a)
+{
+  return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+/* 2^n for an integral n in [-126, 127]. */
+TGI_INLINE vf power_of_two(vf n)
+{
+  const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
+}
+
+/** a * 2^n for an integral n with |n| <= 252; overflow and underflow to denormals included. */
+TGI_INLINE vf vf_scale2(vf a, vf n)
+{
+  const vf half = vf_rint(n * vf_set1(0.5f));
+  return a * power_of_two(half) * power_of_two(n - half);
+}
+
+TGI_INLINE vm vf_lt(vf a, vf b)
+{
+  return _mm256_cmp_ps(a, b, _CMP_LT_OQ);
+}
+
+TGI_INLINE vm vf_le(vf a, vf b)
+{
+  return _mm256_cmp_ps(a, b, _CMP_LE_OQ);
+}
+
+TGI_INLINE vf vf_select(vm m, vf yes, vf no)
+{
+  return _mm256_blendv_ps(no, yes, m);
+}
+
+TGI_INLINE vf vf_copysign(vf magnitude, vf sign)
+{
+  const vf bit = _mm256_set1_ps(-0.0f);
+  return _mm256_or_ps(_mm256_and_ps(bit, sign), _mm256_andnot_ps(bit, magnitude));
+}
+
+TGI_INLINE float vf_sum(vf a)
+{
+  __m128 s = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+TGI_INLINE float vf_hmax(vf a)
+{
+  __m128 s = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+}
+
+TGI_INLINE __m256i first_lanes(int64_t n)
+{
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane);
+}
+
+/* f32 */
+TGI_INLINE vf vf_load_f32(const void *p)
+{
+  return _mm256_loadu_ps(p);
+}
+
+TGI_INLINE vf vf_load_part_f32(const void *p, int64_t n)
+{
+  return _mm256_maskload_ps(p, first_lanes(n));
+}
+
+TGI_INLINE void vf_store_f32(void *p, vf v)
+{
+  _mm256_storeu_ps(p, v);
+}
+
+TGI_INLINE void vf_store_part_f32(void *p, int64_t n, vf v)
+{
+  _mm256_maskstore_ps(p, first_lanes(n), v);
+}
+
+TGI_INLINE void vf_stream_f32(void *p, vf v)
+{
+  _mm256_stream_ps(p, v);
+}
+
+/* AVX2 masks no 16-bit lanes: the ends of rows go through a buffer. */
+TGI_INLINE __m128i load_halves(const void *p, int64_t n)
+{
+  uint16_t h[8] = {0};
+  memcpy(h, p, (size_t)n * sizeof h[0]);
+  return _mm_loadu_si128((const void *)h);
+}
+
+TGI_INLINE void store_halves(void *p, int64_t n, __m128i v)
+{
+  uint16_t h[8];
+  _mm_storeu_si128((void *)h, v);
+  memcpy(p, h, (size_t)n * sizeof h[0]);
+}
+
+/* bf16 */
+TGI_INLINE vf widen_bf16(__m128i h)
+{
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+
+TGI_INLINE __m128i narrow_bf16(vf v)
+{
+  const __m256i u = _mm256_castps_si256(v);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
+  const __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+  const __m256i wide = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+  return _mm_packus_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+}
+
+TGI_INLINE vf vf_load_bf16(const void *p)
+{
+  return widen_bf16(_mm_loadu_si128(p));
+}
+
+TGI_INLINE vf vf_load_part_bf16(const void *p, int64_t n)
+{
+  return widen_bf16(load_halves(p, n));
+}
+
+TGI_INLINE void vf_store_bf16(void *p, vf v)
+{
+  _mm_storeu_si128(p, narrow_bf16(v));
+}
+
+TGI_INLINE void vf_store_part_bf16(void *p, int64_t n, vf v)
+{
+  store_halves(p, n, narrow_bf16(v));
+}
+
+TGI_INLINE void vf_stream_bf16(void *p, vf v)
+{
+  _mm_stream_si128(p, narrow_bf16(v));
+}
+
+TGI_INLINE vf vf_round_bf16(vf v)
+{
+  return widen_bf16(narrow_bf16(v));
+}
+
+/* f16 */
+TGI_INLINE __m128i narrow_f16(vf v)
+{
+  return _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+TGI_INLINE vf vf_load_f16(const void *p)
+{
+  return _mm256_cvtph_ps(_mm_loadu_si128(p));
+}
+
+TGI_INLINE vf vf_load_part_f16(const void *p, int64_t n)
+{
+  return _mm256_cvtph_ps(load_halves(p, n));
+}
+
+TGI_INLINE void vf_store_f16(void *p, vf v)
+{
+  _mm_storeu_si128(p, narrow_f16(v));
+}
+
+TGI_INLINE void vf_store_part_f16(void *p, int64_t n, vf v)
+{
+  store_halves(p, n, narrow_f16(v));
+}
+
+TGI_INLINE void vf_stream_f16(void *p, vf v)
+{
+  _mm_stream_si128(p, narrow_f16(v));
+}
+
+TGI_INLINE vf vf_round_f16(vf v)
+{
+  return _mm256_cvtph_ps(narrow_f16(v));
+}
+
+/** Makes streamed stores visible before anything that follows. */
+TGI_INLINE void vf_stream_fence(void)
+{
+  _mm_sfence();
+}
+
+#endif

@@ -1,0 +1,221 @@
+/** cpu/simd.h in the compiler's own vectors: 4 lanes, on any processor. */
+#ifndef TGI_CPU_SIMD_GENERIC_H
+#define TGI_CPU_SIMD_GENERIC_H
+
+#define TGI_LANES 4
+
+typedef float vf __attribute__((vector_size(16)));
+typedef int32_t vi __attribute__((vector_size(16)));
+typedef int32_t vm __attribute__((vector_size(16)));
+
+#define TGI_EACH_LANE(k) for (int k = 0; k < TGI_LANES; k++)
+
+TGI_INLINE vf vf_set1(float v)
+{
+  return (vf){v, v, v, v};
+}
+
+TGI_INLINE vf vf_zero(void)
+{
+  return vf_set1(0);
+}
+
+/** Two roundings: a fused one would be a library call per lane. */
+TGI_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+  return a * b + c;
+}
+
+TGI_INLINE vf vf_select(vm m, vf yes, vf no)
+{
+  return (vf)(((vi)yes & m) | ((vi)no & ~m));
+}
+
+/** As in maxps: the second operand where either is NaN. */
+TGI_INLINE vf vf_max(vf a, vf b)
+{
+  return vf_select(a > b, a, b);
+}
+
+TGI_INLINE vf vf_min(vf a, vf b)
+{
+  return vf_select(a < b, a, b);
+}
+
+TGI_INLINE vf vf_sqrt(vf a)
+{
+  TGI_EACH_LANE(k)
+  {
+    a[k] = sqrtf(a[k]);
+  }
+  return a;
+}
+
+TGI_INLINE vf vf_abs(vf a)
+{
+  return (vf)((vi)a & 0x7fffffff);
+}
+
+/** Nearest integer, ties to even. */
+TGI_INLINE vf vf_rint(vf a)
+{
+  /* Below 2^22 adding 1.5 * 2^23 leaves the integer in the low bits; larger values are integers
+   * or of no concern to the callers, which clamp first. */
+  const vf magic = vf_set1(12582912.0f);
+  const vf small = (a + magic) - magic;
+  return vf_select(vf_abs(a) < vf_set1(4194304.0f), small, a);
+}
+
+/* 2^n for an integral n in [-126, 127]. */
+TGI_INLINE vf power_of_two(vf n)
+{
+  return (vf)((__builtin_convertvector(n, vi) + 127) << 23);
+}
+
+/** a * 2^n for an integral n with |n| <= 252; overflow and underflow to denormals included. */
+TGI_INLINE vf vf_scale2(vf a, vf n)
+{
+  const vf half = vf_rint(n * vf_set1(0.5f));
+  return a * power_of_two(half) * power_of_two(n - half);
+}
+
+TGI_INLINE vm vf_lt(vf a, vf b)
+{
+  return a < b;
+}
+
+TGI_INLINE vm vf_le(vf a, vf b)
+{
+  return a <= b;
+}
+
+TGI_INLINE vf vf_copysign(vf magnitude, vf sign)
+{
+  return (vf)(((vi)magnitude & 0x7fffffff) | ((vi)sign & (int32_t)0x80000000u));
+}
+
+TGI_INLINE float vf_sum(vf a)
+{
+  return (a[0] + a[2]) + (a[1] + a[3]);
+}
+
+TGI_INLINE float vf_hmax(vf a)
+{
+  const float x = a[0] > a[2] ? a[0] : a[2], y = a[1] > a[3] ? a[1] : a[3];
+  return x > y ? x : y;
+}
+
+/* f32 */
+TGI_INLINE vf vf_load_f32(const void *p)
+{
+  vf v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+
+TGI_INLINE vf vf_load_part_f32(const void *p, int64_t n)
+{
+  vf v = vf_zero();
+  memcpy(&v, p, (size_t)n * sizeof(float));
+  return v;
+}
+
+TGI_INLINE void vf_store_f32(void *p, vf v)
+{
+  memcpy(p, &v, sizeof v);
+}
+
+TGI_INLINE void vf_store_part_f32(void *p, int64_t n, vf v)
+{
+  memcpy(p, &v, (size_t)n * sizeof(float));
+}
+
+TGI_INLINE void vf_stream_f32(void *p, vf v)
+{
+  vf_store_f32(p, v);
+}
+
+/* 16-bit formats: lane by lane */
+TGI_INLINE vf vf_load_part_bf16(const void *p, int64_t n)
+{
+  vf v = vf_zero();
+  for (int64_t k = 0; k < n; k++) {
+    v[k] = tgi_bf16_to_f32(((const uint16_t *)p)[k]);
+  }
+  return v;
+}
+
+TGI_INLINE void vf_store_part_bf16(void *p, int64_t n, vf v)
+{
+  for (int64_t k = 0; k < n; k++) {
+    ((uint16_t *)p)[k] = tgi_f32_to_bf16(v[k]);
+  }
+}
+
+TGI_INLINE vf vf_load_part_f16(const void *p, int64_t n)
+{
+  vf v = vf_zero();
+  for (int64_t k = 0; k < n; k++) {
+    v[k] = tgi_f16_to_f32(((const uint16_t *)p)[k]);
+  }
+  return v;
+}
+
+TGI_INLINE void vf_store_part_f16(void *p, int64_t n, vf v)
+{
+  for (int64_t k = 0; k < n; k++) {
+    ((uint16_t *)p)[k] = tgi_f32_to_f16(v[k]);
+  }
+}
+
+TGI_INLINE vf vf_load_bf16(const void *p)
+{
+  return vf_load_part_bf16(p, TGI_LANES);
+}
+
+TGI_INLINE void vf_store_bf16(void *p, vf v)
+{
+  vf_store_part_bf16(p, TGI_LANES, v);
+}
+
+TGI_INLINE void vf_stream_bf16(void *p, vf v)
+{
+  vf_store_bf16(p, v);
+}
+
+TGI_INLINE vf vf_load_f16(const void *p)
+{
+  return vf_load_part_f16(p, TGI_LANES);
+}
+
+TGI_INLINE void vf_store_f16(void *p, vf v)
+{
+  vf_store_part_f16(p, TGI_LANES, v);
+}
+
+TGI_INLINE void vf_stream_f16(void *p, vf v)
+{
+  vf_store_f16(p, v);
+}
+
+TGI_INLINE vf vf_round_bf16(vf v)
+{
+  TGI_EACH_LANE(k)
+  {
+    v[k] = tgi_bf16_to_f32(tgi_f32_to_bf16(v[k]));
+  }
+  return v;
+}
+
+TGI_INLINE vf vf_round_f16(vf v)
+{
+  TGI_EACH_LANE(k)
+  {
+    v[k] = tgi_f16_to_f32(tgi_f32_to_f16(v[k]));
+  }
+  return v;
+}
+
+TGI_INLINE void vf_stream_fence(void) {}
+
+#endif

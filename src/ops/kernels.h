@@ -1,0 +1,93 @@
+/**
+ * The kernel tables: for every entry of a backend's chain (ref, avx512, avx2, generic, ...) one
+ * typed struct with the functions of every op, generated from ops.def.
+ *
+ * A kernel is called after <op>.c has checked the call, so it never meets a bad shape. It returns
+ * TG_UNSUPPORTED for a case that it does not take, before it has written anything, and the next
+ * entry of the chain gets the call. The last entry takes everything that the contract allows.
+ */
+#ifndef TGI_OPS_KERNELS_H
+#define TGI_OPS_KERNELS_H
+
+#include "core/checks.h"
+#include "tegula/tegula.h"
+
+/** Rows of the public op table: tgi_rms_norm_fwd_info(), ... */
+#define OP(op, dir, ws) const tg_op_info *tgi_##op##_##dir##_info(void);
+#include "ops/ops.def"
+
+/**
+ * The three functions of a kernel.
+ *   run        computes
+ *   workspace  bytes that run needs; NULL: none
+ *   plan       writes one line that says how the case would run (shown by `tegula explain`)
+ */
+#define OP(op, dir, ws)                                                                            \
+  typedef struct tgi_##op##_##dir##_kernel {                                                       \
+    tg_status (*run)(const tg_context *ctx, const tg_##op##_##dir##_args *args);                   \
+    size_t (*workspace)(const tg_context *ctx, const tg_##op##_##dir##_args *args);                \
+    void (*plan)(const tg_context *ctx, const tg_##op##_##dir##_args *args, char *text,            \
+                 size_t bytes);                                                                    \
+  } tgi_##op##_##dir##_kernel;
+#include "ops/ops.def"
+
+typedef struct tgi_kernel_table {
+  const char *entry;
+#define OP(op, dir, ws) tgi_##op##_##dir##_kernel op##_##dir;
+#include "ops/ops.def"
+} tgi_kernel_table;
+
+/** Name of a function of this translation unit's entry: TGI_KERNEL(rms_norm_fwd) and its
+ * companions. CPU sources are compiled once per instruction set with TGI_ENTRY set to its name. */
+#define TGI_JOIN_(a, b, c) tgi_##a##_##b##_##c
+#define TGI_JOIN(a, b, c) TGI_JOIN_(a, b, c)
+#define TGI_KERNEL(op_dir) TGI_JOIN(op_dir, run, TGI_ENTRY)
+#define TGI_WORKSPACE(op_dir) TGI_JOIN(op_dir, workspace, TGI_ENTRY)
+#define TGI_PLAN(op_dir) TGI_JOIN(op_dir, plan, TGI_ENTRY)
+
+/** Prototypes of the entry that this file is compiled for. */
+#ifdef TGI_ENTRY
+#define OP(op, dir, ws)                                                                            \
+  tg_status TGI_KERNEL(op##_##dir)(const tg_context *ctx, const tg_##op##_##dir##_args *args);     \
+  size_t TGI_WORKSPACE(op##_##dir)(const tg_context *ctx, const tg_##op##_##dir##_args *args);     \
+  void TGI_PLAN(op##_##dir)(const tg_context *ctx, const tg_##op##_##dir##_args *args, char *text, \
+                            size_t bytes);
+#include "ops/ops.def"
+#endif
+
+/** Starts an op's public function: tgi_call call = TGI_BEGIN(ctx, rms_norm_fwd, args, false); */
+#define TGI_BEGIN(ctx, op_dir, args, sizing)                                                       \
+  tgi_call_begin(ctx, tgi_##op_dir##_info(), args, sizing)
+
+/**
+ * Ends an op's public function: runs the first kernel of the chain that takes the case. And its
+ * companion: the largest workspace that any kernel of the chain may ask for.
+ *   return TGI_RUN(&call, rms_norm_fwd, args);
+ *   return TGI_SIZE(&call, rms_norm_fwd, args, bytes);
+ */
+#define TGI_RUN(call, op_dir, args) tgi_##op_dir##_dispatch(call, args)
+#define TGI_SIZE(call, op_dir, args, bytes) tgi_##op_dir##_size(call, args, bytes)
+
+/** One more fact for ops with a workspace: args holds one that is large enough. */
+#define TGI_WANT_WORKSPACE(call, op_dir, args)                                                     \
+  do {                                                                                             \
+    size_t tgi_bytes = 0;                                                                          \
+    (void)TGI_SIZE(call, op_dir, args, &tgi_bytes);                                                \
+    if ((call)->status == TG_OK) {                                                                 \
+      tgi_want_workspace(call, (args)->workspace, (args)->workspace_bytes, tgi_bytes);             \
+    }                                                                                              \
+  } while (0)
+
+#define OP(op, dir, ws)                                                                            \
+  tg_status tgi_##op##_##dir##_dispatch(tgi_call *call, const tg_##op##_##dir##_args *args);       \
+  tg_status tgi_##op##_##dir##_size(tgi_call *call, const tg_##op##_##dir##_args *args,            \
+                                    size_t *bytes);
+#include "ops/ops.def"
+
+/** Line `plan` of the kernel that would run the call; for `tegula explain`. */
+#define OP(op, dir, ws)                                                                            \
+  void tgi_##op##_##dir##_explain(const tg_context *ctx, const tg_##op##_##dir##_args *args,       \
+                                  char *text, size_t bytes);
+#include "ops/ops.def"
+
+#endif

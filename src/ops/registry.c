@@ -1,0 +1,190 @@
+/* Expansions of ops.def that are not tied to one entry: the public op table, dispatch along the
+ * chain, and the chain of each backend. */
+#include "ops/kernels.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- the public op table ---- */
+
+#define OP(op, dir, ws)                                                                            \
+  static tg_status op##_##dir##_run(tg_context *ctx, const void *args)                             \
+  {                                                                                                \
+    return tg_##op##_##dir(ctx, args);                                                             \
+  }                                                                                                \
+  static tg_status op##_##dir##_workspace(const tg_context *ctx, const void *args, size_t *bytes)  \
+  {                                                                                                \
+    return tg_##op##_##dir##_workspace(ctx, args, bytes);                                          \
+  }
+#include "ops/ops.def"
+
+/* The words of ops.def. */
+#define IN TG_ROLE_IN
+#define OUT TG_ROLE_OUT
+#define ACC TG_ROLE_ACC
+#define INOUT TG_ROLE_INOUT
+#define FLOATS TGI_BITS_FLOATS
+#define F32 TGI_BIT_F32
+#define I32 TG_DTYPE_BIT(TG_I32)
+#define I64 TG_DTYPE_BIT(TG_I64)
+#define INTS TGI_BITS_INTS
+#define DENSE TG_LAYOUT_DENSE
+#define ROWS TG_LAYOUT_ROWS
+
+/* A function per block gives each a scope in which args_type names its struct. */
+#define OP(op, dir, ws)                                                                            \
+  const tg_op_info *tgi_##op##_##dir##_info(void)                                                  \
+  {                                                                                                \
+    typedef tg_##op##_##dir##_args args_type;                                                      \
+    static const tg_slot_info slots[] = {
+#define SLOT(name, kind, role, layout, ndim, dtypes, optional, alias)                              \
+  {#name,    kind,  (tg_slot_role)(role),     layout, ndim, dtypes,                                \
+   optional, alias, offsetof(args_type, name)},
+#define PLAIN(name, kind) SLOT(name, kind, 0, TG_LAYOUT_NONE, 0, 0, false, NULL)
+#define TENSOR(name, role, dtypes, ndim, layout)                                                   \
+  SLOT(name, TG_KIND_TENSOR, role, layout, ndim, dtypes, false, NULL)
+#define OPTIONAL(name, role, dtypes, ndim, layout)                                                 \
+  SLOT(name, TG_KIND_TENSOR, role, layout, ndim, dtypes, true, NULL)
+#define ALIASING(name, role, dtypes, ndim, layout, input)                                          \
+  SLOT(name, TG_KIND_TENSOR, role, layout, ndim, dtypes, false, #input)
+#define OPTIONAL_ALIASING(name, role, dtypes, ndim, layout, input)                                 \
+  SLOT(name, TG_KIND_TENSOR, role, layout, ndim, dtypes, true, #input)
+#define LIST(name, role, dtypes)                                                                   \
+  SLOT(name, TG_KIND_TENSOR_LIST, role, TG_LAYOUT_DENSE, 0, dtypes, false, NULL)
+#define OPTIONAL_LIST(name, role, dtypes)                                                          \
+  SLOT(name, TG_KIND_TENSOR_LIST, role, TG_LAYOUT_DENSE, 0, dtypes, true, NULL)
+#define SCALAR(name, kind) PLAIN(name, TG_KIND_##kind)
+#define WORKSPACE() PLAIN(workspace, TG_KIND_WORKSPACE) PLAIN(workspace_bytes, TG_KIND_SIZE)
+#define END(op, dir)                                                                               \
+  }                                                                                                \
+  ;                                                                                                \
+  static const tg_op_info info = {#op,                                                             \
+                                  #dir,                                                            \
+                                  #op "_" #dir,                                                    \
+                                  sizeof(args_type),                                               \
+                                  sizeof slots / sizeof slots[0],                                  \
+                                  slots,                                                           \
+                                  op##_##dir##_run,                                                \
+                                  op##_##dir##_workspace};                                         \
+  return &info;                                                                                    \
+  }
+#include "ops/ops.def"
+
+typedef const tg_op_info *row(void);
+
+static row *const rows[] = {
+#define OP(op, dir, ws) tgi_##op##_##dir##_info,
+#include "ops/ops.def"
+};
+
+size_t tg_op_count(void)
+{
+  return sizeof rows / sizeof rows[0];
+}
+
+const tg_op_info *tg_op_at(size_t index)
+{
+  return index < tg_op_count() ? rows[index]() : NULL;
+}
+
+const tg_op_info *tg_op_find(const char *name)
+{
+  for (size_t i = 0; name && i < tg_op_count(); i++) {
+    if (strcmp(rows[i]()->name, name) == 0) {
+      return rows[i]();
+    }
+  }
+  return NULL;
+}
+
+/* ---- dispatch ---- */
+
+#define OP(op, dir, ws)                                                                            \
+  tg_status tgi_##op##_##dir##_dispatch(tgi_call *call, const tg_##op##_##dir##_args *args)        \
+  {                                                                                                \
+    const tgi_chain *chain = call->ctx ? &call->ctx->chain : NULL;                                 \
+    tg_status status = call->status;                                                               \
+    if (status != TG_OK || call->empty) {                                                          \
+      return status;                                                                               \
+    }                                                                                              \
+    status = TG_UNSUPPORTED;                                                                       \
+    for (int i = 0; i < chain->length && status == TG_UNSUPPORTED; i++) {                          \
+      if (chain->table[i]->op##_##dir.run) {                                                       \
+        status = chain->table[i]->op##_##dir.run(call->ctx, args);                                 \
+      }                                                                                            \
+    }                                                                                              \
+    if (status == TG_UNSUPPORTED) {                                                                \
+      tgi_fail(call, status, "args",                                                               \
+               "expected a case that the backend takes, got one that none "                        \
+               "of its kernels does");                                                             \
+    }                                                                                              \
+    return status;                                                                                 \
+  }                                                                                                \
+                                                                                                   \
+  tg_status tgi_##op##_##dir##_size(tgi_call *call, const tg_##op##_##dir##_args *args,            \
+                                    size_t *bytes)                                                 \
+  {                                                                                                \
+    size_t most = 0;                                                                               \
+    if (!bytes) {                                                                                  \
+      tgi_fail(call, TG_BAD_ARGUMENT, "bytes", "expected a pointer, got NULL");                    \
+      return call->status;                                                                         \
+    }                                                                                              \
+    if (call->status == TG_OK && !call->empty) {                                                   \
+      for (int i = 0; i < call->ctx->chain.length; i++) {                                          \
+        const tgi_##op##_##dir##_kernel *k = &call->ctx->chain.table[i]->op##_##dir;               \
+        const size_t need = k->workspace ? k->workspace(call->ctx, args) : 0;                      \
+        most = need > most ? need : most;                                                          \
+      }                                                                                            \
+    }                                                                                              \
+    *bytes = (most + 255) / 256 * 256;                                                             \
+    return call->status;                                                                           \
+  }                                                                                                \
+                                                                                                   \
+  void tgi_##op##_##dir##_explain(const tg_context *ctx, const tg_##op##_##dir##_args *args,       \
+                                  char *text, size_t bytes)                                        \
+  {                                                                                                \
+    const tgi_##op##_##dir##_kernel *k = &ctx->chain.table[0]->op##_##dir;                         \
+    if (k->plan) {                                                                                 \
+      k->plan(ctx, args, text, bytes);                                                             \
+    } else {                                                                                       \
+      snprintf(text, bytes, "plain loops in f64");                                                 \
+    }                                                                                              \
+  }
+#include "ops/ops.def"
+
+/* ---- chains ---- */
+
+extern const tgi_kernel_table tgi_kernel_table_ref;
+extern const tgi_kernel_table tgi_kernel_table_generic;
+#ifdef TGI_HAVE_X86
+extern const tgi_kernel_table tgi_kernel_table_avx2;
+extern const tgi_kernel_table tgi_kernel_table_avx512;
+#endif
+
+static void append(tgi_chain *chain, const tgi_kernel_table *table)
+{
+  chain->table[chain->length] = table;
+  chain->entry[chain->length] = table->entry;
+  chain->length++;
+}
+
+tgi_chain tgi_registry_chain(tg_backend backend, const tgi_processor *processor)
+{
+  tgi_chain chain = {.length = 0};
+  if (backend == TG_BACKEND_REF) {
+    append(&chain, &tgi_kernel_table_ref);
+  } else if (backend == TG_BACKEND_CPU) {
+#ifdef TGI_HAVE_X86
+    if (processor->avx512) {
+      append(&chain, &tgi_kernel_table_avx512);
+    }
+    if (processor->avx2) {
+      append(&chain, &tgi_kernel_table_avx2);
+    }
+#else
+    (void)processor;
+#endif
+    append(&chain, &tgi_kernel_table_generic);
+  }
+  return chain;
+}
