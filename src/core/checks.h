@@ -5,8 +5,8 @@
 #ifndef TGI_CORE_CHECKS_H
 #define TGI_CORE_CHECKS_H
 
-#include "core/context.h"
-#include "core/tensor.h"
+#include "core/context_state.h"
+#include "core/tensor_view.h"
 #include "tegula/op_info.h"
 
 typedef struct tgi_call {

@@ -1,4 +1,4 @@
-#include "core/context.h"
+#include "core/context_state.h"
 
 #include "core/environment.h"
 #include <stdarg.h>

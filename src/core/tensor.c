@@ -1,4 +1,4 @@
-#include "core/tensor.h"
+#include "core/tensor_view.h"
 
 #include <string.h>
 

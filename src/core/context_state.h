@@ -1,6 +1,6 @@
 /** Inside of a context: what ops and kernels read. Constant after creation but for the message. */
-#ifndef TGI_CORE_CONTEXT_H
-#define TGI_CORE_CONTEXT_H
+#ifndef TGI_CORE_CONTEXT_STATE_H
+#define TGI_CORE_CONTEXT_STATE_H
 
 #include "core/processor.h"
 #include "core/threads.h"

@@ -1,6 +1,6 @@
 /** What the ops need of tensor views beyond the public header. Views here have passed checks.h. */
-#ifndef TGI_CORE_TENSOR_H
-#define TGI_CORE_TENSOR_H
+#ifndef TGI_CORE_TENSOR_VIEW_H
+#define TGI_CORE_TENSOR_VIEW_H
 
 #include "tegula/tensor.h"
 #include <stdbool.h>
