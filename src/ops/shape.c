@@ -1,0 +1,264 @@
+#include "ops/shape.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OP(op, dir, ws)                                                                            \
+  _Static_assert(sizeof(tg_##op##_##dir##_args) <= TGI_ARGS_MAX_BYTES, "raise "                    \
+                                                                       "TGI_ARGS_MAX_BYTES");
+#include "ops/ops.def"
+
+static bool split(tgi_shape *s, const char *text)
+{
+  if (!text || strlen(text) >= sizeof s->text || !text[0]) {
+    return false;
+  }
+  strcpy(s->text, text);
+  s->word[s->num_words++] = s->text;
+  for (char *p = s->text; *p; p++) {
+    if (*p == '_') {
+      *p = 0;
+      if (s->num_words == TGI_SHAPE_MAX_WORDS) {
+        return false;
+      }
+      s->word[s->num_words++] = p + 1;
+    }
+  }
+  return true;
+}
+
+/* Reads digits; returns what follows them, NULL if there are none or too many. */
+static const char *read_number(const char *p, int64_t *value)
+{
+  const char *start = p;
+  *value = 0;
+  while (isdigit((unsigned char)*p) && p - start < 18) {
+    *value = *value * 10 + (*p++ - '0');
+  }
+  return p == start || isdigit((unsigned char)*p) ? NULL : p;
+}
+
+static void fail(tgi_shape *s, const char *what, const char *got)
+{
+  if (s->error.status == TG_OK) {
+    tgi_error_set(&s->error, TG_BAD_ARGUMENT, "expected %s, got \"%s\"", what, got);
+  }
+}
+
+int64_t tgi_shape_extent(tgi_shape *s, int axis)
+{
+  for (int w = 0; w < s->num_words; w++) {
+    const char *p = s->word[w];
+    if (!isdigit((unsigned char)*p)) {
+      continue;
+    }
+    s->used[w] = true;
+    int64_t value = 0;
+    for (int i = 0; i <= axis; i++) {
+      const char *end = read_number(p, &value);
+      if (!end || (*end && *end != 'x')) {
+        fail(s, "extents like 16384x4096", s->word[w]);
+        return 1;
+      }
+      if (i < axis && *end != 'x') {
+        fail(s, "one more extent", s->word[w]);
+        return 1;
+      }
+      p = end + 1;
+    }
+    return value;
+  }
+  fail(s, "extents like 16384x4096", s->word[0]);
+  return 1;
+}
+
+int64_t tgi_shape_number(tgi_shape *s, const char *key, int64_t fallback)
+{
+  const size_t length = strlen(key);
+  for (int w = 0; w < s->num_words; w++) {
+    int64_t value;
+    if (strncmp(s->word[w], key, length) == 0) {
+      const char *end = read_number(s->word[w] + length, &value);
+      if (end && !*end) {
+        s->used[w] = true;
+        return value;
+      }
+    }
+  }
+  return fallback;
+}
+
+bool tgi_shape_flag(tgi_shape *s, const char *word)
+{
+  for (int w = 0; w < s->num_words; w++) {
+    if (strcmp(s->word[w], word) == 0) {
+      s->used[w] = true;
+      return true;
+    }
+  }
+  return false;
+}
+
+tg_tensor *tgi_shape_list(tgi_shape *s, int64_t n)
+{
+  if (n < 0 || n > TGI_SHAPE_MAX_LISTED - s->num_listed) {
+    fail(s, "fewer tensors", s->word[0]);
+    return NULL;
+  }
+  tg_tensor *list = s->listed + s->num_listed;
+  s->num_listed += (int)n;
+  return list;
+}
+
+typedef struct row {
+  const tg_op_info *(*info)(void);
+  const char *syntax;
+  void (*shape)(tgi_shape *s, void *args);
+  void (*cost)(const void *args, tgi_cost *cost);
+  void (*explain)(const tg_context *ctx, const void *args, char *text, size_t bytes);
+} row;
+
+#define OP(op, dir, ws)                                                                            \
+  static void op##_##dir##_shape(tgi_shape *s, void *args)                                         \
+  {                                                                                                \
+    tgi_##op##_##dir##_shape(s, args);                                                             \
+  }                                                                                                \
+  static void op##_##dir##_cost(const void *args, tgi_cost *cost)                                  \
+  {                                                                                                \
+    tgi_##op##_##dir##_cost(args, cost);                                                           \
+  }                                                                                                \
+  static void op##_##dir##_explain(const tg_context *ctx, const void *args, char *text,            \
+                                   size_t bytes)                                                   \
+  {                                                                                                \
+    tgi_##op##_##dir##_explain(ctx, args, text, bytes);                                            \
+  }
+#include "ops/ops.def"
+
+static const row rows[] = {
+#define OP(op, dir, ws)                                                                            \
+  {tgi_##op##_##dir##_info, tgi_##op##_##dir##_syntax, op##_##dir##_shape, op##_##dir##_cost,      \
+   op##_##dir##_explain},
+#include "ops/ops.def"
+};
+
+static const row *find(const char *op_dir)
+{
+  for (size_t i = 0; op_dir && i < sizeof rows / sizeof rows[0]; i++) {
+    if (strcmp(rows[i].info()->name, op_dir) == 0) {
+      return &rows[i];
+    }
+  }
+  return NULL;
+}
+
+const char *tgi_shape_syntax(const char *op_dir)
+{
+  const row *r = find(op_dir);
+  return r ? r->syntax : NULL;
+}
+
+static int64_t list_length(const tgi_shaped *shaped)
+{
+  for (size_t i = 0; i < shaped->info->num_slots; i++) {
+    const tg_slot_info *slot = &shaped->info->slots[i];
+    if (strcmp(slot->name, "num_tensors") == 0) {
+      return *(const int64_t *)(const void *)(shaped->args.bytes + slot->offset);
+    }
+  }
+  return 0;
+}
+
+int tgi_shaped_views(tgi_shaped *shaped, tgi_shaped_view *views, int capacity)
+{
+  int n = 0;
+  for (size_t i = 0; i < shaped->info->num_slots; i++) {
+    const tg_slot_info *slot = &shaped->info->slots[i];
+    void *field = shaped->args.bytes + slot->offset;
+    if (slot->kind == TG_KIND_TENSOR && tgi_present(field) && n < capacity) {
+      views[n++] = (tgi_shaped_view){slot, -1, field};
+    } else if (slot->kind == TG_KIND_TENSOR_LIST && *(tg_tensor **)field) {
+      for (int64_t k = 0; k < list_length(shaped) && n < capacity; k++) {
+        views[n++] = (tgi_shaped_view){slot, k, *(tg_tensor **)field + k};
+      }
+    }
+  }
+  return n;
+}
+
+void tgi_shaped_copy(tgi_shaped *to, const tgi_shaped *from)
+{
+  *to = *from;
+  for (size_t i = 0; i < to->info->num_slots; i++) {
+    const tg_slot_info *slot = &to->info->slots[i];
+    tg_tensor **list = (void *)(to->args.bytes + slot->offset);
+    if (slot->kind == TG_KIND_TENSOR_LIST && *list) {
+      *list = to->listed + (*list - from->listed);
+    }
+  }
+}
+
+/* Every tensor once; accumulators and in-place tensors twice. */
+static tgi_cost slot_bytes(tgi_shaped *shaped)
+{
+  tgi_shaped_view views[TGI_SHAPE_MAX_LISTED + 32];
+  const int n = tgi_shaped_views(shaped, views, (int)(sizeof views / sizeof views[0]));
+  tgi_cost cost = {0, 0, 0};
+  for (int i = 0; i < n; i++) {
+    const tg_tensor *t = views[i].tensor;
+    const double bytes = (double)tgi_numel(t) * (double)tg_dtype_bytes(t->dtype);
+    cost.read_bytes += views[i].slot->role == TG_ROLE_OUT ? 0 : bytes;
+    cost.written_bytes += views[i].slot->role == TG_ROLE_IN ? 0 : bytes;
+  }
+  return cost;
+}
+
+tg_status tgi_shape_fill(const char *op_dir, const char *text, tg_dtype dtype, tgi_shaped *out,
+                         tg_error *error)
+{
+  const row *r = find(op_dir);
+  memset(out, 0, sizeof *out);
+  if (!r) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT, "op: expected a row of the op table, got \"%s\"",
+                         op_dir ? op_dir : "NULL");
+  }
+  tgi_shape s;
+  memset(&s, 0, sizeof s);
+  s.dtype = dtype;
+  s.listed = out->listed;
+  if (!split(&s, text)) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT, "%s: shape: expected %s, got \"%s\"", op_dir,
+                         r->syntax, text ? text : "NULL");
+  }
+  r->shape(&s, out->args.bytes);
+  for (int w = 0; w < s.num_words; w++) {
+    if (!s.used[w]) {
+      fail(&s, "a word of this op", s.word[w]);
+    }
+  }
+  if (s.error.status != TG_OK) {
+    return tgi_error_set(error, s.error.status, "%s: shape: %s (syntax: %s)", op_dir, s.error.text,
+                         r->syntax);
+  }
+  out->info = r->info();
+  out->cost = slot_bytes(out);
+  r->cost((const void *)out->args.bytes, &out->cost);
+  return TG_OK;
+}
+
+void tgi_shape_explain(const tg_context *ctx, const tgi_shaped *shaped, char *text, size_t bytes)
+{
+  find(shaped->info->name)->explain(ctx, shaped->args.bytes, text, bytes);
+}
+
+tg_tensor *tgi_shaped_tensor(tgi_shaped *shaped, const char *name)
+{
+  for (size_t i = 0; i < shaped->info->num_slots; i++) {
+    const tg_slot_info *slot = &shaped->info->slots[i];
+    if (slot->kind == TG_KIND_TENSOR && strcmp(slot->name, name) == 0) {
+      return (void *)(shaped->args.bytes + slot->offset);
+    }
+  }
+  return NULL;
+}

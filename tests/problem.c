@@ -1,0 +1,550 @@
+#include "problem.h"
+
+#include "core/half.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { kGuardBytes = 256, kGuard = 0xa5, kPoison = 0xff, kGap = 3 };
+
+char *problem_text(const char *format, ...)
+{
+  char *text = malloc(512);
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, 512, format, args);
+  va_end(args);
+  return text;
+}
+
+static int64_t element_offset(const tg_tensor *t, int64_t i)
+{
+  int64_t offset = 0;
+  for (int axis = t->ndim - 1; axis >= 0; axis--) {
+    offset += i % t->shape[axis] * tgi_stride(t, axis);
+    i /= t->shape[axis];
+  }
+  return offset;
+}
+
+double problem_get(const tg_tensor *t, int64_t i)
+{
+  return tgi_load(t->data, t->dtype, element_offset(t, i));
+}
+
+void problem_set(const tg_tensor *t, int64_t i, double value)
+{
+  tgi_store(t->data, t->dtype, element_offset(t, i), value);
+}
+
+int problem_find(const problem *p, const char *name)
+{
+  for (int v = 0; v < p->num_views; v++) {
+    if (p->view[v].index < 0 && strcmp(p->view[v].slot->name, name) == 0) {
+      return v;
+    }
+  }
+  return -1;
+}
+
+static bool is_float(tg_dtype t)
+{
+  return t == TG_F32 || t == TG_F16 || t == TG_BF16 || t == TG_F64;
+}
+
+/* A gap of kGap elements after each row; the axes further out follow. */
+static void spread_rows(tg_tensor *t)
+{
+  int64_t stride = 1;
+  for (int axis = t->ndim - 1; axis >= 0; axis--) {
+    t->stride[axis] = stride;
+    stride = (stride ? stride : 1) * (t->shape[axis] ? t->shape[axis] : 1);
+    if (axis == t->ndim - 1) {
+      stride += kGap;
+    }
+  }
+}
+
+static int aliased_input(const problem *p, int v)
+{
+  const tgi_shaped_view *view = &p->view[v];
+  const int input = view->slot->alias ? problem_find(p, view->slot->alias) : -1;
+  const bool fits = input >= 0 && p->view[input].tensor->dtype == view->tensor->dtype;
+  return fits ? input : -1;
+}
+
+static void allocate(problem *p, problem_layout layout)
+{
+  for (int v = 0; v < p->num_views; v++) {
+    tg_tensor *t = p->view[v].tensor;
+    problem_block *b = &p->block[v];
+    b->shared_with = -1;
+    memset(t->stride, 0, sizeof t->stride);
+    if (layout == PROBLEM_STRIDED && p->view[v].slot->layout == TG_LAYOUT_ROWS && t->ndim > 1) {
+      spread_rows(t);
+    }
+    const size_t shift = layout == PROBLEM_STRIDED ? tg_dtype_bytes(t->dtype) : 0;
+    b->bytes = (2 * kGuardBytes + shift + tgi_span_bytes(t) + 63) / 64 * 64;
+    b->base = aligned_alloc(64, b->bytes);
+    b->before = malloc(b->bytes);
+    memset(b->base, kGuard, b->bytes);
+    t->data = b->base + kGuardBytes + shift;
+  }
+  for (int v = 0; v < p->num_views && layout == PROBLEM_ALIASED; v++) {
+    const int input = aliased_input(p, v);
+    if (input >= 0) {
+      p->block[v].shared_with = input;
+      p->view[v].tensor->data = p->view[input].tensor->data;
+    }
+  }
+}
+
+static problem *new_problem(const spec *s, const char *shape, tg_dtype dtype)
+{
+  problem *p = calloc(1, sizeof *p);
+  p->spec = s;
+  p->shape = shape;
+  p->dtype = dtype;
+  return p;
+}
+
+static void find_views(problem *p)
+{
+  p->num_views = tgi_shaped_views(&p->shaped, p->view, PROBLEM_MAX_VIEWS);
+}
+
+void problem_destroy(problem *p)
+{
+  for (int v = 0; p && v < p->num_views; v++) {
+    free(p->block[v].base);
+    free(p->block[v].before);
+  }
+  if (p) {
+    free(p->failure);
+  }
+  free(p);
+}
+
+void problem_fill(problem *p, const spec_case *c, uint64_t seed)
+{
+  spec_rng rng = {seed};
+  for (int v = 0; v < p->num_views; v++) {
+    const tg_tensor *t = p->view[v].tensor;
+    for (int64_t i = 0; i < tgi_numel(t); i++) {
+      problem_set(t, i, is_float(t->dtype) ? spec_normal(&rng) : 0);
+    }
+  }
+  if (p->spec->fill) {
+    p->spec->fill(&p->shaped, c, &rng);
+  }
+}
+
+problem *problem_copy(const problem *from, problem_layout layout, bool f64)
+{
+  problem *p = new_problem(from->spec, from->shape, from->dtype);
+  tgi_shaped_copy(&p->shaped, &from->shaped);
+  find_views(p);
+  for (int v = 0; v < p->num_views && f64; v++) {
+    if (is_float(p->view[v].tensor->dtype)) {
+      p->view[v].tensor->dtype = TG_F64;
+    }
+  }
+  allocate(p, layout);
+  for (int v = 0; v < p->num_views; v++) {
+    const tg_tensor *t = p->view[v].tensor;
+    for (int64_t i = 0; i < tgi_numel(t) && p->block[v].shared_with < 0; i++) {
+      problem_set(t, i, problem_get(from->view[v].tensor, i));
+    }
+  }
+  return p;
+}
+
+problem *problem_row(const problem *from, int64_t row)
+{
+  const int64_t rows = from->view[0].tensor->shape[0];
+  problem *source = problem_copy(from, PROBLEM_DENSE, false);
+  for (int v = 0; v < source->num_views; v++) {
+    tg_tensor *t = source->view[v].tensor;
+    if (t->ndim > 0 && t->shape[0] == rows) {
+      t->data = (char *)t->data + row * tgi_stride(t, 0) * (int64_t)tg_dtype_bytes(t->dtype);
+      t->shape[0] = 1;
+    }
+  }
+  problem *p = problem_copy(source, PROBLEM_DENSE, false);
+  problem_destroy(source);
+  return p;
+}
+
+/* ---- running ---- */
+
+static void poison_outputs(problem *p)
+{
+  for (int v = 0; v < p->num_views; v++) {
+    const tg_tensor *t = p->view[v].tensor;
+    const size_t bytes = tg_dtype_bytes(t->dtype);
+    if (p->view[v].slot->role != TG_ROLE_OUT || p->block[v].shared_with >= 0) {
+      continue;
+    }
+    for (int64_t i = 0; i < tgi_numel(t); i++) {
+      memset((char *)t->data + element_offset(t, i) * (int64_t)bytes, kPoison, bytes);
+    }
+  }
+}
+
+static bool is_written(const problem *p, int v)
+{
+  /* A view that lives in another's block leaves its own alone. */
+  bool written = p->view[v].slot->role != TG_ROLE_IN && p->block[v].shared_with < 0;
+  for (int u = 0; u < p->num_views; u++) {
+    written = written || p->block[u].shared_with == v;
+  }
+  return written;
+}
+
+/* Puts the old bytes of a written view's elements back into a copy, so that the rest must agree. */
+static bool untouched(problem *p, int v)
+{
+  problem_block *b = &p->block[v];
+  const tg_tensor *t = p->view[v].tensor;
+  const int64_t bytes = (int64_t)tg_dtype_bytes(t->dtype);
+  const int64_t start = (unsigned char *)t->data - b->base;
+  for (int64_t i = 0; i < tgi_numel(t) && is_written(p, v); i++) {
+    const int64_t at = start + element_offset(t, i) * bytes;
+    memcpy(b->before + at, b->base + at, (size_t)bytes);
+  }
+  return memcmp(b->before, b->base, b->bytes) == 0;
+}
+
+static bool set_workspace(problem *p, void *memory, size_t bytes)
+{
+  const tg_op_info *info = p->shaped.info;
+  bool has = false;
+  for (size_t i = 0; i < info->num_slots; i++) {
+    void *field = p->shaped.args.bytes + info->slots[i].offset;
+    if (info->slots[i].kind == TG_KIND_WORKSPACE) {
+      *(void **)field = memory;
+      has = true;
+    } else if (info->slots[i].kind == TG_KIND_SIZE) {
+      *(size_t *)field = bytes;
+    }
+  }
+  return has;
+}
+
+static void note(problem *p, const char *what, const char *name)
+{
+  free(p->failure);
+  p->failure = problem_text("%s: %s", name, what);
+}
+
+tg_status problem_run(problem *p, tg_context *ctx)
+{
+  const tg_op_info *info = p->shaped.info;
+  size_t bytes = 0;
+  tg_status status = info->workspace(ctx, p->shaped.args.bytes, &bytes);
+  if (status != TG_OK) {
+    note(p, tg_context_message(ctx), "workspace query");
+    return status;
+  }
+  const size_t total = bytes + 2 * kGuardBytes;
+  unsigned char *memory = aligned_alloc(256, total / 256 * 256 + 256);
+  memset(memory, kGuard, kGuardBytes);
+  memset(memory + kGuardBytes, kPoison, bytes);
+  memset(memory + kGuardBytes + bytes, kGuard, kGuardBytes);
+  if (!set_workspace(p, memory + kGuardBytes, bytes) && bytes != 0) {
+    note(p, "asks for a workspace, but its args have no room for one", "workspace query");
+    status = TG_BAD_ARGUMENT;
+  }
+  poison_outputs(p);
+  for (int v = 0; v < p->num_views; v++) {
+    memcpy(p->block[v].before, p->block[v].base, p->block[v].bytes);
+  }
+  if (status == TG_OK) {
+    status = info->run(ctx, p->shaped.args.bytes);
+    if (status != TG_OK) {
+      note(p, tg_context_message(ctx), "run");
+    }
+  }
+  for (size_t i = 0; i < kGuardBytes && status == TG_OK; i++) {
+    if (memory[i] != kGuard || memory[kGuardBytes + bytes + i] != kGuard) {
+      note(p, "wrote outside of it", "workspace");
+      status = TG_BAD_ARGUMENT;
+    }
+  }
+  for (int v = 0; v < p->num_views && status == TG_OK; v++) {
+    if (!untouched(p, v)) {
+      note(p, "wrote to bytes that are not its output", p->view[v].slot->name);
+      status = TG_BAD_ARGUMENT;
+    }
+  }
+  set_workspace(p, NULL, 0);
+  free(memory);
+  return status;
+}
+
+/* ---- backward: link to the forward by slot names ---- */
+
+static const tg_slot_info *find_slot(const tg_op_info *info, const char *name)
+{
+  for (size_t i = 0; i < info->num_slots; i++) {
+    if (strcmp(info->slots[i].name, name) == 0) {
+      return &info->slots[i];
+    }
+  }
+  return NULL;
+}
+
+static size_t scalar_bytes(tg_slot_kind kind)
+{
+  switch (kind) {
+  case TG_KIND_F32:
+    return sizeof(float);
+  case TG_KIND_I32:
+    return sizeof(int32_t);
+  case TG_KIND_I64:
+    return sizeof(int64_t);
+  case TG_KIND_BOOL:
+    return sizeof(bool);
+  case TG_KIND_ENUM:
+    return sizeof(int);
+  default:
+    return 0;
+  }
+}
+
+static const spec *spec_named(const char *name)
+{
+  for (size_t i = 0; i < spec_count; i++) {
+    if (strcmp(spec_list[i]->name, name) == 0) {
+      return spec_list[i];
+    }
+  }
+  return NULL;
+}
+
+/* The forward of a backward problem, in f64: slots and scalars of equal names are the backward's,
+ * an output whose gradient comes in has that gradient's shape, and scalars that the backward does
+ * not know (a rounding policy) come from the forward's own reading of the shape. */
+static problem *forward_of(const problem *bwd)
+{
+  problem *p = new_problem(spec_named(bwd->spec->gradient_of), bwd->shape, TG_F64);
+  tgi_shaped *s = &p->shaped;
+  const tg_op_info *theirs = bwd->shaped.info;
+  tg_error error;
+  if (tgi_shape_fill(p->spec->name, bwd->shape, TG_F64, s, &error) != TG_OK) {
+    fprintf(stderr, "%s: the forward must read the backward's shapes: %s\n", bwd->spec->name,
+            error.text);
+    abort();
+  }
+  for (size_t i = 0; i < s->info->num_slots; i++) {
+    const tg_slot_info *slot = &s->info->slots[i];
+    const tg_slot_info *same = find_slot(theirs, slot->name);
+    void *field = s->args.bytes + slot->offset;
+    if (same && slot->kind != TG_KIND_TENSOR) {
+      memcpy(field, bwd->shaped.args.bytes + same->offset, scalar_bytes(slot->kind));
+    }
+    if (slot->kind == TG_KIND_TENSOR) {
+      char gradient[64];
+      snprintf(gradient, sizeof gradient, "d%s", slot->name);
+      const int v = problem_find(bwd, slot->name), g = problem_find(bwd, gradient);
+      memset(field, 0, sizeof(tg_tensor));
+      if (v >= 0) {
+        *(tg_tensor *)field = *bwd->view[v].tensor;
+      } else if (g >= 0 && bwd->view[g].slot->role == TG_ROLE_IN) {
+        *(tg_tensor *)field = *bwd->view[g].tensor;
+      }
+    }
+  }
+  find_views(p);
+  for (int v = 0; v < p->num_views; v++) {
+    if (is_float(p->view[v].tensor->dtype)) {
+      p->view[v].tensor->dtype = TG_F64;
+    }
+  }
+  allocate(p, PROBLEM_DENSE);
+  for (int v = 0; v < p->num_views; v++) {
+    const int same = problem_find(bwd, p->view[v].slot->name);
+    const tg_tensor *t = p->view[v].tensor;
+    for (int64_t i = 0; i < tgi_numel(t) && same >= 0; i++) {
+      problem_set(t, i, problem_get(bwd->view[same].tensor, i));
+    }
+  }
+  return p;
+}
+
+static tg_context *reference_context(void)
+{
+  tg_context *ctx = NULL;
+  const tg_context_options options = {.backend = TG_BACKEND_REF};
+  tg_context_create(&options, &ctx, NULL);
+  return ctx;
+}
+
+/* Sets the backward's saved tensors (rstd, lse, ...) to what the reference forward gives. */
+static void fill_saved(problem *p)
+{
+  problem *forward = forward_of(p);
+  tg_context *ctx = reference_context();
+  if (problem_run(forward, ctx) != TG_OK) {
+    fprintf(stderr, "%s %s: reference forward: %s\n", p->spec->name, p->shape, forward->failure);
+    abort();
+  }
+  for (int v = 0; v < forward->num_views; v++) {
+    const int saved = problem_find(p, forward->view[v].slot->name);
+    if (forward->view[v].slot->role == TG_ROLE_OUT && saved >= 0) {
+      for (int64_t i = 0; i < tgi_numel(p->view[saved].tensor); i++) {
+        problem_set(p->view[saved].tensor, i, problem_get(forward->view[v].tensor, i));
+      }
+    }
+  }
+  tg_context_destroy(ctx);
+  problem_destroy(forward);
+}
+
+problem *problem_create(const spec *s, const spec_case *c, tg_dtype dtype)
+{
+  problem *p = new_problem(s, c->shape, dtype);
+  tg_error error = {0};
+  if (tgi_shape_fill(s->name, c->shape, dtype, &p->shaped, &error) != TG_OK) {
+    fprintf(stderr, "%s\n", error.text);
+    free(p);
+    return NULL;
+  }
+  find_views(p);
+  allocate(p, PROBLEM_DENSE);
+  uint64_t seed = 14695981039346656037u;
+  for (const char *q = c->shape; *q; q++) {
+    seed = (seed ^ (unsigned char)*q) * 1099511628211u;
+  }
+  problem_fill(p, c, seed + (uint64_t)dtype);
+  if (s->gradient_of) {
+    fill_saved(p);
+  }
+  return p;
+}
+
+/* ---- finite differences ---- */
+
+/* sum over the forward's outputs of output * its incoming gradient */
+static double objective(problem *forward, const problem *bwd, tg_context *ref)
+{
+  double sum = 0;
+  if (problem_run(forward, ref) != TG_OK) {
+    return NAN;
+  }
+  for (int v = 0; v < forward->num_views; v++) {
+    char gradient[64];
+    snprintf(gradient, sizeof gradient, "d%s", forward->view[v].slot->name);
+    const int g = problem_find(bwd, gradient);
+    if (forward->view[v].slot->role == TG_ROLE_OUT && g >= 0 &&
+        bwd->view[g].slot->role == TG_ROLE_IN) {
+      for (int64_t i = 0; i < tgi_numel(forward->view[v].tensor); i++) {
+        const double y = problem_get(forward->view[v].tensor, i);
+        const double dy = problem_get(bwd->view[g].tensor, i);
+        sum += dy == 0 ? 0 : y * dy; /* a gradient of 0 ignores infinite outputs (lse of no keys) */
+      }
+    }
+  }
+  return sum;
+}
+
+static double root_mean_square(const tg_tensor *t)
+{
+  double sum = 0;
+  const int64_t n = tgi_numel(t);
+  for (int64_t i = 0; i < n; i++) {
+    sum += problem_get(t, i) * problem_get(t, i);
+  }
+  return n ? sqrt(sum / (double)n) : 0;
+}
+
+/* Slope of the objective along `direction` (or axis `only`), by central differences. */
+static double slope(problem *forward, const problem *bwd, tg_context *ref, const tg_tensor *x,
+                    const double *start, const double *direction, double h)
+{
+  const int64_t n = tgi_numel(x);
+  double value[2];
+  for (int side = 0; side < 2; side++) {
+    for (int64_t i = 0; i < n; i++) {
+      problem_set(x, i, start[i] + (side ? h : -h) * direction[i]);
+    }
+    value[side] = objective(forward, bwd, ref);
+  }
+  for (int64_t i = 0; i < n; i++) {
+    problem_set(x, i, start[i]);
+  }
+  return (value[1] - value[0]) / (2 * h);
+}
+
+/* One input: two random directions and up to four single elements. */
+static char *check_input(problem *forward, const problem *bwd, tg_context *ref, int input,
+                         const double *gradient, spec_rng *rng)
+{
+  const tg_tensor *x = forward->view[input].tensor;
+  const int64_t n = tgi_numel(x);
+  double *start = malloc((size_t)n * sizeof *start), *direction = calloc((size_t)n, sizeof *start);
+  const double rms = root_mean_square(x), h = 1e-5 * (rms > 1e-3 ? rms : 1e-3);
+  double largest = 1e-3;
+  char *failure = NULL;
+  for (int64_t i = 0; i < n; i++) {
+    start[i] = problem_get(x, i);
+    largest = fabs(gradient[i]) > largest ? fabs(gradient[i]) : largest;
+  }
+  for (int probe = 0; probe < 6 && !failure; probe++) {
+    const int64_t only = probe < 2 ? -1 : spec_below(rng, n);
+    double expected = 0;
+    for (int64_t i = 0; i < n; i++) {
+      direction[i] = only < 0 ? spec_normal(rng) : i == only;
+      expected += direction[i] * gradient[i];
+    }
+    const double got = slope(forward, bwd, ref, x, start, direction, h);
+    const double noise = 1e-6 * largest * (only < 0 ? sqrt((double)n) : 1);
+    if (!(fabs(got - expected) <= 1e-5 * fabs(expected) + noise)) {
+      failure = problem_text("d%s, element %lld: backward gives %.10g, differences give %.10g",
+                             forward->view[input].slot->name, (long long)only, expected, got);
+    }
+  }
+  free(start);
+  free(direction);
+  return failure;
+}
+
+char *problem_check_gradient(problem *p, tg_context *ref)
+{
+  problem *clean = problem_copy(p, PROBLEM_DENSE, true);
+  fill_saved(clean); /* in f64, where the case has them rounded to its dtypes */
+  problem *forward = forward_of(clean);
+  spec_rng rng = {7};
+  char *failure = NULL;
+  /* Accumulators start at zero here, so that they end as the gradient. */
+  for (int v = 0; v < clean->num_views; v++) {
+    for (int64_t i = 0; i < tgi_numel(clean->view[v].tensor); i++) {
+      if (clean->view[v].slot->role == TG_ROLE_ACC) {
+        problem_set(clean->view[v].tensor, i, 0);
+      }
+    }
+  }
+  if (problem_run(clean, ref) != TG_OK) {
+    failure = problem_text("%s", clean->failure);
+  }
+  for (int v = 0; v < forward->num_views && !failure; v++) {
+    char gradient[64];
+    snprintf(gradient, sizeof gradient, "d%s", forward->view[v].slot->name);
+    const int g = problem_find(clean, gradient);
+    if (forward->view[v].slot->role != TG_ROLE_IN || g < 0 ||
+        clean->view[g].slot->role == TG_ROLE_IN || tgi_numel(clean->view[g].tensor) == 0) {
+      continue;
+    }
+    const int64_t n = tgi_numel(clean->view[g].tensor);
+    double *values = malloc((size_t)n * sizeof *values);
+    for (int64_t i = 0; i < n; i++) {
+      values[i] = problem_get(clean->view[g].tensor, i);
+    }
+    failure = check_input(forward, clean, ref, v, values, &rng);
+    free(values);
+  }
+  problem_destroy(clean);
+  problem_destroy(forward);
+  return failure;
+}

@@ -1,0 +1,73 @@
+/**
+ * A problem: one call of an op with memory behind every view, made from a spec's case.
+ *
+ * Each tensor has a block of its own with guard bytes around it and between its rows; outputs are
+ * poisoned with NaN before the call; afterwards everything that the call had no business to touch
+ * is compared with what it was.
+ */
+#ifndef TGI_TESTS_PROBLEM_H
+#define TGI_TESTS_PROBLEM_H
+
+#include "spec.h"
+
+typedef enum problem_layout {
+  PROBLEM_DENSE,   /* contiguous, 64-byte aligned */
+  PROBLEM_STRIDED, /* ROWS slots: a gap after each row; all: an address of the element's alignment
+                    */
+  PROBLEM_ALIASED, /* dense, and outputs share the input's memory where the contract allows it */
+} problem_layout;
+
+enum { PROBLEM_MAX_VIEWS = 96 };
+
+typedef struct problem_block {
+  unsigned char *base, *before; /* allocation; its copy before the call */
+  size_t bytes;
+  int shared_with; /* index of the view whose block this one aliases; -1: its own */
+} problem_block;
+
+typedef struct problem {
+  const spec *spec;
+  const char *shape; /* the case's string */
+  tg_dtype dtype;    /* the case's */
+  tgi_shaped shaped;
+  tgi_shaped_view view[PROBLEM_MAX_VIEWS];
+  problem_block block[PROBLEM_MAX_VIEWS];
+  int num_views;
+  char *failure; /* what the last check found; owned */
+} problem;
+
+/**
+ * Inputs filled with the case's values; for a backward, the tensors that the forward saves come
+ * from the reference forward. NULL and a message on stderr if the shape string is malformed.
+ */
+problem *problem_create(const spec *s, const spec_case *c, tg_dtype dtype);
+
+/** The same values under another layout; `f64`: every float tensor widened, exact. */
+problem *problem_copy(const problem *from, problem_layout layout, bool f64);
+
+/** The same values, only row `row` of every tensor whose first extent is that of the first slot. */
+problem *problem_row(const problem *from, int64_t row);
+
+void problem_destroy(problem *p);
+
+/** Allocates exactly the workspace asked for, runs, checks guards and inputs. */
+tg_status problem_run(problem *p, tg_context *ctx);
+
+/** Fills floats with normal numbers and integers with zeros, then calls the spec's hook. */
+void problem_fill(problem *p, const spec_case *c, uint64_t seed);
+
+/** Element `i` in row-major order, whatever the strides. */
+double problem_get(const tg_tensor *t, int64_t i);
+void problem_set(const tg_tensor *t, int64_t i, double value);
+
+/** Index of the view of TENSOR slot `name`, -1 if absent. */
+int problem_find(const problem *p, const char *name);
+
+/** Checks the reference backward of a problem's case against differences of the reference
+ * forward, in f64. NULL if they agree, else what does not (owned). */
+char *problem_check_gradient(problem *p, tg_context *ref);
+
+/** printf into new memory. */
+char *problem_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif
