@@ -52,6 +52,10 @@ typedef struct spec {
 
   bool batch_invariant; /* row i of the outputs has the same bits if the call has that row alone */
 
+  /* True if one more element on this axis of this slot is still a right call (a table may have any
+   * number of rows). NULL: every extent is bound by the others. */
+  bool (*free_extent)(const char *slot, int axis);
+
   const spec_bad_scalar *bad_scalars; /* ended by a NULL slot; NULL: none */
 } spec;
 
