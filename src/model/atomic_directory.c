@@ -1,0 +1,396 @@
+/*
+ * All work inside the parent goes through a descriptor of it, so that renaming the parent meanwhile
+ * changes nothing, and no call follows a link except the first, which resolves `path` itself.
+ */
+#define _GNU_SOURCE /* renameat2, flock, dirent types */
+#include "atomic_directory.h"
+#include "durable_file.h"
+#include "file_error.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MARK ".tegula-"
+#define NAME_LIMIT 200 /* leaves room for the dot, the mark and the digits in NAME_MAX */
+
+struct tgi_atomic_directory {
+  char target[PATH_MAX]; /* resolved */
+  char *name;            /* its last part, inside target */
+  char temporary[PATH_MAX + 64];
+  char temporary_name[NAME_LIMIT + 64];
+  char old_name[NAME_LIMIT + 64]; /* where the old directory steps aside without exchange */
+  int parent;                     /* descriptors, or -1 */
+  int lock;                       /* the temporary directory, locked while we live */
+};
+
+typedef enum step { STEP_GO_ON, STEP_STOP } step;
+
+/** Calls `visit` for each entry but "." and ".."; returns 0 or an errno value. */
+static int visit_entries(int directory, step (*visit)(int directory, const char *name, void *state),
+                         void *state)
+{
+  const int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+  if (!stream) {
+    const int reason = errno;
+    if (fd >= 0)
+      close(fd);
+    return reason;
+  }
+  const struct dirent *entry;
+  for (errno = 0; (entry = readdir(stream)); errno = 0) {
+    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+      continue;
+    if (visit(directory, entry->d_name, state) == STEP_STOP)
+      break;
+  }
+  const int reason = entry ? 0 : errno;
+  closedir(stream);
+  return reason;
+}
+
+static bool is_directory(int directory, const char *name)
+{
+  struct stat info;
+  return fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(info.st_mode);
+}
+
+static bool exists(int directory, const char *name)
+{
+  struct stat info;
+  return fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* ---- removing a directory of ours ---- */
+
+static step remove_entry(int directory, const char *name, void *target)
+{
+  const int *to = target;
+  if (!is_directory(directory, name))
+    unlinkat(directory, name, 0);
+  else if (*to >= 0) /* ours have no subdirectories, so it is the user's: it goes back */
+    renameat(directory, name, *to, name); /* would replace an empty directory, nothing else */
+  return STEP_GO_ON;
+}
+
+/**
+ * Empties and removes `name`, a directory of ours that no process holds, moving subdirectories to
+ * the target. What cannot be removed stays: a leftover costs space, not correctness.
+ */
+static void remove_leftover(const tgi_atomic_directory *d, const char *name)
+{
+  const int fd = openat(d->parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0)
+    return;
+  int target = openat(d->parent, d->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  visit_entries(fd, remove_entry, &target);
+  if (target >= 0)
+    close(target);
+  close(fd);
+  unlinkat(d->parent, name, AT_REMOVEDIR);
+}
+
+static bool is_leftover_name(const tgi_atomic_directory *d, const char *name)
+{
+  const size_t size = strlen(d->name);
+  if (name[0] != '.' || strncmp(name + 1, d->name, size) != 0 ||
+      strncmp(name + 1 + size, MARK, sizeof MARK - 1) != 0)
+    return false;
+  const char *digits = name + 1 + size + sizeof MARK - 1;
+  return strlen(digits) == 16 && strspn(digits, "0123456789abcdef") == 16;
+}
+
+static step remove_dead(int parent, const char *name, void *state)
+{
+  const tgi_atomic_directory *d = state;
+  if (!is_leftover_name(d, name))
+    return STEP_GO_ON;
+  const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0)
+    return STEP_GO_ON;
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0) /* its process would hold the lock if it lived */
+    remove_leftover(d, name);
+  close(fd);
+  return STEP_GO_ON;
+}
+
+/* ---- begin ---- */
+
+static tg_status split_target(const char *path, tgi_atomic_directory *d, tg_error *error)
+{
+  struct stat info;
+  if (stat(path, &info) == 0) {
+    if (!S_ISDIR(info.st_mode))
+      return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
+                            "a directory or nothing of that name, got a file");
+    if (!realpath(path, d->target))
+      return tgi_file_error_system(error, path, 0, "resolve the path", errno);
+  } else {
+    if (errno != ENOENT || lstat(path, &info) == 0)
+      return tgi_file_error_system(error, path, 0, "find the directory", errno);
+    size_t size = strlen(path);
+    while (size > 0 && path[size - 1] == '/')
+      size--;
+    size_t start = size;
+    while (start > 0 && path[start - 1] != '/')
+      start--;
+    char parent[PATH_MAX];
+    if (size == start || size >= sizeof parent)
+      return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
+                            "a path that ends in a name, got none");
+    memcpy(parent, start > 0 ? path : ".", start > 0 ? start : 1);
+    parent[start > 0 ? start : 1] = '\0';
+    if (!realpath(parent, d->target))
+      return tgi_file_error_system(error, path, 0, "find the parent directory", errno);
+    const size_t used = strlen(d->target);
+    if (used + 1 + (size - start) >= sizeof d->target)
+      return tgi_file_error_system(error, path, 0, "resolve the path", ENAMETOOLONG);
+    snprintf(d->target + used, sizeof d->target - used, "%s%.*s", used > 1 ? "/" : "",
+             (int)(size - start), path + start);
+  }
+  d->name = strrchr(d->target, '/') + 1;
+  if (d->name[0] == '\0' || strcmp(d->name, ".") == 0 || strcmp(d->name, "..") == 0 ||
+      strlen(d->name) > NAME_LIMIT)
+    return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
+                          "a path that ends in a name of at most %d bytes, got another",
+                          NAME_LIMIT);
+  return TG_OK;
+}
+
+static tg_status open_parent(const char *path, tgi_atomic_directory **out, tg_error *error)
+{
+  *out = NULL;
+  tgi_atomic_directory *d = calloc(1, sizeof *d);
+  if (!d)
+    return tgi_file_error_memory(error, path, sizeof *d);
+  d->parent = d->lock = -1;
+  tg_status status = split_target(path, d, error);
+  if (status == TG_OK) {
+    snprintf(d->old_name, sizeof d->old_name, ".%s" MARK "old", d->name);
+    d->name[-1] = '\0';
+    d->parent = open(d->target[0] ? d->target : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (d->parent < 0)
+      status = tgi_file_error_system(error, path, 0, "open the parent directory", errno);
+    d->name[-1] = '/';
+  }
+  if (status != TG_OK) {
+    tgi_atomic_directory_drop(d);
+    return status;
+  }
+  *out = d;
+  return TG_OK;
+}
+
+static tg_status recover(const tgi_atomic_directory *d, tg_error *error)
+{
+  if (!is_directory(d->parent, d->old_name))
+    return TG_OK;
+  if (exists(d->parent, d->name)) { /* died after the new directory was in place */
+    remove_leftover(d, d->old_name);
+    return TG_OK;
+  }
+  if (renameat(d->parent, d->old_name, d->parent, d->name) != 0)
+    return tgi_file_error_system(error, d->target, 0, "move the old directory back", errno);
+  return TG_OK;
+}
+
+/** Makes and locks the temporary directory. */
+static tg_status make_temporary(tgi_atomic_directory *d, tg_error *error)
+{
+  for (int attempt = 0; attempt < 16; attempt++) {
+    char suffix[17];
+    const tg_status status = tgi_random_suffix(d->target, suffix, error);
+    if (status != TG_OK)
+      return status;
+    snprintf(d->temporary_name, sizeof d->temporary_name, ".%s" MARK "%s", d->name, suffix);
+    if (mkdirat(d->parent, d->temporary_name, 0777) != 0) {
+      const int reason = errno;
+      d->temporary_name[0] = '\0';
+      if (reason == EEXIST)
+        continue;
+      return tgi_file_error_system(error, d->target, 0, "make a temporary directory beside it",
+                                   reason);
+    }
+    d->lock = openat(d->parent, d->temporary_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    /* Another process may take the new directory for a leftover before the lock is ours. */
+    struct stat ours, named;
+    if (d->lock >= 0 && (flock(d->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) &&
+        fstat(d->lock, &ours) == 0 &&
+        fstatat(d->parent, d->temporary_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+        ours.st_ino == named.st_ino && ours.st_dev == named.st_dev)
+      return TG_OK;
+    if (d->lock >= 0)
+      close(d->lock);
+    d->lock = -1;
+  }
+  d->temporary_name[0] = '\0';
+  return tgi_file_error_system(error, d->target, 0, "make a temporary directory beside it", EAGAIN);
+}
+
+tg_status tgi_atomic_directory_begin(const char *path, tgi_atomic_directory **out, tg_error *error)
+{
+  *out = NULL;
+  tgi_atomic_directory *d;
+  tg_status status = open_parent(path, &d, error);
+  if (status != TG_OK)
+    return status;
+  status = recover(d, error);
+  if (status == TG_OK) {
+    visit_entries(d->parent, remove_dead, d);
+    status = make_temporary(d, error);
+  }
+  if (status != TG_OK) {
+    tgi_atomic_directory_drop(d);
+    return status;
+  }
+  snprintf(d->temporary, sizeof d->temporary, "%.*s%s", (int)(d->name - d->target), d->target,
+           d->temporary_name);
+  *out = d;
+  return TG_OK;
+}
+
+const char *tgi_atomic_directory_path(const tgi_atomic_directory *directory)
+{
+  return directory->temporary;
+}
+
+tg_status tgi_atomic_directory_recover(const char *path, tg_error *error)
+{
+  tgi_atomic_directory *d;
+  tg_status status = open_parent(path, &d, error);
+  if (status != TG_OK)
+    return status;
+  status = recover(d, error);
+  tgi_atomic_directory_drop(d);
+  return status;
+}
+
+/* ---- commit ---- */
+
+typedef struct progress {
+  const tgi_atomic_directory *directory;
+  tg_error *error;
+  tg_status status;
+} progress;
+
+static step flush_entry(int directory, const char *name, void *state)
+{
+  progress *p = state;
+  const int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0)
+    return STEP_GO_ON; /* not a regular file: nothing of ours */
+  if (fsync(fd) != 0 && errno != EINVAL)
+    p->status = tgi_file_error_system(p->error, p->directory->target, 0, "flush its files", errno);
+  close(fd);
+  return p->status == TG_OK ? STEP_GO_ON : STEP_STOP;
+}
+
+static step keep_entry(int old, const char *name, void *state)
+{
+  progress *p = state;
+  const int fresh = p->directory->lock;
+  if (is_directory(old, name) || exists(fresh, name))
+    return STEP_GO_ON;
+  if (linkat(old, name, fresh, name, 0) == 0)
+    return STEP_GO_ON;
+  const int reason = errno;
+  const tgi_quoted quoted = tgi_quote(name, strlen(name));
+  char action[sizeof quoted + 32];
+  snprintf(action, sizeof action, "keep its file %s", quoted.text);
+  p->status = tgi_file_error_system(p->error, p->directory->target, 0, action, reason);
+  return STEP_STOP;
+}
+
+/** Flushes the new directory, the files kept from the old one included. */
+static tg_status complete(tgi_atomic_directory *d, tg_error *error)
+{
+  progress p = {.directory = d, .error = error};
+  int reason = 0;
+  const int old = openat(d->parent, d->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (old >= 0) {
+    struct stat info;
+    if (fstat(old, &info) == 0)
+      fchmod(d->lock, info.st_mode & 07777);
+    reason = visit_entries(old, keep_entry, &p);
+    close(old);
+  } else if (errno != ENOENT) {
+    reason = errno;
+  }
+  if (reason == 0 && p.status == TG_OK)
+    reason = visit_entries(d->lock, flush_entry, &p);
+  if (p.status != TG_OK)
+    return p.status;
+  if (reason == 0 && fsync(d->lock) != 0 && errno != EINVAL)
+    reason = errno;
+  return reason ? tgi_file_error_system(error, d->target, 0, "complete the new directory", reason)
+                : TG_OK;
+}
+
+/** Swaps target and temporary directory; 0 or an errno value. *aside: the old one's name now. */
+static int put_in_place(tgi_atomic_directory *d, const char **aside)
+{
+  *aside = NULL;
+  if (!exists(d->parent, d->name))
+    return renameat(d->parent, d->temporary_name, d->parent, d->name) == 0 ? 0 : errno;
+  if (renameat2(d->parent, d->temporary_name, d->parent, d->name, RENAME_EXCHANGE) == 0) {
+    *aside = d->temporary_name;
+    return 0;
+  }
+  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
+    return errno;
+  if (renameat(d->parent, d->name, d->parent, d->old_name) != 0)
+    return errno;
+  if (renameat(d->parent, d->temporary_name, d->parent, d->name) == 0) {
+    *aside = d->old_name;
+    return 0;
+  }
+  const int reason = errno;
+  renameat(d->parent, d->old_name, d->parent, d->name); /* if it fails, recover will do it */
+  return reason;
+}
+
+tg_status tgi_atomic_directory_commit(tgi_atomic_directory *d, tg_error *error)
+{
+  tg_status status = complete(d, error);
+  if (status != TG_OK) {
+    tgi_atomic_directory_drop(d);
+    return status;
+  }
+  const char *aside;
+  const int reason = put_in_place(d, &aside);
+  if (reason != 0) {
+    tgi_file_error_system(error, d->target, 0, "put the new directory in its place", reason);
+    tgi_atomic_directory_drop(d);
+    return TG_IO;
+  }
+  /* The old directory goes only when the disk knows the new one by its name. */
+  if (fsync(d->parent) != 0 && errno != EINVAL)
+    status = tgi_file_error_system(error, d->target, 0,
+                                   "flush the exchange (the new directory stands)", errno);
+  else if (aside)
+    remove_leftover(d, aside);
+  d->temporary_name[0] = '\0';
+  tgi_atomic_directory_drop(d);
+  return status;
+}
+
+void tgi_atomic_directory_drop(tgi_atomic_directory *d)
+{
+  if (!d)
+    return;
+  if (d->temporary_name[0])
+    remove_leftover(d, d->temporary_name);
+  if (d->lock >= 0)
+    close(d->lock);
+  if (d->parent >= 0)
+    close(d->parent);
+  free(d);
+}

@@ -1,0 +1,193 @@
+#include "config.h"
+#include "config_keys.h"
+#include "durable_file.h"
+#include "file_error.h"
+#include "file_map.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FILE_LIMIT ((size_t)1 << 20)
+
+/** X(op's dtype, name in the file) */
+#define WEIGHT_DTYPE_MAP(X)                                                                        \
+  X(TG_F32, "float32")                                                                             \
+  X(TG_F16, "float16")                                                                             \
+  X(TG_BF16, "bfloat16")
+
+typedef struct family {
+  const char *name;
+  void (*read)(tgi_config_keys *keys, tgi_config *config);
+  tg_status (*write)(const tgi_config *config, const char *path, tgi_json_writer *writer,
+                     tg_error *error);
+} family;
+
+static const family families[TGI_MODEL_TYPES] = {
+    [TGI_MODEL_GPT2] = {"gpt2", tgi_config_read_gpt2, tgi_config_write_gpt2},
+};
+
+#define NAME_OR(code, name) " or \"" name "\""
+static const char known_types[] = TGI_MODEL_TYPE_MAP(NAME_OR);
+#undef NAME_OR
+
+const char *tgi_model_type_name(tgi_model_type type)
+{
+  return families[type].name;
+}
+
+static tgi_model_type read_type(tgi_config_keys *keys)
+{
+  const uint32_t node = tgi_config_find(keys, "model_type");
+  if (!node || tgi_json_kind_of(keys->json, node) != TGI_JSON_STRING) {
+    tgi_config_unexpected(keys, "model_type", "the name of a model family");
+    return TGI_MODEL_TYPES;
+  }
+  for (int i = 0; i < TGI_MODEL_TYPES; i++) {
+    if (tgi_json_equals(keys->json, node, families[i].name))
+      return (tgi_model_type)i;
+  }
+  tgi_config_unsupported(keys, "model_type", known_types + strlen(" or "));
+  return TGI_MODEL_TYPES;
+}
+
+/** transformers 5 says dtype, earlier ones torch_dtype; files may have neither. */
+static tg_dtype read_dtype(tgi_config_keys *keys)
+{
+  const char *key = tgi_config_find(keys, "dtype") ? "dtype" : "torch_dtype";
+  const uint32_t node = tgi_config_find(keys, key);
+  if (!node)
+    return TG_F32;
+#define MATCH(dtype, name)                                                                         \
+  if (tgi_json_equals(keys->json, node, name))                                                     \
+    return dtype;
+  WEIGHT_DTYPE_MAP(MATCH)
+#undef MATCH
+  if (tgi_json_kind_of(keys->json, node) == TGI_JSON_STRING)
+    tgi_config_unsupported(keys, key, "float32, float16 or bfloat16");
+  else
+    tgi_config_unexpected(keys, key, "the name of a dtype");
+  return TG_F32;
+}
+
+static tg_status read_config(const tgi_json *json, tgi_config *config, tg_error *error)
+{
+  if (tgi_json_kind_of(json, TGI_JSON_ROOT) != TGI_JSON_OBJECT)
+    return tgi_json_unexpected(json, TGI_JSON_ROOT, error, "an object");
+  tgi_config_keys keys = {.json = json, .error = error};
+  *config = (tgi_config){.model_type = read_type(&keys)};
+  if (keys.status != TG_OK)
+    return keys.status;
+  config->dtype = read_dtype(&keys);
+  families[config->model_type].read(&keys, config);
+  return keys.status;
+}
+
+tg_status tgi_config_parse(const char *path, const char *text, size_t size, tgi_config *config,
+                           tg_error *error)
+{
+  tgi_json json;
+  tg_status status = tgi_json_read(path, text, size, 0, &json, error);
+  if (status != TG_OK)
+    return status;
+  status = read_config(&json, config, error);
+  tgi_json_free(&json);
+  return status;
+}
+
+tg_status tgi_config_read(const char *path, tgi_config *config, tg_error *error)
+{
+  tgi_file_map map;
+  tg_status status = tgi_file_map_open(path, FILE_LIMIT, &map, error);
+  if (status != TG_OK)
+    return status;
+  status = tgi_config_parse(path, map.data, map.size, config, error);
+  tgi_file_map_close(&map);
+  return status;
+}
+
+static tg_status bad_field(tg_error *error, const char *field, const char *rule, double value)
+{
+  if (error) {
+    error->status = TG_BAD_ARGUMENT;
+    snprintf(error->text, sizeof error->text, "config: %s: expected %s, got %g", field, rule,
+             value);
+  }
+  return TG_BAD_ARGUMENT;
+}
+
+tg_status tgi_config_check(const tgi_config *config, tg_error *error)
+{
+#define CHECK(field, condition, rule)                                                              \
+  if (!(condition))                                                                                \
+    return bad_field(error, #field, rule, (double)config->field);
+#define CHECK_EXTENT(field, limit)                                                                 \
+  CHECK(field, config->field >= 1 && config->field <= (limit), "an extent from 1 to " #limit)
+  CHECK(model_type, (unsigned)config->model_type < TGI_MODEL_TYPES, "a model type")
+  CHECK(dtype, config->dtype == TG_F32 || config->dtype == TG_F16 || config->dtype == TG_BF16,
+        "f32, f16 or bf16")
+  CHECK_EXTENT(vocab_size, TGI_MAX_VOCAB)
+  CHECK_EXTENT(num_hidden_layers, TGI_MAX_LAYERS)
+  CHECK_EXTENT(hidden_size, TGI_MAX_HIDDEN)
+  CHECK_EXTENT(num_attention_heads, TGI_MAX_HIDDEN)
+  CHECK_EXTENT(num_key_value_heads, TGI_MAX_HIDDEN)
+  CHECK_EXTENT(head_dim, TGI_MAX_HIDDEN)
+  CHECK_EXTENT(intermediate_size, TGI_MAX_INTERMEDIATE)
+  CHECK_EXTENT(max_position_embeddings, TGI_MAX_POSITIONS)
+  CHECK(num_key_value_heads, config->num_attention_heads % config->num_key_value_heads == 0,
+        "a divisor of num_attention_heads")
+  CHECK(head_dim, (int64_t)config->head_dim * config->num_attention_heads <= TGI_MAX_INTERMEDIATE,
+        "a width that fits its number of heads")
+  CHECK(norm, config->norm == TGI_LAYER_NORM || config->norm == TGI_RMS_NORM, "a norm")
+  CHECK(norm_eps, config->norm_eps > 0 && config->norm_eps <= TGI_MAX_REAL,
+        "a number above 0, at most 1000")
+  CHECK(position, config->position == TGI_LEARNED_POSITIONS || config->position == TGI_ROPE,
+        "a position kind")
+  CHECK(rope_theta,
+        config->position == TGI_ROPE ? isfinite(config->rope_theta) && config->rope_theta > 0
+                                     : config->rope_theta == 0,
+        "a number above 0 with rope, 0 without")
+  CHECK(activation, (unsigned)config->activation <= TGI_SWIGLU, "an activation")
+  CHECK(sliding_window, config->sliding_window >= 0, "0 or a number of keys")
+  CHECK(initializer_range,
+        config->initializer_range > 0 && config->initializer_range <= TGI_MAX_REAL,
+        "a number above 0, at most 1000")
+  CHECK(bos_token_id, config->bos_token_id >= -1, "an id, or -1")
+  CHECK(num_eos_token_ids,
+        config->num_eos_token_ids >= 0 && config->num_eos_token_ids <= TGI_MAX_EOS_IDS,
+        "a number from 0 to 8")
+  for (int32_t i = 0; i < config->num_eos_token_ids; i++)
+    CHECK(eos_token_ids[i], config->eos_token_ids[i] >= 0, "an id")
+#undef CHECK_EXTENT
+#undef CHECK
+  return TG_OK;
+}
+
+static const char *dtype_name(tg_dtype dtype)
+{
+#define MATCH(value, name)                                                                         \
+  if (dtype == (value))                                                                            \
+    return name;
+  WEIGHT_DTYPE_MAP(MATCH)
+#undef MATCH
+  return NULL;
+}
+
+tg_status tgi_config_write(const tgi_config *config, const char *path, tg_error *error)
+{
+  tg_status status = tgi_config_check(config, error);
+  if (status != TG_OK)
+    return status;
+  tgi_json_writer writer = {.indent = 2};
+  tgi_json_open_object(&writer, NULL);
+  tgi_json_put_string(&writer, "model_type", tgi_model_type_name(config->model_type));
+  tgi_json_put_string(&writer, "dtype", dtype_name(config->dtype));
+  status = families[config->model_type].write(config, path, &writer, error);
+  tgi_json_close_object(&writer);
+  tgi_json_put_raw(&writer, "\n", 1);
+  if (status == TG_OK && !tgi_json_writer_ok(&writer))
+    status = tgi_file_error_memory(error, path, writer.capacity * 2);
+  if (status == TG_OK)
+    status = tgi_durable_file_save(path, writer.text, writer.size, error);
+  tgi_json_writer_free(&writer);
+  return status;
+}

@@ -1,0 +1,91 @@
+/**
+ * The architecture of a model: what config.json says, in the terms of one transformer.
+ *
+ * Every family is a setting of the same fields (GPT-2: layer_norm, learned positions, gelu, biases;
+ * later families: rms_norm, rope, swiglu, qk_norm), so that the transformer never asks for the
+ * family's name.
+ */
+#ifndef TGI_MODEL_CONFIG_H
+#define TGI_MODEL_CONFIG_H
+
+#include "tegula/tensor.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/** X(code, `model_type` in config.json) */
+#define TGI_MODEL_TYPE_MAP(X) X(GPT2, "gpt2")
+
+typedef enum tgi_model_type {
+#define TGI_MODEL_TYPE_ENUM(code, name) TGI_MODEL_##code,
+  TGI_MODEL_TYPE_MAP(TGI_MODEL_TYPE_ENUM)
+#undef TGI_MODEL_TYPE_ENUM
+      TGI_MODEL_TYPES
+} tgi_model_type;
+
+typedef enum tgi_norm { TGI_LAYER_NORM, TGI_RMS_NORM } tgi_norm;
+typedef enum tgi_position { TGI_LEARNED_POSITIONS, TGI_ROPE } tgi_position;
+typedef enum tgi_activation { TGI_GELU_TANH, TGI_GELU_ERF, TGI_SWIGLU } tgi_activation;
+
+#define TGI_MAX_EOS_IDS 8
+
+typedef struct tgi_config {
+  tgi_model_type model_type;
+  tg_dtype dtype; /* of the weights, as the file declares; F32, F16 or BF16 */
+
+  int32_t vocab_size;
+  int32_t num_hidden_layers;
+  int32_t hidden_size;
+  int32_t num_attention_heads;
+  int32_t num_key_value_heads;
+  int32_t head_dim;
+  int32_t intermediate_size;
+  int32_t max_position_embeddings;
+
+  tgi_norm norm;
+  double norm_eps;
+  tgi_position position;
+  double rope_theta; /* 0 without rope */
+  tgi_activation activation;
+
+  /* The scale of q k^T: 1/sqrt(head_dim) if scale_attn_weights, else 1; then divided by the layer's
+   * number (from 1) if scale_attn_by_inverse_layer_idx. */
+  bool scale_attn_weights;
+  bool scale_attn_by_inverse_layer_idx;
+  bool attention_bias;
+  bool mlp_bias;
+  bool qk_norm;
+  bool tie_word_embeddings;
+  int32_t sliding_window; /* keys that a query sees; 0: all before it */
+
+  double initializer_range;
+  int32_t bos_token_id; /* -1: none; may lie outside the vocabulary (then it never occurs) */
+  int32_t eos_token_ids[TGI_MAX_EOS_IDS];
+  int32_t num_eos_token_ids;
+} tgi_config;
+
+/** "gpt2", ... */
+const char *tgi_model_type_name(tgi_model_type type);
+
+/**
+ * Reads `<path>` (a config.json). Errors: IO, NO_MEMORY, BAD_FILE (a key is missing, has another
+ * type or is out of range: the message names it), UNSUPPORTED (a model_type or a feature that is
+ * not implemented).
+ */
+tg_status tgi_config_read(const char *path, tgi_config *config, tg_error *error);
+
+/** The same for `size` bytes of text; messages call it `path`. */
+tg_status tgi_config_parse(const char *path, const char *text, size_t size, tgi_config *config,
+                           tg_error *error);
+
+/** Whether the fields fit each other and the limits of the readers: OK or BAD_ARGUMENT naming the
+ * field. */
+tg_status tgi_config_check(const tgi_config *config, tg_error *error);
+
+/**
+ * Writes a config.json that transformers loads. Errors: BAD_ARGUMENT (tgi_config_check),
+ * UNSUPPORTED (the family cannot say it), IO, NO_MEMORY.
+ */
+tg_status tgi_config_write(const tgi_config *config, const char *path, tg_error *error);
+
+#endif

@@ -1,0 +1,52 @@
+/** Typed access to the keys of a config.json; the first wrong one stops the reading. */
+#ifndef TGI_MODEL_CONFIG_KEYS_H
+#define TGI_MODEL_CONFIG_KEYS_H
+
+#include "config.h"
+#include "json_reader.h"
+#include "json_writer.h"
+
+/** Limits of the extents, such that their products of two fit 63 bits and byte counts stay far from
+ * overflow. */
+#define TGI_MAX_LAYERS 4096
+#define TGI_MAX_HIDDEN (1 << 20)
+#define TGI_MAX_INTERMEDIATE (1 << 24)
+#define TGI_MAX_VOCAB (1 << 28)
+#define TGI_MAX_POSITIONS (1 << 28)
+#define TGI_MAX_REAL 1000.0 /* of norm_eps and initializer_range */
+
+typedef struct tgi_config_keys {
+  const tgi_json *json;
+  tg_error *error;
+  tg_status status; /* of the first key that failed; later calls return their default */
+} tgi_config_keys;
+
+/** The value's node; 0 if the key is absent or null. */
+uint32_t tgi_config_find(const tgi_config_keys *keys, const char *key);
+
+/** An integer in [low, high]. A required key must be there; an absent optional one gives
+ * `otherwise`. */
+int32_t tgi_config_required(tgi_config_keys *keys, const char *key, int32_t low, int32_t high);
+int32_t tgi_config_integer(tgi_config_keys *keys, const char *key, int32_t low, int32_t high,
+                           int32_t otherwise);
+
+/** A number in (0, high] (integers too). */
+double tgi_config_positive(tgi_config_keys *keys, const char *key, double high, double otherwise);
+bool tgi_config_bool(tgi_config_keys *keys, const char *key, bool otherwise);
+
+/** Sets status; `rule` says what was expected of the key. */
+void tgi_config_unexpected(tgi_config_keys *keys, const char *key, const char *rule);
+
+/** UNSUPPORTED at the key's value; `known` lists what could be served. */
+void tgi_config_unsupported(tgi_config_keys *keys, const char *key, const char *known);
+
+/** `eos_token_id` may be null, an integer or a list; `otherwise` stands for an absent key, -1 for
+ * none. */
+void tgi_config_eos(tgi_config_keys *keys, int32_t otherwise, tgi_config *config);
+
+/** The families: readers take a checked object, writers add their keys to an open one. */
+void tgi_config_read_gpt2(tgi_config_keys *keys, tgi_config *config);
+tg_status tgi_config_write_gpt2(const tgi_config *config, const char *path, tgi_json_writer *writer,
+                                tg_error *error);
+
+#endif

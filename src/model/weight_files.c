@@ -1,0 +1,230 @@
+#include "weight_files.h"
+#include "file_error.h"
+#include "file_map.h"
+#include "json_reader.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define INDEX_LIMIT ((size_t)1 << 28)
+
+typedef struct located {
+  const tgi_file_tensor *tensor;
+  const tgi_safetensors *shard;
+} located;
+
+struct tgi_weight_files {
+  tgi_safetensors **shards;
+  size_t shard_count;
+  located *tensors; /* sorted by name */
+  size_t count;
+};
+
+/** "<directory>/<name>", to be freed; NULL without memory. */
+static char *join(const char *directory, const char *name)
+{
+  const size_t size = strlen(directory) + 1 + strlen(name) + 1;
+  char *path = malloc(size);
+  if (path)
+    snprintf(path, size, "%s/%s", directory, name);
+  return path;
+}
+
+static int compare_located(const void *left, const void *right)
+{
+  const located *a = left;
+  const located *b = right;
+  return strcmp(a->tensor->name, b->tensor->name);
+}
+
+static int compare_name_with(const void *name, const void *element)
+{
+  const located *a = element;
+  return strcmp(name, a->tensor->name);
+}
+
+static bool allocate(tgi_weight_files *files, size_t shards, size_t tensors)
+{
+  files->shards = calloc(shards + 1, sizeof *files->shards);
+  files->tensors = calloc(tensors + 1, sizeof *files->tensors);
+  return files->shards && files->tensors;
+}
+
+static tg_status open_single(tgi_weight_files *files, const char *path, tg_error *error)
+{
+  tgi_safetensors *file;
+  const tg_status status = tgi_safetensors_open(path, &file, error);
+  if (status != TG_OK)
+    return status;
+  const size_t count = tgi_safetensors_count(file);
+  if (!allocate(files, 1, count)) {
+    tgi_safetensors_close(file);
+    return tgi_file_error_memory(error, path, (count + 1) * sizeof *files->tensors);
+  }
+  files->shards[files->shard_count++] = file;
+  for (; files->count < count; files->count++)
+    files->tensors[files->count] = (located){tgi_safetensors_at(file, files->count), file};
+  qsort(files->tensors, count, sizeof *files->tensors, compare_located);
+  return TG_OK;
+}
+
+/** A name that stays inside the directory, whatever the index says. */
+static bool is_shard_name(const char *name)
+{
+  static const char ending[] = ".safetensors";
+  const size_t size = strlen(name);
+  return size >= sizeof ending && name[0] != '.' && !strpbrk(name, "/\\") && !strstr(name, "..") &&
+         strcmp(name + size - (sizeof ending - 1), ending) == 0;
+}
+
+/** The shard of that name; opened on its first use. */
+static tg_status get_shard(tgi_weight_files *files, const char *directory, const char *name,
+                           const tgi_safetensors **shard, tg_error *error)
+{
+  const size_t prefix = strlen(directory) + 1;
+  /* Indices list tensors shard by shard, mostly: the last one is the best guess. */
+  for (size_t i = files->shard_count; i-- > 0;) {
+    if (strcmp(tgi_safetensors_path(files->shards[i]) + prefix, name) == 0) {
+      *shard = files->shards[i];
+      return TG_OK;
+    }
+  }
+  char *path = join(directory, name);
+  if (!path)
+    return tgi_file_error_memory(error, name, prefix + strlen(name) + 1);
+  const tg_status status = tgi_safetensors_open(path, &files->shards[files->shard_count], error);
+  free(path);
+  if (status == TG_OK)
+    *shard = files->shards[files->shard_count++];
+  return status;
+}
+
+static tg_status add_mapped(tgi_weight_files *files, const char *directory, const tgi_json *json,
+                            uint32_t key, char *buffer, tg_error *error)
+{
+  const uint32_t value = key + 1;
+  if (tgi_json_kind_of(json, value) != TGI_JSON_STRING)
+    return tgi_json_unexpected(json, value, error, "the name of a file");
+  tgi_json_string(json, value, buffer);
+  if (!is_shard_name(buffer))
+    return tgi_json_unexpected(json, value, error,
+                               "the name of a .safetensors file in the directory itself");
+  const tgi_safetensors *shard = NULL;
+  const tg_status status = get_shard(files, directory, buffer, &shard, error);
+  if (status != TG_OK)
+    return status;
+  tgi_json_string(json, key, buffer);
+  const tgi_file_tensor *tensor = tgi_safetensors_find(shard, buffer);
+  if (!tensor)
+    return tgi_json_unexpected(json, key, error, "a tensor that its shard holds");
+  files->tensors[files->count++] = (located){tensor, shard};
+  return TG_OK;
+}
+
+static tg_status open_mapped(tgi_weight_files *files, const char *directory, const tgi_json *json,
+                             tg_error *error)
+{
+  const uint32_t map = tgi_json_member(json, TGI_JSON_ROOT, "weight_map");
+  if (!map || tgi_json_kind_of(json, map) != TGI_JSON_OBJECT)
+    return tgi_json_unexpected(json, map, error, "an object \"weight_map\"");
+  size_t longest = 0;
+  const size_t count = tgi_json_size(json, map);
+  for (uint32_t i = map; i < json->nodes[map].next; i++) {
+    if (tgi_json_kind_of(json, i) == TGI_JSON_STRING && tgi_json_string_bound(json, i) > longest)
+      longest = tgi_json_string_bound(json, i);
+  }
+  char *buffer = malloc(longest + 1);
+  tg_status status = TG_OK;
+  if (!buffer || !allocate(files, count, count))
+    status = tgi_file_error_memory(error, json->path, longest + count * sizeof *files->tensors);
+  for (uint32_t key = tgi_json_first(json, map); key && status == TG_OK;
+       key = tgi_json_next(json, map, key + 1))
+    status = add_mapped(files, directory, json, key, buffer, error);
+  free(buffer);
+  if (status == TG_OK)
+    qsort(files->tensors, files->count, sizeof *files->tensors, compare_located);
+  return status;
+}
+
+static tg_status open_index(tgi_weight_files *files, const char *directory, const char *path,
+                            tg_error *error)
+{
+  tgi_file_map map;
+  tg_status status = tgi_file_map_open(path, INDEX_LIMIT, &map, error);
+  if (status != TG_OK)
+    return status;
+  tgi_json json;
+  status = tgi_json_read(path, map.data, map.size, 0, &json, error);
+  if (status == TG_OK) {
+    status = open_mapped(files, directory, &json, error);
+    tgi_json_free(&json);
+  }
+  tgi_file_map_close(&map);
+  return status;
+}
+
+static bool exists(const char *path)
+{
+  struct stat info;
+  return stat(path, &info) == 0;
+}
+
+tg_status tgi_weight_files_open(const char *directory, tgi_weight_files **out, tg_error *error)
+{
+  *out = NULL;
+  tgi_weight_files *files = calloc(1, sizeof *files);
+  char *single = join(directory, "model.safetensors");
+  char *index = join(directory, "model.safetensors.index.json");
+  tg_status status;
+  if (!files || !single || !index)
+    status = tgi_file_error_memory(error, directory, sizeof *files);
+  else if (!exists(single) && exists(index))
+    status = open_index(files, directory, index, error);
+  else /* where both are missing, the error names the usual one */
+    status = open_single(files, single, error);
+  free(single);
+  free(index);
+  if (status == TG_OK)
+    *out = files;
+  else
+    tgi_weight_files_close(files);
+  return status;
+}
+
+void tgi_weight_files_close(tgi_weight_files *files)
+{
+  if (!files)
+    return;
+  for (size_t i = 0; i < files->shard_count; i++)
+    tgi_safetensors_close(files->shards[i]);
+  free(files->shards);
+  free(files->tensors);
+  free(files);
+}
+
+size_t tgi_weight_files_count(const tgi_weight_files *files)
+{
+  return files->count;
+}
+
+const tgi_file_tensor *tgi_weight_files_at(const tgi_weight_files *files, size_t index)
+{
+  return files->tensors[index].tensor;
+}
+
+static const located *find(const tgi_weight_files *files, const char *name)
+{
+  return bsearch(name, files->tensors, files->count, sizeof *files->tensors, compare_name_with);
+}
+
+const tgi_file_tensor *tgi_weight_files_find(const tgi_weight_files *files, const char *name)
+{
+  const located *found = find(files, name);
+  return found ? found->tensor : NULL;
+}
+
+const char *tgi_weight_files_path(const tgi_weight_files *files, const tgi_file_tensor *tensor)
+{
+  return tgi_safetensors_path(find(files, tensor->name)->shard);
+}

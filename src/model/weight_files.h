@@ -1,0 +1,32 @@
+/**
+ * The tensors of a Hugging Face directory: `model.safetensors`, else the shards that
+ * `model.safetensors.index.json` names ({"weight_map": {"<tensor>": "<file>"}}).
+ *
+ * The index decides what is in the model: each of its tensors must be in the shard it names, and
+ * tensors of a shard that it does not name stay unseen. Shards are plain file names ending in
+ * ".safetensors" inside the directory.
+ */
+#ifndef TGI_MODEL_WEIGHT_FILES_H
+#define TGI_MODEL_WEIGHT_FILES_H
+
+#include "safetensors.h"
+
+typedef struct tgi_weight_files tgi_weight_files;
+
+/** Opens all files (safetensors.h). Errors: IO, BAD_FILE, NO_MEMORY; then *out is NULL. */
+tg_status tgi_weight_files_open(const char *directory, tgi_weight_files **out, tg_error *error);
+
+/** Frees and unmaps; NULL is allowed. */
+void tgi_weight_files_close(tgi_weight_files *files);
+
+/** Tensors, sorted by name; `index` below the count. */
+size_t tgi_weight_files_count(const tgi_weight_files *files);
+const tgi_file_tensor *tgi_weight_files_at(const tgi_weight_files *files, size_t index);
+
+/** The tensor of that name, or NULL. */
+const tgi_file_tensor *tgi_weight_files_find(const tgi_weight_files *files, const char *name);
+
+/** Path of the file that holds a tensor of these files, for messages. */
+const char *tgi_weight_files_path(const tgi_weight_files *files, const tgi_file_tensor *tensor);
+
+#endif
