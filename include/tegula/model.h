@@ -1,0 +1,117 @@
+/**
+ * Models and sessions: what turns tokens into logits.
+ *
+ * A tg_model owns weights and their description. A tg_session is one timeline over a model: it owns
+ * a key-value cache and the logits of the last token. Any number of sessions may share a model that
+ * nobody trains meanwhile; each session is used by one thread at a time. The model must outlive its
+ * sessions.
+ */
+#ifndef TEGULA_MODEL_H
+#define TEGULA_MODEL_H
+
+#include "context.h"
+#include "tensor.h"
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tg_model tg_model;
+typedef struct tg_session tg_session;
+
+/** Sizes of a model, in the words of config.json. */
+typedef struct tg_model_info {
+  const char *model_type; /* "gpt2" */
+  tg_dtype dtype;         /* of the weights in memory */
+  int32_t vocab_size, num_hidden_layers, hidden_size;
+  int32_t num_attention_heads, num_key_value_heads, head_dim;
+  int32_t intermediate_size, max_position_embeddings;
+  int32_t end_of_text; /* id that ends generation; -1: none */
+  int64_t num_parameters;
+  size_t weight_bytes;
+} tg_model_info;
+
+/**
+ * Makes a model of a preset's size ("gpt_nano", "gpt2", ...) with random weights, as GPT-2 starts:
+ * N(0, 0.02) for matrices, divided by sqrt(2 num_hidden_layers) where they write to the residual
+ * stream; 1 and 0 for norms and biases. f32. The same seed gives the same bits.
+ * vocab_size 0: the preset's. Errors: BAD_ARGUMENT (no such preset; the message lists them),
+ * NO_MEMORY.
+ */
+TG_API tg_status tg_model_create(const char *preset, int32_t vocab_size, uint64_t seed,
+                                 tg_model **out, tg_error *error);
+
+/**
+ * Loads a Hugging Face directory (config.json, model.safetensors or its shards). dtype: of the
+ * weights in memory; TG_DTYPE_NONE keeps that of the file. Errors: IO, BAD_FILE (a file is
+ * malformed, or a tensor is missing or differs from what config.json says: tensor, expected and
+ * found shape are named), UNSUPPORTED (model_type, feature), NO_MEMORY.
+ */
+TG_API tg_status tg_model_load(const char *directory, tg_dtype dtype, tg_model **out,
+                               tg_error *error);
+
+/** Frees; NULL is allowed. */
+TG_API void tg_model_destroy(tg_model *model);
+
+TG_API tg_model_info tg_model_get_info(const tg_model *model);
+
+/**
+ * View of parameter `index` (shape and strides as in memory: matrices [out, in]) and its name as
+ * transformers has it ("transformer.h.0.attn.c_attn.weight"); BAD_ARGUMENT past the end.
+ */
+TG_API tg_status tg_model_parameter(const tg_model *model, size_t index, tg_tensor *view,
+                                    const char **name);
+
+typedef struct tg_session_options {
+  int32_t max_tokens;  /* room of the cache; 0: max_position_embeddings */
+  int32_t num_threads; /* as in tg_context_options */
+} tg_session_options;
+
+/** Errors: BAD_ARGUMENT (max_tokens beyond the model's positions), NO_MEMORY. */
+TG_API tg_status tg_session_create(const tg_model *model, const tg_session_options *options,
+                                   tg_session **out, tg_error *error);
+
+TG_API void tg_session_destroy(tg_session *session);
+
+/**
+ * Appends tokens to the timeline; afterwards tg_session_logits are those of the last one.
+ * Errors: BAD_ARGUMENT (count < 1, an id out of range, more tokens than there is room; the timeline
+ * is as before).
+ */
+TG_API tg_status tg_session_feed(tg_session *session, const int32_t *ids, int64_t count,
+                                 tg_error *error);
+
+/** Tokens in the timeline, and how many there can be. */
+TG_API int64_t tg_session_length(const tg_session *session);
+TG_API int64_t tg_session_capacity(const tg_session *session);
+
+/** Cuts the timeline to its first `length` tokens. BAD_ARGUMENT: longer than it is. */
+TG_API tg_status tg_session_truncate(tg_session *session, int64_t length);
+
+/** f32 [vocab_size]; valid until the next feed. NULL before the first. */
+TG_API const float *tg_session_logits(const tg_session *session);
+
+/** How to pick a token. Order: temperature, top_k, top_p, min_p. */
+typedef struct tg_sampling {
+  float temperature; /* 0: the largest logit (lowest id of equals); nothing else matters then */
+  int32_t top_k;     /* the k most probable; 0: off */
+  float top_p;       /* the fewest most probable that reach this sum; 0 or 1: off */
+  float min_p;       /* those with at least min_p times the largest probability; 0: off */
+  uint64_t seed;
+} tg_sampling;
+
+/**
+ * Picks one id from f32 logits [vocab_size]. The draw is a pure function of (seed, position,
+ * logits): Philox4x32-10 (Salmon et al. 2011, doi:10.1145/2063384.2063405) keyed by the seed,
+ * counted by the position. Errors: BAD_ARGUMENT (a scalar out of range; no finite logit),
+ * NO_MEMORY.
+ */
+TG_API tg_status tg_sample_token(const float *logits, int32_t vocab_size,
+                                 const tg_sampling *sampling, uint64_t position, int32_t *id,
+                                 tg_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,108 @@
+/**
+ * Training: forward, loss, full backward and AdamW over one model, in f32.
+ *
+ * A tg_trainer owns gradients, optimiser state and activations of a fixed batch shape, all in one
+ * block whose plan can be read before it is allocated. It changes the weights of its model. Every
+ * result has the same bits at any number of threads.
+ */
+#ifndef TEGULA_TRAIN_H
+#define TEGULA_TRAIN_H
+
+#include "model.h"
+#include "tokenizer.h"
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tg_trainer tg_trainer;
+
+typedef struct tg_trainer_options {
+  int32_t batch_size;      /* sequences of a step; required */
+  int32_t sequence_length; /* tokens of a sequence; required, at most the model's positions */
+  int32_t num_threads;     /* as in tg_context_options */
+  int64_t num_steps;       /* of the schedule; required */
+  int64_t warmup_steps;    /* linear from 0; then a cosine down to min_learning_rate */
+  double learning_rate;    /* peak; required */
+  double min_learning_rate;
+  double beta1, beta2, eps; /* required */
+  double weight_decay;      /* of matrices and embeddings; biases and norms have none */
+  double max_grad_norm;     /* gradients are scaled down to this norm; 0: never */
+} tg_trainer_options;
+
+/** One line of the memory plan. */
+typedef struct tg_plan_line {
+  const char *name; /* "weights", "gradients", "adamw state", "activations", ... */
+  size_t bytes;
+} tg_plan_line;
+
+/**
+ * What a trainer of these options would hold, weights included; *count lines, at most `capacity`
+ * are written. Allocates nothing. Errors: BAD_ARGUMENT.
+ */
+TG_API tg_status tg_trainer_plan(const tg_model *model, const tg_trainer_options *options,
+                                 tg_plan_line *lines, size_t capacity, size_t *count,
+                                 tg_error *error);
+
+/** Errors: BAD_ARGUMENT (options), BAD_DTYPE (weights that are not f32), NO_MEMORY. */
+TG_API tg_status tg_trainer_create(tg_model *model, const tg_trainer_options *options,
+                                   tg_trainer **out, tg_error *error);
+
+/** Frees; the model stays. NULL is allowed. */
+TG_API void tg_trainer_destroy(tg_trainer *trainer);
+
+typedef struct tg_step_result {
+  int64_t step; /* number of the step that was taken, from 1 */
+  double loss;  /* mean over the targets, nats */
+  double grad_norm;
+  double learning_rate;
+} tg_step_result;
+
+/**
+ * Loss and gradients of one batch: ids and targets are i32 [batch_size * sequence_length], row
+ * after row; a target of -100 is ignored. Gradients are overwritten and can be read by
+ * tg_trainer_gradient. Errors: BAD_ARGUMENT (an id or target out of range).
+ */
+TG_API tg_status tg_trainer_backward(tg_trainer *trainer, const int32_t *ids,
+                                     const int32_t *targets, double *loss, tg_error *error);
+
+/**
+ * tg_trainer_backward, clipping, AdamW. A loss or gradient norm that is not finite leaves the
+ * weights and the step as they were: BAD_ARGUMENT naming the step.
+ */
+TG_API tg_status tg_trainer_step(tg_trainer *trainer, const int32_t *ids, const int32_t *targets,
+                                 tg_step_result *result, tg_error *error);
+
+/** Mean loss of one batch; nothing else changes but the activations. */
+TG_API tg_status tg_trainer_loss(tg_trainer *trainer, const int32_t *ids, const int32_t *targets,
+                                 double *loss, tg_error *error);
+
+/** Steps taken so far. */
+TG_API int64_t tg_trainer_steps(const tg_trainer *trainer);
+
+/** Gradient of tg_model_parameter(index) after the last backward; BAD_ARGUMENT past the end. */
+TG_API tg_status tg_trainer_gradient(const tg_trainer *trainer, size_t index, tg_tensor *view);
+
+/**
+ * Saves a checkpoint: a directory that transformers loads (config.json, model.safetensors and, with
+ * `tokenizer`, tokenizer.json) and that tg_trainer_resume continues from (optimizer.safetensors,
+ * trainer_state.json). It replaces an old one as a whole or not at all, whatever happens. `note`:
+ * a line of text kept in trainer_state.json (the data and seed of a run, say); NULL: none.
+ * Errors: IO, NO_MEMORY, BAD_ARGUMENT.
+ */
+TG_API tg_status tg_trainer_save(const tg_trainer *trainer, const tg_tokenizer *tokenizer,
+                                 const char *note, const char *directory, tg_error *error);
+
+/**
+ * Loads optimiser state and step of a checkpoint into a trainer whose model was loaded from the
+ * same directory; training goes on bit for bit, at any number of threads. `note` gets the text kept
+ * by save, cut to `note_bytes`; NULL: not asked for. Errors: IO, BAD_FILE, NO_MEMORY.
+ */
+TG_API tg_status tg_trainer_resume(tg_trainer *trainer, const char *directory, char *note,
+                                   size_t note_bytes, tg_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
