@@ -11,18 +11,6 @@ const char *tg_version(void)
   return TEGULA_VERSION;
 }
 
-tg_status tgi_error_set(tg_error *error, tg_status status, const char *format, ...)
-{
-  if (error) {
-    va_list args;
-    va_start(args, format);
-    error->status = status;
-    vsnprintf(error->text, sizeof error->text, format, args);
-    va_end(args);
-  }
-  return status;
-}
-
 tg_status tgi_report(const tg_context *ctx, tg_status status, const char *format, ...)
 {
   va_list args;

@@ -2,6 +2,7 @@
 #ifndef TGI_CORE_CONTEXT_STATE_H
 #define TGI_CORE_CONTEXT_STATE_H
 
+#include "core/error_record.h"
 #include "core/processor.h"
 #include "core/threads.h"
 #include "tegula/context.h"
@@ -37,10 +38,6 @@ tgi_chain tgi_registry_chain(tg_backend backend, const tgi_processor *processor)
 
 /** Stores a message (printf format) and returns `status`. */
 tg_status tgi_report(const tg_context *ctx, tg_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-/** Fills `error` unless it is NULL, and returns `status`. */
-tg_status tgi_error_set(tg_error *error, tg_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /** parallel_for on the context's threads; see core/threads.h. */

@@ -1,0 +1,148 @@
+#include "tegula/model.h"
+
+#include "core/error_record.h"
+#include "preset.h"
+#include "weights.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Table and uninitialised block for model->config and model->dtype. */
+static tg_status allocate(tg_model *model, tg_error *error)
+{
+  const tg_status status = tgi_parameters_create(&model->config, &model->parameters, error);
+  if (status != TG_OK) {
+    return status;
+  }
+  const size_t bytes = (size_t)model->parameters.elements * tg_dtype_bytes(model->dtype);
+  model->block = aligned_alloc(64, (bytes + 63) / 64 * 64);
+  if (!model->block) {
+    return tgi_error_set(error, TG_NO_MEMORY, "model: weights: expected %zu bytes, got none",
+                         bytes);
+  }
+  memset(model->block, 0, bytes); /* the padding between parameters too */
+  return TG_OK;
+}
+
+tg_status tg_model_create(const char *preset, int32_t vocab_size, uint64_t seed, tg_model **out,
+                          tg_error *error)
+{
+  if (!preset || !out) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT, "model_create: %s: expected a pointer, got NULL",
+                         preset ? "out" : "preset");
+  }
+  *out = NULL;
+  tg_model *model = calloc(1, sizeof *model);
+  if (!model) {
+    return tgi_error_set(error, TG_NO_MEMORY, "model_create: expected %zu bytes, got none",
+                         sizeof *model);
+  }
+  model->dtype = TG_F32;
+  tg_status status = tgi_preset(preset, vocab_size, &model->config, error);
+  if (status == TG_OK) {
+    status = allocate(model, error);
+  }
+  if (status != TG_OK) {
+    tg_model_destroy(model);
+    return status;
+  }
+  tgi_weights_initialise(model, seed);
+  *out = model;
+  return TG_OK;
+}
+
+static tg_status load(tg_model *model, const char *directory, tg_dtype dtype, tg_error *error)
+{
+  char path[4096];
+  tgi_weight_files *files = NULL;
+  if ((size_t)snprintf(path, sizeof path, "%s/config.json", directory) >= sizeof path) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "model_load: directory: expected a path below %zu bytes, got %zu",
+                         sizeof path, strlen(directory));
+  }
+  tg_status status = tgi_config_read(path, &model->config, error);
+  if (status != TG_OK) {
+    return status;
+  }
+  status = tgi_weight_files_open(directory, &files, error);
+  if (status != TG_OK) {
+    return status;
+  }
+  model->dtype = dtype ? dtype : model->config.dtype;
+  model->config.dtype = model->dtype;
+  status = allocate(model, error);
+  if (status == TG_OK) {
+    status = tgi_weights_read(model, files, error);
+  }
+  tgi_weight_files_close(files);
+  return status;
+}
+
+tg_status tg_model_load(const char *directory, tg_dtype dtype, tg_model **out, tg_error *error)
+{
+  if (!directory || !out) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT, "model_load: %s: expected a pointer, got NULL",
+                         directory ? "out" : "directory");
+  }
+  *out = NULL;
+  if (dtype != TG_DTYPE_NONE && dtype != TG_F32 && dtype != TG_F16 && dtype != TG_BF16) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT, "model_load: dtype: expected f32|f16|bf16, got %s",
+                         tg_dtype_name(dtype));
+  }
+  tg_model *model = calloc(1, sizeof *model);
+  if (!model) {
+    return tgi_error_set(error, TG_NO_MEMORY, "model_load: expected %zu bytes, got none",
+                         sizeof *model);
+  }
+  const tg_status status = load(model, directory, dtype, error);
+  if (status != TG_OK) {
+    tg_model_destroy(model);
+    return status;
+  }
+  *out = model;
+  return TG_OK;
+}
+
+void tg_model_destroy(tg_model *model)
+{
+  if (model) {
+    tgi_parameters_free(&model->parameters);
+    free(model->block);
+    free(model);
+  }
+}
+
+tg_model_info tg_model_get_info(const tg_model *model)
+{
+  const tgi_config *c = &model->config;
+  return (tg_model_info){
+      .model_type = tgi_model_type_name(c->model_type),
+      .dtype = model->dtype,
+      .vocab_size = c->vocab_size,
+      .num_hidden_layers = c->num_hidden_layers,
+      .hidden_size = c->hidden_size,
+      .num_attention_heads = c->num_attention_heads,
+      .num_key_value_heads = c->num_key_value_heads,
+      .head_dim = c->head_dim,
+      .intermediate_size = c->intermediate_size,
+      .max_position_embeddings = c->max_position_embeddings,
+      .end_of_text = c->num_eos_token_ids ? c->eos_token_ids[0] : -1,
+      .num_parameters = model->parameters.num_parameters,
+      .weight_bytes = (size_t)model->parameters.elements * tg_dtype_bytes(model->dtype),
+  };
+}
+
+tg_status tg_model_parameter(const tg_model *model, size_t index, tg_tensor *view,
+                             const char **name)
+{
+  if (!model || index >= (size_t)model->parameters.count) {
+    return TG_BAD_ARGUMENT;
+  }
+  if (view) {
+    *view = tgi_weight(model, (int)index);
+  }
+  if (name) {
+    *name = model->parameters.list[index].name;
+  }
+  return TG_OK;
+}

@@ -1,0 +1,116 @@
+#include "parameters.h"
+
+#include "core/error_record.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Largest number of parameters of a layer, and of the rest of a model. */
+enum { kPerLayer = 12, kPerModel = 5, kAlignElements = 32 };
+
+static int add(tgi_parameters *p, int64_t rows, int64_t cols, tgi_parameter_start start,
+               const char *name, ...) __attribute__((format(printf, 5, 6)));
+
+/* cols 0: a vector. Matrices decay, vectors do not. */
+static int add(tgi_parameters *p, int64_t rows, int64_t cols, tgi_parameter_start start,
+               const char *name, ...)
+{
+  tgi_parameter *q = &p->list[p->count];
+  va_list args;
+  va_start(args, name);
+  vsnprintf(q->name, sizeof q->name, name, args);
+  va_end(args);
+  q->ndim = cols ? 2 : 1;
+  q->shape[0] = rows;
+  q->shape[1] = cols;
+  q->decays = cols != 0;
+  q->start = start;
+  q->offset = p->elements;
+  const int64_t n = rows * (cols ? cols : 1);
+  p->num_parameters += n;
+  p->elements += (n + kAlignElements - 1) / kAlignElements * kAlignElements;
+  return p->count++;
+}
+
+static int add_conv1d(tgi_parameters *p, int64_t out, int64_t in, tgi_parameter_start start,
+                      int layer, const char *name)
+{
+  const int index = add(p, out, in, start, "transformer.h.%d.%s.weight", layer, name);
+  p->list[index].transposed = true;
+  return index;
+}
+
+static void add_gpt2_layer(tgi_parameters *p, const tgi_config *c, int i)
+{
+  tgi_layer_parameters *l = &p->layer[i];
+  const int64_t hidden = c->hidden_size, inner = c->intermediate_size;
+  const int64_t q = (int64_t)c->num_attention_heads * c->head_dim;
+  const int64_t kv = (int64_t)c->num_key_value_heads * c->head_dim;
+  l->norm1 = add(p, hidden, 0, TGI_START_ONE, "transformer.h.%d.ln_1.weight", i);
+  l->norm1_bias = add(p, hidden, 0, TGI_START_ZERO, "transformer.h.%d.ln_1.bias", i);
+  l->qkv = add_conv1d(p, q + 2 * kv, hidden, TGI_START_NORMAL, i, "attn.c_attn");
+  l->qkv_bias = add(p, q + 2 * kv, 0, TGI_START_ZERO, "transformer.h.%d.attn.c_attn.bias", i);
+  l->out = add_conv1d(p, hidden, q, TGI_START_NORMAL_RESIDUAL, i, "attn.c_proj");
+  l->out_bias = add(p, hidden, 0, TGI_START_ZERO, "transformer.h.%d.attn.c_proj.bias", i);
+  l->norm2 = add(p, hidden, 0, TGI_START_ONE, "transformer.h.%d.ln_2.weight", i);
+  l->norm2_bias = add(p, hidden, 0, TGI_START_ZERO, "transformer.h.%d.ln_2.bias", i);
+  l->up = add_conv1d(p, inner, hidden, TGI_START_NORMAL, i, "mlp.c_fc");
+  l->up_bias = add(p, inner, 0, TGI_START_ZERO, "transformer.h.%d.mlp.c_fc.bias", i);
+  l->down = add_conv1d(p, hidden, inner, TGI_START_NORMAL_RESIDUAL, i, "mlp.c_proj");
+  l->down_bias = add(p, hidden, 0, TGI_START_ZERO, "transformer.h.%d.mlp.c_proj.bias", i);
+}
+
+static void add_gpt2(tgi_parameters *p, const tgi_config *c)
+{
+  const int64_t hidden = c->hidden_size;
+  p->tokens = add(p, c->vocab_size, hidden, TGI_START_NORMAL, "transformer.wte.weight");
+  p->positions =
+      add(p, c->max_position_embeddings, hidden, TGI_START_NORMAL, "transformer.wpe.weight");
+  for (int i = 0; i < c->num_hidden_layers; i++) {
+    add_gpt2_layer(p, c, i);
+  }
+  p->final_norm = add(p, hidden, 0, TGI_START_ONE, "transformer.ln_f.weight");
+  p->final_norm_bias = add(p, hidden, 0, TGI_START_ZERO, "transformer.ln_f.bias");
+  p->head = c->tie_word_embeddings
+                ? p->tokens
+                : add(p, c->vocab_size, hidden, TGI_START_NORMAL, "lm_head.weight");
+}
+
+tg_status tgi_parameters_create(const tgi_config *config, tgi_parameters *out, tg_error *error)
+{
+  memset(out, 0, sizeof *out);
+  if (config->model_type != TGI_MODEL_GPT2) {
+    return tgi_error_set(error, TG_UNSUPPORTED, "model: model_type: expected gpt2, got %s",
+                         tgi_model_type_name(config->model_type));
+  }
+  const int layers = config->num_hidden_layers;
+  out->capacity = layers * kPerLayer + kPerModel;
+  out->list = calloc((size_t)out->capacity, sizeof *out->list);
+  out->layer = calloc((size_t)layers, sizeof *out->layer);
+  if (!out->list || !out->layer) {
+    tgi_parameters_free(out);
+    return tgi_error_set(error, TG_NO_MEMORY, "model: expected room for %d parameters, got none",
+                         layers * kPerLayer + kPerModel);
+  }
+  add_gpt2(out, config);
+  return TG_OK;
+}
+
+void tgi_parameters_free(tgi_parameters *parameters)
+{
+  free(parameters->list);
+  free(parameters->layer);
+  memset(parameters, 0, sizeof *parameters);
+}
+
+tg_tensor tgi_parameter_view(const tgi_parameters *parameters, int index, void *block,
+                             tg_dtype dtype)
+{
+  if (index < 0) {
+    return tg_tensor_view(NULL, TG_DTYPE_NONE, 0, NULL);
+  }
+  const tgi_parameter *q = &parameters->list[index];
+  char *data = block ? (char *)block + q->offset * (int64_t)tg_dtype_bytes(dtype) : NULL;
+  return tg_tensor_view(data, dtype, q->ndim, q->shape);
+}

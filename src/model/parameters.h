@@ -1,0 +1,58 @@
+/**
+ * The parameters of a model: one table, derived from the configuration, says which there are, what
+ * files call them, where each lies in a block of memory. Weights, gradients and optimiser state are
+ * blocks of the same table.
+ */
+#ifndef TGI_MODEL_PARAMETERS_H
+#define TGI_MODEL_PARAMETERS_H
+
+#include "config.h"
+
+typedef enum tgi_parameter_start {
+  TGI_START_ZERO,
+  TGI_START_ONE,
+  TGI_START_NORMAL,          /* N(0, initializer_range) */
+  TGI_START_NORMAL_RESIDUAL, /* the same / sqrt(2 num_hidden_layers) */
+} tgi_parameter_start;
+
+typedef struct tgi_parameter {
+  char name[64]; /* as transformers saves it */
+  int32_t ndim;
+  int64_t shape[2]; /* in memory; matrices are [out, in] */
+  bool transposed;  /* the file holds [in, out] */
+  bool decays;      /* takes weight decay */
+  tgi_parameter_start start;
+  int64_t offset; /* of the first element in a block; 64-byte aligned for every dtype */
+} tgi_parameter;
+
+/** Indices into the table; -1: this model has none. */
+typedef struct tgi_layer_parameters {
+  int norm1, norm1_bias; /* before attention */
+  int qkv, qkv_bias;     /* [q_heads * d + 2 * kv_heads * d, hidden] */
+  int out, out_bias;     /* [hidden, q_heads * d] */
+  int norm2, norm2_bias; /* before the MLP */
+  int up, up_bias;       /* [intermediate, hidden] */
+  int down, down_bias;   /* [hidden, intermediate] */
+} tgi_layer_parameters;
+
+typedef struct tgi_parameters {
+  tgi_parameter *list;
+  int count, capacity;
+  int64_t elements; /* of a block, padding included */
+  int64_t num_parameters;
+  int tokens, positions; /* [vocab, hidden], [max_position_embeddings, hidden] */
+  int final_norm, final_norm_bias;
+  int head; /* [vocab, hidden]; equal to `tokens` where they are tied */
+  tgi_layer_parameters *layer;
+} tgi_parameters;
+
+/** Errors: UNSUPPORTED (a feature that the transformer does not have), NO_MEMORY. */
+tg_status tgi_parameters_create(const tgi_config *config, tgi_parameters *out, tg_error *error);
+
+void tgi_parameters_free(tgi_parameters *parameters);
+
+/** View of parameter `index` in a block; a zeroed view for index -1. */
+tg_tensor tgi_parameter_view(const tgi_parameters *parameters, int index, void *block,
+                             tg_dtype dtype);
+
+#endif

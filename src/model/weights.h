@@ -1,0 +1,43 @@
+/** Inside of a tg_model, and reading its weights from files. */
+#ifndef TGI_MODEL_WEIGHTS_H
+#define TGI_MODEL_WEIGHTS_H
+
+#include "parameters.h"
+#include "tegula/model.h"
+#include "weight_files.h"
+
+struct tg_model {
+  tgi_config config;
+  tgi_parameters parameters;
+  tg_dtype dtype; /* of the block */
+  void *block;    /* the weights */
+};
+
+/** View of a weight. */
+static inline tg_tensor tgi_weight(const tg_model *model, int index)
+{
+  return tgi_parameter_view(&model->parameters, index, model->block, model->dtype);
+}
+
+/** Fills the block by the parameters' start values. */
+void tgi_weights_initialise(tg_model *model, uint64_t seed);
+
+/**
+ * Fills the block from files, converted to the model's dtype. Names may lack the prefix
+ * "transformer." (files of the bare GPT2Model). Errors: BAD_FILE (a tensor is missing, or its shape
+ * or dtype is not what config.json says), NO_MEMORY.
+ */
+tg_status tgi_weights_read(tg_model *model, const tgi_weight_files *files, tg_error *error);
+
+/** One tensor of a file into a parameter of a block. Errors: BAD_FILE, NO_MEMORY. */
+tg_status tgi_parameter_read(const tgi_parameter *parameter, const tgi_file_tensor *tensor,
+                             const char *path, void *block, tg_dtype dtype, tg_error *error);
+
+/**
+ * Writes a block as a safetensors file, matrices in the file's orientation; names get `prefix`.
+ * Errors: IO, NO_MEMORY.
+ */
+tg_status tgi_block_write(const tgi_parameters *parameters, const void *block, tg_dtype dtype,
+                          const char *prefix, const char *path, tg_error *error);
+
+#endif
