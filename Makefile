@@ -1,0 +1,73 @@
+# The front: every target does its own set-up. CMake and Ninja do the work; see CMakePresets.json.
+PRESET ?= release
+BUILD := build/$(PRESET)
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 60
+JOBS ?=
+CTEST_JOBS := $(or $(JOBS),$(shell nproc 2>/dev/null || echo 2))
+BUILD_NOW := cmake --build $(BUILD) $(if $(JOBS),-j $(JOBS))
+
+.PHONY: all build help demo test test-c test-python bench check format abi support mutate fuzz \
+        coverage install clean
+.DEFAULT_GOAL := all
+
+all: build ## Build the libraries and the command line (PRESET=release)
+
+# Configure once; CMake itself notices what changes later.
+$(BUILD)/build.ninja:
+	@scripts/setup.sh build
+	@cmake --preset $(PRESET)
+
+build: $(BUILD)/build.ninja
+	@scripts/setup.sh build
+	@$(BUILD_NOW)
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+demo: build ## Train a small GPT on text, then generate from it (one to two minutes)
+	@scripts/demo.sh $(BUILD)
+
+test: test-c test-python ## Run all tests (TEGULA_TORCH=none: without PyTorch)
+
+test-c: build
+	@scripts/setup.sh test
+	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(CTEST_JOBS)
+
+test-python: build
+	@scripts/test_python.sh $(BUILD)
+
+bench: build ## Time the ops against a peak measured in the same run
+	@$(BUILD)/bench/bench_ops $(BENCH_FLAGS)
+
+check: ## Check format, lint, headers, symbols, struct layouts and names; warnings are errors
+	@scripts/check.sh
+
+format: ## Format every C file
+	@scripts/setup.sh check
+	@scripts/sources.sh | xargs clang-format-14 -i
+
+abi: ## Write docs/abi.txt: sizes and offsets of the public structs
+	@scripts/check_layout.py --write
+
+support: build ## Write docs/support.md: which kernel takes which case
+	@$(BUILD)/tests/test_ops --support > docs/support.md.new
+	@mv docs/support.md.new docs/support.md
+
+mutate: ## Change kernels one token at a time; write the changes that no test noticed
+	@scripts/setup.sh test
+	@scripts/mutate.py $(MUTATE_FLAGS)
+
+fuzz: ## Fuzz whatever reads files (FUZZ_SECONDS=60 each)
+	@scripts/setup.sh fuzz
+	@scripts/fuzz.sh $(FUZZ_SECONDS)
+
+coverage: ## Line coverage of the C tests: build/coverage/coverage.html
+	@scripts/setup.sh coverage
+	@scripts/coverage.sh
+
+install: build ## Install into PREFIX=/usr/local, below DESTDIR
+	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean: ## Remove everything that was built
+	rm -rf build build-* .venv demo

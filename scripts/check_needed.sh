@@ -1,0 +1,31 @@
+#!/bin/sh
+# The shared libraries need no other libraries than the design allows.
+#   scripts/check_needed.sh BUILD_DIR
+build=$1
+failed=0
+
+# check LIBRARY ALLOWED...: compares the NEEDED entries.
+check() {
+  path=$(find "$build/src" -name "$1" | head -n 1)
+  [ -n "$path" ] || return 0
+  library=$1
+  shift
+  for needed in $(readelf -d "$path" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
+    case " $* " in
+    *" $needed "*) ;;
+    *)
+      echo "needed: $library needs $needed; allowed: $*"
+      failed=1
+      ;;
+    esac
+  done
+}
+
+[ -n "$(find "$build/src" -name libtegula.so)" ] || {
+  echo "needed: no libtegula.so below $build/src"
+  exit 1
+}
+system="libc.so.6 libm.so.6 libgomp.so.1 ld-linux-x86-64.so.2 ld-linux-aarch64.so.1"
+check libtegula.so $system
+check libtegula_model.so $system libtegula.so.0 libjansson.so.4
+exit $failed
