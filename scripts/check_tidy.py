@@ -36,8 +36,7 @@ def main():
                                             reverse=True)):
             if result.returncode != 0:
                 failed = True
-                print("\n".join(line for line in result.stdout.splitlines()
-                                if not line.endswith("warnings generated.")))
+                print(result.stdout)
     return failed
 
 
