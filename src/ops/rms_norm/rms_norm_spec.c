@@ -33,6 +33,7 @@ static const spec_case fwd_cases[] = {
     {"2x4096_wf32_yf32"},
     {"2x5120_gptoss_wf32_yf32"},
     {"300x67_norstd"},
+    {"6x37_gptoss_offset"},
     {NULL},
 };
 
@@ -53,6 +54,7 @@ static const spec_case bwd_cases[] = {
     {"17x2048_wf32"},
     {"3x2880_wf32_yf32"},
     {"3x4096_nodweight"},
+    {"6x37_offset"},
     {"2x5120_dwf32"},
     {"1100x33"}, /* more than 64 blocks' worth of rows */
     {NULL},

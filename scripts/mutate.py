@@ -1,0 +1,389 @@
+#!/usr/bin/env python3
+"""Mutation test of the CPU kernels: changes one token, builds the file for one entry of the chain,
+runs the tests of its op, and reports the changes that no test noticed.
+
+   scripts/mutate.py [--op NAME]... [--max N] [--seed N] [--jobs N] [--no-write] [-v]
+
+Sources: src/ops/<op>/ without checks, reference, shape and spec; src/cpu/ (with the tests of the
+ops that use the file). Each direction of an op gets --max mutants, drawn by the seed; a mutant that
+does not compile, or compiles to the same code, does not count. scripts/mutate_equivalent.txt names
+what cannot be noticed, with reasons. Results go to docs/mutation.md."""
+import argparse
+import collections
+import concurrent.futures
+import json
+import os
+import pathlib
+import random
+import re
+import resource
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import mutations
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build/mutate"
+EQUIVALENT = ROOT / "scripts/mutate_equivalent.txt"
+REPORT = ROOT / "docs/mutation.md"
+MEMORY_LIMIT = 8 << 30
+
+
+def list_of_ops():
+    """{op: [directions]} from ops.def."""
+    ops = collections.defaultdict(list)
+    text = (ROOT / "src/ops/ops.def").read_text()
+    for op, direction in re.findall(r"^OP\((\w+), (\w+),", text, re.M):
+        ops[op].append(direction)
+    return ops
+
+
+def kernel_sources(op):
+    not_kernels = {f"{op}.c", f"{op}_ref.c", f"{op}_shape.c", f"{op}_spec.c"}
+    folder = ROOT / "src/ops" / op
+    return sorted(p for p in folder.glob("*.[ch]") if p.name not in not_kernels)
+
+
+def included(path, seen=None):
+    """Project files that a source includes, directly or not."""
+    seen = set() if seen is None else seen
+    for name in re.findall(r'^#include "([\w/.]+)"', path.read_text(), re.M):
+        target = ROOT / "src" / name
+        if target.exists() and target not in seen:
+            seen.add(target)
+            included(target, seen)
+    return seen
+
+
+class Toolbox:
+    """The base build and how to make a changed one of it."""
+
+    def __init__(self, entry):
+        subprocess.run(["cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja",
+                        "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS_DEBUG=-O1",
+                        "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"], check=True,
+                       stdout=subprocess.DEVNULL)
+        subprocess.run(["cmake", "--build", BUILD], check=True, stdout=subprocess.DEVNULL)
+        self.compile = collections.defaultdict(list)
+        for command in json.loads((BUILD / "compile_commands.json").read_text()):
+            words = shlex.split(command["command"])
+            entries = [w for w in words if w.startswith("-DTGI_ENTRY=")]
+            if not entries or entries == [f"-DTGI_ENTRY={entry}"]:
+                self.compile[pathlib.Path(command["file"])].append(words)
+        self.link = {}
+        self.baseline = {}
+        self.lock = threading.Lock()
+
+    def link_words(self, test):
+        with self.lock:
+            if test not in self.link:
+                lines = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", f"tests/{test}"],
+                                       check=True, text=True,
+                                       stdout=subprocess.PIPE).stdout.splitlines()
+                words = shlex.split(lines[-1])
+                self.link[test] = words[words.index("&&") + 1:words.index("&&", 2)]
+            return self.link[test]
+
+    def compile_object(self, source, target, changed=None, overlay=None):
+        """One object file; `changed` replaces the source's text, `overlay` goes before src/."""
+        words = list(self.compile[source][0])
+        words[words.index("-o") + 1] = str(target)
+        if "-MF" in words:
+            at = words.index("-MF")
+            words[at + 1] = str(target) + ".d"
+        if overlay:
+            words.insert(1, f"-I{overlay}")
+        if changed:
+            words[words.index(str(source))] = str(changed)
+            words += [f"-I{source.parent}"]
+        return subprocess.run(words, cwd=BUILD, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL).returncode == 0
+
+    def link_test(self, test, objects, target):
+        """The test with `objects` in place of the archive's members."""
+        words = list(self.link_words(test))
+        words[words.index("-o") + 1] = str(target)
+        first = next(i for i, w in enumerate(words) if w.endswith(".o"))
+        words[first:first] = [str(o) for o in objects]
+        return subprocess.run(words, cwd=BUILD, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True)
+
+
+def limit_memory():
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def notices(command, timeout):
+    """How a test notices ("failed", "crashed", "hung"), or None when it passes."""
+    with subprocess.Popen(["stdbuf", "-oL", *map(str, command)], text=True, errors="replace",
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, preexec_fn=limit_memory,
+                          start_new_session=True) as process:
+        timed_out = threading.Event()
+
+        def stop():
+            timed_out.set()
+            os.killpg(process.pid, signal.SIGKILL)
+
+        timer = threading.Timer(timeout, stop)
+        timer.start()
+        failed = False
+        for line in process.stdout:
+            if line.startswith("FAILED") or line.startswith("[  FAILED  ]"):
+                failed = True
+                os.killpg(process.pid, signal.SIGKILL)
+                break
+        code = process.wait()
+        timer.cancel()
+    if failed:
+        return "failed"
+    if timed_out.is_set():
+        return "hung"
+    return None if code == 0 else "crashed" if code < 0 else "failed"
+
+
+def read_equivalents():
+    """[(path pattern, function, line or /pattern/, reason)]"""
+    rules = []
+    for number, line in enumerate(EQUIVALENT.read_text().splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            parts = [p.strip() for p in line.split(" | ")]
+            if len(parts) != 3:
+                sys.exit(f"{EQUIVALENT}:{number}: expected FILE | WHAT | REASON, got: {line}")
+            rules.append(parts)
+    return rules
+
+
+def reason_not_to(mutant, rules):
+    for path, what, reason in rules:
+        if pathlib.PurePath(mutant.path).match(path):
+            change = f"{mutant.before} => {mutant.after}"
+            if (what == f"function {mutant.function}"
+                    or (what.startswith("/") and re.search(what.strip("/"), change))
+                    or what in (mutant.before, change)):
+                return reason
+    return None
+
+
+class Campaign:
+    def __init__(self, options):
+        self.options = options
+        self.ops = list_of_ops()
+        self.rules = read_equivalents()
+        self.tools = Toolbox(options.entry)
+        self.seconds = {}
+
+    def groups(self):
+        """[(title, op, mutants in random order, source users, test ops)]: what is sampled."""
+        found = []
+        for op, directions in self.ops.items():
+            sources = kernel_sources(op)
+            functions, everything = collections.defaultdict(list), []
+            for path in sources:
+                text = path.read_text()
+                for function in mutations.functions(mutations.blank(text)):
+                    functions[function.name].append(function)
+                everything += mutations.mutants(str(path.relative_to(ROOT)), text)
+            for direction in directions:
+                roots = [f"TGI_{k}({op}_{direction})" for k in ("KERNEL", "WORKSPACE")]
+                names = mutations.reachable(roots, functions)
+                found.append((f"{op} {direction}", [op],
+                              [m for m in everything if m.function in names]))
+        for path in sorted((ROOT / "src/cpu").glob("*.[ch]")):
+            users = self.users(path)
+            found.append((f"cpu/{path.name}", users,
+                          mutations.mutants(str(path.relative_to(ROOT)), path.read_text())))
+        if self.options.op:
+            found = [g for g in found if g[0].split()[0] in self.options.op]
+        return found
+
+    def users(self, path):
+        """Ops whose kernels include a file of src/cpu, or its header; the cheapest tests first."""
+        header = path.with_suffix(".h")
+        ops = [op for op in self.ops
+               if any({path, header} & included(s) for s in kernel_sources(op))]
+        return ops[:3]
+
+    def tests_of(self, mutant, ops):
+        """[(test program, arguments)]"""
+        tests = [("test_ops", ["--op", op, "--entry", self.options.entry]) for op in ops]
+        unit = f"test_{pathlib.Path(mutant.path).stem}"
+        if (BUILD / "tests" / unit).exists():
+            tests.insert(0, (unit, []))
+        return tests
+
+    def time_limit(self, program, arguments):
+        key = (program, *arguments)
+        with self.tools.lock:
+            if key not in self.seconds:
+                start = time.monotonic()
+                if notices([BUILD / "tests" / program, *arguments], 600):
+                    sys.exit(f"mutate: {program} {' '.join(arguments)} fails without a mutation")
+                self.seconds[key] = time.monotonic() - start
+            return 10 + 5 * self.seconds[key]
+
+    def objects(self, mutant, ops, folder):
+        """Compiles what the mutant changes; None when that fails or changes nothing."""
+        source = ROOT / mutant.path
+        text = mutant.applied_to(source.read_text())
+        if source.suffix == ".c":
+            changed = folder / source.name
+            changed.write_text(text)
+            jobs = [(source, changed, None)]
+        else:
+            overlay = folder / "overlay"
+            target = overlay / source.relative_to(ROOT / "src")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+            users = [s for op in ops for s in kernel_sources(op) if s.suffix == ".c"]
+            users += [s for s in (ROOT / "src/cpu").glob("*.c")]
+            jobs = [(s, None, overlay) for s in users if source in included(s)]
+        made, differs = [], False
+        for path, changed, overlay in jobs:
+            if path not in self.tools.compile:
+                continue
+            target = folder / (path.stem + ".o")
+            if not self.tools.compile_object(path, target, changed, overlay):
+                return None
+            differs = differs or target.read_bytes() != self.base_object(path, changed is not None)
+            made.append(target)
+        return made if differs else None
+
+    def base_object(self, path, moved):
+        """The unchanged file, compiled from a place of the same kind."""
+        with self.tools.lock:
+            if (path, moved) not in self.tools.baseline:
+                folder = BUILD / "mutant/base"
+                folder.mkdir(parents=True, exist_ok=True)
+                changed = folder / path.name if moved else None
+                if moved:
+                    changed.write_text(path.read_text())
+                target = folder / (path.stem + ".o")
+                self.tools.compile_object(path, target, changed, folder if not moved else None)
+                self.tools.baseline[path, moved] = target.read_bytes()
+            return self.tools.baseline[path, moved]
+
+    def verdict(self, mutant, ops):
+        """"failed", "crashed", "hung"; "survived"; or None: it does not count."""
+        folder = BUILD / "mutant" / str(threading.get_ident())
+        subprocess.run(["rm", "-rf", folder], check=True)
+        folder.mkdir(parents=True)
+        objects = self.objects(mutant, ops, folder)
+        if not objects:
+            return None
+        for program, arguments in self.tests_of(mutant, ops):
+            limit = self.time_limit(program, arguments)
+            linked = self.tools.link_test(program, objects, folder / program)
+            if linked.returncode != 0:
+                return None
+            how = notices([folder / program, *arguments], limit)
+            if how:
+                return how
+        return "survived"
+
+    def run_group(self, title, ops, candidates):
+        """[(mutant, verdict)] of `--max` mutants that count, and the excluded with reasons."""
+        order = list(candidates)
+        random.Random(f"{self.options.seed} {title}").shuffle(order)
+        excluded = [(m, r) for m in order if (r := reason_not_to(m, self.rules))]
+        queue = collections.deque(m for m in order if not reason_not_to(m, self.rules))
+        results = []
+        with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
+            while queue and len(results) < self.options.max:
+                count = min(len(queue), self.options.max - len(results))
+                batch = [queue.popleft() for _ in range(count)]
+                for mutant, verdict in zip(batch, pool.map(lambda m: self.verdict(m, ops), batch)):
+                    if verdict:
+                        results.append((mutant, verdict))
+                    if self.options.verbose:
+                        print(f"{verdict or '-':9} {mutant.path}:{mutant.line} {mutant.before}"
+                              f" => {mutant.after}", flush=True)
+        return results, excluded
+
+    def run(self):
+        rows = []
+        for title, ops, candidates in self.groups():
+            start = time.monotonic()
+            results, excluded = self.run_group(title, ops, candidates)
+            killed = sum(v != "survived" for _, v in results)
+            print(f"{title:24} {killed:3} of {len(results):3} noticed"
+                  f"  {time.monotonic() - start:5.0f} s", flush=True)
+            for mutant, verdict in results:
+                if verdict == "survived" and not self.options.verbose:
+                    print(f"    {mutant.path}:{mutant.line} {mutant.before} => {mutant.after}")
+            rows.append((title, results, excluded, len(candidates)))
+        return rows
+
+
+def report(rows, options):
+    lines = ["# What the tests notice", "",
+             f"`make mutate` changed one token of a kernel at a time (seed {options.seed}, at most "
+             f"{options.max} mutants a row, entry `{options.entry}`) and ran the tests of its op. "
+             "Mutants that do not compile, or compile to the same code, do not count.", "",
+             "| kernel | possible | tried | failed | crashed | hung | survived | noticed |",
+             "|---|---|---|---|---|---|---|---|"]
+    total = collections.Counter()
+    for title, results, _, candidates in rows:
+        count = collections.Counter(v for _, v in results)
+        total += count
+        tried = len(results)
+        share = f"{100 * (tried - count['survived']) / tried:.0f} %" if tried else ""
+        lines.append(f"| `{title}` | {candidates} | {tried} | {count['failed']} | "
+                     f"{count['crashed']} | {count['hung']} | {count['survived']} | {share} |")
+    tried = sum(total.values())
+    lines.append(f"| all | | {tried} | {total['failed']} | {total['crashed']} | {total['hung']} | "
+                 f"{total['survived']} | {100 * (tried - total['survived']) / max(1, tried):.1f} % |")
+    lines += ["", "## Survivors", ""]
+    seen = set()
+    for _, results, _, _ in rows:
+        for m, verdict in results:
+            if verdict == "survived" and m not in seen:
+                seen.add(m)
+                lines.append(f"- `{m.path}:{m.line}` `{m.before}` becomes `{m.after}`")
+    if not seen:
+        lines.append("None.")
+    lines += ["", "## Left out, because no test could notice", ""]
+    reasons = collections.Counter()
+    for _, _, excluded, _ in rows:
+        for m, reason in excluded:
+            reasons[m.path, reason] += 1
+    lines += [f"- `{path}`: {reason} ({n} mutants)" for (path, reason), n in sorted(reasons.items())]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--op", action="append", help="an op, or cpu/<file>; may be repeated")
+    parser.add_argument("--max", type=int, default=24, help="mutants per op and direction")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--entry", default=best_entry(), help="entry of the chain that is changed")
+    parser.add_argument("--no-write", action="store_true", help="leave docs/mutation.md alone")
+    parser.add_argument("-v", "--verbose", action="store_true")
+    options = parser.parse_args()
+    rows = Campaign(options).run()
+    if not rows:
+        parser.error("--op: expected an op of ops.def or cpu/<file>")
+    if not options.op and not options.no_write:
+        REPORT.write_text(report(rows, options))
+    tried = sum(len(results) for _, results, _, _ in rows)
+    survived = sum(v == "survived" for _, results, _, _ in rows for _, v in results)
+    print(f"{tried - survived} of {tried} mutants noticed"
+          f" ({100 * (tried - survived) / max(1, tried):.1f} %)")
+    return tried == 0 or survived > tried / 10
+
+
+def best_entry():
+    flags = pathlib.Path("/proc/cpuinfo").read_text()
+    if "avx512bw" in flags and "avx512vl" in flags:
+        return "avx512"
+    return "avx2" if "avx2" in flags else "generic"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
