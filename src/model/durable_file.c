@@ -79,17 +79,16 @@ tg_status tgi_durable_file_write(tgi_durable_file *file, const void *bytes, size
   return TG_OK;
 }
 
-/** Flushes the directory that holds `path`. */
-static tg_status flush_parent(const char *path, tg_error *error)
+/** Flushes the directory that holds `path`, which is cut off after its last slash meanwhile. */
+static tg_status flush_parent(char *path, tg_error *error)
 {
-  const char *slash = strrchr(path, '/');
+  char *slash = strrchr(path, '/');
   if (!slash)
     return tgi_flush_directory(".", error);
-  char *parent = strndup(path, (size_t)(slash - path) + 1);
-  if (!parent)
-    return tgi_file_error_memory(error, path, (size_t)(slash - path) + 2);
-  const tg_status status = tgi_flush_directory(parent, error);
-  free(parent);
+  const char first = slash[1];
+  slash[1] = '\0';
+  const tg_status status = tgi_flush_directory(path, error);
+  slash[1] = first;
   return status;
 }
 

@@ -1,0 +1,301 @@
+/*
+ * Every allocation of the file layer fails once, and from there on for good: the call returns
+ * NO_MEMORY with a message, nothing leaks (memory, descriptors, temporary files), and old files
+ * stay. Linked with --wrap for the allocating functions.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka wants those four first */
+#include "expect.h"
+#include "model/atomic_directory.h"
+#include "model/config.h"
+#include "model/preset.h"
+#include "model/safetensors.h"
+#include "model/safetensors_writer.h"
+#include "model/weight_files.h"
+#include "scratch_directory.h"
+#include "tegula/tokenizer.h"
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static bool counting;  /* inside the call under test */
+static bool for_good;  /* every allocation from the failing one on */
+static long fail_at;   /* the allocation that fails, from 1; 0: none */
+static long allocated; /* allocations so far */
+static long alive;     /* blocks not yet freed */
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *block, size_t size);
+void __real_free(void *block);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *block, size_t size);
+void __wrap_free(void *block);
+char *__wrap_strdup(const char *text);
+
+static bool refuse(void)
+{
+  if (!counting)
+    return false;
+  allocated++;
+  return fail_at > 0 && (allocated == fail_at || (for_good && allocated > fail_at));
+}
+
+static void *count_block(void *block)
+{
+  alive += counting && block;
+  return block;
+}
+
+void *__wrap_malloc(size_t size)
+{
+  return refuse() ? NULL : count_block(__real_malloc(size));
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+  return refuse() ? NULL : count_block(__real_calloc(count, size));
+}
+
+void *__wrap_realloc(void *block, size_t size)
+{
+  if (refuse())
+    return NULL;
+  void *fresh = __real_realloc(block, size);
+  return block ? fresh : count_block(fresh);
+}
+
+void __wrap_free(void *block)
+{
+  alive -= counting && block;
+  __real_free(block);
+}
+
+char *__wrap_strdup(const char *text)
+{
+  const size_t size = strlen(text) + 1;
+  char *copy = __wrap_malloc(size);
+  return copy ? memcpy(copy, text, size) : NULL;
+}
+
+/* ---- the calls under test: each frees what it gets ---- */
+
+static scratch dir;
+static tg_error error;
+
+static const char *in_dir(const char *name)
+{
+  return scratch_file(&dir, name);
+}
+
+enum { TENSORS = 40 };
+static char names[TENSORS][32];
+static tgi_tensor_source sources[TENSORS];
+static const int64_t shape[2] = {2, 3};
+static const float values[6] = {1, 2, 3, 4, 5, 6};
+
+static tg_status read_weights(void)
+{
+  tgi_safetensors *file;
+  const tg_status status = tgi_safetensors_open(in_dir("model-1.safetensors"), &file, &error);
+  tgi_safetensors_close(file);
+  return status;
+}
+
+static tg_status read_sharded(void)
+{
+  tgi_weight_files *files;
+  const tg_status status = tgi_weight_files_open(dir.path, &files, &error);
+  tgi_weight_files_close(files);
+  return status;
+}
+
+static tg_status read_single(void)
+{
+  tgi_weight_files *files;
+  const tg_status status = tgi_weight_files_open(in_dir("single"), &files, &error);
+  tgi_weight_files_close(files);
+  return status;
+}
+
+static tg_status write_weights(void)
+{
+  return tgi_safetensors_write(in_dir("written"), sources, TENSORS, NULL, 0, &error);
+}
+
+static tg_status read_config(void)
+{
+  tgi_config config;
+  return tgi_config_read(in_dir("config.json"), &config, &error);
+}
+
+static tg_status write_config(void)
+{
+  tgi_config config;
+  const tg_status status = tgi_preset("gpt_mini", 257, &config, &error);
+  return status == TG_OK ? tgi_config_write(&config, in_dir("written"), &error) : status;
+}
+
+static tg_status make_tokenizer(void)
+{
+  tg_tokenizer *tokenizer;
+  const tg_status status = tg_tokenizer_create_bytes(&tokenizer, &error);
+  tg_tokenizer_destroy(tokenizer);
+  return status;
+}
+
+static tg_status load_tokenizer(void)
+{
+  tg_tokenizer *tokenizer;
+  const tg_status status = tg_tokenizer_load(dir.path, &tokenizer, &error);
+  tg_tokenizer_destroy(tokenizer);
+  return status;
+}
+
+static tg_tokenizer *saved_tokenizer;
+
+static tg_status save_tokenizer(void)
+{
+  return tg_tokenizer_save(saved_tokenizer, dir.path, &error);
+}
+
+static tg_status replace_directory(void)
+{
+  tgi_atomic_directory *d;
+  tg_status status = tgi_atomic_directory_begin(in_dir("single"), &d, &error);
+  if (status != TG_OK)
+    return status;
+  char path[1024];
+  snprintf(path, sizeof path, "%s/model.safetensors", tgi_atomic_directory_path(d));
+  status = tgi_safetensors_write(path, sources, TENSORS, NULL, 0, &error);
+  if (status == TG_OK)
+    return tgi_atomic_directory_commit(d, &error);
+  tgi_atomic_directory_drop(d);
+  return status;
+}
+
+static tg_status recover_directory(void)
+{
+  return tgi_atomic_directory_recover(in_dir("single"), &error);
+}
+
+/* ---- the driver ---- */
+
+static tg_status run(tg_status (*call)(void), long at, bool sticky)
+{
+  memset(&error, 0, sizeof error);
+  fail_at = at;
+  for_good = sticky;
+  allocated = 0;
+  alive = 0;
+  counting = true;
+  const tg_status status = call();
+  counting = false;
+  return status;
+}
+
+static void fail_every_allocation(tg_status (*call)(void))
+{
+  const tg_status clean = run(call, 0, false);
+  if (clean != TG_OK)
+    fail_msg("without a failure: %s: %s", tg_status_name(clean), error.text);
+  assert_int_equal(alive, 0);
+  const long total = allocated;
+  assert_true(total > 0);
+  const size_t files = count_entries(dir.path), inner = count_entries(in_dir("single"));
+  const size_t descriptors = count_entries("/proc/self/fd");
+  for (int sticky = 0; sticky < 2; sticky++) {
+    for (long at = 1; at <= total; at++) {
+      const tg_status status = run(call, at, sticky);
+      if (status != TG_NO_MEMORY || error.status != TG_NO_MEMORY ||
+          !strstr(error.text, "bytes of memory, got none"))
+        fail_msg("allocation %ld of %ld failed: got %s: %s", at, total, tg_status_name(status),
+                 error.text);
+      if (alive != 0)
+        fail_msg("allocation %ld of %ld failed: %ld blocks leak", at, total, alive);
+      assert_int_equal(count_entries(dir.path), files);
+      assert_int_equal(count_entries(in_dir("single")), inner);
+      assert_int_equal(count_entries("/proc/self/fd"), descriptors);
+    }
+  }
+  EXPECT_OK(run(call, 0, false), error);
+  assert_int_equal(alive, 0);
+  print_message("%ld allocations\n", total);
+}
+
+#define FAILS(call)                                                                                \
+  static void call##_survives(void **state)                                                        \
+  {                                                                                                \
+    (void)state;                                                                                   \
+    fail_every_allocation(call);                                                                   \
+  }
+FAILS(read_weights)
+FAILS(read_sharded)
+FAILS(read_single)
+FAILS(write_weights)
+FAILS(read_config)
+FAILS(write_config)
+FAILS(make_tokenizer)
+FAILS(load_tokenizer)
+FAILS(save_tokenizer)
+FAILS(replace_directory)
+FAILS(recover_directory)
+
+static int set_up(void **state)
+{
+  (void)state;
+  dir = scratch_make();
+  for (int i = 0; i < TENSORS; i++) {
+    snprintf(names[i], sizeof names[i], "transformer.h.%d.weight", i);
+    sources[i] = (tgi_tensor_source){names[i], TGI_FILE_F32, 2, shape, values};
+  }
+  const tgi_metadata_source metadata = {"step", "1"};
+  tgi_config config;
+  tgi_atomic_directory *d;
+  char path[1024];
+  if (tgi_safetensors_write(in_dir("model-1.safetensors"), sources, TENSORS, &metadata, 1,
+                            &error) != TG_OK ||
+      tgi_preset("gpt_mini", 257, &config, &error) != TG_OK ||
+      tgi_config_write(&config, in_dir("config.json"), &error) != TG_OK ||
+      tg_tokenizer_create_bytes(&saved_tokenizer, &error) != TG_OK ||
+      tg_tokenizer_save(saved_tokenizer, dir.path, &error) != TG_OK ||
+      tgi_atomic_directory_begin(in_dir("single"), &d, &error) != TG_OK)
+    return -1;
+  snprintf(path, sizeof path, "%s/model.safetensors", tgi_atomic_directory_path(d));
+  if (tgi_safetensors_write(path, sources, 1, NULL, 0, &error) != TG_OK ||
+      tgi_atomic_directory_commit(d, &error) != TG_OK)
+    return -1;
+  char index[TENSORS * 80], *at = index;
+  at += sprintf(at, "{\"weight_map\":");
+  for (int i = 0; i < TENSORS; i++)
+    at += sprintf(at, "%c\"%s\":\"model-1.safetensors\"", i ? ',' : '{', names[i]);
+  sprintf(at, "}}");
+  write_text(in_dir("model.safetensors.index.json"), index);
+  write_text(in_dir("written"), "old"); /* the file that the writers replace */
+  return 0;
+}
+
+static int tear_down(void **state)
+{
+  (void)state;
+  tg_tokenizer_destroy(saved_tokenizer);
+  scratch_remove(&dir);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(read_weights_survives),      cmocka_unit_test(read_sharded_survives),
+      cmocka_unit_test(read_single_survives),       cmocka_unit_test(write_weights_survives),
+      cmocka_unit_test(read_config_survives),       cmocka_unit_test(write_config_survives),
+      cmocka_unit_test(make_tokenizer_survives),    cmocka_unit_test(load_tokenizer_survives),
+      cmocka_unit_test(save_tokenizer_survives),    cmocka_unit_test(replace_directory_survives),
+      cmocka_unit_test(recover_directory_survives),
+  };
+  return cmocka_run_group_tests(tests, set_up, tear_down);
+}
