@@ -26,4 +26,8 @@ tg_tokenizer *tgi_tokenizer_allocate(size_t capacity);
 /** Adds the next token and takes `text` (from malloc), which is not empty. */
 void tgi_tokenizer_add(tg_tokenizer *tokenizer, char *text, bool special);
 
+/** tg_tokenizer_load for the text of a tokenizer.json in memory; messages call it `path`. */
+tg_status tgi_tokenizer_parse(const char *path, const char *text, size_t size, tg_tokenizer **out,
+                              tg_error *error);
+
 #endif

@@ -178,9 +178,10 @@ static tg_status add_tokens(const tgi_json *json, tg_tokenizer **out, tg_error *
   return status;
 }
 
-static tg_status load_text(const char *path, const char *text, size_t size, tg_tokenizer **out,
-                           tg_error *error)
+tg_status tgi_tokenizer_parse(const char *path, const char *text, size_t size, tg_tokenizer **out,
+                              tg_error *error)
 {
+  *out = NULL;
   tgi_json json;
   tg_status status = tgi_json_read(path, text, size, 0, &json, error);
   if (status != TG_OK)
@@ -214,7 +215,7 @@ tg_status tg_tokenizer_load(const char *directory, tg_tokenizer **out, tg_error 
   tgi_file_map map;
   tg_status status = tgi_file_map_open(path, FILE_LIMIT, &map, error);
   if (status == TG_OK) {
-    status = load_text(path, map.data, map.size, out, error);
+    status = tgi_tokenizer_parse(path, map.data, map.size, out, error);
     tgi_file_map_close(&map);
   }
   free(path);
