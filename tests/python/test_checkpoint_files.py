@@ -1,0 +1,139 @@
+"""config.json and the tokenizer's files, as transformers reads them."""
+
+import ctypes
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+if os.environ.get("TEGULA_TORCH") == "none":
+    pytest.skip("needs transformers", allow_module_level=True)
+hypothesis = pytest.importorskip("hypothesis")
+transformers = pytest.importorskip("transformers")
+from hypothesis import given, settings, strategies as st  # noqa: E402
+
+BUILD = pathlib.Path(os.environ.get("TEGULA_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build"))
+TOOL = BUILD / "tests" / "checkpoint_files_tool"
+LIBRARY = BUILD / "src" / "model" / "libtegula_model.so"
+
+PRESETS = {
+    "gpt_nano": (3, 3, 48, 128),
+    "gpt_mini": (6, 6, 192, 256),
+    "gpt2": (12, 12, 768, 1024),
+    "gpt2-xl": (48, 25, 1600, 1024),
+    "gpt_tile_large": (8, 8, 256, 512),
+}
+
+
+def write(directory, preset, vocab_size):
+    if not TOOL.exists():
+        pytest.skip(f"{TOOL} is not built")
+    subprocess.run([TOOL, directory, preset, str(vocab_size)], check=True)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_config_is_read_as_it_was_meant(tmp_path, preset):
+    write(tmp_path, preset, 257)
+    config, unused = transformers.AutoConfig.from_pretrained(tmp_path, return_unused_kwargs=True)
+    layers, heads, hidden, positions = PRESETS[preset]
+    assert type(config) is transformers.GPT2Config and unused == {}
+    assert (config.n_layer, config.n_head, config.n_embd, config.n_positions) == (layers, heads, hidden, positions)
+    assert config.vocab_size == 257 and config.n_inner is None
+    assert config.bos_token_id == config.eos_token_id == 256
+    assert config.activation_function == "gelu_new" and config.layer_norm_epsilon == 1e-5
+    assert config.attn_pdrop == config.embd_pdrop == config.resid_pdrop == 0
+    assert config.tie_word_embeddings and config.scale_attn_weights and not config.scale_attn_by_inverse_layer_idx
+    assert config.architectures == ["GPT2LMHeadModel"]
+
+
+def test_config_of_our_own_survives_transformers(tmp_path):
+    """What GPT2Config writes back differs in no key that ours has."""
+    write(tmp_path, "gpt_nano", 257)
+    ours = json.loads((tmp_path / "config.json").read_text())
+    transformers.AutoConfig.from_pretrained(tmp_path).save_pretrained(tmp_path / "again")
+    theirs = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert {key: theirs.get(key) for key in ours} == ours
+
+
+def test_config_makes_a_model(tmp_path):
+    write(tmp_path, "gpt_nano", 257)
+    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(tmp_path))
+    assert type(model) is transformers.GPT2LMHeadModel
+    assert sum(p.numel() for p in model.parameters()) == 257 * 48 + 128 * 48 + 3 * (12 * 48 * 48 + 13 * 48) + 2 * 48
+
+
+class Tokenizer:
+    """The public C functions."""
+
+    def __init__(self, directory):
+        self.library = ctypes.CDLL(LIBRARY)
+        self.handle = ctypes.c_void_p()
+        self.error = ctypes.create_string_buffer(512)
+        path = os.fsencode(directory)
+        assert self.library.tg_tokenizer_load(path, ctypes.byref(self.handle), self.error) == 0, self.error.raw
+
+    def encode(self, text):
+        data = text.encode()
+        ids = (ctypes.c_int32 * (len(data) + 1))()
+        count = ctypes.c_size_t()
+        status = self.library.tg_tokenizer_encode(
+            self.handle, data, ctypes.c_size_t(len(data)), ctypes.c_uint32(0), ids, ctypes.c_size_t(len(ids)),
+            ctypes.byref(count), self.error,
+        )  # fmt: skip
+        assert status == 0, self.error.raw
+        return list(ids[: count.value])
+
+    def decode(self, ids):
+        array = (ctypes.c_int32 * len(ids))(*ids)
+        text = ctypes.create_string_buffer(16 * len(ids) + 1)
+        size = ctypes.c_size_t()
+        status = self.library.tg_tokenizer_decode(
+            self.handle, array, ctypes.c_size_t(len(ids)), ctypes.c_uint32(0), text, ctypes.c_size_t(len(text)),
+            ctypes.byref(size), self.error,
+        )  # fmt: skip
+        assert status == 0, self.error.raw
+        return text.raw[: size.value]
+
+
+@pytest.fixture(scope="module", params=["as written", "saved by transformers"])
+def tokenizers(request, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tokenizer")
+    write(directory, "gpt_nano", 257)
+    theirs = transformers.AutoTokenizer.from_pretrained(directory)
+    if request.param != "as written":
+        theirs.save_pretrained(directory)
+        theirs = transformers.AutoTokenizer.from_pretrained(directory)
+    return Tokenizer(directory), theirs
+
+
+def test_tokenizer_has_257_ids(tokenizers):
+    _, theirs = tokenizers
+    assert len(theirs) == 257 and theirs.eos_token_id == theirs.bos_token_id == 256
+
+
+pieces = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(
+    ["<|endoftext|>", "<|endoftext", " don't", "\n\n", "  ", "é", "e\u0301", "你好", "🙂", "\ufeff", "\x00", "\u00ad"]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(pieces, max_size=6).map("".join))
+def test_every_text_has_the_same_ids(tokenizers, text):
+    ours, theirs = tokenizers
+    ids = theirs(text)["input_ids"]
+    assert ours.encode(text) == ids
+    expected = []
+    for i, part in enumerate(text.split("<|endoftext|>")):
+        expected += [256] * (i > 0) + list(part.encode())
+    assert ids == expected
+    if ids:
+        assert ours.decode(ids).decode() == text == theirs.decode(ids)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 256), min_size=1, max_size=12))
+def test_every_list_of_ids_has_the_same_text(tokenizers, ids):
+    ours, theirs = tokenizers
+    assert ours.decode(ids).decode(errors="replace") == theirs.decode(ids)
