@@ -89,7 +89,7 @@ TG_API int64_t tg_session_capacity(const tg_session *session);
 /** Cuts the timeline to its first `length` tokens. BAD_ARGUMENT: longer than it is. */
 TG_API tg_status tg_session_truncate(tg_session *session, int64_t length);
 
-/** f32 [vocab_size]; valid until the next feed. NULL before the first. */
+/** f32 [vocab_size]; valid until the next feed. NULL before the first, and after a cut. */
 TG_API const float *tg_session_logits(const tg_session *session);
 
 /** How to pick a token. Order: temperature, top_k, top_p, min_p. */

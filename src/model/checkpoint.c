@@ -1,0 +1,185 @@
+/* Saving a trainer to a directory, and going on from one.
+ *
+ *   config.json, model.safetensors, tokenizer.json   what transformers loads
+ *   optimizer_exp_avg.safetensors,
+ *   optimizer_exp_avg_sq.safetensors                 AdamW's moments, "exp_avg.<name>", ...
+ *   trainer_state.json                               {"step": ..., "note": ...}
+ */
+#include "atomic_directory.h"
+#include "core/error_record.h"
+#include "durable_file.h"
+#include "trainer_state.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { kPathBytes = 4096 };
+
+static tg_status join(const char *directory, const char *name, char path[kPathBytes],
+                      tg_error *error)
+{
+  if (snprintf(path, kPathBytes, "%s/%s", directory, name) >= kPathBytes) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "checkpoint: directory: expected a path below %d bytes, got %zu",
+                         kPathBytes, strlen(directory));
+  }
+  return TG_OK;
+}
+
+static tg_status save_state(const tg_trainer *t, const char *note, const char *path,
+                            tg_error *error)
+{
+  json_t *root = json_pack("{s:I, s:s}", "step", (json_int_t)t->step, "note", note ? note : "");
+  char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+  tg_status status = TG_OK;
+  if (text) {
+    status = tgi_durable_file_save(path, text, strlen(text), error);
+  } else {
+    status = tgi_error_set(error, TG_NO_MEMORY, "%s: expected memory and a note in UTF-8, got none",
+                           path);
+  }
+  free(text);
+  json_decref(root);
+  return status;
+}
+
+/* AdamW's moments, a file each. */
+static tg_status save_moments(const tg_trainer *t, const char *directory, tg_error *error)
+{
+  char path[kPathBytes];
+  tg_status status = join(directory, "optimizer_exp_avg.safetensors", path, error);
+  if (status == TG_OK) {
+    status = tgi_block_write(&t->model->parameters, t->exp_avg, TG_F32, "exp_avg.", path, error);
+  }
+  if (status == TG_OK) {
+    status = join(directory, "optimizer_exp_avg_sq.safetensors", path, error);
+  }
+  return status ? status
+                : tgi_block_write(&t->model->parameters, t->exp_avg_sq, TG_F32, "exp_avg_sq.", path,
+                                  error);
+}
+
+static tg_status save_all(const tg_trainer *t, const tg_tokenizer *tokenizer, const char *note,
+                          const char *directory, tg_error *error)
+{
+  char path[kPathBytes];
+  tg_status status = join(directory, "config.json", path, error);
+  if (status == TG_OK) {
+    status = tgi_config_write(&t->model->config, path, error);
+  }
+  if (status == TG_OK) {
+    status = join(directory, "model.safetensors", path, error);
+  }
+  if (status == TG_OK) {
+    status = tgi_block_write(&t->model->parameters, t->model->block, TG_F32, "", path, error);
+  }
+  if (status == TG_OK && tokenizer) {
+    status = tg_tokenizer_save(tokenizer, directory, error);
+  }
+  if (status == TG_OK) {
+    status = save_moments(t, directory, error);
+  }
+  if (status == TG_OK) {
+    status = join(directory, "trainer_state.json", path, error);
+  }
+  return status ? status : save_state(t, note, path, error);
+}
+
+tg_status tg_trainer_save(const tg_trainer *t, const tg_tokenizer *tokenizer, const char *note,
+                          const char *directory, tg_error *error)
+{
+  if (!t || !directory) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "trainer_save: trainer, directory: expected pointers, got NULL");
+  }
+  tgi_atomic_directory *target = NULL;
+  tg_status status = tgi_atomic_directory_begin(directory, &target, error);
+  if (status != TG_OK) {
+    return status;
+  }
+  status = save_all(t, tokenizer, note, tgi_atomic_directory_path(target), error);
+  if (status != TG_OK) {
+    tgi_atomic_directory_drop(target);
+    return status;
+  }
+  return tgi_atomic_directory_commit(target, error);
+}
+
+/* ---- resuming ---- */
+
+static tg_status load_moments(const tg_trainer *t, const char *path, const char *prefix,
+                              void *block, tg_error *error)
+{
+  tgi_safetensors *file = NULL;
+  tg_status status = tgi_safetensors_open(path, &file, error);
+  for (int p = 0; p < t->model->parameters.count && status == TG_OK; p++) {
+    const tgi_parameter *q = &t->model->parameters.list[p];
+    char name[96];
+    snprintf(name, sizeof name, "%s%s", prefix, q->name);
+    const tgi_file_tensor *tensor = tgi_safetensors_find(file, name);
+    status = tensor
+                 ? tgi_parameter_read(q, tensor, path, block, TG_F32, error)
+                 : tgi_error_set(error, TG_BAD_FILE, "%s: %s: expected this tensor, got %zu others",
+                                 path, name, tgi_safetensors_count(file));
+  }
+  tgi_safetensors_close(file);
+  return status;
+}
+
+static tg_status load_state(tg_trainer *t, const char *path, char *note, size_t note_bytes,
+                            tg_error *error)
+{
+  json_error_t where;
+  json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
+  if (!root) {
+    const enum json_error_code code = json_error_code(&where);
+    const tg_status status = code == json_error_cannot_open_file ? TG_IO
+                             : code == json_error_out_of_memory  ? TG_NO_MEMORY
+                                                                 : TG_BAD_FILE;
+    return tgi_error_set(error, status, "%s: byte %d: expected JSON, got: %s", path,
+                         where.position > 0 ? where.position : 0, where.text);
+  }
+  const json_t *step = json_object_get(root, "step"), *kept = json_object_get(root, "note");
+  tg_status status = TG_OK;
+  if (!json_is_integer(step) || json_integer_value(step) < 0 || !json_is_string(kept)) {
+    status = tgi_error_set(error, TG_BAD_FILE,
+                           "%s: byte 0: expected \"step\" (0 or more) and \"note\" (text), got %s",
+                           path, json_is_object(root) ? "an object without them" : "no object");
+  } else {
+    t->step = json_integer_value(step);
+    if (note && note_bytes) {
+      snprintf(note, note_bytes, "%s", json_string_value(kept));
+    }
+  }
+  json_decref(root);
+  return status;
+}
+
+tg_status tg_trainer_resume(tg_trainer *t, const char *directory, char *note, size_t note_bytes,
+                            tg_error *error)
+{
+  char path[kPathBytes];
+  if (!t || !directory) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "trainer_resume: trainer, directory: expected pointers, got NULL");
+  }
+  tg_status status = tgi_atomic_directory_recover(directory, error);
+  if (status == TG_OK) {
+    status = join(directory, "optimizer_exp_avg.safetensors", path, error);
+  }
+  if (status == TG_OK) {
+    status = load_moments(t, path, "exp_avg.", t->exp_avg, error);
+  }
+  if (status == TG_OK) {
+    status = join(directory, "optimizer_exp_avg_sq.safetensors", path, error);
+  }
+  if (status == TG_OK) {
+    status = load_moments(t, path, "exp_avg_sq.", t->exp_avg_sq, error);
+  }
+  if (status == TG_OK) {
+    status = join(directory, "trainer_state.json", path, error);
+  }
+  return status ? status : load_state(t, path, note, note_bytes, error);
+}

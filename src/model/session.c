@@ -1,0 +1,228 @@
+/* A session: a key-value cache and the passes that extend it. */
+#include "core/error_record.h"
+#include "transformer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Tokens of one pass; a long prompt is fed in pieces of this size. */
+enum { kPieceTokens = 256 };
+
+struct tg_session {
+  const tg_model *model;
+  tg_context *ctx;
+  int64_t capacity, length;
+  bool has_logits;
+  tgi_layer_activations *layer;
+  tgi_layer_cache *cache;
+  char *block, *workspace;
+  size_t workspace_bytes;
+  tg_tensor ids;
+  tgi_activations a;
+};
+
+static tgi_pass make_pass(tg_session *s, int64_t seq)
+{
+  return (tgi_pass){.ctx = s->ctx,
+                    .model = s->model,
+                    .a = &s->a,
+                    .batch = 1,
+                    .seq = seq,
+                    .cache = s->cache,
+                    .past = s->length,
+                    .workspace = s->workspace,
+                    .workspace_bytes = s->workspace_bytes};
+}
+
+/* Buffers of a pass over `seq` tokens; the cache and the logits come first, so that they stay where
+ * they are whatever the length of the pass. */
+static void lay_out(tg_session *s, tgi_memory_plan *plan, int64_t seq)
+{
+  const tgi_config *c = &s->model->config;
+  const int64_t shape[4] = {1, s->capacity, c->num_key_value_heads, c->head_dim};
+  for (int i = 0; i < c->num_hidden_layers; i++) {
+    s->cache[i].keys = tgi_take(plan, s->model->dtype, 4, shape);
+    s->cache[i].values = tgi_take(plan, s->model->dtype, 4, shape);
+  }
+  const tg_tensor logits = tgi_take_2d(plan, TG_F32, 1, c->vocab_size);
+  s->ids = tgi_take_1d(plan, TG_I32, seq);
+  s->a.layer = s->layer;
+  tgi_activations_lay_out(&s->a, plan, s->model, 1, seq, 1, false);
+  s->a.logits = logits;
+}
+
+static int64_t piece_size(const tg_session *s)
+{
+  return s->capacity < kPieceTokens ? s->capacity : kPieceTokens;
+}
+
+/* Largest workspace of any pass: every power of two and the full piece, at both ends of the cache.
+ */
+static tg_status size_workspace(tg_session *s)
+{
+  tg_status status = TG_OK;
+  size_t most = 0;
+  for (int64_t seq = 1; status == TG_OK; seq = seq * 2 < piece_size(s) ? seq * 2 : piece_size(s)) {
+    for (int full = 0; full < 2 && status == TG_OK; full++) {
+      tgi_memory_plan plan = {NULL, 0};
+      lay_out(s, &plan, seq);
+      tgi_pass pass = make_pass(s, seq);
+      pass.ids = s->ids;
+      pass.past = full ? s->capacity - seq : 0;
+      pass.sizing = true;
+      pass.workspace_bytes = 0;
+      status = tgi_transformer_forward(&pass);
+      most = pass.workspace_bytes > most ? pass.workspace_bytes : most;
+    }
+    if (seq == piece_size(s)) {
+      break;
+    }
+  }
+  s->workspace_bytes = most;
+  return status;
+}
+
+static tg_status set_up(tg_session *s, int32_t num_threads, tg_error *error)
+{
+  const tgi_config *c = &s->model->config;
+  const tg_context_options options = {.backend = TG_BACKEND_CPU, .num_threads = num_threads};
+  tg_status status = tg_context_create(&options, &s->ctx, error);
+  if (status != TG_OK) {
+    return status;
+  }
+  s->layer = calloc((size_t)c->num_hidden_layers, sizeof *s->layer);
+  s->cache = calloc((size_t)c->num_hidden_layers, sizeof *s->cache);
+  if (!s->layer || !s->cache) {
+    return tgi_error_set(error, TG_NO_MEMORY,
+                         "session_create: expected room for %d layers, got none",
+                         c->num_hidden_layers);
+  }
+  status = size_workspace(s);
+  if (status != TG_OK) {
+    return tgi_error_set(error, status, "%s", tg_context_message(s->ctx));
+  }
+  tgi_memory_plan plan = {NULL, 0};
+  lay_out(s, &plan, piece_size(s));
+  s->block = aligned_alloc(64, plan.bytes);
+  s->workspace = aligned_alloc(256, s->workspace_bytes + 256);
+  if (!s->block || !s->workspace) {
+    return tgi_error_set(error, TG_NO_MEMORY, "session_create: expected %zu bytes, got none",
+                         plan.bytes + s->workspace_bytes);
+  }
+  return TG_OK;
+}
+
+tg_status tg_session_create(const tg_model *model, const tg_session_options *options,
+                            tg_session **out, tg_error *error)
+{
+  if (!model || !options || !out) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "session_create: model, options, out: expected pointers, got NULL");
+  }
+  *out = NULL;
+  const int32_t most = model->config.max_position_embeddings;
+  if (options->max_tokens < 0 || options->max_tokens > most) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "session_create: max_tokens: expected 0 to %d, got %d", most,
+                         options->max_tokens);
+  }
+  tg_session *s = calloc(1, sizeof *s);
+  if (!s) {
+    return tgi_error_set(error, TG_NO_MEMORY, "session_create: expected %zu bytes, got none",
+                         sizeof *s);
+  }
+  s->model = model;
+  s->capacity = options->max_tokens ? options->max_tokens : most;
+  const tg_status status = set_up(s, options->num_threads, error);
+  if (status != TG_OK) {
+    tg_session_destroy(s);
+    return status;
+  }
+  *out = s;
+  return TG_OK;
+}
+
+void tg_session_destroy(tg_session *s)
+{
+  if (s) {
+    tg_context_destroy(s->ctx);
+    free(s->layer);
+    free(s->cache);
+    free(s->block);
+    free(s->workspace);
+    free(s);
+  }
+}
+
+static tg_status feed_piece(tg_session *s, const int32_t *ids, int64_t count, tg_error *error)
+{
+  tgi_memory_plan plan = {s->block, 0};
+  lay_out(s, &plan, count);
+  memcpy(s->ids.data, ids, (size_t)count * sizeof *ids);
+  tgi_pass pass = make_pass(s, count);
+  pass.ids = s->ids;
+  const tg_status status = tgi_transformer_forward(&pass);
+  if (status != TG_OK) {
+    return tgi_error_set(error, status, "%s", tg_context_message(s->ctx));
+  }
+  s->length += count;
+  return TG_OK;
+}
+
+tg_status tg_session_feed(tg_session *s, const int32_t *ids, int64_t count, tg_error *error)
+{
+  if (!s || !ids || count < 1) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT, "session_feed: ids: expected 1 or more, got %lld",
+                         s && ids ? (long long)count : 0LL);
+  }
+  if (count > s->capacity - s->length) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "session_feed: ids: expected at most %lld more tokens (context of %lld), "
+                         "got %lld",
+                         (long long)(s->capacity - s->length), (long long)s->capacity,
+                         (long long)count);
+  }
+  for (int64_t i = 0; i < count; i++) {
+    if (ids[i] < 0 || ids[i] >= s->model->config.vocab_size) {
+      return tgi_error_set(error, TG_BAD_ARGUMENT,
+                           "session_feed: ids[%lld]: expected 0 to %d, got %d", (long long)i,
+                           s->model->config.vocab_size - 1, ids[i]);
+    }
+  }
+  const int64_t start = s->length;
+  tg_status status = TG_OK;
+  for (int64_t i = 0; i < count && status == TG_OK; i += kPieceTokens) {
+    const int64_t n = count - i < kPieceTokens ? count - i : kPieceTokens;
+    status = feed_piece(s, ids + i, n, error);
+  }
+  s->has_logits = status == TG_OK;
+  if (status != TG_OK) {
+    s->length = start;
+  }
+  return status;
+}
+
+int64_t tg_session_length(const tg_session *s)
+{
+  return s ? s->length : 0;
+}
+
+int64_t tg_session_capacity(const tg_session *s)
+{
+  return s ? s->capacity : 0;
+}
+
+tg_status tg_session_truncate(tg_session *s, int64_t length)
+{
+  if (!s || length < 0 || length > s->length) {
+    return TG_BAD_ARGUMENT;
+  }
+  s->has_logits = s->has_logits && length == s->length;
+  s->length = length;
+  return TG_OK;
+}
+
+const float *tg_session_logits(const tg_session *s)
+{
+  return s && s->has_logits ? s->a.logits.data : NULL;
+}

@@ -1,0 +1,33 @@
+/** Inside of a tg_trainer. */
+#ifndef TGI_MODEL_TRAINER_STATE_H
+#define TGI_MODEL_TRAINER_STATE_H
+
+#include "tegula/train.h"
+#include "transformer.h"
+
+struct tg_trainer {
+  tg_model *model;
+  tg_trainer_options options;
+  tg_context *ctx;
+  int64_t step; /* steps taken */
+
+  /* One block each, of the parameter table's layout, f32. */
+  void *exp_avg, *exp_avg_sq;
+  tgi_gradients g; /* g.block: the gradients */
+
+  char *block; /* everything but the weights */
+  tgi_layer_activations *layer;
+  tgi_activations a;
+  tg_tensor ids, targets, lse, loss, norm, clip;
+  void *workspace;
+  size_t workspace_bytes;
+
+  /* The parameters in two groups, each as four lists of the same order. */
+  tg_tensor *lists;
+  int num_decayed, num_others;
+};
+
+/** The schedule's learning rate for step `step`, from 1. */
+double tgi_learning_rate(const tg_trainer_options *options, int64_t step);
+
+#endif

@@ -1,0 +1,262 @@
+/* The forward pass: which op runs on which views. */
+#include "transformer.h"
+
+#include <math.h>
+#include <string.h>
+
+tg_status tgi_step(tgi_pass *pass, const char *op_dir, void *args)
+{
+  const tg_op_info *info = tg_op_find(op_dir);
+  for (size_t i = 0; i < info->num_slots; i++) {
+    void *field = (char *)args + info->slots[i].offset;
+    if (info->slots[i].kind == TG_KIND_WORKSPACE) {
+      *(void **)field = pass->workspace;
+    } else if (info->slots[i].kind == TG_KIND_SIZE) {
+      *(size_t *)field = pass->workspace_bytes;
+    }
+  }
+  if (!pass->sizing) {
+    return info->run(pass->ctx, args);
+  }
+  size_t bytes = 0;
+  const tg_status status = info->workspace(pass->ctx, args, &bytes);
+  pass->workspace_bytes = bytes > pass->workspace_bytes ? bytes : pass->workspace_bytes;
+  return status;
+}
+
+static int64_t query_width(const tgi_config *c)
+{
+  return (int64_t)c->num_attention_heads * c->head_dim;
+}
+
+static int64_t key_width(const tgi_config *c)
+{
+  return (int64_t)c->num_key_value_heads * c->head_dim;
+}
+
+static void lay_out_layer(tgi_layer_activations *l, tgi_memory_plan *plan, const tg_model *model,
+                          int64_t batch, int64_t seq, bool keep)
+{
+  const tgi_config *c = &model->config;
+  const int64_t rows = batch * seq, hidden = c->hidden_size;
+  const tg_dtype t = model->dtype;
+  l->norm1 = tgi_take_2d(plan, t, rows, hidden);
+  l->qkv = tgi_take_2d(plan, t, rows, query_width(c) + 2 * key_width(c));
+  l->attention = tgi_take_2d(plan, t, rows, query_width(c));
+  l->middle = tgi_take_2d(plan, t, rows, hidden);
+  l->norm2 = keep ? tgi_take_2d(plan, t, rows, hidden) : l->norm1;
+  l->inner = tgi_take_2d(plan, t, rows, c->intermediate_size);
+  l->output = tgi_take_2d(plan, t, rows, hidden);
+  if (keep) {
+    l->preactivation = tgi_take_2d(plan, t, rows, c->intermediate_size);
+    l->lse = tgi_take_3d(plan, TG_F32, batch, c->num_attention_heads, seq);
+    l->mean1 = tgi_take_1d(plan, TG_F32, rows);
+    l->rstd1 = tgi_take_1d(plan, TG_F32, rows);
+    l->mean2 = tgi_take_1d(plan, TG_F32, rows);
+    l->rstd2 = tgi_take_1d(plan, TG_F32, rows);
+  }
+}
+
+void tgi_activations_lay_out(tgi_activations *a, tgi_memory_plan *plan, const tg_model *model,
+                             int64_t batch, int64_t seq, int64_t logit_rows, bool keep)
+{
+  const tgi_config *c = &model->config;
+  const int64_t rows = batch * seq;
+  tg_tensor input = tgi_take_2d(plan, model->dtype, rows, c->hidden_size);
+  for (int i = 0; i < c->num_hidden_layers; i++) {
+    if (keep || i == 0) {
+      memset(&a->layer[i], 0, sizeof a->layer[i]);
+      lay_out_layer(&a->layer[i], plan, model, batch, seq, keep);
+      a->layer[i].input = input;
+      if (!keep) {
+        a->layer[i].output = input; /* nobody reads the input after `middle` */
+      }
+    } else {
+      a->layer[i] = a->layer[0];
+    }
+    input = a->layer[i].output;
+  }
+  a->final_norm = tgi_take_2d(plan, model->dtype, rows, c->hidden_size);
+  memset(&a->final_mean, 0, sizeof a->final_mean);
+  memset(&a->final_rstd, 0, sizeof a->final_rstd);
+  if (keep) {
+    a->final_mean = tgi_take_1d(plan, TG_F32, rows);
+    a->final_rstd = tgi_take_1d(plan, TG_F32, rows);
+  }
+  a->logits = tgi_take_2d(plan, TG_F32, logit_rows, c->vocab_size);
+}
+
+float tgi_attention_scale(const tgi_config *config, int index)
+{
+  const double scale = config->scale_attn_weights ? 1 / sqrt(config->head_dim) : 1;
+  return (float)(config->scale_attn_by_inverse_layer_idx ? scale / (index + 1) : scale);
+}
+
+tg_activation tgi_linear_activation(const tgi_config *config)
+{
+  return config->activation == TGI_GELU_ERF ? TG_ACTIVATION_GELU_ERF : TG_ACTIVATION_GELU_TANH;
+}
+
+static char *advance(const tg_tensor *t, int64_t elements)
+{
+  return t->data ? (char *)t->data + elements * (int64_t)tg_dtype_bytes(t->dtype) : NULL;
+}
+
+/* Columns [first, first + heads * d) of a packed buffer as [batch, seq, heads, d]. */
+static tg_tensor head_view(const tgi_pass *pass, const tg_tensor *packed, int64_t first,
+                           int64_t heads)
+{
+  const int64_t d = pass->model->config.head_dim, width = packed->shape[1];
+  tg_tensor t =
+      tg_tensor_4d(advance(packed, first), packed->dtype, pass->batch, pass->seq, heads, d);
+  t.stride[0] = pass->seq * width;
+  t.stride[1] = width;
+  t.stride[2] = d;
+  t.stride[3] = 1;
+  return t;
+}
+
+tgi_heads tgi_split_heads(const tgi_pass *pass, const tg_tensor *qkv, const tg_tensor *attention)
+{
+  const tgi_config *c = &pass->model->config;
+  const int64_t q = query_width(c), kv = key_width(c);
+  return (tgi_heads){
+      .q = head_view(pass, qkv, 0, c->num_attention_heads),
+      .k = head_view(pass, qkv, q, c->num_key_value_heads),
+      .v = head_view(pass, qkv, q + kv, c->num_key_value_heads),
+      .attention = head_view(pass, attention, 0, c->num_attention_heads),
+  };
+}
+
+static tg_status norm(tgi_pass *pass, const tg_tensor *x, int weight, int bias, const tg_tensor *y,
+                      const tg_tensor *mean, const tg_tensor *rstd)
+{
+  tg_layer_norm_fwd_args args = {.x = *x,
+                                 .weight = tgi_weight(pass->model, weight),
+                                 .bias = tgi_weight(pass->model, bias),
+                                 .y = *y,
+                                 .mean = *mean,
+                                 .rstd = *rstd,
+                                 .eps = (float)pass->model->config.norm_eps};
+  return TGI_STEP(pass, layer_norm_fwd, &args);
+}
+
+/* Appends the pass's keys and values to the cache. */
+static void store_in_cache(const tgi_pass *pass, const tg_tensor *from, const tg_tensor *cache)
+{
+  const size_t row = (size_t)(from->shape[2] * from->shape[3]) * tg_dtype_bytes(from->dtype);
+  for (int64_t t = 0; t < pass->seq && !pass->sizing; t++) {
+    memcpy(advance(cache, (pass->past + t) * from->shape[2] * from->shape[3]),
+           advance(from, t * from->stride[1]), row);
+  }
+}
+
+static tg_tensor cached(const tgi_pass *pass, const tg_tensor *cache)
+{
+  tg_tensor t = *cache;
+  t.shape[1] = pass->past + pass->seq;
+  return t;
+}
+
+static tg_status attend(tgi_pass *pass, const tgi_layer_activations *l, int index)
+{
+  const tgi_config *c = &pass->model->config;
+  const tgi_heads h = tgi_split_heads(pass, &l->qkv, &l->attention);
+  tg_attention_fwd_args args = {.q = h.q,
+                                .k = h.k,
+                                .v = h.v,
+                                .out = h.attention,
+                                .lse = l->lse,
+                                .scale = tgi_attention_scale(c, index),
+                                .window = c->sliding_window,
+                                .causal = true};
+  if (pass->cache) {
+    const tgi_layer_cache *cache = &pass->cache[index];
+    store_in_cache(pass, &h.k, &cache->keys);
+    store_in_cache(pass, &h.v, &cache->values);
+    args.k = cached(pass, &cache->keys);
+    args.v = cached(pass, &cache->values);
+  }
+  return TGI_STEP(pass, attention_fwd, &args);
+}
+
+static tg_status project(tgi_pass *pass, const tg_tensor *x, int weight, int bias,
+                         const tg_tensor *residual, const tg_tensor *y)
+{
+  tg_linear_fwd_args args = {.x = *x,
+                             .weight = tgi_weight(pass->model, weight),
+                             .bias = tgi_weight(pass->model, bias),
+                             .y = *y};
+  if (residual) {
+    args.residual = *residual;
+  }
+  return TGI_STEP(pass, linear_fwd, &args);
+}
+
+static tg_status run_mlp(tgi_pass *pass, const tgi_layer_activations *l,
+                         const tgi_layer_parameters *p)
+{
+  tg_linear_fwd_args up = {.x = l->norm2,
+                           .weight = tgi_weight(pass->model, p->up),
+                           .bias = tgi_weight(pass->model, p->up_bias),
+                           .y = l->inner,
+                           .preactivation = l->preactivation,
+                           .activation = tgi_linear_activation(&pass->model->config)};
+  const tg_status status = TGI_STEP(pass, linear_fwd, &up);
+  return status ? status : project(pass, &l->inner, p->down, p->down_bias, &l->middle, &l->output);
+}
+
+static tg_status run_layer(tgi_pass *pass, int index)
+{
+  const tgi_layer_activations *l = &pass->a->layer[index];
+  const tgi_layer_parameters *p = &pass->model->parameters.layer[index];
+  tg_status status =
+      norm(pass, &l->input, p->norm1, p->norm1_bias, &l->norm1, &l->mean1, &l->rstd1);
+  if (status == TG_OK) {
+    status = project(pass, &l->norm1, p->qkv, p->qkv_bias, NULL, &l->qkv);
+  }
+  if (status == TG_OK) {
+    status = attend(pass, l, index);
+  }
+  if (status == TG_OK) {
+    status = project(pass, &l->attention, p->out, p->out_bias, &l->input, &l->middle);
+  }
+  if (status == TG_OK) {
+    status = norm(pass, &l->middle, p->norm2, p->norm2_bias, &l->norm2, &l->mean2, &l->rstd2);
+  }
+  return status ? status : run_mlp(pass, l, p);
+}
+
+/* The last `rows` rows of a matrix. */
+static tg_tensor last_rows(const tg_tensor *t, int64_t rows)
+{
+  tg_tensor view = *t;
+  view.data = advance(t, (t->shape[0] - rows) * t->shape[1]);
+  view.shape[0] = rows;
+  return view;
+}
+
+tg_status tgi_transformer_forward(tgi_pass *pass)
+{
+  const tgi_config *c = &pass->model->config;
+  const tgi_parameters *p = &pass->model->parameters;
+  const tgi_activations *a = pass->a;
+  tg_embedding_fwd_args embed = {.ids = pass->ids,
+                                 .table = tgi_weight(pass->model, p->tokens),
+                                 .positions = tgi_weight(pass->model, p->positions),
+                                 .y = a->layer[0].input,
+                                 .seq_len = pass->seq,
+                                 .position_offset = pass->past};
+  tg_status status = TGI_STEP(pass, embedding_fwd, &embed);
+  for (int i = 0; i < c->num_hidden_layers && status == TG_OK; i++) {
+    status = run_layer(pass, i);
+  }
+  if (status != TG_OK) {
+    return status;
+  }
+  const tg_tensor *stream = &a->layer[c->num_hidden_layers - 1].output;
+  const int64_t rows = a->logits.shape[0];
+  const tg_tensor x = last_rows(stream, rows), y = last_rows(&a->final_norm, rows);
+  status = norm(pass, &x, p->final_norm, p->final_norm_bias, &y, &a->final_mean, &a->final_rstd);
+  return status ? status : project(pass, &y, p->head, -1, NULL, &a->logits);
+}

@@ -1,0 +1,104 @@
+/**
+ * The transformer: forward and backward over public ops alone.
+ *
+ * One description serves every family (config.h): norm, packed q|k|v projection, attention, output
+ * projection with the residual, norm, MLP, residual; a final norm and the head. Training keeps a
+ * layer's activations for the backward; a session uses one set for all layers.
+ *
+ * rows = batch * seq; row b * seq + t is token t of sequence b.
+ */
+#ifndef TGI_MODEL_TRANSFORMER_H
+#define TGI_MODEL_TRANSFORMER_H
+
+#include "memory_plan.h"
+#include "tegula/tegula.h"
+#include "weights.h"
+
+/** What a layer leaves behind. */
+typedef struct tgi_layer_activations {
+  tg_tensor input;                /* [rows, hidden] */
+  tg_tensor norm1, mean1, rstd1;  /* [rows, hidden], [rows], [rows] */
+  tg_tensor qkv;                  /* [rows, (q_heads + 2 kv_heads) * head_dim] */
+  tg_tensor attention, lse;       /* [rows, q_heads * head_dim], [batch, q_heads, seq] f32 */
+  tg_tensor middle;               /* [rows, hidden]: input + attention's output */
+  tg_tensor norm2, mean2, rstd2;  /* as norm1 */
+  tg_tensor preactivation, inner; /* [rows, intermediate] */
+  tg_tensor output;               /* [rows, hidden]: middle + the MLP's output */
+} tgi_layer_activations;
+
+typedef struct tgi_activations {
+  tgi_layer_activations *layer; /* num_hidden_layers entries */
+  tg_tensor final_norm, final_mean, final_rstd;
+  tg_tensor logits; /* [logit rows, vocab] f32 */
+} tgi_activations;
+
+/** Key-value cache of one layer: [1, capacity, kv_heads, head_dim]. */
+typedef struct tgi_layer_cache {
+  tg_tensor keys, values;
+} tgi_layer_cache;
+
+/**
+ * One pass over a model. With `sizing` every op is asked for its workspace instead of run, the
+ * largest answer lands in workspace_bytes, and no view needs memory.
+ */
+typedef struct tgi_pass {
+  tg_context *ctx;
+  const tg_model *model;
+  tgi_activations *a;
+  int64_t batch, seq;
+  tg_tensor ids;          /* i32 [rows] */
+  tgi_layer_cache *cache; /* num_hidden_layers entries; NULL: no cache (training) */
+  int64_t past;           /* tokens that the cache holds already */
+  bool keep;              /* keep what the backward needs */
+  bool sizing;
+  void *workspace;
+  size_t workspace_bytes;
+} tgi_pass;
+
+/**
+ * Lays out activations. keep: one set of buffers per layer (training); otherwise all layers share
+ * one. logit_rows: rows of logits, the last ones of the pass.
+ */
+void tgi_activations_lay_out(tgi_activations *a, tgi_memory_plan *plan, const tg_model *model,
+                             int64_t batch, int64_t seq, int64_t logit_rows, bool keep);
+
+/** ids -> logits. On failure the message is the context's. */
+tg_status tgi_transformer_forward(tgi_pass *pass);
+
+/** What the backward needs beside the forward's activations. */
+typedef struct tgi_gradients {
+  void *block;     /* gradients of all parameters, f32, in the table's layout; accumulated to */
+  tg_tensor dx;    /* [rows, hidden]: of the residual stream */
+  tg_tensor dnorm; /* [rows, hidden] */
+  tg_tensor dqkv, dattention, dinner;
+} tgi_gradients;
+
+void tgi_gradients_lay_out(tgi_gradients *g, tgi_memory_plan *plan, const tg_model *model,
+                           int64_t rows);
+
+/** a->logits holds the gradient of the logits and is spent; adds to g->block. */
+tg_status tgi_transformer_backward(tgi_pass *pass, tgi_gradients *g);
+
+/** Views of q, k and v in a packed buffer [batch * seq, width]: [batch, seq, heads, head_dim]. */
+typedef struct tgi_heads {
+  tg_tensor q, k, v, attention;
+} tgi_heads;
+
+tgi_heads tgi_split_heads(const tgi_pass *pass, const tg_tensor *qkv, const tg_tensor *attention);
+
+/** Scale of the scores in layer `index`. */
+float tgi_attention_scale(const tgi_config *config, int index);
+
+/** The op's name for the configured activation. */
+tg_activation tgi_linear_activation(const tgi_config *config);
+
+/**
+ * Runs an op of the pass with the pass's workspace, or, while sizing, asks it for its workspace:
+ * TGI_STEP(pass, layer_norm_fwd, &args). The conditional makes the compiler check args' type.
+ */
+#define TGI_STEP(pass, op_dir, args)                                                               \
+  tgi_step(pass, #op_dir, 1 ? (args) : (tg_##op_dir##_args *)NULL)
+
+tg_status tgi_step(tgi_pass *pass, const char *op_dir, void *args);
+
+#endif

@@ -1,0 +1,135 @@
+/* The backward pass. dx is the gradient of the residual stream; it runs from the last layer to the
+ * embedding, and every branch adds to it. */
+#include "transformer.h"
+
+void tgi_gradients_lay_out(tgi_gradients *g, tgi_memory_plan *plan, const tg_model *model,
+                           int64_t rows)
+{
+  const tgi_config *c = &model->config;
+  const int64_t q = (int64_t)c->num_attention_heads * c->head_dim;
+  const int64_t kv = (int64_t)c->num_key_value_heads * c->head_dim;
+  g->dx = tgi_take_2d(plan, model->dtype, rows, c->hidden_size);
+  g->dnorm = tgi_take_2d(plan, model->dtype, rows, c->hidden_size);
+  g->dqkv = tgi_take_2d(plan, model->dtype, rows, q + 2 * kv);
+  g->dattention = tgi_take_2d(plan, model->dtype, rows, q);
+  g->dinner = tgi_take_2d(plan, model->dtype, rows, c->intermediate_size);
+}
+
+static tg_tensor gradient(const tgi_pass *pass, const tgi_gradients *g, int index)
+{
+  return tgi_parameter_view(&pass->model->parameters, index, g->block, TG_F32);
+}
+
+/* dx of y = x W^T + bias, and the parameters' gradients. */
+static tg_status project_bwd(tgi_pass *pass, const tgi_gradients *g, const tg_tensor *dy,
+                             const tg_tensor *x, int weight, int bias, const tg_tensor *dx)
+{
+  tg_linear_bwd_args args = {.dy = *dy,
+                             .x = *x,
+                             .weight = tgi_weight(pass->model, weight),
+                             .dx = *dx,
+                             .dweight = gradient(pass, g, weight),
+                             .dbias = gradient(pass, g, bias)};
+  return TGI_STEP(pass, linear_bwd, &args);
+}
+
+/* residual: gradient that reaches x past the norm, added to dx; NULL: none. */
+static tg_status norm_bwd(tgi_pass *pass, const tgi_gradients *g, const tg_tensor *dy,
+                          const tg_tensor *x, const tg_tensor *mean, const tg_tensor *rstd,
+                          int weight, int bias, const tg_tensor *residual, const tg_tensor *dx)
+{
+  tg_layer_norm_bwd_args args = {.dy = *dy,
+                                 .x = *x,
+                                 .weight = tgi_weight(pass->model, weight),
+                                 .mean = *mean,
+                                 .rstd = *rstd,
+                                 .dx = *dx,
+                                 .dweight = gradient(pass, g, weight),
+                                 .dbias = gradient(pass, g, bias)};
+  if (residual) {
+    args.dresidual = *residual;
+  }
+  return TGI_STEP(pass, layer_norm_bwd, &args);
+}
+
+static tg_status mlp_bwd(tgi_pass *pass, const tgi_gradients *g, const tgi_layer_activations *l,
+                         const tgi_layer_parameters *p)
+{
+  tg_status status = project_bwd(pass, g, &g->dx, &l->inner, p->down, p->down_bias, &g->dinner);
+  tg_linear_bwd_args up = {.dy = g->dinner,
+                           .x = l->norm2,
+                           .weight = tgi_weight(pass->model, p->up),
+                           .preactivation = l->preactivation,
+                           .dx = g->dnorm,
+                           .dweight = gradient(pass, g, p->up),
+                           .dbias = gradient(pass, g, p->up_bias),
+                           .activation = tgi_linear_activation(&pass->model->config)};
+  if (status == TG_OK) {
+    status = TGI_STEP(pass, linear_bwd, &up);
+  }
+  return status ? status
+                : norm_bwd(pass, g, &g->dnorm, &l->middle, &l->mean2, &l->rstd2, p->norm2,
+                           p->norm2_bias, &g->dx, &g->dx);
+}
+
+static tg_status attention_bwd(tgi_pass *pass, const tgi_gradients *g,
+                               const tgi_layer_activations *l, int index)
+{
+  const tgi_config *c = &pass->model->config;
+  const tgi_heads h = tgi_split_heads(pass, &l->qkv, &l->attention);
+  const tgi_heads d = tgi_split_heads(pass, &g->dqkv, &g->dattention);
+  tg_attention_bwd_args args = {.dout = d.attention,
+                                .q = h.q,
+                                .k = h.k,
+                                .v = h.v,
+                                .out = h.attention,
+                                .lse = l->lse,
+                                .dq = d.q,
+                                .dk = d.k,
+                                .dv = d.v,
+                                .scale = tgi_attention_scale(c, index),
+                                .window = c->sliding_window,
+                                .causal = true};
+  return TGI_STEP(pass, attention_bwd, &args);
+}
+
+static tg_status layer_bwd(tgi_pass *pass, const tgi_gradients *g, int index)
+{
+  const tgi_layer_activations *l = &pass->a->layer[index];
+  const tgi_layer_parameters *p = &pass->model->parameters.layer[index];
+  tg_status status = mlp_bwd(pass, g, l, p);
+  if (status == TG_OK) {
+    status = project_bwd(pass, g, &g->dx, &l->attention, p->out, p->out_bias, &g->dattention);
+  }
+  if (status == TG_OK) {
+    status = attention_bwd(pass, g, l, index);
+  }
+  if (status == TG_OK) {
+    status = project_bwd(pass, g, &g->dqkv, &l->norm1, p->qkv, p->qkv_bias, &g->dnorm);
+  }
+  return status ? status
+                : norm_bwd(pass, g, &g->dnorm, &l->input, &l->mean1, &l->rstd1, p->norm1,
+                           p->norm1_bias, &g->dx, &g->dx);
+}
+
+tg_status tgi_transformer_backward(tgi_pass *pass, tgi_gradients *g)
+{
+  const tgi_config *c = &pass->model->config;
+  const tgi_parameters *p = &pass->model->parameters;
+  const tgi_activations *a = pass->a;
+  const tg_tensor *stream = &a->layer[c->num_hidden_layers - 1].output;
+  tg_status status = project_bwd(pass, g, &a->logits, &a->final_norm, p->head, -1, &g->dnorm);
+  if (status == TG_OK) {
+    status = norm_bwd(pass, g, &g->dnorm, stream, &a->final_mean, &a->final_rstd, p->final_norm,
+                      p->final_norm_bias, NULL, &g->dx);
+  }
+  for (int i = c->num_hidden_layers - 1; i >= 0 && status == TG_OK; i--) {
+    status = layer_bwd(pass, g, i);
+  }
+  tg_embedding_bwd_args embed = {.dy = g->dx,
+                                 .ids = pass->ids,
+                                 .dtable = gradient(pass, g, p->tokens),
+                                 .dpositions = gradient(pass, g, p->positions),
+                                 .seq_len = pass->seq};
+  return status ? status : TGI_STEP(pass, embedding_bwd, &embed);
+}

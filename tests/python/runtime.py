@@ -1,0 +1,119 @@
+"""libtegula_model.so through ctypes: just what the tests call. TEGULA_BUILD names the build folder, else `build`."""
+
+import ctypes as c
+import os
+import pathlib
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("TEGULA_BUILD", ROOT / "build"))
+LIBRARY = next(BUILD.rglob("libtegula_model.so"))
+lib = c.CDLL(str(LIBRARY))
+
+
+class Error(c.Structure):
+    _fields_ = [("status", c.c_int), ("text", c.c_char * 508)]
+
+
+class Tensor(c.Structure):
+    _fields_ = [
+        ("data", c.c_void_p), ("dtype", c.c_int), ("device", c.c_int32), ("ndim", c.c_int32), ("reserved", c.c_int32),
+        ("shape", c.c_int64 * 6), ("stride", c.c_int64 * 6),
+    ]  # fmt: skip
+
+    def numpy(self):
+        shape = tuple(self.shape[: self.ndim])
+        count = int(np.prod(shape))
+        return np.ctypeslib.as_array((c.c_float * count).from_address(self.data)).reshape(shape).copy()
+
+
+class TrainerOptions(c.Structure):
+    _fields_ = [
+        ("batch_size", c.c_int32), ("sequence_length", c.c_int32), ("num_threads", c.c_int32), ("num_steps", c.c_int64),
+        ("warmup_steps", c.c_int64), ("learning_rate", c.c_double), ("min_learning_rate", c.c_double),
+        ("beta1", c.c_double), ("beta2", c.c_double), ("eps", c.c_double), ("weight_decay", c.c_double),
+        ("max_grad_norm", c.c_double),
+    ]  # fmt: skip
+
+
+class SessionOptions(c.Structure):
+    _fields_ = [("max_tokens", c.c_int32), ("num_threads", c.c_int32)]
+
+
+class StepResult(c.Structure):
+    _fields_ = [("step", c.c_int64), ("loss", c.c_double), ("grad_norm", c.c_double), ("learning_rate", c.c_double)]
+
+
+lib.tg_session_logits.restype = c.POINTER(c.c_float)
+
+
+def check(call, *args):
+    error = Error()
+    status = call(*args, c.byref(error))
+    if status:
+        raise RuntimeError(f"status {status}: {error.text.decode()}")
+
+
+def ints(values):
+    return np.ascontiguousarray(values, dtype=np.int32).ravel()
+
+
+def pointer(array):
+    return array.ctypes.data_as(c.POINTER(c.c_int32))
+
+
+class Model:
+    def __init__(self, directory, dtype=0):
+        self.handle = c.c_void_p()
+        check(lib.tg_model_load, str(directory).encode(), dtype, c.byref(self.handle))
+
+    def names(self):
+        names, name, view = [], c.c_char_p(), Tensor()
+        while lib.tg_model_parameter(self.handle, c.c_size_t(len(names)), c.byref(view), c.byref(name)) == 0:
+            names.append(name.value.decode())
+        return names
+
+    def close(self):
+        lib.tg_model_destroy(self.handle)
+
+
+class Session:
+    def __init__(self, model, vocab_size):
+        self.handle, self.vocab_size = c.c_void_p(), vocab_size
+        check(lib.tg_session_create, model.handle, c.byref(SessionOptions(0, 2)), c.byref(self.handle))
+
+    def feed(self, ids):
+        ids = ints(ids)
+        check(lib.tg_session_feed, self.handle, pointer(ids), c.c_int64(len(ids)))
+        return np.ctypeslib.as_array(lib.tg_session_logits(self.handle), (self.vocab_size,)).copy()
+
+    def close(self):
+        lib.tg_session_destroy(self.handle)
+
+
+class Trainer:
+    def __init__(self, model, **options):
+        self.handle, self.model = c.c_void_p(), model
+        check(lib.tg_trainer_create, model.handle, c.byref(TrainerOptions(**options)), c.byref(self.handle))
+
+    def backward(self, ids, targets):
+        loss, ids, targets = c.c_double(), ints(ids), ints(targets)
+        check(lib.tg_trainer_backward, self.handle, pointer(ids), pointer(targets), c.byref(loss))
+        return loss.value
+
+    def step(self, ids, targets):
+        result, ids, targets = StepResult(), ints(ids), ints(targets)
+        check(lib.tg_trainer_step, self.handle, pointer(ids), pointer(targets), c.byref(result))
+        return result.loss
+
+    def gradient(self, index):
+        view = Tensor()
+        assert lib.tg_trainer_gradient(self.handle, c.c_size_t(index), c.byref(view)) == 0
+        return view.numpy()
+
+    def save(self, directory):
+        check(lib.tg_trainer_save, self.handle, None, None, str(directory).encode())
+
+    def close(self):
+        lib.tg_trainer_destroy(self.handle)
