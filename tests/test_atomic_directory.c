@@ -23,6 +23,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static tg_error error;
@@ -301,42 +302,71 @@ static void a_full_disk_leaves_the_old_directory(void **state)
   scratch_remove(&dir);
 }
 
-/** A child that saves again and again is killed at random moments; the target is complete every
- * time. */
+static double seconds(void)
+{
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/** Saves for ever, and writes a byte to `report` after each save. */
+static _Noreturn void save_until_killed(const char *target, int generation, int report)
+{
+  for (;; generation++) {
+    if (save(target, generation) != TG_OK || write(report, "", 1) != 1)
+      _exit(1);
+  }
+}
+
+/**
+ * A child that saves again and again is killed at moments spread over the time that a save takes,
+ * after none, one or two saves; the target is complete every time.
+ */
 static void kill_9_at_any_moment(void **state)
 {
   (void)state;
+  enum { ROUNDS = 60 };
   const scratch dir = scratch_make();
   const char *target = scratch_file(&dir, "ckpt");
+  const double start = seconds();
   EXPECT_OK(save(target, 0), error);
+  EXPECT_OK(save(target, 0), error);
+  const double one_save = (seconds() - start) / 2;
   write_text(inside(target, "notes.txt"), "mine");
-  int moved = 0, last = 'a', leftovers = 0;
-  for (int round = 0; round < 60; round++) {
+  int moved = 0, leftovers = 0;
+  for (int round = 0; round < ROUNDS; round++) {
+    const int before = letter_of(target);
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
     const pid_t child = fork();
     assert_true(child >= 0);
-    if (child == 0) {
-      for (int generation = round;; generation++) {
-        if (save(target, generation) != TG_OK)
-          _exit(1);
-      }
-    }
-    usleep((useconds_t)(500 + round * 331 % 9000));
+    if (child == 0)
+      save_until_killed(target, before - 'a' + 1, ends[1]);
+    close(ends[1]);
+    char reports[2];
+    const int saves = round % 3;
+    for (int i = 0; i < saves; i++)
+      assert_int_equal(read(ends[0], reports, 1), 1);
+    usleep((useconds_t)(1e6 * one_save * (round * 37 % ROUNDS) / ROUNDS));
     assert_int_equal(kill(child, SIGKILL), 0);
     int how;
     assert_int_equal(waitpid(child, &how, 0), child);
+    close(ends[0]);
     if (!WIFSIGNALED(how))
       fail_msg("a save failed with exit status %d", WEXITSTATUS(how));
-    const int letter = letter_of(target);
-    moved += letter != last;
-    last = letter;
+    const int after = letter_of(target);
+    const int steps = (after - before + 26) % 26;
+    if (steps < saves) /* a finished save is there, whatever came after it */
+      fail_msg("%d saves were reported, but %c follows %c", saves, after, before);
+    moved += steps > 0;
     leftovers += count_entries(dir.path) > 1;
     char *notes = read_file(inside(target, "notes.txt"), NULL);
     assert_string_equal(notes, "mine");
     free(notes);
   }
-  print_message("%d of 60 kills came after a new save, %d left a temporary directory\n", moved,
-                leftovers);
-  assert_true(moved > 0 && leftovers > 0); /* else the test would show nothing */
+  print_message("%d of %d kills came after a new save, %d left a temporary directory\n", moved,
+                ROUNDS, leftovers);
+  assert_true(leftovers > 0); /* else no kill came amid a save, and the test showed nothing */
   EXPECT_OK(save(target, 25), error);
   assert_int_equal(letter_of(target), 'z');
   assert_int_equal(count_entries(dir.path), 1);

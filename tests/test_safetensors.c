@@ -172,6 +172,24 @@ static void reader_names_files_that_it_cannot_open(void **state)
   scratch_remove(&dir);
 }
 
+static void dtypes_of_ops_map_both_ways(void **state)
+{
+  (void)state;
+  int mapped = 0;
+  for (int i = 0; i < TGI_FILE_DTYPES; i++) {
+    const tgi_file_dtype file = (tgi_file_dtype)i;
+    const tg_dtype op = tgi_file_dtype_to_op(file);
+    if (op == TG_DTYPE_NONE)
+      continue;
+    assert_int_equal(tgi_file_dtype_of_op(op), file);
+    assert_int_equal(tgi_file_dtype_bits(file), 8 * tg_dtype_bytes(op));
+    mapped++;
+  }
+  assert_int_equal(mapped, 6); /* every tg_dtype */
+  assert_int_equal(tgi_file_dtype_of_op(TG_DTYPE_NONE), TGI_FILE_DTYPES);
+  assert_int_equal(tgi_file_dtype_of_op((tg_dtype)99), TGI_FILE_DTYPES);
+}
+
 /* ---- writer ---- */
 
 static const int64_t shape23[] = {2, 3};
@@ -446,6 +464,7 @@ int main(void)
       cmocka_unit_test(reader_takes_scalars_empty_tensors_and_any_rank),
       cmocka_unit_test(reader_decodes_names_and_metadata),
       cmocka_unit_test(reader_names_files_that_it_cannot_open),
+      cmocka_unit_test(dtypes_of_ops_map_both_ways),
       cmocka_unit_test(writer_output_reads_back),
       cmocka_unit_test(writer_gives_the_same_bytes_in_any_order),
       cmocka_unit_test(writer_layout_is_the_documented_one),
