@@ -66,12 +66,21 @@ static void spread_rows(tg_tensor *t)
   }
 }
 
-static int aliased_input(const problem *p, int v)
+int problem_alias(const problem *p, int v, int which)
 {
   const tgi_shaped_view *view = &p->view[v];
-  const int input = view->slot->alias ? problem_find(p, view->slot->alias) : -1;
-  const bool fits = input >= 0 && p->view[input].tensor->dtype == view->tensor->dtype;
-  return fits ? input : -1;
+  const char *name = view->slot->alias;
+  char one[64];
+  while (name) {
+    const size_t length = strcspn(name, "|");
+    snprintf(one, sizeof one, "%.*s", (int)length, name);
+    const int input = problem_find(p, one);
+    if (input >= 0 && p->view[input].tensor->dtype == view->tensor->dtype && which-- == 0) {
+      return input;
+    }
+    name = name[length] ? name + length + 1 : NULL;
+  }
+  return -1;
 }
 
 static void allocate(problem *p, problem_layout layout)
@@ -91,8 +100,8 @@ static void allocate(problem *p, problem_layout layout)
     memset(b->base, kGuard, b->bytes);
     t->data = b->base + kGuardBytes + shift;
   }
-  for (int v = 0; v < p->num_views && layout == PROBLEM_ALIASED; v++) {
-    const int input = aliased_input(p, v);
+  for (int v = 0; v < p->num_views && layout >= PROBLEM_ALIASED; v++) {
+    const int input = problem_alias(p, v, layout - PROBLEM_ALIASED);
     if (input >= 0) {
       p->block[v].shared_with = input;
       p->view[v].tensor->data = p->view[input].tensor->data;

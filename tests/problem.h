@@ -14,7 +14,9 @@ typedef enum problem_layout {
   PROBLEM_DENSE,   /* contiguous, 64-byte aligned */
   PROBLEM_STRIDED, /* ROWS slots: a gap after each row; all: an address of the element's alignment
                     */
-  PROBLEM_ALIASED, /* dense, and outputs share the input's memory where the contract allows it */
+  PROBLEM_ALIASED, /* dense, and outputs share the first input's memory that their slot allows */
+  PROBLEM_ALIASED_SECOND, /* the second that it allows */
+  PROBLEM_LAYOUTS
 } problem_layout;
 
 enum { PROBLEM_MAX_VIEWS = 96 };
@@ -62,6 +64,10 @@ void problem_set(const tg_tensor *t, int64_t i, double value);
 
 /** Index of the view of TENSOR slot `name`, -1 if absent. */
 int problem_find(const problem *p, const char *name);
+
+/** View that output `v` may share its memory with: the `which`-th that is present and of its dtype;
+ * -1: none. */
+int problem_alias(const problem *p, int v, int which);
 
 /** Checks the reference backward of a problem's case against differences of the reference
  * forward, in f64. NULL if they agree, else what does not (owned). */

@@ -243,12 +243,10 @@ static char *check_batch_invariance(const problem *master, const entry_contexts 
   return failure;
 }
 
-static bool has_alias(const problem *p)
+static bool has_alias(const problem *p, int which)
 {
   for (int v = 0; v < p->num_views; v++) {
-    const char *alias = p->view[v].slot->alias;
-    const int input = alias ? problem_find(p, alias) : -1;
-    if (input >= 0 && p->view[input].tensor->dtype == p->view[v].tensor->dtype) {
+    if (problem_alias(p, v, which) >= 0) {
       return true;
     }
   }
@@ -267,7 +265,7 @@ static int64_t largest_tensor(const problem *p)
 
 static void run_case(const spec *s, const spec_case *c, tg_dtype dtype, const fixture *f, tally *t)
 {
-  static const char *const layout_name[] = {"dense", "strided", "aliased"};
+  static const char *const layout_name[] = {"dense", "strided", "aliased", "aliased (second)"};
   const char *name = tg_dtype_name(dtype);
   problem *master = problem_create(s, c, dtype), *exact = NULL, *naive = NULL;
   if (!master) {
@@ -287,8 +285,8 @@ static void run_case(const spec *s, const spec_case *c, tg_dtype dtype, const fi
     free(failure);
   }
   for (int e = 0; e < f->num_entries && usable; e++) {
-    for (int layout = 0; layout <= PROBLEM_ALIASED; layout++) {
-      if (layout == PROBLEM_ALIASED && !has_alias(master)) {
+    for (int layout = 0; layout < PROBLEM_LAYOUTS; layout++) {
+      if (layout >= PROBLEM_ALIASED && !has_alias(master, layout - PROBLEM_ALIASED)) {
         continue;
       }
       char where[64];

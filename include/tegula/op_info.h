@@ -48,7 +48,8 @@ typedef struct tg_slot_info {
   int32_t ndim;      /* required rank; 0: any */
   uint32_t dtypes;   /* union of TG_DTYPE_BIT */
   bool optional;     /* a zeroed view is allowed */
-  const char *alias; /* input whose memory this output may share exactly; NULL: none */
+  const char *alias; /* input whose memory this output may share exactly, or several with '|'
+                        between them ("dy|dresidual"); NULL: none */
   size_t offset;     /* of the field in the args struct */
 } tg_slot_info;
 

@@ -290,6 +290,18 @@ static bool certainly_overlap(const tg_tensor *a, const tg_tensor *b)
   return ranges_meet(a, b) && (a->data == b->data || (tgi_is_dense(a) && tgi_is_dense(b)));
 }
 
+/* alias is a name, or several with '|' between them. */
+static bool allows(const char *alias, const char *name)
+{
+  const size_t length = strlen(name);
+  for (const char *p = alias; p; p = strchr(p, '|') ? strchr(p, '|') + 1 : NULL) {
+    if (strncmp(p, name, length) == 0 && (p[length] == 0 || p[length] == '|')) {
+      return true;
+    }
+  }
+  return false;
+}
+
 static void check_overlap(tgi_call *call, const tg_slot_info *out)
 {
   const tg_tensor *t = tensor_at(call, out);
@@ -303,8 +315,8 @@ static void check_overlap(tgi_call *call, const tg_slot_info *out)
         !certainly_overlap(t, u)) {
       continue;
     }
-    const bool theirs = other->alias && strcmp(other->alias, out->name) == 0;
-    const bool ours = out->alias && strcmp(out->alias, other->name) == 0;
+    const bool theirs = allows(other->alias, out->name);
+    const bool ours = allows(out->alias, other->name);
     if ((ours || theirs) && same_view(t, u)) {
       continue;
     }
