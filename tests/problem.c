@@ -307,6 +307,8 @@ static const tg_slot_info *find_slot(const tg_op_info *info, const char *name)
 static size_t scalar_bytes(tg_slot_kind kind)
 {
   switch (kind) {
+  case TG_KIND_F64:
+    return sizeof(double);
   case TG_KIND_F32:
     return sizeof(float);
   case TG_KIND_I32:
@@ -333,8 +335,9 @@ static const spec *spec_named(const char *name)
 }
 
 /* The forward of a backward problem, in f64: slots and scalars of equal names are the backward's,
- * an output whose gradient comes in has that gradient's shape, and scalars that the backward does
- * not know (a rounding policy) come from the forward's own reading of the shape. */
+ * a tensor of which the backward has the gradient alone has that gradient's shape (and zeros: such
+ * a forward is linear in it), other required tensors and scalars that the backward does not know (a
+ * rounding policy) come from the forward's own reading of the shape. */
 static problem *forward_of(const problem *bwd)
 {
   problem *p = new_problem(spec_named(bwd->spec->gradient_of), bwd->shape, TG_F64);
@@ -357,11 +360,12 @@ static problem *forward_of(const problem *bwd)
       char gradient[64];
       snprintf(gradient, sizeof gradient, "d%s", slot->name);
       const int v = problem_find(bwd, slot->name), g = problem_find(bwd, gradient);
-      memset(field, 0, sizeof(tg_tensor));
       if (v >= 0) {
         *(tg_tensor *)field = *bwd->view[v].tensor;
-      } else if (g >= 0 && bwd->view[g].slot->role == TG_ROLE_IN) {
+      } else if (g >= 0) {
         *(tg_tensor *)field = *bwd->view[g].tensor;
+      } else if (slot->optional) {
+        memset(field, 0, sizeof(tg_tensor));
       }
     }
   }
@@ -375,8 +379,8 @@ static problem *forward_of(const problem *bwd)
   for (int v = 0; v < p->num_views; v++) {
     const int same = problem_find(bwd, p->view[v].slot->name);
     const tg_tensor *t = p->view[v].tensor;
-    for (int64_t i = 0; i < tgi_numel(t) && same >= 0; i++) {
-      problem_set(t, i, problem_get(bwd->view[same].tensor, i));
+    for (int64_t i = 0; i < tgi_numel(t); i++) {
+      problem_set(t, i, same >= 0 ? problem_get(bwd->view[same].tensor, i) : 0);
     }
   }
   return p;

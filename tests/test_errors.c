@@ -199,6 +199,9 @@ static void write_scalar(void *field, tg_slot_kind kind, double value)
   case TG_KIND_F32:
     *(float *)field = (float)value;
     break;
+  case TG_KIND_F64:
+    *(double *)field = value;
+    break;
   case TG_KIND_I64:
     *(int64_t *)field = (int64_t)value;
     break;

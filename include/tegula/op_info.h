@@ -30,6 +30,7 @@ typedef enum tg_slot_kind {
   TG_KIND_ENUM = 7,        /* an enum of the op's header; int-sized */
   TG_KIND_WORKSPACE = 8,   /* void * */
   TG_KIND_SIZE = 9,        /* size_t: bytes behind the workspace pointer */
+  TG_KIND_F64 = 10,        /* double */
 } tg_slot_kind;
 
 typedef enum tg_layout {

@@ -1,0 +1,77 @@
+/** AdamW: one optimiser step over a list of tensors. */
+#ifndef TEGULA_ADAMW_H
+#define TEGULA_ADAMW_H
+
+#include "context.h"
+#include "tensor.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tg_adamw_step_args {
+  const tg_tensor *params, *grads, *exp_avg, *exp_avg_sq, *master;
+  int64_t num_tensors;
+  tg_tensor clip;
+  int64_t step;
+  double lr, beta1, beta2, eps, weight_decay;
+  double grad_scale;
+  bool has_grad_scale;
+} tg_adamw_step_args;
+
+/**
+ * AdamW, one step. For every tensor t and each of its elements, w being master if given, else
+ * params:
+ *
+ *   g          = grads * (has_grad_scale ? grad_scale : 1) * (clip given ? clip[0] : 1)
+ *   w          = w * (1 - lr * weight_decay)
+ *   exp_avg    = exp_avg + (1 - beta1) * (g - exp_avg)
+ *   exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * g * g
+ *   w          = w - lr / (1 - beta1^step) * exp_avg
+ *                    / (sqrt(exp_avg_sq) / sqrt(1 - beta2^step) + eps)
+ *   params     = w rounded to its dtype
+ *
+ * One call serves one parameter group: tensors that share the scalars. Weights that take no decay
+ * (biases, norms) go in a second call with weight_decay 0.
+ *
+ *   params      inout  list of num_tensors, any shape, contiguous   f32|f16|bf16, each its own
+ *   grads       in     list, shape of params                        f32|f16|bf16
+ *   exp_avg     inout  list, shape of params                        f32|f16|bf16   zeros at first
+ *   exp_avg_sq  inout  list, shape of params                        f32|f16|bf16   zeros at first
+ *   master      inout  list, shape of params                        f32, optional: the weights in
+ *                                                                   full; params are not read then
+ *   clip        in     [1]                                          f32, optional: a factor on the
+ *                                                                   device, from tg_global_norm_fwd
+ *   step          >= 1; 1 in the first call
+ *   lr            >= 0
+ *   beta1, beta2  between 0 and 1, both excluded
+ *   eps           > 0
+ *   weight_decay  >= 0
+ *   grad_scale    finite; with has_grad_scale
+ *
+ * Math       element-wise in f32 in the order above, which is PyTorch's; factors that depend on
+ *            scalars alone are computed in f64 and rounded to f32 (1 - beta2 from an f32 beta2 of
+ *            0.999 would be off by 1e-5: hence double). One rounding per stored value; without
+ *            master, small updates of 16-bit params may round away. A 16-bit exp_avg_sq in f16
+ *            loses gradients below about 1e-3; bf16 does not. (ref: f64.)
+ *            A clip that is negative, infinite or NaN refuses the step: nothing is written. Without
+ *            clip, a gradient that is not finite spoils its own element of params and state.
+ * Workspace  none.  Asynchronous; capturable; deterministic.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (scalars; clip[0] as said; num_tensors < 0; the
+ *            tensors of one index overlap), UNSUPPORTED. That no tensor stands twice in the lists
+ *            is the caller's duty.
+ * Source     Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2; Kingma & Ba 2015,
+ *            arXiv:1412.6980.
+ */
+TG_API tg_status tg_adamw_step(tg_context *ctx, const tg_adamw_step_args *args);
+
+/** Always 0 bytes. */
+TG_API tg_status tg_adamw_step_workspace(const tg_context *ctx, const tg_adamw_step_args *args,
+                                         size_t *bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,131 @@
+/** Cross-entropy over logits, forward and backward. */
+#ifndef TEGULA_CROSS_ENTROPY_H
+#define TEGULA_CROSS_ENTROPY_H
+
+#include "context.h"
+#include "tensor.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What becomes of the rows' losses. */
+typedef enum tg_reduction {
+  TG_REDUCTION_NONE = 1,      /* loss is [rows] */
+  TG_REDUCTION_SUM = 2,       /* their sum */
+  TG_REDUCTION_MEAN = 3,      /* their sum / the number of rows that are not ignored */
+  TG_REDUCTION_NUM_ITEMS = 4, /* their sum / num_items_in_batch: micro batches of one step add up */
+} tg_reduction;
+
+typedef struct tg_cross_entropy_fwd_args {
+  tg_tensor logits, targets, num_items, loss, token_loss, log_prob, lse, argmax;
+  int64_t ignore_index;
+  int64_t num_items_in_batch;
+  float label_smoothing;
+  float z_loss;
+  float softcap;
+  tg_reduction reduction;
+  bool has_ignore_index;
+  void *workspace;
+  size_t workspace_bytes;
+} tg_cross_entropy_fwd_args;
+
+/**
+ * Cross-entropy, forward.
+ *
+ *   z[i,j]        = softcap > 0 ? softcap * tanh(logits[i,j] / softcap) : logits[i,j]
+ *   lse[i]        = log(sum_j(exp(z[i,j])))
+ *   log_prob[i]   = z[i,t] - lse[i]                                    t = targets[i]
+ *   token_loss[i] = -(1 - label_smoothing) * log_prob[i]
+ *                   - label_smoothing * mean_j(z[i,j] - lse[i])
+ *                   + z_loss * lse[i]^2
+ *   argmax[i]     = the lowest j with the largest logits[i,j]; the first NaN if there is one
+ *   loss          = token_loss, or sum_i(token_loss[i]) / n
+ *                   n = 1 (sum), the number of rows not ignored (mean), num_items_in_batch
+ *
+ *   logits      in   [rows, vocab]  f32|f16|bf16   last axis contiguous; vocab >= 1
+ *   targets     in   [rows]         i32|i64        0 .. vocab - 1, or ignore_index
+ *   num_items   in   [1] or []      i32|i64|f32    optional; num_items_in_batch on the device
+ *   loss        out  [rows] | [1]   f32            [rows] with TG_REDUCTION_NONE
+ *   token_loss  out  [rows]         f32            optional
+ *   log_prob    out  [rows]         f32            optional
+ *   lse         out  [rows]         f32            optional; tg_cross_entropy_bwd needs it
+ *   argmax      out  [rows]         i32|i64        optional
+ *   ignore_index        with has_ignore_index; may lie in the vocabulary or not. A row with this
+ *                       target is not read: token_loss, log_prob and lse are 0, argmax is -1
+ *   num_items_in_batch  >= 1 with TG_REDUCTION_NUM_ITEMS unless num_items is given, else 0
+ *   label_smoothing     0 .. 1
+ *   z_loss              >= 0
+ *   softcap             >= 0; 0: none
+ *   reduction           required
+ *
+ * Math       f32, with a running maximum over pieces of the row, so one read of the logits; the
+ *            rows' losses are added in f64 in row order (ref: f64). Nothing to divide by (mean with
+ *            every row ignored or no rows, num_items 0) gives 0 / 0 = NaN, as PyTorch does. NaN and
+ *            +infinity stay in their row and its loss is NaN; -infinity is probability 0.
+ * Workspace  tg_cross_entropy_fwd_workspace: 4 bytes a row unless reduction is none or token_loss
+ *            is given.  Asynchronous; capturable; deterministic; the rows' results are
+ *            batch-invariant.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (a target out of range, named by its index: nothing
+ *            is written then; scalars; num_items and num_items_in_batch both or neither given;
+ *            overlap; workspace missing or too small), UNSUPPORTED.
+ * Source     Milakov & Gimelshein 2018, arXiv:1805.02867 (running maximum); Szegedy et al. 2015,
+ *            arXiv:1512.00567 (smoothing); Chowdhery et al. 2022, arXiv:2204.02311 (z-loss); Gemma
+ *            Team 2024, arXiv:2408.00118 (softcap).
+ */
+TG_API tg_status tg_cross_entropy_fwd(tg_context *ctx, const tg_cross_entropy_fwd_args *args);
+
+/** Bytes that tg_cross_entropy_fwd needs; from shapes, scalars and the context alone. */
+TG_API tg_status tg_cross_entropy_fwd_workspace(const tg_context *ctx,
+                                                const tg_cross_entropy_fwd_args *args,
+                                                size_t *bytes);
+
+typedef struct tg_cross_entropy_bwd_args {
+  tg_tensor dloss, logits, targets, num_items, lse, dlogits;
+  int64_t ignore_index;
+  int64_t num_items_in_batch;
+  float label_smoothing;
+  float z_loss;
+  float softcap;
+  tg_reduction reduction;
+  bool has_ignore_index;
+} tg_cross_entropy_bwd_args;
+
+/**
+ * Cross-entropy, backward.
+ *
+ *   p[i,j]       = exp(z[i,j] - lse[i])                                t = targets[i]
+ *   g[i,j]       = (1 + 2 * z_loss * lse[i]) * p[i,j]
+ *                  - label_smoothing / vocab - (j = t ? 1 - label_smoothing : 0)
+ *   dlogits[i,j] = dloss / n * g[i,j] * (softcap > 0 ? 1 - (z[i,j] / softcap)^2 : 1)
+ *                  0 in ignored rows, whatever their logits; n and z as in the forward
+ *
+ *   dloss      in   [rows] | [1]   f32              optional; absent: 1. [rows] with
+ *                                                   TG_REDUCTION_NONE
+ *   logits     in   [rows, vocab]  f32|f16|bf16     last axis contiguous
+ *   targets    in   [rows]         i32|i64          0 .. vocab - 1, or ignore_index
+ *   num_items  in   [1] or []      i32|i64|f32      optional; that of the forward
+ *   lse        in   [rows]         f32              from tg_cross_entropy_fwd
+ *   dlogits    out  [rows, vocab]  dtype of logits  last axis contiguous; may alias logits
+ *   scalars    those of the forward
+ *
+ * Math       f32, p - 1 included, and one rounding to dlogits' dtype (ref: f64). One read of the
+ *            logits and one write; lse saves the second softmax.
+ * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant with TG_REDUCTION_NONE
+ *            and TG_REDUCTION_SUM.
+ * Errors     as the forward. A target out of range: nothing is written.
+ * Source     derivative of the forward.
+ */
+TG_API tg_status tg_cross_entropy_bwd(tg_context *ctx, const tg_cross_entropy_bwd_args *args);
+
+/** Always 0 bytes. */
+TG_API tg_status tg_cross_entropy_bwd_workspace(const tg_context *ctx,
+                                                const tg_cross_entropy_bwd_args *args,
+                                                size_t *bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

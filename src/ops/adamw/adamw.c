@@ -1,0 +1,91 @@
+#include "ops/kernels.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { kLists = 5 };
+
+typedef struct list {
+  const char *name;
+  const tg_tensor *tensors; /* NULL: absent */
+} list;
+
+static bool overlap(const tg_tensor *a, const tg_tensor *b)
+{
+  const char *a0 = a->data, *b0 = b->data;
+  return a0 < b0 + tgi_span_bytes(b) && b0 < a0 + tgi_span_bytes(a);
+}
+
+/* The tensors of one index: params' shape, memory of their own. */
+static void check_index(tgi_call *call, const list *lists, int64_t i)
+{
+  for (int k = 1; k < kLists; k++) {
+    char name[64];
+    if (!lists[k].tensors) {
+      continue;
+    }
+    const tg_tensor *t = &lists[k].tensors[i], *first = &lists[0].tensors[i];
+    snprintf(name, sizeof name, "%s[%lld]", lists[k].name, (long long)i);
+    tgi_want_shape(call, name, t, first->ndim, first->shape);
+    for (int j = 0; j < k && !call->sizing && call->status == TG_OK; j++) {
+      if (lists[j].tensors && overlap(t, &lists[j].tensors[i])) {
+        tgi_fail(call, TG_BAD_ARGUMENT, name, "expected memory apart from %s[%lld], got an overlap",
+                 lists[j].name, (long long)i);
+      }
+    }
+  }
+}
+
+static void check_fraction(tgi_call *call, const char *argument, double value)
+{
+  if (!(value > 0 && value < 1)) {
+    tgi_fail(call, TG_BAD_ARGUMENT, argument, "expected a number between 0 and 1, got %g", value);
+  }
+}
+
+static void check_not_negative(tgi_call *call, const char *argument, double value)
+{
+  if (!isfinite(value) || value < 0) {
+    tgi_fail(call, TG_BAD_ARGUMENT, argument, "expected a finite number >= 0, got %g", value);
+  }
+}
+
+static tgi_call check(const tg_context *ctx, const tg_adamw_step_args *a, bool sizing)
+{
+  tgi_call call = TGI_BEGIN(ctx, adamw_step, a, sizing);
+  if (call.status == TG_OK) {
+    const list lists[kLists] = {{"params", a->params},
+                                {"grads", a->grads},
+                                {"exp_avg", a->exp_avg},
+                                {"exp_avg_sq", a->exp_avg_sq},
+                                {"master", a->master}};
+    for (int64_t i = 0; i < a->num_tensors && call.status == TG_OK; i++) {
+      check_index(&call, lists, i);
+    }
+    TGI_WANT_SHAPE(&call, a, clip, 1);
+    tgi_want_range(&call, "step", a->step, 1, INT64_MAX);
+    check_not_negative(&call, "lr", a->lr);
+    check_fraction(&call, "beta1", a->beta1);
+    check_fraction(&call, "beta2", a->beta2);
+    tgi_want_positive(&call, "eps", a->eps);
+    check_not_negative(&call, "weight_decay", a->weight_decay);
+    if (a->has_grad_scale) {
+      tgi_want_finite(&call, "grad_scale", a->grad_scale);
+    }
+    call.empty = a->num_tensors == 0;
+  }
+  return call;
+}
+
+tg_status tg_adamw_step_workspace(const tg_context *ctx, const tg_adamw_step_args *args,
+                                  size_t *bytes)
+{
+  tgi_call call = check(ctx, args, true);
+  return TGI_SIZE(&call, adamw_step, args, bytes);
+}
+
+tg_status tg_adamw_step(tg_context *ctx, const tg_adamw_step_args *args)
+{
+  tgi_call call = check(ctx, args, false);
+  return TGI_RUN(&call, adamw_step, args);
+}
