@@ -7,8 +7,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void require(int condition)
 {
-  if (!condition)
+  if (!condition) {
     abort();
+  }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

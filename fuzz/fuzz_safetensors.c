@@ -10,8 +10,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void require(int condition)
 {
-  if (!condition)
+  if (!condition) {
     abort();
+  }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -35,8 +36,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     end = t->data;
     uint64_t bytes;
     require(tgi_file_dtype_bytes(t->dtype, t->ndim, t->shape, &bytes) && bytes == t->bytes);
-    for (size_t j = 0; j < t->bytes; j++)
+    for (size_t j = 0; j < t->bytes; j++) {
       sum += ((const uint8_t *)t->data)[j]; /* under ASan: it is readable */
+    }
     require(tgi_safetensors_find(file, t->name) == t);
   }
   require(sum != 1u << 31 && end >= data + 8);

@@ -12,8 +12,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void require(int condition)
 {
-  if (!condition)
+  if (!condition) {
     abort();
+  }
 }
 
 static void load(const char *text, size_t size)
@@ -53,8 +54,9 @@ static void round_trip(const char *text, size_t size)
   used += tgi_utf8_stream_push(&stream, text + cut, size - cut, out + used);
   used += tgi_utf8_stream_finish(&stream, out + used);
   require(tgi_utf8_valid_bytes(out, used) == used);
-  if (tgi_utf8_valid_bytes(text, size) == size)
+  if (tgi_utf8_valid_bytes(text, size) == size) {
     require(used == size && memcmp(out, text, size) == 0);
+  }
   free(out);
   free(ids);
   tg_tokenizer_destroy(tokenizer);
@@ -62,11 +64,13 @@ static void round_trip(const char *text, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-  if (size == 0)
+  if (size == 0) {
     return 0;
-  if (data[0] == '{')
+  }
+  if (data[0] == '{') {
     load((const char *)data, size);
-  else
+  } else {
     round_trip((const char *)data + 1, size - 1);
+  }
   return 0;
 }

@@ -12,17 +12,20 @@ static tg_status write_files(const char *directory, const char *preset, int32_t 
 {
   tgi_config config;
   tg_status status = tgi_preset(preset, vocab_size, &config, error);
-  if (status != TG_OK)
+  if (status != TG_OK) {
     return status;
+  }
   char path[4096];
   snprintf(path, sizeof path, "%s/config.json", directory);
   status = tgi_config_write(&config, path, error);
-  if (status != TG_OK)
+  if (status != TG_OK) {
     return status;
+  }
   tg_tokenizer *tokenizer;
   status = tg_tokenizer_create_bytes(&tokenizer, error);
-  if (status == TG_OK)
+  if (status == TG_OK) {
     status = tg_tokenizer_save(tokenizer, directory, error);
+  }
   tg_tokenizer_destroy(tokenizer);
   return status;
 }
@@ -34,8 +37,9 @@ int main(int argc, char **argv)
     return 2;
   }
   tg_error error = {0};
-  if (write_files(argv[1], argv[2], atoi(argv[3]), &error) == TG_OK)
+  if (write_files(argv[1], argv[2], atoi(argv[3]), &error) == TG_OK) {
     return 0;
+  }
   fprintf(stderr, "%s: %s\n", tg_status_name(error.status), error.text);
   return 1;
 }

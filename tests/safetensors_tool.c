@@ -35,11 +35,13 @@ static void list(const tgi_safetensors *file, const char *bytes)
   printf("OK %zu\n", count);
   for (size_t i = 0; i < count; i++) {
     const tgi_file_tensor *t = tgi_safetensors_at(file, i);
-    for (const char *c = t->name; *c; c++)
+    for (const char *c = t->name; *c; c++) {
       printf("%02x", (unsigned char)*c);
+    }
     printf(" %s %td %zu", tgi_file_dtype_name(t->dtype), (const char *)t->data - bytes, t->bytes);
-    for (int32_t j = 0; j < t->ndim; j++)
+    for (int32_t j = 0; j < t->ndim; j++) {
       printf(" %" PRId64, t->shape[j]);
+    }
     printf("\n");
   }
 }
@@ -48,8 +50,9 @@ static tg_status rewrite(const tgi_safetensors *file, const char *path, tg_error
 {
   const size_t count = tgi_safetensors_count(file);
   tgi_tensor_source *sources = calloc(count + 1, sizeof *sources);
-  if (!sources)
+  if (!sources) {
     abort();
+  }
   for (size_t i = 0; i < count; i++) {
     const tgi_file_tensor *t = tgi_safetensors_at(file, i);
     sources[i] = (tgi_tensor_source){t->name, t->dtype, t->ndim, t->shape, t->data};
@@ -75,10 +78,11 @@ static void answer(char command, const char *bytes, size_t size, const char *out
   }
   tgi_safetensors *file;
   if (tgi_safetensors_parse("input", bytes, size, &file, &error) != TG_OK ||
-      (command == 'w' && rewrite(file, output, &error) != TG_OK))
+      (command == 'w' && rewrite(file, output, &error) != TG_OK)) {
     answer_error(&error);
-  else
+  } else {
     list(file, bytes);
+  }
   tgi_safetensors_close(file);
 }
 

@@ -10,8 +10,9 @@
 
 static void require(bool condition, const char *what)
 {
-  if (condition)
+  if (condition) {
     return;
+  }
   perror(what);
   abort();
 }
@@ -72,8 +73,9 @@ char *read_file(const char *path, size_t *size)
   require(fread(bytes, 1, (size_t)length, file) == (size_t)length, path);
   bytes[length] = '\0';
   fclose(file);
-  if (size)
+  if (size) {
     *size = (size_t)length;
+  }
   return bytes;
 }
 
@@ -88,8 +90,9 @@ size_t count_entries(const char *path)
   DIR *stream = opendir(path);
   require(stream != NULL, path);
   size_t count = 0;
-  for (const struct dirent *entry; (entry = readdir(stream));)
+  for (const struct dirent *entry; (entry = readdir(stream));) {
     count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+  }
   closedir(stream);
   return count;
 }

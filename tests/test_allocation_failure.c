@@ -39,8 +39,9 @@ char *__wrap_strdup(const char *text);
 
 static bool refuse(void)
 {
-  if (!counting)
+  if (!counting) {
     return false;
+  }
   allocated++;
   return fail_at > 0 && (allocated == fail_at || (for_good && allocated > fail_at));
 }
@@ -63,8 +64,9 @@ void *__wrap_calloc(size_t count, size_t size)
 
 void *__wrap_realloc(void *block, size_t size)
 {
-  if (refuse())
+  if (refuse()) {
     return NULL;
+  }
   void *fresh = __real_realloc(block, size);
   return block ? fresh : count_block(fresh);
 }
@@ -167,13 +169,15 @@ static tg_status replace_directory(void)
 {
   tgi_atomic_directory *d;
   tg_status status = tgi_atomic_directory_begin(in_dir("single"), &d, &error);
-  if (status != TG_OK)
+  if (status != TG_OK) {
     return status;
+  }
   char path[1024];
   snprintf(path, sizeof path, "%s/model.safetensors", tgi_atomic_directory_path(d));
   status = tgi_safetensors_write(path, sources, TENSORS, NULL, 0, &error);
-  if (status == TG_OK)
+  if (status == TG_OK) {
     return tgi_atomic_directory_commit(d, &error);
+  }
   tgi_atomic_directory_drop(d);
   return status;
 }
@@ -201,8 +205,9 @@ static tg_status run(tg_status (*call)(void), long at, bool sticky)
 static void fail_every_allocation(tg_status (*call)(void))
 {
   const tg_status clean = run(call, 0, false);
-  if (clean != TG_OK)
+  if (clean != TG_OK) {
     fail_msg("without a failure: %s: %s", tg_status_name(clean), error.text);
+  }
   assert_int_equal(alive, 0);
   const long total = allocated;
   assert_true(total > 0);
@@ -212,11 +217,13 @@ static void fail_every_allocation(tg_status (*call)(void))
     for (long at = 1; at <= total; at++) {
       const tg_status status = run(call, at, sticky);
       if (status != TG_NO_MEMORY || error.status != TG_NO_MEMORY ||
-          !strstr(error.text, "bytes of memory, got none"))
+          !strstr(error.text, "bytes of memory, got none")) {
         fail_msg("allocation %ld of %ld failed: got %s: %s", at, total, tg_status_name(status),
                  error.text);
-      if (alive != 0)
+      }
+      if (alive != 0) {
         fail_msg("allocation %ld of %ld failed: %ld blocks leak", at, total, alive);
+      }
       assert_int_equal(count_entries(dir.path), files);
       assert_int_equal(count_entries(in_dir("single")), inner);
       assert_int_equal(count_entries("/proc/self/fd"), descriptors);
@@ -263,16 +270,19 @@ static int set_up(void **state)
       tgi_config_write(&config, in_dir("config.json"), &error) != TG_OK ||
       tg_tokenizer_create_bytes(&saved_tokenizer, &error) != TG_OK ||
       tg_tokenizer_save(saved_tokenizer, dir.path, &error) != TG_OK ||
-      tgi_atomic_directory_begin(in_dir("single"), &d, &error) != TG_OK)
+      tgi_atomic_directory_begin(in_dir("single"), &d, &error) != TG_OK) {
     return -1;
+  }
   snprintf(path, sizeof path, "%s/model.safetensors", tgi_atomic_directory_path(d));
   if (tgi_safetensors_write(path, sources, 1, NULL, 0, &error) != TG_OK ||
-      tgi_atomic_directory_commit(d, &error) != TG_OK)
+      tgi_atomic_directory_commit(d, &error) != TG_OK) {
     return -1;
+  }
   char index[TENSORS * 80], *at = index;
   at += sprintf(at, "{\"weight_map\":");
-  for (int i = 0; i < TENSORS; i++)
+  for (int i = 0; i < TENSORS; i++) {
     at += sprintf(at, "%c\"%s\":\"model-1.safetensors\"", i ? ',' : '{', names[i]);
+  }
   sprintf(at, "}}");
   write_text(in_dir("model.safetensors.index.json"), index);
   write_text(in_dir("written"), "old"); /* the file that the writers replace */

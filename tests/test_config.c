@@ -182,8 +182,9 @@ static void assert_same(const tgi_config *a, const tgi_config *b)
   SAME(initializer_range)
   SAME(bos_token_id)
   SAME(num_eos_token_ids)
-  for (int i = 0; i < a->num_eos_token_ids; i++)
+  for (int i = 0; i < a->num_eos_token_ids; i++) {
     SAME(eos_token_ids[i])
+  }
 #undef SAME
 }
 
@@ -192,7 +193,8 @@ static void written_configs_read_back(void **state)
   (void)state;
   const scratch dir = scratch_make();
   const char *path = scratch_file(&dir, "config.json");
-  tgi_config c, back;
+  tgi_config c = {0};
+  tgi_config back;
   for (size_t i = 0; tgi_preset_name(i); i++) {
     EXPECT_OK(tgi_preset(tgi_preset_name(i), i % 2 ? 257 : 0, &c, &error), error);
     EXPECT_OK(tgi_config_write(&c, path, &error), error);

@@ -115,8 +115,9 @@ static void levels_are_limited(void **state)
     tgi_json json;
     const tg_status status = read_text(text, &json);
     assert_int_equal(status, levels <= 127 ? TG_OK : TG_BAD_FILE);
-    if (status == TG_OK)
+    if (status == TG_OK) {
       tgi_json_free(&json);
+    }
   }
 }
 
@@ -127,8 +128,9 @@ static void many_keys_are_told_apart(void **state)
   char *text = malloc(KEYS * 16 + 32);
   for (int twice = 0; twice < 2; twice++) {
     size_t used = 0;
-    for (int i = 0; i < KEYS; i++)
+    for (int i = 0; i < KEYS; i++) {
       used += (size_t)sprintf(text + used, "%s\"k%d\":%d", i ? "," : "{", i * 7919 % KEYS, i);
+    }
     strcpy(text + used, twice ? ",\"\\u006b77\":0}" : "}");
     tgi_json json;
     if (twice) {
@@ -187,8 +189,9 @@ static void values_convert_exactly_or_not_at_all(void **state)
     double value;
     EXPECT_OK(read_text(reals[i].text, &json), error);
     assert_int_equal(tgi_json_double(&json, 0, &value), reals[i].fits);
-    if (reals[i].fits && value != reals[i].value)
+    if (reals[i].fits && value != reals[i].value) {
       fail_msg("%s: expected %.17g, got %.17g", reals[i].text, reals[i].value, value);
+    }
     tgi_json_free(&json);
   }
 }
@@ -261,8 +264,9 @@ static void reals_are_short_and_read_back(void **state)
                {5e-324, "5e-324"}};
   static const char *const locales[] = {"C", "de_DE.UTF-8", "fr_FR.UTF-8"};
   for (size_t l = 0; l < sizeof locales / sizeof locales[0]; l++) {
-    if (!setlocale(LC_NUMERIC, locales[l]))
+    if (!setlocale(LC_NUMERIC, locales[l])) {
       continue;
+    }
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
       tgi_json_writer w = {0};
       tgi_json_put_real(&w, NULL, cases[i].value);

@@ -1,4 +1,4 @@
-/* Reader, writer and sharded directories of safetensors files; the reader's error table is
+/* Reader and writer of safetensors files; the reader's error table is
  * golden/safetensors/. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,6 @@
 #include "expect.h"
 #include "model/safetensors.h"
 #include "model/safetensors_writer.h"
-#include "model/weight_files.h"
 #include "scratch_directory.h"
 #include <cmocka.h>
 #include <signal.h>
@@ -24,8 +23,9 @@ static tg_error error;
 static tg_status status_named(const char *name)
 {
   for (int status = TG_OK; status <= TG_BAD_FILE; status++) {
-    if (strcmp(tg_status_name((tg_status)status), name) == 0)
+    if (strcmp(tg_status_name((tg_status)status), name) == 0) {
       return (tg_status)status;
+    }
   }
   fail_msg("expected.tsv: no status is called %s", name);
   return TG_OK;
@@ -43,11 +43,13 @@ static void check_golden(const char *name, tg_status wanted, const char *byte, c
     memset(&error, 0, sizeof error);
     const tg_status got = mapped ? tgi_safetensors_open(path, &file, &error)
                                  : tgi_safetensors_parse(path, bytes, size, &file, &error);
-    if (got != wanted)
+    if (got != wanted) {
       fail_msg("%s: expected %s, got %s: %s", name, tg_status_name(wanted), tg_status_name(got),
                error.text);
-    if (got != TG_OK && (!strstr(error.text, mark) || !strstr(error.text, part)))
+    }
+    if (got != TG_OK && (!strstr(error.text, mark) || !strstr(error.text, part))) {
       fail_msg("%s: expected \"%s\" with \"%s\", got \"%s\"", name, mark, part, error.text);
+    }
     assert_int_equal(file == NULL, got != TG_OK);
     tgi_safetensors_close(file);
   }
@@ -61,16 +63,18 @@ static void reader_agrees_with_the_golden_table(void **state)
   int rows = 0;
   char *rest = NULL;
   for (char *line = strtok_r(table, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-    if (line[0] == '#')
+    if (line[0] == '#') {
       continue;
+    }
     char *field[4];
     char *at = line;
     for (int i = 0; i < 4; i++) {
       field[i] = at;
       at = i < 3 ? strchr(at, '\t') : NULL;
       assert_true(i == 3 || at != NULL);
-      if (at)
+      if (at) {
         *at++ = '\0';
+      }
     }
     check_golden(field[0], status_named(field[1]), field[2], field[3]);
     rows++;
@@ -179,8 +183,9 @@ static void dtypes_of_ops_map_both_ways(void **state)
   for (int i = 0; i < TGI_FILE_DTYPES; i++) {
     const tgi_file_dtype file = (tgi_file_dtype)i;
     const tg_dtype op = tgi_file_dtype_to_op(file);
-    if (op == TG_DTYPE_NONE)
+    if (op == TG_DTYPE_NONE) {
       continue;
+    }
     assert_int_equal(tgi_file_dtype_of_op(op), file);
     assert_int_equal(tgi_file_dtype_bits(file), 8 * tg_dtype_bytes(op));
     mapped++;
@@ -228,10 +233,12 @@ static void writer_output_reads_back(void **state)
     assert_non_null(t);
     assert_int_equal(t->dtype, sources[i].dtype);
     assert_int_equal(t->ndim, sources[i].ndim);
-    if (t->ndim > 0)
+    if (t->ndim > 0) {
       assert_memory_equal(t->shape, sources[i].shape, (size_t)t->ndim * sizeof *t->shape);
-    if (t->bytes > 0)
+    }
+    if (t->bytes > 0) {
       assert_memory_equal(t->data, sources[i].data, t->bytes);
+    }
     /* mapped files start at a page, so addresses show the alignment in the file */
     assert_int_equal((uintptr_t)t->data % (tgi_file_dtype_bits(t->dtype) / 8), 0);
   }
@@ -246,8 +253,9 @@ static void writer_gives_the_same_bytes_in_any_order(void **state)
   (void)state;
   const scratch dir = scratch_make();
   tgi_tensor_source turned[SOURCES];
-  for (size_t i = 0; i < SOURCES; i++)
+  for (size_t i = 0; i < SOURCES; i++) {
     turned[i] = sources[(i * 5 + 3) % SOURCES];
+  }
   const char *one = scratch_file(&dir, "one");
   const char *two = scratch_file(&dir, "two");
   EXPECT_OK(tgi_safetensors_write(one, sources, SOURCES, NULL, 0, &error), error);
@@ -279,8 +287,9 @@ static void writer_layout_is_the_documented_one(void **state)
   memcpy(&length, bytes, sizeof length);
   assert_int_equal(length, padded);
   assert_memory_equal(bytes + 8, header, sizeof header - 1);
-  for (size_t i = 8 + sizeof header - 1; i < 8 + padded; i++)
+  for (size_t i = 8 + sizeof header - 1; i < 8 + padded; i++) {
     assert_int_equal(bytes[i], ' ');
+  }
   assert_memory_equal(bytes + 8 + padded, "abc", 3);
   free(bytes);
   scratch_remove(&dir);
@@ -309,9 +318,10 @@ static void writer_refuses_what_no_file_can_hold(void **state)
       {{"x", TGI_FILE_F4, 1, shape3, floats}, "for tensor x"},
       {{"x", TGI_FILE_F32, 1, shape3, NULL}, "12 bytes of data for tensor x, got NULL"},
   };
-  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     EXPECT_ERROR(tgi_safetensors_write(path, &cases[i].source, 1, NULL, 0, &error), TG_BAD_ARGUMENT,
                  cases[i].part, error);
+  }
   const tgi_tensor_source twice[] = {
       sources[0], sources[2], {"wte.weight", TGI_FILE_U8, 1, shape3, bytes3}};
   EXPECT_ERROR(tgi_safetensors_write(path, twice, 3, NULL, 0, &error), TG_BAD_ARGUMENT,
@@ -320,9 +330,10 @@ static void writer_refuses_what_no_file_can_hold(void **state)
                                              {{"k", "v"}, {"k", "w"}},
                                              {{"k", NULL}, {"l", "w"}},
                                              {{"\xc0", ""}, {"l", "w"}}};
-  for (size_t i = 0; i < 4; i++)
+  for (size_t i = 0; i < 4; i++) {
     EXPECT_ERROR(tgi_safetensors_write(path, sources, 1, metadata[i], 2, &error), TG_BAD_ARGUMENT,
                  "metadata of distinct keys", error);
+  }
   assert_int_equal(count_entries(dir.path), 0);
   scratch_remove(&dir);
 }
@@ -359,103 +370,6 @@ static void writer_keeps_the_old_file_when_the_disk_is_full(void **state)
   scratch_remove(&dir);
 }
 
-/* ---- directories ---- */
-
-static void write_index(const scratch *dir, const char *weight_map)
-{
-  char text[1024];
-  snprintf(text, sizeof text, "{\"metadata\": {\"total_size\": 27}, \"weight_map\": %s}",
-           weight_map);
-  write_text(scratch_file(dir, "model.safetensors.index.json"), text);
-}
-
-static void weights_come_from_one_file_or_from_shards(void **state)
-{
-  (void)state;
-  const scratch dir = scratch_make();
-  tgi_weight_files *files;
-  EXPECT_ERROR(tgi_weight_files_open(dir.path, &files, &error), TG_IO,
-               "/model.safetensors: byte 0: expected to open it for reading", error);
-  assert_null(files);
-
-  EXPECT_OK(tgi_safetensors_write(scratch_file(&dir, "model-1.safetensors"), &sources[0], 2, NULL,
-                                  0, &error),
-            error);
-  EXPECT_OK(tgi_safetensors_write(scratch_file(&dir, "model-2.safetensors"), &sources[2], 1, NULL,
-                                  0, &error),
-            error);
-  write_index(&dir, "{\"wte.weight\": \"model-1.safetensors\", \"a\": \"model-2.safetensors\"}");
-  EXPECT_OK(tgi_weight_files_open(dir.path, &files, &error), error);
-  assert_int_equal(tgi_weight_files_count(files), 2); /* "h" is not in the map */
-  assert_null(tgi_weight_files_find(files, "h"));
-  const tgi_file_tensor *a = tgi_weight_files_find(files, "a");
-  assert_ptr_equal(a, tgi_weight_files_at(files, 0));
-  assert_memory_equal(a->data, "abc", 3);
-  assert_string_equal(tgi_weight_files_path(files, a), scratch_file(&dir, "model-2.safetensors"));
-  const tgi_file_tensor *wte = tgi_weight_files_find(files, "wte.weight");
-  assert_memory_equal(wte->data, floats, sizeof floats);
-  tgi_weight_files_close(files);
-
-  EXPECT_OK(tgi_safetensors_write(scratch_file(&dir, "model.safetensors"), sources, SOURCES, NULL,
-                                  0, &error),
-            error);
-  EXPECT_OK(tgi_weight_files_open(dir.path, &files, &error), error);
-  assert_int_equal(tgi_weight_files_count(files), SOURCES);
-  assert_non_null(tgi_weight_files_find(files, "h"));
-  assert_string_equal(tgi_weight_files_at(files, 0)->name, "a");
-  tgi_weight_files_close(files);
-  tgi_weight_files_close(NULL);
-  scratch_remove(&dir);
-}
-
-static void bad_indices_are_refused(void **state)
-{
-  (void)state;
-  const scratch dir = scratch_make();
-  const scratch outside = scratch_make();
-  EXPECT_OK(tgi_safetensors_write(scratch_file(&dir, "s.safetensors"), sources, 2, NULL, 0, &error),
-            error);
-  EXPECT_OK(
-      tgi_safetensors_write(scratch_file(&outside, "s.safetensors"), sources, 2, NULL, 0, &error),
-      error);
-  char escape[1024];
-  snprintf(escape, sizeof escape, "{\"h\": \"%s\"}", scratch_file(&outside, "s.safetensors"));
-  const struct {
-    const char *map;
-    tg_status status;
-    const char *part;
-  } cases[] = {
-      {"[]", TG_BAD_FILE, "an object \"weight_map\", got []"},
-      {"{\"h\": 3}", TG_BAD_FILE, ": byte 53: expected the name of a file, got 3"},
-      {escape, TG_BAD_FILE, "file in the directory itself"},
-      {"{\"h\": \"../s.safetensors\"}", TG_BAD_FILE, "file in the directory itself"},
-      {"{\"h\": \"x/s.safetensors\"}", TG_BAD_FILE, "file in the directory itself"},
-      {"{\"h\": \"x\\\\s.safetensors\"}", TG_BAD_FILE, "file in the directory itself"},
-      {"{\"h\": \"..safetensors\"}", TG_BAD_FILE, "file in the directory itself"},
-      {"{\"h\": \".safetensors\"}", TG_BAD_FILE, "file in the directory itself"},
-      {"{\"h\": \"s.bin\"}", TG_BAD_FILE, "file in the directory itself"},
-      {"{\"h\": \"\"}", TG_BAD_FILE, "file in the directory itself"},
-      {"{\"h\": \"t.safetensors\"}", TG_IO, "/t.safetensors: byte 0: expected to open it"},
-      {"{\"h\": \"s.safetensors\", \"g\": \"s.safetensors\"}", TG_BAD_FILE,
-       "a tensor that its shard holds, got \"g\""},
-      {"{\"h\": \"s.safetensors\", \"h\": \"s.safetensors\"}", TG_BAD_FILE, "each key once"},
-      {"{", TG_BAD_FILE, "',' or '}', got the end of the text"},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    write_index(&dir, cases[i].map);
-    tgi_weight_files *files;
-    EXPECT_ERROR(tgi_weight_files_open(dir.path, &files, &error), cases[i].status, cases[i].part,
-                 error);
-    assert_null(files);
-  }
-  write_text(scratch_file(&dir, "model.safetensors.index.json"), "{}");
-  tgi_weight_files *files;
-  EXPECT_ERROR(tgi_weight_files_open(dir.path, &files, &error), TG_BAD_FILE,
-               "\"weight_map\", got {}", error);
-  scratch_remove(&dir);
-  scratch_remove(&outside);
-}
-
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -470,8 +384,6 @@ int main(void)
       cmocka_unit_test(writer_layout_is_the_documented_one),
       cmocka_unit_test(writer_refuses_what_no_file_can_hold),
       cmocka_unit_test(writer_keeps_the_old_file_when_the_disk_is_full),
-      cmocka_unit_test(weights_come_from_one_file_or_from_shards),
-      cmocka_unit_test(bad_indices_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

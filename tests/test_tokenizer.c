@@ -36,8 +36,9 @@ static void text_becomes_its_bytes_and_back(void **state)
   EXPECT_OK(tg_tokenizer_encode(t, text, size, 0, NULL, 0, &count, &error), error);
   assert_int_equal(count, size);
   EXPECT_OK(tg_tokenizer_encode(t, text, size, 0, ids, count, &count, &error), error);
-  for (size_t i = 0; i < size; i++)
+  for (size_t i = 0; i < size; i++) {
     assert_int_equal(ids[i], (unsigned char)text[i]);
+  }
   char back[32];
   EXPECT_OK(tg_tokenizer_decode(t, ids, count, 0, NULL, 0, &back_size, &error), error);
   assert_int_equal(back_size, size);
@@ -110,8 +111,9 @@ static void alphabet_is_a_bijection(void **state)
   int seen = 0;
   for (uint32_t point = 0; point < 0x200; point++) {
     const int byte = tgi_point_to_byte(point);
-    if (byte < 0)
+    if (byte < 0) {
       continue;
+    }
     assert_int_equal(tgi_byte_to_point((unsigned char)byte), point);
     seen++;
   }
@@ -150,8 +152,9 @@ static void check_changed(const scratch *dir, const char *good, const char *from
                           tg_status status, const char *part)
 {
   const char *at = strstr(good, from);
-  if (!at)
+  if (!at) {
     fail_msg("the saved file lacks %s", from);
+  }
   char *changed = malloc(strlen(good) + strlen(to) + 1);
   sprintf(changed, "%.*s%s%s", (int)(at - good), good, to, at + strlen(from));
   write_text(scratch_file(dir, "tokenizer.json"), changed);
@@ -232,8 +235,9 @@ static void other_tokenizers_are_refused(void **state)
       {"\"model\": {", "\"model\": 3, \"x\": {", TG_BAD_FILE, "an object \"model\", got 3"},
       {"{", "[{", TG_BAD_FILE, "expected ',' or ']'"},
   };
-  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     check_changed(&dir, good, cases[i].from, cases[i].to, cases[i].status, cases[i].part);
+  }
   write_text(scratch_file(&dir, "tokenizer.json"), "[]");
   tg_tokenizer *none;
   EXPECT_ERROR(tg_tokenizer_load(dir.path, &none, &error), TG_BAD_FILE,
@@ -287,15 +291,18 @@ static void every_code_point_round_trips(void **state)
 {
   (void)state;
   for (uint32_t point = 0; point <= 0x10ffff; point++) {
-    if (point >= 0xd800 && point < 0xe000)
+    if (point >= 0xd800 && point < 0xe000) {
       continue;
+    }
     char text[4];
     uint32_t back = 0;
     const size_t size = tgi_utf8_encode(point, text);
-    if (tgi_utf8_decode(text, size, &back) != size || back != point)
+    if (tgi_utf8_decode(text, size, &back) != size || back != point) {
       fail_msg("U+%04X: got U+%04X", point, back);
-    if (tgi_utf8_decode(text, size - 1, &back) != 0)
+    }
+    if (tgi_utf8_decode(text, size - 1, &back) != 0) {
       fail_msg("U+%04X: one byte less is complete", point);
+    }
   }
 }
 
@@ -310,8 +317,9 @@ static void check_stream(const char *bytes, size_t size, const char *wanted)
       used += tgi_utf8_stream_push(&stream, bytes, cut, out);
       used += tgi_utf8_stream_push(&stream, bytes + cut, size - cut, out + used);
     } else {
-      for (size_t i = 0; i < size; i++)
+      for (size_t i = 0; i < size; i++) {
         used += tgi_utf8_stream_push(&stream, bytes + i, 1, out + used);
+      }
     }
     assert_int_equal(tgi_utf8_valid_bytes(out, used), used);
     used += tgi_utf8_stream_finish(&stream, out + used);

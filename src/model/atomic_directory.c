@@ -6,7 +6,7 @@
 #include "atomic_directory.h"
 #include "durable_file.h"
 #include "file_error.h"
-#include <dirent.h>
+#include "leftover_directory.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -31,95 +31,32 @@ struct tgi_atomic_directory {
   int lock;                       /* the temporary directory, locked while we live */
 };
 
-typedef enum step { STEP_GO_ON, STEP_STOP } step;
-
-/** Calls `visit` for each entry but "." and ".."; returns 0 or an errno value. */
-static int visit_entries(int directory, step (*visit)(int directory, const char *name, void *state),
-                         void *state)
-{
-  const int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR *stream = fd < 0 ? NULL : fdopendir(fd);
-  if (!stream) {
-    const int reason = errno;
-    if (fd >= 0)
-      close(fd);
-    return reason;
-  }
-  const struct dirent *entry;
-  for (errno = 0; (entry = readdir(stream)); errno = 0) {
-    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-      continue;
-    if (visit(directory, entry->d_name, state) == STEP_STOP)
-      break;
-  }
-  const int reason = entry ? 0 : errno;
-  closedir(stream);
-  return reason;
-}
-
-static bool is_directory(int directory, const char *name)
-{
-  struct stat info;
-  return fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(info.st_mode);
-}
-
-static bool exists(int directory, const char *name)
-{
-  struct stat info;
-  return fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0;
-}
-
-/* ---- removing a directory of ours ---- */
-
-static step remove_entry(int directory, const char *name, void *target)
-{
-  const int *to = target;
-  if (!is_directory(directory, name))
-    unlinkat(directory, name, 0);
-  else if (*to >= 0) /* ours have no subdirectories, so it is the user's: it goes back */
-    renameat(directory, name, *to, name); /* would replace an empty directory, nothing else */
-  return STEP_GO_ON;
-}
-
-/**
- * Empties and removes `name`, a directory of ours that no process holds, moving subdirectories to
- * the target. What cannot be removed stays: a leftover costs space, not correctness.
- */
-static void remove_leftover(const tgi_atomic_directory *d, const char *name)
-{
-  const int fd = openat(d->parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0)
-    return;
-  int target = openat(d->parent, d->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  visit_entries(fd, remove_entry, &target);
-  if (target >= 0)
-    close(target);
-  close(fd);
-  unlinkat(d->parent, name, AT_REMOVEDIR);
-}
-
 static bool is_leftover_name(const tgi_atomic_directory *d, const char *name)
 {
   const size_t size = strlen(d->name);
   if (name[0] != '.' || strncmp(name + 1, d->name, size) != 0 ||
-      strncmp(name + 1 + size, MARK, sizeof MARK - 1) != 0)
+      strncmp(name + 1 + size, MARK, sizeof MARK - 1) != 0) {
     return false;
+  }
   const char *digits = name + 1 + size + sizeof MARK - 1;
   return strlen(digits) == 16 && strspn(digits, "0123456789abcdef") == 16;
 }
 
-static step remove_dead(int parent, const char *name, void *state)
+static tgi_step remove_dead(int parent, const char *name, void *state)
 {
   const tgi_atomic_directory *d = state;
-  if (!is_leftover_name(d, name))
-    return STEP_GO_ON;
+  if (!is_leftover_name(d, name)) {
+    return TGI_GO_ON;
+  }
   const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0)
-    return STEP_GO_ON;
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0) /* its process would hold the lock if it lived */
-    remove_leftover(d, name);
+  if (fd < 0) {
+    return TGI_GO_ON;
+  }
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0) { /* its process would hold the lock if it lived */
+    tgi_remove_leftover(d->parent, name, d->name);
+  }
   close(fd);
-  return STEP_GO_ON;
+  return TGI_GO_ON;
 }
 
 /* ---- begin ---- */
@@ -128,40 +65,49 @@ static tg_status split_target(const char *path, tgi_atomic_directory *d, tg_erro
 {
   struct stat info;
   if (stat(path, &info) == 0) {
-    if (!S_ISDIR(info.st_mode))
+    if (!S_ISDIR(info.st_mode)) {
       return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
                             "a directory or nothing of that name, got a file");
-    if (!realpath(path, d->target))
+    }
+    if (!realpath(path, d->target)) {
       return tgi_file_error_system(error, path, 0, "resolve the path", errno);
+    }
   } else {
-    if (errno != ENOENT || lstat(path, &info) == 0)
+    if (errno != ENOENT || lstat(path, &info) == 0) {
       return tgi_file_error_system(error, path, 0, "find the directory", errno);
+    }
     size_t size = strlen(path);
-    while (size > 0 && path[size - 1] == '/')
+    while (size > 0 && path[size - 1] == '/') {
       size--;
+    }
     size_t start = size;
-    while (start > 0 && path[start - 1] != '/')
+    while (start > 0 && path[start - 1] != '/') {
       start--;
+    }
     char parent[PATH_MAX];
-    if (size == start || size >= sizeof parent)
+    if (size == start || size >= sizeof parent) {
       return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
                             "a path that ends in a name, got none");
+    }
     memcpy(parent, start > 0 ? path : ".", start > 0 ? start : 1);
     parent[start > 0 ? start : 1] = '\0';
-    if (!realpath(parent, d->target))
+    if (!realpath(parent, d->target)) {
       return tgi_file_error_system(error, path, 0, "find the parent directory", errno);
+    }
     const size_t used = strlen(d->target);
-    if (used + 1 + (size - start) >= sizeof d->target)
+    if (used + 1 + (size - start) >= sizeof d->target) {
       return tgi_file_error_system(error, path, 0, "resolve the path", ENAMETOOLONG);
+    }
     snprintf(d->target + used, sizeof d->target - used, "%s%.*s", used > 1 ? "/" : "",
              (int)(size - start), path + start);
   }
   d->name = strrchr(d->target, '/') + 1;
   if (d->name[0] == '\0' || strcmp(d->name, ".") == 0 || strcmp(d->name, "..") == 0 ||
-      strlen(d->name) > NAME_LIMIT)
+      strlen(d->name) > NAME_LIMIT) {
     return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
                           "a path that ends in a name of at most %d bytes, got another",
                           NAME_LIMIT);
+  }
   return TG_OK;
 }
 
@@ -169,16 +115,18 @@ static tg_status open_parent(const char *path, tgi_atomic_directory **out, tg_er
 {
   *out = NULL;
   tgi_atomic_directory *d = calloc(1, sizeof *d);
-  if (!d)
+  if (!d) {
     return tgi_file_error_memory(error, path, sizeof *d);
+  }
   d->parent = d->lock = -1;
   tg_status status = split_target(path, d, error);
   if (status == TG_OK) {
     snprintf(d->old_name, sizeof d->old_name, ".%s" MARK "old", d->name);
     d->name[-1] = '\0';
     d->parent = open(d->target[0] ? d->target : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (d->parent < 0)
+    if (d->parent < 0) {
       status = tgi_file_error_system(error, path, 0, "open the parent directory", errno);
+    }
     d->name[-1] = '/';
   }
   if (status != TG_OK) {
@@ -191,14 +139,16 @@ static tg_status open_parent(const char *path, tgi_atomic_directory **out, tg_er
 
 static tg_status recover(const tgi_atomic_directory *d, tg_error *error)
 {
-  if (!is_directory(d->parent, d->old_name))
-    return TG_OK;
-  if (exists(d->parent, d->name)) { /* died after the new directory was in place */
-    remove_leftover(d, d->old_name);
+  if (!tgi_is_directory(d->parent, d->old_name)) {
     return TG_OK;
   }
-  if (renameat(d->parent, d->old_name, d->parent, d->name) != 0)
+  if (tgi_entry_exists(d->parent, d->name)) { /* died after the new directory was in place */
+    tgi_remove_leftover(d->parent, d->old_name, d->name);
+    return TG_OK;
+  }
+  if (renameat(d->parent, d->old_name, d->parent, d->name) != 0) {
     return tgi_file_error_system(error, d->target, 0, "move the old directory back", errno);
+  }
   return TG_OK;
 }
 
@@ -208,14 +158,16 @@ static tg_status make_temporary(tgi_atomic_directory *d, tg_error *error)
   for (int attempt = 0; attempt < 16; attempt++) {
     char suffix[17];
     const tg_status status = tgi_random_suffix(d->target, suffix, error);
-    if (status != TG_OK)
+    if (status != TG_OK) {
       return status;
+    }
     snprintf(d->temporary_name, sizeof d->temporary_name, ".%s" MARK "%s", d->name, suffix);
     if (mkdirat(d->parent, d->temporary_name, 0777) != 0) {
       const int reason = errno;
       d->temporary_name[0] = '\0';
-      if (reason == EEXIST)
+      if (reason == EEXIST) {
         continue;
+      }
       return tgi_file_error_system(error, d->target, 0, "make a temporary directory beside it",
                                    reason);
     }
@@ -225,10 +177,12 @@ static tg_status make_temporary(tgi_atomic_directory *d, tg_error *error)
     if (d->lock >= 0 && (flock(d->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) &&
         fstat(d->lock, &ours) == 0 &&
         fstatat(d->parent, d->temporary_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-        ours.st_ino == named.st_ino && ours.st_dev == named.st_dev)
+        ours.st_ino == named.st_ino && ours.st_dev == named.st_dev) {
       return TG_OK;
-    if (d->lock >= 0)
+    }
+    if (d->lock >= 0) {
       close(d->lock);
+    }
     d->lock = -1;
   }
   d->temporary_name[0] = '\0';
@@ -240,11 +194,12 @@ tg_status tgi_atomic_directory_begin(const char *path, tgi_atomic_directory **ou
   *out = NULL;
   tgi_atomic_directory *d;
   tg_status status = open_parent(path, &d, error);
-  if (status != TG_OK)
+  if (status != TG_OK) {
     return status;
+  }
   status = recover(d, error);
   if (status == TG_OK) {
-    visit_entries(d->parent, remove_dead, d);
+    tgi_visit_entries(d->parent, remove_dead, d);
     status = make_temporary(d, error);
   }
   if (status != TG_OK) {
@@ -266,8 +221,9 @@ tg_status tgi_atomic_directory_recover(const char *path, tg_error *error)
 {
   tgi_atomic_directory *d;
   tg_status status = open_parent(path, &d, error);
-  if (status != TG_OK)
+  if (status != TG_OK) {
     return status;
+  }
   status = recover(d, error);
   tgi_atomic_directory_drop(d);
   return status;
@@ -281,32 +237,36 @@ typedef struct progress {
   tg_status status;
 } progress;
 
-static step flush_entry(int directory, const char *name, void *state)
+static tgi_step flush_entry(int directory, const char *name, void *state)
 {
   progress *p = state;
   const int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0)
-    return STEP_GO_ON; /* not a regular file: nothing of ours */
-  if (fsync(fd) != 0 && errno != EINVAL)
+  if (fd < 0) {
+    return TGI_GO_ON; /* not a regular file: nothing of ours */
+  }
+  if (fsync(fd) != 0 && errno != EINVAL) {
     p->status = tgi_file_error_system(p->error, p->directory->target, 0, "flush its files", errno);
+  }
   close(fd);
-  return p->status == TG_OK ? STEP_GO_ON : STEP_STOP;
+  return p->status == TG_OK ? TGI_GO_ON : TGI_STOP;
 }
 
-static step keep_entry(int old, const char *name, void *state)
+static tgi_step keep_entry(int old, const char *name, void *state)
 {
   progress *p = state;
   const int fresh = p->directory->lock;
-  if (is_directory(old, name) || exists(fresh, name))
-    return STEP_GO_ON;
-  if (linkat(old, name, fresh, name, 0) == 0)
-    return STEP_GO_ON;
+  if (tgi_is_directory(old, name) || tgi_entry_exists(fresh, name)) {
+    return TGI_GO_ON;
+  }
+  if (linkat(old, name, fresh, name, 0) == 0) {
+    return TGI_GO_ON;
+  }
   const int reason = errno;
   const tgi_quoted quoted = tgi_quote(name, strlen(name));
   char action[sizeof quoted + 32];
   snprintf(action, sizeof action, "keep its file %s", quoted.text);
   p->status = tgi_file_error_system(p->error, p->directory->target, 0, action, reason);
-  return STEP_STOP;
+  return TGI_STOP;
 }
 
 /** Flushes the new directory, the files kept from the old one included. */
@@ -317,19 +277,23 @@ static tg_status complete(tgi_atomic_directory *d, tg_error *error)
   const int old = openat(d->parent, d->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (old >= 0) {
     struct stat info;
-    if (fstat(old, &info) == 0)
+    if (fstat(old, &info) == 0) {
       fchmod(d->lock, info.st_mode & 07777);
-    reason = visit_entries(old, keep_entry, &p);
+    }
+    reason = tgi_visit_entries(old, keep_entry, &p);
     close(old);
   } else if (errno != ENOENT) {
     reason = errno;
   }
-  if (reason == 0 && p.status == TG_OK)
-    reason = visit_entries(d->lock, flush_entry, &p);
-  if (p.status != TG_OK)
+  if (reason == 0 && p.status == TG_OK) {
+    reason = tgi_visit_entries(d->lock, flush_entry, &p);
+  }
+  if (p.status != TG_OK) {
     return p.status;
-  if (reason == 0 && fsync(d->lock) != 0 && errno != EINVAL)
+  }
+  if (reason == 0 && fsync(d->lock) != 0 && errno != EINVAL) {
     reason = errno;
+  }
   return reason ? tgi_file_error_system(error, d->target, 0, "complete the new directory", reason)
                 : TG_OK;
 }
@@ -338,16 +302,19 @@ static tg_status complete(tgi_atomic_directory *d, tg_error *error)
 static int put_in_place(tgi_atomic_directory *d, const char **aside)
 {
   *aside = NULL;
-  if (!exists(d->parent, d->name))
+  if (!tgi_entry_exists(d->parent, d->name)) {
     return renameat(d->parent, d->temporary_name, d->parent, d->name) == 0 ? 0 : errno;
+  }
   if (renameat2(d->parent, d->temporary_name, d->parent, d->name, RENAME_EXCHANGE) == 0) {
     *aside = d->temporary_name;
     return 0;
   }
-  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
+  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
     return errno;
-  if (renameat(d->parent, d->name, d->parent, d->old_name) != 0)
+  }
+  if (renameat(d->parent, d->name, d->parent, d->old_name) != 0) {
     return errno;
+  }
   if (renameat(d->parent, d->temporary_name, d->parent, d->name) == 0) {
     *aside = d->old_name;
     return 0;
@@ -372,11 +339,12 @@ tg_status tgi_atomic_directory_commit(tgi_atomic_directory *d, tg_error *error)
     return TG_IO;
   }
   /* The old directory goes only when the disk knows the new one by its name. */
-  if (fsync(d->parent) != 0 && errno != EINVAL)
+  if (fsync(d->parent) != 0 && errno != EINVAL) {
     status = tgi_file_error_system(error, d->target, 0,
                                    "flush the exchange (the new directory stands)", errno);
-  else if (aside)
-    remove_leftover(d, aside);
+  } else if (aside) {
+    tgi_remove_leftover(d->parent, aside, d->name);
+  }
   d->temporary_name[0] = '\0';
   tgi_atomic_directory_drop(d);
   return status;
@@ -384,13 +352,17 @@ tg_status tgi_atomic_directory_commit(tgi_atomic_directory *d, tg_error *error)
 
 void tgi_atomic_directory_drop(tgi_atomic_directory *d)
 {
-  if (!d)
+  if (!d) {
     return;
-  if (d->temporary_name[0])
-    remove_leftover(d, d->temporary_name);
-  if (d->lock >= 0)
+  }
+  if (d->temporary_name[0]) {
+    tgi_remove_leftover(d->parent, d->temporary_name, d->name);
+  }
+  if (d->lock >= 0) {
     close(d->lock);
-  if (d->parent >= 0)
+  }
+  if (d->parent >= 0) {
     close(d->parent);
+  }
   free(d);
 }

@@ -43,8 +43,9 @@ static tgi_model_type read_type(tgi_config_keys *keys)
     return TGI_MODEL_TYPES;
   }
   for (int i = 0; i < TGI_MODEL_TYPES; i++) {
-    if (tgi_json_equals(keys->json, node, families[i].name))
+    if (tgi_json_equals(keys->json, node, families[i].name)) {
       return (tgi_model_type)i;
+    }
   }
   tgi_config_unsupported(keys, "model_type", known_types + strlen(" or "));
   return TGI_MODEL_TYPES;
@@ -55,28 +56,32 @@ static tg_dtype read_dtype(tgi_config_keys *keys)
 {
   const char *key = tgi_config_find(keys, "dtype") ? "dtype" : "torch_dtype";
   const uint32_t node = tgi_config_find(keys, key);
-  if (!node)
+  if (!node) {
     return TG_F32;
+  }
 #define MATCH(dtype, name)                                                                         \
   if (tgi_json_equals(keys->json, node, name))                                                     \
     return dtype;
   WEIGHT_DTYPE_MAP(MATCH)
 #undef MATCH
-  if (tgi_json_kind_of(keys->json, node) == TGI_JSON_STRING)
+  if (tgi_json_kind_of(keys->json, node) == TGI_JSON_STRING) {
     tgi_config_unsupported(keys, key, "float32, float16 or bfloat16");
-  else
+  } else {
     tgi_config_unexpected(keys, key, "the name of a dtype");
+  }
   return TG_F32;
 }
 
 static tg_status read_config(const tgi_json *json, tgi_config *config, tg_error *error)
 {
-  if (tgi_json_kind_of(json, TGI_JSON_ROOT) != TGI_JSON_OBJECT)
+  if (tgi_json_kind_of(json, TGI_JSON_ROOT) != TGI_JSON_OBJECT) {
     return tgi_json_unexpected(json, TGI_JSON_ROOT, error, "an object");
+  }
   tgi_config_keys keys = {.json = json, .error = error};
   *config = (tgi_config){.model_type = read_type(&keys)};
-  if (keys.status != TG_OK)
+  if (keys.status != TG_OK) {
     return keys.status;
+  }
   config->dtype = read_dtype(&keys);
   families[config->model_type].read(&keys, config);
   return keys.status;
@@ -87,8 +92,9 @@ tg_status tgi_config_parse(const char *path, const char *text, size_t size, tgi_
 {
   tgi_json json;
   tg_status status = tgi_json_read(path, text, size, 0, &json, error);
-  if (status != TG_OK)
+  if (status != TG_OK) {
     return status;
+  }
   status = read_config(&json, config, error);
   tgi_json_free(&json);
   return status;
@@ -98,8 +104,9 @@ tg_status tgi_config_read(const char *path, tgi_config *config, tg_error *error)
 {
   tgi_file_map map;
   tg_status status = tgi_file_map_open(path, FILE_LIMIT, &map, error);
-  if (status != TG_OK)
+  if (status != TG_OK) {
     return status;
+  }
   status = tgi_config_parse(path, map.data, map.size, config, error);
   tgi_file_map_close(&map);
   return status;
@@ -155,8 +162,9 @@ tg_status tgi_config_check(const tgi_config *config, tg_error *error)
   CHECK(num_eos_token_ids,
         config->num_eos_token_ids >= 0 && config->num_eos_token_ids <= TGI_MAX_EOS_IDS,
         "a number from 0 to 8")
-  for (int32_t i = 0; i < config->num_eos_token_ids; i++)
+  for (int32_t i = 0; i < config->num_eos_token_ids; i++) {
     CHECK(eos_token_ids[i], config->eos_token_ids[i] >= 0, "an id")
+  }
 #undef CHECK_EXTENT
 #undef CHECK
   return TG_OK;
@@ -175,8 +183,9 @@ static const char *dtype_name(tg_dtype dtype)
 tg_status tgi_config_write(const tgi_config *config, const char *path, tg_error *error)
 {
   tg_status status = tgi_config_check(config, error);
-  if (status != TG_OK)
+  if (status != TG_OK) {
     return status;
+  }
   tgi_json_writer writer = {.indent = 2};
   tgi_json_open_object(&writer, NULL);
   tgi_json_put_string(&writer, "model_type", tgi_model_type_name(config->model_type));
@@ -184,10 +193,12 @@ tg_status tgi_config_write(const tgi_config *config, const char *path, tg_error 
   status = families[config->model_type].write(config, path, &writer, error);
   tgi_json_close_object(&writer);
   tgi_json_put_raw(&writer, "\n", 1);
-  if (status == TG_OK && !tgi_json_writer_ok(&writer))
+  if (status == TG_OK && !tgi_json_writer_ok(&writer)) {
     status = tgi_file_error_memory(error, path, writer.capacity * 2);
-  if (status == TG_OK)
+  }
+  if (status == TG_OK) {
     status = tgi_durable_file_save(path, writer.text, writer.size, error);
+  }
   tgi_json_writer_free(&writer);
   return status;
 }

@@ -19,16 +19,19 @@ static tgi_activation read_activation(tgi_config_keys *keys)
 {
   static const char key[] = "activation_function";
   const uint32_t node = tgi_config_find(keys, key);
-  if (!node)
+  if (!node) {
     return TGI_GELU_TANH;
-  for (size_t i = 0; i < ACTIVATIONS; i++) {
-    if (tgi_json_equals(keys->json, node, activations[i].name))
-      return activations[i].activation;
   }
-  if (tgi_json_kind_of(keys->json, node) == TGI_JSON_STRING)
+  for (size_t i = 0; i < ACTIVATIONS; i++) {
+    if (tgi_json_equals(keys->json, node, activations[i].name)) {
+      return activations[i].activation;
+    }
+  }
+  if (tgi_json_kind_of(keys->json, node) == TGI_JSON_STRING) {
     tgi_config_unsupported(keys, key, "gelu_new, gelu_pytorch_tanh or gelu");
-  else
+  } else {
     tgi_config_unexpected(keys, key, "the name of an activation");
+  }
   return TGI_GELU_TANH;
 }
 
@@ -48,8 +51,9 @@ void tgi_config_read_gpt2(tgi_config_keys *keys, tgi_config *config)
   config->max_position_embeddings = read_positions(keys);
   config->intermediate_size =
       tgi_config_integer(keys, "n_inner", 1, TGI_MAX_INTERMEDIATE, 4 * config->hidden_size);
-  if (config->hidden_size % config->num_attention_heads != 0)
+  if (config->hidden_size % config->num_attention_heads != 0) {
     tgi_config_unexpected(keys, "n_head", "a divisor of n_embd");
+  }
   config->num_key_value_heads = config->num_attention_heads;
   config->head_dim = config->hidden_size / config->num_attention_heads;
 
@@ -64,8 +68,9 @@ void tgi_config_read_gpt2(tgi_config_keys *keys, tgi_config *config)
   config->mlp_bias = true;
   config->tie_word_embeddings = tgi_config_bool(keys, "tie_word_embeddings", true);
   config->initializer_range = tgi_config_positive(keys, "initializer_range", TGI_MAX_REAL, 0.02);
-  if (tgi_config_bool(keys, "add_cross_attention", false))
+  if (tgi_config_bool(keys, "add_cross_attention", false)) {
     tgi_config_unsupported(keys, "add_cross_attention", "false");
+  }
 
   const bool has_bos = tgi_json_member(keys->json, TGI_JSON_ROOT, "bos_token_id") != 0;
   config->bos_token_id =
@@ -76,22 +81,30 @@ void tgi_config_read_gpt2(tgi_config_keys *keys, tgi_config *config)
 /** The first field that GPT-2 has no key for, or NULL. */
 static const char *foreign_field(const tgi_config *config)
 {
-  if (config->norm != TGI_LAYER_NORM)
+  if (config->norm != TGI_LAYER_NORM) {
     return "norm";
-  if (config->position != TGI_LEARNED_POSITIONS)
+  }
+  if (config->position != TGI_LEARNED_POSITIONS) {
     return "position";
-  if (config->activation == TGI_SWIGLU)
+  }
+  if (config->activation == TGI_SWIGLU) {
     return "activation";
-  if (config->num_key_value_heads != config->num_attention_heads)
+  }
+  if (config->num_key_value_heads != config->num_attention_heads) {
     return "num_key_value_heads";
-  if ((int64_t)config->head_dim * config->num_attention_heads != config->hidden_size)
+  }
+  if ((int64_t)config->head_dim * config->num_attention_heads != config->hidden_size) {
     return "head_dim";
-  if (!config->attention_bias || !config->mlp_bias)
+  }
+  if (!config->attention_bias || !config->mlp_bias) {
     return "attention_bias and mlp_bias";
-  if (config->qk_norm)
+  }
+  if (config->qk_norm) {
     return "qk_norm";
-  if (config->sliding_window != 0)
+  }
+  if (config->sliding_window != 0) {
     return "sliding_window";
+  }
   return NULL;
 }
 
@@ -104,8 +117,9 @@ static void put_eos(tgi_json_writer *writer, const tgi_config *config)
     tgi_json_put_integer(writer, key, config->eos_token_ids[0]);
   } else {
     tgi_json_open_array(writer, key);
-    for (int32_t i = 0; i < config->num_eos_token_ids; i++)
+    for (int32_t i = 0; i < config->num_eos_token_ids; i++) {
       tgi_json_put_integer(writer, NULL, config->eos_token_ids[i]);
+    }
     tgi_json_close_array(writer);
   }
 }
@@ -124,9 +138,10 @@ tg_status tgi_config_write_gpt2(const tgi_config *config, const char *path, tgi_
                                 tg_error *error)
 {
   const char *foreign = foreign_field(config);
-  if (foreign)
+  if (foreign) {
     return tgi_file_error(error, TG_UNSUPPORTED, path, 0,
                           "a model that the keys of GPT-2 describe, got another %s", foreign);
+  }
   put_activation(writer, config);
   tgi_json_open_array(writer, "architectures");
   tgi_json_put_string(writer, NULL, "GPT2LMHeadModel");
@@ -135,19 +150,21 @@ tg_status tgi_config_write_gpt2(const tgi_config *config, const char *path, tgi_
   tgi_json_put_real(writer, "attn_pdrop", 0);
   tgi_json_put_real(writer, "embd_pdrop", 0);
   tgi_json_put_real(writer, "resid_pdrop", 0);
-  if (config->bos_token_id >= 0)
+  if (config->bos_token_id >= 0) {
     tgi_json_put_integer(writer, "bos_token_id", config->bos_token_id);
-  else
+  } else {
     tgi_json_put_null(writer, "bos_token_id");
+  }
   put_eos(writer, config);
   tgi_json_put_real(writer, "initializer_range", config->initializer_range);
   tgi_json_put_real(writer, "layer_norm_epsilon", config->norm_eps);
   tgi_json_put_integer(writer, "n_embd", config->hidden_size);
   tgi_json_put_integer(writer, "n_head", config->num_attention_heads);
-  if (config->intermediate_size == 4 * config->hidden_size)
+  if (config->intermediate_size == 4 * config->hidden_size) {
     tgi_json_put_null(writer, "n_inner");
-  else
+  } else {
     tgi_json_put_integer(writer, "n_inner", config->intermediate_size);
+  }
   tgi_json_put_integer(writer, "n_layer", config->num_hidden_layers);
   tgi_json_put_integer(writer, "n_positions", config->max_position_embeddings);
   tgi_json_put_bool(writer, "scale_attn_by_inverse_layer_idx",

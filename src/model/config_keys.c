@@ -10,21 +10,24 @@ uint32_t tgi_config_find(const tgi_config_keys *keys, const char *key)
 
 void tgi_config_unexpected(tgi_config_keys *keys, const char *key, const char *rule)
 {
-  if (keys->status != TG_OK)
+  if (keys->status != TG_OK) {
     return;
+  }
   const uint32_t node = tgi_json_member(keys->json, TGI_JSON_ROOT, key);
-  if (node)
+  if (node) {
     keys->status = tgi_json_unexpected(keys->json, node, keys->error, "%s: %s", key, rule);
-  else
+  } else {
     keys->status = tgi_file_error(keys->error, TG_BAD_FILE, keys->json->path,
                                   tgi_json_byte(keys->json, TGI_JSON_ROOT),
                                   "the key \"%s\": %s, got none", key, rule);
+  }
 }
 
 void tgi_config_unsupported(tgi_config_keys *keys, const char *key, const char *known)
 {
-  if (keys->status != TG_OK)
+  if (keys->status != TG_OK) {
     return;
+  }
   const tgi_json *json = keys->json;
   const uint32_t node = tgi_json_member(json, TGI_JSON_ROOT, key);
   const tgi_quoted found = tgi_quote(json->text + json->nodes[node].begin,
@@ -37,8 +40,9 @@ static int32_t read_integer(tgi_config_keys *keys, const char *key, int32_t low,
 {
   const uint32_t node = tgi_config_find(keys, key);
   int64_t value;
-  if (node && tgi_json_int64(keys->json, node, &value) && value >= low && value <= high)
+  if (node && tgi_json_int64(keys->json, node, &value) && value >= low && value <= high) {
     return (int32_t)value;
+  }
   char rule[64];
   snprintf(rule, sizeof rule, "an integer from %d to %d", low, high);
   tgi_config_unexpected(keys, key, rule);
@@ -59,11 +63,13 @@ int32_t tgi_config_integer(tgi_config_keys *keys, const char *key, int32_t low, 
 double tgi_config_positive(tgi_config_keys *keys, const char *key, double high, double otherwise)
 {
   const uint32_t node = tgi_config_find(keys, key);
-  if (!node)
+  if (!node) {
     return otherwise;
+  }
   double value;
-  if (tgi_json_double(keys->json, node, &value) && value > 0 && value <= high)
+  if (tgi_json_double(keys->json, node, &value) && value > 0 && value <= high) {
     return value;
+  }
   char rule[64];
   snprintf(rule, sizeof rule, "a number above 0, at most %g", high);
   tgi_config_unexpected(keys, key, rule);
@@ -73,11 +79,13 @@ double tgi_config_positive(tgi_config_keys *keys, const char *key, double high, 
 bool tgi_config_bool(tgi_config_keys *keys, const char *key, bool otherwise)
 {
   const uint32_t node = tgi_config_find(keys, key);
-  if (!node)
+  if (!node) {
     return otherwise;
+  }
   const tgi_json_kind kind = tgi_json_kind_of(keys->json, node);
-  if (kind != TGI_JSON_TRUE && kind != TGI_JSON_FALSE)
+  if (kind != TGI_JSON_TRUE && kind != TGI_JSON_FALSE) {
     tgi_config_unexpected(keys, key, "true or false");
+  }
   return kind == TGI_JSON_TRUE;
 }
 
@@ -87,13 +95,15 @@ void tgi_config_eos(tgi_config_keys *keys, int32_t otherwise, tgi_config *config
   const tgi_json *json = keys->json;
   config->num_eos_token_ids = 0;
   if (!tgi_json_member(json, TGI_JSON_ROOT, key)) {
-    if (otherwise >= 0)
+    if (otherwise >= 0) {
       config->eos_token_ids[config->num_eos_token_ids++] = otherwise;
+    }
     return;
   }
   const uint32_t node = tgi_config_find(keys, key);
-  if (!node) /* null: none */
+  if (!node) { /* null: none */
     return;
+  }
   if (tgi_json_kind_of(json, node) != TGI_JSON_ARRAY) {
     config->eos_token_ids[config->num_eos_token_ids++] = read_integer(keys, key, 0, INT32_MAX);
     return;

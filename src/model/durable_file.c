@@ -17,8 +17,9 @@ tg_status tgi_random_suffix(const char *path, char suffix[17], tg_error *error)
   do {
     got = getrandom(&bits, sizeof bits, 0);
   } while (got < 0 && errno == EINTR);
-  if (got != (ssize_t)sizeof bits)
+  if (got != (ssize_t)sizeof bits) {
     return tgi_file_error_system(error, path, 0, "draw a random name", errno);
+  }
   snprintf(suffix, 17, "%016" PRIx64, bits);
   return TG_OK;
 }
@@ -26,8 +27,9 @@ tg_status tgi_random_suffix(const char *path, char suffix[17], tg_error *error)
 tg_status tgi_flush_directory(const char *path, tg_error *error)
 {
   const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0)
+  if (fd < 0) {
     return tgi_file_error_system(error, path, 0, "open the directory", errno);
+  }
   const int failed = fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP ? errno : 0;
   close(fd);
   return failed ? tgi_file_error_system(error, path, 0, "flush the directory", failed) : TG_OK;
@@ -38,8 +40,9 @@ tg_status tgi_durable_file_begin(const char *path, tgi_durable_file *file, tg_er
   *file = (tgi_durable_file){0};
   char suffix[17];
   const tg_status status = tgi_random_suffix(path, suffix, error);
-  if (status != TG_OK)
+  if (status != TG_OK) {
     return status;
+  }
   const size_t size = strlen(path) + sizeof ".tegula-" + sizeof suffix;
   char *name = strdup(path);
   char *temporary = malloc(size);
@@ -67,11 +70,13 @@ tg_status tgi_durable_file_write(tgi_durable_file *file, const void *bytes, size
   while (size > 0) {
     const size_t piece = size < (size_t)1 << 30 ? size : (size_t)1 << 30; /* write's own limit */
     const ssize_t done = write(file->fd, at, piece);
-    if (done < 0 && errno == EINTR)
+    if (done < 0 && errno == EINTR) {
       continue;
-    if (done <= 0)
+    }
+    if (done <= 0) {
       return tgi_file_error_system(error, file->path, file->written, "write more bytes",
                                    done < 0 ? errno : ENOSPC);
+    }
     at += done;
     size -= (size_t)done;
     file->written += (uint64_t)done;
@@ -83,8 +88,9 @@ tg_status tgi_durable_file_write(tgi_durable_file *file, const void *bytes, size
 static tg_status flush_parent(char *path, tg_error *error)
 {
   char *slash = strrchr(path, '/');
-  if (!slash)
+  if (!slash) {
     return tgi_flush_directory(".", error);
+  }
   const char first = slash[1];
   slash[1] = '\0';
   const tg_status status = tgi_flush_directory(path, error);
@@ -118,10 +124,12 @@ tg_status tgi_durable_file_commit(tgi_durable_file *file, tg_error *error)
 
 void tgi_durable_file_drop(tgi_durable_file *file)
 {
-  if (!file->temporary)
+  if (!file->temporary) {
     return;
-  if (file->fd >= 0)
+  }
+  if (file->fd >= 0) {
     close(file->fd);
+  }
   unlink(file->temporary);
   free(file->path);
   free(file->temporary);
@@ -132,10 +140,12 @@ tg_status tgi_durable_file_save(const char *path, const void *bytes, size_t size
 {
   tgi_durable_file file;
   tg_status status = tgi_durable_file_begin(path, &file, error);
-  if (status == TG_OK)
+  if (status == TG_OK) {
     status = tgi_durable_file_write(&file, bytes, size, error);
-  if (status == TG_OK)
+  }
+  if (status == TG_OK) {
     return tgi_durable_file_commit(&file, error);
+  }
   tgi_durable_file_drop(&file);
   return status;
 }

@@ -15,11 +15,12 @@ static const char *path_tail(const char *path, const char **dots)
   return size > PATH_BYTES ? path + size - PATH_BYTES : path;
 }
 
-tg_status tgi_file_error(tg_error *error, tg_status status, const char *path, uint64_t byte,
+void tgi_file_error_fill(tg_error *error, tg_status status, const char *path, uint64_t byte,
                          const char *rule, ...)
 {
-  if (!error)
-    return status;
+  if (!error) {
+    return;
+  }
   const char *dots;
   const char *tail = path_tail(path, &dots);
   error->status = status;
@@ -29,22 +30,15 @@ tg_status tgi_file_error(tg_error *error, tg_status status, const char *path, ui
   va_start(arguments, rule);
   vsnprintf(error->text + used, sizeof error->text - (size_t)used, rule, arguments);
   va_end(arguments);
-  return status;
 }
 
-tg_status tgi_file_error_system(tg_error *error, const char *path, uint64_t byte,
+void tgi_file_error_fill_system(tg_error *error, const char *path, uint64_t byte,
                                 const char *action, int errno_value)
 {
   const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-  tgi_file_error(error, TG_IO, path, byte, "to %s, got %s", action, strerror_l(errno_value, plain));
+  tgi_file_error_fill(error, TG_IO, path, byte, "to %s, got %s", action,
+                      strerror_l(errno_value, plain));
   freelocale(plain);
-  return TG_IO;
-}
-
-tg_status tgi_file_error_memory(tg_error *error, const char *path, uint64_t bytes)
-{
-  return tgi_file_error(error, TG_NO_MEMORY, path, 0, "%" PRIu64 " bytes of memory, got none",
-                        bytes);
 }
 
 tgi_quoted tgi_quote(const char *text, size_t size)
@@ -61,10 +55,11 @@ tgi_quoted tgi_quote(const char *text, size_t size)
       memcpy(quoted.text + used, "...", 4);
       return quoted;
     }
-    if (plain)
+    if (plain) {
       memcpy(quoted.text + used, text + i, length);
-    else
+    } else {
       snprintf(quoted.text + used, 5, "\\x%02x", byte);
+    }
     used += wanted;
     i += plain ? length : 1;
   }

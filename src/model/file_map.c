@@ -8,12 +8,15 @@
 
 static const char *kind_of(mode_t mode)
 {
-  if (S_ISDIR(mode))
+  if (S_ISDIR(mode)) {
     return "a directory";
-  if (S_ISFIFO(mode))
+  }
+  if (S_ISFIFO(mode)) {
     return "a pipe";
-  if (S_ISSOCK(mode))
+  }
+  if (S_ISSOCK(mode)) {
     return "a socket";
+  }
   return "a device";
 }
 
@@ -21,22 +24,26 @@ static tg_status map_descriptor(int fd, const char *path, size_t limit, tgi_file
                                 tg_error *error)
 {
   struct stat info;
-  if (fstat(fd, &info) != 0)
+  if (fstat(fd, &info) != 0) {
     return tgi_file_error_system(error, path, 0, "ask for its size", errno);
-  if (!S_ISREG(info.st_mode))
+  }
+  if (!S_ISREG(info.st_mode)) {
     return tgi_file_error(error, TG_BAD_FILE, path, 0, "a regular file, got %s",
                           kind_of(info.st_mode));
-  if ((uintmax_t)info.st_size > limit)
+  }
+  if ((uintmax_t)info.st_size > limit) {
     return tgi_file_error(error, TG_BAD_FILE, path, limit, "at most %zu bytes, got %jd", limit,
                           (intmax_t)info.st_size);
+  }
   if (info.st_size == 0) { /* mmap refuses to map nothing */
     *map = (tgi_file_map){.data = ""};
     return TG_OK;
   }
   void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-  if (data == MAP_FAILED)
+  if (data == MAP_FAILED) {
     return tgi_file_error_system(error, path, 0, "map it into memory", errno);
-  *map = (tgi_file_map){.data = data, .size = (size_t)info.st_size};
+  }
+  *map = (tgi_file_map){.data = data, .size = (size_t)info.st_size, .mapping = data};
   return TG_OK;
 }
 
@@ -45,8 +52,9 @@ tg_status tgi_file_map_open(const char *path, size_t limit, tgi_file_map *map, t
   *map = (tgi_file_map){0};
   /* Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever. */
   const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (fd < 0)
+  if (fd < 0) {
     return tgi_file_error_system(error, path, 0, "open it for reading", errno);
+  }
   const tg_status status = map_descriptor(fd, path, limit, map, error);
   close(fd);
   return status;
@@ -54,7 +62,8 @@ tg_status tgi_file_map_open(const char *path, size_t limit, tgi_file_map *map, t
 
 void tgi_file_map_close(tgi_file_map *map)
 {
-  if (map->size > 0)
-    munmap((void *)(uintptr_t)map->data, map->size);
+  if (map->mapping) {
+    munmap(map->mapping, map->size);
+  }
   *map = (tgi_file_map){0};
 }

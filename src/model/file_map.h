@@ -12,6 +12,7 @@
 typedef struct tgi_file_map {
   const char *data; /* never NULL when open */
   size_t size;
+  void *mapping; /* NULL for an empty file */
 } tgi_file_map;
 
 /** Errors: IO (cannot open or map), BAD_FILE (a directory, device, ... or above `limit` bytes). */

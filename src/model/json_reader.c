@@ -1,6 +1,7 @@
 /* Recursive descent over the text; the nodes of a value follow it in the array (pre-order). */
 #include "json_reader.h"
 #include "file_error.h"
+#include "json_keys.h"
 #include "utf8.h"
 #include <stdlib.h>
 #include <string.h>
@@ -44,8 +45,9 @@ static int peek(const reader *r)
 
 static void skip_space(reader *r)
 {
-  for (int c = peek(r); c == ' ' || c == '\t' || c == '\n' || c == '\r'; c = peek(r))
+  for (int c = peek(r); c == ' ' || c == '\t' || c == '\n' || c == '\r'; c = peek(r)) {
     r->at++;
+  }
 }
 
 static bool add_node(reader *r, tgi_json_kind kind, uint32_t *index)
@@ -54,11 +56,13 @@ static bool add_node(reader *r, tgi_json_kind kind, uint32_t *index)
   if (json->count == r->capacity) {
     /* Every node takes a byte of text at least, which bounds the array. */
     uint64_t wanted = r->capacity < 64 ? 64 : (uint64_t)r->capacity * 2;
-    if (wanted > (uint64_t)r->size + 1)
+    if (wanted > (uint64_t)r->size + 1) {
       wanted = (uint64_t)r->size + 1;
+    }
     tgi_json_node *nodes = realloc(json->nodes, wanted * sizeof *nodes);
-    if (!nodes)
+    if (!nodes) {
       return fail_memory(r, wanted * sizeof *nodes);
+    }
     json->nodes = nodes;
     r->capacity = (uint32_t)wanted;
   }
@@ -75,8 +79,9 @@ static void end_node(reader *r, uint32_t index)
 
 static int hex_digit(int c)
 {
-  if (c >= '0' && c <= '9')
+  if (c >= '0' && c <= '9') {
     return c - '0';
+  }
   c |= 0x20;
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
@@ -87,8 +92,9 @@ static int32_t hex4(const char *text)
   int32_t value = 0;
   for (int i = 0; i < 4; i++) {
     const int digit = hex_digit((unsigned char)text[i]);
-    if (digit < 0)
+    if (digit < 0) {
       return -1;
+    }
     value = value << 4 | digit;
   }
   return value;
@@ -114,15 +120,19 @@ static bool read_escape(reader *r)
     return true;
   }
   const int32_t unit = left >= 6 && text[1] == 'u' ? hex4(text + 2) : -1;
-  if (unit < 0)
+  if (unit < 0) {
     return fail(r, "an escape sequence");
-  if (unit == 0)
+  }
+  if (unit == 0) {
     return fail(r, "a character other than \\u0000");
-  if (is_low(unit))
+  }
+  if (is_low(unit)) {
     return fail(r, "a high surrogate before a low one");
+  }
   if (is_high(unit)) {
-    if (left < 12 || text[6] != '\\' || text[7] != 'u' || !is_low(hex4(text + 8)))
+    if (left < 12 || text[6] != '\\' || text[7] != 'u' || !is_low(hex4(text + 8))) {
       return fail(r, "a low surrogate after a high one");
+    }
     r->at += 6;
   }
   r->at += 6;
@@ -132,16 +142,19 @@ static bool read_escape(reader *r)
 /** At a quote. */
 static bool read_string(reader *r, uint32_t *index)
 {
-  if (!add_node(r, TGI_JSON_STRING, index))
+  if (!add_node(r, TGI_JSON_STRING, index)) {
     return false;
+  }
   r->at++;
   for (;;) {
     const int c = peek(r);
-    if (c == '"')
+    if (c == '"') {
       break;
+    }
     if (c == '\\') {
-      if (!read_escape(r))
+      if (!read_escape(r)) {
         return false;
+      }
     } else if (c < 0x20) {
       return fail(r, "a closing quote, or control characters escaped");
     } else if (c < 0x80) {
@@ -149,8 +162,9 @@ static bool read_string(reader *r, uint32_t *index)
     } else {
       uint32_t point;
       const size_t length = tgi_utf8_decode(r->json->text + r->at, r->size - r->at, &point);
-      if (length == 0)
+      if (length == 0) {
         return fail(r, "UTF-8");
+      }
       r->at += (uint32_t)length;
     }
   }
@@ -166,35 +180,43 @@ static bool is_digit(int c)
 
 static bool read_digits(reader *r)
 {
-  if (!is_digit(peek(r)))
+  if (!is_digit(peek(r))) {
     return fail(r, "a digit");
-  while (is_digit(peek(r)))
+  }
+  while (is_digit(peek(r))) {
     r->at++;
+  }
   return true;
 }
 
 static bool read_number(reader *r)
 {
   uint32_t index;
-  if (!add_node(r, TGI_JSON_NUMBER, &index))
+  if (!add_node(r, TGI_JSON_NUMBER, &index)) {
     return false;
-  if (peek(r) == '-')
+  }
+  if (peek(r) == '-') {
     r->at++;
-  if (peek(r) == '0')
+  }
+  if (peek(r) == '0') {
     r->at++;
-  else if (!read_digits(r))
+  } else if (!read_digits(r)) {
     return false;
+  }
   if (peek(r) == '.') {
     r->at++;
-    if (!read_digits(r))
+    if (!read_digits(r)) {
       return false;
+    }
   }
   if (peek(r) == 'e' || peek(r) == 'E') {
     r->at++;
-    if (peek(r) == '+' || peek(r) == '-')
+    if (peek(r) == '+' || peek(r) == '-') {
       r->at++;
-    if (!read_digits(r))
+    }
+    if (!read_digits(r)) {
       return false;
+    }
   }
   end_node(r, index);
   return true;
@@ -204,10 +226,12 @@ static bool read_word(reader *r, const char *word, tgi_json_kind kind)
 {
   uint32_t index;
   const size_t length = strlen(word);
-  if (r->size - r->at < length || memcmp(r->json->text + r->at, word, length) != 0)
+  if (r->size - r->at < length || memcmp(r->json->text + r->at, word, length) != 0) {
     return fail(r, "a value");
-  if (!add_node(r, kind, &index))
+  }
+  if (!add_node(r, kind, &index)) {
     return false;
+  }
   r->at += (uint32_t)length;
   end_node(r, index);
   return true;
@@ -218,81 +242,42 @@ static bool read_value(reader *r);
 static bool read_array(reader *r)
 {
   uint32_t index;
-  if (!add_node(r, TGI_JSON_ARRAY, &index))
+  if (!add_node(r, TGI_JSON_ARRAY, &index)) {
     return false;
+  }
   r->at++;
   skip_space(r);
   if (peek(r) != ']') {
     for (;;) {
-      if (!read_value(r))
+      if (!read_value(r)) {
         return false;
+      }
       skip_space(r);
-      if (peek(r) != ',')
+      if (peek(r) != ',') {
         break;
+      }
       r->at++;
       skip_space(r);
     }
-    if (peek(r) != ']')
+    if (peek(r) != ']') {
       return fail(r, "',' or ']'");
+    }
   }
   r->at++;
   end_node(r, index);
   return true;
 }
 
-/** Sorts keys; a heap sort, as it needs neither memory nor a context argument that C17's qsort
- * lacks. */
-static void sort_keys(const tgi_json *json, uint32_t *keys, uint32_t count)
-{
-  for (uint32_t end = count, start = count / 2; end > 1;) {
-    if (start > 0) {
-      start--;
-    } else {
-      end--;
-      const uint32_t last = keys[end];
-      keys[end] = keys[0];
-      keys[0] = last;
-    }
-    uint32_t root = start;
-    const uint32_t moved = keys[root];
-    for (uint64_t child; (child = 2 * (uint64_t)root + 1) < end; root = (uint32_t)child) {
-      if (child + 1 < end && tgi_json_compare(json, keys[child], keys[child + 1]) < 0)
-        child++;
-      if (tgi_json_compare(json, moved, keys[child]) >= 0)
-        break;
-      keys[root] = keys[child];
-    }
-    keys[root] = moved;
-  }
-}
-
 static bool check_keys(reader *r, uint32_t object, uint32_t count)
 {
-  tgi_json *json = r->json;
-  uint32_t fixed[16];
-  uint32_t *keys = fixed;
-  if (count > sizeof fixed / sizeof fixed[0]) {
-    keys = malloc(count * sizeof *keys);
-    if (!keys)
-      return fail_memory(r, count * sizeof *keys);
+  uint32_t repeated;
+  if (!tgi_json_repeated_key(r->json, object, count, &repeated)) {
+    return fail_memory(r, (uint64_t)count * sizeof repeated);
   }
-  uint32_t used = 0;
-  for (uint32_t key = object + 1; used < count; key = json->nodes[key + 1].next)
-    keys[used++] = key;
-  sort_keys(json, keys, count);
-  uint32_t again = 0; /* the first key in the text that repeats another */
-  for (uint32_t i = 1; i < count; i++) {
-    if (tgi_json_compare(json, keys[i - 1], keys[i]) != 0)
-      continue;
-    const uint32_t later = keys[i] > keys[i - 1] ? keys[i] : keys[i - 1];
-    if (again == 0 || later < again)
-      again = later;
-  }
-  if (keys != fixed)
-    free(keys);
-  if (again == 0)
+  if (repeated == 0) {
     return true;
-  r->status = tgi_json_unexpected(json, again, r->error, "each key once");
+  }
+  r->status = tgi_json_unexpected(r->json, repeated, r->error, "each key once");
   return false;
 }
 
@@ -300,32 +285,39 @@ static bool read_object(reader *r)
 {
   uint32_t index, key;
   uint32_t members = 0;
-  if (!add_node(r, TGI_JSON_OBJECT, &index))
+  if (!add_node(r, TGI_JSON_OBJECT, &index)) {
     return false;
+  }
   r->at++;
   skip_space(r);
   if (peek(r) != '}') {
     for (;; members++) {
-      if (peek(r) != '"')
+      if (peek(r) != '"') {
         return fail(r, "a key in quotes");
-      if (!read_string(r, &key))
+      }
+      if (!read_string(r, &key)) {
         return false;
+      }
       skip_space(r);
-      if (peek(r) != ':')
+      if (peek(r) != ':') {
         return fail(r, "':'");
+      }
       r->at++;
       skip_space(r);
-      if (!read_value(r))
+      if (!read_value(r)) {
         return false;
+      }
       skip_space(r);
-      if (peek(r) != ',')
+      if (peek(r) != ',') {
         break;
+      }
       r->at++;
       skip_space(r);
     }
     members++;
-    if (peek(r) != '}')
+    if (peek(r) != '}') {
       return fail(r, "',' or '}'");
+    }
   }
   r->at++;
   end_node(r, index);
@@ -341,8 +333,9 @@ static bool read_value(reader *r)
     return read_string(r, &index);
   case '[':
   case '{':
-    if (r->levels == LEVELS)
+    if (r->levels == LEVELS) {
       return fail(r, "at most 127 levels");
+    }
     r->levels++;
     done = peek(r) == '[' ? read_array(r) : read_object(r);
     r->levels--;
@@ -354,8 +347,9 @@ static bool read_value(reader *r)
   case 'f':
     return read_word(r, "false", TGI_JSON_FALSE);
   default:
-    if (peek(r) == '-' || is_digit(peek(r)))
+    if (peek(r) == '-' || is_digit(peek(r))) {
       return read_number(r);
+    }
     return fail(r, "a value");
   }
 }
@@ -364,15 +358,17 @@ tg_status tgi_json_read(const char *path, const char *text, size_t size, uint64_
                         tgi_json *json, tg_error *error)
 {
   *json = (tgi_json){.path = path, .text = text, .base = base};
-  if (size > INT32_MAX)
+  if (size > INT32_MAX) {
     return tgi_file_error(error, TG_BAD_FILE, path, base, "at most %d bytes of JSON, got %zu",
                           INT32_MAX, size);
+  }
   reader r = {.json = json, .error = error, .size = (uint32_t)size};
   skip_space(&r);
   if (read_value(&r)) {
     skip_space(&r);
-    if (r.at == r.size)
+    if (r.at == r.size) {
       return TG_OK;
+    }
     fail(&r, "the end of the text");
   }
   tgi_json_free(json);

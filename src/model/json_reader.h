@@ -97,8 +97,12 @@ bool tgi_json_int64(const tgi_json *json, uint32_t node, int64_t *value);
 /** True and *value, if the node is a number with a finite nearest double. */
 bool tgi_json_double(const tgi_json *json, uint32_t node, double *value);
 
-/** BAD_FILE: `<path>: byte <of node>: expected <rule>, got <the node's text, cut and escaped>`. */
-tg_status tgi_json_unexpected(const tgi_json *json, uint32_t node, tg_error *error,
+/** Fills: `<path>: byte <of node>: expected <rule>, got <the node's text, cut and escaped>`. */
+void tgi_json_fill_unexpected(const tgi_json *json, uint32_t node, tg_error *error,
                               const char *rule, ...) __attribute__((format(printf, 4, 5)));
+
+/** The same as an expression whose value is BAD_FILE. */
+#define tgi_json_unexpected(json, node, ...)                                                       \
+  (tgi_json_fill_unexpected(json, node, __VA_ARGS__), TG_BAD_FILE)
 
 #endif

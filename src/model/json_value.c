@@ -33,19 +33,23 @@ uint32_t tgi_json_next(const tgi_json *json, uint32_t parent, uint32_t node)
 uint32_t tgi_json_size(const tgi_json *json, uint32_t parent)
 {
   uint32_t size = 0;
-  for (uint32_t node = tgi_json_first(json, parent); node; node = tgi_json_next(json, parent, node))
+  for (uint32_t node = tgi_json_first(json, parent); node;
+       node = tgi_json_next(json, parent, node)) {
     size++;
+  }
   return tgi_json_kind_of(json, parent) == TGI_JSON_OBJECT ? size / 2 : size;
 }
 
 uint32_t tgi_json_member(const tgi_json *json, uint32_t object, const char *key)
 {
-  if (tgi_json_kind_of(json, object) != TGI_JSON_OBJECT)
+  if (tgi_json_kind_of(json, object) != TGI_JSON_OBJECT) {
     return 0;
+  }
   for (uint32_t node = tgi_json_first(json, object); node;
        node = tgi_json_next(json, object, node + 1)) {
-    if (tgi_json_equals(json, node, key))
+    if (tgi_json_equals(json, node, key)) {
       return node + 1;
+    }
   }
   return 0;
 }
@@ -108,16 +112,18 @@ size_t tgi_json_string(const tgi_json *json, uint32_t node, char *out)
 
 bool tgi_json_equals(const tgi_json *json, uint32_t node, const char *text)
 {
-  if (tgi_json_kind_of(json, node) != TGI_JSON_STRING)
+  if (tgi_json_kind_of(json, node) != TGI_JSON_STRING) {
     return false;
+  }
   const char *at = json->text + json->nodes[node].begin + 1;
   const char *end = json->text + json->nodes[node].end - 1;
   while (at < end) {
     char piece[4];
     const size_t length = decode_one(&at, piece);
     for (size_t i = 0; i < length; i++) { /* no piece holds a NUL, so this stops at text's end */
-      if (*text++ != piece[i])
+      if (*text++ != piece[i]) {
         return false;
+      }
     }
   }
   return *text == '\0';
@@ -133,8 +139,9 @@ typedef struct string_bytes {
 static int next_byte(string_bytes *s)
 {
   if (s->used == s->size) {
-    if (s->at == s->end)
+    if (s->at == s->end) {
       return -1;
+    }
     s->size = decode_one(&s->at, s->piece);
     s->used = 0;
   }
@@ -150,26 +157,30 @@ int tgi_json_compare(const tgi_json *json, uint32_t a, uint32_t b)
   for (;;) {
     const int x = next_byte(&left);
     const int y = next_byte(&right);
-    if (x != y || x < 0)
+    if (x != y || x < 0) {
       return (x > y) - (x < y);
+    }
   }
 }
 
 bool tgi_json_int64(const tgi_json *json, uint32_t node, int64_t *value)
 {
-  if (tgi_json_kind_of(json, node) != TGI_JSON_NUMBER)
+  if (tgi_json_kind_of(json, node) != TGI_JSON_NUMBER) {
     return false;
+  }
   const char *at = json->text + json->nodes[node].begin;
   const char *end = json->text + json->nodes[node].end;
   const bool negative = *at == '-';
   int64_t sum = 0;
   for (at += negative; at < end; at++) {
-    if (*at < '0' || *at > '9')
+    if (*at < '0' || *at > '9') {
       return false;
+    }
     const int digit = *at - '0';
     if (__builtin_mul_overflow(sum, 10, &sum) ||
-        __builtin_add_overflow(sum, negative ? -digit : digit, &sum))
+        __builtin_add_overflow(sum, negative ? -digit : digit, &sum)) {
       return false;
+    }
   }
   *value = sum;
   return true;
@@ -177,13 +188,15 @@ bool tgi_json_int64(const tgi_json *json, uint32_t node, int64_t *value)
 
 bool tgi_json_double(const tgi_json *json, uint32_t node, double *value)
 {
-  if (tgi_json_kind_of(json, node) != TGI_JSON_NUMBER)
+  if (tgi_json_kind_of(json, node) != TGI_JSON_NUMBER) {
     return false;
+  }
   /* strtod needs a terminator; 400 bytes are beyond any number that is meant seriously. */
   char text[400];
   const size_t size = json->nodes[node].end - json->nodes[node].begin;
-  if (size >= sizeof text)
+  if (size >= sizeof text) {
     return false;
+  }
   memcpy(text, json->text + json->nodes[node].begin, size);
   text[size] = '\0';
   /* The process's locale may write decimal commas. glibc's "C" locale object is not allocated. */
@@ -195,7 +208,7 @@ bool tgi_json_double(const tgi_json *json, uint32_t node, double *value)
   return isfinite(*value);
 }
 
-tg_status tgi_json_unexpected(const tgi_json *json, uint32_t node, tg_error *error,
+void tgi_json_fill_unexpected(const tgi_json *json, uint32_t node, tg_error *error,
                               const char *rule, ...)
 {
   const tgi_json_node *n = &json->nodes[node];
@@ -205,6 +218,6 @@ tg_status tgi_json_unexpected(const tgi_json *json, uint32_t node, tg_error *err
   va_start(arguments, rule);
   vsnprintf(expected, sizeof expected, rule, arguments);
   va_end(arguments);
-  return tgi_file_error(error, TG_BAD_FILE, json->path, json->base + n->begin, "%s, got %s",
-                        expected, found.text);
+  tgi_file_error_fill(error, TG_BAD_FILE, json->path, json->base + n->begin, "%s, got %s", expected,
+                      found.text);
 }

@@ -7,12 +7,14 @@
 
 void tgi_json_put_raw(tgi_json_writer *writer, const char *bytes, size_t size)
 {
-  if (writer->failed || size == 0)
+  if (writer->failed || size == 0) {
     return;
+  }
   if (size > writer->capacity - writer->size) {
     size_t wanted = writer->capacity ? writer->capacity : 256;
-    while (wanted - writer->size < size && wanted < SIZE_MAX / 2)
+    while (wanted - writer->size < size && wanted < SIZE_MAX / 2) {
       wanted *= 2;
+    }
     char *text = wanted - writer->size < size ? NULL : realloc(writer->text, wanted);
     if (!text) {
       writer->failed = true;
@@ -32,11 +34,13 @@ static void put_text(tgi_json_writer *writer, const char *text)
 
 static void put_line(tgi_json_writer *writer)
 {
-  if (writer->indent == 0)
+  if (writer->indent == 0) {
     return;
+  }
   put_text(writer, "\n");
-  for (int i = 0; i < writer->indent * writer->level; i++)
+  for (int i = 0; i < writer->indent * writer->level; i++) {
     tgi_json_put_raw(writer, " ", 1);
+  }
 }
 
 static void put_quoted(tgi_json_writer *writer, const char *text)
@@ -63,10 +67,12 @@ static void put_quoted(tgi_json_writer *writer, const char *text)
 /** Whatever stands before a value: the comma, the line, the key. */
 static void begin_value(tgi_json_writer *writer, const char *key)
 {
-  if (writer->filled)
+  if (writer->filled) {
     put_text(writer, ",");
-  if (writer->level > 0)
+  }
+  if (writer->level > 0) {
     put_line(writer);
+  }
   if (key) {
     put_quoted(writer, key);
     put_text(writer, writer->indent > 0 ? ": " : ":");
@@ -85,8 +91,9 @@ static void open_group(tgi_json_writer *writer, const char *key, const char *bra
 static void close_group(tgi_json_writer *writer, const char *bracket)
 {
   writer->level--;
-  if (writer->filled)
+  if (writer->filled) {
     put_line(writer);
+  }
   put_text(writer, bracket);
   writer->filled = true;
 }
@@ -148,8 +155,9 @@ void tgi_json_put_real(tgi_json_writer *writer, const char *key, double value)
   } while (strtod(text, NULL) != value && ++precision <= 17);
   uselocale(before);
   freelocale(plain);
-  if (!strpbrk(text, ".e")) /* readers that tell integers from reals shall see a real */
+  if (!strpbrk(text, ".e")) { /* readers that tell integers from reals shall see a real */
     strcat(text, ".0");
+  }
   begin_value(writer, key);
   put_text(writer, text);
 }

@@ -26,13 +26,15 @@ const char *tgi_preset_name(size_t index)
 
 static tg_status unknown_name(const char *name, tg_error *error)
 {
-  if (!error)
+  if (!error) {
     return TG_BAD_ARGUMENT;
+  }
   error->status = TG_BAD_ARGUMENT;
   size_t used = (size_t)snprintf(error->text, sizeof error->text, "preset: name: expected one of");
-  for (size_t i = 0; i < PRESETS; i++)
+  for (size_t i = 0; i < PRESETS; i++) {
     used += (size_t)snprintf(error->text + used, sizeof error->text - used, "%s %s",
                              i > 0 ? "," : "", presets[i].name);
+  }
   snprintf(error->text + used, sizeof error->text - used, ", got %.64s", name);
   return TG_BAD_ARGUMENT;
 }
@@ -41,11 +43,13 @@ tg_status tgi_preset(const char *name, int32_t vocab_size, tgi_config *config, t
 {
   const preset *chosen = NULL;
   for (size_t i = 0; i < PRESETS; i++) {
-    if (strcmp(presets[i].name, name) == 0)
+    if (strcmp(presets[i].name, name) == 0) {
       chosen = &presets[i];
+    }
   }
-  if (!chosen)
+  if (!chosen) {
     return unknown_name(name, error);
+  }
   const int32_t vocab = vocab_size == 0 ? GPT2_VOCAB : vocab_size;
   *config = (tgi_config){
       .model_type = TGI_MODEL_GPT2,

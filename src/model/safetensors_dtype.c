@@ -30,8 +30,9 @@ tg_dtype tgi_file_dtype_to_op(tgi_file_dtype dtype)
 tgi_file_dtype tgi_file_dtype_of_op(tg_dtype dtype)
 {
   for (int i = 0; i < TGI_FILE_DTYPES; i++) {
-    if (dtype != TG_DTYPE_NONE && rows[i].op == dtype)
+    if (dtype != TG_DTYPE_NONE && rows[i].op == dtype) {
       return (tgi_file_dtype)i;
+    }
   }
   return TGI_FILE_DTYPES;
 }
@@ -40,12 +41,14 @@ bool tgi_file_dtype_bytes(tgi_file_dtype dtype, int32_t ndim, const int64_t *sha
 {
   uint64_t count = 1;
   for (int32_t i = 0; i < ndim; i++) {
-    if (shape[i] < 0 || __builtin_mul_overflow(count, (uint64_t)shape[i], &count))
+    if (shape[i] < 0 || __builtin_mul_overflow(count, (uint64_t)shape[i], &count)) {
       return false;
+    }
   }
   uint64_t bits;
-  if (__builtin_mul_overflow(count, (uint64_t)rows[dtype].bits, &bits) || bits % 8 != 0)
+  if (__builtin_mul_overflow(count, (uint64_t)rows[dtype].bits, &bits) || bits % 8 != 0) {
     return false;
+  }
   *bytes = bits / 8;
   return true;
 }

@@ -17,8 +17,9 @@ static int compare_sources(const void *left, const void *right)
   const tgi_tensor_source *b = *(const tgi_tensor_source *const *)right;
   const unsigned a_bits = tgi_file_dtype_bits(a->dtype);
   const unsigned b_bits = tgi_file_dtype_bits(b->dtype);
-  if (a_bits != b_bits)
+  if (a_bits != b_bits) {
     return a_bits > b_bits ? -1 : 1;
+  }
   return strcmp(a->name, b->name);
 }
 
@@ -30,24 +31,28 @@ static bool is_text(const char *text)
 static tg_status check_source(const char *path, const tgi_tensor_source *source, size_t index,
                               tg_error *error)
 {
-  if (!is_text(source->name) || strcmp(source->name, "__metadata__") == 0)
+  if (!is_text(source->name) || strcmp(source->name, "__metadata__") == 0) {
     return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
                           "a tensor name in UTF-8, got none for tensor %zu", index);
+  }
   const tgi_quoted name = tgi_quote(source->name, strlen(source->name));
-  if ((unsigned)source->dtype >= TGI_FILE_DTYPES)
+  if ((unsigned)source->dtype >= TGI_FILE_DTYPES) {
     return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0, "a dtype for tensor %s, got %d",
                           name.text, (int)source->dtype);
+  }
   uint64_t bytes;
   if (source->ndim < 0 ||
       !tgi_file_dtype_bytes(source->dtype, source->ndim, source->shape, &bytes) ||
-      bytes > SIZE_MAX / 2)
+      bytes > SIZE_MAX / 2) {
     return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
                           "extents that are not negative and bytes that fit memory for tensor %s, "
                           "got another shape",
                           name.text);
-  if (!source->data && bytes > 0)
+  }
+  if (!source->data && bytes > 0) {
     return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
                           "%" PRIu64 " bytes of data for tensor %s, got NULL", bytes, name.text);
+  }
   return TG_OK;
 }
 
@@ -57,13 +62,15 @@ static tg_status check_metadata(const char *path, const tgi_metadata_source *met
   for (size_t i = 0; i < count; i++) {
     bool good = is_text(metadata[i].key) && is_text(metadata[i].value) &&
                 strcmp(metadata[i].key, "format") != 0;
-    for (size_t j = 0; j < i && good; j++)
+    for (size_t j = 0; j < i && good; j++) {
       good = strcmp(metadata[i].key, metadata[j].key) != 0;
-    if (!good)
+    }
+    if (!good) {
       return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
                             "metadata of distinct keys in UTF-8 other than \"format\", got a bad "
                             "entry %zu",
                             i);
+    }
   }
   return TG_OK;
 }
@@ -74,8 +81,9 @@ static void put_tensor(tgi_json_writer *writer, const tgi_tensor_source *source,
   tgi_json_open_object(writer, source->name);
   tgi_json_put_string(writer, "dtype", tgi_file_dtype_name(source->dtype));
   tgi_json_open_array(writer, "shape");
-  for (int32_t i = 0; i < source->ndim; i++)
+  for (int32_t i = 0; i < source->ndim; i++) {
     tgi_json_put_integer(writer, NULL, source->shape[i]);
+  }
   tgi_json_close_array(writer);
   tgi_json_open_array(writer, "data_offsets");
   tgi_json_put_integer(writer, NULL, (int64_t)begin);
@@ -93,27 +101,32 @@ static tg_status put_header(const char *path, tgi_json_writer *writer,
   tgi_json_open_object(writer, NULL);
   tgi_json_open_object(writer, "__metadata__");
   tgi_json_put_string(writer, "format", "pt");
-  for (size_t i = 0; i < metadata_count; i++)
+  for (size_t i = 0; i < metadata_count; i++) {
     tgi_json_put_string(writer, metadata[i].key, metadata[i].value);
+  }
   tgi_json_close_object(writer);
   uint64_t at = 0;
   for (size_t i = 0; i < count; i++) {
     uint64_t bytes, end;
     if (!tgi_file_dtype_bytes(sorted[i]->dtype, sorted[i]->ndim, sorted[i]->shape, &bytes) ||
-        __builtin_add_overflow(at, bytes, &end) || end > INT64_MAX)
+        __builtin_add_overflow(at, bytes, &end) || end > INT64_MAX) {
       return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
                             "tensors of less than 2^63 bytes in all, got more");
+    }
     put_tensor(writer, sorted[i], at, end);
     at = end;
   }
   tgi_json_close_object(writer);
-  while (writer->size % 8 != 0 && tgi_json_writer_ok(writer))
+  while (writer->size % 8 != 0 && tgi_json_writer_ok(writer)) {
     tgi_json_put_raw(writer, " ", 1);
-  if (!tgi_json_writer_ok(writer))
+  }
+  if (!tgi_json_writer_ok(writer)) {
     return tgi_file_error_memory(error, path, writer->capacity * 2);
-  if (writer->size > HEADER_LIMIT)
+  }
+  if (writer->size > HEADER_LIMIT) {
     return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0, "a header of at most %u bytes, got %zu",
                           HEADER_LIMIT, writer->size);
+  }
   return TG_OK;
 }
 
@@ -122,19 +135,22 @@ static tg_status write_all(const char *path, const tgi_json_writer *header,
 {
   tgi_durable_file file;
   tg_status status = tgi_durable_file_begin(path, &file, error);
-  if (status != TG_OK)
+  if (status != TG_OK) {
     return status;
+  }
   const uint64_t length = header->size;
   status = tgi_durable_file_write(&file, &length, sizeof length, error);
-  if (status == TG_OK)
+  if (status == TG_OK) {
     status = tgi_durable_file_write(&file, header->text, header->size, error);
+  }
   for (size_t i = 0; i < count && status == TG_OK; i++) {
     uint64_t bytes = 0;
     tgi_file_dtype_bytes(sorted[i]->dtype, sorted[i]->ndim, sorted[i]->shape, &bytes);
     status = tgi_durable_file_write(&file, sorted[i]->data, (size_t)bytes, error);
   }
-  if (status == TG_OK)
+  if (status == TG_OK) {
     return tgi_durable_file_commit(&file, error);
+  }
   tgi_durable_file_drop(&file);
   return status;
 }
@@ -144,11 +160,12 @@ static tg_status sort_sources(const char *path, const tgi_tensor_source *tensors
 {
   for (size_t i = 0; i < count; i++) {
     const tg_status status = check_source(path, &tensors[i], i, error);
-    if (status != TG_OK)
+    if (status != TG_OK) {
       return status;
+    }
     sorted[i] = &tensors[i];
   }
-  qsort(sorted, count, sizeof *sorted, compare_sources);
+  qsort(sorted, count, sizeof(const tgi_tensor_source *), compare_sources);
   return TG_OK;
 }
 
@@ -161,17 +178,20 @@ static tg_status check_names(const char *path, const tgi_tensor_source *tensors,
                              tg_error *error)
 {
   const char **names = malloc((count + 1) * sizeof *names);
-  if (!names)
+  if (!names) {
     return tgi_file_error_memory(error, path, (count + 1) * sizeof *names);
-  for (size_t i = 0; i < count; i++)
+  }
+  for (size_t i = 0; i < count; i++) {
     names[i] = tensors[i].name;
+  }
   qsort(names, count, sizeof *names, compare_names);
   tg_status status = TG_OK;
   for (size_t i = 1; i < count && status == TG_OK; i++) {
     const tgi_quoted name = tgi_quote(names[i], strlen(names[i]));
-    if (strcmp(names[i - 1], names[i]) == 0)
+    if (strcmp(names[i - 1], names[i]) == 0) {
       status = tgi_file_error(error, TG_BAD_ARGUMENT, path, 0, "each tensor once, got %s twice",
                               name.text);
+    }
   }
   free(names);
   return status;
@@ -182,19 +202,24 @@ tg_status tgi_safetensors_write(const char *path, const tgi_tensor_source *tenso
                                 tg_error *error)
 {
   tg_status status = check_metadata(path, metadata, metadata_count, error);
-  if (status != TG_OK)
+  if (status != TG_OK) {
     return status;
-  const tgi_tensor_source **sorted = malloc((count + 1) * sizeof *sorted);
-  if (!sorted)
-    return tgi_file_error_memory(error, path, (count + 1) * sizeof *sorted);
+  }
+  const tgi_tensor_source **sorted = malloc((count + 1) * sizeof(const tgi_tensor_source *));
+  if (!sorted) {
+    return tgi_file_error_memory(error, path, (count + 1) * sizeof(const tgi_tensor_source *));
+  }
   tgi_json_writer header = {0};
   status = sort_sources(path, tensors, count, sorted, error);
-  if (status == TG_OK)
+  if (status == TG_OK) {
     status = check_names(path, tensors, count, error);
-  if (status == TG_OK)
+  }
+  if (status == TG_OK) {
     status = put_header(path, &header, sorted, count, metadata, metadata_count, error);
-  if (status == TG_OK)
+  }
+  if (status == TG_OK) {
     status = write_all(path, &header, sorted, count, error);
+  }
   tgi_json_writer_free(&header);
   free(sorted);
   return status;

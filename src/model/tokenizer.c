@@ -12,8 +12,9 @@ static tg_status bad_argument(tg_error *error, const char *format, ...)
 
 static tg_status bad_argument(tg_error *error, const char *format, ...)
 {
-  if (!error)
+  if (!error) {
     return TG_BAD_ARGUMENT;
+  }
   error->status = TG_BAD_ARGUMENT;
   va_list arguments;
   va_start(arguments, format);
@@ -58,10 +59,12 @@ tg_status tg_tokenizer_create_bytes(tg_tokenizer **out, tg_error *error)
 
 void tg_tokenizer_destroy(tg_tokenizer *tokenizer)
 {
-  if (!tokenizer)
+  if (!tokenizer) {
     return;
-  for (size_t i = 0; i < tokenizer->count; i++)
+  }
+  for (size_t i = 0; i < tokenizer->count; i++) {
     free(tokenizer->tokens[i].text);
+  }
   free(tokenizer->tokens);
   free(tokenizer);
 }
@@ -74,8 +77,9 @@ int32_t tg_tokenizer_vocab_size(const tg_tokenizer *tokenizer)
 int32_t tg_tokenizer_end_of_text(const tg_tokenizer *tokenizer)
 {
   for (size_t i = 0; i < tokenizer->count; i++) {
-    if (strcmp(tokenizer->tokens[i].text, TGI_END_OF_TEXT) == 0)
+    if (strcmp(tokenizer->tokens[i].text, TGI_END_OF_TEXT) == 0) {
       return TGI_BYTE_TOKENS + (int32_t)i;
+    }
   }
   return -1;
 }
@@ -88,8 +92,9 @@ static const tgi_special_token *match_special(const tg_tokenizer *tokenizer, con
   for (size_t i = 0; i < tokenizer->count; i++) {
     const tgi_special_token *token = &tokenizer->tokens[i];
     if (token->size <= size && memcmp(token->text, text, token->size) == 0 &&
-        (!best || token->size > best->size))
+        (!best || token->size > best->size)) {
       best = token;
+    }
   }
   return best;
 }
@@ -103,8 +108,9 @@ static size_t encode(const tg_tokenizer *tokenizer, const char *text, size_t siz
     const unsigned char byte = (unsigned char)text[i];
     const tgi_special_token *special =
         plain || !tokenizer->starts[byte] ? NULL : match_special(tokenizer, text + i, size - i);
-    if (ids)
+    if (ids) {
       ids[count] = special ? TGI_BYTE_TOKENS + (int32_t)(special - tokenizer->tokens) : byte;
+    }
     i += special ? special->size : 1;
   }
   return count;
@@ -115,19 +121,23 @@ tg_status tg_tokenizer_encode(const tg_tokenizer *tokenizer, const char *text, s
                               tg_error *error)
 {
   *count = 0;
-  if (flags & ~TG_TOKENIZER_PLAIN)
+  if (flags & ~TG_TOKENIZER_PLAIN) {
     return bad_argument(error, "tokenizer_encode: flags: expected 0 or PLAIN, got %u", flags);
+  }
   const size_t valid = tgi_utf8_valid_bytes(text, size);
-  if (valid < size)
+  if (valid < size) {
     return bad_argument(error, "tokenizer_encode: text: byte %zu: expected UTF-8, got 0x%02x",
                         valid, (unsigned char)text[valid]);
+  }
   const bool plain = flags & TG_TOKENIZER_PLAIN;
   *count = encode(tokenizer, text, size, plain, NULL);
-  if (capacity == 0)
+  if (capacity == 0) {
     return TG_OK;
-  if (capacity < *count)
+  }
+  if (capacity < *count) {
     return bad_argument(error, "tokenizer_encode: capacity: expected at least %zu, got %zu", *count,
                         capacity);
+  }
   encode(tokenizer, text, size, plain, ids);
   return TG_OK;
 }
@@ -151,26 +161,30 @@ tg_status tg_tokenizer_decode(const tg_tokenizer *tokenizer, const int32_t *ids,
                               tg_error *error)
 {
   *size = 0;
-  if (flags & ~TG_TOKENIZER_SKIP_SPECIAL)
+  if (flags & ~TG_TOKENIZER_SKIP_SPECIAL) {
     return bad_argument(error, "tokenizer_decode: flags: expected 0 or SKIP_SPECIAL, got %u",
                         flags);
+  }
   const bool skip = flags & TG_TOKENIZER_SKIP_SPECIAL;
   const int32_t vocab = tg_tokenizer_vocab_size(tokenizer);
   char byte;
   const char *piece;
   size_t total = 0;
   for (size_t i = 0; i < count; i++) {
-    if (ids[i] < 0 || ids[i] >= vocab)
+    if (ids[i] < 0 || ids[i] >= vocab) {
       return bad_argument(error, "tokenizer_decode: ids[%zu]: expected an id from 0 to %d, got %d",
                           i, vocab - 1, ids[i]);
+    }
     total += piece_of(tokenizer, ids[i], skip, &byte, &piece);
   }
   *size = total;
-  if (capacity == 0)
+  if (capacity == 0) {
     return TG_OK;
-  if (capacity < total)
+  }
+  if (capacity < total) {
     return bad_argument(error, "tokenizer_decode: capacity: expected at least %zu, got %zu", total,
                         capacity);
+  }
   for (size_t i = 0; i < count; i++) {
     const size_t length = piece_of(tokenizer, ids[i], skip, &byte, &piece);
     memcpy(text, piece, length);

@@ -44,8 +44,9 @@ static void put_model(tgi_json_writer *writer)
                                        "end_of_word_suffix"};
   tgi_json_open_object(writer, "model");
   tgi_json_put_string(writer, "type", "BPE");
-  for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++)
+  for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++) {
     tgi_json_put_null(writer, absent[i]);
+  }
   tgi_json_put_bool(writer, "fuse_unk", false);
   tgi_json_put_bool(writer, "byte_fallback", false);
   tgi_json_put_bool(writer, "ignore_merges", false);
@@ -97,8 +98,9 @@ static tg_status save(const char *directory, const char *name,
 {
   const size_t size = strlen(directory) + 1 + strlen(name) + 1;
   char *path = malloc(size);
-  if (!path)
+  if (!path) {
     return tgi_file_error_memory(error, name, size);
+  }
   snprintf(path, size, "%s/%s", directory, name);
   tgi_json_writer writer = {.indent = 2};
   put(&writer, tokenizer);
@@ -113,7 +115,8 @@ static tg_status save(const char *directory, const char *name,
 tg_status tg_tokenizer_save(const tg_tokenizer *tokenizer, const char *directory, tg_error *error)
 {
   const tg_status status = save(directory, "tokenizer.json", put_tokenizer, tokenizer, error);
-  if (status != TG_OK)
+  if (status != TG_OK) {
     return status;
+  }
   return save(directory, "tokenizer_config.json", put_settings, tokenizer, error);
 }

@@ -14,13 +14,16 @@ size_t tgi_utf8_stream_push(tgi_utf8_stream *stream, const char *bytes, size_t s
     char window[4];
     const size_t held = stream->pending_size;
     size_t fresh = size - taken;
-    if (fresh > sizeof window - held)
+    if (fresh > sizeof window - held) {
       fresh = sizeof window - held;
+    }
     memcpy(window, stream->pending, held);
-    if (fresh > 0)
+    if (fresh > 0) {
       memcpy(window + held, bytes + taken, fresh);
-    if (held + fresh == 0)
+    }
+    if (held + fresh == 0) {
       return written;
+    }
 
     bool complete, open;
     const size_t length = tgi_utf8_subpart(window, held + fresh, &complete, &open);

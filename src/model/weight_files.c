@@ -26,8 +26,9 @@ static char *join(const char *directory, const char *name)
 {
   const size_t size = strlen(directory) + 1 + strlen(name) + 1;
   char *path = malloc(size);
-  if (path)
+  if (path) {
     snprintf(path, size, "%s/%s", directory, name);
+  }
   return path;
 }
 
@@ -46,7 +47,7 @@ static int compare_name_with(const void *name, const void *element)
 
 static bool allocate(tgi_weight_files *files, size_t shards, size_t tensors)
 {
-  files->shards = calloc(shards + 1, sizeof *files->shards);
+  files->shards = calloc(shards + 1, sizeof(tgi_safetensors *));
   files->tensors = calloc(tensors + 1, sizeof *files->tensors);
   return files->shards && files->tensors;
 }
@@ -55,16 +56,18 @@ static tg_status open_single(tgi_weight_files *files, const char *path, tg_error
 {
   tgi_safetensors *file;
   const tg_status status = tgi_safetensors_open(path, &file, error);
-  if (status != TG_OK)
+  if (status != TG_OK) {
     return status;
+  }
   const size_t count = tgi_safetensors_count(file);
   if (!allocate(files, 1, count)) {
     tgi_safetensors_close(file);
     return tgi_file_error_memory(error, path, (count + 1) * sizeof *files->tensors);
   }
   files->shards[files->shard_count++] = file;
-  for (; files->count < count; files->count++)
+  for (; files->count < count; files->count++) {
     files->tensors[files->count] = (located){tgi_safetensors_at(file, files->count), file};
+  }
   qsort(files->tensors, count, sizeof *files->tensors, compare_located);
   return TG_OK;
 }
@@ -91,12 +94,14 @@ static tg_status get_shard(tgi_weight_files *files, const char *directory, const
     }
   }
   char *path = join(directory, name);
-  if (!path)
+  if (!path) {
     return tgi_file_error_memory(error, name, prefix + strlen(name) + 1);
+  }
   const tg_status status = tgi_safetensors_open(path, &files->shards[files->shard_count], error);
   free(path);
-  if (status == TG_OK)
+  if (status == TG_OK) {
     *shard = files->shards[files->shard_count++];
+  }
   return status;
 }
 
@@ -104,20 +109,24 @@ static tg_status add_mapped(tgi_weight_files *files, const char *directory, cons
                             uint32_t key, char *buffer, tg_error *error)
 {
   const uint32_t value = key + 1;
-  if (tgi_json_kind_of(json, value) != TGI_JSON_STRING)
+  if (tgi_json_kind_of(json, value) != TGI_JSON_STRING) {
     return tgi_json_unexpected(json, value, error, "the name of a file");
+  }
   tgi_json_string(json, value, buffer);
-  if (!is_shard_name(buffer))
+  if (!is_shard_name(buffer)) {
     return tgi_json_unexpected(json, value, error,
                                "the name of a .safetensors file in the directory itself");
+  }
   const tgi_safetensors *shard = NULL;
   const tg_status status = get_shard(files, directory, buffer, &shard, error);
-  if (status != TG_OK)
+  if (status != TG_OK) {
     return status;
+  }
   tgi_json_string(json, key, buffer);
   const tgi_file_tensor *tensor = tgi_safetensors_find(shard, buffer);
-  if (!tensor)
+  if (!tensor) {
     return tgi_json_unexpected(json, key, error, "a tensor that its shard holds");
+  }
   files->tensors[files->count++] = (located){tensor, shard};
   return TG_OK;
 }
@@ -126,24 +135,29 @@ static tg_status open_mapped(tgi_weight_files *files, const char *directory, con
                              tg_error *error)
 {
   const uint32_t map = tgi_json_member(json, TGI_JSON_ROOT, "weight_map");
-  if (!map || tgi_json_kind_of(json, map) != TGI_JSON_OBJECT)
+  if (!map || tgi_json_kind_of(json, map) != TGI_JSON_OBJECT) {
     return tgi_json_unexpected(json, map, error, "an object \"weight_map\"");
+  }
   size_t longest = 0;
   const size_t count = tgi_json_size(json, map);
   for (uint32_t i = map; i < json->nodes[map].next; i++) {
-    if (tgi_json_kind_of(json, i) == TGI_JSON_STRING && tgi_json_string_bound(json, i) > longest)
+    if (tgi_json_kind_of(json, i) == TGI_JSON_STRING && tgi_json_string_bound(json, i) > longest) {
       longest = tgi_json_string_bound(json, i);
+    }
   }
   char *buffer = malloc(longest + 1);
   tg_status status = TG_OK;
-  if (!buffer || !allocate(files, count, count))
+  if (!buffer || !allocate(files, count, count)) {
     status = tgi_file_error_memory(error, json->path, longest + count * sizeof *files->tensors);
+  }
   for (uint32_t key = tgi_json_first(json, map); key && status == TG_OK;
-       key = tgi_json_next(json, map, key + 1))
+       key = tgi_json_next(json, map, key + 1)) {
     status = add_mapped(files, directory, json, key, buffer, error);
+  }
   free(buffer);
-  if (status == TG_OK)
+  if (status == TG_OK) {
     qsort(files->tensors, files->count, sizeof *files->tensors, compare_located);
+  }
   return status;
 }
 
@@ -152,8 +166,9 @@ static tg_status open_index(tgi_weight_files *files, const char *directory, cons
 {
   tgi_file_map map;
   tg_status status = tgi_file_map_open(path, INDEX_LIMIT, &map, error);
-  if (status != TG_OK)
+  if (status != TG_OK) {
     return status;
+  }
   tgi_json json;
   status = tgi_json_read(path, map.data, map.size, 0, &json, error);
   if (status == TG_OK) {
@@ -177,27 +192,31 @@ tg_status tgi_weight_files_open(const char *directory, tgi_weight_files **out, t
   char *single = join(directory, "model.safetensors");
   char *index = join(directory, "model.safetensors.index.json");
   tg_status status;
-  if (!files || !single || !index)
+  if (!files || !single || !index) {
     status = tgi_file_error_memory(error, directory, sizeof *files);
-  else if (!exists(single) && exists(index))
+  } else if (!exists(single) && exists(index)) {
     status = open_index(files, directory, index, error);
-  else /* where both are missing, the error names the usual one */
+  } else { /* where both are missing, the error names the usual one */
     status = open_single(files, single, error);
+  }
   free(single);
   free(index);
-  if (status == TG_OK)
+  if (status == TG_OK) {
     *out = files;
-  else
+  } else {
     tgi_weight_files_close(files);
+  }
   return status;
 }
 
 void tgi_weight_files_close(tgi_weight_files *files)
 {
-  if (!files)
+  if (!files) {
     return;
-  for (size_t i = 0; i < files->shard_count; i++)
+  }
+  for (size_t i = 0; i < files->shard_count; i++) {
     tgi_safetensors_close(files->shards[i]);
+  }
   free(files->shards);
   free(files->tensors);
   free(files);
