@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the fuzz targets and runs each for some seconds. Seeds of fuzz_<what>.c are the files in
-# fuzz/seeds/<what>/ and tests/golden/<what>/.
+# fuzz/seeds/fuzz_<what>/ and tests/golden/<what>/.
 #   scripts/fuzz.sh SECONDS
 # A crash is kept in build/fuzz/crashes/; it becomes a golden error file of the tests.
 set -eu
@@ -13,7 +13,7 @@ for source in fuzz/fuzz_*.c; do
   corpus=build/fuzz/corpus/$target
   mkdir -p "$corpus"
   seeds=
-  for folder in "fuzz/seeds/${target#fuzz_}" "tests/golden/${target#fuzz_}"; do
+  for folder in "fuzz/seeds/$target" "tests/golden/${target#fuzz_}"; do
     [ ! -d "$folder" ] || seeds="$seeds $folder"
   done
   echo "== $target, $1 s"
