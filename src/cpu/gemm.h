@@ -70,18 +70,6 @@ typedef struct tgi_gemm_problem {
   tgi_gemm_result c;
 } tgi_gemm_problem;
 
-/** How a product is cut; from its sizes and the context alone. */
-typedef struct tgi_gemm_plan {
-  bool gemv;               /* few rows: B is read once and never packed */
-  int64_t block_k;         /* in units: elements, or pairs of bf16 */
-  int64_t block_m, block_n; /* of a task */
-  int64_t tasks_m, tasks_n;
-  bool scratch; /* sums over blocks of K wait in f32 scratch, not in y */
-} tgi_gemm_plan;
-
-#define tgi_gemm_make_plan TGI_GEMM_NAME(gemm_make_plan)
-tgi_gemm_plan tgi_gemm_make_plan(const tg_context *ctx, const tgi_gemm_problem *p);
-
 /** Bytes of workspace for all threads of the context. */
 #define tgi_gemm_workspace TGI_GEMM_NAME(gemm_workspace)
 size_t tgi_gemm_workspace(const tg_context *ctx, const tgi_gemm_problem *p);
@@ -97,9 +85,11 @@ void tgi_gemm_explain(const tg_context *ctx, const tgi_gemm_problem *p, char *te
 /* ---- tiles: the serial parts, for kernels that keep their operands in the cache ---- */
 
 enum {
-  TGI_GEMM_MR = TGI_LANES == 16 ? 12 : TGI_LANES == 8 ? 6 : 4, /* rows of a register tile */
-  TGI_GEMM_NR = 2 * TGI_LANES,                                 /* its columns */
-  TGI_GEMM_MAX_K = 384,    /* units that a packed operand may hold */
+  TGI_GEMM_MR = TGI_LANES == 16  ? 12
+                : TGI_LANES == 8 ? 6
+                                 : 4, /* rows of a register tile */
+  TGI_GEMM_NR = 2 * TGI_LANES,        /* its columns */
+  TGI_GEMM_MAX_K = 384,               /* units that a packed operand may hold */
   TGI_GEMM_A_STRIDE = 400, /* units from one packed row of A to the next: not a power of two */
 };
 

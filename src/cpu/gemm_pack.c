@@ -9,7 +9,9 @@
 #include "cpu/transpose.h"
 #include "cpu/unroll.h"
 
-enum { kAhead = 8 }; /* steps of k that are packed together across panels: streams of the prefetcher */
+enum {
+  kAhead = 8
+}; /* steps of k that are packed together across panels: streams of the prefetcher */
 
 TGI_INLINE void pack_rows(const tgi_gemm_operand *a, int t, int64_t o0, int64_t m, int64_t k0,
                           int64_t k, int64_t k_end, float *packed)
@@ -48,7 +50,7 @@ TGI_INLINE void pack_row_panels(const tgi_gemm_operand *a, int t, int64_t o0, in
 void tgi_gemm_pack_a(const tgi_gemm_operand *a, int64_t o0, int64_t m, int64_t k0, int64_t k,
                      int64_t k_end, float *packed)
 {
-  TGI_SWITCH_FLOAT(
+  TGI_SWITCH_UNIT(
       a->dtype, T, if (a->along_k) { pack_rows(a, T, o0, m, k0, k, k_end, packed); } else {
         pack_row_panels(a, T, o0, m, k0, k, k_end, packed);
       });
@@ -108,8 +110,8 @@ TGI_INLINE void pack_columns(const tgi_gemm_operand *b, int t, int64_t o0, int64
         float *to = packed + panel * k + u * width * TGI_LANES;
         for (int64_t v = 0; v < width * TGI_LANES; v += TGI_LANES) {
           const int64_t columns = tgi_min_i64(TGI_LANES, n - panel - v);
-          vf_store_f32(to + v, unit_load_across(b->data, t, from + v, b->stride, columns,
-                                                e + 1 < k_end));
+          vf_store_f32(to + v,
+                       unit_load_across(b->data, t, from + v, b->stride, columns, e + 1 < k_end));
         }
       }
     }
@@ -119,7 +121,7 @@ TGI_INLINE void pack_columns(const tgi_gemm_operand *b, int t, int64_t o0, int64
 void tgi_gemm_pack_b(const tgi_gemm_operand *b, int64_t o0, int64_t n, int64_t k0, int64_t k,
                      int64_t k_end, float *packed)
 {
-  TGI_SWITCH_FLOAT(
+  TGI_SWITCH_UNIT(
       b->dtype, T, if (b->along_k) { pack_transposed(b, T, o0, n, k0, k, k_end, packed); } else {
         pack_columns(b, T, o0, n, k0, k, k_end, packed);
       });

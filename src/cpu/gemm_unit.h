@@ -11,6 +11,13 @@
 
 enum { TGI_UNIT_K = 2 }; /* elements of k in a unit */
 
+/** Runs the statements with T a constant equal to the dtype of an operand. */
+#define TGI_SWITCH_UNIT(dtype, T, ...)                                                             \
+  do {                                                                                             \
+    enum { T = TG_BF16 };                                                                          \
+    __VA_ARGS__;                                                                                   \
+  } while (0)
+
 TGI_INLINE vf unit_fma(vf a, vf b, vf c)
 {
   return _mm512_dpbf16_ps(c, (__m512bh)_mm512_castps_si512(a), (__m512bh)_mm512_castps_si512(b));
@@ -44,6 +51,8 @@ TGI_INLINE vf unit_load_across(const void *base, int t, int64_t i, int64_t step,
 #else
 
 enum { TGI_UNIT_K = 1 };
+
+#define TGI_SWITCH_UNIT TGI_SWITCH_FLOAT
 
 TGI_INLINE vf unit_fma(vf a, vf b, vf c)
 {

@@ -72,6 +72,10 @@ TGI_INLINE void multiply_columns(const gemv *g, const int m, int t, int64_t j, i
   _Alignas(64) float tile[TGI_GEMV_MAX_M * TGI_GEMM_NR];
   const int64_t units = tgi_units(g->p->k), whole = g->p->k / (TGI_LANES * TGI_UNIT_K) * TGI_LANES;
   vf total[TGI_GEMV_MAX_M], sum[TGI_GEMV_MAX_M];
+  TGI_UNROLLED(i, m)
+  {
+    total[i] = vf_zero();
+  }
   for (int64_t k0 = 0; k0 < units; k0 += g->block_k) {
     const int64_t k1 = tgi_min_i64(units, k0 + g->block_k);
     TGI_UNROLLED(i, m)
@@ -102,7 +106,7 @@ TGI_INLINE void multiply_columns(const gemv *g, const int m, int t, int64_t j, i
 
 #define COLUMNS(m)                                                                                 \
   case m:                                                                                          \
-    TGI_SWITCH_FLOAT(g->p->b.dtype, T, multiply_columns(g, m, T, j, n));                           \
+    TGI_SWITCH_UNIT(g->p->b.dtype, T, multiply_columns(g, m, T, j, n));                            \
     break
 
 static void run_columns(void *arg, int64_t begin, int64_t end, int thread)
@@ -126,9 +130,9 @@ void tgi_gemv(const tg_context *ctx, const tgi_gemm_problem *p, int64_t block_k,
   for (int64_t i = 0; i < p->m; i++) {
     float *row = (float *)workspace + i * x_stride(p);
     for (int64_t e = 0; e < p->k; e += TGI_LANES * TGI_UNIT_K) {
-      TGI_SWITCH_FLOAT(p->a.dtype, T,
-                       vf_store_f32(row + e / TGI_UNIT_K,
-                                    unit_load_along(p->a.data, T, i * p->a.stride + e, p->k - e)));
+      TGI_SWITCH_UNIT(p->a.dtype, T,
+                      vf_store_f32(row + e / TGI_UNIT_K,
+                                   unit_load_along(p->a.data, T, i * p->a.stride + e, p->k - e)));
     }
   }
   tgi_for(ctx, p->n, tgi_gemv_grain(p), run_columns, &g);

@@ -62,14 +62,10 @@ TGI_INLINE void vf_transpose(vf r[8])
 #else
 TGI_INLINE void vf_transpose(vf r[TGI_LANES])
 {
-  vf t[TGI_LANES];
-  for (int i = 0; i < TGI_LANES; i++) {
-    for (int k = 0; k < TGI_LANES; k++) {
-      t[k][i] = r[i][k];
-    }
-  }
-  for (int i = 0; i < TGI_LANES; i++) {
-    r[i] = t[i];
+  const vf a = r[0], b = r[1], c = r[2], d = r[3];
+  TGI_UNROLLED(k, TGI_LANES)
+  {
+    r[k] = (vf){a[k], b[k], c[k], d[k]};
   }
 }
 #endif
