@@ -7,6 +7,7 @@
 #include "cross_entropy.h" // IWYU pragma: export
 #include "embedding.h"     // IWYU pragma: export
 #include "global_norm.h"   // IWYU pragma: export
+#include "linear.h"        // IWYU pragma: export
 #include "op_info.h"       // IWYU pragma: export
 #include "rms_norm.h"      // IWYU pragma: export
 #include "status.h"        // IWYU pragma: export

@@ -1,0 +1,102 @@
+/** Linear layers: y = act(x W^T + bias) + residual, forward and backward. */
+#ifndef TEGULA_LINEAR_H
+#define TEGULA_LINEAR_H
+
+#include "context.h"
+#include "tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tg_activation {
+  TG_ACTIVATION_NONE = 0,
+  TG_ACTIVATION_GELU_TANH = 1, /* z (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3))) / 2: GPT-2 */
+  TG_ACTIVATION_GELU_ERF = 2,  /* z (1 + erf(z / sqrt(2))) / 2 */
+} tg_activation;
+
+typedef struct tg_linear_fwd_args {
+  tg_tensor x, weight, bias, residual, y, preactivation;
+  tg_activation activation;
+  void *workspace;
+  size_t workspace_bytes;
+} tg_linear_fwd_args;
+
+/**
+ * Linear layer, forward.
+ *
+ *   z[i,o] = sum_k x[i,k] * weight[o,k] + bias[o]
+ *   y[i,o] = act(z[i,o]) + residual[i,o]
+ *
+ *   x              in   [rows, in]   f32|f16|bf16           last axis contiguous
+ *   weight         in   [out, in]    f32, or dtype of x (f32 x: any)
+ *                                                           last axis contiguous
+ *   bias           in   [out]        dtype of weight, or f32   optional
+ *   residual       in   [rows, out]  dtype of y             optional; last axis contiguous
+ *   y              out  [rows, out]  dtype of x, or f32     last axis contiguous; may alias
+ * residual preactivation  out  [rows, out]  dtype of y             optional; z, which tg_linear_bwd
+ * needs with an activation; last axis contiguous activation     0 is none
+ *
+ * Any extent may be 0; with in = 0 the sum is 0.
+ *
+ * Math       f32 throughout (ref: f64), one rounding per result. The sum over k is cut by `in`
+ * alone into blocks of at most 384 products (768 for bf16 on AVX512-BF16); a block is one chain of
+ * fused multiply-adds in the order of k, and blocks are added in order. Where both operands are
+ * bf16 and the processor has AVX512-BF16, pairs of products are added by VDPBF16PS, which takes
+ * bf16 denormals as zero. Workspace  tg_linear_fwd_workspace: packed blocks, a few MB per thread.
+ * Asynchronous; capturable; deterministic; batch-invariant: a row has the same bits alone and among
+ * others. Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (activation, y overlaps an input without
+ * being residual, workspace missing or too small), UNSUPPORTED. Source     Goto & van de Geijn
+ * 2008, doi:10.1145/1356052.1356053 (blocking); Hendrycks & Gimpel 2016, arXiv:1606.08415 (GELU).
+ */
+TG_API tg_status tg_linear_fwd(tg_context *ctx, const tg_linear_fwd_args *args);
+
+/** Bytes that tg_linear_fwd needs; from shapes, dtypes, scalars and the context alone. */
+TG_API tg_status tg_linear_fwd_workspace(const tg_context *ctx, const tg_linear_fwd_args *args,
+                                         size_t *bytes);
+
+typedef struct tg_linear_bwd_args {
+  tg_tensor dy, x, weight, preactivation, dx, dweight, dbias;
+  tg_activation activation;
+  void *workspace;
+  size_t workspace_bytes;
+} tg_linear_bwd_args;
+
+/**
+ * Linear layer, backward. The gradient of residual is dy itself.
+ *
+ *   dz[i,o]       = dy[i,o] * act'(z[i,o])
+ *   dx[i,k]       = sum_o dz[i,o] * weight[o,k]
+ *   dweight[o,k] += sum_i dz[i,o] * x[i,k]
+ *   dbias[o]     += sum_i dz[i,o]
+ *
+ *   dy             in   [rows, out]  dtype of x, or f32     last axis contiguous
+ *   x              in   [rows, in]   f32|f16|bf16           last axis contiguous; read for dweight
+ *   weight         in   [out, in]    f32, or dtype of x (f32 x: any)
+ *                                                           last axis contiguous; read for dx
+ *   preactivation  in   [rows, out]  dtype of dy            z of the forward; required with an
+ *                                                           activation; last axis contiguous
+ *   dx             out  [rows, in]   dtype of x             optional; last axis contiguous
+ *   dweight        acc  [out, in]    dtype of weight, or f32   optional; last axis contiguous
+ *   dbias          acc  [out]        dtype of weight, or f32   optional
+ *   activation     that of the forward
+ *
+ * Math       f32 throughout, one rounding per result; dz is rounded to dy's dtype. Sums are cut
+ * into blocks as in the forward, by `out` for dx and by `rows` for dweight; an f32 dweight receives
+ * one block after the other. dbias: groups of 64 rows, then the groups in order. Workspace
+ * tg_linear_bwd_workspace: packed blocks, a few MB per thread, and with an activation dz.
+ *            Asynchronous; capturable; deterministic; dx is batch-invariant.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (activation, preactivation missing, overlap,
+ *            workspace missing or too small), UNSUPPORTED.
+ * Source     derivative of the forward.
+ */
+TG_API tg_status tg_linear_bwd(tg_context *ctx, const tg_linear_bwd_args *args);
+
+/** Bytes that tg_linear_bwd needs; from shapes, dtypes, scalars and the context alone. */
+TG_API tg_status tg_linear_bwd_workspace(const tg_context *ctx, const tg_linear_bwd_args *args,
+                                         size_t *bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

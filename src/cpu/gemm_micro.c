@@ -1,0 +1,92 @@
+/* Register tiles of the product: MR rows by one or two vectors of columns, all sums in registers.
+ *
+ * A step of k loads NV vectors of B and broadcasts one unit per row of A. With AVX-512 that is 12
+ * rows and 24 sums: 14 loads for 24 multiply-adds, and four times as many independent sums as the
+ * longest latency needs. Each number of rows has a function of its own, so edges waste nothing. */
+#include "cpu/gemm.h"
+#include "cpu/gemm_unit.h"
+#include "cpu/unroll.h"
+
+TGI_INLINE void multiply(const int mr, const int nv, const bool along_k, int64_t k, const float *a,
+                         const float *b, float *c, int64_t stride, bool add)
+{
+  const int64_t next_row = along_k ? TGI_GEMM_A_STRIDE : 1, next_k = along_k ? 1 : TGI_GEMM_MR;
+  vf sum[TGI_GEMM_MR][2];
+  const float *line = c;
+  TGI_UNROLLED(i, mr)
+  {
+    TGI_UNROLLED(j, nv)
+    {
+      sum[i][j] = vf_zero();
+    }
+    __builtin_prefetch(line, 1);
+    __builtin_prefetch(line + nv * TGI_LANES - 1, 1);
+    line += stride;
+  }
+  for (int64_t p = 0; p < k; p++) {
+    vf row[2];
+    TGI_UNROLLED(j, nv)
+    {
+      row[j] = vf_load_f32(b + j * TGI_LANES);
+    }
+    TGI_UNROLLED(i, mr)
+    {
+      const vf unit = vf_set1(a[i * next_row]);
+      TGI_UNROLLED(j, nv)
+      {
+        sum[i][j] = unit_fma(unit, row[j], sum[i][j]);
+      }
+    }
+    a += next_k;
+    b += nv * TGI_LANES;
+  }
+  if (add) {
+    TGI_UNROLLED(i, mr)
+    {
+      TGI_UNROLLED(j, nv)
+      {
+        vf_store_f32(c + j * TGI_LANES, vf_load_f32(c + j * TGI_LANES) + sum[i][j]);
+      }
+      c += stride;
+    }
+  } else {
+    TGI_UNROLLED(i, mr)
+    {
+      TGI_UNROLLED(j, nv)
+      {
+        vf_store_f32(c + j * TGI_LANES, sum[i][j]);
+      }
+      c += stride;
+    }
+  }
+}
+
+#define MICRO(mr, nv, name, along_k)                                                               \
+  static void micro_##mr##x##nv##_##name(int64_t k, const float *a, const float *b, float *c,      \
+                                         int64_t stride, bool add)                                 \
+  {                                                                                                \
+    multiply(mr, nv, along_k, k, a, b, c, stride, add);                                            \
+  }
+#define MICROS(mr)                                                                                 \
+  MICRO(mr, 1, along, true)                                                                        \
+  MICRO(mr, 2, along, true) MICRO(mr, 1, across, false) MICRO(mr, 2, across, false)
+#define ENTRIES(mr)                                                                                \
+  {{micro_##mr##x1_across, micro_##mr##x1_along}, {micro_##mr##x2_across, micro_##mr##x2_along}},
+
+/* X of every number of rows that this instruction set's tile may have. */
+#if TGI_LANES == 16
+#define EACH_HEIGHT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#elif TGI_LANES == 8
+#define EACH_HEIGHT(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#else
+#define EACH_HEIGHT(X) X(1) X(2) X(3) X(4)
+#endif
+
+EACH_HEIGHT(MICROS)
+
+static tgi_gemm_micro *const micros[TGI_GEMM_MR][2][2] = {EACH_HEIGHT(ENTRIES)};
+
+tgi_gemm_micro *tgi_gemm_micro_at(int64_t mr, int64_t nv, bool along_k)
+{
+  return micros[mr - 1][nv - 1][along_k];
+}

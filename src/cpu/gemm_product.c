@@ -1,0 +1,263 @@
+/* Products: how C is cut, and what one task does. See gemm.h. */
+#include "cpu/gemm_product.h"
+
+#include "cpu/gemm_finish.h"
+#include "cpu/gemm_unit.h"
+#include "cpu/gemv.h"
+#include <stdio.h>
+
+enum {
+  kGroupRows = 96,        /* rows of A packed at a time: a multiple of every MR */
+  kMaxRows = 512,         /* of a task: its sums stay in the second-level or third-level cache */
+  kMaxColumns = 1024,     /* of a task */
+  kTasksPerThread = 4,    /* evens out cores of unequal speed */
+  kMinTaskSteps = 1 << 20 /* multiply-adds that are worth a task */
+};
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+  return (a + b - 1) / b;
+}
+
+static int64_t round_up(int64_t a, int64_t multiple)
+{
+  return divide_up(a, multiple) * multiple;
+}
+
+static int64_t block_of_k(int64_t units)
+{
+  const int64_t blocks = divide_up(units, TGI_GEMM_MAX_K);
+  return blocks > 0 ? round_up(divide_up(units, blocks), 16) : 16;
+}
+
+/* True if y receives sums directly: nothing follows. */
+static bool is_plain(const tgi_gemm_result *c)
+{
+  return c->dtype == TG_F32 && !c->bias && !c->preactivation && !c->residual &&
+         c->activation == TGI_GEMM_NO_ACTIVATION;
+}
+
+/* How a product is cut; from its sizes and the context alone. */
+typedef struct product_plan {
+  bool gemv;                /* few rows: B is read once and never packed */
+  int64_t block_k;          /* in units: elements, or pairs of bf16 */
+  int64_t block_m, block_n; /* of a task */
+  int64_t tasks_m, tasks_n;
+  bool scratch; /* sums over blocks of K wait in f32 scratch, not in y */
+} product_plan;
+
+/* Cuts C until there are enough tasks. Cutting the columns packs A once more, cutting the rows B,
+ * and transposing while packing costs about three times a copy. */
+static void cut_tasks(product_plan *plan, const tgi_gemm_problem *p, int64_t wanted)
+{
+  const double a_cost = (double)p->m, b_cost = (double)p->n * (p->b.along_k ? 3 : 1);
+  while (plan->tasks_m * plan->tasks_n < wanted) {
+    const bool can_m = plan->tasks_m * TGI_GEMM_MR < p->m;
+    const bool can_n = plan->tasks_n * TGI_GEMM_NR < p->n;
+    /* Each cut by what it adds to packing per task that it adds. */
+    const double cut_m = b_cost / (double)plan->tasks_n, cut_n = a_cost / (double)plan->tasks_m;
+    if (can_m && (!can_n || cut_m < cut_n)) {
+      plan->tasks_m++;
+    } else if (can_n) {
+      plan->tasks_n++;
+    } else {
+      return;
+    }
+  }
+}
+
+static product_plan make_plan(const tg_context *ctx, const tgi_gemm_problem *p)
+{
+  const int64_t units = tgi_units(p->k), steps = p->m * p->n * units;
+  product_plan plan = {.block_k = block_of_k(units), .gemv = tgi_gemv_takes(p)};
+  if (plan.gemv) {
+    plan.block_m = p->m;
+    plan.tasks_m = 1;
+    plan.block_n = tgi_gemv_grain(p);
+    plan.tasks_n = divide_up(p->n, plan.block_n);
+    return plan;
+  }
+  plan.scratch =
+      !is_plain(&p->c) && units > plan.block_k && (p->c.dtype != TG_F32 || p->c.residual != NULL);
+  const int64_t half_cache = (int64_t)(ctx->processor.l2_bytes / 2 / sizeof(float));
+  int64_t most_n = half_cache / plan.block_k / TGI_GEMM_NR * TGI_GEMM_NR;
+  most_n = most_n < TGI_GEMM_NR ? TGI_GEMM_NR : most_n > kMaxColumns ? kMaxColumns : most_n;
+  plan.tasks_m = divide_up(p->m, kMaxRows);
+  plan.tasks_n = divide_up(p->n, most_n);
+  if (ctx->num_threads > 1) {
+    cut_tasks(&plan, p,
+              tgi_min_i64((int64_t)kTasksPerThread * ctx->num_threads, steps / kMinTaskSteps));
+  }
+  plan.block_m = round_up(divide_up(p->m, plan.tasks_m), TGI_GEMM_MR);
+  plan.block_n = round_up(divide_up(p->n, plan.tasks_n), TGI_GEMM_NR);
+  plan.tasks_m = divide_up(p->m, plan.block_m);
+  plan.tasks_n = divide_up(p->n, plan.block_n);
+  return plan;
+}
+
+/* Floats of one thread's workspace: a group of A, a block of B, sums. All multiples of 16. */
+typedef struct task_space {
+  int64_t a, b, sums;
+} task_space;
+
+static task_space space_of(const product_plan *plan)
+{
+  return (task_space){
+      .a = round_up(tgi_gemm_packed_a_floats(kGroupRows), 16),
+      .b = round_up(tgi_gemm_packed_b_floats(plan->block_n, plan->block_k), 16),
+      .sums = plan->scratch ? plan->block_m * plan->block_n : 0,
+  };
+}
+
+size_t tgi_product_workspace(const tg_context *ctx, const tgi_gemm_problem *p)
+{
+  const product_plan plan = make_plan(ctx, p);
+  if (plan.gemv) {
+    return tgi_gemv_workspace(p);
+  }
+  const task_space space = space_of(&plan);
+  return (size_t)ctx->num_threads * (size_t)(space.a + space.b + space.sums) * sizeof(float);
+}
+
+/* One block of K of one task. */
+typedef struct step {
+  const tgi_gemm_problem *p;
+  int64_t m0, n0, n; /* origin and width of the task's block of C */
+  int64_t k;         /* units */
+  float *sums;       /* where sums wait: y or scratch, at the block's origin */
+  int64_t sums_stride;
+  bool sums_wide; /* room for whole vectors past n */
+  bool add;       /* to what waits */
+  bool finish;
+} step;
+
+static void merge_part(const float *tile, float *sums, int64_t stride, int64_t m, int64_t n,
+                       bool add)
+{
+  for (int64_t i = 0; i < m; i++) {
+    for (int64_t v = 0; v < n; v += TGI_LANES) {
+      const int64_t lanes = tgi_min_i64(TGI_LANES, n - v);
+      vf x = vf_load_f32(tile + i * TGI_GEMM_NR + v);
+      if (add) {
+        x = vf_load_part_f32(sums + i * stride + v, lanes) + x;
+      }
+      vf_store_part_f32(sums + i * stride + v, lanes, x);
+    }
+  }
+}
+
+/* Rows [i, i + m) of the block, m <= MR, against all of the packed columns. */
+static void multiply_panel(const step *s, int64_t i, int64_t m, const float *a, const float *b)
+{
+  _Alignas(64) float tile[TGI_GEMM_MR * TGI_GEMM_NR];
+  const bool along_k = s->p->a.along_k;
+  float *sums = s->sums + i * s->sums_stride;
+  for (int64_t j = 0; j < s->n; j += TGI_GEMM_NR, b += TGI_GEMM_NR * s->k) {
+    const int64_t n = tgi_min_i64(TGI_GEMM_NR, s->n - j), nv = n > TGI_LANES ? 2 : 1;
+    tgi_gemm_micro *micro = tgi_gemm_micro_at(m, nv, along_k);
+    if (!s->finish && (s->sums_wide || n == nv * TGI_LANES)) {
+      micro(s->k, a, b, sums + j, s->sums_stride, s->add);
+      continue;
+    }
+    micro(s->k, a, b, tile, TGI_GEMM_NR, false);
+    if (s->finish) {
+      tgi_gemm_finish(&s->p->c, tile, s->add ? sums + j : NULL, s->sums_stride, s->m0 + i,
+                      s->n0 + j, m, n);
+    } else {
+      merge_part(tile, sums + j, s->sums_stride, m, n, s->add);
+    }
+  }
+}
+
+typedef struct product {
+  const tgi_gemm_problem *p;
+  product_plan plan;
+  task_space space;
+  float *workspace;
+} product;
+
+static void run_task(const product *job, int64_t task, float *space)
+{
+  const tgi_gemm_problem *p = job->p;
+  const product_plan *plan = &job->plan;
+  float *a = space, *b = a + job->space.a, *sums = b + job->space.b;
+  const int64_t units = tgi_units(p->k), m0 = task % plan->tasks_m * plan->block_m;
+  const int64_t m1 = tgi_min_i64(p->m, m0 + plan->block_m);
+  step s = {.p = p, .m0 = m0, .n0 = task / plan->tasks_m * plan->block_n};
+  s.n = tgi_min_i64(p->n - s.n0, plan->block_n);
+  s.sums_wide = plan->scratch;
+  if (plan->scratch) {
+    s.sums = sums;
+    s.sums_stride = plan->block_n;
+  } else if (p->c.dtype == TG_F32) { /* else one block of K: nothing waits */
+    s.sums = (float *)p->c.y + m0 * p->c.stride + s.n0;
+    s.sums_stride = p->c.stride;
+  }
+  const bool plain = is_plain(&p->c);
+  int64_t k0 = 0;
+  do {
+    s.k = tgi_min_i64(units - k0, plan->block_k);
+    s.add = k0 > 0 || p->c.accumulate;
+    s.finish = !plain && k0 + s.k >= units;
+    tgi_gemm_pack_b(&p->b, s.n0, s.n, k0, s.k, p->k, b);
+    for (int64_t m = m0; m < m1; m += kGroupRows) {
+      const int64_t rows = tgi_min_i64(kGroupRows, m1 - m);
+      tgi_gemm_pack_a(&p->a, m, rows, k0, s.k, p->k, a);
+      for (int64_t i = 0; i < rows; i += TGI_GEMM_MR) {
+        multiply_panel(&s, m - m0 + i, tgi_min_i64(TGI_GEMM_MR, rows - i),
+                       a + i * TGI_GEMM_A_STRIDE, b);
+      }
+    }
+    k0 += s.k;
+  } while (k0 < units);
+}
+
+static void run_tasks(void *arg, int64_t begin, int64_t end, int thread)
+{
+  const product *job = arg;
+  const int64_t floats = job->space.a + job->space.b + job->space.sums;
+  for (int64_t task = begin; task < end; task++) {
+    run_task(job, task, job->workspace + thread * floats);
+  }
+}
+
+void tgi_product_run(const tg_context *ctx, const tgi_gemm_problem *p, void *workspace)
+{
+  product job = {.p = p, .plan = make_plan(ctx, p), .workspace = workspace};
+  if (job.plan.gemv) {
+    tgi_gemv(ctx, p, job.plan.block_k, workspace);
+    return;
+  }
+  job.space = space_of(&job.plan);
+  tgi_for(ctx, job.plan.tasks_m * job.plan.tasks_n, 1, run_tasks, &job);
+}
+
+void tgi_product_explain(const tg_context *ctx, const tgi_gemm_problem *p, char *text, size_t bytes)
+{
+  const product_plan plan = make_plan(ctx, p);
+  snprintf(text, bytes, "%s %lldx%lldx%lld: %lld tasks of %lldx%lld, k in blocks of %lld%s",
+           plan.gemv ? "gemv" : "gemm", (long long)p->m, (long long)p->n, (long long)p->k,
+           (long long)(plan.tasks_m * plan.tasks_n), (long long)plan.block_m,
+           (long long)plan.block_n, (long long)(plan.block_k * TGI_UNIT_K),
+           TGI_UNIT_K == 2 ? " (bf16 pairs)" : "");
+}
+
+void tgi_gemm_tile(int64_t m, int64_t n, int64_t k, const float *a, bool along_k, const float *b,
+                   float *c, int64_t stride, bool add)
+{
+  _Alignas(64) float tile[TGI_GEMM_MR * TGI_GEMM_NR];
+  for (int64_t i = 0; i < m; i += TGI_GEMM_MR) {
+    const int64_t rows = tgi_min_i64(TGI_GEMM_MR, m - i);
+    for (int64_t j = 0; j < n; j += TGI_GEMM_NR) {
+      const int64_t columns = tgi_min_i64(TGI_GEMM_NR, n - j), nv = columns > TGI_LANES ? 2 : 1;
+      const float *a_panel = a + i * TGI_GEMM_A_STRIDE, *b_panel = b + j * k;
+      tgi_gemm_micro *micro = tgi_gemm_micro_at(rows, nv, along_k);
+      if (columns == nv * TGI_LANES) {
+        micro(k, a_panel, b_panel, c + i * stride + j, stride, add);
+      } else {
+        micro(k, a_panel, b_panel, tile, TGI_GEMM_NR, false);
+        merge_part(tile, c + i * stride + j, stride, rows, columns, add);
+      }
+    }
+  }
+}

@@ -1,0 +1,139 @@
+/* Products of one to four rows, y = x W^T, bound by reading W once.
+ *
+ * A task takes a range of W's rows, TGI_LANES of them at a time. It walks along k in squares of
+ * TGI_LANES, transposes each in registers, and so keeps the order of sums of gemm.c: a lane is a
+ * column of the result, and its multiply-adds follow k. */
+#include "cpu/gemv.h"
+
+#include "cpu/gemm_finish.h"
+#include "cpu/gemm_unit.h"
+#include "cpu/transpose.h"
+#include "cpu/unroll.h"
+
+enum { kGrainBytes = 128 << 10, kPrefetchBytes = 1024 };
+
+bool tgi_gemv_takes(const tgi_gemm_problem *p)
+{
+  return p->m <= TGI_GEMV_MAX_M && p->k > 0 && p->a.along_k && p->b.along_k && !p->c.accumulate;
+}
+
+int64_t tgi_gemv_grain(const tgi_gemm_problem *p)
+{
+  const int64_t row_bytes = p->k * (p->b.dtype == TG_F32 ? 4 : 2);
+  const int64_t columns = kGrainBytes / row_bytes / TGI_GEMM_NR * TGI_GEMM_NR;
+  return columns > TGI_GEMM_NR ? columns : TGI_GEMM_NR;
+}
+
+/* Units of one row of x in the workspace. */
+static int64_t x_stride(const tgi_gemm_problem *p)
+{
+  return (tgi_units(p->k) + 15) / 16 * 16;
+}
+
+size_t tgi_gemv_workspace(const tgi_gemm_problem *p)
+{
+  return (size_t)(p->m * x_stride(p)) * sizeof(float);
+}
+
+typedef struct gemv {
+  const tgi_gemm_problem *p;
+  int64_t block_k;
+  const float *x; /* units */
+} gemv;
+
+/* sum[i] += the products of one square: columns [j, j + n) of the result, units from u on. */
+TGI_INLINE void multiply_square(const gemv *g, const int m, int t, int64_t j, int64_t n, int64_t u,
+                                int64_t units, vf sum[TGI_GEMV_MAX_M])
+{
+  const tgi_gemm_operand *b = &g->p->b;
+  const int64_t e = u * TGI_UNIT_K, from = j * b->stride + e, left = g->p->k - e;
+  const int64_t x_row = x_stride(g->p);
+  vf r[TGI_LANES];
+  TGI_UNROLLED(i, TGI_LANES)
+  {
+    r[i] = i < n ? unit_load_along(b->data, t, from + i * b->stride, left) : vf_zero();
+    __builtin_prefetch((const char *)at(b->data, t, from + i * b->stride) + kPrefetchBytes);
+  }
+  vf_transpose(r);
+  TGI_UNROLLED(k, TGI_LANES)
+  {
+    if (k < units) {
+      TGI_UNROLLED(i, m)
+      {
+        sum[i] = unit_fma(vf_set1(g->x[i * x_row + u + k]), r[k], sum[i]);
+      }
+    }
+  }
+}
+
+/* Columns [j, j + n) of every row, n <= TGI_LANES. */
+TGI_INLINE void multiply_columns(const gemv *g, const int m, int t, int64_t j, int64_t n)
+{
+  _Alignas(64) float tile[TGI_GEMV_MAX_M * TGI_GEMM_NR];
+  const int64_t units = tgi_units(g->p->k), whole = g->p->k / (TGI_LANES * TGI_UNIT_K) * TGI_LANES;
+  vf total[TGI_GEMV_MAX_M], sum[TGI_GEMV_MAX_M];
+  TGI_UNROLLED(i, m)
+  {
+    total[i] = vf_zero();
+  }
+  for (int64_t k0 = 0; k0 < units; k0 += g->block_k) {
+    const int64_t k1 = tgi_min_i64(units, k0 + g->block_k);
+    TGI_UNROLLED(i, m)
+    {
+      sum[i] = vf_zero();
+    }
+    int64_t u = k0;
+    for (; n == TGI_LANES && u < tgi_min_i64(k1, whole); u += TGI_LANES) {
+      multiply_square(g, m, t, j, TGI_LANES, u, TGI_LANES, sum);
+    }
+    for (; u < k1; u += TGI_LANES) {
+      multiply_square(g, m, t, j, n, u, k1 - u, sum);
+    }
+    TGI_UNROLLED(i, m)
+    {
+      if (k0 > 0) {
+        sum[i] = total[i] + sum[i];
+      }
+      total[i] = sum[i];
+    }
+  }
+  TGI_UNROLLED(i, m)
+  {
+    vf_store_f32(tile + i * TGI_GEMM_NR, total[i]);
+  }
+  tgi_gemm_finish(&g->p->c, tile, NULL, 0, 0, j, m, n);
+}
+
+#define COLUMNS(m)                                                                                 \
+  case m:                                                                                          \
+    TGI_SWITCH_UNIT(g->p->b.dtype, T, multiply_columns(g, m, T, j, n));                            \
+    break
+
+static void run_columns(void *arg, int64_t begin, int64_t end, int thread)
+{
+  const gemv *g = arg;
+  (void)thread;
+  for (int64_t j = begin; j < end; j += TGI_LANES) {
+    const int64_t n = tgi_min_i64(TGI_LANES, end - j);
+    switch (g->p->m) {
+      COLUMNS(1);
+      COLUMNS(2);
+      COLUMNS(3);
+      COLUMNS(4);
+    }
+  }
+}
+
+void tgi_gemv(const tg_context *ctx, const tgi_gemm_problem *p, int64_t block_k, void *workspace)
+{
+  gemv g = {.p = p, .block_k = block_k, .x = workspace};
+  for (int64_t i = 0; i < p->m; i++) {
+    float *row = (float *)workspace + i * x_stride(p);
+    for (int64_t e = 0; e < p->k; e += TGI_LANES * TGI_UNIT_K) {
+      TGI_SWITCH_UNIT(p->a.dtype, T,
+                      vf_store_f32(row + e / TGI_UNIT_K,
+                                   unit_load_along(p->a.data, T, i * p->a.stride + e, p->k - e)));
+    }
+  }
+  tgi_for(ctx, p->n, tgi_gemv_grain(p), run_columns, &g);
+}

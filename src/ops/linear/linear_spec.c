@@ -1,0 +1,154 @@
+#include "spec.h"
+
+/* Sums over k of normal numbers have size sqrt(in): scaled weights keep GELU's input near 1. */
+static void fill(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
+{
+  const tg_tensor *weight = tgi_shaped_tensor(shaped, "weight");
+  const double in = (double)weight->shape[1];
+  (void)rng;
+  spec_scale(shaped, "weight", in > 0 ? 1 / sqrt(in) : 1, 0);
+  if (spec_is(c, "zeros")) {
+    spec_set_all(shaped, "x", 0);
+  } else if (spec_is(c, "large")) { /* products beyond f16's range, their sums mostly within */
+    spec_scale(shaped, "x", 1000, 0);
+  } else if (spec_is(c, "wide")) { /* GELU's input up to where its tails end */
+    spec_scale(shaped, "x", 5, 0);
+  }
+}
+
+static const spec_case fwd_cases[] = {
+    /* nothing to do, and nothing to sum */
+    {"0x5x7_bias"},
+    {"3x5x0"},
+    {"3x0x7"},
+    {"2x0x5_bias_gelutanh_residual_save"},
+    /* one row to five: gemv and the smallest gemm; edges of every tile */
+    {"1x1x1"},
+    {"1x7x33_bias"},
+    {"2x67x65_gelu_bias_save"},
+    {"3x31x17_gelutanh_residual"},
+    {"4x129x47_bias_residual"},
+    {"5x97x31_bias"},
+    {"6x13x1"},
+    {"1x1031x19_bias_gelutanh"},
+    {"4x769x21_save_gelu"},
+    /* ragged and prime extents around tiles of 4, 6 and 12 rows and 8, 16 and 32 columns */
+    {"7x17x8"},
+    {"11x16x9_bias"},
+    {"13x15x16_gelutanh_bias_save", "wide"},
+    {"12x33x32"},
+    {"23x19x31_gelu", "wide"},
+    {"25x64x33_bias_gelu_residual_save"},
+    {"37x53x101_residual"},
+    {"97x101x103_bias_gelutanh_residual_save"},
+    {"193x5x48_bias"},
+    /* more than one block of k, of rows, of columns */
+    {"19x385x37_bias"},
+    {"9x769x67_residual"},
+    {"14x1201x35_bias_gelutanh_save"},
+    {"8x1537x33_gelu_residual"},
+    {"601x24x40"},
+    {"3x24x1100_bias"},
+    {"17x48x1090_gelutanh"},
+    /* real widths */
+    {"6x48x144_bias"},
+    {"5x128x512_bias_gelutanh_save"},
+    {"3x768x770_bias_residual"},
+    {"16x1024x68"},
+    {"2x2880x50_bias"},
+    /* dtypes side by side */
+    {"9x70x50_wf32_bias_residual"},
+    {"3x70x50_wf32_yf32_bias_gelu_save"},
+    {"21x70x50_yf32_bias"},
+    {"2x800x50_yf32_residual"},
+    {"10x70x50_xf32_bias"},
+    {"1x70x50_xf32_bf32_bias"},
+    {"18x450x34_bf32_bias_gelutanh_residual_save"},
+    {"7x20x36", "zeros"},
+    {"7x20x36_bias", "large"},
+    {NULL},
+};
+
+static const spec_case bwd_cases[] = {
+    {"0x5x7"},
+    {"3x0x7"},
+    {"3x5x0"},
+    {"3x0x7_gelu"},
+    {"3x5x0_gelutanh"},
+    {"1x1x2"},
+    {"1x7x33"},
+    {"2x67x65_gelu"},
+    {"3x31x17_gelutanh", "wide"},
+    {"4x129x47_nodx"},
+    {"5x97x31_nodweight"},
+    {"6x13x1_nodbias"},
+    {"7x17x8_nodx_nodweight_gelu"},
+    {"11x16x9_nodweight_nodbias_gelutanh"},
+    {"13x15x16_nodx_nodbias"},
+    {"12x33x32"},
+    {"23x19x31_gelu", "wide"},
+    {"25x64x33_gelutanh"},
+    {"37x53x101"},
+    {"129x31x29_gelu"},    /* three groups of rows in dbias */
+    {"391x21x26"},         /* two blocks of rows in dweight */
+    {"9x33x389_gelutanh"}, /* two blocks of out in dx */
+    {"770x13x17_gelu"},    /* two blocks of pairs */
+    {"8x17x1540"},         /* several tasks of rows in dweight */
+    {"3x1100x12"},
+    {"6x48x144_gelutanh"},
+    {"16x128x130"},
+    {"5x768x66"},
+    {"4x1024x35_gelu"},
+    {"3x2880x20"},
+    {"9x70x50_wf32"},
+    {"3x70x50_wf32_yf32_gelu"},
+    {"21x70x50_yf32"},
+    {"21x70x50_yf32_dwf32_gelutanh"},
+    {"390x30x50_dwf32_bf32"},
+    {"10x70x50_xf32"},
+    {"18x45x34_xf32_dwf32_bf32_gelutanh"},
+    {"7x20x36", "zeros"},
+    {NULL},
+};
+
+static const char *const bench[] = {"256x768x3072", "1024x768x3072", "256x768x50257",
+                                    "2048x192x768", NULL};
+static const char *const bench_fwd[] = {"256x768x3072",
+                                        "1024x768x3072",
+                                        "256x768x50257",
+                                        "2048x192x768",
+                                        "1x768x50257",
+                                        "4x768x3072",
+                                        "256x768x3072_bias_gelutanh_save",
+                                        NULL};
+
+static const spec_bad_scalar bad_scalars[] = {
+    {"activation", -1, TG_BAD_ARGUMENT},
+    {"activation", 3, TG_BAD_ARGUMENT},
+    {NULL, 0, TG_OK},
+};
+
+const spec spec_linear_fwd = {
+    .name = "linear_fwd",
+    .cases = fwd_cases,
+    .bench = bench_fwd,
+    .f32_bound = 2e-6,
+    .f16_ceiling = 2e-3,
+    .bf16_ceiling = 1.6e-2,
+    .fill = fill,
+    .batch_invariant = true,
+    .bad_scalars = bad_scalars,
+};
+
+const spec spec_linear_bwd = {
+    .name = "linear_bwd",
+    .cases = bwd_cases,
+    .bench = bench,
+    .f32_bound = 2e-6,
+    .f16_ceiling = 4e-3,
+    .bf16_ceiling = 3e-2,
+    .gradient_of = "linear_fwd",
+    .fill = fill,
+    .batch_invariant = true,
+    .bad_scalars = bad_scalars,
+};
