@@ -25,7 +25,7 @@ BITS = {
 }  # fmt: skip
 
 EXAMPLES = settings(
-    max_examples=int(os.environ.get("TEGULA_EXAMPLES", "400")),
+    max_examples=int(os.environ.get("TEGULA_EXAMPLES", "250")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
