@@ -196,6 +196,8 @@ class Campaign:
                               [m for m in everything if m.function in names]))
         for path in sorted((ROOT / "src/cpu").glob("*.[ch]")):
             users = self.users(path)
+            if re.fullmatch(r"simd_(?!%s\b)\w+" % self.options.entry, path.stem):
+                continue  # another entry's
             found.append((f"cpu/{path.name}", users,
                           mutations.mutants(str(path.relative_to(ROOT)), path.read_text())))
         if self.options.op:
@@ -212,10 +214,13 @@ class Campaign:
     def tests_of(self, mutant, ops):
         """[(test program, arguments)]"""
         tests = [("test_ops", ["--op", op, "--entry", self.options.entry]) for op in ops]
-        unit = f"test_{pathlib.Path(mutant.path).stem}"
-        if (BUILD / "tests" / unit).exists():
-            tests.insert(0, (unit, []))
-        return tests
+        names = [f"tg_{op}_" for op in ops] + [pathlib.Path(mutant.path).stem]
+        for source in sorted((ROOT / "tests").glob("test_*.c")):
+            words = set(re.findall(r"tg_[a-z_]+|\w+", source.read_text())) | {source.stem[5:]}
+            mentions = any(word.startswith(name) for word in words for name in names)
+            if source.stem != "test_ops" and mentions and (BUILD / "tests" / source.stem).exists():
+                tests.append((source.stem, []))
+        return tests if ("test_errors", []) in tests else [*tests, ("test_errors", [])]
 
     def time_limit(self, program, arguments):
         key = (program, *arguments)
