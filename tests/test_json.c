@@ -149,6 +149,18 @@ static void many_keys_are_told_apart(void **state)
   free(text);
 }
 
+/** "costarring" and "liquid" have the same FNV-1a hash; only their text tells them apart. */
+static void colliding_keys_are_told_apart(void **state)
+{
+  (void)state;
+  tgi_json json;
+  EXPECT_OK(read_text("{\"costarring\":1,\"liquid\":2}", &json), error);
+  assert_int_equal(tgi_json_hash(&json, 1), tgi_json_hash(&json, 3));
+  tgi_json_free(&json);
+  EXPECT_ERROR(read_text("{\"costarring\":1,\"liquid\":2,\"costarr\\u0069ng\":3}", &json),
+               TG_BAD_FILE, "each key once, got \"costarr\\u0069ng\"", error);
+}
+
 static void values_convert_exactly_or_not_at_all(void **state)
 {
   (void)state;
@@ -292,6 +304,7 @@ int main(void)
       cmocka_unit_test(offsets_count_from_the_base),
       cmocka_unit_test(levels_are_limited),
       cmocka_unit_test(many_keys_are_told_apart),
+      cmocka_unit_test(colliding_keys_are_told_apart),
       cmocka_unit_test(values_convert_exactly_or_not_at_all),
       cmocka_unit_test(strings_decode),
       cmocka_unit_test(writer_form),

@@ -272,7 +272,7 @@ static bool check_keys(reader *r, uint32_t object, uint32_t count)
 {
   uint32_t repeated;
   if (!tgi_json_repeated_key(r->json, object, count, &repeated)) {
-    return fail_memory(r, (uint64_t)count * sizeof repeated);
+    return fail_memory(r, (uint64_t)count * 8);
   }
   if (repeated == 0) {
     return true;

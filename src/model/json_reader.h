@@ -91,6 +91,9 @@ bool tgi_json_equals(const tgi_json *json, uint32_t node, const char *text);
 /** Order of two strings' decoded bytes: below, at or above 0. */
 int tgi_json_compare(const tgi_json *json, uint32_t a, uint32_t b);
 
+/** A hash of a string's decoded bytes (FNV-1a, 32 bits). */
+uint32_t tgi_json_hash(const tgi_json *json, uint32_t node);
+
 /** True and *value, if the node is a number written without fraction or exponent that fits. */
 bool tgi_json_int64(const tgi_json *json, uint32_t node, int64_t *value);
 

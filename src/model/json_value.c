@@ -163,6 +163,21 @@ int tgi_json_compare(const tgi_json *json, uint32_t a, uint32_t b)
   }
 }
 
+uint32_t tgi_json_hash(const tgi_json *json, uint32_t node)
+{
+  const char *at = json->text + json->nodes[node].begin + 1;
+  const char *end = json->text + json->nodes[node].end - 1;
+  uint32_t hash = 2166136261u;
+  while (at < end) {
+    char piece[4];
+    const size_t length = decode_one(&at, piece);
+    for (size_t i = 0; i < length; i++) {
+      hash = (hash ^ (unsigned char)piece[i]) * 16777619u;
+    }
+  }
+  return hash;
+}
+
 bool tgi_json_int64(const tgi_json *json, uint32_t node, int64_t *value)
 {
   if (tgi_json_kind_of(json, node) != TGI_JSON_NUMBER) {
