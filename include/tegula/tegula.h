@@ -3,6 +3,7 @@
 #define TEGULA_TEGULA_H
 
 #include "adamw.h"         // IWYU pragma: export
+#include "attention.h"     // IWYU pragma: export
 #include "context.h"       // IWYU pragma: export
 #include "cross_entropy.h" // IWYU pragma: export
 #include "embedding.h"     // IWYU pragma: export
