@@ -45,7 +45,7 @@ TG_API tg_status tg_layer_norm_fwd_workspace(const tg_context *ctx,
                                              const tg_layer_norm_fwd_args *args, size_t *bytes);
 
 typedef struct tg_layer_norm_bwd_args {
-  tg_tensor dy, x, weight, mean, rstd, dx, dweight, dbias;
+  tg_tensor dy, x, weight, mean, rstd, dresidual, dx, dweight, dbias;
   void *workspace;
   size_t workspace_bytes;
 } tg_layer_norm_bwd_args;
@@ -56,6 +56,7 @@ typedef struct tg_layer_norm_bwd_args {
  *   n[i,j]     = (x[i,j] - mean[i]) * rstd[i]
  *   g[i,j]     = dy[i,j] * weight[j]
  *   dx[i,j]    = rstd[i] * (g[i,j] - mean_k(g[i,k]) - n[i,j] * mean_k(g[i,k] * n[i,k]))
+ *                + dresidual[i,j]
  *   dweight[j] += sum_i dy[i,j] * n[i,j]
  *   dbias[j]   += sum_i dy[i,j]
  *
@@ -64,8 +65,10 @@ typedef struct tg_layer_norm_bwd_args {
  *   weight   in   [cols]        dtype of x, or f32
  *   mean     in   [rows]        f32                        from tg_layer_norm_fwd
  *   rstd     in   [rows]        f32                        from tg_layer_norm_fwd
- *   dx       out  [rows, cols]  dtype of x                 optional; may alias dy if their dtypes
- *                                                          are equal
+ *   dresidual  in [rows, cols]  dtype of x                 optional: the gradient that reaches x
+ *                                                          past the norm
+ *   dx       out  [rows, cols]  dtype of x                 optional; may alias dresidual, or dy if
+ *                                                          their dtypes are equal
  *   dweight  acc  [cols]        dtype of weight, or f32    optional
  *   dbias    acc  [cols]        dtype of weight, or f32    optional
  *

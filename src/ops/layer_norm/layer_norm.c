@@ -48,6 +48,8 @@ static tgi_call check_bwd(const tg_context *ctx, const tg_layer_norm_bwd_args *a
     TGI_WANT_DTYPE(&call, a, dy, TG_DTYPE_BIT(a->x.dtype) | TG_DTYPE_BIT(a->weight.dtype));
     TGI_WANT_SHAPE(&call, a, mean, rows);
     TGI_WANT_SHAPE(&call, a, rstd, rows);
+    TGI_WANT_SHAPE(&call, a, dresidual, rows, cols);
+    TGI_WANT_DTYPE(&call, a, dresidual, TG_DTYPE_BIT(a->x.dtype));
     TGI_WANT_SHAPE(&call, a, dx, rows, cols);
     TGI_WANT_DTYPE(&call, a, dx, TG_DTYPE_BIT(a->x.dtype));
     TGI_WANT_SHAPE(&call, a, dweight, cols);

@@ -184,12 +184,14 @@ static bwd_job plan_bwd(const tg_context *ctx, const tg_layer_norm_bwd_args *a)
   return (bwd_job){.a = a,
                    .partial = sums ? a->workspace : NULL,
                    .blocks = tgi_cut_rows(a->x.shape[0]),
-                   .stream = tgi_present(&a->dx) && streams(ctx, &a->dx, &a->dy)};
+                   .stream = tgi_present(&a->dx) && a->dx.data != a->dresidual.data &&
+                             streams(ctx, &a->dx, &a->dy)};
 }
 
 /* kGroup rows, or the first of them. */
 typedef struct bwd_group {
   const void *dy[kGroup], *x[kGroup], *next_dy[kGroup], *next_x[kGroup], *weight;
+  const void *dresidual[kGroup]; /* NULL: none */
   void *dx[kGroup];
   float *partial; /* NULL: no sums */
   int64_t cols;
@@ -252,7 +254,8 @@ TGI_INLINE void write_group(const bwd_group *b, int rows, dtypes t, bool dx, boo
       sw = vf_fma(dy, n, sw);
       sb = sb + dy;
       if (dx) {
-        vf_put(b->dx[r], t.x, j, gradient(b, r, dy * w, n), stream);
+        const vf past = b->dresidual[r] ? vf_load(b->dresidual[r], t.x, j) : vf_zero();
+        vf_put(b->dx[r], t.x, j, past + gradient(b, r, dy * w, n), stream);
       }
     }
     if (dweight) {
@@ -271,7 +274,8 @@ TGI_INLINE void write_group(const bwd_group *b, int rows, dtypes t, bool dx, boo
       sw = vf_fma(dy, n, sw);
       sb = sb + dy;
       if (dx) {
-        vf_store_part(b->dx[r], t.x, j, left, gradient(b, r, dy * w, n));
+        const vf past = b->dresidual[r] ? vf_load_part(b->dresidual[r], t.x, j, left) : vf_zero();
+        vf_store_part(b->dx[r], t.x, j, left, past + gradient(b, r, dy * w, n));
       }
     }
     if (dweight) {
@@ -294,6 +298,7 @@ TGI_INLINE void bwd_rows(const bwd_job *job, float *partial, int64_t i, int64_t 
     b.x[r] = tgi_row(&a->x, i + r);
     b.next_dy[r] = tgi_row(&a->dy, next);
     b.next_x[r] = tgi_row(&a->x, next);
+    b.dresidual[r] = tgi_present(&a->dresidual) ? tgi_row(&a->dresidual, i + r) : NULL;
     b.dx[r] = dx ? tgi_row(&a->dx, i + r) : NULL;
     b.mean[r] = vf_set1(((const float *)a->mean.data)[i + r]);
     b.rstd[r] = vf_set1(((const float *)a->rstd.data)[i + r]);

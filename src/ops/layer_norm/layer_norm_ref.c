@@ -82,7 +82,8 @@ static double g_of(const bwd_row *r, int64_t j)
   return tgi_round(r->a->x.dtype, tgi_load(r->dy, r->a->dy.dtype, j) * w);
 }
 
-static void write_dx_row(const bwd_row *r, void *dx)
+/* past: row of dresidual, NULL for none. */
+static void write_dx_row(const bwd_row *r, const void *past, void *dx)
 {
   const int64_t cols = r->a->x.shape[1];
   const tg_dtype t = r->a->x.dtype;
@@ -94,7 +95,8 @@ static void write_dx_row(const bwd_row *r, void *dx)
   const double mean_g = sum / (double)cols, mean_gn = dot / (double)cols;
   for (int64_t j = 0; j < cols; j++) {
     const double centred = tgi_round(t, g_of(r, j) - mean_g);
-    tgi_store(dx, t, j, r->rstd * tgi_round(t, centred - tgi_round(t, n_of(r, j) * mean_gn)));
+    const double own = r->rstd * tgi_round(t, centred - tgi_round(t, n_of(r, j) * mean_gn));
+    tgi_store(dx, t, j, past ? tgi_load(past, t, j) + tgi_round(t, own) : own);
   }
 }
 
@@ -121,8 +123,8 @@ tg_status TGI_KERNEL(layer_norm_bwd)(const tg_context *ctx, const tg_layer_norm_
   /* After the sums: dx may be the memory of dy. */
   for (int64_t i = 0; i < rows && tgi_present(&a->dx); i++) {
     const bwd_row r = row_of(a, i);
-    void *dx = tgi_row(&a->dx, i);
-    write_dx_row(&r, dx);
+    const void *past = tgi_present(&a->dresidual) ? tgi_row(&a->dresidual, i) : NULL;
+    write_dx_row(&r, past, tgi_row(&a->dx, i));
   }
   return TG_OK;
 }

@@ -1,7 +1,8 @@
 #include "ops/shape.h"
 
 /* One syntax for both directions: a backward's case is also read by its forward. */
-#define SYNTAX "ROWSxCOLS[_wf32][_yf32][_nobias][_nostats][_nodx][_nodweight][_nodbias][_dwf32]"
+#define SYNTAX                                                                                     \
+  "ROWSxCOLS[_wf32][_yf32][_nobias][_nostats][_residual][_nodx][_nodweight][_nodbias][_dwf32]"
 
 const char tgi_layer_norm_fwd_syntax[] = SYNTAX;
 const char tgi_layer_norm_bwd_syntax[] = SYNTAX;
@@ -31,6 +32,7 @@ void tgi_layer_norm_fwd_shape(tgi_shape *s, tg_layer_norm_fwd_args *a)
   }
   a->eps = 1e-5f;
   (void)tgi_shape_flag(s, "nodx"), (void)tgi_shape_flag(s, "nodweight");
+  (void)tgi_shape_flag(s, "residual");
   (void)tgi_shape_flag(s, "nodbias"), (void)tgi_shape_flag(s, "dwf32");
 }
 
@@ -49,6 +51,9 @@ void tgi_layer_norm_bwd_shape(tgi_shape *s, tg_layer_norm_bwd_args *a)
   a->x = tg_tensor_2d(NULL, s->dtype, rows, cols);
   a->weight = tg_tensor_1d(NULL, weight, cols);
   a->mean = a->rstd = tg_tensor_1d(NULL, TG_F32, rows);
+  if (tgi_shape_flag(s, "residual")) {
+    a->dresidual = tg_tensor_2d(NULL, s->dtype, rows, cols);
+  }
   if (!tgi_shape_flag(s, "nodx")) {
     a->dx = tg_tensor_2d(NULL, s->dtype, rows, cols);
   }
