@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "expect_op.h"
+
 enum { kCount = kGoldenCount };
 
 typedef struct fixture {
@@ -71,21 +73,6 @@ static tg_global_norm_fwd_args norm_args(fixture *f)
                                    .workspace_bytes = sizeof f->workspace};
 }
 
-static void must_run(fixture *f, tg_status status)
-{
-  if (status != TG_OK) {
-    fail_msg("expected OK, got %s: %s", tg_status_name(status), tg_context_message(f->ctx));
-  }
-}
-
-static void must_fail(fixture *f, tg_status got, tg_status wanted, const char *message)
-{
-  if (got != wanted || strcmp(tg_context_message(f->ctx), message) != 0) {
-    fail_msg("expected %s and \"%s\", got %s and \"%s\"", tg_status_name(wanted), message,
-             tg_status_name(got), tg_context_message(f->ctx));
-  }
-}
-
 /* max|a - b| <= 2^-22 max|b|: as near as two orders of f32 operations can be asked to agree. */
 static void expect_near(const char *what, const float *got, const float *wanted)
 {
@@ -109,14 +96,14 @@ static void run_golden(fixture *f, bool clipped)
     memcpy(f->grad, kGoldenGradients + (step - 1) * kCount, sizeof f->grad);
     if (clipped) {
       const tg_global_norm_fwd_args norm = norm_args(f);
-      must_run(f, tg_global_norm_fwd(f->ctx, &norm));
+      must_run(f->ctx, tg_global_norm_fwd(f->ctx, &norm));
       const float want = kGoldenNorms[step - 1];
       if (!(fabsf(f->norm - want) <= 2e-7f * want)) {
         fail_msg("norm of step %d: expected %.9g, got %.9g", step, (double)want, (double)f->norm);
       }
       a.clip = tg_tensor_1d(&f->clip, TG_F32, 1);
     }
-    must_run(f, tg_adamw_step(f->ctx, &a));
+    must_run(f->ctx, tg_adamw_step(f->ctx, &a));
   }
 }
 
@@ -147,7 +134,7 @@ static void test_bad_gradients_reach_no_weight(void **state)
   for (size_t k = 0; k < sizeof bad / sizeof bad[0]; k++) {
     f->grad[36] = bad[k];
     const tg_global_norm_fwd_args norm = norm_args(f);
-    must_run(f, tg_global_norm_fwd(f->ctx, &norm));
+    must_run(f->ctx, tg_global_norm_fwd(f->ctx, &norm));
     assert_true(k == 0 ? isnan(f->norm) : f->norm == INFINITY);
     assert_true(isnan(f->clip));
     tg_adamw_step_args a = step_args(f, 1);
@@ -166,7 +153,7 @@ static void test_bad_gradients_reach_no_weight(void **state)
   }
   /* Without clip the bad element alone is lost. */
   tg_adamw_step_args a = step_args(f, 1);
-  must_run(f, tg_adamw_step(f->ctx, &a));
+  must_run(f->ctx, tg_adamw_step(f->ctx, &a));
   for (int i = 0; i < kCount; i++) {
     assert_true(i == 36 ? isnan(f->weight[i]) : isfinite(f->weight[i]));
   }
@@ -179,7 +166,7 @@ static void test_norm_of_nothing(void **state)
   a.num_tensors = 0;
   a.tensors = NULL;
   f->norm = f->clip = NAN;
-  must_run(f, tg_global_norm_fwd(f->ctx, &a));
+  must_run(f->ctx, tg_global_norm_fwd(f->ctx, &a));
   assert_true(f->norm == 0 && f->clip == 1);
 }
 
@@ -194,7 +181,7 @@ static void test_gradient_factors(void **state)
   for (int i = 0; i < kCount; i++) {
     f->grad[i] = 0.125f * kGoldenGradients[i];
   }
-  must_run(f, tg_adamw_step(f->ctx, &a));
+  must_run(f->ctx, tg_adamw_step(f->ctx, &a));
   memcpy(expected, f->avg, sizeof expected);
 
   memcpy(f->grad, kGoldenGradients, sizeof f->grad);
@@ -203,17 +190,17 @@ static void test_gradient_factors(void **state)
   a.clip = tg_tensor_1d(&f->clip, TG_F32, 1);
   a.grad_scale = 0.25;
   a.has_grad_scale = true;
-  must_run(f, tg_adamw_step(f->ctx, &a));
+  must_run(f->ctx, tg_adamw_step(f->ctx, &a));
   assert_memory_equal(f->avg, expected, sizeof expected);
 
   memset(f->avg, 0, sizeof f->avg);
   f->clip = 0.125f;
   a.grad_scale = NAN;
   a.has_grad_scale = false;
-  must_run(f, tg_adamw_step(f->ctx, &a));
+  must_run(f->ctx, tg_adamw_step(f->ctx, &a));
   assert_memory_equal(f->avg, expected, sizeof expected);
   a.has_grad_scale = true;
-  must_fail(f, tg_adamw_step(f->ctx, &a), TG_BAD_ARGUMENT,
+  must_fail(f->ctx, tg_adamw_step(f->ctx, &a), TG_BAD_ARGUMENT,
             "adamw_step: grad_scale: expected a finite number, got nan");
 }
 
@@ -226,7 +213,7 @@ static void test_master_weights(void **state)
   float expected[kCount];
   tg_adamw_step_args a = step_args(f, 1);
   a.lr = 1e-5;
-  must_run(f, tg_adamw_step(f->ctx, &a));
+  must_run(f->ctx, tg_adamw_step(f->ctx, &a));
   memcpy(expected, f->weight, sizeof expected);
 
   const tg_tensor master = f->list[0];
@@ -236,7 +223,7 @@ static void test_master_weights(void **state)
   memset(half, 0xff, sizeof half);
   f->list[0] = tg_tensor_1d(half, TG_BF16, kCount);
   a.master = &master;
-  must_run(f, tg_adamw_step(f->ctx, &a));
+  must_run(f->ctx, tg_adamw_step(f->ctx, &a));
   assert_memory_equal(f->weight, expected, sizeof expected);
   for (int i = 0; i < kCount; i++) {
     assert_int_equal(half[i], tgi_f32_to_bf16(expected[i]));
@@ -252,7 +239,7 @@ static void test_one_call_for_all(void **state)
   const int cut[] = {0, 20, 20, kCount};
   float expected[kCount];
   tg_adamw_step_args a = step_args(f, 1);
-  must_run(f, tg_adamw_step(f->ctx, &a));
+  must_run(f->ctx, tg_adamw_step(f->ctx, &a));
   memcpy(expected, f->weight, sizeof expected);
 
   tg_tensor lists[4][3];
@@ -266,19 +253,19 @@ static void test_one_call_for_all(void **state)
   }
   a.params = lists[0], a.grads = lists[1], a.exp_avg = lists[2], a.exp_avg_sq = lists[3];
   a.num_tensors = 3;
-  must_run(f, tg_adamw_step(f->ctx, &a));
+  must_run(f->ctx, tg_adamw_step(f->ctx, &a));
   assert_memory_equal(f->weight, expected, sizeof expected);
 
   tg_global_norm_fwd_args norm = norm_args(f);
-  must_run(f, tg_global_norm_fwd(f->ctx, &norm));
+  must_run(f->ctx, tg_global_norm_fwd(f->ctx, &norm));
   const float whole = f->norm;
   norm.tensors = lists[1];
   norm.num_tensors = 3;
-  must_run(f, tg_global_norm_fwd(f->ctx, &norm));
+  must_run(f->ctx, tg_global_norm_fwd(f->ctx, &norm));
   assert_true(fabsf(f->norm - whole) <= 1e-6f * whole);
 
   a.num_tensors = 0;
-  must_run(f, tg_adamw_step(f->ctx, &a));
+  must_run(f->ctx, tg_adamw_step(f->ctx, &a));
   assert_memory_equal(f->weight, expected, sizeof expected);
 }
 
@@ -294,15 +281,15 @@ static void test_list_errors(void **state)
   a.params = lists[0], a.grads = lists[1], a.exp_avg = lists[2], a.exp_avg_sq = lists[3];
   a.num_tensors = 2;
   lists[2][1].shape[0] = 15;
-  must_fail(f, tg_adamw_step(f->ctx, &a), TG_BAD_SHAPE,
+  must_fail(f->ctx, tg_adamw_step(f->ctx, &a), TG_BAD_SHAPE,
             "adamw_step: exp_avg[1]: expected f32 [16], got f32 [15]");
   lists[2][1].shape[0] = 16;
   lists[3][1].data = f->avg + 20;
-  must_fail(f, tg_adamw_step(f->ctx, &a), TG_BAD_ARGUMENT,
+  must_fail(f->ctx, tg_adamw_step(f->ctx, &a), TG_BAD_ARGUMENT,
             "adamw_step: exp_avg_sq[1]: expected memory apart from exp_avg[1], got an overlap");
   lists[3][1].data = f->sq + 16;
   a.exp_avg_sq = NULL;
-  must_fail(f, tg_adamw_step(f->ctx, &a), TG_BAD_ARGUMENT,
+  must_fail(f->ctx, tg_adamw_step(f->ctx, &a), TG_BAD_ARGUMENT,
             "adamw_step: exp_avg_sq: expected 2 tensors, got NULL");
   assert_memory_equal(f->weight, kGoldenStart, sizeof f->weight);
 }

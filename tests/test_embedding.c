@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "expect_op.h"
+
 enum { kTokens = 24, kVocab = 40, kDim = 37, kPlaces = 30 };
 
 typedef struct fixture {
@@ -31,7 +33,8 @@ static int set_up(void **state)
     f->table[i] = (float)i;
   }
   for (int i = 0; i < kPlaces * kDim; i++) {
-    f->positions[i] = (float)(10000 * (i / kDim));
+    const int place = i / kDim;
+    f->positions[i] = (float)(10000 * place);
   }
   for (int i = 0; i < kTokens; i++) {
     f->ids[i] = 7 * i % kVocab;
@@ -71,21 +74,6 @@ static tg_embedding_bwd_args backward_args(fixture *f)
                                  .workspace_bytes = sizeof f->workspace};
 }
 
-static void must_run(fixture *f, tg_status status)
-{
-  if (status != TG_OK) {
-    fail_msg("expected OK, got %s: %s", tg_status_name(status), tg_context_message(f->ctx));
-  }
-}
-
-static void must_fail(fixture *f, tg_status got, tg_status wanted, const char *message)
-{
-  if (got != wanted || strcmp(tg_context_message(f->ctx), message) != 0) {
-    fail_msg("expected %s and \"%s\", got %s and \"%s\"", tg_status_name(wanted), message,
-             tg_status_name(got), tg_context_message(f->ctx));
-  }
-}
-
 /* y[i] is row `id` of the table plus `place`'s position. */
 static void expect_row(const fixture *f, int i, int64_t id, int64_t place)
 {
@@ -111,7 +99,7 @@ static void test_bad_ids_forward(void **state)
     f->y[0] = 77;
     snprintf(message, sizeof message, "embedding_fwd: ids[17]: expected 0 to 39, got %lld",
              (long long)bad[k]);
-    must_fail(f, tg_embedding_fwd(f->ctx, &a), TG_BAD_ARGUMENT, message);
+    must_fail(f->ctx, tg_embedding_fwd(f->ctx, &a), TG_BAD_ARGUMENT, message);
     assert_true(f->y[0] == 77);
   }
 }
@@ -123,10 +111,10 @@ static void test_bad_position_ids(void **state)
   a.position_ids = tg_tensor_1d(f->position_ids, TG_I32, kTokens);
   f->position_ids[23] = kPlaces;
   f->y[0] = 77;
-  must_fail(f, tg_embedding_fwd(f->ctx, &a), TG_BAD_ARGUMENT,
+  must_fail(f->ctx, tg_embedding_fwd(f->ctx, &a), TG_BAD_ARGUMENT,
             "embedding_fwd: position_ids[23]: expected 0 to 29, got 30");
   f->position_ids[23] = -1;
-  must_fail(f, tg_embedding_fwd(f->ctx, &a), TG_BAD_ARGUMENT,
+  must_fail(f->ctx, tg_embedding_fwd(f->ctx, &a), TG_BAD_ARGUMENT,
             "embedding_fwd: position_ids[23]: expected 0 to 29, got -1");
   assert_true(f->y[0] == 77);
 }
@@ -139,24 +127,24 @@ static void test_bad_ids_backward(void **state)
   memcpy(positions, f->positions, sizeof positions);
   tg_embedding_bwd_args a = backward_args(f);
   f->position_ids[0] = kPlaces;
-  must_fail(f, tg_embedding_bwd(f->ctx, &a), TG_BAD_ARGUMENT,
+  must_fail(f->ctx, tg_embedding_bwd(f->ctx, &a), TG_BAD_ARGUMENT,
             "embedding_bwd: position_ids[0]: expected 0 to 29, got 30");
   f->ids[23] = kVocab;
-  must_fail(f, tg_embedding_bwd(f->ctx, &a), TG_BAD_ARGUMENT,
+  must_fail(f->ctx, tg_embedding_bwd(f->ctx, &a), TG_BAD_ARGUMENT,
             "embedding_bwd: ids[23]: expected 0 to 39, got 40");
   f->ids[23] = -100;
-  must_fail(f, tg_embedding_bwd(f->ctx, &a), TG_BAD_ARGUMENT,
+  must_fail(f->ctx, tg_embedding_bwd(f->ctx, &a), TG_BAD_ARGUMENT,
             "embedding_bwd: ids[23]: expected 0 to 39, got -100");
   /* Nothing was written, not even to the accumulator whose ids were good. */
   assert_memory_equal(table, f->table, sizeof table);
   assert_memory_equal(positions, f->positions, sizeof positions);
   /* Ids are read with their gradient alone. */
   a.dtable = a.dpositions = (tg_tensor){0};
-  must_run(f, tg_embedding_bwd(f->ctx, &a));
+  must_run(f->ctx, tg_embedding_bwd(f->ctx, &a));
   a = backward_args(f);
   a.dtable = (tg_tensor){0};
   f->position_ids[0] = 0;
-  must_run(f, tg_embedding_bwd(f->ctx, &a));
+  must_run(f->ctx, tg_embedding_bwd(f->ctx, &a));
 }
 
 /* ---- positions ---- */
@@ -165,24 +153,24 @@ static void test_rule_of_positions(void **state)
 {
   fixture *f = *state;
   tg_embedding_fwd_args a = forward_args(f, true);
-  must_run(f, tg_embedding_fwd(f->ctx, &a)); /* one sequence */
+  must_run(f->ctx, tg_embedding_fwd(f->ctx, &a)); /* one sequence */
   for (int i = 0; i < kTokens; i++) {
     expect_row(f, i, f->ids[i], i);
   }
   a.seq_len = 8; /* three sequences from position 5 on */
   a.position_offset = 5;
-  must_run(f, tg_embedding_fwd(f->ctx, &a));
+  must_run(f->ctx, tg_embedding_fwd(f->ctx, &a));
   for (int i = 0; i < kTokens; i++) {
     expect_row(f, i, f->ids[i], 5 + i % 8);
   }
   a.seq_len = 1; /* decoding a batch at the last position */
   a.position_offset = kPlaces - 1;
-  must_run(f, tg_embedding_fwd(f->ctx, &a));
+  must_run(f->ctx, tg_embedding_fwd(f->ctx, &a));
   for (int i = 0; i < kTokens; i++) {
     expect_row(f, i, f->ids[i], kPlaces - 1);
   }
   a.position_ids = tg_tensor_1d(f->position_ids, TG_I32, kTokens); /* these decide alone */
-  must_run(f, tg_embedding_fwd(f->ctx, &a));
+  must_run(f->ctx, tg_embedding_fwd(f->ctx, &a));
   for (int i = 0; i < kTokens; i++) {
     expect_row(f, i, f->ids[i], f->position_ids[i]);
   }
@@ -193,9 +181,9 @@ static void test_too_few_positions(void **state)
   fixture *f = *state;
   tg_embedding_fwd_args a = forward_args(f, true);
   a.position_offset = kPlaces - kTokens;
-  must_run(f, tg_embedding_fwd(f->ctx, &a));
+  must_run(f->ctx, tg_embedding_fwd(f->ctx, &a));
   a.position_offset++;
-  must_fail(f, tg_embedding_fwd(f->ctx, &a), TG_BAD_SHAPE,
+  must_fail(f->ctx, tg_embedding_fwd(f->ctx, &a), TG_BAD_SHAPE,
             "embedding_fwd: positions: expected at least 7 + 24 rows (position_offset + tokens of "
             "a sequence), got 30");
   a.position_offset = INT64_MAX;
@@ -205,7 +193,7 @@ static void test_too_few_positions(void **state)
   assert_int_equal(tg_embedding_fwd(f->ctx, &a), TG_BAD_SHAPE);
   a.positions = (tg_tensor){0};
   a.position_ids = tg_tensor_1d(f->position_ids, TG_I32, kTokens);
-  must_fail(f, tg_embedding_fwd(f->ctx, &a), TG_BAD_ARGUMENT,
+  must_fail(f->ctx, tg_embedding_fwd(f->ctx, &a), TG_BAD_ARGUMENT,
             "embedding_fwd: position_ids: expected none without positions, got some");
 }
 
@@ -214,10 +202,10 @@ static void test_empty_table(void **state)
   fixture *f = *state;
   tg_embedding_fwd_args a = forward_args(f, false);
   a.table.shape[0] = 0;
-  must_fail(f, tg_embedding_fwd(f->ctx, &a), TG_BAD_SHAPE,
+  must_fail(f->ctx, tg_embedding_fwd(f->ctx, &a), TG_BAD_SHAPE,
             "embedding_fwd: table: expected at least 1 row, got 0");
   a.ids.shape[0] = a.y.shape[0] = 0;
-  must_run(f, tg_embedding_fwd(f->ctx, &a));
+  must_run(f->ctx, tg_embedding_fwd(f->ctx, &a));
 }
 
 /* ---- bits ---- */
@@ -244,7 +232,7 @@ static void test_rows_are_copied(void **state)
       a.table.stride[1] = a.y.stride[1] = 1;
       f->ctx->processor.l3_bytes = past ? 1 : (size_t)1 << 30;
       memset(y, 0, sizeof y);
-      must_run(f, tg_embedding_fwd(f->ctx, &a));
+      must_run(f->ctx, tg_embedding_fwd(f->ctx, &a));
       for (int i = 0; i < kTokens; i++) {
         assert_memory_equal(y + i * kWide, table + f->ids[i] * kWide, (size_t)width * sizeof y[0]);
         assert_true(width == kWide || y[i * kWide + width] == 0);
@@ -272,7 +260,7 @@ static void test_accumulation(void **state)
   a.dy = tg_tensor_2d(dy, TG_BF16, kTokens, kDim);
   a.dtable = tg_tensor_2d(sums, TG_BF16, kVocab, kDim);
   a.dpositions = a.position_ids = (tg_tensor){0};
-  must_run(f, tg_embedding_bwd(f->ctx, &a));
+  must_run(f->ctx, tg_embedding_bwd(f->ctx, &a));
   for (int i = 0; i < kVocab * kDim; i++) {
     if (i / kDim == 3) { /* 1 + 24 * 2^-9; one at a time, each would round away */
       assert_true(tgi_bf16_to_f32(sums[i]) == 1.046875f);
