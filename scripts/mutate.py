@@ -31,6 +31,8 @@ BUILD = ROOT / "build/mutate"
 EQUIVALENT = ROOT / "scripts/mutate_equivalent.txt"
 REPORT = ROOT / "docs/mutation.md"
 MEMORY_LIMIT = 8 << 30
+# Undefined shifts and bounds trap, as under the sanitizers of .ci/run.
+FLAGS = "-O1 -fsanitize=shift,bounds -fsanitize-undefined-trap-on-error"
 COUNTS = "survives: "  # a reason that explains a survivor, but does not leave the mutant out
 
 
@@ -65,7 +67,7 @@ class Toolbox:
 
     def __init__(self, entry):
         subprocess.run(["cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja",
-                        "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS_DEBUG=-O1",
+                        "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_C_FLAGS_DEBUG={FLAGS}",
                         "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"], check=True,
                        stdout=subprocess.DEVNULL)
         subprocess.run(["cmake", "--build", BUILD], check=True, stdout=subprocess.DEVNULL)
