@@ -1,0 +1,410 @@
+/* Times every op on its specs' benchmark shapes beside a roof measured in the same run.
+ *
+ *   bench_ops [--op NAME] [--dtype f32] [--shape S] [--entry avx2] [--threads N] [--pairs N]
+ *             [--csv FILE] [--again] [--run ID] [--list] [--commit]
+ *
+ * The op and its roof are timed in turn, `pairs` times each; figures are medians, and the share of
+ * the roof is the median of the pairs' shares, so that a machine that slows down meanwhile does not
+ * count. With --csv the figures are recorded, on a quiet machine only. Exit 0: all was timed (and
+ * recorded); 1: something was not; 2: wrong usage.
+ */
+#include "bench_case.h"
+#include "host_load.h"
+#include "record.h"
+
+#include <argp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { kMaxPairs = 101, kTries = 3, kSampleMs = 30, kPatience = 20 };
+
+typedef struct options {
+  const char *op, *dtype, *shape, *entry, *csv, *run;
+  int threads, pairs;
+  bool list, again;
+} options;
+
+typedef struct samples {
+  double value[kMaxPairs];
+  int n;
+} samples;
+
+typedef struct result {
+  double ms, ms_min, ms_max;
+} result;
+
+/* ---- timing ---- */
+
+static int ascending(const void *a, const void *b)
+{
+  const double x = *(const double *)a, y = *(const double *)b;
+  return x < y ? -1 : x > y;
+}
+
+static double median(const samples *s)
+{
+  samples sorted = *s;
+  qsort(sorted.value, (size_t)s->n, sizeof sorted.value[0], ascending);
+  return (sorted.value[(s->n - 1) / 2] + sorted.value[s->n / 2]) / 2;
+}
+
+static result summary(const samples *s)
+{
+  result r = {1e3 * median(s), 1e3 * s->value[0], 1e3 * s->value[0]};
+  for (int i = 1; i < s->n; i++) {
+    r.ms_min = fmin(r.ms_min, 1e3 * s->value[i]);
+    r.ms_max = fmax(r.ms_max, 1e3 * s->value[i]);
+  }
+  return r;
+}
+
+/* Seconds of one call, from enough calls to fill a sample. */
+static double time_calls(bench_case *c, int calls)
+{
+  const double start = roof_clock();
+  for (int i = 0; i < calls; i++) {
+    if (bench_case_run(c) != TG_OK) {
+      return -1;
+    }
+  }
+  return (roof_clock() - start) / calls;
+}
+
+/* Touches every set, then finds how many calls fill a sample; 0 if the op refuses. */
+static int warm_up(bench_case *c)
+{
+  if (time_calls(c, c->num_sets) < 0) {
+    return 0;
+  }
+  const double seconds = time_calls(c, c->num_sets);
+  const double calls = 1e-3 * kSampleMs / (seconds > 1e-9 ? seconds : 1e-9);
+  return seconds < 0 ? 0 : calls < 1 ? 1 : (int)calls + 1;
+}
+
+static roof *open_roof(const bench_case *c)
+{
+  const int threads = tg_context_num_threads(c->ctx);
+  if (c->computes) {
+    roof *dot = c->dtype == TG_BF16 ? roof_dot_bf16(threads) : NULL;
+    return dot ? dot : roof_fma_f32(threads);
+  }
+  const double bytes = c->cost.read_bytes + c->cost.written_bytes;
+  return roof_copy(threads, c->mix, bytes * c->num_sets);
+}
+
+static double rate(const bench_case *c, double bytes, double flops)
+{
+  return c->computes ? flops : bytes;
+}
+
+typedef struct timing {
+  result ours, roof;
+  double share, roof_bytes, roof_flops;
+  char roof_name[24], note[160];
+} timing;
+
+/* False with a message on stderr. */
+static bool time_case(bench_case *c, const options *o, timing *t)
+{
+  samples ours = {.n = 0}, peak = {.n = 0}, share = {.n = 0};
+  const host_load before = host_load_now();
+  const int calls = warm_up(c);
+  roof *r = calls ? open_roof(c) : NULL;
+  if (!r) {
+    fprintf(stderr, "%s %s: %s\n", c->spec->name, c->shape,
+            calls ? "no memory for the roof" : tg_context_message(c->ctx));
+    return false;
+  }
+  t->roof_bytes = roof_bytes(r);
+  t->roof_flops = roof_flops(r);
+  const double work = rate(c, c->cost.read_bytes + c->cost.written_bytes, c->cost.flops);
+  for (int i = 0; i < o->pairs; i++) {
+    const double mine = time_calls(c, calls), best = roof_run(r);
+    ours.value[ours.n++] = mine;
+    peak.value[peak.n++] = best;
+    share.value[share.n++] = work / mine / (rate(c, t->roof_bytes, t->roof_flops) / best);
+  }
+  t->ours = summary(&ours);
+  t->roof = summary(&peak);
+  t->share = median(&share);
+  snprintf(t->roof_name, sizeof t->roof_name, "%s", roof_name(r));
+  snprintf(t->note, sizeof t->note, "roof %s; other load %.2f", roof_detail(r),
+           host_load_since(&before));
+  roof_close(r);
+  return true;
+}
+
+/* ---- reporting ---- */
+
+static void print_heading(void)
+{
+  printf("%-14s %-4s %-5s %-34s %-8s %10s %8s %9s %-9s %6s\n", "op", "dir", "dtype", "shape",
+         "entry", "ms", "GB/s", "GFLOP/s", "roof", "share");
+}
+
+static void print_row(const bench_case *c, const timing *t)
+{
+  const tg_op_info *info = tg_op_find(c->spec->name);
+  const double bytes = c->cost.read_bytes + c->cost.written_bytes;
+  printf("%-14s %-4s %-5s %-34s %-8s %10.3f %8.1f %9.1f %-9s %5.1f%%\n", info->op, info->dir,
+         tg_dtype_name(c->dtype), c->shape, tg_context_entry(c->ctx), t->ours.ms,
+         bytes / t->ours.ms * 1e-6, c->cost.flops / t->ours.ms * 1e-6, t->roof_name,
+         100 * t->share);
+  fflush(stdout);
+}
+
+typedef struct texts {
+  char config[32], ours[32], roof[32];
+} texts;
+
+/* Ours and its roof: what a run of this case must hold. */
+static void make_rows(const bench_case *c, const char *roof_name_, texts *x, record_row *rows)
+{
+  const tg_op_info *info = tg_op_find(c->spec->name);
+  snprintf(x->config, sizeof x->config, "threads=%d", (int)tg_context_num_threads(c->ctx));
+  snprintf(x->ours, sizeof x->ours, "tegula:%s", tg_context_entry(c->ctx));
+  snprintf(x->roof, sizeof x->roof, "roof:%s", roof_name_);
+  rows[0] = (record_row){.suite = "ops",
+                         .op = info->op,
+                         .dir = info->dir,
+                         .dtype = tg_dtype_name(c->dtype),
+                         .shape = c->shape,
+                         .config = x->config,
+                         .impl = x->ours,
+                         .version = tg_version(),
+                         .bytes = c->cost.read_bytes + c->cost.written_bytes,
+                         .flops = c->cost.flops,
+                         .roof = roof_name_};
+  rows[1] = rows[0];
+  rows[1].impl = x->roof;
+  rows[1].roof_share = 1;
+}
+
+static bool record(const bench_case *c, const timing *t, const options *o, const record_run *run)
+{
+  texts x;
+  record_row rows[2];
+  make_rows(c, t->roof_name, &x, rows);
+  const result *results[2] = {&t->ours, &t->roof};
+  for (int i = 0; i < 2; i++) {
+    rows[i].ms = results[i]->ms;
+    rows[i].ms_min = results[i]->ms_min;
+    rows[i].ms_max = results[i]->ms_max;
+    rows[i].note = t->note;
+  }
+  rows[0].roof_share = t->share;
+  rows[1].bytes = t->roof_bytes;
+  rows[1].flops = t->roof_flops;
+  if (!record_append(o->csv, run, rows, 2)) {
+    fprintf(stderr, "%s: cannot be written\n", o->csv);
+    return false;
+  }
+  return true;
+}
+
+/* The roof's name is not known before the case is open; any of them will do. */
+static bool is_recorded(const char *csv, const bench_case *c)
+{
+  texts x;
+  record_row rows[2];
+  const char *const names[] = {"copy", "read", "fma_f32", "dot_bf16"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    make_rows(c, names[i], &x, rows);
+    if (record_has(csv, rows, 2)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/* ---- a case ---- */
+
+/* Recorded figures need a quiet machine throughout: measured again, a few times, if it was not. */
+static bool run_recorded(bench_case *c, const options *o, const record_run *run, timing *t)
+{
+  double load = 0;
+  for (int i = 0; i < kTries; i++) {
+    load = host_load_wait(kPatience);
+    const host_load before = host_load_now();
+    if (load <= HOST_LOAD_LIMIT) {
+      if (!time_case(c, o, t)) {
+        return false;
+      }
+      load = host_load_since(&before);
+      if (load <= HOST_LOAD_LIMIT) {
+        return record(c, t, o, run);
+      }
+    }
+  }
+  fprintf(stderr,
+          "%s %s: not recorded: other processes use %.2f CPUs, more than %.1f; stop them, or leave "
+          "--csv away\n",
+          c->spec->name, c->shape, load, HOST_LOAD_LIMIT);
+  return false;
+}
+
+static bool run_case(const spec *s, const char *shape, tg_dtype dtype, tg_context *ctx,
+                     const options *o, const record_run *run)
+{
+  bench_case c = {.spec = s, .shape = shape, .dtype = dtype, .ctx = ctx};
+  timing t;
+  tg_error error;
+  if (o->csv && !o->again && is_recorded(o->csv, &c)) {
+    printf("%-14s recorded already: %s %s\n", s->name, tg_dtype_name(dtype), shape);
+    return true;
+  }
+  if (bench_case_open(&c, s, shape, dtype, ctx, &error) != TG_OK) {
+    fprintf(stderr, "%s\n", error.text);
+    return false;
+  }
+  const bool done = o->csv ? run_recorded(&c, o, run, &t) : time_case(&c, o, &t);
+  if (done) {
+    print_row(&c, &t);
+  }
+  bench_case_close(&c);
+  return done;
+}
+
+static bool wanted(const spec *s, const char *op)
+{
+  const tg_op_info *info = tg_op_find(s->name);
+  return !op || strcmp(op, s->name) == 0 || strcmp(op, info->op) == 0;
+}
+
+static bool run_spec(const spec *s, tg_context *ctx, const options *o, const record_run *run,
+                     int *count)
+{
+  static const tg_dtype dtypes[] = {TG_F32, TG_F16, TG_BF16};
+  const char *const asked[] = {o->shape, NULL};
+  bool all = true;
+  for (const char *const *shape = o->shape ? asked : s->bench; shape && *shape; shape++) {
+    for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++) {
+      if ((s->dtypes && !(s->dtypes & TG_DTYPE_BIT(dtypes[d]))) ||
+          (o->dtype && strcmp(o->dtype, tg_dtype_name(dtypes[d])) != 0)) {
+        continue;
+      }
+      ++*count;
+      if (o->list) {
+        printf("%s %s %s\n", s->name, *shape, tg_dtype_name(dtypes[d]));
+      } else {
+        all = run_case(s, *shape, dtypes[d], ctx, o, run) && all;
+      }
+    }
+  }
+  return all;
+}
+
+/* ---- the command ---- */
+
+enum { kAgain = 256, kRunId, kCommit, kList };
+
+static int whole_number(struct argp_state *state, const char *flag, const char *text, int most)
+{
+  char *end;
+  const long n = strtol(text, &end, 10);
+  if (*end || end == text || n < 1 || n > most) {
+    argp_error(state, "--%s: expected a number from 1 to %d, got \"%s\"", flag, most, text);
+  }
+  return (int)n;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+  options *o = state->input;
+  switch (key) {
+  case 'o':
+    o->op = arg;
+    return 0;
+  case 'd':
+    o->dtype = arg;
+    return 0;
+  case 's':
+    o->shape = arg;
+    return 0;
+  case 'e':
+    o->entry = arg;
+    return 0;
+  case 't':
+    o->threads = whole_number(state, "threads", arg, 4096);
+    return 0;
+  case 'p':
+    o->pairs = whole_number(state, "pairs", arg, kMaxPairs);
+    return 0;
+  case 'c':
+    o->csv = arg;
+    return 0;
+  case kAgain:
+    o->again = true;
+    return 0;
+  case kRunId:
+    o->run = arg;
+    return 0;
+  case kList:
+    o->list = true;
+    return 0;
+  case kCommit:
+    puts(record_commit());
+    exit(0);
+  default:
+    return ARGP_ERR_UNKNOWN;
+  }
+}
+
+static const struct argp_option kOptions[] = {
+    {"op", 'o', "NAME", 0, "Only this op (rms_norm) or row (rms_norm_bwd)", 0},
+    {"dtype", 'd', "NAME", 0, "Only this dtype", 0},
+    {"shape", 's', "SHAPE", 0, "This shape instead of the op's own; see tegula explain", 0},
+    {"entry", 'e', "NAME", 0, "Start the chain at this entry: avx512, avx2, generic", 0},
+    {"threads", 't', "N", 0, "Threads (all CPUs)", 0},
+    {"pairs", 'p', "N", 0, "Times that op and roof are timed in turn (7)", 0},
+    {"csv", 'c', "FILE", 0, "Record the figures; skips what FILE holds for this commit", 0},
+    {"again", kAgain, NULL, 0, "Measure recorded cases again, too", 0},
+    {"run", kRunId, "ID", 0, "Name of the run in the record", 0},
+    {"list", kList, NULL, 0, "List the cases", 0},
+    {"commit", kCommit, NULL, 0, "Print the commit that was built", 0},
+    {0},
+};
+
+int main(int argc, char **argv)
+{
+  static const struct argp argp = {kOptions, parse, NULL, "Times every op beside a roof.",
+                                   NULL,     NULL,  NULL};
+  options o = {.pairs = 7};
+  argp_parse(&argp, argc, argv, 0, NULL, &o);
+  tg_context *ctx = NULL;
+  tg_error error;
+  const tg_context_options wish = {
+      .backend = TG_BACKEND_CPU, .num_threads = o.threads, .entry = o.entry};
+  if (tg_context_create(&wish, &ctx, &error) != TG_OK) {
+    fprintf(stderr, "%s\n", error.text);
+    return 2;
+  }
+  const record_run run = record_begin(o.run);
+  int count = 0;
+  bool all = true;
+  if (!o.list) {
+    const host_load then = host_load_now();
+    const struct timespec second = {.tv_sec = 1};
+    nanosleep(&second, NULL);
+    const double load = host_load_since(&then);
+    printf("# %s; %d threads; commit %s; other load %.2f\n", run.device,
+           (int)tg_context_num_threads(ctx), run.commit, load);
+    if (load > HOST_LOAD_LIMIT && !o.csv) {
+      fprintf(stderr, "warning: other processes use %.2f CPUs: these figures mean little\n", load);
+    }
+    print_heading();
+  }
+  for (size_t i = 0; i < spec_count; i++) {
+    if (wanted(spec_list[i], o.op)) {
+      all = run_spec(spec_list[i], ctx, &o, &run, &count) && all;
+    }
+  }
+  tg_context_destroy(ctx);
+  if (count == 0) {
+    fprintf(stderr, "no case: --op: expected an op with benchmark shapes, got \"%s\"\n",
+            o.op ? o.op : "");
+    return 2;
+  }
+  return all ? 0 : 1;
+}
