@@ -13,11 +13,13 @@
 #include "record.h"
 
 #include <argp.h>
+#include <limits.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { kMaxPairs = 101, kTries = 3, kSampleMs = 30, kPatience = 20 };
+enum { kMaxPairs = 101, kTries = 3, kSampleMs = 30, kPatience = 20, kMaxRoofBytes = 1 << 30 };
 
 typedef struct options {
   const char *op, *dtype, *shape, *entry, *csv, *run;
@@ -89,8 +91,8 @@ static roof *open_roof(const bench_case *c)
     roof *dot = c->dtype == TG_BF16 ? roof_dot_bf16(threads) : NULL;
     return dot ? dot : roof_fma_f32(threads);
   }
-  const double bytes = c->cost.read_bytes + c->cost.written_bytes;
-  return roof_copy(threads, c->mix, bytes * c->num_sets);
+  const double bytes = (c->cost.read_bytes + c->cost.written_bytes) * c->num_sets;
+  return roof_copy(threads, c->mix, bytes < kMaxRoofBytes ? bytes : kMaxRoofBytes);
 }
 
 static double rate(const bench_case *c, double bytes, double flops)
@@ -380,14 +382,14 @@ int main(int argc, char **argv)
     fprintf(stderr, "%s\n", error.text);
     return 2;
   }
+  /* Freed memory stays with the process: the system need not clear it again for every case. */
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
   const record_run run = record_begin(o.run);
   int count = 0;
   bool all = true;
   if (!o.list) {
-    const host_load then = host_load_now();
-    const struct timespec second = {.tv_sec = 1};
-    nanosleep(&second, NULL);
-    const double load = host_load_since(&then);
+    const double load = host_load_wait(0);
     printf("# %s; %d threads; commit %s; other load %.2f\n", run.device,
            (int)tg_context_num_threads(ctx), run.commit, load);
     if (load > HOST_LOAD_LIMIT && !o.csv) {

@@ -66,7 +66,7 @@ static void move(float *const *stream, roof_mix mix, int64_t begin, int64_t end,
 }
 
 /* Twelve sums hide four cycles of latency at two operations a cycle, with room to spare. */
-static float fma(int64_t iterations)
+static float multiply_add(int64_t iterations)
 {
   const vf a = vf_set1(0.999f), b = vf_set1(0.001f);
   vf s0 = a, s1 = b, s2 = a, s3 = b, s4 = a, s5 = b, s6 = a, s7 = b, s8 = a, s9 = b, s10 = a,
@@ -123,7 +123,7 @@ __attribute__((target("avx512bf16"))) static float dot(int64_t iterations)
 
 const roof_kernels TABLE(TGI_ENTRY) = {.entry = NAME(TGI_ENTRY),
                                        .move = move,
-                                       .fma = fma,
+                                       .fma = multiply_add,
                                        .fma_flops = 2.0 * TGI_LANES * kSums,
                                        .dot = DOT,
                                        .dot_flops = 4.0 * TGI_LANES * kSums};
