@@ -15,7 +15,6 @@ struct bench_set {
   tgi_shaped shaped;
   tgi_shaped_view view[kMaxViews];
   int num_views;
-  void *workspace;
 };
 
 static double view_bytes(const tg_tensor *t)
@@ -25,26 +24,17 @@ static double view_bytes(const tg_tensor *t)
 
 /* ---- memory ---- */
 
-static bool allocate(bench_set *set)
+static bool allocate(bench_set *set, array_stack *arrays)
 {
   set->num_views = tgi_shaped_views(&set->shaped, set->view, kMaxViews);
   for (int v = 0; v < set->num_views; v++) {
     tg_tensor *t = set->view[v].tensor;
-    t->data = roof_memory((int64_t)view_bytes(t), v);
+    t->data = array_stack_take(arrays, (size_t)view_bytes(t));
     if (!t->data) {
-      set->num_views = v;
       return false;
     }
   }
   return true;
-}
-
-static void release(bench_set *set)
-{
-  for (int v = 0; v < set->num_views; v++) {
-    roof_memory_free(set->view[v].tensor->data, v);
-  }
-  roof_memory_free(set->workspace, 0);
 }
 
 /* The first values by the generator, the rest by copying what is there. */
@@ -63,24 +53,24 @@ static void fill_view(const tg_tensor *t, spec_rng *rng)
   }
 }
 
-static tg_status attach_workspace(bench_set *set, tg_context *ctx, tg_error *error)
+static tg_status attach_workspace(bench_set *set, const bench_case *c, tg_error *error)
 {
   const tg_op_info *info = set->shaped.info;
   unsigned char *args = set->shaped.args.bytes;
   size_t bytes = 0;
-  if (info->workspace(ctx, args, &bytes) != TG_OK) {
-    return tgi_error_set(error, TG_BAD_ARGUMENT, "%s", tg_context_message(ctx));
+  if (info->workspace(c->ctx, args, &bytes) != TG_OK) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT, "%s", tg_context_message(c->ctx));
   }
   if (bytes == 0) {
     return TG_OK;
   }
-  set->workspace = roof_memory((int64_t)bytes, 0);
-  if (!set->workspace) {
+  void *workspace = array_stack_take(c->arrays, bytes);
+  if (!workspace) {
     return tgi_error_set(error, TG_NO_MEMORY, "%s: no memory for a workspace", info->name);
   }
   for (size_t i = 0; i < info->num_slots; i++) {
     if (info->slots[i].kind == TG_KIND_WORKSPACE) {
-      *(void **)(void *)(args + info->slots[i].offset) = set->workspace;
+      *(void **)(void *)(args + info->slots[i].offset) = workspace;
     } else if (info->slots[i].kind == TG_KIND_SIZE) {
       *(size_t *)(void *)(args + info->slots[i].offset) = bytes;
     }
@@ -123,6 +113,7 @@ static bool saves(const bench_set *forward, const bench_set *backward)
 /* Runs the forward of the same shape; what both know by one name is shared. */
 static tg_status fill_saved(bench_set *backward, const bench_case *c, tg_error *error)
 {
+  const array_stack mark = *c->arrays;
   bench_set *forward = calloc(1, sizeof *forward);
   spec_rng rng = {7};
   if (!forward) {
@@ -130,7 +121,7 @@ static tg_status fill_saved(bench_set *backward, const bench_case *c, tg_error *
   }
   tg_status status =
       tgi_shape_fill(c->spec->gradient_of, c->shape, c->dtype, &forward->shaped, error);
-  if (status == TG_OK && !allocate(forward)) {
+  if (status == TG_OK && !allocate(forward, c->arrays)) {
     status = tgi_error_set(error, TG_NO_MEMORY, "%s: no memory for the forward", c->spec->name);
   }
   if (status == TG_OK && saves(forward, backward)) {
@@ -143,7 +134,7 @@ static tg_status fill_saved(bench_set *backward, const bench_case *c, tg_error *
         fill_view(t, &rng);
       }
     }
-    status = attach_workspace(forward, c->ctx, error);
+    status = attach_workspace(forward, c, error);
     status = status == TG_OK ? call(forward, c->ctx, error) : status;
     for (int v = 0; v < forward->num_views && status == TG_OK; v++) {
       const tgi_shaped_view *same = find(backward, &forward->view[v]);
@@ -152,7 +143,7 @@ static tg_status fill_saved(bench_set *backward, const bench_case *c, tg_error *
       }
     }
   }
-  release(forward);
+  array_stack_release(c->arrays, &mark);
   free(forward);
   return status;
 }
@@ -227,7 +218,7 @@ static tg_status open_set(bench_case *c, bench_set *set, uint64_t seed, tg_error
   if (status != TG_OK) {
     return status;
   }
-  if (!allocate(set)) {
+  if (!allocate(set, c->arrays)) {
     return tgi_error_set(error, TG_NO_MEMORY, "%s: no memory for %s", c->spec->name, c->shape);
   }
   for (int v = 0; v < set->num_views; v++) {
@@ -237,7 +228,7 @@ static tg_status open_set(bench_case *c, bench_set *set, uint64_t seed, tg_error
     c->spec->fill(&set->shaped, &plain, &rng);
   }
   status = c->spec->gradient_of ? fill_saved(set, c, error) : TG_OK;
-  return status == TG_OK ? attach_workspace(set, c->ctx, error) : status;
+  return status == TG_OK ? attach_workspace(set, c, error) : status;
 }
 
 static double last_level_bytes(const tg_context *ctx)
@@ -247,9 +238,10 @@ static double last_level_bytes(const tg_context *ctx)
 }
 
 tg_status bench_case_open(bench_case *c, const spec *s, const char *shape, tg_dtype dtype,
-                          tg_context *ctx, tg_error *error)
+                          tg_context *ctx, array_stack *arrays, tg_error *error)
 {
-  *c = (bench_case){.spec = s, .shape = shape, .dtype = dtype, .ctx = ctx};
+  *c = (bench_case){
+      .spec = s, .shape = shape, .dtype = dtype, .ctx = ctx, .arrays = arrays, .mark = *arrays};
   c->set = calloc(BENCH_CASE_MAX_SETS, sizeof *c->set);
   if (!c->set) {
     return tgi_error_set(error, TG_NO_MEMORY, "%s: no memory", s->name);
@@ -286,9 +278,7 @@ tg_status bench_case_run(bench_case *c)
 
 void bench_case_close(bench_case *c)
 {
-  for (int i = 0; i < c->num_sets; i++) {
-    release(&c->set[i]);
-  }
+  array_stack_release(c->arrays, &c->mark);
   free(c->set);
   c->set = NULL;
   c->num_sets = 0;

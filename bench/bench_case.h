@@ -20,6 +20,7 @@ typedef struct bench_case {
   const char *shape;
   tg_dtype dtype;
   tg_context *ctx;
+  array_stack *arrays, mark; /* where the arrays come from; the stack before them */
   tgi_cost cost;
   bool computes; /* bound by arithmetic, not by memory */
   roof_mix mix;  /* the streams that a call moves */
@@ -30,7 +31,7 @@ typedef struct bench_case {
 /** Arrays filled with the spec's inputs; a backward's saved tensors come from our forward. Errors:
  * BAD_ARGUMENT (shape), NO_MEMORY, and whatever the forward says. */
 tg_status bench_case_open(bench_case *c, const spec *s, const char *shape, tg_dtype dtype,
-                          tg_context *ctx, tg_error *error);
+                          tg_context *ctx, array_stack *arrays, tg_error *error);
 
 /** One call on the next set. */
 tg_status bench_case_run(bench_case *c);

@@ -13,8 +13,6 @@
 #include "record.h"
 
 #include <argp.h>
-#include <limits.h>
-#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +24,17 @@ typedef struct options {
   int threads, pairs;
   bool list, again;
 } options;
+
+/* What all cases of a run share. */
+typedef struct bench_session {
+  options o;
+  tg_context *ctx;
+  array_stack arrays;
+  record_run run;
+  int count;   /* cases wanted */
+  bool failed; /* one was not timed, or not recorded */
+  bool busy;   /* the machine was; nothing more is measured */
+} bench_session;
 
 typedef struct samples {
   double value[kMaxPairs];
@@ -92,7 +101,7 @@ static roof *open_roof(const bench_case *c)
     return dot ? dot : roof_fma_f32(threads);
   }
   const double bytes = (c->cost.read_bytes + c->cost.written_bytes) * c->num_sets;
-  return roof_copy(threads, c->mix, bytes < kMaxRoofBytes ? bytes : kMaxRoofBytes);
+  return roof_copy(c->arrays, threads, c->mix, bytes < kMaxRoofBytes ? bytes : kMaxRoofBytes);
 }
 
 static double rate(const bench_case *c, double bytes, double flops)
@@ -111,6 +120,7 @@ static bool time_case(bench_case *c, const options *o, timing *t)
 {
   samples ours = {.n = 0}, peak = {.n = 0}, share = {.n = 0};
   const host_load before = host_load_now();
+  const array_stack mark = *c->arrays;
   const int calls = warm_up(c);
   roof *r = calls ? open_roof(c) : NULL;
   if (!r) {
@@ -134,6 +144,7 @@ static bool time_case(bench_case *c, const options *o, timing *t)
   snprintf(t->note, sizeof t->note, "roof %s; other load %.2f", roof_detail(r),
            host_load_since(&before));
   roof_close(r);
+  array_stack_release(c->arrays, &mark);
   return true;
 }
 
@@ -223,44 +234,44 @@ static bool is_recorded(const char *csv, const bench_case *c)
 /* ---- a case ---- */
 
 /* Recorded figures need a quiet machine throughout: measured again, a few times, if it was not. */
-static bool run_recorded(bench_case *c, const options *o, const record_run *run, timing *t)
+static bool run_recorded(bench_case *c, bench_session *session, timing *t)
 {
   double load = 0;
   for (int i = 0; i < kTries; i++) {
-    load = host_load_wait(kPatience);
     const host_load before = host_load_now();
+    if (!time_case(c, &session->o, t)) {
+      return false;
+    }
+    load = host_load_since(&before);
     if (load <= HOST_LOAD_LIMIT) {
-      if (!time_case(c, o, t)) {
-        return false;
-      }
-      load = host_load_since(&before);
-      if (load <= HOST_LOAD_LIMIT) {
-        return record(c, t, o, run);
-      }
+      return record(c, t, &session->o, &session->run);
+    }
+    load = host_load_wait(kPatience);
+    if (load > HOST_LOAD_LIMIT) {
+      break;
     }
   }
-  fprintf(stderr,
-          "%s %s: not recorded: other processes use %.2f CPUs, more than %.1f; stop them, or leave "
-          "--csv away\n",
+  fprintf(stderr, "%s %s: not recorded: other processes use %.2f CPUs, more than %.1f\n",
           c->spec->name, c->shape, load, HOST_LOAD_LIMIT);
+  session->busy = true;
   return false;
 }
 
-static bool run_case(const spec *s, const char *shape, tg_dtype dtype, tg_context *ctx,
-                     const options *o, const record_run *run)
+static bool run_case(const spec *s, const char *shape, tg_dtype dtype, bench_session *session)
 {
-  bench_case c = {.spec = s, .shape = shape, .dtype = dtype, .ctx = ctx};
+  const char *csv = session->o.csv;
+  bench_case c = {.spec = s, .shape = shape, .dtype = dtype, .ctx = session->ctx};
   timing t;
   tg_error error;
-  if (o->csv && !o->again && is_recorded(o->csv, &c)) {
-    printf("%-14s recorded already: %s %s\n", s->name, tg_dtype_name(dtype), shape);
+  if (csv && !session->o.again && is_recorded(csv, &c)) {
+    printf("%-19s recorded already: %s %s\n", s->name, tg_dtype_name(dtype), shape);
     return true;
   }
-  if (bench_case_open(&c, s, shape, dtype, ctx, &error) != TG_OK) {
+  if (bench_case_open(&c, s, shape, dtype, session->ctx, &session->arrays, &error) != TG_OK) {
     fprintf(stderr, "%s\n", error.text);
     return false;
   }
-  const bool done = o->csv ? run_recorded(&c, o, run, &t) : time_case(&c, o, &t);
+  const bool done = csv ? run_recorded(&c, session, &t) : time_case(&c, &session->o, &t);
   if (done) {
     print_row(&c, &t);
   }
@@ -274,27 +285,44 @@ static bool wanted(const spec *s, const char *op)
   return !op || strcmp(op, s->name) == 0 || strcmp(op, info->op) == 0;
 }
 
-static bool run_spec(const spec *s, tg_context *ctx, const options *o, const record_run *run,
-                     int *count)
+static bool takes(const spec *s, tg_dtype dtype, const char *asked)
+{
+  return (!s->dtypes || s->dtypes & TG_DTYPE_BIT(dtype)) &&
+         (!asked || strcmp(asked, tg_dtype_name(dtype)) == 0);
+}
+
+/* "rms_norm_fwd 65536x768 f32 <bytes> <flops>": what scripts that time peers want to know. */
+static bool list_case(const spec *s, const char *shape, tg_dtype dtype)
+{
+  tgi_shaped shaped;
+  tg_error error;
+  if (tgi_shape_fill(s->name, shape, dtype, &shaped, &error) != TG_OK) {
+    fprintf(stderr, "%s\n", error.text);
+    return false;
+  }
+  printf("%s %s %s %.0f %.0f\n", s->name, shape, tg_dtype_name(dtype),
+         shaped.cost.read_bytes + shaped.cost.written_bytes, shaped.cost.flops);
+  return true;
+}
+
+static void run_spec(const spec *s, bench_session *session)
 {
   static const tg_dtype dtypes[] = {TG_F32, TG_F16, TG_BF16};
+  const options *o = &session->o;
   const char *const asked[] = {o->shape, NULL};
-  bool all = true;
   for (const char *const *shape = o->shape ? asked : s->bench; shape && *shape; shape++) {
-    for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++) {
-      if ((s->dtypes && !(s->dtypes & TG_DTYPE_BIT(dtypes[d]))) ||
-          (o->dtype && strcmp(o->dtype, tg_dtype_name(dtypes[d])) != 0)) {
+    for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0] && !session->busy; d++) {
+      if (!takes(s, dtypes[d], o->dtype)) {
         continue;
       }
-      ++*count;
+      session->count++;
       if (o->list) {
-        printf("%s %s %s\n", s->name, *shape, tg_dtype_name(dtypes[d]));
-      } else {
-        all = run_case(s, *shape, dtypes[d], ctx, o, run) && all;
+        session->failed = !list_case(s, *shape, dtypes[d]) || session->failed;
+      } else if (!run_case(s, *shape, dtypes[d], session)) {
+        session->failed = true;
       }
     }
   }
-  return all;
 }
 
 /* ---- the command ---- */
@@ -363,50 +391,61 @@ static const struct argp_option kOptions[] = {
     {"csv", 'c', "FILE", 0, "Record the figures; skips what FILE holds for this commit", 0},
     {"again", kAgain, NULL, 0, "Measure recorded cases again, too", 0},
     {"run", kRunId, "ID", 0, "Name of the run in the record", 0},
-    {"list", kList, NULL, 0, "List the cases", 0},
+    {"list", kList, NULL, 0, "List the cases with their bytes and flops", 0},
     {"commit", kCommit, NULL, 0, "Print the commit that was built", 0},
     {0},
 };
+
+/* Says what is measured where, and whether the machine is quiet enough for it. */
+static void announce(bench_session *s)
+{
+  const double load = host_load_wait(s->o.csv ? kPatience : 0);
+  printf("# %s; %d threads; commit %s; other load %.2f\n", s->run.device,
+         (int)tg_context_num_threads(s->ctx), s->run.commit, load);
+  if (load > HOST_LOAD_LIMIT && s->o.csv) {
+    fprintf(stderr,
+            "not recorded: other processes use %.2f CPUs, more than %.1f; stop them, or leave "
+            "--csv away\n",
+            load, HOST_LOAD_LIMIT);
+    s->busy = s->failed = true;
+  } else if (load > HOST_LOAD_LIMIT) {
+    fprintf(stderr, "warning: other processes use %.2f CPUs: these figures mean little\n", load);
+  }
+  print_heading();
+}
 
 int main(int argc, char **argv)
 {
   static const struct argp argp = {kOptions, parse, NULL, "Times every op beside a roof.",
                                    NULL,     NULL,  NULL};
-  options o = {.pairs = 7};
-  argp_parse(&argp, argc, argv, 0, NULL, &o);
-  tg_context *ctx = NULL;
+  bench_session s = {.o = {.pairs = 7}};
+  argp_err_exit_status = 2;
+  argp_parse(&argp, argc, argv, 0, NULL, &s.o);
   tg_error error;
   const tg_context_options wish = {
-      .backend = TG_BACKEND_CPU, .num_threads = o.threads, .entry = o.entry};
-  if (tg_context_create(&wish, &ctx, &error) != TG_OK) {
+      .backend = TG_BACKEND_CPU, .num_threads = s.o.threads, .entry = s.o.entry};
+  if (tg_context_create(&wish, &s.ctx, &error) != TG_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 2;
   }
-  /* Freed memory stays with the process: the system need not clear it again for every case. */
-  mallopt(M_MMAP_MAX, 0);
-  mallopt(M_TRIM_THRESHOLD, INT_MAX);
-  const record_run run = record_begin(o.run);
-  int count = 0;
-  bool all = true;
-  if (!o.list) {
-    const double load = host_load_wait(0);
-    printf("# %s; %d threads; commit %s; other load %.2f\n", run.device,
-           (int)tg_context_num_threads(ctx), run.commit, load);
-    if (load > HOST_LOAD_LIMIT && !o.csv) {
-      fprintf(stderr, "warning: other processes use %.2f CPUs: these figures mean little\n", load);
-    }
-    print_heading();
+  if (!array_stack_open(&s.arrays)) {
+    fprintf(stderr, "no memory\n");
+    return 1;
   }
-  for (size_t i = 0; i < spec_count; i++) {
-    if (wanted(spec_list[i], o.op)) {
-      all = run_spec(spec_list[i], ctx, &o, &run, &count) && all;
+  s.run = record_begin(s.o.run);
+  if (!s.o.list) {
+    announce(&s);
+  }
+  for (size_t i = 0; i < spec_count && !s.busy; i++) {
+    if (wanted(spec_list[i], s.o.op)) {
+      run_spec(spec_list[i], &s);
     }
   }
-  tg_context_destroy(ctx);
-  if (count == 0) {
-    fprintf(stderr, "no case: --op: expected an op with benchmark shapes, got \"%s\"\n",
-            o.op ? o.op : "");
+  array_stack_close(&s.arrays);
+  tg_context_destroy(s.ctx);
+  if (s.count == 0 && !s.busy) {
+    fprintf(stderr, "no case: expected an op with benchmark shapes and one of its dtypes\n");
     return 2;
   }
-  return all ? 0 : 1;
+  return s.failed ? 1 : 0;
 }

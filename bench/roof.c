@@ -1,18 +1,13 @@
-#define _DEFAULT_SOURCE /* madvise */
 #include "roof.h"
 
 #include "core/processor.h"
 #include "core/threads.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <time.h>
 
 enum {
   kChunk = 1 << 15,      /* elements of each stream that a thread moves at a time */
-  kHugePage = 2 << 20,   /* bytes */
-  kStagger = 17 * 64,    /* bytes between the starts of arrays used together, modulo a page */
-  kMaxStagger = 64,      /* arrays */
   kComputeChunks = 8,    /* per thread: evens out threads of unequal speed */
   kComputeSamples = 3,   /* to find out how many iterations fill a run */
   kComputeTargetMs = 20, /* one run */
@@ -41,26 +36,6 @@ double roof_clock(void)
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static size_t padded(int64_t bytes)
-{
-  return ((size_t)bytes + kMaxStagger * kStagger) / kHugePage * kHugePage + kHugePage;
-}
-
-void *roof_memory(int64_t bytes, int stagger)
-{
-  char *base = aligned_alloc(kHugePage, padded(bytes));
-  if (!base) {
-    return NULL;
-  }
-  (void)madvise(base, padded(bytes), MADV_HUGEPAGE);
-  return base + stagger % kMaxStagger * kStagger;
-}
-
-void roof_memory_free(void *memory, int stagger)
-{
-  free(memory ? (char *)memory - stagger % kMaxStagger * kStagger : NULL);
 }
 
 static const roof_kernels *best_kernels(const tgi_processor *p)
@@ -109,7 +84,7 @@ static double time_copy(roof *r, bool past_cache)
   return least;
 }
 
-roof *roof_copy(int threads, roof_mix mix, double bytes)
+roof *roof_copy(array_stack *arrays, int threads, roof_mix mix, double bytes)
 {
   roof *r = new_roof(mix.writes + mix.in_place ? "copy" : "read", threads);
   if (!r) {
@@ -119,9 +94,8 @@ roof *roof_copy(int threads, roof_mix mix, double bytes)
   r->num_streams = mix.reads + mix.writes + mix.in_place;
   const double moved = mix.reads + mix.writes + 2.0 * mix.in_place;
   r->elements = (int64_t)(bytes / moved / sizeof(float)) / kChunk * kChunk + kChunk;
-  const int64_t stream_bytes = r->elements * (int64_t)sizeof(float);
   for (int s = 0; s < r->num_streams; s++) {
-    r->stream[s] = roof_memory(stream_bytes, s);
+    r->stream[s] = array_stack_take(arrays, (size_t)r->elements * sizeof(float));
     if (!r->stream[s]) {
       roof_close(r);
       return NULL;
@@ -203,9 +177,6 @@ double roof_run(roof *r)
 
 void roof_close(roof *r)
 {
-  for (int s = 0; r && s < r->num_streams; s++) {
-    roof_memory_free(r->stream[s], s);
-  }
   free(r);
 }
 

@@ -13,7 +13,7 @@
 #ifndef TGI_BENCH_ROOF_H
 #define TGI_BENCH_ROOF_H
 
-#include <stdbool.h>
+#include "array_stack.h"
 #include <stdint.h>
 
 enum { ROOF_MAX_READS = 4, ROOF_MAX_WRITES = 3, ROOF_MAX_IN_PLACE = 3, ROOF_MAX_STREAMS = 10 };
@@ -26,8 +26,8 @@ typedef struct roof_mix {
 typedef struct roof roof;
 
 /** A copy (a read, if nothing is written) of about `bytes` in all; in-place streams count twice.
- * NULL if memory is short. */
-roof *roof_copy(int threads, roof_mix mix, double bytes);
+ * Its arrays are taken from the stack: the caller marks and releases. NULL if memory is short. */
+roof *roof_copy(array_stack *arrays, int threads, roof_mix mix, double bytes);
 
 /** NULL for dot_bf16 on a processor without it. */
 roof *roof_fma_f32(int threads);
@@ -47,11 +47,6 @@ double roof_flops(const roof *r);
 
 /** Seconds of a clock that only goes forward. */
 double roof_clock(void);
-
-/** Memory for timing: on huge pages where the system grants them; `stagger` differs between arrays
- * that are used together, so that they do not share cache sets. Ops and roofs both use it. */
-void *roof_memory(int64_t bytes, int stagger);
-void roof_memory_free(void *memory, int stagger);
 
 /* ---- what each instruction set provides (roof_kernels.c) ---- */
 
