@@ -57,14 +57,14 @@ def run_saved(library, op, call_fields):
     library.call(op + "_fwd", {name: call_fields[name] for name in wanted})()
 
 
-def compare(case, mine, peer, theirs):
+def compare(case, mine, peer, theirs, tolerance):
     for slot, value in theirs.items():
         if slot not in mine:
             continue
         for a, b in zip(as_list(mine[slot]), as_list(value)):
             a, b = a.double(), b.double()
             error = ((a - b).abs().max() / b.abs().max().clamp_min(1e-30)).item()
-            if not error <= TOLERANCE[case["dtype"]]:
+            if not error <= tolerance:
                 raise RuntimeError(f"{case['op']} {case['dir']} {case['shape']}: {slot} differs "
                                    f"from {peer.impl} {peer.config}: {error:.2g} of the largest")
 
@@ -105,7 +105,7 @@ def measure(case, problem, library, pairs, config):
     call()
     mine = {slot: [t.clone() for t in as_list(v)] for slot, v in call.outputs().items()}
     for peer in problem.peers:
-        compare(case, mine, peer, peer.run())
+        compare(case, mine, peer, peer.run(), problem.tolerance or TOLERANCE[case["dtype"]])
     del mine
     samples = time_in_turn([call] + [peer.run for peer in problem.peers], pairs)
     rows = [row_of(case, f"tegula:{library.entry}", library.version, config, samples[0])]

@@ -27,6 +27,7 @@ class Peer:
 class Problem:
     fields: dict
     peers: list
+    tolerance: float = 0.0  # of the comparison before timing, where a peer is known to be inexact
 
 
 def gradients(function, inputs, dy):
@@ -377,7 +378,8 @@ def global_norm(words, _backward, dtype):
     words.done()
     fields = dict(tensors=tensors, norm=torch.empty(1))
     run = torch_peer(lambda: torch.nn.utils.get_total_norm(tensors)[None], "norm")
-    return Problem(fields, [run])
+    # PyTorch adds 4e7 squares in f32, one after the other in each lane: 0.3 % off.
+    return Problem(fields, [run], tolerance=0.01)
 
 
 BUILDERS = dict(rms_norm=rms_norm, layer_norm=layer_norm, gelu=gelu, linear=linear,
