@@ -71,6 +71,8 @@ class Library:
         lib = self.lib
         lib.tg_op_find.restype = ctypes.POINTER(Op)
         lib.tg_op_find.argtypes = [ctypes.c_char_p]
+        lib.tg_op_at.restype = ctypes.POINTER(Op)
+        lib.tg_op_at.argtypes, lib.tg_op_count.restype = [ctypes.c_size_t], ctypes.c_size_t
         for name in ("tg_context_message", "tg_context_entry", "tg_version"):
             getattr(lib, name).restype = ctypes.c_char_p
         lib.tg_context_message.argtypes = lib.tg_context_entry.argtypes = [ctypes.c_void_p]
@@ -97,6 +99,10 @@ class Library:
         if not found:
             raise KeyError(f"no op {name}")
         return found.contents
+
+    def names(self):
+        """Every row of the table: "rms_norm_fwd", ..."""
+        return [self.lib.tg_op_at(i).contents.name.decode() for i in range(self.lib.tg_op_count())]
 
     def view(self, tensor):
         if tensor.dim() > 6:

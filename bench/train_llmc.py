@@ -224,6 +224,7 @@ def parse_options():
     parser.add_argument("--steps", type=int, default=5, help="timed steps of each process")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--csv", type=pathlib.Path, help="record the figures here")
+    parser.add_argument("--again", action="store_true", help="measure again what is recorded")
     options = parser.parse_args()
     if options.llmc:
         options.llmc = pathlib.Path(options.llmc)
@@ -245,6 +246,11 @@ def main():
                              text=True).stdout.split()[-1]
     providers = providers_of(options, version)
     run = results_csv.Run(options.csv, commit, "model")
+    case = dict(suite="model", op="gpt2-124m", dir="step", dtype="f32", shape=f"b{BATCH}_s{SEQ}")
+    if options.csv and not options.again and results_csv.recorded(
+            results_csv.read(options.csv), commit, case, [p.impl for p in providers]):
+        print("gpt2-124m step: recorded already")
+        return
     load = quiet.wait(20 if options.csv else 0)
     print(f"# {run.common['device']}; {options.threads} threads; commit {commit}; other load "
           f"{load:.2f}")

@@ -44,7 +44,7 @@ class Model(nn.Module):
     def forward(self, ids, targets):
         x = self.tokens(ids) + self.positions.weight[:ids.shape[1]]
         logits = F.linear(self.norm(self.blocks(x)), self.tokens.weight)
-        return F.cross_entropy(logits.view(-1, VOCAB), targets.view(-1))
+        return F.cross_entropy(logits.view(-1, VOCAB), targets.reshape(-1))
 
 
 def main():

@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""Writes docs/performance.md from bench/results/cpu.csv: the bars, met or open, and the figures.
+
+  performance.py [--csv FILE] [--out FILE] [--check]
+
+Each case shows its newest run. --check writes nothing and exits 1 if a bar is open.
+"""
+
+import argparse
+import dataclasses
+import pathlib
+import re
+import sys
+
+import results_csv
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CASE = ("suite", "op", "dir", "dtype", "shape")
+
+
+@dataclasses.dataclass
+class Bar:
+    """`required` of a roof (a share), or against a peer (a ratio)."""
+    text: str
+    op: str
+    dir: str
+    shape: str
+    required: float
+    roof: str = ""
+    peer: str = ""
+    dtype: str = "f32"
+
+
+def linear_bars():
+    found = []
+    for rows in (256, 1024):
+        for out in (3072, 50257):
+            shape = f"{rows}x768x{out}"
+            for what, direction, words in (("forward", "fwd", ""), ("dx", "bwd", "_nodweight"),
+                                           ("dW", "bwd", "_nodx")):
+                found.append(Bar(f"linear {what}, {rows} rows, 768 x {out}", "linear", direction,
+                                 shape + words, 0.65, "fma_f32"))
+    return found
+
+
+# The largest arrays among a row's benchmark shapes decide: "" stands for every shape recorded.
+BARS = [
+    Bar("GPT-2 124M training step, 4 x 64 tokens, against llm.c", "gpt2-124m", "step", "b4_s64",
+        3.5, peer="llm.c"),
+    *linear_bars(),
+    *[Bar(f"{op} {'forward' if d == 'fwd' else 'backward'}", op, d, "", 0.85, "copy")
+      for op in ("rms_norm", "layer_norm", "gelu") for d in ("fwd", "bwd")],
+    Bar("adamw", "adamw", "step", "", 0.85, "copy"),
+    Bar("attention forward, causal, 12 heads of 64, 1024 tokens", "attention", "fwd",
+        "b1_h12_s1024_d64_causal", 0.40, "fma_f32"),
+]
+PEAK_BYTES = 2.46e9  # llm.c's on the same step
+
+
+def number(row, key):
+    return float(row[key]) if row[key] else 0.0
+
+
+def newest(rows):
+    """(case) -> rows of its newest run that measured ours."""
+    runs = {}
+    for row in rows:
+        runs.setdefault(tuple(row[key] for key in CASE), {}).setdefault(row["run"], []).append(row)
+    latest = {}
+    for case, by_run in runs.items():
+        whole = [found for found in by_run.values() if any(is_ours(row) for row in found)]
+        if whole:
+            latest[case] = max(whole, key=lambda found: (found[0]["date"], found[0]["run"]))
+    return latest
+
+
+def is_ours(row):
+    return row["impl"].startswith("tegula")
+
+
+def ours_of(rows):
+    return next(row for row in rows if is_ours(row))
+
+
+def peers_of(rows):
+    return [row for row in rows if not is_ours(row) and not row["impl"].startswith("roof:")]
+
+
+# ---- bars ----
+
+def judge_share(bar, cases):
+    """One line for each shape that counts: text, required, measured, met."""
+    lines = []
+    for (suite, op, direction, dtype, shape), rows in sorted(cases.items()):
+        plain = re.sub(r"_nodbias", "", shape)
+        if (suite, op, direction, dtype) != ("ops", bar.op, bar.dir, bar.dtype) or (
+                bar.shape and plain != bar.shape):
+            continue
+        mine = ours_of(rows)
+        share = number(mine, "roof_share")
+        text = bar.text if bar.shape else f"{bar.text}, {shape}"
+        met = share >= bar.required and mine["roof"] == bar.roof
+        lines.append((text, f"{bar.required:.0%} of {bar.roof}", f"{share:.1%} of {mine['roof']}",
+                      met))
+    return lines or [(bar.text, f"{bar.required:.0%} of {bar.roof}", "not measured", False)]
+
+
+def judge_step(bar, cases):
+    required = f"{bar.required:g}x {bar.peer}"
+    rows = cases.get(("model", bar.op, bar.dir, bar.dtype, bar.shape), [])
+    them = [row for row in rows if row["impl"] == bar.peer]
+    memory = "GPT-2 124M training step, peak memory"
+    if not them:
+        return [(bar.text, required, "not measured", False),
+                (memory, f"below {PEAK_BYTES / 1e9:.2f} GB", "not measured", False)]
+    mine = ours_of(rows)
+    ratio = number(them[0], "ms") / number(mine, "ms")
+    peak = number(mine, "peak_bytes")
+    return [(bar.text, required, f"{ratio:.2f}x", ratio >= bar.required),
+            (memory, f"below {PEAK_BYTES / 1e9:.2f} GB", f"{peak / 1e9:.2f} GB",
+             0 < peak < PEAK_BYTES)]
+
+
+def judge(cases):
+    lines = []
+    for bar in BARS:
+        lines += judge_step(bar, cases) if bar.peer else judge_share(bar, cases)
+    return lines
+
+
+# ---- tables ----
+
+def table(heading, rows):
+    yield "| " + " | ".join(heading) + " |"
+    yield "|" + "---|" * len(heading)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+    yield ""
+
+
+def bar_section(lines):
+    met = sum(line[3] for line in lines)
+    yield "## Bars"
+    yield ""
+    yield f"{met} of {len(lines)} are met."
+    yield ""
+    yield from table(("bar", "required", "measured", "met"),
+                     [(text, want, got, "yes" if ok else "**no**") for text, want, got, ok in lines])
+    open_bars = [line for line in lines if not line[3]]
+    if open_bars:
+        yield "### Open"
+        yield ""
+        for text, want, got, _ in open_bars:
+            yield f"- {text}: {want} required, {got}."
+        yield ""
+
+
+def step_section(cases):
+    rows = [row for case, found in cases.items() if case[0] == "model" for row in found]
+    if not rows:
+        return
+    yield "## A training step of GPT-2 124M"
+    yield ""
+    yield ("Batch 4 x 64 tokens, f32, AdamW. Each provider is a process of its own; rounds in "
+           "changing order, the first step of each process dropped, medians.")
+    yield ""
+    mine = number(ours_of(rows), "ms")
+    yield from table(
+        ("provider", "configuration", "ms", "range", "tokens/s", "peak GB", "time over ours"),
+        [(f"{row['impl']} {row['version']}".strip(), row["config"], f"{number(row, 'ms'):.0f}",
+          f"{number(row, 'ms_min'):.0f} - {number(row, 'ms_max'):.0f}",
+          f"{number(row, 'tokens_per_s'):.0f}", f"{number(row, 'peak_bytes') / 1e9:.2f}",
+          f"{number(row, 'ms') / mine:.2f}") for row in rows])
+
+
+def roof_section(cases):
+    found = sorted((case, rows) for case, rows in cases.items() if case[0] == "ops")
+    if not found:
+        return
+    yield "## Ops beside their roofs"
+    yield ""
+    yield ("`copy` moves bytes in the op's own mix of reads, writes and updates in place; `read` "
+           "writes nothing; `fma_f32` and `dot_bf16` compute on registers. Bytes and flops are the "
+           "least that the op can do with.")
+    yield ""
+    lines = []
+    for case, rows in found:
+        mine = ours_of(rows)
+        lines.append((case[1] + " " + case[2], case[3], case[4], mine["impl"].split(":")[1],
+                      f"{number(mine, 'ms'):.3f}", f"{number(mine, 'gbps'):.1f}",
+                      f"{1e3 * number(mine, 'tflops'):.0f}", mine["roof"],
+                      f"{number(mine, 'roof_share'):.1%}"))
+    yield from table(("op", "dtype", "shape", "entry", "ms", "GB/s", "GFLOP/s", "roof", "share"),
+                     lines)
+
+
+def peer_section(cases):
+    found = sorted((case, rows) for case, rows in cases.items() if case[0] == "peers")
+    if not found:
+        return
+    yield "## Ops beside their peers"
+    yield ""
+    yield ("One process, in turn, same threads, results compared first. PyTorch has a tuned "
+           "allocator, so its figures hold no page faults of fresh results. Above 1: Tegula is "
+           "faster.")
+    yield ""
+    lines = []
+    for case, rows in found:
+        mine = ours_of(rows)
+        for row in peers_of(rows):
+            what = " ".join(row["config"].split()[2:])
+            lines.append((case[1] + " " + case[2], case[3], case[4], f"{number(mine, 'ms'):.3f}",
+                          f"{row['impl']} {row['version']}", what, f"{number(row, 'ms'):.3f}",
+                          f"{number(row, 'ms') / number(mine, 'ms'):.2f}"))
+    yield from table(("op", "dtype", "shape", "ours ms", "peer", "how", "peer ms", "ratio"), lines)
+
+
+def where_section(cases):
+    seen = sorted({(row["device"], row["driver"], row["commit"], row["date"][:10], row["config"]
+                    .split()[0]) for rows in cases.values() for row in rows})
+    yield "## Where and how"
+    yield ""
+    yield from table(("device", "system", "commit", "date", "threads"),
+                     [(a, b, f"`{c}`", d, e.replace("threads=", "")) for a, b, c, d, e in seen])
+    yield ("Absolute figures depend on the machine and its neighbours; shares and ratios are of one "
+           "run. Recording refuses when other processes use more than 0.1 CPU.")
+    yield ""
+    yield "```sh"
+    yield "make bench                                # all of this, recorded"
+    yield "build/release/bench/bench_ops --op linear # one op beside its roof"
+    yield "bench/baselines.py --op linear            # the same beside its peers"
+    yield "bench/train_llmc.py --llmc DIR            # the training step; DIR: a checkout of llm.c"
+    yield "```"
+
+
+def document(rows):
+    cases = newest(rows)
+    yield "# Performance"
+    yield ""
+    yield ("Generated by `bench/performance.py` from `bench/results/cpu.csv`, which the benchmarks "
+           "write; do not edit.")
+    yield ""
+    yield from bar_section(judge(cases))
+    yield from step_section(cases)
+    yield from roof_section(cases)
+    yield from peer_section(cases)
+    yield from where_section(cases)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Writes docs/performance.md.")
+    parser.add_argument("--csv", type=pathlib.Path, default=ROOT / "bench/results/cpu.csv")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/performance.md")
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    rows = results_csv.read(options.csv)
+    if options.check:
+        still_open = [line for line in judge(newest(rows)) if not line[3]]
+        for text, want, got, _ in still_open:
+            print(f"open: {text}: {want} required, {got}")
+        sys.exit(1 if still_open else 0)
+    options.out.write_text("\n".join(document(rows)) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

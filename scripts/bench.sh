@@ -1,0 +1,61 @@
+#!/bin/sh
+# Measures what docs/performance.md and docs/accuracy.md report, and writes both.
+#   scripts/bench.sh BUILD_DIR
+# Figures are recorded in bench/results/cpu.csv, on a quiet machine only; what it holds for this
+# commit is not measured again. BENCH_RECORD=no prints them instead, whatever else is running.
+# LLMC_DIR   checkout of https://github.com/karpathy/llm.c, the peer of the training step
+# PYTHON     a Python with PyTorch (default: .venv's, which `make test` makes, else python3)
+# Without either the rows of those peers are left out, and named here.
+set -eu
+cd "$(dirname "$0")/.."
+build=$1
+python=${PYTHON:-}
+for candidate in .venv/bin/python python3; do
+  if [ -z "$python" ] && "$candidate" -c 'import torch' 2>/dev/null; then
+    python=$candidate
+  fi
+done
+
+record="--csv bench/results/cpu.csv"
+if [ "${BENCH_RECORD:-yes}" = no ]; then
+  record=
+fi
+mkdir -p bench/results
+missing=
+failed=
+
+# Runs the command; the others go on if it fails.
+measure() {
+  # shellcheck disable=SC2086 # words
+  "$@" $record || failed="$failed $(basename "$1")"
+}
+
+measure "$build/bench/bench_ops" --dtype f32
+measure "$build/bench/bench_ops" --dtype bf16
+if [ -n "$python" ]; then
+  export PYTHONDONTWRITEBYTECODE=1
+  measure "$python" bench/baselines.py --build "$build" --dtype f32
+  measure "$python" bench/baselines.py --build "$build" --dtype bf16 --op linear
+  measure "$python" bench/baselines.py --build "$build" --dtype bf16 --op attention
+else
+  missing="$missing PyTorch,oneDNN,OpenBLAS"
+fi
+if [ -n "${LLMC_DIR:-}" ]; then
+  measure python3 bench/train_llmc.py --build "$build" --llmc "$LLMC_DIR" --torch "${python:-none}"
+else
+  missing="$missing llm.c(LLMC_DIR)"
+fi
+if [ -n "$record" ]; then
+  python3 bench/performance.py
+  if [ -n "$python" ]; then
+    "$python" bench/accuracy.py --build "$build"
+  fi
+  python3 bench/performance.py --check || true # says which bars are open
+fi
+if [ -n "$missing" ]; then
+  echo "bench: not installed, left out:$missing"
+fi
+if [ -n "$failed" ]; then
+  echo "bench: incomplete:$failed" >&2
+  exit 1
+fi
