@@ -37,8 +37,8 @@ test-c: build
 test-python: build
 	@scripts/test_python.sh $(BUILD)
 
-bench: build ## Time the ops against a peak measured in the same run
-	@$(BUILD)/bench/bench_ops $(BENCH_FLAGS)
+bench: build ## Measure the ops and a training step beside their roofs and peers; record it
+	@scripts/bench.sh $(BUILD)
 
 check: ## Check format, lint, headers, symbols, struct layouts and names; warnings are errors
 	@scripts/check.sh

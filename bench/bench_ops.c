@@ -8,7 +8,7 @@
  * count. With --csv the figures are recorded, on a quiet machine only. Exit 0: all was timed (and
  * recorded); 1: something was not; 2: wrong usage.
  */
-#include "bench_case.h"
+#include "bench_timing.h"
 #include "host_load.h"
 #include "record.h"
 
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { kMaxPairs = 101, kTries = 3, kSampleMs = 30, kPatience = 20, kMaxRoofBytes = 1 << 30 };
+enum { kTries = 3, kPatience = 20 };
 
 typedef struct options {
   const char *op, *dtype, *shape, *entry, *csv, *run;
@@ -36,118 +36,6 @@ typedef struct bench_session {
   bool busy;   /* the machine was; nothing more is measured */
 } bench_session;
 
-typedef struct samples {
-  double value[kMaxPairs];
-  int n;
-} samples;
-
-typedef struct result {
-  double ms, ms_min, ms_max;
-} result;
-
-/* ---- timing ---- */
-
-static int ascending(const void *a, const void *b)
-{
-  const double x = *(const double *)a, y = *(const double *)b;
-  return x < y ? -1 : x > y;
-}
-
-static double median(const samples *s)
-{
-  samples sorted = *s;
-  qsort(sorted.value, (size_t)s->n, sizeof sorted.value[0], ascending);
-  return (sorted.value[(s->n - 1) / 2] + sorted.value[s->n / 2]) / 2;
-}
-
-static result summary(const samples *s)
-{
-  result r = {1e3 * median(s), 1e3 * s->value[0], 1e3 * s->value[0]};
-  for (int i = 1; i < s->n; i++) {
-    r.ms_min = fmin(r.ms_min, 1e3 * s->value[i]);
-    r.ms_max = fmax(r.ms_max, 1e3 * s->value[i]);
-  }
-  return r;
-}
-
-/* Seconds of one call, from enough calls to fill a sample. */
-static double time_calls(bench_case *c, int calls)
-{
-  const double start = roof_clock();
-  for (int i = 0; i < calls; i++) {
-    if (bench_case_run(c) != TG_OK) {
-      return -1;
-    }
-  }
-  return (roof_clock() - start) / calls;
-}
-
-/* Touches every set, then finds how many calls fill a sample; 0 if the op refuses. */
-static int warm_up(bench_case *c)
-{
-  if (time_calls(c, c->num_sets) < 0) {
-    return 0;
-  }
-  const double seconds = time_calls(c, c->num_sets);
-  const double calls = 1e-3 * kSampleMs / (seconds > 1e-9 ? seconds : 1e-9);
-  return seconds < 0 ? 0 : calls < 1 ? 1 : (int)calls + 1;
-}
-
-static roof *open_roof(const bench_case *c)
-{
-  const int threads = tg_context_num_threads(c->ctx);
-  if (c->computes) {
-    roof *dot = c->dtype == TG_BF16 ? roof_dot_bf16(threads) : NULL;
-    return dot ? dot : roof_fma_f32(threads);
-  }
-  const double bytes = (c->cost.read_bytes + c->cost.written_bytes) * c->num_sets;
-  return roof_copy(c->arrays, threads, c->mix, bytes < kMaxRoofBytes ? bytes : kMaxRoofBytes);
-}
-
-static double rate(const bench_case *c, double bytes, double flops)
-{
-  return c->computes ? flops : bytes;
-}
-
-typedef struct timing {
-  result ours, roof;
-  double share, roof_bytes, roof_flops;
-  char roof_name[24], note[160];
-} timing;
-
-/* False with a message on stderr. */
-static bool time_case(bench_case *c, const options *o, timing *t)
-{
-  samples ours = {.n = 0}, peak = {.n = 0}, share = {.n = 0};
-  const host_load before = host_load_now();
-  const array_stack mark = *c->arrays;
-  const int calls = warm_up(c);
-  roof *r = calls ? open_roof(c) : NULL;
-  if (!r) {
-    fprintf(stderr, "%s %s: %s\n", c->spec->name, c->shape,
-            calls ? "no memory for the roof" : tg_context_message(c->ctx));
-    return false;
-  }
-  t->roof_bytes = roof_bytes(r);
-  t->roof_flops = roof_flops(r);
-  const double work = rate(c, c->cost.read_bytes + c->cost.written_bytes, c->cost.flops);
-  for (int i = 0; i < o->pairs; i++) {
-    const double mine = time_calls(c, calls), best = roof_run(r);
-    ours.value[ours.n++] = mine;
-    peak.value[peak.n++] = best;
-    share.value[share.n++] = work / mine / (rate(c, t->roof_bytes, t->roof_flops) / best);
-  }
-  t->ours = summary(&ours);
-  t->roof = summary(&peak);
-  t->share = median(&share);
-  snprintf(t->roof_name, sizeof t->roof_name, "%s", roof_name(r));
-  snprintf(t->note, sizeof t->note, "roof %s; other load %.2f", roof_detail(r),
-           host_load_since(&before));
-  roof_close(r);
-  array_stack_release(c->arrays, &mark);
-  return true;
-}
-
 /* ---- reporting ---- */
 
 static void print_heading(void)
@@ -156,7 +44,7 @@ static void print_heading(void)
          "entry", "ms", "GB/s", "GFLOP/s", "roof", "share");
 }
 
-static void print_row(const bench_case *c, const timing *t)
+static void print_row(const bench_case *c, const bench_timing *t)
 {
   const tg_op_info *info = tg_op_find(c->spec->name);
   const double bytes = c->cost.read_bytes + c->cost.written_bytes;
@@ -194,12 +82,13 @@ static void make_rows(const bench_case *c, const char *roof_name_, texts *x, rec
   rows[1].roof_share = 1;
 }
 
-static bool record(const bench_case *c, const timing *t, const options *o, const record_run *run)
+static bool record(const bench_case *c, const bench_timing *t, const options *o,
+                   const record_run *run)
 {
-  texts x;
+  texts x = {.config = ""};
   record_row rows[2];
   make_rows(c, t->roof_name, &x, rows);
-  const result *results[2] = {&t->ours, &t->roof};
+  const bench_result *results[2] = {&t->ours, &t->roof};
   for (int i = 0; i < 2; i++) {
     rows[i].ms = results[i]->ms;
     rows[i].ms_min = results[i]->ms_min;
@@ -219,7 +108,7 @@ static bool record(const bench_case *c, const timing *t, const options *o, const
 /* The roof's name is not known before the case is open; any of them will do. */
 static bool is_recorded(const char *csv, const bench_case *c)
 {
-  texts x;
+  texts x = {.config = ""};
   record_row rows[2];
   const char *const names[] = {"copy", "read", "fma_f32", "dot_bf16"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -234,12 +123,12 @@ static bool is_recorded(const char *csv, const bench_case *c)
 /* ---- a case ---- */
 
 /* Recorded figures need a quiet machine throughout: measured again, a few times, if it was not. */
-static bool run_recorded(bench_case *c, bench_session *session, timing *t)
+static bool run_recorded(bench_case *c, bench_session *session, bench_timing *t)
 {
   double load = 0;
   for (int i = 0; i < kTries; i++) {
     const host_load before = host_load_now();
-    if (!time_case(c, &session->o, t)) {
+    if (!bench_time(c, session->o.pairs, t)) {
       return false;
     }
     load = host_load_since(&before);
@@ -261,7 +150,7 @@ static bool run_case(const spec *s, const char *shape, tg_dtype dtype, bench_ses
 {
   const char *csv = session->o.csv;
   bench_case c = {.spec = s, .shape = shape, .dtype = dtype, .ctx = session->ctx};
-  timing t;
+  bench_timing t;
   tg_error error;
   if (csv && !session->o.again && is_recorded(csv, &c)) {
     printf("%-19s recorded already: %s %s\n", s->name, tg_dtype_name(dtype), shape);
@@ -271,7 +160,7 @@ static bool run_case(const spec *s, const char *shape, tg_dtype dtype, bench_ses
     fprintf(stderr, "%s\n", error.text);
     return false;
   }
-  const bool done = csv ? run_recorded(&c, session, &t) : time_case(&c, &session->o, &t);
+  const bool done = csv ? run_recorded(&c, session, &t) : bench_time(&c, session->o.pairs, &t);
   if (done) {
     print_row(&c, &t);
   }
@@ -359,7 +248,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     o->threads = whole_number(state, "threads", arg, 4096);
     return 0;
   case 'p':
-    o->pairs = whole_number(state, "pairs", arg, kMaxPairs);
+    o->pairs = whole_number(state, "pairs", arg, BENCH_MAX_PAIRS);
     return 0;
   case 'c':
     o->csv = arg;

@@ -5,6 +5,7 @@
 #include "host_load.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
@@ -87,12 +88,13 @@ static void put_row(FILE *f, const record_run *run, double clock_mhz, const reco
 
 bool record_append(const char *path, const record_run *run, const record_row *rows, int num_rows)
 {
+  struct stat status;
+  const bool empty = stat(path, &status) != 0 || status.st_size == 0;
   FILE *f = fopen(path, "ae");
   if (!f) {
     return false;
   }
-  fseek(f, 0, SEEK_END);
-  if (ftell(f) == 0) {
+  if (empty) {
     fprintf(f, "%s\n", RECORD_COLUMNS);
   }
   const double clock_mhz = host_clock_mhz();

@@ -1,0 +1,112 @@
+"""The record of the benchmarks and what is made of it: columns, resuming, bars."""
+
+import pathlib
+import re
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+
+import performance  # noqa: E402
+import results_csv  # noqa: E402
+from shape_words import NotServed, Words  # noqa: E402
+
+ATTENTION = dict(op="attention", dir="fwd", dtype="f32", shape="b1_h12_s1024_d64_causal")
+
+
+def append(path, suite, rows, commit="c0ffee", date="2026-01-01T00:00:00Z"):
+    run = results_csv.Run(path, commit, suite)
+    run.common["date"] = date
+    run.common["run"] += date
+    run.append([dict(config="threads=2", version="0", ms=1.0, **row) for row in rows])
+
+
+def attention_share(path, share, roof="fma_f32", date="2026-01-01T00:00:00Z"):
+    append(path, "ops", [dict(ATTENTION, impl="tegula:avx512", roof=roof, roof_share=share)],
+           date=date)
+
+
+def judged(path, text):
+    cases = performance.newest(results_csv.read(path))
+    return [line for line in performance.judge(cases) if line[0].startswith(text)]
+
+
+def test_both_writers_have_the_same_columns():
+    header = (ROOT / "bench/record.h").read_text()
+    macro = re.search(r"#define RECORD_COLUMNS(.*?)\n\n", header, re.S).group(1)
+    assert "".join(re.findall(r'"(.*?)"', macro)).split(",") == results_csv.COLUMNS
+
+
+def test_rates_follow_from_the_time(tmp_path):
+    path = tmp_path / "cpu.csv"
+    append(path, "ops", [dict(ATTENTION, impl="tegula:avx512", bytes=2e6, flops=3e9)])
+    row = results_csv.read(path)[0]
+    assert (float(row["gbps"]), float(row["tflops"])) == (2.0, 3.0)
+
+
+@pytest.mark.parametrize(("share", "roof", "met"), [
+    (0.41, "fma_f32", True), (0.39, "fma_f32", False), (0.99, "copy", False)])
+def test_a_bar_wants_its_share_of_its_roof(tmp_path, share, roof, met):
+    path = tmp_path / "cpu.csv"
+    attention_share(path, share, roof)
+    assert [line[3] for line in judged(path, "attention")] == [met]
+
+
+def test_the_newest_run_decides(tmp_path):
+    path = tmp_path / "cpu.csv"
+    attention_share(path, 0.3, date="2026-01-02T00:00:00Z")
+    attention_share(path, 0.9, date="2026-01-01T00:00:00Z")
+    assert [line[3] for line in judged(path, "attention")] == [False]
+
+
+def test_every_recorded_shape_counts(tmp_path):
+    path = tmp_path / "cpu.csv"
+    rows = [dict(op="gelu", dir="fwd", dtype="f32", shape=shape, impl="tegula:avx512", roof="copy",
+                 roof_share=share) for shape, share in (("8x8", 0.9), ("9x9", 0.8))]
+    append(path, "ops", rows)
+    assert [line[3] for line in judged(path, "gelu forward")] == [True, False]
+
+
+def test_what_was_not_measured_is_open(tmp_path):
+    lines = performance.judge(performance.newest(results_csv.read(tmp_path / "none.csv")))
+    assert lines and not any(line[3] for line in lines)
+
+
+@pytest.mark.parametrize(("ms", "peak", "met"), [
+    (1000.0, 2e9, [True, True]), (1100.0, 2e9, [False, True]), (1000.0, 2.5e9, [True, False])])
+def test_the_training_step_is_a_ratio(tmp_path, ms, peak, met):
+    path = tmp_path / "cpu.csv"
+    case = dict(op="gpt2-124m", dir="step", dtype="f32", shape="b4_s64")
+    run = results_csv.Run(path, "c0ffee", "model")
+    run.append([dict(case, config="threads=2", impl="tegula", ms=ms, peak_bytes=peak),
+                dict(case, config="threads=2", impl="llm.c", ms=3500.0, peak_bytes=2.6e9)])
+    assert [line[3] for line in judged(path, "GPT-2")] == met
+
+
+def test_resuming_wants_one_run_with_everyone(tmp_path):
+    path = tmp_path / "cpu.csv"
+    impls = ["tegula:avx512", "torch"]
+    append(path, "peers", [dict(ATTENTION, impl=impls[0])], date="2026-01-01T00:00:00Z")
+    append(path, "peers", [dict(ATTENTION, impl=impls[1])], date="2026-01-02T00:00:00Z")
+    case = dict(ATTENTION, suite="peers")
+    assert not results_csv.recorded(results_csv.read(path), "c0ffee", case, impls)
+    append(path, "peers", [dict(ATTENTION, impl=i) for i in impls], date="2026-01-03T00:00:00Z")
+    assert results_csv.recorded(results_csv.read(path), "c0ffee", case, impls)
+    assert not results_csv.recorded(results_csv.read(path), "another", case, impls)
+
+
+def test_the_document_lists_open_bars(tmp_path):
+    path = tmp_path / "cpu.csv"
+    attention_share(path, 0.1)
+    text = "\n".join(performance.document(results_csv.read(path)))
+    assert "- attention forward, causal, 12 heads of 64, 1024 tokens: 40% of fma_f32 required, " \
+           "10.0% of fma_f32." in text
+
+
+def test_a_word_that_nobody_read_is_refused():
+    words = Words("16x32_offset_t3")
+    assert words.extents == [16, 32] and words.number("t", 1) == 3
+    with pytest.raises(NotServed, match="offset"):
+        words.done()
