@@ -120,8 +120,7 @@ void tgi_batch_for_training(tgi_tokens tokens, uint64_t seed, int64_t step, tgi_
     const uint64_t sample = (uint64_t)(step * shape.rows + row);
     const uint64_t key = mix(seed, sample / windows);
     const uint64_t window = permute(sample % windows, windows, key);
-    const int32_t *from =
-        tokens.ids + mix(key, 0) % offsets + window * (uint64_t)shape.length;
+    const int32_t *from = tokens.ids + mix(key, 0) % offsets + window * (uint64_t)shape.length;
     memcpy(ids + row * shape.length, from, row_bytes);
     memcpy(targets + row * shape.length, from + 1, row_bytes);
   }

@@ -29,14 +29,12 @@ static void refuse_range(struct argp_state *state, const tgi_option *o, const ch
   }
 }
 
-
 static int64_t parse_whole(struct argp_state *state, const tgi_option *o, const char *text)
 {
   char *end;
   errno = 0;
   const long long value = strtoll(text, &end, 10);
-  if (end == text || *end || errno != 0 || (double)value < o->min ||
-      (double)value > o->max) {
+  if (end == text || *end || errno != 0 || (double)value < o->min || (double)value > o->max) {
     refuse_range(state, o, text);
   }
   return value;
@@ -46,8 +44,7 @@ static double parse_real(struct argp_state *state, const tgi_option *o, const ch
 {
   char *end;
   const double value = strtod(text, &end);
-  if (end == text || *end || !isfinite(value) || value < o->min ||
-      value > o->max) {
+  if (end == text || *end || !isfinite(value) || value < o->min || value > o->max) {
     refuse_range(state, o, text);
   }
   return value;

@@ -14,8 +14,8 @@ static const char *const passing[] = {"out", "resume", "threads", "log", "quiet"
 
 /* Options that may change when a run goes on: they do not touch the weights. The text is compared
  * by its content, not by its name. */
-static const char *const free_to_change[] = {"train-file",  "val-file",   "eval-every",
-                                             "eval-tokens", "save-every"};
+static const char *const free_to_change[] = {"train-file", "val-file", "eval-every", "eval-tokens",
+                                             "save-every"};
 
 #define IS_ONE_OF(name, list) is_one_of(name, list, sizeof(list) / sizeof((list)[0]))
 
@@ -241,15 +241,15 @@ static tg_status apply(const tgi_json *json, tgi_train_options *options, const t
 }
 
 tg_status tgi_train_note_apply(tgi_train_options *options, const tgi_parsed *given,
-                               tgi_text_identity *text, char note[TGI_NOTE_BYTES],
-                               tg_error *error)
+                               tgi_text_identity *text, char note[TGI_NOTE_BYTES], tg_error *error)
 {
   char path[4096 + 32];
   char *json_text = malloc(TGI_NOTE_BYTES);
   tgi_json json = {0};
   snprintf(path, sizeof path, "%.4096s/trainer_state.json", options->out);
-  tg_status status = json_text ? find_note(path, json_text, error)
-                               : tgi_error_set(error, TG_NO_MEMORY, "note: expected memory, got none");
+  tg_status status = json_text
+                         ? find_note(path, json_text, error)
+                         : tgi_error_set(error, TG_NO_MEMORY, "note: expected memory, got none");
   if (status == TG_OK) {
     status = tgi_json_read(path, json_text, strlen(json_text), 0, &json, error);
   }

@@ -1,7 +1,9 @@
 #include "train_options.h"
 
 #define ROW(name, field, argument, kind, min, max, help)                                           \
-  {name, argument, TGI_OPTION_##kind, TGI_AT(tgi_train_options, field), min, max, help}
+  {                                                                                                \
+    name, argument, TGI_OPTION_##kind, TGI_AT(tgi_train_options, field), min, max, help            \
+  }
 
 static const tgi_option rows[] = {
     ROW("train-file", train_file, "FILE", TEXT, 0, 0, "UTF-8 text to train on"),
@@ -27,7 +29,8 @@ static const tgi_option rows[] = {
     ROW("warmup", warmup, "N", I64, 0, TGI_ANY, "steps up to the peak (a twentieth of --steps)"),
     ROW("weight-decay", weight_decay, "X", F64, 0, TGI_ANY, "of matrices and embeddings (0.1)"),
     ROW("clip", clip, "X", F64, 0, TGI_ANY, "largest gradient norm; 0: any (1)"),
-    ROW("seed", seed, "N", I64, 0, TGI_ANY, "of the first weights and of the order of the text (0)"),
+    ROW("seed", seed, "N", I64, 0, TGI_ANY,
+        "of the first weights and of the order of the text (0)"),
     ROW("threads", threads, "N", I32, 1, 4096,
         "CPU threads (one per CPU); the result has the same bits at any number"),
     ROW("eval-every", eval_every, "N", I64, 0, TGI_ANY,

@@ -24,8 +24,8 @@ tgi_train_options tgi_train_defaults(void);
 
 /** Which text a run trains on. */
 typedef struct tgi_text_identity {
-  uint64_t hash;          /* of the training file */
-  int64_t train_tokens;   /* without those set aside for validation */
+  uint64_t hash;        /* of the training file */
+  int64_t train_tokens; /* without those set aside for validation */
 } tgi_text_identity;
 
 enum { TGI_NOTE_BYTES = 16384 };
@@ -40,7 +40,6 @@ tg_status tgi_train_note_write(const tgi_train_options *options, const tgi_text_
  * would change the run; the message names it and both values).
  */
 tg_status tgi_train_note_apply(tgi_train_options *options, const tgi_parsed *given,
-                               tgi_text_identity *text, char note[TGI_NOTE_BYTES],
-                               tg_error *error);
+                               tgi_text_identity *text, char note[TGI_NOTE_BYTES], tg_error *error);
 
 #endif
