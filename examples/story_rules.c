@@ -2,30 +2,26 @@
 #include "story_grammar.h"
 
 const story_rule story_rules[] = {
-    {"story", false, "{opening} {gift} {event} {event} {event} {ending}"},
+    {"story", false, "{opening} {event} {ending}"},
 
     {"opening", false,
-     "One {weather} {time}, {hero} the {job} met a {trait} {pet}.|"
-     "{hero} the {job} had a {trait} {pet} and a {look} {thing}.|"
-     "A {trait} {pet} and {hero} the {job} left the {place}."},
-    {"gift", false,
-     "{hero.1} gave the {pet} a {look} {thing}.|"
-     "They saw a {look} {thing} and a {trait} {foe}.|"
-     "The {pet} {did} the {foe} {where}."},
+     "One {weather} {time} {hero} met a {pet}.|"
+     "A {trait} {pet} met {hero} the {job}.|"
+     "{hero} had a {trait} {pet}."},
     {"event", false,
      "The {pet} {did} a {look} {thing}.|"
      "A {trait} {foe} {did} a {look} {thing}.|"
-     "{hero} {moved} {where}.|"
-     "\"My {thing} is {look},\" said a {trait} {foe}.|"
+     "They saw a {look} {thing} {where}.|"
+     "\"My {thing} is {look},\" said the {foe}.|"
      "They had {food}, {food} and {food}."},
     {"ending", false,
-     "So {hero} {did} the {thing} and was {mood}.|"
-     "At last they {moved} home, {mood} and {mood}.|"
-     "The end: a {trait} {job} {did} the {foe}."},
+     "So {hero.1} {did} the {thing}.|"
+     "Then {hero.1} {moved} to the {place}.|"
+     "At last they were {mood} and {mood}."},
 
     {"hero", true,
-     "Mia/She|Lily/She|Anna/She|Rosa/She|Ella/She|Nora/She|Ruby/She|Zoe/She|"
-     "Tom/He|Ben/He|Max/He|Leo/He|Sam/He|Finn/He|Hugo/He|Jack/He"},
+     "Mia/she|Lily/she|Anna/she|Rosa/she|Ella/she|Nora/she|Ruby/she|Zoe/she|"
+     "Tom/he|Ben/he|Max/he|Leo/he|Sam/he|Finn/he|Hugo/he|Jack/he"},
     {"pet", true,
      "fox|owl|dog|cat|goat|bear|hare|mouse|pony|pig|duck|wolf|frog|crab|lamb|seal|"
      "mole|hen|cow|swan|toad|deer|bee|kid"},

@@ -9,6 +9,7 @@
 #define TGI_CLI_DATASET_H
 
 #include "tegula/tokenizer.h"
+#include <stdbool.h>
 
 /** Tokens and what they stand for. */
 typedef struct tgi_dataset {

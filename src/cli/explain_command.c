@@ -150,7 +150,11 @@ static tg_status measure_roofs(const explanation *e, roofs *out, tg_error *error
   double bytes = cost->read_bytes + cost->written_bytes;
   bytes = bytes < kLeastCopyBytes ? kLeastCopyBytes : bytes;
   bytes = bytes > kMostCopyBytes ? kMostCopyBytes : bytes;
-  roof *copy = roof_copy(threads, copy_mix(cost), bytes), *fma = roof_fma_f32(threads);
+  array_stack arrays;
+  if (!array_stack_open(&arrays)) {
+    return tgi_error_set(error, TG_NO_MEMORY, "explain: expected memory for the roofs, got none");
+  }
+  roof *copy = roof_copy(&arrays, threads, copy_mix(cost), bytes), *fma = roof_fma_f32(threads);
   tg_status status = TG_OK;
   if (copy && fma) {
     out->bytes_per_s = roof_bytes(copy) / median_seconds(copy);
@@ -162,6 +166,7 @@ static tg_status measure_roofs(const explanation *e, roofs *out, tg_error *error
   }
   roof_close(copy);
   roof_close(fma);
+  array_stack_close(&arrays);
   return status;
 }
 
