@@ -81,7 +81,7 @@ static error_t take(int key, char *text, struct argp_state *state)
 {
   parse *p = state->input;
   const tgi_command *c = p->command;
-  if (key >= kFirstKey) {
+  if (key >= kFirstKey && key < kFirstKey + TGI_MAX_OPTIONS) {
     store(state, p, key - kFirstKey, text);
     return 0;
   }
