@@ -1,8 +1,17 @@
-/** The environment variables that the library reads; the only place that reads any. */
+/** The environment variables that the library and the command line read; the only place that reads
+ * any. */
 #ifndef TGI_CORE_ENVIRONMENT_H
 #define TGI_CORE_ENVIRONMENT_H
 
+#include <stdbool.h>
+
 /** TEGULA_ENTRY: first chain entry of contexts whose options name none; NULL if unset or empty. */
 const char *tgi_environment_entry(void);
+
+/** TERM: whether it is unset, empty or "dumb", so that a terminal cannot rewrite a line. */
+bool tgi_environment_dumb_terminal(void);
+
+/** NO_COLOR: whether it is set and not empty. */
+bool tgi_environment_no_color(void);
 
 #endif

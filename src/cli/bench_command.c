@@ -1,0 +1,325 @@
+/* tegula bench: times training steps, prefill and decoding of a model. */
+#include "command.h"
+#include "console.h"
+#include "core/error_record.h"
+#include "model/json_writer.h"
+#include "option_table.h"
+#include "tegula/train.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char kName[] = "tegula bench";
+
+enum { kWarmUp = 2, kMaxSteps = 100000 };
+
+typedef struct options {
+  const char *preset, *model;
+  int32_t batch, seq, steps, threads, vocab_size;
+  bool json;
+} options;
+
+#define ROW(name, field, argument, kind, min, max, help)                                           \
+  {                                                                                                \
+    name, argument, TGI_OPTION_##kind, TGI_AT(options, field), min, max, help                      \
+  }
+
+static const tgi_option rows[] = {
+    ROW("preset", preset, "NAME", TEXT, 0, 0, "a new model of this size (tegula train --help)"),
+    ROW("model", model, "DIR", TEXT, 0, 0, "the model in a Hugging Face directory"),
+    ROW("vocab-size", vocab_size, "N", I32, 1, TGI_ANY_I32, "ids of a new model (50257)"),
+    ROW("batch", batch, "N", I32, 1, 1 << 20, "sequences in a training step (4)"),
+    ROW("seq", seq, "N", I32, 1, 1 << 24,
+        "tokens of a sequence, of the prefill, and in the cache before decoding (64)"),
+    ROW("steps", steps, "N", I32, 1, kMaxSteps, "timed steps (10)"),
+    ROW("threads", threads, "N", I32, 1, 4096, "CPU threads (one per CPU)"),
+    ROW("json", json, NULL, FLAG, 0, 0, "one JSON object a line"),
+    {0},
+};
+
+static const tgi_command command_line = {
+    .name = "tegula bench",
+    .positions = "[train|prefill|decode]",
+    .help =
+        "Time a model: two warm-up steps, then --steps timed ones. Without a mode: all three."
+        "\v"
+        "A forward pass counts 2 P + 4 L w k flops for each token: P weights in matrix products "
+        "(the head's among them), L layers, w = heads x head_dim, k = keys that the token sees, "
+        "(S + 1) / 2 on average over a sequence of S. A training step counts three forward passes. "
+        "The peak of memory is the whole process's so far.",
+    .options = rows,
+    .most_positions = 1,
+};
+
+/* ---- costs ---- */
+
+/* Weights in matrix products, for each token: every matrix but position tables and, where the head
+ * has a matrix of its own, the token table. */
+static double product_weights(const tg_model *model)
+{
+  tg_tensor view;
+  const char *name;
+  double all = 0, table = 0;
+  bool own_head = false;
+  for (size_t i = 0; tg_model_parameter(model, i, &view, &name) == TG_OK; i++) {
+    const double n = view.ndim == 2 ? (double)view.shape[0] * (double)view.shape[1] : 0;
+    if (strstr(name, "wte") || strstr(name, "embed_tokens")) {
+      table = n;
+    } else if (!strstr(name, "wpe")) {
+      all += n;
+    }
+    own_head = own_head || strstr(name, "lm_head");
+  }
+  return all + (own_head ? 0 : table);
+}
+
+/* Flops of a forward pass over one token that sees `keys` keys on average. */
+static double forward_flops(const tg_model *model, double keys)
+{
+  const tg_model_info i = tg_model_get_info(model);
+  return 2 * product_weights(model) +
+         4.0 * i.num_hidden_layers * i.num_attention_heads * i.head_dim * keys;
+}
+
+/* VmHWM of this process in bytes; 0 where the system does not say. */
+static double peak_memory(void)
+{
+  char line[128];
+  double kib = 0;
+  FILE *f = fopen("/proc/self/status", "r");
+  while (f && fgets(line, sizeof line, f)) {
+    if (sscanf(line, "VmHWM: %lf", &kib) == 1) {
+      break;
+    }
+  }
+  if (f) {
+    (void)fclose(f);
+  }
+  return 1024 * kib;
+}
+
+/* ---- one mode ---- */
+
+typedef struct timing {
+  const char *mode;
+  double tokens, flops; /* of a step */
+  double median, least, most;
+} timing;
+
+typedef struct work {
+  const options *o;
+  tg_model *model;
+  tg_trainer *trainer;
+  tg_session *session;
+  int32_t *ids, *targets; /* batch * seq + 1 */
+} work;
+
+typedef tg_status one_step(work *w, tg_error *error);
+
+static tg_status train_step(work *w, tg_error *error)
+{
+  tg_step_result result;
+  return tg_trainer_step(w->trainer, w->ids, w->targets, &result, error);
+}
+
+static tg_status prefill_step(work *w, tg_error *error)
+{
+  const tg_status status = tg_session_truncate(w->session, 0);
+  return status ? status : tg_session_feed(w->session, w->ids, w->o->seq, error);
+}
+
+static tg_status decode_step(work *w, tg_error *error)
+{
+  const tg_status status = tg_session_truncate(w->session, w->o->seq);
+  return status ? status : tg_session_feed(w->session, w->ids + w->o->seq, 1, error);
+}
+
+static int by_value(const void *a, const void *b)
+{
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static tg_status time_steps(work *w, one_step *step, timing *t, tg_error *error)
+{
+  const int n = w->o->steps;
+  double *seconds = malloc((size_t)n * sizeof *seconds);
+  tg_status status = seconds ? TG_OK
+                             : tgi_error_set(error, TG_NO_MEMORY,
+                                             "bench: expected memory for %d times, got none", n);
+  for (int i = -kWarmUp; i < n && status == TG_OK; i++) {
+    const double start = tgi_clock();
+    status = step(w, error);
+    if (i >= 0) {
+      seconds[i] = tgi_clock() - start;
+    }
+  }
+  if (status == TG_OK) {
+    qsort(seconds, (size_t)n, sizeof *seconds, by_value);
+    t->median = n % 2 ? seconds[n / 2] : 0.5 * (seconds[n / 2 - 1] + seconds[n / 2]);
+    t->least = seconds[0];
+    t->most = seconds[n - 1];
+  }
+  free(seconds);
+  return status;
+}
+
+static tg_status time_training(work *w, timing *t, tg_error *error)
+{
+  const options *o = w->o;
+  const tg_trainer_options training = {.batch_size = o->batch,
+                                       .sequence_length = o->seq,
+                                       .num_threads = o->threads,
+                                       .num_steps = (int64_t)kWarmUp + o->steps,
+                                       .learning_rate = 1e-4,
+                                       .beta1 = 0.9,
+                                       .beta2 = 0.999,
+                                       .eps = 1e-8,
+                                       .weight_decay = 0.1,
+                                       .max_grad_norm = 1};
+  tg_status status = tg_trainer_create(w->model, &training, &w->trainer, error);
+  t->tokens = (double)o->batch * o->seq;
+  t->flops = 3 * t->tokens * forward_flops(w->model, 0.5 * (o->seq + 1.0));
+  status = status ? status : time_steps(w, train_step, t, error);
+  tg_trainer_destroy(w->trainer);
+  w->trainer = NULL;
+  return status;
+}
+
+static tg_status time_session(work *w, timing *t, bool decode, tg_error *error)
+{
+  const options *o = w->o;
+  const tg_session_options session = {.num_threads = o->threads};
+  tg_status status = tg_session_create(w->model, &session, &w->session, error);
+  t->tokens = decode ? 1 : o->seq;
+  /* The head works on the last token alone, but is counted for each: tok/s compare that way. */
+  t->flops = decode ? forward_flops(w->model, o->seq + 1.0)
+                    : t->tokens * forward_flops(w->model, 0.5 * (o->seq + 1.0));
+  if (status == TG_OK && decode) {
+    status = tg_session_feed(w->session, w->ids, o->seq, error);
+  }
+  status = status ? status : time_steps(w, decode ? decode_step : prefill_step, t, error);
+  tg_session_destroy(w->session);
+  w->session = NULL;
+  return status;
+}
+
+static tg_status time_mode(work *w, timing *t, tg_error *error)
+{
+  if (strcmp(t->mode, "train") == 0) {
+    return time_training(w, t, error);
+  }
+  return time_session(w, t, strcmp(t->mode, "decode") == 0, error);
+}
+
+static void print_timing(const work *w, const timing *t)
+{
+  const tg_model_info info = tg_model_get_info(w->model);
+  const bool decode = strcmp(t->mode, "decode") == 0;
+  if (!w->o->json) {
+    printf("%-8s %9.3f ms (%.3f to %.3f) | %.0f tok/s | %.1f GFLOP/s | ", t->mode, 1e3 * t->median,
+           1e3 * t->least, 1e3 * t->most, t->tokens / t->median, 1e-9 * t->flops / t->median);
+    if (decode) {
+      printf("weights %.1f GB/s | ", 1e-9 * (double)info.weight_bytes / t->median);
+    }
+    printf("peak memory %s\n", tgi_size(peak_memory()).text);
+    return;
+  }
+  tgi_json_writer j = {.indent = 0};
+  tgi_json_open_object(&j, NULL);
+  tgi_json_put_string(&j, "model", w->o->preset ? w->o->preset : w->o->model);
+  tgi_json_put_string(&j, "mode", t->mode);
+  tgi_json_put_integer(&j, "batch", strcmp(t->mode, "train") == 0 ? w->o->batch : 1);
+  tgi_json_put_integer(&j, "seq", w->o->seq);
+  tgi_json_put_integer(&j, "parameters", info.num_parameters);
+  tgi_json_put_string(&j, "dtype", tg_dtype_name(info.dtype));
+  tgi_json_put_integer(&j, "steps", w->o->steps);
+  tgi_json_put_real(&j, "ms", 1e3 * t->median);
+  tgi_json_put_real(&j, "ms_min", 1e3 * t->least);
+  tgi_json_put_real(&j, "ms_max", 1e3 * t->most);
+  tgi_json_put_real(&j, "tokens_per_s", t->tokens / t->median);
+  tgi_json_put_real(&j, "gflops", 1e-9 * t->flops / t->median);
+  tgi_json_put_integer(&j, "peak_bytes", (int64_t)peak_memory());
+  tgi_json_close_object(&j);
+  tgi_json_put_raw(&j, "\n", 1);
+  (void)fwrite(j.text, 1, j.size, stdout);
+  tgi_json_writer_free(&j);
+}
+
+/* ---- all of it ---- */
+
+static tg_status prepare(work *w, tg_error *error)
+{
+  const options *o = w->o;
+  tg_status status = o->preset ? tg_model_create(o->preset, o->vocab_size, 0, &w->model, error)
+                               : tg_model_load(o->model, TG_DTYPE_NONE, &w->model, error);
+  if (status != TG_OK) {
+    return status;
+  }
+  const size_t n = (size_t)o->batch * (size_t)o->seq;
+  const tg_model_info info = tg_model_get_info(w->model);
+  if (o->seq >= info.max_position_embeddings) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "--seq: expected below the model's %d positions, got %d",
+                         info.max_position_embeddings, o->seq);
+  }
+  w->ids = malloc((n + 1) * sizeof *w->ids);
+  w->targets = malloc(n * sizeof *w->targets);
+  if (!w->ids || !w->targets) {
+    return tgi_error_set(error, TG_NO_MEMORY, "bench: expected memory for %zu tokens, got none", n);
+  }
+  uint32_t state = 1;
+  for (size_t i = 0; i <= n; i++) {
+    state = state * 1664525u + 1013904223u;
+    w->ids[i] = (int32_t)((state >> 8) % (uint32_t)info.vocab_size);
+    if (i > 0) {
+      w->targets[i - 1] = w->ids[i];
+    }
+  }
+  return TG_OK;
+}
+
+static const char *const modes[] = {"train", "prefill", "decode"};
+
+static bool is_mode(const char *name)
+{
+  for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+    if (strcmp(modes[i], name) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+int tgi_bench_command(int argc, char **argv)
+{
+  options o = {.batch = 4, .seq = 64, .steps = 10};
+  work w = {.o = &o};
+  tgi_parsed given;
+  tg_error error = {TG_OK, ""};
+  tgi_parse_options(&command_line, argc, argv, &o, &given);
+  const char *mode = given.position[0];
+  if (!o.preset == !o.model) {
+    return tgi_usage_error(&command_line, "expected one of --preset NAME and --model DIR, got %s",
+                           o.preset ? "both" : "neither");
+  }
+  if (mode && !is_mode(mode)) {
+    return tgi_usage_error(&command_line, "expected train, prefill or decode, got \"%s\"", mode);
+  }
+  tg_status status = prepare(&w, &error);
+  for (size_t i = 0; i < sizeof modes / sizeof modes[0] && status == TG_OK; i++) {
+    timing t = {.mode = modes[i]};
+    if (!mode || strcmp(mode, modes[i]) == 0) {
+      status = time_mode(&w, &t, &error);
+      if (status == TG_OK) {
+        print_timing(&w, &t);
+        fflush(stdout);
+      }
+    }
+  }
+  tg_model_destroy(w.model);
+  free(w.ids);
+  free(w.targets);
+  return status ? tgi_console_fail_with(kName, &error) : 0;
+}

@@ -1,0 +1,40 @@
+/** Standard output and error: data goes to the one, everything else to the other. */
+#ifndef TGI_CLI_CONSOLE_H
+#define TGI_CLI_CONSOLE_H
+
+#include "tegula/status.h"
+#include <stdbool.h>
+
+/** Whether standard error is a terminal that can rewrite its line. */
+bool tgi_console_is_live(void);
+
+/** Columns of the terminal behind standard error; 80 where nobody knows. */
+int tgi_console_columns(void);
+
+/** "tegula train: <message>" on standard error, and returns 1. Red unless NO_COLOR is set. */
+int tgi_console_fail(const char *command, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/** The same for an error record. */
+int tgi_console_fail_with(const char *command, const tg_error *error);
+
+/**
+ * Flushes standard output. Returns `code`, or 1 where the output could not be written: with a
+ * message, unless its reader just went away.
+ */
+int tgi_console_finish(const char *command, int code);
+
+/** Bytes as "12.3 MiB" in a buffer of the caller. */
+typedef struct tgi_size_text {
+  char text[24];
+} tgi_size_text;
+
+tgi_size_text tgi_size(double bytes);
+
+/** Seconds as "0:07", "12:34" or "1:02:03". */
+tgi_size_text tgi_duration(double seconds);
+
+/** Seconds of a clock that only goes forward. */
+double tgi_clock(void);
+
+#endif

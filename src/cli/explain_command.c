@@ -1,0 +1,317 @@
+/* tegula explain: how an op would run a case, what it costs, and what bounds it on this machine. */
+#include "command.h"
+#include "console.h"
+#include "core/context_state.h"
+#include "core/error_record.h"
+#include "model/json_writer.h"
+#include "ops/shape.h"
+#include "option_table.h"
+#include "roof.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char kName[] = "tegula explain";
+
+enum { kRoofRuns = 7, kMaxViews = TGI_SHAPE_MAX_LISTED + 32 };
+
+static const double kLeastCopyBytes = 256 << 10, kMostCopyBytes = 256 << 20;
+
+typedef struct options {
+  const char *dtype, *dir, *entry;
+  int32_t threads;
+  bool json;
+} options;
+
+#define ROW(name, field, argument, kind, min, max, help)                                           \
+  {                                                                                                \
+    name, argument, TGI_OPTION_##kind, TGI_AT(options, field), min, max, help                      \
+  }
+
+static const tgi_option rows[] = {
+    ROW("dtype", dtype, "DTYPE", TEXT, 0, 0, "of the activations: f32, f16 or bf16 (f32)"),
+    ROW("dir", dir, "DIR", TEXT, 0, 0, "fwd, bwd or step (the op's first)"),
+    ROW("entry", entry, "ENTRY", TEXT, 0, 0, "kernels to try first: avx512, avx2 or generic"),
+    ROW("threads", threads, "N", I32, 1, 4096, "CPU threads (one per CPU)"),
+    ROW("json", json, NULL, FLAG, 0, 0, "one JSON object"),
+    {0},
+};
+
+static const tgi_command command_line = {
+    .name = "tegula explain",
+    .positions = "[OP SHAPE]",
+    .help = "How an op would run a shape: kernels, plan, bytes, flops, what bounds it and the time "
+            "that this bound allows. Without arguments: the ops and how their shapes are "
+            "written.\vOP is rms_norm, rms_norm_bwd, ...; SHAPE is written as in the benchmarks: "
+            "tegula explain rms_norm 16384x4096. The roofs are measured while you wait.",
+    .options = rows,
+    .most_positions = 2,
+};
+
+typedef struct roofs {
+  double bytes_per_s, flops_per_s;
+  char copy[64];
+} roofs;
+
+typedef struct explanation {
+  tgi_shaped shaped;
+  tg_context *ctx;
+  tg_dtype dtype;
+  const char *shape;
+  char plan[256];
+  size_t workspace;
+  roofs roof;
+} explanation;
+
+/* ---- what is asked for ---- */
+
+static int list_ops(bool json)
+{
+  tgi_json_writer w = {.indent = 2};
+  tgi_json_open_array(&w, NULL);
+  for (size_t i = 0; i < tg_op_count(); i++) {
+    const tg_op_info *op = tg_op_at(i);
+    if (json) {
+      tgi_json_open_object(&w, NULL);
+      tgi_json_put_string(&w, "op", op->op);
+      tgi_json_put_string(&w, "dir", op->dir);
+      tgi_json_put_string(&w, "shape", tgi_shape_syntax(op->name));
+      tgi_json_close_object(&w);
+    } else {
+      printf("%-20s %s\n", op->name, tgi_shape_syntax(op->name));
+    }
+  }
+  tgi_json_close_array(&w);
+  tgi_json_put_raw(&w, "\n", 1);
+  if (json) {
+    (void)fwrite(w.text, 1, w.size, stdout);
+  }
+  tgi_json_writer_free(&w);
+  return 0;
+}
+
+/* "rms_norm_bwd", or "rms_norm" with --dir or its first direction. NULL: there is none. */
+static const tg_op_info *find_op(const char *name, const char *dir)
+{
+  for (size_t i = 0; i < tg_op_count(); i++) {
+    const tg_op_info *op = tg_op_at(i);
+    const bool named = strcmp(op->name, name) == 0 || strcmp(op->op, name) == 0;
+    if (named && (!dir || strcmp(op->dir, dir) == 0)) {
+      return op;
+    }
+  }
+  return NULL;
+}
+
+static tg_dtype find_dtype(const char *name)
+{
+  static const tg_dtype dtypes[] = {TG_F32, TG_F16, TG_BF16};
+  for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
+    if (strcmp(tg_dtype_name(dtypes[i]), name) == 0) {
+      return dtypes[i];
+    }
+  }
+  return TG_DTYPE_NONE;
+}
+
+/* ---- roofs ---- */
+
+static double median_seconds(roof *r)
+{
+  double s[kRoofRuns];
+  for (int i = 0; i < kRoofRuns; i++) {
+    s[i] = roof_run(r);
+    for (int k = i; k > 0 && s[k] < s[k - 1]; k--) {
+      const double swap = s[k];
+      s[k] = s[k - 1];
+      s[k - 1] = swap;
+    }
+  }
+  return s[kRoofRuns / 2];
+}
+
+/* A copy of as many bytes, with about the op's ratio of reads to writes. */
+static roof_mix copy_mix(const tgi_cost *cost)
+{
+  roof_mix mix = {1, 0, 0};
+  if (cost->written_bytes > 0.02 * cost->read_bytes) {
+    const double ratio = cost->read_bytes / cost->written_bytes;
+    mix.reads = ratio < 1 ? 1 : ratio > 3.5 ? 4 : (int)(ratio + 0.5);
+    mix.writes = ratio < 0.4 ? 3 : ratio < 0.7 ? 2 : 1;
+  }
+  return mix;
+}
+
+static tg_status measure_roofs(const explanation *e, roofs *out, tg_error *error)
+{
+  const tgi_cost *cost = &e->shaped.cost;
+  const int threads = tg_context_num_threads(e->ctx);
+  double bytes = cost->read_bytes + cost->written_bytes;
+  bytes = bytes < kLeastCopyBytes ? kLeastCopyBytes : bytes;
+  bytes = bytes > kMostCopyBytes ? kMostCopyBytes : bytes;
+  array_stack arrays;
+  if (!array_stack_open(&arrays)) {
+    return tgi_error_set(error, TG_NO_MEMORY, "explain: expected memory for the roofs, got none");
+  }
+  roof *copy = roof_copy(&arrays, threads, copy_mix(cost), bytes), *fma = roof_fma_f32(threads);
+  tg_status status = TG_OK;
+  if (copy && fma) {
+    out->bytes_per_s = roof_bytes(copy) / median_seconds(copy);
+    out->flops_per_s = roof_flops(fma) / median_seconds(fma);
+    snprintf(out->copy, sizeof out->copy, "%s %s", roof_name(copy), roof_detail(copy));
+  } else {
+    status = tgi_error_set(error, TG_NO_MEMORY, "explain: expected %.0f bytes for a roof, got none",
+                           bytes);
+  }
+  roof_close(copy);
+  roof_close(fma);
+  array_stack_close(&arrays);
+  return status;
+}
+
+/* ---- the answer ---- */
+
+static void shape_text(const tg_tensor *t, char *text, size_t bytes)
+{
+  size_t used = (size_t)snprintf(text, bytes, "%s [", tg_dtype_name(t->dtype));
+  for (int i = 0; i < t->ndim && used < bytes; i++) {
+    used +=
+        (size_t)snprintf(text + used, bytes - used, i ? ", %lld" : "%lld", (long long)t->shape[i]);
+  }
+  snprintf(text + (used < bytes ? used : bytes - 1), used < bytes ? bytes - used : 1, "]");
+}
+
+static double tensor_bytes(const tg_tensor *t)
+{
+  return (double)tgi_numel(t) * (double)tg_dtype_bytes(t->dtype);
+}
+
+static const char *role_name(tg_slot_role role)
+{
+  static const char *const names[] = {"", "in", "out", "acc", "inout"};
+  return names[role];
+}
+
+static double memory_seconds(const explanation *e)
+{
+  return (e->shaped.cost.read_bytes + e->shaped.cost.written_bytes) / e->roof.bytes_per_s;
+}
+
+static double compute_seconds(const explanation *e)
+{
+  return e->shaped.cost.flops / e->roof.flops_per_s;
+}
+
+static void print_answer(explanation *e)
+{
+  const tgi_cost *cost = &e->shaped.cost;
+  const double bytes = cost->read_bytes + cost->written_bytes;
+  tgi_shaped_view views[kMaxViews];
+  const int n = tgi_shaped_views(&e->shaped, views, kMaxViews);
+  printf("op         %s\n", e->shaped.info->name);
+  printf("shape      %s, %s\n", e->shape, tg_dtype_name(e->dtype));
+  printf("entry      %s, %d threads\n", tg_context_entry(e->ctx), tg_context_num_threads(e->ctx));
+  printf("plan       %s\n", e->plan);
+  for (int i = 0; i < n; i++) {
+    char name[64], shape[128];
+    shape_text(views[i].tensor, shape, sizeof shape);
+    snprintf(name, sizeof name, views[i].index < 0 ? "%s" : "%s[%lld]", views[i].slot->name,
+             (long long)views[i].index);
+    printf("%-10s %-16s %-5s %-28s %s\n", i ? "" : "tensors", name, role_name(views[i].slot->role),
+           shape, tgi_size(tensor_bytes(views[i].tensor)).text);
+  }
+  printf("workspace  %s\n", tgi_size((double)e->workspace).text);
+  printf("bytes      %s: %s read, %s written\n", tgi_size(bytes).text,
+         tgi_size(cost->read_bytes).text, tgi_size(cost->written_bytes).text);
+  printf("flops      %.4g, %.3g for each byte\n", cost->flops, bytes > 0 ? cost->flops / bytes : 0);
+  printf("roof       %s %.1f GB/s, fma_f32 %.1f GFLOP/s\n", e->roof.copy,
+         1e-9 * e->roof.bytes_per_s, 1e-9 * e->roof.flops_per_s);
+  const double memory = memory_seconds(e), compute = compute_seconds(e);
+  printf("time       %.4g ms at least, bound by %s (memory %.4g ms, arithmetic %.4g ms)\n",
+         1e3 * (memory > compute ? memory : compute), memory > compute ? "memory" : "arithmetic",
+         1e3 * memory, 1e3 * compute);
+}
+
+static void write_answer(explanation *e)
+{
+  const tgi_cost *cost = &e->shaped.cost;
+  tgi_json_writer w = {.indent = 2};
+  const double memory = memory_seconds(e), compute = compute_seconds(e);
+  tgi_json_open_object(&w, NULL);
+  tgi_json_put_string(&w, "op", e->shaped.info->op);
+  tgi_json_put_string(&w, "dir", e->shaped.info->dir);
+  tgi_json_put_string(&w, "shape", e->shape);
+  tgi_json_put_string(&w, "dtype", tg_dtype_name(e->dtype));
+  tgi_json_put_string(&w, "entry", tg_context_entry(e->ctx));
+  tgi_json_put_integer(&w, "threads", tg_context_num_threads(e->ctx));
+  tgi_json_put_string(&w, "plan", e->plan);
+  tgi_json_put_integer(&w, "workspace_bytes", (int64_t)e->workspace);
+  tgi_json_put_real(&w, "read_bytes", cost->read_bytes);
+  tgi_json_put_real(&w, "written_bytes", cost->written_bytes);
+  tgi_json_put_real(&w, "flops", cost->flops);
+  tgi_json_put_string(&w, "roof", e->roof.copy);
+  tgi_json_put_real(&w, "roof_gbps", 1e-9 * e->roof.bytes_per_s);
+  tgi_json_put_real(&w, "roof_gflops", 1e-9 * e->roof.flops_per_s);
+  tgi_json_put_string(&w, "bound", memory > compute ? "memory" : "arithmetic");
+  tgi_json_put_real(&w, "predicted_ms", 1e3 * (memory > compute ? memory : compute));
+  tgi_json_close_object(&w);
+  tgi_json_put_raw(&w, "\n", 1);
+  (void)fwrite(w.text, 1, w.size, stdout);
+  tgi_json_writer_free(&w);
+}
+
+static tg_status fill(explanation *e, const options *o, const tg_op_info *op, tg_error *error)
+{
+  const tg_context_options cpu = {
+      .backend = TG_BACKEND_CPU, .num_threads = o->threads, .entry = o->entry};
+  tg_status status = tgi_shape_fill(op->name, e->shape, e->dtype, &e->shaped, error);
+  status = status ? status : tg_context_create(&cpu, &e->ctx, error);
+  if (status == TG_OK &&
+      (status = op->workspace(e->ctx, e->shaped.args.bytes, &e->workspace)) != TG_OK) {
+    return tgi_error_set(error, status, "%s", tg_context_message(e->ctx));
+  }
+  if (status == TG_OK) {
+    tgi_shape_explain(e->ctx, &e->shaped, e->plan, sizeof e->plan);
+    status = measure_roofs(e, &e->roof, error);
+  }
+  return status;
+}
+
+int tgi_explain_command(int argc, char **argv)
+{
+  options o = {.dtype = "f32"};
+  tgi_parsed given;
+  tg_error error = {TG_OK, ""};
+  tgi_parse_options(&command_line, argc, argv, &o, &given);
+  if (given.num_positions == 0) {
+    return list_ops(o.json);
+  }
+  if (given.num_positions == 1) {
+    return tgi_usage_error(&command_line, "expected OP and SHAPE, got OP alone");
+  }
+  const tg_op_info *op = find_op(given.position[0], o.dir);
+  if (!op) {
+    return tgi_usage_error(&command_line,
+                           "OP: expected one of the ops that `%s' lists, got \"%s\"%s%s", kName,
+                           given.position[0], o.dir ? " with --dir " : "", o.dir ? o.dir : "");
+  }
+  if (!find_dtype(o.dtype)) {
+    return tgi_usage_error(&command_line, "--dtype: expected f32, f16 or bf16, got %s", o.dtype);
+  }
+  explanation *e = calloc(1, sizeof *e);
+  if (!e) {
+    return tgi_console_fail(kName, "expected %zu bytes of memory, got none", sizeof *e);
+  }
+  e->dtype = find_dtype(o.dtype);
+  e->shape = given.position[1];
+  const tg_status status = fill(e, &o, op, &error);
+  if (status == TG_OK && o.json) {
+    write_answer(e);
+  } else if (status == TG_OK) {
+    print_answer(e);
+  }
+  tg_context_destroy(e->ctx);
+  free(e);
+  return status ? tgi_console_fail_with(kName, &error) : 0;
+}

@@ -1,0 +1,300 @@
+/* tegula generate: a prompt in, text out, token by token. */
+#include "command.h"
+#include "console.h"
+#include "core/error_record.h"
+#include "interrupt.h"
+#include "model/utf8_stream.h"
+#include "option_table.h"
+#include "tegula/model.h"
+#include "tegula/tokenizer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char kName[] = "tegula generate";
+
+typedef struct options {
+  int64_t max_tokens, seed;
+  int32_t top_k, threads;
+  double temperature, top_p, min_p;
+  const char *tokens;
+  bool echo, quiet;
+} options;
+
+#define ROW(name, field, argument, kind, min, max, help)                                           \
+  {                                                                                                \
+    name, argument, TGI_OPTION_##kind, TGI_AT(options, field), min, max, help                      \
+  }
+
+static const tgi_option rows[] = {
+    ROW("max-tokens", max_tokens, "N", I64, 1, TGI_ANY, "most tokens to generate (what fits)"),
+    ROW("temperature", temperature, "X", F64, 0, 1000,
+        "0: always the most probable token; 1: as the model says (0.8)"),
+    ROW("top-k", top_k, "N", I32, 0, TGI_ANY_I32, "only the N most probable; 0: all (0)"),
+    ROW("top-p", top_p, "X", F64, 0, 1, "only the fewest that reach this probability (1)"),
+    ROW("min-p", min_p, "X", F64, 0, 1,
+        "only those with at least X times the largest probability (0)"),
+    ROW("seed", seed, "N", I64, 0, TGI_ANY, "the same seed gives the same text (0)"),
+    ROW("threads", threads, "N", I32, 1, 4096, "CPU threads (one per CPU)"),
+    ROW("tokens", tokens, "IDS", TEXT, 0, 0,
+        "token ids instead of a prompt (\"1,2,3\"); ids come out too, and no tokenizer is needed"),
+    ROW("echo", echo, NULL, FLAG, 0, 0, "print the prompt before what follows it"),
+    ROW("quiet", quiet, NULL, FLAG, 0, 0, "no statistics"),
+    {0},
+};
+
+static const tgi_command command_line = {
+    .name = "tegula generate",
+    .positions = "DIR [PROMPT]",
+    .help = "Generate text with the model in a Hugging Face directory.\vThe text goes to standard "
+            "output, statistics to standard error. PROMPT - reads standard input. Generation ends "
+            "at the end of the text, after --max-tokens, or when the model's positions are used "
+            "up; Ctrl-C ends it with 130.",
+    .options = rows,
+    .least_positions = 1,
+    .most_positions = 2,
+};
+
+typedef struct generation {
+  options o;
+  tg_tokenizer *tokenizer; /* NULL: raw ids */
+  tg_model *model;
+  tg_session *session;
+  char *text; /* of the prompt; owned where it came from standard input */
+  int32_t *ids;
+  int64_t count;
+  tgi_utf8_stream stream;
+  int64_t generated;
+  double prefill_seconds, decode_seconds;
+} generation;
+
+/* ---- the prompt ---- */
+
+static tg_status read_input(char **text, size_t *size, tg_error *error)
+{
+  size_t capacity = 1 << 16;
+  *text = malloc(capacity);
+  *size = 0;
+  while (*text && !feof(stdin) && !ferror(stdin)) {
+    *size += fread(*text + *size, 1, capacity - *size, stdin);
+    if (*size == capacity) {
+      capacity *= 2;
+      char *more = realloc(*text, capacity);
+      if (!more) {
+        free(*text);
+      }
+      *text = more;
+    }
+  }
+  if (!*text) {
+    return tgi_error_set(error, TG_NO_MEMORY,
+                         "standard input: expected %zu bytes of memory, got none", capacity);
+  }
+  return ferror(stdin) ? tgi_error_set(error, TG_IO, "standard input: expected to read, got %s",
+                                       strerror(errno))
+                       : TG_OK;
+}
+
+static tg_status encode_prompt(generation *g, const char *prompt, tg_error *error)
+{
+  size_t size = strlen(prompt), count = 0;
+  tg_status status = TG_OK;
+  if (strcmp(prompt, "-") == 0) {
+    status = read_input(&g->text, &size, error);
+    prompt = g->text;
+  }
+  if (status == TG_OK && size == 0) {
+    status = tgi_error_set(error, TG_BAD_ARGUMENT, "prompt: expected text, got none");
+  }
+  if (status == TG_OK) {
+    status = tg_tokenizer_encode(g->tokenizer, prompt, size, 0, NULL, 0, &count, error);
+  }
+  if (status == TG_OK) {
+    g->ids = malloc(count * sizeof *g->ids);
+    g->count = (int64_t)count;
+    status = g->ids
+                 ? tg_tokenizer_encode(g->tokenizer, prompt, size, 0, g->ids, count, &count, error)
+                 : tgi_error_set(error, TG_NO_MEMORY, "prompt: expected memory, got none");
+  }
+  return status;
+}
+
+/* "1,2,3" or "1 2 3". */
+static tg_status parse_ids(generation *g, const char *text, tg_error *error)
+{
+  g->ids = malloc((strlen(text) + 1) * sizeof *g->ids);
+  if (!g->ids) {
+    return tgi_error_set(error, TG_NO_MEMORY, "--tokens: expected memory, got none");
+  }
+  for (const char *at = text; *at;) {
+    char *end;
+    errno = 0;
+    const long value = strtol(at, &end, 10);
+    if (end == at || errno != 0 || value < 0 || value > INT32_MAX || !strchr(", ", *end)) {
+      return tgi_error_set(error, TG_BAD_ARGUMENT,
+                           "--tokens: byte %zu: expected ids parted by commas, got \"%.40s\"",
+                           (size_t)(at - text), at);
+    }
+    g->ids[g->count++] = (int32_t)value;
+    at = end + strspn(end, ", ");
+  }
+  return g->count > 0 ? TG_OK
+                      : tgi_error_set(error, TG_BAD_ARGUMENT, "--tokens: expected ids, got none");
+}
+
+/* ---- the text ---- */
+
+static tg_status put_token(generation *g, int32_t id, tg_error *error)
+{
+  if (!g->tokenizer) {
+    printf(g->generated > 0 || g->o.echo ? " %d" : "%d", id);
+    fflush(stdout);
+    return TG_OK;
+  }
+  char bytes[1024], valid[TGI_UTF8_STREAM_BOUND(sizeof bytes)];
+  size_t size = 0;
+  const tg_status status = tg_tokenizer_decode(g->tokenizer, &id, 1, TG_TOKENIZER_SKIP_SPECIAL,
+                                               bytes, sizeof bytes, &size, error);
+  if (status == TG_OK) {
+    const size_t ready = tgi_utf8_stream_push(&g->stream, bytes, size, valid);
+    (void)fwrite(valid, 1, ready, stdout);
+    fflush(stdout);
+  }
+  return status;
+}
+
+static void end_text(generation *g)
+{
+  char valid[8];
+  (void)fwrite(valid, 1, tgi_utf8_stream_finish(&g->stream, valid), stdout);
+  putchar('\n');
+}
+
+static tg_status echo_prompt(generation *g, tg_error *error)
+{
+  tg_status status = TG_OK;
+  for (int64_t i = 0; i < g->count && g->o.echo && status == TG_OK; i++) {
+    if (!g->tokenizer && i == 0) {
+      printf("%d", g->ids[i]);
+    } else {
+      status = put_token(g, g->ids[i], error);
+    }
+  }
+  return status;
+}
+
+/* *reason: why it ended. */
+static tg_status generate(generation *g, const char **reason, tg_error *error)
+{
+  const tg_model_info info = tg_model_get_info(g->model);
+  const tg_sampling sampling = {.temperature = (float)g->o.temperature,
+                                .top_k = g->o.top_k,
+                                .top_p = (float)g->o.top_p,
+                                .min_p = (float)g->o.min_p,
+                                .seed = (uint64_t)g->o.seed};
+  double start = tgi_clock();
+  tg_status status = tg_session_feed(g->session, g->ids, g->count, error);
+  g->prefill_seconds = tgi_clock() - start;
+  status = status ? status : echo_prompt(g, error);
+  start = tgi_clock();
+  while (status == TG_OK && !*reason) {
+    int32_t id;
+    status = tg_sample_token(tg_session_logits(g->session), info.vocab_size, &sampling,
+                             (uint64_t)tg_session_length(g->session), &id, error);
+    if (status == TG_OK && id == info.end_of_text) {
+      *reason = "end of text";
+      break;
+    }
+    status = status ? status : put_token(g, id, error);
+    g->generated++;
+    if (tgi_interrupted()) {
+      *reason = "interrupted";
+    } else if (ferror(stdout)) {
+      *reason = "standard output is closed";
+    } else if (g->o.max_tokens > 0 && g->generated == g->o.max_tokens) {
+      *reason = "--max-tokens";
+    } else if (tg_session_length(g->session) == tg_session_capacity(g->session)) {
+      *reason = "the model's positions are used up";
+    } else if (status == TG_OK) {
+      status = tg_session_feed(g->session, &id, 1, error);
+    }
+  }
+  g->decode_seconds = tgi_clock() - start;
+  return status;
+}
+
+static void print_statistics(const generation *g, const char *reason)
+{
+  const double prefill = (double)g->count / g->prefill_seconds;
+  fprintf(stderr, "prompt: %lld tokens in %.1f ms (%.0f tok/s) | generated: %lld in %.1f ms",
+          (long long)g->count, 1e3 * g->prefill_seconds, prefill, (long long)g->generated,
+          1e3 * g->decode_seconds);
+  if (g->generated > 0 && g->decode_seconds > 0) {
+    fprintf(stderr, " (%.0f tok/s)", (double)g->generated / g->decode_seconds);
+  }
+  fprintf(stderr, " | ended: %s\n", reason);
+}
+
+/* ---- all of it ---- */
+
+static tg_status prepare(generation *g, const char *directory, const char *prompt, tg_error *error)
+{
+  tg_status status = TG_OK;
+  if (g->o.tokens) {
+    status = parse_ids(g, g->o.tokens, error);
+  } else {
+    status = tg_tokenizer_load(directory, &g->tokenizer, error);
+    if (status == TG_UNSUPPORTED) {
+      const tg_error inner = *error;
+      tgi_error_set(error, status, "%.400s (--tokens takes ids without a tokenizer)", inner.text);
+    }
+    status = status ? status : encode_prompt(g, prompt, error);
+  }
+  status = status ? status : tg_model_load(directory, TG_DTYPE_NONE, &g->model, error);
+  if (status == TG_OK) {
+    const tg_session_options session = {.num_threads = g->o.threads};
+    status = tg_session_create(g->model, &session, &g->session, error);
+  }
+  if (status == TG_OK && g->count > tg_session_capacity(g->session)) {
+    status = tgi_error_set(error, TG_BAD_ARGUMENT,
+                           "prompt: expected at most %lld tokens (the model's positions), got %lld",
+                           (long long)tg_session_capacity(g->session), (long long)g->count);
+  }
+  return status;
+}
+
+int tgi_generate_command(int argc, char **argv)
+{
+  generation g = {.o = {.temperature = 0.8, .top_p = 1}};
+  tgi_parsed given;
+  tg_error error = {TG_OK, ""};
+  const char *reason = NULL;
+  tgi_parse_options(&command_line, argc, argv, &g.o, &given);
+  if ((given.num_positions == 2) == (g.o.tokens != NULL)) {
+    return tgi_usage_error(&command_line, "expected one of PROMPT and --tokens, got %s",
+                           g.o.tokens ? "both" : "neither");
+  }
+  tg_status status = prepare(&g, given.position[0], given.position[1], &error);
+  int code = 0;
+  if (status == TG_OK) {
+    tgi_interrupt_catch();
+    status = generate(&g, &reason, &error);
+    end_text(&g);
+    code = tgi_interrupted();
+  }
+  if (status != TG_OK) {
+    fflush(stdout);
+    code = tgi_console_fail_with(kName, &error);
+  } else if (!g.o.quiet) {
+    fflush(stdout);
+    print_statistics(&g, reason);
+  }
+  tg_session_destroy(g.session);
+  tg_model_destroy(g.model);
+  tg_tokenizer_destroy(g.tokenizer);
+  free(g.ids);
+  free(g.text);
+  return code;
+}

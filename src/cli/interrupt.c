@@ -1,0 +1,34 @@
+#include "interrupt.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { kExitInterrupted = 128 + SIGINT };
+
+/* What a handler writes must be a global. */
+static volatile sig_atomic_t caught;
+
+static void note_signal(int number)
+{
+  if (caught) {
+    _exit(kExitInterrupted);
+  }
+  caught = number;
+}
+
+void tgi_interrupt_catch(void)
+{
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_handler = note_signal;
+  action.sa_flags = SA_RESTART; /* a save under way is not to fail with EINTR */
+  sigemptyset(&action.sa_mask);
+  (void)sigaction(SIGINT, &action, NULL);
+  (void)sigaction(SIGTERM, &action, NULL);
+}
+
+int tgi_interrupted(void)
+{
+  return caught ? 128 + caught : 0;
+}

@@ -1,0 +1,141 @@
+#include "option_table.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { kFirstKey = 1024 }; /* keys above every character: long options alone */
+
+typedef struct parse {
+  const tgi_command *command;
+  char *values;
+  tgi_parsed *parsed;
+} parse;
+
+static void refuse_range(struct argp_state *state, const tgi_option *o, const char *text)
+{
+  const char *what = o->kind == TGI_OPTION_F64 ? "a number" : "a whole number";
+  if (o->min == TGI_ABOVE_0) {
+    argp_error(state, "--%s: expected %s above 0, got %s", o->name, what, text);
+  } else if (o->max >= TGI_ANY_I32) {
+    argp_error(state, "--%s: expected %s from %.15g on, got %s", o->name, what, o->min, text);
+  } else {
+    argp_error(state, "--%s: expected %s from %.15g to %.15g, got %s", o->name, what, o->min,
+               o->max, text);
+  }
+}
+
+static int64_t parse_whole(struct argp_state *state, const tgi_option *o, const char *text)
+{
+  char *end;
+  errno = 0;
+  const long long value = strtoll(text, &end, 10);
+  if (end == text || *end || errno != 0 || (double)value < o->min || (double)value > o->max) {
+    refuse_range(state, o, text);
+  }
+  return value;
+}
+
+static double parse_real(struct argp_state *state, const tgi_option *o, const char *text)
+{
+  char *end;
+  const double value = strtod(text, &end);
+  if (end == text || *end || !isfinite(value) || value < o->min || value > o->max) {
+    refuse_range(state, o, text);
+  }
+  return value;
+}
+
+static void store(struct argp_state *state, parse *p, int row, const char *text)
+{
+  const tgi_option *o = &p->command->options[row];
+  void *value = p->values + o->offset;
+  p->parsed->given[row] = true;
+  switch (o->kind) {
+  case TGI_OPTION_FLAG:
+    *(bool *)value = true;
+    break;
+  case TGI_OPTION_TEXT:
+    if (!text[0]) {
+      argp_error(state, "--%s: expected %s, got an empty text", o->name, o->argument);
+    }
+    *(const char **)value = text;
+    break;
+  case TGI_OPTION_I32:
+    *(int32_t *)value = (int32_t)parse_whole(state, o, text);
+    break;
+  case TGI_OPTION_I64:
+    *(int64_t *)value = parse_whole(state, o, text);
+    break;
+  case TGI_OPTION_F64:
+    *(double *)value = parse_real(state, o, text);
+    break;
+  }
+}
+
+static error_t take(int key, char *text, struct argp_state *state)
+{
+  parse *p = state->input;
+  const tgi_command *c = p->command;
+  if (key >= kFirstKey && key < kFirstKey + TGI_MAX_OPTIONS) {
+    store(state, p, key - kFirstKey, text);
+    return 0;
+  }
+  if (key == ARGP_KEY_ARG && p->parsed->num_positions < c->most_positions) {
+    p->parsed->position[p->parsed->num_positions++] = text;
+    return 0;
+  }
+  if (key == ARGP_KEY_ARG) {
+    argp_error(state, "expected at most %d argument%s, got \"%s\" too", c->most_positions,
+               c->most_positions == 1 ? "" : "s", text);
+  }
+  if (key == ARGP_KEY_END && p->parsed->num_positions < c->least_positions) {
+    argp_error(state, "expected %s, got %d argument%s", c->positions, p->parsed->num_positions,
+               p->parsed->num_positions == 1 ? "" : "s");
+  }
+  return ARGP_ERR_UNKNOWN;
+}
+
+void tgi_parse_options(const tgi_command *command, int argc, char **argv, void *values,
+                       tgi_parsed *parsed)
+{
+  struct argp_option rows[TGI_MAX_OPTIONS + 1];
+  memset(rows, 0, sizeof rows);
+  for (int i = 0; i < TGI_MAX_OPTIONS && command->options[i].name; i++) {
+    const tgi_option *o = &command->options[i];
+    rows[i] = (struct argp_option){o->name, kFirstKey + i, o->argument, 0, o->help, 0};
+  }
+  const struct argp argp = {rows, take, command->positions, command->help, NULL, NULL, NULL};
+  memset(parsed, 0, sizeof *parsed);
+  parse p = {command, values, parsed};
+  /* argp takes the name that it prints from argv[0]. */
+  char *name = argv[0];
+  argv[0] = (char *)(uintptr_t)command->name;
+  (void)argp_parse(&argp, argc, argv, 0, NULL, &p);
+  argv[0] = name;
+}
+
+bool tgi_option_given(const tgi_command *command, const tgi_parsed *parsed, const char *name)
+{
+  for (int i = 0; command->options[i].name; i++) {
+    if (strcmp(command->options[i].name, name) == 0) {
+      return parsed->given[i];
+    }
+  }
+  return false;
+}
+
+int tgi_usage_error(const tgi_command *command, const char *format, ...)
+{
+  va_list arguments;
+  va_start(arguments, format);
+  fprintf(stderr, "%s: ", command->name);
+  vfprintf(stderr, format, arguments);
+  fprintf(stderr, "\nTry `%s --help' for more information.\n", command->name);
+  va_end(arguments);
+  return TGI_EXIT_USAGE;
+}

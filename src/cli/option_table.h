@@ -1,0 +1,64 @@
+/**
+ * Command lines as tables: one row per option says its name, what it takes, its range, where the
+ * value goes and what --help prints. argp does the parsing; a wrong command line prints what is
+ * wrong and exits with 2.
+ */
+#ifndef TGI_CLI_OPTION_TABLE_H
+#define TGI_CLI_OPTION_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum tgi_option_kind {
+  TGI_OPTION_FLAG, /* bool */
+  TGI_OPTION_TEXT, /* const char *, not empty */
+  TGI_OPTION_I32,  /* int32_t */
+  TGI_OPTION_I64,  /* int64_t */
+  TGI_OPTION_F64,  /* double, finite */
+} tgi_option_kind;
+
+typedef struct tgi_option {
+  const char *name;     /* without the dashes */
+  const char *argument; /* as --help shows it; NULL: a flag */
+  tgi_option_kind kind;
+  size_t offset;   /* of the value in the command's struct */
+  double min, max; /* of a number */
+  const char *help;
+} tgi_option;
+
+/** For tables: where a field lies, and that a number has no upper bound of its own. */
+#define TGI_AT(type, field) offsetof(type, field)
+#define TGI_ANY 9.0e18
+#define TGI_ANY_I32 2147483647.0
+/** For `min`: above 0. */
+#define TGI_ABOVE_0 2.2250738585072014e-308
+
+enum { TGI_MAX_OPTIONS = 48, TGI_MAX_POSITIONS = 3, TGI_EXIT_USAGE = 2 };
+
+typedef struct tgi_command {
+  const char *name;      /* "tegula train" */
+  const char *positions; /* "DIR PROMPT": how --help shows the positional arguments; NULL: none */
+  const char *help;      /* what the command does; after a \v, what follows the options */
+  const tgi_option *options; /* ended by a NULL name */
+  int least_positions, most_positions;
+} tgi_command;
+
+typedef struct tgi_parsed {
+  bool given[TGI_MAX_OPTIONS]; /* which rows of the table were on the command line */
+  const char *position[TGI_MAX_POSITIONS];
+  int num_positions;
+} tgi_parsed;
+
+/** Fills `values` (which holds the defaults) and *parsed. argv[0] is ignored. */
+void tgi_parse_options(const tgi_command *command, int argc, char **argv, void *values,
+                       tgi_parsed *parsed);
+
+/** Whether option `name` of the command was given. */
+bool tgi_option_given(const tgi_command *command, const tgi_parsed *parsed, const char *name);
+
+/** Says what is wrong with a command line and where help is; returns TGI_EXIT_USAGE. */
+int tgi_usage_error(const tgi_command *command, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

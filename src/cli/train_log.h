@@ -1,0 +1,38 @@
+/**
+ * The log of a training run: one JSON object a line, written out line by line.
+ *
+ *   {"event":"start","version":"0.1.0",...}
+ *   {"event":"step","step":1,"loss":5.5,"grad_norm":2.1,"lr":1e-05,"ms":12.3,"tokens_per_s":41000.0}
+ *   {"event":"validation","step":100,"loss":1.2,"bits_per_byte":1.73}
+ *   {"event":"checkpoint","step":250}
+ *   {"event":"end","step":1000,"reason":"done"}
+ *
+ * Numbers that are not finite become null. A resumed run goes on in the same file; where steps
+ * appear twice, the later line counts.
+ */
+#ifndef TGI_CLI_TRAIN_LOG_H
+#define TGI_CLI_TRAIN_LOG_H
+
+#include "model/json_writer.h"
+#include "tegula/status.h"
+#include <stdio.h>
+
+typedef struct tgi_train_log {
+  const char *path;
+  FILE *file;
+  bool failed; /* a write failed; said once */
+} tgi_train_log;
+
+/** Opens for appending, or anew. Errors: IO. */
+tg_status tgi_train_log_open(tgi_train_log *log, const char *path, bool append, tg_error *error);
+
+void tgi_train_log_close(tgi_train_log *log);
+
+/** Starts a line; the caller adds members and hands it to tgi_train_log_write, which frees it. */
+tgi_json_writer tgi_train_log_line(const char *event);
+void tgi_train_log_number(tgi_json_writer *line, const char *key, double value);
+
+/** A log that cannot be written is reported on standard error once; training goes on. */
+void tgi_train_log_write(tgi_train_log *log, tgi_json_writer *line);
+
+#endif

@@ -1,0 +1,73 @@
+#include "train_options.h"
+
+#define ROW(name, field, argument, kind, min, max, help)                                           \
+  {                                                                                                \
+    name, argument, TGI_OPTION_##kind, TGI_AT(tgi_train_options, field), min, max, help            \
+  }
+
+static const tgi_option rows[] = {
+    ROW("train-file", train_file, "FILE", TEXT, 0, 0, "UTF-8 text to train on"),
+    ROW("out", out, "DIR", TEXT, 0, 0, "where checkpoints go (transformers loads them)"),
+    ROW("preset", preset, "NAME", TEXT, 0, 0,
+        "train a new model of this size: gpt_nano, gpt_micro, gpt_mini, gpt2, gpt2-medium, "
+        "gpt2-large, gpt2-xl, gpt_tile_small, gpt_tile_medium, gpt_tile_large"),
+    ROW("vocab-size", vocab_size, "N", I32, 257, TGI_ANY_I32,
+        "ids of a new model (257: one per byte and the end of text)"),
+    ROW("model", model, "DIR", TEXT, 0, 0, "fine-tune this Hugging Face directory instead"),
+    ROW("resume", resume, NULL, FLAG, 0, 0,
+        "continue the checkpoint in --out; other options may be left out, and those that shape the "
+        "run may not differ"),
+    ROW("val-file", val_file, "FILE", TEXT, 0, 0, "text to validate on"),
+    ROW("val-fraction", val_fraction, "X", F64, 0, 0.5,
+        "without --val-file: share at the end of the training text to validate on (0.1)"),
+    ROW("steps", steps, "N", I64, 1, TGI_ANY, "optimiser steps (1000)"),
+    ROW("batch", batch, "N", I32, 1, 1 << 20, "sequences in a step (8)"),
+    ROW("seq", seq, "N", I32, 1, 1 << 24,
+        "tokens in a sequence (256, or the model's positions where they are fewer)"),
+    ROW("lr", lr, "X", F64, TGI_ABOVE_0, TGI_ANY, "peak learning rate (0.001)"),
+    ROW("min-lr", min_lr, "X", F64, 0, TGI_ANY, "learning rate at the end (a tenth of --lr)"),
+    ROW("warmup", warmup, "N", I64, 0, TGI_ANY, "steps up to the peak (a twentieth of --steps)"),
+    ROW("weight-decay", weight_decay, "X", F64, 0, TGI_ANY, "of matrices and embeddings (0.1)"),
+    ROW("clip", clip, "X", F64, 0, TGI_ANY, "largest gradient norm; 0: any (1)"),
+    ROW("seed", seed, "N", I64, 0, TGI_ANY,
+        "of the first weights and of the order of the text (0)"),
+    ROW("threads", threads, "N", I32, 1, 4096,
+        "CPU threads (one per CPU); the result has the same bits at any number"),
+    ROW("eval-every", eval_every, "N", I64, 0, TGI_ANY,
+        "steps between validations; 0: only at the end (100)"),
+    ROW("eval-tokens", eval_tokens, "N", I64, 0, TGI_ANY,
+        "validate on so many tokens at most; 0: on all (131072)"),
+    ROW("save-every", save_every, "N", I64, 0, TGI_ANY,
+        "steps between checkpoints; 0: only at the end (250)"),
+    ROW("log", log, "FILE", TEXT, 0, 0, "one JSON object a line for every step (<out>.jsonl)"),
+    ROW("quiet", quiet, NULL, FLAG, 0, 0, "print errors only"),
+    {0},
+};
+
+const tgi_command tgi_train_command_line = {
+    .name = "tegula train",
+    .help =
+        "Train a model on text: byte-level tokens for a new one, those of the directory for "
+        "--model."
+        "\v"
+        "The plan of the memory comes first, then a line of progress, both on standard error. "
+        "Ctrl-C finishes the step, saves and exits with 130; a second one exits at once, and the "
+        "last checkpoint stands. "
+        "A loss that is not finite stops the run with 1 and leaves the last checkpoint as it was.",
+    .options = rows,
+};
+
+tgi_train_options tgi_train_defaults(void)
+{
+  return (tgi_train_options){.val_fraction = 0.1,
+                             .steps = 1000,
+                             .batch = 8,
+                             .lr = 1e-3,
+                             .min_lr = -1,
+                             .warmup = -1,
+                             .weight_decay = 0.1,
+                             .clip = 1.0,
+                             .eval_every = 100,
+                             .eval_tokens = 131072,
+                             .save_every = 250};
+}

@@ -1,0 +1,45 @@
+/**
+ * What a training run was asked to do, and the note of it that a checkpoint keeps: one line of JSON
+ * with every option that shapes the run, and the identity of its text.
+ */
+#ifndef TGI_CLI_TRAIN_OPTIONS_H
+#define TGI_CLI_TRAIN_OPTIONS_H
+
+#include "option_table.h"
+#include "tegula/status.h"
+
+typedef struct tgi_train_options {
+  const char *preset, *model, *train_file, *val_file, *out, *log;
+  double val_fraction;
+  int64_t steps, warmup, eval_every, eval_tokens, save_every, seed;
+  int32_t batch, seq, threads, vocab_size;
+  double lr, min_lr, weight_decay, clip;
+  bool resume, quiet;
+} tgi_train_options;
+
+extern const tgi_command tgi_train_command_line;
+
+/** The defaults; seq 0, min_lr -1 and warmup -1 follow from the others. */
+tgi_train_options tgi_train_defaults(void);
+
+/** Which text a run trains on. */
+typedef struct tgi_text_identity {
+  uint64_t hash;        /* of the training file */
+  int64_t train_tokens; /* without those set aside for validation */
+} tgi_text_identity;
+
+enum { TGI_NOTE_BYTES = 16384 };
+
+/** Writes the note. Errors: NO_MEMORY, BAD_ARGUMENT (longer than TGI_NOTE_BYTES). */
+tg_status tgi_train_note_write(const tgi_train_options *options, const tgi_text_identity *text,
+                               char note[TGI_NOTE_BYTES], tg_error *error);
+
+/**
+ * Takes over from the checkpoint in options->out what the command line left open. Texts live in
+ * `note`. Errors: IO, BAD_FILE, NO_MEMORY, BAD_ARGUMENT (an option that was given differs and
+ * would change the run; the message names it and both values).
+ */
+tg_status tgi_train_note_apply(tgi_train_options *options, const tgi_parsed *given,
+                               tgi_text_identity *text, char note[TGI_NOTE_BYTES], tg_error *error);
+
+#endif

@@ -1,0 +1,41 @@
+/** A training run: what train_setup.c prepares and train_command.c takes the steps of. */
+#ifndef TGI_CLI_TRAIN_RUN_H
+#define TGI_CLI_TRAIN_RUN_H
+
+#include "dataset.h"
+#include "progress.h"
+#include "tegula/train.h"
+#include "train_log.h"
+#include "train_options.h"
+
+enum { TGI_LOG_PATH_BYTES = 4096 };
+
+typedef struct tgi_train_run {
+  tgi_train_options o;
+  tg_tokenizer *tokenizer;
+  tgi_dataset train_data, val_data;
+  tgi_tokens train, val; /* val.count 0: no validation */
+  double val_bytes;      /* bytes of text for each token of val */
+  tg_model *model;
+  tg_trainer *trainer;
+  tgi_batch_shape shape;
+  int32_t *ids, *targets;
+  char note[TGI_NOTE_BYTES];
+  char old_note[TGI_NOTE_BYTES]; /* holds the texts of options taken over by --resume */
+  char log_path[TGI_LOG_PATH_BYTES];
+  tgi_train_log log;
+  tgi_progress progress;
+  int64_t saved_step; /* of the checkpoint in --out; -1: there is none */
+} tgi_train_run;
+
+/**
+ * From options to a trainer that can take its next step: checks where the checkpoint goes, reads
+ * the text, makes or loads the model, prints the memory plan, allocates, resumes, opens the log.
+ * run->o holds the options and is completed; everything else starts zeroed.
+ */
+tg_status tgi_train_prepare(tgi_train_run *run, const tgi_parsed *given, tg_error *error);
+
+/** Frees what a run holds, prepared or half prepared. */
+void tgi_train_release(tgi_train_run *run);
+
+#endif

@@ -1,0 +1,245 @@
+/* Prepares a training run. */
+#include "console.h"
+#include "core/error_record.h"
+#include "model/atomic_directory.h"
+#include "train_run.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { kPlanLines = 16, kPathBytes = 4096, kDefaultSeq = 256 };
+
+static const double kBeta1 = 0.9, kBeta2 = 0.99, kEps = 1e-8;
+
+/* A run is refused before it starts if its checkpoint could not be written at its end. */
+static tg_status check_target(const char *out, bool resume, tg_error *error)
+{
+  struct stat info;
+  char path[kPathBytes];
+  size_t size = strlen(out);
+  while (size > 1 && out[size - 1] == '/') {
+    size--;
+  }
+  if (size + sizeof "/model.safetensors" > sizeof path) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT, "--out: expected a shorter path, got %zu bytes",
+                         size);
+  }
+  memcpy(path, out, size);
+  path[size] = '\0';
+  if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode)) {
+    return tgi_error_set(error, TG_IO, "--out: expected a directory or a new name, got the file %s",
+                         path);
+  }
+  memcpy(path + size, "/model.safetensors", sizeof "/model.safetensors");
+  if (!resume && access(path, F_OK) == 0) {
+    return tgi_error_set(error, TG_IO,
+                         "--out: expected a directory without a model (or --resume), got one: %s",
+                         out);
+  }
+  path[size] = '\0';
+  char *slash = strrchr(path, '/');
+  if (slash) {
+    slash[slash == path] = '\0';
+  }
+  const char *parent = slash ? path : ".";
+  if (access(parent, W_OK | X_OK) != 0) {
+    return tgi_error_set(error, TG_IO, "--out: expected to write into %s, got %s", parent,
+                         strerror(errno));
+  }
+  return TG_OK;
+}
+
+static tg_status load_tokenizer(tgi_train_run *r, tg_error *error)
+{
+  const char *from = r->o.resume ? r->o.out : r->o.model;
+  return from ? tg_tokenizer_load(from, &r->tokenizer, error)
+              : tg_tokenizer_create_bytes(&r->tokenizer, error);
+}
+
+static tg_status load_text(tgi_train_run *r, tg_error *error)
+{
+  tg_status status = tgi_dataset_load(r->o.train_file, r->tokenizer, &r->train_data, error);
+  if (status != TG_OK) {
+    return status;
+  }
+  r->train = (tgi_tokens){r->train_data.ids, r->train_data.count};
+  if (r->o.val_file) {
+    status = tgi_dataset_load(r->o.val_file, r->tokenizer, &r->val_data, error);
+    r->val = (tgi_tokens){r->val_data.ids, r->val_data.count};
+  } else {
+    const int64_t set_aside = (int64_t)((double)r->train_data.count * r->o.val_fraction);
+    r->train.count -= set_aside;
+    r->val = (tgi_tokens){r->train_data.ids + r->train.count, set_aside};
+  }
+  if (r->o.eval_tokens > 0 && r->val.count > r->o.eval_tokens + 1) {
+    r->val.count = r->o.eval_tokens + 1;
+  }
+  if (status == TG_OK && r->val.count == 1) {
+    r->val.count = 0; /* nothing follows a single token */
+  }
+  int64_t bytes = 0;
+  if (status == TG_OK && r->val.count > 0) {
+    status = tgi_tokens_bytes(r->val, r->tokenizer, &bytes, error);
+    r->val_bytes = (double)bytes / (double)(r->val.count - 1);
+  }
+  return status;
+}
+
+static tg_status load_model(tgi_train_run *r, tg_error *error)
+{
+  if (r->o.resume || r->o.model) {
+    return tg_model_load(r->o.resume ? r->o.out : r->o.model, TG_F32, &r->model, error);
+  }
+  const int32_t vocab = r->o.vocab_size ? r->o.vocab_size : tg_tokenizer_vocab_size(r->tokenizer);
+  return tg_model_create(r->o.preset, vocab, (uint64_t)r->o.seed, &r->model, error);
+}
+
+/* The options that follow from others, and what the text must have. */
+static tg_status settle(tgi_train_run *r, tg_error *error)
+{
+  const tg_model_info info = tg_model_get_info(r->model);
+  if (r->o.seq == 0) {
+    r->o.seq =
+        info.max_position_embeddings < kDefaultSeq ? info.max_position_embeddings : kDefaultSeq;
+  }
+  r->o.min_lr = r->o.min_lr < 0 ? r->o.lr / 10 : r->o.min_lr;
+  r->o.warmup = r->o.warmup < 0 ? r->o.steps / 20 : r->o.warmup;
+  if (tg_tokenizer_vocab_size(r->tokenizer) > info.vocab_size) {
+    return tgi_error_set(error, TG_BAD_FILE,
+                         "tokenizer.json: expected at most the model's %d ids, got %d",
+                         info.vocab_size, tg_tokenizer_vocab_size(r->tokenizer));
+  }
+  if (r->train.count <= r->o.seq) {
+    return tgi_error_set(error, TG_BAD_FILE,
+                         "%s: expected at least %lld tokens to train on (--seq %d and one more), "
+                         "got %lld",
+                         r->o.train_file, (long long)r->o.seq + 1, r->o.seq,
+                         (long long)r->train.count);
+  }
+  return TG_OK;
+}
+
+static tg_trainer_options trainer_options(const tgi_train_options *o)
+{
+  return (tg_trainer_options){.batch_size = o->batch,
+                              .sequence_length = o->seq,
+                              .num_threads = o->threads,
+                              .num_steps = o->steps,
+                              .warmup_steps = o->warmup,
+                              .learning_rate = o->lr,
+                              .min_learning_rate = o->min_lr,
+                              .beta1 = kBeta1,
+                              .beta2 = kBeta2,
+                              .eps = kEps,
+                              .weight_decay = o->weight_decay,
+                              .max_grad_norm = o->clip};
+}
+
+static void print_plan(tgi_train_run *r, const tg_plan_line *lines, size_t count)
+{
+  const tg_model_info info = tg_model_get_info(r->model);
+  double sum = 0;
+  tgi_progress_say(&r->progress, "model: %s, %d layers, width %d, %d ids, %.2f M parameters",
+                   info.model_type, info.num_hidden_layers, info.hidden_size, info.vocab_size,
+                   (double)info.num_parameters / 1e6);
+  tgi_progress_say(&r->progress, "text: %lld tokens to train on, %lld to validate on",
+                   (long long)r->train.count, (long long)r->val.count);
+  tgi_progress_say(&r->progress, "memory:");
+  for (size_t i = 0; i < count; i++) {
+    tgi_progress_say(&r->progress, "  %-18s %12s", lines[i].name,
+                     tgi_size((double)lines[i].bytes).text);
+    sum += (double)lines[i].bytes;
+  }
+  const double text = (double)(r->train_data.count + r->val_data.count) * sizeof *r->ids;
+  tgi_progress_say(&r->progress, "  %-18s %12s", "text", tgi_size(text).text);
+  tgi_progress_say(&r->progress, "  %-18s %12s", "all", tgi_size(sum + text).text);
+}
+
+static tg_status make_trainer(tgi_train_run *r, tg_error *error)
+{
+  const tg_trainer_options options = trainer_options(&r->o);
+  tg_plan_line lines[kPlanLines];
+  size_t count = 0;
+  tg_status status = tg_trainer_plan(r->model, &options, lines, kPlanLines, &count, error);
+  if (status != TG_OK) {
+    return status;
+  }
+  print_plan(r, lines, count < kPlanLines ? count : kPlanLines);
+  status = tg_trainer_create(r->model, &options, &r->trainer, error);
+  r->shape = (tgi_batch_shape){r->o.batch, r->o.seq};
+  const size_t bytes = (size_t)r->o.batch * (size_t)r->o.seq * sizeof *r->ids;
+  r->ids = malloc(bytes);
+  r->targets = malloc(bytes);
+  if (status == TG_OK && (!r->ids || !r->targets)) {
+    status = tgi_error_set(error, TG_NO_MEMORY, "batch: expected %zu bytes, got none", bytes);
+  }
+  if (status == TG_OK && r->o.resume) {
+    status = tg_trainer_resume(r->trainer, r->o.out, NULL, 0, error);
+    r->saved_step = tg_trainer_steps(r->trainer);
+  }
+  return status;
+}
+
+static tg_status check_identity(const tgi_train_run *r, const tgi_text_identity *was,
+                                const tgi_text_identity *is, tg_error *error)
+{
+  if (!r->o.resume || (was->hash == is->hash && was->train_tokens == is->train_tokens)) {
+    return TG_OK;
+  }
+  return tgi_error_set(error, TG_BAD_ARGUMENT,
+                       "--train-file: expected the text that the checkpoint was trained on "
+                       "(%lld tokens, hash %016llx), got %s (%lld tokens, hash %016llx)",
+                       (long long)was->train_tokens, (unsigned long long)was->hash, r->o.train_file,
+                       (long long)is->train_tokens, (unsigned long long)is->hash);
+}
+
+static tg_status open_log(tgi_train_run *r, tg_error *error)
+{
+  if (!r->o.log) {
+    size_t size = strlen(r->o.out);
+    while (size > 1 && r->o.out[size - 1] == '/') {
+      size--;
+    }
+    snprintf(r->log_path, sizeof r->log_path, "%.*s.jsonl", (int)size, r->o.out);
+    r->o.log = r->log_path;
+  }
+  return tgi_train_log_open(&r->log, r->o.log, r->o.resume, error);
+}
+
+tg_status tgi_train_prepare(tgi_train_run *r, const tgi_parsed *given, tg_error *error)
+{
+  tgi_text_identity was = {0, 0};
+  tg_status status = TG_OK;
+  if (r->o.resume) {
+    status = tgi_atomic_directory_recover(r->o.out, error);
+    status = status ? status : tgi_train_note_apply(&r->o, given, &was, r->old_note, error);
+  }
+  r->progress = tgi_progress_start(r->o.quiet, r->o.steps, 0);
+  status = status ? status : check_target(r->o.out, r->o.resume, error);
+  status = status ? status : load_tokenizer(r, error);
+  status = status ? status : load_text(r, error);
+  const tgi_text_identity is = {r->train_data.hash, r->train.count};
+  status = status ? status : check_identity(r, &was, &is, error);
+  status = status ? status : load_model(r, error);
+  status = status ? status : settle(r, error);
+  status = status ? status : tgi_train_note_write(&r->o, &is, r->note, error);
+  status = status ? status : make_trainer(r, error);
+  status = status ? status : open_log(r, error);
+  r->progress.tokens_per_step = (int64_t)r->o.batch * r->o.seq;
+  return status;
+}
+
+void tgi_train_release(tgi_train_run *r)
+{
+  tgi_train_log_close(&r->log);
+  tg_trainer_destroy(r->trainer);
+  tg_model_destroy(r->model);
+  tg_tokenizer_destroy(r->tokenizer);
+  tgi_dataset_free(&r->train_data);
+  tgi_dataset_free(&r->val_data);
+  free(r->ids);
+  free(r->targets);
+}

@@ -1,0 +1,319 @@
+/* The command line: its usage, what it says of wrong input, info, explain, bench and generate. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka wants those four first */
+#include "cli_process.h"
+#include "model/utf8.h"
+#include "scratch_directory.h"
+#include "spec.h"
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A directory with a small model in it, made once by `tegula train`. */
+static scratch dir;
+static const char *model;
+
+static int make_model(void **state)
+{
+  (void)state;
+  dir = scratch_make();
+  char text[4096] = "";
+  for (int i = 0; i < 80; i++) {
+    strcat(text, "the cat sat on the mat and the dog. ");
+  }
+  write_text(scratch_file(&dir, "text"), text);
+  model = strdup(scratch_file(&dir, "model"));
+  EXPECT_CLI(0, "all 20 steps are done", "train", "--preset", "gpt_nano", "--train-file",
+             scratch_file(&dir, "text"), "--out", model, "--steps", "20", "--batch", "2", "--seq",
+             "32", "--lr", "0.01");
+  return 0;
+}
+
+static int remove_model(void **state)
+{
+  (void)state;
+  scratch_remove(&dir);
+  free((void *)(uintptr_t)model);
+  return 0;
+}
+
+static void expect_out(cli_result r, int code, const char *part)
+{
+  if (r.code != code || !strstr(r.out, part)) {
+    fail_msg("expected code %d and \"%s\" on standard output, got code %d, \"%s\" and \"%s\"", code,
+             part, r.code, r.out, r.err);
+  }
+  cli_free(&r);
+}
+
+/* ---- usage ---- */
+
+static void help_and_version(void **state)
+{
+  (void)state;
+  static const char *const commands[] = {"train", "generate", "info", "bench", "explain"};
+  expect_out(CLI("--help"), 0, "Usage: tegula COMMAND");
+  expect_out(CLI("--version"), 0, "tegula " TEGULA_VERSION);
+  for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+    char usage[64];
+    snprintf(usage, sizeof usage, "Usage: tegula %s", commands[i]);
+    expect_out(CLI(commands[i], "--help"), 0, usage);
+    expect_out(CLI(commands[i], "--version"), 0, "tegula " TEGULA_VERSION);
+    EXPECT_CLI(2, "--no-such-option", commands[i], "--no-such-option");
+  }
+}
+
+static void wrong_command_lines(void **state)
+{
+  (void)state;
+  cli_result none = cli_run(&(cli_setup){0}, (const char *const[]){NULL});
+  cli_expect(&none, 2, "expected a command");
+  EXPECT_CLI(2, "expected a command, got \"trian\"", "trian");
+  EXPECT_CLI(2, "expected --out DIR", "train");
+  EXPECT_CLI(2, "expected --train-file FILE", "train", "--out", "x");
+  EXPECT_CLI(2, "got neither", "train", "--out", "x", "--train-file", "y");
+  EXPECT_CLI(2, "got both", "train", "--out", "x", "--train-file", "y", "--preset", "gpt_nano",
+             "--model", "z");
+  EXPECT_CLI(2, "--steps: expected a whole number from 1 on, got 0", "train", "--steps", "0");
+  EXPECT_CLI(2, "--steps: expected a whole number from 1 on, got 3x", "train", "--steps", "3x");
+  EXPECT_CLI(2, "--batch: expected a whole number", "train", "--batch", "99999999999");
+  EXPECT_CLI(2, "--lr: expected a number above 0, got nan", "train", "--lr", "nan");
+  EXPECT_CLI(2, "--lr: expected a number above 0, got 0", "train", "--lr", "0");
+  EXPECT_CLI(2, "--val-fraction: expected a number from 0 to 0.5, got 0.6", "train",
+             "--val-fraction", "0.6");
+  EXPECT_CLI(2, "--out: expected DIR, got an empty text", "train", "--out", "");
+  EXPECT_CLI(2, "--warmup: expected at most --steps 10", "train", "--out", "x", "--train-file", "y",
+             "--preset", "gpt_nano", "--steps", "10", "--warmup", "11");
+  EXPECT_CLI(2, "--min-lr: expected at most --lr", "train", "--out", "x", "--train-file", "y",
+             "--preset", "gpt_nano", "--min-lr", "1");
+  EXPECT_CLI(2, "requires an argument", "train", "--steps");
+  EXPECT_CLI(2, "expected DIR", "generate");
+  EXPECT_CLI(2, "got neither", "generate", model);
+  EXPECT_CLI(2, "got both", "generate", model, "a", "--tokens", "1");
+  EXPECT_CLI(2, "expected at most 2 arguments", "generate", model, "a", "b");
+  EXPECT_CLI(2, "--temperature: expected a number from 0", "generate", model, "a",
+             "--temperature=-1");
+  EXPECT_CLI(2, "--top-p: expected a number from 0 to 1", "generate", model, "a", "--top-p", "1.5");
+  EXPECT_CLI(2, "got neither", "bench");
+  EXPECT_CLI(2, "expected train, prefill or decode", "bench", "--preset", "gpt_nano", "chew");
+  EXPECT_CLI(2, "OP and SHAPE", "explain", "rms_norm");
+  EXPECT_CLI(2, "got \"no_such_op\"", "explain", "no_such_op", "1x1");
+  EXPECT_CLI(2, "--dir", "explain", "rms_norm", "1x1", "--dir", "up");
+  EXPECT_CLI(2, "--dtype: expected f32, f16 or bf16, got f8", "explain", "rms_norm", "1x1",
+             "--dtype", "f8");
+}
+
+/* ---- info, explain, bench ---- */
+
+static void info(void **state)
+{
+  (void)state;
+  expect_out(CLI("info"), 0, "devices    none");
+  expect_out(CLI("info", "--json"), 0, "\"devices\": []");
+  expect_out(CLI("info", model), 0, "positions  128");
+  expect_out(CLI("info", model, "--json"), 0, "\"vocab_size\": 257");
+  EXPECT_CLI(1, "config.json", "info", dir.path);
+}
+
+static void explain_knows_every_op(void **state)
+{
+  (void)state;
+  cli_result list = CLI("explain");
+  assert_int_equal(list.code, 0);
+  for (size_t i = 0; i < spec_count; i++) {
+    const spec *s = spec_list[i];
+    cli_result r = CLI("explain", s->name, s->cases[0].shape);
+    if (!strstr(list.out, s->name) || r.code != 0 || !strstr(r.out, "plan ") ||
+        !strstr(r.out, "time ")) {
+      fail_msg("%s %s: got code %d, \"%s\" and \"%s\"", s->name, s->cases[0].shape, r.code, r.out,
+               r.err);
+    }
+    cli_free(&r);
+  }
+  cli_free(&list);
+  expect_out(CLI("explain", "rms_norm", "64x128", "--entry", "generic", "--json"), 0,
+             "\"entry\": \"generic\"");
+  expect_out(CLI("explain", "rms_norm", "64x128", "--dir", "bwd", "--dtype", "bf16"), 0,
+             "rms_norm_bwd");
+  EXPECT_CLI(1, "rms_norm_fwd: shape:", "explain", "rms_norm", "64xq");
+  EXPECT_CLI(1, "entry", "explain", "rms_norm", "64x128", "--entry", "sse9");
+}
+
+static void bench(void **state)
+{
+  (void)state;
+  cli_result r = CLI("bench", "--preset", "gpt_nano", "--vocab-size", "300", "--seq", "16",
+                     "--steps", "2", "--batch", "2", "--json");
+  assert_int_equal(r.code, 0);
+  assert_non_null(strstr(r.out, "\"mode\":\"train\""));
+  assert_non_null(strstr(r.out, "\"mode\":\"prefill\""));
+  assert_non_null(strstr(r.out, "\"mode\":\"decode\""));
+  assert_non_null(strstr(r.out, "\"peak_bytes\":"));
+  cli_free(&r);
+  expect_out(CLI("bench", "--model", model, "decode", "--seq", "16", "--steps", "3"), 0, "tok/s");
+  EXPECT_CLI(1, "--seq: expected below the model's 128 positions, got 128", "bench", "--preset",
+             "gpt_nano", "--seq", "128");
+  EXPECT_CLI(1, "expected one of gpt_nano", "bench", "--preset", "gpt_giant");
+}
+
+/* ---- generate ---- */
+
+static void generates_the_same_text_again(void **state)
+{
+  (void)state;
+  static const char *const seeds[] = {"1", "2", "3"};
+  for (int i = 0; i < 3; i++) {
+    cli_result a = CLI("generate", model, "the ", "--seed", seeds[i], "--max-tokens", "60",
+                       "--temperature", "3", "--threads", "1");
+    cli_result b = CLI("generate", model, "the ", "--seed", seeds[i], "--max-tokens", "60",
+                       "--temperature", "3", "--threads", "3");
+    assert_int_equal(a.code, 0);
+    assert_string_equal(a.out, b.out);
+    /* So hot a model makes bytes of every kind; what comes out is UTF-8 all the same. */
+    assert_int_equal(tgi_utf8_valid_bytes(a.out, a.out_size), a.out_size);
+    assert_non_null(strstr(a.err, "tok/s"));
+    cli_free(&a);
+    cli_free(&b);
+  }
+  cli_result a = CLI("generate", model, "the ", "--temperature", "0", "--max-tokens", "5");
+  cli_result b = CLI("generate", model, "--tokens", "116, 104,101,32", "--temperature", "0",
+                     "--max-tokens", "5", "--seed", "9", "--quiet");
+  char ids[64] = "";
+  for (const char *c = a.out; *c && *c != '\n'; c++) {
+    snprintf(ids + strlen(ids), sizeof ids - strlen(ids), "%s%d", c == a.out ? "" : " ", *c);
+  }
+  strcat(ids, "\n");
+  assert_string_equal(b.out, ids);
+  assert_string_equal(b.err, "");
+  cli_free(&a);
+  cli_free(&b);
+}
+
+static void context_ends(void **state)
+{
+  (void)state;
+  char prompt[130];
+  memset(prompt, 'a', sizeof prompt);
+  prompt[129] = '\0';
+  EXPECT_CLI(1, "prompt: expected at most 128 tokens", "generate", model, prompt);
+  prompt[126] = '\0';
+  EXPECT_CLI(0, "the model's positions are used up", "generate", model, prompt, "--temperature",
+             "0");
+  prompt[128] = '\0';
+  prompt[127] = 'a';
+  prompt[126] = 'a';
+  EXPECT_CLI(0, "generated: 1 ", "generate", model, prompt, "--temperature", "0");
+}
+
+static void bad_prompts(void **state)
+{
+  (void)state;
+  EXPECT_CLI(1, "prompt: expected text, got none", "generate", model, "");
+  EXPECT_CLI(1, "expected UTF-8", "generate", model, "ab\xff");
+  EXPECT_CLI(1, "prompt: expected text, got none", "generate", model, "-");
+  EXPECT_CLI(1, "--tokens: byte 2: expected ids", "generate", model, "--tokens", "1,x");
+  EXPECT_CLI(1, "--tokens: expected ids, got none", "generate", model, "--tokens", " ");
+  EXPECT_CLI(1, "257", "generate", model, "--tokens", "257");
+  cli_result r = cli_run(&(cli_setup){.input = "the "},
+                         (const char *const[]){"generate", model, "-", "--max-tokens", "3",
+                                               "--echo", "--temperature", "0", NULL});
+  assert_int_equal(r.code, 0);
+  assert_memory_equal(r.out, "the ", 4);
+  cli_free(&r);
+}
+
+static void closed_output(void **state)
+{
+  (void)state;
+  cli_result r = cli_run(&(cli_setup){.closed_output = 1},
+                         (const char *const[]){"generate", model, "the ", "--quiet", NULL});
+  assert_int_equal(r.code, 1);
+  assert_string_equal(r.err, "");
+  cli_free(&r);
+}
+
+/* ---- model directories ---- */
+
+/* Copies the model, with one file replaced (NULL: left out). */
+static const char *broken_copy(const char *name, const char *file, const char *bytes, size_t size)
+{
+  static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json"};
+  char from[SCRATCH_PATH * 2], to[SCRATCH_PATH * 2];
+  const char *copy = scratch_file(&dir, name);
+  assert_int_equal(mkdir(copy, 0700), 0);
+  for (int i = 0; i < 3; i++) {
+    snprintf(from, sizeof from, "%s/%s", model, files[i]);
+    snprintf(to, sizeof to, "%s/%s", copy, files[i]);
+    if (strcmp(files[i], file) != 0) {
+      size_t n;
+      char *content = read_file(from, &n);
+      write_file(to, content, n);
+      free(content);
+    } else if (bytes) {
+      write_file(to, bytes, size);
+    }
+  }
+  return copy;
+}
+
+static char *replace(const char *text, const char *old, const char *new_text)
+{
+  const char *at = strstr(text, old);
+  assert_non_null(at);
+  char *out = malloc(strlen(text) + strlen(new_text) + 1);
+  sprintf(out, "%.*s%s%s", (int)(at - text), text, new_text, at + strlen(old));
+  return out;
+}
+
+static void bad_directories(void **state)
+{
+  (void)state;
+  size_t size;
+  char path[SCRATCH_PATH * 2];
+  EXPECT_CLI(1, "none", "generate", scratch_file(&dir, "none"), "a");
+  EXPECT_CLI(1, "model.safetensors", "generate", broken_copy("c1", "model.safetensors", NULL, 0),
+             "a");
+  snprintf(path, sizeof path, "%s/model.safetensors", model);
+  char *weights = read_file(path, &size);
+  EXPECT_CLI(1, "byte ", "generate", broken_copy("c2", "model.safetensors", weights, size - 100),
+             "a");
+  EXPECT_CLI(1, "byte ", "generate", broken_copy("c3", "model.safetensors", weights, 5), "a");
+  free(weights);
+  snprintf(path, sizeof path, "%s/config.json", model);
+  char *config = read_file(path, &size);
+  char *wider = replace(config, "\"n_embd\": 48", "\"n_embd\": 96");
+  char *stranger = replace(config, "\"gpt2\"", "\"gpt9\"");
+  EXPECT_CLI(1, "[257, 96]", "generate", broken_copy("c4", "config.json", wider, strlen(wider)),
+             "a");
+  EXPECT_CLI(1, "gpt9", "info", broken_copy("c5", "config.json", stranger, strlen(stranger)));
+  EXPECT_CLI(1, "config.json", "info", broken_copy("c6", "config.json", "{", 1));
+  EXPECT_CLI(1, "tokenizer.json", "generate", broken_copy("c7", "tokenizer.json", NULL, 0), "a");
+  EXPECT_CLI(0, "generated", "generate", scratch_file(&dir, "c7"), "--tokens", "1", "--max-tokens",
+             "1");
+  free(config);
+  free(wider);
+  free(stranger);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(help_and_version),
+      cmocka_unit_test(wrong_command_lines),
+      cmocka_unit_test(info),
+      cmocka_unit_test(explain_knows_every_op),
+      cmocka_unit_test(bench),
+      cmocka_unit_test(generates_the_same_text_again),
+      cmocka_unit_test(context_ends),
+      cmocka_unit_test(bad_prompts),
+      cmocka_unit_test(closed_output),
+      cmocka_unit_test(bad_directories),
+  };
+  return cmocka_run_group_tests(tests, make_model, remove_model);
+}
