@@ -21,6 +21,7 @@ TGI_INLINE void pack_rows(const tgi_gemm_operand *a, int t, int64_t o0, int64_t 
     float *row = packed + i * TGI_GEMM_A_STRIDE;
     for (int64_t u = 0; u < k; u += TGI_LANES) {
       const int64_t e = (k0 + u) * TGI_UNIT_K;
+      __builtin_prefetch(at(a->data, t, from + e + 4 * a->stride));
       vf_store_f32(row + u, unit_load_along(a->data, t, from + e, k_end - e));
     }
   }
@@ -34,6 +35,9 @@ TGI_INLINE void pack_row_panels(const tgi_gemm_operand *a, int t, int64_t o0, in
     const int64_t e = (k0 + u) * TGI_UNIT_K, from = e * a->stride + o0;
     const bool both = e + 1 < k_end;
     float *to = packed + u * TGI_GEMM_MR;
+    for (int64_t i = 0; i < m; i += 16) {
+      __builtin_prefetch(at(a->data, t, from + i + 8 * a->stride));
+    }
     for (int64_t i = 0; i < m; i += TGI_GEMM_MR, to += panel_floats) {
       /* A vector may be longer than the panel's row: the next k, stored later, covers the rest. */
       for (int64_t v = 0; v < TGI_GEMM_MR; v += TGI_LANES) {
@@ -109,6 +113,7 @@ TGI_INLINE void pack_columns(const tgi_gemm_operand *b, int t, int64_t o0, int64
         const int64_t e = (k0 + u) * TGI_UNIT_K, from = e * b->stride + o0 + panel;
         float *to = packed + panel * k + u * width * TGI_LANES;
         for (int64_t v = 0; v < width * TGI_LANES; v += TGI_LANES) {
+          __builtin_prefetch(at(b->data, t, from + v + kAhead * b->stride));
           const int64_t columns = tgi_min_i64(TGI_LANES, n - panel - v);
           vf_store_f32(to + v,
                        unit_load_across(b->data, t, from + v, b->stride, columns, e + 1 < k_end));
