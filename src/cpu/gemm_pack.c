@@ -10,8 +10,10 @@
 #include "cpu/unroll.h"
 
 enum {
-  kAhead = 8
-}; /* steps of k that are packed together across panels: streams of the prefetcher */
+  kTogether = 8, /* steps of k that go across all panels: a prefetcher's streams */
+  kNear = 8,
+  kFar = 16 /* rows from here that are fetched: memory is far more than one row away */
+};
 
 TGI_INLINE void pack_rows(const tgi_gemm_operand *a, int t, int64_t o0, int64_t m, int64_t k0,
                           int64_t k, int64_t k_end, float *packed)
@@ -21,6 +23,7 @@ TGI_INLINE void pack_rows(const tgi_gemm_operand *a, int t, int64_t o0, int64_t 
     float *row = packed + i * TGI_GEMM_A_STRIDE;
     for (int64_t u = 0; u < k; u += TGI_LANES) {
       const int64_t e = (k0 + u) * TGI_UNIT_K;
+      __builtin_prefetch(at(a->data, t, from + e + kNear * a->stride), 0, 2);
       vf_store_f32(row + u, unit_load_along(a->data, t, from + e, k_end - e));
     }
   }
@@ -34,6 +37,9 @@ TGI_INLINE void pack_row_panels(const tgi_gemm_operand *a, int t, int64_t o0, in
     const int64_t e = (k0 + u) * TGI_UNIT_K, from = e * a->stride + o0;
     const bool both = e + 1 < k_end;
     float *to = packed + u * TGI_GEMM_MR;
+    for (int64_t i = 0; i < m; i += 16) {
+      __builtin_prefetch(at(a->data, t, from + i + kNear * a->stride));
+    }
     for (int64_t i = 0; i < m; i += TGI_GEMM_MR, to += panel_floats) {
       /* A vector may be longer than the panel's row: the next k, stored later, covers the rest. */
       for (int64_t v = 0; v < TGI_GEMM_MR; v += TGI_LANES) {
@@ -69,6 +75,7 @@ TGI_INLINE void pack_square(const void *data, int t, int64_t from, int64_t strid
   vf r[TGI_LANES];
   TGI_UNROLLED(i, TGI_LANES)
   {
+    __builtin_prefetch(at(data, t, from + (i + TGI_LANES) * stride), 0, 2);
     r[i] = i < n ? unit_load_along(data, t, from + i * stride, elements) : vf_zero();
   }
   vf_transpose(r);
@@ -101,14 +108,15 @@ TGI_INLINE void pack_transposed(const tgi_gemm_operand *b, int t, int64_t o0, in
 TGI_INLINE void pack_columns(const tgi_gemm_operand *b, int t, int64_t o0, int64_t n, int64_t k0,
                              int64_t k, int64_t k_end, float *packed)
 {
-  for (int64_t u0 = 0; u0 < k; u0 += kAhead) {
-    const int64_t u1 = tgi_min_i64(k, u0 + kAhead);
+  for (int64_t u0 = 0; u0 < k; u0 += kTogether) {
+    const int64_t u1 = tgi_min_i64(k, u0 + kTogether);
     for (int64_t panel = 0; panel < n; panel += TGI_GEMM_NR) {
       const int64_t width = panel_vectors(n - panel);
       for (int64_t u = u0; u < u1; u++) {
         const int64_t e = (k0 + u) * TGI_UNIT_K, from = e * b->stride + o0 + panel;
         float *to = packed + panel * k + u * width * TGI_LANES;
         for (int64_t v = 0; v < width * TGI_LANES; v += TGI_LANES) {
+          __builtin_prefetch(at(b->data, t, from + v + kFar * b->stride), 0, 2);
           const int64_t columns = tgi_min_i64(TGI_LANES, n - panel - v);
           vf_store_f32(to + v,
                        unit_load_across(b->data, t, from + v, b->stride, columns, e + 1 < k_end));

@@ -10,7 +10,8 @@ enum {
   kGroupRows = 96,        /* rows of A packed at a time: a multiple of every MR */
   kMaxRows = 512,         /* of a task: its sums stay in the second-level or third-level cache */
   kMaxColumns = 1024,     /* of a task */
-  kTasksPerThread = 4,    /* evens out cores of unequal speed */
+  kTasksPerThread = 2,    /* at least; evens out cores of unequal speed */
+  kManyTasks = 8,         /* per thread: from here on a thread without a last task is no loss */
   kMinTaskSteps = 1 << 20 /* multiply-adds that are worth a task */
 };
 
@@ -46,15 +47,21 @@ typedef struct product_plan {
   bool scratch; /* sums over blocks of K wait in f32 scratch, not in y */
 } product_plan;
 
-/* Cuts C until there are enough tasks. Cutting the columns packs A once more, cutting the rows B,
- * and transposing while packing costs about three times a copy. */
-static void cut_tasks(product_plan *plan, const tgi_gemm_problem *p, int64_t wanted)
+static bool are_enough(int64_t tasks, int64_t wanted, int64_t threads)
 {
-  const double a_cost = (double)p->m, b_cost = (double)p->n * (p->b.along_k ? 3 : 1);
-  while (plan->tasks_m * plan->tasks_n < wanted) {
+  return tasks >= wanted &&
+         (tasks % threads == 0 || tasks < threads || tasks > kManyTasks * threads);
+}
+
+/* Cuts C until there are enough tasks. Cutting the columns packs A once more, cutting the rows B,
+ * and transposing while packing costs about twice a copy: take the cut that adds less per task. */
+static void cut_tasks(product_plan *plan, const tgi_gemm_problem *p, int64_t wanted,
+                      int64_t threads)
+{
+  const double a_cost = (double)p->m, b_cost = (double)p->n * (p->b.along_k ? 2 : 1);
+  while (!are_enough(plan->tasks_m * plan->tasks_n, wanted, threads)) {
     const bool can_m = plan->tasks_m * TGI_GEMM_MR < p->m;
     const bool can_n = plan->tasks_n * TGI_GEMM_NR < p->n;
-    /* Each cut by what it adds to packing per task that it adds. */
     const double cut_m = b_cost / (double)plan->tasks_n, cut_n = a_cost / (double)plan->tasks_m;
     if (can_m && (!can_n || cut_m < cut_n)) {
       plan->tasks_m++;
@@ -85,8 +92,8 @@ static product_plan make_plan(const tg_context *ctx, const tgi_gemm_problem *p)
   plan.tasks_m = divide_up(p->m, kMaxRows);
   plan.tasks_n = divide_up(p->n, most_n);
   if (ctx->num_threads > 1) {
-    cut_tasks(&plan, p,
-              tgi_min_i64((int64_t)kTasksPerThread * ctx->num_threads, steps / kMinTaskSteps));
+    const int64_t wanted = (int64_t)kTasksPerThread * ctx->num_threads;
+    cut_tasks(&plan, p, tgi_min_i64(wanted, steps / kMinTaskSteps), ctx->num_threads);
   }
   plan.block_m = round_up(divide_up(p->m, plan.tasks_m), TGI_GEMM_MR);
   plan.block_n = round_up(divide_up(p->n, plan.tasks_n), TGI_GEMM_NR);

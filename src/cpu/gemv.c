@@ -10,7 +10,7 @@
 #include "cpu/transpose.h"
 #include "cpu/unroll.h"
 
-enum { kGrainBytes = 128 << 10, kPrefetchBytes = 1024 };
+enum { kGrainBytes = 128 << 10 };
 
 bool tgi_gemv_takes(const tgi_gemm_problem *p)
 {
@@ -39,29 +39,49 @@ typedef struct gemv {
   const tgi_gemm_problem *p;
   int64_t block_k;
   const float *x; /* units */
+  int64_t x_stride;
 } gemv;
 
-/* sum[i] += the products of one square: columns [j, j + n) of the result, units from u on. */
-TGI_INLINE void multiply_square(const gemv *g, const int m, int t, int64_t j, int64_t n, int64_t u,
-                                int64_t units, vf sum[TGI_GEMV_MAX_M])
+/* Columns [j, j + n) by units [u, ...) of W: lane c of r[i] is the unit u + i of column j + c. The
+ * square that lies TGI_LANES columns further on is fetched: the task comes to it next. */
+TGI_INLINE void load_square(const gemv *g, int t, int64_t j, int64_t n, int64_t u, vf r[TGI_LANES])
 {
   const tgi_gemm_operand *b = &g->p->b;
-  const int64_t e = u * TGI_UNIT_K, from = j * b->stride + e, left = g->p->k - e;
-  const int64_t x_row = x_stride(g->p);
-  vf r[TGI_LANES];
+  const int64_t e = u * TGI_UNIT_K, left = g->p->k - e;
   TGI_UNROLLED(i, TGI_LANES)
   {
-    r[i] = i < n ? unit_load_along(b->data, t, from + i * b->stride, left) : vf_zero();
-    __builtin_prefetch((const char *)at(b->data, t, from + i * b->stride) + kPrefetchBytes);
+    const int64_t from = (j + i) * b->stride + e;
+    __builtin_prefetch(at(b->data, t, from + TGI_LANES * b->stride), 0, 2);
+    r[i] = i < n ? unit_load_along(b->data, t, from, left) : vf_zero();
   }
   vf_transpose(r);
+}
+
+/* The square whole: every lane and every unit exists. */
+TGI_INLINE void multiply_square(const gemv *g, const int m, int t, int64_t j, int64_t u,
+                                vf sum[TGI_GEMV_MAX_M])
+{
+  vf r[TGI_LANES];
+  load_square(g, t, j, TGI_LANES, u, r);
   TGI_UNROLLED(k, TGI_LANES)
   {
-    if (k < units) {
-      TGI_UNROLLED(i, m)
-      {
-        sum[i] = unit_fma(vf_set1(g->x[i * x_row + u + k]), r[k], sum[i]);
-      }
+    TGI_UNROLLED(i, m)
+    {
+      sum[i] = unit_fma(vf_set1(g->x[i * g->x_stride + u + k]), r[k], sum[i]);
+    }
+  }
+}
+
+/* A square at the edge, of which n columns and `units` units exist: by way of memory, so that the
+ * loop over the units need not be unrolled. */
+static void multiply_edge(const gemv *g, int64_t j, int64_t n, int64_t u, int64_t units,
+                          vf sum[TGI_GEMV_MAX_M])
+{
+  vf r[TGI_LANES];
+  TGI_SWITCH_UNIT(g->p->b.dtype, T, load_square(g, T, j, n, u, r));
+  for (int64_t k = 0; k < units; k++) {
+    for (int64_t i = 0; i < g->p->m; i++) {
+      sum[i] = unit_fma(vf_set1(g->x[i * g->x_stride + u + k]), r[k], sum[i]);
     }
   }
 }
@@ -70,24 +90,31 @@ TGI_INLINE void multiply_square(const gemv *g, const int m, int t, int64_t j, in
 TGI_INLINE void multiply_columns(const gemv *g, const int m, int t, int64_t j, int64_t n)
 {
   _Alignas(64) float tile[TGI_GEMV_MAX_M * TGI_GEMM_NR];
-  const int64_t units = tgi_units(g->p->k), whole = g->p->k / (TGI_LANES * TGI_UNIT_K) * TGI_LANES;
-  vf total[TGI_GEMV_MAX_M], sum[TGI_GEMV_MAX_M];
+  const int64_t units = tgi_units(g->p->k);
+  const int64_t whole = n < TGI_LANES ? 0 : g->p->k / (TGI_LANES * TGI_UNIT_K) * TGI_LANES;
+  vf total[TGI_GEMV_MAX_M];
   TGI_UNROLLED(i, m)
   {
     total[i] = vf_zero();
   }
   for (int64_t k0 = 0; k0 < units; k0 += g->block_k) {
     const int64_t k1 = tgi_min_i64(units, k0 + g->block_k);
-    TGI_UNROLLED(i, m)
+    vf sum[TGI_GEMV_MAX_M];
+    TGI_UNROLLED(i, TGI_GEMV_MAX_M)
     {
       sum[i] = vf_zero();
     }
     int64_t u = k0;
-    for (; n == TGI_LANES && u < tgi_min_i64(k1, whole); u += TGI_LANES) {
-      multiply_square(g, m, t, j, TGI_LANES, u, TGI_LANES, sum);
+    for (; u < tgi_min_i64(k1, whole); u += TGI_LANES) {
+      multiply_square(g, m, t, j, u, sum);
     }
-    for (; u < k1; u += TGI_LANES) {
-      multiply_square(g, m, t, j, n, u, k1 - u, sum);
+    if (u < k1) {
+      vf edge[TGI_GEMV_MAX_M];
+      memcpy(edge, sum, sizeof edge);
+      for (; u < k1; u += TGI_LANES) {
+        multiply_edge(g, j, n, u, tgi_min_i64(TGI_LANES, k1 - u), edge);
+      }
+      memcpy(sum, edge, sizeof edge);
     }
     TGI_UNROLLED(i, m)
     {
@@ -126,9 +153,9 @@ static void run_columns(void *arg, int64_t begin, int64_t end, int thread)
 
 void tgi_gemv(const tg_context *ctx, const tgi_gemm_problem *p, int64_t block_k, void *workspace)
 {
-  gemv g = {.p = p, .block_k = block_k, .x = workspace};
+  gemv g = {.p = p, .block_k = block_k, .x = workspace, .x_stride = x_stride(p)};
   for (int64_t i = 0; i < p->m; i++) {
-    float *row = (float *)workspace + i * x_stride(p);
+    float *row = (float *)workspace + i * g.x_stride;
     for (int64_t e = 0; e < p->k; e += TGI_LANES * TGI_UNIT_K) {
       TGI_SWITCH_UNIT(p->a.dtype, T,
                       vf_store_f32(row + e / TGI_UNIT_K,
