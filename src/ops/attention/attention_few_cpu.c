@@ -139,8 +139,9 @@ static void attend_row(const few *f, int dtype)
 static void find_keys(const attention_block *k, const tg_tensor *t, int64_t first, int64_t n,
                       const void **to)
 {
+  const key_map map = map_keys(k, t);
   for (int64_t j = 0; j < n; j++) {
-    to[j] = block_key(k, t, first + j);
+    to[j] = key_at(k, map, first + j);
   }
   for (int64_t j = n; j < n + kKeysAtOnce - 1; j++) {
     to[j] = to[n - 1];
