@@ -18,20 +18,22 @@
 
 enum {
   kPanel = TGI_TILE_VECTORS * TGI_LANES,
-  kPanels = 64 / kPanel + (64 % kPanel != 0),
-  kBlockRows = kPanels * kPanel, /* 64, or 72 with 8 and 4 lanes */
+  kPanels = 128 / kPanel,
+  kBlockRows = kPanels * kPanel, /* 128, or 120 with 8 and 4 lanes */
   kTileKeys = 64,
 };
 
 typedef struct attention_block {
   const tgi_attention_layout *l;
   tgi_attention_sequence s;
-  int64_t kv_head, first_row, rows;
+  int64_t kv_head, rows;
+  int64_t query[kBlockRows], head[kBlockRows]; /* of each row */
   /* Key k of the sequence is row s.first + k of its extent. Row r sees keys low[r] .. high[r] - 1;
-   * a row that sees none, and lanes past the last row, have 0 .. -1. */
+   * a row that sees none, and lanes past the last row, have 0 and 0. */
   int64_t low[kBlockRows], high[kBlockRows];
-  int64_t begin, end;         /* keys that some row sees lie in here; begin == end: none */
-  int64_t all_begin, all_end; /* keys that every row sees; empty if all_begin >= all_end */
+  int64_t begin, end; /* keys that some row sees lie in here; begin == end: none */
+  /* Keys that every row of a panel sees; none if begin >= end. */
+  int64_t all_begin[kPanels], all_end[kPanels];
 } attention_block;
 
 static inline int64_t max_i64(int64_t a, int64_t b)
@@ -70,70 +72,98 @@ static inline void visible_keys(const tgi_attention_layout *l, const tgi_attenti
   }
 }
 
-/** Extends the block's key ranges by row r; after its low and high are set. */
-static inline void block_include(attention_block *k, int64_t r)
+/** The block's ranges of keys, from low and high of its rows. */
+static inline void block_ranges(attention_block *k)
 {
-  if (k->high[r] > k->low[r]) {
-    const bool first = k->begin == k->end;
-    k->begin = first ? k->low[r] : tgi_min_i64(k->begin, k->low[r]);
-    k->end = first ? k->high[r] : max_i64(k->end, k->high[r]);
+  k->begin = k->end = 0;
+  for (int64_t panel = 0; panel < kPanels; panel++) {
+    k->all_begin[panel] = 0;
+    k->all_end[panel] = k->s.count;
   }
-  k->all_begin = max_i64(k->all_begin, k->low[r]);
-  k->all_end = tgi_min_i64(k->all_end, k->high[r]);
+  for (int64_t r = 0; r < k->rows; r++) {
+    const int64_t low = k->low[r], high = k->high[r], panel = r / kPanel;
+    if (high > low) {
+      const bool first = k->begin == k->end;
+      k->begin = first ? low : tgi_min_i64(k->begin, low);
+      k->end = first ? high : max_i64(k->end, high);
+    }
+    k->all_begin[panel] = max_i64(k->all_begin[panel], low);
+    k->all_end[panel] = tgi_min_i64(k->all_end[panel], high);
+  }
 }
 
 /** Block `index` of the rows that share kv_head in sequence s. rows <= 0: past the last. */
 static inline void block_init(attention_block *k, const tgi_attention_layout *l,
                               const tgi_attention_sequence *s, int64_t kv_head, int64_t index)
 {
+  const int64_t first = index * kBlockRows;
+  int64_t query = first / l->group, head = first % l->group;
   k->l = l;
   k->s = *s;
   k->kv_head = kv_head;
-  k->first_row = index * kBlockRows;
-  k->rows = tgi_min_i64(kBlockRows, s->nq * l->group - k->first_row);
-  k->begin = k->end = k->all_begin = 0;
-  k->all_end = s->count;
+  k->rows = tgi_min_i64(kBlockRows, s->nq * l->group - first);
   for (int64_t r = 0; r < kBlockRows; r++) {
-    k->low[r] = k->high[r] = 0;
+    k->query[r] = k->head[r] = k->low[r] = k->high[r] = 0;
     if (r < k->rows) {
-      visible_keys(l, s, (k->first_row + r) / l->group, &k->low[r], &k->high[r]);
-      block_include(k, r);
+      k->query[r] = query;
+      k->head[r] = kv_head * l->group + head;
+      visible_keys(l, s, query, &k->low[r], &k->high[r]);
+      head++;
+      query += head == l->group;
+      head = head == l->group ? 0 : head;
     }
   }
+  block_ranges(k);
 }
 
-static inline int64_t row_query(const attention_block *k, int64_t r)
+/** Addresses of a block's rows in q, out or a tensor of their layout. */
+typedef struct row_map {
+  char *base;
+  int64_t query_bytes, head_bytes;
+} row_map;
+
+static inline row_map map_rows(const attention_block *k, const tg_tensor *t)
 {
-  return (k->first_row + r) / k->l->group;
+  const int64_t bytes = (int64_t)tg_dtype_bytes(t->dtype);
+  const int64_t i = k->s.q_index * tgi_stride(t, 0) + k->s.q_first * tgi_stride(t, 1);
+  return (row_map){(char *)t->data + i * bytes, tgi_stride(t, 1) * bytes, tgi_stride(t, 2) * bytes};
 }
 
-static inline int64_t row_head(const attention_block *k, int64_t r)
+static inline void *row_at(const attention_block *k, row_map m, int64_t r)
 {
-  return k->kv_head * k->l->group + (k->first_row + r) % k->l->group;
+  return m.base + k->query[r] * m.query_bytes + k->head[r] * m.head_bytes;
 }
 
-/** Row r of the block in q, out or a tensor of their layout. */
-static inline void *block_row(const attention_block *k, const tg_tensor *t, int64_t r)
+/** Addresses of the keys of a block's sequence in k, v or a tensor of their layout. */
+typedef struct key_map {
+  char *base; /* of key 0, or with a table of the kv head in block 0 */
+  int64_t key_bytes, block_bytes;
+} key_map;
+
+static inline key_map map_keys(const attention_block *k, const tg_tensor *t)
 {
-  const int64_t i = k->s.q_index * tgi_stride(t, 0) +
-                    (k->s.q_first + row_query(k, r)) * tgi_stride(t, 1) +
-                    row_head(k, r) * tgi_stride(t, 2);
-  return (char *)t->data + i * (int64_t)tg_dtype_bytes(t->dtype);
+  const int64_t bytes = (int64_t)tg_dtype_bytes(t->dtype);
+  const int64_t first = k->l->has_table ? 0
+                                        : k->s.k_index * tgi_stride(t, 0) +
+                                              (k->s.k_first + k->s.first) * tgi_stride(t, 1);
+  return (key_map){(char *)t->data + (first + k->kv_head * tgi_stride(t, 2)) * bytes,
+                   tgi_stride(t, 1) * bytes, tgi_stride(t, 0) * bytes};
 }
 
-/** Key `key` of the block's sequence in k, v or a tensor of their layout. */
-static inline void *block_key(const attention_block *k, const tg_tensor *t, int64_t key)
+static inline void *key_at(const attention_block *k, key_map m, int64_t key)
 {
-  const int64_t i =
-      tgi_attention_key_offset(k->l, &k->s, t, k->s.first + key) + k->kv_head * tgi_stride(t, 2);
-  return (char *)t->data + i * (int64_t)tg_dtype_bytes(t->dtype);
+  if (!k->l->has_table) {
+    return m.base + key * m.key_bytes;
+  }
+  const int64_t row = k->s.first + key, block = row / k->l->block_size;
+  return m.base + k->l->block_table[k->s.b * k->l->max_blocks + block] * m.block_bytes +
+         (row - block * k->l->block_size) * m.key_bytes;
 }
 
 /** Index of row r in lse. */
 static inline int64_t block_lse(const attention_block *k, int64_t r)
 {
-  return (k->s.q_index * k->l->q_heads + row_head(k, r)) * k->l->nq + k->s.q_first +
-         row_query(k, r);
+  return (k->s.q_index * k->l->q_heads + k->head[r]) * k->l->nq + k->s.q_first + k->query[r];
 }
 
 /** Writes n elements as f32 times `scale`, then zeros up to padded(n). Returns a vector that has a
@@ -167,10 +197,11 @@ static inline bool load_keys(const attention_block *k, const tg_tensor *t, int64
                              float *to)
 {
   const int64_t width = t->shape[3], pitch = padded(width);
+  const key_map map = map_keys(k, t);
   vf bad = vf_zero();
   TGI_SWITCH_FLOAT(
       t->dtype, T, for (int64_t j = 0; j < n; j++) {
-        const void *from = block_key(k, t, first + j);
+        const void *from = key_at(k, map, first + j);
         bad = bad + widen_row_as(to + j * pitch, from, T, width, vf_set1(1.0f));
       });
   memset(to + n * pitch, 0, (size_t)((round_up(n, TGI_TILE_ROWS) - n) * pitch) * sizeof *to);
@@ -182,10 +213,11 @@ static inline bool load_keys(const attention_block *k, const tg_tensor *t, int64
 static inline bool load_rows(const attention_block *k, const tg_tensor *t, float scale, float *to)
 {
   const int64_t width = t->shape[3], pitch = padded(width);
+  const row_map map = map_rows(k, t);
   vf bad = vf_zero();
   TGI_SWITCH_FLOAT(
       t->dtype, T, for (int64_t r = 0; r < k->rows; r++) {
-        const void *from = block_row(k, t, r);
+        const void *from = row_at(k, map, r);
         bad = bad + widen_row_as(to + r * pitch, from, T, width, vf_set1(scale));
       });
   memset(to + k->rows * pitch, 0,
@@ -311,9 +343,10 @@ typedef void strip_work(void *arg, const strip *s, int64_t tile, int64_t keys);
 static inline void each_strip(const attention_block *k, int64_t tile, int64_t keys,
                               strip_work *work, void *arg)
 {
-  const bool whole = keys % TGI_TILE_ROWS == 0 && tile >= k->all_begin && tile + keys <= k->all_end;
   for (int64_t panel = 0; panel < kPanels; panel++) {
     const int64_t vectors = panel_vectors(k, panel);
+    const bool whole = keys % TGI_TILE_ROWS == 0 && tile >= k->all_begin[panel] &&
+                       tile + keys <= k->all_end[panel];
     strip s = {.row = panel * kPanel, .vectors = vectors, .j0 = 0, .j1 = keys};
     if (whole && vectors > 0) {
       work(arg, &s, tile, keys);

@@ -86,9 +86,10 @@ static void write_keys(const bwd_job *job, const tgi_attention_sequence *s, int6
                        const tg_tensor *t, float *const *sums, int64_t chunks, int64_t pitch)
 {
   const attention_block at = {.l = &job->l, .s = *s, .kv_head = kv_head};
+  const key_map map = map_keys(&at, t);
   for (int64_t row = 0; row < s->extent; row++) {
     const int64_t key = row - s->first;
-    void *to = block_key(&at, t, key);
+    void *to = key_at(&at, map, key);
     if (key < 0 || key >= s->count) {
       memset(to, 0, (size_t)t->shape[3] * tg_dtype_bytes(t->dtype));
       continue;

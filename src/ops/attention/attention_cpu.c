@@ -66,11 +66,12 @@ static void finish_rows(const tg_attention_fwd_args *a, const attention_block *k
                         attention_sums *sums)
 {
   const int64_t v_pitch = padded(k->l->v_dim);
+  const row_map out = map_rows(k, &a->out);
   float *lse = a->lse.data;
   float sink[kBlockRows], factor[kBlockRows];
   for (int64_t r = 0; r < kBlockRows; r++) {
     sink[r] = r < k->rows && tgi_present(&a->sinks)
-                  ? (float)tgi_load(a->sinks.data, a->sinks.dtype, row_head(k, r))
+                  ? (float)tgi_load(a->sinks.data, a->sinks.dtype, k->head[r])
                   : -INFINITY;
   }
   for (int64_t r = 0; r < round_up(k->rows, TGI_LANES); r += TGI_LANES) {
@@ -83,8 +84,7 @@ static void finish_rows(const tg_attention_fwd_args *a, const attention_block *k
     vf_store_f32(sums->l + r, l);
   }
   for (int64_t r = 0; r < k->rows; r++) {
-    narrow_row(block_row(k, &a->out, r), a->out.dtype, sums->rows + r * v_pitch, k->l->v_dim,
-               factor[r]);
+    narrow_row(row_at(k, out, r), a->out.dtype, sums->rows + r * v_pitch, k->l->v_dim, factor[r]);
     if (lse) {
       lse[block_lse(k, r)] = sums->m[r] + logf(sums->l[r]);
     }

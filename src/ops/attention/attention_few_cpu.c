@@ -12,6 +12,16 @@
 
 enum { kKeysAtOnce = 4, kVectorsAtOnce = 4 };
 
+/* Rows lie far apart, often each on a page of its own, where no hardware looks ahead. While a
+ * tile's scores are made its values are fetched, and while its values are added the next tile's
+ * keys. */
+TGI_INLINE void fetch_row(const void *row, int64_t bytes)
+{
+  for (int64_t i = 0; i < bytes; i += 64) {
+    __builtin_prefetch((const char *)row + i, 0, 2);
+  }
+}
+
 /* Dot products of q with the rows of four keys. */
 TGI_INLINE void dot_four(const float *q, const void *const *key, int t, int64_t n, float *s)
 {
@@ -73,6 +83,7 @@ TGI_INLINE void add_values(float *o, const float *p, const void *const *value, i
 typedef struct few {
   const float *q;
   const void *const *key, *const *value; /* of the keys that the row sees */
+  const void *const *next_key; /* of the next tile, to be fetched; NULL: not by this row */
   int64_t keys, head_dim, v_dim;
   float softcap;
   float *o, *m, *l;
@@ -112,12 +123,18 @@ static float softmax_row(const few *f, float *s)
 
 TGI_INLINE void attend_row_as(const few *f, int t)
 {
+  const int64_t bytes = t == TG_F32 ? 4 : 2, wide = kVectorsAtOnce * TGI_LANES;
   float s[kTileKeys];
   for (int64_t j = 0; j < f->keys; j += kKeysAtOnce) {
+    for (int i = 0; i < kKeysAtOnce && f->next_key; i++) {
+      fetch_row(f->value[j + i], f->v_dim * bytes);
+    }
     dot_four(f->q, f->key + j, t, f->head_dim, s + j);
   }
+  for (int64_t j = 0; j < kTileKeys && f->next_key; j++) {
+    fetch_row(f->next_key[j], f->head_dim * bytes);
+  }
   const float factor = softmax_row(f, s);
-  const int64_t wide = kVectorsAtOnce * TGI_LANES;
   int64_t c = 0;
   for (; c + wide <= f->v_dim; c += wide) {
     add_values(f->o, s, f->value, t, c, f->keys, factor, kVectorsAtOnce, TGI_LANES);
@@ -135,48 +152,54 @@ static void attend_row(const few *f, int dtype)
   TGI_SWITCH_FLOAT(dtype, T, attend_row_as(f, T));
 }
 
-/* Addresses of keys [first, first + n) in t, the last repeated for whoever takes kKeysAtOnce. */
-static void find_keys(const attention_block *k, const tg_tensor *t, int64_t first, int64_t n,
+/* Addresses of keys [first, first + n) in t, the last repeated up to `room`. */
+static void find_keys(const attention_block *k, key_map map, int64_t first, int64_t n, int64_t room,
                       const void **to)
 {
   for (int64_t j = 0; j < n; j++) {
-    to[j] = block_key(k, t, first + j);
+    to[j] = key_at(k, map, first + j);
   }
-  for (int64_t j = n; j < n + kKeysAtOnce - 1; j++) {
-    to[j] = to[n - 1];
+  for (int64_t j = n; j < room; j++) {
+    to[j] = n > 0 ? to[n - 1] : map.base;
   }
 }
+
+enum { kRoom = kTileKeys + kKeysAtOnce }; /* a row takes kKeysAtOnce, wherever it starts */
 
 void TGI_KERNEL(attention_few)(const attention_block *k, const tg_attention_fwd_args *a,
                                int64_t begin, int64_t end, float *scratch, attention_sums *to)
 {
   const int64_t q_pitch = padded(k->l->head_dim), v_pitch = padded(k->l->v_dim);
-  const void *key[kTileKeys + kKeysAtOnce], *value[kTileKeys + kKeysAtOnce];
+  const key_map key_rows = map_keys(k, &a->k), value_rows = map_keys(k, &a->v);
+  const void *keys[2][kRoom], *values[kRoom];
   load_rows(k, &a->q, a->scale, scratch);
   memset(to->rows, 0, (size_t)(k->rows * v_pitch) * sizeof *to->rows);
   for (int64_t r = 0; r < kBlockRows; r++) {
     to->m[r] = -INFINITY;
     to->l[r] = 0;
   }
+  begin = max_i64(begin, k->begin);
   end = tgi_min_i64(end, k->end);
-  for (int64_t tile = max_i64(begin, k->begin / kTileKeys * kTileKeys); tile < end;
-       tile += kTileKeys) {
-    const int64_t stop = tgi_min_i64(tile + kTileKeys, end), first = max_i64(tile, k->begin);
-    find_keys(k, &a->k, first, stop - first, key);
-    find_keys(k, &a->v, first, stop - first, value);
+  find_keys(k, key_rows, begin, tgi_min_i64(kTileKeys, max_i64(end - begin, 0)), kRoom, keys[0]);
+  for (int64_t first = begin, tile = 0; first < end; first += kTileKeys, tile++) {
+    const int64_t stop = tgi_min_i64(first + kTileKeys, end);
+    const void **key = keys[tile % 2], **next = keys[(tile + 1) % 2];
+    find_keys(k, value_rows, first, stop - first, kRoom, values);
+    find_keys(k, key_rows, stop, tgi_min_i64(kTileKeys, end - stop), kRoom, next);
     for (int64_t r = 0; r < k->rows; r++) {
       const int64_t low = max_i64(k->low[r], first), high = tgi_min_i64(k->high[r], stop);
+      const few f = {.q = scratch + r * q_pitch,
+                     .key = key + (low - first),
+                     .value = values + (low - first),
+                     .next_key = r == 0 ? next : NULL,
+                     .keys = high - low,
+                     .head_dim = k->l->head_dim,
+                     .v_dim = k->l->v_dim,
+                     .softcap = a->softcap,
+                     .o = to->rows + r * v_pitch,
+                     .m = &to->m[r],
+                     .l = &to->l[r]};
       if (low < high) {
-        const few f = {scratch + r * q_pitch,
-                       key + (low - first),
-                       value + (low - first),
-                       high - low,
-                       k->l->head_dim,
-                       k->l->v_dim,
-                       a->softcap,
-                       to->rows + r * v_pitch,
-                       &to->m[r],
-                       &to->l[r]};
         attend_row(&f, a->k.dtype);
       }
     }

@@ -54,17 +54,13 @@ static void load_lse(gradient *w)
 {
   attention_block *k = w->k;
   const float *lse = w->a->lse.data;
-  k->begin = k->end = k->all_begin = 0;
-  k->all_end = k->s.count;
   for (int64_t r = 0; r < kBlockRows; r++) {
     w->lse[r] = r < k->rows ? lse[block_lse(k, r)] : 0;
     if (w->lse[r] == -INFINITY) {
       k->low[r] = k->high[r] = 0;
     }
-    if (r < k->rows) {
-      block_include(k, r);
-    }
   }
+  block_ranges(k);
 }
 
 /* delta, by the operations in which the tile product makes dp: where a row sees one key, out is its
@@ -89,7 +85,7 @@ static void add_sinks(const gradient *w, double *dsinks)
 {
   const tg_attention_bwd_args *a = w->a;
   for (int64_t r = 0; r < w->k->rows; r++) {
-    const int64_t head = row_head(w->k, r);
+    const int64_t head = w->k->head[r];
     if (w->lse[r] != -INFINITY) {
       const double sink = tgi_load(a->sinks.data, a->sinks.dtype, head);
       dsinks[head] -= exp(sink - (double)w->lse[r]) * (double)w->delta[r];
@@ -261,10 +257,11 @@ static void clean_keys(gradient *w, int64_t keys)
 static void write_dq(const gradient *w)
 {
   const tg_attention_bwd_args *a = w->a;
+  const row_map dq = map_rows(w->k, &a->dq);
   panels_to_rows(w->dq, w->q_pitch, w->k->rows, w->dq_rows);
   for (int64_t r = 0; r < w->k->rows; r++) {
-    narrow_row(block_row(w->k, &a->dq, r), a->dq.dtype, w->dq_rows + r * w->q_pitch,
-               w->k->l->head_dim, a->scale);
+    narrow_row(row_at(w->k, dq, r), a->dq.dtype, w->dq_rows + r * w->q_pitch, w->k->l->head_dim,
+               a->scale);
   }
 }
 

@@ -98,7 +98,7 @@ static void add_held(const tiles *t, const strip *p, int64_t tile)
 {
   for (int64_t h = 0; h < t->held.count; h++) {
     const int64_t j = t->held.index[h];
-    const void *value = block_key(t->k, &t->a->v, tile + j);
+    const void *value = key_at(t->k, map_keys(t->k, &t->a->v), tile + j);
     if (j < p->j0 || j >= p->j1) {
       continue;
     }
