@@ -1,0 +1,31 @@
+/**
+ * The words of src/cpu that tests/test_math.c checks value by value, compiled once per instruction
+ * set (math_lanes.c) like the kernels are, behind one table each.
+ */
+#ifndef TGI_TESTS_MATH_LANES_H
+#define TGI_TESTS_MATH_LANES_H
+
+#include <stdint.h>
+
+typedef enum math_function {
+  MATH_EXP,
+  MATH_TANH,
+  MATH_GELU_TANH,
+  MATH_GELU_TANH_GRAD,
+  MATH_GELU_ERF,
+  MATH_GELU_ERF_GRAD,
+  MATH_FUNCTIONS
+} math_function;
+
+/** n is a multiple of 16. dtype is TG_F16 or TG_BF16. */
+typedef struct math_lanes {
+  const char *entry;
+  void (*map[MATH_FUNCTIONS])(const float *x, float *y, int64_t n);
+  void (*load)(int dtype, const uint16_t *x, float *y, int64_t n);
+  void (*store)(int dtype, const float *x, uint16_t *y, int64_t n);
+  void (*round)(int dtype, const float *x, float *y, int64_t n);
+} math_lanes;
+
+extern const math_lanes math_lanes_generic, math_lanes_avx2, math_lanes_avx512;
+
+#endif
