@@ -29,14 +29,14 @@ typedef struct options {
   }
 
 static const tgi_option rows[] = {
-    ROW("max-tokens", max_tokens, "N", I64, 1, TGI_ANY, "most tokens to generate (what fits)"),
+    ROW("max-tokens", max_tokens, "N", I64, 1, TGI_ANY_I64, "most tokens to generate (what fits)"),
     ROW("temperature", temperature, "X", F64, 0, 1000,
         "0: always the most probable token; 1: as the model says (0.8)"),
     ROW("top-k", top_k, "N", I32, 0, TGI_ANY_I32, "only the N most probable; 0: all (0)"),
     ROW("top-p", top_p, "X", F64, 0, 1, "only the fewest that reach this probability (1)"),
     ROW("min-p", min_p, "X", F64, 0, 1,
         "only those with at least X times the largest probability (0)"),
-    ROW("seed", seed, "N", I64, 0, TGI_ANY, "the same seed gives the same text (0)"),
+    ROW("seed", seed, "N", I64, 0, TGI_ANY_I64, "the same seed gives the same text (0)"),
     ROW("threads", threads, "N", I32, 1, 4096, "CPU threads (one per CPU)"),
     ROW("tokens", tokens, "IDS", TEXT, 0, 0,
         "token ids instead of a prompt (\"1,2,3\"); ids come out too, and no tokenizer is needed"),
@@ -140,8 +140,7 @@ static tg_status parse_ids(generation *g, const char *text, tg_error *error)
     g->ids[g->count++] = (int32_t)value;
     at = end + strspn(end, ", ");
   }
-  return g->count > 0 ? TG_OK
-                      : tgi_error_set(error, TG_BAD_ARGUMENT, "--tokens: expected ids, got none");
+  return TG_OK;
 }
 
 /* ---- the text ---- */

@@ -29,8 +29,9 @@ typedef struct tgi_option {
 
 /** For tables: where a field lies, and that a number has no upper bound of its own. */
 #define TGI_AT(type, field) offsetof(type, field)
-#define TGI_ANY 9.0e18
 #define TGI_ANY_I32 2147483647.0
+#define TGI_ANY_I64 9.0e18
+#define TGI_ANY_F64 1.7976931348623157e308
 /** For `min`: above 0. */
 #define TGI_ABOVE_0 2.2250738585072014e-308
 
