@@ -75,7 +75,7 @@ static void cut_tasks(product_plan *plan, const tgi_gemm_problem *p, int64_t wan
 
 static product_plan make_plan(const tg_context *ctx, const tgi_gemm_problem *p)
 {
-  const int64_t units = tgi_units(p->k), steps = p->m * p->n * units;
+  const int64_t units = tgi_units(p->k);
   product_plan plan = {.block_k = block_of_k(units), .gemv = tgi_gemv_takes(p)};
   if (plan.gemv) {
     plan.block_m = p->m;
@@ -92,8 +92,9 @@ static product_plan make_plan(const tg_context *ctx, const tgi_gemm_problem *p)
   plan.tasks_m = divide_up(p->m, kMaxRows);
   plan.tasks_n = divide_up(p->n, most_n);
   if (ctx->num_threads > 1) {
+    const double most = (double)p->m * (double)p->n * (double)units / kMinTaskSteps;
     const int64_t wanted = (int64_t)kTasksPerThread * ctx->num_threads;
-    cut_tasks(&plan, p, tgi_min_i64(wanted, steps / kMinTaskSteps), ctx->num_threads);
+    cut_tasks(&plan, p, most < (double)wanted ? (int64_t)most : wanted, ctx->num_threads);
   }
   plan.block_m = round_up(divide_up(p->m, plan.tasks_m), TGI_GEMM_MR);
   plan.block_n = round_up(divide_up(p->n, plan.tasks_n), TGI_GEMM_NR);

@@ -111,16 +111,34 @@ static const spec_case bwd_cases[] = {
     {NULL},
 };
 
-static const char *const bench[] = {"256x768x3072", "1024x768x3072", "256x768x50257",
-                                    "2048x192x768", NULL};
-static const char *const bench_fwd[] = {"256x768x3072",
-                                        "1024x768x3072",
-                                        "256x768x50257",
-                                        "2048x192x768",
-                                        "1x768x50257",
-                                        "4x768x3072",
-                                        "256x768x3072_bias_gelutanh_save",
-                                        NULL};
+/* GPT-2's layers and head at 256 and 1024 rows, a small model's, and one token. */
+static const char *const bench_fwd[] = {
+    "256x768x3072",
+    "1024x768x3072",
+    "256x768x50257",
+    "1024x768x50257",
+    "2048x192x768",
+    "1x768x3072",
+    "1x768x50257",
+    "4x768x50257",
+    "256x768x3072_bias_gelutanh_save",
+    NULL,
+};
+
+/* dx and dweight apart, then together. */
+static const char *const bench_bwd[] = {
+    "256x768x3072_nodweight_nodbias",
+    "256x768x3072_nodx_nodbias",
+    "1024x768x3072_nodweight_nodbias",
+    "1024x768x3072_nodx_nodbias",
+    "256x768x50257_nodweight_nodbias",
+    "256x768x50257_nodx_nodbias",
+    "1024x768x50257_nodweight_nodbias",
+    "1024x768x50257_nodx_nodbias",
+    "2048x192x768",
+    "256x768x3072_gelutanh",
+    NULL,
+};
 
 static const spec_bad_scalar bad_scalars[] = {
     {"activation", -1, TG_BAD_ARGUMENT},
@@ -143,7 +161,7 @@ const spec spec_linear_fwd = {
 const spec spec_linear_bwd = {
     .name = "linear_bwd",
     .cases = bwd_cases,
-    .bench = bench,
+    .bench = bench_bwd,
     .f32_bound = 2e-6,
     .f16_ceiling = 4e-3,
     .bf16_ceiling = 3e-2,
