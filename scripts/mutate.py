@@ -4,8 +4,8 @@ runs the tests of its op, and reports the changes that no test noticed.
 
    scripts/mutate.py [--op NAME]... [--max N] [--seed N] [--jobs N] [--no-write] [-v]
 
-Sources: src/ops/<op>/ without checks, reference, shape and spec; src/cpu/ (with the tests of the
-ops that use the file). Each direction of an op gets --max mutants, drawn by the seed; a mutant that
+Sources: src/ops/<op>/ without checks, reference, shape and spec, and what they call in src/cpu/;
+the headers of src/cpu/ count by themselves, with the tests of ops that use them. Each direction of an op gets --max mutants, drawn by the seed; a mutant that
 does not compile, or compiles to the same code, does not count. scripts/mutate_equivalent.txt names
 what cannot be noticed, with reasons. Results go to docs/mutation.md."""
 import argparse
@@ -60,6 +60,19 @@ def included(path, seen=None):
             seen.add(target)
             included(target, seen)
     return seen
+
+
+def called_sources(sources):
+    """Files of src/cpu that implement headers which the sources include, and what these call."""
+    headers, found = set().union(*(included(s) for s in sources)), set()
+    for _ in range(3):
+        for path in (ROOT / "src/cpu").glob("*.c"):
+            # gemm_micro.c implements a part of gemm.h
+            stems = {path.stem, path.stem.split("_")[0]}
+            if any(path.with_name(f"{stem}.h") in headers for stem in stems):
+                found.add(path)
+                headers |= included(path)
+    return sorted(found)
 
 
 class Toolbox:
@@ -186,6 +199,7 @@ class Campaign:
         found = []
         for op, directions in self.ops.items():
             sources = kernel_sources(op)
+            sources += called_sources(sources)
             functions, everything = collections.defaultdict(list), []
             for path in sources:
                 text = path.read_text()
@@ -195,9 +209,11 @@ class Campaign:
             for direction in directions:
                 roots = [f"TGI_{k}({op}_{direction})" for k in ("KERNEL", "WORKSPACE")]
                 names = mutations.reachable(roots, functions)
+                # Products are called through tables of functions: all of src/cpu counts.
                 found.append((f"{op} {direction}", [op],
-                              [m for m in everything if m.function in names]))
-        for path in sorted((ROOT / "src/cpu").glob("*.[ch]")):
+                              [m for m in everything
+                               if m.function in names or m.path.startswith("src/cpu/")]))
+        for path in sorted((ROOT / "src/cpu").glob("*.h")):
             users = self.users(path)
             if re.fullmatch(r"simd_(?!%s\b)\w+" % self.options.entry, path.stem):
                 continue  # another entry's
@@ -217,10 +233,10 @@ class Campaign:
     def tests_of(self, mutant, ops):
         """[(test program, arguments)]"""
         tests = [("test_ops", ["--op", op, "--entry", self.options.entry]) for op in ops]
-        names = [f"tg_{op}_" for op in ops] + [pathlib.Path(mutant.path).stem]
+        names = [f"tg_{op}_" for op in ops]
         for source in sorted((ROOT / "tests").glob("test_*.c")):
-            words = set(re.findall(r"tg_[a-z_]+|\w+", source.read_text())) | {source.stem[5:]}
-            mentions = any(word.startswith(name) for word in words for name in names)
+            words = re.findall(r"tg_[a-z_]+", source.read_text())
+            mentions = source.stem[5:] in ops or any(w.startswith(n) for w in words for n in names)
             if source.stem != "test_ops" and mentions and (BUILD / "tests" / source.stem).exists():
                 tests.append((source.stem, []))
         return tests if ("test_errors", []) in tests else [*tests, ("test_errors", [])]
