@@ -22,7 +22,7 @@ enum { kMaxArguments = 64, kNotStarted = 127 };
 static void execute(const char *const *arguments)
 {
   char *argv[kMaxArguments + 2] = {(char *)(uintptr_t)TEGULA_CLI};
-  for (int i = 0; arguments[i] && i < kMaxArguments; i++) {
+  for (int i = 0; i < kMaxArguments && arguments[i]; i++) {
     argv[i + 1] = (char *)(uintptr_t)arguments[i];
   }
   execv(TEGULA_CLI, argv);

@@ -1,8 +1,8 @@
 /* A tiny GPT-2 against what PyTorch and transformers computed with it (tests/golden/gpt2): logits,
  * loss, every gradient, greedy tokens and a loss curve. */
+#include "model/weights.h"
 #include "scratch_directory.h"
 #include "tegula/train.h"
-#include "model/weights.h"
 
 #include <math.h>
 #include <setjmp.h>
