@@ -69,8 +69,10 @@ static void move(float *const *stream, roof_mix mix, int64_t begin, int64_t end,
 static float multiply_add(int64_t iterations)
 {
   const vf a = vf_set1(0.999f), b = vf_set1(0.001f);
-  vf s0 = a, s1 = b, s2 = a, s3 = b, s4 = a, s5 = b, s6 = a, s7 = b, s8 = a, s9 = b, s10 = a,
-     s11 = b;
+  /* Every chain starts elsewhere: equal ones would be computed once. */
+  vf s0 = vf_set1(0), s1 = vf_set1(1), s2 = vf_set1(2), s3 = vf_set1(3), s4 = vf_set1(4),
+     s5 = vf_set1(5), s6 = vf_set1(6), s7 = vf_set1(7), s8 = vf_set1(8), s9 = vf_set1(9),
+     s10 = vf_set1(10), s11 = vf_set1(11);
   for (int64_t i = 0; i < iterations; i++) {
     s0 = vf_fma(s0, a, b);
     s1 = vf_fma(s1, a, b);
@@ -92,8 +94,9 @@ static float multiply_add(int64_t iterations)
 __attribute__((target("avx512bf16"))) static float dot(int64_t iterations)
 {
   const __m512bh a = (__m512bh)_mm512_set1_epi16(0x3f80), b = (__m512bh)_mm512_set1_epi16(1);
-  vf s0 = vf_zero(), s1 = s0, s2 = s0, s3 = s0, s4 = s0, s5 = s0, s6 = s0, s7 = s0, s8 = s0,
-     s9 = s0, s10 = s0, s11 = s0;
+  vf s0 = vf_set1(0), s1 = vf_set1(1), s2 = vf_set1(2), s3 = vf_set1(3), s4 = vf_set1(4),
+     s5 = vf_set1(5), s6 = vf_set1(6), s7 = vf_set1(7), s8 = vf_set1(8), s9 = vf_set1(9),
+     s10 = vf_set1(10), s11 = vf_set1(11);
   for (int64_t i = 0; i < iterations; i++) {
     s0 = _mm512_dpbf16_ps(s0, a, b);
     s1 = _mm512_dpbf16_ps(s1, a, b);
