@@ -167,7 +167,8 @@ static tg_status put_token(generation *g, int32_t id, tg_error *error)
 static void end_text(generation *g)
 {
   char valid[8];
-  (void)fwrite(valid, 1, tgi_utf8_stream_finish(&g->stream, valid), stdout);
+  const size_t left = tgi_utf8_stream_finish(&g->stream, valid);
+  (void)fwrite(valid, 1, left, stdout);
   putchar('\n');
 }
 

@@ -18,7 +18,7 @@ static void log_start(tgi_train_run *r)
   tgi_json_put_integer(&line, "parameters", info.num_parameters);
   tgi_json_put_integer(&line, "train_tokens", r->train.count);
   tgi_json_put_integer(&line, "validation_tokens", r->val.count);
-  tgi_json_put_string(&line, "options", r->note);
+  tgi_json_put_string(&line, "options", r->note.text);
   tgi_train_log_write(&r->log, &line);
 }
 
@@ -74,7 +74,7 @@ static tg_status validate(tgi_train_run *r, tg_error *error)
 
 static tg_status save(tgi_train_run *r, tg_error *error)
 {
-  const tg_status status = tg_trainer_save(r->trainer, r->tokenizer, r->note, r->o.out, error);
+  const tg_status status = tg_trainer_save(r->trainer, r->tokenizer, r->note.text, r->o.out, error);
   if (status == TG_OK) {
     r->saved_step = tg_trainer_steps(r->trainer);
     log_event(r, "checkpoint", NULL);

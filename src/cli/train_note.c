@@ -60,7 +60,7 @@ static void write_option(tgi_json_writer *w, const tgi_option *o, const void *va
 }
 
 tg_status tgi_train_note_write(const tgi_train_options *options, const tgi_text_identity *text,
-                               char note[TGI_NOTE_BYTES], tg_error *error)
+                               tgi_note *note, tg_error *error)
 {
   tgi_json_writer w = {.indent = 0};
   char hash[17];
@@ -81,8 +81,8 @@ tg_status tgi_train_note_write(const tgi_train_options *options, const tgi_text_
     status = tgi_error_set(error, TG_BAD_ARGUMENT, "note: expected below %d bytes, got %zu",
                            TGI_NOTE_BYTES, w.size);
   } else {
-    memcpy(note, w.text, w.size);
-    note[w.size] = '\0';
+    memcpy(note->text, w.text, w.size);
+    note->text[w.size] = '\0';
   }
   tgi_json_writer_free(&w);
   return status;
@@ -91,7 +91,7 @@ tg_status tgi_train_note_write(const tgi_train_options *options, const tgi_text_
 /* ---- reading ---- */
 
 /* The note's text out of trainer_state.json. */
-static tg_status find_note(const char *path, char note[TGI_NOTE_BYTES], tg_error *error)
+static tg_status find_note(const char *path, tgi_note *note, tg_error *error)
 {
   tgi_file_map map;
   tgi_json json = {0};
@@ -105,7 +105,7 @@ static tg_status find_note(const char *path, char note[TGI_NOTE_BYTES], tg_error
         tgi_json_string_bound(&json, node) >= TGI_NOTE_BYTES) {
       status = tgi_json_unexpected(&json, node, error, "\"note\" of a run of this program");
     } else {
-      (void)tgi_json_string(&json, node, note);
+      (void)tgi_json_string(&json, node, note->text);
     }
   }
   tgi_json_free(&json);
@@ -241,20 +241,20 @@ static tg_status apply(const tgi_json *json, tgi_train_options *options, const t
 }
 
 tg_status tgi_train_note_apply(tgi_train_options *options, const tgi_parsed *given,
-                               tgi_text_identity *text, char note[TGI_NOTE_BYTES], tg_error *error)
+                               tgi_text_identity *text, tgi_note *note, tg_error *error)
 {
   char path[4096 + 32];
-  char *json_text = malloc(TGI_NOTE_BYTES);
+  tgi_note *json_text = malloc(sizeof *json_text);
   tgi_json json = {0};
   snprintf(path, sizeof path, "%.4096s/trainer_state.json", options->out);
   tg_status status = json_text
                          ? find_note(path, json_text, error)
                          : tgi_error_set(error, TG_NO_MEMORY, "note: expected memory, got none");
   if (status == TG_OK) {
-    status = tgi_json_read(path, json_text, strlen(json_text), 0, &json, error);
+    status = tgi_json_read(path, json_text->text, strlen(json_text->text), 0, &json, error);
   }
   if (status == TG_OK) {
-    string_room room = {note};
+    string_room room = {note->text};
     status = apply(&json, options, given, text, &room, error);
   }
   tgi_json_free(&json);

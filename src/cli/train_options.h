@@ -30,9 +30,14 @@ typedef struct tgi_text_identity {
 
 enum { TGI_NOTE_BYTES = 16384 };
 
+/** A note, or room for the texts in one. */
+typedef struct tgi_note {
+  char text[TGI_NOTE_BYTES];
+} tgi_note;
+
 /** Writes the note. Errors: NO_MEMORY, BAD_ARGUMENT (longer than TGI_NOTE_BYTES). */
 tg_status tgi_train_note_write(const tgi_train_options *options, const tgi_text_identity *text,
-                               char note[TGI_NOTE_BYTES], tg_error *error);
+                               tgi_note *note, tg_error *error);
 
 /**
  * Takes over from the checkpoint in options->out what the command line left open. Texts live in
@@ -40,6 +45,6 @@ tg_status tgi_train_note_write(const tgi_train_options *options, const tgi_text_
  * would change the run; the message names it and both values).
  */
 tg_status tgi_train_note_apply(tgi_train_options *options, const tgi_parsed *given,
-                               tgi_text_identity *text, char note[TGI_NOTE_BYTES], tg_error *error);
+                               tgi_text_identity *text, tgi_note *note, tg_error *error);
 
 #endif

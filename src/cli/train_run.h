@@ -20,8 +20,8 @@ typedef struct tgi_train_run {
   tg_trainer *trainer;
   tgi_batch_shape shape;
   int32_t *ids, *targets;
-  char note[TGI_NOTE_BYTES];
-  char old_note[TGI_NOTE_BYTES]; /* holds the texts of options taken over by --resume */
+  tgi_note note;
+  tgi_note old_note; /* holds the texts of options taken over by --resume */
   char log_path[TGI_LOG_PATH_BYTES];
   tgi_train_log log;
   tgi_progress progress;

@@ -215,7 +215,7 @@ tg_status tgi_train_prepare(tgi_train_run *r, const tgi_parsed *given, tg_error 
   tg_status status = TG_OK;
   if (r->o.resume) {
     status = tgi_atomic_directory_recover(r->o.out, error);
-    status = status ? status : tgi_train_note_apply(&r->o, given, &was, r->old_note, error);
+    status = status ? status : tgi_train_note_apply(&r->o, given, &was, &r->old_note, error);
   }
   r->progress = tgi_progress_start(r->o.quiet, r->o.steps, 0);
   status = status ? status : check_target(r->o.out, r->o.resume, error);
@@ -225,7 +225,7 @@ tg_status tgi_train_prepare(tgi_train_run *r, const tgi_parsed *given, tg_error 
   status = status ? status : check_identity(r, &was, &is, error);
   status = status ? status : load_model(r, error);
   status = status ? status : settle(r, error);
-  status = status ? status : tgi_train_note_write(&r->o, &is, r->note, error);
+  status = status ? status : tgi_train_note_write(&r->o, &is, &r->note, error);
   status = status ? status : make_trainer(r, error);
   status = status ? status : open_log(r, error);
   r->progress.tokens_per_step = (int64_t)r->o.batch * r->o.seq;
