@@ -336,7 +336,7 @@ static inline bool mask_strip(const attention_block *k, int64_t row, int64_t til
   return j0 < j1;
 }
 
-typedef void strip_work(void *arg, const strip *s, int64_t tile, int64_t keys);
+typedef void strip_work(void *arg, const strip *s, int64_t tile);
 
 /** Hands the visible parts of a tile to `work`: whole panels where every row sees every key,
  * single vectors with the range of keys that they need elsewhere. */
@@ -349,11 +349,11 @@ static inline void each_strip(const attention_block *k, int64_t tile, int64_t ke
                        tile + keys <= k->all_end[panel];
     strip s = {.row = panel * kPanel, .vectors = vectors, .j0 = 0, .j1 = keys};
     if (whole && vectors > 0) {
-      work(arg, &s, tile, keys);
+      work(arg, &s, tile);
     }
     for (int64_t v = 0; v < vectors && !whole; v++) {
       if (mask_strip(k, panel * kPanel + v * TGI_LANES, tile, keys, &s)) {
-        work(arg, &s, tile, keys);
+        work(arg, &s, tile);
       }
     }
   }

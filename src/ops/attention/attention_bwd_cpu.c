@@ -1,9 +1,10 @@
 /* Attention backward on the CPU: the plan, the loop over tasks, and the sums of dk and dv.
  *
  * Work       A task is one kv head of one sequence and a chunk of its rows; the chunks are cut by
- * the problem alone. Within it, blocks of rows (attention_gradient_cpu.c) follow one another. With
- * one chunk the f32 sums of dk and dv are the thread's, and the task writes the result; with more,
- * each task has its own, and a second loop adds them in order.
+ *            the problem alone. Within it, blocks of rows (attention_gradient_cpu.c) follow one
+ *            another. With one chunk the f32 sums of dk and dv are the thread's, and the task
+ *            writes the result; with more, each task has its own, and a second loop adds them in
+ *            order.
  */
 #include "ops/attention/attention_gradient.h"
 

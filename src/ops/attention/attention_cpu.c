@@ -2,8 +2,9 @@
  *
  * Work       A task is a block of rows of one kv head (attention_block.h), the last blocks of a
  *            sequence first, since a causal mask gives them most keys. Where a sequence's rows fit
- * one block (decoding), its keys are cut into splits of kSplitKeys, each a task that leaves sums,
- * and a second loop combines them in order. All cuts depend on the problem alone.
+ *            one block (decoding), its keys are cut into splits of kSplitKeys, each a task that
+ *            leaves sums, and a second loop combines them in order. All cuts depend on the problem
+ *            alone.
  */
 #include "cpu/exp.h"
 #include "ops/attention/attention_parts.h"

@@ -3,8 +3,8 @@
  * Method     Keys are taken in tiles of 64. Every row makes its scores as dot products along
  *            head_dim, a running softmax along the keys, and adds the values with its sums in
  *            registers. Keys and values are read where they lie, in their own dtype; the rows of
- * one kv head pass over a tile while it is in the nearest cache. Bound      Memory: each key and
- * value is read once.
+ *            one kv head pass over a tile while it is in the nearest cache.
+ * Bound      Memory: each key and value is read once.
  */
 #include "cpu/exp.h"
 #include "cpu/tanh.h"

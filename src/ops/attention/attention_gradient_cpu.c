@@ -3,8 +3,8 @@
  * Method     As in the forward (arXiv:2307.08691, section 3.1), rows along the lanes: s = K Q^T and
  *            dp = V dout^T, from them p (with the saved lse) and ds = p (dp - delta), then
  *            dq^T += K^T ds, dv += p dout, dk += ds q. A block's dq is finished when it has seen
- * its keys; dk and dv are the caller's f32 sums. Bound      Arithmetic: 5 fused multiply-adds per
- * pair and element of the heads.
+ *            its keys; dk and dv are the caller's f32 sums.
+ * Bound      Arithmetic: 5 fused multiply-adds per pair and element of the heads.
  */
 #include "cpu/exp.h"
 #include "cpu/tanh.h"
@@ -212,11 +212,10 @@ static void score_product(const strip *p, const float *tile_rows, const float *p
       p->vectors);
 }
 
-static void gradient_tile(void *arg, const strip *p, int64_t tile, int64_t keys)
+static void gradient_tile(void *arg, const strip *p, int64_t tile)
 {
   gradient *w = arg;
   const int64_t panel = p->row / kPanel * kPanel, lane = p->row % kPanel;
-  (void)keys;
   score_product(p, w->keys, w->q, w->q_pitch, w->k->l->head_dim, w->s);
   score_product(p, w->values, w->dout, w->v_pitch, w->k->l->v_dim, w->ds);
   gradient_strip(w, p);

@@ -1,8 +1,8 @@
 /* Attention forward on the CPU: a block of rows against tiles of keys.
  *
  * Method     Running softmax (arXiv:1805.02867) over tiles of 64 keys (arXiv:2307.08691), with the
- *            rows of the block along the lanes: scores s[key][row] = K Q^T, then maximum,
- * exponential and sum run down the columns without a horizontal step, then o[c][row] = o * factor +
+ *            rows of the block along the lanes: scores s[key][row] = K Q^T; maximum, exponential
+ *            and sum run down the columns without a horizontal step; o[c][row] = o * factor +
  *            V^T p. Only the queries and the result are transposed, once a block.
  * Work       Tiles that no row sees are skipped; a tile that some row sees in part is cut into
  *            vectors of rows, each with the keys that it needs.
@@ -114,11 +114,10 @@ static void add_held(const tiles *t, const strip *p, int64_t tile)
   }
 }
 
-static void attend_strip(void *arg, const strip *p, int64_t tile, int64_t keys)
+static void attend_strip(void *arg, const strip *p, int64_t tile)
 {
   tiles *t = arg;
   const int64_t panel = p->row / kPanel * kPanel, lane = p->row % kPanel;
-  (void)keys;
   tgi_tile_multiply((tgi_tile_product){.a = t->keys + p->j0 * t->q_pitch,
                                        .a_row = t->q_pitch,
                                        .a_step = 1,
