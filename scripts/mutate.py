@@ -31,6 +31,9 @@ BUILD = ROOT / "build/mutate"
 EQUIVALENT = ROOT / "scripts/mutate_equivalent.txt"
 REPORT = ROOT / "docs/mutation.md"
 MEMORY_LIMIT = 8 << 30
+# Undefined shifts and bounds trap, as under the sanitizers of .ci/run.
+FLAGS = "-O1 -fsanitize=shift,bounds -fsanitize-undefined-trap-on-error"
+COUNTS = "survives: "  # a reason that explains a survivor, but does not leave the mutant out
 
 
 def list_of_ops():
@@ -64,7 +67,7 @@ class Toolbox:
 
     def __init__(self, entry):
         subprocess.run(["cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja",
-                        "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS_DEBUG=-O1",
+                        "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_C_FLAGS_DEBUG={FLAGS}",
                         "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"], check=True,
                        stdout=subprocess.DEVNULL)
         subprocess.run(["cmake", "--build", BUILD], check=True, stdout=subprocess.DEVNULL)
@@ -159,7 +162,7 @@ def read_equivalents():
     return rules
 
 
-def reason_not_to(mutant, rules):
+def reason_for(mutant, rules):
     for path, what, reason in rules:
         if pathlib.PurePath(mutant.path).match(path):
             change = f"{mutant.before} => {mutant.after}"
@@ -295,8 +298,10 @@ class Campaign:
         """[(mutant, verdict)] of `--max` mutants that count, and the excluded with reasons."""
         order = list(candidates)
         random.Random(f"{self.options.seed} {title}").shuffle(order)
-        excluded = [(m, r) for m in order if (r := reason_not_to(m, self.rules))]
-        queue = collections.deque(m for m in order if not reason_not_to(m, self.rules))
+        reasons = {m: reason_for(m, self.rules) for m in order}
+        excluded = [(m, r) for m, r in reasons.items() if r and not r.startswith(COUNTS)]
+        left_out = {m for m, _ in excluded}
+        queue = collections.deque(m for m in order if m not in left_out)
         results = []
         with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
             while queue and len(results) < self.options.max:
@@ -344,12 +349,13 @@ def report(rows, options):
     lines.append(f"| all | | {tried} | {total['failed']} | {total['crashed']} | {total['hung']} | "
                  f"{total['survived']} | {100 * (tried - total['survived']) / max(1, tried):.1f} % |")
     lines += ["", "## Survivors", ""]
-    seen = set()
+    seen, rules = set(), read_equivalents()
     for _, results, _, _ in rows:
         for m, verdict in results:
             if verdict == "survived" and m not in seen:
                 seen.add(m)
-                lines.append(f"- `{m.path}:{m.line}` `{m.before}` becomes `{m.after}`")
+                reason = (reason_for(m, rules) or "").removeprefix(COUNTS) or "no reason: test it"
+                lines.append(f"- `{m.path}:{m.line}` `{m.before}` becomes `{m.after}`: {reason}")
     if not seen:
         lines.append("None.")
     lines += ["", "## Left out, because no test could notice", ""]

@@ -530,10 +530,16 @@ char *problem_check_gradient(problem *p, tg_context *ref)
   problem *forward = forward_of(clean);
   spec_rng rng = {7};
   char *failure = NULL;
-  /* Accumulators start at zero here, so that they end as the gradient. */
+  /* Accumulators start at zero here, so that they end as the gradient; so does what is added to a
+   * gradient from elsewhere (dresidual: no output of the forward). */
   for (int v = 0; v < clean->num_views; v++) {
+    const tg_slot_info *slot = clean->view[v].slot;
+    const bool foreign = slot->role == TG_ROLE_IN && slot->name[0] == 'd' &&
+                         !find_slot(clean->shaped.info, slot->name + 1) &&
+                         !find_slot(forward->shaped.info, slot->name + 1) &&
+                         !find_slot(forward->shaped.info, slot->name);
     for (int64_t i = 0; i < tgi_numel(clean->view[v].tensor); i++) {
-      if (clean->view[v].slot->role == TG_ROLE_ACC) {
+      if (slot->role == TG_ROLE_ACC || foreign) {
         problem_set(clean->view[v].tensor, i, 0);
       }
     }

@@ -2,11 +2,12 @@
  * loss, every gradient, greedy tokens and a loss curve. */
 #include "scratch_directory.h"
 #include "tegula/train.h"
-#include "weights.h"
+#include "model/weights.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,7 +7,9 @@
 #include "context.h"       // IWYU pragma: export
 #include "cross_entropy.h" // IWYU pragma: export
 #include "embedding.h"     // IWYU pragma: export
+#include "gelu.h"          // IWYU pragma: export
 #include "global_norm.h"   // IWYU pragma: export
+#include "layer_norm.h"    // IWYU pragma: export
 #include "linear.h"        // IWYU pragma: export
 #include "op_info.h"       // IWYU pragma: export
 #include "rms_norm.h"      // IWYU pragma: export

@@ -55,6 +55,12 @@ TGI_INLINE const void *at(const void *base, int t, int64_t i)
   return (const char *)base + i * (t == TG_F32 ? 4 : 2);
 }
 
+/** Asks for the cache line of base[i], which need not be readable. */
+TGI_INLINE void tgi_prefetch(const void *base, int t, int64_t i)
+{
+  __builtin_prefetch(at(base, t, i), 0, 3);
+}
+
 /** TGI_LANES elements from base[i] on. */
 TGI_INLINE vf vf_load(const void *base, int t, int64_t i)
 {

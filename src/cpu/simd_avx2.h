@@ -107,6 +107,12 @@ TGI_INLINE __m256i first_lanes(int64_t n)
   return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane);
 }
 
+/** The first n lanes of v, 0 in the others. */
+TGI_INLINE vf vf_first(vf v, int64_t n)
+{
+  return _mm256_and_ps(v, _mm256_castsi256_ps(first_lanes(n)));
+}
+
 /* f32 */
 TGI_INLINE vf vf_load_f32(const void *p)
 {

@@ -95,6 +95,12 @@ TGI_INLINE __mmask16 first_lanes(int64_t n)
   return (__mmask16)((1u << n) - 1u);
 }
 
+/** The first n lanes of v, 0 in the others. */
+TGI_INLINE vf vf_first(vf v, int64_t n)
+{
+  return _mm512_maskz_mov_ps(first_lanes(n), v);
+}
+
 /* f32 */
 TGI_INLINE vf vf_load_f32(const void *p)
 {

@@ -105,6 +105,13 @@ TGI_INLINE float vf_hmax(vf a)
   return x > y ? x : y;
 }
 
+/** The first n lanes of v, 0 in the others. */
+TGI_INLINE vf vf_first(vf v, int64_t n)
+{
+  const vi lane = {0, 1, 2, 3};
+  return (vf)((vi)v & (lane < (int32_t)n));
+}
+
 /* f32 */
 TGI_INLINE vf vf_load_f32(const void *p)
 {

@@ -1,0 +1,120 @@
+#include "spec.h"
+
+static void fill(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
+{
+  (void)rng;
+  /* A mean of 1: errors are judged by the largest output, and a mean of 0 has no digits. */
+  spec_scale(shaped, "x", 1, 1);
+  if (spec_is(c, "far from zero")) { /* a difference of means would lose the variance */
+    spec_scale(shaped, "x", 1, 1e4);
+  } else if (spec_is(c, "large")) { /* squares overflow f16 */
+    spec_scale(shaped, "x", 500, 0);
+  } else if (spec_is(c, "tiny")) { /* eps decides */
+    spec_scale(shaped, "x", 1e-4, 0);
+  } else if (spec_is(c, "denormal")) {
+    spec_scale(shaped, "x", 2e-38, 0);
+  } else if (spec_is(c, "constant")) { /* variance 0: rstd = 1 / sqrt(eps) */
+    spec_set_all(shaped, "x", 1.1);
+  } else if (spec_is(c, "one large")) {
+    spec_set(shaped, "x", 3, 1000);
+  } else if (spec_is(c, "not a number")) { /* stays in its row */
+    spec_set(shaped, "x", 3, NAN);
+  } else if (spec_is(c, "infinite")) { /* no mean: its row becomes NaN */
+    spec_set(shaped, "x", 3, INFINITY);
+  }
+}
+
+static const spec_case fwd_cases[] = {
+    {"0x8"},
+    {"3x0"},
+    {"1x1"},
+    {"4x1"},
+    {"1x17"},
+    {"3x2"},
+    {"5x3"},
+    {"5x15"},
+    {"7x16"},
+    {"3x31", "constant"},
+    {"33x48"},
+    {"19x127", "large"},
+    {"4x128", "tiny"},
+    {"3x63", "denormal"},
+    {"5x65", "not a number"},
+    {"3x130", "infinite"},
+    {"4x33", "far from zero"},
+    {"3x4096", "far from zero"},
+    {"3x768", "one large"},
+    {"2x1024_nobias"},
+    {"5x1023"},
+    {"3x2048_wf32"},
+    {"3x2880_nobias_wf32"},
+    {"2x4096_wf32_yf32"},
+    {"2x5120_nobias_wf32_yf32"},
+    {"300x67_nostats"},
+    {NULL},
+};
+
+static const spec_case bwd_cases[] = {
+    {"0x8"},
+    {"3x0"},
+    {"1x1"},
+    {"4x1"},
+    {"1x17"},
+    {"3x2", "tiny"}, /* otherwise n = 1 and -1, and dx cancels to nothing */
+    {"5x3"},
+    {"5x15"},
+    {"7x16"},
+    {"3x31", "constant"},
+    {"33x48"},
+    {"9x47_residual"},
+    {"70x768_residual"},
+    {"5x130_residual_nodweight_nodbias_wf32"},
+    {"19x127", "large"},
+    {"4x128", "tiny"},
+    {"3x63", "denormal"},
+    {"310x67", "not a number"},
+    {"6x3400", "far from zero"}, /* above the size that finite differences take */
+    {"5x768", "one large"},
+    {"6x1024_nodbias"},
+    {"65x1023_nodx"},
+    {"17x2048_wf32"},
+    {"3x2880_wf32_yf32"},
+    {"3x4096_nodweight_nodbias"},
+    {"3x130_nodweight"},
+    {"2x5120_dwf32"},
+    {"1100x33"}, /* more than 64 blocks' worth of rows */
+    {NULL},
+};
+
+static const char *const bench[] = {"65536x768", "16384x4096", NULL};
+
+static const spec_bad_scalar bad_fwd[] = {
+    {"eps", 0, TG_BAD_ARGUMENT},
+    {"eps", -1e-6, TG_BAD_ARGUMENT},
+    {"eps", NAN, TG_BAD_ARGUMENT},
+    {NULL, 0, TG_OK},
+};
+
+const spec spec_layer_norm_fwd = {
+    .name = "layer_norm_fwd",
+    .cases = fwd_cases,
+    .bench = bench,
+    .f32_bound = 5e-7,
+    .f16_ceiling = 2e-3,
+    .bf16_ceiling = 1.6e-2,
+    .fill = fill,
+    .batch_invariant = true,
+    .bad_scalars = bad_fwd,
+};
+
+const spec spec_layer_norm_bwd = {
+    .name = "layer_norm_bwd",
+    .cases = bwd_cases,
+    .bench = bench,
+    .f32_bound = 2e-6,
+    .f16_ceiling = 4e-3,
+    .bf16_ceiling = 3e-2,
+    .gradient_of = "layer_norm_fwd",
+    .fill = fill,
+    .batch_invariant = true,
+};
