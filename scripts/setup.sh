@@ -12,6 +12,7 @@ libc6-dev        /usr/include/stdio.h
 cmake            cmake
 ninja-build      ninja
 pkgconf          pkg-config
+libjansson-dev   /usr/include/jansson.h
 libcmocka-dev    /usr/include/cmocka.h'
 test_needs="$build_needs
 g++              g++

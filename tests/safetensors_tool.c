@@ -11,7 +11,7 @@
  *
  * What is refused answers "<STATUS> <message>". The end of the input ends the program.
  */
-#include "model/json_reader.h"
+#include "model/json_file.h"
 #include "model/safetensors.h"
 #include "model/safetensors_writer.h"
 #include <inttypes.h>
@@ -68,11 +68,11 @@ static void answer(char command, const char *bytes, size_t size, const char *out
   tg_error error = {0};
   if (command == 'j') {
     tgi_json json;
-    if (tgi_json_read("input", bytes, size, 0, &json, &error) != TG_OK) {
+    if (tgi_json_parse("input", bytes, size, 0, 0, &json, &error) != TG_OK) {
       answer_error(&error);
       return;
     }
-    tgi_json_free(&json);
+    json_decref(json.root);
     printf("OK 0\n");
     return;
   }

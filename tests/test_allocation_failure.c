@@ -18,6 +18,7 @@
 #include "scratch_directory.h"
 #include "tegula/tokenizer.h"
 #include <cmocka.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -95,7 +96,7 @@ static const char *in_dir(const char *name)
 }
 
 enum { TENSORS = 40 };
-static char names[TENSORS][32];
+static char names[TENSORS][40];
 static tgi_tensor_source sources[TENSORS];
 static const int64_t shape[2] = {2, 3};
 static const float values[6] = {1, 2, 3, 4, 5, 6};
@@ -255,6 +256,7 @@ FAILS(recover_directory)
 static int set_up(void **state)
 {
   (void)state;
+  json_set_alloc_funcs(malloc, free); /* the wrapped ones of this program */
   dir = scratch_make();
   for (int i = 0; i < TENSORS; i++) {
     snprintf(names[i], sizeof names[i], "transformer.h.%d.weight", i);
@@ -278,7 +280,7 @@ static int set_up(void **state)
       tgi_atomic_directory_commit(d, &error) != TG_OK) {
     return -1;
   }
-  char index[TENSORS * 80], *at = index;
+  char index[TENSORS * 88], *at = index;
   at += sprintf(at, "{\"weight_map\":");
   for (int i = 0; i < TENSORS; i++) {
     at += sprintf(at, "%c\"%s\":\"model-1.safetensors\"", i ? ',' : '{', names[i]);

@@ -244,7 +244,13 @@ static void test_mismatch(void **state)
   write_text(scratch_file(&here, "checkpoint/config.json"), text);
   write_text(scratch_file(&here, "checkpoint/trainer_state.json"),
              "{\"step\": -1, \"note\": \"\"}");
-  EXPECT_ERROR(tg_trainer_resume(t, path, NULL, 0, &error), TG_BAD_FILE, "step", error);
+  EXPECT_ERROR(tg_trainer_resume(t, path, NULL, 0, &error), TG_BAD_FILE,
+               "/trainer_state.json: byte 0: step: expected an integer from 0, got -1", error);
+  write_text(scratch_file(&here, "checkpoint/trainer_state.json"), "{\"step\": 1}");
+  EXPECT_ERROR(tg_trainer_resume(t, path, NULL, 0, &error), TG_BAD_FILE,
+               "note: expected a string, got none", error);
+  EXPECT_ERROR(tg_trainer_save(t, NULL, "\xff", path, &error), TG_BAD_ARGUMENT,
+               "trainer_save: note: expected UTF-8, got other bytes", error);
   const char *weights = scratch_file(&here, "checkpoint/model.safetensors");
   assert_int_equal(truncate(weights, 5000), 0);
   EXPECT_ERROR(tg_model_load(path, TG_DTYPE_NONE, &loaded, &error), TG_BAD_FILE, "expected", error);

@@ -88,7 +88,7 @@ TG_API tg_status tg_trainer_gradient(const tg_trainer *trainer, size_t index, tg
  * Saves a checkpoint: a directory that transformers loads (config.json, model.safetensors and, with
  * `tokenizer`, tokenizer.json) and that tg_trainer_resume continues from (optimizer_*.safetensors,
  * trainer_state.json). It replaces an old one as a whole or not at all, whatever happens. `note`:
- * a line of text kept in trainer_state.json (the data and seed of a run, say); NULL: none.
+ * a line of UTF-8 kept in trainer_state.json (the data and seed of a run, say); NULL: none.
  * Errors: IO, NO_MEMORY, BAD_ARGUMENT.
  */
 TG_API tg_status tg_trainer_save(const tg_trainer *trainer, const tg_tokenizer *tokenizer,

@@ -7,15 +7,16 @@
  */
 #include "atomic_directory.h"
 #include "core/error_record.h"
-#include "durable_file.h"
+#include "json_file.h"
 #include "trainer_state.h"
-
-#include <jansson.h>
+#include "utf8.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { kPathBytes = 4096 };
+
+#define STATE_LIMIT ((size_t)1 << 28)
 
 static tg_status join(const char *directory, const char *name, char path[kPathBytes],
                       tg_error *error)
@@ -31,18 +32,15 @@ static tg_status join(const char *directory, const char *name, char path[kPathBy
 static tg_status save_state(const tg_trainer *t, const char *note, const char *path,
                             tg_error *error)
 {
-  json_t *root = json_pack("{s:I, s:s}", "step", (json_int_t)t->step, "note", note ? note : "");
-  char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
-  tg_status status = TG_OK;
-  if (text) {
-    status = tgi_durable_file_save(path, text, strlen(text), error);
-  } else {
-    status = tgi_error_set(error, TG_NO_MEMORY, "%s: expected memory and a note in UTF-8, got none",
-                           path);
+  const size_t size = note ? strlen(note) : 0;
+  if (tgi_utf8_valid_bytes(note, size) != size) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "trainer_save: note: expected UTF-8, got other bytes");
   }
-  free(text);
-  json_decref(root);
-  return status;
+  json_t *root = tgi_json_new();
+  json_object_set_new(root, "step", json_integer(t->step));
+  json_object_set_new(root, "note", json_string(note ? note : ""));
+  return tgi_json_save(path, root, 0, error);
 }
 
 /* AdamW's moments, a file each. */
@@ -131,29 +129,24 @@ static tg_status load_moments(const tg_trainer *t, const char *path, const char 
 static tg_status load_state(tg_trainer *t, const char *path, char *note, size_t note_bytes,
                             tg_error *error)
 {
-  json_error_t where;
-  json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
-  if (!root) {
-    const enum json_error_code code = json_error_code(&where);
-    const tg_status status = code == json_error_cannot_open_file ? TG_IO
-                             : code == json_error_out_of_memory  ? TG_NO_MEMORY
-                                                                 : TG_BAD_FILE;
-    return tgi_error_set(error, status, "%s: byte %d: expected JSON, got: %s", path,
-                         where.position > 0 ? where.position : 0, where.text);
+  tgi_json json;
+  tg_status status = tgi_json_load(path, STATE_LIMIT, 0, &json, error);
+  if (status != TG_OK) {
+    return status;
   }
-  const json_t *step = json_object_get(root, "step"), *kept = json_object_get(root, "note");
-  tg_status status = TG_OK;
-  if (!json_is_integer(step) || json_integer_value(step) < 0 || !json_is_string(kept)) {
-    status = tgi_error_set(error, TG_BAD_FILE,
-                           "%s: byte 0: expected \"step\" (0 or more) and \"note\" (text), got %s",
-                           path, json_is_object(root) ? "an object without them" : "no object");
+  const json_t *step = json_object_get(json.root, "step");
+  const json_t *kept = json_object_get(json.root, "note");
+  if (!json_is_integer(step) || json_integer_value(step) < 0) {
+    status = tgi_json_refuse(&json, TG_BAD_FILE, step, error, "step: expected an integer from 0");
+  } else if (!json_is_string(kept)) {
+    status = tgi_json_refuse(&json, TG_BAD_FILE, kept, error, "note: expected a string");
   } else {
     t->step = json_integer_value(step);
     if (note && note_bytes) {
       snprintf(note, note_bytes, "%s", json_string_value(kept));
     }
   }
-  json_decref(root);
+  json_decref(json.root);
   return status;
 }
 

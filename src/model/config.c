@@ -1,13 +1,15 @@
 #include "config.h"
 #include "config_keys.h"
-#include "durable_file.h"
 #include "file_error.h"
-#include "file_map.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define FILE_LIMIT ((size_t)1 << 20)
+
+/* Configurations hold keys of anyone's, and model_max_length may be 10^30. */
+#define READ_FLAGS JSON_DECODE_INT_AS_REAL
 
 /** X(op's dtype, name in the file) */
 #define WEIGHT_DTYPE_MAP(X)                                                                        \
@@ -18,8 +20,7 @@
 typedef struct family {
   const char *name;
   void (*read)(tgi_config_keys *keys, tgi_config *config);
-  tg_status (*write)(const tgi_config *config, const char *path, tgi_json_writer *writer,
-                     tg_error *error);
+  tg_status (*write)(const tgi_config *config, const char *path, json_t *root, tg_error *error);
 } family;
 
 static const family families[TGI_MODEL_TYPES] = {
@@ -37,13 +38,13 @@ const char *tgi_model_type_name(tgi_model_type type)
 
 static tgi_model_type read_type(tgi_config_keys *keys)
 {
-  const uint32_t node = tgi_config_find(keys, "model_type");
-  if (!node || tgi_json_kind_of(keys->json, node) != TGI_JSON_STRING) {
+  const char *name = json_string_value(tgi_config_find(keys, "model_type"));
+  if (!name) {
     tgi_config_unexpected(keys, "model_type", "the name of a model family");
     return TGI_MODEL_TYPES;
   }
   for (int i = 0; i < TGI_MODEL_TYPES; i++) {
-    if (tgi_json_equals(keys->json, node, families[i].name)) {
+    if (strcmp(name, families[i].name) == 0) {
       return (tgi_model_type)i;
     }
   }
@@ -55,27 +56,27 @@ static tgi_model_type read_type(tgi_config_keys *keys)
 static tg_dtype read_dtype(tgi_config_keys *keys)
 {
   const char *key = tgi_config_find(keys, "dtype") ? "dtype" : "torch_dtype";
-  const uint32_t node = tgi_config_find(keys, key);
-  if (!node) {
+  const json_t *value = tgi_config_find(keys, key);
+  if (!value) {
+    return TG_F32;
+  }
+  if (!json_is_string(value)) {
+    tgi_config_unexpected(keys, key, "the name of a dtype");
     return TG_F32;
   }
 #define MATCH(dtype, name)                                                                         \
-  if (tgi_json_equals(keys->json, node, name))                                                     \
+  if (strcmp(json_string_value(value), name) == 0)                                                 \
     return dtype;
   WEIGHT_DTYPE_MAP(MATCH)
 #undef MATCH
-  if (tgi_json_kind_of(keys->json, node) == TGI_JSON_STRING) {
-    tgi_config_unsupported(keys, key, "float32, float16 or bfloat16");
-  } else {
-    tgi_config_unexpected(keys, key, "the name of a dtype");
-  }
+  tgi_config_unsupported(keys, key, "float32, float16 or bfloat16");
   return TG_F32;
 }
 
 static tg_status read_config(const tgi_json *json, tgi_config *config, tg_error *error)
 {
-  if (tgi_json_kind_of(json, TGI_JSON_ROOT) != TGI_JSON_OBJECT) {
-    return tgi_json_unexpected(json, TGI_JSON_ROOT, error, "an object");
+  if (!json_is_object(json->root)) {
+    return tgi_json_refuse(json, TG_BAD_FILE, json->root, error, "expected an object");
   }
   tgi_config_keys keys = {.json = json, .error = error};
   *config = (tgi_config){.model_type = read_type(&keys)};
@@ -91,24 +92,22 @@ tg_status tgi_config_parse(const char *path, const char *text, size_t size, tgi_
                            tg_error *error)
 {
   tgi_json json;
-  tg_status status = tgi_json_read(path, text, size, 0, &json, error);
-  if (status != TG_OK) {
-    return status;
+  tg_status status = tgi_json_parse(path, text, size, 0, READ_FLAGS, &json, error);
+  if (status == TG_OK) {
+    status = read_config(&json, config, error);
+    json_decref(json.root);
   }
-  status = read_config(&json, config, error);
-  tgi_json_free(&json);
   return status;
 }
 
 tg_status tgi_config_read(const char *path, tgi_config *config, tg_error *error)
 {
-  tgi_file_map map;
-  tg_status status = tgi_file_map_open(path, FILE_LIMIT, &map, error);
-  if (status != TG_OK) {
-    return status;
+  tgi_json json;
+  tg_status status = tgi_json_load(path, FILE_LIMIT, READ_FLAGS, &json, error);
+  if (status == TG_OK) {
+    status = read_config(&json, config, error);
+    json_decref(json.root);
   }
-  status = tgi_config_parse(path, map.data, map.size, config, error);
-  tgi_file_map_close(&map);
   return status;
 }
 
@@ -180,25 +179,29 @@ static const char *dtype_name(tg_dtype dtype)
   return NULL;
 }
 
+/** Whether 15 digits read back as the same double; 17 always do, but say 1.0000000000000001e-5. */
+static bool keeps_15_digits(double value)
+{
+  char text[32];
+  snprintf(text, sizeof text, "%.15g", value);
+  return strtod(text, NULL) == value;
+}
+
 tg_status tgi_config_write(const tgi_config *config, const char *path, tg_error *error)
 {
   tg_status status = tgi_config_check(config, error);
   if (status != TG_OK) {
     return status;
   }
-  tgi_json_writer writer = {.indent = 2};
-  tgi_json_open_object(&writer, NULL);
-  tgi_json_put_string(&writer, "model_type", tgi_model_type_name(config->model_type));
-  tgi_json_put_string(&writer, "dtype", dtype_name(config->dtype));
-  status = families[config->model_type].write(config, path, &writer, error);
-  tgi_json_close_object(&writer);
-  tgi_json_put_raw(&writer, "\n", 1);
-  if (status == TG_OK && !tgi_json_writer_ok(&writer)) {
-    status = tgi_file_error_memory(error, path, writer.capacity * 2);
+  json_t *root = tgi_json_new();
+  json_object_set_new(root, "model_type", json_string(tgi_model_type_name(config->model_type)));
+  json_object_set_new(root, "dtype", json_string(dtype_name(config->dtype)));
+  status = families[config->model_type].write(config, path, root, error);
+  if (status != TG_OK) {
+    json_decref(root);
+    return status;
   }
-  if (status == TG_OK) {
-    status = tgi_durable_file_save(path, writer.text, writer.size, error);
-  }
-  tgi_json_writer_free(&writer);
-  return status;
+  const bool brief = keeps_15_digits(config->norm_eps) && keeps_15_digits(config->rope_theta) &&
+                     keeps_15_digits(config->initializer_range);
+  return tgi_json_save(path, root, JSON_REAL_PRECISION(brief ? 15 : 17), error);
 }

@@ -2,6 +2,7 @@
  * keys. */
 #include "config_keys.h"
 #include "file_error.h"
+#include <string.h>
 
 /** Names in config.json; the first of a kind is the one that is written. */
 static const struct {
@@ -18,20 +19,20 @@ static const struct {
 static tgi_activation read_activation(tgi_config_keys *keys)
 {
   static const char key[] = "activation_function";
-  const uint32_t node = tgi_config_find(keys, key);
-  if (!node) {
+  const json_t *value = tgi_config_find(keys, key);
+  if (!value) {
+    return TGI_GELU_TANH;
+  }
+  if (!json_is_string(value)) {
+    tgi_config_unexpected(keys, key, "the name of an activation");
     return TGI_GELU_TANH;
   }
   for (size_t i = 0; i < ACTIVATIONS; i++) {
-    if (tgi_json_equals(keys->json, node, activations[i].name)) {
+    if (strcmp(json_string_value(value), activations[i].name) == 0) {
       return activations[i].activation;
     }
   }
-  if (tgi_json_kind_of(keys->json, node) == TGI_JSON_STRING) {
-    tgi_config_unsupported(keys, key, "gelu_new, gelu_pytorch_tanh or gelu");
-  } else {
-    tgi_config_unexpected(keys, key, "the name of an activation");
-  }
+  tgi_config_unsupported(keys, key, "gelu_new, gelu_pytorch_tanh or gelu");
   return TGI_GELU_TANH;
 }
 
@@ -72,7 +73,7 @@ void tgi_config_read_gpt2(tgi_config_keys *keys, tgi_config *config)
     tgi_config_unsupported(keys, "add_cross_attention", "false");
   }
 
-  const bool has_bos = tgi_json_member(keys->json, TGI_JSON_ROOT, "bos_token_id") != 0;
+  const bool has_bos = json_object_get(keys->json->root, "bos_token_id") != NULL;
   config->bos_token_id =
       tgi_config_integer(keys, "bos_token_id", 0, INT32_MAX, has_bos ? -1 : 50256);
   tgi_config_eos(keys, 50256, config);
@@ -108,33 +109,31 @@ static const char *foreign_field(const tgi_config *config)
   return NULL;
 }
 
-static void put_eos(tgi_json_writer *writer, const tgi_config *config)
+static json_t *eos_of(const tgi_config *config)
 {
-  static const char key[] = "eos_token_id";
   if (config->num_eos_token_ids == 0) {
-    tgi_json_put_null(writer, key);
-  } else if (config->num_eos_token_ids == 1) {
-    tgi_json_put_integer(writer, key, config->eos_token_ids[0]);
-  } else {
-    tgi_json_open_array(writer, key);
-    for (int32_t i = 0; i < config->num_eos_token_ids; i++) {
-      tgi_json_put_integer(writer, NULL, config->eos_token_ids[i]);
-    }
-    tgi_json_close_array(writer);
+    return json_null();
   }
+  if (config->num_eos_token_ids == 1) {
+    return json_integer(config->eos_token_ids[0]);
+  }
+  json_t *list = json_array();
+  for (int32_t i = 0; i < config->num_eos_token_ids; i++) {
+    json_array_append_new(list, json_integer(config->eos_token_ids[i]));
+  }
+  return list;
 }
 
-static void put_activation(tgi_json_writer *writer, const tgi_config *config)
+static const char *activation_name(tgi_activation activation)
 {
-  for (size_t i = 0; i < ACTIVATIONS; i++) {
-    if (activations[i].activation == config->activation) {
-      tgi_json_put_string(writer, "activation_function", activations[i].name);
-      return;
-    }
+  size_t i = 0;
+  while (activations[i].activation != activation) {
+    i++;
   }
+  return activations[i].name;
 }
 
-tg_status tgi_config_write_gpt2(const tgi_config *config, const char *path, tgi_json_writer *writer,
+tg_status tgi_config_write_gpt2(const tgi_config *config, const char *path, json_t *root,
                                 tg_error *error)
 {
   const char *foreign = foreign_field(config);
@@ -142,36 +141,35 @@ tg_status tgi_config_write_gpt2(const tgi_config *config, const char *path, tgi_
     return tgi_file_error(error, TG_UNSUPPORTED, path, 0,
                           "a model that the keys of GPT-2 describe, got another %s", foreign);
   }
-  put_activation(writer, config);
-  tgi_json_open_array(writer, "architectures");
-  tgi_json_put_string(writer, NULL, "GPT2LMHeadModel");
-  tgi_json_close_array(writer);
-  /* GPT2Config's dropouts default to 0.1; these weights were trained without any. */
-  tgi_json_put_real(writer, "attn_pdrop", 0);
-  tgi_json_put_real(writer, "embd_pdrop", 0);
-  tgi_json_put_real(writer, "resid_pdrop", 0);
-  if (config->bos_token_id >= 0) {
-    tgi_json_put_integer(writer, "bos_token_id", config->bos_token_id);
-  } else {
-    tgi_json_put_null(writer, "bos_token_id");
+  const struct {
+    const char *key;
+    json_t *value;
+  } members[] = {
+      {"activation_function", json_string(activation_name(config->activation))},
+      {"architectures", json_pack("[s]", "GPT2LMHeadModel")},
+      /* GPT2Config's dropouts default to 0.1; these weights were trained without any. */
+      {"attn_pdrop", json_real(0)},
+      {"embd_pdrop", json_real(0)},
+      {"resid_pdrop", json_real(0)},
+      {"bos_token_id", config->bos_token_id < 0 ? json_null() : json_integer(config->bos_token_id)},
+      {"eos_token_id", eos_of(config)},
+      {"initializer_range", json_real(config->initializer_range)},
+      {"layer_norm_epsilon", json_real(config->norm_eps)},
+      {"n_embd", json_integer(config->hidden_size)},
+      {"n_head", json_integer(config->num_attention_heads)},
+      {"n_inner", config->intermediate_size == 4 * config->hidden_size
+                      ? json_null()
+                      : json_integer(config->intermediate_size)},
+      {"n_layer", json_integer(config->num_hidden_layers)},
+      {"n_positions", json_integer(config->max_position_embeddings)},
+      {"scale_attn_by_inverse_layer_idx", json_boolean(config->scale_attn_by_inverse_layer_idx)},
+      {"scale_attn_weights", json_boolean(config->scale_attn_weights)},
+      {"tie_word_embeddings", json_boolean(config->tie_word_embeddings)},
+      {"use_cache", json_true()},
+      {"vocab_size", json_integer(config->vocab_size)},
+  };
+  for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+    json_object_set_new(root, members[i].key, members[i].value);
   }
-  put_eos(writer, config);
-  tgi_json_put_real(writer, "initializer_range", config->initializer_range);
-  tgi_json_put_real(writer, "layer_norm_epsilon", config->norm_eps);
-  tgi_json_put_integer(writer, "n_embd", config->hidden_size);
-  tgi_json_put_integer(writer, "n_head", config->num_attention_heads);
-  if (config->intermediate_size == 4 * config->hidden_size) {
-    tgi_json_put_null(writer, "n_inner");
-  } else {
-    tgi_json_put_integer(writer, "n_inner", config->intermediate_size);
-  }
-  tgi_json_put_integer(writer, "n_layer", config->num_hidden_layers);
-  tgi_json_put_integer(writer, "n_positions", config->max_position_embeddings);
-  tgi_json_put_bool(writer, "scale_attn_by_inverse_layer_idx",
-                    config->scale_attn_by_inverse_layer_idx);
-  tgi_json_put_bool(writer, "scale_attn_weights", config->scale_attn_weights);
-  tgi_json_put_bool(writer, "tie_word_embeddings", config->tie_word_embeddings);
-  tgi_json_put_bool(writer, "use_cache", true);
-  tgi_json_put_integer(writer, "vocab_size", config->vocab_size);
   return TG_OK;
 }

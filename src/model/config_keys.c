@@ -1,74 +1,70 @@
 #include "config_keys.h"
-#include "file_error.h"
+#include <math.h>
 #include <stdio.h>
 
-uint32_t tgi_config_find(const tgi_config_keys *keys, const char *key)
+static const json_t *get(const tgi_config_keys *keys, const char *key)
 {
-  const uint32_t node = tgi_json_member(keys->json, TGI_JSON_ROOT, key);
-  return node && tgi_json_kind_of(keys->json, node) != TGI_JSON_NULL ? node : 0;
+  return json_object_get(keys->json->root, key);
+}
+
+const json_t *tgi_config_find(const tgi_config_keys *keys, const char *key)
+{
+  const json_t *value = get(keys, key);
+  return json_is_null(value) ? NULL : value;
 }
 
 void tgi_config_unexpected(tgi_config_keys *keys, const char *key, const char *rule)
 {
-  if (keys->status != TG_OK) {
-    return;
-  }
-  const uint32_t node = tgi_json_member(keys->json, TGI_JSON_ROOT, key);
-  if (node) {
-    keys->status = tgi_json_unexpected(keys->json, node, keys->error, "%s: %s", key, rule);
-  } else {
-    keys->status = tgi_file_error(keys->error, TG_BAD_FILE, keys->json->path,
-                                  tgi_json_byte(keys->json, TGI_JSON_ROOT),
-                                  "the key \"%s\": %s, got none", key, rule);
+  if (keys->status == TG_OK) {
+    keys->status = tgi_json_refuse(keys->json, TG_BAD_FILE, get(keys, key), keys->error,
+                                   "%s: expected %s", key, rule);
   }
 }
 
 void tgi_config_unsupported(tgi_config_keys *keys, const char *key, const char *known)
 {
-  if (keys->status != TG_OK) {
-    return;
+  if (keys->status == TG_OK) {
+    keys->status = tgi_json_refuse(keys->json, TG_UNSUPPORTED, get(keys, key), keys->error,
+                                   "%s: expected %s", key, known);
   }
-  const tgi_json *json = keys->json;
-  const uint32_t node = tgi_json_member(json, TGI_JSON_ROOT, key);
-  const tgi_quoted found = tgi_quote(json->text + json->nodes[node].begin,
-                                     json->nodes[node].end - json->nodes[node].begin);
-  keys->status = tgi_file_error(keys->error, TG_UNSUPPORTED, json->path, tgi_json_byte(json, node),
-                                "%s: %s, got %s", key, known, found.text);
 }
 
-static int32_t read_integer(tgi_config_keys *keys, const char *key, int32_t low, int32_t high)
+bool tgi_config_whole(const json_t *value, int32_t low, int32_t high, int32_t *out)
 {
-  const uint32_t node = tgi_config_find(keys, key);
-  int64_t value;
-  if (node && tgi_json_int64(keys->json, node, &value) && value >= low && value <= high) {
-    return (int32_t)value;
+  const double number = json_is_real(value) ? json_real_value(value) : -HUGE_VAL;
+  if (!(number >= low && number <= high && floor(number) == number)) {
+    return false;
   }
-  char rule[64];
-  snprintf(rule, sizeof rule, "an integer from %d to %d", low, high);
-  tgi_config_unexpected(keys, key, rule);
-  return low;
+  *out = (int32_t)number;
+  return true;
 }
 
 int32_t tgi_config_required(tgi_config_keys *keys, const char *key, int32_t low, int32_t high)
 {
-  return read_integer(keys, key, low, high);
+  int32_t value = low;
+  if (!tgi_config_whole(tgi_config_find(keys, key), low, high, &value)) {
+    char rule[64];
+    snprintf(rule, sizeof rule, "an integer from %d to %d", low, high);
+    tgi_config_unexpected(keys, key, rule);
+  }
+  return value;
 }
 
 int32_t tgi_config_integer(tgi_config_keys *keys, const char *key, int32_t low, int32_t high,
                            int32_t otherwise)
 {
-  return tgi_config_find(keys, key) ? read_integer(keys, key, low, high) : otherwise;
+  return tgi_config_find(keys, key) ? tgi_config_required(keys, key, low, high) : otherwise;
 }
 
 double tgi_config_positive(tgi_config_keys *keys, const char *key, double high, double otherwise)
 {
-  const uint32_t node = tgi_config_find(keys, key);
-  if (!node) {
+  const json_t *value = tgi_config_find(keys, key);
+  if (!value) {
     return otherwise;
   }
-  double value;
-  if (tgi_json_double(keys->json, node, &value) && value > 0 && value <= high) {
-    return value;
+  const double number = json_real_value(value); /* 0 if it is none */
+  if (number > 0 && number <= high) {
+    return number;
   }
   char rule[64];
   snprintf(rule, sizeof rule, "a number above 0, at most %g", high);
@@ -78,43 +74,35 @@ double tgi_config_positive(tgi_config_keys *keys, const char *key, double high, 
 
 bool tgi_config_bool(tgi_config_keys *keys, const char *key, bool otherwise)
 {
-  const uint32_t node = tgi_config_find(keys, key);
-  if (!node) {
-    return otherwise;
-  }
-  const tgi_json_kind kind = tgi_json_kind_of(keys->json, node);
-  if (kind != TGI_JSON_TRUE && kind != TGI_JSON_FALSE) {
+  const json_t *value = tgi_config_find(keys, key);
+  if (value && !json_is_boolean(value)) {
     tgi_config_unexpected(keys, key, "true or false");
   }
-  return kind == TGI_JSON_TRUE;
+  return value ? json_is_true(value) : otherwise;
 }
 
 void tgi_config_eos(tgi_config_keys *keys, int32_t otherwise, tgi_config *config)
 {
   static const char key[] = "eos_token_id";
-  const tgi_json *json = keys->json;
+  const json_t *value = get(keys, key);
   config->num_eos_token_ids = 0;
-  if (!tgi_json_member(json, TGI_JSON_ROOT, key)) {
+  if (!value) {
     if (otherwise >= 0) {
       config->eos_token_ids[config->num_eos_token_ids++] = otherwise;
     }
-    return;
-  }
-  const uint32_t node = tgi_config_find(keys, key);
-  if (!node) { /* null: none */
-    return;
-  }
-  if (tgi_json_kind_of(json, node) != TGI_JSON_ARRAY) {
-    config->eos_token_ids[config->num_eos_token_ids++] = read_integer(keys, key, 0, INT32_MAX);
-    return;
-  }
-  for (uint32_t i = tgi_json_first(json, node); i; i = tgi_json_next(json, node, i)) {
-    int64_t value;
-    if (config->num_eos_token_ids == TGI_MAX_EOS_IDS || !tgi_json_int64(json, i, &value) ||
-        value < 0 || value > INT32_MAX) {
-      tgi_config_unexpected(keys, key, "at most 8 integers that are not negative");
-      return;
+  } else if (json_is_array(value)) {
+    const size_t count = json_array_size(value);
+    bool good = count <= TGI_MAX_EOS_IDS;
+    for (size_t i = 0; good && i < count; i++) {
+      good = tgi_config_whole(json_array_get(value, i), 0, INT32_MAX, &config->eos_token_ids[i]);
     }
-    config->eos_token_ids[config->num_eos_token_ids++] = (int32_t)value;
+    if (good) {
+      config->num_eos_token_ids = (int32_t)count;
+    } else {
+      tgi_config_unexpected(keys, key, "at most 8 integers that are not negative");
+    }
+  } else if (!json_is_null(value)) { /* null: none */
+    config->eos_token_ids[config->num_eos_token_ids++] =
+        tgi_config_required(keys, key, 0, INT32_MAX);
   }
 }

@@ -3,8 +3,7 @@
 #define TGI_MODEL_CONFIG_KEYS_H
 
 #include "config.h"
-#include "json_reader.h"
-#include "json_writer.h"
+#include "json_file.h"
 
 /** Limits of the extents, such that their products of two fit 63 bits and byte counts stay far from
  * overflow. */
@@ -16,13 +15,16 @@
 #define TGI_MAX_REAL 1000.0 /* of norm_eps and initializer_range */
 
 typedef struct tgi_config_keys {
-  const tgi_json *json;
+  const tgi_json *json; /* an object, of which every number was read as a real */
   tg_error *error;
   tg_status status; /* of the first key that failed; later calls return their default */
 } tgi_config_keys;
 
-/** The value's node; 0 if the key is absent or null. */
-uint32_t tgi_config_find(const tgi_config_keys *keys, const char *key);
+/** The value; NULL if the key is absent or null. */
+const json_t *tgi_config_find(const tgi_config_keys *keys, const char *key);
+
+/** Whether the value is a whole number (7, or 7.0) in [low, high]; then *out is it. */
+bool tgi_config_whole(const json_t *value, int32_t low, int32_t high, int32_t *out);
 
 /** An integer in [low, high]. A required key must be there; an absent optional one gives
  * `otherwise`. */
@@ -37,16 +39,16 @@ bool tgi_config_bool(tgi_config_keys *keys, const char *key, bool otherwise);
 /** Sets status; `rule` says what was expected of the key. */
 void tgi_config_unexpected(tgi_config_keys *keys, const char *key, const char *rule);
 
-/** UNSUPPORTED at the key's value; `known` lists what could be served. */
+/** UNSUPPORTED; `known` lists what could be served. */
 void tgi_config_unsupported(tgi_config_keys *keys, const char *key, const char *known);
 
 /** `eos_token_id` may be null, an integer or a list; `otherwise` stands for an absent key, -1 for
  * none. */
 void tgi_config_eos(tgi_config_keys *keys, int32_t otherwise, tgi_config *config);
 
-/** The families: readers take a checked object, writers add their keys to an open one. */
+/** The families: readers take a checked object, writers add their keys to `root`. */
 void tgi_config_read_gpt2(tgi_config_keys *keys, tgi_config *config);
-tg_status tgi_config_write_gpt2(const tgi_config *config, const char *path, tgi_json_writer *writer,
+tg_status tgi_config_write_gpt2(const tgi_config *config, const char *path, json_t *root,
                                 tg_error *error);
 
 #endif

@@ -15,8 +15,10 @@ static const char *path_tail(const char *path, const char **dots)
   return size > PATH_BYTES ? path + size - PATH_BYTES : path;
 }
 
-void tgi_file_error_fill(tg_error *error, tg_status status, const char *path, uint64_t byte,
-                         const char *rule, ...)
+__attribute__((format(printf, 6, 0))) static void fill(tg_error *error, tg_status status,
+                                                       const char *path, uint64_t byte,
+                                                       const char *lead, const char *format,
+                                                       va_list arguments)
 {
   if (!error) {
     return;
@@ -24,11 +26,26 @@ void tgi_file_error_fill(tg_error *error, tg_status status, const char *path, ui
   const char *dots;
   const char *tail = path_tail(path, &dots);
   error->status = status;
-  const int used = snprintf(error->text, sizeof error->text, "%s%s: byte %" PRIu64 ": expected ",
-                            dots, tail, byte);
+  const int used = snprintf(error->text, sizeof error->text, "%s%s: byte %" PRIu64 ": %s", dots,
+                            tail, byte, lead);
+  vsnprintf(error->text + used, sizeof error->text - (size_t)used, format, arguments);
+}
+
+void tgi_file_error_fill(tg_error *error, tg_status status, const char *path, uint64_t byte,
+                         const char *rule, ...)
+{
   va_list arguments;
   va_start(arguments, rule);
-  vsnprintf(error->text + used, sizeof error->text - (size_t)used, rule, arguments);
+  fill(error, status, path, byte, "expected ", rule, arguments);
+  va_end(arguments);
+}
+
+void tgi_file_error_fill_at(tg_error *error, tg_status status, const char *path, uint64_t byte,
+                            const char *format, ...)
+{
+  va_list arguments;
+  va_start(arguments, format);
+  fill(error, status, path, byte, "", format, arguments);
   va_end(arguments);
 }
 

@@ -14,6 +14,10 @@
 void tgi_file_error_fill(tg_error *error, tg_status status, const char *path, uint64_t byte,
                          const char *rule, ...) __attribute__((format(printf, 5, 6)));
 
+/** The same with a format that says "<key>: expected <rule>, got <value>". */
+void tgi_file_error_fill_at(tg_error *error, tg_status status, const char *path, uint64_t byte,
+                            const char *format, ...) __attribute__((format(printf, 5, 6)));
+
 /** IO: `<path>: byte <byte>: expected to <action>, got <what errno_value says>`. */
 void tgi_file_error_fill_system(tg_error *error, const char *path, uint64_t byte,
                                 const char *action, int errno_value);

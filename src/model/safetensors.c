@@ -3,8 +3,11 @@
 #include "safetensors.h"
 #include "file_error.h"
 #include "file_map.h"
-#include "json_reader.h"
+#include "json_file.h"
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,23 +18,17 @@
 typedef struct entry {
   tgi_file_tensor tensor;
   uint64_t begin, end;
-  uint32_t offsets; /* node of data_offsets, for messages */
+  const json_t *offsets; /* for messages */
 } entry;
-
-typedef struct text_pair {
-  const char *key, *value;
-} text_pair;
 
 struct tgi_safetensors {
   char *path;
   tgi_file_map map;
+  json_t *header;                  /* holds the names and the metadata */
   tgi_file_tensor *tensors;        /* in the order of their data */
   const tgi_file_tensor **by_name; /* sorted */
   size_t count;
-  text_pair *metadata;
-  size_t metadata_count;
   int64_t *shapes; /* what tensors[].shape point into */
-  char *names;     /* what names and metadata point into */
 };
 
 typedef struct parser {
@@ -43,134 +40,145 @@ typedef struct parser {
   uint64_t data_at; /* its file offset */
   entry *entries;
   int64_t *next_shape;
-  char *next_name;
 } parser;
 
-static tg_status read_entry(parser *p, uint32_t key, entry *out)
+static tg_status refuse(const parser *p, const char *name, const json_t *value, const char *format,
+                        ...) __attribute__((format(printf, 4, 5)));
+
+/** BAD_FILE at a value of a tensor; the format says "<key>: expected <rule>". */
+static tg_status refuse(const parser *p, const char *name, const json_t *value, const char *format,
+                        ...)
 {
-  const tgi_json *json = p->json;
-  const uint32_t value = key + 1;
-  if (tgi_json_kind_of(json, value) != TGI_JSON_OBJECT) {
-    return tgi_json_unexpected(json, value, p->error,
-                               "an object with dtype, shape and data_offsets");
-  }
-  const uint32_t dtype = tgi_json_member(json, value, "dtype");
-  const uint32_t shape = tgi_json_member(json, value, "shape");
-  const uint32_t offsets = tgi_json_member(json, value, "data_offsets");
-  if (!dtype || !shape || !offsets) {
-    return tgi_json_unexpected(json, value, p->error, "the key \"%s\"",
-                               !dtype   ? "dtype"
-                               : !shape ? "shape"
-                                        : "data_offsets");
-  }
+  char rule[160];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(rule, sizeof rule, format, arguments);
+  va_end(arguments);
+  return tgi_json_refuse(p->json, TG_BAD_FILE, value, p->error, "tensor \"%s\": %s",
+                         tgi_quote(name, strlen(name)).text, rule);
+}
 
-  *out = (entry){.offsets = offsets};
-  out->tensor.dtype = TGI_FILE_DTYPES;
-  for (int i = 0; i < TGI_FILE_DTYPES; i++) {
-    if (tgi_json_equals(json, dtype, tgi_file_dtype_name((tgi_file_dtype)i))) {
-      out->tensor.dtype = (tgi_file_dtype)i;
+static bool read_natural(const json_t *value, int64_t *out)
+{
+  *out = json_integer_value(value);
+  return json_is_integer(value) && *out >= 0;
+}
+
+static tg_status read_shape(parser *p, const char *name, const json_t *shape, tgi_file_tensor *out)
+{
+  if (!json_is_array(shape)) {
+    return refuse(p, name, shape, "shape: expected an array of extents");
+  }
+  out->ndim = (int32_t)json_array_size(shape);
+  out->shape = p->next_shape;
+  for (int32_t i = 0; i < out->ndim; i++) {
+    const json_t *extent = json_array_get(shape, (size_t)i);
+    if (!read_natural(extent, p->next_shape++)) {
+      return refuse(p, name, extent, "shape: expected an extent, an integer from 0 to 2^63 - 1");
     }
   }
-  if (out->tensor.dtype == TGI_FILE_DTYPES) {
-    return tgi_json_unexpected(json, dtype, p->error, "a dtype such as \"F32\"");
-  }
+  return TG_OK;
+}
 
-  if (tgi_json_kind_of(json, shape) != TGI_JSON_ARRAY) {
-    return tgi_json_unexpected(json, shape, p->error, "an array of extents");
-  }
-  out->tensor.shape = p->next_shape;
-  for (uint32_t i = tgi_json_first(json, shape); i; i = tgi_json_next(json, shape, i)) {
-    if (json->text[json->nodes[i].begin] == '-' || !tgi_json_int64(json, i, p->next_shape)) {
-      return tgi_json_unexpected(json, i, p->error, "an extent, an integer from 0 to 2^63 - 1");
-    }
-    p->next_shape++;
-    out->tensor.ndim++;
-  }
-
-  if (tgi_json_kind_of(json, offsets) != TGI_JSON_ARRAY || tgi_json_size(json, offsets) != 2) {
-    return tgi_json_unexpected(json, offsets, p->error, "an array [begin, end]");
-  }
+static tg_status read_offsets(parser *p, const char *name, entry *out)
+{
   int64_t bounds[2];
-  for (uint32_t i = 0; i < 2; i++) {
-    const uint32_t node = offsets + 1 + i;
-    if (json->text[json->nodes[node].begin] == '-' || !tgi_json_int64(json, node, &bounds[i])) {
-      return tgi_json_unexpected(json, node, p->error, "an offset, an integer from 0 to 2^63 - 1");
+  if (json_array_size(out->offsets) != 2) { /* what is no array has none */
+    return refuse(p, name, out->offsets, "data_offsets: expected an array [begin, end]");
+  }
+  for (size_t i = 0; i < 2; i++) {
+    const json_t *bound = json_array_get(out->offsets, i);
+    if (!read_natural(bound, &bounds[i])) {
+      return refuse(p, name, bound,
+                    "data_offsets: expected an offset, an integer from 0 to 2^63 - 1");
     }
   }
   out->begin = (uint64_t)bounds[0];
   out->end = (uint64_t)bounds[1];
   if (out->end < out->begin) {
-    return tgi_json_unexpected(json, offsets, p->error, "begin <= end");
+    return refuse(p, name, out->offsets, "data_offsets: expected begin <= end");
+  }
+  return TG_OK;
+}
+
+static tg_status read_entry(parser *p, const char *name, const json_t *value, entry *out)
+{
+  if (!json_is_object(value)) {
+    return refuse(p, name, value, "expected an object with dtype, shape and data_offsets");
+  }
+  const json_t *dtype = json_object_get(value, "dtype");
+  const json_t *shape = json_object_get(value, "shape");
+  *out = (entry){.offsets = json_object_get(value, "data_offsets")};
+  out->tensor.name = name;
+  out->tensor.dtype = TGI_FILE_DTYPES;
+  for (int i = 0; json_is_string(dtype) && i < TGI_FILE_DTYPES; i++) {
+    if (strcmp(json_string_value(dtype), tgi_file_dtype_name((tgi_file_dtype)i)) == 0) {
+      out->tensor.dtype = (tgi_file_dtype)i;
+    }
+  }
+  if (out->tensor.dtype == TGI_FILE_DTYPES) {
+    return refuse(p, name, dtype, "dtype: expected one such as \"F32\"");
+  }
+  tg_status status = read_shape(p, name, shape, &out->tensor);
+  if (status == TG_OK) {
+    status = read_offsets(p, name, out);
+  }
+  if (status != TG_OK) {
+    return status;
   }
   uint64_t bytes;
   if (!tgi_file_dtype_bytes(out->tensor.dtype, out->tensor.ndim, out->tensor.shape, &bytes)) {
-    return tgi_json_unexpected(json, shape, p->error,
-                               "a shape whose %s elements fill whole bytes, fewer than 2^61",
-                               tgi_file_dtype_name(out->tensor.dtype));
+    return refuse(p, name, shape, "shape: expected %s elements that fill whole bytes, below 2^61",
+                  tgi_file_dtype_name(out->tensor.dtype));
   }
   if (out->end - out->begin != bytes) {
-    return tgi_json_unexpected(json, offsets, p->error, "%" PRIu64 " bytes, as dtype and shape say",
-                               bytes);
+    return refuse(p, name, out->offsets,
+                  "data_offsets: expected %" PRIu64 " bytes, as dtype and shape say", bytes);
   }
-
   out->tensor.bytes = (size_t)bytes;
-  out->tensor.name = p->next_name;
-  p->next_name += tgi_json_string(json, key, p->next_name) + 1;
   return TG_OK;
 }
 
-static tg_status read_metadata(parser *p, uint32_t value)
+static tg_status check_metadata(parser *p, json_t *metadata)
 {
-  const tgi_json *json = p->json;
-  tgi_safetensors *file = p->file;
-  if (tgi_json_kind_of(json, value) != TGI_JSON_OBJECT) {
-    return tgi_json_unexpected(json, value, p->error, "an object of strings");
+  if (!json_is_object(metadata)) {
+    return tgi_json_refuse(p->json, TG_BAD_FILE, metadata, p->error,
+                           "__metadata__: expected an object of strings");
   }
-  const size_t count = tgi_json_size(json, value);
-  file->metadata = calloc(count + 1, sizeof *file->metadata);
-  if (!file->metadata) {
-    return tgi_file_error_memory(p->error, file->path, (count + 1) * sizeof *file->metadata);
-  }
-  for (uint32_t key = tgi_json_first(json, value); key; key = tgi_json_next(json, value, key + 1)) {
-    if (tgi_json_kind_of(json, key + 1) != TGI_JSON_STRING) {
-      return tgi_json_unexpected(json, key + 1, p->error, "a string");
+  const char *key;
+  json_t *value;
+  json_object_foreach(metadata, key, value)
+  {
+    if (!json_is_string(value)) {
+      return tgi_json_refuse(p->json, TG_BAD_FILE, value, p->error,
+                             "__metadata__: \"%s\": expected a string",
+                             tgi_quote(key, strlen(key)).text);
     }
-    text_pair *pair = &file->metadata[file->metadata_count++];
-    pair->key = p->next_name;
-    p->next_name += tgi_json_string(json, key, p->next_name) + 1;
-    pair->value = p->next_name;
-    p->next_name += tgi_json_string(json, key + 1, p->next_name) + 1;
   }
   return TG_OK;
 }
 
-/** Allocates what the header's tensors need at most; every node is counted, so nothing overflows.
- */
+/** Allocates what the header's tensors need; every extent was read, so nothing overflows. */
 static tg_status allocate_tables(parser *p)
 {
   tgi_safetensors *file = p->file;
-  const tgi_json *json = p->json;
-  uint64_t name_bytes = 1, numbers = 1, tensors = 1;
-  for (uint32_t i = 0; i < json->count; i++) {
-    if (tgi_json_kind_of(json, i) == TGI_JSON_STRING) {
-      name_bytes += tgi_json_string_bound(json, i) + 1;
-    }
-    if (tgi_json_kind_of(json, i) == TGI_JSON_NUMBER) {
-      numbers++;
-    }
+  const size_t tensors = json_object_size(file->header) + 1; /* never nothing */
+  size_t extents = 1;
+  const char *name;
+  json_t *value;
+  json_object_foreach(file->header, name, value)
+  {
+    extents += json_array_size(json_object_get(value, "shape"));
   }
-  tensors += tgi_json_size(json, TGI_JSON_ROOT);
-  file->names = malloc(name_bytes);
-  file->shapes = malloc(numbers * sizeof *file->shapes);
+  file->shapes = malloc(extents * sizeof *file->shapes);
   file->tensors = malloc(tensors * sizeof *file->tensors);
   file->by_name = malloc(tensors * sizeof(const tgi_file_tensor *));
   p->entries = malloc(tensors * sizeof *p->entries);
-  p->next_name = file->names;
   p->next_shape = file->shapes;
-  if (!file->names || !file->shapes || !file->tensors || !file->by_name || !p->entries) {
+  if (!file->shapes || !file->tensors || !file->by_name || !p->entries) {
     return tgi_file_error_memory(
         p->error, file->path,
-        name_bytes + numbers * sizeof *file->shapes +
+        extents * sizeof *file->shapes +
             tensors *
                 (sizeof *file->tensors + sizeof(const tgi_file_tensor *) + sizeof *p->entries));
   }
@@ -212,14 +220,15 @@ static tg_status place_tensors(parser *p)
   for (size_t i = 0; i < file->count; i++) {
     entry *e = &p->entries[i];
     if (e->begin != covered) {
-      return tgi_json_unexpected(p->json, e->offsets, p->error,
-                                 "data from byte %" PRIu64 " on (no %s)", covered,
-                                 e->begin > covered ? "hole" : "overlap");
+      return refuse(p, e->tensor.name, e->offsets,
+                    "data_offsets: expected data from byte %" PRIu64 " on (no %s)", covered,
+                    e->begin > covered ? "hole" : "overlap");
     }
     if (e->end > p->data_bytes) {
-      return tgi_json_unexpected(p->json, e->offsets, p->error,
-                                 "offsets up to %" PRIu64 ", the bytes of data in the file",
-                                 p->data_bytes);
+      return refuse(p, e->tensor.name, e->offsets,
+                    "data_offsets: expected offsets up to %" PRIu64
+                    ", the bytes of data in the file",
+                    p->data_bytes);
     }
     covered = e->end;
     e->tensor.data = p->data + e->begin;
@@ -237,17 +246,31 @@ static tg_status place_tensors(parser *p)
 
 static tg_status read_tensors(parser *p)
 {
-  const tgi_json *json = p->json;
   tg_status status = allocate_tables(p);
-  for (uint32_t key = tgi_json_first(json, TGI_JSON_ROOT); key && status == TG_OK;
-       key = tgi_json_next(json, TGI_JSON_ROOT, key + 1)) {
-    if (tgi_json_equals(json, key, "__metadata__")) {
-      status = read_metadata(p, key + 1);
-    } else {
-      status = read_entry(p, key, &p->entries[p->file->count++]);
+  const char *name;
+  json_t *value;
+  json_object_foreach(p->file->header, name, value)
+  {
+    if (status != TG_OK) {
+      return status;
     }
+    status = strcmp(name, "__metadata__") == 0
+                 ? check_metadata(p, value)
+                 : read_entry(p, name, value, &p->entries[p->file->count++]);
   }
   return status == TG_OK ? place_tensors(p) : status;
+}
+
+/** jansson takes any white space behind the object, the format only spaces. */
+static tg_status check_padding(const char *path, const char *text, size_t length, tg_error *error)
+{
+  while (text[length - 1] == ' ') {
+    length--;
+  }
+  const unsigned char last = (unsigned char)text[length - 1];
+  return last == '}' ? TG_OK
+                     : tgi_file_error(error, TG_BAD_FILE, path, LENGTH_BYTES + length - 1,
+                                      "'}' and spaces at the end of the header, got \\x%02x", last);
 }
 
 static tg_status read_file(tgi_safetensors *file, const char *bytes, size_t size, tg_error *error)
@@ -278,15 +301,14 @@ static tg_status read_file(tgi_safetensors *file, const char *bytes, size_t size
   }
 
   tgi_json json;
-  tg_status status = tgi_json_read(file->path, text, length, LENGTH_BYTES, &json, error);
+  tg_status status =
+      tgi_json_parse(file->path, text, (size_t)length, LENGTH_BYTES, 0, &json, error);
+  if (status == TG_OK) {
+    file->header = json.root;
+    status = check_padding(file->path, text, (size_t)length, error);
+  }
   if (status != TG_OK) {
     return status;
-  }
-  for (size_t i = json.nodes[TGI_JSON_ROOT].end; i < length && status == TG_OK; i++) {
-    if (text[i] != ' ') {
-      status = tgi_file_error(error, TG_BAD_FILE, file->path, LENGTH_BYTES + i,
-                              "spaces after the header, got \\x%02x", (unsigned char)text[i]);
-    }
   }
   parser p = {.file = file,
               .json = &json,
@@ -294,11 +316,8 @@ static tg_status read_file(tgi_safetensors *file, const char *bytes, size_t size
               .data = text + length,
               .data_bytes = size - LENGTH_BYTES - length,
               .data_at = LENGTH_BYTES + length};
-  if (status == TG_OK) {
-    status = read_tensors(&p);
-  }
+  status = read_tensors(&p);
   free(p.entries);
-  tgi_json_free(&json);
   return status;
 }
 
@@ -358,9 +377,8 @@ void tgi_safetensors_close(tgi_safetensors *file)
   tgi_file_map_close(&file->map);
   free(file->tensors);
   free(file->by_name);
-  free(file->metadata);
   free(file->shapes);
-  free(file->names);
+  json_decref(file->header);
   free(file->path);
   free(file);
 }
@@ -389,10 +407,5 @@ const tgi_file_tensor *tgi_safetensors_find(const tgi_safetensors *file, const c
 
 const char *tgi_safetensors_metadata(const tgi_safetensors *file, const char *key)
 {
-  for (size_t i = 0; i < file->metadata_count; i++) {
-    if (strcmp(file->metadata[i].key, key) == 0) {
-      return file->metadata[i].value;
-    }
-  }
-  return NULL;
+  return json_string_value(json_object_get(json_object_get(file->header, "__metadata__"), key));
 }

@@ -11,7 +11,8 @@
  * hole or overlap, each as long as product(shape) elements of its dtype take (no overflow of 64
  * bits, sub-byte types ending on a byte). Unknown keys beside a tensor's three are passed over.
  * Where the README and the reference reader differ, the README holds: duplicate keys, a first byte
- * other than '{' and padding other than spaces are refused.
+ * other than '{' and padding other than spaces are refused. So are numbers beyond 64 bits or a
+ * double under any key, which the reference passes over; -0 is 0 (json_file.h).
  *
  * Data is not aligned: the format lets a tensor begin at any byte. Copy it, or test the address
  * before it is used as anything but bytes.

@@ -1,7 +1,7 @@
 #include "safetensors_writer.h"
 #include "durable_file.h"
 #include "file_error.h"
-#include "json_writer.h"
+#include "json_file.h"
 #include "utf8.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -75,62 +75,52 @@ static tg_status check_metadata(const char *path, const tgi_metadata_source *met
   return TG_OK;
 }
 
-static void put_tensor(tgi_json_writer *writer, const tgi_tensor_source *source, uint64_t begin,
-                       uint64_t end)
+static json_t *describe(const tgi_tensor_source *source, uint64_t begin, uint64_t end)
 {
-  tgi_json_open_object(writer, source->name);
-  tgi_json_put_string(writer, "dtype", tgi_file_dtype_name(source->dtype));
-  tgi_json_open_array(writer, "shape");
+  json_t *shape = json_array();
   for (int32_t i = 0; i < source->ndim; i++) {
-    tgi_json_put_integer(writer, NULL, source->shape[i]);
+    json_array_append_new(shape, json_integer(source->shape[i]));
   }
-  tgi_json_close_array(writer);
-  tgi_json_open_array(writer, "data_offsets");
-  tgi_json_put_integer(writer, NULL, (int64_t)begin);
-  tgi_json_put_integer(writer, NULL, (int64_t)end);
-  tgi_json_close_array(writer);
-  tgi_json_close_object(writer);
+  json_t *tensor = json_object();
+  json_object_set_new(tensor, "dtype", json_string(tgi_file_dtype_name(source->dtype)));
+  json_object_set_new(tensor, "shape", shape);
+  json_object_set_new(tensor, "data_offsets",
+                      json_pack("[I, I]", (json_int_t)begin, (json_int_t)end));
+  return tensor;
 }
 
-/** Header text, padded. `sorted` has passed the checks. */
-static tg_status put_header(const char *path, tgi_json_writer *writer,
-                            const tgi_tensor_source *const *sorted, size_t count,
-                            const tgi_metadata_source *metadata, size_t metadata_count,
-                            tg_error *error)
+/** *header gets the text, without padding. `sorted` has passed the checks. */
+static tg_status make_header(const char *path, const tgi_tensor_source *const *sorted, size_t count,
+                             const tgi_metadata_source *metadata, size_t metadata_count,
+                             char **header, tg_error *error)
 {
-  tgi_json_open_object(writer, NULL);
-  tgi_json_open_object(writer, "__metadata__");
-  tgi_json_put_string(writer, "format", "pt");
+  json_t *root = tgi_json_new();
+  json_t *notes = json_pack("{s:s}", "format", "pt");
   for (size_t i = 0; i < metadata_count; i++) {
-    tgi_json_put_string(writer, metadata[i].key, metadata[i].value);
+    json_object_set_new(notes, metadata[i].key, json_string(metadata[i].value));
   }
-  tgi_json_close_object(writer);
+  json_object_set_new(root, "__metadata__", notes);
   uint64_t at = 0;
   for (size_t i = 0; i < count; i++) {
     uint64_t bytes, end;
     if (!tgi_file_dtype_bytes(sorted[i]->dtype, sorted[i]->ndim, sorted[i]->shape, &bytes) ||
         __builtin_add_overflow(at, bytes, &end) || end > INT64_MAX) {
+      json_decref(root);
       return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
                             "tensors of less than 2^63 bytes in all, got more");
     }
-    put_tensor(writer, sorted[i], at, end);
+    json_object_set_new(root, sorted[i]->name, describe(sorted[i], at, end));
     at = end;
   }
-  tgi_json_close_object(writer);
-  while (writer->size % 8 != 0 && tgi_json_writer_ok(writer)) {
-    tgi_json_put_raw(writer, " ", 1);
-  }
-  if (!tgi_json_writer_ok(writer)) {
-    return tgi_file_error_memory(error, path, writer->capacity * 2);
-  }
-  if (writer->size > HEADER_LIMIT) {
+  const tg_status status = tgi_json_text(path, root, JSON_COMPACT, header, error);
+  if (status == TG_OK && strlen(*header) > HEADER_LIMIT - 7) {
     return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0, "a header of at most %u bytes, got %zu",
-                          HEADER_LIMIT, writer->size);
+                          HEADER_LIMIT, strlen(*header));
   }
-  return TG_OK;
+  return status;
 }
 
-static tg_status write_all(const char *path, const tgi_json_writer *header,
+static tg_status write_all(const char *path, const char *header,
                            const tgi_tensor_source *const *sorted, size_t count, tg_error *error)
 {
   tgi_durable_file file;
@@ -138,10 +128,14 @@ static tg_status write_all(const char *path, const tgi_json_writer *header,
   if (status != TG_OK) {
     return status;
   }
-  const uint64_t length = header->size;
+  const size_t used = strlen(header);
+  const uint64_t length = (used + 7) / 8 * 8;
   status = tgi_durable_file_write(&file, &length, sizeof length, error);
   if (status == TG_OK) {
-    status = tgi_durable_file_write(&file, header->text, header->size, error);
+    status = tgi_durable_file_write(&file, header, used, error);
+  }
+  if (status == TG_OK) {
+    status = tgi_durable_file_write(&file, "        ", (size_t)length - used, error);
   }
   for (size_t i = 0; i < count && status == TG_OK; i++) {
     uint64_t bytes = 0;
@@ -209,18 +203,18 @@ tg_status tgi_safetensors_write(const char *path, const tgi_tensor_source *tenso
   if (!sorted) {
     return tgi_file_error_memory(error, path, (count + 1) * sizeof(const tgi_tensor_source *));
   }
-  tgi_json_writer header = {0};
+  char *header = NULL;
   status = sort_sources(path, tensors, count, sorted, error);
   if (status == TG_OK) {
     status = check_names(path, tensors, count, error);
   }
   if (status == TG_OK) {
-    status = put_header(path, &header, sorted, count, metadata, metadata_count, error);
+    status = make_header(path, sorted, count, metadata, metadata_count, &header, error);
   }
   if (status == TG_OK) {
-    status = write_all(path, &header, sorted, count, error);
+    status = write_all(path, header, sorted, count, error);
   }
-  tgi_json_writer_free(&header);
+  tgi_json_free_text(header);
   free(sorted);
   return status;
 }

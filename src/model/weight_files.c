@@ -1,7 +1,7 @@
 #include "weight_files.h"
 #include "file_error.h"
-#include "file_map.h"
-#include "json_reader.h"
+#include "json_file.h"
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,26 +106,26 @@ static tg_status get_shard(tgi_weight_files *files, const char *directory, const
 }
 
 static tg_status add_mapped(tgi_weight_files *files, const char *directory, const tgi_json *json,
-                            uint32_t key, char *buffer, tg_error *error)
+                            const char *key, const json_t *value, tg_error *error)
 {
-  const uint32_t value = key + 1;
-  if (tgi_json_kind_of(json, value) != TGI_JSON_STRING) {
-    return tgi_json_unexpected(json, value, error, "the name of a file");
-  }
-  tgi_json_string(json, value, buffer);
-  if (!is_shard_name(buffer)) {
-    return tgi_json_unexpected(json, value, error,
-                               "the name of a .safetensors file in the directory itself");
+  const tgi_quoted place = tgi_quote(key, strlen(key));
+  const char *name = json_string_value(value);
+  if (!name || !is_shard_name(name)) {
+    return tgi_json_refuse(json, TG_BAD_FILE, value, error,
+                           "weight_map: \"%s\": expected the name of a .safetensors file in the "
+                           "directory itself",
+                           place.text);
   }
   const tgi_safetensors *shard = NULL;
-  const tg_status status = get_shard(files, directory, buffer, &shard, error);
+  const tg_status status = get_shard(files, directory, name, &shard, error);
   if (status != TG_OK) {
     return status;
   }
-  tgi_json_string(json, key, buffer);
-  const tgi_file_tensor *tensor = tgi_safetensors_find(shard, buffer);
+  const tgi_file_tensor *tensor = tgi_safetensors_find(shard, key);
   if (!tensor) {
-    return tgi_json_unexpected(json, key, error, "a tensor that its shard holds");
+    return tgi_json_refuse(json, TG_BAD_FILE, value, error,
+                           "weight_map: \"%s\": expected a shard that holds this tensor",
+                           place.text);
   }
   files->tensors[files->count++] = (located){tensor, shard};
   return TG_OK;
@@ -134,48 +134,36 @@ static tg_status add_mapped(tgi_weight_files *files, const char *directory, cons
 static tg_status open_mapped(tgi_weight_files *files, const char *directory, const tgi_json *json,
                              tg_error *error)
 {
-  const uint32_t map = tgi_json_member(json, TGI_JSON_ROOT, "weight_map");
-  if (!map || tgi_json_kind_of(json, map) != TGI_JSON_OBJECT) {
-    return tgi_json_unexpected(json, map, error, "an object \"weight_map\"");
+  json_t *map = json_object_get(json->root, "weight_map");
+  if (!json_is_object(map)) {
+    return tgi_json_refuse(json, TG_BAD_FILE, map, error, "weight_map: expected an object");
   }
-  size_t longest = 0;
-  const size_t count = tgi_json_size(json, map);
-  for (uint32_t i = map; i < json->nodes[map].next; i++) {
-    if (tgi_json_kind_of(json, i) == TGI_JSON_STRING && tgi_json_string_bound(json, i) > longest) {
-      longest = tgi_json_string_bound(json, i);
+  const size_t count = json_object_size(map);
+  if (!allocate(files, count, count)) {
+    return tgi_file_error_memory(error, json->path, (count + 1) * sizeof *files->tensors);
+  }
+  const char *key;
+  json_t *value;
+  json_object_foreach(map, key, value)
+  {
+    const tg_status status = add_mapped(files, directory, json, key, value, error);
+    if (status != TG_OK) {
+      return status;
     }
   }
-  char *buffer = malloc(longest + 1);
-  tg_status status = TG_OK;
-  if (!buffer || !allocate(files, count, count)) {
-    status = tgi_file_error_memory(error, json->path, longest + count * sizeof *files->tensors);
-  }
-  for (uint32_t key = tgi_json_first(json, map); key && status == TG_OK;
-       key = tgi_json_next(json, map, key + 1)) {
-    status = add_mapped(files, directory, json, key, buffer, error);
-  }
-  free(buffer);
-  if (status == TG_OK) {
-    qsort(files->tensors, files->count, sizeof *files->tensors, compare_located);
-  }
-  return status;
+  qsort(files->tensors, files->count, sizeof *files->tensors, compare_located);
+  return TG_OK;
 }
 
 static tg_status open_index(tgi_weight_files *files, const char *directory, const char *path,
                             tg_error *error)
 {
-  tgi_file_map map;
-  tg_status status = tgi_file_map_open(path, INDEX_LIMIT, &map, error);
-  if (status != TG_OK) {
-    return status;
-  }
   tgi_json json;
-  status = tgi_json_read(path, map.data, map.size, 0, &json, error);
+  tg_status status = tgi_json_load(path, INDEX_LIMIT, 0, &json, error);
   if (status == TG_OK) {
     status = open_mapped(files, directory, &json, error);
-    tgi_json_free(&json);
+    json_decref(json.root);
   }
-  tgi_file_map_close(&map);
   return status;
 }
 
