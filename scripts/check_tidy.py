@@ -23,6 +23,8 @@ def tidy(path):
 def main():
     subprocess.run(["cmake", "--preset", "check-clang"], cwd=ROOT, check=True,
                    stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", str(BUILD), "--target", "build_commit"], check=True,
+                   stdout=subprocess.DEVNULL)
     commands = {}
     for entry in json.loads((BUILD / "compile_commands.json").read_text()):
         # The entries differ only in flags; the last one listed is the richest.

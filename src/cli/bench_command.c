@@ -2,7 +2,7 @@
 #include "command.h"
 #include "console.h"
 #include "core/error_record.h"
-#include "model/json_writer.h"
+#include "json_print.h"
 #include "option_table.h"
 #include "tegula/train.h"
 
@@ -226,25 +226,21 @@ static void print_timing(const work *w, const timing *t)
     printf("peak memory %s\n", tgi_size(peak_memory()).text);
     return;
   }
-  tgi_json_writer j = {.indent = 0};
-  tgi_json_open_object(&j, NULL);
-  tgi_json_put_string(&j, "model", w->o->preset ? w->o->preset : w->o->model);
-  tgi_json_put_string(&j, "mode", t->mode);
-  tgi_json_put_integer(&j, "batch", strcmp(t->mode, "train") == 0 ? w->o->batch : 1);
-  tgi_json_put_integer(&j, "seq", w->o->seq);
-  tgi_json_put_integer(&j, "parameters", info.num_parameters);
-  tgi_json_put_string(&j, "dtype", tg_dtype_name(info.dtype));
-  tgi_json_put_integer(&j, "steps", w->o->steps);
-  tgi_json_put_real(&j, "ms", 1e3 * t->median);
-  tgi_json_put_real(&j, "ms_min", 1e3 * t->least);
-  tgi_json_put_real(&j, "ms_max", 1e3 * t->most);
-  tgi_json_put_real(&j, "tokens_per_s", t->tokens / t->median);
-  tgi_json_put_real(&j, "gflops", 1e-9 * t->flops / t->median);
-  tgi_json_put_integer(&j, "peak_bytes", (int64_t)peak_memory());
-  tgi_json_close_object(&j);
-  tgi_json_put_raw(&j, "\n", 1);
-  (void)fwrite(j.text, 1, j.size, stdout);
-  tgi_json_writer_free(&j);
+  json_t *j = tgi_json_new();
+  json_object_set_new(j, "model", json_string(w->o->preset ? w->o->preset : w->o->model));
+  json_object_set_new(j, "mode", json_string(t->mode));
+  json_object_set_new(j, "batch", json_integer(strcmp(t->mode, "train") == 0 ? w->o->batch : 1));
+  json_object_set_new(j, "seq", json_integer(w->o->seq));
+  json_object_set_new(j, "parameters", json_integer(info.num_parameters));
+  json_object_set_new(j, "dtype", json_string(tg_dtype_name(info.dtype)));
+  json_object_set_new(j, "steps", json_integer(w->o->steps));
+  json_object_set_new(j, "ms", json_real(1e3 * t->median));
+  json_object_set_new(j, "ms_min", json_real(1e3 * t->least));
+  json_object_set_new(j, "ms_max", json_real(1e3 * t->most));
+  json_object_set_new(j, "tokens_per_s", json_real(t->tokens / t->median));
+  json_object_set_new(j, "gflops", json_real(1e-9 * t->flops / t->median));
+  json_object_set_new(j, "peak_bytes", json_integer((int64_t)peak_memory()));
+  tgi_json_print(j, JSON_COMPACT);
 }
 
 /* ---- all of it ---- */

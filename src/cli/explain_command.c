@@ -3,7 +3,7 @@
 #include "console.h"
 #include "core/context_state.h"
 #include "core/error_record.h"
-#include "model/json_writer.h"
+#include "json_print.h"
 #include "ops/shape.h"
 #include "option_table.h"
 #include "roof.h"
@@ -68,26 +68,24 @@ typedef struct explanation {
 
 static int list_ops(bool json)
 {
-  tgi_json_writer w = {.indent = 2};
-  tgi_json_open_array(&w, NULL);
+  json_t *list = json_array();
   for (size_t i = 0; i < tg_op_count(); i++) {
     const tg_op_info *op = tg_op_at(i);
     if (json) {
-      tgi_json_open_object(&w, NULL);
-      tgi_json_put_string(&w, "op", op->op);
-      tgi_json_put_string(&w, "dir", op->dir);
-      tgi_json_put_string(&w, "shape", tgi_shape_syntax(op->name));
-      tgi_json_close_object(&w);
+      json_t *row = tgi_json_new();
+      json_object_set_new(row, "op", json_string(op->op));
+      json_object_set_new(row, "dir", json_string(op->dir));
+      json_object_set_new(row, "shape", json_string(tgi_shape_syntax(op->name)));
+      json_array_append_new(list, row);
     } else {
       printf("%-20s %s\n", op->name, tgi_shape_syntax(op->name));
     }
   }
-  tgi_json_close_array(&w);
-  tgi_json_put_raw(&w, "\n", 1);
   if (json) {
-    (void)fwrite(w.text, 1, w.size, stdout);
+    tgi_json_print(list, JSON_INDENT(2));
+  } else {
+    json_decref(list);
   }
-  tgi_json_writer_free(&w);
   return 0;
 }
 
@@ -236,29 +234,25 @@ static void print_answer(explanation *e)
 static void write_answer(explanation *e)
 {
   const tgi_cost *cost = &e->shaped.cost;
-  tgi_json_writer w = {.indent = 2};
+  json_t *w = tgi_json_new();
   const double memory = memory_seconds(e), compute = compute_seconds(e);
-  tgi_json_open_object(&w, NULL);
-  tgi_json_put_string(&w, "op", e->shaped.info->op);
-  tgi_json_put_string(&w, "dir", e->shaped.info->dir);
-  tgi_json_put_string(&w, "shape", e->shape);
-  tgi_json_put_string(&w, "dtype", tg_dtype_name(e->dtype));
-  tgi_json_put_string(&w, "entry", tg_context_entry(e->ctx));
-  tgi_json_put_integer(&w, "threads", tg_context_num_threads(e->ctx));
-  tgi_json_put_string(&w, "plan", e->plan);
-  tgi_json_put_integer(&w, "workspace_bytes", (int64_t)e->workspace);
-  tgi_json_put_real(&w, "read_bytes", cost->read_bytes);
-  tgi_json_put_real(&w, "written_bytes", cost->written_bytes);
-  tgi_json_put_real(&w, "flops", cost->flops);
-  tgi_json_put_string(&w, "roof", e->roof.copy);
-  tgi_json_put_real(&w, "roof_gbps", 1e-9 * e->roof.bytes_per_s);
-  tgi_json_put_real(&w, "roof_gflops", 1e-9 * e->roof.flops_per_s);
-  tgi_json_put_string(&w, "bound", memory > compute ? "memory" : "arithmetic");
-  tgi_json_put_real(&w, "predicted_ms", 1e3 * (memory > compute ? memory : compute));
-  tgi_json_close_object(&w);
-  tgi_json_put_raw(&w, "\n", 1);
-  (void)fwrite(w.text, 1, w.size, stdout);
-  tgi_json_writer_free(&w);
+  json_object_set_new(w, "op", json_string(e->shaped.info->op));
+  json_object_set_new(w, "dir", json_string(e->shaped.info->dir));
+  json_object_set_new(w, "shape", json_string(e->shape));
+  json_object_set_new(w, "dtype", json_string(tg_dtype_name(e->dtype)));
+  json_object_set_new(w, "entry", json_string(tg_context_entry(e->ctx)));
+  json_object_set_new(w, "threads", json_integer(tg_context_num_threads(e->ctx)));
+  json_object_set_new(w, "plan", json_string(e->plan));
+  json_object_set_new(w, "workspace_bytes", json_integer((int64_t)e->workspace));
+  json_object_set_new(w, "read_bytes", json_real(cost->read_bytes));
+  json_object_set_new(w, "written_bytes", json_real(cost->written_bytes));
+  json_object_set_new(w, "flops", json_real(cost->flops));
+  json_object_set_new(w, "roof", json_string(e->roof.copy));
+  json_object_set_new(w, "roof_gbps", json_real(1e-9 * e->roof.bytes_per_s));
+  json_object_set_new(w, "roof_gflops", json_real(1e-9 * e->roof.flops_per_s));
+  json_object_set_new(w, "bound", json_string(memory > compute ? "memory" : "arithmetic"));
+  json_object_set_new(w, "predicted_ms", json_real(1e3 * (memory > compute ? memory : compute)));
+  tgi_json_print(w, JSON_INDENT(2));
 }
 
 static tg_status fill(explanation *e, const options *o, const tg_op_info *op, tg_error *error)

@@ -3,7 +3,7 @@
 #include "console.h"
 #include "core/context_state.h"
 #include "core/processor.h"
-#include "model/json_writer.h"
+#include "json_print.h"
 #include "option_table.h"
 #include "tegula/model.h"
 #include "tegula/tokenizer.h"
@@ -104,62 +104,61 @@ static void print_model(const char *directory, const tg_model_info *i, const cha
   printf("  tokenizer  %s\n", tokenizer);
 }
 
-static void write_machine(tgi_json_writer *w, const machine *m)
+static void write_machine(json_t *w, const machine *m)
 {
   const tgi_processor *p = &m->processor;
-  tgi_json_put_string(w, "version", tg_version());
-  tgi_json_put_string(w, "cpu", m->cpu);
-  tgi_json_open_array(w, "features");
+  json_object_set_new(w, "version", json_string(tg_version()));
+  json_object_set_new(w, "cpu", json_string(m->cpu));
+  json_t *features = json_array();
   if (p->avx2) {
-    tgi_json_put_string(w, NULL, "avx2");
+    json_array_append_new(features, json_string("avx2"));
   }
   if (p->avx512) {
-    tgi_json_put_string(w, NULL, "avx512");
+    json_array_append_new(features, json_string("avx512"));
   }
   if (p->avx512_bf16) {
-    tgi_json_put_string(w, NULL, "avx512_bf16");
+    json_array_append_new(features, json_string("avx512_bf16"));
   }
   if (p->avx512_vnni) {
-    tgi_json_put_string(w, NULL, "avx512_vnni");
+    json_array_append_new(features, json_string("avx512_vnni"));
   }
-  tgi_json_close_array(w);
-  tgi_json_open_array(w, "chain");
+  json_object_set_new(w, "features", features);
+  json_t *chain = json_array();
   for (int i = 0; i < m->ctx->chain.length; i++) {
-    tgi_json_put_string(w, NULL, m->ctx->chain.entry[i]);
+    json_array_append_new(chain, json_string(m->ctx->chain.entry[i]));
   }
-  tgi_json_close_array(w);
-  tgi_json_put_string(w, "entry", tg_context_entry(m->ctx));
-  tgi_json_put_integer(w, "l1d_bytes", (int64_t)p->l1d_bytes);
-  tgi_json_put_integer(w, "l2_bytes", (int64_t)p->l2_bytes);
-  tgi_json_put_integer(w, "l3_bytes", (int64_t)p->l3_bytes);
-  tgi_json_put_integer(w, "threads", tg_context_num_threads(m->ctx));
-  tgi_json_put_integer(w, "cpus", tgi_processor_count());
-  tgi_json_put_integer(w, "memory_bytes", (int64_t)m->memory);
-  tgi_json_put_integer(w, "available_bytes", (int64_t)m->available);
-  tgi_json_open_array(w, "devices");
-  tgi_json_close_array(w);
+  json_object_set_new(w, "chain", chain);
+  json_object_set_new(w, "entry", json_string(tg_context_entry(m->ctx)));
+  json_object_set_new(w, "l1d_bytes", json_integer((int64_t)p->l1d_bytes));
+  json_object_set_new(w, "l2_bytes", json_integer((int64_t)p->l2_bytes));
+  json_object_set_new(w, "l3_bytes", json_integer((int64_t)p->l3_bytes));
+  json_object_set_new(w, "threads", json_integer(tg_context_num_threads(m->ctx)));
+  json_object_set_new(w, "cpus", json_integer(tgi_processor_count()));
+  json_object_set_new(w, "memory_bytes", json_integer((int64_t)m->memory));
+  json_object_set_new(w, "available_bytes", json_integer((int64_t)m->available));
+  json_object_set_new(w, "devices", json_array());
 }
 
-static void write_model(tgi_json_writer *w, const char *directory, const tg_model_info *i,
+static void write_model(json_t *w, const char *directory, const tg_model_info *i,
                         const char *tokenizer)
 {
-  tgi_json_open_object(w, "model");
-  tgi_json_put_string(w, "directory", directory);
-  tgi_json_put_string(w, "model_type", i->model_type);
-  tgi_json_put_string(w, "dtype", tg_dtype_name(i->dtype));
-  tgi_json_put_integer(w, "parameters", i->num_parameters);
-  tgi_json_put_integer(w, "weight_bytes", (int64_t)i->weight_bytes);
-  tgi_json_put_integer(w, "num_hidden_layers", i->num_hidden_layers);
-  tgi_json_put_integer(w, "hidden_size", i->hidden_size);
-  tgi_json_put_integer(w, "intermediate_size", i->intermediate_size);
-  tgi_json_put_integer(w, "num_attention_heads", i->num_attention_heads);
-  tgi_json_put_integer(w, "num_key_value_heads", i->num_key_value_heads);
-  tgi_json_put_integer(w, "head_dim", i->head_dim);
-  tgi_json_put_integer(w, "max_position_embeddings", i->max_position_embeddings);
-  tgi_json_put_integer(w, "vocab_size", i->vocab_size);
-  tgi_json_put_integer(w, "end_of_text", i->end_of_text);
-  tgi_json_put_string(w, "tokenizer", tokenizer);
-  tgi_json_close_object(w);
+  json_t *model = tgi_json_new();
+  json_object_set_new(model, "directory", json_string(directory));
+  json_object_set_new(model, "model_type", json_string(i->model_type));
+  json_object_set_new(model, "dtype", json_string(tg_dtype_name(i->dtype)));
+  json_object_set_new(model, "parameters", json_integer(i->num_parameters));
+  json_object_set_new(model, "weight_bytes", json_integer((int64_t)i->weight_bytes));
+  json_object_set_new(model, "num_hidden_layers", json_integer(i->num_hidden_layers));
+  json_object_set_new(model, "hidden_size", json_integer(i->hidden_size));
+  json_object_set_new(model, "intermediate_size", json_integer(i->intermediate_size));
+  json_object_set_new(model, "num_attention_heads", json_integer(i->num_attention_heads));
+  json_object_set_new(model, "num_key_value_heads", json_integer(i->num_key_value_heads));
+  json_object_set_new(model, "head_dim", json_integer(i->head_dim));
+  json_object_set_new(model, "max_position_embeddings", json_integer(i->max_position_embeddings));
+  json_object_set_new(model, "vocab_size", json_integer(i->vocab_size));
+  json_object_set_new(model, "end_of_text", json_integer(i->end_of_text));
+  json_object_set_new(model, "tokenizer", json_string(tokenizer));
+  json_object_set_new(w, "model", model);
 }
 
 /* What `generate` could do with the directory's text. */
@@ -189,16 +188,12 @@ static tg_status report(const machine *m, const char *directory, bool json, tg_e
     describe_tokenizer(directory, tokenizer, sizeof tokenizer);
   }
   if (json) {
-    tgi_json_writer w = {.indent = 2};
-    tgi_json_open_object(&w, NULL);
-    write_machine(&w, m);
+    json_t *w = tgi_json_new();
+    write_machine(w, m);
     if (directory) {
-      write_model(&w, directory, &info, tokenizer);
+      write_model(w, directory, &info, tokenizer);
     }
-    tgi_json_close_object(&w);
-    tgi_json_put_raw(&w, "\n", 1);
-    (void)fwrite(w.text, 1, w.size, stdout);
-    tgi_json_writer_free(&w);
+    tgi_json_print(w, JSON_INDENT(2));
   } else {
     print_machine(m);
     if (directory) {

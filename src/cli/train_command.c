@@ -12,36 +12,36 @@ static const char kName[] = "tegula train";
 static void log_start(tgi_train_run *r)
 {
   const tg_model_info info = tg_model_get_info(r->model);
-  tgi_json_writer line = tgi_train_log_line("start");
-  tgi_json_put_string(&line, "version", tg_version());
-  tgi_json_put_integer(&line, "step", tg_trainer_steps(r->trainer));
-  tgi_json_put_integer(&line, "parameters", info.num_parameters);
-  tgi_json_put_integer(&line, "train_tokens", r->train.count);
-  tgi_json_put_integer(&line, "validation_tokens", r->val.count);
-  tgi_json_put_string(&line, "options", r->note.text);
-  tgi_train_log_write(&r->log, &line);
+  json_t *line = tgi_train_log_line("start");
+  json_object_set_new(line, "version", json_string(tg_version()));
+  json_object_set_new(line, "step", json_integer(tg_trainer_steps(r->trainer)));
+  json_object_set_new(line, "parameters", json_integer(info.num_parameters));
+  json_object_set_new(line, "train_tokens", json_integer(r->train.count));
+  json_object_set_new(line, "validation_tokens", json_integer(r->val.count));
+  json_object_set_new(line, "options", json_string(r->note.text));
+  tgi_train_log_write(&r->log, line);
 }
 
 static void log_step(tgi_train_run *r, const tgi_progress_step *s)
 {
-  tgi_json_writer line = tgi_train_log_line("step");
-  tgi_json_put_integer(&line, "step", s->step);
-  tgi_train_log_number(&line, "loss", s->loss);
-  tgi_train_log_number(&line, "grad_norm", s->grad_norm);
-  tgi_train_log_number(&line, "lr", s->learning_rate);
-  tgi_train_log_number(&line, "ms", 1e3 * s->seconds);
-  tgi_train_log_number(&line, "tokens_per_s", (double)r->progress.tokens_per_step / s->seconds);
-  tgi_train_log_write(&r->log, &line);
+  json_t *line = tgi_train_log_line("step");
+  json_object_set_new(line, "step", json_integer(s->step));
+  tgi_train_log_number(line, "loss", s->loss);
+  tgi_train_log_number(line, "grad_norm", s->grad_norm);
+  tgi_train_log_number(line, "lr", s->learning_rate);
+  tgi_train_log_number(line, "ms", 1e3 * s->seconds);
+  tgi_train_log_number(line, "tokens_per_s", (double)r->progress.tokens_per_step / s->seconds);
+  tgi_train_log_write(&r->log, line);
 }
 
 static void log_event(tgi_train_run *r, const char *event, const char *reason)
 {
-  tgi_json_writer line = tgi_train_log_line(event);
-  tgi_json_put_integer(&line, "step", tg_trainer_steps(r->trainer));
+  json_t *line = tgi_train_log_line(event);
+  json_object_set_new(line, "step", json_integer(tg_trainer_steps(r->trainer)));
   if (reason) {
-    tgi_json_put_string(&line, "reason", reason);
+    json_object_set_new(line, "reason", json_string(reason));
   }
-  tgi_train_log_write(&r->log, &line);
+  tgi_train_log_write(&r->log, line);
 }
 
 /* Mean loss over the validation tokens; stops early, without a result, when interrupted. */
@@ -62,11 +62,11 @@ static tg_status validate(tgi_train_run *r, tg_error *error)
   }
   const double loss = sum / (double)scored;
   const double bits = r->val_bytes > 0 ? loss / log(2.0) / r->val_bytes : NAN;
-  tgi_json_writer line = tgi_train_log_line("validation");
-  tgi_json_put_integer(&line, "step", tg_trainer_steps(r->trainer));
-  tgi_train_log_number(&line, "loss", loss);
-  tgi_train_log_number(&line, "bits_per_byte", bits);
-  tgi_train_log_write(&r->log, &line);
+  json_t *line = tgi_train_log_line("validation");
+  json_object_set_new(line, "step", json_integer(tg_trainer_steps(r->trainer)));
+  tgi_train_log_number(line, "loss", loss);
+  tgi_train_log_number(line, "bits_per_byte", bits);
+  tgi_train_log_write(&r->log, line);
   tgi_progress_say(&r->progress, "step %lld | validation loss %.4f | %.4f bit/byte",
                    (long long)tg_trainer_steps(r->trainer), loss, bits);
   return TG_OK;

@@ -22,34 +22,33 @@ void tgi_train_log_close(tgi_train_log *log)
   }
 }
 
-tgi_json_writer tgi_train_log_line(const char *event)
+json_t *tgi_train_log_line(const char *event)
 {
-  tgi_json_writer line = {.indent = 0};
-  tgi_json_open_object(&line, NULL);
-  tgi_json_put_string(&line, "event", event);
+  json_t *line = tgi_json_new();
+  json_object_set_new(line, "event", json_string(event));
   return line;
 }
 
-void tgi_train_log_number(tgi_json_writer *line, const char *key, double value)
+void tgi_train_log_number(json_t *line, const char *key, double value)
 {
-  if (isfinite(value)) {
-    tgi_json_put_real(line, key, value);
-  } else {
-    tgi_json_put_null(line, key);
-  }
+  json_object_set_new(line, key, isfinite(value) ? json_real(value) : json_null());
 }
 
-void tgi_train_log_write(tgi_train_log *log, tgi_json_writer *line)
+static bool write_line(const tgi_train_log *log, const char *text)
 {
-  tgi_json_close_object(line);
-  tgi_json_put_raw(line, "\n", 1);
-  if (log->file && tgi_json_writer_ok(line) &&
-      (fwrite(line->text, 1, line->size, log->file) != line->size || fflush(log->file) != 0) &&
-      !log->failed) {
+  return fputs(text, log->file) >= 0 && fputc('\n', log->file) >= 0 && fflush(log->file) == 0;
+}
+
+void tgi_train_log_write(tgi_train_log *log, json_t *line)
+{
+  char *text = NULL;
+  const size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(9);
+  if (tgi_json_text(log->path, line, flags, &text, NULL) == TG_OK && log->file &&
+      !write_line(log, text) && !log->failed) {
     log->failed = true;
     (void)tgi_console_fail("tegula train",
                            "%s: expected to write the log, got %s (training goes on)", log->path,
                            strerror(errno));
   }
-  tgi_json_writer_free(line);
+  tgi_json_free_text(text);
 }

@@ -13,8 +13,9 @@
 #ifndef TGI_CLI_TRAIN_LOG_H
 #define TGI_CLI_TRAIN_LOG_H
 
-#include "model/json_writer.h"
+#include "model/json_file.h"
 #include "tegula/status.h"
+#include <stdbool.h>
 #include <stdio.h>
 
 typedef struct tgi_train_log {
@@ -29,10 +30,10 @@ tg_status tgi_train_log_open(tgi_train_log *log, const char *path, bool append, 
 void tgi_train_log_close(tgi_train_log *log);
 
 /** Starts a line; the caller adds members and hands it to tgi_train_log_write, which frees it. */
-tgi_json_writer tgi_train_log_line(const char *event);
-void tgi_train_log_number(tgi_json_writer *line, const char *key, double value);
+json_t *tgi_train_log_line(const char *event);
+void tgi_train_log_number(json_t *line, const char *key, double value);
 
 /** A log that cannot be written is reported on standard error once; training goes on. */
-void tgi_train_log_write(tgi_train_log *log, tgi_json_writer *line);
+void tgi_train_log_write(tgi_train_log *log, json_t *line);
 
 #endif

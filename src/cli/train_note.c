@@ -2,9 +2,7 @@
 #include "train_options.h"
 
 #include "core/error_record.h"
-#include "model/file_map.h"
-#include "model/json_reader.h"
-#include "model/json_writer.h"
+#include "model/json_file.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,25 +34,25 @@ static const void *value_of(const tgi_train_options *options, const tgi_option *
 
 /* ---- writing ---- */
 
-static void write_option(tgi_json_writer *w, const tgi_option *o, const void *value)
+static void write_option(json_t *w, const tgi_option *o, const void *value)
 {
   switch (o->kind) {
   case TGI_OPTION_FLAG:
-    tgi_json_put_bool(w, o->name, *(const bool *)value);
+    json_object_set_new(w, o->name, json_boolean(*(const bool *)value));
     break;
   case TGI_OPTION_TEXT:
     if (*(const char *const *)value) {
-      tgi_json_put_string(w, o->name, *(const char *const *)value);
+      json_object_set_new(w, o->name, json_string(*(const char *const *)value));
     }
     break;
   case TGI_OPTION_I32:
-    tgi_json_put_integer(w, o->name, *(const int32_t *)value);
+    json_object_set_new(w, o->name, json_integer(*(const int32_t *)value));
     break;
   case TGI_OPTION_I64:
-    tgi_json_put_integer(w, o->name, *(const int64_t *)value);
+    json_object_set_new(w, o->name, json_integer(*(const int64_t *)value));
     break;
   case TGI_OPTION_F64:
-    tgi_json_put_real(w, o->name, *(const double *)value);
+    json_object_set_new(w, o->name, json_real(*(const double *)value));
     break;
   }
 }
@@ -62,29 +60,25 @@ static void write_option(tgi_json_writer *w, const tgi_option *o, const void *va
 tg_status tgi_train_note_write(const tgi_train_options *options, const tgi_text_identity *text,
                                tgi_note *note, tg_error *error)
 {
-  tgi_json_writer w = {.indent = 0};
-  char hash[17];
+  json_t *w = tgi_json_new();
+  char hash[17], *json = NULL;
   snprintf(hash, sizeof hash, "%016llx", (unsigned long long)text->hash);
-  tgi_json_open_object(&w, NULL);
   for (const tgi_option *o = tgi_train_command_line.options; o->name; o++) {
     if (!IS_ONE_OF(o->name, passing)) {
-      write_option(&w, o, value_of(options, o));
+      write_option(w, o, value_of(options, o));
     }
   }
-  tgi_json_put_string(&w, "train_hash", hash);
-  tgi_json_put_integer(&w, "train_tokens", text->train_tokens);
-  tgi_json_close_object(&w);
-  tg_status status = TG_OK;
-  if (!tgi_json_writer_ok(&w)) {
-    status = tgi_error_set(error, TG_NO_MEMORY, "note: expected memory, got none");
-  } else if (w.size >= TGI_NOTE_BYTES) {
+  json_object_set_new(w, "train_hash", json_string(hash));
+  json_object_set_new(w, "train_tokens", json_integer(text->train_tokens));
+  tg_status status = tgi_json_text("note", w, JSON_COMPACT, &json, error);
+  if (status == TG_OK && strlen(json) >= TGI_NOTE_BYTES) {
     status = tgi_error_set(error, TG_BAD_ARGUMENT, "note: expected below %d bytes, got %zu",
-                           TGI_NOTE_BYTES, w.size);
-  } else {
-    memcpy(note->text, w.text, w.size);
-    note->text[w.size] = '\0';
+                           TGI_NOTE_BYTES, strlen(json));
   }
-  tgi_json_writer_free(&w);
+  if (status == TG_OK) {
+    strcpy(note->text, json);
+  }
+  tgi_json_free_text(json);
   return status;
 }
 
@@ -93,57 +87,53 @@ tg_status tgi_train_note_write(const tgi_train_options *options, const tgi_text_
 /* The note's text out of trainer_state.json. */
 static tg_status find_note(const char *path, tgi_note *note, tg_error *error)
 {
-  tgi_file_map map;
   tgi_json json = {0};
-  tg_status status = tgi_file_map_open(path, 1 << 20, &map, error);
-  if (status == TG_OK) {
-    status = tgi_json_read(path, map.data, map.size, 0, &json, error);
+  tg_status status = tgi_json_load(path, 1 << 20, 0, &json, error);
+  if (status != TG_OK) {
+    return status;
   }
-  if (status == TG_OK) {
-    const uint32_t node = tgi_json_member(&json, TGI_JSON_ROOT, "note");
-    if (node == 0 || tgi_json_kind_of(&json, node) != TGI_JSON_STRING ||
-        tgi_json_string_bound(&json, node) >= TGI_NOTE_BYTES) {
-      status = tgi_json_unexpected(&json, node, error, "\"note\" of a run of this program");
-    } else {
-      (void)tgi_json_string(&json, node, note->text);
-    }
+  const json_t *text = json_object_get(json.root, "note");
+  if (!json_is_string(text) || json_string_length(text) >= TGI_NOTE_BYTES) {
+    status = tgi_json_refuse(&json, TG_BAD_FILE, text, error,
+                             "note: expected that of a run of this program");
+  } else {
+    strcpy(note->text, json_string_value(text));
   }
-  tgi_json_free(&json);
-  tgi_file_map_close(&map);
+  json_decref(json.root);
   return status;
 }
 
-/* Decodes the strings of the note into memory behind it: they are shorter than their JSON. */
+/* The strings of the note live behind it: they are shorter than their JSON. */
 typedef struct string_room {
   char *at;
 } string_room;
 
-static bool read_option(const tgi_json *json, uint32_t node, const tgi_option *o, void *value,
-                        string_room *room)
+static bool read_option(const json_t *node, const tgi_option *o, void *value, string_room *room)
 {
-  int64_t whole;
   switch (o->kind) {
   case TGI_OPTION_FLAG:
-    *(bool *)value = tgi_json_kind_of(json, node) == TGI_JSON_TRUE;
+    *(bool *)value = json_is_true(node);
     return true;
   case TGI_OPTION_TEXT:
-    if (tgi_json_kind_of(json, node) != TGI_JSON_STRING) {
+    if (!json_is_string(node)) {
       return false;
     }
-    *(const char **)value = room->at;
-    room->at += tgi_json_string(json, node, room->at) + 1;
+    *(const char **)value = strcpy(room->at, json_string_value(node));
+    room->at += json_string_length(node) + 1;
     return true;
   case TGI_OPTION_I32:
-    if (!tgi_json_int64(json, node, &whole) || (double)whole > o->max ||
-        whole < (int64_t)-0x7fffffff) {
+    if (!json_is_integer(node) || (double)json_integer_value(node) > o->max ||
+        json_integer_value(node) < -0x7fffffff) {
       return false;
     }
-    *(int32_t *)value = (int32_t)whole;
+    *(int32_t *)value = (int32_t)json_integer_value(node);
     return true;
   case TGI_OPTION_I64:
-    return tgi_json_int64(json, node, value);
+    *(int64_t *)value = json_integer_value(node);
+    return json_is_integer(node);
   case TGI_OPTION_F64:
-    return tgi_json_double(json, node, value);
+    *(double *)value = json_number_value(node);
+    return json_is_number(node);
   }
   return false;
 }
@@ -192,17 +182,16 @@ static tg_status refuse(const tgi_option *o, const void *saved, const void *give
 
 static tg_status read_identity(const tgi_json *json, tgi_text_identity *text, tg_error *error)
 {
-  const uint32_t hash = tgi_json_member(json, TGI_JSON_ROOT, "train_hash");
-  const uint32_t tokens = tgi_json_member(json, TGI_JSON_ROOT, "train_tokens");
-  char digits[32] = "";
-  if (hash && tgi_json_kind_of(json, hash) == TGI_JSON_STRING &&
-      tgi_json_string_bound(json, hash) < sizeof digits) {
-    (void)tgi_json_string(json, hash, digits);
+  const json_t *hash = json_object_get(json->root, "train_hash");
+  const json_t *tokens = json_object_get(json->root, "train_tokens");
+  if (!json_is_string(hash) || json_string_length(hash) != 16) {
+    return tgi_json_refuse(json, TG_BAD_FILE, hash, error, "train_hash: expected 16 digits");
   }
-  if (strlen(digits) != 16 || !tokens || !tgi_json_int64(json, tokens, &text->train_tokens)) {
-    return tgi_json_unexpected(json, TGI_JSON_ROOT, error, "the identity of a text");
+  if (!json_is_integer(tokens)) {
+    return tgi_json_refuse(json, TG_BAD_FILE, tokens, error, "train_tokens: expected an integer");
   }
-  text->hash = strtoull(digits, NULL, 16);
+  text->train_tokens = json_integer_value(tokens);
+  text->hash = strtoull(json_string_value(hash), NULL, 16);
   return TG_OK;
 }
 
@@ -213,7 +202,7 @@ static tg_status apply(const tgi_json *json, tgi_train_options *options, const t
   tgi_train_options saved = *options;
   for (int i = 0; rows[i].name; i++) {
     const tgi_option *o = &rows[i];
-    const uint32_t node = tgi_json_member(json, TGI_JSON_ROOT, o->name);
+    const json_t *node = json_object_get(json->root, o->name);
     if (IS_ONE_OF(o->name, passing)) {
       continue;
     }
@@ -221,11 +210,9 @@ static tg_status apply(const tgi_json *json, tgi_train_options *options, const t
     if (o->kind == TGI_OPTION_TEXT) {
       *(const char **)was = NULL; /* a text that the note lacks was not given */
     }
-    if (node == 0 && o->kind != TGI_OPTION_TEXT) {
-      return tgi_json_unexpected(json, TGI_JSON_ROOT, error, "an object with \"%s\"", o->name);
-    }
-    if (node != 0 && !read_option(json, node, o, was, room)) {
-      return tgi_json_unexpected(json, node, error, "a value of --%s", o->name);
+    if ((!node && o->kind != TGI_OPTION_TEXT) || (node && !read_option(node, o, was, room))) {
+      return tgi_json_refuse(json, TG_BAD_FILE, node, error, "%s: expected a value of --%s",
+                             o->name, o->name);
     }
     if (given->given[i] && !IS_ONE_OF(o->name, free_to_change) && !same_value(o, was, is)) {
       return refuse(o, was, is, error);
@@ -251,13 +238,13 @@ tg_status tgi_train_note_apply(tgi_train_options *options, const tgi_parsed *giv
                          ? find_note(path, json_text, error)
                          : tgi_error_set(error, TG_NO_MEMORY, "note: expected memory, got none");
   if (status == TG_OK) {
-    status = tgi_json_read(path, json_text->text, strlen(json_text->text), 0, &json, error);
+    status = tgi_json_parse(path, json_text->text, strlen(json_text->text), 0, 0, &json, error);
   }
   if (status == TG_OK) {
     string_room room = {note->text};
     status = apply(&json, options, given, text, &room, error);
   }
-  tgi_json_free(&json);
+  json_decref(json.root);
   free(json_text);
   return status;
 }

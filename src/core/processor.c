@@ -53,19 +53,51 @@ static void detect_features(tgi_processor *p)
 }
 #endif
 
-static size_t cache_bytes(int name, size_t fallback)
+/* Size of the data or unified cache of a level, from sysfs; 0 where it does not say. sysconf is the
+ * second choice: in virtual machines it may count the caches of the whole host. */
+static size_t cache_of_level(int level)
 {
-  const long bytes = sysconf(name);
-  return bytes > 0 ? (size_t)bytes : fallback;
+  for (int index = 0; index < 8; index++) {
+    char path[96], type[16] = "";
+    int found = 0;
+    unsigned long kib = 0;
+    static const char *const parts[3] = {"level", "type", "size"};
+    for (int part = 0; part < 3; part++) {
+      snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index,
+               parts[part]);
+      FILE *f = fopen(path, "re");
+      if (!f) {
+        return 0;
+      }
+      const int read = part == 0   ? fscanf(f, "%d", &found)
+                       : part == 1 ? fscanf(f, "%15s", type)
+                                   : fscanf(f, "%luK", &kib);
+      fclose(f);
+      if (read != 1) {
+        return 0;
+      }
+    }
+    if (found == level && strcmp(type, "Instruction") != 0) {
+      return (size_t)kib << 10;
+    }
+  }
+  return 0;
+}
+
+static size_t cache_bytes(int level, int name, size_t fallback)
+{
+  const size_t known = cache_of_level(level);
+  const long bytes = known ? 0 : sysconf(name);
+  return known ? known : bytes > 0 ? (size_t)bytes : fallback;
 }
 
 tgi_processor tgi_processor_detect(void)
 {
   tgi_processor p = {0};
   detect_features(&p);
-  p.l1d_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, 32u << 10);
-  p.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, 256u << 10);
-  p.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, 0);
+  p.l1d_bytes = cache_bytes(1, _SC_LEVEL1_DCACHE_SIZE, 32u << 10);
+  p.l2_bytes = cache_bytes(2, _SC_LEVEL2_CACHE_SIZE, 256u << 10);
+  p.l3_bytes = cache_bytes(3, _SC_LEVEL3_CACHE_SIZE, 0);
   return p;
 }
 

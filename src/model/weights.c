@@ -54,7 +54,7 @@ static tg_status check_tensor(const tgi_parameter *q, const tgi_file_tensor *t, 
   const tg_dtype dtype = tgi_file_dtype_to_op(t->dtype);
   const bool readable = dtype == TG_F32 || dtype == TG_F16 || dtype == TG_BF16;
   bool same = t->ndim == q->ndim;
-  for (int i = 0; i < q->ndim && same; i++) {
+  for (int i = 0; i < 2 && i < q->ndim && same; i++) {
     same = t->shape[i] == shape[i];
   }
   if (same && readable) {

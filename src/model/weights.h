@@ -29,9 +29,9 @@ void tgi_weights_initialise(tg_model *model, uint64_t seed);
  */
 tg_status tgi_weights_read(tg_model *model, const tgi_weight_files *files, tg_error *error);
 
-/** One tensor of a file into a parameter of a block. Errors: BAD_FILE, NO_MEMORY. */
-tg_status tgi_parameter_read(const tgi_parameter *parameter, const tgi_file_tensor *tensor,
-                             const char *path, void *block, tg_dtype dtype, tg_error *error);
+/** Tensor t of a file into parameter q of a block. Errors: BAD_FILE, NO_MEMORY. */
+tg_status tgi_parameter_read(const tgi_parameter *q, const tgi_file_tensor *t, const char *path,
+                             void *block, tg_dtype dtype, tg_error *error);
 
 /**
  * Writes a block as a safetensors file, matrices in the file's orientation; names get `prefix`.

@@ -112,7 +112,7 @@ static void write_dk_dv(const bwd_job *job, const tgi_attention_sequence *s, int
 {
   const tg_attention_bwd_args *a = job->a;
   const int64_t q_pitch = padded(job->l.head_dim), v_pitch = padded(job->l.v_dim);
-  float *dv[kMaxTasks];
+  float *dv[kMaxTasks] = {0};
   for (int64_t chunk = 0; chunk < job->chunks; chunk++) {
     dv[chunk] = sums[chunk] + sum_rows(s) * q_pitch;
   }
@@ -165,7 +165,7 @@ static void bwd_sums(void *arg, int64_t begin, int64_t end, int thread)
   for (int64_t i = begin; i < end; i++) {
     const int64_t b = i / job->l.kv_heads, kv_head = i % job->l.kv_heads;
     const tgi_attention_sequence s = tgi_attention_sequence_at(&job->l, b);
-    float *sums[kMaxTasks];
+    float *sums[kMaxTasks] = {0};
     for (int64_t chunk = 0; chunk < job->chunks; chunk++) {
       sums[chunk] = chunk_sums(job, chunk, kv_head, &s);
     }

@@ -55,7 +55,7 @@ static void fill_blocks(tgi_shaped *shaped, spec_rng *rng)
   const int64_t blocks = tgi_shaped_tensor(shaped, "k")->shape[0];
   const int64_t entries = table->shape[0] * table->shape[1];
   int32_t *to = table->data;
-  int64_t pool[512];
+  int64_t pool[512] = {0};
   for (int64_t i = 0; i < blocks; i++) {
     pool[i] = i;
   }
