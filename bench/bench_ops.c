@@ -291,6 +291,9 @@ static void announce(bench_session *s)
   const double load = host_load_wait(s->o.csv ? kPatience : 0);
   printf("# %s; %d threads; commit %s; other load %.2f\n", s->run.device,
          (int)tg_context_num_threads(s->ctx), s->run.commit, load);
+  if (s->o.csv && strstr(s->run.commit, "dirty")) {
+    fprintf(stderr, "warning: files differ from the commit: commit, build and measure again\n");
+  }
   if (load > HOST_LOAD_LIMIT && s->o.csv) {
     fprintf(stderr,
             "not recorded: other processes use %.2f CPUs, more than %.1f; stop them, or leave "

@@ -209,14 +209,15 @@ def linear_input_gradient(dy, weight, blas):
 
 def linear_weight_gradient(dy, x, blas):
     dweight = torch.empty(dy.shape[1], x.shape[1], dtype=x.dtype)
-    like = torch.empty_like(dweight)
-
-    def onednn():
-        return {"dweight": torch.ops.aten.mkldnn_linear_backward_weights(dy, x, like, False)[0]}
-
     peers = [torch_peer(lambda: torch.mm(dy.t(), x, out=dweight), "dweight")]
     if x.dtype == torch.float32:
-        peers.append(Peer("onednn", onednn, "mkldnn_linear_backward_weights", onednn_version()))
+        theirs = [t.to_mkldnn() for t in (dy, x, dweight)]
+
+        def onednn():
+            grads = torch.ops.aten.mkldnn_linear_backward_weights(*theirs, False)
+            return {"dweight": grads[0].to_dense() if grads[0].is_mkldnn else grads[0]}
+
+        peers.append(Peer("onednn", onednn, "operands converted beforehand", onednn_version()))
     for lib in blas:
         peers.append(Peer("openblas", lambda lib=lib: {"dweight": lib.sgemm(True, False, dy, x,
                                                                             dweight)},

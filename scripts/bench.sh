@@ -21,6 +21,7 @@ if [ "${BENCH_RECORD:-yes}" = no ]; then
   record=
 fi
 mkdir -p bench/results
+export PYTHONDONTWRITEBYTECODE=1
 missing=
 failed=
 
@@ -30,20 +31,22 @@ measure() {
   "$@" $record || failed="$failed $(basename "$1")"
 }
 
+# The bars first; what only informs comes after.
 measure "$build/bench/bench_ops" --dtype f32
-measure "$build/bench/bench_ops" --dtype bf16
-if [ -n "$python" ]; then
-  export PYTHONDONTWRITEBYTECODE=1
-  measure "$python" bench/baselines.py --build "$build" --dtype f32
-  measure "$python" bench/baselines.py --build "$build" --dtype bf16 --op linear
-  measure "$python" bench/baselines.py --build "$build" --dtype bf16 --op attention
-else
-  missing="$missing PyTorch,oneDNN,OpenBLAS"
-fi
 if [ -n "${LLMC_DIR:-}" ]; then
   measure python3 bench/train_llmc.py --build "$build" --llmc "$LLMC_DIR" --torch "${python:-none}"
 else
   missing="$missing llm.c(LLMC_DIR)"
+fi
+if [ -n "$python" ]; then
+  measure "$python" bench/baselines.py --build "$build" --dtype f32
+fi
+measure "$build/bench/bench_ops" --dtype bf16
+if [ -n "$python" ]; then
+  measure "$python" bench/baselines.py --build "$build" --dtype bf16 --op linear
+  measure "$python" bench/baselines.py --build "$build" --dtype bf16 --op attention
+else
+  missing="$missing PyTorch(with oneDNN;OpenBLAS)"
 fi
 if [ -n "$record" ]; then
   python3 bench/performance.py
