@@ -53,9 +53,10 @@ typedef struct tg_adamw_step_args {
  *
  * Math       element-wise in f32 in the order above, which is PyTorch's; factors that depend on
  *            scalars alone are computed in f64 and rounded to f32 (1 - beta2 from an f32 beta2 of
- *            0.999 would be off by 1e-5: hence double). One rounding per stored value; without
- *            master, small updates of 16-bit params may round away. A 16-bit exp_avg_sq in f16
- *            loses gradients below about 1e-3; bf16 does not. (ref: f64.)
+ *            0.999 would be off by 1e-5: hence double). One rounding per stored value (ref: f64).
+ *            Without master, updates of 16-bit params below half their last place round away. In
+ *            16 bits exp_avg_sq is coarse: f16 underflows for gradients below about 1e-2, and in
+ *            bf16 the decay by a beta2 above 0.998 rounds away.
  *            A clip that is negative, infinite or NaN refuses the step: nothing is written. Without
  *            clip, a gradient that is not finite spoils its own element of params and state.
  * Workspace  none.  Asynchronous; capturable; deterministic.

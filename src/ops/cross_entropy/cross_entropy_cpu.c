@@ -39,8 +39,11 @@ TGI_INLINE vf cap(vf x, float softcap, bool capped)
 static float cap_one(float x, float softcap)
 {
   float z[TGI_LANES];
+  if (softcap == 0) {
+    return x;
+  }
   vf_store_f32(z, cap(vf_set1(x), softcap, true));
-  return softcap > 0 ? z[0] : x;
+  return z[0];
 }
 
 /* Fills the buffer with z of n logits and -infinity up to a whole vector; returns their maximum
