@@ -170,38 +170,53 @@ static int slot_streams(const bench_set *set, stream_bytes *s)
   return n;
 }
 
-static int clamp(double value, int most)
+typedef struct streams {
+  double reads, writes, in_place; /* bytes; in_place is read and written */
+} streams;
+
+/* An in-place slot that the op says it does not read (weights that a master copy replaces) is a
+ * plain write. An op whose bytes differ otherwise (an embedding reads few rows of its table) gets a
+ * mix of its reads and writes, wherever they are. */
+static streams heed_cost(streams s, const stream_bytes *slot, int n, const tgi_cost *cost)
 {
-  const int n = (int)(value + 0.5);
-  return n < most ? n : most;
+  const double slack = 0.02 * (cost->read_bytes + cost->written_bytes);
+  const double unread = s.reads + s.in_place - cost->read_bytes;
+  for (int i = 0; i < n && unread > slack; i++) {
+    const bool in_place = slot[i].role == TG_ROLE_INOUT || slot[i].role == TG_ROLE_ACC;
+    if (in_place && fabs(slot[i].bytes - unread) <= slack) {
+      s.in_place -= slot[i].bytes;
+      s.writes += slot[i].bytes;
+      break;
+    }
+  }
+  const bool agrees = fabs(s.reads + s.in_place - cost->read_bytes) <= slack &&
+                      fabs(s.writes + s.in_place - cost->written_bytes) <= slack;
+  return agrees ? s : (streams){cost->read_bytes, cost->written_bytes, 0};
 }
 
-/* Streams as wide as the narrowest slot that counts. An op that says it moves other bytes than its
- * slots' (an embedding reads few rows of its table) gets a plain mix of its reads and writes. */
+/* Streams as wide as the narrowest slot that counts, or as wide as it takes to have few. */
 static roof_mix mix_of(const bench_set *set)
 {
   const tgi_cost *cost = &set->shaped.cost;
   const double total = cost->read_bytes + cost->written_bytes;
-  stream_bytes s[kMaxViews];
-  const int n = slot_streams(set, s);
-  double reads = 0, writes = 0, in_place = 0, unit = total;
+  stream_bytes slot[kMaxViews];
+  const int n = slot_streams(set, slot);
+  streams s = {0, 0, 0};
   for (int i = 0; i < n; i++) {
-    const bool counts = s[i].bytes > 0.04 * total;
-    unit = counts && s[i].bytes < unit ? s[i].bytes : unit;
-    reads += s[i].role == TG_ROLE_IN ? s[i].bytes : 0;
-    writes += s[i].role == TG_ROLE_OUT ? s[i].bytes : 0;
-    in_place += s[i].role == TG_ROLE_INOUT || s[i].role == TG_ROLE_ACC ? s[i].bytes : 0;
+    const tg_slot_role role = slot[i].role;
+    *(role == TG_ROLE_IN    ? &s.reads
+      : role == TG_ROLE_OUT ? &s.writes
+                            : &s.in_place) += slot[i].bytes;
   }
-  const double read = reads + in_place, written = writes + in_place;
-  if (fabs(read - cost->read_bytes) + fabs(written - cost->written_bytes) > 0.02 * total) {
-    reads = cost->read_bytes;
-    writes = cost->written_bytes;
-    in_place = 0;
-    unit = reads < writes ? reads : writes;
-    unit = unit < total / 5 ? total / 5 : unit;
+  s = heed_cost(s, slot, n, cost);
+  double unit = total;
+  for (int i = 0; i < n; i++) {
+    unit = slot[i].bytes > 0.04 * total && slot[i].bytes < unit ? slot[i].bytes : unit;
   }
-  roof_mix mix = {clamp(reads / unit, ROOF_MAX_READS), clamp(writes / unit, ROOF_MAX_WRITES),
-                  clamp(in_place / unit, ROOF_MAX_IN_PLACE)};
+  unit = fmax(fmax(unit, s.reads / ROOF_MAX_READS),
+              fmax(s.writes / ROOF_MAX_WRITES, s.in_place / ROOF_MAX_IN_PLACE));
+  roof_mix mix = {(int)(s.reads / unit + 0.5), (int)(s.writes / unit + 0.5),
+                  (int)(s.in_place / unit + 0.5)};
   if (mix.reads + mix.writes + mix.in_place == 0) {
     mix.reads = 1;
   }

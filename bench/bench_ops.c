@@ -40,18 +40,18 @@ typedef struct bench_session {
 
 static void print_heading(void)
 {
-  printf("%-14s %-4s %-5s %-34s %-8s %10s %8s %9s %-9s %6s\n", "op", "dir", "dtype", "shape",
-         "entry", "ms", "GB/s", "GFLOP/s", "roof", "share");
+  printf("%-14s %-4s %-5s %-34s %-8s %10s %8s %9s %-9s %6s %s\n", "op", "dir", "dtype", "shape",
+         "entry", "ms", "GB/s", "GFLOP/s", "roof", "share", "of");
 }
 
 static void print_row(const bench_case *c, const bench_timing *t)
 {
   const tg_op_info *info = tg_op_find(c->spec->name);
   const double bytes = c->cost.read_bytes + c->cost.written_bytes;
-  printf("%-14s %-4s %-5s %-34s %-8s %10.3f %8.1f %9.1f %-9s %5.1f%%\n", info->op, info->dir,
+  printf("%-14s %-4s %-5s %-34s %-8s %10.3f %8.1f %9.1f %-9s %5.1f%% %s\n", info->op, info->dir,
          tg_dtype_name(c->dtype), c->shape, tg_context_entry(c->ctx), t->ours.ms,
-         bytes / t->ours.ms * 1e-6, c->cost.flops / t->ours.ms * 1e-6, t->roof_name,
-         100 * t->share);
+         bytes / t->ours.ms * 1e-6, c->cost.flops / t->ours.ms * 1e-6, t->roof_name, 100 * t->share,
+         t->roof_detail);
   fflush(stdout);
 }
 

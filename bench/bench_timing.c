@@ -98,6 +98,7 @@ bool bench_time(bench_case *c, int pairs, bench_timing *t)
   t->roof = summary(&peak);
   t->share = median(&share);
   snprintf(t->roof_name, sizeof t->roof_name, "%s", roof_name(r));
+  snprintf(t->roof_detail, sizeof t->roof_detail, "%s", roof_detail(r));
   snprintf(t->note, sizeof t->note, "roof %s; other load %.2f", roof_detail(r),
            host_load_since(&before));
   roof_close(r);

@@ -14,7 +14,7 @@ typedef struct bench_timing {
   bench_result ours, roof;
   double share; /* of the roof: the median of the pairs' shares */
   double roof_bytes, roof_flops;
-  char roof_name[24], note[160];
+  char roof_name[24], roof_detail[40], note[160];
 } bench_timing;
 
 /** False with a message on stderr: the op refused, or memory is short. */
