@@ -23,7 +23,7 @@ static tg_status check_target(const char *out, bool resume, tg_error *error)
   while (size > 1 && out[size - 1] == '/') {
     size--;
   }
-  if (size + sizeof "/model.safetensors" > sizeof path) {
+  if (size + sizeof "/config.json" > sizeof path) {
     return tgi_error_set(error, TG_BAD_ARGUMENT, "--out: expected a shorter path, got %zu bytes",
                          size);
   }
@@ -33,7 +33,7 @@ static tg_status check_target(const char *out, bool resume, tg_error *error)
     return tgi_error_set(error, TG_IO, "--out: expected a directory or a new name, got the file %s",
                          path);
   }
-  memcpy(path + size, "/model.safetensors", sizeof "/model.safetensors");
+  memcpy(path + size, "/config.json", sizeof "/config.json");
   if (!resume && access(path, F_OK) == 0) {
     return tgi_error_set(error, TG_IO,
                          "--out: expected a directory without a model (or --resume), got one: %s",
