@@ -25,7 +25,9 @@ build: $(BUILD)/build.ninja
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
-demo: build ## Train a small GPT on text, then generate from it (one to two minutes)
+demo: $(BUILD)/build.ninja ## Train a small GPT on text, then generate from it (one to two minutes)
+	@scripts/setup.sh build
+	@$(BUILD_NOW) --target tegula_cli story_corpus
 	@scripts/demo.sh $(BUILD)
 
 test: test-c test-python ## Run all tests (TEGULA_TORCH=none: without PyTorch)

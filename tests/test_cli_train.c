@@ -325,6 +325,20 @@ static void resuming_something_else_is_refused(void **state)
          "all 4 steps are done");
 }
 
+/* A name that is no UTF-8 cannot stand in the note, so it must be given again. */
+static void names_that_are_no_text(void **state)
+{
+  (void)state;
+  const char *out = scratch_file(&dir, "odd"), *odd = scratch_file(&dir, "t\xff");
+  size_t size;
+  char *bytes = read_file(text, &size);
+  write_file(odd, bytes, size);
+  free(bytes);
+  expect(TRAIN(out, "--steps", "2", "--train-file", odd), 0, "all 2 steps are done");
+  expect(RESUME(out, "--quiet"), 1, "--train-file: expected FILE");
+  expect(RESUME(out, "--train-file", odd), 0, "all 2 steps are done");
+}
+
 /* ---- sudden ends ---- */
 
 static void killed_at_any_moment_a_checkpoint_stands(void **state)
@@ -399,6 +413,7 @@ int main(void)
       cmocka_unit_test(a_loss_that_is_no_number_stops),
       cmocka_unit_test(resumes_bit_for_bit),
       cmocka_unit_test(resuming_something_else_is_refused),
+      cmocka_unit_test(names_that_are_no_text),
       cmocka_unit_test(killed_at_any_moment_a_checkpoint_stands),
       cmocka_unit_test(a_second_interrupt_ends_at_once),
       cmocka_unit_test(a_full_disk_keeps_the_old_checkpoint),

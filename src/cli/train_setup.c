@@ -23,7 +23,7 @@ static tg_status check_target(const char *out, bool resume, tg_error *error)
   while (size > 1 && out[size - 1] == '/') {
     size--;
   }
-  if (size + sizeof "/model.safetensors" > sizeof path) {
+  if (size + sizeof "/config.json" > sizeof path) {
     return tgi_error_set(error, TG_BAD_ARGUMENT, "--out: expected a shorter path, got %zu bytes",
                          size);
   }
@@ -33,7 +33,7 @@ static tg_status check_target(const char *out, bool resume, tg_error *error)
     return tgi_error_set(error, TG_IO, "--out: expected a directory or a new name, got the file %s",
                          path);
   }
-  memcpy(path + size, "/model.safetensors", sizeof "/model.safetensors");
+  memcpy(path + size, "/config.json", sizeof "/config.json");
   if (!resume && access(path, F_OK) == 0) {
     return tgi_error_set(error, TG_IO,
                          "--out: expected a directory without a model (or --resume), got one: %s",
@@ -216,6 +216,10 @@ tg_status tgi_train_prepare(tgi_train_run *r, const tgi_parsed *given, tg_error 
   if (r->o.resume) {
     status = tgi_atomic_directory_recover(r->o.out, error);
     status = status ? status : tgi_train_note_apply(&r->o, given, &was, &r->old_note, error);
+    if (status == TG_OK && !r->o.train_file) { /* a name that is no UTF-8, so no JSON either */
+      status = tgi_error_set(error, TG_BAD_ARGUMENT,
+                             "--train-file: expected FILE, as the checkpoint names none, got none");
+    }
   }
   r->progress = tgi_progress_start(r->o.quiet, r->o.steps, 0);
   status = status ? status : check_target(r->o.out, r->o.resume, error);
