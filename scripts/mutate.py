@@ -30,6 +30,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/mutate"
 EQUIVALENT = ROOT / "scripts/mutate_equivalent.txt"
 REPORT = ROOT / "docs/mutation.md"
+MATH = ROOT / "tests/math_lanes.c"  # the vector words, for test_math
 MEMORY_LIMIT = 8 << 30
 # Undefined shifts and bounds trap, as under the sanitizers of .ci/run.
 FLAGS = "-O1 -fsanitize=shift,bounds -fsanitize-undefined-trap-on-error"
@@ -124,7 +125,7 @@ class Toolbox:
         words = list(self.link_words(test))
         words[words.index("-o") + 1] = str(target)
         first = next(i for i, w in enumerate(words) if w.endswith(".o"))
-        words[first:first] = [str(o) for o in objects]
+        words[first:first] = ["-Wl,--allow-multiple-definition", *map(str, objects)]
         return subprocess.run(words, cwd=BUILD, stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE, text=True)
 
@@ -233,6 +234,8 @@ class Campaign:
     def tests_of(self, mutant, ops):
         """[(test program, arguments)]"""
         tests = [("test_ops", ["--op", op, "--entry", self.options.entry]) for op in ops]
+        if mutant.path.endswith(".h") and ROOT / mutant.path in included(MATH):
+            tests.insert(0, ("test_math", []))
         names = [f"tg_{op}_" for op in ops]
         for source in sorted((ROOT / "tests").glob("test_*.c")):
             words = re.findall(r"tg_[a-z_]+", source.read_text())
@@ -265,7 +268,7 @@ class Campaign:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text)
             users = [s for op in ops for s in kernel_sources(op) if s.suffix == ".c"]
-            users += [s for s in (ROOT / "src/cpu").glob("*.c")]
+            users += [*(ROOT / "src/cpu").glob("*.c"), MATH]
             jobs = [(s, None, overlay) for s in users if source in included(s)]
         made, differs = [], False
         for path, changed, overlay in jobs:

@@ -33,6 +33,7 @@ RULES = [
     ("index", r"(?<=, )\d+(?=\))|(?<=, )\d+(?=, )", lambda m: str(int(m[0]) + 1)),
     ("index", r"(?<=[-+] )1\b(?![.\w])", "2"),
     ("constant", r"(?<![\w.])\d+\.\d*(?:e-?\d+)?f?(?!\w)", lambda m: changed_float(m[0])),
+    ("constant", r"(?<!\w)0x[\da-f]+\.[\da-f]*p[+-]\d+f?", lambda m: changed_hex(m[0])),
     ("constant", r"(?<== )0(?=;|,)", "1"),
     ("order", r"(?<=\? )([\w.>\[\]-]+) : ([\w.>\[\]-]+)", r"\2 : \1"),
     ("call", r"(?m)(?<=^  )( *)[a-z]\w*\([^{}]*?\);$", r"\1;"),
@@ -44,6 +45,10 @@ def changed_float(literal):
     if float(number) == 0:
         return "1.0" + literal[len(number):]
     return repr(float(number) * 1.1) + literal[len(number):]
+
+
+def changed_hex(literal):
+    return (float.fromhex(literal.rstrip("f")) * 1.1).hex() + "f" * literal.endswith("f")
 
 
 @dataclasses.dataclass(frozen=True)
