@@ -83,6 +83,7 @@ static const spec_case bwd_cases[] = {
     {"120x2049x260_df32"}, /* two digits of the sort, two strips of columns */
     {"150x7x65_p30_s30_df32", "first and last"},
     {"300x5000x5"},
+    {"70x9x5_p5000_pids"},
     {NULL},
 };
 
