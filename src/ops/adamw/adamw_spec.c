@@ -39,6 +39,7 @@ static const spec_case cases[] = {
     {"3x17_step1", "first step"},
     {"3x17_step1_sf32_nodecay", "first step"},
     {"7x48_t5_clip"},
+    {"7x49_eps"},
     {"5x127_t12_mixed_clip_scale"},
     {"5x128_t9_sf32_gf32"},
     {"4x300_t4_master_sf32"},
