@@ -68,11 +68,12 @@ typedef struct explanation {
 
 static int list_ops(bool json)
 {
+  tgi_json_begin();
   json_t *list = json_array();
   for (size_t i = 0; i < tg_op_count(); i++) {
     const tg_op_info *op = tg_op_at(i);
     if (json) {
-      json_t *row = tgi_json_new();
+      json_t *row = json_object();
       json_object_set_new(row, "op", json_string(op->op));
       json_object_set_new(row, "dir", json_string(op->dir));
       json_object_set_new(row, "shape", json_string(tgi_shape_syntax(op->name)));

@@ -142,7 +142,7 @@ static void write_machine(json_t *w, const machine *m)
 static void write_model(json_t *w, const char *directory, const tg_model_info *i,
                         const char *tokenizer)
 {
-  json_t *model = tgi_json_new();
+  json_t *model = json_object();
   json_object_set_new(model, "directory", json_string(directory));
   json_object_set_new(model, "model_type", json_string(i->model_type));
   json_object_set_new(model, "dtype", json_string(tg_dtype_name(i->dtype)));

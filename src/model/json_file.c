@@ -46,7 +46,7 @@ static void wrap(void)
   json_set_alloc_funcs(allocate, release);
 }
 
-static void clear_note(void)
+void tgi_json_begin(void)
 {
   pthread_once(&wrapped, wrap);
   missing = 0;
@@ -87,7 +87,7 @@ tg_status tgi_json_parse(const char *path, const char *text, size_t size, uint64
   if (!block) {
     return tgi_file_error_memory(error, path, spare_bytes);
   }
-  clear_note();
+  tgi_json_begin();
   spare.block = block;
   spare.size = spare_bytes;
   source from = {text, text + size};
@@ -169,7 +169,7 @@ void tgi_json_fill_refusal(const tgi_json *json, tg_status status, const json_t 
 
 json_t *tgi_json_new(void)
 {
-  clear_note();
+  tgi_json_begin();
   return json_object();
 }
 

@@ -54,9 +54,13 @@ void tgi_json_fill_refusal(const tgi_json *json, tg_status status, const json_t 
     __attribute__((format(printf, 5, 6)));
 
 /**
- * An empty object to be written: filled by jansson's functions, whose results need no look, as the
- * functions below report what failed in this thread since. Strings must be UTF-8 already.
+ * Begins a document to be written: it is made by jansson's functions, whose results need no look,
+ * as the functions below report what failed in this thread since. One document at a time; strings
+ * must be UTF-8 already.
  */
+void tgi_json_begin(void);
+
+/** The same, and an empty object for its root. */
 json_t *tgi_json_new(void);
 
 /** Takes `root` and gives its text, for tgi_json_free_text. Errors: NO_MEMORY; *text is NULL. */
