@@ -167,6 +167,12 @@ def openblas_libraries(threads, cores=("SKYLAKEX",)):
     return found
 
 
+def onednn_takes(dtype):
+    """f32 everywhere, bf16 where the processor helps; f16 needs AVX512-FP16."""
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and
+                                      torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def pack_onednn(weight, rows):
     return torch.ops.mkldnn._reorder_linear_weight(weight, rows)
 
@@ -183,11 +189,12 @@ def onednn_version():
 
 
 def linear_forward(x, weight, blas):
-    packed = pack_onednn(weight, x.shape[0])
     y = torch.empty(x.shape[0], weight.shape[0], dtype=x.dtype)
-    peers = [torch_peer(lambda: F.linear(x, weight), "y"),
-             Peer("onednn", lambda: {"y": run_onednn(x, packed)}, "weight packed beforehand",
-                  onednn_version())]
+    peers = [torch_peer(lambda: F.linear(x, weight), "y")]
+    if onednn_takes(x.dtype):
+        packed = pack_onednn(weight, x.shape[0])
+        peers.append(Peer("onednn", lambda: {"y": run_onednn(x, packed)},
+                          "weight packed beforehand", onednn_version()))
     for lib in blas:
         peers.append(Peer("openblas", lambda lib=lib: {"y": lib.sgemm(False, True, x, weight, y)},
                           f"core {lib.core}", lib.version))
@@ -195,11 +202,12 @@ def linear_forward(x, weight, blas):
 
 
 def linear_input_gradient(dy, weight, blas):
-    packed = pack_onednn(weight.t().contiguous(), dy.shape[0])
     dx = torch.empty(dy.shape[0], weight.shape[1], dtype=dy.dtype)
-    peers = [torch_peer(lambda: torch.mm(dy, weight), "dx"),
-             Peer("onednn", lambda: {"dx": run_onednn(dy, packed)},
-                  "weight transposed and packed beforehand", onednn_version())]
+    peers = [torch_peer(lambda: torch.mm(dy, weight), "dx")]
+    if onednn_takes(dy.dtype):
+        packed = pack_onednn(weight.t().contiguous(), dy.shape[0])
+        peers.append(Peer("onednn", lambda: {"dx": run_onednn(dy, packed)},
+                          "weight transposed and packed beforehand", onednn_version()))
     for lib in blas:
         peers.append(Peer("openblas", lambda lib=lib: {"dx": lib.sgemm(False, False, dy, weight,
                                                                        dx)},

@@ -48,7 +48,7 @@ if [ -n "$python" ]; then
 else
   missing="$missing PyTorch(with oneDNN;OpenBLAS)"
 fi
-if [ -n "$record" ]; then
+if [ -n "$record" ] && [ -s bench/results/cpu.csv ]; then
   python3 bench/performance.py
   if [ -n "$python" ]; then
     "$python" bench/accuracy.py --build "$build"
