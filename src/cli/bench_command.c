@@ -44,9 +44,11 @@ static const tgi_command command_line = {
     .help =
         "Time a model: two warm-up steps, then --steps timed ones. Without a mode: all three."
         "\v"
-        "A forward pass counts 2 P + 4 L w k flops for each token: P weights in matrix products "
-        "(the head's among them), L layers, w = heads x head_dim, k = keys that the token sees, "
-        "(S + 1) / 2 on average over a sequence of S. A training step counts three forward passes. "
+        "A forward pass counts 2 P + 4 L w k flops for each token and 2 H for each row of logits: "
+        "P weights in matrix products but the head's H, L layers, w = heads x head_dim, k = keys "
+        "that the token sees, (S + 1) / 2 on average over a sequence of S. Prefill and decoding "
+        "make one row of logits, training one for each token; a training step counts three "
+        "forward passes. "
         "The peak of memory is the whole process's so far.",
     .options = rows,
     .most_positions = 1,
@@ -54,32 +56,40 @@ static const tgi_command command_line = {
 
 /* ---- costs ---- */
 
-/* Weights in matrix products, for each token: every matrix but position tables and, where the head
- * has a matrix of its own, the token table. */
-static double product_weights(const tg_model *model)
+typedef struct products {
+  double body, head; /* weights in matrix products */
+} products;
+
+/* Every matrix but position tables. The head is the token table where it has no matrix of its own,
+ * and the token table counts nowhere else. */
+static products find_products(const tg_model *model)
 {
   tg_tensor view;
   const char *name;
-  double all = 0, table = 0;
-  bool own_head = false;
+  double table = 0;
+  products p = {0, 0};
   for (size_t i = 0; tg_model_parameter(model, i, &view, &name) == TG_OK; i++) {
     const double n = view.ndim == 2 ? (double)view.shape[0] * (double)view.shape[1] : 0;
     if (strstr(name, "wte") || strstr(name, "embed_tokens")) {
       table = n;
+    } else if (strstr(name, "lm_head")) {
+      p.head = n;
     } else if (!strstr(name, "wpe")) {
-      all += n;
+      p.body += n;
     }
-    own_head = own_head || strstr(name, "lm_head");
   }
-  return all + (own_head ? 0 : table);
+  p.head = p.head > 0 ? p.head : table;
+  return p;
 }
 
-/* Flops of a forward pass over one token that sees `keys` keys on average. */
-static double forward_flops(const tg_model *model, double keys)
+/* Flops of a forward pass over `tokens` tokens that see `keys` keys on average, with `logits` rows
+ * of logits. */
+static double forward_flops(const tg_model *model, double tokens, double keys, double logits)
 {
   const tg_model_info i = tg_model_get_info(model);
-  return 2 * product_weights(model) +
-         4.0 * i.num_hidden_layers * i.num_attention_heads * i.head_dim * keys;
+  const products p = find_products(model);
+  const double attention = 4.0 * i.num_hidden_layers * i.num_attention_heads * i.head_dim * keys;
+  return tokens * (2 * p.body + attention) + logits * 2 * p.head;
 }
 
 /* VmHWM of this process in bytes; 0 where the system does not say. */
@@ -180,7 +190,7 @@ static tg_status time_training(work *w, timing *t, tg_error *error)
                                        .max_grad_norm = 1};
   tg_status status = tg_trainer_create(w->model, &training, &w->trainer, error);
   t->tokens = (double)o->batch * o->seq;
-  t->flops = 3 * t->tokens * forward_flops(w->model, 0.5 * (o->seq + 1.0));
+  t->flops = 3 * forward_flops(w->model, t->tokens, 0.5 * (o->seq + 1.0), t->tokens);
   status = status ? status : time_steps(w, train_step, t, error);
   tg_trainer_destroy(w->trainer);
   w->trainer = NULL;
@@ -193,9 +203,7 @@ static tg_status time_session(work *w, timing *t, bool decode, tg_error *error)
   const tg_session_options session = {.num_threads = o->threads};
   tg_status status = tg_session_create(w->model, &session, &w->session, error);
   t->tokens = decode ? 1 : o->seq;
-  /* The head works on the last token alone, but is counted for each: tok/s compare that way. */
-  t->flops = decode ? forward_flops(w->model, o->seq + 1.0)
-                    : t->tokens * forward_flops(w->model, 0.5 * (o->seq + 1.0));
+  t->flops = forward_flops(w->model, t->tokens, decode ? o->seq + 1.0 : 0.5 * (o->seq + 1.0), 1);
   if (status == TG_OK && decode) {
     status = tg_session_feed(w->session, w->ids, o->seq, error);
   }
