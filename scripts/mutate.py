@@ -346,6 +346,8 @@ class Campaign:
                 if verdict == "survived" and not self.options.verbose:
                     print(f"    {mutant.path}:{mutant.line} {mutant.before} => {mutant.after}")
             rows.append((title, results, excluded, len(candidates)))
+            if not self.options.op and not self.options.no_write:
+                REPORT.write_text(report(rows, self.options))
         return rows
 
 
@@ -399,8 +401,6 @@ def main():
     rows = Campaign(options).run()
     if not rows:
         parser.error("--op: expected an op of ops.def or cpu/<file>")
-    if not options.op and not options.no_write:
-        REPORT.write_text(report(rows, options))
     tried = sum(len(results) for _, results, _, _ in rows)
     survived = sum(v == "survived" for _, results, _, _ in rows for _, v in results)
     print(f"{tried - survived} of {tried} mutants noticed"
