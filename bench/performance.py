@@ -226,10 +226,10 @@ def where_section(cases):
            "run. Recording refuses when other processes use more than 0.1 CPU.")
     yield ""
     yield "```sh"
-    yield "make bench                                # all of this, recorded"
+    yield "LLMC_DIR=... make bench                   # all of this, recorded; a checkout of llm.c"
     yield "build/release/bench/bench_ops --op linear # one op beside its roof"
     yield "bench/baselines.py --op linear            # the same beside its peers"
-    yield "bench/train_llmc.py --llmc DIR            # the training step; DIR: a checkout of llm.c"
+    yield "bench/train_llmc.py --llmc DIR            # the training step beside llm.c"
     yield "```"
 
 

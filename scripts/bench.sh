@@ -28,7 +28,8 @@ failed=
 # Runs the command; the others go on if it fails.
 measure() {
   # shellcheck disable=SC2086 # words
-  "$@" $record || failed="$failed $(basename "$1")"
+  "$@" $record || failed="$failed
+  $*"
 }
 
 # The bars first; what only informs comes after.
