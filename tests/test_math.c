@@ -82,7 +82,7 @@ typedef struct function_case {
 static const function_case functions[] = {
     {"exp", MATH_EXP, exp, 0x1p-126, 0.9, 1.2},
     {"tanh", MATH_TANH, tanh, 0x1p-126, 2.5, 2.5},
-    {"gelu_tanh", MATH_GELU_TANH, gelu_tanh, 0x1p-10, 9, 14},
+    {"gelu_tanh", MATH_GELU_TANH, gelu_tanh, 0x1p-10, 9, 16},
     {"gelu_tanh_grad", MATH_GELU_TANH_GRAD, gelu_tanh_grad, 0.5, 2, 2},
     {"gelu_erf", MATH_GELU_ERF, gelu_erf, 0x1p-10, 14, 18},
     {"gelu_erf_grad", MATH_GELU_ERF_GRAD, gelu_erf_grad, 0.5, 2, 2},
@@ -176,8 +176,10 @@ static void check_places(sweep *s)
   }
 }
 
-static void check_function(const function_case *f)
+/* Number of entries that break their bound. */
+static int check_function(const function_case *f)
 {
+  int broken = 0;
   static sweep s;
   s = (sweep){.f = f};
   tgi_parallel_for(tgi_default_threads(), kChunks, 1, sweep_chunk, &s);
@@ -191,18 +193,22 @@ static void check_function(const function_case *f)
     printf("%-16s %-8s %8.3f ulp at %.9g, bound %g\n", f->name, entries[e]->entry, w.error,
            (double)w.at, bound);
     if (!(w.error <= bound)) {
-      fail_msg("%s %s(%.9g): expected %.9g, got %.9g: %.3f ulp, bound %g", entries[e]->entry,
-               f->name, (double)w.at, f->exact((double)w.at), (double)w.got, w.error, bound);
+      print_error("%s %s(%.9g): expected %.9g, got %.9g: %.3f ulp, bound %g\n", entries[e]->entry,
+                  f->name, (double)w.at, f->exact((double)w.at), (double)w.got, w.error, bound);
+      broken++;
     }
   }
+  return broken;
 }
 
 static void test_functions(void **state)
 {
+  int broken = 0;
   (void)state;
   for (int i = 0; i < kFunctions; i++) {
-    check_function(&functions[i]);
+    broken += check_function(&functions[i]);
   }
+  assert_int_equal(broken, 0);
 }
 
 /* Saturated ends are exact, signs survive. */

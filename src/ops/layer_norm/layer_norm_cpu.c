@@ -5,7 +5,7 @@
  *            result. Backward, four rows at a time, so that the weight and the partial sums are
  *            loaded once for four: the two sums of each row, then dx and the partial sums. The
  *            passes after the first find their rows in the cache, and prefetch the next ones.
- * Work       Forward: chunks of rows of about 128 KiB. Backward: blocks of cpu/column_sums.h.
+ * Work       Forward: chunks of rows of at most 512 KiB. Backward: blocks of cpu/column_sums.h.
  * Bound      Memory: forward reads x and writes y, backward reads dy and x and writes dx. Results
  *            too large for the caches are stored past them, unless they replace an input.
  */
@@ -14,7 +14,7 @@
 
 #include <stdio.h>
 
-enum { kChunkBytes = 128 << 10, kGroup = 4 };
+enum { kChunkBytes = 512 << 10, kGroup = 4 };
 
 typedef struct dtypes {
   int x, weight, y; /* y: of dy in the backward */
@@ -149,10 +149,12 @@ static void fwd_rows(void *arg, int64_t begin, int64_t end, int thread)
   vf_stream_fence();
 }
 
+/* Long chunks: the first row of one is not prefetched. At least 16 where there are rows for it. */
 static int64_t fwd_grain(const tg_layer_norm_fwd_args *a)
 {
   const int64_t row_bytes = a->x.shape[1] * (int64_t)tg_dtype_bytes(a->x.dtype);
-  return row_bytes < kChunkBytes ? kChunkBytes / row_bytes : 1;
+  const int64_t rows = tgi_min_i64(kChunkBytes / row_bytes, a->x.shape[0] / 16);
+  return rows > 1 ? rows : 1;
 }
 
 tg_status TGI_KERNEL(layer_norm_fwd)(const tg_context *ctx, const tg_layer_norm_fwd_args *a)
