@@ -14,7 +14,11 @@
 
 #include <stdio.h>
 
-enum { kChunkBytes = 512 << 10, kGroup = 4 };
+enum {
+  kChunkBytes = 512 << 10,
+  kGroup = 4, /* rows, in the backward */
+  kAhead = 4, /* the pass before the last prefetches 1 / kAhead of the next row */
+};
 
 typedef struct dtypes {
   int x, weight, y; /* y: of dy in the backward */
@@ -48,7 +52,7 @@ TGI_INLINE float sum_of_row(const void *x, int xt, int64_t cols)
   return vf_sum((s[0] + s[1]) + (s[2] + s[3]));
 }
 
-TGI_INLINE moments moments_of_row(const void *x, int xt, int64_t cols, float eps)
+TGI_INLINE moments moments_of_row(const void *x, int xt, int64_t cols, float eps, const void *next)
 {
   const float n = (float)cols, mean = sum_of_row(x, xt, cols) / n;
   const vf m = vf_set1(mean);
@@ -59,6 +63,9 @@ TGI_INLINE moments moments_of_row(const void *x, int xt, int64_t cols, float eps
       const vf d = vf_load(x, xt, j + k * TGI_LANES) - m;
       sum[k] = sum[k] + d;
       square[k] = vf_fma(d, d, square[k]);
+    }
+    if (j % (kAhead * TGI_LANES) == 0) {
+      tgi_prefetch(next, xt, j / kAhead);
     }
   }
   for (; j < cols; j += TGI_LANES) {
@@ -93,7 +100,9 @@ TGI_INLINE void write_row(const fwd_row *r, dtypes t, bool stream)
   int64_t j = 0;
   for (; j + TGI_LANES <= r->cols; j += TGI_LANES) {
     const vf b = r->bias ? vf_load(r->bias, t.weight, j) : vf_zero();
-    tgi_prefetch(r->next, t.x, j);
+    if (j >= r->cols / kAhead) {
+      tgi_prefetch(r->next, t.x, j);
+    }
     vf_put(r->y, t.y, j, result(vf_load(r->x, t.x, j), &r->m, vf_load(r->weight, t.weight, j), b),
            stream);
   }
@@ -119,7 +128,7 @@ TGI_INLINE void fwd_rows_as(const fwd_job *job, int64_t begin, int64_t end, dtyp
     r.x = tgi_row(&a->x, i);
     r.y = tgi_row(&a->y, i);
     r.next = i + 1 < end ? tgi_row(&a->x, i + 1) : r.x;
-    r.m = moments_of_row(r.x, t.x, r.cols, a->eps);
+    r.m = moments_of_row(r.x, t.x, r.cols, a->eps, r.next);
     if (job->stream) {
       write_row(&r, t, true);
     } else {
