@@ -2,8 +2,8 @@
  *
  * Method     Forward, one row at a time: its sum; then the sums of d = x - mean and of d^2, whose
  *            first corrects the rounding of the mean (Chan, Golub & LeVeque 1983); then the
- *            result. Backward, four rows at a time, so that the weight and the partial sums are
- *            loaded once for four: the two sums of each row, then dx and the partial sums. The
+ *            result. Backward, a few rows at a time, so that the weight and the partial sums are
+ *            loaded once for all: the two sums of each row, then dx and the partial sums. The
  *            passes after the first find their rows in the cache, and prefetch the next ones.
  * Work       Forward: chunks of rows of at most 512 KiB. Backward: blocks of cpu/column_sums.h.
  * Bound      Memory: forward reads x and writes y, backward reads dy and x and writes dx. Results
@@ -16,8 +16,10 @@
 
 enum {
   kChunkBytes = 512 << 10,
-  kGroup = 4, /* rows, in the backward */
-  kAhead = 4, /* the pass before the last prefetches 1 / kAhead of the next row */
+  kGroup = 4,     /* rows at once in the backward ... */
+  kNarrow = 2048, /* ... of more columns than this; narrower ones, whose weight and sums stay in the
+                   * first-level cache, go in twos */
+  kAhead = 4,     /* the pass before the last prefetches 1 / kAhead of the next row */
 };
 
 typedef struct dtypes {
@@ -227,6 +229,12 @@ TGI_INLINE void find_means(bwd_group *b, int rows, dtypes t)
         dot[r][k] = vf_fma(g, vf_load(b->x[r], t.x, at_k) - b->mean[r], dot[r][k]);
       }
     }
+    if (j % (kAhead * TGI_LANES) == 0) {
+      for (int r = 0; r < rows; r++) {
+        tgi_prefetch(b->next_dy[r], t.y, j / kAhead);
+        tgi_prefetch(b->next_x[r], t.x, j / kAhead);
+      }
+    }
   }
   for (; j < b->cols; j += TGI_LANES) {
     const int64_t n = tgi_min_i64(TGI_LANES, b->cols - j);
@@ -260,8 +268,10 @@ TGI_INLINE void write_group(const bwd_group *b, int rows, dtypes t, bool dx, boo
     for (int r = 0; r < rows; r++) {
       const vf dy = vf_load(b->dy[r], t.y, j);
       const vf n = (vf_load(b->x[r], t.x, j) - b->mean[r]) * b->rstd[r];
-      tgi_prefetch(b->next_dy[r], t.y, j);
-      tgi_prefetch(b->next_x[r], t.x, j);
+      if (j >= b->cols / kAhead) {
+        tgi_prefetch(b->next_dy[r], t.y, j);
+        tgi_prefetch(b->next_x[r], t.x, j);
+      }
       sw = vf_fma(dy, n, sw);
       sb = sb + dy;
       if (dx) {
@@ -341,8 +351,11 @@ TGI_INLINE void bwd_block_as(const bwd_job *job, int64_t block, dtypes t)
   if (partial) {
     memset(partial, 0, 2 * (size_t)cols * sizeof *partial);
   }
-  for (; i + kGroup <= last; i += kGroup) {
+  for (; cols > kNarrow && i + kGroup <= last; i += kGroup) {
     bwd_rows(job, block, i, last, kGroup, t);
+  }
+  for (; i + 2 <= last; i += 2) {
+    bwd_rows(job, block, i, last, 2, t);
   }
   for (; i < last; i++) {
     bwd_rows(job, block, i, last, 1, t);
@@ -394,6 +407,6 @@ void TGI_PLAN(layer_norm_bwd)(const tg_context *ctx, const tg_layer_norm_bwd_arg
 {
   const bwd_job job = plan_bwd(ctx, a);
   snprintf(text, bytes, "%lld blocks of %lld rows, %d rows at once, %s stores",
-           (long long)job.blocks.count, (long long)job.blocks.block_rows, kGroup,
-           job.stream ? "streaming" : "cached");
+           (long long)job.blocks.count, (long long)job.blocks.block_rows,
+           a->x.shape[1] > kNarrow ? kGroup : 2, job.stream ? "streaming" : "cached");
 }
