@@ -5,9 +5,10 @@ runs the tests of its op, and reports the changes that no test noticed.
    scripts/mutate.py [--op NAME]... [--max N] [--seed N] [--jobs N] [--no-write] [-v]
 
 Sources: src/ops/<op>/ without checks, reference, shape and spec, and what they call in src/cpu/;
-the headers of src/cpu/ count by themselves, with the tests of ops that use them. Each direction of an op gets --max mutants, drawn by the seed; a mutant that
-does not compile, or compiles to the same code, does not count. scripts/mutate_equivalent.txt names
-what cannot be noticed, with reasons. Results go to docs/mutation.md."""
+the headers of src/cpu/ count by themselves, with the tests of ops that use them. Each direction of
+an op gets --max mutants, drawn by the seed; a mutant that does not compile, or compiles to the same
+code, does not count. scripts/mutate_equivalent.txt names what cannot be noticed, with reasons.
+Results go to docs/mutation.md."""
 import argparse
 import collections
 import concurrent.futures
@@ -31,9 +32,9 @@ BUILD = ROOT / "build/mutate"
 EQUIVALENT = ROOT / "scripts/mutate_equivalent.txt"
 REPORT = ROOT / "docs/mutation.md"
 MATH = ROOT / "tests/math_lanes.c"  # the vector words, for test_math
-MEMORY_LIMIT = 8 << 30
-# Undefined shifts and bounds trap, as under the sanitizers of .ci/run.
-FLAGS = "-O1 -fsanitize=shift,bounds -fsanitize-undefined-trap-on-error"
+# The address sanitizer and traps for undefined shifts and bounds, as in .ci/run.
+FLAGS = "-O1 -DTGI_INLINE_FREELY -fsanitize=address,shift,bounds -fsanitize-undefined-trap-on-error"
+ASAN_OPTIONS = "detect_leaks=0:hard_rss_limit_mb=8192:verify_asan_link_order=0" # of stdbuf
 COUNTS = "survives: "  # a reason that explains a survivor, but does not leave the mutant out
 
 
@@ -130,8 +131,7 @@ class Toolbox:
                               stderr=subprocess.PIPE, text=True)
 
 
-def limit_memory():
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
+def no_core_file():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
@@ -139,7 +139,8 @@ def notices(command, timeout):
     """How a test notices ("failed", "crashed", "hung"), or None when it passes."""
     with subprocess.Popen(["stdbuf", "-oL", *map(str, command)], text=True, errors="replace",
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, preexec_fn=limit_memory,
+                          stderr=subprocess.STDOUT, preexec_fn=no_core_file,
+                          env=os.environ | {"ASAN_OPTIONS": ASAN_OPTIONS},
                           start_new_session=True) as process:
         timed_out = threading.Event()
 
@@ -232,7 +233,11 @@ class Campaign:
         return ops[:3]
 
     def tests_of(self, mutant, ops):
-        """[(test program, arguments)]"""
+        """[(test program, arguments)]; files of src/cpu serve several ops, and all of them notice"""
+        if mutant.path.startswith("src/cpu/") and mutant.path.endswith(".c"):
+            path = ROOT / mutant.path
+            ops = [*ops, *(op for op in self.ops if op not in ops
+                           and path in called_sources(kernel_sources(op)))]
         tests = [("test_ops", ["--op", op, "--entry", self.options.entry]) for op in ops]
         if mutant.path.endswith(".h") and ROOT / mutant.path in included(MATH):
             tests.insert(0, ("test_math", []))

@@ -6,6 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __has_feature /* clang's way to say what gcc says with a macro */
+#if __has_feature(address_sanitizer) && !defined(__SANITIZE_ADDRESS__)
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#endif
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, bytes) ((void)(address), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(address, bytes) ((void)(address), (void)(bytes))
+#endif
+
 enum { kGuardBytes = 256, kGuard = 0xa5, kPoison = 0xff, kGap = 3 };
 
 char *problem_text(const char *format, ...)
@@ -247,6 +259,45 @@ static void note(problem *p, const char *what, const char *name)
   p->failure = problem_text("%s: %s", name, what);
 }
 
+/* The unused end of the room for tensor lists. */
+static tg_tensor *end_of_lists(problem *p)
+{
+  tg_tensor *end = p->shaped.listed;
+  for (int v = 0; v < p->num_views; v++) {
+    if (p->view[v].index >= 0 && p->view[v].tensor >= end) {
+      end = p->view[v].tensor + 1;
+    }
+  }
+  return end;
+}
+
+/* Under the address sanitizer the call may not even read the guard bytes, or past a list. */
+static void close_guards(problem *p, unsigned char *workspace, size_t bytes)
+{
+  for (int v = 0; v < p->num_views; v++) {
+    const problem_block *b = &p->block[v];
+    unsigned char *start = p->view[v].tensor->data;
+    unsigned char *end = start + tgi_span_bytes(p->view[v].tensor);
+    if (b->shared_with < 0) {
+      ASAN_POISON_MEMORY_REGION(b->base, (size_t)(start - b->base));
+      ASAN_POISON_MEMORY_REGION(end, (size_t)(b->base + b->bytes - end));
+    }
+  }
+  ASAN_POISON_MEMORY_REGION(workspace - kGuardBytes, kGuardBytes);
+  ASAN_POISON_MEMORY_REGION(workspace + bytes, kGuardBytes);
+  tg_tensor *end = end_of_lists(p), *last = p->shaped.listed + TGI_SHAPE_MAX_LISTED;
+  ASAN_POISON_MEMORY_REGION(end, (size_t)(last - end) * sizeof *end);
+}
+
+static void open_guards(problem *p, unsigned char *workspace, size_t bytes)
+{
+  for (int v = 0; v < p->num_views; v++) {
+    ASAN_UNPOISON_MEMORY_REGION(p->block[v].base, p->block[v].bytes);
+  }
+  ASAN_UNPOISON_MEMORY_REGION(workspace - kGuardBytes, bytes + 2 * kGuardBytes);
+  ASAN_UNPOISON_MEMORY_REGION(p->shaped.listed, sizeof p->shaped.listed);
+}
+
 tg_status problem_run(problem *p, tg_context *ctx)
 {
   const tg_op_info *info = p->shaped.info;
@@ -270,7 +321,9 @@ tg_status problem_run(problem *p, tg_context *ctx)
     memcpy(p->block[v].before, p->block[v].base, p->block[v].bytes);
   }
   if (status == TG_OK) {
+    close_guards(p, memory + kGuardBytes, bytes);
     status = info->run(ctx, p->shaped.args.bytes);
+    open_guards(p, memory + kGuardBytes, bytes);
     if (status != TG_OK) {
       note(p, tg_context_message(ctx), "run");
     }

@@ -18,7 +18,13 @@
 #include "tegula/tensor.h"
 #include <stdbool.h>
 
+/* Builds under sanitizers leave it to the compiler: with their checks in it, code that is inlined
+ * for every dtype takes minutes to compile. */
+#ifdef TGI_INLINE_FREELY
+#define TGI_INLINE static inline
+#else
 #define TGI_INLINE static inline __attribute__((always_inline))
+#endif
 
 #if defined(__AVX512F__)
 #include "cpu/simd_avx512.h" // IWYU pragma: export
