@@ -272,7 +272,7 @@ static tg_tensor *end_of_lists(problem *p)
 }
 
 /* Under the address sanitizer the call may not even read the guard bytes, or past a list. */
-static void close_guards(problem *p, unsigned char *workspace, size_t bytes)
+static void close_guards(problem *p, const unsigned char *workspace, size_t bytes)
 {
   for (int v = 0; v < p->num_views; v++) {
     const problem_block *b = &p->block[v];
@@ -289,7 +289,7 @@ static void close_guards(problem *p, unsigned char *workspace, size_t bytes)
   ASAN_POISON_MEMORY_REGION(end, (size_t)(last - end) * sizeof *end);
 }
 
-static void open_guards(problem *p, unsigned char *workspace, size_t bytes)
+static void open_guards(problem *p, const unsigned char *workspace, size_t bytes)
 {
   for (int v = 0; v < p->num_views; v++) {
     ASAN_UNPOISON_MEMORY_REGION(p->block[v].base, p->block[v].bytes);

@@ -116,6 +116,10 @@ static void test_bad_position_ids(void **state)
   f->position_ids[23] = -1;
   must_fail(f->ctx, tg_embedding_fwd(f->ctx, &a), TG_BAD_ARGUMENT,
             "embedding_fwd: position_ids[23]: expected 0 to 29, got -1");
+  f->position_ids[23] = 0;
+  f->ids[3] = kVocab; /* good positions do not hide it */
+  must_fail(f->ctx, tg_embedding_fwd(f->ctx, &a), TG_BAD_ARGUMENT,
+            "embedding_fwd: ids[3]: expected 0 to 39, got 40");
   assert_true(f->y[0] == 77);
 }
 

@@ -115,14 +115,6 @@ void tgi_gemm_pack_b(const tgi_gemm_operand *b, int64_t o0, int64_t n, int64_t k
                      int64_t k_end, float *packed);
 
 /**
- * c[i * stride + j] (+)= sum_k A[i,k] B[k,j] for i < m, j < n, from packed operands; `along_k` is
- * that of the A that was packed.
- */
-#define tgi_gemm_tile TGI_GEMM_NAME(gemm_tile)
-void tgi_gemm_tile(int64_t m, int64_t n, int64_t k, const float *a, bool along_k, const float *b,
-                   float *c, int64_t stride, bool add);
-
-/**
  * Register tile: mr <= MR rows by one or two vectors of columns, from one panel of each operand.
  * A's element (i, k) is a[i * TGI_GEMM_A_STRIDE + k], or a[k * TGI_GEMM_MR + i] without along_k;
  * B's row k is at b + k * nv * TGI_LANES.

@@ -249,23 +249,3 @@ void tgi_product_explain(const tg_context *ctx, const tgi_gemm_problem *p, char 
            (long long)plan.block_n, (long long)(plan.block_k * TGI_UNIT_K),
            TGI_UNIT_K == 2 ? " (bf16 pairs)" : "");
 }
-
-void tgi_gemm_tile(int64_t m, int64_t n, int64_t k, const float *a, bool along_k, const float *b,
-                   float *c, int64_t stride, bool add)
-{
-  _Alignas(64) float tile[TGI_GEMM_MR * TGI_GEMM_NR];
-  for (int64_t i = 0; i < m; i += TGI_GEMM_MR) {
-    const int64_t rows = tgi_min_i64(TGI_GEMM_MR, m - i);
-    for (int64_t j = 0; j < n; j += TGI_GEMM_NR) {
-      const int64_t columns = tgi_min_i64(TGI_GEMM_NR, n - j), nv = columns > TGI_LANES ? 2 : 1;
-      const float *a_panel = a + i * TGI_GEMM_A_STRIDE, *b_panel = b + j * k;
-      tgi_gemm_micro *micro = tgi_gemm_micro_at(rows, nv, along_k);
-      if (columns == nv * TGI_LANES) {
-        micro(k, a_panel, b_panel, c + i * stride + j, stride, add);
-      } else {
-        micro(k, a_panel, b_panel, tile, TGI_GEMM_NR, false);
-        merge_part(tile, c + i * stride + j, stride, rows, columns, add);
-      }
-    }
-  }
-}

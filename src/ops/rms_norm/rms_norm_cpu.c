@@ -252,14 +252,19 @@ TGI_INLINE void write_group(const bwd_group *b, int rows, dtypes t, bool dx, boo
   }
 }
 
+static float *partial_sums(const bwd_job *job, int64_t block)
+{
+  return job->partial ? job->partial + block * job->a->x.shape[1] : NULL;
+}
+
 /* Rows i .. i + rows - 1 of a block that ends before row `last`. */
-TGI_INLINE void bwd_rows(const bwd_job *job, float *partial, int64_t i, int64_t last, int rows,
+TGI_INLINE void bwd_rows(const bwd_job *job, int64_t block, int64_t i, int64_t last, int rows,
                          dtypes t)
 {
   const tg_rms_norm_bwd_args *a = job->a;
   const bool dx = tgi_present(&a->dx);
   bwd_group b = {.weight = a->weight.data,
-                 .partial = partial,
+                 .partial = partial_sums(job, block),
                  .cols = a->x.shape[1],
                  .offset = vf_set1(a->weight_offset)};
   for (int r = 0; r < rows; r++) {
@@ -287,16 +292,16 @@ TGI_INLINE void bwd_block_as(const bwd_job *job, int64_t block, dtypes t)
 {
   const int64_t first = block * job->blocks.block_rows, cols = job->a->x.shape[1];
   const int64_t last = tgi_min_i64(job->blocks.rows, first + job->blocks.block_rows);
-  float *partial = job->partial ? job->partial + block * cols : NULL;
+  float *partial = partial_sums(job, block);
   int64_t i = first;
   if (partial) {
     memset(partial, 0, (size_t)cols * sizeof *partial);
   }
   for (; i + kGroup <= last; i += kGroup) {
-    bwd_rows(job, partial, i, last, kGroup, t);
+    bwd_rows(job, block, i, last, kGroup, t);
   }
   for (; i < last; i++) {
-    bwd_rows(job, partial, i, last, 1, t);
+    bwd_rows(job, block, i, last, 1, t);
   }
 }
 
