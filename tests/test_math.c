@@ -84,7 +84,7 @@ static const function_case functions[] = {
     {"tanh", MATH_TANH, tanh, 0x1p-126, 2.5, 2.5},
     {"gelu_tanh", MATH_GELU_TANH, gelu_tanh, 0x1p-10, 9, 16},
     {"gelu_tanh_grad", MATH_GELU_TANH_GRAD, gelu_tanh_grad, 0.5, 2, 2},
-    {"gelu_erf", MATH_GELU_ERF, gelu_erf, 0x1p-10, 14, 18},
+    {"gelu_erf", MATH_GELU_ERF, gelu_erf, 0x1p-10, 11, 18},
     {"gelu_erf_grad", MATH_GELU_ERF_GRAD, gelu_erf_grad, 0.5, 2, 2},
 };
 
