@@ -83,6 +83,15 @@ static void drain(int out, int err, text *out_text, text *err_text)
   }
 }
 
+int cli_has_terminals(void)
+{
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (terminal >= 0) {
+    close(terminal);
+  }
+  return terminal >= 0;
+}
+
 typedef struct ends {
   int in[2], out[2], err[2]; /* [0] is read, [1] written; a terminal: err[0] ours, err[1] its */
 } ends;

@@ -20,6 +20,9 @@ typedef struct cli_setup {
   const char *const *environment; /* "NAME=value", ended by NULL, beside the caller's */
 } cli_setup;
 
+/** Whether this system hands out terminals: a bare root directory without /dev/pts does not. */
+int cli_has_terminals(void);
+
 /** Runs `tegula` with the arguments (argv without the program, ended by NULL) to its end. */
 cli_result cli_run(const cli_setup *setup, const char *const *arguments);
 void cli_free(cli_result *result);

@@ -30,8 +30,9 @@ typedef struct tg_gelu_fwd_args {
  *   y    out  [rows, cols]  dtype of x      last axis contiguous; may alias x
  *   approximation  required
  *
- * Math       f32, one rounding to the dtype; within 14 f32 ulp of max(|y|, 2^-10) (ref: f64).
- *            Infinity gives the limits, infinity and 0; NaN gives NaN.
+ * Math       f32, one rounding to the dtype; within 11 f32 ulp of max(|y|, 2^-10), 18 where the
+ *            processor has no fused multiply-add (ref: f64). Infinity gives the limits, infinity
+ *            and 0; NaN gives NaN.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (approximation, y overlaps x without being it),
  *            UNSUPPORTED.
