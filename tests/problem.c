@@ -6,19 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef __has_feature /* clang's way to say what gcc says with a macro */
-#if __has_feature(address_sanitizer) && !defined(__SANITIZE_ADDRESS__)
-#define __SANITIZE_ADDRESS__ 1
-#endif
-#endif
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(address, bytes) ((void)(address), (void)(bytes))
-#define ASAN_UNPOISON_MEMORY_REGION(address, bytes) ((void)(address), (void)(bytes))
-#endif
-
-enum { kGuardBytes = 256, kGuard = 0xa5, kPoison = 0xff, kGap = 3 };
+enum { kGap = 3 };
 
 char *problem_text(const char *format, ...)
 {
@@ -30,7 +18,7 @@ char *problem_text(const char *format, ...)
   return text;
 }
 
-static int64_t element_offset(const tg_tensor *t, int64_t i)
+int64_t problem_offset(const tg_tensor *t, int64_t i)
 {
   int64_t offset = 0;
   for (int axis = t->ndim - 1; axis >= 0; axis--) {
@@ -42,12 +30,12 @@ static int64_t element_offset(const tg_tensor *t, int64_t i)
 
 double problem_get(const tg_tensor *t, int64_t i)
 {
-  return tgi_load(t->data, t->dtype, element_offset(t, i));
+  return tgi_load(t->data, t->dtype, problem_offset(t, i));
 }
 
 void problem_set(const tg_tensor *t, int64_t i, double value)
 {
-  tgi_store(t->data, t->dtype, element_offset(t, i), value);
+  tgi_store(t->data, t->dtype, problem_offset(t, i), value);
 }
 
 int problem_find(const problem *p, const char *name)
@@ -102,15 +90,18 @@ static void allocate(problem *p, problem_layout layout)
     problem_block *b = &p->block[v];
     b->shared_with = -1;
     memset(t->stride, 0, sizeof t->stride);
-    if (layout == PROBLEM_STRIDED && p->view[v].slot->layout == TG_LAYOUT_ROWS && t->ndim > 1) {
+    const tg_slot_info *slot = p->view[v].slot;
+    const bool spread = layout == PROBLEM_STRIDED ||
+                        (layout == PROBLEM_OUTPUTS_STRIDED && slot->role == TG_ROLE_OUT);
+    if (spread && slot->layout == TG_LAYOUT_ROWS && t->ndim > 1) {
       spread_rows(t);
     }
     const size_t shift = layout == PROBLEM_STRIDED ? tg_dtype_bytes(t->dtype) : 0;
-    b->bytes = (2 * kGuardBytes + shift + tgi_span_bytes(t) + 63) / 64 * 64;
+    b->bytes = (2 * PROBLEM_GUARD_BYTES + shift + tgi_span_bytes(t) + 63) / 64 * 64;
     b->base = aligned_alloc(64, b->bytes);
     b->before = malloc(b->bytes);
-    memset(b->base, kGuard, b->bytes);
-    t->data = b->base + kGuardBytes + shift;
+    memset(b->base, PROBLEM_GUARD, b->bytes);
+    t->data = b->base + PROBLEM_GUARD_BYTES + shift;
   }
   for (int v = 0; v < p->num_views && layout >= PROBLEM_ALIASED; v++) {
     const int input = problem_alias(p, v, layout - PROBLEM_ALIASED);
@@ -195,154 +186,6 @@ problem *problem_row(const problem *from, int64_t row)
   problem *p = problem_copy(source, PROBLEM_DENSE, false);
   problem_destroy(source);
   return p;
-}
-
-/* ---- running ---- */
-
-static void poison_outputs(problem *p)
-{
-  for (int v = 0; v < p->num_views; v++) {
-    const tg_tensor *t = p->view[v].tensor;
-    const size_t bytes = tg_dtype_bytes(t->dtype);
-    if (p->view[v].slot->role != TG_ROLE_OUT || p->block[v].shared_with >= 0) {
-      continue;
-    }
-    for (int64_t i = 0; i < tgi_numel(t); i++) {
-      memset((char *)t->data + element_offset(t, i) * (int64_t)bytes, kPoison, bytes);
-    }
-  }
-}
-
-static bool is_written(const problem *p, int v)
-{
-  /* A view that lives in another's block leaves its own alone. */
-  bool written = p->view[v].slot->role != TG_ROLE_IN && p->block[v].shared_with < 0;
-  for (int u = 0; u < p->num_views; u++) {
-    written = written || p->block[u].shared_with == v;
-  }
-  return written;
-}
-
-/* Puts the old bytes of a written view's elements back into a copy, so that the rest must agree. */
-static bool untouched(problem *p, int v)
-{
-  problem_block *b = &p->block[v];
-  const tg_tensor *t = p->view[v].tensor;
-  const int64_t bytes = (int64_t)tg_dtype_bytes(t->dtype);
-  const int64_t start = (unsigned char *)t->data - b->base;
-  for (int64_t i = 0; i < tgi_numel(t) && is_written(p, v); i++) {
-    const int64_t at = start + element_offset(t, i) * bytes;
-    memcpy(b->before + at, b->base + at, (size_t)bytes);
-  }
-  return memcmp(b->before, b->base, b->bytes) == 0;
-}
-
-static bool set_workspace(problem *p, void *memory, size_t bytes)
-{
-  const tg_op_info *info = p->shaped.info;
-  bool has = false;
-  for (size_t i = 0; i < info->num_slots; i++) {
-    void *field = p->shaped.args.bytes + info->slots[i].offset;
-    if (info->slots[i].kind == TG_KIND_WORKSPACE) {
-      *(void **)field = memory;
-      has = true;
-    } else if (info->slots[i].kind == TG_KIND_SIZE) {
-      *(size_t *)field = bytes;
-    }
-  }
-  return has;
-}
-
-static void note(problem *p, const char *what, const char *name)
-{
-  free(p->failure);
-  p->failure = problem_text("%s: %s", name, what);
-}
-
-/* The unused end of the room for tensor lists. */
-static tg_tensor *end_of_lists(problem *p)
-{
-  tg_tensor *end = p->shaped.listed;
-  for (int v = 0; v < p->num_views; v++) {
-    if (p->view[v].index >= 0 && p->view[v].tensor >= end) {
-      end = p->view[v].tensor + 1;
-    }
-  }
-  return end;
-}
-
-/* Under the address sanitizer the call may not even read the guard bytes, or past a list. */
-static void close_guards(problem *p, const unsigned char *workspace, size_t bytes)
-{
-  for (int v = 0; v < p->num_views; v++) {
-    const problem_block *b = &p->block[v];
-    unsigned char *start = p->view[v].tensor->data;
-    unsigned char *end = start + tgi_span_bytes(p->view[v].tensor);
-    if (b->shared_with < 0) {
-      ASAN_POISON_MEMORY_REGION(b->base, (size_t)(start - b->base));
-      ASAN_POISON_MEMORY_REGION(end, (size_t)(b->base + b->bytes - end));
-    }
-  }
-  ASAN_POISON_MEMORY_REGION(workspace - kGuardBytes, kGuardBytes);
-  ASAN_POISON_MEMORY_REGION(workspace + bytes, kGuardBytes);
-  tg_tensor *end = end_of_lists(p), *last = p->shaped.listed + TGI_SHAPE_MAX_LISTED;
-  ASAN_POISON_MEMORY_REGION(end, (size_t)(last - end) * sizeof *end);
-}
-
-static void open_guards(problem *p, const unsigned char *workspace, size_t bytes)
-{
-  for (int v = 0; v < p->num_views; v++) {
-    ASAN_UNPOISON_MEMORY_REGION(p->block[v].base, p->block[v].bytes);
-  }
-  ASAN_UNPOISON_MEMORY_REGION(workspace - kGuardBytes, bytes + 2 * kGuardBytes);
-  ASAN_UNPOISON_MEMORY_REGION(p->shaped.listed, sizeof p->shaped.listed);
-}
-
-tg_status problem_run(problem *p, tg_context *ctx)
-{
-  const tg_op_info *info = p->shaped.info;
-  size_t bytes = 0;
-  tg_status status = info->workspace(ctx, p->shaped.args.bytes, &bytes);
-  if (status != TG_OK) {
-    note(p, tg_context_message(ctx), "workspace query");
-    return status;
-  }
-  const size_t total = bytes + 2 * kGuardBytes;
-  unsigned char *memory = aligned_alloc(256, total / 256 * 256 + 256);
-  memset(memory, kGuard, kGuardBytes);
-  memset(memory + kGuardBytes, kPoison, bytes);
-  memset(memory + kGuardBytes + bytes, kGuard, kGuardBytes);
-  if (!set_workspace(p, memory + kGuardBytes, bytes) && bytes != 0) {
-    note(p, "asks for a workspace, but its args have no room for one", "workspace query");
-    status = TG_BAD_ARGUMENT;
-  }
-  poison_outputs(p);
-  for (int v = 0; v < p->num_views; v++) {
-    memcpy(p->block[v].before, p->block[v].base, p->block[v].bytes);
-  }
-  if (status == TG_OK) {
-    close_guards(p, memory + kGuardBytes, bytes);
-    status = info->run(ctx, p->shaped.args.bytes);
-    open_guards(p, memory + kGuardBytes, bytes);
-    if (status != TG_OK) {
-      note(p, tg_context_message(ctx), "run");
-    }
-  }
-  for (size_t i = 0; i < kGuardBytes && status == TG_OK; i++) {
-    if (memory[i] != kGuard || memory[kGuardBytes + bytes + i] != kGuard) {
-      note(p, "wrote outside of it", "workspace");
-      status = TG_BAD_ARGUMENT;
-    }
-  }
-  for (int v = 0; v < p->num_views && status == TG_OK; v++) {
-    if (!untouched(p, v)) {
-      note(p, "wrote to bytes that are not its output", p->view[v].slot->name);
-      status = TG_BAD_ARGUMENT;
-    }
-  }
-  set_workspace(p, NULL, 0);
-  free(memory);
-  return status;
 }
 
 /* ---- backward: link to the forward by slot names ---- */

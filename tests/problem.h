@@ -14,12 +14,17 @@ typedef enum problem_layout {
   PROBLEM_DENSE,   /* contiguous, 64-byte aligned */
   PROBLEM_STRIDED, /* ROWS slots: a gap after each row; all: an address of the element's alignment
                     */
+  PROBLEM_OUTPUTS_STRIDED, /* dense inputs; outputs of ROWS slots: a gap after each row */
   PROBLEM_ALIASED, /* dense, and outputs share the first input's memory that their slot allows */
   PROBLEM_ALIASED_SECOND, /* the second that it allows */
   PROBLEM_LAYOUTS
 } problem_layout;
 
-enum { PROBLEM_MAX_VIEWS = 96 };
+enum {
+  PROBLEM_MAX_VIEWS = 96,
+  PROBLEM_GUARD_BYTES = 256, /* before and after every block */
+  PROBLEM_GUARD = 0xa5,      /* their value */
+};
 
 typedef struct problem_block {
   unsigned char *base, *before; /* allocation; its copy before the call */
@@ -57,6 +62,9 @@ tg_status problem_run(problem *p, tg_context *ctx);
 
 /** Fills floats with normal numbers and integers with zeros, then calls the spec's hook. */
 void problem_fill(problem *p, const spec_case *c, uint64_t seed);
+
+/** Elements from the start to element `i` in row-major order. */
+int64_t problem_offset(const tg_tensor *t, int64_t i);
 
 /** Element `i` in row-major order, whatever the strides. */
 double problem_get(const tg_tensor *t, int64_t i);
