@@ -14,22 +14,8 @@ import sys
 import torch
 
 from baselines import DTYPES, ROOT, as_list, build, run_saved
+from peers import ACCURACY
 from tegula_call import Library
-
-# Small enough for the reference, wide enough for long sums. By row, else by op.
-SHAPES = {
-    "rms_norm_fwd": ["256x4096", "256x4096_gptoss"],  # Llama's policy rounds once more
-    "rms_norm_bwd": ["256x4096"],
-    "layer_norm": ["256x4096"],
-    "gelu": ["256x4096_tanh", "256x4096_erf"],
-    "linear": ["128x3072x768"],
-    "attention": ["b1_h4_s512_d64_causal"],
-    "embedding": ["4096x500x64_p128_s128"],
-    "cross_entropy": ["64x50257"],
-    "adamw": ["512x768"],
-    "global_norm": ["2048x768_t4"],
-}
-
 
 def widen(value):
     if isinstance(value, list):
@@ -82,7 +68,7 @@ def document(library, reference, only):
         op = name.rsplit("_", 1)[0]
         if only and only not in (op, name):
             continue
-        for shape in SHAPES.get(name, SHAPES.get(op, [])):
+        for shape in ACCURACY.get(name, ACCURACY.get(op, [])):
             for dtype in DTYPES:
                 for slot, impl, worst, median in measure(name, shape, dtype, library, reference):
                     yield (f"| {name} | {dtype} | {shape} | {slot} | {impl} | {worst:.2g} "

@@ -27,6 +27,7 @@ if __name__ == "__main__" and os.environ.get("GLIBC_TUNABLES") != TUNABLES:
 import torch  # noqa: E402
 
 import peers as peers_of  # noqa: E402
+from peers.linear_peers import openblas_libraries  # noqa: E402
 import quiet  # noqa: E402
 import results_csv  # noqa: E402
 from shape_words import NotServed, Words  # noqa: E402
@@ -194,7 +195,7 @@ def main():
     torch.set_num_threads(options.threads)
     bench_ops = options.build / "bench/bench_ops"
     library = Library(options.build / "src/libtegula.so", ROOT / "include", options.threads)
-    blas = peers_of.openblas_libraries(options.threads)
+    blas = openblas_libraries(options.threads)
     commit = subprocess.run([bench_ops, "--commit"], check=True, capture_output=True,
                             text=True).stdout.strip()
     run = results_csv.Run(options.csv, commit, "peers")

@@ -67,7 +67,8 @@ class Library:
                       if name.startswith("TG_KIND_")}
         self.dtypes = {getattr(torch, t): self.constants["TG_" + name] for t, name in
                        [("float32", "F32"), ("float16", "F16"), ("bfloat16", "BF16"),
-                        ("float64", "F64"), ("int32", "I32"), ("int64", "I64")]}
+                        ("float64", "F64"), ("int32", "I32"), ("int64", "I64"),
+                        ("int8", "I8"), ("uint8", "U8"), ("float8_e4m3fn", "F8_E4M3")]}
         lib = self.lib
         lib.tg_op_find.restype = ctypes.POINTER(Op)
         lib.tg_op_find.argtypes = [ctypes.c_char_p]

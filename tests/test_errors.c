@@ -83,7 +83,7 @@ static void break_view(fixture *f, int v)
     memset(b->view[v].tensor, 0, sizeof *b->view[v].tensor);
     expect(f, b, TG_BAD_ARGUMENT, name);
   }
-  for (tg_dtype d = TG_F64; d <= TG_I64; d = d == TG_F64 ? TG_I32 : TG_I64 + 1) {
+  for (tg_dtype d = TG_F64; d <= TG_F8_E4M3; d++) {
     if (!(view->slot->dtypes & TG_DTYPE_BIT(d))) {
       b = problem_copy(f->p, PROBLEM_DENSE, false);
       b->view[v].tensor->dtype = d;

@@ -13,6 +13,7 @@
 #include "linear.h"        // IWYU pragma: export
 #include "op_info.h"       // IWYU pragma: export
 #include "rms_norm.h"      // IWYU pragma: export
+#include "rounding.h"      // IWYU pragma: export
 #include "status.h"        // IWYU pragma: export
 #include "tensor.h"        // IWYU pragma: export
 

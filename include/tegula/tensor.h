@@ -24,7 +24,10 @@ extern "C" {
   X(BF16, 3, 2, "bf16")                                                                            \
   X(F64, 4, 8, "f64") /* taken by the reference backend alone */                                   \
   X(I32, 5, 4, "i32")                                                                              \
-  X(I64, 6, 8, "i64")
+  X(I64, 6, 8, "i64")                                                                              \
+  X(I8, 7, 1, "i8")                                                                                \
+  X(U8, 8, 1, "u8")           /* also two 4-bit values: the first is in the low half */            \
+  X(F8_E4M3, 9, 1, "f8_e4m3") /* 1-4-3 bits, bias 7, no infinity, NaN is 0x7f: OCP 8-bit float */
 
 typedef enum tg_dtype {
   TG_DTYPE_NONE = 0,

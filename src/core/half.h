@@ -1,5 +1,5 @@
 /**
- * Scalar conversions between f32 and the 16-bit formats, round to nearest even; NaN stays NaN,
+ * Scalar conversions between f32 and the 16-bit formats and 8-bit floats, round to nearest even; NaN stays NaN,
  * denormals are kept. Vector code (cpu/simd.h) gives the same bits.
  */
 #ifndef TGI_CORE_HALF_H
@@ -68,6 +68,34 @@ static inline uint16_t tgi_f32_to_f16(float v)
   return (uint16_t)(sign | rounded >> 13); /* 65520 and above carry into infinity */
 }
 
+static inline float tgi_f8_e4m3_to_f32(uint8_t h)
+{
+  const uint32_t sign = (uint32_t)(h & 0x80u) << 24, exponent = h >> 3 & 0xfu, fraction = h & 7u;
+  if ((h & 0x7fu) == 0x7fu) {
+    return tgi_bits_float(sign | 0x7fc00000u);
+  }
+  if (exponent == 0) { /* fraction * 2^-9 */
+    return tgi_bits_float(sign | tgi_float_bits((float)fraction * 0x1p-9f));
+  }
+  return tgi_bits_float(sign | (exponent + 120) << 23 | fraction << 20);
+}
+
+/** Beyond the largest value, 448, lies NaN: what rounds to more becomes it. */
+static inline uint8_t tgi_f32_to_f8_e4m3(float v)
+{
+  const uint32_t u = tgi_float_bits(v), magnitude = u & 0x7fffffffu;
+  const uint8_t sign = (uint8_t)(u >> 24 & 0x80u);
+  if (magnitude > 0x43e80000u) { /* 464, halfway to 480, still rounds to 448 */
+    return (uint8_t)(sign | 0x7fu);
+  }
+  if (magnitude < 0x3c800000u) { /* result is denormal: let an f32 addition round it */
+    const float shifted = tgi_bits_float(magnitude) + 0x1p14f;
+    return (uint8_t)(sign | (tgi_float_bits(shifted) - 0x46800000u));
+  }
+  const uint32_t rounded = magnitude - 0x3c000000u + 0x7ffffu + (magnitude >> 20 & 1u);
+  return (uint8_t)(sign | rounded >> 20);
+}
+
 /** Element `i` behind `data`, as f64. Integers up to 2^53 are exact. */
 static inline double tgi_load(const void *data, tg_dtype dtype, int64_t i)
 {
@@ -84,6 +112,12 @@ static inline double tgi_load(const void *data, tg_dtype dtype, int64_t i)
     return ((const int32_t *)data)[i];
   case TG_I64:
     return (double)((const int64_t *)data)[i];
+  case TG_I8:
+    return ((const int8_t *)data)[i];
+  case TG_U8:
+    return ((const uint8_t *)data)[i];
+  case TG_F8_E4M3:
+    return tgi_f8_e4m3_to_f32(((const uint8_t *)data)[i]);
   case TG_DTYPE_NONE:
     break;
   }
@@ -111,6 +145,15 @@ static inline void tgi_store(void *data, tg_dtype dtype, int64_t i, double v)
     break;
   case TG_I64:
     ((int64_t *)data)[i] = (int64_t)v;
+    break;
+  case TG_I8:
+    ((int8_t *)data)[i] = (int8_t)v;
+    break;
+  case TG_U8:
+    ((uint8_t *)data)[i] = (uint8_t)v;
+    break;
+  case TG_F8_E4M3:
+    ((uint8_t *)data)[i] = tgi_f32_to_f8_e4m3((float)v);
     break;
   case TG_DTYPE_NONE:
     break;

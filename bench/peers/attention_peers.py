@@ -1,0 +1,54 @@
+"""Peers of attention."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from peers.peer_problem import Peer, Problem, gradients, torch_peer
+
+def attention(words, backward, dtype):
+    batch, heads = words.number("b", 1), words.number("h", 1)
+    kv_heads = words.number("kv", heads)
+    nq = words.number("s", 1)
+    keys = words.number("sk", nq)
+    dim = words.number("d", 64)
+    v_dim = words.number("vd", dim)
+    causal = words.flag("causal")
+    words.done()
+
+    def heads_inside(n, h, d):
+        return torch.randn(batch, n, h, d, dtype=dtype)
+
+    q, k, v = heads_inside(nq, heads, dim), heads_inside(keys, kv_heads, dim), heads_inside(
+        keys, kv_heads, v_dim)
+    out, lse = heads_inside(nq, heads, v_dim), torch.empty(batch, heads, nq)
+    scale = 1 / math.sqrt(dim)
+    # PyTorch aligns a causal mask at the top left: the same only if the lengths agree; a single
+    # query sees every key.
+    masked = causal and nq > 1
+    mask = None
+    if masked and nq != keys:
+        mask = torch.ones(nq, keys, dtype=torch.bool).tril(keys - nq)
+
+    def forward(q, k, v):
+        y = F.scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask,
+            is_causal=masked and mask is None, scale=scale, enable_gqa=heads != kv_heads)
+        return y.transpose(1, 2)
+
+    shared = dict(q=q, k=k, v=v, out=out, lse=lse, scale=scale, causal=causal)
+    if not backward:
+        return Problem(shared, [torch_peer(lambda: forward(q, k, v), "out")])
+    dout = torch.randn_like(out)
+    fields = dict(dout=dout, dq=torch.empty_like(q), dk=torch.empty_like(k),
+                  dv=torch.empty_like(v), **shared)
+    return Problem(fields, [Peer("torch", gradients(forward, dict(q=q, k=k, v=v), dout))])
+
+
+BUILDERS = dict(attention=attention)
+
+# Small enough for the reference, wide enough for long sums. By row, else by op.
+ACCURACY = {
+    "attention": ["b1_h4_s512_d64_causal"],
+}

@@ -1,0 +1,31 @@
+"""Peers of GELU."""
+
+import torch
+import torch.nn.functional as F
+
+from peers.peer_problem import Peer, Problem, gradients, torch_peer
+
+def gelu(words, backward, dtype):
+    exact = words.flag("erf")
+    words.flag("tanh")
+    words.done()
+    x = torch.randn(words.extents, dtype=dtype)
+    approximation = "TG_GELU_ERF" if exact else "TG_GELU_TANH"
+
+    def forward(x):
+        return F.gelu(x, approximate="none" if exact else "tanh")
+
+    if not backward:
+        fields = dict(x=x, y=torch.empty_like(x), approximation=approximation)
+        return Problem(fields, [torch_peer(lambda: forward(x), "y")])
+    dy = torch.randn_like(x)
+    fields = dict(dy=dy, x=x, dx=torch.empty_like(x), approximation=approximation)
+    return Problem(fields, [Peer("torch", gradients(forward, dict(x=x), dy))])
+
+
+BUILDERS = dict(gelu=gelu)
+
+# Small enough for the reference, wide enough for long sums. By row, else by op.
+ACCURACY = {
+    "gelu": ["256x4096_tanh", "256x4096_erf"],
+}
