@@ -1,6 +1,6 @@
 /**
- * Scalar conversions between f32 and the 16-bit formats and 8-bit floats, round to nearest even; NaN stays NaN,
- * denormals are kept. Vector code (cpu/simd.h) gives the same bits.
+ * Scalar conversions between f32 and the 16-bit formats, and 8-bit floats: round to nearest even;
+ * NaN stays NaN, denormals are kept. Vector code (cpu/simd.h) gives the same bits.
  */
 #ifndef TGI_CORE_HALF_H
 #define TGI_CORE_HALF_H
