@@ -34,9 +34,9 @@ measure() {
 
 # The bars first; what only informs comes after.
 measure "$build/bench/bench_ops" --dtype f32
-if [ -n "${LLMC_DIR:-}" ]; then
-  measure python3 bench/train_llmc.py --build "$build" --llmc "$LLMC_DIR" --torch "${python:-none}"
-else
+measure python3 bench/train_step.py --build "$build" --torch "${python:-none}" \
+  ${LLMC_DIR:+--llmc "$LLMC_DIR"}
+if [ -z "${LLMC_DIR:-}" ]; then
   missing="$missing llm.c(LLMC_DIR)"
 fi
 if [ -n "$python" ]; then

@@ -28,26 +28,29 @@ typedef struct tg_linear_fwd_args {
  *   z[i,o] = sum_k x[i,k] * weight[o,k] + bias[o]
  *   y[i,o] = act(z[i,o]) + residual[i,o]
  *
- *   x              in   [rows, in]   f32|f16|bf16           last axis contiguous
- *   weight         in   [out, in]    f32, or dtype of x (f32 x: any)
- *                                                           last axis contiguous
- *   bias           in   [out]        dtype of weight, or f32   optional
- *   residual       in   [rows, out]  dtype of y             optional; last axis contiguous
- *   y              out  [rows, out]  dtype of x, or f32     last axis contiguous; may alias
- * residual preactivation  out  [rows, out]  dtype of y             optional; z, which tg_linear_bwd
- * needs with an activation; last axis contiguous activation     0 is none
+ *   x              in   [rows, in]   f32|f16|bf16         last axis contiguous
+ *   weight         in   [out, in]    f32, or dtype of x   last axis contiguous; with f32 x: any
+ *   bias           in   [out]        dtype of weight, or f32; optional
+ *   residual       in   [rows, out]  dtype of y           optional; last axis contiguous
+ *   y              out  [rows, out]  dtype of x, or f32   last axis contiguous; may alias residual
+ *   preactivation  out  [rows, out]  dtype of y           optional; last axis contiguous; z, which
+ *                                                         tg_linear_bwd needs with an activation
+ *   activation     0 is none
  *
  * Any extent may be 0; with in = 0 the sum is 0.
  *
  * Math       f32 throughout (ref: f64), one rounding per result. The sum over k is cut by `in`
- * alone into blocks of at most 384 products (768 for bf16 on AVX512-BF16); a block is one chain of
- * fused multiply-adds in the order of k, and blocks are added in order. Where both operands are
- * bf16 and the processor has AVX512-BF16, pairs of products are added by VDPBF16PS, which takes
- * bf16 denormals as zero. Workspace  tg_linear_fwd_workspace: packed blocks, a few MB per thread.
- * Asynchronous; capturable; deterministic; batch-invariant: a row has the same bits alone and among
- * others. Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (activation, y overlaps an input without
- * being residual, workspace missing or too small), UNSUPPORTED. Source     Goto & van de Geijn
- * 2008, doi:10.1145/1356052.1356053 (blocking); Hendrycks & Gimpel 2016, arXiv:1606.08415 (GELU).
+ *            alone into blocks of at most 384 products (768 for bf16 on AVX512-BF16); a block is
+ *            one chain of fused multiply-adds in the order of k, and blocks are added in order.
+ *            Where both operands are bf16 and the processor has AVX512-BF16, pairs of products are
+ *            added by VDPBF16PS, which takes bf16 denormals as zero.
+ * Workspace  tg_linear_fwd_workspace: packed blocks, a few MB per thread.  Asynchronous;
+ *            capturable; deterministic; batch-invariant: a row has the same bits alone and among
+ *            others.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (activation, y overlaps an input without being
+ *            residual, workspace missing or too small), UNSUPPORTED.
+ * Source     Goto & van de Geijn 2008, doi:10.1145/1356052.1356053 (blocking); Hendrycks & Gimpel
+ *            2016, arXiv:1606.08415 (GELU).
  */
 TG_API tg_status tg_linear_fwd(tg_context *ctx, const tg_linear_fwd_args *args);
 
@@ -83,9 +86,9 @@ typedef struct tg_linear_bwd_args {
  *
  * Math       f32 throughout, one rounding per result; dz is rounded to dy's dtype. Sums are cut
  * into blocks as in the forward, by `out` for dx and by `rows` for dweight; an f32 dweight receives
- * one block after the other. dbias: groups of 64 rows, then the groups in order. Workspace
- * tg_linear_bwd_workspace: packed blocks, a few MB per thread, and with an activation dz.
- *            Asynchronous; capturable; deterministic; dx is batch-invariant.
+ * one block after the other. dbias: groups of 64 rows, then the groups in order.
+ * Workspace  tg_linear_bwd_workspace: packed blocks, a few MB per thread, and with an activation
+ *            dz.  Asynchronous; capturable; deterministic; dx is batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (activation, preactivation missing, overlap,
  *            workspace missing or too small), UNSUPPORTED.
  * Source     derivative of the forward.

@@ -1,5 +1,5 @@
 /**
- * Training: forward, loss, full backward and AdamW over one model, in f32.
+ * Training: forward, loss, full backward and AdamW over one model, in f32 or with bf16 passes.
  *
  * A tg_trainer owns gradients, optimiser state and activations of a fixed batch shape, all in one
  * block whose plan can be read before it is allocated. It changes the weights of its model. Every
@@ -29,6 +29,9 @@ typedef struct tg_trainer_options {
   double beta1, beta2, eps; /* required */
   double weight_decay;      /* of matrices and embeddings; biases and norms have none */
   double max_grad_norm;     /* gradients are scaled down to this norm; 0: never */
+  tg_dtype dtype; /* of weights and activations in the passes: TG_F32 (and TG_DTYPE_NONE), or
+                     TG_BF16. Gradients of weights, optimiser state and the model's own weights,
+                     which are updated and saved, stay f32; the passes see them rounded */
 } tg_trainer_options;
 
 /** One line of the memory plan. */

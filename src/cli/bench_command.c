@@ -5,6 +5,7 @@
 #include "json_print.h"
 #include "option_table.h"
 #include "tegula/train.h"
+#include "train_options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ static const char kName[] = "tegula bench";
 enum { kWarmUp = 2, kMaxSteps = 100000 };
 
 typedef struct options {
-  const char *preset, *model;
+  const char *preset, *model, *dtype;
   int32_t batch, seq, steps, threads, vocab_size;
   bool json;
 } options;
@@ -32,6 +33,8 @@ static const tgi_option rows[] = {
     ROW("batch", batch, "N", I32, 1, 1 << 20, "sequences in a training step (4)"),
     ROW("seq", seq, "N", I32, 1, 1 << 24,
         "tokens of a sequence, of the prefill, and in the cache before decoding (64)"),
+    ROW("dtype", dtype, "DTYPE", TEXT, 0, 0,
+        "of weights and activations in training steps, as in tegula train: f32 or bf16 (f32)"),
     ROW("steps", steps, "N", I32, 1, kMaxSteps, "timed steps (10)"),
     ROW("threads", threads, "N", I32, 1, 4096, "CPU threads (one per CPU)"),
     ROW("json", json, NULL, FLAG, 0, 0, "one JSON object a line"),
@@ -187,7 +190,8 @@ static tg_status time_training(work *w, timing *t, tg_error *error)
                                        .beta2 = 0.999,
                                        .eps = 1e-8,
                                        .weight_decay = 0.1,
-                                       .max_grad_norm = 1};
+                                       .max_grad_norm = 1,
+                                       .dtype = tgi_option_dtype(o->dtype)};
   tg_status status = tg_trainer_create(w->model, &training, &w->trainer, error);
   t->tokens = (double)o->batch * o->seq;
   t->flops = 3 * forward_flops(w->model, t->tokens, 0.5 * (o->seq + 1.0), t->tokens);
@@ -224,7 +228,7 @@ static tg_status time_mode(work *w, timing *t, tg_error *error)
 static void print_timing(const work *w, const timing *t)
 {
   const tg_model_info info = tg_model_get_info(w->model);
-  const bool decode = strcmp(t->mode, "decode") == 0;
+  const bool decode = strcmp(t->mode, "decode") == 0, training = strcmp(t->mode, "train") == 0;
   if (!w->o->json) {
     printf("%-8s %9.3f ms (%.3f to %.3f) | %.0f tok/s | %.1f GFLOP/s | ", t->mode, 1e3 * t->median,
            1e3 * t->least, 1e3 * t->most, t->tokens / t->median, 1e-9 * t->flops / t->median);
@@ -237,10 +241,10 @@ static void print_timing(const work *w, const timing *t)
   json_t *j = tgi_json_new();
   json_object_set_new(j, "model", json_string(w->o->preset ? w->o->preset : w->o->model));
   json_object_set_new(j, "mode", json_string(t->mode));
-  json_object_set_new(j, "batch", json_integer(strcmp(t->mode, "train") == 0 ? w->o->batch : 1));
+  json_object_set_new(j, "batch", json_integer(training ? w->o->batch : 1));
   json_object_set_new(j, "seq", json_integer(w->o->seq));
   json_object_set_new(j, "parameters", json_integer(info.num_parameters));
-  json_object_set_new(j, "dtype", json_string(tg_dtype_name(info.dtype)));
+  json_object_set_new(j, "dtype", json_string(training ? w->o->dtype : tg_dtype_name(info.dtype)));
   json_object_set_new(j, "steps", json_integer(w->o->steps));
   json_object_set_new(j, "ms", json_real(1e3 * t->median));
   json_object_set_new(j, "ms_min", json_real(1e3 * t->least));
@@ -298,7 +302,7 @@ static bool is_mode(const char *name)
 
 int tgi_bench_command(int argc, char **argv)
 {
-  options o = {.batch = 4, .seq = 64, .steps = 10};
+  options o = {.dtype = "f32", .batch = 4, .seq = 64, .steps = 10};
   work w = {.o = &o};
   tgi_parsed given;
   tg_error error = {TG_OK, ""};
@@ -307,6 +311,9 @@ int tgi_bench_command(int argc, char **argv)
   if (!o.preset == !o.model) {
     return tgi_usage_error(&command_line, "expected one of --preset NAME and --model DIR, got %s",
                            o.preset ? "both" : "neither");
+  }
+  if (!tgi_train_dtype_known(o.dtype)) {
+    return tgi_usage_error(&command_line, "--dtype: expected f32 or bf16, got %s", o.dtype);
   }
   if (mode && !is_mode(mode)) {
     return tgi_usage_error(&command_line, "expected train, prefill or decode, got \"%s\"", mode);

@@ -103,17 +103,6 @@ static const tg_op_info *find_op(const char *name, const char *dir)
   return NULL;
 }
 
-static tg_dtype find_dtype(const char *name)
-{
-  static const tg_dtype dtypes[] = {TG_F32, TG_F16, TG_BF16};
-  for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
-    if (strcmp(tg_dtype_name(dtypes[i]), name) == 0) {
-      return dtypes[i];
-    }
-  }
-  return TG_DTYPE_NONE;
-}
-
 /* ---- roofs ---- */
 
 static double median_seconds(roof *r)
@@ -291,14 +280,14 @@ int tgi_explain_command(int argc, char **argv)
                            "OP: expected one of the ops that `%s' lists, got \"%s\"%s%s", kName,
                            given.position[0], o.dir ? " with --dir " : "", o.dir ? o.dir : "");
   }
-  if (!find_dtype(o.dtype)) {
+  if (!tgi_option_dtype(o.dtype)) {
     return tgi_usage_error(&command_line, "--dtype: expected f32, f16 or bf16, got %s", o.dtype);
   }
   explanation *e = calloc(1, sizeof *e);
   if (!e) {
     return tgi_console_fail(kName, "expected %zu bytes of memory, got none", sizeof *e);
   }
-  e->dtype = find_dtype(o.dtype);
+  e->dtype = tgi_option_dtype(o.dtype);
   e->shape = given.position[1];
   const tg_status status = fill(e, &o, op, &error);
   if (status == TG_OK && o.json) {

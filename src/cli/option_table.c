@@ -129,6 +129,17 @@ bool tgi_option_given(const tgi_command *command, const tgi_parsed *parsed, cons
   return false;
 }
 
+tg_dtype tgi_option_dtype(const char *name)
+{
+  static const tg_dtype dtypes[] = {TG_F32, TG_F16, TG_BF16};
+  for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
+    if (strcmp(tg_dtype_name(dtypes[i]), name) == 0) {
+      return dtypes[i];
+    }
+  }
+  return TG_DTYPE_NONE;
+}
+
 int tgi_usage_error(const tgi_command *command, const char *format, ...)
 {
   va_list arguments;

@@ -6,6 +6,7 @@
 #ifndef TGI_CLI_OPTION_TABLE_H
 #define TGI_CLI_OPTION_TABLE_H
 
+#include "tegula/tensor.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -57,6 +58,9 @@ void tgi_parse_options(const tgi_command *command, int argc, char **argv, void *
 
 /** Whether option `name` of the command was given. */
 bool tgi_option_given(const tgi_command *command, const tgi_parsed *parsed, const char *name);
+
+/** f32, f16 or bf16 by its name; TG_DTYPE_NONE for any other text. */
+tg_dtype tgi_option_dtype(const char *name);
 
 /** Says what is wrong with a command line and where help is; returns TGI_EXIT_USAGE. */
 int tgi_usage_error(const tgi_command *command, const char *format, ...)

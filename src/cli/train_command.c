@@ -170,6 +170,9 @@ static int check_usage(const tgi_train_options *o)
   if (o->vocab_size && o->model) {
     return tgi_usage_error(line, "--vocab-size: expected --preset, got --model");
   }
+  if (!tgi_train_dtype_known(o->dtype)) {
+    return tgi_usage_error(line, "--dtype: expected f32 or bf16, got %s", o->dtype);
+  }
   if (o->warmup > o->steps) {
     return tgi_usage_error(line, "--warmup: expected at most --steps %lld, got %lld",
                            (long long)o->steps, (long long)o->warmup);

@@ -30,6 +30,9 @@ static const tgi_option rows[] = {
         "steps up to the peak (a twentieth of --steps)"),
     ROW("weight-decay", weight_decay, "X", F64, 0, TGI_ANY_F64, "of matrices and embeddings (0.1)"),
     ROW("clip", clip, "X", F64, 0, TGI_ANY_F64, "largest gradient norm; 0: any (1)"),
+    ROW("dtype", dtype, "DTYPE", TEXT, 0, 0,
+        "of weights and activations in the passes: f32, or bf16 beside f32 weights that are "
+        "updated and saved (f32)"),
     ROW("seed", seed, "N", I64, 0, TGI_ANY_I64,
         "of the first weights and of the order of the text (0)"),
     ROW("threads", threads, "N", I32, 1, 4096,
@@ -58,9 +61,15 @@ const tgi_command tgi_train_command_line = {
     .options = rows,
 };
 
+bool tgi_train_dtype_known(const char *dtype)
+{
+  return dtype && (tgi_option_dtype(dtype) == TG_F32 || tgi_option_dtype(dtype) == TG_BF16);
+}
+
 tgi_train_options tgi_train_defaults(void)
 {
-  return (tgi_train_options){.val_fraction = 0.1,
+  return (tgi_train_options){.dtype = "f32",
+                             .val_fraction = 0.1,
                              .steps = 1000,
                              .batch = 8,
                              .lr = 1e-3,

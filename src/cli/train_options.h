@@ -9,7 +9,7 @@
 #include "tegula/status.h"
 
 typedef struct tgi_train_options {
-  const char *preset, *model, *train_file, *val_file, *out, *log;
+  const char *preset, *model, *train_file, *val_file, *out, *log, *dtype;
   double val_fraction;
   int64_t steps, warmup, eval_every, eval_tokens, save_every, seed;
   int32_t batch, seq, threads, vocab_size;
@@ -18,6 +18,9 @@ typedef struct tgi_train_options {
 } tgi_train_options;
 
 extern const tgi_command tgi_train_command_line;
+
+/** Whether passes can run in this dtype: f32 and bf16, not f16, whose gradients underflow. */
+bool tgi_train_dtype_known(const char *dtype);
 
 /** The defaults; seq 0, min_lr -1 and warmup -1 follow from the others. */
 tgi_train_options tgi_train_defaults(void);

@@ -112,6 +112,11 @@ static tg_status settle(tgi_train_run *r, tg_error *error)
                          "tokenizer.json: expected at most the model's %d ids, got %d",
                          info.vocab_size, tg_tokenizer_vocab_size(r->tokenizer));
   }
+  if (!tgi_train_dtype_known(r->o.dtype)) {
+    return tgi_error_set(error, TG_BAD_FILE,
+                         "trainer_state.json: dtype: expected f32 or bf16, got %s",
+                         r->o.dtype ? r->o.dtype : "none");
+  }
   if (r->train.count <= r->o.seq) {
     return tgi_error_set(error, TG_BAD_FILE,
                          "%s: expected at least %lld tokens to train on (--seq %d and one more), "
@@ -135,7 +140,8 @@ static tg_trainer_options trainer_options(const tgi_train_options *o)
                               .beta2 = kBeta2,
                               .eps = kEps,
                               .weight_decay = o->weight_decay,
-                              .max_grad_norm = o->clip};
+                              .max_grad_norm = o->clip,
+                              .dtype = tgi_option_dtype(o->dtype)};
 }
 
 static void print_plan(tgi_train_run *r, const tg_plan_line *lines, size_t count)

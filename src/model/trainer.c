@@ -2,98 +2,34 @@
 #include "trainer_state.h"
 
 #include "core/error_record.h"
+#include "core/half.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { kIgnoredTarget = -100 };
 
-/* ---- options ---- */
-
-static tg_status refuse(tg_error *error, const char *option, const char *expected, double got)
-{
-  return tgi_error_set(error, TG_BAD_ARGUMENT, "trainer: %s: expected %s, got %g", option, expected,
-                       got);
-}
-
-static tg_status check_options(const tg_model *model, const tg_trainer_options *o, tg_error *error)
-{
-  if (!model || !o) {
-    return tgi_error_set(error, TG_BAD_ARGUMENT,
-                         "trainer: model, options: expected pointers, got NULL");
-  }
-  if (model->dtype != TG_F32) {
-    return tgi_error_set(error, TG_BAD_DTYPE, "trainer: model: expected f32 weights, got %s",
-                         tg_dtype_name(model->dtype));
-  }
-  if (o->batch_size < 1) {
-    return refuse(error, "batch_size", "1 or more", o->batch_size);
-  }
-  const int32_t most = model->config.max_position_embeddings;
-  if (o->sequence_length < 1 || o->sequence_length > most) {
-    return tgi_error_set(
-        error, TG_BAD_ARGUMENT,
-        "trainer: sequence_length: expected 1 to %d (the model's positions), got %d", most,
-        o->sequence_length);
-  }
-  if (o->num_steps < 1) {
-    return refuse(error, "num_steps", "1 or more", (double)o->num_steps);
-  }
-  if (o->warmup_steps < 0 || o->warmup_steps > o->num_steps) {
-    return refuse(error, "warmup_steps", "0 to num_steps", (double)o->warmup_steps);
-  }
-  if (!(o->learning_rate > 0) || !isfinite(o->learning_rate)) {
-    return refuse(error, "learning_rate", "a finite number > 0", o->learning_rate);
-  }
-  if (!(o->min_learning_rate >= 0 && o->min_learning_rate <= o->learning_rate)) {
-    return refuse(error, "min_learning_rate", "0 to learning_rate", o->min_learning_rate);
-  }
-  if (!(o->beta1 > 0 && o->beta1 < 1)) {
-    return refuse(error, "beta1", "a number between 0 and 1", o->beta1);
-  }
-  if (!(o->beta2 > 0 && o->beta2 < 1)) {
-    return refuse(error, "beta2", "a number between 0 and 1", o->beta2);
-  }
-  if (!(o->eps > 0) || !isfinite(o->eps)) {
-    return refuse(error, "eps", "a finite number > 0", o->eps);
-  }
-  if (!(o->weight_decay >= 0) || !isfinite(o->weight_decay)) {
-    return refuse(error, "weight_decay", "a finite number >= 0", o->weight_decay);
-  }
-  if (!(o->max_grad_norm >= 0) || !isfinite(o->max_grad_norm)) {
-    return refuse(error, "max_grad_norm", "a finite number >= 0", o->max_grad_norm);
-  }
-  return TG_OK;
-}
-
-double tgi_learning_rate(const tg_trainer_options *o, int64_t step)
-{
-  if (step <= o->warmup_steps) {
-    return o->learning_rate * (double)step / (double)o->warmup_steps;
-  }
-  const int64_t left = o->num_steps - o->warmup_steps;
-  double progress = left > 0 ? (double)(step - o->warmup_steps) / (double)left : 1;
-  progress = progress < 1 ? progress : 1;
-  const double cosine = 0.5 * (1 + cos(3.141592653589793 * progress));
-  return o->min_learning_rate + (o->learning_rate - o->min_learning_rate) * cosine;
-}
-
 /* ---- the plan ---- */
 
-enum { kPlanLines = 5 };
+enum { kPlanLines = 6 };
 
-/* Lays out everything but the weights; `lines` (of kPlanLines) gets what each part takes. */
-static void lay_out(tg_trainer *t, tgi_memory_plan *plan, tg_plan_line *lines)
+/* Lays out everything but the weights; `lines` (of kPlanLines) gets what each part takes. Returns
+ * the number of lines. */
+static size_t lay_out(tg_trainer *t, tgi_memory_plan *plan, tg_plan_line *lines)
 {
   const tgi_parameters *p = &t->model->parameters;
   const int64_t batch = t->options.batch_size, seq = t->options.sequence_length;
   const int64_t rows = batch * seq;
   size_t before = plan->bytes;
-  int line = 0;
+  size_t line = 0;
 #define CLOSE(what)                                                                                \
   lines[line++] = (tg_plan_line){what, plan->bytes - before};                                      \
   before = plan->bytes
   lines[line++] = (tg_plan_line){"weights", (size_t)p->elements * sizeof(float)};
+  if (t->compute.dtype != TG_F32) {
+    t->compute.block = tgi_take_1d(plan, t->compute.dtype, p->elements).data;
+    CLOSE("rounded weights");
+  }
   t->g.block = tgi_take_1d(plan, TG_F32, p->elements).data;
   CLOSE("gradients");
   t->exp_avg = tgi_take_1d(plan, TG_F32, p->elements).data;
@@ -106,19 +42,20 @@ static void lay_out(tg_trainer *t, tgi_memory_plan *plan, tg_plan_line *lines)
   t->norm = tgi_take_1d(plan, TG_F32, 1);
   t->clip = tgi_take_1d(plan, TG_F32, 1);
   t->a.layer = t->layer;
-  tgi_activations_lay_out(&t->a, plan, t->model, batch, seq, rows, true);
-  tgi_gradients_lay_out(&t->g, plan, t->model, rows);
+  tgi_activations_lay_out(&t->a, plan, &t->compute, batch, seq, rows, true);
+  tgi_gradients_lay_out(&t->g, plan, &t->compute, rows);
   CLOSE("activations");
   t->workspace = plan->block ? plan->block + (plan->bytes + 255) / 256 * 256 : NULL;
   plan->bytes = (plan->bytes + 255) / 256 * 256 + (t->workspace_bytes + 63) / 64 * 64;
   CLOSE("workspace");
 #undef CLOSE
+  return line;
 }
 
 static tgi_pass make_pass(tg_trainer *t)
 {
   return (tgi_pass){.ctx = t->ctx,
-                    .model = t->model,
+                    .model = &t->compute,
                     .a = &t->a,
                     .batch = t->options.batch_size,
                     .seq = t->options.sequence_length,
@@ -155,18 +92,25 @@ static tg_status loss_bwd(tg_trainer *t, tgi_pass *pass)
   return TGI_STEP(pass, cross_entropy_bwd, &args);
 }
 
-/* The four lists of a group begin at lists + 4 * (first of the group). */
+/* Lists of a group, one view for each of its parameters. */
+enum { kParams, kGrads, kExpAvg, kExpAvgSq, kMaster, kGroupLists };
+
 static tg_tensor *group_list(const tg_trainer *t, bool decayed, int which)
 {
   const int n = decayed ? t->num_decayed : t->num_others;
-  return t->lists + (decayed ? 0 : 4 * t->num_decayed) + which * n;
+  return t->lists + (decayed ? 0 : kGroupLists * t->num_decayed) + which * n;
+}
+
+/* Both groups' gradients in one list, behind the groups'. */
+static tg_tensor *all_gradients(const tg_trainer *t)
+{
+  return t->lists + kGroupLists * t->model->parameters.count;
 }
 
 static tg_status measure_norm(tg_trainer *t, tgi_pass *pass)
 {
-  /* Both groups' gradient lists in one call: the table of views is laid out for it. */
   tg_global_norm_fwd_args args = {
-      .tensors = t->lists + 4 * t->model->parameters.count,
+      .tensors = all_gradients(t),
       .num_tensors = t->model->parameters.count,
       .norm = t->norm,
       .clip = t->clip,
@@ -177,10 +121,10 @@ static tg_status measure_norm(tg_trainer *t, tgi_pass *pass)
 static tg_status update_group(tg_trainer *t, tgi_pass *pass, bool decayed)
 {
   const tg_trainer_options *o = &t->options;
-  tg_adamw_step_args args = {.params = group_list(t, decayed, 0),
-                             .grads = group_list(t, decayed, 1),
-                             .exp_avg = group_list(t, decayed, 2),
-                             .exp_avg_sq = group_list(t, decayed, 3),
+  tg_adamw_step_args args = {.params = group_list(t, decayed, kParams),
+                             .grads = group_list(t, decayed, kGrads),
+                             .exp_avg = group_list(t, decayed, kExpAvg),
+                             .exp_avg_sq = group_list(t, decayed, kExpAvgSq),
                              .num_tensors = decayed ? t->num_decayed : t->num_others,
                              .step = t->step + 1,
                              .lr = tgi_learning_rate(o, t->step + 1),
@@ -188,6 +132,9 @@ static tg_status update_group(tg_trainer *t, tgi_pass *pass, bool decayed)
                              .beta2 = o->beta2,
                              .eps = o->eps,
                              .weight_decay = decayed ? o->weight_decay : 0};
+  if (t->compute.dtype != TG_F32) {
+    args.master = group_list(t, decayed, kMaster);
+  }
   if (o->max_grad_norm > 0) {
     args.clip = t->clip;
   }
@@ -230,16 +177,17 @@ static tg_status size_workspace(tg_trainer *t, tg_error *error)
 static void bind_lists(tg_trainer *t)
 {
   const tgi_parameters *p = &t->model->parameters;
-  void *const blocks[4] = {t->model->block, t->g.block, t->exp_avg, t->exp_avg_sq};
+  void *const blocks[kGroupLists] = {t->compute.block, t->g.block, t->exp_avg, t->exp_avg_sq,
+                                     t->model->block};
   int next[2] = {0, 0};
   for (int i = 0; i < p->count; i++) {
     const bool decayed = p->list[i].decays;
-    for (int which = 0; which < 4; which++) {
+    for (int which = 0; which < kGroupLists; which++) {
       group_list(t, decayed, which)[next[decayed]] =
-          tgi_parameter_view(p, i, blocks[which], TG_F32);
+          tgi_parameter_view(p, i, blocks[which], which == kParams ? t->compute.dtype : TG_F32);
     }
     next[decayed]++;
-    t->lists[4 * p->count + i] = tgi_parameter_view(p, i, t->g.block, TG_F32);
+    all_gradients(t)[i] = tgi_parameter_view(p, i, t->g.block, TG_F32);
   }
 }
 
@@ -250,10 +198,11 @@ static tg_status make_lists(tg_trainer *t, tg_error *error)
     t->num_decayed += p->list[i].decays;
   }
   t->num_others = p->count - t->num_decayed;
-  t->lists = calloc((size_t)p->count * 5, sizeof *t->lists);
+  const int views = p->count * (kGroupLists + 1);
+  t->lists = calloc((size_t)views, sizeof *t->lists);
   if (!t->lists) {
     return tgi_error_set(error, TG_NO_MEMORY, "trainer: expected room for %d views, got none",
-                         p->count * 5);
+                         views);
   }
   bind_lists(t);
   return TG_OK;
@@ -262,6 +211,8 @@ static tg_status make_lists(tg_trainer *t, tg_error *error)
 /* Everything but the memory of the plan. */
 static tg_status prepare(tg_trainer *t, tg_error *error)
 {
+  t->compute = *t->model;
+  t->compute.dtype = t->options.dtype == TG_BF16 ? TG_BF16 : TG_F32;
   const tg_context_options options = {.backend = TG_BACKEND_CPU,
                                       .num_threads = t->options.num_threads};
   tg_status status = tg_context_create(&options, &t->ctx, error);
@@ -280,7 +231,7 @@ static tg_status prepare(tg_trainer *t, tg_error *error)
 tg_status tg_trainer_plan(const tg_model *model, const tg_trainer_options *options,
                           tg_plan_line *lines, size_t capacity, size_t *count, tg_error *error)
 {
-  tg_status status = check_options(model, options, error);
+  tg_status status = tgi_trainer_check(model, options, error);
   if (status != TG_OK) {
     return status;
   }
@@ -289,16 +240,24 @@ tg_status tg_trainer_plan(const tg_model *model, const tg_trainer_options *optio
   if (status == TG_OK) {
     tg_plan_line all[kPlanLines];
     tgi_memory_plan plan = {NULL, 0};
-    lay_out(&t, &plan, all);
-    for (size_t i = 0; i < kPlanLines && i < capacity; i++) {
+    *count = lay_out(&t, &plan, all);
+    for (size_t i = 0; i < *count && i < capacity; i++) {
       lines[i] = all[i];
     }
-    *count = kPlanLines;
   }
   tg_context_destroy(t.ctx);
   free(t.layer);
   free(t.lists);
   return status;
+}
+
+/* The weights that the passes see, from the model's; later steps of AdamW keep them so. */
+static void round_weights(tg_trainer *t)
+{
+  const float *weights = t->model->block;
+  for (int64_t i = 0; t->compute.dtype != TG_F32 && i < t->model->parameters.elements; i++) {
+    tgi_store(t->compute.block, t->compute.dtype, i, (double)weights[i]);
+  }
 }
 
 static tg_status set_up(tg_trainer *t, tg_error *error)
@@ -320,6 +279,7 @@ static tg_status set_up(tg_trainer *t, tg_error *error)
   memset(t->exp_avg_sq, 0, (size_t)t->model->parameters.elements * sizeof(float));
   memset(t->g.block, 0, (size_t)t->model->parameters.elements * sizeof(float));
   bind_lists(t);
+  round_weights(t);
   return TG_OK;
 }
 
@@ -330,7 +290,7 @@ tg_status tg_trainer_create(tg_model *model, const tg_trainer_options *options, 
     return tgi_error_set(error, TG_BAD_ARGUMENT, "trainer: out: expected a pointer, got NULL");
   }
   *out = NULL;
-  tg_status status = check_options(model, options, error);
+  tg_status status = tgi_trainer_check(model, options, error);
   if (status != TG_OK) {
     return status;
   }

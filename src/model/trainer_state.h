@@ -6,7 +6,9 @@
 #include "transformer.h"
 
 struct tg_trainer {
-  tg_model *model;
+  tg_model *model;  /* f32: the weights that are kept */
+  tg_model compute; /* what the passes see: the same, or with a block of its own that holds the
+                       weights rounded to options.dtype */
   tg_trainer_options options;
   tg_context *ctx;
   int64_t step; /* steps taken */
@@ -22,10 +24,14 @@ struct tg_trainer {
   void *workspace;
   size_t workspace_bytes;
 
-  /* The parameters in two groups, each as four lists of the same order. */
+  /* The parameters in two groups, each as lists of the same order. */
   tg_tensor *lists;
   int num_decayed, num_others;
 };
+
+/** BAD_ARGUMENT naming the option, BAD_DTYPE (weights that are not f32). */
+tg_status tgi_trainer_check(const tg_model *model, const tg_trainer_options *options,
+                            tg_error *error);
 
 /** The schedule's learning rate for step `step`, from 1. */
 double tgi_learning_rate(const tg_trainer_options *options, int64_t step);
