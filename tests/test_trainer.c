@@ -1,5 +1,6 @@
 /* The runtime's promises beside its numbers: options, the plan, bad data, checkpoints that go on
  * bit for bit at any number of threads, files that do not fit. */
+#include "core/half.h"
 #include "model/safetensors_writer.h"
 #include "model/weights.h"
 #include "scratch_directory.h"
@@ -43,13 +44,19 @@ static tg_model *new_model(void)
   return model;
 }
 
-static tg_trainer *new_trainer(tg_model *model, int threads)
+static tg_trainer *new_trainer_as(tg_model *model, int threads, tg_dtype dtype)
 {
   tg_trainer *t = NULL;
   tg_error error = {0};
-  const tg_trainer_options o = good_options(threads);
+  tg_trainer_options o = good_options(threads);
+  o.dtype = dtype;
   EXPECT_OK(tg_trainer_create(model, &o, &t, &error), error);
   return t;
+}
+
+static tg_trainer *new_trainer(tg_model *model, int threads)
+{
+  return new_trainer_as(model, threads, TG_F32);
 }
 
 /* Batch `step`: pure function of the step. */
@@ -78,12 +85,11 @@ static void assert_same_weights(const tg_model *a, const tg_model *b)
 }
 
 /* Twelve steps at once, and five, saved and resumed at another number of threads: the same bits. */
-static void test_resume(void **state)
+static void check_resume(tg_dtype dtype)
 {
-  (void)state;
   tg_error error = {0};
   tg_model *whole = new_model();
-  tg_trainer *t = new_trainer(whole, 1);
+  tg_trainer *t = new_trainer_as(whole, 1, dtype);
   run_steps(t, 1, 12);
   tg_trainer_destroy(t);
   for (int threads = 1; threads <= 3; threads++) {
@@ -91,13 +97,13 @@ static void test_resume(void **state)
     const char *path = scratch_file(&here, "checkpoint");
     char note[64];
     tg_model *model = new_model();
-    t = new_trainer(model, threads);
+    t = new_trainer_as(model, threads, dtype);
     run_steps(t, 1, 5);
     EXPECT_OK(tg_trainer_save(t, NULL, "a \"note\"", path, &error), error);
     tg_trainer_destroy(t);
     tg_model_destroy(model);
     EXPECT_OK(tg_model_load(path, TG_DTYPE_NONE, &model, &error), error);
-    t = new_trainer(model, 4 - threads);
+    t = new_trainer_as(model, 4 - threads, dtype);
     EXPECT_OK(tg_trainer_resume(t, path, note, sizeof note, &error), error);
     assert_string_equal(note, "a \"note\"");
     assert_int_equal(tg_trainer_steps(t), 5);
@@ -108,6 +114,56 @@ static void test_resume(void **state)
     scratch_remove(&here);
   }
   tg_model_destroy(whole);
+}
+
+static void test_resume(void **state)
+{
+  (void)state;
+  check_resume(TG_F32);
+}
+
+static void test_resume_bf16(void **state)
+{
+  (void)state;
+  check_resume(TG_BF16);
+}
+
+/* Passes in bf16 over f32 weights: the curve of f32 but for rounding, updates far below a bf16
+ * weight's last place kept, and a bf16 block in the plan. */
+static void test_bf16(void **state)
+{
+  (void)state;
+  int32_t ids[kBatch * kSeq], targets[kBatch * kSeq];
+  tg_error error = {0};
+  tg_model *model[2] = {new_model(), new_model()};
+  tg_trainer *t[2] = {new_trainer(model[0], 2), new_trainer_as(model[1], 2, TG_BF16)};
+  for (int64_t step = 1; step <= 20; step++) {
+    tg_step_result r[2];
+    make_batch(step % 3, ids, targets);
+    for (int i = 0; i < 2; i++) {
+      EXPECT_OK(tg_trainer_step(t[i], ids, targets, &r[i], &error), error);
+    }
+    assert_true(fabs(r[0].loss - r[1].loss) < 0.02 * r[0].loss);
+    assert_true(step > 1 || r[0].loss != r[1].loss);
+    assert_true(step < 20 || r[1].loss < 3);
+  }
+  const float *kept = model[1]->block;
+  int64_t between = 0; /* weights that bf16 does not hold */
+  for (int64_t i = 0; i < model[1]->parameters.elements; i++) {
+    between += tgi_bf16_to_f32(tgi_f32_to_bf16(kept[i])) != kept[i];
+  }
+  assert_true(between > model[1]->parameters.num_parameters * 9 / 10);
+  tg_plan_line lines[8];
+  size_t count = 0;
+  tg_trainer_options o = good_options(1);
+  o.dtype = TG_BF16;
+  EXPECT_OK(tg_trainer_plan(model[1], &o, lines, 8, &count, &error), error);
+  assert_string_equal(lines[1].name, "rounded weights");
+  assert_true(2 * lines[1].bytes <= lines[0].bytes + 256);
+  for (int i = 0; i < 2; i++) {
+    tg_trainer_destroy(t[i]);
+    tg_model_destroy(model[i]);
+  }
 }
 
 static void refuse_option(tg_trainer_options o, const char *part)
@@ -311,7 +367,8 @@ int main(void)
       cmocka_unit_test(test_resume), cmocka_unit_test(test_options),
       cmocka_unit_test(test_plan),   cmocka_unit_test(test_bad_data),
       cmocka_unit_test(test_nan),    cmocka_unit_test(test_mismatch),
-      cmocka_unit_test(test_dtypes),
+      cmocka_unit_test(test_dtypes), cmocka_unit_test(test_resume_bf16),
+      cmocka_unit_test(test_bf16),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

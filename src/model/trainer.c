@@ -42,7 +42,7 @@ static size_t lay_out(tg_trainer *t, tgi_memory_plan *plan, tg_plan_line *lines)
   t->norm = tgi_take_1d(plan, TG_F32, 1);
   t->clip = tgi_take_1d(plan, TG_F32, 1);
   t->a.layer = t->layer;
-  tgi_activations_lay_out(&t->a, plan, &t->compute, batch, seq, rows, true);
+  tgi_activations_lay_out(&t->a, plan, &t->compute, batch, seq, 0, true);
   tgi_gradients_lay_out(&t->g, plan, &t->compute, rows);
   CLOSE("activations");
   t->workspace = plan->block ? plan->block + (plan->bytes + 255) / 256 * 256 : NULL;
@@ -69,27 +69,33 @@ static tgi_pass make_pass(tg_trainer *t)
 
 static tg_status loss_fwd(tg_trainer *t, tgi_pass *pass)
 {
-  tg_cross_entropy_fwd_args args = {.logits = t->a.logits,
-                                    .targets = t->targets,
-                                    .loss = t->loss,
-                                    .lse = t->lse,
-                                    .ignore_index = kIgnoredTarget,
-                                    .has_ignore_index = true,
-                                    .reduction = TG_REDUCTION_MEAN};
-  return TGI_STEP(pass, cross_entropy_fwd, &args);
+  tg_linear_cross_entropy_fwd_args args = {.hidden = t->a.final_norm,
+                                           .weight =
+                                               tgi_weight(&t->compute, t->model->parameters.head),
+                                           .targets = t->targets,
+                                           .loss = t->loss,
+                                           .ignore_index = kIgnoredTarget,
+                                           .has_ignore_index = true,
+                                           .reduction = TG_REDUCTION_MEAN};
+  return TGI_STEP(pass, linear_cross_entropy_fwd, &args);
 }
 
-/* The gradient takes the place of the logits. */
-static tg_status loss_bwd(tg_trainer *t, tgi_pass *pass)
+/* The loss, the head's gradient and that of the final norm. */
+static tg_status loss_fwdbwd(tg_trainer *t, tgi_pass *pass)
 {
-  tg_cross_entropy_bwd_args args = {.logits = t->a.logits,
-                                    .targets = t->targets,
-                                    .lse = t->lse,
-                                    .dlogits = t->a.logits,
-                                    .ignore_index = kIgnoredTarget,
-                                    .has_ignore_index = true,
-                                    .reduction = TG_REDUCTION_MEAN};
-  return TGI_STEP(pass, cross_entropy_bwd, &args);
+  const tgi_parameters *p = &t->model->parameters;
+  tg_linear_cross_entropy_fwdbwd_args args = {
+      .hidden = t->a.final_norm,
+      .weight = tgi_weight(&t->compute, p->head),
+      .targets = t->targets,
+      .loss = t->loss,
+      .lse = t->lse,
+      .dhidden = t->g.dnorm,
+      .dweight = tgi_parameter_view(p, p->head, t->g.block, TG_F32),
+      .ignore_index = kIgnoredTarget,
+      .has_ignore_index = true,
+      .reduction = TG_REDUCTION_MEAN};
+  return TGI_STEP(pass, linear_cross_entropy_fwdbwd, &args);
 }
 
 /* Lists of a group, one view for each of its parameters. */
@@ -146,15 +152,9 @@ static tg_status run_step_ops(tg_trainer *t, tgi_pass *pass)
 {
   tg_status status = tgi_transformer_forward(pass);
   if (status == TG_OK) {
-    status = loss_fwd(t, pass);
+    status = loss_fwdbwd(t, pass);
   }
-  if (status == TG_OK) {
-    status = loss_bwd(t, pass);
-  }
-  if (status == TG_OK) {
-    status = tgi_transformer_backward(pass, &t->g);
-  }
-  return status;
+  return status ? status : tgi_transformer_backward(pass, &t->g);
 }
 
 static tg_status size_workspace(tg_trainer *t, tg_error *error)
@@ -165,6 +165,9 @@ static tg_status size_workspace(tg_trainer *t, tg_error *error)
   tgi_pass pass = make_pass(t);
   pass.sizing = true;
   tg_status status = run_step_ops(t, &pass);
+  if (status == TG_OK) {
+    status = loss_fwd(t, &pass);
+  }
   if (status == TG_OK && t->lists) {
     status = measure_norm(t, &pass);
   }

@@ -83,7 +83,10 @@ void tgi_activations_lay_out(tgi_activations *a, tgi_memory_plan *plan, const tg
     a->final_mean = tgi_take_1d(plan, TG_F32, rows);
     a->final_rstd = tgi_take_1d(plan, TG_F32, rows);
   }
-  a->logits = tgi_take_2d(plan, TG_F32, logit_rows, c->vocab_size);
+  memset(&a->logits, 0, sizeof a->logits);
+  if (logit_rows > 0) {
+    a->logits = tgi_take_2d(plan, TG_F32, logit_rows, c->vocab_size);
+  }
 }
 
 float tgi_attention_scale(const tgi_config *config, int index)
@@ -255,8 +258,11 @@ tg_status tgi_transformer_forward(tgi_pass *pass)
     return status;
   }
   const tg_tensor *stream = &a->layer[c->num_hidden_layers - 1].output;
-  const int64_t rows = a->logits.shape[0];
+  const int64_t rows = a->logits.ndim ? a->logits.shape[0] : stream->shape[0];
   const tg_tensor x = last_rows(stream, rows), y = last_rows(&a->final_norm, rows);
   status = norm(pass, &x, p->final_norm, p->final_norm_bias, &y, &a->final_mean, &a->final_rstd);
-  return status ? status : project(pass, &y, p->head, -1, NULL, &a->logits);
+  if (status != TG_OK || !a->logits.ndim) {
+    return status;
+  }
+  return project(pass, &y, p->head, -1, NULL, &a->logits);
 }

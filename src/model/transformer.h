@@ -29,7 +29,7 @@ typedef struct tgi_layer_activations {
 typedef struct tgi_activations {
   tgi_layer_activations *layer; /* num_hidden_layers entries */
   tg_tensor final_norm, final_mean, final_rstd;
-  tg_tensor logits; /* [logit rows, vocab] f32 */
+  tg_tensor logits; /* [logit rows, vocab] f32; absent in training, whose loss makes its own */
 } tgi_activations;
 
 /** Key-value cache of one layer: [1, capacity, kv_heads, head_dim]. */
@@ -57,26 +57,28 @@ typedef struct tgi_pass {
 
 /**
  * Lays out activations. keep: one set of buffers per layer (training); otherwise all layers share
- * one. logit_rows: rows of logits, the last ones of the pass.
+ * one. logit_rows: rows of logits, the last ones of the pass; 0: none, the pass ends with the final
+ * norm of all rows.
  */
 void tgi_activations_lay_out(tgi_activations *a, tgi_memory_plan *plan, const tg_model *model,
                              int64_t batch, int64_t seq, int64_t logit_rows, bool keep);
 
-/** ids -> logits. On failure the message is the context's. */
+/** ids -> logits, or final_norm. On failure the message is the context's. */
 tg_status tgi_transformer_forward(tgi_pass *pass);
 
 /** What the backward needs beside the forward's activations. */
 typedef struct tgi_gradients {
   void *block;     /* gradients of all parameters, f32, in the table's layout; accumulated to */
   tg_tensor dx;    /* [rows, hidden]: of the residual stream */
-  tg_tensor dnorm; /* [rows, hidden] */
+  tg_tensor dnorm; /* [rows, hidden]: of a norm's output */
   tg_tensor dqkv, dattention, dinner;
 } tgi_gradients;
 
 void tgi_gradients_lay_out(tgi_gradients *g, tgi_memory_plan *plan, const tg_model *model,
                            int64_t rows);
 
-/** a->logits holds the gradient of the logits and is spent; adds to g->block. */
+/** From g->dnorm, which holds the gradient of a->final_norm; adds to g->block. The head's part is
+ * the loss's. */
 tg_status tgi_transformer_backward(tgi_pass *pass, tgi_gradients *g);
 
 /** Views of q, k and v in a packed buffer [batch * seq, width]: [batch, seq, heads, head_dim]. */

@@ -118,11 +118,8 @@ tg_status tgi_transformer_backward(tgi_pass *pass, tgi_gradients *g)
   const tgi_parameters *p = &pass->model->parameters;
   const tgi_activations *a = pass->a;
   const tg_tensor *stream = &a->layer[c->num_hidden_layers - 1].output;
-  tg_status status = project_bwd(pass, g, &a->logits, &a->final_norm, p->head, -1, &g->dnorm);
-  if (status == TG_OK) {
-    status = norm_bwd(pass, g, &g->dnorm, stream, &a->final_mean, &a->final_rstd, p->final_norm,
-                      p->final_norm_bias, NULL, &g->dx);
-  }
+  tg_status status = norm_bwd(pass, g, &g->dnorm, stream, &a->final_mean, &a->final_rstd,
+                              p->final_norm, p->final_norm_bias, NULL, &g->dx);
   for (int i = c->num_hidden_layers - 1; i >= 0 && status == TG_OK; i--) {
     status = layer_bwd(pass, g, i);
   }
