@@ -202,6 +202,7 @@ static void test_options(void **state)
   REFUSE(eps, 0);
   REFUSE(weight_decay, -1);
   REFUSE(max_grad_norm, NAN);
+  REFUSE(dtype, TG_F16);
 #undef REFUSE
 }
 
