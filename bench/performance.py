@@ -7,125 +7,13 @@ Each case shows its newest run. --check writes nothing and exits 1 if a bar is o
 """
 
 import argparse
-import dataclasses
 import pathlib
-import re
 import sys
 
 import results_csv
+from bars import judge, newest, number, ours_of, peers_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CASE = ("suite", "op", "dir", "dtype", "shape")
-
-
-@dataclasses.dataclass
-class Bar:
-    """`required` of a roof (a share), or against a peer (a ratio)."""
-    text: str
-    op: str
-    dir: str
-    shape: str
-    required: float
-    roof: str = ""
-    peer: str = ""
-    dtype: str = "f32"
-
-
-def linear_bars():
-    found = []
-    for rows in (256, 1024):
-        for out in (3072, 50257):
-            shape = f"{rows}x768x{out}"
-            for what, direction, words in (("forward", "fwd", ""), ("dx", "bwd", "_nodweight"),
-                                           ("dW", "bwd", "_nodx")):
-                found.append(Bar(f"linear {what}, {rows} rows, 768 x {out}", "linear", direction,
-                                 shape + words, 0.65, "fma_f32"))
-    return found
-
-
-# The largest arrays among a row's benchmark shapes decide: "" stands for every shape recorded.
-BARS = [
-    Bar("GPT-2 124M training step, 4 x 64 tokens, against llm.c", "gpt2-124m", "step", "b4_s64",
-        3.5, peer="llm.c"),
-    *linear_bars(),
-    *[Bar(f"{op} {'forward' if d == 'fwd' else 'backward'}", op, d, "", 0.85, "copy")
-      for op in ("rms_norm", "layer_norm", "gelu") for d in ("fwd", "bwd")],
-    Bar("adamw", "adamw", "step", "", 0.85, "copy"),
-    Bar("attention forward, causal, 12 heads of 64, 1024 tokens", "attention", "fwd",
-        "b1_h12_s1024_d64_causal", 0.40, "fma_f32"),
-]
-PEAK_BYTES = 2.46e9  # llm.c's on the same step
-
-
-def number(row, key):
-    return float(row[key]) if row[key] else 0.0
-
-
-def newest(rows):
-    """(case) -> rows of its newest run that measured ours."""
-    runs = {}
-    for row in rows:
-        runs.setdefault(tuple(row[key] for key in CASE), {}).setdefault(row["run"], []).append(row)
-    latest = {}
-    for case, by_run in runs.items():
-        whole = [found for found in by_run.values() if any(is_ours(row) for row in found)]
-        if whole:
-            latest[case] = max(whole, key=lambda found: (found[0]["date"], found[0]["run"]))
-    return latest
-
-
-def is_ours(row):
-    return row["impl"].startswith("tegula")
-
-
-def ours_of(rows):
-    return next(row for row in rows if is_ours(row))
-
-
-def peers_of(rows):
-    return [row for row in rows if not is_ours(row) and not row["impl"].startswith("roof:")]
-
-
-# ---- bars ----
-
-def judge_share(bar, cases):
-    """One line for each shape that counts: text, required, measured, met."""
-    lines = []
-    for (suite, op, direction, dtype, shape), rows in sorted(cases.items()):
-        plain = re.sub(r"_nodbias", "", shape)
-        if (suite, op, direction, dtype) != ("ops", bar.op, bar.dir, bar.dtype) or (
-                bar.shape and plain != bar.shape):
-            continue
-        mine = ours_of(rows)
-        share = number(mine, "roof_share")
-        text = bar.text if bar.shape else f"{bar.text}, {shape}"
-        met = share >= bar.required and mine["roof"] == bar.roof
-        lines.append((text, f"{bar.required:.0%} of {bar.roof}", f"{share:.1%} of {mine['roof']}",
-                      met))
-    return lines or [(bar.text, f"{bar.required:.0%} of {bar.roof}", "not measured", False)]
-
-
-def judge_step(bar, cases):
-    required = f"{bar.required:g}x {bar.peer}"
-    rows = cases.get(("model", bar.op, bar.dir, bar.dtype, bar.shape), [])
-    them = [row for row in rows if row["impl"] == bar.peer]
-    memory = "GPT-2 124M training step, peak memory"
-    if not them:
-        return [(bar.text, required, "not measured", False),
-                (memory, f"below {PEAK_BYTES / 1e9:.2f} GB", "not measured", False)]
-    mine = ours_of(rows)
-    ratio = number(them[0], "ms") / number(mine, "ms")
-    peak = number(mine, "peak_bytes")
-    return [(bar.text, required, f"{ratio:.2f}x", ratio >= bar.required),
-            (memory, f"below {PEAK_BYTES / 1e9:.2f} GB", f"{peak / 1e9:.2f} GB",
-             0 < peak < PEAK_BYTES)]
-
-
-def judge(cases):
-    lines = []
-    for bar in BARS:
-        lines += judge_step(bar, cases) if bar.peer else judge_share(bar, cases)
-    return lines
 
 
 # ---- tables ----
@@ -156,21 +44,25 @@ def bar_section(lines):
 
 
 def step_section(cases):
-    rows = [row for case, found in cases.items() if case[0] == "model" for row in found]
-    if not rows:
+    found = sorted((case, rows) for case, rows in cases.items() if case[0] == "model")
+    if not found:
         return
-    yield "## A training step of GPT-2 124M"
+    yield "## Training steps"
     yield ""
-    yield ("Batch 4 x 64 tokens, f32, AdamW. Each provider is a process of its own; rounds in "
-           "changing order, the first step of each process dropped, medians.")
+    yield ("Forward, backward and AdamW. Each provider is a process of its own; rounds in changing "
+           "order, the first step of each process dropped, medians. bf16: f32 weights are kept "
+           "beside; PyTorch runs under autocast.")
     yield ""
-    mine = number(ours_of(rows), "ms")
-    yield from table(
-        ("provider", "configuration", "ms", "range", "tokens/s", "peak GB", "time over ours"),
-        [(f"{row['impl']} {row['version']}".strip(), row["config"], f"{number(row, 'ms'):.0f}",
-          f"{number(row, 'ms_min'):.0f} - {number(row, 'ms_max'):.0f}",
-          f"{number(row, 'tokens_per_s'):.0f}", f"{number(row, 'peak_bytes') / 1e9:.2f}",
-          f"{number(row, 'ms') / mine:.2f}") for row in rows])
+    lines = []
+    for case, rows in found:
+        mine = number(ours_of(rows), "ms")
+        lines += [(" ".join(case[1:2] + case[3:]), f"{row['impl']} {row['version']}".strip(),
+                   row["config"], f"{number(row, 'ms'):.0f}",
+                   f"{number(row, 'ms_min'):.0f} - {number(row, 'ms_max'):.0f}",
+                   f"{number(row, 'tokens_per_s'):.0f}", f"{number(row, 'peak_bytes') / 1e9:.2f}",
+                   f"{number(row, 'ms') / mine:.2f}") for row in rows]
+    yield from table(("case", "provider", "configuration", "ms", "range", "tokens/s", "peak GB",
+                      "time over ours"), lines)
 
 
 def roof_section(cases):

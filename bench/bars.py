@@ -1,0 +1,204 @@
+"""The bars, and whether the recorded figures meet them."""
+
+import dataclasses
+import math
+import re
+
+CASE = ("suite", "op", "dir", "dtype", "shape")
+
+
+def number(row, key):
+    return float(row[key]) if row[key] else 0.0
+
+
+def newest(rows):
+    """(case) -> rows of its newest run that measured ours."""
+    runs = {}
+    for row in rows:
+        runs.setdefault(tuple(row[key] for key in CASE), {}).setdefault(row["run"], []).append(row)
+    latest = {}
+    for case, by_run in runs.items():
+        whole = [found for found in by_run.values() if any(is_ours(row) for row in found)]
+        if whole:
+            latest[case] = max(whole, key=lambda found: (found[0]["date"], found[0]["run"]))
+    return latest
+
+
+def is_ours(row):
+    return row["impl"].startswith("tegula")
+
+
+def ours_of(rows):
+    return next(row for row in rows if is_ours(row))
+
+
+def peers_of(rows):
+    return [row for row in rows if not is_ours(row) and not row["impl"].startswith("roof:")]
+
+
+# ---- kinds of bar: each judges to (text, required, measured, met), once or for several shapes ----
+
+NOT_MEASURED = "not measured"
+WORDS = {"fwd": "forward", "bwd": "backward", "step": "step", "fwdbwd": "forward and backward"}
+
+
+@dataclasses.dataclass
+class Share:
+    """Share of a roof. shape "": every shape recorded, largest arrays that benchmarks have."""
+    op: str
+    dir: str
+    shape: str
+    required: float
+    roof: str
+    dtype: str = "f32"
+
+    def judge(self, cases):
+        found = []
+        want = f"{self.required:.0%} of {self.roof}"
+        for (suite, op, direction, dtype, shape), rows in sorted(cases.items()):
+            if (suite, op, direction, dtype) != ("ops", self.op, self.dir, self.dtype) or (
+                    self.shape and shape != self.shape):
+                continue
+            mine = ours_of(rows)
+            share = number(mine, "roof_share")
+            found.append((self.text(shape), want, f"{share:.1%} of {mine['roof']}",
+                          share >= self.required and mine["roof"] == self.roof))
+        return found or [(self.text(self.shape), want, NOT_MEASURED, False)]
+
+    def text(self, shape):
+        return f"{self.op} {WORDS[self.dir]}, {self.dtype} {shape}".rstrip()
+
+
+@dataclasses.dataclass
+class Ratio:
+    """Time of the best of the peers named `impl` (whose configuration holds `config`) over ours."""
+    suite: str
+    op: str
+    dir: str
+    dtype: str
+    shape: str
+    impl: tuple
+    required: float
+    config: str = ""
+
+    def judge(self, cases):
+        rows = cases.get((self.suite, self.op, self.dir, self.dtype, self.shape), [])
+        them = [row for row in rows if row["impl"] in self.impl and self.config in row["config"]]
+        text = f"{self.op} {WORDS[self.dir]}, {self.dtype} {self.shape}"
+        want = f"{self.required:g}x {' or '.join(self.impl)} {self.config}".rstrip()
+        if not them:
+            return [(text, want, NOT_MEASURED, False)]
+        ratio = min(number(row, "ms") for row in them) / number(ours_of(rows), "ms")
+        return [(text, want, f"{ratio:.2f}x", ratio >= self.required)]
+
+
+@dataclasses.dataclass
+class Mean:
+    """Geometric mean of PyTorch's time over ours, over every recorded f32 shape of these ops."""
+    ops: tuple
+    required: float
+
+    def judge(self, cases):
+        ratios = []
+        for (suite, op, _, dtype, _), rows in cases.items():
+            them = [number(row, "ms") for row in rows if row["impl"] == "torch"]
+            if suite == "peers" and dtype == "f32" and op in self.ops and them:
+                ratios.append(min(them) / number(ours_of(rows), "ms"))
+        want = f"{self.required:g}x torch"
+        if not ratios:
+            return [("memory-bound ops, geometric mean", want, NOT_MEASURED, False)]
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        return [(f"memory-bound ops, geometric mean of {len(ratios)} cases, f32", want,
+                 f"{mean:.2f}x", mean >= self.required)]
+
+
+@dataclasses.dataclass
+class Memory:
+    """Peak bytes, at most `required` times the least of the peers'."""
+    suite: str
+    op: str
+    dir: str
+    dtype: str
+    shape: str
+    impl: tuple
+    required: float
+
+    def judge(self, cases):
+        rows = cases.get((self.suite, self.op, self.dir, self.dtype, self.shape), [])
+        them = [number(row, "peak_bytes") for row in rows
+                if row["impl"] in self.impl and number(row, "peak_bytes")]
+        text = f"{self.op} {WORDS[self.dir]}, {self.dtype} {self.shape}: memory"
+        want = f"at most {self.required:g}x {' and '.join(self.impl)}"
+        mine = number(ours_of(rows), "peak_bytes") if rows else 0
+        if not them or not mine:
+            return [(text, want, NOT_MEASURED, False)]
+        return [(text, want, f"{mine / 1e9:.2f} GB of {min(them) / 1e9:.2f}",
+                 mine <= self.required * min(them))]
+
+
+# ---- the bars ----
+
+MEMORY_BOUND = ("rms_norm", "add_rms_norm", "layer_norm", "rms_norm_swiglu", "softmax", "gelu",
+                "silu", "swiglu", "geglu", "swiglu_clamped", "rope", "qk_norm_rope")
+
+
+def training_bars():
+    found = []
+    for shape in ("b4_s64", "b4_s256"):
+        case = ("model", "gpt2-124m", "step", "f32", shape)
+        found += [Ratio(*case, ("torch",), 1.6, "malloc=tuned"), Ratio(*case, ("llm.c",), 4.0),
+                  Memory(*case, ("llm.c", "torch"), 1.0)]
+    found.append(Ratio("model", "gpt2-124m", "step", "bf16", "b4_s64", ("torch", "compile"), 1.0))
+    found.append(Ratio("model", "gpt-bytes", "step", "f32", "b16_s128", ("torch",), 1.6))
+    return found
+
+
+def linear_bars():
+    found = []
+    for dtype in ("f32", "bf16"):
+        for size in ("256x768x3072", "256x768x50257", "1024x768x3072", "1024x768x50257",
+                     "512x1024x3072"):
+            for direction, words in (("fwd", ""), ("bwd", "_nodweight_nodbias"),
+                                     ("bwd", "_nodx_nodbias")):
+                # oneDNN is what PyTorch itself calls for bf16
+                found.append(Ratio("peers", "linear", direction, dtype, size + words,
+                                   ("onednn",) if dtype == "f32" else ("onednn", "torch"), 0.9))
+    return found
+
+
+def attention_bars():
+    found = []
+    for shape in ("b1_h12_s1024_d64_causal", "b1_h16_kv8_s2048_d128_causal"):
+        found.append(Share("attention", "fwd", shape, 0.45, "fma_f32"))
+        found += [Ratio("peers", "attention", d, "f32", shape, ("torch",), 1.3)
+                  for d in ("fwd", "bwd")]
+    found += [Share("attention", "fwd", "b8_h32_kv8_s1_sk4096_d128", 0.85, "read", dtype)
+              for dtype in ("bf16", "f16")]
+    return found
+
+
+def quantised_bars():
+    found = []
+    for op in ("linear_int8", "linear_int4"):
+        found += [Share(op, "fwd", shape, 0.85, "read") for shape in ("1x1024x3072",
+                                                                      "1x14336x4096")]
+    found.append(Ratio("peers", "linear_int8", "fwd", "bf16", "512x1024x3072_dynamic",
+                       ("tegula_bf16",), 1.3))
+    return found
+
+
+BARS = [
+    *training_bars(),
+    *linear_bars(),
+    *[Share(op, d, "", 0.85, "copy") for op in MEMORY_BOUND for d in ("fwd", "bwd")],
+    Share("adamw", "step", "", 0.85, "copy"),
+    Mean(MEMORY_BOUND, 1.5),
+    *attention_bars(),
+    Ratio("peers", "linear_cross_entropy", "fwdbwd", "f32", "1024x768x50257", ("torch",), 1.5),
+    Memory("peers", "linear_cross_entropy", "fwdbwd", "f32", "1024x768x50257", ("torch",), 0.3),
+    *quantised_bars(),
+]
+
+
+def judge(cases):
+    return [line for bar in BARS for line in bar.judge(cases)]
