@@ -14,8 +14,6 @@ import results_csv  # noqa: E402
 from shape_words import NotServed, Words  # noqa: E402
 
 ATTENTION = dict(op="attention", dir="fwd", dtype="f32", shape="b1_h12_s1024_d64_causal")
-
-
 SHARE = "attention forward, f32 b1_h12_s1024_d64_causal: 45% of fma_f32"
 
 
