@@ -7,13 +7,16 @@
 typedef struct functions {
   void (*run)(const tg_context *ctx, const tgi_gemm_problem *p, void *workspace);
   size_t (*workspace)(const tg_context *ctx, const tgi_gemm_problem *p);
+  size_t (*workspace_within)(const tg_context *ctx, const tgi_gemm_problem *p);
   void (*explain)(const tg_context *ctx, const tgi_gemm_problem *p, char *text, size_t bytes);
 } functions;
 
-static const functions units = {tgi_product_run, tgi_product_workspace, tgi_product_explain};
+static const functions units = {tgi_product_run, tgi_product_workspace,
+                                tgi_product_workspace_within, tgi_product_explain};
 
 #ifdef __AVX512F__
 static const functions pairs = {tgi_product_run_avx512_bf16, tgi_product_workspace_avx512_bf16,
+                                tgi_product_workspace_within_avx512_bf16,
                                 tgi_product_explain_avx512_bf16};
 #endif
 
@@ -38,6 +41,11 @@ static bool is_empty(const tgi_gemm_problem *p)
 size_t tgi_gemm_workspace(const tg_context *ctx, const tgi_gemm_problem *p)
 {
   return is_empty(p) ? 0 : choose(ctx, p)->workspace(ctx, p);
+}
+
+size_t tgi_gemm_workspace_within(const tg_context *ctx, const tgi_gemm_problem *p)
+{
+  return is_empty(p) ? 0 : choose(ctx, p)->workspace_within(ctx, p);
 }
 
 void tgi_gemm(const tg_context *ctx, const tgi_gemm_problem *p, void *workspace)

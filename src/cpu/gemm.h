@@ -74,6 +74,10 @@ typedef struct tgi_gemm_problem {
 #define tgi_gemm_workspace TGI_GEMM_NAME(gemm_workspace)
 size_t tgi_gemm_workspace(const tg_context *ctx, const tgi_gemm_problem *p);
 
+/** Bytes that serve p and every product like it with no larger m, n and k. */
+#define tgi_gemm_workspace_within TGI_GEMM_NAME(gemm_workspace_within)
+size_t tgi_gemm_workspace_within(const tg_context *ctx, const tgi_gemm_problem *p);
+
 /** Computes, on the context's threads; the workspace is 64-byte aligned. */
 #define tgi_gemm TGI_GEMM_NAME(gemm)
 void tgi_gemm(const tg_context *ctx, const tgi_gemm_problem *p, void *workspace);

@@ -38,6 +38,18 @@ static bool is_plain(const tgi_gemm_result *c)
          c->activation == TGI_GEMM_NO_ACTIVATION;
 }
 
+/* True if sums over blocks of K can wait in y. */
+static bool sums_in_place(const tgi_gemm_result *c)
+{
+  return is_plain(c) || (c->dtype == TG_F32 && c->residual == NULL);
+}
+
+/* Floats in half of the second-level cache. */
+static int64_t half_cache(const tg_context *ctx)
+{
+  return (int64_t)(ctx->processor.l2_bytes / 2 / sizeof(float));
+}
+
 /* How a product is cut; from its sizes and the context alone. */
 typedef struct product_plan {
   bool gemv;                /* few rows: B is read once and never packed */
@@ -84,10 +96,8 @@ static product_plan make_plan(const tg_context *ctx, const tgi_gemm_problem *p)
     plan.tasks_n = divide_up(p->n, plan.block_n);
     return plan;
   }
-  plan.scratch =
-      !is_plain(&p->c) && units > plan.block_k && (p->c.dtype != TG_F32 || p->c.residual != NULL);
-  const int64_t half_cache = (int64_t)(ctx->processor.l2_bytes / 2 / sizeof(float));
-  int64_t most_n = half_cache / plan.block_k / TGI_GEMM_NR * TGI_GEMM_NR;
+  plan.scratch = units > plan.block_k && !sums_in_place(&p->c);
+  int64_t most_n = half_cache(ctx) / plan.block_k / TGI_GEMM_NR * TGI_GEMM_NR;
   most_n = most_n < TGI_GEMM_NR ? TGI_GEMM_NR : most_n > kMaxColumns ? kMaxColumns : most_n;
   plan.tasks_m = divide_up(p->m, kMaxRows);
   plan.tasks_n = divide_up(p->n, most_n);
@@ -125,6 +135,26 @@ size_t tgi_product_workspace(const tg_context *ctx, const tgi_gemm_problem *p)
   }
   const task_space space = space_of(&plan);
   return (size_t)ctx->num_threads * (size_t)(space.a + space.b + space.sums) * sizeof(float);
+}
+
+/* A block of B holds half_cache or one panel; the other extents are bounded by their own limits. */
+size_t tgi_product_workspace_within(const tg_context *ctx, const tgi_gemm_problem *p)
+{
+  const int64_t k = tgi_min_i64(round_up(tgi_units(p->k), 16), TGI_GEMM_MAX_K);
+  const product_plan most = {
+      .block_k = k > 16 ? k : 16,
+      .block_m = tgi_min_i64(round_up(p->m, TGI_GEMM_MR), round_up(kMaxRows, TGI_GEMM_MR)),
+      .block_n = tgi_min_i64(round_up(p->n, TGI_GEMM_NR), kMaxColumns),
+      .scratch = !sums_in_place(&p->c)};
+  task_space space = space_of(&most);
+  const int64_t panel = most.block_k * TGI_GEMM_NR, cache = round_up(half_cache(ctx), 16);
+  space.b = tgi_min_i64(space.b, cache > panel ? cache : panel);
+  const size_t bytes =
+      (size_t)ctx->num_threads * (size_t)(space.a + space.b + space.sums) * sizeof(float);
+  tgi_gemm_problem few = *p;
+  few.m = tgi_min_i64(p->m, TGI_GEMV_MAX_M);
+  const size_t few_bytes = tgi_gemv_workspace(&few);
+  return bytes > few_bytes ? bytes : few_bytes;
 }
 
 /* One block of K of one task. */

@@ -10,153 +10,11 @@
  *            the exponential. Gradients in other memory, too large for the caches, are stored past
  *            them.
  */
-#include "cpu/exp.h"
-#include "cpu/tanh.h"
-#include "ops/cross_entropy/cross_entropy_targets.h"
+#include "ops/cross_entropy/cross_entropy_rows.h"
 
-#include <float.h>
 #include <stdio.h>
 
-enum { kChunkBytes = 128 << 10, kPiece = 1024, kLineBytes = 64 };
-
-/* What one read of a row yields. */
-typedef struct row_scan {
-  float largest;     /* logit, before the cap */
-  int64_t piece;     /* first element of the first piece that holds it */
-  float shift;       /* maximum of z, but finite */
-  double sum, z_sum; /* of exp(z - shift); of z */
-} row_scan;
-
-TGI_INLINE vf cap(vf x, float softcap, bool capped)
-{
-  if (capped) {
-    const vf c = vf_set1(softcap);
-    x = c * vf_tanh(x / c);
-  }
-  return x;
-}
-
-static float cap_one(float x, float softcap)
-{
-  float z[TGI_LANES];
-  if (softcap == 0) {
-    return x;
-  }
-  vf_store_f32(z, cap(vf_set1(x), softcap, true));
-  return z[0];
-}
-
-/* Fills the buffer with z of n logits and -infinity up to a whole vector; returns their maximum
- * before the cap. NaN counts in the sum, not here. */
-TGI_INLINE float widen_piece(const void *x, int t, int64_t first, int64_t n, float softcap,
-                             bool capped, float *z)
-{
-  vf most = vf_set1(-INFINITY);
-  int64_t j = 0;
-  for (; j + TGI_LANES <= n; j += TGI_LANES) {
-    const vf v = vf_load(x, t, first + j);
-    most = vf_max(v, most);
-    vf_store_f32(z + j, cap(v, softcap, capped));
-  }
-  if (j < n) {
-    float rest[TGI_LANES];
-    const vf v = vf_load_part(x, t, first + j, n - j);
-    vf_store_f32(rest, vf_set1(-INFINITY));
-    vf_store_part_f32(rest, n - j, v);
-    most = vf_max(vf_load_f32(rest), most);
-    vf_store_f32(z + j, vf_set1(-INFINITY));
-    vf_store_part_f32(z + j, n - j, cap(v, softcap, capped));
-  }
-  return vf_hmax(most);
-}
-
-/* Sums the piece's exponentials; meanwhile the next piece, at `ahead`, comes to the cache: the
- * processor's own prefetch stops while nothing is read. */
-TGI_INLINE double sum_of_exp(const float *z, int64_t n, float shift, uintptr_t ahead, int t)
-{
-  const vf m = vf_set1(shift);
-  const int64_t step = 4 * TGI_LANES, element = t == TG_F32 ? 4 : 2;
-  vf s[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
-  int64_t j = 0;
-  for (; j + step <= n; j += step) {
-    for (int64_t byte = j * element; byte < (j + step) * element; byte += kLineBytes) {
-      __builtin_prefetch((const void *)(ahead + (uintptr_t)byte));
-    }
-    for (int k = 0; k < 4; k++) {
-      s[k] = s[k] + vf_exp(vf_load_f32(z + j + k * TGI_LANES) - m);
-    }
-  }
-  for (; j < n; j += TGI_LANES) {
-    s[0] = s[0] + vf_exp(vf_load_f32(z + j) - m);
-  }
-  return (double)vf_sum((s[0] + s[1]) + (s[2] + s[3]));
-}
-
-static double sum_of(const float *z, int64_t n)
-{
-  vf s = vf_zero();
-  int64_t j = 0;
-  for (; j + TGI_LANES <= n; j += TGI_LANES) {
-    s = s + vf_load_f32(z + j);
-  }
-  return (double)vf_sum(s + vf_load_part_f32(z + j, n - j));
-}
-
-TGI_INLINE row_scan scan_row_as(const void *x, int64_t vocab, float softcap, bool smoothed, int t,
-                                bool capped)
-{
-  float z[kPiece + TGI_LANES];
-  row_scan r = {-INFINITY, 0, -FLT_MAX, 0, 0};
-  for (int64_t first = 0; first < vocab; first += kPiece) {
-    const int64_t n = tgi_min_i64(kPiece, vocab - first);
-    const float largest = widen_piece(x, t, first, n, softcap, capped, z);
-    if (largest > r.largest) {
-      const float m = capped ? cap_one(largest, softcap) : largest;
-      r.largest = largest;
-      r.piece = first;
-      if (m > r.shift) {
-        r.sum *= exp((double)r.shift - (double)m);
-        r.shift = m;
-      }
-    }
-    const uintptr_t ahead = (uintptr_t)x + (uintptr_t)(first + kPiece) * (t == TG_F32 ? 4 : 2);
-    r.sum += sum_of_exp(z, n, r.shift, ahead, t);
-    if (smoothed) {
-      r.z_sum += sum_of(z, n);
-    }
-  }
-  return r;
-}
-
-static row_scan scan_row(const void *x, int t, int64_t vocab, float softcap, bool smoothed)
-{
-  row_scan r = {0};
-  if (softcap > 0) {
-    TGI_SWITCH_FLOAT(t, T, r = scan_row_as(x, vocab, softcap, smoothed, T, true));
-  } else {
-    TGI_SWITCH_FLOAT(t, T, r = scan_row_as(x, vocab, softcap, smoothed, T, false));
-  }
-  return r;
-}
-
-static float load_one(const void *x, int t, int64_t j)
-{
-  return (float)tgi_load(x, (tg_dtype)t, j);
-}
-
-static int64_t find_largest(const void *x, int t, int64_t vocab, const row_scan *r)
-{
-  for (int64_t j = 0; isnan(r->sum) && j < vocab; j++) {
-    if (isnan(load_one(x, t, j))) {
-      return j;
-    }
-  }
-  int64_t j = r->piece;
-  while (j + 1 < vocab && load_one(x, t, j) != r->largest) {
-    j++;
-  }
-  return j;
-}
+enum { kChunkBytes = 128 << 10 };
 
 typedef struct fwd_job {
   const tg_cross_entropy_fwd_args *a;
@@ -164,35 +22,33 @@ typedef struct fwd_job {
   float *token_loss;
 } fwd_job;
 
+static int64_t argmax_of(const void *x, int t, int64_t vocab, const row_scan *r)
+{
+  const int64_t nan = isnan(r->sum) ? find_nan(x, t, vocab) : -1;
+  return nan >= 0 ? nan : find_largest(x, t, vocab, r);
+}
+
 static void fwd_row(const fwd_job *job, int64_t i, int64_t target)
 {
   const tg_cross_entropy_fwd_args *a = job->a;
   const int t = a->logits.dtype;
   const int64_t vocab = a->logits.shape[1];
-  const double smoothing = (double)a->label_smoothing;
-  row_scan r = {0};
-  double lse = 0, log_prob = 0, loss = 0;
+  row_result r = {0};
   int64_t argmax = -1;
   if (!is_ignored(&job->rule, target)) {
     const void *x = tgi_row(&a->logits, i);
-    r = scan_row(x, t, vocab, a->softcap, smoothing > 0);
-    lse = (double)r.shift + log(r.sum);
-    log_prob = (double)cap_one(load_one(x, t, target), a->softcap) - lse;
-    loss = -(1 - smoothing) * log_prob;
-    if (smoothing > 0) {
-      loss -= smoothing * (r.z_sum / (double)vocab - lse);
-    }
-    if (a->z_loss > 0) {
-      loss += (double)a->z_loss * lse * lse;
-    }
-    argmax = tgi_present(&a->argmax) ? find_largest(x, t, vocab, &r) : 0;
+    row_scan scan = row_scan_start();
+    scan_row(&scan, x, t, vocab, a->softcap, a->label_smoothing > 0);
+    r = finish_row(&scan, cap_one(load_one(x, t, target), a->softcap), vocab,
+                   (double)a->label_smoothing, (double)a->z_loss);
+    argmax = tgi_present(&a->argmax) ? argmax_of(x, t, vocab, &scan) : 0;
   }
-  job->token_loss[i] = (float)loss;
+  job->token_loss[i] = r.loss;
   if (tgi_present(&a->log_prob)) {
-    ((float *)a->log_prob.data)[i] = (float)log_prob;
+    ((float *)a->log_prob.data)[i] = r.log_prob;
   }
   if (tgi_present(&a->lse)) {
-    ((float *)a->lse.data)[i] = (float)lse;
+    ((float *)a->lse.data)[i] = r.lse;
   }
   if (tgi_present(&a->argmax)) {
     tgi_store(a->argmax.data, a->argmax.dtype, i, (double)argmax);
@@ -226,7 +82,7 @@ tg_status TGI_KERNEL(cross_entropy_fwd)(const tg_context *ctx, const tg_cross_en
 {
   const int64_t rows = a->logits.shape[0];
   float *loss = a->loss.data;
-  fwd_job job = {.a = a, .rule = TARGET_RULE("cross_entropy_fwd", a)};
+  fwd_job job = {.a = a, .rule = TARGET_RULE("cross_entropy_fwd", a, a->logits.shape[1])};
   int64_t counted;
   const tg_status status = check_targets(ctx, &job.rule, &counted);
   if (status != TG_OK) {
@@ -259,60 +115,16 @@ void TGI_PLAN(cross_entropy_fwd)(const tg_context *ctx, const tg_cross_entropy_f
 
 /* ---- backward ---- */
 
-typedef struct bwd_row {
-  const void *x;
-  void *dx;
-  int64_t vocab;
-  float lse, softcap;
-  float p_scale;  /* 1 + 2 z_loss lse */
-  float spread;   /* label_smoothing / vocab */
-  float hit;      /* 1 - label_smoothing */
-  float upstream; /* dloss / n */
-} bwd_row;
-
-/* The gradient of logits x, `hit` being what the target's element loses. */
-TGI_INLINE vf gradient(vf x, const bwd_row *b, float hit, bool capped)
-{
-  vf slope = vf_set1(b->upstream);
-  if (capped) {
-    const vf t = vf_tanh(x / vf_set1(b->softcap));
-    x = vf_set1(b->softcap) * t;
-    slope = (vf_set1(1.0f) - t * t) * slope;
-  }
-  const vf p = vf_exp(x - vf_set1(b->lse));
-  return ((vf_set1(b->p_scale) * p - vf_set1(b->spread)) - vf_set1(hit)) * slope;
-}
-
-TGI_INLINE void bwd_row_as(const bwd_row *b, int64_t target, int t, bool capped, bool stream)
-{
-  const vf g = gradient(vf_set1(load_one(b->x, t, target)), b, b->hit, capped);
-  int64_t j = 0;
-  for (; j + 2 * TGI_LANES <= b->vocab; j += 2 * TGI_LANES) {
-    const vf g0 = gradient(vf_load(b->x, t, j), b, 0, capped);
-    const vf g1 = gradient(vf_load(b->x, t, j + TGI_LANES), b, 0, capped);
-    vf_put(b->dx, t, j, g0, stream);
-    vf_put(b->dx, t, j + TGI_LANES, g1, stream);
-  }
-  for (; j < b->vocab; j += TGI_LANES) {
-    const int64_t n = tgi_min_i64(TGI_LANES, b->vocab - j);
-    vf_store_part(b->dx, t, j, n, gradient(vf_load_part(b->x, t, j, n), b, 0, capped));
-  }
-  if (stream) {
-    vf_stream_fence(); /* the target's element was streamed: this store comes after */
-  }
-  vf_store_part(b->dx, t, target, 1, g);
-}
-
 static void bwd_any_row(const bwd_row *b, int64_t target, int t, bool stream)
 {
   if (b->softcap > 0 && stream) {
-    TGI_SWITCH_FLOAT(t, T, bwd_row_as(b, target, T, true, true));
+    TGI_SWITCH_FLOAT(t, T, bwd_row_as(b, target, T, T, true, true));
   } else if (b->softcap > 0) {
-    TGI_SWITCH_FLOAT(t, T, bwd_row_as(b, target, T, true, false));
+    TGI_SWITCH_FLOAT(t, T, bwd_row_as(b, target, T, T, true, false));
   } else if (stream) {
-    TGI_SWITCH_FLOAT(t, T, bwd_row_as(b, target, T, false, true));
+    TGI_SWITCH_FLOAT(t, T, bwd_row_as(b, target, T, T, false, true));
   } else {
-    TGI_SWITCH_FLOAT(t, T, bwd_row_as(b, target, T, false, false));
+    TGI_SWITCH_FLOAT(t, T, bwd_row_as(b, target, T, T, false, false));
   }
 }
 
@@ -341,7 +153,7 @@ static void bwd_rows(void *arg, int64_t begin, int64_t end, int thread)
         tgi_present(&a->dloss) ? (double)dloss[a->reduction == TG_REDUCTION_NONE ? i : 0] : 1;
     const bwd_row b = {.x = tgi_row(&a->logits, i),
                        .dx = dx,
-                       .vocab = vocab,
+                       .cols = vocab,
                        .lse = lse[i],
                        .softcap = a->softcap,
                        .p_scale = 1 + 2 * a->z_loss * lse[i],
@@ -363,7 +175,7 @@ static bool bwd_streams(const tg_context *ctx, const tg_cross_entropy_bwd_args *
 
 tg_status TGI_KERNEL(cross_entropy_bwd)(const tg_context *ctx, const tg_cross_entropy_bwd_args *a)
 {
-  bwd_job job = {.a = a, .rule = TARGET_RULE("cross_entropy_bwd", a)};
+  bwd_job job = {.a = a, .rule = TARGET_RULE("cross_entropy_bwd", a, a->logits.shape[1])};
   int64_t counted;
   const tg_status status = check_targets(ctx, &job.rule, &counted);
   if (status != TG_OK) {

@@ -82,7 +82,7 @@ static void put(const tg_tensor *t, int64_t i, double v)
 
 tg_status TGI_KERNEL(cross_entropy_fwd)(const tg_context *ctx, const tg_cross_entropy_fwd_args *a)
 {
-  const target_rule rule = TARGET_RULE("cross_entropy_fwd", a);
+  const target_rule rule = TARGET_RULE("cross_entropy_fwd", a, a->logits.shape[1]);
   int64_t counted;
   double sum = 0;
   const tg_status status = check_targets(ctx, &rule, &counted);
@@ -129,7 +129,7 @@ static double gradient(const tg_cross_entropy_bwd_args *a, int64_t i, int64_t j,
 
 tg_status TGI_KERNEL(cross_entropy_bwd)(const tg_context *ctx, const tg_cross_entropy_bwd_args *a)
 {
-  const target_rule rule = TARGET_RULE("cross_entropy_bwd", a);
+  const target_rule rule = TARGET_RULE("cross_entropy_bwd", a, a->logits.shape[1]);
   int64_t counted;
   const tg_status status = check_targets(ctx, &rule, &counted);
   for (int64_t i = 0; i < a->logits.shape[0] && status == TG_OK; i++) {

@@ -1,19 +1,5 @@
 #include "core/half.h"
-#include "spec.h"
-
-/* Random targets; where the case has an ignore_index, every third row carries it. */
-static void fill_targets(tgi_shaped *shaped, bool ignores, int64_t ignore_index, spec_rng *rng)
-{
-  const tg_tensor *logits = tgi_shaped_tensor(shaped, "logits");
-  const tg_tensor *num_items = tgi_shaped_tensor(shaped, "num_items");
-  for (int64_t i = 0; i < logits->shape[0]; i++) {
-    const int64_t target = spec_below(rng, logits->shape[1]);
-    spec_set(shaped, "targets", i, (double)(ignores && i % 3 == 1 ? ignore_index : target));
-  }
-  if (tgi_present(num_items)) {
-    spec_set(shaped, "num_items", 0, 5);
-  }
-}
+#include "ops/cross_entropy/loss_cases.h"
 
 static int64_t target_of(tgi_shaped *shaped, int64_t i)
 {
@@ -59,14 +45,14 @@ static void fill_logits(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
 static void fill_forward(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
 {
   const tg_cross_entropy_fwd_args *a = (const void *)shaped->args.bytes;
-  fill_targets(shaped, a->has_ignore_index, a->ignore_index, rng);
+  fill_targets(shaped, a->logits.shape[1], a->has_ignore_index, a->ignore_index, rng);
   fill_logits(shaped, c, rng);
 }
 
 static void fill_backward(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
 {
   const tg_cross_entropy_bwd_args *a = (const void *)shaped->args.bytes;
-  fill_targets(shaped, a->has_ignore_index, a->ignore_index, rng);
+  fill_targets(shaped, a->logits.shape[1], a->has_ignore_index, a->ignore_index, rng);
   fill_logits(shaped, c, rng);
 }
 
@@ -137,19 +123,7 @@ static const spec_case bwd_cases[] = {
 
 static const char *const bench[] = {"1024x50257", "512x151936", NULL};
 
-static const spec_bad_scalar bad[] = {
-    {"reduction", 0, TG_BAD_ARGUMENT},
-    {"reduction", 5, TG_BAD_ARGUMENT},
-    {"label_smoothing", -0.1, TG_BAD_ARGUMENT},
-    {"label_smoothing", 1.1, TG_BAD_ARGUMENT},
-    {"label_smoothing", NAN, TG_BAD_ARGUMENT},
-    {"z_loss", -1, TG_BAD_ARGUMENT},
-    {"z_loss", INFINITY, TG_BAD_ARGUMENT},
-    {"softcap", -1, TG_BAD_ARGUMENT},
-    {"softcap", NAN, TG_BAD_ARGUMENT},
-    {"num_items_in_batch", -1, TG_BAD_ARGUMENT},
-    {NULL, 0, TG_OK},
-};
+static const spec_bad_scalar bad[] = {LOSS_BAD_SCALARS, {NULL, 0, TG_OK}};
 
 const spec spec_cross_entropy_fwd = {
     .name = "cross_entropy_fwd",

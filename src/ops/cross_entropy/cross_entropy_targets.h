@@ -1,5 +1,5 @@
-/** Targets of the cross-entropy: range, ignored rows and what the sum is divided by. For its
- * kernels and reference. */
+/** Targets of the cross-entropy: range, ignored rows and what the sum is divided by. For the
+ * kernels and references of cross_entropy and linear_cross_entropy. */
 #ifndef TGI_OPS_CROSS_ENTROPY_TARGETS_H
 #define TGI_OPS_CROSS_ENTROPY_TARGETS_H
 
@@ -15,12 +15,11 @@ typedef struct target_rule {
 } target_rule;
 
 /** The rule of a forward's or backward's args. */
-#define TARGET_RULE(name, a)                                                                       \
+#define TARGET_RULE(name, a, classes)                                                              \
   {                                                                                                \
-    .op = (name), .targets = &(a)->targets, .num_items = &(a)->num_items,                          \
-    .vocab = (a)->logits.shape[1], .ignore_index = (a)->ignore_index,                              \
-    .num_items_in_batch = (a)->num_items_in_batch, .reduction = (a)->reduction,                    \
-    .has_ignore_index = (a)->has_ignore_index                                                      \
+    .op = (name), .targets = &(a)->targets, .num_items = &(a)->num_items, .vocab = (classes),      \
+    .ignore_index = (a)->ignore_index, .num_items_in_batch = (a)->num_items_in_batch,              \
+    .reduction = (a)->reduction, .has_ignore_index = (a)->has_ignore_index                         \
   }
 
 static inline bool is_ignored(const target_rule *r, int64_t target)
