@@ -3,6 +3,8 @@
 runs the tests of its op, and reports the changes that no test noticed.
 
    scripts/mutate.py [--op NAME]... [--headers] [--max N] [--seed N] [--jobs N] [--no-write] [-v]
+   scripts/mutate.py --part K/N --save FILE    every N-th row from the K-th on, on some machine
+   scripts/mutate.py --merge FILE...           the report of all parts
 
 Sources: src/ops/<op>/ without checks, reference, shape and spec, and what they call in src/cpu/;
 with --headers those of src/cpu/, by themselves, with the tests of ops that use them. Each direction
@@ -15,6 +17,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import pickle
 import random
 import re
 import resource
@@ -227,7 +230,8 @@ class Campaign:
                           mutations.mutants(str(path.relative_to(ROOT)), path.read_text())))
         if self.options.op:
             found = [g for g in found if g[0].split()[0] in self.options.op]
-        return found
+        first, step = self.options.part
+        return found[first - 1::step]
 
     def users(self, path):
         """Ops whose kernels include a file of src/cpu, or its header; the cheapest tests first."""
@@ -355,9 +359,20 @@ class Campaign:
                 if verdict == "survived" and not self.options.verbose:
                     print(f"    {mutant.path}:{mutant.line} {mutant.before} => {mutant.after}")
             rows.append((title, results, excluded, len(candidates)))
-            if not self.options.op and not self.options.no_write:
+            if self.options.save:
+                self.options.save.write_bytes(pickle.dumps(rows))
+            elif not self.options.op and not self.options.no_write:
                 REPORT.write_text(report(rows, self.options))
         return rows
+
+
+def merged(paths):
+    """The rows of all parts, in the order of the list; a row missing or twice is an error."""
+    rows = [row for path in paths for row in pickle.loads(path.read_bytes())]
+    titles = [f"{op} {direction}" for op, dirs in list_of_ops().items() for direction in dirs]
+    if sorted(titles) != sorted(row[0] for row in rows):
+        sys.exit("mutate: --merge: expected every op and direction once")
+    return sorted(rows, key=lambda row: titles.index(row[0]))
 
 
 def report(rows, options):
@@ -407,8 +422,19 @@ def main():
     parser.add_argument("--entry", default=best_entry(), help="entry of the chain that is changed")
     parser.add_argument("--no-write", action="store_true", help="leave docs/mutation.md alone")
     parser.add_argument("-v", "--verbose", action="store_true")
+    parser.add_argument("--part", type=part, default=(1, 1), metavar="K/N")
+    parser.add_argument("--save", type=pathlib.Path, metavar="FILE",
+                        help="keep the results here instead of writing docs/mutation.md")
+    parser.add_argument("--merge", type=pathlib.Path, nargs="+", metavar="FILE",
+                        help="write docs/mutation.md from saved parts")
     options = parser.parse_args()
-    rows = Campaign(options).run()
+    if options.part != (1, 1) and not options.save:
+        parser.error("--part: expected --save FILE with it")
+    if options.merge:
+        rows = merged(options.merge)
+        REPORT.write_text(report(rows, options))
+    else:
+        rows = Campaign(options).run()
     if not rows:
         parser.error("--op: expected an op of ops.def or cpu/<file>")
     tried = sum(len(results) for _, results, _, _ in rows)
@@ -416,6 +442,14 @@ def main():
     print(f"{tried - survived} of {tried} mutants noticed"
           f" ({100 * (tried - survived) / max(1, tried):.1f} %)")
     return tried == 0 or survived > tried / 10
+
+
+def part(text):
+    """(K, N) of "K/N"."""
+    first, count = map(int, text.split("/"))
+    if not 1 <= first <= count:
+        raise argparse.ArgumentTypeError(f"expected K/N with K from 1 to N, got {text}")
+    return first, count
 
 
 def best_entry():
