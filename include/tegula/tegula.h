@@ -4,6 +4,7 @@
 
 #include "adamw.h"                // IWYU pragma: export
 #include "attention.h"            // IWYU pragma: export
+#include "attention_naive.h"      // IWYU pragma: export
 #include "context.h"              // IWYU pragma: export
 #include "cross_entropy.h"        // IWYU pragma: export
 #include "embedding.h"            // IWYU pragma: export

@@ -1,3 +1,4 @@
+#include "ops/attention/attention_heads.h"
 #include "ops/kernels.h"
 
 /* What both directions have; one list of facts serves them. */
@@ -16,23 +17,14 @@ typedef struct shared {
         (a)->window                                                                                \
   }
 
-static void want_extent(tgi_call *call, const char *argument, const char *axis, int64_t got,
-                        bool right, const char *expected)
-{
-  if (!right) {
-    tgi_fail(call, TG_BAD_SHAPE, argument, "expected %s %s, got %lld", axis, expected,
-             (long long)got);
-  }
-}
-
 /* cu_seqlens: [batch + 1], and the tensor that it cuts is [1, total, ..]. */
 static void check_packed(tgi_call *call, const char *argument, const tg_tensor *cu,
                          const char *packed_argument, const tg_tensor *packed)
 {
   if (tgi_present(cu)) {
-    want_extent(call, argument, "length", cu->shape[0], cu->shape[0] >= 1, "batch + 1 >= 1");
-    want_extent(call, packed_argument, "first extent", packed->shape[0], packed->shape[0] == 1,
-                "1 beside cu_seqlens");
+    tgi_want_extent(call, argument, "length", cu->shape[0], cu->shape[0] >= 1, "batch + 1 >= 1");
+    tgi_want_extent(call, packed_argument, "first extent", packed->shape[0], packed->shape[0] == 1,
+                    "1 beside cu_seqlens");
   }
 }
 
@@ -49,32 +41,16 @@ static void check_key_layout(tgi_call *call, const shared *s)
     if (tgi_present(s->cu_k)) {
       tgi_fail(call, TG_BAD_ARGUMENT, "block_table", "expected none beside cu_seqlens_k, got one");
     }
-    want_extent(call, "block_table", "first extent", s->block_table->shape[0],
-                s->block_table->shape[0] == batch, "that of the batch");
-    want_extent(call, "k", "block size", s->k->shape[1], s->k->shape[1] >= 1, ">= 1");
+    tgi_want_extent(call, "block_table", "first extent", s->block_table->shape[0],
+                    s->block_table->shape[0] == batch, "that of the batch");
+    tgi_want_extent(call, "k", "block size", s->k->shape[1], s->k->shape[1] >= 1, ">= 1");
   } else if (tgi_present(s->cu_k)) {
     const int64_t length = batch + 1;
     tgi_want_shape(call, "cu_seqlens_k", s->cu_k, 1, &length);
   } else {
-    want_extent(call, "k", "first extent", s->k->shape[0], s->k->shape[0] == batch,
-                "that of the batch");
+    tgi_want_extent(call, "k", "first extent", s->k->shape[0], s->k->shape[0] == batch,
+                    "that of the batch");
   }
-}
-
-static void check_heads(tgi_call *call, const shared *s)
-{
-  const tg_tensor *q = s->q, *k = s->k, *v = s->v;
-  const int64_t v_shape[4] = {k->shape[0], k->shape[1], k->shape[2], v->shape[3]};
-  tgi_want_dtype(call, "k", k, TG_DTYPE_BIT(q->dtype));
-  tgi_want_dtype(call, "v", v, TG_DTYPE_BIT(q->dtype));
-  want_extent(call, "q", "head_dim", q->shape[3], q->shape[3] >= 1, ">= 1");
-  want_extent(call, "k", "head_dim", k->shape[3], k->shape[3] == q->shape[3], "that of q");
-  tgi_want_shape(call, "v", v, 4, v_shape);
-  want_extent(call, "v", "head_dim", v->shape[3], v->shape[3] >= 1, ">= 1");
-  want_extent(call, "k", "heads", k->shape[2], k->shape[2] >= 1, ">= 1");
-  want_extent(call, "q", "heads", q->shape[2],
-              q->shape[2] >= 1 && k->shape[2] >= 1 && q->shape[2] % k->shape[2] == 0,
-              "a multiple of k's");
 }
 
 static void check_shared(tgi_call *call, const shared *s)
@@ -82,7 +58,7 @@ static void check_shared(tgi_call *call, const shared *s)
   const int64_t batch = batch_of(s);
   check_packed(call, "cu_seqlens_q", s->cu_q, "q", s->q);
   check_packed(call, "cu_seqlens_k", s->cu_k, "k", s->k);
-  check_heads(call, s);
+  tgi_want_heads(call, s->q, s->k, s->v);
   check_key_layout(call, s);
   tgi_want_shape(call, "sinks", s->sinks, 1, &s->q->shape[2]);
   tgi_want_dtype(call, "sinks", s->sinks, tgi_like_or_f32(s->q));

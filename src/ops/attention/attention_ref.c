@@ -2,6 +2,7 @@
  * tensors this is the oracle. With 16-bit tensors it rounds like eager code: the product, the
  * scaled and the capped score, p, and in the backward each intermediate matrix. */
 #include "core/half.h"
+#include "ops/attention/attention_heads.h"
 #include "ops/attention/attention_layout.h"
 
 enum { kChunk = 256 }; /* elements of a row that are summed at a time */
@@ -12,17 +13,6 @@ typedef struct scores {
   tgi_attention_layout l;
   float scale, softcap;
 } scores;
-
-static const void *head_row(const tg_tensor *t, int64_t index, int64_t row, int64_t head)
-{
-  const int64_t i = index * tgi_stride(t, 0) + row * tgi_stride(t, 1) + head * tgi_stride(t, 2);
-  return (const char *)t->data + i * (int64_t)tg_dtype_bytes(t->dtype);
-}
-
-static void *head_row_out(const tg_tensor *t, int64_t index, int64_t row, int64_t head)
-{
-  return (void *)(uintptr_t)head_row(t, index, row, head);
-}
 
 static const void *key_row(const scores *c, const tg_tensor *t, const tgi_attention_sequence *s,
                            int64_t row, int64_t kv_head)
@@ -52,7 +42,7 @@ static double score(const scores *c, const tgi_attention_sequence *s, int64_t i,
                     int64_t j)
 {
   const tg_dtype t = c->q->dtype;
-  const void *q = head_row(c->q, s->q_index, s->q_first + i, head);
+  const void *q = tgi_head_row(c->q, s->q_index, s->q_first + i, head);
   const void *k = key_row(c, c->k, s, j, head / c->l.group);
   const double scaled = tgi_round(t, tgi_round(t, dot(q, k, t, c->l.head_dim)) * (double)c->scale);
   if (c->softcap == 0) {
@@ -101,7 +91,7 @@ static void write_out(const scores *c, const tg_attention_fwd_args *a,
   const double sink = sink_of(&a->sinks, head);
   double m;
   const double sum = row_sum(c, s, i, head, sink, &m);
-  void *out = head_row_out(&a->out, s->q_index, s->q_first + i, head);
+  void *out = tgi_head_row(&a->out, s->q_index, s->q_first + i, head);
   for (int64_t c0 = 0; c0 < c->l.v_dim; c0 += kChunk) {
     const int64_t n = c->l.v_dim - c0 < kChunk ? c->l.v_dim - c0 : kChunk;
     double acc[kChunk] = {0};
@@ -163,8 +153,9 @@ static double probability(const gradients *g, const tgi_attention_sequence *s, i
 
 static double delta(const gradients *g, const tgi_attention_sequence *s, int64_t i, int64_t head)
 {
-  return dot(head_row(&g->a->dout, s->q_index, s->q_first + i, head),
-             head_row(&g->a->out, s->q_index, s->q_first + i, head), g->a->q.dtype, g->c.l.v_dim);
+  return dot(tgi_head_row(&g->a->dout, s->q_index, s->q_first + i, head),
+             tgi_head_row(&g->a->out, s->q_index, s->q_first + i, head), g->a->q.dtype,
+             g->c.l.v_dim);
 }
 
 /* scale * g[i,j] of the contract; called for visible pairs of rows that have a probability. */
@@ -172,7 +163,7 @@ static double score_gradient(const gradients *g, const tgi_attention_sequence *s
                              int64_t head, int64_t j)
 {
   const tg_dtype t = g->a->q.dtype;
-  const void *dout = head_row(&g->a->dout, s->q_index, s->q_first + i, head);
+  const void *dout = tgi_head_row(&g->a->dout, s->q_index, s->q_first + i, head);
   const void *v = key_row(&g->c, &g->a->v, s, j, head / g->c.l.group);
   const double dp = tgi_round(t, dot(dout, v, t, g->c.l.v_dim));
   double ds = tgi_round(t, probability(g, s, i, head, j) * (dp - delta(g, s, i, head)));
@@ -192,7 +183,7 @@ static bool pair_counts(const gradients *g, const tgi_attention_sequence *s, int
 static void write_dq(const gradients *g, const tgi_attention_sequence *s, int64_t i, int64_t head)
 {
   const tg_attention_bwd_args *a = g->a;
-  void *dq = head_row_out(&a->dq, s->q_index, s->q_first + i, head);
+  void *dq = tgi_head_row(&a->dq, s->q_index, s->q_first + i, head);
   for (int64_t c0 = 0; c0 < g->c.l.head_dim; c0 += kChunk) {
     const int64_t n = g->c.l.head_dim - c0 < kChunk ? g->c.l.head_dim - c0 : kChunk;
     double acc[kChunk] = {0};
@@ -217,7 +208,7 @@ static void write_key_gradient(const gradients *g, const tgi_attention_sequence 
 {
   const tg_attention_bwd_args *a = g->a;
   const tg_tensor *result = of_value ? &a->dv : &a->dk, *source = of_value ? &a->dout : &a->q;
-  void *out = head_row_out(result, s->k_index, s->k_first + j, kv_head);
+  void *out = tgi_head_row(result, s->k_index, s->k_first + j, kv_head);
   for (int64_t c0 = 0; c0 < result->shape[3]; c0 += kChunk) {
     const int64_t n = result->shape[3] - c0 < kChunk ? result->shape[3] - c0 : kChunk;
     double acc[kChunk] = {0};
@@ -226,7 +217,7 @@ static void write_key_gradient(const gradients *g, const tgi_attention_sequence 
       if (pair_counts(g, s, i, head, j)) {
         const double weight =
             of_value ? probability(g, s, i, head, j) : score_gradient(g, s, i, head, j);
-        const void *row = head_row(source, s->q_index, s->q_first + i, head);
+        const void *row = tgi_head_row(source, s->q_index, s->q_first + i, head);
         for (int64_t x = 0; x < n; x++) {
           acc[x] += weight * tgi_load(row, source->dtype, c0 + x);
         }

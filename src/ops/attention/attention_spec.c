@@ -214,11 +214,8 @@ static const spec_case bwd_cases[] = {
 };
 
 static const char *const bench[] = {
-    "b1_h12_s1024_d64_causal",
-    "b4_h12_s64_d64_causal",
-    "b8_h6_s256_d32_causal",
-    "b1_h16_kv8_s1024_d128_causal",
-    NULL,
+    "b1_h12_s1024_d64_causal",      "b4_h12_s64_d64_causal",        "b8_h6_s256_d32_causal",
+    "b1_h16_kv8_s1024_d128_causal", "b1_h16_kv8_s2048_d128_causal", NULL,
 };
 
 static const char *const fwd_bench[] = {
@@ -226,8 +223,10 @@ static const char *const fwd_bench[] = {
     "b4_h12_s64_d64_causal",
     "b8_h6_s256_d32_causal",
     "b1_h16_kv8_s1024_d128_causal",
+    "b1_h16_kv8_s2048_d128_causal",
     "b1_h12_s1_sk1024_d64_causal",
     "b1_h16_kv8_s1_sk4096_d128_causal",
+    "b8_h32_kv8_s1_sk4096_d128_causal",
     NULL,
 };
 
