@@ -12,6 +12,8 @@
 #include "layer_norm.h"    // IWYU pragma: export
 #include "linear.h"        // IWYU pragma: export
 #include "op_info.h"       // IWYU pragma: export
+#include "quantize_int4.h" // IWYU pragma: export
+#include "quantize_int8.h" // IWYU pragma: export
 #include "rms_norm.h"      // IWYU pragma: export
 #include "rounding.h"      // IWYU pragma: export
 #include "status.h"        // IWYU pragma: export
