@@ -28,8 +28,8 @@ typedef struct tg_quantize_int8_fwd_args {
  *
  *   symmetric   scale = up(max |x| / 127),                     zero_point = 0 (without the slot)
  *   asymmetric  low = min(0, min x), high = max(0, max x)      (with the slot)
- *               scale = up(high / 255 - low / 255),            zero_point = -128 - round(low / scale)
- *   q[i,j] = clamp(round(x[i,j] / scale) + zero_point)         to [-127, 127], [-128, 127]
+ *               scale = up(high / 255 - low / 255),            zero_point = -128 - round(low /
+ * scale) q[i,j] = clamp(round(x[i,j] / scale) + zero_point)         to [-127, 127], [-128, 127]
  *
  *   x           in   [rows, cols]                f32|f16|bf16   last axis contiguous
  *   q           out  [rows, cols]                i8             last axis contiguous
