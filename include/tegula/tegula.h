@@ -14,6 +14,8 @@
 #include "linear.h"               // IWYU pragma: export
 #include "linear_cross_entropy.h" // IWYU pragma: export
 #include "op_info.h"              // IWYU pragma: export
+#include "quantize_int4.h"        // IWYU pragma: export
+#include "quantize_int8.h"        // IWYU pragma: export
 #include "rms_norm.h"             // IWYU pragma: export
 #include "rounding.h"             // IWYU pragma: export
 #include "status.h"               // IWYU pragma: export

@@ -96,6 +96,12 @@ static inline uint8_t tgi_f32_to_f8_e4m3(float v)
   return (uint8_t)(sign | rounded >> 20);
 }
 
+/** Largest finite value of f32, f16 or bf16, and that of f32 for f64. */
+static inline float tgi_largest_finite(tg_dtype dtype)
+{
+  return dtype == TG_F16 ? 65504.0f : tgi_bits_float(dtype == TG_BF16 ? 0x7f7f0000u : 0x7f7fffffu);
+}
+
 /** Element `i` behind `data`, as f64. Integers up to 2^53 are exact. */
 static inline double tgi_load(const void *data, tg_dtype dtype, int64_t i)
 {

@@ -1,0 +1,27 @@
+#include "ops/quantize_int8/quant_groups.h"
+#include "ops/shape.h"
+
+/* Without a word: per row; symmetric. asym has i32 zero points, asymi8 i8. */
+const char tgi_dequantize_int8_fwd_syntax[] = "ROWSxCOLS[_tensor|_column][_asym|_asymi8]";
+
+void tgi_dequantize_int8_fwd_shape(tgi_shape *s, tg_dequantize_int8_fwd_args *a)
+{
+  const int64_t rows = tgi_shape_extent(s, 0), cols = tgi_shape_extent(s, 1);
+  a->granularity = tgi_shape_flag(s, "tensor")   ? TG_QUANT_PER_TENSOR
+                   : tgi_shape_flag(s, "column") ? TG_QUANT_PER_COLUMN
+                                                 : TG_QUANT_PER_ROW;
+  const int64_t groups = tgi_quant_groups(a->granularity, rows, cols);
+  a->q = tg_tensor_2d(NULL, TG_I8, rows, cols);
+  a->scale = tg_tensor_1d(NULL, TG_F32, groups);
+  a->x = tg_tensor_2d(NULL, s->dtype, rows, cols);
+  if (tgi_shape_flag(s, "asym")) {
+    a->zero_point = tg_tensor_1d(NULL, TG_I32, groups);
+  } else if (tgi_shape_flag(s, "asymi8")) {
+    a->zero_point = tg_tensor_1d(NULL, TG_I8, groups);
+  }
+}
+
+void tgi_dequantize_int8_fwd_cost(const tg_dequantize_int8_fwd_args *a, tgi_cost *cost)
+{
+  cost->flops = 2.0 * (double)tgi_numel(&a->x);
+}

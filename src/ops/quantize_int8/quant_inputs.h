@@ -1,0 +1,45 @@
+/** Inputs that are hard on a quantiser; for specs. */
+#ifndef TGI_OPS_QUANT_INPUTS_H
+#define TGI_OPS_QUANT_INPUTS_H
+
+#include "spec.h"
+
+/** Sets slot x as the case says. */
+static inline void spec_fill_quantized(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
+{
+  const tg_tensor *x = tgi_shaped_tensor(shaped, "x");
+  const int64_t n = tgi_numel(x);
+  const double most = x->dtype == TG_F16    ? 65504
+                      : x->dtype == TG_BF16 ? 0x1.fep127
+                                            : 0x1.fffffep127;
+  if (spec_is(c, "zeros")) {
+    spec_set_all(shaped, "x", 0);
+  } else if (spec_is(c, "constant")) {
+    spec_set_all(shaped, "x", 0.7);
+  } else if (spec_is(c, "negative constant")) {
+    spec_set_all(shaped, "x", -3.3);
+  } else if (spec_is(c, "positive")) {
+    spec_scale(shaped, "x", 0.1, 8);
+  } else if (spec_is(c, "negative")) {
+    spec_scale(shaped, "x", 0.1, -8);
+  } else if (spec_is(c, "denormal")) {
+    spec_scale(shaped, "x", x->dtype == TG_F16 ? 1e-6 : 1e-39, 0);
+  }
+  for (int64_t i = 0; i < n; i++) {
+    if (spec_is(c, "extremes")) {
+      spec_set(shaped, "x", i,
+               i % 7 == 0   ? -most
+               : i % 5 == 0 ? most
+                            : most / 3 * spec_normal(rng) / 5);
+    } else if (spec_is(c, "ties")) { /* quotients halfway between integers, and the ends */
+      spec_set(shaped, "x", i, (double)spec_below(rng, 511) / 2 - (i % 2 ? 127 : 128));
+    } else if (spec_is(c, "sparse") && i % 97) { /* most groups hold zeros alone */
+      spec_set(shaped, "x", i, 0);
+    } else if (spec_is(c, "not finite") && i % 131 == 77) {
+      const double bad[] = {NAN, (double)INFINITY, (double)-INFINITY};
+      spec_set(shaped, "x", i, bad[i % 3]);
+    }
+  }
+}
+
+#endif

@@ -1,0 +1,290 @@
+/* Quantisation to 8 bits on the CPU.
+ *
+ * Method     Per row: bounds, then the row once more out of the cache. Per tensor and per column:
+ *            bounds of up to 64 parts of the rows, in the workspace; united; then all rows. Bounds
+ *            do not depend on the order in which they are united.
+ * Work       Chunks of rows; uniting columns: pieces of columns.
+ * Bound      Memory: x is read once, or twice; q is written past the caches if it exceeds them.
+ */
+#include "core/quantize.h"
+#include "cpu/quantize_lanes.h"
+#include "cpu/unroll.h"
+#include "ops/kernels.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { kPieceBytes = 64 << 10, kParts = 64, kColumnPiece = 512, kTogether = 4 };
+
+typedef struct job {
+  const tg_quantize_int8_fwd_args *a;
+  int64_t rows, cols, part_rows; /* part_rows: of a part whose bounds are found together */
+  float *low, *high;             /* [parts, cols or 1] */
+  int32_t *zero_point;           /* [cols or 1] */
+  bool stream;
+} job;
+
+static int64_t rows_of_part(int64_t rows)
+{
+  return (rows + kParts - 1) / kParts;
+}
+
+static int64_t count_parts(const job *p)
+{
+  return p->part_rows ? (p->rows + p->part_rows - 1) / p->part_rows : 0;
+}
+
+/* Columns that have bounds of their own. */
+static int64_t width_of_bounds(const tg_quantize_int8_fwd_args *a)
+{
+  return a->granularity == TG_QUANT_PER_COLUMN ? a->x.shape[1] : 1;
+}
+
+static int64_t grain(const job *p)
+{
+  const int64_t bytes = p->cols * (int64_t)tg_dtype_bytes(p->a->x.dtype) + 1;
+  return bytes < kPieceBytes ? kPieceBytes / bytes : 1;
+}
+
+static tgi_quant choose(const tg_quantize_int8_fwd_args *a, int64_t group, float low, float high)
+{
+  const bool asymmetric = tgi_present(&a->zero_point);
+  const tgi_quant g = asymmetric ? tgi_int8_asymmetric(low, high) : tgi_int8_symmetric(low, high);
+  ((float *)a->scale.data)[group] = g.scale;
+  if (asymmetric && a->zero_point.dtype == TG_I8) {
+    ((int8_t *)a->zero_point.data)[group] = (int8_t)g.zero_point;
+  } else if (asymmetric) {
+    ((int32_t *)a->zero_point.data)[group] = g.zero_point;
+  }
+  return g;
+}
+
+/* ---- bounds ---- */
+
+TGI_INLINE vf_bounds bounds_of_row(const void *x, int t, int64_t n)
+{
+  vf_bounds b[kTogether];
+  int64_t j = 0;
+  TGI_UNROLLED(k, kTogether)
+  {
+    b[k] = (vf_bounds){vf_zero(), vf_zero()};
+  }
+  for (; j + kTogether * TGI_LANES <= n; j += kTogether * TGI_LANES) {
+    TGI_UNROLLED(k, kTogether)
+    {
+      b[k] = vf_widen(b[k], vf_load(x, t, j + k * TGI_LANES));
+    }
+  }
+  for (; j < n; j += TGI_LANES) {
+    b[0] = vf_widen(b[0], vf_load_part(x, t, j, tgi_min_i64(TGI_LANES, n - j)));
+  }
+  return vf_unite(vf_unite(b[0], b[1]), vf_unite(b[2], b[3]));
+}
+
+/* Widens the bounds of every column by `rows` rows, a constant in the caller. */
+TGI_INLINE void widen_columns(const job *p, int64_t row, int rows, int t, float *low, float *high)
+{
+  for (int64_t j = 0; j < p->cols; j += TGI_LANES) {
+    const int64_t left = tgi_min_i64(TGI_LANES, p->cols - j);
+    vf_bounds b = {vf_load_part(low, TG_F32, j, left), vf_load_part(high, TG_F32, j, left)};
+    TGI_UNROLLED(k, rows)
+    {
+      b = vf_widen(b, vf_load_part(tgi_row(&p->a->x, row + k), t, j, left));
+    }
+    vf_store_part(low, TG_F32, j, left, b.low);
+    vf_store_part(high, TG_F32, j, left, b.high);
+  }
+}
+
+static void find_column_bounds(void *arg, int64_t begin, int64_t end, int thread)
+{
+  const job *p = arg;
+  (void)thread;
+  for (int64_t part = begin; part < end; part++) {
+    float *low = p->low + part * p->cols, *high = p->high + part * p->cols;
+    int64_t i = part * p->part_rows;
+    const int64_t last = tgi_min_i64(p->rows, i + p->part_rows);
+    memset(low, 0, (size_t)p->cols * sizeof *low);
+    memset(high, 0, (size_t)p->cols * sizeof *high);
+    for (; i + kTogether <= last; i += kTogether) {
+      TGI_SWITCH_FLOAT(p->a->x.dtype, T, widen_columns(p, i, kTogether, T, low, high));
+    }
+    for (; i < last; i++) {
+      TGI_SWITCH_FLOAT(p->a->x.dtype, T, widen_columns(p, i, 1, T, low, high));
+    }
+  }
+}
+
+static void find_part_bounds(void *arg, int64_t begin, int64_t end, int thread)
+{
+  const job *p = arg;
+  (void)thread;
+  for (int64_t part = begin; part < end; part++) {
+    const int64_t first = part * p->part_rows;
+    vf_bounds b = {vf_zero(), vf_zero()};
+    for (int64_t i = first; i < tgi_min_i64(p->rows, first + p->part_rows); i++) {
+      const void *x = tgi_row(&p->a->x, i);
+      TGI_SWITCH_FLOAT(p->a->x.dtype, T, b = vf_unite(bounds_of_row(x, T, p->cols), b));
+    }
+    vf_hbounds(b, &p->low[part], &p->high[part]);
+  }
+}
+
+/* Unites the parts' bounds of some columns (one, per tensor) and sets their scales. */
+static void unite_bounds(void *arg, int64_t begin, int64_t end, int thread)
+{
+  const job *p = arg;
+  const int64_t width = width_of_bounds(p->a), parts = count_parts(p);
+  (void)thread;
+  for (int64_t j = begin; j < end; j++) {
+    float low = 0, high = 0;
+    for (int64_t part = 0; part < parts; part++) {
+      const float above = p->high[part * width + j];
+      low = fminf(low, p->low[part * width + j]);
+      high = isnan(above) || above > high ? above : high;
+      if (isnan(high)) {
+        break;
+      }
+    }
+    p->zero_point[j] = choose(p->a, j, low, high).zero_point;
+  }
+}
+
+/* ---- integers ---- */
+
+/* One row; the scale and zero point of column j are scale[j], zero_point[j] if `by_column`, else
+ * the first of each. */
+TGI_INLINE void quantize_row(const void *x, int t, int64_t n, const float *scale,
+                             const int32_t *zero_point, bool by_column, int8_t *q, bool stream)
+{
+  const vf one_scale = vf_set1(*scale);
+  const vi one_zero_point = vi_set1(*zero_point);
+  int64_t j = 0;
+  for (; j + TGI_BYTE_UNIT <= n; j += TGI_BYTE_UNIT) {
+    vi v[4];
+    TGI_UNROLLED(k, 4)
+    {
+      const int64_t i = j + k * TGI_LANES;
+      const vf s = by_column ? vf_load(scale, TG_F32, i) : one_scale;
+      const vi z = by_column ? vi_load(zero_point + i) : one_zero_point;
+      v[k] = vi_add(vf_multiple(vf_load(x, t, i), s), z);
+    }
+    vi_put_i8(q + j, v, stream);
+  }
+  for (; j < n; j += TGI_LANES) { /* a vector at the head of a unit */
+    const int64_t left = tgi_min_i64(TGI_LANES, n - j);
+    const vf s = by_column ? vf_load_part(scale, TG_F32, j, left) : one_scale;
+    int32_t z[TGI_LANES] = {0};
+    int8_t bytes[TGI_BYTE_UNIT];
+    memcpy(z, zero_point + (by_column ? j : 0), (by_column ? (size_t)left : 1) * sizeof *z);
+    vi v[4] = {vf_multiple(vf_load_part(x, t, j, left), s)};
+    v[0] = vi_add(v[0], by_column ? vi_load(z) : one_zero_point);
+    v[1] = v[2] = v[3] = vi_set1(0);
+    vi_put_i8(bytes, v, false);
+    memcpy(q + j, bytes, (size_t)left);
+  }
+}
+
+TGI_INLINE void quantize_row_as(const job *p, int64_t i, int t, const float *scale,
+                                const int32_t *zero_point, bool by_column)
+{
+  const void *x = tgi_row(&p->a->x, i);
+  int8_t *q = tgi_row(&p->a->q, i);
+  if (p->stream) {
+    quantize_row(x, t, p->cols, scale, zero_point, by_column, q, true);
+  } else {
+    quantize_row(x, t, p->cols, scale, zero_point, by_column, q, false);
+  }
+}
+
+static void quantize_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+  const job *p = arg;
+  const float *scale = p->a->scale.data;
+  (void)thread;
+  for (int64_t i = begin; i < end; i++) {
+    if (p->a->granularity == TG_QUANT_PER_COLUMN) {
+      TGI_SWITCH_FLOAT(p->a->x.dtype, T, quantize_row_as(p, i, T, scale, p->zero_point, true));
+    } else {
+      TGI_SWITCH_FLOAT(p->a->x.dtype, T, quantize_row_as(p, i, T, scale, p->zero_point, false));
+    }
+  }
+  vf_stream_fence();
+}
+
+static void quantize_each_row(void *arg, int64_t begin, int64_t end, int thread)
+{
+  const job *p = arg;
+  (void)thread;
+  for (int64_t i = begin; i < end; i++) {
+    vf_bounds b;
+    float low, high;
+    TGI_SWITCH_FLOAT(p->a->x.dtype, T, b = bounds_of_row(tgi_row(&p->a->x, i), T, p->cols));
+    vf_hbounds(b, &low, &high);
+    const tgi_quant g = choose(p->a, i, low, high);
+    TGI_SWITCH_FLOAT(p->a->x.dtype, T, quantize_row_as(p, i, T, &g.scale, &g.zero_point, false));
+  }
+  vf_stream_fence();
+}
+
+/* ---- the call ---- */
+
+static size_t align64(size_t bytes)
+{
+  return (bytes + 63) / 64 * 64;
+}
+
+size_t TGI_WORKSPACE(quantize_int8_fwd)(const tg_context *ctx, const tg_quantize_int8_fwd_args *a)
+{
+  const size_t width = (size_t)width_of_bounds(a);
+  (void)ctx;
+  return a->granularity == TG_QUANT_PER_ROW
+             ? 0
+             : 2 * align64(kParts * width * sizeof(float)) + align64(width * sizeof(int32_t));
+}
+
+static job make_job(const tg_context *ctx, const tg_quantize_int8_fwd_args *a)
+{
+  const size_t bounds = align64(kParts * (size_t)width_of_bounds(a) * sizeof(float));
+  job p = {.a = a, .rows = a->x.shape[0], .cols = a->x.shape[1]};
+  p.stream = tgi_streamable(a->q.data, tgi_stride(&a->q, 0), 1) &&
+             tgi_exceeds_cache(ctx, tgi_span_bytes(&a->q));
+  if (a->granularity != TG_QUANT_PER_ROW) {
+    char *memory = a->workspace;
+    p.part_rows = rows_of_part(p.rows);
+    p.low = (float *)(void *)memory;
+    p.high = (float *)(void *)(memory + bounds);
+    p.zero_point = (int32_t *)(void *)(memory + 2 * bounds);
+  }
+  return p;
+}
+
+tg_status TGI_KERNEL(quantize_int8_fwd)(const tg_context *ctx, const tg_quantize_int8_fwd_args *a)
+{
+  job p = make_job(ctx, a);
+  switch (a->granularity) {
+  case TG_QUANT_PER_ROW:
+    tgi_for(ctx, p.rows, grain(&p), quantize_each_row, &p);
+    break;
+  case TG_QUANT_PER_TENSOR:
+    tgi_for(ctx, count_parts(&p), 1, find_part_bounds, &p);
+    unite_bounds(&p, 0, 1, 0);
+    tgi_for(ctx, p.rows, grain(&p), quantize_rows, &p);
+    break;
+  case TG_QUANT_PER_COLUMN:
+    tgi_for(ctx, count_parts(&p), 1, find_column_bounds, &p);
+    tgi_for(ctx, p.cols, kColumnPiece, unite_bounds, &p);
+    tgi_for(ctx, p.rows, grain(&p), quantize_rows, &p);
+    break;
+  }
+  return TG_OK;
+}
+
+void TGI_PLAN(quantize_int8_fwd)(const tg_context *ctx, const tg_quantize_int8_fwd_args *a,
+                                 char *text, size_t bytes)
+{
+  const job p = make_job(ctx, a);
+  snprintf(text, bytes, "%s, chunks of %lld rows, %s stores",
+           p.part_rows ? "bounds first" : "row by row", (long long)grain(&p),
+           p.stream ? "streaming" : "cached");
+}
