@@ -11,6 +11,9 @@
 #include "global_norm.h"   // IWYU pragma: export
 #include "layer_norm.h"    // IWYU pragma: export
 #include "linear.h"        // IWYU pragma: export
+#include "linear_fp8.h"    // IWYU pragma: export
+#include "linear_int4.h"   // IWYU pragma: export
+#include "linear_int8.h"   // IWYU pragma: export
 #include "op_info.h"       // IWYU pragma: export
 #include "rms_norm.h"      // IWYU pragma: export
 #include "rounding.h"      // IWYU pragma: export

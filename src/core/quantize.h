@@ -1,0 +1,84 @@
+/**
+ * Scales and zero points of integer formats, as the contracts of quantize_int8 and quantize_int4
+ * define them bit for bit.
+ */
+#ifndef TGI_CORE_QUANTIZE_H
+#define TGI_CORE_QUANTIZE_H
+
+#include "core/half.h"
+#include <stdbool.h>
+
+/** What a group of values is divided by, and what is added then. */
+typedef struct tgi_quant {
+  float scale;
+  int32_t zero_point;
+} tgi_quant;
+
+/**
+ * v > 0 rounded up to 15 significant bits, after 4 units in the last place that make up for the
+ * roundings that led to v. With this scale s, the products and the ties of s with integers below
+ * 2^9 are f32 numbers: a quotient x / s that is no tie is never rounded to one, so that rounding it
+ * once more gives the integer nearest to the exact quotient.
+ */
+static inline float tgi_scale_up(float v)
+{
+  return tgi_bits_float((tgi_float_bits(v) + 4 + 511) & ~511u);
+}
+
+/** tgi_scale_up, further up to the dtype of the scale; NaN beyond its range. */
+static inline float tgi_scale_up_to(tg_dtype dtype, float v)
+{
+  const float up = tgi_scale_up(v);
+  if (dtype != TG_F16) {
+    return up;
+  }
+  const uint16_t nearest = tgi_f32_to_f16(up);
+  const uint16_t above = (uint16_t)(nearest + (tgi_f16_to_f32(nearest) < up));
+  return above < 0x7c00u ? tgi_f16_to_f32(above) : NAN;
+}
+
+static inline bool tgi_bounds_are_finite(float low, float high)
+{
+  return isfinite(low) && isfinite(high);
+}
+
+/* In what follows low <= 0 and high >= 0 are the ends of a group's values and 0; the group is not
+ * finite if one of them is not. */
+
+static inline tgi_quant tgi_int8_symmetric(float low, float high)
+{
+  const float most = high > -low ? high : -low;
+  if (!tgi_bounds_are_finite(low, high)) {
+    return (tgi_quant){NAN, 0};
+  }
+  return (tgi_quant){most > 0 ? tgi_scale_up(most / 127) : 1, 0};
+}
+
+static inline tgi_quant tgi_int8_asymmetric(float low, float high)
+{
+  if (!tgi_bounds_are_finite(low, high)) {
+    return (tgi_quant){NAN, 0};
+  }
+  const float scale = low < high ? tgi_scale_up(high / 255 - low / 255) : 1;
+  return (tgi_quant){scale, -128 - (int32_t)rintf(low / scale)};
+}
+
+static inline tgi_quant tgi_int4_symmetric(float low, float high, tg_dtype scale_dtype)
+{
+  const float up = high / 7.5f, down = -low / 8.5f;
+  if (!tgi_bounds_are_finite(low, high)) {
+    return (tgi_quant){NAN, 8};
+  }
+  return (tgi_quant){low < high ? tgi_scale_up_to(scale_dtype, up > down ? up : down) : 1, 8};
+}
+
+static inline tgi_quant tgi_int4_asymmetric(float low, float high, tg_dtype scale_dtype)
+{
+  if (!tgi_bounds_are_finite(low, high)) {
+    return (tgi_quant){NAN, 8};
+  }
+  const float scale = low < high ? tgi_scale_up_to(scale_dtype, high / 15 - low / 15) : 1;
+  return (tgi_quant){scale, isnan(scale) ? 8 : -(int32_t)rintf(low / scale)};
+}
+
+#endif
