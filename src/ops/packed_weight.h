@@ -16,10 +16,10 @@ enum { TGI_PANEL_ROWS = 32, TGI_PACKED_HEADER_BYTES = 64 };
 typedef struct tgi_packed_header {
   char magic[TGI_PACKED_MAGIC_BYTES]; /* "TGqint8", "TGqint4", "TGqfp8" */
   int64_t out, in;
-  int64_t group_size;   /* int4: 32, 64, 128; else 0 */
-  int32_t scale_dtype;  /* int4: f32 or f16; else 0 */
-  int32_t zero_points;  /* int4: 1 if there are any; else 0 */
-  int64_t reserved[3];  /* 0 */
+  int64_t group_size;  /* int4: 32, 64, 128; else 0 */
+  int32_t scale_dtype; /* int4: f32 or f16; else 0 */
+  int32_t zero_points; /* int4: 1 if there are any; else 0 */
+  int64_t reserved[3]; /* 0 */
 } tgi_packed_header;
 
 _Static_assert(sizeof(tgi_packed_header) == TGI_PACKED_HEADER_BYTES, "a header fills a cache line");
@@ -100,7 +100,8 @@ static inline tg_status tgi_pack_end(const tgi_pack_call *p, tg_error *error)
 
 /** A line of such an `info`. */
 #define TGI_PACK_SLOT(args, name, role, layout, ndim, dtypes, optional)                            \
-  {#name,    TG_KIND_TENSOR, role,                layout, ndim, dtypes,                            \
-   optional, NULL,           offsetof(args, name)}
+  {                                                                                                \
+#name, TG_KIND_TENSOR, role, layout, ndim, dtypes, optional, NULL, offsetof(args, name)        \
+  }
 
 #endif

@@ -13,9 +13,8 @@ static const tg_slot_info slots[] = {
     SLOT(packed, TG_ROLE_OUT, TG_LAYOUT_DENSE, 1, TG_DTYPE_BIT(TG_U8), false),
 };
 
-static const tg_op_info info = {.name = "linear_int8_pack",
-                                .num_slots = sizeof slots / sizeof slots[0],
-                                .slots = slots};
+static const tg_op_info info = {
+    .name = "linear_int8_pack", .num_slots = sizeof slots / sizeof slots[0], .slots = slots};
 
 int64_t tg_linear_int8_packed_bytes(int64_t out, int64_t in)
 {

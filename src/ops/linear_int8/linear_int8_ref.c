@@ -34,11 +34,11 @@ static double sum_dynamic(const tg_linear_int8_fwd_args *a, const quantised_row 
   return sum * (double)r->scale * (double)tgi_int8_head(panel, 0, o);
 }
 
-static double sum_weight_only(const tg_linear_int8_fwd_args *a, const uint8_t *panel, int64_t i,
-                              int64_t o)
+static double sum_weight_only(const tg_linear_int8_fwd_args *a, const quantised_row *r,
+                              const uint8_t *panel, int64_t i, int64_t o)
 {
   const double scale = (double)tgi_int8_head(panel, 0, o);
-  double sum = 0;
+  double sum = isfinite(r->scale) ? 0 : NAN; /* of a row that holds NaN or infinity */
   for (int64_t k = 0; k < a->x.shape[1]; k++) {
     const double n = (double)((float)panel[tgi_int8_value_at(o, k)] - tgi_int8_head(panel, 1, o));
     sum += tgi_load(tgi_row(&a->x, i), a->x.dtype, k) * tgi_round(a->x.dtype, n * scale);
@@ -55,7 +55,7 @@ tg_status TGI_KERNEL(linear_int8_fwd)(const tg_context *ctx, const tg_linear_int
     for (int64_t o = 0; o < out; o++) {
       const uint8_t *panel = (const uint8_t *)a->weight.data + tgi_int8_panel_at(o, in);
       double y = a->mode == TG_INT8_DYNAMIC ? sum_dynamic(a, &r, panel, i, o)
-                                            : sum_weight_only(a, panel, i, o);
+                                            : sum_weight_only(a, &r, panel, i, o);
       if (tgi_present(&a->bias)) {
         y = tgi_round(a->y.dtype, y) + tgi_load(a->bias.data, a->bias.dtype, o);
       }
