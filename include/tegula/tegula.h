@@ -13,6 +13,9 @@
 #include "layer_norm.h"           // IWYU pragma: export
 #include "linear.h"               // IWYU pragma: export
 #include "linear_cross_entropy.h" // IWYU pragma: export
+#include "linear_fp8.h"           // IWYU pragma: export
+#include "linear_int4.h"          // IWYU pragma: export
+#include "linear_int8.h"          // IWYU pragma: export
 #include "op_info.h"              // IWYU pragma: export
 #include "quantize_int4.h"        // IWYU pragma: export
 #include "quantize_int8.h"        // IWYU pragma: export

@@ -1,0 +1,94 @@
+/** Linear layers with 8-bit integer weights: y = x W^T + bias, forward. */
+#ifndef TEGULA_LINEAR_INT8_H
+#define TEGULA_LINEAR_INT8_H
+
+#include "context.h"
+#include "tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Bytes of a weight [out, in] packed by tg_linear_int8_pack; 0 for extents that no view has. */
+TG_API int64_t tg_linear_int8_packed_bytes(int64_t out, int64_t in);
+
+typedef struct tg_linear_int8_pack_args {
+  tg_tensor weight, scale, zero_point, packed;
+} tg_linear_int8_pack_args;
+
+/**
+ * Brings a weight into the form that tg_linear_int8_fwd reads: once, when a model is loaded. A pure
+ * function of its arguments; the bytes are the same on every machine and serve every chain entry.
+ *
+ *   weight      in   [out, in]     i8       last axis contiguous
+ *   scale       in   [out] | [1]   f32      contiguous; per output channel, or per tensor
+ *   zero_point  in   shape of scale  i8|i32   optional; absent: 0; in [-128, 127]
+ *   packed      out  [tg_linear_int8_packed_bytes(out, in)]  u8   contiguous, at any address
+ *
+ * What quantize_int8 gives per row or per tensor is taken as it is.
+ *
+ * Layout     A header of 64 bytes (what is packed, with its extents), then panels of 32 rows of W.
+ *            A panel begins with 32 scales and 32 values 128 + zero_point, all f32. Then follows,
+ *            for every four neighbours in k, a line of 128 bytes: row after row four values
+ *            weight + 128. Rows and k beyond the weight's are weights of 0 with scale 0.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (zero_point out of range, overlap); `error` may be
+ *            NULL.
+ */
+TG_API tg_status tg_linear_int8_pack(const tg_linear_int8_pack_args *args, tg_error *error);
+
+/** What is multiplied with the integer weights. */
+typedef enum tg_int8_mode {
+  TG_INT8_WEIGHT_ONLY = 1, /* x as it is, with 24 bits */
+  TG_INT8_DYNAMIC = 2,     /* x quantised to 8 bits, one scale for each row (token) */
+} tg_int8_mode;
+
+typedef struct tg_linear_int8_fwd_args {
+  tg_tensor x, weight, bias, y;
+  tg_int8_mode mode;
+  void *workspace;
+  size_t workspace_bytes;
+} tg_linear_int8_fwd_args;
+
+/**
+ * Linear layer with int8 weights W and their scale s and zero point z, forward.
+ *
+ *   y[i,o] = sum_k x[i,k] * (W[o,k] - z[o]) * s[o] + bias[o]
+ *
+ * computed as
+ *
+ *   n[i,o] = sum_k X[i,k] * (W[o,k] - z[o])         integers, exact
+ *   y[i,o] = f32(n[i,o] * t[i]) * s[o] + bias[o]
+ *
+ *   x       in   [rows, in]   f32|f16|bf16           last axis contiguous
+ *   weight  in   [bytes]      u8                     packed by tg_linear_int8_pack
+ *   bias    in   [out]        f32, or dtype of x     optional
+ *   y       out  [rows, out]  dtype of x, or f32     last axis contiguous
+ *   mode    required
+ *              weight-only  X = round(x * 2^e), t = 2^-e, with the largest e that keeps
+ *                           max_k |x[i,k]| * 2^e <= 127 * 2^16: fixed-point numbers of 24 bits.
+ *                           What x loses is below 2^-22 of the row's largest magnitude.
+ *              dynamic      X and t are q and scale of quantize_int8, symmetric, of the row
+ *
+ * Any extent may be 0; with in = 0 the sum is 0. A row of x with NaN or infinity gives NaN.
+ *
+ * Math       Sums are integers, so they are exact in any order: every chain entry gives the same
+ *            bits. n * t is computed in f64 and rounded to f32, its product with s and the sum with
+ *            bias are rounded to f32, then to y's dtype. n is exact below 2^53, i.e. for
+ *            in < 2^22. Rounding is to nearest, ties to even.
+ * Workspace  tg_linear_int8_fwd_workspace: 1 or 3 bytes a value of x, and one row of integers a
+ *            thread. Asynchronous; capturable; deterministic; batch-invariant.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (mode, weight not packed for this op, overlap,
+ *            workspace missing or too small), UNSUPPORTED.
+ * Source     Jacob et al. 2018, arXiv:1712.05877, section 2.2 (zero points outside of the sum);
+ *            Dettmers et al. 2022, arXiv:2208.07339, section 2.1 (one scale for each row of x).
+ */
+TG_API tg_status tg_linear_int8_fwd(tg_context *ctx, const tg_linear_int8_fwd_args *args);
+
+/** Bytes that tg_linear_int8_fwd needs; from shapes, dtypes, mode and the context alone. */
+TG_API tg_status tg_linear_int8_fwd_workspace(const tg_context *ctx,
+                                              const tg_linear_int8_fwd_args *args, size_t *bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
