@@ -52,7 +52,7 @@ typedef struct tg_qk_norm_rope_fwd_args {
  *            as Qwen3's attention does; ONCE rounds the last alone. NaN and infinity stay in their
  *            head.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE (also: too few rows in the tables), BAD_DTYPE, BAD_ARGUMENT (eps,
+ * Errors     BAD_SHAPE (also: fewer rows in the tables than seq), BAD_DTYPE, BAD_ARGUMENT (eps,
  *            rotary_dim, position_offset, pairing, rounding; an output overlaps an input without
  *            being it), UNSUPPORTED.
  * Source     Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4; Su et al. 2021, arXiv:2104.09864,

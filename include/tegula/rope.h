@@ -63,9 +63,9 @@ typedef struct tg_rope_fwd_args {
  *            the sum to the dtype of q, whatever the tables' dtype; ONCE rounds the sum alone. NaN
  *            and infinity stay in their pair.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE (also: too few rows in the tables), BAD_DTYPE, BAD_ARGUMENT (rotary_dim,
- *            position_offset, pairing, rounding; k without k_out or the reverse; an output overlaps
- *            an input without being it), UNSUPPORTED.
+ * Errors     BAD_SHAPE (also: fewer rows in the tables than seq), BAD_DTYPE, BAD_ARGUMENT
+ *            (rotary_dim, position_offset, pairing, rounding; k without k_out or the reverse; an
+ *            output overlaps an input without being it), UNSUPPORTED.
  * Source     Su et al. 2021, arXiv:2104.09864, eq. 34.
  */
 TG_API tg_status tg_rope_fwd(tg_context *ctx, const tg_rope_fwd_args *args);
