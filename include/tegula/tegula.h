@@ -17,9 +17,11 @@
 #include "linear_int4.h"          // IWYU pragma: export
 #include "linear_int8.h"          // IWYU pragma: export
 #include "op_info.h"              // IWYU pragma: export
+#include "qk_norm_rope.h"         // IWYU pragma: export
 #include "quantize_int4.h"        // IWYU pragma: export
 #include "quantize_int8.h"        // IWYU pragma: export
 #include "rms_norm.h"             // IWYU pragma: export
+#include "rope.h"                 // IWYU pragma: export
 #include "rounding.h"             // IWYU pragma: export
 #include "status.h"               // IWYU pragma: export
 #include "tensor.h"               // IWYU pragma: export
