@@ -3,6 +3,7 @@
 #define TEGULA_TEGULA_H
 
 #include "adamw.h"         // IWYU pragma: export
+#include "add_rms_norm.h"  // IWYU pragma: export
 #include "attention.h"     // IWYU pragma: export
 #include "context.h"       // IWYU pragma: export
 #include "cross_entropy.h" // IWYU pragma: export
@@ -14,6 +15,7 @@
 #include "op_info.h"       // IWYU pragma: export
 #include "rms_norm.h"      // IWYU pragma: export
 #include "rounding.h"      // IWYU pragma: export
+#include "softmax.h"       // IWYU pragma: export
 #include "status.h"        // IWYU pragma: export
 #include "tensor.h"        // IWYU pragma: export
 
