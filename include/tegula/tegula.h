@@ -3,6 +3,7 @@
 #define TEGULA_TEGULA_H
 
 #include "adamw.h"                // IWYU pragma: export
+#include "add_rms_norm.h"         // IWYU pragma: export
 #include "attention.h"            // IWYU pragma: export
 #include "attention_naive.h"      // IWYU pragma: export
 #include "context.h"              // IWYU pragma: export
@@ -23,6 +24,7 @@
 #include "rms_norm.h"             // IWYU pragma: export
 #include "rope.h"                 // IWYU pragma: export
 #include "rounding.h"             // IWYU pragma: export
+#include "softmax.h"              // IWYU pragma: export
 #include "status.h"               // IWYU pragma: export
 #include "tensor.h"               // IWYU pragma: export
 
