@@ -9,6 +9,8 @@
 #include "context.h"              // IWYU pragma: export
 #include "cross_entropy.h"        // IWYU pragma: export
 #include "embedding.h"            // IWYU pragma: export
+#include "gate_up.h"              // IWYU pragma: export
+#include "geglu.h"                // IWYU pragma: export
 #include "gelu.h"                 // IWYU pragma: export
 #include "global_norm.h"          // IWYU pragma: export
 #include "layer_norm.h"           // IWYU pragma: export
@@ -24,8 +26,11 @@
 #include "rms_norm.h"             // IWYU pragma: export
 #include "rope.h"                 // IWYU pragma: export
 #include "rounding.h"             // IWYU pragma: export
+#include "silu.h"                 // IWYU pragma: export
 #include "softmax.h"              // IWYU pragma: export
 #include "status.h"               // IWYU pragma: export
+#include "swiglu.h"               // IWYU pragma: export
+#include "swiglu_clamped.h"       // IWYU pragma: export
 #include "tensor.h"               // IWYU pragma: export
 
 #endif
