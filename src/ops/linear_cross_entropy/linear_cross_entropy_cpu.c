@@ -224,10 +224,10 @@ static void add_sums(const float *sums, void *row, int t, int64_t n, bool overwr
 {
   for (int64_t j = 0; j < n; j += TGI_LANES) {
     const int64_t lanes = tgi_min_i64(TGI_LANES, n - j);
-    vf x = vf_load_part_f32(sums + j, lanes);
+    const vf x = vf_load_part_f32(sums + j, lanes);
     TGI_SWITCH_FLOAT(t, T, {
-      x = overwrite ? x : vf_load_part(row, T, j, lanes) + x;
-      vf_store_part(row, T, j, lanes, x);
+      const vf old = overwrite ? vf_zero() : vf_load_part(row, T, j, lanes);
+      vf_store_part(row, T, j, lanes, old + x);
     });
   }
 }

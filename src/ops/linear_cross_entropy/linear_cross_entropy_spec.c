@@ -89,8 +89,8 @@ static const spec_case fwd_cases[] = {
 
 static const spec_case bwd_cases[] = {
     {"9x5x31_itemsi64_ignore_bias"},
-    {"0x5x7"},
-    {"0x5x7_overwrite_bias"},
+    {"0x5x7_sum"},
+    {"0x5x7_sum_overwrite_bias"},
     {"3x0x7_bias"},
     {"1x1x1"},
     {"3x7x1_sum_smooth_z"},
@@ -105,9 +105,9 @@ static const spec_case bwd_cases[] = {
     {"6x48x768_none_cap_smooth_z_ignore_i32_bias_r4_c100"},
     {"5x24x1025_none_smooth_nodloss_bias_r2_c1024", "rising"},
     {"9x20x2061_sum_ignore_bias_r4_c500", "masked"},
-    {"7x12x301_none_ignore_nodweight_nodbias_r2_c50", "NaN row"},
+    {"7x12x1801_none_ignore_nodweight_nodbias_r2_c500", "NaN row"},
     {"7x12x2099_ignore", "ignored NaN"},
-    {"5x9x40_ignore", "all ignored"},
+    {"5x12x1901_ignore", "all ignored"},
     {"5x9x40_sum_ignore_overwrite_r2_c7", "all ignored"},
     /* every subset of the gradients */
     {"11x14x37_nodhidden_r3_c10"},
@@ -118,9 +118,9 @@ static const spec_case bwd_cases[] = {
     {"11x14x37_nodweight_nodbias_r3_c10"},
     {"11x14x37_nodhidden_nodweight_nodbias"},
     /* several groups of rows in dbias, blocks of rows in dweight, of columns in dhidden */
-    {"130x9x20_smooth"},
-    {"391x7x26_r130_dwf32"},
-    {"391x7x26_r390_overwrite"},
+    {"130x9x20_sum_smooth_bias"},
+    {"391x7x26_sum_r130_bias_dwf32"},
+    {"391x7x26_sum_r390_bias_overwrite"},
     {"9x33x1089_c1000"},
     {"4x768x130_dwf32_r3"},
     {"3x2880x20_none_r2"},
@@ -133,7 +133,7 @@ static const spec_case bwd_cases[] = {
 
 static const spec_case fwdbwd_cases[] = {
     {"9x5x31_itemsi64_ignore_bias_all"},
-    {"0x5x7"},
+    {"0x5x7_sum"},
     {"0x5x7_sum_overwrite_bias_all"},
     {"0x5x7_none"},
     {"3x0x7_bias"},
@@ -149,14 +149,14 @@ static const spec_case fwdbwd_cases[] = {
     {"6x48x768_none_cap_smooth_z_ignore_i32_bias_all_r4_c100"},
     {"5x24x1025_none_smooth_nodloss_bias_r2", "rising"},
     {"9x20x2061_sum_ignore_bias_r4", "masked"},
-    {"7x12x301_none_ignore_nodweight_nodbias_all_r2", "NaN row"},
+    {"7x12x1801_none_ignore_nodweight_nodbias_all_r2", "NaN row"},
     {"7x12x301_ignore_all_r3", "ignored NaN"},
-    {"5x9x40_ignore_all_overwrite", "all ignored"},
+    {"5x12x1901_ignore_all_overwrite", "all ignored"},
     {"11x14x37_nodhidden_r3"},
     {"11x14x37_nodweight_r3_c10"},
     {"11x14x37_nodbias_r3_overwrite"},
     {"11x14x37_nodhidden_nodweight_nodbias_r3_c10_all"},
-    {"391x7x26_r130_dwf32"},
+    {"391x7x26_sum_r130_bias_dwf32"},
     {"4x768x130_dwf32_r3"},
     {"9x70x50_wf32_bias_r4"},
     {"9x1025x30_none_r4"},
@@ -197,6 +197,7 @@ const spec spec_linear_cross_entropy_bwd = {
     .f32_bound = 3e-6,
     .f16_ceiling = 4e-3,
     .bf16_ceiling = 3e-2,
+    .rounds_f32_outputs = true, /* the gradients of bf16 logits are bf16 */
     .gradient_of = "linear_cross_entropy_fwd",
     .fill = fill_bwd,
     .batch_invariant = true,
@@ -210,6 +211,7 @@ const spec spec_linear_cross_entropy_fwdbwd = {
     .f32_bound = 3e-6,
     .f16_ceiling = 4e-3,
     .bf16_ceiling = 3e-2,
+    .rounds_f32_outputs = true, /* the gradients of bf16 logits are bf16 */
     .gradient_of = "linear_cross_entropy_fwd",
     .fill = fill_fwdbwd,
     .batch_invariant = true,
