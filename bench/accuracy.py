@@ -40,7 +40,7 @@ def errors(got, exact):
 
 def measure(name, shape, dtype, library, reference):
     op, direction = name.rsplit("_", 1)
-    problem = build(op, shape, direction == "bwd", dtype, ())
+    problem = build(op, direction, shape, dtype, ())
     if name == "attention_bwd":
         run_saved(library, op, problem.fields)
     exact = reference.call(name, {slot: widen(v) for slot, v in problem.fields.items()})

@@ -42,10 +42,12 @@ SAMPLE = 0.03  # seconds
 TRIES = 3
 
 
-def build(op, shape, backward, dtype, blas):
+def build(op, direction, shape, dtype, blas):
+    """By the builder of the row, else of the op."""
     extra = {"blas": blas} if op == "linear" else {}
+    builder = peers_of.BUILDERS.get(f"{op}_{direction}") or peers_of.BUILDERS[op]
     torch.manual_seed(1)
-    return peers_of.BUILDERS[op](Words(shape), backward, DTYPES[dtype], **extra)
+    return builder(Words(shape), direction == "bwd", DTYPES[dtype], **extra)
 
 
 def as_list(value):
@@ -164,7 +166,7 @@ def parse_options():
 def run_case(case, library, blas, options, run, config):
     """False: the machine was busy, nothing was recorded."""
     try:
-        problem = build(case["op"], case["shape"], case["dir"] == "bwd", case["dtype"], blas)
+        problem = build(case["op"], case["dir"], case["shape"], case["dtype"], blas)
     except NotServed as error:
         print(f"{case['op']} {case['dir']}: no peer for {error}", file=sys.stderr)
         return True

@@ -61,7 +61,7 @@ typedef struct tg_linear_cross_entropy_fwd_args {
  *            rest as in tg_cross_entropy_fwd, with the running maximum carried from chunk to chunk
  *            (ref: f64).
  * Workspace  tg_linear_cross_entropy_fwd_workspace: with r rows and c columns of a chunk, 4 r c
- *            bytes of logits (rows in whole cache lines), r rows of hidden, 88 bytes a row of the
+ *            bytes of logits (rows in whole cache lines), r rows of hidden, 72 bytes a row of the
  *            problem, and the packed blocks of tg_linear_fwd.
  *            Asynchronous; capturable; deterministic; the rows' results are batch-invariant and do
  *            not depend on chunk_rows.
