@@ -16,6 +16,7 @@
 #include "quantize_int8.h" // IWYU pragma: export
 #include "rms_norm.h"      // IWYU pragma: export
 #include "rounding.h"      // IWYU pragma: export
+#include "sample.h"        // IWYU pragma: export
 #include "status.h"        // IWYU pragma: export
 #include "tensor.h"        // IWYU pragma: export
 
