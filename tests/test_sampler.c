@@ -1,6 +1,6 @@
 /* Picking tokens: the generator's published vectors, each filter, and the ends of the distribution.
  */
-#include "model/philox.h"
+#include "core/philox.h"
 #include "tegula/model.h"
 
 #include <setjmp.h>

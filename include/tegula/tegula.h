@@ -26,6 +26,7 @@
 #include "rms_norm.h"             // IWYU pragma: export
 #include "rope.h"                 // IWYU pragma: export
 #include "rounding.h"             // IWYU pragma: export
+#include "sample.h"               // IWYU pragma: export
 #include "silu.h"                 // IWYU pragma: export
 #include "softmax.h"              // IWYU pragma: export
 #include "status.h"               // IWYU pragma: export

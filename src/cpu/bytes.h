@@ -37,6 +37,11 @@ TGI_INLINE vi vi_load(const int32_t *p)
   return _mm512_loadu_si512(p);
 }
 
+TGI_INLINE void vi_store(int32_t *p, vi v)
+{
+  _mm512_storeu_si512(p, v);
+}
+
 /* Bytes of v[0], v[1], v[2], v[3], saturated: each step interleaves within 16 bytes. */
 TGI_INLINE __m512i pack_bytes(const vi *v)
 {
@@ -113,6 +118,11 @@ TGI_INLINE vi vi_load(const int32_t *p)
   return _mm256_loadu_si256((const void *)p);
 }
 
+TGI_INLINE void vi_store(int32_t *p, vi v)
+{
+  _mm256_storeu_si256((void *)p, v);
+}
+
 TGI_INLINE __m256i pack_bytes(const vi *v)
 {
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -186,6 +196,11 @@ TGI_INLINE vi vi_load(const int32_t *p)
   vi v;
   memcpy(&v, p, sizeof v);
   return v;
+}
+
+TGI_INLINE void vi_store(int32_t *p, vi v)
+{
+  memcpy(p, &v, sizeof v);
 }
 
 TGI_INLINE void vi_put_i8(int8_t *p, const vi *v, bool stream)

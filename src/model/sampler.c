@@ -1,6 +1,6 @@
 /* Picking a token from logits. */
 #include "core/error_record.h"
-#include "philox.h"
+#include "core/philox.h"
 #include "tegula/model.h"
 
 #include <math.h>

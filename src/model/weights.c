@@ -2,8 +2,8 @@
 
 #include "core/error_record.h"
 #include "core/half.h"
+#include "core/philox.h"
 #include "file_error.h"
-#include "philox.h"
 #include "safetensors_writer.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,6 +4,16 @@
 
 #include "spec.h"
 
+/** Quotients halfway between integers: the ends give a scale of 1 + 2^-14 in each form. */
+static inline double spec_tie(tgi_shaped *shaped, spec_rng *rng)
+{
+  const bool asymmetric = tgi_present(tgi_shaped_tensor(shaped, "zero_point"));
+  const bool bytes = tgi_shaped_tensor(shaped, "q")->dtype == TG_I8;
+  const double end = !bytes ? 7.5 : asymmetric ? 127.5 : 127;
+  const int64_t steps = bytes ? 127 : 7, k = spec_below(rng, 2 * steps) - steps;
+  return spec_below(rng, 9) ? ((double)k + 0.5) * 0x1.0004p0 : k % 2 ? end : -end;
+}
+
 /** Sets slot x as the case says. */
 static inline void spec_fill_quantized(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
 {
@@ -31,8 +41,8 @@ static inline void spec_fill_quantized(tgi_shaped *shaped, const spec_case *c, s
                i % 7 == 0   ? -most
                : i % 5 == 0 ? most
                             : most / 3 * spec_normal(rng) / 5);
-    } else if (spec_is(c, "ties")) { /* quotients halfway between integers, and the ends */
-      spec_set(shaped, "x", i, (double)spec_below(rng, 511) / 2 - (i % 2 ? 127 : 128));
+    } else if (spec_is(c, "ties")) {
+      spec_set(shaped, "x", i, spec_tie(shaped, rng));
     } else if (spec_is(c, "sparse") && i % 97) { /* most groups hold zeros alone */
       spec_set(shaped, "x", i, 0);
     } else if (spec_is(c, "not finite") && i % 131 == 77) {

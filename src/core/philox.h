@@ -3,8 +3,8 @@
  * doi:10.1145/2063384.2063405). A draw is a pure function of (key, counter), so results do not
  * depend on order, threads or backend, and resuming needs no generator state.
  */
-#ifndef TGI_MODEL_PHILOX_H
-#define TGI_MODEL_PHILOX_H
+#ifndef TGI_CORE_PHILOX_H
+#define TGI_CORE_PHILOX_H
 
 #include <math.h>
 #include <stdint.h>

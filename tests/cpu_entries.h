@@ -1,0 +1,33 @@
+/** A context of each entry of this machine's CPU chain, for tests that run on all of them. */
+#ifndef TEGULA_TESTS_CPU_ENTRIES_H
+#define TEGULA_TESTS_CPU_ENTRIES_H
+
+#include "core/context_state.h"
+
+typedef struct cpu_entries {
+  tg_context *ctx[TGI_CHAIN_MAX];
+  int count;
+} cpu_entries;
+
+/** Contexts with `threads` threads; those that could not be made are missing. */
+static inline cpu_entries open_cpu_entries(int threads)
+{
+  cpu_entries e = {.count = 0};
+  const tgi_processor processor = tgi_processor_detect();
+  const tgi_chain chain = tgi_registry_chain(TG_BACKEND_CPU, &processor);
+  for (int i = 0; i < chain.length; i++) {
+    const tg_context_options o = {
+        .backend = TG_BACKEND_CPU, .num_threads = threads, .entry = chain.entry[i]};
+    e.count += tg_context_create(&o, &e.ctx[e.count], NULL) == TG_OK;
+  }
+  return e;
+}
+
+static inline void close_cpu_entries(cpu_entries *e)
+{
+  for (int i = 0; i < e->count; i++) {
+    tg_context_destroy(e->ctx[i]);
+  }
+}
+
+#endif
