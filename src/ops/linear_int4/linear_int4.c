@@ -1,0 +1,48 @@
+#include "ops/kernels.h"
+#include "ops/linear_int4/linear_int4_packed.h"
+
+/* The header says what the bytes are; kernels trust it after this. */
+static void check_weight(tgi_call *call, const tg_linear_int4_fwd_args *a)
+{
+  const int64_t in = a->x.shape[1], out = a->y.shape[1];
+  if (!tgi_want_packed(call, &a->weight, TGI_INT4_MAGIC, out, in)) {
+    return;
+  }
+  const tgi_packed_header h = tgi_packed_header_of(a->weight.data);
+  const bool known = h.scale_dtype == TG_F32 || h.scale_dtype == TG_F16;
+  if (!known || !tgi_int4_group_size(h.group_size) || in > INT64_MAX / TGI_INT4_LINE_BYTES / 8) {
+    tgi_fail(call, TG_BAD_ARGUMENT, "weight", "expected a weight packed for this op, got others");
+    return;
+  }
+  const tgi_int4_layout l = tgi_int4_layout_of(&h);
+  TGI_WANT_SHAPE(call, a, weight, tgi_packed_size(out, tgi_int4_panel_bytes(&l)));
+}
+
+static tgi_call check_fwd(const tg_context *ctx, const tg_linear_int4_fwd_args *a, bool sizing)
+{
+  tgi_call call = TGI_BEGIN(ctx, linear_int4_fwd, a, sizing);
+  if (call.status == TG_OK) {
+    const int64_t rows = a->x.shape[0], out = a->y.shape[1];
+    TGI_WANT_SHAPE(&call, a, bias, out);
+    TGI_WANT_DTYPE(&call, a, bias, tgi_like_or_f32(&a->x));
+    TGI_WANT_SHAPE(&call, a, y, rows, out);
+    TGI_WANT_DTYPE(&call, a, y, tgi_like_or_f32(&a->x));
+    check_weight(&call, a);
+    call.empty = rows == 0 || out == 0;
+  }
+  return call;
+}
+
+tg_status tg_linear_int4_fwd_workspace(const tg_context *ctx, const tg_linear_int4_fwd_args *args,
+                                       size_t *bytes)
+{
+  tgi_call call = check_fwd(ctx, args, true);
+  return TGI_SIZE(&call, linear_int4_fwd, args, bytes);
+}
+
+tg_status tg_linear_int4_fwd(tg_context *ctx, const tg_linear_int4_fwd_args *args)
+{
+  tgi_call call = check_fwd(ctx, args, false);
+  TGI_WANT_WORKSPACE(&call, linear_int4_fwd, args);
+  return TGI_RUN(&call, linear_int4_fwd, args);
+}
