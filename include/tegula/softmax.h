@@ -24,18 +24,18 @@ typedef struct tg_softmax_fwd_args {
  *
  *   x      in   [rows, cols]  f32|f16|bf16  last axis contiguous; any width
  *   y      out  [rows, cols]  dtype of x    last axis contiguous; may alias x
- *   scale       > 0; 1 for the plain softmax
+ *   scale       2^-100 or more, finite; 1 for the plain softmax
  *
  * -infinity gives 0 (a masked score). A row without a finite largest element has no softmax: one
  * that is all -infinity, or that has +infinity or NaN in it, becomes NaN as a whole, as in PyTorch.
  *
- * Math       f32, one rounding per result; sums of 4096 elements each are added in f64.
- * Workspace  tg_softmax_fwd_workspace: a row of f32 for each thread.  Asynchronous; capturable;
- *            deterministic; batch-invariant.
+ * Math       f32, one rounding per result; sums of 2048 elements each are added in f64.
+ * Workspace  tg_softmax_fwd_workspace: a row of f32 and a little for each thread.  Asynchronous;
+ *            capturable; deterministic; batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (scale, y overlaps x without being it, workspace
  *            missing or too small), UNSUPPORTED.
  * Source     Bridle 1990, "Probabilistic interpretation of feedforward classification network
- *            outputs"; the maximum is subtracted for range.
+ *            outputs"; the largest element is subtracted for range.
  */
 TG_API tg_status tg_softmax_fwd(tg_context *ctx, const tg_softmax_fwd_args *args);
 
@@ -56,9 +56,9 @@ typedef struct tg_softmax_bwd_args {
  *   dy     in   [rows, cols]  dtype of y    last axis contiguous
  *   y      in   [rows, cols]  f32|f16|bf16  last axis contiguous; from tg_softmax_fwd
  *   dx     out  [rows, cols]  dtype of y    last axis contiguous; may alias dy
- *   scale       > 0; that of the forward
+ *   scale       2^-100 or more, finite; that of the forward
  *
- * Math       f32, one rounding per result; sums of 4096 elements each are added in f64.
+ * Math       f32, one rounding per result; sums of 2048 elements each are added in f64.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (scale, dx overlaps an input without being dy),
  *            UNSUPPORTED.

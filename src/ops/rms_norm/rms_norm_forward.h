@@ -65,7 +65,7 @@ TGI_INLINE vf load_sum(const norm_row *f, int t, int64_t j, int64_t n, bool add)
 }
 
 /* Four accumulators hide the latency of the fma. */
-TGI_INLINE float sum_of_squares(const norm_row *f, int t, bool add)
+TGI_INLINE float sum_of_squares_as(const norm_row *f, int t, bool add)
 {
   vf s[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
   int64_t j = 0;
@@ -80,6 +80,18 @@ TGI_INLINE float sum_of_squares(const norm_row *f, int t, bool add)
     s[0] = vf_fma(v, v, s[0]);
   }
   return vf_sum((s[0] + s[1]) + (s[2] + s[3]));
+}
+
+/* One instance for all kinds of second pass. */
+static inline float sum_of_squares(const norm_row *f, int t, bool add)
+{
+  float sum;
+  if (add) {
+    TGI_SWITCH_FLOAT(t, T, sum = sum_of_squares_as(f, T, true));
+  } else {
+    TGI_SWITCH_FLOAT(t, T, sum = sum_of_squares_as(f, T, false));
+  }
+  return sum;
 }
 
 /* n <= TGI_LANES results, rounded as the policy says. */

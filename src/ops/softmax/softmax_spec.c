@@ -11,6 +11,13 @@ static void fill_fwd(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
     spec_scale(shaped, "x", 40, 0);
   } else if (spec_is(c, "huge")) { /* differences overflow f32 */
     spec_scale(shaped, "x", 2e38, 0);
+  } else if (spec_is(c, "rising")) { /* every piece has a new largest element */
+    for (int64_t j = 0; j < 5000; j++) {
+      spec_set(shaped, "x", j, 0.004 * (double)j);
+      spec_set(shaped, "x", 2 * 5000 + j, -INFINITY); /* a first piece without a number */
+    }
+    spec_set(shaped, "x", 3 * 5000 - 1, -7);
+    spec_set(shaped, "x", 3 * 5000 - 2000, -8);
   } else if (spec_is(c, "equal")) {
     spec_set_all(shaped, "x", -2.5);
   } else if (spec_is(c, "masked")) { /* -infinity here and there; row 1 has nothing else */
@@ -60,8 +67,10 @@ static const spec_case fwd_cases[] = {
     {"3x1536"},
     {"2x1600"},
     {"4x5000", "not finite"},
+    {"3x5000", "rising"},
     {"2x4097"},
     {"2x12288_scaled"},
+    {"2x35000"}, /* more than the distance of prefetches */
     {"300x67_scaled"},
     {"41x1024"},
     {NULL},
@@ -97,6 +106,7 @@ static const char *const bench[] = {"65536x768", "16384x4096", "4096x32768", NUL
 static const spec_bad_scalar bad[] = {
     {"scale", 0, TG_BAD_ARGUMENT},
     {"scale", -1, TG_BAD_ARGUMENT},
+    {"scale", 0x1p-101, TG_BAD_ARGUMENT},
     {"scale", INFINITY, TG_BAD_ARGUMENT},
     {"scale", NAN, TG_BAD_ARGUMENT},
     {NULL, 0, TG_OK},
