@@ -75,6 +75,7 @@ static inline void gated_spec_fill(tgi_shaped *shaped, const spec_case *c, spec_
     gated_spec_scale(shaped, 1e-39);
   } else if (spec_is(c, "huge")) {
     gated_spec_scale(shaped, 1e4);
+    gated_spec_pairs(shaped, kOne, 1); /* all the others' gradients may vanish */
   } else if (spec_is(c, "edges")) {
     gated_spec_pairs(shaped, kEdges, sizeof kEdges / sizeof kEdges[0]);
   } else if (spec_is(c, "not finite")) { /* limits; NaN stays where it is */
@@ -85,7 +86,7 @@ static inline void gated_spec_fill(tgi_shaped *shaped, const spec_case *c, spec_
 }
 
 /* Widths around the lanes of each instruction set and the models' widths, in each form; pieces that
- * end short. "not finite" and "limits" are above the size that finite differences take. */
+ * end short. "huge", "not finite" and "limits" are above the size that finite differences take. */
 #define TGI_GATED_CASES                                                                            \
   {"0x8"}, {"3x0"}, {"0x8_interleaved"}, {"3x0_halves"}, {"1x1", "one"},                           \
       {"1x1_interleaved", "one"}, {"4x1_halves"}, {"3x2_interleaved"}, {"5x3"}, {"5x15_once"},     \
@@ -93,7 +94,7 @@ static inline void gated_spec_fill(tgi_shaped *shaped, const spec_case *c, spec_
       {"5x33_interleaved"}, {"33x48_halves_once"}, {"9x24_interleaved"}, {"11x127", "wide"},       \
       {"11x127_interleaved", "wide"}, {"3x37", "denormal"}, {"3x37_interleaved", "denormal"},      \
       {"2x61", "edges"}, {"2x61_interleaved_once", "edges"}, {"2x61_halves", "edges"},             \
-      {"2x61", "huge"}, {"2x67_nodgate"}, {"2x67_nodup"}, {"3x768_once", "wide"},                  \
+      {"3x6997", "huge"}, {"2x67_nodgate"}, {"2x67_nodup"}, {"3x768_once", "wide"},                \
       {"2x2880_interleaved"}, {"2x3072_halves"}, {"300x67"}, {"300x61_interleaved_once"},          \
       {"3x7001", "not finite"}, {"3x7001_interleaved", "not finite"},                              \
       {"3x7001_halves_once", "not finite"}, {"3x7001", "limits"},                                  \
