@@ -68,7 +68,7 @@ typedef struct tg_swiglu_clamped_bwd_args {
  *   dgate     out  [rows, cols]      dtype of gate    optional; without gate_up; last axis
  *                                                     contiguous; may alias gate or dy
  *   dup       out  [rows, cols]      dtype of gate    optional; without gate_up; last axis
- *                                                     contiguous; may alias up or dy
+ *                                                     contiguous; may alias up
  *   dgate_up  out  [rows, 2 * cols]  dtype of gate    with gate_up, packed like it; last axis
  *                                                     contiguous; may alias gate_up
  *   alpha, limit   those of the forward
