@@ -234,7 +234,8 @@ static const spec *spec_named(const char *name)
  * a tensor of which the backward has the gradient alone has that gradient's shape, other required
  * tensors and scalars that the backward does not know (a rounding policy) come from the forward's
  * own reading of the shape. Tensors that the backward does not know get normal numbers: it knows
- * them through what the forward saves, or the forward is linear in them. */
+ * them through what the forward saves, or the forward is linear in them. Those that it knows and
+ * that are absent are 0. */
 static problem *forward_of(const problem *bwd)
 {
   problem *p = new_problem(spec_named(bwd->spec->gradient_of), bwd->shape, TG_F64);
@@ -276,10 +277,11 @@ static problem *forward_of(const problem *bwd)
   spec_rng rng = {3};
   for (int v = 0; v < p->num_views; v++) {
     const int same = problem_find(bwd, p->view[v].slot->name);
+    const bool unknown = !find_slot(theirs, p->view[v].slot->name);
     const tg_tensor *t = p->view[v].tensor;
     for (int64_t i = 0; i < tgi_numel(t); i++) {
-      const double unknown = t->dtype == TG_F64 ? spec_normal(&rng) : 0;
-      problem_set(t, i, same >= 0 ? problem_get(bwd->view[same].tensor, i) : unknown);
+      const double other = unknown && t->dtype == TG_F64 ? spec_normal(&rng) : 0;
+      problem_set(t, i, same >= 0 ? problem_get(bwd->view[same].tensor, i) : other);
     }
   }
   return p;
