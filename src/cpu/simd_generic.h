@@ -8,6 +8,9 @@ typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
 typedef int32_t vm __attribute__((vector_size(16)));
 
+/* Conversions of 16-bit values are long here: called, so that kernels compile in seconds. */
+#define TGI_CALLED static __attribute__((noinline, unused))
+
 #define TGI_EACH_LANE(k) for (int k = 0; k < TGI_LANES; k++)
 
 TGI_INLINE vf vf_set1(float v)
@@ -157,7 +160,7 @@ TGI_INLINE void vf_stream_f32(void *p, vf v)
 }
 
 /* 16-bit formats: lane by lane */
-TGI_INLINE vf vf_load_part_bf16(const void *p, int64_t n)
+TGI_CALLED vf vf_load_part_bf16(const void *p, int64_t n)
 {
   vf v = vf_zero();
   for (int64_t k = 0; k < n; k++) {
@@ -166,14 +169,14 @@ TGI_INLINE vf vf_load_part_bf16(const void *p, int64_t n)
   return v;
 }
 
-TGI_INLINE void vf_store_part_bf16(void *p, int64_t n, vf v)
+TGI_CALLED void vf_store_part_bf16(void *p, int64_t n, vf v)
 {
   for (int64_t k = 0; k < n; k++) {
     ((uint16_t *)p)[k] = tgi_f32_to_bf16(v[k]);
   }
 }
 
-TGI_INLINE vf vf_load_part_f16(const void *p, int64_t n)
+TGI_CALLED vf vf_load_part_f16(const void *p, int64_t n)
 {
   vf v = vf_zero();
   for (int64_t k = 0; k < n; k++) {
@@ -182,7 +185,7 @@ TGI_INLINE vf vf_load_part_f16(const void *p, int64_t n)
   return v;
 }
 
-TGI_INLINE void vf_store_part_f16(void *p, int64_t n, vf v)
+TGI_CALLED void vf_store_part_f16(void *p, int64_t n, vf v)
 {
   for (int64_t k = 0; k < n; k++) {
     ((uint16_t *)p)[k] = tgi_f32_to_f16(v[k]);
@@ -256,7 +259,7 @@ TGI_INLINE void vf_stream_f16(void *p, vf v)
   vf_store_f16(p, v);
 }
 
-TGI_INLINE vf vf_round_bf16(vf v)
+TGI_CALLED vf vf_round_bf16(vf v)
 {
   TGI_EACH_LANE(k)
   {
@@ -265,7 +268,7 @@ TGI_INLINE vf vf_round_bf16(vf v)
   return v;
 }
 
-TGI_INLINE vf vf_round_f16(vf v)
+TGI_CALLED vf vf_round_f16(vf v)
 {
   TGI_EACH_LANE(k)
   {
