@@ -85,6 +85,18 @@ TGI_INLINE float vf_sum(vf a)
   return _mm512_reduce_add_ps(a);
 }
 
+/** to[i] = the sum of a[i]. */
+TGI_INLINE void vf_sums(const vf a[4], float to[4])
+{
+  const vf ab = _mm512_unpacklo_ps(a[0], a[1]) + _mm512_unpackhi_ps(a[0], a[1]);
+  const vf cd = _mm512_unpacklo_ps(a[2], a[3]) + _mm512_unpackhi_ps(a[2], a[3]);
+  const __m512d x = _mm512_castps_pd(ab), y = _mm512_castps_pd(cd);
+  const vf all = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y)) +
+                 _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)); /* four sums in each quarter */
+  const __m256 half = _mm512_castps512_ps256(all) + _mm512_extractf32x8_ps(all, 1);
+  _mm_storeu_ps(to, _mm256_castps256_ps128(half) + _mm256_extractf128_ps(half, 1));
+}
+
 TGI_INLINE float vf_hmax(vf a)
 {
   return _mm512_reduce_max_ps(a);
@@ -147,6 +159,14 @@ TGI_INLINE __m256i narrow_bf16(vf v)
 TGI_INLINE vf vf_load_bf16(const void *p)
 {
   return widen_bf16(_mm256_loadu_si256(p));
+}
+
+/** Elements at even places, and at odd ones. */
+TGI_INLINE void vf_load_two_bf16(const void *p, vf *even, vf *odd)
+{
+  const __m512i u = _mm512_loadu_si512(p);
+  *even = _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
+  *odd = _mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32((int)0xffff0000u)));
 }
 
 TGI_INLINE vf vf_load_part_bf16(const void *p, int64_t n)

@@ -99,6 +99,14 @@ TGI_INLINE float vf_sum(vf a)
   return (a[0] + a[2]) + (a[1] + a[3]);
 }
 
+/** to[i] = the sum of a[i]. */
+TGI_INLINE void vf_sums(const vf a[4], float to[4])
+{
+  for (int i = 0; i < 4; i++) {
+    to[i] = vf_sum(a[i]);
+  }
+}
+
 TGI_INLINE float vf_hmax(vf a)
 {
   const float x = a[0] > a[2] ? a[0] : a[2], y = a[1] > a[3] ? a[1] : a[3];
@@ -150,6 +158,16 @@ TGI_INLINE vf vf_load_part_bf16(const void *p, int64_t n)
     v[k] = tgi_bf16_to_f32(((const uint16_t *)p)[k]);
   }
   return v;
+}
+
+/** Elements at even places, and at odd ones. */
+TGI_INLINE void vf_load_two_bf16(const void *p, vf *even, vf *odd)
+{
+  *even = *odd = vf_zero();
+  for (int k = 0; k < TGI_LANES; k++) {
+    (*even)[k] = tgi_bf16_to_f32(((const uint16_t *)p)[2 * k]);
+    (*odd)[k] = tgi_bf16_to_f32(((const uint16_t *)p)[2 * k + 1]);
+  }
 }
 
 TGI_INLINE void vf_store_part_bf16(void *p, int64_t n, vf v)
