@@ -94,6 +94,17 @@ TGI_INLINE float vf_sum(vf a)
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
+/** to[i] = the sum of a[i]. */
+TGI_INLINE void vf_sums(const vf a[4], float to[4])
+{
+  const vf ab = _mm256_unpacklo_ps(a[0], a[1]) + _mm256_unpackhi_ps(a[0], a[1]);
+  const vf cd = _mm256_unpacklo_ps(a[2], a[3]) + _mm256_unpackhi_ps(a[2], a[3]);
+  const __m256d x = _mm256_castps_pd(ab), y = _mm256_castps_pd(cd);
+  const vf all = _mm256_castpd_ps(_mm256_unpacklo_pd(x, y)) +
+                 _mm256_castpd_ps(_mm256_unpackhi_pd(x, y)); /* four sums in each half */
+  _mm_storeu_ps(to, _mm256_castps256_ps128(all) + _mm256_extractf128_ps(all, 1));
+}
+
 TGI_INLINE float vf_hmax(vf a)
 {
   __m128 s = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));

@@ -85,6 +85,18 @@ TGI_INLINE float vf_sum(vf a)
   return _mm512_reduce_add_ps(a);
 }
 
+/** to[i] = the sum of a[i]. */
+TGI_INLINE void vf_sums(const vf a[4], float to[4])
+{
+  const vf ab = _mm512_unpacklo_ps(a[0], a[1]) + _mm512_unpackhi_ps(a[0], a[1]);
+  const vf cd = _mm512_unpacklo_ps(a[2], a[3]) + _mm512_unpackhi_ps(a[2], a[3]);
+  const __m512d x = _mm512_castps_pd(ab), y = _mm512_castps_pd(cd);
+  const vf all = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y)) +
+                 _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)); /* four sums in each quarter */
+  const __m256 half = _mm512_castps512_ps256(all) + _mm512_extractf32x8_ps(all, 1);
+  _mm_storeu_ps(to, _mm256_castps256_ps128(half) + _mm256_extractf128_ps(half, 1));
+}
+
 TGI_INLINE float vf_hmax(vf a)
 {
   return _mm512_reduce_max_ps(a);

@@ -102,6 +102,14 @@ TGI_INLINE float vf_sum(vf a)
   return (a[0] + a[2]) + (a[1] + a[3]);
 }
 
+/** to[i] = the sum of a[i]. */
+TGI_INLINE void vf_sums(const vf a[4], float to[4])
+{
+  for (int i = 0; i < 4; i++) {
+    to[i] = vf_sum(a[i]);
+  }
+}
+
 TGI_INLINE float vf_hmax(vf a)
 {
   const float x = a[0] > a[2] ? a[0] : a[2], y = a[1] > a[3] ? a[1] : a[3];

@@ -2,22 +2,29 @@
  *
  * Work       A task is a block of rows of one kv head (attention_block.h), the last blocks of a
  *            sequence first, since a causal mask gives them most keys. Where a sequence's rows fit
- *            one block (decoding), its keys are cut into splits of kSplitKeys, each a task that
- *            leaves sums, and a second loop combines them in order. All cuts depend on the problem
- *            alone.
+ *            one block (decoding), its keys are cut into splits, each a task that leaves sums, and
+ * a second loop combines them in order; with few rows a split takes all kv heads. All cuts depend
+ * on the problem alone.
  */
 #include "cpu/exp.h"
 #include "ops/attention/attention_parts.h"
 
 #include <stdio.h>
 
-enum { kSplitKeys = 512 };
+enum {
+  kSplitKeys = 512,
+  kMinFewKeys = 512, /* keys of all heads in a split of few rows, */
+  kMaxFewKeys = 4096,
+  kFewSplits = 16, /* and how many splits it should have between them */
+};
 
 typedef struct fwd_job {
   const tg_attention_fwd_args *a;
   tgi_attention_layout l;
-  int64_t blocks;       /* slots for blocks of rows, over all sequences; some may be empty */
-  int64_t splits;       /* of the keys; 1: a task finishes its rows itself */
+  int64_t blocks; /* slots for blocks of rows, over all sequences; some may be empty */
+  int64_t splits; /* of the keys; 1: a task finishes its rows itself */
+  int64_t split_keys;
+  bool few;             /* a split takes all kv heads */
   int64_t scratch;      /* floats per thread */
   int64_t split_floats; /* of the sums of one split */
   float *threads;       /* [num_threads][scratch] */
@@ -34,6 +41,13 @@ static int64_t first_block(const tgi_attention_layout *l, int64_t b)
   return b * ((l->nq * l->group + kBlockRows - 1) / kBlockRows);
 }
 
+static int64_t few_split_keys(const tgi_attention_layout *l)
+{
+  const int64_t wanted = l->extent * l->kv_heads / kFewSplits;
+  const int64_t of_all = tgi_min_i64(kMaxFewKeys, max_i64(kMinFewKeys, wanted));
+  return round_up(of_all / l->kv_heads + 1, kTileKeys);
+}
+
 static fwd_job plan_fwd(const tgi_attention_layout *l, const tg_attention_fwd_args *a,
                         int num_threads)
 {
@@ -46,9 +60,13 @@ static fwd_job plan_fwd(const tgi_attention_layout *l, const tg_attention_fwd_ar
     job.blocks = per_sequence * l->batch;
   }
   if (!l->packed_q && !l->packed_k && per_sequence == 1) {
-    job.splits = max_i64(1, (l->extent + kSplitKeys - 1) / kSplitKeys);
+    job.few = l->nq * l->group <= kFewRows;
+    job.split_keys = job.few ? few_split_keys(l) : kSplitKeys;
+    job.splits = max_i64(1, (l->extent + job.split_keys - 1) / job.split_keys);
   }
-  job.scratch = round_up(TGI_KERNEL(attention_scratch)(l) + kBlockRows * v_pitch, 16);
+  job.scratch = round_up(max_i64(TGI_KERNEL(attention_tiles_scratch)(l) + kBlockRows * v_pitch,
+                                 l->kv_heads * kFewRows * padded(l->head_dim)),
+                         16);
   job.split_floats = round_up(l->nq * l->group * (v_pitch + 2), 16);
   job.threads = a->workspace;
   job.sums = job.threads ? job.threads + num_threads * job.scratch : NULL;
@@ -92,13 +110,19 @@ static void finish_rows(const tg_attention_fwd_args *a, const attention_block *k
   }
 }
 
-static void attend(const fwd_job *job, const attention_block *k, int64_t begin, int64_t end,
-                   float *scratch, attention_sums *sums)
+/* A block's sums over all its keys. */
+static void attend(const fwd_job *job, const attention_block *k, float *scratch,
+                   attention_sums *sums)
 {
-  if (k->rows <= kFewRows) {
-    TGI_KERNEL(attention_few)(k, job->a, begin, end, scratch, sums);
-  } else {
-    TGI_KERNEL(attention_tiles)(k, job->a, begin, end, scratch, sums);
+  if (k->rows > kFewRows) {
+    TGI_KERNEL(attention_tiles)(k, job->a, 0, k->s.count, scratch, sums);
+    return;
+  }
+  const float *m = sums->rows + k->rows * padded(job->l.v_dim), *l = m + k->rows;
+  TGI_KERNEL(attention_few)(k, 1, job->a, 0, k->s.count, scratch, sums->rows, 0);
+  for (int64_t r = 0; r < kBlockRows; r++) {
+    sums->m[r] = r < k->rows ? m[r] : -INFINITY;
+    sums->l[r] = r < k->rows ? l[r] : 0;
   }
 }
 
@@ -139,7 +163,7 @@ static void fwd_blocks(void *arg, int64_t begin, int64_t end, int thread)
   for (int64_t i = begin; i < end; i++) {
     attention_block k;
     if (block_of_task(job, job->blocks * job->l.kv_heads - 1 - i, &k)) {
-      attend(job, &k, 0, k.s.count, scratch, &sums);
+      attend(job, &k, scratch, &sums);
       finish_rows(job->a, &k, &sums);
     }
   }
@@ -162,16 +186,33 @@ static void fwd_splits(void *arg, int64_t begin, int64_t end, int thread)
   sums.rows = scratch + job->scratch - round_up(kBlockRows * v_pitch, 16);
   for (int64_t i = begin; i < end; i++) {
     const int64_t task = i / job->splits, split = i % job->splits;
-    const int64_t first = split * kSplitKeys;
+    const int64_t first = split * job->split_keys;
     attention_block k;
     if (!block_of_task(job, task, &k)) {
       continue;
     }
     float *to = split_sums(job, task, split);
-    attend(job, &k, first, first + kSplitKeys, scratch, &sums);
+    TGI_KERNEL(attention_tiles)(&k, job->a, first, first + job->split_keys, scratch, &sums);
     memcpy(to, sums.rows, (size_t)(k.rows * v_pitch) * sizeof *to);
     memcpy(to + k.rows * v_pitch, sums.m, (size_t)k.rows * sizeof *to);
     memcpy(to + k.rows * (v_pitch + 1), sums.l, (size_t)k.rows * sizeof *to);
+  }
+}
+
+/* The same for few rows: all kv heads of a sequence at once. */
+static void fwd_few_splits(void *arg, int64_t begin, int64_t end, int thread)
+{
+  const fwd_job *job = arg;
+  float *scratch = job->threads + thread * job->scratch;
+  for (int64_t i = begin; i < end; i++) {
+    const int64_t task = i / job->splits * job->l.kv_heads, split = i % job->splits;
+    const int64_t first = split * job->split_keys;
+    attention_block k;
+    if (block_of_task(job, task, &k)) {
+      TGI_KERNEL(attention_few)
+      (&k, job->l.kv_heads, job->a, first, first + job->split_keys, scratch,
+       split_sums(job, task, split), job->splits * job->split_floats);
+    }
   }
 }
 
@@ -206,7 +247,7 @@ static void combine_splits(void *arg, int64_t begin, int64_t end, int thread)
       sums.m[r] = -INFINITY;
       sums.l[r] = 0;
     }
-    for (int64_t split = k.begin / kSplitKeys; split * kSplitKeys < k.end; split++) {
+    for (int64_t split = k.begin / job->split_keys; split * job->split_keys < k.end; split++) {
       const float *from = split_sums(job, task, split);
       for (int64_t r = 0; r < k.rows; r++) {
         combine_row(&sums, r, pitch, from + r * pitch, from[k.rows * pitch + r],
@@ -235,10 +276,14 @@ tg_status TGI_KERNEL(attention_fwd)(const tg_context *ctx, const tg_attention_fw
   const int64_t tasks = job.blocks * l.kv_heads;
   if (job.splits == 1) {
     tgi_for(ctx, tasks, 1, fwd_blocks, &job);
+    return TG_OK;
+  }
+  if (job.few) {
+    tgi_for(ctx, job.blocks * job.splits, 1, fwd_few_splits, &job);
   } else {
     tgi_for(ctx, tasks * job.splits, 1, fwd_splits, &job);
-    tgi_for(ctx, tasks, 1, combine_splits, &job);
   }
+  tgi_for(ctx, tasks, 1, combine_splits, &job);
   return TG_OK;
 }
 

@@ -26,7 +26,7 @@ typedef struct tiles {
   attention_sums *to;
 } tiles;
 
-int64_t TGI_KERNEL(attention_scratch)(const tgi_attention_layout *l)
+int64_t TGI_KERNEL(attention_tiles_scratch)(const tgi_attention_layout *l)
 {
   const int64_t q_pitch = padded(l->head_dim), v_pitch = padded(l->v_dim);
   return (2 * kBlockRows + kTileKeys) * q_pitch + (kBlockRows + kTileKeys) * v_pitch +

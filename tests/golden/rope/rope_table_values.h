@@ -7,7 +7,8 @@
 enum { kGoldenPositions = 6 };
 static const int64_t kGoldenPosition[] = {0, 1, 3, 100, 1000, 4095};
 
-/* {'rope_type': 'default', 'rope_theta': 1000000.0}, max_position_embeddings 40960, attention_scaling 1.0 */
+/* {'rope_type': 'default', 'rope_theta': 1000000.0}, max_position_embeddings 40960,
+ * attention_scaling 1.0 */
 static const uint32_t kGoldenDefaultInvFreq[] = {
     0x3f800000, 0x3f4e4bad, 0x3f263de0, 0x3f05f6ef, 0x3ed7e89b, 0x3eadfcff, 0x3e8c3504, 0x3e61f835,
     0x3e361887, 0x3e12bd91, 0x3dec7fd6, 0x3dbe94c6, 0x3d99940d, 0x3d778513, 0x3d47763f, 0x3d20bc1d,
@@ -119,7 +120,8 @@ static const uint32_t kGoldenDefaultSin[] = {
     0x3cbca0b1, 0x3c980245, 0x3c74fec9, 0x3c456e1a, 0x3c1f194e, 0x3c003592, 0x3bcea234, 0x3ba683b4,
 };
 
-/* {'rope_type': 'linear', 'rope_theta': 10000.0, 'factor': 3.3}, max_position_embeddings 4096, attention_scaling 1.0 */
+/* {'rope_type': 'linear', 'rope_theta': 10000.0, 'factor': 3.3}, max_position_embeddings 4096,
+ * attention_scaling 1.0 */
 static const uint32_t kGoldenLinearInvFreq[] = {
     0x3e9b26ca, 0x3e865b0e, 0x3e68b1c7, 0x3e49814e, 0x3e2e7f08, 0x3e171b85, 0x3e02da8d, 0x3de2a119,
     0x3dc440bc, 0x3da9f2b0, 0x3d932b3c, 0x3d7ee2d2, 0x3d5cb8e2, 0x3d3f2336, 0x3d2584af, 0x3d0f553c,
@@ -231,7 +233,8 @@ static const uint32_t kGoldenLinearSin[] = {
     0x3ec3cc12, 0x3eaaa7b6, 0x3e947fc9, 0x3e810ff5, 0x3e60228c, 0x3e427d04, 0x3e28ad56, 0x3e123c44,
 };
 
-/* {'rope_type': 'dynamic', 'rope_theta': 10000.0, 'factor': 2.5}, max_position_embeddings 8192, attention_scaling 1.0 */
+/* {'rope_type': 'dynamic', 'rope_theta': 10000.0, 'factor': 2.5}, max_position_embeddings 8192,
+ * attention_scaling 1.0 */
 static const uint32_t kGoldenDynamicShortInvFreq[] = {
     0x3f800000, 0x3f5dafd7, 0x3f3ff911, 0x3f263de0, 0x3f0ff59a, 0x3ef953cf, 0x3ed7e89b, 0x3ebaf81b,
     0x3ea1e89b, 0x3e8c3504, 0x3e72d423, 0x3e5247ed, 0x3e361887, 0x3e1db040, 0x3e088d77, 0x3dec7fd6,
@@ -343,7 +346,8 @@ static const uint32_t kGoldenDynamicShortSin[] = {
     0x3f765277, 0x3f669469, 0x3f535399, 0x3f3ec916, 0x3f2a6042, 0x3f16f1f3, 0x3f04f364, 0x3ee93165,
 };
 
-/* {'rope_type': 'dynamic', 'rope_theta': 10000.0, 'factor': 2.5}, max_position_embeddings 1500, attention_scaling 1.0 */
+/* {'rope_type': 'dynamic', 'rope_theta': 10000.0, 'factor': 2.5}, max_position_embeddings 1500,
+ * attention_scaling 1.0 */
 static const uint32_t kGoldenDynamicLongInvFreq[] = {
     0x3f800000, 0x3f57e0d6, 0x3f360b6d, 0x3f19837b, 0x3f017440, 0x3eda54a7, 0x3eb81cd9, 0x3e9b41ed,
     0x3e82ecba, 0x3e5ccf9a, 0x3e3a3449, 0x3e1d0573, 0x3e04697c, 0x3ddf51c3, 0x3dbc51ce, 0x3d9ece18,
@@ -455,7 +459,9 @@ static const uint32_t kGoldenDynamicLongSin[] = {
     0x3e93c32c, 0x3e7a3e80, 0x3e53a597, 0x3e32d9a4, 0x3e170b4c, 0x3dff033c, 0x3dd7350d, 0x3db59360,
 };
 
-/* {'rope_type': 'llama3', 'rope_theta': 500000.0, 'factor': 8.0, 'low_freq_factor': 1.0, 'high_freq_factor': 4.0, 'original_max_position_embeddings': 8192}, max_position_embeddings 131072, attention_scaling 1.0 */
+/* {'rope_type': 'llama3', 'rope_theta': 500000.0, 'factor': 8.0, 'low_freq_factor': 1.0,
+ * 'high_freq_factor': 4.0, 'original_max_position_embeddings': 8192}, max_position_embeddings
+ * 131072, attention_scaling 1.0 */
 static const uint32_t kGoldenLlama31InvFreq[] = {
     0x3f800000, 0x3f508ac1, 0x3f29e1c6, 0x3f0a6384, 0x3ee177bc, 0x3eb7ab7d, 0x3e959ee3, 0x3e73c461,
     0x3e4693b0, 0x3e21c3a0, 0x3e03c6a0, 0x3dd6b19c, 0x3daee4ad, 0x3d8e7898, 0x3d681e67, 0x3d3d1684,
@@ -567,7 +573,8 @@ static const uint32_t kGoldenLlama31Sin[] = {
     0x3bacfca2, 0x3b8ceb15, 0x3b6596d4, 0x3b3b0705, 0x3b185b18, 0x3af83933, 0x3aca3507, 0x3aa4b8b0,
 };
 
-/* {'rope_type': 'yarn', 'rope_theta': 1000000.0, 'factor': 4.0, 'original_max_position_embeddings': 32768}, max_position_embeddings 131072, attention_scaling 1.138629436111989 */
+/* {'rope_type': 'yarn', 'rope_theta': 1000000.0, 'factor': 4.0, 'original_max_position_embeddings':
+ * 32768}, max_position_embeddings 131072, attention_scaling 1.138629436111989 */
 static const uint32_t kGoldenYarnInvFreq[] = {
     0x3f800000, 0x3f4e4bad, 0x3f263de0, 0x3f05f6ef, 0x3ed7e89b, 0x3eadfcff, 0x3e8c3504, 0x3e61f835,
     0x3e361887, 0x3e12bd91, 0x3dec7fd6, 0x3dbe94c6, 0x3d99940d, 0x3d778513, 0x3d47763f, 0x3d20bc1d,
@@ -679,7 +686,9 @@ static const uint32_t kGoldenYarnSin[] = {
     0x3bd6cb7c, 0x3bad1751, 0x3b8b7bfa, 0x3b60ce07, 0x3b352845, 0x3b11fbf7, 0x3aeb47d3, 0x3abd995a,
 };
 
-/* {'rope_type': 'yarn', 'rope_theta': 10000.0, 'factor': 40.0, 'original_max_position_embeddings': 4096, 'mscale': 1.0, 'mscale_all_dim': 0.707, 'beta_fast': 24.0, 'beta_slow': 2.0}, max_position_embeddings 163840, attention_scaling 1.0857263992561355 */
+/* {'rope_type': 'yarn', 'rope_theta': 10000.0, 'factor': 40.0, 'original_max_position_embeddings':
+ * 4096, 'mscale': 1.0, 'mscale_all_dim': 0.707, 'beta_fast': 24.0, 'beta_slow': 2.0},
+ * max_position_embeddings 163840, attention_scaling 1.0857263992561355 */
 static const uint32_t kGoldenYarnMscaleInvFreq[] = {
     0x3f800000, 0x3f3ff911, 0x3f0ff59a, 0x3ed7e89b, 0x3ea1e89b, 0x3e72d423, 0x3e361887, 0x3e088d77,
     0x3dcccccd, 0x3d99940d, 0x3d6655c2, 0x3d2cba15, 0x3ce9cbca, 0x3c9c61b4, 0x3c4e21e9, 0x3c05467d,
@@ -739,7 +748,8 @@ static const uint32_t kGoldenYarnMscaleSin[] = {
     0x3de33d85, 0x3daa895e, 0x3d7fe0f9, 0x3d3fedaf, 0x3d0ff213, 0x3cd7e78a, 0x3ca1e996, 0x3c72d71d,
 };
 
-/* {'rope_type': 'yarn', 'rope_theta': 10000.0, 'factor': 2.0, 'original_max_position_embeddings': 4096, 'attention_factor': 1.25}, max_position_embeddings 8192, attention_scaling 1.25 */
+/* {'rope_type': 'yarn', 'rope_theta': 10000.0, 'factor': 2.0, 'original_max_position_embeddings':
+ * 4096, 'attention_factor': 1.25}, max_position_embeddings 8192, attention_scaling 1.25 */
 static const uint32_t kGoldenYarnFactorInvFreq[] = {
     0x3f800000, 0x3f3ff911, 0x3f0ff59a, 0x3ed7e89b, 0x3ea1e89b, 0x3e72d423, 0x3e361887, 0x3e088d77,
     0x3dcccccd, 0x3d99940d, 0x3d6655c2, 0x3d261563, 0x3cef2068, 0x3cabd914, 0x3c76879b, 0x3c3077cd,
@@ -799,7 +809,9 @@ static const uint32_t kGoldenYarnFactorSin[] = {
     0x3f8e2976, 0x3f9fe65b, 0x3f922218, 0x3f733915, 0x3f410422, 0x3f1556d4, 0x3ee3e93a, 0x3eac94e0,
 };
 
-/* {'rope_type': 'yarn', 'rope_theta': 150000.0, 'factor': 32.0, 'beta_fast': 32.0, 'beta_slow': 1.0, 'original_max_position_embeddings': 4096, 'truncate': False}, max_position_embeddings 131072, attention_scaling 1.3465735902799727 */
+/* {'rope_type': 'yarn', 'rope_theta': 150000.0, 'factor': 32.0, 'beta_fast': 32.0,
+ * 'beta_slow': 1.0, 'original_max_position_embeddings': 4096, 'truncate': False},
+ * max_position_embeddings 131072, attention_scaling 1.3465735902799727 */
 static const uint32_t kGoldenGptOssInvFreq[] = {
     0x3f800000, 0x3f306535, 0x3ef316a2, 0x3ea77faa, 0x3e66d3fa, 0x3e1f0cfd, 0x3ddb2f9f, 0x3d970764,
     0x3d502194, 0x3d01ddd5, 0x3c9e646f, 0x3c3dec94, 0x3bdea840, 0x3b7cfe14, 0x3b093803, 0x3a89f778,
