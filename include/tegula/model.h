@@ -102,10 +102,10 @@ typedef struct tg_sampling {
 } tg_sampling;
 
 /**
- * Picks one id from f32 logits [vocab_size]. The draw is a pure function of (seed, position,
- * logits): Philox4x32-10 (Salmon et al. 2011, doi:10.1145/2063384.2063405) keyed by the seed,
- * counted by the position. Errors: BAD_ARGUMENT (a scalar out of range; no finite logit),
- * NO_MEMORY.
+ * Picks one id from f32 logits [vocab_size]: a row of tg_sample_fwd (sample.h has the definition)
+ * at row 0, with a context and memory of its own. The draw is a pure function of (seed, position,
+ * logits). Errors: BAD_ARGUMENT (a scalar out of range; a logit that is NaN or +infinity, or none
+ * that is finite), NO_MEMORY.
  */
 TG_API tg_status tg_sample_token(const float *logits, int32_t vocab_size,
                                  const tg_sampling *sampling, uint64_t position, int32_t *id,
