@@ -220,25 +220,43 @@ TGI_INLINE void visit_head(const bwd_job *job, tgi_coefficients *c, bwd_head *h,
   }
 }
 
+/* Where a head's tensors are, and what it adds to. */
+TGI_INLINE bwd_head find_head(const bwd_job *job, const side *s, int64_t block, int64_t token,
+                              int64_t head)
+{
+  const int64_t b = token / job->seq, t = token % job->seq;
+  bwd_head h = {.weight = s->weight,
+                .partial = s->partial ? s->partial + block * job->partial_stride : NULL,
+                .rstd = vf_set1(s->rstd[token * s->count + head]),
+                .stream = s->stream};
+  h.dy = s->dy.data + b * s->dy.sequence + t * s->dy.token + head * s->dy.head;
+  h.x = s->x.data + b * s->x.sequence + t * s->x.token + head * s->x.head;
+  if (s->dx.data) {
+    h.dx = s->dx.data + b * s->dx.sequence + t * s->dx.token + head * s->dx.head;
+  }
+  return h;
+}
+
+/* A few heads at once: their dot products wait for each other less. */
 TGI_INLINE void bwd_side(const bwd_job *job, const side *s, tgi_coefficients *c, int64_t block,
                          int64_t token, int x, int weight)
 {
   const bwd_kind sum = {x, weight, false}, write = {x, weight, true};
   const int64_t b = token / job->seq, t = token % job->seq;
-  bwd_head h = {.weight = s->weight,
-                .partial = s->partial ? s->partial + block * job->partial_stride : NULL,
-                .stream = s->stream};
-  for (int64_t head = 0; head < s->count; head++) {
-    h.dy = s->dy.data + b * s->dy.sequence + t * s->dy.token + head * s->dy.head;
-    h.x = s->x.data + b * s->x.sequence + t * s->x.token + head * s->x.head;
-    h.rstd = vf_set1(s->rstd[token * s->count + head]);
-    if (s->dx.data) {
-      h.dx = s->dx.data + b * s->dx.sequence + t * s->dx.token + head * s->dx.head;
+  for (int64_t begin = 0; begin < s->count; begin += TGI_HEADS_AT_ONCE) {
+    const int64_t n = tgi_min_i64(TGI_HEADS_AT_ONCE, s->count - begin);
+    float mean[TGI_HEADS_AT_ONCE] = {0};
+    for (int64_t i = 0; i < n && s->dx.data; i++) {
+      bwd_head h = find_head(job, s, block, token, begin + i);
       h.dot = vf_zero();
       visit_head(job, c, &h, b, t, sum);
-      h.mean = vf_set1(vf_sum(h.dot) / (float)job->head_dim);
+      mean[i] = vf_sum(h.dot) / (float)job->head_dim;
     }
-    visit_head(job, c, &h, b, t, write);
+    for (int64_t i = 0; i < n; i++) {
+      bwd_head h = find_head(job, s, block, token, begin + i);
+      h.mean = vf_set1(mean[i]);
+      visit_head(job, c, &h, b, t, write);
+    }
   }
 }
 

@@ -16,7 +16,7 @@
 #include "cpu/simd.h"
 #include "ops/rope/rotation.h"
 
-enum { TGI_PAIRS_MAX = 256, TGI_ROTATE_CHUNK_BYTES = 256 << 10 };
+enum { TGI_PAIRS_MAX = 256, TGI_HEADS_AT_ONCE = 4, TGI_ROTATE_CHUNK_BYTES = 256 << 10 };
 
 /**
  * Of pairs first .. first + pairs - 1:  y[j] = x[j] * own[j] + x[partner of j] * other[j].
@@ -219,31 +219,47 @@ TGI_INLINE float tgi_head_rstd(const void *x, int t, int64_t dim, float eps)
   return 1.0f / sqrtf(vf_sum(s[0] + s[1]) / (float)dim + eps);
 }
 
-/** All heads of one side of token `token`; c keeps the coefficients from head to head. */
+/** One head of token t of sequence b; c keeps the coefficients from head to head. */
+TGI_INLINE void tgi_rotate_head(const tgi_rotate_job *job, tgi_coefficients *c,
+                                const tgi_one_head *h, int64_t b, int64_t t, tgi_rotate_kind k)
+{
+  for (int64_t first = 0; first < job->r.half; first += TGI_PAIRS_MAX) {
+    if (c->first != first) {
+      tgi_coefficients_load(c, &job->r, b, t, first, job->back);
+    }
+    tgi_rotate_pairs(&job->r, c, h, k);
+  }
+  for (int64_t j = job->r.dim; j < job->head_dim; j += TGI_LANES) {
+    const int64_t n = tgi_min_i64(TGI_LANES, job->head_dim - j);
+    tgi_store_lanes(h->y, k.x, j, n, tgi_head_value(h, j, n, k), false);
+  }
+}
+
+/** All heads of one side of a token. The norms of a few heads are found together, so that their
+ * sums and roots wait for each other less. */
 TGI_INLINE void tgi_rotate_side(const tgi_rotate_job *job, const tgi_heads *s, tgi_coefficients *c,
                                 int64_t token, tgi_rotate_kind k)
 {
   const int64_t b = token / job->seq, t = token % job->seq;
+  const char *x = s->x.data + b * s->x.sequence + t * s->x.token;
+  char *y = s->y.data + b * s->y.sequence + t * s->y.token;
   tgi_one_head h = {.weight = s->weight, .stream = s->stream};
-  for (int64_t head = 0; head < s->count; head++) {
-    h.x = s->x.data + b * s->x.sequence + t * s->x.token + head * s->x.head;
-    h.y = s->y.data + b * s->y.sequence + t * s->y.token + head * s->y.head;
-    if (k.normed) {
-      const float rstd = tgi_head_rstd(h.x, k.x, job->head_dim, job->eps);
-      h.rstd = vf_set1(rstd);
+  for (int64_t begin = 0; begin < s->count; begin += TGI_HEADS_AT_ONCE) {
+    const int64_t n = tgi_min_i64(TGI_HEADS_AT_ONCE, s->count - begin);
+    float rstd[TGI_HEADS_AT_ONCE];
+    for (int64_t i = 0; i < n && k.normed; i++) {
+      rstd[i] = tgi_head_rstd(x + (begin + i) * s->x.head, k.x, job->head_dim, job->eps);
       if (s->rstd) {
-        s->rstd[token * s->count + head] = rstd;
+        s->rstd[token * s->count + begin + i] = rstd[i];
       }
     }
-    for (int64_t first = 0; first < job->r.half; first += TGI_PAIRS_MAX) {
-      if (c->first != first) {
-        tgi_coefficients_load(c, &job->r, b, t, first, job->back);
+    for (int64_t i = 0; i < n; i++) {
+      h.x = x + (begin + i) * s->x.head;
+      h.y = y + (begin + i) * s->y.head;
+      if (k.normed) {
+        h.rstd = vf_set1(rstd[i]);
       }
-      tgi_rotate_pairs(&job->r, c, &h, k);
-    }
-    for (int64_t j = job->r.dim; j < job->head_dim; j += TGI_LANES) {
-      const int64_t n = tgi_min_i64(TGI_LANES, job->head_dim - j);
-      tgi_store_lanes(h.y, k.x, j, n, tgi_head_value(&h, j, n, k), false);
+      tgi_rotate_head(job, c, &h, b, t, k);
     }
   }
 }

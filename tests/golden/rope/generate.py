@@ -10,6 +10,7 @@ cos and sin of the rotary embedding classes for each rope_type. On a CPU with AV
 """
 
 import pathlib
+import textwrap
 
 import torch
 from transformers import GptOssConfig, Qwen3Config
@@ -24,10 +25,8 @@ HERE = pathlib.Path(__file__).parent
 
 
 def array(name, kind, values, lines):
-    lines.append(f"static const {kind} {name}[] = {{")
-    for i in range(0, len(values), 8):
-        lines.append("    " + ", ".join(values[i:i + 8]) + ",")
-    lines.append("};")
+    body = textwrap.fill(", ".join(values), 100, initial_indent="    ", subsequent_indent="    ")
+    lines += [f"static const {kind} {name}[] = {{", body, "};"]
 
 
 def bf16(t):
@@ -131,8 +130,8 @@ def tables(lines):
         rotary = getattr(module, f"{family}RotaryEmbedding")(config)
         cos, sin = rotary(torch.zeros(1), torch.tensor([POSITIONS]))
         half = sizes["head_dim"] // 2
-        lines.append(f"\n/* {rope}, max_position_embeddings {most}, attention_scaling "
-                     f"{rotary.attention_scaling!r} */")
+        what = f"{rope}, max_position_embeddings {most}, attention_scaling {rotary.attention_scaling!r}"
+        lines += ["", textwrap.fill(f"/* {what} */", 100, subsequent_indent=" * ")]
         array(f"kGolden{name}InvFreq", "uint32_t", f32(rotary.inv_freq), lines)
         array(f"kGolden{name}Cos", "uint32_t", f32(cos[0, :, :half]), lines)
         array(f"kGolden{name}Sin", "uint32_t", f32(sin[0, :, :half]), lines)
