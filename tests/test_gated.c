@@ -150,8 +150,10 @@ static void check_policy(tg_context *ctx, const policy_case *c, operands *o)
     const uint16_t want = narrow(c->dtype, value);
     const int distance = places(c->dtype, want, o->y[i]);
     moved += distance != 0;
-    /* The kernel's logistic may be off by an f32 place, which one in some 10000 halves shows. */
-    if (distance > (c->function == CLAMPED && c->dtype == TG_F16)) {
+    /* The kernel's logistic may be off by an f32 place. One in some 10000 shows it, as a place of
+     * s, which may be two of the product; none does for the policy of GPT-OSS in bf16. */
+    const bool gpt_oss = c->dtype == TG_BF16 && c->rounding == TG_ROUNDING_HF;
+    if (distance > (c->function == CLAMPED && !gpt_oss ? 2 : 0)) {
       fail_msg("%s, function %d, %s, rounding %d, gate %a, up %a: expected 0x%04x, got 0x%04x",
                tg_context_entry(ctx), (int)c->function, tg_dtype_name(c->dtype), (int)c->rounding,
                (double)o->wide[i], (double)u, want, o->y[i]);
