@@ -80,9 +80,6 @@ static const char *foreign_field(const tgi_config *config)
   if (!config->attention_bias || !config->mlp_bias) {
     return "attention_bias and mlp_bias";
   }
-  if (config->qk_norm) {
-    return "qk_norm";
-  }
   if (config->sliding_window != 0) {
     return "sliding_window";
   }
