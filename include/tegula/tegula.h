@@ -12,7 +12,9 @@
 #include "layer_norm.h"    // IWYU pragma: export
 #include "linear.h"        // IWYU pragma: export
 #include "op_info.h"       // IWYU pragma: export
+#include "qk_norm_rope.h"  // IWYU pragma: export
 #include "rms_norm.h"      // IWYU pragma: export
+#include "rope.h"          // IWYU pragma: export
 #include "rounding.h"      // IWYU pragma: export
 #include "status.h"        // IWYU pragma: export
 #include "tensor.h"        // IWYU pragma: export

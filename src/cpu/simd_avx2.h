@@ -243,4 +243,12 @@ TGI_INLINE void vf_stream_fence(void)
   _mm_sfence();
 }
 
+/* Neighbours: lanes 2 i and 2 i + 1. */
+
+/** Each lane's neighbour: 1, 0, 3, 2, ... */
+TGI_INLINE vf vf_swap_neighbours(vf a)
+{
+  return _mm256_permute_ps(a, 0xb1);
+}
+
 #endif

@@ -225,4 +225,12 @@ TGI_INLINE vf vf_round_f16(vf v)
 
 TGI_INLINE void vf_stream_fence(void) {}
 
+/* Neighbours: lanes 2 i and 2 i + 1. */
+
+/** Each lane's neighbour: 1, 0, 3, 2, ... */
+TGI_INLINE vf vf_swap_neighbours(vf a)
+{
+  return (vf){a[1], a[0], a[3], a[2]};
+}
+
 #endif
