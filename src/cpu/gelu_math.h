@@ -34,14 +34,22 @@ TGI_INLINE vf vf_gelu_tanh(vf x)
   return vf_fma(-a, vf_gelu_tanh_tail(a), vf_max(vf_zero(), x));
 }
 
-TGI_INLINE vf vf_gelu_tanh_grad(vf x)
+/** y', and y as *value. */
+TGI_INLINE vf vf_gelu_tanh_both(vf x, vf *value)
 {
   const vf a = vf_min(vf_set1(11.0f), vf_abs(x)), one = vf_set1(1.0f);
   const vf q = vf_gelu_tanh_tail(a);
   /* q' = q (1 - q) 2u' */
   const vf du = a * vf_fma(a * a, vf_set1(0x1.b6676cp-3f), vf_set1(0x1.988454p+0f));
   const vf d = q * vf_fma(q - one, du, one);
+  *value = vf_fma(-a, q, vf_max(vf_zero(), x));
   return vf_select(vf_lt(x, vf_zero()), d, one - d);
+}
+
+TGI_INLINE vf vf_gelu_tanh_grad(vf x)
+{
+  vf value;
+  return vf_gelu_tanh_both(x, &value);
 }
 
 TGI_INLINE vf vf_gelu_erf(vf x)

@@ -113,6 +113,23 @@ TGI_INLINE vf vf_first(vf v, int64_t n)
   return _mm256_and_ps(v, _mm256_castsi256_ps(first_lanes(n)));
 }
 
+/** The even and the odd ones of the 2 TGI_LANES values lo, hi. */
+TGI_INLINE void vf_unzip(vf lo, vf hi, vf *even, vf *odd)
+{
+  const __m256d e = _mm256_castps_pd(_mm256_shuffle_ps(lo, hi, 0x88));
+  const __m256d o = _mm256_castps_pd(_mm256_shuffle_ps(lo, hi, 0xdd));
+  *even = _mm256_castpd_ps(_mm256_permute4x64_pd(e, 0xd8));
+  *odd = _mm256_castpd_ps(_mm256_permute4x64_pd(o, 0xd8));
+}
+
+/** The other way: even[0], odd[0], even[1], ... */
+TGI_INLINE void vf_zip(vf even, vf odd, vf *lo, vf *hi)
+{
+  const vf l = _mm256_unpacklo_ps(even, odd), h = _mm256_unpackhi_ps(even, odd);
+  *lo = _mm256_permute2f128_ps(l, h, 0x20);
+  *hi = _mm256_permute2f128_ps(l, h, 0x31);
+}
+
 /* f32 */
 TGI_INLINE vf vf_load_f32(const void *p)
 {
@@ -160,14 +177,20 @@ TGI_INLINE vf widen_bf16(__m128i h)
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 
-TGI_INLINE __m128i narrow_bf16(vf v)
+/* The result in the upper half of each lane, and what is left of the sum below. */
+TGI_INLINE __m256i round_upper(vf v)
 {
   const __m256i u = _mm256_castps_si256(v);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
   const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
   const __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
   const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-  const __m256i wide = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+  return _mm256_blendv_epi8(rounded, quiet, nan);
+}
+
+TGI_INLINE __m128i narrow_bf16(vf v)
+{
+  const __m256i wide = _mm256_srli_epi32(round_upper(v), 16);
   return _mm_packus_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
 }
 
@@ -198,7 +221,56 @@ TGI_INLINE void vf_stream_bf16(void *p, vf v)
 
 TGI_INLINE vf vf_round_bf16(vf v)
 {
-  return widen_bf16(narrow_bf16(v));
+  const __m256i upper = _mm256_set1_epi32((int)0xffff0000u);
+  return _mm256_castsi256_ps(_mm256_and_si256(round_upper(v), upper));
+}
+
+/* Two vectors at once: one pack serves both. */
+TGI_INLINE __m256i narrow_two_bf16(vf a, vf b)
+{
+  const __m256i low = _mm256_srli_epi32(round_upper(a), 16);
+  const __m256i high = _mm256_srli_epi32(round_upper(b), 16);
+  return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
+}
+
+TGI_INLINE void vf_load_two_bf16(const void *p, vf v[2])
+{
+  v[0] = vf_load_bf16(p);
+  v[1] = vf_load_bf16((const char *)p + 16);
+}
+
+TGI_INLINE void vf_store_two_bf16(void *p, const vf v[2])
+{
+  _mm256_storeu_si256(p, narrow_two_bf16(v[0], v[1]));
+}
+
+TGI_INLINE void vf_stream_two_bf16(void *p, const vf v[2])
+{
+  _mm256_stream_si256(p, narrow_two_bf16(v[0], v[1]));
+}
+
+/* A pair fills a lane: no lane moves. */
+TGI_INLINE void vf_load_pairs_bf16(const void *p, vf *even, vf *odd)
+{
+  const __m256i u = _mm256_loadu_si256(p);
+  const __m256i upper = _mm256_set1_epi32((int)0xffff0000u);
+  *even = _mm256_castsi256_ps(_mm256_slli_epi32(u, 16));
+  *odd = _mm256_castsi256_ps(_mm256_and_si256(u, upper));
+}
+
+TGI_INLINE __m256i narrow_pairs_bf16(vf even, vf odd)
+{
+  return _mm256_blend_epi16(_mm256_srli_epi32(round_upper(even), 16), round_upper(odd), 0xaa);
+}
+
+TGI_INLINE void vf_store_pairs_bf16(void *p, vf even, vf odd)
+{
+  _mm256_storeu_si256(p, narrow_pairs_bf16(even, odd));
+}
+
+TGI_INLINE void vf_stream_pairs_bf16(void *p, vf even, vf odd)
+{
+  _mm256_stream_si256(p, narrow_pairs_bf16(even, odd));
 }
 
 /* f16 */

@@ -101,6 +101,24 @@ TGI_INLINE vf vf_first(vf v, int64_t n)
   return _mm512_maskz_mov_ps(first_lanes(n), v);
 }
 
+/** The even and the odd ones of the 2 TGI_LANES values lo, hi. */
+TGI_INLINE void vf_unzip(vf lo, vf hi, vf *even, vf *odd)
+{
+  const __m512i e = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512i o = _mm512_add_epi32(e, _mm512_set1_epi32(1));
+  *even = _mm512_permutex2var_ps(lo, e, hi);
+  *odd = _mm512_permutex2var_ps(lo, o, hi);
+}
+
+/** The other way: even[0], odd[0], even[1], ... */
+TGI_INLINE void vf_zip(vf even, vf odd, vf *lo, vf *hi)
+{
+  const __m512i l = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i h = _mm512_add_epi32(l, _mm512_set1_epi32(8));
+  *lo = _mm512_permutex2var_ps(even, l, odd);
+  *hi = _mm512_permutex2var_ps(even, h, odd);
+}
+
 /* f32 */
 TGI_INLINE vf vf_load_f32(const void *p)
 {
@@ -133,15 +151,20 @@ TGI_INLINE vf widen_bf16(__m256i h)
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 
-/* Integer rounding: VCVTNEPS2BF16 would flush denormals. */
-TGI_INLINE __m256i narrow_bf16(vf v)
+/* The result in the upper half of each lane, and what is left of the sum below. Integer rounding:
+ * VCVTNEPS2BF16 would flush denormals. */
+TGI_INLINE __m512i round_upper(vf v)
 {
   const __m512i u = _mm512_castps_si512(v);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-  const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
+  const __m512i bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
   const __m512i quiet = _mm512_or_si512(u, _mm512_set1_epi32(0x400000));
-  const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_blend_epi32(nan, rounded, quiet), 16));
+  return _mm512_mask_add_epi32(quiet, _mm512_cmp_ps_mask(v, v, _CMP_ORD_Q), u, bias);
+}
+
+TGI_INLINE __m256i narrow_bf16(vf v)
+{
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(round_upper(v), 16));
 }
 
 TGI_INLINE vf vf_load_bf16(const void *p)
@@ -171,7 +194,68 @@ TGI_INLINE void vf_stream_bf16(void *p, vf v)
 
 TGI_INLINE vf vf_round_bf16(vf v)
 {
-  return widen_bf16(narrow_bf16(v));
+  const __m512i upper = _mm512_set1_epi32((int)0xffff0000u);
+  return _mm512_castsi512_ps(_mm512_and_si512(round_upper(v), upper));
+}
+
+/* Two vectors at once: the upper and the lower halves of all lanes are gathered first, so that each
+ * step of the rounding serves 32 values. */
+TGI_INLINE __m512i narrow_two_bf16(vf a, vf b)
+{
+  if (_mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q)) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(narrow_bf16(a)), narrow_bf16(b), 1);
+  }
+  const __m512i even =
+      _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32, 30, 28, 26,
+                       24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+  const __m512i one = _mm512_set1_epi16(1), odd = _mm512_add_epi16(even, one);
+  const __m512i u = _mm512_castps_si512(a), v = _mm512_castps_si512(b);
+  const __m512i upper = _mm512_permutex2var_epi16(u, odd, v);
+  const __m512i lower = _mm512_permutex2var_epi16(u, even, v);
+  const __m512i rest = _mm512_adds_epu16(lower, _mm512_and_si512(upper, one));
+  const __mmask32 up = _mm512_cmpgt_epu16_mask(rest, _mm512_set1_epi16((short)0x8000));
+  return _mm512_mask_add_epi16(upper, up, upper, one);
+}
+
+TGI_INLINE void vf_load_two_bf16(const void *p, vf v[2])
+{
+  v[0] = vf_load_bf16(p);
+  v[1] = vf_load_bf16((const char *)p + 32);
+}
+
+TGI_INLINE void vf_store_two_bf16(void *p, const vf v[2])
+{
+  _mm512_storeu_si512(p, narrow_two_bf16(v[0], v[1]));
+}
+
+TGI_INLINE void vf_stream_two_bf16(void *p, const vf v[2])
+{
+  _mm512_stream_si512(p, narrow_two_bf16(v[0], v[1]));
+}
+
+/* A pair fills a lane: no lane moves. */
+TGI_INLINE void vf_load_pairs_bf16(const void *p, vf *even, vf *odd)
+{
+  const __m512i u = _mm512_loadu_si512(p);
+  const __m512i upper = _mm512_set1_epi32((int)0xffff0000u);
+  *even = _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
+  *odd = _mm512_castsi512_ps(_mm512_and_si512(u, upper));
+}
+
+TGI_INLINE __m512i narrow_pairs_bf16(vf even, vf odd)
+{
+  const __m512i low = _mm512_srli_epi32(round_upper(even), 16);
+  return _mm512_mask_mov_epi16(low, 0xaaaaaaaau, round_upper(odd));
+}
+
+TGI_INLINE void vf_store_pairs_bf16(void *p, vf even, vf odd)
+{
+  _mm512_storeu_si512(p, narrow_pairs_bf16(even, odd));
+}
+
+TGI_INLINE void vf_stream_pairs_bf16(void *p, vf even, vf odd)
+{
+  _mm512_stream_si512(p, narrow_pairs_bf16(even, odd));
 }
 
 /* f16 */

@@ -112,6 +112,20 @@ TGI_INLINE vf vf_first(vf v, int64_t n)
   return (vf)((vi)v & (lane < (int32_t)n));
 }
 
+/** The even and the odd ones of the 2 TGI_LANES values lo, hi. */
+TGI_INLINE void vf_unzip(vf lo, vf hi, vf *even, vf *odd)
+{
+  *even = (vf){lo[0], lo[2], hi[0], hi[2]};
+  *odd = (vf){lo[1], lo[3], hi[1], hi[3]};
+}
+
+/** The other way: even[0], odd[0], even[1], ... */
+TGI_INLINE void vf_zip(vf even, vf odd, vf *lo, vf *hi)
+{
+  *lo = (vf){even[0], odd[0], even[1], odd[1]};
+  *hi = (vf){even[2], odd[2], even[3], odd[3]};
+}
+
 /* f32 */
 TGI_INLINE vf vf_load_f32(const void *p)
 {
@@ -188,6 +202,43 @@ TGI_INLINE void vf_store_bf16(void *p, vf v)
 TGI_INLINE void vf_stream_bf16(void *p, vf v)
 {
   vf_store_bf16(p, v);
+}
+
+/* Two vectors at once, one after the other. */
+TGI_INLINE void vf_load_two_bf16(const void *p, vf v[2])
+{
+  v[0] = vf_load_bf16(p);
+  v[1] = vf_load_bf16((const uint16_t *)p + TGI_LANES);
+}
+
+TGI_INLINE void vf_store_two_bf16(void *p, const vf v[2])
+{
+  vf_store_bf16(p, v[0]);
+  vf_store_bf16((uint16_t *)p + TGI_LANES, v[1]);
+}
+
+TGI_INLINE void vf_stream_two_bf16(void *p, const vf v[2])
+{
+  vf_store_two_bf16(p, v);
+}
+
+TGI_INLINE void vf_load_pairs_bf16(const void *p, vf *even, vf *odd)
+{
+  vf v[2];
+  vf_load_two_bf16(p, v);
+  vf_unzip(v[0], v[1], even, odd);
+}
+
+TGI_INLINE void vf_store_pairs_bf16(void *p, vf even, vf odd)
+{
+  vf v[2];
+  vf_zip(even, odd, &v[0], &v[1]);
+  vf_store_two_bf16(p, v);
+}
+
+TGI_INLINE void vf_stream_pairs_bf16(void *p, vf even, vf odd)
+{
+  vf_store_pairs_bf16(p, even, odd);
 }
 
 TGI_INLINE vf vf_load_f16(const void *p)

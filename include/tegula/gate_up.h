@@ -1,0 +1,21 @@
+/** How a gate and its multiplicand share one packed tensor [rows, 2 * cols]. */
+#ifndef TEGULA_GATE_UP_H
+#define TEGULA_GATE_UP_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * The gated activations (swiglu.h, swiglu_clamped.h, geglu.h) take gate and up apart or packed.
+ * Apart they are views of any two tensors, the halves of one included.
+ */
+typedef enum tg_gate_up_packing {
+  TG_GATE_UP_HALVES = 1,      /* columns [0, cols) are gate, [cols, 2 * cols) up: Phi-3 */
+  TG_GATE_UP_INTERLEAVED = 2, /* even columns are gate, odd ones up: GPT-OSS */
+} tg_gate_up_packing;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,257 @@
+/**
+ * A gated activation over tensors, and its gradients: the loops of ops/swiglu, ops/geglu and
+ * ops/swiglu_clamped. Flags of the inner functions are constants.
+ */
+#ifndef TGI_CPU_GATED_MAP_H
+#define TGI_CPU_GATED_MAP_H
+
+#include "cpu/activation.h"
+#include "cpu/pieces.h"
+#include "ops/gated.h"
+#include <float.h>
+
+/** Which formula: one of cpu/activation.h times up, or that of swiglu_clamped. */
+typedef enum tgi_gate {
+  TGI_GATE_SILU = TGI_SILU,
+  TGI_GATE_GELU_TANH = TGI_GELU_TANH,
+  TGI_GATE_GELU_ERF = TGI_GELU_ERF,
+  TGI_GATE_CLAMPED,
+} tgi_gate;
+
+typedef struct tgi_gated_call {
+  tg_tensor gate, up;      /* gate: the packed tensor if interleaved; up is absent then */
+  tg_tensor dgate, dup;    /* likewise; absent in the forward and where not asked for */
+  const tg_tensor *dy, *y; /* of the backward; of the forward */
+  tgi_pieces pieces;
+  tg_dtype dtype;
+  float alpha, limit, lowest; /* of the clamped gate */
+  bool interleaved, hf, erf;
+} tgi_gated_call;
+
+static inline void gated_views(tgi_gate_up in, tg_tensor *gate, tg_tensor *up)
+{
+  if (in.packing == TG_GATE_UP_INTERLEAVED) {
+    *gate = *in.gate_up;
+    *up = (tg_tensor){0};
+  } else {
+    tgi_gate_up_split(in, gate, up);
+  }
+}
+
+static inline tgi_gated_call tgi_gated_fwd_of(const tg_context *ctx, tgi_gate_up in,
+                                              const tg_tensor *y, tg_rounding rounding)
+{
+  tgi_gated_call c = {.y = y,
+                      .dtype = y->dtype,
+                      .interleaved = in.packing == TG_GATE_UP_INTERLEAVED,
+                      .hf = rounding == TG_ROUNDING_HF};
+  gated_views(in, &c.gate, &c.up);
+  const tg_tensor *const inputs[2] = {&c.gate, &c.up};
+  c.pieces = tgi_cut(ctx, y->shape[0], y->shape[1], inputs, 2, &y, 1);
+  return c;
+}
+
+static inline tgi_gated_call tgi_gated_bwd_of(const tg_context *ctx, const tg_tensor *dy,
+                                              tgi_gate_up in, tgi_gate_up out)
+{
+  tgi_gated_call c = {
+      .dy = dy, .dtype = dy->dtype, .interleaved = in.packing == TG_GATE_UP_INTERLEAVED};
+  gated_views(in, &c.gate, &c.up);
+  gated_views(out, &c.dgate, &c.dup);
+  const tg_tensor *const inputs[3] = {&c.gate, &c.up, dy}, *const outputs[2] = {&c.dgate, &c.dup};
+  c.pieces = tgi_cut(ctx, dy->shape[0], dy->shape[1], inputs, 3, outputs, 2);
+  return c;
+}
+
+/** The scalars of the clamped gate. Below `lowest` its sigmoid is 0 to f32, down to -infinity. */
+static inline void tgi_gated_clamp(tgi_gated_call *c, float alpha, float limit)
+{
+  const float lowest = -87.0f / alpha;
+  c->alpha = alpha;
+  c->limit = (float)tgi_round(c->dtype, (double)limit);
+  c->lowest = lowest < -FLT_MAX ? -FLT_MAX : lowest;
+}
+
+/* One row or piece of each tensor. */
+typedef struct gated_run {
+  const void *gate, *up, *dy;
+  void *y, *dgate, *dup;
+  int64_t n;
+} gated_run;
+
+/* t: the dtype that steps are rounded to; f32 where they are not. */
+TGI_INLINE vf gated_value(const tgi_gated_call *c, tgi_gate f, vf gate, vf up, int t)
+{
+  if (f != TGI_GATE_CLAMPED) {
+    return vf_round(t, vf_activate((tgi_activation)f, gate)) * up;
+  }
+  const vf limit = vf_set1(c->limit);
+  const vf g = vf_max(vf_set1(-FLT_MAX), vf_min(limit, gate));
+  const vf u = vf_min(limit, vf_max(-limit, up));
+  const vf s = vf_round(t, vf_logistic(vf_round(t, vf_set1(c->alpha) * g)));
+  return vf_round(t, u + vf_set1(1.0f)) * vf_round(t, g * s);
+}
+
+TGI_INLINE void gated_gradients(const tgi_gated_call *c, tgi_gate f, vf dy, vf gate, vf up,
+                                vf *dgate, vf *dup)
+{
+  vf value;
+  if (f != TGI_GATE_CLAMPED) {
+    *dgate = dy * up * vf_activate_both((tgi_activation)f, gate, &value);
+    *dup = dy * value;
+    return;
+  }
+  const vf limit = vf_set1(c->limit), zero = vf_zero();
+  const vf g = vf_max(vf_set1(c->lowest), vf_min(limit, gate));
+  const vf u = vf_min(limit, vf_max(-limit, up));
+  vf slope;
+  const vf s = vf_logistic_parts(vf_set1(c->alpha) * g, &slope);
+  *dgate = vf_select(vf_le(gate, limit), dy * (u + vf_set1(1.0f)) * slope, zero);
+  *dup = vf_select(vf_le(vf_abs(up), limit), dy * (g * s), zero);
+}
+
+/* Two vectors each of gate and up. */
+TGI_INLINE void gated_load(const gated_run *r, int t, int64_t j, bool pairs, vf gate[2], vf up[2])
+{
+  if (pairs) {
+    vf_load_pairs(r->gate, t, j, &gate[0], &up[0]);
+    vf_load_pairs(r->gate, t, j + TGI_LANES, &gate[1], &up[1]);
+  } else {
+    vf_load_two(r->gate, t, j, gate);
+    vf_load_two(r->up, t, j, up);
+  }
+}
+
+TGI_INLINE void gated_load_part(const gated_run *r, int t, int64_t j, int64_t n, bool pairs,
+                                vf *gate, vf *up)
+{
+  if (pairs) {
+    vf_load_pairs_part(r->gate, t, j, n, gate, up);
+  } else {
+    *gate = vf_load_part(r->gate, t, j, n);
+    *up = vf_load_part(r->up, t, j, n);
+  }
+}
+
+/* steps: t, or f32 if steps are not rounded. */
+TGI_INLINE void gated_fwd_run(const tgi_gated_call *c, tgi_gate f, gated_run r, int t, int steps,
+                              bool pairs, bool stream)
+{
+  int64_t j = 0;
+  for (; j + 2 * TGI_LANES <= r.n; j += 2 * TGI_LANES) {
+    vf gate[2], up[2], y[2];
+    gated_load(&r, t, j, pairs, gate, up);
+    y[0] = gated_value(c, f, gate[0], up[0], steps);
+    y[1] = gated_value(c, f, gate[1], up[1], steps);
+    vf_put_two(r.y, t, j, y, stream);
+  }
+  for (; j < r.n; j += TGI_LANES) {
+    const int64_t left = tgi_min_i64(TGI_LANES, r.n - j);
+    vf gate, up;
+    gated_load_part(&r, t, j, left, pairs, &gate, &up);
+    vf_store_part(r.y, t, j, left, gated_value(c, f, gate, up, steps));
+  }
+}
+
+TGI_INLINE void gated_bwd_run(const tgi_gated_call *c, tgi_gate f, gated_run r, int t, bool pairs,
+                              bool stream)
+{
+  int64_t j = 0;
+  for (; j + 2 * TGI_LANES <= r.n; j += 2 * TGI_LANES) {
+    vf gate[2], up[2], dy[2], dgate[2], dup[2];
+    gated_load(&r, t, j, pairs, gate, up);
+    vf_load_two(r.dy, t, j, dy);
+    gated_gradients(c, f, dy[0], gate[0], up[0], &dgate[0], &dup[0]);
+    gated_gradients(c, f, dy[1], gate[1], up[1], &dgate[1], &dup[1]);
+    if (pairs) {
+      vf_put_pairs(r.dgate, t, j, dgate[0], dup[0], stream);
+      vf_put_pairs(r.dgate, t, j + TGI_LANES, dgate[1], dup[1], stream);
+      continue;
+    }
+    if (r.dgate) {
+      vf_put_two(r.dgate, t, j, dgate, stream);
+    }
+    if (r.dup) {
+      vf_put_two(r.dup, t, j, dup, stream);
+    }
+  }
+  for (; j < r.n; j += TGI_LANES) {
+    const int64_t left = tgi_min_i64(TGI_LANES, r.n - j);
+    vf gate, up, dgate, dup;
+    gated_load_part(&r, t, j, left, pairs, &gate, &up);
+    gated_gradients(c, f, vf_load_part(r.dy, t, j, left), gate, up, &dgate, &dup);
+    if (pairs) {
+      vf_store_pairs_part(r.dgate, t, j, left, dgate, dup);
+      continue;
+    }
+    if (r.dgate) {
+      vf_store_part(r.dgate, t, j, left, dgate);
+    }
+    if (r.dup) {
+      vf_store_part(r.dup, t, j, left, dup);
+    }
+  }
+}
+
+TGI_INLINE void gated_fwd_as(const tgi_gated_call *c, tgi_gate f, gated_run r, int t, int steps)
+{
+  if (c->interleaved && c->pieces.stream) {
+    gated_fwd_run(c, f, r, t, steps, true, true);
+  } else if (c->interleaved) {
+    gated_fwd_run(c, f, r, t, steps, true, false);
+  } else if (c->pieces.stream) {
+    gated_fwd_run(c, f, r, t, steps, false, true);
+  } else {
+    gated_fwd_run(c, f, r, t, steps, false, false);
+  }
+}
+
+TGI_INLINE void gated_fwd_piece(const tgi_gated_call *c, tgi_gate f, int64_t i, int t)
+{
+  const tgi_pieces *p = &c->pieces;
+  const gated_run r = {.gate = tgi_piece(p, &c->gate, i),
+                       .up = tgi_piece(p, &c->up, i),
+                       .y = tgi_piece(p, c->y, i),
+                       .n = tgi_piece_length(p, i)};
+  if (t != TG_F32 && c->hf) {
+    gated_fwd_as(c, f, r, t, t);
+  } else {
+    gated_fwd_as(c, f, r, t, TG_F32);
+  }
+}
+
+TGI_INLINE void gated_bwd_piece(const tgi_gated_call *c, tgi_gate f, int64_t i, int t)
+{
+  const tgi_pieces *p = &c->pieces;
+  const gated_run r = {.gate = tgi_piece(p, &c->gate, i),
+                       .up = tgi_piece(p, &c->up, i),
+                       .dy = tgi_piece(p, c->dy, i),
+                       .dgate = tgi_piece(p, &c->dgate, i),
+                       .dup = tgi_piece(p, &c->dup, i),
+                       .n = tgi_piece_length(p, i)};
+  if (c->interleaved && p->stream) {
+    gated_bwd_run(c, f, r, t, true, true);
+  } else if (c->interleaved) {
+    gated_bwd_run(c, f, r, t, true, false);
+  } else if (p->stream) {
+    gated_bwd_run(c, f, r, t, false, true);
+  } else {
+    gated_bwd_run(c, f, r, t, false, false);
+  }
+}
+
+/** Pieces [begin, end) of a call; f and grad are constants. */
+TGI_INLINE void tgi_gated_pieces(const tgi_gated_call *c, tgi_gate f, bool grad, int64_t begin,
+                                 int64_t end)
+{
+  for (int64_t i = begin; i < end; i++) {
+    if (grad) {
+      TGI_SWITCH_FLOAT(c->dtype, T, gated_bwd_piece(c, f, i, T));
+    } else {
+      TGI_SWITCH_FLOAT(c->dtype, T, gated_fwd_piece(c, f, i, T));
+    }
+  }
+  vf_stream_fence();
+}
+
+#endif
