@@ -231,9 +231,10 @@ static const spec *spec_named(const char *name)
 }
 
 /* The forward of a backward problem, in f64: slots and scalars of equal names are the backward's,
- * a tensor of which the backward has the gradient alone has that gradient's shape (and zeros: such
- * a forward is linear in it), other required tensors and scalars that the backward does not know (a
- * rounding policy) come from the forward's own reading of the shape. */
+ * a tensor of which the backward has the gradient alone has that gradient's shape, other required
+ * tensors and scalars that the backward does not know (a rounding policy) come from the forward's
+ * own reading of the shape. Tensors that the backward does not know get normal numbers: it knows
+ * them through what the forward saves, or the forward is linear in them. */
 static problem *forward_of(const problem *bwd)
 {
   problem *p = new_problem(spec_named(bwd->spec->gradient_of), bwd->shape, TG_F64);
@@ -272,11 +273,13 @@ static problem *forward_of(const problem *bwd)
     }
   }
   allocate(p, PROBLEM_DENSE);
+  spec_rng rng = {3};
   for (int v = 0; v < p->num_views; v++) {
     const int same = problem_find(bwd, p->view[v].slot->name);
     const tg_tensor *t = p->view[v].tensor;
     for (int64_t i = 0; i < tgi_numel(t); i++) {
-      problem_set(t, i, same >= 0 ? problem_get(bwd->view[same].tensor, i) : 0);
+      const double unknown = t->dtype == TG_F64 ? spec_normal(&rng) : 0;
+      problem_set(t, i, same >= 0 ? problem_get(bwd->view[same].tensor, i) : unknown);
     }
   }
   return p;

@@ -49,11 +49,40 @@ def layer_norm(words, backward, dtype):
     return Problem(fields, [Peer("torch", gradients(forward, inputs, dy))])
 
 
-BUILDERS = dict(rms_norm=rms_norm, layer_norm=layer_norm)
+def add_rms_norm(words, backward, dtype):
+    """PyTorch has no fused one: an addition, then F.rms_norm."""
+    rows, cols = words.extents
+    policy = "TG_RMS_NORM_GPT_OSS" if words.flag("gptoss") else "TG_RMS_NORM_LLAMA"
+    words.done()
+    x, residual = torch.randn(rows, cols, dtype=dtype), torch.randn(rows, cols, dtype=dtype)
+    weight = torch.randn(cols, dtype=dtype)
+    total = residual + x
+    rstd = (total.float().square().mean(-1) + EPS).rsqrt()
+
+    def forward(x, residual, weight):
+        total = residual + x
+        return total, F.rms_norm(total, (cols,), weight, EPS)
+
+    if not backward:
+        fields = dict(x=x, residual=residual, weight=weight, sum=torch.empty_like(x),
+                      y=torch.empty_like(x), rstd=rstd, eps=EPS, policy=policy)
+        peer = Peer("torch", lambda: dict(zip(("sum", "y"), forward(x, residual, weight))))
+        return Problem(fields, [peer])
+    dy, dsum = torch.randn_like(x), torch.randn_like(x)
+    fields = dict(dy=dy, dsum=dsum, sum=total, weight=weight, rstd=rstd, dx=torch.empty_like(x),
+                  dweight=torch.zeros_like(weight))
+    leaf = dict(x=x, weight=weight)
+    run = gradients(lambda x, weight: forward(x, residual, weight), leaf, (dsum, dy))
+    return Problem(fields, [Peer("torch", run)])
+
+
+BUILDERS = dict(rms_norm=rms_norm, layer_norm=layer_norm, add_rms_norm=add_rms_norm)
 
 # Small enough for the reference, wide enough for long sums. By row, else by op.
 ACCURACY = {
     "rms_norm_fwd": ["256x4096", "256x4096_gptoss"],  # Llama's policy rounds once more,
     "rms_norm_bwd": ["256x4096"],
     "layer_norm": ["256x4096"],
+    "add_rms_norm_fwd": ["256x4096", "256x4096_gptoss"],
+    "add_rms_norm_bwd": ["256x4096"],
 }

@@ -3,6 +3,7 @@
 #define TEGULA_TEGULA_H
 
 #include "adamw.h"          // IWYU pragma: export
+#include "add_rms_norm.h"   // IWYU pragma: export
 #include "attention.h"      // IWYU pragma: export
 #include "context.h"        // IWYU pragma: export
 #include "cross_entropy.h"  // IWYU pragma: export
@@ -19,6 +20,7 @@
 #include "rope.h"           // IWYU pragma: export
 #include "rounding.h"       // IWYU pragma: export
 #include "silu.h"           // IWYU pragma: export
+#include "softmax.h"        // IWYU pragma: export
 #include "status.h"         // IWYU pragma: export
 #include "swiglu.h"         // IWYU pragma: export
 #include "swiglu_clamped.h" // IWYU pragma: export

@@ -107,6 +107,21 @@ TGI_INLINE void vf_store_part(void *base, int t, int64_t i, int64_t n, vf v)
   }
 }
 
+/** vf_load_part with `rest` in the lanes past the n elements. */
+TGI_INLINE vf vf_load_part_or(const void *base, int t, int64_t i, int64_t n, float rest)
+{
+  float lane[TGI_LANES];
+  vf_store_f32(lane, vf_set1(rest));
+  vf_store_part_f32(lane, n, vf_load_part(base, t, i, n));
+  return vf_load_f32(lane);
+}
+
+/** vf_load_part, or vf_load where n is a constant of a whole vector. */
+TGI_INLINE vf vf_load_up_to(const void *base, int t, int64_t i, int64_t n)
+{
+  return n == TGI_LANES ? vf_load(base, t, i) : vf_load_part(base, t, i, n);
+}
+
 /** Like vf_store, past the caches; the address must be aligned (see tgi_streamable). */
 TGI_INLINE void vf_stream(void *base, int t, int64_t i, vf v)
 {
@@ -198,6 +213,16 @@ TGI_INLINE void vf_store_pairs_part(void *base, int t, int64_t i, int64_t n, vf 
   vf_zip(even, odd, &v[0], &v[1]);
   vf_store_part(base, t, 2 * i, low, v[0]);
   vf_store_part(base, t, 2 * i + low, high, v[1]);
+}
+
+/** vf_store_part, or vf_put where n is a constant of a whole vector. */
+TGI_INLINE void vf_put_up_to(void *base, int t, int64_t i, int64_t n, vf v, bool stream)
+{
+  if (n == TGI_LANES) {
+    vf_put(base, t, i, v, stream);
+  } else {
+    vf_store_part(base, t, i, n, v);
+  }
 }
 
 /** v rounded to the dtype and back; the identity for f32. */

@@ -1,0 +1,90 @@
+/* Residual addition and RMSNorm on the CPU: the rows of rms_norm's headers, with the addition
+ * before them and the stream's gradient beside them. */
+#include "ops/kernels.h"
+#include "ops/rms_norm/rms_norm_backward.h"
+#include "ops/rms_norm/rms_norm_forward.h"
+
+static norm_forward plan_fwd(const tg_context *ctx, const tg_add_rms_norm_fwd_args *a)
+{
+  const tg_tensor *x = &a->x, *residual = &a->residual;
+  norm_forward job = {.x = x,
+                      .residual = residual,
+                      .weight = &a->weight,
+                      .sum = &a->sum,
+                      .y = &a->y,
+                      .rstd = &a->rstd,
+                      .eps = a->eps,
+                      .offset = a->weight_offset,
+                      .policy = a->policy};
+  job.stream_y = norm_streams(ctx, &a->y, x) && norm_streams(ctx, &a->y, residual);
+  job.stream_sum =
+      job.stream_y && norm_streams(ctx, &a->sum, x) && norm_streams(ctx, &a->sum, residual);
+  return job;
+}
+
+static void fwd_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+  (void)thread;
+  norm_forward_rows(arg, begin, end, true);
+}
+
+tg_status TGI_KERNEL(add_rms_norm_fwd)(const tg_context *ctx, const tg_add_rms_norm_fwd_args *a)
+{
+  norm_forward job = plan_fwd(ctx, a);
+  tgi_for(ctx, a->x.shape[0], norm_forward_grain(&a->x), fwd_rows, &job);
+  return TG_OK;
+}
+
+void TGI_PLAN(add_rms_norm_fwd)(const tg_context *ctx, const tg_add_rms_norm_fwd_args *a,
+                                char *text, size_t bytes)
+{
+  const norm_forward job = plan_fwd(ctx, a);
+  norm_forward_plan(&job, text, bytes);
+}
+
+static norm_backward plan_bwd(const tg_context *ctx, const tg_add_rms_norm_bwd_args *a)
+{
+  return (norm_backward){.dy = &a->dy,
+                         .x = &a->sum,
+                         .weight = &a->weight,
+                         .rstd = &a->rstd,
+                         .dsum = &a->dsum,
+                         .dx = &a->dx,
+                         .offset = a->weight_offset,
+                         .partial = tgi_present(&a->dweight) ? a->workspace : NULL,
+                         .blocks = tgi_cut_rows(a->sum.shape[0]),
+                         .stream = tgi_present(&a->dx) && norm_streams(ctx, &a->dx, &a->dy) &&
+                                   norm_streams(ctx, &a->dx, &a->dsum)};
+}
+
+static void bwd_blocks(void *arg, int64_t begin, int64_t end, int thread)
+{
+  const norm_backward *job = arg;
+  (void)thread;
+  if (tgi_present(job->dsum)) {
+    norm_backward_blocks(job, begin, end, true);
+  } else {
+    norm_backward_blocks(job, begin, end, false);
+  }
+}
+
+size_t TGI_WORKSPACE(add_rms_norm_bwd)(const tg_context *ctx, const tg_add_rms_norm_bwd_args *a)
+{
+  (void)ctx;
+  return norm_backward_bytes(&a->sum, &a->dweight);
+}
+
+tg_status TGI_KERNEL(add_rms_norm_bwd)(const tg_context *ctx, const tg_add_rms_norm_bwd_args *a)
+{
+  norm_backward job = plan_bwd(ctx, a);
+  tgi_for(ctx, job.blocks.count, 1, bwd_blocks, &job);
+  norm_backward_finish(ctx, &job, &a->dweight);
+  return TG_OK;
+}
+
+void TGI_PLAN(add_rms_norm_bwd)(const tg_context *ctx, const tg_add_rms_norm_bwd_args *a,
+                                char *text, size_t bytes)
+{
+  const norm_backward job = plan_bwd(ctx, a);
+  norm_backward_plan(&job, text, bytes);
+}
