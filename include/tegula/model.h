@@ -59,8 +59,8 @@ TG_API tg_model_info tg_model_get_info(const tg_model *model);
 
 /**
  * View of parameter `index` (shape and strides as in memory: matrices [out, in]) and its name as
- * transformers has it ("transformer.h.0.attn.c_attn.weight", "model.layers.0.mlp.gate_proj.weight");
- * BAD_ARGUMENT past the end.
+ * transformers has it ("transformer.h.0.attn.c_attn.weight",
+ * "model.layers.0.mlp.gate_proj.weight"); BAD_ARGUMENT past the end.
  */
 TG_API tg_status tg_model_parameter(const tg_model *model, size_t index, tg_tensor *view,
                                     const char **name);

@@ -89,7 +89,7 @@ static const char *foreign_field(const tgi_config *config)
 static const char *activation_name(tgi_activation activation)
 {
   size_t i = 0;
-  while (activations[i] != activation) {
+  while (i < ACTIVATIONS - 1 && activations[i] != activation) {
     i++;
   }
   return activation_names[i];
