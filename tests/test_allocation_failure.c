@@ -143,6 +143,19 @@ static tg_status write_config(void)
   return status == TG_OK ? tgi_config_write(&config, in_dir("written"), &error) : status;
 }
 
+/* Nested objects and lists too. */
+static tg_status write_and_read_qwen3(void)
+{
+  tgi_config config;
+  tg_status status = tgi_preset("qwen3_nano", 257, &config, &error);
+  config.rope.type = TG_ROPE_LINEAR;
+  config.rope.factor = 2;
+  if (status == TG_OK) {
+    status = tgi_config_write(&config, in_dir("written"), &error);
+  }
+  return status ? status : tgi_config_read(in_dir("written"), &config, &error);
+}
+
 static tg_status make_tokenizer(void)
 {
   tg_tokenizer *tokenizer;
@@ -247,6 +260,7 @@ FAILS(read_single)
 FAILS(write_weights)
 FAILS(read_config)
 FAILS(write_config)
+FAILS(write_and_read_qwen3)
 FAILS(make_tokenizer)
 FAILS(load_tokenizer)
 FAILS(save_tokenizer)
@@ -302,12 +316,12 @@ static int tear_down(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(read_weights_survives),      cmocka_unit_test(read_sharded_survives),
-      cmocka_unit_test(read_single_survives),       cmocka_unit_test(write_weights_survives),
-      cmocka_unit_test(read_config_survives),       cmocka_unit_test(write_config_survives),
-      cmocka_unit_test(make_tokenizer_survives),    cmocka_unit_test(load_tokenizer_survives),
-      cmocka_unit_test(save_tokenizer_survives),    cmocka_unit_test(replace_directory_survives),
-      cmocka_unit_test(recover_directory_survives),
+      cmocka_unit_test(read_weights_survives),         cmocka_unit_test(read_sharded_survives),
+      cmocka_unit_test(read_single_survives),          cmocka_unit_test(write_weights_survives),
+      cmocka_unit_test(read_config_survives),          cmocka_unit_test(write_config_survives),
+      cmocka_unit_test(write_and_read_qwen3_survives), cmocka_unit_test(make_tokenizer_survives),
+      cmocka_unit_test(load_tokenizer_survives),       cmocka_unit_test(save_tokenizer_survives),
+      cmocka_unit_test(replace_directory_survives),    cmocka_unit_test(recover_directory_survives),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -195,6 +195,28 @@ static void generates_the_same_text_again(void **state)
   cli_free(&b);
 }
 
+/* The other family, from its first weights to its text. */
+static void qwen3(void **state)
+{
+  (void)state;
+  const char *qwen = scratch_file(&dir, "qwen");
+  EXPECT_CLI(0, "model: qwen3, 4 layers, width 128, 257 ids, 0.82 M parameters", "train",
+             "--preset", "qwen3_nano", "--train-file", scratch_file(&dir, "text"), "--out", qwen,
+             "--steps", "4", "--batch", "2", "--seq", "32", "--threads", "2");
+  EXPECT_CLI(0, "all 6 steps are done", "train", "--model", qwen, "--train-file",
+             scratch_file(&dir, "text"), "--out", scratch_file(&dir, "tuned"), "--steps", "6",
+             "--batch", "2", "--seq", "32", "--threads", "1");
+  expect_out(CLI("info", qwen), 0, "qwen: qwen3, 0.82 M parameters");
+  expect_out(CLI("info", qwen), 0, "heads      4 of 32, 2 for keys and values");
+  expect_out(CLI("info", qwen, "--json"), 0, "\"model_type\": \"qwen3\"");
+  cli_result a = CLI("generate", qwen, "the ", "--max-tokens", "40", "--threads", "1");
+  cli_result b = CLI("generate", qwen, "the ", "--max-tokens", "40", "--threads", "3");
+  assert_int_equal(a.code, 0);
+  assert_string_equal(a.out, b.out);
+  cli_free(&a);
+  cli_free(&b);
+}
+
 static void context_ends(void **state)
 {
   (void)state;
@@ -310,6 +332,7 @@ int main(void)
       cmocka_unit_test(explain_knows_every_op),
       cmocka_unit_test(bench),
       cmocka_unit_test(generates_the_same_text_again),
+      cmocka_unit_test(qwen3),
       cmocka_unit_test(context_ends),
       cmocka_unit_test(bad_prompts),
       cmocka_unit_test(closed_output),

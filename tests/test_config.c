@@ -1,4 +1,4 @@
-/* config.json in and out, and the presets. */
+/* config.json in and out; GPT-2's keys. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -101,7 +101,8 @@ static void wrong_keys_are_named(void **state)
       {"{}", TG_BAD_FILE,
        "c.json: byte 0: model_type: expected the name of a model family, got none"},
       {"{\"model_type\":7}", TG_BAD_FILE, "model_type: expected the name of a model family, got 7"},
-      {"{\"model_type\":\"bert\"}", TG_UNSUPPORTED, "model_type: expected \"gpt2\", got \"bert\""},
+      {"{\"model_type\":\"bert\"}", TG_UNSUPPORTED,
+       "model_type: expected \"gpt2\" or \"qwen3\", got \"bert\""},
       {"{\"model_type\":\"gpt2\"}", TG_BAD_FILE,
        "n_embd: expected an integer from 1 to 1048576, got none"},
       {"{" BASE ",\"n_inner\":0}", TG_BAD_FILE,
@@ -172,7 +173,18 @@ static void assert_same(const tgi_config *a, const tgi_config *b)
   SAME(norm)
   SAME(norm_eps)
   SAME(position)
-  SAME(rope_theta)
+  SAME(rope.type)
+  SAME(rope.theta)
+  SAME(rope.factor)
+  SAME(rope.original_max_position_embeddings)
+  SAME(rope.low_freq_factor)
+  SAME(rope.high_freq_factor)
+  SAME(rope.beta_fast)
+  SAME(rope.beta_slow)
+  SAME(rope.attention_factor)
+  SAME(rope.mscale)
+  SAME(rope.mscale_all_dim)
+  SAME(rope.truncate)
   SAME(activation)
   SAME(scale_attn_weights)
   SAME(scale_attn_by_inverse_layer_idx)
@@ -187,7 +199,18 @@ static void assert_same(const tgi_config *a, const tgi_config *b)
   for (int i = 0; i < a->num_eos_token_ids; i++) {
     SAME(eos_token_ids[i])
   }
+  for (int i = 0; i < TGI_MAX_LAYERS / 64; i++) {
+    SAME(sliding_layers[i])
+  }
 #undef SAME
+}
+
+static void assert_reads_back(const tgi_config *config, const char *path)
+{
+  tgi_config back;
+  EXPECT_OK(tgi_config_write(config, path, &error), error);
+  EXPECT_OK(tgi_config_read(path, &back, &error), error);
+  assert_same(config, &back);
 }
 
 static void written_configs_read_back(void **state)
@@ -196,13 +219,11 @@ static void written_configs_read_back(void **state)
   const scratch dir = scratch_make();
   const char *path = scratch_file(&dir, "config.json");
   tgi_config c = {0};
-  tgi_config back;
   for (size_t i = 0; tgi_preset_name(i); i++) {
     EXPECT_OK(tgi_preset(tgi_preset_name(i), i % 2 ? 257 : 0, &c, &error), error);
-    EXPECT_OK(tgi_config_write(&c, path, &error), error);
-    EXPECT_OK(tgi_config_read(path, &back, &error), error);
-    assert_same(&c, &back);
+    assert_reads_back(&c, path);
   }
+  EXPECT_OK(tgi_preset("gpt2", 0, &c, &error), error);
   c.intermediate_size = 77;
   c.dtype = TG_BF16;
   c.activation = TGI_GELU_ERF;
@@ -213,11 +234,65 @@ static void written_configs_read_back(void **state)
   c.tie_word_embeddings = false;
   c.bos_token_id = -1;
   for (c.num_eos_token_ids = 0; c.num_eos_token_ids <= TGI_MAX_EOS_IDS; c.num_eos_token_ids++) {
-    EXPECT_OK(tgi_config_write(&c, path, &error), error);
-    EXPECT_OK(tgi_config_read(path, &back, &error), error);
-    assert_same(&c, &back);
+    assert_reads_back(&c, path);
   }
   assert_int_equal(count_entries(dir.path), 1);
+  scratch_remove(&dir);
+}
+
+static void written_ropes_and_windows_read_back(void **state)
+{
+  (void)state;
+  static const tg_rope_parameters ropes[] = {
+      {.type = TG_ROPE_DEFAULT, .theta = 1.5},
+      {.type = TG_ROPE_LINEAR, .theta = 1e4, .factor = 0.1 / 3},
+      {.type = TG_ROPE_DYNAMIC, .theta = 5e5, .factor = 2},
+      {.type = TG_ROPE_LLAMA3,
+       .theta = 5e5,
+       .factor = 8,
+       .original_max_position_embeddings = 8192,
+       .low_freq_factor = 1,
+       .high_freq_factor = 4},
+      {.type = TG_ROPE_YARN,
+       .theta = 1e6,
+       .factor = 4,
+       .original_max_position_embeddings = 32768,
+       .beta_fast = 32,
+       .beta_slow = 1,
+       .truncate = true},
+      {.type = TG_ROPE_YARN,
+       .theta = 1.5e5,
+       .factor = 32,
+       .original_max_position_embeddings = 4096,
+       .beta_fast = 16,
+       .beta_slow = 0.5,
+       .attention_factor = 1.25,
+       .mscale = 1,
+       .mscale_all_dim = 0.707},
+  };
+  const scratch dir = scratch_make();
+  const char *path = scratch_file(&dir, "config.json");
+  tgi_config c;
+  EXPECT_OK(tgi_preset("qwen3_nano", 257, &c, &error), error);
+  for (size_t i = 0; i < sizeof ropes / sizeof ropes[0]; i++) {
+    c.rope = ropes[i];
+    assert_reads_back(&c, path);
+  }
+  c.attention_bias = true;
+  c.tie_word_embeddings = false;
+  c.num_key_value_heads = 1;
+  c.head_dim = 6;
+  c.num_hidden_layers = 130;
+  c.sliding_window = 9;
+  for (int first = 0; first < 130; first += 64) { /* one layer, and all from there on */
+    memset(c.sliding_layers, 0, sizeof c.sliding_layers);
+    tgi_config_set_sliding(&c, first);
+    assert_reads_back(&c, path);
+    for (int i = first; i < 130; i++) {
+      tgi_config_set_sliding(&c, i);
+    }
+    assert_reads_back(&c, path);
+  }
   scratch_remove(&dir);
 }
 
@@ -252,7 +327,7 @@ static void unwritable_configs_are_refused(void **state)
   REFUSED(c.norm_eps = NAN, TG_BAD_ARGUMENT, "norm_eps");
   REFUSED(c.norm_eps = 0, TG_BAD_ARGUMENT, "norm_eps");
   REFUSED(c.position = (tgi_position)7, TG_BAD_ARGUMENT, "position: expected");
-  REFUSED(c.rope_theta = 1e4, TG_BAD_ARGUMENT, "rope_theta");
+  REFUSED(c.rope.type = TG_ROPE_DEFAULT, TG_BAD_ARGUMENT, "rope.type: expected 0 without rope");
   REFUSED(c.activation = (tgi_activation)7, TG_BAD_ARGUMENT, "activation");
   REFUSED(c.sliding_window = -1, TG_BAD_ARGUMENT, "sliding_window");
   REFUSED(c.initializer_range = INFINITY, TG_BAD_ARGUMENT, "initializer_range");
@@ -260,13 +335,15 @@ static void unwritable_configs_are_refused(void **state)
   REFUSED(c.num_eos_token_ids = 9, TG_BAD_ARGUMENT, "num_eos_token_ids");
   REFUSED(c.eos_token_ids[0] = -1, TG_BAD_ARGUMENT, "eos_token_ids[i]: expected an id");
   REFUSED(c.norm = TGI_RMS_NORM, TG_UNSUPPORTED, "the keys of GPT-2 describe, got another norm");
-  REFUSED((c.position = TGI_ROPE, c.rope_theta = 1e4), TG_UNSUPPORTED, "another position");
+  REFUSED((c.position = TGI_ROPE, c.rope.type = TG_ROPE_DEFAULT, c.rope.theta = 1e4),
+          TG_UNSUPPORTED, "another position");
   REFUSED(c.activation = TGI_SWIGLU, TG_UNSUPPORTED, "another activation");
   REFUSED(c.num_key_value_heads = 1, TG_UNSUPPORTED, "another num_key_value_heads");
   REFUSED(c.head_dim = 8, TG_UNSUPPORTED, "another head_dim");
   REFUSED(c.mlp_bias = false, TG_UNSUPPORTED, "mlp_bias");
-  REFUSED(c.qk_norm = true, TG_UNSUPPORTED, "qk_norm");
-  REFUSED(c.sliding_window = 4, TG_UNSUPPORTED, "sliding_window");
+  REFUSED(c.qk_norm = true, TG_BAD_ARGUMENT, "qk_norm: expected false without rope");
+  REFUSED(c.sliding_window = 4, TG_BAD_ARGUMENT, "a window where a layer slides, 0 elsewhere");
+  REFUSED((c.sliding_window = 4, tgi_config_set_sliding(&c, 1)), TG_UNSUPPORTED, "sliding_window");
 #undef REFUSED
   assert_int_equal(count_entries(dir.path), 0);
   EXPECT_ERROR(tgi_config_write(&good, scratch_file(&dir, "no/config.json"), &error), TG_IO,
@@ -277,44 +354,6 @@ static void unwritable_configs_are_refused(void **state)
   scratch_remove(&dir);
 }
 
-static void presets_have_the_documented_sizes(void **state)
-{
-  (void)state;
-  static const struct {
-    const char *name;
-    int layers, heads, hidden, positions;
-  } sizes[] = {{"gpt_nano", 3, 3, 48, 128},         {"gpt_micro", 4, 4, 128, 256},
-               {"gpt_mini", 6, 6, 192, 256},        {"gpt2", 12, 12, 768, 1024},
-               {"gpt2-medium", 24, 16, 1024, 1024}, {"gpt2-large", 36, 20, 1280, 1024},
-               {"gpt2-xl", 48, 25, 1600, 1024},     {"gpt_tile_small", 4, 4, 64, 128},
-               {"gpt_tile_medium", 6, 4, 128, 256}, {"gpt_tile_large", 8, 8, 256, 512}};
-  const size_t count = sizeof sizes / sizeof sizes[0];
-  tgi_config c;
-  for (size_t i = 0; i < count; i++) {
-    assert_string_equal(tgi_preset_name(i), sizes[i].name);
-    EXPECT_OK(tgi_preset(sizes[i].name, 0, &c, &error), error);
-    assert_int_equal(c.num_hidden_layers, sizes[i].layers);
-    assert_int_equal(c.num_attention_heads, sizes[i].heads);
-    assert_int_equal(c.hidden_size, sizes[i].hidden);
-    assert_int_equal(c.head_dim * c.num_attention_heads, c.hidden_size);
-    assert_int_equal(c.intermediate_size, 4 * sizes[i].hidden);
-    assert_int_equal(c.max_position_embeddings, sizes[i].positions);
-    assert_int_equal(c.vocab_size, 50257);
-    assert_int_equal(c.eos_token_ids[0], 50256);
-  }
-  assert_null(tgi_preset_name(count));
-  EXPECT_OK(tgi_preset("gpt_mini", 257, &c, &error), error);
-  assert_int_equal(c.vocab_size, 257);
-  assert_int_equal(c.bos_token_id, 256);
-  EXPECT_ERROR(
-      tgi_preset("gpt3", 0, &c, &error), TG_BAD_ARGUMENT,
-      "preset: name: expected one of gpt_nano, gpt_micro, gpt_mini, gpt2, gpt2-medium, gpt2-large, "
-      "gpt2-xl, gpt_tile_small, gpt_tile_medium, gpt_tile_large, got gpt3",
-      error);
-  EXPECT_ERROR(tgi_preset("gpt2", -5, &c, &error), TG_BAD_ARGUMENT, "vocab_size", error);
-  assert_int_equal(tgi_preset("gpt3", 0, &c, NULL), TG_BAD_ARGUMENT);
-}
-
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -322,8 +361,8 @@ int main(void)
       cmocka_unit_test(every_key_is_read),
       cmocka_unit_test(wrong_keys_are_named),
       cmocka_unit_test(written_configs_read_back),
+      cmocka_unit_test(written_ropes_and_windows_read_back),
       cmocka_unit_test(unwritable_configs_are_refused),
-      cmocka_unit_test(presets_have_the_documented_sizes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@ typedef struct tg_session tg_session;
 
 /** Sizes of a model, in the words of config.json. */
 typedef struct tg_model_info {
-  const char *model_type; /* "gpt2" */
+  const char *model_type; /* "gpt2", "qwen3" */
   tg_dtype dtype;         /* of the weights in memory */
   int32_t vocab_size, num_hidden_layers, hidden_size;
   int32_t num_attention_heads, num_key_value_heads, head_dim;
@@ -33,9 +33,10 @@ typedef struct tg_model_info {
 } tg_model_info;
 
 /**
- * Makes a model of a preset's size ("gpt_nano", "gpt2", ...) with random weights, as GPT-2 starts:
- * N(0, 0.02) for matrices, divided by sqrt(2 num_hidden_layers) where they write to the residual
- * stream; 1 and 0 for norms and biases. f32. The same seed gives the same bits.
+ * Makes a model of a preset's size ("gpt_nano", "gpt2", "qwen3_nano", ...) with random weights, as
+ * transformers starts the family: N(0, 0.02) for matrices, in GPT-2 divided by
+ * sqrt(2 num_hidden_layers) where they write to the residual stream; 1 and 0 for norms and biases.
+ * f32. The same seed gives the same bits.
  * vocab_size 0: the preset's. Errors: BAD_ARGUMENT (no such preset; the message lists them),
  * NO_MEMORY.
  */
@@ -58,7 +59,8 @@ TG_API tg_model_info tg_model_get_info(const tg_model *model);
 
 /**
  * View of parameter `index` (shape and strides as in memory: matrices [out, in]) and its name as
- * transformers has it ("transformer.h.0.attn.c_attn.weight"); BAD_ARGUMENT past the end.
+ * transformers has it ("transformer.h.0.attn.c_attn.weight",
+ * "model.layers.0.mlp.gate_proj.weight"); BAD_ARGUMENT past the end.
  */
 TG_API tg_status tg_model_parameter(const tg_model *model, size_t index, tg_tensor *view,
                                     const char **name);

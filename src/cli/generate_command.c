@@ -239,6 +239,23 @@ static void print_statistics(const generation *g, const char *reason)
 
 /* ---- all of it ---- */
 
+/* A timeline with room for what is asked for: the cache of all positions of a large model may be
+ * more than the machine has. */
+static tg_status make_session(generation *g, tg_error *error)
+{
+  const int64_t positions = tg_model_get_info(g->model).max_position_embeddings;
+  if (g->count > positions) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "prompt: expected at most %lld tokens (the model's positions), got %lld",
+                         (long long)positions, (long long)g->count);
+  }
+  const bool cut = g->o.max_tokens > 0 && g->o.max_tokens < positions - g->count;
+  const tg_session_options session = {.max_tokens =
+                                          (int32_t)(cut ? g->count + g->o.max_tokens : positions),
+                                      .num_threads = g->o.threads};
+  return tg_session_create(g->model, &session, &g->session, error);
+}
+
 static tg_status prepare(generation *g, const char *directory, const char *prompt, tg_error *error)
 {
   tg_status status = TG_OK;
@@ -253,16 +270,7 @@ static tg_status prepare(generation *g, const char *directory, const char *promp
     status = status ? status : encode_prompt(g, prompt, error);
   }
   status = status ? status : tg_model_load(directory, TG_DTYPE_NONE, &g->model, error);
-  if (status == TG_OK) {
-    const tg_session_options session = {.num_threads = g->o.threads};
-    status = tg_session_create(g->model, &session, &g->session, error);
-  }
-  if (status == TG_OK && g->count > tg_session_capacity(g->session)) {
-    status = tgi_error_set(error, TG_BAD_ARGUMENT,
-                           "prompt: expected at most %lld tokens (the model's positions), got %lld",
-                           (long long)tg_session_capacity(g->session), (long long)g->count);
-  }
-  return status;
+  return status ? status : make_session(g, error);
 }
 
 int tgi_generate_command(int argc, char **argv)

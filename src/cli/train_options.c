@@ -10,7 +10,8 @@ static const tgi_option rows[] = {
     ROW("out", out, "DIR", TEXT, 0, 0, "where checkpoints go (transformers loads them)"),
     ROW("preset", preset, "NAME", TEXT, 0, 0,
         "train a new model of this size: gpt_nano, gpt_micro, gpt_mini, gpt2, gpt2-medium, "
-        "gpt2-large, gpt2-xl, gpt_tile_small, gpt_tile_medium, gpt_tile_large"),
+        "gpt2-large, gpt2-xl, gpt_tile_small, gpt_tile_medium, gpt_tile_large; qwen3_nano, "
+        "qwen3-0.6b, qwen3-1.7b, qwen3-4b, qwen3-8b"),
     ROW("vocab-size", vocab_size, "N", I32, 257, TGI_ANY_I32,
         "ids of a new model (257: one per byte and the end of text)"),
     ROW("model", model, "DIR", TEXT, 0, 0, "fine-tune this Hugging Face directory instead"),

@@ -25,6 +25,7 @@ typedef struct family {
 
 static const family families[TGI_MODEL_TYPES] = {
     [TGI_MODEL_GPT2] = {"gpt2", tgi_config_read_gpt2, tgi_config_write_gpt2},
+    [TGI_MODEL_QWEN3] = {"qwen3", tgi_config_read_qwen3, tgi_config_write_qwen3},
 };
 
 #define NAME_OR(code, name) " or \"" name "\""
@@ -78,7 +79,7 @@ static tg_status read_config(const tgi_json *json, tgi_config *config, tg_error 
   if (!json_is_object(json->root)) {
     return tgi_json_refuse(json, TG_BAD_FILE, json->root, error, "expected an object");
   }
-  tgi_config_keys keys = {.json = json, .error = error};
+  tgi_config_keys keys = {.json = json, .object = json->root, .place = "", .error = error};
   *config = (tgi_config){.model_type = read_type(&keys)};
   if (keys.status != TG_OK) {
     return keys.status;
@@ -121,11 +122,64 @@ static tg_status bad_field(tg_error *error, const char *field, const char *rule,
   return TG_BAD_ARGUMENT;
 }
 
-tg_status tgi_config_check(const tgi_config *config, tg_error *error)
-{
 #define CHECK(field, condition, rule)                                                              \
   if (!(condition))                                                                                \
     return bad_field(error, #field, rule, (double)config->field);
+#define CHECK_ROPE(field, low)                                                                     \
+  CHECK(rope.field, config->rope.field > (low) && config->rope.field <= TGI_MAX_ROPE,              \
+        "a number above " #low ", at most 1e12")
+
+static tg_status check_rope(const tgi_config *config, tg_error *error)
+{
+  const tg_rope_type type = config->rope.type;
+  CHECK(rope.type, type >= TG_ROPE_DEFAULT && type <= TG_ROPE_YARN, "a type of rope")
+  CHECK(head_dim, config->head_dim % 2 == 0 && (type != TG_ROPE_DYNAMIC || config->head_dim > 2),
+        "an even width with rope (above 2 with dynamic)")
+  CHECK(max_position_embeddings, config->max_position_embeddings <= TGI_MAX_ROPE_POSITIONS,
+        "at most 2^24 with rope")
+  CHECK_ROPE(theta, 1)
+  if (type != TG_ROPE_DEFAULT) {
+    CHECK_ROPE(factor, 0)
+  }
+  if (type == TG_ROPE_LLAMA3 || type == TG_ROPE_YARN) {
+    CHECK_ROPE(original_max_position_embeddings, 0)
+  }
+  if (type == TG_ROPE_LLAMA3) {
+    CHECK_ROPE(low_freq_factor, 0)
+    CHECK(rope.high_freq_factor,
+          config->rope.high_freq_factor > config->rope.low_freq_factor &&
+              config->rope.high_freq_factor <= TGI_MAX_ROPE,
+          "a number above low_freq_factor, at most 1e12")
+  }
+  if (type == TG_ROPE_YARN) {
+    CHECK_ROPE(beta_fast, 0)
+    CHECK_ROPE(beta_slow, 0)
+    CHECK(rope.attention_factor,
+          config->rope.attention_factor >= 0 && config->rope.attention_factor <= TGI_MAX_ROPE,
+          "a number from 0, at most 1e12")
+    CHECK(rope.mscale, isfinite(config->rope.mscale), "a finite number")
+    CHECK(rope.mscale_all_dim, isfinite(config->rope.mscale_all_dim), "a finite number")
+  }
+  return TG_OK;
+}
+
+/** A window, and only then layers that slide, all of them layers of the model. */
+static tg_status check_window(const tgi_config *config, tg_error *error)
+{
+  CHECK(sliding_window, config->sliding_window >= 0, "0 or a number of keys")
+  bool any = false;
+  for (int i = 0; i < TGI_MAX_LAYERS; i++) {
+    const bool slides = tgi_config_slides(config, i);
+    CHECK(num_hidden_layers, !slides || i < config->num_hidden_layers, "every layer that slides")
+    any = any || slides;
+  }
+  CHECK(sliding_window, any == (config->sliding_window > 0),
+        "a window where a layer slides, 0 elsewhere")
+  return TG_OK;
+}
+
+tg_status tgi_config_check(const tgi_config *config, tg_error *error)
+{
 #define CHECK_EXTENT(field, limit)                                                                 \
   CHECK(field, config->field >= 1 && config->field <= (limit), "an extent from 1 to " #limit)
   CHECK(model_type, (unsigned)config->model_type < TGI_MODEL_TYPES, "a model type")
@@ -148,12 +202,9 @@ tg_status tgi_config_check(const tgi_config *config, tg_error *error)
         "a number above 0, at most 1000")
   CHECK(position, config->position == TGI_LEARNED_POSITIONS || config->position == TGI_ROPE,
         "a position kind")
-  CHECK(rope_theta,
-        config->position == TGI_ROPE ? isfinite(config->rope_theta) && config->rope_theta > 0
-                                     : config->rope_theta == 0,
-        "a number above 0 with rope, 0 without")
+  CHECK(rope.type, config->position == TGI_ROPE || !config->rope.type, "0 without rope")
+  CHECK(qk_norm, config->position == TGI_ROPE || !config->qk_norm, "false without rope")
   CHECK(activation, (unsigned)config->activation <= TGI_SWIGLU, "an activation")
-  CHECK(sliding_window, config->sliding_window >= 0, "0 or a number of keys")
   CHECK(initializer_range,
         config->initializer_range > 0 && config->initializer_range <= TGI_MAX_REAL,
         "a number above 0, at most 1000")
@@ -164,10 +215,13 @@ tg_status tgi_config_check(const tgi_config *config, tg_error *error)
   for (int32_t i = 0; i < config->num_eos_token_ids; i++) {
     CHECK(eos_token_ids[i], config->eos_token_ids[i] >= 0, "an id")
   }
-#undef CHECK_EXTENT
-#undef CHECK
-  return TG_OK;
+  const tg_status status = config->position == TGI_ROPE ? check_rope(config, error) : TG_OK;
+  return status ? status : check_window(config, error);
 }
+
+#undef CHECK_EXTENT
+#undef CHECK_ROPE
+#undef CHECK
 
 static const char *dtype_name(tg_dtype dtype)
 {
@@ -201,7 +255,23 @@ tg_status tgi_config_write(const tgi_config *config, const char *path, tg_error 
     json_decref(root);
     return status;
   }
-  const bool brief = keeps_15_digits(config->norm_eps) && keeps_15_digits(config->rope_theta) &&
-                     keeps_15_digits(config->initializer_range);
+  const tg_rope_parameters *r = &config->rope;
+  const double reals[] = {
+      config->norm_eps,
+      config->initializer_range,
+      r->theta,
+      r->factor,
+      r->low_freq_factor,
+      r->high_freq_factor,
+      r->beta_fast,
+      r->beta_slow,
+      r->attention_factor,
+      r->mscale,
+      r->mscale_all_dim,
+  };
+  bool brief = true;
+  for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
+    brief = brief && keeps_15_digits(reals[i]);
+  }
   return tgi_json_save(path, root, JSON_REAL_PRECISION(brief ? 15 : 17), error);
 }

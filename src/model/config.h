@@ -2,19 +2,21 @@
  * The architecture of a model: what config.json says, in the terms of one transformer.
  *
  * Every family is a setting of the same fields (GPT-2: layer_norm, learned positions, gelu, biases;
- * later families: rms_norm, rope, swiglu, qk_norm), so that the transformer never asks for the
- * family's name.
+ * Qwen3: rms_norm, rope, qk_norm, swiglu, fewer heads for keys than for queries), so that the
+ * transformer never asks for the family's name.
  */
 #ifndef TGI_MODEL_CONFIG_H
 #define TGI_MODEL_CONFIG_H
 
-#include "tegula/tensor.h"
+#include "tegula/rope.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /** X(code, `model_type` in config.json) */
-#define TGI_MODEL_TYPE_MAP(X) X(GPT2, "gpt2")
+#define TGI_MODEL_TYPE_MAP(X)                                                                      \
+  X(GPT2, "gpt2")                                                                                  \
+  X(QWEN3, "qwen3")
 
 typedef enum tgi_model_type {
 #define TGI_MODEL_TYPE_ENUM(code, name) TGI_MODEL_##code,
@@ -28,6 +30,7 @@ typedef enum tgi_position { TGI_LEARNED_POSITIONS, TGI_ROPE } tgi_position;
 typedef enum tgi_activation { TGI_GELU_TANH, TGI_GELU_ERF, TGI_SWIGLU } tgi_activation;
 
 #define TGI_MAX_EOS_IDS 8
+#define TGI_MAX_LAYERS 4096
 
 typedef struct tgi_config {
   tgi_model_type model_type;
@@ -45,7 +48,8 @@ typedef struct tgi_config {
   tgi_norm norm;
   double norm_eps;
   tgi_position position;
-  double rope_theta; /* 0 without rope */
+  tg_rope_parameters rope; /* zeroed without rope; rotary_dim, max_position_embeddings and seq_len
+                              stay 0, as head_dim and the model's positions stand for them */
   tgi_activation activation;
 
   /* The scale of q k^T: 1/sqrt(head_dim) if scale_attn_weights, else 1; then divided by the layer's
@@ -56,7 +60,8 @@ typedef struct tgi_config {
   bool mlp_bias;
   bool qk_norm;
   bool tie_word_embeddings;
-  int32_t sliding_window; /* keys that a query sees; 0: all before it */
+  int32_t sliding_window; /* keys that a query sees in a layer that slides; 0: no layer does */
+  uint64_t sliding_layers[TGI_MAX_LAYERS / 64]; /* bit i % 64 of word i / 64: layer i slides */
 
   double initializer_range;
   int32_t bos_token_id; /* -1: none; may lie outside the vocabulary (then it never occurs) */
@@ -66,6 +71,16 @@ typedef struct tgi_config {
 
 /** "gpt2", ... */
 const char *tgi_model_type_name(tgi_model_type type);
+
+static inline bool tgi_config_slides(const tgi_config *config, int layer)
+{
+  return config->sliding_layers[layer / 64] >> (layer % 64) & 1;
+}
+
+static inline void tgi_config_set_sliding(tgi_config *config, int layer)
+{
+  config->sliding_layers[layer / 64] |= UINT64_C(1) << (layer % 64);
+}
 
 /**
  * Reads `<path>` (a config.json). Errors: IO, NO_MEMORY, BAD_FILE (a key is missing, has another

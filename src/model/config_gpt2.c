@@ -4,36 +4,16 @@
 #include "file_error.h"
 #include <string.h>
 
-/** Names in config.json; the first of a kind is the one that is written. */
-static const struct {
-  const char *name;
-  tgi_activation activation;
-} activations[] = {
-    {"gelu_new", TGI_GELU_TANH},
-    {"gelu_pytorch_tanh", TGI_GELU_TANH},
-    {"gelu", TGI_GELU_ERF},
-};
+/** Names in config.json and what they mean; the first of a meaning is the one that is written. */
+static const char *const activation_names[] = {"gelu_new", "gelu_pytorch_tanh", "gelu"};
+static const tgi_activation activations[] = {TGI_GELU_TANH, TGI_GELU_TANH, TGI_GELU_ERF};
 
 #define ACTIVATIONS (sizeof activations / sizeof activations[0])
 
 static tgi_activation read_activation(tgi_config_keys *keys)
 {
-  static const char key[] = "activation_function";
-  const json_t *value = tgi_config_find(keys, key);
-  if (!value) {
-    return TGI_GELU_TANH;
-  }
-  if (!json_is_string(value)) {
-    tgi_config_unexpected(keys, key, "the name of an activation");
-    return TGI_GELU_TANH;
-  }
-  for (size_t i = 0; i < ACTIVATIONS; i++) {
-    if (strcmp(json_string_value(value), activations[i].name) == 0) {
-      return activations[i].activation;
-    }
-  }
-  tgi_config_unsupported(keys, key, "gelu_new, gelu_pytorch_tanh or gelu");
-  return TGI_GELU_TANH;
+  return activations[tgi_config_choice(keys, "activation_function", activation_names, ACTIVATIONS,
+                                       0, "gelu_new, gelu_pytorch_tanh or gelu")];
 }
 
 /** Files before transformers 3 call the context length n_ctx alone; later ones may carry both. */
@@ -100,37 +80,19 @@ static const char *foreign_field(const tgi_config *config)
   if (!config->attention_bias || !config->mlp_bias) {
     return "attention_bias and mlp_bias";
   }
-  if (config->qk_norm) {
-    return "qk_norm";
-  }
   if (config->sliding_window != 0) {
     return "sliding_window";
   }
   return NULL;
 }
 
-static json_t *eos_of(const tgi_config *config)
-{
-  if (config->num_eos_token_ids == 0) {
-    return json_null();
-  }
-  if (config->num_eos_token_ids == 1) {
-    return json_integer(config->eos_token_ids[0]);
-  }
-  json_t *list = json_array();
-  for (int32_t i = 0; i < config->num_eos_token_ids; i++) {
-    json_array_append_new(list, json_integer(config->eos_token_ids[i]));
-  }
-  return list;
-}
-
 static const char *activation_name(tgi_activation activation)
 {
   size_t i = 0;
-  while (activations[i].activation != activation) {
+  while (i < ACTIVATIONS - 1 && activations[i] != activation) {
     i++;
   }
-  return activations[i].name;
+  return activation_names[i];
 }
 
 tg_status tgi_config_write_gpt2(const tgi_config *config, const char *path, json_t *root,
@@ -151,8 +113,8 @@ tg_status tgi_config_write_gpt2(const tgi_config *config, const char *path, json
       {"attn_pdrop", json_real(0)},
       {"embd_pdrop", json_real(0)},
       {"resid_pdrop", json_real(0)},
-      {"bos_token_id", config->bos_token_id < 0 ? json_null() : json_integer(config->bos_token_id)},
-      {"eos_token_id", eos_of(config)},
+      {"bos_token_id", tgi_config_bos_value(config)},
+      {"eos_token_id", tgi_config_eos_value(config)},
       {"initializer_range", json_real(config->initializer_range)},
       {"layer_norm_epsilon", json_real(config->norm_eps)},
       {"n_embd", json_integer(config->hidden_size)},

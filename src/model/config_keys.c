@@ -1,10 +1,11 @@
 #include "config_keys.h"
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static const json_t *get(const tgi_config_keys *keys, const char *key)
 {
-  return json_object_get(keys->json->root, key);
+  return json_object_get(keys->object, key);
 }
 
 const json_t *tgi_config_find(const tgi_config_keys *keys, const char *key)
@@ -17,7 +18,7 @@ void tgi_config_unexpected(tgi_config_keys *keys, const char *key, const char *r
 {
   if (keys->status == TG_OK) {
     keys->status = tgi_json_refuse(keys->json, TG_BAD_FILE, get(keys, key), keys->error,
-                                   "%s: expected %s", key, rule);
+                                   "%s%s: expected %s", keys->place, key, rule);
   }
 }
 
@@ -25,7 +26,7 @@ void tgi_config_unsupported(tgi_config_keys *keys, const char *key, const char *
 {
   if (keys->status == TG_OK) {
     keys->status = tgi_json_refuse(keys->json, TG_UNSUPPORTED, get(keys, key), keys->error,
-                                   "%s: expected %s", key, known);
+                                   "%s%s: expected %s", keys->place, key, known);
   }
 }
 
@@ -56,20 +57,26 @@ int32_t tgi_config_integer(tgi_config_keys *keys, const char *key, int32_t low, 
   return tgi_config_find(keys, key) ? tgi_config_required(keys, key, low, high) : otherwise;
 }
 
-double tgi_config_positive(tgi_config_keys *keys, const char *key, double high, double otherwise)
+double tgi_config_above(tgi_config_keys *keys, const char *key, double low, double high,
+                        double otherwise)
 {
   const json_t *value = tgi_config_find(keys, key);
   if (!value) {
     return otherwise;
   }
-  const double number = json_real_value(value); /* 0 if it is none */
-  if (number > 0 && number <= high) {
+  const double number = json_is_real(value) ? json_real_value(value) : -HUGE_VAL;
+  if (number > low && number <= high) {
     return number;
   }
-  char rule[64];
-  snprintf(rule, sizeof rule, "a number above 0, at most %g", high);
+  char rule[80];
+  snprintf(rule, sizeof rule, "a number above %g, at most %g", low, high);
   tgi_config_unexpected(keys, key, rule);
   return otherwise;
+}
+
+double tgi_config_positive(tgi_config_keys *keys, const char *key, double high, double otherwise)
+{
+  return tgi_config_above(keys, key, 0, high, otherwise);
 }
 
 bool tgi_config_bool(tgi_config_keys *keys, const char *key, bool otherwise)
@@ -79,6 +86,26 @@ bool tgi_config_bool(tgi_config_keys *keys, const char *key, bool otherwise)
     tgi_config_unexpected(keys, key, "true or false");
   }
   return value ? json_is_true(value) : otherwise;
+}
+
+size_t tgi_config_choice(tgi_config_keys *keys, const char *key, const char *const *names,
+                         size_t count, size_t otherwise, const char *known)
+{
+  const json_t *value = tgi_config_find(keys, key);
+  if (!value) {
+    return otherwise;
+  }
+  if (!json_is_string(value)) {
+    tgi_config_unexpected(keys, key, "a name");
+    return otherwise;
+  }
+  for (size_t i = 0; i < count; i++) {
+    if (strcmp(json_string_value(value), names[i]) == 0) {
+      return i;
+    }
+  }
+  tgi_config_unsupported(keys, key, known);
+  return otherwise;
 }
 
 void tgi_config_eos(tgi_config_keys *keys, int32_t otherwise, tgi_config *config)
@@ -105,4 +132,24 @@ void tgi_config_eos(tgi_config_keys *keys, int32_t otherwise, tgi_config *config
     config->eos_token_ids[config->num_eos_token_ids++] =
         tgi_config_required(keys, key, 0, INT32_MAX);
   }
+}
+
+json_t *tgi_config_bos_value(const tgi_config *config)
+{
+  return config->bos_token_id < 0 ? json_null() : json_integer(config->bos_token_id);
+}
+
+json_t *tgi_config_eos_value(const tgi_config *config)
+{
+  if (config->num_eos_token_ids == 0) {
+    return json_null();
+  }
+  if (config->num_eos_token_ids == 1) {
+    return json_integer(config->eos_token_ids[0]);
+  }
+  json_t *list = json_array();
+  for (int32_t i = 0; i < config->num_eos_token_ids; i++) {
+    json_array_append_new(list, json_integer(config->eos_token_ids[i]));
+  }
+  return list;
 }

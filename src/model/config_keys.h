@@ -7,15 +7,18 @@
 
 /** Limits of the extents, such that their products of two fit 63 bits and byte counts stay far from
  * overflow. */
-#define TGI_MAX_LAYERS 4096
 #define TGI_MAX_HIDDEN (1 << 20)
 #define TGI_MAX_INTERMEDIATE (1 << 24)
 #define TGI_MAX_VOCAB (1 << 28)
 #define TGI_MAX_POSITIONS (1 << 28)
-#define TGI_MAX_REAL 1000.0 /* of norm_eps and initializer_range */
+#define TGI_MAX_ROPE_POSITIONS (1 << 24) /* f32 holds every one of them */
+#define TGI_MAX_REAL 1000.0              /* of norm_eps and initializer_range */
+#define TGI_MAX_ROPE 1e12                /* of the parameters of rope */
 
 typedef struct tgi_config_keys {
-  const tgi_json *json; /* an object, of which every number was read as a real */
+  const tgi_json *json; /* every number of it was read as a real */
+  const json_t *object; /* whose keys are read */
+  const char *place;    /* of the object, in front of its keys: "", or "rope_parameters." */
   tg_error *error;
   tg_status status; /* of the first key that failed; later calls return their default */
 } tgi_config_keys;
@@ -32,9 +35,16 @@ int32_t tgi_config_required(tgi_config_keys *keys, const char *key, int32_t low,
 int32_t tgi_config_integer(tgi_config_keys *keys, const char *key, int32_t low, int32_t high,
                            int32_t otherwise);
 
-/** A number in (0, high] (integers too). */
+/** A number in (low, high], or in (0, high] (integers too). */
+double tgi_config_above(tgi_config_keys *keys, const char *key, double low, double high,
+                        double otherwise);
 double tgi_config_positive(tgi_config_keys *keys, const char *key, double high, double otherwise);
 bool tgi_config_bool(tgi_config_keys *keys, const char *key, bool otherwise);
+
+/** The value of a key that names one of `count` choices, as its index; `otherwise` if it is absent.
+ * Another name is UNSUPPORTED; `known` lists the choices. */
+size_t tgi_config_choice(tgi_config_keys *keys, const char *key, const char *const *names,
+                         size_t count, size_t otherwise, const char *known);
 
 /** Sets status; `rule` says what was expected of the key. */
 void tgi_config_unexpected(tgi_config_keys *keys, const char *key, const char *rule);
@@ -46,9 +56,26 @@ void tgi_config_unsupported(tgi_config_keys *keys, const char *key, const char *
  * none. */
 void tgi_config_eos(tgi_config_keys *keys, int32_t otherwise, tgi_config *config);
 
+/** Values for the keys `bos_token_id` and `eos_token_id`. */
+json_t *tgi_config_bos_value(const tgi_config *config);
+json_t *tgi_config_eos_value(const tgi_config *config);
+
+/**
+ * The parameters of rope, of models up to `positions` long: `rope_parameters`, or `rope_scaling`
+ * and `rope_theta` as files before transformers 5 have them. Where both stand, rope_scaling counts,
+ * as in transformers.
+ */
+void tgi_config_read_rope(tgi_config_keys *keys, int32_t positions, tg_rope_parameters *rope);
+
+/** Adds both spellings to `root`. */
+void tgi_config_write_rope(const tg_rope_parameters *rope, json_t *root);
+
 /** The families: readers take a checked object, writers add their keys to `root`. */
 void tgi_config_read_gpt2(tgi_config_keys *keys, tgi_config *config);
 tg_status tgi_config_write_gpt2(const tgi_config *config, const char *path, json_t *root,
                                 tg_error *error);
+void tgi_config_read_qwen3(tgi_config_keys *keys, tgi_config *config);
+tg_status tgi_config_write_qwen3(const tgi_config *config, const char *path, json_t *root,
+                                 tg_error *error);
 
 #endif

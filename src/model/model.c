@@ -139,7 +139,7 @@ tg_status tg_model_parameter(const tg_model *model, size_t index, tg_tensor *vie
     return TG_BAD_ARGUMENT;
   }
   if (view) {
-    *view = tgi_weight(model, (int)index);
+    *view = tgi_parameter_view(&model->parameters, (int)index, model->block, model->dtype);
   }
   if (name) {
     *name = model->parameters.list[index].name;

@@ -7,7 +7,12 @@
 #include <string.h>
 
 /* Largest number of parameters of a layer, and of the rest of a model. */
-enum { kPerLayer = 12, kPerModel = 5, kAlignElements = 32 };
+enum { kPerLayer = 16, kPerModel = 5, kAlignElements = 32 };
+
+static int64_t align(int64_t elements)
+{
+  return (elements + kAlignElements - 1) / kAlignElements * kAlignElements;
+}
 
 static int add(tgi_parameters *p, int64_t rows, int64_t cols, tgi_parameter_start start,
                const char *name, ...) __attribute__((format(printf, 5, 6)));
@@ -24,12 +29,13 @@ static int add(tgi_parameters *p, int64_t rows, int64_t cols, tgi_parameter_star
   q->ndim = cols ? 2 : 1;
   q->shape[0] = rows;
   q->shape[1] = cols;
+  q->packed = rows;
   q->decays = cols != 0;
   q->start = start;
   q->offset = p->elements;
   const int64_t n = rows * (cols ? cols : 1);
   p->num_parameters += n;
-  p->elements += (n + kAlignElements - 1) / kAlignElements * kAlignElements;
+  p->elements += align(n);
   return p->count++;
 }
 
@@ -39,6 +45,22 @@ static int add_conv1d(tgi_parameters *p, int64_t out, int64_t in, tgi_parameter_
   const int index = add(p, out, in, start, "transformer.h.%d.%s.weight", layer, name);
   p->list[index].transposed = true;
   return index;
+}
+
+/* Makes the last `count` parameters, of equal columns, parts of one packed matrix or vector: closes
+ * the gaps between them. Returns the first. */
+static int pack(tgi_parameters *p, int count)
+{
+  tgi_parameter *first = &p->list[p->count - count];
+  int64_t rows = first->shape[0];
+  const int64_t cols = first->ndim == 2 ? first->shape[1] : 1;
+  for (tgi_parameter *q = first + 1; q < first + count; q++) {
+    q->offset = first->offset + rows * cols;
+    rows += q->shape[0];
+  }
+  first->packed = rows;
+  p->elements = align(first->offset + rows * cols);
+  return p->count - count;
 }
 
 static void add_gpt2_layer(tgi_parameters *p, const tgi_config *c, int i)
@@ -51,6 +73,7 @@ static void add_gpt2_layer(tgi_parameters *p, const tgi_config *c, int i)
   l->norm1_bias = add(p, hidden, 0, TGI_START_ZERO, "transformer.h.%d.ln_1.bias", i);
   l->qkv = add_conv1d(p, q + 2 * kv, hidden, TGI_START_NORMAL, i, "attn.c_attn");
   l->qkv_bias = add(p, q + 2 * kv, 0, TGI_START_ZERO, "transformer.h.%d.attn.c_attn.bias", i);
+  l->q_norm = l->k_norm = -1;
   l->out = add_conv1d(p, hidden, q, TGI_START_NORMAL_RESIDUAL, i, "attn.c_proj");
   l->out_bias = add(p, hidden, 0, TGI_START_ZERO, "transformer.h.%d.attn.c_proj.bias", i);
   l->norm2 = add(p, hidden, 0, TGI_START_ONE, "transformer.h.%d.ln_2.weight", i);
@@ -77,13 +100,82 @@ static void add_gpt2(tgi_parameters *p, const tgi_config *c)
                 : add(p, c->vocab_size, hidden, TGI_START_NORMAL, "lm_head.weight");
 }
 
+static int add_linear(tgi_parameters *p, int64_t out, int64_t in, int layer, const char *name)
+{
+  return add(p, out, in, TGI_START_NORMAL, "model.layers.%d.%s.weight", layer, name);
+}
+
+static int add_bias(tgi_parameters *p, int64_t out, int layer, const char *name)
+{
+  return add(p, out, 0, TGI_START_ZERO, "model.layers.%d.%s.bias", layer, name);
+}
+
+static int add_norm(tgi_parameters *p, int64_t width, int layer, const char *name)
+{
+  return add(p, width, 0, TGI_START_ONE, "model.layers.%d.%s.weight", layer, name);
+}
+
+static void add_qwen3_attention(tgi_parameters *p, const tgi_config *c, int i)
+{
+  tgi_layer_parameters *l = &p->layer[i];
+  const int64_t hidden = c->hidden_size;
+  const int64_t q = (int64_t)c->num_attention_heads * c->head_dim;
+  const int64_t kv = (int64_t)c->num_key_value_heads * c->head_dim;
+  const bool biased = c->attention_bias;
+  add_linear(p, q, hidden, i, "self_attn.q_proj");
+  add_linear(p, kv, hidden, i, "self_attn.k_proj");
+  add_linear(p, kv, hidden, i, "self_attn.v_proj");
+  l->qkv = pack(p, 3);
+  l->qkv_bias = -1;
+  if (biased) {
+    add_bias(p, q, i, "self_attn.q_proj");
+    add_bias(p, kv, i, "self_attn.k_proj");
+    add_bias(p, kv, i, "self_attn.v_proj");
+    l->qkv_bias = pack(p, 3);
+  }
+  l->q_norm = add_norm(p, c->head_dim, i, "self_attn.q_norm");
+  l->k_norm = add_norm(p, c->head_dim, i, "self_attn.k_norm");
+  l->out = add_linear(p, hidden, q, i, "self_attn.o_proj");
+  l->out_bias = biased ? add_bias(p, hidden, i, "self_attn.o_proj") : -1;
+}
+
+static void add_qwen3_layer(tgi_parameters *p, const tgi_config *c, int i)
+{
+  tgi_layer_parameters *l = &p->layer[i];
+  const int64_t hidden = c->hidden_size, inner = c->intermediate_size;
+  l->norm1 = add_norm(p, hidden, i, "input_layernorm");
+  l->norm2 = add_norm(p, hidden, i, "post_attention_layernorm");
+  l->norm1_bias = l->norm2_bias = l->up_bias = l->down_bias = -1;
+  add_qwen3_attention(p, c, i);
+  add_linear(p, inner, hidden, i, "mlp.gate_proj");
+  add_linear(p, inner, hidden, i, "mlp.up_proj");
+  l->up = pack(p, 2);
+  l->down = add_linear(p, hidden, inner, i, "mlp.down_proj");
+}
+
+static void add_qwen3(tgi_parameters *p, const tgi_config *c)
+{
+  const int64_t hidden = c->hidden_size;
+  p->tokens = add(p, c->vocab_size, hidden, TGI_START_NORMAL, "model.embed_tokens.weight");
+  p->positions = p->final_norm_bias = -1;
+  for (int i = 0; i < c->num_hidden_layers; i++) {
+    add_qwen3_layer(p, c, i);
+  }
+  p->final_norm = add(p, hidden, 0, TGI_START_ONE, "model.norm.weight");
+  p->head = c->tie_word_embeddings
+                ? p->tokens
+                : add(p, c->vocab_size, hidden, TGI_START_NORMAL, "lm_head.weight");
+}
+
+/* By model_type: only the names and the order in files are a family's own. */
+static void (*const families[TGI_MODEL_TYPES])(tgi_parameters *, const tgi_config *) = {
+    [TGI_MODEL_GPT2] = add_gpt2,
+    [TGI_MODEL_QWEN3] = add_qwen3,
+};
+
 tg_status tgi_parameters_create(const tgi_config *config, tgi_parameters *out, tg_error *error)
 {
   memset(out, 0, sizeof *out);
-  if (config->model_type != TGI_MODEL_GPT2) {
-    return tgi_error_set(error, TG_UNSUPPORTED, "model: model_type: expected gpt2, got %s",
-                         tgi_model_type_name(config->model_type));
-  }
   const int layers = config->num_hidden_layers;
   out->capacity = layers * kPerLayer + kPerModel;
   out->list = calloc((size_t)out->capacity, sizeof *out->list);
@@ -93,7 +185,7 @@ tg_status tgi_parameters_create(const tgi_config *config, tgi_parameters *out, t
     return tgi_error_set(error, TG_NO_MEMORY, "model: expected room for %d parameters, got none",
                          layers * kPerLayer + kPerModel);
   }
-  add_gpt2(out, config);
+  families[config->model_type](out, config);
   return TG_OK;
 }
 
@@ -113,4 +205,13 @@ tg_tensor tgi_parameter_view(const tgi_parameters *parameters, int index, void *
   const tgi_parameter *q = &parameters->list[index];
   char *data = block ? (char *)block + q->offset * (int64_t)tg_dtype_bytes(dtype) : NULL;
   return tg_tensor_view(data, dtype, q->ndim, q->shape);
+}
+
+tg_tensor tgi_packed_view(const tgi_parameters *parameters, int index, void *block, tg_dtype dtype)
+{
+  tg_tensor view = tgi_parameter_view(parameters, index, block, dtype);
+  if (index >= 0) {
+    view.shape[0] = parameters->list[index].packed;
+  }
+  return view;
 }

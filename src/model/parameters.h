@@ -2,6 +2,10 @@
  * The parameters of a model: one table, derived from the configuration, says which there are, what
  * files call them, where each lies in a block of memory. Weights, gradients and optimiser state are
  * blocks of the same table.
+ *
+ * Matrices that the transformer multiplies as one (q, k and v; gate and up) may be parameters of
+ * their own in files. They then lie one behind the other without a gap, so that the first one's
+ * address and the sum of their rows are the packed matrix.
  */
 #ifndef TGI_MODEL_PARAMETERS_H
 #define TGI_MODEL_PARAMETERS_H
@@ -19,19 +23,22 @@ typedef struct tgi_parameter {
   char name[64]; /* as transformers saves it */
   int32_t ndim;
   int64_t shape[2]; /* in memory; matrices are [out, in] */
+  int64_t packed;   /* rows of the matrix that begins here: shape[0], or with those behind it */
   bool transposed;  /* the file holds [in, out] */
   bool decays;      /* takes weight decay */
   tgi_parameter_start start;
-  int64_t offset; /* of the first element in a block; 64-byte aligned for every dtype */
+  int64_t offset; /* of the first element in a block; 64-byte aligned for every dtype, but for the
+                     later parts of a packed matrix */
 } tgi_parameter;
 
 /** Indices into the table; -1: this model has none. */
 typedef struct tgi_layer_parameters {
   int norm1, norm1_bias; /* before attention */
-  int qkv, qkv_bias;     /* [q_heads * d + 2 * kv_heads * d, hidden] */
+  int qkv, qkv_bias;     /* packed, [q_heads * d + 2 * kv_heads * d, hidden] */
+  int q_norm, k_norm;    /* [d] */
   int out, out_bias;     /* [hidden, q_heads * d] */
   int norm2, norm2_bias; /* before the MLP */
-  int up, up_bias;       /* [intermediate, hidden] */
+  int up, up_bias;       /* [intermediate, hidden]; SwiGLU: gate|up, packed, twice the rows */
   int down, down_bias;   /* [hidden, intermediate] */
 } tgi_layer_parameters;
 
@@ -46,7 +53,7 @@ typedef struct tgi_parameters {
   tgi_layer_parameters *layer;
 } tgi_parameters;
 
-/** Errors: UNSUPPORTED (a feature that the transformer does not have), NO_MEMORY. */
+/** Errors: NO_MEMORY. */
 tg_status tgi_parameters_create(const tgi_config *config, tgi_parameters *out, tg_error *error);
 
 void tgi_parameters_free(tgi_parameters *parameters);
@@ -54,5 +61,8 @@ void tgi_parameters_free(tgi_parameters *parameters);
 /** View of parameter `index` in a block; a zeroed view for index -1. */
 tg_tensor tgi_parameter_view(const tgi_parameters *parameters, int index, void *block,
                              tg_dtype dtype);
+
+/** View of the packed matrix or vector that begins with parameter `index`. */
+tg_tensor tgi_packed_view(const tgi_parameters *parameters, int index, void *block, tg_dtype dtype);
 
 #endif

@@ -2,19 +2,41 @@
 #include <stdio.h>
 #include <string.h>
 
-#define GPT2_VOCAB 50257
+enum { kGpt2Vocab = 50257, kQwen3Vocab = 151936, kQwen3Begin = 151643, kQwen3End = 151645 };
 
 typedef struct preset {
   const char *name;
-  int32_t layers, heads, hidden, positions;
+  tgi_model_type type;
+  int32_t layers, heads, kv_heads, head_dim, hidden, intermediate, positions;
+  bool tied;
 } preset;
 
+#define GPT2(name, layers, heads, hidden, positions)                                               \
+  {                                                                                                \
+    name, TGI_MODEL_GPT2, layers, heads, heads, (hidden) / (heads), hidden, 4 * (hidden),          \
+        positions, true                                                                            \
+  }
+#define QWEN3(name, ...)                                                                           \
+  {                                                                                                \
+    name, TGI_MODEL_QWEN3, __VA_ARGS__                                                             \
+  }
+
 static const preset presets[] = {
-    {"gpt_nano", 3, 3, 48, 128},         {"gpt_micro", 4, 4, 128, 256},
-    {"gpt_mini", 6, 6, 192, 256},        {"gpt2", 12, 12, 768, 1024},
-    {"gpt2-medium", 24, 16, 1024, 1024}, {"gpt2-large", 36, 20, 1280, 1024},
-    {"gpt2-xl", 48, 25, 1600, 1024},     {"gpt_tile_small", 4, 4, 64, 128},
-    {"gpt_tile_medium", 6, 4, 128, 256}, {"gpt_tile_large", 8, 8, 256, 512},
+    GPT2("gpt_nano", 3, 3, 48, 128),
+    GPT2("gpt_micro", 4, 4, 128, 256),
+    GPT2("gpt_mini", 6, 6, 192, 256),
+    GPT2("gpt2", 12, 12, 768, 1024),
+    GPT2("gpt2-medium", 24, 16, 1024, 1024),
+    GPT2("gpt2-large", 36, 20, 1280, 1024),
+    GPT2("gpt2-xl", 48, 25, 1600, 1024),
+    GPT2("gpt_tile_small", 4, 4, 64, 128),
+    GPT2("gpt_tile_medium", 6, 4, 128, 256),
+    GPT2("gpt_tile_large", 8, 8, 256, 512),
+    QWEN3("qwen3_nano", 4, 4, 2, 32, 128, 384, 256, true),
+    QWEN3("qwen3-0.6b", 28, 16, 8, 128, 1024, 3072, 40960, true),
+    QWEN3("qwen3-1.7b", 28, 16, 8, 128, 2048, 6144, 40960, true),
+    QWEN3("qwen3-4b", 36, 32, 8, 128, 2560, 9728, 40960, true),
+    QWEN3("qwen3-8b", 36, 32, 8, 128, 4096, 12288, 40960, false),
 };
 
 #define PRESETS (sizeof presets / sizeof presets[0])
@@ -39,6 +61,33 @@ static tg_status unknown_name(const char *name, tg_error *error)
   return TG_BAD_ARGUMENT;
 }
 
+static void fill_gpt2(tgi_config *config, int32_t vocab_size)
+{
+  config->vocab_size = vocab_size == 0 ? kGpt2Vocab : vocab_size;
+  config->norm = TGI_LAYER_NORM;
+  config->norm_eps = 1e-5;
+  config->position = TGI_LEARNED_POSITIONS;
+  config->activation = TGI_GELU_TANH;
+  config->attention_bias = true;
+  config->mlp_bias = true;
+  config->bos_token_id = config->vocab_size - 1;
+  config->eos_token_ids[0] = config->vocab_size - 1;
+}
+
+static void fill_qwen3(tgi_config *config, int32_t vocab_size)
+{
+  const bool own = vocab_size == 0;
+  config->vocab_size = own ? kQwen3Vocab : vocab_size;
+  config->norm = TGI_RMS_NORM;
+  config->norm_eps = 1e-6;
+  config->position = TGI_ROPE;
+  config->rope = (tg_rope_parameters){.type = TG_ROPE_DEFAULT, .theta = 1e6};
+  config->activation = TGI_SWIGLU;
+  config->qk_norm = true;
+  config->bos_token_id = own ? kQwen3Begin : vocab_size - 1;
+  config->eos_token_ids[0] = own ? kQwen3End : vocab_size - 1;
+}
+
 tg_status tgi_preset(const char *name, int32_t vocab_size, tgi_config *config, tg_error *error)
 {
   const preset *chosen = NULL;
@@ -50,30 +99,25 @@ tg_status tgi_preset(const char *name, int32_t vocab_size, tgi_config *config, t
   if (!chosen) {
     return unknown_name(name, error);
   }
-  const int32_t vocab = vocab_size == 0 ? GPT2_VOCAB : vocab_size;
   *config = (tgi_config){
-      .model_type = TGI_MODEL_GPT2,
+      .model_type = chosen->type,
       .dtype = TG_F32,
-      .vocab_size = vocab,
       .num_hidden_layers = chosen->layers,
       .hidden_size = chosen->hidden,
       .num_attention_heads = chosen->heads,
-      .num_key_value_heads = chosen->heads,
-      .head_dim = chosen->hidden / chosen->heads,
-      .intermediate_size = 4 * chosen->hidden,
+      .num_key_value_heads = chosen->kv_heads,
+      .head_dim = chosen->head_dim,
+      .intermediate_size = chosen->intermediate,
       .max_position_embeddings = chosen->positions,
-      .norm = TGI_LAYER_NORM,
-      .norm_eps = 1e-5,
-      .position = TGI_LEARNED_POSITIONS,
-      .activation = TGI_GELU_TANH,
       .scale_attn_weights = true,
-      .attention_bias = true,
-      .mlp_bias = true,
-      .tie_word_embeddings = true,
+      .tie_word_embeddings = chosen->tied,
       .initializer_range = 0.02,
-      .bos_token_id = vocab - 1,
-      .eos_token_ids = {vocab - 1},
       .num_eos_token_ids = 1,
   };
+  if (chosen->type == TGI_MODEL_QWEN3) {
+    fill_qwen3(config, vocab_size);
+  } else {
+    fill_gpt2(config, vocab_size);
+  }
   return tgi_config_check(config, error);
 }

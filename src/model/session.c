@@ -18,6 +18,7 @@ struct tg_session {
   char *block, *workspace;
   size_t workspace_bytes;
   tg_tensor ids;
+  tgi_rope_tables rope;
   tgi_activations a;
 };
 
@@ -30,12 +31,13 @@ static tgi_pass make_pass(tg_session *s, int64_t seq)
                     .seq = seq,
                     .cache = s->cache,
                     .past = s->length,
+                    .rope = s->rope,
                     .workspace = s->workspace,
                     .workspace_bytes = s->workspace_bytes};
 }
 
-/* Buffers of a pass over `seq` tokens; the cache and the logits come first, so that they stay where
- * they are whatever the length of the pass. */
+/* Buffers of a pass over `seq` tokens; the cache, the tables and the logits come first, so that
+ * they stay where they are whatever the length of the pass. */
 static void lay_out(tg_session *s, tgi_memory_plan *plan, int64_t seq)
 {
   const tgi_config *c = &s->model->config;
@@ -44,6 +46,7 @@ static void lay_out(tg_session *s, tgi_memory_plan *plan, int64_t seq)
     s->cache[i].keys = tgi_take(plan, s->model->dtype, 4, shape);
     s->cache[i].values = tgi_take(plan, s->model->dtype, 4, shape);
   }
+  tgi_rope_tables_lay_out(&s->rope, plan, c, s->capacity);
   const tg_tensor logits = tgi_take_2d(plan, TG_F32, 1, c->vocab_size);
   s->ids = tgi_take_1d(plan, TG_I32, seq);
   s->a.layer = s->layer;
@@ -109,7 +112,9 @@ static tg_status set_up(tg_session *s, int32_t num_threads, tg_error *error)
     return tgi_error_set(error, TG_NO_MEMORY, "session_create: expected %zu bytes, got none",
                          plan.bytes + s->workspace_bytes);
   }
-  return TG_OK;
+  plan = (tgi_memory_plan){s->block, 0};
+  lay_out(s, &plan, piece_size(s));
+  return tgi_rope_tables_fill(&s->rope, c, error);
 }
 
 tg_status tg_session_create(const tg_model *model, const tg_session_options *options,

@@ -35,6 +35,7 @@ static size_t lay_out(tg_trainer *t, tgi_memory_plan *plan, tg_plan_line *lines)
   t->exp_avg = tgi_take_1d(plan, TG_F32, p->elements).data;
   t->exp_avg_sq = tgi_take_1d(plan, TG_F32, p->elements).data;
   CLOSE("optimiser state");
+  tgi_rope_tables_lay_out(&t->rope, plan, &t->model->config, seq);
   t->ids = tgi_take_1d(plan, TG_I32, rows);
   t->targets = tgi_take_1d(plan, TG_I32, rows);
   t->lse = tgi_take_1d(plan, TG_F32, rows);
@@ -60,6 +61,7 @@ static tgi_pass make_pass(tg_trainer *t)
                     .batch = t->options.batch_size,
                     .seq = t->options.sequence_length,
                     .ids = t->ids,
+                    .rope = t->rope,
                     .keep = true,
                     .workspace = t->workspace,
                     .workspace_bytes = t->workspace_bytes};
@@ -283,7 +285,7 @@ static tg_status set_up(tg_trainer *t, tg_error *error)
   memset(t->g.block, 0, (size_t)t->model->parameters.elements * sizeof(float));
   bind_lists(t);
   round_weights(t);
-  return TG_OK;
+  return tgi_rope_tables_fill(&t->rope, &t->model->config, error);
 }
 
 tg_status tg_trainer_create(tg_model *model, const tg_trainer_options *options, tg_trainer **out,

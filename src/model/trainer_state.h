@@ -20,6 +20,7 @@ struct tg_trainer {
   char *block; /* everything but the weights */
   tgi_layer_activations *layer;
   tgi_activations a;
+  tgi_rope_tables rope;
   tg_tensor ids, targets, lse, loss, norm, clip;
   void *workspace;
   size_t workspace_bytes;

@@ -34,6 +34,26 @@ static int64_t key_width(const tgi_config *c)
   return (int64_t)c->num_key_value_heads * c->head_dim;
 }
 
+/* What the backward alone needs. */
+static void lay_out_kept(tgi_layer_activations *l, tgi_memory_plan *plan, const tg_model *model,
+                         int64_t batch, int64_t seq)
+{
+  const tgi_config *c = &model->config;
+  const int64_t rows = batch * seq;
+  l->lse = tgi_take_3d(plan, TG_F32, batch, c->num_attention_heads, seq);
+  if (c->norm == TGI_LAYER_NORM) {
+    l->mean1 = tgi_take_1d(plan, TG_F32, rows);
+    l->mean2 = tgi_take_1d(plan, TG_F32, rows);
+  }
+  l->rstd1 = tgi_take_1d(plan, TG_F32, rows);
+  l->rstd2 = tgi_take_1d(plan, TG_F32, rows);
+  if (c->qk_norm) {
+    l->qk = tgi_take_2d(plan, model->dtype, rows, query_width(c) + key_width(c));
+    l->q_rstd = tgi_take_3d(plan, TG_F32, batch, seq, c->num_attention_heads);
+    l->k_rstd = tgi_take_3d(plan, TG_F32, batch, seq, c->num_key_value_heads);
+  }
+}
+
 static void lay_out_layer(tgi_layer_activations *l, tgi_memory_plan *plan, const tg_model *model,
                           int64_t batch, int64_t seq, bool keep)
 {
@@ -42,18 +62,17 @@ static void lay_out_layer(tgi_layer_activations *l, tgi_memory_plan *plan, const
   const tg_dtype t = model->dtype;
   l->norm1 = tgi_take_2d(plan, t, rows, hidden);
   l->qkv = tgi_take_2d(plan, t, rows, query_width(c) + 2 * key_width(c));
+  l->qk = l->qkv;
   l->attention = tgi_take_2d(plan, t, rows, query_width(c));
   l->middle = tgi_take_2d(plan, t, rows, hidden);
   l->norm2 = keep ? tgi_take_2d(plan, t, rows, hidden) : l->norm1;
   l->inner = tgi_take_2d(plan, t, rows, c->intermediate_size);
   l->output = tgi_take_2d(plan, t, rows, hidden);
+  if (keep || c->activation == TGI_SWIGLU) {
+    l->preactivation = tgi_take_2d(plan, t, rows, tgi_preactivation_width(c));
+  }
   if (keep) {
-    l->preactivation = tgi_take_2d(plan, t, rows, c->intermediate_size);
-    l->lse = tgi_take_3d(plan, TG_F32, batch, c->num_attention_heads, seq);
-    l->mean1 = tgi_take_1d(plan, TG_F32, rows);
-    l->rstd1 = tgi_take_1d(plan, TG_F32, rows);
-    l->mean2 = tgi_take_1d(plan, TG_F32, rows);
-    l->rstd2 = tgi_take_1d(plan, TG_F32, rows);
+    lay_out_kept(l, plan, model, batch, seq);
   }
 }
 
@@ -79,8 +98,10 @@ void tgi_activations_lay_out(tgi_activations *a, tgi_memory_plan *plan, const tg
   a->final_norm = tgi_take_2d(plan, model->dtype, rows, c->hidden_size);
   memset(&a->final_mean, 0, sizeof a->final_mean);
   memset(&a->final_rstd, 0, sizeof a->final_rstd);
-  if (keep) {
+  if (keep && c->norm == TGI_LAYER_NORM) {
     a->final_mean = tgi_take_1d(plan, TG_F32, rows);
+  }
+  if (keep) {
     a->final_rstd = tgi_take_1d(plan, TG_F32, rows);
   }
   memset(&a->logits, 0, sizeof a->logits);
@@ -93,6 +114,17 @@ float tgi_attention_scale(const tgi_config *config, int index)
 {
   const double scale = config->scale_attn_weights ? 1 / sqrt(config->head_dim) : 1;
   return (float)(config->scale_attn_by_inverse_layer_idx ? scale / (index + 1) : scale);
+}
+
+int32_t tgi_attention_window(const tgi_config *config, int index)
+{
+  return tgi_config_slides(config, index) ? config->sliding_window : 0;
+}
+
+int64_t tgi_preactivation_width(const tgi_config *config)
+{
+  return config->activation == TGI_SWIGLU ? 2 * (int64_t)config->intermediate_size
+                                          : config->intermediate_size;
 }
 
 tg_activation tgi_linear_activation(const tgi_config *config)
@@ -119,13 +151,14 @@ static tg_tensor head_view(const tgi_pass *pass, const tg_tensor *packed, int64_
   return t;
 }
 
-tgi_heads tgi_split_heads(const tgi_pass *pass, const tg_tensor *qkv, const tg_tensor *attention)
+tgi_heads tgi_split_heads(const tgi_pass *pass, const tg_tensor *qk, const tg_tensor *qkv,
+                          const tg_tensor *attention)
 {
   const tgi_config *c = &pass->model->config;
   const int64_t q = query_width(c), kv = key_width(c);
   return (tgi_heads){
-      .q = head_view(pass, qkv, 0, c->num_attention_heads),
-      .k = head_view(pass, qkv, q, c->num_key_value_heads),
+      .q = head_view(pass, qk, 0, c->num_attention_heads),
+      .k = head_view(pass, qk, q, c->num_key_value_heads),
       .v = head_view(pass, qkv, q + kv, c->num_key_value_heads),
       .attention = head_view(pass, attention, 0, c->num_attention_heads),
   };
@@ -134,13 +167,23 @@ tgi_heads tgi_split_heads(const tgi_pass *pass, const tg_tensor *qkv, const tg_t
 static tg_status norm(tgi_pass *pass, const tg_tensor *x, int weight, int bias, const tg_tensor *y,
                       const tg_tensor *mean, const tg_tensor *rstd)
 {
+  const float eps = (float)pass->model->config.norm_eps;
+  if (pass->model->config.norm == TGI_RMS_NORM) {
+    tg_rms_norm_fwd_args rms = {.x = *x,
+                                .weight = tgi_weight(pass->model, weight),
+                                .y = *y,
+                                .rstd = *rstd,
+                                .eps = eps,
+                                .policy = TG_RMS_NORM_LLAMA};
+    return TGI_STEP(pass, rms_norm_fwd, &rms);
+  }
   tg_layer_norm_fwd_args args = {.x = *x,
                                  .weight = tgi_weight(pass->model, weight),
                                  .bias = tgi_weight(pass->model, bias),
                                  .y = *y,
                                  .mean = *mean,
                                  .rstd = *rstd,
-                                 .eps = (float)pass->model->config.norm_eps};
+                                 .eps = eps};
   return TGI_STEP(pass, layer_norm_fwd, &args);
 }
 
@@ -161,17 +204,53 @@ static tg_tensor cached(const tgi_pass *pass, const tg_tensor *cache)
   return t;
 }
 
+/* q and k as attention sees them. */
+static tg_status rotate(tgi_pass *pass, const tgi_layer_activations *l,
+                        const tgi_layer_parameters *p)
+{
+  const tgi_config *c = &pass->model->config;
+  const tgi_heads from = tgi_split_heads(pass, &l->qkv, &l->qkv, &l->attention);
+  const tgi_heads to = tgi_split_heads(pass, &l->qk, &l->qkv, &l->attention);
+  if (c->qk_norm) {
+    tg_qk_norm_rope_fwd_args args = {.q = from.q,
+                                     .k = from.k,
+                                     .q_weight = tgi_weight(pass->model, p->q_norm),
+                                     .k_weight = tgi_weight(pass->model, p->k_norm),
+                                     .cos = pass->rope.cos,
+                                     .sin = pass->rope.sin,
+                                     .q_out = to.q,
+                                     .k_out = to.k,
+                                     .q_rstd = l->q_rstd,
+                                     .k_rstd = l->k_rstd,
+                                     .eps = (float)c->norm_eps,
+                                     .position_offset = pass->past,
+                                     .pairing = TG_ROPE_HALVES,
+                                     .rounding = TG_ROUNDING_ONCE};
+    return TGI_STEP(pass, qk_norm_rope_fwd, &args);
+  }
+  tg_rope_fwd_args args = {.q = from.q,
+                           .k = from.k,
+                           .cos = pass->rope.cos,
+                           .sin = pass->rope.sin,
+                           .q_out = to.q,
+                           .k_out = to.k,
+                           .position_offset = pass->past,
+                           .pairing = TG_ROPE_HALVES,
+                           .rounding = TG_ROUNDING_ONCE};
+  return TGI_STEP(pass, rope_fwd, &args);
+}
+
 static tg_status attend(tgi_pass *pass, const tgi_layer_activations *l, int index)
 {
   const tgi_config *c = &pass->model->config;
-  const tgi_heads h = tgi_split_heads(pass, &l->qkv, &l->attention);
+  const tgi_heads h = tgi_split_heads(pass, &l->qk, &l->qkv, &l->attention);
   tg_attention_fwd_args args = {.q = h.q,
                                 .k = h.k,
                                 .v = h.v,
                                 .out = h.attention,
                                 .lse = l->lse,
                                 .scale = tgi_attention_scale(c, index),
-                                .window = c->sliding_window,
+                                .window = tgi_attention_window(c, index),
                                 .causal = true};
   if (pass->cache) {
     const tgi_layer_cache *cache = &pass->cache[index];
@@ -196,9 +275,27 @@ static tg_status project(tgi_pass *pass, const tg_tensor *x, int weight, int bia
   return TGI_STEP(pass, linear_fwd, &args);
 }
 
+/* Both halves of the MLP's first matrix in one product, then the gate. */
+static tg_status run_gated_mlp(tgi_pass *pass, const tgi_layer_activations *l,
+                               const tgi_layer_parameters *p)
+{
+  tg_status status = project(pass, &l->norm2, p->up, p->up_bias, NULL, &l->preactivation);
+  tg_swiglu_fwd_args gate = {.gate_up = l->preactivation,
+                             .y = l->inner,
+                             .packing = TG_GATE_UP_HALVES,
+                             .rounding = TG_ROUNDING_ONCE};
+  if (status == TG_OK) {
+    status = TGI_STEP(pass, swiglu_fwd, &gate);
+  }
+  return status ? status : project(pass, &l->inner, p->down, p->down_bias, &l->middle, &l->output);
+}
+
 static tg_status run_mlp(tgi_pass *pass, const tgi_layer_activations *l,
                          const tgi_layer_parameters *p)
 {
+  if (pass->model->config.activation == TGI_SWIGLU) {
+    return run_gated_mlp(pass, l, p);
+  }
   tg_linear_fwd_args up = {.x = l->norm2,
                            .weight = tgi_weight(pass->model, p->up),
                            .bias = tgi_weight(pass->model, p->up_bias),
@@ -217,6 +314,9 @@ static tg_status run_layer(tgi_pass *pass, int index)
       norm(pass, &l->input, p->norm1, p->norm1_bias, &l->norm1, &l->mean1, &l->rstd1);
   if (status == TG_OK) {
     status = project(pass, &l->norm1, p->qkv, p->qkv_bias, NULL, &l->qkv);
+  }
+  if (status == TG_OK && pass->model->config.position == TGI_ROPE) {
+    status = rotate(pass, l, p);
   }
   if (status == TG_OK) {
     status = attend(pass, l, index);

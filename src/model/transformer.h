@@ -1,9 +1,10 @@
 /**
  * The transformer: forward and backward over public ops alone.
  *
- * One description serves every family (config.h): norm, packed q|k|v projection, attention, output
- * projection with the residual, norm, MLP, residual; a final norm and the head. Training keeps a
- * layer's activations for the backward; a session uses one set for all layers.
+ * One description serves every family (config.h): norm, packed q|k|v projection, norm and rotation
+ * of q and k where the model has them, attention, output projection with the residual, norm, MLP,
+ * residual; a final norm and the head. Training keeps a layer's activations for the backward; a
+ * session uses one set for all layers.
  *
  * rows = batch * seq; row b * seq + t is token t of sequence b.
  */
@@ -11,19 +12,24 @@
 #define TGI_MODEL_TRANSFORMER_H
 
 #include "memory_plan.h"
+#include "rope_tables.h"
 #include "tegula/tegula.h"
 #include "weights.h"
 
 /** What a layer leaves behind. */
 typedef struct tgi_layer_activations {
-  tg_tensor input;                /* [rows, hidden] */
-  tg_tensor norm1, mean1, rstd1;  /* [rows, hidden], [rows], [rows] */
-  tg_tensor qkv;                  /* [rows, (q_heads + 2 kv_heads) * head_dim] */
-  tg_tensor attention, lse;       /* [rows, q_heads * head_dim], [batch, q_heads, seq] f32 */
-  tg_tensor middle;               /* [rows, hidden]: input + attention's output */
-  tg_tensor norm2, mean2, rstd2;  /* as norm1 */
-  tg_tensor preactivation, inner; /* [rows, intermediate] */
-  tg_tensor output;               /* [rows, hidden]: middle + the MLP's output */
+  tg_tensor input;               /* [rows, hidden] */
+  tg_tensor norm1, mean1, rstd1; /* [rows, hidden], [rows], [rows]; rms_norm has no mean */
+  tg_tensor qkv;                 /* [rows, (q_heads + 2 kv_heads) * head_dim] */
+  tg_tensor qk;                  /* its first columns as attention sees them: qkv itself, or with
+                                    qk_norm, whose backward needs qkv as it was, a buffer */
+  tg_tensor q_rstd, k_rstd;      /* with qk_norm: [batch, seq, q_heads], [batch, seq, kv_heads] */
+  tg_tensor attention, lse;      /* [rows, q_heads * head_dim], [batch, q_heads, seq] f32 */
+  tg_tensor middle;              /* [rows, hidden]: input + attention's output */
+  tg_tensor norm2, mean2, rstd2; /* as norm1 */
+  tg_tensor preactivation;       /* [rows, intermediate]; SwiGLU: gate|up, twice as wide */
+  tg_tensor inner;               /* [rows, intermediate] */
+  tg_tensor output;              /* [rows, hidden]: middle + the MLP's output */
 } tgi_layer_activations;
 
 typedef struct tgi_activations {
@@ -47,6 +53,7 @@ typedef struct tgi_pass {
   tgi_activations *a;
   int64_t batch, seq;
   tg_tensor ids;          /* i32 [rows] */
+  tgi_rope_tables rope;   /* for past + seq positions or more */
   tgi_layer_cache *cache; /* num_hidden_layers entries; NULL: no cache (training) */
   int64_t past;           /* tokens that the cache holds already */
   bool keep;              /* keep what the backward needs */
@@ -71,7 +78,7 @@ typedef struct tgi_gradients {
   void *block;     /* gradients of all parameters, f32, in the table's layout; accumulated to */
   tg_tensor dx;    /* [rows, hidden]: of the residual stream */
   tg_tensor dnorm; /* [rows, hidden]: of a norm's output */
-  tg_tensor dqkv, dattention, dinner;
+  tg_tensor dqkv, dattention, dinner; /* SwiGLU's gradient takes the place of its preactivation */
 } tgi_gradients;
 
 void tgi_gradients_lay_out(tgi_gradients *g, tgi_memory_plan *plan, const tg_model *model,
@@ -81,17 +88,23 @@ void tgi_gradients_lay_out(tgi_gradients *g, tgi_memory_plan *plan, const tg_mod
  * the loss's. */
 tg_status tgi_transformer_backward(tgi_pass *pass, tgi_gradients *g);
 
-/** Views of q, k and v in a packed buffer [batch * seq, width]: [batch, seq, heads, head_dim]. */
+/** Views [batch, seq, heads, head_dim] of packed buffers [batch * seq, width]. */
 typedef struct tgi_heads {
   tg_tensor q, k, v, attention;
 } tgi_heads;
 
-tgi_heads tgi_split_heads(const tgi_pass *pass, const tg_tensor *qkv, const tg_tensor *attention);
+/** q and k of `qk`, v of `qkv`; `qk` may be `qkv`. */
+tgi_heads tgi_split_heads(const tgi_pass *pass, const tg_tensor *qk, const tg_tensor *qkv,
+                          const tg_tensor *attention);
 
-/** Scale of the scores in layer `index`. */
+/** Scale of the scores in layer `index`, and the keys that a query sees; 0: all before it. */
 float tgi_attention_scale(const tgi_config *config, int index);
+int32_t tgi_attention_window(const tgi_config *config, int index);
 
-/** The op's name for the configured activation. */
+/** Columns of a layer's preactivation. */
+int64_t tgi_preactivation_width(const tgi_config *config);
+
+/** The op's name for the configured activation, which is not SwiGLU. */
 tg_activation tgi_linear_activation(const tgi_config *config);
 
 /**

@@ -17,7 +17,7 @@ void tgi_gradients_lay_out(tgi_gradients *g, tgi_memory_plan *plan, const tg_mod
 
 static tg_tensor gradient(const tgi_pass *pass, const tgi_gradients *g, int index)
 {
-  return tgi_parameter_view(&pass->model->parameters, index, g->block, TG_F32);
+  return tgi_packed_view(&pass->model->parameters, index, g->block, TG_F32);
 }
 
 /* dx of y = x W^T + bias, and the parameters' gradients. */
@@ -38,6 +38,18 @@ static tg_status norm_bwd(tgi_pass *pass, const tgi_gradients *g, const tg_tenso
                           const tg_tensor *x, const tg_tensor *mean, const tg_tensor *rstd,
                           int weight, int bias, const tg_tensor *residual, const tg_tensor *dx)
 {
+  if (pass->model->config.norm == TGI_RMS_NORM) {
+    tg_add_rms_norm_bwd_args rms = {.dy = *dy,
+                                    .sum = *x,
+                                    .weight = tgi_weight(pass->model, weight),
+                                    .rstd = *rstd,
+                                    .dx = *dx,
+                                    .dweight = gradient(pass, g, weight)};
+    if (residual) {
+      rms.dsum = *residual;
+    }
+    return TGI_STEP(pass, add_rms_norm_bwd, &rms);
+  }
   tg_layer_norm_bwd_args args = {.dy = *dy,
                                  .x = *x,
                                  .weight = tgi_weight(pass->model, weight),
@@ -52,10 +64,25 @@ static tg_status norm_bwd(tgi_pass *pass, const tgi_gradients *g, const tg_tenso
   return TGI_STEP(pass, layer_norm_bwd, &args);
 }
 
-static tg_status mlp_bwd(tgi_pass *pass, const tgi_gradients *g, const tgi_layer_activations *l,
-                         const tgi_layer_parameters *p)
+/* From dinner to dnorm. */
+static tg_status gated_up_bwd(tgi_pass *pass, const tgi_gradients *g,
+                              const tgi_layer_activations *l, const tgi_layer_parameters *p)
 {
-  tg_status status = project_bwd(pass, g, &g->dx, &l->inner, p->down, p->down_bias, &g->dinner);
+  tg_swiglu_bwd_args gate = {.dy = g->dinner,
+                             .gate_up = l->preactivation,
+                             .dgate_up = l->preactivation,
+                             .packing = TG_GATE_UP_HALVES};
+  const tg_status status = TGI_STEP(pass, swiglu_bwd, &gate);
+  return status ? status
+                : project_bwd(pass, g, &l->preactivation, &l->norm2, p->up, p->up_bias, &g->dnorm);
+}
+
+static tg_status up_bwd(tgi_pass *pass, const tgi_gradients *g, const tgi_layer_activations *l,
+                        const tgi_layer_parameters *p)
+{
+  if (pass->model->config.activation == TGI_SWIGLU) {
+    return gated_up_bwd(pass, g, l, p);
+  }
   tg_linear_bwd_args up = {.dy = g->dinner,
                            .x = l->norm2,
                            .weight = tgi_weight(pass->model, p->up),
@@ -64,8 +91,15 @@ static tg_status mlp_bwd(tgi_pass *pass, const tgi_gradients *g, const tgi_layer
                            .dweight = gradient(pass, g, p->up),
                            .dbias = gradient(pass, g, p->up_bias),
                            .activation = tgi_linear_activation(&pass->model->config)};
+  return TGI_STEP(pass, linear_bwd, &up);
+}
+
+static tg_status mlp_bwd(tgi_pass *pass, const tgi_gradients *g, const tgi_layer_activations *l,
+                         const tgi_layer_parameters *p)
+{
+  tg_status status = project_bwd(pass, g, &g->dx, &l->inner, p->down, p->down_bias, &g->dinner);
   if (status == TG_OK) {
-    status = TGI_STEP(pass, linear_bwd, &up);
+    status = up_bwd(pass, g, l, p);
   }
   return status ? status
                 : norm_bwd(pass, g, &g->dnorm, &l->middle, &l->mean2, &l->rstd2, p->norm2,
@@ -76,8 +110,8 @@ static tg_status attention_bwd(tgi_pass *pass, const tgi_gradients *g,
                                const tgi_layer_activations *l, int index)
 {
   const tgi_config *c = &pass->model->config;
-  const tgi_heads h = tgi_split_heads(pass, &l->qkv, &l->attention);
-  const tgi_heads d = tgi_split_heads(pass, &g->dqkv, &g->dattention);
+  const tgi_heads h = tgi_split_heads(pass, &l->qk, &l->qkv, &l->attention);
+  const tgi_heads d = tgi_split_heads(pass, &g->dqkv, &g->dqkv, &g->dattention);
   tg_attention_bwd_args args = {.dout = d.attention,
                                 .q = h.q,
                                 .k = h.k,
@@ -88,9 +122,43 @@ static tg_status attention_bwd(tgi_pass *pass, const tgi_gradients *g,
                                 .dk = d.k,
                                 .dv = d.v,
                                 .scale = tgi_attention_scale(c, index),
-                                .window = c->sliding_window,
+                                .window = tgi_attention_window(c, index),
                                 .causal = true};
   return TGI_STEP(pass, attention_bwd, &args);
+}
+
+/* Gradients of q and k before rotation and norm take the place of those after. */
+static tg_status rotate_bwd(tgi_pass *pass, const tgi_gradients *g, const tgi_layer_activations *l,
+                            const tgi_layer_parameters *p)
+{
+  const tgi_heads from = tgi_split_heads(pass, &l->qkv, &l->qkv, &l->attention);
+  const tgi_heads d = tgi_split_heads(pass, &g->dqkv, &g->dqkv, &g->dattention);
+  if (pass->model->config.qk_norm) {
+    tg_qk_norm_rope_bwd_args args = {.dq_out = d.q,
+                                     .dk_out = d.k,
+                                     .q = from.q,
+                                     .k = from.k,
+                                     .q_weight = tgi_weight(pass->model, p->q_norm),
+                                     .k_weight = tgi_weight(pass->model, p->k_norm),
+                                     .cos = pass->rope.cos,
+                                     .sin = pass->rope.sin,
+                                     .q_rstd = l->q_rstd,
+                                     .k_rstd = l->k_rstd,
+                                     .dq = d.q,
+                                     .dk = d.k,
+                                     .dq_weight = gradient(pass, g, p->q_norm),
+                                     .dk_weight = gradient(pass, g, p->k_norm),
+                                     .pairing = TG_ROPE_HALVES};
+    return TGI_STEP(pass, qk_norm_rope_bwd, &args);
+  }
+  tg_rope_bwd_args args = {.dq_out = d.q,
+                           .dk_out = d.k,
+                           .cos = pass->rope.cos,
+                           .sin = pass->rope.sin,
+                           .dq = d.q,
+                           .dk = d.k,
+                           .pairing = TG_ROPE_HALVES};
+  return TGI_STEP(pass, rope_bwd, &args);
 }
 
 static tg_status layer_bwd(tgi_pass *pass, const tgi_gradients *g, int index)
@@ -103,6 +171,9 @@ static tg_status layer_bwd(tgi_pass *pass, const tgi_gradients *g, int index)
   }
   if (status == TG_OK) {
     status = attention_bwd(pass, g, l, index);
+  }
+  if (status == TG_OK && pass->model->config.position == TGI_ROPE) {
+    status = rotate_bwd(pass, g, l, p);
   }
   if (status == TG_OK) {
     status = project_bwd(pass, g, &g->dqkv, &l->norm1, p->qkv, p->qkv_bias, &g->dnorm);

@@ -16,7 +16,7 @@ void tgi_weights_initialise(tg_model *model, uint64_t seed)
   const tgi_config *c = &model->config;
   for (int p = 0; p < model->parameters.count; p++) {
     const tgi_parameter *q = &model->parameters.list[p];
-    const tg_tensor t = tgi_weight(model, p);
+    const tg_tensor t = tgi_parameter_view(&model->parameters, p, model->block, model->dtype);
     const int64_t n = q->shape[0] * (q->ndim == 2 ? q->shape[1] : 1);
     double scale = c->initializer_range;
     if (q->start == TGI_START_NORMAL_RESIDUAL) {
@@ -107,10 +107,13 @@ tg_status tgi_parameter_read(const tgi_parameter *q, const tgi_file_tensor *t, c
 
 static const tgi_file_tensor *find(const tgi_weight_files *files, const char *name)
 {
-  static const char prefix[] = "transformer.";
+  static const char *const prefixes[] = {"transformer.", "model."};
   const tgi_file_tensor *t = tgi_weight_files_find(files, name);
-  if (!t && strncmp(name, prefix, sizeof prefix - 1) == 0) {
-    t = tgi_weight_files_find(files, name + sizeof prefix - 1);
+  for (int i = 0; i < 2 && !t; i++) {
+    const size_t size = strlen(prefixes[i]);
+    if (strncmp(name, prefixes[i], size) == 0) {
+      t = tgi_weight_files_find(files, name + size);
+    }
   }
   return t;
 }

@@ -13,10 +13,10 @@ struct tg_model {
   void *block;    /* the weights */
 };
 
-/** View of a weight. */
+/** View of a weight as the transformer reads it: the packed one. */
 static inline tg_tensor tgi_weight(const tg_model *model, int index)
 {
-  return tgi_parameter_view(&model->parameters, index, model->block, model->dtype);
+  return tgi_packed_view(&model->parameters, index, model->block, model->dtype);
 }
 
 /** Fills the block by the parameters' start values. */
@@ -24,8 +24,8 @@ void tgi_weights_initialise(tg_model *model, uint64_t seed);
 
 /**
  * Fills the block from files, converted to the model's dtype. Names may lack the prefix
- * "transformer." (files of the bare GPT2Model). Errors: BAD_FILE (a tensor is missing, or its shape
- * or dtype is not what config.json says), NO_MEMORY.
+ * "transformer." or "model." (files of the bare GPT2Model, Qwen3Model). Errors: BAD_FILE (a tensor
+ * is missing, or its shape or dtype is not what config.json says), NO_MEMORY.
  */
 tg_status tgi_weights_read(tg_model *model, const tgi_weight_files *files, tg_error *error);
 

@@ -25,6 +25,11 @@ PRESETS = {
     "gpt2-xl": (48, 25, 1600, 1024),
     "gpt_tile_large": (8, 8, 256, 512),
 }
+QWEN3_PRESETS = {  # layers, heads, key heads, head width, width, intermediate, positions, tied
+    "qwen3_nano": (4, 4, 2, 32, 128, 384, 256, True),
+    "qwen3-0.6b": (28, 16, 8, 128, 1024, 3072, 40960, True),
+    "qwen3-8b": (36, 32, 8, 128, 4096, 12288, 40960, False),
+}
 
 
 def write(directory, preset, vocab_size):
@@ -48,12 +53,33 @@ def test_config_is_read_as_it_was_meant(tmp_path, preset):
     assert config.architectures == ["GPT2LMHeadModel"]
 
 
-def test_config_of_our_own_survives_transformers(tmp_path):
-    """What GPT2Config writes back differs in no key that ours has."""
-    write(tmp_path, "gpt_nano", 257)
+@pytest.mark.parametrize("preset", QWEN3_PRESETS)
+def test_config_of_qwen3_is_read_as_it_was_meant(tmp_path, preset):
+    write(tmp_path, preset, 257)
+    config, unused = transformers.AutoConfig.from_pretrained(tmp_path, return_unused_kwargs=True)
+    assert type(config) is transformers.Qwen3Config and unused == {}
+    sizes = (
+        config.num_hidden_layers, config.num_attention_heads, config.num_key_value_heads, config.head_dim, config.hidden_size,
+        config.intermediate_size, config.max_position_embeddings, config.tie_word_embeddings,
+    )  # fmt: skip
+    assert sizes == QWEN3_PRESETS[preset]
+    assert config.vocab_size == 257 and config.bos_token_id == config.eos_token_id == 256
+    assert config.hidden_act == "silu" and config.rms_norm_eps == 1e-6
+    assert config.rope_parameters == {"rope_type": "default", "rope_theta": 1e6}
+    assert set(config.layer_types) == {"full_attention"} and config.sliding_window is None
+    assert not config.attention_bias and config.attention_dropout == 0
+    assert config.architectures == ["Qwen3ForCausalLM"]
+
+
+@pytest.mark.parametrize("preset", ["gpt_nano", "qwen3_nano"])
+def test_config_of_our_own_survives_transformers(tmp_path, preset):
+    """What transformers writes back differs in no key that ours has, but for the older spelling of rope."""
+    write(tmp_path, preset, 257)
     ours = json.loads((tmp_path / "config.json").read_text())
     transformers.AutoConfig.from_pretrained(tmp_path).save_pretrained(tmp_path / "again")
     theirs = json.loads((tmp_path / "again" / "config.json").read_text())
+    if "rope_theta" in ours:
+        assert ours.pop("rope_theta") == theirs["rope_parameters"]["rope_theta"]
     assert {key: theirs.get(key) for key in ours} == ours
 
 
@@ -62,6 +88,14 @@ def test_config_makes_a_model(tmp_path):
     model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(tmp_path))
     assert type(model) is transformers.GPT2LMHeadModel
     assert sum(p.numel() for p in model.parameters()) == 257 * 48 + 128 * 48 + 3 * (12 * 48 * 48 + 13 * 48) + 2 * 48
+
+
+def test_config_of_qwen3_makes_a_model(tmp_path):
+    write(tmp_path, "qwen3_nano", 257)
+    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(tmp_path))
+    assert type(model) is transformers.Qwen3ForCausalLM
+    attention, mlp = 2 * 128 * 128 + 2 * 64 * 128 + 2 * 32, 3 * 128 * 384
+    assert sum(p.numel() for p in model.parameters()) == 257 * 128 + 4 * (attention + mlp + 2 * 128) + 128
 
 
 class Tokenizer:

@@ -1,81 +1,21 @@
 #!/usr/bin/env python3
-"""Writes the golden files of tests/test_gpt2_golden.c: a tiny GPT-2 and what PyTorch computes with it.
-
-  model/config.json, model/model.safetensors   as transformers saves them
-  expected.safetensors                         ids, targets, logits, loss, one gradient per parameter ("grad.<name>"),
-                                               greedy tokens after a prompt, the losses of 50 AdamW steps
+"""Writes a tiny GPT-2 and its golden values (../model_values.py says which).
 
 Provenance: torch 2.13.0+cpu, transformers 5.17.0, f32, one thread. Run: python tests/golden/gpt2/generate.py
 """
 
-import math
 import pathlib
+import sys
 
-import torch
-from safetensors.torch import save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 HERE = pathlib.Path(__file__).parent
-BATCH, SEQ, STEPS = 3, 17, 50
-LR, MIN_LR, WARMUP, BETAS, EPS, DECAY, CLIP = 3e-3, 3e-4, 5, (0.9, 0.95), 1e-8, 0.1, 1.0
-
-
-def learning_rate(step):
-    if step <= WARMUP:
-        return LR * step / WARMUP
-    progress = (step - WARMUP) / (STEPS - WARMUP)
-    return MIN_LR + (LR - MIN_LR) * 0.5 * (1 + math.cos(math.pi * progress))
-
-
-def loss_of(model, ids, targets):
-    logits = model(ids).logits
-    return logits, torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-
-
-def main():
-    torch.set_num_threads(1)
-    torch.manual_seed(11)
-    config = GPT2Config(
-        vocab_size=67, n_embd=24, n_layer=2, n_head=2, n_positions=24, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
-        bos_token_id=66, eos_token_id=66, initializer_range=0.2,
-    )  # fmt: skip
-    model = GPT2LMHeadModel(config).eval()
-    with torch.no_grad():  # biases and norms away from 0 and 1, so that none can be forgotten unnoticed
-        for name, p in model.named_parameters():
-            if p.ndim == 1:
-                p.add_(torch.randn_like(p) * 0.1)
-    model.save_pretrained(HERE / "model")
-    (HERE / "model" / "generation_config.json").unlink(missing_ok=True)
-
-    ids = torch.randint(0, 67, (BATCH, SEQ))
-    targets = torch.randint(0, 67, (BATCH, SEQ))
-    out = {"ids": ids.int(), "targets": targets.int()}
-    logits, loss = loss_of(model, ids, targets)
-    loss.backward()
-    out["logits"], out["loss"] = logits.detach(), loss.detach().reshape(1)
-    for name, p in model.named_parameters():
-        out["grad." + name] = p.grad.clone()
-
-    prompt = ids[:1, :5]
-    greedy = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=19, do_sample=False, eos_token_id=None, pad_token_id=66)
-    out["greedy"] = greedy[0].int()
-
-    decayed = [p for p in model.parameters() if p.ndim > 1]
-    others = [p for p in model.parameters() if p.ndim == 1]
-    optimiser = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}], lr=LR, betas=BETAS, eps=EPS)
-    losses = []
-    for step in range(1, STEPS + 1):
-        for group in optimiser.param_groups:
-            group["lr"] = learning_rate(step)
-        optimiser.zero_grad()
-        _, loss = loss_of(model, ids, targets)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-        optimiser.step()
-        losses.append(loss.item())
-    out["losses"] = torch.tensor(losses)
-    save_file({k: v.contiguous() for k, v in out.items()}, HERE / "expected.safetensors")
-
+sys.path.insert(0, str(HERE.parent))
+import model_values as values  # noqa: E402
 
 if __name__ == "__main__":
-    main()
+    config = GPT2Config(
+        vocab_size=values.VOCAB, n_embd=24, n_layer=2, n_head=2, n_positions=values.POSITIONS, resid_pdrop=0, embd_pdrop=0,
+        attn_pdrop=0, bos_token_id=66, eos_token_id=66, initializer_range=0.2,
+    )  # fmt: skip
+    values.write(HERE, GPT2LMHeadModel, config, 11)

@@ -1,5 +1,5 @@
-/* A tiny GPT-2 against what PyTorch and transformers computed with it (tests/golden/gpt2): logits,
- * loss, every gradient, greedy tokens and a loss curve. */
+/* Tiny models of every family against what PyTorch and transformers computed with them
+ * (tests/golden/gpt2, qwen3): logits, loss, every gradient, greedy tokens and a loss curve. */
 #include "model/weights.h"
 #include "scratch_directory.h"
 #include "tegula/train.h"
@@ -16,8 +16,6 @@
 #include "expect.h"
 
 enum { kBatch = 3, kSeq = 17, kVocab = 67, kSteps = 50 };
-
-static const char kModel[] = TEGULA_GOLDEN "/gpt2/model";
 
 typedef struct fixture {
   tgi_safetensors *expected;
@@ -37,13 +35,16 @@ static void *golden(const fixture *f, const char *name)
   return copy;
 }
 
+/* *state is the folder in tests/golden. */
 static int set_up(void **state)
 {
   fixture *f = calloc(1, sizeof *f);
   tg_error error = {0};
-  EXPECT_OK(tgi_safetensors_open(TEGULA_GOLDEN "/gpt2/expected.safetensors", &f->expected, &error),
-            error);
-  EXPECT_OK(tg_model_load(kModel, TG_DTYPE_NONE, &f->model, &error), error);
+  char path[1024];
+  snprintf(path, sizeof path, TEGULA_GOLDEN "/%s/expected.safetensors", (const char *)*state);
+  EXPECT_OK(tgi_safetensors_open(path, &f->expected, &error), error);
+  snprintf(path, sizeof path, TEGULA_GOLDEN "/%s/model", (const char *)*state);
+  EXPECT_OK(tg_model_load(path, TG_DTYPE_NONE, &f->model, &error), error);
   *state = f;
   return 0;
 }
@@ -221,13 +222,20 @@ static void test_loss_curve(void **state)
   free(losses);
 }
 
+#define TESTS_OF(folder)                                                                           \
+  TEST(test_logits, folder), TEST(test_greedy, folder), TEST(test_gradients, folder),              \
+      TEST(test_loss_curve, folder)
+#define TEST(test, folder)                                                                         \
+  {                                                                                                \
+#test " " folder, test, set_up, tear_down, (void *)(uintptr_t)folder                           \
+  }
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(test_logits, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(test_greedy, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(test_gradients, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(test_loss_curve, set_up, tear_down),
+      TESTS_OF("gpt2"),
+      TESTS_OF("qwen3/plain"),
+      TESTS_OF("qwen3/windowed"),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,107 @@
+"""Qwen3 against live transformers models in f32: logits, loss, every gradient, greedy tokens, a loss curve, and
+checkpoints in both directions."""
+
+import copy
+import json
+import os
+
+import pytest
+
+if os.environ.get("TEGULA_TORCH") == "none":
+    pytest.skip("TEGULA_TORCH=none: no live models", allow_module_level=True)
+
+import live_model as live
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+SIZES = dict(
+    vocab_size=97, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    head_dim=16, max_position_embeddings=40,
+)  # fmt: skip
+ROPE = {
+    "linear": dict(factor=2.0),
+    "dynamic": dict(factor=3.0),
+    "llama3": dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16),
+    "yarn": dict(factor=4.0, original_max_position_embeddings=10),
+    "yarn_all": dict(
+        rope_type="yarn", factor=40.0, original_max_position_embeddings=12, beta_fast=16.0, beta_slow=2.0, mscale=1.0,
+        mscale_all_dim=0.7, truncate=False,
+    ),
+    "yarn_factor": dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=10, attention_factor=1.3),
+}  # fmt: skip
+VARIANTS = {
+    "untied": dict(),
+    "tied": dict(tie_word_embeddings=True),
+    "biased": dict(attention_bias=True, head_dim=10, hidden_size=27, intermediate_size=33),  # packed at odd places
+    "all heads": dict(num_key_value_heads=4),
+    "one key head": dict(num_key_value_heads=1, head_dim=6, hidden_size=40),
+    "wide heads": dict(head_dim=64),
+    "window": dict(use_sliding_window=True, sliding_window=6, max_window_layers=1, num_hidden_layers=3),
+    "window by layer": dict(
+        use_sliding_window=True, sliding_window=3, num_hidden_layers=3,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+    ),
+    "eps and theta": dict(rms_norm_eps=1e-2, rope_parameters={"rope_type": "default", "rope_theta": 77.0}),
+    **{name: dict(rope_parameters={"rope_type": name, "rope_theta": 1e3, **values}) for name, values in ROPE.items()},
+}  # fmt: skip
+
+
+def make(seed=0, **sizes):
+    # With deviations of 0.02 the halves of a layer would hardly move the logits.
+    config = Qwen3Config(**{**SIZES, "initializer_range": 0.1, **copy.deepcopy(sizes)})
+    return live.make(Qwen3ForCausalLM, config, seed)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_loss_and_every_gradient(tmp_path, variant):
+    live.compare_gradients(make(**VARIANTS[variant]), tmp_path)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_greedy_tokens(tmp_path, variant):
+    live.compare_greedy(make(seed=3, **VARIANTS[variant]), tmp_path)
+
+
+@pytest.mark.parametrize("variant", ["tied", "biased", "window", "yarn_all"])
+def test_loss_curve(tmp_path, variant):
+    """What is trained is written as Qwen3Config reads it: the model that comes back is the same."""
+    theirs = make(seed=5, **VARIANTS[variant])
+    live.compare_curve(theirs, tmp_path)
+    back = Qwen3Config.from_pretrained(tmp_path / "trained")
+    for key in [*SIZES, "tie_word_embeddings", "attention_bias", "layer_types", "sliding_window", "rms_norm_eps"]:
+        assert getattr(back, key) == getattr(theirs.config, key), key
+    defaults = {"beta_fast": 32, "beta_slow": 1, "truncate": True}
+    for key, value in back.rope_parameters.items():
+        assert value == theirs.config.rope_parameters.get(key, defaults.get(key)), key
+
+
+def old_spelling(config):
+    """As transformers before 5 wrote it."""
+    parameters = config.pop("rope_parameters")
+    config["rope_theta"] = parameters.pop("rope_theta")
+    config["rope_scaling"] = None if parameters["rope_type"] == "default" else parameters
+    config["torch_dtype"] = config.pop("dtype")
+    del config["layer_types"]
+    return config
+
+
+@pytest.mark.parametrize("variant", ["eps and theta", "window", "linear", "llama3", "yarn_all"])
+def test_old_config(tmp_path, variant):
+    theirs = make(seed=9, **VARIANTS[variant])
+    theirs.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(old_spelling(json.loads(path.read_text()))))
+    ids, _ = live.batch(97, (1, 40))
+    with torch.no_grad():
+        want = theirs(ids).logits[0, -1].numpy()
+    ours = live.Model(tmp_path)
+    session = live.Session(ours, 97)
+    assert live.distance(session.feed(ids[0]), want) <= 1e-5
+    session.close()
+    ours.close()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_logits_of_16_bit_weights(tmp_path, dtype):
+    sizes = dict(vocab_size=5000, hidden_size=256, intermediate_size=640, num_hidden_layers=6, head_dim=64, max_position_embeddings=64)
+    live.compare_last_logits(make(seed=7, tie_word_embeddings=True, **sizes), tmp_path, dtype)

@@ -1,0 +1,107 @@
+/* The presets: sizes as documented. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka wants those four first */
+#include "expect.h"
+#include "model/parameters.h"
+#include "model/preset.h"
+#include <cmocka.h>
+
+static tg_error error;
+
+static void gpt2_presets_have_the_documented_sizes(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *name;
+    int layers, heads, hidden, positions;
+  } sizes[] = {{"gpt_nano", 3, 3, 48, 128},         {"gpt_micro", 4, 4, 128, 256},
+               {"gpt_mini", 6, 6, 192, 256},        {"gpt2", 12, 12, 768, 1024},
+               {"gpt2-medium", 24, 16, 1024, 1024}, {"gpt2-large", 36, 20, 1280, 1024},
+               {"gpt2-xl", 48, 25, 1600, 1024},     {"gpt_tile_small", 4, 4, 64, 128},
+               {"gpt_tile_medium", 6, 4, 128, 256}, {"gpt_tile_large", 8, 8, 256, 512}};
+  const size_t count = sizeof sizes / sizeof sizes[0];
+  tgi_config c;
+  for (size_t i = 0; i < count; i++) {
+    assert_string_equal(tgi_preset_name(i), sizes[i].name);
+    EXPECT_OK(tgi_preset(sizes[i].name, 0, &c, &error), error);
+    assert_int_equal(c.num_hidden_layers, sizes[i].layers);
+    assert_int_equal(c.num_attention_heads, sizes[i].heads);
+    assert_int_equal(c.hidden_size, sizes[i].hidden);
+    assert_int_equal(c.head_dim * c.num_attention_heads, c.hidden_size);
+    assert_int_equal(c.intermediate_size, 4 * sizes[i].hidden);
+    assert_int_equal(c.max_position_embeddings, sizes[i].positions);
+    assert_int_equal(c.vocab_size, 50257);
+    assert_int_equal(c.eos_token_ids[0], 50256);
+  }
+  EXPECT_OK(tgi_preset("gpt_mini", 257, &c, &error), error);
+  assert_int_equal(c.vocab_size, 257);
+  assert_int_equal(c.bos_token_id, 256);
+  EXPECT_ERROR(
+      tgi_preset("gpt3", 0, &c, &error), TG_BAD_ARGUMENT,
+      "preset: name: expected one of gpt_nano, gpt_micro, gpt_mini, gpt2, gpt2-medium, gpt2-large, "
+      "gpt2-xl, gpt_tile_small, gpt_tile_medium, gpt_tile_large, qwen3_nano, qwen3-0.6b, "
+      "qwen3-1.7b, "
+      "qwen3-4b, qwen3-8b, got gpt3",
+      error);
+  EXPECT_ERROR(tgi_preset("gpt2", -5, &c, &error), TG_BAD_ARGUMENT, "vocab_size", error);
+  assert_int_equal(tgi_preset("gpt3", 0, &c, NULL), TG_BAD_ARGUMENT);
+}
+
+static void qwen3_presets_have_the_documented_sizes(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *name;
+    int layers, heads, kv_heads, head_dim, hidden, intermediate, positions;
+    bool tied;
+    int64_t parameters; /* as transformers counts them, at the vocabulary of the family */
+  } sizes[] = {
+      {"qwen3_nano", 4, 4, 2, 32, 128, 384, 256, true, 20235648},
+      {"qwen3-0.6b", 28, 16, 8, 128, 1024, 3072, 40960, true, 596049920},
+      {"qwen3-1.7b", 28, 16, 8, 128, 2048, 6144, 40960, true, 1720574976},
+      {"qwen3-4b", 36, 32, 8, 128, 2560, 9728, 40960, true, 4022468096},
+      {"qwen3-8b", 36, 32, 8, 128, 4096, 12288, 40960, false, 8190735360},
+  };
+  const size_t count = sizeof sizes / sizeof sizes[0];
+  tgi_config c;
+  for (size_t i = 0; i < count; i++) {
+    assert_string_equal(tgi_preset_name(10 + i), sizes[i].name);
+    EXPECT_OK(tgi_preset(sizes[i].name, 0, &c, &error), error);
+    assert_int_equal(c.model_type, TGI_MODEL_QWEN3);
+    assert_int_equal(c.num_hidden_layers, sizes[i].layers);
+    assert_int_equal(c.num_attention_heads, sizes[i].heads);
+    assert_int_equal(c.num_key_value_heads, sizes[i].kv_heads);
+    assert_int_equal(c.head_dim, sizes[i].head_dim);
+    assert_int_equal(c.hidden_size, sizes[i].hidden);
+    assert_int_equal(c.intermediate_size, sizes[i].intermediate);
+    assert_int_equal(c.max_position_embeddings, sizes[i].positions);
+    assert_int_equal(c.tie_word_embeddings, sizes[i].tied);
+    assert_true(c.rope.theta == 1e6 && c.norm_eps == 1e-6);
+    assert_true(c.qk_norm && !c.attention_bias && c.sliding_window == 0);
+    assert_int_equal(c.vocab_size, 151936);
+    assert_int_equal(c.bos_token_id, 151643);
+    assert_int_equal(c.eos_token_ids[0], 151645);
+    tgi_parameters p;
+    EXPECT_OK(tgi_parameters_create(&c, &p, &error), error);
+    assert_int_equal(p.num_parameters, sizes[i].parameters);
+    tgi_parameters_free(&p);
+  }
+  assert_null(tgi_preset_name(10 + count));
+  EXPECT_OK(tgi_preset("qwen3_nano", 257, &c, &error), error);
+  assert_int_equal(c.vocab_size, 257);
+  assert_int_equal(c.bos_token_id, 256);
+  assert_int_equal(c.eos_token_ids[0], 256);
+  EXPECT_ERROR(tgi_preset("qwen3_nano", -5, &c, &error), TG_BAD_ARGUMENT, "vocab_size", error);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(gpt2_presets_have_the_documented_sizes),
+      cmocka_unit_test(qwen3_presets_have_the_documented_sizes),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
