@@ -163,11 +163,13 @@ TGI_INLINE vf vf_load_part_bf16(const void *p, int64_t n)
 /** Elements at even places, and at odd ones. */
 TGI_INLINE void vf_load_two_bf16(const void *p, vf *even, vf *odd)
 {
-  *even = *odd = vf_zero();
+  vf a = vf_zero(), b = vf_zero();
   for (int k = 0; k < TGI_LANES; k++) {
-    (*even)[k] = tgi_bf16_to_f32(((const uint16_t *)p)[2 * k]);
-    (*odd)[k] = tgi_bf16_to_f32(((const uint16_t *)p)[2 * k + 1]);
+    a[k] = tgi_bf16_to_f32(((const uint16_t *)p)[2 * k]);
+    b[k] = tgi_bf16_to_f32(((const uint16_t *)p)[2 * k + 1]);
   }
+  *even = a;
+  *odd = b;
 }
 
 TGI_INLINE void vf_store_part_bf16(void *p, int64_t n, vf v)
