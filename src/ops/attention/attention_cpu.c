@@ -14,8 +14,8 @@
 enum {
   kSplitKeys = 512,
   kMinFewKeys = 512, /* keys of all heads in a split of few rows, */
-  kMaxFewKeys = 4096,
-  kFewSplits = 16, /* and how many splits it should have between them */
+  kMaxFewKeys = 8192,
+  kFewSplits = 8, /* and how many splits it should have between them */
 };
 
 typedef struct fwd_job {

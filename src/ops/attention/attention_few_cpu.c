@@ -16,12 +16,25 @@ enum {
   kVectorsAtOnce = 4,
 };
 
-/* The rows of a head may lie far apart, where no hardware looks ahead. While the scores of a head's
- * keys are made its values are fetched, and while its values are added the next head's keys. */
-TGI_INLINE void fetch_row(const void *row, int64_t bytes)
+/* The next tile, fetched in the order of memory, a head's row at a time: rows of one head may lie
+ * far apart, and only neighbours that follow one another wake the hardware's own fetching, which
+ * has more lines under way than a core can ask for. */
+typedef struct fetch {
+  const void *const *row; /* of the first head */
+  int64_t rows, head, heads, head_bytes, bytes;
+} fetch;
+
+TGI_INLINE void fetch_one(fetch *f)
 {
-  for (int64_t i = 0; i < bytes; i += 64) {
-    __builtin_prefetch((const char *)row + i, 0, 2);
+  const char *at_head = (const char *)*f->row + f->head * f->head_bytes;
+  for (int64_t i = 0; i < f->bytes && f->rows > 0; i += 64) {
+    __builtin_prefetch(at_head + i, 0, 2);
+  }
+  f->head++;
+  if (f->head == f->heads) {
+    f->head = 0;
+    f->row++;
+    f->rows--;
   }
 }
 
@@ -38,10 +51,9 @@ TGI_INLINE const void *tile_row(tile_rows t, int64_t j)
 
 /* Rows of a head that see the same keys of a tile. */
 typedef struct few {
-  const float *q;       /* [rows][q_pitch] in the order of vf_load_apart, as o */
-  tile_rows key, value; /* that the rows see */
-  tile_rows next_key;   /* to be fetched */
-  bool fetches;
+  const float *q;               /* [rows][q_pitch] in the order of vf_load_apart, as o */
+  tile_rows key, value;         /* that the rows see */
+  fetch *next_key, *next_value; /* NULL: not by these rows */
   int64_t keys, head_dim, v_dim, q_pitch, v_pitch;
   float softcap;
   float *o, *m, *l;
@@ -111,8 +123,8 @@ TGI_INLINE void add_values(const few *f, const float *p, const float *factor, in
   }
   for (int64_t j = 0; j < f->keys; j++) {
     const void *value = tile_row(f->value, j);
-    if (c == 0 && f->fetches) {
-      fetch_row(tile_row(f->next_key, j), f->head_dim * (t == TG_F32 ? 4 : 2));
+    if (c == 0 && f->next_value) {
+      fetch_one(f->next_value);
     }
     if (vectors == 1) {
       x[0] = vf_load_part(value, t, c, last);
@@ -175,11 +187,11 @@ static float softmax_row(const few *f, int64_t r, float *s)
 
 TGI_INLINE void attend_as(const few *f, int t, int rows)
 {
-  const int64_t bytes = t == TG_F32 ? 4 : 2, wide = kVectorsAtOnce * TGI_LANES;
+  const int64_t wide = kVectorsAtOnce * TGI_LANES;
   float s[kRowsAtOnce * kTileKeys], factor[kRowsAtOnce];
   for (int64_t j = 0; j < f->keys; j += kKeysAtOnce) {
-    for (int i = 0; i < kKeysAtOnce && f->fetches; i++) {
-      fetch_row(tile_row(f->value, j + i), f->v_dim * bytes);
+    for (int64_t i = j; i < tgi_min_i64(j + kKeysAtOnce, f->keys) && f->next_key; i++) {
+      fetch_one(f->next_key);
     }
     dot_block(f, j, t, rows, s + j);
   }
@@ -287,9 +299,10 @@ typedef struct few_heads {
   int64_t to_pitch;
   int64_t first, stop;
   const void **key, **value;
+  fetch next_key, next_value;
 } few_heads;
 
-static void attend_head(const few_heads *w, int64_t head, tile_rows next)
+static void attend_head(few_heads *w, int64_t head)
 {
   const attention_block *k = w->k;
   const int64_t q_pitch = padded(k->l->head_dim), v_pitch = padded(k->l->v_dim);
@@ -301,8 +314,8 @@ static void attend_head(const few_heads *w, int64_t head, tile_rows next)
     const few f = {.q = w->q + (head * k->rows + r) * q_pitch,
                    .key = {w->key + skipped, head * tgi_stride(&w->a->k, 2) * bytes},
                    .value = {w->value + skipped, head * tgi_stride(&w->a->v, 2) * bytes},
-                   .next_key = next,
-                   .fetches = r == 0,
+                   .next_key = r == 0 ? &w->next_key : NULL,
+                   .next_value = r == 0 ? &w->next_value : NULL,
                    .keys = high - low,
                    .head_dim = k->l->head_dim,
                    .v_dim = k->l->v_dim,
@@ -331,29 +344,42 @@ static void begin_heads(const few_heads *w, int64_t heads, float *q)
   }
 }
 
+/* Rows of a tile of t as they will be fetched. */
+static fetch fetch_of(const tg_tensor *t, const void *const *row, int64_t rows, int64_t heads)
+{
+  const int64_t bytes = (int64_t)tg_dtype_bytes(t->dtype);
+  return (fetch){.row = row,
+                 .rows = rows,
+                 .heads = heads,
+                 .head_bytes = tgi_stride(t, 2) * bytes,
+                 .bytes = t->shape[3] * bytes};
+}
+
 void TGI_KERNEL(attention_few)(const attention_block *k, int64_t heads,
                                const tg_attention_fwd_args *a, int64_t begin, int64_t end,
                                float *scratch, float *to, int64_t to_pitch)
 {
   const key_map key_rows = map_keys(k, &a->k), value_rows = map_keys(k, &a->v);
-  const int64_t head_bytes = tgi_stride(&a->k, 2) * (int64_t)tg_dtype_bytes(a->k.dtype);
-  const void *keys[2][kRoom], *values[kRoom];
-  few_heads w = {.k = k, .a = a, .q = scratch, .to = to, .to_pitch = to_pitch, .value = values};
+  const void *keys[2][kRoom], *values[2][kRoom];
+  few_heads w = {.k = k, .a = a, .q = scratch, .to = to, .to_pitch = to_pitch};
   begin_heads(&w, heads, scratch);
-  begin = max_i64(begin, k->begin);
+  w.first = max_i64(begin, k->begin);
   end = tgi_min_i64(end, k->end);
-  find_keys(k, key_rows, begin, tgi_min_i64(kTileKeys, max_i64(end - begin, 0)), keys[0]);
-  for (int64_t first = begin, tile = 0; first < end; first += kTileKeys, tile++) {
-    const void **next = keys[(tile + 1) % 2];
-    w.first = first;
-    w.stop = tgi_min_i64(first + kTileKeys, end);
+  int64_t count = max_i64(tgi_min_i64(kTileKeys, end - w.first), 0);
+  find_keys(k, key_rows, w.first, count, keys[0]);
+  find_keys(k, value_rows, w.first, count, values[0]);
+  for (int64_t tile = 0; w.first < end; tile++, w.first = w.stop) {
+    const void **next_key = keys[(tile + 1) % 2], **next_value = values[(tile + 1) % 2];
+    w.stop = w.first + count;
     w.key = keys[tile % 2];
-    find_keys(k, value_rows, first, w.stop - first, values);
-    find_keys(k, key_rows, w.stop, tgi_min_i64(kTileKeys, end - w.stop), next);
+    w.value = values[tile % 2];
+    count = tgi_min_i64(kTileKeys, end - w.stop);
+    find_keys(k, key_rows, w.stop, count, next_key);
+    find_keys(k, value_rows, w.stop, count, next_value);
+    w.next_key = fetch_of(&a->k, next_key, count, heads);
+    w.next_value = fetch_of(&a->v, next_value, count, heads);
     for (int64_t head = 0; head < heads; head++) {
-      const bool last = head + 1 == heads;
-      attend_head(&w, head,
-                  last ? (tile_rows){next, 0} : (tile_rows){w.key, (head + 1) * head_bytes});
+      attend_head(&w, head);
     }
   }
   for (int64_t r = 0; r < heads * k->rows && a->k.dtype == TG_BF16; r++) {
