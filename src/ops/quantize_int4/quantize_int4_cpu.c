@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { kPieceBytes = 64 << 10, kSegment = 2048, kSegmentGroups = kSegment / 32 };
+enum { kPieceBytes = 1 << 20, kSegment = 2048, kSegmentGroups = kSegment / 32 };
 
 typedef struct job {
   const tg_quantize_int4_fwd_args *a;
@@ -44,14 +44,25 @@ typedef struct segment {
   int32_t zero_point[kSegmentGroups];
 } segment;
 
-/* Bounds of every group; true if all values are finite. */
-TGI_INLINE bool find_bounds(const void *x, int t, int64_t n, int64_t group_size, segment *s)
+TGI_INLINE void prefetch(const void *ahead, int t, int64_t i, int64_t n)
+{
+  for (int64_t k = 0; k < n; k += t == TG_F32 ? 16 : 32) { /* a line */
+    tgi_prefetch(ahead, t, i + k);
+  }
+}
+
+/* Bounds of every group; true if all values are finite. Meanwhile the first half of `ahead`, the
+ * next segment, comes to the cache, as its second half does in quantize_segment: the processor's
+ * own prefetch stops while what is read is there already. */
+TGI_INLINE bool find_bounds(const void *x, int t, int64_t n, int64_t group_size, const void *ahead,
+                            segment *s)
 {
   vf poison = vf_zero();
   for (int64_t begin = 0, k = 0; begin < n; begin += group_size, k++) {
     const int64_t end = tgi_min_i64(begin + group_size, n);
     vf_bounds b = vf_no_bounds();
     int64_t j = begin;
+    prefetch(ahead, t, begin / 2, group_size / 2);
     for (; j + TGI_LANES <= end; j += TGI_LANES) {
       b = vf_widen(b, vf_load(x, t, j));
     }
@@ -147,11 +158,13 @@ TGI_INLINE vi quantize(vf x, const segment *s, int64_t group, bool quick)
 }
 
 TGI_INLINE void quantize_segment(const void *x, int t, int64_t n, int64_t group_size,
-                                 const segment *s, bool quick, uint8_t *q, bool stream)
+                                 const segment *s, bool quick, uint8_t *q, bool stream,
+                                 const void *ahead)
 {
   int64_t j = 0;
   for (; j + TGI_BYTE_UNIT <= n; j += TGI_BYTE_UNIT) {
     vi v[4];
+    prefetch(ahead, t, (n + j) / 2, TGI_BYTE_UNIT / 2);
     TGI_UNROLLED(k, 4)
     {
       const int64_t i = j + k * TGI_LANES;
@@ -182,19 +195,22 @@ TGI_INLINE void quantize_segment(const void *x, int t, int64_t n, int64_t group_
 /* group_size is a constant in the caller. */
 TGI_INLINE void quantize_row(const job *p, int64_t i, int t, int64_t group_size)
 {
+  const void *next = tgi_row(&p->a->x, i + 1);
   uint8_t *q = tgi_row(&p->a->q, i);
   segment s = {.low = {0}};
   for (int64_t j = 0; j < p->cols; j += kSegment) {
     const int64_t n = tgi_min_i64(kSegment, p->cols - j), count = tgi_groups_of(n, group_size);
     const void *x = at(tgi_row(&p->a->x, i), t, j);
-    const bool quick = find_bounds(x, t, n, group_size, &s) && choose_scales(p->a, count, &s);
+    const void *ahead = j + n < p->cols ? at(x, t, n) : next;
+    const bool quick =
+        find_bounds(x, t, n, group_size, ahead, &s) && choose_scales(p->a, count, &s);
     if (!quick) {
       choose_plainly(p->a, x, n, &s);
-      quantize_segment(x, t, n, group_size, &s, false, q + j / 2, false);
+      quantize_segment(x, t, n, group_size, &s, false, q + j / 2, false, ahead);
     } else if (p->stream) {
-      quantize_segment(x, t, n, group_size, &s, true, q + j / 2, true);
+      quantize_segment(x, t, n, group_size, &s, true, q + j / 2, true, ahead);
     } else {
-      quantize_segment(x, t, n, group_size, &s, true, q + j / 2, false);
+      quantize_segment(x, t, n, group_size, &s, true, q + j / 2, false, ahead);
     }
     store_groups(p->a, i * p->groups + j / group_size, count, &s);
   }

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { kPieceBytes = 64 << 10, kParts = 64, kColumnPiece = 512, kTogether = 4 };
+enum { kPieceBytes = 1 << 20, kParts = 64, kColumnPiece = 512, kTogether = 4, kLineBytes = 64 };
 
 typedef struct job {
   const tg_quantize_int8_fwd_args *a;
@@ -62,7 +62,19 @@ static tgi_quant choose(const tg_quantize_int8_fwd_args *a, int64_t group, float
 
 /* ---- bounds ---- */
 
-TGI_INLINE vf_bounds bounds_of_row(const void *x, int t, int64_t n)
+/* Half as many lines as kTogether vectors of f32 take. */
+TGI_INLINE void prefetch_half(const void *ahead, int t, int64_t i)
+{
+  if (ahead) {
+    for (int k = 0; k < kTogether * TGI_LANES / 2; k += kLineBytes / 4) {
+      tgi_prefetch(ahead, t, i + k);
+    }
+  }
+}
+
+/* Meanwhile the first half of `ahead`, the next row, comes to the cache, as its second half does in
+ * quantize_row: the processor's own prefetch stops while what is read is there already. */
+TGI_INLINE vf_bounds bounds_of_row(const void *x, int t, int64_t n, const void *ahead)
 {
   vf_bounds b[kTogether];
   int64_t j = 0;
@@ -71,6 +83,7 @@ TGI_INLINE vf_bounds bounds_of_row(const void *x, int t, int64_t n)
     b[k] = vf_no_bounds();
   }
   for (; j + kTogether * TGI_LANES <= n; j += kTogether * TGI_LANES) {
+    prefetch_half(ahead, t, j / 2);
     TGI_UNROLLED(k, kTogether)
     {
       b[k] = vf_widen(b[k], vf_load(x, t, j + k * TGI_LANES));
@@ -140,7 +153,7 @@ static void find_part_bounds(void *arg, int64_t begin, int64_t end, int thread)
     vf_bounds b = vf_no_bounds();
     for (int64_t i = first; i < tgi_min_i64(p->rows, first + p->part_rows); i++) {
       const void *x = tgi_row(&p->a->x, i);
-      TGI_SWITCH_FLOAT(p->a->x.dtype, T, b = vf_unite(bounds_of_row(x, T, p->cols), b));
+      TGI_SWITCH_FLOAT(p->a->x.dtype, T, b = vf_unite(bounds_of_row(x, T, p->cols, NULL), b));
     }
     vf_hbounds(b, &p->low[part], &p->high[part]);
   }
@@ -189,8 +202,7 @@ typedef struct divisors {
   const int32_t *zero_point;
 } divisors;
 
-/* One row; flags are constants in the caller. Meanwhile `ahead`, the next row, comes to the cache:
- * the processor's own prefetch stops while nothing is read. */
+/* One row; flags are constants in the caller. */
 TGI_INLINE void quantize_row(const void *x, int t, int64_t n, const divisors *d, bool by_column,
                              bool quick, int8_t *q, bool stream, const void *ahead)
 {
@@ -199,13 +211,13 @@ TGI_INLINE void quantize_row(const void *x, int t, int64_t n, const divisors *d,
   int64_t j = 0;
   for (; j + TGI_BYTE_UNIT <= n; j += TGI_BYTE_UNIT) {
     vi v[4];
+    prefetch_half(ahead, t, (n + j) / 2);
     TGI_UNROLLED(k, 4)
     {
       const int64_t i = j + k * TGI_LANES;
       const vf s = by_column ? vf_load_f32(d->scale + i) : one_scale;
       const vf inverse = by_column ? vf_load_f32(d->inverse + i) : one_inverse;
       const vi z = by_column ? vi_load(d->zero_point + i) : one_zero_point;
-      tgi_prefetch(ahead, t, i);
       v[k] = vi_add(vf_multiple(vf_load(x, t, i), s, inverse, quick), z);
     }
     vi_put_i8(q + j, v, stream);
@@ -227,9 +239,9 @@ TGI_INLINE void quantize_row(const void *x, int t, int64_t n, const divisors *d,
 }
 
 TGI_INLINE void quantize_row_as(const job *p, int64_t i, int t, const divisors *d, bool by_column,
-                                bool quick)
+                                bool quick, const void *ahead)
 {
-  const void *x = tgi_row(&p->a->x, i), *ahead = tgi_row(&p->a->x, i + 1);
+  const void *x = tgi_row(&p->a->x, i);
   int8_t *q = tgi_row(&p->a->q, i);
   if (!quick) {
     quantize_row(x, t, p->cols, d, by_column, false, q, false, ahead);
@@ -247,9 +259,9 @@ static void quantize_rows(void *arg, int64_t begin, int64_t end, int thread)
   (void)thread;
   for (int64_t i = begin; i < end; i++) {
     if (p->a->granularity == TG_QUANT_PER_COLUMN) {
-      TGI_SWITCH_FLOAT(p->a->x.dtype, T, quantize_row_as(p, i, T, &d, true, p->quick));
+      TGI_SWITCH_FLOAT(p->a->x.dtype, T, quantize_row_as(p, i, T, &d, true, p->quick, NULL));
     } else {
-      TGI_SWITCH_FLOAT(p->a->x.dtype, T, quantize_row_as(p, i, T, &d, false, p->quick));
+      TGI_SWITCH_FLOAT(p->a->x.dtype, T, quantize_row_as(p, i, T, &d, false, p->quick, NULL));
     }
   }
   vf_stream_fence();
@@ -260,15 +272,16 @@ static void quantize_each_row(void *arg, int64_t begin, int64_t end, int thread)
   const job *p = arg;
   (void)thread;
   for (int64_t i = begin; i < end; i++) {
+    const void *ahead = tgi_row(&p->a->x, i + 1 < end ? i + 1 : i);
     vf_bounds b;
     float low, high;
-    TGI_SWITCH_FLOAT(p->a->x.dtype, T, b = bounds_of_row(tgi_row(&p->a->x, i), T, p->cols));
+    TGI_SWITCH_FLOAT(p->a->x.dtype, T, b = bounds_of_row(tgi_row(&p->a->x, i), T, p->cols, ahead));
     vf_hbounds(b, &low, &high);
     const tgi_quant g = choose(p->a, i, low, high);
     const float inverse = 1 / g.scale;
     const divisors d = {&g.scale, &inverse, &g.zero_point};
     TGI_SWITCH_FLOAT(p->a->x.dtype, T,
-                     quantize_row_as(p, i, T, &d, false, tgi_is_quick_scale(g.scale)));
+                     quantize_row_as(p, i, T, &d, false, tgi_is_quick_scale(g.scale), ahead));
   }
   vf_stream_fence();
 }
