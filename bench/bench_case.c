@@ -194,6 +194,13 @@ static streams heed_cost(streams s, const stream_bytes *slot, int n, const tgi_c
   return agrees ? s : (streams){cost->read_bytes, cost->written_bytes, 0};
 }
 
+/* Whole streams of `bytes`; what counts is never none. */
+static int whole(double bytes, double unit, double total)
+{
+  const int n = (int)(bytes / unit + 0.5);
+  return n == 0 && bytes > 0.04 * total ? 1 : n;
+}
+
 /* Streams as wide as the narrowest slot that counts, or as wide as it takes to have few. */
 static roof_mix mix_of(const bench_set *set)
 {
@@ -215,8 +222,8 @@ static roof_mix mix_of(const bench_set *set)
   }
   unit = fmax(fmax(unit, s.reads / ROOF_MAX_READS),
               fmax(s.writes / ROOF_MAX_WRITES, s.in_place / ROOF_MAX_IN_PLACE));
-  roof_mix mix = {(int)(s.reads / unit + 0.5), (int)(s.writes / unit + 0.5),
-                  (int)(s.in_place / unit + 0.5)};
+  roof_mix mix = {whole(s.reads, unit, total), whole(s.writes, unit, total),
+                  whole(s.in_place, unit, total)};
   if (mix.reads + mix.writes + mix.in_place == 0) {
     mix.reads = 1;
   }

@@ -32,6 +32,22 @@ TGI_INLINE vi vi_min(vi a, vi b)
   return _mm512_min_epi32(a, b);
 }
 
+TGI_INLINE vi vi_and(vi a, vi b)
+{
+  return _mm512_and_si512(a, b);
+}
+
+/** The bits of floats, and back. */
+TGI_INLINE vi vi_bits(vf v)
+{
+  return _mm512_castps_si512(v);
+}
+
+TGI_INLINE vf vf_bits(vi v)
+{
+  return _mm512_castsi512_ps(v);
+}
+
 TGI_INLINE vi vi_load(const int32_t *p)
 {
   return _mm512_loadu_si512(p);
@@ -113,6 +129,21 @@ TGI_INLINE vi vi_min(vi a, vi b)
   return _mm256_min_epi32(a, b);
 }
 
+TGI_INLINE vi vi_and(vi a, vi b)
+{
+  return _mm256_and_si256(a, b);
+}
+
+TGI_INLINE vi vi_bits(vf v)
+{
+  return _mm256_castps_si256(v);
+}
+
+TGI_INLINE vf vf_bits(vi v)
+{
+  return _mm256_castsi256_ps(v);
+}
+
 TGI_INLINE vi vi_load(const int32_t *p)
 {
   return _mm256_loadu_si256((const void *)p);
@@ -189,6 +220,21 @@ TGI_INLINE vi vi_add(vi a, vi b)
 TGI_INLINE vi vi_min(vi a, vi b)
 {
   return (a & (a < b)) | (b & ~(a < b));
+}
+
+TGI_INLINE vi vi_and(vi a, vi b)
+{
+  return a & b;
+}
+
+TGI_INLINE vi vi_bits(vf v)
+{
+  return (vi)v;
+}
+
+TGI_INLINE vf vf_bits(vi v)
+{
+  return (vf)v;
 }
 
 TGI_INLINE vi vi_load(const int32_t *p)

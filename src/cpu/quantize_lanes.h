@@ -9,6 +9,11 @@ typedef struct vf_bounds {
   vf low, high;
 } vf_bounds;
 
+TGI_INLINE vf_bounds vf_no_bounds(void)
+{
+  return (vf_bounds){vf_zero(), vf_zero()};
+}
+
 TGI_INLINE vf_bounds vf_widen(vf_bounds b, vf x)
 {
   b.low = vf_min(x, b.low);             /* NaN is passed over */
@@ -29,9 +34,27 @@ TGI_INLINE void vf_hbounds(vf_bounds b, float *low, float *high)
   *high = vf_hmax(b.high) + vf_sum(b.high - b.high);
 }
 
-/** The integer nearest to x / scale; 0 where that is no number. */
-TGI_INLINE vi vf_multiple(vf x, vf scale)
+/** True if vf_multiple may be `quick` with this scale: no product of it is a denormal. */
+static inline bool tgi_is_quick_scale(float scale)
 {
+  return scale >= 0x1p-90f;
+}
+
+/**
+ * The integer nearest to x / scale, ties to even; 0 where that is no number. Quick: by the inverse,
+ * rounded, and one correction (Markstein 1990, doi:10.1147/rd.341.0111), which is too close to the
+ * exact quotient to end on another side of a tie: those are f32 numbers, see core/quantize.h.
+ */
+TGI_INLINE vi vf_multiple(vf x, vf scale, vf inverse, bool quick)
+{
+#ifdef __FMA__
+  if (quick) {
+    const vf ratio = x * inverse;
+    return vi_nearest(vf_fma(vf_fma(vf_zero() - ratio, scale, x), inverse, ratio));
+  }
+#endif
+  (void)quick;
+  (void)inverse;
   const vf ratio = x / scale;
   return vi_nearest(vf_select(vf_le(ratio, ratio), ratio, vf_zero()));
 }

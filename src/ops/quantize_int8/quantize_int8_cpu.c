@@ -14,14 +14,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { kPieceBytes = 64 << 10, kParts = 64, kColumnPiece = 512, kTogether = 4 };
+enum { kPieceBytes = 1 << 20, kParts = 64, kColumnPiece = 512, kTogether = 4, kLineBytes = 64 };
 
 typedef struct job {
   const tg_quantize_int8_fwd_args *a;
   int64_t rows, cols, part_rows; /* part_rows: of a part whose bounds are found together */
   float *low, *high;             /* [parts, cols or 1] */
+  float *inverse;                /* of scales: [cols or 1] */
   int32_t *zero_point;           /* [cols or 1] */
-  bool stream;
+  bool stream, quick;            /* quick: every scale is (cpu/quantize_lanes.h) */
 } job;
 
 static int64_t rows_of_part(int64_t rows)
@@ -61,15 +62,28 @@ static tgi_quant choose(const tg_quantize_int8_fwd_args *a, int64_t group, float
 
 /* ---- bounds ---- */
 
-TGI_INLINE vf_bounds bounds_of_row(const void *x, int t, int64_t n)
+/* Half as many lines as kTogether vectors of f32 take. */
+TGI_INLINE void prefetch_half(const void *ahead, int t, int64_t i)
+{
+  if (ahead) {
+    for (int k = 0; k < kTogether * TGI_LANES / 2; k += kLineBytes / 4) {
+      tgi_prefetch(ahead, t, i + k);
+    }
+  }
+}
+
+/* Meanwhile the first half of `ahead`, the next row, comes to the cache, as its second half does in
+ * quantize_row: the processor's own prefetch stops while what is read is there already. */
+TGI_INLINE vf_bounds bounds_of_row(const void *x, int t, int64_t n, const void *ahead)
 {
   vf_bounds b[kTogether];
   int64_t j = 0;
   TGI_UNROLLED(k, kTogether)
   {
-    b[k] = (vf_bounds){vf_zero(), vf_zero()};
+    b[k] = vf_no_bounds();
   }
   for (; j + kTogether * TGI_LANES <= n; j += kTogether * TGI_LANES) {
+    prefetch_half(ahead, t, j / 2);
     TGI_UNROLLED(k, kTogether)
     {
       b[k] = vf_widen(b[k], vf_load(x, t, j + k * TGI_LANES));
@@ -84,15 +98,30 @@ TGI_INLINE vf_bounds bounds_of_row(const void *x, int t, int64_t n)
 /* Widens the bounds of every column by `rows` rows, a constant in the caller. */
 TGI_INLINE void widen_columns(const job *p, int64_t row, int rows, int t, float *low, float *high)
 {
-  for (int64_t j = 0; j < p->cols; j += TGI_LANES) {
-    const int64_t left = tgi_min_i64(TGI_LANES, p->cols - j);
-    vf_bounds b = {vf_load_part(low, TG_F32, j, left), vf_load_part(high, TG_F32, j, left)};
+  const void *x[kTogether];
+  int64_t j = 0;
+  TGI_UNROLLED(k, rows)
+  {
+    x[k] = tgi_row(&p->a->x, row + k);
+  }
+  for (; j + TGI_LANES <= p->cols; j += TGI_LANES) {
+    vf_bounds b = {vf_load_f32(low + j), vf_load_f32(high + j)};
     TGI_UNROLLED(k, rows)
     {
-      b = vf_widen(b, vf_load_part(tgi_row(&p->a->x, row + k), t, j, left));
+      b = vf_widen(b, vf_load(x[k], t, j));
     }
-    vf_store_part(low, TG_F32, j, left, b.low);
-    vf_store_part(high, TG_F32, j, left, b.high);
+    vf_store_f32(low + j, b.low);
+    vf_store_f32(high + j, b.high);
+  }
+  const int64_t left = p->cols - j;
+  if (left > 0) {
+    vf_bounds b = {vf_load_part_f32(low + j, left), vf_load_part_f32(high + j, left)};
+    TGI_UNROLLED(k, rows)
+    {
+      b = vf_widen(b, vf_load_part(x[k], t, j, left));
+    }
+    vf_store_part_f32(low + j, left, b.low);
+    vf_store_part_f32(high + j, left, b.high);
   }
 }
 
@@ -121,10 +150,10 @@ static void find_part_bounds(void *arg, int64_t begin, int64_t end, int thread)
   (void)thread;
   for (int64_t part = begin; part < end; part++) {
     const int64_t first = part * p->part_rows;
-    vf_bounds b = {vf_zero(), vf_zero()};
+    vf_bounds b = vf_no_bounds();
     for (int64_t i = first; i < tgi_min_i64(p->rows, first + p->part_rows); i++) {
       const void *x = tgi_row(&p->a->x, i);
-      TGI_SWITCH_FLOAT(p->a->x.dtype, T, b = vf_unite(bounds_of_row(x, T, p->cols), b));
+      TGI_SWITCH_FLOAT(p->a->x.dtype, T, b = vf_unite(bounds_of_row(x, T, p->cols, NULL), b));
     }
     vf_hbounds(b, &p->low[part], &p->high[part]);
   }
@@ -136,48 +165,72 @@ static void unite_bounds(void *arg, int64_t begin, int64_t end, int thread)
   const job *p = arg;
   const int64_t width = width_of_bounds(p->a), parts = count_parts(p);
   (void)thread;
-  for (int64_t j = begin; j < end; j++) {
-    float low = 0, high = 0;
+  for (int64_t j = begin; j < end; j += TGI_LANES) {
+    const int64_t n = tgi_min_i64(TGI_LANES, end - j);
+    float low[TGI_LANES], high[TGI_LANES];
+    vf_bounds b = vf_no_bounds();
     for (int64_t part = 0; part < parts; part++) {
-      const float above = p->high[part * width + j];
-      low = fminf(low, p->low[part * width + j]);
-      high = isnan(above) || above > high ? above : high;
-      if (isnan(high)) {
-        break;
-      }
+      b = vf_unite((vf_bounds){vf_load_part_f32(p->low + part * width + j, n),
+                               vf_load_part_f32(p->high + part * width + j, n)},
+                   b);
     }
-    p->zero_point[j] = choose(p->a, j, low, high).zero_point;
+    vf_store_f32(low, b.low);
+    vf_store_f32(high, b.high);
+    for (int64_t k = 0; k < n; k++) {
+      const tgi_quant g = choose(p->a, j + k, low[k], high[k]);
+      p->inverse[j + k] = 1 / g.scale;
+      p->zero_point[j + k] = g.zero_point;
+    }
   }
+}
+
+static bool all_are_quick(const tg_quantize_int8_fwd_args *a)
+{
+  const float *scale = a->scale.data;
+  bool quick = true;
+  for (int64_t j = 0; j < a->scale.shape[0]; j++) {
+    quick = quick && tgi_is_quick_scale(scale[j]);
+  }
+  return quick;
 }
 
 /* ---- integers ---- */
 
-/* One row; the scale and zero point of column j are scale[j], zero_point[j] if `by_column`, else
- * the first of each. */
-TGI_INLINE void quantize_row(const void *x, int t, int64_t n, const float *scale,
-                             const int32_t *zero_point, bool by_column, int8_t *q, bool stream)
+/* What columns are divided by; one for all of them, or one each. */
+typedef struct divisors {
+  const float *scale, *inverse;
+  const int32_t *zero_point;
+} divisors;
+
+/* One row; flags are constants in the caller. */
+TGI_INLINE void quantize_row(const void *x, int t, int64_t n, const divisors *d, bool by_column,
+                             bool quick, int8_t *q, bool stream, const void *ahead)
 {
-  const vf one_scale = vf_set1(*scale);
-  const vi one_zero_point = vi_set1(*zero_point);
+  const vf one_scale = vf_set1(*d->scale), one_inverse = vf_set1(*d->inverse);
+  const vi one_zero_point = vi_set1(*d->zero_point);
   int64_t j = 0;
   for (; j + TGI_BYTE_UNIT <= n; j += TGI_BYTE_UNIT) {
     vi v[4];
+    prefetch_half(ahead, t, (n + j) / 2);
     TGI_UNROLLED(k, 4)
     {
       const int64_t i = j + k * TGI_LANES;
-      const vf s = by_column ? vf_load(scale, TG_F32, i) : one_scale;
-      const vi z = by_column ? vi_load(zero_point + i) : one_zero_point;
-      v[k] = vi_add(vf_multiple(vf_load(x, t, i), s), z);
+      const vf s = by_column ? vf_load_f32(d->scale + i) : one_scale;
+      const vf inverse = by_column ? vf_load_f32(d->inverse + i) : one_inverse;
+      const vi z = by_column ? vi_load(d->zero_point + i) : one_zero_point;
+      v[k] = vi_add(vf_multiple(vf_load(x, t, i), s, inverse, quick), z);
     }
     vi_put_i8(q + j, v, stream);
   }
   for (; j < n; j += TGI_LANES) { /* a vector at the head of a unit */
     const int64_t left = tgi_min_i64(TGI_LANES, n - j);
-    const vf s = by_column ? vf_load_part(scale, TG_F32, j, left) : one_scale;
+    const vf s = by_column ? vf_load_part_f32(d->scale + j, left) : one_scale;
     int32_t z[TGI_LANES] = {0};
     int8_t bytes[TGI_BYTE_UNIT];
-    memcpy(z, zero_point + (by_column ? j : 0), (by_column ? (size_t)left : 1) * sizeof *z);
-    vi v[4] = {vf_multiple(vf_load_part(x, t, j, left), s)};
+    if (by_column) {
+      memcpy(z, d->zero_point + j, (size_t)left * sizeof *z);
+    }
+    vi v[4] = {vf_multiple(vf_load_part(x, t, j, left), s, s, false)};
     v[0] = vi_add(v[0], by_column ? vi_load(z) : one_zero_point);
     v[1] = v[2] = v[3] = vi_set1(0);
     vi_put_i8(bytes, v, false);
@@ -185,28 +238,30 @@ TGI_INLINE void quantize_row(const void *x, int t, int64_t n, const float *scale
   }
 }
 
-TGI_INLINE void quantize_row_as(const job *p, int64_t i, int t, const float *scale,
-                                const int32_t *zero_point, bool by_column)
+TGI_INLINE void quantize_row_as(const job *p, int64_t i, int t, const divisors *d, bool by_column,
+                                bool quick, const void *ahead)
 {
   const void *x = tgi_row(&p->a->x, i);
   int8_t *q = tgi_row(&p->a->q, i);
-  if (p->stream) {
-    quantize_row(x, t, p->cols, scale, zero_point, by_column, q, true);
+  if (!quick) {
+    quantize_row(x, t, p->cols, d, by_column, false, q, false, ahead);
+  } else if (p->stream) {
+    quantize_row(x, t, p->cols, d, by_column, true, q, true, ahead);
   } else {
-    quantize_row(x, t, p->cols, scale, zero_point, by_column, q, false);
+    quantize_row(x, t, p->cols, d, by_column, true, q, false, ahead);
   }
 }
 
 static void quantize_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
   const job *p = arg;
-  const float *scale = p->a->scale.data;
+  const divisors d = {p->a->scale.data, p->inverse, p->zero_point};
   (void)thread;
   for (int64_t i = begin; i < end; i++) {
     if (p->a->granularity == TG_QUANT_PER_COLUMN) {
-      TGI_SWITCH_FLOAT(p->a->x.dtype, T, quantize_row_as(p, i, T, scale, p->zero_point, true));
+      TGI_SWITCH_FLOAT(p->a->x.dtype, T, quantize_row_as(p, i, T, &d, true, p->quick, NULL));
     } else {
-      TGI_SWITCH_FLOAT(p->a->x.dtype, T, quantize_row_as(p, i, T, scale, p->zero_point, false));
+      TGI_SWITCH_FLOAT(p->a->x.dtype, T, quantize_row_as(p, i, T, &d, false, p->quick, NULL));
     }
   }
   vf_stream_fence();
@@ -217,12 +272,16 @@ static void quantize_each_row(void *arg, int64_t begin, int64_t end, int thread)
   const job *p = arg;
   (void)thread;
   for (int64_t i = begin; i < end; i++) {
+    const void *ahead = tgi_row(&p->a->x, i + 1 < end ? i + 1 : i);
     vf_bounds b;
     float low, high;
-    TGI_SWITCH_FLOAT(p->a->x.dtype, T, b = bounds_of_row(tgi_row(&p->a->x, i), T, p->cols));
+    TGI_SWITCH_FLOAT(p->a->x.dtype, T, b = bounds_of_row(tgi_row(&p->a->x, i), T, p->cols, ahead));
     vf_hbounds(b, &low, &high);
     const tgi_quant g = choose(p->a, i, low, high);
-    TGI_SWITCH_FLOAT(p->a->x.dtype, T, quantize_row_as(p, i, T, &g.scale, &g.zero_point, false));
+    const float inverse = 1 / g.scale;
+    const divisors d = {&g.scale, &inverse, &g.zero_point};
+    TGI_SWITCH_FLOAT(p->a->x.dtype, T,
+                     quantize_row_as(p, i, T, &d, false, tgi_is_quick_scale(g.scale), ahead));
   }
   vf_stream_fence();
 }
@@ -240,7 +299,8 @@ size_t TGI_WORKSPACE(quantize_int8_fwd)(const tg_context *ctx, const tg_quantize
   (void)ctx;
   return a->granularity == TG_QUANT_PER_ROW
              ? 0
-             : 2 * align64(kParts * width * sizeof(float)) + align64(width * sizeof(int32_t));
+             : 2 * align64(kParts * width * sizeof(float)) + align64(width * sizeof(float)) +
+                   align64(width * sizeof(int32_t));
 }
 
 static job make_job(const tg_context *ctx, const tg_quantize_int8_fwd_args *a)
@@ -254,7 +314,9 @@ static job make_job(const tg_context *ctx, const tg_quantize_int8_fwd_args *a)
     p.part_rows = rows_of_part(p.rows);
     p.low = (float *)(void *)memory;
     p.high = (float *)(void *)(memory + bounds);
-    p.zero_point = (int32_t *)(void *)(memory + 2 * bounds);
+    p.inverse = (float *)(void *)(memory + 2 * bounds);
+    p.zero_point = (int32_t *)(void *)(memory + 2 * bounds +
+                                       align64((size_t)width_of_bounds(a) * sizeof(float)));
   }
   return p;
 }
@@ -269,11 +331,13 @@ tg_status TGI_KERNEL(quantize_int8_fwd)(const tg_context *ctx, const tg_quantize
   case TG_QUANT_PER_TENSOR:
     tgi_for(ctx, count_parts(&p), 1, find_part_bounds, &p);
     unite_bounds(&p, 0, 1, 0);
+    p.quick = all_are_quick(a);
     tgi_for(ctx, p.rows, grain(&p), quantize_rows, &p);
     break;
   case TG_QUANT_PER_COLUMN:
     tgi_for(ctx, count_parts(&p), 1, find_column_bounds, &p);
     tgi_for(ctx, p.cols, kColumnPiece, unite_bounds, &p);
+    p.quick = all_are_quick(a);
     tgi_for(ctx, p.rows, grain(&p), quantize_rows, &p);
     break;
   }
