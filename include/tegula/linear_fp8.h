@@ -55,7 +55,7 @@ typedef struct tg_linear_fp8_fwd_args {
  * Math       Weights are widened exactly. f32 throughout: a block is one chain of fused
  *            multiply-adds in the order of k, blocks are added in order, and the result is rounded
  *            once to y's dtype. A weight of NaN (0x7f, 0xff) gives NaN.
- * Workspace  tg_linear_fp8_fwd_workspace: x and a block of weights, widened, for each thread.
+ * Workspace  tg_linear_fp8_fwd_workspace: x widened and packed, about 4.2 bytes a value.
  *            Asynchronous; capturable; deterministic; batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight not packed for this op, overlap, workspace
  *            missing or too small), UNSUPPORTED.

@@ -63,14 +63,14 @@ typedef struct tg_linear_int4_fwd_args {
  *
  * Any extent may be 0; with in = 0 the sum is 0. A row of x with NaN or infinity gives NaN.
  *
- * Math       x is taken as a fixed-point number of 24 bits: X = round(x * 2^e) with the largest e
- *            that keeps max_k |x[i,k]| * 2^e <= 127 * 2^16, so what x loses is below 2^-22 of the
- *            row's largest magnitude. The sum over a group of X * (W - 8) is an exact integer; its
- *            rounding to f32, the zero points' part, the product with the scale and the sum over
- *            the groups, in order, are f32 operations. Then comes the factor 2^-e, bias, and one
- *            rounding to y's dtype.
- * Workspace  tg_linear_int4_fwd_workspace: about 3.5 bytes a value of x, and one row of integers a
- *            thread. Asynchronous; capturable; deterministic; batch-invariant.
+ * Math       x is taken as a fixed-point number of 24 bits, or 16 if y has 16 bits:
+ *            X = round(x * 2^e) with the largest e that keeps max_k |x[i,k]| * 2^e <= 127 * 2^16
+ *            or 127 * 2^8. What x loses is below 2^-22 or 2^-14 of the row's largest magnitude.
+ *            The sum over a group of X * (W - 8) is an exact integer; its rounding to f32, the zero
+ *            points' part, the product with the scale and the sum over the groups, in order, are
+ *            f32 operations. Then come the factor 2^-e, bias, and one rounding to y's dtype.
+ * Workspace  tg_linear_int4_fwd_workspace: about 3.5 bytes a value of x.
+ *            Asynchronous; capturable; deterministic; batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight not packed for this op, overlap, workspace
  *            missing or too small), UNSUPPORTED.
  * Source     Shen et al. 2020, arXiv:1909.05840, section 3.3 (a scale for each group); Frantar et

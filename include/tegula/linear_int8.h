@@ -38,7 +38,7 @@ TG_API tg_status tg_linear_int8_pack(const tg_linear_int8_pack_args *args, tg_er
 
 /** What is multiplied with the integer weights. */
 typedef enum tg_int8_mode {
-  TG_INT8_WEIGHT_ONLY = 1, /* x as it is, with 24 bits */
+  TG_INT8_WEIGHT_ONLY = 1, /* x as it is, in fixed point */
   TG_INT8_DYNAMIC = 2,     /* x quantised to 8 bits, one scale for each row (token) */
 } tg_int8_mode;
 
@@ -64,10 +64,11 @@ typedef struct tg_linear_int8_fwd_args {
  *   bias    in   [out]        f32, or dtype of x     optional
  *   y       out  [rows, out]  dtype of x, or f32     last axis contiguous
  *   mode    required
- *              weight-only  X = round(x * 2^e), t = 2^-e, with the largest e that keeps
- *                           max_k |x[i,k]| * 2^e <= 127 * 2^16: fixed-point numbers of 24 bits.
- *                           What x loses is below 2^-22 of the row's largest magnitude.
- *              dynamic      X and t are q and scale of quantize_int8, symmetric, of the row
+ *
+ *   weight-only  X = round(x * 2^e), t = 2^-e, with the largest e that keeps max_k |x[i,k]| * 2^e
+ *                <= 127 * 2^16, or 127 * 2^8 if y has 16 bits: fixed-point numbers of 24 or 16
+ *                bits. What x loses is below 2^-22 or 2^-14 of the row's largest magnitude.
+ *   dynamic      X and t are q and scale of quantize_int8, symmetric, of the row.
  *
  * Any extent may be 0; with in = 0 the sum is 0. A row of x with NaN or infinity gives NaN.
  *
@@ -75,8 +76,8 @@ typedef struct tg_linear_int8_fwd_args {
  *            bits. n * t is computed in f64 and rounded to f32, its product with s and the sum with
  *            bias are rounded to f32, then to y's dtype. n is exact below 2^53, i.e. for
  *            in < 2^22. Rounding is to nearest, ties to even.
- * Workspace  tg_linear_int8_fwd_workspace: 1 or 3 bytes a value of x, and one row of integers a
- *            thread. Asynchronous; capturable; deterministic; batch-invariant.
+ * Workspace  tg_linear_int8_fwd_workspace: 1 to 3 bytes a value of x.
+ *            Asynchronous; capturable; deterministic; batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (mode, weight not packed for this op, overlap,
  *            workspace missing or too small), UNSUPPORTED.
  * Source     Jacob et al. 2018, arXiv:1712.05877, section 2.2 (zero points outside of the sum);

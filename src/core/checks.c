@@ -29,13 +29,14 @@ static void format_extents(int ndim, const int64_t *extent, char *text, size_t b
   }
 }
 
-static void format_view(const tg_tensor *t, char *text, size_t bytes)
+static const char *format_view(const tg_tensor *t, char *text, size_t bytes)
 {
   const size_t used = (size_t)snprintf(text, bytes, "%s ", tg_dtype_name(t->dtype));
   const int ndim = t->ndim < 0 || t->ndim > TG_MAX_NDIM ? 0 : t->ndim;
   if (used < bytes) {
     format_extents(ndim, t->shape, text + used, bytes - used);
   }
+  return text;
 }
 
 void tgi_fail(tgi_call *call, tg_status status, const char *argument, const char *format, ...)
@@ -126,12 +127,11 @@ void tgi_want_workspace(tgi_call *call, const void *workspace, size_t given, siz
 /* Rank, extents and strides that later arithmetic can trust: no overflow anywhere. */
 static void check_geometry(tgi_call *call, const tg_slot_info *slot, const tg_tensor *t)
 {
-  char got[160];
-  format_view(t, got, sizeof got);
+  char got[160]; /* written on failure alone: most calls are right, and some are short */
   if (t->ndim < 0 || t->ndim > TG_MAX_NDIM || (slot->ndim && t->ndim != slot->ndim)) {
     if (slot->ndim) {
       tgi_fail(call, TG_BAD_SHAPE, slot->name, "expected rank %d, got rank %d (%s)", slot->ndim,
-               t->ndim, got);
+               t->ndim, format_view(t, got, sizeof got));
     } else {
       tgi_fail(call, TG_BAD_SHAPE, slot->name, "expected rank 0 to %d, got rank %d", TG_MAX_NDIM,
                t->ndim);
@@ -142,7 +142,8 @@ static void check_geometry(tgi_call *call, const tg_slot_info *slot, const tg_te
   bool strided = false;
   for (int i = 0; i < t->ndim; i++) {
     if (t->shape[i] < 0) {
-      tgi_fail(call, TG_BAD_SHAPE, slot->name, "expected extents >= 0, got %s", got);
+      tgi_fail(call, TG_BAD_SHAPE, slot->name, "expected extents >= 0, got %s",
+               format_view(t, got, sizeof got));
       return;
     }
     if (t->stride[i] < 0) {
@@ -158,7 +159,8 @@ static void check_geometry(tgi_call *call, const tg_slot_info *slot, const tg_te
     if (__builtin_mul_overflow(numel, t->shape[i] > 0 ? t->shape[i] : 1, &numel) ||
         __builtin_mul_overflow(t->stride[i], t->shape[i], &step) ||
         __builtin_mul_overflow(step, bytes, &step) || __builtin_add_overflow(reach, step, &reach)) {
-      tgi_fail(call, TG_BAD_SHAPE, slot->name, "expected fewer than 2^63 bytes, got %s", got);
+      tgi_fail(call, TG_BAD_SHAPE, slot->name, "expected fewer than 2^63 bytes, got %s",
+               format_view(t, got, sizeof got));
       return;
     }
     if (strided && t->stride[i] == 0 && t->shape[i] > 1) {
@@ -172,13 +174,14 @@ static void check_geometry(tgi_call *call, const tg_slot_info *slot, const tg_te
 static void check_layout(tgi_call *call, const tg_slot_info *slot, const tg_tensor *t)
 {
   char stride[160];
-  format_extents(t->ndim, t->stride, stride, sizeof stride);
   if (slot->layout == TG_LAYOUT_DENSE && !tgi_is_dense(t)) {
+    format_extents(t->ndim, t->stride, stride, sizeof stride);
     tgi_fail(call, TG_BAD_SHAPE, slot->name, "expected a contiguous view, got strides %s", stride);
   }
   const int last = t->ndim - 1;
   if (slot->layout == TG_LAYOUT_ROWS && last >= 0 && t->shape[last] > 1 &&
       tgi_stride(t, last) != 1) {
+    format_extents(t->ndim, t->stride, stride, sizeof stride);
     tgi_fail(call, TG_BAD_SHAPE, slot->name, "expected a contiguous last axis, got strides %s",
              stride);
   }

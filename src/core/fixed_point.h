@@ -6,19 +6,24 @@
 
 #include "core/half.h"
 
-/** Largest magnitude of a 24-bit integer made of three signed digits, the top one at most 127, with
- * room for rounding. */
-#define TGI_FIXED_POINT_MOST (127 << 16)
+/** Signed digits of 8 bits that X has: 24 bits for results in f32, 16 for results of 16 bits. */
+static inline int tgi_fixed_point_digits(tg_dtype result)
+{
+  return result == TG_F16 || result == TG_BF16 ? 2 : 3;
+}
 
-/** The largest e with most * 2^e <= TGI_FIXED_POINT_MOST, for a finite most >= 0; 0 for 0. */
-static inline int tgi_fixed_point_exponent(float most)
+/**
+ * The largest e with most * 2^e <= 127 * 256^(digits - 1), for a finite most >= 0; 0 for 0. That
+ * leaves the digits below the top one their whole range, and room for rounding.
+ */
+static inline int tgi_fixed_point_exponent(float most, int digits)
 {
   int exponent;
   if (most == 0) {
     return 0;
   }
   const float fraction = frexpf(most, &exponent); /* in [0.5, 1) */
-  return 23 - exponent - (ldexpf(fraction, 23) > TGI_FIXED_POINT_MOST);
+  return 8 * digits - 1 - exponent - (fraction * 128 > 127);
 }
 
 #endif

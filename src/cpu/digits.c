@@ -89,7 +89,7 @@ void tgi_digits_row(const tgi_digits *d, int64_t i)
     rule.by = tgi_int8_symmetric(-most, most).scale;
     d->scale[i] = (double)rule.by;
   } else {
-    const int exponent = isfinite(most) ? tgi_fixed_point_exponent(most) : 0;
+    const int exponent = isfinite(most) ? tgi_fixed_point_exponent(most, d->planes) : 0;
     rule.by = (float)exponent;
     d->scale[i] = isfinite(most) ? ldexp(1, -exponent) : NAN;
   }

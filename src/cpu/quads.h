@@ -15,6 +15,20 @@
 
 #include "cpu/simd.h"
 
+/** TGI_LANES bytes as floats. */
+TGI_INLINE vf vf_load_u8(const uint8_t *p)
+{
+#if defined(__AVX512F__)
+  return _mm512_cvtepi32_ps(
+      _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
+#elif defined(__AVX2__)
+  return _mm256_cvtepi32_ps(
+      _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+#else
+  return (vf){p[0], p[1], p[2], p[3]};
+#endif
+}
+
 /* TGI_QUAD_LINES digits of x by TGI_QUAD_VECTORS quads fit the registers. */
 #if defined(__AVX512VNNI__)
 
@@ -53,9 +67,20 @@ TGI_INLINE quads quads_add(quads sum, quad_bytes w, quad_x x)
   return _mm512_dpbusd_epi32(sum, w, x);
 }
 
+/** 256 above + below. */
+TGI_INLINE quads quads_join(quads above, quads below)
+{
+  return _mm512_add_epi32(_mm512_slli_epi32(above, 8), below);
+}
+
 TGI_INLINE void quads_store(int32_t sum[16], quads v)
 {
   _mm512_storeu_si512(sum, v);
+}
+
+TGI_INLINE void quads_store_f32(float sum[16], quads v)
+{
+  _mm512_storeu_ps(sum, _mm512_cvtepi32_ps(v));
 }
 
 #elif defined(__AVX512F__)
@@ -102,6 +127,12 @@ TGI_INLINE quads quads_add(quads sum, quad_bytes w, quad_x x)
 {
   return (quads){_mm512_add_epi32(sum.a, _mm512_madd_epi16(w.a, x)),
                  _mm512_add_epi32(sum.b, _mm512_madd_epi16(w.b, x))};
+}
+
+TGI_INLINE quads quads_join(quads above, quads below)
+{
+  return (quads){_mm512_add_epi32(_mm512_slli_epi32(above.a, 8), below.a),
+                 _mm512_add_epi32(_mm512_slli_epi32(above.b, 8), below.b)};
 }
 
 TGI_INLINE void quads_store(int32_t sum[16], quads v)
@@ -168,6 +199,14 @@ TGI_INLINE quads quads_add(quads sum, quad_bytes w, quad_x x)
                  _mm256_add_epi32(sum.d, _mm256_madd_epi16(w.d, x))};
 }
 
+TGI_INLINE quads quads_join(quads above, quads below)
+{
+  return (quads){_mm256_add_epi32(_mm256_slli_epi32(above.a, 8), below.a),
+                 _mm256_add_epi32(_mm256_slli_epi32(above.b, 8), below.b),
+                 _mm256_add_epi32(_mm256_slli_epi32(above.c, 8), below.c),
+                 _mm256_add_epi32(_mm256_slli_epi32(above.d, 8), below.d)};
+}
+
 TGI_INLINE void quads_store(int32_t sum[16], quads v)
 {
   int32_t part[32];
@@ -226,11 +265,30 @@ TGI_INLINE quads quads_add(quads sum, quad_bytes w, quad_x x)
   return sum;
 }
 
+TGI_INLINE quads quads_join(quads above, quads below)
+{
+  for (int c = 0; c < 16; c++) {
+    below.v[c] += above.v[c] * 256;
+  }
+  return below;
+}
+
 TGI_INLINE void quads_store(int32_t sum[16], quads v)
 {
   memcpy(sum, v.v, sizeof v.v);
 }
 
+#endif
+
+#ifndef __AVX512VNNI__
+TGI_INLINE void quads_store_f32(float sum[16], quads v)
+{
+  int32_t whole[16];
+  quads_store(whole, v);
+  for (int c = 0; c < 16; c++) {
+    sum[c] = (float)whole[c];
+  }
+}
 #endif
 
 #endif

@@ -18,118 +18,163 @@ TGI_INLINE vf load_scales(const tgi_int4_layout *l, const uint8_t *group, int64_
   return l->scale_dtype == TG_F16 ? vf_load(group, TG_F16, o) : vf_load(group, TG_F32, o);
 }
 
-/* 8 - zero points of TGI_LANES rows. */
-TGI_INLINE vf load_shifts(const uint8_t *zero_points)
+/* The sums of a row's digits to its totals: 16 columns from `o` on. */
+TGI_INLINE void add_group(const int planes, const tgi_int4_layout *l, const tgi_int4_correction *c,
+                          quads sum[TGI_DIGITS_MAX], const uint8_t *group, int64_t o, float *total)
 {
-  float shift[TGI_LANES];
-  for (int c = 0; c < TGI_LANES; c++) {
-    shift[c] = (float)(8 - zero_points[c]);
-  }
-  return vf_load_f32(shift);
-}
-
-/* The sums of a row's three digits to its totals: 16 columns from `o` on. */
-TGI_INLINE void add_group(const tgi_int4_layout *l, const tgi_int4_correction *c,
-                          const quads sum[TGI_DIGITS_MAX], const uint8_t *group, int64_t o,
-                          float *total)
-{
-  int32_t digit[TGI_DIGITS_MAX][16];
   float low[16], high[16];
-  TGI_UNROLLED(p, TGI_DIGITS_MAX)
-  {
-    quads_store(digit[p], sum[p]);
-  }
-  for (int e = 0; e < 16; e++) {
-    low[e] = (float)(digit[1][e] * 256 + digit[0][e]);
-    high[e] = (float)digit[2][e];
+  quads_store_f32(low, quads_join(sum[1], sum[0]));
+  if (planes == 3) {
+    quads_store_f32(high, sum[2]);
   }
   const uint8_t *zero_points = group + TGI_PANEL_ROWS * (l->scale_dtype == TG_F16 ? 2 : 4);
-  for (int e = 0; e < 16; e += TGI_LANES) {
-    vf n = vf_load_f32(high + e) * vf_set1(65536) + vf_load_f32(low + e);
+  TGI_UNROLLED(v, 16 / TGI_LANES)
+  {
+    const int e = v * TGI_LANES;
+    vf n = vf_load_f32(low + e);
+    if (planes == 3) {
+      n = vf_load_f32(high + e) * vf_set1(65536) + n;
+    }
     if (l->zero_points) {
-      n = vf_fma(load_shifts(zero_points + o + e), vf_set1(c->sum), n);
+      n = vf_fma(vf_set1(8) - vf_load_u8(zero_points + o + e), vf_set1(c->sum), n);
     }
     vf_store_f32(total + e, vf_fma(load_scales(l, group, o + e), n, vf_load_f32(total + e)));
   }
 }
 
-/* One group of `lines` lines. */
-TGI_INLINE void multiply_group(const int rows, const tgi_int4_layout *l, const tgi_int4_strip *x,
-                               int64_t g, const int8_t *digits, const uint8_t *group, int64_t lines,
+/* A strip and a group of it: `rows` rows of x of `planes` digits, `lines` lines of W. */
+typedef struct strip_group {
+  const tgi_int4_correction *corrections; /* of the first row */
+  const int8_t *digits;
+  int64_t lines;
+} strip_group;
+
+/* The sums of all digits, by the vectors of columns from `from` on. */
+TGI_INLINE void multiply_lines(const int digits, const strip_group *x, const uint8_t *from,
+                               quads sum[TGI_QUAD_VECTORS][TGI_QUAD_LINES])
+{
+  const int8_t *step = x->digits;
+  for (int64_t s = 0; s < x->lines; s++) {
+    quad_bytes low[TGI_QUAD_VECTORS], high[TGI_QUAD_VECTORS];
+    TGI_UNROLLED(j, TGI_QUAD_VECTORS)
+    {
+      __builtin_prefetch(from + kAhead + 64 * j);
+      quad_load_halves(from + 64 * j, &low[j], &high[j]);
+    }
+    TGI_UNROLLED(d, digits)
+    {
+      const quad_x first = quad_spread(step + d * TGI_DIGITS_STEP);
+      const quad_x second = quad_spread(step + (digits + d) * TGI_DIGITS_STEP);
+      TGI_UNROLLED(j, TGI_QUAD_VECTORS)
+      {
+        sum[j][d] = quads_add(quads_add(sum[j][d], low[j], first), high[j], second);
+      }
+    }
+    from += TGI_INT4_LINE_BYTES;
+    step += 2 * digits * TGI_DIGITS_STEP;
+  }
+}
+
+TGI_INLINE void multiply_group(const int rows, const int planes, const tgi_int4_layout *l,
+                               const strip_group *x, int64_t groups, const uint8_t *group,
                                float *total)
 {
   const uint8_t *first = group + tgi_int4_head_bytes(l);
   for (int half = 0; half < 2; half += TGI_QUAD_VECTORS) {
     quads sum[TGI_QUAD_VECTORS][TGI_QUAD_LINES];
-    TGI_UNROLLED(j, TGI_QUAD_VECTORS)
+    TGI_UNROLLED(r, rows)
     {
-      TGI_UNROLLED(r, rows)
-      {
-        const tgi_int4_correction *c = &x->corrections[r * x->groups + g];
-        sum[j][3 * r] = quads_set(-c->low);
-        sum[j][3 * r + 1] = quads_set(0);
-        sum[j][3 * r + 2] = quads_set(-c->high);
-      }
-    }
-    for (int64_t s = 0; s < lines; s++) {
-      const uint8_t *line = first + s * TGI_INT4_LINE_BYTES + half * 64;
-      const int8_t *step = digits + s * 2 * rows * TGI_DIGITS_MAX * TGI_DIGITS_STEP;
       TGI_UNROLLED(j, TGI_QUAD_VECTORS)
       {
-        quad_bytes low, high;
-        __builtin_prefetch(line + kAhead + 64 * j);
-        quad_load_halves(line + 64 * j, &low, &high);
-        TGI_UNROLLED(d, 3 * rows)
-        {
-          sum[j][d] = quads_add(sum[j][d], low, quad_spread(step + 4 * d));
-          sum[j][d] = quads_add(sum[j][d], high, quad_spread(step + 4 * (3 * rows + d)));
+        sum[j][planes * r] = quads_set(-x->corrections[r * groups].low);
+        sum[j][planes * r + 1] = quads_set(0);
+        if (planes == 3) {
+          sum[j][planes * r + 2] = quads_set(-x->corrections[r * groups].high);
         }
       }
     }
-    TGI_UNROLLED(j, TGI_QUAD_VECTORS)
+    multiply_lines(rows * planes, x, first + half * 64, sum);
+    TGI_UNROLLED(r, rows)
     {
-      const int64_t o = (half + j) * 16;
-      TGI_UNROLLED(r, rows)
+      TGI_UNROLLED(j, TGI_QUAD_VECTORS)
       {
-        add_group(l, &x->corrections[r * x->groups + g], sum[j] + 3 * r, group, o,
+        const int64_t o = (half + j) * 16;
+        add_group(planes, l, &x->corrections[r * groups], sum[j] + planes * r, group, o,
                   total + r * TGI_PANEL_ROWS + o);
       }
     }
   }
 }
 
-TGI_INLINE void multiply(const int rows, const tgi_int4_layout *l, const tgi_int4_strip *x,
-                         const uint8_t *panel, float *total)
+TGI_INLINE void multiply(const int rows, const int planes, const tgi_int4_layout *l,
+                         const tgi_int4_strip *x, const uint8_t *panel, float *total)
 {
   const int64_t whole = l->group_size / TGI_INT4_LINE_K;
-  const int64_t lines = tgi_divide_up(l->in, TGI_INT4_LINE_K);
-  const int8_t *digits = x->digits;
+  int64_t lines = tgi_divide_up(l->in, TGI_INT4_LINE_K);
+  strip_group part = {x->corrections, x->digits, 0};
   memset(total, 0, (size_t)rows * TGI_PANEL_ROWS * sizeof *total);
   for (int64_t g = 0; g < x->groups; g++) {
-    multiply_group(rows, l, x, g, digits, panel, tgi_min_i64(whole, lines - g * whole), total);
+    part.lines = tgi_min_i64(whole, lines);
+    multiply_group(rows, planes, l, &part, x->groups, panel, total);
     panel += tgi_int4_group_bytes(l);
-    digits += whole * 2 * rows * TGI_DIGITS_MAX * TGI_DIGITS_STEP;
+    part.digits += whole * 2 * rows * planes * TGI_DIGITS_STEP;
+    part.corrections++;
+    lines -= whole;
   }
 }
 
-#define TILE(n)                                                                                    \
-  static void tile_##n(const tgi_int4_layout *l, const tgi_int4_strip *x, const uint8_t *panel,    \
-                       float *total)                                                               \
+#define TILE(rows, planes)                                                                         \
+  static void tile_##rows##x##planes(const tgi_int4_layout *l, const tgi_int4_strip *x,            \
+                                     const uint8_t *panel, float *total)                           \
   {                                                                                                \
-    multiply(n, l, x, panel, total);                                                               \
+    multiply(rows, planes, l, x, panel, total);                                                    \
   }
-#define ENTRY(n) tile_##n,
 
-/* X of every number of rows that this instruction set's tile may have. */
+/* Every number of rows that this instruction set's tile may have, of two digits and of three. */
 #if TGI_LANES < 16
-#define EACH_HEIGHT(X) X(1)
+TILE(1, 2)
+TILE(1, 3)
+#define TWO                                                                                        \
+  {                                                                                                \
+    tile_1x2                                                                                       \
+  }
+#define THREE                                                                                      \
+  {                                                                                                \
+    tile_1x3                                                                                       \
+  }
 #elif defined(__AVX512VNNI__)
-#define EACH_HEIGHT(X) X(1) X(2) X(3) X(4)
+TILE(1, 2)
+TILE(2, 2)
+TILE(3, 2)
+TILE(4, 2)
+TILE(5, 2)
+TILE(6, 2)
+TILE(1, 3)
+TILE(2, 3)
+TILE(3, 3)
+TILE(4, 3)
+#define TWO                                                                                        \
+  {                                                                                                \
+    tile_1x2, tile_2x2, tile_3x2, tile_4x2, tile_5x2, tile_6x2                                     \
+  }
+#define THREE                                                                                      \
+  {                                                                                                \
+    tile_1x3, tile_2x3, tile_3x3, tile_4x3                                                         \
+  }
 #else
-#define EACH_HEIGHT(X) X(1) X(2)
+TILE(1, 2)
+TILE(2, 2)
+TILE(3, 2)
+TILE(1, 3)
+TILE(2, 3)
+#define TWO                                                                                        \
+  {                                                                                                \
+    tile_1x2, tile_2x2, tile_3x2                                                                   \
+  }
+#define THREE                                                                                      \
+  {                                                                                                \
+    tile_1x3, tile_2x3                                                                             \
+  }
 #endif
 
-EACH_HEIGHT(TILE)
-
-const tgi_int4_tiles TGI_JOIN(int4, tiles, TGI_ENTRY) = {TGI_QUAD_LINES / TGI_DIGITS_MAX,
-                                                         {EACH_HEIGHT(ENTRY)}};
+const tgi_int4_tiles TGI_JOIN(int4, tiles, TGI_ENTRY) = {TGI_QUAD_LINES, {TWO, THREE}};

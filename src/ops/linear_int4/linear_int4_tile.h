@@ -4,13 +4,12 @@
 
 #include "ops/linear_int4/linear_int4_packed.h"
 
-enum { TGI_INT4_MAX_ROWS = 4 };
+enum { TGI_INT4_MAX_ROWS = 6 };
 
-/** What is taken from the sums of a group's digits, and added again with zero points. With
- * c = 8 sum X: c = high * 65536 + low, 0 <= low < 65536. */
+/** 8 sum X of a row and a group, taken from the sums of its digits: high * 65536 + low. */
 typedef struct tgi_int4_correction {
-  int32_t low, high;
-  float sum; /* of X */
+  int32_t low, high; /* with two digits high is 0 */
+  float sum;         /* of X, for zero points */
 } tgi_int4_correction;
 
 typedef struct tgi_int4_strip {
@@ -23,10 +22,10 @@ typedef struct tgi_int4_strip {
 typedef void tgi_int4_tile(const tgi_int4_layout *l, const tgi_int4_strip *x, const uint8_t *panel,
                            float *total);
 
-/** One entry's tiles: `of[n - 1]` takes n rows of x, up to `rows`. */
+/** One entry's tiles: of[planes - 2][n - 1] takes n rows of x, up to lines / planes. */
 typedef struct tgi_int4_tiles {
-  int rows;
-  tgi_int4_tile *of[TGI_INT4_MAX_ROWS];
+  int lines;
+  tgi_int4_tile *of[2][TGI_INT4_MAX_ROWS];
 } tgi_int4_tiles;
 
 extern const tgi_int4_tiles tgi_int4_tiles_generic, tgi_int4_tiles_avx2, tgi_int4_tiles_avx512,

@@ -1,23 +1,24 @@
 /* Linear layers with int8 weights on the CPU.
  *
- * Method     Rows of x become integers in the workspace (cpu/digits.h): three digits of 8 bits, or
- *            one in the dynamic mode. A digit is a line of its own in a product of bytes; lines of
- *            x times a panel of W is a register tile (linear_int8_tile.c). Weights are stored
+ * Method     Rows of x become integers in the workspace (cpu/digits.h): two or three digits of 8
+ *            bits, or one in the dynamic mode. A digit is a line of its own in a product of bytes;
+ * lines of x times a panel of W is a register tile (linear_int8_tile.c). Weights are stored
  *            unsigned, 128 + W, and sum_k X * (128 + z) is taken off in the end. Sums are exact, so
  *            neither blocking nor instruction sets nor threads change a bit.
  * Work       Rows of x first; then tasks of a few panels by up to 240 rows, which reread a panel
  *            from the second-level cache.
  * Bound      One reading of W for few rows: 64 weights take three VPDPBUSD, less time than their
  *            bytes take from memory. From about 30 rows (dynamic; 10 weight-only) on arithmetic. */
+#include "core/fixed_point.h"
 #include "cpu/digits.h"
 #include "ops/kernels.h"
 #include "ops/linear_int8/linear_int8_tile.h"
 #include "ops/packed_rows.h"
+#include "ops/panel_tasks.h"
 #include <stdio.h>
 
 enum {
   kTaskRows = 240,        /* a multiple of every strip */
-  kGrainBytes = 96 << 10, /* of W in a task */
   kDigitsGrain = 32 << 10 /* values of x in a task of the first pass */
 };
 
@@ -35,49 +36,44 @@ typedef struct job {
   const tg_linear_int8_fwd_args *a;
   const tgi_int8_tiles *tiles;
   tgi_digits x;
-  int64_t panels; /* of a task */
+  double *x_sums; /* of X over each row */
+  tgi_panel_tasks tasks;
 } job;
 
-static size_t round_up(int64_t bytes)
-{
-  return (size_t)(bytes + 63) / 64 * 64;
-}
-
-/* Lays the digits out in the workspace; returns its bytes. */
-static size_t lay_out(const tg_context *ctx, const tg_linear_int8_fwd_args *a, job *j)
+/* Returns the bytes that the job takes of the workspace. */
+static size_t make_job(const tg_context *ctx, const tg_linear_int8_fwd_args *a, job *j)
 {
   const int64_t rows = a->x.shape[0], in = a->x.shape[1];
-  char *at_ = a->workspace;
+  const int planes = a->mode == TG_INT8_DYNAMIC ? 1 : tgi_fixed_point_digits(a->y.dtype);
+  char *memory = a->workspace;
   *j = (job){.a = a, .tiles = choose_tiles(ctx)};
-  j->x.x = &a->x;
-  j->x.planes = a->mode == TG_INT8_DYNAMIC ? 1 : TGI_DIGITS_MAX;
-  j->x.strip_rows = j->tiles->lines / j->x.planes;
-  j->x.steps = tgi_int8_lines(in);
-  const size_t strips = round_up(tgi_digits_bytes(rows, j->x.planes, j->x.steps));
-  const size_t scales = round_up(rows * (int64_t)sizeof(double));
-  const size_t sums = round_up(rows * tgi_digits_blocks(in) * (int64_t)sizeof(int32_t));
-  if (at_) {
-    j->x.strips = (int8_t *)at_;
-    j->x.scale = (double *)(void *)(at_ + strips);
-    j->x.sums = (int32_t *)(void *)(at_ + strips + scales);
+  const size_t digits =
+      tgi_digits_lay_out(&j->x, &a->x, planes, j->tiles->lines, tgi_int8_lines(in), memory);
+  if (memory) {
+    j->x_sums = (double *)(void *)(memory + digits);
   }
-  const int64_t grain = kGrainBytes / tgi_int8_panel_bytes(in);
-  j->panels = grain > 1 ? grain : 1;
-  return strips + scales + sums;
+  j->tasks = tgi_panel_tasks_of(rows, a->y.shape[1], kTaskRows, tgi_int8_panel_bytes(in));
+  return digits + (size_t)rows * sizeof *j->x_sums;
 }
 
 size_t TGI_WORKSPACE(linear_int8_fwd)(const tg_context *ctx, const tg_linear_int8_fwd_args *a)
 {
   job j;
-  return lay_out(ctx, a, &j);
+  return make_job(ctx, a, &j);
 }
 
 static void make_digits(void *arg, int64_t begin, int64_t end, int thread)
 {
   const job *j = arg;
+  const int64_t blocks = tgi_digits_blocks(j->a->x.shape[1]);
   (void)thread;
   for (int64_t i = begin; i < end; i++) {
+    int64_t sum = 0;
     tgi_digits_row(&j->x, i);
+    for (int64_t b = 0; b < blocks; b++) {
+      sum += j->x.sums[i * blocks + b];
+    }
+    j->x_sums[i] = (double)sum;
   }
 }
 
@@ -95,44 +91,32 @@ static void add_lines(const job *j, int64_t lines, const int8_t *x, const uint8_
   }
 }
 
-/* sum_k X of one row. */
-static double row_sum(const tgi_digits *x, int64_t i)
-{
-  const int64_t blocks = tgi_digits_blocks(x->x->shape[1]);
-  double sum = 0;
-  for (int64_t b = 0; b < blocks; b++) {
-    sum += x->sums[i * blocks + b];
-  }
-  return sum;
-}
-
 /* Row i of y for a panel, from the totals of its digits. */
 static void finish_row(const job *j, int64_t i, int64_t o0, const uint8_t *panel,
                        const double *total)
 {
   float scale[TGI_PANEL_ROWS], offset[TGI_PANEL_ROWS], y[TGI_PANEL_ROWS];
-  const double x_sum = row_sum(&j->x, i), x_scale = j->x.scale[i];
+  const double x_sum = j->x_sums[i], x_scale = j->x.scale[i];
   memcpy(scale, panel, sizeof scale);
   memcpy(offset, panel + sizeof scale, sizeof offset);
   for (int o = 0; o < TGI_PANEL_ROWS; o++) {
-    double n = total[o];
-    if (j->x.planes > 1) {
-      n += 256 * total[TGI_PANEL_ROWS + o] + 65536 * total[2 * TGI_PANEL_ROWS + o];
+    double n = 0; /* total[l] is the sum of digit l */
+    for (int l = j->x.planes - 1; l >= 0; l--) {
+      n = 256 * n + total[l * TGI_PANEL_ROWS + o];
     }
     y[o] = (float)((n - (double)offset[o] * x_sum) * x_scale) * scale[o];
   }
   tgi_put_panel_row(&j->a->y, &j->a->bias, i, o0, y);
 }
 
-/* Rows [i0, i1) by panels [begin, end). */
-static void run_panels(const job *j, int64_t i0, int64_t i1, int64_t begin, int64_t end)
+static void run_task(const job *j, tgi_panel_task t)
 {
   const int64_t in = j->a->x.shape[1];
   double total[TGI_INT8_MAX_LINES * TGI_PANEL_ROWS] = {0};
-  for (int64_t o = begin * TGI_PANEL_ROWS; o < end * TGI_PANEL_ROWS; o += TGI_PANEL_ROWS) {
+  for (int64_t o = t.p0 * TGI_PANEL_ROWS; o < t.p1 * TGI_PANEL_ROWS; o += TGI_PANEL_ROWS) {
     const uint8_t *panel = (const uint8_t *)j->a->weight.data + tgi_int8_panel_at(o, in);
-    for (int64_t i = i0; i < i1; i += j->x.strip_rows) {
-      const int64_t rows = tgi_min_i64(j->x.strip_rows, i1 - i);
+    for (int64_t i = t.i0; i < t.i1; i += j->x.strip_rows) {
+      const int64_t rows = tgi_min_i64(j->x.strip_rows, t.i1 - i);
       add_lines(j, rows * j->x.planes, tgi_digits_strip(&j->x, i), panel + TGI_INT8_PANEL_HEAD,
                 total);
       for (int64_t r = 0; r < rows; r++) {
@@ -145,28 +129,18 @@ static void run_panels(const job *j, int64_t i0, int64_t i1, int64_t begin, int6
 static void run_tasks(void *arg, int64_t begin, int64_t end, int thread)
 {
   const job *j = arg;
-  const int64_t rows = j->a->x.shape[0], panels = tgi_panel_count(j->a->y.shape[1]);
-  const int64_t across = tgi_divide_up(panels, j->panels);
   (void)thread;
   for (int64_t task = begin; task < end; task++) {
-    const int64_t first = task % across * j->panels, i0 = task / across * kTaskRows;
-    run_panels(j, i0, tgi_min_i64(rows, i0 + kTaskRows), first,
-               tgi_min_i64(panels, first + j->panels));
+    run_task(j, tgi_panel_task_at(&j->tasks, task));
   }
-}
-
-static int64_t task_count(const job *j)
-{
-  return tgi_divide_up(tgi_panel_count(j->a->y.shape[1]), j->panels) *
-         tgi_divide_up(j->a->x.shape[0], kTaskRows);
 }
 
 tg_status TGI_KERNEL(linear_int8_fwd)(const tg_context *ctx, const tg_linear_int8_fwd_args *a)
 {
   job j;
-  lay_out(ctx, a, &j);
+  make_job(ctx, a, &j);
   tgi_for(ctx, a->x.shape[0], 1 + kDigitsGrain / (1 + a->x.shape[1]), make_digits, &j);
-  tgi_for(ctx, task_count(&j), 1, run_tasks, &j);
+  tgi_for(ctx, tgi_panel_task_count(&j.tasks), 1, run_tasks, &j);
   return TG_OK;
 }
 
@@ -174,8 +148,8 @@ void TGI_PLAN(linear_int8_fwd)(const tg_context *ctx, const tg_linear_int8_fwd_a
                                size_t bytes)
 {
   job j;
-  lay_out(ctx, a, &j);
-  snprintf(text, bytes, "%d digits, tiles of %d lines x %d: %lld tasks of %d rows x %lld panels",
-           j.x.planes, j.tiles->lines, TGI_PANEL_ROWS, (long long)task_count(&j), kTaskRows,
-           (long long)j.panels);
+  make_job(ctx, a, &j);
+  snprintf(text, bytes, "%d digits, tiles of %d lines x %d: %lld tasks of %lld rows x %lld panels",
+           j.x.planes, j.tiles->lines, TGI_PANEL_ROWS, (long long)tgi_panel_task_count(&j.tasks),
+           (long long)j.tasks.task_rows, (long long)j.tasks.task_panels);
 }

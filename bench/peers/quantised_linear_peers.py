@@ -1,0 +1,153 @@
+"""Peers of the products with quantised weights: PyTorch's packed and plain integer products, and its
+linear layer on a weight that was widened beforehand.
+
+Weights are packed by the library's own packing functions, whose args structs are written here field
+by field: they take no context and are not in the op table."""
+
+import ctypes
+import math
+import pathlib
+
+import torch
+import torch.nn.functional as F
+
+from peers.peer_problem import Peer, Problem
+from tegula_call import View, read_constants
+
+HEADERS = pathlib.Path(__file__).resolve().parents[2] / "include"
+CONSTANTS = read_constants(HEADERS)
+DTYPES = {torch.int8: "I8", torch.uint8: "U8", torch.float32: "F32", torch.float16: "F16",
+          torch.float8_e4m3fn: "F8_E4M3"}
+
+
+class PackArgs(ctypes.Structure):
+    """Of tg_linear_int4_pack; the others' are beginnings of it with fewer tensors."""
+    _fields_ = [("weight", View), ("scale", View), ("zero_point", View), ("packed", View),
+                ("columns", ctypes.c_int64), ("group_size", ctypes.c_int64)]
+
+
+class Fp8PackArgs(ctypes.Structure):
+    _fields_ = [("weight", View), ("scale", View), ("packed", View)]
+
+
+def view(tensor):
+    v = View(data=tensor.data_ptr(), dtype=CONSTANTS["TG_" + DTYPES[tensor.dtype]],
+             ndim=tensor.dim())
+    for axis in range(tensor.dim()):
+        v.shape[axis] = tensor.shape[axis]
+        v.stride[axis] = tensor.stride(axis)
+    return v
+
+
+def loaded_library():
+    """The library that the caller has opened."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        paths = [line.split()[-1] for line in maps if "libtegula.so" in line]
+    return ctypes.CDLL(paths[0])
+
+
+def pack(name, args, size):
+    """Calls tg_<name>_pack; `size` gives the bytes that it wants."""
+    lib = loaded_library()
+    size_of = getattr(lib, f"tg_{name}_packed_bytes")
+    size_of.restype = ctypes.c_int64
+    packed = torch.empty(size(size_of), dtype=torch.uint8)
+    args.packed = view(packed)
+    status = getattr(lib, f"tg_{name}_pack")(ctypes.byref(args), None)
+    if status:
+        raise RuntimeError(f"tg_{name}_pack returned {status}")
+    return packed
+
+
+def linear_int8(words, backward, dtype):
+    rows, cols, out = words.extents
+    dynamic = words.flag("dynamic")
+    words.done()
+    x = torch.randn(rows, cols, dtype=dtype)
+    weight = torch.randint(-127, 128, (out, cols), dtype=torch.int8)
+    scale = (0.5 + torch.rand(out)) / 74 / math.sqrt(cols)
+    args = PackArgs(weight=view(weight), scale=view(scale))
+    packed = pack("linear_int8", args, lambda f: f(ctypes.c_int64(out), ctypes.c_int64(cols)))
+    fields = dict(x=x, weight=packed, y=torch.empty(rows, out, dtype=dtype),
+                  mode="TG_INT8_DYNAMIC" if dynamic else "TG_INT8_WEIGHT_ONLY")
+    if dynamic:
+        return Problem(fields, dynamic_peers(x, weight, scale), tolerance=0.05)
+    wide = (weight.float() * scale[:, None]).to(dtype)
+    peers = [Peer("torch", lambda: {"y": F.linear(x, wide)}, "weight widened beforehand")]
+    scales = scale.to(dtype)
+    if dtype != torch.float32:
+        peers.append(Peer("torch", lambda: {"y": torch._weight_int8pack_mm(x, weight, scales)},
+                          "_weight_int8pack_mm"))
+    return Problem(fields, peers, tolerance=0.05)
+
+
+def dynamic_peers(x, weight, scale):
+    """Quantises x each time, as a layer does; the integer product is oneDNN's."""
+    transposed = weight.t()
+
+    def int_mm():
+        step = x.float().abs().amax(1, keepdim=True) / 127
+        q = torch.round(x.float() / step).to(torch.int8)
+        return {"y": (torch._int_mm(q, transposed) * step * scale).to(x.dtype)}
+
+    return [Peer("torch", int_mm, "_int_mm")]
+
+
+def linear_int4(words, backward, dtype):
+    rows, cols, out = words.extents
+    group_size = words.number("g", 128)
+    half, zero_points = words.flag("sf16"), words.flag("zp")
+    words.done()
+    groups = -(-cols // group_size)
+    x = torch.randn(rows, cols, dtype=dtype)
+    values = torch.randint(0, 16, (out, cols), dtype=torch.uint8)
+    scale = (0.5 + torch.rand(out, groups)) / 5 / math.sqrt(cols)
+    scale = scale.to(torch.float16 if half else torch.float32)
+    zero = torch.randint(0, 16, (out, groups), dtype=torch.uint8)
+    even = F.pad(values, (0, cols % 2))
+    weight = (even[:, 0::2] | even[:, 1::2] << 4).contiguous()
+    args = PackArgs(weight=view(weight), scale=view(scale), columns=cols, group_size=group_size)
+    if zero_points:
+        args.zero_point = view(zero)
+    packed = pack("linear_int4", args, lambda f: f(ctypes.byref(args)))
+    offset = zero if zero_points else torch.full_like(zero, 8)
+
+    def spread(t):
+        return t.float().repeat_interleave(group_size, 1)[:, :cols]
+
+    wide = ((values.float() - spread(offset)) * spread(scale)).to(dtype)
+    peers = [Peer("torch", lambda: {"y": F.linear(x, wide)}, "weight widened beforehand")]
+    if cols % group_size == 0 and out % 16 == 0:
+        theirs = torch.ops.aten._convert_weight_to_int4pack_for_cpu(values.int(), 1)
+        # theirs: (value - 8) * scale + shift, groups first
+        shift = (8 - offset.float()) * scale.float()
+        pairs = torch.stack([scale.float(), shift], 2).transpose(0, 1).contiguous().to(dtype)
+        peers.append(Peer("torch", lambda: {"y": torch.ops.aten._weight_int4pack_mm_for_cpu(
+            x, theirs, group_size, pairs)}, "_weight_int4pack_mm_for_cpu"))
+    return Problem(dict(x=x, weight=packed, y=torch.empty(rows, out, dtype=dtype)), peers,
+                   tolerance=0.05)
+
+
+def linear_fp8(words, backward, dtype):
+    rows, cols, out = words.extents
+    words.done()
+    blocks = -(-cols // 128)
+    x = torch.randn(rows, cols, dtype=dtype)
+    weight = torch.randn(out, cols).to(torch.float8_e4m3fn)
+    scale = (0.5 + torch.rand(out, blocks)) / math.sqrt(cols)
+    args = Fp8PackArgs(weight=view(weight), scale=view(scale))
+    packed = pack("linear_fp8", args, lambda f: f(ctypes.c_int64(out), ctypes.c_int64(cols)))
+    wide = (weight.float() * scale.repeat_interleave(128, 1)[:, :cols]).to(dtype)
+    return Problem(dict(x=x, weight=packed, y=torch.empty(rows, out, dtype=dtype)),
+                   [Peer("torch", lambda: {"y": F.linear(x, wide)}, "weight widened beforehand")],
+                   tolerance=0.05)
+
+
+BUILDERS = dict(linear_int8=linear_int8, linear_int4=linear_int4, linear_fp8=linear_fp8)
+
+# Small enough for the reference, wide enough for long sums. By row, else by op.
+ACCURACY = {
+    "linear_int8": ["64x3072x768"],
+    "linear_int4": ["64x3072x768_g32_sf16", "64x3072x768_g128_sf16_zp"],
+    "linear_fp8": ["64x3072x768"],
+}
