@@ -1,10 +1,11 @@
 /**
- * The words of src/cpu that tests/test_math.c checks value by value, compiled once per instruction
- * set (math_lanes.c) like the kernels are, behind one table each.
+ * The words of src/cpu that test_math.c and test_lanes.c check value by value, compiled once per
+ * instruction set (math_lanes.c) like the kernels are, behind one table each.
  */
 #ifndef TGI_TESTS_MATH_LANES_H
 #define TGI_TESTS_MATH_LANES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef enum math_function {
@@ -14,6 +15,9 @@ typedef enum math_function {
   MATH_GELU_TANH_GRAD,
   MATH_GELU_ERF,
   MATH_GELU_ERF_GRAD,
+  MATH_SILU,
+  MATH_SILU_GRAD,
+  MATH_LOGISTIC,
   MATH_FUNCTIONS
 } math_function;
 
@@ -25,6 +29,13 @@ typedef struct math_lanes {
   void (*store)(int dtype, const float *x, uint16_t *y, int64_t n);
   void (*round)(int dtype, const float *x, float *y, int64_t n);
   void (*swap_neighbours)(const float *x, float *y, int64_t n);
+  /* Two vectors at a time: n is a multiple of 32. f32 is a dtype, too. */
+  void (*load_two)(int dtype, const void *x, float *y, int64_t n);
+  void (*store_two)(int dtype, const float *x, void *y, int64_t n, bool stream);
+  /* n pairs, any number. */
+  void (*load_pairs)(int dtype, const void *x, float *even, float *odd, int64_t n);
+  void (*store_pairs)(int dtype, const float *even, const float *odd, void *y, int64_t n,
+                      bool stream);
 } math_lanes;
 
 extern const math_lanes math_lanes_generic, math_lanes_avx2, math_lanes_avx512;

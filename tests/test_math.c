@@ -1,5 +1,6 @@
-/* The vector words of src/cpu against f64, value by value: exp, tanh, GELU and its derivative, and
- * the conversions between f32 and the 16-bit formats, for every instruction set of this machine.
+/* The vector words of src/cpu against f64, value by value: exp, tanh, GELU and SiLU and their
+ * derivatives, and the conversions between f32 and the 16-bit formats, for every instruction set of
+ * this machine.
  *
  *   test_math               one f32 in 1021, and all near the places where something changes
  *   test_math --exhaustive  all 2^32
@@ -70,6 +71,23 @@ static double gelu_erf_grad(double x)
   return x < 0 ? d : 1 - d;
 }
 
+static double logistic(double x)
+{
+  return x < -88.72284 ? 0 : 1 / (1 + exp(-x)); /* where exp(-x) overflows f32 */
+}
+
+static double silu(double x)
+{
+  return isinf(x) ? fmax(x, 0) : x * logistic(x);
+}
+
+/* Nothing cancels in 1 - s = s(-x). */
+static double silu_grad(double x)
+{
+  const double s = 1 / (1 + exp(-x)), rest = 1 / (1 + exp(x));
+  return isinf(x) ? x > 0 : s * (1 + x * rest);
+}
+
 /* Errors are in units in the last place of max(|exact|, floor). fused, plain: the bounds that the
  * headers state, with and without a fused multiply-add. */
 typedef struct function_case {
@@ -86,15 +104,18 @@ static const function_case functions[] = {
     {"gelu_tanh_grad", MATH_GELU_TANH_GRAD, gelu_tanh_grad, 0.5, 2, 2},
     {"gelu_erf", MATH_GELU_ERF, gelu_erf, 0x1p-10, 11, 18},
     {"gelu_erf_grad", MATH_GELU_ERF_GRAD, gelu_erf_grad, 0.5, 2, 2},
+    {"silu", MATH_SILU, silu, 0x1p-126, 2.5, 3},
+    {"silu_grad", MATH_SILU_GRAD, silu_grad, 0.5, 3, 3.5},
+    {"logistic", MATH_LOGISTIC, logistic, 0x1p-126, 2.5, 2.5},
 };
 
 enum { kFunctions = sizeof functions / sizeof functions[0] };
 
 /* Where a function bends, saturates, overflows or underflows. */
-static const float kPlaces[] = {0,     0x1p-149f, 0x1p-126f, 0x1p-14f, 0x1p-3f, 0.1733f,  0.3466f,
-                                0.75f, 1,         2,         5.5f,     8.66f,   9.01f,    10,
-                                11,    13.2f,     14.4f,     87.34f,   88.72f,  89,       103.28f,
-                                104,   105,       65504,     65520,    65536,   0x1p127f, INFINITY};
+static const float kPlaces[] = {
+    0,    0x1p-149f, 0x1p-126f, 0x1p-14f, 0x1p-3f, 0.1733f, 0.3466f, 0.75f,    1,       2,
+    5.5f, 8.66f,     9.01f,     10,       11,      13.2f,   14.4f,   87,       87.34f,  88.72f,
+    89,   103.28f,   104,       105,      65504,   65520,   65536,   0x1p127f, INFINITY};
 
 typedef struct worst {
   double error;
@@ -236,6 +257,15 @@ static void test_ends(void **state)
       {MATH_GELU_TANH_GRAD, INFINITY, 1},
       {MATH_GELU_ERF_GRAD, 0, 0.5f},
       {MATH_GELU_ERF_GRAD, INFINITY, 1},
+      {MATH_SILU, -0x1p100f, 0},
+      {MATH_SILU, INFINITY, INFINITY},
+      {MATH_SILU, -INFINITY, 0},
+      {MATH_SILU, -0.0f, -0.0f},
+      {MATH_SILU_GRAD, 0, 0.5f},
+      {MATH_SILU_GRAD, INFINITY, 1},
+      {MATH_LOGISTIC, 0, 0.5f},
+      {MATH_LOGISTIC, INFINITY, 1},
+      {MATH_LOGISTIC, -INFINITY, 0},
   };
   (void)state;
   for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {

@@ -5,9 +5,10 @@
 #ifndef TGI_CPU_GATED_MAP_H
 #define TGI_CPU_GATED_MAP_H
 
+#include "core/gate_up_view.h"
 #include "cpu/activation.h"
 #include "cpu/pieces.h"
-#include "ops/gated.h"
+#include "tegula/rounding.h"
 #include <float.h>
 
 /** Which formula: one of cpu/activation.h times up, or that of swiglu_clamped. */

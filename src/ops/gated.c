@@ -81,20 +81,3 @@ void tgi_want_gated_bwd(tgi_call *call, const tg_tensor *dy, tgi_gate_up in, tgi
   }
   call->empty = gate.shape[0] == 0 || gate.shape[1] == 0;
 }
-
-void tgi_gate_up_split(tgi_gate_up in, tg_tensor *gate, tg_tensor *up)
-{
-  *gate = *in.gate;
-  *up = *in.up;
-  if (!tgi_present(in.gate_up)) {
-    return;
-  }
-  const bool halves = in.packing == TG_GATE_UP_HALVES;
-  const int64_t cols = in.gate_up->shape[1] / 2, step = halves ? cols : 1;
-  *gate = *in.gate_up;
-  gate->shape[1] = cols;
-  gate->stride[0] = tgi_stride(in.gate_up, 0);
-  gate->stride[1] = halves ? 1 : 2;
-  *up = *gate;
-  up->data = (char *)gate->data + step * (int64_t)tg_dtype_bytes(gate->dtype);
-}
