@@ -444,10 +444,8 @@ static void test_neighbours(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_functions),
-      cmocka_unit_test(test_ends),
-      cmocka_unit_test(test_widening),
-      cmocka_unit_test(test_narrowing),
+      cmocka_unit_test(test_functions),  cmocka_unit_test(test_ends),
+      cmocka_unit_test(test_widening),   cmocka_unit_test(test_narrowing),
       cmocka_unit_test(test_neighbours),
   };
   if (argc > 2 || (argc == 2 && strcmp(argv[1], "--exhaustive") != 0)) {
