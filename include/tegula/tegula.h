@@ -2,21 +2,22 @@
 #ifndef TEGULA_TEGULA_H
 #define TEGULA_TEGULA_H
 
-#include "adamw.h"         // IWYU pragma: export
-#include "add_rms_norm.h"  // IWYU pragma: export
-#include "attention.h"     // IWYU pragma: export
-#include "context.h"       // IWYU pragma: export
-#include "cross_entropy.h" // IWYU pragma: export
-#include "embedding.h"     // IWYU pragma: export
-#include "gelu.h"          // IWYU pragma: export
-#include "global_norm.h"   // IWYU pragma: export
-#include "layer_norm.h"    // IWYU pragma: export
-#include "linear.h"        // IWYU pragma: export
-#include "op_info.h"       // IWYU pragma: export
-#include "rms_norm.h"      // IWYU pragma: export
-#include "rounding.h"      // IWYU pragma: export
-#include "softmax.h"       // IWYU pragma: export
-#include "status.h"        // IWYU pragma: export
-#include "tensor.h"        // IWYU pragma: export
+#include "adamw.h"           // IWYU pragma: export
+#include "add_rms_norm.h"    // IWYU pragma: export
+#include "attention.h"       // IWYU pragma: export
+#include "context.h"         // IWYU pragma: export
+#include "cross_entropy.h"   // IWYU pragma: export
+#include "embedding.h"       // IWYU pragma: export
+#include "gelu.h"            // IWYU pragma: export
+#include "global_norm.h"     // IWYU pragma: export
+#include "layer_norm.h"      // IWYU pragma: export
+#include "linear.h"          // IWYU pragma: export
+#include "op_info.h"         // IWYU pragma: export
+#include "rms_norm.h"        // IWYU pragma: export
+#include "rms_norm_swiglu.h" // IWYU pragma: export
+#include "rounding.h"        // IWYU pragma: export
+#include "softmax.h"         // IWYU pragma: export
+#include "status.h"          // IWYU pragma: export
+#include "tensor.h"          // IWYU pragma: export
 
 #endif
