@@ -49,7 +49,7 @@ typedef struct norm_group {
   const void *weight;
   float *partial; /* NULL: no sums */
   int64_t cols;
-  int rows, ahead; /* ahead: rows from here to the ones to prefetch */
+  int rows, ahead;                  /* ahead: rows from here to the ones to prefetch */
   float rstd[kGroup], mean[kGroup]; /* mean_j(g * n) */
   vf offset;
 } norm_group;

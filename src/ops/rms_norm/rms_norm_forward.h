@@ -124,9 +124,8 @@ TGI_INLINE void forward_rows_as(const norm_forward *job, int64_t begin, int64_t 
                                 norm_flags k)
 {
   float *rstd = job->rstd->data;
-  norm_row f = {.weight = job->weight->data,
-                .cols = job->x->shape[1],
-                .offset = vf_set1(job->offset)};
+  norm_row f = {
+      .weight = job->weight->data, .cols = job->x->shape[1], .offset = vf_set1(job->offset)};
   for (int64_t i = begin; i < end; i++) {
     const int64_t next = i + 1 < end ? i + 1 : i;
     f.x = tgi_row(job->x, i);

@@ -104,12 +104,9 @@ static const spec_case bwd_cases[] = {
 static const char *const bench[] = {"65536x768", "16384x4096", "4096x32768", NULL};
 
 static const spec_bad_scalar bad[] = {
-    {"scale", 0, TG_BAD_ARGUMENT},
-    {"scale", -1, TG_BAD_ARGUMENT},
-    {"scale", 0x1p-101, TG_BAD_ARGUMENT},
-    {"scale", INFINITY, TG_BAD_ARGUMENT},
-    {"scale", NAN, TG_BAD_ARGUMENT},
-    {NULL, 0, TG_OK},
+    {"scale", 0, TG_BAD_ARGUMENT},        {"scale", -1, TG_BAD_ARGUMENT},
+    {"scale", 0x1p-101, TG_BAD_ARGUMENT}, {"scale", INFINITY, TG_BAD_ARGUMENT},
+    {"scale", NAN, TG_BAD_ARGUMENT},      {NULL, 0, TG_OK},
 };
 
 const spec spec_softmax_fwd = {
