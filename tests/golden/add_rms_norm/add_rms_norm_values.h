@@ -172,8 +172,8 @@ static const uint16_t kGoldenSum[] = {
 };
 
 static const float kGoldenRstd[] = {
-    0x1.57c3540000000p-1f, 0x1.021adc0000000p+0f, 0x1.299a300000000p-5f, 0x1.056e980000000p-10f,
-    0x1.66ed220000000p-1f, 0x1.6292100000000p-3f,
+    0x1.57c3540000000p-1f,  0x1.021adc0000000p+0f, 0x1.299a300000000p-5f,
+    0x1.056e980000000p-10f, 0x1.66ed220000000p-1f, 0x1.6292100000000p-3f,
 };
 
 static const uint16_t kGoldenQwen3[] = {

@@ -121,8 +121,8 @@ static const uint16_t kGoldenWeight[] = {
 };
 
 static const float kGoldenRstd[] = {
-    0x1.15cba20000000p+0f, 0x1.cfe50e0000000p+5f, 0x1.00fbf40000000p-5f, 0x1.da2b020000000p-11f,
-    0x1.0b18e00000000p+0f, 0x1.c0d8580000000p-3f,
+    0x1.15cba20000000p+0f,  0x1.cfe50e0000000p+5f, 0x1.00fbf40000000p-5f,
+    0x1.da2b020000000p-11f, 0x1.0b18e00000000p+0f, 0x1.c0d8580000000p-3f,
 };
 
 static const uint16_t kGoldenY[] = {
