@@ -30,4 +30,19 @@ static inline void close_cpu_entries(cpu_entries *e)
   }
 }
 
+/* The same with all processors' threads as the group setup and teardown of cmocka. */
+static inline int open_entries(void **state)
+{
+  static cpu_entries e;
+  e = open_cpu_entries(0);
+  *state = &e;
+  return e.count > 0 ? 0 : -1;
+}
+
+static inline int close_entries(void **state)
+{
+  close_cpu_entries(*state);
+  return 0;
+}
+
 #endif

@@ -3,8 +3,8 @@
  * transformers. */
 #include "golden/add_rms_norm/add_rms_norm_values.h"
 
-#include "core/context_state.h"
 #include "core/half.h"
+#include "cpu_entries.h"
 #include "tegula/tegula.h"
 
 #include <setjmp.h>
@@ -13,36 +13,7 @@
 
 #include <cmocka.h>
 
-enum { kRows = 9, kCols = 259, kElements = kRows * kCols, kMaxEntries = TGI_CHAIN_MAX };
-
-typedef struct fixture {
-  tg_context *ctx[kMaxEntries];
-  int count;
-} fixture;
-
-static int setup(void **state)
-{
-  static fixture f;
-  const tgi_processor processor = tgi_processor_detect();
-  const tgi_chain chain = tgi_registry_chain(TG_BACKEND_CPU, &processor);
-  for (f.count = 0; f.count < chain.length; f.count++) {
-    const tg_context_options o = {.backend = TG_BACKEND_CPU, .entry = chain.entry[f.count]};
-    if (tg_context_create(&o, &f.ctx[f.count], NULL) != TG_OK) {
-      return -1;
-    }
-  }
-  *state = &f;
-  return 0;
-}
-
-static int teardown(void **state)
-{
-  fixture *f = *state;
-  for (int e = 0; e < f->count; e++) {
-    tg_context_destroy(f->ctx[e]);
-  }
-  return 0;
-}
+enum { kRows = 9, kCols = 259, kElements = kRows * kCols };
 
 static void fill(void *data, tg_dtype dtype, int64_t n, uint64_t seed, double scale)
 {
@@ -97,7 +68,7 @@ static void check_parts(tg_context *ctx, tg_dtype dtype, tg_rms_norm_policy poli
 static void test_parts(void **state)
 {
   static const tg_dtype dtypes[] = {TG_F32, TG_F16, TG_BF16};
-  const fixture *f = *state;
+  const cpu_entries *f = *state;
   for (int e = 0; e < f->count; e++) {
     for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++) {
       for (int where = 0; where < PLACEMENTS; where++) {
@@ -145,7 +116,7 @@ static void check_class(tg_context *ctx, const uint16_t *want, tg_rms_norm_polic
 
 static void test_transformers(void **state)
 {
-  const fixture *f = *state;
+  const cpu_entries *f = *state;
   for (int e = 0; e < f->count; e++) {
     check_class(f->ctx[e], kGoldenQwen3, TG_RMS_NORM_LLAMA);
     check_class(f->ctx[e], kGoldenGptOss, TG_RMS_NORM_GPT_OSS);
@@ -159,5 +130,5 @@ int main(void)
       cmocka_unit_test(test_parts),
       cmocka_unit_test(test_transformers),
   };
-  return cmocka_run_group_tests(tests, setup, teardown);
+  return cmocka_run_group_tests(tests, open_entries, close_entries);
 }

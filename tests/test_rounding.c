@@ -3,8 +3,8 @@
  * that the policies are named after. */
 #include "golden/rms_norm/rms_norm_values.h"
 
-#include "core/context_state.h"
 #include "core/half.h"
+#include "cpu_entries.h"
 #include "tegula/tegula.h"
 
 #include <setjmp.h>
@@ -13,36 +13,7 @@
 
 #include <cmocka.h>
 
-enum { kRows = 9, kCols = 259, kMaxEntries = TGI_CHAIN_MAX };
-
-typedef struct fixture {
-  tg_context *ctx[kMaxEntries];
-  int count;
-} fixture;
-
-static int setup(void **state)
-{
-  static fixture f;
-  const tgi_processor processor = tgi_processor_detect();
-  const tgi_chain chain = tgi_registry_chain(TG_BACKEND_CPU, &processor);
-  for (f.count = 0; f.count < chain.length; f.count++) {
-    const tg_context_options o = {.backend = TG_BACKEND_CPU, .entry = chain.entry[f.count]};
-    if (tg_context_create(&o, &f.ctx[f.count], NULL) != TG_OK) {
-      return -1;
-    }
-  }
-  *state = &f;
-  return 0;
-}
-
-static int teardown(void **state)
-{
-  fixture *f = *state;
-  for (int e = 0; e < f->count; e++) {
-    tg_context_destroy(f->ctx[e]);
-  }
-  return 0;
-}
+enum { kRows = 9, kCols = 259 };
 
 typedef struct policy_case {
   tg_dtype x, weight, y;
@@ -117,7 +88,7 @@ static void test_policies(void **state)
       {TG_F16, TG_F16, TG_F16, 1, true},    {TG_F16, TG_F32, TG_F16, 0, true},
       {TG_F16, TG_F32, TG_F32, 1, true},
   };
-  const fixture *f = *state;
+  const cpu_entries *f = *state;
   for (int e = 0; e < f->count; e++) {
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
       const int different = check_case(f->ctx[e], &cases[k]);
@@ -141,7 +112,7 @@ static void test_transformers(void **state)
   } classes[] = {{"Qwen3RMSNorm", kGoldenQwen3, TG_RMS_NORM_LLAMA},
                  {"LlamaRMSNorm", kGoldenLlama, TG_RMS_NORM_LLAMA},
                  {"GptOssRMSNorm", kGoldenGptOss, TG_RMS_NORM_GPT_OSS}};
-  const fixture *f = *state;
+  const cpu_entries *f = *state;
   for (int e = 0; e < f->count; e++) {
     for (size_t k = 0; k < sizeof classes / sizeof classes[0]; k++) {
       uint16_t x[kGoldenRows * kGoldenCols], weight[kGoldenCols], y[kGoldenRows * kGoldenCols];
@@ -187,5 +158,5 @@ int main(void)
       cmocka_unit_test(test_policies),
       cmocka_unit_test(test_transformers),
   };
-  return cmocka_run_group_tests(tests, setup, teardown);
+  return cmocka_run_group_tests(tests, open_entries, close_entries);
 }

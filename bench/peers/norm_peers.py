@@ -76,7 +76,31 @@ def add_rms_norm(words, backward, dtype):
     return Problem(fields, [Peer("torch", run)])
 
 
-BUILDERS = dict(rms_norm=rms_norm, layer_norm=layer_norm, add_rms_norm=add_rms_norm)
+def rms_norm_swiglu(words, backward, dtype):
+    """F.rms_norm times F.silu: PyTorch rounds after each, the class of transformers does not."""
+    rows, cols = words.extents
+    rounding = "TG_ROUNDING_ONCE" if words.flag("once") else "TG_ROUNDING_HF"
+    words.done()
+    x, gate = torch.randn(rows, cols, dtype=dtype), torch.randn(rows, cols, dtype=dtype)
+    weight = torch.randn(cols, dtype=dtype)
+    rstd = (x.float().square().mean(-1) + EPS).rsqrt()
+
+    def forward(x, gate, weight):
+        return F.rms_norm(x, (cols,), weight, EPS) * F.silu(gate)
+
+    if not backward:
+        fields = dict(x=x, gate=gate, weight=weight, y=torch.empty_like(x), rstd=rstd, eps=EPS,
+                      rounding=rounding)
+        return Problem(fields, [torch_peer(lambda: forward(x, gate, weight), "y")])
+    dy = torch.randn_like(x)
+    fields = dict(dy=dy, x=x, gate=gate, weight=weight, rstd=rstd, dx=torch.empty_like(x),
+                  dgate=torch.empty_like(x), dweight=torch.zeros_like(weight))
+    inputs = dict(x=x, gate=gate, weight=weight)
+    return Problem(fields, [Peer("torch", gradients(forward, inputs, dy))])
+
+
+BUILDERS = dict(rms_norm=rms_norm, layer_norm=layer_norm, add_rms_norm=add_rms_norm,
+                rms_norm_swiglu=rms_norm_swiglu)
 
 # Small enough for the reference, wide enough for long sums. By row, else by op.
 ACCURACY = {
@@ -85,4 +109,6 @@ ACCURACY = {
     "layer_norm": ["256x4096"],
     "add_rms_norm_fwd": ["256x4096", "256x4096_gptoss"],
     "add_rms_norm_bwd": ["256x4096"],
+    "rms_norm_swiglu_fwd": ["256x4096", "256x4096_once"],
+    "rms_norm_swiglu_bwd": ["256x4096"],
 }

@@ -24,6 +24,7 @@
 #include "quantize_int4.h"        // IWYU pragma: export
 #include "quantize_int8.h"        // IWYU pragma: export
 #include "rms_norm.h"             // IWYU pragma: export
+#include "rms_norm_swiglu.h"      // IWYU pragma: export
 #include "rope.h"                 // IWYU pragma: export
 #include "rounding.h"             // IWYU pragma: export
 #include "sample.h"               // IWYU pragma: export

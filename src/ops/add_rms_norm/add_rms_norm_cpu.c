@@ -15,23 +15,23 @@ static norm_forward plan_fwd(const tg_context *ctx, const tg_add_rms_norm_fwd_ar
                       .rstd = &a->rstd,
                       .eps = a->eps,
                       .offset = a->weight_offset,
-                      .policy = a->policy};
-  job.stream_y = norm_streams(ctx, &a->y, x) && norm_streams(ctx, &a->y, residual);
+                      .rounds = a->policy == TG_RMS_NORM_LLAMA};
+  job.stream_y = tgi_streams(ctx, &a->y, x) && tgi_streams(ctx, &a->y, residual);
   job.stream_sum =
-      job.stream_y && norm_streams(ctx, &a->sum, x) && norm_streams(ctx, &a->sum, residual);
+      job.stream_y && tgi_streams(ctx, &a->sum, x) && tgi_streams(ctx, &a->sum, residual);
   return job;
 }
 
 static void fwd_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
   (void)thread;
-  norm_forward_rows(arg, begin, end, true);
+  norm_forward_rows(arg, begin, end, NORM_OF_SUM);
 }
 
 tg_status TGI_KERNEL(add_rms_norm_fwd)(const tg_context *ctx, const tg_add_rms_norm_fwd_args *a)
 {
   norm_forward job = plan_fwd(ctx, a);
-  tgi_for(ctx, a->x.shape[0], norm_forward_grain(&a->x), fwd_rows, &job);
+  tgi_for(ctx, a->x.shape[0], tgi_chunk_rows(&a->x), fwd_rows, &job);
   return TG_OK;
 }
 
@@ -53,18 +53,21 @@ static norm_backward plan_bwd(const tg_context *ctx, const tg_add_rms_norm_bwd_a
                          .offset = a->weight_offset,
                          .partial = tgi_present(&a->dweight) ? a->workspace : NULL,
                          .blocks = tgi_cut_rows(a->sum.shape[0]),
-                         .stream = tgi_present(&a->dx) && norm_streams(ctx, &a->dx, &a->dy) &&
-                                   norm_streams(ctx, &a->dx, &a->dsum)};
+                         .stream = tgi_present(&a->dx) && tgi_streams(ctx, &a->dx, &a->dy) &&
+                                   tgi_streams(ctx, &a->dx, &a->dsum)};
 }
 
 static void bwd_blocks(void *arg, int64_t begin, int64_t end, int thread)
 {
   const norm_backward *job = arg;
   (void)thread;
-  if (tgi_present(job->dsum)) {
-    norm_backward_blocks(job, begin, end, true);
+  if (!tgi_present(job->dx)) {
+    norm_backward_blocks(job, begin, end, (gradient_flags){.kind = NORM_ALONE});
+  } else if (tgi_present(job->dsum)) {
+    norm_backward_blocks(job, begin, end,
+                         (gradient_flags){.kind = NORM_ALONE, .dx = true, .dsum = true});
   } else {
-    norm_backward_blocks(job, begin, end, false);
+    norm_backward_blocks(job, begin, end, (gradient_flags){.kind = NORM_ALONE, .dx = true});
   }
 }
 

@@ -2,36 +2,26 @@
  *
  * Method     Forward, one row at a time: its sum; then the sums of d = x - mean and of d^2, whose
  *            first corrects the rounding of the mean (Chan, Golub & LeVeque 1983); then the
- *            result. Backward, a few rows at a time, so that the weight and the partial sums are
- *            loaded once for all: the two sums of each row, then dx and the partial sums. The
- *            passes after the first find their rows in the cache, and prefetch the next ones.
+ *            result. Backward, a group of rows at a time: the two sums of each row; then dx and
+ *            the partial sums in tiles: the weight and the sums of a few columns stay in registers
+ *            while the rows pass by. The passes after the first find their rows in the cache, and
+ *            prefetch the next ones.
  * Work       Forward: chunks of rows of at most 512 KiB. Backward: blocks of cpu/column_sums.h.
  * Bound      Memory: forward reads x and writes y, backward reads dy and x and writes dx. Results
  *            too large for the caches are stored past them, unless they replace an input.
  */
 #include "cpu/column_sums.h"
+#include "cpu/norm_dtypes.h"
+#include "cpu/row_pass.h"
+#include "cpu/unroll.h"
 #include "ops/kernels.h"
 
 #include <stdio.h>
 
 enum {
-  kChunkBytes = 512 << 10,
-  kGroup = 4,     /* rows at once in the backward ... */
-  kNarrow = 2048, /* ... of more columns than this; narrower ones, whose weight and sums stay in the
-                   * first-level cache, go in twos */
-  kAhead = 4,     /* the pass before the last prefetches 1 / kAhead of the next row */
+  kTile = TGI_LANES / 4, /* vectors: as the registers of each instruction set allow */
+  kAhead = 4,            /* the pass before the last prefetches 1 / kAhead of the next row */
 };
-
-typedef struct dtypes {
-  int x, weight, y; /* y: of dy in the backward */
-} dtypes;
-
-static bool streams(const tg_context *ctx, const tg_tensor *t, const tg_tensor *input)
-{
-  return t->data != input->data &&
-         tgi_streamable(t->data, tgi_stride(t, 0), tg_dtype_bytes(t->dtype)) &&
-         tgi_exceeds_cache(ctx, tgi_span_bytes(t));
-}
 
 /* ---- forward ---- */
 
@@ -97,7 +87,7 @@ TGI_INLINE vf result(vf x, const moments *m, vf weight, vf bias)
   return vf_fma(d * vf_set1(m->rstd), weight, bias);
 }
 
-TGI_INLINE void write_row(const fwd_row *r, dtypes t, bool stream)
+TGI_INLINE void write_row(const fwd_row *r, norm_dtypes t, bool stream)
 {
   int64_t j = 0;
   for (; j + TGI_LANES <= r->cols; j += TGI_LANES) {
@@ -121,7 +111,7 @@ typedef struct fwd_job {
   bool stream;
 } fwd_job;
 
-TGI_INLINE void fwd_rows_as(const fwd_job *job, int64_t begin, int64_t end, dtypes t)
+TGI_INLINE void fwd_rows_as(const fwd_job *job, int64_t begin, int64_t end, norm_dtypes t)
 {
   const tg_layer_norm_fwd_args *a = job->a;
   float *mean = a->mean.data, *rstd = a->rstd.data;
@@ -145,41 +135,27 @@ TGI_INLINE void fwd_rows_as(const fwd_job *job, int64_t begin, int64_t end, dtyp
   }
 }
 
-/* The contract allows these dtypes of (x, weight, y): (t, t, t), (t, f32, t), (t, f32, f32). */
 static void fwd_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
   const fwd_job *job = arg;
-  const dtypes t = {job->a->x.dtype, job->a->weight.dtype, job->a->y.dtype};
+  const norm_dtypes t = {job->a->x.dtype, job->a->weight.dtype, job->a->y.dtype};
   (void)thread;
-  TGI_SWITCH_FLOAT(
-      t.x, X, const dtypes same = {X, X, X}, wide_weight = {X, TG_F32, X},
-      wide = {X, TG_F32, TG_F32};
-      if (t.y != X) { fwd_rows_as(job, begin, end, wide); }                  //
-      else if (t.weight != X) { fwd_rows_as(job, begin, end, wide_weight); } //
-      else { fwd_rows_as(job, begin, end, same); });
+  SWITCH_NORM_DTYPES(t, true, T, fwd_rows_as(job, begin, end, T));
   vf_stream_fence();
-}
-
-/* Long chunks: the first row of one is not prefetched. At least 16 where there are rows for it. */
-static int64_t fwd_grain(const tg_layer_norm_fwd_args *a)
-{
-  const int64_t row_bytes = a->x.shape[1] * (int64_t)tg_dtype_bytes(a->x.dtype);
-  const int64_t rows = tgi_min_i64(kChunkBytes / row_bytes, a->x.shape[0] / 16);
-  return rows > 1 ? rows : 1;
 }
 
 tg_status TGI_KERNEL(layer_norm_fwd)(const tg_context *ctx, const tg_layer_norm_fwd_args *a)
 {
-  fwd_job job = {a, streams(ctx, &a->y, &a->x)};
-  tgi_for(ctx, a->x.shape[0], fwd_grain(a), fwd_rows, &job);
+  fwd_job job = {a, tgi_streams(ctx, &a->y, &a->x)};
+  tgi_for(ctx, a->x.shape[0], tgi_chunk_rows(&a->x), fwd_rows, &job);
   return TG_OK;
 }
 
 void TGI_PLAN(layer_norm_fwd)(const tg_context *ctx, const tg_layer_norm_fwd_args *a, char *text,
                               size_t bytes)
 {
-  snprintf(text, bytes, "chunks of %lld rows, %s stores", (long long)fwd_grain(a),
-           streams(ctx, &a->y, &a->x) ? "streaming" : "cached");
+  snprintf(text, bytes, "chunks of %lld rows, %s stores", (long long)tgi_chunk_rows(&a->x),
+           tgi_streams(ctx, &a->y, &a->x) ? "streaming" : "cached");
 }
 
 /* ---- backward ---- */
@@ -198,183 +174,196 @@ static bwd_job plan_bwd(const tg_context *ctx, const tg_layer_norm_bwd_args *a)
                    .partial = sums ? a->workspace : NULL,
                    .blocks = tgi_cut_rows(a->x.shape[0]),
                    .stream = tgi_present(&a->dx) && a->dx.data != a->dresidual.data &&
-                             streams(ctx, &a->dx, &a->dy)};
+                             tgi_streams(ctx, &a->dx, &a->dy)};
 }
 
-/* kGroup rows, or the first of them. */
 typedef struct bwd_group {
-  const void *dy[kGroup], *x[kGroup], *next_dy[kGroup], *next_x[kGroup], *weight;
-  const void *dresidual[kGroup]; /* NULL: none */
-  void *dx[kGroup];
-  float *partial; /* NULL: no sums */
+  tgi_rows dy, x, dresidual, dx;
+  const void *weight;
+  float *dweight, *dbias; /* partial sums; NULL: none */
   int64_t cols;
-  vf mean[kGroup], rstd[kGroup], mean_g[kGroup], mean_gn[kGroup];
+  int rows, ahead; /* ahead: rows from here to the ones to prefetch */
+  float mean[TGI_GROUP_ROWS_MAX], rstd[TGI_GROUP_ROWS_MAX];
+  float mean_g[TGI_GROUP_ROWS_MAX], mean_gn[TGI_GROUP_ROWS_MAX];
 } bwd_group;
 
-/* mean_j(g) and mean_j(g * n) of each row */
-TGI_INLINE void find_means(bwd_group *b, int rows, dtypes t)
+/* What the compiler specialises the second pass for: constants. */
+typedef struct bwd_flags {
+  bool dx, dresidual, stream;
+} bwd_flags;
+
+/* mean_j(g) and mean_j(g * n) of rows r .. r + count - 1 */
+TGI_INLINE void means_of_rows(bwd_group *b, int r, int count, norm_dtypes t)
 {
-  vf sum[kGroup][2], dot[kGroup][2];
+  vf sum[2][2], dot[2][2], mean[2];
   int64_t j = 0;
-  for (int r = 0; r < rows; r++) {
-    sum[r][0] = sum[r][1] = dot[r][0] = dot[r][1] = vf_zero();
+  for (int i = 0; i < count; i++) {
+    sum[i][0] = sum[i][1] = dot[i][0] = dot[i][1] = vf_zero();
+    mean[i] = vf_set1(b->mean[r + i]);
   }
   for (; j + 2 * TGI_LANES <= b->cols; j += 2 * TGI_LANES) {
     for (int k = 0; k < 2; k++) {
       const int64_t at_k = j + k * TGI_LANES;
       const vf w = vf_load(b->weight, t.weight, at_k);
-      for (int r = 0; r < rows; r++) {
-        const vf g = vf_load(b->dy[r], t.y, at_k) * w;
-        sum[r][k] = sum[r][k] + g;
-        dot[r][k] = vf_fma(g, vf_load(b->x[r], t.x, at_k) - b->mean[r], dot[r][k]);
+      for (int i = 0; i < count; i++) {
+        const vf g = vf_load(tgi_row_at(b->dy, r + i), t.y, at_k) * w;
+        sum[i][k] = sum[i][k] + g;
+        dot[i][k] = vf_fma(g, vf_load(tgi_row_at(b->x, r + i), t.x, at_k) - mean[i], dot[i][k]);
       }
     }
     if (j % (kAhead * TGI_LANES) == 0) {
-      for (int r = 0; r < rows; r++) {
-        tgi_prefetch(b->next_dy[r], t.y, j / kAhead);
-        tgi_prefetch(b->next_x[r], t.x, j / kAhead);
+      for (int i = 0; i < count; i++) {
+        tgi_prefetch(tgi_row_at(b->dy, r + i + b->ahead), t.y, j / kAhead);
+        tgi_prefetch(tgi_row_at(b->x, r + i + b->ahead), t.x, j / kAhead);
       }
     }
   }
   for (; j < b->cols; j += TGI_LANES) {
     const int64_t n = tgi_min_i64(TGI_LANES, b->cols - j);
     const vf w = vf_load_part(b->weight, t.weight, j, n);
-    for (int r = 0; r < rows; r++) {
-      const vf g = vf_load_part(b->dy[r], t.y, j, n) * w;
-      sum[r][0] = sum[r][0] + g;
-      dot[r][0] = vf_fma(g, vf_first(vf_load_part(b->x[r], t.x, j, n) - b->mean[r], n), dot[r][0]);
+    for (int i = 0; i < count; i++) {
+      const vf g = vf_load_part(tgi_row_at(b->dy, r + i), t.y, j, n) * w;
+      const vf x = vf_load_part(tgi_row_at(b->x, r + i), t.x, j, n);
+      sum[i][0] = sum[i][0] + g;
+      dot[i][0] = vf_fma(g, vf_first(x - mean[i], n), dot[i][0]);
     }
   }
-  for (int r = 0; r < rows; r++) {
-    b->mean_g[r] = vf_set1(vf_sum(sum[r][0] + sum[r][1]) / (float)b->cols);
-    b->mean_gn[r] = b->rstd[r] * vf_set1(vf_sum(dot[r][0] + dot[r][1]) / (float)b->cols);
+  for (int i = 0; i < count; i++) {
+    b->mean_g[r + i] = vf_sum(sum[i][0] + sum[i][1]) / (float)b->cols;
+    b->mean_gn[r + i] = b->rstd[r + i] * (vf_sum(dot[i][0] + dot[i][1]) / (float)b->cols);
   }
 }
 
-TGI_INLINE vf gradient(const bwd_group *b, int r, vf g, vf n)
+static void find_means(bwd_group *b, norm_dtypes t)
 {
-  return b->rstd[r] * (vf_fma(-n, b->mean_gn[r], g) - b->mean_g[r]);
+  int r = 0;
+  for (; r + 2 <= b->rows; r += 2) {
+    SWITCH_NORM_DTYPES(t, true, T, means_of_rows(b, r, 2, T));
+  }
+  if (r < b->rows) {
+    SWITCH_NORM_DTYPES(t, true, T, means_of_rows(b, r, 1, T));
+  }
 }
 
-/* dx and the partial sums; all flags are constants in the caller. */
-TGI_INLINE void write_group(const bwd_group *b, int rows, dtypes t, bool dx, bool stream)
+/* dx and the partial sums of `vectors` vectors of columns from j on; the last has n elements. */
+TGI_INLINE void write_tile(const bwd_group *b, int64_t j, int vectors, int64_t n, norm_dtypes t,
+                           bwd_flags f)
 {
-  float *dweight = b->partial, *dbias = b->partial ? b->partial + b->cols : NULL;
+  const bool later = j >= b->cols / kAhead; /* not prefetched by the first pass */
+  vf w[kTile], sw[kTile], sb[kTile];
+  TGI_UNROLLED(k, vectors)
+  {
+    const int64_t i = j + k * TGI_LANES;
+    w[k] = vf_load_up_to(b->weight, t.weight, i, n);
+    sw[k] = b->dweight ? vf_load_up_to(b->dweight, TG_F32, i, n) : vf_zero();
+    sb[k] = b->dbias ? vf_load_up_to(b->dbias, TG_F32, i, n) : vf_zero();
+  }
+  for (int r = 0; r < b->rows; r++) {
+    const vf mean = vf_set1(b->mean[r]), rstd = vf_set1(b->rstd[r]);
+    const vf mean_g = vf_set1(b->mean_g[r]), mean_gn = vf_set1(b->mean_gn[r]);
+    TGI_UNROLLED(k, vectors)
+    {
+      const int64_t i = j + k * TGI_LANES;
+      const vf dy = vf_load_up_to(tgi_row_at(b->dy, r), t.y, i, n);
+      const vf normal = (vf_load_up_to(tgi_row_at(b->x, r), t.x, i, n) - mean) * rstd;
+      if (later) {
+        tgi_prefetch_row(b->dy, r + b->ahead, t.y, i, k);
+        tgi_prefetch_row(b->x, r + b->ahead, t.x, i, k);
+      }
+      sw[k] = vf_fma(dy, normal, sw[k]);
+      sb[k] = sb[k] + dy;
+      if (f.dx) {
+        vf dx = rstd * (vf_fma(-normal, mean_gn, dy * w[k]) - mean_g);
+        if (f.dresidual) {
+          tgi_prefetch_row(b->dresidual, r + b->ahead, t.x, i, k);
+          dx = vf_load_up_to(tgi_row_at(b->dresidual, r), t.x, i, n) + dx;
+        }
+        vf_put_up_to(tgi_row_at(b->dx, r), t.x, i, n, dx, f.stream);
+      }
+    }
+  }
+  TGI_UNROLLED(k, vectors)
+  {
+    if (b->dweight) {
+      vf_put_up_to(b->dweight, TG_F32, j + k * TGI_LANES, n, sw[k], false);
+      vf_put_up_to(b->dbias, TG_F32, j + k * TGI_LANES, n, sb[k], false);
+    }
+  }
+}
+
+TGI_INLINE void write_group(const bwd_group *b, norm_dtypes t, bwd_flags f)
+{
   int64_t j = 0;
-  for (; j + TGI_LANES <= b->cols; j += TGI_LANES) {
-    const vf w = vf_load(b->weight, t.weight, j);
-    vf sw = dweight ? vf_load_f32(dweight + j) : vf_zero();
-    vf sb = dbias ? vf_load_f32(dbias + j) : vf_zero();
-    for (int r = 0; r < rows; r++) {
-      const vf dy = vf_load(b->dy[r], t.y, j);
-      const vf n = (vf_load(b->x[r], t.x, j) - b->mean[r]) * b->rstd[r];
-      if (j >= b->cols / kAhead) {
-        tgi_prefetch(b->next_dy[r], t.y, j);
-        tgi_prefetch(b->next_x[r], t.x, j);
-      }
-      sw = vf_fma(dy, n, sw);
-      sb = sb + dy;
-      if (dx) {
-        const vf past = b->dresidual[r] ? vf_load(b->dresidual[r], t.x, j) : vf_zero();
-        vf_put(b->dx[r], t.x, j, past + gradient(b, r, dy * w, n), stream);
-      }
-    }
-    if (dweight) {
-      vf_store_f32(dweight + j, sw);
-      vf_store_f32(dbias + j, sb);
-    }
+  for (; j + kTile * TGI_LANES <= b->cols; j += kTile * TGI_LANES) {
+    write_tile(b, j, kTile, TGI_LANES, t, f);
   }
-  if (j < b->cols) {
-    const int64_t left = b->cols - j;
-    const vf w = vf_load_part(b->weight, t.weight, j, left);
-    vf sw = dweight ? vf_load_part_f32(dweight + j, left) : vf_zero();
-    vf sb = dbias ? vf_load_part_f32(dbias + j, left) : vf_zero();
-    for (int r = 0; r < rows; r++) {
-      const vf dy = vf_load_part(b->dy[r], t.y, j, left);
-      const vf n = (vf_load_part(b->x[r], t.x, j, left) - b->mean[r]) * b->rstd[r];
-      sw = vf_fma(dy, n, sw);
-      sb = sb + dy;
-      if (dx) {
-        const vf past = b->dresidual[r] ? vf_load_part(b->dresidual[r], t.x, j, left) : vf_zero();
-        vf_store_part(b->dx[r], t.x, j, left, past + gradient(b, r, dy * w, n));
-      }
-    }
-    if (dweight) {
-      vf_store_part_f32(dweight + j, left, sw);
-      vf_store_part_f32(dbias + j, left, sb);
-    }
+  for (; j < b->cols; j += TGI_LANES) {
+    write_tile(b, j, 1, tgi_min_i64(TGI_LANES, b->cols - j), t, f);
   }
-}
-
-static float *partial_sums(const bwd_job *job, int64_t block)
-{
-  return job->partial ? job->partial + block * 2 * job->a->x.shape[1] : NULL;
 }
 
 /* Rows i .. i + rows - 1 of a block that ends before row `last`. */
-TGI_INLINE void bwd_rows(const bwd_job *job, int64_t block, int64_t i, int64_t last, int rows,
-                         dtypes t)
+static bwd_group make_group(const bwd_job *job, int64_t block, int64_t i, int rows, int64_t last)
 {
   const tg_layer_norm_bwd_args *a = job->a;
-  const bool dx = tgi_present(&a->dx);
-  bwd_group b = {
-      .weight = a->weight.data, .partial = partial_sums(job, block), .cols = a->x.shape[1]};
-  for (int r = 0; r < rows; r++) {
-    const int64_t next = i + rows + r < last ? i + rows + r : i + r;
-    b.dy[r] = tgi_row(&a->dy, i + r);
-    b.x[r] = tgi_row(&a->x, i + r);
-    b.next_dy[r] = tgi_row(&a->dy, next);
-    b.next_x[r] = tgi_row(&a->x, next);
-    b.dresidual[r] = tgi_present(&a->dresidual) ? tgi_row(&a->dresidual, i + r) : NULL;
-    b.dx[r] = dx ? tgi_row(&a->dx, i + r) : NULL;
-    b.mean[r] = vf_set1(((const float *)a->mean.data)[i + r]);
-    b.rstd[r] = vf_set1(((const float *)a->rstd.data)[i + r]);
+  bwd_group b = {.dy = tgi_rows_from(&a->dy, i),
+                 .x = tgi_rows_from(&a->x, i),
+                 .weight = a->weight.data,
+                 .cols = a->x.shape[1],
+                 .rows = rows,
+                 .ahead = i + rows < last ? rows : 0};
+  if (job->partial) {
+    b.dweight = job->partial + block * 2 * b.cols;
+    b.dbias = b.dweight + b.cols;
   }
-  if (!dx) {
-    write_group(&b, rows, t, false, false);
-    return;
+  if (tgi_present(&a->dx)) {
+    b.dx = tgi_rows_from(&a->dx, i);
   }
-  find_means(&b, rows, t);
-  if (job->stream) {
-    write_group(&b, rows, t, true, true);
-  } else {
-    write_group(&b, rows, t, true, false);
+  if (tgi_present(&a->dresidual)) {
+    b.dresidual = tgi_rows_from(&a->dresidual, i);
   }
+  memcpy(b.mean, (const float *)a->mean.data + i, (size_t)rows * sizeof *b.mean);
+  memcpy(b.rstd, (const float *)a->rstd.data + i, (size_t)rows * sizeof *b.rstd);
+  return b;
 }
 
-TGI_INLINE void bwd_block_as(const bwd_job *job, int64_t block, dtypes t)
+TGI_INLINE void bwd_group_as(const bwd_job *job, const bwd_group *b, norm_dtypes t)
 {
-  const int64_t first = block * job->blocks.block_rows, cols = job->a->x.shape[1];
-  const int64_t last = tgi_min_i64(job->blocks.rows, first + job->blocks.block_rows);
-  float *partial = partial_sums(job, block);
-  int64_t i = first;
-  if (partial) {
-    memset(partial, 0, 2 * (size_t)cols * sizeof *partial);
-  }
-  for (; cols > kNarrow && i + kGroup <= last; i += kGroup) {
-    bwd_rows(job, block, i, last, kGroup, t);
-  }
-  for (; i + 2 <= last; i += 2) {
-    bwd_rows(job, block, i, last, 2, t);
-  }
-  for (; i < last; i++) {
-    bwd_rows(job, block, i, last, 1, t);
+  const bool dresidual = tgi_present(&job->a->dresidual);
+  if (!tgi_present(&job->a->dx)) {
+    write_group(b, t, (bwd_flags){false, false, false});
+  } else if (dresidual && job->stream) {
+    write_group(b, t, (bwd_flags){true, true, true});
+  } else if (dresidual) {
+    write_group(b, t, (bwd_flags){true, true, false});
+  } else if (job->stream) {
+    write_group(b, t, (bwd_flags){true, false, true});
+  } else {
+    write_group(b, t, (bwd_flags){true, false, false});
   }
 }
 
-/* dtypes of (x, weight, dy): (t, t, t), (t, f32, t), (t, f32, f32). */
 static void bwd_blocks(void *arg, int64_t begin, int64_t end, int thread)
 {
   const bwd_job *job = arg;
-  const dtypes t = {job->a->x.dtype, job->a->weight.dtype, job->a->dy.dtype};
+  const tg_tensor *x = &job->a->x;
+  const norm_dtypes t = {x->dtype, job->a->weight.dtype, job->a->dy.dtype};
+  const int64_t step = tgi_group_rows(x);
   (void)thread;
   for (int64_t block = begin; block < end; block++) {
-    TGI_SWITCH_FLOAT(
-        t.x, X, const dtypes same = {X, X, X}, wide_weight = {X, TG_F32, X},
-        wide = {X, TG_F32, TG_F32};
-        if (t.y != X) { bwd_block_as(job, block, wide); }                  //
-        else if (t.weight != X) { bwd_block_as(job, block, wide_weight); } //
-        else { bwd_block_as(job, block, same); });
+    const int64_t first = block * job->blocks.block_rows;
+    const int64_t last = tgi_min_i64(job->blocks.rows, first + job->blocks.block_rows);
+    if (job->partial) {
+      const size_t floats = 2 * (size_t)x->shape[1];
+      memset(job->partial + (size_t)block * floats, 0, floats * sizeof *job->partial);
+    }
+    for (int64_t i = first; i < last; i += step) {
+      bwd_group b = make_group(job, block, i, (int)tgi_min_i64(step, last - i), last);
+      if (tgi_present(&job->a->dx)) {
+        find_means(&b, t);
+      }
+      SWITCH_NORM_DTYPES(t, true, T, bwd_group_as(job, &b, T));
+    }
   }
   vf_stream_fence();
 }
@@ -406,7 +395,7 @@ void TGI_PLAN(layer_norm_bwd)(const tg_context *ctx, const tg_layer_norm_bwd_arg
                               size_t bytes)
 {
   const bwd_job job = plan_bwd(ctx, a);
-  snprintf(text, bytes, "%lld blocks of %lld rows, %d rows at once, %s stores",
+  snprintf(text, bytes, "%lld blocks of %lld rows, %lld rows at once, %s stores",
            (long long)job.blocks.count, (long long)job.blocks.block_rows,
-           a->x.shape[1] > kNarrow ? kGroup : 2, job.stream ? "streaming" : "cached");
+           (long long)tgi_group_rows(&a->x), job.stream ? "streaming" : "cached");
 }

@@ -1,32 +1,33 @@
 /**
- * The rows of RMSNorm's backward, for the ops that are one with something beside it:
+ * The rows of RMSNorm's backward, for the ops that are one with something before or behind it:
  *
- *   rms_norm      dx = norm'(dy)
- *   add_rms_norm  dx = norm'(dy) + dsum
+ *   rms_norm         dx = norm'(dy)
+ *   add_rms_norm     dx = norm'(dy) + dsum
+ *   rms_norm_swiglu  dx = norm'(dy * silu(gate)), dgate = dy * norm(x) * silu'(gate)
  *
  * Method     A group of rows at a time. First the dot product of each row. Then dx and the partial
  *            sums of dweight, in tiles: the weight and the sums of a few columns stay in registers
  *            while the rows pass by. The second pass finds the group in the cache, and prefetches
  *            the next one.
  * Work       Blocks of cpu/column_sums.h; the bits do not depend on the size of groups or tiles.
- * Bound      Memory: dy, x and dsum are read, dx is written, past the caches if it is too large for
- *            them and does not replace an input.
+ * Bound      Memory: dy, x and dsum or gate are read, dx and dgate are written, past the caches if
+ *            they are too large for them and do not replace an input.
  */
 #ifndef TGI_OPS_RMS_NORM_BACKWARD_H
 #define TGI_OPS_RMS_NORM_BACKWARD_H
 
-#include "core/tensor_view.h"
 #include "cpu/column_sums.h"
+#include "cpu/row_pass.h"
 #include "cpu/unroll.h"
 #include "ops/rms_norm/rms_norm_forward.h"
 
 #include <string.h>
 
-enum { kGroup = 8, kGroupBytes = 128 << 10, kTile = 4 };
+enum { kTile = TGI_LANES / 4 }; /* vectors: as the registers of each instruction set allow */
 
-/* dsum, dx: NULL or absent without one. */
+/* gate: NULL without one; dsum, dx, dgate: NULL or absent without one. */
 typedef struct norm_backward {
-  const tg_tensor *dy, *x, *weight, *rstd, *dsum, *dx;
+  const tg_tensor *dy, *x, *gate, *weight, *rstd, *dsum, *dx, *dgate;
   float offset;
   float *partial; /* [blocks, cols]; NULL without dweight */
   tgi_row_blocks blocks;
@@ -35,37 +36,33 @@ typedef struct norm_backward {
 
 /* What the compiler specialises the rows for: constants. */
 typedef struct gradient_flags {
-  bool dx, dsum, stream;
+  norm_kind kind;
+  bool dx, dsum, dgate, stream;
 } gradient_flags;
 
-/* Rows of one tensor: base, and bytes from one to the next. */
-typedef struct norm_rows {
-  char *first;
-  int64_t step;
-} norm_rows;
-
 typedef struct norm_group {
-  norm_rows dy, x, dsum, dx;
+  tgi_rows dy, x, gate, dsum, dx, dgate;
   const void *weight;
   float *partial; /* NULL: no sums */
   int64_t cols;
-  int rows, ahead;                  /* ahead: rows from here to the ones to prefetch */
-  float rstd[kGroup], mean[kGroup]; /* mean_j(g * n) */
+  int rows, ahead; /* ahead: rows from here to the ones to prefetch */
+  float rstd[TGI_GROUP_ROWS_MAX], mean[TGI_GROUP_ROWS_MAX]; /* mean_j(g * n) */
   vf offset;
 } norm_group;
 
-static inline norm_rows rows_from(const tg_tensor *t, int64_t i)
+/* What reaches the norm of row r: n <= TGI_LANES elements. */
+TGI_INLINE vf load_upstream(const norm_group *b, int r, norm_dtypes t, int64_t j, int64_t n,
+                            bool gated)
 {
-  return (norm_rows){tgi_row(t, i), tgi_stride(t, 0) * (int64_t)tg_dtype_bytes(t->dtype)};
-}
-
-TGI_INLINE void *row_at(norm_rows rows, int r)
-{
-  return rows.first + r * rows.step;
+  vf dy = vf_load_up_to(tgi_row_at(b->dy, r), t.y, j, n);
+  if (gated) {
+    dy = dy * vf_silu(vf_load_up_to(tgi_row_at(b->gate, r), t.x, j, n));
+  }
+  return dy;
 }
 
 /* Means of rows r .. r + count - 1. */
-TGI_INLINE void find_means(norm_group *b, int r, int count, norm_dtypes t)
+TGI_INLINE void means_of_rows(norm_group *b, int r, int count, norm_dtypes t, bool gated)
 {
   vf dot[2][2] = {{vf_zero(), vf_zero()}, {vf_zero(), vf_zero()}};
   int64_t j = 0;
@@ -74,8 +71,8 @@ TGI_INLINE void find_means(norm_group *b, int r, int count, norm_dtypes t)
       const int64_t at_k = j + k * TGI_LANES;
       const vf w = vf_load(b->weight, t.weight, at_k) + b->offset;
       for (int i = 0; i < count; i++) {
-        const vf g = vf_load(row_at(b->dy, r + i), t.y, at_k) * w;
-        dot[i][k] = vf_fma(g, vf_load(row_at(b->x, r + i), t.x, at_k), dot[i][k]);
+        const vf g = load_upstream(b, r + i, t, at_k, TGI_LANES, gated) * w;
+        dot[i][k] = vf_fma(g, vf_load(tgi_row_at(b->x, r + i), t.x, at_k), dot[i][k]);
       }
     }
   }
@@ -83,8 +80,8 @@ TGI_INLINE void find_means(norm_group *b, int r, int count, norm_dtypes t)
     const int64_t n = tgi_min_i64(TGI_LANES, b->cols - j);
     const vf w = vf_load_part(b->weight, t.weight, j, n) + b->offset;
     for (int i = 0; i < count; i++) {
-      const vf g = vf_load_part(row_at(b->dy, r + i), t.y, j, n) * w;
-      dot[i][0] = vf_fma(g, vf_load_part(row_at(b->x, r + i), t.x, j, n), dot[i][0]);
+      const vf g = load_upstream(b, r + i, t, j, n, gated) * w;
+      dot[i][0] = vf_fma(g, vf_load_part(tgi_row_at(b->x, r + i), t.x, j, n), dot[i][0]);
     }
   }
   for (int i = 0; i < count; i++) {
@@ -92,11 +89,14 @@ TGI_INLINE void find_means(norm_group *b, int r, int count, norm_dtypes t)
   }
 }
 
-/* The next group's line of this vector, asked for once. */
-TGI_INLINE void prefetch_line(norm_rows rows, int r, int t, int64_t j, int k)
+TGI_INLINE void find_means_as(norm_group *b, norm_dtypes t, bool gated)
 {
-  if (k * TGI_LANES * (t == TG_F32 ? 4 : 2) % 64 == 0) {
-    tgi_prefetch(row_at(rows, r), t, j);
+  int r = 0;
+  for (; r + 2 <= b->rows; r += 2) {
+    means_of_rows(b, r, 2, t, gated);
+  }
+  if (r < b->rows) {
+    means_of_rows(b, r, 1, t, gated);
   }
 }
 
@@ -112,23 +112,32 @@ TGI_INLINE void write_tile(const norm_group *b, int64_t j, int vectors, int64_t 
     sum[k] = b->partial ? vf_load_up_to(b->partial, TG_F32, i, n) : vf_zero();
   }
   for (int r = 0; r < b->rows; r++) {
-    const void *dy_row = row_at(b->dy, r), *x_row = row_at(b->x, r);
+    const void *dy_row = tgi_row_at(b->dy, r), *x_row = tgi_row_at(b->x, r);
     const vf rstd = vf_set1(b->rstd[r]), mean = vf_set1(b->mean[r]);
     TGI_UNROLLED(k, vectors)
     {
       const int64_t i = j + k * TGI_LANES;
-      const vf dy = vf_load_up_to(dy_row, t.y, i, n);
       const vf normal = vf_load_up_to(x_row, t.x, i, n) * rstd;
-      prefetch_line(b->dy, r + b->ahead, t.y, i, k);
-      prefetch_line(b->x, r + b->ahead, t.x, i, k);
+      vf dy = vf_load_up_to(dy_row, t.y, i, n);
+      tgi_prefetch_row(b->dy, r + b->ahead, t.y, i, k);
+      tgi_prefetch_row(b->x, r + b->ahead, t.x, i, k);
+      if (f.kind == NORM_GATED) {
+        vf silu;
+        const vf slope = vf_silu_both(vf_load_up_to(tgi_row_at(b->gate, r), t.x, i, n), &silu);
+        tgi_prefetch_row(b->gate, r + b->ahead, t.x, i, k);
+        if (f.dgate) {
+          vf_put_up_to(tgi_row_at(b->dgate, r), t.x, i, n, dy * (normal * w[k]) * slope, f.stream);
+        }
+        dy = dy * silu;
+      }
       sum[k] = vf_fma(dy, normal, sum[k]);
       if (f.dx) {
         vf dx = rstd * vf_fma(-normal, mean, dy * w[k]);
         if (f.dsum) {
-          prefetch_line(b->dsum, r + b->ahead, t.x, i, k);
-          dx = vf_load_up_to(row_at(b->dsum, r), t.x, i, n) + dx;
+          tgi_prefetch_row(b->dsum, r + b->ahead, t.x, i, k);
+          dx = vf_load_up_to(tgi_row_at(b->dsum, r), t.x, i, n) + dx;
         }
-        vf_put_up_to(row_at(b->dx, r), t.x, i, n, dx, f.stream);
+        vf_put_up_to(tgi_row_at(b->dx, r), t.x, i, n, dx, f.stream);
       }
     }
   }
@@ -151,12 +160,22 @@ TGI_INLINE void write_group(const norm_group *b, norm_dtypes t, gradient_flags f
   }
 }
 
-/* Rows i .. i + rows - 1 of a block that ends before row `last`. */
-TGI_INLINE void backward_group(const norm_backward *job, float *partial, int64_t i, int rows,
-                               int64_t last, norm_dtypes t, gradient_flags f)
+/* One instance for all kinds of second pass. */
+static inline void find_means(norm_group *b, norm_dtypes t, norm_kind kind)
 {
-  norm_group b = {.dy = rows_from(job->dy, i),
-                  .x = rows_from(job->x, i),
+  if (kind == NORM_GATED) {
+    SWITCH_NORM_DTYPES(t, false, T, find_means_as(b, T, true));
+  } else {
+    SWITCH_NORM_DTYPES(t, true, T, find_means_as(b, T, false));
+  }
+}
+
+/* Rows i .. i + rows - 1 of a block that ends before row `last`. */
+static inline norm_group make_group(const norm_backward *job, float *partial, int64_t i, int rows,
+                                    int64_t last)
+{
+  norm_group b = {.dy = tgi_rows_from(job->dy, i),
+                  .x = tgi_rows_from(job->x, i),
                   .weight = job->weight->data,
                   .partial = partial,
                   .cols = job->x->shape[1],
@@ -164,28 +183,7 @@ TGI_INLINE void backward_group(const norm_backward *job, float *partial, int64_t
                   .ahead = i + rows < last ? rows : 0,
                   .offset = vf_set1(job->offset)};
   memcpy(b.rstd, (const float *)job->rstd->data + i, (size_t)rows * sizeof *b.rstd);
-  if (f.dx) {
-    int r = 0;
-    b.dx = rows_from(job->dx, i);
-    for (; r + 2 <= rows; r += 2) {
-      find_means(&b, r, 2, t);
-    }
-    if (r < rows) {
-      find_means(&b, r, 1, t);
-    }
-  }
-  if (f.dsum) {
-    b.dsum = rows_from(job->dsum, i);
-  }
-  write_group(&b, t, f);
-}
-
-/* Rows of a group: of wide rows as many as leave the cache room for the next group. */
-static inline int64_t norm_group_rows(const norm_backward *job)
-{
-  const int64_t row_bytes = job->x->shape[1] * (int64_t)tg_dtype_bytes(job->x->dtype);
-  const int64_t rows = kGroupBytes / row_bytes;
-  return rows > kGroup ? kGroup : rows > 4 ? rows : 4;
+  return b;
 }
 
 TGI_INLINE void backward_block_as(const norm_backward *job, int64_t block, norm_dtypes t,
@@ -193,41 +191,50 @@ TGI_INLINE void backward_block_as(const norm_backward *job, int64_t block, norm_
 {
   const int64_t first = block * job->blocks.block_rows, cols = job->x->shape[1];
   const int64_t last = tgi_min_i64(job->blocks.rows, first + job->blocks.block_rows);
-  const int64_t step = norm_group_rows(job);
+  const int64_t step = tgi_group_rows(job->x);
   float *partial = job->partial ? job->partial + block * cols : NULL;
   if (partial) {
     memset(partial, 0, (size_t)cols * sizeof *partial);
   }
   for (int64_t i = first; i < last; i += step) {
-    backward_group(job, partial, i, (int)tgi_min_i64(step, last - i), last, t, f);
+    norm_group b = make_group(job, partial, i, (int)tgi_min_i64(step, last - i), last);
+    if (f.kind == NORM_GATED) {
+      b.gate = tgi_rows_from(job->gate, i);
+    }
+    if (f.dgate) {
+      b.dgate = tgi_rows_from(job->dgate, i);
+    }
+    if (f.dsum) {
+      b.dsum = tgi_rows_from(job->dsum, i);
+    }
+    if (f.dx) {
+      b.dx = tgi_rows_from(job->dx, i);
+      find_means(&b, t, f.kind);
+    }
+    write_group(&b, t, f);
   }
 }
 
-TGI_INLINE void backward_block_flags(const norm_backward *job, int64_t block, norm_dtypes t,
-                                     bool dsum)
+/* `f.stream` is not settled yet. */
+TGI_INLINE void backward_block_stored(const norm_backward *job, int64_t block, norm_dtypes t,
+                                      gradient_flags f)
 {
-  if (!tgi_present(job->dx)) {
-    backward_block_as(job, block, t, (gradient_flags){false, false, false});
-  } else if (job->stream) {
-    backward_block_as(job, block, t, (gradient_flags){true, dsum, true});
+  if (job->stream && (f.dx || f.dgate)) {
+    f.stream = true;
+    backward_block_as(job, block, t, f);
   } else {
-    backward_block_as(job, block, t, (gradient_flags){true, dsum, false});
+    f.stream = false;
+    backward_block_as(job, block, t, f);
   }
 }
 
-/* Blocks [begin, end) of a call; `dsum` is a constant in the caller. dtypes of (x, weight, dy):
- * (t, t, t), (t, f32, t), (t, f32, f32). */
+/* Blocks [begin, end) of a call; the flags are constants in the caller. */
 TGI_INLINE void norm_backward_blocks(const norm_backward *job, int64_t begin, int64_t end,
-                                     bool dsum)
+                                     gradient_flags f)
 {
   const norm_dtypes t = {job->x->dtype, job->weight->dtype, job->dy->dtype};
   for (int64_t block = begin; block < end; block++) {
-    TGI_SWITCH_FLOAT(
-        t.x, X, const norm_dtypes same = {X, X, X}, wide_weight = {X, TG_F32, X},
-        wide = {X, TG_F32, TG_F32};
-        if (t.y != X) { backward_block_flags(job, block, wide, dsum); }                  //
-        else if (t.weight != X) { backward_block_flags(job, block, wide_weight, dsum); } //
-        else { backward_block_flags(job, block, same, dsum); });
+    SWITCH_NORM_DTYPES(t, f.kind != NORM_GATED, T, backward_block_stored(job, block, T, f));
   }
   vf_stream_fence();
 }
@@ -254,7 +261,7 @@ static inline void norm_backward_plan(const norm_backward *job, char *text, size
 {
   snprintf(text, bytes, "%lld blocks of %lld rows, %lld rows at once, %s stores",
            (long long)job->blocks.count, (long long)job->blocks.block_rows,
-           (long long)norm_group_rows(job), job->stream ? "streaming" : "cached");
+           (long long)tgi_group_rows(job->x), job->stream ? "streaming" : "cached");
 }
 
 #endif

@@ -11,20 +11,20 @@ static norm_forward plan_fwd(const tg_context *ctx, const tg_rms_norm_fwd_args *
                         .rstd = &a->rstd,
                         .eps = a->eps,
                         .offset = a->weight_offset,
-                        .policy = a->policy,
-                        .stream_y = norm_streams(ctx, &a->y, &a->x)};
+                        .rounds = a->policy == TG_RMS_NORM_LLAMA,
+                        .stream_y = tgi_streams(ctx, &a->y, &a->x)};
 }
 
 static void fwd_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
   (void)thread;
-  norm_forward_rows(arg, begin, end, false);
+  norm_forward_rows(arg, begin, end, NORM_ALONE);
 }
 
 tg_status TGI_KERNEL(rms_norm_fwd)(const tg_context *ctx, const tg_rms_norm_fwd_args *a)
 {
   norm_forward job = plan_fwd(ctx, a);
-  tgi_for(ctx, a->x.shape[0], norm_forward_grain(&a->x), fwd_rows, &job);
+  tgi_for(ctx, a->x.shape[0], tgi_chunk_rows(&a->x), fwd_rows, &job);
   return TG_OK;
 }
 
@@ -45,13 +45,18 @@ static norm_backward plan_bwd(const tg_context *ctx, const tg_rms_norm_bwd_args 
                          .offset = a->weight_offset,
                          .partial = tgi_present(&a->dweight) ? a->workspace : NULL,
                          .blocks = tgi_cut_rows(a->x.shape[0]),
-                         .stream = tgi_present(&a->dx) && norm_streams(ctx, &a->dx, &a->dy)};
+                         .stream = tgi_present(&a->dx) && tgi_streams(ctx, &a->dx, &a->dy)};
 }
 
 static void bwd_blocks(void *arg, int64_t begin, int64_t end, int thread)
 {
+  const norm_backward *job = arg;
   (void)thread;
-  norm_backward_blocks(arg, begin, end, false);
+  if (tgi_present(job->dx)) {
+    norm_backward_blocks(job, begin, end, (gradient_flags){.kind = NORM_ALONE, .dx = true});
+  } else {
+    norm_backward_blocks(job, begin, end, (gradient_flags){.kind = NORM_ALONE});
+  }
 }
 
 size_t TGI_WORKSPACE(rms_norm_bwd)(const tg_context *ctx, const tg_rms_norm_bwd_args *a)

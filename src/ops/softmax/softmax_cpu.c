@@ -11,6 +11,7 @@
  *            exponentials need a place of their own.
  */
 #include "cpu/exp.h"
+#include "cpu/row_pass.h"
 #include "cpu/unroll.h"
 #include "ops/kernels.h"
 
@@ -18,26 +19,10 @@
 #include <stdio.h>
 
 enum {
-  kChunkBytes = 512 << 10,
   kPiece = 2048,     /* elements with one shift, whose sum is f32 */
   kAhead = 16 << 10, /* elements: how far ahead the forward prefetches at most */
   kGroup = 4,        /* vectors at once */
 };
-
-static bool streams(const tg_context *ctx, const tg_tensor *t, const tg_tensor *input)
-{
-  return t->data != input->data &&
-         tgi_streamable(t->data, tgi_stride(t, 0), tg_dtype_bytes(t->dtype)) &&
-         tgi_exceeds_cache(ctx, tgi_span_bytes(t));
-}
-
-/* Long chunks: the first row of one is not prefetched. At least 16 where there are rows for it. */
-static int64_t grain(const tg_tensor *x)
-{
-  const int64_t row_bytes = x->shape[1] * (int64_t)tg_dtype_bytes(x->dtype);
-  const int64_t rows = tgi_min_i64(kChunkBytes / row_bytes, x->shape[0] / 16);
-  return rows > 1 ? rows : 1;
-}
 
 /* ---- forward ---- */
 
@@ -199,16 +184,16 @@ size_t TGI_WORKSPACE(softmax_fwd)(const tg_context *ctx, const tg_softmax_fwd_ar
 
 tg_status TGI_KERNEL(softmax_fwd)(const tg_context *ctx, const tg_softmax_fwd_args *a)
 {
-  fwd_job job = {a, streams(ctx, &a->y, &a->x)};
-  tgi_for(ctx, a->x.shape[0], grain(&a->x), fwd_rows, &job);
+  fwd_job job = {a, tgi_streams(ctx, &a->y, &a->x)};
+  tgi_for(ctx, a->x.shape[0], tgi_chunk_rows(&a->x), fwd_rows, &job);
   return TG_OK;
 }
 
 void TGI_PLAN(softmax_fwd)(const tg_context *ctx, const tg_softmax_fwd_args *a, char *text,
                            size_t bytes)
 {
-  snprintf(text, bytes, "chunks of %lld rows, %s stores", (long long)grain(&a->x),
-           streams(ctx, &a->y, &a->x) ? "streaming" : "cached");
+  snprintf(text, bytes, "chunks of %lld rows, %s stores", (long long)tgi_chunk_rows(&a->x),
+           tgi_streams(ctx, &a->y, &a->x) ? "streaming" : "cached");
 }
 
 /* ---- backward ---- */
@@ -292,14 +277,14 @@ static void bwd_rows(void *arg, int64_t begin, int64_t end, int thread)
 
 tg_status TGI_KERNEL(softmax_bwd)(const tg_context *ctx, const tg_softmax_bwd_args *a)
 {
-  bwd_job job = {a, streams(ctx, &a->dx, &a->dy)};
-  tgi_for(ctx, a->y.shape[0], grain(&a->y), bwd_rows, &job);
+  bwd_job job = {a, tgi_streams(ctx, &a->dx, &a->dy)};
+  tgi_for(ctx, a->y.shape[0], tgi_chunk_rows(&a->y), bwd_rows, &job);
   return TG_OK;
 }
 
 void TGI_PLAN(softmax_bwd)(const tg_context *ctx, const tg_softmax_bwd_args *a, char *text,
                            size_t bytes)
 {
-  snprintf(text, bytes, "chunks of %lld rows, %s stores", (long long)grain(&a->y),
-           streams(ctx, &a->dx, &a->dy) ? "streaming" : "cached");
+  snprintf(text, bytes, "chunks of %lld rows, %s stores", (long long)tgi_chunk_rows(&a->y),
+           tgi_streams(ctx, &a->dx, &a->dy) ? "streaming" : "cached");
 }
