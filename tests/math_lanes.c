@@ -23,7 +23,6 @@ MAP(vf_gelu_tanh)
 MAP(vf_gelu_tanh_grad)
 MAP(vf_gelu_erf)
 MAP(vf_gelu_erf_grad)
-MAP(vf_swap_neighbours)
 
 static void load(int dtype, const uint16_t *x, float *y, int64_t n)
 {
@@ -57,5 +56,4 @@ const math_lanes TABLE(TGI_ENTRY) = {
     .load = load,
     .store = store,
     .round = round_to,
-    .swap_neighbours = vf_swap_neighbours_map,
 };

@@ -24,7 +24,6 @@ typedef struct math_lanes {
   void (*load)(int dtype, const uint16_t *x, float *y, int64_t n);
   void (*store)(int dtype, const float *x, uint16_t *y, int64_t n);
   void (*round)(int dtype, const float *x, float *y, int64_t n);
-  void (*swap_neighbours)(const float *x, float *y, int64_t n);
 } math_lanes;
 
 extern const math_lanes math_lanes_generic, math_lanes_avx2, math_lanes_avx512;
