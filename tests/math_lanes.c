@@ -24,13 +24,10 @@ MAP(vf_gelu_tanh)
 MAP(vf_gelu_tanh_grad)
 MAP(vf_gelu_erf)
 MAP(vf_gelu_erf_grad)
-<<<<<<< HEAD
 MAP(vf_swap_neighbours)
 MAP(vf_silu)
 MAP(vf_silu_grad)
 MAP(vf_logistic)
-=======
->>>>>>> rope
 
 static void load(int dtype, const uint16_t *x, float *y, int64_t n)
 {
@@ -116,12 +113,9 @@ const math_lanes TABLE(TGI_ENTRY) = {
     .load = load,
     .store = store,
     .round = round_to,
-<<<<<<< HEAD
     .swap_neighbours = vf_swap_neighbours_map,
     .load_two = load_two,
     .store_two = store_two,
     .load_pairs = load_pairs,
     .store_pairs = store_pairs,
-=======
->>>>>>> rope
 };

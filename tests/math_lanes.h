@@ -28,7 +28,6 @@ typedef struct math_lanes {
   void (*load)(int dtype, const uint16_t *x, float *y, int64_t n);
   void (*store)(int dtype, const float *x, uint16_t *y, int64_t n);
   void (*round)(int dtype, const float *x, float *y, int64_t n);
-<<<<<<< HEAD
   void (*swap_neighbours)(const float *x, float *y, int64_t n);
   /* Two vectors at a time: n is a multiple of 32. f32 is a dtype, too. */
   void (*load_two)(int dtype, const void *x, float *y, int64_t n);
@@ -37,8 +36,6 @@ typedef struct math_lanes {
   void (*load_pairs)(int dtype, const void *x, float *even, float *odd, int64_t n);
   void (*store_pairs)(int dtype, const float *even, const float *odd, void *y, int64_t n,
                       bool stream);
-=======
->>>>>>> rope
 } math_lanes;
 
 extern const math_lanes math_lanes_generic, math_lanes_avx2, math_lanes_avx512;

@@ -421,19 +421,32 @@ static void test_narrowing(void **state)
   }
 }
 
+/* Lanes 2 i and 2 i + 1 change places, bits and all. */
+static void test_neighbours(void **state)
+{
+  enum { kValues = 64 };
+  float x[kValues], y[kValues];
+  (void)state;
+  for (int i = 0; i < kValues; i++) {
+    x[i] = tgi_bits_float(0x7fa00001u + (uint32_t)i * 0x01000003u); /* a NaN, negative ones, ... */
+  }
+  for (int e = 0; e < num_entries; e++) {
+    entries[e]->swap_neighbours(x, y, kValues);
+    for (int i = 0; i < kValues; i++) {
+      if (tgi_float_bits(y[i]) != tgi_float_bits(x[i ^ 1])) {
+        fail_msg("%s, lane %d: expected %a, got %a", entries[e]->entry, i, (double)x[i ^ 1],
+                 (double)y[i]);
+      }
+    }
+  }
+}
+
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-<<<<<<< HEAD
       cmocka_unit_test(test_functions),  cmocka_unit_test(test_ends),
       cmocka_unit_test(test_widening),   cmocka_unit_test(test_narrowing),
       cmocka_unit_test(test_neighbours),
-=======
-      cmocka_unit_test(test_functions),
-      cmocka_unit_test(test_ends),
-      cmocka_unit_test(test_widening),
-      cmocka_unit_test(test_narrowing),
->>>>>>> rope
   };
   if (argc > 2 || (argc == 2 && strcmp(argv[1], "--exhaustive") != 0)) {
     fprintf(stderr, "usage: %s [--exhaustive]\n", argv[0]);
