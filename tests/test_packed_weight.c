@@ -179,11 +179,13 @@ static void test_foreign_weights(void **state)
   run_int4(ctx, &a);
   a.weight.shape[0] = 63;
   must_fail(ctx, tg_linear_int4_fwd(ctx, &a), TG_BAD_SHAPE,
-            "linear_int4_fwd: weight: expected at least 64 bytes, got 63");
+            "linear_int4_fwd: weight: expected the bytes of a packed [2, 39], got 63");
   a.weight.shape[0] = size;
   a.x.shape[1] = 38;
   must_fail(ctx, tg_linear_int4_fwd(ctx, &a), TG_BAD_SHAPE,
             "linear_int4_fwd: weight: expected a packed [2, 38], got [2, 39]");
+  a.x.shape[1] = 41; /* a line more */
+  assert_int_equal(tg_linear_int4_fwd(ctx, &a), TG_BAD_SHAPE);
   a.x.shape[1] = 39;
   static const char *const others = "linear_int4_fwd: weight: expected a weight packed for this "
                                     "op, got others";

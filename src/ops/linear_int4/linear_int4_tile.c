@@ -13,9 +13,15 @@
 
 enum { kAhead = 2048 }; /* bytes from here that are fetched: a panel is one stream */
 
+/* Of TGI_LANES rows; by way of a copy, for f16 may lie at any address here. */
 TGI_INLINE vf load_scales(const tgi_int4_layout *l, const uint8_t *group, int64_t o)
 {
-  return l->scale_dtype == TG_F16 ? vf_load(group, TG_F16, o) : vf_load(group, TG_F32, o);
+  uint16_t half[TGI_LANES];
+  if (l->scale_dtype == TG_F32) {
+    return vf_load_f32(group + 4 * o);
+  }
+  memcpy(half, group + 2 * o, sizeof half);
+  return vf_load_f16(half);
 }
 
 /* The sums of a row's digits to its totals: 16 columns from `o` on. */
