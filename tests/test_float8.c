@@ -92,7 +92,7 @@ static void test_fp8_codes(void **state)
   for (int i = 0; i < 256; i++) {
     code[i] = (uint8_t)i;
   }
-  const tg_linear_fp8_pack_args pack = {
+  const tg_linear_fp8_pack_source pack = {
       .weight = tg_tensor_2d(code, TG_F8_E4M3, 256, 1),
       .scale = tg_tensor_2d((void *)(uintptr_t)&one, TG_F32, 1, 1),
       .packed = tg_tensor_1d(packed, TG_U8, tg_linear_fp8_packed_bytes(256, 1))};

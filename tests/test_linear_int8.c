@@ -40,7 +40,7 @@ static void make_int8(const int8_case *c, int8_data *d)
     d->bias[o] = (float)next_normal(&s);
   }
   tg_error error;
-  tg_linear_int8_pack_args a = {
+  tg_linear_int8_pack_source a = {
       .weight = tg_tensor_2d(d->weight, TG_I8, c->out, c->in),
       .scale = tg_tensor_1d(d->scale, TG_F32, c->out),
       .packed = tg_tensor_1d(d->packed, TG_U8, tg_linear_int8_packed_bytes(c->out, c->in))};
@@ -152,7 +152,7 @@ static void test_int8_row_scales(void **state)
   const float scale = 1;
   uint8_t packed[512];
   tg_error error;
-  const tg_linear_int8_pack_args pack = {
+  const tg_linear_int8_pack_source pack = {
       .weight = tg_tensor_2d((void *)(uintptr_t)weight, TG_I8, 1, 3),
       .scale = tg_tensor_1d((void *)(uintptr_t)&scale, TG_F32, 1),
       .packed = tg_tensor_1d(packed, TG_U8, tg_linear_int8_packed_bytes(1, 3))};

@@ -30,11 +30,12 @@ static void test_int4_without_vnni(void **state)
     zero_point[i] = next_bits(&s) & 15;
     scale[i] = (float)(1 + next_bits(&s) % 100);
   }
-  tg_linear_int4_pack_args pack = {.weight = tg_tensor_2d(q, TG_U8, kOutputs, kRowBytes),
-                                   .scale = tg_tensor_2d(scale, TG_F32, kOutputs, kGroups),
-                                   .zero_point = tg_tensor_2d(zero_point, TG_U8, kOutputs, kGroups),
-                                   .in = kColumns,
-                                   .group_size = 32};
+  tg_linear_int4_pack_source pack = {.weight = tg_tensor_2d(q, TG_U8, kOutputs, kRowBytes),
+                                     .scale = tg_tensor_2d(scale, TG_F32, kOutputs, kGroups),
+                                     .zero_point =
+                                         tg_tensor_2d(zero_point, TG_U8, kOutputs, kGroups),
+                                     .in = kColumns,
+                                     .group_size = 32};
   const int64_t bytes = tg_linear_int4_packed_bytes(&pack);
   assert_true(bytes <= (int64_t)sizeof packed);
   pack.packed = tg_tensor_1d(packed, TG_U8, bytes);
@@ -63,11 +64,11 @@ static void test_packing_errors(void **state)
   int32_t zero_point[3] = {0, -129, 128};
   uint8_t packed[1024];
   tg_error error;
-  const tg_linear_int8_pack_args good = {
+  const tg_linear_int8_pack_source good = {
       .weight = tg_tensor_2d(weight, TG_I8, 2, 3),
       .scale = tg_tensor_1d(scale, TG_F32, 2),
       .packed = tg_tensor_1d(packed, TG_U8, tg_linear_int8_packed_bytes(2, 3))};
-  tg_linear_int8_pack_args a = good;
+  tg_linear_int8_pack_source a = good;
   (void)state;
   EXPECT_OK(tg_linear_int8_pack(&a, &error), error);
   assert_int_equal(error.status, TG_OK);
@@ -108,7 +109,7 @@ static void test_packing_errors(void **state)
   assert_int_equal(tg_linear_fp8_packed_bytes(-1, 3), 0);
   assert_int_equal(tg_linear_fp8_packed_bytes(3, -1), 0);
 
-  const tg_linear_fp8_pack_args fp8 = {
+  const tg_linear_fp8_pack_source fp8 = {
       .weight = tg_tensor_2d(weight, TG_F8_E4M3, 2, 3),
       .scale = tg_tensor_2d(scale, TG_F32, 1, 2),
       .packed = tg_tensor_1d(packed, TG_U8, tg_linear_fp8_packed_bytes(2, 3))};
@@ -121,13 +122,13 @@ static void test_int4_packing_errors(void **state)
   uint8_t weight[40] = {0}, zero_point[4] = {15, 0, 16, 0}, packed[4096];
   float scale[4] = {1, 1, 1, 1};
   tg_error error;
-  tg_linear_int4_pack_args good = {.weight = tg_tensor_2d(weight, TG_U8, 2, 20),
-                                   .scale = tg_tensor_2d(scale, TG_F32, 2, 2),
-                                   .in = 39,
-                                   .group_size = 32};
+  tg_linear_int4_pack_source good = {.weight = tg_tensor_2d(weight, TG_U8, 2, 20),
+                                     .scale = tg_tensor_2d(scale, TG_F32, 2, 2),
+                                     .in = 39,
+                                     .group_size = 32};
   (void)state;
   good.packed = tg_tensor_1d(packed, TG_U8, tg_linear_int4_packed_bytes(&good));
-  tg_linear_int4_pack_args a = good;
+  tg_linear_int4_pack_source a = good;
   EXPECT_OK(tg_linear_int4_pack(&a, &error), error);
   a.zero_point = tg_tensor_2d(zero_point, TG_U8, 2, 2);
   a.packed.shape[0] = tg_linear_int4_packed_bytes(&a);
@@ -165,10 +166,10 @@ static void test_foreign_weights(void **state)
   float x[39] = {0}, y[2], scale[4] = {1, 1, 1, 1};
   uint8_t weight[40] = {0};
   tg_error error;
-  tg_linear_int4_pack_args pack = {.weight = tg_tensor_2d(weight, TG_U8, 2, 20),
-                                   .scale = tg_tensor_2d(scale, TG_F32, 2, 2),
-                                   .in = 39,
-                                   .group_size = 32};
+  tg_linear_int4_pack_source pack = {.weight = tg_tensor_2d(weight, TG_U8, 2, 20),
+                                     .scale = tg_tensor_2d(scale, TG_F32, 2, 2),
+                                     .in = 39,
+                                     .group_size = 32};
   const int64_t size = tg_linear_int4_packed_bytes(&pack);
   assert_true(size <= (int64_t)sizeof bytes);
   pack.packed = tg_tensor_1d(bytes, TG_U8, size);

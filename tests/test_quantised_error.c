@@ -79,9 +79,9 @@ static void test_int8_error(void **state)
       q[o * kIn + k] = (int8_t)lrintf(d->w[o * kIn + k] / scale[o]);
     }
   }
-  const tg_linear_int8_pack_args pack = {.weight = tg_tensor_2d(q, TG_I8, kOut, kIn),
-                                         .scale = tg_tensor_1d(scale, TG_F32, kOut),
-                                         .packed = tg_tensor_1d(packed, TG_U8, bytes)};
+  const tg_linear_int8_pack_source pack = {.weight = tg_tensor_2d(q, TG_I8, kOut, kIn),
+                                           .scale = tg_tensor_1d(scale, TG_F32, kOut),
+                                           .packed = tg_tensor_1d(packed, TG_U8, bytes)};
   EXPECT_OK(tg_linear_int8_pack(&pack, &error), error);
   assert_true((double)bytes < 0.51 * 2 * kOut * kIn); /* of f16's bytes */
   tg_linear_int8_fwd_args a = {.x = tg_tensor_2d(d->x, TG_F32, 1, kIn),
@@ -143,10 +143,10 @@ static void check_int4_error(const every_entry *e, theory_data *d, int group_siz
     d->step[o] = sqrt(sum / groups);
   }
   tg_error error;
-  tg_linear_int4_pack_args pack = {.weight = tg_tensor_2d(q, TG_U8, kOut, kIn / 2),
-                                   .scale = tg_tensor_2d(scale, TG_F32, kOut, groups),
-                                   .in = kIn,
-                                   .group_size = group_size};
+  tg_linear_int4_pack_source pack = {.weight = tg_tensor_2d(q, TG_U8, kOut, kIn / 2),
+                                     .scale = tg_tensor_2d(scale, TG_F32, kOut, groups),
+                                     .in = kIn,
+                                     .group_size = group_size};
   if (!symmetric) {
     pack.zero_point = tg_tensor_2d(zero_point, TG_U8, kOut, groups);
   }
@@ -188,9 +188,9 @@ static void test_int4_bytes(void **state)
                {32, true, 4.75}, {64, true, 4.375}, {128, true, 4.1875}};
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    tg_linear_int4_pack_args a = {.weight = tg_tensor_2d(NULL, TG_U8, 4096, 2048),
-                                  .in = 4096,
-                                  .group_size = cases[i].group_size};
+    tg_linear_int4_pack_source a = {.weight = tg_tensor_2d(NULL, TG_U8, 4096, 2048),
+                                    .in = 4096,
+                                    .group_size = cases[i].group_size};
     a.scale.dtype = TG_F16;
     a.zero_point.dtype = cases[i].zero_points ? TG_U8 : TG_DTYPE_NONE;
     const double bytes = (double)tg_linear_int4_packed_bytes(&a);

@@ -9,17 +9,17 @@
 extern "C" {
 #endif
 
-typedef struct tg_linear_int4_pack_args {
+typedef struct tg_linear_int4_pack_source {
   tg_tensor weight, scale, zero_point, packed;
   int64_t in;         /* columns of the weight: two are in a byte, so its shape does not tell */
   int64_t group_size; /* 32, 64 or 128 */
-} tg_linear_int4_pack_args;
+} tg_linear_int4_pack_source;
 
 /**
  * Bytes of a weight packed by tg_linear_int4_pack. Read are the shape and dtype of weight and of
  * scale, the presence of zero_point, in and group_size; no memory. 0 if they break the rules below.
  */
-TG_API int64_t tg_linear_int4_packed_bytes(const tg_linear_int4_pack_args *args);
+TG_API int64_t tg_linear_int4_packed_bytes(const tg_linear_int4_pack_source *args);
 
 /**
  * Brings a weight into the form that tg_linear_int4_fwd reads: once, when a model is loaded. A pure
@@ -42,7 +42,7 @@ TG_API int64_t tg_linear_int4_packed_bytes(const tg_linear_int4_pack_args *args)
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (in, group_size, zero_point out of range, overlap);
  *            `error` may be NULL.
  */
-TG_API tg_status tg_linear_int4_pack(const tg_linear_int4_pack_args *args, tg_error *error);
+TG_API tg_status tg_linear_int4_pack(const tg_linear_int4_pack_source *args, tg_error *error);
 
 typedef struct tg_linear_int4_fwd_args {
   tg_tensor x, weight, bias, y;

@@ -12,9 +12,9 @@ extern "C" {
 /** Bytes of a weight [out, in] packed by tg_linear_int8_pack; 0 for extents that no view has. */
 TG_API int64_t tg_linear_int8_packed_bytes(int64_t out, int64_t in);
 
-typedef struct tg_linear_int8_pack_args {
+typedef struct tg_linear_int8_pack_source {
   tg_tensor weight, scale, zero_point, packed;
-} tg_linear_int8_pack_args;
+} tg_linear_int8_pack_source;
 
 /**
  * Brings a weight into the form that tg_linear_int8_fwd reads: once, when a model is loaded. A pure
@@ -34,7 +34,7 @@ typedef struct tg_linear_int8_pack_args {
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (zero_point out of range, overlap); `error` may be
  *            NULL.
  */
-TG_API tg_status tg_linear_int8_pack(const tg_linear_int8_pack_args *args, tg_error *error);
+TG_API tg_status tg_linear_int8_pack(const tg_linear_int8_pack_source *args, tg_error *error);
 
 /** What is multiplied with the integer weights. */
 typedef enum tg_int8_mode {

@@ -2,7 +2,7 @@
 #include "ops/linear_fp8/linear_fp8_packed.h"
 #include "tegula/linear_fp8.h"
 
-#define SLOT(...) TGI_PACK_SLOT(tg_linear_fp8_pack_args, __VA_ARGS__)
+#define SLOT(...) TGI_PACK_SLOT(tg_linear_fp8_pack_source, __VA_ARGS__)
 
 static const tg_slot_info slots[] = {
     SLOT(weight, TG_ROLE_IN, TG_LAYOUT_ROWS, 2, TG_DTYPE_BIT(TG_F8_E4M3), false),
@@ -21,12 +21,12 @@ int64_t tg_linear_fp8_packed_bytes(int64_t out, int64_t in)
   return tgi_packed_size(out, tgi_fp8_panel_bytes(in));
 }
 
-static bool has_one_scale(const tg_linear_fp8_pack_args *a)
+static bool has_one_scale(const tg_linear_fp8_pack_source *a)
 {
   return a->scale.shape[0] == 1 && a->scale.shape[1] == 1;
 }
 
-static void check(tgi_call *call, const tg_linear_fp8_pack_args *a)
+static void check(tgi_call *call, const tg_linear_fp8_pack_source *a)
 {
   if (call->status == TG_OK) {
     const int64_t out = a->weight.shape[0], in = a->weight.shape[1];
@@ -38,7 +38,7 @@ static void check(tgi_call *call, const tg_linear_fp8_pack_args *a)
 }
 
 /* A panel's part of one block of columns. */
-static void pack_block(const tg_linear_fp8_pack_args *a, int64_t first, int64_t b, uint8_t *to)
+static void pack_block(const tg_linear_fp8_pack_source *a, int64_t first, int64_t b, uint8_t *to)
 {
   const int64_t out = a->weight.shape[0], in = a->weight.shape[1], k0 = b * TGI_FP8_BLOCK;
   const int64_t columns = in - k0 < TGI_FP8_BLOCK ? in - k0 : TGI_FP8_BLOCK;
@@ -53,7 +53,7 @@ static void pack_block(const tg_linear_fp8_pack_args *a, int64_t first, int64_t 
   }
 }
 
-tg_status tg_linear_fp8_pack(const tg_linear_fp8_pack_args *args, tg_error *error)
+tg_status tg_linear_fp8_pack(const tg_linear_fp8_pack_source *args, tg_error *error)
 {
   tgi_pack_call p;
   tgi_pack_begin(&p, &info, args);

@@ -28,9 +28,9 @@ static void fill_weight(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
   for (int64_t i = 0; i < rows * blocks; i++) {
     scale[i] = (float)((0.5 + (double)spec_below(rng, 1000) / 1000) / size / sqrt((double)in + 1));
   }
-  const tg_linear_fp8_pack_args a = {.weight = tg_tensor_2d(w, TG_F8_E4M3, out, in),
-                                     .scale = tg_tensor_2d(scale, TG_F32, rows, blocks),
-                                     .packed = *tgi_shaped_tensor(shaped, "weight")};
+  const tg_linear_fp8_pack_source a = {.weight = tg_tensor_2d(w, TG_F8_E4M3, out, in),
+                                       .scale = tg_tensor_2d(scale, TG_F32, rows, blocks),
+                                       .packed = *tgi_shaped_tensor(shaped, "weight")};
   tg_error error;
   if (tg_linear_fp8_pack(&a, &error) != TG_OK) {
     fprintf(stderr, "%s\n", error.text);

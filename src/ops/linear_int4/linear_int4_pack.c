@@ -2,7 +2,7 @@
 #include "ops/linear_int4/linear_int4_packed.h"
 #include "tegula/linear_int4.h"
 
-#define SLOT(...) TGI_PACK_SLOT(tg_linear_int4_pack_args, __VA_ARGS__)
+#define SLOT(...) TGI_PACK_SLOT(tg_linear_int4_pack_source, __VA_ARGS__)
 
 static const tg_slot_info slots[] = {
     SLOT(weight, TG_ROLE_IN, TG_LAYOUT_ROWS, 2, TG_DTYPE_BIT(TG_U8), false),
@@ -14,12 +14,12 @@ static const tg_slot_info slots[] = {
 static const tg_op_info info = {
     .name = "linear_int4_pack", .num_slots = sizeof slots / sizeof slots[0], .slots = slots};
 
-static tgi_int4_layout layout_of(const tg_linear_int4_pack_args *a)
+static tgi_int4_layout layout_of(const tg_linear_int4_pack_source *a)
 {
   return (tgi_int4_layout){a->in, a->group_size, a->scale.dtype, tgi_present(&a->zero_point)};
 }
 
-int64_t tg_linear_int4_packed_bytes(const tg_linear_int4_pack_args *args)
+int64_t tg_linear_int4_packed_bytes(const tg_linear_int4_pack_source *args)
 {
   if (!args || !tgi_int4_group_size(args->group_size) || args->in < 0 ||
       args->in > INT64_MAX / TGI_INT4_LINE_BYTES / 8 || args->weight.shape[0] < 0 ||
@@ -30,7 +30,7 @@ int64_t tg_linear_int4_packed_bytes(const tg_linear_int4_pack_args *args)
   return tgi_packed_size(args->weight.shape[0], tgi_int4_panel_bytes(&layout));
 }
 
-static void check(tgi_call *call, const tg_linear_int4_pack_args *a)
+static void check(tgi_call *call, const tg_linear_int4_pack_source *a)
 {
   if (call->status != TG_OK) {
     return;
@@ -57,7 +57,7 @@ static void check(tgi_call *call, const tg_linear_int4_pack_args *a)
 }
 
 /* A panel's part of one group, from column k0 on. */
-static void pack_group(const tg_linear_int4_pack_args *a, int64_t first, int64_t g, uint8_t *to)
+static void pack_group(const tg_linear_int4_pack_source *a, int64_t first, int64_t g, uint8_t *to)
 {
   const tgi_int4_layout l = layout_of(a);
   const int64_t out = a->weight.shape[0], k0 = g * l.group_size, groups = a->scale.shape[1];
@@ -85,7 +85,7 @@ static void pack_group(const tg_linear_int4_pack_args *a, int64_t first, int64_t
   }
 }
 
-tg_status tg_linear_int4_pack(const tg_linear_int4_pack_args *args, tg_error *error)
+tg_status tg_linear_int4_pack(const tg_linear_int4_pack_source *args, tg_error *error)
 {
   tgi_pack_call p;
   tgi_pack_begin(&p, &info, args);

@@ -38,11 +38,11 @@ static void fill_weight(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
     const double s = (0.5 + (double)spec_below(rng, 1000) / 1000) / 5 / sqrt((double)in + 1);
     tgi_store(scale, scale_dtype, i, s);
   }
-  tg_linear_int4_pack_args a = {.weight = tg_tensor_2d(w, TG_U8, out, row_bytes),
-                                .scale = tg_tensor_2d(scale, scale_dtype, out, groups),
-                                .packed = *tgi_shaped_tensor(shaped, "weight"),
-                                .in = in,
-                                .group_size = group_size};
+  tg_linear_int4_pack_source a = {.weight = tg_tensor_2d(w, TG_U8, out, row_bytes),
+                                  .scale = tg_tensor_2d(scale, scale_dtype, out, groups),
+                                  .packed = *tgi_shaped_tensor(shaped, "weight"),
+                                  .in = in,
+                                  .group_size = group_size};
   if (has_word(c, "_zp")) {
     a.zero_point = tg_tensor_2d(zero_point, TG_U8, out, groups);
   }

@@ -3,7 +3,7 @@
 #include "ops/linear_int8/linear_int8_packed.h"
 #include "tegula/linear_int8.h"
 
-#define SLOT(...) TGI_PACK_SLOT(tg_linear_int8_pack_args, __VA_ARGS__)
+#define SLOT(...) TGI_PACK_SLOT(tg_linear_int8_pack_source, __VA_ARGS__)
 
 static const tg_slot_info slots[] = {
     SLOT(weight, TG_ROLE_IN, TG_LAYOUT_ROWS, 2, TG_DTYPE_BIT(TG_I8), false),
@@ -31,7 +31,7 @@ static double value_of(const tg_tensor *t, int64_t o)
   return tgi_load(t->data, t->dtype, t->shape[0] == 1 ? 0 : o);
 }
 
-static void check(tgi_call *call, const tg_linear_int8_pack_args *a)
+static void check(tgi_call *call, const tg_linear_int8_pack_source *a)
 {
   if (call->status != TG_OK) {
     return;
@@ -55,7 +55,7 @@ static void put_f32(uint8_t *to, float v)
   memcpy(to, &v, sizeof v);
 }
 
-static void pack_panel(const tg_linear_int8_pack_args *a, int64_t first, uint8_t *panel)
+static void pack_panel(const tg_linear_int8_pack_source *a, int64_t first, uint8_t *panel)
 {
   const int64_t out = a->weight.shape[0], in = a->weight.shape[1];
   memset(panel, 0, TGI_INT8_PANEL_HEAD);
@@ -71,7 +71,7 @@ static void pack_panel(const tg_linear_int8_pack_args *a, int64_t first, uint8_t
   }
 }
 
-tg_status tg_linear_int8_pack(const tg_linear_int8_pack_args *args, tg_error *error)
+tg_status tg_linear_int8_pack(const tg_linear_int8_pack_source *args, tg_error *error)
 {
   tgi_pack_call p;
   tgi_pack_begin(&p, &info, args);

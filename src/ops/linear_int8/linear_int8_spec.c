@@ -28,9 +28,9 @@ static void fill_weight(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
     scale[o] = (float)((0.5 + (double)spec_below(rng, 1000) / 1000) / 74 / sqrt((double)in + 1));
   }
   tg_tensor *packed = tgi_shaped_tensor(shaped, "weight");
-  tg_linear_int8_pack_args a = {.weight = tg_tensor_2d(w, TG_I8, out, in),
-                                .scale = tg_tensor_1d(scale, TG_F32, rows),
-                                .packed = *packed};
+  tg_linear_int8_pack_source a = {.weight = tg_tensor_2d(w, TG_I8, out, in),
+                                  .scale = tg_tensor_1d(scale, TG_F32, rows),
+                                  .packed = *packed};
   if (spec_is(c, "zero_points") || spec_is(c, "columns")) {
     a.zero_point = tg_tensor_1d(zero_point, TG_I8, out);
   } else if (spec_is(c, "one_scale")) {
