@@ -29,7 +29,8 @@ static inline tgi_pieces tgi_cut(const tg_context *ctx, int64_t rows, int64_t co
                                  const tg_tensor *const *in, int num_in,
                                  const tg_tensor *const *out, int num_out)
 {
-  tgi_pieces p = {.count = rows, .elements = cols, .cols = cols, .stream = true};
+  tgi_pieces p = {
+      .count = rows, .elements = cols, .cols = cols, .element_bytes = 1, .stream = true};
   bool dense = true;
   for (int i = 0; i < num_in; i++) {
     if (tgi_present(in[i])) {

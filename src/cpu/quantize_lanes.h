@@ -16,22 +16,22 @@ TGI_INLINE vf_bounds vf_no_bounds(void)
 
 TGI_INLINE vf_bounds vf_widen(vf_bounds b, vf x)
 {
-  b.low = vf_min(x, b.low);             /* NaN is passed over */
-  b.high = vf_max(x, b.high) + (x - x); /* 0, or NaN for good: as a second operand it stays */
+  b.low = vf_min(x, b.low);                   /* NaN is passed over */
+  b.high = vf_max(x, b.high) + x * vf_zero(); /* 0, or NaN for good: it stays, being second */
   return b;
 }
 
 /** Both at once. */
 TGI_INLINE vf_bounds vf_unite(vf_bounds a, vf_bounds b)
 {
-  return (vf_bounds){vf_min(a.low, b.low), vf_max(a.high, b.high) + (a.high - a.high)};
+  return (vf_bounds){vf_min(a.low, b.low), vf_max(a.high, b.high) + a.high * vf_zero()};
 }
 
 /** Ends over all lanes; high is NaN if one is. */
 TGI_INLINE void vf_hbounds(vf_bounds b, float *low, float *high)
 {
   *low = -vf_hmax(vf_zero() - b.low);
-  *high = vf_hmax(b.high) + vf_sum(b.high - b.high);
+  *high = vf_hmax(b.high) + vf_sum(b.high * vf_zero());
 }
 
 /** True if vf_multiple may be `quick` with this scale: no product of it is a denormal. */

@@ -146,15 +146,15 @@ static void scan_chunk(const lce_job *job, lce_row *row, const float *x)
 static void differentiate_chunk(const lce_job *job, const lce_row *row, float *x)
 {
   const lce_args *a = job->a;
-  const bwd_row b = {.x = x,
-                     .dx = x,
-                     .cols = job->cols,
-                     .lse = row->lse,
-                     .softcap = a->softcap,
-                     .p_scale = 1 + 2 * a->z_loss * row->lse,
-                     .spread = a->label_smoothing / (float)a->weight.shape[0],
-                     .hit = 1 - a->label_smoothing,
-                     .upstream = (float)(lce_upstream(a, row->i) / job->divisor)};
+  bwd_row b = {.x = x,
+               .cols = job->cols,
+               .lse = row->lse,
+               .softcap = a->softcap,
+               .p_scale = 1 + 2 * a->z_loss * row->lse,
+               .spread = a->label_smoothing / (float)a->weight.shape[0],
+               .hit = 1 - a->label_smoothing,
+               .upstream = (float)(lce_upstream(a, row->i) / job->divisor)};
+  b.dx = x;
   const int64_t target = row->target - job->col0;
   const bool narrow = job->plan.dlogits == TG_BF16;
   if (a->softcap > 0 && narrow) {

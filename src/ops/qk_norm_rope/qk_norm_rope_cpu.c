@@ -139,10 +139,10 @@ typedef struct bwd_kind {
 } bwd_kind;
 
 typedef struct bwd_head {
+  vf rstd, mean, dot;
   const void *dy, *x, *weight;
   void *dx;
   float *partial;
-  vf rstd, mean, dot;
   bool stream;
 } bwd_head;
 

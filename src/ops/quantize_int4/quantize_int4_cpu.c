@@ -71,7 +71,7 @@ TGI_INLINE bool find_bounds(const void *x, int t, int64_t n, int64_t group_size,
     }
     s->low[k] = -vf_hmax(vf_zero() - b.low);
     s->high[k] = vf_hmax(b.high);
-    poison = poison + (b.high - b.high);
+    poison = poison + b.high * vf_zero();
   }
   return vf_sum(poison) == 0;
 }

@@ -177,11 +177,11 @@ static inline norm_group make_group(const norm_backward *job, float *partial, in
   norm_group b = {.dy = tgi_rows_from(job->dy, i),
                   .x = tgi_rows_from(job->x, i),
                   .weight = job->weight->data,
-                  .partial = partial,
                   .cols = job->x->shape[1],
                   .rows = rows,
                   .ahead = i + rows < last ? rows : 0,
                   .offset = vf_set1(job->offset)};
+  b.partial = partial;
   memcpy(b.rstd, (const float *)job->rstd->data + i, (size_t)rows * sizeof *b.rstd);
   return b;
 }

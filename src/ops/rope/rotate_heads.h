@@ -142,9 +142,9 @@ typedef struct tgi_rotate_kind {
 } tgi_rotate_kind;
 
 typedef struct tgi_one_head {
+  vf rstd;
   const void *x, *weight;
   void *y;
-  vf rstd;
   bool stream;
 } tgi_one_head;
 

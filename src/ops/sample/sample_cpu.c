@@ -241,7 +241,7 @@ static void narrow(const row *r, rank_cut *c, bool weights, uint64_t goal)
 static int64_t find_mark(const row *r, const rank_cut *c, uint64_t least, uint64_t mark)
 {
   int64_t piece = 0, j = 0;
-  selection s;
+  selection s = {.count = 0};
   while (mark >= r->sum[piece]) {
     mark -= r->sum[piece++];
   }
