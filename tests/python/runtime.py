@@ -33,7 +33,7 @@ class TrainerOptions(c.Structure):
         ("batch_size", c.c_int32), ("sequence_length", c.c_int32), ("num_threads", c.c_int32), ("num_steps", c.c_int64),
         ("warmup_steps", c.c_int64), ("learning_rate", c.c_double), ("min_learning_rate", c.c_double),
         ("beta1", c.c_double), ("beta2", c.c_double), ("eps", c.c_double), ("weight_decay", c.c_double),
-        ("max_grad_norm", c.c_double),
+        ("max_grad_norm", c.c_double), ("dtype", c.c_int),
     ]  # fmt: skip
 
 
