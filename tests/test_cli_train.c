@@ -240,6 +240,7 @@ static void bad_places_and_sizes(void **state)
   expect(TRAIN(text, "--quiet"), 1, "expected a directory or a new name");
   expect(TRAIN(out, "--preset", "gpt_giant"), 1, "expected one of gpt_nano");
   expect(TRAIN(out, "--seq", "129"), 1, "128");
+  expect(TRAIN(out, "--dtype", "f16"), 2, "--dtype: expected f32 or bf16, got f16");
   expect(TRAIN(out, "--log", scratch_file(&dir, "no/such.jsonl")), 1, "open the log");
   expect(RESUME(out, "--quiet"), 1, "trainer_state.json");
   expect(RESUME(scratch_file(&dir, "no/such/dir"), "--quiet"), 1, "no/such/dir");
@@ -307,6 +308,7 @@ static void resuming_something_else_is_refused(void **state)
   const char *out = scratch_file(&dir, "fixed"), *other = scratch_file(&dir, "edited");
   expect(TRAIN(out, "--steps", "4", "--lr", "0.002", "--seed", "5"), 0, "all 4 steps");
   expect(TRAIN(out, "--steps", "4"), 1, "expected a directory without a model (or --resume)");
+  expect(RESUME(out, "--dtype", "bf16"), 1, "--dtype: expected f32, with which");
   expect(RESUME(out, "--seed", "6"), 1, "--seed: expected 5");
   expect(RESUME(out, "--lr", "0.001"), 1, "--lr: expected 0.002");
   expect(RESUME(out, "--steps", "8"), 1, "--steps: expected 4");
