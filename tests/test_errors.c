@@ -173,11 +173,10 @@ static void break_memory(fixture *f, int v)
   }
   /* An output half inside of another tensor, as large as itself. */
   for (int u = 0; u < f->p->num_views; u++) {
-    const tg_tensor *other = f->p->view[u].tensor;
-    if (u != v && f->p->view[u].index < 0 && tgi_numel(other) > 1) {
+    const size_t step = tg_dtype_bytes(f->p->view[v].tensor->dtype);
+    if (u != v && f->p->view[u].index < 0 && tgi_span_bytes(f->p->view[u].tensor) > step) {
       b = problem_copy(f->p, PROBLEM_DENSE, false);
-      b->view[v].tensor->data =
-          (char *)b->view[u].tensor->data + tg_dtype_bytes(b->view[v].tensor->dtype);
+      b->view[v].tensor->data = (char *)b->view[u].tensor->data + step;
       b->block[v].shared_with = u;
       expect(f, b, TG_BAD_ARGUMENT, NULL);
     }
