@@ -85,7 +85,7 @@ static inline void tgi_config_set_sliding(tgi_config *config, int layer)
 /**
  * Reads `<path>` (a config.json). Errors: IO, NO_MEMORY, BAD_FILE (a key is missing, has another
  * type or is out of range: the message names it), UNSUPPORTED (a model_type or a feature that is
- * not implemented).
+ * not served).
  */
 tg_status tgi_config_read(const char *path, tgi_config *config, tg_error *error);
 

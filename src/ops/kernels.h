@@ -55,33 +55,14 @@ typedef struct tgi_kernel_table {
 #include "ops/ops.def"
 #endif
 
-/** Starts an op's public function: tgi_call call = TGI_BEGIN(ctx, rms_norm_fwd, args, false); */
-#define TGI_BEGIN(ctx, op_dir, args, sizing)                                                       \
-  tgi_call_begin(ctx, tgi_##op_dir##_info(), args, sizing)
-
 /**
- * Ends an op's public function: runs the first kernel of the chain that takes the case. And its
- * companion: the largest workspace that any kernel of the chain may ask for.
- *   return TGI_RUN(&call, rms_norm_fwd, args);
- *   return TGI_SIZE(&call, rms_norm_fwd, args, bytes);
+ * The facts about a call that <op>.c states: fails the call with the first that does not hold, and
+ * says in call->empty whether there is nothing to compute. The slots have been held against their
+ * lines in ops.def before. registry.c makes the public functions of it: check, then run the first
+ * kernel of the chain that takes the case, or tell the workspace.
  */
-#define TGI_RUN(call, op_dir, args) tgi_##op_dir##_dispatch(call, args)
-#define TGI_SIZE(call, op_dir, args, bytes) tgi_##op_dir##_size(call, args, bytes)
-
-/** One more fact for ops with a workspace: args holds one that is large enough. */
-#define TGI_WANT_WORKSPACE(call, op_dir, args)                                                     \
-  do {                                                                                             \
-    size_t tgi_bytes = 0;                                                                          \
-    (void)TGI_SIZE(call, op_dir, args, &tgi_bytes);                                                \
-    if ((call)->status == TG_OK) {                                                                 \
-      tgi_want_workspace(call, (args)->workspace, (args)->workspace_bytes, tgi_bytes);             \
-    }                                                                                              \
-  } while (0)
-
 #define OP(op, dir, ws)                                                                            \
-  tg_status tgi_##op##_##dir##_dispatch(tgi_call *call, const tg_##op##_##dir##_args *args);       \
-  tg_status tgi_##op##_##dir##_size(tgi_call *call, const tg_##op##_##dir##_args *args,            \
-                                    size_t *bytes);
+  void tgi_##op##_##dir##_check(tgi_call *call, const tg_##op##_##dir##_args *a);
 #include "ops/ops.def"
 
 /** Line `plan` of the kernel that would run the call; for `tegula explain`. */

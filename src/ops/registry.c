@@ -100,47 +100,76 @@ const tg_op_info *tg_op_find(const char *name)
   return NULL;
 }
 
-/* ---- dispatch ---- */
+/* ---- the public functions ---- */
+
+/* Workspaces are told in multiples of what they are aligned to. */
+static size_t rounded_up(size_t bytes)
+{
+  return (bytes + 255) / 256 * 256;
+}
+
+static tg_status nobody_takes(tgi_call *call)
+{
+  tgi_fail(call, TG_UNSUPPORTED, "args",
+           "expected a case that the backend takes, got one that none of its kernels does");
+  return TG_UNSUPPORTED;
+}
+
+#define WANT_workspace(call, args, bytes)                                                          \
+  tgi_want_workspace(call, (args)->workspace, (args)->workspace_bytes, bytes)
+#define WANT_no_workspace(call, args, bytes) ((void)0)
 
 #define OP(op, dir, ws)                                                                            \
-  tg_status tgi_##op##_##dir##_dispatch(tgi_call *call, const tg_##op##_##dir##_args *args)        \
+  static tgi_call begin_##op##_##dir(const tg_context *ctx, const tg_##op##_##dir##_args *args,    \
+                                     bool sizing)                                                  \
   {                                                                                                \
-    const tgi_chain *chain = call->ctx ? &call->ctx->chain : NULL;                                 \
-    tg_status status = call->status;                                                               \
-    if (status != TG_OK || call->empty) {                                                          \
-      return status;                                                                               \
+    tgi_call call = tgi_call_begin(ctx, tgi_##op##_##dir##_info(), args, sizing);                  \
+    if (call.status == TG_OK) {                                                                    \
+      tgi_##op##_##dir##_check(&call, args);                                                       \
     }                                                                                              \
-    status = TG_UNSUPPORTED;                                                                       \
-    for (int i = 0; i < chain->length && status == TG_UNSUPPORTED; i++) {                          \
-      if (chain->table[i]->op##_##dir.run) {                                                       \
-        status = chain->table[i]->op##_##dir.run(call->ctx, args);                                 \
-      }                                                                                            \
-    }                                                                                              \
-    if (status == TG_UNSUPPORTED) {                                                                \
-      tgi_fail(call, status, "args",                                                               \
-               "expected a case that the backend takes, got one that none "                        \
-               "of its kernels does");                                                             \
-    }                                                                                              \
-    return status;                                                                                 \
+    return call;                                                                                   \
   }                                                                                                \
                                                                                                    \
-  tg_status tgi_##op##_##dir##_size(tgi_call *call, const tg_##op##_##dir##_args *args,            \
-                                    size_t *bytes)                                                 \
+  /* The most that any kernel of the chain may ask for. */                                         \
+  static size_t size_##op##_##dir(const tgi_call *call, const tg_##op##_##dir##_args *args)        \
   {                                                                                                \
     size_t most = 0;                                                                               \
-    if (!bytes) {                                                                                  \
-      tgi_fail(call, TG_BAD_ARGUMENT, "bytes", "expected a pointer, got NULL");                    \
-      return call->status;                                                                         \
+    for (int i = 0; call->status == TG_OK && !call->empty && i < call->ctx->chain.length; i++) {   \
+      const tgi_##op##_##dir##_kernel *k = &call->ctx->chain.table[i]->op##_##dir;                 \
+      const size_t need = k->workspace ? k->workspace(call->ctx, args) : 0;                        \
+      most = need > most ? need : most;                                                            \
     }                                                                                              \
-    if (call->status == TG_OK && !call->empty) {                                                   \
-      for (int i = 0; i < call->ctx->chain.length; i++) {                                          \
-        const tgi_##op##_##dir##_kernel *k = &call->ctx->chain.table[i]->op##_##dir;               \
-        const size_t need = k->workspace ? k->workspace(call->ctx, args) : 0;                      \
-        most = need > most ? need : most;                                                          \
+    return rounded_up(most);                                                                       \
+  }                                                                                                \
+                                                                                                   \
+  tg_status tg_##op##_##dir##_workspace(const tg_context *ctx, const tg_##op##_##dir##_args *args, \
+                                        size_t *bytes)                                             \
+  {                                                                                                \
+    tgi_call call = begin_##op##_##dir(ctx, args, true);                                           \
+    if (!bytes) {                                                                                  \
+      tgi_fail(&call, TG_BAD_ARGUMENT, "bytes", "expected a pointer, got NULL");                   \
+    } else {                                                                                       \
+      *bytes = size_##op##_##dir(&call, args);                                                     \
+    }                                                                                              \
+    return call.status;                                                                            \
+  }                                                                                                \
+                                                                                                   \
+  tg_status tg_##op##_##dir(tg_context *ctx, const tg_##op##_##dir##_args *args)                   \
+  {                                                                                                \
+    tgi_call call = begin_##op##_##dir(ctx, args, false);                                          \
+    if (call.status == TG_OK) {                                                                    \
+      WANT_##ws(&call, args, size_##op##_##dir(&call, args));                                      \
+    }                                                                                              \
+    if (call.status != TG_OK || call.empty) {                                                      \
+      return call.status;                                                                          \
+    }                                                                                              \
+    tg_status status = TG_UNSUPPORTED;                                                             \
+    for (int i = 0; i < ctx->chain.length && status == TG_UNSUPPORTED; i++) {                      \
+      if (ctx->chain.table[i]->op##_##dir.run) {                                                   \
+        status = ctx->chain.table[i]->op##_##dir.run(ctx, args);                                   \
       }                                                                                            \
     }                                                                                              \
-    *bytes = (most + 255) / 256 * 256;                                                             \
-    return call->status;                                                                           \
+    return status == TG_UNSUPPORTED ? nobody_takes(&call) : status;                                \
   }                                                                                                \
                                                                                                    \
   void tgi_##op##_##dir##_explain(const tg_context *ctx, const tg_##op##_##dir##_args *args,       \

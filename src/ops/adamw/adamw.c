@@ -50,42 +50,25 @@ static void check_not_negative(tgi_call *call, const char *argument, double valu
   }
 }
 
-static tgi_call check(const tg_context *ctx, const tg_adamw_step_args *a, bool sizing)
+void tgi_adamw_step_check(tgi_call *call, const tg_adamw_step_args *a)
 {
-  tgi_call call = TGI_BEGIN(ctx, adamw_step, a, sizing);
-  if (call.status == TG_OK) {
-    const list lists[kLists] = {{"params", a->params},
-                                {"grads", a->grads},
-                                {"exp_avg", a->exp_avg},
-                                {"exp_avg_sq", a->exp_avg_sq},
-                                {"master", a->master}};
-    for (int64_t i = 0; i < a->num_tensors && call.status == TG_OK; i++) {
-      check_index(&call, lists, i);
-    }
-    TGI_WANT_SHAPE(&call, a, clip, 1);
-    tgi_want_range(&call, "step", a->step, 1, INT64_MAX);
-    check_not_negative(&call, "lr", a->lr);
-    check_fraction(&call, "beta1", a->beta1);
-    check_fraction(&call, "beta2", a->beta2);
-    tgi_want_positive(&call, "eps", a->eps);
-    check_not_negative(&call, "weight_decay", a->weight_decay);
-    if (a->has_grad_scale) {
-      tgi_want_finite(&call, "grad_scale", a->grad_scale);
-    }
-    call.empty = a->num_tensors == 0;
+  const list lists[kLists] = {{"params", a->params},
+                              {"grads", a->grads},
+                              {"exp_avg", a->exp_avg},
+                              {"exp_avg_sq", a->exp_avg_sq},
+                              {"master", a->master}};
+  for (int64_t i = 0; i < a->num_tensors && call->status == TG_OK; i++) {
+    check_index(call, lists, i);
   }
-  return call;
-}
-
-tg_status tg_adamw_step_workspace(const tg_context *ctx, const tg_adamw_step_args *args,
-                                  size_t *bytes)
-{
-  tgi_call call = check(ctx, args, true);
-  return TGI_SIZE(&call, adamw_step, args, bytes);
-}
-
-tg_status tg_adamw_step(tg_context *ctx, const tg_adamw_step_args *args)
-{
-  tgi_call call = check(ctx, args, false);
-  return TGI_RUN(&call, adamw_step, args);
+  TGI_WANT_SHAPE(call, a, clip, 1);
+  tgi_want_range(call, "step", a->step, 1, INT64_MAX);
+  check_not_negative(call, "lr", a->lr);
+  check_fraction(call, "beta1", a->beta1);
+  check_fraction(call, "beta2", a->beta2);
+  tgi_want_positive(call, "eps", a->eps);
+  check_not_negative(call, "weight_decay", a->weight_decay);
+  if (a->has_grad_scale) {
+    tgi_want_finite(call, "grad_scale", a->grad_scale);
+  }
+  call->empty = a->num_tensors == 0;
 }

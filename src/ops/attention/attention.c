@@ -73,73 +73,37 @@ static void check_shared(tgi_call *call, const shared *s)
   tgi_want_range(call, "window", s->window, 0, INT32_MAX);
 }
 
-static tgi_call check_fwd(const tg_context *ctx, const tg_attention_fwd_args *a, bool sizing)
+void tgi_attention_fwd_check(tgi_call *call, const tg_attention_fwd_args *a)
 {
-  tgi_call call = TGI_BEGIN(ctx, attention_fwd, a, sizing);
-  if (call.status == TG_OK) {
-    const shared s = SHARED(a, &a->block_table);
-    const int64_t *q = a->q.shape;
-    check_shared(&call, &s);
-    TGI_WANT_SHAPE(&call, a, out, q[0], q[1], q[2], a->v.shape[3]);
-    TGI_WANT_DTYPE(&call, a, out, TG_DTYPE_BIT(a->q.dtype));
-    TGI_WANT_SHAPE(&call, a, lse, q[0], q[2], q[1]);
-    call.empty = q[0] == 0 || q[1] == 0;
+  const shared s = SHARED(a, &a->block_table);
+  const int64_t *q = a->q.shape;
+  check_shared(call, &s);
+  TGI_WANT_SHAPE(call, a, out, q[0], q[1], q[2], a->v.shape[3]);
+  TGI_WANT_DTYPE(call, a, out, TG_DTYPE_BIT(a->q.dtype));
+  TGI_WANT_SHAPE(call, a, lse, q[0], q[2], q[1]);
+  call->empty = q[0] == 0 || q[1] == 0;
+}
+
+void tgi_attention_bwd_check(tgi_call *call, const tg_attention_bwd_args *a)
+{
+  const shared s = SHARED(a, NULL);
+  const int64_t *q = a->q.shape, *k = a->k.shape, v_dim = a->v.shape[3];
+  check_shared(call, &s);
+  TGI_WANT_SHAPE(call, a, out, q[0], q[1], q[2], v_dim);
+  TGI_WANT_DTYPE(call, a, out, TG_DTYPE_BIT(a->q.dtype));
+  TGI_WANT_SHAPE(call, a, dout, q[0], q[1], q[2], v_dim);
+  TGI_WANT_DTYPE(call, a, dout, TG_DTYPE_BIT(a->q.dtype));
+  TGI_WANT_SHAPE(call, a, lse, q[0], q[2], q[1]);
+  TGI_WANT_SHAPE(call, a, dq, q[0], q[1], q[2], q[3]);
+  TGI_WANT_DTYPE(call, a, dq, TG_DTYPE_BIT(a->q.dtype));
+  TGI_WANT_SHAPE(call, a, dk, k[0], k[1], k[2], k[3]);
+  TGI_WANT_DTYPE(call, a, dk, TG_DTYPE_BIT(a->q.dtype));
+  TGI_WANT_SHAPE(call, a, dv, k[0], k[1], k[2], v_dim);
+  TGI_WANT_DTYPE(call, a, dv, TG_DTYPE_BIT(a->q.dtype));
+  TGI_WANT_SHAPE(call, a, dsinks, q[2]);
+  TGI_WANT_DTYPE(call, a, dsinks, tgi_like_or_f32(&a->sinks));
+  if (tgi_present(&a->dsinks) && !tgi_present(&a->sinks)) {
+    tgi_fail(call, TG_BAD_ARGUMENT, "dsinks", "expected none without sinks, got one");
   }
-  return call;
-}
-
-tg_status tg_attention_fwd(tg_context *ctx, const tg_attention_fwd_args *args)
-{
-  tgi_call call = check_fwd(ctx, args, false);
-  TGI_WANT_WORKSPACE(&call, attention_fwd, args);
-  return TGI_RUN(&call, attention_fwd, args);
-}
-
-tg_status tg_attention_fwd_workspace(const tg_context *ctx, const tg_attention_fwd_args *args,
-                                     size_t *bytes)
-{
-  tgi_call call = check_fwd(ctx, args, true);
-  return TGI_SIZE(&call, attention_fwd, args, bytes);
-}
-
-static tgi_call check_bwd(const tg_context *ctx, const tg_attention_bwd_args *a, bool sizing)
-{
-  tgi_call call = TGI_BEGIN(ctx, attention_bwd, a, sizing);
-  if (call.status == TG_OK) {
-    const shared s = SHARED(a, NULL);
-    const int64_t *q = a->q.shape, *k = a->k.shape, v_dim = a->v.shape[3];
-    check_shared(&call, &s);
-    TGI_WANT_SHAPE(&call, a, out, q[0], q[1], q[2], v_dim);
-    TGI_WANT_DTYPE(&call, a, out, TG_DTYPE_BIT(a->q.dtype));
-    TGI_WANT_SHAPE(&call, a, dout, q[0], q[1], q[2], v_dim);
-    TGI_WANT_DTYPE(&call, a, dout, TG_DTYPE_BIT(a->q.dtype));
-    TGI_WANT_SHAPE(&call, a, lse, q[0], q[2], q[1]);
-    TGI_WANT_SHAPE(&call, a, dq, q[0], q[1], q[2], q[3]);
-    TGI_WANT_DTYPE(&call, a, dq, TG_DTYPE_BIT(a->q.dtype));
-    TGI_WANT_SHAPE(&call, a, dk, k[0], k[1], k[2], k[3]);
-    TGI_WANT_DTYPE(&call, a, dk, TG_DTYPE_BIT(a->q.dtype));
-    TGI_WANT_SHAPE(&call, a, dv, k[0], k[1], k[2], v_dim);
-    TGI_WANT_DTYPE(&call, a, dv, TG_DTYPE_BIT(a->q.dtype));
-    TGI_WANT_SHAPE(&call, a, dsinks, q[2]);
-    TGI_WANT_DTYPE(&call, a, dsinks, tgi_like_or_f32(&a->sinks));
-    if (tgi_present(&a->dsinks) && !tgi_present(&a->sinks)) {
-      tgi_fail(&call, TG_BAD_ARGUMENT, "dsinks", "expected none without sinks, got one");
-    }
-    call.empty = (q[0] == 0 || q[1] == 0) && (k[0] == 0 || k[1] == 0);
-  }
-  return call;
-}
-
-tg_status tg_attention_bwd_workspace(const tg_context *ctx, const tg_attention_bwd_args *args,
-                                     size_t *bytes)
-{
-  tgi_call call = check_bwd(ctx, args, true);
-  return TGI_SIZE(&call, attention_bwd, args, bytes);
-}
-
-tg_status tg_attention_bwd(tg_context *ctx, const tg_attention_bwd_args *args)
-{
-  tgi_call call = check_bwd(ctx, args, false);
-  TGI_WANT_WORKSPACE(&call, attention_bwd, args);
-  return TGI_RUN(&call, attention_bwd, args);
+  call->empty = (q[0] == 0 || q[1] == 0) && (k[0] == 0 || k[1] == 0);
 }

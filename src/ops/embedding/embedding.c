@@ -32,70 +32,35 @@ static void check_vocab(tgi_call *call, const char *argument, const tg_tensor *t
   }
 }
 
-static tgi_call check_fwd(const tg_context *ctx, const tg_embedding_fwd_args *a, bool sizing)
+void tgi_embedding_fwd_check(tgi_call *call, const tg_embedding_fwd_args *a)
 {
-  tgi_call call = TGI_BEGIN(ctx, embedding_fwd, a, sizing);
-  if (call.status == TG_OK) {
-    const int64_t tokens = a->ids.shape[0], dim = a->table.shape[1];
-    const uint32_t dtype = TG_DTYPE_BIT(a->table.dtype);
-    TGI_WANT_SHAPE(&call, a, y, tokens, dim);
-    TGI_WANT_DTYPE(&call, a, y, dtype);
-    TGI_WANT_SHAPE(&call, a, positions, a->positions.shape[0], dim);
-    TGI_WANT_DTYPE(&call, a, positions, dtype);
-    TGI_WANT_SHAPE(&call, a, position_ids, tokens);
-    if (tgi_present(&a->position_ids) && !tgi_present(&a->positions)) {
-      tgi_fail(&call, TG_BAD_ARGUMENT, "position_ids", "expected none without positions, got some");
-    }
-    check_vocab(&call, "table", &a->table, tokens);
-    check_positions(&call, "positions", &a->positions, &a->position_ids, tokens, a->seq_len,
-                    a->position_offset);
-    call.empty = tokens == 0 || dim == 0;
+  const int64_t tokens = a->ids.shape[0], dim = a->table.shape[1];
+  const uint32_t dtype = TG_DTYPE_BIT(a->table.dtype);
+  TGI_WANT_SHAPE(call, a, y, tokens, dim);
+  TGI_WANT_DTYPE(call, a, y, dtype);
+  TGI_WANT_SHAPE(call, a, positions, a->positions.shape[0], dim);
+  TGI_WANT_DTYPE(call, a, positions, dtype);
+  TGI_WANT_SHAPE(call, a, position_ids, tokens);
+  if (tgi_present(&a->position_ids) && !tgi_present(&a->positions)) {
+    tgi_fail(call, TG_BAD_ARGUMENT, "position_ids", "expected none without positions, got some");
   }
-  return call;
+  check_vocab(call, "table", &a->table, tokens);
+  check_positions(call, "positions", &a->positions, &a->position_ids, tokens, a->seq_len,
+                  a->position_offset);
+  call->empty = tokens == 0 || dim == 0;
 }
 
-tg_status tg_embedding_fwd(tg_context *ctx, const tg_embedding_fwd_args *args)
+void tgi_embedding_bwd_check(tgi_call *call, const tg_embedding_bwd_args *a)
 {
-  tgi_call call = check_fwd(ctx, args, false);
-  return TGI_RUN(&call, embedding_fwd, args);
-}
-
-tg_status tg_embedding_fwd_workspace(const tg_context *ctx, const tg_embedding_fwd_args *args,
-                                     size_t *bytes)
-{
-  tgi_call call = check_fwd(ctx, args, true);
-  return TGI_SIZE(&call, embedding_fwd, args, bytes);
-}
-
-static tgi_call check_bwd(const tg_context *ctx, const tg_embedding_bwd_args *a, bool sizing)
-{
-  tgi_call call = TGI_BEGIN(ctx, embedding_bwd, a, sizing);
-  if (call.status == TG_OK) {
-    const int64_t tokens = a->dy.shape[0], dim = a->dy.shape[1];
-    TGI_WANT_SHAPE(&call, a, ids, tokens);
-    TGI_WANT_SHAPE(&call, a, position_ids, tokens);
-    TGI_WANT_SHAPE(&call, a, dtable, a->dtable.shape[0], dim);
-    TGI_WANT_DTYPE(&call, a, dtable, tgi_like_or_f32(&a->dy));
-    TGI_WANT_SHAPE(&call, a, dpositions, a->dpositions.shape[0], dim);
-    TGI_WANT_DTYPE(&call, a, dpositions, tgi_like_or_f32(&a->dy));
-    check_vocab(&call, "dtable", &a->dtable, tokens);
-    check_positions(&call, "dpositions", &a->dpositions, &a->position_ids, tokens, a->seq_len,
-                    a->position_offset);
-    call.empty = tokens == 0 || dim == 0;
-  }
-  return call;
-}
-
-tg_status tg_embedding_bwd_workspace(const tg_context *ctx, const tg_embedding_bwd_args *args,
-                                     size_t *bytes)
-{
-  tgi_call call = check_bwd(ctx, args, true);
-  return TGI_SIZE(&call, embedding_bwd, args, bytes);
-}
-
-tg_status tg_embedding_bwd(tg_context *ctx, const tg_embedding_bwd_args *args)
-{
-  tgi_call call = check_bwd(ctx, args, false);
-  TGI_WANT_WORKSPACE(&call, embedding_bwd, args);
-  return TGI_RUN(&call, embedding_bwd, args);
+  const int64_t tokens = a->dy.shape[0], dim = a->dy.shape[1];
+  TGI_WANT_SHAPE(call, a, ids, tokens);
+  TGI_WANT_SHAPE(call, a, position_ids, tokens);
+  TGI_WANT_SHAPE(call, a, dtable, a->dtable.shape[0], dim);
+  TGI_WANT_DTYPE(call, a, dtable, tgi_like_or_f32(&a->dy));
+  TGI_WANT_SHAPE(call, a, dpositions, a->dpositions.shape[0], dim);
+  TGI_WANT_DTYPE(call, a, dpositions, tgi_like_or_f32(&a->dy));
+  check_vocab(call, "dtable", &a->dtable, tokens);
+  check_positions(call, "dpositions", &a->dpositions, &a->position_ids, tokens, a->seq_len,
+                  a->position_offset);
+  call->empty = tokens == 0 || dim == 0;
 }

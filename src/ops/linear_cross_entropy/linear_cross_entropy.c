@@ -50,80 +50,20 @@ static void check_all(tgi_call *call, const lce_args *a)
   call->empty = rows == 0 && !sums && !a->overwrite;
 }
 
-static tgi_call check_fwd(const tg_context *ctx, const tg_linear_cross_entropy_fwd_args *a,
-                          bool sizing)
+void tgi_linear_cross_entropy_fwd_check(tgi_call *call, const tg_linear_cross_entropy_fwd_args *a)
 {
-  tgi_call call = TGI_BEGIN(ctx, linear_cross_entropy_fwd, a, sizing);
-  if (call.status == TG_OK) {
-    const lce_args all = lce_forward(a);
-    check_all(&call, &all);
-  }
-  return call;
+  const lce_args all = lce_forward(a);
+  check_all(call, &all);
 }
 
-tg_status tg_linear_cross_entropy_fwd_workspace(const tg_context *ctx,
-                                                const tg_linear_cross_entropy_fwd_args *args,
-                                                size_t *bytes)
+void tgi_linear_cross_entropy_bwd_check(tgi_call *call, const tg_linear_cross_entropy_bwd_args *a)
 {
-  tgi_call call = check_fwd(ctx, args, true);
-  return TGI_SIZE(&call, linear_cross_entropy_fwd, args, bytes);
+  const lce_args all = lce_backward(a);
+  check_all(call, &all);
 }
 
-tg_status tg_linear_cross_entropy_fwd(tg_context *ctx, const tg_linear_cross_entropy_fwd_args *args)
+void tgi_linear_cross_entropy_fwdbwd_check(tgi_call *call,
+                                           const tg_linear_cross_entropy_fwdbwd_args *a)
 {
-  tgi_call call = check_fwd(ctx, args, false);
-  TGI_WANT_WORKSPACE(&call, linear_cross_entropy_fwd, args);
-  return TGI_RUN(&call, linear_cross_entropy_fwd, args);
-}
-
-static tgi_call check_bwd(const tg_context *ctx, const tg_linear_cross_entropy_bwd_args *a,
-                          bool sizing)
-{
-  tgi_call call = TGI_BEGIN(ctx, linear_cross_entropy_bwd, a, sizing);
-  if (call.status == TG_OK) {
-    const lce_args all = lce_backward(a);
-    check_all(&call, &all);
-  }
-  return call;
-}
-
-tg_status tg_linear_cross_entropy_bwd_workspace(const tg_context *ctx,
-                                                const tg_linear_cross_entropy_bwd_args *args,
-                                                size_t *bytes)
-{
-  tgi_call call = check_bwd(ctx, args, true);
-  return TGI_SIZE(&call, linear_cross_entropy_bwd, args, bytes);
-}
-
-tg_status tg_linear_cross_entropy_bwd(tg_context *ctx, const tg_linear_cross_entropy_bwd_args *args)
-{
-  tgi_call call = check_bwd(ctx, args, false);
-  TGI_WANT_WORKSPACE(&call, linear_cross_entropy_bwd, args);
-  return TGI_RUN(&call, linear_cross_entropy_bwd, args);
-}
-
-static tgi_call check_fwdbwd(const tg_context *ctx, const tg_linear_cross_entropy_fwdbwd_args *a,
-                             bool sizing)
-{
-  tgi_call call = TGI_BEGIN(ctx, linear_cross_entropy_fwdbwd, a, sizing);
-  if (call.status == TG_OK) {
-    check_all(&call, a);
-  }
-  return call;
-}
-
-tg_status tg_linear_cross_entropy_fwdbwd_workspace(const tg_context *ctx,
-                                                   const tg_linear_cross_entropy_fwdbwd_args *args,
-                                                   size_t *bytes)
-{
-  tgi_call call = check_fwdbwd(ctx, args, true);
-  return TGI_SIZE(&call, linear_cross_entropy_fwdbwd, args, bytes);
-}
-
-tg_status tg_linear_cross_entropy_fwdbwd(tg_context *ctx,
-                                         const tg_linear_cross_entropy_fwdbwd_args *args)
-{
-  tgi_call call = check_fwdbwd(ctx, args, false);
-  TGI_WANT_WORKSPACE(&call, linear_cross_entropy_fwdbwd, args);
-  return TGI_RUN(&call, linear_cross_entropy_fwdbwd, args);
+  check_all(call, a);
 }

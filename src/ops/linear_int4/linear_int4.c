@@ -37,31 +37,13 @@ static void check_weight(tgi_call *call, const tg_linear_int4_fwd_args *a)
   TGI_WANT_SHAPE(call, a, weight, tgi_packed_size(out, tgi_int4_panel_bytes(&l)));
 }
 
-static tgi_call check_fwd(const tg_context *ctx, const tg_linear_int4_fwd_args *a, bool sizing)
+void tgi_linear_int4_fwd_check(tgi_call *call, const tg_linear_int4_fwd_args *a)
 {
-  tgi_call call = TGI_BEGIN(ctx, linear_int4_fwd, a, sizing);
-  if (call.status == TG_OK) {
-    const int64_t rows = a->x.shape[0], out = a->y.shape[1];
-    TGI_WANT_SHAPE(&call, a, bias, out);
-    TGI_WANT_DTYPE(&call, a, bias, tgi_like_or_f32(&a->x));
-    TGI_WANT_SHAPE(&call, a, y, rows, out);
-    TGI_WANT_DTYPE(&call, a, y, tgi_like_or_f32(&a->x));
-    check_weight(&call, a);
-    call.empty = rows == 0 || out == 0;
-  }
-  return call;
-}
-
-tg_status tg_linear_int4_fwd_workspace(const tg_context *ctx, const tg_linear_int4_fwd_args *args,
-                                       size_t *bytes)
-{
-  tgi_call call = check_fwd(ctx, args, true);
-  return TGI_SIZE(&call, linear_int4_fwd, args, bytes);
-}
-
-tg_status tg_linear_int4_fwd(tg_context *ctx, const tg_linear_int4_fwd_args *args)
-{
-  tgi_call call = check_fwd(ctx, args, false);
-  TGI_WANT_WORKSPACE(&call, linear_int4_fwd, args);
-  return TGI_RUN(&call, linear_int4_fwd, args);
+  const int64_t rows = a->x.shape[0], out = a->y.shape[1];
+  TGI_WANT_SHAPE(call, a, bias, out);
+  TGI_WANT_DTYPE(call, a, bias, tgi_like_or_f32(&a->x));
+  TGI_WANT_SHAPE(call, a, y, rows, out);
+  TGI_WANT_DTYPE(call, a, y, tgi_like_or_f32(&a->x));
+  check_weight(call, a);
+  call->empty = rows == 0 || out == 0;
 }

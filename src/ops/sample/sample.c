@@ -19,43 +19,25 @@ static void want_zero_or_more(tgi_call *call, const char *argument, float value)
   }
 }
 
-static tgi_call check(const tg_context *ctx, const tg_sample_fwd_args *a, bool sizing)
+void tgi_sample_fwd_check(tgi_call *call, const tg_sample_fwd_args *a)
 {
-  tgi_call call = TGI_BEGIN(ctx, sample_fwd, a, sizing);
-  if (call.status == TG_OK) {
-    const int64_t rows = a->logits.shape[0], vocab = a->logits.shape[1];
-    if (vocab < 1 || vocab > kLargestVocab) {
-      tgi_fail(&call, TG_BAD_SHAPE, "logits", "expected a vocabulary of 1 to %d, got %lld",
-               kLargestVocab, (long long)vocab);
-    }
-    TGI_WANT_SHAPE(&call, a, history, rows, a->history.shape[1]);
-    TGI_WANT_SHAPE(&call, a, history_lengths, rows);
-    TGI_WANT_SHAPE(&call, a, positions, rows);
-    TGI_WANT_SHAPE(&call, a, ids, rows);
-    TGI_WANT_SHAPE(&call, a, log_prob, rows);
-    if (tgi_present(&a->history_lengths) && !tgi_present(&a->history)) {
-      tgi_fail(&call, TG_BAD_ARGUMENT, "history", "expected ids beside history_lengths, got none");
-    }
-    want_zero_or_more(&call, "temperature", a->temperature);
-    want_share(&call, "top_p", a->top_p);
-    want_share(&call, "min_p", a->min_p);
-    want_zero_or_more(&call, "repetition_penalty", a->repetition_penalty);
-    tgi_want_range(&call, "top_k", a->top_k, 0, INT32_MAX);
-    call.empty = rows == 0;
+  const int64_t rows = a->logits.shape[0], vocab = a->logits.shape[1];
+  if (vocab < 1 || vocab > kLargestVocab) {
+    tgi_fail(call, TG_BAD_SHAPE, "logits", "expected a vocabulary of 1 to %d, got %lld",
+             kLargestVocab, (long long)vocab);
   }
-  return call;
-}
-
-tg_status tg_sample_fwd_workspace(const tg_context *ctx, const tg_sample_fwd_args *args,
-                                  size_t *bytes)
-{
-  tgi_call call = check(ctx, args, true);
-  return TGI_SIZE(&call, sample_fwd, args, bytes);
-}
-
-tg_status tg_sample_fwd(tg_context *ctx, const tg_sample_fwd_args *args)
-{
-  tgi_call call = check(ctx, args, false);
-  TGI_WANT_WORKSPACE(&call, sample_fwd, args);
-  return TGI_RUN(&call, sample_fwd, args);
+  TGI_WANT_SHAPE(call, a, history, rows, a->history.shape[1]);
+  TGI_WANT_SHAPE(call, a, history_lengths, rows);
+  TGI_WANT_SHAPE(call, a, positions, rows);
+  TGI_WANT_SHAPE(call, a, ids, rows);
+  TGI_WANT_SHAPE(call, a, log_prob, rows);
+  if (tgi_present(&a->history_lengths) && !tgi_present(&a->history)) {
+    tgi_fail(call, TG_BAD_ARGUMENT, "history", "expected ids beside history_lengths, got none");
+  }
+  want_zero_or_more(call, "temperature", a->temperature);
+  want_share(call, "top_p", a->top_p);
+  want_share(call, "min_p", a->min_p);
+  want_zero_or_more(call, "repetition_penalty", a->repetition_penalty);
+  tgi_want_range(call, "top_k", a->top_k, 0, INT32_MAX);
+  call->empty = rows == 0;
 }
