@@ -1,8 +1,9 @@
 /* rope and qk_norm_rope in bf16 against what the classes of transformers give, on every entry. */
+#include "golden/rope/qk_norm_rope_values.h"
 #include "golden/rope/rope_values.h"
 
-#include "core/context_state.h"
 #include "core/half.h"
+#include "cpu_entries.h"
 #include "tegula/tegula.h"
 
 #include <setjmp.h>
@@ -16,35 +17,6 @@ enum {
   kK = kGoldenBatch * kGoldenSeq * kGoldenKvHeads * kGoldenDim,
   kTable = kGoldenBatch * kGoldenSeq * kGoldenDim,
 };
-
-typedef struct fixture {
-  tg_context *ctx[TGI_CHAIN_MAX];
-  int count;
-} fixture;
-
-static int setup(void **state)
-{
-  static fixture f;
-  const tgi_processor processor = tgi_processor_detect();
-  const tgi_chain chain = tgi_registry_chain(TG_BACKEND_CPU, &processor);
-  for (f.count = 0; f.count < chain.length; f.count++) {
-    const tg_context_options o = {.backend = TG_BACKEND_CPU, .entry = chain.entry[f.count]};
-    if (tg_context_create(&o, &f.ctx[f.count], NULL) != TG_OK) {
-      return -1;
-    }
-  }
-  *state = &f;
-  return 0;
-}
-
-static int teardown(void **state)
-{
-  fixture *f = *state;
-  for (int e = 0; e < f->count; e++) {
-    tg_context_destroy(f->ctx[e]);
-  }
-  return 0;
-}
 
 static tg_tensor heads_view(void *data, int64_t heads)
 {
@@ -88,12 +60,12 @@ typedef struct class_case {
 static void test_apply_rotary_pos_emb(void **state)
 {
   static const class_case cases[] = {
-      {"Qwen3", 0, kGoldenDim / 2, 2, TG_ROPE_HALVES, kGoldenQwen3Q, kGoldenQwen3K},
-      {"GPT-OSS", 0, kGoldenDim / 2, 1, TG_ROPE_HALVES, kGoldenGptOssQ, kGoldenGptOssK},
+      {"Qwen3", 0, kGoldenDim / 2, 2, TG_ROPE_HALVES, kGoldenHalvesQ, kGoldenHalvesK},
+      {"GPT-OSS", 0, kGoldenDim / 2, 1, TG_ROPE_HALVES, kGoldenHalvesQ, kGoldenHalvesK},
       {"GPT-J", kGoldenRotary, kGoldenRotary / 2, 1, TG_ROPE_INTERLEAVED, kGoldenGptJQ,
        kGoldenGptJK},
   };
-  const fixture *f = *state;
+  const cpu_entries *f = *state;
   for (int e = 0; e < f->count; e++) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
       const class_case *c = &cases[i];
@@ -147,7 +119,7 @@ static int count_moved(const tg_context *ctx, const char *what, const uint16_t *
 
 static void test_qwen3_attention(void **state)
 {
-  const fixture *f = *state;
+  const cpu_entries *f = *state;
   for (int e = 0; e < f->count; e++) {
     uint16_t q[kQ], k[kK], q_weight[kGoldenDim], k_weight[kGoldenDim];
     uint16_t cos[kGoldenSeq * kGoldenDim], sin[kGoldenSeq * kGoldenDim];
@@ -191,5 +163,5 @@ int main(void)
       cmocka_unit_test(test_apply_rotary_pos_emb),
       cmocka_unit_test(test_qwen3_attention),
   };
-  return cmocka_run_group_tests(tests, setup, teardown);
+  return cmocka_run_group_tests(tests, open_entries, close_entries);
 }

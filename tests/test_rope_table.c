@@ -1,6 +1,7 @@
 /* The tables of rope against the rotary embedding classes of transformers, and calls that
  * tg_rope_table must refuse. */
 #include "golden/rope/rope_table_values.h"
+#include "golden/rope/rope_yarn_values.h"
 
 #include "core/half.h"
 #include "tegula/rope.h"

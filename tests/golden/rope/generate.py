@@ -1,12 +1,14 @@
-"""Writes rope_values.h and rope_table_values.h: what the classes of Hugging Face transformers give.
+"""Writes what the classes of Hugging Face transformers give: rope_values.h, qk_norm_rope_values.h,
+rope_table_values.h and rope_yarn_values.h.
 
     pip install torch==2.13.0 transformers==5.17.0
     python3 tests/golden/rope/generate.py
 
-rope_values.h, in bf16: apply_rotary_pos_emb of Qwen3 (full tables), GPT-OSS (half tables) and GPT-J
-(interleaved, part of the head), and query and key as Qwen3Attention hands them to its attention
-function, with the projections before the norm. rope_table_values.h, in f32: inv_freq and rows of
-cos and sin of the rotary embedding classes for each rope_type. On a CPU with AVX-512.
+rope_values.h, in bf16: apply_rotary_pos_emb of Qwen3 (full tables) and GPT-OSS (half tables), which
+give the same bits, and of GPT-J (interleaved, part of the head). qk_norm_rope_values.h, in bf16:
+query and key as Qwen3Attention hands them to its attention function, with the projections before
+the norm. The others, in f32: inv_freq and rows of cos and sin of the rotary embedding classes for
+each rope_type. On a CPU with AVX-512.
 """
 
 import pathlib
@@ -56,11 +58,11 @@ def rotated(lines):
     for name, t in dict(Q=q, K=k, Cos=cos, Sin=sin).items():
         array(f"kGolden{name}", "uint16_t", bf16(t), lines)
     twice = [torch.cat((t, t), -1) for t in (cos, sin)]
-    for name, outputs in dict(
-            Qwen3=modeling_qwen3.apply_rotary_pos_emb(heads_first(q), heads_first(k), *twice),
-            GptOss=modeling_gpt_oss.apply_rotary_pos_emb(heads_first(q), heads_first(k), cos, sin)).items():
-        for side, t in zip("QK", outputs):
-            array(f"kGolden{name}{side}", "uint16_t", bf16(heads_first(t)), lines)
+    qwen3 = modeling_qwen3.apply_rotary_pos_emb(heads_first(q), heads_first(k), *twice)
+    gpt_oss = modeling_gpt_oss.apply_rotary_pos_emb(heads_first(q), heads_first(k), cos, sin)
+    for side, t, other in zip("QK", qwen3, gpt_oss):
+        assert torch.equal(t, other), "Qwen3 and GPT-OSS round alike"
+        array(f"kGoldenHalves{side}", "uint16_t", bf16(heads_first(t)), lines)
     for side, t in dict(Q=q, K=k).items():
         part = [c[..., :ROTARY // 2] for c in (sin, cos)]
         turned = modeling_gptj.apply_rotary_pos_emb(t[..., :ROTARY], *part)
@@ -120,21 +122,24 @@ TABLES = {
 }
 
 
-def tables(lines):
-    lines.append(f"enum {{ kGoldenPositions = {len(POSITIONS)} }};")
-    lines.append(f"static const int64_t kGoldenPosition[] = {{{', '.join(map(str, POSITIONS))}}};")
-    for name, (family, sizes, rope, most) in TABLES.items():
-        config_class, module = dict(Qwen3=(Qwen3Config, modeling_qwen3),
-                                    GptOss=(GptOssConfig, modeling_gpt_oss))[family]
-        config = config_class(rope_parameters=dict(rope), max_position_embeddings=most, **sizes)
-        rotary = getattr(module, f"{family}RotaryEmbedding")(config)
-        cos, sin = rotary(torch.zeros(1), torch.tensor([POSITIONS]))
-        half = sizes["head_dim"] // 2
-        what = f"{rope}, max_position_embeddings {most}, attention_scaling {rotary.attention_scaling!r}"
-        lines += ["", textwrap.fill(f"/* {what} */", 100, subsequent_indent=" * ")]
-        array(f"kGolden{name}InvFreq", "uint32_t", f32(rotary.inv_freq), lines)
-        array(f"kGolden{name}Cos", "uint32_t", f32(cos[0, :, :half]), lines)
-        array(f"kGolden{name}Sin", "uint32_t", f32(sin[0, :, :half]), lines)
+def tables(names, lines):
+    for name in names:
+        table(name, lines)
+
+
+def table(name, lines):
+    family, sizes, rope, most = TABLES[name]
+    config_class, module = dict(Qwen3=(Qwen3Config, modeling_qwen3),
+                                GptOss=(GptOssConfig, modeling_gpt_oss))[family]
+    config = config_class(rope_parameters=dict(rope), max_position_embeddings=most, **sizes)
+    rotary = getattr(module, f"{family}RotaryEmbedding")(config)
+    cos, sin = rotary(torch.zeros(1), torch.tensor([POSITIONS]))
+    half = sizes["head_dim"] // 2
+    what = f"{rope}, max_position_embeddings {most}, attention_scaling {rotary.attention_scaling!r}"
+    lines += ["", textwrap.fill(f"/* {what} */", 100, subsequent_indent=" * ")]
+    array(f"kGolden{name}InvFreq", "uint32_t", f32(rotary.inv_freq), lines)
+    array(f"kGolden{name}Cos", "uint32_t", f32(cos[0, :, :half]), lines)
+    array(f"kGolden{name}Sin", "uint32_t", f32(sin[0, :, :half]), lines)
 
 
 def main():
@@ -143,11 +148,18 @@ def main():
     lines = [f"enum {{ kGoldenBatch = {BATCH}, kGoldenSeq = {SEQ}, kGoldenHeads = {HEADS}, "
              f"kGoldenKvHeads = {KV_HEADS}, kGoldenDim = {DIM}, kGoldenRotary = {ROTARY} }};", ""]
     rotated(lines)
-    normed(lines)
     header("rope_values.h", "TGI_TESTS_ROPE_VALUES_H", lines)
     lines = []
-    tables(lines)
+    normed(lines)
+    header("qk_norm_rope_values.h", "TGI_TESTS_QK_NORM_ROPE_VALUES_H", lines)
+    lines = [f"enum {{ kGoldenPositions = {len(POSITIONS)} }};",
+             f"static const int64_t kGoldenPosition[] = {{{', '.join(map(str, POSITIONS))}}};"]
+    yarn = [name for name, table in TABLES.items() if table[2]["rope_type"] == "yarn"]
+    tables([name for name in TABLES if name not in yarn], lines)
     header("rope_table_values.h", "TGI_TESTS_ROPE_TABLE_VALUES_H", lines)
+    lines = []
+    tables(yarn, lines)
+    header("rope_yarn_values.h", "TGI_TESTS_ROPE_YARN_VALUES_H", lines)
 
 
 if __name__ == "__main__":
