@@ -5,6 +5,7 @@
 #ifndef TGI_TESTS_MATH_LANES_H
 #define TGI_TESTS_MATH_LANES_H
 
+#include "core/processor.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -39,5 +40,24 @@ typedef struct math_lanes {
 } math_lanes;
 
 extern const math_lanes math_lanes_generic, math_lanes_avx2, math_lanes_avx512;
+
+enum { MATH_ENTRIES = 3 };
+
+/** The tables that this machine can run; returns their number. */
+static inline int find_math_lanes(const math_lanes *found[MATH_ENTRIES])
+{
+  int count = 0;
+  found[count++] = &math_lanes_generic;
+#ifdef TGI_HAVE_X86
+  const tgi_processor processor = tgi_processor_detect();
+  if (processor.avx2) {
+    found[count++] = &math_lanes_avx2;
+  }
+  if (processor.avx512) {
+    found[count++] = &math_lanes_avx512;
+  }
+#endif
+  return count;
+}
 
 #endif

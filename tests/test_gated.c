@@ -3,8 +3,8 @@
  * a call may not mix. */
 #include "golden/gated/gated_values.h"
 
-#include "core/context_state.h"
 #include "core/half.h"
+#include "cpu_entries.h"
 #include "tegula/tegula.h"
 
 #include <setjmp.h>
@@ -15,36 +15,7 @@
 
 #include "expect_op.h"
 
-enum { kAll = 65536, kMaxEntries = TGI_CHAIN_MAX };
-
-typedef struct fixture {
-  tg_context *ctx[kMaxEntries];
-  int count;
-} fixture;
-
-static int setup(void **state)
-{
-  static fixture f;
-  const tgi_processor processor = tgi_processor_detect();
-  const tgi_chain chain = tgi_registry_chain(TG_BACKEND_CPU, &processor);
-  for (f.count = 0; f.count < chain.length; f.count++) {
-    const tg_context_options o = {.backend = TG_BACKEND_CPU, .entry = chain.entry[f.count]};
-    if (tg_context_create(&o, &f.ctx[f.count], NULL) != TG_OK) {
-      return -1;
-    }
-  }
-  *state = &f;
-  return 0;
-}
-
-static int teardown(void **state)
-{
-  fixture *f = *state;
-  for (int e = 0; e < f->count; e++) {
-    tg_context_destroy(f->ctx[e]);
-  }
-  return 0;
-}
+enum { kAll = 65536 };
 
 /* ---- every gate of a 16-bit format ---- */
 
@@ -166,7 +137,7 @@ static void test_policies(void **state)
 {
   static const tg_dtype dtypes[2] = {TG_BF16, TG_F16};
   static operands o;
-  const fixture *f = *state;
+  const cpu_entries *f = *state;
   for (int d = 0; d < 2; d++) {
     uint64_t s = 1;
     for (int i = 0; i < kAll; i++) {
@@ -188,7 +159,7 @@ static void test_policies(void **state)
 static void test_silu(void **state)
 {
   static uint16_t x[kAll], y[kAll];
-  const fixture *f = *state;
+  const cpu_entries *f = *state;
   for (int i = 0; i < kAll; i++) {
     x[i] = (uint16_t)i;
   }
@@ -258,7 +229,7 @@ static void check_gemma(int i, uint16_t got)
 
 static void test_transformers(void **state)
 {
-  const fixture *f = *state;
+  const cpu_entries *f = *state;
   for (int e = 0; e < f->count; e++) {
     uint16_t y[CLASSES][kGoldenCount];
     run_classes(f->ctx[e], y);
@@ -277,7 +248,7 @@ static void test_transformers(void **state)
 
 static void test_fwd_forms(void **state)
 {
-  const fixture *f = *state;
+  const cpu_entries *f = *state;
   tg_context *ctx = f->ctx[0];
   float data[4][8] = {{0}};
   const tg_tensor a = tg_tensor_2d(data[0], TG_F32, 2, 2), b = tg_tensor_2d(data[1], TG_F32, 2, 2);
@@ -318,7 +289,7 @@ static void test_fwd_forms(void **state)
 
 static void test_bwd_forms(void **state)
 {
-  const fixture *f = *state;
+  const cpu_entries *f = *state;
   tg_context *ctx = f->ctx[0];
   float data[6][8] = {{0}};
   const tg_tensor a = tg_tensor_2d(data[0], TG_F32, 2, 2), b = tg_tensor_2d(data[1], TG_F32, 2, 2);
@@ -359,5 +330,5 @@ int main(void)
       cmocka_unit_test(test_transformers), cmocka_unit_test(test_fwd_forms),
       cmocka_unit_test(test_bwd_forms),
   };
-  return cmocka_run_group_tests(tests, setup, teardown);
+  return cmocka_run_group_tests(tests, open_entries, close_entries);
 }

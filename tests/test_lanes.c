@@ -3,33 +3,18 @@
 #include "math_lanes.h"
 
 #include "core/half.h"
-#include "core/processor.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 
 #include <cmocka.h>
 
-enum { kCount = 1 << 16, kEntries = 3, kDtypes = 3 };
+enum { kCount = 1 << 16, kDtypes = 3 };
 
 static const tg_dtype dtypes[kDtypes] = {TG_F32, TG_F16, TG_BF16};
 
-static const math_lanes *entries[kEntries];
+static const math_lanes *entries[MATH_ENTRIES];
 static int num_entries;
-
-static void find_entries(void)
-{
-  entries[num_entries++] = &math_lanes_generic;
-#ifdef TGI_HAVE_X86
-  const tgi_processor processor = tgi_processor_detect();
-  if (processor.avx2) {
-    entries[num_entries++] = &math_lanes_avx2;
-  }
-  if (processor.avx512) {
-    entries[num_entries++] = &math_lanes_avx512;
-  }
-#endif
-}
 
 /* Element i of what a dtype holds, as bits of the f32 that it stands for. */
 static uint32_t widened(tg_dtype t, const void *data, int64_t i)
@@ -141,6 +126,6 @@ int main(void)
       cmocka_unit_test(test_two),
       cmocka_unit_test(test_pairs),
   };
-  find_entries();
+  num_entries = find_math_lanes(entries);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

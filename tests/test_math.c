@@ -9,7 +9,6 @@
 #include "math_lanes.h"
 
 #include "core/half.h"
-#include "core/processor.h"
 #include "core/threads.h"
 
 #include <setjmp.h>
@@ -18,26 +17,12 @@
 
 #include <cmocka.h>
 
-enum { kBatch = 4096, kStep = 1021, kNear = 64, kEntries = 3, kChunks = 256 };
+enum { kBatch = 4096, kStep = 1021, kNear = 64, kChunks = 256 };
 
 static uint64_t step = kStep;
 
-static const math_lanes *entries[kEntries];
+static const math_lanes *entries[MATH_ENTRIES];
 static int num_entries;
-
-static void find_entries(void)
-{
-  entries[num_entries++] = &math_lanes_generic;
-#ifdef TGI_HAVE_X86
-  const tgi_processor processor = tgi_processor_detect();
-  if (processor.avx2) {
-    entries[num_entries++] = &math_lanes_avx2;
-  }
-  if (processor.avx512) {
-    entries[num_entries++] = &math_lanes_avx512;
-  }
-#endif
-}
 
 /* ---- functions ---- */
 
@@ -141,7 +126,7 @@ static double places_per_unit(double magnitude)
 
 static void check_batch(const function_case *f, const float *x, int n, worst *worsts)
 {
-  float y[kEntries][kBatch];
+  float y[MATH_ENTRIES][kBatch];
   for (int e = 0; e < num_entries; e++) {
     entries[e]->map[f->function](x, y[e], kBatch);
   }
@@ -161,7 +146,7 @@ static void check_batch(const function_case *f, const float *x, int n, worst *wo
 
 typedef struct sweep {
   const function_case *f;
-  worst worsts[kChunks + 1][kEntries];
+  worst worsts[kChunks + 1][MATH_ENTRIES];
 } sweep;
 
 /* Chunk c holds the bit patterns [c, c + 1) * 2^24. */
@@ -453,6 +438,6 @@ int main(int argc, char **argv)
     return 2;
   }
   step = argc == 2 ? 1 : kStep;
-  find_entries();
+  num_entries = find_math_lanes(entries);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

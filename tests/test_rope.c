@@ -1,8 +1,8 @@
 /* The rotations bit for bit: plain scalar code computes every output of rope and qk_norm_rope as
  * their contracts word it, for every dtype, width of the tables, pairing and rounding. And what the
  * specs cannot say: parts of a packed projection in place, heads before tokens, absent keys. */
-#include "core/context_state.h"
 #include "core/half.h"
+#include "cpu_entries.h"
 #include "tegula/tegula.h"
 
 #include <setjmp.h>
@@ -22,35 +22,6 @@ enum {
   kTableRows = kOffset + kSeq + 4,
   kElements = kBatch * kSeq * kHeads * kDim,
 };
-
-typedef struct fixture {
-  tg_context *ctx[TGI_CHAIN_MAX];
-  int count;
-} fixture;
-
-static int setup(void **state)
-{
-  static fixture f;
-  const tgi_processor processor = tgi_processor_detect();
-  const tgi_chain chain = tgi_registry_chain(TG_BACKEND_CPU, &processor);
-  for (f.count = 0; f.count < chain.length; f.count++) {
-    const tg_context_options o = {.backend = TG_BACKEND_CPU, .entry = chain.entry[f.count]};
-    if (tg_context_create(&o, &f.ctx[f.count], NULL) != TG_OK) {
-      return -1;
-    }
-  }
-  *state = &f;
-  return 0;
-}
-
-static int teardown(void **state)
-{
-  fixture *f = *state;
-  for (int e = 0; e < f->count; e++) {
-    tg_context_destroy(f->ctx[e]);
-  }
-  return 0;
-}
 
 static void fill(void *data, tg_dtype dtype, int64_t n, uint64_t seed)
 {
@@ -206,7 +177,7 @@ static void check_policy(tg_context *ctx, const policy *p)
 static void test_policies(void **state)
 {
   static const tg_dtype dtypes[] = {TG_F32, TG_F16, TG_BF16};
-  const fixture *f = *state;
+  const cpu_entries *f = *state;
   for (int e = 0; e < f->count; e++) {
     for (int k = 0; k < 3 * 64; k++) {
       const tg_dtype x = dtypes[k / 64];
@@ -269,7 +240,7 @@ static void test_views(void **state)
   enum { kAll = kHeads + 2 * kKvHeads };
   static float packed[kBatch * kSeq * kAll * kDim], apart[kBatch * kSeq * kAll * kDim];
   static float before[kBatch * kSeq * kAll * kDim], first[kBatch * kHeads * kSeq * kDim];
-  const fixture *f = *state;
+  const cpu_entries *f = *state;
   fill_table(&kPlain, cos_memory, 3);
   fill_table(&kPlain, sin_memory, 4);
   fill(before, TG_F32, kBatch * kSeq * kAll * kDim, 9);
@@ -308,7 +279,7 @@ static void refuse(tg_context *ctx, const tg_rope_fwd_args *args, tg_status stat
 /* k goes with k_out; widths and rows of the tables. */
 static void test_refusals(void **state)
 {
-  tg_context *ctx = ((const fixture *)*state)->ctx[0];
+  tg_context *ctx = ((const cpu_entries *)*state)->ctx[0];
   const tg_tensor q = tg_tensor_4d(x_memory, TG_F32, kBatch, kSeq, kHeads, kDim), none = {0};
   const tg_tensor q_out = tg_tensor_4d(y_memory, TG_F32, kBatch, kSeq, kHeads, kDim);
   tg_rope_fwd_args args = rope_call(q, q, q_out, none);
@@ -341,5 +312,5 @@ int main(void)
       cmocka_unit_test(test_views),
       cmocka_unit_test(test_refusals),
   };
-  return cmocka_run_group_tests(tests, setup, teardown);
+  return cmocka_run_group_tests(tests, open_entries, close_entries);
 }
