@@ -76,11 +76,13 @@ void TGI_PLAN(qk_norm_rope_fwd)(const tg_context *ctx, const tg_qk_norm_rope_fwd
 
 /* q or k with its gradients. */
 typedef struct side {
-  tgi_head_grid dy, x, dx; /* dx.data NULL: not wanted */
-  int64_t count;           /* heads of a token */
+  tgi_head_grid dy, x, dx;   /* dx.data NULL: not wanted */
+  int64_t count;             /* heads of a token */
+  int64_t dy_ahead, x_ahead; /* bytes from a head to the one to be prefetched */
   const void *weight;
   const float *rstd; /* [tokens, count] */
-  float *partial;    /* of the first block, NULL: dweight is not wanted */
+  float *partial;    /* [2, head_dim] of the first block: its sums, and those of one token. NULL:
+                        dweight is not wanted */
   bool stream;
 } side;
 
@@ -101,6 +103,8 @@ static side plan_side(const tg_context *ctx, const tgi_rotation *r, const tg_ten
             .x = tgi_head_grid_of(x),
             .dx = tgi_head_grid_of(dx),
             .count = x->shape[2],
+            .dy_ahead = tgi_heads_ahead(dy),
+            .x_ahead = tgi_heads_ahead(x),
             .weight = weight->data,
             .rstd = rstd->data};
   s.stream = tgi_present(dx) && tgi_heads_of(ctx, r, dy, dx).stream;
@@ -124,11 +128,11 @@ static bwd_job plan_bwd(const tg_context *ctx, const tg_qk_norm_rope_bwd_args *a
   };
   if (tgi_present(&a->dq_weight)) {
     job.side[0].partial = partial;
-    job.partial_stride += dim;
+    job.partial_stride += 2 * dim;
   }
   if (tgi_present(&a->dk_weight)) {
     job.side[1].partial = partial ? partial + job.partial_stride : NULL;
-    job.partial_stride += dim;
+    job.partial_stride += 2 * dim;
   }
   return job;
 }
@@ -140,7 +144,7 @@ typedef struct bwd_kind {
 
 typedef struct bwd_head {
   vf rstd, mean, dot;
-  const void *dy, *x, *weight;
+  const void *dy, *x, *weight, *dy_ahead, *x_ahead; /* ahead: to be prefetched */
   void *dx;
   float *partial;
   bool stream;
@@ -155,6 +159,8 @@ TGI_INLINE void visit(bwd_head *h, int64_t i, int64_t n, vf dz, bwd_kind k)
     h->dot = vf_fma(g, normed, h->dot);
     return;
   }
+  tgi_prefetch(h->dy_ahead, k.x, i);
+  tgi_prefetch(h->x_ahead, k.x, i);
   if (h->partial) {
     const vf sum = tgi_load_lanes(h->partial, TG_F32, i, n);
     tgi_store_lanes(h->partial, TG_F32, i, n, vf_fma(dz, normed, sum), false);
@@ -226,15 +232,30 @@ TGI_INLINE bwd_head find_head(const bwd_job *job, const side *s, int64_t block, 
 {
   const int64_t b = token / job->seq, t = token % job->seq;
   bwd_head h = {.weight = s->weight,
-                .partial = s->partial ? s->partial + block * job->partial_stride : NULL,
+                .partial =
+                    s->partial ? s->partial + block * job->partial_stride + job->head_dim : NULL,
                 .rstd = vf_set1(s->rstd[token * s->count + head]),
                 .stream = s->stream};
   h.dy = s->dy.data + b * s->dy.sequence + t * s->dy.token + head * s->dy.head;
   h.x = s->x.data + b * s->x.sequence + t * s->x.token + head * s->x.head;
+  h.dy_ahead = (const char *)h.dy + s->dy_ahead;
+  h.x_ahead = (const char *)h.x + s->x_ahead;
   if (s->dx.data) {
     h.dx = s->dx.data + b * s->dx.sequence + t * s->dx.token + head * s->dx.head;
   }
   return h;
+}
+
+/* A token's sums are added to its block's: short sums of short sums lose less than one long sum. */
+TGI_INLINE void fold_token(float *block, int64_t dim)
+{
+  float *token = block + dim;
+  for (int64_t j = 0; j < dim; j += TGI_LANES) {
+    const int64_t n = tgi_min_i64(TGI_LANES, dim - j);
+    const vf sum = vf_load_part_f32(block + j, n) + vf_load_part_f32(token + j, n);
+    vf_store_part_f32(block + j, n, sum);
+    vf_store_part_f32(token + j, n, vf_zero());
+  }
 }
 
 /* A few heads at once: their dot products wait for each other less. */
@@ -258,6 +279,9 @@ TGI_INLINE void bwd_side(const bwd_job *job, const side *s, tgi_coefficients *c,
       visit_head(job, c, &h, b, t, write);
     }
   }
+  if (s->partial) {
+    fold_token(s->partial + block * job->partial_stride, job->head_dim);
+  }
 }
 
 TGI_INLINE void bwd_block_as(const bwd_job *job, int64_t block, int x, int weight)
@@ -268,7 +292,7 @@ TGI_INLINE void bwd_block_as(const bwd_job *job, int64_t block, int x, int weigh
   for (int i = 0; i < 2; i++) {
     if (job->side[i].partial) {
       memset(job->side[i].partial + block * job->partial_stride, 0,
-             (size_t)job->head_dim * sizeof(float));
+             2 * (size_t)job->head_dim * sizeof(float));
     }
   }
   for (int64_t token = first; token < last; token++) {

@@ -6,8 +6,10 @@
  * Method     A token's rows of the tables are turned into coefficients in f32 once and serve all of
  *            its heads; each head is then read and written once.
  * Work       Chunks of tokens of at most 256 KiB.
- * Bound      Memory. Results too large for the caches are stored past them, which saves reading the
- *            lines first, unless they replace an input.
+ * Bound      Memory. A token some KiB ahead is prefetched, head by head: two heads in turn are not
+ *            always neighbours, and a norm reads its head before anything is written. Results too
+ *            large for the caches are stored past them, which saves reading the lines first, unless
+ *            they replace an input.
  */
 #ifndef TGI_OPS_ROTATE_HEADS_H
 #define TGI_OPS_ROTATE_HEADS_H
@@ -16,7 +18,12 @@
 #include "cpu/simd.h"
 #include "ops/rope/rotation.h"
 
-enum { TGI_PAIRS_MAX = 256, TGI_HEADS_AT_ONCE = 4, TGI_ROTATE_CHUNK_BYTES = 256 << 10 };
+enum {
+  TGI_PAIRS_MAX = 256,
+  TGI_HEADS_AT_ONCE = 4,
+  TGI_ROTATE_CHUNK_BYTES = 256 << 10,
+  TGI_ROTATE_AHEAD_BYTES = 8 << 10 /* of q or k, and one token */
+};
 
 /**
  * Of pairs first .. first + pairs - 1:  y[j] = x[j] * own[j] + x[partner of j] * other[j].
@@ -116,10 +123,19 @@ static inline tgi_head_grid tgi_head_grid_of(const tg_tensor *x)
                          bytes * tgi_stride(x, 2)};
 }
 
+/** Bytes from a head of the view to the one to be prefetched. */
+static inline int64_t tgi_heads_ahead(const tg_tensor *x)
+{
+  const int64_t bytes = (int64_t)tg_dtype_bytes(x->dtype);
+  const int64_t token = bytes * x->shape[2] * x->shape[3];
+  return bytes * tgi_stride(x, 1) * (1 + TGI_ROTATE_AHEAD_BYTES / (token ? token : 1));
+}
+
 /** q or k: what is rotated and, before that, normed (weight NULL: not). */
 typedef struct tgi_heads {
   tgi_head_grid x, y;
   int64_t count;      /* heads of a token */
+  int64_t ahead;      /* bytes from a head of x to the one to be prefetched */
   const void *weight; /* [head_dim] */
   float *rstd;        /* [tokens, count]; NULL: nobody wants them */
   bool stream;
@@ -144,6 +160,7 @@ typedef struct tgi_rotate_kind {
 typedef struct tgi_one_head {
   vf rstd;
   const void *x, *weight;
+  const void *ahead; /* to be prefetched */
   void *y;
   bool stream;
 } tgi_one_head;
@@ -151,6 +168,7 @@ typedef struct tgi_one_head {
 TGI_INLINE vf tgi_head_value(const tgi_one_head *h, int64_t i, int64_t n, tgi_rotate_kind k)
 {
   const vf x = tgi_load_lanes(h->x, k.x, i, n);
+  tgi_prefetch(h->ahead, k.x, i);
   if (!k.normed) {
     return x;
   }
@@ -256,6 +274,7 @@ TGI_INLINE void tgi_rotate_side(const tgi_rotate_job *job, const tgi_heads *s, t
     for (int64_t i = 0; i < n; i++) {
       h.x = x + (begin + i) * s->x.head;
       h.y = y + (begin + i) * s->y.head;
+      h.ahead = (const char *)h.x + s->ahead;
       if (k.normed) {
         h.rstd = vf_set1(rstd[i]);
       }
@@ -281,7 +300,10 @@ static inline tgi_heads tgi_heads_of(const tg_context *ctx, const tgi_rotation *
                                      const tg_tensor *x, const tg_tensor *y)
 {
   const size_t bytes = tg_dtype_bytes(x->dtype);
-  tgi_heads s = {.x = tgi_head_grid_of(x), .y = tgi_head_grid_of(y), .count = x->shape[2]};
+  tgi_heads s = {.x = tgi_head_grid_of(x),
+                 .y = tgi_head_grid_of(y),
+                 .count = x->shape[2],
+                 .ahead = tgi_heads_ahead(x)};
   s.stream = y->data != x->data && (r->interleaved || r->half % TGI_LANES == 0) &&
              tgi_streamable(y->data, tgi_stride(y, 0), bytes) &&
              tgi_streamable(y->data, tgi_stride(y, 1), bytes) &&
