@@ -8,7 +8,8 @@
  * Method     A group of rows at a time. First the dot product of each row. Then dx and the partial
  *            sums of dweight, in tiles: the weight and the sums of a few columns stay in registers
  *            while the rows pass by. The second pass finds the group in the cache, and prefetches
- *            the next one.
+ *            the next one; of three inputs the first pass prefetches two, so that memory has
+ *            something to do meanwhile (with two inputs that is slower).
  * Work       Blocks of cpu/column_sums.h; the bits do not depend on the size of groups or tiles.
  * Bound      Memory: dy, x and dsum or gate are read, dx and dgate are written, past the caches if
  *            they are too large for them and do not replace an input.
@@ -62,7 +63,8 @@ TGI_INLINE vf load_upstream(const norm_group *b, int r, norm_dtypes t, int64_t j
 }
 
 /* Means of rows r .. r + count - 1. */
-TGI_INLINE void means_of_rows(norm_group *b, int r, int count, norm_dtypes t, bool gated)
+TGI_INLINE void means_of_rows(norm_group *b, int r, int count, norm_dtypes t, bool gated,
+                              bool fetch)
 {
   vf dot[2][2] = {{vf_zero(), vf_zero()}, {vf_zero(), vf_zero()}};
   int64_t j = 0;
@@ -73,6 +75,10 @@ TGI_INLINE void means_of_rows(norm_group *b, int r, int count, norm_dtypes t, bo
       for (int i = 0; i < count; i++) {
         const vf g = load_upstream(b, r + i, t, at_k, TGI_LANES, gated) * w;
         dot[i][k] = vf_fma(g, vf_load(tgi_row_at(b->x, r + i), t.x, at_k), dot[i][k]);
+        if (fetch) {
+          tgi_prefetch_row(b->dy, r + i + b->ahead, t.y, at_k, k);
+          tgi_prefetch_row(b->x, r + i + b->ahead, t.x, at_k, k);
+        }
       }
     }
   }
@@ -89,14 +95,14 @@ TGI_INLINE void means_of_rows(norm_group *b, int r, int count, norm_dtypes t, bo
   }
 }
 
-TGI_INLINE void find_means_as(norm_group *b, norm_dtypes t, bool gated)
+TGI_INLINE void find_means_as(norm_group *b, norm_dtypes t, bool gated, bool fetch)
 {
   int r = 0;
   for (; r + 2 <= b->rows; r += 2) {
-    means_of_rows(b, r, 2, t, gated);
+    means_of_rows(b, r, 2, t, gated, fetch);
   }
   if (r < b->rows) {
-    means_of_rows(b, r, 1, t, gated);
+    means_of_rows(b, r, 1, t, gated, fetch);
   }
 }
 
@@ -119,8 +125,10 @@ TGI_INLINE void write_tile(const norm_group *b, int64_t j, int vectors, int64_t 
       const int64_t i = j + k * TGI_LANES;
       const vf normal = vf_load_up_to(x_row, t.x, i, n) * rstd;
       vf dy = vf_load_up_to(dy_row, t.y, i, n);
-      tgi_prefetch_row(b->dy, r + b->ahead, t.y, i, k);
-      tgi_prefetch_row(b->x, r + b->ahead, t.x, i, k);
+      if (!f.dsum) {
+        tgi_prefetch_row(b->dy, r + b->ahead, t.y, i, k);
+        tgi_prefetch_row(b->x, r + b->ahead, t.x, i, k);
+      }
       if (f.kind == NORM_GATED) {
         vf silu;
         const vf slope = vf_silu_both(vf_load_up_to(tgi_row_at(b->gate, r), t.x, i, n), &silu);
@@ -161,12 +169,14 @@ TGI_INLINE void write_group(const norm_group *b, norm_dtypes t, gradient_flags f
 }
 
 /* One instance for all kinds of second pass. */
-static inline void find_means(norm_group *b, norm_dtypes t, norm_kind kind)
+static inline void find_means(norm_group *b, norm_dtypes t, gradient_flags f)
 {
-  if (kind == NORM_GATED) {
-    SWITCH_NORM_DTYPES(t, false, T, find_means_as(b, T, true));
+  if (f.kind == NORM_GATED) {
+    SWITCH_NORM_DTYPES(t, false, T, find_means_as(b, T, true, false));
+  } else if (f.dsum) {
+    SWITCH_NORM_DTYPES(t, true, T, find_means_as(b, T, false, true));
   } else {
-    SWITCH_NORM_DTYPES(t, true, T, find_means_as(b, T, false));
+    SWITCH_NORM_DTYPES(t, true, T, find_means_as(b, T, false, false));
   }
 }
 
@@ -209,7 +219,7 @@ TGI_INLINE void backward_block_as(const norm_backward *job, int64_t block, norm_
     }
     if (f.dx) {
       b.dx = tgi_rows_from(job->dx, i);
-      find_means(&b, t, f.kind);
+      find_means(&b, t, f);
     }
     write_group(&b, t, f);
   }
