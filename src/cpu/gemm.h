@@ -6,7 +6,8 @@
  *            cut into blocks, one task each. For every block of K a task packs its part of B
  *            (about half of the second-level cache), then goes down A in groups of rows, packs
  *            each, and multiplies panels of MR rows with panels of NR columns in registers.
- *            Packing widens f16 and bf16 to f32. Tasks share nothing, so there is no barrier.
+ *            Packing widens f16 and bf16 to f32; an A whose rows need neither that nor a turn is
+ *            read where it lies. Tasks share nothing, so there is no barrier.
  * Order      An element of C is the sum over blocks of K, in order; within a block it is one chain
  *            of fused multiply-adds (generic: multiply, then add), k ascending, from zero. How K
  *            is cut depends on K alone. So a row's bits depend on neither the number of rows nor
@@ -120,11 +121,12 @@ void tgi_gemm_pack_b(const tgi_gemm_operand *b, int64_t o0, int64_t n, int64_t k
 
 /**
  * Register tile: mr <= MR rows by one or two vectors of columns, from one panel of each operand.
- * A's element (i, k) is a[i * TGI_GEMM_A_STRIDE + k], or a[k * TGI_GEMM_MR + i] without along_k;
- * B's row k is at b + k * nv * TGI_LANES.
+ * Along k, unit k of A's row i lies 4 k bytes behind the row's start, a_stride bytes apart from the
+ * next row's and aligned to nothing; otherwise it is a[k * TGI_GEMM_MR + i]. B's row k is at
+ * b + k * nv * TGI_LANES.
  */
-typedef void tgi_gemm_micro(int64_t k, const float *a, const float *b, float *c, int64_t stride,
-                            bool add);
+typedef void tgi_gemm_micro(int64_t k, const void *a, int64_t a_stride, const float *b, float *c,
+                            int64_t stride, bool add);
 #define tgi_gemm_micro_at TGI_GEMM_NAME(gemm_micro_at)
 tgi_gemm_micro *tgi_gemm_micro_at(int64_t mr, int64_t nv, bool along_k);
 

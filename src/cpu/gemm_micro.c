@@ -6,15 +6,29 @@
 #include "cpu/gemm.h"
 #include "cpu/gemm_unit.h"
 #include "cpu/unroll.h"
+#include <string.h>
 
-TGI_INLINE void multiply(const int mr, const int nv, const bool along_k, int64_t k, const float *a,
-                         const float *b, float *c, int64_t stride, bool add)
+enum { kRowsApart = 3 }; /* rows that share a pointer: 0, 1 and 2 strides are one address each */
+
+TGI_INLINE float unit_at(const char *p)
 {
-  const int64_t next_row = along_k ? TGI_GEMM_A_STRIDE : 1, next_k = along_k ? 1 : TGI_GEMM_MR;
+  float unit;
+  memcpy(&unit, p, sizeof unit);
+  return unit;
+}
+
+TGI_INLINE void multiply(const int mr, const int nv, const bool along_k, int64_t k, const void *a,
+                         int64_t a_stride, const float *b, float *c, int64_t stride, bool add)
+{
+  const int64_t next_row = along_k ? a_stride : 4, next_k = along_k ? 4 : 4 * TGI_GEMM_MR;
+  const char *rows[(TGI_GEMM_MR + kRowsApart - 1) / kRowsApart];
   vf sum[TGI_GEMM_MR][2];
   const float *line = c;
   TGI_UNROLLED(i, mr)
   {
+    if (i % kRowsApart == 0) {
+      rows[i / kRowsApart] = (const char *)a + i * next_row;
+    }
     TGI_UNROLLED(j, nv)
     {
       sum[i][j] = vf_zero();
@@ -31,13 +45,22 @@ TGI_INLINE void multiply(const int mr, const int nv, const bool along_k, int64_t
     }
     TGI_UNROLLED(i, mr)
     {
-      const vf unit = vf_set1(a[i * next_row]);
+      const char *from = along_k ? rows[i / kRowsApart] + i % kRowsApart * next_row
+                                 : (const char *)a + i * next_row;
+      const vf unit = vf_set1(unit_at(from));
       TGI_UNROLLED(j, nv)
       {
         sum[i][j] = unit_fma(unit, row[j], sum[i][j]);
       }
     }
-    a += next_k;
+    if (along_k) {
+      TGI_UNROLLED(i, (mr + kRowsApart - 1) / kRowsApart)
+      {
+        rows[i] += next_k;
+      }
+    } else {
+      a = (const char *)a + next_k;
+    }
     b += nv * TGI_LANES;
   }
   if (add) {
@@ -62,10 +85,10 @@ TGI_INLINE void multiply(const int mr, const int nv, const bool along_k, int64_t
 }
 
 #define MICRO(mr, nv, name, along_k)                                                               \
-  static void micro_##mr##x##nv##_##name(int64_t k, const float *a, const float *b, float *c,      \
-                                         int64_t stride, bool add)                                 \
+  static void micro_##mr##x##nv##_##name(int64_t k, const void *a, int64_t a_stride,               \
+                                         const float *b, float *c, int64_t stride, bool add)       \
   {                                                                                                \
-    multiply(mr, nv, along_k, k, a, b, c, stride, add);                                            \
+    multiply(mr, nv, along_k, k, a, a_stride, b, c, stride, add);                                  \
   }
 #define MICROS(mr)                                                                                 \
   MICRO(mr, 1, along, true)                                                                        \

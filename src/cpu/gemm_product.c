@@ -7,12 +7,14 @@
 #include <stdio.h>
 
 enum {
-  kGroupRows = 96,        /* rows of A packed at a time: a multiple of every MR */
-  kMaxRows = 512,         /* of a task: its sums stay in the second-level or third-level cache */
-  kMaxColumns = 1024,     /* of a task */
-  kTasksPerThread = 2,    /* at least; evens out cores of unequal speed */
-  kManyTasks = 8,         /* per thread: from here on a thread without a last task is no loss */
-  kMinTaskSteps = 1 << 20 /* multiply-adds that are worth a task */
+  kGroupRows = 96,         /* rows of A packed at a time: a multiple of every MR */
+  kMaxRows = 512,          /* of a task: its sums stay in the second-level or third-level cache */
+  kMaxColumns = 1024,      /* of a task */
+  kTasksPerThread = 2,     /* at least; evens out cores of unequal speed */
+  kManyTasks = 8,          /* per thread: from here on a thread without a last task is no loss */
+  kMinTaskSteps = 1 << 20, /* multiply-adds that are worth a task */
+  kUnitBytes = 4,
+  kCacheWayBytes = 4096 /* rows as far apart as this share one set of a first-level cache */
 };
 
 static int64_t divide_up(int64_t a, int64_t b)
@@ -29,6 +31,18 @@ static int64_t block_of_k(int64_t units)
 {
   const int64_t blocks = divide_up(units, TGI_GEMM_MAX_K);
   return blocks > 0 ? round_up(divide_up(units, blocks), 16) : 16;
+}
+
+static int64_t row_bytes(const tgi_gemm_operand *a)
+{
+  return a->stride * (int64_t)tg_dtype_bytes(a->dtype);
+}
+
+/* True if A's rows consist of units and a tile's can be in the first-level cache together. */
+static bool has_rows_of_units(const tgi_gemm_problem *p)
+{
+  return p->a.along_k && p->a.dtype == (TGI_UNIT_K == 2 ? TG_BF16 : TG_F32) &&
+         p->k % TGI_UNIT_K == 0 && row_bytes(&p->a) % kCacheWayBytes != 0;
 }
 
 /* True if y receives sums directly: nothing follows. */
@@ -56,7 +70,8 @@ typedef struct product_plan {
   int64_t block_k;          /* in units: elements, or pairs of bf16 */
   int64_t block_m, block_n; /* of a task */
   int64_t tasks_m, tasks_n;
-  bool scratch; /* sums over blocks of K wait in f32 scratch, not in y */
+  bool scratch;    /* sums over blocks of K wait in f32 scratch, not in y */
+  bool a_in_place; /* A is not packed */
 } product_plan;
 
 static bool are_enough(int64_t tasks, int64_t wanted, int64_t threads)
@@ -97,6 +112,7 @@ static product_plan make_plan(const tg_context *ctx, const tgi_gemm_problem *p)
     return plan;
   }
   plan.scratch = units > plan.block_k && !sums_in_place(&p->c);
+  plan.a_in_place = has_rows_of_units(p);
   int64_t most_n = half_cache(ctx) / plan.block_k / TGI_GEMM_NR * TGI_GEMM_NR;
   most_n = most_n < TGI_GEMM_NR ? TGI_GEMM_NR : most_n > kMaxColumns ? kMaxColumns : most_n;
   plan.tasks_m = divide_up(p->m, kMaxRows);
@@ -184,8 +200,10 @@ static void merge_part(const float *tile, float *sums, int64_t stride, int64_t m
   }
 }
 
-/* Rows [i, i + m) of the block, m <= MR, against all of the packed columns. */
-static void multiply_panel(const step *s, int64_t i, int64_t m, const float *a, const float *b)
+/* Rows [i, i + m) of the block, m <= MR, against all of the packed columns. a_stride: bytes from
+ * one row of A to the next. */
+static void multiply_panel(const step *s, int64_t i, int64_t m, const void *a, int64_t a_stride,
+                           const float *b)
 {
   _Alignas(64) float tile[TGI_GEMM_MR * TGI_GEMM_NR];
   const bool along_k = s->p->a.along_k;
@@ -194,16 +212,39 @@ static void multiply_panel(const step *s, int64_t i, int64_t m, const float *a, 
     const int64_t n = tgi_min_i64(TGI_GEMM_NR, s->n - j), nv = n > TGI_LANES ? 2 : 1;
     tgi_gemm_micro *micro = tgi_gemm_micro_at(m, nv, along_k);
     if (!s->finish && (s->sums_wide || n == nv * TGI_LANES)) {
-      micro(s->k, a, b, sums + j, s->sums_stride, s->add);
+      micro(s->k, a, a_stride, b, sums + j, s->sums_stride, s->add);
       continue;
     }
-    micro(s->k, a, b, tile, TGI_GEMM_NR, false);
+    micro(s->k, a, a_stride, b, tile, TGI_GEMM_NR, false);
     if (s->finish) {
       tgi_gemm_finish(&s->p->c, tile, s->add ? sums + j : NULL, s->sums_stride, s->m0 + i,
                       s->n0 + j, m, n);
     } else {
       merge_part(tile, sums + j, s->sums_stride, m, n, s->add);
     }
+  }
+}
+
+/* The block's rows up to m1, units from k0 on, against the packed columns: group by group. */
+static void multiply_packed(const step *s, int64_t m1, int64_t k0, float *a, const float *b)
+{
+  for (int64_t m = s->m0; m < m1; m += kGroupRows) {
+    const int64_t rows = tgi_min_i64(kGroupRows, m1 - m);
+    tgi_gemm_pack_a(&s->p->a, m, rows, k0, s->k, s->p->k, a);
+    for (int64_t i = 0; i < rows; i += TGI_GEMM_MR) {
+      multiply_panel(s, m - s->m0 + i, tgi_min_i64(TGI_GEMM_MR, rows - i),
+                     a + i * TGI_GEMM_A_STRIDE, kUnitBytes * TGI_GEMM_A_STRIDE, b);
+    }
+  }
+}
+
+/* The same with A as it lies. */
+static void multiply_rows(const step *s, int64_t m1, int64_t k0, const float *b)
+{
+  const int64_t stride = row_bytes(&s->p->a);
+  const char *a = (const char *)s->p->a.data + s->m0 * stride + k0 * kUnitBytes;
+  for (int64_t m = s->m0; m < m1; m += TGI_GEMM_MR, a += TGI_GEMM_MR * stride) {
+    multiply_panel(s, m - s->m0, tgi_min_i64(TGI_GEMM_MR, m1 - m), a, stride, b);
   }
 }
 
@@ -238,13 +279,10 @@ static void run_task(const product *job, int64_t task, float *space)
     s.add = k0 > 0 || p->c.accumulate;
     s.finish = !plain && k0 + s.k >= units;
     tgi_gemm_pack_b(&p->b, s.n0, s.n, k0, s.k, p->k, b);
-    for (int64_t m = m0; m < m1; m += kGroupRows) {
-      const int64_t rows = tgi_min_i64(kGroupRows, m1 - m);
-      tgi_gemm_pack_a(&p->a, m, rows, k0, s.k, p->k, a);
-      for (int64_t i = 0; i < rows; i += TGI_GEMM_MR) {
-        multiply_panel(&s, m - m0 + i, tgi_min_i64(TGI_GEMM_MR, rows - i),
-                       a + i * TGI_GEMM_A_STRIDE, b);
-      }
+    if (plan->a_in_place) {
+      multiply_rows(&s, m1, k0, b);
+    } else {
+      multiply_packed(&s, m1, k0, a, b);
     }
     k0 += s.k;
   } while (k0 < units);

@@ -89,7 +89,8 @@ static void add_tile(int64_t rows, int64_t columns, const float *x, const float 
                      const uint8_t *scale, float *total)
 {
   _Alignas(64) float product[TGI_GEMM_MR * TGI_GEMM_NR];
-  tgi_gemm_micro_at(rows, 2, true)(columns, x, wide, product, TGI_GEMM_NR, false);
+  tgi_gemm_micro_at(rows, 2, true)(columns, x, 4 * TGI_GEMM_A_STRIDE, wide, product, TGI_GEMM_NR,
+                                   false);
   for (int64_t r = 0; r < rows; r++) {
     for (int v = 0; v < TGI_GEMM_NR; v += TGI_LANES) {
       float *to = total + r * TGI_PANEL_ROWS + v;
