@@ -1,10 +1,15 @@
 /* Attention forward on the CPU: few rows, as in decoding.
  *
- * Method     Keys are taken in tiles of 64. Rows that see the same keys of a tile go together, up
- * to kRowsAtOnce: their scores are dot products along head_dim, a running softmax goes along the
- * keys, and the values are added with the sums in registers. Keys and values are read where they
- * lie, in their own dtype, and widened once for all rows that go together. Bound      Memory: each
- * key and value is read once.
+ * Method     Keys are taken in tiles of 64. Rows of a head that see the same keys of a tile go
+ *            together, up to kRowsAtOnce: their scores are dot products along head_dim, a running
+ *            softmax goes along the keys, and the values are added with the sums in registers.
+ *            Keys and values are read where they lie, in their own dtype, and widened once for all
+ *            rows that go together.
+ * Order      Memory is read in the order in which it lies: where the heads of a key are
+ *            neighbours, a few keys are taken through all heads before the next few. What lies
+ *            kAheadBytes behind is prefetched meanwhile: so neighbours follow one another, which
+ *            wakes the hardware's own fetching. The bits do not depend on the order.
+ * Bound      Memory: each key and value is read once.
  */
 #include "cpu/exp.h"
 #include "cpu/tanh.h"
@@ -13,30 +18,11 @@
 enum {
   kRowsAtOnce = TGI_LANES == 16 ? 4 : 2, /* as many sums as there are registers for */
   kKeysAtOnce = 4,
+  kValuesAtOnce = 8, /* between which the sums wait in the first-level cache */
   kVectorsAtOnce = 4,
+  kGroups = 32,           /* of rows, whose scores are kept at once */
+  kAheadBytes = 32 << 10, /* 63 % of what memory can do without; 16 KiB are as good, 128 are not */
 };
-
-/* The next tile, fetched in the order of memory, a head's row at a time: rows of one head may lie
- * far apart, and only neighbours that follow one another wake the hardware's own fetching, which
- * has more lines under way than a core can ask for. */
-typedef struct fetch {
-  const void *const *row; /* of the first head */
-  int64_t rows, head, heads, head_bytes, bytes;
-} fetch;
-
-TGI_INLINE void fetch_one(fetch *f)
-{
-  const char *at_head = (const char *)*f->row + f->head * f->head_bytes;
-  for (int64_t i = 0; i < f->bytes && f->rows > 0; i += 64) {
-    __builtin_prefetch(at_head + i, 0, 2);
-  }
-  f->head++;
-  if (f->head == f->heads) {
-    f->head = 0;
-    f->row++;
-    f->rows--;
-  }
-}
 
 /* Keys or values of a tile: those of the first kv head, and the way to the one that is meant. */
 typedef struct tile_rows {
@@ -49,12 +35,16 @@ TGI_INLINE const void *tile_row(tile_rows t, int64_t j)
   return (const char *)t.row[j] + t.offset;
 }
 
+TGI_INLINE void fetch_ahead(const void *row, int t, int64_t i)
+{
+  tgi_prefetch((const char *)row + kAheadBytes, t, i);
+}
+
 /* Rows of a head that see the same keys of a tile. */
 typedef struct few {
-  const float *q;               /* [rows][q_pitch] in the order of vf_load_apart, as o */
-  tile_rows key, value;         /* that the rows see */
-  fetch *next_key, *next_value; /* NULL: not by these rows */
-  int64_t keys, head_dim, v_dim, q_pitch, v_pitch;
+  const float *q;       /* [rows][q_pitch] in the order of vf_load_apart, as o */
+  tile_rows key, value; /* that the rows see */
+  int64_t rows, keys, head_dim, v_dim, q_pitch, v_pitch; /* rows: kRowsAtOnce, 2 or 1 */
   float softcap;
   float *o, *m, *l;
 } few;
@@ -90,6 +80,7 @@ TGI_INLINE void dot_block(const few *f, int64_t j, int t, int rows, float *s)
   for (; c + 2 * TGI_LANES <= f->head_dim; c += 2 * TGI_LANES) {
     TGI_UNROLLED(i, kKeysAtOnce)
     {
+      fetch_ahead(key[i], t, c);
       vf_load_apart(key[i], t, c, &x[i], &y[i]);
     }
     dot_step(d, f, x, c, rows);
@@ -108,10 +99,10 @@ TGI_INLINE void dot_block(const few *f, int64_t j, int t, int rows, float *s)
   }
 }
 
-/* o[r][c ..) = o[r][c ..) * factor[r] + sum_j p[r][j] * value[j][c ..): an even number of vectors,
- * or one of which `last` elements count. rows and vectors are constants. */
-TGI_INLINE void add_values(const few *f, const float *p, const float *factor, int t, int64_t c,
-                           int rows, int vectors, int64_t last)
+/* o[r][c ..) = o[r][c ..) * factor[r] + sum of p[r][j] * value[j][c ..), j in [begin, end): an even
+ * number of vectors, or one of which `last` elements count. rows and vectors are constants. */
+TGI_INLINE void add_values(const few *f, const float *p, const float *factor, int64_t begin,
+                           int64_t end, int t, int64_t c, int rows, int vectors, int64_t last)
 {
   vf sum[kRowsAtOnce][kVectorsAtOnce], x[kVectorsAtOnce];
   TGI_UNROLLED(r, rows)
@@ -121,16 +112,14 @@ TGI_INLINE void add_values(const few *f, const float *p, const float *factor, in
       sum[r][v] = vf_zero();
     }
   }
-  for (int64_t j = 0; j < f->keys; j++) {
+  for (int64_t j = begin; j < end; j++) {
     const void *value = tile_row(f->value, j);
-    if (c == 0 && f->next_value) {
-      fetch_one(f->next_value);
-    }
     if (vectors == 1) {
       x[0] = vf_load_part(value, t, c, last);
     }
     TGI_UNROLLED(v, vectors / 2)
     {
+      fetch_ahead(value, t, c + v * 2 * TGI_LANES);
       vf_load_apart(value, t, c + v * 2 * TGI_LANES, &x[2 * v], &x[2 * v + 1]);
     }
     TGI_UNROLLED(r, rows)
@@ -185,44 +174,48 @@ static float softmax_row(const few *f, int64_t r, float *s)
   return factor[0];
 }
 
-TGI_INLINE void attend_as(const few *f, int t, int rows)
+TGI_INLINE void add_block(const few *f, const float *p, const float *factor, int64_t begin,
+                          int64_t end, int t, int rows)
 {
   const int64_t wide = kVectorsAtOnce * TGI_LANES;
-  float s[kRowsAtOnce * kTileKeys], factor[kRowsAtOnce];
-  for (int64_t j = 0; j < f->keys; j += kKeysAtOnce) {
-    for (int64_t i = j; i < tgi_min_i64(j + kKeysAtOnce, f->keys) && f->next_key; i++) {
-      fetch_one(f->next_key);
-    }
-    dot_block(f, j, t, rows, s + j);
-  }
-  for (int64_t r = 0; r < rows; r++) {
-    factor[r] = softmax_row(f, r, s + r * kTileKeys);
-  }
   int64_t c = 0;
   for (; c + wide <= f->v_dim; c += wide) {
-    add_values(f, s, factor, t, c, rows, kVectorsAtOnce, TGI_LANES);
+    add_values(f, p, factor, begin, end, t, c, rows, kVectorsAtOnce, TGI_LANES);
   }
   for (; c + 2 * TGI_LANES <= f->v_dim; c += 2 * TGI_LANES) {
-    add_values(f, s, factor, t, c, rows, 2, TGI_LANES);
+    add_values(f, p, factor, begin, end, t, c, rows, 2, TGI_LANES);
   }
   for (; c < f->v_dim; c += TGI_LANES) {
-    add_values(f, s, factor, t, c, rows, 1, tgi_min_i64(TGI_LANES, f->v_dim - c));
+    add_values(f, p, factor, begin, end, t, c, rows, 1, tgi_min_i64(TGI_LANES, f->v_dim - c));
   }
 }
 
-/* Takes as many of the first `rows` rows as go together; returns their number. */
-static int64_t attend(const few *f, int dtype, int64_t rows)
+/* Runs the statement with the constant ROWS equal to f->rows and T to the dtype. */
+#define SWITCH_ROWS(f, dtype, T, ROWS, ...)                                                        \
+  do {                                                                                             \
+    if ((f)->rows == kRowsAtOnce) {                                                                \
+      enum { ROWS = kRowsAtOnce };                                                                 \
+      TGI_SWITCH_FLOAT(dtype, T, __VA_ARGS__);                                                     \
+    } else if ((f)->rows == 2) {                                                                   \
+      enum { ROWS = 2 };                                                                           \
+      TGI_SWITCH_FLOAT(dtype, T, __VA_ARGS__);                                                     \
+    } else {                                                                                       \
+      enum { ROWS = 1 };                                                                           \
+      TGI_SWITCH_FLOAT(dtype, T, __VA_ARGS__);                                                     \
+    }                                                                                              \
+  } while (0)
+
+/* Scores of keys j .. j + kKeysAtOnce - 1, to s[row][j ..). */
+static void score_keys(const few *f, int dtype, int64_t j, float *s)
 {
-  if (rows >= kRowsAtOnce) {
-    TGI_SWITCH_FLOAT(dtype, T, attend_as(f, T, kRowsAtOnce));
-    return kRowsAtOnce;
-  }
-  if (rows >= 2) {
-    TGI_SWITCH_FLOAT(dtype, T, attend_as(f, T, 2));
-    return 2;
-  }
-  TGI_SWITCH_FLOAT(dtype, T, attend_as(f, T, 1));
-  return 1;
+  SWITCH_ROWS(f, dtype, T, R, dot_block(f, j, T, R, s + j));
+}
+
+/* Adds values [begin, end) to what came before them, times `factor`. */
+static void add_some_values(const few *f, int dtype, const float *p, const float *factor,
+                            int64_t begin, int64_t end)
+{
+  SWITCH_ROWS(f, dtype, T, R, add_block(f, p, factor, begin, end, T, R));
 }
 
 enum { kRoom = kTileKeys + kKeysAtOnce }; /* a row takes kKeysAtOnce, wherever it starts */
@@ -298,34 +291,72 @@ typedef struct few_heads {
   float *to;
   int64_t to_pitch;
   int64_t first, stop;
-  const void **key, **value;
-  fetch next_key, next_value;
+  const void *key[kRoom], *value[kRoom];
 } few_heads;
 
-static void attend_head(few_heads *w, int64_t head)
+/* Groups of a head's rows that see the same keys of the tile, to f; returns their number. */
+static int group_rows(const few_heads *w, int64_t head, few *f)
 {
   const attention_block *k = w->k;
   const int64_t q_pitch = padded(k->l->head_dim), v_pitch = padded(k->l->v_dim);
   const int64_t bytes = (int64_t)tg_dtype_bytes(w->a->k.dtype);
   float *to = w->to + head * w->to_pitch;
+  int count = 0;
   for (int64_t r = 0, taken; r < k->rows; r += taken) {
     const int64_t low = max_i64(k->low[r], w->first), high = tgi_min_i64(k->high[r], w->stop);
-    const int64_t skipped = low - w->first;
-    const few f = {.q = w->q + (head * k->rows + r) * q_pitch,
-                   .key = {w->key + skipped, head * tgi_stride(&w->a->k, 2) * bytes},
-                   .value = {w->value + skipped, head * tgi_stride(&w->a->v, 2) * bytes},
-                   .next_key = r == 0 ? &w->next_key : NULL,
-                   .next_value = r == 0 ? &w->next_value : NULL,
-                   .keys = high - low,
-                   .head_dim = k->l->head_dim,
-                   .v_dim = k->l->v_dim,
-                   .q_pitch = q_pitch,
-                   .v_pitch = v_pitch,
-                   .softcap = w->a->softcap,
-                   .o = to + r * v_pitch,
-                   .m = to + k->rows * v_pitch + r,
-                   .l = to + k->rows * (v_pitch + 1) + r};
-    taken = low < high ? attend(&f, w->a->k.dtype, rows_alike(k, r, w->first, w->stop)) : 1;
+    const int64_t alike = rows_alike(k, r, w->first, w->stop);
+    taken = low >= high ? 1 : alike >= kRowsAtOnce ? kRowsAtOnce : alike >= 2 ? 2 : 1;
+    if (low < high) {
+      f[count++] =
+          (few){.q = w->q + (head * k->rows + r) * q_pitch,
+                .key = {w->key + (low - w->first), head * tgi_stride(&w->a->k, 2) * bytes},
+                .value = {w->value + (low - w->first), head * tgi_stride(&w->a->v, 2) * bytes},
+                .rows = taken,
+                .keys = high - low,
+                .head_dim = k->l->head_dim,
+                .v_dim = k->l->v_dim,
+                .q_pitch = q_pitch,
+                .v_pitch = v_pitch,
+                .softcap = w->a->softcap,
+                .o = to + r * v_pitch,
+                .m = to + k->rows * v_pitch + r,
+                .l = to + k->rows * (v_pitch + 1) + r};
+    }
+  }
+  return count;
+}
+
+/* Heads [begin, end) through the tile; their groups are at most kGroups. */
+static void attend_heads(const few_heads *w, int64_t begin, int64_t end)
+{
+  const int dtype = w->a->k.dtype;
+  const int64_t keys = w->stop - w->first;
+  float s[kGroups][kRowsAtOnce * kTileKeys], factor[kGroups][kRowsAtOnce];
+  few f[kGroups];
+  int groups = 0;
+  for (int64_t head = begin; head < end; head++) {
+    groups += group_rows(w, head, f + groups);
+  }
+  for (int64_t j = 0; j < keys; j += kKeysAtOnce) {
+    for (int g = 0; g < groups; g++) {
+      if (j < f[g].keys) {
+        score_keys(&f[g], dtype, j, s[g]);
+      }
+    }
+  }
+  for (int g = 0; g < groups; g++) {
+    for (int64_t r = 0; r < f[g].rows; r++) {
+      factor[g][r] = softmax_row(&f[g], r, s[g] + r * kTileKeys);
+    }
+  }
+  for (int64_t j = 0; j < keys; j += kValuesAtOnce) {
+    static const float ones[4] = {1, 1, 1, 1};
+    for (int g = 0; g < groups; g++) {
+      if (j < f[g].keys) {
+        add_some_values(&f[g], dtype, s[g], j == 0 ? factor[g] : ones, j,
+                        tgi_min_i64(j + kValuesAtOnce, f[g].keys));
+      }
+    }
   }
 }
 
@@ -344,15 +375,11 @@ static void begin_heads(const few_heads *w, int64_t heads, float *q)
   }
 }
 
-/* Rows of a tile of t as they will be fetched. */
-static fetch fetch_of(const tg_tensor *t, const void *const *row, int64_t rows, int64_t heads)
+/* Heads that go through a tile together: as many as are neighbours. */
+static int64_t heads_together(const attention_block *k, const tg_attention_fwd_args *a)
 {
-  const int64_t bytes = (int64_t)tg_dtype_bytes(t->dtype);
-  return (fetch){.row = row,
-                 .rows = rows,
-                 .heads = heads,
-                 .head_bytes = tgi_stride(t, 2) * bytes,
-                 .bytes = t->shape[3] * bytes};
+  const bool neighbours = tgi_stride(&a->k, 2) < tgi_stride(&a->k, 1);
+  return neighbours ? kGroups / k->rows : 1;
 }
 
 void TGI_KERNEL(attention_few)(const attention_block *k, int64_t heads,
@@ -360,26 +387,16 @@ void TGI_KERNEL(attention_few)(const attention_block *k, int64_t heads,
                                float *scratch, float *to, int64_t to_pitch)
 {
   const key_map key_rows = map_keys(k, &a->k), value_rows = map_keys(k, &a->v);
-  const void *keys[2][kRoom], *values[2][kRoom];
+  const int64_t together = heads_together(k, a);
   few_heads w = {.k = k, .a = a, .q = scratch, .to = to, .to_pitch = to_pitch};
   begin_heads(&w, heads, scratch);
-  w.first = max_i64(begin, k->begin);
   end = tgi_min_i64(end, k->end);
-  int64_t count = max_i64(tgi_min_i64(kTileKeys, end - w.first), 0);
-  find_keys(k, key_rows, w.first, count, keys[0]);
-  find_keys(k, value_rows, w.first, count, values[0]);
-  for (int64_t tile = 0; w.first < end; tile++, w.first = w.stop) {
-    const void **next_key = keys[(tile + 1) % 2], **next_value = values[(tile + 1) % 2];
-    w.stop = w.first + count;
-    w.key = keys[tile % 2];
-    w.value = values[tile % 2];
-    count = tgi_min_i64(kTileKeys, end - w.stop);
-    find_keys(k, key_rows, w.stop, count, next_key);
-    find_keys(k, value_rows, w.stop, count, next_value);
-    w.next_key = fetch_of(&a->k, next_key, count, heads);
-    w.next_value = fetch_of(&a->v, next_value, count, heads);
-    for (int64_t head = 0; head < heads; head++) {
-      attend_head(&w, head);
+  for (w.first = max_i64(begin, k->begin); w.first < end; w.first = w.stop) {
+    w.stop = tgi_min_i64(w.first + kTileKeys, end);
+    find_keys(k, key_rows, w.first, w.stop - w.first, w.key);
+    find_keys(k, value_rows, w.first, w.stop - w.first, w.value);
+    for (int64_t head = 0; head < heads; head += together) {
+      attend_heads(&w, head, tgi_min_i64(head + together, heads));
     }
   }
   for (int64_t r = 0; r < heads * k->rows && a->k.dtype == TG_BF16; r++) {
