@@ -115,6 +115,8 @@ def measure(case, problem, library, pairs, config):
     for peer, taken in zip(problem.peers, samples[1:]):
         full = f"{config} {peer.config}".strip()
         rows.append(row_of(case, peer.impl, peer.version, full, taken))
+        if peer.extra_bytes:
+            rows[0]["peak_bytes"], rows[-1]["peak_bytes"] = call.workspace_bytes, peer.extra_bytes()
     others = load.others()
     for row in rows:
         row["note"] = f"other load {others:.2f}"
@@ -125,6 +127,10 @@ def report(case, rows):
     ours = rows[0]["ms"]
     name = f"{case['op']} {case['dir']} {case['dtype']} {case['shape']}"
     print(f"{name:48} {rows[0]['impl']:16} {ours:10.3f} ms")
+    if rows[0].get("peak_bytes"):
+        print(f"{'':48} extra memory: " + ", ".join(
+            f"{row['impl']} {row['peak_bytes'] / 1e6:.0f} MB" for row in rows
+            if row.get("peak_bytes")))
     for row in rows[1:]:
         what = row["config"].split(" ", 2)
         what = f"{row['impl']} {what[2] if len(what) > 2 else ''}".strip()

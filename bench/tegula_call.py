@@ -161,6 +161,7 @@ class Call:
         size = ctypes.c_size_t()
         self.check(self.op.workspace(self.library.ctx, ctypes.addressof(self.memory),
                                      ctypes.byref(size)))
+        self.workspace_bytes = size.value
         if size.value:
             block = torch.zeros(size.value + 256, dtype=torch.uint8)
             self.keep.append(block)

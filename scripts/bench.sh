@@ -43,9 +43,13 @@ if [ -n "$python" ]; then
   measure "$python" bench/baselines.py --build "$build" --dtype f32
 fi
 measure "$build/bench/bench_ops" --dtype bf16
+measure "$build/bench/bench_ops" --dtype f16 --op attention_fwd \
+  --shape b8_h32_kv8_s1_sk4096_d128_causal
 if [ -n "$python" ]; then
   measure "$python" bench/baselines.py --build "$build" --dtype bf16 --op linear
   measure "$python" bench/baselines.py --build "$build" --dtype bf16 --op attention
+  measure "$python" bench/baselines.py --build "$build" --dtype bf16 --op linear_int8 \
+    --shape 512x1024x3072_dynamic
 else
   missing="$missing PyTorch(with oneDNN;OpenBLAS)"
 fi

@@ -11,6 +11,7 @@ class Peer:
     run: object  # () -> {slot: tensor or list}
     config: str = ""
     version: str = torch.__version__
+    extra_bytes: object = None  # () -> memory beside inputs and results; ours is the workspace
 
 
 @dataclasses.dataclass

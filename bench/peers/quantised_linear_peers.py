@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from peers.peer_problem import Peer, Problem
-from tegula_call import View, read_constants
+from tegula_call import Library, View, read_constants
 
 HEADERS = pathlib.Path(__file__).resolve().parents[2] / "include"
 CONSTANTS = read_constants(HEADERS)
@@ -71,7 +71,10 @@ def linear_int8(words, backward, dtype):
     fields = dict(x=x, weight=packed, y=torch.empty(rows, out, dtype=dtype),
                   mode="TG_INT8_DYNAMIC" if dynamic else "TG_INT8_WEIGHT_ONLY")
     if dynamic:
-        return Problem(fields, dynamic_peers(x, weight, scale), tolerance=0.05)
+        peers = dynamic_peers(x, weight, scale)
+        if dtype == torch.bfloat16:
+            peers.append(own_linear(x, (weight.float() * scale[:, None]).to(dtype)))
+        return Problem(fields, peers, tolerance=0.05)
     wide = (weight.float() * scale[:, None]).to(dtype)
     peers = [Peer("torch", lambda: {"y": F.linear(x, wide)}, "weight widened beforehand")]
     scales = scale.to(dtype)
@@ -79,6 +82,19 @@ def linear_int8(words, backward, dtype):
         peers.append(Peer("torch", lambda: {"y": torch._weight_int8pack_mm(x, weight, scales)},
                           "_weight_int8pack_mm"))
     return Problem(fields, peers, tolerance=0.05)
+
+
+def own_linear(x, weight):
+    """Our product without quantised operands."""
+    library = Library(loaded_library()._name, HEADERS, torch.get_num_threads())
+    y = torch.empty(x.shape[0], weight.shape[0], dtype=x.dtype)
+    call = library.call("linear_fwd", dict(x=x, weight=weight, y=y))
+
+    def run():
+        call()
+        return {"y": y}
+
+    return Peer("linear", run, "ours", library.version)
 
 
 def dynamic_peers(x, weight, scale):
