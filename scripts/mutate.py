@@ -6,8 +6,9 @@ runs the tests of its op, and reports the changes that no test noticed.
    scripts/mutate.py --part K/N --save FILE    every N-th row from the K-th on, on some machine
    scripts/mutate.py --merge FILE...           the report of all parts
 
-Sources: src/ops/<op>/ without checks, reference, shape and spec, and what they call in src/cpu/;
-with --headers those of src/cpu/, by themselves, with the tests of ops that use them. Each direction
+Sources: src/ops/<op>/ without checks, reference, shape and spec, what they call in src/cpu/, and the
+headers of both that they include (the words of simd*.h are test_math's); with --headers those of
+src/cpu/, by themselves, with the tests of ops that use them. Each direction
 of an op gets --max mutants, drawn by the seed; a mutant that does not compile, or compiles to the
 same code, does not count. scripts/mutate_equivalent.txt names what cannot be noticed, with reasons.
 Results go to docs/mutation.md."""
@@ -67,6 +68,14 @@ def included(path, seen=None):
             seen.add(target)
             included(target, seen)
     return seen
+
+
+def shared_headers(sources):
+    """Headers with kernels, of other ops or of src/cpu, that the sources include."""
+    found = set().union(*(included(s) for s in sources))
+    return sorted(p for p in found - set(sources) if p.suffix == ".h" and (
+        p.parent.parent == ROOT / "src/ops"
+        or p.parent == ROOT / "src/cpu" and not p.name.startswith("simd")))
 
 
 def called_sources(sources):
@@ -206,7 +215,7 @@ class Campaign:
         found = []
         for op, directions in self.ops.items():
             sources = kernel_sources(op)
-            sources += called_sources(sources)
+            sources += called_sources(sources) + shared_headers(sources)
             functions, everything = collections.defaultdict(list), []
             for path in sources:
                 text = path.read_text()
@@ -216,10 +225,10 @@ class Campaign:
             for direction in directions:
                 roots = [f"TGI_{k}({op}_{direction})" for k in ("KERNEL", "WORKSPACE")]
                 names = mutations.reachable(roots, functions)
-                # Products are called through tables of functions: all of src/cpu counts.
+                # Products are called through tables of functions: all of src/cpu/*.c counts.
                 found.append((f"{op} {direction}", [op],
-                              [m for m in everything
-                               if m.function in names or m.path.startswith("src/cpu/")]))
+                              [m for m in everything if m.function in names
+                               or re.fullmatch(r"src/cpu/\w+\.c", m.path)]))
         for path in sorted((ROOT / "src/cpu").glob("*.h")):
             if not self.options.headers and f"cpu/{path.name}" not in (self.options.op or []):
                 continue
@@ -326,7 +335,7 @@ class Campaign:
                 return how
         return "survived"
 
-    def run_group(self, title, ops, candidates):
+    def run_group(self, pool, title, ops, candidates):
         """[(mutant, verdict)] of `--max` mutants that count, and the excluded with reasons."""
         order = list(candidates)
         random.Random(f"{self.options.seed} {title}").shuffle(order)
@@ -335,35 +344,46 @@ class Campaign:
         left_out = {m for m, _ in excluded}
         queue = collections.deque(m for m in order if m not in left_out)
         results = []
-        with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
-            while queue and len(results) < self.options.max:
-                count = min(len(queue), self.options.max - len(results))
-                batch = [queue.popleft() for _ in range(count)]
-                for mutant, verdict in zip(batch, pool.map(lambda m: self.verdict(m, ops), batch)):
-                    if verdict:
-                        results.append((mutant, verdict))
-                    if self.options.verbose:
-                        print(f"{verdict or '-':9} {mutant.path}:{mutant.line} {mutant.before}"
-                              f" => {mutant.after}", flush=True)
+        while queue and len(results) < self.options.max:
+            count = min(len(queue), self.options.max - len(results))
+            batch = [queue.popleft() for _ in range(count)]
+            for mutant, verdict in zip(batch, pool.map(lambda m: self.verdict(m, ops), batch)):
+                if verdict:
+                    results.append((mutant, verdict))
+                if self.options.verbose:
+                    print(f"{verdict or '-':9} {mutant.path}:{mutant.line} {mutant.before}"
+                          f" => {mutant.after}", flush=True)
         return results, excluded
 
     def run(self):
-        rows = []
-        for title, ops, candidates in self.groups():
+        """Several rows at a time: the last mutants of one leave processors idle. Many first."""
+        rows, groups = [], self.groups()
+        titles = [title for title, _, _ in groups]
+
+        def run_row(group):
+            title, ops, candidates = group
             start = time.monotonic()
-            results, excluded = self.run_group(title, ops, candidates)
-            killed = sum(v != "survived" for _, v in results)
-            print(f"{title:24} {killed:3} of {len(results):3} noticed"
-                  f"  {time.monotonic() - start:5.0f} s", flush=True)
-            for mutant, verdict in results:
-                if verdict == "survived" and not self.options.verbose:
-                    print(f"    {mutant.path}:{mutant.line} {mutant.before} => {mutant.after}")
-            rows.append((title, results, excluded, len(candidates)))
-            if self.options.save:
-                self.options.save.write_bytes(pickle.dumps(rows))
-            elif not self.options.op and not self.options.no_write:
-                REPORT.write_text(report(rows, self.options))
+            results, excluded = self.run_group(pool, title, ops, candidates)
+            with self.tools.lock:
+                self.note(title, results, time.monotonic() - start)
+                rows.append((title, results, excluded, len(candidates)))
+                rows.sort(key=lambda row: titles.index(row[0]))
+                if self.options.save:
+                    self.options.save.write_bytes(pickle.dumps(rows))
+                elif not self.options.op and not self.options.no_write:
+                    REPORT.write_text(report(rows, self.options))
+
+        with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool, \
+                concurrent.futures.ThreadPoolExecutor(1 + self.options.jobs // 5) as lanes:
+            list(lanes.map(run_row, sorted(groups, key=lambda g: -len(g[2]))))
         return rows
+
+    def note(self, title, results, seconds):
+        killed = sum(v != "survived" for _, v in results)
+        print(f"{title:24} {killed:3} of {len(results):3} noticed  {seconds:5.0f} s", flush=True)
+        for mutant, verdict in results:
+            if verdict == "survived" and not self.options.verbose:
+                print(f"    {mutant.path}:{mutant.line} {mutant.before} => {mutant.after}")
 
 
 def merged(paths):
