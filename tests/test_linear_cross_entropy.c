@@ -135,6 +135,30 @@ static void test_against_two_ops(void **state)
   }
 }
 
+/* The first NaN is the argmax wherever it lies in a chunk of columns, its start included. */
+static void test_argmax_of_nan(void **state)
+{
+  batch *b = *state;
+  const int64_t nan_at[] = {0, 1, 99, 100, 200, kVocab - 1};
+  for (size_t i = 0; i < sizeof nan_at / sizeof nan_at[0]; i++) {
+    tg_linear_cross_entropy_fwdbwd_args both = both_args(b, &b->first, 0, kRows, TG_REDUCTION_NONE);
+    float *bias = both.bias.data;
+    const float kept = bias[nan_at[i]];
+    bias[nan_at[i]] = NAN;
+    for (int64_t cols = 0; cols <= 100; cols += 50) {
+      both.chunk_cols = cols;
+      const tg_linear_cross_entropy_fwd_args a = forward_of(&both);
+      must_run(b->ctx, tg_linear_cross_entropy_fwd(b->ctx, &a));
+      for (int r = 0; r < kRows; r++) {
+        if (b->first.argmax[r] != -1) { /* -1: ignored */
+          assert_int_equal(b->first.argmax[r], nan_at[i]);
+        }
+      }
+    }
+    bias[nan_at[i]] = kept;
+  }
+}
+
 /* Both at once gives the bits of one after the other; a second backward gives them again. */
 static void test_directions_agree(void **state)
 {
@@ -370,9 +394,15 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
-      TEST(test_against_two_ops), TEST(test_directions_agree), TEST(test_subsets),
-      TEST(test_micro_batches),   TEST(test_half_sums),        TEST(test_ignored_rows_cost_nothing),
-      TEST(test_bad_targets),     TEST(test_workspace),
+      TEST(test_against_two_ops),
+      TEST(test_argmax_of_nan),
+      TEST(test_directions_agree),
+      TEST(test_subsets),
+      TEST(test_micro_batches),
+      TEST(test_half_sums),
+      TEST(test_ignored_rows_cost_nothing),
+      TEST(test_bad_targets),
+      TEST(test_workspace),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
