@@ -3,7 +3,8 @@
 runs the tests of its op, and reports the changes that no test noticed.
 
    scripts/mutate.py [--op NAME]... [--headers] [--max N] [--seed N] [--jobs N] [--no-write] [-v]
-   scripts/mutate.py --part K/N --save FILE    every N-th row from the K-th on, on some machine
+   scripts/mutate.py --part K/N --save FILE    every N-th row from the K-th on, on some machine; what
+                                               FILE holds of the same sources is not tried again
    scripts/mutate.py --merge FILE...           the report of all parts
 
 Sources: src/ops/<op>/ without checks, reference, shape and spec, what they call in src/cpu/, and the
@@ -15,6 +16,7 @@ Results go to docs/mutation.md."""
 import argparse
 import collections
 import concurrent.futures
+import hashlib
 import json
 import os
 import pathlib
@@ -209,6 +211,8 @@ class Campaign:
         self.rules = read_equivalents()
         self.tools = Toolbox(options.entry)
         self.seconds = {}
+        self.rows = []
+        self.verdicts = load(options.save)["verdicts"] if options.save else {}
 
     def groups(self):
         """[(title, op, mutants in random order, source users, test ops)]: what is sampled."""
@@ -318,6 +322,24 @@ class Campaign:
             return self.tools.baseline[path, moved]
 
     def verdict(self, mutant, ops):
+        """What was found before, or is found now, and kept."""
+        source = (ROOT / mutant.path).read_bytes()
+        key = (*ops, mutant.path, mutant.start, mutant.text, hashlib.sha256(source).hexdigest())
+        if key not in self.verdicts:
+            found = self.find_verdict(mutant, ops)
+            with self.tools.lock:
+                self.verdicts[key] = found
+                self.save()
+        return self.verdicts[key]
+
+    def save(self):
+        """Whatever stops the run, the file is whole."""
+        if self.options.save:
+            new = self.options.save.with_suffix(".new")
+            new.write_bytes(pickle.dumps({"rows": self.rows, "verdicts": self.verdicts}))
+            new.replace(self.options.save)
+
+    def find_verdict(self, mutant, ops):
         """"failed", "crashed", "hung"; "survived"; or None: it does not count."""
         folder = BUILD / "mutant" / str(threading.get_ident())
         subprocess.run(["rm", "-rf", folder], check=True)
@@ -357,7 +379,7 @@ class Campaign:
 
     def run(self):
         """Several rows at a time: the last mutants of one leave processors idle. Many first."""
-        rows, groups = [], self.groups()
+        groups = self.groups()
         titles = [title for title, _, _ in groups]
 
         def run_row(group):
@@ -366,17 +388,16 @@ class Campaign:
             results, excluded = self.run_group(pool, title, ops, candidates)
             with self.tools.lock:
                 self.note(title, results, time.monotonic() - start)
-                rows.append((title, results, excluded, len(candidates)))
-                rows.sort(key=lambda row: titles.index(row[0]))
-                if self.options.save:
-                    self.options.save.write_bytes(pickle.dumps(rows))
-                elif not self.options.op and not self.options.no_write:
-                    REPORT.write_text(report(rows, self.options))
+                self.rows.append((title, results, excluded, len(candidates)))
+                self.rows.sort(key=lambda row: titles.index(row[0]))
+                self.save()
+                if not (self.options.save or self.options.op or self.options.no_write):
+                    REPORT.write_text(report(self.rows, self.options))
 
         with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool, \
                 concurrent.futures.ThreadPoolExecutor(1 + self.options.jobs // 5) as lanes:
             list(lanes.map(run_row, sorted(groups, key=lambda g: -len(g[2]))))
-        return rows
+        return self.rows
 
     def note(self, title, results, seconds):
         killed = sum(v != "survived" for _, v in results)
@@ -386,9 +407,14 @@ class Campaign:
                 print(f"    {mutant.path}:{mutant.line} {mutant.before} => {mutant.after}")
 
 
+def load(path):
+    """{"rows": ..., "verdicts": ...} of a saved part; empty if there is none."""
+    return pickle.loads(path.read_bytes()) if path.exists() else {"rows": [], "verdicts": {}}
+
+
 def merged(paths):
     """The rows of all parts, in the order of the list; a row missing or twice is an error."""
-    rows = [row for path in paths for row in pickle.loads(path.read_bytes())]
+    rows = [row for path in paths for row in load(path)["rows"]]
     titles = [f"{op} {direction}" for op, dirs in list_of_ops().items() for direction in dirs]
     if sorted(titles) != sorted(row[0] for row in rows):
         sys.exit("mutate: --merge: expected every op and direction once")
