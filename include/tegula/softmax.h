@@ -30,7 +30,7 @@ typedef struct tg_softmax_fwd_args {
  * that is all -infinity, or that has +infinity or NaN in it, becomes NaN as a whole, as in PyTorch.
  *
  * Math       f32, one rounding per result; sums of 2048 elements each are added in f64.
- * Workspace  tg_softmax_fwd_workspace: a row of f32 and a little for each thread.  Asynchronous;
+ * Workspace  tg_softmax_fwd_workspace: two rows of f32 and a little for each thread.  Asynchronous;
  *            capturable; deterministic; batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (scale, y overlaps x without being it, workspace
  *            missing or too small), UNSUPPORTED.

@@ -1,11 +1,13 @@
 /* Softmax on the CPU.
  *
- * Method     Forward, one row at a time, in pieces that stay in the first-level cache: a piece's
- *            maximum; its exponentials less the largest element so far, into a row of workspace,
- *            and their sum. Then the results: exponentials times a factor for each piece (Milakov &
- *            Gimelshein 2018, arXiv:1805.02867). Backward, one row at a time: the dot product, then
- *            the results. What is read next is prefetched meanwhile.
- * Work       Chunks of rows of at most 512 KiB.
+ * Method     Forward, in pieces that stay in the first-level cache: a piece's maximum; its
+ *            exponentials less the largest element so far, into a row of workspace, and their sum;
+ *            when the row is complete the results, exponentials times a factor for each piece
+ *            (Milakov & Gimelshein 2018, arXiv:1805.02867). A step makes a piece's exponentials,
+ *            writes the same piece of the row before and finds the next piece's maximum, so that
+ *            memory is read and written all the time. Backward, one row at a time: the dot
+ *            product, then the results; the next row is prefetched meanwhile.
+ * Work       Chunks of rows of at most 512 KiB, forward of 2 MiB: their ends are not overlapped.
  * Bound      Memory: forward reads x and writes y, backward reads dy and y and writes dx. Results
  *            too large for the caches are stored past them, unless they replace an input; so the
  *            exponentials need a place of their own.
