@@ -8,6 +8,12 @@ from peers.peer_problem import Peer, Problem, gradients, torch_peer
 EPS = 1e-5
 
 
+def llama_norm(x, weight):
+    """Rounds before the weight, as Hugging Face's LlamaRMSNorm; F.rms_norm rounds once."""
+    wide = x.float()
+    return weight * (wide * (wide.square().mean(-1, keepdim=True) + EPS).rsqrt()).to(x.dtype)
+
+
 def rms_norm(words, backward, dtype):
     rows, cols = words.extents
     policy = "TG_RMS_NORM_GPT_OSS" if words.flag("gptoss") else "TG_RMS_NORM_LLAMA"
@@ -20,7 +26,10 @@ def rms_norm(words, backward, dtype):
 
     if not backward:
         fields = dict(x=x, weight=weight, y=torch.empty_like(x), rstd=rstd, eps=EPS, policy=policy)
-        return Problem(fields, [torch_peer(lambda: forward(x, weight), "y")])
+        problem = Problem(fields, [torch_peer(lambda: forward(x, weight), "y")])
+        if policy == "TG_RMS_NORM_LLAMA":
+            problem.same_rounding = lambda: {"y": llama_norm(x, weight)}
+        return problem
     dy = torch.randn_like(x)
     fields = dict(dy=dy, x=x, weight=weight, rstd=rstd, dx=torch.empty_like(x),
                   dweight=torch.zeros_like(weight))
@@ -67,7 +76,10 @@ def add_rms_norm(words, backward, dtype):
         fields = dict(x=x, residual=residual, weight=weight, sum=torch.empty_like(x),
                       y=torch.empty_like(x), rstd=rstd, eps=EPS, policy=policy)
         peer = Peer("torch", lambda: dict(zip(("sum", "y"), forward(x, residual, weight))))
-        return Problem(fields, [peer])
+        problem = Problem(fields, [peer])
+        if policy == "TG_RMS_NORM_LLAMA":
+            problem.same_rounding = lambda: {"sum": total, "y": llama_norm(total, weight)}
+        return problem
     dy, dsum = torch.randn_like(x), torch.randn_like(x)
     fields = dict(dy=dy, dsum=dsum, sum=total, weight=weight, rstd=rstd, dx=torch.empty_like(x),
                   dweight=torch.zeros_like(weight))
@@ -104,7 +116,7 @@ BUILDERS = dict(rms_norm=rms_norm, layer_norm=layer_norm, add_rms_norm=add_rms_n
 
 # Small enough for the reference, wide enough for long sums. By row, else by op.
 ACCURACY = {
-    "rms_norm_fwd": ["256x4096", "256x4096_gptoss"],  # Llama's policy rounds once more,
+    "rms_norm_fwd": ["256x4096", "256x4096_gptoss"],
     "rms_norm_bwd": ["256x4096"],
     "layer_norm": ["256x4096"],
     "add_rms_norm_fwd": ["256x4096", "256x4096_gptoss"],

@@ -19,6 +19,7 @@ class Problem:
     fields: dict
     peers: list
     tolerance: float = 0.0  # of the comparison before timing, where a peer is known to be inexact
+    same_rounding: object = None  # for errors: PyTorch with the call's policy, if peers[0] has another
 
 
 def gradients(function, inputs, dy):
