@@ -17,51 +17,87 @@ TGI_INLINE float unit_at(const char *p)
   return unit;
 }
 
-TGI_INLINE void multiply(const int mr, const int nv, const bool along_k, int64_t k, const void *a,
-                         int64_t a_stride, const float *b, float *c, int64_t stride, bool add)
-{
-  const int64_t next_row = along_k ? a_stride : 4, next_k = along_k ? 4 : 4 * TGI_GEMM_MR;
+/* What a tile reads. Pointers to the rows that share one, or the panel's. */
+typedef struct tile_operands {
   const char *rows[(TGI_GEMM_MR + kRowsApart - 1) / kRowsApart];
-  vf sum[TGI_GEMM_MR][2];
-  const float *line = c;
+  int64_t next_row, next_k; /* bytes */
+  const float *b;
+} tile_operands;
+
+/* One chain: sum[i][j] from zero, `steps` steps of k. */
+TGI_INLINE void add_chain(const int mr, const int nv, const bool along_k, int64_t steps,
+                          tile_operands *t, vf sum[TGI_GEMM_MR][2])
+{
+  const int pointers = along_k ? (mr + kRowsApart - 1) / kRowsApart : 1;
   TGI_UNROLLED(i, mr)
   {
-    if (i % kRowsApart == 0) {
-      rows[i / kRowsApart] = (const char *)a + i * next_row;
-    }
     TGI_UNROLLED(j, nv)
     {
       sum[i][j] = vf_zero();
     }
-    __builtin_prefetch(line, 1);
-    __builtin_prefetch(line + nv * TGI_LANES - 1, 1);
-    line += stride;
   }
-  for (int64_t p = 0; p < k; p++) {
+  for (int64_t p = 0; p < steps; p++) {
     vf row[2];
     TGI_UNROLLED(j, nv)
     {
-      row[j] = vf_load_f32(b + j * TGI_LANES);
+      row[j] = vf_load_f32(t->b + j * TGI_LANES);
     }
     TGI_UNROLLED(i, mr)
     {
-      const char *from = along_k ? rows[i / kRowsApart] + i % kRowsApart * next_row
-                                 : (const char *)a + i * next_row;
+      const char *from = along_k ? t->rows[i / kRowsApart] + i % kRowsApart * t->next_row
+                                 : t->rows[0] + i * t->next_row;
       const vf unit = vf_set1(unit_at(from));
       TGI_UNROLLED(j, nv)
       {
         sum[i][j] = unit_fma(unit, row[j], sum[i][j]);
       }
     }
-    if (along_k) {
-      TGI_UNROLLED(i, (mr + kRowsApart - 1) / kRowsApart)
-      {
-        rows[i] += next_k;
-      }
-    } else {
-      a = (const char *)a + next_k;
+    TGI_UNROLLED(i, pointers)
+    {
+      t->rows[i] += t->next_k;
     }
-    b += nv * TGI_LANES;
+    t->b += nv * TGI_LANES;
+  }
+}
+
+TGI_INLINE void multiply(const int mr, const int nv, const bool along_k, int64_t k, const void *a,
+                         int64_t a_stride, const float *b, float *c, int64_t stride, bool add)
+{
+  _Alignas(64) float kept[TGI_GEMM_MR * TGI_GEMM_NR]; /* sum of the chains before */
+  tile_operands t = {
+      .next_row = along_k ? a_stride : 4, .next_k = along_k ? 4 : 4 * TGI_GEMM_MR, .b = b};
+  vf sum[TGI_GEMM_MR][2];
+  const float *line = c;
+  TGI_UNROLLED(i, mr)
+  {
+    if (i % kRowsApart == 0) {
+      t.rows[i / kRowsApart] = (const char *)a + i * t.next_row;
+    }
+    __builtin_prefetch(line, 1);
+    __builtin_prefetch(line + nv * TGI_LANES - 1, 1);
+    line += stride;
+  }
+  for (int64_t k0 = 0;; k0 += TGI_CHAIN) {
+    add_chain(mr, nv, along_k, tgi_min_i64(TGI_CHAIN, k - k0), &t, sum);
+    if (k0 > 0) {
+      TGI_UNROLLED(i, mr)
+      {
+        TGI_UNROLLED(j, nv)
+        {
+          sum[i][j] = vf_load_f32(kept + (i * 2 + j) * TGI_LANES) + sum[i][j];
+        }
+      }
+    }
+    if (k0 + TGI_CHAIN >= k) {
+      break;
+    }
+    TGI_UNROLLED(i, mr)
+    {
+      TGI_UNROLLED(j, nv)
+      {
+        vf_store_f32(kept + (i * 2 + j) * TGI_LANES, sum[i][j]);
+      }
+    }
   }
   if (add) {
     TGI_UNROLLED(i, mr)

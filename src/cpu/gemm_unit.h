@@ -9,7 +9,9 @@
 
 #ifdef TGI_GEMM_PAIRS
 
-enum { TGI_UNIT_K = 2 }; /* elements of k in a unit */
+/* Elements of k in a unit; units that are added up in one go: a whole block, for what is lost there
+ * is little beside the rounding of bf16. */
+enum { TGI_UNIT_K = 2, TGI_CHAIN = 384 };
 
 /** Runs the statements with T a constant equal to the dtype of an operand. */
 #define TGI_SWITCH_UNIT(dtype, T, ...)                                                             \
@@ -50,7 +52,9 @@ TGI_INLINE vf unit_load_across(const void *base, int t, int64_t i, int64_t step,
 
 #else
 
-enum { TGI_UNIT_K = 1 };
+/* One chain for a block of 384 would have up to 1.8 times the error of PyTorch's products, halves
+ * have less than it; they cost 1 % of the time (thirds 3 %). */
+enum { TGI_UNIT_K = 1, TGI_CHAIN = 192 };
 
 #define TGI_SWITCH_UNIT TGI_SWITCH_FLOAT
 

@@ -86,12 +86,38 @@ static void multiply_edge(const gemv *g, int64_t j, int64_t n, int64_t u, int64_
   }
 }
 
+typedef struct unit_range {
+  int64_t begin, end;
+} unit_range;
+
+/* Units `k`, one chain, of columns [j, j + n): their sums, from zero. */
+TGI_INLINE void multiply_chain(const gemv *g, const int m, int t, int64_t j, int64_t n,
+                               unit_range k, vf sum[TGI_GEMV_MAX_M])
+{
+  const int64_t whole = n < TGI_LANES ? 0 : g->p->k / (TGI_LANES * TGI_UNIT_K) * TGI_LANES;
+  int64_t u = k.begin;
+  TGI_UNROLLED(i, TGI_GEMV_MAX_M)
+  {
+    sum[i] = vf_zero();
+  }
+  for (; u < tgi_min_i64(k.end, whole); u += TGI_LANES) {
+    multiply_square(g, m, t, j, u, sum);
+  }
+  if (u < k.end) {
+    vf edge[TGI_GEMV_MAX_M];
+    memcpy(edge, sum, sizeof edge);
+    for (; u < k.end; u += TGI_LANES) {
+      multiply_edge(g, j, n, u, tgi_min_i64(TGI_LANES, k.end - u), edge);
+    }
+    memcpy(sum, edge, sizeof edge);
+  }
+}
+
 /* Columns [j, j + n) of every row, n <= TGI_LANES. */
 TGI_INLINE void multiply_columns(const gemv *g, const int m, int t, int64_t j, int64_t n)
 {
   _Alignas(64) float tile[TGI_GEMV_MAX_M * TGI_GEMM_NR];
   const int64_t units = tgi_units(g->p->k);
-  const int64_t whole = n < TGI_LANES ? 0 : g->p->k / (TGI_LANES * TGI_UNIT_K) * TGI_LANES;
   vf total[TGI_GEMV_MAX_M];
   TGI_UNROLLED(i, m)
   {
@@ -99,29 +125,28 @@ TGI_INLINE void multiply_columns(const gemv *g, const int m, int t, int64_t j, i
   }
   for (int64_t k0 = 0; k0 < units; k0 += g->block_k) {
     const int64_t k1 = tgi_min_i64(units, k0 + g->block_k);
-    vf sum[TGI_GEMV_MAX_M];
-    TGI_UNROLLED(i, TGI_GEMV_MAX_M)
+    vf block[TGI_GEMV_MAX_M];
+    TGI_UNROLLED(i, m)
     {
-      sum[i] = vf_zero();
+      block[i] = vf_zero();
     }
-    int64_t u = k0;
-    for (; u < tgi_min_i64(k1, whole); u += TGI_LANES) {
-      multiply_square(g, m, t, j, u, sum);
-    }
-    if (u < k1) {
-      vf edge[TGI_GEMV_MAX_M];
-      memcpy(edge, sum, sizeof edge);
-      for (; u < k1; u += TGI_LANES) {
-        multiply_edge(g, j, n, u, tgi_min_i64(TGI_LANES, k1 - u), edge);
+    for (int64_t c0 = k0; c0 < k1; c0 += TGI_CHAIN) {
+      vf sum[TGI_GEMV_MAX_M];
+      multiply_chain(g, m, t, j, n, (unit_range){c0, tgi_min_i64(k1, c0 + TGI_CHAIN)}, sum);
+      TGI_UNROLLED(i, m)
+      {
+        if (c0 > k0) {
+          sum[i] = block[i] + sum[i];
+        }
+        block[i] = sum[i];
       }
-      memcpy(sum, edge, sizeof edge);
     }
     TGI_UNROLLED(i, m)
     {
       if (k0 > 0) {
-        sum[i] = total[i] + sum[i];
+        block[i] = total[i] + block[i];
       }
-      total[i] = sum[i];
+      total[i] = block[i];
     }
   }
   TGI_UNROLLED(i, m)
