@@ -12,7 +12,8 @@ def number(row, key):
 
 
 def newest(rows):
-    """(case) -> rows of its newest run that measured ours."""
+    """(case) -> rows of one run that measured ours: of the runs at the case's newest commit that
+    with the median result, of two the worse."""
     runs = {}
     for row in rows:
         runs.setdefault(tuple(row[key] for key in CASE), {}).setdefault(row["run"], []).append(row)
@@ -20,8 +21,17 @@ def newest(rows):
     for case, by_run in runs.items():
         whole = [found for found in by_run.values() if any(is_ours(row) for row in found)]
         if whole:
-            latest[case] = max(whole, key=lambda found: (found[0]["date"], found[0]["run"]))
+            commit = max(whole, key=lambda found: (found[0]["date"], found[0]["run"]))[0]["commit"]
+            same = sorted((found for found in whole if found[0]["commit"] == commit), key=result)
+            latest[case] = same[(len(same) - 1) // 2]
     return latest
+
+
+def result(rows):
+    """How good a run is: share of the roof, else the peers' best time over ours."""
+    mine, theirs = ours_of(rows), [number(row, "ms") for row in peers_of(rows)]
+    share = number(mine, "roof_share")
+    return share or min(theirs, default=1.0) / number(mine, "ms")
 
 
 def is_ours(row):

@@ -3,7 +3,7 @@
 
   performance.py [--csv FILE] [--out FILE] [--check]
 
-Each case shows its newest run. --check writes nothing and exits 1 if a bar is open.
+Each case shows the median run at its newest commit. --check writes nothing and exits 1 if a bar is open.
 """
 
 import argparse
