@@ -1,5 +1,6 @@
 /* The tables of rope against the rotary embedding classes of transformers, and calls that
  * tg_rope_table must refuse. */
+#include "golden/rope/rope_dynamic_values.h"
 #include "golden/rope/rope_table_values.h"
 #include "golden/rope/rope_yarn_values.h"
 

@@ -122,9 +122,10 @@ TABLES = {
 }
 
 
-def tables(names, lines):
-    for name in names:
-        table(name, lines)
+def tables(kinds, lines):
+    for name, table_of in TABLES.items():
+        if table_of[2]["rope_type"] in kinds:
+            table(name, lines)
 
 
 def table(name, lines):
@@ -154,12 +155,12 @@ def main():
     header("qk_norm_rope_values.h", "TGI_TESTS_QK_NORM_ROPE_VALUES_H", lines)
     lines = [f"enum {{ kGoldenPositions = {len(POSITIONS)} }};",
              f"static const int64_t kGoldenPosition[] = {{{', '.join(map(str, POSITIONS))}}};"]
-    yarn = [name for name, table in TABLES.items() if table[2]["rope_type"] == "yarn"]
-    tables([name for name in TABLES if name not in yarn], lines)
+    tables({"default", "linear", "llama3"}, lines)
     header("rope_table_values.h", "TGI_TESTS_ROPE_TABLE_VALUES_H", lines)
-    lines = []
-    tables(yarn, lines)
-    header("rope_yarn_values.h", "TGI_TESTS_ROPE_YARN_VALUES_H", lines)
+    for kind in ("dynamic", "yarn"):
+        lines = []
+        tables({kind}, lines)
+        header(f"rope_{kind}_values.h", f"TGI_TESTS_ROPE_{kind.upper()}_VALUES_H", lines)
 
 
 if __name__ == "__main__":
