@@ -1,19 +1,9 @@
-#include "ops/kernels.h"
-
-/* Facts that both directions share; `rows` is the tensor that gets normalised, or its summand. */
-static void check_weight(tgi_call *call, const tg_tensor *rows, const tg_tensor *weight,
-                         float weight_offset)
-{
-  tgi_want_shape(call, "weight", weight, 1, &rows->shape[1]);
-  tgi_want_dtype(call, "weight", weight, tgi_like_or_f32(rows));
-  tgi_want_finite(call, "weight_offset", weight_offset);
-  call->empty = rows->shape[0] == 0 || rows->shape[1] == 0;
-}
+#include "ops/rms_norm/rms_norm_checks.h"
 
 void tgi_add_rms_norm_fwd_check(tgi_call *call, const tg_add_rms_norm_fwd_args *a)
 {
   const int64_t rows = a->x.shape[0], cols = a->x.shape[1];
-  check_weight(call, &a->x, &a->weight, a->weight_offset);
+  tgi_rms_norm_check_weight(call, &a->x, &a->weight, a->weight_offset);
   TGI_WANT_SHAPE(call, a, residual, rows, cols);
   TGI_WANT_DTYPE(call, a, residual, TG_DTYPE_BIT(a->x.dtype));
   TGI_WANT_SHAPE(call, a, sum, rows, cols);
@@ -28,7 +18,7 @@ void tgi_add_rms_norm_fwd_check(tgi_call *call, const tg_add_rms_norm_fwd_args *
 void tgi_add_rms_norm_bwd_check(tgi_call *call, const tg_add_rms_norm_bwd_args *a)
 {
   const int64_t rows = a->sum.shape[0], cols = a->sum.shape[1];
-  check_weight(call, &a->sum, &a->weight, a->weight_offset);
+  tgi_rms_norm_check_weight(call, &a->sum, &a->weight, a->weight_offset);
   TGI_WANT_SHAPE(call, a, dy, rows, cols);
   TGI_WANT_DTYPE(call, a, dy, TG_DTYPE_BIT(a->sum.dtype) | TG_DTYPE_BIT(a->weight.dtype));
   TGI_WANT_SHAPE(call, a, dsum, rows, cols);

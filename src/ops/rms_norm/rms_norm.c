@@ -1,19 +1,9 @@
-#include "ops/kernels.h"
-
-/* Facts that both directions share. */
-static void check_weight(tgi_call *call, const tg_tensor *x, const tg_tensor *weight,
-                         float weight_offset)
-{
-  tgi_want_shape(call, "weight", weight, 1, &x->shape[1]);
-  tgi_want_dtype(call, "weight", weight, tgi_like_or_f32(x));
-  tgi_want_finite(call, "weight_offset", weight_offset);
-  call->empty = x->shape[0] == 0 || x->shape[1] == 0;
-}
+#include "ops/rms_norm/rms_norm_checks.h"
 
 void tgi_rms_norm_fwd_check(tgi_call *call, const tg_rms_norm_fwd_args *a)
 {
   const int64_t rows = a->x.shape[0], cols = a->x.shape[1];
-  check_weight(call, &a->x, &a->weight, a->weight_offset);
+  tgi_rms_norm_check_weight(call, &a->x, &a->weight, a->weight_offset);
   TGI_WANT_SHAPE(call, a, y, rows, cols);
   TGI_WANT_DTYPE(call, a, y, TG_DTYPE_BIT(a->x.dtype) | TG_DTYPE_BIT(a->weight.dtype));
   TGI_WANT_SHAPE(call, a, rstd, rows);
@@ -24,7 +14,7 @@ void tgi_rms_norm_fwd_check(tgi_call *call, const tg_rms_norm_fwd_args *a)
 void tgi_rms_norm_bwd_check(tgi_call *call, const tg_rms_norm_bwd_args *a)
 {
   const int64_t rows = a->x.shape[0], cols = a->x.shape[1];
-  check_weight(call, &a->x, &a->weight, a->weight_offset);
+  tgi_rms_norm_check_weight(call, &a->x, &a->weight, a->weight_offset);
   TGI_WANT_SHAPE(call, a, dy, rows, cols);
   TGI_WANT_DTYPE(call, a, dy, TG_DTYPE_BIT(a->x.dtype) | TG_DTYPE_BIT(a->weight.dtype));
   TGI_WANT_SHAPE(call, a, rstd, rows);
