@@ -176,7 +176,7 @@ class Campaign:
         self.ops = list_of_ops()
         self.rules = read_equivalents()
         self.tools = Toolbox(options.entry)
-        self.seconds = {}
+        self.seconds, self.timings = {}, {}
         self.rows = []
         self.verdicts = load(options.save)["verdicts"] if options.save else {}
 
@@ -239,6 +239,8 @@ class Campaign:
     def time_limit(self, program, arguments):
         key = (program, *arguments)
         with self.tools.lock:
+            timing = self.timings.setdefault(key, threading.Lock())
+        with timing:  # one test's, for others need not wait for it
             if key not in self.seconds:
                 start = time.monotonic()
                 if notices([BUILD / "tests" / program, *arguments], 600):
