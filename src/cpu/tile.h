@@ -6,7 +6,8 @@
  * Element (r, s) of A is a[r * a_row + s * a_step]: both a matrix and its transpose serve. B and C
  * have rows of whole vectors; rows is a multiple of TGI_TILE_ROWS. A block of TGI_TILE_ROWS x
  * TGI_TILE_VECTORS sums stays in registers; each step loads one row of B and one element of A a
- * row.
+ * row. The sums begin at 0 and meet C at the end, so that the chain of an element of C grows by one
+ * addition a product, and rounding errors with it.
  */
 #ifndef TGI_CPU_TILE_H
 #define TGI_CPU_TILE_H
@@ -67,19 +68,6 @@ TGI_INLINE void tile_store(float *p, tgi_tile_row r, int vectors)
   }
 }
 
-TGI_INLINE tgi_tile_row tile_begin(const tgi_tile_product *t, const float *c, int vectors)
-{
-  tgi_tile_row r = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
-  if (t->start != TGI_TILE_ZERO) {
-    r = tile_load(c, vectors);
-  }
-  if (t->start == TGI_TILE_SCALE) {
-    const tgi_tile_row f = tile_load(t->factor, vectors);
-    r = (tgi_tile_row){r.v0 * f.v0, r.v1 * f.v1, r.v2 * f.v2, r.v3 * f.v3};
-  }
-  return r;
-}
-
 TGI_INLINE void tile_add(tgi_tile_row *r, float x, const tgi_tile_row *b, int vectors)
 {
   const vf a = vf_set1(x);
@@ -95,6 +83,20 @@ TGI_INLINE void tile_add(tgi_tile_row *r, float x, const tgi_tile_row *b, int ve
   }
 }
 
+TGI_INLINE void tile_finish(const tgi_tile_product *t, float *c, tgi_tile_row r, int vectors)
+{
+  if (t->start != TGI_TILE_ZERO) {
+    const tgi_tile_row old = tile_load(c, vectors);
+    tgi_tile_row f = {vf_set1(1.0f), vf_set1(1.0f), vf_set1(1.0f), vf_set1(1.0f)};
+    if (t->start == TGI_TILE_SCALE) {
+      f = tile_load(t->factor, vectors);
+    }
+    r = (tgi_tile_row){vf_fma(old.v0, f.v0, r.v0), vf_fma(old.v1, f.v1, r.v1),
+                       vf_fma(old.v2, f.v2, r.v2), vf_fma(old.v3, f.v3, r.v3)};
+  }
+  tile_store(c, r, vectors);
+}
+
 /** The product, `vectors` vectors wide: 1 to TGI_TILE_VECTORS, a constant. */
 TGI_INLINE void tile_multiply_as(const tgi_tile_product *t, int vectors)
 {
@@ -102,10 +104,7 @@ TGI_INLINE void tile_multiply_as(const tgi_tile_product *t, int vectors)
     const float *a0 = t->a + i * t->a_row, *a1 = a0 + t->a_row;
     const float *a2 = a1 + t->a_row, *a3 = a2 + t->a_row;
     float *c = t->c + i * t->c_row;
-    tgi_tile_row r0 = tile_begin(t, c, vectors);
-    tgi_tile_row r1 = tile_begin(t, c + t->c_row, vectors);
-    tgi_tile_row r2 = tile_begin(t, c + 2 * t->c_row, vectors);
-    tgi_tile_row r3 = tile_begin(t, c + 3 * t->c_row, vectors);
+    tgi_tile_row r0 = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}, r1 = r0, r2 = r0, r3 = r0;
     const float *b = t->b;
     const int64_t step = t->a_step, b_step = t->b_step;
     for (int64_t s = 0, at_a = 0; s < t->n; s++, at_a += step, b += b_step) {
@@ -115,10 +114,10 @@ TGI_INLINE void tile_multiply_as(const tgi_tile_product *t, int vectors)
       tile_add(&r2, a2[at_a], &x, vectors);
       tile_add(&r3, a3[at_a], &x, vectors);
     }
-    tile_store(c, r0, vectors);
-    tile_store(c + t->c_row, r1, vectors);
-    tile_store(c + 2 * t->c_row, r2, vectors);
-    tile_store(c + 3 * t->c_row, r3, vectors);
+    tile_finish(t, c, r0, vectors);
+    tile_finish(t, c + t->c_row, r1, vectors);
+    tile_finish(t, c + 2 * t->c_row, r2, vectors);
+    tile_finish(t, c + 3 * t->c_row, r3, vectors);
   }
 }
 
