@@ -25,13 +25,13 @@ static inline int64_t tgi_chunk_rows(const tg_tensor *x)
 }
 
 /** Rows of a group, whose two inputs are read twice: as many as the first-level cache holds beside
- * the weight and the sums, if that is more than one; else as many as leave the second level room
- * for the next group. */
-static inline int64_t tgi_group_rows(const tg_tensor *x)
+ * the weight and the sums, if that is more than one; else `far_bytes` of each input, which leave
+ * the second level room for the next group, but at least two. */
+static inline int64_t tgi_group_rows(const tg_tensor *x, int64_t far_bytes)
 {
   const int64_t bytes = tgi_row_bytes(x), near = (16 << 10) / (2 * bytes);
-  const int64_t rows = near > 1 ? near : (128 << 10) / bytes;
-  return rows > TGI_GROUP_ROWS_MAX ? TGI_GROUP_ROWS_MAX : rows > 4 || near > 1 ? rows : 4;
+  const int64_t rows = near > 1 ? near : far_bytes / bytes;
+  return rows > TGI_GROUP_ROWS_MAX ? TGI_GROUP_ROWS_MAX : rows > 1 ? rows : 2;
 }
 
 /** Whether `t`, written while `input` is read, goes past the caches: it is too large for them and

@@ -20,7 +20,9 @@
 
 enum {
   kTile = TGI_LANES / 4, /* vectors: as the registers of each instruction set allow */
-  kAhead = 4,            /* the pass before the last prefetches 1 / kAhead of the next row */
+  kAhead = 4,            /* the pass before the last prefetches 1 / kAhead of the next row, */
+  kAheadBwd = 2,         /* in the backward this */
+  kGroupBytes = 32 << 10,
 };
 
 /* ---- forward ---- */
@@ -211,10 +213,10 @@ TGI_INLINE void means_of_rows(bwd_group *b, int r, int count, norm_dtypes t)
         dot[i][k] = vf_fma(g, vf_load(tgi_row_at(b->x, r + i), t.x, at_k) - mean[i], dot[i][k]);
       }
     }
-    if (j % (kAhead * TGI_LANES) == 0) {
+    if (j % (kAheadBwd * TGI_LANES) == 0) {
       for (int i = 0; i < count; i++) {
-        tgi_prefetch(tgi_row_at(b->dy, r + i + b->ahead), t.y, j / kAhead);
-        tgi_prefetch(tgi_row_at(b->x, r + i + b->ahead), t.x, j / kAhead);
+        tgi_prefetch(tgi_row_at(b->dy, r + i + b->ahead), t.y, j / kAheadBwd);
+        tgi_prefetch(tgi_row_at(b->x, r + i + b->ahead), t.x, j / kAheadBwd);
       }
     }
   }
@@ -249,7 +251,7 @@ static void find_means(bwd_group *b, norm_dtypes t)
 TGI_INLINE void write_tile(const bwd_group *b, int64_t j, int vectors, int64_t n, norm_dtypes t,
                            bwd_flags f)
 {
-  const bool later = j >= b->cols / kAhead; /* not prefetched by the first pass */
+  const bool later = j >= b->cols / kAheadBwd; /* not prefetched by the first pass */
   vf w[kTile], sw[kTile], sb[kTile];
   TGI_UNROLLED(k, vectors)
   {
@@ -348,7 +350,7 @@ static void bwd_blocks(void *arg, int64_t begin, int64_t end, int thread)
   const bwd_job *job = arg;
   const tg_tensor *x = &job->a->x;
   const norm_dtypes t = {x->dtype, job->a->weight.dtype, job->a->dy.dtype};
-  const int64_t step = tgi_group_rows(x);
+  const int64_t step = tgi_group_rows(x, kGroupBytes);
   (void)thread;
   for (int64_t block = begin; block < end; block++) {
     const int64_t first = block * job->blocks.block_rows;
@@ -397,5 +399,5 @@ void TGI_PLAN(layer_norm_bwd)(const tg_context *ctx, const tg_layer_norm_bwd_arg
   const bwd_job job = plan_bwd(ctx, a);
   snprintf(text, bytes, "%lld blocks of %lld rows, %lld rows at once, %s stores",
            (long long)job.blocks.count, (long long)job.blocks.block_rows,
-           (long long)tgi_group_rows(&a->x), job.stream ? "streaming" : "cached");
+           (long long)tgi_group_rows(&a->x, kGroupBytes), job.stream ? "streaming" : "cached");
 }

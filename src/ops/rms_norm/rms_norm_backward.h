@@ -24,7 +24,10 @@
 
 #include <string.h>
 
-enum { kTile = TGI_LANES / 4 }; /* vectors: as the registers of each instruction set allow */
+enum {
+  kTile = TGI_LANES / 4, /* vectors: as the registers of each instruction set allow */
+  kGroupBytes = 128 << 10,
+};
 
 /* gate: NULL without one; dsum, dx, dgate: NULL or absent without one. */
 typedef struct norm_backward {
@@ -201,7 +204,7 @@ TGI_INLINE void backward_block_as(const norm_backward *job, int64_t block, norm_
 {
   const int64_t first = block * job->blocks.block_rows, cols = job->x->shape[1];
   const int64_t last = tgi_min_i64(job->blocks.rows, first + job->blocks.block_rows);
-  const int64_t step = tgi_group_rows(job->x);
+  const int64_t step = tgi_group_rows(job->x, kGroupBytes);
   float *partial = job->partial ? job->partial + block * cols : NULL;
   if (partial) {
     memset(partial, 0, (size_t)cols * sizeof *partial);
@@ -271,7 +274,7 @@ static inline void norm_backward_plan(const norm_backward *job, char *text, size
 {
   snprintf(text, bytes, "%lld blocks of %lld rows, %lld rows at once, %s stores",
            (long long)job->blocks.count, (long long)job->blocks.block_rows,
-           (long long)tgi_group_rows(job->x), job->stream ? "streaming" : "cached");
+           (long long)tgi_group_rows(job->x, kGroupBytes), job->stream ? "streaming" : "cached");
 }
 
 #endif
