@@ -76,6 +76,7 @@ static inline void tgi_gated_clamp(tgi_gated_call *c, float alpha, float limit)
 /* One row or piece of each tensor. */
 typedef struct gated_run {
   const void *gate, *up, *dy;
+  const void *gate_ahead, *up_ahead; /* of the forward: the next rows, if rows have gaps */
   void *y, *dgate, *dup;
   int64_t n;
 } gated_run;
@@ -105,10 +106,9 @@ TGI_INLINE void gated_gradients(const tgi_gated_call *c, tgi_gate f, vf dy, vf g
   const vf limit = vf_set1(c->limit), zero = vf_zero();
   const vf g = vf_max(vf_set1(c->lowest), vf_min(limit, gate));
   const vf u = vf_min(limit, vf_max(-limit, up));
-  vf slope;
-  const vf s = vf_logistic_parts(vf_set1(c->alpha) * g, &slope);
-  *dgate = vf_select(vf_le(gate, limit), dy * (u + vf_set1(1.0f)) * slope, zero);
-  *dup = vf_select(vf_le(vf_abs(up), limit), dy * (g * s), zero);
+  const vf_logistic_parts p = vf_logistic_parts_of(vf_set1(c->alpha) * g);
+  *dgate = vf_select(vf_le(gate, limit), dy * (u + vf_set1(1.0f)) * p.slope, zero);
+  *dup = vf_select(vf_le(vf_abs(up), limit), dy * (g * p.s), zero);
 }
 
 /* Two vectors each of gate and up. */
@@ -141,6 +141,12 @@ TGI_INLINE void gated_fwd_run(const tgi_gated_call *c, tgi_gate f, gated_run r, 
   int64_t j = 0;
   for (; j + 2 * TGI_LANES <= r.n; j += 2 * TGI_LANES) {
     vf gate[2], up[2], y[2];
+    if (!pairs) {
+      for (int i = 0; i < 2; i++) {
+        tgi_prefetch(r.gate_ahead, t, j + i * TGI_LANES);
+        tgi_prefetch(r.up_ahead, t, j + i * TGI_LANES);
+      }
+    }
     gated_load(&r, t, j, pairs, gate, up);
     y[0] = gated_value(c, f, gate[0], up[0], steps);
     y[1] = gated_value(c, f, gate[1], up[1], steps);
@@ -210,8 +216,11 @@ TGI_INLINE void gated_fwd_as(const tgi_gated_call *c, tgi_gate f, gated_run r, i
 TGI_INLINE void gated_fwd_piece(const tgi_gated_call *c, tgi_gate f, int64_t i, int t)
 {
   const tgi_pieces *p = &c->pieces;
+  const int64_t ahead = p->total ? i : i + 1; /* a processor's own prefetch stops at a gap */
   const gated_run r = {.gate = tgi_piece(p, &c->gate, i),
                        .up = tgi_piece(p, &c->up, i),
+                       .gate_ahead = tgi_piece(p, &c->gate, ahead),
+                       .up_ahead = tgi_piece(p, &c->up, ahead),
                        .y = tgi_piece(p, c->y, i),
                        .n = tgi_piece_length(p, i)};
   if (t != TG_F32 && c->hf) {
