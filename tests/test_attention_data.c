@@ -157,6 +157,18 @@ static void test_data_errors(void **state)
   }
 }
 
+/* A late start leaves fewer keys. */
+static void test_count_behind_a_start(void **state)
+{
+  fixture *f = *state;
+  int32_t start[2] = {2, 0}, count[2] = {5, 6};
+  tg_attention_fwd_args a = forward_args(f);
+  a.key_start = tg_tensor_1d(start, TG_I32, 2);
+  a.key_count = tg_tensor_1d(count, TG_I32, 2);
+  must_fail(f->ctx[0], tg_attention_fwd(f->ctx[0], &a), TG_BAD_ARGUMENT,
+            "attention_fwd: key_count[0]: expected 0 to 4, got 5");
+}
+
 /* Table entries that hold no keys may be anything, and rows outside of the keys too. */
 static void test_what_is_not_read(void **state)
 {
@@ -190,6 +202,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_data_errors),
+      cmocka_unit_test(test_count_behind_a_start),
       cmocka_unit_test(test_what_is_not_read),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
