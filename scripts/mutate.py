@@ -16,6 +16,7 @@ Results go to docs/mutation.md."""
 import argparse
 import collections
 import concurrent.futures
+import functools
 import hashlib
 import json
 import os
@@ -44,20 +45,21 @@ ASAN_OPTIONS = ("verify_asan_link_order=0:detect_stack_use_after_return=0:detect
                 "hard_rss_limit_mb=8192")
 
 
+@functools.cache
 def kernel_sources(op):
     not_kernels = {f"{op}.c", f"{op}_ref.c", f"{op}_shape.c", f"{op}_spec.c"}
     folder = ROOT / "src/ops" / op
     return sorted(p for p in folder.glob("*.[ch]") if p.name not in not_kernels)
 
 
-def included(path, seen=None):
+@functools.cache
+def included(path):
     """Project files that a source includes, directly or not."""
-    seen = set() if seen is None else seen
+    seen = set()
     for name in re.findall(r'^#include "([\w/.]+)"', path.read_text(), re.M):
         target = ROOT / "src" / name
-        if target.exists() and target not in seen:
-            seen.add(target)
-            included(target, seen)
+        if target.exists():
+            seen |= {target} | included(target)
     return seen
 
 
@@ -69,8 +71,10 @@ def shared_headers(sources):
         or p.parent == ROOT / "src/cpu" and not p.name.startswith("simd")))
 
 
-def called_sources(sources):
-    """Files of src/cpu that implement headers which the sources include, and what these call."""
+@functools.cache
+def called_sources(op):
+    """Files of src/cpu that implement headers which the op's sources include, and what these call."""
+    sources = kernel_sources(op)
     headers, found = set().union(*(included(s) for s in sources)), set()
     for _ in range(3):
         for path in (ROOT / "src/cpu").glob("*.c"):
@@ -80,6 +84,11 @@ def called_sources(sources):
                 found.add(path)
                 headers |= included(path)
     return sorted(found)
+
+
+@functools.cache
+def mentioned(test):
+    return re.findall(r"tg_[a-z_]+", test.read_text())
 
 
 class Toolbox:
@@ -184,8 +193,8 @@ class Campaign:
         """[(title, op, mutants in random order, source users, test ops)]: what is sampled."""
         found = []
         for op, directions in self.ops.items():
-            sources = kernel_sources(op)
-            sources += called_sources(sources) + shared_headers(sources)
+            sources = kernel_sources(op) + called_sources(op)
+            sources += shared_headers(sources)
             functions, everything = collections.defaultdict(list), []
             for path in sources:
                 text = path.read_text()
@@ -224,13 +233,13 @@ class Campaign:
         if mutant.path.startswith("src/cpu/") and mutant.path.endswith(".c"):
             path = ROOT / mutant.path
             ops = [*ops, *(op for op in self.ops if op not in ops
-                           and path in called_sources(kernel_sources(op)))]
+                           and path in called_sources(op))]
         tests = [("test_ops", ["--op", op, "--entry", self.options.entry]) for op in ops]
         if mutant.path.endswith(".h") and ROOT / mutant.path in included(MATH):
             tests.insert(0, ("test_math", []))
         names = [f"tg_{op}_" for op in ops]
         for source in sorted((ROOT / "tests").glob("test_*.c")):
-            words = re.findall(r"tg_[a-z_]+", source.read_text())
+            words = mentioned(source)
             mentions = source.stem[5:] in ops or any(w.startswith(n) for w in words for n in names)
             if source.stem != "test_ops" and mentions and (BUILD / "tests" / source.stem).exists():
                 tests.append((source.stem, []))
