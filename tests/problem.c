@@ -92,7 +92,8 @@ static void allocate(problem *p, problem_layout layout)
     memset(t->stride, 0, sizeof t->stride);
     const tg_slot_info *slot = p->view[v].slot;
     const bool spread = layout == PROBLEM_STRIDED ||
-                        (layout == PROBLEM_OUTPUTS_STRIDED && slot->role == TG_ROLE_OUT);
+                        (layout == PROBLEM_OUTPUTS_STRIDED && slot->role == TG_ROLE_OUT) ||
+                        (layout == PROBLEM_INPUTS_STRIDED && slot->role == TG_ROLE_IN);
     if (spread && slot->layout == TG_LAYOUT_ROWS && t->ndim > 1) {
       spread_rows(t);
     }

@@ -15,6 +15,7 @@ typedef enum problem_layout {
   PROBLEM_STRIDED, /* ROWS slots: a gap after each row; all: an address of the element's alignment
                     */
   PROBLEM_OUTPUTS_STRIDED, /* dense inputs; outputs of ROWS slots: a gap after each row */
+  PROBLEM_INPUTS_STRIDED,  /* the other way round */
   PROBLEM_ALIASED, /* dense, and outputs share the first input's memory that their slot allows */
   PROBLEM_ALIASED_SECOND, /* the second that it allows */
   PROBLEM_LAYOUTS

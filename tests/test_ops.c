@@ -269,8 +269,8 @@ static int64_t largest_tensor(const problem *p)
 
 static void run_case(const spec *s, const spec_case *c, tg_dtype dtype, const fixture *f, tally *t)
 {
-  static const char *const layout_name[] = {"dense", "strided", "outputs strided", "aliased",
-                                            "aliased (second)"};
+  static const char *const layout_name[] = {"dense",          "strided", "outputs strided",
+                                            "inputs strided", "aliased", "aliased (second)"};
   const char *name = tg_dtype_name(dtype);
   problem *master = problem_create(s, c, dtype), *exact = NULL, *naive = NULL;
   if (!master) {
