@@ -42,11 +42,11 @@ SAMPLE = 0.03  # seconds
 TRIES = 3
 
 
-def build(op, direction, shape, dtype, blas):
+def build(op, direction, shape, dtype, blas, seed=1):
     """By the builder of the row, else of the op."""
     extra = {"blas": blas} if op == "linear" else {}
     builder = peers_of.BUILDERS.get(f"{op}_{direction}") or peers_of.BUILDERS[op]
-    torch.manual_seed(1)
+    torch.manual_seed(seed)
     return builder(Words(shape), direction == "bwd", DTYPES[dtype], **extra)
 
 
