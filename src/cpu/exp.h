@@ -31,6 +31,17 @@ TGI_INLINE vf vf_exp_expand(vf n, vf r)
   return vf_scale2(p, n);
 }
 
+/** e^r - 1 for |r| <= 0.35: what vf_exp_expand rounds to a sum with 1. */
+TGI_INLINE vf vf_exp_rest(vf r)
+{
+  vf p = vf_set1(0x1.6a4d60p-10f);
+  p = vf_fma(p, r, vf_set1(0x1.12398ep-7f));
+  p = vf_fma(p, r, vf_set1(0x1.5558b0p-5f));
+  p = vf_fma(p, r, vf_set1(0x1.555492p-3f));
+  p = vf_fma(p, r, vf_set1(0x1.fffffcp-2f));
+  return vf_fma(p, r * r, r);
+}
+
 /** 2^(n + r) for an integral |n| <= 252 and |r| <= 1/2. */
 TGI_INLINE vf vf_exp2_expand(vf n, vf r)
 {
@@ -52,6 +63,18 @@ TGI_INLINE vf vf_exp(vf x)
   vf n;
   const vf r = vf_exp_reduce(vf_max(vf_set1(-105.0f), vf_min(vf_set1(89.0f), x)), &n);
   return vf_exp_expand(n, r);
+}
+
+/** e^(a - b) within an ulp of what a - b is before it is rounded, where |a| <= |b|; elsewhere no
+ * further off than vf_exp(a - b). */
+TGI_INLINE vf vf_exp_difference(vf a, vf b)
+{
+  const vf x = a - b, most = vf_set1(0x1p-17f);
+  /* Clamped, for it means nothing where x is infinite or was clamped itself. */
+  const vf lost = vf_max(-most, vf_min(a - (x + b), most));
+  vf n;
+  const vf r = vf_exp_reduce(vf_max(vf_set1(-105.0f), vf_min(vf_set1(89.0f), x)), &n);
+  return vf_exp_expand(n, r + lost);
 }
 
 #endif
