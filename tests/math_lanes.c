@@ -10,6 +10,23 @@
 #define TABLE_(entry) math_lanes_##entry
 #define TABLE(entry) TABLE_(entry)
 
+TGI_INLINE vf silu_grad_f32(vf x)
+{
+  return vf_silu_grad(x, TG_F32);
+}
+
+TGI_INLINE vf silu_grad_bf16(vf x)
+{
+  return vf_silu_grad(x, TG_BF16);
+}
+
+TGI_INLINE vf silu_beside_grad(vf x)
+{
+  vf value;
+  vf_silu_both(x, TG_F32, &value);
+  return value;
+}
+
 #define MAP(function)                                                                              \
   static void function##_map(const float *x, float *y, int64_t n)                                  \
   {                                                                                                \
@@ -26,8 +43,10 @@ MAP(vf_gelu_erf)
 MAP(vf_gelu_erf_grad)
 MAP(vf_swap_neighbours)
 MAP(vf_silu)
-MAP(vf_silu_grad)
 MAP(vf_logistic)
+MAP(silu_grad_f32)
+MAP(silu_grad_bf16)
+MAP(silu_beside_grad)
 
 static void load(int dtype, const uint16_t *x, float *y, int64_t n)
 {
@@ -108,7 +127,9 @@ const math_lanes TABLE(TGI_ENTRY) = {
             [MATH_GELU_ERF] = vf_gelu_erf_map,
             [MATH_GELU_ERF_GRAD] = vf_gelu_erf_grad_map,
             [MATH_SILU] = vf_silu_map,
-            [MATH_SILU_GRAD] = vf_silu_grad_map,
+            [MATH_SILU_GRAD] = silu_grad_f32_map,
+            [MATH_SILU_GRAD_BF16] = silu_grad_bf16_map,
+            [MATH_SILU_BESIDE_GRAD] = silu_beside_grad_map,
             [MATH_LOGISTIC] = vf_logistic_map},
     .load = load,
     .store = store,

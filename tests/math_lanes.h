@@ -18,6 +18,8 @@ typedef enum math_function {
   MATH_GELU_ERF_GRAD,
   MATH_SILU,
   MATH_SILU_GRAD,
+  MATH_SILU_GRAD_BF16,
+  MATH_SILU_BESIDE_GRAD,
   MATH_LOGISTIC,
   MATH_FUNCTIONS
 } math_function;

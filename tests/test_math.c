@@ -91,6 +91,8 @@ static const function_case functions[] = {
     {"gelu_erf_grad", MATH_GELU_ERF_GRAD, gelu_erf_grad, 0.5, 2, 2},
     {"silu", MATH_SILU, silu, 0x1p-126, 2.5, 3},
     {"silu_grad", MATH_SILU_GRAD, silu_grad, 0.5, 3, 3.5},
+    {"silu_grad_bf16", MATH_SILU_GRAD_BF16, silu_grad, 0.5, 3, 3.5},
+    {"silu_beside_grad", MATH_SILU_BESIDE_GRAD, silu, 0x1p-95, 2.5, 3},
     {"logistic", MATH_LOGISTIC, logistic, 0x1p-126, 2.5, 2.5},
 };
 

@@ -26,9 +26,9 @@ static inline tgi_activation_call tgi_activation_of(const tg_context *ctx, const
                                    tgi_cut(ctx, x->shape[0], x->shape[1], in, dy ? 2 : 1, &out, 1)};
 }
 
-TGI_INLINE vf activate_or_grad(tgi_activation f, vf x, bool grad)
+TGI_INLINE vf activate_or_grad(tgi_activation f, vf x, int t, bool grad)
 {
-  return grad ? vf_activate_grad(f, x) : vf_activate(f, x);
+  return grad ? vf_activate_grad(f, x, t) : vf_activate(f, x);
 }
 
 TGI_INLINE void activate_run(tgi_activation f, const void *dy, const void *x, void *out, int64_t n,
@@ -38,8 +38,8 @@ TGI_INLINE void activate_run(tgi_activation f, const void *dy, const void *x, vo
   for (; j + 2 * TGI_LANES <= n; j += 2 * TGI_LANES) {
     vf v[2], g[2];
     vf_load_two(x, t, j, v);
-    v[0] = activate_or_grad(f, v[0], dy != NULL);
-    v[1] = activate_or_grad(f, v[1], dy != NULL);
+    v[0] = activate_or_grad(f, v[0], t, dy != NULL);
+    v[1] = activate_or_grad(f, v[1], t, dy != NULL);
     if (dy) {
       vf_load_two(dy, t, j, g);
       v[0] = v[0] * g[0];
@@ -49,7 +49,7 @@ TGI_INLINE void activate_run(tgi_activation f, const void *dy, const void *x, vo
   }
   for (; j < n; j += TGI_LANES) {
     const int64_t left = tgi_min_i64(TGI_LANES, n - j);
-    vf v = activate_or_grad(f, vf_load_part(x, t, j, left), dy != NULL);
+    vf v = activate_or_grad(f, vf_load_part(x, t, j, left), t, dy != NULL);
     if (dy) {
       v = v * vf_load_part(dy, t, j, left);
     }

@@ -94,21 +94,21 @@ TGI_INLINE vf gated_value(const tgi_gated_call *c, tgi_gate f, vf gate, vf up, i
   return vf_round(t, u + vf_set1(1.0f)) * vf_round(t, g * s);
 }
 
-TGI_INLINE void gated_gradients(const tgi_gated_call *c, tgi_gate f, vf dy, vf gate, vf up,
+TGI_INLINE void gated_gradients(const tgi_gated_call *c, tgi_gate f, vf dy, vf gate, vf up, int t,
                                 vf *dgate, vf *dup)
 {
   vf value;
   if (f != TGI_GATE_CLAMPED) {
-    *dgate = dy * up * vf_activate_both((tgi_activation)f, gate, &value);
+    *dgate = dy * up * vf_activate_both((tgi_activation)f, gate, t, &value);
     *dup = dy * value;
     return;
   }
   const vf limit = vf_set1(c->limit), zero = vf_zero();
   const vf g = vf_max(vf_set1(c->lowest), vf_min(limit, gate));
   const vf u = vf_min(limit, vf_max(-limit, up));
-  const vf_logistic_parts p = vf_logistic_parts_of(vf_set1(c->alpha) * g);
+  const vf_logistic_parts p = vf_logistic_parts_of(vf_set1(c->alpha) * g, t);
   *dgate = vf_select(vf_le(gate, limit), dy * (u + vf_set1(1.0f)) * p.slope, zero);
-  *dup = vf_select(vf_le(vf_abs(up), limit), dy * (g * p.s), zero);
+  *dup = vf_select(vf_le(vf_abs(up), limit), dy * vf_fma(g, p.s, g * p.low), zero);
 }
 
 /* Two vectors each of gate and up. */
@@ -168,8 +168,8 @@ TGI_INLINE void gated_bwd_run(const tgi_gated_call *c, tgi_gate f, gated_run r, 
     vf gate[2], up[2], dy[2], dgate[2], dup[2];
     gated_load(&r, t, j, pairs, gate, up);
     vf_load_two(r.dy, t, j, dy);
-    gated_gradients(c, f, dy[0], gate[0], up[0], &dgate[0], &dup[0]);
-    gated_gradients(c, f, dy[1], gate[1], up[1], &dgate[1], &dup[1]);
+    gated_gradients(c, f, dy[0], gate[0], up[0], t, &dgate[0], &dup[0]);
+    gated_gradients(c, f, dy[1], gate[1], up[1], t, &dgate[1], &dup[1]);
     if (pairs) {
       vf_put_pairs(r.dgate, t, j, dgate[0], dup[0], stream);
       vf_put_pairs(r.dgate, t, j + TGI_LANES, dgate[1], dup[1], stream);
@@ -186,7 +186,7 @@ TGI_INLINE void gated_bwd_run(const tgi_gated_call *c, tgi_gate f, gated_run r, 
     const int64_t left = tgi_min_i64(TGI_LANES, r.n - j);
     vf gate, up, dgate, dup;
     gated_load_part(&r, t, j, left, pairs, &gate, &up);
-    gated_gradients(c, f, vf_load_part(r.dy, t, j, left), gate, up, &dgate, &dup);
+    gated_gradients(c, f, vf_load_part(r.dy, t, j, left), gate, up, t, &dgate, &dup);
     if (pairs) {
       vf_store_pairs_part(r.dgate, t, j, left, dgate, dup);
       continue;

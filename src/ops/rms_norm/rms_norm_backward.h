@@ -134,7 +134,7 @@ TGI_INLINE void write_tile(const norm_group *b, int64_t j, int vectors, int64_t 
       }
       if (f.kind == NORM_GATED) {
         vf silu;
-        const vf slope = vf_silu_both(vf_load_up_to(tgi_row_at(b->gate, r), t.x, i, n), &silu);
+        const vf slope = vf_silu_both(vf_load_up_to(tgi_row_at(b->gate, r), t.x, i, n), t.x, &silu);
         tgi_prefetch_row(b->gate, r + b->ahead, t.x, i, k);
         if (f.dgate) {
           vf_put_up_to(tgi_row_at(b->dgate, r), t.x, i, n, dy * (normal * w[k]) * slope, f.stream);
