@@ -85,6 +85,13 @@ TGI_INLINE float vf_sum(vf a)
   return _mm512_reduce_add_ps(a);
 }
 
+/** In f64: what is added up with this loses no more than the lanes already have. */
+TGI_INLINE double vf_sum_f64(vf a)
+{
+  return _mm512_reduce_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(a)) +
+                              _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1)));
+}
+
 /** to[i] = the sum of a[i]. */
 TGI_INLINE void vf_sums(const vf a[4], float to[4])
 {

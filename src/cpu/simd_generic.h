@@ -102,6 +102,12 @@ TGI_INLINE float vf_sum(vf a)
   return (a[0] + a[2]) + (a[1] + a[3]);
 }
 
+/** In f64: what is added up with this loses no more than the lanes already have. */
+TGI_INLINE double vf_sum_f64(vf a)
+{
+  return ((double)a[0] + (double)a[2]) + ((double)a[1] + (double)a[3]);
+}
+
 /** to[i] = the sum of a[i]. */
 TGI_INLINE void vf_sums(const vf a[4], float to[4])
 {

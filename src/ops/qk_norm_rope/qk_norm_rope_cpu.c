@@ -154,9 +154,9 @@ typedef struct bwd_head {
 TGI_INLINE void visit(bwd_head *h, int64_t i, int64_t n, vf dz, bwd_kind k)
 {
   const vf x = tgi_load_lanes(h->x, k.x, i, n);
-  const vf g = dz * tgi_load_lanes(h->weight, k.weight, i, n), normed = x * h->rstd;
+  const vf weight = tgi_load_lanes(h->weight, k.weight, i, n), normed = x * h->rstd;
   if (!k.write) {
-    h->dot = vf_fma(g, normed, h->dot);
+    h->dot = vf_fma(dz * weight, normed, h->dot);
     return;
   }
   tgi_prefetch(h->dy_ahead, k.x, i);
@@ -166,7 +166,8 @@ TGI_INLINE void visit(bwd_head *h, int64_t i, int64_t n, vf dz, bwd_kind k)
     tgi_store_lanes(h->partial, TG_F32, i, n, vf_fma(dz, normed, sum), false);
   }
   if (h->dx) {
-    tgi_store_lanes(h->dx, k.x, i, n, h->rstd * vf_fma(-normed, h->mean, g), h->stream);
+    const vf dx = h->rstd * vf_fma(dz, weight, -(normed * h->mean));
+    tgi_store_lanes(h->dx, k.x, i, n, dx, h->stream);
   }
 }
 
@@ -177,15 +178,15 @@ TGI_INLINE void visit_halves(const tgi_coefficients *c, bwd_head *h, int64_t hal
   const int64_t i = c->first + p, q = TGI_PAIRS_MAX + p;
   const vf first = tgi_load_lanes(h->dy, k.x, i, n);
   const vf second = tgi_load_lanes(h->dy, k.x, half + i, n);
-  visit(h, i, n, tgi_rotate(first, second, c->own + p, c->other + p, TG_F32), k);
-  visit(h, half + i, n, tgi_rotate(second, first, c->own + q, c->other + q, TG_F32), k);
+  visit(h, i, n, tgi_rotate_fused(first, second, c->own + p, c->other + p), k);
+  visit(h, half + i, n, tgi_rotate_fused(second, first, c->own + q, c->other + q), k);
 }
 
 TGI_INLINE void visit_neighbours(const tgi_coefficients *c, bwd_head *h, int64_t j, int64_t n,
                                  bwd_kind k)
 {
   const vf dy = tgi_load_lanes(h->dy, k.x, 2 * c->first + j, n);
-  const vf dz = tgi_rotate(dy, vf_swap_neighbours(dy), c->own + j, c->other + j, TG_F32);
+  const vf dz = tgi_rotate_fused(dy, vf_swap_neighbours(dy), c->own + j, c->other + j);
   visit(h, 2 * c->first + j, n, dz, k);
 }
 
@@ -271,7 +272,7 @@ TGI_INLINE void bwd_side(const bwd_job *job, const side *s, tgi_coefficients *c,
       bwd_head h = find_head(job, s, block, token, begin + i);
       h.dot = vf_zero();
       visit_head(job, c, &h, b, t, sum);
-      mean[i] = vf_sum(h.dot) / (float)job->head_dim;
+      mean[i] = (float)(vf_sum_f64(h.dot) / (double)job->head_dim);
     }
     for (int64_t i = 0; i < n; i++) {
       bwd_head h = find_head(job, s, block, token, begin + i);

@@ -94,7 +94,8 @@ TGI_INLINE void means_of_rows(norm_group *b, int r, int count, norm_dtypes t, bo
     }
   }
   for (int i = 0; i < count; i++) {
-    b->mean[r + i] = b->rstd[r + i] * (vf_sum(dot[i][0] + dot[i][1]) / (float)b->cols);
+    const double mean = vf_sum_f64(dot[i][0] + dot[i][1]) / (double)b->cols;
+    b->mean[r + i] = (float)((double)b->rstd[r + i] * mean);
   }
 }
 
@@ -137,13 +138,14 @@ TGI_INLINE void write_tile(const norm_group *b, int64_t j, int vectors, int64_t 
         const vf slope = vf_silu_both(vf_load_up_to(tgi_row_at(b->gate, r), t.x, i, n), t.x, &silu);
         tgi_prefetch_row(b->gate, r + b->ahead, t.x, i, k);
         if (f.dgate) {
-          vf_put_up_to(tgi_row_at(b->dgate, r), t.x, i, n, dy * (normal * w[k]) * slope, f.stream);
+          vf_put_up_to(tgi_row_at(b->dgate, r), t.x, i, n, dy * normal * slope * w[k], f.stream);
         }
         dy = dy * silu;
       }
       sum[k] = vf_fma(dy, normal, sum[k]);
       if (f.dx) {
-        vf dx = rstd * vf_fma(-normal, mean, dy * w[k]);
+        /* The larger product is the one that is not rounded. */
+        vf dx = rstd * vf_fma(dy, w[k], -(normal * mean));
         if (f.dsum) {
           tgi_prefetch_row(b->dsum, r + b->ahead, t.x, i, k);
           dx = vf_load_up_to(tgi_row_at(b->dsum, r), t.x, i, n) + dx;

@@ -56,7 +56,7 @@ TGI_INLINE vf load_sum(const norm_row *f, int t, int64_t j, int64_t n, bool add)
 }
 
 /* Four accumulators hide the latency of the fma. */
-TGI_INLINE float sum_of_squares_as(const norm_row *f, int t, bool add)
+TGI_INLINE double sum_of_squares_as(const norm_row *f, int t, bool add)
 {
   vf s[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
   int64_t j = 0;
@@ -70,13 +70,13 @@ TGI_INLINE float sum_of_squares_as(const norm_row *f, int t, bool add)
     const vf v = load_sum(f, t, j, tgi_min_i64(TGI_LANES, f->cols - j), add);
     s[0] = vf_fma(v, v, s[0]);
   }
-  return vf_sum((s[0] + s[1]) + (s[2] + s[3]));
+  return vf_sum_f64((s[0] + s[1]) + (s[2] + s[3]));
 }
 
 /* One instance for all kinds of second pass. */
-static inline float sum_of_squares(const norm_row *f, int t, bool add)
+static inline double sum_of_squares(const norm_row *f, int t, bool add)
 {
-  float sum;
+  double sum;
   if (add) {
     TGI_SWITCH_FLOAT(t, T, sum = sum_of_squares_as(f, T, true));
   } else {
@@ -134,8 +134,8 @@ TGI_INLINE void forward_rows_as(const norm_forward *job, int64_t begin, int64_t 
     if (k.kind == NORM_OF_SUM) {
       f.sum = tgi_row(job->sum, i);
     }
-    const float squares = sum_of_squares(&f, t.x, k.kind == NORM_OF_SUM);
-    const float r = 1.0f / sqrtf(squares / (float)f.cols + job->eps);
+    const double squares = sum_of_squares(&f, t.x, k.kind == NORM_OF_SUM);
+    const float r = (float)(1 / sqrt(squares / (double)f.cols + (double)job->eps));
     f.rstd = vf_set1(r);
     write_row(&f, t, k);
     if (rstd) {

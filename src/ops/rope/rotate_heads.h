@@ -110,6 +110,12 @@ TGI_INLINE vf tgi_rotate(vf x, vf partner, const float *own, const float *other,
   return vf_round(step, x * vf_load_f32(own)) + vf_round(step, partner * vf_load_f32(other));
 }
 
+/** The same with one rounding less. */
+TGI_INLINE vf tgi_rotate_fused(vf x, vf partner, const float *own, const float *other)
+{
+  return vf_fma(x, vf_load_f32(own), partner * vf_load_f32(other));
+}
+
 /** Where the heads of a view lie, in bytes. */
 typedef struct tgi_head_grid {
   char *data;
@@ -234,7 +240,7 @@ TGI_INLINE float tgi_head_rstd(const void *x, int t, int64_t dim, float eps)
     const vf a = vf_load_part(x, t, j, tgi_min_i64(TGI_LANES, dim - j));
     s[0] = vf_fma(a, a, s[0]);
   }
-  return 1.0f / sqrtf(vf_sum(s[0] + s[1]) / (float)dim + eps);
+  return (float)(1 / sqrt(vf_sum_f64(s[0] + s[1]) / (double)dim + (double)eps));
 }
 
 /** One head of token t of sequence b; c keeps the coefficients from head to head. */
