@@ -1,7 +1,7 @@
 /**
  * Sums over the rows of a matrix, with the same bits at any number of threads: the rows are cut
  * into blocks by their number alone, each block adds into a row of partial sums of its own, and a
- * second loop adds the blocks in order.
+ * second loop adds the blocks in order, with what each addition loses.
  */
 #ifndef TGI_CPU_COLUMN_SUMS_H
 #define TGI_CPU_COLUMN_SUMS_H
@@ -36,12 +36,17 @@ static inline void tgi_sum_columns(void *arg, int64_t begin, int64_t end, int th
   (void)thread;
   for (int64_t j = begin; j < end; j += TGI_LANES) {
     const int64_t n = tgi_min_i64(TGI_LANES, end - j);
-    vf sum = vf_zero();
+    vf sum = vf_zero(), lost = vf_zero();
     for (int64_t block = 0; block < s->blocks; block++) {
-      sum = sum + vf_load_part_f32(s->partial + block * s->stride + j, n);
+      const vf x = vf_load_part_f32(s->partial + block * s->stride + j, n);
+      const vf next = sum + x, added = next - sum;
+      lost = lost + ((sum - (next - added)) + (x - added));
+      sum = next;
     }
+    /* Infinite sums have lost NaN. */
+    const vf all = vf_select(vf_lt(vf_abs(sum), vf_set1(INFINITY)), sum + lost, sum);
     TGI_SWITCH_FLOAT(s->dtype, T,
-                     vf_store_part(s->target, T, j, n, vf_load_part(s->target, T, j, n) + sum));
+                     vf_store_part(s->target, T, j, n, vf_load_part(s->target, T, j, n) + all));
   }
 }
 
