@@ -5,7 +5,8 @@
  * Method: Q(a) = 2^(a H(a)) / 2 with a polynomial H of degree 9, so that one exponential and no
  * division is needed and the tail falls to 0 by itself. The fit minimises the error of Q relative
  * to Q + 2^-10: 2^-26 of Q for a < 3, an absolute 2^-37 beyond. The exponent a H is split into n +
- * r before it is rounded, and 2^r / 2 is a polynomial of degree 5 (2^-23.4). tests/test_math.c
+ * r before it is rounded, and 2^r / 2 is a polynomial of degree 6: one of degree 5 (2^-23.4) made
+ * half of the error for x < 0. tests/test_math.c
  * checks every f32.
  */
 #ifndef TGI_CPU_ERF_H
@@ -27,11 +28,12 @@ TGI_INLINE vf vf_normal_tail(vf a)
   h = vf_fma(h, a, vf_set1(-0x1.d63d7ap-2f));
   h = vf_fma(h, a, vf_set1(-0x1.26aecap+0f));
   const vf n = vf_rint(a * h), r = vf_fma(a, h, -n);
-  vf q = vf_set1(0x1.5bda58p-11f);
-  q = vf_fma(q, r, vf_set1(0x1.3ce8aep-8f));
-  q = vf_fma(q, r, vf_set1(0x1.c6b6d8p-6f));
-  q = vf_fma(q, r, vf_set1(0x1.ebf9c2p-4f));
-  q = vf_fma(q, r, vf_set1(0x1.62e42ap-2f));
+  vf q = vf_set1(0x1.4176b2p-14f); /* half of vf_exp2_expand */
+  q = vf_fma(q, r, vf_set1(0x1.5f0964p-11f));
+  q = vf_fma(q, r, vf_set1(0x1.3b2dd6p-8f));
+  q = vf_fma(q, r, vf_set1(0x1.c6af7ap-6f));
+  q = vf_fma(q, r, vf_set1(0x1.ebfbdcp-4f));
+  q = vf_fma(q, r, vf_set1(0x1.62e430p-2f));
   q = vf_fma(q, r, vf_set1(0.5f));
   return vf_scale2(q, n);
 }
