@@ -199,7 +199,7 @@ typedef struct bwd_row {
 } bwd_row;
 
 /* The gradient of logits x, `hit` being what the target's element loses. */
-TGI_INLINE vf gradient(vf x, const bwd_row *b, float hit, bool capped)
+TGI_INLINE vf gradient(vf x, const bwd_row *b, float hit, bool capped, bool fine)
 {
   vf slope = vf_set1(b->upstream);
   if (capped) {
@@ -207,7 +207,7 @@ TGI_INLINE vf gradient(vf x, const bwd_row *b, float hit, bool capped)
     x = vf_set1(b->softcap) * t;
     slope = (vf_set1(1.0f) - t * t) * slope;
   }
-  const vf p = vf_exp(x - vf_set1(b->lse));
+  const vf lse = vf_set1(b->lse), p = fine ? vf_exp_difference(x, lse) : vf_exp(x - lse);
   return ((vf_set1(b->p_scale) * p - vf_set1(b->spread)) - vf_set1(hit)) * slope;
 }
 
@@ -216,18 +216,20 @@ TGI_INLINE vf gradient(vf x, const bwd_row *b, float hit, bool capped)
 TGI_INLINE void bwd_row_as(const bwd_row *b, int64_t target, int t, int to, bool capped,
                            bool stream)
 {
+  /* Where 16 bits remain, what the difference loses does not matter. */
+  const bool fine = to == TG_F32;
   const bool here = target >= 0 && target < b->cols;
-  const vf g = here ? gradient(vf_set1(load_one(b->x, t, target)), b, b->hit, capped) : vf_zero();
+  const vf g = here ? gradient(vf_set1(load_one(b->x, t, target)), b, b->hit, capped, fine) : vf_zero();
   int64_t j = 0;
   for (; j + 2 * TGI_LANES <= b->cols; j += 2 * TGI_LANES) {
-    const vf g0 = gradient(vf_load(b->x, t, j), b, 0, capped);
-    const vf g1 = gradient(vf_load(b->x, t, j + TGI_LANES), b, 0, capped);
+    const vf g0 = gradient(vf_load(b->x, t, j), b, 0, capped, fine);
+    const vf g1 = gradient(vf_load(b->x, t, j + TGI_LANES), b, 0, capped, fine);
     vf_put(b->dx, to, j, g0, stream);
     vf_put(b->dx, to, j + TGI_LANES, g1, stream);
   }
   for (; j < b->cols; j += TGI_LANES) {
     const int64_t n = tgi_min_i64(TGI_LANES, b->cols - j);
-    vf_store_part(b->dx, to, j, n, gradient(vf_load_part(b->x, t, j, n), b, 0, capped));
+    vf_store_part(b->dx, to, j, n, gradient(vf_load_part(b->x, t, j, n), b, 0, capped, fine));
   }
   if (stream) {
     vf_stream_fence(); /* the target's element was streamed: this store comes after */
