@@ -11,7 +11,10 @@
 #include "cpu/unroll.h"
 #include "ops/kernels.h"
 
-enum { kAhead = 2048 }; /* bytes from here that are fetched: a panel is one stream */
+enum {
+  kAhead = 2048, /* bytes from here that are fetched: a panel is one stream */
+  kGroups = 8,   /* whose sum is taken before it is added: short sums of short sums lose less */
+};
 
 /* Of TGI_LANES rows; by way of a copy, for f16 may lie at any address here. */
 TGI_INLINE vf load_scales(const tgi_int4_layout *l, const uint8_t *group, int64_t o)
@@ -112,20 +115,33 @@ TGI_INLINE void multiply_group(const int rows, const int planes, const tgi_int4_
   }
 }
 
+/* total[0 .. n) += part, which is 0 then. */
+TGI_INLINE void fold_part(float *total, float *part, int n)
+{
+  for (int i = 0; i < n; i += TGI_LANES) {
+    vf_store_f32(total + i, vf_load_f32(total + i) + vf_load_f32(part + i));
+    vf_store_f32(part + i, vf_zero());
+  }
+}
+
 TGI_INLINE void multiply(const int rows, const int planes, const tgi_int4_layout *l,
                          const tgi_int4_strip *x, const uint8_t *panel, float *total)
 {
   const int64_t whole = l->group_size / TGI_INT4_LINE_K;
   int64_t lines = tgi_divide_up(l->in, TGI_INT4_LINE_K);
-  strip_group part = {x->corrections, x->digits, 0};
+  strip_group strip = {x->corrections, x->digits, 0};
+  float part[TGI_INT4_MAX_ROWS * TGI_PANEL_ROWS] = {0};
   memset(total, 0, (size_t)rows * TGI_PANEL_ROWS * sizeof *total);
   for (int64_t g = 0; g < x->groups; g++) {
-    part.lines = tgi_min_i64(whole, lines);
-    multiply_group(rows, planes, l, &part, x->groups, panel, total);
+    strip.lines = tgi_min_i64(whole, lines);
+    multiply_group(rows, planes, l, &strip, x->groups, panel, part);
     panel += tgi_int4_group_bytes(l);
-    part.digits += whole * 2 * rows * planes * TGI_DIGITS_STEP;
-    part.corrections++;
+    strip.digits += whole * 2 * rows * planes * TGI_DIGITS_STEP;
+    strip.corrections++;
     lines -= whole;
+    if ((g + 1) % kGroups == 0 || g + 1 == x->groups) {
+      fold_part(total, part, rows * TGI_PANEL_ROWS);
+    }
   }
 }
 
