@@ -219,7 +219,8 @@ TGI_INLINE void bwd_row_as(const bwd_row *b, int64_t target, int t, int to, bool
   /* Where 16 bits remain, what the difference loses does not matter. */
   const bool fine = to == TG_F32;
   const bool here = target >= 0 && target < b->cols;
-  const vf g = here ? gradient(vf_set1(load_one(b->x, t, target)), b, b->hit, capped, fine) : vf_zero();
+  const vf g =
+      here ? gradient(vf_set1(load_one(b->x, t, target)), b, b->hit, capped, fine) : vf_zero();
   int64_t j = 0;
   for (; j + 2 * TGI_LANES <= b->cols; j += 2 * TGI_LANES) {
     const vf g0 = gradient(vf_load(b->x, t, j), b, 0, capped, fine);
