@@ -16,3 +16,13 @@ function(tegula_op_sources variable suffix)
   endforeach()
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()
+
+# tegula_op_kernels(<portable> <sm90>): the .cu files of the ops; those that end in _sm90 are for that entry alone.
+function(tegula_op_kernels portable sm90)
+  file(GLOB all CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/ops/*/*.cu)
+  set(${sm90} ${all})
+  list(FILTER ${sm90} INCLUDE REGEX "_sm90\\.cu$")
+  list(FILTER all EXCLUDE REGEX "_sm90\\.cu$")
+  set(${portable} ${all} PARENT_SCOPE)
+  set(${sm90} ${${sm90}} PARENT_SCOPE)
+endfunction()

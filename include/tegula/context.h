@@ -19,7 +19,7 @@ typedef struct tg_context tg_context;
 typedef enum tg_backend {
   TG_BACKEND_REF = 1,  /* plain f64 code: the oracle of every test; slow */
   TG_BACKEND_CPU = 2,  /* chain avx512 -> avx2 -> generic */
-  TG_BACKEND_CUDA = 3, /* UNSUPPORTED in this build */
+  TG_BACKEND_CUDA = 3, /* chain sm90 -> sm80 -> any; needs a build with CUDA and a GPU */
 } tg_backend;
 
 typedef struct tg_context_options {
@@ -28,13 +28,14 @@ typedef struct tg_context_options {
   int32_t num_threads;  /* CPU threads; 0: one per CPU that the process may run on, or
                            OMP_NUM_THREADS. Results have the same bits at any number. */
   int32_t reserved;     /* 0 */
-  const char *entry;    /* first chain entry to try ("avx2"); NULL: TEGULA_ENTRY, else the best */
+  const char *entry;    /* first chain entry to try ("avx2"); NULL: TEGULA_ENTRY, unless that is
+                           an entry of another backend, else the best */
 } tg_context_options;
 
 /**
- * Creates a context. Errors: BAD_ARGUMENT (no such backend or entry, negative number),
- * UNSUPPORTED (this build or machine lacks the backend or entry), NO_MEMORY. `error` may be NULL;
- * on failure *out is NULL.
+ * Creates a context. Errors: BAD_ARGUMENT (no such backend, entry or device, negative number),
+ * UNSUPPORTED (this build or machine lacks the backend or entry, or this build has no code for the
+ * GPU), NO_MEMORY, DEVICE. `error` may be NULL; on failure *out is NULL.
  */
 TG_API tg_status tg_context_create(const tg_context_options *options, tg_context **out,
                                    tg_error *error);
@@ -42,10 +43,17 @@ TG_API tg_status tg_context_create(const tg_context_options *options, tg_context
 /** Frees the context; NULL is allowed. Calls that are still running must be over. */
 TG_API void tg_context_destroy(tg_context *ctx);
 
-/** Does whatever is slow (device modules, handles); afterwards no op loads or allocates. */
+/**
+ * Does whatever is slow, so that no op has to: on a GPU it opens cublasLt, if the machine has it,
+ * and 32 MiB of memory for it; products then run there, without it on the library's own kernels.
+ * The code of a kernel is loaded by the driver when it is first launched. On a CPU: nothing.
+ * Errors: DEVICE.
+ */
 TG_API tg_status tg_context_prepare(tg_context *ctx);
 
-/** The stream of later calls (a cudaStream_t). BAD_ARGUMENT on a CPU context unless NULL. */
+/** The stream of later calls (a cudaStream_t); NULL, as at first: the default one. Calls of one
+ * context must not run at the same time, in graphs neither: they share its memory. BAD_ARGUMENT on
+ * a CPU context unless NULL. */
 TG_API tg_status tg_context_set_stream(tg_context *ctx, void *stream);
 
 /**
@@ -57,7 +65,8 @@ TG_API tg_status tg_context_check(tg_context *ctx);
 /** Message of the last call on this context that failed; "" if none did. Valid until the next. */
 TG_API const char *tg_context_message(const tg_context *ctx);
 
-/** Name of the chain entry that is tried first: "ref", "avx512", "avx2", "generic". */
+/** Name of the chain entry that is tried first: "ref", "avx512", "avx2", "generic", "sm90", "sm80",
+ * "any". */
 TG_API const char *tg_context_entry(const tg_context *ctx);
 
 /** Threads that CPU ops of this context use. */

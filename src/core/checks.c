@@ -1,5 +1,6 @@
 #include "core/checks.h"
 
+#include "core/device_state.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -189,9 +190,11 @@ static void check_layout(tgi_call *call, const tg_slot_info *slot, const tg_tens
 
 static void check_memory(tgi_call *call, const tg_slot_info *slot, const tg_tensor *t)
 {
-  if (t->device != TG_DEVICE_CONTEXT && t->device != TG_DEVICE_CPU) {
-    tgi_fail(call, TG_BAD_ARGUMENT, slot->name, "expected memory on device 0 or 1 (cpu), got %d",
-             (int)t->device);
+  const tgi_device *device = call->ctx->device;
+  const int32_t home = device ? TG_DEVICE_CUDA(device->index) : TG_DEVICE_CPU;
+  if (t->device != TG_DEVICE_CONTEXT && t->device != home) {
+    tgi_fail(call, TG_BAD_ARGUMENT, slot->name, "expected memory on device 0 or %d (%s), got %d",
+             (int)home, device ? "cuda" : "cpu", (int)t->device);
   }
   if (call->sizing || tgi_numel(t) == 0) {
     return;

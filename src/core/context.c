@@ -1,4 +1,4 @@
-#include "core/context_state.h"
+#include "core/device_state.h"
 
 #include "core/environment.h"
 #include <stdarg.h>
@@ -56,6 +56,21 @@ static tg_status start_chain_at(tgi_chain *chain, const char *entry, tg_error *e
                        known, entry);
 }
 
+/* The entry asked for, else the one that TEGULA_ENTRY names, if it is one of this backend's: the
+ * other backends of the process are not meant by it. */
+static tg_status start_chain(tgi_chain *chain, const tg_context_options *options, tg_error *error)
+{
+  const char *entry = options->entry;
+  if (!entry && options->backend != TG_BACKEND_REF) {
+    entry = tgi_environment_entry();
+    const int owner = entry ? tgi_registry_backend_of(entry) : 0;
+    if (owner != 0 && owner != (int)options->backend) {
+      entry = NULL;
+    }
+  }
+  return entry ? start_chain_at(chain, entry, error) : TG_OK;
+}
+
 tg_status tg_context_create(const tg_context_options *options, tg_context **out, tg_error *error)
 {
   if (error) {
@@ -85,28 +100,26 @@ tg_status tg_context_create(const tg_context_options *options, tg_context **out,
                          "context_create: device_index: expected 0 for this backend, got %d",
                          (int)options->device_index);
   }
-  const tgi_processor processor = tgi_processor_detect();
-  tgi_chain chain = tgi_registry_chain(options->backend, &processor);
-  if (chain.length == 0) {
-    return tgi_error_set(error, TG_UNSUPPORTED,
-                         "context_create: backend: expected one that this build has (ref, cpu), "
-                         "got cuda");
-  }
-  const char *entry = options->entry;
-  if (!entry && options->backend != TG_BACKEND_REF) {
-    entry = tgi_environment_entry();
-  }
-  if (entry) {
-    const tg_status status = start_chain_at(&chain, entry, error);
+  tgi_device *device = NULL;
+  if (options->backend == TG_BACKEND_CUDA) {
+    const tg_status status = tgi_device_open(options->device_index, &device, error);
     if (status != TG_OK) {
       return status;
     }
+  }
+  const tgi_processor processor = tgi_processor_detect();
+  tgi_chain chain = tgi_registry_chain(options->backend, &processor, device);
+  const tg_status status = start_chain(&chain, options, error);
+  if (status != TG_OK) {
+    tgi_device_close(device);
+    return status;
   }
   tg_context *ctx = calloc(1, sizeof *ctx);
   tgi_message *message = calloc(1, sizeof *message);
   if (!ctx || !message) {
     free(ctx);
     free(message);
+    tgi_device_close(device);
     return tgi_error_set(error, TG_NO_MEMORY, "context_create: expected %zu bytes, got none",
                          sizeof *ctx + sizeof *message);
   }
@@ -114,6 +127,7 @@ tg_status tg_context_create(const tg_context_options *options, tg_context **out,
   ctx->num_threads = options->num_threads ? options->num_threads : tgi_default_threads();
   ctx->chain = chain;
   ctx->processor = processor;
+  ctx->device = device;
   ctx->message = message;
   *out = ctx;
   return TG_OK;
@@ -122,6 +136,7 @@ tg_status tg_context_create(const tg_context_options *options, tg_context **out,
 void tg_context_destroy(tg_context *ctx)
 {
   if (ctx) {
+    tgi_device_close(ctx->device);
     free(ctx->message);
     free(ctx);
   }
@@ -129,13 +144,26 @@ void tg_context_destroy(tg_context *ctx)
 
 tg_status tg_context_prepare(tg_context *ctx)
 {
-  return ctx ? TG_OK : TG_BAD_ARGUMENT;
+  if (!ctx || !ctx->device) {
+    return ctx ? TG_OK : TG_BAD_ARGUMENT;
+  }
+  int previous;
+  tg_status status = tgi_device_enter(ctx, &previous);
+  if (status == TG_OK) {
+    status = tgi_device_prepare(ctx);
+  }
+  tgi_device_leave(ctx, previous);
+  return status;
 }
 
 tg_status tg_context_set_stream(tg_context *ctx, void *stream)
 {
   if (!ctx) {
     return TG_BAD_ARGUMENT;
+  }
+  if (ctx->device) {
+    ctx->device->stream = stream;
+    return TG_OK;
   }
   if (stream) {
     return tgi_report(ctx, TG_BAD_ARGUMENT,
@@ -146,7 +174,24 @@ tg_status tg_context_set_stream(tg_context *ctx, void *stream)
 
 tg_status tg_context_check(tg_context *ctx)
 {
-  return ctx ? TG_OK : TG_BAD_ARGUMENT;
+  if (!ctx || !ctx->device) {
+    return ctx ? TG_OK : TG_BAD_ARGUMENT;
+  }
+  tgi_fault fault;
+  int previous;
+  tg_status status = tgi_device_enter(ctx, &previous);
+  if (status == TG_OK) {
+    status = tgi_device_take_fault(ctx, &fault);
+  }
+  tgi_device_leave(ctx, previous);
+  if (status != TG_OK || !fault.set) {
+    return status;
+  }
+  char name[128];
+  tgi_registry_name_slot(fault.row, fault.slot, name, sizeof name);
+  return tgi_report(ctx, TG_BAD_ARGUMENT, "%s[%lld]: expected %lld to %lld, got %lld", name,
+                    (long long)fault.index, (long long)fault.low, (long long)fault.high,
+                    (long long)fault.value);
 }
 
 const char *tg_context_message(const tg_context *ctx)

@@ -45,13 +45,28 @@ typedef struct tgi_kernel_table {
 #define TGI_WORKSPACE(op_dir) TGI_JOIN(op_dir, workspace, TGI_ENTRY)
 #define TGI_PLAN(op_dir) TGI_JOIN(op_dir, plan, TGI_ENTRY)
 
-/** Prototypes of the entry that this file is compiled for. */
+/** Numbers of the rows of ops.def: TGI_ROW_rms_norm_fwd, ... */
+enum {
+#define OP(op, dir, ws) TGI_ROW_##op##_##dir,
+#include "ops/ops.def"
+  TGI_ROWS
+};
+
+/** Prototypes of the entry that this file is compiled for. A partial entry (sm90) has kernels of
+ * its own for some ops only: what nobody defines is NULL in its table, and the chain goes on. */
+#ifdef TGI_ENTRY_IS_PARTIAL
+#define TGI_MAYBE __attribute__((weak))
+#else
+#define TGI_MAYBE
+#endif
 #ifdef TGI_ENTRY
 #define OP(op, dir, ws)                                                                            \
-  tg_status TGI_KERNEL(op##_##dir)(const tg_context *ctx, const tg_##op##_##dir##_args *args);     \
-  size_t TGI_WORKSPACE(op##_##dir)(const tg_context *ctx, const tg_##op##_##dir##_args *args);     \
+  tg_status TGI_KERNEL(op##_##dir)(const tg_context *ctx, const tg_##op##_##dir##_args *args)      \
+      TGI_MAYBE;                                                                                   \
+  size_t TGI_WORKSPACE(op##_##dir)(const tg_context *ctx, const tg_##op##_##dir##_args *args)      \
+      TGI_MAYBE;                                                                                   \
   void TGI_PLAN(op##_##dir)(const tg_context *ctx, const tg_##op##_##dir##_args *args, char *text, \
-                            size_t bytes);
+                            size_t bytes) TGI_MAYBE;
 #include "ops/ops.def"
 #endif
 

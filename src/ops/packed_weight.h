@@ -53,7 +53,7 @@ static inline tgi_packed_header tgi_packed_header_of(const void *packed)
 }
 
 /** One more fact: `weight` begins with a header of this magic, for extents [out, in]. False if it
- * does not, or if the call has failed or has no memory yet. */
+ * does not, or if the call has failed, has no memory yet, or has it on a device. */
 static inline bool tgi_want_packed(tgi_call *call, const tg_tensor *weight, const char *magic,
                                    int64_t out, int64_t in)
 {
@@ -64,6 +64,9 @@ static inline bool tgi_want_packed(tgi_call *call, const tg_tensor *weight, cons
     tgi_fail(call, TG_BAD_SHAPE, "weight", "expected at least %d bytes, got %lld",
              TGI_PACKED_HEADER_BYTES, (long long)weight->shape[0]);
     return false;
+  }
+  if (call->ctx->device) {
+    return false; /* its kernels compare the header where it lies */
   }
   const tgi_packed_header h = tgi_packed_header_of(weight->data);
   if (memcmp(h.magic, magic, TGI_PACKED_MAGIC_BYTES) != 0) {

@@ -1,5 +1,6 @@
 /* Expansions of ops.def that are not tied to one entry: the public op table, dispatch along the
  * chain, and the chain of each backend. */
+#include "core/device_state.h"
 #include "ops/kernels.h"
 
 #include <stdio.h>
@@ -73,9 +74,9 @@
   }
 #include "ops/ops.def"
 
-typedef const tg_op_info *row(void);
+typedef const tg_op_info *row_info(void);
 
-static row *const rows[] = {
+static row_info *const rows[] = {
 #define OP(op, dir, ws) tgi_##op##_##dir##_info,
 #include "ops/ops.def"
 };
@@ -163,19 +164,29 @@ static tg_status nobody_takes(tgi_call *call)
     if (call.status != TG_OK || call.empty) {                                                      \
       return call.status;                                                                          \
     }                                                                                              \
-    tg_status status = TG_UNSUPPORTED;                                                             \
+    int previous;                                                                                  \
+    tg_status status = tgi_device_enter(ctx, &previous);                                           \
+    if (status != TG_OK) {                                                                         \
+      return status;                                                                               \
+    }                                                                                              \
+    status = TG_UNSUPPORTED;                                                                       \
     for (int i = 0; i < ctx->chain.length && status == TG_UNSUPPORTED; i++) {                      \
       if (ctx->chain.table[i]->op##_##dir.run) {                                                   \
         status = ctx->chain.table[i]->op##_##dir.run(ctx, args);                                   \
       }                                                                                            \
     }                                                                                              \
+    tgi_device_leave(ctx, previous);                                                               \
     return status == TG_UNSUPPORTED ? nobody_takes(&call) : status;                                \
   }                                                                                                \
                                                                                                    \
   void tgi_##op##_##dir##_explain(const tg_context *ctx, const tg_##op##_##dir##_args *args,       \
                                   char *text, size_t bytes)                                        \
   {                                                                                                \
-    const tgi_##op##_##dir##_kernel *k = &ctx->chain.table[0]->op##_##dir;                         \
+    int i = 0; /* the first entry with a kernel */                                                 \
+    while (i + 1 < ctx->chain.length && !ctx->chain.table[i]->op##_##dir.run) {                    \
+      i++;                                                                                         \
+    }                                                                                              \
+    const tgi_##op##_##dir##_kernel *k = &ctx->chain.table[i]->op##_##dir;                         \
     if (k->plan) {                                                                                 \
       k->plan(ctx, args, text, bytes);                                                             \
     } else {                                                                                       \
@@ -193,6 +204,16 @@ extern const tgi_kernel_table tgi_kernel_table_avx2;
 extern const tgi_kernel_table tgi_kernel_table_avx512;
 #endif
 
+#ifdef TGI_HAVE_CUDA
+extern const tgi_kernel_table tgi_kernel_table_any;
+#endif
+#ifdef TGI_HAVE_SM80
+extern const tgi_kernel_table tgi_kernel_table_sm80;
+#endif
+#ifdef TGI_HAVE_SM90
+extern const tgi_kernel_table tgi_kernel_table_sm90;
+#endif
+
 static void append(tgi_chain *chain, const tgi_kernel_table *table)
 {
   chain->table[chain->length] = table;
@@ -200,23 +221,78 @@ static void append(tgi_chain *chain, const tgi_kernel_table *table)
   chain->length++;
 }
 
-tgi_chain tgi_registry_chain(tg_backend backend, const tgi_processor *processor)
+static void append_cpu(tgi_chain *chain, const tgi_processor *processor)
+{
+#ifdef TGI_HAVE_X86
+  if (processor->avx512) {
+    append(chain, &tgi_kernel_table_avx512);
+  }
+  if (processor->avx2) {
+    append(chain, &tgi_kernel_table_avx2);
+  }
+#else
+  (void)processor;
+#endif
+  append(chain, &tgi_kernel_table_generic);
+}
+
+static void append_cuda(tgi_chain *chain, const tgi_device *device)
+{
+#ifdef TGI_HAVE_SM90
+  if (device->entries & 1u << TGI_CUDA_SM90) {
+    append(chain, &tgi_kernel_table_sm90);
+  }
+#endif
+#ifdef TGI_HAVE_SM80
+  if (device->entries & 1u << TGI_CUDA_SM80) {
+    append(chain, &tgi_kernel_table_sm80);
+  }
+#endif
+#ifdef TGI_HAVE_CUDA
+  append(chain, &tgi_kernel_table_any);
+#endif
+  (void)chain;
+  (void)device;
+}
+
+tgi_chain tgi_registry_chain(tg_backend backend, const tgi_processor *processor,
+                             const tgi_device *device)
 {
   tgi_chain chain = {.length = 0};
   if (backend == TG_BACKEND_REF) {
     append(&chain, &tgi_kernel_table_ref);
   } else if (backend == TG_BACKEND_CPU) {
-#ifdef TGI_HAVE_X86
-    if (processor->avx512) {
-      append(&chain, &tgi_kernel_table_avx512);
-    }
-    if (processor->avx2) {
-      append(&chain, &tgi_kernel_table_avx2);
-    }
-#else
-    (void)processor;
-#endif
-    append(&chain, &tgi_kernel_table_generic);
+    append_cpu(&chain, processor);
+  } else if (backend == TG_BACKEND_CUDA && device) {
+    append_cuda(&chain, device);
   }
   return chain;
+}
+
+int tgi_registry_backend_of(const char *entry)
+{
+  static const struct {
+    const char *name;
+    tg_backend backend;
+  } known[] = {{"ref", TG_BACKEND_REF},     {"avx512", TG_BACKEND_CPU}, {"avx2", TG_BACKEND_CPU},
+               {"generic", TG_BACKEND_CPU}, {"sm90", TG_BACKEND_CUDA},  {"sm80", TG_BACKEND_CUDA},
+               {"any", TG_BACKEND_CUDA}};
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    if (strcmp(known[i].name, entry) == 0) {
+      return (int)known[i].backend;
+    }
+  }
+  return 0;
+}
+
+void tgi_registry_name_slot(int row, int offset, char *text, size_t bytes)
+{
+  const tg_op_info *info = tg_op_at((size_t)row);
+  const char *argument = "args";
+  for (size_t i = 0; i < info->num_slots; i++) {
+    if (info->slots[i].offset == (size_t)offset) {
+      argument = info->slots[i].name;
+    }
+  }
+  snprintf(text, bytes, "%s: %s", info->name, argument);
 }

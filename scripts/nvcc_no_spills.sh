@@ -1,0 +1,19 @@
+#!/bin/sh
+# Runs nvcc (with -Xptxas -v) and fails if a kernel spills registers to memory, or if the assembler
+# could not keep asynchronous matrix instructions in flight (its notes C75xx, C76xx).
+#   scripts/nvcc_no_spills.sh NVCC ARGUMENT...
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! "$@" >"$log" 2>&1; then
+  grep -v '^ptxas info' "$log" >&2
+  exit 1
+fi
+grep -v '^ptxas info\|bytes stack frame\|^$' "$log" >&2
+if awk '
+  /Compiling entry function|Function properties for/ { name = $0; gsub(/.*(function|for) /, "", name) }
+  /spill stores/ && !/ 0 bytes spill stores, 0 bytes spill loads/ { print name ": " $0; bad = 1 }
+  /C7[56][0-9][0-9]/ { print name ": " $0; bad = 1 }
+  END { exit !bad }' "$log" >&2; then
+  echo "nvcc: expected kernels without spills, got the above" >&2
+  exit 1
+fi

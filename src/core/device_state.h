@@ -1,0 +1,91 @@
+/**
+ * The GPU behind a CUDA context, without a CUDA header. src/cuda/device.c implements it; a build
+ * without CUDA has core/no_device.c, where no device can be opened.
+ */
+#ifndef TGI_CORE_DEVICE_STATE_H
+#define TGI_CORE_DEVICE_STATE_H
+
+#include "core/context_state.h"
+#include "tegula/device.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+/**
+ * A data error that a kernel found (an id out of range), on the device. Of several since the last
+ * tg_context_check the one of the lowest row, slot and index stays, whatever thread came first.
+ */
+typedef struct tgi_fault {
+  uint32_t lock;
+  uint32_t set;             /* 0: none */
+  int32_t row, slot;        /* of ops.def; offset of the slot in the args struct */
+  int64_t index;            /* element of the slot's tensor, row-major */
+  int64_t value, low, high; /* what was found, and its range */
+} tgi_fault;
+
+struct tgi_device {
+  int index; /* CUDA ordinal */
+  int sm;    /* compute capability: 90 for 9.0 */
+  int multiprocessors;
+  int shared_bytes; /* most that a block may have */
+  int64_t l2_bytes;
+  void *stream;      /* of later calls */
+  tgi_fault *fault;  /* on the device */
+  unsigned entries;  /* bit i: kernels of tgi_cuda_entry i can run */
+  struct tgi_lt *lt; /* cublasLt, once the context is prepared; NULL: none */
+};
+
+/** Entries of the CUDA chain, best last. */
+typedef enum tgi_cuda_entry {
+  TGI_CUDA_ANY,
+  TGI_CUDA_SM80,
+  TGI_CUDA_SM90,
+  TGI_CUDA_ENTRIES
+} tgi_cuda_entry;
+
+/**
+ * Opens device `index`. UNSUPPORTED: no such device, a driver that is too old, or no code for it in
+ * this build; NO_MEMORY; DEVICE.
+ */
+tg_status tgi_device_open(int index, tgi_device **out, tg_error *error);
+void tgi_device_close(tgi_device *device);
+
+/** Opens what tg_context_prepare promises. What is not installed is left out. */
+tg_status tgi_device_prepare(const tg_context *ctx);
+
+int tgi_device_count(void);
+
+/** All of an info but `kernels`. */
+tg_status tgi_device_describe(int index, tg_device_info *out, unsigned *entries, tg_error *error);
+
+/** Makes the context's device the thread's current one and remembers which was; `leave` restores
+ * it. Nothing on other contexts. */
+tg_status tgi_device_enter(const tg_context *ctx, int *previous);
+void tgi_device_leave(const tg_context *ctx, int previous);
+
+/** Waits for the context's stream. */
+tg_status tgi_device_wait(const tg_context *ctx);
+
+/** Waits, copies the first fault out and clears it. */
+tg_status tgi_device_take_fault(const tg_context *ctx, tgi_fault *fault);
+
+/** Memory of the device, 256-byte aligned; NO_MEMORY says what is free. 0 bytes: NULL. */
+tg_status tgi_device_allocate(const tg_context *ctx, size_t bytes, void **out);
+void tgi_device_free(const tg_context *ctx, void *memory);
+
+/** Copies rows on the context's stream; waits if either side is the host's. */
+tg_status tgi_device_copy(const tg_context *ctx, void *to, size_t to_step, const void *from,
+                          size_t from_step, size_t bytes, size_t rows);
+tg_status tgi_device_zero(const tg_context *ctx, void *memory, size_t bytes);
+
+/** A stream of its own for the context; it must be destroyed before the context. */
+tg_status tgi_device_stream_create(const tg_context *ctx, void **stream);
+void tgi_device_stream_destroy(const tg_context *ctx, void *stream);
+
+/** Records what the context's stream (not the default one) is given from here on in a graph, until
+ * `end`; what it is given meanwhile does not run. */
+tg_status tgi_device_record_begin(const tg_context *ctx);
+tg_status tgi_device_record_end(const tg_context *ctx, void **graph);
+tg_status tgi_device_graph_launch(const tg_context *ctx, void *graph);
+void tgi_device_graph_destroy(void *graph);
+
+#endif
