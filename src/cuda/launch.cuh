@@ -1,0 +1,111 @@
+/**
+ * How host code starts a kernel: one helper that takes the context's stream and checks the error,
+ * and what every <op>.cu includes to see the ops' C headers.
+ */
+#ifndef TGI_CUDA_LAUNCH_CUH
+#define TGI_CUDA_LAUNCH_CUH
+
+#include <cuda_runtime.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+extern "C" {
+#include "core/device_state.h"
+#include "ops/kernels.h"
+}
+
+/** Templates of the entries have names of their own: the linker would give all entries one of
+ * their instances. */
+#define TGI_CUDA_JOIN_(a, b) a##b
+#define TGI_CUDA_JOIN(a, b) TGI_CUDA_JOIN_(a, b)
+#define TGI_CUDA_ENTRY TGI_CUDA_JOIN(entry_, TGI_ENTRY)
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+/** What a block may have without asking. */
+constexpr int kSharedBytes = 48 * 1024;
+
+template <typename T> struct same_type {
+  using type = T;
+};
+
+/** ceil(a / b) for a >= 0, b > 0. */
+__host__ __device__ constexpr int64_t divide_up(int64_t a, int64_t b)
+{
+  return a / b + (a % b != 0);
+}
+
+/**
+ * Starts `kernel` with `grid` x `threads` and `shared` bytes on the context's stream; 0 blocks: OK.
+ * gridDim.x is at most 2^31 - 1, gridDim.y and z 65535: what may be more is a loop in the kernel.
+ */
+template <typename... Params>
+tg_status launch(const tg_context *ctx, void (*kernel)(Params...), dim3 grid, int threads,
+                 size_t shared, typename same_type<Params>::type... args)
+{
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) {
+    return TG_OK;
+  }
+  cudaError_t e = cudaSuccess;
+  if (shared > kSharedBytes / 2) { /* what is static counts too */
+    e = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             (int)shared);
+  }
+  if (e == cudaSuccess) {
+    void *pointers[] = {(void *)&args...};
+    e = cudaLaunchKernel((const void *)kernel, grid, dim3((unsigned)threads), pointers, shared,
+                         (cudaStream_t)ctx->device->stream);
+  }
+  if (e != cudaSuccess) {
+    (void)cudaGetLastError();
+    return tgi_report(ctx, e == cudaErrorMemoryAllocation ? TG_NO_MEMORY : TG_DEVICE,
+                      "launch: expected success, got %s (%s)", cudaGetErrorName(e),
+                      cudaGetErrorString(e));
+  }
+  return TG_OK;
+}
+
+/** A block for each of n pieces of work, in as far as a grid can have them: kernels loop by
+ * gridDim.x over what is left. */
+inline dim3 grid_of(int64_t n)
+{
+  return dim3((unsigned)(n < INT32_MAX ? n : INT32_MAX));
+}
+
+/** Blocks for n pieces of work that blocks take in turns: as many as there are, but at most
+ * `waves` for each place on the device. */
+inline unsigned blocks_for(const tg_context *ctx, int64_t n, int waves)
+{
+  const int64_t most = (int64_t)ctx->device->multiprocessors * waves;
+  return (unsigned)(n < most ? n : most);
+}
+
+/** Sets bytes of device memory on the context's stream. */
+inline tg_status fill_bytes(const tg_context *ctx, void *memory, int value, size_t bytes)
+{
+  const cudaError_t e =
+      bytes ? cudaMemsetAsync(memory, value, bytes, (cudaStream_t)ctx->device->stream)
+            : cudaSuccess;
+  return e == cudaSuccess
+             ? TG_OK
+             : tgi_report(ctx, TG_DEVICE, "memset: expected success, got %s", cudaGetErrorName(e));
+}
+
+/** Copies bytes of device memory on the context's stream. */
+inline tg_status copy_bytes(const tg_context *ctx, void *to, const void *from, size_t bytes)
+{
+  const cudaError_t e = bytes ? cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
+                                                (cudaStream_t)ctx->device->stream)
+                              : cudaSuccess;
+  return e == cudaSuccess
+             ? TG_OK
+             : tgi_report(ctx, TG_DEVICE, "copy: expected success, got %s", cudaGetErrorName(e));
+}
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

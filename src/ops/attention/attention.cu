@@ -1,0 +1,437 @@
+/* Attention forward on CUDA, without tensor cores.
+ *
+ * Method     Running softmax (arXiv:1805.02867) over tiles of 64 keys (arXiv:2307.08691): scores in
+ *            registers, probabilities and values through shared memory, f32 throughout.
+ * Work       A block takes 64 rows (attention_sequences.cuh) of one kv head, or 16 where a sequence
+ *            has no more, and up to 256 elements of the values; the last rows of a sequence first,
+ *            since a causal mask gives them most keys. Where a sequence's rows fit one tile
+ *            (decoding) its keys are cut into splits, a block each, that leave sums; a second
+ *            kernel adds these in order. All cuts depend on shapes alone.
+ * Bound      f32 arithmetic: two products of tiles, 16 multiply-adds for 2 reads of shared memory.
+ */
+#include "ops/attention/attention_tile.cuh"
+
+#include <math.h>
+
+namespace
+{
+
+constexpr int kSplitKeys = 256;
+constexpr int kCombineThreads = 128;
+
+template <typename T> struct fwd_job {
+  attention_call c;
+  heads_view<const T> q, k, v;
+  heads_view<T> out;
+  float *lse;
+  any_vector sinks;
+  int64_t places, parts, splits; /* tiles of rows; of v_dim; of the keys */
+  float *sums; /* [batch][kv_heads][splits][rows][v_dim + 2]: sums, maximum, sum of exponentials */
+};
+
+struct row_end {
+  float mine, total, lse;
+};
+
+/** Maximum m and sum l of a row to what its sums are multiplied by, and its lse. */
+__device__ __forceinline__ row_end finish_row(float m, float l, float sink)
+{
+  const float now = fmaxf(sink, m), base = now > -CUDART_INF_F ? now : 0.0f;
+  row_end r;
+  r.mine = expf(m - base);
+  r.total = fmaf(l, r.mine, expf(sink - base));
+  r.lse = base + logf(r.total);
+  return r;
+}
+
+template <typename T>
+__device__ __forceinline__ void write_lse(const fwd_job<T> &job, const tgi_attention_sequence &s,
+                                          int64_t query, int64_t head, float value)
+{
+  if (job.lse) {
+    job.lse[(s.q_index * job.c.l.q_heads + head) * job.c.l.nq + s.q_first + query] = value;
+  }
+}
+
+template <int kRows> struct fwd_shared {
+  alignas(16) tile a, b; /* queries, then probabilities; keys, then values */
+  int64_t q_at[kRows], low[kRows], high[kRows];
+  int64_t k_at[kTile], v_at[kTile];
+  place_found at;
+};
+
+/** The scores of a tile to probabilities; m, l and the factor of what was summed before. */
+template <int kI>
+__device__ __forceinline__ void softmax_tile(const attention_call &c, float (&s)[kI][4],
+                                             const row_sees_keys<kI> &sees, float (&m)[kI],
+                                             float (&l)[kI], float (&factor)[kI])
+{
+  const int tx = threadIdx.x % 16;
+#pragma unroll
+  for (int i = 0; i < kI; i++) {
+    float most = m[i];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      float v = c.scale * s[i][j];
+      if (c.softcap > 0) {
+        v = c.softcap * tanhf(v / c.softcap);
+      }
+      s[i][j] = sees(tx + 16 * j, i) ? v : -CUDART_INF_F;
+      most = fmaxf(most, s[i][j]); /* a NaN leaves the maximum and shows in the sum */
+    }
+#pragma unroll
+    for (int step = 8; step > 0; step /= 2) {
+      most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, step));
+    }
+    const float base = most > -CUDART_INF_F ? most : 0.0f; /* nothing seen yet: e^-inf = 0 */
+    factor[i] = expf(m[i] - base);
+    m[i] = most;
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      s[i][j] = expf(s[i][j] - base);
+      sum += s[i][j];
+    }
+    l[i] = fmaf(l[i], factor[i], sum);
+  }
+}
+
+/** Results of the tile's rows, or the sums of a split. acc: elements c0 + 64 n + tx * 4 + j. */
+template <typename T, int kI, int kC>
+__device__ __forceinline__ void write_rows(const fwd_job<T> &job, const tgi_attention_sequence &s,
+                                           int64_t kv_head, int64_t first, int64_t rows,
+                                           int64_t part, int64_t split, const float (&m)[kI],
+                                           float (&l)[kI], const float (&acc)[kC][kI][4])
+{
+  const tgi_attention_layout &y = job.c.l;
+  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+  const int64_t c0 = part * kC * kTile + tx * 4;
+#pragma unroll
+  for (int i = 0; i < kI; i++) {
+#pragma unroll
+    for (int step = 8; step > 0; step /= 2) {
+      l[i] += __shfl_xor_sync(kAllLanes, l[i], step);
+    }
+    const int64_t row = first + ty * kI + i;
+    if (row >= rows) {
+      continue;
+    }
+    if (job.splits > 1) {
+      float *to = job.sums + (((s.b * y.kv_heads + kv_head) * job.splits + split) * rows + row) *
+                                 (y.v_dim + 2);
+#pragma unroll
+      for (int n = 0; n < kC; n++) {
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+          if (c0 + n * kTile + j < y.v_dim) {
+            to[c0 + n * kTile + j] = acc[n][i][j];
+          }
+        }
+      }
+      if (tx == 0 && part == 0) {
+        to[y.v_dim] = m[i];
+        to[y.v_dim + 1] = l[i];
+      }
+      continue;
+    }
+    const int64_t query = row / y.group, head = kv_head * y.group + row % y.group;
+    const row_end end = finish_row(m[i], l[i], job.sinks.data ? job.sinks.at(head) : -CUDART_INF_F);
+    const float factor = end.mine / end.total;
+    const int64_t to = job.out.at(s.q_index, s.q_first + query, head);
+#pragma unroll
+    for (int n = 0; n < kC; n++) {
+      float v[4];
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        v[j] = end.total == 0 ? 0.0f : acc[n][i][j] * factor;
+      }
+      store_four(job.out, to, c0 + n * kTile, y.v_dim, v);
+    }
+    if (tx == 0 && part == 0) {
+      write_lse(job, s, query, head, end.lse);
+    }
+  }
+}
+
+/** Rows of a sequence whose data is out of range. */
+template <typename T, int kRows, int kCols>
+__device__ void write_nan(const fwd_job<T> &job, const tgi_attention_sequence &s, int64_t kv_head,
+                          int64_t first, int64_t rows, int64_t part)
+{
+  const tgi_attention_layout &y = job.c.l;
+  const int64_t c0 = part * kCols, cols = y.v_dim - c0 < kCols ? y.v_dim - c0 : kCols;
+  for (int64_t e = threadIdx.x; e < kRows * cols; e += blockDim.x) {
+    const int64_t row = first + e / cols;
+    if (row < rows) {
+      const int64_t query = row / y.group, head = kv_head * y.group + row % y.group;
+      job.out.data[job.out.at(s.q_index, s.q_first + query, head) + c0 + e % cols] =
+          from_f32<T>(CUDART_NAN_F);
+      if (part == 0 && e % cols == 0) {
+        write_lse(job, s, query, head, CUDART_NAN_F);
+      }
+    }
+  }
+}
+
+/** kI: rows of a thread; kC: 64 elements of the values each. */
+template <typename T, int kI, int kC>
+__global__ void __launch_bounds__(kTileThreads, kI == 1  ? 3
+                                                : kC < 4 ? 2
+                                                         : 1)
+    attention_fwd_kernel(const fwd_job<T> job)
+{
+  constexpr int kRows = 16 * kI;
+  __shared__ fwd_shared<kRows> sh;
+  const tgi_attention_layout &y = job.c.l;
+  const int ty = threadIdx.x / 16;
+  const int64_t tasks = job.places * y.kv_heads * job.parts * job.splits;
+  for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
+    const int64_t part = task % job.parts, split = task / job.parts % job.splits;
+    const int64_t rest = task / job.parts / job.splits;
+    const int64_t kv_head = rest % y.kv_heads, place = job.places - 1 - rest / y.kv_heads;
+    find_place(job.c, false, place, y.group, kRows, sh.at);
+    const tgi_attention_sequence &s = sh.at.s;
+    const int64_t first = sh.at.number * kRows, rows = s.nq * y.group;
+    if (first >= rows) {
+      continue;
+    }
+    if (s.count < 0) {
+      if (job.splits == 1) {
+        write_nan<T, kRows, kC * kTile>(job, s, kv_head, first, rows, part);
+      }
+      continue;
+    }
+    if (threadIdx.x < kRows) {
+      const int64_t row = first + threadIdx.x, query = row / y.group;
+      int64_t low = 0, high = 0, at = -1;
+      if (row < rows) {
+        visible_keys(y, s, query, &low, &high);
+        at = job.q.at(s.q_index, s.q_first + query, kv_head * y.group + row % y.group);
+      }
+      sh.low[threadIdx.x] = low;
+      sh.high[threadIdx.x] = high;
+      sh.q_at[threadIdx.x] = at;
+    }
+    const int64_t last = (first + kRows < rows ? first + kRows : rows) - 1;
+    int64_t begin, end, unused;
+    visible_keys(y, s, first / y.group, &begin, &unused);
+    visible_keys(y, s, last / y.group, &unused, &end);
+    if (job.splits > 1) {
+      const int64_t split_begin = split * kSplitKeys, split_end = split_begin + kSplitKeys;
+      begin = begin > split_begin ? begin : split_begin;
+      end = end < split_end ? end : split_end;
+      if (begin >= end) {
+        continue;
+      }
+    }
+
+    float acc[kC][kI][4], m[kI], l[kI];
+#pragma unroll
+    for (int n = 0; n < kC; n++) {
+      clear(acc[n]);
+    }
+#pragma unroll
+    for (int i = 0; i < kI; i++) {
+      m[i] = -CUDART_INF_F;
+      l[i] = 0;
+    }
+    for (int64_t start = begin / kTile * kTile; start < end; start += kTile) {
+      if (threadIdx.x < kTile) {
+        const int64_t row = start + threadIdx.x;
+        const bool wanted = row >= begin && row < end;
+        sh.k_at[threadIdx.x] = wanted ? key_offset(job.c, s, job.k, row, kv_head) : -1;
+        sh.v_at[threadIdx.x] = wanted ? key_offset(job.c, s, job.v, row, kv_head) : -1;
+      }
+      float p[kI][4], factor[kI];
+      row_sees_keys<kI> sees;
+      multiply_rows(p, sh.a, sh.b, job.q, sh.q_at, job.k, sh.k_at, y.head_dim);
+#pragma unroll
+      for (int i = 0; i < kI; i++) {
+        sees.low[i] = in_tile(sh.low[ty * kI + i], start);
+        sees.high[i] = in_tile(sh.high[ty * kI + i], start);
+      }
+      softmax_tile(job.c, p, sees, m, l, factor);
+      __syncthreads();
+      put_turned(sh.a, p);
+#pragma unroll
+      for (int n = 0; n < kC; n++) {
+        const int64_t c0 = (part * kC + n) * kTile;
+        if (c0 < y.v_dim) {
+          if (n > 0) {
+            __syncthreads();
+          }
+          const bool bad = load_straight(sh.b, job.v, sh.v_at, c0, y.v_dim);
+          float sum[kI][4];
+          clear(sum);
+          if (__syncthreads_or(bad)) { /* 0 times NaN must not reach who does not see the key */
+            add_products(sum, sh.a, sh.b, kTile, sees);
+          } else {
+            add_products(sum, sh.a, sh.b, kTile, sees_all());
+          }
+#pragma unroll
+          for (int i = 0; i < kI; i++) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+              acc[n][i][j] = fmaf(acc[n][i][j], factor[i], sum[i][j]);
+            }
+          }
+        }
+      }
+    }
+    write_rows<T, kI, kC>(job, s, kv_head, first, rows, part, split, m, l, acc);
+  }
+}
+
+/** A block for a row of a sequence whose keys were split. */
+template <typename T>
+__global__ void __launch_bounds__(kCombineThreads)
+    attention_fwd_combine_kernel(const fwd_job<T> job)
+{
+  const tgi_attention_layout &y = job.c.l;
+  const int64_t rows = y.nq * y.group, tasks = y.batch * y.kv_heads * rows;
+  for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
+    const int64_t row = task % rows, kv_head = task / rows % y.kv_heads;
+    const tgi_attention_sequence s = sequence_at(job.c, task / rows / y.kv_heads);
+    if (s.count < 0) {
+      for (int64_t c0 = 0; c0 * kCombineThreads < y.v_dim; c0++) {
+        write_nan<T, 1, kCombineThreads>(job, s, kv_head, row, rows, c0);
+      }
+      continue;
+    }
+    const int64_t query = row / y.group, head = kv_head * y.group + row % y.group;
+    int64_t begin, end, unused;
+    visible_keys(y, s, 0, &begin, &unused);
+    visible_keys(y, s, y.nq - 1, &unused, &end);
+    const int64_t from = begin / kSplitKeys, to = end > begin ? divide_up(end, kSplitKeys) : from;
+    const int64_t step = rows * (y.v_dim + 2);
+    const float *sums =
+        job.sums + (s.b * y.kv_heads + kv_head) * job.splits * step + row * (y.v_dim + 2);
+    float m = -CUDART_INF_F, l = 0;
+    for (int64_t i = from; i < to; i++) {
+      m = fmaxf(m, sums[i * step + y.v_dim]);
+    }
+    const float base = m > -CUDART_INF_F ? m : 0.0f;
+    for (int64_t i = from; i < to; i++) {
+      l = fmaf(sums[i * step + y.v_dim + 1], expf(sums[i * step + y.v_dim] - base), l);
+    }
+    const row_end done = finish_row(m, l, job.sinks.data ? job.sinks.at(head) : -CUDART_INF_F);
+    const int64_t out = job.out.at(s.q_index, query, head);
+    for (int64_t c = threadIdx.x; c < y.v_dim; c += kCombineThreads) {
+      float sum = 0;
+      for (int64_t i = from; i < to; i++) {
+        sum = fmaf(sums[i * step + c], expf(sums[i * step + y.v_dim] - base), sum);
+      }
+      job.out.data[out + c] = from_f32<T>(done.total == 0 ? 0.0f : sum * (done.mine / done.total));
+    }
+    if (threadIdx.x == 0) {
+      write_lse(job, s, query, head, done.lse);
+    }
+  }
+}
+
+/* ---- host ---- */
+
+struct fwd_plan {
+  tgi_attention_layout l;
+  bool lengths;
+  int tile_rows, chunks; /* chunks: of 64 elements of the values in a block */
+  int64_t splits;
+  size_t records, bytes;
+};
+
+fwd_plan plan_fwd(const tg_attention_fwd_args *a)
+{
+  fwd_plan p = {};
+  p.l = tgi_attention_fwd_layout(a);
+  p.lengths = has_lengths(p.l, &a->key_start, &a->key_count, &a->query_start);
+  const int64_t rows = p.l.nq * p.l.group;
+  p.tile_rows = !p.l.packed_q && rows <= 16 ? 16 : kTile;
+  p.chunks = p.l.v_dim <= kTile ? 1 : p.l.v_dim <= 2 * kTile ? 2 : 4;
+  p.splits = 1;
+  if (!p.l.packed_q && !p.l.packed_k && rows <= kTile && p.l.extent > kSplitKeys) {
+    p.splits = divide_up(p.l.extent, kSplitKeys);
+  }
+  p.records = record_bytes(p.l, p.lengths);
+  p.bytes = p.records;
+  if (p.splits > 1) {
+    p.bytes +=
+        (size_t)(p.l.batch * p.l.kv_heads * p.splits * rows * (p.l.v_dim + 2)) * sizeof(float);
+  }
+  return p;
+}
+
+template <typename T, int kI>
+tg_status run_tiles(const tg_context *ctx, const fwd_plan &p, const fwd_job<T> &job)
+{
+  const dim3 grid = grid_of(job.places * p.l.kv_heads * job.parts * job.splits);
+  switch (p.chunks) {
+  case 1:
+    return launch(ctx, attention_fwd_kernel<T, kI, 1>, grid, kTileThreads, 0, job);
+  case 2:
+    return launch(ctx, attention_fwd_kernel<T, kI, 2>, grid, kTileThreads, 0, job);
+  default:
+    return launch(ctx, attention_fwd_kernel<T, kI, 4>, grid, kTileThreads, 0, job);
+  }
+}
+
+template <typename T>
+tg_status run_fwd(const tg_context *ctx, const tg_attention_fwd_args *a, const fwd_plan &p)
+{
+  fwd_job<T> job = {};
+  job.c.l = p.l;
+  job.c.scale = a->scale;
+  job.c.softcap = a->softcap;
+  job.q = view_of<const T>(&a->q);
+  job.k = view_of<const T>(&a->k);
+  job.v = view_of<const T>(&a->v);
+  job.out = view_of<T>(&a->out);
+  job.lse = static_cast<float *>(a->lse.data);
+  job.sinks = {a->sinks.data, a->sinks.dtype};
+  job.places = tile_places(p.l.batch, p.l.nq * p.l.group, p.l.packed_q, p.tile_rows);
+  job.parts = divide_up(p.l.v_dim, p.chunks * kTile);
+  job.splits = p.splits;
+  job.sums = reinterpret_cast<float *>(static_cast<char *>(a->workspace) + p.records);
+  tg_status status = TG_OK;
+  if (p.lengths) {
+    tgi_attention_sequence *records = static_cast<tgi_attention_sequence *>(a->workspace);
+    const attention_sites sites = {
+        FAULT_SITE(ctx, attention_fwd, cu_seqlens_q), FAULT_SITE(ctx, attention_fwd, cu_seqlens_k),
+        FAULT_SITE(ctx, attention_fwd, key_start), FAULT_SITE(ctx, attention_fwd, key_count),
+        FAULT_SITE(ctx, attention_fwd, block_table)};
+    job.c.records = records;
+    status =
+        launch(ctx, attention_sequences_kernel, dim3(1), kRecordThreads, 0, p.l, sites, records);
+  }
+  if (status == TG_OK && p.l.batch > 0) {
+    status = p.tile_rows == kTile ? run_tiles<T, 4>(ctx, p, job) : run_tiles<T, 1>(ctx, p, job);
+  }
+  if (status == TG_OK && p.splits > 1) {
+    status = launch(ctx, attention_fwd_combine_kernel<T>, grid_of(p.l.batch * p.l.q_heads * p.l.nq),
+                    kCombineThreads, 0, job);
+  }
+  return status;
+}
+
+} // namespace
+
+extern "C" size_t TGI_WORKSPACE(attention_fwd)(const tg_context *, const tg_attention_fwd_args *a)
+{
+  return plan_fwd(a).bytes;
+}
+
+extern "C" tg_status TGI_KERNEL(attention_fwd)(const tg_context *ctx,
+                                               const tg_attention_fwd_args *a)
+{
+  const fwd_plan p = plan_fwd(a);
+  tg_status status = TG_OK;
+  SWITCH_FLOAT(a->q.dtype, T, status = run_fwd<T>(ctx, a, p));
+  return status;
+}
+
+extern "C" void TGI_PLAN(attention_fwd)(const tg_context *, const tg_attention_fwd_args *a,
+                                        char *text, size_t bytes)
+{
+  const fwd_plan p = plan_fwd(a);
+  snprintf(text, bytes, "f32 multiply-adds, tiles of %d rows and %d keys, %lld splits of the keys",
+           p.tile_rows, kTile, (long long)p.splits);
+}

@@ -1,0 +1,206 @@
+/* Attention backward on CUDA, without tensor cores.
+ *
+ * Method     As in the forward (arXiv:2307.08691, section 3.1): p from the saved lse, tile by tile.
+ *            delta in a pass of its own; then dq, and dk and dv, each with the scores computed
+ *            anew, so that every element of a result is one thread's sum in a fixed order.
+ * Work       dq: a block for 64 rows (attention_sequences.cuh) of one kv head. dk, dv: a block for
+ *            64 keys of one kv head, which takes the rows of all its heads; both together where
+ *            heads have up to 128 elements, else one after the other. Up to 256 elements of a head
+ *            for a block. dsinks: a block for a head.
+ * Sums       Tiles of 64 are summed apart before they are added.
+ * Bound      f32 arithmetic: 7 products of tiles where the fewest possible are 5.
+ */
+#include "ops/attention/attention_gradient.cuh"
+
+namespace
+{
+
+constexpr int kSinkThreads = 256;
+constexpr int kDeltaThreads = 128;
+
+/** delta by the operations in which multiply_rows makes dp: where a row sees one key, out is its
+ * value and dp - delta is exactly 0. A thread for a row. */
+template <typename T>
+__global__ void __launch_bounds__(kDeltaThreads)
+    attention_bwd_delta_kernel(const bwd_job<T> job, int64_t rows)
+{
+  const tgi_attention_layout &l = job.c.l;
+  for (int64_t i = blockIdx.x * (int64_t)kDeltaThreads + threadIdx.x; i < rows;
+       i += gridDim.x * (int64_t)kDeltaThreads) {
+    const int64_t head = i % l.q_heads, query = i / l.q_heads % l.nq, index = i / l.q_heads / l.nq;
+    const T *dout = job.dout.data + job.dout.at(index, query, head);
+    const T *out = job.out.data + job.out.at(index, query, head);
+    float sum = 0;
+    for (int64_t c = 0; c < l.v_dim; c += kPiece) {
+      float x[kPiece], y[kPiece];
+      load_piece(x, dout + c, l.v_dim - c, job.dout.aligned);
+      load_piece(y, out + c, l.v_dim - c, job.out.aligned);
+#pragma unroll
+      for (int k = 0; k < kPiece; k++) {
+        sum = fmaf(x[k], y[k], sum);
+      }
+    }
+    job.delta[(index * l.q_heads + head) * l.nq + query] = sum;
+  }
+}
+
+/** dsinks of a head: a block, in f64, over all rows of all sequences. */
+__global__ void __launch_bounds__(kSinkThreads)
+    attention_bwd_sinks_kernel(int64_t q_indices, int64_t q_heads, int64_t nq, const float *lse,
+                               const float *delta, any_vector sinks, void *dsinks, tg_dtype dtype)
+{
+  __shared__ double scratch[kWarp];
+  for (int64_t head = blockIdx.x; head < q_heads; head += gridDim.x) {
+    const float sink = sinks.at(head);
+    double sum[1] = {0};
+    for (int64_t i = threadIdx.x; i < q_indices * nq; i += kSinkThreads) {
+      const int64_t at = (i / nq * q_heads + head) * nq + i % nq;
+      if (lse[at] != -CUDART_INF_F) {
+        sum[0] -= (double)expf(sink - lse[at]) * (double)delta[at];
+      }
+    }
+    block_sum(sum, scratch);
+    if (threadIdx.x == 0) {
+      const float total = (float)((double)any_vector{dsinks, dtype}.at(head) + sum[0]);
+      if (dtype == TG_F32) {
+        static_cast<float *>(dsinks)[head] = total;
+      } else if (dtype == TG_F16) {
+        static_cast<f16 *>(dsinks)[head] = from_f32<f16>(total);
+      } else {
+        static_cast<bf16 *>(dsinks)[head] = from_f32<bf16>(total);
+      }
+    }
+    __syncthreads();
+  }
+}
+
+/* ---- host ---- */
+
+struct bwd_plan {
+  tgi_attention_layout l;
+  bool lengths, joint; /* joint: dk and dv together */
+  size_t records, bytes;
+};
+
+bwd_plan plan_bwd(const tg_attention_bwd_args *a)
+{
+  bwd_plan p = {};
+  p.l = tgi_attention_bwd_layout(a);
+  p.lengths = has_lengths(p.l, &a->key_start, &a->key_count, &a->query_start);
+  p.joint = p.l.head_dim <= 2 * kTile && p.l.v_dim <= 2 * kTile;
+  p.records = record_bytes(p.l, p.lengths);
+  p.bytes = p.records + (size_t)(a->q.shape[0] * p.l.q_heads * p.l.nq) * sizeof(float);
+  return p;
+}
+
+template <typename T>
+tg_status run_queries(const tg_context *ctx, const bwd_plan &p, bwd_job<T> job)
+{
+  const int chunks = p.l.head_dim <= kTile ? 1 : p.l.head_dim <= 2 * kTile ? 2 : 4;
+  job.q_parts = divide_up(p.l.head_dim, chunks * kTile);
+  const dim3 grid = grid_of(job.row_places * p.l.kv_heads * job.q_parts);
+  switch (chunks) {
+  case 1:
+    return launch(ctx, attention_bwd_queries_kernel<T, 1>, grid, kTileThreads, 0, job);
+  case 2:
+    return launch(ctx, attention_bwd_queries_kernel<T, 2>, grid, kTileThreads, 0, job);
+  default:
+    return launch(ctx, attention_bwd_queries_kernel<T, 4>, grid, kTileThreads, 0, job);
+  }
+}
+
+template <typename T> tg_status run_keys(const tg_context *ctx, const bwd_plan &p, bwd_job<T> job)
+{
+  const int64_t blocks = job.key_places * p.l.kv_heads;
+  if (p.l.head_dim <= kTile && p.l.v_dim <= kTile) {
+    return launch(ctx, attention_bwd_keys_kernel<T, 1, 1>, grid_of(blocks), kTileThreads, 0, job);
+  }
+  if (p.joint) {
+    return launch(ctx, attention_bwd_keys_kernel<T, 2, 2>, grid_of(blocks), kTileThreads, 0, job);
+  }
+  job.q_parts = divide_up(p.l.head_dim, 4 * kTile);
+  job.v_parts = divide_up(p.l.v_dim, 4 * kTile);
+  tg_status status = TG_OK;
+  if (job.dk.data) {
+    status = launch(ctx, attention_bwd_keys_kernel<T, 4, 0>, grid_of(blocks * job.q_parts),
+                    kTileThreads, 0, job);
+  }
+  if (status == TG_OK && job.dv.data) {
+    status = launch(ctx, attention_bwd_keys_kernel<T, 0, 4>, grid_of(blocks * job.v_parts),
+                    kTileThreads, 0, job);
+  }
+  return status;
+}
+
+template <typename T>
+tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a, const bwd_plan &p)
+{
+  bwd_job<T> job = {};
+  job.c.l = p.l;
+  job.c.scale = a->scale;
+  job.c.softcap = a->softcap;
+  job.dout = view_of<const T>(&a->dout);
+  job.q = view_of<const T>(&a->q);
+  job.k = view_of<const T>(&a->k);
+  job.v = view_of<const T>(&a->v);
+  job.out = view_of<const T>(&a->out);
+  job.dq = view_of<T>(&a->dq);
+  job.dk = view_of<T>(&a->dk);
+  job.dv = view_of<T>(&a->dv);
+  job.lse = static_cast<const float *>(a->lse.data);
+  job.delta = reinterpret_cast<float *>(static_cast<char *>(a->workspace) + p.records);
+  job.row_places = tile_places(p.l.batch, p.l.nq * p.l.group, p.l.packed_q, kTile);
+  job.key_places = tile_places(p.l.batch, p.l.extent, p.l.packed_k, kTile);
+  const int64_t rows = a->q.shape[0] * p.l.q_heads * p.l.nq;
+  tg_status status = TG_OK;
+  if (p.lengths) {
+    tgi_attention_sequence *records = static_cast<tgi_attention_sequence *>(a->workspace);
+    const attention_sites sites = {
+        FAULT_SITE(ctx, attention_bwd, cu_seqlens_q), FAULT_SITE(ctx, attention_bwd, cu_seqlens_k),
+        FAULT_SITE(ctx, attention_bwd, key_start), FAULT_SITE(ctx, attention_bwd, key_count),
+        FAULT_SITE(ctx, attention_bwd, key_count)}; /* no blocks here */
+    job.c.records = records;
+    status =
+        launch(ctx, attention_sequences_kernel, dim3(1), kRecordThreads, 0, p.l, sites, records);
+  }
+  if (status == TG_OK) {
+    status = launch(ctx, attention_bwd_delta_kernel<T>, grid_of(divide_up(rows, kDeltaThreads)),
+                    kDeltaThreads, 0, job, rows);
+  }
+  if (status == TG_OK && tgi_present(&a->dq) && p.l.batch > 0) {
+    status = run_queries(ctx, p, job);
+  }
+  if (status == TG_OK && (tgi_present(&a->dk) || tgi_present(&a->dv)) && p.l.batch > 0) {
+    status = run_keys(ctx, p, job);
+  }
+  if (status == TG_OK && tgi_present(&a->dsinks)) {
+    status = launch(ctx, attention_bwd_sinks_kernel, grid_of(p.l.q_heads), kSinkThreads, 0,
+                    a->q.shape[0], p.l.q_heads, p.l.nq, job.lse, job.delta,
+                    any_vector{a->sinks.data, a->sinks.dtype}, a->dsinks.data, a->dsinks.dtype);
+  }
+  return status;
+}
+
+} // namespace
+
+extern "C" size_t TGI_WORKSPACE(attention_bwd)(const tg_context *, const tg_attention_bwd_args *a)
+{
+  return plan_bwd(a).bytes;
+}
+
+extern "C" tg_status TGI_KERNEL(attention_bwd)(const tg_context *ctx,
+                                               const tg_attention_bwd_args *a)
+{
+  const bwd_plan p = plan_bwd(a);
+  tg_status status = TG_OK;
+  SWITCH_FLOAT(a->q.dtype, T, status = run_bwd<T>(ctx, a, p));
+  return status;
+}
+
+extern "C" void TGI_PLAN(attention_bwd)(const tg_context *, const tg_attention_bwd_args *a,
+                                        char *text, size_t bytes)
+{
+  const bwd_plan p = plan_bwd(a);
+  snprintf(text, bytes, "f32 multiply-adds, tiles of %d rows and %d keys, dk and dv %s", kTile,
+           kTile, p.joint ? "together" : "one after the other");
+}

@@ -1,0 +1,299 @@
+/**
+ * Where the CUDA kernels of attention find each sequence, and which keys a query sees.
+ *
+ * Rows of one kv head's whole group form one list: row r is query r / group of head
+ * kv_head * group + r % group. So a group shares its keys' tiles, and few queries with many heads
+ * fill a tile. Keys are counted by their row of the extent.
+ *
+ * Lengths live on the device. Where a call has any, one block reads and checks them first and
+ * leaves a record for each sequence in the workspace; a call without any needs no records.
+ */
+#ifndef TGI_OPS_ATTENTION_SEQUENCES_CUH
+#define TGI_OPS_ATTENTION_SEQUENCES_CUH
+
+#include "cuda/fault.cuh"
+#include "cuda/reduce.cuh"
+#include "cuda/vec.cuh"
+
+extern "C" {
+#include "ops/attention/attention_layout.h"
+}
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+constexpr int kTile = 64; /* rows, keys and elements of a head in a tile */
+constexpr int kRecordThreads = 1024;
+
+/** A tensor [.., .., heads, dim] on the device. */
+template <typename T> struct heads_view {
+  T *data;
+  int64_t step[3];
+  bool aligned; /* pieces may be read, and packs of 4 written, at once */
+
+  __device__ int64_t at(int64_t index, int64_t row, int64_t head) const
+  {
+    return index * step[0] + row * step[1] + head * step[2];
+  }
+};
+
+template <typename T> heads_view<T> view_of(const tg_tensor *t)
+{
+  heads_view<T> v = {};
+  v.data = static_cast<T *>(t->data);
+  if (tgi_present(t)) {
+    for (int axis = 0; axis < 3; axis++) {
+      v.step[axis] = tgi_stride(t, axis);
+    }
+    v.aligned = rows_aligned(t, 16);
+  }
+  return v;
+}
+
+/** Element i of a vector in T or f32. */
+struct any_vector {
+  const void *data;
+  tg_dtype dtype;
+
+  __device__ float at(int64_t i) const
+  {
+    return dtype == TG_F32   ? static_cast<const float *>(data)[i]
+           : dtype == TG_F16 ? to_f32(static_cast<const f16 *>(data)[i])
+                             : to_f32(static_cast<const bf16 *>(data)[i]);
+  }
+};
+
+/* ---- sequences ---- */
+
+/** Where faults of a direction are recorded. */
+struct attention_sites {
+  fault_site cu_q, cu_k, key_start, key_count, block_table;
+};
+
+/** What kernels know of a call. A record with count < 0 is of a sequence whose data is out of
+ * range: its results are NaN, and nothing of it is read. */
+struct attention_call {
+  tgi_attention_layout l;
+  const tgi_attention_sequence *records; /* NULL: all sequences are what the shapes say */
+  float scale, softcap;
+};
+
+inline bool has_lengths(const tgi_attention_layout &l, const tg_tensor *key_start,
+                        const tg_tensor *key_count, const tg_tensor *query_start)
+{
+  return l.packed_q || l.packed_k || l.has_table || tgi_present(key_start) ||
+         tgi_present(key_count) || tgi_present(query_start);
+}
+
+inline size_t record_bytes(const tgi_attention_layout &l, bool lengths)
+{
+  return lengths ? ((size_t)l.batch * sizeof(tgi_attention_sequence) + 255) / 256 * 256 : 0;
+}
+
+/** Checks cu[0 .. batch] against `rows`; true if an element of this thread's is out of range. */
+__device__ inline bool check_lengths(const int32_t *cu, int64_t batch, int64_t rows,
+                                     fault_site site)
+{
+  bool bad = false;
+  for (int64_t b = threadIdx.x; cu && b <= batch; b += blockDim.x) {
+    const int64_t low = b == 0 ? 0 : cu[b - 1], high = b == 0 ? 0 : rows, value = cu[b];
+    if (value < low || value > high) {
+      record_fault(site, b, value, low, high);
+      bad = true;
+    } else if (b == batch && value != rows) {
+      record_fault(site, b, value, rows, rows);
+      bad = true;
+    }
+  }
+  return bad;
+}
+
+/** The sequence as its data says; its lengths (cu) are in range. */
+__device__ inline tgi_attention_sequence read_sequence(const tgi_attention_layout &l, int64_t b)
+{
+  tgi_attention_sequence s = {b, b, 0, l.nq, b, 0, l.extent, 0, 0, 0};
+  if (l.cu_q) {
+    s.q_index = 0;
+    s.q_first = l.cu_q[b];
+    s.nq = l.cu_q[b + 1] - s.q_first;
+  }
+  if (l.cu_k) {
+    s.k_index = 0;
+    s.k_first = l.cu_k[b];
+    s.extent = l.cu_k[b + 1] - s.k_first;
+  }
+  s.first = l.key_start ? l.key_start[b] : 0;
+  s.count = l.key_count ? l.key_count[b] : s.extent - s.first;
+  s.position = l.query_start ? l.query_start[b] : s.first + s.count - s.nq;
+  return s;
+}
+
+/** Checks what a warp read of sequence b, all lanes alike; true if it is out of range. */
+__device__ inline bool check_keys(const tgi_attention_layout &l, const tgi_attention_sequence &s,
+                                  const attention_sites &sites)
+{
+  const int lane = threadIdx.x % kWarp;
+  if (s.first < 0 || s.first > s.extent) {
+    if (lane == 0) {
+      record_fault(sites.key_start, s.b, s.first, 0, s.extent);
+    }
+    return true;
+  }
+  if (s.count < 0 || s.count > s.extent - s.first) {
+    if (lane == 0) {
+      record_fault(sites.key_count, s.b, s.count, 0, s.extent - s.first);
+    }
+    return true;
+  }
+  bool bad = false;
+  if (l.has_table && s.count > 0) {
+    const int64_t last = (s.first + s.count - 1) / l.block_size;
+    for (int64_t i = s.first / l.block_size + lane; i <= last; i += kWarp) {
+      const int64_t index = s.b * l.max_blocks + i, block = l.block_table[index];
+      if (block < 0 || block >= l.num_blocks) {
+        record_fault(sites.block_table, index, block, 0, l.num_blocks - 1);
+        bad = true;
+      }
+    }
+  }
+  return __any_sync(kAllLanes, bad);
+}
+
+/** One block. With bad lengths nobody knows whose rows are whose: all are given to sequence 0. */
+__global__ void __launch_bounds__(kRecordThreads)
+    attention_sequences_kernel(const tgi_attention_layout l, const attention_sites sites,
+                               tgi_attention_sequence *to)
+{
+  const bool bad_q = check_lengths(l.cu_q, l.batch, l.nq, sites.cu_q);
+  const bool bad_k = check_lengths(l.cu_k, l.batch, l.extent, sites.cu_k);
+  const bool none = __syncthreads_or(bad_q || bad_k);
+  for (int64_t b = threadIdx.x / kWarp; b < l.batch; b += kRecordThreads / kWarp) {
+    tgi_attention_sequence s = {b, b, 0, l.nq, b, 0, l.extent, 0, -1, 0};
+    if (none) {
+      if (l.packed_q) {
+        s.q_index = 0;
+        s.q_first = b == 0 ? 0 : l.nq;
+        s.nq = b == 0 ? l.nq : 0;
+      }
+      if (l.packed_k) {
+        s.k_index = 0;
+        s.k_first = b == 0 ? 0 : l.extent;
+        s.extent = b == 0 ? l.extent : 0;
+      }
+    } else {
+      s = read_sequence(l, b);
+      s.count = check_keys(l, s, sites) ? -1 : s.count;
+    }
+    if (threadIdx.x % kWarp == 0) {
+      to[b] = s;
+    }
+  }
+}
+
+__device__ inline tgi_attention_sequence sequence_at(const attention_call &c, int64_t b)
+{
+  if (c.records) {
+    return c.records[b];
+  }
+  const int64_t nq = c.l.nq, extent = c.l.extent;
+  return {b, b, 0, nq, b, 0, extent, 0, extent, extent - nq};
+}
+
+/* ---- tiles of rows, and what they see ---- */
+
+/** Places for tiles of `size` rows, of all sequences. Packed sequences have lengths that the host
+ * does not know: floor and + b leave each at least the places that it needs. */
+inline int64_t tile_places(int64_t batch, int64_t rows, bool packed, int size)
+{
+  return packed ? rows / size + batch : divide_up(rows, size) * batch;
+}
+
+/** The sequence that holds `place`, and the place's number in it. `unit`: rows for each of the
+ * packed axis (a group's heads). */
+__device__ inline int64_t sequence_of_place(const attention_call &c, bool of_keys, int64_t place,
+                                            int64_t unit, int size, int64_t *number)
+{
+  const bool packed = of_keys ? c.l.packed_k : c.l.packed_q;
+  if (!packed) {
+    const int64_t each = divide_up((of_keys ? c.l.extent : c.l.nq) * unit, size);
+    *number = place % each;
+    return place / each;
+  }
+  int64_t low = 0, high = c.l.batch, first = 0;
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    const int64_t row = of_keys ? c.records[middle].k_first : c.records[middle].q_first;
+    if (row * unit / size + middle <= place) {
+      low = middle;
+      first = row * unit / size + middle;
+    } else {
+      high = middle;
+    }
+  }
+  *number = place - first;
+  return low;
+}
+
+/** A place's sequence and its number in it. In shared memory: registers are for sums. */
+struct place_found {
+  tgi_attention_sequence s;
+  int64_t number;
+};
+
+/** All threads of the block come here, done with what they had in shared memory. */
+__device__ inline void find_place(const attention_call &c, bool of_keys, int64_t place,
+                                  int64_t unit, int size, place_found &to)
+{
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int64_t number;
+    to.s = sequence_at(c, sequence_of_place(c, of_keys, place, unit, size, &number));
+    to.number = number;
+  }
+  __syncthreads();
+}
+
+/** Key rows [low, high) that query i sees; both never fall as i rises, high <= low: none. */
+__device__ inline void visible_keys(const tgi_attention_layout &l, const tgi_attention_sequence &s,
+                                    int64_t i, int64_t *low, int64_t *high)
+{
+  const int64_t p = s.position + i, end = s.first + s.count;
+  int64_t from = s.first, to = end;
+  if (l.causal) {
+    to = p + 1 < end ? p + 1 : end;
+  } else if (l.window > 0) {
+    to = p + l.window < end ? p + l.window : end;
+  }
+  if (l.window > 0 && p - l.window + 1 > from) {
+    from = p - l.window + 1;
+  }
+  *low = from;
+  *high = to;
+}
+
+/** v in a tile that begins at `start`: 0 .. kTile. */
+__device__ __forceinline__ int in_tile(int64_t v, int64_t start)
+{
+  return v <= start ? 0 : v >= start + kTile ? kTile : (int)(v - start);
+}
+
+/** Elements from k's or v's start to row `row` of the sequence's keys. */
+template <typename T>
+__device__ inline int64_t key_offset(const attention_call &c, const tgi_attention_sequence &s,
+                                     const heads_view<T> &t, int64_t row, int64_t kv_head)
+{
+  if (c.l.has_table) {
+    const int64_t i = row / c.l.block_size;
+    return t.at(c.l.block_table[s.b * c.l.max_blocks + i], row - i * c.l.block_size, kv_head);
+  }
+  return t.at(s.k_index, s.k_first + row, kv_head);
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

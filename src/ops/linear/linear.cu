@@ -1,0 +1,160 @@
+/* Linear layers on CUDA, forward.
+ *
+ * Method     Through cublasLt where the context has it: bias and residual within the product, GELU
+ *            in a second pass over z. Else, up to 16 rows: linear_few_rows.cuh; more:
+ *            cuda/gemm_tile.cuh, both operands along k.
+ *            Bias, GELU, the saved preactivation and residual are made while y is written. Both
+ *            ways have the same order of sums, so a row has the same bits alone and among others.
+ * Work       32 columns of y, or a tile of it, for a block.
+ * Bound      Memory (one reading of W) for few rows, f32 arithmetic for many.
+ */
+#include "cuda/gelu_math.cuh"
+#include "cuda/product.cuh"
+#include "ops/linear/linear_few_rows.cuh"
+
+namespace
+{
+
+/** z to y. */
+struct finish_forward {
+  const void *residual; /* NULL: none */
+  void *preactivation;  /* NULL: none */
+  int64_t residual_step, preactivation_step;
+  tg_dtype dtype; /* of y, residual and preactivation */
+  tg_activation activation;
+
+  __device__ float operator()(float z, int64_t, int64_t row, int64_t col) const
+  {
+    if (preactivation) {
+      store_any(preactivation, dtype, row * preactivation_step + col, z);
+    }
+    float y = activation == TG_ACTIVATION_NONE        ? z
+              : activation == TG_ACTIVATION_GELU_TANH ? gelu_tanh(z)
+                                                      : gelu_erf(z);
+    if (residual) {
+      y = y + load_any(residual, dtype, row * residual_step + col);
+    }
+    return y;
+  }
+};
+
+finish_forward finish_of(const tg_linear_fwd_args *a)
+{
+  finish_forward f = {};
+  f.dtype = a->y.dtype;
+  f.activation = a->activation;
+  if (tgi_present(&a->residual)) {
+    f.residual = a->residual.data;
+    f.residual_step = tgi_stride(&a->residual, 0);
+  }
+  if (tgi_present(&a->preactivation)) {
+    f.preactivation = a->preactivation.data;
+    f.preactivation_step = tgi_stride(&a->preactivation, 0);
+  }
+  return f;
+}
+
+gemm_call product_of(const tg_linear_fwd_args *a)
+{
+  gemm_call c;
+  c.m = a->x.shape[0];
+  c.n = a->weight.shape[0];
+  c.k = a->x.shape[1];
+  c.a.data = a->x.data;
+  c.a.dtype = a->x.dtype;
+  c.a.row_step = tgi_stride(&a->x, 0);
+  c.b.data = a->weight.data; /* [out, in], read as [in, out] */
+  c.b.dtype = a->weight.dtype;
+  c.b.row_step = 1;
+  c.b.col_step = tgi_stride(&a->weight, 0);
+  c.c = a->y.data;
+  c.c_dtype = a->y.dtype;
+  c.c_row_step = tgi_stride(&a->y, 0);
+  if (tgi_present(&a->bias)) {
+    c.bias = a->bias.data;
+    c.bias_dtype = a->bias.dtype;
+  }
+  return c;
+}
+
+/* z by cublasLt, where y's own memory or the preactivation can hold it; an activation follows. */
+tg_status run_lt(const tg_context *ctx, const tg_linear_fwd_args *a)
+{
+  const bool activates = a->activation != TG_ACTIVATION_NONE;
+  const bool saves = tgi_present(&a->preactivation), adds = tgi_present(&a->residual);
+  tgi_lt_product p;
+  if ((activates && adds) || (!activates && saves) || !lt_product_of(ctx, product_of(a), &p)) {
+    return TG_UNSUPPORTED;
+  }
+  const tg_tensor *z = saves ? &a->preactivation : &a->y;
+  p.c = z->data;
+  p.c_step = tgi_stride(z, 0) < p.n ? p.n : tgi_stride(z, 0);
+  if (adds) {
+    p.add = a->residual.data;
+    p.add_step = tgi_stride(&a->residual, 0) < p.n ? p.n : tgi_stride(&a->residual, 0);
+  }
+  const tg_status status = tgi_lt_multiply(ctx, &p);
+  if (status != TG_OK || !activates) {
+    return status;
+  }
+  tg_gelu_fwd_args gelu = {};
+  gelu.x = *z;
+  gelu.y = a->y;
+  gelu.approximation = a->activation == TG_ACTIVATION_GELU_TANH ? TG_GELU_TANH : TG_GELU_ERF;
+  return TGI_KERNEL(gelu_fwd)(ctx, &gelu);
+}
+
+few_rows_task few_rows_of(const tg_linear_fwd_args *a)
+{
+  few_rows_task p = {};
+  p.x = a->x.data;
+  p.weight = a->weight.data;
+  p.y = a->y.data;
+  p.rows = a->x.shape[0];
+  p.in = a->x.shape[1];
+  p.out = a->weight.shape[0];
+  p.x_step = tgi_stride(&a->x, 0);
+  p.weight_step = tgi_stride(&a->weight, 0);
+  p.y_step = tgi_stride(&a->y, 0);
+  p.x_dtype = a->x.dtype;
+  p.weight_dtype = a->weight.dtype;
+  p.y_dtype = a->y.dtype;
+  p.aligned = rows_aligned(&a->weight, 16);
+  if (tgi_present(&a->bias)) {
+    p.bias = a->bias.data;
+    p.bias_dtype = a->bias.dtype;
+  }
+  return p;
+}
+
+} // namespace
+
+extern "C" size_t TGI_WORKSPACE(linear_fwd)(const tg_context *, const tg_linear_fwd_args *)
+{
+  return 0;
+}
+
+extern "C" tg_status TGI_KERNEL(linear_fwd)(const tg_context *ctx, const tg_linear_fwd_args *a)
+{
+  const tg_status by_lt = run_lt(ctx, a);
+  if (by_lt != TG_UNSUPPORTED) {
+    return by_lt;
+  }
+  if (a->x.shape[0] > kFewRowsMost) {
+    return gemm_tile(ctx, product_of(a), finish_of(a));
+  }
+  tg_status status = TG_OK;
+  SWITCH_FLOAT(a->weight.dtype, T, status = few_rows_launch<T>(ctx, few_rows_of(a), finish_of(a)));
+  return status;
+}
+
+extern "C" void TGI_PLAN(linear_fwd)(const tg_context *ctx, const tg_linear_fwd_args *a, char *text,
+                                     size_t bytes)
+{
+  if (a->x.shape[0] > kFewRowsMost) {
+    product_plan(ctx, product_of(a), text, bytes);
+  } else {
+    snprintf(text, bytes, "few rows: %d columns a block, blocks of %d products", kFewOuts,
+             kSumBlock);
+  }
+}

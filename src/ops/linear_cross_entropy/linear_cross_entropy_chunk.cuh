@@ -1,0 +1,265 @@
+/** linear_cross_entropy on CUDA: how a call is cut into chunks, and what is done with one. */
+#ifndef TGI_OPS_LINEAR_CROSS_ENTROPY_CHUNK_CUH
+#define TGI_OPS_LINEAR_CROSS_ENTROPY_CHUNK_CUH
+
+#include "ops/linear_cross_entropy/linear_cross_entropy_rows.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+using lce_args = tg_linear_cross_entropy_fwdbwd_args; /* has what the other directions have */
+
+constexpr int64_t kChunkBytes = 64 << 20; /* of logits, by default */
+constexpr int64_t kMinChunkRows = 64;     /* of a default chunk: fewer leave the products short */
+constexpr int64_t kSumsBytes = 32 << 20;  /* of f32 sums of a 16-bit dweight, by default */
+constexpr int64_t kMinChunkCols = 1024;   /* of a default chunk beside them */
+constexpr int64_t kLogitsAlign = 16;      /* floats */
+
+/** From shapes, dtypes and scalars alone. */
+struct lce_plan {
+  int64_t rows, cols; /* of a chunk */
+  bool several_cols;  /* chunks of columns */
+  int64_t stride;     /* floats from one row of the chunk to the next */
+  tg_dtype dlogits;   /* bf16 or f32: in the memory of the logits */
+  bool sums_dweight;  /* in f32 in the workspace, not in dweight */
+  size_t row, hidden, logits, dhidden, dweight, dbias, bytes; /* bytes to each part, and of all */
+};
+
+int64_t clamp(int64_t value, int64_t most)
+{
+  return value > 0 && value < most ? value : most;
+}
+
+int64_t larger(int64_t a, int64_t b)
+{
+  return a > b ? a : b;
+}
+
+/** Appends a part of whole 256-byte blocks; returns where it begins. */
+size_t append(lce_plan &plan, bool wanted, int64_t elements, size_t element_bytes)
+{
+  const size_t start = plan.bytes;
+  plan.bytes += wanted ? ((size_t)elements * element_bytes + 255) / 256 * 256 : 0;
+  return start;
+}
+
+lce_plan plan_of(const lce_args &a)
+{
+  const int64_t rows = a.hidden.shape[0], size = a.hidden.shape[1], vocab = a.weight.shape[0];
+  lce_plan plan = {};
+  plan.sums_dweight = tgi_present(&a.dweight) && a.dweight.dtype != TG_F32;
+  int64_t wanted = a.chunk_cols;
+  if (wanted == 0 && plan.sums_dweight) {
+    wanted = larger(kMinChunkCols, kSumsBytes / (larger(1, size) * (int64_t)sizeof(float)));
+  }
+  plan.cols = clamp(wanted, vocab);
+  if (a.chunk_rows > 0) {
+    plan.rows = clamp(a.chunk_rows, larger(1, rows));
+  } else {
+    const int64_t most = larger(kMinChunkRows, kChunkBytes / (int64_t)sizeof(float) / plan.cols);
+    plan.rows = divide_up(larger(1, rows), divide_up(larger(1, rows), most));
+  }
+  plan.several_cols = plan.cols < vocab;
+  plan.stride = divide_up(plan.cols, kLogitsAlign) * kLogitsAlign;
+  plan.dlogits = a.hidden.dtype == TG_BF16 && a.weight.dtype == TG_BF16 ? TG_BF16 : TG_F32;
+  const int64_t summed_rows = plan.several_cols ? rows : plan.rows;
+  (void)append(plan, true, 1, sizeof(lce_totals));
+  plan.row = append(plan, true, rows, sizeof(lce_row));
+  plan.hidden = append(plan, true, plan.rows * size, tg_dtype_bytes(a.hidden.dtype));
+  plan.logits = append(plan, true, plan.rows * plan.stride, sizeof(float));
+  plan.dhidden = append(plan, tgi_present(&a.dhidden), summed_rows * size, sizeof(float));
+  plan.dweight = append(plan, plan.sums_dweight, plan.cols * size, sizeof(float));
+  plan.dbias = append(plan, tgi_present(&a.dbias), plan.cols, sizeof(float));
+  return plan;
+}
+
+struct lce_job {
+  const tg_context *ctx;
+  const lce_args *a;
+  lce_plan plan;
+  lce_call call;
+  char *base; /* of the workspace */
+  bool scans, differentiates;
+  lce_chunk chunk;
+
+  template <typename T> T *part(size_t at) const
+  {
+    return reinterpret_cast<T *>(base + at);
+  }
+};
+
+char *at(const tg_tensor *t, int64_t i)
+{
+  return static_cast<char *>(t->data) + i * (int64_t)tg_dtype_bytes(t->dtype);
+}
+
+gemm_operand dense_operand(const void *data, tg_dtype dtype, int64_t row_step)
+{
+  gemm_operand o;
+  o.data = data;
+  o.dtype = dtype;
+  o.row_step = row_step;
+  return o;
+}
+
+gemm_operand turned(gemm_operand o)
+{
+  const int64_t step = o.row_step;
+  o.row_step = o.col_step;
+  o.col_step = step;
+  return o;
+}
+
+/** Rows of the chunk's columns in the weight: [cols, hidden_size]. */
+gemm_operand weight_rows(const lce_job &job)
+{
+  const tg_tensor *w = &job.a->weight;
+  return dense_operand(tgi_row(w, job.chunk.col0), w->dtype, tgi_stride(w, 0));
+}
+
+gemm_operand hidden_rows(const lce_job &job)
+{
+  const tg_tensor *h = &job.a->hidden;
+  return dense_operand(job.part<char>(job.plan.hidden), h->dtype, h->shape[1]);
+}
+
+gemm_operand dlogits_rows(const lce_job &job)
+{
+  const int64_t stride = job.plan.stride;
+  return dense_operand(job.chunk.logits, job.plan.dlogits,
+                       job.plan.dlogits == TG_F32 ? stride : 2 * stride);
+}
+
+/* ---- a chunk ---- */
+
+template <typename T> tg_status gather_as(const lce_job &job, int64_t row_bytes)
+{
+  const tg_tensor *h = &job.a->hidden;
+  const int64_t step = tgi_stride(h, 0) * (int64_t)tg_dtype_bytes(h->dtype);
+  return launch(job.ctx, linear_cross_entropy_gather_kernel<T>, grid_of(job.chunk.rows),
+                kCopyThreads, 0, job.call, job.chunk, static_cast<const T *>(h->data),
+                step / (int64_t)sizeof(T), row_bytes / (int64_t)sizeof(T),
+                job.part<T>(job.plan.hidden));
+}
+
+tg_status gather(const lce_job &job)
+{
+  const tg_tensor *h = &job.a->hidden;
+  const int64_t row_bytes = h->shape[1] * (int64_t)tg_dtype_bytes(h->dtype);
+  if (rows_aligned(h, 16) && row_bytes % 16 == 0) {
+    return gather_as<uint4>(job, row_bytes);
+  }
+  return h->dtype == TG_F32 ? gather_as<uint32_t>(job, row_bytes)
+                            : gather_as<uint16_t>(job, row_bytes);
+}
+
+tg_status make_logits(const lce_job &job)
+{
+  gemm_call c;
+  c.m = job.chunk.rows;
+  c.n = job.chunk.cols;
+  c.k = job.a->hidden.shape[1];
+  c.a = hidden_rows(job);
+  c.b = turned(weight_rows(job));
+  c.c = job.chunk.logits;
+  c.c_row_step = job.plan.stride;
+  if (tgi_present(&job.a->bias)) {
+    c.bias = at(&job.a->bias, job.chunk.col0);
+    c.bias_dtype = job.a->bias.dtype;
+  }
+  return product(job.ctx, c);
+}
+
+/** dhidden of the chunk's rows: they have their place in the sums if these wait for columns. */
+tg_status add_dhidden(const lce_job &job)
+{
+  const tg_tensor *t = &job.a->dhidden;
+  const int64_t size = t->shape[1];
+  float *sums =
+      job.part<float>(job.plan.dhidden) + (job.plan.several_cols ? job.chunk.row0 * size : 0);
+  gemm_call c;
+  c.m = job.chunk.rows;
+  c.n = size;
+  c.k = job.chunk.cols;
+  c.a = dlogits_rows(job);
+  c.b = weight_rows(job);
+  c.c = sums;
+  c.c_row_step = size;
+  c.accumulate = job.chunk.col0 > 0;
+  tg_status status = product(job.ctx, c);
+  if (status == TG_OK && job.chunk.col0 + job.chunk.cols == job.call.vocab) {
+    SWITCH_FLOAT(t->dtype, T,
+                 status = launch(job.ctx, linear_cross_entropy_scatter_kernel<T>,
+                                 grid_of(job.chunk.rows), kCopyThreads, 0, job.call, job.chunk,
+                                 sums, static_cast<T *>(t->data), tgi_stride(t, 0), size));
+  }
+  return status;
+}
+
+tg_status add_dweight(const lce_job &job)
+{
+  const tg_tensor *t = &job.a->dweight;
+  const bool apart = job.plan.sums_dweight;
+  gemm_call c;
+  c.m = job.chunk.cols;
+  c.n = t->shape[1];
+  c.k = job.chunk.rows;
+  c.a = turned(dlogits_rows(job));
+  c.b = hidden_rows(job);
+  c.c = apart ? job.part<void>(job.plan.dweight) : tgi_row(t, job.chunk.col0);
+  c.c_row_step = apart ? t->shape[1] : tgi_stride(t, 0);
+  c.accumulate = !(job.chunk.row0 == 0 && (apart || job.a->overwrite));
+  return product(job.ctx, c);
+}
+
+tg_status add_dbias(const lce_job &job)
+{
+  const dim3 grid = grid_of(divide_up(job.chunk.cols, kCopyThreads));
+  float *sums = job.part<float>(job.plan.dbias);
+  return job.plan.dlogits == TG_BF16 ? launch(job.ctx, linear_cross_entropy_bias_kernel<bf16>, grid,
+                                              kCopyThreads, 0, job.chunk, sums)
+                                     : launch(job.ctx, linear_cross_entropy_bias_kernel<float>,
+                                              grid, kCopyThreads, 0, job.chunk, sums);
+}
+
+tg_status differentiate(const lce_job &job)
+{
+  const dim3 grid = grid_of(job.chunk.rows);
+  tg_status status = job.plan.dlogits == TG_BF16
+                         ? launch(job.ctx, linear_cross_entropy_gradient_kernel<bf16>, grid,
+                                  kScanThreads, 0, job.call, job.chunk)
+                         : launch(job.ctx, linear_cross_entropy_gradient_kernel<float>, grid,
+                                  kScanThreads, 0, job.call, job.chunk);
+  if (status == TG_OK && tgi_present(&job.a->dhidden)) {
+    status = add_dhidden(job);
+  }
+  if (status == TG_OK && tgi_present(&job.a->dweight)) {
+    status = add_dweight(job);
+  }
+  if (status == TG_OK && tgi_present(&job.a->dbias)) {
+    status = add_dbias(job);
+  }
+  return status;
+}
+
+tg_status run_chunk(const lce_job &job)
+{
+  tg_status status = gather(job);
+  if (status == TG_OK) {
+    status = make_logits(job);
+  }
+  if (status == TG_OK && job.scans) {
+    status = launch(job.ctx, linear_cross_entropy_scan_kernel, grid_of(job.chunk.rows),
+                    kScanThreads, 0, job.call, job.chunk);
+  }
+  return status == TG_OK && job.differentiates ? differentiate(job) : status;
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

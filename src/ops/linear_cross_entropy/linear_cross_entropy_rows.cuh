@@ -1,0 +1,442 @@
+/**
+ * linear_cross_entropy on CUDA: what is done row by row. Rows that are not ignored are numbered,
+ * and lie side by side in a chunk; numbers from `counted` on are empty: zeros in, zeros out.
+ */
+#ifndef TGI_OPS_LINEAR_CROSS_ENTROPY_ROWS_CUH
+#define TGI_OPS_LINEAR_CROSS_ENTROPY_ROWS_CUH
+
+#include "cuda/fault.cuh"
+#include "cuda/product.cuh"
+#include "cuda/reduce.cuh"
+
+#include <float.h>
+#include <math.h>
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+constexpr int kCollectThreads = 1024;
+constexpr int kScanThreads = 512; /* each takes 4 neighbours of every 2048 logits */
+constexpr int kCopyThreads = 256;
+constexpr int kBiasGroup = 64; /* rows whose sum is taken before it is added */
+
+/** What is known of a row by its number. */
+struct lce_row {
+  int64_t i, target, argmax;
+  double sum, z_sum;    /* of exp(z - shift); of z */
+  float largest, shift; /* logit, before the cap; maximum of z, but finite */
+  float hit, lse, loss; /* hit: z of the target */
+  int has_nan;          /* argmax is the first NaN */
+};
+
+struct lce_totals {
+  int64_t counted;
+  double divisor;
+  int has_bad; /* a target out of range */
+};
+
+/** Scalars and vectors of a call; NULL where absent. */
+struct lce_call {
+  const void *targets, *num_items;
+  tg_dtype targets_dtype, num_items_dtype, argmax_dtype;
+  int64_t rows, vocab, ignore_index, num_items_in_batch;
+  const float *dloss, *given_lse; /* given_lse: of a backward */
+  float *loss, *token_loss, *log_prob, *lse;
+  void *argmax;
+  float label_smoothing, z_loss, softcap;
+  tg_reduction reduction;
+  bool has_ignore_index, forward;
+  fault_site site;
+  lce_row *row;
+  lce_totals *totals;
+};
+
+/** A chunk of logits: numbers row0 .. row0 + rows - 1, columns col0 .. col0 + cols - 1. */
+struct lce_chunk {
+  int64_t row0, rows, col0, cols;
+  float *logits;
+  int64_t stride; /* floats */
+};
+
+__device__ inline int64_t load_int(const void *data, tg_dtype dtype, int64_t i)
+{
+  return dtype == TG_I32 ? static_cast<const int32_t *>(data)[i]
+                         : static_cast<const int64_t *>(data)[i];
+}
+
+enum lce_kind { kCounted, kIgnored, kBad };
+
+__device__ inline lce_kind kind_of(const lce_call &c, int64_t target)
+{
+  if (c.has_ignore_index && target == c.ignore_index) {
+    return kIgnored;
+  }
+  return target < 0 || target >= c.vocab ? kBad : kCounted;
+}
+
+/** The results of row i of the problem. */
+__device__ inline void store_results(const lce_call &c, int64_t i, float loss, float log_prob,
+                                     float lse, int64_t argmax)
+{
+  if (c.token_loss) {
+    c.token_loss[i] = loss;
+  }
+  if (c.log_prob) {
+    c.log_prob[i] = log_prob;
+  }
+  if (c.lse) {
+    c.lse[i] = lse;
+  }
+  if (c.reduction == TG_REDUCTION_NONE) {
+    c.loss[i] = loss;
+  }
+  if (c.argmax && c.argmax_dtype == TG_I32) {
+    static_cast<int32_t *>(c.argmax)[i] = (int32_t)argmax;
+  } else if (c.argmax) {
+    static_cast<int64_t *>(c.argmax)[i] = argmax;
+  }
+}
+
+__device__ inline double divisor_of(const lce_call &c, int64_t counted)
+{
+  if (c.reduction == TG_REDUCTION_MEAN) {
+    return (double)counted;
+  }
+  if (c.reduction != TG_REDUCTION_NUM_ITEMS) {
+    return 1;
+  }
+  if (!c.num_items) {
+    return (double)c.num_items_in_batch;
+  }
+  return c.num_items_dtype == TG_F32 ? (double)*static_cast<const float *>(c.num_items)
+                                     : (double)load_int(c.num_items, c.num_items_dtype, 0);
+}
+
+/** Numbers the rows; the others have their results at once. One block. */
+__global__ void __launch_bounds__(kCollectThreads) linear_cross_entropy_collect_kernel(lce_call c)
+{
+  __shared__ int in_warp[kWarp];
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  int64_t counted = 0;
+  bool bad = false;
+  for (int64_t base = 0; base < c.rows; base += kCollectThreads) {
+    const int64_t i = base + threadIdx.x;
+    bool counts = false;
+    int64_t target = 0;
+    if (i < c.rows) {
+      target = load_int(c.targets, c.targets_dtype, i);
+      const lce_kind kind = kind_of(c, target);
+      counts = kind == kCounted;
+      if (kind == kBad) {
+        record_fault(c.site, i, target, 0, c.vocab - 1);
+        bad = true;
+      }
+      if (!counts && c.forward) {
+        const float v = kind == kBad ? CUDART_NAN_F : 0.0f;
+        store_results(c, i, v, v, v, -1);
+      }
+    }
+    const unsigned vote = __ballot_sync(kAllLanes, counts);
+    if (lane == 0) {
+      in_warp[warp] = __popc(vote);
+    }
+    __syncthreads();
+    int before = __popc(vote & ((1u << lane) - 1)), all = 0;
+    for (int w = 0; w < kCollectThreads / kWarp; w++) {
+      before += w < warp ? in_warp[w] : 0;
+      all += in_warp[w];
+    }
+    if (counts) {
+      lce_row r = {};
+      r.i = i;
+      r.target = target;
+      r.largest = -CUDART_INF_F;
+      r.shift = -FLT_MAX; /* finite: a row of -infinity has lse -infinity */
+      r.lse = c.given_lse ? c.given_lse[i] : 0;
+      c.row[counted + before] = r;
+    }
+    counted += all;
+    __syncthreads();
+  }
+  const int has_bad = __syncthreads_or(bad);
+  if (threadIdx.x == 0) {
+    c.totals->counted = counted;
+    c.totals->divisor = divisor_of(c, counted);
+    c.totals->has_bad = has_bad;
+  }
+}
+
+/** dhidden of the rows that have no number. A block for a row. */
+template <typename T>
+__global__ void __launch_bounds__(kCopyThreads)
+    linear_cross_entropy_clear_kernel(lce_call c, T *dhidden, int64_t step, int64_t size)
+{
+  for (int64_t i = blockIdx.x; i < c.rows; i += gridDim.x) {
+    const lce_kind kind = kind_of(c, load_int(c.targets, c.targets_dtype, i));
+    for (int64_t k = threadIdx.x; k < size && kind != kCounted; k += kCopyThreads) {
+      dhidden[i * step + k] = from_f32<T>(kind == kBad ? CUDART_NAN_F : 0.0f);
+    }
+  }
+}
+
+/** Rows of the chunk side by side, in units of T. A block for a row. */
+template <typename T>
+__global__ void __launch_bounds__(kCopyThreads)
+    linear_cross_entropy_gather_kernel(lce_call c, lce_chunk chunk, const T *hidden, int64_t step,
+                                       int64_t units, T *to)
+{
+  for (int64_t r = blockIdx.x; r < chunk.rows; r += gridDim.x) {
+    const int64_t number = chunk.row0 + r;
+    const bool exists = number < c.totals->counted;
+    const T *from = hidden + (exists ? c.row[number].i * step : 0);
+    for (int64_t k = threadIdx.x; k < units; k += kCopyThreads) {
+      to[r * units + k] = exists ? from[k] : T{};
+    }
+  }
+}
+
+__device__ __forceinline__ float capped(float x, float softcap)
+{
+  return softcap > 0 ? softcap * tanhf(x / softcap) : x;
+}
+
+/** The largest logit of some, the first of equals; the first NaN if there is one. */
+struct lce_largest {
+  float x;
+  int64_t j;
+  int is_nan;
+};
+
+__device__ __forceinline__ lce_largest larger_of(const lce_largest &a, const lce_largest &b)
+{
+  bool second = b.x > a.x || (b.x == a.x && b.j < a.j);
+  if (a.is_nan || b.is_nan) {
+    second = b.is_nan && (!a.is_nan || b.j < a.j);
+  }
+  return second ? b : a;
+}
+
+/** Over the block; the result is thread 0's. */
+__device__ __forceinline__ lce_largest block_largest(lce_largest v, lce_largest *scratch)
+{
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    const lce_largest other = {__shfl_xor_sync(kAllLanes, v.x, step),
+                               __shfl_xor_sync(kAllLanes, v.j, step),
+                               __shfl_xor_sync(kAllLanes, v.is_nan, step)};
+    v = larger_of(v, other);
+  }
+  if (threadIdx.x % kWarp == 0) {
+    scratch[threadIdx.x / kWarp] = v;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int w = 1; w < kScanThreads / kWarp; w++) {
+      v = larger_of(v, scratch[w]);
+    }
+  }
+  return v;
+}
+
+/** The row's results, after its last columns. */
+__device__ inline void finish_row(const lce_call &c, lce_row &r)
+{
+  const double smoothing = (double)c.label_smoothing;
+  const double lse = (double)r.shift + log(r.sum), log_prob = (double)r.hit - lse;
+  double loss = -(1 - smoothing) * log_prob;
+  if (smoothing > 0) {
+    loss -= smoothing * (r.z_sum / (double)c.vocab - lse);
+  }
+  if (c.z_loss > 0) {
+    loss += (double)c.z_loss * lse * lse;
+  }
+  r.lse = (float)lse;
+  r.loss = (float)loss;
+  store_results(c, r.i, r.loss, (float)log_prob, r.lse, r.argmax);
+}
+
+/** Reads the chunk's logits once. A block for a row. */
+__global__ void __launch_bounds__(kScanThreads)
+    linear_cross_entropy_scan_kernel(lce_call c, lce_chunk chunk)
+{
+  __shared__ float max_scratch[kWarp];
+  __shared__ double sum_scratch[2 * kWarp];
+  __shared__ lce_largest largest_scratch[kWarp];
+  const int64_t counted = c.totals->counted;
+  for (int64_t n = blockIdx.x; n < chunk.rows && chunk.row0 + n < counted; n += gridDim.x) {
+    const float *x = chunk.logits + n * chunk.stride;
+    float m = -FLT_MAX, sum = 0, z_sum = 0;
+    lce_largest best = {-CUDART_INF_F, INT64_MAX, 0};
+    for (int64_t j = 4 * threadIdx.x; j < chunk.cols; j += 4 * kScanThreads) {
+      float v[4], z[4], top = -CUDART_INF_F;
+      load(v, x + j); /* rows end in whole cache lines */
+#pragma unroll
+      for (int k = 0; k < 4; k++) {
+        const bool exists = j + k < chunk.cols;
+        z[k] = exists ? capped(v[k], c.softcap) : -CUDART_INF_F;
+        top = fmaxf(top, z[k]); /* a NaN shows in the sum */
+        z_sum += exists ? z[k] : 0.0f;
+        if (c.argmax && exists) {
+          best = larger_of(best, {v[k], j + k, v[k] != v[k]});
+        }
+      }
+      if (top > m) {
+        sum *= expf(m - top);
+        m = top;
+      }
+      sum += (expf(z[0] - m) + expf(z[1] - m)) + (expf(z[2] - m) + expf(z[3] - m));
+    }
+    const float most = block_max(m, max_scratch);
+    double sums[2] = {(double)sum * exp((double)m - (double)most), (double)z_sum};
+    block_sum(sums, sum_scratch);
+    if (c.argmax) {
+      best = block_largest(best, largest_scratch);
+    }
+    if (threadIdx.x == 0) {
+      lce_row r = c.row[chunk.row0 + n];
+      const float shift = fmaxf(r.shift, most);
+      r.sum = r.sum * exp((double)r.shift - (double)shift) +
+              sums[0] * exp((double)most - (double)shift);
+      r.z_sum += sums[1];
+      r.shift = shift;
+      if (c.argmax && !r.has_nan && (best.is_nan || best.x > r.largest)) {
+        r.largest = best.x;
+        r.argmax = chunk.col0 + best.j;
+        r.has_nan = best.is_nan;
+      }
+      const int64_t target = r.target - chunk.col0;
+      if (target >= 0 && target < chunk.cols) {
+        r.hit = capped(x[target], c.softcap);
+      }
+      if (chunk.col0 + chunk.cols == c.vocab) {
+        finish_row(c, r);
+      }
+      c.row[chunk.row0 + n] = r;
+    }
+    __syncthreads(); /* the scratch is free again */
+  }
+}
+
+/** The chunk's gradients in the memory of its logits, in T; a row of bf16 begins where its logits
+ * do. A block for a row. */
+template <typename T>
+__global__ void __launch_bounds__(kScanThreads)
+    linear_cross_entropy_gradient_kernel(lce_call c, lce_chunk chunk)
+{
+  const int64_t counted = c.totals->counted;
+  for (int64_t n = blockIdx.x; n < chunk.rows; n += gridDim.x) {
+    const float *x = chunk.logits + n * chunk.stride;
+    T *dx = reinterpret_cast<T *>(chunk.logits + n * chunk.stride);
+    const bool exists = chunk.row0 + n < counted;
+    float lse = 0, upstream = 0;
+    int64_t target = -1;
+    if (exists) {
+      const lce_row &r = c.row[chunk.row0 + n];
+      const double dloss =
+          c.dloss ? (double)c.dloss[c.reduction == TG_REDUCTION_NONE ? r.i : 0] : 1.0;
+      lse = r.lse;
+      target = r.target - chunk.col0;
+      upstream = (float)(dloss / c.totals->divisor);
+    }
+    const float p_scale = 1 + 2 * c.z_loss * lse;
+    const float spread = c.label_smoothing / (float)c.vocab, hit = 1 - c.label_smoothing;
+    for (int64_t first = 0; first < chunk.cols; first += 4 * kScanThreads) {
+      const int64_t j = first + 4 * threadIdx.x;
+      float g[4] = {0, 0, 0, 0};
+      if (exists && j < chunk.cols) {
+        float v[4];
+        load(v, x + j);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+          float z = v[k], slope = upstream;
+          if (c.softcap > 0) {
+            const float t = tanhf(z / c.softcap);
+            z = c.softcap * t;
+            slope = fmaf(-t, t, 1.0f) * upstream;
+          }
+          const float p = expf(z - lse);
+          g[k] = ((p_scale * p - spread) - (j + k == target ? hit : 0.0f)) * slope;
+        }
+      }
+      if (sizeof(T) < sizeof(float)) {
+        __syncthreads(); /* narrow results lie where logits did that are read by now */
+      }
+      if (j < chunk.cols) {
+        store(dx + j, g);
+      }
+    }
+  }
+}
+
+/** dbias sums += the chunk's columns. A thread for a column. */
+template <typename T>
+__global__ void __launch_bounds__(kCopyThreads)
+    linear_cross_entropy_bias_kernel(lce_chunk chunk, float *sums)
+{
+  const T *dx = reinterpret_cast<const T *>(chunk.logits);
+  const int64_t stride = chunk.stride * (int64_t)(sizeof(float) / sizeof(T));
+  for (int64_t j = blockIdx.x * (int64_t)kCopyThreads + threadIdx.x; j < chunk.cols;
+       j += gridDim.x * (int64_t)kCopyThreads) {
+    float total = sums[j];
+    for (int64_t r = 0; r < chunk.rows; r += kBiasGroup) {
+      const int64_t end = r + kBiasGroup < chunk.rows ? r + kBiasGroup : chunk.rows;
+      float sum = 0;
+      for (int64_t i = r; i < end; i++) {
+        sum += to_f32(dx[i * stride + j]);
+      }
+      total += sum;
+    }
+    sums[j] = total;
+  }
+}
+
+/** dhidden of the chunk's rows from their sums. A block for a row. */
+template <typename T>
+__global__ void __launch_bounds__(kCopyThreads)
+    linear_cross_entropy_scatter_kernel(lce_call c, lce_chunk chunk, const float *sums, T *dhidden,
+                                        int64_t step, int64_t size)
+{
+  const int64_t counted = c.totals->counted;
+  for (int64_t r = blockIdx.x; r < chunk.rows && chunk.row0 + r < counted; r += gridDim.x) {
+    T *to = dhidden + c.row[chunk.row0 + r].i * step;
+    for (int64_t k = threadIdx.x; k < size; k += kCopyThreads) {
+      to[k] = from_f32<T>(sums[r * size + k]);
+    }
+  }
+}
+
+/** to[rows, cols] += sums, or = sums. */
+template <typename T>
+__global__ void __launch_bounds__(kCopyThreads)
+    linear_cross_entropy_add_kernel(const float *sums, T *to, int64_t step, int64_t rows,
+                                    int64_t cols, bool overwrite)
+{
+  for (int64_t i = blockIdx.x * (int64_t)kCopyThreads + threadIdx.x; i < rows * cols;
+       i += gridDim.x * (int64_t)kCopyThreads) {
+    T *at = to + i / cols * step + i % cols;
+    *at = from_f32<T>((overwrite ? 0.0f : to_f32(*at)) + sums[i]);
+  }
+}
+
+/** The sum of the rows' losses over n, in f64. One block. */
+__global__ void __launch_bounds__(kCollectThreads) linear_cross_entropy_loss_kernel(lce_call c)
+{
+  __shared__ double scratch[kWarp];
+  double sum[1] = {0};
+  for (int64_t n = threadIdx.x; n < c.totals->counted; n += kCollectThreads) {
+    sum[0] += (double)c.row[n].loss;
+  }
+  block_sum(sum, scratch);
+  if (threadIdx.x == 0) {
+    c.loss[0] = c.totals->has_bad ? CUDART_NAN_F : (float)(sum[0] / c.totals->divisor);
+  }
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

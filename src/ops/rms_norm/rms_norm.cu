@@ -1,0 +1,28 @@
+/* RMSNorm on CUDA: the rows of rms_norm_forward.cuh as they are. */
+#include "ops/rms_norm/rms_norm_forward.cuh"
+
+namespace
+{
+
+norm_forward plan_fwd(const tg_rms_norm_fwd_args *a)
+{
+  norm_forward f = plan_forward(&a->x, nullptr, &a->weight, nullptr, &a->y, &a->rstd);
+  f.eps = a->eps;
+  f.offset = a->weight_offset;
+  f.rounds = a->policy == TG_RMS_NORM_LLAMA;
+  return f;
+}
+
+} // namespace
+
+extern "C" tg_status TGI_KERNEL(rms_norm_fwd)(const tg_context *ctx, const tg_rms_norm_fwd_args *a)
+{
+  return run_forward<kNormAlone>(ctx, plan_fwd(a), &a->x, &a->weight, &a->y);
+}
+
+extern "C" void TGI_PLAN(rms_norm_fwd)(const tg_context *, const tg_rms_norm_fwd_args *a,
+                                       char *text, size_t bytes)
+{
+  const norm_forward f = plan_fwd(a);
+  explain_rows(f.rows, f.whole, f.layout, text, bytes);
+}

@@ -1,0 +1,35 @@
+/* RMSNorm on CUDA, backward: the rows of rms_norm_backward.cuh as they are. */
+#include "ops/rms_norm/rms_norm_backward.cuh"
+
+namespace
+{
+
+const tg_tensor kAbsent = {};
+
+gradient_views views_of(const tg_rms_norm_bwd_args *a)
+{
+  return {&a->dy, &a->x, &kAbsent, &a->weight, &a->rstd, &kAbsent, &a->dx, &kAbsent, &a->dweight};
+}
+
+norm_backward plan_bwd(const tg_context *ctx, const tg_rms_norm_bwd_args *a)
+{
+  return plan_backward(ctx, views_of(a), a->weight_offset, a->workspace);
+}
+
+} // namespace
+
+extern "C" size_t TGI_WORKSPACE(rms_norm_bwd)(const tg_context *, const tg_rms_norm_bwd_args *a)
+{
+  return backward_bytes(&a->x, &a->dweight);
+}
+
+extern "C" tg_status TGI_KERNEL(rms_norm_bwd)(const tg_context *ctx, const tg_rms_norm_bwd_args *a)
+{
+  return run_backward<false>(ctx, plan_bwd(ctx, a), views_of(a));
+}
+
+extern "C" void TGI_PLAN(rms_norm_bwd)(const tg_context *ctx, const tg_rms_norm_bwd_args *a,
+                                       char *text, size_t bytes)
+{
+  explain_backward(plan_bwd(ctx, a), text, bytes);
+}

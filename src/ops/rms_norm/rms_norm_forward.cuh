@@ -1,0 +1,264 @@
+/**
+ * The rows of RMSNorm's forward, for the ops that are one with something before or behind it:
+ *
+ *   rms_norm         y = norm(x)
+ *   add_rms_norm     s = round(residual + x), y = norm(s)
+ *   rms_norm_swiglu  y = norm(x) * silu(gate)
+ *
+ *   norm(s) = s * rstd * (offset + weight),  rstd = 1 / sqrt(mean(s^2) + eps)
+ *
+ * Method     The row in registers, one sum over its threads, the results. Rows that registers do
+ *            not hold, or that are not made of aligned vectors, are read twice; the second time
+ *            comes from the cache.
+ * Work       cuda/norm_rows.cuh lays rows on threads: up to 1024 16-bit columns a warp or less for
+ *            a row, then a block of up to 512 threads. Blocks are short and end with their rows.
+ * Bound      Memory: each input is read once, each result written once.
+ */
+#ifndef TGI_OPS_RMS_NORM_FORWARD_CUH
+#define TGI_OPS_RMS_NORM_FORWARD_CUH
+
+#include "cuda/norm_rows.cuh"
+#include "cuda/silu_math.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+enum norm_kind { kNormAlone, kNormOfSum, kNormGated };
+
+/** other: residual or gate. */
+struct norm_forward {
+  const void *x, *other, *weight;
+  void *sum, *y;
+  float *rstd; /* NULL: not asked for */
+  int64_t x_step, other_step, sum_step, y_step;
+  int64_t rows, cols;
+  float eps, offset;
+  bool rounds; /* every step: the normalised row, its product with the weight */
+  bool whole;  /* rows are made of aligned vectors */
+  row_layout layout;
+};
+
+/** x + other, rounded to their dtype. */
+template <typename X, int N>
+__device__ __forceinline__ void add_rounded(row_bits<X, N> &x, const row_bits<X, N> &other)
+{
+  float a[N], b[N];
+  unpack(a, x);
+  unpack(b, other);
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    a[i] = b[i] + a[i];
+  }
+  pack_bits(x, a);
+}
+
+template <typename X, int N>
+__device__ __forceinline__ void add_squares(float &sum, const row_bits<X, N> &bits)
+{
+  float x[N];
+  unpack(x, bits);
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    sum = fmaf(x[i], x[i], sum);
+  }
+}
+
+__device__ __forceinline__ float rstd_of(const norm_forward &f, float squares)
+{
+  return 1.0f / sqrtf(squares / (float)f.cols + f.eps);
+}
+
+/** From vectors of the row, the weight and the gate. */
+template <norm_kind kKind, typename X, typename W, int N>
+__device__ __forceinline__ void results(float (&y)[N], const norm_forward &f, float rstd,
+                                        const row_bits<X, N> &x, const row_bits<W, N> &weight,
+                                        const row_bits<X, N> &gate)
+{
+  float w[N], g[N];
+  unpack(y, x);
+  unpack(w, weight);
+  if constexpr (kKind == kNormGated) {
+    unpack(g, gate);
+  }
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    const float scaled = y[i] * rstd, n = f.rounds ? rounded<X>(scaled) : scaled;
+    if constexpr (kKind == kNormGated) {
+      const float m = n * w[i];
+      y[i] = (f.rounds ? rounded<W>(m) : m) * silu(g[i]);
+    } else {
+      y[i] = n * (w[i] + f.offset);
+    }
+  }
+}
+
+/** Rows in registers: kVectors for each thread. */
+template <norm_kind kKind, typename X, typename W, typename Y, int kVectors>
+__global__ void __launch_bounds__(most_threads(kVectors), 1)
+    rms_norm_fwd_rows_kernel(const norm_forward f)
+{
+  constexpr int kN = kLanes<X>;
+  /* What comes while the row's sum is made, as far as registers go. */
+  constexpr bool kEarlyGate = kKind == kNormGated && kVectors <= 4;
+  constexpr bool kEarlyWeight = kVectors * sizeof(row_bits<W, kN>) <= 64;
+  __shared__ float scratch[kWarp];
+  const row_place place = place_of(f.layout);
+  const W *weight = static_cast<const W *>(f.weight);
+  const int64_t row = block_index() * f.layout.rows + place.row;
+  const int cols = row < f.rows ? (int)f.cols : 0; /* nothing past the last row */
+  const X *x_row = static_cast<const X *>(f.x) + row * f.x_step;
+  const X *other_row = static_cast<const X *>(f.other) + row * f.other_step;
+  row_bits<X, kN> x[kVectors], other[kVectors];
+  row_bits<W, kN> w[kVectors];
+#pragma unroll
+  for (int k = 0; k < kVectors; k++) {
+    const int j = (place.thread + k * f.layout.threads) * kN;
+    load_bits(x[k], x_row, j, cols, true);
+    if constexpr (kKind == kNormOfSum || kEarlyGate) {
+      load_bits(other[k], other_row, j, cols, true);
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kVectors && kEarlyWeight; k++) {
+    const int j = (place.thread + k * f.layout.threads) * kN;
+    load_constant(w[k], weight, j, cols, true);
+  }
+  float squares[1] = {0};
+#pragma unroll
+  for (int k = 0; k < kVectors; k++) {
+    if constexpr (kKind == kNormOfSum) {
+      add_rounded(x[k], other[k]);
+    }
+    add_squares(squares[0], x[k]);
+  }
+  row_sum(squares, f.layout, scratch);
+  const float rstd = rstd_of(f, squares[0]);
+  if (f.rstd && place.thread == 0 && cols > 0) {
+    f.rstd[row] = rstd;
+  }
+#pragma unroll
+  for (int k = 0; k < kVectors; k++) {
+    const int j = (place.thread + k * f.layout.threads) * kN;
+    keep_bits(x[k]);
+    if constexpr (kKind == kNormGated && !kEarlyGate) {
+      load_bits(other[k], other_row, j, cols, true);
+    }
+    if constexpr (!kEarlyWeight) {
+      load_constant(w[k], weight, j, cols, true);
+    }
+    if constexpr (kKind == kNormOfSum) {
+      X *sum_row = static_cast<X *>(f.sum) + row * f.sum_step;
+      if (j < cols) {
+        *reinterpret_cast<uint4 *>(sum_row + j) = x[k].q[0];
+      }
+    }
+    float y[kN];
+    results<kKind>(y, f, rstd, x[k], w[k], other[k]);
+    store_values(static_cast<Y *>(f.y) + row * f.y_step, j, cols, y, true);
+  }
+}
+
+/** Any rows: of any length, at any address. */
+template <norm_kind kKind, typename X, typename W, typename Y>
+__global__ void __launch_bounds__(1024) rms_norm_fwd_any_kernel(const norm_forward f)
+{
+  constexpr int kN = kLanes<X>;
+  __shared__ float scratch[kWarp];
+  const row_place place = place_of(f.layout);
+  const W *weight = static_cast<const W *>(f.weight);
+  const int64_t first = (int64_t)place.thread * kN, step = (int64_t)f.layout.threads * kN;
+  const int64_t row = block_index() * f.layout.rows + place.row;
+  const int64_t cols = row < f.rows ? f.cols : 0;
+  const X *x_row = static_cast<const X *>(f.x) + row * f.x_step;
+  const X *other_row = static_cast<const X *>(f.other) + row * f.other_step;
+  row_bits<X, kN> x, other;
+  row_bits<W, kN> w;
+  float squares[1] = {0};
+#pragma unroll 1
+  for (int64_t j = first; j < cols; j += step) {
+    load_bits(x, x_row, j, cols, f.whole);
+    if constexpr (kKind == kNormOfSum) {
+      load_bits(other, other_row, j, cols, f.whole);
+      add_rounded(x, other);
+    }
+    add_squares(squares[0], x);
+  }
+  row_sum(squares, f.layout, scratch);
+  const float rstd = rstd_of(f, squares[0]);
+  if (f.rstd && place.thread == 0 && cols > 0) {
+    f.rstd[row] = rstd;
+  }
+#pragma unroll 1
+  for (int64_t j = first; j < cols; j += step) {
+    load_bits(x, x_row, j, cols, f.whole);
+    load_constant(w, weight, j, cols, f.whole);
+    if constexpr (kKind != kNormAlone) {
+      load_bits(other, other_row, j, cols, f.whole);
+    }
+    if constexpr (kKind == kNormOfSum) {
+      float s[kN];
+      add_rounded(x, other);
+      unpack(s, x);
+      store_values(static_cast<X *>(f.sum) + row * f.sum_step, j, cols, s, f.whole);
+    }
+    float y[kN];
+    results<kKind>(y, f, rstd, x, w, other);
+    store_values(static_cast<Y *>(f.y) + row * f.y_step, j, cols, y, f.whole);
+  }
+}
+
+template <norm_kind kKind, typename X, typename W, typename Y>
+tg_status launch_forward(const tg_context *ctx, const norm_forward &f)
+{
+  const dim3 grid = grid_for(divide_up(f.rows, f.layout.rows));
+  const int threads = f.layout.threads * f.layout.rows;
+  switch (f.whole ? f.layout.vectors : 0) {
+  case 2:
+    return launch(ctx, rms_norm_fwd_rows_kernel<kKind, X, W, Y, 2>, grid, threads, 0, f);
+  case 4:
+    return launch(ctx, rms_norm_fwd_rows_kernel<kKind, X, W, Y, 4>, grid, threads, 0, f);
+  case 8:
+    return launch(ctx, rms_norm_fwd_rows_kernel<kKind, X, W, Y, 8>, grid, threads, 0, f);
+  default:
+    return launch(ctx, rms_norm_fwd_any_kernel<kKind, X, W, Y>, grid, threads, 0, f);
+  }
+}
+
+/** The call without its scalars; other, sum: NULL without one. */
+inline norm_forward plan_forward(const tg_tensor *x, const tg_tensor *other,
+                                 const tg_tensor *weight, const tg_tensor *sum, const tg_tensor *y,
+                                 const tg_tensor *rstd)
+{
+  static const tg_tensor kAbsent = {};
+  other = other ? other : &kAbsent;
+  sum = sum ? sum : &kAbsent;
+  const int lanes = 16 / (int)tg_dtype_bytes(x->dtype);
+  norm_forward f = {};
+  f.x = x->data, f.other = other->data, f.weight = weight->data;
+  f.sum = sum->data, f.y = y->data, f.rstd = static_cast<float *>(rstd->data);
+  f.x_step = row_step(x), f.other_step = row_step(other);
+  f.sum_step = row_step(sum), f.y_step = row_step(y);
+  f.layout = lay_rows(x->shape[1], lanes);
+  f.rows = x->shape[0], f.cols = x->shape[1];
+  f.whole = rows_are_vectors(f.cols, lanes, {x, other, weight, sum, y});
+  return f;
+}
+
+template <norm_kind kKind>
+tg_status run_forward(const tg_context *ctx, const norm_forward &f, const tg_tensor *x,
+                      const tg_tensor *weight, const tg_tensor *y)
+{
+  return with_norm_types<kKind != kNormGated>(x, weight, y, [&](auto types) {
+    using t = decltype(types);
+    return launch_forward<kKind, typename t::x, typename t::weight, typename t::y>(ctx, f);
+  });
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif
