@@ -7,8 +7,8 @@ JOBS ?=
 CTEST_JOBS := $(or $(JOBS),$(shell nproc 2>/dev/null || echo 2))
 BUILD_NOW := cmake --build $(BUILD) $(if $(JOBS),-j $(JOBS))
 
-.PHONY: all build help demo test test-c test-python bench check format abi support mutate fuzz \
-        coverage install clean
+.PHONY: all build help demo test test-c test-python test-gpu sanitize-gpu bench bench-gpu prof check format \
+        abi support mutate fuzz coverage install clean
 .DEFAULT_GOAL := all
 
 all: build ## Build the libraries and the command line (PRESET=release)
@@ -39,8 +39,20 @@ test-c: build
 test-python: build
 	@scripts/test_python.sh $(BUILD)
 
+test-gpu: build ## Run every op's tests on GPU 0, on each entry of its chain
+	@scripts/test_gpu.sh $(BUILD)
+
+sanitize-gpu: build ## Run small cases of every op under compute-sanitizer's tools on GPU 0
+	@scripts/sanitize_gpu.sh $(BUILD)
+
 bench: build ## Measure the ops and a training step beside their roofs and peers; record it
 	@scripts/bench.sh $(BUILD)
+
+bench-gpu: build ## Measure the ops on GPU 0 beside a copy and their peers; record it
+	@scripts/bench_gpu.sh $(BUILD)
+
+prof: build ## Profile one call with ncu (OP=softmax_bwd SHAPE=4096x32768 [SET=full])
+	@scripts/prof.sh $(BUILD) $(OP) $(SHAPE) $(SET)
 
 check: ## Check format, lint, headers, symbols, struct layouts and names; warnings are errors
 	@scripts/check.sh

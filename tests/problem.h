@@ -58,7 +58,9 @@ problem *problem_row(const problem *from, int64_t row);
 
 void problem_destroy(problem *p);
 
-/** Allocates exactly the workspace asked for, runs, checks guards and inputs. */
+/** Allocates exactly the workspace asked for, runs, checks guards and inputs. A CUDA context gets
+ * copies of all blocks on its device; if it has a stream, the call is recorded in a graph, and the
+ * graph is launched. */
 tg_status problem_run(problem *p, tg_context *ctx);
 
 /** Fills floats with normal numbers and integers with zeros, then calls the spec's hook. */

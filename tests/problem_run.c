@@ -1,6 +1,8 @@
 /* Runs a problem and checks that nothing was touched but its outputs. */
 #include "problem.h"
+#include "problem_device.h"
 
+#include "core/device_state.h"
 #include "core/half.h"
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +59,7 @@ static bool untouched(problem *p, int v)
   return memcmp(b->before, b->base, b->bytes) == 0;
 }
 
-static bool set_workspace(problem *p, void *memory, size_t bytes)
+bool problem_set_workspace(problem *p, void *memory, size_t bytes)
 {
   const tg_op_info *info = p->shaped.info;
   bool has = false;
@@ -118,6 +120,15 @@ static void open_guards(problem *p, const unsigned char *workspace, size_t bytes
   ASAN_UNPOISON_MEMORY_REGION(p->shaped.listed, sizeof p->shaped.listed);
 }
 
+/* Runs the call; a host workspace is poisoned around by close_guards. */
+static tg_status run_here(problem *p, tg_context *ctx, unsigned char *memory, size_t bytes)
+{
+  close_guards(p, memory + PROBLEM_GUARD_BYTES, bytes);
+  const tg_status status = p->shaped.info->run(ctx, p->shaped.args.bytes);
+  open_guards(p, memory + PROBLEM_GUARD_BYTES, bytes);
+  return status;
+}
+
 tg_status problem_run(problem *p, tg_context *ctx)
 {
   const tg_op_info *info = p->shaped.info;
@@ -132,7 +143,7 @@ tg_status problem_run(problem *p, tg_context *ctx)
   memset(memory, PROBLEM_GUARD, PROBLEM_GUARD_BYTES);
   memset(memory + PROBLEM_GUARD_BYTES, kPoison, bytes);
   memset(memory + PROBLEM_GUARD_BYTES + bytes, PROBLEM_GUARD, PROBLEM_GUARD_BYTES);
-  if (!set_workspace(p, memory + PROBLEM_GUARD_BYTES, bytes) && bytes != 0) {
+  if (!problem_set_workspace(p, memory + PROBLEM_GUARD_BYTES, bytes) && bytes != 0) {
     note(p, "asks for a workspace, but its args have no room for one", "workspace query");
     status = TG_BAD_ARGUMENT;
   }
@@ -141,9 +152,8 @@ tg_status problem_run(problem *p, tg_context *ctx)
     memcpy(p->block[v].before, p->block[v].base, p->block[v].bytes);
   }
   if (status == TG_OK) {
-    close_guards(p, memory + PROBLEM_GUARD_BYTES, bytes);
-    status = info->run(ctx, p->shaped.args.bytes);
-    open_guards(p, memory + PROBLEM_GUARD_BYTES, bytes);
+    status = ctx->device ? problem_run_on_device(p, ctx, memory, total)
+                         : run_here(p, ctx, memory, bytes);
     if (status != TG_OK) {
       note(p, tg_context_message(ctx), "run");
     }
@@ -160,7 +170,7 @@ tg_status problem_run(problem *p, tg_context *ctx)
       status = TG_BAD_ARGUMENT;
     }
   }
-  set_workspace(p, NULL, 0);
+  problem_set_workspace(p, NULL, 0);
   free(memory);
   return status;
 }

@@ -1,11 +1,13 @@
 /* The spec driver: every op x case x dtype x chain entry against the f64 reference.
  *
- *   test_ops [--op NAME] [--backend cpu] [--entry NAME] [--dtype NAME] [--list] [--support] [-v]
+ *   test_ops [--op NAME] [--backend cpu|cuda] [--entry NAME] [--dtype NAME] [--max-elements N]
+ *            [--list] [--support] [-v]
  *
  * NAME of --op is an op ("rms_norm") or a row ("rms_norm_bwd"). Exit 0: everything passed.
  */
 #include "problem.h"
 
+#include "core/device_state.h"
 #include "core/half.h"
 #include <argp.h>
 #include <stdio.h>
@@ -14,6 +16,8 @@
 
 typedef struct options {
   const char *op, *entry, *dtype;
+  tg_backend backend;
+  long max_elements; /* of any tensor of a case; 0: any number */
   bool list, support, verbose;
 } options;
 
@@ -176,15 +180,19 @@ static char *compare_bits(const problem *a, const problem *b, const char *what)
 
 /* ---- one case ---- */
 
+/* Two ways to run, that must give the same bits: with one and with three threads; on the default
+ * stream of a GPU, and recorded on another one. Of a GPU a third, within the same bounds: with the
+ * libraries that tg_context_prepare opens. */
 typedef struct entry_contexts {
   const char *entry;
-  tg_context *one, *three; /* threads */
+  tg_context *one, *three, *prepared; /* NULL: the machine has none of these libraries */
 } entry_contexts;
 
 typedef struct fixture {
   entry_contexts entry[TGI_CHAIN_MAX];
   int num_entries;
   tg_context *ref;
+  bool gradients; /* check the references' backwards */
 } fixture;
 
 static char *run_copy(const problem *master, problem_layout layout, bool f64, tg_context *ctx,
@@ -209,10 +217,17 @@ static char *check_layout(const problem *master, const problem *exact, const pro
     failure = run_copy(master, layout, false, e->three, &three);
   }
   if (!failure) {
-    failure = compare_bits(one, three, "1 thread against 3");
+    failure =
+        compare_bits(one, three, e->one->device ? "called against recorded" : "1 thread against 3");
+  }
+  problem_destroy(three);
+  problem_destroy(one);
+  one = NULL;
+  if (!failure && e->prepared) {
+    failure = run_copy(master, layout, false, e->prepared, &one);
+    failure = failure ? failure : compare_all(one, exact, naive);
   }
   problem_destroy(one);
-  problem_destroy(three);
   return failure;
 }
 
@@ -284,7 +299,8 @@ static void run_case(const spec *s, const spec_case *c, tg_dtype dtype, const fi
   report(t, master, name, "ref", failure);
   const bool usable = !failure;
   free(failure);
-  if (usable && s->gradient_of && dtype == TG_F32 && largest_tensor(master) <= 20000) {
+  if (usable && f->gradients && s->gradient_of && dtype == TG_F32 &&
+      largest_tensor(master) <= 20000) {
     failure = problem_check_gradient(master, f->ref);
     report(t, master, name, "gradient", failure);
     free(failure);
@@ -359,20 +375,45 @@ static tg_context *make_context(tg_backend backend, const char *entry, int threa
   return ctx;
 }
 
-static fixture make_fixture(const char *only_entry)
+static tg_context *prepared_context(const char *entry)
 {
-  fixture f = {.ref = make_context(TG_BACKEND_REF, NULL, 1)};
-  const tgi_processor processor = tgi_processor_detect();
-  const tgi_chain chain = tgi_registry_chain(TG_BACKEND_CPU, &processor);
+  tg_context *ctx = make_context(TG_BACKEND_CUDA, entry, 1);
+  if (tg_context_prepare(ctx) != TG_OK) {
+    fprintf(stderr, "%s\n", tg_context_message(ctx));
+    exit(2);
+  }
+  if (ctx->device->lt) {
+    return ctx;
+  }
+  tg_context_destroy(ctx);
+  return NULL;
+}
+
+/* An op without a kernel in the entry would be run by a later one: tested there. */
+static fixture make_fixture(tg_backend backend, const char *only_entry)
+{
+  fixture f = {.ref = make_context(TG_BACKEND_REF, NULL, 1),
+               .gradients = backend == TG_BACKEND_CPU};
+  tg_context *whole = make_context(backend, NULL, 1);
+  const tgi_chain chain = tgi_registry_chain(backend, &whole->processor, whole->device);
   for (int i = 0; i < chain.length; i++) {
     if (!only_entry || strcmp(only_entry, chain.entry[i]) == 0) {
-      f.entry[f.num_entries++] =
-          (entry_contexts){chain.entry[i], make_context(TG_BACKEND_CPU, chain.entry[i], 1),
-                           make_context(TG_BACKEND_CPU, chain.entry[i], 3)};
+      entry_contexts *e = &f.entry[f.num_entries++];
+      *e = (entry_contexts){chain.entry[i], make_context(backend, chain.entry[i], 1),
+                            make_context(backend, chain.entry[i], 3)};
       /* With no cache to speak of, stores past the cache are taken too: the same bits. */
-      f.entry[f.num_entries - 1].three->processor.l3_bytes = 1;
+      e->three->processor.l3_bytes = 1;
+      if (backend == TG_BACKEND_CUDA &&
+          tgi_device_stream_create(e->three, &e->three->device->stream) != TG_OK) {
+        fprintf(stderr, "%s\n", tg_context_message(e->three));
+        exit(2);
+      }
+      if (backend == TG_BACKEND_CUDA) {
+        e->prepared = prepared_context(chain.entry[i]);
+      }
     }
   }
+  tg_context_destroy(whole);
   if (f.num_entries == 0) {
     fprintf(stderr, "--entry: expected an entry of this machine, got \"%s\"\n", only_entry);
     exit(2);
@@ -383,13 +424,35 @@ static fixture make_fixture(const char *only_entry)
 static void destroy_fixture(fixture *f)
 {
   for (int i = 0; i < f->num_entries; i++) {
+    if (f->entry[i].three->device) {
+      tgi_device_stream_destroy(f->entry[i].three, f->entry[i].three->device->stream);
+    }
     tg_context_destroy(f->entry[i].one);
     tg_context_destroy(f->entry[i].three);
+    tg_context_destroy(f->entry[i].prepared);
   }
   tg_context_destroy(f->ref);
 }
 
-enum { kList = 256, kSupport };
+/* True if no tensor of the case has more elements than asked for. */
+static bool small_enough(const spec *s, const spec_case *c, tg_dtype dtype, long most)
+{
+  tgi_shaped shaped;
+  tgi_shaped_view view[PROBLEM_MAX_VIEWS];
+  tg_error error;
+  if (most == 0 || tgi_shape_fill(s->name, c->shape, dtype, &shaped, &error) != TG_OK) {
+    return true;
+  }
+  const int n = tgi_shaped_views(&shaped, view, PROBLEM_MAX_VIEWS);
+  for (int v = 0; v < n; v++) {
+    if (tgi_numel(view[v].tensor) > most) {
+      return false;
+    }
+  }
+  return true;
+}
+
+enum { kList = 256, kSupport, kMaxElements };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -408,9 +471,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     o->verbose = true;
     return 0;
   case 'b':
-    if (strcmp(arg, "cpu") != 0) {
-      argp_error(state, "--backend: expected cpu, got \"%s\"", arg);
+    if (strcmp(arg, "cpu") != 0 && strcmp(arg, "cuda") != 0) {
+      argp_error(state, "--backend: expected cpu or cuda, got \"%s\"", arg);
     }
+    o->backend = strcmp(arg, "cuda") == 0 ? TG_BACKEND_CUDA : TG_BACKEND_CPU;
     return 0;
   case kList:
     o->list = true;
@@ -418,6 +482,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case kSupport:
     o->support = true;
     return 0;
+  case kMaxElements: {
+    char *end;
+    o->max_elements = strtol(arg, &end, 10);
+    if (*end || o->max_elements < 1) {
+      argp_error(state, "--max-elements: expected a number above 0, got \"%s\"", arg);
+    }
+    return 0;
+  }
   default:
     return ARGP_ERR_UNKNOWN;
   }
@@ -425,9 +497,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option kOptions[] = {
     {"op", 'o', "NAME", 0, "Only this op (rms_norm) or row (rms_norm_bwd)", 0},
-    {"backend", 'b', "NAME", 0, "cpu", 0},
+    {"backend", 'b', "NAME", 0, "cpu (the default) or cuda", 0},
     {"entry", 'e', "NAME", 0, "Only this chain entry", 0},
     {"dtype", 'd', "NAME", 0, "Only this dtype", 0},
+    {"max-elements", kMaxElements, "N", 0, "Only cases whose tensors have at most N elements", 0},
     {"verbose", 'v', NULL, 0, "Print what passed, too", 0},
     {"list", kList, NULL, 0, "List the cases", 0},
     {"support", kSupport, NULL, 0, "Print docs/support.md", 0},
@@ -438,20 +511,21 @@ int main(int argc, char **argv)
 {
   static const struct argp argp = {kOptions, parse, NULL, "Tests every op against its reference.",
                                    NULL,     NULL,  NULL};
-  options o = {0};
+  options o = {.backend = TG_BACKEND_CPU};
   argp_parse(&argp, argc, argv, 0, NULL, &o);
   if (o.support) {
     print_support();
     return 0;
   }
   tally t = {.verbose = o.verbose};
-  fixture f = make_fixture(o.entry);
+  fixture f = make_fixture(o.backend, o.entry);
   for (size_t i = 0; i < spec_count; i++) {
     const spec *s = spec_list[i];
     for (const spec_case *c = s->cases; c->shape && wanted(s, o.op); c++) {
       for (size_t d = 0; d < sizeof kDtypes / sizeof kDtypes[0]; d++) {
         const bool asked = !o.dtype || strcmp(o.dtype, tg_dtype_name(kDtypes[d])) == 0;
-        if (!asked || !(spec_dtypes(s) & TG_DTYPE_BIT(kDtypes[d]))) {
+        if (!asked || !(spec_dtypes(s) & TG_DTYPE_BIT(kDtypes[d])) ||
+            !small_enough(s, c, kDtypes[d], o.max_elements)) {
           continue;
         }
         if (o.list) {

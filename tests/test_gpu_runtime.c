@@ -1,0 +1,307 @@
+/* Models on a GPU beside the CPU: losses, every gradient, logits, the curve of a run, checkpoints
+ * that change the device. Skipped where there is no GPU. */
+#include "model/weights.h"
+#include "scratch_directory.h"
+#include "tegula/tegula.h"
+#include "tegula/train.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "expect.h"
+
+enum { kBatch = 4, kSeq = 64, kVocab = 257, kCurve = 200 };
+
+static const char *const kPresets[] = {"gpt_nano", "qwen3_nano"};
+
+static void skip_without_gpu(void)
+{
+  if (tg_device_count() == 0) {
+    skip();
+  }
+}
+
+static tg_model *new_model(const char *preset)
+{
+  tg_model *model = NULL;
+  tg_error error = {0};
+  EXPECT_OK(tg_model_create(preset, kVocab, 5, &model, &error), error);
+  return model;
+}
+
+static tg_trainer_options options_on(tg_backend backend, tg_dtype dtype)
+{
+  return (tg_trainer_options){.batch_size = kBatch,
+                              .sequence_length = kSeq,
+                              .num_steps = kCurve,
+                              .warmup_steps = 20,
+                              .learning_rate = 1e-3,
+                              .min_learning_rate = 1e-4,
+                              .beta1 = 0.9,
+                              .beta2 = 0.99,
+                              .eps = 1e-8,
+                              .weight_decay = 0.1,
+                              .max_grad_norm = 1,
+                              .dtype = dtype,
+                              .backend = backend};
+}
+
+static tg_trainer *new_trainer(tg_model *model, tg_backend backend, tg_dtype dtype)
+{
+  tg_trainer *t = NULL;
+  tg_error error = {0};
+  const tg_trainer_options o = options_on(backend, dtype);
+  EXPECT_OK(tg_trainer_create(model, &o, &t, &error), error);
+  return t;
+}
+
+/* Words of a small language, so that there is something to learn. */
+static void make_batch(int64_t step, int32_t *ids, int32_t *targets)
+{
+  uint32_t state = (uint32_t)step * 2654435761u + 1;
+  int32_t stream[kBatch * kSeq + 1];
+  for (int i = 0; i <= kBatch * kSeq; i++) {
+    state = state * 1664525u + 1013904223u;
+    stream[i] = i % 4 && i ? (stream[i - 1] * 5 + 3) % kVocab : (int32_t)((state >> 16) % kVocab);
+  }
+  memcpy(ids, stream, kBatch * kSeq * sizeof *ids);
+  memcpy(targets, stream + 1, kBatch * kSeq * sizeof *targets);
+}
+
+static double run_steps(tg_trainer *t, int64_t first, int64_t last)
+{
+  int32_t ids[kBatch * kSeq], targets[kBatch * kSeq];
+  tg_error error = {0};
+  tg_step_result result = {0};
+  for (int64_t step = first; step <= last; step++) {
+    make_batch(step, ids, targets);
+    EXPECT_OK(tg_trainer_step(t, ids, targets, &result, &error), error);
+  }
+  return result.loss;
+}
+
+static void expect_close(const char *what, const float *got, const float *want, int64_t n,
+                         double bound)
+{
+  double most = 0, worst = 0;
+  for (int64_t i = 0; i < n; i++) {
+    const double d = fabs((double)got[i] - (double)want[i]);
+    most = fmax(most, fabs((double)want[i]));
+    worst = d > worst || isnan(d) ? d : worst;
+  }
+  if (!(worst <= bound * most)) {
+    fail_msg("%s: expected a difference of at most %g of %g, got %g", what, bound, most, worst);
+  }
+}
+
+static void check_gradients(const char *preset)
+{
+  tg_model *model[2] = {new_model(preset), new_model(preset)};
+  tg_trainer *cpu = new_trainer(model[0], TG_BACKEND_CPU, TG_F32);
+  tg_trainer *gpu = new_trainer(model[1], TG_BACKEND_CUDA, TG_F32);
+  int32_t ids[kBatch * kSeq], targets[kBatch * kSeq];
+  double loss[2];
+  tg_error error = {0};
+  make_batch(1, ids, targets);
+  targets[5] = -100;
+  EXPECT_OK(tg_trainer_backward(cpu, ids, targets, &loss[0], &error), error);
+  EXPECT_OK(tg_trainer_backward(gpu, ids, targets, &loss[1], &error), error);
+  assert_true(fabs(loss[0] - loss[1]) <= 2e-6 * loss[0]);
+  tg_tensor a, b;
+  for (size_t i = 0; tg_trainer_gradient(cpu, i, &a) == TG_OK; i++) {
+    const char *name;
+    tg_model_parameter(model[0], i, NULL, &name);
+    assert_int_equal(tg_trainer_gradient(gpu, i, &b), TG_OK);
+    const int64_t n = a.shape[0] * (a.ndim == 2 ? a.shape[1] : 1);
+    expect_close(name, b.data, a.data, n, 2e-5);
+  }
+  tg_trainer_destroy(cpu);
+  tg_trainer_destroy(gpu);
+  tg_model_destroy(model[0]);
+  tg_model_destroy(model[1]);
+}
+
+static void test_gradients(void **state)
+{
+  (void)state;
+  skip_without_gpu();
+  for (size_t i = 0; i < sizeof kPresets / sizeof kPresets[0]; i++) {
+    check_gradients(kPresets[i]);
+  }
+}
+
+/* Step by step within one percent, and the GPU's run has the same bits again. */
+static void check_curve(const char *preset, tg_dtype dtype)
+{
+  tg_model *model[3] = {new_model(preset), new_model(preset), new_model(preset)};
+  tg_trainer *cpu = new_trainer(model[0], TG_BACKEND_CPU, dtype);
+  tg_trainer *gpu = new_trainer(model[1], TG_BACKEND_CUDA, dtype);
+  tg_trainer *again = new_trainer(model[2], TG_BACKEND_CUDA, dtype);
+  double first = 0, last = 0;
+  for (int64_t step = 1; step <= kCurve; step++) {
+    last = run_steps(cpu, step, step);
+    const double on_gpu = run_steps(gpu, step, step), repeated = run_steps(again, step, step);
+    first = step == 1 ? last : first;
+    if (!(fabs(on_gpu - last) <= 0.01 * last)) {
+      fail_msg("%s, step %lld: expected %g within 1 %%, got %g", preset, (long long)step, last,
+               on_gpu);
+    }
+    assert_true(on_gpu == repeated);
+  }
+  assert_true(last < 0.7 * first);
+  tg_error error = {0};
+  EXPECT_OK(tg_trainer_sync(gpu, &error), error);
+  EXPECT_OK(tg_trainer_sync(cpu, &error), error);
+  tg_trainer_destroy(cpu);
+  tg_trainer_destroy(again); /* brings its model's weights up to date, too */
+  assert_memory_equal(model[1]->block, model[2]->block,
+                      (size_t)model[1]->parameters.elements * sizeof(float));
+  tg_trainer_destroy(gpu);
+  for (int i = 0; i < 3; i++) {
+    tg_model_destroy(model[i]);
+  }
+}
+
+static void test_curves(void **state)
+{
+  (void)state;
+  skip_without_gpu();
+  for (size_t i = 0; i < sizeof kPresets / sizeof kPresets[0]; i++) {
+    check_curve(kPresets[i], TG_F32);
+    check_curve(kPresets[i], TG_BF16);
+  }
+}
+
+static tg_session *new_session(const tg_model *model, tg_backend backend)
+{
+  tg_session *s = NULL;
+  tg_error error = {0};
+  const tg_session_options o = {.max_tokens = 128, .backend = backend};
+  EXPECT_OK(tg_session_create(model, &o, &s, &error), error);
+  return s;
+}
+
+/* A prompt, tokens one by one, a cut, and on. */
+static void check_logits(const char *preset)
+{
+  tg_model *model = new_model(preset);
+  tg_session *cpu = new_session(model, TG_BACKEND_CPU);
+  tg_session *gpu = new_session(model, TG_BACKEND_CUDA);
+  int32_t ids[kBatch * kSeq], targets[kBatch * kSeq];
+  tg_error error = {0};
+  make_batch(3, ids, targets);
+  assert_null(tg_session_logits(gpu));
+  for (int i = 0; i < 12; i++) {
+    const int64_t count = i == 0 ? 40 : i == 8 ? 17 : 1;
+    EXPECT_OK(tg_session_feed(cpu, ids + i, count, &error), error);
+    EXPECT_OK(tg_session_feed(gpu, ids + i, count, &error), error);
+    expect_close(preset, tg_session_logits(gpu), tg_session_logits(cpu), kVocab, 2e-5);
+    if (i == 5) {
+      assert_int_equal(tg_session_truncate(cpu, 20), TG_OK);
+      assert_int_equal(tg_session_truncate(gpu, 20), TG_OK);
+      assert_null(tg_session_logits(gpu));
+    }
+  }
+  tg_session_destroy(cpu);
+  tg_session_destroy(gpu);
+  tg_model_destroy(model);
+}
+
+static void test_logits(void **state)
+{
+  (void)state;
+  skip_without_gpu();
+  for (size_t i = 0; i < sizeof kPresets / sizeof kPresets[0]; i++) {
+    check_logits(kPresets[i]);
+  }
+}
+
+/* Five steps on one device, saved, two more on the other; the last loss beside that of a run that
+ * stays. On the same device it has the same bits. */
+static void check_resume(tg_backend from, tg_backend to, tg_dtype dtype)
+{
+  const scratch here = scratch_make();
+  const char *path = scratch_file(&here, "checkpoint");
+  tg_error error = {0};
+  tg_model *model = new_model("qwen3_nano");
+  tg_trainer *t = new_trainer(model, from, dtype);
+  run_steps(t, 1, 5);
+  EXPECT_OK(tg_trainer_save(t, NULL, NULL, path, &error), error);
+  const double stayed = run_steps(t, 6, 7);
+  tg_trainer_destroy(t);
+  tg_model_destroy(model);
+  EXPECT_OK(tg_model_load(path, TG_DTYPE_NONE, &model, &error), error);
+  t = new_trainer(model, to, dtype);
+  EXPECT_OK(tg_trainer_resume(t, path, NULL, 0, &error), error);
+  assert_int_equal(tg_trainer_steps(t), 5);
+  const double resumed = run_steps(t, 6, 7);
+  assert_true(from == to ? resumed == stayed : fabs(resumed - stayed) <= 2e-3 * stayed);
+  tg_trainer_destroy(t);
+  tg_model_destroy(model);
+  scratch_remove(&here);
+}
+
+static void test_resume(void **state)
+{
+  (void)state;
+  skip_without_gpu();
+  for (int i = 0; i < 2; i++) {
+    const tg_dtype dtype = i ? TG_BF16 : TG_F32;
+    check_resume(TG_BACKEND_CUDA, TG_BACKEND_CUDA, dtype);
+    check_resume(TG_BACKEND_CUDA, TG_BACKEND_CPU, dtype);
+    check_resume(TG_BACKEND_CPU, TG_BACKEND_CUDA, dtype);
+  }
+}
+
+static void test_refusals(void **state)
+{
+  (void)state;
+  skip_without_gpu();
+  tg_error error = {0};
+  tg_model *model = new_model("gpt_nano");
+  tg_trainer_options o = options_on(TG_BACKEND_CUDA, TG_F32);
+  tg_trainer *t = NULL;
+  o.batch_size = 1 << 24;
+  EXPECT_ERROR(tg_trainer_create(model, &o, &t, &error), TG_NO_MEMORY,
+               "the largest batch_size that fits is ", error);
+  const char *number = strrchr(error.text, ' ');
+  o.batch_size = atoi(number);
+  if (!(o.batch_size > 1000 && o.batch_size < 1 << 24)) {
+    fail_msg("expected a batch_size between 1000 and 2^24, got: %s", error.text);
+  }
+  o.device_index = tg_device_count();
+  o.batch_size = kBatch;
+  EXPECT_ERROR(tg_trainer_create(model, &o, &t, &error), TG_BAD_ARGUMENT, "device_index", error);
+  assert_null(t);
+  t = new_trainer(model, TG_BACKEND_CUDA, TG_F32);
+  int32_t ids[kBatch * kSeq], targets[kBatch * kSeq];
+  double loss;
+  make_batch(1, ids, targets);
+  ids[9] = kVocab;
+  EXPECT_ERROR(tg_trainer_backward(t, ids, targets, &loss, &error), TG_BAD_ARGUMENT,
+               "ids[9]: expected 0 to 256, got 257", error);
+  ids[9] = 0;
+  targets[8] = -7;
+  EXPECT_ERROR(tg_trainer_backward(t, ids, targets, &loss, &error), TG_BAD_ARGUMENT,
+               "targets[8]: expected 0 to 256, got -7", error);
+  targets[8] = 1;
+  EXPECT_OK(tg_trainer_backward(t, ids, targets, &loss, &error), error);
+  assert_true(isfinite(loss));
+  tg_trainer_destroy(t);
+  tg_model_destroy(model);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_gradients), cmocka_unit_test(test_logits),
+      cmocka_unit_test(test_resume),    cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_curves),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
