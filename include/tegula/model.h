@@ -66,11 +66,15 @@ TG_API tg_status tg_model_parameter(const tg_model *model, size_t index, tg_tens
                                     const char **name);
 
 typedef struct tg_session_options {
-  int32_t max_tokens;  /* room of the cache; 0: max_position_embeddings */
-  int32_t num_threads; /* as in tg_context_options */
+  int32_t max_tokens;   /* room of the cache; 0: max_position_embeddings */
+  int32_t num_threads;  /* as in tg_context_options */
+  tg_backend backend;   /* 0: TG_BACKEND_CPU. TG_BACKEND_CUDA: the session has a copy of the weights
+                           on the GPU */
+  int32_t device_index; /* CUDA ordinal */
 } tg_session_options;
 
-/** Errors: BAD_ARGUMENT (max_tokens beyond the model's positions), NO_MEMORY. */
+/** Errors: BAD_ARGUMENT (max_tokens beyond the model's positions), NO_MEMORY, and those of
+ * tg_context_create. */
 TG_API tg_status tg_session_create(const tg_model *model, const tg_session_options *options,
                                    tg_session **out, tg_error *error);
 
@@ -91,7 +95,8 @@ TG_API int64_t tg_session_capacity(const tg_session *session);
 /** Cuts the timeline to its first `length` tokens. BAD_ARGUMENT: longer than it is. */
 TG_API tg_status tg_session_truncate(tg_session *session, int64_t length);
 
-/** f32 [vocab_size]; valid until the next feed. NULL before the first, and after a cut. */
+/** f32 [vocab_size] in host memory; valid until the next feed. NULL before the first, and after a
+ * cut. */
 TG_API const float *tg_session_logits(const tg_session *session);
 
 /** How to pick a token. Order: temperature, top_k, top_p, min_p. */

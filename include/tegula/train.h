@@ -29,9 +29,13 @@ typedef struct tg_trainer_options {
   double beta1, beta2, eps; /* required */
   double weight_decay;      /* of matrices and embeddings; biases and norms have none */
   double max_grad_norm;     /* gradients are scaled down to this norm; 0: never */
-  tg_dtype dtype; /* of weights and activations in the passes: TG_F32 (and TG_DTYPE_NONE), or
-                     TG_BF16. Gradients of weights, optimiser state and the model's own weights,
-                     which are updated and saved, stay f32; the passes see them rounded */
+  tg_dtype dtype;       /* of weights and activations in the passes: TG_F32 (and TG_DTYPE_NONE), or
+                           TG_BF16. Gradients of weights, optimiser state and the model's own weights,
+                           which are updated and saved, stay f32; the passes see them rounded */
+  tg_backend backend;   /* 0: TG_BACKEND_CPU. TG_BACKEND_CUDA: everything is on the GPU; the model
+                           keeps its memory, whose weights follow at tg_trainer_sync, at
+                           tg_trainer_save and when the trainer is destroyed */
+  int32_t device_index; /* CUDA ordinal */
 } tg_trainer_options;
 
 /** One line of the memory plan. */
@@ -48,7 +52,8 @@ TG_API tg_status tg_trainer_plan(const tg_model *model, const tg_trainer_options
                                  tg_plan_line *lines, size_t capacity, size_t *count,
                                  tg_error *error);
 
-/** Errors: BAD_ARGUMENT (options), BAD_DTYPE (weights that are not f32), NO_MEMORY. */
+/** Errors: BAD_ARGUMENT (options), BAD_DTYPE (weights that are not f32), NO_MEMORY (on a GPU with
+ * what is free and the largest batch that fits), and those of tg_context_create. */
 TG_API tg_status tg_trainer_create(tg_model *model, const tg_trainer_options *options,
                                    tg_trainer **out, tg_error *error);
 
@@ -84,8 +89,13 @@ TG_API tg_status tg_trainer_loss(tg_trainer *trainer, const int32_t *ids, const 
 /** Steps taken so far. */
 TG_API int64_t tg_trainer_steps(const tg_trainer *trainer);
 
-/** Gradient of tg_model_parameter(index) after the last backward; BAD_ARGUMENT past the end. */
-TG_API tg_status tg_trainer_gradient(const tg_trainer *trainer, size_t index, tg_tensor *view);
+/** Gradient of tg_model_parameter(index) after the last backward, in host memory, valid until the
+ * next one; BAD_ARGUMENT past the end. From a GPU all gradients are copied: NO_MEMORY, DEVICE. */
+TG_API tg_status tg_trainer_gradient(tg_trainer *trainer, size_t index, tg_tensor *view);
+
+/** Brings the weights in the model's memory up to date; on the CPU they always are. Errors: DEVICE.
+ */
+TG_API tg_status tg_trainer_sync(const tg_trainer *trainer, tg_error *error);
 
 /**
  * Saves a checkpoint: a directory that transformers loads (config.json, model.safetensors and, with

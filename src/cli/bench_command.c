@@ -16,7 +16,7 @@ static const char kName[] = "tegula bench";
 enum { kWarmUp = 2, kMaxSteps = 100000 };
 
 typedef struct options {
-  const char *preset, *model, *dtype;
+  const char *preset, *model, *dtype, *device;
   int32_t batch, seq, steps, threads, vocab_size;
   bool json;
 } options;
@@ -37,6 +37,7 @@ static const tgi_option rows[] = {
         "of weights and activations in training steps, as in tegula train: f32 or bf16 (f32)"),
     ROW("steps", steps, "N", I32, 1, kMaxSteps, "timed steps (10)"),
     ROW("threads", threads, "N", I32, 1, 4096, "CPU threads (one per CPU)"),
+    ROW("device", device, "DEVICE", TEXT, 0, 0, "cpu, cuda or cuda:N (cpu)"),
     ROW("json", json, NULL, FLAG, 0, 0, "one JSON object a line"),
     {0},
 };
@@ -122,6 +123,7 @@ typedef struct timing {
 
 typedef struct work {
   const options *o;
+  tgi_run_device device;
   tg_model *model;
   tg_trainer *trainer;
   tg_session *session;
@@ -191,7 +193,9 @@ static tg_status time_training(work *w, timing *t, tg_error *error)
                                        .eps = 1e-8,
                                        .weight_decay = 0.1,
                                        .max_grad_norm = 1,
-                                       .dtype = tgi_option_dtype(o->dtype)};
+                                       .dtype = tgi_option_dtype(o->dtype),
+                                       .backend = w->device.backend,
+                                       .device_index = w->device.index};
   tg_status status = tg_trainer_create(w->model, &training, &w->trainer, error);
   t->tokens = (double)o->batch * o->seq;
   t->flops = 3 * forward_flops(w->model, t->tokens, 0.5 * (o->seq + 1.0), t->tokens);
@@ -204,7 +208,8 @@ static tg_status time_training(work *w, timing *t, tg_error *error)
 static tg_status time_session(work *w, timing *t, bool decode, tg_error *error)
 {
   const options *o = w->o;
-  const tg_session_options session = {.num_threads = o->threads};
+  const tg_session_options session = {
+      .num_threads = o->threads, .backend = w->device.backend, .device_index = w->device.index};
   tg_status status = tg_session_create(w->model, &session, &w->session, error);
   t->tokens = decode ? 1 : o->seq;
   t->flops = forward_flops(w->model, t->tokens, decode ? o->seq + 1.0 : 0.5 * (o->seq + 1.0), 1);
@@ -245,6 +250,7 @@ static void print_timing(const work *w, const timing *t)
   json_object_set_new(j, "seq", json_integer(w->o->seq));
   json_object_set_new(j, "parameters", json_integer(info.num_parameters));
   json_object_set_new(j, "dtype", json_string(training ? w->o->dtype : tg_dtype_name(info.dtype)));
+  json_object_set_new(j, "device", json_string(w->o->device ? w->o->device : "cpu"));
   json_object_set_new(j, "steps", json_integer(w->o->steps));
   json_object_set_new(j, "ms", json_real(1e3 * t->median));
   json_object_set_new(j, "ms_min", json_real(1e3 * t->least));
@@ -314,6 +320,10 @@ int tgi_bench_command(int argc, char **argv)
   }
   if (!tgi_train_dtype_known(o.dtype)) {
     return tgi_usage_error(&command_line, "--dtype: expected f32 or bf16, got %s", o.dtype);
+  }
+  if (!tgi_option_device(o.device, &w.device)) {
+    return tgi_usage_error(&command_line, "--device: expected cpu, cuda or cuda:N, got %s",
+                           o.device);
   }
   if (mode && !is_mode(mode)) {
     return tgi_usage_error(&command_line, "expected train, prefill or decode, got \"%s\"", mode);

@@ -3,6 +3,7 @@
 #include "console.h"
 #include "core/context_state.h"
 #include "core/error_record.h"
+#include "gpu_roof.h"
 #include "json_print.h"
 #include "ops/shape.h"
 #include "option_table.h"
@@ -19,7 +20,7 @@ enum { kRoofRuns = 7, kMaxViews = TGI_SHAPE_MAX_LISTED + 32 };
 static const double kLeastCopyBytes = 256 << 10, kMostCopyBytes = 256 << 20;
 
 typedef struct options {
-  const char *dtype, *dir, *entry;
+  const char *dtype, *dir, *entry, *device;
   int32_t threads;
   bool json;
 } options;
@@ -32,7 +33,9 @@ typedef struct options {
 static const tgi_option rows[] = {
     ROW("dtype", dtype, "DTYPE", TEXT, 0, 0, "of the activations: f32, f16 or bf16 (f32)"),
     ROW("dir", dir, "DIR", TEXT, 0, 0, "fwd, bwd or step (the op's first)"),
-    ROW("entry", entry, "ENTRY", TEXT, 0, 0, "kernels to try first: avx512, avx2 or generic"),
+    ROW("entry", entry, "ENTRY", TEXT, 0, 0,
+        "kernels to try first: avx512, avx2, generic; sm90, sm80, any"),
+    ROW("device", device, "DEVICE", TEXT, 0, 0, "cpu, cuda or cuda:N (cpu)"),
     ROW("threads", threads, "N", I32, 1, 4096, "CPU threads (one per CPU)"),
     ROW("json", json, NULL, FLAG, 0, 0, "one JSON object"),
     {0},
@@ -52,11 +55,13 @@ static const tgi_command command_line = {
 typedef struct roofs {
   double bytes_per_s, flops_per_s;
   char copy[64];
+  const char *arithmetic;
 } roofs;
 
 typedef struct explanation {
   tgi_shaped shaped;
   tg_context *ctx;
+  tgi_run_device device;
   tg_dtype dtype;
   const char *shape;
   char plan[256];
@@ -131,7 +136,18 @@ static roof_mix copy_mix(const tgi_cost *cost)
   return mix;
 }
 
-static tg_status measure_roofs(const explanation *e, roofs *out, tg_error *error)
+static tg_status measure_gpu(const explanation *e, roofs *out, tg_error *error)
+{
+  tgi_gpu_roof gpu;
+  const tg_status status = tgi_gpu_roof_measure(e->device.index, e->dtype, &gpu, error);
+  out->bytes_per_s = gpu.bytes_per_s;
+  out->flops_per_s = gpu.product_flops;
+  out->arithmetic = "product";
+  snprintf(out->copy, sizeof out->copy, "copy");
+  return status;
+}
+
+static tg_status measure_cpu(const explanation *e, roofs *out, tg_error *error)
 {
   const tgi_cost *cost = &e->shaped.cost;
   const int threads = tg_context_num_threads(e->ctx);
@@ -147,6 +163,7 @@ static tg_status measure_roofs(const explanation *e, roofs *out, tg_error *error
   if (copy && fma) {
     out->bytes_per_s = roof_bytes(copy) / median_seconds(copy);
     out->flops_per_s = roof_flops(fma) / median_seconds(fma);
+    out->arithmetic = "fma_f32";
     snprintf(out->copy, sizeof out->copy, "%s %s", roof_name(copy), roof_detail(copy));
   } else {
     status = tgi_error_set(error, TG_NO_MEMORY, "explain: expected %.0f bytes for a roof, got none",
@@ -199,7 +216,11 @@ static void print_answer(explanation *e)
   const int n = tgi_shaped_views(&e->shaped, views, kMaxViews);
   printf("op         %s\n", e->shaped.info->name);
   printf("shape      %s, %s\n", e->shape, tg_dtype_name(e->dtype));
-  printf("entry      %s, %d threads\n", tg_context_entry(e->ctx), tg_context_num_threads(e->ctx));
+  if (e->device.backend == TG_BACKEND_CUDA) {
+    printf("entry      %s, GPU %d\n", tg_context_entry(e->ctx), (int)e->device.index);
+  } else {
+    printf("entry      %s, %d threads\n", tg_context_entry(e->ctx), tg_context_num_threads(e->ctx));
+  }
   printf("plan       %s\n", e->plan);
   for (int i = 0; i < n; i++) {
     char name[64], shape[128];
@@ -213,8 +234,8 @@ static void print_answer(explanation *e)
   printf("bytes      %s: %s read, %s written\n", tgi_size(bytes).text,
          tgi_size(cost->read_bytes).text, tgi_size(cost->written_bytes).text);
   printf("flops      %.4g, %.3g for each byte\n", cost->flops, bytes > 0 ? cost->flops / bytes : 0);
-  printf("roof       %s %.1f GB/s, fma_f32 %.1f GFLOP/s\n", e->roof.copy,
-         1e-9 * e->roof.bytes_per_s, 1e-9 * e->roof.flops_per_s);
+  printf("roof       %s %.1f GB/s, %s %.1f GFLOP/s\n", e->roof.copy, 1e-9 * e->roof.bytes_per_s,
+         e->roof.arithmetic, 1e-9 * e->roof.flops_per_s);
   const double memory = memory_seconds(e), compute = compute_seconds(e);
   printf("time       %.4g ms at least, bound by %s (memory %.4g ms, arithmetic %.4g ms)\n",
          1e3 * (memory > compute ? memory : compute), memory > compute ? "memory" : "arithmetic",
@@ -247,17 +268,20 @@ static void write_answer(explanation *e)
 
 static tg_status fill(explanation *e, const options *o, const tg_op_info *op, tg_error *error)
 {
-  const tg_context_options cpu = {
-      .backend = TG_BACKEND_CPU, .num_threads = o->threads, .entry = o->entry};
+  const tg_context_options options_of_context = {.backend = e->device.backend,
+                                                 .device_index = e->device.index,
+                                                 .num_threads = o->threads,
+                                                 .entry = o->entry};
   tg_status status = tgi_shape_fill(op->name, e->shape, e->dtype, &e->shaped, error);
-  status = status ? status : tg_context_create(&cpu, &e->ctx, error);
+  status = status ? status : tg_context_create(&options_of_context, &e->ctx, error);
   if (status == TG_OK &&
       (status = op->workspace(e->ctx, e->shaped.args.bytes, &e->workspace)) != TG_OK) {
     return tgi_error_set(error, status, "%s", tg_context_message(e->ctx));
   }
   if (status == TG_OK) {
     tgi_shape_explain(e->ctx, &e->shaped, e->plan, sizeof e->plan);
-    status = measure_roofs(e, &e->roof, error);
+    status = e->device.backend == TG_BACKEND_CUDA ? measure_gpu(e, &e->roof, error)
+                                                  : measure_cpu(e, &e->roof, error);
   }
   return status;
 }
@@ -283,10 +307,16 @@ int tgi_explain_command(int argc, char **argv)
   if (!tgi_option_dtype(o.dtype)) {
     return tgi_usage_error(&command_line, "--dtype: expected f32, f16 or bf16, got %s", o.dtype);
   }
+  tgi_run_device device;
+  if (!tgi_option_device(o.device, &device)) {
+    return tgi_usage_error(&command_line, "--device: expected cpu, cuda or cuda:N, got %s",
+                           o.device);
+  }
   explanation *e = calloc(1, sizeof *e);
   if (!e) {
     return tgi_console_fail(kName, "expected %zu bytes of memory, got none", sizeof *e);
   }
+  e->device = device;
   e->dtype = tgi_option_dtype(o.dtype);
   e->shape = given.position[1];
   const tg_status status = fill(e, &o, op, &error);

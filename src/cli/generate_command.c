@@ -19,7 +19,7 @@ typedef struct options {
   int64_t max_tokens, seed;
   int32_t top_k, threads;
   double temperature, top_p, min_p;
-  const char *tokens;
+  const char *tokens, *device;
   bool echo, quiet;
 } options;
 
@@ -38,6 +38,7 @@ static const tgi_option rows[] = {
         "only those with at least X times the largest probability (0)"),
     ROW("seed", seed, "N", I64, 0, TGI_ANY_I64, "the same seed gives the same text (0)"),
     ROW("threads", threads, "N", I32, 1, 4096, "CPU threads (one per CPU)"),
+    ROW("device", device, "DEVICE", TEXT, 0, 0, "cpu, cuda or cuda:N (cpu)"),
     ROW("tokens", tokens, "IDS", TEXT, 0, 0,
         "token ids instead of a prompt (\"1,2,3\"); ids come out too, and no tokenizer is needed"),
     ROW("echo", echo, NULL, FLAG, 0, 0, "print the prompt before what follows it"),
@@ -59,6 +60,7 @@ static const tgi_command command_line = {
 
 typedef struct generation {
   options o;
+  tgi_run_device device;
   tg_tokenizer *tokenizer; /* NULL: raw ids */
   tg_model *model;
   tg_session *session;
@@ -252,7 +254,9 @@ static tg_status make_session(generation *g, tg_error *error)
   const bool cut = g->o.max_tokens > 0 && g->o.max_tokens < positions - g->count;
   const tg_session_options session = {.max_tokens =
                                           (int32_t)(cut ? g->count + g->o.max_tokens : positions),
-                                      .num_threads = g->o.threads};
+                                      .num_threads = g->o.threads,
+                                      .backend = g->device.backend,
+                                      .device_index = g->device.index};
   return tg_session_create(g->model, &session, &g->session, error);
 }
 
@@ -283,6 +287,10 @@ int tgi_generate_command(int argc, char **argv)
   if ((given.num_positions == 2) == (g.o.tokens != NULL)) {
     return tgi_usage_error(&command_line, "expected one of PROMPT and --tokens, got %s",
                            g.o.tokens ? "both" : "neither");
+  }
+  if (!tgi_option_device(g.o.device, &g.device)) {
+    return tgi_usage_error(&command_line, "--device: expected cpu, cuda or cuda:N, got %s",
+                           g.o.device);
   }
   tg_status status = prepare(&g, given.position[0], given.position[1], &error);
   int code = 0;

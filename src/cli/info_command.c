@@ -3,8 +3,10 @@
 #include "console.h"
 #include "core/context_state.h"
 #include "core/processor.h"
+#include "gpu_roof.h"
 #include "json_print.h"
 #include "option_table.h"
+#include "tegula/device.h"
 #include "tegula/model.h"
 #include "tegula/tokenizer.h"
 
@@ -75,6 +77,47 @@ static tg_status look(machine *m, tg_error *error)
   return TG_OK;
 }
 
+static void print_device(int index, const tg_device_info *d)
+{
+  printf("gpu %-6d %s, compute capability %d.%d, %d multiprocessors\n", index, d->name,
+         d->compute_capability / 10, d->compute_capability % 10, d->multiprocessors);
+  printf("  memory     %s, %s free; L2 %s; %s shared memory a block\n",
+         tgi_size((double)d->memory_bytes).text, tgi_size((double)d->free_bytes).text,
+         tgi_size((double)d->l2_bytes).text, tgi_size((double)d->shared_bytes).text);
+  printf("  datasheet  %.0f GB/s, %.0f TFLOP/s bf16\n", d->peak_bytes_per_s / 1e9,
+         d->peak_bf16_flops / 1e12);
+  tgi_gpu_roof roof;
+  if (d->supported && tgi_gpu_roof_measure(index, TG_BF16, &roof, NULL) == TG_OK) {
+    printf("  measured   %.0f GB/s (copy), %.0f TFLOP/s bf16 (product of 8192 x 8192)\n",
+           roof.bytes_per_s / 1e9, roof.product_flops / 1e12);
+  }
+  printf("  has       %s%s%s\n", d->cp_async ? " cp.async" : "", d->tma ? " tma" : "",
+         d->wgmma ? " wgmma" : "");
+  printf("  kernels    %s\n", d->supported ? d->kernels : d->reason);
+}
+
+static void print_devices(void)
+{
+  const int count = tg_device_count();
+  if (count == 0) { /* a context says why */
+    const tg_context_options cuda = {.backend = TG_BACKEND_CUDA};
+    tg_context *ctx;
+    tg_error error;
+    tg_context_create(&cuda, &ctx, &error);
+    printf("devices    none (%s)\n", error.text);
+    tg_context_destroy(ctx);
+  }
+  for (int i = 0; i < count; i++) {
+    tg_device_info info;
+    tg_error error;
+    if (tg_device_get_info(i, &info, &error) == TG_OK) {
+      print_device(i, &info);
+    } else {
+      printf("gpu %-6d %s\n", i, error.text);
+    }
+  }
+}
+
 static void print_machine(const machine *m)
 {
   const tgi_processor *p = &m->processor;
@@ -87,7 +130,7 @@ static void print_machine(const machine *m)
          tgi_size((double)p->l2_bytes).text, tgi_size((double)p->l3_bytes).text);
   printf("threads    %d of %d CPUs\n", tg_context_num_threads(m->ctx), tgi_processor_count());
   printf("memory     %s, %s available\n", tgi_size(m->memory).text, tgi_size(m->available).text);
-  printf("devices    none: this build serves CPUs alone\n");
+  print_devices();
 }
 
 static void print_model(const char *directory, const tg_model_info *i, const char *tokenizer)
@@ -102,6 +145,39 @@ static void print_model(const char *directory, const tg_model_info *i, const cha
   printf("  positions  %d\n", i->max_position_embeddings);
   printf("  ids        %d, end of text %d\n", i->vocab_size, i->end_of_text);
   printf("  tokenizer  %s\n", tokenizer);
+}
+
+static json_t *describe_devices(void)
+{
+  json_t *all = json_array();
+  const int count = tg_device_count();
+  for (int i = 0; i < count; i++) {
+    tg_device_info d;
+    if (tg_device_get_info(i, &d, NULL) != TG_OK) {
+      continue;
+    }
+    json_t *one = json_object();
+    json_object_set_new(one, "index", json_integer(i));
+    json_object_set_new(one, "name", json_string(d.name));
+    json_object_set_new(one, "compute_capability", json_integer(d.compute_capability));
+    json_object_set_new(one, "multiprocessors", json_integer(d.multiprocessors));
+    json_object_set_new(one, "shared_bytes", json_integer(d.shared_bytes));
+    json_object_set_new(one, "l2_bytes", json_integer(d.l2_bytes));
+    json_object_set_new(one, "memory_bytes", json_integer(d.memory_bytes));
+    json_object_set_new(one, "free_bytes", json_integer(d.free_bytes));
+    json_object_set_new(one, "peak_bytes_per_s", json_real(d.peak_bytes_per_s));
+    json_object_set_new(one, "peak_bf16_flops", json_real(d.peak_bf16_flops));
+    tgi_gpu_roof roof;
+    if (d.supported && tgi_gpu_roof_measure(i, TG_BF16, &roof, NULL) == TG_OK) {
+      json_object_set_new(one, "copy_bytes_per_s", json_real(roof.bytes_per_s));
+      json_object_set_new(one, "bf16_flops", json_real(roof.product_flops));
+    }
+    json_object_set_new(one, "supported", json_boolean(d.supported));
+    json_object_set_new(one, "kernels", json_string(d.kernels));
+    json_object_set_new(one, "reason", json_string(d.reason));
+    json_array_append_new(all, one);
+  }
+  return all;
 }
 
 static void write_machine(json_t *w, const machine *m)
@@ -136,7 +212,7 @@ static void write_machine(json_t *w, const machine *m)
   json_object_set_new(w, "cpus", json_integer(tgi_processor_count()));
   json_object_set_new(w, "memory_bytes", json_integer((int64_t)m->memory));
   json_object_set_new(w, "available_bytes", json_integer((int64_t)m->available));
-  json_object_set_new(w, "devices", json_array());
+  json_object_set_new(w, "devices", describe_devices());
 }
 
 static void write_model(json_t *w, const char *directory, const tg_model_info *i,

@@ -140,6 +140,25 @@ tg_dtype tgi_option_dtype(const char *name)
   return TG_DTYPE_NONE;
 }
 
+bool tgi_option_device(const char *text, tgi_run_device *device)
+{
+  *device = (tgi_run_device){TG_BACKEND_CPU, 0};
+  if (!text || strcmp(text, "cpu") == 0) {
+    return true;
+  }
+  if (strncmp(text, "cuda", 4) != 0 || (text[4] != 0 && text[4] != ':')) {
+    return false;
+  }
+  device->backend = TG_BACKEND_CUDA;
+  if (text[4] == 0) {
+    return true;
+  }
+  char *end;
+  const long index = strtol(text + 5, &end, 10);
+  device->index = (int32_t)index;
+  return text[5] >= '0' && text[5] <= '9' && *end == 0 && index <= 1023;
+}
+
 int tgi_usage_error(const tgi_command *command, const char *format, ...)
 {
   va_list arguments;

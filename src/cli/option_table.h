@@ -6,6 +6,7 @@
 #ifndef TGI_CLI_OPTION_TABLE_H
 #define TGI_CLI_OPTION_TABLE_H
 
+#include "tegula/context.h"
 #include "tegula/tensor.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -61,6 +62,15 @@ bool tgi_option_given(const tgi_command *command, const tgi_parsed *parsed, cons
 
 /** f32, f16 or bf16 by its name; TG_DTYPE_NONE for any other text. */
 tg_dtype tgi_option_dtype(const char *name);
+
+/** What runs a command: a backend and, of GPUs, which. */
+typedef struct tgi_run_device {
+  tg_backend backend;
+  int32_t index;
+} tgi_run_device;
+
+/** "cpu", "cuda" (GPU 0) or "cuda:N"; NULL is "cpu". False for any other text. */
+bool tgi_option_device(const char *text, tgi_run_device *device);
 
 /** Says what is wrong with a command line and where help is; returns TGI_EXIT_USAGE. */
 int tgi_usage_error(const tgi_command *command, const char *format, ...)

@@ -157,6 +157,7 @@ static int finish(tgi_train_run *r, tg_status status, const tg_error *error)
 static int check_usage(const tgi_train_options *o)
 {
   const tgi_command *line = &tgi_train_command_line;
+  tgi_run_device device;
   if (!o->out) {
     return tgi_usage_error(line, "expected --out DIR");
   }
@@ -172,6 +173,9 @@ static int check_usage(const tgi_train_options *o)
   }
   if (!tgi_train_dtype_known(o->dtype)) {
     return tgi_usage_error(line, "--dtype: expected f32 or bf16, got %s", o->dtype);
+  }
+  if (!tgi_option_device(o->device, &device)) {
+    return tgi_usage_error(line, "--device: expected cpu, cuda or cuda:N, got %s", o->device);
   }
   if (o->warmup > o->steps) {
     return tgi_usage_error(line, "--warmup: expected at most --steps %lld, got %lld",

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Options that are about this call, not about the run. */
-static const char *const passing[] = {"out", "resume", "threads", "log", "quiet"};
+static const char *const passing[] = {"out", "resume", "threads", "device", "log", "quiet"};
 
 /* Options that may change when a run goes on: they do not touch the weights. The text is compared
  * by its content, not by its name. */

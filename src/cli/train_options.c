@@ -38,6 +38,7 @@ static const tgi_option rows[] = {
         "of the first weights and of the order of the text (0)"),
     ROW("threads", threads, "N", I32, 1, 4096,
         "CPU threads (one per CPU); the result has the same bits at any number"),
+    ROW("device", device, "DEVICE", TEXT, 0, 0, "cpu, cuda or cuda:N (cpu)"),
     ROW("eval-every", eval_every, "N", I64, 0, TGI_ANY_I64,
         "steps between validations; 0: only at the end (100)"),
     ROW("eval-tokens", eval_tokens, "N", I64, 0, TGI_ANY_I64,

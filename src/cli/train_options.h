@@ -9,7 +9,7 @@
 #include "tegula/status.h"
 
 typedef struct tgi_train_options {
-  const char *preset, *model, *train_file, *val_file, *out, *log, *dtype;
+  const char *preset, *model, *train_file, *val_file, *out, *log, *dtype, *device;
   double val_fraction;
   int64_t steps, warmup, eval_every, eval_tokens, save_every, seed;
   int32_t batch, seq, threads, vocab_size;

@@ -129,6 +129,8 @@ static tg_status settle(tgi_train_run *r, tg_error *error)
 
 static tg_trainer_options trainer_options(const tgi_train_options *o)
 {
+  tgi_run_device device;
+  (void)tgi_option_device(o->device, &device); /* check_usage has read it */
   return (tg_trainer_options){.batch_size = o->batch,
                               .sequence_length = o->seq,
                               .num_threads = o->threads,
@@ -141,7 +143,9 @@ static tg_trainer_options trainer_options(const tgi_train_options *o)
                               .eps = kEps,
                               .weight_decay = o->weight_decay,
                               .max_grad_norm = o->clip,
-                              .dtype = tgi_option_dtype(o->dtype)};
+                              .dtype = tgi_option_dtype(o->dtype),
+                              .backend = device.backend,
+                              .device_index = device.index};
 }
 
 static void print_plan(tgi_train_run *r, const tg_plan_line *lines, size_t count)

@@ -43,27 +43,61 @@ static tg_status save_state(const tg_trainer *t, const char *note, const char *p
   return tgi_json_save(path, root, 0, error);
 }
 
+/* A block in host memory: the trainer's own, or room for a copy of it. */
+static void *host_block(const tg_trainer *t, void *block, tg_error *error)
+{
+  const size_t bytes = (size_t)t->model->parameters.elements * sizeof(float);
+  void *host = t->on_gpu ? calloc(1, bytes) : block;
+  if (!host) {
+    tgi_error_set(error, TG_NO_MEMORY, "checkpoint: expected %zu bytes, got none", bytes);
+  }
+  return host;
+}
+
+static void release(const tg_trainer *t, void *host)
+{
+  if (t->on_gpu) {
+    free(host);
+  }
+}
+
+static tg_status save_moment(const tg_trainer *t, void *block, const char *prefix, const char *path,
+                             tg_error *error)
+{
+  void *host = host_block(t, block, error);
+  if (!host) {
+    return TG_NO_MEMORY;
+  }
+  tg_status status = t->on_gpu ? tgi_trainer_copy(t, host, block, error) : TG_OK;
+  if (status == TG_OK) {
+    status = tgi_block_write(&t->model->parameters, host, TG_F32, prefix, path, error);
+  }
+  release(t, host);
+  return status;
+}
+
 /* AdamW's moments, a file each. */
 static tg_status save_moments(const tg_trainer *t, const char *directory, tg_error *error)
 {
   char path[kPathBytes];
   tg_status status = join(directory, "optimizer_exp_avg.safetensors", path, error);
   if (status == TG_OK) {
-    status = tgi_block_write(&t->model->parameters, t->exp_avg, TG_F32, "exp_avg.", path, error);
+    status = save_moment(t, t->exp_avg, "exp_avg.", path, error);
   }
   if (status == TG_OK) {
     status = join(directory, "optimizer_exp_avg_sq.safetensors", path, error);
   }
-  return status ? status
-                : tgi_block_write(&t->model->parameters, t->exp_avg_sq, TG_F32, "exp_avg_sq.", path,
-                                  error);
+  return status ? status : save_moment(t, t->exp_avg_sq, "exp_avg_sq.", path, error);
 }
 
 static tg_status save_all(const tg_trainer *t, const tg_tokenizer *tokenizer, const char *note,
                           const char *directory, tg_error *error)
 {
   char path[kPathBytes];
-  tg_status status = join(directory, "config.json", path, error);
+  tg_status status = tg_trainer_sync(t, error);
+  if (status == TG_OK) {
+    status = join(directory, "config.json", path, error);
+  }
   if (status == TG_OK) {
     status = tgi_config_write(&t->model->config, path, error);
   }
@@ -110,6 +144,10 @@ tg_status tg_trainer_save(const tg_trainer *t, const tg_tokenizer *tokenizer, co
 static tg_status load_moments(const tg_trainer *t, const char *path, const char *prefix,
                               void *block, tg_error *error)
 {
+  void *host = host_block(t, block, error);
+  if (!host) {
+    return TG_NO_MEMORY;
+  }
   tgi_safetensors *file = NULL;
   tg_status status = tgi_safetensors_open(path, &file, error);
   for (int p = 0; p < t->model->parameters.count && status == TG_OK; p++) {
@@ -118,11 +156,15 @@ static tg_status load_moments(const tg_trainer *t, const char *path, const char 
     snprintf(name, sizeof name, "%s%s", prefix, q->name);
     const tgi_file_tensor *tensor = tgi_safetensors_find(file, name);
     status = tensor
-                 ? tgi_parameter_read(q, tensor, path, block, TG_F32, error)
+                 ? tgi_parameter_read(q, tensor, path, host, TG_F32, error)
                  : tgi_error_set(error, TG_BAD_FILE, "%s: %s: expected this tensor, got %zu others",
                                  path, name, tgi_safetensors_count(file));
   }
   tgi_safetensors_close(file);
+  if (status == TG_OK && t->on_gpu) {
+    status = tgi_trainer_copy(t, block, host, error);
+  }
+  release(t, host);
   return status;
 }
 

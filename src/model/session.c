@@ -3,19 +3,21 @@
 #include "transformer.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Tokens of one pass; a long prompt is fed in pieces of this size. */
 enum { kPieceTokens = 256 };
 
 struct tg_session {
-  const tg_model *model;
+  tg_model model; /* the caller's, on a GPU with a block of the session's own */
   tg_context *ctx;
+  bool on_gpu;
   int64_t capacity, length;
   bool has_logits;
   tgi_layer_activations *layer;
   tgi_layer_cache *cache;
-  char *block, *workspace;
+  void *block, *workspace;
+  void *weights; /* on a GPU: the model's */
+  float *logits; /* of the last token, in host memory */
   size_t workspace_bytes;
   tg_tensor ids;
   tgi_rope_tables rope;
@@ -25,7 +27,7 @@ struct tg_session {
 static tgi_pass make_pass(tg_session *s, int64_t seq)
 {
   return (tgi_pass){.ctx = s->ctx,
-                    .model = s->model,
+                    .model = &s->model,
                     .a = &s->a,
                     .batch = 1,
                     .seq = seq,
@@ -40,17 +42,17 @@ static tgi_pass make_pass(tg_session *s, int64_t seq)
  * they stay where they are whatever the length of the pass. */
 static void lay_out(tg_session *s, tgi_memory_plan *plan, int64_t seq)
 {
-  const tgi_config *c = &s->model->config;
+  const tgi_config *c = &s->model.config;
   const int64_t shape[4] = {1, s->capacity, c->num_key_value_heads, c->head_dim};
   for (int i = 0; i < c->num_hidden_layers; i++) {
-    s->cache[i].keys = tgi_take(plan, s->model->dtype, 4, shape);
-    s->cache[i].values = tgi_take(plan, s->model->dtype, 4, shape);
+    s->cache[i].keys = tgi_take(plan, s->model.dtype, 4, shape);
+    s->cache[i].values = tgi_take(plan, s->model.dtype, 4, shape);
   }
   tgi_rope_tables_lay_out(&s->rope, plan, c, s->capacity);
   const tg_tensor logits = tgi_take_2d(plan, TG_F32, 1, c->vocab_size);
   s->ids = tgi_take_1d(plan, TG_I32, seq);
   s->a.layer = s->layer;
-  tgi_activations_lay_out(&s->a, plan, s->model, 1, seq, 1, false);
+  tgi_activations_lay_out(&s->a, plan, &s->model, 1, seq, 1, false);
   s->a.logits = logits;
 }
 
@@ -85,11 +87,33 @@ static tg_status size_workspace(tg_session *s)
   return status;
 }
 
-static tg_status set_up(tg_session *s, int32_t num_threads, tg_error *error)
+static tg_status fail(const tg_session *s, tg_status status, tg_error *error)
 {
-  const tgi_config *c = &s->model->config;
-  const tg_context_options options = {.backend = TG_BACKEND_CPU, .num_threads = num_threads};
+  return tgi_error_set(error, status, "%s", tg_context_message(s->ctx));
+}
+
+/* The weights' copy on a GPU. */
+static tg_status place_weights(tg_session *s, tg_error *error)
+{
+  const size_t bytes = (size_t)s->model.parameters.elements * tg_dtype_bytes(s->model.dtype);
+  tg_status status = tg_memory_allocate(s->ctx, bytes, &s->weights);
+  if (status == TG_OK) {
+    status = tg_memory_copy(s->ctx, s->weights, bytes, s->model.block, bytes, bytes, 1);
+  }
+  s->model.block = s->weights;
+  return status ? fail(s, status, error) : TG_OK;
+}
+
+static tg_status set_up(tg_session *s, const tg_session_options *o, tg_error *error)
+{
+  const tgi_config *c = &s->model.config;
+  const tg_context_options options = {.backend = o->backend ? o->backend : TG_BACKEND_CPU,
+                                      .num_threads = o->num_threads,
+                                      .device_index = o->device_index};
   tg_status status = tg_context_create(&options, &s->ctx, error);
+  if (status == TG_OK && (status = tg_context_prepare(s->ctx)) != TG_OK) {
+    return fail(s, status, error);
+  }
   if (status != TG_OK) {
     return status;
   }
@@ -101,20 +125,28 @@ static tg_status set_up(tg_session *s, int32_t num_threads, tg_error *error)
                          c->num_hidden_layers);
   }
   status = size_workspace(s);
-  if (status != TG_OK) {
-    return tgi_error_set(error, status, "%s", tg_context_message(s->ctx));
-  }
   tgi_memory_plan plan = {NULL, 0};
-  lay_out(s, &plan, piece_size(s));
-  s->block = aligned_alloc(64, plan.bytes);
-  s->workspace = aligned_alloc(256, s->workspace_bytes + 256);
-  if (!s->block || !s->workspace) {
-    return tgi_error_set(error, TG_NO_MEMORY, "session_create: expected %zu bytes, got none",
-                         plan.bytes + s->workspace_bytes);
+  if (status == TG_OK) {
+    lay_out(s, &plan, piece_size(s));
+    status = tg_memory_allocate(s->ctx, plan.bytes, &s->block);
+  }
+  if (status == TG_OK) {
+    status = tg_memory_allocate(s->ctx, s->workspace_bytes, &s->workspace);
+  }
+  if (status != TG_OK) {
+    return tgi_error_set(error, status, "session_create: %s", tg_context_message(s->ctx));
   }
   plan = (tgi_memory_plan){s->block, 0};
   lay_out(s, &plan, piece_size(s));
-  return tgi_rope_tables_fill(&s->rope, c, error);
+  s->on_gpu = options.backend == TG_BACKEND_CUDA;
+  if (s->on_gpu) {
+    s->logits = malloc((size_t)c->vocab_size * sizeof *s->logits);
+    status = s->logits ? place_weights(s, error)
+                       : tgi_error_set(error, TG_NO_MEMORY,
+                                       "session_create: expected room for %d logits, got none",
+                                       c->vocab_size);
+  }
+  return status ? status : tgi_rope_tables_fill(&s->rope, c, s->ctx, error);
 }
 
 tg_status tg_session_create(const tg_model *model, const tg_session_options *options,
@@ -136,9 +168,9 @@ tg_status tg_session_create(const tg_model *model, const tg_session_options *opt
     return tgi_error_set(error, TG_NO_MEMORY, "session_create: expected %zu bytes, got none",
                          sizeof *s);
   }
-  s->model = model;
+  s->model = *model;
   s->capacity = options->max_tokens ? options->max_tokens : most;
-  const tg_status status = set_up(s, options->num_threads, error);
+  const tg_status status = set_up(s, options, error);
   if (status != TG_OK) {
     tg_session_destroy(s);
     return status;
@@ -150,11 +182,13 @@ tg_status tg_session_create(const tg_model *model, const tg_session_options *opt
 void tg_session_destroy(tg_session *s)
 {
   if (s) {
+    tg_memory_free(s->ctx, s->weights);
+    tg_memory_free(s->ctx, s->block);
+    tg_memory_free(s->ctx, s->workspace);
     tg_context_destroy(s->ctx);
     free(s->layer);
     free(s->cache);
-    free(s->block);
-    free(s->workspace);
+    free(s->logits);
     free(s);
   }
 }
@@ -163,12 +197,15 @@ static tg_status feed_piece(tg_session *s, const int32_t *ids, int64_t count, tg
 {
   tgi_memory_plan plan = {s->block, 0};
   lay_out(s, &plan, count);
-  memcpy(s->ids.data, ids, (size_t)count * sizeof *ids);
+  const size_t bytes = (size_t)count * sizeof *ids;
+  tg_status status = tg_memory_copy(s->ctx, s->ids.data, bytes, ids, bytes, bytes, 1);
   tgi_pass pass = make_pass(s, count);
   pass.ids = s->ids;
-  const tg_status status = tgi_transformer_forward(&pass);
+  if (status == TG_OK) {
+    status = tgi_transformer_forward(&pass);
+  }
   if (status != TG_OK) {
-    return tgi_error_set(error, status, "%s", tg_context_message(s->ctx));
+    return fail(s, status, error);
   }
   s->length += count;
   return TG_OK;
@@ -188,10 +225,10 @@ tg_status tg_session_feed(tg_session *s, const int32_t *ids, int64_t count, tg_e
                          (long long)count);
   }
   for (int64_t i = 0; i < count; i++) {
-    if (ids[i] < 0 || ids[i] >= s->model->config.vocab_size) {
+    if (ids[i] < 0 || ids[i] >= s->model.config.vocab_size) {
       return tgi_error_set(error, TG_BAD_ARGUMENT,
                            "session_feed: ids[%lld]: expected 0 to %d, got %d", (long long)i,
-                           s->model->config.vocab_size - 1, ids[i]);
+                           s->model.config.vocab_size - 1, ids[i]);
     }
   }
   const int64_t start = s->length;
@@ -199,6 +236,11 @@ tg_status tg_session_feed(tg_session *s, const int32_t *ids, int64_t count, tg_e
   for (int64_t i = 0; i < count && status == TG_OK; i += kPieceTokens) {
     const int64_t n = count - i < kPieceTokens ? count - i : kPieceTokens;
     status = feed_piece(s, ids + i, n, error);
+  }
+  if (status == TG_OK && s->on_gpu) {
+    const size_t bytes = (size_t)s->model.config.vocab_size * sizeof *s->logits;
+    status = tg_memory_copy(s->ctx, s->logits, bytes, s->a.logits.data, bytes, bytes, 1);
+    status = status ? fail(s, status, error) : TG_OK;
   }
   s->has_logits = status == TG_OK;
   if (status != TG_OK) {
@@ -229,5 +271,5 @@ tg_status tg_session_truncate(tg_session *s, int64_t length)
 
 const float *tg_session_logits(const tg_session *s)
 {
-  return s && s->has_logits ? s->a.logits.data : NULL;
+  return !s || !s->has_logits ? NULL : s->on_gpu ? s->logits : s->a.logits.data;
 }

@@ -5,7 +5,6 @@
 #include "core/half.h"
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { kIgnoredTarget = -100 };
 
@@ -25,7 +24,14 @@ static size_t lay_out(tg_trainer *t, tgi_memory_plan *plan, tg_plan_line *lines)
 #define CLOSE(what)                                                                                \
   lines[line++] = (tg_plan_line){what, plan->bytes - before};                                      \
   before = plan->bytes
-  lines[line++] = (tg_plan_line){"weights", (size_t)p->elements * sizeof(float)};
+  if (t->on_gpu) {
+    t->master = tgi_take_1d(plan, TG_F32, p->elements).data;
+    CLOSE("weights");
+  } else {
+    t->master = t->model->block;
+    lines[line++] = (tg_plan_line){"weights", (size_t)p->elements * sizeof(float)};
+  }
+  t->compute.block = t->master;
   if (t->compute.dtype != TG_F32) {
     t->compute.block = tgi_take_1d(plan, t->compute.dtype, p->elements).data;
     CLOSE("rounded weights");
@@ -183,7 +189,7 @@ static void bind_lists(tg_trainer *t)
 {
   const tgi_parameters *p = &t->model->parameters;
   void *const blocks[kGroupLists] = {t->compute.block, t->g.block, t->exp_avg, t->exp_avg_sq,
-                                     t->model->block};
+                                     t->master};
   int next[2] = {0, 0};
   for (int i = 0; i < p->count; i++) {
     const bool decayed = p->list[i].decays;
@@ -218,9 +224,15 @@ static tg_status prepare(tg_trainer *t, tg_error *error)
 {
   t->compute = *t->model;
   t->compute.dtype = t->options.dtype == TG_BF16 ? TG_BF16 : TG_F32;
-  const tg_context_options options = {.backend = TG_BACKEND_CPU,
-                                      .num_threads = t->options.num_threads};
+  const tg_context_options options = {.backend =
+                                          t->options.backend ? t->options.backend : TG_BACKEND_CPU,
+                                      .num_threads = t->options.num_threads,
+                                      .device_index = t->options.device_index};
+  t->on_gpu = options.backend == TG_BACKEND_CUDA;
   tg_status status = tg_context_create(&options, &t->ctx, error);
+  if (status == TG_OK && (status = tg_context_prepare(t->ctx)) != TG_OK) {
+    tgi_error_set(error, status, "trainer: %s", tg_context_message(t->ctx));
+  }
   if (status != TG_OK) {
     return status;
   }
@@ -256,13 +268,88 @@ tg_status tg_trainer_plan(const tg_model *model, const tg_trainer_options *optio
   return status;
 }
 
-/* The weights that the passes see, from the model's; later steps of AdamW keep them so. */
-static void round_weights(tg_trainer *t)
+tg_status tgi_trainer_copy(const tg_trainer *t, void *to, const void *from, tg_error *error)
 {
+  const size_t bytes = (size_t)t->model->parameters.elements * sizeof(float);
+  const tg_status status = tg_memory_copy(t->ctx, to, bytes, from, bytes, bytes, 1);
+  return status ? tgi_error_set(error, status, "trainer: %s", tg_context_message(t->ctx)) : TG_OK;
+}
+
+/* The weights that the passes see, from the model's; later steps of AdamW keep them so. */
+static tg_status round_weights(tg_trainer *t, tg_error *error)
+{
+  enum { kPiece = 1 << 16 };
   const float *weights = t->model->block;
-  for (int64_t i = 0; t->compute.dtype != TG_F32 && i < t->model->parameters.elements; i++) {
-    tgi_store(t->compute.block, t->compute.dtype, i, (double)weights[i]);
+  const int64_t n = t->model->parameters.elements;
+  uint16_t piece[kPiece];
+  for (int64_t i = 0; t->compute.dtype != TG_F32 && i < n; i += kPiece) {
+    const int64_t count = n - i < kPiece ? n - i : kPiece;
+    const size_t bytes = (size_t)count * sizeof *piece;
+    for (int64_t k = 0; k < count; k++) {
+      tgi_store(piece, t->compute.dtype, k, (double)weights[i + k]);
+    }
+    const tg_status status =
+        tg_memory_copy(t->ctx, (uint16_t *)t->compute.block + i, bytes, piece, bytes, bytes, 1);
+    if (status != TG_OK) {
+      return tgi_error_set(error, status, "trainer: %s", tg_context_message(t->ctx));
+    }
   }
+  return TG_OK;
+}
+
+static size_t plan_bytes(tg_trainer *t)
+{
+  tg_plan_line lines[kPlanLines];
+  tgi_memory_plan plan = {NULL, 0};
+  lay_out(t, &plan, lines);
+  return plan.bytes;
+}
+
+/* The largest batch whose plan has at most `bytes`; 0: not even one sequence. */
+static int32_t largest_batch(const tg_trainer *t, int64_t bytes)
+{
+  int32_t fits = 0, too_many = t->options.batch_size;
+  tg_trainer trial = *t;
+  while (fits + 1 < too_many) {
+    trial.options.batch_size = fits + (too_many - fits) / 2;
+    tg_error ignored;
+    const bool sized = size_workspace(&trial, &ignored) == TG_OK;
+    if (sized && (int64_t)plan_bytes(&trial) <= bytes) {
+      fits = trial.options.batch_size;
+    } else {
+      too_many = trial.options.batch_size;
+    }
+  }
+  return fits;
+}
+
+static tg_status refuse_memory(const tg_trainer *t, size_t bytes, tg_error *error)
+{
+  tg_device_info gpu;
+  if (!t->on_gpu || tg_device_get_info(t->options.device_index, &gpu, NULL) != TG_OK) {
+    return tgi_error_set(error, TG_NO_MEMORY, "trainer: expected %zu bytes, got none", bytes);
+  }
+  return tgi_error_set(error, TG_NO_MEMORY,
+                       "trainer: expected %zu bytes on GPU %d (%s), got %lld free; the largest "
+                       "batch_size that fits is %d",
+                       bytes, t->options.device_index, gpu.name, (long long)gpu.free_bytes,
+                       largest_batch(t, gpu.free_bytes));
+}
+
+/* Weights, and zeros where steps add up. */
+static tg_status fill(tg_trainer *t, tg_error *error)
+{
+  const size_t bytes = (size_t)t->model->parameters.elements * sizeof(float);
+  void *const zeroed[] = {t->exp_avg, t->exp_avg_sq, t->g.block};
+  for (size_t i = 0; i < sizeof zeroed / sizeof zeroed[0]; i++) {
+    const tg_status status = tg_memory_zero(t->ctx, zeroed[i], bytes);
+    if (status != TG_OK) {
+      return tgi_error_set(error, status, "trainer: %s", tg_context_message(t->ctx));
+    }
+  }
+  tg_status status = t->on_gpu ? tgi_trainer_copy(t, t->master, t->model->block, error) : TG_OK;
+  status = status ? status : round_weights(t, error);
+  return status ? status : tgi_rope_tables_fill(&t->rope, &t->model->config, t->ctx, error);
 }
 
 static tg_status set_up(tg_trainer *t, tg_error *error)
@@ -271,21 +358,19 @@ static tg_status set_up(tg_trainer *t, tg_error *error)
   if (status != TG_OK) {
     return status;
   }
-  tg_plan_line lines[kPlanLines];
-  tgi_memory_plan plan = {NULL, 0};
-  lay_out(t, &plan, lines);
-  t->block = aligned_alloc(256, (plan.bytes + 255) / 256 * 256);
-  if (!t->block) {
-    return tgi_error_set(error, TG_NO_MEMORY, "trainer: expected %zu bytes, got none", plan.bytes);
+  const size_t bytes = plan_bytes(t);
+  status = tg_memory_allocate(t->ctx, bytes, &t->block);
+  if (status == TG_NO_MEMORY) {
+    return refuse_memory(t, bytes, error);
   }
-  plan = (tgi_memory_plan){t->block, 0};
+  if (status != TG_OK) {
+    return tgi_error_set(error, status, "trainer: %s", tg_context_message(t->ctx));
+  }
+  tg_plan_line lines[kPlanLines];
+  tgi_memory_plan plan = {t->block, 0};
   lay_out(t, &plan, lines);
-  memset(t->exp_avg, 0, (size_t)t->model->parameters.elements * sizeof(float));
-  memset(t->exp_avg_sq, 0, (size_t)t->model->parameters.elements * sizeof(float));
-  memset(t->g.block, 0, (size_t)t->model->parameters.elements * sizeof(float));
   bind_lists(t);
-  round_weights(t);
-  return tgi_rope_tables_fill(&t->rope, &t->model->config, error);
+  return fill(t, error);
 }
 
 tg_status tg_trainer_create(tg_model *model, const tg_trainer_options *options, tg_trainer **out,
@@ -317,10 +402,14 @@ tg_status tg_trainer_create(tg_model *model, const tg_trainer_options *options, 
 void tg_trainer_destroy(tg_trainer *t)
 {
   if (t) {
+    if (t->on_gpu && t->block) {
+      (void)tg_trainer_sync(t, NULL); /* nobody to tell */
+    }
+    tg_memory_free(t->ctx, t->block);
     tg_context_destroy(t->ctx);
     free(t->layer);
     free(t->lists);
-    free(t->block);
+    free(t->gradients);
     free(t);
   }
 }
@@ -341,9 +430,24 @@ static tg_status set_batch(tg_trainer *t, const int32_t *ids, const int32_t *tar
                          "trainer: trainer, ids, targets: expected pointers, got NULL");
   }
   const size_t bytes = (size_t)t->ids.shape[0] * sizeof *ids;
-  memcpy(t->ids.data, ids, bytes);
-  memcpy(t->targets.data, targets, bytes);
-  return TG_OK;
+  tg_status status = tg_memory_copy(t->ctx, t->ids.data, bytes, ids, bytes, bytes, 1);
+  if (status == TG_OK) {
+    status = tg_memory_copy(t->ctx, t->targets.data, bytes, targets, bytes, bytes, 1);
+  }
+  return status ? fail(t, status, error) : TG_OK;
+}
+
+/* A scalar that the ops before made, once they are over; also what was wrong with their data. */
+static tg_status read_scalar(const tg_trainer *t, const tg_tensor *scalar, double *value,
+                             tg_error *error)
+{
+  float v = 0;
+  tg_status status = tg_context_check(t->ctx);
+  if (status == TG_OK) {
+    status = tg_memory_copy(t->ctx, &v, sizeof v, scalar->data, sizeof v, sizeof v, 1);
+  }
+  *value = (double)v;
+  return status ? fail(t, status, error) : TG_OK;
 }
 
 tg_status tg_trainer_loss(tg_trainer *t, const int32_t *ids, const int32_t *targets, double *loss,
@@ -358,11 +462,7 @@ tg_status tg_trainer_loss(tg_trainer *t, const int32_t *ids, const int32_t *targ
   if (status == TG_OK) {
     status = loss_fwd(t, &pass);
   }
-  if (status != TG_OK) {
-    return fail(t, status, error);
-  }
-  *loss = (double)*(const float *)t->loss.data;
-  return TG_OK;
+  return status ? fail(t, status, error) : read_scalar(t, &t->loss, loss, error);
 }
 
 tg_status tg_trainer_backward(tg_trainer *t, const int32_t *ids, const int32_t *targets,
@@ -372,14 +472,13 @@ tg_status tg_trainer_backward(tg_trainer *t, const int32_t *ids, const int32_t *
   if (status != TG_OK) {
     return status;
   }
-  memset(t->g.block, 0, (size_t)t->model->parameters.elements * sizeof(float));
   tgi_pass pass = make_pass(t);
-  status = run_step_ops(t, &pass);
-  if (status != TG_OK) {
-    return fail(t, status, error);
+  status =
+      tg_memory_zero(t->ctx, t->g.block, (size_t)t->model->parameters.elements * sizeof(float));
+  if (status == TG_OK) {
+    status = run_step_ops(t, &pass);
   }
-  *loss = (double)*(const float *)t->loss.data;
-  return TG_OK;
+  return status ? fail(t, status, error) : read_scalar(t, &t->loss, loss, error);
 }
 
 static tg_status check_finite(const tg_trainer *t, const char *what, double value, tg_error *error)
@@ -404,10 +503,11 @@ tg_status tg_trainer_step(tg_trainer *t, const int32_t *ids, const int32_t *targ
   }
   tgi_pass pass = make_pass(t);
   status = measure_norm(t, &pass);
+  double norm = 0;
+  status = status ? fail(t, status, error) : read_scalar(t, &t->norm, &norm, error);
   if (status != TG_OK) {
-    return fail(t, status, error);
+    return status;
   }
-  const double norm = (double)*(const float *)t->norm.data;
   status = check_finite(t, "gradient norm", norm, error);
   if (status != TG_OK) {
     return status;
@@ -431,11 +531,32 @@ int64_t tg_trainer_steps(const tg_trainer *t)
   return t ? t->step : 0;
 }
 
-tg_status tg_trainer_gradient(const tg_trainer *t, size_t index, tg_tensor *view)
+tg_status tg_trainer_sync(const tg_trainer *t, tg_error *error)
+{
+  if (!t) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "trainer_sync: trainer: expected a pointer, got NULL");
+  }
+  return t->on_gpu ? tgi_trainer_copy(t, t->model->block, t->master, error) : TG_OK;
+}
+
+tg_status tg_trainer_gradient(tg_trainer *t, size_t index, tg_tensor *view)
 {
   if (!t || !view || index >= (size_t)t->model->parameters.count) {
     return TG_BAD_ARGUMENT;
   }
-  *view = tgi_parameter_view(&t->model->parameters, (int)index, t->g.block, TG_F32);
+  void *block = t->g.block;
+  if (t->on_gpu) {
+    if (!t->gradients) {
+      t->gradients = malloc((size_t)t->model->parameters.elements * sizeof *t->gradients);
+    }
+    const tg_status status =
+        t->gradients ? tgi_trainer_copy(t, t->gradients, t->g.block, NULL) : TG_NO_MEMORY;
+    if (status != TG_OK) {
+      return status;
+    }
+    block = t->gradients;
+  }
+  *view = tgi_parameter_view(&t->model->parameters, (int)index, block, TG_F32);
   return TG_OK;
 }

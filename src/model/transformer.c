@@ -187,14 +187,15 @@ static tg_status norm(tgi_pass *pass, const tg_tensor *x, int weight, int bias, 
   return TGI_STEP(pass, layer_norm_fwd, &args);
 }
 
-/* Appends the pass's keys and values to the cache. */
-static void store_in_cache(const tgi_pass *pass, const tg_tensor *from, const tg_tensor *cache)
+/* Appends the pass's keys or values to the cache. */
+static tg_status store_in_cache(const tgi_pass *pass, const tg_tensor *from, const tg_tensor *cache)
 {
-  const size_t row = (size_t)(from->shape[2] * from->shape[3]) * tg_dtype_bytes(from->dtype);
-  for (int64_t t = 0; t < pass->seq && !pass->sizing; t++) {
-    memcpy(advance(cache, (pass->past + t) * from->shape[2] * from->shape[3]),
-           advance(from, t * from->stride[1]), row);
-  }
+  const int64_t width = from->shape[2] * from->shape[3];
+  const size_t element = tg_dtype_bytes(from->dtype), row = (size_t)width * element;
+  return pass->sizing
+             ? TG_OK
+             : tg_memory_copy(pass->ctx, advance(cache, pass->past * width), row, from->data,
+                              (size_t)from->stride[1] * element, row, (size_t)pass->seq);
 }
 
 static tg_tensor cached(const tgi_pass *pass, const tg_tensor *cache)
@@ -254,8 +255,13 @@ static tg_status attend(tgi_pass *pass, const tgi_layer_activations *l, int inde
                                 .causal = true};
   if (pass->cache) {
     const tgi_layer_cache *cache = &pass->cache[index];
-    store_in_cache(pass, &h.k, &cache->keys);
-    store_in_cache(pass, &h.v, &cache->values);
+    tg_status status = store_in_cache(pass, &h.k, &cache->keys);
+    if (status == TG_OK) {
+      status = store_in_cache(pass, &h.v, &cache->values);
+    }
+    if (status != TG_OK) {
+      return status;
+    }
     args.k = cached(pass, &cache->keys);
     args.v = cached(pass, &cache->values);
   }
