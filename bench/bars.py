@@ -13,9 +13,9 @@ def number(row, key):
 
 def newest(rows):
     """(case) -> rows of one run that measured ours: of the runs at the case's newest commit that
-    with the median result, of two the worse."""
+    with the median result, of two the worse. Rows of what could not be measured are left out."""
     runs = {}
-    for row in rows:
+    for row in (row for row in rows if row["ms"]):
         runs.setdefault(tuple(row[key] for key in CASE), {}).setdefault(row["run"], []).append(row)
     latest = {}
     for case, by_run in runs.items():
@@ -43,7 +43,8 @@ def ours_of(rows):
 
 
 def peers_of(rows):
-    return [row for row in rows if not is_ours(row) and not row["impl"].startswith("roof:")]
+    return [row for row in rows if not is_ours(row) and row["impl"] != "copy"
+            and not row["impl"].startswith("roof:")]
 
 
 # ---- kinds of bar: each judges to (text, required, measured, met), once or for several shapes ----
@@ -61,12 +62,13 @@ class Share:
     required: float
     roof: str
     dtype: str = "f32"
+    suite: str = "ops"
 
     def judge(self, cases):
         found = []
         want = f"{self.required:.0%} of {self.roof}"
         for (suite, op, direction, dtype, shape), rows in sorted(cases.items()):
-            if (suite, op, direction, dtype) != ("ops", self.op, self.dir, self.dtype) or (
+            if (suite, op, direction, dtype) != (self.suite, self.op, self.dir, self.dtype) or (
                     self.shape and shape != self.shape):
                 continue
             mine = ours_of(rows)
@@ -95,7 +97,7 @@ class Ratio:
         rows = cases.get((self.suite, self.op, self.dir, self.dtype, self.shape), [])
         them = [row for row in rows if row["impl"] in self.impl and row["config"].endswith(self.config)]
         text = f"{self.op} {WORDS[self.dir]}, {self.dtype} {self.shape}"
-        want = f"{self.required:g}x {' or '.join(self.impl)} {self.config}".rstrip()
+        want = f"{self.required:.3g}x {' or '.join(self.impl)} {self.config}".rstrip()
         if not them:
             return [(text, want, NOT_MEASURED, False)]
         ratio = min(number(row, "ms") for row in them) / number(ours_of(rows), "ms")
@@ -104,21 +106,29 @@ class Ratio:
 
 @dataclasses.dataclass
 class Mean:
-    """Geometric mean of PyTorch's time over ours, over every recorded f32 shape of these ops."""
+    """Geometric mean of the time of the best of the peers `impl` over ours, over the recorded
+    shapes of these ops: all of them, or `shapes`; in all directions, or in `dir`."""
     ops: tuple
     required: float
+    suite: str = "peers"
+    dtype: str = "f32"
+    impl: tuple = ("torch",)
+    dir: str = ""
+    shapes: tuple = ()
+    name: str = "memory-bound ops"
 
     def judge(self, cases):
         ratios = []
-        for (suite, op, _, dtype, _), rows in cases.items():
-            them = [number(row, "ms") for row in rows if row["impl"] == "torch"]
-            if suite == "peers" and dtype == "f32" and op in self.ops and them:
+        for (suite, op, direction, dtype, shape), rows in cases.items():
+            them = [number(row, "ms") for row in rows if row["impl"] in self.impl]
+            if (suite, dtype) == (self.suite, self.dtype) and op in self.ops and them and (
+                    self.dir in ("", direction) and (not self.shapes or shape in self.shapes)):
                 ratios.append(min(them) / number(ours_of(rows), "ms"))
-        want = f"{self.required:g}x torch"
+        want = f"{self.required:.3g}x {' or '.join(self.impl)}"
         if not ratios:
-            return [("memory-bound ops, geometric mean", want, NOT_MEASURED, False)]
+            return [(f"{self.name}, geometric mean", want, NOT_MEASURED, False)]
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        return [(f"memory-bound ops, geometric mean of {len(ratios)} cases, f32", want,
+        return [(f"{self.name}, geometric mean of {len(ratios)} cases, {self.dtype}", want,
                  f"{mean:.2f}x", mean >= self.required)]
 
 
@@ -213,5 +223,5 @@ BARS = [
 ]
 
 
-def judge(cases):
-    return [line for bar in BARS for line in bar.judge(cases)]
+def judge(cases, bars=None):
+    return [line for bar in (BARS if bars is None else bars) for line in bar.judge(cases)]

@@ -31,14 +31,15 @@ def text(value):
 
 
 class Run:
-    """What the rows of one run share; appends them to `path`, or nowhere if that is None."""
+    """What the rows of one run share (`more`: columns that are not the CPU's); appends them to
+    `path`, or nowhere if that is None."""
 
-    def __init__(self, path, commit, suite):
+    def __init__(self, path, commit, suite, **more):
         now = datetime.datetime.now(datetime.timezone.utc)
         self.path = pathlib.Path(path) if path else None
         self.common = {"run": f"{now:%Y%m%dT%H%M%S}-{os.getpid()}",
                        "date": f"{now:%Y-%m-%dT%H:%M:%SZ}", "commit": commit, "device": device(),
-                       "driver": f"{platform.system()} {platform.release()}", "suite": suite}
+                       "driver": f"{platform.system()} {platform.release()}", "suite": suite, **more}
 
     def append(self, rows):
         if not self.path:

@@ -58,10 +58,12 @@ SCALARS = {"TG_KIND_F32": ctypes.c_float, "TG_KIND_F64": ctypes.c_double,
 
 
 class Library:
-    """libtegula.so with one context. `backend`: "CPU" or "REF"."""
+    """libtegula.so with one context. `backend`: "CPU", "REF" or "CUDA" (GPU 0; tensors and
+    workspaces are in its memory, calls on the stream of use_stream)."""
 
     def __init__(self, path, include, threads, backend="CPU", entry=None):
         self.lib = ctypes.CDLL(str(path))
+        self.device = "cuda" if backend == "CUDA" else "cpu"
         self.constants = read_constants(include)
         self.kinds = {value: name for name, value in self.constants.items()
                       if name.startswith("TG_KIND_")}
@@ -76,13 +78,29 @@ class Library:
         lib.tg_op_at.argtypes, lib.tg_op_count.restype = [ctypes.c_size_t], ctypes.c_size_t
         for name in ("tg_context_message", "tg_context_entry", "tg_version"):
             getattr(lib, name).restype = ctypes.c_char_p
-        lib.tg_context_message.argtypes = lib.tg_context_entry.argtypes = [ctypes.c_void_p]
+        for name in ("tg_context_message", "tg_context_entry", "tg_context_prepare",
+                     "tg_context_check"):
+            getattr(lib, name).argtypes = [ctypes.c_void_p]
+        lib.tg_context_set_stream.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         options = Options(backend=self.constants["TG_BACKEND_" + backend], num_threads=threads,
                           entry=entry.encode() if entry else None)
         self.ctx, error = ctypes.c_void_p(), Error()
         if lib.tg_context_create(ctypes.byref(options), ctypes.byref(self.ctx),
                                  ctypes.byref(error)):
             raise RuntimeError(error.text.decode())
+        self.demand(lib.tg_context_prepare(self.ctx))
+
+    def use_stream(self, stream):
+        """Later calls go to this torch.cuda.Stream."""
+        self.demand(self.lib.tg_context_set_stream(self.ctx, stream.cuda_stream))
+
+    def wait(self):
+        """Waits for the calls and reports what their kernels found wrong with the data."""
+        self.demand(self.lib.tg_context_check(self.ctx))
+
+    def demand(self, status):
+        if status:
+            raise RuntimeError(self.message())
 
     @property
     def entry(self):
@@ -159,22 +177,19 @@ class Call:
 
     def attach_workspace(self, slots):
         size = ctypes.c_size_t()
-        self.check(self.op.workspace(self.library.ctx, ctypes.addressof(self.memory),
-                                     ctypes.byref(size)))
+        self.library.demand(self.op.workspace(self.library.ctx, ctypes.addressof(self.memory),
+                                              ctypes.byref(size)))
         self.workspace_bytes = size.value
         if size.value:
-            block = torch.zeros(size.value + 256, dtype=torch.uint8)
+            block = torch.zeros(size.value + 256, dtype=torch.uint8,
+                                device=self.library.device)
             self.keep.append(block)
             start = (block.data_ptr() + 255) // 256 * 256
             self.write(slots["workspace"].offset, ctypes.c_void_p(start))
             self.write(slots["workspace_bytes"].offset, size)
 
-    def check(self, status):
-        if status:
-            raise RuntimeError(self.library.message())
-
     def __call__(self):
-        self.check(self.op.run(self.library.ctx, ctypes.addressof(self.memory)))
+        self.library.demand(self.op.run(self.library.ctx, ctypes.addressof(self.memory)))
 
     def outputs(self):
         """Slot name -> tensor or list, of every slot that the call writes."""

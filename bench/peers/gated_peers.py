@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from peers.peer_problem import Peer, Problem, gradients, torch_peer
+from peers.peer_problem import Formula, torch_problem
 
 ALPHA, LIMIT = 1.702, 7.0
 
@@ -11,11 +11,12 @@ ALPHA, LIMIT = 1.702, 7.0
 def silu(words, backward, dtype):
     words.done()
     x = torch.randn(words.extents, dtype=dtype)
+    formula = Formula(F.silu, dict(x=x), ("y",))
     if not backward:
-        return Problem(dict(x=x, y=torch.empty_like(x)), [torch_peer(lambda: F.silu(x), "y")])
+        return torch_problem(dict(x=x, y=torch.empty_like(x)), formula)
     dy = torch.randn_like(x)
-    fields = dict(dy=dy, x=x, dx=torch.empty_like(x))
-    return Problem(fields, [Peer("torch", gradients(F.silu, dict(x=x), dy))])
+    formula.incoming = (dy,)
+    return torch_problem(dict(dy=dy, x=x, dx=torch.empty_like(x)), formula)
 
 
 def swiglu_formula(gate, up):
@@ -27,7 +28,7 @@ def clamped_formula(gate, up):
     return (up + 1) * (gate * torch.sigmoid(gate * ALPHA))
 
 
-def gated(words, backward, dtype, formula, scalars):
+def gated(words, backward, dtype, activation, scalars):
     halves, interleaved = words.flag("halves"), words.flag("interleaved")
     once = words.flag("once")
     words.done()
@@ -45,17 +46,19 @@ def gated(words, backward, dtype, formula, scalars):
             tensors = tensors[0].chunk(2, dim=-1)
         elif interleaved:
             tensors = tensors[0][..., ::2], tensors[0][..., 1::2]
-        return formula(*tensors)
+        return activation(*tensors)
 
+    formula = Formula(forward, inputs, ("y",))
     y = torch.empty(rows, cols, dtype=dtype)
     if not backward:
         rounding = "TG_ROUNDING_ONCE" if once else "TG_ROUNDING_HF"
         fields = dict(**inputs, y=y, **packing, **scalars, rounding=rounding)
-        return Problem(fields, [torch_peer(lambda: forward(*inputs.values()), "y")])
+        return torch_problem(fields, formula)
     dy = torch.randn_like(y)
+    formula.incoming = (dy,)
     outputs = {"d" + name: torch.empty_like(t) for name, t in inputs.items()}
     fields = dict(dy=dy, **inputs, **outputs, **packing, **scalars)
-    return Problem(fields, [Peer("torch", gradients(forward, inputs, dy))])
+    return torch_problem(fields, formula)
 
 
 def swiglu(words, backward, dtype):

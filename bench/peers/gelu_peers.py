@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from peers.peer_problem import Peer, Problem, gradients, torch_peer
+from peers.peer_problem import Formula, torch_problem
 
 def gelu(words, backward, dtype):
     exact = words.flag("erf")
@@ -15,12 +15,14 @@ def gelu(words, backward, dtype):
     def forward(x):
         return F.gelu(x, approximate="none" if exact else "tanh")
 
+    formula = Formula(forward, dict(x=x), ("y",))
     if not backward:
         fields = dict(x=x, y=torch.empty_like(x), approximation=approximation)
-        return Problem(fields, [torch_peer(lambda: forward(x), "y")])
+        return torch_problem(fields, formula)
     dy = torch.randn_like(x)
+    formula.incoming = (dy,)
     fields = dict(dy=dy, x=x, dx=torch.empty_like(x), approximation=approximation)
-    return Problem(fields, [Peer("torch", gradients(forward, dict(x=x), dy))])
+    return torch_problem(fields, formula)
 
 
 BUILDERS = dict(gelu=gelu)

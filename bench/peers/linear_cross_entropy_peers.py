@@ -18,7 +18,7 @@ import torch.nn.functional as F
 if __name__ == "__main__":
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from peers.peer_problem import Peer, Problem, gradients, torch_peer  # noqa: E402
+from peers.peer_problem import Formula, torch_problem  # noqa: E402
 
 
 def shared_fields(words, dtype):
@@ -40,51 +40,41 @@ def gradient_fields(words, fields):
     return fields
 
 
-def loss_of(fields):
-    targets = fields["targets"]
-    return lambda hidden, weight: F.cross_entropy(F.linear(hidden, weight), targets)
+def linear_loss(hidden, weight, targets):
+    return F.cross_entropy(F.linear(hidden, weight), targets)
+
+
+def formula_of(fields, **more):
+    inputs = {name: fields[name] for name in ("hidden", "weight")}
+    return Formula(linear_loss, inputs, ("loss",), fixed=(fields["targets"],), **more)
 
 
 def linear_cross_entropy(words, backward, dtype):
     fields = shared_fields(words, dtype)
-    hidden, weight = fields["hidden"], fields["weight"]
     if not backward:
         words.done()
         fields["loss"] = torch.empty(1)
-        return Problem(fields, [torch_peer(lambda: loss_of(fields)(hidden, weight)[None], "loss")])
+        return torch_problem(fields, formula_of(fields))
     gradient_fields(words, fields)
     words.done()
-    fields["lse"] = torch.logsumexp((hidden.float() @ weight.float().t()), -1)
-    run = gradients(loss_of(fields), dict(hidden=hidden, weight=weight),
-                    torch.ones((), dtype=dtype))
-    return Problem(fields, [Peer("torch", run)])
-
-
-def step(fields):
-    """Forward and backward, as in a training step."""
-    hidden, weight = (fields[name].detach().requires_grad_() for name in ("hidden", "weight"))
-
-    def run():
-        loss = loss_of(fields)(hidden, weight)
-        dhidden, dweight = torch.autograd.grad(loss, (hidden, weight))
-        return {"loss": loss.detach()[None], "dhidden": dhidden, "dweight": dweight}
-
-    return run
+    fields["lse"] = torch.logsumexp(fields["hidden"].float() @ fields["weight"].float().t(), -1)
+    return torch_problem(fields, formula_of(fields, incoming=(torch.ones((), dtype=dtype),)))
 
 
 def linear_cross_entropy_fwdbwd(words, backward, dtype):
+    """Forward and backward, as in a training step."""
     del backward
     fields = gradient_fields(words, shared_fields(words, dtype))
     shape = "x".join(map(str, words.extents))
     words.done()
     fields.update(loss=torch.empty(1), lse=torch.empty(fields["hidden"].shape[0]))
-    peer = Peer("torch", step(fields))
-    if dtype == torch.float32:
+    problem = torch_problem(fields, formula_of(fields, both=True))
+    if dtype == torch.float32 and fields["hidden"].device.type == "cpu":
         environment = {k: v for k, v in os.environ.items() if k != "GLIBC_TUNABLES"}
-        peer.extra_bytes = lambda: int(subprocess.run(
+        problem.peers[0].extra_bytes = lambda: int(subprocess.run(
             [sys.executable, __file__, shape], check=True, capture_output=True, text=True,
             env=environment).stdout)
-    return Problem(fields, [peer])
+    return problem
 
 
 BUILDERS = dict(linear_cross_entropy=linear_cross_entropy,
@@ -107,9 +97,9 @@ def main():
     from shape_words import Words
     fields = shared_fields(Words(sys.argv[1]), torch.float32)
     small = shared_fields(Words("8x8x8"), torch.float32)
-    step(small)()  # what PyTorch loads and starts once
+    formula_of(small, both=True).caller()()  # what PyTorch loads and starts once
     before = peak_bytes()
-    result = step(fields)()
+    result = formula_of(fields, both=True).caller()()
     print(peak_bytes() - before - sum(t.numel() * t.element_size() for t in result.values()))
 
 

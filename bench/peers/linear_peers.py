@@ -71,10 +71,14 @@ def openblas_libraries(threads, cores=("SKYLAKEX",)):
     return found
 
 
+def on_cpu():
+    return torch.empty(0).device.type == "cpu"
+
+
 def onednn_takes(dtype):
-    """f32 everywhere, bf16 where the processor helps; f16 needs AVX512-FP16."""
-    return dtype == torch.float32 or (dtype == torch.bfloat16 and
-                                      torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    """On the CPU f32 everywhere, bf16 where the processor helps; f16 needs AVX512-FP16."""
+    return on_cpu() and (dtype == torch.float32 or (
+        dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()))
 
 
 def pack_onednn(weight, rows):
@@ -122,7 +126,7 @@ def linear_input_gradient(dy, weight, blas):
 def linear_weight_gradient(dy, x, blas):
     dweight = torch.empty(dy.shape[1], x.shape[1], dtype=x.dtype)
     peers = [torch_peer(lambda: torch.mm(dy.t(), x, out=dweight), "dweight")]
-    if x.dtype == torch.float32:
+    if x.dtype == torch.float32 and on_cpu():
         theirs = [t.to_mkldnn() for t in (dy, x, dweight)]
 
         def onednn():
@@ -142,7 +146,7 @@ def linear(words, backward, dtype, blas=()):
     no_dx, no_dweight = words.flag("nodx"), words.flag("nodweight")
     words.flag("nodbias")
     words.done()
-    blas = blas if dtype == torch.float32 else ()
+    blas = blas if dtype == torch.float32 and on_cpu() else ()
     x = torch.randn(rows, cols, dtype=dtype)
     weight = torch.randn(out, cols, dtype=dtype) / math.sqrt(cols)
     if not backward:

@@ -3,7 +3,13 @@
 import torch
 import torch.nn.functional as F
 
-from peers.peer_problem import Peer, Problem, gradients, torch_peer
+from peers.peer_problem import Formula, Peer, Problem, torch_problem
+
+
+def add_positions(table, ids, where=None, positions=None):
+    y = F.embedding(ids, table)
+    return y if positions is None else y + F.embedding(where, positions)
+
 
 def embedding(words, backward, dtype):
     tokens, vocab, dim = words.extents
@@ -13,18 +19,14 @@ def embedding(words, backward, dtype):
     ids = torch.randint(vocab, (tokens,))
     positions = torch.randn(rows, dim, dtype=dtype) if rows else None
     where = torch.arange(tokens) % seq_len if seq_len else torch.arange(tokens)
+    fixed = (ids, where, positions) if rows else (ids,)
     if not backward:
         table = torch.randn(vocab, dim, dtype=dtype)
         fields = dict(ids=ids, table=table, y=torch.empty(tokens, dim, dtype=dtype),
                       seq_len=seq_len)
         if rows:
             fields["positions"] = positions
-
-        def forward():
-            y = F.embedding(ids, table)
-            return y + F.embedding(where, positions) if rows else y
-
-        return Problem(fields, [torch_peer(forward, "y")])
+        return torch_problem(fields, Formula(add_positions, dict(table=table), ("y",), fixed=fixed))
     dy = torch.randn(tokens, dim, dtype=dtype)
     fields = dict(dy=dy, ids=ids, dtable=torch.zeros(vocab, dim, dtype=dtype), seq_len=seq_len)
     if rows:
@@ -37,7 +39,11 @@ def embedding(words, backward, dtype):
                                                                           False)
         return grads
 
-    return Problem(fields, [Peer("torch", backward_pass)])
+    formula = None
+    if not rows:  # the table's values do not matter, nor does it get memory before it is touched
+        formula = Formula(add_positions, dict(table=torch.empty(vocab, dim, dtype=dtype)), ("y",),
+                          fixed=fixed, incoming=(dy,))
+    return Problem(fields, [Peer("torch", backward_pass)], formula=formula)
 
 
 def cross_entropy(words, backward, dtype):
@@ -45,17 +51,30 @@ def cross_entropy(words, backward, dtype):
     words.done()
     logits, targets = torch.randn(rows, vocab, dtype=dtype), torch.randint(vocab, (rows,))
     shared = dict(logits=logits, targets=targets, reduction="TG_REDUCTION_MEAN")
+    formula = Formula(F.cross_entropy, dict(logits=logits), ("loss",), fixed=(targets,))
     if not backward:
-        fields = dict(loss=torch.empty(1), **shared)
-        return Problem(fields, [torch_peer(lambda: F.cross_entropy(logits, targets)[None], "loss")])
+        return torch_problem(dict(loss=torch.empty(1), **shared), formula)
     fields = dict(dloss=torch.ones(1), lse=torch.logsumexp(logits.float(), -1),
                   dlogits=torch.empty_like(logits), **shared)
-    run = gradients(lambda logits: F.cross_entropy(logits, targets), dict(logits=logits),
-                    torch.ones((), dtype=dtype))
-    return Problem(fields, [Peer("torch", run)])
+    formula.incoming = (torch.ones((), dtype=dtype),)
+    return torch_problem(fields, formula)
 
 
-BUILDERS = dict(embedding=embedding, cross_entropy=cross_entropy)
+def cross_entropy_fwdbwd(words, _backward, dtype):
+    """The loss, then its gradient over the logits: two calls of ours."""
+    rows, vocab = words.extents
+    words.done()
+    logits, targets = torch.randn(rows, vocab, dtype=dtype), torch.randint(vocab, (rows,))
+    formula = Formula(F.cross_entropy, dict(logits=logits), ("loss",), fixed=(targets,), both=True)
+    mine, lse = logits.clone(), torch.empty(rows)
+    shared = dict(logits=mine, targets=targets, lse=lse, reduction="TG_REDUCTION_MEAN")
+    return torch_problem({}, formula, rows=dict(
+        cross_entropy_fwd=dict(loss=torch.empty(1), **shared),
+        cross_entropy_bwd=dict(dloss=torch.ones(1), dlogits=mine, **shared)))
+
+
+BUILDERS = dict(embedding=embedding, cross_entropy=cross_entropy,
+                cross_entropy_fwdbwd=cross_entropy_fwdbwd)
 
 # Small enough for the reference, wide enough for long sums. By row, else by op.
 ACCURACY = {

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from peers.peer_problem import Peer, Problem, gradients, torch_peer
+from peers.peer_problem import Formula, torch_problem
 
 EPS = 1e-5
 
@@ -14,26 +14,32 @@ def llama_norm(x, weight):
     return weight * (wide * (wide.square().mean(-1, keepdim=True) + EPS).rsqrt()).to(x.dtype)
 
 
+def torch_norm(x, weight):
+    return F.rms_norm(x, weight.shape, weight, EPS)
+
+
 def rms_norm(words, backward, dtype):
     rows, cols = words.extents
     policy = "TG_RMS_NORM_GPT_OSS" if words.flag("gptoss") else "TG_RMS_NORM_LLAMA"
     words.done()
     x, weight = torch.randn(rows, cols, dtype=dtype), torch.randn(cols, dtype=dtype)
     rstd = (x.float().square().mean(-1) + EPS).rsqrt()
-
-    def forward(x, weight):
-        return F.rms_norm(x, (cols,), weight, EPS)
-
+    formula = Formula(torch_norm, dict(x=x, weight=weight), ("y",), models_code=llama_norm)
     if not backward:
         fields = dict(x=x, weight=weight, y=torch.empty_like(x), rstd=rstd, eps=EPS, policy=policy)
-        problem = Problem(fields, [torch_peer(lambda: forward(x, weight), "y")])
+        problem = torch_problem(fields, formula)
         if policy == "TG_RMS_NORM_LLAMA":
             problem.same_rounding = lambda: {"y": llama_norm(x, weight)}
         return problem
     dy = torch.randn_like(x)
+    formula.incoming = (dy,)
     fields = dict(dy=dy, x=x, weight=weight, rstd=rstd, dx=torch.empty_like(x),
                   dweight=torch.zeros_like(weight))
-    return Problem(fields, [Peer("torch", gradients(forward, dict(x=x, weight=weight), dy))])
+    return torch_problem(fields, formula)
+
+
+def torch_layer_norm(x, weight, bias):
+    return F.layer_norm(x, weight.shape, weight, bias, EPS)
 
 
 def layer_norm(words, backward, dtype):
@@ -43,19 +49,26 @@ def layer_norm(words, backward, dtype):
     bias = torch.randn(cols, dtype=dtype)
     mean = x.float().mean(-1)
     rstd = ((x.float() - mean[:, None]).square().mean(-1) + EPS).rsqrt()
-
-    def forward(x, weight, bias):
-        return F.layer_norm(x, (cols,), weight, bias, EPS)
-
+    formula = Formula(torch_layer_norm, dict(x=x, weight=weight, bias=bias), ("y",))
     if not backward:
         fields = dict(x=x, weight=weight, bias=bias, y=torch.empty_like(x), mean=mean, rstd=rstd,
                       eps=EPS)
-        return Problem(fields, [torch_peer(lambda: forward(x, weight, bias), "y")])
+        return torch_problem(fields, formula)
     dy = torch.randn_like(x)
+    formula.incoming = (dy,)
     fields = dict(dy=dy, x=x, weight=weight, mean=mean, rstd=rstd, dx=torch.empty_like(x),
                   dweight=torch.zeros_like(weight), dbias=torch.zeros_like(bias))
-    inputs = dict(x=x, weight=weight, bias=bias)
-    return Problem(fields, [Peer("torch", gradients(forward, inputs, dy))])
+    return torch_problem(fields, formula)
+
+
+def torch_add_norm(x, weight, residual):
+    total = residual + x
+    return total, torch_norm(total, weight)
+
+
+def llama_add_norm(x, weight, residual):
+    total = residual + x
+    return total, llama_norm(total, weight)
 
 
 def add_rms_norm(words, backward, dtype):
@@ -67,25 +80,29 @@ def add_rms_norm(words, backward, dtype):
     weight = torch.randn(cols, dtype=dtype)
     total = residual + x
     rstd = (total.float().square().mean(-1) + EPS).rsqrt()
-
-    def forward(x, residual, weight):
-        total = residual + x
-        return total, F.rms_norm(total, (cols,), weight, EPS)
-
+    # The residual's gradient is x's.
+    formula = Formula(torch_add_norm, dict(x=x, weight=weight), ("sum", "y"), fixed=(residual,),
+                      models_code=llama_add_norm)
     if not backward:
         fields = dict(x=x, residual=residual, weight=weight, sum=torch.empty_like(x),
                       y=torch.empty_like(x), rstd=rstd, eps=EPS, policy=policy)
-        peer = Peer("torch", lambda: dict(zip(("sum", "y"), forward(x, residual, weight))))
-        problem = Problem(fields, [peer])
+        problem = torch_problem(fields, formula)
         if policy == "TG_RMS_NORM_LLAMA":
             problem.same_rounding = lambda: {"sum": total, "y": llama_norm(total, weight)}
         return problem
     dy, dsum = torch.randn_like(x), torch.randn_like(x)
+    formula.incoming = (dsum, dy)
     fields = dict(dy=dy, dsum=dsum, sum=total, weight=weight, rstd=rstd, dx=torch.empty_like(x),
                   dweight=torch.zeros_like(weight))
-    leaf = dict(x=x, weight=weight)
-    run = gradients(lambda x, weight: forward(x, residual, weight), leaf, (dsum, dy))
-    return Problem(fields, [Peer("torch", run)])
+    return torch_problem(fields, formula)
+
+
+def torch_norm_swiglu(x, gate, weight):
+    return torch_norm(x, weight) * F.silu(gate)
+
+
+def llama_norm_swiglu(x, gate, weight):
+    return llama_norm(x, weight) * F.silu(gate)
 
 
 def rms_norm_swiglu(words, backward, dtype):
@@ -96,19 +113,17 @@ def rms_norm_swiglu(words, backward, dtype):
     x, gate = torch.randn(rows, cols, dtype=dtype), torch.randn(rows, cols, dtype=dtype)
     weight = torch.randn(cols, dtype=dtype)
     rstd = (x.float().square().mean(-1) + EPS).rsqrt()
-
-    def forward(x, gate, weight):
-        return F.rms_norm(x, (cols,), weight, EPS) * F.silu(gate)
-
+    formula = Formula(torch_norm_swiglu, dict(x=x, gate=gate, weight=weight), ("y",),
+                      models_code=llama_norm_swiglu)
     if not backward:
         fields = dict(x=x, gate=gate, weight=weight, y=torch.empty_like(x), rstd=rstd, eps=EPS,
                       rounding=rounding)
-        return Problem(fields, [torch_peer(lambda: forward(x, gate, weight), "y")])
+        return torch_problem(fields, formula)
     dy = torch.randn_like(x)
+    formula.incoming = (dy,)
     fields = dict(dy=dy, x=x, gate=gate, weight=weight, rstd=rstd, dx=torch.empty_like(x),
                   dgate=torch.empty_like(x), dweight=torch.zeros_like(weight))
-    inputs = dict(x=x, gate=gate, weight=weight)
-    return Problem(fields, [Peer("torch", gradients(forward, inputs, dy))])
+    return torch_problem(fields, formula)
 
 
 BUILDERS = dict(rms_norm=rms_norm, layer_norm=layer_norm, add_rms_norm=add_rms_norm,

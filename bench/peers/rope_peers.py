@@ -2,7 +2,7 @@
 
 import torch
 
-from peers.peer_problem import Peer, Problem
+from peers.peer_problem import Formula, torch_problem
 
 EPS = 1e-6
 
@@ -34,32 +34,27 @@ def inputs_of(words, dtype):
     return q, k, angles.cos().to(dtype), angles.sin().to(dtype)
 
 
-def gradients_of(outputs, leaves):
-    """leaves: name -> tensor; outputs and their gradients are those of q_out and k_out."""
-    dq_out, dk_out = (torch.randn_like(t) for t in outputs)
-    names = ["d" + name for name in leaves]
+def rotate_both(q, k, cos, sin):
+    cos, sin = cos[:, :, None], sin[:, :, None]
+    return rotate(q, cos, sin), rotate(k, cos, sin)
 
-    def run():
-        grads = torch.autograd.grad(outputs, list(leaves.values()), (dq_out, dk_out),
-                                    retain_graph=True)
-        return dict(zip(names, grads))
 
-    return dict(dq_out=dq_out, dk_out=dk_out), run
+def norm_and_rotate(q, k, q_weight, k_weight, cos, sin):
+    return rotate_both(norm(q, q_weight), norm(k, k_weight), cos, sin)
 
 
 def rope(words, backward, dtype):
     q, k, cos, sin = inputs_of(words, dtype)
     fields = dict(cos=cos, sin=sin, pairing="TG_ROPE_HALVES")
-    wide = cos[:, :, None], sin[:, :, None]
+    formula = Formula(rotate_both, dict(q=q, k=k), ("q_out", "k_out"), fixed=(cos, sin))
     if not backward:
         fields.update(q=q, k=k, q_out=torch.empty_like(q), k_out=torch.empty_like(k),
                       rounding="TG_ROUNDING_HF")
-        return Problem(fields, [Peer("torch", lambda: dict(q_out=rotate(q, *wide),
-                                                           k_out=rotate(k, *wide)))])
-    leaves = {name: t.detach().requires_grad_() for name, t in dict(q=q, k=k).items()}
-    given, run = gradients_of(tuple(rotate(t, *wide) for t in leaves.values()), leaves)
-    fields.update(given, dq=torch.empty_like(q), dk=torch.empty_like(k))
-    return Problem(fields, [Peer("torch", run)])
+        return torch_problem(fields, formula)
+    formula.incoming = torch.randn_like(q), torch.randn_like(k)
+    fields.update(zip(("dq_out", "dk_out"), formula.incoming))
+    fields.update(dq=torch.empty_like(q), dk=torch.empty_like(k))
+    return torch_problem(fields, formula)
 
 
 def qk_norm_rope(words, backward, dtype):
@@ -68,20 +63,16 @@ def qk_norm_rope(words, backward, dtype):
     rstd = {name: (t.float().square().mean(-1) + EPS).rsqrt() for name, t in
             dict(q_rstd=q, k_rstd=k).items()}
     fields = dict(q=q, k=k, cos=cos, sin=sin, pairing="TG_ROPE_HALVES", **weights, **rstd)
-    wide = cos[:, :, None], sin[:, :, None]
-
-    def forward(q, k, q_weight, k_weight):
-        return rotate(norm(q, q_weight), *wide), rotate(norm(k, k_weight), *wide)
-
+    inputs = dict(q=q, k=k, **weights)
+    formula = Formula(norm_and_rotate, inputs, ("q_out", "k_out"), fixed=(cos, sin))
     if not backward:
         fields.update(q_out=torch.empty_like(q), k_out=torch.empty_like(k), eps=EPS,
                       rounding="TG_ROUNDING_HF")
-        run = lambda: dict(zip(("q_out", "k_out"), forward(q, k, **weights)))
-        return Problem(fields, [Peer("torch", run)])
-    leaves = {name: t.detach().requires_grad_() for name, t in dict(q=q, k=k, **weights).items()}
-    given, run = gradients_of(forward(**leaves), leaves)
-    fields.update(given, **{"d" + name: torch.zeros_like(t.detach()) for name, t in leaves.items()})
-    return Problem(fields, [Peer("torch", run)])
+        return torch_problem(fields, formula)
+    formula.incoming = torch.randn_like(q), torch.randn_like(k)
+    fields.update(zip(("dq_out", "dk_out"), formula.incoming))
+    fields.update({"d" + name: torch.zeros_like(t) for name, t in inputs.items()})
+    return torch_problem(fields, formula)
 
 
 BUILDERS = dict(rope=rope, qk_norm_rope=qk_norm_rope)

@@ -2,7 +2,7 @@
 
 import torch
 
-from peers.peer_problem import Peer, Problem, gradients, torch_peer
+from peers.peer_problem import Formula, torch_problem
 
 def softmax(words, backward, dtype):
     scale = 0.125 if words.flag("scaled") else 1.0
@@ -12,12 +12,13 @@ def softmax(words, backward, dtype):
     def forward(x):
         return torch.softmax(x if scale == 1 else x * scale, -1)
 
+    formula = Formula(forward, dict(x=x), ("y",))
     if not backward:
-        fields = dict(x=x, y=torch.empty_like(x), scale=scale)
-        return Problem(fields, [torch_peer(lambda: forward(x), "y")])
+        return torch_problem(dict(x=x, y=torch.empty_like(x), scale=scale), formula)
     dy = torch.randn_like(x)
+    formula.incoming = (dy,)
     fields = dict(dy=dy, y=forward(x), dx=torch.empty_like(x), scale=scale)
-    return Problem(fields, [Peer("torch", gradients(forward, dict(x=x), dy))])
+    return torch_problem(fields, formula)
 
 
 BUILDERS = dict(softmax=softmax)

@@ -1,0 +1,84 @@
+"""The bars of the ops on a GPU: shares of a copy of the same bytes, and times beside peers'."""
+
+import dataclasses
+
+from bars import NOT_MEASURED, Mean, Ratio, Share, number, ours_of
+from gpu_cases import (BOTH, GATED, GATED_SHAPE, HEADS_SHAPE, LOSS_SHAPES, NORM_SHAPES, PARAMETERS,
+                       SMALL_GATED_SHAPE, SMALL_NORM_SHAPES, SOFTMAX_SHAPES)
+
+PEERS = ("torch", "compile", "liger")
+NORMS = ("rms_norm", "layer_norm")
+LARGE = 256 << 20  # bytes of traffic from which on a norm's backward must be nearer to a copy
+AS_FAST = 1 / 1.05  # small shapes may take 5 % longer than the best peer
+
+
+def share(op, direction, shape, required):
+    return Share(op, direction, shape, required, "copy", "bf16", "gpu")
+
+
+def ratio(op, direction, shape, required):
+    return Ratio("gpu", op, direction, "bf16", shape, PEERS, required)
+
+
+@dataclasses.dataclass
+class Beside:
+    """Our time for an op, at most `most` times ours for another one of the same shape."""
+    op: str
+    other: str
+    dir: str
+    shape: str
+    most: float
+
+    def judge(self, cases):
+        found = [cases.get(("gpu", op, self.dir, "bf16", self.shape))
+                 for op in (self.op, self.other)]
+        text = f"{self.op} {self.dir} beside {self.other}, bf16 {self.shape}"
+        want = f"at most {self.most:.3g}x its time"
+        if not all(found):
+            return [(text, want, NOT_MEASURED, False)]
+        mine, other = (number(ours_of(rows), "ms") for rows in found)
+        return [(text, want, f"{mine / other:.2f}x", mine <= self.most * other)]
+
+
+def norm_bars():
+    found = []
+    for op in NORMS:
+        for shape in NORM_SHAPES:
+            rows, cols = map(int, shape.split("x"))
+            backward = 0.8 if 3 * 2 * rows * cols >= LARGE else 0.72  # dy, x and dx
+            found += [share(op, "fwd", shape, 0.95), ratio(op, "fwd", shape, 0.97),
+                      share(op, "bwd", shape, backward), ratio(op, "bwd", shape, 1.15)]
+    found.append(Mean(NORMS, 1.0, "gpu", "bf16", PEERS, "fwd", tuple(NORM_SHAPES),
+                      "norms forward"))
+    return found + [share("add_rms_norm", "fwd", "8192x4096", 0.95),
+                    share("add_rms_norm", "bwd", "8192x4096", 0.82)]
+
+
+def softmax_bars():
+    found = []
+    for shape in SOFTMAX_SHAPES:
+        wide = shape.endswith("x131072")
+        found += [share("softmax", "fwd", shape, 0.75 if wide else 0.9),
+                  share("softmax", "bwd", shape, 0.75 if wide else 0.85)]
+    return found
+
+
+def small_bars():
+    cases = [(op, shape) for op in NORMS for shape in SMALL_NORM_SHAPES]
+    cases += [("rms_norm_swiglu", "2048x2048")] + [(op, SMALL_GATED_SHAPE) for op in GATED]
+    return [ratio(op, direction, shape, AS_FAST) for op, shape in cases for direction in BOTH]
+
+
+BARS = [
+    *norm_bars(),
+    *[bar for op in GATED for d in BOTH
+      for bar in (share(op, d, GATED_SHAPE, 0.97), ratio(op, d, GATED_SHAPE, 0.99))],
+    *[share("rope", d, HEADS_SHAPE, 0.95) for d in BOTH],
+    share("qk_norm_rope", "fwd", HEADS_SHAPE, 0.95),
+    share("qk_norm_rope", "bwd", HEADS_SHAPE, 0.8),
+    Beside("qk_norm_rope", "rope", "fwd", HEADS_SHAPE, 1.1),
+    *softmax_bars(),
+    *[share("cross_entropy", "fwdbwd", shape, 0.8) for shape in LOSS_SHAPES],
+    share("adamw", "step", PARAMETERS, 0.9),
+    *small_bars(),
+]

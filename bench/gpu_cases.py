@@ -1,0 +1,67 @@
+"""What gpu_ops.py times: bf16 cases, the largest as they occur in models of 8 G parameters, and
+small ones, whose time is that of starting a kernel."""
+
+import dataclasses
+
+NORM_SHAPES = ["16384x1024", "16384x2048", "16384x4096", "16384x8192", "131072x128"]
+SMALL_NORM_SHAPES = ["2048x2048", "32x4096"]
+GATED_SHAPE, SMALL_GATED_SHAPE = "8192x14336", "2048x3072"
+HEADS_SHAPE = "b1_s4096_h32_kv8_d128"
+SOFTMAX_SHAPES = ["4096x4096", "4096x32768", "4096x131072"]
+LOSS_SHAPES = ["4096x151936", "4096x201088", "4096x50257"]
+PARAMETERS = "1000000000_t200"  # 100 matrices, 100 vectors
+GATED = ["swiglu", "geglu", "swiglu_clamped"]
+BOTH = ["fwd", "bwd"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    op: str
+    dir: str
+    shape: str
+    bytes: float = 0  # fewest that the op can do with; 0: as bench_ops says
+    copied: bool = True  # beside a copy of these bytes; not if the op computes more than it moves
+    events: bool = False  # calls are timed one by one: a peer cannot be captured in a graph
+    in_place: tuple = ()  # (input, output) that are the same memory
+    memory: bool = False  # memory beside inputs and results is measured, too
+    compiled: bool = True  # it is one function of PyTorch, which its compiler takes
+
+
+def both(op, shapes, **more):
+    return [Case(op, direction, shape, **more) for shape in shapes for direction in BOTH]
+
+
+def loss_cases():
+    found = []
+    for shape in LOSS_SHAPES:
+        found += [Case("cross_entropy", "fwd", shape),
+                  Case("cross_entropy", "bwd", shape, in_place=("logits", "dlogits")),
+                  Case("cross_entropy", "fwdbwd", shape)]
+    return found
+
+
+CASES = [
+    *both("rms_norm", NORM_SHAPES + SMALL_NORM_SHAPES),
+    *both("layer_norm", NORM_SHAPES + SMALL_NORM_SHAPES),
+    *both("add_rms_norm", ["8192x4096"]),
+    *both("rms_norm_swiglu", ["8192x4096", "2048x2048"]),
+    *[case for op in GATED for case in both(op, [GATED_SHAPE, SMALL_GATED_SHAPE])],
+    *both("silu", [GATED_SHAPE]),
+    *both("gelu", [GATED_SHAPE]),
+    *both("rope", [HEADS_SHAPE]),
+    *both("qk_norm_rope", [HEADS_SHAPE]),
+    *both("softmax", SOFTMAX_SHAPES),
+    *loss_cases(),
+    Case("embedding", "fwd", "8192x151936x4096"),
+    Case("embedding", "bwd", "8192x151936x4096", events=True),
+    Case("adamw", "step", PARAMETERS, bytes=14e9, events=True,
+         compiled=False),  # 4 values read, 3 written
+    Case("global_norm", "fwd", PARAMETERS, bytes=2e9, events=True, compiled=False),
+    *[Case("linear", "fwd", shape, copied=False, compiled=False)
+      for shape in ("8192x4096x14336", "4096x4096x4096", "16x4096x14336")],
+    *[Case("linear", "bwd", shape, copied=False, compiled=False)
+      for shape in ("4096x4096x4096_nodbias", "8192x4096x14336_nodweight_nodbias",
+                    "8192x4096x14336_nodx_nodbias")],
+    Case("linear_cross_entropy", "fwdbwd", "8192x4096x151936_nodbias_overwrite", copied=False,
+         events=True, memory=True),
+]
