@@ -359,7 +359,7 @@ static void print_support(void)
         printf(" %s", tg_dtype_name(kDtypes[d]));
       }
     }
-    printf(" | ref; cpu: avx512 -> avx2 -> generic | %d |\n", cases);
+    printf(" | ref; cpu: avx512 -> avx2 -> generic; cuda: sm80 -> any | %d |\n", cases);
   }
 }
 

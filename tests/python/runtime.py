@@ -34,11 +34,14 @@ class TrainerOptions(c.Structure):
         ("warmup_steps", c.c_int64), ("learning_rate", c.c_double), ("min_learning_rate", c.c_double),
         ("beta1", c.c_double), ("beta2", c.c_double), ("eps", c.c_double), ("weight_decay", c.c_double),
         ("max_grad_norm", c.c_double), ("dtype", c.c_int),
+        ("backend", c.c_int), ("device_index", c.c_int32),
     ]  # fmt: skip
 
 
 class SessionOptions(c.Structure):
-    _fields_ = [("max_tokens", c.c_int32), ("num_threads", c.c_int32)]
+    _fields_ = [
+        ("max_tokens", c.c_int32), ("num_threads", c.c_int32), ("backend", c.c_int), ("device_index", c.c_int32),
+    ]  # fmt: skip
 
 
 class StepResult(c.Structure):
