@@ -2,154 +2,169 @@
  *
  * Method     Two passes over a row that is read once. The first finds the largest element and the
  *            sum of the exponentials less the largest so far (Milakov & Gimelshein 2018,
- *            arXiv:1805.02867), first in each thread, then over the row's threads; the second makes
- *            the exponentials again, from where softmax_rows.cuh keeps the row.
- * Work       A warp for a row of up to 2 KiB, a block of up to 1024 threads for a longer one.
+ *            arXiv:1805.02867), four vectors at a time in a thread, then over the row's threads;
+ *            the second makes the exponentials again, from where softmax_rows.cuh keeps the row.
+ * Work       A warp for a row of up to 2 KiB, a block of up to 1024 threads for a longer one. Rows
+ *            that are no whole vectors take the path of unaligned ones.
  * Bound      Memory: reads x, writes y. Rows past what registers and shared memory hold (bf16 on an
- *            H200: 147456 columns) are read again beyond that.
+ *            H200: 147456 columns) are read again beyond that, twice.
  */
-#include "cuda/exp2.cuh"
-#include "ops/softmax/softmax_rows.cuh"
+#include "ops/softmax/softmax_exp.cuh"
 
 namespace
 {
+
+constexpr int kGroup = kMostKept; /* vectors that are added with the same largest element */
 
 template <typename T> struct fwd_rows {
   const T *x;
   T *y;
   int64_t x_step, y_step, rows, cols, vectors;
   int threads, block_rows, shared;
-  float high, low; /* scale * log2(e) in two parts */
-  float floor;     /* where the exponential has vanished */
+  softmax_factors by;
 };
 
 struct fwd_scratch {
-  float top[kWarp];
   double sum[kWarp];
+  float top[kWarp];
 };
 
 static_assert(sizeof(fwd_scratch) <= kScratchBytes, "the scratch of a block");
 
-/* The largest element, and the sum of exponentials less it. */
-struct fwd_sum {
-  float top;
-  double sum;
-};
-
-/* e^(scale * d) for d <= 0, or NaN. */
-template <typename T> __device__ __forceinline__ float exponential(const fwd_rows<T> &r, float d)
-{
-  if (sizeof(T) > 2) { /* one step finer than 16-bit results can tell */
-    const float z = d < r.floor ? r.floor : d;
-    return exp2_flushed(fmaf(z, r.low, z * r.high));
-  }
-  return exp2_flushed(d * r.high);
-}
-
-/* NaN counts in the sum, not in the largest element. */
-template <typename T>
-__device__ __forceinline__ void add_vector(const fwd_rows<T> &r, fwd_sum *s, uint4 raw)
-{
-  float v[kLanes<T>], most = s->top, part = 0.0f;
-  widen(v, raw, T());
-#pragma unroll
-  for (int i = 0; i < kLanes<T>; i++) {
-    most = fmaxf(most, v[i]);
-  }
-#pragma unroll
-  for (int i = 0; i < kLanes<T>; i++) {
-    part += exponential(r, v[i] - most);
-  }
-  s->sum = s->sum * (double)exponential(r, s->top - most) + (double)part;
-  s->top = most;
-}
-
 /* Over the threads of a row. */
 template <typename T>
-__device__ __forceinline__ fwd_sum join(const fwd_rows<T> &r, fwd_sum s, fwd_scratch *scratch)
+__device__ __forceinline__ softmax_sum<T> join(const fwd_rows<T> &r, softmax_sum<T> s,
+                                               fwd_scratch *scratch)
 {
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = r.threads / kWarp;
   float top = warp_max(s.top);
-  double sum = warp_sum(s.sum * (double)exponential(r, s.top - top));
+  s.sum = warp_sum(s.sum * exponential<T>(r.by, s.top - top));
+  s.top = top;
   if (warps > 1) {
     if (lane == 0) {
       scratch->top[warp] = top;
-      scratch->sum[warp] = sum;
+      scratch->sum[warp] = s.sum;
     }
     __syncthreads();
     const float other = lane < warps ? scratch->top[lane] : -FLT_MAX;
-    const double others = lane < warps ? scratch->sum[lane] : 0.0;
-    top = warp_max(other);
-    sum = warp_sum(others * (double)exponential(r, other - top));
+    s.sum = lane < warps ? scratch->sum[lane] : 0.0;
+    s.top = warp_max(other);
+    s.sum = warp_sum(s.sum * exponential<T>(r.by, other - s.top));
   }
-  return {top, sum};
+  return s;
+}
+
+/* A vector after the end of a row. */
+template <typename T> __device__ __forceinline__ uint4 after_end()
+{
+  const uint32_t v = to_bits<T>(-CUDART_INF_F) * (sizeof(T) == 2 ? 0x10001u : 1u);
+  return {v, v, v, v};
+}
+
+/* As those of softmax_rows.cuh, where kAligned means whole vectors too: the way around costs
+ * registers that a row needs. */
+template <bool kAligned, typename T>
+__device__ __forceinline__ uint4 fetch_vector(const T *x, index_of<kAligned> j,
+                                              index_of<kAligned> cols)
+{
+  if constexpr (kAligned) {
+    return j < cols ? *reinterpret_cast<const uint4 *>(x + j) : after_end<T>();
+  } else {
+    return fetch<false>(x, j, cols, -CUDART_INF_F);
+  }
+}
+
+template <bool kAligned, typename T>
+__device__ __forceinline__ void hold_vector(uint4 *place, const T *x, index_of<kAligned> j,
+                                            index_of<kAligned> cols)
+{
+  if (kAligned && j < cols) {
+    hold<kAligned>(place, x, j, j + kLanes<T>, -CUDART_INF_F);
+  } else {
+    *place = fetch_vector<kAligned>(x, j, cols);
+  }
 }
 
 template <bool kAligned, typename T>
 __device__ __forceinline__ void write_vector(const fwd_rows<T> &r, T *y, index_of<kAligned> j,
-                                             uint4 raw, float top, float by)
+                                             uint4 raw, float top, float divisor)
 {
   float v[kLanes<T>];
-  widen(v, raw, T());
-#pragma unroll
-  for (int i = 0; i < kLanes<T>; i++) {
-    v[i] = exponential(r, v[i] - top) * by;
+  softmax_results<T>(r.by, v, raw, top, divisor);
+  if constexpr (kAligned) {
+    if (j < (index_of<kAligned>)r.cols) {
+      store_vector(y + j, v);
+    }
+  } else {
+    put<false, T>(y, j, r.cols, v);
   }
-  put<kAligned, T>(y, j, (index_of<kAligned>)r.cols, v);
 }
 
-template <typename T, int kKept, bool kAligned>
+/* Hides where a value is from: what the compiler would keep from before takes registers. */
+__device__ __forceinline__ void forget(int32_t &v)
+{
+  asm volatile("" : "+r"(v));
+}
+
+__device__ __forceinline__ void forget(int64_t &v)
+{
+  asm volatile("" : "+l"(v));
+}
+
+template <typename T, int kKept, bool kAligned, bool kReadsTwice>
 __device__ __forceinline__ void softmax_row(const fwd_rows<T> &r, int64_t row, uint4 *held,
                                             fwd_scratch *scratch)
 {
   using index = index_of<kAligned>;
   const T *const x = r.x + row * r.x_step;
   T *const y = r.y + row * r.y_step;
-  const index first = (threadIdx.x & (r.threads - 1)) * kLanes<T>;
+  index first = (threadIdx.x & (r.threads - 1)) * kLanes<T>;
   const index step = (index)r.threads * kLanes<T>, cols = (index)r.cols;
-  const int shared = kShares<kKept> ? r.shared : 0;
-  uint4 kept[kKept + 1];
+  const int shared = kShares<kKept> ? r.shared : 0, stride = blockDim.x;
+  uint4 kept[kKept + (kKept == 0)];
   held += threadIdx.x;
 #pragma unroll 1
   for (int v = 0; v < shared; v++) {
-    hold<kAligned>(held + v * blockDim.x, x, first + (kKept + v) * step, cols, -CUDART_INF_F);
+    hold_vector<kAligned>(held + v * stride, x, first + (kKept + v) * step, cols);
   }
 #pragma unroll
   for (int v = 0; v < kKept; v++) {
-    kept[v] = fetch<kAligned>(x, first + v * step, cols, -CUDART_INF_F);
+    kept[v] = fetch_vector<kAligned>(x, first + v * step, cols);
   }
-  /* Finite, as a row may be -infinity alone: its sum is 0 then, and its results NaN. */
-  fwd_sum s = {-FLT_MAX, 0.0};
-#pragma unroll
-  for (int v = 0; v < kKept; v++) {
-    add_vector(r, &s, kept[v]);
+  softmax_sum<T> s;
+  if constexpr (kKept > 0) {
+    add_vectors<kKept, false>(r.by, &s, [&](int i) { return kept[i]; });
   }
+  forget(first);
   if (kShares<kKept>) {
     hold_wait();
 #pragma unroll 1
-    for (int v = 0; v < shared; v++) {
-      add_vector(r, &s, held[v * blockDim.x]);
-    }
-#pragma unroll 1
-    for (index v = kKept + shared; v < r.vectors; v++) {
-      add_vector(r, &s, fetch<kAligned>(x, first + v * step, cols, -CUDART_INF_F));
+    for (index v = kKept; v < r.vectors; v += kGroup) {
+      add_vectors<kGroup, true>(r.by, &s, [&](int i) {
+        if (v + i < kKept + shared) {
+          return held[((int)v - kKept + i) * stride];
+        }
+        return kReadsTwice ? fetch_vector<kAligned>(x, first + (v + i) * step, cols)
+                           : after_end<T>();
+      });
     }
   }
   s = join(r, s, scratch);
-  const float by = 1.0f / (float)s.sum;
+  const float divisor = softmax_divisor(s);
+  forget(first);
 #pragma unroll
   for (int v = 0; v < kKept; v++) {
-    write_vector<kAligned>(r, y, first + v * step, kept[v], s.top, by);
+    write_vector<kAligned>(r, y, first + v * step, kept[v], s.top, divisor);
   }
   if (kShares<kKept>) {
 #pragma unroll 1
     for (int v = 0; v < shared; v++) {
-      write_vector<kAligned>(r, y, first + (kKept + v) * step, held[v * blockDim.x], s.top, by);
+      write_vector<kAligned>(r, y, first + (kKept + v) * step, held[v * stride], s.top, divisor);
     }
 #pragma unroll 1
-    for (index v = kKept + shared; v < r.vectors; v++) {
+    for (index v = kKept + shared; kReadsTwice && v < r.vectors; v++) {
       const index j = first + v * step;
-      write_vector<kAligned>(r, y, j, fetch<kAligned>(x, j, cols, -CUDART_INF_F), s.top, by);
+      write_vector<kAligned>(r, y, j, fetch_vector<kAligned>(x, j, cols), s.top, divisor);
     }
   }
 }
@@ -165,7 +180,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) softmax_fwd_kernel(const fw
        first += (int64_t)gridDim.x * r.block_rows) {
     const int64_t row = first + threadIdx.x / (unsigned)r.threads;
     if (row < r.rows) {
-      softmax_row<T, kKept, kAligned>(r, row, held, scratch);
+      softmax_row<T, kKept, kAligned, kThreads == kLongThreads>(r, row, held, scratch);
     }
     __syncthreads(); /* the scratch is free again */
   }
@@ -173,15 +188,16 @@ __global__ void __launch_bounds__(kThreads, kBlocks) softmax_fwd_kernel(const fw
 
 softmax_plan plan_fwd(const tg_context *ctx, const tg_softmax_fwd_args *a)
 {
-  return plan_softmax(ctx, &a->x, 1, rows_aligned(&a->x, 16) && rows_aligned(&a->y, 16));
+  const bool whole = a->x.shape[1] * (int64_t)tg_dtype_bytes(a->x.dtype) % 16 == 0;
+  return plan_softmax(ctx, &a->x, 1, whole && rows_aligned(&a->x, 16) && rows_aligned(&a->y, 16));
 }
 
-/* Blocks of kShortThreads on a multiprocessor; f32 takes a few registers more. */
-template <typename T> constexpr int kShortBlocks = sizeof(T) == 4 ? 2 : 3;
+/* Blocks of kShortThreads on a multiprocessor; f32 takes a few registers more, and so do
+ * conversions without instructions for them. */
+template <typename T> constexpr int kShortBlocks = sizeof(T) == 4 || TGI_VIRTUAL < 80 ? 2 : 3;
 
 template <typename T> tg_status run_fwd(const tg_context *ctx, const tg_softmax_fwd_args *a)
 {
-  const double factor = (double)a->scale * 1.44269504088896340736;
   const softmax_plan p = plan_fwd(ctx, a);
   fwd_rows<T> r = {};
   r.x = (const T *)a->x.data;
@@ -194,14 +210,12 @@ template <typename T> tg_status run_fwd(const tg_context *ctx, const tg_softmax_
   r.threads = p.threads;
   r.block_rows = p.rows;
   r.shared = p.shared;
-  r.high = (float)(factor < FLT_MAX ? factor : FLT_MAX);
-  r.low = (float)(factor - (double)r.high);
-  r.floor = -105.0f / a->scale;
+  r.by = softmax_factors_of(a->scale);
   return launch(ctx,
                 p.kept == 0   ? softmax_fwd_kernel<T, 0, false, kLongThreads, 1>
                 : p.kept == 1 ? softmax_fwd_kernel<T, 1, true, 256, 8>
                 : p.kept == 2 ? softmax_fwd_kernel<T, 2, true, 256, 6>
-                : p.threads <= kShortThreads
+                : p.threads <= kShortThreads && p.vectors <= p.kept + p.shared
                     ? softmax_fwd_kernel<T, 4, true, kShortThreads, kShortBlocks<T>>
                     : softmax_fwd_kernel<T, 4, true, kLongThreads, 1>,
                 grid_of(divide_up(r.rows, p.rows)), p.threads * p.rows, p.shared_bytes, r);

@@ -162,13 +162,46 @@ __device__ __forceinline__ uint4 fetch(const T *row, index_of<kAligned> j, index
   return raw;
 }
 
+template <typename T> constexpr bool kIsBf16 = false;
+template <> constexpr bool kIsBf16<bf16> = true;
+
+/** 16 bytes of results in one store. */
+__device__ __forceinline__ void store_vector(float *to, const float (&v)[4])
+{
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(to)), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
+               : "memory");
+}
+
+template <typename T> __device__ __forceinline__ void store_vector(T *to, const float (&v)[8])
+{
+  uint32_t word[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    if constexpr (kIsBf16<T>) {
+      const __nv_bfloat162 two = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
+      memcpy(&word[i], &two, sizeof two);
+    } else {
+      const __half2 two = __floats2half2_rn(v[2 * i], v[2 * i + 1]);
+      memcpy(&word[i], &two, sizeof two);
+    }
+  }
+  /* Said in so many words, as the compiler makes four stores of an assignment. */
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(to)), "r"(word[0]), "r"(word[1]), "r"(word[2]),
+                 "r"(word[3])
+               : "memory");
+}
+
 template <bool kAligned, typename T>
 __device__ __forceinline__ void put(T *row, index_of<kAligned> j, index_of<kAligned> cols,
                                     const float (&v)[kLanes<T>])
 {
   constexpr int kN = kLanes<T>;
   if (kAligned && j + kN <= cols) {
-    store(row + j, v);
+    store_vector(row + j, v);
     return;
   }
   typename bits_of<T>::type *to = reinterpret_cast<typename bits_of<T>::type *>(row + j);

@@ -71,6 +71,8 @@ static const spec_case fwd_cases[] = {
     {"2x4097"},
     {"2x12288_scaled"},
     {"2x35000"}, /* more than the distance of prefetches */
+    {"3x131072"},
+    {"2x70001_scaled"}, /* rows of a few hundred KiB whose starts are not aligned */
     {"300x67_scaled"},
     {"41x1024"},
     {NULL},
@@ -96,6 +98,8 @@ static const spec_case bwd_cases[] = {
     {"4x7000", "not a number"}, /* above the size that finite differences take */
     {"2x4097"},
     {"2x12288_scaled"},
+    {"2x30001"},
+    {"3x131072_scaled"},
     {"300x67_scaled"},
     {"41x1024"},
     {NULL},
