@@ -81,6 +81,24 @@ template <typename T, int N> __device__ __forceinline__ void store(T *to, const 
   *reinterpret_cast<pack<T, N> *>(to) = p;
 }
 
+/** Four or two words to an address aligned to all of them, in one store: said in so many words, for
+ * of an assignment the compiler may make one store a word. */
+__device__ __forceinline__ void store_words(void *to, const uint32_t (&w)[4])
+{
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(to)), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
+               : "memory");
+}
+
+__device__ __forceinline__ void store_words(void *to, const uint32_t (&w)[2])
+{
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};"
+               :
+               : "l"(__cvta_generic_to_global(to)), "r"(w[0]), "r"(w[1])
+               : "memory");
+}
+
 /** True if the rows of a view may be read in packs of `bytes` bytes: its start and its strides are
  * multiples (the last axis is contiguous). */
 inline bool rows_aligned(const tg_tensor *t, int bytes)

@@ -2,7 +2,7 @@
  *
  * Method     rope/rotate_heads.cuh with a norm before the rotation: a head's lanes add their
  *            squares while its elements stay in registers.
- * Work       Four heads of a token for each group of lanes.
+ * Work       Two heads of a token for each group of lanes.
  * Bound      Memory: reads q and k and writes them.
  */
 #include "ops/rope/rotate_heads.cuh"

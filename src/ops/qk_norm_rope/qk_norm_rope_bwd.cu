@@ -12,34 +12,40 @@
 namespace
 {
 
-constexpr int kBwdHeads = 4;       /* of a thread at once */
+constexpr int kBwdHeads = 2;       /* of a thread at once */
 constexpr int kTokenBlocks = 1024; /* at most */
 constexpr int kSumThreads = 1024;  /* of the addition of blocks */
 constexpr int kSumColumns = 8;
 
 /* ---- heads with slots ---- */
 
+/* Threads of a block: as many groups of lanes with vectors of 8 as with vectors of 4, so that the
+ * weights' sums have one order. */
+template <int N> constexpr int kBwdThreads = kRotateThreads *kSlotLanes / N;
+
 /* One side of the tokens first .. last - 1. Every thread of the block comes here. */
-template <typename T, typename TT, bool kInterleaved, bool kAligned>
-__device__ __forceinline__ void bwd_side_of_block(const bwd_job<T> &job, const bwd_side<T> &s,
-                                                  int64_t first, int64_t last,
-                                                  float (&sum)[2][kSlotLanes])
+template <typename T, typename TT, int N, bool kInterleaved, bool kAligned>
+__device__ __forceinline__ void bwd_side_of_block(const bwd_job<T> &job, int which, int lane,
+                                                  int local, const slot_place &p, int64_t first,
+                                                  int64_t last, float (&sum)[2][N])
 {
-  constexpr int kN = kSlotLanes;
-  const int lane = (int)threadIdx.x % job.lanes, local = (int)threadIdx.x / job.lanes;
-  const slot_place p = place_of<kInterleaved>(job.r, lane);
-  const int64_t groups = divide_up(s.heads, kBwdHeads), units = (last - first) * groups;
-  float w[2][kN];
+  const bwd_side<T> &s = job.side[which];
+  const int locals = kBwdThreads<N> / job.lanes;
+  const int64_t groups = job.by_groups[which].by, units = (last - first) * groups;
+  const int64_t step_tokens = divide(locals, job.by_groups[which]);
+  const int64_t step_groups = locals - step_tokens * groups;
+  int64_t token = divide(local, job.by_groups[which]), group = local - token * groups;
+  token += first;
+  element_bits<float, N> w[2] = {};
   if (lane < job.slots) {
     load_weight<kAligned, T>(w, s.weight, job.f32_weights, p);
   }
 #pragma unroll 1
-  for (int64_t start = 0; start < units; start += kRotateThreads / job.lanes) {
-    const int64_t unit = start + local;
-    const int64_t token = first + unit / groups, head = kBwdHeads * (unit % groups);
-    const int64_t b = token / job.seq, t = token - b * job.seq;
-    const bool active = unit < units && lane < job.slots;
-    pack<T, kN> raw_dy[kBwdHeads][2], raw_x[kBwdHeads][2];
+  for (int64_t start = 0; start < units; start += locals) {
+    const int64_t head = kBwdHeads * group;
+    const bool active = token < last && lane < job.slots;
+    const int64_t b = active ? divide(token, job.by_seq) : 0, t = token - b * job.seq;
+    element_bits<T, N> raw_dy[kBwdHeads][2], raw_x[kBwdHeads][2];
     float rstd[kBwdHeads];
     const T *dy = s.dy + b * s.dy_sequence + t * s.dy_token + head * s.dy_head;
     const T *x = s.x + b * s.x_sequence + t * s.x_token + head * s.x_head;
@@ -50,87 +56,111 @@ __device__ __forceinline__ void bwd_side_of_block(const bwd_job<T> &job, const b
       for (int k = 0; k < 2; k++) {
         raw_dy[u][k] = raw_x[u][k] = {};
         if (mine && p.has[k]) {
-          raw_dy[u][k] = load_pack<kAligned>(dy + u * s.dy_head + p.at[k]);
-          raw_x[u][k] = load_pack<kAligned>(x + u * s.x_head + p.at[k]);
+          load_bits<kAligned>(raw_dy[u][k], dy + u * s.dy_head + p.at[k]);
+          load_bits<kAligned>(raw_x[u][k], x + u * s.x_head + p.at[k]);
         }
       }
       rstd[u] = mine ? s.rstd[token * s.heads + head + u] : 0.0f;
     }
-    slot_angles angles = {};
+    slot_angles<TT, N> angles = {};
     if (active) {
-      load_angles<TT, kInterleaved, kAligned>(angles, job.r, b, t, p);
+      load_angles<kInterleaved, kAligned>(angles, job.r, b, t, p);
     }
+    T *dx = s.dx + b * s.dx_sequence + t * s.dx_token + head * s.dx_head;
 #pragma unroll
     for (int u = 0; u < kBwdHeads; u++) {
-      float v[2][kN], dz[2][kN], n[2][kN];
-      float dot = 0;
+      const bool mine = active && head + u < s.heads;
+      float g[2][N], n[2][N], dots[2][N / kSlotLanes] = {};
 #pragma unroll
-      for (int k = 0; k < 2; k++) {
-#pragma unroll
-        for (int i = 0; i < kN; i++) {
-          v[k][i] = to_f32(raw_dy[u][k].e[i]);
-          n[k][i] = to_f32(raw_x[u][k].e[i]) * rstd[u];
-        }
-      }
-      rotate_slot<T, kInterleaved, kRotateBack>(dz, v, angles, p);
-#pragma unroll
-      for (int k = 0; k < 2; k++) {
-#pragma unroll
-        for (int i = 0; i < kN; i++) {
-          if (active && head + u < s.heads && p.has[k]) {
-            sum[k][i] = fmaf(dz[k][i], n[k][i], sum[k][i]);
-            dot = fmaf(dz[k][i] * w[k][i], n[k][i], dot);
-          }
-        }
-      }
-      const float mean = lanes_sum(dot, job.lanes) / (float)job.r.head_dim;
-      if (s.dx && active && head + u < s.heads) {
-        T *dx = s.dx + b * s.dx_sequence + t * s.dx_token + (head + u) * s.dx_head;
+      for (int i = 0; i < N / 2; i++) {
+        float v[2][2], dz[2][2];
+        get_two(v[0], raw_dy[u][0], i);
+        get_two(v[1], raw_dy[u][1], i);
+        rotate_two<T, kInterleaved, kRotateBack>(dz, v, angles_at(angles, i), p);
 #pragma unroll
         for (int k = 0; k < 2; k++) {
+          float two[2], weight[2];
+          get_two(two, raw_x[u][k], i);
+          get_two(weight, w[k], i);
 #pragma unroll
-          for (int i = 0; i < kN; i++) {
-            v[k][i] = rstd[u] * fmaf(-n[k][i], mean, dz[k][i] * w[k][i]);
-          }
-          if (p.has[k]) {
-            store_vector<kAligned>(dx + p.at[k], v[k]);
+          for (int j = 0; j < 2; j++) {
+            const int e = 2 * i + j;
+            n[k][e] = two[j] * rstd[u];
+            g[k][e] = dz[k][j] * weight[j];
+            dots[k][e / kSlotLanes] = fmaf(g[k][e], n[k][e], dots[k][e / kSlotLanes]);
+            sum[k][e] = mine ? fmaf(dz[k][j], n[k][e], sum[k][e]) : sum[k][e];
           }
         }
       }
+      const float mean = lanes_sum(slot_sum<N>(dots, p), job.lanes) * job.inverse_dim;
+      if (s.dx && mine) {
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+          element_bits<T, N> out;
+#pragma unroll
+          for (int i = 0; i < N / 2; i++) {
+            const float two[2] = {rstd[u] * fmaf(-n[k][2 * i], mean, g[k][2 * i]),
+                                  rstd[u] * fmaf(-n[k][2 * i + 1], mean, g[k][2 * i + 1])};
+            set_two(out, i, two);
+          }
+          if (p.has[k]) {
+            store_bits<kAligned>(dx + u * s.dx_head + p.at[k], out);
+          }
+        }
+      }
+    }
+    token += step_tokens;
+    group += step_groups;
+    if (group >= groups) {
+      group -= groups;
+      token++;
     }
   }
 }
 
-template <typename T, typename TT, bool kInterleaved, bool kAligned>
-__global__ void __launch_bounds__(kRotateThreads, kAligned && sizeof(T) == 2 ? 2 : 1)
+/* Blocks of a multiprocessor that the registers are cut for: as many as fit without spills. */
+template <typename T, typename TT> constexpr int bwd_blocks(int n, bool aligned)
+{
+  return !aligned || n == kSlotLanes ? 1 : sizeof(TT) > sizeof(T) ? 3 : 4;
+}
+
+template <typename T, typename TT, int N, bool kInterleaved, bool kAligned>
+__global__ void __launch_bounds__(kBwdThreads<N>, bwd_blocks<T, TT>(N, kAligned))
     qk_norm_rope_bwd_kernel(const __grid_constant__ bwd_job<T> job)
 {
   /* The sums of each group of lanes, and of those without a head. */
-  __shared__ float shared[kRotateThreads * 2 * kSlotLanes];
-  const int lane = (int)threadIdx.x % job.lanes, local = (int)threadIdx.x / job.lanes;
-  const int dim = (int)job.r.head_dim, locals = kRotateThreads / job.lanes;
-  const slot_place p = place_of<kInterleaved>(job.r, lane);
+  __shared__ __align__(16) float shared[kBwdThreads<N> * 2 * N];
+  const int local = (int)(threadIdx.x / (unsigned)job.lanes);
+  const int lane = (int)threadIdx.x - local * job.lanes;
+  const int dim = (int)job.r.head_dim, locals = kBwdThreads<N> / job.lanes;
+  const slot_place p = place_of<kInterleaved, N>(job.r, lane);
   const int64_t first = blockIdx.x * job.block_tokens;
   const int64_t past = first + job.block_tokens, last = past < job.tokens ? past : job.tokens;
 #pragma unroll 1
   for (int which = 0; which < 2; which++) {
     const bwd_side<T> &s = job.side[which];
-    float sum[2][kSlotLanes] = {};
+    float sum[2][N] = {};
     if (!s.dx && !s.partial) {
       continue;
     }
-    bwd_side_of_block<T, TT, kInterleaved, kAligned>(job, s, first, last, sum);
+    bwd_side_of_block<T, TT, N, kInterleaved, kAligned>(job, which, lane, local, p, first, last,
+                                                        sum);
     if (!s.partial) {
       continue;
     }
     __syncthreads();
+#pragma unroll
     for (int k = 0; k < 2; k++) {
-      for (int i = 0; i < kSlotLanes && lane < job.slots && p.has[k]; i++) {
-        shared[local * dim + p.at[k] + i] = sum[k][i];
+      if (lane < job.slots && p.has[k]) {
+#pragma unroll
+        for (int i = 0; i < N; i += 4) { /* dim and at are multiples of 4 */
+          *reinterpret_cast<float4 *>(&shared[local * dim + p.at[k] + i]) =
+              make_float4(sum[k][i], sum[k][i + 1], sum[k][i + 2], sum[k][i + 3]);
+        }
       }
     }
     __syncthreads();
-    for (int j = (int)threadIdx.x; j < dim; j += kRotateThreads) {
+    for (int j = (int)threadIdx.x; j < dim; j += kBwdThreads<N>) {
       float total = 0;
       for (int l = 0; l < locals; l++) {
         total += shared[l * dim + j];
@@ -142,19 +172,30 @@ __global__ void __launch_bounds__(kRotateThreads, kAligned && sizeof(T) == 2 ? 2
 
 /* ---- sums of blocks ---- */
 
+/* The weights' gradients of q, of k, and the sums of the first block. */
+template <typename D> struct weight_sums {
+  D *dweight[2];
+  const float *partial[2];
+};
+
 /* dweight += the sums of the blocks: kSumColumns columns of a block of threads. */
 template <typename D>
 __global__ void __launch_bounds__(kSumThreads)
-    qk_norm_rope_bwd_weight_kernel(D *dweight, const float *partial, int64_t dim, int64_t stride,
-                                   int64_t blocks)
+    qk_norm_rope_bwd_weight_kernel(const __grid_constant__ weight_sums<D> job, int64_t dim,
+                                   int64_t stride, int64_t blocks)
 {
   constexpr int kRows = kSumThreads / kSumColumns;
   __shared__ float sums[kRows][kSumColumns];
   const int c = threadIdx.x % kSumColumns, row = threadIdx.x / kSumColumns;
   const int64_t j = (int64_t)blockIdx.x * kSumColumns + c;
+  const float *partial = blockIdx.y ? job.partial[1] : job.partial[0];
+  D *dweight = blockIdx.y ? job.dweight[1] : job.dweight[0];
   float sum = 0;
-  for (int64_t i = row; i < blocks && j < dim; i += kRows) {
-    sum += partial[i * stride + j];
+  if (j < dim) {
+#pragma unroll 8
+    for (int64_t i = row; i < blocks; i += kRows) {
+      sum += partial[i * stride + j];
+    }
   }
   sums[row][c] = sum;
   for (int half = kRows / 2; half > 0; half /= 2) {
@@ -206,32 +247,44 @@ token_blocks cut_tokens(const tg_qk_norm_rope_bwd_args *a)
   return c;
 }
 
+template <typename T, typename TT, int N, bool kAligned>
+tg_status launch_slots_back(const tg_context *ctx, bwd_job<T> job)
+{
+  job.slots = (int)slots_of(job.r, N);
+  job.lanes = lanes_of(job.slots, true);
+  const dim3 grid = grid_of(job.blocks);
+  return job.r.interleaved ? launch(ctx, qk_norm_rope_bwd_kernel<T, TT, N, true, kAligned>, grid,
+                                    kBwdThreads<N>, 0, job)
+                           : launch(ctx, qk_norm_rope_bwd_kernel<T, TT, N, false, kAligned>, grid,
+                                    kBwdThreads<N>, 0, job);
+}
+
 template <typename T>
 tg_status launch_heads(const tg_context *ctx, const bwd_job<T> &job, bool aligned)
 {
-  const dim3 grid = grid_of(job.blocks);
-#define WITH(TT)                                                                                   \
-  (job.r.interleaved ? (aligned ? launch(ctx, qk_norm_rope_bwd_kernel<T, TT, true, true>, grid,    \
-                                         kRotateThreads, 0, job)                                   \
-                                : launch(ctx, qk_norm_rope_bwd_kernel<T, TT, true, false>, grid,   \
-                                         kRotateThreads, 0, job))                                  \
-                     : (aligned ? launch(ctx, qk_norm_rope_bwd_kernel<T, TT, false, true>, grid,   \
-                                         kRotateThreads, 0, job)                                   \
-                                : launch(ctx, qk_norm_rope_bwd_kernel<T, TT, false, false>, grid,  \
-                                         kRotateThreads, 0, job)))
-  return job.r.f32 ? WITH(float) : WITH(T);
-#undef WITH
+  constexpr int kWide = kSlotWide<T>, kSmall = kSlotLanes;
+  if (aligned && (kWide == kSmall || slots_wide(job.r))) {
+    return job.r.f32 ? launch_slots_back<T, float, kWide, true>(ctx, job)
+                     : launch_slots_back<T, T, kWide, true>(ctx, job);
+  }
+  return job.r.f32 ? launch_slots_back<T, float, kSmall, false>(ctx, job)
+                   : launch_slots_back<T, T, kSmall, false>(ctx, job);
 }
 
-tg_status add_sums(const tg_context *ctx, const tg_tensor *dweight, const float *partial,
-                   const token_blocks &c)
+/* The gradients of q and k at once if their dtypes are equal; NULL: none. */
+tg_status add_sums(const tg_context *ctx, const tg_tensor *dq_weight, const tg_tensor *dk_weight,
+                   const float *dq_partial, const float *dk_partial, const token_blocks &c)
 {
-  const int64_t dim = dweight->shape[0];
-  const dim3 grid = grid_of(divide_up(dim, kSumColumns));
+  const tg_tensor *first = dq_weight ? dq_weight : dk_weight;
+  const int64_t dim = first->shape[0];
+  const dim3 grid((unsigned)divide_up(dim, kSumColumns), dq_weight && dk_weight ? 2 : 1);
   tg_status status = TG_OK;
-  SWITCH_FLOAT(dweight->dtype, D,
-               status = launch(ctx, qk_norm_rope_bwd_weight_kernel<D>, grid, kSumThreads, 0,
-                               static_cast<D *>(dweight->data), partial, dim, c.floats, c.blocks));
+  SWITCH_FLOAT(
+      first->dtype, D, weight_sums<D> job = {}; job.dweight[0] = static_cast<D *>(first->data);
+      job.partial[0] = dq_weight ? dq_partial : dk_partial;
+      job.dweight[1] = dk_weight ? static_cast<D *>(dk_weight->data) : NULL;
+      job.partial[1] = dk_partial; status = launch(ctx, qk_norm_rope_bwd_weight_kernel<D>, grid,
+                                                   kSumThreads, 0, job, dim, c.floats, c.blocks));
   return status;
 }
 
@@ -268,23 +321,25 @@ template <typename T> tg_status backward(const tg_context *ctx, const tg_qk_norm
   job.blocks = c.blocks;
   job.partial_stride = c.floats;
   job.f32_weights = a->q_weight.dtype == TG_F32;
-  const int64_t slots = slots_of(job.r);
-  tg_status status;
-  if (slots > 0 && slots <= kRotateSlotsMax) {
-    job.slots = (int)slots;
-    job.lanes = 1;
-    while (job.lanes < job.slots) {
-      job.lanes *= 2;
-    }
-    status = launch_heads(ctx, job, all_aligned(a));
-  } else {
-    status = launch_pairs(ctx, job);
+  job.inverse_dim = 1 / (float)dim;
+  job.by_seq = divider_of(job.seq, job.tokens);
+  for (int side = 0; side < 2; side++) {
+    job.by_groups[side] = divider_of(divide_up(job.side[side].heads, kBwdHeads), kRotateThreads);
   }
-  if (status == TG_OK && job.side[0].partial) {
-    status = add_sums(ctx, &a->dq_weight, job.side[0].partial, c);
+  tg_status status =
+      cut_in_slots(job.r) ? launch_heads(ctx, job, all_aligned(a)) : launch_pairs(ctx, job);
+  const tg_tensor *dq_weight = job.side[0].partial ? &a->dq_weight : NULL;
+  const tg_tensor *dk_weight = job.side[1].partial ? &a->dk_weight : NULL;
+  if (dq_weight && dk_weight && dq_weight->dtype == dk_weight->dtype) {
+    return status == TG_OK
+               ? add_sums(ctx, dq_weight, dk_weight, job.side[0].partial, job.side[1].partial, c)
+               : status;
   }
-  if (status == TG_OK && job.side[1].partial) {
-    status = add_sums(ctx, &a->dk_weight, job.side[1].partial, c);
+  if (status == TG_OK && dq_weight) {
+    status = add_sums(ctx, dq_weight, NULL, job.side[0].partial, NULL, c);
+  }
+  if (status == TG_OK && dk_weight) {
+    status = add_sums(ctx, NULL, dk_weight, NULL, job.side[1].partial, c);
   }
   return status;
 }
@@ -310,8 +365,7 @@ extern "C" void TGI_PLAN(qk_norm_rope_bwd)(const tg_context *, const tg_qk_norm_
                                            char *text, size_t bytes)
 {
   const token_blocks c = cut_tokens(a);
-  const int64_t slots = slots_of(rotation_of_args(a));
   snprintf(text, bytes, "%lld blocks of %lld tokens, %s", (long long)c.blocks,
            (long long)c.block_tokens,
-           slots > 0 && slots <= kRotateSlotsMax ? "heads in registers" : "heads pair by pair");
+           cut_in_slots(rotation_of_args(a)) ? "heads in registers" : "heads pair by pair");
 }

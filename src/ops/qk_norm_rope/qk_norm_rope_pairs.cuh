@@ -32,8 +32,10 @@ template <typename T> struct bwd_job {
   rotation r;
   int64_t seq, tokens, block_tokens, blocks; /* of tokens */
   int64_t partial_stride;                    /* floats from block to block */
+  divider by_groups[2], by_seq;              /* groups: of a token's heads of q, of k */
   int slots, lanes;
   bool f32_weights;
+  float inverse_dim;
 };
 
 /* The sums of a block of tokens: a thread for a pair or for an element that is not rotated. */
@@ -68,7 +70,7 @@ __global__ void __launch_bounds__(kPairThreads)
         const float v[2] = {to_f32(dy[p.at[0]]), to_f32(dy[p.at[1]])};
         float dz[2] = {v[0], v[1]};
         if (rotated) {
-          rotate_pair<T, kRotateBack>(dz, v, p);
+          rotate_pair<T, kRotateBack>(dz, v, p.cos, p.sin);
         }
         sum[0] = fmaf(dz[0], to_f32(x[p.at[0]]) * rstd, sum[0]);
         sum[1] = fmaf(dz[1], to_f32(x[p.at[1]]) * rstd, sum[1]);
@@ -119,7 +121,7 @@ __global__ void __launch_bounds__(kRotateThreads)
         const one_pair p = pair_at<T>(r, b, t, i);
         const float v[2] = {to_f32(dy[p.at[0]]), to_f32(dy[p.at[1]])};
         float dz[2];
-        rotate_pair<T, kRotateBack>(dz, v, p);
+        rotate_pair<T, kRotateBack>(dz, v, p.cos, p.sin);
         visit(p.at[0], dz[0]);
         visit(p.at[1], dz[1]);
       }

@@ -1,7 +1,7 @@
 /* Rotary position embedding on CUDA.
  *
  * Method     rotate_heads.cuh; the backward is the same kernel with the transposed coefficients.
- * Work       Four heads of a token for each group of lanes.
+ * Work       Two heads of a token for each group of lanes.
  * Bound      Memory: reads q and k and writes them.
  */
 #include "ops/rope/rotate_heads.cuh"

@@ -2,11 +2,12 @@
  * Rotating the heads of tokens on CUDA, with or without a norm before it: the kernels of rope (both
  * directions) and of the forward of qk_norm_rope.
  *
- * Method     A thread reads the angles of its slot (rotation.cuh) once for four heads of a
- *            token, keeps their elements in registers and writes them. With a norm, a head's slots
- *            lie on 2^n neighbouring lanes, which add their squares.
- * Work       Four heads of q, or of k, of a token for each group of lanes; q and k in one launch.
- *            Heads that have no slots get a warp each and are read once more.
+ * Method     A thread reads the angles of its slot (rotation.cuh) once for two heads of a token,
+ *            keeps everything packed in registers, rotates two elements of each vector at a time
+ *            and writes the heads. With a norm, a head's slots lie on 2^n neighbouring lanes, which
+ *            add their squares.
+ * Work       Two heads of q, or of k, of a token for each group of lanes; blocks of q, then of k,
+ *            in one launch. Heads that have no slots get a warp each and are read once more.
  * Bound      Memory: reads x and writes y. Heads of a token find the tables in the first cache.
  */
 #ifndef TGI_OPS_ROTATE_HEADS_CUH
@@ -22,8 +23,9 @@ namespace
 { /* each entry of the chain has kernels of its own */
 
 constexpr int kRotateThreads = 256;
-constexpr int kRotateHeads = 4;     /* of a thread */
-constexpr int kRotateSlotsMax = 32; /* of a head: the lanes of a warp */
+constexpr int kSlotThreads = 128;   /* of heads with slots */
+constexpr int kRotateHeads = 2;     /* of a thread */
+constexpr int kRotateSlotsMax = 32; /* of a head, with vectors of 4: the lanes of a warp */
 
 /** q or k, and what becomes of it. Strides count elements. */
 template <typename T> struct head_side {
@@ -39,11 +41,11 @@ template <typename T> struct rotate_job {
   head_side<T> side[2];
   rotation r;
   int64_t seq, tokens;
-  int64_t first_groups, groups; /* groups of heads of a token: of q, of both */
-  int64_t blocks;
+  divider by_groups[2], by_seq; /* groups: of a token's heads of q, of k */
+  int64_t first_blocks, blocks; /* of q, of both */
   int slots, lanes, groups_per_block;
   bool f32_weights;
-  float eps;
+  float eps, inverse_dim;
 };
 
 template <typename T> head_side<T> head_side_of(const tg_tensor *x, const tg_tensor *y)
@@ -59,104 +61,147 @@ template <typename T> head_side<T> head_side_of(const tg_tensor *x, const tg_ten
   return s;
 }
 
-/** Two vectors of the weight. */
-template <bool kAligned, typename T>
-__device__ __forceinline__ void load_weight(float (&w)[2][kSlotLanes], const void *weight, bool f32,
-                                            const slot_place &p)
-{
-#pragma unroll
-  for (int k = 0; k < 2; k++) {
-    if (p.has[k]) {
-      load_either<kAligned, T>(w[k], weight, p.at[k], f32);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kSlotLanes; i++) {
-        w[k][i] = 0;
-      }
-    }
-  }
-}
-
-/** The sum over the 2^n lanes of a head, in each of them. */
+/** The sum over the 2^n lanes of a head, in each of them; neighbours first, see slot_sum. */
 __device__ __forceinline__ float lanes_sum(float v, int lanes)
 {
-  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+  for (int distance = 1; distance < lanes; distance *= 2) {
     v += __shfl_xor_sync(kAllLanes, v, distance);
   }
   return v;
 }
 
-template <typename T, typename TT, bool kInterleaved, int kMode, bool kNormed, bool kAligned>
-__global__ void __launch_bounds__(kRotateThreads, kAligned ? 3 : 2)
+/** Two vectors of the weight. */
+template <bool kAligned, typename T, int N>
+__device__ __forceinline__ void load_weight(element_bits<float, N> (&w)[2], const void *weight,
+                                            bool f32, const slot_place &p)
+{
+#pragma unroll
+  for (int k = 0; k < 2; k++) {
+    w[k] = {};
+    if (p.has[k]) {
+      if (sizeof(T) == 4 || f32) {
+        load_bits<kAligned>(w[k], static_cast<const float *>(weight) + p.at[k]);
+      } else {
+        element_bits<T, N> own;
+        load_bits<kAligned>(own, static_cast<const T *>(weight) + p.at[k]);
+#pragma unroll
+        for (int i = 0; i < N / 2; i++) {
+          float two[2];
+          get_two(two, own, i);
+          set_two(w[k], i, two);
+        }
+      }
+    }
+  }
+}
+
+/** Blocks of a multiprocessor that the registers are cut for: as many as fit without spills. */
+template <typename T, typename TT>
+constexpr int slot_blocks(bool interleaved, int mode, bool normed, bool aligned)
+{
+  const int fewer = (sizeof(TT) > sizeof(T)) + normed;
+  const int steps = mode == kRotateHf ? (TGI_VIRTUAL < 80 ? 2 : 1) : 0; /* < 80: long roundings */
+  return !aligned ? 4 : fewer ? 6 - fewer : 7 - interleaved - steps;
+}
+
+template <typename T, typename TT, int N, bool kInterleaved, int kMode, bool kNormed, bool kAligned>
+__global__ void __launch_bounds__(kSlotThreads,
+                                  slot_blocks<T, TT>(kInterleaved, kMode, kNormed, kAligned))
     rotate_heads_kernel(const __grid_constant__ rotate_job<T> job)
 {
-  constexpr int kN = kSlotLanes;
+  constexpr int kQuads = N / kSlotLanes;
   constexpr bool kSteps = kMode == kRotateHf;
-  const int lane = (int)threadIdx.x % job.lanes, local = (int)threadIdx.x / job.lanes;
-  const slot_place p = place_of<kInterleaved>(job.r, lane);
+  const int local = (int)(threadIdx.x / (unsigned)job.lanes);
+  const int lane = (int)threadIdx.x - local * job.lanes;
+  const slot_place p = place_of<kInterleaved, N>(job.r, lane);
   for (int64_t block = blockIdx.x; block < job.blocks; block += gridDim.x) {
-    const int64_t unit = block * job.groups_per_block + local;
-    const int64_t token = unit / job.groups, group = unit - token * job.groups;
-    const int64_t b = token / job.seq, t = token - b * job.seq;
-    const int which = group >= job.first_groups;
+    const int which = block >= job.first_blocks;
     const head_side<T> &s = job.side[which];
-    const int64_t head = kRotateHeads * (group - (which ? job.first_groups : 0));
+    const int64_t unit = (block - (which ? job.first_blocks : 0)) * job.groups_per_block + local;
+    const int64_t token = divide(unit, job.by_groups[which]), b = divide(token, job.by_seq);
+    const int64_t head = kRotateHeads * (unit - token * job.by_groups[which].by);
+    const int64_t t = token - b * job.seq;
     const bool active = local < job.groups_per_block && token < job.tokens && lane < job.slots;
+    if (!kNormed && !active) {
+      continue; /* a norm needs all lanes of a warp */
+    }
     const T *x = s.x + b * s.x_sequence + t * s.x_token + head * s.x_head;
-    pack<T, kN> raw[kRotateHeads][2];
+    element_bits<T, N> v[kRotateHeads][2];
 #pragma unroll
     for (int u = 0; u < kRotateHeads; u++) {
 #pragma unroll
       for (int k = 0; k < 2; k++) {
-        raw[u][k] = {};
+        v[u][k] = {};
         if (active && head + u < s.heads && p.has[k]) {
-          raw[u][k] = load_pack<kAligned>(x + u * s.x_head + p.at[k]);
+          load_bits<kAligned>(v[u][k], x + u * s.x_head + p.at[k]);
         }
       }
     }
-    slot_angles angles;
+    slot_angles<TT, N> angles = {};
+    element_bits<float, N> w[2] = {};
     if (active) {
-      load_angles<TT, kInterleaved, kAligned>(angles, job.r, b, t, p);
-    }
-#pragma unroll
-    for (int u = 0; u < kRotateHeads; u++) {
-      float v[2][kN], y[2][kN];
-      float squares = 0;
-#pragma unroll
-      for (int k = 0; k < 2; k++) {
-#pragma unroll
-        for (int i = 0; i < kN; i++) {
-          v[k][i] = to_f32(raw[u][k].e[i]);
-          squares = fmaf(v[k][i], v[k][i], squares);
-        }
-      }
-      const bool mine = active && head + u < s.heads;
+      load_angles<kInterleaved, kAligned>(angles, job.r, b, t, p);
       if (kNormed) {
-        squares = lanes_sum(squares, job.lanes);
-        const float rstd = __frsqrt_rn(squares / (float)job.r.head_dim + job.eps);
-        if (mine) {
-          float w[2][kN];
-          load_weight<kAligned, T>(w, s.weight, job.f32_weights, p);
-#pragma unroll
-          for (int k = 0; k < 2; k++) {
-#pragma unroll
-            for (int i = 0; i < kN; i++) {
-              v[k][i] = step<T, kSteps>(step<T, kSteps>(v[k][i] * rstd) * w[k][i]);
-            }
-          }
-          if (s.rstd && lane == 0) {
-            s.rstd[token * s.heads + head + u] = rstd;
-          }
-        }
+        load_weight<kAligned, T>(w, s.weight, job.f32_weights, p);
       }
-      if (mine) {
-        T *to = s.y + b * s.y_sequence + t * s.y_token + (head + u) * s.y_head;
-        rotate_slot<T, kInterleaved, kMode>(y, v, angles, p);
+    }
+    float rstd[kRotateHeads];
+    if (kNormed) {
+#pragma unroll
+      for (int u = 0; u < kRotateHeads; u++) {
+        float squares[2][kQuads] = {};
 #pragma unroll
         for (int k = 0; k < 2; k++) {
-          if (p.has[k]) {
-            store_vector<kAligned>(to + p.at[k], y[k]);
+#pragma unroll
+          for (int i = 0; i < N / 2; i++) {
+            float two[2];
+            float &sum = squares[k][2 * i / kSlotLanes];
+            get_two(two, v[u][k], i);
+            sum = fmaf(two[1], two[1], fmaf(two[0], two[0], sum));
           }
+        }
+        rstd[u] = slot_sum<N>(squares, p);
+      }
+#pragma unroll
+      for (int u = 0; u < kRotateHeads; u++) {
+        rstd[u] = __frsqrt_rn(lanes_sum(rstd[u], job.lanes) * job.inverse_dim + job.eps);
+        if (s.rstd && active && lane == 0 && head + u < s.heads) {
+          s.rstd[token * s.heads + head + u] = rstd[u];
+        }
+      }
+    }
+    if (kNormed || p.rotated[0] || p.rotated[1]) {
+#pragma unroll
+      for (int i = 0; i < N / 2; i++) {
+        const two_angles a = angles_at(angles, i);
+#pragma unroll
+        for (int u = 0; u < kRotateHeads; u++) {
+          float z[2][2], y[2][2];
+#pragma unroll
+          for (int k = 0; k < 2; k++) {
+            get_two(z[k], v[u][k], i);
+            if (kNormed) {
+              float weight[2];
+              get_two(weight, w[k], i);
+              z[k][0] *= rstd[u], z[k][1] *= rstd[u];
+              step_two<T, kSteps>(z[k]);
+              z[k][0] *= weight[0], z[k][1] *= weight[1];
+              step_two<T, kSteps>(z[k]);
+            }
+          }
+          rotate_two<T, kInterleaved, kMode>(y, z, a, p);
+          set_two(v[u][0], i, y[0]);
+          set_two(v[u][1], i, y[1]);
+        }
+      }
+    }
+    T *y = s.y + b * s.y_sequence + t * s.y_token + head * s.y_head;
+#pragma unroll
+    for (int u = 0; u < kRotateHeads; u++) {
+#pragma unroll
+      for (int k = 0; k < 2; k++) {
+        if (active && head + u < s.heads && p.has[k]) {
+          store_bits<kAligned>(y + u * s.y_head + p.at[k], v[u][k]);
         }
       }
     }
@@ -210,7 +255,7 @@ __global__ void __launch_bounds__(kRotateThreads)
       const one_pair p = pair_at<T>(r, b, t, i);
       const float v[2] = {normed(p.at[0]), normed(p.at[1])};
       float out[2];
-      rotate_pair<T, kMode>(out, v, p);
+      rotate_pair<T, kMode>(out, v, p.cos, p.sin);
       y[p.at[0]] = from_f32<T>(out[0]);
       y[p.at[1]] = from_f32<T>(out[1]);
     }
@@ -221,53 +266,73 @@ __global__ void __launch_bounds__(kRotateThreads)
   }
 }
 
-/** Lays the work out; false: the heads have no slots. */
-template <typename T> bool plan_rotation(rotate_job<T> *job, bool normed)
+/** The lanes of a group; a norm wants 2^n of them. */
+inline int lanes_of(int slots, bool normed)
 {
-  const int64_t slots = slots_of(job->r);
-  const int64_t heads = job->side[0].heads + job->side[1].heads;
-  if (slots == 0 || slots > kRotateSlotsMax) {
-    job->blocks = divide_up(job->tokens * heads, kRotateThreads / kWarp);
-    return false;
+  int lanes = normed ? 1 : slots;
+  while (lanes < slots) {
+    lanes *= 2;
   }
-  job->slots = (int)slots;
-  job->lanes = 1;
-  while (normed && job->lanes < job->slots) {
-    job->lanes *= 2;
-  }
-  job->lanes = normed ? job->lanes : job->slots;
-  job->groups_per_block = kRotateThreads / job->lanes;
-  job->first_groups = divide_up(job->side[0].heads, kRotateHeads);
-  job->groups = job->first_groups + divide_up(job->side[1].heads, kRotateHeads);
-  job->blocks = divide_up(job->tokens * job->groups, job->groups_per_block);
-  return true;
+  return lanes;
 }
 
-template <typename T, typename TT, int kMode, bool kNormed>
-tg_status launch_slots(const tg_context *ctx, const rotate_job<T> &job, bool aligned)
+/** True if the heads have slots: of vectors of 4, as many as a warp has lanes. */
+inline bool cut_in_slots(const rotation &r)
 {
-  const dim3 grid = grid_of(job.blocks);
-  if (job.r.interleaved) {
-    return aligned ? launch(ctx, rotate_heads_kernel<T, TT, true, kMode, kNormed, true>, grid,
-                            kRotateThreads, 0, job)
-                   : launch(ctx, rotate_heads_kernel<T, TT, true, kMode, kNormed, false>, grid,
-                            kRotateThreads, 0, job);
+  const int64_t slots = slots_of(r, kSlotLanes);
+  return slots > 0 && slots <= kRotateSlotsMax;
+}
+
+/** Lays the work out for vectors of n elements; 0: the heads have no slots. */
+template <typename T> void plan_rotation(rotate_job<T> *job, int n, bool normed)
+{
+  const int64_t heads = job->side[0].heads + job->side[1].heads;
+  job->by_seq = divider_of(job->seq, job->tokens);
+  if (n == 0) {
+    job->blocks = divide_up(job->tokens * heads, kRotateThreads / kWarp);
+    return;
   }
-  return aligned ? launch(ctx, rotate_heads_kernel<T, TT, false, kMode, kNormed, true>, grid,
-                          kRotateThreads, 0, job)
-                 : launch(ctx, rotate_heads_kernel<T, TT, false, kMode, kNormed, false>, grid,
-                          kRotateThreads, 0, job);
+  job->slots = (int)slots_of(job->r, n);
+  job->lanes = lanes_of(job->slots, normed);
+  job->groups_per_block = kSlotThreads / job->lanes;
+  job->inverse_dim = 1 / (float)job->r.head_dim;
+  job->blocks = 0;
+  for (int side = 0; side < 2; side++) {
+    const int64_t groups = divide_up(job->side[side].heads, kRotateHeads);
+    job->first_blocks = job->blocks;
+    job->by_groups[side] = divider_of(groups, job->tokens * groups + kSlotThreads);
+    job->blocks += divide_up(job->tokens * groups, job->groups_per_block);
+  }
+  job->by_seq = divider_of(job->seq, job->tokens + kSlotThreads);
+}
+
+template <typename T, typename TT, int N, int kMode, bool kNormed, bool kAligned>
+tg_status launch_slots(const tg_context *ctx, rotate_job<T> job)
+{
+  plan_rotation(&job, N, kNormed);
+  const dim3 grid = grid_of(job.blocks);
+  return job.r.interleaved
+             ? launch(ctx, rotate_heads_kernel<T, TT, N, true, kMode, kNormed, kAligned>, grid,
+                      kSlotThreads, 0, job)
+             : launch(ctx, rotate_heads_kernel<T, TT, N, false, kMode, kNormed, kAligned>, grid,
+                      kSlotThreads, 0, job);
 }
 
 template <int kMode, bool kNormed, typename T>
 tg_status rotate_heads(const tg_context *ctx, rotate_job<T> job, bool aligned)
 {
-  if (!plan_rotation(&job, kNormed)) {
+  constexpr int kWide = kSlotWide<T>, kSmall = kSlotLanes;
+  if (!cut_in_slots(job.r)) {
+    plan_rotation(&job, 0, kNormed);
     return launch(ctx, rotate_heads_pairs_kernel<T, kMode, kNormed>, grid_of(job.blocks),
                   kRotateThreads, 0, job);
   }
-  return job.r.f32 ? launch_slots<T, float, kMode, kNormed>(ctx, job, aligned)
-                   : launch_slots<T, T, kMode, kNormed>(ctx, job, aligned);
+  if (aligned && (kWide == kSmall || slots_wide(job.r))) {
+    return job.r.f32 ? launch_slots<T, float, kWide, kMode, kNormed, true>(ctx, job)
+                     : launch_slots<T, T, kWide, kMode, kNormed, true>(ctx, job);
+  }
+  return job.r.f32 ? launch_slots<T, float, kSmall, kMode, kNormed, false>(ctx, job)
+                   : launch_slots<T, T, kSmall, kMode, kNormed, false>(ctx, job);
 }
 
 /** With f32 both roundings give the same bits. */
@@ -283,13 +348,12 @@ tg_status rotate_heads_rounding(const tg_context *ctx, const rotate_job<T> &job,
 
 inline void describe_rotation(const tg_tensor *q, const rotation &r, char *text, size_t bytes)
 {
-  const int64_t slots = slots_of(r);
-  const bool cut = slots > 0 && slots <= kRotateSlotsMax;
+  const bool cut = cut_in_slots(r);
   snprintf(text, bytes,
            cut ? "%lld tokens, %d heads a thread, %d threads a block"
                : "%lld tokens, a warp for a head of %d in blocks of %d threads",
            (long long)(q->shape[0] * q->shape[1]), cut ? kRotateHeads : (int)q->shape[3],
-           kRotateThreads);
+           cut ? kSlotThreads : kRotateThreads);
 }
 
 } // namespace

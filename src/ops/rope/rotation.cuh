@@ -2,10 +2,12 @@
  * Rotations on CUDA: which elements of a head a thread has, and the coefficients of their pairs.
  * For rope and qk_norm_rope.
  *
- * A head is cut into slots of two vectors of 4 elements whose pairs are complete: with HALVES a
+ * A head is cut into slots of two vectors of N elements whose pairs are complete: with HALVES a
  * vector of first elements and the one of their partners, otherwise, and behind rotary_dim, two
- * neighbours. Heads that cannot be cut this way (a half or head_dim that is no multiple of 4) go
- * pair by pair. 4, not the 16 bytes of 16-bit elements: the angles of a slot stay in registers.
+ * neighbours. N is 4, and 8 (16 bytes again) for 16-bit elements that are aligned; a slot of 8 is
+ * two neighbouring slots of 4, which lets sums over a head have one order. Heads that cannot be cut
+ * this way (a half or head_dim that is no multiple of 4) go pair by pair. Vectors and angles stay
+ * packed in registers and become f32 two elements at a time.
  */
 #ifndef TGI_OPS_ROTATION_CUH
 #define TGI_OPS_ROTATION_CUH
@@ -15,7 +17,10 @@
 inline namespace TGI_CUDA_ENTRY
 {
 
-constexpr int kSlotLanes = 4; /* elements of a vector */
+/* Elements of a vector: in general, and where 16 bytes can be read. */
+constexpr int kSlotLanes = 4;
+template <typename T> constexpr int kSlotWide = kLanes<T>;
+constexpr int kSlotBytes = 16;
 
 /** cos and sin as they are read: from the row of position_offset on. */
 struct rotation {
@@ -49,18 +54,183 @@ inline rotation rotation_of(const tg_tensor *cos, const tg_tensor *sin, int64_t 
   return r;
 }
 
-/** True if the vectors of a view can be read at once; absent views count. */
+/** True if the vectors of a view can be read in 16 bytes; absent views count. */
 inline bool slots_aligned(const tg_tensor *t)
 {
-  return !tgi_present(t) || rows_aligned(t, kSlotLanes * (int)tg_dtype_bytes(t->dtype));
+  return !tgi_present(t) || rows_aligned(t, kSlotBytes);
+}
+
+/** Division of n = 0 .. most by one number, as a multiplication where n has 31 bits. */
+struct divider {
+  int64_t by;
+  uint32_t factor;
+  int shift; /* 0: divide */
+};
+
+inline divider divider_of(int64_t by, int64_t most)
+{
+  divider d = {by > 0 ? by : 1, 0, 0};
+  if (most <= INT32_MAX && d.by <= INT32_MAX) {
+    int bits = 0;
+    while ((int64_t)1 << bits < d.by) {
+      bits++;
+    }
+    d.shift = 31 + bits; /* factor >= 2^shift / by, by less than 1: exact below 2^31 */
+    d.factor = (uint32_t)((((uint64_t)1 << d.shift) + (uint64_t)d.by - 1) / (uint64_t)d.by);
+  }
+  return d;
+}
+
+__device__ __forceinline__ int64_t divide(int64_t n, const divider &d)
+{
+  return d.shift ? (int64_t)(((uint64_t)(uint32_t)n * d.factor) >> d.shift) : n / d.by;
+}
+
+/* ---- elements in registers ---- */
+
+/** N elements as they lie in memory. */
+template <typename T, int N> struct element_bits {
+  uint32_t w[N * (int)sizeof(T) / 4];
+};
+
+template <typename T> __device__ __forceinline__ float2 two_to_f32(uint32_t w);
+
+template <> __device__ __forceinline__ float2 two_to_f32<bf16>(uint32_t w)
+{
+  return make_float2(__uint_as_float(w << 16), __uint_as_float(w & 0xffff0000u));
+}
+
+template <> __device__ __forceinline__ float2 two_to_f32<f16>(uint32_t w)
+{
+  return __half22float2(*reinterpret_cast<const __half2 *>(&w));
+}
+
+template <typename T> __device__ __forceinline__ uint32_t two_from_f32(float low, float high);
+
+template <> __device__ __forceinline__ uint32_t two_from_f32<bf16>(float low, float high)
+{
+  const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t *>(&v);
+}
+
+template <> __device__ __forceinline__ uint32_t two_from_f32<f16>(float low, float high)
+{
+  const __half2 v = __floats2half2_rn(low, high);
+  return *reinterpret_cast<const uint32_t *>(&v);
+}
+
+/** Elements 2 i and 2 i + 1. */
+template <typename T, int N>
+__device__ __forceinline__ void get_two(float (&v)[2], const element_bits<T, N> &from, int i)
+{
+  if constexpr (sizeof(T) == 4) {
+    v[0] = __uint_as_float(from.w[2 * i]);
+    v[1] = __uint_as_float(from.w[2 * i + 1]);
+  } else {
+    const float2 two = two_to_f32<T>(from.w[i]);
+    v[0] = two.x;
+    v[1] = two.y;
+  }
+}
+
+template <typename T, int N>
+__device__ __forceinline__ void set_two(element_bits<T, N> &to, int i, const float (&v)[2])
+{
+  if constexpr (sizeof(T) == 4) {
+    to.w[2 * i] = __float_as_uint(v[0]);
+    to.w[2 * i + 1] = __float_as_uint(v[1]);
+  } else {
+    to.w[i] = two_from_f32<T>(v[0], v[1]);
+  }
+}
+
+template <bool kAligned, typename T, int N>
+__device__ __forceinline__ void load_bits(element_bits<T, N> &v, const T *from)
+{
+  constexpr int kWords = N * (int)sizeof(T) / 4, kAtOnce = kWords < 4 ? kWords : 4;
+  if constexpr (kAligned) {
+    const auto *packs = reinterpret_cast<const pack<uint32_t, kAtOnce> *>(from);
+#pragma unroll
+    for (int i = 0; i < kWords; i += kAtOnce) {
+      const pack<uint32_t, kAtOnce> p = packs[i / kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; j++) {
+        v.w[i + j] = p.e[j];
+      }
+    }
+  } else if constexpr (sizeof(T) == 4) {
+#pragma unroll
+    for (int i = 0; i < kWords; i++) {
+      v.w[i] = __float_as_uint(from[i]);
+    }
+  } else {
+    const auto *e = reinterpret_cast<const uint16_t *>(from);
+#pragma unroll
+    for (int i = 0; i < kWords; i++) {
+      v.w[i] = (uint32_t)e[2 * i] | (uint32_t)e[2 * i + 1] << 16;
+    }
+  }
+}
+
+template <bool kAligned, typename T, int N>
+__device__ __forceinline__ void store_bits(T *to, const element_bits<T, N> &v)
+{
+  constexpr int kWords = N * (int)sizeof(T) / 4, kAtOnce = kWords < 4 ? kWords : 4;
+  if constexpr (kAligned) {
+    auto *words = reinterpret_cast<uint32_t *>(to);
+#pragma unroll
+    for (int i = 0; i < kWords; i += kAtOnce) {
+      uint32_t w[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; j++) {
+        w[j] = v.w[i + j];
+      }
+      store_words(words + i, w);
+    }
+  } else if constexpr (sizeof(T) == 4) {
+#pragma unroll
+    for (int i = 0; i < kWords; i++) {
+      to[i] = __uint_as_float(v.w[i]);
+    }
+  } else {
+    auto *e = reinterpret_cast<uint16_t *>(to);
+#pragma unroll
+    for (int i = 0; i < kWords; i++) {
+      e[2 * i] = (uint16_t)v.w[i];
+      e[2 * i + 1] = (uint16_t)(v.w[i] >> 16);
+    }
+  }
+}
+
+/** Both values rounded to T where every step is. */
+template <typename T, bool kSteps> __device__ __forceinline__ void step_two(float (&v)[2])
+{
+  if constexpr (kSteps && sizeof(T) == 2) {
+    const float2 two = two_to_f32<T>(two_from_f32<T>(v[0], v[1]));
+    v[0] = two.x;
+    v[1] = two.y;
+  }
+}
+
+/** The two elements of a pair. */
+template <typename T, int kMode>
+__device__ __forceinline__ void rotate_pair(float (&y)[2], const float (&x)[2],
+                                            const float (&cos)[2], const float (&sin)[2])
+{
+  constexpr bool kSteps = kMode == kRotateHf, kBack = kMode == kRotateBack;
+  float own[2] = {x[0] * cos[0], x[1] * cos[1]};
+  float partner[2] = {x[1] * sin[kBack ? 1 : 0], x[0] * sin[kBack ? 0 : 1]};
+  step_two<T, kSteps>(own);
+  step_two<T, kSteps>(partner);
+  y[0] = kBack ? own[0] + partner[0] : own[0] - partner[0];
+  y[1] = kBack ? own[1] - partner[1] : own[1] + partner[1];
 }
 
 /* ---- slots ---- */
 
-/** Slots of a head; 0: it cannot be cut into them. */
-inline int64_t slots_of(const rotation &r)
+/** Slots of a head with vectors of n elements; 0: it cannot be cut into them. */
+inline int64_t slots_of(const rotation &r, int64_t n)
 {
-  const int64_t n = kSlotLanes;
   if (r.head_dim % n || r.dim % n || (!r.interleaved && r.half % n)) {
     return 0;
   }
@@ -68,73 +238,50 @@ inline int64_t slots_of(const rotation &r)
                        : r.half / n + divide_up((r.head_dim - r.dim) / n, 2);
 }
 
+/** True if each slot of vectors of 8 is two of 4. */
+inline bool slots_wide(const rotation &r)
+{
+  return r.head_dim % 16 == 0 && r.dim % 16 == 0;
+}
+
 /** The first elements of the two vectors of a slot. */
 struct slot_place {
   int at[2];
   bool has[2], rotated[2];
+  bool halves; /* the vectors are partners */
 };
 
-template <bool kInterleaved>
+template <bool kInterleaved, int N>
 __device__ __forceinline__ slot_place place_of(const rotation &r, int slot)
 {
-  constexpr int kN = kSlotLanes;
-  const int half = (int)r.half, pairs = half / kN;
+  const int half = (int)r.half, pairs = half / N;
   slot_place p;
-  if (!kInterleaved && slot < pairs) {
-    p.at[0] = slot * kN;
-    p.at[1] = half + slot * kN;
+  p.halves = !kInterleaved && slot < pairs;
+  if (p.halves) {
+    p.at[0] = slot * N;
+    p.at[1] = half + slot * N;
   } else {
-    p.at[0] = kInterleaved ? 2 * slot * kN : 2 * half + 2 * (slot - pairs) * kN;
-    p.at[1] = p.at[0] + kN;
+    p.at[0] = kInterleaved ? 2 * slot * N : 2 * half + 2 * (slot - pairs) * N;
+    p.at[1] = p.at[0] + N;
   }
 #pragma unroll
   for (int k = 0; k < 2; k++) {
-    p.has[k] = p.at[k] < r.head_dim;
-    p.rotated[k] = p.at[k] < r.dim;
+    p.has[k] = N > kSlotLanes || p.at[k] < r.head_dim; /* slots of 8 are whole: slots_wide */
+    p.rotated[k] = kInterleaved ? p.at[k] < r.dim : p.halves;
   }
   return p;
 }
 
-/** A vector as it lies in memory. */
-template <bool kAligned, typename T>
-__device__ __forceinline__ pack<T, kSlotLanes> load_pack(const T *from)
+/** The sum over a slot from the sums of each 4 elements: one order for slots of 4 and of 8. */
+template <int N>
+__device__ __forceinline__ float slot_sum(const float (&quad)[2][N / kSlotLanes],
+                                          const slot_place &p)
 {
-  if constexpr (kAligned) {
-    return *reinterpret_cast<const pack<T, kSlotLanes> *>(from);
+  if constexpr (N == kSlotLanes) {
+    return quad[0][0] + quad[1][0];
   } else {
-    pack<T, kSlotLanes> p;
-#pragma unroll
-    for (int i = 0; i < kSlotLanes; i++) {
-      p.e[i] = from[i];
-    }
-    return p;
-  }
-}
-
-template <bool kAligned, typename T>
-__device__ __forceinline__ void store_vector(T *to, const float (&v)[kSlotLanes])
-{
-  if constexpr (kAligned) {
-    store(to, v);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kSlotLanes; i++) {
-      to[i] = from_f32<T>(v[i]);
-    }
-  }
-}
-
-/** N elements of a row. */
-template <bool kAligned, typename T, int N>
-__device__ __forceinline__ void load_elements(float (&v)[N], const T *from)
-{
-  if constexpr (kAligned) {
-    load(v, from);
-  } else {
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-      v[i] = to_f32(from[i]);
-    }
+    const float a = p.halves ? quad[1][0] : quad[0][1], b = p.halves ? quad[0][1] : quad[1][0];
+    return (quad[0][0] + a) + (b + quad[1][1]);
   }
 }
 
@@ -142,21 +289,21 @@ __device__ __forceinline__ void load_elements(float (&v)[N], const T *from)
 template <bool kAligned, typename T, int N>
 __device__ __forceinline__ void load_either(float (&v)[N], const void *base, int64_t at, bool f32)
 {
-  if (sizeof(T) == 4 || f32) {
-    load_elements<kAligned>(v, static_cast<const float *>(base) + at);
-  } else {
-    load_elements<kAligned>(v, static_cast<const T *>(base) + at);
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    v[i] = sizeof(T) == 4 || f32 ? static_cast<const float *>(base)[at + i]
+                                 : to_f32(static_cast<const T *>(base)[at + i]);
   }
 }
 
 /** What the elements of a slot read of the tables, of dtype TT; any row's start where nothing is
  * rotated. */
-struct slot_angles {
-  float cos[2][kSlotLanes], sin[2][kSlotLanes];
+template <typename TT, int N> struct slot_angles {
+  element_bits<TT, N> cos[2], sin[2];
 };
 
-template <typename TT, bool kInterleaved, bool kAligned>
-__device__ __forceinline__ void load_angles(float (&v)[2][kSlotLanes], const void *table,
+template <bool kInterleaved, bool kAligned, typename TT, int N>
+__device__ __forceinline__ void load_angles(element_bits<TT, N> (&v)[2], const void *table,
                                             int64_t row, bool wide, const slot_place &p)
 {
   const TT *from = static_cast<const TT *>(table) + row;
@@ -164,54 +311,75 @@ __device__ __forceinline__ void load_angles(float (&v)[2][kSlotLanes], const voi
   for (int k = 0; k < 2; k++) {
     const int at = p.rotated[k] ? kInterleaved || wide ? p.at[k] : p.at[0] : 0;
     if (kInterleaved && !wide) {
-      float narrow[kSlotLanes / 2];
-      load_elements<kAligned>(narrow, from + at / 2);
+      element_bits<TT, N / 2> narrow;
+      load_bits<kAligned>(narrow, from + at / 2);
 #pragma unroll
-      for (int i = 0; i < kSlotLanes; i++) {
-        v[k][i] = narrow[i / 2];
+      for (int i = 0; i < N; i += 2) { /* twice what is at i / 2 */
+        if constexpr (sizeof(TT) == 4) {
+          v[k].w[i] = v[k].w[i + 1] = narrow.w[i / 2];
+        } else {
+          v[k].w[i / 2] = __byte_perm(narrow.w[i / 4], 0, i / 2 % 2 ? 0x3232 : 0x1010);
+        }
       }
     } else {
-      load_elements<kAligned>(v[k], from + at);
+      load_bits<kAligned>(v[k], from + at);
     }
   }
 }
 
-template <typename TT, bool kInterleaved, bool kAligned>
-__device__ __forceinline__ void load_angles(slot_angles &g, const rotation &r, int64_t b, int64_t t,
-                                            const slot_place &p)
+template <bool kInterleaved, bool kAligned, typename TT, int N>
+__device__ __forceinline__ void load_angles(slot_angles<TT, N> &g, const rotation &r, int64_t b,
+                                            int64_t t, const slot_place &p)
 {
-  load_angles<TT, kInterleaved, kAligned>(g.cos, r.cos, b * r.cos_sequence + t * r.cos_token,
-                                          r.wide, p);
-  load_angles<TT, kInterleaved, kAligned>(g.sin, r.sin, b * r.sin_sequence + t * r.sin_token,
-                                          r.wide, p);
+  load_angles<kInterleaved, kAligned>(g.cos, r.cos, b * r.cos_sequence + t * r.cos_token, r.wide,
+                                      p);
+  load_angles<kInterleaved, kAligned>(g.sin, r.sin, b * r.sin_sequence + t * r.sin_token, r.wide,
+                                      p);
+}
+
+/** The angles of elements 2 i and 2 i + 1 of both vectors. */
+struct two_angles {
+  float cos[2][2], sin[2][2];
+};
+
+template <typename TT, int N>
+__device__ __forceinline__ two_angles angles_at(const slot_angles<TT, N> &g, int i)
+{
+  two_angles a;
+#pragma unroll
+  for (int k = 0; k < 2; k++) {
+    get_two(a.cos[k], g.cos[k], i);
+    get_two(a.sin[k], g.sin[k], i);
+  }
+  return a;
+}
+
+/** Elements 2 i and 2 i + 1 of both vectors; what is not rotated stays what it is. */
+template <typename T, bool kInterleaved, int kMode>
+__device__ __forceinline__ void rotate_two(float (&y)[2][2], const float (&x)[2][2],
+                                           const two_angles &a, const slot_place &p)
+{
+#pragma unroll
+  for (int k = 0; k < 2; k++) {
+    float out[2];
+    if (kInterleaved) {
+      rotate_pair<T, kMode>(out, x[k], a.cos[k], a.sin[k]);
+      y[k][0] = p.rotated[k] ? out[0] : x[k][0];
+      y[k][1] = p.rotated[k] ? out[1] : x[k][1];
+    } else {
+      const float in[2] = {x[0][k], x[1][k]}, cos[2] = {a.cos[0][k], a.cos[1][k]};
+      const float sin[2] = {a.sin[0][k], a.sin[1][k]};
+      rotate_pair<T, kMode>(out, in, cos, sin);
+      y[0][k] = p.rotated[0] ? out[0] : x[0][k];
+      y[1][k] = p.rotated[0] ? out[1] : x[1][k];
+    }
+  }
 }
 
 /** v rounded to T where every step is. */
 template <typename T, bool kSteps> __device__ __forceinline__ float step(float v)
 {
   return kSteps ? rounded<T>(v) : v;
-}
-
-/** What is not rotated stays what it is. */
-template <typename T, bool kInterleaved, int kMode>
-__device__ __forceinline__ void rotate_slot(float (&y)[2][kSlotLanes],
-                                            const float (&x)[2][kSlotLanes], const slot_angles &g,
-                                            const slot_place &p)
-{
-  constexpr bool kSteps = kMode == kRotateHf, kBack = kMode == kRotateBack;
-#pragma unroll
-  for (int k = 0; k < 2; k++) {
-#pragma unroll
-    for (int i = 0; i < kSlotLanes; i++) {
-      const int other = kInterleaved ? k : 1 - k, place = kInterleaved ? i ^ 1 : i;
-      const bool first = kInterleaved ? i % 2 == 0 : k == 0;
-      const float sine = kBack ? g.sin[other][place] : g.sin[k][i];
-      const float own = step<T, kSteps>(x[k][i] * g.cos[k][i]);
-      const float partner = step<T, kSteps>(x[other][place] * sine);
-      const float v = first == kBack ? own + partner : own - partner;
-      y[k][i] = p.rotated[k] ? v : x[k][i];
-    }
-  }
 }
 
 /* ---- pair by pair ---- */
@@ -240,18 +408,6 @@ __device__ __forceinline__ one_pair pair_at(const rotation &r, int64_t b, int64_
     p.sin[k] = s[0];
   }
   return p;
-}
-
-template <typename T, int kMode>
-__device__ __forceinline__ void rotate_pair(float (&y)[2], const float (&x)[2], const one_pair &p)
-{
-  constexpr bool kSteps = kMode == kRotateHf, kBack = kMode == kRotateBack;
-#pragma unroll
-  for (int k = 0; k < 2; k++) {
-    const float own = step<T, kSteps>(x[k] * p.cos[k]);
-    const float partner = step<T, kSteps>(x[1 - k] * p.sin[kBack ? 1 - k : k]);
-    y[k] = (k == 0) == kBack ? own + partner : own - partner;
-  }
 }
 
 } // namespace TGI_CUDA_ENTRY
