@@ -14,6 +14,7 @@
 enum { kLeastVersion = 120000, kComputeF32 = 68, kRealF32 = 0, kRealF16 = 2, kRealBf16 = 14 };
 enum { kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8, kBiasType = 26 };
 enum { kEpilogueNone = 1, kEpilogueBias = 4 };
+enum { kNotSupported = 15 };
 enum { kMostWorkspace = 1, kAlignA = 5, kAlignB = 6, kAlignC = 7, kAlignD = 8 };
 
 typedef struct lt_algorithm {
@@ -72,7 +73,7 @@ typedef struct lt_plan {
   lt_algorithm algorithm;
 } lt_plan;
 
-enum { kPlans = 512, kProbes = 8, kMostAlignment = 256 };
+enum { kPlans = 512, kProbes = 8, kMostAlignment = 256, kBiasAlignment = 16 };
 
 static const uint64_t kWorkspace = 32 << 20;
 
@@ -282,8 +283,9 @@ bool tgi_lt_ready(const tg_context *ctx)
 /* NULL: not a form that it takes. */
 static lt_plan *usable_plan(const tg_context *ctx, const tgi_lt_product *p)
 {
-  if (!tgi_lt_ready(ctx) || p->a.dtype != p->b.dtype || p->m == 0 || p->n == 0 || p->k == 0 ||
-      (p->c_dtype != TG_F32 && p->c_dtype != p->a.dtype)) {
+  const bool bias_fits = !p->bias || (uintptr_t)p->bias % kBiasAlignment == 0;
+  if (!tgi_lt_ready(ctx) || !bias_fits || p->a.dtype != p->b.dtype || p->m == 0 || p->n == 0 ||
+      p->k == 0 || (p->c_dtype != TG_F32 && p->c_dtype != p->a.dtype)) {
     return NULL;
   }
   const lt_form form = form_of(p);
@@ -309,6 +311,9 @@ tg_status tgi_lt_multiply(const tg_context *ctx, const tgi_lt_product *p)
       lt->call.Matmul(lt->handle, plan->desc, &one, p->b.data, plan->a, p->a.data, plan->b, &beta,
                       p->add ? p->add : p->c, plan->add, p->c, plan->c, &plan->algorithm,
                       lt->workspace, kWorkspace, ctx->device->stream);
+  if (status == kNotSupported) { /* before anything was started */
+    return TG_UNSUPPORTED;
+  }
   return status == 0
              ? TG_OK
              : tgi_report(ctx, TG_DEVICE, "cublasLtMatmul: expected success, got %d", status);

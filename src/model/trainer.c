@@ -172,6 +172,7 @@ static tg_status size_workspace(tg_trainer *t, tg_error *error)
   lay_out(t, &plan, lines);
   tgi_pass pass = make_pass(t);
   pass.sizing = true;
+  pass.workspace_bytes = 0;
   tg_status status = run_step_ops(t, &pass);
   if (status == TG_OK) {
     status = loss_fwd(t, &pass);

@@ -9,7 +9,8 @@
  *            cover all, and the last ones may be zeros.
  * Sums       dhidden, dbias and a 16-bit dweight are summed in f32 in the workspace: dhidden over
  *            chunks of columns, the others, which belong to one chunk of columns, over chunks of
- *            rows. An f32 dweight is added to in place.
+ *            rows. An f32 dweight is added to in place. A 16-bit one that is overwritten holds the
+ *            chunk of logits until its sums are complete.
  * Work       Products cut themselves; the passes over rows have a block for each.
  * Bound      Arithmetic: the products.
  */
@@ -138,6 +139,10 @@ tg_status run(const tg_context *ctx, const lce_args &a, fault_site site)
   job.call = call_of(a, job.plan, site);
   job.base = static_cast<char *>(a.workspace);
   job.chunk.logits = job.part<float>(job.plan.logits);
+  if (job.plan.borrows) {
+    const uintptr_t start = (uintptr_t)a.dweight.data + kBorrowAlign - 1;
+    job.chunk.logits = reinterpret_cast<float *>(start - start % kBorrowAlign);
+  }
   job.chunk.stride = job.plan.stride;
   const bool forward = job.call.forward;
   const bool gradients =
@@ -205,7 +210,9 @@ void explain(const lce_args &a, char *text, size_t bytes)
   const lce_plan plan = plan_of(a);
   snprintf(text, bytes, "chunks of %lld x %lld logits, their gradients in %s%s",
            (long long)plan.rows, (long long)plan.cols, tg_dtype_name(plan.dlogits),
-           plan.sums_dweight ? "; dweight summed apart" : "");
+           plan.borrows        ? " in dweight's memory; dweight summed apart"
+           : plan.sums_dweight ? "; dweight summed apart"
+                               : "");
 }
 
 } // namespace

@@ -12,11 +12,14 @@ namespace
 
 using lce_args = tg_linear_cross_entropy_fwdbwd_args; /* has what the other directions have */
 
-constexpr int64_t kChunkBytes = 64 << 20; /* of logits, by default */
-constexpr int64_t kMinChunkRows = 64;     /* of a default chunk: fewer leave the products short */
-constexpr int64_t kSumsBytes = 32 << 20;  /* of f32 sums of a 16-bit dweight, by default */
-constexpr int64_t kMinChunkCols = 1024;   /* of a default chunk beside them */
-constexpr int64_t kLogitsAlign = 16;      /* floats */
+constexpr int64_t kChunkBytes = 512 << 20; /* of logits, by default */
+constexpr int64_t kMinChunkRows = 64;      /* of a default chunk: fewer leave the products short */
+constexpr int64_t kSumsBytes = (int64_t)4 << 30; /* of f32 sums of a 16-bit dweight, by default */
+constexpr int64_t kMinChunkCols = 1024;          /* of a default chunk beside them */
+constexpr int64_t kLogitsAlign = 16;             /* floats */
+constexpr int64_t kRowsAlign = 128;    /* of a default chunk, where it has room: a product's tile */
+constexpr int64_t kBorrowAlign = 256;  /* bytes */
+constexpr int64_t kBorrowedRows = 512; /* fewer are not worth dweight's memory */
 
 /** From shapes, dtypes and scalars alone. */
 struct lce_plan {
@@ -25,6 +28,7 @@ struct lce_plan {
   int64_t stride;     /* floats from one row of the chunk to the next */
   tg_dtype dlogits;   /* bf16 or f32: in the memory of the logits */
   bool sums_dweight;  /* in f32 in the workspace, not in dweight */
+  bool borrows;       /* logits lie in the memory of dweight, which is overwritten at the end */
   size_t row, hidden, logits, dhidden, dweight, dbias, bytes; /* bytes to each part, and of all */
 };
 
@@ -46,6 +50,17 @@ size_t append(lce_plan &plan, bool wanted, int64_t elements, size_t element_byte
   return start;
 }
 
+/** Rows of logits that the memory of dweight holds, wherever in it the first aligned address is; 0
+ * if it must not be touched before the end. */
+int64_t rows_in_dweight(const lce_args &a, const lce_plan &plan)
+{
+  if (!a.overwrite || !plan.sums_dweight || plan.several_cols || !tgi_is_dense(&a.dweight)) {
+    return 0;
+  }
+  const int64_t bytes = (int64_t)tgi_span_bytes(&a.dweight) - kBorrowAlign;
+  return bytes < 0 ? 0 : bytes / (plan.stride * (int64_t)sizeof(float));
+}
+
 lce_plan plan_of(const lce_args &a)
 {
   const int64_t rows = a.hidden.shape[0], size = a.hidden.shape[1], vocab = a.weight.shape[0];
@@ -56,20 +71,26 @@ lce_plan plan_of(const lce_args &a)
     wanted = larger(kMinChunkCols, kSumsBytes / (larger(1, size) * (int64_t)sizeof(float)));
   }
   plan.cols = clamp(wanted, vocab);
-  if (a.chunk_rows > 0) {
-    plan.rows = clamp(a.chunk_rows, larger(1, rows));
-  } else {
-    const int64_t most = larger(kMinChunkRows, kChunkBytes / (int64_t)sizeof(float) / plan.cols);
-    plan.rows = divide_up(larger(1, rows), divide_up(larger(1, rows), most));
-  }
   plan.several_cols = plan.cols < vocab;
   plan.stride = divide_up(plan.cols, kLogitsAlign) * kLogitsAlign;
+  const int64_t all = larger(1, rows), borrowed = rows_in_dweight(a, plan);
+  plan.borrows = borrowed >= clamp(a.chunk_rows > 0 ? a.chunk_rows : kBorrowedRows, all);
+  if (a.chunk_rows > 0) {
+    plan.rows = clamp(a.chunk_rows, all);
+  } else {
+    const int64_t most =
+        plan.borrows ? borrowed
+                     : larger(kMinChunkRows, kChunkBytes / (int64_t)sizeof(float) / plan.cols);
+    plan.rows = divide_up(all, divide_up(all, most));
+    const int64_t whole_tiles = divide_up(plan.rows, kRowsAlign) * kRowsAlign;
+    plan.rows = whole_tiles <= most ? clamp(whole_tiles, all) : plan.rows;
+  }
   plan.dlogits = a.hidden.dtype == TG_BF16 && a.weight.dtype == TG_BF16 ? TG_BF16 : TG_F32;
   const int64_t summed_rows = plan.several_cols ? rows : plan.rows;
   (void)append(plan, true, 1, sizeof(lce_totals));
   plan.row = append(plan, true, rows, sizeof(lce_row));
   plan.hidden = append(plan, true, plan.rows * size, tg_dtype_bytes(a.hidden.dtype));
-  plan.logits = append(plan, true, plan.rows * plan.stride, sizeof(float));
+  plan.logits = append(plan, !plan.borrows, plan.rows * plan.stride, sizeof(float));
   plan.dhidden = append(plan, tgi_present(&a.dhidden), summed_rows * size, sizeof(float));
   plan.dweight = append(plan, plan.sums_dweight, plan.cols * size, sizeof(float));
   plan.dbias = append(plan, tgi_present(&a.dbias), plan.cols, sizeof(float));
