@@ -1,4 +1,4 @@
-/** Powers of two by the device's unit for them. */
+/** Powers of two and reciprocals by the device's unit for them. */
 #ifndef TGI_CUDA_EXP2_CUH
 #define TGI_CUDA_EXP2_CUH
 
@@ -13,6 +13,14 @@ __device__ __forceinline__ float exp2_flushed(float v)
   float power;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(v));
   return power;
+}
+
+/** 1 / v within 2^-23 of it; 0 above 2^126. */
+__device__ __forceinline__ float reciprocal_flushed(float v)
+{
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(v));
+  return inverse;
 }
 
 /** 2^(a b) for a finite product, whose rounding is made up for. */

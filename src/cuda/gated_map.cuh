@@ -79,6 +79,7 @@ __device__ __forceinline__ void gated_fwd_chunk(const gated_views<T> &v, gated_p
 {
   constexpr int kN = kGatedChunk<kForm, T>;
   if (kForm == kByElement || at.col + kN > v.cols) { /* the latter: the end of a row */
+#pragma unroll 1
     for (int i = 0; i < kN && at.col + i < v.cols; i++) {
       gated_fwd_element(v, at.row, at.col + i, function);
     }
@@ -146,6 +147,7 @@ __device__ __forceinline__ void gated_bwd_chunk(const gated_views<T> &v, gated_p
 {
   constexpr int kN = kGatedChunk<kForm, T>;
   if (kForm == kByElement || at.col + kN > v.cols) {
+#pragma unroll 1
     for (int i = 0; i < kN && at.col + i < v.cols; i++) {
       gated_bwd_element(v, at.row, at.col + i, function);
     }

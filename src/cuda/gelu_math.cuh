@@ -9,21 +9,31 @@
  * at a = |x|, where nothing cancels: with q = s(-2u(a)) or Phi(-a),
  *   y  = max(x, 0) - a q
  *   y' = d for x < 0, else 1 - d, with d = q + a q'(a)
- * Infinity gives its limits (y = infinity and 0, y' = 1 and 0), NaN gives NaN.
+ * T is the dtype that results are rounded to; 16-bit ones need not make up for the rounding of the
+ * power's argument. Infinity gives its limits (y = infinity and 0, y' = 1 and 0), NaN gives NaN.
  */
 #ifndef TGI_CUDA_GELU_MATH_CUH
 #define TGI_CUDA_GELU_MATH_CUH
 
-#include "cuda/exp2.cuh"
+#include "cuda/silu_math.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
 
+/** 2^(a b) for a finite product. */
+template <typename T> __device__ __forceinline__ float gelu_power(float a, float b)
+{
+  if constexpr (sizeof(T) == 4) {
+    return exp2_of_product(a, b);
+  } else {
+    return exp2_flushed(a * b);
+  }
+}
+
 /** |x|, at most 11, where the tails are 0; NaN passes. */
 __device__ __forceinline__ float gelu_bounded(float x)
 {
-  const float a = fabsf(x);
-  return a > 11.0f ? 11.0f : a;
+  return at_most(11.0f, fabsf(x));
 }
 
 /** y from the tail q at a = gelu_bounded(x). */
@@ -33,23 +43,24 @@ __device__ __forceinline__ float gelu_of_tail(float x, float a, float q)
 }
 
 /** s(-2u(a)); h = 2u log2(e) / a. */
-__device__ __forceinline__ float gelu_tanh_tail(float a)
+template <typename T> __device__ __forceinline__ float gelu_tanh_tail(float a)
 {
   const float h = fmaf(a * a, -0x1.a5a7d0p-4f, -0x1.26aec2p+1f);
-  const float e = exp2_of_product(a, h);
-  return __fdividef(e, 1.0f + e);
+  const float e = gelu_power<T>(a, h);
+  return e * reciprocal_flushed(1.0f + e);
 }
 
-__device__ __forceinline__ float gelu_tanh(float x)
+template <typename T = float> __device__ __forceinline__ float gelu_tanh(float x)
 {
   const float a = gelu_bounded(x);
-  return gelu_of_tail(x, a, gelu_tanh_tail(a));
+  return gelu_of_tail(x, a, gelu_tanh_tail<T>(a));
 }
 
 /** The slope, and gelu_tanh(x) as *value. */
+template <typename T = float>
 __device__ __forceinline__ float gelu_tanh_slope(float x, float *value)
 {
-  const float a = gelu_bounded(x), q = gelu_tanh_tail(a);
+  const float a = gelu_bounded(x), q = gelu_tanh_tail<T>(a);
   /* q' = q (1 - q) 2u' */
   const float du = a * fmaf(a * a, 0x1.b6676cp-3f, 0x1.988454p+0f);
   const float d = q * fmaf(q - 1.0f, du, 1.0f);
@@ -58,7 +69,7 @@ __device__ __forceinline__ float gelu_tanh_slope(float x, float *value)
 }
 
 /** Phi(-a) = 2^(a h) / 2 with a polynomial h; see cpu/erf.h. */
-__device__ __forceinline__ float gelu_erf_tail(float a)
+template <typename T> __device__ __forceinline__ float gelu_erf_tail(float a)
 {
   float h = -0x1.733da6p-25f;
   h = fmaf(h, a, 0x1.321644p-20f);
@@ -70,18 +81,18 @@ __device__ __forceinline__ float gelu_erf_tail(float a)
   h = fmaf(h, a, -0x1.ad97cap-5f);
   h = fmaf(h, a, -0x1.d63d7ap-2f);
   h = fmaf(h, a, -0x1.26aecap+0f);
-  return 0.5f * exp2_of_product(a, h);
+  return 0.5f * gelu_power<T>(a, h);
 }
 
-__device__ __forceinline__ float gelu_erf(float x)
+template <typename T = float> __device__ __forceinline__ float gelu_erf(float x)
 {
   const float a = gelu_bounded(x);
-  return gelu_of_tail(x, a, gelu_erf_tail(a));
+  return gelu_of_tail(x, a, gelu_erf_tail<T>(a));
 }
 
 /** The slope: d = e^(-a^2 / 2) S(a), where S(a) = Phi(-a) e^(a^2 / 2) - a / sqrt(2 pi) is smooth: a
  * polynomial. */
-__device__ __forceinline__ float gelu_erf_slope(float x)
+template <typename T = float> __device__ __forceinline__ float gelu_erf_slope(float x)
 {
   const float a = gelu_bounded(x);
   float s = -0x1.0adbdcp-22f;
@@ -96,15 +107,15 @@ __device__ __forceinline__ float gelu_erf_slope(float x)
   s = fmaf(s, a, 0x1.ffee12p-3f);
   s = fmaf(s, a, -0x1.988416p-1f);
   s = fmaf(s, a, 0.5f);
-  const float d = exp2_of_product(a * a, -0x1.715476p-1f) * s;
+  const float d = gelu_power<T>(a * a, -0x1.715476p-1f) * s;
   return x < 0.0f ? d : 1.0f - d;
 }
 
 /** The slope, and gelu_erf(x) as *value. */
-__device__ __forceinline__ float gelu_erf_slope(float x, float *value)
+template <typename T = float> __device__ __forceinline__ float gelu_erf_slope(float x, float *value)
 {
-  *value = gelu_erf(x);
-  return gelu_erf_slope(x);
+  *value = gelu_erf<T>(x);
+  return gelu_erf_slope<T>(x);
 }
 
 } // namespace TGI_CUDA_ENTRY

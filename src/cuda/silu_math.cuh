@@ -1,27 +1,83 @@
-/** SiLU and its slope in f32; the formulas of the CPU's cpu/silu_math.h with the device's exp. */
+/**
+ * SiLU and its slope in f32; the formulas of the CPU's cpu/silu_math.h with the device's exp.
+ * T: the dtype that results are rounded to. For 16-bit ones the device's units for powers of two
+ * and reciprocals do, within 2^-17 of each result: its exact forms take several times the
+ * instructions, and memory would wait for them.
+ */
 #ifndef TGI_CUDA_SILU_MATH_CUH
 #define TGI_CUDA_SILU_MATH_CUH
 
-#include "cuda/launch.cuh"
+#include "cuda/exp2.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
 
-/** x / (1 + exp(-x)); the limits at the infinities. */
-__device__ __forceinline__ float silu(float x)
+/** NaN passes through these. */
+__device__ __forceinline__ float at_most(float limit, float v)
 {
-  /* Finite below: infinity over infinity is no limit. NaN passes through the comparison. */
-  const float bounded = x < -0x1p126f ? -0x1p126f : x;
-  return bounded / (1.0f + expf(-x));
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float least;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(least) : "f"(v), "f"(limit));
+  return least;
+#else
+  return v > limit ? limit : v;
+#endif
+}
+
+__device__ __forceinline__ float at_least(float limit, float v)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float most;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(v), "f"(limit));
+  return most;
+#else
+  return v < limit ? limit : v;
+#endif
+}
+
+/** exp(-x); for a 16-bit T 0 below 2^-126. */
+template <typename T> __device__ __forceinline__ float exp_of_minus(float x)
+{
+  if constexpr (sizeof(T) == 4) {
+    return expf(-x);
+  } else {
+    return exp2_flushed(x * -0x1.715476p+0f);
+  }
+}
+
+/** 1 / v for v >= 1; for a 16-bit T 0 above 2^126. */
+template <typename T> __device__ __forceinline__ float inverse_of(float v)
+{
+  if constexpr (sizeof(T) == 4) {
+    return 1.0f / v;
+  } else {
+    return reciprocal_flushed(v);
+  }
+}
+
+/** x / (1 + exp(-x)); the limits at the infinities. */
+template <typename T> __device__ __forceinline__ float silu(float x)
+{
+  const float d = 1.0f + exp_of_minus<T>(x);
+  /* Finite below: infinity over infinity is no limit. */
+  if constexpr (sizeof(T) == 4) {
+    return at_least(-0x1p126f, x) / d;
+  } else {
+    return fmaxf(x, -0x1p126f) * reciprocal_flushed(d); /* which is NaN if x is */
+  }
 }
 
 /** The slope s + x s (1 - s), and silu(x) as *value. */
-__device__ __forceinline__ float silu_slope(float x, float *value)
+template <typename T> __device__ __forceinline__ float silu_slope(float x, float *value)
 {
-  /* Beyond 87 nothing changes by more than 2^-118; NaN passes. */
-  const float c = x < -87.0f ? -87.0f : x > 87.0f ? 87.0f : x;
-  const float e = expf(-c), d = 1.0f + e, s = 1.0f / d;
-  *value = x > 87.0f ? x : c / d;
+  /* Beyond 87 nothing changes by more than 2^-118. */
+  const float c = at_least(-87.0f, at_most(87.0f, x));
+  const float e = exp_of_minus<T>(c), d = 1.0f + e, s = inverse_of<T>(d);
+  if constexpr (sizeof(T) == 4) {
+    *value = x > 87.0f ? x : c / d;
+  } else {
+    *value = x > 87.0f ? x : c * s;
+  }
   return fmaf(c * s, e * s, s);
 }
 

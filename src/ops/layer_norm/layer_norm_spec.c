@@ -82,6 +82,8 @@ static const spec_case bwd_cases[] = {
     {"3x4096_nodweight_nodbias"},
     {"3x130_nodweight"},
     {"2x5120_dwf32"},
+    {"3x8200_residual"}, /* rows that kernels read twice */
+    {"5x12288_wf32"},
     {"1100x33"}, /* more than 64 blocks' worth of rows */
     {NULL},
 };

@@ -18,6 +18,7 @@
 
 #include "cuda/column_sums.cuh"
 #include "cuda/norm_rows.cuh"
+#include "cuda/silu_math.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
@@ -44,15 +45,13 @@ struct norm_backward {
 __device__ __forceinline__ float bounded_gate(float gate)
 {
   /* Beyond 87 nothing changes by more than 2^-118; NaN passes. */
-  return gate < -87.0f ? -87.0f : gate > 87.0f ? 87.0f : gate;
+  return at_least(-87.0f, at_most(87.0f, gate));
 }
 
 /** silu(gate) and its slope from e. */
 __device__ __forceinline__ float silu_of(float gate, float e, float *slope)
 {
-  const float c = bounded_gate(gate);
-  float s;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(s) : "f"(1.0f + e)); /* in [1, 2^126]; exact to 2^-23 */
+  const float c = bounded_gate(gate), s = reciprocal_flushed(1.0f + e); /* of at most 2^126 */
   *slope = fmaf(c * s, e * s, s);
   return gate > 87.0f ? gate : c * s;
 }
@@ -84,7 +83,7 @@ __device__ __forceinline__ void find_exponentials(float (&e)[kN], const row_bits
   unpack(e, bits);
 #pragma unroll
   for (int i = 0; i < kN; i++) {
-    e[i] = expf(-bounded_gate(e[i]));
+    e[i] = exp_of_minus<X>(bounded_gate(e[i]));
   }
 }
 

@@ -71,11 +71,11 @@ __device__ __forceinline__ float rstd_of(const norm_forward &f, float squares)
   return 1.0f / sqrtf(squares / (float)f.cols + f.eps);
 }
 
-/** From vectors of the row, the weight and the gate. */
-template <norm_kind kKind, typename X, typename W, int N>
-__device__ __forceinline__ void results(float (&y)[N], const norm_forward &f, float rstd,
-                                        const row_bits<X, N> &x, const row_bits<W, N> &weight,
-                                        const row_bits<X, N> &gate)
+/** From vectors of the row, the weight and the gate. kRounds: see norm_forward. */
+template <norm_kind kKind, bool kRounds, typename X, typename W, int N>
+__device__ __forceinline__ void results_of(float (&y)[N], const norm_forward &f, float rstd,
+                                           const row_bits<X, N> &x, const row_bits<W, N> &weight,
+                                           const row_bits<X, N> &gate)
 {
   float w[N], g[N];
   unpack(y, x);
@@ -85,19 +85,38 @@ __device__ __forceinline__ void results(float (&y)[N], const norm_forward &f, fl
   }
 #pragma unroll
   for (int i = 0; i < N; i++) {
-    const float scaled = y[i] * rstd, n = f.rounds ? rounded<X>(scaled) : scaled;
+    const float scaled = y[i] * rstd, n = kRounds ? rounded<X>(scaled) : scaled;
     if constexpr (kKind == kNormGated) {
       const float m = n * w[i];
-      y[i] = (f.rounds ? rounded<W>(m) : m) * silu(g[i]);
+      y[i] = (kRounds ? rounded<W>(m) : m) * silu<X>(g[i]);
     } else {
       y[i] = n * (w[i] + f.offset);
     }
   }
 }
 
+/** One branch for a vector. */
+template <norm_kind kKind, typename X, typename W, int N>
+__device__ __forceinline__ void results(float (&y)[N], const norm_forward &f, float rstd,
+                                        const row_bits<X, N> &x, const row_bits<W, N> &weight,
+                                        const row_bits<X, N> &gate)
+{
+  if (f.rounds) {
+    results_of<kKind, true>(y, f, rstd, x, weight, gate);
+  } else {
+    results_of<kKind, false>(y, f, rstd, x, weight, gate);
+  }
+}
+
+/** Of the most threads, on a multiprocessor: a limit of registers where rows wait for memory. */
+template <norm_kind kKind, typename W> constexpr int blocks_wanted(int vectors)
+{
+  return kKind == kNormGated && sizeof(W) == 2 && vectors == 2 ? 5 : 1;
+}
+
 /** Rows in registers: kVectors for each thread. */
 template <norm_kind kKind, typename X, typename W, typename Y, int kVectors>
-__global__ void __launch_bounds__(most_threads(kVectors), 1)
+__global__ void __launch_bounds__(most_threads(kVectors), blocks_wanted<kKind, W>(kVectors))
     rms_norm_fwd_rows_kernel(const norm_forward f)
 {
   constexpr int kN = kLanes<X>;

@@ -56,6 +56,8 @@ static const spec_case bwd_cases[] = {
     {"3x4096_nodweight"},
     {"6x37_offset"},
     {"2x5120_dwf32"},
+    {"3x8200"}, /* rows that kernels read twice */
+    {"5x12288_wf32"},
     {"1100x33"}, /* more than 64 blocks' worth of rows */
     {NULL},
 };

@@ -12,26 +12,27 @@ namespace
 {
 
 /* Step: the dtype that silu(gate) is rounded to; float where it is not. */
-template <typename Step> struct forward {
+template <typename T, typename Step> struct forward {
   __device__ float operator()(float gate, float up) const
   {
-    return rounded<Step>(silu(gate)) * up;
+    return rounded<Step>(silu<T>(gate)) * up;
   }
 };
 
-struct backward {
+template <typename T> struct backward {
   __device__ void operator()(float dy, float gate, float up, float *dgate, float *dup) const
   {
     float value;
-    *dgate = dy * up * silu_slope(gate, &value);
+    *dgate = dy * up * silu_slope<T>(gate, &value);
     *dup = dy * value;
   }
 };
 
 template <typename T> tg_status run_fwd(const tg_context *ctx, const tg_swiglu_fwd_args *a)
 {
-  return a->rounding == TG_ROUNDING_HF ? gated_fwd<T>(ctx, gate_up_of(a), &a->y, forward<T>())
-                                       : gated_fwd<T>(ctx, gate_up_of(a), &a->y, forward<float>());
+  return a->rounding == TG_ROUNDING_HF
+             ? gated_fwd<T>(ctx, gate_up_of(a), &a->y, forward<T, T>())
+             : gated_fwd<T>(ctx, gate_up_of(a), &a->y, forward<T, float>());
 }
 
 } // namespace
@@ -47,7 +48,7 @@ extern "C" tg_status TGI_KERNEL(swiglu_bwd)(const tg_context *ctx, const tg_swig
 {
   tg_status status = TG_OK;
   SWITCH_FLOAT(a->dy.dtype, T,
-               status = gated_bwd<T>(ctx, &a->dy, gate_up_of(a), dgate_up_of(a), backward()));
+               status = gated_bwd<T>(ctx, &a->dy, gate_up_of(a), dgate_up_of(a), backward<T>()));
   return status;
 }
 

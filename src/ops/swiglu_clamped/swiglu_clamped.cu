@@ -6,6 +6,7 @@
  *            writes dgate and dup.
  */
 #include "cuda/gated_map.cuh"
+#include "cuda/silu_math.cuh"
 
 #include <float.h>
 
@@ -21,31 +22,21 @@ struct clamps {
   float alpha, limit, lowest;
 };
 
-/* NaN passes through these. */
-__device__ __forceinline__ float at_most(float limit, float v)
-{
-  return v > limit ? limit : v;
-}
-
-__device__ __forceinline__ float at_least(float limit, float v)
-{
-  return v < limit ? limit : v;
-}
-
 /* Step: the dtype that steps are rounded to; float where they are not. */
-template <typename Step> struct forward {
+template <typename T, typename Step> struct forward {
   clamps c;
 
   __device__ float operator()(float gate, float up) const
   {
     const float g = at_least(-FLT_MAX, at_most(c.limit, gate)); /* -infinity times 0 is no limit */
     const float u = at_least(-c.limit, at_most(c.limit, up));
-    const float s = rounded<Step>(1.0f / (1.0f + expf(-rounded<Step>(c.alpha * g))));
+    const float s =
+        rounded<Step>(inverse_of<T>(1.0f + exp_of_minus<T>(rounded<Step>(c.alpha * g))));
     return rounded<Step>(u + 1.0f) * rounded<Step>(g * s);
   }
 };
 
-struct backward {
+template <typename T> struct backward {
   clamps c;
 
   __device__ void operator()(float dy, float gate, float up, float *dgate, float *dup) const
@@ -54,7 +45,7 @@ struct backward {
     const float u = at_least(-c.limit, at_most(c.limit, up));
     /* Beyond 87 nothing changes by more than 2^-118. */
     const float z = at_least(-87.0f, at_most(87.0f, c.alpha * g));
-    const float e = expf(-z), s = 1.0f / (1.0f + e);
+    const float e = exp_of_minus<T>(z), s = inverse_of<T>(1.0f + e);
     const float slope = fmaf(z * s, e * s, s);
     *dgate = gate <= c.limit ? dy * (u + 1.0f) * slope : 0.0f;
     *dup = fabsf(up) <= c.limit ? dy * (g * s) : 0.0f;
@@ -70,8 +61,9 @@ clamps clamps_of(tg_dtype dtype, float alpha, float limit)
 template <typename T>
 tg_status run_fwd(const tg_context *ctx, const tg_swiglu_clamped_fwd_args *a, clamps c)
 {
-  return a->rounding == TG_ROUNDING_HF ? gated_fwd<T>(ctx, gate_up_of(a), &a->y, forward<T>{c})
-                                       : gated_fwd<T>(ctx, gate_up_of(a), &a->y, forward<float>{c});
+  return a->rounding == TG_ROUNDING_HF
+             ? gated_fwd<T>(ctx, gate_up_of(a), &a->y, forward<T, T>{c})
+             : gated_fwd<T>(ctx, gate_up_of(a), &a->y, forward<T, float>{c});
 }
 
 } // namespace
@@ -91,7 +83,7 @@ extern "C" tg_status TGI_KERNEL(swiglu_clamped_bwd)(const tg_context *ctx,
   const clamps c = clamps_of(a->dy.dtype, a->alpha, a->limit);
   tg_status status = TG_OK;
   SWITCH_FLOAT(a->dy.dtype, T,
-               status = gated_bwd<T>(ctx, &a->dy, gate_up_of(a), dgate_up_of(a), backward{c}));
+               status = gated_bwd<T>(ctx, &a->dy, gate_up_of(a), dgate_up_of(a), backward<T>{c}));
   return status;
 }
 
