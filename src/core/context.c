@@ -177,7 +177,7 @@ tg_status tg_context_check(tg_context *ctx)
   if (!ctx || !ctx->device) {
     return ctx ? TG_OK : TG_BAD_ARGUMENT;
   }
-  tgi_fault fault;
+  tgi_fault fault = {0};
   int previous;
   tg_status status = tgi_device_enter(ctx, &previous);
   if (status == TG_OK) {
