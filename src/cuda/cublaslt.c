@@ -15,7 +15,7 @@ enum { kLeastVersion = 120000, kComputeF32 = 68, kRealF32 = 0, kRealF16 = 2, kRe
 enum { kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8, kBiasType = 26 };
 enum { kEpilogueNone = 1, kEpilogueBias = 4 };
 enum { kNotSupported = 15 };
-enum { kMostWorkspace = 1, kAlignA = 5, kAlignB = 6, kAlignC = 7, kAlignD = 8 };
+enum { kMostWorkspace = 1, kReductions = 3, kAlignA = 5, kAlignB = 6, kAlignC = 7, kAlignD = 8 };
 
 typedef struct lt_algorithm {
   uint64_t data[8];
@@ -222,12 +222,14 @@ static bool choose(tgi_lt *lt, lt_plan *p)
   const lt_form *f = &p->form;
   void *preference = NULL;
   lt_result result;
+  const uint32_t in_f32 = 2; /* parts of a sum that was split along k are added before rounding */
   int found = 0;
   memset(&result, 0, sizeof result);
   const bool ok =
       c->MatmulPreferenceCreate(&preference) == 0 &&
       c->MatmulPreferenceSetAttribute(preference, kMostWorkspace, &kWorkspace, sizeof kWorkspace) ==
           0 &&
+      c->MatmulPreferenceSetAttribute(preference, kReductions, &in_f32, sizeof in_f32) == 0 &&
       c->MatmulPreferenceSetAttribute(preference, kAlignA, &f->align_b, sizeof f->align_b) == 0 &&
       c->MatmulPreferenceSetAttribute(preference, kAlignB, &f->align_a, sizeof f->align_a) == 0 &&
       c->MatmulPreferenceSetAttribute(preference, kAlignC, &f->align_add, sizeof f->align_add) ==
