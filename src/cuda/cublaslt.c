@@ -282,11 +282,19 @@ bool tgi_lt_ready(const tg_context *ctx)
   return ctx->device && ctx->device->lt;
 }
 
+/* Its kernels for matrices that are not aligned round the product before they add a bias. */
+static bool bias_fits(const tgi_lt_product *p)
+{
+  return !p->bias || ((uintptr_t)p->bias % kBiasAlignment == 0 &&
+                      alignment(p->a.data, p->a.step, p->a.dtype) >= kBiasAlignment &&
+                      alignment(p->b.data, p->b.step, p->b.dtype) >= kBiasAlignment &&
+                      alignment(p->c, p->c_step, p->c_dtype) >= kBiasAlignment);
+}
+
 /* NULL: not a form that it takes. */
 static lt_plan *usable_plan(const tg_context *ctx, const tgi_lt_product *p)
 {
-  const bool bias_fits = !p->bias || (uintptr_t)p->bias % kBiasAlignment == 0;
-  if (!tgi_lt_ready(ctx) || !bias_fits || p->a.dtype != p->b.dtype || p->m == 0 || p->n == 0 ||
+  if (!tgi_lt_ready(ctx) || !bias_fits(p) || p->a.dtype != p->b.dtype || p->m == 0 || p->n == 0 ||
       p->k == 0 || (p->c_dtype != TG_F32 && p->c_dtype != p->a.dtype)) {
     return NULL;
   }
