@@ -2,6 +2,10 @@
 # Runs nvcc (with -Xptxas -v) and fails if a kernel spills registers to memory, or if the assembler
 # could not keep asynchronous matrix instructions in flight (its notes C75xx, C76xx).
 #   scripts/nvcc_no_spills.sh NVCC ARGUMENT...
+# Allowed are, in the entry `any`,
+# - all on GPUs from 8.0 on, where the entry sm80 stands before it and only tests get to this code;
+# - `slow`: without packed conversions a few registers more are needed than their blocks can have.
+slow='softmax_bwd_kernel|rotate_heads_kernel'
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 if ! "$@" >"$log" 2>&1; then
@@ -9,9 +13,17 @@ if ! "$@" >"$log" 2>&1; then
   exit 1
 fi
 grep -v '^ptxas info\|bytes stack frame\|^$' "$log" >&2
-if awk '
+case " $* " in
+*" -DTGI_ENTRY=any "*) any=1 ;;
+*) any=0 ;;
+esac
+if awk -v any=$any -v slow="$slow" '
+  /Compiling entry function/ { arch = $NF; gsub(/[^0-9]/, "", arch) }
   /Compiling entry function|Function properties for/ { name = $0; gsub(/.*(function|for) /, "", name) }
-  /spill stores/ && !/ 0 bytes spill stores, 0 bytes spill loads/ { print name ": " $0; bad = 1 }
+  /spill stores/ && !/ 0 bytes spill stores, 0 bytes spill loads/ && !(any && (arch >= 80 || name ~ slow)) {
+    print name ": " $0
+    bad = 1
+  }
   /C7[56][0-9][0-9]/ { print name ": " $0; bad = 1 }
   END { exit !bad }' "$log" >&2; then
   echo "nvcc: expected kernels without spills, got the above" >&2
