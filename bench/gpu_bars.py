@@ -3,7 +3,7 @@
 import dataclasses
 
 from bars import NOT_MEASURED, Mean, Ratio, Share, number, ours_of
-from gpu_cases import (BOTH, GATED, GATED_SHAPE, HEADS_SHAPE, LOSS_SHAPES, NORM_SHAPES, PARAMETERS,
+from gpu_cases import (BOTH, GATED, GATED_SHAPE, HEAD_SHAPE, HEADS_SHAPE, LOSS_SHAPES, NORM_SHAPES, PARAMETERS,
                        SMALL_GATED_SHAPE, SMALL_NORM_SHAPES, SOFTMAX_SHAPES)
 
 PEERS = ("torch", "compile", "liger")
@@ -58,7 +58,7 @@ def softmax_bars():
     found = []
     for shape in SOFTMAX_SHAPES:
         wide = shape.endswith("x131072")
-        found += [share("softmax", "fwd", shape, 0.75 if wide else 0.9),
+        found += [share("softmax", "fwd", shape, 0.9),
                   share("softmax", "bwd", shape, 0.75 if wide else 0.85)]
     return found
 
@@ -78,7 +78,8 @@ BARS = [
     share("qk_norm_rope", "bwd", HEADS_SHAPE, 0.8),
     Beside("qk_norm_rope", "rope", "fwd", HEADS_SHAPE, 1.1),
     *softmax_bars(),
-    *[share("cross_entropy", "fwdbwd", shape, 0.8) for shape in LOSS_SHAPES],
+    *[share("cross_entropy", "fwdbwd", shape, 0.8) for shape in LOSS_SHAPES[:2]],
+    Ratio("gpu", "linear_cross_entropy", "fwdbwd", "bf16", HEAD_SHAPE, ("compile",), 1 / 1.04),
     share("adamw", "step", PARAMETERS, 0.9),
     *small_bars(),
 ]
