@@ -2,10 +2,10 @@
 # Runs nvcc (with -Xptxas -v) and fails if a kernel spills registers to memory, or if the assembler
 # could not keep asynchronous matrix instructions in flight (its notes C75xx, C76xx).
 #   scripts/nvcc_no_spills.sh NVCC ARGUMENT...
-# Allowed are, in the entry `any`,
-# - all on GPUs from 8.0 on, where the entry sm80 stands before it and only tests get to this code;
-# - `slow`: without packed conversions a few registers more are needed than their blocks can have.
-slow='softmax_bwd_kernel|rotate_heads_kernel'
+# Allowed are
+# - all in the entry `any` on GPUs from 8.0 on, where sm80 stands before it: tests alone get there;
+# - a few bytes of `capped` on GPUs but 9.0: their blocks have the registers that fill an H200.
+capped='softmax_bwd_kernel|rotate_heads_kernel'
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 if ! "$@" >"$log" 2>&1; then
@@ -17,10 +17,11 @@ case " $* " in
 *" -DTGI_ENTRY=any "*) any=1 ;;
 *) any=0 ;;
 esac
-if awk -v any=$any -v slow="$slow" '
+if awk -v any=$any -v capped="$capped" '
   /Compiling entry function/ { arch = $NF; gsub(/[^0-9]/, "", arch) }
   /Compiling entry function|Function properties for/ { name = $0; gsub(/.*(function|for) /, "", name) }
-  /spill stores/ && !/ 0 bytes spill stores, 0 bytes spill loads/ && !(any && (arch >= 80 || name ~ slow)) {
+  /spill stores/ && !/ 0 bytes spill stores, 0 bytes spill loads/ && !(any && arch >= 80) &&
+      !(arch != 90 && name ~ capped) {
     print name ": " $0
     bad = 1
   }

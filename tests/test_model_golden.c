@@ -157,7 +157,7 @@ static void turn(float *values, const tgi_parameter *q)
   free(copy);
 }
 
-static void compare_gradients(const fixture *f, const tg_trainer *trainer)
+static void compare_gradients(const fixture *f, tg_trainer *trainer)
 {
   const tgi_parameters *p = &f->model->parameters;
   for (int i = 0; i < p->count; i++) {
