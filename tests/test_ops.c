@@ -359,7 +359,9 @@ static void print_support(void)
         printf(" %s", tg_dtype_name(kDtypes[d]));
       }
     }
-    printf(" | ref; cpu: avx512 -> avx2 -> generic; cuda: sm80 -> any | %d |\n", cases);
+    const bool has_sm90 = strcmp(info->op, "softmax") == 0; /* a file <op>_sm90.cu */
+    printf(" | ref; cpu: avx512 -> avx2 -> generic; cuda: %ssm80 -> any | %d |\n",
+           has_sm90 ? "sm90 -> " : "", cases);
   }
 }
 

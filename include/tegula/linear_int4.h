@@ -68,8 +68,8 @@ typedef struct tg_linear_int4_fwd_args {
  *            or 127 * 2^8. What x loses is below 2^-22 or 2^-14 of the row's largest magnitude.
  *            The sum over a group of X * (W - 8) is an exact integer; its rounding to f32, the zero
  *            points' part, the product with the scale, the sums over eight groups at a time and
- *            the sum of these, in order, are f32 operations. Then come the factor 2^-e, bias, and one rounding to y's dtype.
- * Workspace  tg_linear_int4_fwd_workspace: about 3.5 bytes a value of x.
+ *            the sum of these, in order, are f32 operations. Then come the factor 2^-e, bias, and
+ * one rounding to y's dtype. Workspace  tg_linear_int4_fwd_workspace: about 3.5 bytes a value of x.
  *            Asynchronous; capturable; deterministic; batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight not packed for this op, overlap, workspace
  *            missing or too small), UNSUPPORTED.

@@ -97,8 +97,8 @@ TGI_INLINE float vf_sum(vf a)
 /** In f64: what is added up with this loses no more than the lanes already have. */
 TGI_INLINE double vf_sum_f64(vf a)
 {
-  const __m256d s = _mm256_cvtps_pd(_mm256_castps256_ps128(a)) +
-                    _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1));
+  const __m256d s =
+      _mm256_cvtps_pd(_mm256_castps256_ps128(a)) + _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1));
   const __m128d t = _mm256_castpd256_pd128(s) + _mm256_extractf128_pd(s, 1);
   return _mm_cvtsd_f64(t) + _mm_cvtsd_f64(_mm_unpackhi_pd(t, t));
 }
