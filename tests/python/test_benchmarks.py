@@ -107,9 +107,19 @@ def test_resuming_wants_one_run_with_everyone(tmp_path):
 def test_the_document_lists_open_bars(tmp_path):
     path = tmp_path / "cpu.csv"
     attention_share(path, 0.1)
-    text = "\n".join(performance.document(results_csv.read(path)))
+    text = "\n".join(performance.document(results_csv.read(path), []))
     assert "- attention forward, f32 b1_h12_s1024_d64_causal: 45% of fma_f32 required, " \
            "10.0% of fma_f32." in text
+    assert "GPU" not in text
+
+
+def test_the_document_judges_a_gpu_beside_its_copy(tmp_path):
+    path = tmp_path / "h200.csv"
+    case = dict(op="add_rms_norm", dir="fwd", dtype="bf16", shape="8192x4096", config="graph")
+    append(path, "gpu", [dict(case, impl="tegula:sm80", ms=0.1, roof="copy", roof_share=0.94),
+                         dict(case, impl="copy", ms=0.094)])
+    text = "\n".join(performance.document([], results_csv.read(path)))
+    assert "- add_rms_norm forward, bf16 8192x4096: 95% of copy required, 94.0% of copy." in text
 
 
 def test_a_word_that_nobody_read_is_refused():
