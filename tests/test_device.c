@@ -91,7 +91,9 @@ static void check_memory(tg_backend backend)
   assert_int_equal(tg_memory_zero(ctx, NULL, 4), TG_BAD_ARGUMENT);
   tg_memory_free(ctx, there);
   tg_memory_free(ctx, NULL);
-  assert_int_equal(tg_memory_allocate(ctx, SIZE_MAX / 2, &there), TG_NO_MEMORY);
+  /* On the host a size that nobody passes on: the address sanitizer would end the program. */
+  const size_t too_much = backend == TG_BACKEND_CUDA ? SIZE_MAX / 2 : SIZE_MAX;
+  assert_int_equal(tg_memory_allocate(ctx, too_much, &there), TG_NO_MEMORY);
   assert_null(there);
   assert_non_null(strstr(tg_context_message(ctx), "memory: expected"));
   tg_context_destroy(ctx);
