@@ -40,6 +40,31 @@ tg_status tgi_trainer_check(const tg_model *model, const tg_trainer_options *opt
 /** The schedule's learning rate for step `step`, from 1. */
 double tgi_learning_rate(const tg_trainer_options *options, int64_t step);
 
+/** Lists of a group of parameters, one view for each of them. */
+enum {
+  TGI_LIST_PARAMS,
+  TGI_LIST_GRADS,
+  TGI_LIST_EXP_AVG,
+  TGI_LIST_EXP_AVG_SQ,
+  TGI_LIST_MASTER,
+  TGI_GROUP_LISTS
+};
+
+static inline tg_tensor *tgi_trainer_list(const tg_trainer *t, bool decayed, int which)
+{
+  const int n = decayed ? t->num_decayed : t->num_others;
+  return t->lists + (decayed ? 0 : TGI_GROUP_LISTS * t->num_decayed) + which * n;
+}
+
+/** Both groups' gradients in one list, behind the groups'. */
+static inline tg_tensor *tgi_trainer_gradients(const tg_trainer *t)
+{
+  return t->lists + TGI_GROUP_LISTS * t->model->parameters.count;
+}
+
+/** The largest workspace of any op of a step or of tg_trainer_loss. */
+tg_status tgi_trainer_size_ops(tg_trainer *t, size_t *bytes);
+
 /** Copies the whole of a block of f32 values, one for each element of the parameter table, to or
  * from the trainer's device. */
 tg_status tgi_trainer_copy(const tg_trainer *t, void *to, const void *from, tg_error *error);
