@@ -1,13 +1,17 @@
 # CUDA: which GPUs the build serves, and how kernels in <op>.cu become objects. nvcc is all it needs; without it the
 # library is built for the CPU alone.
 #
-#   TEGULA_CUDA_ARCHS   GPUs to build for: compute capabilities and PTX, such as "8.0 9.0a PTX", or "none". Unset:
+#   TEGULA_CUDA_ARCHS   GPUs to build for: compute capabilities and PTX, such as "8.0 9.0a PTX", or "none"; the
+#                       variable of CMake, else that of the environment. Unset:
 #                       TORCH_CUDA_ARCH_LIST of the environment, else the GPUs found, else "8.0 9.0a PTX".
 #
 # Every kernel source is compiled for each entry of the chain. What an entry may use is a matter of its virtual
 # architecture (any: compute_75, sm80: compute_80, sm90: compute_90a); machine code is made for every GPU of the list, so
 # that all entries a GPU can run are there to be tested on it.
 set(TEGULA_CUDA_ARCHS "" CACHE STRING "GPUs to build for (\"8.0 9.0a PTX\"), or none")
+if(TEGULA_CUDA_ARCHS STREQUAL "" AND DEFINED ENV{TEGULA_CUDA_ARCHS})
+  set(TEGULA_CUDA_ARCHS "$ENV{TEGULA_CUDA_ARCHS}")
+endif()
 set(TEGULA_CUDA_KNOWN 7.5 8.0 8.6 8.7 8.9 9.0 9.0a 10.0 10.0a 10.3 10.3a 12.0 12.0a 12.1 12.1a)
 
 # tegula_cuda_list(<variable> <text> <where it is from>): the words of a list, each one known.
