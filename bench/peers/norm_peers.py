@@ -105,6 +105,11 @@ def llama_norm_swiglu(x, gate, weight):
     return llama_norm(x, weight) * F.silu(gate)
 
 
+def next_norm_swiglu(x, gate, weight):
+    """Rounds as transformers' Qwen3NextRMSNormGated: the activation stays in f32."""
+    return (llama_norm(x, weight).float() * F.silu(gate.float())).to(x.dtype)
+
+
 def rms_norm_swiglu(words, backward, dtype):
     """F.rms_norm times F.silu: PyTorch rounds after each, the class of transformers does not."""
     rows, cols = words.extents
@@ -118,7 +123,10 @@ def rms_norm_swiglu(words, backward, dtype):
     if not backward:
         fields = dict(x=x, gate=gate, weight=weight, y=torch.empty_like(x), rstd=rstd, eps=EPS,
                       rounding=rounding)
-        return torch_problem(fields, formula)
+        problem = torch_problem(fields, formula)
+        if rounding == "TG_ROUNDING_HF":
+            problem.same_rounding = lambda: {"y": next_norm_swiglu(x, gate, weight)}
+        return problem
     dy = torch.randn_like(x)
     formula.incoming = (dy,)
     fields = dict(dy=dy, x=x, gate=gate, weight=weight, rstd=rstd, dx=torch.empty_like(x),
