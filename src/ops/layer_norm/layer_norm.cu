@@ -1,12 +1,14 @@
 /* LayerNorm on CUDA, forward.
  *
- * Method     The row in registers. 16-bit: each warp finds the mean of what it has and the squares
- *            about it; one exchange between warps merges these (Chan, Golub & LeVeque 1983), so
- *            that a row waits once. f32: the row's sum; then the sums of d = x - mean and of d^2,
- *            whose first corrects the rounding of the mean (same source). Then the result. Rows
- *            that registers do not hold, or that are not made of aligned vectors, are read three
- *            times; from the cache after the first.
- * Work       cuda/norm_rows.cuh lays rows on threads: up to 1024 16-bit columns a warp or less for
+ * Method     The row in registers. 16-bit: one pass adds the differences d of the elements from an
+ *            origin near the mean, and d^2; the variance is mean(d^2) - mean(d)^2 (Chan, Golub &
+ *            LeVeque 1983). The origin is 0, or the row's first element if the first few are alike:
+ *            then the row is far from zero. Where the two terms of the variance still cancel, a
+ *            second pass goes by the mean. f32: the row's sum; then d = x - mean and d^2 are added,
+ *            and the former corrects the rounding of the mean (same source). Then the result. Rows
+ *            that registers do not hold, or that are not made of aligned vectors, are read again,
+ *            from the cache.
+ * Work       cuda/norm_rows.cuh lays rows on threads: up to 512 16-bit columns a part of a warp for
  *            a row, then a block of up to 512 threads. Blocks are short and end with their rows.
  * Bound      Memory: x is read and y is written.
  */
@@ -17,13 +19,13 @@
 namespace
 {
 
+constexpr int kShortRow = 128; /* vectors of a row, up to which a thread has 2 of them */
+
 struct layer_forward {
   const void *x, *weight, *bias; /* bias may be NULL */
   void *y;
   float *mean, *rstd; /* NULL: not asked for */
   int64_t x_step, y_step, rows, cols;
-  int64_t turns; /* of all threads of a row, a vector for each, */
-  int rest;      /* and the columns that are left */
   float eps;
   bool whole; /* rows are made of aligned vectors */
   row_layout layout;
@@ -48,124 +50,111 @@ __device__ __forceinline__ void add_values(float &sum, const row_bits<X, N> &bit
   sum += x[0];
 }
 
-/** Of the first n elements. */
+/** Of the first n elements x: d = (x - mean) - correction, and d^2. */
 template <typename X, int N, typename Index>
-__device__ __forceinline__ void add_differences(float (&sums)[2], float mean,
+__device__ __forceinline__ void add_differences(float (&sums)[2], float mean, float correction,
                                                 const row_bits<X, N> &bits, Index n)
 {
-  float x[N];
-  unpack(x, bits);
-#pragma unroll
-  for (int i = 0; i < N; i++) {
-    const float d = i < n ? x[i] - mean : 0.0f;
-    sums[0] += d;
-    sums[1] = fmaf(d, d, sums[1]);
-  }
-}
-
-/** += (x - mean)^2 of the first n elements. */
-template <typename X, int N, typename Index>
-__device__ __forceinline__ void add_squares(float &sum, float mean, const row_bits<X, N> &bits,
-                                            Index n)
-{
-  float x[N];
-  float even = 0, odd = 0;
-  unpack(x, bits);
+  float d[N];
+  unpack(d, bits);
+  float even = 0, odd = 0, even_squares = 0, odd_squares = 0;
 #pragma unroll
   for (int i = 0; i < N; i += 2) {
-    const float d = i < n ? x[i] - mean : 0.0f, next = i + 1 < n ? x[i + 1] - mean : 0.0f;
-    even = fmaf(d, d, even);
-    odd = fmaf(next, next, odd);
+    const float a = i < n ? (d[i] - mean) - correction : 0.0f;
+    const float b = i + 1 < n ? (d[i + 1] - mean) - correction : 0.0f;
+    even += a;
+    odd += b;
+    even_squares = fmaf(a, a, even_squares);
+    odd_squares = fmaf(b, b, odd_squares);
   }
-  sum += even + odd;
+  sums[0] += even + odd;
+  sums[1] += even_squares + odd_squares;
 }
 
-/** sum / n is value + lost; the latter is 0 where the former is not finite. */
-struct quotient {
-  float value, lost;
-};
+template <typename X> constexpr uint32_t kTwice = 1u << 7; /* in the bits of a bf16 */
+template <> constexpr uint32_t kTwice<f16> = 1u << 10;
 
-__device__ __forceinline__ quotient divide(float sum, float n)
+/** What differences of 16-bit elements are taken from; `first`: the row's first vector. */
+template <typename X, int N> __device__ __forceinline__ float origin_of(const row_bits<X, N> &first)
 {
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(n));
-  inverse = fmaf(inverse, fmaf(-n, inverse, 1.0f), inverse);
-  const float near = sum * inverse, value = fmaf(fmaf(-near, n, sum), inverse, near);
-  const bool finite = fabsf(near) <= FLT_MAX;
-  return {finite ? value : near, finite ? fmaf(-value, n, sum) * inverse : 0.0f};
+  constexpr uint32_t kSigns = 0x80008000u;
+  const uint32_t u[4] = {first.q[0].x, first.q[0].y, first.q[0].z, first.q[0].w};
+  uint32_t all = u[0], any = u[0], least = u[0] & ~kSigns, most = least;
+#pragma unroll
+  for (int i = 1; i < 4; i++) {
+    all &= u[i];
+    any |= u[i];
+    least = __vminu2(least, u[i] & ~kSigns);
+    most = __vmaxu2(most, u[i] & ~kSigns);
+  }
+  const uint32_t low = min(least & 0xffff, least >> 16), high = max(most & 0xffff, most >> 16);
+  const bool one_sign = (any & kSigns) == 0 || (all & kSigns) == kSigns;
+  const float x = pair_of<X>(u[0]).x;
+  return one_sign && high <= low + kTwice<X> && fabsf(x) <= FLT_MAX ? x : 0.0f;
 }
 
-/** Of the elements that a warp, or a smaller row's threads, have of a row. */
-struct part {
-  float sum, n;
-  quotient mean;
-  float squares; /* about the mean */
-};
+/** Times that the terms of a variance may be its size. */
+constexpr float kMostLost = 64;
 
-/** The sum over a warp, or over the threads of a smaller row. */
-__device__ __forceinline__ float part_sum(float v, const row_layout &l)
-{
-  if (l.threads >= kWarp) {
-    return warp_sum(v);
-  }
-  for (int step = l.threads / 2; step > 0; step /= 2) {
-    v += __shfl_xor_sync(kAllLanes, v, step);
-  }
-  return v;
-}
+constexpr int kScratch = 3 * kWarp; /* floats */
 
-/** Elements of a part; `most`: of one vector for each of its threads. Rows of more than a warp are
- * blocks. */
-__device__ __forceinline__ float part_size(const layer_forward &f, int most)
-{
-  if (f.layout.threads <= kWarp) {
-    return (float)f.cols;
-  }
-  const int left = f.rest - (int)threadIdx.x / kWarp * most;
-  return (float)(f.turns * most + (left < 0 ? 0 : left < most ? left : most));
-}
-
-constexpr int kPartFloats = 5;
-
-/** The moments of the row that has these parts. All threads of the block must come here, with
- * `scratch` of kPartFloats * 32 floats. */
-__device__ __forceinline__ moments merge_parts(const layer_forward &f, const part &p,
-                                               float *scratch)
+/** f32: about the row's mean, whose rounding the differences correct. */
+template <typename Each>
+__device__ __forceinline__ moments moments_about_mean(const layer_forward &f, float *scratch,
+                                                      Each each)
 {
   const float n = (float)f.cols;
-  quotient mean = p.mean;
-  float squares = p.squares;
-  if (f.layout.threads > kWarp) {
-    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-    const bool there = lane < f.layout.threads / kWarp;
-    if (lane == 0) {
-      scratch[warp] = p.sum;
-      scratch[kWarp + warp] = p.n;
-      scratch[2 * kWarp + warp] = p.mean.value;
-      scratch[3 * kWarp + warp] = p.mean.lost;
-      scratch[4 * kWarp + warp] = p.squares;
-    }
-    __syncthreads();
-    mean = divide(warp_sum(there ? scratch[lane] : 0.0f), n);
-    squares = 0;
-    if (there) {
-      const float d =
-          (scratch[2 * kWarp + lane] - mean.value) + (scratch[3 * kWarp + lane] - mean.lost);
-      squares = fmaf(scratch[kWarp + lane] * d, d, scratch[4 * kWarp + lane]);
-    }
-    squares = warp_sum(squares);
-  }
-  return {mean.value, mean.lost, rsqrtf(divide(squares, n).value + f.eps)};
-}
-
-/** sums: of the differences from the mean and their squares. */
-__device__ __forceinline__ moments moments_of(const layer_forward &f, float mean,
-                                              const float (&sums)[2])
-{
-  const float n = (float)f.cols, shift = sums[0] / n, spread = sums[1] / n - shift * shift;
+  float sum[1] = {0}, sums[2] = {0, 0};
+  each([&](const row_bits<float, 4> &x, int64_t) { add_values(sum[0], x); });
+  row_sum(sum, f.layout, scratch);
+  const float mean = sum[0] / n;
+  each([&](const row_bits<float, 4> &x, int64_t there) {
+    add_differences(sums, mean, 0, x, there);
+  });
+  row_sum(sums, f.layout, scratch + kWarp);
+  const float shift = sums[0] / n, spread = sums[1] / n - shift * shift;
   const float variance = spread < 0 ? 0 : spread;
   /* A mean near zero needs no correction, and the rounding of d could only bias it. */
   return {mean, mean * mean > variance ? shift : 0, 1.0f / sqrtf(variance + f.eps)};
+}
+
+/** 16-bit: about an origin, from one pass. */
+template <typename X, typename Each>
+__device__ __forceinline__ moments moments_about(const layer_forward &f, float origin,
+                                                 float *scratch, Each each)
+{
+  const float n = (float)f.cols;
+  float sums[2] = {0, 0};
+  each([&](const row_bits<X, 8> &x, int64_t there) { add_differences(sums, origin, 0, x, there); });
+  row_sum(sums, f.layout, scratch);
+  const float shift = sums[0] / n;
+  float variance = fmaf(-shift, shift, sums[1] / n);
+  const bool cancels = shift * shift > kMostLost * variance;
+  if (f.layout.threads < kWarp ? __any_sync(kAllLanes, cancels) : cancels) {
+    float about[2] = {0, 0}; /* the mean */
+    each([&](const row_bits<X, 8> &x, int64_t there) {
+      add_differences(about, origin, shift, x, there);
+    });
+    row_sum(about, f.layout, scratch + kWarp);
+    variance = cancels ? about[1] / n : variance; /* whatever the warp's other rows are */
+  }
+  return {origin, shift, rsqrtf(variance + f.eps)};
+}
+
+/** each(body): body(vector, how many of its elements are there) for the thread's vectors of the
+ * row, which are its `cols` columns from x_row on. All threads of the block must come here, with
+ * kScratch floats of shared memory. */
+template <typename X, typename Each>
+__device__ __forceinline__ moments moments_of(const layer_forward &f, const X *x_row, int64_t cols,
+                                              bool whole, float *scratch, Each each)
+{
+  if constexpr (sizeof(X) == 4) {
+    return moments_about_mean(f, scratch, each);
+  } else {
+    row_bits<X, 8> first;
+    load_bits(first, x_row, (int64_t)0, cols, whole);
+    return moments_about<X>(f, origin_of(first), scratch, each);
+  }
 }
 
 template <typename X, typename W, int N>
@@ -202,7 +191,7 @@ __device__ __forceinline__ void write_moments(const layer_forward &f, int64_t ro
 /** Of the most threads, on a multiprocessor: what limits registers where rows wait for memory. */
 template <typename X, typename W, typename Y> constexpr int blocks_wanted(int vectors)
 {
-  return sizeof(X) + sizeof(W) + sizeof(Y) > 6 ? 1 : vectors == 2 ? 5 : 1;
+  return sizeof(X) + sizeof(W) + sizeof(Y) > 6 ? 1 : vectors == 2 ? 5 : vectors == 4 ? 2 : 1;
 }
 
 /** Rows in registers: kVectors for each thread. An absent bias is read as if it had no columns. */
@@ -211,7 +200,7 @@ __global__ void __launch_bounds__(most_threads(kVectors), blocks_wanted<X, W, Y>
     layer_norm_fwd_rows_kernel(const layer_forward f)
 {
   constexpr int kN = kLanes<X>;
-  __shared__ float scratch[kPartFloats * kWarp];
+  __shared__ float scratch[kScratch];
   const row_place place = place_of(f.layout);
   const W *weight = static_cast<const W *>(f.weight), *bias = static_cast<const W *>(f.bias);
   const int64_t row = block_index() * f.layout.rows + place.row;
@@ -223,47 +212,22 @@ __global__ void __launch_bounds__(most_threads(kVectors), blocks_wanted<X, W, Y>
   for (int k = 0; k < kVectors; k++) {
     load_bits(x[k], x_row, (place.thread + k * f.layout.threads) * kN, cols, true);
   }
-  float sum[1] = {0}, sums[2] = {0, 0};
-#pragma unroll
-  for (int k = 0; k < kVectors; k++) {
-    add_values(sum[0], x[k]);
-  }
-  moments m;
-  if constexpr (sizeof(X) == 4) {
-    row_sum(sum, f.layout, scratch);
-    const float mean = sum[0] / (float)f.cols;
+  const moments m = moments_of(f, x_row, cols, true, scratch, [&](auto body) {
 #pragma unroll
     for (int k = 0; k < kVectors; k++) {
-      const int j = (place.thread + k * f.layout.threads) * kN;
       keep_bits(x[k]);
-      add_differences(sums, mean, x[k], j < cols ? kN : 0);
-    }
-    row_sum(sums, f.layout, scratch + kWarp);
-    m = moments_of(f, mean, sums);
-  } else {
-    part p = {part_sum(sum[0], f.layout), part_size(f, kWarp * kN)};
-    p.mean = divide(p.sum, p.n);
-#pragma unroll
-    for (int k = 0; k < kVectors; k++) {
-      if constexpr (kVectors > 2) {
-        keep_bits(x[k]);
-      }
       if ((place.thread + k * f.layout.threads) * kN < cols) {
-        add_squares(p.squares, p.mean.value, x[k], kN);
+        body(x[k], kN);
       }
     }
-    p.squares = part_sum(p.squares, f.layout);
-    m = merge_parts(f, p, scratch);
-  }
+  });
   if (place.thread == 0 && cols > 0) {
     write_moments(f, row, m);
   }
 #pragma unroll
   for (int k = 0; k < kVectors; k++) {
     const int j = (place.thread + k * f.layout.threads) * kN;
-    if constexpr (sizeof(X) == 4 || kVectors > 2) {
-      keep_bits(x[k]);
-    }
+    keep_bits(x[k]);
     row_bits<W, kN> w, b; /* near, after the first row: registers are better used by other rows */
     if constexpr (kVectors == 2) {
       load_constant(w, weight, j, cols, true);
@@ -283,7 +247,7 @@ template <typename X, typename W, typename Y>
 __global__ void __launch_bounds__(1024) layer_norm_fwd_any_kernel(const layer_forward f)
 {
   constexpr int kN = kLanes<X>;
-  __shared__ float scratch[kPartFloats * kWarp];
+  __shared__ float scratch[kScratch];
   const row_place place = place_of(f.layout);
   const W *weight = static_cast<const W *>(f.weight), *bias = static_cast<const W *>(f.bias);
   const int64_t first = (int64_t)place.thread * kN, step = (int64_t)f.layout.threads * kN;
@@ -292,34 +256,13 @@ __global__ void __launch_bounds__(1024) layer_norm_fwd_any_kernel(const layer_fo
   const X *x_row = static_cast<const X *>(f.x) + row * f.x_step;
   row_bits<X, kN> x;
   row_bits<W, kN> w, b;
-  float sum[1] = {0}, sums[2] = {0, 0};
-#pragma unroll 1
-  for (int64_t j = first; j < cols; j += step) {
-    load_bits(x, x_row, j, cols, f.whole);
-    add_values(sum[0], x);
-  }
-  moments m;
-  if constexpr (sizeof(X) == 4) {
-    row_sum(sum, f.layout, scratch);
-    const float mean = sum[0] / (float)f.cols;
+  const moments m = moments_of(f, x_row, cols, f.whole, scratch, [&](auto body) {
 #pragma unroll 1
     for (int64_t j = first; j < cols; j += step) {
       load_bits(x, x_row, j, cols, f.whole);
-      add_differences(sums, mean, x, cols - j);
+      body(x, cols - j);
     }
-    row_sum(sums, f.layout, scratch + kWarp);
-    m = moments_of(f, mean, sums);
-  } else {
-    part p = {part_sum(sum[0], f.layout), part_size(f, kWarp * kN)};
-    p.mean = divide(p.sum, p.n);
-#pragma unroll 1
-    for (int64_t j = first; j < cols; j += step) {
-      load_bits(x, x_row, j, cols, f.whole);
-      add_squares(p.squares, p.mean.value, x, cols - j);
-    }
-    p.squares = part_sum(p.squares, f.layout);
-    m = merge_parts(f, p, scratch);
-  }
+  });
   if (place.thread == 0 && cols > 0) {
     write_moments(f, row, m);
   }
@@ -361,9 +304,7 @@ layer_forward plan_fwd(const tg_layer_norm_fwd_args *a)
   f.x_step = row_step(&a->x), f.y_step = row_step(&a->y);
   f.rows = a->x.shape[0], f.cols = a->x.shape[1];
   f.eps = a->eps;
-  f.layout = lay_rows(f.cols, lanes);
-  f.turns = f.cols / (f.layout.threads * lanes);
-  f.rest = (int)(f.cols % (f.layout.threads * lanes));
+  f.layout = lay_rows(f.cols, lanes, kShortRow);
   f.whole = rows_are_vectors(f.cols, lanes, {&a->x, &a->weight, &a->bias, &a->y});
   return f;
 }
