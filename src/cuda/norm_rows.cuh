@@ -168,6 +168,14 @@ __device__ __forceinline__ void row_sum(float (&v)[N], const row_layout &l, floa
   }
 }
 
+/** 1 / sqrt(v) for v >= 0, to about an ulp. */
+__device__ __forceinline__ float inverse_root(float v)
+{
+  const float near = rsqrtf(v);
+  const float lacks = fmaf(-(v * near), near, 1.0f); /* NaN where v is 0 or infinite */
+  return fabsf(lacks) < 1 ? fmaf(0.5f * near, lacks, near) : near;
+}
+
 /** True if a block may have `bytes` of shared memory beside what a kernel here takes itself. */
 inline bool shared_has_room(const tg_context *ctx, size_t bytes)
 {

@@ -1,20 +1,16 @@
 /* LayerNorm on CUDA, forward.
  *
- * Method     The row in registers. 16-bit: one pass adds the differences d of the elements from an
- *            origin near the mean, and d^2; the variance is mean(d^2) - mean(d)^2 (Chan, Golub &
- *            LeVeque 1983). The origin is 0, or the row's first element if the first few are alike:
- *            then the row is far from zero. Where the two terms of the variance still cancel, a
- *            second pass goes by the mean. f32: the row's sum; then d = x - mean and d^2 are added,
- *            and the former corrects the rounding of the mean (same source). Then the result. Rows
- *            that registers do not hold, or that are not made of aligned vectors, are read again,
- *            from the cache.
+ * Method     The row in registers. 16-bit: one pass adds the elements and their squares; where the
+ *            mean exceeds the standard deviation, so that the variance would lose digits, a second
+ *            one goes by the mean. f32: always two. The second pass adds d = x - mean and d^2; the
+ *            former corrects the rounding of the mean (Chan, Golub & LeVeque 1983). Then the
+ *            result. Rows that registers do not hold, or that are not made of aligned vectors, are
+ *            read again, from the cache.
  * Work       cuda/norm_rows.cuh lays rows on threads: up to 512 16-bit columns a part of a warp for
  *            a row, then a block of up to 512 threads. Blocks are short and end with their rows.
  * Bound      Memory: x is read and y is written.
  */
 #include "cuda/norm_rows.cuh"
-
-#include <float.h>
 
 namespace
 {
@@ -26,8 +22,8 @@ struct layer_forward {
   void *y;
   float *mean, *rstd; /* NULL: not asked for */
   int64_t x_step, y_step, rows, cols;
-  float eps;
-  bool whole; /* rows are made of aligned vectors */
+  float inverse, eps; /* inverse: of cols */
+  bool whole;         /* rows are made of aligned vectors */
   row_layout layout;
 };
 
@@ -35,126 +31,67 @@ struct moments {
   float mean, correction, rstd; /* of a row, whose mean is mean + correction */
 };
 
+/** Of elements, which are 0 where there are none. */
 template <typename X, int N>
-__device__ __forceinline__ void add_values(float &sum, const row_bits<X, N> &bits)
+__device__ __forceinline__ void add_values(float (&sums)[2], const row_bits<X, N> &bits)
 {
   float x[N];
   unpack(x, bits);
-#pragma unroll
-  for (int step = 1; step < N; step *= 2) { /* a tree: few additions wait for others */
-#pragma unroll
-    for (int i = 0; i < N; i += 2 * step) {
-      x[i] += x[i + step];
-    }
-  }
-  sum += x[0];
-}
-
-/** Of the first n elements x: d = (x - mean) - correction, and d^2. */
-template <typename X, int N, typename Index>
-__device__ __forceinline__ void add_differences(float (&sums)[2], float mean, float correction,
-                                                const row_bits<X, N> &bits, Index n)
-{
-  float d[N];
-  unpack(d, bits);
   float even = 0, odd = 0, even_squares = 0, odd_squares = 0;
 #pragma unroll
   for (int i = 0; i < N; i += 2) {
-    const float a = i < n ? (d[i] - mean) - correction : 0.0f;
-    const float b = i + 1 < n ? (d[i + 1] - mean) - correction : 0.0f;
-    even += a;
-    odd += b;
-    even_squares = fmaf(a, a, even_squares);
-    odd_squares = fmaf(b, b, odd_squares);
+    even += x[i];
+    odd += x[i + 1];
+    even_squares = fmaf(x[i], x[i], even_squares);
+    odd_squares = fmaf(x[i + 1], x[i + 1], odd_squares);
   }
   sums[0] += even + odd;
   sums[1] += even_squares + odd_squares;
 }
 
-template <typename X> constexpr uint32_t kTwice = 1u << 7; /* in the bits of a bf16 */
-template <> constexpr uint32_t kTwice<f16> = 1u << 10;
-
-/** What differences of 16-bit elements are taken from; `first`: the row's first vector. */
-template <typename X, int N> __device__ __forceinline__ float origin_of(const row_bits<X, N> &first)
+/** Of the first n elements: d = x - mean, and d^2. */
+template <typename X, int N, typename Index>
+__device__ __forceinline__ void add_differences(float (&sums)[2], float mean,
+                                                const row_bits<X, N> &bits, Index n)
 {
-  constexpr uint32_t kSigns = 0x80008000u;
-  const uint32_t u[4] = {first.q[0].x, first.q[0].y, first.q[0].z, first.q[0].w};
-  uint32_t all = u[0], any = u[0], least = u[0] & ~kSigns, most = least;
+  float x[N];
+  unpack(x, bits);
 #pragma unroll
-  for (int i = 1; i < 4; i++) {
-    all &= u[i];
-    any |= u[i];
-    least = __vminu2(least, u[i] & ~kSigns);
-    most = __vmaxu2(most, u[i] & ~kSigns);
+  for (int i = 0; i < N; i++) {
+    const float d = i < n ? x[i] - mean : 0.0f;
+    sums[0] += d;
+    sums[1] = fmaf(d, d, sums[1]);
   }
-  const uint32_t low = min(least & 0xffff, least >> 16), high = max(most & 0xffff, most >> 16);
-  const bool one_sign = (any & kSigns) == 0 || (all & kSigns) == kSigns;
-  const float x = pair_of<X>(u[0]).x;
-  return one_sign && high <= low + kTwice<X> && fabsf(x) <= FLT_MAX ? x : 0.0f;
 }
 
-/** Times that the terms of a variance may be its size. */
-constexpr float kMostLost = 64;
-
-constexpr int kScratch = 3 * kWarp; /* floats */
-
-/** f32: about the row's mean, whose rounding the differences correct. */
-template <typename Each>
-__device__ __forceinline__ moments moments_about_mean(const layer_forward &f, float *scratch,
-                                                      Each each)
-{
-  const float n = (float)f.cols;
-  float sum[1] = {0}, sums[2] = {0, 0};
-  each([&](const row_bits<float, 4> &x, int64_t) { add_values(sum[0], x); });
-  row_sum(sum, f.layout, scratch);
-  const float mean = sum[0] / n;
-  each([&](const row_bits<float, 4> &x, int64_t there) {
-    add_differences(sums, mean, 0, x, there);
-  });
-  row_sum(sums, f.layout, scratch + kWarp);
-  const float shift = sums[0] / n, spread = sums[1] / n - shift * shift;
-  const float variance = spread < 0 ? 0 : spread;
-  /* A mean near zero needs no correction, and the rounding of d could only bias it. */
-  return {mean, mean * mean > variance ? shift : 0, 1.0f / sqrtf(variance + f.eps)};
-}
-
-/** 16-bit: about an origin, from one pass. */
-template <typename X, typename Each>
-__device__ __forceinline__ moments moments_about(const layer_forward &f, float origin,
-                                                 float *scratch, Each each)
-{
-  const float n = (float)f.cols;
-  float sums[2] = {0, 0};
-  each([&](const row_bits<X, 8> &x, int64_t there) { add_differences(sums, origin, 0, x, there); });
-  row_sum(sums, f.layout, scratch);
-  const float shift = sums[0] / n;
-  float variance = fmaf(-shift, shift, sums[1] / n);
-  const bool cancels = shift * shift > kMostLost * variance;
-  if (f.layout.threads < kWarp ? __any_sync(kAllLanes, cancels) : cancels) {
-    float about[2] = {0, 0}; /* the mean */
-    each([&](const row_bits<X, 8> &x, int64_t there) {
-      add_differences(about, origin, shift, x, there);
-    });
-    row_sum(about, f.layout, scratch + kWarp);
-    variance = cancels ? about[1] / n : variance; /* whatever the warp's other rows are */
-  }
-  return {origin, shift, rsqrtf(variance + f.eps)};
-}
+constexpr int kScratch = 4 * kWarp; /* floats */
 
 /** each(body): body(vector, how many of its elements are there) for the thread's vectors of the
- * row, which are its `cols` columns from x_row on. All threads of the block must come here, with
- * kScratch floats of shared memory. */
+ * row. All threads of the block must come here, with kScratch floats of shared memory. */
 template <typename X, typename Each>
-__device__ __forceinline__ moments moments_of(const layer_forward &f, const X *x_row, int64_t cols,
-                                              bool whole, float *scratch, Each each)
+__device__ __forceinline__ moments moments_of(const layer_forward &f, float *scratch, Each each)
 {
-  if constexpr (sizeof(X) == 4) {
-    return moments_about_mean(f, scratch, each);
-  } else {
-    row_bits<X, 8> first;
-    load_bits(first, x_row, (int64_t)0, cols, whole);
-    return moments_about<X>(f, origin_of(first), scratch, each);
+  constexpr int kN = kLanes<X>;
+  float sums[2] = {0, 0};
+  each([&](const row_bits<X, kN> &x, int64_t) { add_values(sums, x); });
+  row_sum(sums, f.layout, scratch);
+  moments m = {sums[0] * f.inverse, 0, 0};
+  float variance = fmaf(-m.mean, m.mean, sums[1] * f.inverse);
+  const bool cancels = sizeof(X) == 4 || m.mean * m.mean > variance;
+  if (f.layout.threads < kWarp ? __any_sync(kAllLanes, cancels) : cancels) {
+    const float n = (float)f.cols, mean = sums[0] / n;
+    float about[2] = {0, 0};
+    each([&](const row_bits<X, kN> &x, int64_t there) { add_differences(about, mean, x, there); });
+    row_sum(about, f.layout, scratch + 2 * kWarp);
+    const float shift = about[0] / n, spread = about[1] / n - shift * shift;
+    if (cancels) { /* whatever the warp's other rows do */
+      variance = spread < 0 ? 0 : spread;
+      /* A mean near zero needs no correction, and the rounding of d could only bias it. */
+      m = {mean, mean * mean > variance ? shift : 0, 0};
+    }
   }
+  m.rstd = inverse_root(variance + f.eps);
+  return m;
 }
 
 template <typename X, typename W, int N>
@@ -212,7 +149,7 @@ __global__ void __launch_bounds__(most_threads(kVectors), blocks_wanted<X, W, Y>
   for (int k = 0; k < kVectors; k++) {
     load_bits(x[k], x_row, (place.thread + k * f.layout.threads) * kN, cols, true);
   }
-  const moments m = moments_of(f, x_row, cols, true, scratch, [&](auto body) {
+  const moments m = moments_of<X>(f, scratch, [&](auto body) {
 #pragma unroll
     for (int k = 0; k < kVectors; k++) {
       keep_bits(x[k]);
@@ -229,13 +166,8 @@ __global__ void __launch_bounds__(most_threads(kVectors), blocks_wanted<X, W, Y>
     const int j = (place.thread + k * f.layout.threads) * kN;
     keep_bits(x[k]);
     row_bits<W, kN> w, b; /* near, after the first row: registers are better used by other rows */
-    if constexpr (kVectors == 2) {
-      load_constant(w, weight, j, cols, true);
-      load_constant(b, bias, j, bias_cols, true);
-    } else { /* not ahead of the vectors before */
-      load_bits(w, weight, j, cols, true);
-      load_bits(b, bias, j, bias_cols, true);
-    }
+    load_constant(w, weight, j, cols, true);
+    load_constant(b, bias, j, bias_cols, true);
     float y[kN];
     results(y, m, x[k], w, b);
     store_values(static_cast<Y *>(f.y) + row * f.y_step, j, cols, y, true);
@@ -256,7 +188,7 @@ __global__ void __launch_bounds__(1024) layer_norm_fwd_any_kernel(const layer_fo
   const X *x_row = static_cast<const X *>(f.x) + row * f.x_step;
   row_bits<X, kN> x;
   row_bits<W, kN> w, b;
-  const moments m = moments_of(f, x_row, cols, f.whole, scratch, [&](auto body) {
+  const moments m = moments_of<X>(f, scratch, [&](auto body) {
 #pragma unroll 1
     for (int64_t j = first; j < cols; j += step) {
       load_bits(x, x_row, j, cols, f.whole);
@@ -303,6 +235,7 @@ layer_forward plan_fwd(const tg_layer_norm_fwd_args *a)
   f.rstd = static_cast<float *>(a->rstd.data);
   f.x_step = row_step(&a->x), f.y_step = row_step(&a->y);
   f.rows = a->x.shape[0], f.cols = a->x.shape[1];
+  f.inverse = 1 / (float)f.cols;
   f.eps = a->eps;
   f.layout = lay_rows(f.cols, lanes, kShortRow);
   f.whole = rows_are_vectors(f.cols, lanes, {&a->x, &a->weight, &a->bias, &a->y});

@@ -37,10 +37,11 @@ struct norm_forward {
   float *rstd; /* NULL: not asked for */
   int64_t x_step, other_step, sum_step, y_step;
   int64_t rows, cols;
-  float eps, offset;
+  float inverse, eps, offset; /* inverse: of cols */
   bool rounds; /* every step: the normalised row, its product with the weight */
   bool whole;  /* rows are made of aligned vectors */
   row_layout layout;
+  int at_once; /* rows of a thread */
 };
 
 /** x + other, rounded to their dtype. */
@@ -70,7 +71,7 @@ __device__ __forceinline__ void add_squares(float &sum, const row_bits<X, N> &bi
 
 __device__ __forceinline__ float rstd_of(const norm_forward &f, float squares)
 {
-  return 1.0f / sqrtf(squares / (float)f.cols + f.eps);
+  return inverse_root(fmaf(squares, f.inverse, f.eps));
 }
 
 /** From vectors of the row, the weight and the gate. kRounds: see norm_forward. */
@@ -251,7 +252,7 @@ tg_status launch_forward(const tg_context *ctx, const norm_forward &f)
   const dim3 grid = grid_for(divide_up(f.rows, f.layout.rows));
   const int threads = f.layout.threads * f.layout.rows;
   if constexpr (kKind == kNormAlone && sizeof(X) == 2) {
-    if (f.whole && f.layout.threads < kWarp) { /* short rows: two of them for a thread */
+    if (f.at_once == 2) {
       const dim3 half = grid_for(divide_up(f.rows, 2 * f.layout.rows));
       return launch(ctx, rms_norm_fwd_rows_kernel<kKind, X, W, Y, 2, 2>, half, threads, 0, f);
     }
@@ -284,7 +285,9 @@ inline norm_forward plan_forward(const tg_tensor *x, const tg_tensor *other,
   f.sum_step = row_step(sum), f.y_step = row_step(y);
   f.layout = lay_rows(x->shape[1], lanes, kShortRow);
   f.rows = x->shape[0], f.cols = x->shape[1];
+  f.inverse = 1 / (float)f.cols;
   f.whole = rows_are_vectors(f.cols, lanes, {x, other, weight, sum, y});
+  f.at_once = 1;
   return f;
 }
 

@@ -69,13 +69,19 @@ template <typename A, typename B> struct pick<false, A, B> {
   using type = B;
 };
 
-/** The sum over the 2^n lanes of a head, in each of them; neighbours first, see slot_sum. */
-__device__ __forceinline__ float lanes_sum(float v, int lanes)
+/** The sums over the 2^n lanes of each of some heads, in each of them; neighbours first, see
+ * slot_sum. */
+template <int kHeads> __device__ __forceinline__ void lanes_sum(float (&v)[kHeads], int lanes)
 {
-  for (int distance = 1; distance < lanes; distance *= 2) {
-    v += __shfl_xor_sync(kAllLanes, v, distance);
+#pragma unroll
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    if (distance < lanes) { /* for all lanes of the warp */
+#pragma unroll
+      for (int u = 0; u < kHeads; u++) {
+        v[u] += __shfl_xor_sync(kAllLanes, v[u], distance);
+      }
+    }
   }
-  return v;
 }
 
 /** Two vectors of the weight. */
@@ -192,9 +198,10 @@ __global__ void __launch_bounds__(kSlotThreads, slot_blocks<T, TT>(kInterleaved,
         }
         rstd[u] = slot_sum<N>(squares, p);
       }
+      lanes_sum(rstd, job.lanes);
 #pragma unroll
       for (int u = 0; u < kRotateHeads; u++) {
-        rstd[u] = __frsqrt_rn(lanes_sum(rstd[u], job.lanes) * job.inverse_dim + job.eps);
+        rstd[u] = __frsqrt_rn(rstd[u] * job.inverse_dim + job.eps);
         if (s.rstd && active && lane == 0 && head + u < s.heads) {
           s.rstd[token * s.heads + head + u] = rstd[u];
         }
