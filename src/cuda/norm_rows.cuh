@@ -50,21 +50,18 @@ inline int whole_warps_for(int64_t threads)
 }
 
 /**
- * For a pass that reads a row, holds it and writes it, `lanes` elements to a vector: a warp for a
- * row while that is 4 vectors or less for a thread, then 2 vectors for each of up to 256 threads,
- * then more.
+ * For a pass that reads a row, holds it and writes it, `lanes` elements to a vector: a part of a
+ * warp for a row while that is 2 vectors or less for a thread, then a block for a row, of 2 vectors
+ * for each thread up to `short_row` vectors, then of more.
  */
-inline row_layout lay_rows(int64_t cols, int lanes)
+inline row_layout lay_rows(int64_t cols, int lanes, int short_row)
 {
   const int64_t n = divide_up(cols, lanes);
   if (n <= 2 * kWarp) {
     const int threads = power_of_two_for(divide_up(n, 2));
     return make_layout(threads, 256 / threads, 2);
   }
-  if (n <= 4 * kWarp) {
-    return make_layout(kWarp, 4, 4);
-  }
-  const int vectors = n <= 512 ? 2 : n <= 2048 ? 4 : n <= 3072 ? 8 : 0;
+  const int vectors = n <= short_row ? 2 : n <= 2048 ? 4 : n <= 3072 ? 8 : 0;
   return make_layout(vectors ? whole_warps_for(divide_up(n, vectors)) : 1024, 1, vectors);
 }
 
@@ -117,6 +114,8 @@ __device__ __forceinline__ row_place place_of(const row_layout &l)
   return {(int)threadIdx.x >> l.shift, (int)threadIdx.x & ((1 << l.shift) - 1)};
 }
 
+constexpr int kFewWarps = 8;
+
 /**
  * The sums of N values over the threads of a row, in each of them. All threads of the block must
  * come here. `scratch` is shared memory of N * 32 floats that the call owns until the next
@@ -150,10 +149,31 @@ __device__ __forceinline__ void row_sum(float (&v)[N], const row_layout &l, floa
   }
   __syncthreads();
   const int first = ((int)threadIdx.x >> l.shift) * warps;
+  if (warps > kFewWarps) {
 #pragma unroll
-  for (int i = 0; i < N; i++) {
-    v[i] = warp_sum(lane < warps ? scratch[i * kWarp + first + lane] : 0.0f);
+    for (int i = 0; i < N; i++) {
+      v[i] = warp_sum(lane < warps ? scratch[i * kWarp + first + lane] : 0.0f);
+    }
+    return;
   }
+#pragma unroll
+  for (int i = 0; i < N; i++) { /* all at once: sooner there than through other lanes */
+    float part[kFewWarps];
+#pragma unroll
+    for (int w = 0; w < kFewWarps; w++) {
+      part[w] = w < warps ? scratch[i * kWarp + first + w] : 0.0f;
+    }
+    v[i] =
+        ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
+  }
+}
+
+/** 1 / sqrt(v) for v >= 0, to about an ulp. */
+__device__ __forceinline__ float inverse_root(float v)
+{
+  const float near = rsqrtf(v);
+  const float lacks = fmaf(-(v * near), near, 1.0f); /* NaN where v is 0 or infinite */
+  return fabsf(lacks) < 1 ? fmaf(0.5f * near, lacks, near) : near;
 }
 
 /** True if a block may have `bytes` of shared memory beside what a kernel here takes itself. */

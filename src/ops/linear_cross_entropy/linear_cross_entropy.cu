@@ -1,16 +1,20 @@
 /* Linear head and cross-entropy on CUDA.
  *
  * Method     Rows that are not ignored are numbered on the device. For every chunk of columns, for
- *            every chunk of numbers: their hidden states are copied side by side, the logits are a
- *            product (cuda/product.cuh), each row of them is read once (forward) and turned into
- *            its gradient in place, and dhidden and dweight are two more products. With one chunk
- *            of columns a row's scan is complete when its gradient is due; with several the
- *            forward needs a pass of its own. The host does not know how many rows count: chunks
- *            cover all, and the last ones may be zeros.
- * Sums       dhidden, dbias and a 16-bit dweight are summed in f32 in the workspace: dhidden over
- *            chunks of columns, the others, which belong to one chunk of columns, over chunks of
- *            rows. An f32 dweight is added to in place. A 16-bit one that is overwritten holds the
- *            chunk of logits until its sums are complete.
+ *            every group of numbers: their hidden states are copied side by side, the logits are a
+ *            product (cuda/product.cuh) for a chunk of rows at a time, each row of them is read
+ *            once (forward) and turned into its gradient, and dhidden and dweight are two more
+ *            products of the group. With one chunk of columns a row's scan is complete when its
+ *            gradient is due; with several the forward needs a pass of its own. The host does not
+ *            know how many rows count: groups cover all, and the last ones may be zeros.
+ * Memory     A group is one chunk, whose gradients lie where its logits did. A 16-bit dweight wants
+ *            larger groups, as its f32 sums are read and written once for each: where the gradients
+ *            of all rows take no more memory than these sums, they are kept instead and dweight is
+ *            one product; else those of a group lie in the memory of dweight if that is
+ *            overwritten. chunk_rows, if given, is the rows of a group.
+ * Sums       dhidden, dbias and, with several groups, a 16-bit dweight are summed in f32 in the
+ *            workspace: dhidden over chunks of columns, the others, which belong to one chunk of
+ *            columns, over groups of rows. An f32 dweight is added to in place.
  * Work       Products cut themselves; the passes over rows have a block for each.
  * Bound      Arithmetic: the products.
  */
@@ -38,27 +42,27 @@ tg_status finish_columns(const lce_job &job)
   const tg_tensor *w = &job.a->dweight, *b = &job.a->dbias;
   tg_status status = TG_OK;
   if (job.plan.sums_dweight) {
-    status = add_sums(job, job.part<float>(job.plan.dweight), tgi_row(w, job.chunk.col0), w->dtype,
-                      tgi_stride(w, 0), job.chunk.cols, w->shape[1]);
+    status = add_sums(job, job.part<float>(job.plan.dweight), tgi_row(w, job.group.col0), w->dtype,
+                      tgi_stride(w, 0), job.group.cols, w->shape[1]);
   }
   if (status == TG_OK && tgi_present(b)) {
-    status = add_sums(job, job.part<float>(job.plan.dbias), at(b, job.chunk.col0), b->dtype,
-                      job.chunk.cols, 1, job.chunk.cols);
+    status = add_sums(job, job.part<float>(job.plan.dbias), at(b, job.group.col0), b->dtype,
+                      job.group.cols, 1, job.group.cols);
   }
   return status;
 }
 
-/** At least one chunk of rows, if of none: dweight is overwritten all the same. */
+/** At least one group, if of no rows: dweight is overwritten all the same. */
 tg_status pass_columns(lce_job &job)
 {
   tg_status status = TG_OK;
-  job.chunk.row0 = 0;
+  job.group.row0 = 0;
   do {
-    const int64_t left = job.call.rows - job.chunk.row0;
-    job.chunk.rows = left < job.plan.rows ? left : job.plan.rows;
-    status = run_chunk(job);
-    job.chunk.row0 += job.chunk.rows;
-  } while (status == TG_OK && job.chunk.row0 < job.call.rows);
+    const int64_t left = job.call.rows - job.group.row0;
+    job.group.rows = left < job.plan.group ? left : job.plan.group;
+    status = run_group(job);
+    job.group.row0 += job.group.rows;
+  } while (status == TG_OK && job.group.row0 < job.call.rows);
   return status;
 }
 
@@ -68,11 +72,12 @@ tg_status pass(lce_job &job, bool scans, bool differentiates)
   job.scans = scans;
   job.differentiates = differentiates;
   for (int64_t j = 0; j < job.call.vocab && status == TG_OK; j += job.plan.cols) {
-    job.chunk.col0 = j;
-    job.chunk.cols = job.call.vocab - j < job.plan.cols ? job.call.vocab - j : job.plan.cols;
+    job.group.col0 = job.chunk.col0 = j;
+    job.group.cols = job.call.vocab - j < job.plan.cols ? job.call.vocab - j : job.plan.cols;
+    job.chunk.cols = job.group.cols;
     if (differentiates && tgi_present(&job.a->dbias)) {
       status = fill_bytes(job.ctx, job.part<void>(job.plan.dbias), 0,
-                          (size_t)job.chunk.cols * sizeof(float));
+                          (size_t)job.group.cols * sizeof(float));
     }
     if (status == TG_OK) {
       status = pass_columns(job);
@@ -138,12 +143,16 @@ tg_status run(const tg_context *ctx, const lce_args &a, fault_site site)
   job.plan = plan_of(a);
   job.call = call_of(a, job.plan, site);
   job.base = static_cast<char *>(a.workspace);
-  job.chunk.logits = job.part<float>(job.plan.logits);
-  if (job.plan.borrows) {
-    const uintptr_t start = (uintptr_t)a.dweight.data + kBorrowAlign - 1;
-    job.chunk.logits = reinterpret_cast<float *>(start - start % kBorrowAlign);
-  }
-  job.chunk.stride = job.plan.stride;
+  const uintptr_t start = (uintptr_t)a.dweight.data + kBorrowAlign - 1;
+  void *const dweight = reinterpret_cast<void *>(start - start % kBorrowAlign);
+  job.chunk.logits =
+      job.plan.borrows ? static_cast<float *>(dweight) : job.part<float>(job.plan.logits);
+  job.group.dlogits = job.plan.gradients == kInLogits      ? job.chunk.logits
+                      : job.plan.gradients == kInWorkspace ? job.part<void>(job.plan.dlogits_at)
+                                                           : dweight;
+  job.group.logits = job.chunk.logits;
+  job.group.stride = job.chunk.stride = job.plan.stride;
+  job.group.dstride = job.chunk.dstride = job.plan.dstride;
   const bool forward = job.call.forward;
   const bool gradients =
       tgi_present(&a.dhidden) || tgi_present(&a.dweight) || tgi_present(&a.dbias);
@@ -208,11 +217,13 @@ lce_args args_of(const tg_linear_cross_entropy_bwd_args *a)
 void explain(const lce_args &a, char *text, size_t bytes)
 {
   const lce_plan plan = plan_of(a);
-  snprintf(text, bytes, "chunks of %lld x %lld logits, their gradients in %s%s",
-           (long long)plan.rows, (long long)plan.cols, tg_dtype_name(plan.dlogits),
-           plan.borrows        ? " in dweight's memory; dweight summed apart"
-           : plan.sums_dweight ? "; dweight summed apart"
-                               : "");
+  snprintf(text, bytes, "chunks of %lld x %lld logits%s, gradients of %lld rows in %s%s%s",
+           (long long)plan.rows, (long long)plan.cols, plan.borrows ? " in dweight's memory" : "",
+           (long long)plan.group, tg_dtype_name(plan.dlogits),
+           plan.gradients == kInDweight     ? " in dweight's memory"
+           : plan.gradients == kInWorkspace ? " kept for one product"
+                                            : "",
+           plan.sums_dweight ? "; dweight summed apart" : "");
 }
 
 } // namespace

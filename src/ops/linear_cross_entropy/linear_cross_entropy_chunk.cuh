@@ -1,4 +1,5 @@
-/** linear_cross_entropy on CUDA: how a call is cut into chunks, and what is done with one. */
+/** linear_cross_entropy on CUDA: how a call is cut into groups and chunks of rows, and what is done
+ * with them. */
 #ifndef TGI_OPS_LINEAR_CROSS_ENTROPY_CHUNK_CUH
 #define TGI_OPS_LINEAR_CROSS_ENTROPY_CHUNK_CUH
 
@@ -12,7 +13,8 @@ namespace
 
 using lce_args = tg_linear_cross_entropy_fwdbwd_args; /* has what the other directions have */
 
-constexpr int64_t kChunkBytes = 512 << 20; /* of logits, by default */
+constexpr int64_t kChunkBytes = 512 << 20; /* of logits, by default, */
+constexpr int64_t kPieceBytes = 384 << 20; /* and beside gradients that have memory of their own */
 constexpr int64_t kMinChunkRows = 64;      /* of a default chunk: fewer leave the products short */
 constexpr int64_t kSumsBytes = (int64_t)4 << 30; /* of f32 sums of a 16-bit dweight, by default */
 constexpr int64_t kMinChunkCols = 1024;          /* of a default chunk beside them */
@@ -20,17 +22,28 @@ constexpr int64_t kLogitsAlign = 16;             /* floats */
 constexpr int64_t kRowsAlign = 128;    /* of a default chunk, where it has room: a product's tile */
 constexpr int64_t kBorrowAlign = 256;  /* bytes */
 constexpr int64_t kBorrowedRows = 512; /* fewer are not worth dweight's memory */
+constexpr int64_t kGradientAlign = 128; /* bytes of a row of gradients that lie apart */
+
+/** Where the gradients of a group's logits lie. */
+enum lce_place {
+  kInLogits,    /* where the logits did: the group is one chunk */
+  kInWorkspace, /* of all rows: in the room that f32 sums of dweight would take */
+  kInDweight,   /* which is overwritten at the end */
+};
 
 /** From shapes, dtypes and scalars alone. */
 struct lce_plan {
-  int64_t rows, cols; /* of a chunk */
+  int64_t group;      /* rows whose gradients wait for one product each with weight and hidden */
+  int64_t rows, cols; /* of a chunk of logits, of which a group has one or several */
   bool several_cols;  /* chunks of columns */
   int64_t stride;     /* floats from one row of the chunk to the next */
-  tg_dtype dlogits;   /* bf16 or f32: in the memory of the logits */
-  bool sums_dweight;  /* in f32 in the workspace, not in dweight */
-  bool borrows;       /* logits lie in the memory of dweight, which is overwritten at the end */
-  size_t row, hidden, logits, dhidden, dweight, dbias, bytes; /* bytes to each part, and of all */
-};
+  tg_dtype dlogits;   /* bf16 or f32 */
+  int64_t dstride;    /* elements of it from one row to the next */
+  lce_place gradients;
+  bool sums_dweight; /* in f32 in the workspace, not in dweight */
+  bool borrows;      /* logits lie in the memory of dweight, which is overwritten at the end */
+  size_t row, hidden, logits, dlogits_at, dhidden, dweight, dbias, bytes; /* bytes to each part, */
+};                                                                        /* and of all */
 
 int64_t clamp(int64_t value, int64_t most)
 {
@@ -50,20 +63,59 @@ size_t append(lce_plan &plan, bool wanted, int64_t elements, size_t element_byte
   return start;
 }
 
-/** Rows of logits that the memory of dweight holds, wherever in it the first aligned address is; 0
- * if it must not be touched before the end. */
-int64_t rows_in_dweight(const lce_args &a, const lce_plan &plan)
+/** Rows of `row_bytes` that the memory of dweight holds, wherever in it the first aligned address
+ * is; 0 if it must not be touched before the end. */
+int64_t rows_in_dweight(const lce_args &a, const lce_plan &plan, int64_t row_bytes)
 {
-  if (!a.overwrite || !plan.sums_dweight || plan.several_cols || !tgi_is_dense(&a.dweight)) {
+  if (!a.overwrite || plan.several_cols || !tgi_is_dense(&a.dweight)) {
     return 0;
   }
   const int64_t bytes = (int64_t)tgi_span_bytes(&a.dweight) - kBorrowAlign;
-  return bytes < 0 ? 0 : bytes / (plan.stride * (int64_t)sizeof(float));
+  return bytes < 0 ? 0 : bytes / row_bytes;
+}
+
+/** Rows of each of the fewest chunks of at most `most` rows: alike, but for whole tiles. */
+int64_t even_rows(int64_t all, int64_t most)
+{
+  const int64_t rows = divide_up(all, divide_up(all, most));
+  const int64_t whole_tiles = divide_up(rows, kRowsAlign) * kRowsAlign;
+  return whole_tiles <= most ? clamp(whole_tiles, all) : rows;
+}
+
+int64_t rows_of_bytes(int64_t bytes, const lce_plan &plan)
+{
+  return larger(kMinChunkRows, bytes / (int64_t)sizeof(float) / plan.cols);
+}
+
+/** Groups and chunks of a 16-bit dweight whose rows per chunk are ours to choose: as few products
+ * with hidden as there is memory for. */
+void plan_groups(lce_plan &plan, const lce_args &a, int64_t all)
+{
+  const int64_t element = (int64_t)tg_dtype_bytes(plan.dlogits), size = a.hidden.shape[1];
+  const int64_t dstride = divide_up(plan.cols * element, kGradientAlign) * kGradientAlign / element;
+  const int64_t borrowed = rows_in_dweight(a, plan, plan.stride * (int64_t)sizeof(float));
+  const int64_t lent = rows_in_dweight(a, plan, dstride * element);
+  if (!plan.several_cols && all * dstride * element <= plan.cols * size * (int64_t)sizeof(float)) {
+    plan.gradients = kInWorkspace;
+    plan.sums_dweight = false;
+    plan.group = all;
+    plan.borrows = borrowed >= clamp(kBorrowedRows, all);
+    plan.rows = even_rows(all, plan.borrows ? borrowed : rows_of_bytes(kPieceBytes, plan));
+  } else if (lent >= kBorrowedRows) {
+    plan.gradients = kInDweight;
+    plan.group = even_rows(all, lent);
+    plan.rows = even_rows(plan.group, rows_of_bytes(kPieceBytes, plan));
+  } else {
+    plan.rows = plan.group = even_rows(all, rows_of_bytes(kChunkBytes, plan));
+    return;
+  }
+  plan.dstride = dstride;
 }
 
 lce_plan plan_of(const lce_args &a)
 {
   const int64_t rows = a.hidden.shape[0], size = a.hidden.shape[1], vocab = a.weight.shape[0];
+  const int64_t all = larger(1, rows);
   lce_plan plan = {};
   plan.sums_dweight = tgi_present(&a.dweight) && a.dweight.dtype != TG_F32;
   int64_t wanted = a.chunk_cols;
@@ -73,24 +125,24 @@ lce_plan plan_of(const lce_args &a)
   plan.cols = clamp(wanted, vocab);
   plan.several_cols = plan.cols < vocab;
   plan.stride = divide_up(plan.cols, kLogitsAlign) * kLogitsAlign;
-  const int64_t all = larger(1, rows), borrowed = rows_in_dweight(a, plan);
-  plan.borrows = borrowed >= clamp(a.chunk_rows > 0 ? a.chunk_rows : kBorrowedRows, all);
-  if (a.chunk_rows > 0) {
-    plan.rows = clamp(a.chunk_rows, all);
-  } else {
-    const int64_t most =
-        plan.borrows ? borrowed
-                     : larger(kMinChunkRows, kChunkBytes / (int64_t)sizeof(float) / plan.cols);
-    plan.rows = divide_up(all, divide_up(all, most));
-    const int64_t whole_tiles = divide_up(plan.rows, kRowsAlign) * kRowsAlign;
-    plan.rows = whole_tiles <= most ? clamp(whole_tiles, all) : plan.rows;
-  }
   plan.dlogits = a.hidden.dtype == TG_BF16 && a.weight.dtype == TG_BF16 ? TG_BF16 : TG_F32;
-  const int64_t summed_rows = plan.several_cols ? rows : plan.rows;
+  plan.dstride = plan.stride * (int64_t)(sizeof(float) / tg_dtype_bytes(plan.dlogits));
+  if (a.chunk_rows > 0) {
+    plan.rows = plan.group = clamp(a.chunk_rows, all);
+    plan.borrows = plan.sums_dweight &&
+                   rows_in_dweight(a, plan, plan.stride * (int64_t)sizeof(float)) >= plan.rows;
+  } else if (plan.sums_dweight) {
+    plan_groups(plan, a, all);
+  } else {
+    plan.rows = plan.group = even_rows(all, rows_of_bytes(kChunkBytes, plan));
+  }
+  const bool apart = plan.gradients == kInWorkspace;
+  const int64_t summed_rows = plan.several_cols ? rows : plan.group;
   (void)append(plan, true, 1, sizeof(lce_totals));
   plan.row = append(plan, true, rows, sizeof(lce_row));
-  plan.hidden = append(plan, true, plan.rows * size, tg_dtype_bytes(a.hidden.dtype));
+  plan.hidden = append(plan, true, plan.group * size, tg_dtype_bytes(a.hidden.dtype));
   plan.logits = append(plan, !plan.borrows, plan.rows * plan.stride, sizeof(float));
+  plan.dlogits_at = append(plan, apart, plan.group * plan.dstride, tg_dtype_bytes(plan.dlogits));
   plan.dhidden = append(plan, tgi_present(&a.dhidden), summed_rows * size, sizeof(float));
   plan.dweight = append(plan, plan.sums_dweight, plan.cols * size, sizeof(float));
   plan.dbias = append(plan, tgi_present(&a.dbias), plan.cols, sizeof(float));
@@ -104,7 +156,7 @@ struct lce_job {
   lce_call call;
   char *base; /* of the workspace */
   bool scans, differentiates;
-  lce_chunk chunk;
+  lce_chunk group, chunk; /* the group's dlogits; of the group, the chunk's logits and dlogits */
 
   template <typename T> T *part(size_t at) const
   {
@@ -138,30 +190,30 @@ gemm_operand turned(gemm_operand o)
 gemm_operand weight_rows(const lce_job &job)
 {
   const tg_tensor *w = &job.a->weight;
-  return dense_operand(tgi_row(w, job.chunk.col0), w->dtype, tgi_stride(w, 0));
+  return dense_operand(tgi_row(w, job.group.col0), w->dtype, tgi_stride(w, 0));
 }
 
-gemm_operand hidden_rows(const lce_job &job)
+/** Of the group from `row` on. */
+gemm_operand hidden_rows(const lce_job &job, int64_t row)
 {
   const tg_tensor *h = &job.a->hidden;
-  return dense_operand(job.part<char>(job.plan.hidden), h->dtype, h->shape[1]);
+  const int64_t row_bytes = h->shape[1] * (int64_t)tg_dtype_bytes(h->dtype);
+  return dense_operand(job.part<char>(job.plan.hidden) + row * row_bytes, h->dtype, h->shape[1]);
 }
 
 gemm_operand dlogits_rows(const lce_job &job)
 {
-  const int64_t stride = job.plan.stride;
-  return dense_operand(job.chunk.logits, job.plan.dlogits,
-                       job.plan.dlogits == TG_F32 ? stride : 2 * stride);
+  return dense_operand(job.group.dlogits, job.plan.dlogits, job.plan.dstride);
 }
 
-/* ---- a chunk ---- */
+/* ---- a group ---- */
 
 template <typename T> tg_status gather_as(const lce_job &job, int64_t row_bytes)
 {
   const tg_tensor *h = &job.a->hidden;
   const int64_t step = tgi_stride(h, 0) * (int64_t)tg_dtype_bytes(h->dtype);
-  return launch(job.ctx, linear_cross_entropy_gather_kernel<T>, grid_of(job.chunk.rows),
-                kCopyThreads, 0, job.call, job.chunk, static_cast<const T *>(h->data),
+  return launch(job.ctx, linear_cross_entropy_gather_kernel<T>, grid_of(job.group.rows),
+                kCopyThreads, 0, job.call, job.group, static_cast<const T *>(h->data),
                 step / (int64_t)sizeof(T), row_bytes / (int64_t)sizeof(T),
                 job.part<T>(job.plan.hidden));
 }
@@ -183,7 +235,7 @@ tg_status make_logits(const lce_job &job)
   c.m = job.chunk.rows;
   c.n = job.chunk.cols;
   c.k = job.a->hidden.shape[1];
-  c.a = hidden_rows(job);
+  c.a = hidden_rows(job, job.chunk.row0 - job.group.row0);
   c.b = turned(weight_rows(job));
   c.c = job.chunk.logits;
   c.c_row_step = job.plan.stride;
@@ -194,27 +246,27 @@ tg_status make_logits(const lce_job &job)
   return product(job.ctx, c);
 }
 
-/** dhidden of the chunk's rows: they have their place in the sums if these wait for columns. */
+/** dhidden of the group's rows: they have their place in the sums if these wait for columns. */
 tg_status add_dhidden(const lce_job &job)
 {
   const tg_tensor *t = &job.a->dhidden;
   const int64_t size = t->shape[1];
   float *sums =
-      job.part<float>(job.plan.dhidden) + (job.plan.several_cols ? job.chunk.row0 * size : 0);
+      job.part<float>(job.plan.dhidden) + (job.plan.several_cols ? job.group.row0 * size : 0);
   gemm_call c;
-  c.m = job.chunk.rows;
+  c.m = job.group.rows;
   c.n = size;
-  c.k = job.chunk.cols;
+  c.k = job.group.cols;
   c.a = dlogits_rows(job);
   c.b = weight_rows(job);
   c.c = sums;
   c.c_row_step = size;
-  c.accumulate = job.chunk.col0 > 0;
+  c.accumulate = job.group.col0 > 0;
   tg_status status = product(job.ctx, c);
-  if (status == TG_OK && job.chunk.col0 + job.chunk.cols == job.call.vocab) {
+  if (status == TG_OK && job.group.col0 + job.group.cols == job.call.vocab) {
     SWITCH_FLOAT(t->dtype, T,
                  status = launch(job.ctx, linear_cross_entropy_scatter_kernel<T>,
-                                 grid_of(job.chunk.rows), kCopyThreads, 0, job.call, job.chunk,
+                                 grid_of(job.group.rows), kCopyThreads, 0, job.call, job.group,
                                  sums, static_cast<T *>(t->data), tgi_stride(t, 0), size));
   }
   return status;
@@ -225,36 +277,52 @@ tg_status add_dweight(const lce_job &job)
   const tg_tensor *t = &job.a->dweight;
   const bool apart = job.plan.sums_dweight;
   gemm_call c;
-  c.m = job.chunk.cols;
+  c.m = job.group.cols;
   c.n = t->shape[1];
-  c.k = job.chunk.rows;
+  c.k = job.group.rows;
   c.a = turned(dlogits_rows(job));
-  c.b = hidden_rows(job);
-  c.c = apart ? job.part<void>(job.plan.dweight) : tgi_row(t, job.chunk.col0);
+  c.b = hidden_rows(job, 0);
+  c.c = apart ? job.part<void>(job.plan.dweight) : tgi_row(t, job.group.col0);
+  c.c_dtype = apart ? TG_F32 : t->dtype;
   c.c_row_step = apart ? t->shape[1] : tgi_stride(t, 0);
-  c.accumulate = !(job.chunk.row0 == 0 && (apart || job.a->overwrite));
+  c.accumulate = !(job.group.row0 == 0 && (apart || job.a->overwrite));
   return product(job.ctx, c);
 }
 
 tg_status add_dbias(const lce_job &job)
 {
-  const dim3 grid = grid_of(divide_up(job.chunk.cols, kCopyThreads));
+  const dim3 grid = grid_of(divide_up(job.group.cols, kCopyThreads));
   float *sums = job.part<float>(job.plan.dbias);
   return job.plan.dlogits == TG_BF16 ? launch(job.ctx, linear_cross_entropy_bias_kernel<bf16>, grid,
-                                              kCopyThreads, 0, job.chunk, sums)
+                                              kCopyThreads, 0, job.group, sums)
                                      : launch(job.ctx, linear_cross_entropy_bias_kernel<float>,
-                                              grid, kCopyThreads, 0, job.chunk, sums);
+                                              grid, kCopyThreads, 0, job.group, sums);
 }
 
-tg_status differentiate(const lce_job &job)
+/** The chunk's logits become losses and gradients. */
+tg_status run_chunk(const lce_job &job)
 {
-  const dim3 grid = grid_of(job.chunk.rows);
-  tg_status status = job.plan.dlogits == TG_BF16
-                         ? launch(job.ctx, linear_cross_entropy_gradient_kernel<bf16>, grid,
-                                  kScanThreads, 0, job.call, job.chunk)
-                         : launch(job.ctx, linear_cross_entropy_gradient_kernel<float>, grid,
-                                  kScanThreads, 0, job.call, job.chunk);
-  if (status == TG_OK && tgi_present(&job.a->dhidden)) {
+  tg_status status = make_logits(job);
+  if (status == TG_OK && job.scans) {
+    status = launch(job.ctx, linear_cross_entropy_scan_kernel, grid_of(job.chunk.rows),
+                    kScanThreads, 0, job.call, job.chunk);
+  }
+  if (status == TG_OK && job.differentiates) {
+    const dim3 grid = grid_of(job.chunk.rows);
+    status = job.plan.dlogits == TG_BF16
+                 ? launch(job.ctx, linear_cross_entropy_gradient_kernel<bf16>, grid, kScanThreads,
+                          0, job.call, job.chunk)
+                 : launch(job.ctx, linear_cross_entropy_gradient_kernel<float>, grid, kScanThreads,
+                          0, job.call, job.chunk);
+  }
+  return status;
+}
+
+/** The products of the group's gradients. */
+tg_status propagate(const lce_job &job)
+{
+  tg_status status = TG_OK;
+  if (tgi_present(&job.a->dhidden)) {
     status = add_dhidden(job);
   }
   if (status == TG_OK && tgi_present(&job.a->dweight)) {
@@ -266,17 +334,18 @@ tg_status differentiate(const lce_job &job)
   return status;
 }
 
-tg_status run_chunk(const lce_job &job)
+tg_status run_group(lce_job &job)
 {
+  const size_t row_bytes = (size_t)job.plan.dstride * tg_dtype_bytes(job.plan.dlogits);
   tg_status status = gather(job);
-  if (status == TG_OK) {
-    status = make_logits(job);
+  for (int64_t row = 0; row < job.group.rows && status == TG_OK; row += job.plan.rows) {
+    const int64_t left = job.group.rows - row;
+    job.chunk.row0 = job.group.row0 + row;
+    job.chunk.rows = left < job.plan.rows ? left : job.plan.rows;
+    job.chunk.dlogits = static_cast<char *>(job.group.dlogits) + (size_t)row * row_bytes;
+    status = run_chunk(job);
   }
-  if (status == TG_OK && job.scans) {
-    status = launch(job.ctx, linear_cross_entropy_scan_kernel, grid_of(job.chunk.rows),
-                    kScanThreads, 0, job.call, job.chunk);
-  }
-  return status == TG_OK && job.differentiates ? differentiate(job) : status;
+  return status == TG_OK && job.differentiates ? propagate(job) : status;
 }
 
 } // namespace

@@ -19,7 +19,8 @@ namespace
 {
 
 constexpr int kCollectThreads = 1024;
-constexpr int kScanThreads = 512; /* each takes 4 neighbours of every 2048 logits */
+constexpr int kScanThreads = 512; /* each takes 4 neighbours of every 2048 logits, */
+constexpr int kAhead = 2;         /* of two times 2048 at once */
 constexpr int kCopyThreads = 256;
 constexpr int kBiasGroup = 64; /* rows whose sum is taken before it is added */
 
@@ -54,11 +55,12 @@ struct lce_call {
   lce_totals *totals;
 };
 
-/** A chunk of logits: numbers row0 .. row0 + rows - 1, columns col0 .. col0 + cols - 1. */
+/** Logits and their gradients: numbers row0 .. row0 + rows - 1, columns col0 .. col0 + cols - 1. */
 struct lce_chunk {
   int64_t row0, rows, col0, cols;
   float *logits;
-  int64_t stride; /* floats */
+  void *dlogits;           /* where logits begins, or apart from it */
+  int64_t stride, dstride; /* elements from row to row */
 };
 
 __device__ inline int64_t load_int(const void *data, tg_dtype dtype, int64_t i)
@@ -182,7 +184,7 @@ __global__ void __launch_bounds__(kCopyThreads)
   }
 }
 
-/** Rows of the chunk side by side, in units of T. A block for a row. */
+/** Rows of the group side by side, in units of T. A block for a row. */
 template <typename T>
 __global__ void __launch_bounds__(kCopyThreads)
     linear_cross_entropy_gather_kernel(lce_call c, lce_chunk chunk, const T *hidden, int64_t step,
@@ -320,16 +322,18 @@ __global__ void __launch_bounds__(kScanThreads)
   }
 }
 
-/** The chunk's gradients in the memory of its logits, in T; a row of bf16 begins where its logits
- * do. A block for a row. */
+/** The chunk's gradients, in T. In the memory of its logits a row begins where its logits do. A
+ * block for a row. */
 template <typename T>
 __global__ void __launch_bounds__(kScanThreads)
     linear_cross_entropy_gradient_kernel(lce_call c, lce_chunk chunk)
 {
+  constexpr int64_t kEach = 4 * kScanThreads;
   const int64_t counted = c.totals->counted;
+  const bool over = chunk.dlogits == chunk.logits;
   for (int64_t n = blockIdx.x; n < chunk.rows; n += gridDim.x) {
     const float *x = chunk.logits + n * chunk.stride;
-    T *dx = reinterpret_cast<T *>(chunk.logits + n * chunk.stride);
+    T *dx = static_cast<T *>(chunk.dlogits) + n * chunk.dstride;
     const bool exists = chunk.row0 + n < counted;
     float lse = 0, upstream = 0;
     int64_t target = -1;
@@ -343,15 +347,25 @@ __global__ void __launch_bounds__(kScanThreads)
     }
     const float p_scale = 1 + 2 * c.z_loss * lse;
     const float spread = c.label_smoothing / (float)c.vocab, hit = 1 - c.label_smoothing;
-    for (int64_t first = 0; first < chunk.cols; first += 4 * kScanThreads) {
-      const int64_t j = first + 4 * threadIdx.x;
-      float g[4] = {0, 0, 0, 0};
-      if (exists && j < chunk.cols) {
-        float v[4];
-        load(v, x + j);
+    for (int64_t first = 4 * threadIdx.x; first - 4 * (int64_t)threadIdx.x < chunk.cols;
+         first += kAhead * kEach) {
+      float v[kAhead][4];
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-          float z = v[k], slope = upstream;
+      for (int u = 0; u < kAhead; u++) {
+        if (exists && first + u * kEach < chunk.cols) {
+          load(v[u], x + first + u * kEach);
+        }
+      }
+      if (sizeof(T) < sizeof(float) && over) {
+        __syncthreads(); /* narrow results lie where logits did that are read by now */
+      }
+#pragma unroll
+      for (int u = 0; u < kAhead; u++) {
+        const int64_t j = first + u * kEach;
+        float g[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int k = 0; k < 4 && exists; k++) {
+          float z = v[u][k], slope = upstream;
           if (c.softcap > 0) {
             const float t = tanhf(z / c.softcap);
             z = c.softcap * t;
@@ -360,24 +374,21 @@ __global__ void __launch_bounds__(kScanThreads)
           const float p = expf(z - lse);
           g[k] = ((p_scale * p - spread) - (j + k == target ? hit : 0.0f)) * slope;
         }
-      }
-      if (sizeof(T) < sizeof(float)) {
-        __syncthreads(); /* narrow results lie where logits did that are read by now */
-      }
-      if (j < chunk.cols) {
-        store(dx + j, g);
+        if (j < chunk.cols) {
+          store(dx + j, g);
+        }
       }
     }
   }
 }
 
-/** dbias sums += the chunk's columns. A thread for a column. */
+/** dbias sums += the columns of the group. A thread for a column. */
 template <typename T>
 __global__ void __launch_bounds__(kCopyThreads)
     linear_cross_entropy_bias_kernel(lce_chunk chunk, float *sums)
 {
-  const T *dx = reinterpret_cast<const T *>(chunk.logits);
-  const int64_t stride = chunk.stride * (int64_t)(sizeof(float) / sizeof(T));
+  const T *dx = static_cast<const T *>(chunk.dlogits);
+  const int64_t stride = chunk.dstride;
   for (int64_t j = blockIdx.x * (int64_t)kCopyThreads + threadIdx.x; j < chunk.cols;
        j += gridDim.x * (int64_t)kCopyThreads) {
     float total = sums[j];
@@ -393,7 +404,7 @@ __global__ void __launch_bounds__(kCopyThreads)
   }
 }
 
-/** dhidden of the chunk's rows from their sums. A block for a row. */
+/** dhidden of the group's rows from their sums. A block for a row. */
 template <typename T>
 __global__ void __launch_bounds__(kCopyThreads)
     linear_cross_entropy_scatter_kernel(lce_call c, lce_chunk chunk, const float *sums, T *dhidden,

@@ -92,7 +92,9 @@ __device__ __forceinline__ void bwd_side_of_block(const bwd_job<T> &job, int whi
           }
         }
       }
-      const float mean = lanes_sum(slot_sum<N>(dots, p), job.lanes) * job.inverse_dim;
+      float dot[1] = {slot_sum<N>(dots, p)};
+      lanes_sum(dot, job.lanes);
+      const float mean = dot[0] * job.inverse_dim;
       if (s.dx && mine) {
 #pragma unroll
         for (int k = 0; k < 2; k++) {

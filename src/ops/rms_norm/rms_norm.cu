@@ -10,6 +10,9 @@ norm_forward plan_fwd(const tg_rms_norm_fwd_args *a)
   f.eps = a->eps;
   f.offset = a->weight_offset;
   f.rounds = a->policy == TG_RMS_NORM_LLAMA;
+  if (f.whole && f.layout.threads < kWarp && a->x.dtype != TG_F32) {
+    f.at_once = 2; /* such rows are too short to keep memory busy while one sum is made */
+  }
   return f;
 }
 
@@ -24,5 +27,7 @@ extern "C" void TGI_PLAN(rms_norm_fwd)(const tg_context *, const tg_rms_norm_fwd
                                        char *text, size_t bytes)
 {
   const norm_forward f = plan_fwd(a);
-  explain_rows(f.rows, f.whole, f.layout, text, bytes);
+  row_layout layout = f.layout;
+  layout.rows *= f.at_once;
+  explain_rows(f.rows, f.whole, layout, text, bytes);
 }

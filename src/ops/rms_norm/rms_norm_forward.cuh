@@ -26,6 +26,8 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
+constexpr int kShortRow = 512; /* vectors of a row, up to which a thread has 2 of them */
+
 enum norm_kind { kNormAlone, kNormOfSum, kNormGated };
 
 /** other: residual or gate. */
@@ -35,10 +37,11 @@ struct norm_forward {
   float *rstd; /* NULL: not asked for */
   int64_t x_step, other_step, sum_step, y_step;
   int64_t rows, cols;
-  float eps, offset;
+  float inverse, eps, offset; /* inverse: of cols */
   bool rounds; /* every step: the normalised row, its product with the weight */
   bool whole;  /* rows are made of aligned vectors */
   row_layout layout;
+  int at_once; /* rows of a thread */
 };
 
 /** x + other, rounded to their dtype. */
@@ -68,7 +71,7 @@ __device__ __forceinline__ void add_squares(float &sum, const row_bits<X, N> &bi
 
 __device__ __forceinline__ float rstd_of(const norm_forward &f, float squares)
 {
-  return 1.0f / sqrtf(squares / (float)f.cols + f.eps);
+  return inverse_root(fmaf(squares, f.inverse, f.eps));
 }
 
 /** From vectors of the row, the weight and the gate. kRounds: see norm_forward. */
@@ -114,8 +117,8 @@ template <norm_kind kKind, typename W> constexpr int blocks_wanted(int vectors)
   return kKind == kNormGated && sizeof(W) == 2 && vectors == 2 ? 5 : 1;
 }
 
-/** Rows in registers: kVectors for each thread. */
-template <norm_kind kKind, typename X, typename W, typename Y, int kVectors>
+/** Rows in registers: of kRows rows kVectors each for a thread. */
+template <norm_kind kKind, typename X, typename W, typename Y, int kVectors, int kRows>
 __global__ void __launch_bounds__(most_threads(kVectors), blocks_wanted<kKind, W>(kVectors))
     rms_norm_fwd_rows_kernel(const norm_forward f)
 {
@@ -123,60 +126,74 @@ __global__ void __launch_bounds__(most_threads(kVectors), blocks_wanted<kKind, W
   /* What comes while the row's sum is made, as far as registers go. */
   constexpr bool kEarlyGate = kKind == kNormGated && kVectors <= 4;
   constexpr bool kEarlyWeight = kVectors * sizeof(row_bits<W, kN>) <= 64;
-  __shared__ float scratch[kWarp];
+  __shared__ float scratch[kRows * kWarp];
   const row_place place = place_of(f.layout);
   const W *weight = static_cast<const W *>(f.weight);
-  const int64_t row = block_index() * f.layout.rows + place.row;
-  const int cols = row < f.rows ? (int)f.cols : 0; /* nothing past the last row */
-  const X *x_row = static_cast<const X *>(f.x) + row * f.x_step;
-  const X *other_row = static_cast<const X *>(f.other) + row * f.other_step;
-  row_bits<X, kN> x[kVectors], other[kVectors];
+  const int64_t row = block_index() * (kRows * f.layout.rows) + place.row;
+  row_bits<X, kN> x[kRows][kVectors], other[kRows][kVectors];
   row_bits<W, kN> w[kVectors];
+  const auto cols_of = [&](int64_t r) { /* nothing past the last row */
+                                        return r < f.rows ? (int)f.cols : 0;
+  };
 #pragma unroll
-  for (int k = 0; k < kVectors; k++) {
-    const int j = (place.thread + k * f.layout.threads) * kN;
-    load_bits(x[k], x_row, j, cols, true);
-    if constexpr (kKind == kNormOfSum || kEarlyGate) {
-      load_bits(other[k], other_row, j, cols, true);
+  for (int u = 0; u < kRows; u++) {
+    const int64_t r = row + u * f.layout.rows;
+    const X *x_row = static_cast<const X *>(f.x) + r * f.x_step;
+    const X *other_row = static_cast<const X *>(f.other) + r * f.other_step;
+#pragma unroll
+    for (int k = 0; k < kVectors; k++) {
+      const int j = (place.thread + k * f.layout.threads) * kN;
+      load_bits(x[u][k], x_row, j, cols_of(r), true);
+      if constexpr (kKind == kNormOfSum || kEarlyGate) {
+        load_bits(other[u][k], other_row, j, cols_of(r), true);
+      }
     }
   }
 #pragma unroll
   for (int k = 0; k < kVectors && kEarlyWeight; k++) {
     const int j = (place.thread + k * f.layout.threads) * kN;
-    load_constant(w[k], weight, j, cols, true);
+    load_constant(w[k], weight, j, (int)f.cols, true);
   }
-  float squares[1] = {0};
+  float squares[kRows] = {};
 #pragma unroll
-  for (int k = 0; k < kVectors; k++) {
-    if constexpr (kKind == kNormOfSum) {
-      add_rounded(x[k], other[k]);
+  for (int u = 0; u < kRows; u++) {
+#pragma unroll
+    for (int k = 0; k < kVectors; k++) {
+      if constexpr (kKind == kNormOfSum) {
+        add_rounded(x[u][k], other[u][k]);
+      }
+      add_squares(squares[u], x[u][k]);
     }
-    add_squares(squares[0], x[k]);
   }
   row_sum(squares, f.layout, scratch);
-  const float rstd = rstd_of(f, squares[0]);
-  if (f.rstd && place.thread == 0 && cols > 0) {
-    f.rstd[row] = rstd;
-  }
 #pragma unroll
-  for (int k = 0; k < kVectors; k++) {
-    const int j = (place.thread + k * f.layout.threads) * kN;
-    keep_bits(x[k]);
-    if constexpr (kKind == kNormGated && !kEarlyGate) {
-      load_bits(other[k], other_row, j, cols, true);
+  for (int u = 0; u < kRows; u++) {
+    const int64_t r = row + u * f.layout.rows;
+    const int cols = cols_of(r);
+    const float rstd = rstd_of(f, squares[u]);
+    if (f.rstd && place.thread == 0 && cols > 0) {
+      f.rstd[r] = rstd;
     }
-    if constexpr (!kEarlyWeight) {
-      load_constant(w[k], weight, j, cols, true);
-    }
-    if constexpr (kKind == kNormOfSum) {
-      X *sum_row = static_cast<X *>(f.sum) + row * f.sum_step;
-      if (j < cols) {
-        *reinterpret_cast<uint4 *>(sum_row + j) = x[k].q[0];
+#pragma unroll
+    for (int k = 0; k < kVectors; k++) {
+      const int j = (place.thread + k * f.layout.threads) * kN;
+      keep_bits(x[u][k]);
+      if constexpr (kKind == kNormGated && !kEarlyGate) {
+        load_bits(other[u][k], static_cast<const X *>(f.other) + r * f.other_step, j, cols, true);
       }
+      if constexpr (!kEarlyWeight) {
+        load_constant(w[k], weight, j, cols, true);
+      }
+      if constexpr (kKind == kNormOfSum) {
+        X *sum_row = static_cast<X *>(f.sum) + r * f.sum_step;
+        if (j < cols) {
+          *reinterpret_cast<uint4 *>(sum_row + j) = x[u][k].q[0];
+        }
+      }
+      float y[kN];
+      results<kKind>(y, f, rstd, x[u][k], w[k], other[u][k]);
+      store_values(static_cast<Y *>(f.y) + r * f.y_step, j, cols, y, true);
     }
-    float y[kN];
-    results<kKind>(y, f, rstd, x[k], w[k], other[k]);
-    store_values(static_cast<Y *>(f.y) + row * f.y_step, j, cols, y, true);
   }
 }
 
@@ -234,13 +251,19 @@ tg_status launch_forward(const tg_context *ctx, const norm_forward &f)
 {
   const dim3 grid = grid_for(divide_up(f.rows, f.layout.rows));
   const int threads = f.layout.threads * f.layout.rows;
+  if constexpr (kKind == kNormAlone && sizeof(X) == 2) {
+    if (f.at_once == 2) {
+      const dim3 half = grid_for(divide_up(f.rows, 2 * f.layout.rows));
+      return launch(ctx, rms_norm_fwd_rows_kernel<kKind, X, W, Y, 2, 2>, half, threads, 0, f);
+    }
+  }
   switch (f.whole ? f.layout.vectors : 0) {
   case 2:
-    return launch(ctx, rms_norm_fwd_rows_kernel<kKind, X, W, Y, 2>, grid, threads, 0, f);
+    return launch(ctx, rms_norm_fwd_rows_kernel<kKind, X, W, Y, 2, 1>, grid, threads, 0, f);
   case 4:
-    return launch(ctx, rms_norm_fwd_rows_kernel<kKind, X, W, Y, 4>, grid, threads, 0, f);
+    return launch(ctx, rms_norm_fwd_rows_kernel<kKind, X, W, Y, 4, 1>, grid, threads, 0, f);
   case 8:
-    return launch(ctx, rms_norm_fwd_rows_kernel<kKind, X, W, Y, 8>, grid, threads, 0, f);
+    return launch(ctx, rms_norm_fwd_rows_kernel<kKind, X, W, Y, 8, 1>, grid, threads, 0, f);
   default:
     return launch(ctx, rms_norm_fwd_any_kernel<kKind, X, W, Y>, grid, threads, 0, f);
   }
@@ -260,9 +283,11 @@ inline norm_forward plan_forward(const tg_tensor *x, const tg_tensor *other,
   f.sum = sum->data, f.y = y->data, f.rstd = static_cast<float *>(rstd->data);
   f.x_step = row_step(x), f.other_step = row_step(other);
   f.sum_step = row_step(sum), f.y_step = row_step(y);
-  f.layout = lay_rows(x->shape[1], lanes);
+  f.layout = lay_rows(x->shape[1], lanes, kShortRow);
   f.rows = x->shape[0], f.cols = x->shape[1];
+  f.inverse = 1 / (float)f.cols;
   f.whole = rows_are_vectors(f.cols, lanes, {x, other, weight, sum, y});
+  f.at_once = 1;
   return f;
 }
 

@@ -4,11 +4,11 @@
  *
  * Method     A thread reads the angles of its slot (rotation.cuh) once for two heads of a token,
  *            keeps everything packed in registers, rotates two elements of each vector at a time
- *            and writes the heads. With a norm, a head's slots lie on 2^n neighbouring lanes, which
- *            add their squares.
- * Work       Two heads of q, or of k, of a token for each group of lanes; blocks of q, then of k,
- *            in one launch. Heads that have no slots get a warp each and are read once more.
- * Bound      Memory: reads x and writes y. Heads of a token find the tables in the first cache.
+ *            (in 16 bits where every step is rounded to them, else in f32) and writes the heads.
+ * With a norm, a head's slots lie on 2^n neighbouring lanes, which add their squares. Work Two
+ * heads of q, or of k, of a token for each group of lanes; blocks of q, then of k, in one launch.
+ * Heads that have no slots get a warp each and are read once more. Bound      Memory: reads x and
+ * writes y. Heads of a token find the tables in the first cache.
  */
 #ifndef TGI_OPS_ROTATE_HEADS_CUH
 #define TGI_OPS_ROTATE_HEADS_CUH
@@ -61,13 +61,27 @@ template <typename T> head_side<T> head_side_of(const tg_tensor *x, const tg_ten
   return s;
 }
 
-/** The sum over the 2^n lanes of a head, in each of them; neighbours first, see slot_sum. */
-__device__ __forceinline__ float lanes_sum(float v, int lanes)
+template <bool kFirst, typename A, typename B> struct pick {
+  using type = A;
+};
+
+template <typename A, typename B> struct pick<false, A, B> {
+  using type = B;
+};
+
+/** The sums over the 2^n lanes of each of some heads, in each of them; neighbours first, see
+ * slot_sum. */
+template <int kHeads> __device__ __forceinline__ void lanes_sum(float (&v)[kHeads], int lanes)
 {
-  for (int distance = 1; distance < lanes; distance *= 2) {
-    v += __shfl_xor_sync(kAllLanes, v, distance);
+#pragma unroll
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    if (distance < lanes) { /* for all lanes of the warp */
+#pragma unroll
+      for (int u = 0; u < kHeads; u++) {
+        v[u] += __shfl_xor_sync(kAllLanes, v[u], distance);
+      }
+    }
   }
-  return v;
 }
 
 /** Two vectors of the weight. */
@@ -95,20 +109,40 @@ __device__ __forceinline__ void load_weight(element_bits<float, N> (&w)[2], cons
   }
 }
 
+/** The same, packed: of the elements' own dtype. */
+template <bool kAligned, typename T, int N>
+__device__ __forceinline__ void load_own_weight(element_bits<T, N> (&w)[2], const void *weight,
+                                                const slot_place &p)
+{
+#pragma unroll
+  for (int k = 0; k < 2; k++) {
+    w[k] = {};
+    if (p.has[k]) {
+      load_bits<kAligned>(w[k], static_cast<const T *>(weight) + p.at[k]);
+    }
+  }
+}
+
 /** Blocks of a multiprocessor that the registers are cut for: as many as fit without spills. */
 template <typename T, typename TT>
-constexpr int slot_blocks(bool interleaved, int mode, bool normed, bool aligned)
+constexpr int slot_blocks(bool interleaved, int mode, bool normed, bool aligned, bool packed)
 {
+  if (packed) {
+    return normed ? 7 : 9;
+  }
   const int fewer = (sizeof(TT) > sizeof(T)) + normed;
   const int steps = mode == kRotateHf ? (TGI_VIRTUAL < 80 ? 2 : 1) : 0; /* < 80: long roundings */
   return !aligned ? 4 : fewer ? 6 - fewer : 7 - interleaved - steps;
 }
 
-template <typename T, typename TT, int N, bool kInterleaved, int kMode, bool kNormed, bool kAligned>
-__global__ void __launch_bounds__(kSlotThreads,
-                                  slot_blocks<T, TT>(kInterleaved, kMode, kNormed, kAligned))
+/** kPacked: every step is rounded to T, and tables and weights are of T. */
+template <typename T, typename TT, int N, bool kInterleaved, int kMode, bool kNormed, bool kAligned,
+          bool kPacked>
+__global__ void __launch_bounds__(kSlotThreads, slot_blocks<T, TT>(kInterleaved, kMode, kNormed,
+                                                                   kAligned, kPacked))
     rotate_heads_kernel(const __grid_constant__ rotate_job<T> job)
 {
+  using W = typename pick<kPacked, T, float>::type;
   constexpr int kQuads = N / kSlotLanes;
   constexpr bool kSteps = kMode == kRotateHf;
   const int local = (int)(threadIdx.x / (unsigned)job.lanes);
@@ -138,10 +172,12 @@ __global__ void __launch_bounds__(kSlotThreads,
       }
     }
     slot_angles<TT, N> angles = {};
-    element_bits<float, N> w[2] = {};
+    element_bits<W, N> w[2] = {};
     if (active) {
       load_angles<kInterleaved, kAligned>(angles, job.r, b, t, p);
-      if (kNormed) {
+      if constexpr (kNormed && kPacked) {
+        load_own_weight<kAligned>(w, s.weight, p);
+      } else if constexpr (kNormed) {
         load_weight<kAligned, T>(w, s.weight, job.f32_weights, p);
       }
     }
@@ -162,15 +198,31 @@ __global__ void __launch_bounds__(kSlotThreads,
         }
         rstd[u] = slot_sum<N>(squares, p);
       }
+      lanes_sum(rstd, job.lanes);
 #pragma unroll
       for (int u = 0; u < kRotateHeads; u++) {
-        rstd[u] = __frsqrt_rn(lanes_sum(rstd[u], job.lanes) * job.inverse_dim + job.eps);
+        rstd[u] = __frsqrt_rn(rstd[u] * job.inverse_dim + job.eps);
         if (s.rstd && active && lane == 0 && head + u < s.heads) {
           s.rstd[token * s.heads + head + u] = rstd[u];
         }
       }
     }
-    if (kNormed || p.rotated[0] || p.rotated[1]) {
+    if constexpr (kPacked) {
+#pragma unroll
+      for (int i = 0; i < N / 2; i++) {
+#pragma unroll
+        for (int u = 0; u < kRotateHeads; u++) {
+#pragma unroll
+          for (int k = 0; k < 2 && kNormed; k++) {
+            float two[2];
+            get_two(two, v[u][k], i);
+            v[u][k].w[i] =
+                multiply_words<T>(two_from_f32<T>(two[0] * rstd[u], two[1] * rstd[u]), w[k].w[i]);
+          }
+          rotate_words<T, kInterleaved>(v[u], i, angles, p);
+        }
+      }
+    } else if (kNormed || p.rotated[0] || p.rotated[1]) {
 #pragma unroll
       for (int i = 0; i < N / 2; i++) {
         const two_angles a = angles_at(angles, i);
@@ -306,16 +358,16 @@ template <typename T> void plan_rotation(rotate_job<T> *job, int n, bool normed)
   job->by_seq = divider_of(job->seq, job->tokens + kSlotThreads);
 }
 
-template <typename T, typename TT, int N, int kMode, bool kNormed, bool kAligned>
+template <typename T, typename TT, int N, int kMode, bool kNormed, bool kAligned, bool kPacked>
 tg_status launch_slots(const tg_context *ctx, rotate_job<T> job)
 {
   plan_rotation(&job, N, kNormed);
   const dim3 grid = grid_of(job.blocks);
   return job.r.interleaved
-             ? launch(ctx, rotate_heads_kernel<T, TT, N, true, kMode, kNormed, kAligned>, grid,
-                      kSlotThreads, 0, job)
-             : launch(ctx, rotate_heads_kernel<T, TT, N, false, kMode, kNormed, kAligned>, grid,
-                      kSlotThreads, 0, job);
+             ? launch(ctx, rotate_heads_kernel<T, TT, N, true, kMode, kNormed, kAligned, kPacked>,
+                      grid, kSlotThreads, 0, job)
+             : launch(ctx, rotate_heads_kernel<T, TT, N, false, kMode, kNormed, kAligned, kPacked>,
+                      grid, kSlotThreads, 0, job);
 }
 
 template <int kMode, bool kNormed, typename T>
@@ -327,12 +379,15 @@ tg_status rotate_heads(const tg_context *ctx, rotate_job<T> job, bool aligned)
     return launch(ctx, rotate_heads_pairs_kernel<T, kMode, kNormed>, grid_of(job.blocks),
                   kRotateThreads, 0, job);
   }
+  constexpr bool kPacks = kMode == kRotateHf;
   if (aligned && (kWide == kSmall || slots_wide(job.r))) {
-    return job.r.f32 ? launch_slots<T, float, kWide, kMode, kNormed, true>(ctx, job)
-                     : launch_slots<T, T, kWide, kMode, kNormed, true>(ctx, job);
+    return job.r.f32 ? launch_slots<T, float, kWide, kMode, kNormed, true, false>(ctx, job)
+           : kNormed && job.f32_weights
+               ? launch_slots<T, T, kWide, kMode, kNormed, true, false>(ctx, job)
+               : launch_slots<T, T, kWide, kMode, kNormed, true, kPacks>(ctx, job);
   }
-  return job.r.f32 ? launch_slots<T, float, kSmall, kMode, kNormed, false>(ctx, job)
-                   : launch_slots<T, T, kSmall, kMode, kNormed, false>(ctx, job);
+  return job.r.f32 ? launch_slots<T, float, kSmall, kMode, kNormed, false, false>(ctx, job)
+                   : launch_slots<T, T, kSmall, kMode, kNormed, false, false>(ctx, job);
 }
 
 /** With f32 both roundings give the same bits. */

@@ -226,6 +226,38 @@ __device__ __forceinline__ void rotate_pair(float (&y)[2], const float (&x)[2],
   y[1] = kBack ? own[1] - partner[1] : own[1] + partner[1];
 }
 
+/* ---- two elements of 16 bits as one word: a rounding for each operation ---- */
+
+template <typename T> struct word_type;
+
+template <> struct word_type<bf16> {
+  using type = __nv_bfloat162;
+};
+
+template <> struct word_type<f16> {
+  using type = __half2;
+};
+
+template <typename V> __device__ __forceinline__ uint32_t word_of(V v)
+{
+  return *reinterpret_cast<const uint32_t *>(&v);
+}
+
+template <typename T> __device__ __forceinline__ typename word_type<T>::type in_word(uint32_t w)
+{
+  return *reinterpret_cast<const typename word_type<T>::type *>(&w);
+}
+
+template <typename T> __device__ __forceinline__ uint32_t multiply_words(uint32_t a, uint32_t b)
+{
+  return word_of(__hmul2_rn(in_word<T>(a), in_word<T>(b)));
+}
+
+template <typename T> __device__ __forceinline__ uint32_t add_words(uint32_t a, uint32_t b)
+{
+  return word_of(__hadd2_rn(in_word<T>(a), in_word<T>(b)));
+}
+
 /* ---- slots ---- */
 
 /** Slots of a head with vectors of n elements; 0: it cannot be cut into them. */
@@ -373,6 +405,25 @@ __device__ __forceinline__ void rotate_two(float (&y)[2][2], const float (&x)[2]
       y[0][k] = p.rotated[0] ? out[0] : x[0][k];
       y[1][k] = p.rotated[0] ? out[1] : x[1][k];
     }
+  }
+}
+
+/** Words i of both vectors with every step rounded: f32 products of such elements are exact and
+ * their sums have twice their bits and more, so an operation in 16 bits rounds as one in f32 that
+ * is rounded again. */
+template <typename T, bool kInterleaved, int N>
+__device__ __forceinline__ void rotate_words(element_bits<T, N> (&v)[2], int i,
+                                             const slot_angles<T, N> &g, const slot_place &p)
+{
+  constexpr uint32_t kMinusFirst = 0x8000, kMinusBoth = 0x80008000;
+  const uint32_t x[2] = {v[0].w[i], v[1].w[i]};
+#pragma unroll
+  for (int k = 0; k < 2; k++) {
+    const uint32_t partner = kInterleaved ? __byte_perm(x[k], 0, 0x1032) : x[1 - k];
+    const uint32_t minus = kInterleaved ? kMinusFirst : k == 0 ? kMinusBoth : 0;
+    const uint32_t y = add_words<T>(multiply_words<T>(x[k], g.cos[k].w[i]),
+                                    multiply_words<T>(partner, g.sin[k].w[i]) ^ minus);
+    v[k].w[i] = p.rotated[kInterleaved ? k : 0] ? y : x[k];
   }
 }
 

@@ -41,10 +41,11 @@ inline softmax_plan plan_softmax(const tg_context *ctx, const tg_tensor *t, int 
 {
   const int64_t vectors = divide_up(t->shape[1] * (int64_t)tg_dtype_bytes(t->dtype), 16);
   const int64_t short_rows = tensors == 1 ? 8192 : 5120; /* two of which a multiprocessor holds */
+  const int64_t few = tensors == 1 ? 512 : 256;          /* a thread holds 4 or 2 in registers */
   softmax_plan p = {};
   p.rows = vectors <= kMostKept * kWarp ? 256 / kWarp : 1;
   p.threads = p.rows > 1              ? kWarp
-              : vectors <= 256        ? 128
+              : vectors <= few        ? 128
               : vectors <= 1024       ? 256
               : vectors <= short_rows ? kShortThreads
                                       : kLongThreads;
