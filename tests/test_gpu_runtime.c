@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "expect.h"
+#include "generation.h"
 
 enum { kBatch = 4, kSeq = 64, kVocab = 257, kCurve = 200 };
 
@@ -221,6 +222,73 @@ static void test_logits(void **state)
   }
 }
 
+static const generation_form kOnCpu = {.backend = TG_BACKEND_CPU};
+static const generation_form kStepByStep = {.backend = TG_BACKEND_CUDA};
+static const generation_form kNotRecorded = {.backend = TG_BACKEND_CUDA, .by_place = true};
+static const generation_form kRecorded = {
+    .backend = TG_BACKEND_CUDA, .by_place = true, .recorded = true, .ahead = true};
+
+/* f32: the CPU's tokens, step by step and recorded. */
+static void check_generation(const char *family, tg_sampling sampling)
+{
+  tg_model *model = generation_model(family, TG_F32);
+  const told want = loop_tokens(model, sampling, kOnCpu);
+  const told steps = loop_tokens(model, sampling, kStepByStep);
+  expect_tokens(&steps, want.ids, want.count);
+  const told launched = loop_tokens(model, sampling, kRecorded);
+  expect_tokens(&launched, want.ids, want.count);
+  check_tokens(model, sampling, kStepByStep, &want);
+  check_tokens(model, sampling, kNotRecorded, &want);
+  check_tokens(model, sampling, kRecorded, &want);
+  check_feed_after(model, kRecorded, 2e-5);
+  check_stops(model, sampling, kRecorded, &want);
+  check_dirty_cache(model, sampling, kRecorded, &want);
+  tg_model_destroy(model);
+}
+
+/* bf16: whatever the rounding, recorded passes have the bits of those run op by op. */
+static void check_bf16_generation(const char *family, tg_sampling sampling)
+{
+  tg_model *model = generation_model(family, TG_BF16);
+  const told want = loop_tokens(model, sampling, kNotRecorded);
+  check_tokens(model, sampling, kNotRecorded, &want);
+  check_tokens(model, sampling, kRecorded, &want);
+  check_dirty_cache(model, sampling, kRecorded, &want);
+  tg_model_destroy(model);
+}
+
+static void test_generation(void **state)
+{
+  (void)state;
+  skip_without_gpu();
+  for (size_t i = 0; i < sizeof kFamilies / sizeof kFamilies[0]; i++) {
+    check_generation(kFamilies[i], kGreedy);
+    check_generation(kFamilies[i], kSampled);
+    check_bf16_generation(kFamilies[i], kGreedy);
+    check_bf16_generation(kFamilies[i], kSampled);
+  }
+  check_bad_logits(kStepByStep);
+  check_bad_logits(kRecorded);
+}
+
+/* That recording works is told, and every extent that was met has its graph. */
+static void test_recording(void **state)
+{
+  (void)state;
+  skip_without_gpu();
+  tg_model *model = generation_model("qwen3_nano", TG_F32);
+  const tg_generate_options o = {.sampling = kGreedy};
+  tg_session *s = generation_session(model, kRecorded);
+  feed_prompt(s);
+  (void)generate_tokens(s, &o, 0);
+  assert_string_equal(tg_session_steps(s), "recorded");
+  for (int i = 0; i < TGI_EXTENTS; i++) {
+    assert_true((s->graph[i] != NULL) == (i < 4)); /* 16, 32, 64, 128 */
+  }
+  tg_session_destroy(s);
+  tg_model_destroy(model);
+}
+
 /* Five steps on one device, saved, two more on the other; the last loss beside that of a run that
  * stays. On the same device it has the same bits. */
 static void check_resume(tg_backend from, tg_backend to, tg_dtype dtype)
@@ -299,8 +367,9 @@ static void test_refusals(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_gradients), cmocka_unit_test(test_logits),
-      cmocka_unit_test(test_resume),    cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_gradients),  cmocka_unit_test(test_logits),
+      cmocka_unit_test(test_generation), cmocka_unit_test(test_recording),
+      cmocka_unit_test(test_resume),     cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_curves),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,7 @@
 
 #include "context.h"
 #include "tensor.h"
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -95,8 +96,8 @@ TG_API int64_t tg_session_capacity(const tg_session *session);
 /** Cuts the timeline to its first `length` tokens. BAD_ARGUMENT: longer than it is. */
 TG_API tg_status tg_session_truncate(tg_session *session, int64_t length);
 
-/** f32 [vocab_size] in host memory; valid until the next feed. NULL before the first, and after a
- * cut. */
+/** f32 [vocab_size] in host memory; valid until the next feed. NULL before the first, after a cut,
+ * and after tg_session_generate. */
 TG_API const float *tg_session_logits(const tg_session *session);
 
 /** How to pick a token. Order: temperature, top_k, top_p, min_p. */
@@ -117,6 +118,40 @@ typedef struct tg_sampling {
 TG_API tg_status tg_sample_token(const float *logits, int32_t vocab_size,
                                  const tg_sampling *sampling, uint64_t position, int32_t *id,
                                  tg_error *error);
+
+typedef struct tg_generate_options {
+  tg_sampling sampling;
+  int64_t max_new_tokens;  /* 0: what fits */
+  const int32_t *stop_ids; /* [num_stop_ids]; the first of them to be picked is the last token */
+  int64_t num_stop_ids;
+} tg_generate_options;
+
+/** Gets a token that was picked, as soon as it is; false: it is the last one. It must not use the
+ * session. */
+typedef bool tg_token_callback(void *user, int32_t id);
+
+/**
+ * Picks tokens one after the other, each from the logits after the one before, and hands them to
+ * `on_token`. Ends after a stop id, after max_new_tokens, where `on_token` returns false, or where
+ * the timeline is full (the token picked then has no room in it). The timeline gets every token but
+ * the last, for which no pass was needed: to go on, feed it. The tokens are those of a loop of
+ * tg_sample_token, at position tg_session_length, and tg_session_feed.
+ *
+ * On a GPU the next pass reads the token where it was picked; the host learns it while that pass
+ * runs.
+ *
+ * Errors: BAD_ARGUMENT (no logits, as at first and after a cut; options; logits that nothing can be
+ * picked from), DEVICE. The timeline is as before then.
+ */
+TG_API tg_status tg_session_generate(tg_session *session, const tg_generate_options *options,
+                                     tg_token_callback *on_token, void *user, tg_error *error);
+
+/**
+ * How a pass over one token is run: "op by op", or "recorded": on a GPU, whose calls are recorded
+ * once for each power of two of keys from 256 on, and then launched as one. "op by op: " and a
+ * message where recording failed.
+ */
+TG_API const char *tg_session_steps(const tg_session *session);
 
 #ifdef __cplusplus
 }

@@ -68,7 +68,11 @@ typedef struct generation {
   int32_t *ids;
   int64_t count;
   tgi_utf8_stream stream;
+  int32_t end_of_text; /* -1: none */
   int64_t generated;
+  const char *reason; /* why it ended; NULL: not yet */
+  tg_status status;   /* of putting a token */
+  tg_error *error;
   double prefill_seconds, decode_seconds;
 } generation;
 
@@ -187,47 +191,50 @@ static tg_status echo_prompt(generation *g, tg_error *error)
   return status;
 }
 
-/* *reason: why it ended. */
-static tg_status generate(generation *g, const char **reason, tg_error *error)
+/* A tg_token_callback. */
+static bool take_token(void *user, int32_t id)
 {
-  const tg_model_info info = tg_model_get_info(g->model);
-  const tg_sampling sampling = {.temperature = (float)g->o.temperature,
-                                .top_k = g->o.top_k,
-                                .top_p = (float)g->o.top_p,
-                                .min_p = (float)g->o.min_p,
-                                .seed = (uint64_t)g->o.seed};
+  generation *g = user;
+  if (id == g->end_of_text) {
+    g->reason = "end of text";
+    return false;
+  }
+  g->status = put_token(g, id, g->error);
+  g->generated++;
+  if (tgi_interrupted()) {
+    g->reason = "interrupted";
+  } else if (ferror(stdout)) {
+    g->reason = "standard output is closed";
+  } else if (g->generated == g->o.max_tokens) {
+    g->reason = "--max-tokens";
+  }
+  return g->status == TG_OK && !g->reason;
+}
+
+static tg_status generate(generation *g, tg_error *error)
+{
+  g->end_of_text = tg_model_get_info(g->model).end_of_text;
+  const tg_generate_options how = {.sampling = {.temperature = (float)g->o.temperature,
+                                                .top_k = g->o.top_k,
+                                                .top_p = (float)g->o.top_p,
+                                                .min_p = (float)g->o.min_p,
+                                                .seed = (uint64_t)g->o.seed},
+                                   .max_new_tokens = g->o.max_tokens,
+                                   .stop_ids = &g->end_of_text,
+                                   .num_stop_ids = g->end_of_text >= 0};
+  g->error = error;
   double start = tgi_clock();
   tg_status status = tg_session_feed(g->session, g->ids, g->count, error);
   g->prefill_seconds = tgi_clock() - start;
   status = status ? status : echo_prompt(g, error);
   start = tgi_clock();
-  while (status == TG_OK && !*reason) {
-    int32_t id;
-    status = tg_sample_token(tg_session_logits(g->session), info.vocab_size, &sampling,
-                             (uint64_t)tg_session_length(g->session), &id, error);
-    if (status == TG_OK && id == info.end_of_text) {
-      *reason = "end of text";
-      break;
-    }
-    status = status ? status : put_token(g, id, error);
-    g->generated++;
-    if (tgi_interrupted()) {
-      *reason = "interrupted";
-    } else if (ferror(stdout)) {
-      *reason = "standard output is closed";
-    } else if (g->o.max_tokens > 0 && g->generated == g->o.max_tokens) {
-      *reason = "--max-tokens";
-    } else if (tg_session_length(g->session) == tg_session_capacity(g->session)) {
-      *reason = "the model's positions are used up";
-    } else if (status == TG_OK) {
-      status = tg_session_feed(g->session, &id, 1, error);
-    }
-  }
+  status = status ? status : tg_session_generate(g->session, &how, take_token, g, error);
   g->decode_seconds = tgi_clock() - start;
-  return status;
+  g->reason = g->reason ? g->reason : "the model's positions are used up";
+  return status ? status : g->status;
 }
 
-static void print_statistics(const generation *g, const char *reason)
+static void print_statistics(const generation *g)
 {
   const double prefill = (double)g->count / g->prefill_seconds;
   fprintf(stderr, "prompt: %lld tokens in %.1f ms (%.0f tok/s) | generated: %lld in %.1f ms",
@@ -236,7 +243,10 @@ static void print_statistics(const generation *g, const char *reason)
   if (g->generated > 0 && g->decode_seconds > 0) {
     fprintf(stderr, " (%.0f tok/s)", (double)g->generated / g->decode_seconds);
   }
-  fprintf(stderr, " | ended: %s\n", reason);
+  if (g->device.backend == TG_BACKEND_CUDA) {
+    fprintf(stderr, " | passes: %s", tg_session_steps(g->session));
+  }
+  fprintf(stderr, " | ended: %s\n", g->reason);
 }
 
 /* ---- all of it ---- */
@@ -282,7 +292,6 @@ int tgi_generate_command(int argc, char **argv)
   generation g = {.o = {.temperature = 0.8, .top_p = 1}};
   tgi_parsed given;
   tg_error error = {TG_OK, ""};
-  const char *reason = NULL;
   tgi_parse_options(&command_line, argc, argv, &g.o, &given);
   if ((given.num_positions == 2) == (g.o.tokens != NULL)) {
     return tgi_usage_error(&command_line, "expected one of PROMPT and --tokens, got %s",
@@ -296,7 +305,7 @@ int tgi_generate_command(int argc, char **argv)
   int code = 0;
   if (status == TG_OK) {
     tgi_interrupt_catch();
-    status = generate(&g, &reason, &error);
+    status = generate(&g, &error);
     end_text(&g);
     code = tgi_interrupted();
   }
@@ -305,7 +314,7 @@ int tgi_generate_command(int argc, char **argv)
     code = tgi_console_fail_with(kName, &error);
   } else if (!g.o.quiet) {
     fflush(stdout);
-    print_statistics(&g, reason);
+    print_statistics(&g);
   }
   tg_session_destroy(g.session);
   tg_model_destroy(g.model);

@@ -29,9 +29,12 @@ struct tgi_device {
   int shared_bytes; /* most that a block may have */
   int64_t l2_bytes;
   void *stream;      /* of later calls */
+  void *recording;   /* takes the default stream's place while that one's calls are recorded */
   tgi_fault *fault;  /* on the device */
   unsigned entries;  /* bit i: kernels of tgi_cuda_entry i can run */
   struct tgi_lt *lt; /* cublasLt, once the context is prepared; NULL: none */
+  struct tgi_memory_pool *pool; /* of the GPU, shared by its contexts */
+  struct tgi_staging *staging;  /* pinned memory for copies; NULL: none yet */
 };
 
 /** Entries of the CUDA chain, best last. */
@@ -68,21 +71,37 @@ tg_status tgi_device_wait(const tg_context *ctx);
 /** Waits, copies the first fault out and clears it. */
 tg_status tgi_device_take_fault(const tg_context *ctx, tgi_fault *fault);
 
-/** Memory of the device, 256-byte aligned; NO_MEMORY says what is free. 0 bytes: NULL. */
+/** Memory of the device, 256-byte aligned; NO_MEMORY says what is free. 0 bytes: NULL. Straight
+ * from the driver, so that a sanitizer knows where each block ends. */
 tg_status tgi_device_allocate(const tg_context *ctx, size_t bytes, void **out);
 void tgi_device_free(const tg_context *ctx, void *memory);
 
-/** Copies rows on the context's stream; waits if either side is the host's. */
+/** The same out of the GPU's pool; `give_back` waits for the context's stream. */
+tg_status tgi_device_take(const tg_context *ctx, size_t bytes, void **out);
+void tgi_device_give_back(const tg_context *ctx, void *memory);
+
+/** Copies rows on the context's stream. The host's side has been read or written on return. */
 tg_status tgi_device_copy(const tg_context *ctx, void *to, size_t to_step, const void *from,
                           size_t from_step, size_t bytes, size_t rows);
 tg_status tgi_device_zero(const tg_context *ctx, void *memory, size_t bytes);
+
+/** tg_memory_put of views that have been checked. */
+tg_status tgi_device_put(const tg_context *ctx, const tg_tensor *to, const tg_tensor *from,
+                         const tg_tensor *index);
+
+/** Pinned memory of the host, and an event for copies to it. On failure both are NULL. */
+tg_status tgi_device_fetch_open(const tg_context *ctx, size_t bytes, void **pinned, void **event);
+tg_status tgi_device_fetch_start(const tg_context *ctx, void *pinned, const void *from,
+                                 size_t bytes, void *event);
+tg_status tgi_device_fetch_wait(const tg_context *ctx, void *event);
+void tgi_device_fetch_close(void *pinned, void *event);
 
 /** A stream of its own for the context; it must be destroyed before the context. */
 tg_status tgi_device_stream_create(const tg_context *ctx, void **stream);
 void tgi_device_stream_destroy(const tg_context *ctx, void *stream);
 
-/** Records what the context's stream (not the default one) is given from here on in a graph, until
- * `end`; what it is given meanwhile does not run. */
+/** Records what the context's stream is given from here on in a graph, until `end`, which is called
+ * whatever comes between; what it is given meanwhile does not run. */
 tg_status tgi_device_record_begin(const tg_context *ctx);
 tg_status tgi_device_record_end(const tg_context *ctx, void **graph);
 tg_status tgi_device_graph_launch(const tg_context *ctx, void *graph);

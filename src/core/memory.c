@@ -1,5 +1,6 @@
 #include "core/device_state.h"
 
+#include "core/tensor_view.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ tg_status tg_memory_allocate(tg_context *ctx, size_t bytes, void **out)
     int previous;
     tg_status status = tgi_device_enter(ctx, &previous);
     if (status == TG_OK) {
-      status = tgi_device_allocate(ctx, bytes, out);
+      status = tgi_device_take(ctx, bytes, out);
     }
     tgi_device_leave(ctx, previous);
     return status;
@@ -38,7 +39,7 @@ void tg_memory_free(tg_context *ctx, void *memory)
   if (ctx->device) {
     int previous;
     if (tgi_device_enter(ctx, &previous) == TG_OK) {
-      tgi_device_free(ctx, memory);
+      tgi_device_give_back(ctx, memory);
     }
     tgi_device_leave(ctx, previous);
   } else {
@@ -105,5 +106,72 @@ tg_status tg_memory_zero(tg_context *ctx, void *memory, size_t bytes)
     return status;
   }
   memset(memory, 0, bytes);
+  return TG_OK;
+}
+
+/* One view of tg_memory_put; `shape` as far as it is known. */
+static tg_status check_view(const tg_context *ctx, const char *argument, const tg_tensor *t,
+                            tg_dtype dtype, int ndim, const int64_t *shape)
+{
+  if (t->dtype != dtype || tg_dtype_bytes(t->dtype) == 0) {
+    return tgi_report(ctx, TG_BAD_DTYPE, "memory_put: %s: expected %s, got %s", argument,
+                      tg_dtype_bytes(dtype) ? tg_dtype_name(dtype) : "a dtype",
+                      tg_dtype_name(t->dtype));
+  }
+  if (t->ndim != ndim) {
+    return tgi_report(ctx, TG_BAD_SHAPE, "memory_put: %s: expected %d axes, got %d", argument, ndim,
+                      (int)t->ndim);
+  }
+  bool empty = false;
+  for (int i = 0; i < ndim; i++) {
+    empty = empty || shape[i] == 0;
+    if (t->shape[i] != shape[i] || shape[i] < 0) {
+      return tgi_report(ctx, TG_BAD_SHAPE, "memory_put: %s: axis %d: expected %lld, got %lld",
+                        argument, i, (long long)(shape[i] < 0 ? 0 : shape[i]),
+                        (long long)t->shape[i]);
+    }
+    if (tgi_stride(t, i) < 0 || (i == ndim - 1 && shape[i] > 1 && tgi_stride(t, i) != 1)) {
+      return tgi_report(ctx, TG_BAD_ARGUMENT,
+                        "memory_put: %s: axis %d: expected stride %s, got %lld", argument, i,
+                        i == ndim - 1 ? "1" : ">= 0", (long long)tgi_stride(t, i));
+    }
+  }
+  return t->data || empty ? TG_OK
+                          : tgi_report(ctx, TG_BAD_ARGUMENT,
+                                       "memory_put: %s: expected memory, got NULL", argument);
+}
+
+tg_status tg_memory_put(tg_context *ctx, tg_tensor to, tg_tensor from, tg_tensor index)
+{
+  if (!ctx) {
+    return TG_BAD_ARGUMENT;
+  }
+  const int64_t rows = to.shape[0], cols = to.shape[2];
+  tg_status status = check_view(ctx, "to", &to, to.dtype, 3, to.shape);
+  if (status == TG_OK) {
+    status = check_view(ctx, "from", &from, to.dtype, 2, (const int64_t[]){rows, cols});
+  }
+  if (status == TG_OK) {
+    status = check_view(ctx, "index", &index, TG_I32, 1, (const int64_t[]){1});
+  }
+  if (status != TG_OK || rows == 0 || to.shape[1] == 0 || cols == 0) {
+    return status;
+  }
+  if (ctx->device) {
+    int previous;
+    status = tgi_device_enter(ctx, &previous);
+    if (status == TG_OK) {
+      status = tgi_device_put(ctx, &to, &from, &index);
+    }
+    tgi_device_leave(ctx, previous);
+    return status;
+  }
+  const int64_t place = *(const int32_t *)index.data;
+  const int64_t element = (int64_t)tg_dtype_bytes(to.dtype);
+  for (int64_t r = 0; r < rows && place >= 0 && place < to.shape[1]; r++) {
+    const int64_t at = r * tgi_stride(&to, 0) + place * tgi_stride(&to, 1);
+    memcpy((char *)to.data + at * element,
+           (const char *)from.data + r * tgi_stride(&from, 0) * element, (size_t)(cols * element));
+  }
   return TG_OK;
 }

@@ -77,6 +77,16 @@ void tgi_device_free(const tg_context *ctx, void *memory)
   (void)memory;
 }
 
+tg_status tgi_device_take(const tg_context *ctx, size_t bytes, void **out)
+{
+  return tgi_device_allocate(ctx, bytes, out);
+}
+
+void tgi_device_give_back(const tg_context *ctx, void *memory)
+{
+  tgi_device_free(ctx, memory);
+}
+
 tg_status tgi_device_copy(const tg_context *ctx, void *to, size_t to_step, const void *from,
                           size_t from_step, size_t bytes, size_t rows)
 {
@@ -94,6 +104,45 @@ tg_status tgi_device_zero(const tg_context *ctx, void *memory, size_t bytes)
   (void)memory;
   (void)bytes;
   return nothing(ctx);
+}
+
+tg_status tgi_device_put(const tg_context *ctx, const tg_tensor *to, const tg_tensor *from,
+                         const tg_tensor *index)
+{
+  (void)to;
+  (void)from;
+  (void)index;
+  return nothing(ctx);
+}
+
+tg_status tgi_device_fetch_open(const tg_context *ctx, size_t bytes, void **pinned, void **event)
+{
+  (void)bytes;
+  *pinned = NULL;
+  *event = NULL;
+  return nothing(ctx);
+}
+
+tg_status tgi_device_fetch_start(const tg_context *ctx, void *pinned, const void *from,
+                                 size_t bytes, void *event)
+{
+  (void)pinned;
+  (void)from;
+  (void)bytes;
+  (void)event;
+  return nothing(ctx);
+}
+
+tg_status tgi_device_fetch_wait(const tg_context *ctx, void *event)
+{
+  (void)event;
+  return nothing(ctx);
+}
+
+void tgi_device_fetch_close(void *pinned, void *event)
+{
+  (void)pinned;
+  (void)event;
 }
 
 tg_status tgi_device_stream_create(const tg_context *ctx, void **stream)

@@ -2,28 +2,14 @@
  */
 #include "core/device_state.h"
 #include "cuda/cublaslt.h"
+#include "cuda/memory_pool.h"
 #include "cuda/probe.h"
+#include "cuda/runtime_status.h"
+#include "cuda/staging.h"
 
-#include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static tg_status status_of(cudaError_t e)
-{
-  return e == cudaSuccess ? TG_OK : e == cudaErrorMemoryAllocation ? TG_NO_MEMORY : TG_DEVICE;
-}
-
-/* Reports a failed call of the runtime; clears its error unless the device is lost. */
-static tg_status check(const tg_context *ctx, const char *what, cudaError_t e)
-{
-  if (e == cudaSuccess) {
-    return TG_OK;
-  }
-  (void)cudaGetLastError();
-  return tgi_report(ctx, status_of(e), "%s: expected success, got %s (%s)", what,
-                    cudaGetErrorName(e), cudaGetErrorString(e));
-}
 
 static tg_status refuse(tg_error *error, tg_status status, int index, cudaError_t e)
 {
@@ -60,11 +46,16 @@ static tg_status fill(tgi_device *d, int index, tg_error *error)
                          "for (" TGI_CUDA_ARCHS "), got %d with compute capability %d.%d",
                          index, d->sm / 10, d->sm % 10);
   }
+  d->pool = tgi_memory_pool_open(index);
+  if (!d->pool) {
+    return tgi_error_set(error, TG_NO_MEMORY,
+                         "context_create: expected memory for a pool, got none");
+  }
   cudaError_t e = cudaMalloc((void **)&d->fault, sizeof *d->fault);
   if (e == cudaSuccess) {
     e = cudaMemset(d->fault, 0, sizeof *d->fault);
   }
-  return e == cudaSuccess ? TG_OK : refuse(error, status_of(e), index, e);
+  return e == cudaSuccess ? TG_OK : refuse(error, tgi_cuda_status(e), index, e);
 }
 
 /* Dense bf16 operations of a multiprocessor in a clock, f32 sums; 0: no tensor cores for bf16, or
@@ -174,7 +165,7 @@ tg_status tgi_device_open(int index, tgi_device **out, tg_error *error)
     e = cudaSetDevice(index);
   }
   if (e != cudaSuccess) {
-    return refuse(error, status_of(e), index, e);
+    return refuse(error, tgi_cuda_status(e), index, e);
   }
   tgi_device *d = calloc(1, sizeof *d);
   tg_status status = d ? fill(d, index, error)
@@ -193,6 +184,8 @@ void tgi_device_close(tgi_device *device)
 {
   if (device) {
     tgi_lt_close(device->lt);
+    tgi_staging_close(device->staging);
+    tgi_memory_pool_close(device->pool);
     cudaFree(device->fault);
     free(device);
   }
@@ -219,7 +212,7 @@ tg_status tgi_device_enter(const tg_context *ctx, int *previous)
     *previous = current;
     e = cudaSetDevice(ctx->device->index);
   }
-  return check(ctx, "device", e);
+  return tgi_cuda_check(ctx, "device", e);
 }
 
 void tgi_device_leave(const tg_context *ctx, int previous)
@@ -232,7 +225,7 @@ void tgi_device_leave(const tg_context *ctx, int previous)
 
 tg_status tgi_device_wait(const tg_context *ctx)
 {
-  return check(ctx, "stream", cudaStreamSynchronize(ctx->device->stream));
+  return tgi_cuda_check(ctx, "stream", cudaStreamSynchronize(ctx->device->stream));
 }
 
 tg_status tgi_device_take_fault(const tg_context *ctx, tgi_fault *fault)
@@ -242,7 +235,7 @@ tg_status tgi_device_take_fault(const tg_context *ctx, tgi_fault *fault)
   if (status == TG_OK && fault->set) {
     const cudaError_t e =
         cudaMemsetAsync(ctx->device->fault, 0, sizeof *fault, ctx->device->stream);
-    status = check(ctx, "faults", e);
+    status = tgi_cuda_check(ctx, "faults", e);
   }
   return status;
 }
@@ -259,7 +252,7 @@ tg_status tgi_device_allocate(const tg_context *ctx, size_t bytes, void **out)
                       "memory: expected %zu bytes on CUDA device %d, got %zu free of %zu", bytes,
                       ctx->device->index, available, total);
   }
-  return check(ctx, "memory", e);
+  return tgi_cuda_check(ctx, "memory", e);
 }
 
 void tgi_device_free(const tg_context *ctx, void *memory)
@@ -268,39 +261,15 @@ void tgi_device_free(const tg_context *ctx, void *memory)
   cudaFree(memory);
 }
 
-/* Memory of the host that CUDA does not know counts as host memory. */
-static bool on_host(const void *memory)
-{
-  struct cudaPointerAttributes found;
-  const cudaError_t e = cudaPointerGetAttributes(&found, memory);
-  (void)cudaGetLastError();
-  return e != cudaSuccess || found.type == cudaMemoryTypeUnregistered ||
-         found.type == cudaMemoryTypeHost;
-}
-
-tg_status tgi_device_copy(const tg_context *ctx, void *to, size_t to_step, const void *from,
-                          size_t from_step, size_t bytes, size_t rows)
-{
-  cudaStream_t stream = ctx->device->stream;
-  const bool one_run = rows == 1 || (to_step == bytes && from_step == bytes);
-  cudaError_t e = one_run ? cudaMemcpyAsync(to, from, bytes * rows, cudaMemcpyDefault, stream)
-                          : cudaMemcpy2DAsync(to, to_step, from, from_step, bytes, rows,
-                                              cudaMemcpyDefault, stream);
-  if (e == cudaSuccess && (on_host(to) || on_host(from))) {
-    e = cudaStreamSynchronize(stream);
-  }
-  return check(ctx, "copy", e);
-}
-
 tg_status tgi_device_zero(const tg_context *ctx, void *memory, size_t bytes)
 {
-  return check(ctx, "memory", cudaMemsetAsync(memory, 0, bytes, ctx->device->stream));
+  return tgi_cuda_check(ctx, "memory", cudaMemsetAsync(memory, 0, bytes, ctx->device->stream));
 }
 
 tg_status tgi_device_stream_create(const tg_context *ctx, void **stream)
 {
-  return check(ctx, "stream",
-               cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking));
+  return tgi_cuda_check(ctx, "stream",
+                        cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking));
 }
 
 void tgi_device_stream_destroy(const tg_context *ctx, void *stream)
@@ -309,10 +278,33 @@ void tgi_device_stream_destroy(const tg_context *ctx, void *stream)
   cudaStreamDestroy(stream);
 }
 
+/* The default stream is back in its place. */
+static void end_recording(tgi_device *d)
+{
+  if (d->recording) {
+    cudaStreamDestroy(d->recording);
+    d->recording = NULL;
+    d->stream = NULL;
+  }
+}
+
 tg_status tgi_device_record_begin(const tg_context *ctx)
 {
-  return check(ctx, "graph",
-               cudaStreamBeginCapture(ctx->device->stream, cudaStreamCaptureModeThreadLocal));
+  tgi_device *d = ctx->device;
+  if (!d->stream) { /* cannot be recorded itself */
+    const tg_status status = tgi_device_stream_create(ctx, &d->recording);
+    if (status != TG_OK) {
+      d->recording = NULL;
+      return status;
+    }
+    d->stream = d->recording;
+  }
+  const tg_status status = tgi_cuda_check(
+      ctx, "graph", cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal));
+  if (status != TG_OK) {
+    end_recording(d);
+  }
+  return status;
 }
 
 tg_status tgi_device_record_end(const tg_context *ctx, void **graph)
@@ -320,18 +312,22 @@ tg_status tgi_device_record_end(const tg_context *ctx, void **graph)
   cudaGraph_t recorded = NULL;
   *graph = NULL;
   cudaError_t e = cudaStreamEndCapture(ctx->device->stream, &recorded);
+  end_recording(ctx->device);
   if (e == cudaSuccess) {
     e = cudaGraphInstantiate((cudaGraphExec_t *)graph, recorded, 0);
   }
   if (recorded) {
     cudaGraphDestroy(recorded);
   }
-  return check(ctx, "graph", e);
+  if (e != cudaSuccess) {
+    *graph = NULL;
+  }
+  return tgi_cuda_check(ctx, "graph", e);
 }
 
 tg_status tgi_device_graph_launch(const tg_context *ctx, void *graph)
 {
-  return check(ctx, "graph", cudaGraphLaunch(graph, ctx->device->stream));
+  return tgi_cuda_check(ctx, "graph", cudaGraphLaunch(graph, ctx->device->stream));
 }
 
 void tgi_device_graph_destroy(void *graph)

@@ -1,28 +1,14 @@
 /* A session: a key-value cache and the passes that extend it. */
 #include "core/error_record.h"
-#include "transformer.h"
+#include "session_state.h"
+#include "tegula/device.h"
 
 #include <stdlib.h>
 
-/* Tokens of one pass; a long prompt is fed in pieces of this size. */
-enum { kPieceTokens = 256 };
-
-struct tg_session {
-  tg_model model; /* the caller's, on a GPU with a block of the session's own */
-  tg_context *ctx;
-  bool on_gpu;
-  int64_t capacity, length;
-  bool has_logits;
-  tgi_layer_activations *layer;
-  tgi_layer_cache *cache;
-  void *block, *workspace;
-  void *weights; /* on a GPU: the model's */
-  float *logits; /* of the last token, in host memory */
-  size_t workspace_bytes;
-  tg_tensor ids;
-  tgi_rope_tables rope;
-  tgi_activations a;
-};
+/* Tokens of one pass; a long prompt is fed in pieces of this size. And the least extent of the
+ * cache that a pass over one token is recorded for: no more than what attention reads in a moment.
+ */
+enum { kPieceTokens = 256, kLeastExtent = 256 };
 
 static tgi_pass make_pass(tg_session *s, int64_t seq)
 {
@@ -38,8 +24,35 @@ static tgi_pass make_pass(tg_session *s, int64_t seq)
                     .workspace_bytes = s->workspace_bytes};
 }
 
-/* Buffers of a pass over `seq` tokens; the cache, the tables and the logits come first, so that
- * they stay where they are whatever the length of the pass. */
+/* The extent for `keys` keys, and which it is. */
+static int find_extent(const tg_session *s, int64_t keys, int64_t *extent)
+{
+  int number = 0;
+  for (*extent = s->least_extent; *extent < keys; *extent *= 2) {
+    number++;
+  }
+  *extent = *extent < s->capacity ? *extent : s->capacity;
+  return number;
+}
+
+/* A pass over one token that reads its place from memory; `place` must outlive it. */
+static tgi_pass make_pass_by_place(tg_session *s, int64_t extent, tgi_place *place)
+{
+  int32_t *two = s->place.data;
+  *place = (tgi_place){.position = tg_tensor_1d(two, TG_I32, 1),
+                       .key_count = tg_tensor_1d(two ? two + 1 : NULL, TG_I32, 1),
+                       .every = s->rope,
+                       .extent = extent};
+  tgi_pass pass = make_pass(s, 1);
+  pass.ids = s->ids;
+  pass.past = 0;
+  pass.place = place;
+  pass.rope = s->row;
+  return pass;
+}
+
+/* Buffers of a pass over `seq` tokens; the cache, the tables, the logits and the first id come
+ * first, so that they stay where they are whatever the length of the pass. */
 static void lay_out(tg_session *s, tgi_memory_plan *plan, int64_t seq)
 {
   const tgi_config *c = &s->model.config;
@@ -49,6 +62,8 @@ static void lay_out(tg_session *s, tgi_memory_plan *plan, int64_t seq)
     s->cache[i].values = tgi_take(plan, s->model.dtype, 4, shape);
   }
   tgi_rope_tables_lay_out(&s->rope, plan, c, s->capacity);
+  tgi_rope_tables_lay_out(&s->row, plan, c, 1);
+  s->place = tgi_take_1d(plan, TG_I32, 2);
   const tg_tensor logits = tgi_take_2d(plan, TG_F32, 1, c->vocab_size);
   s->ids = tgi_take_1d(plan, TG_I32, seq);
   s->a.layer = s->layer;
@@ -61,12 +76,42 @@ static int64_t piece_size(const tg_session *s)
   return s->capacity < kPieceTokens ? s->capacity : kPieceTokens;
 }
 
-/* Largest workspace of any pass: every power of two and the full piece, at both ends of the cache.
- */
+/* Sizes a pass, or a pick, into s->workspace_bytes. */
+static tg_status size_pass(tg_session *s, tgi_pass *pass, const tg_sampling *sampling)
+{
+  pass->sizing = true;
+  pass->workspace_bytes = s->workspace_bytes;
+  const tg_status status =
+      sampling ? tgi_session_pick(s, pass, sampling) : tgi_transformer_forward(pass);
+  s->workspace_bytes = pass->workspace_bytes;
+  return status;
+}
+
+/* What generating needs: passes over one token at every extent, and picking. */
+static tg_status size_steps(tg_session *s)
+{
+  const tg_sampling sampling = {.temperature = 1};
+  tg_status status = TG_OK;
+  tgi_memory_plan plan = {NULL, 0};
+  lay_out(s, &plan, 1);
+  for (int64_t keys = 1; keys <= s->capacity && status == TG_OK;) {
+    int64_t extent;
+    tgi_place place;
+    find_extent(s, keys, &extent);
+    tgi_pass pass = make_pass_by_place(s, extent, &place);
+    status = size_pass(s, &pass, NULL);
+    keys = extent + 1;
+  }
+  tgi_pass pass = make_pass(s, 1);
+  return status ? status : size_pass(s, &pass, &sampling);
+}
+
+/* Largest workspace of any pass: every power of two and the full piece, at both ends of the cache;
+ * and those of generating. */
 static tg_status size_workspace(tg_session *s)
 {
+  s->workspace_bytes = 0;
   tg_status status = TG_OK;
-  size_t most = 0;
   for (int64_t seq = 1; status == TG_OK; seq = seq * 2 < piece_size(s) ? seq * 2 : piece_size(s)) {
     for (int full = 0; full < 2 && status == TG_OK; full++) {
       tgi_memory_plan plan = {NULL, 0};
@@ -74,17 +119,13 @@ static tg_status size_workspace(tg_session *s)
       tgi_pass pass = make_pass(s, seq);
       pass.ids = s->ids;
       pass.past = full ? s->capacity - seq : 0;
-      pass.sizing = true;
-      pass.workspace_bytes = 0;
-      status = tgi_transformer_forward(&pass);
-      most = pass.workspace_bytes > most ? pass.workspace_bytes : most;
+      status = size_pass(s, &pass, NULL);
     }
     if (seq == piece_size(s)) {
       break;
     }
   }
-  s->workspace_bytes = most;
-  return status;
+  return status ? status : size_steps(s);
 }
 
 static tg_status fail(const tg_session *s, tg_status status, tg_error *error)
@@ -104,6 +145,13 @@ static tg_status place_weights(tg_session *s, tg_error *error)
   return status ? fail(s, status, error) : TG_OK;
 }
 
+/* What generating keeps beside the plan: tokens on their way to the host. */
+static tg_status open_fetches(tg_session *s)
+{
+  tg_status status = tg_fetch_create(s->ctx, sizeof(int32_t), &s->fetch[0]);
+  return status ? status : tg_fetch_create(s->ctx, sizeof(int32_t), &s->fetch[1]);
+}
+
 static tg_status set_up(tg_session *s, const tg_session_options *o, tg_error *error)
 {
   const tgi_config *c = &s->model.config;
@@ -117,6 +165,9 @@ static tg_status set_up(tg_session *s, const tg_session_options *o, tg_error *er
   if (status != TG_OK) {
     return status;
   }
+  s->on_gpu = options.backend == TG_BACKEND_CUDA;
+  s->by_place = s->recorded = s->ahead = s->on_gpu;
+  s->least_extent = kLeastExtent;
   s->layer = calloc((size_t)c->num_hidden_layers, sizeof *s->layer);
   s->cache = calloc((size_t)c->num_hidden_layers, sizeof *s->cache);
   if (!s->layer || !s->cache) {
@@ -133,12 +184,14 @@ static tg_status set_up(tg_session *s, const tg_session_options *o, tg_error *er
   if (status == TG_OK) {
     status = tg_memory_allocate(s->ctx, s->workspace_bytes, &s->workspace);
   }
+  if (status == TG_OK) {
+    status = open_fetches(s);
+  }
   if (status != TG_OK) {
     return tgi_error_set(error, status, "session_create: %s", tg_context_message(s->ctx));
   }
   plan = (tgi_memory_plan){s->block, 0};
   lay_out(s, &plan, piece_size(s));
-  s->on_gpu = options.backend == TG_BACKEND_CUDA;
   if (s->on_gpu) {
     s->logits = malloc((size_t)c->vocab_size * sizeof *s->logits);
     status = s->logits ? place_weights(s, error)
@@ -185,6 +238,11 @@ void tg_session_destroy(tg_session *s)
     tg_memory_free(s->ctx, s->weights);
     tg_memory_free(s->ctx, s->block);
     tg_memory_free(s->ctx, s->workspace);
+    for (int i = 0; i < TGI_EXTENTS; i++) {
+      tg_graph_destroy(s->ctx, s->graph[i]);
+    }
+    tg_fetch_destroy(s->ctx, s->fetch[0]);
+    tg_fetch_destroy(s->ctx, s->fetch[1]);
     tg_context_destroy(s->ctx);
     free(s->layer);
     free(s->cache);
@@ -193,16 +251,66 @@ void tg_session_destroy(tg_session *s)
   }
 }
 
-static tg_status feed_piece(tg_session *s, const int32_t *ids, int64_t count, tg_error *error)
+/* ---- passes ---- */
+
+void tgi_session_bind(tg_session *s, int64_t seq)
 {
   tgi_memory_plan plan = {s->block, 0};
-  lay_out(s, &plan, count);
+  lay_out(s, &plan, seq);
+}
+
+static tg_status run_pass(void *pass)
+{
+  return tgi_transformer_forward(pass);
+}
+
+/* The first pass of an extent runs op by op, so that everything that it needs is loaded; it is
+ * recorded for the next ones. */
+static tg_status step_by_place(tg_session *s)
+{
+  const int32_t two[2] = {(int32_t)s->length, (int32_t)s->length + 1};
+  int64_t extent;
+  const int number = find_extent(s, s->length + 1, &extent);
+  tg_status status =
+      tg_memory_copy(s->ctx, s->place.data, sizeof two, two, sizeof two, sizeof two, 1);
+  if (status != TG_OK || s->graph[number]) {
+    return status ? status : tg_graph_launch(s->ctx, s->graph[number]);
+  }
+  tgi_place place;
+  tgi_pass pass = make_pass_by_place(s, extent, &place);
+  status = tgi_transformer_forward(&pass);
+  if (status == TG_OK && s->recorded &&
+      tg_graph_record(s->ctx, run_pass, &pass, &s->graph[number]) != TG_OK) {
+    s->recorded = false;
+    snprintf(s->steps, sizeof s->steps, "op by op: %s", tg_context_message(s->ctx));
+  }
+  return status;
+}
+
+tg_status tgi_session_step(tg_session *s)
+{
+  if (s->by_place) {
+    return step_by_place(s);
+  }
+  tgi_pass pass = make_pass(s, 1);
+  pass.ids = s->ids;
+  return tgi_transformer_forward(&pass);
+}
+
+const char *tg_session_steps(const tg_session *s)
+{
+  return !s ? "" : s->recorded ? "recorded" : s->steps[0] ? s->steps : "op by op";
+}
+
+static tg_status feed_piece(tg_session *s, const int32_t *ids, int64_t count, tg_error *error)
+{
+  tgi_session_bind(s, count);
   const size_t bytes = (size_t)count * sizeof *ids;
   tg_status status = tg_memory_copy(s->ctx, s->ids.data, bytes, ids, bytes, bytes, 1);
   tgi_pass pass = make_pass(s, count);
   pass.ids = s->ids;
   if (status == TG_OK) {
-    status = tgi_transformer_forward(&pass);
+    status = count == 1 ? tgi_session_step(s) : tgi_transformer_forward(&pass);
   }
   if (status != TG_OK) {
     return fail(s, status, error);

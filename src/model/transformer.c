@@ -198,10 +198,44 @@ static tg_status store_in_cache(const tgi_pass *pass, const tg_tensor *from, con
                               (size_t)from->stride[1] * element, row, (size_t)pass->seq);
 }
 
+/* Elements from one buffer to a later one of the same block. */
+static int64_t distance(const tg_tensor *from, const tg_tensor *to)
+{
+  return ((char *)to->data - (char *)from->data) / (int64_t)tg_dtype_bytes(from->dtype);
+}
+
+/* The token's key and value as two rows, to the place in the layer's keys and values. */
+static tg_status store_at_place(const tgi_pass *pass, const tgi_heads *h,
+                                const tgi_layer_cache *cache)
+{
+  const int64_t width = h->k.shape[2] * h->k.shape[3];
+  if (pass->sizing) {
+    return TG_OK;
+  }
+  tg_tensor from = tg_tensor_2d(h->k.data, h->k.dtype, 2, width);
+  from.stride[0] = distance(&h->k, &h->v);
+  from.stride[1] = 1;
+  tg_tensor to = tg_tensor_view(cache->keys.data, h->k.dtype, 3,
+                                (const int64_t[]){2, cache->keys.shape[1], width});
+  to.stride[0] = distance(&cache->keys, &cache->values);
+  to.stride[1] = width;
+  to.stride[2] = 1;
+  return tg_memory_put(pass->ctx, to, from, pass->place->position);
+}
+
+static tg_status store(const tgi_pass *pass, const tgi_heads *h, const tgi_layer_cache *cache)
+{
+  if (pass->place) {
+    return store_at_place(pass, h, cache);
+  }
+  const tg_status status = store_in_cache(pass, &h->k, &cache->keys);
+  return status ? status : store_in_cache(pass, &h->v, &cache->values);
+}
+
 static tg_tensor cached(const tgi_pass *pass, const tg_tensor *cache)
 {
   tg_tensor t = *cache;
-  t.shape[1] = pass->past + pass->seq;
+  t.shape[1] = pass->place ? pass->place->extent : pass->past + pass->seq;
   return t;
 }
 
@@ -255,15 +289,15 @@ static tg_status attend(tgi_pass *pass, const tgi_layer_activations *l, int inde
                                 .causal = true};
   if (pass->cache) {
     const tgi_layer_cache *cache = &pass->cache[index];
-    tg_status status = store_in_cache(pass, &h.k, &cache->keys);
-    if (status == TG_OK) {
-      status = store_in_cache(pass, &h.v, &cache->values);
-    }
+    const tg_status status = store(pass, &h, cache);
     if (status != TG_OK) {
       return status;
     }
     args.k = cached(pass, &cache->keys);
     args.v = cached(pass, &cache->values);
+    if (pass->place) {
+      args.key_count = pass->place->key_count;
+    }
   }
   return TGI_STEP(pass, attention_fwd, &args);
 }
@@ -345,18 +379,43 @@ static tg_tensor last_rows(const tg_tensor *t, int64_t rows)
   return view;
 }
 
+/* The place's row of a rope table to where the pass has its own. */
+static tg_status take_row(tgi_pass *pass, const tg_tensor *every, const tg_tensor *row)
+{
+  const int64_t width = every->shape[2];
+  tg_embedding_fwd_args args = {.ids = pass->place->position,
+                                .table =
+                                    tg_tensor_2d(every->data, every->dtype, every->shape[1], width),
+                                .y = tg_tensor_2d(row->data, row->dtype, 1, width)};
+  return TGI_STEP(pass, embedding_fwd, &args);
+}
+
+static tg_status embed(tgi_pass *pass)
+{
+  const tgi_parameters *p = &pass->model->parameters;
+  tg_embedding_fwd_args args = {.ids = pass->ids,
+                                .table = tgi_weight(pass->model, p->tokens),
+                                .positions = tgi_weight(pass->model, p->positions),
+                                .y = pass->a->layer[0].input,
+                                .seq_len = pass->seq,
+                                .position_offset = pass->past};
+  if (pass->place && args.positions.ndim) {
+    args.position_ids = pass->place->position;
+  }
+  tg_status status = TGI_STEP(pass, embedding_fwd, &args);
+  if (status == TG_OK && pass->place && pass->model->config.position == TGI_ROPE) {
+    status = take_row(pass, &pass->place->every.cos, &pass->rope.cos);
+    status = status ? status : take_row(pass, &pass->place->every.sin, &pass->rope.sin);
+  }
+  return status;
+}
+
 tg_status tgi_transformer_forward(tgi_pass *pass)
 {
   const tgi_config *c = &pass->model->config;
   const tgi_parameters *p = &pass->model->parameters;
   const tgi_activations *a = pass->a;
-  tg_embedding_fwd_args embed = {.ids = pass->ids,
-                                 .table = tgi_weight(pass->model, p->tokens),
-                                 .positions = tgi_weight(pass->model, p->positions),
-                                 .y = a->layer[0].input,
-                                 .seq_len = pass->seq,
-                                 .position_offset = pass->past};
-  tg_status status = TGI_STEP(pass, embedding_fwd, &embed);
+  tg_status status = embed(pass);
   for (int i = 0; i < c->num_hidden_layers && status == TG_OK; i++) {
     status = run_layer(pass, i);
   }

@@ -44,6 +44,17 @@ typedef struct tgi_layer_cache {
 } tgi_layer_cache;
 
 /**
+ * Where a pass over one token stands, told in memory that ops read: the pass makes the same calls
+ * at every position of the extent, so that they can be recorded.
+ */
+typedef struct tgi_place {
+  tg_tensor position;    /* i32 [1]: tokens that the cache holds already */
+  tg_tensor key_count;   /* i32 [1]: one more */
+  tgi_rope_tables every; /* for all positions; the pass's own have room for one row */
+  int64_t extent;        /* rows of the cache that attention is given, key_count or more */
+} tgi_place;
+
+/**
  * One pass over a model. With `sizing` every op is asked for its workspace instead of run, the
  * largest answer lands in workspace_bytes, and no view needs memory.
  */
@@ -55,7 +66,8 @@ typedef struct tgi_pass {
   tg_tensor ids;          /* i32 [rows] */
   tgi_rope_tables rope;   /* for past + seq positions or more */
   tgi_layer_cache *cache; /* num_hidden_layers entries; NULL: no cache (training) */
-  int64_t past;           /* tokens that the cache holds already */
+  int64_t past;           /* tokens that the cache holds already; 0 with a place */
+  const tgi_place *place; /* NULL: `past` says it. One token of one sequence, with a cache */
   bool keep;              /* keep what the backward needs */
   bool sizing;
   void *workspace;
