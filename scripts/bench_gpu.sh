@@ -21,6 +21,7 @@ else
   "$python" bench/gpu_ops.py --build "$build" --csv "$csv" "$@" || status=$?
   if [ "$csv" = bench/results/h200.csv ] && [ -s "$csv" ]; then
     "$python" bench/performance.py
+    "$python" bench/kernel_pages.py
   fi
 fi
 exit $status

@@ -9,6 +9,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
+import kernel_pages  # noqa: E402
 import performance  # noqa: E402
 import results_csv  # noqa: E402
 from shape_words import NotServed, Words  # noqa: E402
@@ -136,3 +137,20 @@ def test_the_geometric_mean_takes_each_case_once(tmp_path):
         append(path, "peers", [dict(case, impl="tegula:avx512"), dict(case, impl="torch", ms=ms)])
     (line,) = judged(path, "geometric mean")
     assert line[2:] == ("2.00x", True)
+
+
+def test_pages_of_kernels_get_their_figures(tmp_path):
+    path = tmp_path / "h200.csv"
+    case = dict(op="softmax", dir="fwd", dtype="bf16", shape="8x8", config="graph", bytes=4.2e8,
+                flops=1e9)
+    append(path, "gpu", [dict(case, impl="tegula:sm90", ms=0.2, roof="copy", roof_share=0.5),
+                         dict(case, impl="copy", ms=0.1), dict(case, impl="torch", ms=0.4)])
+    cases = performance.newest(results_csv.read(path))
+    page = ("# softmax\n\n<!-- figures: softmax gelu -->\nof before\n<!-- end of figures -->\n\n"
+            "## Tried\n")
+    text = kernel_pages.page_with_figures(page, cases)
+    assert "| softmax fwd bf16 8x8 | 420 | 1 | 100.0 | 200.0 | 50% | 50.0% | torch 400.0 (2.00) |" \
+        in text
+    assert "Of `gelu` the record holds nothing on a GPU." in text
+    assert "of before" not in text and text.endswith("<!-- end of figures -->\n\n## Tried\n")
+    assert kernel_pages.page_with_figures(text, cases) == text
