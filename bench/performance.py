@@ -109,6 +109,13 @@ def peer_section(cases):
     yield from table(("op", "dtype", "shape", "ours ms", "peer", "how", "peer ms", "ratio"), lines)
 
 
+def beside(rows):
+    """The peers' times in us, and over ours."""
+    mine = number(ours_of(rows), "ms")
+    return ", ".join(f"{row['impl']} {1e3 * number(row, 'ms'):.1f} "
+                     f"({number(row, 'ms') / mine:.2f})" for row in peers_of(rows))
+
+
 def gpu_section(cases):
     yield "## Ops on a GPU beside a copy and their peers"
     yield ""
@@ -116,19 +123,17 @@ def gpu_section(cases):
            "of arrays, together larger than its caches; results compared with PyTorch's first. The "
            "share is that of a kernel that copies the same bytes, half read, half written. `host` "
            "is what a call costs the host, ours through Python's ctypes. Above 1: Tegula is "
-           "faster.")
+           "faster. [What each kernel does, its floor, what was tried](kernels/README.md).")
     yield ""
     lines = []
     for case, rows in sorted(cases.items()):
         mine = ours_of(rows)
         share = f"{number(mine, 'roof_share'):.1%}" if mine["roof"] else ""
-        beside = [f"{row['impl']} {1e3 * number(row, 'ms'):.1f} "
-                  f"({number(row, 'ms') / number(mine, 'ms'):.2f})" for row in peers_of(rows)]
         memory = [f"{row['impl']} {number(row, 'peak_bytes') / 1e9:.2f}" for row in rows
                   if row["peak_bytes"]]
         lines.append((f"{case[1]} {case[2]}", case[3], case[4], f"{1e3 * number(mine, 'ms'):.1f}",
                       f"{number(mine, 'gbps'):.0f}", share, f"{number(mine, 'host_us'):.1f}",
-                      ", ".join(beside), ", ".join(memory)))
+                      beside(rows), ", ".join(memory)))
     yield from table(("op", "dtype", "shape", "us", "GB/s", "of copy", "host us",
                       "peers us (over ours)", "extra GB"), lines)
     seen = sorted({(row["device"], row["driver"], row["commit"], row["date"][:10],

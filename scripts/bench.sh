@@ -56,7 +56,8 @@ fi
 if [ -n "$record" ] && [ -s bench/results/cpu.csv ]; then
   python3 bench/performance.py
   if [ -n "$python" ]; then
-    "$python" bench/accuracy.py --build "$build"
+    "$python" bench/accuracy.py --build "$build" || failed="$failed
+  bench/accuracy.py"
   fi
   python3 bench/performance.py --check || true # says which bars are open
 fi

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Measures Tegula's ops on GPU 0 beside a copy of their bytes, PyTorch, torch.compile and
-# Liger-Kernel, and what a call costs the host.
+# Liger-Kernel, what a call costs the host, and errors against f64.
 #   scripts/bench_gpu.sh BUILD_DIR [ARGUMENT OF gpu_ops.py...]
 # Figures are recorded in bench/results/h200.csv; what it holds for this commit is not measured
-# again. BENCH_CSV names another file; BENCH_RECORD=no prints them instead.
+# again. BENCH_CSV names another file; BENCH_RECORD=no prints them instead. Errors go to
+# accuracy_h200.csv beside that file; with arguments, or BENCH_ACCURACY=no, they are left out.
 # LIGER_DIR  sources of https://github.com/linkedin/Liger-Kernel, unless the package is installed
 # PYTHON     a Python with PyTorch for CUDA (default: python3)
 set -eu
@@ -12,6 +13,10 @@ build=$1
 shift
 python=${PYTHON:-python3}
 csv=${BENCH_CSV:-bench/results/h200.csv}
+accuracy=${BENCH_ACCURACY:-yes}
+if [ $# -gt 0 ] || [ "${BENCH_RECORD:-yes}" = no ]; then
+  accuracy=no
+fi
 export PYTHONDONTWRITEBYTECODE=1
 status=0
 "$build/bench/launch_cost" || status=1
@@ -19,8 +24,14 @@ if [ "${BENCH_RECORD:-yes}" = no ]; then
   "$python" bench/gpu_ops.py --build "$build" "$@" || status=$?
 else
   "$python" bench/gpu_ops.py --build "$build" --csv "$csv" "$@" || status=$?
+  if [ "$accuracy" = yes ]; then
+    "$python" bench/accuracy.py --device cuda --build "$build" \
+      --csv "$(dirname "$csv")/accuracy_h200.csv" || status=1
+  fi
   if [ "$csv" = bench/results/h200.csv ] && [ -s "$csv" ]; then
     "$python" bench/performance.py
+    "$python" bench/kernel_pages.py
+    "$python" bench/accuracy_page.py
   fi
 fi
 exit $status

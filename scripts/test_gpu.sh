@@ -1,41 +1,76 @@
 #!/bin/sh
 # Runs the spec driver on GPU 0: every op on every entry of its chain, several ops at a time, for
-# most of the time goes into the reference on the CPU; then the runtime on GPU and CPU.
-#   scripts/test_gpu.sh BUILD_DIR [LOG_DIR]
+# most of the time goes into the reference on the CPU; then the runtime on GPU and CPU. Then every
+# op once more from PTX alone, through the driver's compiler, if the build holds PTX beside code for
+# this GPU; a build without code for it runs from PTX anyway.
+#   scripts/test_gpu.sh BUILD_DIR [LOG_DIR]      BUILD_DIR/tests is all it needs
 # Entries of other architectures than the GPU's own are tested too: the build compiles each of them
-# for every GPU of TEGULA_CUDA_ARCHS. A build for PTX alone goes through the driver's compiler.
+# for every GPU of TEGULA_CUDA_ARCHS. PTX is there if that list names it: "9.0a PTX", "8.0 PTX".
+# TEST_GPU_PASSES    code ptx
+# TEST_GPU_ELEMENTS  most elements of a case's tensors (any number)
 set -eu
 build=$1
 logs=${2:-$build/test_gpu}
 mkdir -p "$logs"
 
-# Called again by xargs with the name of one row.
-if [ -n "${3:-}" ]; then
+# Called again by xargs with a pass and the name of one row. What is from PTX alone leaves out
+# cublasLt, which is machine code.
+if [ -n "${4:-}" ]; then
   start=$(date +%s)
   status=0
-  "$build/tests/test_ops" --backend cuda --op "$3" >"$logs/$3.log" 2>&1 || status=$?
-  echo "$([ $status = 0 ] && echo ok || echo "FAILED ($status)") $3" \
-    "$(($(date +%s) - start)) s: $(tail -n 1 "$logs/$3.log")"
+  flags=
+  if [ "$3" = ptx ]; then
+    export CUDA_FORCE_PTX_JIT=1
+    flags=--unprepared
+  fi
+  # shellcheck disable=SC2086 # words
+  "$build/tests/test_ops" --backend cuda --op "$4" $flags \
+    ${TEST_GPU_ELEMENTS:+--max-elements "$TEST_GPU_ELEMENTS"} >"$logs/$3.$4.log" 2>&1 || status=$?
+  echo "$([ $status = 0 ] && echo ok || echo "FAILED ($status)") $3 $4" \
+    "$(($(date +%s) - start)) s: $(tail -n 1 "$logs/$3.$4.log")"
   [ $status = 0 ] || {
-    grep -m 3 FAILED "$logs/$3.log"
+    grep -m 3 FAILED "$logs/$3.$4.log"
     exit 1
   }
   exit 0
 fi
 
+# can VARIABLE: a context can be created although the driver heeds VARIABLE.
+can() {
+  env "$1=1" "$build/tests/test_ops" --backend cuda --unprepared --list --op rms_norm_fwd \
+    >/dev/null 2>&1
+}
+
 failed=0
-for test in test_device test_gpu_runtime; do
-  if "$build/tests/$test" >"$logs/$test.log" 2>&1; then
-    echo "ok $test"
-  else
-    echo "FAILED $test"
-    grep -A 3 'FAILED\|ERROR' "$logs/$test.log" | head -n 20
-    failed=1
+rows=$("$build/tests/test_ops" --list ${TEST_GPU_ELEMENTS:+--max-elements "$TEST_GPU_ELEMENTS"} |
+  cut -d ' ' -f 1 | LC_ALL=C sort -u)
+
+# pass NAME: every row.
+pass() {
+  # shellcheck disable=SC2086 # one word for each row
+  printf '%s\n' $rows | xargs -P "$(nproc)" -I {} "$0" "$build" "$logs" "$1" {} || failed=1
+}
+
+for which in ${TEST_GPU_PASSES:-code ptx}; do
+  if [ "$which" = code ]; then
+    for test in test_device test_gpu_runtime; do
+      if "$build/tests/$test" >"$logs/$test.log" 2>&1; then
+        echo "ok $test"
+      else
+        echo "FAILED $test"
+        grep -A 3 'FAILED\|ERROR' "$logs/$test.log" | head -n 20
+        failed=1
+      fi
+    done
+    can CUDA_DISABLE_PTX_JIT || echo "test-gpu: no code for this GPU: what follows is from PTX"
+    pass code
+  elif ! can CUDA_FORCE_PTX_JIT; then
+    echo "test-gpu: no PTX in this build, so nothing went through the driver's compiler; build with" \
+      "TEGULA_CUDA_ARCHS=\"9.0a PTX\""
+  elif [ "${TEST_GPU_PASSES:-}" = ptx ] || can CUDA_DISABLE_PTX_JIT; then
+    pass ptx
   fi
 done
-rows=$("$build/tests/test_ops" --list | cut -d ' ' -f 1 | LC_ALL=C sort -u)
-# shellcheck disable=SC2086 # one word for each row
-printf '%s\n' $rows | xargs -P "$(nproc)" -I {} "$0" "$build" "$logs" {} || failed=1
 if [ $failed = 1 ]; then
   echo "test-gpu: failed"
   exit 1

@@ -1,7 +1,7 @@
 /* The spec driver: every op x case x dtype x chain entry against the f64 reference.
  *
  *   test_ops [--op NAME] [--backend cpu|cuda] [--entry NAME] [--dtype NAME] [--max-elements N]
- *            [--list] [--support] [-v]
+ *            [--unprepared] [--list] [--support] [-v]
  *
  * NAME of --op is an op ("rms_norm") or a row ("rms_norm_bwd"). Exit 0: everything passed.
  */
@@ -18,7 +18,7 @@ typedef struct options {
   const char *op, *entry, *dtype;
   tg_backend backend;
   long max_elements; /* of any tensor of a case; 0: any number */
-  bool list, support, verbose;
+  bool list, support, verbose, unprepared;
 } options;
 
 typedef struct tally {
@@ -393,15 +393,21 @@ static tg_context *prepared_context(const char *entry)
   return NULL;
 }
 
+static bool is_asked_for(const char *only_entry, const tgi_chain *chain, int i)
+{
+  return !only_entry || strcmp(only_entry, chain->entry[i]) == 0 ||
+         (i == 0 && strcmp(only_entry, "best") == 0);
+}
+
 /* An op without a kernel in the entry would be run by a later one: tested there. */
-static fixture make_fixture(tg_backend backend, const char *only_entry)
+static fixture make_fixture(tg_backend backend, const char *only_entry, bool unprepared)
 {
   fixture f = {.ref = make_context(TG_BACKEND_REF, NULL, 1),
                .gradients = backend == TG_BACKEND_CPU};
   tg_context *whole = make_context(backend, NULL, 1);
   const tgi_chain chain = tgi_registry_chain(backend, &whole->processor, whole->device);
   for (int i = 0; i < chain.length; i++) {
-    if (!only_entry || strcmp(only_entry, chain.entry[i]) == 0) {
+    if (is_asked_for(only_entry, &chain, i)) {
       entry_contexts *e = &f.entry[f.num_entries++];
       *e = (entry_contexts){chain.entry[i], make_context(backend, chain.entry[i], 1),
                             make_context(backend, chain.entry[i], 3)};
@@ -412,7 +418,7 @@ static fixture make_fixture(tg_backend backend, const char *only_entry)
         fprintf(stderr, "%s\n", tg_context_message(e->three));
         exit(2);
       }
-      if (backend == TG_BACKEND_CUDA) {
+      if (backend == TG_BACKEND_CUDA && !unprepared) {
         e->prepared = prepared_context(chain.entry[i]);
       }
     }
@@ -456,7 +462,7 @@ static bool small_enough(const spec *s, const spec_case *c, tg_dtype dtype, long
   return true;
 }
 
-enum { kList = 256, kSupport, kMaxElements };
+enum { kList = 256, kSupport, kMaxElements, kUnprepared };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -486,6 +492,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case kSupport:
     o->support = true;
     return 0;
+  case kUnprepared:
+    o->unprepared = true;
+    return 0;
   case kMaxElements: {
     char *end;
     o->max_elements = strtol(arg, &end, 10);
@@ -502,9 +511,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp_option kOptions[] = {
     {"op", 'o', "NAME", 0, "Only this op (rms_norm) or row (rms_norm_bwd)", 0},
     {"backend", 'b', "NAME", 0, "cpu (the default) or cuda", 0},
-    {"entry", 'e', "NAME", 0, "Only this chain entry", 0},
+    {"entry", 'e', "NAME", 0, "Only this chain entry; best: the first one", 0},
     {"dtype", 'd', "NAME", 0, "Only this dtype", 0},
     {"max-elements", kMaxElements, "N", 0, "Only cases whose tensors have at most N elements", 0},
+    {"unprepared", kUnprepared, NULL, 0, "On a GPU: without what tg_context_prepare opens", 0},
     {"verbose", 'v', NULL, 0, "Print what passed, too", 0},
     {"list", kList, NULL, 0, "List the cases", 0},
     {"support", kSupport, NULL, 0, "Print docs/support.md", 0},
@@ -522,7 +532,7 @@ int main(int argc, char **argv)
     return 0;
   }
   tally t = {.verbose = o.verbose};
-  fixture f = make_fixture(o.backend, o.entry);
+  fixture f = make_fixture(o.backend, o.entry, o.unprepared);
   for (size_t i = 0; i < spec_count; i++) {
     const spec *s = spec_list[i];
     for (const spec_case *c = s->cases; c->shape && wanted(s, o.op); c++) {

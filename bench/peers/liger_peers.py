@@ -18,6 +18,7 @@ import torch
 from peers.norm_peers import EPS
 
 BUILDERS, ACCURACY = {}, {}  # it has no problems of its own
+OTHERS = {"erf", "halves", "interleaved", "gptoss", "once"}  # forms and roundings that it has not
 
 
 def sources():
@@ -58,9 +59,12 @@ def version():
         return ""
 
 
-def variants(liger, op, direction):
+def variants(liger, op, direction, shape=""):
     """(configuration, function of the op's Formula, whether a graph can capture it) of each way to
-    call it; none if Liger has no such op."""
+    call it; none if Liger has no such op, or not in this form."""
+    if OTHERS & set(shape.split("_")):
+        return []
+
     def add_norm(x, weight, residual):
         y, total = liger.liger_fused_add_rms_norm(x, residual, weight, EPS)
         return total, y

@@ -46,17 +46,21 @@ def loaded_library():
     return ctypes.CDLL(paths[0])
 
 
-def pack(name, args, size):
-    """Calls tg_<name>_pack; `size` gives the bytes that it wants."""
+def pack(name, args, size, **tensors):
+    """Calls tg_<name>_pack with these tensors, which may be on a GPU, in host memory; `size` gives
+    the bytes that it wants."""
+    host = {slot: tensor.cpu() for slot, tensor in tensors.items()}
+    for slot, tensor in host.items():
+        setattr(args, slot, view(tensor))
     lib = loaded_library()
     size_of = getattr(lib, f"tg_{name}_packed_bytes")
     size_of.restype = ctypes.c_int64
-    packed = torch.empty(size(size_of), dtype=torch.uint8)
+    packed = torch.empty(size(size_of), dtype=torch.uint8, device="cpu")
     args.packed = view(packed)
     status = getattr(lib, f"tg_{name}_pack")(ctypes.byref(args), None)
     if status:
         raise RuntimeError(f"tg_{name}_pack returned {status}")
-    return packed
+    return packed.to(tensors["weight"].device)
 
 
 def linear_int8(words, backward, dtype):
@@ -66,13 +70,13 @@ def linear_int8(words, backward, dtype):
     x = torch.randn(rows, cols, dtype=dtype)
     weight = torch.randint(-127, 128, (out, cols), dtype=torch.int8)
     scale = (0.5 + torch.rand(out)) / 74 / math.sqrt(cols)
-    args = PackArgs(weight=view(weight), scale=view(scale))
-    packed = pack("linear_int8", args, lambda f: f(ctypes.c_int64(out), ctypes.c_int64(cols)))
+    packed = pack("linear_int8", PackArgs(), lambda f: f(ctypes.c_int64(out), ctypes.c_int64(cols)),
+                  weight=weight, scale=scale)
     fields = dict(x=x, weight=packed, y=torch.empty(rows, out, dtype=dtype),
                   mode="TG_INT8_DYNAMIC" if dynamic else "TG_INT8_WEIGHT_ONLY")
     if dynamic:
         peers = dynamic_peers(x, weight, scale)
-        if dtype == torch.bfloat16:
+        if dtype == torch.bfloat16 and x.device.type == "cpu":
             peers.append(own_linear(x, (weight.float() * scale[:, None]).to(dtype)))
         return Problem(fields, peers, tolerance=0.05)
     wide = (weight.float() * scale[:, None]).to(dtype)
@@ -122,10 +126,9 @@ def linear_int4(words, backward, dtype):
     zero = torch.randint(0, 16, (out, groups), dtype=torch.uint8)
     even = F.pad(values, (0, cols % 2))
     weight = (even[:, 0::2] | even[:, 1::2] << 4).contiguous()
-    args = PackArgs(weight=view(weight), scale=view(scale), columns=cols, group_size=group_size)
-    if zero_points:
-        args.zero_point = view(zero)
-    packed = pack("linear_int4", args, lambda f: f(ctypes.byref(args)))
+    args = PackArgs(columns=cols, group_size=group_size)
+    packed = pack("linear_int4", args, lambda f: f(ctypes.byref(args)), weight=weight, scale=scale,
+                  **(dict(zero_point=zero) if zero_points else {}))
     offset = zero if zero_points else torch.full_like(zero, 8)
 
     def spread(t):
@@ -133,7 +136,7 @@ def linear_int4(words, backward, dtype):
 
     wide = ((values.float() - spread(offset)) * spread(scale)).to(dtype)
     peers = [Peer("torch", lambda: {"y": F.linear(x, wide)}, "weight widened beforehand")]
-    if cols % group_size == 0 and out % 16 == 0:
+    if cols % group_size == 0 and out % 16 == 0 and x.device.type == "cpu":
         theirs = torch.ops.aten._convert_weight_to_int4pack_for_cpu(values.int(), 1)
         # theirs: (value - 8) * scale + shift, groups first
         shift = (8 - offset.float()) * scale.float()
@@ -151,8 +154,8 @@ def linear_fp8(words, backward, dtype):
     x = torch.randn(rows, cols, dtype=dtype)
     weight = torch.randn(out, cols).to(torch.float8_e4m3fn)
     scale = (0.5 + torch.rand(out, blocks)) / math.sqrt(cols)
-    args = Fp8PackArgs(weight=view(weight), scale=view(scale))
-    packed = pack("linear_fp8", args, lambda f: f(ctypes.c_int64(out), ctypes.c_int64(cols)))
+    packed = pack("linear_fp8", Fp8PackArgs(),
+                  lambda f: f(ctypes.c_int64(out), ctypes.c_int64(cols)), weight=weight, scale=scale)
     wide = (weight.float() * scale.repeat_interleave(128, 1)[:, :cols]).to(dtype)
     return Problem(dict(x=x, weight=packed, y=torch.empty(rows, out, dtype=dtype)),
                    [Peer("torch", lambda: {"y": F.linear(x, wide)}, "weight widened beforehand")],

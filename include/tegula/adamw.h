@@ -57,8 +57,9 @@ typedef struct tg_adamw_step_args {
  *            Without master, updates of 16-bit params below half their last place round away. In
  *            16 bits exp_avg_sq is coarse: f16 underflows for gradients below about 1e-2, and in
  *            bf16 the decay by a beta2 above 0.998 rounds away.
- *            A clip that is negative, infinite or NaN refuses the step: nothing is written. Without
- *            clip, a gradient that is not finite spoils its own element of params and state.
+ *            A clip that is negative, infinite or NaN refuses the step: nothing is written (CUDA:
+ *            tg_context_check tells). Without clip, a gradient that is not finite spoils its own
+ *            element of params and state.
  * Workspace  none.  Asynchronous; capturable; deterministic.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (scalars; clip[0] as said; num_tensors < 0; the
  *            tensors of one index overlap), UNSUPPORTED. That no tensor stands twice in the lists

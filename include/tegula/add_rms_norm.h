@@ -78,7 +78,7 @@ typedef struct tg_add_rms_norm_bwd_args {
  *   weight_offset  finite; that of the forward
  *
  * Math       f32 throughout, one rounding per result; both policies have this gradient. The rows
- *            of dweight's sum are split by their number alone.
+ *            of dweight's sum are split by their number alone (CUDA: by rows and cols).
  * Workspace  tg_add_rms_norm_bwd_workspace; 0 without dweight.  Asynchronous; capturable;
  *            deterministic; dx is batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight_offset, overlap, workspace missing or too

@@ -87,6 +87,8 @@ typedef struct tg_attention_fwd_args {
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (scale, softcap, window; out overlaps an input;
  *            workspace; and in the data: cu_seqlens, key_start, key_count, or a block_table entry
  *            that holds keys, out of range), UNSUPPORTED.
+ *            CUDA: what is wrong in the data is told by tg_context_check; out and lse of the
+ *            sequence are NaN, with wrong cu_seqlens those of all.
  * Source     Vaswani et al. 2017, arXiv:1706.03762, eq. 1; running maximum: Milakov & Gimelshein
  *            2018, arXiv:1805.02867; tiles: Dao 2023, arXiv:2307.08691; shared kv heads: Ainslie et
  *            al. 2023, arXiv:2305.13245; window: Beltagy et al. 2020, arXiv:2004.05150; sinks: Xiao
@@ -135,7 +137,7 @@ typedef struct tg_attention_bwd_args {
  *   dv      out  shape and dtype of v        optional; last axis contiguous
  *   dsinks  acc  [q_heads]  dtype of sinks, or f32; optional; needs sinks
  *   allow_nondeterministic  false: the same bits on every call. true lets a device add in any
- *           order; the CPU has no use for it.
+ *           order; neither the CPU nor CUDA has a use for it.
  *
  * dq, dk and dv may be parts of one packed tensor. They are written whole: 0 for queries that see
  * no key and for keys that no query sees.
@@ -144,7 +146,8 @@ typedef struct tg_attention_bwd_args {
  *            go along visible pairs alone.
  * Workspace  tg_attention_bwd_workspace.  Asynchronous; capturable; deterministic unless allowed
  *            otherwise; batch-invariant for dq.
- * Errors     as the forward's; BAD_ARGUMENT also for dsinks without sinks.
+ * Errors     as the forward's (CUDA: NaN in dq, dk and dv); BAD_ARGUMENT also for dsinks without
+ *            sinks.
  * Source     Dao 2023, arXiv:2307.08691, section 3.1; sinks: derivative of the forward.
  */
 TG_API tg_status tg_attention_bwd(tg_context *ctx, const tg_attention_bwd_args *args);

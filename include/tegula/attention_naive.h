@@ -43,7 +43,9 @@ typedef struct tg_attention_naive_fwd_args {
  *            The sum of out runs over all keys: a hidden one adds 0 * v, which is NaN where v is
  *            infinite or NaN.
  * Workspace  tg_attention_naive_fwd_workspace: the scores of one head, [nq, keys] in f32, and some
- *            MB per thread.  Asynchronous; capturable; deterministic; batch-invariant.
+ *            MB per thread. CUDA: the scores of as many kv heads as 256 MiB hold, but at least one,
+ *            their rows in whole 32 bytes.  Asynchronous; capturable; deterministic;
+ *            batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (scale; out or probabilities overlap an input;
  *            workspace), UNSUPPORTED.
  * Source     Vaswani et al. 2017, arXiv:1706.03762, eq. 1; shared kv heads: Ainslie et al. 2023,
@@ -88,8 +90,9 @@ typedef struct tg_attention_naive_bwd_args {
  * Math       f32, one rounding per result. bf16 products dout v and p dout as in tg_linear_fwd. All
  *            pairs count: where p is 0, an infinity or NaN of its query or key still makes NaN.
  * Workspace  tg_attention_naive_bwd_workspace: ds of one head, [nq, keys] in f32, dk and dv of one
- *            kv head in f32, and some MB per thread.  Asynchronous; capturable; deterministic;
- *            batch-invariant.
+ *            kv head in f32, and some MB per thread. CUDA: scores as in the forward, and dk or dv
+ *            of their kv heads in f32 if these are 16-bit and shared.  Asynchronous; capturable;
+ *            deterministic; batch-invariant.
  * Errors     as the forward's, for dq, dk and dv.
  * Source     Dao et al. 2022, arXiv:2205.14135, appendix B.2.
  */

@@ -58,7 +58,9 @@ TG_API tg_status tg_context_set_stream(tg_context *ctx, void *stream);
 
 /**
  * Waits for the context's work and returns the first data error that a kernel recorded (an id out
- * of range, say) since the last check, with its message. CPU ops return such errors themselves.
+ * of range, say) since the last check, with its message. CPU ops return such errors themselves,
+ * most before anything is written; on a GPU the rows concerned become NaN, and the others are
+ * computed.
  */
 TG_API tg_status tg_context_check(tg_context *ctx);
 

@@ -42,6 +42,7 @@ typedef struct tg_embedding_fwd_args {
  *            BAD_DTYPE, BAD_ARGUMENT (an id or position id out of range, named by its index:
  *            nothing is written then; seq_len, position_offset; position_ids without positions; y
  *            overlaps an input), UNSUPPORTED.
+ *            CUDA: an id or position id out of range is told by tg_context_check; its row is NaN.
  * Source     Radford et al. 2019, "Language Models are Unsupervised Multitask Learners" (GPT-2),
  *            for learned positions.
  */
@@ -75,10 +76,12 @@ typedef struct tg_embedding_bwd_args {
  * Math       f32 sums in the order of the tokens, starting from the accumulator's old value, and
  *            one rounding at the end (ref: f64). Rows whose id does not occur are not touched. ids
  *            are read with dtable alone, position_ids with dpositions alone.
- * Workspace  tg_embedding_bwd_workspace: 24 bytes a token; 0 without dtable and dpositions.
+ * Workspace  tg_embedding_bwd_workspace: 24 bytes a token; 0 without dtable and dpositions. CUDA:
+ *            and 2 KiB for each tile of 1024 tokens (or 128th of all, if that is more) and 9 bits
+ *            of the ids; none for positions without position_ids.
  *            Asynchronous; capturable; deterministic.
  * Errors     as the forward, and BAD_ARGUMENT (workspace missing or too small). An id or position
- *            id out of range: nothing is written.
+ *            id out of range: nothing is written (CUDA: its row of dy is left out).
  * Source     derivative of the forward.
  */
 TG_API tg_status tg_embedding_bwd(tg_context *ctx, const tg_embedding_bwd_args *args);

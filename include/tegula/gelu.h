@@ -31,8 +31,8 @@ typedef struct tg_gelu_fwd_args {
  *   approximation  required
  *
  * Math       f32, one rounding to the dtype; within 11 f32 ulp of max(|y|, 2^-10), 18 where the
- *            processor has no fused multiply-add (ref: f64). Infinity gives the limits, infinity
- *            and 0; NaN gives NaN.
+ *            processor has no fused multiply-add (ref: f64; CUDA, of 16-bit tensors: within 2^-17).
+ *            Infinity gives the limits, infinity and 0; NaN gives NaN.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (approximation, y overlaps x without being it),
  *            UNSUPPORTED.
@@ -61,8 +61,8 @@ typedef struct tg_gelu_bwd_args {
  *   dx   out  [rows, cols]  dtype of x      last axis contiguous; may alias dy
  *   approximation  that of the forward
  *
- * Math       f32, one rounding to the dtype; the factor of dy is within 2^-22 (ref: f64). Infinite
- *            x gives its limits, 1 and 0.
+ * Math       f32, one rounding to the dtype; the factor of dy is within 2^-22 (ref: f64; CUDA, of
+ *            16-bit tensors: 2^-17). Infinite x gives its limits, 1 and 0.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (approximation, dx overlaps an input without being
  *            dy), UNSUPPORTED.

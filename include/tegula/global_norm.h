@@ -30,9 +30,10 @@ typedef struct tg_global_norm_fwd_args {
  *   clip     out  [1]                                          f32   optional
  *   max_norm    > 0 with clip; finite
  *
- * Math       f32 sums of squares over pieces of 4096 elements, f64 from there on (ref: f64). The
- *            pieces are cut by the tensors' sizes alone. A piece whose squares leave the range of
- *            f32 is added again with its values scaled, so the norm is right wherever it is an f32.
+ * Math       f32 sums of squares over pieces of 4096 elements (CUDA: of 16 bytes), f64 from there
+ *            on (ref: f64). The pieces are cut by the tensors' sizes alone. A piece whose squares
+ *            leave the range of f32 is added again with its values scaled (CUDA: in f64), so the
+ *            norm is right wherever it is an f32.
  *            An infinite or NaN element makes norm infinite or NaN: the call succeeds, and
  *            tg_adamw_step refuses the NaN clip, so bad gradients reach no weight. (PyTorch's clip
  *            factor is 0 for an infinite norm, which turns the infinite gradients into NaN.) An

@@ -73,7 +73,7 @@ typedef struct tg_layer_norm_bwd_args {
  *   dbias    acc  [cols]        dtype of weight, or f32    optional
  *
  * Math       f32 throughout, one rounding per result. The rows of the parameters' sums are split
- *            by their number alone.
+ *            by their number alone (CUDA: by rows and cols).
  * Workspace  tg_layer_norm_bwd_workspace; 0 without dweight and dbias.  Asynchronous; capturable;
  *            deterministic; dx is batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (overlap, workspace missing or too small),

@@ -44,9 +44,12 @@ typedef struct tg_linear_fwd_args {
  *            one chain of fused multiply-adds in the order of k, and blocks are added in order.
  *            Where both operands are bf16 and the processor has AVX512-BF16, pairs of products are
  *            added by VDPBF16PS, which takes bf16 denormals as zero.
- * Workspace  tg_linear_fwd_workspace: packed blocks, a few MB per thread.  Asynchronous;
- *            capturable; deterministic; batch-invariant: a row has the same bits alone and among
- *            others.
+ *            CUDA: blocks of at most 128 products. In a context that tg_context_prepare gave
+ *            cublasLt, products of one dtype go there where it has an algorithm: f32 sums in an
+ *            order of its own, and z is rounded to y's dtype before an activation.
+ * Workspace  tg_linear_fwd_workspace: packed blocks, a few MB per thread; CUDA: none.
+ *            Asynchronous; capturable; deterministic; batch-invariant: a row has the same bits
+ *            alone and among others (but not through cublasLt).
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (activation, y overlaps an input without being
  *            residual, workspace missing or too small), UNSUPPORTED.
  * Source     Goto & van de Geijn 2008, doi:10.1145/1356052.1356053 (blocking); Hendrycks & Gimpel
@@ -85,10 +88,12 @@ typedef struct tg_linear_bwd_args {
  *   activation     that of the forward
  *
  * Math       f32 throughout, one rounding per result; dz is rounded to dy's dtype. Sums are cut
- * into blocks as in the forward, by `out` for dx and by `rows` for dweight; an f32 dweight receives
- * one block after the other. dbias: groups of 64 rows, then the groups in order.
+ *            into blocks as in the forward, by `out` for dx and by `rows` for dweight; an f32
+ *            dweight receives one block after the other (CUDA: every dweight the whole sum). dbias:
+ *            groups of 64 rows, then the groups in order.
  * Workspace  tg_linear_bwd_workspace: packed blocks, a few MB per thread, and with an activation
- *            dz.  Asynchronous; capturable; deterministic; dx is batch-invariant.
+ *            dz (CUDA: no blocks; with dbias 4 out bytes for every 64 rows).  Asynchronous;
+ *            capturable; deterministic; dx is batch-invariant as the forward is.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (activation, preactivation missing, overlap,
  *            workspace missing or too small), UNSUPPORTED.
  * Source     derivative of the forward.

@@ -48,26 +48,28 @@ typedef struct tg_linear_cross_entropy_fwd_args {
  *                                                                tg_linear_cross_entropy_bwd needs
  *                                                                it
  *   argmax      out  [rows]                i32|i64               optional
- *   chunk_rows  >= 0: rows of a chunk of logits. 0: as many as 64 MiB hold, but at least 64, in
- *               equal parts
+ *   chunk_rows  >= 0: rows of a chunk of logits. 0: as many as 64 MiB (CUDA: 512 MiB) hold, but at
+ *               least 64, in equal parts (CUDA: of whole 128 rows where these fit)
  *   chunk_cols  >= 0: its columns. 0: all
  *   other scalars  those of tg_cross_entropy_fwd
  *
- * Rows whose target is ignore_index cost nothing and are not read, the others are put side by side
- * first; their token_loss, log_prob and lse are 0, argmax is -1. A chunk is never larger than the
- * problem. hidden_size may be 0.
+ * Rows whose target is ignore_index cost nothing (CUDA: the products' time) and are not read, the
+ * others are put side by side first; their token_loss, log_prob and lse are 0, argmax is -1. A
+ * chunk is never larger than the problem. hidden_size may be 0.
  *
  * Math       The products as in tg_linear_fwd, to f32 logits that are never rounded further; the
  *            rest as in tg_cross_entropy_fwd, with the running maximum carried from chunk to chunk
  *            (ref: f64).
  * Workspace  tg_linear_cross_entropy_fwd_workspace: with r rows and c columns of a chunk, 4 r c
- *            bytes of logits (rows in whole cache lines), r rows of hidden, 72 bytes a row of the
- *            problem, and the packed blocks of tg_linear_fwd.
+ *            bytes of logits (rows in whole cache lines), r rows of hidden, 72 bytes (CUDA: 64) a
+ *            row of the problem, and the packed blocks of tg_linear_fwd (CUDA: none).
  *            Asynchronous; capturable; deterministic; the rows' results are batch-invariant and do
- *            not depend on chunk_rows.
+ *            not depend on chunk_rows (but through cublasLt, see tg_linear_fwd).
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (a target out of range, named by its index: nothing
  *            is written then; scalars; num_items and num_items_in_batch both or neither given;
  *            overlap; workspace missing or too small), UNSUPPORTED.
+ *            CUDA: a target out of range is told by tg_context_check; its row's results are NaN and
+ *            argmax -1, and so a loss of all rows is NaN.
  * Source     Wijmans et al. 2024, arXiv:2411.09009; Hsu et al. 2024, arXiv:2410.10989 (chunks).
  */
 TG_API tg_status tg_linear_cross_entropy_fwd(tg_context *ctx,
@@ -115,10 +117,12 @@ typedef struct tg_linear_cross_entropy_bwd_args {
  *   dbias      acc  [vocab]               dtype of weight, or f32   optional
  *   overwrite  dweight and dbias are overwritten instead; their old content is not read
  *   chunk_rows, chunk_cols  as in the forward, but 0 columns beside a 16-bit dweight: as many as
- *              32 MiB of f32 sums hold, but at least 1024
+ *              32 MiB (CUDA: 4 GiB) of f32 sums hold, but at least 1024
  *   other scalars  those of the forward
  *
  * A gradient that is absent costs nothing.
+ * CUDA: where one chunk of columns overwrites a contiguous 16-bit dweight whose memory holds
+ * chunk_rows rows of logits (0: 512, or all), they lie there, and 0 means as many as it holds.
  *
  * Math       f32 (ref: f64). dlogits are rounded to bf16 where hidden and weight are both bf16, and
  *            stay f32 otherwise; sums over rows and columns are f32 across all chunks, whatever the
@@ -126,10 +130,12 @@ typedef struct tg_linear_cross_entropy_bwd_args {
  *            after the other. The products as in tg_linear_bwd.
  * Workspace  tg_linear_cross_entropy_bwd_workspace: that of the forward, and 4 hidden_size bytes
  *            for each of r rows (of all rows, if there are several chunks of columns) with
- *            dhidden, 4 c hidden_size bytes with a 16-bit dweight, 4 c bytes with dbias.
+ *            dhidden, 4 c hidden_size bytes with a 16-bit dweight, 4 c bytes with dbias; without
+ *            the logits where dweight's memory holds them.
  *            Asynchronous; capturable; deterministic; dhidden is batch-invariant with
- *            TG_REDUCTION_NONE and TG_REDUCTION_SUM.
- * Errors     as the forward.
+ *            TG_REDUCTION_NONE and TG_REDUCTION_SUM (but through cublasLt).
+ * Errors     as the forward. CUDA: a row whose target is out of range has NaN in dhidden, and no
+ *            part in dweight and dbias.
  * Source     derivative of the forward.
  */
 TG_API tg_status tg_linear_cross_entropy_bwd(tg_context *ctx,
@@ -179,13 +185,14 @@ typedef struct tg_linear_cross_entropy_fwdbwd_args {
  *   overwrite, chunk_rows, chunk_cols      as in the backward
  *   other scalars  those of the forward
  *
- * Math       as the two. A chunk of all columns (chunk_cols 0, but beside a 16-bit dweight; or >=
- *            vocab) is computed once: 6 rows hidden_size vocab flops for everything. With fewer
- *            columns the forward runs first, and the logits are computed twice: 8.
+ * Math       as the two. A chunk of all columns (chunk_cols 0, but beside a 16-bit dweight whose
+ *            sums are too many; or >= vocab) is computed once: 6 rows hidden_size vocab flops for
+ *            everything. With fewer columns the forward runs first, and the logits are computed
+ *            twice: 8.
  * Workspace  tg_linear_cross_entropy_fwdbwd_workspace: that of the backward. With all columns a
  *            16-bit dweight takes 4 vocab hidden_size bytes of it.
  *            Asynchronous; capturable; deterministic; batch-invariant as the two.
- * Errors     as the forward.
+ * Errors     as the two.
  * Source     as the forward and the backward.
  */
 TG_API tg_status tg_linear_cross_entropy_fwdbwd(tg_context *ctx,

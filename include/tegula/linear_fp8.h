@@ -54,11 +54,13 @@ typedef struct tg_linear_fp8_fwd_args {
  *
  * Math       Weights are widened exactly. f32 throughout: a block is one chain of fused
  *            multiply-adds in the order of k, blocks are added in order, and the result is rounded
- *            once to y's dtype. A weight of NaN (0x7f, 0xff) gives NaN.
- * Workspace  tg_linear_fp8_fwd_workspace: x widened and packed, about 4.2 bytes a value.
- *            Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight not packed for this op, overlap, workspace
- *            missing or too small), UNSUPPORTED.
+ *            once to y's dtype. A weight of NaN (0x7f, 0xff) gives NaN. CUDA: a block is four
+ *            chains of 32, added as (0 + 1) + (2 + 3); blocks are dealt to 16 sums, which are then
+ *            added in order.
+ * Workspace  tg_linear_fp8_fwd_workspace: x widened and packed, about 4.2 bytes a value; CUDA:
+ *            none.  Asynchronous; capturable; deterministic; batch-invariant.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight not packed for this op (CUDA: y is NaN, and
+ *            tg_context_check tells), overlap, workspace missing or too small), UNSUPPORTED.
  * Source     Micikevicius et al. 2022, arXiv:2209.05433 (e4m3); DeepSeek-AI 2024,
  *            arXiv:2412.19437, section 3.3.2 (scales of blocks of 128).
  */

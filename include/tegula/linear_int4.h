@@ -69,10 +69,13 @@ typedef struct tg_linear_int4_fwd_args {
  *            The sum over a group of X * (W - 8) is an exact integer; its rounding to f32, the zero
  *            points' part, the product with the scale, the sums over eight groups at a time and
  *            the sum of these, in order, are f32 operations. Then come the factor 2^-e, bias, and
- * one rounding to y's dtype. Workspace  tg_linear_int4_fwd_workspace: about 3.5 bytes a value of x.
- *            Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight not packed for this op, overlap, workspace
- *            missing or too small), UNSUPPORTED.
+ *            one rounding to y's dtype. CUDA: blocks of 128 columns are dealt to 16 sums, each of
+ *            which adds its groups in order; then these, in order.
+ * Workspace  tg_linear_int4_fwd_workspace: about 3.5 bytes a value of x. CUDA: 2 to 4 bytes, of
+ *            whole 128 columns and strips of 1, 4 or 8 rows, and 16 bytes a row and 4 for every 32
+ *            values beside.  Asynchronous; capturable; deterministic; batch-invariant.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight not packed for this op (CUDA: y is NaN, and
+ *            tg_context_check tells), overlap, workspace missing or too small), UNSUPPORTED.
  * Source     Shen et al. 2020, arXiv:1909.05840, section 3.3 (a scale for each group); Frantar et
  *            al. 2023, arXiv:2210.17323 (weight-only 4-bit products).
  */

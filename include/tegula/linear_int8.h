@@ -76,10 +76,12 @@ typedef struct tg_linear_int8_fwd_args {
  *            bits. n * t is computed in f64 and rounded to f32, its product with s and the sum with
  *            bias are rounded to f32, then to y's dtype. n is exact below 2^53, i.e. for
  *            in < 2^22. Rounding is to nearest, ties to even.
- * Workspace  tg_linear_int8_fwd_workspace: 1 to 3 bytes a value of x.
- *            Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (mode, weight not packed for this op, overlap,
- *            workspace missing or too small), UNSUPPORTED.
+ * Workspace  tg_linear_int8_fwd_workspace: 1 to 3 bytes a value of x. CUDA: 1 to 4 bytes, of whole
+ *            128 columns and strips of 1, 4 or 8 rows, and 16 bytes a row and 4 for every 32 values
+ *            beside.  Asynchronous; capturable; deterministic; batch-invariant.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (mode, weight not packed for this op (CUDA: y is
+ *            NaN, and tg_context_check tells), overlap, workspace missing or too small),
+ *            UNSUPPORTED.
  * Source     Jacob et al. 2018, arXiv:1712.05877, section 2.2 (zero points outside of the sum);
  *            Dettmers et al. 2022, arXiv:2208.07339, section 2.1 (one scale for each row of x).
  */

@@ -96,11 +96,13 @@ typedef struct tg_qk_norm_rope_bwd_args {
  *   rotary_dim, position_offset, pairing  those of the forward
  *
  * Math       f32 throughout, one rounding per result; both roundings of the forward have this
- *            gradient. The sums of dq_weight and dk_weight are split by the number of tokens alone.
+ *            gradient. The sums of dq_weight and dk_weight are split by the number of tokens alone
+ *            (CUDA: and by the extents of the heads).
  * Workspace  tg_qk_norm_rope_bwd_workspace; 0 without dq_weight and dk_weight.  Asynchronous;
  *            capturable; deterministic; dq and dk are batch-invariant.
  * Errors     as the forward but eps and rounding, and BAD_ARGUMENT (workspace missing or too
- * small). Source     derivative of the forward.
+ *            small).
+ * Source     derivative of the forward.
  */
 TG_API tg_status tg_qk_norm_rope_bwd(tg_context *ctx, const tg_qk_norm_rope_bwd_args *args);
 

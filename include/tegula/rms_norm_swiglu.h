@@ -33,10 +33,12 @@ typedef struct tg_rms_norm_swiglu_fwd_args {
  *                 rounded in weight's dtype, then y from silu in f32; ONCE: y alone is rounded
  *
  * Math       f32 accumulation (ref: f64); every step is an f32 operation, then rounded as
- * `rounding` says. NaN and infinity stay in their row. Workspace  none.  Asynchronous; capturable;
- * deterministic; batch-invariant. Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (eps, rounding, y
- * overlaps an input without being x or gate), UNSUPPORTED. Source     Zhang & Sennrich 2019,
- * arXiv:1910.07467; Elfwing et al. 2017, arXiv:1702.03118.
+ *            `rounding` says. NaN and infinity stay in their row. CUDA: silu of 16-bit tensors is
+ *            within 2^-17 before it is rounded.
+ * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (eps, rounding, y overlaps an input without being x
+ *            or gate), UNSUPPORTED.
+ * Source     Zhang & Sennrich 2019, arXiv:1910.07467; Elfwing et al. 2017, arXiv:1702.03118.
  */
 TG_API tg_status tg_rms_norm_swiglu_fwd(tg_context *ctx, const tg_rms_norm_swiglu_fwd_args *args);
 
@@ -72,7 +74,8 @@ typedef struct tg_rms_norm_swiglu_bwd_args {
  *   dweight  acc  [cols]        dtype of weight, or f32  optional
  *
  * Math       f32 throughout, one rounding per result; both roundings have this gradient. The rows
- *            of dweight's sum are split by their number alone.
+ *            of dweight's sum are split by their number alone (CUDA: by rows and cols); silu as
+ *            in the forward.
  * Workspace  tg_rms_norm_swiglu_bwd_workspace; 0 without dweight.  Asynchronous; capturable;
  *            deterministic; dx and dgate are batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (overlap, workspace missing or too small),

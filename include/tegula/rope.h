@@ -90,10 +90,12 @@ typedef struct tg_rope_bwd_args {
  *
  *   dq_out    in   [batch, seq, q_heads, head_dim]   f32|f16|bf16     last axis contiguous
  *   dk_out    in   [batch, seq, kv_heads, head_dim]  dtype of dq_out  optional; last axis
- * contiguous cos, sin  in   as in the forward, with the dtype of dq_out, or f32 dq        out shape
- * and dtype of dq_out         last axis contiguous; may alias dq_out dk        out  shape and dtype
- * of dk_out         given with dk_out; last axis contiguous; may alias dk_out rotary_dim,
- * position_offset, pairing  those of the forward
+ *                                                                     contiguous
+ *   cos, sin  in   as in the forward, with the dtype of dq_out, or f32
+ *   dq        out  shape and dtype of dq_out         last axis contiguous; may alias dq_out
+ *   dk        out  shape and dtype of dk_out         given with dk_out; last axis contiguous; may
+ *                                                    alias dk_out
+ *   rotary_dim, position_offset, pairing  those of the forward
  *
  * Math       f32, one rounding per result; both roundings of the forward have this gradient.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.

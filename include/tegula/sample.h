@@ -48,19 +48,22 @@ typedef struct tg_sample_fwd_args {
  *
  * Math       z and e are f32 operations rounded once each, log2(e) is rounded to f32. With n the
  *            integer nearest to e (ties to even; -60 at least) and r = e - n, 2^r is a polynomial
- * of degree 6 by Horner's rule, each product and sum rounded to f32 (src/ops/sample/
+ *            of degree 6 by Horner's rule, each product and sum rounded to f32 (src/ops/sample/
  *            sample_weight.h lists its coefficients; within 2^-22). Sums of w are exact, so the ids
  *            are the same bits on every backend, instruction set and number of threads. Weights
  *            below 2^-40 of the largest are 0 and never picked. top_p * sum and min_p * 2^40 are
  *            f64 products, rounded once. log_prob is within 2e-6 (ref: f64).
  *            The rows of a batch draw apart, also where their logits and positions are equal.
- * Workspace  tg_sample_fwd_workspace.  Asynchronous; capturable; deterministic.
+ * Workspace  tg_sample_fwd_workspace; CUDA: for each row, of up to 256, 8 bytes for every 256 ids
+ *            and a bit for each.  Asynchronous; capturable; deterministic.
  * Errors     BAD_SHAPE (vocab < 1 or above 2^23), BAD_DTYPE, BAD_ARGUMENT (a scalar; a logit that
- * is NaN or +infinity or a row without a finite one: its id is -1 and its log_prob NaN, the other
- * rows are picked; a history id or length out of range: nothing is; overlap; workspace missing or
- * too small), UNSUPPORTED. Source     top_p: Holtzman et al. 2020, arXiv:1904.09751, section 3.1;
- * min_p: Nguyen et al. 2024, arXiv:2407.01082, section 3; repetition penalty: Keskar et al. 2019,
- * arXiv:1909.05858, section 4.1; Philox: Salmon et al. 2011, doi:10.1145/2063384.2063405.
+ *            is NaN or +infinity or a row without a finite one: its id is -1 and its log_prob NaN,
+ *            the other rows are picked; a history id or length out of range: nothing is (CUDA: as
+ *            for such a logit); overlap; workspace missing or too small), UNSUPPORTED. CUDA: what
+ *            is wrong in the data is told by tg_context_check.
+ * Source     top_p: Holtzman et al. 2020, arXiv:1904.09751, section 3.1; min_p: Nguyen et al. 2024,
+ *            arXiv:2407.01082, section 3; repetition penalty: Keskar et al. 2019, arXiv:1909.05858,
+ *            section 4.1; Philox: Salmon et al. 2011, doi:10.1145/2063384.2063405.
  */
 TG_API tg_status tg_sample_fwd(tg_context *ctx, const tg_sample_fwd_args *args);
 

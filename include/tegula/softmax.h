@@ -29,9 +29,11 @@ typedef struct tg_softmax_fwd_args {
  * -infinity gives 0 (a masked score). A row without a finite largest element has no softmax: one
  * that is all -infinity, or that has +infinity or NaN in it, becomes NaN as a whole, as in PyTorch.
  *
- * Math       f32, one rounding per result; sums of 2048 elements each are added in f64.
- * Workspace  tg_softmax_fwd_workspace: two rows of f32 and a little for each thread.  Asynchronous;
- *            capturable; deterministic; batch-invariant.
+ * Math       f32, one rounding per result; sums of 2048 elements each are added in f64. CUDA: of at
+ *            most 32 in f32 rows; 16-bit rows are summed in f32, their results are within 2^-17
+ *            before the rounding.
+ * Workspace  tg_softmax_fwd_workspace: two rows of f32 and a little for each thread; CUDA: none.
+ *            Asynchronous; capturable; deterministic; batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (scale, y overlaps x without being it, workspace
  *            missing or too small), UNSUPPORTED.
  * Source     Bridle 1990, "Probabilistic interpretation of feedforward classification network
@@ -58,7 +60,8 @@ typedef struct tg_softmax_bwd_args {
  *   dx     out  [rows, cols]  dtype of y    last axis contiguous; may alias dy
  *   scale       2^-100 or more, finite; that of the forward
  *
- * Math       f32, one rounding per result; sums of 2048 elements each are added in f64.
+ * Math       f32, one rounding per result; sums of 2048 (CUDA: at most 64) elements each are added
+ *            in f64.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (scale, dx overlaps an input without being dy),
  *            UNSUPPORTED.

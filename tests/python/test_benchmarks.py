@@ -9,6 +9,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
+import accuracy_page  # noqa: E402
+import kernel_pages  # noqa: E402
 import performance  # noqa: E402
 import results_csv  # noqa: E402
 from shape_words import NotServed, Words  # noqa: E402
@@ -136,3 +138,57 @@ def test_the_geometric_mean_takes_each_case_once(tmp_path):
         append(path, "peers", [dict(case, impl="tegula:avx512"), dict(case, impl="torch", ms=ms)])
     (line,) = judged(path, "geometric mean")
     assert line[2:] == ("2.00x", True)
+
+
+def test_pages_of_kernels_get_their_figures(tmp_path):
+    path = tmp_path / "h200.csv"
+    case = dict(op="softmax", dir="fwd", dtype="bf16", shape="8x8", config="graph", bytes=4.2e8,
+                flops=1e9)
+    append(path, "gpu", [dict(case, impl="tegula:sm90", ms=0.2, roof="copy", roof_share=0.5),
+                         dict(case, impl="copy", ms=0.1), dict(case, impl="torch", ms=0.4)])
+    cases = performance.newest(results_csv.read(path))
+    page = ("# softmax\n\n<!-- figures: softmax gelu -->\nof before\n<!-- end of figures -->\n\n"
+            "## Tried\n")
+    text = kernel_pages.page_with_figures(page, cases)
+    assert "| softmax fwd bf16 8x8 | 420 | 1 | 100.0 | 200.0 | 50% | 50.0% | torch 400.0 (2.00) |" \
+        in text
+    assert "Of `gelu` the record holds nothing on a GPU." in text
+    assert "of before" not in text and text.endswith("<!-- end of figures -->\n\n## Tried\n")
+    assert kernel_pages.page_with_figures(text, cases) == text
+
+
+def errors(impl, worst, median, dtype="f32", **more):
+    return dict(dict(commit="c0ffee", device="NVIDIA H200", op="rope_fwd", dtype=dtype, shape="s8",
+                     output="q_out", impl=impl, config="", version="1", draws=3, worst=worst,
+                     median=median), **more)
+
+
+def test_errors_on_a_gpu_stand_beside_both_peers(tmp_path):
+    path = tmp_path / "accuracy_h200.csv"
+    record = accuracy_page.Record(path)
+    record.put([errors("tegula:sm90", 1e-6, 2e-8), errors("torch", 1e-6, 1e-8)])
+    record.put([errors("tegula:sm90", 1e-3, 2e-5, "bf16"), errors("torch", 1e-3, 2e-5, "bf16"),
+                errors("liger", 3e-3, 4e-5, "bf16"),
+                errors("liger", 2e-3, 3e-5, "bf16", config="wide")])
+    text = "\n".join(accuracy_page.document([], results_csv.read(path)))
+    assert "1 of 2 outputs that PyTorch has meet it." in text
+    assert "| rope_fwd | f32 | s8 | q_out | 1.00x | 2.00x |" in text
+    assert "| rope_fwd | f32 | s8 | q_out | 1e-06 | 1e-06 |  | 2e-08 | 1e-08 |  |" in text
+    assert "| rope_fwd | bf16 | s8 | q_out | 0.001 | 0.001 | 0.003, 0.002 (wide) |" in text
+    assert "on a CPU" not in text
+
+
+def test_a_case_measured_again_replaces_its_errors(tmp_path):
+    path = tmp_path / "accuracy_cpu.csv"
+    accuracy_page.Record(path).put([errors("tegula:avx512", 1e-6, 1e-8), errors("torch", 0, 0)])
+    record = accuracy_page.Record(path)
+    record.put([errors("tegula:avx512", 4e-6, 1e-8, "bf16")])
+    record.put([errors("tegula:avx512", 2e-6, 0)])
+    found = [(row["dtype"], float(row["worst"])) for row in results_csv.read(path)]
+    assert found == [("f32", 2e-6), ("bf16", 4e-6)]
+
+
+def test_the_page_of_accuracy_is_what_was_recorded(tmp_path):
+    page = tmp_path / "accuracy.md"
+    accuracy_page.write_page(out=page)
+    assert page.read_text(encoding="utf-8") == accuracy_page.PAGE.read_text(encoding="utf-8")

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Writes docs/accuracy.md from what accuracy.py has recorded, on a CPU and on a GPU.
+
+  accuracy_page.py [--cpu-csv FILE] [--gpu-csv FILE] [--out FILE]
+"""
+
+import argparse
+import csv
+import pathlib
+
+import results_csv
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RECORDS = {"cpu": ROOT / "bench/results/accuracy_cpu.csv",
+           "cuda": ROOT / "bench/results/accuracy_h200.csv"}
+PAGE = ROOT / "docs/accuracy.md"
+COLUMNS = "commit device op dtype shape output impl config version draws worst median".split()
+CASE = ("op", "dtype", "shape")
+BAR = 1.05  # times PyTorch's error
+
+
+# ---- the record ----
+
+class Record:
+    """Rows of a file, the newest of each case; written whole when a case has been measured."""
+
+    def __init__(self, path):
+        self.path, self.cases = pathlib.Path(path), {}
+        for row in results_csv.read(self.path):
+            self.cases.setdefault(tuple(row[key] for key in CASE), []).append(row)
+
+    def put(self, rows):
+        self.cases[tuple(rows[0][key] for key in CASE)] = rows
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = self.path.with_suffix(".part")
+        with unfinished.open("w", newline="", encoding="utf-8") as f:
+            writer = csv.DictWriter(f, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            for row in (row for rows in self.cases.values() for row in rows):
+                writer.writerow({key: results_csv.text(row[key]) for key in COLUMNS})
+        unfinished.rename(self.path)
+
+
+# ---- the page ----
+
+def is_ours(row):
+    return row["impl"].startswith("tegula")
+
+
+def outputs_of(rows):
+    """(op, dtype, shape, output) -> its rows, ours first."""
+    found = {}
+    for row in rows:
+        found.setdefault(tuple(row[key] for key in (*CASE, "output")), []).append(row)
+    return found
+
+
+def errors_of(row):
+    return float(row["worst"]), float(row["median"])
+
+
+def times(mine, theirs):
+    return f"{mine / theirs:.2f}x" if theirs else f"{mine:.2g} against 0"
+
+
+def table(heading, rows):
+    yield "| " + " | ".join(heading) + " |"
+    yield "|" + "---|" * len(heading)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+    yield ""
+
+
+def bar_section(where, rows):
+    """How many outputs are within the bar, and which are not."""
+    pairs = []
+    for key, found in outputs_of(rows).items():
+        theirs = next((row for row in found if row["impl"] == "torch"), None)
+        if theirs and is_ours(found[0]):
+            pairs.append((key, errors_of(found[0]), errors_of(theirs)))
+    above = [(key, mine, theirs) for key, mine, theirs in pairs
+             if any(m > BAR * t for m, t in zip(mine, theirs))]
+    yield f"## Above the bar on {where}"
+    yield ""
+    yield (f"Bar: at most {BAR} times PyTorch's worst and median error. "
+           f"{len(pairs) - len(above)} of {len(pairs)} outputs that PyTorch has meet it.")
+    yield ""
+    if above:
+        yield from table(("op", "dtype", "shape", "output", "worst", "median"),
+                         [(*key, *map(times, mine, theirs)) for key, mine, theirs in above])
+
+
+def where_measured(rows):
+    devices = sorted({(row["device"], row["commit"]) for row in rows})
+    peers = sorted({f"{row['impl']} {row['version']}".strip() for row in rows if not is_ours(row)})
+    return ("; ".join(f"{device}, commit `{commit}`" for device, commit in devices) + ". Peers: "
+            + (", ".join(peers) or "none") + ".")
+
+
+def cpu_errors(rows):
+    yield "## Errors on a CPU"
+    yield ""
+    yield where_measured(rows)
+    yield ""
+    yield from table(("op", "dtype", "shape", "output", "implementation", "worst", "median"),
+                     [(row["op"], row["dtype"], row["shape"], row["output"], row["impl"],
+                       *(f"{error:.2g}" for error in errors_of(row))) for row in rows])
+
+
+def cell(rows, which):
+    """The errors of several ways to call a library, each with its name."""
+    words = []
+    for row in rows:
+        how = f" ({row['config']})" if row["config"] else ""
+        words.append(f"{errors_of(row)[which]:.2g}{how}")
+    return ", ".join(words)
+
+
+def gpu_errors(rows):
+    yield "## Errors on a GPU"
+    yield ""
+    yield where_measured(rows)
+    yield ""
+    lines = []
+    for key, found in outputs_of(rows).items():
+        columns = [[row for row in found if is_ours(row)],
+                   [row for row in found if row["impl"] == "torch"],
+                   [row for row in found if row["impl"] == "liger"]]
+        lines.append((*key, *(cell(some, which) for which in (0, 1) for some in columns)))
+    yield from table(("op", "dtype", "shape", "output", "worst: ours", "PyTorch", "Liger",
+                      "median: ours", "PyTorch", "Liger"), lines)
+
+
+def document(cpu_rows, gpu_rows):
+    yield "# Accuracy"
+    yield ""
+    yield ("Generated by `bench/accuracy_page.py` from `bench/results/accuracy_*.csv`, which "
+           "`bench/accuracy.py` writes; do not edit. Errors against the reference in f64 on the "
+           "same inputs, as a share of the largest magnitude of the output: the worst element of "
+           "several draws of the inputs, normal numbers, and the mean of their medians. Where a "
+           "policy rounds in other places than PyTorch's function, PyTorch takes the policy's "
+           "steps; Liger-Kernel is left out there.")
+    yield ""
+    if cpu_rows:
+        yield from bar_section("a CPU", cpu_rows)
+    if gpu_rows:
+        yield from bar_section("a GPU", gpu_rows)
+    if cpu_rows:
+        yield from cpu_errors(cpu_rows)
+    if gpu_rows:
+        yield from gpu_errors(gpu_rows)
+
+
+def write_page(cpu=RECORDS["cpu"], gpu=RECORDS["cuda"], out=PAGE):
+    lines = list(document(results_csv.read(cpu), results_csv.read(gpu)))
+    pathlib.Path(out).write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Writes docs/accuracy.md.")
+    parser.add_argument("--cpu-csv", type=pathlib.Path, default=RECORDS["cpu"])
+    parser.add_argument("--gpu-csv", type=pathlib.Path, default=RECORDS["cuda"])
+    parser.add_argument("--out", type=pathlib.Path, default=PAGE)
+    options = parser.parse_args()
+    write_page(options.cpu_csv, options.gpu_csv, options.out)
+
+
+if __name__ == "__main__":
+    main()
