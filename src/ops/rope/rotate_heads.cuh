@@ -73,13 +73,10 @@ template <typename A, typename B> struct pick<false, A, B> {
  * slot_sum. */
 template <int kHeads> __device__ __forceinline__ void lanes_sum(float (&v)[kHeads], int lanes)
 {
+  for (int distance = 1; distance < lanes; distance *= 2) {
 #pragma unroll
-  for (int distance = 1; distance < kWarp; distance *= 2) {
-    if (distance < lanes) { /* for all lanes of the warp */
-#pragma unroll
-      for (int u = 0; u < kHeads; u++) {
-        v[u] += __shfl_xor_sync(kAllLanes, v[u], distance);
-      }
+    for (int u = 0; u < kHeads; u++) {
+      v[u] += __shfl_xor_sync(kAllLanes, v[u], distance);
     }
   }
 }
