@@ -24,7 +24,7 @@ if [ -n "${3:-}" ]; then
 fi
 
 failed=0
-for test in test_device test_gpu_runtime; do
+for test in test_device test_cross_entropy test_gpu_runtime; do
   if "$build/tests/$test" >"$logs/$test.log" 2>&1; then
     echo "ok $test"
   else
