@@ -36,8 +36,8 @@ def loss_cases():
     found = []
     for shape in LOSS_SHAPES:
         found += [Case("cross_entropy", "fwd", shape),
-                  Case("cross_entropy", "bwd", shape, in_place=("logits", "dlogits")),
-                  Case("cross_entropy", "fwdbwd", shape)]
+                  *[Case("cross_entropy", direction, shape, in_place=("logits", "dlogits"))
+                    for direction in ("bwd", "fwdbwd")]]
     return found
 
 

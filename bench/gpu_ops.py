@@ -42,19 +42,15 @@ UNFINISHED = 3  # exit status: --minutes were over
 # ---- cases ----
 
 def cost_of(case, bench_ops):
-    """The case with its bytes, and its flops, as bench_ops knows them. A forward and a backward
-    that are two calls together need the bytes of the backward: what both read is read once."""
+    """The case with its bytes, and its flops, as bench_ops knows them."""
     if case.bytes:
         return case, 0.0
-    for row in (f"{case.op}_{case.dir}", f"{case.op}_bwd"):
-        known = subprocess.run([bench_ops, "--list", "--op", row, "--dtype", "bf16", "--shape",
-                                case.shape], capture_output=True, text=True)
-        if known.stdout:
-            size, flops = map(float, known.stdout.split()[3:5])
-            return dataclasses.replace(case, bytes=size), flops
-        if case.dir != "fwdbwd":
-            break
-    raise RuntimeError(known.stderr.strip())
+    known = subprocess.run([bench_ops, "--list", "--op", f"{case.op}_{case.dir}", "--dtype", "bf16",
+                            "--shape", case.shape], capture_output=True, text=True)
+    if not known.stdout:
+        raise RuntimeError(known.stderr.strip())
+    size, flops = map(float, known.stdout.split()[3:5])
+    return dataclasses.replace(case, bytes=size), flops
 
 
 def cases_of(options):

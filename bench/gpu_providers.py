@@ -17,8 +17,7 @@ MEMORY_SHARE = 0.7  # of what is free that a case may take
 
 
 def tensors_of(problem):
-    fields = [problem.fields, *(problem.rows or {}).values()]
-    found = {t.data_ptr(): t for group in fields for value in group.values()
+    found = {t.data_ptr(): t for value in problem.fields.values()
              for t in as_list(value) if isinstance(t, torch.Tensor)}
     return found.values()
 
@@ -34,21 +33,6 @@ def make_problem(case, seed, device):
         source, result = case.in_place
         problem.fields[source] = problem.fields[result] = problem.fields[source].clone()
     return problem
-
-
-def our_call(library, case, problem):
-    """Function of no arguments, with its workspace's size and its results."""
-    rows = problem.rows or {f"{case.op}_{case.dir}": problem.fields}
-    calls = [library.call(row, fields) for row, fields in rows.items()]
-
-    def run():
-        for call in calls:
-            call()
-
-    def results():
-        return {slot: value for call in calls for slot, value in call.outputs().items()}
-
-    return (run if len(calls) > 1 else calls[0]), sum(c.workspace_bytes for c in calls), results
 
 
 def own_copy(formula):
@@ -109,13 +93,13 @@ class Providers:
         problem = make_problem(case, 1, library.device)
         self.bytes = bytes_of(tensors_of(problem))
         self.tolerance = problem.tolerance or TOLERANCE["bf16"]
-        run, workspace, results = our_call(library, case, problem)
-        run()
+        call = self.our_call(problem)
+        call()
         library.wait()
-        mine = {slot: [t.clone() for t in as_list(v)] for slot, v in results().items()}
-        self.ours = Provider(f"tegula:{library.entry}", [run], version=library.version,
+        mine = {slot: [t.clone() for t in as_list(v)] for slot, v in call.outputs().items()}
+        self.ours = Provider(f"tegula:{library.entry}", [call], version=library.version,
                              capturable=not case.events,
-                             peak_bytes=workspace if case.memory else 0)
+                             peak_bytes=call.workspace_bytes if case.memory else 0)
         self.list = [self.ours]
         self.makers = []  # (peer, function of a problem that makes its call)
         if case.copied:
@@ -128,6 +112,9 @@ class Providers:
         del mine
         held = torch.cuda.memory_allocated() - start
         self.add_sets(2 * held)  # graphs hold results, too
+
+    def our_call(self, problem):
+        return self.library.call(f"{self.case.op}_{self.case.dir}", problem.fields)
 
     def add_peer(self, provider, make, problem, mine):
         """PyTorch must give our results; another peer that does not is timed and said so."""
@@ -163,7 +150,7 @@ class Providers:
         self.sets = min(wanted, MAX_SETS, max(1, 1 + int(free / max(bytes_of_one, 1))))
         for seed in range(2, self.sets + 1):
             problem = make_problem(self.case, seed, self.library.device)
-            self.ours.calls.append(our_call(self.library, self.case, problem)[0])
+            self.ours.calls.append(self.our_call(problem))
             for provider in self.list:
                 if provider.impl == "copy":
                     provider.calls.append(copy_call(self.case.bytes, self.library.device))

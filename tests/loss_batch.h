@@ -72,6 +72,29 @@ static inline tg_cross_entropy_bwd_args backward_args(batch *b, int first, int r
       .reduction = reduction};
 }
 
+/* What the two would do, in one call. */
+static inline tg_cross_entropy_fwdbwd_args both_args(const tg_cross_entropy_fwd_args *fwd,
+                                                     const tg_cross_entropy_bwd_args *bwd)
+{
+  return (tg_cross_entropy_fwdbwd_args){.dloss = bwd->dloss,
+                                        .logits = fwd->logits,
+                                        .targets = fwd->targets,
+                                        .num_items = fwd->num_items,
+                                        .loss = fwd->loss,
+                                        .token_loss = fwd->token_loss,
+                                        .log_prob = fwd->log_prob,
+                                        .lse = fwd->lse,
+                                        .argmax = fwd->argmax,
+                                        .dlogits = bwd->dlogits,
+                                        .ignore_index = fwd->ignore_index,
+                                        .num_items_in_batch = fwd->num_items_in_batch,
+                                        .label_smoothing = fwd->label_smoothing,
+                                        .z_loss = fwd->z_loss,
+                                        .softcap = fwd->softcap,
+                                        .reduction = fwd->reduction,
+                                        .has_ignore_index = fwd->has_ignore_index};
+}
+
 static inline void expect_close(const char *what, int i, double got, double wanted, double bound)
 {
   if (!(fabs(got - wanted) <= bound)) {

@@ -361,7 +361,8 @@ static void print_support(void)
         printf(" %s", tg_dtype_name(kDtypes[d]));
       }
     }
-    const bool has_sm90 = strcmp(info->op, "softmax") == 0; /* a file <op>_sm90.cu */
+    const bool has_sm90 =
+        strcmp(info->op, "softmax") == 0 || strcmp(spec_list[i]->name, "cross_entropy_fwdbwd") == 0;
     printf(" | ref; cpu: avx512 -> avx2 -> generic; cuda: %ssm80 -> any | %d |\n",
            has_sm90 ? "sm90 -> " : "", cases);
   }

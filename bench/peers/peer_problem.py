@@ -46,12 +46,11 @@ class Formula:
 
 @dataclasses.dataclass
 class Problem:
-    fields: dict  # {} if there are rows
+    fields: dict
     peers: list
     tolerance: float = 0.0  # of the comparison before timing, where a peer is known to be inexact
     same_rounding: object = None  # for errors: PyTorch with the call's policy, if not peers[0]'s
     formula: Formula = None  # of peers[0]; None: it is not one function of PyTorch
-    rows: dict = None  # row of the op table -> fields: several calls of ours in turn
 
 
 def named(names, values):
@@ -74,6 +73,6 @@ def torch_peer(function, name):
     return Peer("torch", lambda: {name: function()})
 
 
-def torch_problem(fields, formula, **more):
+def torch_problem(fields, formula):
     """PyTorch's own function is the only peer."""
-    return Problem(fields, [Peer("torch", formula.caller())], formula=formula, **more)
+    return Problem(fields, [Peer("torch", formula.caller())], formula=formula)

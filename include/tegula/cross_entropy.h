@@ -1,4 +1,4 @@
-/** Cross-entropy over logits, forward and backward. */
+/** Cross-entropy over logits: forward, backward, and both in one pass. */
 #ifndef TEGULA_CROSS_ENTROPY_H
 #define TEGULA_CROSS_ENTROPY_H
 
@@ -124,6 +124,52 @@ TG_API tg_status tg_cross_entropy_bwd(tg_context *ctx, const tg_cross_entropy_bw
 TG_API tg_status tg_cross_entropy_bwd_workspace(const tg_context *ctx,
                                                 const tg_cross_entropy_bwd_args *args,
                                                 size_t *bytes);
+
+typedef struct tg_cross_entropy_fwdbwd_args {
+  tg_tensor dloss, logits, targets, num_items;
+  tg_tensor loss, token_loss, log_prob, lse, argmax, dlogits;
+  int64_t ignore_index;
+  int64_t num_items_in_batch;
+  float label_smoothing;
+  float z_loss;
+  float softcap;
+  tg_reduction reduction;
+  bool has_ignore_index;
+  void *workspace;
+  size_t workspace_bytes;
+} tg_cross_entropy_fwdbwd_args;
+
+/**
+ * Cross-entropy, forward and backward in one call: what training needs, with dloss known
+ * beforehand. Gives the bits of tg_cross_entropy_fwd and tg_cross_entropy_bwd in turn.
+ *
+ *   dloss       in   [rows] | [1]   f32            optional; absent: 1. [rows] with
+ *                                                  TG_REDUCTION_NONE
+ *   logits      in   [rows, vocab]  f32|f16|bf16   last axis contiguous; vocab >= 1
+ *   targets     in   [rows]         i32|i64        0 .. vocab - 1, or ignore_index
+ *   num_items   in   [1] or []      i32|i64|f32    optional; num_items_in_batch on the device
+ *   loss        out  [rows] | [1]   f32            [rows] with TG_REDUCTION_NONE
+ *   token_loss  out  [rows]         f32            optional
+ *   log_prob    out  [rows]         f32            optional
+ *   lse         out  [rows]         f32            optional
+ *   argmax      out  [rows]         i32|i64        optional
+ *   dlogits     out  [rows, vocab]  dtype of logits  last axis contiguous; may alias logits
+ *   scalars     those of the forward
+ *
+ * Math       as the two. A row's gradient is taken while the row is in the cache, or on the GPU's
+ *            multiprocessors: one read of the logits from memory and one write of dlogits, where
+ *            the device has room for its rows.
+ * Workspace  tg_cross_entropy_fwdbwd_workspace: that of the forward.
+ *            Asynchronous; capturable; deterministic; batch-invariant as the two.
+ * Errors     as the forward.
+ * Source     as the forward and the backward.
+ */
+TG_API tg_status tg_cross_entropy_fwdbwd(tg_context *ctx, const tg_cross_entropy_fwdbwd_args *args);
+
+/** Bytes that tg_cross_entropy_fwdbwd needs; from shapes, scalars and the context alone. */
+TG_API tg_status tg_cross_entropy_fwdbwd_workspace(const tg_context *ctx,
+                                                   const tg_cross_entropy_fwdbwd_args *args,
+                                                   size_t *bytes);
 
 #ifdef __cplusplus
 }

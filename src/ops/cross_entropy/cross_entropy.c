@@ -35,3 +35,21 @@ void tgi_cross_entropy_bwd_check(tgi_call *call, const tg_cross_entropy_bwd_args
   TGI_WANT_DTYPE(call, a, dlogits, TG_DTYPE_BIT(a->logits.dtype));
   call->empty = rows == 0;
 }
+
+void tgi_cross_entropy_fwdbwd_check(tgi_call *call, const tg_cross_entropy_fwdbwd_args *a)
+{
+  const int64_t rows = a->logits.shape[0];
+  const int64_t results = a->reduction == TG_REDUCTION_NONE ? rows : 1;
+  const loss_facts facts = LOSS_FACTS(a);
+  check_common(call, &a->logits, &facts);
+  TGI_WANT_SHAPE(call, a, targets, rows);
+  TGI_WANT_SHAPE(call, a, dloss, results);
+  TGI_WANT_SHAPE(call, a, loss, results);
+  TGI_WANT_SHAPE(call, a, token_loss, rows);
+  TGI_WANT_SHAPE(call, a, log_prob, rows);
+  TGI_WANT_SHAPE(call, a, lse, rows);
+  TGI_WANT_SHAPE(call, a, argmax, rows);
+  TGI_WANT_SHAPE(call, a, dlogits, rows, a->logits.shape[1]);
+  TGI_WANT_DTYPE(call, a, dlogits, TG_DTYPE_BIT(a->logits.dtype));
+  call->empty = rows == 0 && a->reduction == TG_REDUCTION_NONE;
+}

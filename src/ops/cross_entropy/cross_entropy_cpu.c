@@ -4,12 +4,13 @@
  *            into a buffer in the first-level cache; a piece's maximum corrects the running sum of
  *            exponentials where it is a new one. Sums of pieces are kept in f64. Backward: one pass
  *            that turns each logit into its gradient through lse; the target's element is computed
- *            apart, in f32, before the row is overwritten.
- * Work       Chunks of rows of about 128 KiB; the rows' losses are added by one thread, in order.
- * Bound      Memory: forward reads the logits, backward reads and writes them; in narrow formats
- *            the exponential. Gradients in other memory, too large for the caches, are stored past
- *            them.
+ *            apart, in f32, before the row is overwritten. Both: one after the other, row by row;
+ * the gradient finds the row in the cache. Work       Chunks of rows of about 128 KiB; the rows'
+ * losses are added by one thread, in order. Bound      Memory: forward reads the logits, backward
+ * and both read and write them; in narrow formats the exponential. Gradients in other memory, too
+ * large for the caches, are stored past them.
  */
+#include "ops/cross_entropy/cross_entropy_call.h"
 #include "ops/cross_entropy/cross_entropy_rows.h"
 
 #include <stdio.h>
@@ -28,7 +29,8 @@ static int64_t argmax_of(const void *x, int t, int64_t vocab, const row_scan *r)
   return nan >= 0 ? nan : find_largest(x, t, vocab, r);
 }
 
-static void fwd_row(const fwd_job *job, int64_t i, int64_t target)
+/* The row's results, written; returns its lse. */
+static float fwd_row(const fwd_job *job, int64_t i, int64_t target)
 {
   const tg_cross_entropy_fwd_args *a = job->a;
   const int t = a->logits.dtype;
@@ -53,6 +55,7 @@ static void fwd_row(const fwd_job *job, int64_t i, int64_t target)
   if (tgi_present(&a->argmax)) {
     tgi_store(a->argmax.data, a->argmax.dtype, i, (double)argmax);
   }
+  return r.lse;
 }
 
 static void fwd_rows(void *arg, int64_t begin, int64_t end, int thread)
@@ -61,7 +64,7 @@ static void fwd_rows(void *arg, int64_t begin, int64_t end, int thread)
   const tg_tensor *targets = &job->a->targets;
   (void)thread;
   for (int64_t i = begin; i < end; i++) {
-    fwd_row(job, i, tgi_load_int(targets->data, targets->dtype, i));
+    (void)fwd_row(job, i, tgi_load_int(targets->data, targets->dtype, i));
   }
 }
 
@@ -69,6 +72,29 @@ static int64_t grain_of(const tg_tensor *logits)
 {
   const int64_t row_bytes = logits->shape[1] * (int64_t)tg_dtype_bytes(logits->dtype);
   return row_bytes < kChunkBytes ? kChunkBytes / row_bytes : 1;
+}
+
+/* Where the rows' losses are kept until they are added. */
+static float *token_losses(const tg_cross_entropy_fwd_args *a)
+{
+  return tgi_present(&a->token_loss)         ? a->token_loss.data
+         : a->reduction == TG_REDUCTION_NONE ? a->loss.data
+                                             : a->workspace;
+}
+
+static void add_losses(const fwd_job *job, int64_t counted)
+{
+  const int64_t rows = job->a->logits.shape[0];
+  float *loss = job->a->loss.data;
+  if (job->a->reduction != TG_REDUCTION_NONE) {
+    double sum = 0;
+    for (int64_t i = 0; i < rows; i++) {
+      sum += (double)job->token_loss[i];
+    }
+    loss[0] = (float)(sum / divisor(&job->rule, counted));
+  } else if (job->token_loss != loss) {
+    memcpy(loss, job->token_loss, (size_t)rows * sizeof *loss);
+  }
 }
 
 size_t TGI_WORKSPACE(cross_entropy_fwd)(const tg_context *ctx, const tg_cross_entropy_fwd_args *a)
@@ -80,28 +106,14 @@ size_t TGI_WORKSPACE(cross_entropy_fwd)(const tg_context *ctx, const tg_cross_en
 
 tg_status TGI_KERNEL(cross_entropy_fwd)(const tg_context *ctx, const tg_cross_entropy_fwd_args *a)
 {
-  const int64_t rows = a->logits.shape[0];
-  float *loss = a->loss.data;
-  fwd_job job = {.a = a, .rule = TARGET_RULE("cross_entropy_fwd", a, a->logits.shape[1])};
+  fwd_job job = {a, TARGET_RULE("cross_entropy_fwd", a, a->logits.shape[1]), token_losses(a)};
   int64_t counted;
   const tg_status status = check_targets(ctx, &job.rule, &counted);
   if (status != TG_OK) {
     return status;
   }
-  const bool separate = a->reduction == TG_REDUCTION_NONE;
-  job.token_loss = tgi_present(&a->token_loss) ? a->token_loss.data
-                   : separate                  ? loss
-                                               : a->workspace;
-  tgi_for(ctx, rows, grain_of(&a->logits), fwd_rows, &job);
-  if (!separate) {
-    double sum = 0;
-    for (int64_t i = 0; i < rows; i++) {
-      sum += (double)job.token_loss[i];
-    }
-    loss[0] = (float)(sum / divisor(&job.rule, counted));
-  } else if (job.token_loss != loss) {
-    memcpy(loss, job.token_loss, (size_t)rows * sizeof *loss);
-  }
+  tgi_for(ctx, a->logits.shape[0], grain_of(&a->logits), fwd_rows, &job);
+  add_losses(&job, counted);
   return TG_OK;
 }
 
@@ -135,32 +147,39 @@ typedef struct bwd_job {
   bool stream;
 } bwd_job;
 
+/* dx may be x. `lse`: the row's, if it counts. */
+static void bwd_any_target(const bwd_job *job, int64_t i, int64_t target, float lse)
+{
+  const tg_cross_entropy_bwd_args *a = job->a;
+  const int64_t vocab = a->logits.shape[1];
+  const float *dloss = a->dloss.data;
+  void *dx = tgi_row(&a->dlogits, i);
+  if (is_ignored(&job->rule, target)) {
+    memset(dx, 0, (size_t)vocab * tg_dtype_bytes(a->dlogits.dtype));
+    return;
+  }
+  const double upstream =
+      tgi_present(&a->dloss) ? (double)dloss[a->reduction == TG_REDUCTION_NONE ? i : 0] : 1;
+  const bwd_row b = {.x = tgi_row(&a->logits, i),
+                     .dx = dx,
+                     .cols = vocab,
+                     .lse = lse,
+                     .softcap = a->softcap,
+                     .p_scale = 1 + 2 * a->z_loss * lse,
+                     .spread = a->label_smoothing / (float)vocab,
+                     .hit = 1 - a->label_smoothing,
+                     .upstream = (float)(upstream / job->divisor)};
+  bwd_any_row(&b, target, a->logits.dtype, job->stream);
+}
+
 static void bwd_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
   const bwd_job *job = arg;
   const tg_cross_entropy_bwd_args *a = job->a;
-  const int64_t vocab = a->logits.shape[1];
-  const float *dloss = a->dloss.data, *lse = a->lse.data;
   (void)thread;
   for (int64_t i = begin; i < end; i++) {
     const int64_t target = tgi_load_int(a->targets.data, a->targets.dtype, i);
-    void *dx = tgi_row(&a->dlogits, i);
-    if (is_ignored(&job->rule, target)) {
-      memset(dx, 0, (size_t)vocab * tg_dtype_bytes(a->dlogits.dtype));
-      continue;
-    }
-    const double upstream =
-        tgi_present(&a->dloss) ? (double)dloss[a->reduction == TG_REDUCTION_NONE ? i : 0] : 1;
-    const bwd_row b = {.x = tgi_row(&a->logits, i),
-                       .dx = dx,
-                       .cols = vocab,
-                       .lse = lse[i],
-                       .softcap = a->softcap,
-                       .p_scale = 1 + 2 * a->z_loss * lse[i],
-                       .spread = a->label_smoothing / (float)vocab,
-                       .hit = 1 - a->label_smoothing,
-                       .upstream = (float)(upstream / job->divisor)};
-    bwd_any_row(&b, target, a->logits.dtype, job->stream);
+    bwd_any_target(job, i, target, ((const float *)a->lse.data)[i]);
   }
   vf_stream_fence();
 }
@@ -192,4 +211,56 @@ void TGI_PLAN(cross_entropy_bwd)(const tg_context *ctx, const tg_cross_entropy_b
 {
   snprintf(text, bytes, "chunks of %lld rows, %s stores", (long long)grain_of(&a->logits),
            bwd_streams(ctx, a) ? "streaming" : "cached");
+}
+
+/* ---- both ---- */
+
+typedef struct both_job {
+  fwd_job forward;
+  bwd_job backward;
+} both_job;
+
+static void both_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+  const both_job *job = arg;
+  const tg_tensor *targets = &job->forward.a->targets;
+  (void)thread;
+  for (int64_t i = begin; i < end; i++) {
+    const int64_t target = tgi_load_int(targets->data, targets->dtype, i);
+    bwd_any_target(&job->backward, i, target, fwd_row(&job->forward, i, target));
+  }
+  vf_stream_fence();
+}
+
+size_t TGI_WORKSPACE(cross_entropy_fwdbwd)(const tg_context *ctx,
+                                           const tg_cross_entropy_fwdbwd_args *a)
+{
+  const tg_cross_entropy_fwd_args f = forward_of(a);
+  return TGI_WORKSPACE(cross_entropy_fwd)(ctx, &f);
+}
+
+tg_status TGI_KERNEL(cross_entropy_fwdbwd)(const tg_context *ctx,
+                                           const tg_cross_entropy_fwdbwd_args *a)
+{
+  const tg_cross_entropy_fwd_args f = forward_of(a);
+  const tg_cross_entropy_bwd_args b = backward_of(a);
+  const target_rule rule = TARGET_RULE("cross_entropy_fwdbwd", a, a->logits.shape[1]);
+  int64_t counted;
+  const tg_status status = check_targets(ctx, &rule, &counted);
+  if (status != TG_OK) {
+    return status;
+  }
+  both_job job = {{&f, rule, token_losses(&f)},
+                  {&b, rule, divisor(&rule, counted), bwd_streams(ctx, &b)}};
+  tgi_for(ctx, a->logits.shape[0], grain_of(&a->logits), both_rows, &job);
+  add_losses(&job.forward, counted);
+  return TG_OK;
+}
+
+void TGI_PLAN(cross_entropy_fwdbwd)(const tg_context *ctx, const tg_cross_entropy_fwdbwd_args *a,
+                                    char *text, size_t bytes)
+{
+  const tg_cross_entropy_bwd_args b = backward_of(a);
+  snprintf(text, bytes, "chunks of %lld rows, each forward, then backward; %s stores",
+           (long long)grain_of(&a->logits), bwd_streams(ctx, &b) ? "streaming" : "cached");
 }

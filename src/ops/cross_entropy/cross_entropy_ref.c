@@ -1,5 +1,6 @@
 /* Cross-entropy, reference. Each step is rounded to f32 (f64 logits: not at all), the gradient to
  * dlogits' dtype at the end: what eager code does that widens its logits first. */
+#include "ops/cross_entropy/cross_entropy_call.h"
 #include "ops/cross_entropy/cross_entropy_targets.h"
 
 #include <float.h>
@@ -80,6 +81,28 @@ static void put(const tg_tensor *t, int64_t i, double v)
   }
 }
 
+/* The row's results, written; also of an ignored row. */
+static row_result forward_row(const tg_cross_entropy_fwd_args *a, int64_t i, int64_t target,
+                              bool skip)
+{
+  const row_result r = skip ? (row_result){.argmax = -1} : one_row(a, i, target);
+  put(&a->token_loss, i, r.loss);
+  put(&a->log_prob, i, r.log_prob);
+  put(&a->lse, i, r.lse);
+  put(&a->argmax, i, (double)r.argmax);
+  if (a->reduction == TG_REDUCTION_NONE) {
+    put(&a->loss, i, r.loss);
+  }
+  return r;
+}
+
+static void put_sum(const tg_cross_entropy_fwd_args *a, double sum, double n)
+{
+  if (a->reduction != TG_REDUCTION_NONE) {
+    put(&a->loss, 0, sum / n);
+  }
+}
+
 tg_status TGI_KERNEL(cross_entropy_fwd)(const tg_context *ctx, const tg_cross_entropy_fwd_args *a)
 {
   const target_rule rule = TARGET_RULE("cross_entropy_fwd", a, a->logits.shape[1]);
@@ -88,30 +111,20 @@ tg_status TGI_KERNEL(cross_entropy_fwd)(const tg_context *ctx, const tg_cross_en
   const tg_status status = check_targets(ctx, &rule, &counted);
   for (int64_t i = 0; i < a->logits.shape[0] && status == TG_OK; i++) {
     const int64_t target = tgi_load_int(a->targets.data, a->targets.dtype, i);
-    const row_result r =
-        is_ignored(&rule, target) ? (row_result){.argmax = -1} : one_row(a, i, target);
-    sum += r.loss;
-    put(&a->token_loss, i, r.loss);
-    put(&a->log_prob, i, r.log_prob);
-    put(&a->lse, i, r.lse);
-    put(&a->argmax, i, (double)r.argmax);
-    if (a->reduction == TG_REDUCTION_NONE) {
-      put(&a->loss, i, r.loss);
-    }
+    sum += forward_row(a, i, target, is_ignored(&rule, target)).loss;
   }
-  if (status == TG_OK && a->reduction != TG_REDUCTION_NONE) {
-    put(&a->loss, 0, sum / divisor(&rule, counted));
+  if (status == TG_OK) {
+    put_sum(a, sum, divisor(&rule, counted));
   }
   return status;
 }
 
 /* The gradient in `upstream` times the contract's g and the softcap's derivative. */
 static double gradient(const tg_cross_entropy_bwd_args *a, int64_t i, int64_t j, int64_t target,
-                       double upstream)
+                       double lse, double upstream)
 {
   const tg_dtype math = math_of(&a->logits);
   const double cap = (double)a->softcap, smoothing = (double)a->label_smoothing;
-  const double lse = tgi_load(a->lse.data, a->lse.dtype, i);
   const double z = capped(&a->logits, cap, i, j);
   const double p = tgi_round(math, exp(tgi_round(math, z - lse)));
   const double scale = tgi_round(math, 1 + 2 * (double)a->z_loss * lse);
@@ -127,6 +140,22 @@ static double gradient(const tg_cross_entropy_bwd_args *a, int64_t i, int64_t j,
   return tgi_round(math, g * upstream);
 }
 
+/* dlogits may be logits: each element is read for itself alone. */
+static void backward_row(const tg_cross_entropy_bwd_args *a, int64_t i, int64_t target, bool skip,
+                         double lse, double n)
+{
+  double upstream = 1;
+  if (tgi_present(&a->dloss)) {
+    const int64_t k = a->reduction == TG_REDUCTION_NONE ? i : 0;
+    upstream = tgi_load(a->dloss.data, a->dloss.dtype, k);
+  }
+  upstream = tgi_round(math_of(&a->logits), upstream / n);
+  for (int64_t j = 0; j < a->logits.shape[1]; j++) {
+    tgi_store(tgi_row(&a->dlogits, i), a->dlogits.dtype, j,
+              skip ? 0 : gradient(a, i, j, target, lse, upstream));
+  }
+}
+
 tg_status TGI_KERNEL(cross_entropy_bwd)(const tg_context *ctx, const tg_cross_entropy_bwd_args *a)
 {
   const target_rule rule = TARGET_RULE("cross_entropy_bwd", a, a->logits.shape[1]);
@@ -134,17 +163,30 @@ tg_status TGI_KERNEL(cross_entropy_bwd)(const tg_context *ctx, const tg_cross_en
   const tg_status status = check_targets(ctx, &rule, &counted);
   for (int64_t i = 0; i < a->logits.shape[0] && status == TG_OK; i++) {
     const int64_t target = tgi_load_int(a->targets.data, a->targets.dtype, i);
+    backward_row(a, i, target, is_ignored(&rule, target), tgi_load(a->lse.data, a->lse.dtype, i),
+                 divisor(&rule, counted));
+  }
+  return status;
+}
+
+tg_status TGI_KERNEL(cross_entropy_fwdbwd)(const tg_context *ctx,
+                                           const tg_cross_entropy_fwdbwd_args *a)
+{
+  const tg_cross_entropy_fwd_args f = forward_of(a);
+  const tg_cross_entropy_bwd_args b = backward_of(a);
+  const target_rule rule = TARGET_RULE("cross_entropy_fwdbwd", a, a->logits.shape[1]);
+  int64_t counted;
+  double sum = 0;
+  const tg_status status = check_targets(ctx, &rule, &counted);
+  for (int64_t i = 0; i < a->logits.shape[0] && status == TG_OK; i++) {
+    const int64_t target = tgi_load_int(a->targets.data, a->targets.dtype, i);
     const bool skip = is_ignored(&rule, target);
-    double upstream = 1;
-    if (tgi_present(&a->dloss)) {
-      const int64_t k = a->reduction == TG_REDUCTION_NONE ? i : 0;
-      upstream = tgi_load(a->dloss.data, a->dloss.dtype, k);
-    }
-    upstream = tgi_round(math_of(&a->logits), upstream / divisor(&rule, counted));
-    for (int64_t j = 0; j < a->logits.shape[1]; j++) {
-      tgi_store(tgi_row(&a->dlogits, i), a->dlogits.dtype, j,
-                skip ? 0 : gradient(a, i, j, target, upstream));
-    }
+    const row_result r = forward_row(&f, i, target, skip);
+    backward_row(&b, i, target, skip, r.lse, divisor(&rule, counted));
+    sum += r.loss;
+  }
+  if (status == TG_OK) {
+    put_sum(&f, sum, divisor(&rule, counted));
   }
   return status;
 }

@@ -56,6 +56,13 @@ static void fill_backward(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
   fill_logits(shaped, c, rng);
 }
 
+static void fill_both(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
+{
+  const tg_cross_entropy_fwdbwd_args *a = (const void *)shaped->args.bytes;
+  fill_targets(shaped, a->logits.shape[1], a->has_ignore_index, a->ignore_index, rng);
+  fill_logits(shaped, c, rng);
+}
+
 /* Nothing else of the forward has the vocabulary's size. */
 static bool free_extent(const char *slot, int axis)
 {
@@ -121,6 +128,46 @@ static const spec_case bwd_cases[] = {
     {NULL},
 };
 
+/* The last ones are rows that Hopper's clusters take: as few and as many stages as there are, some
+ * of a vector or none for a block. */
+static const spec_case fwdbwd_cases[] = {
+    {"9x31_itemsi64_ignore_all"},
+    {"0x5"}, /* NaN */
+    {"0x5_sum_all"},
+    {"0x5_none_all"},
+    {"1x1_all"},
+    {"3x1_sum_smooth_z_all"},
+    {"5x2_none_all"},
+    {"7x15_none_ignore_all"},
+    {"7x16_items_i32_all"},
+    {"9x17_itemsi32_ignore"},
+    {"9x33_itemsf32_smooth_z"},
+    {"12x127_ignore5_smooth_all"},
+    {"12x48_cap_all"},
+    {"12x63_sum_cap_ignore"},
+    {"6x768_none_cap_smooth_z_ignore_i32_all"},
+    {"5x1023_all", "ties"},
+    {"40x1024_nodloss", "large"},
+    {"30x1025_none_smooth_nodloss", "rising"},
+    {"5x1025_none_cap_all", "rising"},
+    {"15x2061_sum_ignore_all", "masked"},
+    {"5x3000_none_all", "sure"},
+    {"7x3001_none_ignore_all", "bad rows"},
+    {"7x4099_ignore_all", "ignored NaN"},
+    {"300x13_smooth_all"},
+    {"2x50257_z_all", "large"},
+    {"1x151936_none_all"},
+    {"1x201088_smooth_cap"},
+    {"2x32768_none_smooth_z", "rising"},
+    {"5x36872_ignore_nodloss", "ignored NaN"},
+    {"4x50304_none_ignore", "bad rows"},
+    {"2x33800_sum_smooth_i32", "masked"},
+    {"2x65544_items_z", "sure"},
+    {"1x151936_smooth_z", "large"},
+    {"1x262144_sum"},
+    {NULL},
+};
+
 static const char *const bench[] = {"1024x50257", "512x151936", NULL};
 
 static const spec_bad_scalar bad[] = {LOSS_BAD_SCALARS, {NULL, 0, TG_OK}};
@@ -145,5 +192,18 @@ const spec spec_cross_entropy_bwd = {
     .bf16_ceiling = 1.6e-2,
     .gradient_of = "cross_entropy_fwd",
     .fill = fill_backward,
+    .bad_scalars = bad,
+};
+
+const spec spec_cross_entropy_fwdbwd = {
+    .name = "cross_entropy_fwdbwd",
+    .cases = fwdbwd_cases,
+    .bench = bench,
+    .f32_bound = 2e-6,
+    .f16_ceiling = 2e-3,
+    .bf16_ceiling = 1.6e-2,
+    .rounds_f32_outputs = true, /* as the forward's */
+    .gradient_of = "cross_entropy_fwd",
+    .fill = fill_both,
     .bad_scalars = bad,
 };

@@ -5,6 +5,7 @@
 #ifndef TGI_OPS_SOFTMAX_SOFTMAX_RING_CUH
 #define TGI_OPS_SOFTMAX_SOFTMAX_RING_CUH
 
+#include "cuda/cluster.cuh"
 #include "ops/softmax/softmax_exp.cuh"
 
 inline namespace TGI_CUDA_ENTRY
@@ -64,44 +65,6 @@ inline ring_plan plan_ring(const tg_context *ctx, const tg_tensor *t, int tensor
 }
 
 /* ---- device ---- */
-
-__device__ __forceinline__ unsigned cluster_rank()
-{
-  unsigned v;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(v));
-  return v;
-}
-
-__device__ __forceinline__ unsigned cluster_blocks()
-{
-  unsigned v;
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(v));
-  return v;
-}
-
-__device__ __forceinline__ void cluster_barrier(unsigned blocks)
-{
-  __syncwarp();
-  if (blocks == 1) {
-    __syncthreads();
-    return;
-  }
-  asm volatile("barrier.cluster.arrive.release.aligned;\n\t"
-               "barrier.cluster.wait.acquire.aligned;"
-               :
-               :
-               : "memory");
-}
-
-/* Where what is at `mine` in this block is in another one. */
-__device__ __forceinline__ uint32_t address_in(const void *mine, unsigned block)
-{
-  uint32_t there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;"
-      : "=r"(there)
-      : "r"((uint32_t)__cvta_generic_to_shared(mine)), "r"(block));
-  return there;
-}
 
 __device__ __forceinline__ void store_part(warp_part *mine, unsigned block, warp_part v)
 {
@@ -256,30 +219,10 @@ __device__ __forceinline__ ring<T, kTensors, kVectors> start_ring(const ring_row
 template <typename Rows>
 tg_status launch_ring(const tg_context *ctx, void (*kernel)(Rows), const ring_plan &p, Rows r)
 {
-  cudaError_t e = cudaFuncSetAttribute(
-      (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(ring_memory));
-  if (e == cudaSuccess) {
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = (unsigned)p.blocks;
-    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)(p.clusters * p.blocks));
-    config.blockDim = dim3(kThreads);
-    config.dynamicSmemBytes = sizeof(ring_memory);
-    config.stream = (cudaStream_t)ctx->device->stream;
-    config.attrs = &cluster;
-    config.numAttrs = 1;
-    void *arguments[] = {&r};
-    e = cudaLaunchKernelExC(&config, (const void *)kernel, arguments);
-  }
-  if (e != cudaSuccess) {
-    (void)cudaGetLastError();
-    return tgi_report(ctx, e == cudaErrorMemoryAllocation ? TG_NO_MEMORY : TG_DEVICE,
-                      "launch: expected success, got %s (%s)", cudaGetErrorName(e),
-                      cudaGetErrorString(e));
-  }
-  return TG_OK;
+  cluster_launch l;
+  const cudaError_t e =
+      prepare_clusters(ctx, (const void *)kernel, p.blocks, kThreads, sizeof(ring_memory), &l);
+  return launch_clusters(ctx, e, kernel, &l, p.clusters, r);
 }
 
 inline void describe_ring(const ring_plan &p, char *text, size_t bytes)

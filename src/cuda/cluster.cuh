@@ -1,0 +1,109 @@
+/** Clusters: blocks on neighbouring multiprocessors that reach each other's shared memory. From
+ * Hopper on. */
+#ifndef TGI_CUDA_CLUSTER_CUH
+#define TGI_CUDA_CLUSTER_CUH
+
+#include "cuda/launch.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+__device__ __forceinline__ unsigned cluster_rank()
+{
+  unsigned v;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(v));
+  return v;
+}
+
+__device__ __forceinline__ unsigned cluster_blocks()
+{
+  unsigned v;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(v));
+  return v;
+}
+
+/** A barrier of all threads of the cluster. */
+__device__ __forceinline__ void cluster_barrier(unsigned blocks)
+{
+  __syncwarp();
+  if (blocks == 1) {
+    __syncthreads();
+    return;
+  }
+  asm volatile("barrier.cluster.arrive.release.aligned;\n\t"
+               "barrier.cluster.wait.acquire.aligned;"
+               :
+               :
+               : "memory");
+}
+
+__device__ __forceinline__ uint32_t shared_address(const void *mine)
+{
+  return (uint32_t)__cvta_generic_to_shared(mine);
+}
+
+/** Where what is at `mine` in this block is in another one. */
+__device__ __forceinline__ uint32_t address_in(const void *mine, unsigned block)
+{
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(mine)), "r"(block));
+  return there;
+}
+
+/** How clusters of a kernel are started. Not to be moved: config points to the attribute. */
+struct cluster_launch {
+  cudaLaunchAttribute attribute;
+  cudaLaunchConfig_t config;
+};
+
+/** The kernel may take `shared` bytes afterwards. */
+inline cudaError_t prepare_clusters(const tg_context *ctx, const void *kernel, int blocks,
+                                    int threads, size_t shared, cluster_launch *l)
+{
+  *l = {};
+  l->attribute.id = cudaLaunchAttributeClusterDimension;
+  l->attribute.val.clusterDim.x = (unsigned)blocks;
+  l->attribute.val.clusterDim.y = l->attribute.val.clusterDim.z = 1;
+  l->config.gridDim = dim3((unsigned)blocks);
+  l->config.blockDim = dim3((unsigned)threads);
+  l->config.dynamicSmemBytes = shared;
+  l->config.stream = (cudaStream_t)ctx->device->stream;
+  l->config.attrs = &l->attribute;
+  l->config.numAttrs = 1;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+}
+
+/** Clusters that run at once: fewer than multiprocessors / blocks where a group of multiprocessors
+ * that can form them is no multiple of `blocks`. 0: none, or it could not be told. */
+inline int clusters_at_once(const void *kernel, const cluster_launch &l)
+{
+  int n = 0;
+  if (cudaOccupancyMaxActiveClusters(&n, kernel, &l.config) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return 0;
+  }
+  return n;
+}
+
+/** Starts `clusters` clusters, one after prepare_clusters gave `e`. */
+template <typename... Params>
+tg_status launch_clusters(const tg_context *ctx, cudaError_t e, void (*kernel)(Params...),
+                          cluster_launch *l, int clusters, typename same_type<Params>::type... args)
+{
+  if (e == cudaSuccess) {
+    void *pointers[] = {(void *)&args...};
+    l->config.gridDim.x = (unsigned)clusters * l->attribute.val.clusterDim.x;
+    e = cudaLaunchKernelExC(&l->config, (const void *)kernel, pointers);
+  }
+  if (e != cudaSuccess) {
+    (void)cudaGetLastError();
+    return tgi_report(ctx, e == cudaErrorMemoryAllocation ? TG_NO_MEMORY : TG_DEVICE,
+                      "launch: expected success, got %s (%s)", cudaGetErrorName(e),
+                      cudaGetErrorString(e));
+  }
+  return TG_OK;
+}
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif
