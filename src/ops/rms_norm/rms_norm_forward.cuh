@@ -114,7 +114,7 @@ __device__ __forceinline__ void results(float (&y)[N], const norm_forward &f, fl
 /** Of the most threads, on a multiprocessor: a limit of registers where rows wait for memory. */
 template <norm_kind kKind, typename W> constexpr int blocks_wanted(int vectors)
 {
-  return kKind == kNormGated && sizeof(W) == 2 && vectors == 2 ? 5 : 1;
+  return kKind == kNormGated && sizeof(W) == 2 && vectors == 2 ? 4 : 1;
 }
 
 /** Rows in registers: of kRows rows kVectors each for a thread. */
