@@ -161,19 +161,15 @@ __device__ __forceinline__ void row_sum(float (&v)[N], const row_layout &l, floa
     float part[kFewWarps];
 #pragma unroll
     for (int w = 0; w < kFewWarps; w++) {
-      part[w] = w < warps ? scratch[i * kWarp + first + w] : 0.0f;
+      part[w] = scratch[i * kWarp + first + w];
+    }
+#pragma unroll
+    for (int w = 2; w < kFewWarps; w++) {
+      part[w] = w < warps ? part[w] : 0.0f;
     }
     v[i] =
         ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
   }
-}
-
-/** 1 / sqrt(v) for v >= 0, to about an ulp. */
-__device__ __forceinline__ float inverse_root(float v)
-{
-  const float near = rsqrtf(v);
-  const float lacks = fmaf(-(v * near), near, 1.0f); /* NaN where v is 0 or infinite */
-  return fabsf(lacks) < 1 ? fmaf(0.5f * near, lacks, near) : near;
 }
 
 /** True if a block may have `bytes` of shared memory beside what a kernel here takes itself. */

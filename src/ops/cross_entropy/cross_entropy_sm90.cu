@@ -261,9 +261,16 @@ __device__ __forceinline__ uint4 gradients(uint4 bits, const row_facts &f, int h
   constexpr int kN = kLanes<T>;
   float v[kN], g[kN];
   widen<T>(v, bits);
+  if (f.p_scale == 1.0f && f.spread == 0.0f) { /* the same bits with three operations fewer */
 #pragma unroll
-  for (int i = 0; i < kN; i++) {
-    g[i] = gradient<false>(v[i], f, 0.0f);
+    for (int i = 0; i < kN; i++) {
+      g[i] = exp2_flushed((v[i] - f.lse) * kLog2E) * f.upstream;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kN; i++) {
+      g[i] = gradient<false>(v[i], f, 0.0f);
+    }
   }
   if (hit >= 0 && hit < kN) {
     float x = v[0];

@@ -90,7 +90,7 @@ __device__ __forceinline__ moments moments_of(const layer_forward &f, float *scr
       m = {mean, mean * mean > variance ? shift : 0, 0};
     }
   }
-  m.rstd = inverse_root(variance + f.eps);
+  m.rstd = 1.0f / sqrtf(variance + f.eps);
   return m;
 }
 
@@ -128,7 +128,7 @@ __device__ __forceinline__ void write_moments(const layer_forward &f, int64_t ro
 /** Of the most threads, on a multiprocessor: what limits registers where rows wait for memory. */
 template <typename X, typename W, typename Y> constexpr int blocks_wanted(int vectors)
 {
-  return sizeof(X) + sizeof(W) + sizeof(Y) > 6 ? 1 : vectors == 2 ? 5 : vectors == 4 ? 2 : 1;
+  return sizeof(X) + sizeof(W) + sizeof(Y) > 6 ? 1 : 1;
 }
 
 /** Rows in registers: kVectors for each thread. An absent bias is read as if it had no columns. */

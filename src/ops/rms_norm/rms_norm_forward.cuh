@@ -37,7 +37,7 @@ struct norm_forward {
   float *rstd; /* NULL: not asked for */
   int64_t x_step, other_step, sum_step, y_step;
   int64_t rows, cols;
-  float inverse, eps, offset; /* inverse: of cols */
+  float eps, offset;
   bool rounds; /* every step: the normalised row, its product with the weight */
   bool whole;  /* rows are made of aligned vectors */
   row_layout layout;
@@ -71,7 +71,7 @@ __device__ __forceinline__ void add_squares(float &sum, const row_bits<X, N> &bi
 
 __device__ __forceinline__ float rstd_of(const norm_forward &f, float squares)
 {
-  return inverse_root(fmaf(squares, f.inverse, f.eps));
+  return 1.0f / sqrtf(squares / (float)f.cols + f.eps);
 }
 
 /** From vectors of the row, the weight and the gate. kRounds: see norm_forward. */
@@ -114,7 +114,7 @@ __device__ __forceinline__ void results(float (&y)[N], const norm_forward &f, fl
 /** Of the most threads, on a multiprocessor: a limit of registers where rows wait for memory. */
 template <norm_kind kKind, typename W> constexpr int blocks_wanted(int vectors)
 {
-  return kKind == kNormGated && sizeof(W) == 2 && vectors == 2 ? 4 : 1;
+  return kKind == kNormGated && sizeof(W) == 2 && vectors == 2 ? 5 : 1;
 }
 
 /** Rows in registers: of kRows rows kVectors each for a thread. */
@@ -285,7 +285,6 @@ inline norm_forward plan_forward(const tg_tensor *x, const tg_tensor *other,
   f.sum_step = row_step(sum), f.y_step = row_step(y);
   f.layout = lay_rows(x->shape[1], lanes, kShortRow);
   f.rows = x->shape[0], f.cols = x->shape[1];
-  f.inverse = 1 / (float)f.cols;
   f.whole = rows_are_vectors(f.cols, lanes, {x, other, weight, sum, y});
   f.at_once = 1;
   return f;
