@@ -1,5 +1,6 @@
 /* GPUs as the library describes them, memory of a context's device, and what only a GPU does: late
  * data errors. Where there is no GPU, those tests are skipped and the rest runs on the CPU. */
+#include "ops/kernels.h"
 #include "tegula/tegula.h"
 
 #include <math.h>
@@ -35,6 +36,23 @@ static void test_no_such_gpu(void **state)
   assert_int_equal(tg_device_get_info(-1, &info, NULL), expected);
   assert_int_equal(tg_device_get_info(0, NULL, &error), TG_BAD_ARGUMENT);
   assert_non_null(strstr(error.text, "out: expected a pointer"));
+}
+
+/* The table of sm90, in builds for such a GPU. */
+extern const tgi_kernel_table tgi_kernel_table_sm90 __attribute__((weak));
+
+/* Programs that link the library statically have the kernels that its table asks for weakly. */
+static void test_partial_entry(void **state)
+{
+  (void)state;
+  const tgi_kernel_table *table = &tgi_kernel_table_sm90;
+  if (!table) {
+    skip();
+  }
+  assert_non_null(table->softmax_fwd.run);
+  assert_non_null(table->softmax_bwd.run);
+  assert_non_null(table->cross_entropy_fwdbwd.run);
+  assert_null(table->rms_norm_fwd.run);
 }
 
 static void test_every_gpu(void **state)
@@ -523,6 +541,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_no_such_gpu),
+      cmocka_unit_test(test_partial_entry),
       cmocka_unit_test(test_every_gpu),
       cmocka_unit_test(test_memory_of_the_host),
       cmocka_unit_test(test_memory_of_a_gpu),

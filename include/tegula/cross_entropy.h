@@ -62,15 +62,17 @@ typedef struct tg_cross_entropy_fwd_args {
  *   reduction           required
  *
  * Math       f32, with a running maximum over pieces of the row, so one read of the logits; the
- *            rows' losses are added in f64 in row order (ref: f64). Nothing to divide by (mean with
- *            every row ignored or no rows, num_items 0) gives 0 / 0 = NaN, as PyTorch does. NaN and
- *            +infinity stay in their row and its loss is NaN; -infinity is probability 0.
- * Workspace  tg_cross_entropy_fwd_workspace: 4 bytes a row unless reduction is none or token_loss
- *            is given.  Asynchronous; capturable; deterministic; the rows' results are
+ *            rows' losses are added in f64 in row order (ref: f64; CUDA: every 1024th, then a tree
+ * of these sums). Nothing to divide by (mean with every row ignored or no rows, num_items 0) gives
+ * 0 / 0 = NaN, as PyTorch does. NaN and +infinity stay in their row and its loss is NaN; -infinity
+ * is probability 0. Workspace  tg_cross_entropy_fwd_workspace: 4 bytes a row unless reduction is
+ * none or token_loss is given.  Asynchronous; capturable; deterministic; the rows' results are
  *            batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (a target out of range, named by its index: nothing
  *            is written then; scalars; num_items and num_items_in_batch both or neither given;
- *            overlap; workspace missing or too small), UNSUPPORTED.
+ *            overlap; workspace missing or too small), UNSUPPORTED. CUDA: a target out of range is
+ *            told by tg_context_check; its row's results are NaN, as is a loss of all rows, and its
+ *            argmax is -1.
  * Source     Milakov & Gimelshein 2018, arXiv:1805.02867 (running maximum); Szegedy et al. 2015,
  *            arXiv:1512.00567 (smoothing); Chowdhery et al. 2022, arXiv:2204.02311 (z-loss); Gemma
  *            Team 2024, arXiv:2408.00118 (softcap).
@@ -115,7 +117,8 @@ typedef struct tg_cross_entropy_bwd_args {
  *            logits and one write; lse saves the second softmax.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant with TG_REDUCTION_NONE
  *            and TG_REDUCTION_SUM.
- * Errors     as the forward. A target out of range: nothing is written.
+ * Errors     as the forward. A target out of range: nothing is written (CUDA: its row of dlogits is
+ *            NaN, and it counts in a mean).
  * Source     derivative of the forward.
  */
 TG_API tg_status tg_cross_entropy_bwd(tg_context *ctx, const tg_cross_entropy_bwd_args *args);

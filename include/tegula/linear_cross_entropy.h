@@ -122,7 +122,10 @@ typedef struct tg_linear_cross_entropy_bwd_args {
  *
  * A gradient that is absent costs nothing.
  * CUDA: where one chunk of columns overwrites a contiguous 16-bit dweight whose memory holds
- * chunk_rows rows of logits (0: 512, or all), they lie there, and 0 means as many as it holds.
+ * chunk_rows rows of logits (0: 512, or all), they lie there. Beside a 16-bit dweight 0 means: the
+ * gradients of all rows' logits are kept where they take no more memory than f32 sums of dweight,
+ * which is then one product, its sum rounded once; else those of as many rows as dweight's memory
+ * holds, if it is overwritten. The logits are then cut by 384 MiB.
  *
  * Math       f32 (ref: f64). dlogits are rounded to bf16 where hidden and weight are both bf16, and
  *            stay f32 otherwise; sums over rows and columns are f32 across all chunks, whatever the
@@ -130,8 +133,9 @@ typedef struct tg_linear_cross_entropy_bwd_args {
  *            after the other. The products as in tg_linear_bwd.
  * Workspace  tg_linear_cross_entropy_bwd_workspace: that of the forward, and 4 hidden_size bytes
  *            for each of r rows (of all rows, if there are several chunks of columns) with
- *            dhidden, 4 c hidden_size bytes with a 16-bit dweight, 4 c bytes with dbias; without
- *            the logits where dweight's memory holds them.
+ *            dhidden, 4 c hidden_size bytes with a 16-bit dweight (CUDA: at most, where gradients
+ *            are kept instead), 4 c bytes with dbias; without the logits where dweight's memory
+ *            holds them.
  *            Asynchronous; capturable; deterministic; dhidden is batch-invariant with
  *            TG_REDUCTION_NONE and TG_REDUCTION_SUM (but through cublasLt).
  * Errors     as the forward. CUDA: a row whose target is out of range has NaN in dhidden, and no

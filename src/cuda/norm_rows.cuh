@@ -51,8 +51,8 @@ inline int whole_warps_for(int64_t threads)
 
 /**
  * For a pass that reads a row, holds it and writes it, `lanes` elements to a vector: a part of a
- * warp for a row while that is 2 vectors or less for a thread, then a block for a row, of 2 vectors
- * for each thread up to `short_row` vectors, then of more.
+ * warp for a row while that is 2 vectors or less for a thread; up to `short_row` vectors 2 of them
+ * for a thread, then 4, of a warp where that is enough, else of a block for a row.
  */
 inline row_layout lay_rows(int64_t cols, int lanes, int short_row)
 {
@@ -60,6 +60,9 @@ inline row_layout lay_rows(int64_t cols, int lanes, int short_row)
   if (n <= 2 * kWarp) {
     const int threads = power_of_two_for(divide_up(n, 2));
     return make_layout(threads, 256 / threads, 2);
+  }
+  if (n <= 4 * kWarp && n > short_row) {
+    return make_layout(kWarp, 4, 4);
   }
   const int vectors = n <= short_row ? 2 : n <= 2048 ? 4 : n <= 3072 ? 8 : 0;
   return make_layout(vectors ? whole_warps_for(divide_up(n, vectors)) : 1024, 1, vectors);
@@ -153,6 +156,13 @@ __device__ __forceinline__ void row_sum(float (&v)[N], const row_layout &l, floa
 #pragma unroll
     for (int i = 0; i < N; i++) {
       v[i] = warp_sum(lane < warps ? scratch[i * kWarp + first + lane] : 0.0f);
+    }
+    return;
+  }
+  if (warps == 2) {
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+      v[i] = scratch[i * kWarp + first] + scratch[i * kWarp + first + 1];
     }
     return;
   }

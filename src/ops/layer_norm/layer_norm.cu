@@ -15,7 +15,7 @@
 namespace
 {
 
-constexpr int kShortRow = 128; /* vectors of a row, up to which a thread has 2 of them */
+constexpr int kShortRow = 64; /* vectors of a row, up to which a thread has 2 of them */
 
 struct layer_forward {
   const void *x, *weight, *bias; /* bias may be NULL */
@@ -128,7 +128,7 @@ __device__ __forceinline__ void write_moments(const layer_forward &f, int64_t ro
 /** Of the most threads, on a multiprocessor: what limits registers where rows wait for memory. */
 template <typename X, typename W, typename Y> constexpr int blocks_wanted(int vectors)
 {
-  return sizeof(X) + sizeof(W) + sizeof(Y) > 6 ? 1 : 1;
+  return sizeof(X) + sizeof(W) + sizeof(Y) > 6 ? 1 : vectors == 2 ? 5 : vectors == 4 ? 2 : 1;
 }
 
 /** Rows in registers: kVectors for each thread. An absent bias is read as if it had no columns. */
