@@ -62,11 +62,12 @@ typedef struct tg_cross_entropy_fwd_args {
  *   reduction           required
  *
  * Math       f32, with a running maximum over pieces of the row, so one read of the logits; the
- *            rows' losses are added in f64 in row order (ref: f64; CUDA: every 1024th, then a tree
- * of these sums). Nothing to divide by (mean with every row ignored or no rows, num_items 0) gives
- * 0 / 0 = NaN, as PyTorch does. NaN and +infinity stay in their row and its loss is NaN; -infinity
- * is probability 0. Workspace  tg_cross_entropy_fwd_workspace: 4 bytes a row unless reduction is
- * none or token_loss is given.  Asynchronous; capturable; deterministic; the rows' results are
+ *            rows' losses are added in f64 in row order (ref: f64; CUDA: each 1024th row, then a
+ *            tree of these). Nothing to divide by (mean with every row ignored or no rows,
+ *            num_items 0) gives 0 / 0 = NaN, as PyTorch does. NaN and +infinity stay in their row
+ *            and its loss is NaN; -infinity is probability 0.
+ * Workspace  tg_cross_entropy_fwd_workspace: 4 bytes a row unless reduction is none or token_loss
+ *            is given.  Asynchronous; capturable; deterministic; the rows' results are
  *            batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (a target out of range, named by its index: nothing
  *            is written then; scalars; num_items and num_items_in_batch both or neither given;
