@@ -9,8 +9,8 @@ import csv
 import pathlib
 
 import results_csv
+from performance import ROOT, table
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORDS = {"cpu": ROOT / "bench/results/accuracy_cpu.csv",
            "cuda": ROOT / "bench/results/accuracy_h200.csv"}
 PAGE = ROOT / "docs/accuracy.md"
@@ -61,14 +61,6 @@ def errors_of(row):
 
 def times(mine, theirs):
     return f"{mine / theirs:.2f}x" if theirs else f"{mine:.2g} against 0"
-
-
-def table(heading, rows):
-    yield "| " + " | ".join(heading) + " |"
-    yield "|" + "---|" * len(heading)
-    for row in rows:
-        yield "| " + " | ".join(row) + " |"
-    yield ""
 
 
 def bar_section(where, rows):
