@@ -97,7 +97,8 @@ class Toolbox:
     def __init__(self, entry):
         subprocess.run(["cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja",
                         "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_C_FLAGS_DEBUG={FLAGS}",
-                        "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"], check=True,
+                        "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
+                        "-DTEGULA_CUDA_ARCHS=none"], check=True,
                        stdout=subprocess.DEVNULL)
         subprocess.run(["cmake", "--build", BUILD], check=True, stdout=subprocess.DEVNULL)
         self.compile = collections.defaultdict(list)
