@@ -3,6 +3,7 @@
 #ifndef TGI_CUDA_GEMM_LOADER_CUH
 #define TGI_CUDA_GEMM_LOADER_CUH
 
+#include "cuda/plain_product.h"
 #include "cuda/vec.cuh"
 
 inline namespace TGI_CUDA_ENTRY
@@ -10,16 +11,6 @@ inline namespace TGI_CUDA_ENTRY
 
 constexpr int kGemmThreads = 128;
 constexpr int kGemmK = 8; /* steps along k of a tile */
-
-/** A matrix for each batch. Element (i, j) is row_step * i + col_step * j elements from the start
- * of its matrix; batch (o, i) starts at batch_step * o + batch_step2 * (i / share). */
-struct gemm_operand {
-  const void *data = nullptr;
-  tg_dtype dtype = TG_DTYPE_NONE; /* f32, f16 or bf16 */
-  int64_t row_step = 0, col_step = 1;
-  int64_t batch_step = 0, batch_step2 = 0;
-  int64_t share = 1; /* neighbours of the inner batch axis that have one matrix (grouped heads) */
-};
 
 /** Element i behind `data`, as f32; the dtype is the same for all threads. */
 __device__ __forceinline__ float load_any(const void *data, tg_dtype dtype, int64_t i)

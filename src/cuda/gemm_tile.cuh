@@ -20,20 +20,6 @@ inline namespace TGI_CUDA_ENTRY
 
 constexpr int kSumBlock = 128; /* products of a chain; what else computes such sums keeps to it */
 
-struct gemm_call {
-  int64_t m = 0, n = 0, k = 0;
-  int64_t outer = 1, inner = 1; /* batch axes */
-  gemm_operand a, b;            /* [m, k] and [k, n] */
-  void *c = nullptr;            /* [m, n] */
-  tg_dtype c_dtype = TG_F32;
-  int64_t c_row_step = 0, c_col_step = 1;
-  int64_t c_batch_step = 0, c_batch_step2 = 0;
-  float alpha = 1;
-  bool accumulate = false;    /* C + result, a sum in f32, rounded once */
-  const void *bias = nullptr; /* [n], contiguous, one for all batches */
-  tg_dtype bias_dtype = TG_DTYPE_NONE;
-};
-
 namespace
 {
 
@@ -264,8 +250,8 @@ inline bool gemm_takes_large_tiles(const tg_context *ctx, const gemm_call &call)
  * that element of other tensors, also of C, and write others. Its type belongs in a file's
  * anonymous namespace.
  */
-template <typename Finish = gemm_plain>
-tg_status gemm_tile(const tg_context *ctx, const gemm_call &call, const Finish &finish = Finish())
+template <typename Finish>
+tg_status gemm_tile(const tg_context *ctx, const gemm_call &call, const Finish &finish)
 {
   if (call.m <= 0 || call.n <= 0 || call.outer <= 0 || call.inner <= 0) {
     return TG_OK;

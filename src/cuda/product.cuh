@@ -50,7 +50,7 @@ inline tg_status product(const tg_context *ctx, const gemm_call &c)
 {
   tgi_lt_product p;
   const tg_status status = lt_product_of(ctx, c, &p) ? tgi_lt_multiply(ctx, &p) : TG_UNSUPPORTED;
-  return status == TG_UNSUPPORTED ? gemm_tile(ctx, c) : status;
+  return status == TG_UNSUPPORTED ? plain_product(ctx, c) : status;
 }
 
 /** How product would run it. */

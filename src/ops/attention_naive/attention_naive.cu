@@ -227,14 +227,14 @@ template <typename T> tg_status run_fwd(const tg_context *ctx, const tg_attentio
   const slice s = plan_slice(&a->q, &a->k);
   float *scores = static_cast<float *>(a->workspace);
   return each_slice(s, [&](const place &p) {
-    tg_status status = gemm_tile(ctx, score_product(s, p, &a->q, &a->k, scores));
+    tg_status status = plain_product(ctx, score_product(s, p, &a->q, &a->k, scores));
     if (status == TG_OK) {
       const row_walk w = walk_rows(s, p, scores, &a->probabilities);
       status = launch(ctx, attention_naive_fwd_softmax_kernel<T>,
                       grid_of(divide_up(w.rows, kRowsPerBlock)), kRowThreads, 0, w,
                       static_cast<T *>(a->probabilities.data), a->scale, a->causal);
     }
-    return status == TG_OK ? gemm_tile(ctx, row_product(s, p, scores, &a->v, &a->out)) : status;
+    return status == TG_OK ? plain_product(ctx, row_product(s, p, scores, &a->v, &a->out)) : status;
   });
 }
 
@@ -303,7 +303,7 @@ tg_status key_product(const tg_context *ctx, const slice &s, const place &p, con
     c.a = weights(member);
     c.b = rows_of(y, p, p.h * s.group + member, s.group, false);
     c.accumulate = member > 0;
-    status = gemm_tile(ctx, c);
+    status = plain_product(ctx, c);
   }
   const int64_t elements = p.sequences * p.heads * s.keys * width;
   return status != TG_OK || !sums ? status
@@ -342,7 +342,7 @@ template <typename T> tg_status run_bwd(const tg_context *ctx, const tg_attentio
       status = key_product<T>(ctx, s, p, weights, &a->dout, &a->dv, sums);
     }
     if (status == TG_OK) {
-      status = gemm_tile(ctx, score_product(s, p, &a->dout, &a->v, scores));
+      status = plain_product(ctx, score_product(s, p, &a->dout, &a->v, scores));
     }
     if (status == TG_OK) {
       const row_walk w = walk_rows(s, p, scores, &a->probabilities);
@@ -351,7 +351,7 @@ template <typename T> tg_status run_bwd(const tg_context *ctx, const tg_attentio
                  kRowThreads, 0, w, static_cast<const T *>(a->probabilities.data), a->scale);
     }
     if (status == TG_OK && tgi_present(&a->dq)) {
-      status = gemm_tile(ctx, row_product(s, p, scores, &a->k, &a->dq));
+      status = plain_product(ctx, row_product(s, p, scores, &a->k, &a->dq));
     }
     if (status == TG_OK && tgi_present(&a->dk)) {
       const auto weights = [&](int64_t member) { return turned_scores(s, p, scores, member); };
