@@ -25,14 +25,23 @@ namespace
 
 /* ---- passes ---- */
 
+template <typename T>
+tg_status add_sums_as(const lce_job &job, const float *sums, T *to, int64_t step, int64_t rows,
+                      int64_t cols)
+{
+  const bool wide = cols % 4 == 0 && step % 4 == 0 && (uintptr_t)to % (4 * sizeof(T)) == 0;
+  return launch(job.ctx,
+                wide ? linear_cross_entropy_add_kernel<true, T>
+                     : linear_cross_entropy_add_kernel<false, T>,
+                grid_of(rows * divide_up(cols, kAddCols)), kCopyThreads, 0, sums, to, step, rows,
+                cols, job.a->overwrite);
+}
+
 tg_status add_sums(const lce_job &job, const float *sums, void *to, tg_dtype dtype, int64_t step,
                    int64_t rows, int64_t cols)
 {
   tg_status status = TG_OK;
-  SWITCH_FLOAT(dtype, T,
-               status = launch(job.ctx, linear_cross_entropy_add_kernel<T>,
-                               grid_of(divide_up(rows * cols, kCopyThreads)), kCopyThreads, 0, sums,
-                               static_cast<T *>(to), step, rows, cols, job.a->overwrite));
+  SWITCH_FLOAT(dtype, T, status = add_sums_as(job, sums, static_cast<T *>(to), step, rows, cols));
   return status;
 }
 
@@ -143,7 +152,7 @@ tg_status run(const tg_context *ctx, const lce_args &a, fault_site site)
   job.plan = plan_of(a);
   job.call = call_of(a, job.plan, site);
   job.base = static_cast<char *>(a.workspace);
-  const uintptr_t start = (uintptr_t)a.dweight.data + kBorrowAlign - 1;
+  const uintptr_t start = (uintptr_t)a.dweight.data + (kBorrowAlign - 1);
   void *const dweight = reinterpret_cast<void *>(start - start % kBorrowAlign);
   job.chunk.logits =
       job.plan.borrows ? static_cast<float *>(dweight) : job.part<float>(job.plan.logits);
@@ -233,7 +242,7 @@ void explain(const lce_args &a, char *text, size_t bytes)
 extern "C" size_t TGI_WORKSPACE(linear_cross_entropy_fwd)(const tg_context *,
                                                           const tg_linear_cross_entropy_fwd_args *a)
 {
-  return plan_of(args_of(a)).bytes;
+  return workspace_of(args_of(a));
 }
 
 extern "C" tg_status TGI_KERNEL(linear_cross_entropy_fwd)(const tg_context *ctx,
@@ -252,7 +261,7 @@ extern "C" void TGI_PLAN(linear_cross_entropy_fwd)(const tg_context *,
 extern "C" size_t TGI_WORKSPACE(linear_cross_entropy_bwd)(const tg_context *,
                                                           const tg_linear_cross_entropy_bwd_args *a)
 {
-  return plan_of(args_of(a)).bytes;
+  return workspace_of(args_of(a));
 }
 
 extern "C" tg_status TGI_KERNEL(linear_cross_entropy_bwd)(const tg_context *ctx,
@@ -272,7 +281,7 @@ extern "C" size_t
 TGI_WORKSPACE(linear_cross_entropy_fwdbwd)(const tg_context *,
                                            const tg_linear_cross_entropy_fwdbwd_args *a)
 {
-  return plan_of(*a).bytes;
+  return workspace_of(*a);
 }
 
 extern "C" tg_status

@@ -3,7 +3,7 @@
 #ifndef TGI_OPS_LINEAR_CROSS_ENTROPY_CHUNK_CUH
 #define TGI_OPS_LINEAR_CROSS_ENTROPY_CHUNK_CUH
 
-#include "ops/linear_cross_entropy/linear_cross_entropy_rows.cuh"
+#include "ops/linear_cross_entropy/linear_cross_entropy_logits.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
@@ -13,9 +13,10 @@ namespace
 
 using lce_args = tg_linear_cross_entropy_fwdbwd_args; /* has what the other directions have */
 
-constexpr int64_t kChunkBytes = 512 << 20; /* of logits, by default, */
-constexpr int64_t kPieceBytes = 384 << 20; /* and beside gradients that have memory of their own */
-constexpr int64_t kMinChunkRows = 64;      /* of a default chunk: fewer leave the products short */
+constexpr int64_t kChunkBytes = 512 << 20;     /* of logits, by default, */
+constexpr int64_t kPieceBytes = 384 << 20;     /* beside gradients that have memory of their own, */
+constexpr int64_t kLentPieceBytes = 256 << 20; /* and beside gradients in dweight and its sums */
+constexpr int64_t kMinChunkRows = 64; /* of a default chunk: fewer leave the products short */
 constexpr int64_t kSumsBytes = (int64_t)4 << 30; /* of f32 sums of a 16-bit dweight, by default */
 constexpr int64_t kMinChunkCols = 1024;          /* of a default chunk beside them */
 constexpr int64_t kLogitsAlign = 16;             /* floats */
@@ -42,6 +43,7 @@ struct lce_plan {
   lce_place gradients;
   bool sums_dweight; /* in f32 in the workspace, not in dweight */
   bool borrows;      /* logits lie in the memory of dweight, which is overwritten at the end */
+  bool reuses;       /* dhidden is summed where the logits were */
   size_t row, hidden, logits, dlogits_at, dhidden, dweight, dbias, bytes; /* bytes to each part, */
 };                                                                        /* and of all */
 
@@ -63,23 +65,26 @@ size_t append(lce_plan &plan, bool wanted, int64_t elements, size_t element_byte
   return start;
 }
 
-/** Rows of `row_bytes` that the memory of dweight holds, wherever in it the first aligned address
- * is; 0 if it must not be touched before the end. */
+/** Rows of `row_bytes` that the memory of dweight holds from the first aligned address on; 0 if it
+ * must not be touched before the end. */
 int64_t rows_in_dweight(const lce_args &a, const lce_plan &plan, int64_t row_bytes)
 {
   if (!a.overwrite || plan.several_cols || !tgi_is_dense(&a.dweight)) {
     return 0;
   }
-  const int64_t bytes = (int64_t)tgi_span_bytes(&a.dweight) - kBorrowAlign;
+  const bool aligned = (uintptr_t)a.dweight.data % kBorrowAlign == 0;
+  const int64_t bytes = (int64_t)tgi_span_bytes(&a.dweight) - (aligned ? 0 : kBorrowAlign);
   return bytes < 0 ? 0 : bytes / row_bytes;
 }
 
 /** Rows of each of the fewest chunks of at most `most` rows: alike, but for whole tiles. */
 int64_t even_rows(int64_t all, int64_t most)
 {
-  const int64_t rows = divide_up(all, divide_up(all, most));
-  const int64_t whole_tiles = divide_up(rows, kRowsAlign) * kRowsAlign;
-  return whole_tiles <= most ? clamp(whole_tiles, all) : rows;
+  if (most < kRowsAlign) {
+    return clamp(divide_up(all, divide_up(all, most)), all);
+  }
+  const int64_t tiles = divide_up(all, kRowsAlign), most_tiles = most / kRowsAlign;
+  return clamp(divide_up(tiles, divide_up(tiles, most_tiles)) * kRowsAlign, all);
 }
 
 int64_t rows_of_bytes(int64_t bytes, const lce_plan &plan)
@@ -104,7 +109,7 @@ void plan_groups(lce_plan &plan, const lce_args &a, int64_t all)
   } else if (lent >= kBorrowedRows) {
     plan.gradients = kInDweight;
     plan.group = even_rows(all, lent);
-    plan.rows = even_rows(plan.group, rows_of_bytes(kPieceBytes, plan));
+    plan.rows = even_rows(plan.group, rows_of_bytes(kLentPieceBytes, plan));
   } else {
     plan.rows = plan.group = even_rows(all, rows_of_bytes(kChunkBytes, plan));
     return;
@@ -143,10 +148,23 @@ lce_plan plan_of(const lce_args &a)
   plan.hidden = append(plan, true, plan.group * size, tg_dtype_bytes(a.hidden.dtype));
   plan.logits = append(plan, !plan.borrows, plan.rows * plan.stride, sizeof(float));
   plan.dlogits_at = append(plan, apart, plan.group * plan.dstride, tg_dtype_bytes(plan.dlogits));
-  plan.dhidden = append(plan, tgi_present(&a.dhidden), summed_rows * size, sizeof(float));
+  plan.reuses = plan.gradients != kInLogits && !plan.several_cols &&
+                plan.group * size <= plan.rows * plan.stride;
+  plan.dhidden =
+      append(plan, tgi_present(&a.dhidden) && !plan.reuses, summed_rows * size, sizeof(float));
   plan.dweight = append(plan, plan.sums_dweight, plan.cols * size, sizeof(float));
   plan.dbias = append(plan, tgi_present(&a.dbias), plan.cols, sizeof(float));
   return plan;
+}
+
+/** Of a call with dweight wherever it may lie. */
+size_t workspace_of(lce_args a)
+{
+  a.dweight.data = nullptr;
+  const size_t aligned = plan_of(a).bytes;
+  a.dweight.data = reinterpret_cast<void *>((uintptr_t)kBorrowAlign / 2);
+  const size_t bytes = plan_of(a).bytes;
+  return bytes > aligned ? bytes : aligned;
 }
 
 struct lce_job {
@@ -251,8 +269,9 @@ tg_status add_dhidden(const lce_job &job)
 {
   const tg_tensor *t = &job.a->dhidden;
   const int64_t size = t->shape[1];
-  float *sums =
-      job.part<float>(job.plan.dhidden) + (job.plan.several_cols ? job.group.row0 * size : 0);
+  float *sums = job.plan.reuses ? job.chunk.logits
+                                : job.part<float>(job.plan.dhidden) +
+                                      (job.plan.several_cols ? job.group.row0 * size : 0);
   gemm_call c;
   c.m = job.group.rows;
   c.n = size;
@@ -299,13 +318,25 @@ tg_status add_dbias(const lce_job &job)
                                               grid, kCopyThreads, 0, job.group, sums);
 }
 
+template <bool kFast> tg_status scan_as(const lce_job &job)
+{
+  const tg_status status =
+      launch(job.ctx,
+             is_plain(job.call, job.chunk) ? linear_cross_entropy_scan_kernel<kFast, true>
+                                           : linear_cross_entropy_scan_kernel<kFast, false>,
+             grid_of(job.chunk.rows), kScanThreads, 0, job.call, job.chunk);
+  return status != TG_OK ? status
+                         : launch(job.ctx, linear_cross_entropy_rows_kernel,
+                                  grid_of(divide_up(job.chunk.rows, kCopyThreads)), kCopyThreads, 0,
+                                  job.call, job.chunk);
+}
+
 /** The chunk's logits become losses and gradients. */
 tg_status run_chunk(const lce_job &job)
 {
   tg_status status = make_logits(job);
   if (status == TG_OK && job.scans) {
-    status = launch(job.ctx, linear_cross_entropy_scan_kernel, grid_of(job.chunk.rows),
-                    kScanThreads, 0, job.call, job.chunk);
+    status = job.plan.dlogits == TG_BF16 ? scan_as<true>(job) : scan_as<false>(job);
   }
   if (status == TG_OK && job.differentiates) {
     const dim3 grid = grid_of(job.chunk.rows);

@@ -19,10 +19,23 @@ namespace
 {
 
 constexpr int kCollectThreads = 1024;
-constexpr int kScanThreads = 512; /* each takes 4 neighbours of every 2048 logits, */
-constexpr int kAhead = 2;         /* of two times 2048 at once */
 constexpr int kCopyThreads = 256;
+constexpr int kAddCols = 4 * kCopyThreads;
 constexpr int kBiasGroup = 64; /* rows whose sum is taken before it is added */
+
+/** The largest logit of some, the first of equals; the first NaN if there is one. */
+struct lce_largest {
+  float x;
+  int is_nan;
+  int64_t j;
+};
+
+/** What one scan found in a row. */
+struct lce_sums {
+  double sum, z_sum;   /* of exp(z - most); of z */
+  float most;          /* largest z, but finite */
+  lce_largest largest; /* logit, before the cap */
+};
 
 /** What is known of a row by its number. */
 struct lce_row {
@@ -31,6 +44,7 @@ struct lce_row {
   float largest, shift; /* logit, before the cap; maximum of z, but finite */
   float hit, lse, loss; /* hit: z of the target */
   int has_nan;          /* argmax is the first NaN */
+  lce_sums chunk;       /* of the columns that were scanned last */
 };
 
 struct lce_totals {
@@ -200,188 +214,6 @@ __global__ void __launch_bounds__(kCopyThreads)
   }
 }
 
-__device__ __forceinline__ float capped(float x, float softcap)
-{
-  return softcap > 0 ? softcap * tanhf(x / softcap) : x;
-}
-
-/** The largest logit of some, the first of equals; the first NaN if there is one. */
-struct lce_largest {
-  float x;
-  int64_t j;
-  int is_nan;
-};
-
-__device__ __forceinline__ lce_largest larger_of(const lce_largest &a, const lce_largest &b)
-{
-  bool second = b.x > a.x || (b.x == a.x && b.j < a.j);
-  if (a.is_nan || b.is_nan) {
-    second = b.is_nan && (!a.is_nan || b.j < a.j);
-  }
-  return second ? b : a;
-}
-
-/** Over the block; the result is thread 0's. */
-__device__ __forceinline__ lce_largest block_largest(lce_largest v, lce_largest *scratch)
-{
-#pragma unroll
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    const lce_largest other = {__shfl_xor_sync(kAllLanes, v.x, step),
-                               __shfl_xor_sync(kAllLanes, v.j, step),
-                               __shfl_xor_sync(kAllLanes, v.is_nan, step)};
-    v = larger_of(v, other);
-  }
-  if (threadIdx.x % kWarp == 0) {
-    scratch[threadIdx.x / kWarp] = v;
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    for (int w = 1; w < kScanThreads / kWarp; w++) {
-      v = larger_of(v, scratch[w]);
-    }
-  }
-  return v;
-}
-
-/** The row's results, after its last columns. */
-__device__ inline void finish_row(const lce_call &c, lce_row &r)
-{
-  const double smoothing = (double)c.label_smoothing;
-  const double lse = (double)r.shift + log(r.sum), log_prob = (double)r.hit - lse;
-  double loss = -(1 - smoothing) * log_prob;
-  if (smoothing > 0) {
-    loss -= smoothing * (r.z_sum / (double)c.vocab - lse);
-  }
-  if (c.z_loss > 0) {
-    loss += (double)c.z_loss * lse * lse;
-  }
-  r.lse = (float)lse;
-  r.loss = (float)loss;
-  store_results(c, r.i, r.loss, (float)log_prob, r.lse, r.argmax);
-}
-
-/** Reads the chunk's logits once. A block for a row. */
-__global__ void __launch_bounds__(kScanThreads)
-    linear_cross_entropy_scan_kernel(lce_call c, lce_chunk chunk)
-{
-  __shared__ float max_scratch[kWarp];
-  __shared__ double sum_scratch[2 * kWarp];
-  __shared__ lce_largest largest_scratch[kWarp];
-  const int64_t counted = c.totals->counted;
-  for (int64_t n = blockIdx.x; n < chunk.rows && chunk.row0 + n < counted; n += gridDim.x) {
-    const float *x = chunk.logits + n * chunk.stride;
-    float m = -FLT_MAX, sum = 0, z_sum = 0;
-    lce_largest best = {-CUDART_INF_F, INT64_MAX, 0};
-    for (int64_t j = 4 * threadIdx.x; j < chunk.cols; j += 4 * kScanThreads) {
-      float v[4], z[4], top = -CUDART_INF_F;
-      load(v, x + j); /* rows end in whole cache lines */
-#pragma unroll
-      for (int k = 0; k < 4; k++) {
-        const bool exists = j + k < chunk.cols;
-        z[k] = exists ? capped(v[k], c.softcap) : -CUDART_INF_F;
-        top = fmaxf(top, z[k]); /* a NaN shows in the sum */
-        z_sum += exists ? z[k] : 0.0f;
-        if (c.argmax && exists) {
-          best = larger_of(best, {v[k], j + k, v[k] != v[k]});
-        }
-      }
-      if (top > m) {
-        sum *= expf(m - top);
-        m = top;
-      }
-      sum += (expf(z[0] - m) + expf(z[1] - m)) + (expf(z[2] - m) + expf(z[3] - m));
-    }
-    const float most = block_max(m, max_scratch);
-    double sums[2] = {(double)sum * exp((double)m - (double)most), (double)z_sum};
-    block_sum(sums, sum_scratch);
-    if (c.argmax) {
-      best = block_largest(best, largest_scratch);
-    }
-    if (threadIdx.x == 0) {
-      lce_row r = c.row[chunk.row0 + n];
-      const float shift = fmaxf(r.shift, most);
-      r.sum = r.sum * exp((double)r.shift - (double)shift) +
-              sums[0] * exp((double)most - (double)shift);
-      r.z_sum += sums[1];
-      r.shift = shift;
-      if (c.argmax && !r.has_nan && (best.is_nan || best.x > r.largest)) {
-        r.largest = best.x;
-        r.argmax = chunk.col0 + best.j;
-        r.has_nan = best.is_nan;
-      }
-      const int64_t target = r.target - chunk.col0;
-      if (target >= 0 && target < chunk.cols) {
-        r.hit = capped(x[target], c.softcap);
-      }
-      if (chunk.col0 + chunk.cols == c.vocab) {
-        finish_row(c, r);
-      }
-      c.row[chunk.row0 + n] = r;
-    }
-    __syncthreads(); /* the scratch is free again */
-  }
-}
-
-/** The chunk's gradients, in T. In the memory of its logits a row begins where its logits do. A
- * block for a row. */
-template <typename T>
-__global__ void __launch_bounds__(kScanThreads)
-    linear_cross_entropy_gradient_kernel(lce_call c, lce_chunk chunk)
-{
-  constexpr int64_t kEach = 4 * kScanThreads;
-  const int64_t counted = c.totals->counted;
-  const bool over = chunk.dlogits == chunk.logits;
-  for (int64_t n = blockIdx.x; n < chunk.rows; n += gridDim.x) {
-    const float *x = chunk.logits + n * chunk.stride;
-    T *dx = static_cast<T *>(chunk.dlogits) + n * chunk.dstride;
-    const bool exists = chunk.row0 + n < counted;
-    float lse = 0, upstream = 0;
-    int64_t target = -1;
-    if (exists) {
-      const lce_row &r = c.row[chunk.row0 + n];
-      const double dloss =
-          c.dloss ? (double)c.dloss[c.reduction == TG_REDUCTION_NONE ? r.i : 0] : 1.0;
-      lse = r.lse;
-      target = r.target - chunk.col0;
-      upstream = (float)(dloss / c.totals->divisor);
-    }
-    const float p_scale = 1 + 2 * c.z_loss * lse;
-    const float spread = c.label_smoothing / (float)c.vocab, hit = 1 - c.label_smoothing;
-    for (int64_t first = 4 * threadIdx.x; first - 4 * (int64_t)threadIdx.x < chunk.cols;
-         first += kAhead * kEach) {
-      float v[kAhead][4];
-#pragma unroll
-      for (int u = 0; u < kAhead; u++) {
-        if (exists && first + u * kEach < chunk.cols) {
-          load(v[u], x + first + u * kEach);
-        }
-      }
-      if (sizeof(T) < sizeof(float) && over) {
-        __syncthreads(); /* narrow results lie where logits did that are read by now */
-      }
-#pragma unroll
-      for (int u = 0; u < kAhead; u++) {
-        const int64_t j = first + u * kEach;
-        float g[4] = {0, 0, 0, 0};
-#pragma unroll
-        for (int k = 0; k < 4 && exists; k++) {
-          float z = v[u][k], slope = upstream;
-          if (c.softcap > 0) {
-            const float t = tanhf(z / c.softcap);
-            z = c.softcap * t;
-            slope = fmaf(-t, t, 1.0f) * upstream;
-          }
-          const float p = expf(z - lse);
-          g[k] = ((p_scale * p - spread) - (j + k == target ? hit : 0.0f)) * slope;
-        }
-        if (j < chunk.cols) {
-          store(dx + j, g);
-        }
-      }
-    }
-  }
-}
-
 /** dbias sums += the columns of the group. A thread for a column. */
 template <typename T>
 __global__ void __launch_bounds__(kCopyThreads)
@@ -419,16 +251,29 @@ __global__ void __launch_bounds__(kCopyThreads)
   }
 }
 
-/** to[rows, cols] += sums, or = sums. */
-template <typename T>
+/** to[rows, cols] += sums, or = sums. A block for kAddCols columns of a row; kWide: in fours. */
+template <bool kWide, typename T>
 __global__ void __launch_bounds__(kCopyThreads)
     linear_cross_entropy_add_kernel(const float *sums, T *to, int64_t step, int64_t rows,
                                     int64_t cols, bool overwrite)
 {
-  for (int64_t i = blockIdx.x * (int64_t)kCopyThreads + threadIdx.x; i < rows * cols;
-       i += gridDim.x * (int64_t)kCopyThreads) {
-    T *at = to + i / cols * step + i % cols;
-    *at = from_f32<T>((overwrite ? 0.0f : to_f32(*at)) + sums[i]);
+  constexpr int kEach = kWide ? 4 : 1;
+  const int64_t pieces = divide_up(cols, kAddCols);
+  for (int64_t block = blockIdx.x; block < rows * pieces; block += gridDim.x) {
+    const int64_t row = block / pieces, first = (block - row * pieces) * kAddCols;
+    const int64_t end = first + kAddCols < cols ? first + kAddCols : cols;
+    for (int64_t j = first + kEach * threadIdx.x; j < end; j += kEach * kCopyThreads) {
+      float v[kEach], was[kEach] = {};
+      load(v, sums + row * cols + j);
+      if (!overwrite) {
+        load(was, to + row * step + j);
+      }
+#pragma unroll
+      for (int k = 0; k < kEach; k++) {
+        v[k] = was[k] + v[k];
+      }
+      store(to + row * step + j, v);
+    }
   }
 }
 
