@@ -22,7 +22,7 @@ extern "C" {
 inline namespace TGI_CUDA_ENTRY
 {
 
-constexpr int kGatedThreads = 256;
+constexpr int kGatedThreads = 128;
 constexpr int kGatedElements = 8; /* of a thread, one after the other, by element */
 
 enum gated_form { kByPack, kByPair, kByElement };
