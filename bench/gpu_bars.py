@@ -3,8 +3,8 @@
 import dataclasses
 
 from bars import NOT_MEASURED, Mean, Ratio, Share, number, ours_of
-from gpu_cases import (BOTH, GATED, GATED_SHAPE, HEAD_SHAPE, HEADS_SHAPE, LOSS_SHAPES, NORM_SHAPES, PARAMETERS,
-                       SMALL_GATED_SHAPE, SMALL_NORM_SHAPES, SOFTMAX_SHAPES)
+from gpu_cases import (BOTH, GATED, GATED_SHAPE, HEAD_SHAPES, HEADS_SHAPE, LOSS_SHAPES, NORM_SHAPES,
+                       PARAMETERS, SMALL_GATED_SHAPE, SMALL_NORM_SHAPES, SOFTMAX_SHAPES)
 
 PEERS = ("torch", "compile", "liger")
 NORMS = ("rms_norm", "layer_norm")
@@ -38,6 +38,23 @@ class Beside:
             return [(text, want, NOT_MEASURED, False)]
         mine, other = (number(ours_of(rows), "ms") for rows in found)
         return [(text, want, f"{mine / other:.2f}x", mine <= self.most * other)]
+
+
+@dataclasses.dataclass
+class HeadMemory:
+    """Bytes that linear_cross_entropy takes over its inputs: the workspace and both gradients."""
+    shape: str
+    most: float
+
+    def judge(self, cases):
+        rows = cases.get(("gpu", "linear_cross_entropy", "fwdbwd", "bf16", self.shape))
+        text = f"linear_cross_entropy forward and backward, bf16 {self.shape}: memory"
+        want = f"at most {self.most / 2**30:.1f} GiB"
+        if not rows:
+            return [(text, want, NOT_MEASURED, False)]
+        tokens, hidden, vocab = map(int, self.shape.split("_", 1)[0].split("x"))
+        taken = number(ours_of(rows), "peak_bytes") + 2 * hidden * (vocab + tokens)
+        return [(text, want, f"{taken / 2**30:.2f} GiB", taken <= self.most)]
 
 
 def norm_bars():
@@ -79,7 +96,10 @@ BARS = [
     Beside("qk_norm_rope", "rope", "fwd", HEADS_SHAPE, 1.1),
     *softmax_bars(),
     *[share("cross_entropy", "fwdbwd", shape, 0.8) for shape in LOSS_SHAPES[:2]],
-    Ratio("gpu", "linear_cross_entropy", "fwdbwd", "bf16", HEAD_SHAPE, ("compile",), 1 / 1.04),
+    *[bar for shape in HEAD_SHAPES
+      for bar in (Ratio("gpu", "linear_cross_entropy", "fwdbwd", "bf16", shape, ("compile",),
+                        1 / 1.04),
+                  HeadMemory(shape, 4 << 30))],
     share("adamw", "step", PARAMETERS, 0.9),
     *small_bars(),
 ]

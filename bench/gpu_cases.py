@@ -9,7 +9,7 @@ GATED_SHAPE, SMALL_GATED_SHAPE = "8192x14336", "2048x3072"
 HEADS_SHAPE = "b1_s4096_h32_kv8_d128"
 SOFTMAX_SHAPES = ["4096x4096", "4096x32768", "4096x131072"]
 LOSS_SHAPES = ["4096x151936", "4096x201088", "4096x50257"]
-HEAD_SHAPE = "8192x4096x151936_nodbias_overwrite"
+HEAD_SHAPES = [f"{rows}x4096x151936_nodbias_overwrite" for rows in (8192, 32768)]
 PARAMETERS = "1000000000_t200"  # 100 matrices, 100 vectors
 GATED = ["swiglu", "geglu", "swiglu_clamped"]
 BOTH = ["fwd", "bwd"]
@@ -63,6 +63,6 @@ CASES = [
     *[Case("linear", "bwd", shape, copied=False, compiled=False)
       for shape in ("4096x4096x4096_nodbias", "8192x4096x14336_nodweight_nodbias",
                     "8192x4096x14336_nodx_nodbias")],
-    Case("linear_cross_entropy", "fwdbwd", HEAD_SHAPE, copied=False,
-         events=True, memory=True),
+    *[Case("linear_cross_entropy", "fwdbwd", shape, copied=False, events=True, memory=True)
+      for shape in HEAD_SHAPES],
 ]
