@@ -6,7 +6,7 @@
 #define TGI_OPS_CROSS_ENTROPY_RING_CUH
 
 #include "cuda/mbarrier.cuh"
-#include "ops/cross_entropy/cross_entropy_rows.cuh"
+#include "ops/cross_entropy/cross_entropy_launch.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

@@ -77,7 +77,7 @@ __device__ __forceinline__ void load_rows(const both_job<T> &job, loss_ring *m, 
 
 /* ---- scanners ---- */
 
-/* `absorb` of cross_entropy_rows.cuh, for N whole vectors at once. */
+/* `absorb` of cross_entropy_fwd_rows.cuh, for N whole vectors at once. */
 template <typename T, int N>
 __device__ __forceinline__ void absorb_vectors(row_sums *r, const uint4 (&bits)[N], bool smoothed)
 {
