@@ -9,7 +9,7 @@
  *            does who adds what (loss_rows.cuh).
  * Bound      Memory: reads the logits.
  */
-#include "ops/cross_entropy/cross_entropy_rows.cuh"
+#include "ops/cross_entropy/cross_entropy_launch.cuh"
 
 namespace
 {
@@ -35,11 +35,8 @@ __global__ void __launch_bounds__(kRowThreads, kCapped ? 1 : 2)
 template <typename T> tg_status forward(const tg_context *ctx, const tg_cross_entropy_fwd_args *a)
 {
   const loss_job<T> job = loss_job_of<T>(a, TARGET_RULE(ctx, cross_entropy_fwd, a));
-  const int threads = row_threads(job.rule.vocab, a->logits.dtype);
-  const dim3 grid = grid_of(job.rule.rows);
-  const tg_status status =
-      a->softcap > 0 ? launch(ctx, cross_entropy_fwd_kernel<T, true>, grid, threads, 0, job)
-                     : launch(ctx, cross_entropy_fwd_kernel<T, false>, grid, threads, 0, job);
+  const tg_status status = launch_rows(ctx, a, job.rule.rows, cross_entropy_fwd_kernel<T, false>,
+                                       cross_entropy_fwd_kernel<T, true>, job);
   return status == TG_OK ? reduce_losses(ctx, a, job) : status;
 }
 
@@ -62,6 +59,5 @@ extern "C" tg_status TGI_KERNEL(cross_entropy_fwd)(const tg_context *ctx,
 extern "C" void TGI_PLAN(cross_entropy_fwd)(const tg_context *, const tg_cross_entropy_fwd_args *a,
                                             char *text, size_t bytes)
 {
-  snprintf(text, bytes, "a block of %d threads for a row, read once",
-           row_threads(a->logits.shape[1], a->logits.dtype));
+  snprintf(text, bytes, "a block of %d threads for a row, read once", block_threads(a));
 }

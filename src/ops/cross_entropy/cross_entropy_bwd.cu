@@ -7,7 +7,7 @@
  *            make the counting cheap beside them.
  * Bound      Memory: reads and writes the logits.
  */
-#include "ops/cross_entropy/cross_entropy_rows.cuh"
+#include "ops/cross_entropy/cross_entropy_launch.cuh"
 
 namespace
 {
@@ -38,10 +38,8 @@ __global__ void __launch_bounds__(kRowThreads, kCapped ? 1 : 2)
 template <typename T> tg_status backward(const tg_context *ctx, const tg_cross_entropy_bwd_args *a)
 {
   const dlogits_job<T> job = dlogits_job_of<T>(a, TARGET_RULE(ctx, cross_entropy_bwd, a));
-  const int threads = row_threads(job.rule.vocab, a->logits.dtype);
-  const dim3 grid = grid_of(count_blocks(ctx, job.rule.rows, job.rule.vocab, a->reduction));
-  return a->softcap > 0 ? launch(ctx, cross_entropy_bwd_kernel<T, true>, grid, threads, 0, job)
-                        : launch(ctx, cross_entropy_bwd_kernel<T, false>, grid, threads, 0, job);
+  return launch_rows(ctx, a, count_blocks(ctx, a), cross_entropy_bwd_kernel<T, false>,
+                     cross_entropy_bwd_kernel<T, true>, job);
 }
 
 } // namespace
@@ -58,8 +56,6 @@ extern "C" void TGI_PLAN(cross_entropy_bwd)(const tg_context *ctx,
                                             const tg_cross_entropy_bwd_args *a, char *text,
                                             size_t bytes)
 {
-  const int64_t rows = a->logits.shape[0], vocab = a->logits.shape[1];
   snprintf(text, bytes, "%lld blocks of %d threads, a row at a time",
-           (long long)count_blocks(ctx, rows, vocab, a->reduction),
-           row_threads(vocab, a->logits.dtype));
+           (long long)count_blocks(ctx, a), block_threads(a));
 }

@@ -7,7 +7,7 @@
  * Work       Blocks as the backward's; with a mean each counts the rows that are not ignored first.
  * Bound      Memory: reads and writes the logits; reads again what the cache does not hold.
  */
-#include "ops/cross_entropy/cross_entropy_rows.cuh"
+#include "ops/cross_entropy/cross_entropy_launch.cuh"
 
 namespace
 {
@@ -47,12 +47,9 @@ template <typename T> tg_status both(const tg_context *ctx, const tg_cross_entro
   const target_rule rule = TARGET_RULE(ctx, cross_entropy_fwdbwd, a);
   const loss_job<T> forward = loss_job_of<T>(a, rule);
   const dlogits_job<T> backward = dlogits_job_of<T>(a, rule);
-  const int threads = row_threads(rule.vocab, a->logits.dtype);
-  const dim3 grid = grid_of(count_blocks(ctx, rule.rows, rule.vocab, a->reduction));
   const tg_status status =
-      a->softcap > 0
-          ? launch(ctx, cross_entropy_fwdbwd_kernel<T, true>, grid, threads, 0, forward, backward)
-          : launch(ctx, cross_entropy_fwdbwd_kernel<T, false>, grid, threads, 0, forward, backward);
+      launch_rows(ctx, a, count_blocks(ctx, a), cross_entropy_fwdbwd_kernel<T, false>,
+                  cross_entropy_fwdbwd_kernel<T, true>, forward, backward);
   return status == TG_OK ? reduce_losses(ctx, a, forward) : status;
 }
 

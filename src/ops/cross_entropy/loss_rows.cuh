@@ -20,6 +20,8 @@ inline namespace TGI_CUDA_ENTRY
 {
 
 constexpr float kLog2E = 0x1.715476p+0f;
+constexpr int kRowThreads = 512; /* of a row's block, at most */
+constexpr int kAhead = 4;        /* vectors of a thread at once */
 
 __device__ __forceinline__ float capped(float x, float softcap)
 {
@@ -175,11 +177,23 @@ __device__ __forceinline__ double divisor(const target_rule &r, int64_t counted)
                                        : (double)*static_cast<const int32_t *>(r.num_items);
 }
 
+/** n of the contract, in every thread; with a mean the block counts the rows that are not ignored.
+ * scratch: 32 elements that the call owns until the next barrier after it. */
+__device__ __forceinline__ double count_items(const target_rule &rule, int64_t *scratch)
+{
+  int64_t counted[1] = {0};
+  if (rule.reduction == TG_REDUCTION_MEAN) {
+    counted[0] = count_rows(rule);
+    block_sum(counted, scratch);
+  }
+  return divisor(rule, counted[0]);
+}
+
 /** Threads of a row's block: by its length alone. */
 inline int row_threads(int64_t vocab, tg_dtype dtype)
 {
   const int64_t vectors = vocab * (int64_t)tg_dtype_bytes(dtype) / 16;
-  return vectors > 1024 ? 512 : vectors > 256 ? 256 : vectors > 64 ? 128 : 32;
+  return vectors > 1024 ? kRowThreads : vectors > 256 ? 256 : vectors > 64 ? 128 : 32;
 }
 
 } // namespace TGI_CUDA_ENTRY
