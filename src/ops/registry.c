@@ -177,21 +177,6 @@ static tg_status nobody_takes(tgi_call *call)
     }                                                                                              \
     tgi_device_leave(ctx, previous);                                                               \
     return status == TG_UNSUPPORTED ? nobody_takes(&call) : status;                                \
-  }                                                                                                \
-                                                                                                   \
-  void tgi_##op##_##dir##_explain(const tg_context *ctx, const tg_##op##_##dir##_args *args,       \
-                                  char *text, size_t bytes)                                        \
-  {                                                                                                \
-    int i = 0; /* the first entry with a kernel */                                                 \
-    while (i + 1 < ctx->chain.length && !ctx->chain.table[i]->op##_##dir.run) {                    \
-      i++;                                                                                         \
-    }                                                                                              \
-    const tgi_##op##_##dir##_kernel *k = &ctx->chain.table[i]->op##_##dir;                         \
-    if (k->plan) {                                                                                 \
-      k->plan(ctx, args, text, bytes);                                                             \
-    } else {                                                                                       \
-      snprintf(text, bytes, "plain loops in f64");                                                 \
-    }                                                                                              \
   }
 #include "ops/ops.def"
 
@@ -249,7 +234,9 @@ static void append_cuda(tgi_chain *chain, const tgi_device *device)
   }
 #endif
 #ifdef TGI_HAVE_CUDA
-  append(chain, &tgi_kernel_table_any);
+  if (device->entries & 1u << TGI_CUDA_ANY) {
+    append(chain, &tgi_kernel_table_any);
+  }
 #endif
   (void)chain;
   (void)device;
