@@ -189,7 +189,7 @@ extern const tgi_kernel_table tgi_kernel_table_avx2;
 extern const tgi_kernel_table tgi_kernel_table_avx512;
 #endif
 
-#ifdef TGI_HAVE_CUDA
+#ifdef TGI_HAVE_ANY
 extern const tgi_kernel_table tgi_kernel_table_any;
 #endif
 #ifdef TGI_HAVE_SM80
@@ -233,7 +233,7 @@ static void append_cuda(tgi_chain *chain, const tgi_device *device)
     append(chain, &tgi_kernel_table_sm80);
   }
 #endif
-#ifdef TGI_HAVE_CUDA
+#ifdef TGI_HAVE_ANY
   if (device->entries & 1u << TGI_CUDA_ANY) {
     append(chain, &tgi_kernel_table_any);
   }
