@@ -6,8 +6,14 @@
 #                       TORCH_CUDA_ARCH_LIST of the environment, else the GPUs found, else "8.0 9.0a PTX".
 #
 # Every kernel source is compiled for each entry of the chain. What an entry may use is a matter of its virtual
-# architecture (any: compute_75, sm80: compute_80, sm90: compute_90a); machine code is made for every GPU of the list, so
-# that all entries a GPU can run are there to be tested on it.
+# architecture (any: compute_75, sm80: compute_80, sm90: compute_90a); machine code is made for every GPU of the list that
+# can run the entry.
+#
+# From 8.0 on `any` stands behind `sm80`, which takes everything: nobody but a test gets there. It has the size of sm80 all
+# the same, so the product holds no machine code of it for these GPUs:
+# - where the list has PTX, the driver compiles `any` from it, in tests as on GPUs before 8.0 that the list does not name;
+# - where the list has neither PTX nor a GPU before 8.0, `any` is spare: compiled for every GPU, for tests and benchmarks
+#   (the static library), and left out of libtegula.so.
 set(TEGULA_CUDA_ARCHS "" CACHE STRING "GPUs to build for (\"8.0 9.0a PTX\"), or none")
 if(TEGULA_CUDA_ARCHS STREQUAL "" AND DEFINED ENV{TEGULA_CUDA_ARCHS})
   set(TEGULA_CUDA_ARCHS "$ENV{TEGULA_CUDA_ARCHS}")
@@ -57,11 +63,11 @@ else()
   endif()
 endif()
 
-# tegula_cuda_codes(<variable> <virtual architecture> <lowest real one>): -gencode options of an entry; none if no GPU of
-# the list can run it.
-function(tegula_cuda_codes variable virtual lowest)
+# tegula_cuda_codes(<variable> <virtual architecture> <lowest real one> <archs>): -gencode options of an entry; none if no
+# GPU of the list can run it.
+function(tegula_cuda_codes variable virtual lowest archs)
   set(codes "")
-  foreach(arch IN LISTS cuda_archs)
+  foreach(arch IN LISTS archs)
     string(REGEX REPLACE "[.a]" "" real "${arch}")
     if(arch STREQUAL "PTX")
       list(APPEND codes -gencode arch=compute_${virtual},code=compute_${virtual})
@@ -72,10 +78,11 @@ function(tegula_cuda_codes variable virtual lowest)
   set(${variable} "${codes}" PARENT_SCOPE)
 endfunction()
 
+set(TEGULA_CUDA_SPARE "")
+set(cuda_virtual_all 75) # what no entry has
 set(cuda_virtual_any 75)
 set(cuda_virtual_sm80 80)
 set(cuda_virtual_sm90 90)
-set(TEGULA_CUDA_OBJECTS "")
 set(TEGULA_CUDA_ENTRIES "")
 if(cuda_archs)
   get_filename_component(cuda_root ${TEGULA_NVCC} REALPATH)
@@ -90,8 +97,17 @@ if(cuda_archs)
   endif()
   string(JOIN " " cuda_archs_text ${cuda_archs})
   message(STATUS "CUDA: ${TEGULA_NVCC}, for ${cuda_archs_text}")
-  tegula_cuda_codes(cuda_codes_any 75 75)
-  tegula_cuda_codes(cuda_codes_sm80 80 80)
+  set(cuda_archs_any ${cuda_archs})
+  list(FILTER cuda_archs_any INCLUDE REGEX "^(PTX|7\\..*)$")
+  if(NOT cuda_archs_any)
+    set(TEGULA_CUDA_SPARE any)
+  endif()
+  if(NOT "PTX" IN_LIST cuda_archs)
+    set(cuda_archs_any ${cuda_archs})
+  endif()
+  tegula_cuda_codes(cuda_codes_all 75 75 "${cuda_archs}")
+  tegula_cuda_codes(cuda_codes_any 75 75 "${cuda_archs_any}")
+  tegula_cuda_codes(cuda_codes_sm80 80 80 "${cuda_archs}")
   set(cuda_codes_sm90 "")
   if("9.0" IN_LIST cuda_archs OR "9.0a" IN_LIST cuda_archs)
     set(cuda_codes_sm90 -gencode arch=compute_90a,code=sm_90a)
@@ -103,9 +119,9 @@ if(cuda_archs)
   endforeach()
 endif()
 
-# tegula_cuda_entry(<entry> <sources>): an object of each source for the entry, in TEGULA_CUDA_OBJECTS.
+# tegula_cuda_entry(<entry> <sources> <list>): an object of each source for the entry, appended to the list.
 # Products and sums are fused where the source says so, as on the CPU: -fmad=false.
-function(tegula_cuda_entry entry sources)
+function(tegula_cuda_entry entry sources objects)
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/cuda_${entry})
   file(MAKE_DIRECTORY ${folder})
   set(errors "")
@@ -127,7 +143,7 @@ function(tegula_cuda_entry entry sources)
       DEPFILE ${object}.d
       COMMENT "CUDA ${entry}: ${name}"
       VERBATIM)
-    list(APPEND TEGULA_CUDA_OBJECTS ${object})
+    list(APPEND ${objects} ${object})
   endforeach()
-  set(TEGULA_CUDA_OBJECTS "${TEGULA_CUDA_OBJECTS}" PARENT_SCOPE)
+  set(${objects} "${${objects}}" PARENT_SCOPE)
 endfunction()

@@ -34,6 +34,7 @@ check cppcheck scripts/check_cppcheck.sh
 check warnings warnings
 check symbols scripts/check_symbols.py $build
 check needed scripts/check_needed.sh $build
+check size scripts/check_size.py $build
 check support scripts/check_support.sh $build
 check tidy scripts/check_tidy.py
 

@@ -1,7 +1,8 @@
 /**
  * An activation over a tensor, y = f(x), or its gradient, dx = dy f'(x): the loop of ops/gelu and
- * ops/silu. All flags of the inner functions are constants. The compiler interleaves two vectors
- * (src/CMakeLists.txt tells gcc to), so that the processor need not look far ahead for work.
+ * ops/silu. Formula, dtype and direction of the inner functions are constants. The compiler
+ * interleaves two vectors (src/CMakeLists.txt tells gcc to), so that the processor need not look
+ * far ahead for work.
  */
 #ifndef TGI_CPU_ACTIVATION_MAP_H
 #define TGI_CPU_ACTIVATION_MAP_H
@@ -31,42 +32,36 @@ TGI_INLINE vf activate_or_grad(tgi_activation f, vf x, int t, bool grad)
   return grad ? vf_activate_grad(f, x, t) : vf_activate(f, x);
 }
 
-TGI_INLINE void activate_run(tgi_activation f, const void *dy, const void *x, void *out, int64_t n,
-                             int t, bool stream)
+/* A piece of each tensor. */
+typedef struct activation_run {
+  const void *dy, *x; /* dy: NULL in the forward */
+  void *out;
+  int64_t n;
+  bool stream;
+} activation_run;
+
+TGI_INLINE void activate_run(tgi_activation f, const activation_run *r, int t, bool grad)
 {
   int64_t j = 0;
-  for (; j + 2 * TGI_LANES <= n; j += 2 * TGI_LANES) {
+  for (; j + 2 * TGI_LANES <= r->n; j += 2 * TGI_LANES) {
     vf v[2], g[2];
-    vf_load_two(x, t, j, v);
-    v[0] = activate_or_grad(f, v[0], t, dy != NULL);
-    v[1] = activate_or_grad(f, v[1], t, dy != NULL);
-    if (dy) {
-      vf_load_two(dy, t, j, g);
+    vf_load_two(r->x, t, j, v);
+    v[0] = activate_or_grad(f, v[0], t, grad);
+    v[1] = activate_or_grad(f, v[1], t, grad);
+    if (grad) {
+      vf_load_two(r->dy, t, j, g);
       v[0] = v[0] * g[0];
       v[1] = v[1] * g[1];
     }
-    vf_put_two(out, t, j, v, stream);
+    vf_put_two(r->out, t, j, v, r->stream);
   }
-  for (; j < n; j += TGI_LANES) {
-    const int64_t left = tgi_min_i64(TGI_LANES, n - j);
-    vf v = activate_or_grad(f, vf_load_part(x, t, j, left), t, dy != NULL);
-    if (dy) {
-      v = v * vf_load_part(dy, t, j, left);
+  for (; j < r->n; j += TGI_LANES) {
+    const int64_t left = tgi_min_i64(TGI_LANES, r->n - j);
+    vf v = activate_or_grad(f, vf_load_part(r->x, t, j, left), t, grad);
+    if (grad) {
+      v = v * vf_load_part(r->dy, t, j, left);
     }
-    vf_store_part(out, t, j, left, v);
-  }
-}
-
-TGI_INLINE void activate_piece(const tgi_activation_call *c, tgi_activation f, int64_t i, int t,
-                               bool grad)
-{
-  const tgi_pieces *p = &c->pieces;
-  const void *dy = grad ? tgi_piece(p, c->dy, i) : NULL, *x = tgi_piece(p, c->x, i);
-  void *out = tgi_piece(p, c->out, i);
-  if (p->stream) {
-    activate_run(f, dy, x, out, tgi_piece_length(p, i), t, true);
-  } else {
-    activate_run(f, dy, x, out, tgi_piece_length(p, i), t, false);
+    vf_store_part(r->out, t, j, left, v);
   }
 }
 
@@ -74,8 +69,11 @@ TGI_INLINE void activate_piece(const tgi_activation_call *c, tgi_activation f, i
 TGI_INLINE void tgi_activate_pieces(const tgi_activation_call *c, tgi_activation f, bool grad,
                                     int64_t begin, int64_t end)
 {
+  const tgi_pieces *p = &c->pieces;
   for (int64_t i = begin; i < end; i++) {
-    TGI_SWITCH_FLOAT(c->x->dtype, T, activate_piece(c, f, i, T, grad));
+    const activation_run r = {grad ? tgi_piece(p, c->dy, i) : NULL, tgi_piece(p, c->x, i),
+                              tgi_piece(p, c->out, i), tgi_piece_length(p, i), p->stream};
+    TGI_SWITCH_FLOAT(c->x->dtype, T, activate_run(f, &r, T, grad));
   }
   vf_stream_fence();
 }

@@ -1,6 +1,7 @@
 /**
  * A gated activation over tensors, and its gradients: the loops of ops/swiglu, ops/geglu and
- * ops/swiglu_clamped. Flags of the inner functions are constants.
+ * ops/swiglu_clamped. Formula, dtypes and direction of the inner functions are constants; how gate
+ * and up lie and whether stores go past the caches is asked for every two vectors.
  */
 #ifndef TGI_CPU_GATED_MAP_H
 #define TGI_CPU_GATED_MAP_H
@@ -10,6 +11,7 @@
 #include "cpu/pieces.h"
 #include "tegula/rounding.h"
 #include <float.h>
+#include <string.h>
 
 /** Which formula: one of cpu/activation.h times up, or that of swiglu_clamped. */
 typedef enum tgi_gate {
@@ -123,23 +125,66 @@ TGI_INLINE void gated_load(const gated_run *r, int t, int64_t j, bool pairs, vf 
   }
 }
 
-TGI_INLINE void gated_load_part(const gated_run *r, int t, int64_t j, int64_t n, bool pairs,
-                                vf *gate, vf *up)
+/* Elements of one step of the loops, and room for one step's worth of every tensor: the last
+ * elements of a run are moved there, so that the loops need no second form for parts of vectors. */
+enum { TGI_GATED_STEP = 2 * TGI_LANES };
+
+typedef struct gated_rest {
+  _Alignas(64) float gate[2 * TGI_GATED_STEP];
+  _Alignas(64) float dgate[2 * TGI_GATED_STEP];
+  _Alignas(64) float up[TGI_GATED_STEP];
+  _Alignas(64) float dup[TGI_GATED_STEP];
+  _Alignas(64) float dy[TGI_GATED_STEP];
+  _Alignas(64) float y[TGI_GATED_STEP];
+} gated_rest;
+
+/* The run of `n` elements from element `from` on of r, in `rest`. */
+static inline gated_run gated_load_rest(const tgi_gated_call *c, const gated_run *r, int64_t from,
+                                        int64_t n, gated_rest *rest)
 {
-  if (pairs) {
-    vf_load_pairs_part(r->gate, t, j, n, gate, up);
-  } else {
-    *gate = vf_load_part(r->gate, t, j, n);
-    *up = vf_load_part(r->up, t, j, n);
+  const size_t bytes = tg_dtype_bytes(c->dtype), pair = c->interleaved ? 2 : 1;
+  const size_t skip = (size_t)from * bytes, size = (size_t)n * bytes;
+  memset(rest, 0, sizeof *rest);
+  memcpy(rest->gate, (const char *)r->gate + skip * pair, size * pair);
+  if (r->up) {
+    memcpy(rest->up, (const char *)r->up + skip, size);
+  }
+  if (r->dy) {
+    memcpy(rest->dy, (const char *)r->dy + skip, size);
+  }
+  return (gated_run){.gate = rest->gate,
+                     .up = rest->up,
+                     .dy = rest->dy,
+                     .gate_ahead = rest->gate,
+                     .up_ahead = rest->up,
+                     .y = rest->y,
+                     .dgate = r->dgate ? rest->dgate : NULL,
+                     .dup = r->dup ? rest->dup : NULL,
+                     .n = TGI_GATED_STEP};
+}
+
+static inline void gated_store_rest(const tgi_gated_call *c, const gated_run *r, int64_t from,
+                                    int64_t n, const gated_rest *rest)
+{
+  const size_t bytes = tg_dtype_bytes(c->dtype), pair = c->interleaved ? 2 : 1;
+  const size_t skip = (size_t)from * bytes, size = (size_t)n * bytes;
+  if (r->y) {
+    memcpy((char *)r->y + skip, rest->y, size);
+  }
+  if (r->dgate) {
+    memcpy((char *)r->dgate + skip * pair, rest->dgate, size * pair);
+  }
+  if (r->dup) {
+    memcpy((char *)r->dup + skip, rest->dup, size);
   }
 }
 
-/* steps: t, or f32 if steps are not rounded. */
+/* steps: t, or f32 if steps are not rounded. Elements [0, r.n), whole steps. */
 TGI_INLINE void gated_fwd_run(const tgi_gated_call *c, tgi_gate f, gated_run r, int t, int steps,
-                              bool pairs, bool stream)
+                              bool stream)
 {
-  int64_t j = 0;
-  for (; j + 2 * TGI_LANES <= r.n; j += 2 * TGI_LANES) {
+  const bool pairs = c->interleaved;
+  for (int64_t j = 0; j < r.n; j += TGI_GATED_STEP) {
     vf gate[2], up[2], y[2];
     if (!pairs) {
       for (int i = 0; i < 2; i++) {
@@ -152,101 +197,94 @@ TGI_INLINE void gated_fwd_run(const tgi_gated_call *c, tgi_gate f, gated_run r, 
     y[1] = gated_value(c, f, gate[1], up[1], steps);
     vf_put_two(r.y, t, j, y, stream);
   }
-  for (; j < r.n; j += TGI_LANES) {
-    const int64_t left = tgi_min_i64(TGI_LANES, r.n - j);
-    vf gate, up;
-    gated_load_part(&r, t, j, left, pairs, &gate, &up);
-    vf_store_part(r.y, t, j, left, gated_value(c, f, gate, up, steps));
+}
+
+/* Two vectors each of dgate and dup. */
+TGI_INLINE void gated_put(const gated_run *r, int t, int64_t j, bool pairs, const vf dgate[2],
+                          const vf dup[2], bool stream)
+{
+  if (pairs) {
+    vf_put_pairs(r->dgate, t, j, dgate[0], dup[0], stream);
+    vf_put_pairs(r->dgate, t, j + TGI_LANES, dgate[1], dup[1], stream);
+    return;
+  }
+  if (r->dgate) {
+    vf_put_two(r->dgate, t, j, dgate, stream);
+  }
+  if (r->dup) {
+    vf_put_two(r->dup, t, j, dup, stream);
   }
 }
 
 TGI_INLINE void gated_bwd_run(const tgi_gated_call *c, tgi_gate f, gated_run r, int t, bool pairs,
                               bool stream)
 {
-  int64_t j = 0;
-  for (; j + 2 * TGI_LANES <= r.n; j += 2 * TGI_LANES) {
+  for (int64_t j = 0; j < r.n; j += TGI_GATED_STEP) {
     vf gate[2], up[2], dy[2], dgate[2], dup[2];
     gated_load(&r, t, j, pairs, gate, up);
     vf_load_two(r.dy, t, j, dy);
     gated_gradients(c, f, dy[0], gate[0], up[0], t, &dgate[0], &dup[0]);
     gated_gradients(c, f, dy[1], gate[1], up[1], t, &dgate[1], &dup[1]);
-    if (pairs) {
-      vf_put_pairs(r.dgate, t, j, dgate[0], dup[0], stream);
-      vf_put_pairs(r.dgate, t, j + TGI_LANES, dgate[1], dup[1], stream);
-      continue;
-    }
-    if (r.dgate) {
-      vf_put_two(r.dgate, t, j, dgate, stream);
-    }
-    if (r.dup) {
-      vf_put_two(r.dup, t, j, dup, stream);
-    }
-  }
-  for (; j < r.n; j += TGI_LANES) {
-    const int64_t left = tgi_min_i64(TGI_LANES, r.n - j);
-    vf gate, up, dgate, dup;
-    gated_load_part(&r, t, j, left, pairs, &gate, &up);
-    gated_gradients(c, f, vf_load_part(r.dy, t, j, left), gate, up, t, &dgate, &dup);
-    if (pairs) {
-      vf_store_pairs_part(r.dgate, t, j, left, dgate, dup);
-      continue;
-    }
-    if (r.dgate) {
-      vf_store_part(r.dgate, t, j, left, dgate);
-    }
-    if (r.dup) {
-      vf_store_part(r.dup, t, j, left, dup);
+    if (stream) {
+      gated_put(&r, t, j, pairs, dgate, dup, true);
+    } else {
+      gated_put(&r, t, j, pairs, dgate, dup, false);
     }
   }
 }
 
-TGI_INLINE void gated_fwd_as(const tgi_gated_call *c, tgi_gate f, gated_run r, int t, int steps)
+/* The whole steps of a run, then what is left. */
+TGI_INLINE void gated_run_as(const tgi_gated_call *c, tgi_gate f, const gated_run *all, int t,
+                             int steps, bool grad)
 {
-  if (c->interleaved && c->pieces.stream) {
-    gated_fwd_run(c, f, r, t, steps, true, true);
-  } else if (c->interleaved) {
-    gated_fwd_run(c, f, r, t, steps, true, false);
-  } else if (c->pieces.stream) {
-    gated_fwd_run(c, f, r, t, steps, false, true);
-  } else {
-    gated_fwd_run(c, f, r, t, steps, false, false);
+  const int64_t left = all->n % TGI_GATED_STEP, whole = all->n - left;
+  gated_rest rest;
+  gated_run r = *all;
+  r.n = whole;
+  for (int pass = 0; pass < (left ? 2 : 1); pass++) {
+    const bool stream = pass == 0 && c->pieces.stream;
+    if (pass == 1) {
+      r = gated_load_rest(c, all, whole, left, &rest);
+    }
+    if (grad && c->interleaved) {
+      gated_bwd_run(c, f, r, t, true, stream);
+    } else if (grad && stream) {
+      gated_bwd_run(c, f, r, t, false, true);
+    } else if (grad) {
+      gated_bwd_run(c, f, r, t, false, false);
+    } else {
+      gated_fwd_run(c, f, r, t, steps, stream);
+    }
+  }
+  if (left) {
+    gated_store_rest(c, all, whole, left, &rest);
   }
 }
 
-TGI_INLINE void gated_fwd_piece(const tgi_gated_call *c, tgi_gate f, int64_t i, int t)
+/* Piece i of the call. What the forward and the backward have not is NULL. */
+static inline gated_run gated_piece(const tgi_gated_call *c, int64_t i)
 {
+  static const tg_tensor absent;
   const tgi_pieces *p = &c->pieces;
   const int64_t ahead = p->total ? i : i + 1; /* a processor's own prefetch stops at a gap */
-  const gated_run r = {.gate = tgi_piece(p, &c->gate, i),
-                       .up = tgi_piece(p, &c->up, i),
-                       .gate_ahead = tgi_piece(p, &c->gate, ahead),
-                       .up_ahead = tgi_piece(p, &c->up, ahead),
-                       .y = tgi_piece(p, c->y, i),
-                       .n = tgi_piece_length(p, i)};
-  if (t != TG_F32 && c->hf) {
-    gated_fwd_as(c, f, r, t, t);
-  } else {
-    gated_fwd_as(c, f, r, t, TG_F32);
-  }
+  return (gated_run){.gate = tgi_piece(p, &c->gate, i),
+                     .up = tgi_piece(p, &c->up, i),
+                     .dy = tgi_piece(p, c->dy ? c->dy : &absent, i),
+                     .gate_ahead = tgi_piece(p, &c->gate, ahead),
+                     .up_ahead = tgi_piece(p, &c->up, ahead),
+                     .y = tgi_piece(p, c->y ? c->y : &absent, i),
+                     .dgate = tgi_piece(p, &c->dgate, i),
+                     .dup = tgi_piece(p, &c->dup, i),
+                     .n = tgi_piece_length(p, i)};
 }
 
-TGI_INLINE void gated_bwd_piece(const tgi_gated_call *c, tgi_gate f, int64_t i, int t)
+TGI_INLINE void gated_piece_as(const tgi_gated_call *c, tgi_gate f, const gated_run *r, int t,
+                               bool grad)
 {
-  const tgi_pieces *p = &c->pieces;
-  const gated_run r = {.gate = tgi_piece(p, &c->gate, i),
-                       .up = tgi_piece(p, &c->up, i),
-                       .dy = tgi_piece(p, c->dy, i),
-                       .dgate = tgi_piece(p, &c->dgate, i),
-                       .dup = tgi_piece(p, &c->dup, i),
-                       .n = tgi_piece_length(p, i)};
-  if (c->interleaved && p->stream) {
-    gated_bwd_run(c, f, r, t, true, true);
-  } else if (c->interleaved) {
-    gated_bwd_run(c, f, r, t, true, false);
-  } else if (p->stream) {
-    gated_bwd_run(c, f, r, t, false, true);
+  if (t != TG_F32 && !grad && c->hf) {
+    gated_run_as(c, f, r, t, t, grad);
   } else {
-    gated_bwd_run(c, f, r, t, false, false);
+    gated_run_as(c, f, r, t, TG_F32, grad);
   }
 }
 
@@ -255,11 +293,8 @@ TGI_INLINE void tgi_gated_pieces(const tgi_gated_call *c, tgi_gate f, bool grad,
                                  int64_t end)
 {
   for (int64_t i = begin; i < end; i++) {
-    if (grad) {
-      TGI_SWITCH_FLOAT(c->dtype, T, gated_bwd_piece(c, f, i, T));
-    } else {
-      TGI_SWITCH_FLOAT(c->dtype, T, gated_fwd_piece(c, f, i, T));
-    }
+    const gated_run r = gated_piece(c, i);
+    TGI_SWITCH_FLOAT(c->dtype, T, gated_piece_as(c, f, &r, T, grad));
   }
   vf_stream_fence();
 }

@@ -40,7 +40,7 @@ static tg_status fill(tgi_device *d, int index, tg_error *error)
   d->shared_bytes = attribute(index, cudaDevAttrMaxSharedMemoryPerBlockOptin);
   d->l2_bytes = attribute(index, cudaDevAttrL2CacheSize);
   d->entries = tgi_cuda_probe(d->sm);
-  if (!(d->entries & 1u << TGI_CUDA_ANY)) {
+  if (!d->entries) {
     return tgi_error_set(error, TG_UNSUPPORTED,
                          "context_create: device_index: expected a GPU that this build has code "
                          "for (" TGI_CUDA_ARCHS "), got %d with compute capability %d.%d",
@@ -106,7 +106,7 @@ static void describe_current(int index, tg_device_info *out, unsigned *entries)
   out->tma = sm >= 90;
   out->wgmma = sm == 90;
   *entries = tgi_cuda_probe(sm);
-  out->supported = (*entries & 1u << TGI_CUDA_ANY) != 0;
+  out->supported = *entries != 0;
   if (!out->supported) {
     snprintf(out->reason, sizeof out->reason,
              "this build has code for " TGI_CUDA_ARCHS ", not for %d.%d", sm / 10, sm % 10);

@@ -80,10 +80,4 @@ enum {
   void tgi_##op##_##dir##_check(tgi_call *call, const tg_##op##_##dir##_args *a);
 #include "ops/ops.def"
 
-/** Line `plan` of the kernel that would run the call; for `tegula explain`. */
-#define OP(op, dir, ws)                                                                            \
-  void tgi_##op##_##dir##_explain(const tg_context *ctx, const tg_##op##_##dir##_args *args,       \
-                                  char *text, size_t bytes);
-#include "ops/ops.def"
-
 #endif

@@ -177,21 +177,6 @@ static tg_status nobody_takes(tgi_call *call)
     }                                                                                              \
     tgi_device_leave(ctx, previous);                                                               \
     return status == TG_UNSUPPORTED ? nobody_takes(&call) : status;                                \
-  }                                                                                                \
-                                                                                                   \
-  void tgi_##op##_##dir##_explain(const tg_context *ctx, const tg_##op##_##dir##_args *args,       \
-                                  char *text, size_t bytes)                                        \
-  {                                                                                                \
-    int i = 0; /* the first entry with a kernel */                                                 \
-    while (i + 1 < ctx->chain.length && !ctx->chain.table[i]->op##_##dir.run) {                    \
-      i++;                                                                                         \
-    }                                                                                              \
-    const tgi_##op##_##dir##_kernel *k = &ctx->chain.table[i]->op##_##dir;                         \
-    if (k->plan) {                                                                                 \
-      k->plan(ctx, args, text, bytes);                                                             \
-    } else {                                                                                       \
-      snprintf(text, bytes, "plain loops in f64");                                                 \
-    }                                                                                              \
   }
 #include "ops/ops.def"
 
@@ -204,7 +189,7 @@ extern const tgi_kernel_table tgi_kernel_table_avx2;
 extern const tgi_kernel_table tgi_kernel_table_avx512;
 #endif
 
-#ifdef TGI_HAVE_CUDA
+#ifdef TGI_HAVE_ANY
 extern const tgi_kernel_table tgi_kernel_table_any;
 #endif
 #ifdef TGI_HAVE_SM80
@@ -248,8 +233,10 @@ static void append_cuda(tgi_chain *chain, const tgi_device *device)
     append(chain, &tgi_kernel_table_sm80);
   }
 #endif
-#ifdef TGI_HAVE_CUDA
-  append(chain, &tgi_kernel_table_any);
+#ifdef TGI_HAVE_ANY
+  if (device->entries & 1u << TGI_CUDA_ANY) {
+    append(chain, &tgi_kernel_table_any);
+  }
 #endif
   (void)chain;
   (void)device;

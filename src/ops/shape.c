@@ -1,5 +1,7 @@
 #include "ops/shape.h"
 
+#include "core/context_state.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,8 +114,8 @@ tg_tensor *tgi_shape_list(tgi_shape *s, int64_t n)
   return list;
 }
 
+/* In the order of the public op table. */
 typedef struct row {
-  const tg_op_info *(*info)(void);
   const char *syntax;
   void (*shape)(tgi_shape *s, void *args);
   void (*cost)(const void *args, tgi_cost *cost);
@@ -132,21 +134,29 @@ typedef struct row {
   static void op##_##dir##_explain(const tg_context *ctx, const void *args, char *text,            \
                                    size_t bytes)                                                   \
   {                                                                                                \
-    tgi_##op##_##dir##_explain(ctx, args, text, bytes);                                            \
+    int i = 0; /* the first entry with a kernel */                                                 \
+    while (i + 1 < ctx->chain.length && !ctx->chain.table[i]->op##_##dir.run) {                    \
+      i++;                                                                                         \
+    }                                                                                              \
+    const tgi_##op##_##dir##_kernel *k = &ctx->chain.table[i]->op##_##dir;                         \
+    if (k->plan) {                                                                                 \
+      k->plan(ctx, args, text, bytes);                                                             \
+    } else {                                                                                       \
+      snprintf(text, bytes, "plain loops in f64");                                                 \
+    }                                                                                              \
   }
 #include "ops/ops.def"
 
 static const row rows[] = {
 #define OP(op, dir, ws)                                                                            \
-  {tgi_##op##_##dir##_info, tgi_##op##_##dir##_syntax, op##_##dir##_shape, op##_##dir##_cost,      \
-   op##_##dir##_explain},
+  {tgi_##op##_##dir##_syntax, op##_##dir##_shape, op##_##dir##_cost, op##_##dir##_explain},
 #include "ops/ops.def"
 };
 
 static const row *find(const char *op_dir)
 {
   for (size_t i = 0; op_dir && i < sizeof rows / sizeof rows[0]; i++) {
-    if (strcmp(rows[i].info()->name, op_dir) == 0) {
+    if (strcmp(tg_op_at(i)->name, op_dir) == 0) {
       return &rows[i];
     }
   }
@@ -241,7 +251,7 @@ tg_status tgi_shape_fill(const char *op_dir, const char *text, tg_dtype dtype, t
     return tgi_error_set(error, s.error.status, "%s: shape: %s (syntax: %s)", op_dir, s.error.text,
                          r->syntax);
   }
-  out->info = r->info();
+  out->info = tg_op_find(op_dir);
   out->cost = slot_bytes(out);
   r->cost((const void *)out->args.bytes, &out->cost);
   return TG_OK;

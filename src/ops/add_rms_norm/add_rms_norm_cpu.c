@@ -59,16 +59,8 @@ static norm_backward plan_bwd(const tg_context *ctx, const tg_add_rms_norm_bwd_a
 
 static void bwd_blocks(void *arg, int64_t begin, int64_t end, int thread)
 {
-  const norm_backward *job = arg;
   (void)thread;
-  if (!tgi_present(job->dx)) {
-    norm_backward_blocks(job, begin, end, (gradient_flags){.kind = NORM_ALONE});
-  } else if (tgi_present(job->dsum)) {
-    norm_backward_blocks(job, begin, end,
-                         (gradient_flags){.kind = NORM_ALONE, .dx = true, .dsum = true});
-  } else {
-    norm_backward_blocks(job, begin, end, (gradient_flags){.kind = NORM_ALONE, .dx = true});
-  }
+  norm_backward_blocks(arg, begin, end, NORM_OF_SUM);
 }
 
 size_t TGI_WORKSPACE(add_rms_norm_bwd)(const tg_context *ctx, const tg_add_rms_norm_bwd_args *a)

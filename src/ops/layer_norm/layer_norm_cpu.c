@@ -81,6 +81,7 @@ typedef struct fwd_row {
   void *y;
   int64_t cols;
   moments m;
+  bool stream;
 } fwd_row;
 
 TGI_INLINE vf result(vf x, const moments *m, vf weight, vf bias)
@@ -89,22 +90,25 @@ TGI_INLINE vf result(vf x, const moments *m, vf weight, vf bias)
   return vf_fma(d * vf_set1(m->rstd), weight, bias);
 }
 
-TGI_INLINE void write_row(const fwd_row *r, norm_dtypes t, bool stream)
+/* n <= TGI_LANES results. */
+TGI_INLINE void write_results(const fwd_row *r, norm_dtypes t, int64_t j, int64_t n)
+{
+  const vf b = r->bias ? norm_load(r->bias, t.weight, t.x, j, n) : vf_zero();
+  const vf w = norm_load(r->weight, t.weight, t.x, j, n);
+  norm_put(r->y, t.y, t.x, j, n, result(vf_load_up_to(r->x, t.x, j, n), &r->m, w, b), r->stream);
+}
+
+TGI_INLINE void write_row(const fwd_row *r, norm_dtypes t)
 {
   int64_t j = 0;
   for (; j + TGI_LANES <= r->cols; j += TGI_LANES) {
-    const vf b = r->bias ? vf_load(r->bias, t.weight, j) : vf_zero();
     if (j >= r->cols / kAhead) {
       tgi_prefetch(r->next, t.x, j);
     }
-    vf_put(r->y, t.y, j, result(vf_load(r->x, t.x, j), &r->m, vf_load(r->weight, t.weight, j), b),
-           stream);
+    write_results(r, t, j, TGI_LANES);
   }
   if (j < r->cols) {
-    const int64_t n = r->cols - j;
-    const vf b = r->bias ? vf_load_part(r->bias, t.weight, j, n) : vf_zero();
-    const vf w = vf_load_part(r->weight, t.weight, j, n);
-    vf_store_part(r->y, t.y, j, n, result(vf_load_part(r->x, t.x, j, n), &r->m, w, b));
+    write_results(r, t, j, r->cols - j);
   }
 }
 
@@ -117,17 +121,14 @@ TGI_INLINE void fwd_rows_as(const fwd_job *job, int64_t begin, int64_t end, norm
 {
   const tg_layer_norm_fwd_args *a = job->a;
   float *mean = a->mean.data, *rstd = a->rstd.data;
-  fwd_row r = {.weight = a->weight.data, .bias = a->bias.data, .cols = a->x.shape[1]};
+  fwd_row r = {
+      .weight = a->weight.data, .bias = a->bias.data, .cols = a->x.shape[1], .stream = job->stream};
   for (int64_t i = begin; i < end; i++) {
     r.x = tgi_row(&a->x, i);
     r.y = tgi_row(&a->y, i);
     r.next = i + 1 < end ? tgi_row(&a->x, i + 1) : r.x;
     r.m = moments_of_row(r.x, t.x, r.cols, a->eps, r.next);
-    if (job->stream) {
-      write_row(&r, t, true);
-    } else {
-      write_row(&r, t, false);
-    }
+    write_row(&r, t);
     if (mean) {
       mean[i] = r.m.mean + r.m.correction;
     }
@@ -180,41 +181,41 @@ static bwd_job plan_bwd(const tg_context *ctx, const tg_layer_norm_bwd_args *a)
 }
 
 typedef struct bwd_group {
-  tgi_rows dy, x, dresidual, dx;
+  tgi_rows dy, x, dresidual, dx; /* the latter two: none where `first` is NULL */
   const void *weight;
   float *dweight, *dbias; /* partial sums; NULL: none */
   int64_t cols;
   int rows, ahead; /* ahead: rows from here to the ones to prefetch */
   float mean[TGI_GROUP_ROWS_MAX], rstd[TGI_GROUP_ROWS_MAX];
   float mean_g[TGI_GROUP_ROWS_MAX], mean_gn[TGI_GROUP_ROWS_MAX];
+  bool stream;
 } bwd_group;
-
-/* What the compiler specialises the second pass for: constants. */
-typedef struct bwd_flags {
-  bool dx, dresidual, stream;
-} bwd_flags;
 
 /* mean_j(g) and mean_j(g * n) of rows r .. r + count - 1 */
 TGI_INLINE void means_of_rows(bwd_group *b, int r, int count, norm_dtypes t)
 {
   vf sum[2][2], dot[2][2], mean[2];
   int64_t j = 0;
-  for (int i = 0; i < count; i++) {
+  TGI_UNROLLED(i, count)
+  {
     sum[i][0] = sum[i][1] = dot[i][0] = dot[i][1] = vf_zero();
     mean[i] = vf_set1(b->mean[r + i]);
   }
   for (; j + 2 * TGI_LANES <= b->cols; j += 2 * TGI_LANES) {
-    for (int k = 0; k < 2; k++) {
+    TGI_UNROLLED(k, 2)
+    {
       const int64_t at_k = j + k * TGI_LANES;
-      const vf w = vf_load(b->weight, t.weight, at_k);
-      for (int i = 0; i < count; i++) {
-        const vf g = vf_load(tgi_row_at(b->dy, r + i), t.y, at_k) * w;
+      const vf w = norm_load(b->weight, t.weight, t.x, at_k, TGI_LANES);
+      TGI_UNROLLED(i, count)
+      {
+        const vf g = norm_load(tgi_row_at(b->dy, r + i), t.y, t.x, at_k, TGI_LANES) * w;
         sum[i][k] = sum[i][k] + g;
         dot[i][k] = vf_fma(g, vf_load(tgi_row_at(b->x, r + i), t.x, at_k) - mean[i], dot[i][k]);
       }
     }
     if (j % (kAheadBwd * TGI_LANES) == 0) {
-      for (int i = 0; i < count; i++) {
+      TGI_UNROLLED(i, count)
+      {
         tgi_prefetch(tgi_row_at(b->dy, r + i + b->ahead), t.y, j / kAheadBwd);
         tgi_prefetch(tgi_row_at(b->x, r + i + b->ahead), t.x, j / kAheadBwd);
       }
@@ -222,41 +223,42 @@ TGI_INLINE void means_of_rows(bwd_group *b, int r, int count, norm_dtypes t)
   }
   for (; j < b->cols; j += TGI_LANES) {
     const int64_t n = tgi_min_i64(TGI_LANES, b->cols - j);
-    const vf w = vf_load_part(b->weight, t.weight, j, n);
-    for (int i = 0; i < count; i++) {
-      const vf g = vf_load_part(tgi_row_at(b->dy, r + i), t.y, j, n) * w;
-      const vf x = vf_load_part(tgi_row_at(b->x, r + i), t.x, j, n);
+    const vf w = norm_load(b->weight, t.weight, t.x, j, n);
+    TGI_UNROLLED(i, count)
+    {
+      const vf g = norm_load(tgi_row_at(b->dy, r + i), t.y, t.x, j, n) * w;
+      const vf x = vf_load_up_to(tgi_row_at(b->x, r + i), t.x, j, n);
       sum[i][0] = sum[i][0] + g;
       dot[i][0] = vf_fma(g, vf_first(x - mean[i], n), dot[i][0]);
     }
   }
-  for (int i = 0; i < count; i++) {
+  TGI_UNROLLED(i, count)
+  {
     b->mean_g[r + i] = vf_sum(sum[i][0] + sum[i][1]) / (float)b->cols;
     b->mean_gn[r + i] = b->rstd[r + i] * (vf_sum(dot[i][0] + dot[i][1]) / (float)b->cols);
   }
 }
 
-static void find_means(bwd_group *b, norm_dtypes t)
+TGI_INLINE void find_means(bwd_group *b, norm_dtypes t)
 {
   int r = 0;
   for (; r + 2 <= b->rows; r += 2) {
-    SWITCH_NORM_DTYPES(t, true, T, means_of_rows(b, r, 2, T));
+    means_of_rows(b, r, 2, t);
   }
   if (r < b->rows) {
-    SWITCH_NORM_DTYPES(t, true, T, means_of_rows(b, r, 1, T));
+    means_of_rows(b, r, 1, t);
   }
 }
 
 /* dx and the partial sums of `vectors` vectors of columns from j on; the last has n elements. */
-TGI_INLINE void write_tile(const bwd_group *b, int64_t j, int vectors, int64_t n, norm_dtypes t,
-                           bwd_flags f)
+TGI_INLINE void write_tile(const bwd_group *b, int64_t j, int vectors, int64_t n, norm_dtypes t)
 {
   const bool later = j >= b->cols / kAheadBwd; /* not prefetched by the first pass */
   vf w[kTile], sw[kTile], sb[kTile];
   TGI_UNROLLED(k, vectors)
   {
     const int64_t i = j + k * TGI_LANES;
-    w[k] = vf_load_up_to(b->weight, t.weight, i, n);
+    w[k] = norm_load(b->weight, t.weight, t.x, i, n);
     sw[k] = b->dweight ? vf_load_up_to(b->dweight, TG_F32, i, n) : vf_zero();
     sb[k] = b->dbias ? vf_load_up_to(b->dbias, TG_F32, i, n) : vf_zero();
   }
@@ -266,7 +268,7 @@ TGI_INLINE void write_tile(const bwd_group *b, int64_t j, int vectors, int64_t n
     TGI_UNROLLED(k, vectors)
     {
       const int64_t i = j + k * TGI_LANES;
-      const vf dy = vf_load_up_to(tgi_row_at(b->dy, r), t.y, i, n);
+      const vf dy = norm_load(tgi_row_at(b->dy, r), t.y, t.x, i, n);
       const vf normal = (vf_load_up_to(tgi_row_at(b->x, r), t.x, i, n) - mean) * rstd;
       if (later) {
         tgi_prefetch_row(b->dy, r + b->ahead, t.y, i, k);
@@ -274,13 +276,13 @@ TGI_INLINE void write_tile(const bwd_group *b, int64_t j, int vectors, int64_t n
       }
       sw[k] = vf_fma(dy, normal, sw[k]);
       sb[k] = sb[k] + dy;
-      if (f.dx) {
+      if (b->dx.first) {
         vf dx = rstd * (vf_fma(-normal, mean_gn, dy * w[k]) - mean_g);
-        if (f.dresidual) {
+        if (b->dresidual.first) {
           tgi_prefetch_row(b->dresidual, r + b->ahead, t.x, i, k);
           dx = vf_load_up_to(tgi_row_at(b->dresidual, r), t.x, i, n) + dx;
         }
-        vf_put_up_to(tgi_row_at(b->dx, r), t.x, i, n, dx, f.stream);
+        vf_put_up_to(tgi_row_at(b->dx, r), t.x, i, n, dx, b->stream);
       }
     }
   }
@@ -293,14 +295,14 @@ TGI_INLINE void write_tile(const bwd_group *b, int64_t j, int vectors, int64_t n
   }
 }
 
-TGI_INLINE void write_group(const bwd_group *b, norm_dtypes t, bwd_flags f)
+TGI_INLINE void write_group(const bwd_group *b, norm_dtypes t)
 {
   int64_t j = 0;
   for (; j + kTile * TGI_LANES <= b->cols; j += kTile * TGI_LANES) {
-    write_tile(b, j, kTile, TGI_LANES, t, f);
+    write_tile(b, j, kTile, TGI_LANES, t);
   }
   for (; j < b->cols; j += TGI_LANES) {
-    write_tile(b, j, 1, tgi_min_i64(TGI_LANES, b->cols - j), t, f);
+    write_tile(b, j, 1, tgi_min_i64(TGI_LANES, b->cols - j), t);
   }
 }
 
@@ -313,7 +315,8 @@ static bwd_group make_group(const bwd_job *job, int64_t block, int64_t i, int ro
                  .weight = a->weight.data,
                  .cols = a->x.shape[1],
                  .rows = rows,
-                 .ahead = i + rows < last ? rows : 0};
+                 .ahead = i + rows < last ? rows : 0,
+                 .stream = job->stream};
   if (job->partial) {
     b.dweight = job->partial + block * 2 * b.cols;
     b.dbias = b.dweight + b.cols;
@@ -327,22 +330,6 @@ static bwd_group make_group(const bwd_job *job, int64_t block, int64_t i, int ro
   memcpy(b.mean, (const float *)a->mean.data + i, (size_t)rows * sizeof *b.mean);
   memcpy(b.rstd, (const float *)a->rstd.data + i, (size_t)rows * sizeof *b.rstd);
   return b;
-}
-
-TGI_INLINE void bwd_group_as(const bwd_job *job, const bwd_group *b, norm_dtypes t)
-{
-  const bool dresidual = tgi_present(&job->a->dresidual);
-  if (!tgi_present(&job->a->dx)) {
-    write_group(b, t, (bwd_flags){false, false, false});
-  } else if (dresidual && job->stream) {
-    write_group(b, t, (bwd_flags){true, true, true});
-  } else if (dresidual) {
-    write_group(b, t, (bwd_flags){true, true, false});
-  } else if (job->stream) {
-    write_group(b, t, (bwd_flags){true, false, true});
-  } else {
-    write_group(b, t, (bwd_flags){true, false, false});
-  }
 }
 
 static void bwd_blocks(void *arg, int64_t begin, int64_t end, int thread)
@@ -362,9 +349,9 @@ static void bwd_blocks(void *arg, int64_t begin, int64_t end, int thread)
     for (int64_t i = first; i < last; i += step) {
       bwd_group b = make_group(job, block, i, (int)tgi_min_i64(step, last - i), last);
       if (tgi_present(&job->a->dx)) {
-        find_means(&b, t);
+        SWITCH_NORM_DTYPES(t, true, T, find_means(&b, T));
       }
-      SWITCH_NORM_DTYPES(t, true, T, bwd_group_as(job, &b, T));
+      SWITCH_NORM_DTYPES(t, true, T, write_group(&b, T));
     }
   }
   vf_stream_fence();

@@ -36,11 +36,12 @@ static tgi_rotate_job plan_fwd(const tg_context *ctx, const tg_qk_norm_rope_fwd_
   return job;
 }
 
-TGI_INLINE void fwd_tokens(const tgi_rotate_job *job, int64_t begin, int64_t end, int x, int weight)
+TGI_INLINE void fwd_tokens(const tgi_rotate_job *job, int64_t begin, int64_t end, int x)
 {
+  const int weight = x == TG_F32 ? TG_F32 : job->weight;
   const tgi_rotate_kind once = {.x = x, .weight = weight, .step = TG_F32, .normed = true};
   const tgi_rotate_kind steps = {.x = x, .weight = weight, .step = x, .normed = true};
-  if (job->steps) {
+  if (x != TG_F32 && job->steps) {
     tgi_rotate_tokens(job, begin, end, steps);
   } else {
     tgi_rotate_tokens(job, begin, end, once);
@@ -51,10 +52,7 @@ static void fwd_chunk(void *arg, int64_t begin, int64_t end, int thread)
 {
   const tgi_rotate_job *job = arg;
   (void)thread;
-  TGI_SWITCH_FLOAT(
-      job->x, X,
-      if (job->weight == X) { fwd_tokens(job, begin, end, X, X); } //
-      else { fwd_tokens(job, begin, end, X, TG_F32); });
+  TGI_SWITCH_FLOAT(job->x, X, fwd_tokens(job, begin, end, X));
 }
 
 tg_status TGI_KERNEL(qk_norm_rope_fwd)(const tg_context *ctx, const tg_qk_norm_rope_fwd_args *a)
@@ -154,7 +152,7 @@ typedef struct bwd_head {
 TGI_INLINE void visit(bwd_head *h, int64_t i, int64_t n, vf dz, bwd_kind k)
 {
   const vf x = tgi_load_lanes(h->x, k.x, i, n);
-  const vf weight = tgi_load_lanes(h->weight, k.weight, i, n), normed = x * h->rstd;
+  const vf weight = tgi_load_mixed(h->weight, k.weight, k.x, i, n), normed = x * h->rstd;
   if (!k.write) {
     h->dot = vf_fma(dz * weight, normed, h->dot);
     return;
@@ -298,8 +296,9 @@ TGI_INLINE void bwd_block_as(const bwd_job *job, int64_t block, int x, int weigh
   }
   for (int64_t token = first; token < last; token++) {
     c.first = -1;
-    bwd_side(job, &job->side[0], &c, block, token, x, weight);
-    bwd_side(job, &job->side[1], &c, block, token, x, weight);
+    for (int i = 0; i < 2; i++) {
+      bwd_side(job, &job->side[i], &c, block, token, x, weight);
+    }
   }
 }
 
@@ -308,10 +307,8 @@ static void bwd_blocks(void *arg, int64_t begin, int64_t end, int thread)
   const bwd_job *job = arg;
   (void)thread;
   for (int64_t block = begin; block < end; block++) {
-    TGI_SWITCH_FLOAT(
-        job->x, X,
-        if (job->weight == X) { bwd_block_as(job, block, X, X); } //
-        else { bwd_block_as(job, block, X, TG_F32); });
+    TGI_SWITCH_FLOAT(job->x, X,
+                     bwd_block_as(job, block, X, (int)X == TG_F32 ? TG_F32 : job->weight));
   }
   vf_stream_fence();
 }

@@ -192,6 +192,13 @@ TGI_INLINE void quantize_segment(const void *x, int t, int64_t n, int64_t group_
   }
 }
 
+/* What choose_plainly chose for: rare, so one instance for all sizes of groups. */
+static void quantize_plainly(const void *x, int t, int64_t n, int64_t group_size, const segment *s,
+                             uint8_t *q, const void *ahead)
+{
+  TGI_SWITCH_FLOAT(t, T, quantize_segment(x, T, n, group_size, s, false, q, false, ahead));
+}
+
 /* group_size is a constant in the caller. */
 TGI_INLINE void quantize_row(const job *p, int64_t i, int t, int64_t group_size)
 {
@@ -206,11 +213,9 @@ TGI_INLINE void quantize_row(const job *p, int64_t i, int t, int64_t group_size)
         find_bounds(x, t, n, group_size, ahead, &s) && choose_scales(p->a, count, &s);
     if (!quick) {
       choose_plainly(p->a, x, n, &s);
-      quantize_segment(x, t, n, group_size, &s, false, q + j / 2, false, ahead);
-    } else if (p->stream) {
-      quantize_segment(x, t, n, group_size, &s, true, q + j / 2, true, ahead);
+      quantize_plainly(x, t, n, group_size, &s, q + j / 2, ahead);
     } else {
-      quantize_segment(x, t, n, group_size, &s, true, q + j / 2, false, ahead);
+      quantize_segment(x, t, n, group_size, &s, true, q + j / 2, p->stream, ahead);
     }
     store_groups(p->a, i * p->groups + j / group_size, count, &s);
   }

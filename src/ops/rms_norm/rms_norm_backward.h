@@ -38,47 +38,49 @@ typedef struct norm_backward {
   bool stream;
 } norm_backward;
 
-/* What the compiler specialises the rows for: constants. */
-typedef struct gradient_flags {
-  norm_kind kind;
-  bool dx, dsum, dgate, stream;
-} gradient_flags;
-
 typedef struct norm_group {
-  tgi_rows dy, x, gate, dsum, dx, dgate;
+  tgi_rows dy, x, gate, dsum, dx, dgate; /* absent where `first` is NULL */
   const void *weight;
   float *partial; /* NULL: no sums */
   int64_t cols;
   int rows, ahead; /* ahead: rows from here to the ones to prefetch */
   float rstd[TGI_GROUP_ROWS_MAX], mean[TGI_GROUP_ROWS_MAX]; /* mean_j(g * n) */
   vf offset;
+  bool stream;
 } norm_group;
+
+/* Whether the group has a gradient of the sum. */
+TGI_INLINE bool has_dsum(const norm_group *b, norm_kind kind)
+{
+  return kind == NORM_OF_SUM && b->dsum.first;
+}
 
 /* What reaches the norm of row r: n <= TGI_LANES elements. */
 TGI_INLINE vf load_upstream(const norm_group *b, int r, norm_dtypes t, int64_t j, int64_t n,
-                            bool gated)
+                            norm_kind kind)
 {
-  vf dy = vf_load_up_to(tgi_row_at(b->dy, r), t.y, j, n);
-  if (gated) {
+  vf dy = norm_load(tgi_row_at(b->dy, r), t.y, t.x, j, n);
+  if (kind == NORM_GATED) {
     dy = dy * vf_silu(vf_load_up_to(tgi_row_at(b->gate, r), t.x, j, n));
   }
   return dy;
 }
 
 /* Means of rows r .. r + count - 1. */
-TGI_INLINE void means_of_rows(norm_group *b, int r, int count, norm_dtypes t, bool gated,
-                              bool fetch)
+TGI_INLINE void means_of_rows(norm_group *b, int r, int count, norm_dtypes t, norm_kind kind)
 {
   vf dot[2][2] = {{vf_zero(), vf_zero()}, {vf_zero(), vf_zero()}};
   int64_t j = 0;
   for (; j + 2 * TGI_LANES <= b->cols; j += 2 * TGI_LANES) {
-    for (int k = 0; k < 2; k++) {
+    TGI_UNROLLED(k, 2)
+    {
       const int64_t at_k = j + k * TGI_LANES;
-      const vf w = vf_load(b->weight, t.weight, at_k) + b->offset;
-      for (int i = 0; i < count; i++) {
-        const vf g = load_upstream(b, r + i, t, at_k, TGI_LANES, gated) * w;
+      const vf w = norm_load(b->weight, t.weight, t.x, at_k, TGI_LANES) + b->offset;
+      TGI_UNROLLED(i, count)
+      {
+        const vf g = load_upstream(b, r + i, t, at_k, TGI_LANES, kind) * w;
         dot[i][k] = vf_fma(g, vf_load(tgi_row_at(b->x, r + i), t.x, at_k), dot[i][k]);
-        if (fetch) {
+        if (has_dsum(b, kind)) {
           tgi_prefetch_row(b->dy, r + i + b->ahead, t.y, at_k, k);
           tgi_prefetch_row(b->x, r + i + b->ahead, t.x, at_k, k);
         }
@@ -87,38 +89,41 @@ TGI_INLINE void means_of_rows(norm_group *b, int r, int count, norm_dtypes t, bo
   }
   for (; j < b->cols; j += TGI_LANES) {
     const int64_t n = tgi_min_i64(TGI_LANES, b->cols - j);
-    const vf w = vf_load_part(b->weight, t.weight, j, n) + b->offset;
-    for (int i = 0; i < count; i++) {
-      const vf g = load_upstream(b, r + i, t, j, n, gated) * w;
+    const vf w = norm_load(b->weight, t.weight, t.x, j, n) + b->offset;
+    TGI_UNROLLED(i, count)
+    {
+      const vf g = load_upstream(b, r + i, t, j, n, kind) * w;
       dot[i][0] = vf_fma(g, vf_load_part(tgi_row_at(b->x, r + i), t.x, j, n), dot[i][0]);
     }
   }
-  for (int i = 0; i < count; i++) {
+  TGI_UNROLLED(i, count)
+  {
     const double mean = vf_sum_f64(dot[i][0] + dot[i][1]) / (double)b->cols;
     b->mean[r + i] = (float)((double)b->rstd[r + i] * mean);
   }
 }
 
-TGI_INLINE void find_means_as(norm_group *b, norm_dtypes t, bool gated, bool fetch)
+TGI_INLINE void find_means(norm_group *b, norm_dtypes t, norm_kind kind)
 {
   int r = 0;
   for (; r + 2 <= b->rows; r += 2) {
-    means_of_rows(b, r, 2, t, gated, fetch);
+    means_of_rows(b, r, 2, t, kind);
   }
   if (r < b->rows) {
-    means_of_rows(b, r, 1, t, gated, fetch);
+    means_of_rows(b, r, 1, t, kind);
   }
 }
 
-/* dx and the partial sums of `vectors` vectors of columns from j on; the last has n elements. */
+/* dx and the partial sums of `vectors` vectors of columns from j on; the last has n elements.
+ * `has_dx` is a constant but with a gate, whose arithmetic hides the question. */
 TGI_INLINE void write_tile(const norm_group *b, int64_t j, int vectors, int64_t n, norm_dtypes t,
-                           gradient_flags f)
+                           norm_kind kind, bool has_dx)
 {
   vf w[kTile], sum[kTile];
   TGI_UNROLLED(k, vectors)
   {
     const int64_t i = j + k * TGI_LANES;
-    w[k] = vf_load_up_to(b->weight, t.weight, i, n) + b->offset;
+    w[k] = norm_load(b->weight, t.weight, t.x, i, n) + b->offset;
     sum[k] = b->partial ? vf_load_up_to(b->partial, TG_F32, i, n) : vf_zero();
   }
   for (int r = 0; r < b->rows; r++) {
@@ -128,29 +133,29 @@ TGI_INLINE void write_tile(const norm_group *b, int64_t j, int vectors, int64_t 
     {
       const int64_t i = j + k * TGI_LANES;
       const vf normal = vf_load_up_to(x_row, t.x, i, n) * rstd;
-      vf dy = vf_load_up_to(dy_row, t.y, i, n);
-      if (!f.dsum) {
+      vf dy = norm_load(dy_row, t.y, t.x, i, n);
+      if (!has_dsum(b, kind)) {
         tgi_prefetch_row(b->dy, r + b->ahead, t.y, i, k);
         tgi_prefetch_row(b->x, r + b->ahead, t.x, i, k);
       }
-      if (f.kind == NORM_GATED) {
+      if (kind == NORM_GATED) {
         vf silu;
         const vf slope = vf_silu_both(vf_load_up_to(tgi_row_at(b->gate, r), t.x, i, n), t.x, &silu);
         tgi_prefetch_row(b->gate, r + b->ahead, t.x, i, k);
-        if (f.dgate) {
-          vf_put_up_to(tgi_row_at(b->dgate, r), t.x, i, n, dy * normal * slope * w[k], f.stream);
+        if (b->dgate.first) {
+          vf_put_up_to(tgi_row_at(b->dgate, r), t.x, i, n, dy * normal * slope * w[k], b->stream);
         }
         dy = dy * silu;
       }
       sum[k] = vf_fma(dy, normal, sum[k]);
-      if (f.dx) {
+      if (has_dx) {
         /* The larger product is the one that is not rounded. */
         vf dx = rstd * vf_fma(dy, w[k], -(normal * mean));
-        if (f.dsum) {
+        if (has_dsum(b, kind)) {
           tgi_prefetch_row(b->dsum, r + b->ahead, t.x, i, k);
           dx = vf_load_up_to(tgi_row_at(b->dsum, r), t.x, i, n) + dx;
         }
-        vf_put_up_to(tgi_row_at(b->dx, r), t.x, i, n, dx, f.stream);
+        vf_put_up_to(tgi_row_at(b->dx, r), t.x, i, n, dx, b->stream);
       }
     }
   }
@@ -162,27 +167,20 @@ TGI_INLINE void write_tile(const norm_group *b, int64_t j, int vectors, int64_t 
   }
 }
 
-TGI_INLINE void write_group(const norm_group *b, norm_dtypes t, gradient_flags f)
+TGI_INLINE void write_group(const norm_group *b, norm_dtypes t, norm_kind kind, bool dx)
 {
   int64_t j = 0;
   for (; j + kTile * TGI_LANES <= b->cols; j += kTile * TGI_LANES) {
-    write_tile(b, j, kTile, TGI_LANES, t, f);
+    write_tile(b, j, kTile, TGI_LANES, t, kind, dx);
   }
   for (; j < b->cols; j += TGI_LANES) {
-    write_tile(b, j, 1, tgi_min_i64(TGI_LANES, b->cols - j), t, f);
+    write_tile(b, j, 1, tgi_min_i64(TGI_LANES, b->cols - j), t, kind, dx);
   }
 }
 
-/* One instance for all kinds of second pass. */
-static inline void find_means(norm_group *b, norm_dtypes t, gradient_flags f)
+static inline tgi_rows rows_if_present(const tg_tensor *t, int64_t i)
 {
-  if (f.kind == NORM_GATED) {
-    SWITCH_NORM_DTYPES(t, false, T, find_means_as(b, T, true, false));
-  } else if (f.dsum) {
-    SWITCH_NORM_DTYPES(t, true, T, find_means_as(b, T, false, true));
-  } else {
-    SWITCH_NORM_DTYPES(t, true, T, find_means_as(b, T, false, false));
-  }
+  return t && tgi_present(t) ? tgi_rows_from(t, i) : (tgi_rows){NULL, 0};
 }
 
 /* Rows i .. i + rows - 1 of a block that ends before row `last`. */
@@ -191,18 +189,23 @@ static inline norm_group make_group(const norm_backward *job, float *partial, in
 {
   norm_group b = {.dy = tgi_rows_from(job->dy, i),
                   .x = tgi_rows_from(job->x, i),
+                  .gate = rows_if_present(job->gate, i),
+                  .dsum = rows_if_present(tgi_present(job->dx) ? job->dsum : NULL, i),
+                  .dx = rows_if_present(job->dx, i),
+                  .dgate = rows_if_present(job->dgate, i),
                   .weight = job->weight->data,
                   .cols = job->x->shape[1],
                   .rows = rows,
                   .ahead = i + rows < last ? rows : 0,
-                  .offset = vf_set1(job->offset)};
+                  .offset = vf_set1(job->offset),
+                  .stream = job->stream};
   b.partial = partial;
   memcpy(b.rstd, (const float *)job->rstd->data + i, (size_t)rows * sizeof *b.rstd);
   return b;
 }
 
 TGI_INLINE void backward_block_as(const norm_backward *job, int64_t block, norm_dtypes t,
-                                  gradient_flags f)
+                                  norm_kind kind)
 {
   const int64_t first = block * job->blocks.block_rows, cols = job->x->shape[1];
   const int64_t last = tgi_min_i64(job->blocks.rows, first + job->blocks.block_rows);
@@ -213,43 +216,27 @@ TGI_INLINE void backward_block_as(const norm_backward *job, int64_t block, norm_
   }
   for (int64_t i = first; i < last; i += step) {
     norm_group b = make_group(job, partial, i, (int)tgi_min_i64(step, last - i), last);
-    if (f.kind == NORM_GATED) {
-      b.gate = tgi_rows_from(job->gate, i);
+    const bool dx = b.dx.first;
+    if (dx) {
+      find_means(&b, t, kind);
     }
-    if (f.dgate) {
-      b.dgate = tgi_rows_from(job->dgate, i);
+    if (kind == NORM_GATED) {
+      write_group(&b, t, kind, dx);
+    } else if (dx) {
+      write_group(&b, t, kind, true);
+    } else {
+      write_group(&b, t, kind, false);
     }
-    if (f.dsum) {
-      b.dsum = tgi_rows_from(job->dsum, i);
-    }
-    if (f.dx) {
-      b.dx = tgi_rows_from(job->dx, i);
-      find_means(&b, t, f);
-    }
-    write_group(&b, t, f);
   }
 }
 
-/* `f.stream` is not settled yet. */
-TGI_INLINE void backward_block_stored(const norm_backward *job, int64_t block, norm_dtypes t,
-                                      gradient_flags f)
-{
-  if (job->stream && (f.dx || f.dgate)) {
-    f.stream = true;
-    backward_block_as(job, block, t, f);
-  } else {
-    f.stream = false;
-    backward_block_as(job, block, t, f);
-  }
-}
-
-/* Blocks [begin, end) of a call; the flags are constants in the caller. */
+/* Blocks [begin, end) of a call; `kind` is a constant in the caller. */
 TGI_INLINE void norm_backward_blocks(const norm_backward *job, int64_t begin, int64_t end,
-                                     gradient_flags f)
+                                     norm_kind kind)
 {
   const norm_dtypes t = {job->x->dtype, job->weight->dtype, job->dy->dtype};
   for (int64_t block = begin; block < end; block++) {
-    SWITCH_NORM_DTYPES(t, f.kind != NORM_GATED, T, backward_block_stored(job, block, T, f));
+    SWITCH_NORM_DTYPES(t, kind != NORM_GATED, T, backward_block_as(job, block, T, kind));
   }
   vf_stream_fence();
 }

@@ -50,13 +50,8 @@ static norm_backward plan_bwd(const tg_context *ctx, const tg_rms_norm_bwd_args 
 
 static void bwd_blocks(void *arg, int64_t begin, int64_t end, int thread)
 {
-  const norm_backward *job = arg;
   (void)thread;
-  if (tgi_present(job->dx)) {
-    norm_backward_blocks(job, begin, end, (gradient_flags){.kind = NORM_ALONE, .dx = true});
-  } else {
-    norm_backward_blocks(job, begin, end, (gradient_flags){.kind = NORM_ALONE});
-  }
+  norm_backward_blocks(arg, begin, end, NORM_ALONE);
 }
 
 size_t TGI_WORKSPACE(rms_norm_bwd)(const tg_context *ctx, const tg_rms_norm_bwd_args *a)

@@ -20,6 +20,7 @@
 #include "cpu/norm_dtypes.h"
 #include "cpu/row_pass.h"
 #include "cpu/silu_math.h"
+#include "cpu/unroll.h"
 #include "tegula/rms_norm.h"
 
 #include <math.h>
@@ -38,7 +39,7 @@ typedef struct norm_forward {
 /* What the compiler specialises the rows for: constants. */
 typedef struct norm_flags {
   norm_kind kind;
-  bool rounds, stream_y, stream_sum;
+  bool rounds;
 } norm_flags;
 
 typedef struct norm_row {
@@ -47,6 +48,7 @@ typedef struct norm_row {
   void *sum, *y;
   int64_t cols;
   vf rstd, offset;
+  bool stream_y, stream_sum;
 } norm_row;
 
 TGI_INLINE vf load_sum(const norm_row *f, int t, int64_t j, int64_t n, bool add)
@@ -61,7 +63,8 @@ TGI_INLINE double sum_of_squares_as(const norm_row *f, int t, bool add)
   vf s[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
   int64_t j = 0;
   for (; j + 4 * TGI_LANES <= f->cols; j += 4 * TGI_LANES) {
-    for (int k = 0; k < 4; k++) {
+    TGI_UNROLLED(k, 4)
+    {
       const vf v = load_sum(f, t, j + k * TGI_LANES, TGI_LANES, add);
       s[k] = vf_fma(v, v, s[k]);
     }
@@ -88,16 +91,17 @@ static inline double sum_of_squares(const norm_row *f, int t, bool add)
 /* n <= TGI_LANES results. */
 TGI_INLINE void write_results(const norm_row *f, norm_dtypes t, int64_t j, int64_t n, norm_flags k)
 {
-  const vf w = vf_load_up_to(f->weight, t.weight, j, n) + f->offset;
+  const vf w = norm_load(f->weight, t.weight, t.x, j, n) + f->offset;
   const vf s = load_sum(f, t.x, j, n, k.kind == NORM_OF_SUM), scaled = s * f->rstd;
   vf y = (k.rounds ? vf_round(t.x, scaled) : scaled) * w;
   if (k.kind == NORM_GATED) {
-    y = (k.rounds ? vf_round(t.weight, y) : y) * vf_silu(vf_load_up_to(f->other, t.x, j, n));
+    y = (k.rounds && t.weight != TG_F32 ? vf_round(t.x, y) : y) *
+        vf_silu(vf_load_up_to(f->other, t.x, j, n));
   }
   if (k.kind == NORM_OF_SUM) {
-    vf_put_up_to(f->sum, t.x, j, n, s, k.stream_sum);
+    vf_put_up_to(f->sum, t.x, j, n, s, f->stream_sum);
   }
-  vf_put_up_to(f->y, t.y, j, n, y, k.stream_y);
+  norm_put(f->y, t.y, t.x, j, n, y, f->stream_y);
 }
 
 TGI_INLINE void write_row(const norm_row *f, norm_dtypes t, norm_flags k)
@@ -120,8 +124,11 @@ TGI_INLINE void forward_rows_as(const norm_forward *job, int64_t begin, int64_t 
 {
   const tg_tensor *other = k.kind == NORM_GATED ? job->gate : job->residual;
   float *rstd = job->rstd->data;
-  norm_row f = {
-      .weight = job->weight->data, .cols = job->x->shape[1], .offset = vf_set1(job->offset)};
+  norm_row f = {.weight = job->weight->data,
+                .cols = job->x->shape[1],
+                .offset = vf_set1(job->offset),
+                .stream_y = job->stream_y,
+                .stream_sum = job->stream_sum};
   for (int64_t i = begin; i < end; i++) {
     const int64_t next = i + 1 < end ? i + 1 : i;
     f.x = tgi_row(job->x, i);
@@ -144,25 +151,13 @@ TGI_INLINE void forward_rows_as(const norm_forward *job, int64_t begin, int64_t 
   }
 }
 
-TGI_INLINE void forward_rows_stored(const norm_forward *job, int64_t begin, int64_t end,
-                                    norm_dtypes t, norm_kind kind, bool rounds)
-{
-  if (kind == NORM_OF_SUM && job->stream_sum) {
-    forward_rows_as(job, begin, end, t, (norm_flags){kind, rounds, true, true});
-  } else if (job->stream_y) {
-    forward_rows_as(job, begin, end, t, (norm_flags){kind, rounds, true, false});
-  } else {
-    forward_rows_as(job, begin, end, t, (norm_flags){kind, rounds, false, false});
-  }
-}
-
 TGI_INLINE void forward_rows_rounded(const norm_forward *job, int64_t begin, int64_t end,
                                      norm_dtypes t, norm_kind kind)
 {
   if (job->rounds && t.x != TG_F32) {
-    forward_rows_stored(job, begin, end, t, kind, true);
+    forward_rows_as(job, begin, end, t, (norm_flags){kind, true});
   } else {
-    forward_rows_stored(job, begin, end, t, kind, false);
+    forward_rows_as(job, begin, end, t, (norm_flags){kind, false});
   }
 }
 

@@ -60,19 +60,8 @@ static norm_backward plan_bwd(const tg_context *ctx, const tg_rms_norm_swiglu_bw
 
 static void bwd_blocks(void *arg, int64_t begin, int64_t end, int thread)
 {
-  const norm_backward *job = arg;
-  const bool dx = tgi_present(job->dx), dgate = tgi_present(job->dgate);
   (void)thread;
-  if (dx && dgate) {
-    norm_backward_blocks(job, begin, end,
-                         (gradient_flags){.kind = NORM_GATED, .dx = true, .dgate = true});
-  } else if (dx) {
-    norm_backward_blocks(job, begin, end, (gradient_flags){.kind = NORM_GATED, .dx = true});
-  } else if (dgate) {
-    norm_backward_blocks(job, begin, end, (gradient_flags){.kind = NORM_GATED, .dgate = true});
-  } else {
-    norm_backward_blocks(job, begin, end, (gradient_flags){.kind = NORM_GATED});
-  }
+  norm_backward_blocks(arg, begin, end, NORM_GATED);
 }
 
 size_t TGI_WORKSPACE(rms_norm_swiglu_bwd)(const tg_context *ctx,

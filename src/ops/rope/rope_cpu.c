@@ -39,7 +39,7 @@ static void rotate_chunk(void *arg, int64_t begin, int64_t end, int thread)
   (void)thread;
   TGI_SWITCH_FLOAT(
       job->x, X, const tgi_rotate_kind once = {.x = X, .step = TG_F32}, steps = {.x = X, .step = X};
-      if (job->steps) { tgi_rotate_tokens(job, begin, end, steps); } //
+      if ((int)X != TG_F32 && job->steps) { tgi_rotate_tokens(job, begin, end, steps); } //
       else { tgi_rotate_tokens(job, begin, end, once); });
 }
 

@@ -41,6 +41,13 @@ TGI_INLINE vf tgi_load_lanes(const void *base, int t, int64_t i, int64_t n)
   return n == TGI_LANES ? vf_load(base, t, i) : vf_load_part(base, t, i, n);
 }
 
+/** tgi_load_lanes of what is f32 or of the constant dtype t: code for each of the two would be
+ * twice the kernel. */
+TGI_INLINE vf tgi_load_mixed(const void *base, int mixed, int t, int64_t i, int64_t n)
+{
+  return mixed == TG_F32 ? tgi_load_lanes(base, TG_F32, i, n) : tgi_load_lanes(base, t, i, n);
+}
+
 TGI_INLINE void tgi_store_lanes(void *base, int t, int64_t i, int64_t n, vf v, bool stream)
 {
   if (n == TGI_LANES) {
@@ -157,7 +164,7 @@ typedef struct tgi_rotate_job {
   float eps;
 } tgi_rotate_job;
 
-/** The constants of a caller. */
+/** What a caller does; all constants but `weight`, which is x or f32. */
 typedef struct tgi_rotate_kind {
   int x, weight, step;
   bool normed;
@@ -178,8 +185,8 @@ TGI_INLINE vf tgi_head_value(const tgi_one_head *h, int64_t i, int64_t n, tgi_ro
   if (!k.normed) {
     return x;
   }
-  return vf_round(k.step,
-                  vf_round(k.step, x * h->rstd) * tgi_load_lanes(h->weight, k.weight, i, n));
+  const vf weight = tgi_load_mixed(h->weight, k.weight, k.x, i, n);
+  return vf_round(k.step, vf_round(k.step, x * h->rstd) * weight);
 }
 
 /** Pairs p .. p + n - 1 of the coefficients. */
@@ -295,8 +302,9 @@ TGI_INLINE void tgi_rotate_tokens(const tgi_rotate_job *job, int64_t begin, int6
   tgi_coefficients c;
   for (int64_t token = begin; token < end; token++) {
     c.first = -1;
-    tgi_rotate_side(job, &job->side[0], &c, token, k);
-    tgi_rotate_side(job, &job->side[1], &c, token, k);
+    for (int i = 0; i < 2; i++) {
+      tgi_rotate_side(job, &job->side[i], &c, token, k);
+    }
   }
   vf_stream_fence();
 }
