@@ -56,10 +56,30 @@ namespace
 
 constexpr int kSumColumns = 32, kSumSlices = 32;
 
-template <typename T> __device__ __forceinline__ void add_to(void *target, int64_t j, float sum)
+/** Column j of target t as it lies in memory. To be read before the sum is made, which then need
+ * not wait for it. */
+__device__ __forceinline__ uint32_t target_bits(const column_sums &s, int t, int64_t j)
 {
-  T *to = static_cast<T *>(target) + j;
-  *to = from_f32<T>(to_f32(*to) + sum);
+  return s.dtype[t] == TG_F32 ? static_cast<const uint32_t *>(s.target[t])[j]
+                              : static_cast<const uint16_t *>(s.target[t])[j];
+}
+
+/** Column j of target t, whose bits were `bits`, += sum. */
+__device__ __forceinline__ void add_to_target(const column_sums &s, int t, int64_t j, uint32_t bits,
+                                              float sum)
+{
+  switch (s.dtype[t]) {
+  case TG_F32:
+    static_cast<float *>(s.target[t])[j] = __uint_as_float(bits) + sum;
+    break;
+  case TG_F16:
+    static_cast<f16 *>(s.target[t])[j] =
+        from_f32<f16>(to_f32(__ushort_as_half((uint16_t)bits)) + sum);
+    break;
+  default:
+    static_cast<bf16 *>(s.target[t])[j] = from_f32<bf16>(__uint_as_float(bits << 16) + sum);
+    break;
+  }
 }
 
 /** A block for 32 columns: each warp adds every 32nd group, the first warp adds the warps. */
@@ -72,6 +92,8 @@ __global__ void __launch_bounds__(kSumColumns *kSlices) column_sums_kernel(const
   if (!s.target[t]) {
     return;
   }
+  const bool ends = slice == 0 && j < s.cols;
+  const uint32_t before = ends ? target_bits(s, t, j) : 0;
   float sum = 0;
   if (j < s.cols) {
 #pragma unroll 8
@@ -81,7 +103,7 @@ __global__ void __launch_bounds__(kSumColumns *kSlices) column_sums_kernel(const
   }
   sums[slice][lane] = sum;
   __syncthreads();
-  if (slice != 0 || j >= s.cols) {
+  if (!ends) {
     return;
   }
   sum = 0;
@@ -89,17 +111,7 @@ __global__ void __launch_bounds__(kSumColumns *kSlices) column_sums_kernel(const
   for (int i = 0; i < kSlices; i++) {
     sum += sums[i][lane];
   }
-  switch (s.dtype[t]) {
-  case TG_F32:
-    add_to<float>(s.target[t], j, sum);
-    break;
-  case TG_F16:
-    add_to<f16>(s.target[t], j, sum);
-    break;
-  default:
-    add_to<bf16>(s.target[t], j, sum);
-    break;
-  }
+  add_to_target(s, t, j, before, sum);
 }
 
 inline tg_status add_column_sums(const tg_context *ctx, const column_sums &s)

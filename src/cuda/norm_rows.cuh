@@ -26,7 +26,7 @@ struct row_layout {
   int vectors; /* of a thread, rounded up to what kernels exist for; 0: too many for registers */
 };
 
-inline row_layout make_layout(int threads, int rows, int vectors)
+constexpr row_layout make_layout(int threads, int rows, int vectors)
 {
   row_layout l = {threads, rows, 10, vectors};
   while (rows > 1 && l.shift > 0 && 1 << (l.shift - 1) >= threads) {
@@ -35,7 +35,7 @@ inline row_layout make_layout(int threads, int rows, int vectors)
   return l;
 }
 
-inline int power_of_two_for(int64_t n)
+constexpr int power_of_two_for(int64_t n)
 {
   int p = 1;
   while (p < n) {
@@ -44,7 +44,7 @@ inline int power_of_two_for(int64_t n)
   return p;
 }
 
-inline int whole_warps_for(int64_t threads)
+constexpr int whole_warps_for(int64_t threads)
 {
   return (int)divide_up(threads, kWarp) * kWarp;
 }
@@ -52,19 +52,21 @@ inline int whole_warps_for(int64_t threads)
 /**
  * For a pass that reads a row, holds it and writes it, `lanes` elements to a vector: a part of a
  * warp for a row while that is 2 vectors or less for a thread; up to `short_row` vectors 2 of them
- * for a thread, then 4, of a warp where that is enough, else of a block for a row.
+ * for a thread, then 4, of a warp where that is enough, else of a block for a row. A row that would
+ * fill a warp with 4 each has two warps.
  */
-inline row_layout lay_rows(int64_t cols, int lanes, int short_row)
+constexpr row_layout lay_rows(int64_t cols, int lanes, int short_row)
 {
   const int64_t n = divide_up(cols, lanes);
   if (n <= 2 * kWarp) {
     const int threads = power_of_two_for(divide_up(n, 2));
     return make_layout(threads, 256 / threads, 2);
   }
-  if (n <= 4 * kWarp && n > short_row) {
+  if (n < 4 * kWarp && n > short_row) {
     return make_layout(kWarp, 4, 4);
   }
-  const int vectors = n <= short_row ? 2 : n <= 2048 ? 4 : n <= 3072 ? 8 : 0;
+  const bool two = n <= short_row || n == 4 * kWarp;
+  const int vectors = two ? 2 : n <= 2048 ? 4 : n <= 3072 ? 8 : 0;
   return make_layout(vectors ? whole_warps_for(divide_up(n, vectors)) : 1024, 1, vectors);
 }
 
@@ -115,6 +117,14 @@ struct row_place {
 __device__ __forceinline__ row_place place_of(const row_layout &l)
 {
   return {(int)threadIdx.x >> l.shift, (int)threadIdx.x & ((1 << l.shift) - 1)};
+}
+
+/** 1 / sqrt(v), within an ulp; NaN below 0. Without a branch: the exact root and quotient have one
+ * each, for numbers that need more, and the code of both. */
+__device__ __forceinline__ float inverse_root(float v)
+{
+  const float r = rsqrtf(v);
+  return r > 0 ? fmaf(0.5f * r, fmaf(-(v * r), r, 1.0f), r) : r; /* infinity has 0 */
 }
 
 constexpr int kFewWarps = 8;
@@ -252,6 +262,27 @@ bool rows_are_vectors(int64_t cols, int lanes, const tg_tensor *const (&views)[k
 inline int64_t row_step(const tg_tensor *t)
 {
   return tgi_present(t) ? tgi_stride(t, 0) : 0;
+}
+
+/** A vector that no kernel writes, loaded here: the compiler would move a load whose value is
+ * needed late behind a barrier. */
+__device__ __forceinline__ uint4 load_constant_now(const uint4 *from)
+{
+  uint4 v;
+  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(__cvta_generic_to_global(from)));
+  return v;
+}
+
+template <typename A, typename B> constexpr bool kSame = false;
+template <typename A> constexpr bool kSame<A, A> = true;
+
+/** True for what has kernels for single widths beside those for any: bf16 alone, from sm80 on, as
+ * each takes 3 KB of the library for each GPU. */
+template <typename X, typename W, typename Y> constexpr bool has_fixed_rows()
+{
+  return TGI_VIRTUAL >= 80 && kSame<X, bf16> && kSame<W, bf16> && kSame<Y, bf16>;
 }
 
 /** The plan of a pass that lay_rows lays out, as text. */

@@ -5,7 +5,7 @@
  *            its way while this one is worked on. The sums go to the workspace, where a second
  *            kernel (cuda/column_sums.cuh) adds those of the groups. Rows of more columns are read
  *            twice, the second time from the cache; their sums are in shared memory as far as it
- *            goes.
+ *            goes. Of up to 64 rows a kernel of its own makes the sums.
  * Work       The number of groups depends on the shape alone, and so do the bits.
  * Bound      Memory: dy, x and dresidual are read, dx is written.
  */
@@ -186,6 +186,61 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   }
 }
 
+constexpr int kFewRows = 64;
+constexpr int kFewColumns = 32, kFewSlots = 8; /* of a block; rows that it has at once are */
+constexpr int kFewEach = 4;                    /* as many for each slot */
+
+/** dweight and dbias of few rows from x and dy alone: partial sums would take longer to write and
+ * read than the rows themselves. Runs before dx, which may be where dy is. A column of a thread:
+ * with so little to read, vectors would only be more code. */
+template <typename X, typename Y>
+__global__ void __launch_bounds__(kFewColumns *kFewSlots)
+    layer_norm_bwd_few_rows_kernel(const layer_backward b, const column_sums s)
+{
+  __shared__ float sums[kFewSlots][2 * kFewColumns];
+  const int lane = threadIdx.x % kFewColumns, slot = threadIdx.x / kFewColumns;
+  const int64_t j = (int64_t)blockIdx.x * kFewColumns + lane;
+  const bool ends = slot < 2 && j < b.cols && s.target[slot]; /* warp t ends target t */
+  const uint32_t before = ends ? target_bits(s, slot, j) : 0;
+  const int64_t column = j < b.cols ? j : b.cols - 1;
+  const X *x = static_cast<const X *>(b.x) + column;
+  const Y *dy = static_cast<const Y *>(b.dy) + column;
+  float weight_sum = 0, bias_sum = 0;
+#pragma unroll 1
+  for (int64_t first = slot; first < b.rows; first += kFewEach * kFewSlots) {
+    X v[kFewEach];
+    Y g[kFewEach];
+    float mean[kFewEach], rstd[kFewEach];
+#pragma unroll
+    for (int u = 0; u < kFewEach; u++) { /* all on their way before the first is looked at */
+      const int64_t next = first + u * kFewSlots, row = next < b.rows ? next : b.rows - 1;
+      g[u] = dy[row * b.dy_step];
+      v[u] = x[row * b.x_step];
+      mean[u] = b.mean[row];
+      rstd[u] = b.rstd[row];
+    }
+#pragma unroll
+    for (int u = 0; u < kFewEach; u++) {
+      const bool there = first + u * kFewSlots < b.rows;
+      const float d = there ? to_f32(g[u]) : 0.0f;
+      weight_sum = fmaf(d, there ? (to_f32(v[u]) - mean[u]) * rstd[u] : 0.0f, weight_sum);
+      bias_sum += d;
+    }
+  }
+  sums[slot][lane] = weight_sum;
+  sums[slot][kFewColumns + lane] = bias_sum;
+  __syncthreads();
+  if (!ends) {
+    return;
+  }
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kFewSlots; i++) {
+    sum += sums[i][threadIdx.x]; /* of the first two warps */
+  }
+  add_to_target(s, slot, j, before, sum);
+}
+
 /** Rows of any length: each thread has its columns of the row and of the sums to itself. */
 template <typename X, typename W, typename Y>
 __global__ void __launch_bounds__(kGradientThreads, 1)
@@ -251,6 +306,13 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   }
 }
 
+template <typename X, typename Y>
+tg_status add_few_rows(const tg_context *ctx, const layer_backward &b, const column_sums &s)
+{
+  const dim3 grid((unsigned)divide_up(b.cols, kFewColumns));
+  return launch(ctx, layer_norm_bwd_few_rows_kernel<X, Y>, grid, kFewColumns * kFewSlots, 0, b, s);
+}
+
 template <typename X, typename W, typename Y>
 tg_status launch_backward(const tg_context *ctx, const layer_backward &b)
 {
@@ -264,6 +326,11 @@ tg_status launch_backward(const tg_context *ctx, const layer_backward &b)
   return b.whole
              ? launch(ctx, layer_norm_bwd_rows_kernel<X, W, Y, true>, b.groups, threads, bytes, b)
              : launch(ctx, layer_norm_bwd_rows_kernel<X, W, Y, false>, b.groups, threads, bytes, b);
+}
+
+bool has_few_rows(const tg_layer_norm_bwd_args *a)
+{
+  return a->x.shape[0] <= kFewRows;
 }
 
 int64_t groups_of(const tg_layer_norm_bwd_args *a)
@@ -284,7 +351,7 @@ layer_backward plan_bwd(const tg_context *ctx, const tg_layer_norm_bwd_args *a)
   b.dresidual = a->dresidual.data, b.dx = a->dx.data;
   b.mean = static_cast<const float *>(a->mean.data);
   b.rstd = static_cast<const float *>(a->rstd.data);
-  b.partial = has_sums(a) ? static_cast<float *>(a->workspace) : nullptr;
+  b.partial = has_sums(a) && !has_few_rows(a) ? static_cast<float *>(a->workspace) : nullptr;
   b.dy_step = row_step(&a->dy), b.x_step = row_step(&a->x);
   b.dresidual_step = row_step(&a->dresidual), b.dx_step = row_step(&a->dx);
   b.rows = a->x.shape[0], b.cols = a->x.shape[1];
@@ -301,30 +368,35 @@ layer_backward plan_bwd(const tg_context *ctx, const tg_layer_norm_bwd_args *a)
 extern "C" size_t TGI_WORKSPACE(layer_norm_bwd)(const tg_context *, const tg_layer_norm_bwd_args *a)
 {
   const int64_t floats = groups_of(a) * 2 * partial_step(a->x.shape[1]);
-  return has_sums(a) ? (size_t)floats * sizeof(float) : 0;
+  return has_sums(a) && !has_few_rows(a) ? (size_t)floats * sizeof(float) : 0;
 }
 
 extern "C" tg_status TGI_KERNEL(layer_norm_bwd)(const tg_context *ctx,
                                                 const tg_layer_norm_bwd_args *a)
 {
   const layer_backward b = plan_bwd(ctx, a);
-  const tg_status status = with_norm_types<true>(&a->x, &a->weight, &a->dy, [&](auto types) {
-    using t = decltype(types);
-    return launch_backward<typename t::x, typename t::weight, typename t::y>(ctx, b);
-  });
-  if (status != TG_OK || !b.partial) {
-    return status;
-  }
   column_sums s = column_sums_of(b.partial, b.groups, b.cols);
   add_target(s, &a->dweight);
   add_target(s, &a->dbias);
-  return add_column_sums(ctx, s);
+  const bool few = has_few_rows(a);
+  const tg_status status = with_norm_types<true>(&a->x, &a->weight, &a->dy, [&](auto types) {
+    using t = decltype(types);
+    if (few && has_sums(a)) {
+      const tg_status first = add_few_rows<typename t::x, typename t::y>(ctx, b, s);
+      if (first != TG_OK || !b.dx) {
+        return first;
+      }
+    }
+    return launch_backward<typename t::x, typename t::weight, typename t::y>(ctx, b);
+  });
+  return status == TG_OK && b.partial ? add_column_sums(ctx, s) : status;
 }
 
 extern "C" void TGI_PLAN(layer_norm_bwd)(const tg_context *ctx, const tg_layer_norm_bwd_args *a,
                                          char *text, size_t bytes)
 {
   const layer_backward b = plan_bwd(ctx, a);
-  snprintf(text, bytes, "%u groups, %d rows of %d threads at once, %s", b.groups, b.layout.rows,
-           b.layout.threads, b.layout.vectors ? "rows in registers" : "rows in pieces");
+  snprintf(text, bytes, "%u groups, %d rows of %d threads at once, %s%s", b.groups, b.layout.rows,
+           b.layout.threads, b.layout.vectors ? "rows in registers" : "rows in pieces",
+           has_sums(a) && has_few_rows(a) ? "; sums from the inputs" : "");
 }
