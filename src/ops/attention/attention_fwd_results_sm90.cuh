@@ -69,50 +69,68 @@ __device__ __forceinline__ void store_rows(const fwd_job &job, const query_place
   }
 }
 
-/** Results of a warpgroup's rows and their lse, from its sums; blocks below .. above - 1 of keys
- * went into them. `page`: its place for queries. */
-template <typename S>
-__device__ __forceinline__ void
-finish_tile(const CUtensorMap *out_map, const fwd_job &job, const query_place &x, int group,
-            uint32_t page, int below, int above, row_state &state, float (&o)[S::kValues / 2])
+/** z + 0 * pair, element by element. */
+template <typename T> __device__ __forceinline__ uint32_t add_zero_times(uint32_t z, uint32_t pair)
 {
-  using T = typename S::T;
-  const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
-  const int first = kGroupRows * group, row0 = 16 * warp + lane / 4, rows = x.rows - first;
-  bool bad[2];
+  if constexpr (kIsBf16<T>) {
+    asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(z) : "r"(pair), "r"(0));
+  } else {
+    asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(z) : "r"(pair), "r"(0));
+  }
+  return z;
+}
+
+/** What the thread's rows are multiplied by, to state.factor; writes their lse. Beside the last
+ * products. */
+__device__ __forceinline__ void finish_rows(const fwd_job &job, const query_place &x, int row0,
+                                            row_state &state)
+{
+  const float sink = job.sinks.data ? job.sinks.at(x.head) : -CUDART_INF_F;
 #pragma unroll
   for (int r = 0; r < 2; r++) {
     float sum = state.sum[r];
     sum += __shfl_xor_sync(kAllLanes, sum, 1);
     sum += __shfl_xor_sync(kAllLanes, sum, 2);
-    const float sink = job.sinks.data ? job.sinks.at(x.head) : -CUDART_INF_F;
     row_result end = finish_row(state.top[r], sum, sink);
     if (x.state == kOutOfRange) {
       end.factor = end.lse = CUDART_NAN_F;
     }
-    const int row = first + row0 + 8 * r;
-    if (job.lse && lane % 4 == 0 && row < x.rows) {
+    const int row = row0 + 8 * r;
+    if (job.lse && threadIdx.x % 4 == 0 && row < x.rows) {
       job.lse[((int64_t)x.q_index * job.work.q_heads + x.head) * job.work.nq + x.q_row + row] =
           end.lse;
     }
     state.factor[r] = end.factor;
   }
+}
+
+/** Stores a warpgroup's rows. `page`: its place for queries. `hides`: blocks below .. above - 1 of
+ * keys, which went into them, hold some that a row does not see. */
+template <typename S>
+__device__ __forceinline__ void finish_tile(const CUtensorMap *out_map, const fwd_job &job,
+                                            const query_place &x, int group, uint32_t page,
+                                            bool hides, int below, int above,
+                                            const row_state &state, float (&o)[S::kValues / 2])
+{
+  using T = typename S::T;
+  const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
+  const int first = kGroupRows * group, rows = x.rows - first;
+  uint32_t zero[2] = {0, 0}; /* 0 times everything in a row: NaN shows */
   rescale(o, state.factor);
-  float zero[2] = {0, 0};
-#pragma unroll
-  for (int i = 0; i < S::kValues / 2; i++) {
-    zero[i / 2 % 2] = fmaf(o[i], 0.0f, zero[i / 2 % 2]);
-  }
-  bad[0] = zero[0] != 0;
-  bad[1] = zero[1] != 0;
 #pragma unroll
   for (int i = 0; i < S::kValues / 16; i++) {
+    uint32_t pair[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      pair[j] = round_pair<T>(o[8 * i + 2 * j], o[8 * i + 2 * j + 1]);
+      zero[j % 2] = add_zero_times<T>(zero[j % 2], pair[j]);
+    }
     store_matrices(
         page_chunk(page + i / 4 * S::kQueryPage, 16 * warp + lane % 16, 2 * (i % 4) + lane / 16),
-        round_pair<T>(o[8 * i], o[8 * i + 1]), round_pair<T>(o[8 * i + 2], o[8 * i + 3]),
-        round_pair<T>(o[8 * i + 4], o[8 * i + 5]), round_pair<T>(o[8 * i + 6], o[8 * i + 7]));
+        pair[0], pair[1], pair[2], pair[3]);
   }
-  if (above > below && __any_sync(kAllLanes, bad[0] || bad[1])) {
+  const bool bad[2] = {(zero[0] & 0x7fff7fff) != 0, (zero[1] & 0x7fff7fff) != 0};
+  if (hides && __any_sync(kAllLanes, bad[0] || bad[1])) {
     __syncwarp();
     compute_again<S>(job, x, first, below, above, page, bad);
   }

@@ -100,18 +100,21 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
     }
     const int plain_to = uniform(max(top.high, 0) / kKeys);
     const int plain_from = uniform((bottom.low + kKeys - 1) / kKeys);
+    const bool hides = below * kKeys < bottom.low || above * kKeys > top.high;
     int low[2], high[2];
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      const key_span seen = span_of(rule, x, first + row0 + 8 * r);
-      low[r] = seen.low - col0;
-      high[r] = seen.high - col0;
-    }
     row_state state = {{-CUDART_INF_F, -CUDART_INF_F}, {0, 0}, {1, 1}};
+    auto begin = [&]() { /* beside the first products */
 #pragma unroll
-    for (int i = 0; i < S::kValues / 2; i++) {
-      o[i] = 0;
-    }
+                         for (int r = 0; r < 2; r++) {
+                           const key_span seen = span_of(rule, x, first + row0 + 8 * r);
+                           low[r] = seen.low - col0;
+                           high[r] = seen.high - col0;
+                         }
+#pragma unroll
+                         for (int i = 0; i < S::kValues / 2; i++) {
+                           o[i] = 0;
+                         }
+    };
     int block = high_block - 1;
     auto skip = [&](bool takes_turn) {
       await(sh.k_full, n);
@@ -175,6 +178,7 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
         wgmma_fence();
         multiply_keys<S, kKeys / 2>(half, q, k);
         wgmma_commit();
+        begin();
         wgmma_wait<0>();
         settle(half);
         release(sh.k_empty, n);
@@ -188,6 +192,7 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
         wgmma_fence();
         multiply_keys<S, kKeys>(s, q, k);
         wgmma_commit();
+        begin();
         wgmma_wait<0>();
         settle(s);
         release(sh.k_empty, n);
@@ -205,7 +210,7 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
         }
       } else {
         while (block >= below) {
-          if (block >= plain_to || block < plain_from) {
+          if (S::kCap || block >= plain_to || block < plain_from) { /* beside tanh it is little */
             step(flag<true>());
           } else {
             step(flag<false>());
@@ -217,6 +222,7 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
       wgmma_fence();
       add_values<S>(o, p, v);
       wgmma_commit();
+      finish_rows(job, x, first + row0, state);
       wgmma_wait<0>();
       settle(o);
       release(sh.v_empty, n - 1);
@@ -224,10 +230,12 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
         skip(true);
       }
     } else {
+      begin();
       hand_back();
+      finish_rows(job, x, first + row0, state);
     }
 
-    finish_tile<S>(out_map, job, x, group, page, below, above, state, o);
+    finish_tile<S>(out_map, job, x, group, page, hides && above > below, below, above, state, o);
     if (kSlots == 1 && thread == 0) {
       wait_for_store_reads();
       arrive(&sh.q_empty[slot][group]);

@@ -88,9 +88,10 @@ __device__ __forceinline__ void fetch_tiles(const CUtensorMap *q_map, const CUte
     }
     /* Asked for now, needed after this tile. */
     item = job.work.taken ? (int)gridDim.x + atomicAdd(job.work.taken, 1) : item_of_turn(tile + 1);
-    const int kv_head = x.head / job.work.group, low_block = x.low_block;
+    const int kv_head = x.head / job.work.group, k_row = x.k_row, k_index = x.k_index;
+    const int low_block = x.low_block, high_block = x.high_block;
 #pragma unroll 1
-    for (int block = x.high_block - 1; block >= low_block - 1; block--) {
+    for (int block = high_block - 1; block >= low_block - 1; block--) {
       if (block >= low_block) {
         const int s = n % S::kStages;
         wait_for(&sh.k_empty[s], n / S::kStages & 1 ^ 1);
@@ -99,10 +100,10 @@ __device__ __forceinline__ void fetch_tiles(const CUtensorMap *q_map, const CUte
 #pragma unroll
         for (int page = 0; page < S::kQkPages; page++) {
           load_page(shared_address(sh.k[s]) + page * S::kKeyPage, k_map, page * kPageCols,
-                    x.k_row + block * S::kKeys, kv_head, x.k_index, &sh.k_full[s]);
+                    k_row + block * S::kKeys, kv_head, k_index, &sh.k_full[s]);
         }
       }
-      if (block == x.high_block - 1) {
+      if (block == high_block - 1) {
 #pragma unroll 1
         for (int g = 0; g < S::kGroups; g++) {
           wait_for(&sh.q_empty[slot][g], turn ^ 1);
@@ -121,7 +122,7 @@ __device__ __forceinline__ void fetch_tiles(const CUtensorMap *q_map, const CUte
 #pragma unroll
         for (int page = 0; page < S::kValuePages; page++) {
           load_page(shared_address(sh.v[s]) + page * S::kKeyPage, v_map, page * kPageCols,
-                    x.k_row + (block + 1) * S::kKeys, kv_head, x.k_index, &sh.v_full[s]);
+                    k_row + (block + 1) * S::kKeys, kv_head, k_index, &sh.v_full[s]);
         }
       }
     }

@@ -28,10 +28,16 @@ struct attention_fwd_plan {
   size_t records, bytes;
 };
 
-/** For heads of up to 64, .. elements; defined in a file each, for that one compiles for long. */
+/** For heads of up to so many elements; in a file each, for they compile for long. */
 tg_status run_attention_fwd_64(const tg_context *ctx, const tg_attention_fwd_args *a,
                                const attention_fwd_plan &p);
+tg_status run_attention_fwd_96(const tg_context *ctx, const tg_attention_fwd_args *a,
+                               const attention_fwd_plan &p);
 tg_status run_attention_fwd_128(const tg_context *ctx, const tg_attention_fwd_args *a,
+                                const attention_fwd_plan &p);
+tg_status run_attention_fwd_192(const tg_context *ctx, const tg_attention_fwd_args *a,
+                                const attention_fwd_plan &p);
+tg_status run_attention_fwd_256(const tg_context *ctx, const tg_attention_fwd_args *a,
                                 const attention_fwd_plan &p);
 
 } // namespace TGI_CUDA_ENTRY

@@ -23,6 +23,10 @@ namespace
 
 constexpr int kFewRows = 64, kFewKeys = 256; /* the next entry's splits begin there */
 
+/** Items of each multiprocessor from which on it pays to count them out instead of giving each
+ * block its share beforehand: the counter must be cleared, which takes 2 us. */
+constexpr int kManyItems = 8;
+
 bool takes_shape(const tg_attention_fwd_args *a, const attention_fwd_plan &p)
 {
   const bool few =
@@ -53,12 +57,36 @@ void set_chunks(const tg_context *ctx, attention_fwd_plan &p)
   }
 }
 
+/** Products take 64, 96, 128, 192 or 256 elements; 192 also with values of 128. */
+void set_elements(attention_fwd_plan &p)
+{
+  static const int sizes[] = {64, 96, 128, 192, 256};
+  const int64_t widest = p.l.head_dim > p.l.v_dim ? p.l.head_dim : p.l.v_dim;
+  for (int i = 4; i >= 0; i--) {
+    p.qk = widest <= sizes[i] ? sizes[i] : p.qk;
+  }
+  p.values = p.qk == 192 && p.l.v_dim <= 128 ? 128 : p.qk;
+}
+
+/** What registers and shared memory hold; 160 are 1 to 2 % faster than 128 where there are many
+ * blocks, and slower with a causal mask. */
+int keys_of_block(const tg_attention_fwd_args *a, const attention_fwd_plan &p)
+{
+  if (p.qk == 256) {
+    return p.sides == 2 ? 64 : 80;
+  }
+  if (p.values == 192) {
+    return 112;
+  }
+  const bool many = !a->causal && !p.l.packed_k && p.l.extent >= 4096;
+  return p.qk == 128 && p.sides == 1 && many ? 160 : 128;
+}
+
 attention_fwd_plan plan_fwd(const tg_context *ctx, const tg_attention_fwd_args *a)
 {
   attention_fwd_plan p = {};
   p.l = tgi_attention_fwd_layout(a);
-  const int64_t widest = p.l.head_dim > p.l.v_dim ? p.l.head_dim : p.l.v_dim;
-  p.qk = p.values = widest <= 64 ? 64 : widest <= 128 ? 128 : 0;
+  set_elements(p);
   p.taken = takes_shape(a, p);
   if (!p.taken) {
     return p;
@@ -66,14 +94,12 @@ attention_fwd_plan plan_fwd(const tg_context *ctx, const tg_attention_fwd_args *
   p.window = a->window < kMostWindow ? a->window : 0;
   p.lengths = has_lengths(p.l, &a->key_start, &a->key_count, &a->query_start);
   p.sides = p.window > 0 || a->softcap > 0 || tgi_present(&a->key_start) ? 2 : 1;
-  const int64_t nq = p.l.packed_q ? p.l.nq / p.l.batch : p.l.nq;
-  p.rows = p.qk == 64 && p.sides == 1 && !(a->causal && nq <= 1024) ? 192 : 128;
-  p.keys =
-      p.qk == 128 && p.sides == 1 && !a->causal && !p.l.packed_k && p.l.extent >= 4096 ? 160 : 128;
+  p.rows = p.qk == 64 && a->softcap == 0 ? 192 : 128;
+  p.keys = keys_of_block(a, p);
   p.longest_first = a->causal && p.window == 0 && !p.lengths;
-  p.counted = p.longest_first;
   set_chunks(ctx, p);
   p.places = tile_places(p.l.batch, p.l.nq, p.l.packed_q, p.rows);
+  p.counted = p.longest_first && p.places * p.l.q_heads > kManyItems * ctx->device->multiprocessors;
   p.records = record_bytes(p.l, p.lengths);
   p.bytes = p.lengths
                 ? p.records + offsetof(query_list, place) + (size_t)p.places * sizeof(query_place)
@@ -128,9 +154,21 @@ extern "C" tg_status TGI_KERNEL(attention_fwd)(const tg_context *ctx,
     return TG_UNSUPPORTED;
   }
   const tg_status status = prepare_items(ctx, a, p);
-  return status != TG_OK ? status
-         : p.qk == 64    ? run_attention_fwd_64(ctx, a, p)
-                         : run_attention_fwd_128(ctx, a, p);
+  if (status != TG_OK) {
+    return status;
+  }
+  switch (p.qk) {
+  case 64:
+    return run_attention_fwd_64(ctx, a, p);
+  case 96:
+    return run_attention_fwd_96(ctx, a, p);
+  case 128:
+    return run_attention_fwd_128(ctx, a, p);
+  case 192:
+    return run_attention_fwd_192(ctx, a, p);
+  default:
+    return run_attention_fwd_256(ctx, a, p);
+  }
 }
 
 extern "C" void TGI_PLAN(attention_fwd)(const tg_context *ctx, const tg_attention_fwd_args *a,
