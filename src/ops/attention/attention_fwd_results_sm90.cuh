@@ -139,7 +139,7 @@ __device__ __forceinline__ void finish_tile(const CUtensorMap *out_map, const fw
   if (job.packed && rows < kGroupRows) {
     store_rows<S>(job, x, first, page);
     sync_some(8 + group, kWarpgroup);
-  } else if (thread == 0) {
+  } else if (thread == 0 && rows > 0) {
 #pragma unroll
     for (int i = 0; i < S::kValuePages; i++) {
       store_page(out_map, i * kPageCols, x.q_row + first, x.head, x.q_index,

@@ -299,6 +299,8 @@ inline fwd_job job_of(const tg_attention_fwd_args *a, const attention_fwd_plan &
   w.size = p.rows;
   w.keys = p.keys;
   w.tiles = (int)divide_up(p.l.nq, p.rows);
+  w.parts = (int)divide_up(p.l.nq, kGroupRows) / w.tiles;
+  w.parts_more = (int)divide_up(p.l.nq, kGroupRows) % w.tiles;
   w.pairs = (int)(p.l.batch * p.l.q_heads);
   w.chunk = p.chunk;
   w.half = p.half;

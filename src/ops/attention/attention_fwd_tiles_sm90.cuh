@@ -14,8 +14,6 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-constexpr int kGroupRows = 64; /* queries of a warpgroup */
-
 struct fwd_job {
   query_work work;
   fwd_operands from;
@@ -40,7 +38,8 @@ struct fwd_shape {
   static constexpr int kQk = kQk_, kValues = kValues_, kKeys = kKeys_, kGroups = kGroups_;
   static constexpr int kQuerySlots = kQuerySlots_, kSides = kSides_;
   static constexpr bool kTurns = kTurns_, kHalf = kHalf_, kCap = kCap_;
-  static constexpr int kStages = 2, kThreads = (kGroups + 1) * kWarpgroup;
+  static constexpr int kStages = kQk == 64 && kSides == 2 ? 4 : 2,
+                       kThreads = (kGroups + 1) * kWarpgroup;
   static constexpr int kQkPages = (kQk + kPageCols - 1) / kPageCols;
   static constexpr int kValuePages = (kValues + kPageCols - 1) / kPageCols;
   static constexpr int kQueryPage = 64 * kPageRow, kKeyPage = kKeys * kPageRow;

@@ -18,13 +18,14 @@ namespace
 
 constexpr int kMostRows = 1 << 28;   /* of an axis, and so of |position - row| within a factor 4 */
 constexpr int kMostWindow = 1 << 29; /* from here on a window hides nothing */
+constexpr int kGroupRows = 64;       /* queries of a warpgroup */
 constexpr int kListThreads = 1024;
 constexpr int kCosts = 1024; /* classes of tiles by their number of blocks of keys */
 
 enum place_state { kNoMore = -1, kFine = 0, kOutOfRange = 1 };
 
-/** A tile of queries: rows q_row, q_row + 1, .. of q's axis, `rows` of which (or more than the tile
- * has) are the sequence's. Keys are rows first .. end - 1 of the extent, which begins at k_row of
+/** A tile of queries: rows q_row, q_row + 1, .. of q's axis, `rows` of them (or as many as a tile
+ * has). Keys are rows first .. end - 1 of the extent, which begins at k_row of
  * k's axis; of their blocks low_block .. high_block - 1 are seen. */
 struct alignas(16) query_place {
   int q_row, rows, q_index, head;
@@ -81,8 +82,9 @@ struct query_list {
 struct query_work {
   key_rule rule;
   int q_heads, group, nq, extent, size, keys; /* size: queries of a tile */
-  int tiles, pairs;                           /* of a head; heads of all sequences */
-  int chunk, half; /* longest_first: heads at a time, and tiles of each before all others */
+  int parts, parts_more; /* kGroupRows of a tile; the first so many tiles have one more */
+  int tiles, pairs;      /* of a head; heads of all sequences */
+  int chunk, half;       /* longest_first: heads at a time, and tiles of each before all others */
   bool longest_first;
   query_list *list; /* NULL: no lengths */
   int *taken;       /* NULL: every block takes every n-th item */
@@ -136,8 +138,8 @@ __device__ __forceinline__ bool put_place(const query_work &w, int item, query_p
   query_place x;
   x.q_index = x.k_index = pair / w.q_heads;
   x.head = pair - x.q_index * w.q_heads;
-  x.q_row = tile * w.size;
-  x.rows = w.nq - x.q_row;
+  x.q_row = (tile * w.parts + min(tile, w.parts_more)) * kGroupRows;
+  x.rows = min(w.nq - x.q_row, (w.parts + (tile < w.parts_more)) * kGroupRows);
   x.k_row = 0;
   x.first = 0;
   x.end = w.extent;
