@@ -7,11 +7,15 @@ namespace
 template <typename T>
 tg_status run_64(const tg_context *ctx, const tg_attention_fwd_args *a, const attention_fwd_plan &p)
 {
-  return a->softcap > 0
-             ? run_tiles<fwd_shape<T, 64, 64, 128, 2, 2, false, true, 2, true>>(ctx, a, p)
-         : p.sides == 2
-             ? run_tiles<fwd_shape<T, 64, 64, 128, 3, 2, false, true, 2, false>>(ctx, a, p)
-             : run_tiles<fwd_shape<T, 64, 64, 128, 3, 2, true, true, 1, false>>(ctx, a, p);
+  if (a->softcap > 0) {
+    return run_tiles<fwd_shape<T, 64, 64, 128, 2, 2, false, true, 2, true>>(ctx, a, p);
+  }
+  if (p.sides == 2) {
+    return p.keys == 64
+               ? run_tiles<fwd_shape<T, 64, 64, 64, 3, 2, false, false, 2, false>>(ctx, a, p)
+               : run_tiles<fwd_shape<T, 64, 64, 128, 3, 2, false, true, 2, false>>(ctx, a, p);
+  }
+  return run_tiles<fwd_shape<T, 64, 64, 128, 3, 2, true, true, 1, false>>(ctx, a, p);
 }
 
 } // namespace

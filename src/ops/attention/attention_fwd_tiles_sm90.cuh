@@ -38,8 +38,8 @@ struct fwd_shape {
   static constexpr int kQk = kQk_, kValues = kValues_, kKeys = kKeys_, kGroups = kGroups_;
   static constexpr int kQuerySlots = kQuerySlots_, kSides = kSides_;
   static constexpr bool kTurns = kTurns_, kHalf = kHalf_, kCap = kCap_;
-  static constexpr int kStages = kQk == 64 && kSides == 2 ? 4 : 2,
-                       kThreads = (kGroups + 1) * kWarpgroup;
+  static constexpr int kStages = kQk > 64 || kSides == 1 ? 2 : kKeys > 64 ? 4 : 8;
+  static constexpr int kThreads = (kGroups + 1) * kWarpgroup;
   static constexpr int kQkPages = (kQk + kPageCols - 1) / kPageCols;
   static constexpr int kValuePages = (kValues + kPageCols - 1) / kPageCols;
   static constexpr int kQueryPage = 64 * kPageRow, kKeyPage = kKeys * kPageRow;

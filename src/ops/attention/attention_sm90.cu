@@ -27,6 +27,9 @@ constexpr int kFewRows = 64, kFewKeys = 256; /* the next entry's splits begin th
  * block its share beforehand: the counter must be cleared, which takes 2 us. */
 constexpr int kManyItems = 8;
 
+/** Windows up to here take smaller blocks of keys: what is computed and hidden is less. */
+constexpr int kNarrowWindow = 256;
+
 bool takes_shape(const tg_attention_fwd_args *a, const attention_fwd_plan &p)
 {
   const bool few =
@@ -78,6 +81,9 @@ int keys_of_block(const tg_attention_fwd_args *a, const attention_fwd_plan &p)
   if (p.values == 192) {
     return 112;
   }
+  if (p.qk == 64 && p.window > 0 && p.window <= kNarrowWindow && a->softcap == 0) {
+    return 64;
+  }
   const bool many = !a->causal && !p.l.packed_k && p.l.extent >= 4096;
   return p.qk == 128 && p.sides == 1 && many ? 160 : 128;
 }
@@ -99,7 +105,9 @@ attention_fwd_plan plan_fwd(const tg_context *ctx, const tg_attention_fwd_args *
   p.longest_first = a->causal && p.window == 0 && !p.lengths;
   set_chunks(ctx, p);
   p.places = tile_places(p.l.batch, p.l.nq, p.l.packed_q, p.rows);
-  p.counted = p.longest_first && p.places * p.l.q_heads > kManyItems * ctx->device->multiprocessors;
+  const bool uneven = p.longest_first || divide_up(p.l.nq, kGroupRows) % divide_up(p.l.nq, p.rows);
+  p.counted =
+      uneven && !p.lengths && p.places * p.l.q_heads > kManyItems * ctx->device->multiprocessors;
   p.records = record_bytes(p.l, p.lengths);
   p.bytes = p.lengths
                 ? p.records + offsetof(query_list, place) + (size_t)p.places * sizeof(query_place)
