@@ -148,10 +148,17 @@ tg_status prepare_items(const tg_context *ctx, const tg_attention_fwd_args *a,
 
 } // namespace
 
+/** From shapes alone: as if every tensor had pages. */
 extern "C" size_t TGI_WORKSPACE(attention_fwd)(const tg_context *ctx,
                                                const tg_attention_fwd_args *a)
 {
-  return plan_fwd(ctx, a).bytes;
+  tg_attention_fwd_args shapes = *a;
+  tg_tensor *const tensors[] = {&shapes.q, &shapes.k, &shapes.v, &shapes.out};
+  for (tg_tensor *t : tensors) {
+    t->data = NULL;
+    memset(t->stride, 0, sizeof t->stride); /* contiguous */
+  }
+  return plan_fwd(ctx, &shapes).bytes;
 }
 
 extern "C" tg_status TGI_KERNEL(attention_fwd)(const tg_context *ctx,
