@@ -20,7 +20,8 @@
  * The three functions of a kernel.
  *   run        computes
  *   workspace  bytes that run needs; NULL: none
- *   plan       writes one line that says how the case would run (shown by `tegula explain`)
+ *   plan       writes one line that says how the case would run (shown by `tegula explain`);
+ *              nothing: the next entry says it
  */
 #define OP(op, dir, ws)                                                                            \
   typedef struct tgi_##op##_##dir##_kernel {                                                       \

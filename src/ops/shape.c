@@ -134,14 +134,14 @@ typedef struct row {
   static void op##_##dir##_explain(const tg_context *ctx, const void *args, char *text,            \
                                    size_t bytes)                                                   \
   {                                                                                                \
-    int i = 0; /* the first entry with a kernel */                                                 \
-    while (i + 1 < ctx->chain.length && !ctx->chain.table[i]->op##_##dir.run) {                    \
-      i++;                                                                                         \
+    text[0] = '\0';                                                                                \
+    for (int i = 0; i < ctx->chain.length && text[0] == '\0'; i++) {                               \
+      const tgi_##op##_##dir##_kernel *k = &ctx->chain.table[i]->op##_##dir;                       \
+      if (k->run && k->plan) { /* writes nothing where it does not take the case */                \
+        k->plan(ctx, args, text, bytes);                                                           \
+      }                                                                                            \
     }                                                                                              \
-    const tgi_##op##_##dir##_kernel *k = &ctx->chain.table[i]->op##_##dir;                         \
-    if (k->plan) {                                                                                 \
-      k->plan(ctx, args, text, bytes);                                                             \
-    } else {                                                                                       \
+    if (text[0] == '\0') {                                                                         \
       snprintf(text, bytes, "plain loops in f64");                                                 \
     }                                                                                              \
   }

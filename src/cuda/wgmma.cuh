@@ -1,0 +1,168 @@
+/**
+ * Products of a warpgroup's 64 rows with N columns, 16 deep, in f16 or bf16 with f32 sums (PTX:
+ * wgmma). Hopper alone.
+ *
+ * Sums d: thread t of the warpgroup (warp w = t / 32, g = t % 32 / 4, q = t % 4) has in d[i] row
+ * 16 w + g + 8 (i / 2 % 2), column 8 (i / 4) + 2 q + i % 2. Rounded in pairs, d[8 k .. 8 k + 7] are
+ * the four registers of A, 16 deep, from column 16 k on.
+ *
+ * Products run beside the thread's other work from wgmma_commit until wgmma_wait; until then d and
+ * registers of A must not be touched. Every wait is followed by `settle` of what it waited for.
+ */
+#ifndef TGI_CUDA_WGMMA_CUH
+#define TGI_CUDA_WGMMA_CUH
+
+#include "cuda/vec.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+template <typename T> constexpr bool kIsBf16 = false;
+template <> constexpr bool kIsBf16<bf16> = true;
+
+/** Rows of a page in shared memory (tma.cuh) as operand. Its depth lies along the rows' 64
+ * elements, or, `turned`, along the rows; then pages of 64 columns follow each other every
+ * `page_bytes`. */
+__device__ __forceinline__ uint64_t page_operand(uint32_t address, uint32_t page_bytes = 16)
+{
+  return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(page_bytes >> 4) << 16 |
+         (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+}
+
+/** Bytes on, for an operand; a multiple of 16. 16 elements along a row are 32 bytes, 16 rows 2048.
+ */
+__device__ __forceinline__ uint64_t operand_at(uint64_t operand, int bytes)
+{
+  return operand + (uint64_t)(bytes >> 4);
+}
+
+/** Before the first of a run of products, and after registers that they use were touched. */
+__device__ __forceinline__ void wgmma_fence()
+{
+  asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
+}
+
+/** Ends a group of products. */
+__device__ __forceinline__ void wgmma_commit()
+{
+  asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
+}
+
+/** Until at most kGroups of the latest groups are under way. */
+template <int kGroups> __device__ __forceinline__ void wgmma_wait()
+{
+  asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(kGroups) : "memory");
+}
+
+/** Keeps reads of d behind the wait. */
+template <int kN> __device__ __forceinline__ void settle(float (&d)[kN])
+{
+#pragma unroll
+  for (int i = 0; i < kN; i++) {
+    asm volatile("" : "+f"(d[i]) : : "memory");
+  }
+}
+
+/* Operand lists of the instructions: %0 .. %(N / 2 - 1) are d. */
+#define WGMMA_2(t) "%" #t "0,%" #t "1"
+#define WGMMA_4(t) WGMMA_2(t) ",%" #t "2,%" #t "3"
+#define WGMMA_6(t) WGMMA_4(t) ",%" #t "4,%" #t "5"
+#define WGMMA_8(t) WGMMA_6(t) ",%" #t "6,%" #t "7"
+#define WGMMA_10(t) WGMMA_8(t) ",%" #t "8,%" #t "9"
+#define WGMMA_30 WGMMA_10() "," WGMMA_10(1) "," WGMMA_10(2)
+#define WGMMA_60 WGMMA_30 "," WGMMA_10(3) "," WGMMA_10(4) "," WGMMA_10(5)
+#define WGMMA_90 WGMMA_60 "," WGMMA_10(6) "," WGMMA_10(7) "," WGMMA_10(8)
+#define WGMMA_D8(i)                                                                                \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),      \
+      "+f"(d[i + 6]), "+f"(d[i + 7])
+#define WGMMA_D16(i) WGMMA_D8(i), WGMMA_D8(i + 8)
+#define WGMMA_D32(i) WGMMA_D16(i), WGMMA_D16(i + 16)
+#define WGMMA_D64(i) WGMMA_D32(i), WGMMA_D32(i + 32)
+#define WGMMA_LIST(...) __VA_ARGS__
+
+/* X(N, names of d, d, numbers of the operands behind them) */
+#define WGMMA_EACH(X, type)                                                                        \
+  X(type, 32, WGMMA_10() "," WGMMA_6(1), (WGMMA_D16(0)), 16, 17, 18, 19, 20, 21)                   \
+  X(type, 64, WGMMA_30 "," WGMMA_2(3), (WGMMA_D32(0)), 32, 33, 34, 35, 36, 37)                     \
+  X(type, 80, WGMMA_30 "," WGMMA_10(3), (WGMMA_D32(0), WGMMA_D8(32)), 40, 41, 42, 43, 44, 45)      \
+  X(type, 96, WGMMA_30 "," WGMMA_10(3) "," WGMMA_8(4), (WGMMA_D32(0), WGMMA_D16(32)), 48, 49, 50,  \
+    51, 52, 53)                                                                                    \
+  X(type, 112, WGMMA_30 "," WGMMA_10(3) "," WGMMA_10(4) "," WGMMA_6(5),                            \
+    (WGMMA_D32(0), WGMMA_D16(32), WGMMA_D8(48)), 56, 57, 58, 59, 60, 61)                           \
+  X(type, 128, WGMMA_60 "," WGMMA_4(6), (WGMMA_D64(0)), 64, 65, 66, 67, 68, 69)                    \
+  X(type, 160, WGMMA_60 "," WGMMA_10(6) "," WGMMA_10(7), (WGMMA_D64(0), WGMMA_D16(64)), 80, 81,    \
+    82, 83, 84, 85)                                                                                \
+  X(type, 192, WGMMA_90 "," WGMMA_6(9), (WGMMA_D64(0), WGMMA_D32(64)), 96, 97, 98, 99, 100, 101)   \
+  X(type, 256, WGMMA_90 "," WGMMA_10(9) "," WGMMA_10(10) "," WGMMA_10(11) "," WGMMA_8(12),         \
+    (WGMMA_D64(0), WGMMA_D64(64)), 128, 129, 130, 131, 132, 133)
+#define WGMMA_SHARED(type, n, names, sums, i0, i1, i2, i3, i4, i5)                                 \
+  if constexpr (kN == n) {                                                                         \
+    asm volatile("{\n\t"                                                                           \
+                 ".reg .pred add;\n\t"                                                             \
+                 "setp.ne.b32 add, %" #i2 ", 0;\n\t"                                               \
+                 "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type " {" names      \
+                 "}, %" #i0 ", %" #i1 ", add, 1, 1, %" #i3 ", %" #i4 ";\n\t"                       \
+                 "}"                                                                               \
+                 : WGMMA_LIST sums                                                                 \
+                 : "l"(a), "l"(b), "r"((int)add), "n"((int)kTurnA), "n"((int)kTurnB));             \
+  }
+#define WGMMA_REGISTERS(type, n, names, sums, i0, i1, i2, i3, i4, i5)                              \
+  if constexpr (kN == n) {                                                                         \
+    asm volatile("{\n\t"                                                                           \
+                 ".reg .pred add;\n\t"                                                             \
+                 "setp.ne.b32 add, %" #i5 ", 0;\n\t"                                               \
+                 "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type " {" names      \
+                 "}, {%" #i0 ", %" #i1 ", %" #i2 ", %" #i3 "}, %" #i4 ", add, 1, 1, 1;\n\t"        \
+                 "}"                                                                               \
+                 : WGMMA_LIST sums                                                                 \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));             \
+  }
+
+/** d = A B, or d += A B if `add`; A and B in shared memory, turned or not. */
+template <typename T, int kN, bool kTurnA = false, bool kTurnB = false>
+__device__ __forceinline__ void multiply(float (&d)[kN / 2], uint64_t a, uint64_t b, bool add)
+{
+  if constexpr (kIsBf16<T>) {
+    WGMMA_EACH(WGMMA_SHARED, bf16)
+  } else {
+    WGMMA_EACH(WGMMA_SHARED, f16)
+  }
+}
+
+/** The same with A in registers, and B turned. */
+template <typename T, int kN>
+__device__ __forceinline__ void multiply_turned(float (&d)[kN / 2], const uint32_t *a, uint64_t b,
+                                                bool add)
+{
+  if constexpr (kIsBf16<T>) {
+    WGMMA_EACH(WGMMA_REGISTERS, bf16)
+  } else {
+    WGMMA_EACH(WGMMA_REGISTERS, f16)
+  }
+}
+
+/** Two sums rounded to T, the first one in the low half. */
+template <typename T> __device__ __forceinline__ uint32_t round_pair(float low, float high)
+{
+  uint32_t pair;
+  if constexpr (kIsBf16<T>) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  }
+  return pair;
+}
+
+/** Sums as registers of A. */
+template <typename T, int kN>
+__device__ __forceinline__ void round_pairs(uint32_t (&to)[kN / 2], const float (&d)[kN])
+{
+#pragma unroll
+  for (int i = 0; i < kN / 2; i++) {
+    to[i] = round_pair<T>(d[2 * i], d[2 * i + 1]);
+  }
+}
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

@@ -1,0 +1,156 @@
+/** Attention forward on Hopper: what becomes of a warpgroup's sums at the end of a tile. */
+#ifndef TGI_OPS_ATTENTION_FWD_RESULTS_SM90_CUH
+#define TGI_OPS_ATTENTION_FWD_RESULTS_SM90_CUH
+
+#include "ops/attention/attention_fwd_tiles_sm90.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+/** Writes over rows of the warp's that a hidden value made NaN. `page`: the warpgroup's results in
+ * shared memory; `bad`: a row of the thread's has a NaN or an infinity. */
+template <typename S>
+__device__ __forceinline__ void compute_again(const fwd_job &job, const query_place &x, int first,
+                                              int low_block, int high_block, uint32_t page,
+                                              const bool (&bad)[2])
+{
+  using T = typename S::T;
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x % kWarpgroup / kWarp;
+  const int kv_head = x.head / job.work.group;
+  const float sink = job.sinks.data ? job.sinks.at(x.head) : -CUDART_INF_F;
+  const unsigned rows[2] = {__ballot_sync(kAllLanes, bad[0]), __ballot_sync(kAllLanes, bad[1])};
+#pragma unroll 1
+  for (int r = 0; r < 16; r++) {
+    const int row = 16 * warp + r, i = first + row;
+    const key_span seen = span_of(job.work.rule, x, i);
+    if (!((r < 8 ? rows[0] : rows[1]) >> r % 8 * 4 & 15) || i >= x.rows) {
+      continue;
+    }
+    const int low = low_block * S::kKeys, high = high_block * S::kKeys;
+    const int until = max(min(seen.low, high), low), from = max(min(seen.high, high), until);
+    if (any_not_finite<T>(job.from, x, kv_head, low, until) ||
+        any_not_finite<T>(job.from, x, kv_head, from, high)) {
+      float o[kChunk];
+      attend_keys<T>(o, job.from, x, i, kv_head, seen, sink);
+      if (lane * kChunk < S::kValues) {
+        const uint32_t to = page_chunk(page + lane / 8 * S::kQueryPage, row, lane % 8);
+        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
+                     :
+                     : "r"(to), "r"(round_pair<T>(o[0], o[1])), "r"(round_pair<T>(o[2], o[3])),
+                       "r"(round_pair<T>(o[4], o[5])), "r"(round_pair<T>(o[6], o[7]))
+                     : "memory");
+      }
+    }
+  }
+}
+
+/** Stores the rows that are the sequence's, by all threads of the warpgroup. */
+template <typename S>
+__device__ __forceinline__ void store_rows(const fwd_job &job, const query_place &x, int first,
+                                           uint32_t page)
+{
+  const int chunks = job.from.v_dim / kChunk, rows = x.rows - first;
+#pragma unroll 1
+  for (int e = threadIdx.x % kWarpgroup; e < 64 * chunks; e += kWarpgroup) {
+    const int row = e / chunks, chunk = e % chunks;
+    if (row < rows) {
+      uint32_t w[4];
+      const uint32_t from = page_chunk(page + chunk / 8 * S::kQueryPage, row, chunk % 8);
+      asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                   : "r"(from)
+                   : "memory");
+      store_words(
+          job.out.data + job.out.at(x.q_index, x.q_row + first + row, x.head) + chunk * kChunk, w);
+    }
+  }
+}
+
+/** z + 0 * pair, element by element. */
+template <typename T> __device__ __forceinline__ uint32_t add_zero_times(uint32_t z, uint32_t pair)
+{
+  if constexpr (kIsBf16<T>) {
+    asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(z) : "r"(pair), "r"(0));
+  } else {
+    asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(z) : "r"(pair), "r"(0));
+  }
+  return z;
+}
+
+/** What the thread's rows are multiplied by, to state.factor; writes their lse. Beside the last
+ * products. */
+__device__ __forceinline__ void finish_rows(const fwd_job &job, const query_place &x, int row0,
+                                            row_state &state)
+{
+  const float sink = job.sinks.data ? job.sinks.at(x.head) : -CUDART_INF_F;
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    float sum = state.sum[r];
+    sum += __shfl_xor_sync(kAllLanes, sum, 1);
+    sum += __shfl_xor_sync(kAllLanes, sum, 2);
+    row_result end = finish_row(state.top[r], sum, sink);
+    if (x.state == kOutOfRange) {
+      end.factor = end.lse = CUDART_NAN_F;
+    }
+    const int row = row0 + 8 * r;
+    if (job.lse && threadIdx.x % 4 == 0 && row < x.rows) {
+      job.lse[((int64_t)x.q_index * job.work.q_heads + x.head) * job.work.nq + x.q_row + row] =
+          end.lse;
+    }
+    state.factor[r] = end.factor;
+  }
+}
+
+/** Stores a warpgroup's rows. `page`: its place for queries. `hides`: blocks below .. above - 1 of
+ * keys, which went into them, hold some that a row does not see. */
+template <typename S>
+__device__ __forceinline__ void finish_tile(const CUtensorMap *out_map, const fwd_job &job,
+                                            const query_place &x, int group, uint32_t page,
+                                            bool hides, int below, int above,
+                                            const row_state &state, float (&o)[S::kValues / 2])
+{
+  using T = typename S::T;
+  const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
+  const int first = kGroupRows * group, rows = x.rows - first;
+  uint32_t zero[2] = {0, 0}; /* 0 times everything in a row: NaN shows */
+  rescale(o, state.factor);
+#pragma unroll
+  for (int i = 0; i < S::kValues / 16; i++) {
+    uint32_t pair[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      pair[j] = round_pair<T>(o[8 * i + 2 * j], o[8 * i + 2 * j + 1]);
+      zero[j % 2] = add_zero_times<T>(zero[j % 2], pair[j]);
+    }
+    store_matrices(
+        page_chunk(page + i / 4 * S::kQueryPage, 16 * warp + lane % 16, 2 * (i % 4) + lane / 16),
+        pair[0], pair[1], pair[2], pair[3]);
+  }
+  const bool bad[2] = {(zero[0] & 0x7fff7fff) != 0, (zero[1] & 0x7fff7fff) != 0};
+  if (hides && __any_sync(kAllLanes, bad[0] || bad[1])) {
+    __syncwarp();
+    compute_again<S>(job, x, first, below, above, page, bad);
+  }
+  publish_to_copies();
+  sync_some(8 + group, kWarpgroup);
+  if (job.packed && rows < kGroupRows) {
+    store_rows<S>(job, x, first, page);
+    sync_some(8 + group, kWarpgroup);
+  } else if (thread == 0 && rows > 0) {
+#pragma unroll
+    for (int i = 0; i < S::kValuePages; i++) {
+      store_page(out_map, i * kPageCols, x.q_row + first, x.head, x.q_index,
+                 page + i * S::kQueryPage);
+    }
+    commit_stores();
+  }
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

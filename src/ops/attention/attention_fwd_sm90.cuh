@@ -1,0 +1,353 @@
+/**
+ * Attention forward on Hopper's tensor cores (attention_sm90.cu): the kernel.
+ *
+ * A block has one thread that fetches tiles (the rest of its warpgroup idles and has given its
+ * registers away) and warpgroups that compute, 64 queries each. Keys and values go through rings of
+ * shared memory that run on from one tile of queries to the next; each warpgroup has its own places
+ * for queries.
+ */
+#ifndef TGI_OPS_ATTENTION_FWD_SM90_CUH
+#define TGI_OPS_ATTENTION_FWD_SM90_CUH
+
+#include "ops/attention/attention_fwd_results_sm90.cuh"
+#include "ops/attention/attention_plan_sm90.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+template <typename S, int kN>
+__device__ __forceinline__ void multiply_keys(float (&s)[kN / 2], uint64_t q, uint64_t k)
+{
+#pragma unroll
+  for (int i = 0; i < S::kQk / 16; i++) {
+    multiply<typename S::T, kN>(s, operand_at(q, i / 4 * S::kQueryPage + i % 4 * 32),
+                                operand_at(k, i / 4 * S::kKeyPage + i % 4 * 32), i > 0);
+  }
+}
+
+template <typename S>
+__device__ __forceinline__ void add_values(float (&o)[S::kValues / 2],
+                                           const uint32_t (&p)[S::kKeys / 4], uint64_t v)
+{
+#pragma unroll
+  for (int i = 0; i < S::kKeys / 16; i++) {
+    multiply_turned<typename S::T, S::kValues>(o, p + 4 * i, operand_at(v, i * 16 * kPageRow),
+                                               true);
+  }
+}
+
+__device__ __forceinline__ int uniform(int v)
+{
+  return __shfl_sync(kAllLanes, v, 0);
+}
+
+template <typename S>
+__device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const fwd_job &job,
+                                              fwd_shared<S> &sh, int group)
+{
+  using T = typename S::T;
+  constexpr int kKeys = S::kKeys, kStages = S::kStages, kSlots = S::kQuerySlots;
+  const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
+  const int row0 = 16 * warp + lane / 4, col0 = 2 * (lane % 4), first = 64 * group;
+  const key_rule rule = job.work.rule;
+  float s[kKeys / 2], o[S::kValues / 2];
+  uint32_t p[kKeys / 4];
+  unsigned n = 0; /* blocks of keys so far */
+  auto await = [&](mbarrier *ring, unsigned i) { wait_for(&ring[i % kStages], i / kStages & 1); };
+  auto release = [&](mbarrier *ring, unsigned i) {
+    if (thread == 0) {
+      arrive(&ring[i % kStages]);
+    }
+  };
+  auto turn = [&]() {
+    if (S::kTurns) {
+      sync_some(1 + group, 2 * kWarpgroup);
+    }
+  };
+  auto pass = [&]() {
+    if (S::kTurns) {
+      arrive_some(1 + (group + 1) % S::kGroups, 2 * kWarpgroup);
+    }
+  };
+  auto keys_at = [&](unsigned i) { return page_operand(shared_address(sh.k[i % kStages])); };
+  auto values_at = [&](unsigned i) {
+    return page_operand(shared_address(sh.v[i % kStages]), S::kKeyPage);
+  };
+  if (S::kTurns && group == S::kGroups - 1) {
+    arrive_some(1, 2 * kWarpgroup);
+  }
+#pragma unroll 1
+  for (int tile = 0;; tile++) {
+    const int slot = tile % kSlots;
+    wait_for(&sh.q_full[slot][group], tile / kSlots & 1);
+    const query_place &x = sh.place[tile % kPlaces];
+    if (uniform(x.state) == kNoMore) {
+      break;
+    }
+    const uint32_t page = shared_address(sh.q[slot][group]);
+    const uint64_t q = page_operand(page);
+    /* This warpgroup's blocks are below .. above - 1 of the tile's; those from `plain_to` on, and
+     * with kSides 2 those before `plain_from`, hold keys that some row does not see. */
+    const int low_block = uniform(x.low_block), high_block = uniform(x.high_block);
+    const int rows = min(uniform(x.rows) - first, 64);
+    const key_span top = span_of(rule, x, first), bottom = span_of(rule, x, first + rows - 1);
+    int below = uniform(top.low / kKeys), above = uniform((bottom.high + kKeys - 1) / kKeys);
+    if (rows <= 0 || above <= below || high_block <= low_block) {
+      below = above = low_block;
+    }
+    const int plain_to = uniform(max(top.high, 0) / kKeys);
+    const int plain_from = uniform((bottom.low + kKeys - 1) / kKeys);
+    const bool hides = below * kKeys < bottom.low || above * kKeys > top.high;
+    int low[2], high[2];
+    row_state state = {{-CUDART_INF_F, -CUDART_INF_F}, {0, 0}, {1, 1}};
+    auto begin = [&]() { /* beside the first products */
+#pragma unroll
+                         for (int r = 0; r < 2; r++) {
+                           const key_span seen = span_of(rule, x, first + row0 + 8 * r);
+                           low[r] = seen.low - col0;
+                           high[r] = seen.high - col0;
+                         }
+#pragma unroll
+                         for (int i = 0; i < S::kValues / 2; i++) {
+                           o[i] = 0;
+                         }
+    };
+    int block = high_block - 1;
+    auto skip = [&](bool takes_turn) {
+      await(sh.k_full, n);
+      release(sh.k_empty, n);
+      if (takes_turn) {
+        turn();
+        pass();
+      }
+      await(sh.v_full, n);
+      release(sh.v_empty, n);
+      n++, block--;
+    };
+    auto hand_back = [&]() { /* the place of the tile before, once its results are read */
+                             if (kSlots > 1 && tile > 0 && thread == 0) {
+                               wait_for_store_reads();
+                               arrive(&sh.q_empty[(tile - 1) % kSlots][group]);
+                             }
+    };
+    auto softmax = [&](auto &part, auto hides) {
+      if (S::kCap) {
+        cap_scores(part, job.from.softcap, job.cap_by);
+      }
+      if (hides.value) {
+        const int from = block * kKeys, l[2] = {low[0] - from, low[1] - from},
+                  h[2] = {high[0] - from, high[1] - from};
+        hide_keys<S::kSides == 2>(part, l, h);
+      }
+      softmax_block(part, state, job.exponent);
+    };
+    auto step = [&](auto hides) { /* scores of a block beside values of the one before */
+                                  const uint64_t k = keys_at(n), v = values_at(n - 1);
+                                  await(sh.k_full,
+                                        n); /* both here: a loop between products costs a fence */
+                                  await(sh.v_full, n - 1);
+                                  turn();
+                                  wgmma_fence();
+                                  multiply_keys<S, kKeys>(s, q, k);
+                                  wgmma_commit();
+                                  add_values<S>(o, p, v);
+                                  wgmma_commit();
+                                  pass();
+                                  wgmma_wait<1>();
+                                  settle(s);
+                                  release(sh.k_empty, n);
+                                  softmax(s, hides);
+                                  wgmma_wait<0>();
+                                  settle(o);
+                                  release(sh.v_empty, n - 1);
+                                  round_pairs<T>(p, s);
+                                  rescale(o, state.factor);
+                                  n++, block--;
+    };
+    while (block >= above) {
+      skip(above > below || block > low_block); /* all but one of a tile's blocks take a turn */
+    }
+    if (above > below) {
+      const uint64_t k = keys_at(n);
+      await(sh.k_full, n);
+      if (S::kHalf && uniform(bottom.high) - block * kKeys <= kKeys / 2) {
+        float half[kKeys / 4];
+        wgmma_fence();
+        multiply_keys<S, kKeys / 2>(half, q, k);
+        wgmma_commit();
+        begin();
+        wgmma_wait<0>();
+        settle(half);
+        release(sh.k_empty, n);
+        softmax(half, flag<true>());
+#pragma unroll
+        for (int i = 0; i < kKeys / 8; i++) {
+          p[i] = round_pair<T>(half[2 * i], half[2 * i + 1]);
+          p[kKeys / 8 + i] = 0;
+        }
+      } else {
+        wgmma_fence();
+        multiply_keys<S, kKeys>(s, q, k);
+        wgmma_commit();
+        begin();
+        wgmma_wait<0>();
+        settle(s);
+        release(sh.k_empty, n);
+        softmax(s, flag<true>());
+        round_pairs<T>(p, s);
+      }
+      hand_back();
+      n++, block--;
+      if (S::kSides == 1) {
+        while (block >= max(plain_to, below)) {
+          step(flag<true>());
+        }
+        while (block >= below) {
+          step(flag<false>());
+        }
+      } else {
+        while (block >= below) {
+          if (S::kCap || block >= plain_to || block < plain_from) { /* beside tanh it is little */
+            step(flag<true>());
+          } else {
+            step(flag<false>());
+          }
+        }
+      }
+      const uint64_t v = values_at(n - 1);
+      await(sh.v_full, n - 1);
+      wgmma_fence();
+      add_values<S>(o, p, v);
+      wgmma_commit();
+      finish_rows(job, x, first + row0, state);
+      wgmma_wait<0>();
+      settle(o);
+      release(sh.v_empty, n - 1);
+      while (block >= low_block) {
+        skip(true);
+      }
+    } else {
+      begin();
+      hand_back();
+      finish_rows(job, x, first + row0, state);
+    }
+
+    finish_tile<S>(out_map, job, x, group, page, hides && above > below, below, above, state, o);
+    if (kSlots == 1 && thread == 0) {
+      wait_for_store_reads();
+      arrive(&sh.q_empty[slot][group]);
+    }
+  }
+  if (thread == 0) {
+    wait_for_store_reads();
+  }
+}
+
+template <typename S>
+__global__ void __launch_bounds__(S::kThreads, 1)
+    attention_fwd_tiles_kernel(const __grid_constant__ CUtensorMap q_map,
+                               const __grid_constant__ CUtensorMap k_map,
+                               const __grid_constant__ CUtensorMap v_map,
+                               const __grid_constant__ CUtensorMap out_map,
+                               const __grid_constant__ fwd_job job)
+{
+  extern __shared__ __align__(1024) uint8_t memory[];
+  fwd_shared<S> &sh = *reinterpret_cast<fwd_shared<S> *>(memory);
+  if (threadIdx.x == 0) {
+    for (int g = 0; g < S::kGroups; g++) {
+      for (int slot = 0; slot < S::kQuerySlots; slot++) {
+        init_barrier(&sh.q_full[slot][g], 1);
+        init_barrier(&sh.q_empty[slot][g], 1);
+      }
+    }
+    for (int s = 0; s < S::kStages; s++) {
+      init_barrier(&sh.k_full[s], 1);
+      init_barrier(&sh.k_empty[s], S::kGroups);
+      init_barrier(&sh.v_full[s], 1);
+      init_barrier(&sh.v_empty[s], S::kGroups);
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+  const int group = uniform(threadIdx.x / kWarpgroup);
+  if (group == 0) {
+    give_registers<S::kLoaderRegisters>();
+    if (threadIdx.x == 0) {
+      fetch_tiles<S>(&q_map, &k_map, &v_map, job, sh);
+    }
+  } else {
+    take_registers<S::kRegisters>();
+    compute_tiles<S>(&out_map, job, sh, group - 1);
+  }
+}
+
+/* ---- host ---- */
+
+inline fwd_job job_of(const tg_attention_fwd_args *a, const attention_fwd_plan &p)
+{
+  fwd_job job = {};
+  char *const memory = static_cast<char *>(a->workspace);
+  query_work &w = job.work;
+  w.rule = {a->causal, p.window};
+  w.q_heads = (int)p.l.q_heads;
+  w.group = (int)p.l.group;
+  w.nq = (int)p.l.nq;
+  w.extent = (int)p.l.extent;
+  w.size = p.rows;
+  w.keys = p.keys;
+  w.tiles = (int)divide_up(p.l.nq, p.rows);
+  w.parts = (int)divide_up(p.l.nq, kGroupRows) / w.tiles;
+  w.parts_more = (int)divide_up(p.l.nq, kGroupRows) % w.tiles;
+  w.pairs = (int)(p.l.batch * p.l.q_heads);
+  w.chunk = p.chunk;
+  w.half = p.half;
+  w.longest_first = p.longest_first;
+  w.list = p.lengths ? reinterpret_cast<query_list *>(memory + p.records) : NULL;
+  w.taken = p.lengths ? &w.list->taken : p.counted ? reinterpret_cast<int *>(memory) : NULL;
+  job.from.q = view_of<const uint16_t>(&a->q);
+  job.from.k = view_of<const uint16_t>(&a->k);
+  job.from.v = view_of<const uint16_t>(&a->v);
+  job.from.head_dim = (int)p.l.head_dim;
+  job.from.v_dim = (int)p.l.v_dim;
+  job.from.k_rows = (int)p.l.extent;
+  job.from.scale = a->scale;
+  job.from.softcap = a->softcap;
+  job.out = view_of<uint16_t>(&a->out);
+  job.lse = static_cast<float *>(a->lse.data);
+  job.sinks = {a->sinks.data, a->sinks.dtype};
+  job.exponent = (a->softcap > 0 ? 1.0f : a->scale) * kLog2E;
+  job.cap_by = a->softcap > 0 ? a->scale / a->softcap : 0.0f;
+  job.packed = p.l.packed_q;
+  return job;
+}
+
+template <typename S>
+tg_status run_tiles(const tg_context *ctx, const tg_attention_fwd_args *a,
+                    const attention_fwd_plan &p)
+{
+  CUtensorMap q, k, v, out;
+  tg_status status = make_page_map(ctx, &a->q, kGroupRows, &q);
+  if (status == TG_OK) {
+    status = make_page_map(ctx, &a->k, S::kKeys, &k);
+  }
+  if (status == TG_OK) {
+    status = make_page_map(ctx, &a->v, S::kKeys, &v);
+  }
+  if (status == TG_OK) {
+    status = make_page_map(ctx, &a->out, kGroupRows, &out);
+  }
+  if (status == TG_OK) {
+    status = launch(ctx, attention_fwd_tiles_kernel<S>, dim3((unsigned)p.blocks), S::kThreads,
+                    sizeof(fwd_shared<S>), q, k, v, out, job_of(a, p));
+  }
+  return status;
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

@@ -1,0 +1,112 @@
+/**
+ * Values that a query does not see, and yet meets: products of blocks of keys multiply them by 0,
+ * which makes NaN of NaN and infinity. Rows with a NaN are looked at once more after their tile; if
+ * a value that they do not see may be the cause, they are computed again, key by key.
+ */
+#ifndef TGI_OPS_ATTENTION_HIDDEN_SM90_CUH
+#define TGI_OPS_ATTENTION_HIDDEN_SM90_CUH
+
+#include "ops/attention/attention_softmax_sm90.cuh"
+#include "ops/attention/attention_work_sm90.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+constexpr int kChunk = 8; /* elements of 16 bytes: a lane's part of a row of up to 256 */
+
+/** Operands as they lie in memory; elements are T. */
+struct fwd_operands {
+  heads_view<const uint16_t> q, k, v;
+  int head_dim, v_dim;
+  int k_rows; /* of k's axis */
+  float scale, softcap;
+};
+
+template <typename T>
+__device__ __forceinline__ void load_chunk(float (&to)[kChunk], const uint16_t *row, int width)
+{
+  const int c = threadIdx.x % kWarp * kChunk;
+#pragma unroll
+  for (int i = 0; i < kChunk; i++) {
+    to[i] = 0;
+  }
+  if (c < width) {
+    load(to, reinterpret_cast<const T *>(row) + c);
+  }
+}
+
+/** True if rows from .. to - 1 of a kv head's values hold a NaN or an infinity. By a warp. */
+template <typename T>
+__device__ __forceinline__ bool any_not_finite(const fwd_operands &a, const query_place &x,
+                                               int kv_head, int from, int to)
+{
+  to = min(to, a.k_rows - x.k_row);
+#pragma unroll 1
+  for (int key = from; key < to; key++) {
+    float v[kChunk], zero = 0;
+    load_chunk<T>(v, a.v.data + a.v.at(x.k_index, x.k_row + key, kv_head), a.v_dim);
+#pragma unroll
+    for (int i = 0; i < kChunk; i++) {
+      zero = fmaf(v[i], 0.0f, zero);
+    }
+    if (__any_sync(kAllLanes, zero != 0)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/** The row of query i of the place; lanes have chunks of it. By a warp. */
+template <typename T>
+__device__ __forceinline__ void attend_keys(float (&o)[kChunk], const fwd_operands &a,
+                                            const query_place &x, int i, int kv_head, key_span seen,
+                                            float sink)
+{
+  float q[kChunk], top = -CUDART_INF_F, sum = 0;
+  load_chunk<T>(q, a.q.data + a.q.at(x.q_index, x.q_row + i, x.head), a.head_dim);
+#pragma unroll
+  for (int c = 0; c < kChunk; c++) {
+    o[c] = 0;
+  }
+#pragma unroll 1
+  for (int key = seen.low; key < seen.high; key++) {
+    float k[kChunk], v[kChunk], score = 0;
+    load_chunk<T>(k, a.k.data + a.k.at(x.k_index, x.k_row + key, kv_head), a.head_dim);
+    load_chunk<T>(v, a.v.data + a.v.at(x.k_index, x.k_row + key, kv_head), a.v_dim);
+#pragma unroll
+    for (int c = 0; c < kChunk; c++) {
+      score = fmaf(q[c], k[c], score);
+    }
+    score = warp_sum(score) * a.scale;
+    if (a.softcap > 0) {
+      score = a.softcap * tanh_close(score / a.softcap);
+    }
+    const float most = fmaxf(top, score * kLog2E), base = most > -CUDART_INF_F ? most : 0.0f;
+    const float factor = exp2f(top - base), p = exp2f(fmaf(score, kLog2E, -base));
+    top = most;
+    sum = fmaf(sum, factor, p);
+    bool lost = true;
+#pragma unroll
+    for (int c = 0; c < kChunk; c++) {
+      o[c] = fmaf(o[c], factor, p * v[c]);
+      lost = lost && o[c] != o[c];
+    }
+    if (__all_sync(kAllLanes, lost || threadIdx.x % kWarp * kChunk >= a.v_dim)) {
+      break; /* NaN, whatever comes */
+    }
+  }
+  const float factor = finish_row(top, sum, sink).factor;
+#pragma unroll
+  for (int c = 0; c < kChunk; c++) {
+    o[c] *= factor;
+  }
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

@@ -1,0 +1,119 @@
+/** A running softmax on a warpgroup's sums (wgmma.cuh): a thread has parts of two rows, four
+ * neighbouring lanes the whole. Exponents are of 2. */
+#ifndef TGI_OPS_ATTENTION_SOFTMAX_SM90_CUH
+#define TGI_OPS_ATTENTION_SOFTMAX_SM90_CUH
+
+#include "cuda/exp2.cuh"
+#include "cuda/reduce.cuh"
+#include "cuda/wgmma.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+constexpr float kLog2E = 0x1.715476p+0f, kLn2 = 0x1.62e430p-1f;
+
+/** Two rows: the maximum of their exponents so far, this thread's part of their sums, and what
+ * earlier sums are multiplied by. */
+struct row_state {
+  float top[2], sum[2], factor[2];
+};
+
+/** tanh within 2^-21 of it, and relative to it. */
+__device__ __forceinline__ float tanh_close(float x)
+{
+  const float square = x * x;
+  const float near =
+      fmaf(x * square,
+           fmaf(square, fmaf(square, fmaf(square, 0.0218694885f, -0.0539682540f), 0.1333333333f),
+                -0.3333333333f),
+           x);
+  const float power = exp2_flushed(fabsf(x) * (2 * kLog2E));
+  const float far = copysignf(fmaf(-2.0f, reciprocal_flushed(power + 1.0f), 1.0f), x);
+  return fabsf(x) < 0.35f ? near : x != x ? x : far;
+}
+
+/** Scores to cap * tanh(score / cap). */
+template <int kN> __device__ __forceinline__ void cap_scores(float (&s)[kN], float cap, float by)
+{
+#pragma unroll
+  for (int i = 0; i < kN; i++) {
+    s[i] = cap * tanh_close(s[i] * by);
+  }
+}
+
+/** Columns from high[r] on, and with kBoth those below low[r], become -infinity; a column is
+ * counted from the thread's first one. */
+template <bool kBoth, int kN>
+__device__ __forceinline__ void hide_keys(float (&s)[kN], const int (&low)[2], const int (&high)[2])
+{
+#pragma unroll
+  for (int i = 0; i < kN; i++) {
+    const int column = 8 * (i / 4) + i % 2, r = i / 2 % 2;
+    if (column >= high[r] || (kBoth && column < low[r])) {
+      s[i] = -CUDART_INF_F;
+    }
+  }
+}
+
+/** Scores to 2^(s c - top). */
+template <int kN>
+__device__ __forceinline__ void softmax_block(float (&s)[kN], row_state &rows, float c)
+{
+  float base[2];
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    float a = s[2 * r], b = s[2 * r + 1]; /* a NaN is passed over and shows in the sum */
+#pragma unroll
+    for (int i = 4; i < kN; i += 4) {
+      a = fmaxf(a, s[i + 2 * r]);
+      b = fmaxf(b, s[i + 2 * r + 1]);
+    }
+    a = fmaxf(a, b);
+    a = fmaxf(a, __shfl_xor_sync(kAllLanes, a, 1));
+    a = fmaxf(a, __shfl_xor_sync(kAllLanes, a, 2));
+    const float top = fmaxf(rows.top[r], a * c);
+    base[r] = top > -CUDART_INF_F ? top : 0.0f; /* nothing seen yet: 2^-inf = 0 */
+    rows.factor[r] = exp2_flushed(rows.top[r] - base[r]);
+    rows.top[r] = top;
+  }
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    float a = 0, b = 0;
+#pragma unroll
+    for (int i = 0; i < kN; i += 4) {
+      a += s[i + 2 * r] = exp2_flushed(fmaf(s[i + 2 * r], c, -base[r]));
+      b += s[i + 2 * r + 1] = exp2_flushed(fmaf(s[i + 2 * r + 1], c, -base[r]));
+    }
+    rows.sum[r] = fmaf(rows.sum[r], rows.factor[r], a + b);
+  }
+}
+
+template <int kN> __device__ __forceinline__ void rescale(float (&o)[kN], const float (&factor)[2])
+{
+#pragma unroll
+  for (int i = 0; i < kN; i++) {
+    o[i] *= factor[i / 2 % 2];
+  }
+}
+
+struct row_result {
+  float factor, lse; /* what the row's sums are multiplied by */
+};
+
+/** `sink`: -infinity if there is none. */
+__device__ __forceinline__ row_result finish_row(float top, float sum, float sink)
+{
+  const float sink_top = sink * kLog2E, most = fmaxf(top, sink_top);
+  const float base = most > -CUDART_INF_F ? most : 0.0f, mine = exp2f(top - base);
+  const float total = fmaf(sum, mine, exp2f(sink_top - base));
+  return {total == 0 ? 0.0f : mine / total, (base + log2f(total)) * kLn2};
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif
