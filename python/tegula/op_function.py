@@ -211,9 +211,9 @@ class Op:
             if like is None or not (asked or not slot["optional"]):
                 outs.append(None)
             elif slot["role"] == "acc" and not self.overwrites:
-                outs.append(torch.zeros(like.shape, dtype=like.dtype, device=like.device))
+                outs.append(like.new_zeros(like.shape))
             else:
-                outs.append(torch.empty(like.shape, dtype=like.dtype, device=like.device))
+                outs.append(like.new_empty(like.shape))
         return outs
 
     def compute_gradients(self, tensors, scalars, wanted):

@@ -8,6 +8,7 @@ the slow reference. First derivatives alone: asking for a second one, or for for
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -19,6 +20,9 @@ __all__ = [
     "layer_norm", "linear", "linear_cross_entropy", "qk_norm_rope", "rms_norm", "rms_norm_swiglu", "rope", "silu",
     "softmax", "swiglu", "swiglu_clamped",
 ]  # fmt: skip
+
+Tensors = Sequence[torch.Tensor]
+Pair = tuple[torch.Tensor, torch.Tensor]
 
 ROUNDING = {"hf": 1, "once": 2}
 POLICY = {"llama": 1, "gpt_oss": 2}
@@ -53,13 +57,14 @@ def heads_last(x):
 
 
 def empty(shape, like):
-    return torch.empty(shape, dtype=like.dtype, device=like.device)
+    return like.new_empty(shape)
 
 
 def statistic(shape, like):
     """f32, or f64 beside tensors of the reference."""
-    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
-    return torch.empty(shape, dtype=dtype, device=like.device)
+    if like.dtype in (torch.float32, torch.float64):
+        return like.new_empty(shape)
+    return like.new_empty(shape, dtype=torch.float32)
 
 
 def call(op, like, out, arguments):
@@ -82,7 +87,10 @@ _rms_norm = Op(
 )  # fmt: skip
 
 
-def rms_norm(x, weight, eps=1e-6, *, weight_offset=0.0, policy="llama", out=None):
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, *, weight_offset: float = 0.0, policy: str = "llama",
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
     """x / sqrt(mean(x^2) + eps) * (weight_offset + weight) over the last axis; tegula/rms_norm.h. `policy` says where
     16-bit tensors are rounded: "llama" (also Qwen3) or "gpt_oss" (with weight_offset=1: Gemma)."""
     arguments = (rows(x), weight, eps, weight_offset, choose("rms_norm", "policy", POLICY, policy))
@@ -96,7 +104,10 @@ _add_rms_norm = Op(
 )  # fmt: skip
 
 
-def add_rms_norm(x, residual, weight, eps=1e-6, *, weight_offset=0.0, policy="llama"):
+def add_rms_norm(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, *, weight_offset: float = 0.0,
+    policy: str = "llama",
+) -> Pair:  # fmt: skip
     """(rms_norm(x + residual), x + residual); tegula/add_rms_norm.h."""
     policy = choose("add_rms_norm", "policy", POLICY, policy)
     y, total = _add_rms_norm(rows(x), rows(residual), weight, eps, weight_offset, policy)
@@ -109,7 +120,10 @@ _layer_norm = Op(
 )  # fmt: skip
 
 
-def layer_norm(x, weight, bias=None, eps=1e-5, *, out=None):
+def layer_norm(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, eps: float = 1e-5, *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis; tegula/layer_norm.h."""
     return call(_layer_norm, x, out, (rows(x), weight, bias, eps))
 
@@ -120,7 +134,10 @@ _rms_norm_swiglu = Op(
 )  # fmt: skip
 
 
-def rms_norm_swiglu(x, gate, weight, eps=1e-6, *, rounding="hf", out=None):
+def rms_norm_swiglu(
+    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, *, rounding: str = "hf",
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
     """rms_norm(x, weight) * silu(gate); tegula/rms_norm_swiglu.h."""
     rounding = choose("rms_norm_swiglu", "rounding", ROUNDING, rounding)
     return call(_rms_norm_swiglu, x, out, (rows(x), rows(gate), weight, eps, rounding))
@@ -131,7 +148,7 @@ def rms_norm_swiglu(x, gate, weight, eps=1e-6, *, rounding="hf", out=None):
 _softmax = Op("softmax", ["y"], lambda x, scale: (empty(x.shape, x),), like={"x": "y"})
 
 
-def softmax(x, *, scale=1.0, out=None):
+def softmax(x: torch.Tensor, *, scale: float = 1.0, out: torch.Tensor | None = None) -> torch.Tensor:
     """softmax(scale * x) over the last axis; tegula/softmax.h."""
     return call(_softmax, x, out, (rows(x), scale))
 
@@ -139,7 +156,7 @@ def softmax(x, *, scale=1.0, out=None):
 _silu = Op("silu", ["y"], lambda x: (empty(x.shape, x),))
 
 
-def silu(x, *, out=None):
+def silu(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """x * sigmoid(x); tegula/silu.h."""
     return call(_silu, x, out, (rows(x),))
 
@@ -147,7 +164,7 @@ def silu(x, *, out=None):
 _gelu = Op("gelu", ["y"], lambda x, approximation: (empty(x.shape, x),))
 
 
-def gelu(x, *, approximate="none", out=None):
+def gelu(x: torch.Tensor, *, approximate: str = "none", out: torch.Tensor | None = None) -> torch.Tensor:
     """GELU, exact or approximate="tanh"; tegula/gelu.h."""
     return call(_gelu, x, out, (rows(x), choose("gelu", "approximate", APPROXIMATION, approximate)))
 
@@ -171,19 +188,28 @@ def call_gated(op, gate, up, scalars, packing, rounding, out):
     return call(op, gate, out, (rows(gate), rows(up), None, *scalars, 0, rounding))
 
 
-def swiglu(gate, up=None, *, packing="halves", rounding="hf", out=None):
+def swiglu(
+    gate: torch.Tensor, up: torch.Tensor | None = None, *, packing: str = "halves", rounding: str = "hf",
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
     """silu(gate) * up; tegula/swiglu.h. Without `up`, `gate` holds both, as `packing` says: "halves" or
     "interleaved"."""
     return call_gated(_swiglu, gate, up, (), packing, rounding, out)
 
 
-def geglu(gate, up=None, *, approximate="none", packing="halves", rounding="hf", out=None):
+def geglu(
+    gate: torch.Tensor, up: torch.Tensor | None = None, *, approximate: str = "none", packing: str = "halves",
+    rounding: str = "hf", out: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
     """gelu(gate) * up, the rest as in `swiglu`; tegula/geglu.h."""
     approximation = choose("geglu", "approximate", APPROXIMATION, approximate)
     return call_gated(_geglu, gate, up, (approximation,), packing, rounding, out)
 
 
-def swiglu_clamped(gate, up=None, *, alpha=1.702, limit=7.0, packing="interleaved", rounding="hf", out=None):
+def swiglu_clamped(
+    gate: torch.Tensor, up: torch.Tensor | None = None, *, alpha: float = 1.702, limit: float = 7.0,
+    packing: str = "interleaved", rounding: str = "hf", out: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
     """GPT-OSS's gate, the rest as in `swiglu`; tegula/swiglu_clamped.h."""
     return call_gated(_swiglu_clamped, gate, up, (alpha, limit), packing, rounding, out)
 
@@ -197,7 +223,10 @@ _rope = Op(
 )  # fmt: skip
 
 
-def rope(q, k, cos, sin, *, rotary_dim=0, position_offset=0, pairing="halves", rounding="hf"):
+def rope(
+    q: torch.Tensor, k: torch.Tensor | None, cos: torch.Tensor, sin: torch.Tensor, *, rotary_dim: int = 0,
+    position_offset: int = 0, pairing: str = "halves", rounding: str = "hf",
+) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
     """(q, k) rotated by their positions; k may be None. q and k are [batch, heads, tokens, head_dim], cos and sin
     [1 or batch, positions, rotary_dim or half of it]; tegula/rope.h."""
     pairing = choose("rope", "pairing", PAIRING, pairing)
@@ -216,8 +245,10 @@ _qk_norm_rope = Op(
 
 
 def qk_norm_rope(
-    q, k, q_weight, k_weight, cos, sin, eps=1e-6, *, rotary_dim=0, position_offset=0, pairing="halves", rounding="hf"
-):
+    q: torch.Tensor, k: torch.Tensor, q_weight: torch.Tensor, k_weight: torch.Tensor, cos: torch.Tensor,
+    sin: torch.Tensor, eps: float = 1e-6, *, rotary_dim: int = 0, position_offset: int = 0, pairing: str = "halves",
+    rounding: str = "hf",
+) -> Pair:  # fmt: skip
     """(q, k), each head normed and then rotated, shapes as in `rope`; tegula/qk_norm_rope.h."""
     pairing = choose("qk_norm_rope", "pairing", PAIRING, pairing)
     rounding = choose("qk_norm_rope", "rounding", ROUNDING, rounding)
@@ -233,7 +264,10 @@ _embedding = Op(
 )  # fmt: skip
 
 
-def embedding(ids, table, positions=None, *, position_ids=None, position_offset=0):
+def embedding(
+    ids: torch.Tensor, table: torch.Tensor, positions: torch.Tensor | None = None, *,
+    position_ids: torch.Tensor | None = None, position_offset: int = 0,
+) -> torch.Tensor:  # fmt: skip
     """table[ids], plus the rows of `positions` where it is given: those of position_ids, else of position_offset,
     position_offset + 1, ... along the last axis of ids; tegula/embedding.h."""
     if position_ids is not None:
@@ -254,7 +288,10 @@ def linear_outputs(x, weight, bias, residual, activation):
 _linear = Op("linear", ["y", "preactivation"], linear_outputs, passed={"residual": "y"})
 
 
-def linear(x, weight, bias=None, *, residual=None, activation="none"):
+def linear(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *, residual: torch.Tensor | None = None,
+    activation: str = "none",
+) -> torch.Tensor:  # fmt: skip
     """activation(x @ weight.T + bias) + residual; activation is "none", "gelu" or "gelu_tanh"; tegula/linear.h."""
     activation = choose("linear", "activation", ACTIVATION, activation)
     arguments = (rows(x), weight, bias, None if residual is None else rows(residual), activation)
@@ -294,9 +331,10 @@ def shaped_loss(loss, targets, reduction):
 
 
 def cross_entropy(
-    logits, targets, *, ignore_index=-100, reduction="mean", label_smoothing=0.0, z_loss=0.0, softcap=0.0,
-    num_items_in_batch=None,
-):  # fmt: skip
+    logits: torch.Tensor, targets: torch.Tensor, *, ignore_index: int = -100, reduction: str = "mean",
+    label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0,
+    num_items_in_batch: int | torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
     """Cross-entropy of [..., vocab] logits and [...] ids; tegula/cross_entropy.h. The loss is f32. num_items_in_batch,
     a number or a tensor, divides the sum in the place of the number of targets."""
     items, number, kind = loss_scalars("cross_entropy", reduction, num_items_in_batch, ignore_index)
@@ -307,9 +345,11 @@ def cross_entropy(
 
 
 def linear_cross_entropy(
-    hidden, weight, targets, bias=None, *, ignore_index=-100, reduction="mean", label_smoothing=0.0, z_loss=0.0,
-    softcap=0.0, num_items_in_batch=None, chunk_rows=0, chunk_cols=0,
-):  # fmt: skip
+    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, bias: torch.Tensor | None = None, *,
+    ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0, z_loss: float = 0.0,
+    softcap: float = 0.0, num_items_in_batch: int | torch.Tensor | None = None, chunk_rows: int = 0,
+    chunk_cols: int = 0,
+) -> torch.Tensor:  # fmt: skip
     """cross_entropy(hidden @ weight.T + bias, targets) without the logits in memory; tegula/linear_cross_entropy.h."""
     items, number, kind = loss_scalars("linear_cross_entropy", reduction, num_items_in_batch, ignore_index)
     (loss,) = _linear_cross_entropy(
@@ -331,9 +371,12 @@ _attention = Op("attention", ["out", "lse"], attention_outputs)
 
 
 def attention(
-    q, k, v, *, causal=False, scale=None, window=0, softcap=0.0, sinks=None, cu_seqlens_q=None, cu_seqlens_k=None,
-    key_start=None, key_count=None, query_start=None, block_table=None,
-):  # fmt: skip
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, scale: float | None = None,
+    window: int = 0, softcap: float = 0.0, sinks: torch.Tensor | None = None, cu_seqlens_q: torch.Tensor | None = None,
+    cu_seqlens_k: torch.Tensor | None = None, key_start: torch.Tensor | None = None,
+    key_count: torch.Tensor | None = None, query_start: torch.Tensor | None = None,
+    block_table: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
     """softmax(scale * q @ k.T) @ v for [batch, heads, tokens, head_dim]; tegula/attention.h. Heads of k and v may be
     fewer and are shared. `causal` aligns the last query with the last key, where scaled_dot_product_attention aligns
     the first. scale: 1 / sqrt(head_dim). block_table: forward only."""
@@ -356,7 +399,9 @@ _attention_naive = Op(
 )  # fmt: skip
 
 
-def attention_naive(q, k, v, *, causal=False, scale=None):
+def attention_naive(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, scale: float | None = None,
+) -> torch.Tensor:  # fmt: skip
     """As `attention`, with all probabilities in memory; tegula/attention_naive.h."""
     if scale is None:
         scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
@@ -370,9 +415,10 @@ ADAMW = TABLE["adamw_step"][0]
 
 
 def adamw_step(
-    params, grads, exp_avg, exp_avg_sq, *, step, lr, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=1e-2, master=None,
-    clip=None, grad_scale=None,
-):  # fmt: skip
+    params: Tensors, grads: Tensors, exp_avg: Tensors, exp_avg_sq: Tensors, *, step: int, lr: float,
+    beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, weight_decay: float = 1e-2,
+    master: Tensors | None = None, clip: torch.Tensor | None = None, grad_scale: float | None = None,
+) -> None:  # fmt: skip
     """One step of AdamW on lists of tensors, in place; tegula/adamw.h."""
     lists = [list(tensors) for tensors in (params, grads, exp_avg, exp_avg_sq, master or ())]
     detached = [[tensor.detach() for tensor in tensors] for tensors in lists]

@@ -1,6 +1,7 @@
 """tegula.ops against PyTorch in f64: results and gradients of every op, and what PyTorch does with functions."""
 
 import math
+import pathlib
 
 import pytest
 
@@ -321,3 +322,10 @@ def test_nondeterminism_is_asked_for():
     finally:
         torch.use_deterministic_algorithms(False)
         tegula.allow_nondeterministic(False)
+
+
+def test_the_example_of_the_readme():
+    text = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
+    names = {}
+    exec(text.split("```python\n")[1].split("```")[0], names)
+    assert names["x"].grad.shape == (4, 8)
