@@ -5,7 +5,7 @@
 # Looks for the tools and headers themselves, so that other systems pass too when they have them.
 set -eu
 
-# package  what shows that it is there: a command, a /file or a python:module
+# package  what shows that it is there: a command, a /file, a python:module or a python-header:FILE
 build_needs='
 gcc              gcc
 libc6-dev        /usr/include/stdio.h
@@ -18,6 +18,7 @@ test_needs="$build_needs
 g++              g++
 python3          python3
 python3-venv     python:ensurepip
+python3-dev      python-header:Python.h
 ca-certificates  /etc/ssl/certs/ca-certificates.crt"
 check_needs="$build_needs
 g++              g++
@@ -47,6 +48,10 @@ esac
 has() {
   case "$1" in
   /*) test -e "$1" ;;
+  python-header:*)
+    python3 -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), sys.argv[1])))' \
+      "${1#python-header:}" 2>/dev/null
+    ;;
   python:*) python3 -c "import ${1#python:}" 2>/dev/null ;;
   *) command -v "$1" >/dev/null 2>&1 ;;
   esac

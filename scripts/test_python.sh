@@ -30,7 +30,13 @@ if [ "$(cat .venv/wanted 2>/dev/null || true)" != "$wanted" ]; then
   echo "$wanted" >.venv/wanted
 fi
 
-export TEGULA_BUILD="$PWD/$build" PYTHONDONTWRITEBYTECODE=1
+# The build may be older than Python's headers on this machine.
+if [ ! -e "$build/python/tegula/_core.abi3.so" ]; then
+  cmake "$build" >/dev/null
+  cmake --build "$build" --target tegula_python
+fi
+
+export TEGULA_BUILD="$PWD/$build" PYTHONPATH="$PWD/$build/python" PYTHONDONTWRITEBYTECODE=1
 if [ "$torch" = none ]; then
   export TEGULA_TORCH=none
   echo "test: TEGULA_TORCH=none, without PyTorch; skipped below: comparisons with live models"

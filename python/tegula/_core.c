@@ -1,0 +1,272 @@
+/* tegula._core: one function that calls any op of the library from Python. It reads the public op
+ * table (tegula/op_info.h) and names no op: what the table lists, Python can call. */
+#include "context_pool.h"
+#include "op_call.h"
+#include "op_description.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct core_state {
+  tgi_type_table types;
+} core_state;
+
+static int raise_status(tg_status status, const char *text)
+{
+  PyObject *exception = PyExc_RuntimeError;
+  if (status == TG_BAD_ARGUMENT || status == TG_BAD_SHAPE) {
+    exception = PyExc_ValueError;
+  } else if (status == TG_BAD_DTYPE) {
+    exception = PyExc_TypeError;
+  } else if (status == TG_UNSUPPORTED) {
+    exception = PyExc_NotImplementedError;
+  } else if (status == TG_NO_MEMORY) {
+    exception = PyExc_MemoryError;
+  }
+  PyErr_SetString(exception, text[0] ? text : tg_status_text(status));
+  return -1;
+}
+
+/* ---- the call ---- */
+
+/* Doubles are taken by the reference alone. */
+static tg_backend backend_of(const tgi_arguments *tensors)
+{
+  if (tensors->device >= TG_DEVICE_CUDA(0)) {
+    return TG_BACKEND_CUDA;
+  }
+  return tensors->f64 ? TG_BACKEND_REF : TG_BACKEND_CPU;
+}
+
+static int run_on(tgi_op_call *call, tg_context *ctx, size_t *bytes)
+{
+  tg_status status = TG_OK;
+  if (call->sizing || call->allocate) {
+    status = call->info->workspace(ctx, call->args.fields, bytes);
+    if (status != TG_OK) {
+      return raise_status(status, tg_context_message(ctx));
+    }
+  }
+  if (call->sizing || (call->allocate && *bytes > 0 && tgi_give_workspace(call, *bytes) < 0)) {
+    return call->sizing ? 0 : -1;
+  }
+  Py_BEGIN_ALLOW_THREADS status = call->info->run(ctx, call->args.fields);
+  Py_END_ALLOW_THREADS return status == TG_OK ? 0 : raise_status(status, tg_context_message(ctx));
+}
+
+static int run_call(tgi_op_call *call, size_t *bytes)
+{
+  const tg_backend backend = backend_of(&call->tensors);
+  const int32_t index = backend == TG_BACKEND_CUDA ? call->tensors.device - TG_DEVICE_CUDA(0) : 0;
+  tg_error error = {0};
+  tgi_pooled_context *context = tgi_context_take(backend, index, call->tensors.stream, &error);
+  if (!context) {
+    return raise_status(error.status, error.text);
+  }
+  const int result = run_on(call, context->ctx, bytes);
+  tgi_context_give_back(context);
+  return result;
+}
+
+static const tg_op_info *find_op(PyObject *op)
+{
+  if (PyLong_Check(op)) {
+    const size_t row = PyLong_AsSize_t(op);
+    PyErr_Clear(); /* a negative number is (size_t)-1, which no row has */
+    if (tg_op_at(row)) {
+      return tg_op_at(row);
+    }
+  } else if (PyUnicode_Check(op)) {
+    const char *name = PyUnicode_AsUTF8AndSize(op, NULL);
+    if (name && tg_op_find(name)) {
+      return tg_op_find(name);
+    }
+    PyErr_Clear();
+  }
+  PyErr_Format(PyExc_ValueError, "op: expected a row or name of the op table, got %R", op);
+  return NULL;
+}
+
+static PyObject *call_op(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+                         PyObject *kwnames, bool sizing)
+{
+  if (nargs < 1) {
+    PyErr_SetString(PyExc_TypeError, "op: expected a row or name of the op table, got nothing");
+    return NULL;
+  }
+  tgi_op_call call;
+  call.info = find_op(args[0]);
+  if (!call.info) {
+    return NULL;
+  }
+  core_state *state = PyModule_GetState(module);
+  call.tensors = (tgi_arguments){.types = &state->types, .op = call.info->name};
+  call.allocate = NULL;
+  call.sizing = sizing;
+  memset(call.args.fields, 0, call.info->args_bytes);
+  size_t bytes = 0;
+  int status = tgi_read_arguments(&call, args + 1, nargs - 1, kwnames);
+  if (status == 0) {
+    status = run_call(&call, &bytes);
+  }
+  Py_XDECREF(call.tensors.exporters);
+  if (status < 0) {
+    return NULL;
+  }
+  return sizing ? PyLong_FromSize_t(bytes) : Py_NewRef(Py_None);
+}
+
+static PyObject *run_op(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+                        PyObject *kwnames)
+{
+  return call_op(module, args, nargs, kwnames, false);
+}
+
+static PyObject *size_op(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+                         PyObject *kwnames)
+{
+  return call_op(module, args, nargs, kwnames, true);
+}
+
+/* ---- the other functions ---- */
+
+static PyObject *list_ops(PyObject *module, PyObject *unused)
+{
+  (void)module;
+  (void)unused;
+  return tgi_describe_ops();
+}
+
+static PyObject *check(PyObject *module, PyObject *unused)
+{
+  (void)module;
+  (void)unused;
+  tg_error error = {0};
+  tg_status status;
+  Py_BEGIN_ALLOW_THREADS status = tgi_context_check_all(&error);
+  Py_END_ALLOW_THREADS if (status != TG_OK)
+  {
+    raise_status(status, error.text);
+    return NULL;
+  }
+  return Py_NewRef(Py_None);
+}
+
+static PyObject *device_count(PyObject *module, PyObject *unused)
+{
+  (void)module;
+  (void)unused;
+  return PyLong_FromLong(tg_device_count());
+}
+
+static PyObject *device_info(PyObject *module, PyObject *index)
+{
+  (void)module;
+  const long number = PyLong_AsLong(index);
+  if (number == -1 && PyErr_Occurred()) {
+    return NULL;
+  }
+  tg_device_info info;
+  tg_error error = {0};
+  const tg_status status = tg_device_get_info((int32_t)number, &info, &error);
+  if (status != TG_OK) {
+    raise_status(status, error.text);
+    return NULL;
+  }
+  return Py_BuildValue("{s:s,s:s,s:s,s:i,s:L,s:L,s:O}", "name", info.name, "kernels", info.kernels,
+                       "reason", info.reason, "compute_capability", (int)info.compute_capability,
+                       "memory_bytes", (long long)info.memory_bytes, "free_bytes",
+                       (long long)info.free_bytes, "supported",
+                       info.supported ? Py_True : Py_False);
+}
+
+/* ---- the module ---- */
+
+static int exec_module(PyObject *module)
+{
+  for (size_t i = 0; i < tg_op_count(); i++) {
+    if (tg_op_at(i)->args_bytes > TGI_ARGS_BYTES) {
+      PyErr_Format(PyExc_ImportError, "%s: args: expected at most %d bytes, got %zu",
+                   tg_op_at(i)->name, TGI_ARGS_BYTES, tg_op_at(i)->args_bytes);
+      return -1;
+    }
+  }
+  return PyModule_AddStringConstant(module, "version", tg_version());
+}
+
+static int traverse_module(PyObject *module, visitproc visit, void *arg)
+{
+  core_state *state = PyModule_GetState(module);
+  return state ? tgi_type_table_visit(&state->types, visit, arg) : 0;
+}
+
+static int clear_module(PyObject *module)
+{
+  core_state *state = PyModule_GetState(module);
+  if (state) {
+    tgi_type_table_clear(&state->types);
+  }
+  return 0;
+}
+
+static void free_module(void *module)
+{
+  clear_module(module);
+}
+
+#define FUNCTION(name, function, flags, doc)                                                       \
+  {                                                                                                \
+    name, (PyCFunction)(void (*)(void))(function), flags, doc                                      \
+  }
+
+static PyMethodDef methods[] = {
+    FUNCTION("run", run_op, METH_FASTCALL | METH_KEYWORDS,
+             "run(op, *args, **args)\n--\n\nRuns a row of the op table, given by number or name. "
+             "Arguments stand in the order of its slots, or are named; None is absent. workspace "
+             "is an array of bytes, or a function of a number of bytes that returns one."),
+    FUNCTION("workspace", size_op, METH_FASTCALL | METH_KEYWORDS,
+             "workspace(op, *args, **args)\n--\n\nBytes of workspace that run needs with these "
+             "arguments."),
+    FUNCTION("ops", list_ops, METH_NOARGS, "ops()\n--\n\nThe op table, a dict for every row."),
+    FUNCTION("check", check, METH_NOARGS,
+             "check()\n--\n\nWaits for the GPUs' work and raises the first data error that a "
+             "kernel recorded, such as an id out of range."),
+    FUNCTION("device_count", device_count, METH_NOARGS,
+             "device_count()\n--\n\nGPUs that CUDA shows; 0 in a build without CUDA."),
+    FUNCTION("device_info", device_info, METH_O, "device_info(index)\n--\n\nDescribes a GPU."),
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[4] = {{Py_mod_exec, (void *)(uintptr_t)exec_module}, {0, NULL}};
+
+static PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "tegula._core",
+    .m_doc = "The ops of libtegula, by its op table.",
+    .m_size = sizeof(core_state),
+    .m_methods = methods,
+    .m_slots = slots,
+    .m_traverse = traverse_module,
+    .m_clear = clear_module,
+    .m_free = free_module,
+};
+
+/* Slots that say that interpreters with a lock of their own may load the module. Their numbers are
+ * unknown to the limited API of 3.10, and to interpreters before 3.12, which refuse them. */
+static void add_interpreter_slots(void)
+{
+  enum { multiple_interpreters = 3, per_interpreter_gil = 2 };
+  int major = 0, minor = 0;
+  if (sscanf(Py_GetVersion(), "%d.%d", &major, &minor) == 2 && (major > 3 || minor >= 12)) {
+    slots[1] = (PyModuleDef_Slot){multiple_interpreters, (void *)(uintptr_t)per_interpreter_gil};
+    slots[2] = (PyModuleDef_Slot){0, NULL};
+  }
+}
+
+PyMODINIT_FUNC PyInit__core(void);
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+  add_interpreter_slots();
+  return PyModuleDef_Init(&definition);
+}

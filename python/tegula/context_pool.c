@@ -1,0 +1,101 @@
+#include "context_pool.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Contexts are the process's, not an interpreter's: no Python object is in them. They live until
+ * the process ends, when a GPU's driver may already be gone. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static tgi_pooled_context *all;
+
+static tgi_pooled_context *take_idle(tg_backend backend, int32_t device_index, const void *stream)
+{
+  pthread_mutex_lock(&lock);
+  tgi_pooled_context *c = all;
+  while (c && (c->busy || c->backend != backend || c->device_index != device_index ||
+               c->stream != stream)) {
+    c = c->next;
+  }
+  if (c) {
+    c->busy = true;
+  }
+  pthread_mutex_unlock(&lock);
+  return c;
+}
+
+static tg_status copy_message(tg_status status, const tg_context *ctx, tg_error *error)
+{
+  if (status != TG_OK) {
+    error->status = status;
+    snprintf(error->text, sizeof error->text, "%s", tg_context_message(ctx));
+  }
+  return status;
+}
+
+static tgi_pooled_context *create(tg_backend backend, int32_t device_index, void *stream,
+                                  tg_error *error)
+{
+  tgi_pooled_context *c = calloc(1, sizeof *c);
+  if (!c) {
+    error->status = TG_NO_MEMORY;
+    snprintf(error->text, sizeof error->text, "context: expected %zu bytes, got none", sizeof *c);
+    return NULL;
+  }
+  const tg_context_options options = {.backend = backend, .device_index = device_index};
+  if (tg_context_create(&options, &c->ctx, error) != TG_OK ||
+      copy_message(tg_context_set_stream(c->ctx, stream), c->ctx, error) != TG_OK ||
+      copy_message(tg_context_prepare(c->ctx), c->ctx, error) != TG_OK) {
+    tg_context_destroy(c->ctx);
+    free(c);
+    return NULL;
+  }
+  c->backend = backend;
+  c->device_index = device_index;
+  c->stream = stream;
+  c->busy = true;
+  return c;
+}
+
+tgi_pooled_context *tgi_context_take(tg_backend backend, int32_t device_index, void *stream,
+                                     tg_error *error)
+{
+  tgi_pooled_context *c = take_idle(backend, device_index, stream);
+  if (c) {
+    return c;
+  }
+  c = create(backend, device_index, stream, error);
+  if (c) {
+    pthread_mutex_lock(&lock);
+    c->next = all;
+    all = c;
+    pthread_mutex_unlock(&lock);
+  }
+  return c;
+}
+
+void tgi_context_give_back(tgi_pooled_context *context)
+{
+  pthread_mutex_lock(&lock);
+  context->busy = false;
+  pthread_mutex_unlock(&lock);
+}
+
+tg_status tgi_context_check_all(tg_error *error)
+{
+  tg_status status = TG_OK;
+  pthread_mutex_lock(&lock);
+  tgi_pooled_context *c = all; /* the list only grows, at its head */
+  pthread_mutex_unlock(&lock);
+  for (; c && status == TG_OK; c = c->next) {
+    pthread_mutex_lock(&lock);
+    const bool idle = !c->busy;
+    c->busy = true;
+    pthread_mutex_unlock(&lock);
+    if (idle) {
+      status = copy_message(tg_context_check(c->ctx), c->ctx, error);
+      tgi_context_give_back(c);
+    }
+  }
+  return status;
+}

@@ -1,0 +1,28 @@
+/** Contexts for calls from any thread. A context serves one call at a time and stays with its
+ * stream, since calls of one context share its memory: a call takes an idle one of its device and
+ * stream, or a new one, so there are as many as calls ever ran at once. */
+#ifndef TGI_PYTHON_CONTEXT_POOL_H
+#define TGI_PYTHON_CONTEXT_POOL_H
+
+#include <tegula/tegula.h>
+
+typedef struct tgi_pooled_context {
+  tg_context *ctx;
+  tg_backend backend;
+  int32_t device_index;
+  void *stream;
+  bool busy;
+  struct tgi_pooled_context *next;
+} tgi_pooled_context;
+
+/** Prepared for the stream. NULL with *error filled on failure. */
+tgi_pooled_context *tgi_context_take(tg_backend backend, int32_t device_index, void *stream,
+                                     tg_error *error);
+
+void tgi_context_give_back(tgi_pooled_context *context);
+
+/** Waits for the work of every idle context, and says the first data error that a kernel recorded.
+ */
+tg_status tgi_context_check_all(tg_error *error);
+
+#endif

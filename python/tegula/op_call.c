@@ -1,0 +1,214 @@
+#include "op_call.h"
+
+#include "op_description.h"
+#include <string.h>
+
+static int read_list(tgi_op_call *call, const tg_slot_info *slot, PyObject *value, void *field)
+{
+  PyObject *items = PySequence_Tuple(value);
+  if (!items) {
+    return -1;
+  }
+  /* Views lie in a bytes object among the exporters, and so live as long as the call. */
+  const Py_ssize_t count = PyTuple_Size(items);
+  PyObject *memory = PyBytes_FromStringAndSize(NULL, (count + 1) * (Py_ssize_t)sizeof(tg_tensor));
+  int status = memory ? 0 : -1;
+  if (status == 0 && !call->tensors.exporters) {
+    call->tensors.exporters = PyList_New(0);
+  }
+  if (status == 0 &&
+      (!call->tensors.exporters || PyList_Append(call->tensors.exporters, memory) < 0)) {
+    status = -1;
+  }
+  if (status == 0) {
+    tg_tensor *views = (tg_tensor *)(void *)PyBytes_AsString(memory);
+    memset(views, 0, (size_t)(count + 1) * sizeof *views);
+    for (Py_ssize_t i = 0; i < count && status == 0; i++) {
+      char name[96];
+      PyOS_snprintf(name, sizeof name, "%s[%zd]", slot->name, i);
+      status = tgi_read_tensor(&call->tensors, name, PyTuple_GetItem(items, i),
+                               slot->role != TG_ROLE_IN, &views[i]);
+    }
+    memcpy(field, &views, sizeof views);
+  }
+  for (size_t i = 0; i < call->info->num_slots && status == 0; i++) {
+    const tg_slot_info *other = &call->info->slots[i];
+    if (strcmp(other->name, "num_tensors") == 0) {
+      int64_t *length = (int64_t *)(void *)(call->args.fields + other->offset);
+      if (*length != 0 && *length != count) {
+        PyErr_Format(PyExc_ValueError, "%s: %s: expected %lld tensors, got %zd", call->info->name,
+                     slot->name, (long long)*length, count);
+        status = -1;
+      }
+      *length = count;
+    }
+  }
+  Py_XDECREF(memory);
+  Py_DECREF(items);
+  return status;
+}
+
+/* The exception that stands, with a message that names the argument. */
+static int name_number(const tgi_op_call *call, const tg_slot_info *slot, const char *expected,
+                       PyObject *value)
+{
+  PyObject *type = PyErr_ExceptionMatches(PyExc_TypeError) ? PyExc_TypeError : PyExc_OverflowError;
+  PyErr_Format(type, "%s: %s: expected %s, got %R", call->info->name, slot->name, expected, value);
+  return -1;
+}
+
+static int read_integer(const tgi_op_call *call, const tg_slot_info *slot, PyObject *value,
+                        void *field)
+{
+  const long long number = PyLong_AsLongLong(value);
+  if (number == -1 && PyErr_Occurred()) {
+    return name_number(call, slot, "an integer", value);
+  }
+  if (slot->kind == TG_KIND_I64) {
+    const int64_t wide = number;
+    memcpy(field, &wide, sizeof wide);
+    return 0;
+  }
+  if (number < INT32_MIN || number > INT32_MAX) {
+    PyErr_Format(PyExc_OverflowError, "%s: %s: expected an integer of 32 bits, got %lld",
+                 call->info->name, slot->name, number);
+    return -1;
+  }
+  const int32_t narrow = (int32_t)number; /* enums are int-sized */
+  memcpy(field, &narrow, sizeof narrow);
+  return 0;
+}
+
+static int read_scalar(const tgi_op_call *call, const tg_slot_info *slot, PyObject *value,
+                       void *field)
+{
+  if (slot->kind == TG_KIND_BOOL) {
+    const int truth = PyObject_IsTrue(value);
+    const bool flag = truth > 0;
+    memcpy(field, &flag, sizeof flag);
+    return truth < 0 ? -1 : 0;
+  }
+  if (slot->kind != TG_KIND_F32 && slot->kind != TG_KIND_F64) {
+    return read_integer(call, slot, value, field);
+  }
+  const double number = PyFloat_AsDouble(value);
+  if (number == -1 && PyErr_Occurred()) {
+    return name_number(call, slot, "a number", value);
+  }
+  if (slot->kind == TG_KIND_F64) {
+    memcpy(field, &number, sizeof number);
+  } else {
+    const float rounded = (float)number;
+    memcpy(field, &rounded, sizeof rounded);
+  }
+  return 0;
+}
+
+static int set_workspace(tgi_op_call *call, size_t slot_index, PyObject *value)
+{
+  tg_tensor view = {0};
+  if (tgi_read_tensor(&call->tensors, "workspace", value, true, &view) < 0) {
+    return -1;
+  }
+  const size_t bytes = view.ndim == 1 ? (size_t)view.shape[0] * tg_dtype_bytes(view.dtype) : 0;
+  memcpy(call->args.fields + call->info->slots[slot_index].offset, &view.data, sizeof view.data);
+  for (size_t i = 0; i < call->info->num_slots; i++) {
+    if (call->info->slots[i].kind == TG_KIND_SIZE) {
+      memcpy(call->args.fields + call->info->slots[i].offset, &bytes, sizeof bytes);
+    }
+  }
+  return 0;
+}
+
+static int read_slot(tgi_op_call *call, size_t index, PyObject *value)
+{
+  const tg_slot_info *slot = &call->info->slots[index];
+  void *field = call->args.fields + slot->offset;
+  if (value == Py_None) {
+    return 0; /* absent, or zero */
+  }
+  switch (slot->kind) {
+  case TG_KIND_TENSOR:
+    return tgi_read_tensor(&call->tensors, slot->name, value, slot->role != TG_ROLE_IN, field);
+  case TG_KIND_TENSOR_LIST:
+    return read_list(call, slot, value, field);
+  case TG_KIND_WORKSPACE:
+    if (PyCallable_Check(value)) {
+      call->allocate = value;
+      return 0;
+    }
+    return set_workspace(call, index, value);
+  default:
+    return read_scalar(call, slot, value, field);
+  }
+}
+
+/* The slot that a keyword names; num_slots if none. */
+static size_t find_slot(const tg_op_info *info, PyObject *keyword)
+{
+  size_t i = 0;
+  while (i < info->num_slots && (tgi_is_implied(&info->slots[i]) ||
+                                 PyUnicode_CompareWithASCIIString(keyword, info->slots[i].name))) {
+    i++;
+  }
+  return i;
+}
+
+/* Arguments by position stand in the order of the table, without the implied fields. */
+int tgi_read_arguments(tgi_op_call *call, PyObject *const *args, Py_ssize_t nargs,
+                       PyObject *kwnames)
+{
+  const tg_op_info *info = call->info;
+  Py_ssize_t used = 0;
+  for (size_t i = 0; i < info->num_slots && used < nargs; i++) {
+    if (!tgi_is_implied(&info->slots[i]) && read_slot(call, i, args[used++]) < 0) {
+      return -1;
+    }
+  }
+  if (used < nargs) {
+    PyErr_Format(PyExc_TypeError, "%s: args: expected at most %zd arguments, got %zd", info->name,
+                 used, nargs);
+    return -1;
+  }
+  const Py_ssize_t num_keywords = kwnames ? PyTuple_Size(kwnames) : 0;
+  for (Py_ssize_t k = 0; k < num_keywords; k++) {
+    PyObject *keyword = PyTuple_GetItem(kwnames, k);
+    const size_t index = find_slot(info, keyword);
+    Py_ssize_t position = 0;
+    for (size_t i = 0; i < index; i++) {
+      position += !tgi_is_implied(&info->slots[i]);
+    }
+    if (index == info->num_slots || position < nargs) {
+      PyErr_Format(PyExc_TypeError, "%s: %U: expected %s", info->name, keyword,
+                   index == info->num_slots ? "the name of an argument" : "one value, got two");
+      return -1;
+    }
+    if (read_slot(call, index, args[nargs + k]) < 0) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
+int tgi_give_workspace(tgi_op_call *call, size_t bytes)
+{
+  PyObject *memory = PyObject_CallFunction(call->allocate, "n", (Py_ssize_t)bytes);
+  if (!memory) {
+    return -1;
+  }
+  int status = 0;
+  for (size_t i = 0; i < call->info->num_slots && status == 0; i++) {
+    if (call->info->slots[i].kind == TG_KIND_WORKSPACE) {
+      status = set_workspace(call, i, memory);
+    }
+  }
+  if (status == 0 && !call->tensors.exporters) {
+    call->tensors.exporters = PyList_New(0);
+    status = call->tensors.exporters ? 0 : -1;
+  }
+  if (status == 0) {
+    status = PyList_Append(call->tensors.exporters, memory);
+  }
+  Py_DECREF(memory);
+  return status;
+}

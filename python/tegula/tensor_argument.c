@@ -1,0 +1,384 @@
+#include "tensor_argument.h"
+
+#include <string.h>
+
+static bool is_numpy(PyObject *type)
+{
+  bool numpy = false;
+  PyObject *module = PyObject_GetAttrString(type, "__module__");
+  if (module && PyUnicode_Check(module)) {
+    numpy = PyUnicode_CompareWithASCIIString(module, "numpy") == 0;
+  }
+  PyErr_Clear();
+  Py_XDECREF(module);
+  return numpy;
+}
+
+/* The table of functions in a version that we know, or NULL. */
+static const DLPackExchangeAPI *exchange_api(PyObject *type)
+{
+  PyObject *capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__");
+  const DLPackExchangeAPI *api = NULL;
+  if (capsule && PyCapsule_CheckExact(capsule)) {
+    const DLPackExchangeAPIHeader *header = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    while (header && header->version.major != 1) {
+      header = header->prev_api;
+    }
+    api = (const DLPackExchangeAPI *)(const void *)header;
+  }
+  PyErr_Clear();
+  Py_XDECREF(capsule); /* the table stays: DLPack requires it to be static */
+  return api && api->dltensor_from_py_object_no_sync && api->current_work_stream ? api : NULL;
+}
+
+static const tgi_known_type *known_type(tgi_type_table *types, PyObject *type)
+{
+  for (int i = 0; i < types->count; i++) {
+    if (types->known[i].type == type) {
+      return &types->known[i];
+    }
+  }
+  /* Looked up before the place is chosen: attributes may run Python code. */
+  const tgi_known_type found = {Py_NewRef(type), exchange_api(type), is_numpy(type)};
+  PyObject *given_up = NULL;
+  tgi_known_type *place;
+  if (types->count < TGI_KNOWN_TYPES) {
+    place = &types->known[types->count++];
+  } else {
+    place = &types->known[types->next];
+    types->next = (types->next + 1) % TGI_KNOWN_TYPES;
+    given_up = place->type;
+  }
+  *place = found;
+  Py_XDECREF(given_up);
+  return place;
+}
+
+int tgi_type_table_visit(tgi_type_table *types, visitproc visit, void *arg)
+{
+  for (int i = 0; i < types->count; i++) {
+    Py_VISIT(types->known[i].type);
+  }
+  return 0;
+}
+
+void tgi_type_table_clear(tgi_type_table *types)
+{
+  while (types->count > 0) {
+    Py_CLEAR(types->known[--types->count].type);
+  }
+}
+
+static int fail(const tgi_arguments *arguments, PyObject *exception, const char *name,
+                const char *format, ...)
+{
+  va_list values;
+  va_start(values, format);
+  PyObject *text = PyUnicode_FromFormatV(format, values);
+  va_end(values);
+  if (text) {
+    PyErr_Format(exception, "%s: %s: %U", arguments->op, name, text);
+    Py_DECREF(text);
+  }
+  return -1;
+}
+
+static tg_dtype dtype_of(DLDataType dtype)
+{
+  static const struct {
+    uint8_t code, bits;
+    tg_dtype dtype;
+  } known[] = {{kDLFloat, 32, TG_F32}, {kDLBfloat, 16, TG_BF16}, {kDLFloat, 16, TG_F16},
+               {kDLInt, 64, TG_I64},   {kDLInt, 32, TG_I32},     {kDLFloat, 64, TG_F64},
+               {kDLInt, 8, TG_I8},     {kDLUInt, 8, TG_U8},      {kDLFloat8E4m3fn, 8, TG_F8_E4M3}};
+  for (size_t i = 0; dtype.lanes == 1 && i < sizeof known / sizeof known[0]; i++) {
+    if (dtype.code == known[i].code && dtype.bits == known[i].bits) {
+      return known[i].dtype;
+    }
+  }
+  return TG_DTYPE_NONE;
+}
+
+static int read_device(const tgi_arguments *arguments, const char *name, DLDevice device,
+                       int32_t *out)
+{
+  if (device.device_type == kDLCPU || device.device_type == kDLCUDAHost) {
+    *out = TG_DEVICE_CPU;
+    return 0;
+  }
+  if (device.device_type == kDLCUDA || device.device_type == kDLCUDAManaged) {
+    *out = TG_DEVICE_CUDA(device.device_id);
+    return 0;
+  }
+  return fail(arguments, PyExc_NotImplementedError, name,
+              "expected memory of the CPU or of a CUDA device, got DLPack device type %d",
+              (int)device.device_type);
+}
+
+/* Whether two elements of the view may share memory: axes from the smallest stride up, each must
+ * step over all that the ones before reach. */
+static bool may_overlap_itself(const tg_tensor *view)
+{
+  int64_t reach = 0, done = 0;
+  for (int n = 0; n < view->ndim; n++) {
+    int next = -1;
+    for (int i = 0; i < view->ndim; i++) {
+      if (!(done & (int64_t)1 << i) && (next < 0 || view->stride[i] < view->stride[next])) {
+        next = i;
+      }
+    }
+    done |= (int64_t)1 << next;
+    if (view->shape[next] > 1) {
+      if (view->stride[next] <= reach) {
+        return true;
+      }
+      reach += (view->shape[next] - 1) * view->stride[next];
+    }
+  }
+  return false;
+}
+
+/* Strides of axes of one element mean nothing and are replaced. All zero says contiguous to the
+ * library, and here that one element is broadcast everywhere. */
+static int read_extents(const tgi_arguments *arguments, const char *name, const DLTensor *from,
+                        bool writes, tg_tensor *view)
+{
+  int64_t numel = 1, dense = 1;
+  bool contiguous = true, broadcast = false;
+  for (int i = from->ndim - 1; i >= 0; i--) {
+    view->shape[i] = from->shape[i];
+    view->stride[i] = from->strides && from->shape[i] > 1 ? from->strides[i] : dense;
+    contiguous = contiguous && (from->shape[i] <= 1 || view->stride[i] == dense);
+    broadcast = broadcast || (from->shape[i] > 1 && view->stride[i] == 0);
+    dense *= from->shape[i];
+    numel *= from->shape[i];
+  }
+  if (contiguous || numel == 0) {
+    memset(view->stride, 0, sizeof view->stride);
+    return numel != 0 && !view->data
+               ? fail(arguments, PyExc_ValueError, name,
+                      "expected a tensor with memory, got one without (a fake, functional or "
+                      "wrapped tensor)")
+               : 0;
+  }
+  if (!view->data) {
+    return fail(arguments, PyExc_ValueError, name,
+                "expected a tensor with memory, got one without (a fake, functional or wrapped "
+                "tensor)");
+  }
+  if (broadcast) {
+    return fail(arguments, PyExc_ValueError, name, "expected no broadcast axis, got stride 0");
+  }
+  if (writes && may_overlap_itself(view)) {
+    return fail(arguments, PyExc_ValueError, name,
+                "expected a view whose elements lie apart, got an overlap");
+  }
+  return 0;
+}
+
+static int read_view(tgi_arguments *arguments, const char *name, const DLTensor *from, bool writes,
+                     tg_tensor *view)
+{
+  if (from->ndim < 0 || from->ndim > TG_MAX_NDIM) {
+    return fail(arguments, PyExc_ValueError, name, "expected rank 0 to %d, got rank %d",
+                TG_MAX_NDIM, (int)from->ndim);
+  }
+  view->dtype = dtype_of(from->dtype);
+  if (view->dtype == TG_DTYPE_NONE) {
+    return fail(arguments, PyExc_TypeError, name,
+                "expected a dtype of the library, got DLPack code %d, %d bits, %d lanes",
+                (int)from->dtype.code, (int)from->dtype.bits, (int)from->dtype.lanes);
+  }
+  if (read_device(arguments, name, from->device, &view->device) < 0) {
+    return -1;
+  }
+  view->ndim = from->ndim;
+  view->data = from->data ? (char *)from->data + from->byte_offset : NULL;
+  arguments->f64 = arguments->f64 || view->dtype == TG_F64;
+  if (arguments->device == 0) {
+    arguments->device = view->device;
+  }
+  return read_extents(arguments, name, from, writes, view);
+}
+
+static int read_by_exchange(tgi_arguments *arguments, const char *name, PyObject *object,
+                            const DLPackExchangeAPI *api, bool writes, tg_tensor *view)
+{
+  DLTensor from;
+  if (api->dltensor_from_py_object_no_sync(object, &from) < 0 ||
+      read_view(arguments, name, &from, writes, view) < 0) {
+    return -1;
+  }
+  if (view->device >= TG_DEVICE_CUDA(0) && !arguments->has_stream) {
+    void *stream = NULL;
+    if (api->current_work_stream(kDLCUDA, view->device - TG_DEVICE_CUDA(0), &stream) < 0) {
+      return -1;
+    }
+    if (arguments->foreign_cuda && stream) {
+      return fail(arguments, PyExc_NotImplementedError, name,
+                  "expected this tensor before arrays of other libraries, got its stream too late");
+    }
+    arguments->stream = stream;
+    arguments->has_stream = true;
+  }
+  return 0;
+}
+
+/* Keyword arguments of __dlpack__: the newest version that we read, and on a GPU the stream that
+ * the op will run on. */
+static PyObject *export_options(tgi_arguments *arguments, PyObject *object, bool versioned,
+                                bool numpy)
+{
+  PyObject *options = PyDict_New();
+  PyObject *version = versioned ? Py_BuildValue("(ii)", 1, 3) : NULL;
+  if (options && version && PyDict_SetItemString(options, "max_version", version) < 0) {
+    Py_CLEAR(options);
+  }
+  Py_XDECREF(version);
+  if (!options || numpy) {
+    return options;
+  }
+  PyObject *device = PyObject_CallMethod(object, "__dlpack_device__", NULL);
+  int type = 0, index = 0;
+  if (!device || !PyArg_ParseTuple(device, "ii", &type, &index)) {
+    Py_CLEAR(options);
+  } else if (type == kDLCUDA || type == kDLCUDAManaged) {
+    /* 1 is the legacy default stream, which NULL means to CUDA. */
+    arguments->foreign_cuda = arguments->foreign_cuda || !arguments->stream;
+    PyObject *stream =
+        arguments->stream ? PyLong_FromVoidPtr(arguments->stream) : PyLong_FromLong(1);
+    if (!stream || PyDict_SetItemString(options, "stream", stream) < 0) {
+      Py_CLEAR(options);
+    }
+    Py_XDECREF(stream);
+  }
+  Py_XDECREF(device);
+  return options;
+}
+
+static PyObject *export_capsule(tgi_arguments *arguments, PyObject *object, bool versioned,
+                                bool numpy)
+{
+  PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
+  PyObject *none = method ? PyTuple_New(0) : NULL;
+  PyObject *options = none ? export_options(arguments, object, versioned, numpy) : NULL;
+  PyObject *capsule = options ? PyObject_Call(method, none, options) : NULL;
+  Py_XDECREF(options);
+  Py_XDECREF(none);
+  Py_XDECREF(method);
+  if (!capsule && versioned && method && PyErr_ExceptionMatches(PyExc_TypeError)) {
+    PyErr_Clear(); /* older than max_version */
+    return export_capsule(arguments, object, false, numpy);
+  }
+  return capsule;
+}
+
+/* NumPy does not export the dtypes that ml_dtypes adds: their bits are exported, and *dtype says
+ * what they mean. */
+static PyObject *export_bits(tgi_arguments *arguments, PyObject *array, DLDataType *dtype)
+{
+  static const struct {
+    const char *name, *bits;
+    DLDataType dtype;
+  } known[] = {{"bfloat16", "u2", {kDLBfloat, 16, 1}},
+               {"float8_e4m3fn", "u1", {kDLFloat8E4m3fn, 8, 1}}};
+  PyObject *capsule = NULL, *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyObject *described = PyObject_GetAttrString(array, "dtype");
+  PyObject *name = described ? PyObject_GetAttrString(described, "name") : NULL;
+  for (size_t i = 0; name && i < sizeof known / sizeof known[0]; i++) {
+    if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, known[i].name) == 0) {
+      PyObject *bits = PyObject_CallMethod(array, "view", "s", known[i].bits);
+      capsule = bits ? export_capsule(arguments, bits, true, true) : NULL;
+      *dtype = known[i].dtype;
+      Py_XDECREF(bits);
+    }
+  }
+  Py_XDECREF(name);
+  Py_XDECREF(described);
+  if (capsule) {
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+  } else {
+    PyErr_Restore(type, value, traceback);
+  }
+  return capsule;
+}
+
+/* A capsule that nobody takes over frees what it holds when it dies, which is after the call. */
+static int keep_capsule(tgi_arguments *arguments, PyObject *capsule)
+{
+  if (!arguments->exporters) {
+    arguments->exporters = PyList_New(0);
+  }
+  return arguments->exporters ? PyList_Append(arguments->exporters, capsule) : -1;
+}
+
+static int read_capsule(tgi_arguments *arguments, const char *name, PyObject *object,
+                        PyObject *capsule, bool numpy, DLDataType meant, bool writes,
+                        tg_tensor *view)
+{
+  DLTensor from;
+  if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+    const DLManagedTensorVersioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+    if (managed->version.major != 1) {
+      return fail(arguments, PyExc_BufferError, name, "expected DLPack 1, got version %d",
+                  (int)managed->version.major);
+    }
+    if (writes && (managed->flags & DLPACK_FLAG_READ_ONLY)) {
+      return fail(arguments, PyExc_ValueError, name,
+                  "expected memory that may be written, got a read-only array");
+    }
+    from = managed->dl_tensor;
+  } else if (PyCapsule_IsValid(capsule, "dltensor")) {
+    /* Without a version there is no flag that says read-only; JAX's arrays are. NumPy refuses to
+     * export such arrays in this form. */
+    if (writes && !numpy) {
+      return fail(arguments, PyExc_ValueError, name,
+                  "expected memory that may be written, got a %R, which does not say so",
+                  Py_TYPE(object));
+    }
+    from = ((const DLManagedTensor *)PyCapsule_GetPointer(capsule, "dltensor"))->dl_tensor;
+  } else {
+    return fail(arguments, PyExc_TypeError, name, "expected a DLPack capsule from %R, got %R",
+                Py_TYPE(object), Py_TYPE(capsule));
+  }
+  if (meant.bits) {
+    from.dtype = meant;
+  }
+  return read_view(arguments, name, &from, writes, view);
+}
+
+static int read_by_capsule(tgi_arguments *arguments, const char *name, PyObject *object, bool numpy,
+                           bool writes, tg_tensor *view)
+{
+  DLDataType meant = {0};
+  PyObject *capsule = export_capsule(arguments, object, true, numpy);
+  if (!capsule && numpy && PyErr_ExceptionMatches(PyExc_BufferError)) {
+    capsule = export_bits(arguments, object, &meant);
+  }
+  if (!capsule) {
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
+      return -1;
+    }
+    PyErr_Clear();
+    return fail(arguments, PyExc_TypeError, name, "expected a tensor, got %R", Py_TYPE(object));
+  }
+  int status = read_capsule(arguments, name, object, capsule, numpy, meant, writes, view);
+  if (status == 0) {
+    status = keep_capsule(arguments, capsule);
+  }
+  Py_DECREF(capsule);
+  return status;
+}
+
+int tgi_read_tensor(tgi_arguments *arguments, const char *name, PyObject *object, bool writes,
+                    tg_tensor *view)
+{
+  const tgi_known_type *type = known_type(arguments->types, (PyObject *)Py_TYPE(object));
+  if (type->api) {
+    return read_by_exchange(arguments, name, object, type->api, writes, view);
+  }
+  return read_by_capsule(arguments, name, object, type->numpy, writes, view);
+}

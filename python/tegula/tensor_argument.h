@@ -1,0 +1,50 @@
+/** From Python objects to tensor views: PyTorch's tensors through the DLPack C exchange API,
+ * everybody else's arrays through __dlpack__. */
+#ifndef TGI_PYTHON_TENSOR_ARGUMENT_H
+#define TGI_PYTHON_TENSOR_ARGUMENT_H
+
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x030a0000
+#endif
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "dlpack_abi.h"
+#include <tegula/tegula.h>
+
+/** What a type offers: looked up once. A type is kept alive as long as it is in the table. */
+typedef struct tgi_known_type {
+  PyObject *type;
+  const DLPackExchangeAPI *api; /* NULL: __dlpack__ */
+  bool numpy;
+} tgi_known_type;
+
+#define TGI_KNOWN_TYPES 16
+
+typedef struct tgi_type_table {
+  tgi_known_type known[TGI_KNOWN_TYPES];
+  int count, next; /* next: the place that is given up first when all are taken */
+} tgi_type_table;
+
+/** The tensors of one call. */
+typedef struct tgi_arguments {
+  tgi_type_table *types;
+  const char *op;      /* for messages: "rms_norm_fwd" */
+  PyObject *exporters; /* list of capsules that must outlive the call; NULL: none */
+  int32_t device;      /* TG_DEVICE_*, of the first tensor; 0: none yet */
+  void *stream;        /* current one of the library that the first CUDA tensor is from */
+  bool has_stream;     /* a library told it */
+  bool foreign_cuda;   /* an array came through __dlpack__ for the default stream */
+  bool f64;            /* there is a tensor of doubles */
+} tgi_arguments;
+
+/** Describes `object` in *view. `writes`: refuses memory that must not be written, and views whose
+ * elements share memory. -1 with an exception set on failure. */
+int tgi_read_tensor(tgi_arguments *arguments, const char *name, PyObject *object, bool writes,
+                    tg_tensor *view);
+
+/** For the module's traversal and end. */
+int tgi_type_table_visit(tgi_type_table *types, visitproc visit, void *arg);
+void tgi_type_table_clear(tgi_type_table *types);
+
+#endif
