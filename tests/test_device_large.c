@@ -244,8 +244,8 @@ static void make_memory(struct memory *m)
   m->loss = memory_of(m, rows * 4);
   m->rstd = memory_of(m, rows * 4);
   m->ids = memory_of(m, rows * 4);
-  for (int64_t i = 0; i < rows; i++) { /* rows of the largest table, and classes; 1 where neither */
-    numbers[i] = i < ELEMENTS / 4096 && i < 50257 ? (int32_t)i : 1;
+  for (int64_t i = 0; i < rows; i++) { /* classes, and rows of the table; 1 where it is no class */
+    numbers[i] = i < 50257 ? (int32_t)i : 1;
   }
   for (int64_t i = ELEMENTS / 4096 - kLast; i < ELEMENTS / 4096; i++) {
     numbers[i] = (int32_t)i;
