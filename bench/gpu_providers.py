@@ -51,17 +51,18 @@ def compiled(problem):
 
 
 def kinds(case, problem, wanted, liger):
-    """(impl, config, version, function of a Problem -> call, capturable) of each peer."""
+    """(impl, config, version, function of a Problem -> call, capturable) of each peer. The
+    functions are called for every set of arrays, long after: none may look at a name bound here."""
     if "torch" in wanted:
         peer = problem.peers[0]
         yield "torch", peer.config, peer.version, lambda p: p.peers[0].run, True
     if "compile" in wanted and case.compiled:
-        function = compiled(problem)
-        yield ("compile", "", torch.__version__, lambda p: p.formula.caller(function), True)
+        yield ("compile", "", torch.__version__,
+               lambda p, function=compiled(problem): p.formula.caller(function), True)
     if "liger" in wanted and liger and problem.formula:
         for config, function, capturable in liger_peers.variants(liger, case.op, case.dir):
             yield ("liger", config, liger_peers.version(),
-                   lambda p, f=function: own_copy(p.formula).caller(f), capturable)
+                   lambda p, function=function: own_copy(p.formula).caller(function), capturable)
 
 
 def copy_call(size, device):
