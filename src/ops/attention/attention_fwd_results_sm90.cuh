@@ -47,6 +47,23 @@ __device__ __forceinline__ void compute_again(const fwd_job &job, const query_pl
   }
 }
 
+/** Zeros in rows from .. to - 1 of a block of values in shared memory, by each warpgroup that
+ * multiplies it: what memory holds beside a sequence's own rows then changes no result's bits. */
+template <typename S>
+__device__ __forceinline__ void clear_values(uint32_t page, int from, int to, int group)
+{
+#pragma unroll 1
+  for (int e = threadIdx.x % kWarpgroup; e < (to - from) * 8 * S::kValuePages; e += kWarpgroup) {
+    const int chunk = e % (8 * S::kValuePages), row = from + e / (8 * S::kValuePages);
+    asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};"
+                 :
+                 : "r"(page_chunk(page + chunk / 8 * S::kKeyPage, row, chunk % 8)), "r"(0)
+                 : "memory");
+  }
+  publish_to_copies();
+  sync_some(8 + group, kWarpgroup);
+}
+
 /** Stores the rows that are the sequence's, by all threads of the warpgroup. */
 template <typename S>
 __device__ __forceinline__ void store_rows(const fwd_job &job, const query_place &x, int first,

@@ -167,6 +167,14 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
                                   rescale(o, state.factor);
                                   n++, block--;
     };
+    auto clear = [&](unsigned i, int from, int to) { /* where other rows follow a sequence's */
+                                                      if (job.work.list && from < to) {
+                                                        await(sh.v_full, i);
+                                                        clear_values<S>(
+                                                            shared_address(sh.v[i % kStages]), from,
+                                                            to, group);
+                                                      }
+    };
     while (block >= above) {
       skip(above > below || block > low_block); /* all but one of a tile's blocks take a turn */
     }
@@ -200,6 +208,7 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
         round_pairs<T>(p, s);
       }
       hand_back();
+      clear(n, uniform(x.end) - block * kKeys, kKeys);
       n++, block--;
       if (S::kSides == 1) {
         while (block >= max(plain_to, below)) {
@@ -219,6 +228,9 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
       }
       const uint64_t v = values_at(n - 1);
       await(sh.v_full, n - 1);
+      if (S::kSides == 2) {
+        clear(n - 1, 0, uniform(x.first) - below * kKeys);
+      }
       wgmma_fence();
       add_values<S>(o, p, v);
       wgmma_commit();
