@@ -36,8 +36,8 @@ static uint32_t spec_dtypes(const spec *s)
 /* Whether Hopper has a kernel of its own for the row; test_device looks whether the table does. */
 static bool has_sm90(const char *row)
 {
-  static const char *const rows[] = {"attention_fwd", "cross_entropy_fwdbwd", "softmax_bwd",
-                                     "softmax_fwd"};
+  static const char *const rows[] = {"attention_bwd", "attention_fwd", "cross_entropy_fwdbwd",
+                                     "softmax_bwd", "softmax_fwd"};
   bool found = false;
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     found = found || strcmp(row, rows[i]) == 0;

@@ -1,0 +1,217 @@
+/** How attention's backward runs on Hopper's tensor cores: what the host decides, from a call's
+ * shapes and the number of multiprocessors alone, and what kernels know of a call. */
+#ifndef TGI_OPS_ATTENTION_BWD_PLAN_SM90_CUH
+#define TGI_OPS_ATTENTION_BWD_PLAN_SM90_CUH
+
+#include "ops/attention/attention_softmax_sm90.cuh"
+#include "ops/attention/attention_work_sm90.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+constexpr int kKeyRows = 128; /* keys of a block */
+constexpr int kSumWarps = 8;  /* that add to the sums of a tile of queries */
+
+/** Bytes are from the workspace's start. */
+struct attention_bwd_plan {
+  bool taken, lengths;
+  tgi_attention_layout l;
+  int window;  /* 0 where it hides nothing */
+  int d;       /* elements of a head that products take */
+  int columns; /* of the sums of dq: whole pages */
+  int queries; /* of a tile */
+  int64_t query_tiles, key_tiles; /* of all sequences, for one head */
+  int chunk, half;                /* bwd_job */
+  size_t sums, minus, delta, turns, lost, sink_delta, bytes;
+};
+
+namespace
+{
+
+/**
+ * Tiles of queries are numbered through all sequences; with heads as the faster index, a tile of a
+ * head has `queries` x `columns` sums of dq, in the order of the registers that hold them.
+ */
+struct bwd_job {
+  attention_call c;
+  key_rule rule;
+  heads_view<const uint16_t> q, k, v, out, dout;
+  heads_view<uint16_t> dq, dk, dv; /* NULL: not wanted */
+  const float *lse;
+  float *sums;          /* of dq */
+  float *minus, *delta; /* of each row: -lse as exponent of 2; sum of dout * out */
+  float *sink_delta;    /* delta where lse has its elements; NULL: not wanted */
+  int *turns;           /* for each warp of a tile's sums: how many blocks of keys have added; NULL: any order */
+  int *lost;            /* for each item: its dk or dv has a NaN */
+  int *taken;           /* items so far */
+  int queries, columns;
+  int items, query_tiles;
+  int blocks, pairs, chunk, half; /* without lengths: key_item */
+  float exponent;                 /* scores, after the cap, to exponents of 2 */
+  float cap_by;                   /* scores to what tanh takes */
+  float scale, cap;
+  bool hides; /* some query may not see some key */
+};
+
+/** A block of keys of a kv head: row key0 of the extent and the next; `rows` are the sequence's.
+ * Queries of the tiles low_tile .. high_tile - 1 see some of them. */
+struct key_place {
+  int q_row, nq, q_index, q_tile; /* q_tile: the sequence's first */
+  int k_row, rows, k_index, key0, kv_head;
+  int first, end, position;
+  int low_tile, high_tile, state, item;
+};
+
+/** Queries low .. high - 1 see key j of the extent. Neither end falls as j rises among keys. */
+__device__ __forceinline__ key_span queries_of(key_rule rule, const key_place &x, int j)
+{
+  key_span s = {0, x.nq};
+  if (rule.causal) {
+    s.low = max(s.low, j - x.position);
+  } else if (rule.window > 0) {
+    s.low = max(s.low, j - x.position - rule.window + 1);
+  }
+  if (rule.window > 0) {
+    s.high = min(s.high, j - x.position + rule.window);
+  }
+  if (j < x.first || j >= x.end) {
+    s.high = s.low;
+  }
+  return s;
+}
+
+/** The first block of keys that a tile of queries sees; the others follow it. */
+__device__ __forceinline__ int first_block_of(key_rule rule, const key_place &x, int tile,
+                                              int queries)
+{
+  const int from = rule.window > 0 ? x.position + tile * queries - rule.window + 1 : 0;
+  return max(x.first, from) / kKeyRows;
+}
+
+/** Items without lengths: blocks of keys of a pair (sequence, kv head) in rising order, pairs in
+ * chunks, so that what runs at one time shares the sums of dq in the second-level cache. With a
+ * causal mask the earlier, longer half of all blocks comes before the later half. */
+__device__ __forceinline__ void key_item(const bwd_job &job, int item, int *block, int *pair)
+{
+  int before = 0, n = job.half;
+  if (item >= job.pairs * job.half) {
+    item -= job.pairs * job.half;
+    before = job.half;
+    n = job.blocks - job.half;
+  }
+  const int chunk = item / (job.chunk * n);
+  const int width = min(job.chunk, job.pairs - chunk * job.chunk);
+  item -= chunk * job.chunk * n;
+  *block = before + item / width;
+  *pair = chunk * job.chunk + item % width;
+}
+
+/** The sequence's first tile of queries. */
+__device__ __forceinline__ int first_tile(const bwd_job &job, const tgi_attention_sequence &s)
+{
+  return (int)(job.c.l.packed_q ? s.q_first / job.queries + s.b
+                                : s.b * divide_up(job.c.l.nq, job.queries));
+}
+
+/** False: the item is none. */
+__device__ inline bool key_place_at(const bwd_job &job, int item, key_place &x)
+{
+  const int kv_heads = (int)job.c.l.kv_heads;
+  int64_t place = item / kv_heads, number;
+  int head = item % kv_heads;
+  if (!job.c.records) {
+    int block, pair;
+    key_item(job, item, &block, &pair);
+    place = (int64_t)(pair / kv_heads) * job.blocks + block;
+    head = pair % kv_heads;
+  }
+  const tgi_attention_sequence s =
+      sequence_at(job.c, sequence_of_place(job.c, true, place, 1, kKeyRows, &number));
+  const int64_t row = number * kKeyRows, far = 2 * (int64_t)kMostWindow - kMostRows;
+  if (row >= s.extent) {
+    return false;
+  }
+  x.item = item;
+  x.q_row = (int)s.q_first;
+  x.nq = (int)s.nq;
+  x.q_index = (int)s.q_index;
+  x.q_tile = first_tile(job, s);
+  x.k_row = (int)(s.k_first + row);
+  x.rows = (int)(s.extent - row);
+  x.k_index = (int)s.k_index;
+  x.key0 = (int)row;
+  x.kv_head = head;
+  x.first = (int)s.first;
+  x.end = (int)(s.first + s.count);
+  x.position = (int)(s.position < -far ? -far : s.position > far ? far : s.position);
+  x.state = s.count < 0 ? kOutOfRange : kFine;
+  x.low_tile = x.high_tile = 0;
+  const int from = max(x.key0, x.first), to = min(min(x.key0 + kKeyRows, x.end), x.key0 + x.rows);
+  if (x.state == kFine && to > from) {
+    const int low = queries_of(job.rule, x, from).low, high = queries_of(job.rule, x, to - 1).high;
+    if (high > low) {
+      x.low_tile = low / job.queries;
+      x.high_tile = (high + job.queries - 1) / job.queries;
+    }
+  }
+  return true;
+}
+
+/* ---- host ---- */
+
+inline bwd_job job_of(const tg_attention_bwd_args *a, const attention_bwd_plan &p)
+{
+  bwd_job job = {};
+  char *const memory = static_cast<char *>(a->workspace);
+  job.c.l = p.l;
+  job.c.records = p.lengths ? static_cast<tgi_attention_sequence *>(a->workspace) : NULL;
+  job.c.scale = a->scale;
+  job.c.softcap = a->softcap;
+  job.rule = {a->causal, p.window};
+  job.q = view_of<const uint16_t>(&a->q);
+  job.k = view_of<const uint16_t>(&a->k);
+  job.v = view_of<const uint16_t>(&a->v);
+  job.out = view_of<const uint16_t>(&a->out);
+  job.dout = view_of<const uint16_t>(&a->dout);
+  job.dq = view_of<uint16_t>(&a->dq);
+  job.dk = view_of<uint16_t>(&a->dk);
+  job.dv = view_of<uint16_t>(&a->dv);
+  job.lse = static_cast<const float *>(a->lse.data);
+  job.sums = reinterpret_cast<float *>(memory + p.sums);
+  job.minus = reinterpret_cast<float *>(memory + p.minus);
+  job.delta = reinterpret_cast<float *>(memory + p.delta);
+  job.sink_delta =
+      tgi_present(&a->dsinks) ? reinterpret_cast<float *>(memory + p.sink_delta) : NULL;
+  job.turns = a->allow_nondeterministic ? NULL : reinterpret_cast<int *>(memory + p.turns);
+  job.lost = reinterpret_cast<int *>(memory + p.lost);
+  job.taken = job.lost + p.key_tiles * p.l.kv_heads;
+  job.queries = p.queries;
+  job.columns = p.columns;
+  job.items = (int)(p.key_tiles * p.l.kv_heads);
+  job.query_tiles = (int)p.query_tiles;
+  job.blocks = (int)divide_up(p.l.extent, kKeyRows);
+  job.pairs = (int)(p.l.batch * p.l.kv_heads);
+  job.chunk = p.chunk;
+  job.half = p.half;
+  job.exponent = (a->softcap > 0 ? 1.0f : a->scale) * kLog2E;
+  job.cap_by = a->softcap > 0 ? a->scale / a->softcap : 0.0f;
+  job.scale = a->scale;
+  job.cap = a->softcap;
+  job.hides = p.lengths || a->causal || p.window > 0;
+  return job;
+}
+
+} // namespace
+
+/** Adds all blocks of keys to dq's sums, and writes dk and dv. For heads of up to so many elements;
+ * in a file each, for they compile for long. */
+tg_status run_attention_bwd_64(const tg_context *ctx, const tg_attention_bwd_args *a,
+                               const attention_bwd_plan &p);
+tg_status run_attention_bwd_96(const tg_context *ctx, const tg_attention_bwd_args *a,
+                               const attention_bwd_plan &p);
+tg_status run_attention_bwd_128(const tg_context *ctx, const tg_attention_bwd_args *a,
+                                const attention_bwd_plan &p);
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

@@ -1,0 +1,163 @@
+/* Attention backward on Hopper, by tensor cores.
+ *
+ * Method     p from the saved lse, tile by tile (arXiv:2307.08691, section 3.1), in three kernels:
+ *            the rows' terms (lse, delta) and zeros; blocks of keys, each with all queries that see
+ *            them, 5 products of tiles; dq, rounded from its f32 sums.
+ * Work       A thread block has 128 keys of a kv head and goes through the queries of all its heads
+ *            in tiles of 64, 80 or 128: dk and dv stay in registers. Blocks are counted out: with a
+ *            causal mask the longer ones first, and heads in chunks whose sums of dq stay in the
+ *            second-level cache.
+ * Sums       dq's are added in memory, in the order of the blocks of keys: for each tile a count
+ *            says whose turn it is. With allow_nondeterministic whoever comes adds.
+ * Bound      Tensor cores, and the power that they take.
+ * Takes      f16 and bf16, heads of up to 128 elements, in steps of 8; tensors whose rows are
+ *            16-byte vectors.
+ */
+#include "cuda/tma.cuh"
+#include "ops/attention/attention_bwd_sinks.cuh"
+#include "ops/attention/attention_bwd_sums_sm90.cuh"
+
+namespace
+{
+
+bool has_pages_or_nothing(const tg_tensor *t)
+{
+  return !tgi_present(t) || has_pages(t);
+}
+
+bool takes_shape(const tg_attention_bwd_args *a, const attention_bwd_plan &p)
+{
+  return p.d > 0 && has_pages(&a->q) && has_pages(&a->k) && has_pages(&a->v) &&
+         has_pages(&a->out) && has_pages(&a->dout) && has_pages_or_nothing(&a->dq) &&
+         has_pages_or_nothing(&a->dk) && has_pages_or_nothing(&a->dv) && p.l.batch > 0 &&
+         p.l.nq < kMostRows && p.l.extent < kMostRows &&
+         p.query_tiles * p.l.q_heads < INT32_MAX / 2 && p.key_tiles * p.l.kv_heads < INT32_MAX / 2 &&
+         (a->window < kMostWindow || !tgi_present(&a->query_start));
+}
+
+/** Pairs of a sequence and a kv head at a time: as many as fill the multiprocessors. */
+void set_chunks(const tg_context *ctx, const tg_attention_bwd_args *a, attention_bwd_plan &p)
+{
+  const int64_t blocks = divide_up(p.l.extent, kKeyRows), pairs = p.l.batch * p.l.kv_heads;
+  const int64_t half = a->causal ? (blocks + 1) / 2 : blocks;
+  const int64_t fill = ctx->device->multiprocessors / half, chunk = fill > 1 ? fill : 1;
+  p.chunk = (int)(chunk < pairs ? chunk : pairs);
+  p.half = (int)(chunk < pairs ? half : blocks);
+}
+
+/** Bytes for n values of 4 bytes, at the workspace's end so far. */
+size_t put_words(attention_bwd_plan &p, int64_t n)
+{
+  const size_t at = p.bytes;
+  p.bytes += ((size_t)n * 4 + 255) / 256 * 256;
+  return at;
+}
+
+attention_bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *a)
+{
+  attention_bwd_plan p = {};
+  p.l = tgi_attention_bwd_layout(a);
+  const int64_t widest = p.l.head_dim > p.l.v_dim ? p.l.head_dim : p.l.v_dim;
+  p.d = widest <= 64 ? 64 : widest <= 96 ? 96 : widest <= 128 ? 128 : 0;
+  p.columns = p.d == 64 ? 64 : 128;
+  /* What registers hold. Masked tiles count whole, so they are smaller where there are many. */
+  const bool masks = a->causal || a->window > 0;
+  p.queries = a->softcap > 0 ? (p.d == 128 ? 32 : 64) : p.d == 64 ? 128 : p.d == 96 || !masks ? 80 : 64;
+  p.query_tiles = tile_places(p.l.batch, p.l.nq, p.l.packed_q, p.queries);
+  p.key_tiles = tile_places(p.l.batch, p.l.extent, p.l.packed_k, kKeyRows);
+  p.taken = takes_shape(a, p);
+  if (!p.taken) {
+    return p;
+  }
+  p.window = a->window < kMostWindow ? a->window : 0;
+  p.lengths = has_lengths(p.l, &a->key_start, &a->key_count, &a->query_start);
+  set_chunks(ctx, a, p);
+  const int64_t rows = p.query_tiles * p.l.q_heads * p.queries;
+  p.bytes = record_bytes(p.l, p.lengths);
+  p.sums = put_words(p, tgi_present(&a->dq) ? rows * p.columns : 0);
+  p.minus = put_words(p, rows);
+  p.delta = put_words(p, rows);
+  p.turns =
+      put_words(p, a->allow_nondeterministic ? 0 : p.query_tiles * p.l.q_heads * kSumWarps);
+  p.lost = put_words(p, p.key_tiles * p.l.kv_heads + 1);
+  p.sink_delta =
+      put_words(p, tgi_present(&a->dsinks) ? a->q.shape[0] * p.l.q_heads * p.l.nq : 0);
+  return p;
+}
+
+tg_status read_lengths(const tg_context *ctx, const tg_attention_bwd_args *a,
+                       const attention_bwd_plan &p)
+{
+  const attention_sites sites = {
+      FAULT_SITE(ctx, attention_bwd, cu_seqlens_q), FAULT_SITE(ctx, attention_bwd, cu_seqlens_k),
+      FAULT_SITE(ctx, attention_bwd, key_start), FAULT_SITE(ctx, attention_bwd, key_count),
+      FAULT_SITE(ctx, attention_bwd, key_count)}; /* no blocks here */
+  return launch(ctx, attention_sequences_kernel, dim3(1), kRecordThreads, 0, p.l, sites,
+                static_cast<tgi_attention_sequence *>(a->workspace));
+}
+
+template <typename T>
+tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a,
+                  const attention_bwd_plan &p)
+{
+  const bwd_job job = job_of(a, p);
+  const int places = (int)(p.query_tiles * p.l.q_heads);
+  tg_status status = p.lengths ? read_lengths(ctx, a, p) : TG_OK;
+  if (status == TG_OK) {
+    status = launch(ctx, attention_bwd_terms_kernel<T>, grid_of(places), kSumThreads, 0, job);
+  }
+  if (status == TG_OK) {
+    status = p.d == 64   ? run_attention_bwd_64(ctx, a, p)
+             : p.d == 96 ? run_attention_bwd_96(ctx, a, p)
+                         : run_attention_bwd_128(ctx, a, p);
+  }
+  const int finished = job.dq.data ? places : 0;
+  if (status == TG_OK && (finished > 0 || job.hides)) {
+    status = launch(ctx, attention_bwd_finish_kernel<T>,
+                    grid_of(finished + (job.hides ? job.items : 0)), kSumThreads,
+                    (size_t)(p.queries * (p.columns + 8)) * sizeof(T), job, finished);
+  }
+  if (status == TG_OK && job.sink_delta) {
+    status = launch(ctx, attention_bwd_sinks_kernel, grid_of(p.l.q_heads), kSinkThreads, 0,
+                    a->q.shape[0], p.l.q_heads, p.l.nq, job.lse, (const float *)job.sink_delta,
+                    any_vector{a->sinks.data, a->sinks.dtype}, a->dsinks.data, a->dsinks.dtype);
+  }
+  return status;
+}
+
+} // namespace
+
+/** From shapes alone: as if every tensor had pages. */
+extern "C" size_t TGI_WORKSPACE(attention_bwd)(const tg_context *ctx,
+                                               const tg_attention_bwd_args *a)
+{
+  tg_attention_bwd_args shapes = *a;
+  tg_tensor *const tensors[] = {&shapes.q,    &shapes.k,  &shapes.v,  &shapes.out,
+                                &shapes.dout, &shapes.dq, &shapes.dk, &shapes.dv};
+  for (tg_tensor *t : tensors) {
+    t->data = NULL;
+    memset(t->stride, 0, sizeof t->stride); /* contiguous */
+  }
+  return plan_bwd(ctx, &shapes).bytes;
+}
+
+extern "C" tg_status TGI_KERNEL(attention_bwd)(const tg_context *ctx,
+                                               const tg_attention_bwd_args *a)
+{
+  const attention_bwd_plan p = plan_bwd(ctx, a);
+  if (!p.taken) {
+    return TG_UNSUPPORTED;
+  }
+  return a->q.dtype == TG_F16 ? run_bwd<f16>(ctx, a, p) : run_bwd<bf16>(ctx, a, p);
+}
+
+extern "C" void TGI_PLAN(attention_bwd)(const tg_context *ctx, const tg_attention_bwd_args *a,
+                                        char *text, size_t bytes)
+{
+  const attention_bwd_plan p = plan_bwd(ctx, a);
+  if (p.taken) {
+    snprintf(text, bytes, "wgmma, blocks of %d keys, tiles of %d queries, %d elements, %s", kKeyRows,
+             p.queries, p.d,
+             a->allow_nondeterministic ? "dq in any order" : "dq in the order of the keys");
+  }
+}

@@ -1,0 +1,337 @@
+/**
+ * Attention backward on Hopper's tensor cores (attention_bwd_sm90.cu): the kernel.
+ *
+ * A thread block has 128 keys of a kv head, two warpgroups 64 each, and goes through the queries of
+ * all heads that share them. Scores and dp are made transposed, keys as rows, so that p and ds are
+ * registers of the products that dv and dk add up. ds goes to shared memory as well, for the tile's
+ * part of dq, which each warpgroup makes half of one tile later: so the two drift apart, and one
+ * computes exponentials while the other multiplies.
+ */
+#ifndef TGI_OPS_ATTENTION_BWD_SM90_CUH
+#define TGI_OPS_ATTENTION_BWD_SM90_CUH
+
+#include "ops/attention/attention_bwd_results_sm90.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+/** d = a b over kD: pages of both follow each other at a_page and b_page bytes. */
+template <typename S, int kN>
+__device__ __forceinline__ void multiply_heads(float (&d)[kN / 2], uint64_t a, int a_page,
+                                               uint64_t b, int b_page)
+{
+#pragma unroll
+  for (int i = 0; i < S::kD / 16; i++) {
+    multiply<typename S::T, kN>(d, operand_at(a, i / 4 * a_page + i % 4 * 32),
+                                operand_at(b, i / 4 * b_page + i % 4 * 32), i > 0);
+  }
+}
+
+/** d += a b: a from registers, its columns the tile's queries, which are b's rows. */
+template <typename S>
+__device__ __forceinline__ void add_queries(float (&d)[S::kD / 2],
+                                            const uint32_t (&a)[S::kQueries / 4], uint64_t b)
+{
+#pragma unroll
+  for (int i = 0; i < S::kQueries / 16; i++) {
+    multiply_turned<typename S::T, S::kD>(d, a + 4 * i, operand_at(b, i * 16 * kPageRow), true);
+  }
+}
+
+/** Columns below low[r] and from high[r] on become 0. */
+template <int kN>
+__device__ __forceinline__ void hide_queries(float (&s)[kN], const int (&low)[2],
+                                             const int (&high)[2])
+{
+#pragma unroll
+  for (int i = 0; i < kN; i++) {
+    const int column = 8 * (i / 4) + i % 2, r = i / 2 % 2;
+    if (column >= high[r] || column < low[r]) {
+      s[i] = 0;
+    }
+  }
+}
+
+/** Scores to p. `minus`: of the thread's first column. */
+template <typename S>
+__device__ __forceinline__ void make_p(float (&s)[S::kQueries / 2], const bwd_job &job,
+                                       const float *minus)
+{
+#pragma unroll
+  for (int i = 0; i < S::kQueries / 8; i++) {
+    const float2 m = *reinterpret_cast<const float2 *>(minus + 8 * i);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      s[4 * i + j] = exp2_flushed(fmaf(s[4 * i + j], job.exponent, j % 2 ? m.y : m.x));
+    }
+  }
+}
+
+/** Scores to p times tanh's slope, and p itself, rounded. */
+template <typename S>
+__device__ __forceinline__ void make_capped_p(uint32_t (&p)[S::kQueries / 4],
+                                              float (&s)[S::kQueries / 2], const bwd_job &job,
+                                              const float *minus, const int (&low)[2],
+                                              const int (&high)[2])
+{
+#pragma unroll
+  for (int i = 0; i < S::kQueries / 4; i++) {
+    const float2 m = *reinterpret_cast<const float2 *>(minus + 8 * (i / 2));
+    float shown[2];
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      const int column = 8 * (i / 2) + j, r = i % 2;
+      const float t = tanh_close(s[2 * i + j] * job.cap_by);
+      const float e = exp2_flushed(fmaf(t * job.cap, job.exponent, j ? m.y : m.x));
+      shown[j] = column >= high[r] || column < low[r] ? 0.0f : e;
+      s[2 * i + j] = shown[j] * fmaf(-t, t, 1.0f);
+    }
+    p[i] = round_pair<typename S::T>(shown[0], shown[1]);
+  }
+}
+
+/** dp to ds; s: p, times what scores are differentiated by. */
+template <typename S>
+__device__ __forceinline__ void make_ds(float (&dp)[S::kQueries / 2],
+                                        const float (&s)[S::kQueries / 2], const float *delta)
+{
+#pragma unroll
+  for (int i = 0; i < S::kQueries / 8; i++) {
+    const float2 d = *reinterpret_cast<const float2 *>(delta + 8 * i);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      dp[4 * i + j] = s[4 * i + j] * (dp[4 * i + j] - (j % 2 ? d.y : d.x));
+    }
+  }
+}
+
+template <typename S>
+__device__ __forceinline__ void compute_keys(const CUtensorMap *dk_map, const CUtensorMap *dv_map,
+                                             const bwd_job &job, bwd_shared<S> &sh, int group)
+{
+  using T = typename S::T;
+  constexpr int kN = S::kQueries, kStages = S::kStages;
+  const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
+  const int col0 = 2 * (lane % 4), first = kGroupRows * group;
+  const key_place &x = sh.place;
+  const uint32_t k_page = shared_address(sh.k) + first * kPageRow;
+  const uint32_t v_page = shared_address(sh.v) + first * kPageRow;
+  const uint64_t k = page_operand(k_page), v = page_operand(v_page);
+  const uint64_t k_columns = page_operand(
+      shared_address(sh.k) + (S::kPages == 2 ? group * S::kKeyPage : 0)); /* of its part of dq */
+  float s[kN / 2], dp[kN / 2], dk[S::kD / 2], dv[S::kD / 2], dq[S::kPart / 2];
+  uint32_t p[kN / 4], ds[kN / 4];
+#pragma unroll
+  for (int i = 0; i < S::kD / 2; i++) {
+    dk[i] = dv[i] = 0;
+  }
+  auto uniform = [](int i) { return __shfl_sync(kAllLanes, i, 0); };
+  const int low_tile = uniform(x.low_tile), high_tile = uniform(x.high_tile);
+  /* Tiles plain_from .. plain_to - 1 see every key of this warpgroup. */
+  const int key = uniform(x.key0) + first;
+  const key_span top = queries_of(job.rule, x, key);
+  const key_span bottom = queries_of(job.rule, x, key + kGroupRows - 1);
+  const bool whole = key >= uniform(x.first) && key + kGroupRows <= uniform(x.end);
+  const int plain_from = whole ? uniform((bottom.low + kN - 1) / kN) : high_tile;
+  const int plain_to = uniform(top.high / kN);
+  dq_sums<S> sums(job, x, group);
+  auto make_dq = [&](unsigned buffer) {
+    const uint64_t b = page_operand(shared_address(sh.ds[buffer][0]) +
+                                    (S::kPages == 2 ? 0 : group * S::kPart * kPageRow));
+#pragma unroll
+    for (int i = 0; i < kKeyRows / 16; i++) {
+      multiply<T, S::kPart, true, false>(dq, operand_at(k_columns, i * 16 * kPageRow),
+                                         operand_at(b, i / 4 * S::kQueryPage + i % 4 * 32), i > 0);
+    }
+    wgmma_commit();
+  };
+  unsigned n = 0;
+  if (high_tile > low_tile) {
+    wait_for(&sh.keys_full, 0);
+  }
+#pragma unroll 1
+  for (int head = 0; head < (int)job.c.l.group; head++) {
+#pragma unroll 1
+    for (int tile = low_tile; tile < high_tile; tile++, n++) {
+      const unsigned st = n % kStages, u = n & 1;
+      const uint32_t q_page = shared_address(sh.q[st]), dout_page = shared_address(sh.dout[st]);
+      const bool hides = tile < plain_from || tile >= plain_to;
+      int low[2], high[2];
+      auto look = [&]() { /* what the thread's keys are seen by */
+                          const int from = tile * kN + 2 * (lane % 4);
+#pragma unroll
+                          for (int r = 0; r < 2; r++) {
+                            const key_span seen = queries_of(
+                                job.rule, x, x.key0 + first + 16 * warp + lane / 4 + 8 * r);
+                            low[r] = seen.low - from;
+                            high[r] = seen.high - from;
+                          }
+      };
+      wait_for(&sh.full[st], n / kStages & 1);
+      wgmma_fence();
+      multiply_heads<S, kN>(s, k, S::kKeyPage, page_operand(q_page), S::kQueryPage);
+      wgmma_commit();
+      multiply_heads<S, kN>(dp, v, S::kKeyPage, page_operand(dout_page), S::kQueryPage);
+      wgmma_commit();
+      wgmma_wait<1>();
+      settle(s);
+      if (S::kCap) {
+        look();
+        make_capped_p<S>(p, s, job, sh.minus[st] + col0, low, high);
+      } else {
+        make_p<S>(s, job, sh.minus[st] + col0);
+        if (hides) {
+          look();
+          hide_queries(s, low, high);
+        }
+        round_pairs<T>(p, s);
+      }
+      wgmma_wait<0>();
+      settle(dp);
+      make_ds<S>(dp, s, sh.delta[st] + col0);
+      if (hides) {
+        look();
+        hide_queries(dp, low, high);
+      }
+      round_pairs<T>(ds, dp);
+      wait_for(&sh.ds_empty[u], n / 2 & 1 ^ 1);
+#pragma unroll
+      for (int i = 0; i < kN / 16; i++) {
+        store_matrices_turned(page_chunk(shared_address(sh.ds[u][group]),
+                                         16 * i + 8 * (lane / 16) + lane % 8,
+                                         2 * warp + lane / 8 % 2),
+                              ds[4 * i], ds[4 * i + 1], ds[4 * i + 2], ds[4 * i + 3]);
+      }
+      publish_to_copies();
+      __syncwarp();
+      if (lane == 0) {
+        arrive(&sh.ds_full[u]);
+      }
+      if (n > 0) {
+        wait_for(&sh.ds_full[u ^ 1], (n - 1) / 2 & 1);
+      }
+      wgmma_fence();
+      add_queries<S>(dv, p, page_operand(dout_page, S::kQueryPage));
+      add_queries<S>(dk, ds, page_operand(q_page, S::kQueryPage));
+      wgmma_commit();
+      make_dq(u ^ 1); /* of the tile before; in the first turn nobody looks at it */
+      wgmma_wait<1>();
+      settle(dk);
+      settle(dv);
+      __syncwarp(); /* minus and delta were read by all */
+      if (lane == 0) {
+        arrive(&sh.empty[st]);
+      }
+      wgmma_wait<0>();
+      settle(dq);
+      if (n > 0) {
+        if (thread == 0) {
+          arrive(&sh.ds_empty[u ^ 1]);
+        }
+        sums.add(dq);
+      }
+      sums.tile_is(head, tile);
+    }
+  }
+  if (n > 0) {
+    const unsigned u = (n - 1) & 1;
+    wait_for(&sh.ds_full[u], (n - 1) / 2 & 1);
+    wgmma_fence();
+    make_dq(u);
+    wgmma_wait<0>();
+    settle(dq);
+    sums.add(dq);
+    sums.publish();
+  }
+  sync_some(1, S::kGroups * kWarpgroup); /* both are done with keys and values */
+  store_keys<S>(dv_map, job.dv, dv, 1.0f, v_page, job, x, group, (int)job.c.l.v_dim);
+  store_keys<S>(dk_map, job.dk, dk, job.scale, k_page, job, x, group, (int)job.c.l.head_dim);
+  if (thread == 0) {
+    wait_for_store_reads();
+  }
+}
+
+template <typename S>
+__global__ void __launch_bounds__(S::kThreads, 1)
+    attention_bwd_tiles_kernel(const __grid_constant__ CUtensorMap q_map,
+                               const __grid_constant__ CUtensorMap k_map,
+                               const __grid_constant__ CUtensorMap v_map,
+                               const __grid_constant__ CUtensorMap dout_map,
+                               const __grid_constant__ CUtensorMap dk_map,
+                               const __grid_constant__ CUtensorMap dv_map,
+                               const __grid_constant__ bwd_job job)
+{
+  extern __shared__ __align__(1024) uint8_t memory[];
+  bwd_shared<S> &sh = *reinterpret_cast<bwd_shared<S> *>(memory);
+  if (threadIdx.x == 0) {
+    /* In the order of their numbers: who waits for an earlier block of keys waits for one that is
+     * under way. */
+    key_place x;
+    if (!key_place_at(job, atomicAdd(job.taken, 1), x)) {
+      x.state = kNoMore;
+    }
+    sh.place = x;
+    init_barrier(&sh.keys_full, 1);
+    for (int i = 0; i < S::kStages; i++) {
+      init_barrier(&sh.full[i], 1);
+      init_barrier(&sh.empty[i], kSumWarps);
+    }
+    for (int i = 0; i < 2; i++) {
+      init_barrier(&sh.ds_full[i], kSumWarps);
+      init_barrier(&sh.ds_empty[i], S::kGroups);
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+  if (sh.place.state == kNoMore) {
+    return;
+  }
+  const int group = __shfl_sync(kAllLanes, threadIdx.x / kWarpgroup, 0);
+  if (group == 0) {
+    give_registers<S::kLoaderRegisters>();
+    if (threadIdx.x == 0) {
+      fetch_queries<S>(&q_map, &k_map, &v_map, &dout_map, job, sh);
+    }
+  } else {
+    take_registers<S::kRegisters>();
+    compute_keys<S>(&dk_map, &dv_map, job, sh, group - 1);
+  }
+}
+
+/* ---- host ---- */
+
+template <typename S>
+tg_status run_keys(const tg_context *ctx, const tg_attention_bwd_args *a,
+                   const attention_bwd_plan &p)
+{
+  CUtensorMap q, k, v, dout, dk, dv;
+  const struct {
+    CUtensorMap *map;
+    const tg_tensor *of;
+    int rows;
+  } maps[] = {
+      {&q, &a->q, S::kQueries},       {&k, &a->k, kKeyRows},
+      {&v, &a->v, kKeyRows},          {&dout, &a->dout, S::kQueries},
+      {&dk, tgi_present(&a->dk) ? &a->dk : &a->k, kGroupRows},
+      {&dv, tgi_present(&a->dv) ? &a->dv : &a->v, kGroupRows},
+  };
+  tg_status status = TG_OK;
+  for (size_t i = 0; i < sizeof maps / sizeof maps[0] && status == TG_OK; i++) {
+    status = make_page_map(ctx, maps[i].of, maps[i].rows, maps[i].map);
+  }
+  if (status == TG_OK) {
+    const bwd_job job = job_of(a, p);
+    status = launch(ctx, attention_bwd_tiles_kernel<S>, grid_of(job.items), S::kThreads,
+                    sizeof(bwd_shared<S>), q, k, v, dout, dk, dv, job);
+  }
+  return status;
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif
