@@ -10,7 +10,8 @@ inline namespace TGI_CUDA_ENTRY
 {
 
 constexpr int kKeyRows = 128; /* keys of a block */
-constexpr int kSumWarps = 8;  /* that add to the sums of a tile of queries */
+constexpr int kSumGroups = 2; /* warpgroups that add to the sums of a tile of queries */
+constexpr int kGroupWarps = 4;
 
 /** Bytes are from the workspace's start. */
 struct attention_bwd_plan {
@@ -22,11 +23,20 @@ struct attention_bwd_plan {
   int queries; /* of a tile */
   int64_t query_tiles, key_tiles; /* of all sequences, for one head */
   int chunk, half;                /* bwd_job */
-  size_t sums, minus, delta, turns, lost, sink_delta, bytes;
+  size_t places, sums, minus, delta, turns, lost, sink_delta, bytes;
 };
 
 namespace
 {
+
+/** A block of keys of a kv head: row key0 of the extent and the next; `rows` are the sequence's.
+ * Queries of the tiles low_tile .. high_tile - 1 see some of them. */
+struct alignas(16) key_place {
+  int q_row, nq, q_index, q_tile; /* q_tile: the sequence's first */
+  int k_row, rows, k_index, key0, kv_head;
+  int first, end, position;
+  int low_tile, high_tile, state, item;
+};
 
 /**
  * Tiles of queries are numbered through all sequences; with heads as the faster index, a tile of a
@@ -41,9 +51,11 @@ struct bwd_job {
   float *sums;          /* of dq */
   float *minus, *delta; /* of each row: -lse as exponent of 2; sum of dout * out */
   float *sink_delta;    /* delta where lse has its elements; NULL: not wanted */
-  int *turns;           /* for each warp of a tile's sums: how many blocks of keys have added; NULL: any order */
+  /* For each warpgroup's part of a tile's sums: how many blocks of keys have added. NULL: any order. */
+  int *turns;
   int *lost;            /* for each item: its dk or dv has a NaN */
   int *taken;           /* items so far */
+  key_place *place;     /* of each item */
   int queries, columns;
   int items, query_tiles;
   int blocks, pairs, chunk, half; /* without lengths: key_item */
@@ -51,15 +63,6 @@ struct bwd_job {
   float cap_by;                   /* scores to what tanh takes */
   float scale, cap;
   bool hides; /* some query may not see some key */
-};
-
-/** A block of keys of a kv head: row key0 of the extent and the next; `rows` are the sequence's.
- * Queries of the tiles low_tile .. high_tile - 1 see some of them. */
-struct key_place {
-  int q_row, nq, q_index, q_tile; /* q_tile: the sequence's first */
-  int k_row, rows, k_index, key0, kv_head;
-  int first, end, position;
-  int low_tile, high_tile, state, item;
 };
 
 /** Queries low .. high - 1 see key j of the extent. Neither end falls as j rises among keys. */
@@ -113,9 +116,9 @@ __device__ __forceinline__ int first_tile(const bwd_job &job, const tgi_attentio
                                 : s.b * divide_up(job.c.l.nq, job.queries));
 }
 
-/** False: the item is none. */
-__device__ inline bool key_place_at(const bwd_job &job, int item, key_place &x)
+__device__ inline key_place place_of_item(const bwd_job &job, int item)
 {
+  key_place x = {};
   const int kv_heads = (int)job.c.l.kv_heads;
   int64_t place = item / kv_heads, number;
   int head = item % kv_heads;
@@ -128,8 +131,9 @@ __device__ inline bool key_place_at(const bwd_job &job, int item, key_place &x)
   const tgi_attention_sequence s =
       sequence_at(job.c, sequence_of_place(job.c, true, place, 1, kKeyRows, &number));
   const int64_t row = number * kKeyRows, far = 2 * (int64_t)kMostWindow - kMostRows;
+  x.state = kNoMore; /* the item is none */
   if (row >= s.extent) {
-    return false;
+    return x;
   }
   x.item = item;
   x.q_row = (int)s.q_first;
@@ -145,7 +149,6 @@ __device__ inline bool key_place_at(const bwd_job &job, int item, key_place &x)
   x.end = (int)(s.first + s.count);
   x.position = (int)(s.position < -far ? -far : s.position > far ? far : s.position);
   x.state = s.count < 0 ? kOutOfRange : kFine;
-  x.low_tile = x.high_tile = 0;
   const int from = max(x.key0, x.first), to = min(min(x.key0 + kKeyRows, x.end), x.key0 + x.rows);
   if (x.state == kFine && to > from) {
     const int low = queries_of(job.rule, x, from).low, high = queries_of(job.rule, x, to - 1).high;
@@ -154,7 +157,7 @@ __device__ inline bool key_place_at(const bwd_job &job, int item, key_place &x)
       x.high_tile = (high + job.queries - 1) / job.queries;
     }
   }
-  return true;
+  return x;
 }
 
 /* ---- host ---- */
@@ -185,6 +188,7 @@ inline bwd_job job_of(const tg_attention_bwd_args *a, const attention_bwd_plan &
   job.turns = a->allow_nondeterministic ? NULL : reinterpret_cast<int *>(memory + p.turns);
   job.lost = reinterpret_cast<int *>(memory + p.lost);
   job.taken = job.lost + p.key_tiles * p.l.kv_heads;
+  job.place = reinterpret_cast<key_place *>(memory + p.places);
   job.queries = p.queries;
   job.columns = p.columns;
   job.items = (int)(p.key_tiles * p.l.kv_heads);

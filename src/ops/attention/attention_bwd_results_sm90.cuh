@@ -10,24 +10,6 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-__device__ __forceinline__ int read_turn(const int *turn)
-{
-  int v;
-  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];"
-               : "=r"(v)
-               : "l"(__cvta_generic_to_global(turn))
-               : "memory");
-  return v;
-}
-
-__device__ __forceinline__ void write_turn(int *turn, int v)
-{
-  asm volatile("st.release.gpu.global.s32 [%0], %1;"
-               :
-               : "l"(__cvta_generic_to_global(turn)), "r"(v)
-               : "memory");
-}
-
 /** to[0 .. 3] += v, whoever else adds. */
 __device__ __forceinline__ void add_at_once(float *to, float a, float b, float c, float d)
 {
@@ -37,71 +19,31 @@ __device__ __forceinline__ void add_at_once(float *to, float a, float b, float c
                : "memory");
 }
 
-/**
- * Adds a warpgroup's parts of dq to their sums in memory: each warp to 512 bytes of its own at a
- * time. In order of the blocks of keys, if job.turns: a warp waits until the blocks before it have
- * added, and says that it has when it comes with the next tile, for by then its additions are done
- * and to wait for them costs nothing.
- */
-template <typename S> struct dq_sums {
-  const bwd_job &job;
-  const key_place &x;
-  int group, place, before; /* the tile of a head, and the one before; -1: none */
-
-  __device__ __forceinline__ dq_sums(const bwd_job &job_, const key_place &x_, int group_)
-      : job(job_), x(x_), group(group_), place(-1), before(-1)
-  {
+/** Adds a warpgroup's part of dq of the n-th tile to the sums in memory: each warp to 512 bytes of
+ * its own at a time. */
+template <typename S>
+__device__ __forceinline__ void add_sums(const float (&dq)[S::kPart / 2], const bwd_job &job,
+                                         unsigned n, int group, bwd_shared<S> &sh)
+{
+  if (job.turns) {
+    wait_for(&sh.turn_come[group], n & 1);
   }
-
-  __device__ __forceinline__ void tile_is(int head, int tile)
-  {
-    place = (x.q_tile + tile) * (int)job.c.l.q_heads + x.kv_head * (int)job.c.l.group + head;
-  }
-
-  __device__ __forceinline__ int *turn_of(int of) const
-  {
-    const int warp = threadIdx.x % kWarpgroup / kWarp;
-    return job.turns + (int64_t)of * kSumWarps + group * (kSumWarps / S::kGroups) + warp;
-  }
-
-  /** How many blocks of keys come before. */
-  __device__ __forceinline__ int rank_of(int of) const
-  {
-    const int tile = of / (int)job.c.l.q_heads - x.q_tile;
-    return x.key0 / kKeyRows - first_block_of(job.rule, x, tile, S::kQueries);
-  }
-
-  __device__ __forceinline__ void publish() const
-  {
-    __syncwarp();
-    if (job.turns && before >= 0 && threadIdx.x % kWarp == 0) {
-      write_turn(turn_of(before), rank_of(before) + 1);
-    }
-  }
-
-  __device__ __forceinline__ void add(const float (&dq)[S::kPart / 2])
-  {
-    if (job.turns) {
-      publish();
-      if (threadIdx.x % kWarp == 0) {
-        const int *turn = turn_of(place), rank = rank_of(place);
-        while (read_turn(turn) != rank) {
-        }
-      }
-      __syncwarp();
-      before = place;
-    }
-    if (job.dq.data) {
-      float *to = job.sums + (int64_t)place * (S::kQueries * S::kPages * kPageCols) +
-                  group * S::kPart * kPageCols + 4 * (threadIdx.x % kWarpgroup);
+  if (job.dq.data) {
+    const int place = sh.tile[n % kTilePlaces].place;
+    float *to = job.sums + (int64_t)place * (S::kQueries * S::kPages * kPageCols) +
+                group * S::kPart * kPageCols + 4 * (threadIdx.x % kWarpgroup);
 #pragma unroll
-      for (int i = 0; i < S::kPart / 8; i++) {
-        add_at_once(to + i * 4 * kWarpgroup, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2],
-                    dq[4 * i + 3]);
-      }
+    for (int i = 0; i < S::kPart / 8; i++) {
+      add_at_once(to + i * 4 * kWarpgroup, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
     }
   }
-};
+  if (job.turns) {
+    __syncwarp();
+    if (threadIdx.x % kWarp == 0) {
+      arrive(&sh.turn_used[group]);
+    }
+  }
+}
 
 /** Stores a warpgroup's 64 rows of sums times `by` through `page`: by TMA or, where rows behind
  * the sequence's last one are another's, by its threads. */

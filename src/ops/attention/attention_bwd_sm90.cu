@@ -74,11 +74,12 @@ attention_bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *
   set_chunks(ctx, a, p);
   const int64_t rows = p.query_tiles * p.l.q_heads * p.queries;
   p.bytes = record_bytes(p.l, p.lengths);
+  p.places = put_words(p, p.key_tiles * p.l.kv_heads * (int64_t)(sizeof(key_place) / 4));
   p.sums = put_words(p, tgi_present(&a->dq) ? rows * p.columns : 0);
   p.minus = put_words(p, rows);
   p.delta = put_words(p, rows);
   p.turns =
-      put_words(p, a->allow_nondeterministic ? 0 : p.query_tiles * p.l.q_heads * kSumWarps);
+      put_words(p, a->allow_nondeterministic ? 0 : p.query_tiles * p.l.q_heads * kSumGroups);
   p.lost = put_words(p, p.key_tiles * p.l.kv_heads + 1);
   p.sink_delta =
       put_words(p, tgi_present(&a->dsinks) ? a->q.shape[0] * p.l.q_heads * p.l.nq : 0);

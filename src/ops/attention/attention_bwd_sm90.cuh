@@ -108,6 +108,15 @@ __device__ __forceinline__ void make_ds(float (&dp)[S::kQueries / 2],
   }
 }
 
+/** Some of the warpgroup's keys, from `key` on, are hidden from some of `count` queries. */
+__device__ __forceinline__ bool hides_any(key_rule rule, const key_place &x, int key, int query,
+                                          int count)
+{
+  const key_span top = queries_of(rule, x, key), bottom = queries_of(rule, x, key + kGroupRows - 1);
+  return key < x.first || key + kGroupRows > x.end || bottom.low > query ||
+         top.high < query + count;
+}
+
 template <typename S>
 __device__ __forceinline__ void compute_keys(const CUtensorMap *dk_map, const CUtensorMap *dv_map,
                                              const bwd_job &job, bwd_shared<S> &sh, int group)
@@ -116,28 +125,13 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dk_map, const CU
   constexpr int kN = S::kQueries, kStages = S::kStages;
   const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
   const int col0 = 2 * (lane % 4), first = kGroupRows * group;
-  const key_place &x = sh.place;
   const uint32_t k_page = shared_address(sh.k) + first * kPageRow;
   const uint32_t v_page = shared_address(sh.v) + first * kPageRow;
-  const uint64_t k = page_operand(k_page), v = page_operand(v_page);
   const uint64_t k_columns = page_operand(
       shared_address(sh.k) + (S::kPages == 2 ? group * S::kKeyPage : 0)); /* of its part of dq */
   float s[kN / 2], dp[kN / 2], dk[S::kD / 2], dv[S::kD / 2], dq[S::kPart / 2];
   uint32_t p[kN / 4], ds[kN / 4];
-#pragma unroll
-  for (int i = 0; i < S::kD / 2; i++) {
-    dk[i] = dv[i] = 0;
-  }
   auto uniform = [](int i) { return __shfl_sync(kAllLanes, i, 0); };
-  const int low_tile = uniform(x.low_tile), high_tile = uniform(x.high_tile);
-  /* Tiles plain_from .. plain_to - 1 see every key of this warpgroup. */
-  const int key = uniform(x.key0) + first;
-  const key_span top = queries_of(job.rule, x, key);
-  const key_span bottom = queries_of(job.rule, x, key + kGroupRows - 1);
-  const bool whole = key >= uniform(x.first) && key + kGroupRows <= uniform(x.end);
-  const int plain_from = whole ? uniform((bottom.low + kN - 1) / kN) : high_tile;
-  const int plain_to = uniform(top.high / kN);
-  dq_sums<S> sums(job, x, group);
   auto make_dq = [&](unsigned buffer) {
     const uint64_t b = page_operand(shared_address(sh.ds[buffer][0]) +
                                     (S::kPages == 2 ? 0 : group * S::kPart * kPageRow));
@@ -148,20 +142,29 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dk_map, const CU
     }
     wgmma_commit();
   };
-  unsigned n = 0;
-  if (high_tile > low_tile) {
-    wait_for(&sh.keys_full, 0);
-  }
+  unsigned n = 0; /* tiles so far */
 #pragma unroll 1
-  for (int head = 0; head < (int)job.c.l.group; head++) {
+  for (unsigned item = 0;; item++) {
+    wait_for(&sh.keys_full, item & 1);
+    const key_place &x = sh.place[item % 2];
+    if (uniform(x.state) == kNoMore) {
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < S::kD / 2; i++) {
+      dk[i] = dv[i] = 0;
+    }
+    const int tiles = uniform((x.high_tile - x.low_tile) * (int)job.c.l.group);
 #pragma unroll 1
-    for (int tile = low_tile; tile < high_tile; tile++, n++) {
+    for (int turn = 0; turn < tiles; turn++, n++) {
       const unsigned st = n % kStages, u = n & 1;
       const uint32_t q_page = shared_address(sh.q[st]), dout_page = shared_address(sh.dout[st]);
-      const bool hides = tile < plain_from || tile >= plain_to;
+      wait_for(&sh.full[st], n / kStages & 1);
+      const int query = sh.tile[n % kTilePlaces].tile * kN;
+      const bool hides = uniform(hides_any(job.rule, x, x.key0 + first, query, kN));
       int low[2], high[2];
       auto look = [&]() { /* what the thread's keys are seen by */
-                          const int from = tile * kN + 2 * (lane % 4);
+                          const int from = query + col0;
 #pragma unroll
                           for (int r = 0; r < 2; r++) {
                             const key_span seen = queries_of(
@@ -170,11 +173,12 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dk_map, const CU
                             high[r] = seen.high - from;
                           }
       };
-      wait_for(&sh.full[st], n / kStages & 1);
       wgmma_fence();
-      multiply_heads<S, kN>(s, k, S::kKeyPage, page_operand(q_page), S::kQueryPage);
+      multiply_heads<S, kN>(s, page_operand(k_page), S::kKeyPage, page_operand(q_page),
+                            S::kQueryPage);
       wgmma_commit();
-      multiply_heads<S, kN>(dp, v, S::kKeyPage, page_operand(dout_page), S::kQueryPage);
+      multiply_heads<S, kN>(dp, page_operand(v_page), S::kKeyPage, page_operand(dout_page),
+                            S::kQueryPage);
       wgmma_commit();
       wgmma_wait<1>();
       settle(s);
@@ -210,14 +214,14 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dk_map, const CU
       if (lane == 0) {
         arrive(&sh.ds_full[u]);
       }
-      if (n > 0) {
+      if (turn > 0) {
         wait_for(&sh.ds_full[u ^ 1], (n - 1) / 2 & 1);
       }
       wgmma_fence();
       add_queries<S>(dv, p, page_operand(dout_page, S::kQueryPage));
       add_queries<S>(dk, ds, page_operand(q_page, S::kQueryPage));
       wgmma_commit();
-      make_dq(u ^ 1); /* of the tile before; in the first turn nobody looks at it */
+      make_dq(u ^ 1); /* of the tile before; in an item's first turn nobody looks at it */
       wgmma_wait<1>();
       settle(dk);
       settle(dv);
@@ -227,30 +231,33 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dk_map, const CU
       }
       wgmma_wait<0>();
       settle(dq);
-      if (n > 0) {
+      if (turn > 0) {
         if (thread == 0) {
           arrive(&sh.ds_empty[u ^ 1]);
         }
-        sums.add(dq);
+        add_sums<S>(dq, job, n - 1, group, sh);
       }
-      sums.tile_is(head, tile);
     }
-  }
-  if (n > 0) {
-    const unsigned u = (n - 1) & 1;
-    wait_for(&sh.ds_full[u], (n - 1) / 2 & 1);
-    wgmma_fence();
-    make_dq(u);
-    wgmma_wait<0>();
-    settle(dq);
-    sums.add(dq);
-    sums.publish();
-  }
-  sync_some(1, S::kGroups * kWarpgroup); /* both are done with keys and values */
-  store_keys<S>(dv_map, job.dv, dv, 1.0f, v_page, job, x, group, (int)job.c.l.v_dim);
-  store_keys<S>(dk_map, job.dk, dk, job.scale, k_page, job, x, group, (int)job.c.l.head_dim);
-  if (thread == 0) {
-    wait_for_store_reads();
+    if (tiles > 0) {
+      const unsigned u = (n - 1) & 1;
+      wait_for(&sh.ds_full[u], (n - 1) / 2 & 1);
+      wgmma_fence();
+      make_dq(u);
+      wgmma_wait<0>();
+      settle(dq);
+      if (thread == 0) {
+        arrive(&sh.ds_empty[u]);
+      }
+      add_sums<S>(dq, job, n - 1, group, sh);
+    }
+    sync_some(1, S::kGroups * kWarpgroup); /* both are done with keys and values */
+    store_keys<S>(dv_map, job.dv, dv, 1.0f, v_page, job, x, group, (int)job.c.l.v_dim);
+    store_keys<S>(dk_map, job.dk, dk, job.scale, k_page, job, x, group, (int)job.c.l.head_dim);
+    sync_some(2 + group, kWarpgroup); /* rows that threads store were read by all */
+    if (thread == 0) {
+      wait_for_store_reads();
+      arrive(&sh.keys_empty);
+    }
   }
 }
 
@@ -266,38 +273,35 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 {
   extern __shared__ __align__(1024) uint8_t memory[];
   bwd_shared<S> &sh = *reinterpret_cast<bwd_shared<S> *>(memory);
+  const int warp = __shfl_sync(kAllLanes, threadIdx.x / kWarp, 0);
   if (threadIdx.x == 0) {
-    /* In the order of their numbers: who waits for an earlier block of keys waits for one that is
-     * under way. */
-    key_place x;
-    if (!key_place_at(job, atomicAdd(job.taken, 1), x)) {
-      x.state = kNoMore;
-    }
-    sh.place = x;
     init_barrier(&sh.keys_full, 1);
+    init_barrier(&sh.keys_empty, job.turns ? 2 * S::kGroups : S::kGroups);
     for (int i = 0; i < S::kStages; i++) {
       init_barrier(&sh.full[i], 1);
-      init_barrier(&sh.empty[i], kSumWarps);
+      init_barrier(&sh.empty[i], S::kGroups * kGroupWarps);
     }
     for (int i = 0; i < 2; i++) {
-      init_barrier(&sh.ds_full[i], kSumWarps);
+      init_barrier(&sh.ds_full[i], S::kGroups * kGroupWarps);
       init_barrier(&sh.ds_empty[i], S::kGroups);
+    }
+    for (int i = 0; i < S::kGroups; i++) {
+      init_barrier(&sh.turn_come[i], 1);
+      init_barrier(&sh.turn_used[i], kGroupWarps);
     }
     publish_barriers();
   }
   __syncthreads();
-  if (sh.place.state == kNoMore) {
-    return;
-  }
-  const int group = __shfl_sync(kAllLanes, threadIdx.x / kWarpgroup, 0);
-  if (group == 0) {
+  if (warp < kGroupWarps) {
     give_registers<S::kLoaderRegisters>();
     if (threadIdx.x == 0) {
-      fetch_queries<S>(&q_map, &k_map, &v_map, &dout_map, job, sh);
+      fetch_items<S>(&q_map, &k_map, &v_map, &dout_map, job, sh);
+    } else if (job.turns && warp >= 1 && warp <= S::kGroups && threadIdx.x % kWarp == 0) {
+      keep_order<S>(job, sh, warp - 1);
     }
   } else {
     take_registers<S::kRegisters>();
-    compute_keys<S>(&dk_map, &dv_map, job, sh, group - 1);
+    compute_keys<S>(&dk_map, &dv_map, job, sh, warp / kGroupWarps - 1);
   }
 }
 
@@ -324,7 +328,7 @@ tg_status run_keys(const tg_context *ctx, const tg_attention_bwd_args *a,
   }
   if (status == TG_OK) {
     const bwd_job job = job_of(a, p);
-    status = launch(ctx, attention_bwd_tiles_kernel<S>, grid_of(job.items), S::kThreads,
+    status = launch(ctx, attention_bwd_tiles_kernel<S>, dim3(blocks_for(ctx, job.items, 1)), S::kThreads,
                     sizeof(bwd_shared<S>), q, k, v, dout, dk, dv, job);
   }
   return status;

@@ -13,8 +13,8 @@ namespace
 constexpr int kSumThreads = 256;
 constexpr int kRowLanes = 16; /* of a row in the kernel before */
 
-/** minus and delta of each row, rows behind a sequence's end included; and zeros where the tiles
- * add and count. A block for a tile of queries of a head. */
+/** minus and delta of each row, rows behind a sequence's end included; the items' places; and zeros
+ * where the tiles add and count. A block for a tile of queries of a head. */
 template <typename T>
 __global__ void __launch_bounds__(kSumThreads) attention_bwd_terms_kernel(const bwd_job job)
 {
@@ -23,6 +23,9 @@ __global__ void __launch_bounds__(kSumThreads) attention_bwd_terms_kernel(const 
   const int thread = threadIdx.x, chunk = thread % kRowLanes;
   for (int i = blockIdx.x * kSumThreads + thread; i <= job.items; i += gridDim.x * kSumThreads) {
     job.lost[i] = 0; /* and `taken`, the last one */
+    if (i < job.items) {
+      job.place[i] = place_of_item(job, i);
+    }
   }
   for (int place = blockIdx.x; place < job.query_tiles * q_heads; place += gridDim.x) {
     const int tile = place / q_heads, head = place % q_heads;
@@ -67,8 +70,8 @@ __global__ void __launch_bounds__(kSumThreads) attention_bwd_terms_kernel(const 
         sums[i] = make_float4(0, 0, 0, 0);
       }
     }
-    if (job.turns && thread < kSumWarps) {
-      job.turns[(int64_t)place * kSumWarps + thread] = 0;
+    if (job.turns && thread < kSumGroups) {
+      job.turns[(int64_t)place * kSumGroups + thread] = 0;
     }
   }
 }
@@ -130,16 +133,11 @@ __global__ void __launch_bounds__(kSumThreads, 2)
 {
   extern __shared__ __align__(16) uint8_t memory[];
   __shared__ place_found found;
-  __shared__ key_place x;
   for (int i = blockIdx.x; i < places + job.items; i += gridDim.x) {
     if (i < places) {
       finish_queries<T>(job, i, found, reinterpret_cast<T *>(memory));
     } else if (job.hides && job.lost[i - places]) {
-      __syncthreads();
-      if (threadIdx.x == 0) {
-        key_place_at(job, i - places, x);
-      }
-      __syncthreads();
+      const key_place x = job.place[i - places];
       for (int r = threadIdx.x / kWarp; r < min(x.rows, kKeyRows) && x.state == kFine;
            r += kSumThreads / kWarp) {
         compute_key<T>(job, x, r);
