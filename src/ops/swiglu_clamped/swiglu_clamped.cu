@@ -29,10 +29,11 @@ template <typename T, typename Step> struct forward {
 
   __device__ float operator()(float gate, float up) const
   {
-    const float g = at_least(-FLT_MAX, at_most(c.limit, gate)); /* -infinity times 0 is no limit */
+    const float g = at_most(c.limit, gate);
     const float u = at_least(-c.limit, at_most(c.limit, up));
     const float s = rounded<Step>(logistic<T>(rounded<Step>(c.alpha * g)));
-    return rounded<Step>(u + 1.0f) * rounded<Step>(g * s);
+    /* s of -infinity is 0, but their product no limit. */
+    return rounded<Step>(u + 1.0f) * rounded<Step>(at_least(-FLT_MAX, g) * s);
   }
 
   template <typename X2> __device__ X2 operator()(X2 gate, X2 up) const
@@ -42,7 +43,6 @@ template <typename T, typename Step> struct forward {
                              x2_from_f32<X2>(-c.limit, -c.limit));
     const X2 z = x2_from_f32<X2>(c.alpha * __low2float(g), c.alpha * __high2float(g));
     const X2 s = x2_from_f32<X2>(logistic<T>(__low2float(z)), logistic<T>(__high2float(z)));
-    /* s of -infinity is 0, as of the least finite g. */
     return __hmul2_rn(__hadd2_rn(u, x2_from_f32<X2>(1.0f, 1.0f)), __hmul2_rn(finite_below(g), s));
   }
 };
