@@ -13,7 +13,7 @@
 #ifndef TGI_CUDA_GATED_MAP_CUH
 #define TGI_CUDA_GATED_MAP_CUH
 
-#include "cuda/vec.cuh"
+#include "cuda/x2.cuh"
 
 extern "C" {
 #include "core/gate_up_view.h"
@@ -62,7 +62,32 @@ __device__ __forceinline__ gated_place place_of(const gated_views<T> &v, int64_t
   return {row, (chunk - row * v.row_chunks) * kN};
 }
 
-/* ---- forward: float operator()(float gate, float up) const, on the device ---- */
+/* ---- forward: float operator()(float gate, float up) const, on the device; where kX2 is true the
+ * same of two elements, with the same bits: X2 operator()(X2 gate, X2 up) const ---- */
+
+/** What a call of the function takes: elements as f32, or words of two. */
+template <typename T, bool kX2> struct gated_lanes {
+  using type = float;
+  static constexpr int kElements = 1;
+};
+
+template <typename T> struct gated_lanes<T, true> {
+  using type = x2<T>;
+  static constexpr int kElements = 2;
+};
+
+/** gate and up of neighbours in an interleaved tensor. */
+__device__ __forceinline__ void part(float first, float second, float *gate, float *up)
+{
+  *gate = first;
+  *up = second;
+}
+
+template <typename X2> __device__ __forceinline__ void part(X2 first, X2 second, X2 *gate, X2 *up)
+{
+  *gate = X2(first.x, second.x);
+  *up = X2(first.y, second.y);
+}
 
 template <typename T, typename Function>
 __device__ __forceinline__ void gated_fwd_element(const gated_views<T> &v, int64_t row, int64_t j,
@@ -85,22 +110,23 @@ __device__ __forceinline__ void gated_fwd_chunk(const gated_views<T> &v, gated_p
     }
     return;
   }
-  float y[kN];
+  using lanes = gated_lanes<T, Function::kX2>;
+  constexpr int kCalls = kN / lanes::kElements > 0 ? kN / lanes::kElements : 1;
+  typename lanes::type gate[kCalls], up[kCalls], y[kCalls];
   if (kForm == kByPair) {
-    float pairs[2 * kN];
+    typename lanes::type pairs[2 * kCalls];
     load(pairs, v.gate + at.row * v.gate_step + 2 * at.col);
 #pragma unroll
-    for (int i = 0; i < kN; i++) {
-      y[i] = function(pairs[2 * i], pairs[2 * i + 1]);
+    for (int i = 0; i < kCalls; i++) {
+      part(pairs[2 * i], pairs[2 * i + 1], &gate[i], &up[i]);
     }
   } else {
-    float gate[kN], up[kN];
     load(gate, v.gate + at.row * v.gate_step + at.col);
     load(up, v.up + at.row * v.up_step + at.col);
+  }
 #pragma unroll
-    for (int i = 0; i < kN; i++) {
-      y[i] = function(gate[i], up[i]);
-    }
+  for (int i = 0; i < kCalls; i++) {
+    y[i] = function(gate[i], up[i]);
   }
   store(v.y + at.row * v.y_step + at.col, y);
 }

@@ -55,6 +55,12 @@ template <typename T> __device__ __forceinline__ float inverse_of(float v)
   }
 }
 
+/** 1 / (1 + exp(-x)). */
+template <typename T> __device__ __forceinline__ float logistic(float x)
+{
+  return inverse_of<T>(1.0f + exp_of_minus<T>(x));
+}
+
 /** x / (1 + exp(-x)); the limits at the infinities. */
 template <typename T> __device__ __forceinline__ float silu(float x)
 {

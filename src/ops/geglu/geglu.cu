@@ -13,9 +13,21 @@ namespace
 
 /* Step: the dtype that gelu(gate) is rounded to; float where it is not. */
 template <bool kErf, typename Step> struct forward {
+  static constexpr bool kX2 = kByX2<Step>;
+
+  static __device__ float gelu(float gate)
+  {
+    return kErf ? gelu_erf(gate) : gelu_tanh(gate);
+  }
+
   __device__ float operator()(float gate, float up) const
   {
-    return rounded<Step>(kErf ? gelu_erf(gate) : gelu_tanh(gate)) * up;
+    return rounded<Step>(gelu(gate)) * up;
+  }
+
+  template <typename X2> __device__ X2 operator()(X2 gate, X2 up) const
+  {
+    return __hmul2_rn(x2_from_f32<X2>(gelu(__low2float(gate)), gelu(__high2float(gate))), up);
   }
 };
 

@@ -13,9 +13,18 @@ namespace
 
 /* Step: the dtype that silu(gate) is rounded to; float where it is not. */
 template <typename T, typename Step> struct forward {
+  static constexpr bool kX2 = kByX2<Step>;
+
   __device__ float operator()(float gate, float up) const
   {
     return rounded<Step>(silu<T>(gate)) * up;
+  }
+
+  template <typename X2> __device__ X2 operator()(X2 gate, X2 up) const
+  {
+    const X2 finite = finite_below(gate); /* -infinity times 0 is no limit */
+    const float low = __low2float(finite), high = __high2float(finite);
+    return __hmul2_rn(x2_from_f32<X2>(low * logistic<T>(low), high * logistic<T>(high)), up);
   }
 };
 

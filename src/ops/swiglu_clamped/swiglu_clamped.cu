@@ -24,15 +24,26 @@ struct clamps {
 
 /* Step: the dtype that steps are rounded to; float where they are not. */
 template <typename T, typename Step> struct forward {
+  static constexpr bool kX2 = kByX2<Step>;
   clamps c;
 
   __device__ float operator()(float gate, float up) const
   {
-    const float g = at_least(-FLT_MAX, at_most(c.limit, gate)); /* -infinity times 0 is no limit */
+    const float g = at_most(c.limit, gate);
     const float u = at_least(-c.limit, at_most(c.limit, up));
-    const float s =
-        rounded<Step>(inverse_of<T>(1.0f + exp_of_minus<T>(rounded<Step>(c.alpha * g))));
-    return rounded<Step>(u + 1.0f) * rounded<Step>(g * s);
+    const float s = rounded<Step>(logistic<T>(rounded<Step>(c.alpha * g)));
+    /* s of -infinity is 0, but their product no limit. */
+    return rounded<Step>(u + 1.0f) * rounded<Step>(at_least(-FLT_MAX, g) * s);
+  }
+
+  template <typename X2> __device__ X2 operator()(X2 gate, X2 up) const
+  {
+    const X2 g = __hmin2_nan(gate, x2_from_f32<X2>(c.limit, c.limit));
+    const X2 u = __hmax2_nan(__hmin2_nan(up, x2_from_f32<X2>(c.limit, c.limit)),
+                             x2_from_f32<X2>(-c.limit, -c.limit));
+    const X2 z = x2_from_f32<X2>(c.alpha * __low2float(g), c.alpha * __high2float(g));
+    const X2 s = x2_from_f32<X2>(logistic<T>(__low2float(z)), logistic<T>(__high2float(z)));
+    return __hmul2_rn(__hadd2_rn(u, x2_from_f32<X2>(1.0f, 1.0f)), __hmul2_rn(finite_below(g), s));
   }
 };
 
