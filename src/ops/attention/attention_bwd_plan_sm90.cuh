@@ -10,7 +10,6 @@ inline namespace TGI_CUDA_ENTRY
 {
 
 constexpr int kKeyRows = 128; /* keys of a block */
-constexpr int kSumGroups = 2; /* warpgroups that add to the sums of a tile of queries */
 constexpr int kGroupWarps = 4;
 
 /** Bytes are from the workspace's start. */
@@ -23,7 +22,7 @@ struct attention_bwd_plan {
   int queries; /* of a tile */
   int64_t query_tiles, key_tiles; /* of all sequences, for one head */
   int chunk, half;                /* bwd_job */
-  size_t places, sums, minus, delta, turns, lost, sink_delta, bytes;
+  size_t places, sums, minus, delta, turns, lost, lost_tile, sink_delta, bytes;
 };
 
 namespace
@@ -51,9 +50,9 @@ struct bwd_job {
   float *sums;          /* of dq */
   float *minus, *delta; /* of each row: -lse as exponent of 2; sum of dout * out */
   float *sink_delta;    /* delta where lse has its elements; NULL: not wanted */
-  /* For each warpgroup's part of a tile's sums: how many blocks of keys have added. NULL: any order. */
-  int *turns;
+  int *turns;           /* for each tile of a head: how many blocks of keys have added */
   int *lost;            /* for each item: its dk or dv has a NaN */
+  int *lost_tile;       /* for each tile of a head: its dq has one */
   int *taken;           /* items so far */
   key_place *place;     /* of each item */
   int queries, columns;
@@ -89,6 +88,15 @@ __device__ __forceinline__ int first_block_of(key_rule rule, const key_place &x,
 {
   const int from = rule.window > 0 ? x.position + tile * queries - rule.window + 1 : 0;
   return max(x.first, from) / kKeyRows;
+}
+
+/** And the last one. */
+__device__ __forceinline__ int last_block_of(key_rule rule, const key_place &x, int tile,
+                                             int queries)
+{
+  const int p = x.position + min((tile + 1) * queries, x.nq) - 1;
+  const int to = rule.causal ? p + 1 : rule.window > 0 ? p + rule.window : x.end;
+  return (min(x.end, to) - 1) / kKeyRows;
 }
 
 /** Items without lengths: blocks of keys of a pair (sequence, kv head) in rising order, pairs in
@@ -185,8 +193,9 @@ inline bwd_job job_of(const tg_attention_bwd_args *a, const attention_bwd_plan &
   job.delta = reinterpret_cast<float *>(memory + p.delta);
   job.sink_delta =
       tgi_present(&a->dsinks) ? reinterpret_cast<float *>(memory + p.sink_delta) : NULL;
-  job.turns = a->allow_nondeterministic ? NULL : reinterpret_cast<int *>(memory + p.turns);
+  job.turns = reinterpret_cast<int *>(memory + p.turns);
   job.lost = reinterpret_cast<int *>(memory + p.lost);
+  job.lost_tile = reinterpret_cast<int *>(memory + p.lost_tile);
   job.taken = job.lost + p.key_tiles * p.l.kv_heads;
   job.place = reinterpret_cast<key_place *>(memory + p.places);
   job.queries = p.queries;

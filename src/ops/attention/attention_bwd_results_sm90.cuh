@@ -19,29 +19,129 @@ __device__ __forceinline__ void add_at_once(float *to, float a, float b, float c
                : "memory");
 }
 
-/** Adds a warpgroup's part of dq of the n-th tile to the sums in memory: each warp to 512 bytes of
- * its own at a time. */
-template <typename S>
-__device__ __forceinline__ void add_sums(const float (&dq)[S::kPart / 2], const bwd_job &job,
-                                         unsigned n, int group, bwd_shared<S> &sh)
+__device__ __forceinline__ void store_four(float *to, float a, float b, float c, float d)
 {
-  if (job.turns) {
-    wait_for(&sh.turn_come[group], n & 1);
+  asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(to)), "f"(a), "f"(b), "f"(c), "f"(d)
+               : "memory");
+}
+
+__device__ __forceinline__ float4 load_four(const float *from)
+{
+  float4 v;
+  asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(__cvta_generic_to_global(from))
+               : "memory");
+  return v;
+}
+
+/** Stores rows of pages by all threads of the warpgroup, where TMA would write over what follows. */
+__device__ __forceinline__ void store_rows(const heads_view<uint16_t> &to, int index, int row,
+                                           int head, int rows, int width, uint32_t page,
+                                           int page_bytes)
+{
+  const int chunks = width / 8;
+#pragma unroll 1
+  for (int e = threadIdx.x % kWarpgroup; e < rows * chunks; e += kWarpgroup) {
+    const int r = e / chunks, chunk = e % chunks;
+    uint32_t w[4];
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                 : "r"(page_chunk(page + chunk / 8 * page_bytes, r, chunk % 8))
+                 : "memory");
+    store_words(to.data + to.at(index, row + r, head) + chunk * 8, w);
   }
-  if (job.dq.data) {
-    const int place = sh.tile[n % kTilePlaces].place;
-    float *to = job.sums + (int64_t)place * (S::kQueries * S::kPages * kPageCols) +
-                group * S::kPart * kPageCols + 4 * (threadIdx.x % kWarpgroup);
+}
+
+/** Rounds and stores a warpgroup's part of dq: a page of columns, or half of the rows. */
+template <typename S>
+__device__ __forceinline__ void store_queries(const CUtensorMap *map, const float (&dq)[S::kPart / 2],
+                                              const bwd_job &job, const key_place &x,
+                                              const tile_place &t, int group, bwd_shared<S> &sh)
+{
+  using T = typename S::T;
+  const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
+  const uint32_t page = shared_address(sh.dq[group]);
+  const int first = t.tile * S::kQueries + (S::kPages == 1 ? group * S::kPart : 0);
+  const int column = S::kPages == 1 ? 0 : group * kPageCols;
+  bool lost = false;
+  if (thread == 0) {
+    wait_for_store_reads();
+  }
+  sync_some(2 + group, kWarpgroup);
+#pragma unroll
+  for (int i = 0; i < S::kPart / 16; i++) {
+    uint32_t pair[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      const float a = dq[8 * i + 2 * j] * job.scale, b = dq[8 * i + 2 * j + 1] * job.scale;
+      lost = lost || a != a || b != b;
+      pair[j] = round_pair<T>(a, b);
+    }
+    store_matrices_turned(
+        page_chunk(page, 16 * i + 8 * (lane / 16) + lane % 8, 2 * warp + lane / 8 % 2), pair[0],
+        pair[1], pair[2], pair[3]);
+  }
+  if (lost) {
+    job.lost_tile[t.place] = 1;
+  }
+  publish_to_copies();
+  sync_some(2 + group, kWarpgroup);
+  const int rows = min(x.nq - first, S::kPart), width = (int)job.c.l.head_dim - column;
+  if (job.c.l.packed_q && rows < S::kPart) {
+    heads_view<uint16_t> to = job.dq;
+    to.data += column;
+    store_rows(to, x.q_index, x.q_row + first, t.head, rows, min(width, kPageCols), page, 0);
+    sync_some(2 + group, kWarpgroup);
+  } else if (thread == 0 && rows > 0 && width > 0) {
+    store_page(map, column, x.q_row + first, t.head, x.q_index, page);
+    commit_stores();
+  }
+}
+
+/** Adds a warpgroup's part of dq of the n-th tile to the sums in memory, each warp to 512 bytes of
+ * its own at a time, when it is this block's turn: the first one stores, the last one has dq. */
+template <typename S>
+__device__ __forceinline__ void add_sums(const CUtensorMap *dq_map, float (&dq)[S::kPart / 2],
+                                         const bwd_job &job, const key_place &x, unsigned n,
+                                         int group, bwd_shared<S> &sh)
+{
+  if (!job.dq.data) {
+    return;
+  }
+  const tile_place &t = sh.tile[n % kTilePlaces];
+  float *to = job.sums + (int64_t)t.place * (S::kQueries * S::kPages * kPageCols) +
+              group * S::kPart * kPageCols + 4 * (threadIdx.x % kWarpgroup);
+  wait_for(&sh.turn_come[n % 2], n / 2 & 1);
+  const int turn = sh.turn[n % kTilePlaces];
+  if (turn == 0) {
 #pragma unroll
     for (int i = 0; i < S::kPart / 8; i++) {
       add_at_once(to + i * 4 * kWarpgroup, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
     }
-  }
-  if (job.turns) {
-    __syncwarp();
-    if (threadIdx.x % kWarp == 0) {
-      arrive(&sh.turn_used[group]);
+  } else if (turn == kFirstTurn) {
+#pragma unroll
+    for (int i = 0; i < S::kPart / 8; i++) {
+      store_four(to + i * 4 * kWarpgroup, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
     }
+  } else {
+    if (turn == kLastTurn) {
+#pragma unroll
+      for (int i = 0; i < S::kPart / 8; i++) {
+        const float4 v = load_four(to + i * 4 * kWarpgroup);
+        dq[4 * i] += v.x;
+        dq[4 * i + 1] += v.y;
+        dq[4 * i + 2] += v.z;
+        dq[4 * i + 3] += v.w;
+      }
+    }
+    store_queries<S>(dq_map, dq, job, x, t, group, sh);
+  }
+  __syncwarp();
+  if (threadIdx.x % kWarp == 0) {
+    arrive(&sh.turn_used[n % 2]);
   }
 }
 
@@ -82,19 +182,7 @@ __device__ __forceinline__ void store_keys(const CUtensorMap *map, const heads_v
   publish_to_copies();
   sync_some(2 + group, kWarpgroup);
   if (job.c.l.packed_k && rows < kGroupRows) {
-    const int chunks = width / 8;
-#pragma unroll 1
-    for (int e = thread; e < kGroupRows * chunks; e += kWarpgroup) {
-      const int r = e / chunks, chunk = e % chunks;
-      if (r < rows) {
-        uint32_t w[4];
-        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
-                     : "r"(page_chunk(page + chunk / 8 * S::kKeyPage, r, chunk % 8))
-                     : "memory");
-        store_words(to.data + to.at(x.k_index, row + r, x.kv_head) + chunk * 8, w);
-      }
-    }
+    store_rows(to, x.k_index, row, x.kv_head, rows, width, page, S::kKeyPage);
   } else if (thread == 0 && rows > 0) {
 #pragma unroll
     for (int i = 0; i < S::kPages; i++) {

@@ -1,14 +1,16 @@
 /* Attention backward on Hopper, by tensor cores.
  *
- * Method     p from the saved lse, tile by tile (arXiv:2307.08691, section 3.1), in three kernels:
- *            the rows' terms (lse, delta) and zeros; blocks of keys, each with all queries that see
- *            them, 5 products of tiles; dq, rounded from its f32 sums.
- * Work       A thread block has 128 keys of a kv head and goes through the queries of all its heads
- *            in tiles of 64, 80 or 128: dk and dv stay in registers. Blocks are counted out: with a
- *            causal mask the longer ones first, and heads in chunks whose sums of dq stay in the
- *            second-level cache.
+ * Method     p from the saved lse, tile by tile (arXiv:2307.08691, section 3.1): a kernel for the
+ *            rows' terms (lse, delta), then one for blocks of keys, each with all queries that see
+ *            them, 5 products of tiles.
+ * Work       A block of keys has 128 of a kv head and goes through the queries of all its heads in
+ *            tiles of 64, 80 or 128: dk and dv stay in registers. One thread block for each
+ *            multiprocessor; they count the blocks of keys out, with a causal mask the longer ones
+ *            first, and heads in chunks whose sums of dq stay in the second-level cache.
  * Sums       dq's are added in memory, in the order of the blocks of keys: for each tile a count
- *            says whose turn it is. With allow_nondeterministic whoever comes adds.
+ *            says whose turn it is. The first one stores, the last one rounds. So there is nothing
+ *            that any other order would save, and allow_nondeterministic has no use.
+ * NaN        Rows with one are computed again, along visible pairs alone.
  * Bound      Tensor cores, and the power that they take.
  * Takes      f16 and bf16, heads of up to 128 elements, in steps of 8; tensors whose rows are
  *            16-byte vectors.
@@ -19,6 +21,8 @@
 
 namespace
 {
+
+constexpr double kCachedSums = 0.6; /* of the second-level cache */
 
 bool has_pages_or_nothing(const tg_tensor *t)
 {
@@ -35,12 +39,17 @@ bool takes_shape(const tg_attention_bwd_args *a, const attention_bwd_plan &p)
          (a->window < kMostWindow || !tgi_present(&a->query_start));
 }
 
-/** Pairs of a sequence and a kv head at a time: as many as fill the multiprocessors. */
+/** Pairs of a sequence and a kv head at a time. The fewer blocks of keys of a pair run at one time,
+ * the shorter the last of them waits for the first; but together they share the sums of dq in the
+ * second-level cache, where these are too many to stay there. */
 void set_chunks(const tg_context *ctx, const tg_attention_bwd_args *a, attention_bwd_plan &p)
 {
   const int64_t blocks = divide_up(p.l.extent, kKeyRows), pairs = p.l.batch * p.l.kv_heads;
   const int64_t half = a->causal ? (blocks + 1) / 2 : blocks;
-  const int64_t fill = ctx->device->multiprocessors / half, chunk = fill > 1 ? fill : 1;
+  const int64_t fill = 2 * (int64_t)ctx->device->multiprocessors / half;
+  const int64_t cached = (int64_t)(kCachedSums * (double)ctx->device->l2_bytes) /
+                         (p.l.nq * p.l.group * p.columns * (int64_t)sizeof(float));
+  const int64_t wanted = fill > cached ? fill : cached, chunk = wanted > 1 ? wanted : 1;
   p.chunk = (int)(chunk < pairs ? chunk : pairs);
   p.half = (int)(chunk < pairs ? half : blocks);
 }
@@ -78,8 +87,8 @@ attention_bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *
   p.sums = put_words(p, tgi_present(&a->dq) ? rows * p.columns : 0);
   p.minus = put_words(p, rows);
   p.delta = put_words(p, rows);
-  p.turns =
-      put_words(p, a->allow_nondeterministic ? 0 : p.query_tiles * p.l.q_heads * kSumGroups);
+  p.turns = put_words(p, p.query_tiles * p.l.q_heads);
+  p.lost_tile = put_words(p, p.query_tiles * p.l.q_heads);
   p.lost = put_words(p, p.key_tiles * p.l.kv_heads + 1);
   p.sink_delta =
       put_words(p, tgi_present(&a->dsinks) ? a->q.shape[0] * p.l.q_heads * p.l.nq : 0);
@@ -105,18 +114,21 @@ tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a,
   const int places = (int)(p.query_tiles * p.l.q_heads);
   tg_status status = p.lengths ? read_lengths(ctx, a, p) : TG_OK;
   if (status == TG_OK) {
-    status = launch(ctx, attention_bwd_terms_kernel<T>, grid_of(places), kSumThreads, 0, job);
+    status = launch(ctx,
+                    p.l.v_dim <= 64 ? attention_bwd_terms_kernel<T, 8>
+                                    : attention_bwd_terms_kernel<T, 16>,
+                    grid_of(places), kSumThreads, 0, job);
   }
   if (status == TG_OK) {
     status = p.d == 64   ? run_attention_bwd_64(ctx, a, p)
              : p.d == 96 ? run_attention_bwd_96(ctx, a, p)
                          : run_attention_bwd_128(ctx, a, p);
   }
-  const int finished = job.dq.data ? places : 0;
-  if (status == TG_OK && (finished > 0 || job.hides)) {
-    status = launch(ctx, attention_bwd_finish_kernel<T>,
-                    grid_of(finished + (job.hides ? job.items : 0)), kSumThreads,
-                    (size_t)(p.queries * (p.columns + 8)) * sizeof(T), job, finished);
+  if (status == TG_OK && job.hides) {
+    const int tiles = job.dq.data ? places : 0;
+    status = launch(ctx, attention_bwd_repair_kernel<T>,
+                    dim3(blocks_for(ctx, divide_up(tiles + job.items, kSumThreads), 2)),
+                    kSumThreads, 0, job, tiles);
   }
   if (status == TG_OK && job.sink_delta) {
     status = launch(ctx, attention_bwd_sinks_kernel, grid_of(p.l.q_heads), kSinkThreads, 0,
@@ -157,8 +169,7 @@ extern "C" void TGI_PLAN(attention_bwd)(const tg_context *ctx, const tg_attentio
 {
   const attention_bwd_plan p = plan_bwd(ctx, a);
   if (p.taken) {
-    snprintf(text, bytes, "wgmma, blocks of %d keys, tiles of %d queries, %d elements, %s", kKeyRows,
-             p.queries, p.d,
-             a->allow_nondeterministic ? "dq in any order" : "dq in the order of the keys");
+    snprintf(text, bytes, "wgmma, blocks of %d keys, tiles of %d queries, %d elements", kKeyRows,
+             p.queries, p.d);
   }
 }

@@ -118,7 +118,8 @@ __device__ __forceinline__ bool hides_any(key_rule rule, const key_place &x, int
 }
 
 template <typename S>
-__device__ __forceinline__ void compute_keys(const CUtensorMap *dk_map, const CUtensorMap *dv_map,
+__device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CUtensorMap *dk_map,
+                                             const CUtensorMap *dv_map,
                                              const bwd_job &job, bwd_shared<S> &sh, int group)
 {
   using T = typename S::T;
@@ -160,6 +161,13 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dk_map, const CU
       const unsigned st = n % kStages, u = n & 1;
       const uint32_t q_page = shared_address(sh.q[st]), dout_page = shared_address(sh.dout[st]);
       wait_for(&sh.full[st], n / kStages & 1);
+      wgmma_fence();
+      multiply_heads<S, kN>(s, page_operand(k_page), S::kKeyPage, page_operand(q_page),
+                            S::kQueryPage);
+      wgmma_commit();
+      multiply_heads<S, kN>(dp, page_operand(v_page), S::kKeyPage, page_operand(dout_page),
+                            S::kQueryPage);
+      wgmma_commit();
       const int query = sh.tile[n % kTilePlaces].tile * kN;
       const bool hides = uniform(hides_any(job.rule, x, x.key0 + first, query, kN));
       int low[2], high[2];
@@ -173,13 +181,6 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dk_map, const CU
                             high[r] = seen.high - from;
                           }
       };
-      wgmma_fence();
-      multiply_heads<S, kN>(s, page_operand(k_page), S::kKeyPage, page_operand(q_page),
-                            S::kQueryPage);
-      wgmma_commit();
-      multiply_heads<S, kN>(dp, page_operand(v_page), S::kKeyPage, page_operand(dout_page),
-                            S::kQueryPage);
-      wgmma_commit();
       wgmma_wait<1>();
       settle(s);
       if (S::kCap) {
@@ -235,7 +236,7 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dk_map, const CU
         if (thread == 0) {
           arrive(&sh.ds_empty[u ^ 1]);
         }
-        add_sums<S>(dq, job, n - 1, group, sh);
+        add_sums<S>(dq_map, dq, job, x, n - 1, group, sh);
       }
     }
     if (tiles > 0) {
@@ -248,7 +249,7 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dk_map, const CU
       if (thread == 0) {
         arrive(&sh.ds_empty[u]);
       }
-      add_sums<S>(dq, job, n - 1, group, sh);
+      add_sums<S>(dq_map, dq, job, x, n - 1, group, sh);
     }
     sync_some(1, S::kGroups * kWarpgroup); /* both are done with keys and values */
     store_keys<S>(dv_map, job.dv, dv, 1.0f, v_page, job, x, group, (int)job.c.l.v_dim);
@@ -267,6 +268,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
                                const __grid_constant__ CUtensorMap k_map,
                                const __grid_constant__ CUtensorMap v_map,
                                const __grid_constant__ CUtensorMap dout_map,
+                               const __grid_constant__ CUtensorMap dq_map,
                                const __grid_constant__ CUtensorMap dk_map,
                                const __grid_constant__ CUtensorMap dv_map,
                                const __grid_constant__ bwd_job job)
@@ -276,7 +278,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const int warp = __shfl_sync(kAllLanes, threadIdx.x / kWarp, 0);
   if (threadIdx.x == 0) {
     init_barrier(&sh.keys_full, 1);
-    init_barrier(&sh.keys_empty, job.turns ? 2 * S::kGroups : S::kGroups);
+    init_barrier(&sh.keys_empty, S::kGroups + (job.dq.data ? 3 : 0));
     for (int i = 0; i < S::kStages; i++) {
       init_barrier(&sh.full[i], 1);
       init_barrier(&sh.empty[i], S::kGroups * kGroupWarps);
@@ -284,10 +286,9 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     for (int i = 0; i < 2; i++) {
       init_barrier(&sh.ds_full[i], S::kGroups * kGroupWarps);
       init_barrier(&sh.ds_empty[i], S::kGroups);
-    }
-    for (int i = 0; i < S::kGroups; i++) {
       init_barrier(&sh.turn_come[i], 1);
-      init_barrier(&sh.turn_used[i], kGroupWarps);
+      init_barrier(&sh.turn_used[i], S::kGroups * kGroupWarps);
+      init_barrier(&sh.turn_told[i], 1);
     }
     publish_barriers();
   }
@@ -296,12 +297,12 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     give_registers<S::kLoaderRegisters>();
     if (threadIdx.x == 0) {
       fetch_items<S>(&q_map, &k_map, &v_map, &dout_map, job, sh);
-    } else if (job.turns && warp >= 1 && warp <= S::kGroups && threadIdx.x % kWarp == 0) {
+    } else if (job.dq.data && warp > 0 && threadIdx.x % kWarp == 0) {
       keep_order<S>(job, sh, warp - 1);
     }
   } else {
     take_registers<S::kRegisters>();
-    compute_keys<S>(&dk_map, &dv_map, job, sh, warp / kGroupWarps - 1);
+    compute_keys<S>(&dq_map, &dk_map, &dv_map, job, sh, warp / kGroupWarps - 1);
   }
 }
 
@@ -311,7 +312,7 @@ template <typename S>
 tg_status run_keys(const tg_context *ctx, const tg_attention_bwd_args *a,
                    const attention_bwd_plan &p)
 {
-  CUtensorMap q, k, v, dout, dk, dv;
+  CUtensorMap q, k, v, dout, dq, dk, dv;
   const struct {
     CUtensorMap *map;
     const tg_tensor *of;
@@ -319,6 +320,7 @@ tg_status run_keys(const tg_context *ctx, const tg_attention_bwd_args *a,
   } maps[] = {
       {&q, &a->q, S::kQueries},       {&k, &a->k, kKeyRows},
       {&v, &a->v, kKeyRows},          {&dout, &a->dout, S::kQueries},
+      {&dq, tgi_present(&a->dq) ? &a->dq : &a->q, S::kPart},
       {&dk, tgi_present(&a->dk) ? &a->dk : &a->k, kGroupRows},
       {&dv, tgi_present(&a->dv) ? &a->dv : &a->v, kGroupRows},
   };
@@ -329,7 +331,7 @@ tg_status run_keys(const tg_context *ctx, const tg_attention_bwd_args *a,
   if (status == TG_OK) {
     const bwd_job job = job_of(a, p);
     status = launch(ctx, attention_bwd_tiles_kernel<S>, dim3(blocks_for(ctx, job.items, 1)), S::kThreads,
-                    sizeof(bwd_shared<S>), q, k, v, dout, dk, dv, job);
+                    sizeof(bwd_shared<S>), q, k, v, dout, dq, dk, dv, job);
   }
   return status;
 }

@@ -11,16 +11,62 @@ namespace
 {
 
 constexpr int kSumThreads = 256;
-constexpr int kRowLanes = 16; /* of a row in the kernel before */
+/** The sequence of a tile of queries, and the tile's number in it. */
+__device__ __forceinline__ tgi_attention_sequence sequence_of_tile(const bwd_job &job, int tile,
+                                                                   int *number)
+{
+  if (job.c.records) {
+    int64_t found;
+    const int64_t b = sequence_of_place(job.c, false, tile, 1, job.queries, &found);
+    *number = (int)found;
+    return sequence_at(job.c, b);
+  }
+  const int each = job.query_tiles / (int)job.c.l.batch;
+  *number = tile % each;
+  return sequence_at(job.c, tile / each);
+}
 
-/** minus and delta of each row, rows behind a sequence's end included; the items' places; and zeros
- * where the tiles add and count. A block for a tile of queries of a head. */
+template <typename T> __device__ __forceinline__ float dot_of_words(uint4 a, uint4 b)
+{
+  const pack<T, kChunk> x = *reinterpret_cast<const pack<T, kChunk> *>(&a);
+  const pack<T, kChunk> y = *reinterpret_cast<const pack<T, kChunk> *>(&b);
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kChunk; i++) {
+    sum = fmaf(to_f32(x.e[i]), to_f32(y.e[i]), sum);
+  }
+  return sum;
+}
+
+/** dq of a tile of which no row sees a key: 0; NaN where the sequence's data is out of range. */
 template <typename T>
+__device__ __forceinline__ void fill_unseen(const bwd_job &job, const tgi_attention_sequence &s,
+                                            int first, int rows, int head)
+{
+  const int d = (int)job.c.l.head_dim;
+  int64_t low = 0, high = 0, none;
+  if (rows > 0 && s.count >= 0) {
+    visible_keys(job.c.l, s, first, &low, &none);
+    visible_keys(job.c.l, s, first + rows - 1, &none, &high);
+  }
+  if (high <= low && job.dq.data) {
+    const T value = from_f32<T>(s.count < 0 ? CUDART_NAN_F : 0.0f);
+    for (int e = threadIdx.x; e < rows * d; e += kSumThreads) {
+      const int64_t row = s.q_first + first + e / d;
+      reinterpret_cast<T *>(job.dq.data)[job.dq.at(s.q_index, row, head) + e % d] = value;
+    }
+  }
+}
+
+/** minus and delta of each row, rows behind a sequence's end included; the items' places; zeros
+ * where they count; and dq where no key is seen. A block for a tile of queries of a head, kRowLanes
+ * lanes for a row. */
+template <typename T, int kRowLanes>
 __global__ void __launch_bounds__(kSumThreads) attention_bwd_terms_kernel(const bwd_job job)
 {
-  __shared__ place_found found;
+  constexpr int kRows = kSumThreads / kRowLanes, kAtOnce = 4;
   const int q_heads = (int)job.c.l.q_heads, v_dim = (int)job.c.l.v_dim;
-  const int thread = threadIdx.x, chunk = thread % kRowLanes;
+  const int thread = threadIdx.x, c = thread % kRowLanes * kChunk;
   for (int i = blockIdx.x * kSumThreads + thread; i <= job.items; i += gridDim.x * kSumThreads) {
     job.lost[i] = 0; /* and `taken`, the last one */
     if (i < job.items) {
@@ -28,121 +74,109 @@ __global__ void __launch_bounds__(kSumThreads) attention_bwd_terms_kernel(const 
     }
   }
   for (int place = blockIdx.x; place < job.query_tiles * q_heads; place += gridDim.x) {
-    const int tile = place / q_heads, head = place % q_heads;
-    find_place(job.c, false, tile, 1, job.queries, found);
-    const tgi_attention_sequence &s = found.s;
-    const int64_t first = found.number * job.queries, base = (int64_t)place * job.queries;
-    for (int r = thread / kRowLanes; r < job.queries; r += kSumThreads / kRowLanes) {
-      const int64_t row = first + r;
-      float delta = 0, lse = -CUDART_INF_F;
-      const int64_t at = (s.q_index * q_heads + head) * job.c.l.nq + s.q_first + row;
-      if (row < s.nq) {
-        lse = job.lse[at];
-        for (int c = chunk * kChunk; c < v_dim; c += kRowLanes * kChunk) {
-          float x[kChunk], y[kChunk];
-          load(x, reinterpret_cast<const T *>(job.dout.data) +
-                      job.dout.at(s.q_index, s.q_first + row, head) + c);
-          load(y, reinterpret_cast<const T *>(job.out.data) +
-                      job.out.at(s.q_index, s.q_first + row, head) + c);
+    const int tile = place / q_heads, head = place - tile * q_heads;
+    int number;
+    const tgi_attention_sequence s = sequence_of_tile(job, tile, &number);
+    const int first = number * job.queries, rows = min((int)s.nq - first, job.queries);
+    const int64_t base = (int64_t)place * job.queries, row0 = s.q_first + first;
+    const int64_t at = (s.q_index * q_heads + head) * job.c.l.nq + row0;
+    const uint16_t *dout = job.dout.data + job.dout.at(s.q_index, row0, head) + c;
+    const uint16_t *out = job.out.data + job.out.at(s.q_index, row0, head) + c;
+#pragma unroll 1
+    for (int r0 = thread / kRowLanes; r0 < job.queries; r0 += kAtOnce * kRows) {
+      uint4 x[kAtOnce] = {}, y[kAtOnce] = {};
+      float lse[kAtOnce];
 #pragma unroll
-          for (int k = 0; k < kChunk; k++) {
-            delta = fmaf(x[k], y[k], delta);
+      for (int k = 0; k < kAtOnce; k++) {
+        const int r = r0 + k * kRows;
+        lse[k] = r < rows ? job.lse[at + r] : -CUDART_INF_F;
+        if (r < rows && c < v_dim) {
+          x[k] = *reinterpret_cast<const uint4 *>(dout + r * job.dout.step[1]);
+          y[k] = *reinterpret_cast<const uint4 *>(out + r * job.out.step[1]);
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; k++) {
+        const int r = r0 + k * kRows;
+        float delta = dot_of_words<T>(x[k], y[k]);
+#pragma unroll
+        for (int step = kRowLanes / 2; step > 0; step /= 2) {
+          delta += __shfl_xor_sync(kAllLanes, delta, step);
+        }
+        if (c == 0 && r < job.queries) {
+          const bool none = lse[k] == -CUDART_INF_F;
+          job.minus[base + r] = none ? -CUDART_INF_F : -lse[k] * kLog2E;
+          job.delta[base + r] = none ? 0.0f : delta;
+          if (job.sink_delta && r < rows) {
+            job.sink_delta[at + r] = delta;
           }
         }
       }
-#pragma unroll
-      for (int step = kRowLanes / 2; step > 0; step /= 2) {
-        delta += __shfl_xor_sync(kAllLanes, delta, step);
-      }
-      if (chunk == 0) {
-        const bool none = lse == -CUDART_INF_F;
-        job.minus[base + r] = none ? -CUDART_INF_F : -lse * kLog2E;
-        job.delta[base + r] = none ? 0.0f : delta;
-        if (job.sink_delta && row < s.nq) {
-          job.sink_delta[at] = delta;
-        }
-      }
     }
-    if (job.dq.data) {
-      float4 *sums =
-          reinterpret_cast<float4 *>(job.sums + base * job.columns);
-      for (int i = thread; i < job.queries * job.columns / 4; i += kSumThreads) {
-        sums[i] = make_float4(0, 0, 0, 0);
-      }
+    if (thread == 0) {
+      job.turns[place] = job.lost_tile[place] = 0;
     }
-    if (job.turns && thread < kSumGroups) {
-      job.turns[(int64_t)place * kSumGroups + thread] = 0;
+    if (job.hides) {
+      fill_unseen<T>(job, s, first, rows, head);
     }
   }
 }
 
-/** dq of a tile of a head, from its sums: out of the order of registers (wgmma.cuh) by way of
- * shared memory, [queries][columns + 8]. */
+/** Rows of a tile's dq that have a NaN once more. */
 template <typename T>
-__device__ __forceinline__ void finish_queries(const bwd_job &job, int place, place_found &found,
-                                               T *rows)
+__device__ __forceinline__ void repair_queries(const bwd_job &job, int place, place_found &found)
 {
   const int q_heads = (int)job.c.l.q_heads, head = place % q_heads, d = (int)job.c.l.head_dim;
-  const int thread = threadIdx.x, lane = thread % kWarp, pitch = job.columns + 8;
-  const int part = thread / (kSumThreads / 2), t = thread % (kSumThreads / 2);
-  const bool paged = job.columns > 64; /* a part has a page of columns, or half of the queries */
-  const int queries = paged ? job.queries : job.queries / 2;
   find_place(job.c, false, place / q_heads, 1, job.queries, found);
   const tgi_attention_sequence &s = found.s;
-  const float by = s.count < 0 ? CUDART_NAN_F : job.scale;
-  const float4 *from = reinterpret_cast<const float4 *>(
-                           job.sums + (int64_t)place * job.queries * job.columns) +
-                       part * queries * 16 + t;
-  const int column = (paged ? 64 * part : 0) + 16 * (t / kWarp) + t % kWarp / 4;
-  const int row0 = (paged ? 0 : part * queries) + 2 * (t % 4);
-  for (int i = 0; i < queries / 8; i++) {
-    const float4 v = from[i * (kSumThreads / 2)];
-    T *to = rows + (row0 + 8 * i) * pitch + column;
-    to[0] = from_f32<T>(v.x * by);
-    to[pitch] = from_f32<T>(v.y * by);
-    to[8] = from_f32<T>(v.z * by);
-    to[pitch + 8] = from_f32<T>(v.w * by);
-  }
-  __syncthreads();
   const int64_t first = found.number * job.queries;
-  for (int r = thread / kWarp; r < job.queries && first + r < s.nq; r += kSumThreads / kWarp) {
+  for (int r = threadIdx.x / kWarp; r < job.queries && first + r < s.nq;
+       r += kSumThreads / kWarp) {
     float x[kChunk];
-    load_chunk<T>(x, reinterpret_cast<const uint16_t *>(rows) + r * pitch, d);
+    load_chunk<T>(x, job.dq.data + job.dq.at(s.q_index, s.q_first + first + r, head), d);
     bool lost = false;
 #pragma unroll
     for (int c = 0; c < kChunk; c++) {
       lost = lost || x[c] != x[c];
     }
-    if (job.hides && s.count >= 0 && __any_sync(kAllLanes, lost)) {
+    if (__any_sync(kAllLanes, lost)) {
       const int64_t at = (int64_t)place * job.queries + r;
       compute_query<T>(job, s, first + r, head, job.minus[at], job.delta[at]);
-    } else if (lane * kChunk < d) {
-      T *to = reinterpret_cast<T *>(job.dq.data) +
-              job.dq.at(s.q_index, s.q_first + first + r, head);
-      *reinterpret_cast<uint4 *>(to + lane * kChunk) =
-          *reinterpret_cast<const uint4 *>(rows + r * pitch + lane * kChunk);
     }
   }
 }
 
-/** dq; and dk and dv once more where they have a NaN that may come from what is not seen. Blocks for
- * tiles of queries of a head first, then for items. */
+/** What has a NaN that may come from what is not seen: first tiles of dq, `places` of them, then
+ * items of dk and dv. A block looks through kSumThreads flags at a time. */
 template <typename T>
 __global__ void __launch_bounds__(kSumThreads, 2)
-    attention_bwd_finish_kernel(const bwd_job job, int places)
+    attention_bwd_repair_kernel(const bwd_job job, int places)
 {
-  extern __shared__ __align__(16) uint8_t memory[];
   __shared__ place_found found;
-  for (int i = blockIdx.x; i < places + job.items; i += gridDim.x) {
-    if (i < places) {
-      finish_queries<T>(job, i, found, reinterpret_cast<T *>(memory));
-    } else if (job.hides && job.lost[i - places]) {
-      const key_place x = job.place[i - places];
+  __shared__ int flags[kSumThreads];
+  const int all = places + job.items;
+  for (int base = blockIdx.x * kSumThreads; base < all; base += gridDim.x * kSumThreads) {
+    const int i = base + threadIdx.x;
+    const int mine = i >= all ? 0 : i < places ? job.lost_tile[i] : job.lost[i - places];
+    flags[threadIdx.x] = mine;
+    if (!__syncthreads_or(mine)) {
+      continue;
+    }
+    for (int k = 0; k < kSumThreads; k++) {
+      if (!flags[k]) {
+        continue;
+      }
+      if (base + k < places) {
+        repair_queries<T>(job, base + k, found);
+        continue;
+      }
+      const key_place x = job.place[base + k - places];
       for (int r = threadIdx.x / kWarp; r < min(x.rows, kKeyRows) && x.state == kFine;
            r += kSumThreads / kWarp) {
         compute_key<T>(job, x, r);
       }
     }
+    __syncthreads();
   }
 }
 

@@ -27,22 +27,27 @@ template <typename T_, int kD_, int kQueries_, bool kCap_> struct bwd_shape {
   static constexpr int kLoaderRegisters = kCap ? 40 : 24, kRegisters = kCap ? 232 : 240;
 };
 
-/** A tile of queries of its sequence, and of a head among all. */
+/** A tile of queries: of its sequence, its head, and of a head among all. */
 struct tile_place {
-  int tile, place;
+  int tile, head, place;
 };
 
-constexpr int kTilePlaces = 4; /* stages, the tile whose part of dq is to come, and one more */
+/** Whether the item's block of keys is the first or the last one that adds to a tile's dq. */
+enum turn_ends { kFirstTurn = 1, kLastTurn = 2 };
+
+constexpr int kTilePlaces = 8; /* more than tiles that any thread may be at */
 
 template <typename S> struct alignas(1024) bwd_shared {
   uint8_t k[S::kPages * S::kKeyPage], v[S::kPages * S::kKeyPage];
   uint8_t q[S::kStages][S::kPages * S::kQueryPage], dout[S::kStages][S::kPages * S::kQueryPage];
   uint8_t ds[2][S::kGroups][S::kQueryPage]; /* rows are queries, a page for 64 keys */
+  uint8_t dq[S::kGroups][S::kPart * kPageRow];
   float minus[S::kStages][S::kQueries], delta[S::kStages][S::kQueries];
   mbarrier keys_full, keys_empty, full[S::kStages], empty[S::kStages], ds_full[2], ds_empty[2];
-  mbarrier turn_come[S::kGroups], turn_used[S::kGroups];
+  mbarrier turn_come[2], turn_used[2], turn_told[2];
   key_place place[2];
   tile_place tile[kTilePlaces];
+  int turn[kTilePlaces]; /* turn_ends */
 };
 
 /* ---- fetching ---- */
@@ -66,36 +71,37 @@ __device__ __forceinline__ void fetch_keys(const CUtensorMap *k_map, const CUten
   }
 }
 
-/** A tile of queries, the n-th of all. */
+/** A tile of queries, the n-th of all. What can be is done before the wait. */
 template <typename S>
 __device__ __forceinline__ void fetch_tile(const CUtensorMap *q_map, const CUtensorMap *dout_map,
                                            const bwd_job &job, const key_place &x, unsigned n,
                                            int tile, int head, bwd_shared<S> &sh)
 {
+  constexpr int kBytes = S::kQueries * (int)sizeof(float);
   const int s = n % S::kStages, place = (x.q_tile + tile) * (int)job.c.l.q_heads + head;
+  const int row = x.q_row + tile * S::kQueries, index = x.q_index;
+  sh.tile[n % kTilePlaces] = {tile, head, place};
   wait_for(&sh.empty[s], n / S::kStages & 1 ^ 1);
-  sh.tile[n % kTilePlaces] = {tile, place};
-  arrive_expecting(&sh.full[s],
-                   2 * S::kPages * S::kQueryPage + 2 * S::kQueries * (int)sizeof(float));
-  bulk_load(sh.minus[s], job.minus + (int64_t)place * S::kQueries,
-            S::kQueries * (int)sizeof(float), &sh.full[s]);
-  bulk_load(sh.delta[s], job.delta + (int64_t)place * S::kQueries,
-            S::kQueries * (int)sizeof(float), &sh.full[s]);
+  arrive_expecting(&sh.full[s], 2 * S::kPages * S::kQueryPage + 2 * kBytes);
 #pragma unroll
   for (int page = 0; page < S::kPages; page++) {
-    load_page(shared_address(sh.q[s]) + page * S::kQueryPage, q_map, page * kPageCols,
-              x.q_row + tile * S::kQueries, head, x.q_index, &sh.full[s]);
+    load_page(shared_address(sh.q[s]) + page * S::kQueryPage, q_map, page * kPageCols, row, head,
+              index, &sh.full[s]);
   }
 #pragma unroll
   for (int page = 0; page < S::kPages; page++) {
-    load_page(shared_address(sh.dout[s]) + page * S::kQueryPage, dout_map, page * kPageCols,
-              x.q_row + tile * S::kQueries, head, x.q_index, &sh.full[s]);
+    load_page(shared_address(sh.dout[s]) + page * S::kQueryPage, dout_map, page * kPageCols, row,
+              head, index, &sh.full[s]);
   }
+  bulk_load(sh.minus[s], job.minus + (int64_t)place * S::kQueries, kBytes, &sh.full[s]);
+  bulk_load(sh.delta[s], job.delta + (int64_t)place * S::kQueries, kBytes, &sh.full[s]);
 }
 
 /** All items of the block, in the order of their numbers: who waits for an earlier block of keys
  * waits for one that is under way. An item's first tiles of queries are asked for before its keys,
- * whose place the item before may still store from. */
+ * whose place the item before may still store from. Tiles go from the last one down, the heads of
+ * each together: so all blocks of keys take the same way, the later ones a shorter one, and who
+ * waits for the one before at the start need not wait again. */
 template <typename S>
 __device__ __forceinline__ void fetch_items(const CUtensorMap *q_map, const CUtensorMap *k_map,
                                             const CUtensorMap *v_map, const CUtensorMap *dout_map,
@@ -118,10 +124,13 @@ __device__ __forceinline__ void fetch_items(const CUtensorMap *q_map, const CUte
       for (int i = 0; i < (int)(sizeof(key_place) / sizeof(uint4)); i++) {
         reinterpret_cast<uint4 *>(&x)[i] = from[i];
       }
-      item = atomicAdd(job.taken, 1); /* asked for now, needed after this one */
+      if (x.state == kNoMore) {
+        item = atomicAdd(job.taken, 1);
+      }
     } while (x.state == kNoMore);
-    int left = (x.high_tile - x.low_tile) * (int)job.c.l.group, tile = x.low_tile;
-    int head = x.kv_head * (int)job.c.l.group, ahead = min(left, S::kStages);
+    const int group = (int)job.c.l.group, head0 = x.kv_head * group;
+    int left = (x.high_tile - x.low_tile) * group, tile = x.high_tile - 1, head = 0;
+    int ahead = min(left, S::kStages);
 #pragma unroll 1
     for (;; left--, n++) {
       if (ahead-- == 0) {
@@ -131,12 +140,13 @@ __device__ __forceinline__ void fetch_items(const CUtensorMap *q_map, const CUte
       if (left == 0) {
         break;
       }
-      fetch_tile<S>(q_map, dout_map, job, x, n, tile, head, sh);
-      if (++tile == x.high_tile) {
-        tile = x.low_tile;
-        head++;
+      fetch_tile<S>(q_map, dout_map, job, x, n, tile, head0 + head, sh);
+      if (++head == group) {
+        head = 0;
+        tile--;
       }
     }
+    item = atomicAdd(job.taken, 1); /* late, for whoever is done first shall have it */
   }
 }
 
@@ -160,11 +170,11 @@ __device__ __forceinline__ void write_turn(int *turn, int v)
                : "memory");
 }
 
-/** By a thread for each warpgroup that adds to dq: waits until the blocks of keys before this one
- * have added to a tile, lets the warpgroup add, and says when it has. So nobody waits for memory
- * who computes. */
+/** By three threads, so that nobody waits for memory who computes. Number 0 waits until the blocks
+ * of keys before this one have added to a tile of dq, and lets the warpgroups add. 1 and 2 say when
+ * they have, each of every second tile: until additions are done takes longer than a tile. */
 template <typename S>
-__device__ __forceinline__ void keep_order(const bwd_job &job, bwd_shared<S> &sh, int group)
+__device__ __forceinline__ void keep_order(const bwd_job &job, bwd_shared<S> &sh, int number)
 {
   const int heads = (int)job.c.l.group, q_heads = (int)job.c.l.q_heads;
   unsigned n = 0;
@@ -175,17 +185,26 @@ __device__ __forceinline__ void keep_order(const bwd_job &job, bwd_shared<S> &sh
     if (x.state == kNoMore) {
       return;
     }
+    const int block = x.key0 / kKeyRows;
 #pragma unroll 1
-    for (int head = x.kv_head * heads; head < (x.kv_head + 1) * heads; head++) {
+    for (int tile = x.high_tile - 1; tile >= x.low_tile; tile--) {
+      const int before = block - first_block_of(job.rule, x, tile, S::kQueries);
+      const bool last = block == last_block_of(job.rule, x, tile, S::kQueries);
 #pragma unroll 1
-      for (int tile = x.low_tile; tile < x.high_tile; tile++, n++) {
-        const int rank = x.key0 / kKeyRows - first_block_of(job.rule, x, tile, S::kQueries);
-        int *turn = job.turns + ((int64_t)(x.q_tile + tile) * q_heads + head) * S::kGroups + group;
-        while (read_turn(turn) != rank) {
+      for (int head = 0; head < heads; head++, n++) {
+        int *turn =
+            job.turns + (int64_t)(x.q_tile + tile) * q_heads + x.kv_head * heads + head;
+        if (number == 1 + (int)(n % 2)) {
+          wait_for(&sh.turn_used[n % 2], n / 2 & 1);
+          write_turn(turn, before + 1);
+          arrive(&sh.turn_told[n % 2]);
+        } else if (number == 0) {
+          while (read_turn(turn) != before) {
+          }
+          wait_for(&sh.turn_told[n % 2], n / 2 & 1 ^ 1);
+          sh.turn[n % kTilePlaces] = (before == 0 ? kFirstTurn : 0) | (last ? kLastTurn : 0);
+          arrive(&sh.turn_come[n % 2]);
         }
-        arrive(&sh.turn_come[group]);
-        wait_for(&sh.turn_used[group], n & 1);
-        write_turn(turn, rank + 1);
       }
     }
     arrive(&sh.keys_empty);
