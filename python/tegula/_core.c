@@ -3,6 +3,8 @@
 #include "context_pool.h"
 #include "op_call.h"
 #include "op_description.h"
+#include "status_exception.h"
+#include "weight_packing.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,22 +12,6 @@
 typedef struct core_state {
   tgi_type_table types;
 } core_state;
-
-static int raise_status(tg_status status, const char *text)
-{
-  PyObject *exception = PyExc_RuntimeError;
-  if (status == TG_BAD_ARGUMENT || status == TG_BAD_SHAPE) {
-    exception = PyExc_ValueError;
-  } else if (status == TG_BAD_DTYPE) {
-    exception = PyExc_TypeError;
-  } else if (status == TG_UNSUPPORTED) {
-    exception = PyExc_NotImplementedError;
-  } else if (status == TG_NO_MEMORY) {
-    exception = PyExc_MemoryError;
-  }
-  PyErr_SetString(exception, text[0] ? text : tg_status_text(status));
-  return -1;
-}
 
 /* ---- the call ---- */
 
@@ -44,14 +30,15 @@ static int run_on(tgi_op_call *call, tg_context *ctx, size_t *bytes)
   if (call->sizing || call->allocate) {
     status = call->info->workspace(ctx, call->args.fields, bytes);
     if (status != TG_OK) {
-      return raise_status(status, tg_context_message(ctx));
+      return tgi_raise_status(status, tg_context_message(ctx));
     }
   }
   if (call->sizing || (call->allocate && *bytes > 0 && tgi_give_workspace(call, *bytes) < 0)) {
     return call->sizing ? 0 : -1;
   }
   Py_BEGIN_ALLOW_THREADS status = call->info->run(ctx, call->args.fields);
-  Py_END_ALLOW_THREADS return status == TG_OK ? 0 : raise_status(status, tg_context_message(ctx));
+  Py_END_ALLOW_THREADS return status == TG_OK ? 0
+                                              : tgi_raise_status(status, tg_context_message(ctx));
 }
 
 static int run_call(tgi_op_call *call, size_t *bytes)
@@ -61,7 +48,7 @@ static int run_call(tgi_op_call *call, size_t *bytes)
   tg_error error = {0};
   tgi_pooled_context *context = tgi_context_take(backend, index, call->tensors.stream, &error);
   if (!context) {
-    return raise_status(error.status, error.text);
+    return tgi_raise_status(error.status, error.text);
   }
   const int result = run_on(call, context->ctx, bytes);
   tgi_context_give_back(context);
@@ -137,6 +124,16 @@ static PyObject *list_ops(PyObject *module, PyObject *unused)
   return tgi_describe_ops();
 }
 
+static PyObject *packed_bytes(PyObject *module, PyObject *args, PyObject *named)
+{
+  return tgi_packed_bytes(&((core_state *)PyModule_GetState(module))->types, args, named);
+}
+
+static PyObject *pack(PyObject *module, PyObject *args, PyObject *named)
+{
+  return tgi_pack(&((core_state *)PyModule_GetState(module))->types, args, named);
+}
+
 static PyObject *check(PyObject *module, PyObject *unused)
 {
   (void)module;
@@ -146,7 +143,7 @@ static PyObject *check(PyObject *module, PyObject *unused)
   Py_BEGIN_ALLOW_THREADS status = tgi_context_check_all(&error);
   Py_END_ALLOW_THREADS if (status != TG_OK)
   {
-    raise_status(status, error.text);
+    tgi_raise_status(status, error.text);
     return NULL;
   }
   return Py_NewRef(Py_None);
@@ -170,7 +167,7 @@ static PyObject *device_info(PyObject *module, PyObject *index)
   tg_error error = {0};
   const tg_status status = tg_device_get_info((int32_t)number, &info, &error);
   if (status != TG_OK) {
-    raise_status(status, error.text);
+    tgi_raise_status(status, error.text);
     return NULL;
   }
   return Py_BuildValue("{s:s,s:s,s:s,s:i,s:L,s:L,s:O}", "name", info.name, "kernels", info.kernels,
@@ -227,6 +224,14 @@ static PyMethodDef methods[] = {
     FUNCTION("workspace", size_op, METH_FASTCALL | METH_KEYWORDS,
              "workspace(op, *args, **args)\n--\n\nBytes of workspace that run needs with these "
              "arguments."),
+    FUNCTION("packed_bytes", packed_bytes, METH_VARARGS | METH_KEYWORDS,
+             "packed_bytes(op, weight, scale, zero_point=None, packed=None, columns=0, "
+             "group_size=0)\n--\n\nBytes of a weight packed for linear_int8, linear_int4 or "
+             "linear_fp8. columns and group_size are for linear_int4."),
+    FUNCTION(
+        "pack", pack, METH_VARARGS | METH_KEYWORDS,
+        "pack(op, weight, scale, zero_point=None, packed=None, columns=0, group_size=0)\n--\n\n"
+        "Packs a weight into `packed`, both in the CPU's memory."),
     FUNCTION("ops", list_ops, METH_NOARGS, "ops()\n--\n\nThe op table, a dict for every row."),
     FUNCTION("check", check, METH_NOARGS,
              "check()\n--\n\nWaits for the GPUs' work and raises the first data error that a "

@@ -1,0 +1,69 @@
+"""`tegula.ops`: norms."""
+
+import torch
+
+from .conventions import POLICY, ROUNDING, call, choose, empty, rows, statistic
+from .op_function import Op
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+_rms_norm = Op(
+    "rms_norm", ["y", "rstd"],
+    lambda x, weight, eps, offset, policy: (empty(x.shape, x), statistic(x.shape[:1], x)),
+)  # fmt: skip
+
+
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, *, weight_offset: float = 0.0, policy: str = "llama",
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """x / sqrt(mean(x^2) + eps) * (weight_offset + weight) over the last axis; tegula/rms_norm.h. `policy` says where
+    16-bit tensors are rounded: "llama" (also Qwen3) or "gpt_oss" (with weight_offset=1: Gemma)."""
+    arguments = (rows(x), weight, eps, weight_offset, choose("rms_norm", "policy", POLICY, policy))
+    return call(_rms_norm, x, out, arguments)
+
+
+_add_rms_norm = Op(
+    "add_rms_norm", ["y", "sum", "rstd"],
+    lambda x, residual, weight, eps, offset, policy: (empty(x.shape, x), empty(x.shape, x), statistic(x.shape[:1], x)),
+    public=2, same={"residual": "x"}, like={"x": "sum"},
+)  # fmt: skip
+
+
+def add_rms_norm(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, *, weight_offset: float = 0.0,
+    policy: str = "llama",
+) -> Pair:  # fmt: skip
+    """(rms_norm(x + residual), x + residual); tegula/add_rms_norm.h."""
+    policy = choose("add_rms_norm", "policy", POLICY, policy)
+    y, total = _add_rms_norm(rows(x), rows(residual), weight, eps, weight_offset, policy)
+    return y.view(x.shape), total.view(x.shape)
+
+
+_layer_norm = Op(
+    "layer_norm", ["y", "mean", "rstd"],
+    lambda x, weight, bias, eps: (empty(x.shape, x), statistic(x.shape[:1], x), statistic(x.shape[:1], x)),
+)  # fmt: skip
+
+
+def layer_norm(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, eps: float = 1e-5, *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis; tegula/layer_norm.h."""
+    return call(_layer_norm, x, out, (rows(x), weight, bias, eps))
+
+
+_rms_norm_swiglu = Op(
+    "rms_norm_swiglu", ["y", "rstd"],
+    lambda x, gate, weight, eps, rounding: (empty(x.shape, x), statistic(x.shape[:1], x)),
+)  # fmt: skip
+
+
+def rms_norm_swiglu(
+    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, *, rounding: str = "hf",
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """rms_norm(x, weight) * silu(gate); tegula/rms_norm_swiglu.h."""
+    rounding = choose("rms_norm_swiglu", "rounding", ROUNDING, rounding)
+    return call(_rms_norm_swiglu, x, out, (rows(x), rows(gate), weight, eps, rounding))
