@@ -6,6 +6,7 @@ asks: the op's fwdbwd row makes both in one pass over the logits. The backward m
 
 import torch
 
+from .conventions import rows
 from .dispatcher import absent_filled, declare, implement, listed
 from .op_function import Op, refuse_second
 from .op_row import CHOSEN, Row
@@ -23,8 +24,13 @@ def scaled(gradient, factor):
     return (gradient.float() * factor).to(gradient.dtype)
 
 
+def flattened(tensor, slot):
+    return tensor if tensor is None or slot["ndim"] != 2 else rows(tensor)
+
+
 class LossOp(Op):
-    """An `Op` with a row fwdbwd. Through it go losses of one number of which a gradient is asked for."""
+    """An `Op` with a row fwdbwd. Through it go losses of one number of which a gradient is asked for. The first input
+    may have any rank: were its gradient a view of the tensor that is kept, autograd would hand out the kept memory."""
 
     def __init__(self, name, *arguments, **more):
         self.both_row = Row(f"{name}_fwdbwd")
@@ -48,8 +54,8 @@ class LossOp(Op):
         """The loss, and the gradients that are wanted."""
         results = self.allocate_both(arguments, wanted)
         tensors = dict(zip(self.inputs, arguments))
-        ins = [tensors.get(slot["name"]) for slot in self.both_row.ins]  # without dloss: it is 1
-        outs = [results.get(slot["name"]) for slot in self.both_row.outs]
+        ins = [flattened(tensors.get(slot["name"]), slot) for slot in self.both_row.ins]  # without dloss: it is 1
+        outs = [flattened(results.get(slot["name"]), slot) for slot in self.both_row.outs]
         scalars = arguments[self.num_inputs :]
         chosen = [scalars[source] if isinstance(source, int) else source() for source in self.both_scalars]
         self.both_row.run(ins, outs, chosen)
@@ -125,9 +131,10 @@ class LossOp(Op):
         self.both_direct = Direct.apply
 
     def __call__(self, *arguments):
+        first, *others = arguments
         if arguments[self.reduction] == self.per_row or not self.requires_gradient(arguments):
-            return super().__call__(*arguments)
+            return super().__call__(rows(first), *others)
         wanted = [arguments[target] is not None and arguments[target].requires_grad for target in self.targets]
         if torch.compiler.is_compiling() or not self.is_plain(arguments[: self.num_inputs]):
-            return self.both_through_dispatcher(*arguments, wanted)[:1]
+            return self.both_through_dispatcher(rows(first), *others, wanted)[:1]
         return (self.both_direct(*arguments, wanted),)

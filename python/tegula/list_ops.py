@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from .op_row import TABLE, Row, allocate_bytes
 from . import _core
+from .op_row import TABLE, allocate_bytes
 
 Tensors = Sequence[torch.Tensor]
 

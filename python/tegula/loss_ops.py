@@ -65,7 +65,7 @@ def cross_entropy(
     a number or a tensor, divides the sum in the place of the number of targets."""
     items, number, kind = loss_scalars("cross_entropy", reduction, num_items_in_batch)
     (loss,) = _cross_entropy(
-        rows(logits), flat(targets), items, ignore_index, number, label_smoothing, z_loss, softcap, kind, True
+        logits, flat(targets), items, ignore_index, number, label_smoothing, z_loss, softcap, kind, True
     )
     return shaped_loss(loss, targets, reduction)
 
@@ -79,7 +79,7 @@ def linear_cross_entropy(
     """cross_entropy(hidden @ weight.T + bias, targets) without the logits in memory; tegula/linear_cross_entropy.h."""
     items, number, kind = loss_scalars("linear_cross_entropy", reduction, num_items_in_batch)
     (loss,) = _linear_cross_entropy(
-        rows(hidden), weight, bias, flat(targets), items, ignore_index, number, chunk_rows, chunk_cols,
+        hidden, weight, bias, flat(targets), items, ignore_index, number, chunk_rows, chunk_cols,
         label_smoothing, z_loss, softcap, kind, True,
     )  # fmt: skip
     return shaped_loss(loss, targets, reduction)

@@ -7,7 +7,6 @@ values), TypeError (dtypes), NotImplementedError (no such device or backend here
 the slow reference. First derivatives alone: asking for a second one, or for forward mode, raises.
 """
 
-
 from .attention_ops import attention, attention_naive
 from .elementwise_ops import geglu, gelu, silu, softmax, swiglu, swiglu_clamped
 from .list_ops import adamw_step, clip_grad_norm_, global_norm
@@ -22,8 +21,8 @@ from .sample_op import sample
 
 __all__ = [
     "PackedWeight", "adamw_step", "add_rms_norm", "attention", "attention_naive", "clip_grad_norm_", "cross_entropy",
-    "dequantize_int4", "dequantize_int8", "embedding", "geglu", "gelu", "global_norm", "layer_norm", "linear",
-    "linear_cross_entropy", "linear_fp8", "linear_int4", "linear_int8", "pack_fp8", "pack_int4", "pack_int8",
-    "qk_norm_rope", "quantize_int4", "quantize_int8", "rms_norm", "rms_norm_swiglu", "rope", "sample", "silu", "softmax",
-    "swiglu", "swiglu_clamped",
+    "dequantize_int4", "dequantize_int8", "embedding", "fused_linear_cross_entropy", "geglu", "gelu", "global_norm",
+    "layer_norm", "linear", "linear_cross_entropy", "linear_fp8", "linear_int4", "linear_int8", "pack_fp8", "pack_int4",
+    "pack_int8", "qk_norm_rope", "quantize_int4", "quantize_int8", "rms_norm", "rms_norm_swiglu", "rope", "sample", "silu",
+    "softmax", "swiglu", "swiglu_clamped",
 ]  # fmt: skip
