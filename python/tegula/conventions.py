@@ -1,7 +1,5 @@
 """What the functions of `tegula.ops` share: names of choices, and how tensors of any rank become those of a contract."""
 
-import math
-
 import torch
 
 ROUNDING = {"hf": 1, "once": 2}
@@ -45,15 +43,3 @@ def statistic(shape, like):
     if like.dtype in (torch.float32, torch.float64):
         return like.new_empty(shape)
     return like.new_empty(shape, dtype=torch.float32)
-
-
-def call(op, like, out, arguments):
-    """The one public result, in the leading shape of `like`; written to `out` if that is given."""
-    if out is None:
-        (y,) = op(*arguments)
-        return y if like.dim() == 2 else y.view(*like.shape[:-1], y.shape[-1])
-    if out.shape[:-1] != like.shape[:-1]:
-        raise ValueError(f"{op.name}: out: expected {[*like.shape[:-1], '...']}, got {list(out.shape)}")
-    # A view: rows() would copy where there is none.
-    op.write(out if out.dim() == 2 else out.view(math.prod(out.shape[:-1]), out.shape[-1]), arguments)
-    return out

@@ -2,31 +2,31 @@
 
 import torch
 
-from .conventions import APPROXIMATION, PACKING, ROUNDING, call, choose, empty, rows
-from .op_function import Op
+from .conventions import APPROXIMATION, PACKING, ROUNDING, choose, empty
+from .row_op import RowOp
 
-_softmax = Op("softmax", ["y"], lambda x, scale: (empty(x.shape, x),), like={"x": "y"})
+_softmax = RowOp("softmax", ["y"], lambda x, scale: (empty(x.shape, x),), like={"x": "y"})
 
 
 def softmax(x: torch.Tensor, *, scale: float = 1.0, out: torch.Tensor | None = None) -> torch.Tensor:
     """softmax(scale * x) over the last axis; tegula/softmax.h."""
-    return call(_softmax, x, out, (rows(x), scale))
+    return _softmax.on_rows(out, x, scale)
 
 
-_silu = Op("silu", ["y"], lambda x: (empty(x.shape, x),))
+_silu = RowOp("silu", ["y"], lambda x: (empty(x.shape, x),))
 
 
 def silu(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """x * sigmoid(x); tegula/silu.h."""
-    return call(_silu, x, out, (rows(x),))
+    return _silu.on_rows(out, x)
 
 
-_gelu = Op("gelu", ["y"], lambda x, approximation: (empty(x.shape, x),))
+_gelu = RowOp("gelu", ["y"], lambda x, approximation: (empty(x.shape, x),))
 
 
 def gelu(x: torch.Tensor, *, approximate: str = "none", out: torch.Tensor | None = None) -> torch.Tensor:
     """GELU, exact or approximate="tanh"; tegula/gelu.h."""
-    return call(_gelu, x, out, (rows(x), choose("gelu", "approximate", APPROXIMATION, approximate)))
+    return _gelu.on_rows(out, x, choose("gelu", "approximate", APPROXIMATION, approximate))
 
 
 def gated(gate, up, gate_up, *scalars):
@@ -35,17 +35,17 @@ def gated(gate, up, gate_up, *scalars):
     return (empty((gate_up.shape[0], gate_up.shape[1] // 2), gate_up),)
 
 
-_swiglu = Op("swiglu", ["y"], gated)
-_geglu = Op("geglu", ["y"], gated)
-_swiglu_clamped = Op("swiglu_clamped", ["y"], gated)
+_swiglu = RowOp("swiglu", ["y"], gated, row_inputs=3)
+_geglu = RowOp("geglu", ["y"], gated, row_inputs=3)
+_swiglu_clamped = RowOp("swiglu_clamped", ["y"], gated, row_inputs=3)
 
 
 def call_gated(op, gate, up, scalars, packing, rounding, out):
     rounding = choose(op.name, "rounding", ROUNDING, rounding)
     packing = choose(op.name, "packing", PACKING, packing)
     if up is None:
-        return call(op, gate, out, (None, None, rows(gate), *scalars, packing, rounding))
-    return call(op, gate, out, (rows(gate), rows(up), None, *scalars, 0, rounding))
+        return op.on_rows(out, None, None, gate, *scalars, packing, rounding)
+    return op.on_rows(out, gate, up, None, *scalars, 0, rounding)
 
 
 def swiglu(

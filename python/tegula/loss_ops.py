@@ -2,7 +2,7 @@
 
 import torch
 
-from .conventions import ACTIVATION, NUM_ITEMS, REDUCTION, call, choose, empty, flat, rows, statistic
+from .conventions import ACTIVATION, NUM_ITEMS, REDUCTION, choose, empty, flat, rows, statistic
 from .early_gradient import LossOp
 from .op_function import Op
 
@@ -21,7 +21,8 @@ def linear(
     """activation(x @ weight.T + bias) + residual; activation is "none", "gelu" or "gelu_tanh"; tegula/linear.h."""
     activation = choose("linear", "activation", ACTIVATION, activation)
     arguments = (rows(x), weight, bias, None if residual is None else rows(residual), activation)
-    return call(_linear, x, None, arguments)
+    (y,) = _linear(*arguments)
+    return y if x.dim() == 2 else y.view(*x.shape[:-1], y.shape[-1])
 
 
 def loss_outputs(logits, targets, reduction):

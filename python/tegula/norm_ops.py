@@ -2,12 +2,12 @@
 
 import torch
 
-from .conventions import POLICY, ROUNDING, call, choose, empty, rows, statistic
-from .op_function import Op
+from .conventions import POLICY, ROUNDING, choose, empty, statistic
+from .row_op import RowOp
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
-_rms_norm = Op(
+_rms_norm = RowOp(
     "rms_norm", ["y", "rstd"],
     lambda x, weight, eps, offset, policy: (empty(x.shape, x), statistic(x.shape[:1], x)),
 )  # fmt: skip
@@ -19,14 +19,14 @@ def rms_norm(
 ) -> torch.Tensor:  # fmt: skip
     """x / sqrt(mean(x^2) + eps) * (weight_offset + weight) over the last axis; tegula/rms_norm.h. `policy` says where
     16-bit tensors are rounded: "llama" (also Qwen3) or "gpt_oss" (with weight_offset=1: Gemma)."""
-    arguments = (rows(x), weight, eps, weight_offset, choose("rms_norm", "policy", POLICY, policy))
-    return call(_rms_norm, x, out, arguments)
+    policy = POLICY.get(policy) or choose("rms_norm", "policy", POLICY, policy)
+    return _rms_norm.on_rows(out, x, weight, eps, weight_offset, policy)
 
 
-_add_rms_norm = Op(
+_add_rms_norm = RowOp(
     "add_rms_norm", ["y", "sum", "rstd"],
     lambda x, residual, weight, eps, offset, policy: (empty(x.shape, x), empty(x.shape, x), statistic(x.shape[:1], x)),
-    public=2, same={"residual": "x"}, like={"x": "sum"},
+    row_inputs=2, public=2, same={"residual": "x"}, like={"x": "sum"},
 )  # fmt: skip
 
 
@@ -36,11 +36,10 @@ def add_rms_norm(
 ) -> Pair:  # fmt: skip
     """(rms_norm(x + residual), x + residual); tegula/add_rms_norm.h."""
     policy = choose("add_rms_norm", "policy", POLICY, policy)
-    y, total = _add_rms_norm(rows(x), rows(residual), weight, eps, weight_offset, policy)
-    return y.view(x.shape), total.view(x.shape)
+    return _add_rms_norm.on_rows(None, x, residual, weight, eps, weight_offset, policy)
 
 
-_layer_norm = Op(
+_layer_norm = RowOp(
     "layer_norm", ["y", "mean", "rstd"],
     lambda x, weight, bias, eps: (empty(x.shape, x), statistic(x.shape[:1], x), statistic(x.shape[:1], x)),
 )  # fmt: skip
@@ -51,12 +50,13 @@ def layer_norm(
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis; tegula/layer_norm.h."""
-    return call(_layer_norm, x, out, (rows(x), weight, bias, eps))
+    return _layer_norm.on_rows(out, x, weight, bias, eps)
 
 
-_rms_norm_swiglu = Op(
+_rms_norm_swiglu = RowOp(
     "rms_norm_swiglu", ["y", "rstd"],
     lambda x, gate, weight, eps, rounding: (empty(x.shape, x), statistic(x.shape[:1], x)),
+    row_inputs=2,
 )  # fmt: skip
 
 
@@ -66,4 +66,4 @@ def rms_norm_swiglu(
 ) -> torch.Tensor:  # fmt: skip
     """rms_norm(x, weight) * silu(gate); tegula/rms_norm_swiglu.h."""
     rounding = choose("rms_norm_swiglu", "rounding", ROUNDING, rounding)
-    return call(_rms_norm_swiglu, x, out, (rows(x), rows(gate), weight, eps, rounding))
+    return _rms_norm_swiglu.on_rows(out, x, gate, weight, eps, rounding)
