@@ -136,9 +136,12 @@ static int read_plain(const bound_op *op, tgi_op_call *call, size_t index, PyObj
     PyErr_Clear(); /* the general way says what is wrong, or finds a way */
     return NOT_PLAIN;
   }
-  const int negated = take_truth(PyObject_CallFunctionObjArgs(torch->is_neg, object, NULL));
-  if (negated != 0) {
-    return negated < 0 ? -1 : NOT_PLAIN;
+  /* Negated views are imaginary parts of conjugates, and no complex numbers are made of bf16. */
+  if (view->dtype != TG_BF16) {
+    const int negated = take_truth(PyObject_CallFunctionObjArgs(torch->is_neg, object, NULL));
+    if (negated != 0) {
+      return negated < 0 ? -1 : NOT_PLAIN;
+    }
   }
   if (!grad) {
     return PLAIN;
@@ -243,7 +246,9 @@ static PyObject *make_results(const bound_op *op, tgi_op_call *call, PyObject *l
 
 static int note_change(const tgi_torch *torch, PyObject *out)
 {
-  PyObject *done = PyObject_CallFunctionObjArgs(torch->increment_version, out, NULL);
+  PyObject *list = PyTuple_Pack(1, out);
+  PyObject *done = list ? PyObject_CallFunctionObjArgs(torch->increment_version, list, NULL) : NULL;
+  Py_XDECREF(list);
   Py_XDECREF(done);
   return done ? 0 : -1;
 }

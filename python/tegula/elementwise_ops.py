@@ -3,14 +3,15 @@
 import torch
 
 from .conventions import APPROXIMATION, PACKING, ROUNDING, choose, empty
-from .row_op import RowOp
+from .row_op import RowOp, tracing
 
 _softmax = RowOp("softmax", ["y"], lambda x, scale: (empty(x.shape, x),), like={"x": "y"})
 
 
 def softmax(x: torch.Tensor, *, scale: float = 1.0, out: torch.Tensor | None = None) -> torch.Tensor:
     """softmax(scale * x) over the last axis; tegula/softmax.h."""
-    return _softmax.on_rows(out, x, scale)
+    y = tracing() or _softmax.quick(out, x, scale)
+    return y if type(y) is not bool else _softmax.go_on(y, out, x, scale)
 
 
 _silu = RowOp("silu", ["y"], lambda x: (empty(x.shape, x),))
@@ -18,7 +19,8 @@ _silu = RowOp("silu", ["y"], lambda x: (empty(x.shape, x),))
 
 def silu(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """x * sigmoid(x); tegula/silu.h."""
-    return _silu.on_rows(out, x)
+    y = tracing() or _silu.quick(out, x)
+    return y if type(y) is not bool else _silu.go_on(y, out, x)
 
 
 _gelu = RowOp("gelu", ["y"], lambda x, approximation: (empty(x.shape, x),))
@@ -26,7 +28,9 @@ _gelu = RowOp("gelu", ["y"], lambda x, approximation: (empty(x.shape, x),))
 
 def gelu(x: torch.Tensor, *, approximate: str = "none", out: torch.Tensor | None = None) -> torch.Tensor:
     """GELU, exact or approximate="tanh"; tegula/gelu.h."""
-    return _gelu.on_rows(out, x, choose("gelu", "approximate", APPROXIMATION, approximate))
+    approximation = choose("gelu", "approximate", APPROXIMATION, approximate)
+    y = tracing() or _gelu.quick(out, x, approximation)
+    return y if type(y) is not bool else _gelu.go_on(y, out, x, approximation)
 
 
 def gated(gate, up, gate_up, *scalars):
@@ -44,8 +48,9 @@ def call_gated(op, gate, up, scalars, packing, rounding, out):
     rounding = choose(op.name, "rounding", ROUNDING, rounding)
     packing = choose(op.name, "packing", PACKING, packing)
     if up is None:
-        return op.on_rows(out, None, None, gate, *scalars, packing, rounding)
-    return op.on_rows(out, gate, up, None, *scalars, 0, rounding)
+        return op.by_the_general_way(out, (None, None, gate, *scalars, packing, rounding))
+    y = tracing() or op.quick(out, gate, up, None, *scalars, 0, rounding)
+    return y if type(y) is not bool else op.go_on(y, out, gate, up, None, *scalars, 0, rounding)
 
 
 def swiglu(

@@ -3,7 +3,7 @@
 import torch
 
 from .conventions import POLICY, ROUNDING, choose, empty, statistic
-from .row_op import RowOp
+from .row_op import RowOp, tracing
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -20,7 +20,8 @@ def rms_norm(
     """x / sqrt(mean(x^2) + eps) * (weight_offset + weight) over the last axis; tegula/rms_norm.h. `policy` says where
     16-bit tensors are rounded: "llama" (also Qwen3) or "gpt_oss" (with weight_offset=1: Gemma)."""
     policy = POLICY.get(policy) or choose("rms_norm", "policy", POLICY, policy)
-    return _rms_norm.on_rows(out, x, weight, eps, weight_offset, policy)
+    y = tracing() or _rms_norm.quick(out, x, weight, eps, weight_offset, policy)
+    return y if type(y) is not bool else _rms_norm.go_on(y, out, x, weight, eps, weight_offset, policy)
 
 
 _add_rms_norm = RowOp(
@@ -36,7 +37,8 @@ def add_rms_norm(
 ) -> Pair:  # fmt: skip
     """(rms_norm(x + residual), x + residual); tegula/add_rms_norm.h."""
     policy = choose("add_rms_norm", "policy", POLICY, policy)
-    return _add_rms_norm.on_rows(None, x, residual, weight, eps, weight_offset, policy)
+    y = tracing() or _add_rms_norm.quick(None, x, residual, weight, eps, weight_offset, policy)
+    return y if type(y) is not bool else _add_rms_norm.go_on(y, None, x, residual, weight, eps, weight_offset, policy)
 
 
 _layer_norm = RowOp(
@@ -50,7 +52,8 @@ def layer_norm(
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis; tegula/layer_norm.h."""
-    return _layer_norm.on_rows(out, x, weight, bias, eps)
+    y = tracing() or _layer_norm.quick(out, x, weight, bias, eps)
+    return y if type(y) is not bool else _layer_norm.go_on(y, out, x, weight, bias, eps)
 
 
 _rms_norm_swiglu = RowOp(
@@ -66,4 +69,5 @@ def rms_norm_swiglu(
 ) -> torch.Tensor:  # fmt: skip
     """rms_norm(x, weight) * silu(gate); tegula/rms_norm_swiglu.h."""
     rounding = choose("rms_norm_swiglu", "rounding", ROUNDING, rounding)
-    return _rms_norm_swiglu.on_rows(out, x, gate, weight, eps, rounding)
+    y = tracing() or _rms_norm_swiglu.quick(out, x, gate, weight, eps, rounding)
+    return y if type(y) is not bool else _rms_norm_swiglu.go_on(y, out, x, gate, weight, eps, rounding)

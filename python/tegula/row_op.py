@@ -14,7 +14,8 @@ from .conventions import rows
 from .op_function import Op, input_gradients, refuse_second, wanted_gradients
 from .op_row import allocate_bytes
 
-is_compiling = torch.compiler.is_compiling
+# Dynamo takes this for True, and never sees the call of C behind it.
+tracing = torch.compiler.is_dynamo_compiling
 
 
 def statistic(like, count):
@@ -25,7 +26,7 @@ def statistic(like, count):
 _core.use_torch(
     torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, torch._C._are_functorch_transforms_active,
     torch._C._len_torch_dispatch_stack, forward_ad, torch.Tensor.is_neg, torch.empty_like, statistic,
-    lambda like, count: allocate_bytes(like.device, count), torch.autograd.graph.increment_version,
+    lambda like, count: allocate_bytes(like.device, count), torch._C._increment_version,
 )  # fmt: skip
 
 
@@ -84,18 +85,25 @@ class RowOp(Op):
         row.run(flat, [by_rows(tensor, slot) for tensor, slot in zip(outs, row.outs)], chosen)
         return outs
 
-    def on_rows(self, out, *arguments):
-        """The public results, one alone without a tuple; `out`: memory for the first, or None."""
-        if not is_compiling():
-            results = self.quick(out, *arguments)
-            if results.__class__ is not bool:
-                return results
-            if results and self.backward_row:
-                return self.quick_direct(*arguments)
+    def go_on(self, verdict, out, *arguments):
+        """Where `quick` gave a verdict and no result. Every function of these ops begins with quick, as a call of its own
+        costs a tenth of a microsecond in Python:
+
+            y = tracing() or op.quick(out, *arguments)
+            return y if type(y) is not bool else op.go_on(y, out, *arguments)
+        """
+        if verdict and self.backward_row and not tracing():
+            return self.quick_direct(*arguments)
         return self.by_the_general_way(out, arguments)
 
     def by_the_general_way(self, out, arguments):
-        like = next(tensor for tensor in arguments[: self.row_inputs] if tensor is not None)
+        by_name = [pair for pair in zip(self.inputs[: self.row_inputs], arguments) if pair[1] is not None]
+        like = by_name[0][1]
+        for argument, tensor in by_name[1:]:
+            if tensor.shape[:-1] != like.shape[:-1]:
+                raise ValueError(
+                    f"{self.name}: {argument}: expected {[*like.shape[:-1], '...']}, got {list(tensor.shape)}"
+                )
         flat = [None if tensor is None else rows(tensor) for tensor in arguments[: self.row_inputs]]
         flat += arguments[self.row_inputs :]
         if out is None:
