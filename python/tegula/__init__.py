@@ -9,6 +9,12 @@ import importlib
 from . import _core
 from .settings import allow_nondeterministic
 
+TYPE_CHECKING = False  # but for type checkers, which see no __getattr__ through
+if TYPE_CHECKING:
+    from . import ops, optim
+    from .modules import TegulaLinearCrossEntropyLoss, TegulaRMSNorm, TegulaSwiGLUMLP
+    from .ops import fused_linear_cross_entropy
+
 __version__ = _core.version
 
 check = _core.check

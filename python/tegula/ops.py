@@ -7,11 +7,14 @@ values), TypeError (dtypes), NotImplementedError (no such device or backend here
 the slow reference. First derivatives alone: asking for a second one, or for forward mode, raises.
 """
 
+import inspect
+
 from .attention_ops import attention, attention_naive
 from .elementwise_ops import geglu, gelu, silu, softmax, swiglu, swiglu_clamped
 from .list_ops import adamw_step, clip_grad_norm_, global_norm
 from .loss_ops import cross_entropy, fused_linear_cross_entropy, linear, linear_cross_entropy
 from .norm_ops import add_rms_norm, layer_norm, rms_norm, rms_norm_swiglu
+from .op_contracts import CONTRACT_OF, CONTRACTS
 from .position_ops import embedding, qk_norm_rope, rope
 from .quantized_ops import (
     PackedWeight, dequantize_int4, dequantize_int8, linear_fp8, linear_int4, linear_int8, pack_fp8, pack_int4, pack_int8,
@@ -26,3 +29,7 @@ __all__ = [
     "pack_int8", "qk_norm_rope", "quantize_int4", "quantize_int8", "rms_norm", "rms_norm_swiglu", "rope", "sample", "silu",
     "softmax", "swiglu", "swiglu_clamped",
 ]  # fmt: skip
+
+for _name, _contract in CONTRACT_OF.items():
+    _function = globals()[_name]
+    _function.__doc__ = f"{inspect.cleandoc(_function.__doc__)}\n\n{CONTRACTS[_contract]}"
