@@ -59,6 +59,8 @@ def clip_grad_norm_(
     grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not grads:
         return torch.tensor(0.0)
+    if any(hasattr(grad, "to_local") for grad in grads):
+        raise NotImplementedError("clip_grad_norm_: expected whole gradients, got a part of a distributed one")
     norm = global_norm([grad.detach() for grad in grads])[0]
     if error_if_nonfinite and not norm.isfinite():
         raise RuntimeError(f"clip_grad_norm_: expected a finite norm, got {norm.item()}; leave error_if_nonfinite out "

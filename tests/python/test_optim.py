@@ -201,6 +201,29 @@ def test_a_step_that_fails_changes_nothing():
     assert torch.equal(turned, kept) and optimizer.state[turned]["step"] == 0
 
 
+def test_parts_of_distributed_tensors():
+    """The step runs on what this process holds; a norm of it alone would be none of the whole."""
+    distributed = pytest.importorskip("torch.distributed")
+    tensor = pytest.importorskip("torch.distributed.tensor", reason="without DTensor")
+    fake = pytest.importorskip("torch.testing._internal.distributed.fake_pg", reason="without a fake group")
+    distributed.init_process_group("fake", store=fake.FakeStore(), rank=0, world_size=2)
+    try:
+        mesh = tensor.init_device_mesh("cpu", (2,))
+        theirs = torch.nn.Parameter(torch.randn(4, 3))
+        theirs.grad = torch.randn(4, 3)
+        ours = torch.nn.Parameter(tensor.DTensor.from_local(theirs.detach().clone(), mesh, [tensor.Shard(0)]))
+        ours.grad = tensor.DTensor.from_local(theirs.grad.clone(), mesh, [tensor.Shard(0)])
+        optimizers = AdamW([ours], **options()), torch.optim.AdamW([theirs], **options())
+        for optimizer in optimizers:
+            optimizer.step()
+        same([ours.to_local()], [theirs])
+        assert isinstance(optimizers[0].state[ours]["exp_avg"], tensor.DTensor)
+        with pytest.raises(NotImplementedError, match="clip_grad_norm_: expected whole gradients"):
+            ops.clip_grad_norm_([ours], 1.0)
+    finally:
+        distributed.destroy_process_group()
+
+
 def test_clip_on_the_way():
     ours, theirs = parameters(), parameters()
     for a, b in zip(ours, theirs):
