@@ -40,8 +40,8 @@ _linear_cross_entropy = LossOp(
 )  # fmt: skip
 
 
-def loss_scalars(op, reduction, num_items_in_batch):
-    """(num_items, num_items_in_batch, reduction): the number of items comes as a number or a tensor, and
+def loss_scalars(op, reduction, num_items_in_batch, device):
+    """(num_items, num_items_in_batch, reduction): the number of items comes as a number or a tensor, of any device, and
     makes a sum of a mean."""
     number = choose(op, "reduction", REDUCTION, reduction)
     if num_items_in_batch is None:
@@ -49,7 +49,7 @@ def loss_scalars(op, reduction, num_items_in_batch):
     if reduction == "none":
         raise ValueError(f"{op}: num_items_in_batch: expected None with reduction none, got {num_items_in_batch!r}")
     if isinstance(num_items_in_batch, torch.Tensor):
-        return num_items_in_batch, 0, NUM_ITEMS
+        return num_items_in_batch.to(device), 0, NUM_ITEMS
     return None, num_items_in_batch, NUM_ITEMS
 
 
@@ -64,7 +64,7 @@ def cross_entropy(
 ) -> torch.Tensor:  # fmt: skip
     """Cross-entropy of [..., vocab] logits and [...] ids; tegula/cross_entropy.h. The loss is f32. num_items_in_batch,
     a number or a tensor, divides the sum in the place of the number of targets."""
-    items, number, kind = loss_scalars("cross_entropy", reduction, num_items_in_batch)
+    items, number, kind = loss_scalars("cross_entropy", reduction, num_items_in_batch, logits.device)
     (loss,) = _cross_entropy(
         logits, flat(targets), items, ignore_index, number, label_smoothing, z_loss, softcap, kind, True
     )
@@ -78,7 +78,7 @@ def linear_cross_entropy(
     chunk_cols: int = 0,
 ) -> torch.Tensor:  # fmt: skip
     """cross_entropy(hidden @ weight.T + bias, targets) without the logits in memory; tegula/linear_cross_entropy.h."""
-    items, number, kind = loss_scalars("linear_cross_entropy", reduction, num_items_in_batch)
+    items, number, kind = loss_scalars("linear_cross_entropy", reduction, num_items_in_batch, hidden.device)
     (loss,) = _linear_cross_entropy(
         hidden, weight, bias, flat(targets), items, ignore_index, number, chunk_rows, chunk_cols,
         label_smoothing, z_loss, softcap, kind, True,

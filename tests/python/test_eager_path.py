@@ -187,6 +187,24 @@ def test_binding_says_what_it_expects():
     assert said == "silu_fwd: bind: expected use_torch before, got none\n"
 
 
+def test_without_the_exchange_api():
+    """As in PyTorch 2.9, whose tensors come through __dlpack__."""
+    code = """
+import torch
+del torch.Tensor.__dlpack_c_exchange_api__
+import tegula
+x, w = torch.ones(3, 8, requires_grad=True), torch.nn.Parameter(torch.ones(8))
+tegula.ops.rms_norm(tegula.ops.silu(x), w).sum().backward()
+tegula.fused_linear_cross_entropy(x, torch.nn.Parameter(torch.ones(5, 8)), torch.tensor([1, 2, 0])).backward()
+tegula.ops.clip_grad_norm_([x, w], 1.0)
+tegula.optim.AdamW([w]).step()
+assert (w < 1).all() and tegula.ops.global_norm([w]) > 0
+y = torch.empty(3, 8)
+assert tegula.ops.silu(x.detach(), out=y) is y
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def least_times(functions, rounds=60, calls=100):
     best = [float("inf")] * len(functions)
     for _ in range(rounds):

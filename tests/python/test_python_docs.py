@@ -49,6 +49,10 @@ def test_docstrings_are_complete(name):
         assert "Source " in function.__doc__
 
 
+def test_every_op_of_the_table_is_a_function():
+    assert {row["op"] for row in tegula._core.ops()} - {"adamw"} <= set(FUNCTIONS) and "adamw_step" in FUNCTIONS
+
+
 def test_stubs_name_what_there_is():
     stubs = {node.name for node in ast.parse((PACKAGE / "ops.pyi").read_text()).body if hasattr(node, "name")}
     assert stubs == set(tegula.ops.__all__)
