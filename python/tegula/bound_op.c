@@ -74,6 +74,9 @@ static int take_truth(PyObject *object)
 /* Eager mode without transforms, modes or forward derivatives? */
 static int is_eager(const tgi_torch *torch)
 {
+  if (!torch->tensor) {
+    return 0; /* the interpreter is ending */
+  }
   const int transformed = take_truth(PyObject_CallNoArgs(torch->functorch_active));
   if (transformed != 0) {
     return transformed < 0 ? -1 : 0;
