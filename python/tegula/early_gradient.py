@@ -2,6 +2,7 @@
 
 A loss of one number is nearly always the root of the backward, so its gradients follow up to a factor before anybody
 asks: the op's fwdbwd row makes both in one pass over the logits. The backward multiplies by the factor, if it is not 1.
+Not so in f16, whose gradients are scaled against underflow, by a factor that has to be in before they are rounded.
 """
 
 import torch
@@ -132,9 +133,10 @@ class LossOp(Op):
 
     def __call__(self, *arguments):
         first, *others = arguments
-        if arguments[self.reduction] == self.per_row or not self.requires_gradient(arguments):
-            return super().__call__(rows(first), *others)
         wanted = [arguments[target] is not None and arguments[target].requires_grad for target in self.targets]
+        late = any(asked and arguments[target].dtype == torch.float16 for target, asked in zip(self.targets, wanted))
+        if late or arguments[self.reduction] == self.per_row or not self.requires_gradient(arguments):
+            return super().__call__(rows(first), *others)
         if torch.compiler.is_compiling() or not self.is_plain(arguments[: self.num_inputs]):
             return self.both_through_dispatcher(rows(first), *others, wanted)[:1]
         return (self.both_direct(*arguments, wanted),)

@@ -144,6 +144,25 @@ def test_frozen_tensors_cost_nothing():
         assert torch.equal(gradient, whole[index])
 
 
+def test_scaled_losses_do_not_underflow_in_f16():
+    """Gradients below f16's smallest number, scaled up by the factor that comes with the backward."""
+    (hidden, weight, bias), target = problem()
+    hidden, weight, bias = ((t.detach() / 256).half().requires_grad_() for t in (hidden, weight, bias))
+
+    def gradients(tensors, function):
+        return torch.autograd.grad(function(*tensors) * (2.0**16), tensors)
+
+    names = {"num_items_in_batch": 10**6}
+    exact = gradients([t.detach().double().requires_grad_() for t in (hidden, weight, bias)],
+                      lambda h, w, b: peer(h, w, b, target, num_items=10**6))  # fmt: skip
+    ours = gradients((hidden, weight, bias), lambda h, w, b: fused_linear_cross_entropy(h, w, target, b, **names))
+    for a, b in zip(ours, exact):
+        assert (b.abs() / 2**16 < torch.finfo(torch.float16).tiny).any()
+        assert (a.double() - b).abs().max() <= torch.finfo(torch.float16).eps * b.abs().max()
+    logits = torch.randn(4, VOCAB).half().requires_grad_()
+    assert seen_rows(lambda: ops.cross_entropy(logits, target[0, :4]).backward()) == ["cross_entropy_fwd", "cross_entropy_bwd"]
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoints(reentrant):
     inputs, target = problem()
