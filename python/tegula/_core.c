@@ -1,72 +1,21 @@
 /* tegula._core: one function that calls any op of the library from Python. It reads the public op
  * table (tegula/op_info.h) and names no op: what the table lists, Python can call. */
+#include "bound_op.h"
 #include "context_pool.h"
 #include "op_call.h"
 #include "op_description.h"
+#include "status_exception.h"
+#include "weight_packing.h"
 
 #include <stdio.h>
 #include <string.h>
 
 typedef struct core_state {
   tgi_type_table types;
+  tgi_torch torch;
 } core_state;
 
-static int raise_status(tg_status status, const char *text)
-{
-  PyObject *exception = PyExc_RuntimeError;
-  if (status == TG_BAD_ARGUMENT || status == TG_BAD_SHAPE) {
-    exception = PyExc_ValueError;
-  } else if (status == TG_BAD_DTYPE) {
-    exception = PyExc_TypeError;
-  } else if (status == TG_UNSUPPORTED) {
-    exception = PyExc_NotImplementedError;
-  } else if (status == TG_NO_MEMORY) {
-    exception = PyExc_MemoryError;
-  }
-  PyErr_SetString(exception, text[0] ? text : tg_status_text(status));
-  return -1;
-}
-
 /* ---- the call ---- */
-
-/* Doubles are taken by the reference alone. */
-static tg_backend backend_of(const tgi_arguments *tensors)
-{
-  if (tensors->device >= TG_DEVICE_CUDA(0)) {
-    return TG_BACKEND_CUDA;
-  }
-  return tensors->f64 ? TG_BACKEND_REF : TG_BACKEND_CPU;
-}
-
-static int run_on(tgi_op_call *call, tg_context *ctx, size_t *bytes)
-{
-  tg_status status = TG_OK;
-  if (call->sizing || call->allocate) {
-    status = call->info->workspace(ctx, call->args.fields, bytes);
-    if (status != TG_OK) {
-      return raise_status(status, tg_context_message(ctx));
-    }
-  }
-  if (call->sizing || (call->allocate && *bytes > 0 && tgi_give_workspace(call, *bytes) < 0)) {
-    return call->sizing ? 0 : -1;
-  }
-  Py_BEGIN_ALLOW_THREADS status = call->info->run(ctx, call->args.fields);
-  Py_END_ALLOW_THREADS return status == TG_OK ? 0 : raise_status(status, tg_context_message(ctx));
-}
-
-static int run_call(tgi_op_call *call, size_t *bytes)
-{
-  const tg_backend backend = backend_of(&call->tensors);
-  const int32_t index = backend == TG_BACKEND_CUDA ? call->tensors.device - TG_DEVICE_CUDA(0) : 0;
-  tg_error error = {0};
-  tgi_pooled_context *context = tgi_context_take(backend, index, call->tensors.stream, &error);
-  if (!context) {
-    return raise_status(error.status, error.text);
-  }
-  const int result = run_on(call, context->ctx, bytes);
-  tgi_context_give_back(context);
-  return result;
-}
 
 static const tg_op_info *find_op(PyObject *op)
 {
@@ -102,12 +51,13 @@ static PyObject *call_op(PyObject *module, PyObject *const *args, Py_ssize_t nar
   core_state *state = PyModule_GetState(module);
   call.tensors = (tgi_arguments){.types = &state->types, .op = call.info->name};
   call.allocate = NULL;
+  call.like = NULL;
   call.sizing = sizing;
   memset(call.args.fields, 0, call.info->args_bytes);
   size_t bytes = 0;
   int status = tgi_read_arguments(&call, args + 1, nargs - 1, kwnames);
   if (status == 0) {
-    status = run_call(&call, &bytes);
+    status = tgi_run_call(&call, &bytes);
   }
   Py_XDECREF(call.tensors.exporters);
   if (status < 0) {
@@ -137,6 +87,37 @@ static PyObject *list_ops(PyObject *module, PyObject *unused)
   return tgi_describe_ops();
 }
 
+static PyObject *use_torch(PyObject *module, PyObject *args)
+{
+  core_state *state = PyModule_GetState(module);
+  return tgi_torch_set(&state->torch, args) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *bind(PyObject *module, PyObject *args)
+{
+  PyObject *op = NULL, *results = NULL;
+  if (!PyArg_ParseTuple(args, "OO!:bind", &op, &PyTuple_Type, &results)) {
+    return NULL;
+  }
+  core_state *state = PyModule_GetState(module);
+  const tg_op_info *info = find_op(op);
+  if (info && !state->torch.tensor) {
+    PyErr_Format(PyExc_RuntimeError, "%s: bind: expected use_torch before, got none", info->name);
+    return NULL;
+  }
+  return info ? tgi_bind(module, &state->torch, &state->types, info, results) : NULL;
+}
+
+static PyObject *packed_bytes(PyObject *module, PyObject *args, PyObject *named)
+{
+  return tgi_packed_bytes(&((core_state *)PyModule_GetState(module))->types, args, named);
+}
+
+static PyObject *pack(PyObject *module, PyObject *args, PyObject *named)
+{
+  return tgi_pack(&((core_state *)PyModule_GetState(module))->types, args, named);
+}
+
 static PyObject *check(PyObject *module, PyObject *unused)
 {
   (void)module;
@@ -146,7 +127,7 @@ static PyObject *check(PyObject *module, PyObject *unused)
   Py_BEGIN_ALLOW_THREADS status = tgi_context_check_all(&error);
   Py_END_ALLOW_THREADS if (status != TG_OK)
   {
-    raise_status(status, error.text);
+    tgi_raise_status(status, error.text);
     return NULL;
   }
   return Py_NewRef(Py_None);
@@ -170,7 +151,7 @@ static PyObject *device_info(PyObject *module, PyObject *index)
   tg_error error = {0};
   const tg_status status = tg_device_get_info((int32_t)number, &info, &error);
   if (status != TG_OK) {
-    raise_status(status, error.text);
+    tgi_raise_status(status, error.text);
     return NULL;
   }
   return Py_BuildValue("{s:s,s:s,s:s,s:i,s:L,s:L,s:O}", "name", info.name, "kernels", info.kernels,
@@ -197,7 +178,8 @@ static int exec_module(PyObject *module)
 static int traverse_module(PyObject *module, visitproc visit, void *arg)
 {
   core_state *state = PyModule_GetState(module);
-  return state ? tgi_type_table_visit(&state->types, visit, arg) : 0;
+  const int status = state ? tgi_type_table_visit(&state->types, visit, arg) : 0;
+  return state && status == 0 ? tgi_torch_visit(&state->torch, visit, arg) : status;
 }
 
 static int clear_module(PyObject *module)
@@ -205,6 +187,7 @@ static int clear_module(PyObject *module)
   core_state *state = PyModule_GetState(module);
   if (state) {
     tgi_type_table_clear(&state->types);
+    tgi_torch_clear(&state->torch);
   }
   return 0;
 }
@@ -227,6 +210,21 @@ static PyMethodDef methods[] = {
     FUNCTION("workspace", size_op, METH_FASTCALL | METH_KEYWORDS,
              "workspace(op, *args, **args)\n--\n\nBytes of workspace that run needs with these "
              "arguments."),
+    FUNCTION("use_torch", use_torch, METH_VARARGS,
+             "use_torch(...)\n--\n\nWhat bound ops need of PyTorch; for the package itself."),
+    FUNCTION(
+        "bind", bind, METH_VARARGS,
+        "bind(op, results)\n--\n\nA row of the table as a function of plain tensors of PyTorch: "
+        "(out, *inputs, *scalars) to the named results, which are made like the first input. "
+        "False: not plain; True: plain, and its gradient is asked for."),
+    FUNCTION("packed_bytes", packed_bytes, METH_VARARGS | METH_KEYWORDS,
+             "packed_bytes(op, weight, scale, zero_point=None, packed=None, columns=0, "
+             "group_size=0)\n--\n\nBytes of a weight packed for linear_int8, linear_int4 or "
+             "linear_fp8. columns and group_size are for linear_int4."),
+    FUNCTION(
+        "pack", pack, METH_VARARGS | METH_KEYWORDS,
+        "pack(op, weight, scale, zero_point=None, packed=None, columns=0, group_size=0)\n--\n\n"
+        "Packs a weight into `packed`, both in the CPU's memory."),
     FUNCTION("ops", list_ops, METH_NOARGS, "ops()\n--\n\nThe op table, a dict for every row."),
     FUNCTION("check", check, METH_NOARGS,
              "check()\n--\n\nWaits for the GPUs' work and raises the first data error that a "

@@ -1,6 +1,8 @@
 #include "op_call.h"
 
+#include "context_pool.h"
 #include "op_description.h"
+#include "status_exception.h"
 #include <string.h>
 
 static int read_list(tgi_op_call *call, const tg_slot_info *slot, PyObject *value, void *field)
@@ -120,7 +122,7 @@ static int set_workspace(tgi_op_call *call, size_t slot_index, PyObject *value)
   return 0;
 }
 
-static int read_slot(tgi_op_call *call, size_t index, PyObject *value)
+int tgi_read_slot(tgi_op_call *call, size_t index, PyObject *value)
 {
   const tg_slot_info *slot = &call->info->slots[index];
   void *field = call->args.fields + slot->offset;
@@ -161,7 +163,7 @@ int tgi_read_arguments(tgi_op_call *call, PyObject *const *args, Py_ssize_t narg
   const tg_op_info *info = call->info;
   Py_ssize_t used = 0;
   for (size_t i = 0; i < info->num_slots && used < nargs; i++) {
-    if (!tgi_is_implied(&info->slots[i]) && read_slot(call, i, args[used++]) < 0) {
+    if (!tgi_is_implied(&info->slots[i]) && tgi_read_slot(call, i, args[used++]) < 0) {
       return -1;
     }
   }
@@ -183,16 +185,18 @@ int tgi_read_arguments(tgi_op_call *call, PyObject *const *args, Py_ssize_t narg
                    index == info->num_slots ? "the name of an argument" : "one value, got two");
       return -1;
     }
-    if (read_slot(call, index, args[nargs + k]) < 0) {
+    if (tgi_read_slot(call, index, args[nargs + k]) < 0) {
       return -1;
     }
   }
   return 0;
 }
 
-int tgi_give_workspace(tgi_op_call *call, size_t bytes)
+static int give_workspace(tgi_op_call *call, size_t bytes)
 {
-  PyObject *memory = PyObject_CallFunction(call->allocate, "n", (Py_ssize_t)bytes);
+  PyObject *memory =
+      call->like ? PyObject_CallFunction(call->allocate, "On", call->like, (Py_ssize_t)bytes)
+                 : PyObject_CallFunction(call->allocate, "n", (Py_ssize_t)bytes);
   if (!memory) {
     return -1;
   }
@@ -211,4 +215,44 @@ int tgi_give_workspace(tgi_op_call *call, size_t bytes)
   }
   Py_DECREF(memory);
   return status;
+}
+
+/* Doubles are taken by the reference alone. */
+static tg_backend backend_of(const tgi_arguments *tensors)
+{
+  if (tensors->device >= TG_DEVICE_CUDA(0)) {
+    return TG_BACKEND_CUDA;
+  }
+  return tensors->f64 ? TG_BACKEND_REF : TG_BACKEND_CPU;
+}
+
+static int run_on(tgi_op_call *call, tg_context *ctx, size_t *bytes)
+{
+  tg_status status = TG_OK;
+  if (call->sizing || call->allocate) {
+    status = call->info->workspace(ctx, call->args.fields, bytes);
+    if (status != TG_OK) {
+      return tgi_raise_status(status, tg_context_message(ctx));
+    }
+  }
+  if (call->sizing || (call->allocate && *bytes > 0 && give_workspace(call, *bytes) < 0)) {
+    return call->sizing ? 0 : -1;
+  }
+  Py_BEGIN_ALLOW_THREADS status = call->info->run(ctx, call->args.fields);
+  Py_END_ALLOW_THREADS return status == TG_OK ? 0
+                                              : tgi_raise_status(status, tg_context_message(ctx));
+}
+
+int tgi_run_call(tgi_op_call *call, size_t *bytes)
+{
+  const tg_backend backend = backend_of(&call->tensors);
+  const int32_t index = backend == TG_BACKEND_CUDA ? call->tensors.device - TG_DEVICE_CUDA(0) : 0;
+  tg_error error = {0};
+  tgi_pooled_context *context = tgi_context_take(backend, index, call->tensors.stream, &error);
+  if (!context) {
+    return tgi_raise_status(error.status, error.text);
+  }
+  const int result = run_on(call, context->ctx, bytes);
+  tgi_context_give_back(context);
+  return result;
 }

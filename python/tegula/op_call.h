@@ -18,6 +18,7 @@ typedef struct tgi_op_call {
   tgi_call_args args;
   tgi_arguments tensors;
   PyObject *allocate; /* borrowed: a function that gives the workspace, or NULL */
+  PyObject *like;     /* borrowed: the tensor that `allocate` gets before the size, or NULL */
   bool sizing;
 } tgi_op_call;
 
@@ -26,8 +27,13 @@ typedef struct tgi_op_call {
 int tgi_read_arguments(tgi_op_call *call, PyObject *const *args, Py_ssize_t nargs,
                        PyObject *kwnames);
 
-/** Calls call->allocate for `bytes` bytes and points the struct at them. They live as long as the
- * exporters. -1 with an exception set on failure. */
-int tgi_give_workspace(tgi_op_call *call, size_t bytes);
+/** Fills the field of slot `index`. None leaves it as it is. -1 with an exception set on failure.
+ */
+int tgi_read_slot(tgi_op_call *call, size_t index, PyObject *value);
+
+/** Runs the op on an idle context of the tensors' device and stream. Memory that call->allocate
+ * gives for the workspace lives as long as the exporters. *bytes is the workspace's size, where it
+ * was asked for. -1 with an exception set on failure. */
+int tgi_run_call(tgi_op_call *call, size_t *bytes);
 
 #endif

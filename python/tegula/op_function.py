@@ -9,72 +9,11 @@ torch.func, fake tensors, subclasses, negated views) goes through two operators 
 `tegula::<op>_bwd`, which do the same.
 """
 
-import functools
-
 import torch
 from torch.autograd import forward_ad
 
-from . import _core
-from .settings import nondeterministic_allowed
-
-TABLE = {row["name"]: (index, row) for index, row in enumerate(_core.ops())}
-LIBRARY = torch.library.Library("tegula", "DEF")
-PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
-SCALAR_TYPES = {"f32": "float", "f64": "float", "i32": "int", "i64": "int", "enum": "int", "bool": "bool"}
-# Scalars that only backwards have.
-CHOSEN = {"allow_nondeterministic": nondeterministic_allowed, "overwrite": lambda: True}
-
-
-def allocate_bytes(device, count):
-    return torch.empty(count, dtype=torch.uint8, device=device)
-
-
-def arranged(tensor, slot):
-    """The tensor itself where the slot takes its strides, else a contiguous copy."""
-    if tensor is None or tensor.is_contiguous():
-        return tensor
-    if slot["layout"] == "rows":
-        strides = [stride for stride, extent in zip(tensor.stride(), tensor.shape) if extent != 1]
-        if min(strides) > 0 and (tensor.shape[-1] == 1 or tensor.stride(-1) == 1):
-            return tensor
-    return tensor.contiguous()
-
-
-class Row:
-    """A row of the table: one direction of an op."""
-
-    def __init__(self, name):
-        self.index, row = TABLE[name]
-        self.name = name
-        slots = row["slots"]
-        self.ins = [slot for slot in slots if slot["role"] == "in"]
-        self.outs = [slot for slot in slots if slot["role"] in ("out", "acc")]
-        self.scalars = [slot for slot in slots if not slot["role"] and slot["kind"] != "workspace"]
-        self.workspace = slots[-1]["kind"] == "workspace"
-        if slots[: len(slots) - self.workspace] != self.ins + self.outs + self.scalars:
-            raise ImportError(f"{name}: expected inputs, outputs, scalars and workspace in this order")
-
-    def run(self, ins, outs, scalars):
-        arguments = [arranged(tensor, slot) for tensor, slot in zip(ins, self.ins)]
-        arguments += outs
-        arguments += scalars
-        if self.workspace:
-            device = next(tensor.device for tensor in ins if tensor is not None)
-            arguments.append(functools.partial(allocate_bytes, device))
-        _core.run(self.index, *arguments)
-
-
-def absent(like):
-    """Stands for an output that there is not where only tensors may be returned: no slot has rank 1 and no elements
-    by its rule, but those of rank 1, which are always there."""
-    return like.new_empty(0)
-
-
-def present(tensor, slot):
-    """Undoes `absent`."""
-    if tensor is not None and slot["ndim"] and tensor.dim() != slot["ndim"]:
-        return None
-    return tensor
+from .dispatcher import absent_filled, declare, implement, listed, present
+from .op_row import CHOSEN, PLAIN, TABLE, Row
 
 
 # What happens between forward and backward, as functions of tuples: Dynamo follows them.
@@ -130,14 +69,17 @@ class Op:
     """`results` names the outputs that are computed, the public ones first; `allocate` makes them from the inputs and
     scalars, as a tuple (None: not this time). `same` names inputs whose gradient is that of another input, `passed`
     those whose gradient is an output's own; `like`, for gradients of inputs that the backward does not read, one of
-    its inputs of the same shape and dtype. `paired`: gradients are computed together or not at all."""
+    its inputs of the same shape and dtype. `paired`: gradients are computed together or not at all. `more`: arguments
+    after the scalars, as the dispatcher declares them, that only `allocate` reads."""
 
-    def __init__(self, name, results, allocate, *, public=1, same=(), passed=(), like=(), paired=False):
+    def __init__(self, name, results, allocate, *, public=1, same=(), passed=(), like=(), paired=False, more=()):
+        self.more = list(more)
         self.name, self.results, self.allocate, self.public = name, results, allocate, public
         self.same, self.passed, self.like, self.paired = dict(same), dict(passed), dict(like), paired
         self.forward_row = Row(f"{name}_fwd")
         self.inputs = [slot["name"] for slot in self.forward_row.ins]
         self.num_inputs = len(self.inputs)
+        self.num_arguments = self.num_inputs + len(self.forward_row.scalars)
         self.placed = [results.index(slot["name"]) if slot["name"] in results else None for slot in self.forward_row.outs]
         self.backward_row = Row(f"{name}_bwd") if f"{name}_bwd" in TABLE else None
         if self.backward_row:
@@ -189,14 +131,14 @@ class Op:
                 self.places.append(("computed", names.index(self.same.get(name, name))))
             else:
                 self.places.append(("none", 0))
-        self.places += [("none", 0)] * len(self.forward_row.scalars)
+        self.places += [("none", 0)] * (len(self.forward_row.scalars) + len(self.more))
         self.overwrites = any(slot["name"] == "overwrite" for slot in self.backward_row.scalars)
 
     # ---- computing ----
 
     def compute(self, arguments, given=None):
         """All results; `given` is memory for the first."""
-        ins, scalars = arguments[: self.num_inputs], arguments[self.num_inputs :]
+        ins, scalars = arguments[: self.num_inputs], arguments[self.num_inputs : self.num_arguments]
         results = self.allocate(*arguments)
         if given is not None:
             results = (given, *results[1:])
@@ -225,36 +167,17 @@ class Op:
     # ---- the operators of the dispatcher ----
 
     def define(self):
-        def declare(name, ins, scalars, more, count):
-            words = [f"Tensor{'?' if optional else ''} {argument}" for argument, optional in ins]
-            words += [f"{SCALAR_TYPES[slot['kind']]} {slot['name']}" for slot in scalars] + more
-            returns = "Tensor" if count == 1 else "(" + ", ".join(["Tensor"] * count) + ")"
-            LIBRARY.define(f"{name}({', '.join(words)}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
-
-        def implement(name, compute, fake):
-            for key in ("CPU", "CUDA"):
-                LIBRARY.impl(name, compute, key)
-            torch.library.register_fake(f"tegula::{name}", fake, lib=LIBRARY)
-            return getattr(torch.ops.tegula, name).default
-
-        def returned(results, like):
-            results = tuple(absent(like) if tensor is None else tensor for tensor in results)
-            return results[0] if len(results) == 1 else results
-
-        def listed(results):
-            return (results,) if isinstance(results, torch.Tensor) else tuple(results)
-
         row = self.forward_row
         ins = [(slot["name"], slot["optional"]) for slot in row.ins]
-        declare(row.name, ins, row.scalars, [], len(self.results))
+        declare(row.name, ins, row.scalars, self.more, len(self.results))
 
         def like_of(arguments):
             return next(tensor for tensor in arguments if tensor is not None)
 
         forward = implement(
             row.name,
-            lambda *arguments: returned(self.compute(arguments), like_of(arguments)),
-            lambda *arguments: returned(self.allocate(*arguments), like_of(arguments)),
+            lambda *arguments: absent_filled(self.compute(arguments), like_of(arguments)),
+            lambda *arguments: absent_filled(self.allocate(*arguments), like_of(arguments)),
         )
         if not self.backward_row:
             self.through_dispatcher = lambda *arguments: listed(forward(*arguments))
@@ -279,11 +202,11 @@ class Op:
             scalars = [next(values) if isinstance(source, int) else source() for source in scalar_sources]
             outs = self.allocate_gradients(tensors, wanted)
             row.run(tensors[: len(row.ins)], outs, scalars)
-            return returned(outs, like_of(tensors))
+            return absent_filled(outs, like_of(tensors))
 
         def backward_shapes(*arguments):
             tensors, _, wanted = split(arguments)
-            return returned(self.allocate_gradients(tensors, wanted), like_of(tensors))
+            return absent_filled(self.allocate_gradients(tensors, wanted), like_of(tensors))
 
         backward = implement(row.name, backward_values, backward_shapes)
         op, name, num_inputs, public = self, self.name, self.num_inputs, self.public
@@ -364,14 +287,21 @@ class Op:
                 return False
         return True
 
-    def __call__(self, *arguments):
-        """The public results, as a tuple."""
-        if torch.compiler.is_compiling() or not self.is_plain(arguments[: self.num_inputs]):
-            return self.through_dispatcher(*arguments)[: self.public]
-        if self.backward_row and torch.is_grad_enabled():
+    def requires_gradient(self, arguments):
+        if torch.is_grad_enabled():
             for tensor in arguments[: self.num_inputs]:
                 if tensor is not None and tensor.requires_grad:
-                    return self.direct(*arguments)
+                    return True
+        return False
+
+    def __call__(self, *arguments):
+        """The public results, as a tuple."""
+        if not self.backward_row and self.requires_gradient(arguments):
+            raise NotImplementedError(f"tegula.{self.name}: expected tensors without gradients, got one that requires its")
+        if torch.compiler.is_compiling() or not self.is_plain(arguments[: self.num_inputs]):
+            return self.through_dispatcher(*arguments)[: self.public]
+        if self.requires_gradient(arguments):
+            return self.direct(*arguments)
         return self.compute(arguments)[: self.public]
 
     def write(self, out, arguments):

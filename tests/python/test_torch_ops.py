@@ -10,7 +10,6 @@ tegula = pytest.importorskip("tegula", reason="built without Python.h: no extens
 from torch.nn import functional as F  # noqa: E402
 
 from tegula import ops  # noqa: E402
-from tegula.op_function import LIBRARY  # noqa: E402, F401
 
 
 def uniform(*shape):

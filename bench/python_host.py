@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""What a call of rms_norm costs the host: from C, through the Python package, and PyTorch's own, in turn.
+
+    PYTHONPATH=build/release/python bench/python_host.py build/release [--device cuda] [--shape 1x4096]
+
+Each figure is the least over all rounds of the mean over a round's calls, which are issued back to back; the GPU is
+waited for between rounds. C's is what ctypes takes for the prepared call, without what it takes for a function that
+does nothing. The last columns are the time over C's, and the share of PyTorch's time for the same call.
+"""
+
+import argparse
+import ctypes
+import pathlib
+import time
+
+import torch
+from torch.nn import functional as F
+
+from tegula import _core, ops
+from tegula_call import Library
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--shape", default="1x4096")
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--calls", type=int, default=100)
+    return parser.parse_args()
+
+
+def least_times(functions, options):
+    least = dict.fromkeys(functions, float("inf"))
+    for _ in range(options.rounds):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            for _ in range(options.calls):
+                function()
+            least[name] = min(least[name], (time.perf_counter() - start) / options.calls)
+            if options.device == "cuda":
+                torch.cuda.synchronize()
+    return {name: 1e6 * seconds for name, seconds in least.items()}
+
+
+def prepared_call(options, x, weight, y):
+    """The op on a context of its own, and a function that does nothing, with the same ctypes prototype."""
+    backend = "CUDA" if options.device == "cuda" else "CPU"
+    library = Library(next(options.build.rglob("libtegula.so")), ROOT / "include", torch.get_num_threads(), backend)
+    fields = {"x": x, "weight": weight, "y": y, "eps": 1e-6, "policy": 1}
+    call = library.call("rms_norm_fwd", fields)
+    run, context, arguments = call.op.run, library.ctx, ctypes.addressof(call.memory)
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    nothing = prototype(ctypes.cast(ctypes.CDLL(None).abs, ctypes.c_void_p).value)
+    return (library, call), lambda: run(context, arguments), lambda: nothing(context, arguments)
+
+
+def main():
+    options = parse_options()
+    rows, cols = (int(extent) for extent in options.shape.split("x"))
+    x = torch.randn(rows, cols, device=options.device).bfloat16()
+    weight, y = torch.ones(cols, device=options.device).bfloat16(), torch.empty_like(x)
+    with_grad = [t.clone().requires_grad_() for t in (x, weight)]
+    kept, from_c, nothing = prepared_call(options, x, weight, y)
+    row = [entry["name"] for entry in _core.ops()].index("rms_norm_fwd")
+    functions = {
+        "nothing": nothing, "C": from_c, "_core.run": lambda: _core.run(row, x, weight, y, None, 1e-6, 0.0, 1),
+        "out=": lambda: ops.rms_norm(x, weight, out=y), "allocated": lambda: ops.rms_norm(x, weight),
+        "with gradient": lambda: ops.rms_norm(*with_grad),
+        "PyTorch": lambda: F.rms_norm(x, (cols,), weight, 1e-6),
+        "PyTorch with gradient": lambda: F.rms_norm(with_grad[0], (cols,), with_grad[1], 1e-6),
+    }  # fmt: skip
+    least = least_times(functions, options)
+    least["C"] -= least.pop("nothing")
+    peers = {"allocated": "PyTorch", "with gradient": "PyTorch with gradient"}
+    print(f"rms_norm {options.shape} bf16 on {options.device}, microseconds of the host\n")
+    for name, value in least.items():
+        share = f"{value / least[peers[name]]:8.2f}" if name in peers else ""
+        print(f"{name:24} {value:8.2f} {value - least['C']:+8.2f} {share}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Operators of PyTorch's dispatcher, `tegula::<row>`, which return tensors alone."""
+
+import torch
+
+LIBRARY = torch.library.Library("tegula", "DEF")
+SCALAR_TYPES = {"f32": "float", "f64": "float", "i32": "int", "i64": "int", "enum": "int", "bool": "bool"}
+
+
+def absent(like):
+    """Stands for an output that there is not where only tensors may be returned: no slot has rank 1 and no elements
+    by its rule, but those of rank 1, which are always there."""
+    return like.new_empty(0)
+
+
+def present(tensor, slot):
+    """Undoes `absent`."""
+    if tensor is not None and slot["ndim"] and tensor.dim() != slot["ndim"]:
+        return None
+    return tensor
+
+
+def absent_filled(results, like):
+    results = tuple(absent(like) if tensor is None else tensor for tensor in results)
+    return results[0] if len(results) == 1 else results
+
+
+def listed(results):
+    return (results,) if isinstance(results, torch.Tensor) else tuple(results)
+
+
+def declare(name, ins, scalars, more, count):
+    """`ins`: (name, optional); `scalars`: slots; `more`: further arguments as the dispatcher writes them."""
+    words = [f"Tensor{'?' if optional else ''} {argument}" for argument, optional in ins]
+    words += [f"{SCALAR_TYPES[slot['kind']]} {slot['name']}" for slot in scalars] + list(more)
+    returns = "Tensor" if count == 1 else "(" + ", ".join(["Tensor"] * count) + ")"
+    LIBRARY.define(f"{name}({', '.join(words)}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
+
+
+def implement(name, compute, fake):
+    for key in ("CPU", "CUDA"):
+        LIBRARY.impl(name, compute, key)
+    torch.library.register_fake(f"tegula::{name}", fake, lib=LIBRARY)
+    return getattr(torch.ops.tegula, name).default

@@ -1,0 +1,155 @@
+"""Optimisers of `torch.optim`'s interface."""
+
+import torch
+
+from .list_ops import adamw_step
+
+# What torch.optim.AdamW keeps in a group beside its numbers: how it computes, which is fixed here.
+FIXED = {"amsgrad": False, "maximize": False, "foreach": None, "capturable": False, "differentiable": False, "fused": None}
+# Without them another function is computed; the others only say by which code.
+MEANING = ("amsgrad", "maximize", "differentiable")
+STATE_DTYPES = (None, torch.float32, torch.float16, torch.bfloat16)
+
+
+def refuse(name, value):
+    raise NotImplementedError(f"tegula.optim.AdamW: {name}: expected {FIXED[name]}, got {value!r}")
+
+
+def local(tensor):
+    """This process's part of a distributed tensor."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+class AdamW(torch.optim.Optimizer):
+    """torch.optim.AdamW with every tensor of a group in one launch; tegula/adamw.h. Their state_dicts are
+    interchangeable. Params and gradients are f32, f16 or bf16, each its own.
+
+    state_dtype: of exp_avg and exp_avg_sq; None: that of the param. In 16 bits exp_avg_sq is coarse, see the header.
+    master_weights: keeps an f32 copy of each 16-bit param, `master` in its state, which is what is updated; without it
+    updates below half a unit in the last place of a param are lost.
+
+    amsgrad, maximize, foreach, capturable, differentiable and fused are there for the signature's sake: any value but
+    the default is refused. step(clip=...) multiplies the gradients by a factor on the device, such as
+    `tegula.ops.global_norm(grads, max_norm)[1]`, without another pass over them."""
+
+    def __init__(
+        self, params, lr: float | torch.Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None,
+        capturable: bool = False, differentiable: bool = False, fused: bool | None = None,
+        state_dtype: torch.dtype | None = None, master_weights: bool = False,
+    ):  # fmt: skip
+        given = {"amsgrad": amsgrad, "maximize": maximize, "foreach": foreach, "capturable": capturable,
+                 "differentiable": differentiable, "fused": fused}  # fmt: skip
+        numbers = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
+        check_numbers(numbers)
+        if state_dtype not in STATE_DTYPES:
+            raise TypeError(f"tegula.optim.AdamW: state_dtype: expected None, float32, float16 or bfloat16, got {state_dtype}")
+        self.state_dtype, self.master_weights = state_dtype, master_weights
+        super().__init__(params, {**numbers, **given, "decoupled_weight_decay": True})
+
+    def add_param_group(self, group):
+        super().add_param_group(group)
+        added = self.param_groups[-1]
+        check_numbers(added)
+        for name, value in FIXED.items():
+            if added[name] != value and not (value is None and added[name] is False):
+                self.param_groups.pop()
+                refuse(name, added[name])
+
+    def __getstate__(self):
+        return {**super().__getstate__(), "state_dtype": self.state_dtype, "master_weights": self.master_weights}
+
+    # ---- the step ----
+
+    def new_state(self, param):
+        def zeros():
+            return torch.zeros_like(param, dtype=self.state_dtype, memory_format=torch.preserve_format)
+
+        state = {"step": torch.tensor(0.0), "exp_avg": zeros(), "exp_avg_sq": zeros()}
+        if self.keeps_master(param):
+            state["master"] = param.detach().float()
+        return state
+
+    def keeps_master(self, param):
+        return self.master_weights and param.dtype in (torch.float16, torch.bfloat16)
+
+    def batches(self, group):
+        """Params with gradients, by what one call of the op shares: the step, the device, and whether there are
+        masters."""
+        found = {}
+        for param in group["params"]:
+            if param.grad is None:
+                continue
+            if param.grad.is_sparse:
+                raise RuntimeError("tegula.optim.AdamW: grad: expected a dense gradient, got a sparse one")
+            state = self.state[param]
+            if not state:
+                state.update(self.new_state(param))
+            key = (int(state["step"].item()) + 1, param.device, "master" in state)
+            found.setdefault(key, []).append(param)
+        return found
+
+    @torch.no_grad()
+    def step(self, closure=None, *, clip: torch.Tensor | None = None):
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for (step, _, masters), params in self.batches(group).items():
+                states = [self.state[param] for param in params]
+                grads = [local(param.grad) for param in params]
+                adamw_step(
+                    [local(param) for param in params], [g if g.is_contiguous() else g.contiguous() for g in grads],
+                    [local(state["exp_avg"]) for state in states], [local(state["exp_avg_sq"]) for state in states],
+                    step=step, lr=float(group["lr"]), beta1=beta1, beta2=beta2, eps=group["eps"],
+                    weight_decay=group["weight_decay"], clip=clip,
+                    master=[local(state["master"]) for state in states] if masters else None,
+                )  # fmt: skip
+                for state in states:
+                    state["step"] += 1
+        return loss
+
+    # ---- the state ----
+
+    def load_state_dict(self, state_dict):
+        """Also that of torch.optim.AdamW. Values come in the dtypes that this optimiser keeps them in; a `master` that
+        the file has not is made of its param."""
+        for group in state_dict["param_groups"]:
+            for name in MEANING:
+                if group.get(name):
+                    refuse(name, group[name])
+        super().load_state_dict(state_dict)
+        for group in self.param_groups:
+            group.update(FIXED)
+        self.restore_dtypes(state_dict)
+
+    def restore_dtypes(self, state_dict):
+        """torch.optim brings values to the dtype of the param, which may be less than what was saved."""
+        saved_ids = [index for group in state_dict["param_groups"] for index in group["params"]]
+        params = [param for group in self.param_groups for param in group["params"]]
+        for index, param in zip(saved_ids, params):
+            saved, state = state_dict["state"].get(index), self.state.get(param)
+            if not saved or not state:
+                continue
+            state["step"] = torch.tensor(float(saved["step"]))
+            dtype = self.state_dtype or param.dtype
+            for name in ("exp_avg", "exp_avg_sq"):
+                state[name] = saved[name].to(param.device, dtype, copy=True)
+            if self.keeps_master(param):
+                master = saved.get("master", param.detach())
+                state["master"] = master.to(param.device, torch.float32, copy=True)
+            else:
+                state.pop("master", None)
+
+
+def check_numbers(group):
+    bounds = {
+        "lr": 0 <= float(group["lr"]), "eps": 0 < group["eps"], "weight_decay": 0 <= group["weight_decay"],
+        "betas": len(group["betas"]) == 2 and all(0 < beta < 1 for beta in group["betas"]),
+    }  # fmt: skip
+    rules = {"lr": ">= 0", "eps": "> 0", "weight_decay": ">= 0", "betas": "two numbers between 0 and 1"}
+    for name, holds in bounds.items():
+        if not holds:
+            raise ValueError(f"tegula.optim.AdamW: {name}: expected {rules[name]}, got {group[name]}")

@@ -1,0 +1,227 @@
+"""The way through C for plain tensors: when it is taken, that it gives the general way's bits, what it costs."""
+
+import gc
+import subprocess
+import sys
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="without PyTorch: no tegula.ops")
+tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
+from torch.nn import functional as F  # noqa: E402
+
+from tegula import elementwise_ops, norm_ops, ops  # noqa: E402
+
+CASES = {
+    "rms_norm": (2, lambda x, w, **m: ops.rms_norm(x, w, **m), norm_ops._rms_norm),
+    "add_rms_norm": (2, lambda x, w, **m: ops.add_rms_norm(x, x + 1, w, **m), norm_ops._add_rms_norm),
+    "layer_norm": (2, lambda x, w, **m: ops.layer_norm(x, w, w, **m), norm_ops._layer_norm),
+    "layer_norm without bias": (2, lambda x, w, **m: ops.layer_norm(x, w, **m), norm_ops._layer_norm),
+    "rms_norm_swiglu": (2, lambda x, w, **m: ops.rms_norm_swiglu(x, x - 1, w, **m), norm_ops._rms_norm_swiglu),
+    "softmax": (1, lambda x, **m: ops.softmax(x, scale=0.5, **m), elementwise_ops._softmax),
+    "silu": (1, lambda x, **m: ops.silu(x, **m), elementwise_ops._silu),
+    "gelu": (1, lambda x, **m: ops.gelu(x, **m), elementwise_ops._gelu),
+    "swiglu": (1, lambda x, **m: ops.swiglu(x, x + 1, **m), elementwise_ops._swiglu),
+    "geglu": (1, lambda x, **m: ops.geglu(x, x + 1, **m), elementwise_ops._geglu),
+    "swiglu_clamped": (1, lambda x, **m: ops.swiglu_clamped(x, x + 1, limit=0.5, **m), elementwise_ops._swiglu_clamped),
+}
+SHAPES = [(8,), (3, 8), (2, 3, 8), (1, 2, 1, 3, 8), (2, 0, 8)]
+
+
+def inputs_of(count, shape, dtype, grad=False):
+    torch.manual_seed(0)
+    return [t.to(dtype).requires_grad_(grad) for t in (torch.randn(shape), torch.rand(8) + 0.5)[:count]]
+
+
+def listed(results):
+    return [results] if isinstance(results, torch.Tensor) else list(results)
+
+
+@pytest.fixture
+def general_calls(monkeypatch):
+    """How often an op went the general way."""
+    seen = []
+    for kind in {type(op) for _, _, op in CASES.values()}:
+        way = kind.by_the_general_way
+        monkeypatch.setattr(kind, "by_the_general_way", lambda self, *a, way=way: (seen.append(self.name), way(self, *a))[1])
+    return seen
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_both_ways_give_the_same_bits(name, shape, dtype, general_calls):
+    count, call, op = CASES[name]
+
+    def results(grad):
+        inputs = inputs_of(count, shape, dtype, grad)
+        outs = listed(call(*inputs))
+        return outs + (list(torch.autograd.grad(outs, inputs, [torch.full_like(o, 0.5) for o in outs])) if grad else [])
+
+    plain, with_gradients = results(False), results(True)
+    assert not general_calls
+    quick, op.quick = op.quick, lambda *arguments: False
+    try:
+        others = results(False), results(True)
+    finally:
+        op.quick = quick
+    assert general_calls
+    for ours, theirs in zip((plain, with_gradients), others):
+        for a, b in zip(ours, theirs, strict=True):
+            assert a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)
+    assert all(out.grad_fn is not None for out in with_gradients[: len(plain)])
+    with torch.no_grad():
+        assert not listed(call(*inputs_of(count, shape, dtype, True)))[0].requires_grad
+
+
+def test_what_is_not_plain_goes_the_general_way(general_calls):
+    x, w = inputs_of(2, (3, 8), torch.float32)
+
+    class Other(torch.Tensor):
+        pass
+
+    calls = [
+        lambda: ops.rms_norm(x.T.contiguous().T, w), lambda: ops.rms_norm(x[:, ::2], w[::2]),
+        lambda: ops.silu(torch._neg_view(x)), lambda: ops.silu(x.as_subclass(Other)), lambda: ops.silu(x.expand(2, 3, 8)),
+        lambda: ops.silu(x.to("meta")), lambda: ops.swiglu(x),
+        lambda: torch.func.grad(lambda t: ops.silu(t).sum())(x),
+    ]  # fmt: skip
+    for count, call in enumerate(calls, 1):
+        call()
+        assert len(general_calls) == count
+    assert torch.equal(ops.silu(torch._neg_view(x)), ops.silu(-x))
+    ops.rms_norm(torch.nn.Parameter(x), torch.nn.Parameter(w))
+    assert len(general_calls) == count + 1
+
+
+@pytest.mark.parametrize("call, exception, message", [
+    (lambda x, w: ops.rms_norm(x, w[:7]), ValueError, r"rms_norm_fwd: weight: expected f32 \[8\], got f32 \[7\]"),
+    (lambda x, w: ops.rms_norm(x, x), ValueError, r"rms_norm_fwd: weight: expected rank 1, got rank 3"),
+    (lambda x, w: ops.rms_norm(x, w, 0.0), ValueError, "rms_norm_fwd: eps: expected a finite number > 0, got 0"),
+    (lambda x, w: ops.rms_norm(x, w, "a"), TypeError, "rms_norm_fwd: eps: expected a number, got 'a'"),
+    (lambda x, w: ops.rms_norm(x, w, policy="no"), ValueError, "rms_norm: policy: expected llama or gpt_oss, got 'no'"),
+    (lambda x, w: ops.silu(x.int()), TypeError, r"silu_fwd: x: expected f32\|f16\|bf16, got i32"),
+    (lambda x, w: ops.silu(x.sum()), (ValueError, RuntimeError, IndexError), None),
+    (lambda x, w: ops.silu(3), AttributeError, None),
+    (lambda x, w: ops.swiglu(x, x.view(3, 2, 8)), ValueError, r"swiglu: up: expected \[2, 3, '...'\], got \[3, 2, 8\]"),
+    (lambda x, w: ops.silu(x, out=torch.empty(3, 2, 8)), ValueError, r"silu: out: expected \[2, 3, '...'\], got \[3, 2, 8\]"),
+    (lambda x, w: ops.silu(x, out=torch.empty(2, 3, 7)), ValueError, r"silu_fwd: y: expected f32 \[6, 8\], got f32 \[6, 7\]"),
+    (lambda x, w: ops.silu(x, out=torch.empty(2, 1, 8).expand(2, 3, 8)), (ValueError, RuntimeError), None),
+    (lambda x, w: ops.silu(x, out=torch.empty(2, 3, 8, requires_grad=True)), RuntimeError, "silu: out: expected tensors without"),
+])  # fmt: skip
+def test_errors(call, exception, message):
+    with pytest.raises(exception, match=message):
+        call(*inputs_of(2, (2, 3, 8), torch.float32))
+
+
+@pytest.mark.parametrize("shape", [(8,), (3, 8), (2, 3, 8)], ids=str)
+def test_out(shape, general_calls):
+    x, w = inputs_of(2, shape, torch.float32)
+    expected, out = ops.rms_norm(x, w), torch.empty(shape)
+    version = out._version
+    assert ops.rms_norm(x, w, out=out) is out and torch.equal(out, expected) and out._version == version + 1
+    assert not general_calls
+    h = x.clone().requires_grad_() * 1
+    y = ops.silu(h)
+    with torch.no_grad():
+        ops.silu(x, out=h)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_out_with_strides(general_calls):
+    x, w = inputs_of(2, (3, 8), torch.float32)
+    wide = torch.zeros(3, 20)
+    ops.rms_norm(x, w, out=wide[:, 4:12])
+    assert torch.equal(wide[:, 4:12], ops.rms_norm(x, w)) and not wide[:, :4].any() and not wide[:, 12:].any()
+    assert not general_calls
+
+
+def test_nothing_is_kept():
+    x, w = inputs_of(2, (3, 8), torch.float32)
+    out, xg = torch.empty(3, 8), x.clone().requires_grad_()
+
+    def calls():
+        ops.rms_norm(x, w)
+        ops.rms_norm(x, w, out=out)
+        ops.layer_norm(xg, w).sum().backward()
+        ops.rms_norm(x.T.contiguous().T, w)
+        for bad in (lambda: ops.rms_norm(x, w[:7]), lambda: ops.rms_norm(x, w, "a"), lambda: ops.silu(x, out=x[:2])):
+            with pytest.raises((ValueError, TypeError)):
+                bad()
+
+    watched = [x, w, out, torch.empty_like]
+    calls()
+    gc.collect()
+    before = [sys.getrefcount(o) for o in watched]
+    for _ in range(50):
+        calls()
+    gc.collect()
+    after = [sys.getrefcount(o) for o in watched]
+    assert after == before
+    kinds = sys.getrefcount(torch.Tensor), sys.getrefcount(True), sys.getrefcount(False)
+    for _ in range(1000):
+        norm_ops._rms_norm.quick(None, xg, w, 1e-6, 0.0, 1)
+        norm_ops._rms_norm.quick(None, [x], w, 1e-6, 0.0, 1)
+        norm_ops._rms_norm.quick(None, x, w, 1e-6, 0.0, 1)
+    after = sys.getrefcount(torch.Tensor), sys.getrefcount(True), sys.getrefcount(False)
+    assert all(abs(a - b) < 100 for a, b in zip(after, kinds)), (kinds, after)
+
+
+def test_binding_says_what_it_expects():
+    core = tegula._core
+    quick = core.bind("silu_fwd", ("y",))
+    with pytest.raises(TypeError, match="silu_fwd: args: expected 2 arguments, got 1"):
+        quick(torch.ones(2, 3))
+    assert quick(None, [1.0]) is False and quick(None, torch.ones(2, 3, requires_grad=True)) is True
+    for names in ((), ("x",), ("nope",), ("y",) * 9):
+        with pytest.raises(ValueError, match="silu_fwd: results: expected"):
+            core.bind("silu_fwd", names)
+    with pytest.raises(ValueError, match="op: expected a row or name"):
+        core.bind("nope", ("y",))
+    with pytest.raises(TypeError, match="use_torch: expected 11 arguments, got 0"):
+        core.use_torch()
+    code = "import tegula\ntry: tegula._core.bind('silu_fwd', ('y',))\nexcept RuntimeError as e: print(e)"
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert said == "silu_fwd: bind: expected use_torch before, got none\n"
+
+
+def test_without_the_exchange_api():
+    """As in PyTorch 2.9, whose tensors come through __dlpack__."""
+    code = """
+import torch
+del torch.Tensor.__dlpack_c_exchange_api__
+import tegula
+x, w = torch.ones(3, 8, requires_grad=True), torch.nn.Parameter(torch.ones(8))
+tegula.ops.rms_norm(tegula.ops.silu(x), w).sum().backward()
+tegula.fused_linear_cross_entropy(x, torch.nn.Parameter(torch.ones(5, 8)), torch.tensor([1, 2, 0])).backward()
+tegula.ops.clip_grad_norm_([x, w], 1.0)
+tegula.optim.AdamW([w]).step()
+assert (w < 1).all() and tegula.ops.global_norm([w]) > 0
+y = torch.empty(3, 8)
+assert tegula.ops.silu(x.detach(), out=y) is y
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def least_times(functions, rounds=60, calls=100):
+    best = [float("inf")] * len(functions)
+    for _ in range(rounds):
+        for i, function in enumerate(functions):
+            start = time.perf_counter()
+            for _ in range(calls):
+                function()
+            best[i] = min(best[i], (time.perf_counter() - start) / calls)
+    return best
+
+
+def test_the_host_time_of_rms_norm():
+    """Shares of PyTorch's own time for the same call, in turn. What is measured is about 0.2 and 0.6."""
+    x, w = torch.randn(1, 64).bfloat16(), torch.ones(64).bfloat16()
+    xg, wg = (t.clone().requires_grad_() for t in (x, w))
+    ours, theirs, ours_grad, theirs_grad = least_times([
+        lambda: ops.rms_norm(x, w), lambda: F.rms_norm(x, (64,), w, 1e-6),
+        lambda: ops.rms_norm(xg, wg), lambda: F.rms_norm(xg, (64,), wg, 1e-6),
+    ])  # fmt: skip
+    assert ours < 0.5 * theirs and ours_grad < theirs_grad, (ours, theirs, ours_grad, theirs_grad)

@@ -1,0 +1,281 @@
+"""tegula.optim.AdamW beside torch.optim.AdamW, and clipping by the global norm."""
+
+import copy
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="without PyTorch: no tegula.optim")
+tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
+
+from tegula import ops  # noqa: E402
+from tegula.optim import AdamW  # noqa: E402
+
+SHAPES = [(5, 4), (7,), (), (3, 2, 2)]
+
+
+def parameters(dtype=torch.float32):
+    torch.manual_seed(0)
+    return [torch.nn.Parameter(torch.randn(shape).to(dtype)) for shape in SHAPES]
+
+
+def groups(params):
+    return [{"params": params[:2], "lr": 0.02, "betas": (0.8, 0.95)}, {"params": params[2:], "weight_decay": 0.0}]
+
+
+def run(optimizer, params, seed, steps=3):
+    torch.manual_seed(seed)
+    for step in range(steps):
+        for index, param in enumerate(params):
+            param.grad = None if index == 1 and step == 1 else torch.randn(param.shape).to(param.dtype)
+        optimizer.step()
+
+
+def same(ours, theirs, bound=1e-6):
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a.detach(), b.detach(), rtol=bound, atol=bound)
+
+
+def options(**more):
+    return {"lr": 0.01, "weight_decay": 0.1, "eps": 1e-7, **more}
+
+
+def test_steps_like_torch():
+    """Groups, a gradient that is missing in one step, a schedule."""
+    ours, theirs = parameters(), parameters()
+    pairs = [(ours, AdamW(groups(ours), **options())), (theirs, torch.optim.AdamW(groups(theirs), **options()))]
+    for params, optimizer in pairs:
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (step + 1))
+        for round_ in range(3):
+            run(optimizer, params, seed=round_)
+            schedule.step()
+    same(ours, theirs)
+    assert pairs[0][1].param_groups[0]["lr"] == 0.02 / 4
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_within_twice_pytorchs_error(dtype):
+    exact = [torch.nn.Parameter(p.detach().double()) for p in parameters(dtype)]
+    naive, ours = parameters(dtype), parameters(dtype)
+    torch.manual_seed(1)
+    grads = [torch.randn(shape).to(dtype) for shape in SHAPES]
+    for params, kind in ((exact, torch.optim.AdamW), (naive, torch.optim.AdamW), (ours, AdamW)):
+        for param, grad in zip(params, grads):
+            param.grad = grad.to(param.dtype)
+        kind(params, **options(lr=0.1)).step()
+    for a, b, c in zip(ours, exact, naive):
+        floor = torch.finfo(dtype).eps / 2 * b.abs().max()
+        assert (a.double() - b).abs().max() <= torch.maximum(2 * (c.double() - b).abs().max(), floor)
+
+
+@pytest.mark.parametrize("first, second", [(AdamW, torch.optim.AdamW), (torch.optim.AdamW, AdamW), (AdamW, AdamW)])
+def test_state_dicts_are_interchangeable(first, second):
+    params, whole = parameters(), parameters()
+    run_whole = torch.optim.AdamW(groups(whole), **options())
+    for seed in (1, 2):
+        run(run_whole, whole, seed)
+    before = first(groups(params), **options())
+    run(before, params, 1)
+    after = second(groups(params), **options(lr=1.0))
+    after.load_state_dict(pickle.loads(pickle.dumps(before.state_dict())))
+    run(after, params, 2)
+    same(params, whole)
+    ours, theirs = after.state_dict(), run_whole.state_dict()
+    assert ours["state"].keys() == theirs["state"].keys()
+    assert [group.keys() for group in ours["param_groups"]] == [group.keys() for group in theirs["param_groups"]]
+    for index, state in theirs["state"].items():
+        assert state.keys() == ours["state"][index].keys()
+        same(ours["state"][index].values(), state.values())
+
+
+def test_a_fused_state_of_torch():
+    params, whole = parameters(), parameters()
+    optimizers = [torch.optim.AdamW(p, **options(fused=True)) for p in (params, whole)]
+    for optimizer, p in zip(optimizers, (params, whole)):
+        run(optimizer, p, 1)
+    ours = AdamW(params, **options())
+    ours.load_state_dict(optimizers[0].state_dict())
+    run(ours, params, 2)
+    run(optimizers[1], whole, 2)
+    same(params, whole)
+
+
+def test_state_dtypes_and_masters_survive_saving():
+    params = parameters(torch.bfloat16)
+    optimizer = AdamW(params, **options(lr=1e-4, state_dtype=torch.float32, master_weights=True))
+    run(optimizer, params, 1)
+    whole = copy.deepcopy(params)
+    state = optimizer.state[params[0]]
+    assert {name: value.dtype for name, value in state.items() if name != "step"} == dict.fromkeys(("exp_avg", "exp_avg_sq", "master"), torch.float32)
+    assert torch.equal(state["master"].bfloat16(), params[0].detach()) and not torch.equal(state["master"], params[0].detach().float())
+    saved = pickle.loads(pickle.dumps(optimizer.state_dict()))
+    run(optimizer, params, 2)
+    again = AdamW(whole, **options(state_dtype=torch.float32, master_weights=True))
+    again.load_state_dict(saved)
+    run(again, whole, 2)
+    for a, b in zip(params, whole):
+        assert torch.equal(a, b) and torch.equal(optimizer.state[a]["master"], again.state[b]["master"])
+    small = AdamW(whole, **options(state_dtype=torch.bfloat16))
+    small.load_state_dict(saved)
+    assert {v.dtype for n, v in small.state[whole[0]].items() if n != "step"} == {torch.bfloat16}
+    other = copy.deepcopy(again)
+    assert other.state_dtype == torch.float32 and other.master_weights
+
+
+def test_small_updates_reach_masters():
+    params = [torch.nn.Parameter(torch.ones(4, dtype=torch.bfloat16))]
+    optimizer = AdamW(params, lr=1e-4, weight_decay=0.0, state_dtype=torch.float32, master_weights=True)
+    for _ in range(50):
+        params[0].grad = torch.ones_like(params[0])
+        optimizer.step()
+    torch.testing.assert_close(optimizer.state[params[0]]["master"], torch.full((4,), 0.995), rtol=1e-5, atol=0)
+    assert (params[0] < 1).all()
+
+
+def test_closures_strides_and_versions():
+    param = torch.nn.Parameter(torch.randn(3, 4))
+    optimizer = AdamW([param], lr=0.1)
+    version = param._version
+
+    def closure():
+        optimizer.zero_grad()
+        loss = param.square().sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).requires_grad and param._version > version
+    peer = torch.nn.Parameter(param.detach().clone())
+    param.grad = torch.randn(4, 3).T  # strided: what a transposed product leaves
+    again, other = AdamW([param], lr=0.1), torch.optim.AdamW([peer], lr=0.1)
+    peer.grad = param.grad.clone()
+    again.step()
+    other.step()
+    same([param], [peer])
+    AdamW([param]).step()
+
+
+@pytest.mark.parametrize("name, value", [("amsgrad", True), ("maximize", True), ("foreach", True), ("capturable", True),
+                                         ("differentiable", True), ("fused", True)])  # fmt: skip
+def test_what_it_does_not_do_is_refused(name, value):
+    params = parameters()
+    with pytest.raises(NotImplementedError, match=f"AdamW: {name}: expected (False|None), got True"):
+        AdamW(params, **{name: value})
+    with pytest.raises(NotImplementedError, match=f"AdamW: {name}: expected (False|None), got True"):
+        AdamW([{"params": params, name: value}])
+    theirs = torch.optim.AdamW(params)
+    run(theirs, params, 1)
+    saved = theirs.state_dict()
+    saved["param_groups"][0][name] = value
+    ours = AdamW(params)
+    if name in ("foreach", "capturable", "fused"):
+        ours.load_state_dict(saved)
+        assert not ours.param_groups[0][name]
+    else:
+        with pytest.raises(NotImplementedError, match=name):
+            ours.load_state_dict(saved)
+
+
+@pytest.mark.parametrize("numbers, message", [
+    ({"lr": -1}, "lr: expected >= 0, got -1"), ({"eps": 0.0}, "eps: expected > 0, got 0.0"),
+    ({"betas": (0.9, 1.0)}, "betas: expected two numbers between 0 and 1"),
+    ({"weight_decay": -0.1}, "weight_decay: expected >= 0, got -0.1"),
+])  # fmt: skip
+def test_numbers(numbers, message):
+    with pytest.raises(ValueError, match=message):
+        AdamW(parameters(), **numbers)
+    with pytest.raises(TypeError, match="state_dtype: expected None"):
+        AdamW(parameters(), state_dtype=torch.int8)
+
+
+def test_a_step_that_fails_changes_nothing():
+    table = torch.nn.Parameter(torch.randn(5, 3))
+    torch.nn.functional.embedding(torch.tensor([1]), table, sparse=True).sum().backward()
+    optimizer = AdamW([table])
+    with pytest.raises(RuntimeError, match="grad: expected a dense gradient, got a sparse one"):
+        optimizer.step()
+    turned = torch.nn.Parameter(torch.randn(3, 5).T)
+    turned.grad = torch.ones(5, 3)
+    kept, optimizer = turned.detach().clone(), AdamW([turned])
+    with pytest.raises(ValueError, match=r"adamw_step: params\[0\]: expected"):
+        optimizer.step()
+    assert torch.equal(turned, kept) and optimizer.state[turned]["step"] == 0
+
+
+def test_parts_of_distributed_tensors():
+    """The step runs on what this process holds; a norm of it alone would be none of the whole."""
+    distributed = pytest.importorskip("torch.distributed")
+    tensor = pytest.importorskip("torch.distributed.tensor", reason="without DTensor")
+    fake = pytest.importorskip("torch.testing._internal.distributed.fake_pg", reason="without a fake group")
+    distributed.init_process_group("fake", store=fake.FakeStore(), rank=0, world_size=2)
+    try:
+        mesh = tensor.init_device_mesh("cpu", (2,))
+        theirs = torch.nn.Parameter(torch.randn(4, 3))
+        theirs.grad = torch.randn(4, 3)
+        ours = torch.nn.Parameter(tensor.DTensor.from_local(theirs.detach().clone(), mesh, [tensor.Shard(0)]))
+        ours.grad = tensor.DTensor.from_local(theirs.grad.clone(), mesh, [tensor.Shard(0)])
+        optimizers = AdamW([ours], **options()), torch.optim.AdamW([theirs], **options())
+        for optimizer in optimizers:
+            optimizer.step()
+        same([ours.to_local()], [theirs])
+        assert isinstance(optimizers[0].state[ours]["exp_avg"], tensor.DTensor)
+        with pytest.raises(NotImplementedError, match="clip_grad_norm_: expected whole gradients"):
+            ops.clip_grad_norm_([ours], 1.0)
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_clip_on_the_way():
+    ours, theirs = parameters(), parameters()
+    for a, b in zip(ours, theirs):
+        a.grad = 10 * torch.randn(a.shape)
+        b.grad = a.grad.clone()
+    norm, clip = ops.global_norm([p.grad for p in ours], max_norm=1.0)
+    AdamW(ours, **options()).step(clip=clip)
+    assert torch.allclose(norm[0], torch.nn.utils.clip_grad_norm_(theirs, 1.0))
+    torch.optim.AdamW(theirs, **options()).step()
+    same(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_global_norm(dtype):
+    tensors = [5 * torch.randn(shape).to(dtype) for shape in SHAPES] + [torch.randn(70, 3).to(dtype).T]
+    exact = torch.cat([t.double().flatten() for t in tensors]).norm()
+    norm, clip = ops.global_norm(tensors, 2.0)
+    assert norm.shape == (1,) and abs(norm - exact) <= 1e-6 * exact
+    assert abs(clip - 2 / (exact + 1e-6)) <= 1e-6
+    assert ops.global_norm([]) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("max_norm", [0.5, 1e3])
+def test_clip_grad_norm(dtype, max_norm):
+    ours, theirs = parameters(dtype), parameters(dtype)
+    for a, b in zip(ours, theirs):
+        a.grad = torch.randn(a.shape).to(dtype)
+        b.grad = a.grad.clone()
+    exact = [p.grad.double() for p in ours]
+    whole = torch.cat([g.flatten() for g in exact]).norm()
+    norm = ops.clip_grad_norm_(iter(ours), max_norm)
+    their_norm = torch.nn.utils.clip_grad_norm_(theirs, max_norm)
+    assert norm.shape == their_norm.shape and abs(norm - whole) <= 1e-6 * whole
+    for a, b, c in zip(ours, exact, theirs):
+        b = b * min(1.0, max_norm / (whole + 1e-6))
+        floor = torch.finfo(dtype).eps / 2 * b.abs().max()
+        assert (a.grad.double() - b).abs().max() <= torch.maximum(2 * (c.grad.double() - b).abs().max(), floor)
+
+
+def test_clip_grad_norm_of_odd_calls():
+    param = torch.nn.Parameter(torch.ones(3))
+    assert ops.clip_grad_norm_([param], 1.0) == 0 and ops.clip_grad_norm_(param, 1.0) == 0
+    for bad in (torch.inf, torch.nan):
+        ours, theirs = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+        ours.grad, theirs.grad = torch.tensor([1.0, bad, 2.0]), torch.tensor([1.0, bad, 2.0])
+        with pytest.raises(RuntimeError, match="expected a finite norm, got"):
+            ops.clip_grad_norm_(ours, 1.0, error_if_nonfinite=True)
+        assert torch.equal(ours.grad, theirs.grad) or bad != bad
+        a, b = ops.clip_grad_norm_(ours, 1.0), torch.nn.utils.clip_grad_norm_(theirs, 1.0)
+        assert torch.allclose(a, b, equal_nan=True) and torch.allclose(ours.grad, theirs.grad, equal_nan=True)
+    with pytest.raises(NotImplementedError, match="norm_type: expected 2, got inf"):
+        ops.clip_grad_norm_(param, 1.0, norm_type=torch.inf)
+    with pytest.raises(ValueError, match="foreach: expected None, got True"):
+        ops.clip_grad_norm_(param, 1.0, foreach=True)

@@ -1,0 +1,68 @@
+"""Docstrings and stubs: written from the headers, and up to date."""
+
+import ast
+import inspect
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch", reason="without PyTorch: no tegula.ops")
+tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "python" / "tegula"
+FUNCTIONS = [name for name in tegula.ops.__all__ if name != "PackedWeight"]
+
+
+def test_up_to_date():
+    script = [sys.executable, str(ROOT / "scripts" / "python_docs.py"), "--check"]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_check_notices(tmp_path, monkeypatch):
+    """A docstring, a signature or a contract that changes makes other files."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import python_docs
+
+    before = python_docs.stub_of("silu", tegula.ops.silu)
+    assert before in (PACKAGE / "ops.pyi").read_text() and "out: torch.Tensor | None = None" in before
+    monkeypatch.setattr(tegula.ops.silu, "__doc__", "Another.")
+    assert python_docs.stub_of("silu", tegula.ops.silu) != before
+    comments = python_docs.header_comments()
+    rows = [row for row in tegula._core.ops() if row["name"] == "silu_fwd"]
+    assert not list(python_docs.missing_slots(rows, comments))
+    header, lines = comments["silu_fwd"]
+    comments["silu_fwd"] = header, [line.replace("y ", "z ") for line in lines]
+    assert list(python_docs.missing_slots(rows, comments)) == ["silu_fwd: y: expected a line with its role out in the contract"]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_docstrings_are_complete(name):
+    function = getattr(tegula.ops, name)
+    assert all(p.annotation is not p.empty for p in inspect.signature(function).parameters.values())
+    for word in ("The contract of tegula/", "Errors ", "f32"):
+        assert word in function.__doc__
+    if not name.startswith("pack_"):
+        assert "Source " in function.__doc__
+
+
+def test_every_op_of_the_table_is_a_function():
+    assert {row["op"] for row in tegula._core.ops()} - {"adamw"} <= set(FUNCTIONS) and "adamw_step" in FUNCTIONS
+
+
+def test_stubs_name_what_there_is():
+    stubs = {node.name for node in ast.parse((PACKAGE / "ops.pyi").read_text()).body if hasattr(node, "name")}
+    assert stubs == set(tegula.ops.__all__)
+    stubs = {n.name for n in ast.parse((PACKAGE / "_core.pyi").read_text()).body if isinstance(n, ast.FunctionDef)}
+    assert stubs == {name for name in dir(tegula._core) if callable(getattr(tegula._core, name)) and not name.startswith("_")}
+    assert (PACKAGE / "py.typed").exists()
+    checked = {n for node in ast.parse((PACKAGE / "__init__.py").read_text()).body if isinstance(node, ast.If)
+               for line in node.body for n in (alias.name for alias in line.names)}  # fmt: skip
+    assert checked >= {"ops", "optim", "TegulaRMSNorm"} and checked <= set(tegula.__all__)
+    for name in tegula.__all__:
+        assert getattr(tegula, name) is not None and name in dir(tegula)
+    with pytest.raises(AttributeError, match="module 'tegula' has no attribute 'nope'"):
+        tegula.nope  # noqa: B018
