@@ -129,12 +129,21 @@ def common_notes(module):
     return notes
 
 
+def beneath_wrappers(function, original):
+    """Tegula's replacement or the original, where wrappers (of mixed precision) name what they call; else the function."""
+    inner = function
+    while inner is not None and inner is not original and decoder.kind(inner) is None:
+        inner = getattr(inner, "__wrapped__", None)
+    return inner or function
+
+
 def of_module(module, cls, target):
-    function = decoder.behind(module)
+    original = replacing.original_of(*target)
+    function = beneath_wrappers(decoder.behind(module), original)
     kind = decoder.kind(function)
     if kind is None:
         notes = common_notes(module)
-        if function is not replacing.original_of(*target):
+        if function is not original:
             return f"{function.__module__}.{function.__qualname__}", notes
         return "transformers", [why_stock(module, cls, target), *notes]
     ops, notes = DETAILS[kind](module, function.tegula_parts)
