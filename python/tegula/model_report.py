@@ -109,7 +109,7 @@ def targets(model_type):
 
 
 def why_stock(module, cls, target):
-    reason = replacing.why_kept(module, cls, "forward")
+    reason = replacing.why_kept(module, cls)
     if target in replacing._installed:
         if "_old_forward" in vars(module):
             return "hooked by accelerate before the patch: apply_to_model reaches it"

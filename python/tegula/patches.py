@@ -96,7 +96,8 @@ def apply(
 
 def apply_to_model(model: Any, **flags: bool) -> list[str]:
     """As `apply`, for this model alone: its modules get forwards of their own, others of the family keep theirs.
-    Returns the names of the patches that found a place."""
+    Returns the names of the patches that found a place. For nn.DataParallel, whose replicas share such forwards, there
+    is `apply`."""
     from .attention import register_attention
 
     model_type = getattr(getattr(model, "config", None), "model_type", None)
@@ -104,9 +105,7 @@ def apply_to_model(model: Any, **flags: bool) -> list[str]:
         raise TypeError(f"apply_to_model: model: expected a model of transformers, got {type(model).__qualname__}")
     names = {patch.name for patch in choose("apply_to_model", flags, model_type)}
     register_attention()
-    taken = replacing.convert(
-        list(model.modules()), lambda module: having(replacing.names_of(module) | names)
-    )
+    taken = replacing.convert(list(model.modules()), lambda module: having(replacing.names_of(module) | names))
     return ordered(taken & names)
 
 

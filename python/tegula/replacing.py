@@ -19,24 +19,36 @@ _installed: dict[tuple[str, str], "Installed"] = {}
 _converted: "weakref.WeakSet[Converted]" = weakref.WeakSet()
 
 
+@dataclass(frozen=True)
+class Place:
+    """An attribute that patches replace together: `make` with their `ops`."""
+
+    module: str
+    path: str
+    make: Any
+    ops: frozenset
+    names: frozenset
+
+
 @dataclass
 class Installed:
     owner: Any
     attribute: str
     original: Any
     replacement: Any
-    cause: tuple
+    place: Place
 
 
 def plan(patches):
-    """{(module, path): (make, ops)} of a set of patches; `ops` are those that share a family."""
+    """{(module, path): Place} of a set of patches."""
     wanted = {}
     for patch in patches:
-        ops = frozenset(other.op for other in patches if other.module == patch.module and other.op)
         for path, make in patch.attributes.items():
-            target = patch.module, path
-            if wanted.setdefault(target, (make, ops))[0] is not make:
+            place = wanted.get((patch.module, path), Place(patch.module, path, make, frozenset(), frozenset()))
+            if place.make is not make:
                 raise ValueError(f"{patch.name}: {patch.module}.{path}: expected one patch, got another that replaces it")
+            ops, names = place.ops | {patch.op}, place.names | {patch.name}
+            wanted[patch.module, path] = Place(patch.module, path, make, ops, names)
     return wanted
 
 
@@ -60,16 +72,16 @@ def original_of(module, path):
     return vars(owner).get(attribute, ABSENT)
 
 
-def build(module, path, make, ops):
-    stock = original_of(module, path)
+def build(place):
+    modelling = importlib.import_module(place.module)
+    stock = original_of(place.module, place.path)
     if stock is ABSENT:
-        owner, attribute = locate(module, path)
-        stock = getattr(owner, attribute)
-    replacement = make(stock, ops, importlib.import_module(module))
-    if not hasattr(make, "as_given"):
+        stock = getattr(*locate(place.module, place.path))
+    replacement = place.make(stock, place.ops, modelling)
+    if not hasattr(place.make, "as_given"):
         # Signature and keywords stay those of the original: the Trainer asks for them.
         replacement = functools.wraps(stock)(replacement)
-        replacement.tegula_kind, replacement.tegula_parts = make.__name__, ops
+        replacement.tegula_kind, replacement.tegula_parts = place.make.__name__, place.ops
     return replacement
 
 
@@ -86,9 +98,9 @@ def install(patches):
     """Classes and functions are as `patches` say, all others as they were."""
     wanted = plan(patches)
     built = {
-        target: build(*target, *cause)
-        for target, cause in wanted.items()
-        if target not in _installed or _installed[target].cause != cause
+        target: build(place)
+        for target, place in wanted.items()
+        if target not in _installed or _installed[target].place != place
     }
     gone = [target for target in _installed if target not in wanted or target in built]
     for target in gone:
@@ -161,9 +173,9 @@ def is_unpickled(module, forward):
     return getattr(forward, "__self__", None) is module and forward.__func__ is type(module).forward
 
 
-def why_kept(module, cls, attribute):
+def why_kept(module, cls):
     """Why a module of class `cls` cannot get a forward of its own, or None."""
-    if vars(type(module)).get(attribute, vars(cls).get(attribute)) is not vars(cls).get(attribute):
+    if type(module).forward is not cls.forward:
         return f"{type(module).__qualname__} has a forward of its own"
     own = vars(module).get("forward")
     if own is not None and "_old_forward" not in vars(module) and not is_unpickled(module, own):
@@ -171,36 +183,42 @@ def why_kept(module, cls, attribute):
     return None
 
 
+def place_for(module, places):
+    """Where patches meet the module: (place, class), or None. Functions and whole classes are no one module's."""
+    for place in places:
+        cls, attribute = locate(place.module, place.path)
+        if attribute == "forward" and isinstance(cls, type) and isinstance(module, cls):
+            return place, cls
+    return None
+
+
 def convert(modules, patches_of):
-    """Gives each module the patches that `patches_of(module)` names; returns the names that any module took."""
-    taken, plans, functions = set(), {}, {}
-    changed = False
+    """Gives each module those of `patches_of(module)` that concern it; returns the names that any module took."""
+    taken, plans, functions, changed = set(), {}, {}, False
     for module in modules:
-        patches = patches_of(module)
-        names = frozenset(patch.name for patch in patches)
-        if names == names_of(module):
-            taken |= names
+        patches = tuple(patches_of(module))
+        key = frozenset(patch.name for patch in patches)
+        if key not in plans:
+            plans[key] = plan(patches).values()
+        found = place_for(module, plans[key])
+        if found and found[0].names == names_of(module):
+            taken |= found[0].names
             continue
         if record_of(module):
             record_of(module).undo()
             changed = True
-        if names not in plans:
-            plans[names] = [(target, *cause, *locate(*target)) for target, cause in plan(patches).items()]
-        for target, make, ops, cls, attribute in plans[names]:
-            if attribute != "forward" or not isinstance(cls, type) or not isinstance(module, cls):
-                continue
-            if why_kept(module, cls, attribute):
-                continue
-            cause = target, make, ops
-            if cause not in functions:
-                functions[cause] = build(*target, make, ops)
-            hooked = "_old_forward" if "_old_forward" in vars(module) else "forward"
-            before = vars(module).get(hooked, ABSENT) if hooked == "_old_forward" else ABSENT
-            record = Converted(module, names, hooked, before)
-            vars(module)[hooked] = types.MethodType(functions[cause], module)
-            vars(module)["_tegula"] = record
-            taken |= {patch.name for patch in patches if target[1] in patch.attributes}
-            changed = True
+        if found is None or why_kept(module, found[1]):
+            continue
+        place = found[0]
+        if place not in functions:
+            functions[place] = build(place)
+        hooked = "_old_forward" in vars(module)
+        attribute = "_old_forward" if hooked else "forward"
+        record = Converted(module, place.names, attribute, vars(module)[attribute] if hooked else ABSENT)
+        vars(module)[attribute] = types.MethodType(functions[place], module)
+        vars(module)["_tegula"] = record
+        taken |= place.names
+        changed = True
     if changed:
         forget_compiled()
     return taken

@@ -195,6 +195,7 @@ def test_mixed_precision_of_accelerate(order):
     elif order == "after, this model":
         names = tegula.apply_to_model(model)
         assert "fused_linear_cross_entropy_qwen3" not in names and len(names) == 4
+        assert tegula.apply_to_model(model) == names == tegula.get_patched_ops()
     out = prepared(**inputs)
     accelerator.backward(out.loss)
     assert abs(out.loss - want) <= 2**-9 * want and out.loss.dtype == torch.float32
