@@ -165,7 +165,7 @@ def report(model) -> Report:
                 runs, notes = of_module(module, owner, target)
                 rows.append(Row(re.sub(r"\.\d+(?=\.|$)", ".*", name) or "(model)", runs, "; ".join(notes)))
     for owner, attribute, names, target in targets(model_type):
-        if attribute != "forward" or not isinstance(owner, type):
+        if not isinstance(owner, type):
             applied = target in replacing._installed
             rows.append(Row(".".join(target), names[0] if applied else "transformers", "" if applied else "not applied"))
     return rows

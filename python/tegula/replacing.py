@@ -56,11 +56,8 @@ def locate(module, path):
     """(owner, attribute)."""
     owner = importlib.import_module(module)
     *parents, attribute = path.split(".")
-    for name in (*parents, attribute):
-        if not hasattr(owner, name):
-            raise AttributeError(f"{module}.{path}: expected an attribute {name} of {owner.__name__}, got none")
-        if name is not attribute:
-            owner = getattr(owner, name)
+    for name in parents:
+        owner = getattr(owner, name)
     return owner, attribute
 
 
@@ -76,9 +73,11 @@ def build(place):
     modelling = importlib.import_module(place.module)
     stock = original_of(place.module, place.path)
     if stock is ABSENT:
-        stock = getattr(*locate(place.module, place.path))
+        stock = getattr(*locate(place.module, place.path), None)
+    if stock is None and not hasattr(place.make, "adds"):
+        raise AttributeError(f"{', '.join(place.names)}: expected {place.module} to have {place.path}, got none")
     replacement = place.make(stock, place.ops, modelling)
-    if not hasattr(place.make, "as_given"):
+    if stock is not None and not hasattr(place.make, "as_given"):
         # Signature and keywords stay those of the original: the Trainer asks for them.
         replacement = functools.wraps(stock)(replacement)
         replacement.tegula_kind, replacement.tegula_parts = place.make.__name__, place.ops
@@ -128,29 +127,54 @@ def put(place, value):
 # ---- single modules ----
 
 
-class Converted:
-    """What stands in one module instead of its class's forward."""
+class Added:
+    """A method that the class lacks, in one module. A pickled model comes back with `instead`, which finds it there."""
 
-    def __init__(self, module, names, attribute, original):
-        self.module, self.names, self.attribute, self.original = weakref.ref(module), names, attribute, original
+    def __init__(self, function, module, instead):
+        self.function, self.module, self.instead = function, module, instead
+
+    def __call__(self, *arguments, **keywords):
+        return self.function(self.module, *arguments, **keywords)
+
+    def __deepcopy__(self, memo):
+        return Added(self.function, memo.get(id(self.module), self.module), self.instead)
+
+    def __reduce__(self):
+        return itself, (self.instead,)
+
+
+def itself(value):
+    return value
+
+
+class Converted:
+    """What stands in one module instead of what its class has; `originals` are what stood in the module itself, `found`
+    the places that it was given."""
+
+    def __init__(self, module, names, originals, found):
+        self.module, self.names, self.originals, self.found = weakref.ref(module), names, originals, found
         _converted.add(self)
 
     def __deepcopy__(self, memo):
         module = memo.get(id(self.module()))
         if module is None:
             return None  # copied without its module
-        original = self.original if self.original is ABSENT else copy.deepcopy(self.original, memo)
-        return Converted(module, self.names, self.attribute, original)
+        originals = {
+            attribute: original if original is ABSENT else copy.deepcopy(original, memo)
+            for attribute, original in self.originals.items()
+        }
+        return Converted(module, self.names, originals, self.found)
 
     def __reduce__(self):
         return type(None), ()  # a pickled model comes back as transformers made it
 
     def undo(self):
         values = vars(self.module())
-        if self.original is ABSENT:
-            del values[self.attribute]
-        else:
-            values[self.attribute] = self.original
+        for attribute, original in self.originals.items():
+            if original is ABSENT:
+                del values[attribute]
+            else:
+                values[attribute] = original
         del values["_tegula"]
         _converted.discard(self)
 
@@ -183,13 +207,14 @@ def why_kept(module, cls):
     return None
 
 
-def place_for(module, places):
-    """Where patches meet the module: (place, class), or None. Functions and whole classes are no one module's."""
+def places_for(module, places):
+    """[(place, class)] where patches meet the module. Functions and whole classes are no one module's."""
+    found = []
     for place in places:
-        cls, attribute = locate(place.module, place.path)
-        if attribute == "forward" and isinstance(cls, type) and isinstance(module, cls):
-            return place, cls
-    return None
+        cls, _ = locate(place.module, place.path)
+        if isinstance(cls, type) and isinstance(module, cls):
+            found.append((place, cls))
+    return found
 
 
 def convert(modules, patches_of):
@@ -200,25 +225,33 @@ def convert(modules, patches_of):
         key = frozenset(patch.name for patch in patches)
         if key not in plans:
             plans[key] = plan(patches).values()
-        found = place_for(module, plans[key])
-        if found and found[0].names == names_of(module):
-            taken |= found[0].names
+        found = places_for(module, plans[key])
+        record = record_of(module)
+        if record and set(found) == record.found:
+            taken |= record.names
             continue
-        if record_of(module):
-            record_of(module).undo()
+        if record:
+            record.undo()
             changed = True
-        if found is None or why_kept(module, found[1]):
-            continue
-        place = found[0]
-        if place not in functions:
-            functions[place] = build(place)
-        hooked = "_old_forward" in vars(module)
-        attribute = "_old_forward" if hooked else "forward"
-        record = Converted(module, place.names, attribute, vars(module)[attribute] if hooked else ABSENT)
-        vars(module)[attribute] = types.MethodType(functions[place], module)
-        vars(module)["_tegula"] = record
-        taken |= place.names
-        changed = True
+        originals, names = {}, set()
+        for place, cls in found:
+            attribute = place.path.split(".")[-1]
+            if attribute == "forward":
+                if why_kept(module, cls):
+                    continue
+                attribute = "_old_forward" if "_old_forward" in vars(module) else "forward"
+            if place not in functions:
+                functions[place] = build(place)
+            # What came out of a pickle is the class's: nothing to come back to.
+            originals[attribute] = vars(module)[attribute] if attribute == "_old_forward" else ABSENT
+            adds = getattr(place.make, "adds", None)
+            method = Added(functions[place], module, adds) if adds else types.MethodType(functions[place], module)
+            vars(module)[attribute] = method
+            names |= place.names
+        if originals:
+            vars(module)["_tegula"] = Converted(module, frozenset(names), originals, frozenset(found))
+            taken |= names
+            changed = True
     if changed:
         forget_compiled()
     return taken

@@ -176,7 +176,9 @@ def test_generate(variant, padding, cache):
     assert torch.equal(ours.sequences, stock.sequences)
     for mine, theirs in zip(ours.logits, stock.logits, strict=True):
         assert tiny.distance(mine, theirs) <= F32
-    if cache == "dynamic":
+    if (variant, cache) == ("qwen3 window", "static"):  # a buffer that turns around
+        assert served(model) == {"pytorch: a dense mask"}
+    else:
         assert served(model) == {"tegula"}
 
 

@@ -12,6 +12,7 @@ import types
 
 import torch
 from torch import nn
+from transformers import masking_utils
 
 from .. import attention as attentions
 from .. import attention_masks, ops
@@ -254,3 +255,26 @@ def model(stock, parts, modelling):
         )  # fmt: skip
 
     return forward
+
+
+def masks_for_generate(stock, parts, modelling):
+    """generate makes the masks of a cache of fixed length itself: then by this method of the model, if it has one."""
+
+    def create_masks_for_generate(self, config, inputs_embeds, attention_mask, past_key_values, position_ids=None, **kwargs):
+        if why_no_masks(self.model) is None:
+            mask = attention_masks.encode(
+                self.model, inputs_embeds, attention_mask, position_ids, past_key_values, True, kwargs
+            )
+            if attention_masks.is_encoded(mask):
+                return mask
+        make = functools.partial(stock, self) if stock else masking_utils.create_masks_for_generate
+        return make(
+            config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask, past_key_values=past_key_values,
+            position_ids=position_ids, **kwargs,
+        )  # fmt: skip
+
+    return create_masks_for_generate
+
+
+# The class may have none; transformers then takes this function.
+masks_for_generate.adds = masking_utils.create_masks_for_generate

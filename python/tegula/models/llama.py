@@ -11,5 +11,9 @@ FAMILY = Family("llama", "transformers.models.llama.modeling_llama", {
     "rope": {"LlamaAttention.forward": decoder.attention},
     "swiglu": {"LlamaMLP.forward": decoder.mlp},
     "fused_linear_cross_entropy": {"LlamaForCausalLM.forward": causal_lm.causal_lm},
-    "attention": {"LlamaAttention.forward": decoder.attention, "LlamaModel.forward": decoder.model},
+    "attention": {
+        "LlamaAttention.forward": decoder.attention,
+        "LlamaModel.forward": decoder.model,
+        "LlamaForCausalLM.create_masks_for_generate": decoder.masks_for_generate,
+    },
 })  # fmt: skip

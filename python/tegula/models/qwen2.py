@@ -11,5 +11,9 @@ FAMILY = Family("qwen2", "transformers.models.qwen2.modeling_qwen2", {
     "rope": {"Qwen2Attention.forward": decoder.attention},
     "swiglu": {"Qwen2MLP.forward": decoder.mlp},
     "fused_linear_cross_entropy": {"Qwen2ForCausalLM.forward": causal_lm.causal_lm},
-    "attention": {"Qwen2Attention.forward": decoder.attention, "Qwen2Model.forward": decoder.model},
+    "attention": {
+        "Qwen2Attention.forward": decoder.attention,
+        "Qwen2Model.forward": decoder.model,
+        "Qwen2ForCausalLM.create_masks_for_generate": decoder.masks_for_generate,
+    },
 })  # fmt: skip
