@@ -1,6 +1,7 @@
 """What apply, apply_to_model and reset change and put back; the report, verify, the kernels package."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -300,3 +301,9 @@ def test_layers_for_kernels_round_as_their_module():
 
     with pytest.raises(NotImplementedError, match="Other: expected the rounding of Llama or GPT-OSS, got another"):
         rounding_of(Other)
+
+
+def test_the_example_of_the_readme(capsys):
+    text = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text().split("## From Python")[1]
+    exec(text.split("```python\n")[1].split("```")[0], {})
+    assert capsys.readouterr().out == text.split("```text\n")[1].split("```")[0]
