@@ -256,8 +256,9 @@ class Op:
             lambda *arguments: returned(self.compute(arguments), like_of(arguments)),
             lambda *arguments: returned(self.allocate(*arguments), like_of(arguments)),
         )
+        self.without_gradients = lambda *arguments: listed(forward(*arguments))
         if not self.backward_row:
-            self.through_dispatcher = lambda *arguments: listed(forward(*arguments))
+            self.through_dispatcher = self.without_gradients
             return
 
         row = self.backward_row
@@ -364,14 +365,22 @@ class Op:
                 return False
         return True
 
-    def __call__(self, *arguments):
-        """The public results, as a tuple."""
-        if torch.compiler.is_compiling() or not self.is_plain(arguments[: self.num_inputs]):
-            return self.through_dispatcher(*arguments)[: self.public]
-        if self.backward_row and torch.is_grad_enabled():
+    def requires_gradient(self, arguments):
+        if torch.is_grad_enabled():
             for tensor in arguments[: self.num_inputs]:
                 if tensor is not None and tensor.requires_grad:
-                    return self.direct(*arguments)
+                    return True
+        return False
+
+    def __call__(self, *arguments):
+        """The public results, as a tuple."""
+        if torch.compiler.is_compiling() and not self.requires_gradient(arguments):
+            # Dynamo does not trace an autograd.Function that gets nothing to differentiate.
+            return self.without_gradients(*arguments)[: self.public]
+        if torch.compiler.is_compiling() or not self.is_plain(arguments[: self.num_inputs]):
+            return self.through_dispatcher(*arguments)[: self.public]
+        if self.backward_row and self.requires_gradient(arguments):
+            return self.direct(*arguments)
         return self.compute(arguments)[: self.public]
 
     def write(self, out, arguments):

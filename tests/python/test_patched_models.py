@@ -313,6 +313,9 @@ def test_compiles(whole):
     assert {f"tegula.{name}.default" for name in ("attention_fwd", "attention_bwd", "add_rms_norm_bwd")} <= calls
     assert "compiled" in str(tegula.report(model))
     assert tiny.distance(model(**padded).loss, stock_padded) <= F32
+    want = tiny.logits(copy.deepcopy(model), padded)
+    real = padded["attention_mask"].bool()
+    assert tiny.distance(tiny.logits(model, padded)[real], want[real]) <= F32  # without gradients
 
 
 @pytest.mark.parametrize("by_class", [True, False])
