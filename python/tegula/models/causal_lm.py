@@ -18,6 +18,7 @@ from transformers.utils import can_return_tuple
 from .. import _core, ops
 
 PLAIN = (torch.Tensor, nn.Parameter)
+PER_ROW = 1  # TG_REDUCTION_NONE
 
 
 @dataclass
@@ -94,7 +95,7 @@ def accuracy(hidden, weight, bias, targets, ignore_index):
 
     _core.run(
         "linear_cross_entropy_fwd", hidden=hidden, weight=weight, bias=bias, targets=targets, loss=loss, argmax=best,
-        ignore_index=ignore_index, has_ignore_index=True, reduction=ops.REDUCTION["none"], workspace=allocate,
+        ignore_index=ignore_index, has_ignore_index=True, reduction=PER_ROW, workspace=allocate,
     )  # fmt: skip
     counted = targets != ignore_index
     return (best == targets).logical_and(counted).sum() / counted.sum()
