@@ -9,7 +9,8 @@ from . import ops
 
 
 def calls():
-    """name: (shapes of what has gradients, the op). Small, but every op and both directions."""
+    """name: (shapes of what has gradients, the op). Small, but every op, both directions, and losses both ways: the
+    gradient of a mean may be made with the loss, that of each token's loss afterwards."""
     table = lambda q: torch.ones((1, 16, 32), dtype=q.dtype, device=q.device)  # noqa: E731
     ids = lambda x: torch.zeros(x.shape[:-1], dtype=torch.int64, device=x.device)  # noqa: E731
     heads = [(1, 2, 16, 32), (1, 2, 16, 32)]
@@ -30,6 +31,10 @@ def calls():
         "linear": ([(16, 64), (32, 64)], ops.linear),
         "cross_entropy": ([(16, 64)], lambda x: ops.cross_entropy(x, ids(x))),
         "linear_cross_entropy": ([(16, 64), (32, 64)], lambda x, w: ops.linear_cross_entropy(x, w, ids(x))),
+        "cross_entropy of each": ([(16, 64)], lambda x: ops.cross_entropy(x, ids(x), reduction="none")),
+        "linear_cross_entropy of each": (
+            [(16, 64), (32, 64)], lambda x, w: ops.linear_cross_entropy(x, w, ids(x), reduction="none"),
+        ),
         "attention": ([*heads, heads[0]], lambda q, k, v: ops.attention(q, k, v, causal=True)),
         "attention_naive": ([*heads, heads[0]], lambda q, k, v: ops.attention_naive(q, k, v, causal=True)),
     }  # fmt: skip
@@ -40,8 +45,9 @@ def dtypes_of(device):
 
 
 def warmup_all_kernels(device: torch.device | str | None = None) -> list[str]:
-    """Runs every op of `tegula.ops` once, forward and backward, in each dtype, so that no later call loads a kernel's
-    code; `device`: the current GPU, or the CPU where there is none. Returns the ops' names. Errors are raised."""
+    """Runs every op that has a backward, forward and backward, and AdamW's step, in each dtype, so that their kernels
+    are loaded; those that take other shapes only are loaded when they are first needed. `device`: the current GPU, or
+    the CPU where there is none. Returns the ops' names. Errors are raised."""
     if device is None:
         device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
     device = torch.device(device)
@@ -56,7 +62,7 @@ def warmup_all_kernels(device: torch.device | str | None = None) -> list[str]:
         ops.adamw_step(*([x.clone() for x in parameter] for _ in range(4)), step=1, lr=1e-3)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return [*calls(), "adamw_step"]
+    return [name for name in calls() if " " not in name] + ["adamw_step"]
 
 
 def cache_directory() -> pathlib.Path:
