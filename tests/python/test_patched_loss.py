@@ -103,3 +103,20 @@ def test_heads():
     model.loss_function = lambda logits, labels, **kwargs: logits.mean()
     assert model(**inputs).logits is not None
     assert "loss from logits: the model has a loss function of its own" in str(tegula.report(model))
+
+
+def test_a_distributed_head(tmp_path):
+    """Stock, which says that it wants the whole weight; the report says it before."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import distribute_tensor
+
+    model, inputs = tiny.make(), tiny.batch()
+    tegula.apply_to_model(model)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        model.lm_head.weight = torch.nn.Parameter(distribute_tensor(model.lm_head.weight, init_device_mesh("cpu", (1,))))
+        assert "loss from logits: lm_head.weight is a DTensor" in str(tegula.report(model))
+        with pytest.raises(RuntimeError, match="mixed torch.Tensor and DTensor"):
+            model(**inputs)
+    finally:
+        torch.distributed.destroy_process_group()

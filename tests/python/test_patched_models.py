@@ -15,6 +15,7 @@ import tiny_models as tiny  # noqa: E402
 import torch  # noqa: E402
 from functorch.compile import make_boxed_func  # noqa: E402
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402
+from transformers import AutoModelForSequenceClassification  # noqa: E402
 
 from tegula import attention  # noqa: E402
 from tegula.attention import served_by  # noqa: E402
@@ -97,6 +98,20 @@ def test_bf16_gives_the_bits_of_the_stock_forward(family):
     with tegula.patched(model):
         for ours in (norm(residual + x), norm((x, residual))):
             assert (ours != stock).sum() <= 1e-4 * stock.numel()
+
+
+def test_another_head_on_the_same_trunk():
+    """And embeddings in the place of ids."""
+    causal = tiny.make("qwen3", num_labels=3)
+    model = AutoModelForSequenceClassification.from_config(causal.config)
+    ids = tiny.batch()["input_ids"]
+    inputs = dict(inputs_embeds=model.get_input_embeddings()(ids).detach(), labels=torch.tensor([2, 0]))
+    model.config.pad_token_id = None
+    inputs = {key: value[:1] for key, value in inputs.items()}
+    stock = tiny.loss_and_gradients(model, inputs)
+    tegula.apply()
+    tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
+    assert served(model) == {"tegula"}
 
 
 # ---- what attention sees ----

@@ -17,6 +17,8 @@ import torch  # noqa: E402
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module  # noqa: E402
 from transformers import Trainer, TrainingArguments  # noqa: E402
 
+from tegula.models.decoder import checkpoints_in_call  # noqa: E402
+
 F32 = 1e-5
 
 
@@ -80,7 +82,8 @@ def test_gradient_checkpointing(by_class, reentrant):
     assert len(runs) == 2
     assert all(torch.equal(ours[1][name], plain[1][name]) for name in plain[1])
     tiny.assert_close(ours, stock, F32)
-    assert "add_rms_norm between layers" in str(tegula.report(model))
+    text = str(tegula.report(model))
+    assert ("layers by a way that loses pairs" if checkpoints_in_call() else "add_rms_norm between layers") in text
     assert model(**inputs, use_cache=True).past_key_values is None
 
 
