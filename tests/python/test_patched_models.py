@@ -17,7 +17,7 @@ from functorch.compile import make_boxed_func  # noqa: E402
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402
 from transformers import AutoModelForSequenceClassification  # noqa: E402
 
-from tegula import attention  # noqa: E402
+from tegula import attention, attention_masks  # noqa: E402
 from tegula.attention import served_by  # noqa: E402
 
 F32 = 1e-5  # of the largest value; what summing in another order costs in these models
@@ -196,6 +196,24 @@ def test_masks_without_a_fast_kernel(monkeypatch, variant, name):
         tegula.reset()
         assert torch.equal(ours, model.generate(**prompt, **options))
         tegula.apply_to_model(model)
+
+
+@pytest.mark.parametrize("window", [0, 3])
+@pytest.mark.parametrize("mask, queries, keys", [
+    (attention_masks.plain("cpu"), 4, 9),
+    (torch.tensor([0, 3, 3, 6, 10, 12], dtype=torch.int32)[None, None, None], 6, 6),
+    (attention_masks.ranges(*torch.tensor([[0, 2], [7, 9], [5, 5]])), 4, 9),
+    (attention_masks.ranges(*torch.tensor([[0, 8], [11, 12], [9, 9]])), 3, 7),  # of 12 keys the cache has dropped 5
+])  # fmt: skip
+def test_masks_are_what_they_say(mask, queries, keys, window):
+    if (keys, window) == (7, 0):
+        return  # only a window drops keys
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 4, queries, 8), torch.randn(2, 2, keys, 8), torch.randn(2, 2, keys, 8)
+    ours = attention.attend(q, k, v, mask, True, 0.3, window, 0.0, None)
+    dense = attention.dense(mask, queries, keys, window)
+    theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v, dense, scale=0.3, enable_gqa=True)
+    assert tiny.distance(ours, theirs) <= F32
 
 
 def test_which_kernels_are_fast(monkeypatch):
