@@ -1,7 +1,8 @@
 """Tegula: transformer kernels, forward and backward, for CPUs and NVIDIA GPUs.
 
-`tegula.ops` holds the ops as functions of PyTorch's tensors, with gradients; `tegula.optim` an optimiser; modules and
-`fused_linear_cross_entropy` stand here. What needs PyTorch imports it when it is first used.
+`tegula.apply()` puts them into the models of transformers; `tegula.ops` holds them as functions of PyTorch's tensors,
+with gradients; `tegula.optim` an optimiser; modules and `fused_linear_cross_entropy` stand here. PyTorch and transformers
+are imported when one of these is first used.
 """
 
 import importlib
@@ -21,23 +22,30 @@ check = _core.check
 device_count = _core.device_count
 device_info = _core.device_info
 
-# name: the module that has it, imported at first use; a module's own name is the module.
-_LAZY = {
+# Name -> the module that has it, imported at first use; a module itself where both are the same.
+_LATER = {
+    **dict.fromkeys(
+        ("apply", "apply_to_model", "get_patched_ops", "list_patches", "patched", "register_patch", "reset"), "patches"
+    ),
+    **dict.fromkeys(("TegulaLinearCrossEntropyLoss", "TegulaRMSNorm", "TegulaSwiGLUMLP"), "modules"),
+    "clear_autotune_cache": "warm_up",
+    "fused_linear_cross_entropy": "ops",
+    "hub_layers": "hub",
     "ops": "ops",
     "optim": "optim",
-    "fused_linear_cross_entropy": "ops",
-    "TegulaLinearCrossEntropyLoss": "modules",
-    "TegulaRMSNorm": "modules",
-    "TegulaSwiGLUMLP": "modules",
-}
-__all__ = ["allow_nondeterministic", "check", "device_count", "device_info", *_LAZY]
+    "register_attention": "attention",
+    "report": "model_report",
+    "verify": "verification",
+    "warmup_all_kernels": "warm_up",
+}  # fmt: skip
+__all__ = ["allow_nondeterministic", "check", "device_count", "device_info", *_LATER]
 
 
 def __getattr__(name):
-    if name not in _LAZY:
+    if name not in _LATER:
         raise AttributeError(f"module 'tegula' has no attribute '{name}'")
-    module = importlib.import_module(f".{_LAZY[name]}", __name__)
-    value = module if _LAZY[name] == name else getattr(module, name)
+    module = importlib.import_module(f".{_LATER[name]}", __name__)
+    value = module if _LATER[name] == name else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -179,8 +179,9 @@ class Op:
             lambda *arguments: absent_filled(self.compute(arguments), like_of(arguments)),
             lambda *arguments: absent_filled(self.allocate(*arguments), like_of(arguments)),
         )
+        self.without_gradients = lambda *arguments: listed(forward(*arguments))
         if not self.backward_row:
-            self.through_dispatcher = lambda *arguments: listed(forward(*arguments))
+            self.through_dispatcher = self.without_gradients
             return
 
         row = self.backward_row
@@ -298,6 +299,9 @@ class Op:
         """The public results, as a tuple."""
         if not self.backward_row and self.requires_gradient(arguments):
             raise NotImplementedError(f"tegula.{self.name}: expected tensors without gradients, got one that requires its")
+        if torch.compiler.is_compiling() and not self.requires_gradient(arguments):
+            # Dynamo does not trace an autograd.Function that gets nothing to differentiate.
+            return self.without_gradients(*arguments)[: self.public]
         if torch.compiler.is_compiling() or not self.is_plain(arguments[: self.num_inputs]):
             return self.through_dispatcher(*arguments)[: self.public]
         if self.requires_gradient(arguments):

@@ -191,6 +191,17 @@ def test_compiles(name):
     assert all(torch.equal(a, b) for a, b in zip(results_and_gradients(compiled, inputs), whole, strict=True))
 
 
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("name", CASES)
+def test_compiles_without_gradients(name, grad):
+    """Nothing requires them, or nobody wants them."""
+    inputs = inputs_of(name, grad=not grad)
+    torch._dynamo.reset()
+    compiled = torch.compile(CASES[name][1], fullgraph=True, backend="eager")
+    with torch.set_grad_enabled(grad):
+        assert all(torch.equal(a, b) for a, b in zip(listed(compiled(*inputs)), listed(CASES[name][1](*inputs)), strict=True))
+
+
 def test_compiles_for_any_shape():
     compiled = torch.compile(lambda x, w: ops.rms_norm(ops.silu(x), w).sum(), fullgraph=True, dynamic=True, backend="aot_eager")
     w = torch.ones(8, requires_grad=True)
@@ -326,5 +337,5 @@ def test_nondeterminism_is_asked_for():
 def test_the_example_of_the_readme():
     text = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
     names = {}
-    exec(text.split("```python\n")[1].split("```")[0], names)
+    exec(next(part for part in text.split("```python\n") if part.startswith("import torch\nfrom tegula")).split("```")[0], names)
     assert names["x"].grad.shape == (4, 8)

@@ -1,0 +1,78 @@
+"""What is slow once: loading kernels, and tables of what was tuned."""
+
+import os
+import pathlib
+
+import torch
+
+from . import ops
+
+
+def calls():
+    """name: (shapes of what has gradients, the op). Small, but every op, both directions, and losses both ways: the
+    gradient of a mean may be made with the loss, that of each token's loss afterwards."""
+    table = lambda q: torch.ones((1, 16, 32), dtype=q.dtype, device=q.device)  # noqa: E731
+    ids = lambda x: torch.zeros(x.shape[:-1], dtype=torch.int64, device=x.device)  # noqa: E731
+    heads = [(1, 2, 16, 32), (1, 2, 16, 32)]
+    return {
+        "rms_norm": ([(16, 64), (64,)], ops.rms_norm),
+        "add_rms_norm": ([(16, 64), (16, 64), (64,)], ops.add_rms_norm),
+        "layer_norm": ([(16, 64), (64,), (64,)], ops.layer_norm),
+        "rms_norm_swiglu": ([(16, 64), (16, 64), (64,)], ops.rms_norm_swiglu),
+        "softmax": ([(16, 64)], ops.softmax),
+        "silu": ([(16, 64)], ops.silu),
+        "gelu": ([(16, 64)], ops.gelu),
+        "swiglu": ([(16, 64), (16, 64)], ops.swiglu),
+        "geglu": ([(16, 64), (16, 64)], ops.geglu),
+        "swiglu_clamped": ([(16, 64)], ops.swiglu_clamped),
+        "rope": (heads, lambda q, k: ops.rope(q, k, table(q), table(q))),
+        "qk_norm_rope": ([*heads, (32,), (32,)], lambda q, k, v, w: ops.qk_norm_rope(q, k, v, w, table(q), table(q))),
+        "embedding": ([(16, 64)], lambda t: ops.embedding(ids(t), t)),
+        "linear": ([(16, 64), (32, 64)], ops.linear),
+        "cross_entropy": ([(16, 64)], lambda x: ops.cross_entropy(x, ids(x))),
+        "linear_cross_entropy": ([(16, 64), (32, 64)], lambda x, w: ops.linear_cross_entropy(x, w, ids(x))),
+        "cross_entropy of each": ([(16, 64)], lambda x: ops.cross_entropy(x, ids(x), reduction="none")),
+        "linear_cross_entropy of each": (
+            [(16, 64), (32, 64)], lambda x, w: ops.linear_cross_entropy(x, w, ids(x), reduction="none"),
+        ),
+        "attention": ([*heads, heads[0]], lambda q, k, v: ops.attention(q, k, v, causal=True)),
+        "attention_naive": ([*heads, heads[0]], lambda q, k, v: ops.attention_naive(q, k, v, causal=True)),
+    }  # fmt: skip
+
+
+def dtypes_of(device):
+    return (torch.float32,) if device.type == "cpu" else (torch.float32, torch.bfloat16, torch.float16)
+
+
+def warmup_all_kernels(device: torch.device | str | None = None) -> list[str]:
+    """Runs every op that has a backward, forward and backward, and AdamW's step, in each dtype, so that their kernels
+    are loaded; those that take other shapes only are loaded when they are first needed. `device`: the current GPU, or
+    the CPU where there is none. Returns the ops' names. Errors are raised."""
+    if device is None:
+        device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
+    device = torch.device(device)
+    for dtype in dtypes_of(device):
+        for shapes, op in calls().values():
+            inputs = [torch.ones(shape, dtype=dtype, device=device, requires_grad=True) for shape in shapes]
+            with torch.enable_grad():
+                outs = op(*inputs)
+                outs = [outs] if isinstance(outs, torch.Tensor) else list(outs)
+                torch.autograd.grad(outs, inputs, [torch.ones_like(out) for out in outs])
+        parameter = [torch.ones(64, dtype=dtype, device=device)]
+        ops.adamw_step(*([x.clone() for x in parameter] for _ in range(4)), step=1, lr=1e-3)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return [name for name in calls() if " " not in name] + ["adamw_step"]
+
+
+def cache_directory() -> pathlib.Path:
+    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(base) / "tegula"
+
+
+def clear_autotune_cache() -> int:
+    """Deletes Tegula's tables in the user's cache directory; returns their number. Nothing is tuned so far."""
+    tables = sorted(cache_directory().glob("*.json"))
+    for table in tables:
+        table.unlink()
+    return len(tables)

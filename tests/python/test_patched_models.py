@@ -1,0 +1,399 @@
+"""Whole tiny models, patched against stock on the CPU: loss, logits, every gradient, masks, caches, compilation."""
+
+import os
+
+import pytest
+
+if os.environ.get("TEGULA_TORCH") == "none":
+    pytest.skip("TEGULA_TORCH=none: no live models", allow_module_level=True)
+tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
+
+import copy  # noqa: E402
+import types  # noqa: E402
+
+import tiny_models as tiny  # noqa: E402
+import torch  # noqa: E402
+from functorch.compile import make_boxed_func  # noqa: E402
+from torch._dynamo.backends.common import aot_autograd  # noqa: E402
+from transformers import AutoModelForSequenceClassification  # noqa: E402
+
+from tegula import attention, attention_masks  # noqa: E402
+from tegula.attention import served_by  # noqa: E402
+
+F32 = 1e-5  # of the largest value; what summing in another order costs in these models
+
+
+@pytest.fixture(autouse=True)
+def stock_afterwards():
+    yield
+    tegula.reset()
+
+
+def served(model):
+    return {served_by(layer.self_attn) for layer in model.model.layers}
+
+
+@pytest.mark.parametrize("variant", tiny.VARIANTS)
+def test_loss_logits_and_every_gradient(variant):
+    model, inputs = tiny.make(variant), tiny.batch()
+    stock, stock_logits = tiny.loss_and_gradients(model, inputs), tiny.logits(model, inputs)
+    names = tegula.apply_to_model(model)
+    assert len(names) == 5
+    tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
+    assert tiny.distance(tiny.logits(model, inputs), stock_logits) <= F32
+    assert served(model) == {"tegula"}
+    tegula.reset()
+    again = tiny.loss_and_gradients(model, inputs)
+    assert again[0] == stock[0] and all(torch.equal(again[1][name], stock[1][name]) for name in stock[1])
+
+
+@pytest.mark.parametrize("op", ["rms_norm", "rope", "swiglu", "fused_linear_cross_entropy", "attention"])
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_each_op_alone_and_all_but_one(family, op):
+    model, inputs = tiny.make(family), tiny.batch()
+    stock = tiny.loss_and_gradients(model, inputs)
+    others = [name for name in ("rms_norm", "rope", "swiglu", "fused_linear_cross_entropy", "attention") if name != op]
+    with tegula.patched(model, **dict.fromkeys(others, False)) as names:
+        assert names == [f"{op}_{family}"]
+        tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
+    with tegula.patched(model, **{op: False}) as names:
+        assert len(names) == 4
+        tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
+
+
+def errors(result, exact):
+    return {name: (result[1][name].double() - exact[1][name].double()).norm().item() for name in exact[1]}
+
+
+def assert_as_near(ours, stock, exact):
+    """Rounding errors no larger than PyTorch's: those of all gradients together, with room for chance, and of each at
+    most twice, as for every op alone; the loss to the same digits."""
+    mine, theirs = errors(ours, exact), errors(stock, exact)
+    assert sum(mine.values()) <= 1.1 * sum(theirs.values())
+    for name in theirs:
+        assert mine[name] <= 2 * theirs[name], name
+    assert abs(ours[0] - exact[0]) <= 2**-11 * exact[0]
+
+
+@pytest.mark.parametrize("variant", tiny.VARIANTS)
+def test_bf16_within_pytorchs_own_distance(variant):
+    model, inputs = tiny.make(variant, torch.bfloat16), tiny.batch((4, 33))
+    exact = tiny.loss_and_gradients(copy.deepcopy(model).float(), inputs)
+    stock = tiny.loss_and_gradients(model, inputs)
+    tegula.apply_to_model(model)
+    assert_as_near(tiny.loss_and_gradients(model, inputs), stock, exact)
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_bf16_gives_the_bits_of_the_stock_forward(family):
+    """Rotation and gate: every bit. Norms: but for results so near the middle of two numbers that the last bit of a
+    sum of squares decides, of which these models have a few in 100000."""
+    model, inputs = tiny.make(family, torch.bfloat16), tiny.batch((4, 33))
+    want = tiny.logits(model, inputs)
+    with tegula.patched(model, rms_norm=False, attention=False):
+        assert torch.equal(tiny.logits(model, inputs), want)
+    x, residual = torch.randn(2, 512, 64).bfloat16(), torch.randn(2, 512, 64).bfloat16()
+    norm = model.model.norm
+    stock = norm(residual + x)
+    with tegula.patched(model):
+        for ours in (norm(residual + x), norm((x, residual))):
+            assert (ours != stock).sum() <= 1e-4 * stock.numel()
+
+
+def test_another_head_on_the_same_trunk():
+    """And embeddings in the place of ids."""
+    causal = tiny.make("qwen3", num_labels=3)
+    model = AutoModelForSequenceClassification.from_config(causal.config)
+    ids = tiny.batch()["input_ids"]
+    inputs = dict(inputs_embeds=model.get_input_embeddings()(ids).detach(), labels=torch.tensor([2, 0]))
+    model.config.pad_token_id = None
+    inputs = {key: value[:1] for key, value in inputs.items()}
+    stock = tiny.loss_and_gradients(model, inputs)
+    tegula.apply()
+    tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
+    assert served(model) == {"tegula"}
+
+
+# ---- what attention sees ----
+
+
+def packed(lengths, rows=1):
+    places = torch.cat([torch.arange(length) for length in lengths])
+    inputs = tiny.batch((rows, len(places)))
+    return dict(inputs, position_ids=places.expand(rows, -1), use_cache=False)
+
+
+MASKS = {
+    "all ones": lambda: tiny.batch(padding=[0, 0]),
+    "left": lambda: tiny.batch(padding=[0, 6]),
+    "right": lambda: tiny.batch(padding=[-4, -9]),
+    "both, and a row of padding": lambda: tiny.batch((3, 17), padding=[3, -5, 17]),
+    "packed": lambda: packed([5, 1, 9, 2]),
+    "packed rows": lambda: packed([5, 1, 9, 2], rows=2),
+    "positions in order": lambda: packed([17]),
+}
+
+
+@pytest.mark.parametrize("variant", ["qwen3", "qwen3 window", "qwen2 window", "llama"])
+@pytest.mark.parametrize("name", MASKS)
+def test_masks(variant, name):
+    """Every mask that says which keys stand side by side is Tegula's; tokens of padding may differ, all others agree."""
+    model, inputs = tiny.make(variant), MASKS[name]()
+    stock, stock_logits = tiny.loss_and_gradients(model, inputs), tiny.logits(model, inputs)
+    tegula.apply_to_model(model)
+    tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
+    real = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"])).bool()
+    assert tiny.distance(tiny.logits(model, inputs)[real], stock_logits[real]) <= F32
+    assert served(model) == {"tegula"}
+
+
+def test_packed_sequences_do_not_see_each_other():
+    model = tiny.make().eval()
+    tegula.apply_to_model(model)
+    inputs = {key: value for key, value in packed([5, 1, 9, 2]).items() if key != "labels"}
+    whole = model(**inputs).logits[0]
+    for start, stop in ((0, 5), (5, 6), (6, 15), (15, 17)):
+        alone = model(input_ids=inputs["input_ids"][:, start:stop], use_cache=False).logits[0]
+        assert tiny.distance(whole[start:stop], alone) <= F32
+    lengths = torch.tensor([0, 5, 6, 15, 17], dtype=torch.int32)
+    given = model(input_ids=inputs["input_ids"], position_ids=inputs["position_ids"], cu_seq_lens_q=lengths, use_cache=False)
+    assert tiny.distance(given.logits[0], whole) <= F32
+
+
+@pytest.mark.parametrize("mask", ["holes", "four axes", "dropout"])
+def test_what_goes_to_pytorch_says_so(mask):
+    model, inputs = tiny.make(attention_dropout=0.5 if mask == "dropout" else 0.0), tiny.batch(padding=[0, 0])
+    if mask == "holes":
+        inputs["attention_mask"][0, 4:7] = 0
+    elif mask == "four axes":
+        inputs["attention_mask"] = torch.ones(17, 17, dtype=torch.bool).tril(2)[None, None]
+    torch.manual_seed(0)
+    stock = tiny.loss_and_gradients(model, inputs)
+    tegula.apply_to_model(model)
+    torch.manual_seed(0)
+    tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
+    reason = "dropout" if mask == "dropout" else "a dense mask"
+    assert served(model) == {f"pytorch: {reason}"}
+    assert f"last attention by pytorch: {reason}" in str(tegula.report(model))
+
+
+@pytest.mark.parametrize("variant", ["qwen3", "qwen3 window"])
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_without_a_fast_kernel(monkeypatch, variant, name):
+    """As on a GPU where PyTorch's attention is faster: it gets what the mask says."""
+    monkeypatch.setattr(attention, "has_fast_kernel", lambda *_: False)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "this GPU")
+    model, inputs = tiny.make(variant), MASKS[name]()
+    stock = tiny.loss_and_gradients(model, inputs)
+    tegula.apply_to_model(model)
+    tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
+    assert served(model) == {"pytorch: no fast forward and backward for torch.float32 heads of 16 on this GPU"}
+    prompt = {key: inputs[key] for key in inputs if key in ("input_ids", "attention_mask")}
+    for implementation in (None, "static"):
+        options = dict(max_new_tokens=5, do_sample=False, disable_compile=True, cache_implementation=implementation)
+        ours = model.eval().generate(**prompt, **options)
+        assert served(model) <= {"pytorch: no fast forward for torch.float32 heads of 16 on this GPU", "pytorch: a dense mask"}
+        tegula.reset()
+        assert torch.equal(ours, model.generate(**prompt, **options))
+        tegula.apply_to_model(model)
+
+
+@pytest.mark.parametrize("window", [0, 3])
+@pytest.mark.parametrize("mask, queries, keys", [
+    (attention_masks.plain("cpu"), 4, 9),
+    (torch.tensor([0, 3, 3, 6, 10, 12], dtype=torch.int32)[None, None, None], 6, 6),
+    (attention_masks.ranges(*torch.tensor([[0, 2], [7, 9], [5, 5]])), 4, 9),
+    (attention_masks.ranges(*torch.tensor([[0, 8], [11, 12], [9, 9]])), 3, 7),  # of 12 keys the cache has dropped 5
+])  # fmt: skip
+def test_masks_are_what_they_say(mask, queries, keys, window):
+    if (keys, window) == (7, 0):
+        return  # only a window drops keys
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 4, queries, 8), torch.randn(2, 2, keys, 8), torch.randn(2, 2, keys, 8)
+    ours = attention.attend(q, k, v, mask, True, 0.3, window, 0.0, None)
+    dense = attention.dense(mask, queries, keys, window)
+    theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v, dense, scale=0.3, enable_gqa=True)
+    assert tiny.distance(ours, theirs) <= F32
+
+
+def test_which_kernels_are_fast(monkeypatch):
+    q = torch.empty(1, 1, 1, 128, dtype=torch.bfloat16)
+    assert attention.has_fast_kernel(q, q, True)
+    gpu = types.SimpleNamespace(device=torch.device("cuda", 0), dtype=q.dtype, shape=q.shape)
+    for capability, forward in (((9, 0), True), ((8, 0), False), ((7, 5), False)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, c=capability: c)
+        assert attention.has_fast_kernel(gpu, q, False) is forward and not attention.has_fast_kernel(gpu, q, True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    gpu.dtype = torch.float32
+    assert not attention.has_fast_kernel(gpu, q, False)
+
+
+@pytest.mark.parametrize("variant", ["qwen3", "qwen3 window", "llama"])
+@pytest.mark.parametrize("padding", [None, [0, 6]])
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_generate(variant, padding, cache):
+    model = tiny.make(variant).eval()
+    inputs = {key: value for key, value in tiny.batch((2, 9), padding=padding).items() if key != "labels"}
+    options = dict(
+        max_new_tokens=12, do_sample=False, output_logits=True, return_dict_in_generate=True, disable_compile=True,
+        cache_implementation=None if cache == "dynamic" else "static",
+    )  # fmt: skip
+    stock = model.generate(**inputs, **options)
+    tegula.apply_to_model(model)
+    ours = model.generate(**inputs, **options)
+    assert torch.equal(ours.sequences, stock.sequences)
+    for mine, theirs in zip(ours.logits, stock.logits, strict=True):
+        assert tiny.distance(mine, theirs) <= F32
+    if (variant, cache) == ("qwen3 window", "static"):  # a buffer that turns around
+        assert served(model) == {"pytorch: a dense mask"}
+    else:
+        assert served(model) == {"tegula"}
+
+
+@pytest.mark.parametrize("variant", ["qwen3", "qwen3 window"])
+@pytest.mark.parametrize("padding", [None, [0, 3]])
+def test_cached_pieces(variant, padding):
+    """A prompt in pieces of several tokens, as chunked prefill and assisted decoding feed it."""
+    model = tiny.make(variant).eval()
+    inputs = tiny.batch((2, 15), padding=padding)
+    whole = tiny.logits(model, {key: inputs[key] for key in inputs if key != "labels"})
+    tegula.apply_to_model(model)
+    cache, start = None, 0
+    with torch.no_grad():
+        for stop in (4, 5, 11, 15):
+            mask = inputs["attention_mask"][:, :stop] if padding else None
+            out = model(inputs["input_ids"][:, start:stop], attention_mask=mask, past_key_values=cache, use_cache=True)
+            cache = out.past_key_values
+            real = torch.ones(2, stop - start, dtype=torch.bool) if mask is None else mask[:, start:stop].bool()
+            assert tiny.distance(out.logits[real], whole[:, start:stop][real]) <= F32
+            start = stop
+    assert served(model) == {"tegula"}
+
+
+@pytest.mark.parametrize("variant", ["qwen3 window", "llama"])
+@pytest.mark.parametrize("name", ["left", "packed", "all ones"])
+def test_tegula_as_attn_implementation(variant, name):
+    """Without any patch, and with all."""
+    tegula.register_attention()
+    model, inputs = tiny.make(variant), MASKS[name]()
+    stock = tiny.loss_and_gradients(model, inputs)
+    model.set_attn_implementation("tegula")
+    tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
+    if variant == "llama" and name != "packed":
+        assert served(model) == {"tegula"}
+    tegula.apply_to_model(model)
+    tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
+    assert served(model) == {"tegula"}
+
+
+def test_another_attention_by_name_is_left_alone():
+    model, inputs = tiny.make(attn_implementation="eager"), MASKS["left"]()
+    stock = tiny.loss_and_gradients(model, inputs)
+    tegula.apply_to_model(model)
+    tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
+    assert served(model) == {None} and "attention: eager" in str(tegula.report(model))
+
+
+# ---- what modules let others see ----
+
+
+def test_hidden_states_and_attentions_are_recorded():
+    model, inputs = tiny.make().eval(), tiny.batch()
+    want = model(**inputs, output_hidden_states=True)
+    tegula.apply_to_model(model)
+    ours = model(**inputs, output_hidden_states=True)
+    assert len(ours.hidden_states) == len(want.hidden_states) == 4
+    for mine, theirs in zip(ours.hidden_states, want.hidden_states):
+        assert tiny.distance(mine, theirs) <= F32
+    after = model(**inputs)  # the recorder's hooks stay, and do not keep pairs away
+    assert after.hidden_states is None and tiny.distance(after.logits, want.logits) <= F32
+    assert "add_rms_norm between layers" in str(tegula.report(model))
+    model.set_attn_implementation("eager")
+    assert len(model(**inputs, output_attentions=True).attentions) == 3
+
+
+@pytest.mark.parametrize("place", ["model.layers.1", "model.layers.0.post_attention_layernorm", "model.layers.2.self_attn.q_norm", "model.norm"])
+def test_hooks_see_what_they_would(place):
+    model, inputs = tiny.make(), tiny.batch()
+    seen = []
+    model.get_submodule(place).register_forward_hook(lambda module, arguments, out: seen.append(out.detach().clone()))
+    stock = tiny.loss_and_gradients(model, inputs)
+    tegula.apply_to_model(model)
+    tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
+    assert len(seen) == 2 and tiny.distance(seen[1], seen[0]) <= F32
+    assert "hooks" in str(tegula.report(model))
+
+
+# ---- compilation, autocast, copies ----
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_compiles(whole):
+    """The model, or its layers, without a break of the graph; without a mask, attention is Tegula's."""
+    model, inputs, padded = tiny.make("qwen3 window", num_hidden_layers=2), tiny.batch(), tiny.batch(padding=[0, 6])
+    stock, stock_padded = tiny.loss_and_gradients(model, inputs), model(**padded).loss
+    tegula.apply_to_model(model)
+    torch._dynamo.reset()
+    calls = set()
+
+    def collect(graph, example):
+        calls.update(str(node.target) for node in graph.graph.nodes)
+        return make_boxed_func(graph.forward)
+
+    for module in [model] if whole else model.model.layers:
+        module.compile(fullgraph=True, backend=aot_autograd(fw_compiler=collect, bw_compiler=collect))
+    tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
+    assert {f"tegula.{name}.default" for name in ("attention_fwd", "attention_bwd", "add_rms_norm_bwd")} <= calls
+    assert "compiled" in str(tegula.report(model))
+    assert tiny.distance(model(**padded).loss, stock_padded) <= F32
+    want = tiny.logits(copy.deepcopy(model), padded)
+    real = padded["attention_mask"].bool()
+    assert tiny.distance(tiny.logits(model, padded)[real], want[real]) <= F32  # without gradients
+
+
+@pytest.mark.parametrize("by_class", [True, False])
+def test_a_patch_after_compilation_is_noticed(by_class):
+    model, inputs = tiny.make(num_hidden_layers=1), tiny.batch()
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="eager")
+    assert compiled(**inputs).logits is not None
+    tegula.apply() if by_class else tegula.apply_to_model(model)
+    assert compiled(**inputs).logits is None
+    tegula.reset()
+    assert compiled(**inputs).logits is not None
+
+
+@pytest.mark.parametrize("variant", ["qwen3", "llama"])
+def test_autocast(variant):
+    """f32 weights: norms and additions stay in f32, products and attention are in bf16."""
+    model, inputs = tiny.make(variant), tiny.batch((4, 33))
+    exact = tiny.loss_and_gradients(model, inputs)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        stock = tiny.loss_and_gradients(model, inputs)
+        tegula.apply_to_model(model)
+        ours = tiny.loss_and_gradients(model, inputs)
+    assert_as_near(ours, stock, exact)
+    assert served(model) == {"tegula"}
+    assert all(gradient.dtype == torch.float32 for gradient in ours[1].values())
+
+
+def test_copies_and_files(tmp_path):
+    model, inputs = tiny.make(), tiny.batch()
+    stock = tiny.logits(model, inputs)
+    tegula.apply_to_model(model)
+    twin = copy.deepcopy(model)
+    assert twin.model.layers[0].forward.__self__ is twin.model.layers[0]
+    ours = tiny.logits(model, inputs)
+    assert torch.equal(tiny.logits(twin, inputs), ours)
+    model.save_pretrained(tmp_path)
+    back = type(model).from_pretrained(tmp_path)
+    assert torch.equal(tiny.logits(back, inputs), stock)
+    torch.save(model, tmp_path / "pickle")
+    pickled = torch.load(tmp_path / "pickle", weights_only=False)
+    assert torch.equal(tiny.logits(pickled, inputs), stock)
+    tegula.apply_to_model(pickled)
+    assert torch.equal(tiny.logits(pickled, inputs), ours)
+    del model
+    tegula.reset()
+    assert not any("forward" in vars(module) for module in twin.modules())
+    assert torch.equal(tiny.logits(twin, inputs), stock)

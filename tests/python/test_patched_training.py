@@ -1,0 +1,253 @@
+"""Patched models in training: loss curves, checkpointing, the Trainer, accelerate, PEFT."""
+
+import os
+
+import pytest
+
+if os.environ.get("TEGULA_TORCH") == "none":
+    pytest.skip("TEGULA_TORCH=none: no live models", allow_module_level=True)
+tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
+
+import inspect  # noqa: E402
+
+import accelerate  # noqa: E402
+import peft  # noqa: E402
+import tiny_models as tiny  # noqa: E402
+import torch  # noqa: E402
+from accelerate.hooks import AlignDevicesHook, add_hook_to_module  # noqa: E402
+from transformers import DynamicCache, Trainer, TrainingArguments  # noqa: E402
+
+from tegula.models.decoder import checkpoints_in_call  # noqa: E402
+
+F32 = 1e-5
+
+
+@pytest.fixture(autouse=True)
+def stock_afterwards():
+    yield
+    tegula.reset()
+
+
+def patch(model, by_class):
+    return tegula.apply(model_type=model.config.model_type) if by_class else tegula.apply_to_model(model)
+
+
+def curve(model, steps=32):
+    """AdamW on batches of every kind; the losses."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
+    losses = []
+    for step in range(steps):
+        padding = None if step % 2 else [0, step % 5]
+        loss = model(**tiny.batch((2, 16), seed=step, padding=padding)).loss
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        losses.append(loss.item())
+    return torch.tensor(losses)
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_curve_in_f32(family):
+    stock, ours = tiny.make(family), tiny.make(family)
+    want = curve(stock)
+    patch(ours, by_class=True)
+    losses = curve(ours)
+    assert tiny.distance(losses, want) <= F32 and losses[-8:].mean() < losses[:8].mean() - 0.05
+    for (name, a), (_, b) in zip(ours.named_parameters(), stock.named_parameters()):
+        assert (a - b).abs().max() <= 1e-4, name  # AdamW moves by lr whatever the gradient's size, 32 times 1e-3
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_curve_in_bf16(family):
+    """Against the curve in f32, no further than PyTorch's own in bf16."""
+    exact = curve(tiny.make(family, torch.bfloat16).float())
+    stock = curve(tiny.make(family, torch.bfloat16))
+    patch(ours := tiny.make(family, torch.bfloat16), by_class=False)
+    assert (curve(ours) - exact).norm() <= 1.5 * (stock - exact).norm()
+
+
+@pytest.mark.parametrize("by_class", [True, False])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_gradient_checkpointing(by_class, reentrant):
+    """Same gradients, and each half of a layer runs twice: nothing of it is kept."""
+    model, inputs = tiny.make("qwen3 window"), tiny.batch(padding=[0, 4])
+    stock = tiny.loss_and_gradients(model, inputs)
+    patch(model, by_class)
+    plain = tiny.loss_and_gradients(model, inputs)
+    model.gradient_checkpointing_enable(dict(use_reentrant=reentrant))
+    model.enable_input_require_grads()
+    runs = []
+    model.model.layers[1].mlp.register_forward_pre_hook(lambda *_: runs.append(1))
+    ours = tiny.loss_and_gradients(model, inputs)
+    assert len(runs) == 2
+    assert all(torch.equal(ours[1][name], plain[1][name]) for name in plain[1])
+    tiny.assert_close(ours, stock, F32)
+    text = str(tegula.report(model))
+    assert ("layers by a way that loses pairs" if checkpoints_in_call() else "add_rms_norm between layers") in text
+    cache = DynamicCache()
+    model(**inputs, past_key_values=cache, use_cache=True).loss.backward()
+    assert cache.get_seq_length() == 0  # a layer that runs twice would store its keys twice
+
+
+# ---- Trainer ----
+
+
+def rows(count, length=12):
+    """Answers of different lengths: micro batches count different numbers of tokens."""
+    examples = []
+    for index in range(count):
+        one = tiny.batch((1, length), seed=100 + index)
+        one["labels"][0, : 1 + 2 * (index % 5)] = -100
+        examples.append({key: value[0] for key, value in one.items()})
+    return examples
+
+
+def train(model, folder, size, accumulation, **more):
+    arguments = TrainingArguments(
+        output_dir=str(folder), per_device_train_batch_size=size, gradient_accumulation_steps=accumulation, max_steps=3,
+        learning_rate=1e-3, lr_scheduler_type="constant", logging_steps=1, report_to=[], save_strategy="no", use_cpu=True,
+        disable_tqdm=True, train_sampling_strategy="sequential", **more,
+    )  # fmt: skip
+    trainer = Trainer(model=model, args=arguments, train_dataset=rows(12), eval_dataset=rows(4))
+    trainer.train()
+    return trainer, torch.tensor([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+
+
+@pytest.mark.parametrize("by_class", [True, False])
+def test_trainer_accumulates(tmp_path, by_class):
+    """One of four and four of one: the same losses and parameters, and those of the stock model."""
+    stock = tiny.make()
+    _, want = train(stock, tmp_path, 4, 1)
+    first, second = tiny.make(), tiny.make()
+    for model in (first, second):
+        patch(model, by_class)
+    whole, losses = train(first, tmp_path, 4, 1)
+    parts, pieces = train(second, tmp_path, 1, 4)
+    assert tiny.distance(losses, want) <= F32 and tiny.distance(pieces, want) <= F32
+    for a, b, c in zip(first.parameters(), second.parameters(), stock.parameters()):
+        # Where a gradient is about 0, AdamW makes steps of its error: up to 3e-3 in all.
+        assert (a - b).abs().max() <= 1e-5 and (a - c).abs().max() <= 2e-4
+    assert parts.model_accepts_loss_kwargs and whole.label_names == ["labels"]
+    result = whole.predict(rows(4))
+    assert result.predictions.shape == (4, 12, 97)  # real logits in evaluation
+    assert abs(result.metrics["test_loss"] - stock.eval()(**tiny_batch(4)).loss.item()) <= 1e-4
+
+
+def tiny_batch(count):
+    return {key: torch.stack([row[key] for row in rows(count)]) for key in ("input_ids", "labels")}
+
+
+def test_signatures_stay():
+    model = tiny.make()
+    before = inspect.signature(model.forward), [inspect.signature(type(m).forward) for m in model.modules()]
+    tegula.apply()
+    assert (inspect.signature(model.forward), [inspect.signature(type(m).forward) for m in model.modules()]) == before
+    tegula.reset()
+    tegula.apply_to_model(model)
+    assert inspect.signature(model.forward) == before[0]
+
+
+# ---- accelerate ----
+
+
+@pytest.mark.parametrize("order", ["before", "after, classes", "after, this model"])
+def test_hooks_of_accelerate(order):
+    """As device_map places them: around every module that has parameters of its own."""
+    model, inputs = tiny.make(), tiny.batch()
+    stock = tiny.loss_and_gradients(model, inputs)
+    seen = []
+
+    class Watch(AlignDevicesHook):
+        def pre_forward(self, module, *arguments, **keywords):
+            seen.append(type(module).__name__)
+            return super().pre_forward(module, *arguments, **keywords)
+
+    if order == "before":
+        patch(model, by_class=False)
+    for module in list(model.modules()):
+        if list(module.parameters(recurse=False)) or type(module).__name__ in ("Qwen3DecoderLayer", "Qwen3MLP"):
+            add_hook_to_module(module, Watch("cpu"))
+    if order == "after, classes":
+        tegula.apply()
+    elif order == "after, this model":
+        tegula.apply_to_model(model)
+    tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
+    assert seen.count("Qwen3RMSNorm") == 3 * 4 + 1 and seen.count("Qwen3MLP") == 3
+    rows = {row.modules: row for row in tegula.report(model)}
+    mlp = rows["model.layers.*.mlp"]
+    if order == "after, classes":
+        assert mlp.runs == "transformers" and mlp.note.startswith("hooked by accelerate before the patch")
+    else:
+        assert mlp.runs == "tegula: swiglu" and "under accelerate's hook" in mlp.note
+    tegula.reset()
+    assert "tegula:" not in str(tegula.report(model)) or order == "before"
+    tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
+    if order == "after, this model":
+        assert all("_tegula" not in vars(module) for module in model.modules())
+
+
+@pytest.mark.parametrize("order", ["before", "after, classes", "after, this model"])
+def test_mixed_precision_of_accelerate(order):
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)  # which the Trainer has set
+    accelerator = accelerate.Accelerator(mixed_precision="bf16", cpu=True)
+    model, inputs = tiny.make(), tiny.batch()
+    want = accelerator.prepare(tiny.make())(**inputs).loss
+    if order == "before":
+        patch(model, by_class=False)
+    prepared = accelerator.prepare(model)
+    if order == "after, classes":
+        tegula.apply()
+    elif order == "after, this model":
+        names = tegula.apply_to_model(model)
+        assert "fused_linear_cross_entropy_qwen3" not in names and len(names) == 4
+        assert tegula.apply_to_model(model) == names == tegula.get_patched_ops()
+    out = prepared(**inputs)
+    accelerator.backward(out.loss)
+    assert abs(out.loss - want) <= 2**-9 * want and out.loss.dtype == torch.float32
+    top = tegula.report(prepared)[0]
+    if order == "before":
+        assert out.logits is None and top.runs == "tegula: linear_cross_entropy in training"
+    else:
+        assert out.logits is not None and "forward of its own" in top.note
+    assert "tegula: qk_norm_rope, attention" in str(tegula.report(prepared))
+
+
+# ---- PEFT ----
+
+
+@pytest.mark.parametrize("order", ["before", "after, classes", "after, this model"])
+@pytest.mark.parametrize("targets", ["attention", "head", "saved norms"])
+def test_lora(targets, order):
+    options = {
+        "attention": dict(target_modules=["q_proj", "v_proj", "down_proj"]),
+        "head": dict(target_modules=["q_proj", "lm_head"]),
+        "saved norms": dict(target_modules=["q_proj"], modules_to_save=["post_attention_layernorm", "k_norm", "lm_head"]),
+    }[targets]
+    config = peft.LoraConfig(r=4, init_lora_weights=False, **options)
+
+    def adapted(model):
+        torch.manual_seed(3)
+        return peft.get_peft_model(model, config)
+
+    inputs = tiny.batch()
+    want = tiny.loss_and_gradients(adapted(tiny.make()), inputs)
+    model = tiny.make()
+    if order == "before":
+        patch(model, by_class=False)
+    model = adapted(model)
+    if order == "after, classes":
+        tegula.apply()
+    elif order == "after, this model":
+        tegula.apply_to_model(model)
+    ours = tiny.loss_and_gradients(model, inputs)
+    tiny.assert_close(ours, want, F32)
+    assert ours[1] and not any("base_layer" in name for name in ours[1])
+    text = str(tegula.report(model.get_base_model()))
+    if targets == "attention":
+        assert "linear_cross_entropy in training" in text and "qk_norm_rope" in text
+    else:
+        assert "loss from logits: lm_head is a peft." in text
+    if targets == "saved norms":
+        assert "post_attention_layernorm runs by itself" in text and "q_norm and k_norm run by themselves" in text
+    merged = model.merge_and_unload().eval()
+    assert tiny.distance(merged(**inputs).loss, want[0]) <= F32
