@@ -64,6 +64,15 @@ __device__ __forceinline__ void copy_chunk(uint32_t to, const void *from, bool e
                : "memory");
 }
 
+/** The same of 4 bytes. */
+__device__ __forceinline__ void copy_word(uint32_t to, const void *from, bool exists)
+{
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+               :
+               : "r"(to), "l"(__cvta_generic_to_global(from)), "r"(exists ? 4 : 0)
+               : "memory");
+}
+
 /** Ends a group of this thread's copies. */
 __device__ __forceinline__ void commit_copies()
 {

@@ -10,13 +10,13 @@
  * Sums       Tiles of 64 are summed apart before they are added.
  * Bound      f32 arithmetic: 7 products of tiles where the fewest possible are 5.
  */
+#include "ops/attention/attention_bwd_sinks.cuh"
 #include "ops/attention/attention_gradient.cuh"
 #include "ops/attention/attention_plain.cuh"
 
 namespace
 {
 
-constexpr int kSinkThreads = 256;
 constexpr int kDeltaThreads = 128;
 
 /** delta by the operations in which multiply_rows makes dp: where a row sees one key, out is its
@@ -42,36 +42,6 @@ __global__ void __launch_bounds__(kDeltaThreads)
       }
     }
     job.delta[(index * l.q_heads + head) * l.nq + query] = sum;
-  }
-}
-
-/** dsinks of a head: a block, in f64, over all rows of all sequences. */
-__global__ void __launch_bounds__(kSinkThreads)
-    attention_bwd_sinks_kernel(int64_t q_indices, int64_t q_heads, int64_t nq, const float *lse,
-                               const float *delta, any_vector sinks, void *dsinks, tg_dtype dtype)
-{
-  __shared__ double scratch[kWarp];
-  for (int64_t head = blockIdx.x; head < q_heads; head += gridDim.x) {
-    const float sink = sinks.at(head);
-    double sum[1] = {0};
-    for (int64_t i = threadIdx.x; i < q_indices * nq; i += kSinkThreads) {
-      const int64_t at = (i / nq * q_heads + head) * nq + i % nq;
-      if (lse[at] != -CUDART_INF_F) {
-        sum[0] -= (double)expf(sink - lse[at]) * (double)delta[at];
-      }
-    }
-    block_sum(sum, scratch);
-    if (threadIdx.x == 0) {
-      const float total = (float)((double)any_vector{dsinks, dtype}.at(head) + sum[0]);
-      if (dtype == TG_F32) {
-        static_cast<float *>(dsinks)[head] = total;
-      } else if (dtype == TG_F16) {
-        static_cast<f16 *>(dsinks)[head] = from_f32<f16>(total);
-      } else {
-        static_cast<bf16 *>(dsinks)[head] = from_f32<bf16>(total);
-      }
-    }
-    __syncthreads();
   }
 }
 

@@ -8,9 +8,9 @@
 #ifndef TGI_OPS_ATTENTION_FWD_SM80_CUH
 #define TGI_OPS_ATTENTION_FWD_SM80_CUH
 
-#include "cuda/row_tile.cuh"
 #include "ops/attention/attention_fwd_job.cuh"
 #include "ops/attention/attention_plan_sm80.cuh"
+#include "ops/attention/attention_tiles_sm80.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
@@ -32,47 +32,11 @@ struct fwd_shape {
   static constexpr int kRows = 16 * kM * kWarps, kThreads = kWarp * kWarps;
 };
 
-/** A warp's blocks are below .. above - 1 of its tile's. Every row of it sees keys all_from ..
- * all_to - 1. */
-struct alignas(16) warp_range {
-  int below, above, all_from, all_to;
-
-  __device__ __forceinline__ bool hides(int low, int high) const
-  {
-    return low < all_from || high > all_to;
-  }
-};
-
 template <typename S> struct alignas(128) fwd_shared {
   uint16_t q[S::kRows * S::kQk];
   uint16_t k[2][S::kKeys * S::kQk];
   uint16_t v[S::kValueStages][S::kKeys * S::kValues];
 };
-
-/** Of the `count` rows of a place from `first` on. */
-__device__ __forceinline__ warp_range range_of(key_rule rule, const query_place &x, int first,
-                                               int count, int keys)
-{
-  const int rows = min(x.rows - first, count);
-  const key_span top = span_of(rule, x, first), bottom = span_of(rule, x, first + rows - 1);
-  warp_range w = {top.low / keys, (bottom.high + keys - 1) / keys, bottom.low, top.high};
-  if (rows <= 0 || w.above <= w.below || x.high_block <= x.low_block) {
-    w.below = w.above = x.low_block;
-  }
-  return w;
-}
-
-/** Copies a block of keys, or values, of a place's sequence. All is read anew: registers are for
- * sums. */
-template <int kCols, int kKeys, int kThreads>
-__device__ __forceinline__ void copy_keys(uint16_t *to, const heads_view<const uint16_t> &from,
-                                          int width, int kv_head, const query_place &x, int block)
-{
-  const int row = block * kKeys;
-  copy_rows<kCols, kKeys, kThreads>(shared_address(to),
-                                    from.data + from.at(x.k_index, x.k_row + row, kv_head),
-                                    from.step[1], x.first - row, x.end - row, width, from.data);
-}
 
 /** Scores of a block of keys to probabilities, rounded as operand; the factor of earlier sums goes
  * to state. `hides`: some row does not see some key. */
@@ -143,17 +107,8 @@ finish_warp(const fwd_job &job, const query_place &x, int first, uint32_t page, 
     }
   }
   __syncwarp();
-  const int rows = min(x.rows - first, 16 * S::kM);
-  uint16_t *const to = job.out.data + job.out.at(x.q_index, x.q_row + first, x.head);
-#pragma unroll 1
-  for (int e = lane; e < rows * tile::kChunks; e += kWarp) {
-    const int row = e / tile::kChunks, chunk = e % tile::kChunks;
-    if (chunk * kChunk < job.from.v_dim) {
-      uint32_t w[4];
-      load_shared(w, page + tile::at(row, chunk));
-      store_words(to + row * job.out.step[1] + chunk * kChunk, w);
-    }
-  }
+  store_rows<S::kValues>(job.out, x.q_index, x.q_row + first, x.head,
+                         min(x.rows - first, 16 * S::kM), job.from.v_dim, page);
 }
 
 template <typename S>
