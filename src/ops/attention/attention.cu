@@ -9,7 +9,7 @@
  *            kernel adds these in order. All cuts depend on shapes alone.
  * Bound      f32 arithmetic: two products of tiles, 16 multiply-adds for 2 reads of shared memory.
  */
-#include "ops/attention/attention_plain.cuh"
+#include "ops/attention/attention_portable.cuh"
 #include "ops/attention/attention_tile.cuh"
 
 #include <math.h>

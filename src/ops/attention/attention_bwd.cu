@@ -12,7 +12,7 @@
  */
 #include "ops/attention/attention_bwd_sinks.cuh"
 #include "ops/attention/attention_gradient.cuh"
-#include "ops/attention/attention_plain.cuh"
+#include "ops/attention/attention_portable.cuh"
 
 namespace
 {

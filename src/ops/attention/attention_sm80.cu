@@ -14,8 +14,8 @@
  *            16-byte vectors. All else goes to the kernels of attention.cu: f32, blocks of keys by
  *            a table, few queries with many keys, which they cut into splits.
  */
-#include "ops/attention/attention_plain.cuh"
 #include "ops/attention/attention_plan_sm80.cuh"
+#include "ops/attention/attention_portable.cuh"
 
 namespace
 {

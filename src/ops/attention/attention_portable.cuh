@@ -1,8 +1,8 @@
 /** Attention without tensor cores (attention.cu, attention_bwd.cu), which takes everything: all
  * that the entry `any` has, and in sm80 what attention_sm80.cu and attention_bwd_sm80.cu hand on.
  */
-#ifndef TGI_OPS_ATTENTION_PLAIN_CUH
-#define TGI_OPS_ATTENTION_PLAIN_CUH
+#ifndef TGI_OPS_ATTENTION_PORTABLE_CUH
+#define TGI_OPS_ATTENTION_PORTABLE_CUH
 
 #include "cuda/launch.cuh"
 
