@@ -21,6 +21,7 @@ struct bwd_tiles_job {
   heads_view<uint16_t> dq, dk, dv; /* NULL: not wanted */
   const float *lse;
   float *delta; /* where lse has its elements */
+  float *sums;  /* of dq, rows of as many elements as products take: NULL where a kernel makes dq */
   int head_dim, v_dim;
   int64_t key_items;
   float scale, softcap;
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(kDeltaThreads)
     dout[r] = job.dout.data + job.dout.at(index, row, head);
     out[r] = job.out.data + job.out.at(index, row, head);
   }
-#pragma unroll 1
+#pragma unroll 4
   for (int c = 2 * q; c < job.v_dim; c += 16) {
     const uint32_t a[4] = {load_pair(dout[0], c, job.v_dim), load_pair(dout[1], c, job.v_dim),
                            load_pair(dout[0], c + 8, job.v_dim),
@@ -177,7 +178,8 @@ __global__ void __launch_bounds__(kDeltaThreads)
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       if (row0 + g + 8 * r < nq) {
-        job.delta[term_at(job.work, index, row0 + g + 8 * r, head)] = d[r][2 * r + g % 2];
+        job.delta[term_at(job.work, index, row0 + g + 8 * r, head)] =
+            g % 2 ? d[r][2 * r + 1] : d[r][2 * r];
       }
     }
   }

@@ -4,7 +4,7 @@
 #ifndef TGI_OPS_ATTENTION_BWD_KEYS_SM80_CUH
 #define TGI_OPS_ATTENTION_BWD_KEYS_SM80_CUH
 
-#include "ops/attention/attention_bwd_job_sm80.cuh"
+#include "ops/attention/attention_bwd_add_sm80.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
@@ -13,107 +13,22 @@ namespace
 {
 
 /** kD: elements of a head that products take. kQueries: of a block. kM: times 16 keys a warp has.
- */
-template <typename T_, int kD_, int kQueries_, int kM_, int kWarps_, int kBlocks_>
+ * kAdds: dq is made here too, by adding to sums in memory in no fixed order. */
+template <typename T_, int kD_, int kQueries_, int kM_, int kWarps_, int kBlocks_, bool kAdds_>
 struct bwd_keys_shape {
   using T = T_;
   static constexpr int kD = kD_, kQueries = kQueries_, kM = kM_, kWarps = kWarps_;
   static constexpr int kBlocks = kBlocks_;
+  static constexpr bool kAdds = kAdds_;
   static constexpr int kRows = 16 * kM * kWarps, kThreads = kWarp * kWarps;
-};
-
-/** A tile of keys: row key0 of the extent and the next; `rows` are the sequence's. Queries of its
- * blocks low_block .. high_block - 1 see some of them. */
-struct key_place {
-  int q_row, nq, q_index;
-  int k_row, rows, k_index, key0, kv_head;
-  int first, end, position;
-  int low_block, high_block, state;
 };
 
 template <typename S> struct alignas(128) keys_shared {
   uint16_t k[S::kRows * S::kD], v[S::kRows * S::kD];
   uint16_t q[2][S::kQueries * S::kD], dout[2][S::kQueries * S::kD];
   float lse[2][S::kQueries], delta[2][S::kQueries];
+  alignas(128) uint16_t ds[S::kAdds ? S::kRows * S::kQueries : 64]; /* rows are keys */
 };
-
-/** Queries low .. high - 1 see key j of the extent. Of keys in first .. end - 1, neither end falls
- * as j rises. */
-__device__ __forceinline__ key_span queries_of(key_rule rule, const key_place &x, int j)
-{
-  key_span s = {0, x.nq};
-  if (j < x.first || j >= x.end) {
-    s.high = 0;
-  }
-  if (rule.causal) {
-    s.low = max(s.low, j - x.position);
-  } else if (rule.window > 0) {
-    s.low = max(s.low, j - x.position - rule.window + 1);
-  }
-  if (rule.window > 0) {
-    s.high = min(s.high, j - x.position + rule.window);
-  }
-  return s;
-}
-
-/** What keys first .. first + count - 1 of the tile are seen by. */
-__device__ __forceinline__ warp_range queries_range(key_rule rule, const key_place &x, int first,
-                                                    int count, int queries)
-{
-  const int begin = x.key0 + first, end = min(begin + count, x.key0 + x.rows);
-  const int from = max(begin, x.first), to = min(end, x.end) - 1;
-  warp_range w = {0, 0, 0, 0};
-  if (x.state == kFine && to >= from) {
-    const key_span top = queries_of(rule, x, from), bottom = queries_of(rule, x, to);
-    if (bottom.high > top.low) {
-      w.below = top.low / queries;
-      w.above = (bottom.high + queries - 1) / queries;
-    }
-    const bool all = from == begin && to == begin + count - 1;
-    w.all_from = bottom.low;
-    w.all_to = all ? top.high : 0;
-  }
-  return w;
-}
-
-/** Writes an item's place, by one thread. False: no such item. */
-__device__ inline bool put_key_place(const bwd_tiles_job &job, int size, int queries, int64_t item,
-                                     key_place &x)
-{
-  const tgi_attention_layout &l = job.c.l;
-  int64_t place = item / l.kv_heads, number;
-  x.kv_head = (int)(item % l.kv_heads);
-  x.state = kNoMore;
-  if (!job.c.records && !job.work.rule.causal) { /* heads one after the other */
-    const int64_t tiles = divide_up(l.extent, size), pair = item / tiles;
-    x.kv_head = (int)(pair % l.kv_heads);
-    place = pair / l.kv_heads * tiles + item % tiles;
-  } else if (!job.c.records) { /* the first keys are seen by most queries */
-    const int64_t tiles = divide_up(l.extent, size);
-    place = place % l.batch * tiles + place / l.batch;
-  }
-  const tgi_attention_sequence s =
-      sequence_at(job.c, sequence_of_place(job.c, true, place, 1, size, &number));
-  const int64_t row = number * size, far = 2 * (int64_t)kMostWindow - kMostRows;
-  if (row >= s.extent) {
-    return false;
-  }
-  x.q_row = (int)s.q_first;
-  x.nq = (int)s.nq;
-  x.q_index = (int)s.q_index;
-  x.k_row = (int)(s.k_first + row);
-  x.rows = (int)(s.extent - row);
-  x.k_index = (int)s.k_index;
-  x.key0 = (int)row;
-  x.first = (int)s.first;
-  x.end = (int)(s.first + s.count);
-  x.position = (int)(s.position < -far ? -far : s.position > far ? far : s.position);
-  x.state = s.count < 0 ? kOutOfRange : kFine;
-  const warp_range w = queries_range(job.work.rule, x, 0, size, queries);
-  x.low_block = w.below;
-  x.high_block = w.above;
-  return true;
-}
 
 /** dk, but for the scale, and dv of key j of the extent; lanes have chunks of them. By a warp. */
 template <typename T>
@@ -288,7 +203,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   }
 #pragma unroll 1
   for (; left > 0; left--, stage ^= 1) {
-    const int at = block;
+    const int at = block, of_head = head;
     block++;
     if (block == x.high_block) {
       block = x.low_block;
@@ -300,10 +215,11 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       copy(stage ^ 1, head, block);
     }
     commit_copies();
-    if (at >= range.below && at < range.above) {
+    const bool mine = at >= range.below && at < range.above;
+    uint32_t p[kM][kQueries / 4], ds[kM][kQueries / 4];
+    if (mine) {
       const bool hides = range.hides(at * kQueries, (at + 1) * kQueries);
       float s[kM][kQueries / 2], dp[kM][kQueries / 2];
-      uint32_t p[kM][kQueries / 4], ds[kM][kQueries / 4];
       multiply_rows_small<T, kM, kQueries, S::kD>(s, tile::square(k_page),
                                                   tile::columns(shared_address(sh.q[stage])));
       __syncwarp(); /* keeps the assembler from loading more before it is needed: spills */
@@ -316,9 +232,19 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
         round_pairs<T>(p[m], s[m]);
         round_pairs<T>(ds[m], dp[m]);
       }
+    }
+    if (S::kAdds) {
+      put_gradients<S>(shared_address(sh.ds), first, mine, ds);
+    }
+    if (mine) {
       __syncwarp();
       add_rows_small<T, kM, S::kD, kQueries>(dv, p, tile::square(shared_address(sh.dout[stage])));
       add_rows_small<T, kM, S::kD, kQueries>(dk, ds, tile::square(shared_address(sh.q[stage])));
+    }
+    if (S::kAdds) {
+      __syncthreads();
+      add_dq<S>(job, x, shared_address(sh.ds), shared_address(sh.k), of_head,
+                x.q_row + at * kQueries, x.nq - at * kQueries);
     }
   }
   __syncwarp();

@@ -17,14 +17,15 @@
 namespace
 {
 
-constexpr int kTileRows = 128;
+constexpr int kTileRows = 128, kMediumShared = 163 << 10;
 
 struct bwd_plan {
   bool taken, lengths;
+  bool adds; /* dq is summed by the kernel of dk and dv */
   tgi_attention_layout l;
   int window, elements, keys, shift; /* keys: of a block, in dq */
   int64_t places;                    /* of tiles of queries */
-  size_t records, list, bytes;
+  size_t records, list, terms, bytes;
 };
 
 bool has_vectors(const tg_tensor *t)
@@ -58,7 +59,6 @@ bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *a)
   if (!p.taken) {
     return p;
   }
-  (void)ctx;
   p.window = a->window < kMostWindow ? a->window : 0;
   p.elements = widest <= 64 ? 64 : widest <= 96 ? 96 : 128;
   p.keys = p.elements == 64 ? 64 : 32;
@@ -69,7 +69,12 @@ bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *a)
       p.lengths
           ? (offsetof(query_list, place) + (size_t)p.places * sizeof(query_place) + 255) / 256 * 256
           : 0;
-  p.bytes = p.records + p.list + (size_t)(a->q.shape[0] * l.q_heads * l.nq) * sizeof(float);
+  const size_t rows = (size_t)(a->q.shape[0] * l.q_heads * l.nq);
+  p.adds = a->allow_nondeterministic && tgi_present(&a->dq) &&
+           (tgi_present(&a->dk) || tgi_present(&a->dv)) &&
+           (p.elements == 64 || ctx->device->shared_bytes >= kMediumShared);
+  p.terms = (rows * sizeof(float) + 255) / 256 * 256;
+  p.bytes = p.records + p.list + p.terms + (p.adds ? rows * (size_t)p.elements * sizeof(float) : 0);
   while (l.extent / p.keys >> p.shift >= kCosts) {
     p.shift++;
   }
@@ -122,6 +127,7 @@ bwd_tiles_job job_of(const tg_attention_bwd_args *a, const bwd_plan &p)
   job.dv = view_of<uint16_t>(&a->dv);
   job.lse = static_cast<const float *>(a->lse.data);
   job.delta = reinterpret_cast<float *>(memory + p.records + p.list);
+  job.sums = p.adds ? job.delta + p.terms / sizeof(float) : NULL;
   job.head_dim = (int)p.l.head_dim;
   job.v_dim = (int)p.l.v_dim;
   job.key_items = tile_places(p.l.batch, p.l.extent, p.l.packed_k, kTileRows) * p.l.kv_heads;
@@ -163,6 +169,64 @@ template <typename S> tg_status run_keys(const tg_context *ctx, const bwd_tiles_
                 sizeof(keys_shared<S>), job);
 }
 
+/** dq by a kernel of its own. */
+template <typename T>
+tg_status run_dq(const tg_context *ctx, const bwd_plan &p, const bwd_tiles_job &job)
+{
+  switch (p.elements) {
+  case 64:
+    return run_queries<bwd_queries_shape<T, 64, 64, 2, 4, 2>>(ctx, p, job);
+  case 96:
+    return run_queries<bwd_queries_shape<T, 96, 32, 2, 4, 2>>(ctx, p, job);
+  default:
+    return run_queries<bwd_queries_shape<T, 128, 32, 2, 4, 2>>(ctx, p, job);
+  }
+}
+
+/** dk and dv, in a fixed order. */
+template <typename T>
+tg_status run_dkv(const tg_context *ctx, const bwd_plan &p, const bwd_tiles_job &job)
+{
+  switch (p.elements) {
+  case 64:
+    return run_keys<bwd_keys_shape<T, 64, 32, 2, 4, 2, false>>(ctx, job);
+  case 96:
+    return run_keys<bwd_keys_shape<T, 96, 64, 1, 8, 1, false>>(ctx, job);
+  default:
+    return ctx->device->shared_bytes < kMediumShared
+               ? run_keys<bwd_keys_shape<T, 128, 32, 1, 8, 1, false>>(ctx, job)
+               : run_keys<bwd_keys_shape<T, 128, 64, 1, 8, 1, false>>(ctx, job);
+  }
+}
+
+/** All three, in no fixed order. */
+template <typename S>
+tg_status run_added(const tg_context *ctx, const bwd_plan &p, const bwd_tiles_job &job)
+{
+  tg_status status = fill_bytes(ctx, job.sums, 0, p.bytes - p.records - p.list - p.terms);
+  if (status == TG_OK) {
+    status = run_keys<S>(ctx, job);
+  }
+  if (status == TG_OK) {
+    status = launch(ctx, attention_bwd_dq_sums_kernel<typename S::T, S::kD>,
+                    grid_of(p.places * p.l.q_heads), kDeltaThreads, 0, job);
+  }
+  return status;
+}
+
+template <typename T>
+tg_status run_adding(const tg_context *ctx, const bwd_plan &p, const bwd_tiles_job &job)
+{
+  switch (p.elements) {
+  case 64:
+    return run_added<bwd_keys_shape<T, 64, 32, 2, 4, 2, true>>(ctx, p, job);
+  case 96:
+    return run_added<bwd_keys_shape<T, 96, 64, 1, 8, 1, true>>(ctx, p, job);
+  default:
+    return run_added<bwd_keys_shape<T, 128, 64, 1, 8, 1, true>>(ctx, p, job);
+  }
+}
+
 template <typename T>
 tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a, const bwd_plan &p)
 {
@@ -174,17 +238,14 @@ tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a, const b
         launch(ctx, attention_bwd_delta_tiles_kernel<T>,
                grid_of(divide_up(squares, kDeltaThreads / kWarp)), kDeltaThreads, 0, job, squares);
   }
-  if (status == TG_OK && tgi_present(&a->dq)) {
-    status = p.elements == 64   ? run_queries<bwd_queries_shape<T, 64, 64, 2, 4, 2>>(ctx, p, job)
-             : p.elements == 96 ? run_queries<bwd_queries_shape<T, 96, 32, 2, 4, 2>>(ctx, p, job)
-                                : run_queries<bwd_queries_shape<T, 128, 32, 2, 4, 2>>(ctx, p, job);
+  if (status == TG_OK && p.adds) {
+    status = run_adding<T>(ctx, p, job);
   }
-  if (status == TG_OK && (tgi_present(&a->dk) || tgi_present(&a->dv))) {
-    const bool little = ctx->device->shared_bytes < 163 << 10;
-    status = p.elements == 64   ? run_keys<bwd_keys_shape<T, 64, 32, 2, 4, 2>>(ctx, job)
-             : p.elements == 96 ? run_keys<bwd_keys_shape<T, 96, 64, 1, 8, 1>>(ctx, job)
-             : little           ? run_keys<bwd_keys_shape<T, 128, 32, 1, 8, 1>>(ctx, job)
-                                : run_keys<bwd_keys_shape<T, 128, 64, 1, 8, 1>>(ctx, job);
+  if (status == TG_OK && !p.adds && tgi_present(&a->dq)) {
+    status = run_dq<T>(ctx, p, job);
+  }
+  if (status == TG_OK && !p.adds && (tgi_present(&a->dk) || tgi_present(&a->dv))) {
+    status = run_dkv<T>(ctx, p, job);
   }
   if (status == TG_OK && tgi_present(&a->dsinks)) {
     status = launch(ctx, attention_bwd_sinks_kernel, grid_of(p.l.q_heads), kSinkThreads, 0,
@@ -222,8 +283,8 @@ extern "C" void TGI_PLAN(attention_bwd)(const tg_context *ctx, const tg_attentio
     tell_plain_attention_bwd(a, text, bytes);
     return;
   }
-  snprintf(text, bytes, "mma, tiles of %d, %d elements, dq and dk with dv apart, %s", kTileRows,
-           p.elements,
+  snprintf(text, bytes, "mma, tiles of %d, %d elements, dq %s, %s", kTileRows, p.elements,
+           p.adds ? "added up with dk and dv" : "apart from dk and dv",
            p.lengths   ? "listed"
            : a->causal ? "longest first"
                        : "in order");
