@@ -247,6 +247,9 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
                 x.q_row + at * kQueries, x.nq - at * kQueries);
     }
   }
+  if (S::kAdds) {
+    __syncthreads(); /* all warps are done with all keys, whose place results take */
+  }
   __syncwarp();
   const float by = x.state == kOutOfRange ? CUDART_NAN_F : 1.0f;
   const int low = range.below * kQueries, high = range.above * kQueries;
