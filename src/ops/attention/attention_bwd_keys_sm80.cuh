@@ -225,7 +225,6 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       __syncwarp(); /* keeps the assembler from loading more before it is needed: spills */
       multiply_rows_small<T, kM, kQueries, S::kD>(dp, tile::square(v_page),
                                                   tile::columns(shared_address(sh.dout[stage])));
-      __syncwarp();
       make_transposed<S>(s, dp, job, x, first + lane / 4, at, hides, sh.lse[stage] + lane % 4 * 2,
                          sh.delta[stage] + lane % 4 * 2);
 #pragma unroll
