@@ -17,12 +17,15 @@ function(tegula_op_sources variable suffix)
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()
 
-# tegula_op_kernels(<portable> <sm90>): the .cu files of the ops; those that end in _sm90 are for that entry alone.
-function(tegula_op_kernels portable sm90)
+# tegula_op_kernels(<portable> <sm80> <sm90>): the .cu files of the ops; those that end in _sm80 or _sm90 are for that
+# entry alone. The entry sm80 has the portable ones beside its own.
+function(tegula_op_kernels portable sm80 sm90)
   file(GLOB all CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/ops/*/*.cu)
-  set(${sm90} ${all})
-  list(FILTER ${sm90} INCLUDE REGEX "_sm90\\.cu$")
-  list(FILTER all EXCLUDE REGEX "_sm90\\.cu$")
+  foreach(entry IN ITEMS sm80 sm90)
+    set(own ${all})
+    list(FILTER own INCLUDE REGEX "_${entry}\\.cu$")
+    set(${${entry}} ${own} PARENT_SCOPE)
+  endforeach()
+  list(FILTER all EXCLUDE REGEX "_sm[89]0\\.cu$")
   set(${portable} ${all} PARENT_SCOPE)
-  set(${sm90} ${${sm90}} PARENT_SCOPE)
 endfunction()

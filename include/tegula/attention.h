@@ -137,7 +137,7 @@ typedef struct tg_attention_bwd_args {
  *   dv      out  shape and dtype of v        optional; last axis contiguous
  *   dsinks  acc  [q_heads]  dtype of sinks, or f32; optional; needs sinks
  *   allow_nondeterministic  false: the same bits on every call. true lets a device add in any
- *           order; neither the CPU nor CUDA has a use for it.
+ *           order; CUDA then adds dq by atomics where that is faster, the CPU has no use for it.
  *
  * dq, dk and dv may be parts of one packed tensor. They are written whole: 0 for queries that see
  * no key and for keys that no query sees.

@@ -5,8 +5,8 @@
 #include "cuda/tma.cuh"
 #include "cuda/warpgroup.cuh"
 #include "cuda/wgmma.cuh"
-#include "ops/attention/attention_softmax_sm90.cuh"
-#include "ops/attention/attention_work_sm90.cuh"
+#include "ops/attention/attention_softmax.cuh"
+#include "ops/attention/attention_work.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

@@ -3,7 +3,7 @@
 #ifndef TGI_CUDA_CLUSTER_CUH
 #define TGI_CUDA_CLUSTER_CUH
 
-#include "cuda/launch.cuh"
+#include "cuda/shared_memory.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
@@ -35,11 +35,6 @@ __device__ __forceinline__ void cluster_barrier(unsigned blocks)
                :
                :
                : "memory");
-}
-
-__device__ __forceinline__ uint32_t shared_address(const void *mine)
-{
-  return (uint32_t)__cvta_generic_to_shared(mine);
 }
 
 /** Where what is at `mine` in this block is in another one. */

@@ -12,13 +12,10 @@
 #ifndef TGI_CUDA_WGMMA_CUH
 #define TGI_CUDA_WGMMA_CUH
 
-#include "cuda/vec.cuh"
+#include "cuda/half_pair.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
-
-template <typename T> constexpr bool kIsBf16 = false;
-template <> constexpr bool kIsBf16<bf16> = true;
 
 /** Rows of a page in shared memory (tma.cuh) as operand. Its depth lies along the rows' 64
  * elements, or, `turned`, along the rows; then pages of 64 columns follow each other every
@@ -138,28 +135,6 @@ __device__ __forceinline__ void multiply_turned(float (&d)[kN / 2], const uint32
     WGMMA_EACH(WGMMA_REGISTERS, bf16)
   } else {
     WGMMA_EACH(WGMMA_REGISTERS, f16)
-  }
-}
-
-/** Two sums rounded to T, the first one in the low half. */
-template <typename T> __device__ __forceinline__ uint32_t round_pair(float low, float high)
-{
-  uint32_t pair;
-  if constexpr (kIsBf16<T>) {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  }
-  return pair;
-}
-
-/** Sums as registers of A. */
-template <typename T, int kN>
-__device__ __forceinline__ void round_pairs(uint32_t (&to)[kN / 2], const float (&d)[kN])
-{
-#pragma unroll
-  for (int i = 0; i < kN / 2; i++) {
-    to[i] = round_pair<T>(d[2 * i], d[2 * i + 1]);
   }
 }
 

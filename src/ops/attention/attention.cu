@@ -9,6 +9,7 @@
  *            kernel adds these in order. All cuts depend on shapes alone.
  * Bound      f32 arithmetic: two products of tiles, 16 multiply-adds for 2 reads of shared memory.
  */
+#include "ops/attention/attention_portable.cuh"
 #include "ops/attention/attention_tile.cuh"
 
 #include <math.h>
@@ -414,13 +415,15 @@ tg_status run_fwd(const tg_context *ctx, const tg_attention_fwd_args *a, const f
 
 } // namespace
 
-extern "C" size_t TGI_WORKSPACE(attention_fwd)(const tg_context *, const tg_attention_fwd_args *a)
+inline namespace TGI_CUDA_ENTRY
+{
+
+size_t plain_attention_fwd_bytes(const tg_attention_fwd_args *a)
 {
   return plan_fwd(a).bytes;
 }
 
-extern "C" tg_status TGI_KERNEL(attention_fwd)(const tg_context *ctx,
-                                               const tg_attention_fwd_args *a)
+tg_status run_plain_attention_fwd(const tg_context *ctx, const tg_attention_fwd_args *a)
 {
   const fwd_plan p = plan_fwd(a);
   tg_status status = TG_OK;
@@ -428,10 +431,13 @@ extern "C" tg_status TGI_KERNEL(attention_fwd)(const tg_context *ctx,
   return status;
 }
 
-extern "C" void TGI_PLAN(attention_fwd)(const tg_context *, const tg_attention_fwd_args *a,
-                                        char *text, size_t bytes)
+void tell_plain_attention_fwd(const tg_attention_fwd_args *a, char *text, size_t bytes)
 {
   const fwd_plan p = plan_fwd(a);
   snprintf(text, bytes, "f32 multiply-adds, tiles of %d rows and %d keys, %lld splits of the keys",
            p.tile_rows, kTile, (long long)p.splits);
 }
+
+} // namespace TGI_CUDA_ENTRY
+
+PLAIN_ATTENTION_ENTRY(attention_fwd)

@@ -12,6 +12,7 @@
  */
 #include "ops/attention/attention_bwd_sinks.cuh"
 #include "ops/attention/attention_gradient.cuh"
+#include "ops/attention/attention_portable.cuh"
 
 namespace
 {
@@ -153,13 +154,15 @@ tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a, const b
 
 } // namespace
 
-extern "C" size_t TGI_WORKSPACE(attention_bwd)(const tg_context *, const tg_attention_bwd_args *a)
+inline namespace TGI_CUDA_ENTRY
+{
+
+size_t plain_attention_bwd_bytes(const tg_attention_bwd_args *a)
 {
   return plan_bwd(a).bytes;
 }
 
-extern "C" tg_status TGI_KERNEL(attention_bwd)(const tg_context *ctx,
-                                               const tg_attention_bwd_args *a)
+tg_status run_plain_attention_bwd(const tg_context *ctx, const tg_attention_bwd_args *a)
 {
   const bwd_plan p = plan_bwd(a);
   tg_status status = TG_OK;
@@ -167,10 +170,13 @@ extern "C" tg_status TGI_KERNEL(attention_bwd)(const tg_context *ctx,
   return status;
 }
 
-extern "C" void TGI_PLAN(attention_bwd)(const tg_context *, const tg_attention_bwd_args *a,
-                                        char *text, size_t bytes)
+void tell_plain_attention_bwd(const tg_attention_bwd_args *a, char *text, size_t bytes)
 {
   const bwd_plan p = plan_bwd(a);
   snprintf(text, bytes, "f32 multiply-adds, tiles of %d rows and %d keys, dk and dv %s", kTile,
            kTile, p.joint ? "together" : "one after the other");
 }
+
+} // namespace TGI_CUDA_ENTRY
+
+PLAIN_ATTENTION_ENTRY(attention_bwd)

@@ -3,8 +3,8 @@
 #ifndef TGI_OPS_ATTENTION_BWD_PLAN_SM90_CUH
 #define TGI_OPS_ATTENTION_BWD_PLAN_SM90_CUH
 
-#include "ops/attention/attention_softmax_sm90.cuh"
-#include "ops/attention/attention_work_sm90.cuh"
+#include "ops/attention/attention_softmax.cuh"
+#include "ops/attention/attention_work.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

@@ -7,7 +7,7 @@
 #define TGI_OPS_ATTENTION_BWD_ROWS_SM90_CUH
 
 #include "ops/attention/attention_bwd_plan_sm90.cuh"
-#include "ops/attention/attention_hidden_sm90.cuh"
+#include "ops/attention/attention_hidden.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

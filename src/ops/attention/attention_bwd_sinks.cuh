@@ -1,8 +1,10 @@
-/** The gradient of attention's sinks, from the saved lse and each row's delta. */
+/** The gradient of attention's sinks, from lse and delta. */
 #ifndef TGI_OPS_ATTENTION_BWD_SINKS_CUH
 #define TGI_OPS_ATTENTION_BWD_SINKS_CUH
 
 #include "ops/attention/attention_sequences.cuh"
+
+#include <math.h>
 
 inline namespace TGI_CUDA_ENTRY
 {

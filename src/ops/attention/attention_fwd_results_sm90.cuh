@@ -11,40 +11,23 @@ namespace
 {
 
 /** Writes over rows of the warp's that a hidden value made NaN. `page`: the warpgroup's results in
- * shared memory; `bad`: a row of the thread's has a NaN or an infinity. */
+ * shared memory. */
 template <typename S>
 __device__ __forceinline__ void compute_again(const fwd_job &job, const query_place &x, int first,
                                               int low_block, int high_block, uint32_t page,
                                               const bool (&bad)[2])
 {
   using T = typename S::T;
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x % kWarpgroup / kWarp;
-  const int kv_head = x.head / job.work.group;
+  const int lane = threadIdx.x % kWarp, row0 = threadIdx.x % kWarpgroup / kWarp * 16;
   const float sink = job.sinks.data ? job.sinks.at(x.head) : -CUDART_INF_F;
-  const unsigned rows[2] = {__ballot_sync(kAllLanes, bad[0]), __ballot_sync(kAllLanes, bad[1])};
-#pragma unroll 1
-  for (int r = 0; r < 16; r++) {
-    const int row = 16 * warp + r, i = first + row;
-    const key_span seen = span_of(job.work.rule, x, i);
-    if (!((r < 8 ? rows[0] : rows[1]) >> r % 8 * 4 & 15) || i >= x.rows) {
-      continue;
-    }
-    const int low = low_block * S::kKeys, high = high_block * S::kKeys;
-    const int until = max(min(seen.low, high), low), from = max(min(seen.high, high), until);
-    if (any_not_finite<T>(job.from, x, kv_head, low, until) ||
-        any_not_finite<T>(job.from, x, kv_head, from, high)) {
-      float o[kChunk];
-      attend_keys<T>(o, job.from, x, i, kv_head, seen, sink);
-      if (lane * kChunk < S::kValues) {
-        const uint32_t to = page_chunk(page + lane / 8 * S::kQueryPage, row, lane % 8);
-        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
-                     :
-                     : "r"(to), "r"(round_pair<T>(o[0], o[1])), "r"(round_pair<T>(o[2], o[3])),
-                       "r"(round_pair<T>(o[4], o[5])), "r"(round_pair<T>(o[6], o[7]))
-                     : "memory");
-      }
-    }
-  }
+  attend_again<T>(job.from, job.work, x, first + row0, low_block * S::kKeys, high_block * S::kKeys,
+                  sink, bad, [&](int r, const float(&o)[kChunk]) {
+                    if (lane * kChunk < S::kValues) {
+                      store_shared(page_chunk(page + lane / 8 * S::kQueryPage, row0 + r, lane % 8),
+                                   round_pair<T>(o[0], o[1]), round_pair<T>(o[2], o[3]),
+                                   round_pair<T>(o[4], o[5]), round_pair<T>(o[6], o[7]));
+                    }
+                  });
 }
 
 /** Zeros in rows from .. to - 1 of a block of values in shared memory, by each warpgroup that
@@ -55,10 +38,7 @@ __device__ __forceinline__ void clear_values(uint32_t page, int from, int to, in
 #pragma unroll 1
   for (int e = threadIdx.x % kWarpgroup; e < (to - from) * 8 * S::kValuePages; e += kWarpgroup) {
     const int chunk = e % (8 * S::kValuePages), row = from + e / (8 * S::kValuePages);
-    asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};"
-                 :
-                 : "r"(page_chunk(page + chunk / 8 * S::kKeyPage, row, chunk % 8)), "r"(0)
-                 : "memory");
+    store_shared(page_chunk(page + chunk / 8 * S::kKeyPage, row, chunk % 8), 0, 0, 0, 0);
   }
   publish_to_copies();
   sync_some(8 + group, kWarpgroup);
@@ -76,48 +56,10 @@ __device__ __forceinline__ void store_rows(const fwd_job &job, const query_place
     if (row < rows) {
       uint32_t w[4];
       const uint32_t from = page_chunk(page + chunk / 8 * S::kQueryPage, row, chunk % 8);
-      asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
-                   : "r"(from)
-                   : "memory");
+      load_shared(w, from);
       store_words(
           job.out.data + job.out.at(x.q_index, x.q_row + first + row, x.head) + chunk * kChunk, w);
     }
-  }
-}
-
-/** z + 0 * pair, element by element. */
-template <typename T> __device__ __forceinline__ uint32_t add_zero_times(uint32_t z, uint32_t pair)
-{
-  if constexpr (kIsBf16<T>) {
-    asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(z) : "r"(pair), "r"(0));
-  } else {
-    asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(z) : "r"(pair), "r"(0));
-  }
-  return z;
-}
-
-/** What the thread's rows are multiplied by, to state.factor; writes their lse. Beside the last
- * products. */
-__device__ __forceinline__ void finish_rows(const fwd_job &job, const query_place &x, int row0,
-                                            row_state &state)
-{
-  const float sink = job.sinks.data ? job.sinks.at(x.head) : -CUDART_INF_F;
-#pragma unroll
-  for (int r = 0; r < 2; r++) {
-    float sum = state.sum[r];
-    sum += __shfl_xor_sync(kAllLanes, sum, 1);
-    sum += __shfl_xor_sync(kAllLanes, sum, 2);
-    row_result end = finish_row(state.top[r], sum, sink);
-    if (x.state == kOutOfRange) {
-      end.factor = end.lse = CUDART_NAN_F;
-    }
-    const int row = row0 + 8 * r;
-    if (job.lse && threadIdx.x % 4 == 0 && row < x.rows) {
-      job.lse[((int64_t)x.q_index * job.work.q_heads + x.head) * job.work.nq + x.q_row + row] =
-          end.lse;
-    }
-    state.factor[r] = end.factor;
   }
 }
 

@@ -167,13 +167,13 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
                                   rescale(o, state.factor);
                                   n++, block--;
     };
-    auto clear = [&](unsigned i, int from, int to) { /* where other rows follow a sequence's */
-                                                      if (job.work.list && from < to) {
-                                                        await(sh.v_full, i);
-                                                        clear_values<S>(
-                                                            shared_address(sh.v[i % kStages]), from,
-                                                            to, group);
-                                                      }
+    auto clear = [&](unsigned i, int from,
+                     int to) { /* where other rows follow a sequence's */
+                               if (job.work.list && from < to) {
+                                 await(sh.v_full, i);
+                                 clear_values<S>(shared_address(sh.v[i % kStages]), from, to,
+                                                 group);
+                               }
     };
     while (block >= above) {
       skip(above > below || block > low_block); /* all but one of a tile's blocks take a turn */
@@ -297,44 +297,6 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 }
 
 /* ---- host ---- */
-
-inline fwd_job job_of(const tg_attention_fwd_args *a, const attention_fwd_plan &p)
-{
-  fwd_job job = {};
-  char *const memory = static_cast<char *>(a->workspace);
-  query_work &w = job.work;
-  w.rule = {a->causal, p.window};
-  w.q_heads = (int)p.l.q_heads;
-  w.group = (int)p.l.group;
-  w.nq = (int)p.l.nq;
-  w.extent = (int)p.l.extent;
-  w.size = p.rows;
-  w.keys = p.keys;
-  w.tiles = (int)divide_up(p.l.nq, p.rows);
-  w.parts = (int)divide_up(p.l.nq, kGroupRows) / w.tiles;
-  w.parts_more = (int)divide_up(p.l.nq, kGroupRows) % w.tiles;
-  w.pairs = (int)(p.l.batch * p.l.q_heads);
-  w.chunk = p.chunk;
-  w.half = p.half;
-  w.longest_first = p.longest_first;
-  w.list = p.lengths ? reinterpret_cast<query_list *>(memory + p.records) : NULL;
-  w.taken = p.lengths ? &w.list->taken : p.counted ? reinterpret_cast<int *>(memory) : NULL;
-  job.from.q = view_of<const uint16_t>(&a->q);
-  job.from.k = view_of<const uint16_t>(&a->k);
-  job.from.v = view_of<const uint16_t>(&a->v);
-  job.from.head_dim = (int)p.l.head_dim;
-  job.from.v_dim = (int)p.l.v_dim;
-  job.from.k_rows = (int)p.l.extent;
-  job.from.scale = a->scale;
-  job.from.softcap = a->softcap;
-  job.out = view_of<uint16_t>(&a->out);
-  job.lse = static_cast<float *>(a->lse.data);
-  job.sinks = {a->sinks.data, a->sinks.dtype};
-  job.exponent = (a->softcap > 0 ? 1.0f : a->scale) * kLog2E;
-  job.cap_by = a->softcap > 0 ? a->scale / a->softcap : 0.0f;
-  job.packed = p.l.packed_q;
-  return job;
-}
 
 template <typename S>
 tg_status run_tiles(const tg_context *ctx, const tg_attention_fwd_args *a,

@@ -6,24 +6,13 @@
 #include "cuda/tma.cuh"
 #include "cuda/warpgroup.cuh"
 #include "cuda/wgmma.cuh"
-#include "ops/attention/attention_hidden_sm90.cuh"
+#include "ops/attention/attention_fwd_job.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
 
 namespace
 {
-
-struct fwd_job {
-  query_work work;
-  fwd_operands from;
-  heads_view<uint16_t> out;
-  float *lse; /* NULL: not wanted */
-  any_vector sinks;
-  float exponent; /* scores, after the cap, to exponents of 2 */
-  float cap_by;   /* scores to what tanh takes */
-  bool packed;    /* rows behind a sequence's last one are another's */
-};
 
 /**
  * kQk, kValues: elements of q and k, and of v, that products take; what a head has less is read as

@@ -16,12 +16,9 @@
  */
 #include "cuda/tma.cuh"
 #include "ops/attention/attention_plan_sm90.cuh"
-#include "ops/attention/attention_work_sm90.cuh"
 
 namespace
 {
-
-constexpr int kFewRows = 64, kFewKeys = 256; /* the next entry's splits begin there */
 
 /** Items of each multiprocessor from which on it pays to count them out instead of giving each
  * block its share beforehand: the counter must be cleared, which takes 2 us. */
@@ -29,47 +26,6 @@ constexpr int kManyItems = 8;
 
 /** Windows up to here take smaller blocks of keys: what is computed and hidden is less. */
 constexpr int kNarrowWindow = 256;
-
-bool takes_shape(const tg_attention_fwd_args *a, const attention_fwd_plan &p)
-{
-  const bool few =
-      !p.l.packed_q && !p.l.packed_k && p.l.nq * p.l.group <= kFewRows && p.l.extent > kFewKeys;
-  const int64_t window = a->window;
-  return !p.l.has_table && !few && has_pages(&a->q) && has_pages(&a->k) && has_pages(&a->v) &&
-         has_pages(&a->out) && p.qk > 0 && p.l.nq < kMostRows && p.l.extent < kMostRows &&
-         p.l.batch > 0 && p.l.batch * p.l.q_heads * divide_up(p.l.nq, 64) < INT32_MAX / 2 &&
-         (window < kMostWindow || !tgi_present(&a->query_start));
-}
-
-/** Heads at a time where keys and values are far more than the second-level cache holds: as many as
- * fill the multiprocessors with the longer half of their tiles. */
-void set_chunks(const tg_context *ctx, attention_fwd_plan &p)
-{
-  const int64_t tiles = divide_up(p.l.nq, p.rows), pairs = p.l.batch * p.l.q_heads;
-  const double bytes =
-      2.0 * (double)(p.l.batch * p.l.kv_heads * p.l.extent) * (double)(p.l.head_dim + p.l.v_dim);
-  p.chunk = (int)pairs;
-  p.half = (int)tiles;
-  if (bytes > 1.6 * (double)ctx->device->l2_bytes) {
-    const int64_t half = (tiles + 1) / 2, fill = ctx->device->multiprocessors / half;
-    const int64_t chunk = divide_up(fill > 1 ? fill : 1, p.l.group) * p.l.group;
-    if (chunk < pairs) {
-      p.chunk = (int)chunk;
-      p.half = (int)half;
-    }
-  }
-}
-
-/** Products take 64, 96, 128, 192 or 256 elements; 192 also with values of 128. */
-void set_elements(attention_fwd_plan &p)
-{
-  static const int sizes[] = {64, 96, 128, 192, 256};
-  const int64_t widest = p.l.head_dim > p.l.v_dim ? p.l.head_dim : p.l.v_dim;
-  for (int i = 4; i >= 0; i--) {
-    p.qk = widest <= sizes[i] ? sizes[i] : p.qk;
-  }
-  p.values = p.qk == 192 && p.l.v_dim <= 128 ? 128 : p.qk;
-}
 
 /** What registers and shared memory hold; 160 are 1 to 2 % faster than 128 where there are many
  * blocks, and slower with a causal mask. */
@@ -93,7 +49,8 @@ attention_fwd_plan plan_fwd(const tg_context *ctx, const tg_attention_fwd_args *
   attention_fwd_plan p = {};
   p.l = tgi_attention_fwd_layout(a);
   set_elements(p);
-  p.taken = takes_shape(a, p);
+  p.taken = takes_shape(a, p.l) && p.qk > 0 && has_pages(&a->q) && has_pages(&a->k) &&
+            has_pages(&a->v) && has_pages(&a->out);
   if (!p.taken) {
     return p;
   }
@@ -120,44 +77,12 @@ attention_fwd_plan plan_fwd(const tg_context *ctx, const tg_attention_fwd_args *
   return p;
 }
 
-/** What the tiles need on the device before. */
-tg_status prepare_items(const tg_context *ctx, const tg_attention_fwd_args *a,
-                        const attention_fwd_plan &p)
-{
-  if (!p.lengths) {
-    return p.counted ? fill_bytes(ctx, a->workspace, 0, sizeof(int)) : TG_OK;
-  }
-  tgi_attention_sequence *records = static_cast<tgi_attention_sequence *>(a->workspace);
-  const attention_sites sites = {
-      FAULT_SITE(ctx, attention_fwd, cu_seqlens_q), FAULT_SITE(ctx, attention_fwd, cu_seqlens_k),
-      FAULT_SITE(ctx, attention_fwd, key_start), FAULT_SITE(ctx, attention_fwd, key_count),
-      FAULT_SITE(ctx, attention_fwd, block_table)};
-  const attention_call c = {p.l, records, a->scale, a->softcap};
-  query_work w = {};
-  w.rule = {a->causal, p.window};
-  w.size = p.rows;
-  w.keys = p.keys;
-  w.list = reinterpret_cast<query_list *>(static_cast<char *>(a->workspace) + p.records);
-  tg_status status =
-      launch(ctx, attention_sequences_kernel, dim3(1), kRecordThreads, 0, p.l, sites, records);
-  if (status == TG_OK) {
-    status = launch(ctx, attention_list_kernel, dim3(1), kListThreads, 0, c, w, p.places, p.shift);
-  }
-  return status;
-}
-
 } // namespace
 
-/** From shapes alone: as if every tensor had pages. */
 extern "C" size_t TGI_WORKSPACE(attention_fwd)(const tg_context *ctx,
                                                const tg_attention_fwd_args *a)
 {
-  tg_attention_fwd_args shapes = *a;
-  tg_tensor *const tensors[] = {&shapes.q, &shapes.k, &shapes.v, &shapes.out};
-  for (tg_tensor *t : tensors) {
-    t->data = NULL;
-    memset(t->stride, 0, sizeof t->stride); /* contiguous */
-  }
+  const tg_attention_fwd_args shapes = shapes_alone(*a);
   return plan_fwd(ctx, &shapes).bytes;
 }
 

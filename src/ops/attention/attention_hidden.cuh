@@ -3,11 +3,11 @@
  * which makes NaN of NaN and infinity. Rows with a NaN are looked at once more after their tile; if
  * a value that they do not see may be the cause, they are computed again, key by key.
  */
-#ifndef TGI_OPS_ATTENTION_HIDDEN_SM90_CUH
-#define TGI_OPS_ATTENTION_HIDDEN_SM90_CUH
+#ifndef TGI_OPS_ATTENTION_HIDDEN_CUH
+#define TGI_OPS_ATTENTION_HIDDEN_CUH
 
-#include "ops/attention/attention_softmax_sm90.cuh"
-#include "ops/attention/attention_work_sm90.cuh"
+#include "ops/attention/attention_softmax.cuh"
+#include "ops/attention/attention_work.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
@@ -102,6 +102,35 @@ __device__ __forceinline__ void attend_keys(float (&o)[kChunk], const fwd_operan
 #pragma unroll
   for (int c = 0; c < kChunk; c++) {
     o[c] *= factor;
+  }
+}
+
+/**
+ * Computes rows of the warp's 16 again that a hidden value made NaN, and hands each to store(r, o).
+ * The rows begin at query row0 of the place; keys low .. high - 1 went into them. `bad`: a row of
+ * the thread's two, lane / 4 and 8 on, has a NaN or an infinity.
+ */
+template <typename T, typename Store>
+__device__ __forceinline__ void attend_again(const fwd_operands &a, const query_work &work,
+                                             const query_place &x, int row0, int low, int high,
+                                             float sink, const bool (&bad)[2], const Store &store)
+{
+  const int kv_head = x.head / work.group;
+  const unsigned rows[2] = {__ballot_sync(kAllLanes, bad[0]), __ballot_sync(kAllLanes, bad[1])};
+#pragma unroll 1
+  for (int r = 0; r < 16; r++) {
+    const int i = row0 + r;
+    const key_span seen = span_of(work.rule, x, i);
+    if (!((r < 8 ? rows[0] : rows[1]) >> r % 8 * 4 & 15) || i >= x.rows) {
+      continue;
+    }
+    const int until = max(min(seen.low, high), low), from = max(min(seen.high, high), until);
+    if (any_not_finite<T>(a, x, kv_head, low, until) ||
+        any_not_finite<T>(a, x, kv_head, from, high)) {
+      float o[kChunk];
+      attend_keys<T>(o, a, x, i, kv_head, seen, sink);
+      store(r, o);
+    }
   }
 }
 

@@ -1,12 +1,12 @@
 /**
- * What attention's kernels for Hopper work on, and in which order: an item is a tile of queries of
- * one head. Rows are counted in 32 bits here; the plan takes nothing longer.
+ * What attention's kernels on tensor cores work on, and in which order: an item is a tile of
+ * queries of one head. Rows are counted in 32 bits here; the plan takes nothing longer.
  *
  * Without lengths on the device an item follows from its number. With lengths, a kernel of one
  * block lists the tiles of all sequences first, those with most keys in front.
  */
-#ifndef TGI_OPS_ATTENTION_WORK_SM90_CUH
-#define TGI_OPS_ATTENTION_WORK_SM90_CUH
+#ifndef TGI_OPS_ATTENTION_WORK_CUH
+#define TGI_OPS_ATTENTION_WORK_CUH
 
 #include "ops/attention/attention_sequences.cuh"
 
@@ -18,7 +18,7 @@ namespace
 
 constexpr int kMostRows = 1 << 28;   /* of an axis, and so of |position - row| within a factor 4 */
 constexpr int kMostWindow = 1 << 29; /* from here on a window hides nothing */
-constexpr int kGroupRows = 64;       /* queries of a warpgroup */
+constexpr int kGroupRows = 64;       /* tiles of queries are made of so many */
 constexpr int kListThreads = 1024;
 constexpr int kCosts = 1024; /* classes of tiles by their number of blocks of keys */
 

@@ -1,11 +1,12 @@
-/** A running softmax on a warpgroup's sums (wgmma.cuh): a thread has parts of two rows, four
- * neighbouring lanes the whole. Exponents are of 2. */
-#ifndef TGI_OPS_ATTENTION_SOFTMAX_SM90_CUH
-#define TGI_OPS_ATTENTION_SOFTMAX_SM90_CUH
+/** A running softmax on sums of tensor cores: s[i] is of row i / 2 % 2 of the thread's two and of
+ * column 8 (i / 4) + i % 2 from its first one; four neighbouring lanes have a row. Exponents are of
+ * 2. */
+#ifndef TGI_OPS_ATTENTION_SOFTMAX_CUH
+#define TGI_OPS_ATTENTION_SOFTMAX_CUH
 
 #include "cuda/exp2.cuh"
+#include "cuda/half_pair.cuh"
 #include "cuda/reduce.cuh"
-#include "cuda/wgmma.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

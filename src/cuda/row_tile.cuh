@@ -1,0 +1,140 @@
+/**
+ * Tiles of rows of 16-bit elements in shared memory, copied there by all threads of a block, and
+ * read by warps as operands of products (mma.cuh). From compute capability 8.0 on.
+ *
+ * Rows follow each other without gaps. A row's 16-byte chunks stand in groups of 8 (or 4, where
+ * their number is no multiple of 8), in which chunk c of row r lies at c ^ turn(r): so the eight
+ * rows of a matrix meet no bank twice.
+ */
+#ifndef TGI_CUDA_ROW_TILE_CUH
+#define TGI_CUDA_ROW_TILE_CUH
+
+#include "cuda/mma.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+/** kCols: elements of a row, a multiple of 32. */
+template <int kCols> struct row_tile {
+  static constexpr int kChunks = kCols / 8, kPitch = 2 * kCols;
+  static constexpr int kGroup = kChunks % 8 == 0 ? 8 : 4;
+  static_assert(kChunks % kGroup == 0, "rows are whole groups of chunks");
+
+  static __device__ __forceinline__ uint32_t at(int row, int chunk)
+  {
+    const int turn = kGroup == 8 ? row % 8 : row / 2 % 4;
+    return (uint32_t)(row * kPitch + ((chunk ^ turn) << 4));
+  }
+
+  /** From the place of chunk 0 or 1 of a row to that of the chunk 2 i further on. */
+  static __device__ __forceinline__ uint32_t ahead(uint32_t place, int i)
+  {
+    return (place ^ (uint32_t)(2 * i % kGroup << 4)) + (uint32_t)(2 * i / kGroup * kGroup << 4);
+  }
+
+  /** What a lane hands to load_matrices for 16 rows by 16 columns, the operand A: or, turned, for
+   * 16 deep by 16 columns of B whose depth lies along the rows. */
+  static __device__ __forceinline__ uint32_t square(uint32_t tile)
+  {
+    const int lane = threadIdx.x % 32;
+    return tile + at(lane % 16, lane / 16);
+  }
+
+  /** For 16 columns of B, each a row of the tile, 16 deep: m[0] and m[1] are the first eight's. */
+  static __device__ __forceinline__ uint32_t columns(uint32_t tile)
+  {
+    const int lane = threadIdx.x % 32;
+    return tile + at(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  }
+};
+
+/**
+ * Copies kRows rows of `width` elements, `step` elements apart, by kThreads threads; rows outside
+ * low .. high - 1 and elements behind `width` become zeros. `legal`: any address of the tensor.
+ */
+template <int kCols, int kRows, int kThreads>
+__device__ __forceinline__ void copy_rows(uint32_t to, const uint16_t *from, int64_t step, int low,
+                                          int high, int width, const uint16_t *legal)
+{
+  using tile = row_tile<kCols>;
+  constexpr int kWide = tile::kChunks % 16 == 0 ? 16 : tile::kGroup;
+  constexpr int kStep = kThreads / kWide;
+  static_assert(kRows % kStep == 0 && kStep % 8 == 0, "threads share out whole rows");
+  const int column = threadIdx.x % kWide, row = threadIdx.x / kWide;
+  const uint32_t place = to + tile::at(row, column);
+  from += row * step + column * 8;
+#pragma unroll
+  for (int p = 0; p < kRows / kStep; p++) {
+    const bool here = row + p * kStep >= low && row + p * kStep < high;
+#pragma unroll
+    for (int g = 0; g < tile::kChunks / kWide; g++) {
+      const bool exists = here && (column + g * kWide) * 8 < width;
+      copy_chunk(place + (uint32_t)(p * kStep * tile::kPitch + g * kWide * 16),
+                 exists ? from + p * kStep * step + g * kWide * 8 : legal, exists);
+    }
+  }
+}
+
+/**
+ * d = A B, kM times 16 rows by kN columns, kDepth deep. A: rows of a tile of kDepth columns, `a`
+ * what square() says; B's columns are rows of a tile of as many, `b` what columns() says.
+ */
+template <typename T, int kM, int kN, int kDepth>
+__device__ __forceinline__ void multiply_rows_small(float (&d)[kM][kN / 2], uint32_t a, uint32_t b)
+{
+  using tile = row_tile<kDepth>;
+  asm volatile("" : "+r"(a), "+r"(b)); /* places of later steps are not kept in registers */
+  constexpr int kColumns = kN / 16, kSteps = kDepth / 16 * kColumns;
+  uint32_t x[kM][4], y[2][4]; /* y in turns: the next is under way while one is multiplied */
+  load_matrices(y[0], b);
+#pragma unroll
+  for (int step = 0; step < kSteps; step++) {
+    const int i = step / kColumns, n = step % kColumns, next = step + 1;
+    if (n == 0) {
+#pragma unroll
+      for (int m = 0; m < kM; m++) {
+        load_matrices(x[m], tile::ahead(a, i) + (uint32_t)(m * 16 * tile::kPitch));
+      }
+    }
+    if (next < kSteps) {
+      load_matrices(y[next % 2], tile::ahead(b, next / kColumns) +
+                                     (uint32_t)(next % kColumns * 16 * tile::kPitch));
+    }
+#pragma unroll
+    for (int m = 0; m < kM; m++) {
+      multiply_small<T>(d[m] + 8 * n, x[m], y[step % 2][0], y[step % 2][1], i > 0);
+      multiply_small<T>(d[m] + 8 * n + 4, x[m], y[step % 2][2], y[step % 2][3], i > 0);
+    }
+  }
+}
+
+/** d += A B, kM times 16 rows by kN columns, kDepth deep. A in registers; B's depth lies along the
+ * rows of a tile of kN columns, `b` what square() says. */
+template <typename T, int kM, int kN, int kDepth>
+__device__ __forceinline__ void add_rows_small(float (&d)[kM][kN / 2],
+                                               const uint32_t (&a)[kM][kDepth / 4], uint32_t b)
+{
+  using tile = row_tile<kN>;
+  asm volatile("" : "+r"(b));
+  constexpr int kColumns = kN / 16, kSteps = kDepth / 16 * kColumns;
+  uint32_t y[2][4];
+  load_matrices_turned(y[0], b);
+#pragma unroll
+  for (int step = 0; step < kSteps; step++) {
+    const int i = step / kColumns, n = step % kColumns, next = step + 1;
+    if (next < kSteps) {
+      load_matrices_turned(y[next % 2], tile::ahead(b, next % kColumns) +
+                                            (uint32_t)(next / kColumns * 16 * tile::kPitch));
+    }
+#pragma unroll
+    for (int m = 0; m < kM; m++) {
+      const uint32_t x[4] = {a[m][4 * i], a[m][4 * i + 1], a[m][4 * i + 2], a[m][4 * i + 3]};
+      multiply_small<T>(d[m] + 8 * n, x, y[step % 2][0], y[step % 2][1], true);
+      multiply_small<T>(d[m] + 8 * n + 4, x, y[step % 2][2], y[step % 2][3], true);
+    }
+  }
+}
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

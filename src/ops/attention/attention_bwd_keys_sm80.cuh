@@ -1,0 +1,283 @@
+/** Attention backward by mma.sync: dk and dv. A block has a tile of keys of a kv head, and goes
+ * through the queries of all heads of its group: scores and dp transposed, so that p and ds are
+ * registers of the products that dv and dk add up. */
+#ifndef TGI_OPS_ATTENTION_BWD_KEYS_SM80_CUH
+#define TGI_OPS_ATTENTION_BWD_KEYS_SM80_CUH
+
+#include "ops/attention/attention_bwd_add_sm80.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+/** kD: elements of a head that products take. kQueries: of a block. kM: times 16 keys a warp has.
+ * kAdds: dq is made here too, by adding to sums in memory in no fixed order. */
+template <typename T_, int kD_, int kQueries_, int kM_, int kWarps_, int kBlocks_, bool kAdds_>
+struct bwd_keys_shape {
+  using T = T_;
+  static constexpr int kD = kD_, kQueries = kQueries_, kM = kM_, kWarps = kWarps_;
+  static constexpr int kBlocks = kBlocks_;
+  static constexpr bool kAdds = kAdds_;
+  static constexpr int kRows = 16 * kM * kWarps, kThreads = kWarp * kWarps;
+};
+
+template <typename S> struct alignas(128) keys_shared {
+  uint16_t k[S::kRows * S::kD], v[S::kRows * S::kD];
+  uint16_t q[2][S::kQueries * S::kD], dout[2][S::kQueries * S::kD];
+  float lse[2][S::kQueries], delta[2][S::kQueries];
+  alignas(128) uint16_t ds[S::kAdds ? S::kRows * S::kQueries : 64]; /* rows are keys */
+};
+
+/** dk, but for the scale, and dv of key j of the extent; lanes have chunks of them. By a warp. */
+template <typename T>
+__device__ __forceinline__ void key_again(float (&dk)[kChunk], float (&dv)[kChunk],
+                                          const bwd_tiles_job &job, const key_place &x, int j,
+                                          key_span seen)
+{
+  float k[kChunk], v[kChunk];
+  const int row = x.k_row + j - x.key0;
+  load_chunk<T>(k, job.k.data + job.k.at(x.k_index, row, x.kv_head), job.head_dim);
+  load_chunk<T>(v, job.v.data + job.v.at(x.k_index, row, x.kv_head), job.v_dim);
+#pragma unroll
+  for (int c = 0; c < kChunk; c++) {
+    dk[c] = dv[c] = 0;
+  }
+#pragma unroll 1
+  for (int h = 0; h < job.work.group; h++) {
+    const int head = x.kv_head * job.work.group + h;
+#pragma unroll 1
+    for (int i = seen.low; i < seen.high; i++) {
+      const int64_t at = term_at(job.work, x.q_index, x.q_row + i, head);
+      float q[kChunk], dout[kChunk], p, g;
+      load_chunk<T>(q, job.q.data + job.q.at(x.q_index, x.q_row + i, head), job.head_dim);
+      load_chunk<T>(dout, job.dout.data + job.dout.at(x.q_index, x.q_row + i, head), job.v_dim);
+      pair_gradient(job, q, k, dout, v, minus_lse(job.lse[at]), job.delta[at], &p, &g);
+#pragma unroll
+      for (int c = 0; c < kChunk; c++) {
+        dk[c] = fmaf(g, q[c], dk[c]);
+        dv[c] = fmaf(p, dout[c], dv[c]);
+      }
+    }
+  }
+}
+
+/** Rows that a query which does not see them made NaN, once more; queries low .. high - 1 of each
+ * head went into them. */
+template <typename S>
+__device__ __forceinline__ void keys_again(const bwd_tiles_job &job, const key_place &x, int first,
+                                           uint32_t dk_page, uint32_t dv_page, int low, int high,
+                                           const bool (&bad)[S::kM][2])
+{
+  using T = typename S::T;
+  high = min(high, x.nq);
+#pragma unroll 1
+  for (int r = 0; r < 16 * S::kM; r++) {
+    const bool mine = bad[0][0] && r / 8 == 0 || bad[0][1] && r / 8 == 1 ||
+                      bad[S::kM - 1][0] && r / 8 == 2 || bad[S::kM - 1][1] && r / 8 == 3;
+    const bool lost = __any_sync(kAllLanes, mine && threadIdx.x % kWarp / 4 == r % 8);
+    if (!lost || first + r >= x.rows) {
+      continue;
+    }
+    const key_span seen = queries_of(job.work.rule, x, x.key0 + first + r);
+    const int until = max(min(seen.low, high), low), behind = max(min(seen.high, high), until);
+    bool again = false;
+#pragma unroll 1
+    for (int h = 0; h < job.work.group && !again; h++) {
+      const int head = x.kv_head * job.work.group + h;
+      again = rows_not_finite<T>(job.q, job.head_dim, x.q_index, x.q_row, head, low, until) ||
+              rows_not_finite<T>(job.q, job.head_dim, x.q_index, x.q_row, head, behind, high) ||
+              rows_not_finite<T>(job.dout, job.v_dim, x.q_index, x.q_row, head, low, until) ||
+              rows_not_finite<T>(job.dout, job.v_dim, x.q_index, x.q_row, head, behind, high);
+    }
+    if (again) {
+      float dk[kChunk], dv[kChunk];
+      key_again<T>(dk, dv, job, x, x.key0 + first + r, seen);
+      put_row<T, S::kD>(dk_page, r, dk, job.scale);
+      put_row<T, S::kD>(dv_page, r, dv, 1.0f);
+    }
+  }
+  __syncwarp();
+}
+
+/** Scores and dp, transposed, to p and the gradients of the scores. lse, delta: of the thread's
+ * first column. */
+template <typename S>
+__device__ __forceinline__ void
+make_transposed(float (&s)[S::kM][S::kQueries / 2], float (&dp)[S::kM][S::kQueries / 2],
+                const bwd_tiles_job &job, const key_place &x, int row0, int block, bool hides,
+                const float *lse, const float *delta)
+{
+#pragma unroll
+  for (int n = 0; n < S::kQueries / 8; n++) {
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      const float minus = minus_lse(lse[8 * n + e]), term = delta[8 * n + e];
+#pragma unroll
+      for (int m = 0; m < S::kM; m++) {
+        gradient_of(job, minus, term, s[m][4 * n + e], dp[m][4 * n + e]);
+        gradient_of(job, minus, term, s[m][4 * n + 2 + e], dp[m][4 * n + 2 + e]);
+      }
+    }
+  }
+  if (hides) {
+    const int from = block * S::kQueries + threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int m = 0; m < S::kM; m++) {
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        const key_span seen = queries_of(job.work.rule, x, x.key0 + row0 + 16 * m + 8 * r);
+#pragma unroll
+        for (int i = 0; i < S::kQueries / 4; i++) {
+          const int query = from + 8 * (i / 2) + i % 2, at = 4 * (i / 2) + 2 * r + i % 2;
+          const bool visible = query >= seen.low && query < seen.high;
+          s[m][at] = visible ? s[m][at] : 0.0f;
+          dp[m][at] = visible ? dp[m][at] : 0.0f;
+        }
+      }
+    }
+  }
+}
+
+template <typename S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
+    attention_bwd_dkv_tiles_kernel(const __grid_constant__ bwd_tiles_job job)
+{
+  using T = typename S::T;
+  using tile = row_tile<S::kD>;
+  constexpr int kQueries = S::kQueries, kM = S::kM;
+  extern __shared__ __align__(128) uint8_t memory[];
+  keys_shared<S> &sh = *reinterpret_cast<keys_shared<S> *>(memory);
+  __shared__ key_place x;
+  __shared__ warp_range ranges[S::kWarps];
+  if (threadIdx.x == 0) {
+    put_key_place(job, S::kRows, kQueries, blockIdx.x, x);
+  }
+  __syncthreads();
+  if (x.state == kNoMore) {
+    return;
+  }
+  const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
+  warp_range &range = ranges[threadIdx.x / kWarp];
+  if (lane == 0) {
+    range = queries_range(job.work.rule, x, first, 16 * kM, kQueries);
+  }
+  auto copy = [&](int to, int head, int block) {
+    const int row = x.q_row + block * kQueries, rows = x.nq - block * kQueries;
+    copy_rows<S::kD, kQueries, S::kThreads>(shared_address(sh.q[to]),
+                                            job.q.data + job.q.at(x.q_index, row, head),
+                                            job.q.step[1], 0, rows, job.head_dim, job.q.data);
+    copy_rows<S::kD, kQueries, S::kThreads>(shared_address(sh.dout[to]),
+                                            job.dout.data + job.dout.at(x.q_index, row, head),
+                                            job.dout.step[1], 0, rows, job.v_dim, job.dout.data);
+    const int i = threadIdx.x;
+    if (i < kQueries) {
+      const int64_t at = i < rows ? term_at(job.work, x.q_index, row + i, head) : 0;
+      copy_word(shared_address(&sh.lse[to][i]), job.lse + at, i < rows);
+      copy_word(shared_address(&sh.delta[to][i]), job.delta + at, i < rows);
+    }
+  };
+  const uint32_t k_page = shared_address(sh.k) + (uint32_t)(first * tile::kPitch);
+  const uint32_t v_page = shared_address(sh.v) + (uint32_t)(first * tile::kPitch);
+  float dk[kM][S::kD / 2], dv[kM][S::kD / 2];
+#pragma unroll
+  for (int m = 0; m < kM; m++) {
+#pragma unroll
+    for (int i = 0; i < S::kD / 2; i++) {
+      dk[m][i] = dv[m][i] = 0;
+    }
+  }
+  int head = x.kv_head * job.work.group, block = x.low_block, stage = 0;
+  int left = (x.high_block - x.low_block) * job.work.group;
+  if (left > 0) {
+    const int from = x.first - x.key0, to = min(x.end - x.key0, x.rows);
+    copy_rows<S::kD, S::kRows, S::kThreads>(shared_address(sh.k),
+                                            job.k.data + job.k.at(x.k_index, x.k_row, x.kv_head),
+                                            job.k.step[1], from, to, job.head_dim, job.k.data);
+    copy_rows<S::kD, S::kRows, S::kThreads>(shared_address(sh.v),
+                                            job.v.data + job.v.at(x.k_index, x.k_row, x.kv_head),
+                                            job.v.step[1], from, to, job.v_dim, job.v.data);
+    copy(0, head, block);
+    commit_copies();
+  }
+#pragma unroll 1
+  for (; left > 0; left--, stage ^= 1) {
+    const int at = block, of_head = head;
+    block++;
+    if (block == x.high_block) {
+      block = x.low_block;
+      head++;
+    }
+    wait_for_copies<0>();
+    __syncthreads(); /* all threads' copies are there, and the block before is done with */
+    if (left > 1) {
+      copy(stage ^ 1, head, block);
+    }
+    commit_copies();
+    const bool mine = at >= range.below && at < range.above;
+    uint32_t p[kM][kQueries / 4], ds[kM][kQueries / 4];
+    if (mine) {
+      const bool hides = range.hides(at * kQueries, (at + 1) * kQueries);
+      float s[kM][kQueries / 2], dp[kM][kQueries / 2];
+      multiply_rows_small<T, kM, kQueries, S::kD>(s, tile::square(k_page),
+                                                  tile::columns(shared_address(sh.q[stage])));
+      __syncwarp(); /* keeps the assembler from loading more before it is needed: spills */
+      multiply_rows_small<T, kM, kQueries, S::kD>(dp, tile::square(v_page),
+                                                  tile::columns(shared_address(sh.dout[stage])));
+      make_transposed<S>(s, dp, job, x, first + lane / 4, at, hides, sh.lse[stage] + lane % 4 * 2,
+                         sh.delta[stage] + lane % 4 * 2);
+#pragma unroll
+      for (int m = 0; m < kM; m++) {
+        round_pairs<T>(p[m], s[m]);
+        round_pairs<T>(ds[m], dp[m]);
+      }
+    }
+    if (S::kAdds) {
+      put_gradients<S>(shared_address(sh.ds), first, mine, ds);
+    }
+    if (mine) {
+      __syncwarp();
+      add_rows_small<T, kM, S::kD, kQueries>(dv, p, tile::square(shared_address(sh.dout[stage])));
+      add_rows_small<T, kM, S::kD, kQueries>(dk, ds, tile::square(shared_address(sh.q[stage])));
+    }
+    if (S::kAdds) {
+      __syncthreads();
+      add_dq<S>(job, x, shared_address(sh.ds), shared_address(sh.k), of_head,
+                x.q_row + at * kQueries, x.nq - at * kQueries);
+    }
+  }
+  if (S::kAdds) {
+    __syncthreads(); /* all warps are done with all keys, whose place results take */
+  }
+  __syncwarp();
+  const float by = x.state == kOutOfRange ? CUDART_NAN_F : 1.0f;
+  const int low = range.below * kQueries, high = range.above * kQueries;
+  bool bad[kM][2], bad_dv[kM][2], some = false;
+  put_sums<T, kM, S::kD>(k_page, dk, job.scale * by, bad);
+  put_sums<T, kM, S::kD>(v_page, dv, by, bad_dv);
+#pragma unroll
+  for (int m = 0; m < kM; m++) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      bad[m][r] = bad[m][r] || bad_dv[m][r];
+      some = some || bad[m][r];
+    }
+  }
+  if (high > low && range.hides(low, high) && __any_sync(kAllLanes, some)) {
+    keys_again<S>(job, x, first, k_page, v_page, low, high, bad);
+  }
+  const int rows = min(x.rows - first, 16 * kM);
+  if (job.dk.data) {
+    store_rows<S::kD>(job.dk, x.k_index, x.k_row + first, x.kv_head, rows, job.head_dim, k_page);
+  }
+  if (job.dv.data) {
+    store_rows<S::kD>(job.dv, x.k_index, x.k_row + first, x.kv_head, rows, job.v_dim, v_page);
+  }
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

@@ -1,0 +1,268 @@
+/** Attention backward by mma.sync: dq. A block has a tile of queries of one head, and goes through
+ * the keys as the forward does. */
+#ifndef TGI_OPS_ATTENTION_BWD_QUERIES_SM80_CUH
+#define TGI_OPS_ATTENTION_BWD_QUERIES_SM80_CUH
+
+#include "ops/attention/attention_bwd_job_sm80.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+/** kD: elements of a head that products take. kKeys: of a block. kM: times 16 queries a warp has.
+ */
+template <typename T_, int kD_, int kKeys_, int kM_, int kWarps_, int kBlocks_>
+struct bwd_queries_shape {
+  using T = T_;
+  static constexpr int kD = kD_, kKeys = kKeys_, kM = kM_, kWarps = kWarps_, kBlocks = kBlocks_;
+  static constexpr int kRows = 16 * kM * kWarps, kThreads = kWarp * kWarps;
+};
+
+template <typename S> struct alignas(128) queries_shared {
+  uint16_t q[S::kRows * S::kD], dout[S::kRows * S::kD];
+  uint16_t k[2][S::kKeys * S::kD], v[2][S::kKeys * S::kD];
+};
+
+/** dq of query i of the place, but for the scale; lanes have chunks of it. By a warp. */
+template <typename T>
+__device__ __forceinline__ void query_again(float (&dq)[kChunk], const bwd_tiles_job &job,
+                                            const query_place &x, int i, key_span seen)
+{
+  const int kv_head = x.head / job.work.group, row = x.q_row + i;
+  const int64_t at = term_at(job.work, x.q_index, row, x.head);
+  const float minus = minus_lse(job.lse[at]), delta = job.delta[at];
+  float q[kChunk], dout[kChunk];
+  load_chunk<T>(q, job.q.data + job.q.at(x.q_index, row, x.head), job.head_dim);
+  load_chunk<T>(dout, job.dout.data + job.dout.at(x.q_index, row, x.head), job.v_dim);
+#pragma unroll
+  for (int c = 0; c < kChunk; c++) {
+    dq[c] = 0;
+  }
+#pragma unroll 1
+  for (int key = seen.low; key < seen.high; key++) {
+    float k[kChunk], v[kChunk], p, g;
+    load_chunk<T>(k, job.k.data + job.k.at(x.k_index, x.k_row + key, kv_head), job.head_dim);
+    load_chunk<T>(v, job.v.data + job.v.at(x.k_index, x.k_row + key, kv_head), job.v_dim);
+    pair_gradient(job, q, k, dout, v, minus, delta, &p, &g);
+#pragma unroll
+    for (int c = 0; c < kChunk; c++) {
+      dq[c] = fmaf(g, k[c], dq[c]);
+    }
+  }
+}
+
+/** Rows that a hidden key made NaN, once more; keys low .. high - 1 went into them. */
+template <typename S>
+__device__ __forceinline__ void queries_again(const bwd_tiles_job &job, const query_place &x,
+                                              int first, uint32_t page, int low, int high,
+                                              const bool (&bad)[S::kM][2])
+{
+  using T = typename S::T;
+  const int kv_head = x.head / job.work.group;
+#pragma unroll 1
+  for (int r = 0; r < 16 * S::kM; r++) {
+    const bool mine = bad[0][0] && r / 8 == 0 || bad[0][1] && r / 8 == 1 ||
+                      bad[S::kM - 1][0] && r / 8 == 2 || bad[S::kM - 1][1] && r / 8 == 3;
+    const bool lost = __any_sync(kAllLanes, mine && threadIdx.x % kWarp / 4 == r % 8);
+    if (!lost || first + r >= x.rows) {
+      continue;
+    }
+    const key_span seen = span_of(job.work.rule, x, first + r);
+    const int from = max(low, x.first), to = min(high, x.end);
+    const int until = max(min(seen.low, to), from), behind = max(min(seen.high, to), until);
+    if (rows_not_finite<T>(job.k, job.head_dim, x.k_index, x.k_row, kv_head, from, until) ||
+        rows_not_finite<T>(job.k, job.head_dim, x.k_index, x.k_row, kv_head, behind, to)) {
+      float dq[kChunk];
+      query_again<T>(dq, job, x, first + r, seen);
+      put_row<T, S::kD>(page, r, dq, job.scale);
+    }
+  }
+  __syncwarp();
+}
+
+/** Scores and dp of a block to the gradients of the scores, rounded as operand. */
+template <typename S>
+__device__ __forceinline__ void
+make_gradients(uint32_t (&ds)[S::kM][S::kKeys / 4], float (&s)[S::kM][S::kKeys / 2],
+               float (&dp)[S::kM][S::kKeys / 2], const bwd_tiles_job &job, const query_place &x,
+               int row0, int block, bool hides, const float (&minus)[S::kM][2],
+               const float (&delta)[S::kM][2])
+{
+#pragma unroll
+  for (int m = 0; m < S::kM; m++) {
+#pragma unroll
+    for (int i = 0; i < S::kKeys / 2; i++) {
+      gradient_of(job, minus[m][i / 2 % 2], delta[m][i / 2 % 2], s[m][i], dp[m][i]);
+    }
+    if (hides) {
+      const int from = block * S::kKeys + threadIdx.x % 4 * 2;
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        const key_span seen = span_of(job.work.rule, x, row0 + 16 * m + 8 * r);
+#pragma unroll
+        for (int i = 0; i < S::kKeys / 4; i++) {
+          const int key = from + 8 * (i / 2) + i % 2;
+          float &d = dp[m][4 * (i / 2) + 2 * r + i % 2];
+          d = key >= seen.low && key < seen.high ? d : 0.0f;
+        }
+      }
+    }
+    round_pairs<typename S::T>(ds[m], dp[m]);
+  }
+}
+
+template <typename S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
+    attention_bwd_dq_tiles_kernel(const __grid_constant__ bwd_tiles_job job)
+{
+  using T = typename S::T;
+  using tile = row_tile<S::kD>;
+  constexpr int kKeys = S::kKeys, kM = S::kM;
+  extern __shared__ __align__(128) uint8_t memory[];
+  queries_shared<S> &sh = *reinterpret_cast<queries_shared<S> *>(memory);
+  __shared__ query_place x;
+  __shared__ warp_range ranges[S::kWarps];
+  if (threadIdx.x == 0) {
+    put_place(job.work, (int)blockIdx.x, &x);
+  }
+  __syncthreads();
+  if (x.state == kNoMore) {
+    return;
+  }
+  const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
+  auto copy = [&](int to, int block) {
+    copy_keys<S::kD, kKeys, S::kThreads>(sh.k[to], job.k, job.head_dim, x.head / job.work.group, x,
+                                         block);
+    copy_keys<S::kD, kKeys, S::kThreads>(sh.v[to], job.v, job.v_dim, x.head / job.work.group, x,
+                                         block);
+  };
+  warp_range &range = ranges[threadIdx.x / kWarp];
+  if (lane == 0) {
+    range = range_of(job.work.rule, x, first, 16 * kM, kKeys);
+  }
+  const uint32_t page = shared_address(sh.q) + (uint32_t)(first * tile::kPitch);
+  const uint32_t dout_page = shared_address(sh.dout) + (uint32_t)(first * tile::kPitch);
+  float dq[kM][S::kD / 2], minus[kM][2], delta[kM][2];
+#pragma unroll
+  for (int m = 0; m < kM; m++) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      const int row = min(first + 16 * m + lane / 4 + 8 * r, x.rows - 1);
+      const int64_t at = term_at(job.work, x.q_index, x.q_row + row, x.head);
+      minus[m][r] = minus_lse(job.lse[at]);
+      delta[m][r] = job.delta[at];
+    }
+#pragma unroll
+    for (int i = 0; i < S::kD / 2; i++) {
+      dq[m][i] = 0;
+    }
+  }
+  if (x.high_block > x.low_block) {
+    copy_rows<S::kD, S::kRows, S::kThreads>(shared_address(sh.q),
+                                            job.q.data + job.q.at(x.q_index, x.q_row, x.head),
+                                            job.q.step[1], 0, x.rows, job.head_dim, job.q.data);
+    copy_rows<S::kD, S::kRows, S::kThreads>(shared_address(sh.dout),
+                                            job.dout.data + job.dout.at(x.q_index, x.q_row, x.head),
+                                            job.dout.step[1], 0, x.rows, job.v_dim, job.dout.data);
+    copy(0, x.high_block - 1);
+    commit_copies();
+  }
+  int stage = 0;
+#pragma unroll 1
+  for (int block = x.high_block - 1; block >= x.low_block; block--, stage ^= 1) {
+    wait_for_copies<0>();
+    __syncthreads(); /* all threads' copies are there, and the block before is done with */
+    if (block > x.low_block) {
+      copy(stage ^ 1, block - 1);
+    }
+    commit_copies();
+    if (block >= range.below && block < range.above) {
+      const bool hides = range.hides(block * kKeys, (block + 1) * kKeys);
+      float s[kM][kKeys / 2], dp[kM][kKeys / 2];
+      uint32_t ds[kM][kKeys / 4];
+      multiply_rows_small<T, kM, kKeys, S::kD>(s, tile::square(page),
+                                               tile::columns(shared_address(sh.k[stage])));
+      __syncwarp();
+      multiply_rows_small<T, kM, kKeys, S::kD>(dp, tile::square(dout_page),
+                                               tile::columns(shared_address(sh.v[stage])));
+      make_gradients<S>(ds, s, dp, job, x, first + lane / 4, block, hides, minus, delta);
+      __syncwarp(); /* keeps the assembler from loading more before it is needed: spills */
+      add_rows_small<T, kM, S::kD, kKeys>(dq, ds, tile::square(shared_address(sh.k[stage])));
+    }
+  }
+  __syncwarp();
+  const int low = range.below * kKeys, high = range.above * kKeys;
+  bool bad[kM][2];
+  put_sums<T, kM, S::kD>(page, dq, x.state == kOutOfRange ? CUDART_NAN_F : job.scale, bad);
+  bool some = false;
+#pragma unroll
+  for (int m = 0; m < kM; m++) {
+    some = some || bad[m][0] || bad[m][1];
+  }
+  if (high > low && range.hides(low, high) && __any_sync(kAllLanes, some)) {
+    queries_again<S>(job, x, first, page, low, high, bad);
+  }
+  store_rows<S::kD>(job.dq, x.q_index, x.q_row + first, x.head, min(x.rows - first, 16 * kM),
+                    job.head_dim, page);
+}
+
+/** dq from sums that others made, kD elements a row. A block for a tile of queries, a warp for a
+ * row. */
+template <typename T, int kD>
+__global__ void __launch_bounds__(kDeltaThreads)
+    attention_bwd_dq_sums_kernel(const __grid_constant__ bwd_tiles_job job)
+{
+  __shared__ query_place x;
+  if (threadIdx.x == 0) {
+    put_place(job.work, (int)blockIdx.x, &x);
+  }
+  __syncthreads();
+  if (x.state == kNoMore) {
+    return;
+  }
+  const int lane = threadIdx.x % kWarp, kv_head = x.head / job.work.group;
+  const int column = lane * kChunk, rows = min(x.rows, job.work.size);
+#pragma unroll 1
+  for (int i = threadIdx.x / kWarp; i < rows; i += kDeltaThreads / kWarp) {
+    const float *from = job.sums + term_at(job.work, x.q_index, x.q_row + i, x.head) * kD + column;
+    float dq[kChunk] = {}, zero = 0;
+    if (column < job.head_dim) {
+#pragma unroll
+      for (int c = 0; c < kChunk; c++) {
+        dq[c] = from[c] * job.scale;
+        zero = fmaf(dq[c], 0.0f, zero);
+      }
+    }
+    if (x.state == kOutOfRange) {
+#pragma unroll
+      for (int c = 0; c < kChunk; c++) {
+        dq[c] = CUDART_NAN_F;
+      }
+    } else if (__any_sync(kAllLanes, zero != 0)) {
+      const key_span seen = span_of(job.work.rule, x, i);
+      const int until = max(min(seen.low, x.end), x.first);
+      const int behind = max(min(seen.high, x.end), until);
+      if (rows_not_finite<T>(job.k, job.head_dim, x.k_index, x.k_row, kv_head, x.first, until) ||
+          rows_not_finite<T>(job.k, job.head_dim, x.k_index, x.k_row, kv_head, behind, x.end)) {
+        query_again<T>(dq, job, x, i, seen);
+#pragma unroll
+        for (int c = 0; c < kChunk; c++) {
+          dq[c] *= job.scale;
+        }
+      }
+    }
+    if (column < job.head_dim) {
+      const uint32_t w[4] = {round_pair<T>(dq[0], dq[1]), round_pair<T>(dq[2], dq[3]),
+                             round_pair<T>(dq[4], dq[5]), round_pair<T>(dq[6], dq[7])};
+      store_words(job.dq.data + job.dq.at(x.q_index, x.q_row + i, x.head) + column, w);
+    }
+  }
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

@@ -1,0 +1,93 @@
+/** What attention's forward kernels on tensor cores get, and what becomes of a row's sums. */
+#ifndef TGI_OPS_ATTENTION_FWD_JOB_CUH
+#define TGI_OPS_ATTENTION_FWD_JOB_CUH
+
+#include "ops/attention/attention_fwd_plan.cuh"
+#include "ops/attention/attention_hidden.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+struct fwd_job {
+  query_work work;
+  fwd_operands from;
+  heads_view<uint16_t> out;
+  float *lse; /* NULL: not wanted */
+  any_vector sinks;
+  float exponent; /* scores, after the cap, to exponents of 2 */
+  float cap_by;   /* scores to what tanh takes */
+  bool packed;    /* rows behind a sequence's last one are another's */
+};
+
+/** What the thread's rows are multiplied by, to state.factor; writes their lse. Beside the last
+ * products. */
+__device__ __forceinline__ void finish_rows(const fwd_job &job, const query_place &x, int row0,
+                                            row_state &state)
+{
+  const float sink = job.sinks.data ? job.sinks.at(x.head) : -CUDART_INF_F;
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    float sum = state.sum[r];
+    sum += __shfl_xor_sync(kAllLanes, sum, 1);
+    sum += __shfl_xor_sync(kAllLanes, sum, 2);
+    row_result end = finish_row(state.top[r], sum, sink);
+    if (x.state == kOutOfRange) {
+      end.factor = end.lse = CUDART_NAN_F;
+    }
+    const int row = row0 + 8 * r;
+    if (job.lse && threadIdx.x % 4 == 0 && row < x.rows) {
+      job.lse[((int64_t)x.q_index * job.work.q_heads + x.head) * job.work.nq + x.q_row + row] =
+          end.lse;
+    }
+    state.factor[r] = end.factor;
+  }
+}
+
+/* ---- host ---- */
+
+inline fwd_job job_of(const tg_attention_fwd_args *a, const attention_fwd_plan &p)
+{
+  fwd_job job = {};
+  char *const memory = static_cast<char *>(a->workspace);
+  query_work &w = job.work;
+  w.rule = {a->causal, p.window};
+  w.q_heads = (int)p.l.q_heads;
+  w.group = (int)p.l.group;
+  w.nq = (int)p.l.nq;
+  w.extent = (int)p.l.extent;
+  w.size = p.rows;
+  w.keys = p.keys;
+  w.tiles = (int)divide_up(p.l.nq, p.rows);
+  w.parts = (int)divide_up(p.l.nq, kGroupRows) / w.tiles;
+  w.parts_more = (int)divide_up(p.l.nq, kGroupRows) % w.tiles;
+  w.pairs = (int)(p.l.batch * p.l.q_heads);
+  w.chunk = p.chunk;
+  w.half = p.half;
+  w.longest_first = p.longest_first;
+  w.list = p.lengths ? reinterpret_cast<query_list *>(memory + p.records) : NULL;
+  w.taken = p.lengths ? &w.list->taken : p.counted ? reinterpret_cast<int *>(memory) : NULL;
+  job.from.q = view_of<const uint16_t>(&a->q);
+  job.from.k = view_of<const uint16_t>(&a->k);
+  job.from.v = view_of<const uint16_t>(&a->v);
+  job.from.head_dim = (int)p.l.head_dim;
+  job.from.v_dim = (int)p.l.v_dim;
+  job.from.k_rows = (int)p.l.extent;
+  job.from.scale = a->scale;
+  job.from.softcap = a->softcap;
+  job.out = view_of<uint16_t>(&a->out);
+  job.lse = static_cast<float *>(a->lse.data);
+  job.sinks = {a->sinks.data, a->sinks.dtype};
+  job.exponent = (a->softcap > 0 ? 1.0f : a->scale) * kLog2E;
+  job.cap_by = a->softcap > 0 ? a->scale / a->softcap : 0.0f;
+  job.packed = p.l.packed_q;
+  return job;
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

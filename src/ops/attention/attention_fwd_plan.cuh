@@ -1,0 +1,113 @@
+/** How attention's forward runs on tensor cores: decided on the host, from a call's shapes and the
+ * number of multiprocessors alone. */
+#ifndef TGI_OPS_ATTENTION_FWD_PLAN_CUH
+#define TGI_OPS_ATTENTION_FWD_PLAN_CUH
+
+#include "ops/attention/attention_work.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+struct attention_fwd_plan {
+  bool taken;
+  tgi_attention_layout l;
+  int window;     /* 0 where it hides nothing */
+  int qk, values; /* elements of a head that products take */
+  int rows, keys; /* of a tile */
+  int sides;      /* 1: all keys up to some last one are seen; 2: from some first one on */
+  bool lengths;   /* some are on the device: the tiles are listed there */
+  bool longest_first, counted; /* counted: blocks take the next item when they are done */
+  int chunk, half;             /* query_work */
+  int blocks;
+  int shift;      /* of costs, in the list */
+  int64_t places; /* of the list */
+  size_t records, bytes;
+};
+
+namespace
+{
+
+constexpr int kFewRows = 64, kFewKeys = 256; /* splits of the plain kernels begin there */
+
+/** What both kinds of tiles leave to others: tables of blocks, few queries, extents beyond their
+ * counters. */
+inline bool takes_shape(const tg_attention_fwd_args *a, const tgi_attention_layout &l)
+{
+  const bool few = !l.packed_q && !l.packed_k && l.nq * l.group <= kFewRows && l.extent > kFewKeys;
+  return !l.has_table && !few && l.nq < kMostRows && l.extent < kMostRows && l.batch > 0 &&
+         l.batch * l.q_heads * divide_up(l.nq, 64) < INT32_MAX / 2 &&
+         (a->window < kMostWindow || !tgi_present(&a->query_start));
+}
+
+/** Heads at a time where keys and values are far more than the second-level cache holds: as many as
+ * fill the multiprocessors with the longer half of their tiles. */
+inline void set_chunks(const tg_context *ctx, attention_fwd_plan &p)
+{
+  const int64_t tiles = divide_up(p.l.nq, p.rows), pairs = p.l.batch * p.l.q_heads;
+  const double bytes =
+      2.0 * (double)(p.l.batch * p.l.kv_heads * p.l.extent) * (double)(p.l.head_dim + p.l.v_dim);
+  p.chunk = (int)pairs;
+  p.half = (int)tiles;
+  if (bytes > 1.6 * (double)ctx->device->l2_bytes) {
+    const int64_t half = (tiles + 1) / 2, fill = ctx->device->multiprocessors / half;
+    const int64_t chunk = divide_up(fill > 1 ? fill : 1, p.l.group) * p.l.group;
+    if (chunk < pairs) {
+      p.chunk = (int)chunk;
+      p.half = (int)half;
+    }
+  }
+}
+
+/** Products take 64, 96, 128, 192 or 256 elements; 192 also with values of 128. */
+inline void set_elements(attention_fwd_plan &p)
+{
+  static const int sizes[] = {64, 96, 128, 192, 256};
+  const int64_t widest = p.l.head_dim > p.l.v_dim ? p.l.head_dim : p.l.v_dim;
+  for (int i = 4; i >= 0; i--) {
+    p.qk = widest <= sizes[i] ? sizes[i] : p.qk;
+  }
+  p.values = p.qk == 192 && p.l.v_dim <= 128 ? 128 : p.qk;
+}
+
+/** What the tiles need on the device before. */
+inline tg_status prepare_items(const tg_context *ctx, const tg_attention_fwd_args *a,
+                               const attention_fwd_plan &p)
+{
+  if (!p.lengths) {
+    return p.counted ? fill_bytes(ctx, a->workspace, 0, sizeof(int)) : TG_OK;
+  }
+  tgi_attention_sequence *records = static_cast<tgi_attention_sequence *>(a->workspace);
+  const attention_sites sites = {
+      FAULT_SITE(ctx, attention_fwd, cu_seqlens_q), FAULT_SITE(ctx, attention_fwd, cu_seqlens_k),
+      FAULT_SITE(ctx, attention_fwd, key_start), FAULT_SITE(ctx, attention_fwd, key_count),
+      FAULT_SITE(ctx, attention_fwd, block_table)};
+  const attention_call c = {p.l, records, a->scale, a->softcap};
+  query_work w = {};
+  w.rule = {a->causal, p.window};
+  w.size = p.rows;
+  w.keys = p.keys;
+  w.list = reinterpret_cast<query_list *>(static_cast<char *>(a->workspace) + p.records);
+  tg_status status =
+      launch(ctx, attention_sequences_kernel, dim3(1), kRecordThreads, 0, p.l, sites, records);
+  if (status == TG_OK) {
+    status = launch(ctx, attention_list_kernel, dim3(1), kListThreads, 0, c, w, p.places, p.shift);
+  }
+  return status;
+}
+
+/** The call as if every tensor had rows that are vectors, for its workspace. */
+inline tg_attention_fwd_args shapes_alone(tg_attention_fwd_args shapes)
+{
+  tg_tensor *const tensors[] = {&shapes.q, &shapes.k, &shapes.v, &shapes.out};
+  for (tg_tensor *t : tensors) {
+    t->data = NULL;
+    memset(t->stride, 0, sizeof t->stride); /* contiguous */
+  }
+  return shapes;
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

@@ -1,0 +1,229 @@
+/**
+ * Attention forward by mma.sync (attention_sm80.cu): the kernel.
+ *
+ * A block has a tile of queries of one head, a warp 16 or 32 of them, with their scores and results
+ * in registers. Blocks of keys and values come to shared memory while the block before is worked
+ * on.
+ */
+#ifndef TGI_OPS_ATTENTION_FWD_SM80_CUH
+#define TGI_OPS_ATTENTION_FWD_SM80_CUH
+
+#include "ops/attention/attention_fwd_job.cuh"
+#include "ops/attention/attention_plan_sm80.cuh"
+#include "ops/attention/attention_tiles_sm80.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+/**
+ * kQk, kValues: elements of q and k, and of v, that products take; what a head has less is zeros.
+ * kKeys: of a block. kM: times 16 queries a warp has. kValueStages: places for blocks of values; of
+ * keys there are two. kBlocks: on a multiprocessor, as registers go.
+ */
+template <typename T_, int kQk_, int kValues_, int kKeys_, int kM_, int kWarps_, int kValueStages_,
+          int kBlocks_>
+struct fwd_shape {
+  using T = T_;
+  static constexpr int kQk = kQk_, kValues = kValues_, kKeys = kKeys_, kM = kM_, kWarps = kWarps_;
+  static constexpr int kValueStages = kValueStages_, kBlocks = kBlocks_;
+  static constexpr int kRows = 16 * kM * kWarps, kThreads = kWarp * kWarps;
+};
+
+template <typename S> struct alignas(128) fwd_shared {
+  uint16_t q[S::kRows * S::kQk];
+  uint16_t k[2][S::kKeys * S::kQk];
+  uint16_t v[S::kValueStages][S::kKeys * S::kValues];
+};
+
+/** Scores of a block of keys to probabilities, rounded as operand; the factor of earlier sums goes
+ * to state. `hides`: some row does not see some key. */
+template <typename S>
+__device__ __forceinline__ void
+make_probabilities(uint32_t (&p)[S::kM][S::kKeys / 4], float (&s)[S::kM][S::kKeys / 2],
+                   const fwd_job &job, const query_place &x, int row0, int block, bool hides,
+                   row_state (&state)[S::kM])
+{
+#pragma unroll
+  for (int m = 0; m < S::kM; m++) {
+    if (job.cap_by > 0) {
+      cap_scores(s[m], job.from.softcap, job.cap_by);
+    }
+    if (hides) {
+      const int from = block * S::kKeys + threadIdx.x % 4 * 2;
+      int low[2], high[2];
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        const key_span seen = span_of(job.work.rule, x, row0 + 16 * m + 8 * r);
+        low[r] = seen.low - from;
+        high[r] = seen.high - from;
+      }
+      hide_keys<true>(s[m], low, high);
+    }
+    softmax_block(s[m], state[m], job.exponent);
+    round_pairs<typename S::T>(p[m], s[m]);
+  }
+}
+
+/** Stores a warp's rows. `page`: its own shared memory. `hides`: keys low .. high - 1 went into
+ * them, and some row does not see some of these. */
+template <typename S>
+__device__ __forceinline__ void
+finish_warp(const fwd_job &job, const query_place &x, int first, uint32_t page, bool hides, int low,
+            int high, row_state (&state)[S::kM], float (&o)[S::kM][S::kValues / 2])
+{
+  using T = typename S::T;
+  using tile = row_tile<S::kValues>;
+  const int lane = threadIdx.x % kWarp;
+#pragma unroll
+  for (int m = 0; m < S::kM; m++) {
+    uint32_t zero[2] = {0, 0}; /* 0 times everything in a row: NaN shows */
+    finish_rows(job, x, first + 16 * m + lane / 4, state[m]);
+    rescale(o[m], state[m].factor);
+#pragma unroll
+    for (int i = 0; i < S::kValues / 8; i++) {
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        const uint32_t pair = round_pair<T>(o[m][4 * i + 2 * r], o[m][4 * i + 2 * r + 1]);
+        zero[r] = add_zero_times<T>(zero[r], pair);
+        store_shared(page + tile::at(16 * m + lane / 4 + 8 * r, i) + lane % 4 * 4, pair);
+      }
+    }
+    const bool bad[2] = {(zero[0] & 0x7fff7fff) != 0, (zero[1] & 0x7fff7fff) != 0};
+    if (hides && __any_sync(kAllLanes, bad[0] || bad[1])) {
+      const float sink = job.sinks.data ? job.sinks.at(x.head) : -CUDART_INF_F;
+      __syncwarp();
+      attend_again<T>(job.from, job.work, x, first + 16 * m, low, high, sink, bad,
+                      [&](int r, const float(&row)[kChunk]) {
+                        if (lane < tile::kChunks) {
+                          store_shared(page + tile::at(16 * m + r, lane),
+                                       round_pair<T>(row[0], row[1]), round_pair<T>(row[2], row[3]),
+                                       round_pair<T>(row[4], row[5]),
+                                       round_pair<T>(row[6], row[7]));
+                        }
+                      });
+    }
+  }
+  __syncwarp();
+  store_rows<S::kValues>(job.out, x.q_index, x.q_row + first, x.head,
+                         min(x.rows - first, 16 * S::kM), job.from.v_dim, page);
+}
+
+template <typename S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
+    attention_fwd_tiles_kernel(const __grid_constant__ fwd_job job)
+{
+  using T = typename S::T;
+  constexpr int kKeys = S::kKeys, kM = S::kM;
+  extern __shared__ __align__(128) uint8_t memory[];
+  fwd_shared<S> &sh = *reinterpret_cast<fwd_shared<S> *>(memory);
+  __shared__ query_place x;
+  __shared__ warp_range ranges[S::kWarps];
+  if (threadIdx.x == 0) {
+    put_place(job.work, (int)blockIdx.x, &x);
+  }
+  __syncthreads();
+  if (x.state == kNoMore) {
+    return;
+  }
+  const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
+  auto copy_k = [&](int to, int block) {
+    copy_keys<S::kQk, kKeys, S::kThreads>(sh.k[to], job.from.k, job.from.head_dim,
+                                          x.head / job.work.group, x, block);
+  };
+  auto copy_v = [&](int to, int block) {
+    copy_keys<S::kValues, kKeys, S::kThreads>(sh.v[to], job.from.v, job.from.v_dim,
+                                              x.head / job.work.group, x, block);
+  };
+  warp_range &range = ranges[threadIdx.x / kWarp]; /* not in registers: they are for sums */
+  if (lane == 0) {
+    range = range_of(job.work.rule, x, first, 16 * kM, kKeys);
+  }
+  const uint32_t page = shared_address(sh.q) + (uint32_t)(first * row_tile<S::kQk>::kPitch);
+  float o[kM][S::kValues / 2];
+  row_state state[kM];
+#pragma unroll
+  for (int m = 0; m < kM; m++) {
+    state[m] = {{-CUDART_INF_F, -CUDART_INF_F}, {0, 0}, {1, 1}};
+#pragma unroll
+    for (int i = 0; i < S::kValues / 2; i++) {
+      o[m][i] = 0;
+    }
+  }
+  if (x.high_block > x.low_block) {
+    copy_rows<S::kQk, S::kRows, S::kThreads>(
+        shared_address(sh.q), job.from.q.data + job.from.q.at(x.q_index, x.q_row, x.head),
+        job.from.q.step[1], 0, x.rows, job.from.head_dim, job.from.q.data);
+    copy_k(0, x.high_block - 1);
+    if (S::kValueStages == 2) {
+      copy_v(0, x.high_block - 1);
+    }
+    commit_copies();
+  }
+  int stage = 0;
+#pragma unroll 1
+  for (int block = x.high_block - 1; block >= x.low_block; block--, stage ^= 1) {
+    uint16_t *const v_tile = sh.v[S::kValueStages == 2 ? stage : 0];
+    uint32_t p[kM][kKeys / 4];
+    wait_for_copies<0>();
+    __syncthreads(); /* all threads' copies are there, and the block before is done with */
+    if (S::kValueStages == 1) {
+      copy_v(0, block);
+      commit_copies();
+    }
+    if (block > x.low_block) {
+      copy_k(stage ^ 1, block - 1);
+      if (S::kValueStages == 2) {
+        copy_v(stage ^ 1, block - 1);
+      }
+    }
+    commit_copies();
+    const bool mine = block >= range.below && block < range.above;
+    if (mine) {
+      const bool hides = range.hides(block * kKeys, (block + 1) * kKeys);
+      float s[kM][kKeys / 2];
+      uint32_t rows = page;
+      asm volatile("" : "+r"(rows)); /* places that follow from it are computed where needed */
+      multiply_rows_small<T, kM, kKeys, S::kQk>(
+          s, row_tile<S::kQk>::square(rows),
+          row_tile<S::kQk>::columns(shared_address(sh.k[stage])));
+      make_probabilities<S>(p, s, job, x, first + lane / 4, block, hides, state);
+#pragma unroll
+      for (int m = 0; m < kM; m++) {
+        rescale(o[m], state[m].factor);
+      }
+    }
+    if (S::kValueStages == 1) {
+      wait_for_copies<1>();
+      __syncthreads();
+    } else {
+      __syncwarp(); /* keeps the assembler from loading values before scores are done with: spills
+                     */
+    }
+    if (mine) {
+      add_rows_small<T, kM, S::kValues, kKeys>(
+          o, p, row_tile<S::kValues>::square(shared_address(v_tile)));
+    }
+  }
+  __syncwarp();
+  const int low = range.below * kKeys, high = range.above * kKeys;
+  finish_warp<S>(job, x, first, page, high > low && range.hides(low, high), low, high, state, o);
+}
+
+/* ---- host ---- */
+
+template <typename S>
+tg_status run_tiles(const tg_context *ctx, const tg_attention_fwd_args *a,
+                    const attention_fwd_plan &p)
+{
+  return launch(ctx, attention_fwd_tiles_kernel<S>, grid_of(p.places * p.l.q_heads), S::kThreads,
+                sizeof(fwd_shared<S>), job_of(a, p));
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

@@ -1,0 +1,109 @@
+/* Attention forward by mma.sync, on GPUs from compute capability 8.0 on.
+ *
+ * Method     Running softmax (arXiv:1805.02867) over blocks of keys (arXiv:2307.08691), from the
+ *            last one down. Products of f16 or bf16 with f32 sums in registers; probabilities stay
+ *            there and are the operand of the product with values. Blocks of keys that some query
+ *            of a warp does not see go through a mask, the others do not.
+ * Work       A block of threads for 128 queries of a head, 32 for each of four warps up to heads of
+ *            128 elements, above them 16 for each of eight (four where shared memory is little).
+ *            The longest tiles first where a causal mask makes them differ; with lengths on the
+ *            device, a kernel of one block lists the tiles beforehand.
+ * Bits       A row's depend on the blocks of keys: on extents, mask, head_dim and shared memory.
+ * Bound      Tensor cores, and what a warp does between its products.
+ * Takes      f16 and bf16, heads of up to 256 elements, in steps of 8; tensors whose rows are
+ *            16-byte vectors. All else goes to the kernels of attention.cu: f32, blocks of keys by
+ *            a table, few queries with many keys, which they cut into splits.
+ */
+#include "ops/attention/attention_plan_sm80.cuh"
+#include "ops/attention/attention_portable.cuh"
+
+namespace
+{
+
+bool has_vectors(const tg_tensor *t)
+{
+  bool taken =
+      (t->dtype == TG_F16 || t->dtype == TG_BF16) && t->shape[3] % 8 == 0 && rows_aligned(t, 16);
+  for (int axis = 0; axis < 4; axis++) {
+    taken = taken && t->shape[axis] > 0;
+  }
+  return taken;
+}
+
+attention_fwd_plan plan_fwd(const tg_context *ctx, const tg_attention_fwd_args *a)
+{
+  attention_fwd_plan p = {};
+  p.l = tgi_attention_fwd_layout(a);
+  set_elements(p);
+  p.taken = takes_shape(a, p.l) && p.qk > 0 && has_vectors(&a->q) && has_vectors(&a->k) &&
+            has_vectors(&a->v) && has_vectors(&a->out);
+  if (!p.taken) {
+    return p;
+  }
+  const bool little = ctx->device->shared_bytes < kMediumShared && p.qk > 128;
+  p.window = a->window < kMostWindow ? a->window : 0;
+  p.lengths = has_lengths(p.l, &a->key_start, &a->key_count, &a->query_start);
+  p.rows = little ? 64 : 128;
+  p.keys = little && p.qk == 256 ? 32 : 64;
+  p.longest_first = a->causal && p.window == 0 && !p.lengths;
+  set_chunks(ctx, p);
+  p.places = tile_places(p.l.batch, p.l.nq, p.l.packed_q, p.rows);
+  p.records = record_bytes(p.l, p.lengths);
+  p.bytes = p.lengths
+                ? p.records + offsetof(query_list, place) + (size_t)p.places * sizeof(query_place)
+                : 0;
+  while (p.l.extent / p.keys >> p.shift >= kCosts) {
+    p.shift++;
+  }
+  return p;
+}
+
+} // namespace
+
+/** From shapes alone: whether or not tensors turn out to have rows that are vectors. */
+extern "C" size_t TGI_WORKSPACE(attention_fwd)(const tg_context *ctx,
+                                               const tg_attention_fwd_args *a)
+{
+  const tg_attention_fwd_args shapes = shapes_alone(*a);
+  const size_t plain = plain_attention_fwd_bytes(a), bytes = plan_fwd(ctx, &shapes).bytes;
+  return bytes > plain ? bytes : plain;
+}
+
+extern "C" tg_status TGI_KERNEL(attention_fwd)(const tg_context *ctx,
+                                               const tg_attention_fwd_args *a)
+{
+  const attention_fwd_plan p = plan_fwd(ctx, a);
+  if (!p.taken) {
+    return run_plain_attention_fwd(ctx, a);
+  }
+  const tg_status status = prepare_items(ctx, a, p);
+  if (status != TG_OK) {
+    return status;
+  }
+  switch (p.qk) {
+  case 64:
+    return run_attention_fwd_64(ctx, a, p);
+  case 96:
+    return run_attention_fwd_96(ctx, a, p);
+  case 128:
+    return run_attention_fwd_128(ctx, a, p);
+  case 192:
+    return run_attention_fwd_192(ctx, a, p);
+  default:
+    return run_attention_fwd_256(ctx, a, p);
+  }
+}
+
+extern "C" void TGI_PLAN(attention_fwd)(const tg_context *ctx, const tg_attention_fwd_args *a,
+                                        char *text, size_t bytes)
+{
+  const attention_fwd_plan p = plan_fwd(ctx, a);
+  if (!p.taken) {
+    tell_plain_attention_fwd(a, text, bytes);
+    return;
+  }
+  snprintf(text, bytes, "mma, tiles of %d rows and %d keys, %d elements, %s", p.rows, p.keys, p.qk,
+           p.lengths         ? "listed"
+           : p.longest_first ? "longest first"
+                             : "in order");
+}

@@ -1,0 +1,73 @@
+/** What attention's kernels by mma.sync share: which blocks a warp works on, how keys come to
+ * shared memory, and how results leave it. */
+#ifndef TGI_OPS_ATTENTION_TILES_SM80_CUH
+#define TGI_OPS_ATTENTION_TILES_SM80_CUH
+
+#include "cuda/row_tile.cuh"
+#include "ops/attention/attention_work.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+/** A warp's blocks are below .. above - 1 of its tile's. Every row of it sees rows all_from ..
+ * all_to - 1 of the other side. */
+struct alignas(16) warp_range {
+  int below, above, all_from, all_to;
+
+  __device__ __forceinline__ bool hides(int low, int high) const
+  {
+    return low < all_from || high > all_to;
+  }
+};
+
+/** Of the `count` rows of a place from `first` on. */
+__device__ __forceinline__ warp_range range_of(key_rule rule, const query_place &x, int first,
+                                               int count, int keys)
+{
+  const int rows = min(x.rows - first, count);
+  const key_span top = span_of(rule, x, first), bottom = span_of(rule, x, first + rows - 1);
+  warp_range w = {top.low / keys, (bottom.high + keys - 1) / keys, bottom.low, top.high};
+  if (rows <= 0 || w.above <= w.below || x.high_block <= x.low_block) {
+    w.below = w.above = x.low_block;
+  }
+  return w;
+}
+
+/** Copies a block of keys, or values, of a place's sequence. All is read anew: registers are for
+ * sums. */
+template <int kCols, int kKeys, int kThreads>
+__device__ __forceinline__ void copy_keys(uint16_t *to, const heads_view<const uint16_t> &from,
+                                          int width, int kv_head, const query_place &x, int block)
+{
+  const int row = block * kKeys;
+  copy_rows<kCols, kKeys, kThreads>(shared_address(to),
+                                    from.data + from.at(x.k_index, x.k_row + row, kv_head),
+                                    from.step[1], x.first - row, x.end - row, width, from.data);
+}
+
+/** Stores `rows` rows of a warp's out of its own shared memory. */
+template <int kCols>
+__device__ __forceinline__ void store_rows(const heads_view<uint16_t> &to, int index, int row,
+                                           int head, int rows, int width, uint32_t page)
+{
+  using tile = row_tile<kCols>;
+  uint16_t *const first = to.data + to.at(index, row, head);
+#pragma unroll 1
+  for (int e = threadIdx.x % kWarp; e < rows * tile::kChunks; e += kWarp) {
+    const int r = e / tile::kChunks, chunk = e % tile::kChunks;
+    if (chunk * 8 < width) {
+      uint32_t w[4];
+      load_shared(w, page + tile::at(r, chunk));
+      store_words(first + r * to.step[1] + chunk * 8, w);
+    }
+  }
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif
