@@ -5,7 +5,8 @@ namespace
 {
 
 template <typename T>
-tg_status run_128(const tg_context *ctx, const tg_attention_bwd_args *a, const attention_bwd_plan &p)
+tg_status run_128(const tg_context *ctx, const tg_attention_bwd_args *a,
+                  const attention_bwd_plan &p)
 {
   if (a->softcap > 0) {
     return run_keys<bwd_shape<T, 128, 32, true>>(ctx, a, p);
@@ -20,7 +21,7 @@ inline namespace TGI_CUDA_ENTRY
 {
 
 tg_status run_attention_bwd_128(const tg_context *ctx, const tg_attention_bwd_args *a,
-                               const attention_bwd_plan &p)
+                                const attention_bwd_plan &p)
 {
   return a->q.dtype == TG_F16 ? run_128<f16>(ctx, a, p) : run_128<bf16>(ctx, a, p);
 }

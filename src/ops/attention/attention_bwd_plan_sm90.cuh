@@ -16,10 +16,10 @@ constexpr int kGroupWarps = 4;
 struct attention_bwd_plan {
   bool taken, lengths;
   tgi_attention_layout l;
-  int window;  /* 0 where it hides nothing */
-  int d;       /* elements of a head that products take */
-  int columns; /* of the sums of dq: whole pages */
-  int queries; /* of a tile */
+  int window;                     /* 0 where it hides nothing */
+  int d;                          /* elements of a head that products take */
+  int columns;                    /* of the sums of dq: whole pages */
+  int queries;                    /* of a tile */
   int64_t query_tiles, key_tiles; /* of all sequences, for one head */
   int chunk, half;                /* bwd_job */
   size_t places, sums, minus, delta, turns, lost, lost_tile, sink_delta, bytes;

@@ -37,7 +37,8 @@ __device__ __forceinline__ float4 load_four(const float *from)
   return v;
 }
 
-/** Stores rows of pages by all threads of the warpgroup, where TMA would write over what follows. */
+/** Stores rows of pages by all threads of the warpgroup, where TMA would write over what follows.
+ */
 __device__ __forceinline__ void store_rows(const heads_view<uint16_t> &to, int index, int row,
                                            int head, int rows, int width, uint32_t page,
                                            int page_bytes)
@@ -57,9 +58,9 @@ __device__ __forceinline__ void store_rows(const heads_view<uint16_t> &to, int i
 
 /** Rounds and stores a warpgroup's part of dq: a page of columns, or half of the rows. */
 template <typename S>
-__device__ __forceinline__ void store_queries(const CUtensorMap *map, const float (&dq)[S::kPart / 2],
-                                              const bwd_job &job, const key_place &x,
-                                              const tile_place &t, int group, bwd_shared<S> &sh)
+__device__ __forceinline__ void
+store_queries(const CUtensorMap *map, const float (&dq)[S::kPart / 2], const bwd_job &job,
+              const key_place &x, const tile_place &t, int group, bwd_shared<S> &sh)
 {
   using T = typename S::T;
   const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
@@ -148,10 +149,9 @@ __device__ __forceinline__ void add_sums(const CUtensorMap *dq_map, float (&dq)[
 /** Stores a warpgroup's 64 rows of sums times `by` through `page`: by TMA or, where rows behind
  * the sequence's last one are another's, by its threads. */
 template <typename S>
-__device__ __forceinline__ void store_keys(const CUtensorMap *map, const heads_view<uint16_t> &to,
-                                           const float (&d)[S::kD / 2], float by, uint32_t page,
-                                           const bwd_job &job, const key_place &x, int group,
-                                           int width)
+__device__ __forceinline__ void
+store_keys(const CUtensorMap *map, const heads_view<uint16_t> &to, const float (&d)[S::kD / 2],
+           float by, uint32_t page, const bwd_job &job, const key_place &x, int group, int width)
 {
   using T = typename S::T;
   const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;

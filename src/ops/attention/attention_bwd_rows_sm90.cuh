@@ -60,8 +60,8 @@ __device__ __forceinline__ void store_chunk(uint16_t *row, const float (&sum)[kC
 
 /** dq of query i of a sequence's. */
 template <typename T>
-__device__ inline void compute_query(const bwd_job &job, const tgi_attention_sequence &s,
-                                     int64_t i, int head, float minus, float delta)
+__device__ inline void compute_query(const bwd_job &job, const tgi_attention_sequence &s, int64_t i,
+                                     int head, float minus, float delta)
 {
   const int kv_head = head / (int)job.c.l.group, d = (int)job.c.l.head_dim;
   float q[kChunk], dout[kChunk], sum[kChunk] = {};

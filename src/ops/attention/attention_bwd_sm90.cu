@@ -35,7 +35,8 @@ bool takes_shape(const tg_attention_bwd_args *a, const attention_bwd_plan &p)
          has_pages(&a->out) && has_pages(&a->dout) && has_pages_or_nothing(&a->dq) &&
          has_pages_or_nothing(&a->dk) && has_pages_or_nothing(&a->dv) && p.l.batch > 0 &&
          p.l.nq < kMostRows && p.l.extent < kMostRows &&
-         p.query_tiles * p.l.q_heads < INT32_MAX / 2 && p.key_tiles * p.l.kv_heads < INT32_MAX / 2 &&
+         p.query_tiles * p.l.q_heads < INT32_MAX / 2 &&
+         p.key_tiles * p.l.kv_heads < INT32_MAX / 2 &&
          (a->window < kMostWindow || !tgi_present(&a->query_start));
 }
 
@@ -71,7 +72,10 @@ attention_bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *
   p.columns = p.d == 64 ? 64 : 128;
   /* What registers hold. Masked tiles count whole, so they are smaller where there are many. */
   const bool masks = a->causal || a->window > 0;
-  p.queries = a->softcap > 0 ? (p.d == 128 ? 32 : 64) : p.d == 64 ? 128 : p.d == 96 || !masks ? 80 : 64;
+  p.queries = a->softcap > 0        ? (p.d == 128 ? 32 : 64)
+              : p.d == 64           ? 128
+              : p.d == 96 || !masks ? 80
+                                    : 64;
   p.query_tiles = tile_places(p.l.batch, p.l.nq, p.l.packed_q, p.queries);
   p.key_tiles = tile_places(p.l.batch, p.l.extent, p.l.packed_k, kKeyRows);
   p.taken = takes_shape(a, p);
@@ -90,8 +94,7 @@ attention_bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *
   p.turns = put_words(p, p.query_tiles * p.l.q_heads);
   p.lost_tile = put_words(p, p.query_tiles * p.l.q_heads);
   p.lost = put_words(p, p.key_tiles * p.l.kv_heads + 1);
-  p.sink_delta =
-      put_words(p, tgi_present(&a->dsinks) ? a->q.shape[0] * p.l.q_heads * p.l.nq : 0);
+  p.sink_delta = put_words(p, tgi_present(&a->dsinks) ? a->q.shape[0] * p.l.q_heads * p.l.nq : 0);
   return p;
 }
 
@@ -114,10 +117,9 @@ tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a,
   const int places = (int)(p.query_tiles * p.l.q_heads);
   tg_status status = p.lengths ? read_lengths(ctx, a, p) : TG_OK;
   if (status == TG_OK) {
-    status = launch(ctx,
-                    p.l.v_dim <= 64 ? attention_bwd_terms_kernel<T, 8>
-                                    : attention_bwd_terms_kernel<T, 16>,
-                    grid_of(places), kSumThreads, 0, job);
+    status = launch(
+        ctx, p.l.v_dim <= 64 ? attention_bwd_terms_kernel<T, 8> : attention_bwd_terms_kernel<T, 16>,
+        grid_of(places), kSumThreads, 0, job);
   }
   if (status == TG_OK) {
     status = p.d == 64   ? run_attention_bwd_64(ctx, a, p)

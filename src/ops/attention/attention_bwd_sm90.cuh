@@ -72,10 +72,9 @@ __device__ __forceinline__ void make_p(float (&s)[S::kQueries / 2], const bwd_jo
 
 /** Scores to p times tanh's slope, and p itself, rounded. */
 template <typename S>
-__device__ __forceinline__ void make_capped_p(uint32_t (&p)[S::kQueries / 4],
-                                              float (&s)[S::kQueries / 2], const bwd_job &job,
-                                              const float *minus, const int (&low)[2],
-                                              const int (&high)[2])
+__device__ __forceinline__ void
+make_capped_p(uint32_t (&p)[S::kQueries / 4], float (&s)[S::kQueries / 2], const bwd_job &job,
+              const float *minus, const int (&low)[2], const int (&high)[2])
 {
 #pragma unroll
   for (int i = 0; i < S::kQueries / 4; i++) {
@@ -119,8 +118,8 @@ __device__ __forceinline__ bool hides_any(key_rule rule, const key_place &x, int
 
 template <typename S>
 __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CUtensorMap *dk_map,
-                                             const CUtensorMap *dv_map,
-                                             const bwd_job &job, bwd_shared<S> &sh, int group)
+                                             const CUtensorMap *dv_map, const bwd_job &job,
+                                             bwd_shared<S> &sh, int group)
 {
   using T = typename S::T;
   constexpr int kN = S::kQueries, kStages = S::kStages;
@@ -263,15 +262,11 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
 }
 
 template <typename S>
-__global__ void __launch_bounds__(S::kThreads, 1)
-    attention_bwd_tiles_kernel(const __grid_constant__ CUtensorMap q_map,
-                               const __grid_constant__ CUtensorMap k_map,
-                               const __grid_constant__ CUtensorMap v_map,
-                               const __grid_constant__ CUtensorMap dout_map,
-                               const __grid_constant__ CUtensorMap dq_map,
-                               const __grid_constant__ CUtensorMap dk_map,
-                               const __grid_constant__ CUtensorMap dv_map,
-                               const __grid_constant__ bwd_job job)
+__global__ void __launch_bounds__(S::kThreads, 1) attention_bwd_tiles_kernel(
+    const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
+    const __grid_constant__ CUtensorMap v_map, const __grid_constant__ CUtensorMap dout_map,
+    const __grid_constant__ CUtensorMap dq_map, const __grid_constant__ CUtensorMap dk_map,
+    const __grid_constant__ CUtensorMap dv_map, const __grid_constant__ bwd_job job)
 {
   extern __shared__ __align__(1024) uint8_t memory[];
   bwd_shared<S> &sh = *reinterpret_cast<bwd_shared<S> *>(memory);
@@ -318,8 +313,10 @@ tg_status run_keys(const tg_context *ctx, const tg_attention_bwd_args *a,
     const tg_tensor *of;
     int rows;
   } maps[] = {
-      {&q, &a->q, S::kQueries},       {&k, &a->k, kKeyRows},
-      {&v, &a->v, kKeyRows},          {&dout, &a->dout, S::kQueries},
+      {&q, &a->q, S::kQueries},
+      {&k, &a->k, kKeyRows},
+      {&v, &a->v, kKeyRows},
+      {&dout, &a->dout, S::kQueries},
       {&dq, tgi_present(&a->dq) ? &a->dq : &a->q, S::kPart},
       {&dk, tgi_present(&a->dk) ? &a->dk : &a->k, kGroupRows},
       {&dv, tgi_present(&a->dv) ? &a->dv : &a->v, kGroupRows},
@@ -330,8 +327,8 @@ tg_status run_keys(const tg_context *ctx, const tg_attention_bwd_args *a,
   }
   if (status == TG_OK) {
     const bwd_job job = job_of(a, p);
-    status = launch(ctx, attention_bwd_tiles_kernel<S>, dim3(blocks_for(ctx, job.items, 1)), S::kThreads,
-                    sizeof(bwd_shared<S>), q, k, v, dout, dq, dk, dv, job);
+    status = launch(ctx, attention_bwd_tiles_kernel<S>, dim3(blocks_for(ctx, job.items, 1)),
+                    S::kThreads, sizeof(bwd_shared<S>), q, k, v, dout, dq, dk, dv, job);
   }
   return status;
 }

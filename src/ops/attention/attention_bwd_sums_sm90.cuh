@@ -130,8 +130,7 @@ __device__ __forceinline__ void repair_queries(const bwd_job &job, int place, pl
   find_place(job.c, false, place / q_heads, 1, job.queries, found);
   const tgi_attention_sequence &s = found.s;
   const int64_t first = found.number * job.queries;
-  for (int r = threadIdx.x / kWarp; r < job.queries && first + r < s.nq;
-       r += kSumThreads / kWarp) {
+  for (int r = threadIdx.x / kWarp; r < job.queries && first + r < s.nq; r += kSumThreads / kWarp) {
     float x[kChunk];
     load_chunk<T>(x, job.dq.data + job.dq.at(s.q_index, s.q_first + first + r, head), d);
     bool lost = false;

@@ -192,8 +192,7 @@ __device__ __forceinline__ void keep_order(const bwd_job &job, bwd_shared<S> &sh
       const bool last = block == last_block_of(job.rule, x, tile, S::kQueries);
 #pragma unroll 1
       for (int head = 0; head < heads; head++, n++) {
-        int *turn =
-            job.turns + (int64_t)(x.q_tile + tile) * q_heads + x.kv_head * heads + head;
+        int *turn = job.turns + (int64_t)(x.q_tile + tile) * q_heads + x.kv_head * heads + head;
         if (number == 1 + (int)(n % 2)) {
           wait_for(&sh.turn_used[n % 2], n / 2 & 1);
           write_turn(turn, before + 1);
