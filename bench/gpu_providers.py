@@ -1,5 +1,5 @@
-"""The providers of one case for gpu_ops.py: ours, PyTorch as it is, libraries behind it, torch.compile,
-Liger-Kernel, and a copy of the same bytes; and whether they agree."""
+"""The providers of one case for gpu_ops.py: ours, PyTorch as it is, libraries behind it,
+torch.compile, Liger-Kernel, and a copy of the same bytes; and whether they agree."""
 
 import dataclasses
 import sys

@@ -34,8 +34,8 @@ def when_called(make):
 
 
 def with_sink_key(q, k, v, sinks, mask, scale):
-    """The same with sinks as one more key, whose value is 0: an element that only it has a 1 in gets
-    the sink from the query. Rows stay whole vectors."""
+    """The same with sinks as one more key, whose value is 0: an element that only it has a 1 in
+    gets the sink from the query. Rows stay whole vectors."""
     element = (sinks / scale).view(1, 1, -1, 1).expand(*q.shape[:3], 1)
     key = F.pad(torch.ones_like(k[:, :1, :, :1]), (k.shape[3], VECTOR - 1))
     return (F.pad(torch.cat((q, element), -1), (0, VECTOR - 1)),
