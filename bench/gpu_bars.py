@@ -116,7 +116,7 @@ ATTENTION_RATIOS = {128: (1.04, 1.15, 1.1, 1.1), 64: (1.02, 1.0, 1.1, 1.1),
 
 
 def attention_bars():
-    """No bar compares the deterministic backward with a faster one: there is one order of sums."""
+    """No bar compares the deterministic backward with a faster one: on sm90 sums have one order."""
     found = [Ratio("gpu", "attention", direction, "bf16", shape + mask, ("cudnn",),
                    ATTENTION_RATIOS[dim][2 * d + m])
              for dim, shapes in ATTENTION_SHAPES.items() for shape in shapes

@@ -51,11 +51,11 @@ void attention_print(const attention_config *c)
 {
   fprintf(stderr,
           "seed %llu: %s b%d h%d/%d s%d sk%d d%d/%d causal %d window %d softcap %g sinks %d packed "
-          "%d%d keys %d%d start %d layout %d bad %d forward only %d\n",
+          "%d%d keys %d%d start %d layout %d bad %d forward only %d any order %d\n",
           (unsigned long long)c->seed, tg_dtype_name(c->dtype), (int)c->batch, (int)c->heads,
           (int)c->kv_heads, (int)c->nq, (int)c->extent, (int)c->dim, (int)c->v_dim, c->causal,
           c->window, (double)c->softcap, c->sinks, c->packed_q, c->packed_k, c->key_start,
-          c->key_count, c->query_start, (int)c->layout, c->bad, c->forward_only);
+          c->key_count, c->query_start, (int)c->layout, c->bad, c->forward_only, c->any_order);
 }
 
 /* ---- views ---- */
@@ -279,7 +279,8 @@ tg_attention_bwd_args attention_backward_args(const attention_call *a, void *con
                                  .dq = view_of(a, block, SLOT_DQ, wide),
                                  .dk = view_of(a, block, SLOT_DK, wide),
                                  .dv = view_of(a, block, SLOT_DV, wide),
-                                 .dsinks = view_of(a, block, SLOT_DSINKS, wide)};
+                                 .dsinks = view_of(a, block, SLOT_DSINKS, wide),
+                                 .allow_nondeterministic = a->c.any_order};
 }
 
 void attention_run_forward(tg_context *ctx, tg_attention_fwd_args args)

@@ -19,6 +19,7 @@ typedef struct attention_config {
   attention_layout layout; /* LAYOUT_PACKED: q, k and v of one tensor; lengths must agree */
   int bad;                 /* elements that are NaN or infinity */
   bool forward_only;       /* infinity in q and k, too */
+  bool any_order;          /* of the backward's sums */
   uint64_t seed;
 } attention_config;
 
@@ -52,7 +53,7 @@ typedef struct attention_call {
   void *wide[NUM_SLOTS];       /* the same with f32 in place of half precision */
 } attention_call;
 
-/** Random numbers below n; from 1 up to n. */
+/** A random number below n. */
 int64_t attention_below(uint64_t *state, int64_t n);
 
 /** Allocates and fills what the caller gives to an op; free with attention_call_free. */

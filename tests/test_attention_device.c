@@ -125,6 +125,7 @@ static attention_config random_config(uint64_t seed, bool large_heads)
   c.extent = c.layout == LAYOUT_PACKED ? c.nq : c.extent;
   c.bad = chance(&s, 30) ? 1 + (int)attention_below(&s, 3) : 0;
   c.forward_only = c.bad > 0 && chance(&s, 40);
+  c.any_order = chance(&s, 20);
   return c;
 }
 
