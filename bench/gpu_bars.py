@@ -2,9 +2,11 @@
 
 import dataclasses
 
-from bars import NOT_MEASURED, Mean, Ratio, Share, number, ours_of
-from gpu_cases import (BOTH, GATED, GATED_SHAPE, HEAD_SHAPES, HEADS_SHAPE, LOSS_SHAPES, NORM_SHAPES,
-                       PARAMETERS, SMALL_GATED_SHAPE, SMALL_NORM_SHAPES, SOFTMAX_SHAPES)
+from bars import NOT_MEASURED, WORDS, Mean, Ratio, Share, number, ours_of
+from gpu_cases import (ATTENTION_SHAPES, BOTH, GATED, GATED_SHAPE, HEAD_SHAPES, HEADS_SHAPE,
+                       LOSS_SHAPES, NORM_SHAPES, PARAMETERS, SMALL_GATED_SHAPE, SMALL_NORM_SHAPES,
+                       SOFTMAX_SHAPES, UNMASKED_SHAPE, WINDOW_SHAPE)
+from shape_words import Words
 
 PEERS = ("torch", "compile", "liger")
 NORMS = ("rms_norm", "layer_norm")
@@ -38,6 +40,27 @@ class Beside:
             return [(text, want, NOT_MEASURED, False)]
         mine, other = (number(ours_of(rows), "ms") for rows in found)
         return [(text, want, f"{mine / other:.2f}x", mine <= self.most * other)]
+
+
+@dataclasses.dataclass
+class WindowBlocks:
+    """Our time for attention with a window of a block, at most `most` times that of the two blocks
+    of keys that a block of queries sees part of, at the rate of the same heads without a mask."""
+    dir: str
+    most: float
+    block: int = 128
+
+    def judge(self, cases):
+        window, whole = [cases.get(("gpu", "attention", self.dir, "bf16", shape))
+                         for shape in (WINDOW_SHAPE, UNMASKED_SHAPE)]
+        text = f"attention {WORDS[self.dir]}, bf16 {WINDOW_SHAPE}"
+        want = f"at most {self.most:.3g}x two blocks of {self.block} keys at the full rate"
+        if not window or not whole:
+            return [(text, want, NOT_MEASURED, False)]
+        tokens = Words(UNMASKED_SHAPE).number("s", 0)
+        two = number(ours_of(whole), "ms") * 2 * self.block / tokens
+        mine = number(ours_of(window), "ms")
+        return [(text, want, f"{mine / two:.2f}x", mine <= self.most * two)]
 
 
 @dataclasses.dataclass
@@ -86,6 +109,21 @@ def small_bars():
     return [ratio(op, direction, shape, AS_FAST) for op, shape in cases for direction in BOTH]
 
 
+# times cuDNN: forward full, causal; backward full, causal
+ATTENTION_RATIOS = {128: (1.04, 1.15, 1.1, 1.1), 64: (1.02, 1.0, 1.1, 1.1),
+                    96: (0.95, 1.0, 0.9, 0.9), 192: (0.95, 1.0, 0.9, 0.9),
+                    256: (0.95, 1.0, 0.9, 0.9)}
+
+
+def attention_bars():
+    """No bar compares the deterministic backward with a faster one: on sm90 sums have one order."""
+    found = [Ratio("gpu", "attention", direction, "bf16", shape + mask, ("cudnn",),
+                   ATTENTION_RATIOS[dim][2 * d + m])
+             for dim, shapes in ATTENTION_SHAPES.items() for shape in shapes
+             for d, direction in enumerate(BOTH) for m, mask in enumerate(("", "_causal"))]
+    return found + [WindowBlocks("fwd", 1.6), WindowBlocks("bwd", 1.8)]
+
+
 BARS = [
     *norm_bars(),
     *[bar for op in GATED for d in BOTH
@@ -100,6 +138,7 @@ BARS = [
       for bar in (Ratio("gpu", "linear_cross_entropy", "fwdbwd", "bf16", shape, ("compile",),
                         1 / 1.04),
                   HeadMemory(shape, 4 << 30))],
+    *attention_bars(),
     share("adamw", "step", PARAMETERS, 0.9),
     *small_bars(),
 ]

@@ -13,6 +13,16 @@ HEAD_SHAPES = [f"{rows}x4096x151936_nodbias_overwrite" for rows in (8192, 32768)
 PARAMETERS = "1000000000_t200"  # 100 matrices, 100 vectors
 GATED = ["swiglu", "geglu", "swiglu_clamped"]
 BOTH = ["fwd", "bwd"]
+ATTENTION_SHAPES = {  # by elements of a head
+    128: ["b1_h32_kv8_s2048_d128", "b1_h32_kv8_s4096_d128", "b1_h32_kv8_s16384_d128",
+          "b8_h32_kv8_s2048_d128"],
+    64: ["b4_h8_s4096_d64", "b64_h12_s1024_d64"],
+    96: ["b2_h16_s4096_d96"],
+    192: ["b2_h16_s4096_d192"],
+    256: ["b2_h16_s4096_d256"],
+}
+UNMASKED_SHAPE = "b1_h64_kv8_s8192_d64"  # the next one's heads: what a full block of keys takes
+WINDOW_SHAPE = "b1_h64_kv8_s8192_d64_causal_w128_sink"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +36,7 @@ class Case:
     in_place: tuple = ()  # (input, output) that are the same memory
     memory: bool = False  # memory beside inputs and results is measured, too
     compiled: bool = True  # it is one function of PyTorch, which its compiler takes
+    libraries: tuple = ()  # behind PyTorch, timed as peers of their own
 
 
 def both(op, shapes, **more):
@@ -39,6 +50,14 @@ def loss_cases():
                   *[Case("cross_entropy", direction, shape, in_place=("logits", "dlogits"))
                     for direction in ("bwd", "fwdbwd")]]
     return found
+
+
+def attention_cases():
+    shapes = [shape + mask for found in ATTENTION_SHAPES.values() for shape in found
+              for mask in ("", "_causal")]
+    how = dict(copied=False, compiled=False)
+    return [*both("attention", shapes + [UNMASKED_SHAPE], libraries=("cudnn", "fa2"), **how),
+            *both("attention", [WINDOW_SHAPE], libraries=("fa2",), **how)]
 
 
 CASES = [
@@ -65,4 +84,5 @@ CASES = [
                     "8192x4096x14336_nodx_nodbias")],
     *[Case("linear_cross_entropy", "fwdbwd", shape, copied=False, events=True, memory=True)
       for shape in HEAD_SHAPES],
+    *attention_cases(),
 ]

@@ -8,8 +8,10 @@
 The cases are those of gpu_cases.py; --shape with --op times another shape. Results are compared
 with PyTorch's first. The time of a call is that on the GPU: of each provider's calls on several
 sets of arrays, together several times the second-level cache, in a CUDA graph; medians of samples
-taken in turn. host_us is what a call costs the host, issued back to back. With --csv the figures
-are recorded, and what the file holds for this commit is not measured again.
+taken in turn. `torch` includes the libraries behind it that a case names (attention: cudnn, fa2).
+host_us is what a call costs the host, issued back to back. With --csv the figures are recorded, and
+what the file holds for this commit is not measured again. Bars judge the best entry: do not record
+another --entry in the same file.
 """
 
 import argparse
@@ -69,6 +71,7 @@ def cases_of(options):
 def expected_impls(case, wanted, liger, entry):
     """What a complete run holds, as far as it is known before the run."""
     found = [f"tegula:{entry}"] + ["copy"] * case.copied + ["torch"] * ("torch" in wanted)
+    found += list(case.libraries) * ("torch" in wanted)
     found += ["compile"] * (case.compiled and "compile" in wanted)
     if "liger" in wanted and liger and liger_peers.variants(liger, case.op, case.dir):
         found.append("liger")

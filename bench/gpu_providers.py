@@ -1,12 +1,12 @@
-"""The providers of one case for gpu_ops.py: ours, PyTorch as it is, torch.compile, Liger-Kernel,
-and a copy of the same bytes; and whether they agree."""
+"""The providers of one case for gpu_ops.py: ours, PyTorch as it is, libraries behind it,
+torch.compile, Liger-Kernel, and a copy of the same bytes; and whether they agree."""
 
 import dataclasses
 import sys
 
 import torch
 
-from baselines import TOLERANCE, as_list, build, compare
+from baselines import TOLERANCE, as_list, build, compare, run_saved
 from gpu_timing import Provider
 from peers import liger_peers
 from peers.peer_problem import Formula
@@ -53,9 +53,10 @@ def compiled(problem):
 def kinds(case, problem, wanted, liger):
     """(impl, config, version, function of a Problem -> call, capturable) of each peer. The
     functions are called for every set of arrays, long after: none may look at a name bound here."""
-    if "torch" in wanted:
-        peer = problem.peers[0]
-        yield "torch", peer.config, peer.version, lambda p: p.peers[0].run, True
+    for number, peer in enumerate(problem.peers if "torch" in wanted else ()):
+        if number == 0 or peer.impl in case.libraries:
+            yield (peer.impl, peer.config, peer.version,
+                   lambda p, number=number: p.peers[number].run, True)
     if "compile" in wanted and case.compiled:
         yield ("compile", "", torch.__version__,
                lambda p, function=compiled(problem): p.formula.caller(function), True)
@@ -115,6 +116,8 @@ class Providers:
         self.add_sets(2 * held)  # graphs hold results, too
 
     def our_call(self, problem):
+        if (self.case.op, self.case.dir) == ("attention", "bwd"):
+            run_saved(self.library, self.case.op, problem.fields)
         return self.library.call(f"{self.case.op}_{self.case.dir}", problem.fields)
 
     def add_peer(self, provider, make, problem, mine):

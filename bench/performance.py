@@ -116,6 +116,12 @@ def beside(rows):
                      f"({number(row, 'ms') / mine:.2f})" for row in peers_of(rows))
 
 
+def rates(row):
+    """GB/s; TFLOP/s where an op computes more than it moves, so that a copy is no roof."""
+    computes = not row["roof"] and number(row, "tflops")
+    return f"{number(row, 'gbps'):.0f}", f"{number(row, 'tflops'):.0f}" if computes else ""
+
+
 def gpu_section(cases):
     yield "## Ops on a GPU beside a copy and their peers"
     yield ""
@@ -132,9 +138,9 @@ def gpu_section(cases):
         memory = [f"{row['impl']} {number(row, 'peak_bytes') / 1e9:.2f}" for row in rows
                   if row["peak_bytes"]]
         lines.append((f"{case[1]} {case[2]}", case[3], case[4], f"{1e3 * number(mine, 'ms'):.1f}",
-                      f"{number(mine, 'gbps'):.0f}", share, f"{number(mine, 'host_us'):.1f}",
-                      beside(rows), ", ".join(memory)))
-    yield from table(("op", "dtype", "shape", "us", "GB/s", "of copy", "host us",
+                      *rates(mine), share, f"{number(mine, 'host_us'):.1f}", beside(rows),
+                      ", ".join(memory)))
+    yield from table(("op", "dtype", "shape", "us", "GB/s", "TFLOP/s", "of copy", "host us",
                       "peers us (over ours)", "extra GB"), lines)
     seen = sorted({(row["device"], row["driver"], row["commit"], row["date"][:10],
                     f"torch {row['version']}") for rows in cases.values() for row in rows

@@ -4,8 +4,90 @@ import math
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from peers.peer_problem import Peer, Problem, gradients, torch_peer
+from shape_words import NotServed
+
+VECTOR = 8  # elements of 16 bytes
+
+
+def on_backend(backend, function):
+    """The function, with scaled_dot_product_attention on that library alone: it fails where the
+    library does not take a call."""
+    def run(*tensors):
+        with sdpa_kernel(backend):
+            return function(*tensors)
+    return run
+
+
+def when_called(make):
+    """The call that make() returns, made when it is called first: what a library does not take
+    fails there."""
+    made = []
+
+    def run():
+        if not made:
+            made.append(make())
+        return made[0]()
+    return run
+
+
+def with_sink_key(q, k, v, sinks, mask, scale):
+    """The same with sinks as one more key, whose value is 0: an element that only it has a 1 in
+    gets the sink from the query. Rows stay whole vectors."""
+    element = (sinks / scale).view(1, 1, -1, 1).expand(*q.shape[:3], 1)
+    key = F.pad(torch.ones_like(k[:, :1, :, :1]), (k.shape[3], VECTOR - 1))
+    return (F.pad(torch.cat((q, element), -1), (0, VECTOR - 1)),
+            torch.cat((F.pad(k, (0, VECTOR)), key), 1), F.pad(v, (0, 0, 0, 0, 0, 1)),
+            mask if mask is None else F.pad(mask, (0, 1), value=True))
+
+
+class WindowedFlash:
+    """PyTorch's FlashAttention-2 with a causal window, which scaled_dot_product_attention has no
+    argument for. Sinks take a pass over its result; its backward with that and their lse gives dq,
+    dk and dv, and no dsinks."""
+
+    def __init__(self, q, k, v, sinks, window, scale):
+        self.tensors, self.sinks = (q, k, v), sinks
+        self.lengths = (q.shape[1], k.shape[1], 0.0, True)  # no dropout, causal
+        self.options = dict(scale=scale, window_size_left=window - 1, window_size_right=0)
+
+    def forward(self):
+        out, lse, *self.state = torch.ops.aten._flash_attention_forward(
+            *self.tensors, None, None, *self.lengths, False, **self.options)
+        if self.sinks is None:
+            return out, lse
+        sinks = self.sinks.float().view(1, -1, 1)
+        share = torch.sigmoid(lse - sinks).transpose(1, 2).unsqueeze(-1)
+        return (out * share).to(out.dtype), torch.logaddexp(lse, sinks)
+
+    def backward(self, dout):
+        """The call, after the forward that it needs."""
+        results = self.forward()
+
+        def run():
+            found = torch.ops.aten._flash_attention_backward(
+                dout, *self.tensors, *results, None, None, *self.lengths, *self.state[:2],
+                **self.options)
+            return dict(zip(("dq", "dk", "dv"), found))
+        return run
+
+
+def gpu_peers(forward, inputs, dout, windowed):
+    """The libraries behind PyTorch's default, each alone."""
+    flash = Peer("fa2", None, "in PyTorch")
+    if windowed:
+        flash.run = (lambda: {"out": windowed.forward()[0]}) if dout is None else when_called(
+            lambda: windowed.backward(dout))
+        return [flash]
+    cudnn = Peer("cudnn", None, "through PyTorch", str(torch.backends.cudnn.version()))
+    for peer, backend in ((cudnn, SDPBackend.CUDNN_ATTENTION), (flash, SDPBackend.FLASH_ATTENTION)):
+        function = on_backend(backend, forward)
+        peer.run = (lambda f=function: {"out": f(*inputs.values())}) if dout is None else (
+            when_called(lambda f=function: gradients(f, inputs, dout)))
+    return [cudnn, flash]
+
 
 def attention(words, backward, dtype):
     batch, heads = words.number("b", 1), words.number("h", 1)
@@ -14,7 +96,9 @@ def attention(words, backward, dtype):
     keys = words.number("sk", nq)
     dim = words.number("d", 64)
     v_dim = words.number("vd", dim)
-    causal = words.flag("causal")
+    causal, window, sink = words.flag("causal"), words.number("w", 0), words.flag("sink")
+    if window and not (causal and nq == keys):
+        raise NotServed(f"{words.shape}: a window without a causal mask of {nq} keys")
     words.done()
 
     def heads_inside(n, h, d):
@@ -24,26 +108,42 @@ def attention(words, backward, dtype):
         keys, kv_heads, v_dim)
     out, lse = heads_inside(nq, heads, v_dim), torch.empty(batch, heads, nq)
     scale = 1 / math.sqrt(dim)
+    sinks = torch.randn(heads, dtype=dtype) if sink else None
     # PyTorch aligns a causal mask at the top left: the same only if the lengths agree; a single
     # query sees every key.
     masked = causal and nq > 1
     mask = None
-    if masked and nq != keys:
+    if masked and (nq != keys or window or sink):
         mask = torch.ones(nq, keys, dtype=torch.bool).tril(keys - nq)
+    if masked and window:
+        mask = mask.triu(1 - window)
 
-    def forward(q, k, v):
+    def forward(q, k, v, sinks=None):
+        sees, groups = mask, heads // kv_heads
+        if sink:
+            q, k, v, sees = with_sink_key(q, k, v, sinks, mask, scale)
+        if sees is not None and groups > 1:  # masks and shared keys together take a slow way
+            k, v = (x.repeat_interleave(groups, 2) for x in (k, v))
         y = F.scaled_dot_product_attention(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask,
-            is_causal=masked and mask is None, scale=scale, enable_gqa=heads != kv_heads)
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=sees,
+            is_causal=masked and sees is None, scale=scale,
+            enable_gqa=q.shape[2] != k.shape[2])
         return y.transpose(1, 2)
 
-    shared = dict(q=q, k=k, v=v, out=out, lse=lse, scale=scale, causal=causal)
-    if not backward:
-        return Problem(shared, [torch_peer(lambda: forward(q, k, v), "out")])
-    dout = torch.randn_like(out)
-    fields = dict(dout=dout, dq=torch.empty_like(q), dk=torch.empty_like(k),
-                  dv=torch.empty_like(v), **shared)
-    return Problem(fields, [Peer("torch", gradients(forward, dict(q=q, k=k, v=v), dout))])
+    inputs = dict(q=q, k=k, v=v) | (dict(sinks=sinks) if sink else {})
+    fields = dict(inputs, out=out, lse=lse, scale=scale, causal=causal, window=window)
+    dout = torch.randn_like(out) if backward else None
+    if backward:
+        fields |= dict(dout=dout, dq=torch.empty_like(q), dk=torch.empty_like(k),
+                       dv=torch.empty_like(v))
+        fields |= dict(dsinks=torch.zeros_like(sinks)) if sink else {}
+        found = [Peer("torch", when_called(lambda: gradients(forward, inputs, dout)))]
+    else:
+        found = [torch_peer(lambda: forward(*inputs.values()), "out")]
+    if q.is_cuda:
+        windowed = WindowedFlash(q, k, v, sinks, window, scale) if window else None
+        found += gpu_peers(forward, inputs, dout, windowed)
+    return Problem(fields, found)
 
 
 def attention_naive(words, backward, dtype):

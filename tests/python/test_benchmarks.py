@@ -10,9 +10,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
 import accuracy_page  # noqa: E402
+import gpu_bars  # noqa: E402
+import gpu_cases  # noqa: E402
+import gpu_providers  # noqa: E402
 import kernel_pages  # noqa: E402
 import performance  # noqa: E402
 import results_csv  # noqa: E402
+from peers.peer_problem import Peer, Problem  # noqa: E402
 from shape_words import NotServed, Words  # noqa: E402
 
 ATTENTION = dict(op="attention", dir="fwd", dtype="f32", shape="b1_h12_s1024_d64_causal")
@@ -122,6 +126,59 @@ def test_the_document_judges_a_gpu_beside_its_copy(tmp_path):
                          dict(case, impl="copy", ms=0.094)])
     text = "\n".join(performance.document([], results_csv.read(path)))
     assert "- add_rms_norm forward, bf16 8192x4096: 95% of copy required, 94.0% of copy." in text
+
+
+def test_every_set_of_arrays_is_timed_with_its_peers_own_function(monkeypatch):
+    """Calls for further sets are made when all kinds are known."""
+    variants = [(name, (lambda name: lambda: f"liger {name}")(name), True) for name in "ab"]
+    monkeypatch.setattr(gpu_providers.liger_peers, "variants", lambda *_: variants)
+    monkeypatch.setattr(gpu_providers.liger_peers, "version", lambda: "0")
+    monkeypatch.setattr(gpu_providers, "own_copy", lambda formula: formula)
+
+    class Formula:
+        def __init__(self, number):
+            self.number = number
+
+        def caller(self, function):
+            return lambda: f"{function()} {self.number}"
+
+    def problem(number):
+        peers = [Peer(impl, lambda impl=impl: f"{impl} {number}") for impl in ("torch", "x", "y")]
+        return Problem({}, peers, formula=Formula(number))
+
+    case = gpu_cases.Case("gelu", "fwd", "8x8", compiled=False, libraries=("x", "y"))
+    kinds = list(gpu_providers.kinds(case, problem(1), ("torch", "liger"), object()))
+    assert [(kind[0], kind[1]) for kind in kinds] == [
+        ("torch", ""), ("x", ""), ("y", ""), ("liger", "a"), ("liger", "b")]
+    for number in (1, 2):
+        assert [make(problem(number))() for _, _, _, make, _ in kinds] == [
+            f"{name} {number}" for name in ("torch", "x", "y", "liger a", "liger b")]
+
+
+def test_libraries_that_a_case_does_not_name_are_not_timed():
+    problem = Problem({}, [Peer("torch", None), Peer("onednn", None)])
+    case = gpu_cases.Case("linear", "fwd", "8x8x8", compiled=False)
+    assert [kind[0] for kind in gpu_providers.kinds(case, problem, ("torch",), None)] == ["torch"]
+
+
+@pytest.mark.parametrize(("us", "met"), [(49.0, True), (51.0, False)])
+def test_a_window_is_judged_by_whole_blocks(tmp_path, us, met):
+    path = tmp_path / "h200.csv"
+    for shape, ms in ((gpu_cases.UNMASKED_SHAPE, 1.0), (gpu_cases.WINDOW_SHAPE, us / 1e3)):
+        append(path, "gpu", [dict(op="attention", dir="fwd", dtype="bf16", shape=shape, ms=ms,
+                                  impl="tegula:sm90", flops=4e11, config="graph")])
+    rows = results_csv.read(path)
+    lines = performance.judge(performance.newest(rows), gpu_bars.BARS)
+    assert [line[3] for line in lines if line[0].endswith(gpu_cases.WINDOW_SHAPE)] == [met, False]
+    assert f"{gpu_cases.UNMASKED_SHAPE} | 1000.0 | 0 | 400 |" in "\n".join(
+        performance.document([], rows))
+
+
+def test_every_bar_of_attention_has_a_case():
+    cases = {(case.op, case.dir, case.shape) for case in gpu_cases.CASES}
+    for bar in gpu_bars.attention_bars():
+        shape = getattr(bar, "shape", gpu_cases.WINDOW_SHAPE)
+        assert ("attention", bar.dir, shape) in cases
 
 
 def test_a_word_that_nobody_read_is_refused():
