@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from . import patches, replacing
+from . import patches, replacing, sharding
 from .attention import served_by
 from .models import causal_lm, decoder
 
@@ -81,8 +81,12 @@ def of_mlp(module, parts):
 
 
 def of_causal_lm(module, parts):
-    reason = causal_lm.why_no_fused_loss(module)
-    return ([], [f"loss from logits: {reason}"]) if reason else (["linear_cross_entropy in training"], [])
+    reason = causal_lm.why_no_fused_loss(module, running=False)
+    if reason:
+        return [], [f"loss from logits: {reason}"]
+    distributed = type(module.lm_head.weight) not in causal_lm.PLAIN
+    notes = ["FSDP gathers lm_head.weight for it"] if distributed else []
+    return ["linear_cross_entropy in training"], notes
 
 
 def of_norm(module, parts):
@@ -123,8 +127,10 @@ def common_notes(module):
         notes.append("under accelerate's hook")
     if module._compiled_call_impl is not None:
         notes.append("compiled; a patch has it compiled anew")
+    if sharding.is_unit(module):
+        notes.append("a unit of FSDP")
     for name, parameter in module.named_parameters(recurse=False):
-        if type(parameter) not in causal_lm.PLAIN:
+        if type(parameter) not in causal_lm.PLAIN and not sharding.comes_whole(module, name):
             notes.append(f"{name} is a {type(parameter).__name__}")
     return notes
 
@@ -154,7 +160,7 @@ def of_module(module, cls, target):
 def report(model) -> Report:
     """What runs now in each module that a patch could replace, and why it is not Tegula where it is not. Prints as a
     table. What attention calls went to PyTorch is known after a call."""
-    model = getattr(model, "_orig_mod", model)
+    model = sharding.unwrapped(model)
     model_type = getattr(getattr(model, "config", None), "model_type", None)
     if model_type not in patches.model_types(patches.known().values()):
         raise ValueError(f"report: model: expected a model with patches, got model_type {model_type!r}")
