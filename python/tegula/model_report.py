@@ -1,7 +1,10 @@
 """What runs in each module of a model: `tegula.report(model)`."""
 
 import re
+import sys
 from dataclasses import dataclass
+
+from torch import nn
 
 from . import patches, replacing, sharding
 from .attention import served_by
@@ -157,6 +160,19 @@ def of_module(module, cls, target):
     return "tegula: " + ", ".join(ops) if ops else "transformers", [*notes, *scope, *common_notes(module)]
 
 
+def rope_of_kernels(model, modelling):
+    """A row for the function that kernelize may have given another forward: one for all models of the file."""
+    function = vars(modelling).get("apply_rotary_pos_emb")
+    forward = getattr(vars(function).get("forward"), "__func__", None) if isinstance(function, nn.Module) else None
+    if forward is None or forward is type(function).forward:
+        return []
+    attentions = [module for module in model.modules() if hasattr(module, "_kernel_funcs")]
+    own = [module for module in attentions if "rope" in getattr(decoder.behind(module), "tegula_parts", ())]
+    note = "not called: rope is Tegula's" if len(own) == len(attentions) else f"called by {len(attentions) - len(own)} modules"
+    name = f"{modelling.__name__}.apply_rotary_pos_emb"
+    return [Row(name, f"{forward.__module__}.{forward.__qualname__}", f"put there by kernelize; {note}")]
+
+
 def report(model) -> Report:
     """What runs now in each module that a patch could replace, and why it is not Tegula where it is not. Prints as a
     table. What attention calls went to PyTorch is known after a call."""
@@ -174,4 +190,6 @@ def report(model) -> Report:
         if not isinstance(owner, type):
             applied = target in replacing._installed
             rows.append(Row(".".join(target), names[0] if applied else "transformers", "" if applied else "not applied"))
+    for modelling in dict.fromkeys(sys.modules[module] for *_, (module, _) in targets(model_type)):
+        rows += rope_of_kernels(model, modelling)
     return rows
