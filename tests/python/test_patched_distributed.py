@@ -290,3 +290,34 @@ def test_two_processes(folder, name):
         assert result.exists(), f"process {rank} did not come to it: a case before failed"
         report = result.read_text()
         assert not report, f"process {rank}: {report}"
+
+
+# ---- one process, several devices ----
+
+LAST = ("model.norm", "lm_head")
+
+
+def spread(model, folder, offloaded):
+    """As device_map does: hooks around all modules; weights of those offloaded come from the disk when they run."""
+    names = ["model.embed_tokens", "model.rotary_emb", *(f"model.layers.{index}" for index in range(3)), *LAST]
+    devices = {name: "disk" if name in offloaded else "cpu" for name in names}
+    return accelerate.dispatch_model(model, devices, main_device="cpu", offload_dir=folder, force_hooks=True)
+
+
+@pytest.mark.parametrize("variant", ["qwen3", "llama biases"])
+@pytest.mark.parametrize("order", ["before", "after"])
+@pytest.mark.parametrize("offloaded", [(), ("model.layers.1", *LAST), ("model.layers.0",)])
+def test_device_map(tmp_path, variant, order, offloaded):
+    model, inputs = tiny.make(variant), tiny.batch(padding=[0, 4])
+    stock, want = tiny.loss_and_gradients(model, inputs), tiny.logits(model, inputs)
+    names = tegula.apply_to_model(model) if order == "before" else None
+    model = spread(model, tmp_path, offloaded)
+    names = tegula.apply_to_model(model) if order == "after" else names
+    assert len(names) == len(OPS)
+    assert {p.device.type for p in model.parameters()} == ({"cpu", "meta"} if offloaded else {"cpu"})
+    real = inputs["attention_mask"].bool()
+    assert tiny.distance(tiny.logits(model, inputs)[real], want[real]) <= F32
+    with torch.no_grad():
+        assert tiny.distance(model(**inputs).loss, stock[0]) <= F32
+    if not offloaded:
+        tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
