@@ -1,6 +1,7 @@
-"""Several processes: what PyTorch's wrappers do to modules, and tensors of which each process holds a part.
+"""Several processes and devices: what others put around modules for them, and tensors in parts.
 
-FSDP2 keeps parts of parameters outside of a unit's forward; DDP stands around the model."""
+FSDP2 keeps parts of parameters outside of a unit's forward; DDP stands around the model; accelerate's device_map stands
+around each module's forward, and moves what comes in, and weights that are offloaded."""
 
 import sys
 
@@ -61,14 +62,31 @@ def is_from_fsdp(hook):
     return (getattr(hook, "__module__", None) or "").startswith(HOMES)
 
 
+def placement(module):
+    """accelerate's hook that moves arguments and weights to the module's device, where there is that alone; else None."""
+    hooks = sys.modules.get("accelerate.hooks")
+    hook = vars(module).get("_hf_hook")
+    return hook if hooks is not None and type(hook) is hooks.AlignDevicesHook and not hook.no_grad else None
+
+
+def runs_around(module):
+    """Something gathers or moves the module's weights when it is called, so it has to be called."""
+    return is_unit(module) or placement(module) is not None
+
+
 @torch.compiler.disable
 def call_as_forward(function, module, x):
-    """module(x) with `function` as its forward: around it FSDP gathers the parameters and later scatters gradients."""
-    module.forward = function
+    """module(x) with `function` as its forward: FSDP gathers the parameters and later scatters gradients around it, or
+    accelerate moves x and the weights."""
+    attribute = "_old_forward" if placement(module) else "forward"
+    before = vars(module).pop(attribute, None)
+    setattr(module, attribute, function)
     try:
         return module(x)
     finally:
-        del module.forward
+        delattr(module, attribute)
+        if before is not None:
+            setattr(module, attribute, before)
 
 
 # ---- distributed tensors ----

@@ -64,6 +64,8 @@ def verify(model, batch) -> Verification:
     apply_to_model would), against the stock model in f32; beside them the error of the stock model in bf16. Prints a
     table and returns it. Runs copies: the memory of three models is needed."""
     model = sharding.unwrapped(model)
+    if any(map(sharding.is_unit, model.modules())):
+        raise NotImplementedError("verify: model: expected a whole model, got a unit of FSDP; verify before fully_shard")
     dtype = next(p.dtype for p in model.parameters() if p.is_floating_point())
     random = torch.get_rng_state()
 

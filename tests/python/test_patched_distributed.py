@@ -127,6 +127,9 @@ def check_report(model, wrapper):
     assert "add_rms_norm between layers" in rows["model"].runs
     assert rows["model.layers.*.self_attn"].runs.startswith("tegula: ")
     assert ("a unit of FSDP" in rows["model.layers.*"].note) == (wrapper not in ("ddp", "root"))
+    if wrapper != "ddp":
+        with pytest.raises(NotImplementedError, match="verify: model: expected a whole model, got a unit of FSDP"):
+            tegula.verify(model, tiny.batch())
 
 
 def units_follow_their_class(variant, order):
@@ -319,5 +322,12 @@ def test_device_map(tmp_path, variant, order, offloaded):
     assert tiny.distance(tiny.logits(model, inputs)[real], want[real]) <= F32
     with torch.no_grad():
         assert tiny.distance(model(**inputs).loss, stock[0]) <= F32
+        out = model(**inputs, skip_logits=True)
+    assert out.logits is None and tiny.distance(out.loss, stock[0]) <= F32
+    top, trunk, *others = tegula.report(model)
+    assert top.runs == "tegula: linear_cross_entropy in training" and "add_rms_norm between layers" in trunk.runs
+    for index, layer in enumerate(row for row in others if row.modules == "model.layers.*"):
+        # Offloaded, the norm is called: its weight comes from the disk then.
+        assert ("runs by itself" in layer.note) == (f"model.layers.{index}" in offloaded), layer
     if not offloaded:
         tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)

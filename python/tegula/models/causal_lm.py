@@ -42,7 +42,7 @@ def why_no_fused_loss(model, running=True):
         if not (gathers and sharding.comes_whole(head, "weight")):
             return f"lm_head.weight is a {type(head.weight).__qualname__}"
     hooks = [*head._forward_hooks.values(), *head._forward_pre_hooks.values()]
-    if "forward" in vars(head) or not all(map(sharding.is_from_fsdp, hooks)):
+    if "forward" in vars(head) and not sharding.placement(head) or not all(map(sharding.is_from_fsdp, hooks)):
         return "lm_head has hooks"
     if model.loss_function is not ForCausalLMLoss:
         return "the model has a loss function of its own"
@@ -110,7 +110,7 @@ def accuracy(hidden, weight, bias, targets, ignore_index):
 def loss_of(hidden, head, targets, count, ignore_index, want_log_probs, want_accuracy):
     """(loss, log_probs or None, share of hits or None)."""
     hidden, weight, bias = operands(hidden, head)
-    count = items_of(count, hidden.device)
+    targets, count = targets.to(hidden.device), items_of(count, hidden.device)
     share = accuracy(hidden, weight, bias, targets, ignore_index) if want_accuracy else None
     if not want_log_probs:
         loss = ops.linear_cross_entropy(
@@ -148,7 +148,7 @@ def causal_lm(stock, parts, modelling):
             loss_of, head=self.lm_head, targets=targets, count=kwargs.get("num_items_in_batch"),
             ignore_index=ignore_index, want_log_probs=return_log_probs, want_accuracy=return_token_accuracy,
         )  # fmt: skip
-        if sharding.is_unit(self.lm_head):
+        if sharding.runs_around(self.lm_head):
             loss, log_probs, share = sharding.call_as_forward(run, self.lm_head, hidden)
         else:
             loss, log_probs, share = run(hidden)

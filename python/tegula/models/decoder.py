@@ -31,16 +31,19 @@ def kind(function):
 
 
 def runs_own(norm):
-    """Nothing but Tegula's norm runs as the forward, and no backward hook listens."""
-    forward = norm.forward
+    """Nothing but Tegula's norm runs as the forward, at most moved by accelerate, and no backward hook listens."""
+    forward = vars(norm)["_old_forward"] if sharding.placement(norm) else norm.forward
     if not isinstance(forward, types.MethodType) or kind(forward.__func__) != "rms_norm":
         return False
     return not (norm._backward_hooks or norm._backward_pre_hooks)
 
 
-def may_bypass(norm):
-    """Nothing but Tegula's norm would run, and nobody listens."""
-    return runs_own(norm) and not (norm._forward_hooks or norm._forward_pre_hooks)
+def may_bypass(norm, x=None):
+    """Nothing but Tegula's norm would run, nobody listens, and its weight is where `x` is."""
+    if not runs_own(norm) or norm._forward_hooks or norm._forward_pre_hooks:
+        return False
+    hook = sharding.placement(norm)
+    return hook is None or not hook.offload and (x is None or x.device == norm.weight.device)
 
 
 def overheard(module):
@@ -81,7 +84,7 @@ def add_norm_of(norm, x, residual):
 
 
 def add_then(norm, x, residual):
-    if may_bypass(norm):
+    if may_bypass(norm, x):
         return add_norm_of(norm, x, residual)
     total = residual + x
     return norm(total), total
@@ -116,16 +119,16 @@ def is_normed(module):
     return hasattr(module, "q_norm")
 
 
-def norms_with_rope(module):
+def norms_with_rope(module, q=None, k=None):
     """Both norms of the heads can run inside the rotation."""
     q_norm, k_norm = module.q_norm, module.k_norm
-    return may_bypass(q_norm) and may_bypass(k_norm) and q_norm.variance_epsilon == k_norm.variance_epsilon
+    return may_bypass(q_norm, q) and may_bypass(k_norm, k) and q_norm.variance_epsilon == k_norm.variance_epsilon
 
 
 def positioned(module, q, k, cos, sin, parts, modelling):
     """q and k, [batch, tokens, heads, head_dim], normed where the model does so and rotated, heads first."""
     if is_normed(module):
-        if "rope" in parts and "rms_norm" in parts and norms_with_rope(module):
+        if "rope" in parts and "rms_norm" in parts and norms_with_rope(module, q, k):
             weights = module.q_norm.weight, module.k_norm.weight
             q, k, q_weight, k_weight, cos, sin = promoted(q, k, *weights, cos, sin)
             eps = module.q_norm.variance_epsilon
