@@ -149,7 +149,7 @@ case(units_follow_their_class, "qwen3", "classes after")
 case(units_follow_their_class, "llama", "classes before")
 case(units_follow_their_class, "qwen2", "model after")
 for wrapper in WRAPPERS:
-    for order in ORDERS:
+    for order in ORDERS if wrapper in ("ddp", "layers") else ("classes after", "model before"):
         case(loss_and_every_gradient, "qwen3", wrapper, order)
 for arguments in (
     ("qwen3 tied", "ddp", "model before"), ("qwen3 tied", "root", "classes after"),
@@ -239,12 +239,11 @@ def a_head_in_parts_by_another():
     assert "loss from logits: lm_head.weight is a DTensor" in str(tegula.report(model))
 
 
-for wrapper in ("ddp", "root", "layers"):
-    for order in ("classes before", "model before"):
-        case(checkpointing, wrapper, order)
-for wrapper in WRAPPERS:
+for arguments in (("ddp", "model before"), ("layers", "classes before"), ("layers", "model after")):
+    case(checkpointing, *arguments)
+for wrapper in ("ddp", "layers", "norm and head"):
     case(adamw_and_clipping, wrapper)
-for wrapper in ("root", "head", "norm and head"):
+for wrapper in ("root", "norm and head"):
     case(logits_and_scores, wrapper)
 case(mixed_precision)
 case(a_head_in_parts_by_another)
