@@ -22,12 +22,6 @@ def unwrapped(model):
             return model
 
 
-def is_unit(module):
-    """fully_shard was called with the module: its own forward gathers its parameters."""
-    fsdp = sys.modules.get("torch.distributed.fsdp")
-    return fsdp is not None and isinstance(module, fsdp.FSDPModule)
-
-
 def is_unit_class(cls):
     fsdp = sys.modules.get("torch.distributed.fsdp")
     return fsdp is not None and issubclass(cls, fsdp.FSDPModule)
