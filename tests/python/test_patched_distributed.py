@@ -142,9 +142,20 @@ def check_report(model, wrapper):
             tegula.verify(model, tiny.batch())
 
 
+def check_checkpoints(model, variant, reentrant):
+    """Each half of a layer runs twice, not three times by two checkpoints in each other."""
+    inner, runs = unwrapped(model), []
+    inner.gradient_checkpointing_enable(dict(use_reentrant=reentrant))
+    inner.enable_input_require_grads()
+    inner.model.layers[1].mlp.register_forward_pre_hook(lambda *_: runs.append(1))
+    tiny.assert_close(loss_and_gradients(model, tiny.batch((4, 17), padding=PADDING))[:2], stock(variant), F32)
+    assert len(runs) == 2, len(runs)
+
+
 def units_follow_their_class(variant, order):
     """FSDP makes a class of a layer once, with a copy of its forward: patches reach it and leave it all the same."""
     model = prepared(variant, "layers", order)
+    check_checkpoints(model, variant, reentrant=True)
     assert len({type(layer) for layer in model.model.layers}) == 1 and "transformers" not in str(tegula.report(model))
     again = WRAPPERS["layers"](tiny.make(variant))  # the class is there already
     assert ("tegula:" in str(tegula.report(again))) == order.startswith("classes")
@@ -169,15 +180,8 @@ for arguments in (
 
 
 def checkpointing(wrapper, order):
-    """Each half of a layer runs twice, not three times by two checkpoints in each other."""
     for reentrant in (True, False):
-        model, runs = prepared("qwen3", wrapper, order), []
-        inner = unwrapped(model)
-        inner.gradient_checkpointing_enable(dict(use_reentrant=reentrant))
-        inner.enable_input_require_grads()
-        inner.model.layers[1].mlp.register_forward_pre_hook(lambda *_: runs.append(1))
-        tiny.assert_close(loss_and_gradients(model, tiny.batch((4, 17), padding=PADDING))[:2], stock("qwen3"), F32)
-        assert len(runs) == 2
+        check_checkpoints(prepared("qwen3", wrapper, order), "qwen3", reentrant)
         tegula.reset()
 
 
