@@ -6,6 +6,7 @@ import torch
 
 from . import _core
 from .op_row import TABLE, allocate_bytes, shown
+from .sharding import local, norms_of_all
 
 Tensors = Sequence[torch.Tensor]
 
@@ -33,7 +34,11 @@ def global_norm(
     tensors: Iterable[torch.Tensor], max_norm: float | None = None
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """The 2-norm of all elements of a list, [1] f32; with max_norm also min(1, max_norm / (norm + 1e-6)), the factor
-    that clips, which is NaN where the norm is infinite or NaN; tegula/global_norm.h. No gradient."""
+    that clips, which is NaN where the norm is infinite or NaN; tegula/global_norm.h. No gradient. Of distributed tensors
+    it is the norm over all processes, which all have to call it."""
+    tensors = list(tensors)
+    if any(hasattr(tensor, "to_local") for tensor in tensors):
+        tensors = norms_of_all([tensor.detach() for tensor in tensors], global_norm, "global_norm")
     tensors = [shown(tensor).contiguous() for tensor in tensors]
     like = tensors[0] if tensors else torch.empty(0)
     dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
@@ -50,7 +55,7 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False, foreach: bool | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """torch.nn.utils.clip_grad_norm_ with the norm in one launch, in f32 whatever the gradients' dtype. norm_type: 2.
-    Gradients of several devices, and parts of a distributed one, are refused."""
+    Gradients of several devices are refused. Of distributed ones it is the norm over all processes, a plain tensor."""
     if float(norm_type) != 2.0:
         raise NotImplementedError(f"clip_grad_norm_: norm_type: expected 2, got {norm_type}")
     if foreach is not None:
@@ -60,13 +65,12 @@ def clip_grad_norm_(
     grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not grads:
         return torch.tensor(0.0)
-    if any(hasattr(grad, "to_local") for grad in grads):
-        raise NotImplementedError("clip_grad_norm_: expected whole gradients, got a part of a distributed one")
-    norm = global_norm([grad.detach() for grad in grads])[0]
+    grads = [grad.detach() for grad in grads]
+    norm = global_norm(grads)[0]
     if error_if_nonfinite and not norm.isfinite():
         raise RuntimeError(f"clip_grad_norm_: expected a finite norm, got {norm.item()}; leave error_if_nonfinite out "
                            "to scale the gradients anyway")  # fmt: skip
     factor = (float(max_norm) / (norm + 1e-6)).clamp(max=1.0)
-    for grad in grads:
+    for grad in map(local, grads):
         grad.mul_(factor.to(grad.dtype) if grad.is_cuda else factor)
     return norm

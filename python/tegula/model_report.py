@@ -1,9 +1,12 @@
 """What runs in each module of a model: `tegula.report(model)`."""
 
 import re
+import sys
 from dataclasses import dataclass
 
-from . import patches, replacing
+from torch import nn
+
+from . import patches, replacing, sharding
 from .attention import served_by
 from .models import causal_lm, decoder
 
@@ -81,8 +84,12 @@ def of_mlp(module, parts):
 
 
 def of_causal_lm(module, parts):
-    reason = causal_lm.why_no_fused_loss(module)
-    return ([], [f"loss from logits: {reason}"]) if reason else (["linear_cross_entropy in training"], [])
+    reason = causal_lm.why_no_fused_loss(module, running=False)
+    if reason:
+        return [], [f"loss from logits: {reason}"]
+    distributed = type(module.lm_head.weight) not in causal_lm.PLAIN
+    notes = ["FSDP gathers lm_head.weight for it"] if distributed else []
+    return ["linear_cross_entropy in training"], notes
 
 
 def of_norm(module, parts):
@@ -123,8 +130,10 @@ def common_notes(module):
         notes.append("under accelerate's hook")
     if module._compiled_call_impl is not None:
         notes.append("compiled; a patch has it compiled anew")
+    if sharding.is_unit(module):
+        notes.append("a unit of FSDP")
     for name, parameter in module.named_parameters(recurse=False):
-        if type(parameter) not in causal_lm.PLAIN:
+        if type(parameter) not in causal_lm.PLAIN and not sharding.comes_whole(module, name):
             notes.append(f"{name} is a {type(parameter).__name__}")
     return notes
 
@@ -151,10 +160,23 @@ def of_module(module, cls, target):
     return "tegula: " + ", ".join(ops) if ops else "transformers", [*notes, *scope, *common_notes(module)]
 
 
+def rope_of_kernels(model, modelling):
+    """A row for the function that kernelize may have given another forward: one for all models of the file."""
+    function = vars(modelling).get("apply_rotary_pos_emb")
+    forward = getattr(vars(function).get("forward"), "__func__", None) if isinstance(function, nn.Module) else None
+    if forward is None or forward is type(function).forward:
+        return []
+    attentions = [module for module in model.modules() if hasattr(module, "_kernel_funcs")]
+    own = [module for module in attentions if "rope" in getattr(decoder.behind(module), "tegula_parts", ())]
+    note = "not called: rope is Tegula's" if len(own) == len(attentions) else f"called by {len(attentions) - len(own)} modules"
+    name = f"{modelling.__name__}.apply_rotary_pos_emb"
+    return [Row(name, f"{forward.__module__}.{forward.__qualname__}", f"put there by kernelize; {note}")]
+
+
 def report(model) -> Report:
     """What runs now in each module that a patch could replace, and why it is not Tegula where it is not. Prints as a
     table. What attention calls went to PyTorch is known after a call."""
-    model = getattr(model, "_orig_mod", model)
+    model = sharding.unwrapped(model)
     model_type = getattr(getattr(model, "config", None), "model_type", None)
     if model_type not in patches.model_types(patches.known().values()):
         raise ValueError(f"report: model: expected a model with patches, got model_type {model_type!r}")
@@ -168,4 +190,6 @@ def report(model) -> Report:
         if not isinstance(owner, type):
             applied = target in replacing._installed
             rows.append(Row(".".join(target), names[0] if applied else "transformers", "" if applied else "not applied"))
+    for modelling in dict.fromkeys(sys.modules[module] for *_, (module, _) in targets(model_type)):
+        rows += rope_of_kernels(model, modelling)
     return rows

@@ -208,7 +208,7 @@ def clip_grad_norm_(
     foreach: bool | None = None,
 ) -> torch.Tensor:
     """torch.nn.utils.clip_grad_norm_ with the norm in one launch, in f32 whatever the gradients' dtype. norm_type: 2.
-    Gradients of several devices, and parts of a distributed one, are refused.
+    Gradients of several devices are refused. Of distributed ones it is the norm over all processes, a plain tensor.
 
     The contract of tegula/global_norm.h:
 
@@ -476,7 +476,8 @@ def global_norm(
     max_norm: float | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """The 2-norm of all elements of a list, [1] f32; with max_norm also min(1, max_norm / (norm + 1e-6)), the factor
-    that clips, which is NaN where the norm is infinite or NaN; tegula/global_norm.h. No gradient.
+    that clips, which is NaN where the norm is infinite or NaN; tegula/global_norm.h. No gradient. Of distributed tensors
+    it is the norm over all processes, which all have to call it.
 
     The contract of tegula/global_norm.h:
 

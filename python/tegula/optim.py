@@ -3,6 +3,7 @@
 import torch
 
 from .list_ops import adamw_step
+from .sharding import local
 
 # What torch.optim.AdamW keeps in a group beside its numbers: how it computes, which is fixed here.
 FIXED = {"amsgrad": False, "maximize": False, "foreach": None, "capturable": False, "differentiable": False, "fused": None}
@@ -13,11 +14,6 @@ STATE_DTYPES = (None, torch.float32, torch.float16, torch.bfloat16)
 
 def refuse(name, value):
     raise NotImplementedError(f"tegula.optim.AdamW: {name}: expected {FIXED[name]}, got {value!r}")
-
-
-def local(tensor):
-    """This process's part of a distributed tensor."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 class AdamW(torch.optim.Optimizer):

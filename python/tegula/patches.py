@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import models, replacing
+from . import models, replacing, sharding
 
 DESCRIPTIONS = {
     "rms_norm": "RMSNorm; additions to the residual with the norm that follows; with rope: norms of heads",
@@ -100,6 +100,7 @@ def apply_to_model(model: Any, **flags: bool) -> list[str]:
     is `apply`."""
     from .attention import register_attention
 
+    model = sharding.unwrapped(model)
     model_type = getattr(getattr(model, "config", None), "model_type", None)
     if model_type is None:
         raise TypeError(f"apply_to_model: model: expected a model of transformers, got {type(model).__qualname__}")

@@ -12,6 +12,8 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
+from . import sharding
+
 ABSENT = object()
 # (module, path) -> what is there now instead of the original.
 _installed: dict[tuple[str, str], "Installed"] = {}
@@ -122,6 +124,9 @@ def put(place, value):
         delattr(place.owner, place.attribute)
     else:
         setattr(place.owner, place.attribute, value)
+    if isinstance(place.owner, type):
+        for cls in place.owner.__subclasses__():
+            sharding.inherit_forward(cls)
 
 
 # ---- single modules ----
@@ -221,6 +226,7 @@ def convert(modules, patches_of):
     """Gives each module those of `patches_of(module)` that concern it; returns the names that any module took."""
     taken, plans, functions, changed = set(), {}, {}, False
     for module in modules:
+        sharding.inherit_forward(type(module))
         patches = tuple(patches_of(module))
         key = frozenset(patch.name for patch in patches)
         if key not in plans:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from . import patches
+from . import patches, sharding
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,9 @@ def verify(model, batch) -> Verification:
     """Loss and gradients of `batch` (a dict with labels), by the model as it is patched (a model without patches: as
     apply_to_model would), against the stock model in f32; beside them the error of the stock model in bf16. Prints a
     table and returns it. Runs copies: the memory of three models is needed."""
-    model = getattr(model, "_orig_mod", model)
+    model = sharding.unwrapped(model)
+    if any(map(sharding.is_unit, model.modules())):
+        raise NotImplementedError("verify: model: expected a whole model, got a unit of FSDP; verify before fully_shard")
     dtype = next(p.dtype for p in model.parameters() if p.is_floating_point())
     random = torch.get_rng_state()
 

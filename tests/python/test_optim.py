@@ -202,7 +202,7 @@ def test_a_step_that_fails_changes_nothing():
 
 
 def test_parts_of_distributed_tensors():
-    """The step runs on what this process holds; a norm of it alone would be none of the whole."""
+    """The step runs on what this process holds. Norms of the whole: test_patched_distributed.py."""
     distributed = pytest.importorskip("torch.distributed")
     tensor = pytest.importorskip("torch.distributed.tensor", reason="without DTensor")
     fake = pytest.importorskip("torch.testing._internal.distributed.fake_pg", reason="without a fake group")
@@ -218,8 +218,9 @@ def test_parts_of_distributed_tensors():
             optimizer.step()
         same([ours.to_local()], [theirs])
         assert isinstance(optimizers[0].state[ours]["exp_avg"], tensor.DTensor)
-        with pytest.raises(NotImplementedError, match="clip_grad_norm_: expected whole gradients"):
-            ops.clip_grad_norm_([ours], 1.0)
+        summands = tensor.DTensor.from_local(theirs.grad.clone(), mesh, [tensor.Partial()])
+        with pytest.raises(NotImplementedError, match="global_norm: expected tensors in parts or whole, got one with summands"):
+            ops.global_norm([summands])
     finally:
         distributed.destroy_process_group()
 

@@ -283,6 +283,38 @@ def test_layers_for_kernels(monkeypatch):
     assert abs(tiny.loss_and_gradients(model, inputs)[0] - stock[0]) <= 2**-11 * stock[0]
 
 
+def test_a_rope_of_kernels(monkeypatch):
+    """The function of the modelling file as a module, as transformers' decorators make it, kernelized."""
+    kernels = pytest.importorskip("kernels")
+    from tegula.hub import Repository
+
+    stock = getattr(modeling_qwen3.apply_rotary_pos_emb, "forward", modeling_qwen3.apply_rotary_pos_emb)
+
+    class Rotation(torch.nn.Module):
+        has_backward = can_torch_compile = True
+
+        def forward(self, q, k, cos, sin, unsqueeze_dim=1):
+            return stock(q, k, cos, sin, unsqueeze_dim)
+
+    function = kernels.use_kernel_forward_from_hub("rotary_pos_emb")(stock)
+    monkeypatch.setattr(modeling_qwen3, "apply_rotary_pos_emb", function)
+    model = tiny.make()
+    for layer in model.model.layers:
+        layer.self_attn._kernel_funcs = {"apply_rotary_pos_emb": function}
+    name = "transformers.models.qwen3.modeling_qwen3.apply_rotary_pos_emb"
+    assert name not in {row.modules for row in tegula.report(model)}
+    mode = kernels.Mode.TRAINING
+    with kernels.use_kernel_mapping({"rotary_pos_emb": {"cpu": {mode: Repository(Rotation)}}}, inherit_mapping=False):
+        kernels.kernelize(model, mode=mode)
+
+    def row():
+        return {row.modules: row for row in tegula.report(model)}[name]
+
+    assert "Rotation.forward" in row().runs and row().note == "put there by kernelize; called by 3 modules"
+    tegula.apply_to_model(model)
+    assert row().note == "put there by kernelize; not called: rope is Tegula's"
+
+
 def test_layers_for_kernels_round_as_their_module():
     from tegula.hub import rounding_of
 

@@ -6,6 +6,7 @@ Keywords beside those of transformers:
   return_token_accuracy   the output has token_accuracy: the share of targets that are the likeliest token
 """
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,7 @@ from transformers.loss.loss_utils import ForCausalLMLoss
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils import can_return_tuple
 
-from .. import _core, ops
+from .. import _core, ops, sharding
 
 PLAIN = (torch.Tensor, nn.Parameter)
 PER_ROW = 1  # TG_REDUCTION_NONE
@@ -29,14 +30,19 @@ class ScoredOutput(CausalLMOutputWithPast):
     token_accuracy: torch.FloatTensor | None = None
 
 
-def why_no_fused_loss(model):
-    """Why the loss of this model needs logits, or None."""
+def why_no_fused_loss(model, running=True):
+    """Why the loss of this model needs logits, or None. `running`: the model's forward has begun, so that FSDP has
+    gathered what the model's own unit holds."""
     head = model.lm_head
-    if type(head) is not nn.Linear:
-        return f"lm_head is a {type(head).__module__}.{type(head).__qualname__}"
+    cls = sharding.class_of(head)
+    if cls is not nn.Linear:
+        return f"lm_head is a {cls.__module__}.{cls.__qualname__}"
     if type(head.weight) not in PLAIN:
-        return f"lm_head.weight is a {type(head.weight).__qualname__}"
-    if "forward" in vars(head) or head._forward_hooks or head._forward_pre_hooks:
+        gathers = sharding.is_unit(head) or not running
+        if not (gathers and sharding.comes_whole(head, "weight")):
+            return f"lm_head.weight is a {type(head.weight).__qualname__}"
+    hooks = [*head._forward_hooks.values(), *head._forward_pre_hooks.values()]
+    if "forward" in vars(head) and not sharding.placement(head) or not all(map(sharding.is_from_fsdp, hooks)):
         return "lm_head has hooks"
     if model.loss_function is not ForCausalLMLoss:
         return "the model has a loss function of its own"
@@ -101,17 +107,18 @@ def accuracy(hidden, weight, bias, targets, ignore_index):
     return (best == targets).logical_and(counted).sum() / counted.sum()
 
 
-def loss_of(hidden, head, targets, count, ignore_index, want_log_probs):
-    """(loss, log_probs or None)."""
+def loss_of(hidden, head, targets, count, ignore_index, want_log_probs, want_accuracy):
+    """(loss, log_probs or None, share of hits or None)."""
     hidden, weight, bias = operands(hidden, head)
-    count = items_of(count, hidden.device)
+    targets, count = targets.to(hidden.device), items_of(count, hidden.device)
+    share = accuracy(hidden, weight, bias, targets, ignore_index) if want_accuracy else None
     if not want_log_probs:
         loss = ops.linear_cross_entropy(
             hidden, weight, targets, bias, ignore_index=ignore_index, num_items_in_batch=count
         )
-        return loss, None
+        return loss.clone(), None, share  # not a view, on which FSDP's hooks would not outlive a change in place
     each = ops.linear_cross_entropy(hidden, weight, targets, bias, ignore_index=ignore_index, reduction="none")
-    return each.sum() / ((targets != ignore_index).sum() if count is None else count), -each
+    return each.sum() / ((targets != ignore_index).sum() if count is None else count), -each, share
 
 
 def causal_lm(stock, parts, modelling):
@@ -137,16 +144,20 @@ def causal_lm(stock, parts, modelling):
         hidden = kept(outputs.last_hidden_state, logits_to_keep)
         ignore_index = kwargs.get("ignore_index", -100)
         targets = targets_of(labels, kwargs.get("shift_labels"), ignore_index, hidden)
-        loss, log_probs = loss_of(
-            hidden, self.lm_head, targets, kwargs.get("num_items_in_batch"), ignore_index, return_log_probs
-        )
+        run = functools.partial(
+            loss_of, head=self.lm_head, targets=targets, count=kwargs.get("num_items_in_batch"),
+            ignore_index=ignore_index, want_log_probs=return_log_probs, want_accuracy=return_token_accuracy,
+        )  # fmt: skip
+        if sharding.runs_around(self.lm_head):
+            loss, log_probs, share = sharding.call_as_forward(run, self.lm_head, hidden)
+        else:
+            loss, log_probs, share = run(hidden)
         result = dict(
             loss=loss, past_key_values=outputs.past_key_values, hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )  # fmt: skip
         if not scores:
             return CausalLMOutputWithPast(**result)
-        share = accuracy(*operands(hidden, self.lm_head), targets, ignore_index) if return_token_accuracy else None
         return ScoredOutput(**result, log_probs=log_probs, token_accuracy=share)
 
     return forward

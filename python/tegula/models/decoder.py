@@ -15,7 +15,7 @@ from torch import nn
 from transformers import masking_utils
 
 from .. import attention as attentions
-from .. import attention_masks, ops
+from .. import attention_masks, ops, sharding
 
 
 def behind(module):
@@ -30,22 +30,28 @@ def kind(function):
     return getattr(function, "tegula_kind", None)
 
 
-def may_bypass(norm):
-    """Nothing but Tegula's norm would run, and nobody listens."""
-    forward = norm.forward
-    return (
-        isinstance(forward, types.MethodType)
-        and kind(forward.__func__) == "rms_norm"
-        and not (norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks or norm._backward_pre_hooks)
-    )
+def runs_own(norm):
+    """Nothing but Tegula's norm runs as the forward, at most moved by accelerate, and no backward hook listens."""
+    forward = vars(norm)["_old_forward"] if sharding.placement(norm) else norm.forward
+    if not isinstance(forward, types.MethodType) or kind(forward.__func__) != "rms_norm":
+        return False
+    return not (norm._backward_hooks or norm._backward_pre_hooks)
 
 
-def overheard(layer):
-    """Someone but transformers' recorder (which is told what it records) and FSDP sees what comes out of the layer."""
-    for hooks in (layer._forward_hooks, layer._forward_pre_hooks):
+def may_bypass(norm, x=None):
+    """Nothing but Tegula's norm would run, nobody listens, and its weight is where `x` is."""
+    if not runs_own(norm) or norm._forward_hooks or norm._forward_pre_hooks:
+        return False
+    hook = sharding.placement(norm)
+    return hook is None or not hook.offload and (x is None or x.device == norm.weight.device)
+
+
+def overheard(module):
+    """Someone but transformers' recorder (which is told what it records) and FSDP sees what the module takes or gives."""
+    for hooks in (module._forward_hooks, module._forward_pre_hooks):
         for hook in hooks.values():
             home = getattr(hook, "__module__", None) or ""
-            if not home.startswith(("transformers.utils.output_capturing", "torch.distributed")):
+            if not home.startswith("transformers.utils.output_capturing") and not sharding.is_from_fsdp(hook):
                 return True
     return False
 
@@ -78,7 +84,7 @@ def add_norm_of(norm, x, residual):
 
 
 def add_then(norm, x, residual):
-    if may_bypass(norm):
+    if may_bypass(norm, x):
         return add_norm_of(norm, x, residual)
     total = residual + x
     return norm(total), total
@@ -113,16 +119,16 @@ def is_normed(module):
     return hasattr(module, "q_norm")
 
 
-def norms_with_rope(module):
+def norms_with_rope(module, q=None, k=None):
     """Both norms of the heads can run inside the rotation."""
     q_norm, k_norm = module.q_norm, module.k_norm
-    return may_bypass(q_norm) and may_bypass(k_norm) and q_norm.variance_epsilon == k_norm.variance_epsilon
+    return may_bypass(q_norm, q) and may_bypass(k_norm, k) and q_norm.variance_epsilon == k_norm.variance_epsilon
 
 
 def positioned(module, q, k, cos, sin, parts, modelling):
     """q and k, [batch, tokens, heads, head_dim], normed where the model does so and rotated, heads first."""
     if is_normed(module):
-        if "rope" in parts and "rms_norm" in parts and norms_with_rope(module):
+        if "rope" in parts and "rms_norm" in parts and norms_with_rope(module, q, k):
             weights = module.q_norm.weight, module.k_norm.weight
             q, k, q_weight, k_weight, cos, sin = promoted(q, k, *weights, cos, sin)
             eps = module.q_norm.variance_epsilon
@@ -201,8 +207,8 @@ def layer(stock, parts, modelling):
             use_cache=use_cache, position_embeddings=position_embeddings,
         )  # fmt: skip
         if not in_call and self.gradient_checkpointing and self.training:
-            # A subclass made later (FSDP's) has a forward that checkpoints this one.
-            if "forward" in vars(self) or kind(type(self).forward) == "layer":
+            # Not so in a subclass, made since, whose forward checkpoints this one.
+            if "forward" in vars(self) or type(self).forward is forward:
                 run = functools.partial(both_halves, self, pair=residual_pairs, **without_cache(kwargs))
                 return self._gradient_checkpointing_func(run, x, residual)
         return both_halves(self, x, residual, pair=residual_pairs, **kwargs)
@@ -217,7 +223,7 @@ def why_no_pairs(model):
             return f"layers.{index} runs another forward"
         if overheard(each):
             return f"layers.{index} has hooks that expect a tensor"
-    if not may_bypass(model.norm):
+    if not runs_own(model.norm) or overheard(model.norm):
         return "norm has hooks or runs another forward"
     if model.gradient_checkpointing and model.training and checkpoints_in_call():
         return "this transformers checkpoints layers by a way that loses pairs"
@@ -246,6 +252,9 @@ def model(stock, parts, modelling):
             attention_mask = attention_masks.encode(
                 self, tokens, attention_mask, position_ids, past_key_values, use_cache, kwargs
             )
+        if not torch.compiler.is_compiling():
+            for each in self.layers:
+                sharding.inherit_forward(type(each))
         asked = kwargs.get("output_hidden_states", getattr(self.config, "output_hidden_states", False))
         if "rms_norm" in parts and not asked and why_no_pairs(self) is None:
             kwargs["residual_pairs"] = True
