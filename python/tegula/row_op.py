@@ -18,15 +18,14 @@ from .op_row import allocate_bytes
 tracing = torch.compiler.is_dynamo_compiling
 
 
-def statistic(like, count):
-    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
-    return torch.empty(count, dtype=dtype, device=like.device)
-
-
+# Inductor's own ways to memory, past the dispatcher; they know the current device alone.
+_guards = torch._C._dynamo.guards
 _core.use_torch(
     torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, torch._C._are_functorch_transforms_active,
-    torch._C._len_torch_dispatch_stack, forward_ad, torch.Tensor.is_neg, torch.empty_like, statistic,
-    lambda like, count: allocate_bytes(like.device, count), torch._C._increment_version,
+    torch._C._len_torch_dispatch_stack, forward_ad, torch.Tensor.is_neg, _guards._empty_strided_cpu,
+    _guards._empty_strided_cuda, lambda beside, sizes, dtype: beside.new_empty(sizes, dtype=dtype), torch.zeros_like,
+    lambda beside, count: allocate_bytes(beside.device, count), torch._C._increment_version,
+    torch.float32, torch.float64,
 )  # fmt: skip
 
 
@@ -36,27 +35,21 @@ class RowOp(Op):
     def __init__(self, name, results, allocate, *, row_inputs=1, **more):
         super().__init__(name, results, allocate, **more)
         self.row_inputs = row_inputs
-        self.quick = _core.bind(self.forward_row.index, tuple(results[: self.public]))
+        public_names = tuple(results[: self.public])
         if self.backward_row:
-            self.define_quick(_core.bind(self.forward_row.index, tuple(results)))
+            self.quick = _core.bind(self.forward_row.index, public_names, self.define_quick(tuple(results)))
+        else:
+            self.quick = _core.bind(self.forward_row.index, public_names)
 
-    def define_quick(self, compute):
-        op, name, num_inputs, public = self, self.name, self.num_inputs, self.public
-        kept = [source for source in self.sources if source[0] in ("input", "output")]
-        kept = [(kind == "output", index) for kind, index in kept] + [(False, index) for index in self.extra]
+    def define_quick(self, results):
+        op, name = self, self.name
+        kept = [index if kind == "input" else -1 - index for kind, index in self.sources if kind in ("input", "output")]
         users, paired, places = self.users, self.paired, tuple(self.places)
 
         class Quick(torch.autograd.Function):
             """As Op's Direct, on tensors of any rank."""
 
-            @staticmethod
-            def forward(ctx, *arguments):
-                results = compute(None, *arguments)
-                if results.__class__ is torch.Tensor:
-                    results = (results,)
-                ctx.save_for_backward(*[results[i] if made else arguments[i] for made, i in kept])
-                ctx.scalars = arguments[num_inputs:]
-                return results[0] if public == 1 else results[:public]
+            forward = _core.bind_forward(self.forward_row.index, results, self.public, (*kept, *self.extra))
 
             @staticmethod
             def backward(ctx, *gradients):
@@ -66,7 +59,8 @@ class RowOp(Op):
                 outs = op.gradients_by_rows(ctx.saved_tensors, gradients, ctx.scalars, wanted_gradients(users, paired, needs))
                 return input_gradients(places, outs, gradients, needs)
 
-        self.quick_direct = Quick.apply
+        # Function's own apply first asks for transforms, which `quick` has done.
+        return super(torch.autograd.Function, Quick).apply
 
     def gradients_by_rows(self, saved, gradients, scalars, wanted):
         tensors, used = [], 0
@@ -92,8 +86,6 @@ class RowOp(Op):
             y = tracing() or op.quick(out, *arguments)
             return y if type(y) is not bool else op.go_on(y, out, *arguments)
         """
-        if verdict and self.backward_row and not tracing():
-            return self.quick_direct(*arguments)
         return self.by_the_general_way(out, arguments)
 
     def by_the_general_way(self, out, arguments):

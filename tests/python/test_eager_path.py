@@ -180,7 +180,7 @@ def test_binding_says_what_it_expects():
             core.bind("silu_fwd", names)
     with pytest.raises(ValueError, match="op: expected a row or name"):
         core.bind("nope", ("y",))
-    with pytest.raises(TypeError, match="use_torch: expected 11 arguments, got 0"):
+    with pytest.raises(TypeError, match="use_torch: expected 15 arguments, got 0"):
         core.use_torch()
     code = "import tegula\ntry: tegula._core.bind('silu_fwd', ('y',))\nexcept RuntimeError as e: print(e)"
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
