@@ -1,5 +1,6 @@
 /* tegula._core: one function that calls any op of the library from Python. It reads the public op
  * table (tegula/op_info.h) and names no op: what the table lists, Python can call. */
+#include "bound_gradient.h"
 #include "bound_op.h"
 #include "context_pool.h"
 #include "op_call.h"
@@ -130,6 +131,20 @@ static PyObject *bind_forward(PyObject *module, PyObject *args)
               : NULL;
 }
 
+static PyObject *bind_backward(PyObject *module, PyObject *args)
+{
+  PyObject *op = NULL;
+  tgi_gradient_plan plan;
+  if (!PyArg_ParseTuple(args, "OO!O!O!O!O!:bind_backward", &op, &PyTuple_Type, &plan.tensors,
+                        &PyTuple_Type, &plan.likes, &PyTuple_Type, &plan.scalars, &PyTuple_Type,
+                        &plan.users, &PyTuple_Type, &plan.places)) {
+    return NULL;
+  }
+  core_state *state = PyModule_GetState(module);
+  const tg_op_info *info = find_bindable(state, op);
+  return info ? tgi_bind_backward(module, &state->torch, &state->types, info, &plan) : NULL;
+}
+
 static PyObject *packed_bytes(PyObject *module, PyObject *args, PyObject *named)
 {
   return tgi_packed_bytes(&((core_state *)PyModule_GetState(module))->types, args, named);
@@ -242,6 +257,10 @@ static PyMethodDef methods[] = {
     FUNCTION("bind_forward", bind_forward, METH_VARARGS,
              "bind_forward(op, results, num_public, kept)\n--\n\nA row of the table as the forward "
              "of an autograd.Function on plain tensors: (ctx, *inputs, *scalars)."),
+    FUNCTION("bind_backward", bind_backward, METH_VARARGS,
+             "bind_backward(op, tensors, likes, scalars, users, places)\n--\n\nA row of the table as "
+             "what its backward computes: (needs, scalars, saved, gradients), tuples, to the "
+             "gradient of each argument. False: not plain."),
     FUNCTION("packed_bytes", packed_bytes, METH_VARARGS | METH_KEYWORDS,
              "packed_bytes(op, weight, scale, zero_point=None, packed=None, columns=0, "
              "group_size=0)\n--\n\nBytes of a weight packed for linear_int8, linear_int4 or "

@@ -22,3 +22,12 @@ def bind(
 def bind_forward(
     op: int | str, results: tuple[str, ...], num_public: int, kept: tuple[int, ...], /
 ) -> Callable[..., Any]: ...
+def bind_backward(
+    op: int | str,
+    tensors: tuple[int | None, ...],
+    likes: tuple[int, ...],
+    scalars: tuple[int | Callable[[], Any], ...],
+    users: tuple[tuple[int, ...], ...],
+    places: tuple[int | None, ...],
+    /,
+) -> Callable[..., Any]: ...

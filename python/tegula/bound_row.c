@@ -11,10 +11,11 @@ static bool is_scalar(const tg_slot_info *slot)
 tgi_bound_row tgi_bound_row_of(PyObject *module, const tgi_torch *torch, tgi_type_table *types,
                                const tg_op_info *info)
 {
-  tgi_bound_row row = {Py_NewRef(module), torch, types, info, 0, 0};
+  tgi_bound_row row = {Py_NewRef(module), torch, types, info, 0, 0, false};
   for (size_t i = 0; i < info->num_slots; i++) {
     row.num_inputs += info->slots[i].role == TG_ROLE_IN;
     row.num_scalars += is_scalar(&info->slots[i]);
+    row.has_workspace = row.has_workspace || info->slots[i].kind == TG_KIND_WORKSPACE;
   }
   return row;
 }
@@ -185,44 +186,50 @@ static int32_t shape_of(tgi_bound_call *bound, size_t slot, size_t like, int64_t
   return bound->ndim;
 }
 
+/* `made`, once it is read for its slot; NULL with an exception set on failure. */
+static PyObject *read_made(tgi_bound_call *bound, size_t index, PyObject *made)
+{
+  const tg_slot_info *slot = &bound->row->info->slots[index];
+  tg_tensor *view = field_of(bound, index);
+  if (made && tgi_read_tensor(&bound->call.tensors, slot->name, made, true, view) < 0) {
+    Py_CLEAR(made);
+  }
+  flatten(slot, view);
+  return made;
+}
+
 PyObject *tgi_bound_make(tgi_bound_call *bound, size_t slot, size_t like, PyObject *beside)
 {
   const tgi_torch *torch = bound->row->torch;
-  const tg_slot_info *made_for = &bound->row->info->slots[slot];
   const tg_tensor *model = field_of(bound, like);
-  const bool statistic = made_for->ndim != 2 && bound->row->info->slots[like].ndim == 2;
-  tg_tensor *view = field_of(bound, slot);
-  PyObject *made = NULL;
-  if (made_for->role == TG_ROLE_ACC) {
-    made = PyObject_CallFunctionObjArgs(torch->zeros_like, beside, NULL);
-    if (made && tgi_read_tensor(&bound->call.tensors, made_for->name, made, true, view) < 0) {
-      Py_CLEAR(made);
-    }
-  } else {
-    int64_t shape[TG_MAX_NDIM];
-    const int32_t ndim = shape_of(bound, slot, like, shape);
-    PyObject *dtype = dtype_of(bound, statistic, model->dtype, beside);
-    made = dtype ? tgi_torch_empty(torch, shape, ndim, dtype, model->device) : NULL;
-    if (made && tgi_read_tensor(&bound->call.tensors, made_for->name, made, true, view) < 0) {
-      Py_CLEAR(made);
-    }
-    if (made && view->device != model->device) { /* not the current one */
-      Py_DECREF(made);
-      made = tgi_torch_empty_beside(torch, beside, shape, ndim, dtype);
-      if (made && tgi_read_tensor(&bound->call.tensors, made_for->name, made, true, view) < 0) {
-        Py_CLEAR(made);
-      }
-    }
-    Py_XDECREF(dtype);
+  const bool statistic =
+      bound->row->info->slots[slot].ndim != 2 && bound->row->info->slots[like].ndim == 2;
+  PyObject *dtype = dtype_of(bound, statistic, model->dtype, beside);
+  if (!dtype) {
+    return NULL;
   }
-  flatten(made_for, view);
+  int64_t shape[TG_MAX_NDIM];
+  const int32_t ndim = shape_of(bound, slot, like, shape);
+  PyObject *made =
+      read_made(bound, slot, tgi_torch_empty(torch, shape, ndim, dtype, model->device));
+  if (made && field_of(bound, slot)->device != model->device) { /* it is not the current one */
+    Py_DECREF(made);
+    made = read_made(bound, slot, tgi_torch_empty_beside(torch, beside, shape, ndim, dtype));
+  }
+  Py_DECREF(dtype);
   return made;
+}
+
+PyObject *tgi_bound_zeros(tgi_bound_call *bound, size_t slot, PyObject *like)
+{
+  return read_made(bound, slot,
+                   PyObject_CallFunctionObjArgs(bound->row->torch->zeros_like, like, NULL));
 }
 
 int tgi_bound_run(tgi_bound_call *bound, PyObject *beside)
 {
   size_t bytes = 0;
-  bound->call.allocate = bound->row->torch->allocate;
+  bound->call.allocate = bound->row->has_workspace ? bound->row->torch->allocate : NULL;
   bound->call.like = beside;
   return tgi_run_call(&bound->call, &bytes);
 }

@@ -14,6 +14,7 @@ typedef struct tgi_bound_row {
   tgi_type_table *types;
   const tg_op_info *info;
   size_t num_inputs, num_scalars;
+  bool has_workspace;
 } tgi_bound_row;
 
 typedef struct tgi_bound_call {
@@ -43,6 +44,9 @@ int tgi_bound_read_scalars(tgi_bound_call *bound, PyObject *const *values);
  * rows; but where input `like` has rank 1, shaped as that. `beside` is the tensor of `like`. NULL
  * with an exception set on failure. */
 PyObject *tgi_bound_make(tgi_bound_call *bound, size_t slot, size_t like, PyObject *beside);
+
+/** Makes an output of zeros, of the shape and dtype of a tensor. */
+PyObject *tgi_bound_zeros(tgi_bound_call *bound, size_t slot, PyObject *like);
 
 /** `beside`: a tensor on whose device the workspace is made. */
 int tgi_bound_run(tgi_bound_call *bound, PyObject *beside);

@@ -4,6 +4,7 @@ A call of plain dense tensors, which is what models make in eager mode, takes a 
 call from Python to the result. Whatever that does not take goes the general way of `Op`.
 """
 
+import itertools
 import math
 
 import torch
@@ -41,8 +42,21 @@ class RowOp(Op):
         else:
             self.quick = _core.bind(self.forward_row.index, public_names)
 
+    def bind_backward(self):
+        saved = itertools.count()
+        numbers = {"gradient": lambda index: -1 - index, "absent": lambda index: None}
+        tensors = [numbers[kind](index) if kind in numbers else next(saved) for kind, index in self.sources]
+        tensors += [next(saved) for _ in self.extra]
+        together = tuple(index for inputs in self.users for index in inputs)
+        users = tuple(together if self.paired else tuple(inputs) for inputs in self.users)
+        numbers = {"computed": lambda index: index, "passed": lambda index: -1 - index, "none": lambda index: None}
+        places = tuple(numbers[kind](index) for kind, index in self.places)
+        return _core.bind_backward(
+            self.backward_row.index, tuple(tensors), tuple(self.shapes), tuple(self.scalar_sources), users, places
+        )
+
     def define_quick(self, results):
-        op, name = self, self.name
+        op, name, differentiate = self, self.name, self.bind_backward()
         kept = [index if kind == "input" else -1 - index for kind, index in self.sources if kind in ("input", "output")]
         users, paired, places = self.users, self.paired, tuple(self.places)
 
@@ -55,8 +69,11 @@ class RowOp(Op):
             def backward(ctx, *gradients):
                 if torch.is_grad_enabled():
                     refuse_second(name)
-                needs = ctx.needs_input_grad
-                outs = op.gradients_by_rows(ctx.saved_tensors, gradients, ctx.scalars, wanted_gradients(users, paired, needs))
+                needs, scalars, saved = ctx.needs_input_grad, ctx.scalars, ctx.saved_tensors
+                found = differentiate(needs, scalars, saved, gradients)
+                if found is not False:
+                    return found
+                outs = op.gradients_by_rows(saved, gradients, scalars, wanted_gradients(users, paired, needs))
                 return input_gradients(places, outs, gradients, needs)
 
         # Function's own apply first asks for transforms, which `quick` has done.
