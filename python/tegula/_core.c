@@ -120,14 +120,15 @@ static PyObject *bind_forward(PyObject *module, PyObject *args)
 {
   PyObject *op = NULL, *results = NULL, *kept = NULL;
   Py_ssize_t num_public = 0;
-  if (!PyArg_ParseTuple(args, "OO!nO!:bind_forward", &op, &PyTuple_Type, &results, &num_public,
-                        &PyTuple_Type, &kept)) {
+  int keeps_scalars = 0;
+  if (!PyArg_ParseTuple(args, "OO!nO!p:bind_forward", &op, &PyTuple_Type, &results, &num_public,
+                        &PyTuple_Type, &kept, &keeps_scalars)) {
     return NULL;
   }
   core_state *state = PyModule_GetState(module);
   const tg_op_info *info = find_bindable(state, op);
   return info ? tgi_bind_forward(module, &state->torch, &state->types, info, results, num_public,
-                                 kept)
+                                 kept, keeps_scalars)
               : NULL;
 }
 
@@ -255,8 +256,8 @@ static PyMethodDef methods[] = {
         "(out, *inputs, *scalars) to the named results, which are made like the first input. "
         "False: not plain; where its gradient is asked for, what differentiate gives, or True."),
     FUNCTION("bind_forward", bind_forward, METH_VARARGS,
-             "bind_forward(op, results, num_public, kept)\n--\n\nA row of the table as the forward "
-             "of an autograd.Function on plain tensors: (ctx, *inputs, *scalars)."),
+             "bind_forward(op, results, num_public, kept, keeps_scalars)\n--\n\nA row of the table as the forward "
+             "of an autograd.Function that a bound op calls."),
     FUNCTION("bind_backward", bind_backward, METH_VARARGS,
              "bind_backward(op, tensors, likes, scalars, users, places)\n--\n\nA row of the table as "
              "what its backward computes: (needs, scalars, saved, gradients), tuples, to the "

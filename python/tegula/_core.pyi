@@ -20,7 +20,7 @@ def bind(
     op: int | str, results: tuple[str, ...], differentiate: Callable[..., Any] = ..., /
 ) -> Callable[..., Any]: ...
 def bind_forward(
-    op: int | str, results: tuple[str, ...], num_public: int, kept: tuple[int, ...], /
+    op: int | str, results: tuple[str, ...], num_public: int, kept: tuple[int, ...], keeps_scalars: bool, /
 ) -> Callable[..., Any]: ...
 def bind_backward(
     op: int | str,

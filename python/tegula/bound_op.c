@@ -3,14 +3,17 @@
 #include <stdlib.h>
 
 enum { MAX_RESULTS = 8 };
+/* Names of capsules: arguments that have been read, while the call lasts, and afterwards. */
+static const char kRead[] = "tegula.read", kOver[] = "tegula.read_by_a_call_that_is_over";
 
 typedef struct bound_op {
   tgi_bound_row row;
   PyObject *differentiate;     /* what takes a call whose gradient is asked for, or NULL */
   size_t results[MAX_RESULTS]; /* slots */
   size_t num_results;
-  PyObject *kept;        /* of a forward: what the backward will read, and how many of the results */
-  Py_ssize_t num_public; /* are the caller's */
+  PyObject *kept;        /* of a forward: what the backward will read */
+  Py_ssize_t num_public; /* of a forward: how many of the results are the caller's */
+  bool keeps_scalars;    /* of a forward: whether the backward reads scalars */
 } bound_op;
 
 /* ---- results ---- */
@@ -44,17 +47,6 @@ static int note_change(const tgi_torch *torch, PyObject *out)
 
 /* ---- the call ---- */
 
-static int check_count(const bound_op *op, Py_ssize_t nargs)
-{
-  const Py_ssize_t expected = (Py_ssize_t)(1 + op->row.num_inputs + op->row.num_scalars);
-  if (nargs == expected) {
-    return 0;
-  }
-  PyErr_Format(PyExc_TypeError, "%s: args: expected %zd arguments, got %zd", op->row.info->name,
-               expected, nargs);
-  return -1;
-}
-
 static PyObject *tuple_of(PyObject *const *items, Py_ssize_t count)
 {
   PyObject *tuple = PyTuple_New(count);
@@ -66,15 +58,30 @@ static PyObject *tuple_of(PyObject *const *items, Py_ssize_t count)
   return tuple;
 }
 
-static PyObject *call_differentiate(const bound_op *op, PyObject *const *args, Py_ssize_t nargs)
+/* The forward gets the inputs, which autograd has to see, and all that has been read. */
+static PyObject *call_differentiate(const bound_op *op, tgi_bound_call *bound)
 {
-  PyObject *tuple = tuple_of(args, nargs);
+  const Py_ssize_t num_inputs = (Py_ssize_t)op->row.num_inputs;
+  PyObject *read = PyCapsule_New(bound, kRead, NULL);
+  PyObject *tuple = read ? PyTuple_New(num_inputs + 1) : NULL;
+  if (!tuple || PyTuple_SetItem(tuple, num_inputs, Py_NewRef(read)) < 0) {
+    Py_CLEAR(tuple);
+  }
+  for (Py_ssize_t i = 0; tuple && i < num_inputs; i++) {
+    if (PyTuple_SetItem(tuple, i, Py_NewRef(bound->args[i])) < 0) {
+      Py_CLEAR(tuple);
+    }
+  }
   PyObject *results = tuple ? PyObject_CallObject(op->differentiate, tuple) : NULL;
   Py_XDECREF(tuple);
+  if (read) {
+    PyCapsule_SetName(read, kOver); /* should anybody have kept it */
+    Py_DECREF(read);
+  }
   return results;
 }
 
-/* A verdict; where it is TGI_PLAIN, the op has run and *results holds a reference. */
+/* A verdict. Where the op has run, *results holds a reference. */
 static int run_bound(const bound_op *op, tgi_bound_call *bound, PyObject *const *args,
                      PyObject **results)
 {
@@ -90,11 +97,16 @@ static int run_bound(const bound_op *op, tgi_bound_call *bound, PyObject *const 
     verdict = verdict == TGI_PLAIN ? tgi_bound_read_output(bound, op->results[0], out, grad)
                                    : TGI_NOT_PLAIN;
   }
-  if (verdict != TGI_PLAIN) {
+  if (verdict == TGI_NOT_PLAIN || verdict < 0) {
     return verdict;
   }
   if (tgi_bound_read_scalars(bound, args + 1 + op->row.num_inputs) < 0) {
     return -1;
+  }
+  if (verdict == TGI_NEEDS_GRADIENT) {
+    bound->args = args + 1;
+    *results = op->differentiate ? call_differentiate(op, bound) : NULL;
+    return op->differentiate && !*results ? -1 : verdict;
   }
   *results = make_results(op, bound, args[1], out);
   if (!*results || tgi_bound_run(bound, args[1]) < 0 ||
@@ -108,7 +120,13 @@ static int run_bound(const bound_op *op, tgi_bound_call *bound, PyObject *const 
 static PyObject *call_bound(PyObject *capsule, PyObject *const *args, Py_ssize_t nargs)
 {
   const bound_op *op = PyCapsule_GetPointer(capsule, "tegula.bound_op");
-  if (!op || check_count(op, nargs) < 0) {
+  if (!op) {
+    return NULL;
+  }
+  const Py_ssize_t expected = (Py_ssize_t)(1 + op->row.num_inputs + op->row.num_scalars);
+  if (nargs != expected) {
+    PyErr_Format(PyExc_TypeError, "%s: args: expected %zd arguments, got %zd", op->row.info->name,
+                 expected, nargs);
     return NULL;
   }
   tgi_bound_call bound;
@@ -119,11 +137,7 @@ static PyObject *call_bound(PyObject *capsule, PyObject *const *args, Py_ssize_t
   if (verdict < 0) {
     return NULL;
   }
-  if (verdict == TGI_NEEDS_GRADIENT && op->differentiate) {
-    return call_differentiate(op, args + 1, nargs - 1);
-  }
-  return verdict == TGI_PLAIN ? results
-                              : Py_NewRef(verdict == TGI_NEEDS_GRADIENT ? Py_True : Py_False);
+  return results ? results : Py_NewRef(verdict == TGI_NEEDS_GRADIENT ? Py_True : Py_False);
 }
 
 /* ---- the forward of an autograd.Function ---- */
@@ -145,35 +159,31 @@ static PyObject *pick_kept(const bound_op *op, PyObject *const *args, PyObject *
   return picked;
 }
 
-/* What ctx.save_for_backward does, and the scalars. */
+/* What ctx.save_for_backward does, and the scalars where the backward reads some. */
 static int keep(const bound_op *op, PyObject *ctx, PyObject *const *args, PyObject *results)
 {
   PyObject *tensors = pick_kept(op, args, results);
-  PyObject *scalars = tuple_of(args + op->row.num_inputs, (Py_ssize_t)op->row.num_scalars);
-  const bool kept = tensors && scalars &&
-                    PyObject_SetAttr(ctx, op->row.torch->to_save, tensors) == 0 &&
-                    PyObject_SetAttr(ctx, op->row.torch->scalars, scalars) == 0;
+  int status = tensors ? PyObject_SetAttr(ctx, op->row.torch->to_save, tensors) : -1;
   Py_XDECREF(tensors);
-  Py_XDECREF(scalars);
-  return kept ? 0 : -1;
+  if (status == 0 && op->keeps_scalars) {
+    PyObject *scalars = tuple_of(args + op->row.num_inputs, (Py_ssize_t)op->row.num_scalars);
+    status = scalars ? PyObject_SetAttr(ctx, op->row.torch->scalars, scalars) : -1;
+    Py_XDECREF(scalars);
+  }
+  return status;
 }
 
-static PyObject *run_forward(const bound_op *op, tgi_bound_call *bound, PyObject *const *args)
+static PyObject *call_forward(PyObject *capsule, PyObject *const *args, Py_ssize_t nargs)
 {
-  const int verdict = tgi_bound_read_inputs(bound, args + 1, false);
-  if (verdict != TGI_PLAIN) {
-    if (verdict == TGI_NOT_PLAIN) {
-      PyErr_Format(PyExc_RuntimeError, "%s: args: expected plain dense tensors, got others",
-                   op->row.info->name);
-    }
+  const bound_op *op = PyCapsule_GetPointer(capsule, "tegula.bound_op");
+  tgi_bound_call *bound = op && nargs > 0 ? PyCapsule_GetPointer(args[nargs - 1], kRead) : NULL;
+  if (!bound || bound->row->info != op->row.info || nargs != (Py_ssize_t)op->row.num_inputs + 2) {
+    PyErr_Format(PyExc_TypeError, "forward: args: expected the call of the bound op, got another");
     return NULL;
   }
-  if (tgi_bound_read_scalars(bound, args + 1 + op->row.num_inputs) < 0) {
-    return NULL;
-  }
-  PyObject *results = make_results(op, bound, args[1], Py_None);
-  if (results &&
-      (tgi_bound_run(bound, args[1]) < 0 || keep(op, args[0], args + 1, results) < 0)) {
+  PyObject *results = make_results(op, bound, bound->args[0], Py_None);
+  if (results && (tgi_bound_run(bound, bound->args[0]) < 0 ||
+                  keep(op, args[0], bound->args, results) < 0)) {
     Py_CLEAR(results);
   }
   if (!results || op->num_results == 1) {
@@ -183,19 +193,6 @@ static PyObject *run_forward(const bound_op *op, tgi_bound_call *bound, PyObject
                                         : PyTuple_GetSlice(results, 0, op->num_public);
   Py_DECREF(results);
   return given;
-}
-
-static PyObject *call_forward(PyObject *capsule, PyObject *const *args, Py_ssize_t nargs)
-{
-  const bound_op *op = PyCapsule_GetPointer(capsule, "tegula.bound_op");
-  if (!op || check_count(op, nargs) < 0) {
-    return NULL;
-  }
-  tgi_bound_call bound;
-  tgi_bound_begin(&bound, &op->row);
-  PyObject *results = run_forward(op, &bound, args);
-  tgi_bound_end(&bound);
-  return results;
 }
 
 /* ---- binding ---- */
@@ -278,13 +275,14 @@ static bool numbers_tensors(PyObject *kept, const tgi_bound_row *row, Py_ssize_t
 
 PyObject *tgi_bind_forward(PyObject *module, tgi_torch *torch, tgi_type_table *types,
                            const tg_op_info *info, PyObject *results, Py_ssize_t num_public,
-                           PyObject *kept)
+                           PyObject *kept, bool keeps_scalars)
 {
   static PyMethodDef method = {"bound_forward", (PyCFunction)(void (*)(void))call_forward,
                                METH_FASTCALL, NULL};
   const bound_op options = {.row = tgi_bound_row_of(module, torch, types, info),
                             .num_public = num_public,
-                            .kept = Py_NewRef(kept)};
+                            .kept = Py_NewRef(kept),
+                            .keeps_scalars = keeps_scalars};
   if (num_public < 1 || num_public > PyTuple_Size(results) ||
       !numbers_tensors(kept, &options.row, PyTuple_Size(results))) {
     PyErr_Format(PyExc_ValueError,

@@ -10,18 +10,18 @@
  * results, which are names of outputs, in their order; one alone is no tuple. It makes them like
  * the first input, or of rank 1 with one element for each of its rows; `out`, if it is not None, is
  * memory for the first. It gives False for a call that is not plain; a plain one whose gradient is
- * asked for is `differentiate`'s, called with inputs and scalars, and True where there is none.
- * Nothing has run then. Slots of rank 2 take dense tensors of any rank, by rows. `module` owns
+ * asked for is `differentiate`'s, called with the inputs and a capsule for bind_forward's function,
+ * and True where there is none; nothing has run then. Slots of rank 2 take dense tensors of any rank, by rows. `module` owns
  * `torch` and `types`. NULL with an exception set on failure. */
 PyObject *tgi_bind(PyObject *module, tgi_torch *torch, tgi_type_table *types,
                    const tg_op_info *info, PyObject *results, PyObject *differentiate);
 
-/** bind_forward(row, results, num_public, kept): the forward of an autograd.Function, of (ctx,
- * *inputs, *scalars), for calls that the function above has found plain. It gives the first
- * `num_public` results, saves for the backward what `kept` numbers, inputs from 0 and results from
- * -1 downwards, and leaves the scalars in ctx.scalars. NULL with an exception set on failure. */
+/** bind_forward(row, results, num_public, kept, keeps_scalars): the forward of an
+ * autograd.Function whose apply is the `differentiate` above. It gives the first `num_public`
+ * results, saves for the backward what `kept` numbers, inputs from 0 and results from -1 downwards,
+ * and leaves the scalars in ctx.scalars if asked to. NULL with an exception set on failure. */
 PyObject *tgi_bind_forward(PyObject *module, tgi_torch *torch, tgi_type_table *types,
                            const tg_op_info *info, PyObject *results, Py_ssize_t num_public,
-                           PyObject *kept);
+                           PyObject *kept, bool keeps_scalars);
 
 #endif

@@ -24,6 +24,7 @@ void tgi_bound_begin(tgi_bound_call *bound, const tgi_bound_row *row)
 {
   bound->row = row;
   bound->ndim = 0;
+  bound->args = NULL;
   bound->call.info = row->info;
   bound->call.tensors = (tgi_arguments){.types = row->types, .op = row->info->name};
   bound->call.allocate = NULL;
@@ -118,7 +119,7 @@ int tgi_bound_read_inputs(tgi_bound_call *bound, PyObject *const *values, bool g
       }
       continue;
     }
-    const int found = tgi_bound_read(bound, i, values[i], grad);
+    const int found = tgi_bound_read(bound, i, values[i], grad && verdict == TGI_PLAIN);
     if (found < 0 || found == TGI_NOT_PLAIN) {
       return found;
     }

@@ -21,6 +21,7 @@ typedef struct tgi_bound_call {
   const tgi_bound_row *row;
   int64_t leading[TG_MAX_NDIM]; /* shape of the first input, whose leading axes are everybody's */
   int32_t ndim;
+  PyObject *const *args; /* inputs and scalars, for whom the call is handed to */
   tgi_op_call call;
 } tgi_bound_call;
 

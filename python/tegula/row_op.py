@@ -50,26 +50,30 @@ class RowOp(Op):
         together = tuple(index for inputs in self.users for index in inputs)
         users = tuple(together if self.paired else tuple(inputs) for inputs in self.users)
         numbers = {"computed": lambda index: index, "passed": lambda index: -1 - index, "none": lambda index: None}
-        places = tuple(numbers[kind](index) for kind, index in self.places)
+        places = [numbers[kind](index) for kind, index in self.places[: self.num_inputs]]
         return _core.bind_backward(
-            self.backward_row.index, tuple(tensors), tuple(self.shapes), tuple(self.scalar_sources), users, places
+            self.backward_row.index, tuple(tensors), tuple(self.shapes), tuple(self.scalar_sources), users, (*places, None)
         )
 
     def define_quick(self, results):
         op, name, differentiate = self, self.name, self.bind_backward()
         kept = [index if kind == "input" else -1 - index for kind, index in self.sources if kind in ("input", "output")]
-        users, paired, places = self.users, self.paired, tuple(self.places)
+        users, paired, places = self.users, self.paired, (*self.places[: self.num_inputs], ("none", 0))
+        keeps_scalars = any(isinstance(source, int) for source in self.scalar_sources)
 
         class Quick(torch.autograd.Function):
-            """As Op's Direct, on tensors of any rank."""
+            """As Op's Direct, on tensors of any rank. Its arguments are the inputs, and what `quick` has read already."""
 
-            forward = _core.bind_forward(self.forward_row.index, results, self.public, (*kept, *self.extra))
+            forward = _core.bind_forward(
+                self.forward_row.index, results, self.public, (*kept, *self.extra), keeps_scalars
+            )
 
             @staticmethod
             def backward(ctx, *gradients):
                 if torch.is_grad_enabled():
                     refuse_second(name)
-                needs, scalars, saved = ctx.needs_input_grad, ctx.scalars, ctx.saved_tensors
+                needs, saved = ctx.needs_input_grad, ctx.saved_tensors
+                scalars = ctx.scalars if keeps_scalars else ()
                 found = differentiate(needs, scalars, saved, gradients)
                 if found is not False:
                     return found
@@ -96,12 +100,12 @@ class RowOp(Op):
         row.run(flat, [by_rows(tensor, slot) for tensor, slot in zip(outs, row.outs)], chosen)
         return outs
 
-    def go_on(self, verdict, out, *arguments):
-        """Where `quick` gave a verdict and no result. Every function of these ops begins with quick, as a call of its own
-        costs a tenth of a microsecond in Python:
+    def go_on(self, out, *arguments):
+        """Where `quick` gave no result. Every function of these ops begins with quick, as a call of its own costs a
+        tenth of a microsecond in Python:
 
             y = tracing() or op.quick(out, *arguments)
-            return y if type(y) is not bool else op.go_on(y, out, *arguments)
+            return y if type(y) is not bool else op.go_on(out, *arguments)
         """
         return self.by_the_general_way(out, arguments)
 
