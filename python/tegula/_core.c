@@ -252,16 +252,19 @@ static PyMethodDef methods[] = {
              "use_torch(...)\n--\n\nWhat bound ops need of PyTorch; for the package itself."),
     FUNCTION(
         "bind", bind, METH_VARARGS,
-        "bind(op, results[, differentiate])\n--\n\nA row of the table as a function of plain tensors of PyTorch: "
+        "bind(op, results[, differentiate])\n--\n\nA row of the table as a function of plain "
+        "tensors of PyTorch: "
         "(out, *inputs, *scalars) to the named results, which are made like the first input. "
         "False: not plain; where its gradient is asked for, what differentiate gives, or True."),
     FUNCTION("bind_forward", bind_forward, METH_VARARGS,
-             "bind_forward(op, results, num_public, kept, keeps_scalars)\n--\n\nA row of the table as the forward "
+             "bind_forward(op, results, num_public, kept, keeps_scalars)\n--\n\nA row of the table "
+             "as the forward "
              "of an autograd.Function that a bound op calls."),
-    FUNCTION("bind_backward", bind_backward, METH_VARARGS,
-             "bind_backward(op, tensors, likes, scalars, users, places)\n--\n\nA row of the table as "
-             "what its backward computes: (needs, scalars, saved, gradients), tuples, to the "
-             "gradient of each argument. False: not plain."),
+    FUNCTION(
+        "bind_backward", bind_backward, METH_VARARGS,
+        "bind_backward(op, tensors, likes, scalars, users, places)\n--\n\nA row of the table as "
+        "what its backward computes: (needs, scalars, saved, gradients), tuples, to the "
+        "gradient of each argument. False: not plain."),
     FUNCTION("packed_bytes", packed_bytes, METH_VARARGS | METH_KEYWORDS,
              "packed_bytes(op, weight, scale, zero_point=None, packed=None, columns=0, "
              "group_size=0)\n--\n\nBytes of a weight packed for linear_int8, linear_int4 or "

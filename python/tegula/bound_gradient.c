@@ -51,8 +51,8 @@ static int is_asked(PyObject *users, PyObject *needs)
 }
 
 /* The outputs that are asked for or always made; None for the others. */
-static PyObject *make_outs(const bound_gradient *op, tgi_bound_call *bound, const gradient_call *given,
-                           PyObject *const *tensors)
+static PyObject *make_outs(const bound_gradient *op, tgi_bound_call *bound,
+                           const gradient_call *given, PyObject *const *tensors)
 {
   const Py_ssize_t count = PyTuple_Size(op->plan.users);
   PyObject *outs = PyTuple_New(count);
@@ -97,7 +97,8 @@ static int read_scalars(const bound_gradient *op, tgi_bound_call *bound, const g
   return status;
 }
 
-static PyObject *place_gradients(const bound_gradient *op, const gradient_call *given, PyObject *outs)
+static PyObject *place_gradients(const bound_gradient *op, const gradient_call *given,
+                                 PyObject *outs)
 {
   const Py_ssize_t count = PyTuple_Size(op->plan.places);
   PyObject *placed = PyTuple_New(count);
@@ -113,7 +114,8 @@ static PyObject *place_gradients(const bound_gradient *op, const gradient_call *
   return placed;
 }
 
-static PyObject *run_backward(const bound_gradient *op, tgi_bound_call *bound, const gradient_call *given)
+static PyObject *run_backward(const bound_gradient *op, tgi_bound_call *bound,
+                              const gradient_call *given)
 {
   PyObject *tensors[MAX_TENSORS];
   const int eager = tgi_torch_is_eager(op->row.torch);
@@ -128,9 +130,8 @@ static PyObject *run_backward(const bound_gradient *op, tgi_bound_call *bound, c
     return NULL;
   }
   PyObject *outs = make_outs(op, bound, given, tensors);
-  PyObject *placed = outs && tgi_bound_run(bound, tensors[0]) == 0
-                         ? place_gradients(op, given, outs)
-                         : NULL;
+  PyObject *placed =
+      outs && tgi_bound_run(bound, tensors[0]) == 0 ? place_gradients(op, given, outs) : NULL;
   Py_XDECREF(outs);
   return placed;
 }

@@ -27,8 +27,8 @@ static PyObject *make_results(const bound_op *op, tgi_bound_call *bound, PyObjec
   }
   PyObject *results = PyTuple_New((Py_ssize_t)op->num_results);
   for (size_t i = 0; results && i < op->num_results; i++) {
-    PyObject *made = i == 0 && out != Py_None ? Py_NewRef(out)
-                                              : tgi_bound_make(bound, op->results[i], 0, like);
+    PyObject *made =
+        i == 0 && out != Py_None ? Py_NewRef(out) : tgi_bound_make(bound, op->results[i], 0, like);
     if (!made || PyTuple_SetItem(results, (Py_ssize_t)i, made) < 0) {
       Py_CLEAR(results);
     }
@@ -182,8 +182,8 @@ static PyObject *call_forward(PyObject *capsule, PyObject *const *args, Py_ssize
     return NULL;
   }
   PyObject *results = make_results(op, bound, bound->args[0], Py_None);
-  if (results && (tgi_bound_run(bound, bound->args[0]) < 0 ||
-                  keep(op, args[0], bound->args, results) < 0)) {
+  if (results &&
+      (tgi_bound_run(bound, bound->args[0]) < 0 || keep(op, args[0], bound->args, results) < 0)) {
     Py_CLEAR(results);
   }
   if (!results || op->num_results == 1) {
@@ -217,8 +217,10 @@ static int find_results(bound_op *op, PyObject *names)
   for (Py_ssize_t r = 0; r < count; r++) {
     size_t i = 0;
     while (i < op->row.info->num_slots &&
-           (op->row.info->slots[i].role != TG_ROLE_OUT || op->row.info->slots[i].kind != TG_KIND_TENSOR ||
-            PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, r), op->row.info->slots[i].name))) {
+           (op->row.info->slots[i].role != TG_ROLE_OUT ||
+            op->row.info->slots[i].kind != TG_KIND_TENSOR ||
+            PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, r),
+                                             op->row.info->slots[i].name))) {
       i++;
     }
     if (i == op->row.info->num_slots) {

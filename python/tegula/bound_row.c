@@ -142,7 +142,8 @@ int tgi_bound_read_output(tgi_bound_call *bound, size_t index, PyObject *object,
 {
   const int found = tgi_bound_read(bound, index, object, grad);
   if (found != TGI_PLAIN) {
-    return found < 0 ? -1 : TGI_NOT_PLAIN; /* the general way refuses one that requires its gradient */
+    return found < 0 ? -1
+                     : TGI_NOT_PLAIN; /* the general way refuses one that requires its gradient */
   }
   tg_tensor *view = field_of(bound, index);
   return same_leading(bound, view) && flatten(&bound->row->info->slots[index], view)

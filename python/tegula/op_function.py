@@ -13,7 +13,7 @@ import torch
 from torch.autograd import forward_ad
 
 from .dispatcher import absent_filled, declare, implement, listed, present
-from .op_row import CHOSEN, PLAIN, TABLE, Row
+from .op_row import CHOSEN, PLAIN, TABLE, Row, bare_apply
 
 
 # What happens between forward and backward, as functions of tuples: Dynamo follows them.
@@ -272,7 +272,7 @@ class Op:
                 return input_gradients(places, outs, gradients, needs)
 
         self.through_dispatcher = ThroughDispatcher.apply
-        self.direct = Direct.apply
+        self.direct = bare_apply(Direct)
 
     # ---- calling ----
 

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 from . import _core
 from .conventions import rows
 from .op_function import Op, input_gradients, refuse_second, wanted_gradients
-from .op_row import allocate_bytes
+from .op_row import allocate_bytes, bare_apply
 
 # Dynamo takes this for True, and never sees the call of C behind it.
 tracing = torch.compiler.is_dynamo_compiling
@@ -80,8 +80,7 @@ class RowOp(Op):
                 outs = op.gradients_by_rows(saved, gradients, scalars, wanted_gradients(users, paired, needs))
                 return input_gradients(places, outs, gradients, needs)
 
-        # Function's own apply first asks for transforms, which `quick` has done.
-        return super(torch.autograd.Function, Quick).apply
+        return bare_apply(Quick)
 
     def gradients_by_rows(self, saved, gradients, scalars, wanted):
         tensors, used = [], 0

@@ -1,5 +1,5 @@
-/** What the package's extension needs of PyTorch, which it is not compiled against: types, functions
- * and names, given once. */
+/** What the package's extension needs of PyTorch, which it is not compiled against: types,
+ * functions and names, given once. */
 #ifndef TGI_PYTHON_TORCH_FUNCTIONS_H
 #define TGI_PYTHON_TORCH_FUNCTIONS_H
 
