@@ -249,7 +249,7 @@ def least_times(functions, rounds=60, calls=100):
 
 
 def test_the_host_time_of_rms_norm():
-    """Shares of PyTorch's own time for the same call, in turn. What is measured is about 0.2 and 0.6."""
+    """Shares of PyTorch's own time for the same call, in turn. What is measured is about 0.15 and 0.35."""
     x, w = torch.randn(1, 64).bfloat16(), torch.ones(64).bfloat16()
     xg, wg = (t.clone().requires_grad_() for t in (x, w))
     ours, theirs, ours_grad, theirs_grad = least_times([
