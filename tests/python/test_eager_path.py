@@ -149,6 +149,15 @@ def test_gradients_with_strides(name):
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
+@pytest.mark.parametrize("call", [ops.rms_norm, lambda x, w: ops.linear(x, w[None]), lambda x, w: ops.silu(x) * w])
+def test_tensors_that_outlive_a_transform(call):
+    kept, (x, w) = [], inputs_of(2, (3, 8), torch.float32, True)
+    torch.func.grad(lambda t: (kept.append(t * 1), t.sum())[1])(x.detach())
+    ours, theirs = call(kept[0], w), call(x.detach(), w)
+    assert torch.equal(ours, theirs)
+    assert torch.equal(*[torch.autograd.grad(y.sum(), w)[0] for y in (ours, theirs)])
+
+
 @pytest.mark.parametrize("asked", range(3))
 def test_only_the_gradients_asked_for(asked):
     given = [torch.randn(3, 8), torch.rand(8), torch.rand(8)]
