@@ -1,5 +1,6 @@
 /* tegula._core: one function that calls any op of the library from Python. It reads the public op
  * table (tegula/op_info.h) and names no op: what the table lists, Python can call. */
+#include "bound_gradient.h"
 #include "bound_op.h"
 #include "context_pool.h"
 #include "op_call.h"
@@ -93,19 +94,56 @@ static PyObject *use_torch(PyObject *module, PyObject *args)
   return tgi_torch_set(&state->torch, args) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-static PyObject *bind(PyObject *module, PyObject *args)
+/* The row to bind. NULL with an exception set, also where PyTorch's functions are not known yet. */
+static const tg_op_info *find_bindable(const core_state *state, PyObject *op)
 {
-  PyObject *op = NULL, *results = NULL;
-  if (!PyArg_ParseTuple(args, "OO!:bind", &op, &PyTuple_Type, &results)) {
-    return NULL;
-  }
-  core_state *state = PyModule_GetState(module);
   const tg_op_info *info = find_op(op);
   if (info && !state->torch.tensor) {
     PyErr_Format(PyExc_RuntimeError, "%s: bind: expected use_torch before, got none", info->name);
     return NULL;
   }
-  return info ? tgi_bind(module, &state->torch, &state->types, info, results) : NULL;
+  return info;
+}
+
+static PyObject *bind(PyObject *module, PyObject *args)
+{
+  PyObject *op = NULL, *results = NULL, *differentiate = NULL;
+  if (!PyArg_ParseTuple(args, "OO!|O:bind", &op, &PyTuple_Type, &results, &differentiate)) {
+    return NULL;
+  }
+  core_state *state = PyModule_GetState(module);
+  const tg_op_info *info = find_bindable(state, op);
+  return info ? tgi_bind(module, &state->torch, &state->types, info, results, differentiate) : NULL;
+}
+
+static PyObject *bind_forward(PyObject *module, PyObject *args)
+{
+  PyObject *op = NULL, *results = NULL, *kept = NULL;
+  Py_ssize_t num_public = 0;
+  int keeps_scalars = 0;
+  if (!PyArg_ParseTuple(args, "OO!nO!p:bind_forward", &op, &PyTuple_Type, &results, &num_public,
+                        &PyTuple_Type, &kept, &keeps_scalars)) {
+    return NULL;
+  }
+  core_state *state = PyModule_GetState(module);
+  const tg_op_info *info = find_bindable(state, op);
+  return info ? tgi_bind_forward(module, &state->torch, &state->types, info, results, num_public,
+                                 kept, keeps_scalars)
+              : NULL;
+}
+
+static PyObject *bind_backward(PyObject *module, PyObject *args)
+{
+  PyObject *op = NULL;
+  tgi_gradient_plan plan;
+  if (!PyArg_ParseTuple(args, "OO!O!O!O!O!:bind_backward", &op, &PyTuple_Type, &plan.tensors,
+                        &PyTuple_Type, &plan.likes, &PyTuple_Type, &plan.scalars, &PyTuple_Type,
+                        &plan.users, &PyTuple_Type, &plan.places)) {
+    return NULL;
+  }
+  core_state *state = PyModule_GetState(module);
+  const tg_op_info *info = find_bindable(state, op);
+  return info ? tgi_bind_backward(module, &state->torch, &state->types, info, &plan) : NULL;
 }
 
 static PyObject *packed_bytes(PyObject *module, PyObject *args, PyObject *named)
@@ -214,9 +252,19 @@ static PyMethodDef methods[] = {
              "use_torch(...)\n--\n\nWhat bound ops need of PyTorch; for the package itself."),
     FUNCTION(
         "bind", bind, METH_VARARGS,
-        "bind(op, results)\n--\n\nA row of the table as a function of plain tensors of PyTorch: "
+        "bind(op, results[, differentiate])\n--\n\nA row of the table as a function of plain "
+        "tensors of PyTorch: "
         "(out, *inputs, *scalars) to the named results, which are made like the first input. "
-        "False: not plain; True: plain, and its gradient is asked for."),
+        "False: not plain; where its gradient is asked for, what differentiate gives, or True."),
+    FUNCTION("bind_forward", bind_forward, METH_VARARGS,
+             "bind_forward(op, results, num_public, kept, keeps_scalars)\n--\n\nA row of the table "
+             "as the forward "
+             "of an autograd.Function that a bound op calls."),
+    FUNCTION(
+        "bind_backward", bind_backward, METH_VARARGS,
+        "bind_backward(op, tensors, likes, scalars, users, places)\n--\n\nA row of the table as "
+        "what its backward computes: (needs, scalars, saved, gradients), tuples, to the "
+        "gradient of each argument. False: not plain."),
     FUNCTION("packed_bytes", packed_bytes, METH_VARARGS | METH_KEYWORDS,
              "packed_bytes(op, weight, scale, zero_point=None, packed=None, columns=0, "
              "group_size=0)\n--\n\nBytes of a weight packed for linear_int8, linear_int4 or "

@@ -1,245 +1,34 @@
 #include "bound_op.h"
 
-#include "op_description.h"
 #include <stdlib.h>
-#include <string.h>
 
-enum { MAX_RESULTS = 8, NOT_PLAIN = 0, NEEDS_GRADIENT = 1, PLAIN = 2 };
+enum { MAX_RESULTS = 8 };
+/* Names of capsules: arguments that have been read, while the call lasts, and afterwards. */
+static const char kRead[] = "tegula.read", kOver[] = "tegula.read_by_a_call_that_is_over";
 
 typedef struct bound_op {
-  PyObject *module;
-  tgi_torch *torch;
-  tgi_type_table *types;
-  const tg_op_info *info;
+  tgi_bound_row row;
+  PyObject *differentiate;     /* what takes a call whose gradient is asked for, or NULL */
   size_t results[MAX_RESULTS]; /* slots */
   size_t num_results;
-  Py_ssize_t num_arguments;
+  PyObject *kept;        /* of a forward: what the backward will read */
+  Py_ssize_t num_public; /* of a forward: how many of the results are the caller's */
+  bool keeps_scalars;    /* of a forward: whether the backward reads scalars */
 } bound_op;
-
-/* ---- PyTorch ---- */
-
-static PyObject **members(tgi_torch *torch)
-{
-  return (PyObject **)(void *)torch;
-}
-
-enum { NUM_MEMBERS = sizeof(tgi_torch) / sizeof(PyObject *), NUM_GIVEN = NUM_MEMBERS - 2 };
-
-int tgi_torch_set(tgi_torch *torch, PyObject *args)
-{
-  if (PyTuple_Size(args) != NUM_GIVEN) {
-    PyErr_Format(PyExc_TypeError, "use_torch: expected %d arguments, got %zd", (int)NUM_GIVEN,
-                 PyTuple_Size(args));
-    return -1;
-  }
-  tgi_torch_clear(torch);
-  for (int i = 0; i < NUM_GIVEN; i++) {
-    members(torch)[i] = Py_NewRef(PyTuple_GetItem(args, i));
-  }
-  torch->requires_grad = PyUnicode_InternFromString("requires_grad");
-  torch->current_level = PyUnicode_InternFromString("_current_level");
-  return torch->requires_grad && torch->current_level ? 0 : -1;
-}
-
-int tgi_torch_visit(tgi_torch *torch, visitproc visit, void *arg)
-{
-  for (int i = 0; i < NUM_MEMBERS; i++) {
-    Py_VISIT(members(torch)[i]);
-  }
-  return 0;
-}
-
-void tgi_torch_clear(tgi_torch *torch)
-{
-  for (int i = 0; i < NUM_MEMBERS; i++) {
-    Py_CLEAR(members(torch)[i]);
-  }
-}
-
-/* The value of an object that is given up; -1 with an exception set on failure. */
-static long take_long(PyObject *object)
-{
-  const long value = object ? PyLong_AsLong(object) : -1;
-  Py_XDECREF(object);
-  return value;
-}
-
-static int take_truth(PyObject *object)
-{
-  const int truth = object ? PyObject_IsTrue(object) : -1;
-  Py_XDECREF(object);
-  return truth;
-}
-
-/* Eager mode without transforms, modes or forward derivatives? */
-static int is_eager(const tgi_torch *torch)
-{
-  if (!torch->tensor) {
-    return 0; /* the interpreter is ending */
-  }
-  const int transformed = take_truth(PyObject_CallNoArgs(torch->functorch_active));
-  if (transformed != 0) {
-    return transformed < 0 ? -1 : 0;
-  }
-  const long modes = take_long(PyObject_CallNoArgs(torch->num_modes));
-  if (modes != 0) {
-    return modes == -1 && PyErr_Occurred() ? -1 : 0;
-  }
-  const long level = take_long(PyObject_GetAttr(torch->forward_ad, torch->current_level));
-  return level == -1 && PyErr_Occurred() ? -1 : level < 0;
-}
-
-/* ---- tensors ---- */
-
-static tg_tensor *field_of(tgi_op_call *call, size_t slot)
-{
-  return (tg_tensor *)(void *)(call->args.fields + call->info->slots[slot].offset);
-}
-
-/* [..., cols] as [rows, cols]. */
-static bool flatten(const tg_slot_info *slot, tg_tensor *view)
-{
-  for (int i = 0; i < view->ndim; i++) {
-    if (view->stride[i] != 0) {
-      return view->ndim == slot->ndim && slot->role != TG_ROLE_IN; /* strided */
-    }
-  }
-  if (slot->ndim != 2 || view->ndim == 2) {
-    return true;
-  }
-  if (view->ndim == 0) {
-    return false;
-  }
-  int64_t rows = 1;
-  for (int i = 0; i < view->ndim - 1; i++) {
-    rows *= view->shape[i];
-  }
-  view->shape[1] = view->shape[view->ndim - 1];
-  view->shape[0] = rows;
-  for (int i = 2; i < view->ndim; i++) {
-    view->shape[i] = 0;
-  }
-  view->ndim = 2;
-  return true;
-}
-
-/* Reads a tensor that PyTorch gives. *grad: whether gradients are on; then NEEDS_GRADIENT is an
- * answer. -1 with an exception set on failure. */
-static int read_plain(const bound_op *op, tgi_op_call *call, size_t index, PyObject *object,
-                      bool grad)
-{
-  const tgi_torch *torch = op->torch;
-  const tg_slot_info *slot = &op->info->slots[index];
-  PyObject *type = (PyObject *)Py_TYPE(object);
-  if (type != torch->tensor && type != torch->parameter) {
-    return NOT_PLAIN;
-  }
-  tg_tensor *view = field_of(call, index);
-  if (tgi_read_tensor(&call->tensors, slot->name, object, slot->role != TG_ROLE_IN, view) < 0) {
-    PyErr_Clear(); /* the general way says what is wrong, or finds a way */
-    return NOT_PLAIN;
-  }
-  /* Negated views are imaginary parts of conjugates, and no complex numbers are made of bf16. */
-  if (view->dtype != TG_BF16) {
-    const int negated = take_truth(PyObject_CallFunctionObjArgs(torch->is_neg, object, NULL));
-    if (negated != 0) {
-      return negated < 0 ? -1 : NOT_PLAIN;
-    }
-  }
-  if (!grad) {
-    return PLAIN;
-  }
-  const int required = take_truth(PyObject_GetAttr(object, torch->requires_grad));
-  return required < 0 ? -1 : required ? NEEDS_GRADIENT : PLAIN;
-}
-
-/* The leading axes of all inputs by rows must be the first's, or rows would be paired by accident.
- */
-typedef struct leading_axes {
-  int64_t shape[TG_MAX_NDIM];
-  int32_t ndim;
-} leading_axes;
-
-static bool same_leading(const leading_axes *first, const tg_tensor *view)
-{
-  return view->ndim == first->ndim &&
-         memcmp(view->shape, first->shape, (size_t)(first->ndim - 1) * sizeof *view->shape) == 0;
-}
-
-static int read_inputs(const bound_op *op, tgi_op_call *call, PyObject *const *values, bool grad,
-                       leading_axes *first, size_t *used)
-{
-  int verdict = PLAIN;
-  for (size_t i = 0; i < op->info->num_slots && op->info->slots[i].role == TG_ROLE_IN; i++) {
-    const tg_slot_info *slot = &op->info->slots[i];
-    PyObject *value = values[(*used)++];
-    if (value == Py_None) {
-      if (i == 0) {
-        return NOT_PLAIN;
-      }
-      continue;
-    }
-    const int found = read_plain(op, call, i, value, grad);
-    if (found < 0 || found == NOT_PLAIN) {
-      return found;
-    }
-    tg_tensor *view = field_of(call, i);
-    if (i == 0) {
-      first->ndim = view->ndim;
-      memcpy(first->shape, view->shape, sizeof first->shape);
-    } else if (slot->ndim == 2 && !same_leading(first, view)) {
-      return NOT_PLAIN;
-    }
-    if (first->ndim == 0 || !flatten(slot, view)) {
-      return NOT_PLAIN;
-    }
-    verdict = found == NEEDS_GRADIENT ? NEEDS_GRADIENT : verdict;
-  }
-  return verdict;
-}
 
 /* ---- results ---- */
 
-static int write_into(const bound_op *op, tgi_op_call *call, PyObject *out, bool grad,
-                      const leading_axes *first)
-{
-  const size_t index = op->results[0];
-  const int found = read_plain(op, call, index, out, grad);
-  if (found != PLAIN) {
-    return found < 0 ? -1 : NOT_PLAIN; /* the general way refuses one that requires its gradient */
-  }
-  tg_tensor *view = field_of(call, index);
-  return same_leading(first, view) && flatten(&op->info->slots[index], view) ? PLAIN : NOT_PLAIN;
-}
-
-static PyObject *make_result(const bound_op *op, tgi_op_call *call, size_t index, PyObject *like)
-{
-  const tgi_torch *torch = op->torch;
-  PyObject *made;
-  if (op->info->slots[index].ndim == 2) {
-    made = PyObject_CallFunctionObjArgs(torch->empty_like, like, NULL);
-  } else {
-    made =
-        PyObject_CallFunction(torch->statistic, "OL", like, (long long)field_of(call, 0)->shape[0]);
-  }
-  tg_tensor *view = field_of(call, index);
-  if (made && (tgi_read_tensor(&call->tensors, op->info->slots[index].name, made, true, view) < 0 ||
-               !flatten(&op->info->slots[index], view))) {
-    Py_CLEAR(made);
-  }
-  return made;
-}
-
 /* All results, as a tuple unless there is one; NULL with an exception set on failure. */
-static PyObject *make_results(const bound_op *op, tgi_op_call *call, PyObject *like, PyObject *out)
+static PyObject *make_results(const bound_op *op, tgi_bound_call *bound, PyObject *like,
+                              PyObject *out)
 {
   if (op->num_results == 1) {
-    return out != Py_None ? Py_NewRef(out) : make_result(op, call, op->results[0], like);
+    return out != Py_None ? Py_NewRef(out) : tgi_bound_make(bound, op->results[0], 0, like);
   }
   PyObject *results = PyTuple_New((Py_ssize_t)op->num_results);
   for (size_t i = 0; results && i < op->num_results; i++) {
     PyObject *made =
-        i == 0 && out != Py_None ? Py_NewRef(out) : make_result(op, call, op->results[i], like);
+        i == 0 && out != Py_None ? Py_NewRef(out) : tgi_bound_make(bound, op->results[i], 0, like);
     if (!made || PyTuple_SetItem(results, (Py_ssize_t)i, made) < 0) {
       Py_CLEAR(results);
     }
@@ -258,50 +47,74 @@ static int note_change(const tgi_torch *torch, PyObject *out)
 
 /* ---- the call ---- */
 
-static int read_scalars(const bound_op *op, tgi_op_call *call, PyObject *const *values, size_t used)
+static PyObject *tuple_of(PyObject *const *items, Py_ssize_t count)
 {
-  for (size_t i = 0; i < op->info->num_slots; i++) {
-    const tg_slot_info *slot = &op->info->slots[i];
-    const bool scalar = slot->role == 0 && slot->kind != TG_KIND_WORKSPACE && !tgi_is_implied(slot);
-    if (scalar && tgi_read_slot(call, i, values[used++]) < 0) {
-      return -1;
+  PyObject *tuple = PyTuple_New(count);
+  for (Py_ssize_t i = 0; tuple && i < count; i++) {
+    if (PyTuple_SetItem(tuple, i, Py_NewRef(items[i])) < 0) {
+      Py_CLEAR(tuple);
     }
   }
-  return 0;
+  return tuple;
 }
 
-/* A verdict; where it is PLAIN, the op has run and *results holds a reference. */
-static int run_bound(const bound_op *op, tgi_op_call *call, PyObject *const *args,
+/* The forward gets the inputs, which autograd has to see, and all that has been read. */
+static PyObject *call_differentiate(const bound_op *op, tgi_bound_call *bound)
+{
+  const Py_ssize_t num_inputs = (Py_ssize_t)op->row.num_inputs;
+  PyObject *read = PyCapsule_New(bound, kRead, NULL);
+  PyObject *tuple = read ? PyTuple_New(num_inputs + 1) : NULL;
+  if (!tuple || PyTuple_SetItem(tuple, num_inputs, Py_NewRef(read)) < 0) {
+    Py_CLEAR(tuple);
+  }
+  for (Py_ssize_t i = 0; tuple && i < num_inputs; i++) {
+    if (PyTuple_SetItem(tuple, i, Py_NewRef(bound->args[i])) < 0) {
+      Py_CLEAR(tuple);
+    }
+  }
+  PyObject *results = tuple ? PyObject_CallObject(op->differentiate, tuple) : NULL;
+  Py_XDECREF(tuple);
+  if (read) {
+    PyCapsule_SetName(read, kOver); /* should anybody have kept it */
+    Py_DECREF(read);
+  }
+  return results;
+}
+
+/* A verdict. Where the op has run, *results holds a reference. */
+static int run_bound(const bound_op *op, tgi_bound_call *bound, PyObject *const *args,
                      PyObject **results)
 {
-  const int eager = is_eager(op->torch);
-  const int grad = eager > 0 ? take_truth(PyObject_CallNoArgs(op->torch->grad_enabled)) : 0;
+  const tgi_torch *torch = op->row.torch;
+  const int eager = tgi_torch_is_eager(torch);
+  const int grad = eager > 0 ? tgi_take_truth(PyObject_CallNoArgs(torch->grad_enabled)) : 0;
   if (eager <= 0 || grad < 0) {
-    return eager < 0 || grad < 0 ? -1 : NOT_PLAIN;
+    return eager < 0 || grad < 0 ? -1 : TGI_NOT_PLAIN;
   }
   PyObject *out = args[0];
-  leading_axes first = {.ndim = 0};
-  size_t used = 1;
-  int verdict = read_inputs(op, call, args, grad, &first, &used);
-  if (verdict > NOT_PLAIN && out != Py_None) {
-    verdict = verdict == PLAIN ? write_into(op, call, out, grad, &first) : NOT_PLAIN;
+  int verdict = tgi_bound_read_inputs(bound, args + 1, grad);
+  if (verdict > TGI_NOT_PLAIN && out != Py_None) {
+    verdict = verdict == TGI_PLAIN ? tgi_bound_read_output(bound, op->results[0], out, grad)
+                                   : TGI_NOT_PLAIN;
   }
-  if (verdict != PLAIN) {
+  if (verdict == TGI_NOT_PLAIN || verdict < 0) {
     return verdict;
   }
-  size_t bytes = 0;
-  call->allocate = op->torch->allocate;
-  call->like = args[1];
-  if (read_scalars(op, call, args, used) < 0) {
+  if (tgi_bound_read_scalars(bound, args + 1 + op->row.num_inputs) < 0) {
     return -1;
   }
-  *results = make_results(op, call, args[1], out);
-  if (!*results || tgi_run_call(call, &bytes) < 0 ||
-      (out != Py_None && note_change(op->torch, out) < 0)) {
+  if (verdict == TGI_NEEDS_GRADIENT) {
+    bound->args = args + 1;
+    *results = op->differentiate ? call_differentiate(op, bound) : NULL;
+    return op->differentiate && !*results ? -1 : verdict;
+  }
+  *results = make_results(op, bound, args[1], out);
+  if (!*results || tgi_bound_run(bound, args[1]) < 0 ||
+      (out != Py_None && note_change(torch, out) < 0)) {
     Py_CLEAR(*results);
     return -1;
   }
-  return PLAIN;
+  return TGI_PLAIN;
 }
 
 static PyObject *call_bound(PyObject *capsule, PyObject *const *args, Py_ssize_t nargs)
@@ -310,25 +123,76 @@ static PyObject *call_bound(PyObject *capsule, PyObject *const *args, Py_ssize_t
   if (!op) {
     return NULL;
   }
-  if (nargs != op->num_arguments) {
-    PyErr_Format(PyExc_TypeError, "%s: args: expected %zd arguments, got %zd", op->info->name,
-                 op->num_arguments, nargs);
+  const Py_ssize_t expected = (Py_ssize_t)(1 + op->row.num_inputs + op->row.num_scalars);
+  if (nargs != expected) {
+    PyErr_Format(PyExc_TypeError, "%s: args: expected %zd arguments, got %zd", op->row.info->name,
+                 expected, nargs);
     return NULL;
   }
-  tgi_op_call call;
-  call.info = op->info;
-  call.tensors = (tgi_arguments){.types = op->types, .op = op->info->name};
-  call.allocate = NULL;
-  call.like = NULL;
-  call.sizing = false;
-  memset(call.args.fields, 0, op->info->args_bytes);
+  tgi_bound_call bound;
+  tgi_bound_begin(&bound, &op->row);
   PyObject *results = NULL;
-  const int verdict = run_bound(op, &call, args, &results);
-  Py_XDECREF(call.tensors.exporters);
+  const int verdict = run_bound(op, &bound, args, &results);
+  tgi_bound_end(&bound);
   if (verdict < 0) {
     return NULL;
   }
-  return verdict == PLAIN ? results : Py_NewRef(verdict == NEEDS_GRADIENT ? Py_True : Py_False);
+  return results ? results : Py_NewRef(verdict == TGI_NEEDS_GRADIENT ? Py_True : Py_False);
+}
+
+/* ---- the forward of an autograd.Function ---- */
+
+/* A tuple of arguments, and of results, which have negative numbers from -1 on. */
+static PyObject *pick_kept(const bound_op *op, PyObject *const *args, PyObject *results)
+{
+  const Py_ssize_t count = PyTuple_Size(op->kept);
+  PyObject *picked = PyTuple_New(count);
+  for (Py_ssize_t i = 0; picked && i < count; i++) {
+    const long place = PyLong_AsLong(PyTuple_GetItem(op->kept, i));
+    PyObject *item = place >= 0             ? args[place]
+                     : op->num_results == 1 ? results
+                                            : PyTuple_GetItem(results, -1 - place);
+    if (!item || PyTuple_SetItem(picked, i, Py_NewRef(item)) < 0) {
+      Py_CLEAR(picked);
+    }
+  }
+  return picked;
+}
+
+/* What ctx.save_for_backward does, and the scalars where the backward reads some. */
+static int keep(const bound_op *op, PyObject *ctx, PyObject *const *args, PyObject *results)
+{
+  PyObject *tensors = pick_kept(op, args, results);
+  int status = tensors ? PyObject_SetAttr(ctx, op->row.torch->to_save, tensors) : -1;
+  Py_XDECREF(tensors);
+  if (status == 0 && op->keeps_scalars) {
+    PyObject *scalars = tuple_of(args + op->row.num_inputs, (Py_ssize_t)op->row.num_scalars);
+    status = scalars ? PyObject_SetAttr(ctx, op->row.torch->scalars, scalars) : -1;
+    Py_XDECREF(scalars);
+  }
+  return status;
+}
+
+static PyObject *call_forward(PyObject *capsule, PyObject *const *args, Py_ssize_t nargs)
+{
+  const bound_op *op = PyCapsule_GetPointer(capsule, "tegula.bound_op");
+  tgi_bound_call *bound = op && nargs > 0 ? PyCapsule_GetPointer(args[nargs - 1], kRead) : NULL;
+  if (!bound || bound->row->info != op->row.info || nargs != (Py_ssize_t)op->row.num_inputs + 2) {
+    PyErr_Format(PyExc_TypeError, "forward: args: expected the call of the bound op, got another");
+    return NULL;
+  }
+  PyObject *results = make_results(op, bound, bound->args[0], Py_None);
+  if (results &&
+      (tgi_bound_run(bound, bound->args[0]) < 0 || keep(op, args[0], bound->args, results) < 0)) {
+    Py_CLEAR(results);
+  }
+  if (!results || op->num_results == 1) {
+    return results;
+  }
+  PyObject *given = op->num_public == 1 ? Py_XNewRef(PyTuple_GetItem(results, 0))
+                                        : PyTuple_GetSlice(results, 0, op->num_public);
+  Py_DECREF(results);
+  return given;
 }
 
 /* ---- binding ---- */
@@ -336,7 +200,9 @@ static PyObject *call_bound(PyObject *capsule, PyObject *const *args, Py_ssize_t
 static void free_bound(PyObject *capsule)
 {
   bound_op *op = PyCapsule_GetPointer(capsule, "tegula.bound_op");
-  Py_XDECREF(op->module);
+  Py_XDECREF(op->row.module);
+  Py_XDECREF(op->differentiate);
+  Py_XDECREF(op->kept);
   free(op);
 }
 
@@ -345,19 +211,21 @@ static int find_results(bound_op *op, PyObject *names)
   const Py_ssize_t count = PyTuple_Size(names);
   if (count < 1 || count > MAX_RESULTS) {
     PyErr_Format(PyExc_ValueError, "%s: results: expected a tuple of 1 to %d names, got %R",
-                 op->info->name, (int)MAX_RESULTS, names);
+                 op->row.info->name, (int)MAX_RESULTS, names);
     return -1;
   }
   for (Py_ssize_t r = 0; r < count; r++) {
     size_t i = 0;
-    while (i < op->info->num_slots &&
-           (op->info->slots[i].role != TG_ROLE_OUT || op->info->slots[i].kind != TG_KIND_TENSOR ||
-            PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, r), op->info->slots[i].name))) {
+    while (i < op->row.info->num_slots &&
+           (op->row.info->slots[i].role != TG_ROLE_OUT ||
+            op->row.info->slots[i].kind != TG_KIND_TENSOR ||
+            PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, r),
+                                             op->row.info->slots[i].name))) {
       i++;
     }
-    if (i == op->info->num_slots) {
+    if (i == op->row.info->num_slots) {
       PyErr_Format(PyExc_ValueError, "%s: results: expected names of outputs, got %R",
-                   op->info->name, names);
+                   op->row.info->name, names);
       return -1;
     }
     op->results[op->num_results++] = i;
@@ -365,32 +233,66 @@ static int find_results(bound_op *op, PyObject *names)
   return 0;
 }
 
+/* A function over a bound_op that `options` begins; what that owns is given up on failure. */
+static PyObject *make_function(PyMethodDef *method, bound_op options, PyObject *results)
+{
+  bound_op *op = calloc(1, sizeof *op);
+  PyObject *capsule = op ? PyCapsule_New(op, "tegula.bound_op", free_bound) : PyErr_NoMemory();
+  if (!capsule) {
+    free(op);
+    Py_DECREF(options.row.module);
+    Py_XDECREF(options.differentiate);
+    Py_XDECREF(options.kept);
+    return NULL;
+  }
+  *op = options;
+  PyObject *function =
+      find_results(op, results) == 0 ? PyCFunction_NewEx(method, capsule, NULL) : NULL;
+  Py_DECREF(capsule);
+  return function;
+}
+
 PyObject *tgi_bind(PyObject *module, tgi_torch *torch, tgi_type_table *types,
-                   const tg_op_info *info, PyObject *results)
+                   const tg_op_info *info, PyObject *results, PyObject *differentiate)
 {
   static PyMethodDef method = {"bound_op", (PyCFunction)(void (*)(void))call_bound, METH_FASTCALL,
                                NULL};
-  bound_op *op = calloc(1, sizeof *op);
-  if (!op) {
-    return PyErr_NoMemory();
+  const bound_op options = {.row = tgi_bound_row_of(module, torch, types, info),
+                            .differentiate = Py_XNewRef(differentiate)};
+  return make_function(&method, options, results);
+}
+
+/* Whether `kept` numbers inputs, and results by negative numbers. */
+static bool numbers_tensors(PyObject *kept, const tgi_bound_row *row, Py_ssize_t num_results)
+{
+  for (Py_ssize_t i = 0; i < PyTuple_Size(kept); i++) {
+    const long place = PyLong_AsLong(PyTuple_GetItem(kept, i));
+    if (PyErr_Occurred() || place < -num_results || place >= (long)row->num_inputs) {
+      PyErr_Clear();
+      return false;
+    }
   }
-  PyObject *capsule = PyCapsule_New(op, "tegula.bound_op", free_bound);
-  if (!capsule) {
-    free(op);
+  return true;
+}
+
+PyObject *tgi_bind_forward(PyObject *module, tgi_torch *torch, tgi_type_table *types,
+                           const tg_op_info *info, PyObject *results, Py_ssize_t num_public,
+                           PyObject *kept, bool keeps_scalars)
+{
+  static PyMethodDef method = {"bound_forward", (PyCFunction)(void (*)(void))call_forward,
+                               METH_FASTCALL, NULL};
+  const bound_op options = {.row = tgi_bound_row_of(module, torch, types, info),
+                            .num_public = num_public,
+                            .kept = Py_NewRef(kept),
+                            .keeps_scalars = keeps_scalars};
+  if (num_public < 1 || num_public > PyTuple_Size(results) ||
+      !numbers_tensors(kept, &options.row, PyTuple_Size(results))) {
+    PyErr_Format(PyExc_ValueError,
+                 "%s: kept: expected 1 to %zd public results and numbers of tensors, got %zd, %R",
+                 info->name, PyTuple_Size(results), num_public, kept);
+    Py_DECREF(options.row.module);
+    Py_DECREF(kept);
     return NULL;
   }
-  *op = (bound_op){.module = Py_NewRef(module), .torch = torch, .types = types, .info = info};
-  op->num_arguments = 1; /* out */
-  for (size_t i = 0; i < info->num_slots; i++) {
-    const tg_slot_info *slot = &info->slots[i];
-    op->num_arguments +=
-        slot->role == TG_ROLE_IN ||
-        (slot->role == 0 && slot->kind != TG_KIND_WORKSPACE && !tgi_is_implied(slot));
-  }
-  PyObject *function = NULL;
-  if (find_results(op, results) == 0) {
-    function = PyCFunction_NewEx(&method, capsule, NULL);
-  }
-  Py_DECREF(capsule);
-  return function;
+  return make_function(&method, options, results);
 }

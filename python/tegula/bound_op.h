@@ -4,32 +4,24 @@
 #ifndef TGI_PYTHON_BOUND_OP_H
 #define TGI_PYTHON_BOUND_OP_H
 
-#include "op_call.h"
+#include "bound_row.h"
 
-/** What is needed of PyTorch, given once by the package. */
-typedef struct tgi_torch {
-  PyObject *tensor, *parameter;                          /* the types that are plain */
-  PyObject *grad_enabled, *functorch_active, *num_modes; /* functions without arguments */
-  PyObject *forward_ad;                                  /* module: _current_level */
-  PyObject *is_neg, *empty_like, *statistic, *allocate;  /* functions of tensors */
-  PyObject *increment_version;
-  PyObject *requires_grad, *current_level; /* names of attributes */
-} tgi_torch;
-
-/** use_torch(tensor, parameter, grad_enabled, functorch_active, num_modes, forward_ad, is_neg,
- * empty_like, statistic, allocate, increment_version). -1 with an exception set on failure. */
-int tgi_torch_set(tgi_torch *torch, PyObject *args);
-
-int tgi_torch_visit(tgi_torch *torch, visitproc visit, void *arg);
-void tgi_torch_clear(tgi_torch *torch);
-
-/** bind(row, results): a function of (out, *inputs, *scalars) that gives the results, which are
- * names of outputs, in their order; one alone is no tuple. It makes them like the first input, or
- * of rank 1 with one element for each of its rows; `out`, if it is not None, is memory for the
- * first. It gives False for a call that is not plain, and True for a plain one whose gradient is
- * asked for; neither has run then. Slots of rank 2 take dense tensors of any rank, by rows.
- * `module` owns `torch` and `types`. NULL with an exception set on failure. */
+/** bind(row, results[, differentiate]): a function of (out, *inputs, *scalars) that gives the
+ * results, which are names of outputs, in their order; one alone is no tuple. It makes them like
+ * the first input, or of rank 1 with one element for each of its rows; `out`, if it is not None, is
+ * memory for the first. It gives False for a call that is not plain; a plain one whose gradient is
+ * asked for is `differentiate`'s, called with the inputs and a capsule for bind_forward's function,
+ * and True where there is none; nothing has run then. Slots of rank 2 take dense tensors of any
+ * rank, by rows. `module` owns `torch` and `types`. NULL with an exception set on failure. */
 PyObject *tgi_bind(PyObject *module, tgi_torch *torch, tgi_type_table *types,
-                   const tg_op_info *info, PyObject *results);
+                   const tg_op_info *info, PyObject *results, PyObject *differentiate);
+
+/** bind_forward(row, results, num_public, kept, keeps_scalars): the forward of an
+ * autograd.Function whose apply is the `differentiate` above. It gives the first `num_public`
+ * results, saves for the backward what `kept` numbers, inputs from 0 and results from -1 downwards,
+ * and leaves the scalars in ctx.scalars if asked to. NULL with an exception set on failure. */
+PyObject *tgi_bind_forward(PyObject *module, tgi_torch *torch, tgi_type_table *types,
+                           const tg_op_info *info, PyObject *results, Py_ssize_t num_public,
+                           PyObject *kept, bool keeps_scalars);
 
 #endif

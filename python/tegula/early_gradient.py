@@ -10,7 +10,7 @@ import torch
 from .conventions import rows
 from .dispatcher import absent_filled, declare, implement, listed
 from .op_function import Op, refuse_second
-from .op_row import CHOSEN, Row
+from .op_row import CHOSEN, Row, bare_apply
 
 
 def factor_of(dloss):
@@ -129,7 +129,7 @@ class LossOp(Op):
                 return by_argument([g if g is None else scaled(g, factor) for g in ctx.saved_tensors])
 
         self.both_through_dispatcher = ThroughDispatcher.apply
-        self.both_direct = Direct.apply
+        self.both_direct = bare_apply(Direct)
 
     def __call__(self, *arguments):
         first, *others = arguments

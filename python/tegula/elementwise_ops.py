@@ -11,7 +11,7 @@ _softmax = RowOp("softmax", ["y"], lambda x, scale: (empty(x.shape, x),), like={
 def softmax(x: torch.Tensor, *, scale: float = 1.0, out: torch.Tensor | None = None) -> torch.Tensor:
     """softmax(scale * x) over the last axis; tegula/softmax.h."""
     y = tracing() or _softmax.quick(out, x, scale)
-    return y if type(y) is not bool else _softmax.go_on(y, out, x, scale)
+    return y if type(y) is not bool else _softmax.go_on(out, x, scale)
 
 
 _silu = RowOp("silu", ["y"], lambda x: (empty(x.shape, x),))
@@ -20,7 +20,7 @@ _silu = RowOp("silu", ["y"], lambda x: (empty(x.shape, x),))
 def silu(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """x * sigmoid(x); tegula/silu.h."""
     y = tracing() or _silu.quick(out, x)
-    return y if type(y) is not bool else _silu.go_on(y, out, x)
+    return y if type(y) is not bool else _silu.go_on(out, x)
 
 
 _gelu = RowOp("gelu", ["y"], lambda x, approximation: (empty(x.shape, x),))
@@ -30,7 +30,7 @@ def gelu(x: torch.Tensor, *, approximate: str = "none", out: torch.Tensor | None
     """GELU, exact or approximate="tanh"; tegula/gelu.h."""
     approximation = choose("gelu", "approximate", APPROXIMATION, approximate)
     y = tracing() or _gelu.quick(out, x, approximation)
-    return y if type(y) is not bool else _gelu.go_on(y, out, x, approximation)
+    return y if type(y) is not bool else _gelu.go_on(out, x, approximation)
 
 
 def gated(gate, up, gate_up, *scalars):
@@ -50,7 +50,7 @@ def call_gated(op, gate, up, scalars, packing, rounding, out):
     if up is None:
         return op.by_the_general_way(out, (None, None, gate, *scalars, packing, rounding))
     y = tracing() or op.quick(out, gate, up, None, *scalars, 0, rounding)
-    return y if type(y) is not bool else op.go_on(y, out, gate, up, None, *scalars, 0, rounding)
+    return y if type(y) is not bool else op.go_on(out, gate, up, None, *scalars, 0, rounding)
 
 
 def swiglu(

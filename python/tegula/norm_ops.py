@@ -21,7 +21,7 @@ def rms_norm(
     16-bit tensors are rounded: "llama" (also Qwen3) or "gpt_oss" (with weight_offset=1: Gemma)."""
     policy = POLICY.get(policy) or choose("rms_norm", "policy", POLICY, policy)
     y = tracing() or _rms_norm.quick(out, x, weight, eps, weight_offset, policy)
-    return y if type(y) is not bool else _rms_norm.go_on(y, out, x, weight, eps, weight_offset, policy)
+    return y if type(y) is not bool else _rms_norm.go_on(out, x, weight, eps, weight_offset, policy)
 
 
 _add_rms_norm = RowOp(
@@ -38,7 +38,7 @@ def add_rms_norm(
     """(rms_norm(x + residual), x + residual); tegula/add_rms_norm.h."""
     policy = choose("add_rms_norm", "policy", POLICY, policy)
     y = tracing() or _add_rms_norm.quick(None, x, residual, weight, eps, weight_offset, policy)
-    return y if type(y) is not bool else _add_rms_norm.go_on(y, None, x, residual, weight, eps, weight_offset, policy)
+    return y if type(y) is not bool else _add_rms_norm.go_on(None, x, residual, weight, eps, weight_offset, policy)
 
 
 _layer_norm = RowOp(
@@ -53,7 +53,7 @@ def layer_norm(
 ) -> torch.Tensor:  # fmt: skip
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis; tegula/layer_norm.h."""
     y = tracing() or _layer_norm.quick(out, x, weight, bias, eps)
-    return y if type(y) is not bool else _layer_norm.go_on(y, out, x, weight, bias, eps)
+    return y if type(y) is not bool else _layer_norm.go_on(out, x, weight, bias, eps)
 
 
 _rms_norm_swiglu = RowOp(
@@ -70,4 +70,4 @@ def rms_norm_swiglu(
     """rms_norm(x, weight) * silu(gate); tegula/rms_norm_swiglu.h."""
     rounding = choose("rms_norm_swiglu", "rounding", ROUNDING, rounding)
     y = tracing() or _rms_norm_swiglu.quick(out, x, gate, weight, eps, rounding)
-    return y if type(y) is not bool else _rms_norm_swiglu.go_on(y, out, x, gate, weight, eps, rounding)
+    return y if type(y) is not bool else _rms_norm_swiglu.go_on(out, x, gate, weight, eps, rounding)

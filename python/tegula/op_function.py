@@ -13,7 +13,9 @@ import torch
 from torch.autograd import forward_ad
 
 from .dispatcher import absent_filled, declare, implement, listed, present
-from .op_row import CHOSEN, PLAIN, TABLE, Row
+from .op_row import CHOSEN, PLAIN, TABLE, Row, bare_apply
+
+is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
 
 # What happens between forward and backward, as functions of tuples: Dynamo follows them.
@@ -272,7 +274,7 @@ class Op:
                 return input_gradients(places, outs, gradients, needs)
 
         self.through_dispatcher = ThroughDispatcher.apply
-        self.direct = Direct.apply
+        self.direct = bare_apply(Direct)
 
     # ---- calling ----
 
@@ -284,7 +286,10 @@ class Op:
         ):
             return False
         for tensor in tensors:
-            if tensor is not None and (type(tensor) not in PLAIN or tensor.is_meta or tensor.is_neg()):
+            if tensor is None:
+                continue
+            # Wrappers outlive the transforms that made them; Function.apply takes them off.
+            if type(tensor) not in PLAIN or tensor.is_meta or tensor.is_neg() or is_wrapped(tensor):
                 return False
         return True
 

@@ -4,6 +4,7 @@ A call of plain dense tensors, which is what models make in eager mode, takes a 
 call from Python to the result. Whatever that does not take goes the general way of `Op`.
 """
 
+import itertools
 import math
 
 import torch
@@ -12,21 +13,20 @@ from torch.autograd import forward_ad
 from . import _core
 from .conventions import rows
 from .op_function import Op, input_gradients, refuse_second, wanted_gradients
-from .op_row import allocate_bytes
+from .op_row import allocate_bytes, bare_apply
 
 # Dynamo takes this for True, and never sees the call of C behind it.
 tracing = torch.compiler.is_dynamo_compiling
 
 
-def statistic(like, count):
-    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
-    return torch.empty(count, dtype=dtype, device=like.device)
-
-
+# Inductor's own ways to memory, past the dispatcher; they know the current device alone.
+_guards = torch._C._dynamo.guards
 _core.use_torch(
     torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, torch._C._are_functorch_transforms_active,
-    torch._C._len_torch_dispatch_stack, forward_ad, torch.Tensor.is_neg, torch.empty_like, statistic,
-    lambda like, count: allocate_bytes(like.device, count), torch._C._increment_version,
+    torch._C._len_torch_dispatch_stack, forward_ad, torch.Tensor.is_neg, _guards._empty_strided_cpu,
+    _guards._empty_strided_cuda, lambda beside, sizes, dtype: beside.new_empty(sizes, dtype=dtype), torch.zeros_like,
+    lambda beside, count: allocate_bytes(beside.device, count), torch._C._increment_version,
+    torch.float32, torch.float64,
 )  # fmt: skip
 
 
@@ -36,37 +36,51 @@ class RowOp(Op):
     def __init__(self, name, results, allocate, *, row_inputs=1, **more):
         super().__init__(name, results, allocate, **more)
         self.row_inputs = row_inputs
-        self.quick = _core.bind(self.forward_row.index, tuple(results[: self.public]))
+        public_names = tuple(results[: self.public])
         if self.backward_row:
-            self.define_quick(_core.bind(self.forward_row.index, tuple(results)))
+            self.quick = _core.bind(self.forward_row.index, public_names, self.define_quick(tuple(results)))
+        else:
+            self.quick = _core.bind(self.forward_row.index, public_names)
 
-    def define_quick(self, compute):
-        op, name, num_inputs, public = self, self.name, self.num_inputs, self.public
-        kept = [source for source in self.sources if source[0] in ("input", "output")]
-        kept = [(kind == "output", index) for kind, index in kept] + [(False, index) for index in self.extra]
-        users, paired, places = self.users, self.paired, tuple(self.places)
+    def bind_backward(self):
+        saved = itertools.count()
+        numbers = {"gradient": lambda index: -1 - index, "absent": lambda index: None}
+        tensors = [numbers[kind](index) if kind in numbers else next(saved) for kind, index in self.sources]
+        tensors += [next(saved) for _ in self.extra]
+        together = tuple(index for inputs in self.users for index in inputs)
+        users = tuple(together if self.paired else tuple(inputs) for inputs in self.users)
+        numbers = {"computed": lambda index: index, "passed": lambda index: -1 - index, "none": lambda index: None}
+        places = [numbers[kind](index) for kind, index in self.places[: self.num_inputs]]
+        return _core.bind_backward(
+            self.backward_row.index, tuple(tensors), tuple(self.shapes), tuple(self.scalar_sources), users, (*places, None)
+        )
+
+    def define_quick(self, results):
+        op, name, differentiate = self, self.name, self.bind_backward()
+        kept = [index if kind == "input" else -1 - index for kind, index in self.sources if kind in ("input", "output")]
+        users, paired, places = self.users, self.paired, (*self.places[: self.num_inputs], ("none", 0))
+        keeps_scalars = any(isinstance(source, int) for source in self.scalar_sources)
 
         class Quick(torch.autograd.Function):
-            """As Op's Direct, on tensors of any rank."""
+            """As Op's Direct, on tensors of any rank. Its arguments are the inputs, and what `quick` has read already."""
 
-            @staticmethod
-            def forward(ctx, *arguments):
-                results = compute(None, *arguments)
-                if results.__class__ is torch.Tensor:
-                    results = (results,)
-                ctx.save_for_backward(*[results[i] if made else arguments[i] for made, i in kept])
-                ctx.scalars = arguments[num_inputs:]
-                return results[0] if public == 1 else results[:public]
+            forward = _core.bind_forward(
+                self.forward_row.index, results, self.public, (*kept, *self.extra), keeps_scalars
+            )
 
             @staticmethod
             def backward(ctx, *gradients):
                 if torch.is_grad_enabled():
                     refuse_second(name)
-                needs = ctx.needs_input_grad
-                outs = op.gradients_by_rows(ctx.saved_tensors, gradients, ctx.scalars, wanted_gradients(users, paired, needs))
+                needs, saved = ctx.needs_input_grad, ctx.saved_tensors
+                scalars = ctx.scalars if keeps_scalars else ()
+                found = differentiate(needs, scalars, saved, gradients)
+                if found is not False:
+                    return found
+                outs = op.gradients_by_rows(saved, gradients, scalars, wanted_gradients(users, paired, needs))
                 return input_gradients(places, outs, gradients, needs)
 
-        self.quick_direct = Quick.apply
+        return bare_apply(Quick)
 
     def gradients_by_rows(self, saved, gradients, scalars, wanted):
         tensors, used = [], 0
@@ -85,15 +99,13 @@ class RowOp(Op):
         row.run(flat, [by_rows(tensor, slot) for tensor, slot in zip(outs, row.outs)], chosen)
         return outs
 
-    def go_on(self, verdict, out, *arguments):
-        """Where `quick` gave a verdict and no result. Every function of these ops begins with quick, as a call of its own
-        costs a tenth of a microsecond in Python:
+    def go_on(self, out, *arguments):
+        """Where `quick` gave no result. Every function of these ops begins with quick, as a call of its own costs a
+        tenth of a microsecond in Python:
 
             y = tracing() or op.quick(out, *arguments)
-            return y if type(y) is not bool else op.go_on(y, out, *arguments)
+            return y if type(y) is not bool else op.go_on(out, *arguments)
         """
-        if verdict and self.backward_row and not tracing():
-            return self.quick_direct(*arguments)
         return self.by_the_general_way(out, arguments)
 
     def by_the_general_way(self, out, arguments):
