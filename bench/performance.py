@@ -45,15 +45,21 @@ def bar_section(lines, heading="Bars"):
         yield ""
 
 
-def step_section(cases):
+STEPS = ("Forward, backward and AdamW. Each provider is a process of its own; rounds in changing "
+         "order, the first step of each process dropped, medians. bf16: f32 weights are kept "
+         "beside; PyTorch runs under autocast.")
+GPU_STEPS = ("Models of transformers, bf16 weights, random ids (`bench/hf_step.py`). Each provider "
+             "is a process of its own, in turn; four steps dropped, medians; peak memory as "
+             "PyTorch counts it.")
+
+
+def step_section(cases, heading, what):
     found = sorted((case, rows) for case, rows in cases.items() if case[0] == "model")
     if not found:
         return
-    yield "## Training steps"
+    yield f"## {heading}"
     yield ""
-    yield ("Forward, backward and AdamW. Each provider is a process of its own; rounds in changing "
-           "order, the first step of each process dropped, medians. bf16: f32 weights are kept "
-           "beside; PyTorch runs under autocast.")
+    yield what
     yield ""
     lines = []
     for case, rows in found:
@@ -132,7 +138,7 @@ def gpu_section(cases):
            "faster. [What each kernel does, its floor, what was tried](kernels/README.md).")
     yield ""
     lines = []
-    for case, rows in sorted(cases.items()):
+    for case, rows in sorted(item for item in cases.items() if item[0][0] == "gpu"):
         mine = ours_of(rows)
         share = f"{number(mine, 'roof_share'):.1%}" if mine["roof"] else ""
         memory = [f"{row['impl']} {number(row, 'peak_bytes') / 1e9:.2f}" for row in rows
@@ -179,7 +185,8 @@ def document(rows, gpu_rows):
     if gpu_cases:
         yield from bar_section(judge(gpu_cases, gpu_bars.BARS), "Bars on a GPU")
         yield from gpu_section(gpu_cases)
-    yield from step_section(cases)
+        yield from step_section(gpu_cases, "Training steps on a GPU", GPU_STEPS)
+    yield from step_section(cases, "Training steps", STEPS)
     yield from roof_section(cases)
     yield from peer_section(cases)
     yield from where_section(cases)
