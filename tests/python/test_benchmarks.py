@@ -13,13 +13,18 @@ sys.path.insert(0, str(ROOT / "bench"))
 import accuracy_page  # noqa: E402
 import gpu_bars  # noqa: E402
 import gpu_cases  # noqa: E402
-import gpu_providers  # noqa: E402
-import hf_step  # noqa: E402
 import kernel_pages  # noqa: E402
 import performance  # noqa: E402
 import results_csv  # noqa: E402
-from peers.peer_problem import Peer, Problem  # noqa: E402
 from shape_words import NotServed, Words  # noqa: E402
+
+try:
+    import gpu_providers
+    import hf_step
+    from peers.peer_problem import Peer, Problem
+except ImportError:
+    gpu_providers = None
+needs_torch = pytest.mark.skipif(gpu_providers is None, reason="without PyTorch")
 
 ATTENTION = dict(op="attention", dir="fwd", dtype="f32", shape="b1_h12_s1024_d64_causal")
 SHARE = "attention forward, f32 b1_h12_s1024_d64_causal: 45% of fma_f32"
@@ -130,6 +135,7 @@ def test_the_document_judges_a_gpu_beside_its_copy(tmp_path):
     assert "- add_rms_norm forward, bf16 8192x4096: 95% of copy required, 94.0% of copy." in text
 
 
+@needs_torch
 def test_every_set_of_arrays_is_timed_with_its_peers_own_function(monkeypatch):
     """Calls for further sets are made when all kinds are known."""
     variants = [(name, (lambda name: lambda: f"liger {name}")(name), True) for name in "ab"]
@@ -157,6 +163,7 @@ def test_every_set_of_arrays_is_timed_with_its_peers_own_function(monkeypatch):
             f"{name} {number}" for name in ("torch", "x", "y", "liger a", "liger b")]
 
 
+@needs_torch
 def test_libraries_that_a_case_does_not_name_are_not_timed():
     problem = Problem({}, [Peer("torch", None), Peer("onednn", None)])
     case = gpu_cases.Case("linear", "fwd", "8x8x8", compiled=False)
@@ -259,6 +266,7 @@ def steps_of(provider, *runs):
     return hf_step.row_of(provider, found, options, 4 * 4096, "" if runs else "failed: no memory")
 
 
+@needs_torch
 def test_steps_of_models(capsys):
     rows = [steps_of("tegula", (200.0, 7e9), (202.0, 8e9)), steps_of("stock", (400.0, 2e10)), steps_of("liger")]
     assert [row["impl"] for row in rows] == ["tegula", "torch", "liger"]
