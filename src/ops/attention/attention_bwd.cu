@@ -10,7 +10,7 @@
  * Sums       Tiles of 64 are summed apart before they are added.
  * Bound      f32 arithmetic: 7 products of tiles where the fewest possible are 5.
  */
-#include "ops/attention/attention_bwd_sinks.cuh"
+#include "ops/attention/attention_bwd_calls.cuh"
 #include "ops/attention/attention_gradient.cuh"
 #include "ops/attention/attention_portable.cuh"
 
@@ -125,14 +125,8 @@ tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a, const b
   const int64_t rows = a->q.shape[0] * p.l.q_heads * p.l.nq;
   tg_status status = TG_OK;
   if (p.lengths) {
-    tgi_attention_sequence *records = static_cast<tgi_attention_sequence *>(a->workspace);
-    const attention_sites sites = {
-        FAULT_SITE(ctx, attention_bwd, cu_seqlens_q), FAULT_SITE(ctx, attention_bwd, cu_seqlens_k),
-        FAULT_SITE(ctx, attention_bwd, key_start), FAULT_SITE(ctx, attention_bwd, key_count),
-        FAULT_SITE(ctx, attention_bwd, key_count)}; /* no blocks here */
-    job.c.records = records;
-    status =
-        launch(ctx, attention_sequences_kernel, dim3(1), kRecordThreads, 0, p.l, sites, records);
+    job.c.records = static_cast<tgi_attention_sequence *>(a->workspace);
+    status = read_lengths(ctx, a, p.l);
   }
   if (status == TG_OK) {
     status = launch(ctx, attention_bwd_delta_kernel<T>, grid_of(divide_up(rows, kDeltaThreads)),
@@ -144,12 +138,7 @@ tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a, const b
   if (status == TG_OK && (tgi_present(&a->dk) || tgi_present(&a->dv)) && p.l.batch > 0) {
     status = run_keys(ctx, p, job);
   }
-  if (status == TG_OK && tgi_present(&a->dsinks)) {
-    status = launch(ctx, attention_bwd_sinks_kernel, grid_of(p.l.q_heads), kSinkThreads, 0,
-                    a->q.shape[0], p.l.q_heads, p.l.nq, job.lse, job.delta,
-                    any_vector{a->sinks.data, a->sinks.dtype}, a->dsinks.data, a->dsinks.dtype);
-  }
-  return status;
+  return status == TG_OK ? add_to_sinks(ctx, a, p.l, job.delta) : status;
 }
 
 } // namespace

@@ -9,15 +9,16 @@
  * products of tiles where the fewest possible are 5. Takes      As attention_sm80.cu, heads of up
  * to 128 elements; all else goes to the kernels of attention_bwd.cu.
  */
+#include "ops/attention/attention_bwd_calls.cuh"
 #include "ops/attention/attention_bwd_keys_sm80.cuh"
 #include "ops/attention/attention_bwd_queries_sm80.cuh"
-#include "ops/attention/attention_bwd_sinks.cuh"
+#include "ops/attention/attention_plan_sm80.cuh"
 #include "ops/attention/attention_portable.cuh"
 
 namespace
 {
 
-constexpr int kTileRows = 128, kMediumShared = 163 << 10;
+constexpr int kTileRows = 128;
 
 struct bwd_plan {
   bool taken, lengths;
@@ -27,16 +28,6 @@ struct bwd_plan {
   int64_t places;                    /* of tiles of queries */
   size_t records, list, terms, bytes;
 };
-
-bool has_vectors(const tg_tensor *t)
-{
-  bool taken =
-      (t->dtype == TG_F16 || t->dtype == TG_BF16) && t->shape[3] % 8 == 0 && rows_aligned(t, 16);
-  for (int axis = 0; axis < 4; axis++) {
-    taken = taken && t->shape[axis] > 0;
-  }
-  return taken;
-}
 
 bool has_vectors_if_present(const tg_tensor *t)
 {
@@ -79,18 +70,6 @@ bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *a)
     p.shift++;
   }
   return p;
-}
-
-/** From shapes alone. */
-tg_attention_bwd_args shapes_alone(tg_attention_bwd_args shapes)
-{
-  tg_tensor *const tensors[] = {&shapes.q,    &shapes.k,  &shapes.v,  &shapes.out,
-                                &shapes.dout, &shapes.dq, &shapes.dk, &shapes.dv};
-  for (tg_tensor *t : tensors) {
-    t->data = NULL;
-    memset(t->stride, 0, sizeof t->stride); /* contiguous */
-  }
-  return shapes;
 }
 
 bwd_tiles_job job_of(const tg_attention_bwd_args *a, const bwd_plan &p)
@@ -142,13 +121,7 @@ bwd_tiles_job job_of(const tg_attention_bwd_args *a, const bwd_plan &p)
 tg_status prepare_lengths(const tg_context *ctx, const tg_attention_bwd_args *a, const bwd_plan &p,
                           const bwd_tiles_job &job)
 {
-  tgi_attention_sequence *records = static_cast<tgi_attention_sequence *>(a->workspace);
-  const attention_sites sites = {
-      FAULT_SITE(ctx, attention_bwd, cu_seqlens_q), FAULT_SITE(ctx, attention_bwd, cu_seqlens_k),
-      FAULT_SITE(ctx, attention_bwd, key_start), FAULT_SITE(ctx, attention_bwd, key_count),
-      FAULT_SITE(ctx, attention_bwd, key_count)}; /* no blocks here */
-  tg_status status =
-      launch(ctx, attention_sequences_kernel, dim3(1), kRecordThreads, 0, p.l, sites, records);
+  tg_status status = read_lengths(ctx, a, p.l);
   if (status == TG_OK) {
     status = launch(ctx, attention_list_kernel, dim3(1), kListThreads, 0, job.c, job.work, p.places,
                     p.shift);
@@ -247,12 +220,7 @@ tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a, const b
   if (status == TG_OK && !p.adds && (tgi_present(&a->dk) || tgi_present(&a->dv))) {
     status = run_dkv<T>(ctx, p, job);
   }
-  if (status == TG_OK && tgi_present(&a->dsinks)) {
-    status = launch(ctx, attention_bwd_sinks_kernel, grid_of(p.l.q_heads), kSinkThreads, 0,
-                    a->q.shape[0], p.l.q_heads, p.l.nq, job.lse, job.delta,
-                    any_vector{a->sinks.data, a->sinks.dtype}, a->dsinks.data, a->dsinks.dtype);
-  }
-  return status;
+  return status == TG_OK ? add_to_sinks(ctx, a, p.l, job.delta) : status;
 }
 
 } // namespace

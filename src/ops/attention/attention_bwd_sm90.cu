@@ -16,7 +16,7 @@
  *            16-byte vectors.
  */
 #include "cuda/tma.cuh"
-#include "ops/attention/attention_bwd_sinks.cuh"
+#include "ops/attention/attention_bwd_calls.cuh"
 #include "ops/attention/attention_bwd_sums_sm90.cuh"
 
 namespace
@@ -98,24 +98,13 @@ attention_bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *
   return p;
 }
 
-tg_status read_lengths(const tg_context *ctx, const tg_attention_bwd_args *a,
-                       const attention_bwd_plan &p)
-{
-  const attention_sites sites = {
-      FAULT_SITE(ctx, attention_bwd, cu_seqlens_q), FAULT_SITE(ctx, attention_bwd, cu_seqlens_k),
-      FAULT_SITE(ctx, attention_bwd, key_start), FAULT_SITE(ctx, attention_bwd, key_count),
-      FAULT_SITE(ctx, attention_bwd, key_count)}; /* no blocks here */
-  return launch(ctx, attention_sequences_kernel, dim3(1), kRecordThreads, 0, p.l, sites,
-                static_cast<tgi_attention_sequence *>(a->workspace));
-}
-
 template <typename T>
 tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a,
                   const attention_bwd_plan &p)
 {
   const bwd_job job = job_of(a, p);
   const int places = (int)(p.query_tiles * p.l.q_heads);
-  tg_status status = p.lengths ? read_lengths(ctx, a, p) : TG_OK;
+  tg_status status = p.lengths ? read_lengths(ctx, a, p.l) : TG_OK;
   if (status == TG_OK) {
     status = launch(
         ctx, p.l.v_dim <= 64 ? attention_bwd_terms_kernel<T, 8> : attention_bwd_terms_kernel<T, 16>,
@@ -132,12 +121,7 @@ tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a,
                     dim3(blocks_for(ctx, divide_up(tiles + job.items, kSumThreads), 2)),
                     kSumThreads, 0, job, tiles);
   }
-  if (status == TG_OK && job.sink_delta) {
-    status = launch(ctx, attention_bwd_sinks_kernel, grid_of(p.l.q_heads), kSinkThreads, 0,
-                    a->q.shape[0], p.l.q_heads, p.l.nq, job.lse, (const float *)job.sink_delta,
-                    any_vector{a->sinks.data, a->sinks.dtype}, a->dsinks.data, a->dsinks.dtype);
-  }
-  return status;
+  return status == TG_OK ? add_to_sinks(ctx, a, p.l, job.sink_delta) : status;
 }
 
 } // namespace
@@ -146,13 +130,7 @@ tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a,
 extern "C" size_t TGI_WORKSPACE(attention_bwd)(const tg_context *ctx,
                                                const tg_attention_bwd_args *a)
 {
-  tg_attention_bwd_args shapes = *a;
-  tg_tensor *const tensors[] = {&shapes.q,    &shapes.k,  &shapes.v,  &shapes.out,
-                                &shapes.dout, &shapes.dq, &shapes.dk, &shapes.dv};
-  for (tg_tensor *t : tensors) {
-    t->data = NULL;
-    memset(t->stride, 0, sizeof t->stride); /* contiguous */
-  }
+  const tg_attention_bwd_args shapes = shapes_alone(*a);
   return plan_bwd(ctx, &shapes).bytes;
 }
 

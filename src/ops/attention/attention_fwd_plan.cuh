@@ -24,6 +24,18 @@ struct attention_fwd_plan {
   size_t records, bytes;
 };
 
+/** For heads of up to so many elements; in a file each, for they compile for long. */
+tg_status run_attention_fwd_64(const tg_context *ctx, const tg_attention_fwd_args *a,
+                               const attention_fwd_plan &p);
+tg_status run_attention_fwd_96(const tg_context *ctx, const tg_attention_fwd_args *a,
+                               const attention_fwd_plan &p);
+tg_status run_attention_fwd_128(const tg_context *ctx, const tg_attention_fwd_args *a,
+                                const attention_fwd_plan &p);
+tg_status run_attention_fwd_192(const tg_context *ctx, const tg_attention_fwd_args *a,
+                                const attention_fwd_plan &p);
+tg_status run_attention_fwd_256(const tg_context *ctx, const tg_attention_fwd_args *a,
+                                const attention_fwd_plan &p);
+
 namespace
 {
 
@@ -93,6 +105,34 @@ inline tg_status prepare_items(const tg_context *ctx, const tg_attention_fwd_arg
     status = launch(ctx, attention_list_kernel, dim3(1), kListThreads, 0, c, w, p.places, p.shift);
   }
   return status;
+}
+
+/** Starts the tiles of a call whose plan takes it. */
+inline tg_status run_planned(const tg_context *ctx, const tg_attention_fwd_args *a,
+                             const attention_fwd_plan &p)
+{
+  const tg_status status = prepare_items(ctx, a, p);
+  if (status != TG_OK) {
+    return status;
+  }
+  switch (p.qk) {
+  case 64:
+    return run_attention_fwd_64(ctx, a, p);
+  case 96:
+    return run_attention_fwd_96(ctx, a, p);
+  case 128:
+    return run_attention_fwd_128(ctx, a, p);
+  case 192:
+    return run_attention_fwd_192(ctx, a, p);
+  default:
+    return run_attention_fwd_256(ctx, a, p);
+  }
+}
+
+/** How a plan's tiles follow each other, in words. */
+inline const char *order_of(const attention_fwd_plan &p)
+{
+  return p.lengths ? "listed" : p.longest_first ? "longest first" : "in order";
 }
 
 /** The call as if every tensor had rows that are vectors, for its workspace. */

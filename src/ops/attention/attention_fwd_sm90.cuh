@@ -10,7 +10,6 @@
 #define TGI_OPS_ATTENTION_FWD_SM90_CUH
 
 #include "ops/attention/attention_fwd_results_sm90.cuh"
-#include "ops/attention/attention_plan_sm90.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

@@ -1,26 +1,30 @@
-/** Attention forward by mma.sync: how attention_sm80.cu starts its kernels. */
+/** Attention by mma.sync: what the plans of both directions ask of a call and of a GPU. */
 #ifndef TGI_OPS_ATTENTION_PLAN_SM80_CUH
 #define TGI_OPS_ATTENTION_PLAN_SM80_CUH
 
-#include "ops/attention/attention_fwd_plan.cuh"
+#include "cuda/vec.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
 
-/** Shared memory of a block: what 8.6, 8.9 and 12.0 have, what 8.0 has; 9.0 has more. */
-constexpr int kLittleShared = 99 << 10, kMediumShared = 163 << 10;
+namespace
+{
 
-/** For heads of up to so many elements; in a file each, for they compile for long. */
-tg_status run_attention_fwd_64(const tg_context *ctx, const tg_attention_fwd_args *a,
-                               const attention_fwd_plan &p);
-tg_status run_attention_fwd_96(const tg_context *ctx, const tg_attention_fwd_args *a,
-                               const attention_fwd_plan &p);
-tg_status run_attention_fwd_128(const tg_context *ctx, const tg_attention_fwd_args *a,
-                                const attention_fwd_plan &p);
-tg_status run_attention_fwd_192(const tg_context *ctx, const tg_attention_fwd_args *a,
-                                const attention_fwd_plan &p);
-tg_status run_attention_fwd_256(const tg_context *ctx, const tg_attention_fwd_args *a,
-                                const attention_fwd_plan &p);
+/** Shared memory of a block: 8.0 has it, 9.0 has more, 8.6, 8.9 and 12.0 have 99 KiB. */
+constexpr int kMediumShared = 163 << 10;
+
+/** True if the tensor's rows are 16-byte vectors of 16-bit elements. */
+inline bool has_vectors(const tg_tensor *t)
+{
+  bool taken =
+      (t->dtype == TG_F16 || t->dtype == TG_BF16) && t->shape[3] % 8 == 0 && rows_aligned(t, 16);
+  for (int axis = 0; axis < 4; axis++) {
+    taken = taken && t->shape[axis] > 0;
+  }
+  return taken;
+}
+
+} // namespace
 
 } // namespace TGI_CUDA_ENTRY
 

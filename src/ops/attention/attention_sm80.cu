@@ -14,21 +14,12 @@
  *            16-byte vectors. All else goes to the kernels of attention.cu: f32, blocks of keys by
  *            a table, few queries with many keys, which they cut into splits.
  */
+#include "ops/attention/attention_fwd_plan.cuh"
 #include "ops/attention/attention_plan_sm80.cuh"
 #include "ops/attention/attention_portable.cuh"
 
 namespace
 {
-
-bool has_vectors(const tg_tensor *t)
-{
-  bool taken =
-      (t->dtype == TG_F16 || t->dtype == TG_BF16) && t->shape[3] % 8 == 0 && rows_aligned(t, 16);
-  for (int axis = 0; axis < 4; axis++) {
-    taken = taken && t->shape[axis] > 0;
-  }
-  return taken;
-}
 
 attention_fwd_plan plan_fwd(const tg_context *ctx, const tg_attention_fwd_args *a)
 {
@@ -76,22 +67,7 @@ extern "C" tg_status TGI_KERNEL(attention_fwd)(const tg_context *ctx,
   if (!p.taken) {
     return run_plain_attention_fwd(ctx, a);
   }
-  const tg_status status = prepare_items(ctx, a, p);
-  if (status != TG_OK) {
-    return status;
-  }
-  switch (p.qk) {
-  case 64:
-    return run_attention_fwd_64(ctx, a, p);
-  case 96:
-    return run_attention_fwd_96(ctx, a, p);
-  case 128:
-    return run_attention_fwd_128(ctx, a, p);
-  case 192:
-    return run_attention_fwd_192(ctx, a, p);
-  default:
-    return run_attention_fwd_256(ctx, a, p);
-  }
+  return run_planned(ctx, a, p);
 }
 
 extern "C" void TGI_PLAN(attention_fwd)(const tg_context *ctx, const tg_attention_fwd_args *a,
@@ -103,7 +79,5 @@ extern "C" void TGI_PLAN(attention_fwd)(const tg_context *ctx, const tg_attentio
     return;
   }
   snprintf(text, bytes, "mma, tiles of %d rows and %d keys, %d elements, %s", p.rows, p.keys, p.qk,
-           p.lengths         ? "listed"
-           : p.longest_first ? "longest first"
-                             : "in order");
+           order_of(p));
 }

@@ -15,7 +15,7 @@
  *            which the next entry cuts into splits.
  */
 #include "cuda/tma.cuh"
-#include "ops/attention/attention_plan_sm90.cuh"
+#include "ops/attention/attention_fwd_plan.cuh"
 
 namespace
 {
@@ -93,22 +93,7 @@ extern "C" tg_status TGI_KERNEL(attention_fwd)(const tg_context *ctx,
   if (!p.taken) {
     return TG_UNSUPPORTED;
   }
-  const tg_status status = prepare_items(ctx, a, p);
-  if (status != TG_OK) {
-    return status;
-  }
-  switch (p.qk) {
-  case 64:
-    return run_attention_fwd_64(ctx, a, p);
-  case 96:
-    return run_attention_fwd_96(ctx, a, p);
-  case 128:
-    return run_attention_fwd_128(ctx, a, p);
-  case 192:
-    return run_attention_fwd_192(ctx, a, p);
-  default:
-    return run_attention_fwd_256(ctx, a, p);
-  }
+  return run_planned(ctx, a, p);
 }
 
 extern "C" void TGI_PLAN(attention_fwd)(const tg_context *ctx, const tg_attention_fwd_args *a,
@@ -117,10 +102,6 @@ extern "C" void TGI_PLAN(attention_fwd)(const tg_context *ctx, const tg_attentio
   const attention_fwd_plan p = plan_fwd(ctx, a);
   if (p.taken) {
     snprintf(text, bytes, "wgmma, tiles of %d rows and %d keys, %d elements, %s, %d blocks", p.rows,
-             p.keys, p.qk,
-             p.lengths         ? "listed"
-             : p.longest_first ? "longest first"
-                               : "in order",
-             p.blocks);
+             p.keys, p.qk, order_of(p), p.blocks);
   }
 }
