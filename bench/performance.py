@@ -50,7 +50,8 @@ STEPS = ("Forward, backward and AdamW. Each provider is a process of its own; ro
          "beside; PyTorch runs under autocast.")
 GPU_STEPS = ("Models of transformers, bf16 weights, random ids (`bench/hf_step.py`). Each provider "
              "is a process of its own, in turn; four steps dropped, medians; peak memory as "
-             "PyTorch counts it.")
+             "PyTorch counts it. gpt2-124m: the runtime beside a plain PyTorch model under autocast "
+             "(`bench/train_step.py --device cuda`), f32 master weights and clipping for both.")
 
 
 def step_section(cases, heading, what):
@@ -67,7 +68,8 @@ def step_section(cases, heading, what):
         lines += [(" ".join(case[1:2] + case[3:]), f"{row['impl']} {row['version']}".strip(),
                    row["config"], f"{number(row, 'ms'):.0f}",
                    f"{number(row, 'ms_min'):.0f} - {number(row, 'ms_max'):.0f}",
-                   f"{number(row, 'tokens_per_s'):.0f}", f"{number(row, 'peak_bytes') / 1e9:.2f}",
+                   f"{number(row, 'tokens_per_s'):.0f}",
+                   f"{number(row, 'peak_bytes') / 1e9:.2f}" if number(row, "peak_bytes") else "",
                    f"{number(row, 'ms') / mine:.2f}") for row in rows]
     yield from table(("case", "provider", "configuration", "ms", "range", "tokens/s", "peak GB",
                       "time over ours"), lines)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Times whole training steps: Tegula beside llm.c and PyTorch.
 
-  train_step.py --llmc DIR [--case NAME] [--build DIR] [--work DIR] [--rounds N] [--steps N]
-                [--csv FILE] [--torch PYTHON]
+  train_step.py [--device cuda] [--llmc DIR] [--case NAME] [--build DIR] [--work DIR] [--rounds N]
+                [--steps N] [--csv FILE] [--torch PYTHON]
 
 DIR is a checkout of https://github.com/karpathy/llm.c (or LLMC_DIR names it); its train_gpt2.c is
 built in the work folder with gcc -Ofast -march=native -fopenmp -DOMP, with validation and sampling
@@ -42,6 +42,7 @@ class Case:
     model: list  # options of tegula bench
     torch: list  # options of train_torch.py
     llmc: bool = False
+    device: str = "cpu"
 
     @property
     def shape(self):
@@ -58,7 +59,9 @@ BYTES = (["--preset", "gpt_mini", "--vocab-size", "256"],
 CASES = [Case("gpt2-124m", "f32", 4, 64, *GPT2, llmc=True),
          Case("gpt2-124m", "bf16", 4, 64, *GPT2),
          Case("gpt-bytes", "f32", 16, 128, *BYTES),
-         Case("gpt2-124m", "f32", 4, 256, *GPT2, llmc=True)]
+         Case("gpt2-124m", "f32", 4, 256, *GPT2, llmc=True),
+         Case("gpt2-124m", "bf16", 64, 1024, ["--preset", "gpt2", "--vocab-size", "50304"],
+              ["--vocab", "50304", "--clip", "1"], device="cuda")]
 
 
 # ---- providers: a command, and how to read its steps ----
@@ -70,13 +73,14 @@ def read_llmc(output):
 
 def read_torch(output):
     lines = [json.loads(line) for line in output.splitlines()]
-    return {"steps": [line["ms"] for line in lines], "version": lines[0]["version"]}
+    return {"steps": [line["ms"] for line in lines], "version": lines[0]["version"],
+            "peak_bytes": lines[-1].get("peak_bytes")}
 
 
 def read_tegula(output):
     found = json.loads(output.splitlines()[-1])
     return {"steps": [found["ms"]], "range": (found["ms_min"], found["ms_max"]),
-            "flops": found["gflops"] * 1e6 * found["ms"], "peak_bytes": found["peak_bytes"]}
+            "flops": found["gflops"] * 1e6 * found["ms"]}
 
 
 class Provider:
@@ -105,7 +109,7 @@ class Provider:
         least, most = found.get("range", (min(steps), max(steps)))
         self.least.append(least)
         self.most.append(most)
-        self.peak = max(self.peak, found.get("peak_bytes", peak), peak)
+        self.peak = max(self.peak, found.get("peak_bytes") or peak)
         self.flops = found.get("flops", 0)
         self.version = found.get("version", self.version)
 
@@ -113,6 +117,8 @@ class Provider:
 def torch_providers(case, options):
     command = [options.torch, ROOT / "bench/train_torch.py", *size_options(case, options),
                *case.torch]
+    if case.device == "cuda":
+        return [Provider("compile", "autocast", command + ["--bf16", "--compile"], read_torch)]
     tuned = {"GLIBC_TUNABLES": TUNABLES}
     if case.dtype == "f32":
         return [Provider("torch", "eager", command, read_torch),
@@ -125,7 +131,7 @@ def torch_providers(case, options):
 
 def size_options(case, options):
     return ["--batch", str(case.batch), "--seq", str(case.seq), "--steps", str(options.steps),
-            "--threads", str(options.threads)]
+            "--threads", str(options.threads), "--device", case.device]
 
 
 def providers_of(case, options, version):
@@ -148,9 +154,11 @@ def run_round(providers, order, options):
     results, load = [], quiet.Load()
     for i in order:
         time.sleep(0.5)
-        results.append((providers[i], providers[i].run(options.threads)))
+        found, peak = providers[i].run(options.threads)
+        # of a process on a GPU the kernel's account does not hold what counts
+        results.append((providers[i], (found, peak if options.device == "cpu" else 0)))
     others = load.others()
-    if options.csv and others > quiet.LIMIT:
+    if options.csv and options.device == "cpu" and others > quiet.LIMIT:
         print(f"# round dropped: other load {others:.2f}", file=sys.stderr)
         return None
     for provider, (found, peak) in results:
@@ -160,17 +168,19 @@ def run_round(providers, order, options):
 
 def row_of(case, provider, flops, threads, loads):
     ms = statistics.median(provider.steps)
+    where = f"threads={threads}" if case.device == "cpu" else ""
     return dict(op=case.op, dir="step", dtype=case.dtype, shape=case.shape,
-                config=f"threads={threads} adamw {provider.config}".strip(), impl=provider.impl,
+                config=" ".join(filter(None, (where, "adamw", provider.config))), impl=provider.impl,
                 version=provider.version, ms=ms, ms_min=min(provider.least),
                 ms_max=max(provider.most), bytes=0, flops=flops,
                 tokens_per_s=case.batch * case.seq / ms * 1e3, peak_bytes=provider.peak,
-                note=f"other load {max(loads):.2f}")
+                note=f"other load {max(loads):.2f}" if case.device == "cpu" else "")
 
 
 def parse_options():
     parser = argparse.ArgumentParser(description="Whole training steps beside their peers.")
     parser.add_argument("--case", help="only this one: " + ", ".join(case.name for case in CASES))
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--llmc", type=pathlib.Path, default=os.environ.get("LLMC_DIR"),
                         help="checkout of llm.c (LLMC_DIR)")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
@@ -217,7 +227,7 @@ def time_case(case, options, run, version, commit):
     rows = [row_of(case, p, flops, options.threads, loads) for p in providers]
     print(f"## {case.name}")
     for row in rows:
-        print(f"{row['impl']:8} {row['config']:52} {row['ms']:9.1f} ms {row['tokens_per_s']:7.1f} "
+        print(f"{row['impl']:8} {row['config']:52} {row['ms']:9.1f} ms {row['tokens_per_s']:9.1f} "
               f"tok/s {row['peak_bytes'] / 1e9:6.2f} GB {row['ms'] / rows[0]['ms']:6.2f}x")
     sys.stdout.flush()
     run.append(rows)
@@ -229,12 +239,18 @@ def main():
                             capture_output=True, text=True).stdout.strip()
     version = subprocess.run([options.tegula, "--version"], check=True, capture_output=True,
                              text=True).stdout.split()[-1]
-    load = quiet.wait(20 if options.csv else 0)
-    if load > quiet.LIMIT and options.csv:
-        sys.exit(f"not recorded: other processes use {load:.2f} CPUs, more than {quiet.LIMIT}")
+    on_cpu, load, where = options.device == "cpu", 0.0, {}
+    if on_cpu:
+        load = quiet.wait(20 if options.csv else 0)
+        if load > quiet.LIMIT and options.csv:
+            sys.exit(f"not recorded: other processes use {load:.2f} CPUs, more than {quiet.LIMIT}")
+    else:
+        import gpu_device  # needs PyTorch, which the CPU's cases may have elsewhere
+        device, driver = gpu_device.name_and_driver()
+        where = {"device": device, "driver": driver}
     for case in CASES:
-        if options.case in (None, case.name):
-            run = results_csv.Run(options.csv, commit, "model")
+        if case.device == options.device and options.case in (None, case.name):
+            run = results_csv.Run(options.csv, commit, "model", **where)
             print(f"# {run.common['device']}; {options.threads} threads; commit {commit}; other "
                   f"load {load:.2f}")
             time_case(case, options, run, version, commit)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A GPT-2 training step in plain PyTorch: one line of JSON for each step.
 
-  train_torch.py [--steps N] [--batch B] [--seq T] [--threads N] [--bf16] [--compile]
-                 [--layers N] [--heads N] [--width N] [--vocab N] [--context N]
+  train_torch.py [--steps N] [--batch B] [--seq T] [--threads N] [--bf16] [--compile] [--clip X]
+                 [--device cuda] [--layers N] [--heads N] [--width N] [--vocab N] [--context N]
 
 The first step is warm-up and is not printed. Same model, batch and optimiser as the other
 providers of train_step.py: tied head, AdamW, random tokens; 124M parameters unless told otherwise.
@@ -48,6 +48,11 @@ class Model(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), targets.reshape(-1))
 
 
+def peak_of(device):
+    """Of a GPU's memory; a process on the CPU is judged by its parent."""
+    return {"peak_bytes": torch.cuda.max_memory_allocated()} if device == "cuda" else {}
+
+
 def main():
     parser = argparse.ArgumentParser()
     for name, default in (("steps", 5), ("batch", 4), ("seq", 64), ("threads", 2),
@@ -56,24 +61,29 @@ def main():
         parser.add_argument("--" + name, type=int, default=default)
     parser.add_argument("--bf16", action="store_true", help="autocast to bf16")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
+    parser.add_argument("--clip", type=float, default=0, help="largest gradient norm; 0: any")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    model = Model(options)
+    torch.set_float32_matmul_precision("high")
+    model = Model(options).to(options.device)
     run = torch.compile(model) if options.compile else model
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.0, fused=True)
     for step in range(options.steps + 1):
-        ids = torch.randint(options.vocab, (options.batch, options.seq + 1))
+        ids = torch.randint(options.vocab, (options.batch, options.seq + 1)).to(options.device)
         start = time.perf_counter()
-        with torch.autocast("cpu", torch.bfloat16, enabled=options.bf16):
+        with torch.autocast(options.device, torch.bfloat16, enabled=options.bf16):
             loss = run(ids[:, :-1], ids[:, 1:])
         loss.backward()
+        if options.clip > 0:
+            nn.utils.clip_grad_norm_(model.parameters(), options.clip)
         optimiser.step()
         optimiser.zero_grad()
         value = loss.item()
         if step > 0:
             print(json.dumps({"ms": 1e3 * (time.perf_counter() - start), "loss": value,
-                              "version": torch.__version__}), flush=True)
+                              "version": torch.__version__, **peak_of(options.device)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 #!/bin/sh
 # Measures Tegula's ops on GPU 0 beside a copy of their bytes, PyTorch, torch.compile and
-# Liger-Kernel, what a call costs the host, and errors against f64.
+# Liger-Kernel, what a call costs the host, errors against f64, and a training step of GPT-2.
 #   scripts/bench_gpu.sh BUILD_DIR [ARGUMENT OF gpu_ops.py...]
 # Figures are recorded in bench/results/h200.csv; what it holds for this commit is not measured
 # again. BENCH_CSV names another file; BENCH_RECORD=no prints them instead. Errors go to
-# accuracy_h200.csv beside that file; with arguments, or BENCH_ACCURACY=no, they are left out.
+# accuracy_h200.csv beside that file; with arguments, or BENCH_ACCURACY=no, they are left out. The
+# step is, with arguments.
 # LIGER_DIR  sources of https://github.com/linkedin/Liger-Kernel, unless the package is installed
 # PYTHON     a Python with PyTorch for CUDA (default: python3)
 set -eu
@@ -24,6 +25,8 @@ if [ "${BENCH_RECORD:-yes}" = no ]; then
   "$python" bench/gpu_ops.py --build "$build" "$@" || status=$?
 else
   "$python" bench/gpu_ops.py --build "$build" --csv "$csv" "$@" || status=$?
+  [ $# -gt 0 ] ||
+    "$python" bench/train_step.py --device cuda --build "$build" --csv "$csv" || status=1
   if [ "$accuracy" = yes ]; then
     "$python" bench/accuracy.py --device cuda --build "$build" \
       --csv "$(dirname "$csv")/accuracy_h200.csv" || status=1

@@ -157,8 +157,12 @@ static void bench(void **state)
   assert_non_null(strstr(r.out, "\"peak_bytes\":"));
   cli_free(&r);
   expect_out(CLI("bench", "--model", model, "decode", "--seq", "16", "--steps", "3"), 0, "tok/s");
-  EXPECT_CLI(1, "--seq: expected below the model's 128 positions, got 128", "bench", "--preset",
-             "gpt_nano", "--seq", "128");
+  EXPECT_CLI(1, "--seq: expected at most 127 of the model's 128 positions, got 128", "bench",
+             "--preset", "gpt_nano", "--seq", "128");
+  expect_out(CLI("bench", "--preset", "gpt_nano", "prefill", "--seq", "128", "--steps", "1"), 0,
+             "prefill");
+  EXPECT_CLI(1, "--seq: expected at most 128 of the model's 128 positions, got 129", "bench",
+             "--preset", "gpt_nano", "train", "--seq", "129");
   EXPECT_CLI(1, "expected one of gpt_nano", "bench", "--preset", "gpt_giant");
 }
 

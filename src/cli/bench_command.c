@@ -128,6 +128,7 @@ typedef struct work {
   tg_trainer *trainer;
   tg_session *session;
   int32_t *ids, *targets; /* batch * seq + 1 */
+  int decodes;            /* 1: a token after seq others */
 } work;
 
 typedef tg_status one_step(work *w, tg_error *error);
@@ -273,10 +274,10 @@ static tg_status prepare(work *w, tg_error *error)
   }
   const size_t n = (size_t)o->batch * (size_t)o->seq;
   const tg_model_info info = tg_model_get_info(w->model);
-  if (o->seq >= info.max_position_embeddings) {
-    return tgi_error_set(error, TG_BAD_ARGUMENT,
-                         "--seq: expected below the model's %d positions, got %d",
-                         info.max_position_embeddings, o->seq);
+  if (o->seq + w->decodes > info.max_position_embeddings) {
+    return tgi_error_set(
+        error, TG_BAD_ARGUMENT, "--seq: expected at most %d of the model's %d positions, got %d",
+        info.max_position_embeddings - w->decodes, info.max_position_embeddings, o->seq);
   }
   w->ids = malloc((n + 1) * sizeof *w->ids);
   w->targets = malloc(n * sizeof *w->targets);
@@ -328,6 +329,7 @@ int tgi_bench_command(int argc, char **argv)
   if (mode && !is_mode(mode)) {
     return tgi_usage_error(&command_line, "expected train, prefill or decode, got \"%s\"", mode);
   }
+  w.decodes = !mode || strcmp(mode, "decode") == 0;
   tg_status status = prepare(&w, &error);
   for (size_t i = 0; i < sizeof modes / sizeof modes[0] && status == TG_OK; i++) {
     timing t = {.mode = modes[i]};
