@@ -1,5 +1,5 @@
-/* Models on a GPU beside the CPU: losses, every gradient, logits, the curve of a run, checkpoints
- * that change the device. Skipped where there is no GPU. */
+/* Models on a GPU beside the CPU: logits, the curve of a run, checkpoints that change the
+ * device. Skipped where there is no GPU. */
 #include "model/weights.h"
 #include "scratch_directory.h"
 #include "tegula/tegula.h"
@@ -13,66 +13,8 @@
 
 #include <cmocka.h>
 
-#include "expect.h"
 #include "generation.h"
-
-enum { kBatch = 4, kSeq = 64, kVocab = 257, kCurve = 200 };
-
-static const char *const kPresets[] = {"gpt_nano", "qwen3_nano"};
-
-static void skip_without_gpu(void)
-{
-  if (tg_device_count() == 0) {
-    skip();
-  }
-}
-
-static tg_model *new_model(const char *preset)
-{
-  tg_model *model = NULL;
-  tg_error error = {0};
-  EXPECT_OK(tg_model_create(preset, kVocab, 5, &model, &error), error);
-  return model;
-}
-
-static tg_trainer_options options_on(tg_backend backend, tg_dtype dtype)
-{
-  return (tg_trainer_options){.batch_size = kBatch,
-                              .sequence_length = kSeq,
-                              .num_steps = kCurve,
-                              .warmup_steps = 20,
-                              .learning_rate = 1e-3,
-                              .min_learning_rate = 1e-4,
-                              .beta1 = 0.9,
-                              .beta2 = 0.99,
-                              .eps = 1e-8,
-                              .weight_decay = 0.1,
-                              .max_grad_norm = 1,
-                              .dtype = dtype,
-                              .backend = backend};
-}
-
-static tg_trainer *new_trainer(tg_model *model, tg_backend backend, tg_dtype dtype)
-{
-  tg_trainer *t = NULL;
-  tg_error error = {0};
-  const tg_trainer_options o = options_on(backend, dtype);
-  EXPECT_OK(tg_trainer_create(model, &o, &t, &error), error);
-  return t;
-}
-
-/* Words of a small language, so that there is something to learn. */
-static void make_batch(int64_t step, int32_t *ids, int32_t *targets)
-{
-  uint32_t state = (uint32_t)step * 2654435761u + 1;
-  int32_t stream[kBatch * kSeq + 1];
-  for (int i = 0; i <= kBatch * kSeq; i++) {
-    state = state * 1664525u + 1013904223u;
-    stream[i] = i % 4 && i ? (stream[i - 1] * 5 + 3) % kVocab : (int32_t)((state >> 16) % kVocab);
-  }
-  memcpy(ids, stream, kBatch * kSeq * sizeof *ids);
-  memcpy(targets, stream + 1, kBatch * kSeq * sizeof *targets);
-}
+#include "small_trainer.h"
 
 static double run_steps(tg_trainer *t, int64_t first, int64_t last)
 {
@@ -84,56 +26,6 @@ static double run_steps(tg_trainer *t, int64_t first, int64_t last)
     EXPECT_OK(tg_trainer_step(t, ids, targets, &result, &error), error);
   }
   return result.loss;
-}
-
-static void expect_close(const char *what, const float *got, const float *want, int64_t n,
-                         double bound)
-{
-  double most = 0, worst = 0;
-  for (int64_t i = 0; i < n; i++) {
-    const double d = fabs((double)got[i] - (double)want[i]);
-    most = fmax(most, fabs((double)want[i]));
-    worst = d > worst || isnan(d) ? d : worst;
-  }
-  if (!(worst <= bound * most)) {
-    fail_msg("%s: expected a difference of at most %g of %g, got %g", what, bound, most, worst);
-  }
-}
-
-static void check_gradients(const char *preset)
-{
-  tg_model *model[2] = {new_model(preset), new_model(preset)};
-  tg_trainer *cpu = new_trainer(model[0], TG_BACKEND_CPU, TG_F32);
-  tg_trainer *gpu = new_trainer(model[1], TG_BACKEND_CUDA, TG_F32);
-  int32_t ids[kBatch * kSeq], targets[kBatch * kSeq];
-  double loss[2];
-  tg_error error = {0};
-  make_batch(1, ids, targets);
-  targets[5] = -100;
-  EXPECT_OK(tg_trainer_backward(cpu, ids, targets, &loss[0], &error), error);
-  EXPECT_OK(tg_trainer_backward(gpu, ids, targets, &loss[1], &error), error);
-  assert_true(fabs(loss[0] - loss[1]) <= 2e-6 * loss[0]);
-  tg_tensor a, b;
-  for (size_t i = 0; tg_trainer_gradient(cpu, i, &a) == TG_OK; i++) {
-    const char *name;
-    tg_model_parameter(model[0], i, NULL, &name);
-    assert_int_equal(tg_trainer_gradient(gpu, i, &b), TG_OK);
-    const int64_t n = a.shape[0] * (a.ndim == 2 ? a.shape[1] : 1);
-    expect_close(name, b.data, a.data, n, 2e-5);
-  }
-  tg_trainer_destroy(cpu);
-  tg_trainer_destroy(gpu);
-  tg_model_destroy(model[0]);
-  tg_model_destroy(model[1]);
-}
-
-static void test_gradients(void **state)
-{
-  (void)state;
-  skip_without_gpu();
-  for (size_t i = 0; i < sizeof kPresets / sizeof kPresets[0]; i++) {
-    check_gradients(kPresets[i]);
-  }
 }
 
 /* Step by step within one percent, and the GPU's run has the same bits again. */
@@ -367,10 +259,9 @@ static void test_refusals(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_gradients),  cmocka_unit_test(test_logits),
-      cmocka_unit_test(test_generation), cmocka_unit_test(test_recording),
-      cmocka_unit_test(test_resume),     cmocka_unit_test(test_refusals),
-      cmocka_unit_test(test_curves),
+      cmocka_unit_test(test_logits),    cmocka_unit_test(test_generation),
+      cmocka_unit_test(test_recording), cmocka_unit_test(test_resume),
+      cmocka_unit_test(test_refusals),  cmocka_unit_test(test_curves),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
