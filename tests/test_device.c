@@ -1,5 +1,6 @@
 /* GPUs as the library describes them, and what only a GPU does: graphs, late data errors. Where
  * there is no GPU, those tests are skipped and the rest runs on the CPU. */
+#include "cuda/kernel_loading.h"
 #include "ops/kernels.h"
 #include "tegula/tegula.h"
 
@@ -67,6 +68,51 @@ static void test_every_gpu(void **state)
       assert_non_null(strstr(info.kernels, "any"));
     }
   }
+}
+
+static void test_loading_on_a_cpu(void **state)
+{
+  (void)state;
+  tg_context *ctx = open_context(TG_BACKEND_CPU);
+  int64_t found = 7, loaded = 7;
+  assert_int_equal(tg_context_load_kernels(ctx, &found, &loaded), TG_OK);
+  assert_true(found == 0 && loaded == 0);
+  assert_int_equal(tg_context_load_kernels(ctx, NULL, NULL), TG_OK);
+  assert_int_equal(tg_context_load_kernels(NULL, &found, NULL), TG_BAD_ARGUMENT);
+  tg_context_destroy(ctx);
+}
+
+/* No .cu file is left out of the table. */
+static void test_every_file_is_a_module(void **state)
+{
+  (void)state;
+#ifdef TGI_CUDA_FILES
+  assert_int_equal(tgi_module_count(), TGI_CUDA_FILES);
+#else
+  skip();
+#endif
+}
+
+static void test_loading_every_kernel(void **state)
+{
+  (void)state;
+  if (tg_device_count() == 0) {
+    skip();
+  }
+  tg_context *ctx = open_context(TG_BACKEND_CUDA);
+  int64_t found = 0, loaded = 0, again = 0, late = -1;
+  const tg_status status = tg_context_load_kernels(ctx, &found, &loaded);
+  if (status == TG_UNSUPPORTED) {
+    assert_non_null(strstr(tg_context_message(ctx), "expected a driver of CUDA 12.4 or later"));
+    tg_context_destroy(ctx);
+    skip();
+  }
+  assert_int_equal(status, TG_OK);
+  assert_true(found > 2 * TGI_ROWS); /* f32, bf16 and f16, of most ops in several forms */
+  assert_true(loaded > found / 2 && loaded <= found);
+  assert_int_equal(tg_context_load_kernels(ctx, &again, &late), TG_OK);
+  assert_true(again == found && late == 0);
+  tg_context_destroy(ctx);
 }
 
 typedef struct doubling {
@@ -207,10 +253,14 @@ static void test_views_of_other_devices(void **state)
 
 int main(void)
 {
+  setenv("CUDA_MODULE_LOADING", "LAZY", 1); /* the driver's default since CUDA 12.2 */
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_no_such_gpu),
       cmocka_unit_test(test_partial_entry),
       cmocka_unit_test(test_every_gpu),
+      cmocka_unit_test(test_loading_on_a_cpu),
+      cmocka_unit_test(test_every_file_is_a_module),
+      cmocka_unit_test(test_loading_every_kernel),
       cmocka_unit_test(test_graphs_need_a_gpu),
       cmocka_unit_test(test_graphs),
       cmocka_unit_test(test_late_data_error),

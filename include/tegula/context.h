@@ -51,6 +51,20 @@ TG_API void tg_context_destroy(tg_context *ctx);
  */
 TG_API tg_status tg_context_prepare(tg_context *ctx);
 
+/**
+ * Loads the code of every kernel that calls of the context can come to, so that none of them waits
+ * for it. What it loads stays with the process, for all contexts of the GPU. Where the build has no
+ * code for the GPU but PTX, the driver compiles it first, which may take minutes.
+ *
+ *   found   out  optional: the kernels that there are
+ *   loaded  out  optional: those that had not been loaded before; 0 in a second call
+ *
+ * On a CPU: nothing, and both are 0. Not to be called while a graph is recorded. Errors:
+ * BAD_ARGUMENT (ctx is NULL), UNSUPPORTED (a driver before CUDA 12.4 does not list kernels),
+ * NO_MEMORY, DEVICE.
+ */
+TG_API tg_status tg_context_load_kernels(tg_context *ctx, int64_t *found, int64_t *loaded);
+
 /** The stream of later calls (a cudaStream_t); NULL, as at first: the default one. Calls of one
  * context must not run at the same time, in graphs neither: they share its memory. BAD_ARGUMENT on
  * a CPU context unless NULL. */

@@ -115,9 +115,9 @@ typedef tg_status tg_graph_body(void *arg);
 /**
  * Records what `body` gives the context's stream to do, which does not run meanwhile. Later
  * launches repeat it with the same addresses and scalars. Calls that wait, allocate, or copy to or
- * from the host cannot be recorded; the code of every kernel should have been loaded by a call
- * before. Errors: those of `body`; BAD_ARGUMENT; UNSUPPORTED (not on a GPU); NO_MEMORY; DEVICE.
- * Nothing is recorded then, and the context is as before.
+ * from the host cannot be recorded; the code of every kernel should have been loaded, by a
+ * call before or by tg_context_load_kernels. Errors: those of `body`; BAD_ARGUMENT; UNSUPPORTED
+ * (not on a GPU); NO_MEMORY; DEVICE. Nothing is recorded then, and the context is as before.
  */
 TG_API tg_status tg_graph_record(tg_context *ctx, tg_graph_body *body, void *arg, tg_graph **out);
 

@@ -199,6 +199,26 @@ static PyObject *device_info(PyObject *module, PyObject *index)
                        info.supported ? Py_True : Py_False);
 }
 
+static PyObject *load_kernels(PyObject *module, PyObject *index)
+{
+  (void)module;
+  const long number = PyLong_AsLong(index);
+  if (number == -1 && PyErr_Occurred()) {
+    return NULL;
+  }
+  int64_t found = 0, loaded = 0;
+  tg_error error = {0};
+  tg_status status;
+  Py_BEGIN_ALLOW_THREADS status =
+      tgi_context_load_kernels((int32_t)number, &found, &loaded, &error);
+  Py_END_ALLOW_THREADS if (status != TG_OK)
+  {
+    tgi_raise_status(status, error.text);
+    return NULL;
+  }
+  return Py_BuildValue("LL", (long long)found, (long long)loaded);
+}
+
 /* ---- the module ---- */
 
 static int exec_module(PyObject *module)
@@ -280,6 +300,9 @@ static PyMethodDef methods[] = {
     FUNCTION("device_count", device_count, METH_NOARGS,
              "device_count()\n--\n\nGPUs that CUDA shows; 0 in a build without CUDA."),
     FUNCTION("device_info", device_info, METH_O, "device_info(index)\n--\n\nDescribes a GPU."),
+    FUNCTION("load_kernels", load_kernels, METH_O,
+             "load_kernels(index)\n--\n\nLoads the code of every kernel for a GPU. How many there "
+             "are, and how many of them had not been loaded before."),
     {NULL, NULL, 0, NULL},
 };
 

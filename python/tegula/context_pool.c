@@ -99,3 +99,16 @@ tg_status tgi_context_check_all(tg_error *error)
   }
   return status;
 }
+
+tg_status tgi_context_load_kernels(int32_t device_index, int64_t *found, int64_t *loaded,
+                                   tg_error *error)
+{
+  tgi_pooled_context *c = tgi_context_take(TG_BACKEND_CUDA, device_index, NULL, error);
+  if (!c) {
+    return error->status;
+  }
+  const tg_status status =
+      copy_message(tg_context_load_kernels(c->ctx, found, loaded), c->ctx, error);
+  tgi_context_give_back(c);
+  return status;
+}

@@ -25,4 +25,8 @@ void tgi_context_give_back(tgi_pooled_context *context);
  */
 tg_status tgi_context_check_all(tg_error *error);
 
+/** tg_context_load_kernels on a GPU. */
+tg_status tgi_context_load_kernels(int32_t device_index, int64_t *found, int64_t *loaded,
+                                   tg_error *error);
+
 #endif

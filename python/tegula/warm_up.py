@@ -2,10 +2,11 @@
 
 import os
 import pathlib
+import warnings
 
 import torch
 
-from . import ops
+from . import _core, ops
 
 
 def calls():
@@ -44,13 +45,24 @@ def dtypes_of(device):
     return (torch.float32,) if device.type == "cpu" else (torch.float32, torch.bfloat16, torch.float16)
 
 
+def load_kernels(index):
+    try:
+        _core.load_kernels(index)
+    except NotImplementedError as error:  # what runs below loads some of them
+        warnings.warn(f"warmup_all_kernels: kernels are loaded when they are first needed: {error}", stacklevel=3)
+
+
 def warmup_all_kernels(device: torch.device | str | None = None) -> list[str]:
-    """Runs every op that has a backward, forward and backward, and AdamW's step, in each dtype, so that their kernels
-    are loaded; those that take other shapes only are loaded when they are first needed. `device`: the current GPU, or
-    the CPU where there is none. Returns the ops' names. Errors are raised."""
+    """Loads every kernel of the GPU, forward and backward, whatever the dtype and shape it is for; then runs every op
+    that has a backward, forward and backward, and AdamW's step, in each dtype, for what PyTorch and cublasLt do once.
+    `device`: the current GPU, or the CPU, where nothing is to be loaded, if there is none. Returns the names of the ops
+    that ran. Errors are raised; a driver before CUDA 12.4, which cannot load kernels ahead, is a warning."""
     if device is None:
-        device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(device)
+    if device.type == "cuda":
+        device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
+        load_kernels(device.index)
     for dtype in dtypes_of(device):
         for shapes, op in calls().values():
             inputs = [torch.ones(shape, dtype=dtype, device=device, requires_grad=True) for shape in shapes]

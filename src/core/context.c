@@ -156,6 +156,27 @@ tg_status tg_context_prepare(tg_context *ctx)
   return status;
 }
 
+tg_status tg_context_load_kernels(tg_context *ctx, int64_t *found, int64_t *loaded)
+{
+  int64_t all = 0, late = 0;
+  tg_status status = ctx ? TG_OK : TG_BAD_ARGUMENT;
+  if (ctx && ctx->device) {
+    int previous;
+    status = tgi_device_enter(ctx, &previous);
+    if (status == TG_OK) {
+      status = tgi_device_load_kernels(ctx, &all, &late);
+    }
+    tgi_device_leave(ctx, previous);
+  }
+  if (found) {
+    *found = all;
+  }
+  if (loaded) {
+    *loaded = late;
+  }
+  return status;
+}
+
 tg_status tg_context_set_stream(tg_context *ctx, void *stream)
 {
   if (!ctx) {

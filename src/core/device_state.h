@@ -55,6 +55,9 @@ void tgi_device_close(tgi_device *device);
 /** Opens what tg_context_prepare promises. What is not installed is left out. */
 tg_status tgi_device_prepare(const tg_context *ctx);
 
+/** tg_context_load_kernels; adds to both counts, also of what was done before an error. */
+tg_status tgi_device_load_kernels(const tg_context *ctx, int64_t *found, int64_t *loaded);
+
 int tgi_device_count(void);
 
 /** All of an info but `kernels`. */

@@ -145,10 +145,9 @@ tg_status tgi_device_describe(int index, tg_device_info *out, unsigned *entries,
   return TG_OK;
 }
 
-tg_status tgi_device_open(int index, tgi_device **out, tg_error *error)
+static tg_status open_device(int index, tgi_device **out, tg_error *error)
 {
   int previous = -1, count = 0;
-  *out = NULL;
   cudaError_t e = cudaGetDeviceCount(&count);
   if (e == cudaErrorNoDevice || e == cudaErrorInsufficientDriver || (e == cudaSuccess && !count)) {
     return refuse(error, TG_UNSUPPORTED, index, e == cudaSuccess ? cudaErrorNoDevice : e);
@@ -180,6 +179,17 @@ tg_status tgi_device_open(int index, tgi_device **out, tg_error *error)
   return status;
 }
 
+tg_status tgi_device_open(int index, tgi_device **out, tg_error *error)
+{
+  *out = NULL;
+  /* Also while the caller records a graph on a stream of its own: nothing here is part of it. */
+  enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  const tg_status status = open_device(index, out, error);
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  return status;
+}
+
 void tgi_device_close(tgi_device *device)
 {
   if (device) {
@@ -195,7 +205,10 @@ tg_status tgi_device_prepare(const tg_context *ctx)
 {
   if (!ctx->device->lt) {
     char why[128];
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
     ctx->device->lt = tgi_lt_open(why, sizeof why);
+    cudaThreadExchangeStreamCaptureMode(&mode);
   }
   return TG_OK;
 }

@@ -5,6 +5,8 @@
 #ifndef TGI_CUDA_LAUNCH_CUH
 #define TGI_CUDA_LAUNCH_CUH
 
+#include "cuda/module.cuh"
+
 #include <cuda_runtime.h>
 #include <stdarg.h>
 #include <stddef.h>

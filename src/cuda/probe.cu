@@ -1,5 +1,6 @@
 /* An empty kernel, compiled like the kernels of each entry: if the runtime finds code for it, it
  * finds code for them. */
+#include "cuda/module.cuh"
 #include "cuda/probe.h"
 
 #include <cuda_runtime.h>
