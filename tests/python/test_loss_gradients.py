@@ -4,9 +4,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="without PyTorch: no tegula.ops")
 tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
+import placed  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from tegula import fused_linear_cross_entropy, ops  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("device")
 
 ROWS, HIDDEN, VOCAB = (3, 7), 16, 37
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -14,8 +17,8 @@ DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 def problem(dtype=torch.float32, bias=True):
     torch.manual_seed(3)
-    tensors = [torch.randn(*ROWS, HIDDEN), torch.randn(VOCAB, HIDDEN) / 4, torch.randn(VOCAB)][: 2 + bias]
-    target = torch.randint(0, VOCAB, ROWS)
+    tensors = [placed.randn(*ROWS, HIDDEN), placed.randn(VOCAB, HIDDEN) / 4, placed.randn(VOCAB)][: 2 + bias]
+    target = placed.randint(0, VOCAB, ROWS)
     target[0, 1] = target[2, 6] = -100
     return [t.to(dtype).requires_grad_() for t in tensors], target
 
@@ -38,7 +41,7 @@ FORMS = {
     "sum": ({"reduction": "sum"}, {"reduction": "sum"}),
     "each": ({"reduction": "none"}, {"reduction": "none"}),
     "items": ({"num_items_in_batch": 50}, {"num_items": 50}),
-    "items on the device": ({"num_items_in_batch": torch.tensor(50)}, {"num_items": 50}),
+    "items as a tensor": ({"num_items_in_batch": torch.tensor(50)}, {"num_items": 50}),
     "smooth, capped, z": ({"label_smoothing": 0.125, "softcap": 5.0, "z_loss": 2**-7}, {"smoothing": 0.125, "softcap": 5.0, "z_loss": 2**-7}),
     "in pieces": ({"chunk_size": 4, "v_chunk_size": 10}, {}),
 }  # fmt: skip
@@ -57,13 +60,14 @@ def within_twice(ours, exact, naive):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_against_pytorch(dtype, form, factor):
+    placed.skip_f64(dtype)
     ours, theirs = FORMS[form]
     inputs, target = problem(dtype)
 
     def run(function, tensors, more):
         hidden, weight, bias = tensors
         loss = function(hidden, weight, bias, more)
-        weights = torch.linspace(0.5, 1.5, loss.numel()).view(loss.shape) if loss.dim() else torch.ones(())
+        weights = placed.linspace(0.5, 1.5, loss.numel()).view(loss.shape) if loss.dim() else placed.ones(())
         gradients = torch.autograd.grad((loss * (factor * weights).to(loss)).sum(), tensors)
         return [loss.detach(), *gradients]
 
@@ -100,7 +104,7 @@ def seen_rows(function):
 def test_logits_are_made_once():
     (hidden, weight, bias), target = problem()
     assert seen_rows(lambda: fused_linear_cross_entropy(hidden, weight, target, bias).backward()) == ["linear_cross_entropy_fwdbwd"]
-    logits = torch.randn(*ROWS, VOCAB, requires_grad=True)
+    logits = placed.randn(*ROWS, VOCAB, requires_grad=True)
     assert seen_rows(lambda: ops.cross_entropy(logits, target).backward()) == ["cross_entropy_fwdbwd"]
     with torch.no_grad():
         assert seen_rows(lambda: fused_linear_cross_entropy(hidden, weight, target, bias)) == ["linear_cross_entropy_fwd"]
@@ -159,7 +163,7 @@ def test_scaled_losses_do_not_underflow_in_f16():
     for a, b in zip(ours, exact):
         assert (b.abs() / 2**16 < torch.finfo(torch.float16).tiny).any()
         assert (a.double() - b).abs().max() <= torch.finfo(torch.float16).eps * b.abs().max()
-    logits = torch.randn(4, VOCAB).half().requires_grad_()
+    logits = placed.randn(4, VOCAB).half().requires_grad_()
     assert seen_rows(lambda: ops.cross_entropy(logits, target[0, :4]).backward()) == ["cross_entropy_fwd", "cross_entropy_bwd"]
 
 
@@ -218,13 +222,14 @@ def test_the_modules_stand_in_for_those_of_transformers():
     config = qwen3.Qwen3Config(hidden_size=32, intermediate_size=48)
     torch.manual_seed(0)
     pairs = [(qwen3.Qwen3RMSNorm(32, 1e-5), tegula.TegulaRMSNorm(32, 1e-5)), (qwen3.Qwen3MLP(config), tegula.TegulaSwiGLUMLP(config))]
+    pairs = [tuple(map(placed.to_device, pair)) for pair in pairs]
     for theirs, ours in pairs:
         for parameter in theirs.parameters():
             torch.nn.init.normal_(parameter)
         assert ours.load_state_dict(theirs.state_dict()) and str(ours).split("(", 1)[1] == str(theirs).split("(", 1)[1].replace("SiLUActivation", "SiLU")
         for dtype in (torch.float32, torch.bfloat16):
             theirs, ours = theirs.to(dtype), ours.to(dtype)
-            x, y = (torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(1)).to(dtype).requires_grad_() for _ in range(2))
+            x, y = (placed.randn(2, 5, 32, generator=torch.Generator().manual_seed(1)).to(dtype).requires_grad_() for _ in range(2))
             exact = theirs.double()(x.double())
             theirs.to(dtype)
             a, b = ours(x), theirs(y)
@@ -233,7 +238,7 @@ def test_the_modules_stand_in_for_those_of_transformers():
             a.sum().backward()
             b.sum().backward()
             torch.testing.assert_close(x.grad, y.grad, rtol=0.02, atol=torch.finfo(dtype).eps * 8 * float(y.grad.abs().max()))
-    mixed = tegula.TegulaRMSNorm(32).bfloat16()(torch.randn(3, 32))
+    mixed = placed.to_device(tegula.TegulaRMSNorm(32).bfloat16())(placed.randn(3, 32))
     assert mixed.dtype == torch.float32
     with pytest.raises(ValueError, match="hidden_act: expected silu or swish, got 'gelu'"):
         tegula.TegulaSwiGLUMLP(qwen3.Qwen3Config(hidden_size=32, intermediate_size=48, hidden_act="gelu"))

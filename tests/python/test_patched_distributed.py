@@ -14,7 +14,8 @@ if os.environ.get("TEGULA_TORCH") == "none":
 tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
 fsdp = pytest.importorskip("torch.distributed.fsdp", reason="a PyTorch without torch.distributed")
 
-import accelerate  # noqa: E402
+accelerate = pytest.importorskip("accelerate", reason="without accelerate: no device_map")
+import placed  # noqa: E402
 import tiny_models as tiny  # noqa: E402
 import torch  # noqa: E402
 from torch import distributed as dist  # noqa: E402
@@ -316,10 +317,12 @@ LAST = ("model.norm", "lm_head")
 def spread(model, folder, offloaded):
     """As device_map does: hooks around all modules; weights of those offloaded come from the disk when they run."""
     names = ["model.embed_tokens", "model.rotary_emb", *(f"model.layers.{index}" for index in range(3)), *LAST]
-    devices = {name: "disk" if name in offloaded else "cpu" for name in names}
-    return accelerate.dispatch_model(model, devices, main_device="cpu", offload_dir=folder, force_hooks=True)
+    main = 0 if placed.device == "cuda" else "cpu"
+    devices = {name: "disk" if name in offloaded else main for name in names}
+    return accelerate.dispatch_model(model, devices, main_device=main, offload_dir=folder, force_hooks=True)
 
 
+@pytest.mark.usefixtures("device", "fast_everywhere")
 @pytest.mark.parametrize("variant", ["qwen3", "llama biases"])
 @pytest.mark.parametrize("order", ["before", "after"])
 @pytest.mark.parametrize("offloaded", [(), ("model.layers.1", *LAST), ("model.layers.0",)])
@@ -330,7 +333,7 @@ def test_device_map(tmp_path, variant, order, offloaded):
     model = spread(model, tmp_path, offloaded)
     names = tegula.apply_to_model(model) if order == "after" else names
     assert len(names) == len(OPS)
-    assert {p.device.type for p in model.parameters()} == ({"cpu", "meta"} if offloaded else {"cpu"})
+    assert {p.device.type for p in model.parameters()} == ({placed.device, "meta"} if offloaded else {placed.device})
     real = inputs["attention_mask"].bool()
     assert tiny.distance(tiny.logits(model, inputs)[real], want[real]) <= F32
     with torch.no_grad():

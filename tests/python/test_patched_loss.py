@@ -8,14 +8,16 @@ if os.environ.get("TEGULA_TORCH") == "none":
     pytest.skip("TEGULA_TORCH=none: no live models", allow_module_level=True)
 tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
 
+import placed  # noqa: E402
 import tiny_models as tiny  # noqa: E402
 import torch  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("device")
 F32 = 1e-5
 
 
 @pytest.fixture(autouse=True)
-def stock_afterwards():
+def stock_afterwards(fast_everywhere):
     yield
     tegula.reset()
 
@@ -35,7 +37,7 @@ def test_arguments_of_the_loss():
     cases = [
         dict(shift_labels=shifted), dict(labels=other, ignore_index=5), dict(labels=inputs["labels"].int()),
         dict(logits_to_keep=4, shift_labels=shifted[:, -4:].contiguous()),
-        dict(logits_to_keep=torch.tensor([2, 9]), shift_labels=shifted[:, [2, 9]].contiguous()),
+        dict(logits_to_keep=placed.tensor([2, 9]), shift_labels=shifted[:, [2, 9]].contiguous()),
     ]  # fmt: skip
     stock = [tiny.loss_and_gradients(model, {**inputs, **case, "labels": case.get("labels", inputs["labels"]).long()}) for case in cases]
     tegula.apply_to_model(model)
@@ -85,7 +87,7 @@ def test_scores_of_tokens_without_logits():
 def test_heads():
     """Frozen: no gradient; with a bias: its gradient, too; of another kind or with a loss of its own: stock, and said."""
     model, inputs = tiny.make(), tiny.batch()
-    bias = torch.nn.Linear(64, 97)
+    bias = placed.to_device(torch.nn.Linear(64, 97))
     model.lm_head = bias
     stock = tiny.loss_and_gradients(model, inputs)
     tegula.apply_to_model(model)
@@ -105,6 +107,7 @@ def test_heads():
     assert "loss from logits: the model has a loss function of its own" in str(tegula.report(model))
 
 
+@pytest.mark.cpu("its group of processes is gloo's")
 def test_a_distributed_head(tmp_path):
     """Stock, which says that it wants the whole weight; the report says it before."""
     from torch.distributed.device_mesh import init_device_mesh

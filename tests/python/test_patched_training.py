@@ -10,8 +10,8 @@ tegula = pytest.importorskip("tegula", reason="built without Python.h: no extens
 
 import inspect  # noqa: E402
 
-import accelerate  # noqa: E402
-import peft  # noqa: E402
+accelerate = pytest.importorskip("accelerate", reason="without accelerate: no Trainer")
+import placed  # noqa: E402
 import tiny_models as tiny  # noqa: E402
 import torch  # noqa: E402
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module  # noqa: E402
@@ -19,11 +19,12 @@ from transformers import DynamicCache, Trainer, TrainingArguments  # noqa: E402
 
 from tegula.models.decoder import checkpoints_in_call  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("device")
 F32 = 1e-5
 
 
 @pytest.fixture(autouse=True)
-def stock_afterwards():
+def stock_afterwards(fast_everywhere):
     yield
     tegula.reset()
 
@@ -98,14 +99,15 @@ def rows(count, length=12):
     for index in range(count):
         one = tiny.batch((1, length), seed=100 + index)
         one["labels"][0, : 1 + 2 * (index % 5)] = -100
-        examples.append({key: value[0] for key, value in one.items()})
+        examples.append({key: value[0].cpu() for key, value in one.items()})
     return examples
 
 
 def train(model, folder, size, accumulation, **more):
     arguments = TrainingArguments(
         output_dir=str(folder), per_device_train_batch_size=size, gradient_accumulation_steps=accumulation, max_steps=3,
-        learning_rate=1e-3, lr_scheduler_type="constant", logging_steps=1, report_to=[], save_strategy="no", use_cpu=True,
+        learning_rate=1e-3, lr_scheduler_type="constant", logging_steps=1, report_to=[], save_strategy="no",
+        use_cpu=placed.device == "cpu",
         disable_tqdm=True, train_sampling_strategy="sequential", **more,
     )  # fmt: skip
     trainer = Trainer(model=model, args=arguments, train_dataset=rows(12), eval_dataset=rows(4))
@@ -134,7 +136,7 @@ def test_trainer_accumulates(tmp_path, by_class):
 
 
 def tiny_batch(count):
-    return {key: torch.stack([row[key] for row in rows(count)]) for key in ("input_ids", "labels")}
+    return placed.to_device({key: torch.stack([row[key] for row in rows(count)]) for key in ("input_ids", "labels")})
 
 
 def test_signatures_stay():
@@ -166,7 +168,7 @@ def test_hooks_of_accelerate(order):
         patch(model, by_class=False)
     for module in list(model.modules()):
         if list(module.parameters(recurse=False)) or type(module).__name__ in ("Qwen3DecoderLayer", "Qwen3MLP"):
-            add_hook_to_module(module, Watch("cpu"))
+            add_hook_to_module(module, Watch(placed.device))
     if order == "after, classes":
         tegula.apply()
     elif order == "after, this model":
@@ -189,7 +191,7 @@ def test_hooks_of_accelerate(order):
 @pytest.mark.parametrize("order", ["before", "after, classes", "after, this model"])
 def test_mixed_precision_of_accelerate(order):
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)  # which the Trainer has set
-    accelerator = accelerate.Accelerator(mixed_precision="bf16", cpu=True)
+    accelerator = accelerate.Accelerator(mixed_precision="bf16", cpu=placed.device == "cpu")
     model, inputs = tiny.make(), tiny.batch()
     want = accelerator.prepare(tiny.make())(**inputs).loss
     if order == "before":
@@ -218,6 +220,7 @@ def test_mixed_precision_of_accelerate(order):
 @pytest.mark.parametrize("order", ["before", "after, classes", "after, this model"])
 @pytest.mark.parametrize("targets", ["attention", "head", "saved norms"])
 def test_lora(targets, order):
+    peft = pytest.importorskip("peft", reason="without PEFT")
     options = {
         "attention": dict(target_modules=["q_proj", "v_proj", "down_proj"]),
         "head": dict(target_modules=["q_proj", "lm_head"]),

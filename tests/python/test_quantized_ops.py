@@ -4,15 +4,18 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="without PyTorch: no tegula.ops")
 tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
+import placed  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from tegula import ops  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("device")
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
 def values(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+    return placed.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def half_steps(x, q, scale, zero_point):
@@ -123,10 +126,10 @@ def test_dynamic_activations():
     (lambda x: ops.quantize_int4(x, group_size=48), ValueError, "quantize_int4_fwd: group_size: expected 32, 64 or 128, got 48"),
     (lambda x: ops.quantize_int4(x, group_size=0), ValueError, "quantize_int4_fwd: group_size: expected"),
     (lambda x: ops.quantize_int8(x.clone().requires_grad_()), NotImplementedError, "expected tensors without gradients"),
-    (lambda x: ops.pack_int8(x, torch.ones(4)), TypeError, "linear_int8_pack: weight: expected i8"),
-    (lambda x: ops.pack_int8(x.to(torch.int8), torch.ones(3)), ValueError, "linear_int8_pack: scale: expected"),
-    (lambda x: ops.pack_int8(x[0].to(torch.int8), torch.ones(4)), ValueError, "linear_int8: weight: expected rank 2, got rank 1"),
-    (lambda x: ops.pack_int4(x.to(torch.uint8), torch.ones(4, 4), group_size=48), ValueError, "linear_int4_pack"),
+    (lambda x: ops.pack_int8(x, placed.ones(4)), TypeError, "linear_int8_pack: weight: expected i8"),
+    (lambda x: ops.pack_int8(x.to(torch.int8), placed.ones(3)), ValueError, "linear_int8_pack: scale: expected"),
+    (lambda x: ops.pack_int8(x[0].to(torch.int8), placed.ones(4)), ValueError, "linear_int8: weight: expected rank 2, got rank 1"),
+    (lambda x: ops.pack_int4(x.to(torch.uint8), placed.ones(4, 4), group_size=48), ValueError, "linear_int4_pack"),
     (lambda x: tegula._core.packed_bytes("linear", x, x), ValueError, "pack: op: expected linear_int8, linear_int4 or linear_fp8, got linear"),
 ])  # fmt: skip
 def test_refused(call, exception, message):
@@ -176,7 +179,7 @@ def test_sample_repeats_and_penalises():
     logits = values(2, 3, 50)
     first = ops.sample(logits, seed=1, position=4)
     assert first.shape == (2, 3) and torch.equal(first, ops.sample(logits, seed=1, position=4))
-    rows = torch.full((6,), 4)
+    rows = placed.full((6,), 4)
     assert torch.equal(first.view(-1), ops.sample(logits.view(6, 50), seed=1, positions=rows))
     wide = values(64, 50)
     assert not torch.equal(ops.sample(wide, seed=1), ops.sample(wide, seed=2))
@@ -187,11 +190,12 @@ def test_sample_repeats_and_penalises():
     expected = logits.scatter(-1, best, penalised.gather(-1, best)).argmax(-1)
     assert torch.equal(again, expected) and not torch.equal(again, best[..., 0])
     none = ops.sample(logits, seed=1, temperature=0.0, history=best, repetition_penalty=100.0,
-                      history_lengths=torch.zeros(2, 3, dtype=torch.int64))  # fmt: skip
+                      history_lengths=placed.zeros(2, 3, dtype=torch.int64))  # fmt: skip
     assert torch.equal(none, best[..., 0])
     compiled = torch.compile(lambda z: ops.sample(z, seed=1, position=4), fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(logits), first)
     with pytest.raises(ValueError, match="sample_fwd: temperature: expected"):
         ops.sample(logits, seed=1, temperature=-1.0)
     with pytest.raises(ValueError, match="sample_fwd: logits"):
-        ops.sample(torch.full((2, 5), torch.nan), seed=1)
+        ops.sample(placed.full((2, 5), torch.nan), seed=1)
+        tegula.check()  # where a GPU finds it

@@ -1,7 +1,9 @@
-"""Tiny decoders of transformers in every family that Tegula patches, and what tests of them compare."""
+"""Tiny decoders of transformers in every family that Tegula patches, on the device of placed.py, and what tests of them
+compare."""
 
 import warnings
 
+import placed
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
@@ -41,13 +43,13 @@ def make(variant="qwen3", dtype=torch.float32, seed=0, **sizes):
         for parameter in model.parameters():
             if parameter.ndim == 1:  # norms and biases away from 1 and 0
                 parameter.add_(torch.randn_like(parameter) * 0.1)
-    return model.to(dtype).train()
+    return placed.to_device(model.to(dtype)).train()
 
 
 def batch(shape=(2, 17), seed=1, padding=None):
     """`padding`: None, or the number of pads of each row; negative ones stand at the end."""
     generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(2, SIZES["vocab_size"], shape, generator=generator)
+    ids = placed.randint(2, SIZES["vocab_size"], shape, generator=generator)
     labels = ids.clone()
     labels[0, 3:6] = -100
     if padding is None:

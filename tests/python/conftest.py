@@ -1,0 +1,47 @@
+"""On which devices the tests run that make their tensors by placed.py: the CPU, and GPU 0 where PyTorch sees one."""
+
+import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption("--device", choices=("cpu", "cuda"), help="one device alone")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "cpu(reason): not on a GPU")
+    config.addinivalue_line("markers", "gpu(reason): not on a CPU")
+
+
+def devices(config):
+    chosen = config.getoption("--device")
+    if chosen:
+        return [chosen]
+    try:
+        from torch import cuda
+    except ImportError:
+        return ["cpu"]
+    return ["cpu", "cuda"] if cuda.is_available() else ["cpu"]
+
+
+def pytest_generate_tests(metafunc):
+    if "device" in metafunc.fixturenames:
+        metafunc.parametrize("device", devices(metafunc.config), indirect=True)
+
+
+@pytest.fixture
+def device(request, monkeypatch):
+    """The device of a test; modules and tests ask for it by usefixtures."""
+    placed = pytest.importorskip("placed", reason="without PyTorch: no tensors to place")
+    other = request.node.get_closest_marker("cpu" if request.param == "cuda" else "gpu")
+    if other:
+        pytest.skip(other.args[0])
+    monkeypatch.setattr(placed, "device", request.param)
+    return request.param
+
+
+@pytest.fixture
+def fast_everywhere(device, monkeypatch):
+    """Attention is Tegula's on every GPU and for every dtype and head, also where PyTorch's would be faster."""
+    if device != "cpu":
+        attention = pytest.importorskip("tegula.attention")
+        monkeypatch.setattr(attention, "has_fast_kernel", lambda *_: True)
