@@ -1,18 +1,20 @@
 /* Linear layers on CUDA, backward: dx = dz W and dW += dz^T x, by cuda/product.cuh.
  *
  * Method     With an activation dz = dy * act'(z) is made first, in the workspace, rounded to dy's
- *            dtype. dbias: sums of groups of 64 rows in the workspace, then the groups in order.
- * Work       A tile of dx or dW for a block; 256 columns of a group, or of dbias.
+ *            dtype. dbias: sums of groups of rows in the workspace, then of groups (column_sums.cuh).
+ * Work       A tile of dx or dW for a block; 32 vectors of columns of a group of rows.
  * Bound      f32 arithmetic; dz and dbias: memory.
  */
+#include "cuda/column_sums.cuh"
 #include "cuda/element_map.cuh"
 #include "cuda/gelu_math.cuh"
 #include "cuda/product.cuh"
+#include "cuda/reduce.cuh"
 
 namespace
 {
 
-constexpr int kBiasGroup = 64, kBiasThreads = 256;
+constexpr int kBiasRows = 8, kBiasThreads = kBiasRows * kWarp;
 
 struct upstream_tanh {
   __device__ void operator()(const float (&in)[2], float (&out)[1]) const
@@ -29,44 +31,43 @@ struct upstream_erf {
   }
 };
 
-/* partial[group, j]: the sum of the group's rows, in order. */
-template <typename T>
+/* partial[group, j]: the sum of the group's rows. A warp for 32 vectors of a row, each of the eight
+ * adds every eighth row, and then the eight are added in order. */
+template <typename T, int kE>
 __global__ void __launch_bounds__(kBiasThreads)
     linear_bwd_dbias_groups_kernel(const T *dz, int64_t step, int64_t rows, int64_t cols,
-                                   float *partial)
+                                   int64_t group_rows, float *partial, int64_t partial_step)
 {
-  const int64_t pieces = divide_up(cols, kBiasThreads);
-  const int64_t blocks = pieces * divide_up(rows, kBiasGroup);
-  for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-    const int64_t group = block / pieces;
-    const int64_t j = (block - group * pieces) * kBiasThreads + threadIdx.x;
-    if (j >= cols) {
-      continue;
+  constexpr int kCols = kWarp * kE;
+  __shared__ float sums[kBiasRows][kCols];
+  const int lane = threadIdx.x % kWarp, slice = threadIdx.x / kWarp;
+  const int64_t column0 = (int64_t)blockIdx.x * kCols, j = column0 + lane * kE;
+  const int64_t first = blockIdx.y * group_rows;
+  const int64_t end = rows - first < group_rows ? rows : first + group_rows;
+  float sum[kE] = {};
+  if (j < cols) {
+#pragma unroll 8
+    for (int64_t r = first + slice; r < end; r += kBiasRows) {
+      float v[kE];
+      load(v, dz + r * step + j);
+#pragma unroll
+      for (int e = 0; e < kE; e++) {
+        sum[e] += v[e];
+      }
     }
-    const int64_t first = group * kBiasGroup;
-    const int count = rows - first < kBiasGroup ? (int)(rows - first) : kBiasGroup;
-    const T *from = dz + first * step + j;
-    float sum = 0;
-#pragma unroll 16
-    for (int i = 0; i < count; i++) {
-      sum = sum + to_f32(from[i * step]);
-    }
-    partial[group * cols + j] = sum;
   }
-}
-
-__global__ void __launch_bounds__(kBiasThreads)
-    linear_bwd_dbias_kernel(const float *partial, int64_t groups, int64_t cols, void *dbias,
-                            tg_dtype dtype)
-{
-  for (int64_t j = (int64_t)blockIdx.x * kBiasThreads + threadIdx.x; j < cols;
-       j += (int64_t)gridDim.x * kBiasThreads) {
+#pragma unroll
+  for (int e = 0; e < kE; e++) {
+    sums[slice][lane * kE + e] = sum[e];
+  }
+  __syncthreads();
+  for (int c = threadIdx.x; c < kCols && column0 + c < cols; c += kBiasThreads) {
     float total = 0;
-#pragma unroll 16
-    for (int64_t g = 0; g < groups; g++) {
-      total = total + partial[g * cols + j];
+#pragma unroll
+    for (int i = 0; i < kBiasRows; i++) {
+      total += sums[i][c];
     }
-    store_any(dbias, dtype, j, load_any(dbias, dtype, j) + total);
+    partial[blockIdx.y * partial_step + column0 + c] = total;
   }
 }
 
@@ -87,7 +88,8 @@ size_t upstream_bytes(const tg_linear_bwd_args *a)
 size_t partial_bytes(const tg_linear_bwd_args *a)
 {
   return tgi_present(&a->dbias)
-             ? (size_t)(divide_up(a->dy.shape[0], kBiasGroup) * a->dy.shape[1]) * sizeof(float)
+             ? (size_t)(row_groups(a->dy.shape[0], kBiasRows) * partial_step(a->dy.shape[1])) *
+                   sizeof(float)
              : 0;
 }
 
@@ -145,19 +147,29 @@ gemm_call dweight_product(const tg_linear_bwd_args *a, const tg_tensor *dz)
   return c;
 }
 
+template <typename T, int kE>
+tg_status sum_groups(const tg_context *ctx, const tg_tensor *dz, int64_t groups, float *partial)
+{
+  const int64_t rows = dz->shape[0], cols = dz->shape[1];
+  const dim3 grid((unsigned)divide_up(cols, kWarp * kE), (unsigned)groups);
+  return launch(ctx, linear_bwd_dbias_groups_kernel<T, kE>, grid, kBiasThreads, 0,
+                static_cast<const T *>(dz->data), tgi_stride(dz, 0), rows, cols,
+                divide_up(rows, groups), partial, partial_step(cols));
+}
+
 tg_status add_dbias(const tg_context *ctx, const tg_linear_bwd_args *a, const tg_tensor *dz,
                     float *partial)
 {
-  const int64_t rows = dz->shape[0], cols = dz->shape[1], step = tgi_stride(dz, 0);
-  const int64_t groups = divide_up(rows, kBiasGroup), pieces = divide_up(cols, kBiasThreads);
+  const int64_t groups = row_groups(dz->shape[0], kBiasRows);
+  column_sums sums = column_sums_of(partial, groups, dz->shape[1]);
+  add_target(sums, &a->dbias);
   tg_status status = TG_OK;
-  SWITCH_FLOAT(dz->dtype, T,
-               status = launch(ctx, linear_bwd_dbias_groups_kernel<T>, grid_of(groups * pieces),
-                               kBiasThreads, 0, static_cast<const T *>(dz->data), step, rows, cols,
-                               partial));
-  return status == TG_OK ? launch(ctx, linear_bwd_dbias_kernel, grid_of(pieces), kBiasThreads, 0,
-                                  partial, groups, cols, a->dbias.data, a->dbias.dtype)
-                         : status;
+  SWITCH_FLOAT(dz->dtype, T, {
+    const bool vectors = rows_aligned(dz, 16) && dz->shape[1] % kLanes<T> == 0;
+    status = vectors ? sum_groups<T, kLanes<T>>(ctx, dz, groups, partial)
+                     : sum_groups<T, 1>(ctx, dz, groups, partial);
+  });
+  return status == TG_OK ? add_column_sums(ctx, sums) : status;
 }
 
 } // namespace
