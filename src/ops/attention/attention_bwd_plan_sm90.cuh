@@ -9,7 +9,6 @@
 inline namespace TGI_CUDA_ENTRY
 {
 
-constexpr int kKeyRows = 128; /* keys of a block */
 constexpr int kGroupWarps = 4;
 
 /** Bytes are from the workspace's start. */
@@ -19,7 +18,7 @@ struct attention_bwd_plan {
   int window;                     /* 0 where it hides nothing */
   int d;                          /* elements of a head that products take */
   int columns;                    /* of the sums of dq: whole pages */
-  int queries;                    /* of a tile */
+  int queries, keys;              /* of a tile; of a block */
   int64_t query_tiles, key_tiles; /* of all sequences, for one head */
   int chunk, half;                /* bwd_job */
   size_t places, sums, minus, delta, turns, lost, lost_tile, sink_delta, bytes;
@@ -55,7 +54,7 @@ struct bwd_job {
   int *lost_tile;       /* for each tile of a head: its dq has one */
   int *taken;           /* items so far */
   key_place *place;     /* of each item */
-  int queries, columns;
+  int queries, keys, columns;
   int items, query_tiles;
   int blocks, pairs, chunk, half; /* without lengths: key_item */
   float exponent;                 /* scores, after the cap, to exponents of 2 */
@@ -82,21 +81,21 @@ __device__ __forceinline__ key_span queries_of(key_rule rule, const key_place &x
   return s;
 }
 
-/** The first block of keys that a tile of queries sees; the others follow it. */
+/** The first block of `keys` keys that a tile of queries sees; the others follow it. */
 __device__ __forceinline__ int first_block_of(key_rule rule, const key_place &x, int tile,
-                                              int queries)
+                                              int queries, int keys)
 {
   const int from = rule.window > 0 ? x.position + tile * queries - rule.window + 1 : 0;
-  return max(x.first, from) / kKeyRows;
+  return max(x.first, from) / keys;
 }
 
 /** And the last one. */
 __device__ __forceinline__ int last_block_of(key_rule rule, const key_place &x, int tile,
-                                             int queries)
+                                             int queries, int keys)
 {
   const int p = x.position + min((tile + 1) * queries, x.nq) - 1;
   const int to = rule.causal ? p + 1 : rule.window > 0 ? p + rule.window : x.end;
-  return (min(x.end, to) - 1) / kKeyRows;
+  return (min(x.end, to) - 1) / keys;
 }
 
 /** Items without lengths: blocks of keys of a pair (sequence, kv head) in rising order, pairs in
@@ -137,8 +136,8 @@ __device__ inline key_place place_of_item(const bwd_job &job, int item)
     head = pair % kv_heads;
   }
   const tgi_attention_sequence s =
-      sequence_at(job.c, sequence_of_place(job.c, true, place, 1, kKeyRows, &number));
-  const int64_t row = number * kKeyRows, far = 2 * (int64_t)kMostWindow - kMostRows;
+      sequence_at(job.c, sequence_of_place(job.c, true, place, 1, job.keys, &number));
+  const int64_t row = number * job.keys, far = 2 * (int64_t)kMostWindow - kMostRows;
   x.state = kNoMore; /* the item is none */
   if (row >= s.extent) {
     return x;
@@ -157,7 +156,7 @@ __device__ inline key_place place_of_item(const bwd_job &job, int item)
   x.end = (int)(s.first + s.count);
   x.position = (int)(s.position < -far ? -far : s.position > far ? far : s.position);
   x.state = s.count < 0 ? kOutOfRange : kFine;
-  const int from = max(x.key0, x.first), to = min(min(x.key0 + kKeyRows, x.end), x.key0 + x.rows);
+  const int from = max(x.key0, x.first), to = min(min(x.key0 + job.keys, x.end), x.key0 + x.rows);
   if (x.state == kFine && to > from) {
     const int low = queries_of(job.rule, x, from).low, high = queries_of(job.rule, x, to - 1).high;
     if (high > low) {
@@ -199,10 +198,11 @@ inline bwd_job job_of(const tg_attention_bwd_args *a, const attention_bwd_plan &
   job.taken = job.lost + p.key_tiles * p.l.kv_heads;
   job.place = reinterpret_cast<key_place *>(memory + p.places);
   job.queries = p.queries;
+  job.keys = p.keys;
   job.columns = p.columns;
   job.items = (int)(p.key_tiles * p.l.kv_heads);
   job.query_tiles = (int)p.query_tiles;
-  job.blocks = (int)divide_up(p.l.extent, kKeyRows);
+  job.blocks = (int)divide_up(p.l.extent, p.keys);
   job.pairs = (int)(p.l.batch * p.l.kv_heads);
   job.chunk = p.chunk;
   job.half = p.half;

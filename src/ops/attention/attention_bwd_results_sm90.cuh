@@ -37,6 +37,39 @@ __device__ __forceinline__ float4 load_four(const float *from)
   return v;
 }
 
+/** Adds a warpgroup's sums to those in memory, each warp to 512 bytes of its own at a time: the
+ * first turn stores, and after the last one d has them all. True then. */
+template <int kN> __device__ __forceinline__ bool add_in_turn(float (&d)[kN], float *to, int turn)
+{
+  if (turn == 0) {
+#pragma unroll
+    for (int i = 0; i < kN / 4; i++) {
+      add_at_once(to + i * 4 * kWarpgroup, d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]);
+    }
+  } else if (turn == kFirstTurn) {
+#pragma unroll
+    for (int i = 0; i < kN / 4; i++) {
+      store_four(to + i * 4 * kWarpgroup, d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]);
+    }
+  } else {
+    if (turn == kLastTurn) {
+#pragma unroll
+      for (int i = 0; i < kN / 4; i++) {
+        const float4 v = load_four(to + i * 4 * kWarpgroup);
+        d[4 * i] += v.x;
+        d[4 * i + 1] += v.y;
+        d[4 * i + 2] += v.z;
+        d[4 * i + 3] += v.w;
+        if (kN > 48 && i == kN / 8 - 1) {
+          __syncwarp(); /* registers are for half of them at a time */
+        }
+      }
+    }
+    return true;
+  }
+  return false;
+}
+
 /** Stores rows of pages by all threads of the warpgroup, where TMA would write over what follows.
  */
 __device__ __forceinline__ void store_rows(const heads_view<uint16_t> &to, int index, int row,
@@ -102,8 +135,8 @@ store_queries(const CUtensorMap *map, const float (&dq)[S::kPart / 2], const bwd
   }
 }
 
-/** Adds a warpgroup's part of dq of the n-th tile to the sums in memory, each warp to 512 bytes of
- * its own at a time, when it is this block's turn: the first one stores, the last one has dq. */
+/** Adds a warpgroup's part of dq of the n-th tile to the sums in memory when it is this block's
+ * turn; the last one stores dq. */
 template <typename S>
 __device__ __forceinline__ void add_sums(const CUtensorMap *dq_map, float (&dq)[S::kPart / 2],
                                          const bwd_job &job, const key_place &x, unsigned n,
@@ -116,28 +149,7 @@ __device__ __forceinline__ void add_sums(const CUtensorMap *dq_map, float (&dq)[
   float *to = job.sums + (int64_t)t.place * (S::kQueries * S::kPages * kPageCols) +
               group * S::kPart * kPageCols + 4 * (threadIdx.x % kWarpgroup);
   wait_for(&sh.turn_come[n % 2], n / 2 & 1);
-  const int turn = sh.turn[n % kTilePlaces];
-  if (turn == 0) {
-#pragma unroll
-    for (int i = 0; i < S::kPart / 8; i++) {
-      add_at_once(to + i * 4 * kWarpgroup, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
-    }
-  } else if (turn == kFirstTurn) {
-#pragma unroll
-    for (int i = 0; i < S::kPart / 8; i++) {
-      store_four(to + i * 4 * kWarpgroup, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
-    }
-  } else {
-    if (turn == kLastTurn) {
-#pragma unroll
-      for (int i = 0; i < S::kPart / 8; i++) {
-        const float4 v = load_four(to + i * 4 * kWarpgroup);
-        dq[4 * i] += v.x;
-        dq[4 * i + 1] += v.y;
-        dq[4 * i + 2] += v.z;
-        dq[4 * i + 3] += v.w;
-      }
-    }
+  if (add_in_turn(dq, to, sh.turn[n % kTilePlaces])) {
     store_queries<S>(dq_map, dq, job, x, t, group, sh);
   }
   __syncwarp();
@@ -146,16 +158,19 @@ __device__ __forceinline__ void add_sums(const CUtensorMap *dq_map, float (&dq)[
   }
 }
 
-/** Stores a warpgroup's 64 rows of sums times `by` through `page`: by TMA or, where rows behind
- * the sequence's last one are another's, by its threads. */
+/** Stores a warpgroup's 64 rows of sums, from the block's row `first` on, times `by` through
+ * `page`: by TMA or, where rows behind the sequence's last one are another's, by its threads. */
 template <typename S>
-__device__ __forceinline__ void
-store_keys(const CUtensorMap *map, const heads_view<uint16_t> &to, const float (&d)[S::kD / 2],
-           float by, uint32_t page, const bwd_job &job, const key_place &x, int group, int width)
+__device__ __forceinline__ void store_keys(const CUtensorMap *map, const heads_view<uint16_t> &to,
+                                           const float (&d)[S::kD / 2], float by, uint32_t page,
+                                           const bwd_job &job, const key_place &x, int first,
+                                           int group, int width)
 {
   using T = typename S::T;
-  const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
-  const int row = x.k_row + kGroupRows * group, rows = x.rows - kGroupRows * group;
+  int thread = threadIdx.x % kWarpgroup;
+  asm volatile("" : "+r"(thread)); /* addresses are not to wait in registers from the start */
+  const int lane = thread % kWarp, warp = thread / kWarp;
+  const int row = x.k_row + first, rows = x.rows - first;
   if (!to.data) {
     return;
   }

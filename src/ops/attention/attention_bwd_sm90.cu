@@ -45,7 +45,7 @@ bool takes_shape(const tg_attention_bwd_args *a, const attention_bwd_plan &p)
  * second-level cache, where these are too many to stay there. */
 void set_chunks(const tg_context *ctx, const tg_attention_bwd_args *a, attention_bwd_plan &p)
 {
-  const int64_t blocks = divide_up(p.l.extent, kKeyRows), pairs = p.l.batch * p.l.kv_heads;
+  const int64_t blocks = divide_up(p.l.extent, p.keys), pairs = p.l.batch * p.l.kv_heads;
   const int64_t half = a->causal ? (blocks + 1) / 2 : blocks;
   const int64_t fill = 2 * (int64_t)ctx->device->multiprocessors / half;
   const int64_t cached = (int64_t)(kCachedSums * (double)ctx->device->l2_bytes) /
@@ -70,6 +70,7 @@ attention_bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *
   const int64_t widest = p.l.head_dim > p.l.v_dim ? p.l.head_dim : p.l.v_dim;
   p.d = widest <= 64 ? 64 : widest <= 96 ? 96 : widest <= 128 ? 128 : 0;
   p.columns = p.d == 64 ? 64 : 128;
+  p.keys = 128;
   /* What registers hold. Masked tiles count whole, so they are smaller where there are many. */
   const bool masks = a->causal || a->window > 0;
   p.queries = a->softcap > 0        ? (p.d == 128 ? 32 : 64)
@@ -77,7 +78,7 @@ attention_bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *
               : p.d == 96 || !masks ? 80
                                     : 64;
   p.query_tiles = tile_places(p.l.batch, p.l.nq, p.l.packed_q, p.queries);
-  p.key_tiles = tile_places(p.l.batch, p.l.extent, p.l.packed_k, kKeyRows);
+  p.key_tiles = tile_places(p.l.batch, p.l.extent, p.l.packed_k, p.keys);
   p.taken = takes_shape(a, p);
   if (!p.taken) {
     return p;
@@ -149,7 +150,7 @@ extern "C" void TGI_PLAN(attention_bwd)(const tg_context *ctx, const tg_attentio
 {
   const attention_bwd_plan p = plan_bwd(ctx, a);
   if (p.taken) {
-    snprintf(text, bytes, "wgmma, blocks of %d keys, tiles of %d queries, %d elements", kKeyRows,
+    snprintf(text, bytes, "wgmma, blocks of %d keys, tiles of %d queries, %d elements", p.keys,
              p.queries, p.d);
   }
 }

@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kSumThreads, 2)
         continue;
       }
       const key_place x = job.place[base + k - places];
-      for (int r = threadIdx.x / kWarp; r < min(x.rows, kKeyRows) && x.state == kFine;
+      for (int r = threadIdx.x / kWarp; r < min(x.rows, job.keys) && x.state == kFine;
            r += kSumThreads / kWarp) {
         compute_key<T>(job, x, r);
       }

@@ -17,11 +17,11 @@ namespace
 /** kD: elements of q, k and v that products take. kQueries: of a tile. kCap: softcap. */
 template <typename T_, int kD_, int kQueries_, bool kCap_> struct bwd_shape {
   using T = T_;
-  static constexpr int kD = kD_, kQueries = kQueries_;
+  static constexpr int kD = kD_, kQueries = kQueries_, kKeys = 128;
   static constexpr bool kCap = kCap_;
-  static constexpr int kPages = (kD + kPageCols - 1) / kPageCols;
+  static constexpr int kPages = (kD + kPageCols - 1) / kPageCols, kValuePages = kPages;
   static constexpr int kGroups = 2, kThreads = (kGroups + 1) * kWarpgroup, kStages = 2;
-  static constexpr int kKeyPage = kKeyRows * kPageRow, kQueryPage = kQueries * kPageRow;
+  static constexpr int kKeyPage = kKeys * kPageRow, kQueryPage = kQueries * kPageRow;
   /* Of a tile's sums of dq a warpgroup makes a page of columns, or half of the only page's rows. */
   static constexpr int kPart = kPages == 2 ? kQueries : kQueries / 2;
   static constexpr int kLoaderRegisters = kCap ? 40 : 24, kRegisters = kCap ? 232 : 240;
@@ -61,11 +61,14 @@ __device__ __forceinline__ void fetch_keys(const CUtensorMap *k_map, const CUten
     arrive(&sh.keys_full);
     return;
   }
-  arrive_expecting(&sh.keys_full, 2 * S::kPages * S::kKeyPage);
+  arrive_expecting(&sh.keys_full, (S::kPages + S::kValuePages) * S::kKeyPage);
 #pragma unroll
   for (int i = 0; i < S::kPages; i++) {
     load_page(shared_address(sh.k) + i * S::kKeyPage, k_map, i * kPageCols, x.k_row, x.kv_head,
               x.k_index, &sh.keys_full);
+  }
+#pragma unroll
+  for (int i = 0; i < S::kValuePages; i++) {
     load_page(shared_address(sh.v) + i * S::kKeyPage, v_map, i * kPageCols, x.k_row, x.kv_head,
               x.k_index, &sh.keys_full);
   }
@@ -82,14 +85,14 @@ __device__ __forceinline__ void fetch_tile(const CUtensorMap *q_map, const CUten
   const int row = x.q_row + tile * S::kQueries, index = x.q_index;
   sh.tile[n % kTilePlaces] = {tile, head, place};
   wait_for(&sh.empty[s], n / S::kStages & 1 ^ 1);
-  arrive_expecting(&sh.full[s], 2 * S::kPages * S::kQueryPage + 2 * kBytes);
+  arrive_expecting(&sh.full[s], (S::kPages + S::kValuePages) * S::kQueryPage + 2 * kBytes);
 #pragma unroll
   for (int page = 0; page < S::kPages; page++) {
     load_page(shared_address(sh.q[s]) + page * S::kQueryPage, q_map, page * kPageCols, row, head,
               index, &sh.full[s]);
   }
 #pragma unroll
-  for (int page = 0; page < S::kPages; page++) {
+  for (int page = 0; page < S::kValuePages; page++) {
     load_page(shared_address(sh.dout[s]) + page * S::kQueryPage, dout_map, page * kPageCols, row,
               head, index, &sh.full[s]);
   }
@@ -185,11 +188,11 @@ __device__ __forceinline__ void keep_order(const bwd_job &job, bwd_shared<S> &sh
     if (x.state == kNoMore) {
       return;
     }
-    const int block = x.key0 / kKeyRows;
+    const int block = x.key0 / S::kKeys;
 #pragma unroll 1
     for (int tile = x.high_tile - 1; tile >= x.low_tile; tile--) {
-      const int before = block - first_block_of(job.rule, x, tile, S::kQueries);
-      const bool last = block == last_block_of(job.rule, x, tile, S::kQueries);
+      const int before = block - first_block_of(job.rule, x, tile, S::kQueries, S::kKeys);
+      const bool last = block == last_block_of(job.rule, x, tile, S::kQueries, S::kKeys);
 #pragma unroll 1
       for (int head = 0; head < heads; head++, n++) {
         int *turn = job.turns + (int64_t)(x.q_tile + tile) * q_heads + x.kv_head * heads + head;
