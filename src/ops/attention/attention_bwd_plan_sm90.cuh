@@ -18,6 +18,7 @@ struct attention_bwd_plan {
   int window;                     /* 0 where it hides nothing */
   int d;                          /* elements of a head that products take */
   int columns;                    /* of the sums of dq: whole pages */
+  int values;                     /* and of a row of v */
   int queries, keys;              /* of a tile; of a block */
   int64_t query_tiles, key_tiles; /* of all sequences, for one head */
   int chunk, half;                /* bwd_job */
@@ -223,6 +224,10 @@ tg_status run_attention_bwd_64(const tg_context *ctx, const tg_attention_bwd_arg
 tg_status run_attention_bwd_96(const tg_context *ctx, const tg_attention_bwd_args *a,
                                const attention_bwd_plan &p);
 tg_status run_attention_bwd_128(const tg_context *ctx, const tg_attention_bwd_args *a,
+                                const attention_bwd_plan &p);
+tg_status run_attention_bwd_192(const tg_context *ctx, const tg_attention_bwd_args *a,
+                                const attention_bwd_plan &p);
+tg_status run_attention_bwd_256(const tg_context *ctx, const tg_attention_bwd_args *a,
                                 const attention_bwd_plan &p);
 
 } // namespace TGI_CUDA_ENTRY

@@ -3,17 +3,15 @@
  * Method     p from the saved lse, tile by tile (arXiv:2307.08691, section 3.1): a kernel for the
  *            rows' terms (lse, delta), then one for blocks of keys, each with all queries that see
  *            them, 5 products of tiles.
- * Work       A block of keys has 128 of a kv head and goes through the queries of all its heads in
- *            tiles of 64, 80 or 128: dk and dv stay in registers. One thread block for each
- *            multiprocessor; they count the blocks of keys out, with a causal mask the longer ones
- *            first, and heads in chunks whose sums of dq stay in the second-level cache.
- * Sums       dq's are added in memory, in the order of the blocks of keys: for each tile a count
- *            says whose turn it is. The first one stores, the last one rounds. So there is nothing
- *            that any other order would save, and allow_nondeterministic has no use.
- * NaN        Rows with one are computed again, along visible pairs alone.
- * Bound      Tensor cores, and the power that they take.
- * Takes      f16 and bf16, heads of up to 128 elements, in steps of 8; tensors whose rows are
- *            16-byte vectors.
+ * Work       A block of keys has 128 of a kv head, above 128 elements 64, and goes through the
+ *            queries of all its heads in tiles of 32 to 128: dk and dv stay in registers. One
+ * thread block for each multiprocessor; they count the blocks of keys out, with a causal mask the
+ * longer ones first, and heads in chunks whose sums of dq stay in the second-level cache. Sums dq's
+ * are added in memory, in the order of the blocks of keys: for each tile a count says whose turn it
+ * is. The first one stores, the last one rounds. So there is nothing that any other order would
+ * save, and allow_nondeterministic has no use. NaN        Rows with one are computed again, along
+ * visible pairs alone. Bound      Tensor cores, and the power that they take. Takes      f16 and
+ * bf16, heads of up to 256 elements, in steps of 8; tensors whose rows are 16-byte vectors.
  */
 #include "cuda/tma.cuh"
 #include "ops/attention/attention_bwd_calls.cuh"
@@ -68,12 +66,19 @@ attention_bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *
   attention_bwd_plan p = {};
   p.l = tgi_attention_bwd_layout(a);
   const int64_t widest = p.l.head_dim > p.l.v_dim ? p.l.head_dim : p.l.v_dim;
-  p.d = widest <= 64 ? 64 : widest <= 96 ? 96 : widest <= 128 ? 128 : 0;
-  p.columns = p.d == 64 ? 64 : 128;
-  p.keys = 128;
+  p.d = widest <= 64    ? 64
+        : widest <= 96  ? 96
+        : widest <= 128 ? 128
+        : widest <= 192 ? 192
+        : widest <= 256 ? 256
+                        : 0;
+  p.values = p.d == 192 && p.l.v_dim <= 128 && !(a->softcap > 0) ? 128 : p.d;
+  p.columns = p.d == 96 ? 128 : p.d;
+  p.keys = p.d > 128 ? 64 : 128;
   /* What registers hold. Masked tiles count whole, so they are smaller where there are many. */
   const bool masks = a->causal || a->window > 0;
-  p.queries = a->softcap > 0        ? (p.d == 128 ? 32 : 64)
+  p.queries = p.d > 128             ? 64
+              : a->softcap > 0      ? (p.d == 128 ? 32 : 64)
               : p.d == 64           ? 128
               : p.d == 96 || !masks ? 80
                                     : 64;
@@ -104,17 +109,21 @@ tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a,
                   const attention_bwd_plan &p)
 {
   const bwd_job job = job_of(a, p);
+  const auto terms = p.l.v_dim <= 64    ? attention_bwd_terms_kernel<T, 8>
+                     : p.l.v_dim <= 128 ? attention_bwd_terms_kernel<T, 16>
+                                        : attention_bwd_terms_kernel<T, 32>;
+  const auto run = p.d == 64    ? run_attention_bwd_64
+                   : p.d == 96  ? run_attention_bwd_96
+                   : p.d == 128 ? run_attention_bwd_128
+                   : p.d == 192 ? run_attention_bwd_192
+                                : run_attention_bwd_256;
   const int places = (int)(p.query_tiles * p.l.q_heads);
   tg_status status = p.lengths ? read_lengths(ctx, a, p.l) : TG_OK;
   if (status == TG_OK) {
-    status = launch(
-        ctx, p.l.v_dim <= 64 ? attention_bwd_terms_kernel<T, 8> : attention_bwd_terms_kernel<T, 16>,
-        grid_of(places), kSumThreads, 0, job);
+    status = launch(ctx, terms, grid_of(places), kSumThreads, 0, job);
   }
   if (status == TG_OK) {
-    status = p.d == 64   ? run_attention_bwd_64(ctx, a, p)
-             : p.d == 96 ? run_attention_bwd_96(ctx, a, p)
-                         : run_attention_bwd_128(ctx, a, p);
+    status = run(ctx, a, p);
   }
   if (status == TG_OK && job.hides) {
     const int tiles = job.dq.data ? places : 0;

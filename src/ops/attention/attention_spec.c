@@ -214,6 +214,18 @@ static const spec_case bwd_cases[] = {
     {"b1_h2_s40_d16_nodk_nodv"},
     {"b1_h40_kv1_s60_sk20_d8_sink"}, /* several chunks of rows */
     {"b2_h70_kv1_s60_sk21_d8_causal_packed"},
+    /* heads of more than 128 elements */
+    {"b1_h1_s70_sk140_d256_causal"},
+    {"b1_h1_s65_sk70_d136_vd152"},
+    {"b1_h2_kv1_s66_sk130_d192_causal_w80"},
+    {"b1_h2_s40_sk70_d256_cap20_sink"},
+    {"b1_h2_s33_sk70_d192_vd128_causal_cap2", "saturated"},
+    {"b3_h2_kv1_s70_d160_vd96_causal_packed"},
+    {"b3_h1_s70_sk40_d208_packed_w20_sink"},
+    {"b3_h1_s17_sk70_d200_vd176_keys_start_causal"},
+    {"b1_h1_s40_sk66_d192_vd128_nodq"},
+    {"b1_h1_s66_d192_causal_nodk"},
+    {"b1_h1_s66_d256_causal_nodv"},
     {NULL},
 };
 
