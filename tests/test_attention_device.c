@@ -149,6 +149,9 @@ static void test_many_tiles(void **state)
       {TG_BF16, 3, 16, 4, 1111, 2222, 64, 64, .seed = 4, .window = 128, .causal = true,
        .sinks = true},
       {TG_F16, 16, 8, 8, 500, 500, 96, 96, .seed = 5, .causal = true},
+      {TG_BF16, 1, 8, 2, 2048, 2048, 192, 128, .seed = 6, .causal = true},
+      {TG_F16, 1, 8, 8, 1000, 1500, 256, 256, .seed = 7},
+      {TG_BF16, 2, 4, 2, 1111, 777, 192, 192, .seed = 8, .window = 128},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     check(f, &cases[i]);
@@ -161,8 +164,8 @@ static void test_every_length(void **state)
 {
   fixture *f = fixture_of(state);
   for (int64_t n = 1; n <= 300; n++) {
-    for (int i = 0; i < 4; i++) {
-      const int64_t dim = i / 2 ? 128 : 64;
+    for (int i = 0; i < 8; i++) {
+      const int64_t dim = 64 * (i / 2 + 1);
       const attention_config c = {TG_BF16,        1, 1, 1, n, n, dim, dim, .seed = (uint64_t)n,
                                   .causal = i % 2};
       check(f, &c);
@@ -213,6 +216,8 @@ static const attention_config repeated[] = {
     {TG_BF16, 2, 8, 2, 1500, 1500, 128, 128, .seed = 2, .causal = true},
     {TG_F16, 4, 6, 6, 1000, 1000, 64, 64, .seed = 3, .causal = true},
     {TG_BF16, 1, 8, 1, 700, 1300, 96, 96, .seed = 4, .causal = true, .window = 200, .sinks = true},
+    {TG_BF16, 2, 8, 2, 900, 1500, 192, 128, .seed = 5},
+    {TG_F16, 4, 4, 4, 1000, 1000, 256, 256, .seed = 6, .causal = true},
 };
 
 static void test_equal_calls(void **state)
