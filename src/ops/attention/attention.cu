@@ -10,6 +10,7 @@
  * Bound      f32 arithmetic: two products of tiles, 16 multiply-adds for 2 reads of shared memory.
  */
 #include "ops/attention/attention_portable.cuh"
+#include "ops/attention/attention_records.cuh"
 #include "ops/attention/attention_rows.cuh"
 
 namespace

@@ -3,7 +3,7 @@
 #ifndef TGI_OPS_ATTENTION_BWD_CALLS_CUH
 #define TGI_OPS_ATTENTION_BWD_CALLS_CUH
 
-#include "ops/attention/attention_sequences.cuh"
+#include "ops/attention/attention_records.cuh"
 
 #include <math.h>
 

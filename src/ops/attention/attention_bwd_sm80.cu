@@ -12,6 +12,7 @@
 #include "ops/attention/attention_bwd_calls.cuh"
 #include "ops/attention/attention_bwd_keys_sm80.cuh"
 #include "ops/attention/attention_bwd_queries_sm80.cuh"
+#include "ops/attention/attention_list.cuh"
 #include "ops/attention/attention_plan_sm80.cuh"
 #include "ops/attention/attention_portable.cuh"
 

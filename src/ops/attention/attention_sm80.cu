@@ -14,7 +14,7 @@
  *            16-byte vectors. All else goes to the kernels of attention.cu: f32, blocks of keys by
  *            a table, few queries with many keys, which they cut into splits.
  */
-#include "ops/attention/attention_fwd_plan.cuh"
+#include "ops/attention/attention_fwd_items.cuh"
 #include "ops/attention/attention_plan_sm80.cuh"
 #include "ops/attention/attention_portable.cuh"
 

@@ -15,7 +15,7 @@
  *            which the next entry cuts into splits.
  */
 #include "cuda/tma.cuh"
-#include "ops/attention/attention_fwd_plan.cuh"
+#include "ops/attention/attention_fwd_items.cuh"
 
 namespace
 {

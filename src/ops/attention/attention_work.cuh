@@ -19,8 +19,7 @@ namespace
 constexpr int kMostRows = 1 << 28;   /* of an axis, and so of |position - row| within a factor 4 */
 constexpr int kMostWindow = 1 << 29; /* from here on a window hides nothing */
 constexpr int kGroupRows = 64;       /* tiles of queries are made of so many */
-constexpr int kListThreads = 1024;
-constexpr int kCosts = 1024; /* classes of tiles by their number of blocks of keys */
+constexpr int kCosts = 1024;         /* classes of tiles by their number of blocks of keys */
 
 enum place_state { kNoMore = -1, kFine = 0, kOutOfRange = 1 };
 
@@ -57,6 +56,13 @@ __device__ __forceinline__ key_span span_of(key_rule rule, const query_place &x,
     s.low = max(s.low, p - rule.window + 1);
   }
   return s;
+}
+
+/** A position in 32 bits, which no mask can tell from it. */
+__device__ __forceinline__ int near_position(int64_t position)
+{
+  constexpr int64_t kFar = 2 * (int64_t)kMostWindow - kMostRows;
+  return (int)(position < -kFar ? -kFar : position > kFar ? kFar : position);
 }
 
 /** Blocks of `keys` keys that a tile of `size` queries sees. */
@@ -156,70 +162,6 @@ __device__ __forceinline__ int item_of_turn(int turn)
 {
   const int n = gridDim.x, block = blockIdx.x;
   return turn * n + (turn % 2 ? n - 1 - block : block);
-}
-
-/* ---- the list ---- */
-
-__device__ inline bool listed_place(const attention_call &c, const query_work &w, int64_t place,
-                                    query_place &x)
-{
-  int64_t number;
-  const tgi_attention_sequence s =
-      sequence_at(c, sequence_of_place(c, false, place, 1, w.size, &number));
-  const int64_t row = number * w.size;
-  if (row >= s.nq) {
-    return false;
-  }
-  const int64_t position = s.position + row, far = 2 * (int64_t)kMostWindow - kMostRows;
-  x.q_row = (int)(s.q_first + row);
-  x.rows = (int)(s.nq - row);
-  x.q_index = (int)s.q_index;
-  x.k_row = (int)s.k_first;
-  x.k_index = (int)s.k_index;
-  x.first = (int)s.first;
-  x.end = (int)(s.first + s.count);
-  x.position = (int)(position < -far ? -far : position > far ? far : position);
-  x.state = s.count < 0 ? kOutOfRange : kFine;
-  x.head = 0;
-  set_blocks(w.rule, x, w.size, w.keys);
-  return true;
-}
-
-/** One block. Tiles of a class of cost stand in any order: no result depends on it. */
-__global__ void __launch_bounds__(kListThreads)
-    attention_list_kernel(const attention_call c, const query_work w, int64_t places, int shift)
-{
-  __shared__ int first[kCosts];
-  const int t = threadIdx.x;
-  query_place x;
-  first[t] = 0;
-  __syncthreads();
-  for (int64_t place = t; place < places; place += kListThreads) {
-    if (listed_place(c, w, place, x)) {
-      atomicAdd(&first[kCosts - 1 - min((x.high_block - x.low_block) >> shift, kCosts - 1)], 1);
-    }
-  }
-  __syncthreads();
-  for (int step = 1; step < kCosts; step *= 2) { /* sums up to and with each class */
-    const int before = t >= step ? first[t - step] : 0;
-    __syncthreads();
-    first[t] += before;
-    __syncthreads();
-  }
-  if (t == 0) {
-    w.list->count = first[kCosts - 1];
-    w.list->taken = 0;
-  }
-  const int before = t > 0 ? first[t - 1] : 0;
-  __syncthreads();
-  first[t] = before;
-  __syncthreads();
-  for (int64_t place = t; place < places; place += kListThreads) {
-    if (listed_place(c, w, place, x)) {
-      const int cost = kCosts - 1 - min((x.high_block - x.low_block) >> shift, kCosts - 1);
-      w.list->place[atomicAdd(&first[cost], 1)] = x;
-    }
-  }
 }
 
 } // namespace
