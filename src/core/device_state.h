@@ -22,6 +22,9 @@ typedef struct tgi_fault {
   int64_t value, low, high; /* what was found, and its range */
 } tgi_fault;
 
+/** Counts of a context's kernels; see `counts`. */
+enum { TGI_COUNTS = 8192 };
+
 struct tgi_device {
   int index; /* CUDA ordinal */
   int sm;    /* compute capability: 90 for 9.0 */
@@ -31,6 +34,7 @@ struct tgi_device {
   void *stream;      /* of later calls */
   void *recording;   /* takes the default stream's place while that one's calls are recorded */
   tgi_fault *fault;  /* on the device */
+  uint32_t *counts;  /* TGI_COUNTS on the device, 0 whenever none of the context's kernels runs */
   unsigned entries;  /* bit i: kernels of tgi_cuda_entry i can run */
   struct tgi_lt *lt; /* cublasLt, once the context is prepared; NULL: none */
   struct tgi_memory_pool *pool; /* of the GPU, shared by its contexts */

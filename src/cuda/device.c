@@ -55,6 +55,12 @@ static tg_status fill(tgi_device *d, int index, tg_error *error)
   if (e == cudaSuccess) {
     e = cudaMemset(d->fault, 0, sizeof *d->fault);
   }
+  if (e == cudaSuccess) {
+    e = cudaMalloc((void **)&d->counts, TGI_COUNTS * sizeof *d->counts);
+  }
+  if (e == cudaSuccess) {
+    e = cudaMemset(d->counts, 0, TGI_COUNTS * sizeof *d->counts);
+  }
   return e == cudaSuccess ? TG_OK : refuse(error, tgi_cuda_status(e), index, e);
 }
 
@@ -197,6 +203,7 @@ void tgi_device_close(tgi_device *device)
     tgi_staging_close(device->staging);
     tgi_memory_pool_close(device->pool);
     cudaFree(device->fault);
+    cudaFree(device->counts);
     free(device);
   }
 }
