@@ -22,6 +22,17 @@ template <typename T> __device__ __forceinline__ uint32_t round_pair(float low, 
   return pair;
 }
 
+/** The low (0) or high (1) one of a pair. */
+template <typename T> __device__ __forceinline__ float half_of(uint32_t pair, int which)
+{
+  const uint32_t bits = pair >> 16 * which & 0xffff;
+  if constexpr (kIsBf16<T>) {
+    return __uint_as_float(bits << 16);
+  } else {
+    return __half2float(__ushort_as_half((unsigned short)bits));
+  }
+}
+
 /** Sums as registers of A. */
 template <typename T, int kN>
 __device__ __forceinline__ void round_pairs(uint32_t (&to)[kN / 2], const float (&d)[kN])

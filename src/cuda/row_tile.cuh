@@ -32,6 +32,14 @@ template <int kCols> struct row_tile {
     return (place ^ (uint32_t)(2 * i % kGroup << 4)) + (uint32_t)(2 * i / kGroup * kGroup << 4);
   }
 
+  /** From the place of a chunk to that of the same chunk `rows` further down: a multiple of a power
+   * of two that is more than the place's row % 16. */
+  static __device__ __forceinline__ uint32_t down(uint32_t place, int rows)
+  {
+    const int turn = kGroup == 8 ? rows % 8 : rows / 2 % 4;
+    return (place ^ (uint32_t)(turn << 4)) + (uint32_t)(rows * kPitch);
+  }
+
   /** What a lane hands to load_matrices for 16 rows by 16 columns, the operand A: or, turned, for
    * 16 deep by 16 columns of B whose depth lies along the rows. */
   static __device__ __forceinline__ uint32_t square(uint32_t tile)

@@ -1,4 +1,5 @@
-/** Shared memory by its addresses, as asynchronous copies and tensor cores' operands name it. */
+/** Shared memory by its addresses, as asynchronous copies and tensor cores' operands name it; and
+ * barriers among some of a block's threads. */
 #ifndef TGI_CUDA_SHARED_MEMORY_CUH
 #define TGI_CUDA_SHARED_MEMORY_CUH
 
@@ -21,6 +22,13 @@ __device__ __forceinline__ void load_shared(uint32_t (&w)[4], uint32_t from)
                : "memory");
 }
 
+__device__ __forceinline__ uint32_t load_shared(uint32_t from)
+{
+  uint32_t w;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(w) : "r"(from) : "memory");
+  return w;
+}
+
 __device__ __forceinline__ void store_shared(uint32_t to, uint32_t w0, uint32_t w1, uint32_t w2,
                                              uint32_t w3)
 {
@@ -33,6 +41,12 @@ __device__ __forceinline__ void store_shared(uint32_t to, uint32_t w0, uint32_t 
 __device__ __forceinline__ void store_shared(uint32_t to, uint32_t w)
 {
   asm volatile("st.shared.b32 [%0], %1;" : : "r"(to), "r"(w) : "memory");
+}
+
+/** Waits at barrier `id` (1 .. 15) until `threads`, whole warps, have come to it or arrived. */
+__device__ __forceinline__ void sync_some(int id, int threads)
+{
+  asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
 }
 
 } // namespace TGI_CUDA_ENTRY

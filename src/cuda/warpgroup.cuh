@@ -26,12 +26,6 @@ template <int kRegisters> __device__ __forceinline__ void take_registers()
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(kRegisters));
 }
 
-/** Waits at barrier `id` (1 .. 15) until `threads`, whole warps, have come to it or arrived. */
-__device__ __forceinline__ void sync_some(int id, int threads)
-{
-  asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
-}
-
 /** Counts at the barrier without waiting. */
 __device__ __forceinline__ void arrive_some(int id, int threads)
 {

@@ -39,16 +39,29 @@ tg_status run_attention_fwd_256(const tg_context *ctx, const tg_attention_fwd_ar
 namespace
 {
 
-constexpr int kFewRows = 64, kFewKeys = 256; /* splits of the plain kernels begin there */
+constexpr int kFewQueries = 16, kFewRows = 64, kFewKeys = 256;
+
+/** What is bound by reading the keys: a tile of 128 queries of one head would be padding, and the
+ * heads of a group would read their keys one by one. */
+inline bool has_few_queries(const tgi_attention_layout &l)
+{
+  return !l.packed_q && !l.packed_k &&
+         (l.nq <= kFewQueries || (l.nq * l.group <= kFewRows && l.extent > kFewKeys));
+}
+
+/** Extents that 32 bits count. */
+inline bool has_counters(const tg_attention_fwd_args *a, const tgi_attention_layout &l)
+{
+  return l.nq < kMostRows && l.extent < kMostRows && l.batch > 0 &&
+         l.batch * l.q_heads * divide_up(l.nq, 64) < INT32_MAX / 2 &&
+         (a->window < kMostWindow || !tgi_present(&a->query_start));
+}
 
 /** What both kinds of tiles leave to others: tables of blocks, few queries, extents beyond their
  * counters. */
 inline bool takes_shape(const tg_attention_fwd_args *a, const tgi_attention_layout &l)
 {
-  const bool few = !l.packed_q && !l.packed_k && l.nq * l.group <= kFewRows && l.extent > kFewKeys;
-  return !l.has_table && !few && l.nq < kMostRows && l.extent < kMostRows && l.batch > 0 &&
-         l.batch * l.q_heads * divide_up(l.nq, 64) < INT32_MAX / 2 &&
-         (a->window < kMostWindow || !tgi_present(&a->query_start));
+  return !l.has_table && !has_few_queries(l) && has_counters(a, l);
 }
 
 /** Heads at a time where keys and values are far more than the second-level cache holds: as many as
@@ -70,14 +83,22 @@ inline void set_chunks(const tg_context *ctx, attention_fwd_plan &p)
   }
 }
 
-/** Products take 64, 96, 128, 192 or 256 elements; 192 also with values of 128. */
-inline void set_elements(attention_fwd_plan &p)
+/** Products take 64, 96, 128, 192 or 256 elements; 0: there are more. */
+inline int elements_of(const tgi_attention_layout &l)
 {
   static const int sizes[] = {64, 96, 128, 192, 256};
-  const int64_t widest = p.l.head_dim > p.l.v_dim ? p.l.head_dim : p.l.v_dim;
+  const int64_t widest = l.head_dim > l.v_dim ? l.head_dim : l.v_dim;
+  int elements = 0;
   for (int i = 4; i >= 0; i--) {
-    p.qk = widest <= sizes[i] ? sizes[i] : p.qk;
+    elements = widest <= sizes[i] ? sizes[i] : elements;
   }
+  return elements;
+}
+
+/** 192 also with values of 128. */
+inline void set_elements(attention_fwd_plan &p)
+{
+  p.qk = elements_of(p.l);
   p.values = p.qk == 192 && p.l.v_dim <= 128 ? 128 : p.qk;
 }
 

@@ -8,14 +8,18 @@
  *            128 elements, above them 16 for each of eight (four where shared memory is little).
  *            The longest tiles first where a causal mask makes them differ; with lengths on the
  *            device, a kernel of one block lists the tiles beforehand.
- * Bits       A row's depend on the blocks of keys: on extents, mask, head_dim and shared memory.
- * Bound      Tensor cores, and what a warp does between its products.
+ * Few        Few queries (decoding), and blocks of keys by a table, have a kernel of their own:
+ *            tiles of 64 rows of a kv head's group, keys cut into splits that the last block of a
+ *            tile adds (arXiv:2311.01282).
+ * Bits       A row's depend on the blocks of keys: on extents, mask, head_dim and shared memory; of
+ *            few queries on the splits, and so on shapes.
+ * Bound      Tensor cores, and what a warp does between its products; few queries: memory.
  * Takes      f16 and bf16, heads of up to 256 elements, in steps of 8; tensors whose rows are
- *            16-byte vectors. All else goes to the kernels of attention.cu: f32, blocks of keys by
- *            a table, few queries with many keys, which they cut into splits.
+ *            16-byte vectors. All else goes to the kernels of attention.cu: f32, packed queries
+ * with a block table.
  */
+#include "ops/attention/attention_few_plan_sm80.cuh"
 #include "ops/attention/attention_fwd_items.cuh"
-#include "ops/attention/attention_plan_sm80.cuh"
 #include "ops/attention/attention_portable.cuh"
 
 namespace
@@ -56,13 +60,18 @@ extern "C" size_t TGI_WORKSPACE(attention_fwd)(const tg_context *ctx,
                                                const tg_attention_fwd_args *a)
 {
   const tg_attention_fwd_args shapes = shapes_alone(*a);
-  const size_t plain = plain_attention_fwd_bytes(a), bytes = plan_fwd(ctx, &shapes).bytes;
-  return bytes > plain ? bytes : plain;
+  const size_t plain = plain_attention_fwd_bytes(a), tiles = plan_fwd(ctx, &shapes).bytes;
+  const size_t few = plan_few(ctx, &shapes).bytes, most = few > tiles ? few : tiles;
+  return most > plain ? most : plain;
 }
 
 extern "C" tg_status TGI_KERNEL(attention_fwd)(const tg_context *ctx,
                                                const tg_attention_fwd_args *a)
 {
+  const attention_few_plan few = plan_few(ctx, a);
+  if (few.taken) {
+    return run_few(ctx, a, few);
+  }
   const attention_fwd_plan p = plan_fwd(ctx, a);
   if (!p.taken) {
     return run_plain_attention_fwd(ctx, a);
@@ -73,6 +82,13 @@ extern "C" tg_status TGI_KERNEL(attention_fwd)(const tg_context *ctx,
 extern "C" void TGI_PLAN(attention_fwd)(const tg_context *ctx, const tg_attention_fwd_args *a,
                                         char *text, size_t bytes)
 {
+  const attention_few_plan few = plan_few(ctx, a);
+  if (few.taken) {
+    snprintf(text, bytes,
+             "mma, tiles of %d rows, %d splits of %d keys, %d elements, ring of %d x %d", few.rows,
+             few.splits, few.keys, few.elements, few.stages, kStageKeys);
+    return;
+  }
   const attention_fwd_plan p = plan_fwd(ctx, a);
   if (!p.taken) {
     tell_plain_attention_fwd(a, text, bytes);

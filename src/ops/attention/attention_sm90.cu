@@ -11,8 +11,8 @@
  * Bits       A row's depend on the blocks of keys, and so on the extents, the mask and head_dim.
  * Bound      Tensor cores; on an H200 the power that they take. Exponentials take half as long.
  * Takes      f16 and bf16, heads of up to 256 elements, in steps of 8; tensors whose rows are
- *            16-byte vectors. Not blocks of keys by a table, and not few queries with many keys,
- *            which the next entry cuts into splits.
+ *            16-byte vectors. Not blocks of keys by a table, and not few queries, for which the
+ *            next entry has a kernel.
  */
 #include "cuda/tma.cuh"
 #include "ops/attention/attention_fwd_items.cuh"

@@ -165,6 +165,15 @@ static const spec_case fwd_cases[] = {
     {"b4_h2_s40_sk96_d16_causal_page32_keys"},
     {"b3_h2_s3_sk600_d8_vd24_causal_page16_keys_w40_cap9_sink"},
     {"b4_h2_s23_sk64_d16_causal_qpacked_page8_keys"},
+    {"b3_h8_kv2_s1_sk700_d128_causal_keys"},
+    {"b2_h16_kv1_s2_sk900_d64_causal_w300_sink"},
+    {"b1_h8_kv2_s16_sk530_d96_causal"},
+    {"b2_h10_kv1_s7_sk300_d192_vd128_keys_start_causal"},
+    {"b1_h2_s3_sk400_d256_w150_cap9"},
+    {"b2_h4_s1_sk1100_d40_vd72_causal_keys"},
+    {"b3_h8_kv2_s1_sk640_d128_causal_page16_keys"},
+    {"b2_h6_kv2_s16_sk330_d80_page24_keys_start_sinkf32"},
+    {"b1_h4_kv1_s40_sk200_d64_causal_page64"},
     {NULL},
 };
 

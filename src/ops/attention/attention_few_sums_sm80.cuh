@@ -1,0 +1,163 @@
+/**
+ * Attention forward of few queries by mma.sync: what becomes of the warps' sums. They meet in
+ * shared memory, in the place of the ring; a split's go to memory, where the tile's last block adds
+ * them. All in the order of the keys.
+ */
+#ifndef TGI_OPS_ATTENTION_FEW_SUMS_SM80_CUH
+#define TGI_OPS_ATTENTION_FEW_SUMS_SM80_CUH
+
+#include "ops/attention/attention_few_place_sm80.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+constexpr int kUnder = 8; /* splits whose sums are under way at a time */
+
+/** Of each row of each set of warps, 16 times row_warps in a set. */
+struct few_ends {
+  float top[16 * kFewWarps], sum[16 * kFewWarps];
+};
+
+/** Four elements of a row, and the maximum and sum of its exponents. */
+struct few_sums {
+  float o[4], top, sum;
+};
+
+/** Adds sums of later keys. */
+__device__ __forceinline__ void add_sums(few_sums &to, const float (&o)[4], float top, float sum)
+{
+  const float most = fmaxf(to.top, top), base = most > -CUDART_INF_F ? most : 0.0f;
+  const float before = exp2_flushed(to.top - base), now = exp2_flushed(top - base);
+  to.top = most;
+  to.sum = fmaf(to.sum, before, sum * now);
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    to.o[i] = fmaf(to.o[i], before, o[i] * now);
+  }
+}
+
+/** Elements column .. column + 3 of a row's results, and with the first ones its lse. */
+template <typename T>
+__device__ __forceinline__ void store_results(const few_job &job, const few_place &x, int r,
+                                              int column, const few_sums &sums)
+{
+  const int row = x.row0 + r, query = job.group.quotient(row);
+  const int head = x.all.head + row - query * job.group.divisor;
+  const row_result end =
+      finish_row(sums.top, sums.sum, job.sinks.data ? job.sinks.at(head) : -CUDART_INF_F);
+  const uint32_t words[2] = {round_pair<T>(sums.o[0] * end.factor, sums.o[1] * end.factor),
+                             round_pair<T>(sums.o[2] * end.factor, sums.o[3] * end.factor)};
+  store_words(job.out.data + job.out.at(x.all.q_index, query, head) + column, words);
+  if (job.lse && column == 0) {
+    job.lse[((int64_t)x.all.q_index * job.l.q_heads + head) * job.l.nq + query] = end.lse;
+  }
+}
+
+/** One more split of the block's tile has left its sums: true in all threads if it is the last. */
+__device__ __forceinline__ bool is_last_split(const few_job &job, const few_place &x)
+{
+  __syncthreads(); /* all threads' stores come before thread 0's count */
+  bool last = false;
+  if (threadIdx.x == 0) {
+    uint32_t before, *const count = job.counts + x.tile;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                 : "=r"(before)
+                 : "l"(__cvta_generic_to_global(count))
+                 : "memory");
+    last = before + 1 == (uint32_t)x.parts;
+    if (last) {
+      *count = 0; /* as the next call expects it */
+    }
+  }
+  return __syncthreads_or(last);
+}
+
+/** Adds the sums of the tile's splits, and stores its results. */
+template <typename T, int kCols>
+__device__ __forceinline__ void add_splits(const few_job &job, const few_place &x)
+{
+  const int width = job.from.v_dim;
+  const int64_t first = x.tile * job.splits * job.rows, step = (int64_t)job.rows * width;
+#pragma unroll 1
+  for (int e = threadIdx.x; e < x.rows * (kCols / 4); e += kFewWarps * kWarp) {
+    const int r = e / (kCols / 4), column = e % (kCols / 4) * 4;
+    if (column >= width) {
+      continue;
+    }
+    const float *o = job.sums + (first + r) * width + column;
+    const float2 *ends = job.ends + first + r;
+    few_sums sums = {{0, 0, 0, 0}, -CUDART_INF_F, 0};
+#pragma unroll 1
+    for (int part = 0; part < x.parts; part += kUnder) {
+      float4 v[kUnder];
+      float2 end[kUnder];
+#pragma unroll
+      for (int i = 0; i < kUnder; i++) {
+        if (part + i < x.parts) {
+          v[i] = __ldcg(reinterpret_cast<const float4 *>(o + i * step));
+          end[i] = __ldcg(ends + i * job.rows);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kUnder; i++) {
+        if (part + i < x.parts) {
+          const float more[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+          add_sums(sums, more, end[i].x, end[i].y);
+        }
+      }
+      o += kUnder * step;
+      ends += kUnder * job.rows;
+    }
+    store_results<T>(job, x, r, column, sums);
+  }
+}
+
+/** Sums of the block's warps, which lie in `o` (lines of kCols elements and 8 to spare), to
+ * results, or to the tile's sums in memory. `bad`: the block met data out of range. */
+template <typename T, int kCols>
+__device__ __forceinline__ void finish_tile(const few_job &job, const few_place &x, const float *o,
+                                            const few_ends &ends, bool bad)
+{
+  const int width = job.from.v_dim;
+  const int64_t first = (x.tile * job.splits + x.part) * job.rows;
+#pragma unroll 1
+  for (int e = threadIdx.x; e < x.rows * (kCols / 4); e += kFewWarps * kWarp) {
+    const int r = e / (kCols / 4), column = e % (kCols / 4) * 4;
+    if (column >= width) {
+      continue;
+    }
+    few_sums sums = {{0, 0, 0, 0}, -CUDART_INF_F, 0};
+#pragma unroll
+    for (int w = 0; w < kFewWarps; w++) {
+      const int line = r + w * 16 * job.row_warps;
+      if (line >= 16 * kFewWarps) {
+        break;
+      }
+      const float4 v = *reinterpret_cast<const float4 *>(o + line * (kCols + 8) + column);
+      const float more[4] = {v.x, v.y, v.z, v.w};
+      add_sums(sums, more, ends.top[line], ends.sum[line]);
+    }
+    sums.sum = bad ? CUDART_NAN_F : sums.sum;
+    if (x.parts == 1) {
+      store_results<T>(job, x, r, column, sums);
+      continue;
+    }
+    __stcg(reinterpret_cast<float4 *>(job.sums + (first + r) * width + column),
+           make_float4(sums.o[0], sums.o[1], sums.o[2], sums.o[3]));
+    if (column == 0) {
+      __stcg(job.ends + first + r, make_float2(sums.top, sums.sum));
+    }
+  }
+  if (x.parts > 1 && is_last_split(job, x)) {
+    add_splits<T, kCols>(job, x);
+  }
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif
