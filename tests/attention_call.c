@@ -13,6 +13,8 @@
 
 #include "expect_op.h"
 
+enum { kSpareBlocks = 3 }; /* of no sequence */
+
 /* ---- data ---- */
 
 static uint64_t random_bits(uint64_t *state)
@@ -51,11 +53,12 @@ void attention_print(const attention_config *c)
 {
   fprintf(stderr,
           "seed %llu: %s b%d h%d/%d s%d sk%d d%d/%d causal %d window %d softcap %g sinks %d packed "
-          "%d%d keys %d%d start %d layout %d bad %d forward only %d any order %d\n",
+          "%d%d keys %d%d start %d page %d layout %d bad %d forward only %d any order %d\n",
           (unsigned long long)c->seed, tg_dtype_name(c->dtype), (int)c->batch, (int)c->heads,
           (int)c->kv_heads, (int)c->nq, (int)c->extent, (int)c->dim, (int)c->v_dim, c->causal,
           c->window, (double)c->softcap, c->sinks, c->packed_q, c->packed_k, c->key_start,
-          c->key_count, c->query_start, (int)c->layout, c->bad, c->forward_only, c->any_order);
+          c->key_count, c->query_start, (int)c->page, (int)c->layout, c->bad, c->forward_only,
+          c->any_order);
 }
 
 /* ---- views ---- */
@@ -105,11 +108,14 @@ static void place_plain(attention_call *a, int slot, bool present, tg_tensor t)
 static void place_all(attention_call *a)
 {
   const attention_config *c = &a->c;
-  const int64_t qb = c->packed_q ? 1 : c->batch, kb = c->packed_k ? 1 : c->batch;
+  const int64_t blocks = c->page ? c->extent / c->page : 0; /* of a sequence */
+  const int64_t qb = c->packed_q ? 1 : c->batch;
+  const int64_t kb = c->page ? c->batch * blocks + kSpareBlocks : c->packed_k ? 1 : c->batch;
+  const int64_t rows = c->page ? c->page : c->extent;
   for (int i = 0; i < 2; i++) { /* inputs, gradients */
     place(a, i ? SLOT_DQ : SLOT_Q, qb, c->nq, c->heads, c->dim);
-    place(a, i ? SLOT_DK : SLOT_K, kb, c->extent, c->kv_heads, c->dim);
-    place(a, i ? SLOT_DV : SLOT_V, kb, c->extent, c->kv_heads, c->v_dim);
+    place(a, i ? SLOT_DK : SLOT_K, kb, rows, c->kv_heads, c->dim);
+    place(a, i ? SLOT_DV : SLOT_V, kb, rows, c->kv_heads, c->v_dim);
     place(a, i ? SLOT_DOUT : SLOT_OUT, qb, c->nq, c->heads, c->v_dim);
   }
   if (c->layout == LAYOUT_PACKED) {
@@ -128,6 +134,7 @@ static void place_all(attention_call *a)
   place_plain(a, SLOT_KEY_START, c->key_start, each);
   place_plain(a, SLOT_KEY_COUNT, c->key_count, each);
   place_plain(a, SLOT_QUERY_START, c->query_start, each);
+  place_plain(a, SLOT_BLOCK_TABLE, c->page > 0, tg_tensor_2d(NULL, TG_I32, c->batch, blocks));
 }
 
 static tg_tensor view_of(const attention_call *a, void *const *block, int slot, bool wide)
@@ -186,6 +193,26 @@ static void fill_lengths(attention_call *a, uint64_t *state)
   }
 }
 
+/* A permutation of the blocks; entries that hold no keys are no block. */
+static void fill_table(attention_call *a, uint64_t *state)
+{
+  const attention_config *c = &a->c;
+  const int64_t blocks = c->extent / c->page, entries = c->batch * blocks;
+  const int32_t *start = a->narrow[SLOT_KEY_START], *count = a->narrow[SLOT_KEY_COUNT];
+  int32_t *table = a->narrow[SLOT_BLOCK_TABLE];
+  for (int64_t i = 0; i < entries; i++) {
+    const int64_t other = attention_below(state, i + 1);
+    table[i] = table[other];
+    table[other] = (int32_t)(i + (i > entries / 2 ? kSpareBlocks : 0));
+  }
+  for (int64_t i = 0; i < entries; i++) {
+    const int64_t b = i / blocks, row = i % blocks * c->page;
+    const int64_t first = c->key_start ? start[b] : 0;
+    const int64_t end = c->key_count ? first + count[b] : c->extent;
+    table[i] = row < end && row + c->page > first && end > first ? table[i] : -1;
+  }
+}
+
 /* Infinity in q or k makes scores of which only the forward says what they are. */
 static void spoil(attention_call *a, uint64_t *state)
 {
@@ -218,6 +245,9 @@ void attention_widen(attention_call *a, int slot)
 void attention_call_make(attention_call *a, const attention_config *c)
 {
   *a = (attention_call){.c = *c};
+  if (c->page) {
+    a->c.extent = (c->extent + c->page - 1) / c->page * c->page;
+  }
   uint64_t state = c->seed;
   place_all(a);
   for (int s = 0; s < NUM_SLOTS; s++) {
@@ -237,6 +267,9 @@ void attention_call_make(attention_call *a, const attention_config *c)
     ((float *)a->narrow[SLOT_DSINKS])[h] = 0.5f; /* is added to */
   }
   fill_lengths(a, &state);
+  if (c->page) {
+    fill_table(a, &state);
+  }
   for (int i = 0; i < c->bad; i++) {
     spoil(a, &state);
   }
@@ -268,7 +301,8 @@ void attention_call_free(attention_call *a)
 
 tg_attention_fwd_args attention_forward_args(const attention_call *a, void *const *block, bool wide)
 {
-  return (tg_attention_fwd_args){SHARED(a, block, wide)};
+  return (tg_attention_fwd_args){SHARED(a, block, wide),
+                                 .block_table = view_of(a, block, SLOT_BLOCK_TABLE, wide)};
 }
 
 tg_attention_bwd_args attention_backward_args(const attention_call *a, void *const *block,

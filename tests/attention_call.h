@@ -16,6 +16,7 @@ typedef struct attention_config {
   float softcap;
   int32_t window;
   bool causal, sinks, packed_q, packed_k, key_start, key_count, query_start;
+  int64_t page;            /* rows of a block of keys; 0: no block table. Forward alone */
   attention_layout layout; /* LAYOUT_PACKED: q, k and v of one tensor; lengths must agree */
   int bad;                 /* elements that are NaN or infinity */
   bool forward_only;       /* infinity in q and k, too */
@@ -40,6 +41,7 @@ enum attention_slot {
   SLOT_KEY_START,
   SLOT_KEY_COUNT,
   SLOT_QUERY_START,
+  SLOT_BLOCK_TABLE,
   NUM_SLOTS
 };
 

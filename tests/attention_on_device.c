@@ -56,7 +56,9 @@ void attention_upload(attention_on_device *d, const attention_call *a, tg_contex
   const tg_attention_bwd_args b = attention_backward_args(a, d->block, false);
   size_t forward = 0, backward = 0;
   must_run(ctx, tg_attention_fwd_workspace(ctx, &f, &forward));
-  must_run(ctx, tg_attention_bwd_workspace(ctx, &b, &backward));
+  if (a->c.page == 0) {
+    must_run(ctx, tg_attention_bwd_workspace(ctx, &b, &backward));
+  }
   d->workspace_bytes = forward > backward ? forward : backward;
   must_run(ctx, tg_memory_allocate(ctx, d->workspace_bytes, &d->workspace));
 }

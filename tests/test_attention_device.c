@@ -1,8 +1,8 @@
-/* Attention on a GPU where the spec driver's cases are too few: random calls with every option but
- * block tables, every length up to 300, 131072 tokens, equal bits from call to call and beside
- * another stream. The CPU in f32 says what is right. On every entry of the chain, which hands on
- * what it does not take; skipped without a GPU. */
-#include "attention_call.h"
+/* Attention on a GPU where the spec driver's cases are too few (few queries: test_attention_few.c):
+ * random calls with every option but block tables, every length up to 300, 131072 tokens, equal
+ * bits from call to call and beside another stream. The CPU in f32 says what is right. On every
+ * entry of the chain, which hands on what it does not take; skipped without a GPU. */
+#include "attention_entries.h"
 
 #include "core/context_state.h"
 #include "core/device_state.h"
@@ -17,71 +17,6 @@
 #include <cmocka.h>
 
 #include "expect_op.h"
-
-enum { kMaxEntries = 3, kMaxFailures = 10 };
-
-typedef struct fixture {
-  tg_context *cpu, *entry[kMaxEntries];
-  int entries, failures;
-} fixture;
-
-static tg_context *gpu_context(const char *entry)
-{
-  const tg_context_options o = {.backend = TG_BACKEND_CUDA, .entry = entry};
-  tg_context *ctx = NULL;
-  return tg_context_create(&o, &ctx, NULL) == TG_OK ? ctx : NULL;
-}
-
-static int set_up(void **state)
-{
-  static const char *const names[kMaxEntries] = {"sm90", "sm80", "any"};
-  static fixture f;
-  tg_device_info info;
-  const tg_context_options cpu = {.backend = TG_BACKEND_CPU};
-  *state = &f;
-  if (tg_device_count() == 0 || tg_device_get_info(0, &info, NULL) != TG_OK || !info.supported) {
-    return 0;
-  }
-  for (int e = 0; e < kMaxEntries; e++) { /* not every one is of this GPU and build */
-    f.entry[f.entries] = gpu_context(names[e]);
-    f.entries += f.entry[f.entries] != NULL;
-  }
-  return f.entries > 0 && tg_context_create(&cpu, &f.cpu, NULL) == TG_OK ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-  fixture *f = *state;
-  for (int e = 0; e < f->entries; e++) {
-    tg_context_destroy(f->entry[e]);
-  }
-  tg_context_destroy(f->cpu);
-  return 0;
-}
-
-static fixture *fixture_of(void **state)
-{
-  fixture *f = *state;
-  if (f->entries == 0) {
-    skip();
-  }
-  f->failures = 0;
-  return f;
-}
-
-static void check(fixture *f, const attention_config *c)
-{
-  attention_call a;
-  attention_call_make(&a, c);
-  attention_expect(&a, f->cpu);
-  for (int e = 0; e < f->entries; e++) {
-    f->failures += !attention_agrees(&a, f->entry[e]);
-  }
-  attention_call_free(&a);
-  if (f->failures >= kMaxFailures) {
-    fail_msg("%d calls differ; the rest is left out", f->failures);
-  }
-}
 
 /* ---- random calls ---- */
 
@@ -131,17 +66,17 @@ static attention_config random_config(uint64_t seed, bool large_heads)
 
 static void test_random_calls(void **state)
 {
-  fixture *f = fixture_of(state);
+  attention_entries *f = attention_entries_of(state);
   for (uint64_t seed = 1; seed <= 200; seed++) {
     const attention_config c = random_config(seed, seed % 4 == 0);
-    check(f, &c);
+    attention_check(f, &c);
   }
   assert_int_equal(f->failures, 0);
 }
 
 static void test_many_tiles(void **state)
 {
-  fixture *f = fixture_of(state);
+  attention_entries *f = attention_entries_of(state);
   static const attention_config cases[] = {
       {TG_BF16, 1, 16, 4, 2048, 2048, 128, 128, .seed = 1, .causal = true},
       {TG_F16, 1, 8, 8, 2048, 2048, 64, 64, .seed = 2},
@@ -154,7 +89,7 @@ static void test_many_tiles(void **state)
       {TG_BF16, 2, 4, 2, 1111, 777, 192, 192, .seed = 8, .window = 128},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    check(f, &cases[i]);
+    attention_check(f, &cases[i]);
   }
   assert_int_equal(f->failures, 0);
 }
@@ -162,13 +97,13 @@ static void test_many_tiles(void **state)
 /* Tiles and their last rows and columns at every place. */
 static void test_every_length(void **state)
 {
-  fixture *f = fixture_of(state);
+  attention_entries *f = attention_entries_of(state);
   for (int64_t n = 1; n <= 300; n++) {
     for (int i = 0; i < 8; i++) {
       const int64_t dim = 64 * (i / 2 + 1);
       const attention_config c = {TG_BF16,        1, 1, 1, n, n, dim, dim, .seed = (uint64_t)n,
                                   .causal = i % 2};
-      check(f, &c);
+      attention_check(f, &c);
     }
   }
   assert_int_equal(f->failures, 0);
@@ -222,7 +157,7 @@ static const attention_config repeated[] = {
 
 static void test_equal_calls(void **state)
 {
-  const fixture *f = fixture_of(state);
+  const attention_entries *f = attention_entries_of(state);
   for (size_t i = 0; i < sizeof repeated / sizeof repeated[0]; i++) {
     attention_call a;
     attention_call_make(&a, &repeated[i]);
@@ -248,7 +183,7 @@ static void test_equal_calls(void **state)
 /* Two contexts, each on a stream of its own, give what each gives alone. */
 static void test_two_streams(void **state)
 {
-  const fixture *f = fixture_of(state);
+  const attention_entries *f = attention_entries_of(state);
   attention_call a[2];
   for (int i = 0; i < 2; i++) {
     attention_call_make(&a[i], &repeated[1 + i]);
@@ -258,7 +193,7 @@ static void test_two_streams(void **state)
     gradient_bits alone[2];
     void *stream[2];
     for (int i = 0; i < 2; i++) {
-      tg_context *ctx = gpu_context(tg_context_entry(f->entry[e]));
+      tg_context *ctx = attention_gpu_context(tg_context_entry(f->entry[e]));
       assert_non_null(ctx);
       must_run(ctx, tgi_device_stream_create(ctx, &stream[i]));
       must_run(ctx, tg_context_set_stream(ctx, stream[i]));
@@ -317,7 +252,7 @@ static void expect_row(const tg_context *ctx, const char *what, const attention_
 }
 
 /* A query alone: out, lse and dq. */
-static void check_query(const fixture *f, const tg_context *ctx, const attention_call *a,
+static void check_query(const attention_entries *f, const tg_context *ctx, const attention_call *a,
                         int32_t row)
 {
   float out[kHeads * kDim], dq[kHeads * kDim], lse[kHeads], all_lse[kHeads];
@@ -349,7 +284,8 @@ static void check_query(const fixture *f, const tg_context *ctx, const attention
 }
 
 /* A key alone: dk and dv. As row 0 of an extent of one, `row` rows before query 0's. */
-static void check_key(const fixture *f, const tg_context *ctx, const attention_call *a, int32_t row)
+static void check_key(const attention_entries *f, const tg_context *ctx, const attention_call *a,
+                      int32_t row)
 {
   float dk[kDim], dv[kDim];
   int32_t start = -row;
@@ -367,7 +303,7 @@ static void check_key(const fixture *f, const tg_context *ctx, const attention_c
 
 static void test_long_sequence(void **state)
 {
-  const fixture *f = fixture_of(state);
+  const attention_entries *f = attention_entries_of(state);
   static const attention_config c = {TG_BF16, 1,    kHeads, 1,         kLong,
                                      kLong,   kDim, kDim,   .seed = 1, .causal = true};
   attention_call a;
@@ -398,5 +334,5 @@ int main(void)
       cmocka_unit_test(test_every_length), cmocka_unit_test(test_equal_calls),
       cmocka_unit_test(test_two_streams),  cmocka_unit_test(test_long_sequence),
   };
-  return cmocka_run_group_tests(tests, set_up, tear_down);
+  return cmocka_run_group_tests(tests, attention_set_up, attention_tear_down);
 }
