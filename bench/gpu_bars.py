@@ -3,9 +3,9 @@
 import dataclasses
 
 from bars import NOT_MEASURED, WORDS, Mean, Memory, Ratio, Share, number, ours_of
-from gpu_cases import (ATTENTION_SHAPES, BOTH, GATED, GATED_SHAPE, HEAD_SHAPES, HEADS_SHAPE,
-                       LOSS_SHAPES, NORM_SHAPES, PARAMETERS, SMALL_GATED_SHAPE, SMALL_NORM_SHAPES,
-                       SOFTMAX_SHAPES, UNMASKED_SHAPE, WINDOW_SHAPE)
+from gpu_cases import (ATTENTION_SHAPES, BOTH, DECODE_SHAPES, GATED, GATED_SHAPE, HEAD_SHAPES,
+                       HEADS_SHAPE, LOSS_SHAPES, NORM_SHAPES, PARAMETERS, SMALL_GATED_SHAPE,
+                       SMALL_NORM_SHAPES, SOFTMAX_SHAPES, UNMASKED_SHAPE, WINDOW_SHAPE)
 from shape_words import Words
 
 PEERS = ("torch", "compile", "liger")
@@ -115,13 +115,20 @@ ATTENTION_RATIOS = {128: (1.04, 1.15, 1.1, 1.1), 64: (1.02, 1.0, 1.1, 1.1),
                     256: (0.95, 1.0, 0.9, 0.9)}
 
 
+def decode_bars():
+    """Below 64 MiB of keys and values the start of a kernel counts, below 8 MiB it is most of it."""
+    return [share("attention", "fwd", shape,
+                  0.4 if size < 8 << 20 else 0.6 if size < 64 << 20 else 0.85)
+            for shape, size in DECODE_SHAPES.items()]
+
+
 def attention_bars():
     """No bar compares the deterministic backward with a faster one: on sm90 sums have one order."""
     found = [Ratio("gpu", "attention", direction, "bf16", shape + mask, ("cudnn",),
                    ATTENTION_RATIOS[dim][2 * d + m])
              for dim, shapes in ATTENTION_SHAPES.items() for shape in shapes
              for d, direction in enumerate(BOTH) for m, mask in enumerate(("", "_causal"))]
-    return found + [WindowBlocks("fwd", 1.6), WindowBlocks("bwd", 1.8)]
+    return found + [WindowBlocks("fwd", 1.6), WindowBlocks("bwd", 1.8), *decode_bars()]
 
 
 def model_bars():

@@ -21,6 +21,10 @@ ATTENTION_SHAPES = {  # by elements of a head
     192: ["b2_h16_s4096_d192"],
     256: ["b2_h16_s4096_d256"],
 }
+DECODE_SHAPES = {  # one query for each sequence: bytes of keys and values
+    f"b{batch}_h32_kv8_s1_sk{keys}_d128": batch * keys * 8 * 2 * 128 * 2
+    for batch in (1, 16, 64) for keys in (512, 4096, 32768)}
+PAGED_SHAPE = "b16_h32_kv8_s1_sk4096_d128_page16"
 UNMASKED_SHAPE = "b1_h64_kv8_s8192_d64"  # the next one's heads: what a full block of keys takes
 WINDOW_SHAPE = "b1_h64_kv8_s8192_d64_causal_w128_sink"
 
@@ -57,7 +61,9 @@ def attention_cases():
               for mask in ("", "_causal")]
     how = dict(copied=False, compiled=False)
     return [*both("attention", shapes + [UNMASKED_SHAPE], libraries=("cudnn", "fa2"), **how),
-            *both("attention", [WINDOW_SHAPE], libraries=("fa2",), **how)]
+            *both("attention", [WINDOW_SHAPE], libraries=("fa2",), **how),
+            *[Case("attention", "fwd", shape, compiled=False, libraries=("fa2",))
+              for shape in [*DECODE_SHAPES, PAGED_SHAPE]]]
 
 
 CASES = [

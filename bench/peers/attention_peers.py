@@ -97,6 +97,9 @@ def attention(words, backward, dtype):
     dim = words.number("d", 64)
     v_dim = words.number("vd", dim)
     causal, window, sink = words.flag("causal"), words.number("w", 0), words.flag("sink")
+    page = words.number("page", 0)  # rows of a block of keys
+    if page and (backward or keys % page):
+        raise NotServed(f"{words.shape}: blocks of a forward, all of them full")
     if window and not (causal and nq == keys):
         raise NotServed(f"{words.shape}: a window without a causal mask of {nq} keys")
     words.done()
@@ -106,6 +109,10 @@ def attention(words, backward, dtype):
 
     q, k, v = heads_inside(nq, heads, dim), heads_inside(keys, kv_heads, dim), heads_inside(
         keys, kv_heads, v_dim)
+    blocks = None
+    if page:
+        blocks = torch.randperm(batch * keys // page).view(batch, -1)
+        k, v = (x.view(-1, page, kv_heads, x.shape[3]) for x in (k, v))
     out, lse = heads_inside(nq, heads, v_dim), torch.empty(batch, heads, nq)
     scale = 1 / math.sqrt(dim)
     sinks = torch.randn(heads, dtype=dtype) if sink else None
@@ -120,6 +127,8 @@ def attention(words, backward, dtype):
 
     def forward(q, k, v, sinks=None):
         sees, groups = mask, heads // kv_heads
+        if page:
+            k, v = (x[blocks].flatten(1, 2) for x in (k, v))
         if sink:
             q, k, v, sees = with_sink_key(q, k, v, sinks, mask, scale)
         if sees is not None and groups > 1:  # masks and shared keys together take a slow way
@@ -132,6 +141,8 @@ def attention(words, backward, dtype):
 
     inputs = dict(q=q, k=k, v=v) | (dict(sinks=sinks) if sink else {})
     fields = dict(inputs, out=out, lse=lse, scale=scale, causal=causal, window=window)
+    if page:
+        fields |= dict(block_table=blocks.int())
     dout = torch.randn_like(out) if backward else None
     if backward:
         fields |= dict(dout=dout, dq=torch.empty_like(q), dk=torch.empty_like(k),
