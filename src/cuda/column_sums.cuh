@@ -56,28 +56,38 @@ namespace
 
 constexpr int kSumColumns = 32, kSumSlices = 32;
 
-/** Column j of target t as it lies in memory. To be read before the sum is made, which then need
- * not wait for it. */
-__device__ __forceinline__ uint32_t target_bits(const column_sums &s, int t, int64_t j)
+struct sum_target {
+  void *data;
+  tg_dtype dtype;
+};
+
+/** An index that is no constant would have the kernel copy its parameters to memory first. */
+__device__ __forceinline__ sum_target target_of(const column_sums &s, int t)
 {
-  return s.dtype[t] == TG_F32 ? static_cast<const uint32_t *>(s.target[t])[j]
-                              : static_cast<const uint16_t *>(s.target[t])[j];
+  return t == 0 ? sum_target{s.target[0], s.dtype[0]} : sum_target{s.target[1], s.dtype[1]};
 }
 
-/** Column j of target t, whose bits were `bits`, += sum. */
-__device__ __forceinline__ void add_to_target(const column_sums &s, int t, int64_t j, uint32_t bits,
+/** Column j of a target as it lies in memory. To be read before the sum is made, which then need
+ * not wait for it. */
+__device__ __forceinline__ uint32_t target_bits(const sum_target &t, int64_t j)
+{
+  return t.dtype == TG_F32 ? static_cast<const uint32_t *>(t.data)[j]
+                           : static_cast<const uint16_t *>(t.data)[j];
+}
+
+/** Column j of a target, whose bits were `bits`, += sum. */
+__device__ __forceinline__ void add_to_target(const sum_target &t, int64_t j, uint32_t bits,
                                               float sum)
 {
-  switch (s.dtype[t]) {
+  switch (t.dtype) {
   case TG_F32:
-    static_cast<float *>(s.target[t])[j] = __uint_as_float(bits) + sum;
+    static_cast<float *>(t.data)[j] = __uint_as_float(bits) + sum;
     break;
   case TG_F16:
-    static_cast<f16 *>(s.target[t])[j] =
-        from_f32<f16>(to_f32(__ushort_as_half((uint16_t)bits)) + sum);
+    static_cast<f16 *>(t.data)[j] = from_f32<f16>(to_f32(__ushort_as_half((uint16_t)bits)) + sum);
     break;
   default:
-    static_cast<bf16 *>(s.target[t])[j] = from_f32<bf16>(__uint_as_float(bits << 16) + sum);
+    static_cast<bf16 *>(t.data)[j] = from_f32<bf16>(__uint_as_float(bits << 16) + sum);
     break;
   }
 }
@@ -89,11 +99,12 @@ __global__ void __launch_bounds__(kSumColumns *kSlices) column_sums_kernel(const
   __shared__ float sums[kSlices][kSumColumns];
   const int lane = threadIdx.x % kSumColumns, slice = threadIdx.x / kSumColumns, t = blockIdx.y;
   const int64_t j = (int64_t)blockIdx.x * kSumColumns + lane;
-  if (!s.target[t]) {
+  const sum_target target = target_of(s, t);
+  if (!target.data) {
     return;
   }
   const bool ends = slice == 0 && j < s.cols;
-  const uint32_t before = ends ? target_bits(s, t, j) : 0;
+  const uint32_t before = ends ? target_bits(target, j) : 0;
   float sum = 0;
   if (j < s.cols) {
 #pragma unroll 8
@@ -111,7 +122,7 @@ __global__ void __launch_bounds__(kSumColumns *kSlices) column_sums_kernel(const
   for (int i = 0; i < kSlices; i++) {
     sum += sums[i][lane];
   }
-  add_to_target(s, t, j, before, sum);
+  add_to_target(target, j, before, sum);
 }
 
 inline tg_status add_column_sums(const tg_context *ctx, const column_sums &s)

@@ -192,17 +192,20 @@ __device__ __forceinline__ void row_sum(float (&v)[N], const row_layout &l, floa
   }
 }
 
-/** True if a block may have `bytes` of shared memory beside what a kernel here takes itself. */
+/** At least the shared memory that a kernel of gradients declares. */
+constexpr size_t kDeclaredShared = 5 * 1024;
+
+/** True if shared_with_room(bytes) is there. */
 inline bool shared_has_room(const tg_context *ctx, size_t bytes)
 {
-  return bytes + 2048 <= (size_t)ctx->device->shared_bytes;
+  return bytes + 2 * kDeclaredShared <= (size_t)ctx->device->shared_bytes;
 }
 
 /** What to ask for so that `bytes` are there: launch() raises a kernel's limit by the bytes asked
  * for, but it counts for those that the kernel declares as well. */
 inline size_t shared_with_room(size_t bytes)
 {
-  return bytes + 1024 > (size_t)kSharedBytes ? bytes + 1024 : bytes;
+  return bytes + kDeclaredShared > (size_t)kSharedBytes ? bytes + kDeclaredShared : bytes;
 }
 
 /** Bytes of shared memory that store_sums asks for. */

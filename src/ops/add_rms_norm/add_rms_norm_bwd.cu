@@ -22,7 +22,7 @@ norm_backward plan_bwd(const tg_context *ctx, const tg_add_rms_norm_bwd_args *a)
 extern "C" size_t TGI_WORKSPACE(add_rms_norm_bwd)(const tg_context *,
                                                   const tg_add_rms_norm_bwd_args *a)
 {
-  return backward_bytes(&a->sum, &a->dweight);
+  return backward_bytes(&a->sum, &kAbsent, &a->dweight);
 }
 
 extern "C" tg_status TGI_KERNEL(add_rms_norm_bwd)(const tg_context *ctx,

@@ -5,11 +5,11 @@
  *            its way while this one is worked on. The sums go to the workspace, where a second
  *            kernel (cuda/column_sums.cuh) adds those of the groups. Rows of more columns are read
  *            twice, the second time from the cache; their sums are in shared memory as far as it
- *            goes. Of up to 64 rows a kernel of its own makes the sums.
+ *            goes. Sums of few rows are made by other blocks of the launch (cuda/few_rows.cuh).
  * Work       The number of groups depends on the shape alone, and so do the bits.
  * Bound      Memory: dy, x and dresidual are read, dx is written.
  */
-#include "cuda/column_sums.cuh"
+#include "cuda/few_rows.cuh"
 #include "cuda/norm_rows.cuh"
 
 namespace
@@ -99,17 +99,21 @@ write_gradients(float (&weight_sums)[kN], float (&bias_sums)[kN], const layer_ba
   }
 }
 
-/** A group is every gridDim.x-th set of `layout.rows` rows. */
+/** A group is every groups-th set of `layout.rows` rows; blocks behind the groups sum few rows. */
 template <typename X, typename W, typename Y, bool kWhole>
 __global__ void __launch_bounds__(kGradientThreads, 1)
-    layer_norm_bwd_rows_kernel(const layer_backward b)
+    layer_norm_bwd_rows_kernel(const layer_backward b, const few_rows few)
 {
+  if (blockIdx.x >= b.groups) {
+    sum_few_rows<2, X, Y>(few, blockIdx.x - b.groups);
+    return;
+  }
   constexpr int kN = kLanes<X>, kV = kSumsEach / kN;
   constexpr bool kAhead = kWhole && sizeof(X) + sizeof(W) + sizeof(Y) == 6; /* as registers go */
   extern __shared__ float shared[];
   __shared__ float scratch[2][2 * kWarp]; /* in turns: one barrier for a row */
   const row_place place = place_of(b.layout);
-  const int64_t step = (int64_t)gridDim.x * b.layout.rows;
+  const int64_t step = (int64_t)b.groups * b.layout.rows;
   row_bits<W, kN> w[kV];
   row_inputs<X, Y, kV> now, next;
   float weight_sums[kV][kN], bias_sums[kV][kN];
@@ -186,66 +190,15 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   }
 }
 
-constexpr int kFewRows = 64;
-constexpr int kFewColumns = 32, kFewSlots = 8; /* of a block; rows that it has at once are */
-constexpr int kFewEach = 4;                    /* as many for each slot */
-
-/** dweight and dbias of few rows from x and dy alone: partial sums would take longer to write and
- * read than the rows themselves. Runs before dx, which may be where dy is. A column of a thread:
- * with so little to read, vectors would only be more code. */
-template <typename X, typename Y>
-__global__ void __launch_bounds__(kFewColumns *kFewSlots)
-    layer_norm_bwd_few_rows_kernel(const layer_backward b, const column_sums s)
-{
-  __shared__ float sums[kFewSlots][2 * kFewColumns];
-  const int lane = threadIdx.x % kFewColumns, slot = threadIdx.x / kFewColumns;
-  const int64_t j = (int64_t)blockIdx.x * kFewColumns + lane;
-  const bool ends = slot < 2 && j < b.cols && s.target[slot]; /* warp t ends target t */
-  const uint32_t before = ends ? target_bits(s, slot, j) : 0;
-  const int64_t column = j < b.cols ? j : b.cols - 1;
-  const X *x = static_cast<const X *>(b.x) + column;
-  const Y *dy = static_cast<const Y *>(b.dy) + column;
-  float weight_sum = 0, bias_sum = 0;
-#pragma unroll 1
-  for (int64_t first = slot; first < b.rows; first += kFewEach * kFewSlots) {
-    X v[kFewEach];
-    Y g[kFewEach];
-    float mean[kFewEach], rstd[kFewEach];
-#pragma unroll
-    for (int u = 0; u < kFewEach; u++) { /* all on their way before the first is looked at */
-      const int64_t next = first + u * kFewSlots, row = next < b.rows ? next : b.rows - 1;
-      g[u] = dy[row * b.dy_step];
-      v[u] = x[row * b.x_step];
-      mean[u] = b.mean[row];
-      rstd[u] = b.rstd[row];
-    }
-#pragma unroll
-    for (int u = 0; u < kFewEach; u++) {
-      const bool there = first + u * kFewSlots < b.rows;
-      const float d = there ? to_f32(g[u]) : 0.0f;
-      weight_sum = fmaf(d, there ? (to_f32(v[u]) - mean[u]) * rstd[u] : 0.0f, weight_sum);
-      bias_sum += d;
-    }
-  }
-  sums[slot][lane] = weight_sum;
-  sums[slot][kFewColumns + lane] = bias_sum;
-  __syncthreads();
-  if (!ends) {
-    return;
-  }
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < kFewSlots; i++) {
-    sum += sums[i][threadIdx.x]; /* of the first two warps */
-  }
-  add_to_target(s, slot, j, before, sum);
-}
-
 /** Rows of any length: each thread has its columns of the row and of the sums to itself. */
 template <typename X, typename W, typename Y>
 __global__ void __launch_bounds__(kGradientThreads, 1)
-    layer_norm_bwd_pieces_kernel(const layer_backward b)
+    layer_norm_bwd_pieces_kernel(const layer_backward b, const few_rows few)
 {
+  if (blockIdx.x >= b.groups) {
+    sum_few_rows<2, X, Y>(few, blockIdx.x - b.groups);
+    return;
+  }
   constexpr int kN = kLanes<X>;
   extern __shared__ float shared[];
   __shared__ float scratch[2][2 * kWarp];
@@ -264,7 +217,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
     }
   }
   int turn = 0;
-  for (int64_t row = blockIdx.x; row < b.rows; row += gridDim.x, turn ^= 1) {
+  for (int64_t row = blockIdx.x; row < b.rows; row += b.groups, turn ^= 1) {
     float dots[2] = {0, 0};
     in.mean = b.mean[row];
     in.rstd = b.rstd[row];
@@ -306,26 +259,22 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   }
 }
 
-template <typename X, typename Y>
-tg_status add_few_rows(const tg_context *ctx, const layer_backward &b, const column_sums &s)
-{
-  const dim3 grid((unsigned)divide_up(b.cols, kFewColumns));
-  return launch(ctx, layer_norm_bwd_few_rows_kernel<X, Y>, grid, kFewColumns * kFewSlots, 0, b, s);
-}
-
+/** Blocks for the groups, then for the columns of few rows. */
 template <typename X, typename W, typename Y>
-tg_status launch_backward(const tg_context *ctx, const layer_backward &b)
+tg_status launch_backward(const tg_context *ctx, const layer_backward &b, const few_rows &few)
 {
   const int threads = b.layout.threads * b.layout.rows;
+  const dim3 grid(b.groups + few_rows_blocks(few));
   if (!b.layout.vectors) {
     const size_t bytes = b.sums_shared ? 2 * (size_t)partial_step(b.cols) * sizeof(float) : 0;
-    return launch(ctx, layer_norm_bwd_pieces_kernel<X, W, Y>, b.groups, threads,
-                  shared_with_room(bytes), b);
+    return launch(ctx, layer_norm_bwd_pieces_kernel<X, W, Y>, grid, threads,
+                  shared_with_room(bytes), b, few);
   }
   const size_t bytes = b.partial ? sums_shared_bytes(b.layout) : 0;
   return b.whole
-             ? launch(ctx, layer_norm_bwd_rows_kernel<X, W, Y, true>, b.groups, threads, bytes, b)
-             : launch(ctx, layer_norm_bwd_rows_kernel<X, W, Y, false>, b.groups, threads, bytes, b);
+             ? launch(ctx, layer_norm_bwd_rows_kernel<X, W, Y, true>, grid, threads, bytes, b, few)
+             : launch(ctx, layer_norm_bwd_rows_kernel<X, W, Y, false>, grid, threads, bytes, b,
+                      few);
 }
 
 bool has_few_rows(const tg_layer_norm_bwd_args *a)
@@ -378,16 +327,17 @@ extern "C" tg_status TGI_KERNEL(layer_norm_bwd)(const tg_context *ctx,
   column_sums s = column_sums_of(b.partial, b.groups, b.cols);
   add_target(s, &a->dweight);
   add_target(s, &a->dbias);
-  const bool few = has_few_rows(a);
+  few_rows f = {b.x, b.dy, b.mean, b.rstd, b.x_step, b.dy_step, b.rows, {}};
+  if (has_sums(a) && has_few_rows(a)) {
+    f.sums = s;
+  }
   const tg_status status = with_norm_types<true>(&a->x, &a->weight, &a->dy, [&](auto types) {
     using t = decltype(types);
-    if (few && has_sums(a)) {
-      const tg_status first = add_few_rows<typename t::x, typename t::y>(ctx, b, s);
-      if (first != TG_OK || !b.dx) {
-        return first;
-      }
-    }
-    return launch_backward<typename t::x, typename t::weight, typename t::y>(ctx, b);
+    return run_with_few_rows(f, b.groups, b.dx, [&](unsigned groups, const few_rows &few) {
+      layer_backward part = b;
+      part.groups = groups;
+      return launch_backward<typename t::x, typename t::weight, typename t::y>(ctx, part, few);
+    });
   });
   return status == TG_OK && b.partial ? add_column_sums(ctx, s) : status;
 }

@@ -10,15 +10,16 @@
  *            while this one is worked on. The sums go to the workspace, where a second kernel
  *            (cuda/column_sums.cuh) adds those of the groups. Rows of more columns are read twice,
  *            the second time from the cache, their sums are in shared memory as far as it goes.
+ *            Sums of few rows without a gate are made by other blocks of the launch
+ *            (cuda/few_rows.cuh).
  * Work       The number of groups depends on the shape alone, and so do the bits.
  * Bound      Memory: dy, x and dsum or gate are read, dx and dgate are written.
  */
 #ifndef TGI_OPS_RMS_NORM_BACKWARD_CUH
 #define TGI_OPS_RMS_NORM_BACKWARD_CUH
 
-#include "cuda/column_sums.cuh"
-#include "cuda/norm_rows.cuh"
-#include "cuda/silu_math.cuh"
+#include "cuda/few_rows.cuh"
+#include "ops/rms_norm/rms_norm_gradients.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
@@ -26,140 +27,15 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** dsum, dx, dgate, partial: NULL without one. */
-struct norm_backward {
-  const void *dy, *x, *gate, *weight, *dsum;
-  void *dx, *dgate;
-  const float *rstd;
-  float *partial; /* [groups, partial_step(cols)] */
-  int64_t dy_step, x_step, gate_step, dsum_step, dx_step, dgate_step;
-  int64_t rows, cols;
-  float offset;
-  bool whole;       /* rows are made of aligned vectors */
-  bool sums_shared; /* of rows in pieces: shared memory holds them */
-  row_layout layout;
-  unsigned groups;
-};
-
-/** Kept of a gate from the first pass to the second is e = exp(-bounded_gate(gate)). */
-__device__ __forceinline__ float bounded_gate(float gate)
-{
-  /* Beyond 87 nothing changes by more than 2^-118; NaN passes. */
-  return at_least(-87.0f, at_most(87.0f, gate));
-}
-
-/** silu(gate) and its slope from e. */
-__device__ __forceinline__ float silu_of(float gate, float e, float *slope)
-{
-  const float c = bounded_gate(gate), s = reciprocal_flushed(1.0f + e); /* of at most 2^126 */
-  *slope = fmaf(c * s, e * s, s);
-  return gate > 87.0f ? gate : c * s;
-}
-
-/** Vectors of a row: kV for a thread. */
-template <bool kGated, typename X, typename Y, int kV> struct row_inputs {
-  row_bits<Y, kLanes<X>> dy[kV];
-  row_bits<X, kLanes<X>> x[kV];
-  row_bits<X, kLanes<X>> gate[kGated ? kV : 1];
-  float rstd;
-};
-
-/** Vector k holds the elements from j on; 0 from `cols` on. */
-template <bool kGated, typename X, typename Y, int kV, typename Index>
-__device__ __forceinline__ void load_inputs(row_inputs<kGated, X, Y, kV> &in, int k,
-                                            const norm_backward &b, int64_t row, Index j,
-                                            Index cols, bool whole)
-{
-  load_bits(in.dy[k], static_cast<const Y *>(b.dy) + row * b.dy_step, j, cols, whole);
-  load_bits(in.x[k], static_cast<const X *>(b.x) + row * b.x_step, j, cols, whole);
-  if constexpr (kGated) {
-    load_bits(in.gate[k], static_cast<const X *>(b.gate) + row * b.gate_step, j, cols, whole);
-  }
-}
-
-template <typename X, int kN>
-__device__ __forceinline__ void find_exponentials(float (&e)[kN], const row_bits<X, kN> &bits)
-{
-  unpack(e, bits);
-#pragma unroll
-  for (int i = 0; i < kN; i++) {
-    e[i] = exp_of_minus<X>(bounded_gate(e[i]));
-  }
-}
-
-/** dot += sum(g * x). e: of gates. */
-template <bool kGated, typename X, typename W, typename Y, int kV, int kN>
-__device__ __forceinline__ void
-add_products(float &dot, const float (&e)[kN], const norm_backward &b,
-             const row_inputs<kGated, X, Y, kV> &in, int k, const row_bits<W, kN> &weight)
-{
-  float dy[kN], x[kN], w[kN], gate[kN];
-  unpack(dy, in.dy[k]);
-  unpack(x, in.x[k]);
-  unpack(w, weight);
-  if constexpr (kGated) {
-    unpack(gate, in.gate[k]);
-  }
-#pragma unroll
-  for (int i = 0; i < kN; i++) {
-    float g = dy[i] * (w[i] + b.offset);
-    if constexpr (kGated) {
-      float slope;
-      g = dy[i] * silu_of(gate[i], e[i], &slope) * w[i];
-    }
-    dot = fmaf(g, x[i], dot);
-  }
-}
-
-/** Writes dx and dgate of a vector and adds to its columns' sums. mean: of g * n. */
-template <bool kGated, typename X, typename W, typename Y, int kV, int kN, typename Index>
-__device__ __forceinline__ void
-write_gradients(float (&sums)[kN], const float (&e)[kN], const norm_backward &b,
-                const row_inputs<kGated, X, Y, kV> &in, int k, const row_bits<W, kN> &weight,
-                const row_bits<X, kN> &dsum, float mean, int64_t row, Index j, Index cols,
-                bool whole)
-{
-  float dy[kN], x[kN], w[kN], gate[kN], past[kN], dx[kN], dgate[kN];
-  unpack(dy, in.dy[k]);
-  unpack(x, in.x[k]);
-  unpack(w, weight);
-  if constexpr (kGated) {
-    unpack(gate, in.gate[k]);
-  }
-#pragma unroll
-  for (int i = 0; i < kN; i++) {
-    const float normal = x[i] * in.rstd, offset_w = kGated ? w[i] : w[i] + b.offset;
-    float u = dy[i];
-    if constexpr (kGated) {
-      float slope;
-      u *= silu_of(gate[i], e[i], &slope);
-      dgate[i] = dy[i] * (normal * w[i]) * slope;
-    }
-    sums[i] = fmaf(u, normal, sums[i]);
-    dx[i] = in.rstd * fmaf(-normal, mean, u * offset_w);
-  }
-  if (b.dx) {
-    if (!kGated && b.dsum) {
-      unpack(past, dsum);
-#pragma unroll
-      for (int i = 0; i < kN; i++) {
-        dx[i] = past[i] + dx[i];
-      }
-    }
-    store_values(static_cast<X *>(b.dx) + row * b.dx_step, j, cols, dx, whole);
-  }
-  if constexpr (kGated) {
-    if (b.dgate) {
-      store_values(static_cast<X *>(b.dgate) + row * b.dgate_step, j, cols, dgate, whole);
-    }
-  }
-}
-
-/** A group is every gridDim.x-th set of `layout.rows` rows. */
+/** A group is every groups-th set of `layout.rows` rows; blocks behind the groups sum few rows. */
 template <bool kGated, typename X, typename W, typename Y, bool kWhole>
 __global__ void __launch_bounds__(kGradientThreads, 1)
-    rms_norm_bwd_rows_kernel(const norm_backward b)
+    rms_norm_bwd_rows_kernel(const norm_backward b, const few_rows few)
 {
+  if (!kGated && blockIdx.x >= b.groups) {
+    sum_few_rows<1, X, Y>(few, blockIdx.x - b.groups);
+    return;
+  }
   constexpr int kN = kLanes<X>, kV = kSumsEach / kN;
   /* As far as registers go: the next row while this one is worked on, a gate's exponential until
    * the second pass. */
@@ -168,7 +44,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   extern __shared__ float shared[];
   __shared__ float scratch[2][kWarp]; /* in turns: one barrier for a row */
   const row_place place = place_of(b.layout);
-  const int64_t step = (int64_t)gridDim.x * b.layout.rows;
+  const int64_t step = (int64_t)b.groups * b.layout.rows;
   row_bits<W, kN> w[kV];
   row_inputs<kGated, X, Y, kV> now, next;
   float sums[kV][kN];
@@ -247,8 +123,12 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
 /** Rows of any length: each thread has its columns of the row and of the sums to itself. */
 template <bool kGated, typename X, typename W, typename Y>
 __global__ void __launch_bounds__(kGradientThreads, 1)
-    rms_norm_bwd_pieces_kernel(const norm_backward b)
+    rms_norm_bwd_pieces_kernel(const norm_backward b, const few_rows few)
 {
+  if (!kGated && blockIdx.x >= b.groups) {
+    sum_few_rows<1, X, Y>(few, blockIdx.x - b.groups);
+    return;
+  }
   constexpr int kN = kLanes<X>;
   extern __shared__ float shared[];
   __shared__ float scratch[2][kWarp];
@@ -265,7 +145,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
     }
   }
   int turn = 0;
-  for (int64_t row = blockIdx.x; row < b.rows; row += gridDim.x, turn ^= 1) {
+  for (int64_t row = blockIdx.x; row < b.rows; row += b.groups, turn ^= 1) {
     float dot[1] = {0};
     in.rstd = b.rstd[row];
 #pragma unroll 1
@@ -307,20 +187,22 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   }
 }
 
+/** Blocks for the groups, then for the columns of few rows. */
 template <bool kGated, typename X, typename W, typename Y>
-tg_status launch_backward(const tg_context *ctx, const norm_backward &b)
+tg_status launch_backward(const tg_context *ctx, const norm_backward &b, const few_rows &few)
 {
   const int threads = b.layout.threads * b.layout.rows;
+  const dim3 grid(b.groups + few_rows_blocks(few));
   if (!b.layout.vectors) {
     const size_t bytes = b.sums_shared ? (size_t)partial_step(b.cols) * sizeof(float) : 0;
-    return launch(ctx, rms_norm_bwd_pieces_kernel<kGated, X, W, Y>, b.groups, threads,
-                  shared_with_room(bytes), b);
+    return launch(ctx, rms_norm_bwd_pieces_kernel<kGated, X, W, Y>, grid, threads,
+                  shared_with_room(bytes), b, few);
   }
   const size_t bytes = b.partial ? sums_shared_bytes(b.layout) : 0;
-  return b.whole ? launch(ctx, rms_norm_bwd_rows_kernel<kGated, X, W, Y, true>, b.groups, threads,
-                          bytes, b)
-                 : launch(ctx, rms_norm_bwd_rows_kernel<kGated, X, W, Y, false>, b.groups, threads,
-                          bytes, b);
+  return b.whole ? launch(ctx, rms_norm_bwd_rows_kernel<kGated, X, W, Y, true>, grid, threads,
+                          bytes, b, few)
+                 : launch(ctx, rms_norm_bwd_rows_kernel<kGated, X, W, Y, false>, grid, threads,
+                          bytes, b, few);
 }
 
 /** The tensors of a call; absent ones zeroed. */
@@ -333,11 +215,18 @@ inline int64_t backward_groups(const tg_tensor *x)
   return row_groups(x->shape[0], lay_gradient_rows(x->shape[1]).rows);
 }
 
+/** Not beside a gate: other blocks would need it and its exponential again. */
+inline bool has_few_rows(const tg_tensor *x, const tg_tensor *gate, const tg_tensor *dweight)
+{
+  return tgi_present(dweight) && x->shape[0] <= kFewRows && !tgi_present(gate);
+}
+
 /** Bytes of the partial sums. */
-inline size_t backward_bytes(const tg_tensor *x, const tg_tensor *dweight)
+inline size_t backward_bytes(const tg_tensor *x, const tg_tensor *gate, const tg_tensor *dweight)
 {
   const int64_t floats = backward_groups(x) * partial_step(x->shape[1]);
-  return tgi_present(dweight) ? (size_t)floats * sizeof(float) : 0;
+  const bool partial = tgi_present(dweight) && !has_few_rows(x, gate, dweight);
+  return partial ? (size_t)floats * sizeof(float) : 0;
 }
 
 inline norm_backward plan_backward(const tg_context *ctx, const gradient_views &v, float offset,
@@ -348,7 +237,8 @@ inline norm_backward plan_backward(const tg_context *ctx, const gradient_views &
   b.dy = v.dy->data, b.x = v.x->data, b.gate = v.gate->data, b.weight = v.weight->data;
   b.dsum = v.dsum->data, b.dx = v.dx->data, b.dgate = v.dgate->data;
   b.rstd = static_cast<const float *>(v.rstd->data);
-  b.partial = tgi_present(v.dweight) ? static_cast<float *>(workspace) : nullptr;
+  b.few = has_few_rows(v.x, v.gate, v.dweight);
+  b.partial = tgi_present(v.dweight) && !b.few ? static_cast<float *>(workspace) : nullptr;
   b.dy_step = row_step(v.dy), b.x_step = row_step(v.x), b.gate_step = row_step(v.gate);
   b.dsum_step = row_step(v.dsum), b.dx_step = row_step(v.dx), b.dgate_step = row_step(v.dgate);
   b.rows = v.x->shape[0], b.cols = v.x->shape[1];
@@ -364,22 +254,29 @@ inline norm_backward plan_backward(const tg_context *ctx, const gradient_views &
 template <bool kGated>
 tg_status run_backward(const tg_context *ctx, const norm_backward &b, const gradient_views &v)
 {
-  const tg_status status = with_norm_types<!kGated>(v.x, v.weight, v.dy, [&](auto types) {
-    using t = decltype(types);
-    return launch_backward<kGated, typename t::x, typename t::weight, typename t::y>(ctx, b);
-  });
-  if (status != TG_OK || !b.partial) {
-    return status;
-  }
   column_sums s = column_sums_of(b.partial, b.groups, b.cols);
   add_target(s, v.dweight);
-  return add_column_sums(ctx, s);
+  few_rows f = {b.x, b.dy, nullptr, b.rstd, b.x_step, b.dy_step, b.rows, {}};
+  if (b.few) {
+    f.sums = s;
+  }
+  const tg_status status = with_norm_types<!kGated>(v.x, v.weight, v.dy, [&](auto types) {
+    using t = decltype(types);
+    return run_with_few_rows(f, b.groups, b.dx, [&](unsigned groups, const few_rows &few) {
+      norm_backward part = b;
+      part.groups = groups;
+      return launch_backward<kGated, typename t::x, typename t::weight, typename t::y>(ctx, part,
+                                                                                       few);
+    });
+  });
+  return status == TG_OK && b.partial ? add_column_sums(ctx, s) : status;
 }
 
 inline void explain_backward(const norm_backward &b, char *text, size_t bytes)
 {
-  snprintf(text, bytes, "%u groups, %d rows of %d threads at once, %s", b.groups, b.layout.rows,
-           b.layout.threads, b.layout.vectors ? "rows in registers" : "rows in pieces");
+  snprintf(text, bytes, "%u groups, %d rows of %d threads at once, %s%s", b.groups, b.layout.rows,
+           b.layout.threads, b.layout.vectors ? "rows in registers" : "rows in pieces",
+           b.few ? "; sums from the inputs" : "");
 }
 
 } // namespace

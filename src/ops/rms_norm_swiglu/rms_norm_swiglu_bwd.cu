@@ -21,7 +21,7 @@ norm_backward plan_bwd(const tg_context *ctx, const tg_rms_norm_swiglu_bwd_args 
 extern "C" size_t TGI_WORKSPACE(rms_norm_swiglu_bwd)(const tg_context *,
                                                      const tg_rms_norm_swiglu_bwd_args *a)
 {
-  return backward_bytes(&a->x, &a->dweight);
+  return backward_bytes(&a->x, &a->gate, &a->dweight);
 }
 
 extern "C" tg_status TGI_KERNEL(rms_norm_swiglu_bwd)(const tg_context *ctx,
