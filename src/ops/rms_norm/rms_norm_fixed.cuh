@@ -1,0 +1,206 @@
+/**
+ * RMSNorm of bf16 rows one after the other whose width a kernel knows: no vector is missing and no
+ * distance is a variable. The bits are those of the kernels for any width.
+ */
+#ifndef TGI_OPS_RMS_NORM_FIXED_CUH
+#define TGI_OPS_RMS_NORM_FIXED_CUH
+
+#include "cuda/dealt_sum.cuh"
+#include "cuda/half_pair.cuh"
+#include "ops/rms_norm/rms_norm_vectors.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+/**
+ * Of kRows rows a thread has kVectors; a block has kGroups such sets of rows. Threads with one
+ * vector in the place of half as many with two add these two first, as the lanes of a warp do.
+ * kBlocks: least on a multiprocessor, as registers go.
+ */
+template <typename T, int kCols, int kVectors, int kRows, int kGroups, int kBlocks>
+__global__ void __launch_bounds__(kCols / kLanes<T> / kVectors * kGroups, kBlocks)
+    rms_norm_fwd_fixed_kernel(const norm_forward given)
+{
+  constexpr row_layout kAny = lay_rows(kCols, kLanes<T>, kShortRow);
+  constexpr int kN = kLanes<T>, kStep = kCols / kN, kThreads = kStep / kVectors;
+  static_assert(kCols == kVectors * kThreads * kN &&
+                    (kThreads == kAny.threads || kThreads <= kWarp),
+                "whole vectors, added in the other kernel's order");
+  __shared__ float scratch[kRows * kWarp];
+  norm_forward f = given;
+  f.layout = make_layout(kThreads, kGroups, kVectors);
+  f.inverse = 1 / (float)kCols;
+  const int thread = kGroups == 1 ? (int)threadIdx.x : (int)threadIdx.x % kThreads;
+  const int row = blockIdx.x * (kRows * kGroups) + (kGroups == 1 ? 0 : (int)threadIdx.x / kThreads);
+  const auto there = [&](int u) { return kRows * kGroups == 1 || row + u * kGroups < f.rows; };
+  const int64_t at = (int64_t)row * kStep + thread;
+  const uint4 *from = static_cast<const uint4 *>(f.x) + at;
+  const uint4 *weight = static_cast<const uint4 *>(f.weight) + thread;
+  uint4 *to = static_cast<uint4 *>(f.y) + at;
+  row_bits<T, kN> x[kRows][kVectors], w[kVectors];
+#pragma unroll
+  for (int u = 0; u < kRows; u++) {
+#pragma unroll
+    for (int k = 0; k < kVectors; k++) {
+      x[u][k].q[0] = there(u) ? from[u * kGroups * kStep + k * kThreads] : make_uint4(0, 0, 0, 0);
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kVectors; k++) {
+    w[k].q[0] = load_constant_now(weight + k * kThreads);
+  }
+  float squares[kRows] = {};
+#pragma unroll
+  for (int u = 0; u < kRows; u++) {
+#pragma unroll
+    for (int k = 0; k < kVectors; k++) {
+      squares[u] += square_sum(x[u][k]);
+    }
+  }
+  row_sum(squares, f.layout, scratch);
+  float rstd[kRows];
+#pragma unroll
+  for (int u = 0; u < kRows; u++) {
+    rstd[u] = rstd_of(f, squares[u]);
+    if (f.rstd && thread == 0 && there(u)) {
+      f.rstd[row + u * kGroups] = rstd[u];
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kVectors; k++) {
+#pragma unroll
+    for (int u = 0; u < kRows; u++) {
+      keep_bits(x[u][k]);
+      float y[kN];
+      results<kNormAlone>(y, f, rstd[u], x[u][k], w[k], x[u][k]);
+      pack_bits(x[u][k], y);
+      if (there(u)) {
+        to[u * kGroups * kStep + k * kThreads] = x[u][k].q[0];
+      }
+    }
+  }
+}
+
+/** Pairs of bf16: a * b + c. */
+template <typename T>
+__device__ __forceinline__ uint32_t pair_fma(uint32_t a, uint32_t b, uint32_t c)
+{
+  static_assert(kIsBf16<T>, "");
+  uint32_t pair;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(a), "r"(b), "r"(c));
+  return pair;
+}
+
+/** Vectors of pairs, product by product. -0 as the third leaves a product its sign. */
+template <typename T> __device__ __forceinline__ uint4 pair_products(uint4 a, uint4 b)
+{
+  constexpr uint32_t kNothing = 0x80008000u;
+  return make_uint4(pair_fma<T>(a.x, b.x, kNothing), pair_fma<T>(a.y, b.y, kNothing),
+                    pair_fma<T>(a.z, b.z, kNothing), pair_fma<T>(a.w, b.w, kNothing));
+}
+
+/** A weight without an offset as the other kernels have it: + 0, which makes 0 of -0. */
+template <typename T> __device__ __forceinline__ uint4 plus_zero(uint4 weight)
+{
+  constexpr uint32_t kOnes = 0x3f803f80u;
+  return make_uint4(pair_fma<T>(weight.x, kOnes, 0), pair_fma<T>(weight.y, kOnes, 0),
+                    pair_fma<T>(weight.z, kOnes, 0), pair_fma<T>(weight.w, kOnes, 0));
+}
+
+/**
+ * Rows of a part of a warp under policy llama and no offset, kRows of them for a thread with a
+ * vector of each. The normalised row is bf16, and so is the weight: their product has 16 digits,
+ * which f32 holds wherever bf16 would not round it to 0, so that pairs of bf16 may be multiplied,
+ * rounded once, in the place of f32 numbers that are rounded then.
+ */
+template <typename T, int kCols, int kRows, int kWarps, int kBlocks>
+__global__ void __launch_bounds__(kWarp *kWarps, kBlocks)
+    rms_norm_fwd_pairs_kernel(const norm_forward f)
+{
+  constexpr int kN = kLanes<T>, kThreads = kCols / kN, kSets = kWarp / kThreads;
+  static_assert(kThreads * kN == kCols && kSets * kThreads == kWarp, "rows fill warps");
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, thread = lane % kThreads;
+  const int rows = (int)f.rows;
+  const int row = (blockIdx.x * kWarps + warp) * (kSets * kRows) + lane / kThreads;
+  const int64_t at = (int64_t)row * kThreads + thread;
+  const uint4 *from = static_cast<const uint4 *>(f.x) + at;
+  uint4 *to = static_cast<uint4 *>(f.y) + at;
+  row_bits<T, kN> x[kRows];
+#pragma unroll
+  for (int u = 0; u < kRows; u++) {
+    x[u].q[0] = row + u * kSets < rows ? from[u * kSets * kThreads] : make_uint4(0, 0, 0, 0);
+  }
+  const uint4 given = load_constant_now(static_cast<const uint4 *>(f.weight) + thread);
+  float squares[kRows], rstd[kRows];
+#pragma unroll
+  for (int u = 0; u < kRows; u++) {
+    squares[u] = square_sum(x[u]);
+  }
+  const float sum = dealt_sum<kThreads>(squares, lane);
+  const float own = 1.0f / sqrtf(fmaf(sum, 1 / (float)kCols, f.eps));
+  const int own_row = row + thread / (kThreads / kRows) * kSets;
+  if (f.rstd && thread % (kThreads / kRows) == 0 && own_row < rows) {
+    f.rstd[own_row] = own;
+  }
+  collect<kThreads>(rstd, own, lane);
+  const uint4 weight = plus_zero<T>(given);
+#pragma unroll
+  for (int u = 0; u < kRows; u++) {
+    keep_bits(x[u]);
+    float n[kN];
+    unpack(n, x[u]);
+#pragma unroll
+    for (int i = 0; i < kN; i++) {
+      n[i] *= rstd[u];
+    }
+    pack_bits(x[u], n);
+    const uint4 y = pair_products<T>(x[u].q[0], weight);
+    if (row + u * kSets < rows) {
+      to[u * kSets * kThreads] = y;
+    }
+  }
+}
+
+template <typename T, int kCols, int kVectors, int kRows, int kGroups, int kBlocks>
+tg_status launch_fixed(const tg_context *ctx, const norm_forward &f)
+{
+  const dim3 grid((unsigned)divide_up(f.rows, kRows * kGroups));
+  return launch(ctx, rms_norm_fwd_fixed_kernel<T, kCols, kVectors, kRows, kGroups, kBlocks>, grid,
+                kCols / kLanes<T> / kVectors * kGroups, 0, f);
+}
+
+template <typename T, int kCols, int kRows, int kWarps, int kBlocks>
+tg_status launch_pairs(const tg_context *ctx, const norm_forward &f)
+{
+  constexpr int kAtOnce = kWarps * kWarp / (kCols / kLanes<T>)*kRows;
+  const dim3 grid((unsigned)divide_up(f.rows, kAtOnce));
+  return launch(ctx, rms_norm_fwd_pairs_kernel<T, kCols, kRows, kWarps, kBlocks>, grid,
+                kWarp * kWarps, 0, f);
+}
+
+/** TG_UNSUPPORTED: no kernel is compiled for the rows. */
+template <typename T> tg_status launch_for_width(const tg_context *ctx, const norm_forward &f)
+{
+  if (!f.whole || f.x_step != f.cols || f.y_step != f.cols || f.rows > INT32_MAX / 2) {
+    return TG_UNSUPPORTED;
+  }
+  switch (f.cols) {
+  case 128:
+    return f.rounds && f.offset == 0 ? launch_pairs<T, 128, 4, 4, 12>(ctx, f)
+                                     : launch_fixed<T, 128, 1, 2, 32, 1>(ctx, f);
+  case 2048:
+    return launch_fixed<T, 2048, 2, 1, 1, 12>(ctx, f);
+  case 4096:
+    return launch_fixed<T, 4096, 2, 1, 1, 6>(ctx, f);
+  default:
+    return TG_UNSUPPORTED;
+  }
+}
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif
