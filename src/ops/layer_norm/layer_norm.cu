@@ -5,126 +5,16 @@
  *            one goes by the mean. f32: always two. The second pass adds d = x - mean and d^2; the
  *            former corrects the rounding of the mean (Chan, Golub & LeVeque 1983). Then the
  *            result. Rows that registers do not hold, or that are not made of aligned vectors, are
- *            read again, from the cache. The commonest widths in bf16 have kernels of their own.
+ *            read again, from the cache. The commonest widths in bf16 have kernels of their own
+ *            (layer_norm_fixed.cuh).
  * Work       cuda/norm_rows.cuh lays rows on threads: up to 512 16-bit columns a part of a warp for
  *            a row, then a block of up to 512 threads. Blocks are short and end with their rows.
  * Bound      Memory: x is read and y is written.
  */
-#include "cuda/norm_rows.cuh"
+#include "ops/layer_norm/layer_norm_fixed.cuh"
 
 namespace
 {
-
-constexpr int kShortRow = 64; /* vectors of a row, up to which a thread has 2 of them */
-
-struct layer_forward {
-  const void *x, *weight, *bias; /* bias may be NULL */
-  void *y;
-  float *mean, *rstd; /* NULL: not asked for */
-  int64_t x_step, y_step, rows, cols;
-  float inverse, eps; /* inverse: of cols */
-  bool whole;         /* rows are made of aligned vectors */
-  row_layout layout;
-};
-
-struct moments {
-  float mean, correction, rstd; /* of a row, whose mean is mean + correction */
-};
-
-/** sums += those of x and x^2 over a vector, whose elements are 0 where there are none. */
-template <typename X, int N>
-__device__ __forceinline__ void add_values(float (&sums)[2], const row_bits<X, N> &bits)
-{
-  float x[N];
-  unpack(x, bits);
-  float even = x[0], odd = x[1], even_squares = x[0] * x[0], odd_squares = x[1] * x[1];
-#pragma unroll
-  for (int i = 2; i < N; i += 2) {
-    even += x[i];
-    odd += x[i + 1];
-    even_squares = fmaf(x[i], x[i], even_squares);
-    odd_squares = fmaf(x[i + 1], x[i + 1], odd_squares);
-  }
-  sums[0] += even + odd;
-  sums[1] += even_squares + odd_squares;
-}
-
-/** Of the first n elements: d = x - mean, and d^2. */
-template <typename X, int N, typename Index>
-__device__ __forceinline__ void add_differences(float (&sums)[2], float mean,
-                                                const row_bits<X, N> &bits, Index n)
-{
-  float x[N];
-  unpack(x, bits);
-#pragma unroll
-  for (int i = 0; i < N; i++) {
-    const float d = i < n ? x[i] - mean : 0.0f;
-    sums[0] += d;
-    sums[1] = fmaf(d, d, sums[1]);
-  }
-}
-
-constexpr int kScratch = 4 * kWarp; /* floats */
-
-/** From the thread's `sums` of its vectors, by add_values. each(body): body(vector, how many of its
- * elements are there) for these vectors. All threads of the block must come here, with kScratch
- * floats of shared memory. */
-template <typename X, typename Each>
-__device__ __forceinline__ moments moments_of(const layer_forward &f, float (&sums)[2],
-                                              float *scratch, Each each)
-{
-  row_sum(sums, f.layout, scratch);
-  moments m = {sums[0] * f.inverse, 0, 0};
-  float variance = fmaf(-m.mean, m.mean, sums[1] * f.inverse);
-  const bool cancels = sizeof(X) == 4 || m.mean * m.mean > variance;
-  if (f.layout.threads < kWarp ? __any_sync(kAllLanes, cancels) : cancels) {
-    float about[2] = {0, 0};
-    each([&](const row_bits<X, kLanes<X>> &x, int64_t there) {
-      add_differences(about, m.mean, x, there);
-      asm volatile("" : "+f"(about[0]), "+f"(about[1])); /* one vector's floats at a time */
-    });
-    row_sum(about, f.layout, scratch + 2 * kWarp);
-    const float shift = about[0] * f.inverse, spread = fmaf(-shift, shift, about[1] * f.inverse);
-    if (cancels) { /* whatever the warp's other rows do */
-      variance = spread < 0 ? 0 : spread;
-      /* A mean near zero needs no correction, and the rounding of d could only bias it. */
-      m.correction = m.mean * m.mean > variance ? shift : 0;
-    }
-  }
-  m.rstd = inverse_root(variance + f.eps);
-  return m;
-}
-
-template <typename X, typename W, int N>
-__device__ __forceinline__ void results(float (&y)[N], const moments &m, const row_bits<X, N> &x,
-                                        const row_bits<W, N> &weight, const row_bits<W, N> &bias)
-{
-  const float offset = -(m.correction * m.rstd);
-  float w[N], b[N];
-  unpack(y, x);
-  unpack(w, weight);
-  unpack(b, bias);
-#pragma unroll
-  for (int i = 0; i < N; i++) {
-    if constexpr (sizeof(X) == 4) {
-      const float d = (y[i] - m.mean) - m.correction;
-      y[i] = fmaf(d * m.rstd, w[i], b[i]);
-    } else {
-      const float d = y[i] - m.mean;
-      y[i] = fmaf(fmaf(d, m.rstd, offset), w[i], b[i]);
-    }
-  }
-}
-
-__device__ __forceinline__ void write_moments(const layer_forward &f, int64_t row, const moments &m)
-{
-  if (f.mean) {
-    f.mean[row] = m.mean + m.correction;
-  }
-  if (f.rstd) {
-    f.rstd[row] = m.rstd;
-  }
-}
 
 /** Of the most threads, on a multiprocessor: what limits registers where rows wait for memory. */
 template <typename X, typename W, typename Y> constexpr int blocks_wanted(int vectors)
@@ -183,71 +73,6 @@ __global__ void __launch_bounds__(most_threads(kVectors), blocks_wanted<X, W, Y>
   }
 }
 
-/**
- * Rows of kCols 16-bit columns, one after the other: no vector is missing and no distance is a
- * variable. The bits are those of the kernel above, whose threads of a row these are. kEarly:
- * weight and bias come with x. kBlocks: least on a multiprocessor, as registers go.
- */
-template <typename T, int kCols, int kRows, bool kEarly, int kBlocks>
-__global__ void __launch_bounds__(lay_rows(kCols, kLanes<T>, kShortRow).threads *kRows, kBlocks)
-    layer_norm_fwd_fixed_kernel(const layer_forward given)
-{
-  constexpr row_layout kAny = lay_rows(kCols, kLanes<T>, kShortRow);
-  constexpr int kN = kLanes<T>, kStep = kCols / kN, kVectors = kStep / kAny.threads;
-  static_assert(kCols == kVectors * kAny.threads * kN && kVectors <= kAny.vectors, "whole vectors");
-  __shared__ float scratch[kScratch];
-  layer_forward f = given;
-  f.layout = make_layout(kAny.threads, kRows, kVectors);
-  f.inverse = 1 / (float)kCols;
-  const int thread = kRows == 1 ? (int)threadIdx.x : (int)threadIdx.x % kAny.threads;
-  const int row = blockIdx.x * kRows + (kRows == 1 ? 0 : (int)threadIdx.x / kAny.threads);
-  const bool there = kRows == 1 || row < f.rows;
-  const int64_t at = (int64_t)row * kStep + thread;
-  const uint4 *from = static_cast<const uint4 *>(f.x) + at;
-  const uint4 *weight = static_cast<const uint4 *>(f.weight) + thread;
-  const uint4 *bias = static_cast<const uint4 *>(f.bias) + thread;
-  uint4 *to = static_cast<uint4 *>(f.y) + at;
-  row_bits<T, kN> x[kVectors], w[kVectors], b[kVectors];
-#pragma unroll
-  for (int k = 0; k < kVectors; k++) {
-    x[k].q[0] = there ? from[k * kAny.threads] : make_uint4(0, 0, 0, 0);
-  }
-#pragma unroll
-  for (int k = 0; k < kVectors && kEarly; k++) {
-    w[k].q[0] = load_constant_now(weight + k * kAny.threads);
-    b[k].q[0] = load_constant_now(bias + k * kAny.threads);
-  }
-  float sums[2] = {0, 0};
-#pragma unroll
-  for (int k = 0; k < kVectors; k++) {
-    add_values(sums, x[k]);
-  }
-  const moments m = moments_of<T>(f, sums, scratch, [&](auto body) {
-#pragma unroll
-    for (int k = 0; k < kVectors; k++) {
-      keep_bits(x[k]);
-      body(x[k], kN);
-    }
-  });
-  if (thread == 0 && there) {
-    write_moments(f, row, m);
-  }
-#pragma unroll
-  for (int k = 0; k < kVectors; k++) {
-    keep_bits(x[k]);
-    if constexpr (!kEarly) {
-      w[k].q[0] = __ldg(weight + k * kAny.threads);
-      b[k].q[0] = __ldg(bias + k * kAny.threads);
-    }
-    float y[kN];
-    results(y, m, x[k], w[k], b[k]);
-    pack_bits(x[k], y);
-    if (there) {
-      to[k * kAny.threads] = x[k].q[0];
-    }
-  }
-}
-
 /** Any rows: of any length, at any address. */
 template <typename X, typename W, typename Y>
 __global__ void __launch_bounds__(1024) layer_norm_fwd_any_kernel(const layer_forward f)
@@ -286,40 +111,6 @@ __global__ void __launch_bounds__(1024) layer_norm_fwd_any_kernel(const layer_fo
     float y[kN];
     results(y, m, x, w, b);
     store_values(static_cast<Y *>(f.y) + row * f.y_step, j, cols, y, f.whole);
-  }
-}
-
-template <typename T, int kCols, int kRows, bool kEarly, int kBlocks>
-tg_status launch_fixed(const tg_context *ctx, const layer_forward &f)
-{
-  constexpr int kThreads = lay_rows(kCols, kLanes<T>, kShortRow).threads * kRows;
-  const dim3 grid((unsigned)divide_up(f.rows, kRows));
-  return launch(ctx, layer_norm_fwd_fixed_kernel<T, kCols, kRows, kEarly, kBlocks>, grid, kThreads,
-                0, f);
-}
-
-/** TG_UNSUPPORTED: no kernel is compiled for the rows. */
-template <typename T> tg_status launch_for_width(const tg_context *ctx, const layer_forward &f)
-{
-  if (!f.whole || !f.bias || f.x_step != f.cols || f.y_step != f.cols || f.rows > INT32_MAX / 2) {
-    return TG_UNSUPPORTED;
-  }
-  switch (f.cols) {
-  case 128:
-    return launch_fixed<T, 128, 16, true, 1>(ctx, f);
-  case 768:
-    return launch_fixed<T, 768, 1, false, 32>(ctx, f);
-  case 1024:
-    return launch_fixed<T, 1024, 1, true, 20>(ctx, f);
-  case 2048:
-    return launch_fixed<T, 2048, 1, false, 1>(ctx, f);
-  case 4096: /* few rows leave multiprocessors idle: then what counts is how soon a row is done */
-    return f.rows <= 512 ? launch_fixed<T, 4096, 1, true, 1>(ctx, f)
-                         : launch_fixed<T, 4096, 1, false, 1>(ctx, f);
-  case 8192:
-    return launch_fixed<T, 8192, 1, false, 4>(ctx, f);
-  default:
-    return TG_UNSUPPORTED;
   }
 }
 
