@@ -54,7 +54,8 @@ pass() {
 for which in ${TEST_GPU_PASSES:-code ptx}; do
   if [ "$which" = code ]; then
     for test in test_device test_device_memory test_device_large test_attention_device \
-      test_attention_few test_cross_entropy_directions test_gpu_gradients test_gpu_runtime; do
+      test_attention_few test_cross_entropy_directions test_gpu_gradients test_gpu_runtime \
+      test_norm_widths; do
       if "$build/tests/$test" >"$logs/$test.log" 2>&1; then
         echo "ok $test"
       else

@@ -63,6 +63,8 @@ static const spec_case bwd_cases[] = {
     {"3x768"},
     {"2x1024_offset"},
     {"65x1023_nodx"},
+    {"128x96"}, /* the most rows whose gradient is made from sum and dy alone */
+    {"129x96_nodsum"},
     {"17x2048_wf32"},
     {"3x2880_wf32_yf32"},
     {"9x2880_nodsum_wf32_yf32"},

@@ -50,6 +50,11 @@ static const spec_case fwd_cases[] = {
     {"3x2880_nobias_wf32"},
     {"2x4096_wf32_yf32"},
     {"2x5120_nobias_wf32_yf32"},
+    {"1x128_nostats"}, /* a width with a kernel of its own, its last rows absent */
+    {"15x128", "far from zero"},
+    {"31x128"},
+    {"33x128", "one large"},
+    {"65x128", "not a number"},
     {"300x67_nostats"},
     {NULL},
 };
@@ -76,7 +81,13 @@ static const spec_case bwd_cases[] = {
     {"6x3400", "far from zero"}, /* above the size that finite differences take */
     {"5x768", "one large"},
     {"6x1024_nodbias"},
+    {"64x200"},
     {"65x1023_nodx"},
+    {"128x96_residual"}, /* the most rows whose gradients are made from x and dy alone */
+    {"129x96"},
+    {"127x31_wf32_yf32"},
+    {"126x130_nodbias"},
+    {"129x1023_nodx"},
     {"17x2048_wf32"},
     {"3x2880_wf32_yf32"},
     {"3x4096_nodweight_nodbias"},
@@ -84,6 +95,7 @@ static const spec_case bwd_cases[] = {
     {"2x5120_dwf32"},
     {"3x8200_residual"}, /* rows that kernels read twice */
     {"5x12288_wf32"},
+    {"129x8200_nodx"},
     {"1100x33"}, /* more than 64 blocks' worth of rows */
     {NULL},
 };

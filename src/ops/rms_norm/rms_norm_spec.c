@@ -32,6 +32,11 @@ static const spec_case fwd_cases[] = {
     {"3x2880_gptoss_wf32"},
     {"2x4096_wf32_yf32"},
     {"2x5120_gptoss_wf32_yf32"},
+    {"1x128_norstd"}, /* a width with kernels of its own, their last rows absent */
+    {"31x128"},
+    {"33x128", "large"},
+    {"65x128_gptoss"},
+    {"67x128_offset"},
     {"300x67_norstd"},
     {"6x37_gptoss_offset"},
     {NULL},
@@ -50,7 +55,12 @@ static const spec_case bwd_cases[] = {
     {"4x128", "tiny"},
     {"3x768", "one large"},
     {"2x1024_offset"},
+    {"64x200"},
     {"65x1023_nodx"},
+    {"128x96_offset"}, /* the most rows whose gradients are made from x and dy alone */
+    {"129x96"},
+    {"127x31_wf32_yf32"},
+    {"129x1023_nodx"},
     {"17x2048_wf32"},
     {"3x2880_wf32_yf32"},
     {"3x4096_nodweight"},
@@ -58,7 +68,8 @@ static const spec_case bwd_cases[] = {
     {"2x5120_dwf32"},
     {"3x8200"}, /* rows that kernels read twice */
     {"5x12288_wf32"},
-    {"1100x33"}, /* more than 64 blocks' worth of rows */
+    {"129x11800_nodx"}, /* their sums are all of 48 KB */
+    {"1100x33"},        /* more than 64 blocks' worth of rows */
     {NULL},
 };
 
