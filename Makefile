@@ -4,10 +4,11 @@ BUILD := build/$(PRESET)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 JOBS ?=
+TRAINING := bench-small bench-8b bench-8b-seq
 CTEST_JOBS := $(or $(JOBS),$(shell nproc 2>/dev/null || echo 2))
 BUILD_NOW := cmake --build $(BUILD) $(if $(JOBS),-j $(JOBS))
 
-.PHONY: all build help demo test test-c test-python test-gpu sanitize-gpu bench bench-gpu prof check format \
+.PHONY: all build help demo test test-c test-python test-gpu sanitize-gpu bench bench-gpu $(TRAINING) prof check format \
         abi support python-docs mutate fuzz coverage install clean
 .DEFAULT_GOAL := all
 
@@ -23,7 +24,7 @@ build: $(BUILD)/build.ninja
 	@$(BUILD_NOW)
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 
 demo: $(BUILD)/build.ninja ## Train a small GPT on text, then generate from it (one to two minutes)
 	@scripts/setup.sh build
@@ -50,6 +51,12 @@ bench: build ## Measure the ops and a training step beside their roofs and peers
 
 bench-gpu: build ## Measure the ops on GPU 0 beside a copy and their peers; record it
 	@scripts/bench_gpu.sh $(BUILD)
+
+bench-small: ## Training steps of Qwen3-0.6B beside their peers on GPU 0; record it
+bench-8b: ## The same of Qwen3-8B, 4096 and 8192 tokens
+bench-8b-seq: ## The same from 256 to 32768 tokens
+$(TRAINING): bench-%: build
+	@scripts/bench_training.sh $(BUILD) $* $(BENCH_FLAGS)
 
 prof: build ## Profile one call with ncu (OP=softmax_bwd SHAPE=4096x32768 [SET=full])
 	@scripts/prof.sh $(BUILD) $(OP) $(SHAPE) $(SET)

@@ -24,7 +24,7 @@ import threading
 import torch
 
 import accuracy_page
-import gpu_device
+import package_module
 import results_csv
 from baselines import DTYPES, ROOT, as_list, build, run_saved
 from gpu_providers import own_copy
@@ -241,7 +241,7 @@ def main():
     except RuntimeError as error:  # no GPU, or a build without CUDA
         sys.exit(str(error))
     liger = liger_peers.load() if on_gpu else None
-    device = gpu_device.name_and_driver()[0] if on_gpu else results_csv.device()
+    device = package_module.load("gpu_state").name_and_driver()[0] if on_gpu else results_csv.device()
     common = dict(commit=commit_of(options.build), device=device)
     record = accuracy_page.Record(options.csv) if options.csv else None
     cases = list(cases_of(library, options.op))

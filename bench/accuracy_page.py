@@ -9,7 +9,8 @@ import csv
 import pathlib
 
 import results_csv
-from performance import ROOT, table
+from markdown_table import table
+from performance import ROOT
 
 RECORDS = {"cpu": ROOT / "bench/results/accuracy_cpu.csv",
            "cuda": ROOT / "bench/results/accuracy_h200.csv"}

@@ -2,49 +2,12 @@
 
 import dataclasses
 import math
-import re
 
-CASE = ("suite", "op", "dir", "dtype", "shape")
+import package_module
 
-
-def number(row, key):
-    return float(row[key]) if row[key] else 0.0
-
-
-def newest(rows):
-    """(case) -> rows of one run that measured ours: of the runs at the case's newest commit that
-    with the median result, of two the worse. Rows of what could not be measured are left out."""
-    runs = {}
-    for row in (row for row in rows if row["ms"]):
-        runs.setdefault(tuple(row[key] for key in CASE), {}).setdefault(row["run"], []).append(row)
-    latest = {}
-    for case, by_run in runs.items():
-        whole = [found for found in by_run.values() if any(is_ours(row) for row in found)]
-        if whole:
-            commit = max(whole, key=lambda found: (found[0]["date"], found[0]["run"]))[0]["commit"]
-            same = sorted((found for found in whole if found[0]["commit"] == commit), key=result)
-            latest[case] = same[(len(same) - 1) // 2]
-    return latest
-
-
-def result(rows):
-    """How good a run is: share of the roof, else the peers' best time over ours."""
-    mine, theirs = ours_of(rows), [number(row, "ms") for row in peers_of(rows)]
-    share = number(mine, "roof_share")
-    return share or min(theirs, default=1.0) / number(mine, "ms")
-
-
-def is_ours(row):
-    return row["impl"].startswith("tegula")
-
-
-def ours_of(rows):
-    return next(row for row in rows if is_ours(row))
-
-
-def peers_of(rows):
-    return [row for row in rows if not is_ours(row) and row["impl"] != "copy"
-            and not row["impl"].startswith("roof:")]
+newest_runs = package_module.load("newest_runs")
+newest, number = newest_runs.newest, newest_runs.number
+is_ours, ours_of, peers_of = newest_runs.is_ours, newest_runs.ours_of, newest_runs.peers_of
 
 
 # ---- kinds of bar: each judges to (text, required, measured, met), once or for several shapes ----

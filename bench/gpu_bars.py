@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from bars import NOT_MEASURED, WORDS, Mean, Memory, Ratio, Share, number, ours_of
+import training_bars
+from bars import NOT_MEASURED, WORDS, Mean, Ratio, Share, number, ours_of
 from gpu_cases import (ATTENTION_SHAPES, BOTH, DECODE_SHAPES, GATED, GATED_SHAPE, HEAD_SHAPES,
                        HEADS_SHAPE, LOSS_SHAPES, NORM_SHAPES, PARAMETERS, SMALL_GATED_SHAPE,
                        SMALL_NORM_SHAPES, SOFTMAX_SHAPES, UNMASKED_SHAPE, WINDOW_SHAPE)
@@ -131,15 +132,6 @@ def attention_bars():
     return found + [WindowBlocks("fwd", 1.6), WindowBlocks("bwd", 1.8), *decode_bars()]
 
 
-def model_bars():
-    """A Hugging Face model patched by the Python package, with torch's optimiser; and the runtime's
-    own training."""
-    case = ("model", "qwen3-0.6b", "step", "bf16", "b4_s4096")
-    return [Ratio(*case, ("torch",), 1.15), Ratio(*case, ("liger",), 1.0),
-            Memory(*case, ("torch",), 0.75),
-            Ratio("model", "gpt2-124m", "step", "bf16", "b64_s1024", ("compile",), 1.0)]
-
-
 BARS = [
     *norm_bars(),
     *[bar for op in GATED for d in BOTH
@@ -157,5 +149,5 @@ BARS = [
     *attention_bars(),
     share("adamw", "step", PARAMETERS, 0.9),
     *small_bars(),
-    *model_bars(),
+    *training_bars.BARS,
 ]

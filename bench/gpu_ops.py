@@ -26,7 +26,7 @@ import time
 
 import torch
 
-import gpu_device
+import package_module
 import results_csv
 from baselines import ROOT
 from gpu_cases import CASES
@@ -34,6 +34,8 @@ from gpu_providers import Providers
 from gpu_timing import time_in_turn
 from peers import liger_peers
 from tegula_call import Library
+
+gpu_state = package_module.load("gpu_state")
 
 SAMPLES, QUICK_SAMPLES = 9, 3
 BUSY_SAMPLES = 40  # that keep the GPU busy while its clock is read
@@ -106,13 +108,22 @@ def row_of(case, flops, provider, sets, clock):
     return row
 
 
+def clock_under(work, times):
+    """The SM clock while the GPU does `work`, which only issues it, so many times."""
+    for _ in range(times):
+        work()
+    found = gpu_state.clock_mhz()
+    torch.cuda.synchronize()
+    return found
+
+
 def measure(case, flops, library, options, liger, stream):
     """Rows of the case, ours first."""
     providers = Providers(case, library, options.peers, liger)
     time_in_turn(providers.list, QUICK_SAMPLES if options.quick else SAMPLES, stream)
     library.wait()
     ours = providers.list[0]
-    clock = gpu_device.clock_mhz(ours.round, BUSY_SAMPLES * ours.rounds)
+    clock = clock_under(ours.round, BUSY_SAMPLES * ours.rounds)
     rows = [row_of(case, flops, provider, providers.sets, clock)
             for provider in providers.list + providers.failed]
     if case.copied:
@@ -226,7 +237,7 @@ def main():
         sys.exit(str(error))
     commit = subprocess.run([bench_ops, "--commit"], check=True, capture_output=True,
                             text=True).stdout.strip()
-    device, driver = gpu_device.name_and_driver()
+    device, driver = gpu_state.name_and_driver()
     run = results_csv.Run(options.csv, commit, "gpu", device=device, driver=driver)
     print(f"# {device}; {driver}; commit {commit}; torch {torch.__version__}; first entry "
           f"{library.entry}")

@@ -15,7 +15,8 @@ import re
 
 import results_csv
 from bars import newest, number, ours_of
-from performance import ROOT, beside, table
+from markdown_table import table
+from performance import ROOT, beside
 
 BYTES_PER_S = 4.2e12  # of a kernel that copies
 FLOPS_PER_S = 790e12  # of dense bf16 products

@@ -13,20 +13,14 @@ import sys
 
 import gpu_bars
 import results_csv
+import training_page
 from bars import judge, newest, number, ours_of, peers_of
+from markdown_table import table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 # ---- tables ----
-
-def table(heading, rows):
-    yield "| " + " | ".join(heading) + " |"
-    yield "|" + "---|" * len(heading)
-    for row in rows:
-        yield "| " + " | ".join(row) + " |"
-    yield ""
-
 
 def bar_section(lines, heading="Bars"):
     met = sum(line[3] for line in lines)
@@ -48,19 +42,15 @@ def bar_section(lines, heading="Bars"):
 STEPS = ("Forward, backward and AdamW. Each provider is a process of its own; rounds in changing "
          "order, the first step of each process dropped, medians. bf16: f32 weights are kept "
          "beside; PyTorch runs under autocast.")
-GPU_STEPS = ("Models of transformers, bf16 weights, random ids (`bench/hf_step.py`). Each provider "
-             "is a process of its own, in turn; four steps dropped, medians; peak memory as "
-             "PyTorch counts it. gpt2-124m: the runtime beside a plain PyTorch model under autocast "
-             "(`bench/train_step.py --device cuda`), f32 master weights and clipping for both.")
 
 
-def step_section(cases, heading, what):
+def step_section(cases):
     found = sorted((case, rows) for case, rows in cases.items() if case[0] == "model")
     if not found:
         return
-    yield f"## {heading}"
+    yield "## Training steps"
     yield ""
-    yield what
+    yield STEPS
     yield ""
     lines = []
     for case, rows in found:
@@ -187,8 +177,8 @@ def document(rows, gpu_rows):
     if gpu_cases:
         yield from bar_section(judge(gpu_cases, gpu_bars.BARS), "Bars on a GPU")
         yield from gpu_section(gpu_cases)
-        yield from step_section(gpu_cases, "Training steps on a GPU", GPU_STEPS)
-    yield from step_section(cases, "Training steps", STEPS)
+        yield from training_page.steps_section(gpu_rows, gpu_cases)
+    yield from step_section(cases)
     yield from roof_section(cases)
     yield from peer_section(cases)
     yield from where_section(cases)

@@ -23,6 +23,7 @@ import sys
 import time
 
 import llmc
+import package_module
 import quiet
 import results_csv
 
@@ -245,8 +246,8 @@ def main():
         if load > quiet.LIMIT and options.csv:
             sys.exit(f"not recorded: other processes use {load:.2f} CPUs, more than {quiet.LIMIT}")
     else:
-        import gpu_device  # needs PyTorch, which the CPU's cases may have elsewhere
-        device, driver = gpu_device.name_and_driver()
+        gpu_state = package_module.load("gpu_state")
+        device, driver = gpu_state.name_and_driver()
         where = {"device": device, "driver": driver}
     for case in CASES:
         if case.device == options.device and options.case in (None, case.name):

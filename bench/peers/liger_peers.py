@@ -7,56 +7,26 @@ its sources.
 """
 
 import importlib
-import importlib.metadata
-import os
-import pathlib
-import re
 import sys
 
 import torch
 
+import package_module
 from peers.norm_peers import EPS
+
+liger_package = package_module.load("liger_package")
+version = liger_package.version
 
 BUILDERS, ACCURACY = {}, {}  # it has no problems of its own
 OTHERS = {"erf", "halves", "interleaved", "gptoss", "once"}  # forms and roundings that it has not
 
 
-def sources():
-    """The folder that holds the package below LIGER_DIR; None without LIGER_DIR."""
-    folder = os.environ.get("LIGER_DIR")
-    if not folder:
-        return None
-    found = [path for path in (pathlib.Path(folder), pathlib.Path(folder, "src"))
-             if (path / "liger_kernel").is_dir()]
-    if not found:
-        raise FileNotFoundError(f"LIGER_DIR: expected liger_kernel or src/liger_kernel in {folder}")
-    return found[0]
-
-
 def load():
     """The module of functions; None if it is not there."""
-    folder = sources()
-    if folder and str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    try:
-        return importlib.import_module("liger_kernel.transformers.functional")
-    except ModuleNotFoundError as error:
-        if folder:
-            raise
-        print(f"# Liger-Kernel is left out: {error}", file=sys.stderr)
+    if not liger_package.find():
+        print("# Liger-Kernel is left out: not installed, and no LIGER_DIR", file=sys.stderr)
         return None
-
-
-def version():
-    try:
-        return importlib.metadata.version("liger_kernel")
-    except importlib.metadata.PackageNotFoundError:
-        folder = sources()
-        for folder in (folder, folder.parent) if folder else ():
-            project = folder / "pyproject.toml"
-            if project.exists():
-                return re.search(r'^version = "(.*)"', project.read_text(), re.M).group(1)
-        return ""
+    return importlib.import_module("liger_kernel.transformers.functional")
 
 
 def variants(liger, op, direction, shape=""):

@@ -3,7 +3,6 @@
 import pathlib
 import re
 import sys
-import types
 
 import pytest
 
@@ -20,7 +19,6 @@ from shape_words import NotServed, Words  # noqa: E402
 
 try:
     import gpu_providers
-    import hf_step
     from peers.peer_problem import Peer, Problem
 except ImportError:
     gpu_providers = None
@@ -258,24 +256,3 @@ def test_the_page_of_accuracy_is_what_was_recorded(tmp_path):
     page = tmp_path / "accuracy.md"
     accuracy_page.write_page(out=page)
     assert page.read_text(encoding="utf-8") == accuracy_page.PAGE.read_text(encoding="utf-8")
-
-
-def steps_of(provider, *runs):
-    options = types.SimpleNamespace(model="qwen3-0.6b", shape="b4_s4096")
-    found = [dict(ms=ms, steps=[ms - 1, ms, ms + 1], peak_bytes=peak, version="1") for ms, peak in runs]
-    return hf_step.row_of(provider, found, options, 4 * 4096, "" if runs else "failed: no memory")
-
-
-@needs_torch
-def test_steps_of_models(capsys):
-    rows = [steps_of("tegula", (200.0, 7e9), (202.0, 8e9)), steps_of("stock", (400.0, 2e10)), steps_of("liger")]
-    assert [row["impl"] for row in rows] == ["tegula", "torch", "liger"]
-    assert rows[0]["ms"] == 201 and rows[0]["peak_bytes"] == 8e9 and "ms" not in rows[2]
-    case = ("model", "qwen3-0.6b", "step", "bf16", "b4_s4096")
-    recorded = [{**row, "roof": "", "ms": str(row["ms"]), "peak_bytes": str(row["peak_bytes"])} for row in rows[:2]]
-    judged = [line for bar in gpu_bars.model_bars() for line in bar.judge({case: recorded})]
-    assert [met for *_, met in judged] == [True, False, True]  # Liger-Kernel was not measured
-    losses = lambda *values: [dict(losses=list(values))]  # noqa: E731
-    hf_step.compare_losses(dict(stock=losses(12.0, 11.0), tegula=losses(12.001, 11.001), liger=losses(12.0, 11.1)))
-    told = capsys.readouterr().err
-    assert "liger: losses" in told and "tegula" not in told

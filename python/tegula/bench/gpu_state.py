@@ -1,0 +1,26 @@
+"""Name, driver and clock of the GPU in use, as nvidia-smi tells them."""
+
+import os
+import subprocess
+
+
+def ask(*what):
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
+    command = ["nvidia-smi", f"--id={gpu}", "--format=csv,noheader,nounits", "--query-gpu=" + ",".join(what)]
+    line = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return line.strip().split(", ")
+
+
+def name_and_driver():
+    import torch
+
+    name, driver = ask("name", "driver_version")
+    return name, f"NVIDIA {driver}; CUDA {torch.version.cuda}"
+
+
+def clock_mhz():
+    """The SM clock now; "" if nvidia-smi does not tell."""
+    try:
+        return float(ask("clocks.sm")[0])
+    except (OSError, subprocess.CalledProcessError, ValueError):
+        return ""

@@ -1,0 +1,152 @@
+"""Training steps of one provider's model, timed in parts.
+
+Between cases the model sleeps: its modules stay, so that compiled code does too, and its weights' memory is given back,
+since two models of 8 G parameters with their gradients and moments do not fit on one GPU. To wake, weights are drawn
+again from the same seed, and so are the same for every provider and in every round."""
+
+import gc
+import time
+
+import torch
+
+from .gpu_state import clock_mhz
+from .qwen3_sizes import SIZES
+from .step_cases import DTYPES
+from .step_providers import make_optimiser
+
+SEED = 0
+BATCHES = 2  # of random ids, in turn
+
+
+def draw(model):
+    """Weights as transformers draws them, from the seed."""
+    torch.manual_seed(SEED)
+    deviation = model.config.initializer_range
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, deviation)
+            else:
+                parameter.fill_(1)
+
+
+def make_model(size, dtype, device):
+    """In its dtype from the start; tables of positions stay in f32."""
+    from transformers import AutoModelForCausalLM
+
+    with torch.device(device):
+        return AutoModelForCausalLM.from_config(SIZES[size].config(), dtype=dtype, attn_implementation="sdpa").train()
+
+
+class Marks:
+    """Moments in the work of a device, and the milliseconds between two of them."""
+
+    def __init__(self, device):
+        self.on_gpu = device == "cuda"
+
+    def now(self):
+        if not self.on_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between(self, first, second):
+        return first.elapsed_time(second) if self.on_gpu else 1e3 * (second - first)
+
+
+class ModelSteps:
+    def __init__(self, provider, device):
+        self.provider, self.device, self.marks = provider, device, Marks(device)
+        self.model = self.called = self.holds = None
+        self.sizes = {}  # parameter -> bytes of its memory when awake
+        provider.prepare()
+
+    # ---- the model ----
+
+    def wake(self, case):
+        wanted = case.model, case.dtype
+        if self.holds != wanted:
+            self.holds = self.model = self.called = None
+            self.free()
+            self.model = make_model(case.model, getattr(torch, DTYPES[case.dtype]), self.device)
+            self.called = self.provider.convert(self.model)
+            self.sizes = {p: p.untyped_storage().nbytes() for p in self.model.parameters()}
+            self.holds, self.checkpointing = wanted, False
+        for parameter, size in self.sizes.items():
+            parameter.untyped_storage().resize_(size)
+        draw(self.model)
+        if case.checkpointing != self.checkpointing:  # anew it would be compiled anew
+            self.checkpointing = case.checkpointing
+            if case.checkpointing:
+                self.model.gradient_checkpointing_enable(dict(use_reentrant=False))
+            else:
+                self.model.gradient_checkpointing_disable()
+
+    def sleep(self):
+        for parameter in self.sizes:
+            parameter.grad = None
+            parameter.untyped_storage().resize_(0)
+        self.free()
+
+    def free(self):
+        gc.collect()
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
+
+    # ---- steps ----
+
+    def batches(self, case):
+        generator = torch.Generator().manual_seed(1)
+        shape, vocabulary = (case.batch, case.seq), SIZES[case.model].vocabulary
+        return [torch.randint(vocabulary, shape, generator=generator).to(self.device) for _ in range(BATCHES)]
+
+    def loss_of(self, ids):
+        return self.called(input_ids=ids, labels=ids, use_cache=False, **self.provider.inputs).loss
+
+    def steps(self, count, batches, optimiser, losses):
+        """Marks of `count` steps that follow each other without waiting for the device: start, after the forward, after
+        the backward of each, and the end."""
+        found = []
+        for i in range(count):
+            found.append([self.marks.now()])
+            loss = self.loss_of(batches[i % len(batches)])
+            found[-1].append(self.marks.now())
+            loss.backward()
+            found[-1].append(self.marks.now())
+            optimiser.step()
+            optimiser.zero_grad()
+            losses.append(loss.detach())
+        return found, self.marks.now()
+
+    def wait(self):
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def time(self, case, optimiser_name, warm_up, steps):
+        """Parts of each step in ms, losses from the first step on, and the memory of the timed steps."""
+        self.wake(case)
+        optimiser = make_optimiser(optimiser_name, self.model.parameters())
+        batches, losses = self.batches(case), []
+        self.steps(warm_up, batches, optimiser, losses)
+        self.wait()
+        if self.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        start = time.perf_counter()
+        marks, end = self.steps(steps, batches, optimiser, losses)
+        clock = clock_mhz() if self.device == "cuda" else ""
+        self.wait()
+        wall = 1e3 * (time.perf_counter() - start) / steps
+        parts = [[*mark, after] for mark, after in zip(marks, [*(mark[0] for mark in marks[1:]), end])]
+        found = {
+            "steps": [self.marks.between(part[0], part[3]) for part in parts], "wall_ms": wall, "clock_mhz": clock,
+            "losses": [float(loss) for loss in losses], **self.peaks(),
+        }  # fmt: skip
+        for number, name in enumerate(("forward", "backward", "optimiser")):
+            found[name] = [self.marks.between(part[number], part[number + 1]) for part in parts]
+        return found
+
+    def peaks(self):
+        if self.device != "cuda":
+            return {"peak_bytes": 0, "reserved_bytes": 0}
+        return {"peak_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved()}

@@ -1,0 +1,59 @@
+"""Which of a results file's rows count: those of one run for each case. Needs nothing of the package."""
+
+CASE = ("suite", "op", "dir", "dtype", "shape")
+ANY_ORDER = "tegula_any_order"  # ours, but not in the default mode: reported, never judged
+
+
+def number(row, key):
+    return float(row[key]) if row[key] else 0.0
+
+
+def case_of(row):
+    return tuple(row[key] for key in CASE)
+
+
+def is_ours(row):
+    return row["impl"].startswith("tegula")
+
+
+def ours_of(rows):
+    """The fastest of ours in the default mode; rows of ops have one."""
+    mine = [row for row in rows if is_ours(row)]
+    return min((row for row in mine if row["impl"] != ANY_ORDER), key=lambda row: number(row, "ms"), default=mine[0])
+
+
+def peers_of(rows):
+    return [row for row in rows if not is_ours(row) and row["impl"] != "copy" and not row["impl"].startswith("roof:")]
+
+
+def result(rows):
+    """How good a run is: share of the roof, else the peers' best time over ours."""
+    mine, theirs = ours_of(rows), [number(row, "ms") for row in peers_of(rows)]
+    share = number(mine, "roof_share")
+    return share or min(theirs, default=1.0) / number(mine, "ms")
+
+
+def newest(rows):
+    """(case) -> rows of one run that measured ours: of the runs at the case's newest commit that with the median result,
+    of two the worse. Rows of what could not be measured are left out."""
+    runs = {}
+    for row in (row for row in rows if row["ms"]):
+        runs.setdefault(case_of(row), {}).setdefault(row["run"], []).append(row)
+    latest = {}
+    for case, by_run in runs.items():
+        whole = [found for found in by_run.values() if any(map(is_ours, found))]
+        if whole:
+            commit = max(whole, key=lambda found: (found[0]["date"], found[0]["run"]))[0]["commit"]
+            same = sorted((found for found in whole if found[0]["commit"] == commit), key=result)
+            latest[case] = same[(len(same) - 1) // 2]
+    return latest
+
+
+def with_failures(rows, cases):
+    """The same with the rows without a time (out of memory, failed) of each case's run, in the order of the file."""
+    runs = {case: found[0]["run"] for case, found in cases.items()}
+    whole = {case: [] for case in cases}
+    for row in rows:
+        if runs.get(case_of(row)) == row["run"]:
+            whole[case_of(row)].append(row)
+    return whole

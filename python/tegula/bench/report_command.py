@@ -1,0 +1,25 @@
+"""report: plots and a page of what the results file holds."""
+
+import sys
+
+from . import results_file
+from .newest_runs import newest, with_failures
+from .results_page import page
+from .step_plots import draw_steps, pyplot
+
+
+def run(options, command):
+    """(exit status, rows)"""
+    rows = results_file.read(options.csv)
+    cases = with_failures(rows, newest(rows))
+    plt, names, plots = pyplot(), [], options.out / "plots"
+    if plt:
+        names = draw_steps(plt, cases, plots)
+    else:
+        print(f"no plots: expected matplotlib, got none; elsewhere: report --csv {options.csv}", file=sys.stderr)
+    pictures = [plots / f"{name}.svg" for name in names]
+    options.out.mkdir(parents=True, exist_ok=True)
+    text = "\n".join(page(cases, pictures)) + "\n"
+    (options.out / "index.html").write_text(text, encoding="utf-8")
+    options.say(f"{options.out / 'index.html'}: {len(cases)} cases, {len(names)} plots")
+    return 0, []

@@ -1,0 +1,59 @@
+"""small, 8b, 8b-seq: training steps of all providers."""
+
+import sys
+
+from . import liger_package, results_file
+from .command import UNFINISHED
+from .progress import Progress
+from .step_cases import SWEEPS, StepCase, case_of
+from .step_providers import USUAL, entrants
+from .step_sweep import Sweep
+from .worker_process import WorkerProcess
+
+
+def cases_of(options, command):
+    """The command's, with what the options say otherwise."""
+    model, shapes = SWEEPS[command]
+    model, shapes = options.model or model, options.shape or shapes
+    cases = [case_of(model, shape, options.dtype) for shape in shapes]
+    if options.seq:
+        batch = options.batch or cases[0].batch
+        return [StepCase(model, batch, seq, options.checkpointing, options.dtype) for seq in options.seq]
+    return [
+        StepCase(model, options.batch or case.batch, case.seq, options.checkpointing or case.checkpointing, options.dtype)
+        for case in cases
+    ]
+
+
+def available(names):
+    """Without Liger-Kernel where it is not installed."""
+    if not liger_package.find():
+        left_out = [name for name in names if name.startswith("liger")]
+        if left_out:
+            print(f"{', '.join(left_out)}: left out: no Liger-Kernel, and no LIGER_DIR", file=sys.stderr)
+        return [name for name in names if name not in left_out]
+    return names
+
+
+def run(options, command):
+    """(exit status, rows)"""
+    cases = cases_of(options, command)
+    known = entrants(available(options.providers or USUAL), options.optimiser)
+    progress = Progress(options.rounds * len(known) * len(cases))
+
+    def start(name):
+        return WorkerProcess(name, options.device, options.out / "logs" / f"{name}.log", options.patience)
+
+    run = results_file.Run(options.csv, options.commit, "model", device="", driver="")
+    sweep = Sweep(start, run, options.out, progress, options.say, options.rounds, options.warm_up, options.steps,
+                  options.minutes)  # fmt: skip
+    try:
+        missing = [case for case in cases if options.again or not sweep.is_recorded(case, known)]
+        said = sweep.prepare(dict.fromkeys(entrant.provider.name for entrant in known)) if missing else {}
+        for found in said.values():
+            if "error" not in found:
+                run.common.update(device=found["device"], driver=found["driver"])
+        failed, left = sweep.go(cases, known, options.again)
+    finally:
+        sweep.end()
+    return 1 if failed else UNFINISHED if left else 0, sweep.rows

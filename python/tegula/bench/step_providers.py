@@ -1,0 +1,129 @@
+"""Who takes a training step: transformers as it is and everything that makes it faster. Each runs in a process of its own."""
+
+import dataclasses
+from collections.abc import Callable
+
+from . import liger_package
+
+# transformers 5.17 makes a dense mask for a whole model under torch.compile, since it cannot rule out packed sequences,
+# and PyTorch's attention then computes both halves. A mask dictionary of the caller's is passed on as it is: with None
+# in it the layers ask for causal attention.
+CAUSAL = {"attention_mask": {"full_attention": None}}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Provider:
+    name: str  # also the impl of its rows
+    config: str = ""
+    ours: bool = False
+    prepare: Callable = lambda: None  # before the model is made
+    convert: Callable = lambda model: model  # (model) -> what is called in its place
+    inputs: dict = dataclasses.field(default_factory=dict)  # beside ids and labels
+
+
+def use_liger(**options):
+    def prepare():
+        if not liger_package.find():
+            raise ModuleNotFoundError("liger: expected the package, or its folder in LIGER_DIR")
+        from liger_kernel.transformers import apply_liger_kernel_to_qwen3
+
+        apply_liger_kernel_to_qwen3(**options)
+
+    return prepare
+
+
+def keep_compiled_shapes():
+    """As many shapes as a sweep has, each compiled for itself."""
+    import torch
+
+    for name in ("recompile_limit", "cache_size_limit"):  # the second before PyTorch 2.7
+        if hasattr(torch._dynamo.config, name):
+            setattr(torch._dynamo.config, name, 64)
+
+
+def compiled(model):
+    import torch
+
+    return torch.compile(model, dynamic=False)
+
+
+def compiled_layers(model):
+    for layer in model.model.layers:
+        layer.compile(dynamic=False)
+    return model
+
+
+def with_tegula(model):
+    import tegula
+
+    tegula.apply_to_model(model)
+    return model
+
+
+def in_any_order(model):
+    import tegula
+
+    tegula.allow_nondeterministic()
+    return with_tegula(model)
+
+
+ALL = [
+    Provider("hf", "sdpa"),
+    Provider("compile", "sdpa, whole model, mask {'full_attention': None}", prepare=keep_compiled_shapes, convert=compiled,
+             inputs=CAUSAL),
+    Provider("compile_layers", "sdpa, each layer", prepare=keep_compiled_shapes, convert=compiled_layers),
+    Provider("liger", "with its fused loss", prepare=use_liger()),
+    Provider("liger_noflce", "without its fused loss",
+             prepare=use_liger(fused_linear_cross_entropy=False, cross_entropy=False)),
+    Provider("tegula", ours=True, convert=with_tegula),
+    Provider("tegula_any_order", "allow_nondeterministic", ours=True, convert=in_any_order),
+    Provider("tegula+compile", ours=True, prepare=keep_compiled_shapes, convert=lambda model: compiled(with_tegula(model))),
+]  # fmt: skip
+PROVIDERS = {provider.name: provider for provider in ALL}
+USUAL = ["hf", "compile", "liger", "liger_noflce", "tegula", "tegula+compile"]
+
+
+# ---- optimisers ----
+
+OPTIMISERS = {"torch": "torch AdamW", "tegula": "tegula.optim.AdamW"}
+LEARNING_RATE = 1e-4
+
+
+def make_optimiser(name, parameters):
+    import torch
+
+    if name == "torch":
+        return torch.optim.AdamW(parameters, lr=LEARNING_RATE, fused=True)
+    from tegula.optim import AdamW
+
+    return AdamW(parameters, lr=LEARNING_RATE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entrant:
+    """A provider with an optimiser: what a row is about."""
+
+    provider: Provider
+    optimiser: str = "torch"
+
+    @property
+    def config(self):
+        return ", ".join(word for word in (self.provider.config, OPTIMISERS[self.optimiser]) if word)
+
+    @property
+    def name(self):
+        return f"{self.provider.name} ({self.config})"
+
+    @property
+    def key(self):
+        """What tells its rows from others: impl, config."""
+        return self.provider.name, self.config
+
+
+def entrants(names, optimisers):
+    """Peers train with torch's optimiser, ours with each of those asked for."""
+    return [
+        Entrant(PROVIDERS[name], optimiser)
+        for name in names
+        for optimiser in (optimisers if PROVIDERS[name].ours else ["torch"])
+    ]

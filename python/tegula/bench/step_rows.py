@@ -1,0 +1,61 @@
+"""What the rounds of a training step make: rows of a results file, a table on standard output, doubts about losses."""
+
+import statistics
+
+from .results_file import OUT_OF_MEMORY
+
+PARTS = ("forward", "backward", "optimiser")
+CLOSE = 2e-3  # of a loss, relative: 16-bit steps in another order
+
+
+def note_of(found):
+    """Why there is no figure; "" where there is one."""
+    if "oom" in found:
+        return f"{OUT_OF_MEMORY} at {found['peak_bytes'] / 2**30:.1f} GiB"
+    return f"failed: {found['error']}" if "error" in found else ""
+
+
+def all_of(rounds, key):
+    return [value for found in rounds for value in found[key]]
+
+
+def split_of(rounds):
+    """Medians of the parts, as the note of a row says them."""
+    return ", ".join(f"{part} {statistics.median(all_of(rounds, part)):.2f} ms" for part in PARTS)
+
+
+def row_of(case, entrant, version, rounds, note):
+    row = dict(case.identity, impl=entrant.provider.name, config=entrant.config, version=version, note=note)
+    if rounds:
+        steps = all_of(rounds, "steps")
+        ms = statistics.median(steps)
+        clocks = [found["clock_mhz"] for found in rounds if found["clock_mhz"]]
+        row.update(
+            ms=ms, ms_min=min(steps), ms_max=max(steps), flops=case.flops, tokens_per_s=1e3 * case.tokens / ms,
+            peak_bytes=max(found["peak_bytes"] for found in rounds) or "",
+            clock_mhz=statistics.median(clocks) if clocks else "",
+            note="; ".join(text for text in (split_of(rounds), note) if text),
+        )  # fmt: skip
+    return row
+
+
+def doubt(rounds, stock):
+    """What is to be said about losses that are not the stock model's: the same weights saw the same batches."""
+    for theirs, mine in zip(stock[0]["losses"], rounds[0]["losses"]):
+        if not abs(mine - theirs) <= CLOSE * abs(theirs):
+            return f"loss {mine:.4f} where hf has {theirs:.4f}"
+    return ""
+
+
+def table(rows):
+    """Lines for people: one for each row, and each beside the best peer."""
+    peers = [row["ms"] for row in rows if row.get("ms") and not row["impl"].startswith("tegula")]
+    for row in rows:
+        name = f"{row['impl']:17} {row['config']:56}"
+        if not row.get("ms"):
+            yield f"{name} {row['note']}"
+            continue
+        memory = f"{row['peak_bytes'] / 2**30:7.1f} GiB" if row["peak_bytes"] else ""
+        ratio = f" {min(peers) / row['ms']:6.3f}x" if peers else ""
+        yield f"{name} {row['ms']:9.2f} ms {row['tokens_per_s']:9.0f} tokens/s{memory}{ratio}"
+        yield f"{'':17} {row['note']}"

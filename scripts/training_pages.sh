@@ -1,0 +1,13 @@
+#!/bin/sh
+# Writes what is made of bench/results/h200.csv: docs/performance.md, plots and page in
+# docs/performance/ (with matplotlib only), the headline table of README.md.
+#   scripts/training_pages.sh BUILD_DIR
+# PYTHON  a Python for the package that was built (default: python3)
+set -eu
+cd "$(dirname "$0")/.."
+export PYTHONPATH="$PWD/$1/python${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
+python=${PYTHON:-python3}
+"$python" -m tegula.bench report --csv bench/results/h200.csv --out docs/performance
+"$python" bench/performance.py
+"$python" bench/kernel_pages.py
+"$python" bench/headline.py
