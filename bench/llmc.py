@@ -1,5 +1,6 @@
 """Builds llm.c's train_gpt2 for timing: random weights, random tokens, no validation, no sampling."""
 
+import pathlib
 import subprocess
 import sys
 
