@@ -4,7 +4,7 @@ BUILD := build/$(PRESET)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 JOBS ?=
-TRAINING := bench-small bench-8b bench-8b-seq
+TRAINING := bench-small bench-8b bench-8b-seq bench-fsdp bench-ddp bench-rmsnorm bench-lce bench-ops bench-profile bench-loss
 CTEST_JOBS := $(or $(JOBS),$(shell nproc 2>/dev/null || echo 2))
 BUILD_NOW := cmake --build $(BUILD) $(if $(JOBS),-j $(JOBS))
 
@@ -55,6 +55,13 @@ bench-gpu: build ## Measure the ops on GPU 0 beside a copy and their peers; reco
 bench-small: ## Training steps of Qwen3-0.6B beside their peers on GPU 0; record it
 bench-8b: ## The same of Qwen3-8B, 4096 and 8192 tokens
 bench-8b-seq: ## The same from 256 to 32768 tokens
+bench-fsdp: ## Qwen3-8B on several GPUs with FSDP2, beside one (BENCH_FLAGS="--gpus 2")
+bench-ddp: ## Qwen3-0.6B on several GPUs with DDP, beside one
+bench-rmsnorm: ## tegula.ops.rms_norm beside PyTorch and Liger-Kernel
+bench-lce: ## The head with its loss, 256 to 32768 tokens
+bench-ops: ## Every function of tegula.ops that has a peer
+bench-profile: ## Where the time of a training step goes, by kind of kernel and provider
+bench-loss: ## Losses of 50 steps on text, stock and patched
 $(TRAINING): bench-%: build
 	@scripts/bench_training.sh $(BUILD) $* $(BENCH_FLAGS)
 

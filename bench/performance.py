@@ -177,7 +177,7 @@ def document(rows, gpu_rows):
     if gpu_cases:
         yield from bar_section(judge(gpu_cases, gpu_bars.BARS), "Bars on a GPU")
         yield from gpu_section(gpu_cases)
-        yield from training_page.steps_section(gpu_rows, gpu_cases)
+        yield from training_page.sections(gpu_rows, gpu_cases)
     yield from step_section(cases)
     yield from roof_section(cases)
     yield from peer_section(cases)

@@ -246,9 +246,7 @@ def main():
         if load > quiet.LIMIT and options.csv:
             sys.exit(f"not recorded: other processes use {load:.2f} CPUs, more than {quiet.LIMIT}")
     else:
-        gpu_state = package_module.load("gpu_state")
-        device, driver = gpu_state.name_and_driver()
-        where = {"device": device, "driver": driver}
+        where = package_module.load("gpu_state").where("cuda")
     for case in CASES:
         if case.device == options.device and options.case in (None, case.name):
             run = results_csv.Run(options.csv, commit, "model", **where)

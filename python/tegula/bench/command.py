@@ -10,6 +10,7 @@ import sys
 
 from . import step_cases
 from .qwen3_sizes import SIZES
+from .function_cases import PROVIDERS as FUNCTION_PROVIDERS
 from .step_providers import OPTIMISERS, PROVIDERS, USUAL
 
 # Command -> the module whose run(options, command) does it, and what it is.
@@ -17,6 +18,13 @@ COMMANDS = {
     "small": ("step_command", "training steps of Qwen3-0.6B, 4 x 4096 tokens"),
     "8b": ("step_command", "training steps of Qwen3-8B, 4096 and 8192 tokens"),
     "8b-seq": ("step_command", "the same from 256 to 32768 tokens, the longest with gradient checkpointing"),
+    "profile": ("profile_command", "where the time of a step goes, by kind of kernel"),
+    "loss": ("loss_command", "losses of 50 steps on text: patched, stock, stock in f32"),
+    "fsdp": ("sharded_command", "Qwen3-8B on several GPUs with FSDP2, beside one"),
+    "ddp": ("sharded_command", "Qwen3-0.6B on several GPUs with DDP, beside one"),
+    "rmsnorm": ("function_command", "tegula.ops.rms_norm beside PyTorch and Liger-Kernel"),
+    "lce": ("function_command", "the head with its loss, 256 to 32768 tokens"),
+    "ops": ("function_command", "each function of tegula.ops that a model's step has"),
     "report": ("report_command", "plots and a page of what the results file holds"),
 }
 UNFINISHED = 3  # exit status: --minutes were over
@@ -55,6 +63,9 @@ def make_parser():
     what.add_argument("--shape", type=words, help="the same as words: b1_s4096,b1_s32768_ckpt")
     what.add_argument("--checkpointing", action="store_true", help="gradient checkpointing in each of --seq")
     what.add_argument("--dtype", choices=step_cases.DTYPES, default="bf16")
+    what.add_argument("--count", type=int, help="loss: steps (50); fsdp, ddp: steps whose losses are compared (20)")
+    what.add_argument("--gpus", type=int, default=2, help="fsdp, ddp: how many (2)")
+    what.add_argument("--text", type=pathlib.Path, help="loss: a file to train on (Python's help topics)")
     what.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     how = parser.add_argument_group("how long")
     how.add_argument("--rounds", type=int, default=2, help="in changing order (2)")
@@ -75,7 +86,8 @@ def make_parser():
 def parse(arguments):
     parser = make_parser()
     options = parser.parse_args(arguments)
-    some_of(parser, "--providers", options.providers or [], PROVIDERS)
+    functions = COMMANDS.get(options.command, ("",))[0] == "function_command"
+    some_of(parser, "--providers", options.providers or [], FUNCTION_PROVIDERS if functions else PROVIDERS)
     some_of(parser, "--optimiser", options.optimiser, OPTIMISERS)
     if min(options.rounds, options.steps) < 1 or options.warm_up < 0:
         parser.error("--rounds, --steps, --warm-up: expected numbers above 0, the last 0 or more")

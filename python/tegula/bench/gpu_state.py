@@ -24,3 +24,18 @@ def clock_mhz():
         return float(ask("clocks.sm")[0])
     except (OSError, subprocess.CalledProcessError, ValueError):
         return ""
+
+
+def where(device):
+    """The columns device and driver of a results file."""
+    name, driver = name_and_driver() if device == "cuda" else ("", "")
+    return {"device": name, "driver": driver}
+
+
+def visible_gpus():
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return len([name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name])
+    try:
+        return len(subprocess.run(["nvidia-smi", "-L"], check=True, capture_output=True, text=True).stdout.splitlines())
+    except (OSError, subprocess.CalledProcessError):
+        return 0

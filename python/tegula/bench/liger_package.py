@@ -31,9 +31,8 @@ def version():
     try:
         return importlib.metadata.version("liger_kernel")
     except importlib.metadata.PackageNotFoundError:
-        folder = sources()
-        for folder in (folder, folder.parent) if folder else ():
-            project = folder / "pyproject.toml"
+        found = sources()
+        for project in (folder / "pyproject.toml" for folder in ([found, found.parent] if found else [])):
             if project.exists():
                 return re.search(r'^version = "(.*)"', project.read_text(), re.M).group(1)
         return ""

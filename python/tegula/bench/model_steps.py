@@ -13,19 +13,21 @@ from .gpu_state import clock_mhz
 from .qwen3_sizes import SIZES
 from .step_cases import DTYPES
 from .step_providers import make_optimiser
+from .text_batches import batches, text_bytes
 
 SEED = 0
 BATCHES = 2  # of random ids, in turn
 
 
 def draw(model):
-    """Weights as transformers draws them, from the seed."""
+    """Weights as transformers draws them, from the seed; the same ones, those of bf16, whatever the dtype."""
     torch.manual_seed(SEED)
     deviation = model.config.initializer_range
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim > 1:
-                parameter.normal_(0, deviation)
+                wide = torch.randn(parameter.shape, device=parameter.device, dtype=torch.float32)
+                parameter.copy_(wide.mul_(deviation).bfloat16())
             else:
                 parameter.fill_(1)
 
@@ -60,6 +62,8 @@ class ModelSteps:
         self.provider, self.device, self.marks = provider, device, Marks(device)
         self.model = self.called = self.holds = None
         self.sizes = {}  # parameter -> bytes of its memory when awake
+        if device == "cpu":
+            torch.set_num_threads(1)  # its threads and Tegula's would wait for each other
         provider.prepare()
 
     # ---- the model ----
@@ -130,21 +134,38 @@ class ModelSteps:
         batches, losses = self.batches(case), []
         self.steps(warm_up, batches, optimiser, losses)
         self.wait()
-        if self.device == "cuda":
-            torch.cuda.reset_peak_memory_stats()
+        self.reset_peaks()
         start = time.perf_counter()
-        marks, end = self.steps(steps, batches, optimiser, losses)
+        taken = self.steps(steps, batches, optimiser, losses)
         clock = clock_mhz() if self.device == "cuda" else ""
         self.wait()
         wall = 1e3 * (time.perf_counter() - start) / steps
-        parts = [[*mark, after] for mark, after in zip(marks, [*(mark[0] for mark in marks[1:]), end])]
-        found = {
-            "steps": [self.marks.between(part[0], part[3]) for part in parts], "wall_ms": wall, "clock_mhz": clock,
-            "losses": [float(loss) for loss in losses], **self.peaks(),
-        }  # fmt: skip
+        return {**self.parts(*taken), "wall_ms": wall, "clock_mhz": clock, "losses": [float(loss) for loss in losses],
+                **self.peaks()}  # fmt: skip
+
+    def train(self, case, optimiser_name, steps, text):
+        """Losses of steps on pieces of the text, each seen once, and of a last piece without a step."""
+        self.wake(case)
+        optimiser = make_optimiser(optimiser_name, self.model.parameters())
+        *seen, unseen = (ids.to(self.device) for ids in batches(text_bytes(text), steps + 1, case.batch, case.seq))
+        losses = []
+        self.reset_peaks()
+        taken = self.steps(steps, seen, optimiser, losses)
+        with torch.no_grad():
+            last = float(self.loss_of(unseen))
+        return {**self.parts(*taken), "losses": [float(loss) for loss in losses], "unseen": last, **self.peaks()}
+
+    def parts(self, marks, end):
+        """What self.steps returned, in ms."""
+        whole = [[*mark, after] for mark, after in zip(marks, [*(mark[0] for mark in marks[1:]), end])]
+        found = {"steps": [self.marks.between(part[0], part[3]) for part in whole]}
         for number, name in enumerate(("forward", "backward", "optimiser")):
-            found[name] = [self.marks.between(part[number], part[number + 1]) for part in parts]
+            found[name] = [self.marks.between(part[number], part[number + 1]) for part in whole]
         return found
+
+    def reset_peaks(self):
+        if self.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
 
     def peaks(self):
         if self.device != "cuda":

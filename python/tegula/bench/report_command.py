@@ -4,6 +4,7 @@ import sys
 
 from . import results_file
 from .newest_runs import newest, with_failures
+from .profile_plots import draw_profiles
 from .results_page import page
 from .step_plots import draw_steps, pyplot
 
@@ -14,7 +15,7 @@ def run(options, command):
     cases = with_failures(rows, newest(rows))
     plt, names, plots = pyplot(), [], options.out / "plots"
     if plt:
-        names = draw_steps(plt, cases, plots)
+        names = draw_steps(plt, cases, plots) + draw_profiles(plt, cases, plots)
     else:
         print(f"no plots: expected matplotlib, got none; elsewhere: report --csv {options.csv}", file=sys.stderr)
     pictures = [plots / f"{name}.svg" for name in names]

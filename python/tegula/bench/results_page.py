@@ -2,66 +2,74 @@
 
 import html
 
-from .newest_runs import number, ours_of, peers_of
+from . import result_tables
+from .newest_runs import ours_of
 from .step_plots import by_model
 
 STYLE = """
 :root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; margin: 1rem 0 2rem; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }
-th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #8884; white-space: nowrap; }
-th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left; }
+th, td { padding: .25rem .7rem; text-align: left; border-bottom: 1px solid #8884; white-space: nowrap; }
 tr.ours { font-weight: 600; }
 figure { margin: 0 0 2rem; background: white; border-radius: 6px; padding: .5rem; }
 figure svg { max-width: 100%; height: auto; }
-code { font-size: .92em; }
 """
 
 
-def table(heading, lines):
-    """lines: (class of the row, cells)."""
+def table(found, ours=None):
+    """`ours`: number of the line that stands out."""
+    heading, lines = found
     yield "<table><tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in heading) + "</tr>"
-    for kind, cells in lines:
-        yield f'<tr class="{kind}">' + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>"
+    for number, cells in enumerate(lines):
+        kind = ' class="ours"' if number == ours else ""
+        yield f"<tr{kind}>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
     yield "</table>"
-
-
-def step_lines(rows):
-    """A line for each provider, beside the best peer."""
-    theirs = [number(row, "ms") for row in peers_of(rows) if row["ms"]]
-    best = min(theirs, default=0)
-    for row in rows:
-        kind = "ours" if row is ours_of([row for row in rows if row["ms"]]) else ""
-        figures = ["", "", "", ""]
-        if row["ms"]:
-            ratio = f"{best / number(row, 'ms'):.3f}" if best else ""
-            memory = f"{number(row, 'peak_bytes') / 2**30:.1f}" if row["peak_bytes"] else ""
-            figures = [f"{number(row, 'tokens_per_s'):.0f}", f"{number(row, 'ms'):.1f}", memory, ratio]
-        yield kind, (row["impl"], row["config"], *figures, row["note"])
-
-
-STEP_HEADING = ("provider", "configuration", "tokens/s", "ms", "peak GiB", "best peer's time over it", "parts, notes")
 
 
 def inlined(path):
     """The picture without the lines before <svg, as part of a page."""
     text = path.read_text(encoding="utf-8")
-    return text[text.index("<svg") :]
+    return f"<figure>{text[text.index('<svg') :]}</figure>"
+
+
+def steps_part(cases, pictures):
+    for (model, dtype), shapes in by_model(cases).items():
+        yield f"<h2>Training steps of {html.escape(model)}, {dtype}</h2>"
+        stem = f"{model}_{dtype}_".replace(".", "_")
+        yield from (inlined(path) for path in pictures if path.stem.startswith(stem) and not path.stem.endswith("kernels"))
+        for shape, rows in shapes.items():
+            yield f"<h3>{html.escape(shape)}</h3>"
+            yield from table(result_tables.steps(rows), rows.index(ours_of([row for row in rows if row["ms"]])))
+
+
+def profile_part(cases, pictures):
+    for case, rows in result_tables.of_suite(cases, "profile"):
+        _, model, _, dtype, shape = case
+        yield f"<h2>Where a step's time goes: {html.escape(model)}, {dtype}, {html.escape(shape)}</h2>"
+        stem = f"{model}_{dtype}_{shape}_kernels".replace(".", "_")
+        yield from (inlined(path) for path in pictures if path.stem == stem)
+        yield from table(result_tables.kinds(rows))
+        yield from table(result_tables.longest(rows))
 
 
 def page(cases, pictures):
-    """pictures: paths of SVG files, in the order of their names."""
+    """pictures: paths of SVG files."""
     seen = sorted({(row["device"], row["driver"], row["commit"], row["date"][:10]) for rows in cases.values() for row in rows})
     yield '<!doctype html><html lang="en"><meta charset="utf-8"><title>Tegula benchmarks</title>'
     yield f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
     yield "<h1>Tegula beside its peers</h1>"
-    yield from table(("device", "driver", "commit", "date"), [("", line) for line in seen])
-    for (model, dtype), shapes in by_model(cases).items():
-        yield f"<h2>Training steps of {html.escape(model)}, {dtype}</h2>"
-        for path in pictures:
-            if path.stem.startswith(f"{model}_{dtype}_".replace(".", "_")):
-                yield f"<figure>{inlined(path)}</figure>"
-        for shape, rows in shapes.items():
-            yield f"<h3>{html.escape(shape)}</h3>"
-            yield from table(STEP_HEADING, step_lines(rows))
+    yield from table((("device", "driver", "commit", "date"), seen))
+    yield from steps_part(cases, pictures)
+    yield from profile_part(cases, pictures)
+    for suite, title, form in (
+        ("loss", "Losses of training on text", result_tables.losses), ("gpus", "Several GPUs", result_tables.devices),
+    ):  # fmt: skip
+        for case, rows in result_tables.of_suite(cases, suite):
+            yield f"<h2>{title}: {html.escape(' '.join((case[1], *case[3:])))}</h2>"
+            yield from table(form(rows))
+    functions = result_tables.of_suite(cases, "functions")
+    if functions:
+        yield "<h2>Functions, as a program calls them</h2>"
+        yield from table(result_tables.functions(functions))
     yield "</html>"

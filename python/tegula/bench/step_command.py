@@ -35,24 +35,28 @@ def available(names):
     return names
 
 
+def worker_starter(options):
+    """Starts the process of a provider, by its name."""
+
+    def start(name):
+        return WorkerProcess(name, options.device, options.out / "logs" / f"{name}.log", options.patience)
+
+    return start
+
+
 def run(options, command):
     """(exit status, rows)"""
     cases = cases_of(options, command)
     known = entrants(available(options.providers or USUAL), options.optimiser)
     progress = Progress(options.rounds * len(known) * len(cases))
 
-    def start(name):
-        return WorkerProcess(name, options.device, options.out / "logs" / f"{name}.log", options.patience)
-
     run = results_file.Run(options.csv, options.commit, "model", device="", driver="")
-    sweep = Sweep(start, run, options.out, progress, options.say, options.rounds, options.warm_up, options.steps,
-                  options.minutes)  # fmt: skip
+    lengths = options.rounds, options.warm_up, options.steps, options.minutes
+    sweep = Sweep(worker_starter(options), run, options.out, progress, options.say, *lengths)
     try:
         missing = [case for case in cases if options.again or not sweep.is_recorded(case, known)]
-        said = sweep.prepare(dict.fromkeys(entrant.provider.name for entrant in known)) if missing else {}
-        for found in said.values():
-            if "error" not in found:
-                run.common.update(device=found["device"], driver=found["driver"])
+        if missing:
+            run.common.update(sweep.where(entrant.provider.name for entrant in known))
         failed, left = sweep.go(cases, known, options.again)
     finally:
         sweep.end()

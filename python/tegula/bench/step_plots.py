@@ -137,6 +137,7 @@ def draw_steps(plt, cases, folder):
             save(plt, bars(plt, shapes, what, unit, value), folder, f"{stem}_{kind}")
             names.append(f"{stem}_{kind}")
         for shape, rows in shapes.items():
-            save(plt, split_bars(plt, rows, f"{what}, {axis_text(shape)}".replace("\n", ", ")), folder, f"{stem}_{shape}_parts")
-            names.append(f"{stem}_{shape}_parts")
+            name, title = f"{stem}_{shape}_parts", f"{what}, {axis_text(shape)}".replace("\n", ", ")
+            save(plt, split_bars(plt, rows, title), folder, name)
+            names.append(name)
     return names

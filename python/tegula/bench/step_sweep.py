@@ -48,6 +48,12 @@ class Sweep:
             self.versions[name] = found
         return said
 
+    def where(self, names):
+        """Starts their workers; device and driver, as one of them says."""
+        said = self.prepare(dict.fromkeys(names)).values()
+        found = next((one for one in said if "error" not in one), {})
+        return {"device": found.get("device", ""), "driver": found.get("driver", "")}
+
     def end_others(self, name):
         """Their contexts hold memory. True if there were any."""
         others = [other for other in self.workers if other != name and other in self.used]
@@ -90,6 +96,9 @@ class Sweep:
             else:
                 text = reasons[entrant] = note_of(found)
             self.progress.ended(f"{what}: {text}")
+
+    def is_over(self):
+        return time.monotonic() > self.deadline
 
     def length_of_round(self, results):
         steps = self.warm_up + self.steps

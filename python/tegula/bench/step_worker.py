@@ -10,6 +10,7 @@ import os
 import sys
 
 from . import liger_package
+from .gpu_state import where
 from .step_cases import StepCase
 from .step_providers import PROVIDERS
 
@@ -30,22 +31,32 @@ class Worker:
 
     def __init__(self, name, device):
         import torch
-        import transformers
+        from transformers.utils import logging
 
         from .model_steps import ModelSteps
 
-        transformers.logging.set_verbosity_error()
+        logging.set_verbosity_error()
         self.name, self.device, self.out_of_memory = name, device, torch.OutOfMemoryError
         self.steps = ModelSteps(PROVIDERS[name], device)
 
     def hello(self):
-        from .gpu_state import name_and_driver
-
-        gpu, driver = name_and_driver() if self.device == "cuda" else ("", "")
-        return {"version": version_of(self.name), "device": gpu, "driver": driver}
+        return {"version": version_of(self.name), **where(self.device)}
 
     def time(self, case, optimiser, warm_up, steps):
         return self.steps.time(StepCase(**case), optimiser, warm_up, steps)
+
+    def losses(self, case, optimiser, steps, text):
+        return self.steps.train(StepCase(**case), optimiser, steps, text)
+
+    def profile(self, case, optimiser, warm_up):
+        from .step_profile import kernels_of
+
+        return {"kernels": kernels_of(self.steps, StepCase(**case), optimiser, warm_up)}
+
+    def roofs(self):
+        from .step_profile import roofs
+
+        return roofs(self.device)
 
     def answer(self, request):
         """What was asked for, or {"oom": ...} or {"error": ...}."""
