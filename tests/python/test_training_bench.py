@@ -330,6 +330,37 @@ def test_a_worker_survives_what_goes_wrong(live, monkeypatch):
     assert worker.answer(dict(request, do="time"))["losses"] == first["losses"]
 
 
+@pytest.mark.parametrize("name", ["compile", "tegula+compile"])
+def test_attention_stays_causal_in_a_compiled_model(live, monkeypatch, name):
+    """No dense mask: by what the provider passes beside the ids, or by Tegula's own attention."""
+    import torch
+
+    from tegula.bench.model_steps import make_model
+    from tegula.bench.step_providers import PROVIDERS
+
+    calls = []
+
+    def backend(graph, inputs):
+        for part in graph.modules():  # a function with a backward of its own is a graph inside
+            for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+                if node.op == "call_function" and re.search("attention_fwd|dot_product_attention", str(node.target)):
+                    calls.append((str(node.target), node.kwargs))
+        return graph.forward
+
+    compiler = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda model, **more: compiler(model, backend=backend, fullgraph=True, **more))
+    provider = PROVIDERS[name]
+    called = provider.convert(make_model("qwen3-tiny", torch.float32, "cpu"))
+    ids = torch.arange(16)[None]
+    called(input_ids=ids, labels=ids, use_cache=False, **provider.inputs)
+    assert len(calls) == SIZES["qwen3-tiny"].layers
+    for target, more in calls:
+        if name == "compile":
+            assert "scaled_dot_product_attention" in target and more["is_causal"] is True and more["attn_mask"] is None
+        else:
+            assert "tegula" in target
+
+
 def test_a_process_that_dies_says_how(live, tmp_path):
     from tegula.bench.worker_process import WorkerProcess
 

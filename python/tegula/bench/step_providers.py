@@ -80,7 +80,8 @@ ALL = [
     Provider("tegula+compile", ours=True, prepare=keep_compiled_shapes, convert=lambda model: compiled(with_tegula(model))),
 ]  # fmt: skip
 PROVIDERS = {provider.name: provider for provider in ALL}
-USUAL = ["hf", "compile", "liger", "liger_noflce", "tegula", "tegula+compile"]
+# What may run out of memory comes before what takes long to compile: others are ended then, and start anew.
+USUAL = ["hf", "liger", "liger_noflce", "compile", "tegula", "tegula+compile"]
 
 
 # ---- optimisers ----
