@@ -15,36 +15,42 @@ of_suite = result_tables.of_suite
 PLOTS = pathlib.Path(__file__).resolve().parent.parent / "docs/performance/plots"
 
 STEPS = """\
-Models of transformers in Qwen3's exact sizes, random weights in bf16, random ids as their own labels, AdamW with its \
-moments in bf16. Each provider is a process that lives through the sweep, and one at a time has the GPU: between its \
-turns a model gives back the memory of its weights, and draws them again from the same seed, so that all see the same \
-weights and batches; losses are compared. Rounds in changing order; in each three steps are dropped, then five follow \
-each other without the host waiting. Medians over all rounds; times of the GPU from the start of a step to the next \
-one's; memory as PyTorch counts it. Out of memory counts only for a process that had the GPU to itself. `compile` is \
-torch.compile of the whole model for fixed shapes; transformers would then make a dense mask, so it is given \
-`attention_mask={'full_attention': None}`, which keeps attention causal. `tegula` is the default, deterministic mode; \
-`tegula_any_order` lets backwards add in any order. The bars judge the best of ours in the default mode."""
+Models of transformers in Qwen3's exact sizes, random weights in bf16, random ids as their own \
+labels, AdamW with its moments in bf16. Each provider is a process that lives through the sweep, \
+and one at a time has the GPU: between its turns a model gives back the memory of its weights, \
+and draws them again from the same seed, so that all see the same weights and batches; losses \
+are compared. Rounds in changing order; in each three steps are dropped, then five follow each \
+other without the host waiting. Medians over all rounds; times of the GPU from the start of a \
+step to the next one's; memory as PyTorch counts it. Out of memory counts only for a process \
+that had the GPU to itself. `compile` is torch.compile of the whole model for fixed shapes; \
+transformers would then make a dense mask, so it is given `attention_mask={'full_attention': \
+None}`, which keeps attention causal. `tegula` is the default, deterministic mode; \
+`tegula_any_order` lets backwards add in any order. The bars judge the best of ours in the \
+default mode."""
 
 RUNTIME = """\
-The runtime's own training beside a plain PyTorch model under autocast, f32 master weights and clipping for both; each a \
-process of its own, in turn, the first step dropped."""
+The runtime's own training beside a plain PyTorch model under autocast, f32 master weights and \
+clipping for both; each a process of its own, in turn, the first step dropped."""
 
 PROFILE = """\
-Time of the kernels of one step (torch.profiler), by what their names say; `idle` is what a step takes without the \
-profiler over their sum. Roofs: the flops or bytes that the step needs at least, at the rate of a bf16 product of \
-8192 x 8192 x 8192 or of a copy of 1 GiB, measured in the same run."""
+Time of the kernels of one step (torch.profiler), by what their names say; `idle` is what a step \
+takes without the profiler over their sum. Roofs: the flops or bytes that the step needs at \
+least, at the rate of a bf16 product of 8192 x 8192 x 8192 or of a copy of 1 GiB, measured in \
+the same run."""
 
 LOSS = """\
-Training on text (bytes as ids), from the same weights on the same batches. What bf16 alone does to the stock model, the \
-distance of its losses to those of the same training in f32 (`hf_f32`), is the measure for ours."""
+Training on text (bytes as ids), from the same weights on the same batches. What bf16 alone does \
+to the stock model, the distance of its losses to those of the same training in f32 (`hf_f32`), \
+is the measure for ours."""
 
 DEVICES = """\
-The batch of each GPU stays the same; beside one GPU with that batch, and with losses beside those of one GPU that takes \
-the global batch in pieces."""
+The batch of each GPU stays the same; beside one GPU with that batch, and with losses beside \
+those of one GPU that takes the global batch in pieces."""
 
 FUNCTIONS = """\
-Functions of `tegula.ops` as a program calls them, one call after the other, on several sets of inputs; `fwdbwd` with \
-all gradients by autograd. Small ones therefore show the host. Kernels alone stand above."""
+Functions of `tegula.ops` as a program calls them, one call after the other, on several sets of \
+inputs; `fwdbwd` with all gradients by autograd. Small ones therefore show the host. Kernels \
+alone stand above."""
 
 
 def command_of(model, shape):
@@ -116,7 +122,8 @@ def profile_section(cases):
     for case, rows in found:
         yield f"### {case[1]} {case[4]}"
         yield ""
-        yield f"{where(rows)}; `make bench-profile BENCH_FLAGS=\"--model {case[1]} --shape {case[4]}\"`"
+        flags = f'BENCH_FLAGS="--model {case[1]} --shape {case[4]}"'
+        yield f"{where(rows)}; `make bench-profile {flags}`"
         yield ""
         yield from pictures(f"{case[1]}_{case[3]}_{case[4]}_kernels".replace(".", "_"))
         yield from table(*result_tables.kinds(rows))

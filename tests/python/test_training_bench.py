@@ -236,6 +236,13 @@ def test_the_page_shows_who_ran_out_of_memory(tmp_path):
     assert 'make bench-8b-seq BENCH_FLAGS="--shape b1_s16384"' in text
 
 
+def test_the_runtimes_own_steps_are_on_the_page(tmp_path):
+    path = tmp_path / "h200.csv"
+    record(path, "b64_s1024", "gpt2-124m", compile=120.0, tegula=100.0)
+    text = "\n".join(performance.document([], results_csv.read(path)))
+    assert "The runtime's own training" in text and "`bench/train_step.py --device cuda`" in text
+
+
 def test_the_headline_is_what_was_recorded(tmp_path):
     path = tmp_path / "h200.csv"
     readme = "before\n<!-- headline -->\nold\n<!-- end of headline -->\nafter\n"
