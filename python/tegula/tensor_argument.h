@@ -17,6 +17,7 @@ typedef struct tgi_known_type {
   PyObject *type;
   const DLPackExchangeAPI *api; /* NULL: __dlpack__ */
   bool numpy;
+  PyObject *current_stream; /* of a CUDA device's index; NULL: it has none to tell */
 } tgi_known_type;
 
 #define TGI_KNOWN_TYPES 16
