@@ -229,7 +229,7 @@ def test_binding_says_what_it_expects():
     for plan in (((0,), (0,), (), ((0,),), (0,)), ((-1, 0), (2,), (), ((0,),), (0,)), ((-1, 0), (1,), (0,), ((0,),), (0,))):
         with pytest.raises(ValueError, match="silu_bwd: plan: expected tensors, outputs and scalars of the row"):
             core.bind_backward("silu_bwd", *plan)
-    with pytest.raises(TypeError, match="use_torch: expected 15 arguments, got 0"):
+    with pytest.raises(TypeError, match="use_torch: expected 17 arguments, got 0"):
         core.use_torch()
     code = "import tegula\ntry: tegula._core.bind('silu_fwd', ('y',))\nexcept RuntimeError as e: print(e)"
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
