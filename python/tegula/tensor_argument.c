@@ -32,19 +32,22 @@ static const DLPackExchangeAPI *exchange_api(PyObject *type)
   return api && api->dltensor_from_py_object_no_sync && api->current_work_stream ? api : NULL;
 }
 
-/* PyTorch's before 2.10 tell it apart from the tensor. NULL without an exception: not such a type.
- */
-static PyObject *stream_function(PyObject *type)
+static bool is_torch(PyObject *type)
 {
-  PyObject *torch = NULL, *binding = NULL, *function = NULL;
   PyObject *mark = PyObject_GetAttrString(type, "__torch_function__");
-  if (mark) {
-    torch = PyImport_ImportModule("torch");
-    binding = torch ? PyObject_GetAttrString(torch, "_C") : NULL;
-    function = binding ? PyObject_GetAttrString(binding, "_cuda_getCurrentRawStream") : NULL;
-  }
-  PyErr_Clear(); /* a build without CUDA has no such function, and no such tensors */
+  PyErr_Clear();
   Py_XDECREF(mark);
+  return mark != NULL;
+}
+
+/* PyTorch's function for it. NULL without an exception: a build without CUDA. */
+static PyObject *stream_function(void)
+{
+  PyObject *torch = PyImport_ImportModule("torch");
+  PyObject *binding = torch ? PyObject_GetAttrString(torch, "_C") : NULL;
+  PyObject *function =
+      binding ? PyObject_GetAttrString(binding, "_cuda_getCurrentRawStream") : NULL;
+  PyErr_Clear();
   Py_XDECREF(torch);
   Py_XDECREF(binding);
   return function;
@@ -59,8 +62,9 @@ static const tgi_known_type *known_type(tgi_type_table *types, PyObject *type)
   }
   /* Looked up before the place is chosen: attributes may run Python code. */
   const DLPackExchangeAPI *api = exchange_api(type);
-  const tgi_known_type found = {Py_NewRef(type), api, is_numpy(type),
-                                api ? NULL : stream_function(type)};
+  const bool torch = !api && is_torch(type);
+  const tgi_known_type found = {Py_NewRef(type), api, is_numpy(type), torch,
+                                torch ? stream_function() : NULL};
   tgi_known_type given_up = {0};
   tgi_known_type *place;
   if (types->count < TGI_KNOWN_TYPES) {

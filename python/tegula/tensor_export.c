@@ -110,7 +110,10 @@ static PyObject *export_bits(tgi_arguments *arguments, PyObject *array, const tg
 PyObject *tgi_export(tgi_arguments *arguments, PyObject *object, const tgi_known_type *type,
                      DLDataType *meant)
 {
-  PyObject *capsule = export_capsule(arguments, object, true, type);
+  /* PyTorch exports no tensor that requires its gradient. */
+  PyObject *shown = type->torch ? PyObject_CallMethod(object, "detach", NULL) : Py_NewRef(object);
+  PyObject *capsule = shown ? export_capsule(arguments, shown, true, type) : NULL;
+  Py_XDECREF(shown);
   if (!capsule && type->numpy && PyErr_ExceptionMatches(PyExc_BufferError)) {
     capsule = export_bits(arguments, object, type, meant);
   }

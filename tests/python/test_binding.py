@@ -277,6 +277,9 @@ def test_the_stream_without_the_exchange_api(is_torch, monkeypatch):
     seen = []
 
     class OnGpu:
+        def detach(self):
+            return self
+
         def __dlpack_device__(self):
             return (2, 3)
 
