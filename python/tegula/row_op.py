@@ -20,11 +20,11 @@ tracing = torch.compiler.is_dynamo_compiling
 
 
 # Inductor's own ways to memory, past the dispatcher; they know the current device alone.
-_guards = torch._C._dynamo.guards
+EMPTY = {"cpu": torch._C._dynamo.guards._empty_strided_cpu, "cuda": torch._C._dynamo.guards._empty_strided_cuda}
 _core.use_torch(
     torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, torch._C._are_functorch_transforms_active,
-    torch._C._len_torch_dispatch_stack, vars(forward_ad), torch.Tensor.is_neg, _guards._empty_strided_cpu,
-    _guards._empty_strided_cuda, lambda beside, sizes, dtype: beside.new_empty(sizes, dtype=dtype), torch.zeros_like,
+    torch._C._len_torch_dispatch_stack, vars(forward_ad), torch.Tensor.is_neg, EMPTY["cpu"], EMPTY["cuda"],
+    lambda beside, sizes, dtype: beside.new_empty(sizes, dtype=dtype), torch.zeros_like,
     lambda beside, count: allocate_bytes(beside.device, count), torch._C._increment_version,
     torch.float32, torch.float64, torch.float16, torch.bfloat16,
 )  # fmt: skip
