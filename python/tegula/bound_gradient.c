@@ -157,8 +157,9 @@ static PyObject *call_backward(PyObject *capsule, PyObject *args)
 static void free_gradient(PyObject *capsule)
 {
   bound_gradient *op = PyCapsule_GetPointer(capsule, "tegula.bound_gradient");
-  PyObject *owned[] = {op->row.module,   op->plan.tensors, op->plan.likes,
-                       op->plan.scalars, op->plan.users,   op->plan.places};
+  PyObject *owned[] = {op->plan.tensors, op->plan.likes, op->plan.scalars, op->plan.users,
+                       op->plan.places};
+  tgi_bound_row_clear(&op->row);
   for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) {
     Py_XDECREF(owned[i]);
   }
@@ -211,14 +212,14 @@ PyObject *tgi_bind_backward(PyObject *module, tgi_torch *torch, tgi_type_table *
     free(op);
     return NULL;
   }
-  op->row = tgi_bound_row_of(module, torch, types, info);
+  const int status = tgi_bound_row_set(&op->row, module, torch, types, info);
   op->plan = (tgi_gradient_plan){Py_NewRef(plan->tensors), Py_NewRef(plan->likes),
                                  Py_NewRef(plan->scalars), Py_NewRef(plan->users),
                                  Py_NewRef(plan->places)};
   PyObject *function = NULL;
-  if (plan_fits(&op->row, plan)) {
+  if (status == 0 && plan_fits(&op->row, plan)) {
     function = PyCFunction_NewEx(&method, capsule, NULL);
-  } else {
+  } else if (status == 0) {
     PyErr_Format(PyExc_ValueError,
                  "%s: plan: expected tensors, outputs and scalars of the row, got %R, %R, %R, %R",
                  info->name, plan->tensors, plan->likes, plan->scalars, plan->users);

@@ -1,10 +1,13 @@
 #include "bound_op.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { MAX_RESULTS = 8 };
-/* Names of capsules: arguments that have been read, while the call lasts, and afterwards. */
-static const char kRead[] = "tegula.read", kOver[] = "tegula.read_by_a_call_that_is_over";
+
+/* The call whose gradient is asked for, with all that it has read: autograd calls the forward
+ * within it, in the same thread, and hands only tensors through. */
+static _Thread_local tgi_bound_call *under_way;
 
 typedef struct bound_op {
   tgi_bound_row row;
@@ -58,26 +61,14 @@ static PyObject *tuple_of(PyObject *const *items, Py_ssize_t count)
   return tuple;
 }
 
-/* The forward gets the inputs, which autograd has to see, and all that has been read. */
 static PyObject *call_differentiate(const bound_op *op, tgi_bound_call *bound)
 {
-  const Py_ssize_t num_inputs = (Py_ssize_t)op->row.num_inputs;
-  PyObject *read = PyCapsule_New(bound, kRead, NULL);
-  PyObject *tuple = read ? PyTuple_New(num_inputs + 1) : NULL;
-  if (!tuple || PyTuple_SetItem(tuple, num_inputs, Py_NewRef(read)) < 0) {
-    Py_CLEAR(tuple);
-  }
-  for (Py_ssize_t i = 0; tuple && i < num_inputs; i++) {
-    if (PyTuple_SetItem(tuple, i, Py_NewRef(bound->args[i])) < 0) {
-      Py_CLEAR(tuple);
-    }
-  }
+  PyObject *tuple = tuple_of(bound->args, (Py_ssize_t)op->row.num_inputs);
+  tgi_bound_call *outer = under_way;
+  under_way = bound;
   PyObject *results = tuple ? PyObject_CallObject(op->differentiate, tuple) : NULL;
+  under_way = outer;
   Py_XDECREF(tuple);
-  if (read) {
-    PyCapsule_SetName(read, kOver); /* should anybody have kept it */
-    Py_DECREF(read);
-  }
   return results;
 }
 
@@ -87,15 +78,19 @@ static int run_bound(const bound_op *op, tgi_bound_call *bound, PyObject *const 
 {
   const tgi_torch *torch = op->row.torch;
   const int eager = tgi_torch_is_eager(torch);
-  const int grad = eager > 0 ? tgi_take_truth(PyObject_CallNoArgs(torch->grad_enabled)) : 0;
-  if (eager <= 0 || grad < 0) {
-    return eager < 0 || grad < 0 ? -1 : TGI_NOT_PLAIN;
+  if (eager <= 0) {
+    return eager < 0 ? -1 : TGI_NOT_PLAIN;
   }
   PyObject *out = args[0];
-  int verdict = tgi_bound_read_inputs(bound, args + 1, grad);
+  int verdict = tgi_bound_read_inputs(bound, args + 1, true);
   if (verdict > TGI_NOT_PLAIN && out != Py_None) {
-    verdict = verdict == TGI_PLAIN ? tgi_bound_read_output(bound, op->results[0], out, grad)
-                                   : TGI_NOT_PLAIN;
+    const int found = tgi_bound_read_output(bound, op->results[0], out, verdict == TGI_PLAIN);
+    verdict = found == TGI_PLAIN ? verdict : found;
+  }
+  if (verdict == TGI_NEEDS_GRADIENT) {
+    const int grad = tgi_take_truth(PyObject_CallNoArgs(torch->grad_enabled));
+    /* The general way refuses an output beside a gradient. */
+    verdict = grad < 0 ? -1 : !grad ? TGI_PLAIN : out == Py_None ? verdict : TGI_NOT_PLAIN;
   }
   if (verdict == TGI_NOT_PLAIN || verdict < 0) {
     return verdict;
@@ -176,8 +171,10 @@ static int keep(const bound_op *op, PyObject *ctx, PyObject *const *args, PyObje
 static PyObject *call_forward(PyObject *capsule, PyObject *const *args, Py_ssize_t nargs)
 {
   const bound_op *op = PyCapsule_GetPointer(capsule, "tegula.bound_op");
-  tgi_bound_call *bound = op && nargs > 0 ? PyCapsule_GetPointer(args[nargs - 1], kRead) : NULL;
-  if (!bound || bound->row->info != op->row.info || nargs != (Py_ssize_t)op->row.num_inputs + 2) {
+  tgi_bound_call *bound = under_way;
+  if (!op || !bound || bound->row->info != op->row.info ||
+      nargs != (Py_ssize_t)op->row.num_inputs + 1 ||
+      memcmp(args + 1, bound->args, op->row.num_inputs * sizeof *args) != 0) {
     PyErr_Format(PyExc_TypeError, "forward: args: expected the call of the bound op, got another");
     return NULL;
   }
@@ -200,7 +197,7 @@ static PyObject *call_forward(PyObject *capsule, PyObject *const *args, Py_ssize
 static void free_bound(PyObject *capsule)
 {
   bound_op *op = PyCapsule_GetPointer(capsule, "tegula.bound_op");
-  Py_XDECREF(op->row.module);
+  tgi_bound_row_clear(&op->row);
   Py_XDECREF(op->differentiate);
   Py_XDECREF(op->kept);
   free(op);
@@ -233,23 +230,22 @@ static int find_results(bound_op *op, PyObject *names)
   return 0;
 }
 
-/* A function over a bound_op that `options` begins; what that owns is given up on failure. */
-static PyObject *make_function(PyMethodDef *method, bound_op options, PyObject *results)
+/* A bound_op and the capsule that owns it; NULL with an exception set on failure. */
+static bound_op *new_bound(PyObject *module, tgi_torch *torch, tgi_type_table *types,
+                           const tg_op_info *info, PyObject *results, PyObject **capsule)
 {
   bound_op *op = calloc(1, sizeof *op);
-  PyObject *capsule = op ? PyCapsule_New(op, "tegula.bound_op", free_bound) : PyErr_NoMemory();
-  if (!capsule) {
+  *capsule = op ? PyCapsule_New(op, "tegula.bound_op", free_bound) : PyErr_NoMemory();
+  if (!*capsule) {
     free(op);
-    Py_DECREF(options.row.module);
-    Py_XDECREF(options.differentiate);
-    Py_XDECREF(options.kept);
     return NULL;
   }
-  *op = options;
-  PyObject *function =
-      find_results(op, results) == 0 ? PyCFunction_NewEx(method, capsule, NULL) : NULL;
-  Py_DECREF(capsule);
-  return function;
+  if (tgi_bound_row_set(&op->row, module, torch, types, info) < 0 ||
+      find_results(op, results) < 0) {
+    Py_CLEAR(*capsule);
+    return NULL;
+  }
+  return op;
 }
 
 PyObject *tgi_bind(PyObject *module, tgi_torch *torch, tgi_type_table *types,
@@ -257,9 +253,15 @@ PyObject *tgi_bind(PyObject *module, tgi_torch *torch, tgi_type_table *types,
 {
   static PyMethodDef method = {"bound_op", (PyCFunction)(void (*)(void))call_bound, METH_FASTCALL,
                                NULL};
-  const bound_op options = {.row = tgi_bound_row_of(module, torch, types, info),
-                            .differentiate = Py_XNewRef(differentiate)};
-  return make_function(&method, options, results);
+  PyObject *capsule;
+  bound_op *op = new_bound(module, torch, types, info, results, &capsule);
+  if (!op) {
+    return NULL;
+  }
+  op->differentiate = Py_XNewRef(differentiate);
+  PyObject *function = PyCFunction_NewEx(&method, capsule, NULL);
+  Py_DECREF(capsule);
+  return function;
 }
 
 /* Whether `kept` numbers inputs, and results by negative numbers. */
@@ -281,18 +283,23 @@ PyObject *tgi_bind_forward(PyObject *module, tgi_torch *torch, tgi_type_table *t
 {
   static PyMethodDef method = {"bound_forward", (PyCFunction)(void (*)(void))call_forward,
                                METH_FASTCALL, NULL};
-  const bound_op options = {.row = tgi_bound_row_of(module, torch, types, info),
-                            .num_public = num_public,
-                            .kept = Py_NewRef(kept),
-                            .keeps_scalars = keeps_scalars};
-  if (num_public < 1 || num_public > PyTuple_Size(results) ||
-      !numbers_tensors(kept, &options.row, PyTuple_Size(results))) {
+  PyObject *capsule;
+  bound_op *op = new_bound(module, torch, types, info, results, &capsule);
+  if (!op) {
+    return NULL;
+  }
+  op->num_public = num_public;
+  op->kept = Py_NewRef(kept);
+  op->keeps_scalars = keeps_scalars;
+  PyObject *function = NULL;
+  if (num_public >= 1 && num_public <= PyTuple_Size(results) &&
+      numbers_tensors(kept, &op->row, PyTuple_Size(results))) {
+    function = PyCFunction_NewEx(&method, capsule, NULL);
+  } else {
     PyErr_Format(PyExc_ValueError,
                  "%s: kept: expected 1 to %zd public results and numbers of tensors, got %zd, %R",
                  info->name, PyTuple_Size(results), num_public, kept);
-    Py_DECREF(options.row.module);
-    Py_DECREF(kept);
-    return NULL;
   }
-  return make_function(&method, options, results);
+  Py_DECREF(capsule);
+  return function;
 }

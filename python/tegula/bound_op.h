@@ -10,9 +10,10 @@
  * results, which are names of outputs, in their order; one alone is no tuple. It makes them like
  * the first input, or of rank 1 with one element for each of its rows; `out`, if it is not None, is
  * memory for the first. It gives False for a call that is not plain; a plain one whose gradient is
- * asked for is `differentiate`'s, called with the inputs and a capsule for bind_forward's function,
- * and True where there is none; nothing has run then. Slots of rank 2 take dense tensors of any
- * rank, by rows. `module` owns `torch` and `types`. NULL with an exception set on failure. */
+ * asked for is `differentiate`'s, called with the inputs, within which bind_forward's function may
+ * be called; and True where there is none; nothing has run then. Slots of rank 2 take dense tensors
+ * of any rank, by rows. `module` owns `torch` and `types`. NULL with an exception set on failure.
+ */
 PyObject *tgi_bind(PyObject *module, tgi_torch *torch, tgi_type_table *types,
                    const tg_op_info *info, PyObject *results, PyObject *differentiate);
 

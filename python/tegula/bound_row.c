@@ -1,6 +1,7 @@
 #include "bound_row.h"
 
 #include "op_description.h"
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_scalar(const tg_slot_info *slot)
@@ -8,16 +9,29 @@ static bool is_scalar(const tg_slot_info *slot)
   return slot->role == 0 && slot->kind != TG_KIND_WORKSPACE && !tgi_is_implied(slot);
 }
 
-tgi_bound_row tgi_bound_row_of(PyObject *module, const tgi_torch *torch, tgi_type_table *types,
-                               const tg_op_info *info)
+int tgi_bound_row_set(tgi_bound_row *row, PyObject *module, const tgi_torch *torch,
+                      tgi_type_table *types, const tg_op_info *info)
 {
-  tgi_bound_row row = {Py_NewRef(module), torch, types, info, 0, 0, false};
+  *row = (tgi_bound_row){.module = Py_NewRef(module), .torch = torch, .types = types, .info = info};
   for (size_t i = 0; i < info->num_slots; i++) {
-    row.num_inputs += info->slots[i].role == TG_ROLE_IN;
-    row.num_scalars += is_scalar(&info->slots[i]);
-    row.has_workspace = row.has_workspace || info->slots[i].kind == TG_KIND_WORKSPACE;
+    row->num_inputs += info->slots[i].role == TG_ROLE_IN;
+    row->num_scalars += is_scalar(&info->slots[i]);
+    row->has_workspace = row->has_workspace || info->slots[i].kind == TG_KIND_WORKSPACE;
   }
-  return row;
+  row->made = calloc(info->num_slots - row->num_inputs, sizeof *row->made);
+  if (!row->made) {
+    PyErr_NoMemory();
+  }
+  return row->made ? 0 : -1;
+}
+
+void tgi_bound_row_clear(tgi_bound_row *row)
+{
+  for (size_t i = 0; row->made && i < row->info->num_slots - row->num_inputs; i++) {
+    Py_XDECREF(row->made[i].args);
+  }
+  free(row->made);
+  Py_XDECREF(row->module);
 }
 
 void tgi_bound_begin(tgi_bound_call *bound, const tgi_bound_row *row)
@@ -165,15 +179,11 @@ int tgi_bound_read_scalars(tgi_bound_call *bound, PyObject *const *values)
 
 /* ---- making ---- */
 
-/* Statistics of rows are f32, and f64 beside tensors of the reference. */
-static PyObject *dtype_of(const tgi_bound_call *bound, bool statistic, tg_dtype like,
-                          PyObject *beside)
+/* PyTorch's object for a dtype, that of `beside` if it is not a floating-point one. */
+static PyObject *dtype_object(const tgi_torch *torch, tg_dtype dtype, PyObject *beside)
 {
-  const tgi_torch *torch = bound->row->torch;
-  if (statistic) {
-    return Py_NewRef(like == TG_F64 ? torch->float64 : torch->float32);
-  }
-  return PyObject_GetAttr(beside, torch->dtype);
+  PyObject *known = tgi_torch_dtype(torch, dtype);
+  return known ? Py_NewRef(known) : PyObject_GetAttr(beside, torch->dtype);
 }
 
 static int32_t shape_of(tgi_bound_call *bound, size_t slot, size_t like, int64_t *shape)
@@ -206,19 +216,22 @@ PyObject *tgi_bound_make(tgi_bound_call *bound, size_t slot, size_t like, PyObje
   const tg_tensor *model = field_of(bound, like);
   const bool statistic =
       bound->row->info->slots[slot].ndim != 2 && bound->row->info->slots[like].ndim == 2;
-  PyObject *dtype = dtype_of(bound, statistic, model->dtype, beside);
-  if (!dtype) {
+  /* Statistics of rows are f32, and f64 beside tensors of the reference. */
+  const tg_dtype dtype = statistic && model->dtype != TG_F64 ? TG_F32 : model->dtype;
+  PyObject *object = dtype_object(torch, dtype, beside);
+  if (!object) {
     return NULL;
   }
   int64_t shape[TG_MAX_NDIM];
   const int32_t ndim = shape_of(bound, slot, like, shape);
-  PyObject *made =
-      read_made(bound, slot, tgi_torch_empty(torch, shape, ndim, dtype, model->device));
+  tgi_last_empty *last = &bound->row->made[slot - bound->row->num_inputs];
+  PyObject *made = read_made(
+      bound, slot, tgi_torch_empty(torch, last, shape, ndim, dtype, object, model->device));
   if (made && field_of(bound, slot)->device != model->device) { /* it is not the current one */
     Py_DECREF(made);
-    made = read_made(bound, slot, tgi_torch_empty_beside(torch, beside, shape, ndim, dtype));
+    made = read_made(bound, slot, tgi_torch_empty_beside(torch, beside, shape, ndim, object));
   }
-  Py_DECREF(dtype);
+  Py_DECREF(object);
   return made;
 }
 

@@ -15,6 +15,7 @@ typedef struct tgi_bound_row {
   const tg_op_info *info;
   size_t num_inputs, num_scalars;
   bool has_workspace;
+  tgi_last_empty *made; /* owned: of the slots after the inputs */
 } tgi_bound_row;
 
 typedef struct tgi_bound_call {
@@ -25,8 +26,11 @@ typedef struct tgi_bound_call {
   tgi_op_call call;
 } tgi_bound_call;
 
-tgi_bound_row tgi_bound_row_of(PyObject *module, const tgi_torch *torch, tgi_type_table *types,
-                               const tg_op_info *info);
+/** Begins a row, whose members are owned: what was a row before is given up by tgi_bound_row_clear.
+ * -1 with an exception set on failure. */
+int tgi_bound_row_set(tgi_bound_row *row, PyObject *module, const tgi_torch *torch,
+                      tgi_type_table *types, const tg_op_info *info);
+void tgi_bound_row_clear(tgi_bound_row *row);
 
 /** What follows it ends with tgi_bound_end. */
 void tgi_bound_begin(tgi_bound_call *bound, const tgi_bound_row *row);

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from . import _core
-from .op_row import TABLE, allocate_bytes, shown
+from .op_row import TABLE, allocate_bytes
 from .sharding import local, norms_of_all
 
 Tensors = Sequence[torch.Tensor]
@@ -22,9 +22,8 @@ def adamw_step(
     """One step of AdamW on lists of tensors, in place and in one launch; tegula/adamw.h. `master`: f32 weights behind
     16-bit params. `clip`: a factor on the gradients, [1] f32 on the device, as `global_norm` gives it."""
     lists = [list(tensors) for tensors in (params, grads, exp_avg, exp_avg_sq, master or ())]
-    given = [[shown(tensor) for tensor in tensors] for tensors in lists]
     _core.run(
-        ADAMW, *given[:4], given[4] or None, clip, step, lr, beta1, beta2, eps, weight_decay, grad_scale,
+        ADAMW, *lists[:4], lists[4] or None, clip, step, lr, beta1, beta2, eps, weight_decay, grad_scale,
         grad_scale is not None,
     )  # fmt: skip
     torch.autograd.graph.increment_version(lists[0] + lists[2] + lists[3] + lists[4])
@@ -39,7 +38,7 @@ def global_norm(
     tensors = list(tensors)
     if any(hasattr(tensor, "to_local") for tensor in tensors):
         tensors = norms_of_all([tensor.detach() for tensor in tensors], global_norm, "global_norm")
-    tensors = [shown(tensor).contiguous() for tensor in tensors]
+    tensors = [tensor.contiguous() for tensor in tensors]
     like = tensors[0] if tensors else torch.empty(0)
     dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
     norm = torch.empty(1, dtype=dtype, device=like.device)

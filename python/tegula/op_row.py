@@ -17,20 +17,10 @@ def allocate_bytes(device, count):
     return torch.empty(count, dtype=torch.uint8, device=device)
 
 
-# PyTorch before 2.10 shows its tensors through __dlpack__ alone, which refuses those that require gradients.
-SHOWS_ALL = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
-
-
-def shown(tensor):
-    """The tensor in a form that `_core` may read."""
-    return tensor if SHOWS_ALL or not tensor.requires_grad else tensor.detach()
-
-
 def arranged(tensor, slot):
     """The tensor itself where the slot takes its strides, else a contiguous copy."""
     if tensor is None:
         return None
-    tensor = shown(tensor)
     if tensor.is_contiguous():
         return tensor
     if slot["layout"] == "rows":

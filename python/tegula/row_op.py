@@ -20,13 +20,13 @@ tracing = torch.compiler.is_dynamo_compiling
 
 
 # Inductor's own ways to memory, past the dispatcher; they know the current device alone.
-_guards = torch._C._dynamo.guards
+EMPTY = {"cpu": torch._C._dynamo.guards._empty_strided_cpu, "cuda": torch._C._dynamo.guards._empty_strided_cuda}
 _core.use_torch(
     torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, torch._C._are_functorch_transforms_active,
-    torch._C._len_torch_dispatch_stack, forward_ad, torch.Tensor.is_neg, _guards._empty_strided_cpu,
-    _guards._empty_strided_cuda, lambda beside, sizes, dtype: beside.new_empty(sizes, dtype=dtype), torch.zeros_like,
+    torch._C._len_torch_dispatch_stack, vars(forward_ad), torch.Tensor.is_neg, EMPTY["cpu"], EMPTY["cuda"],
+    lambda beside, sizes, dtype: beside.new_empty(sizes, dtype=dtype), torch.zeros_like,
     lambda beside, count: allocate_bytes(beside.device, count), torch._C._increment_version,
-    torch.float32, torch.float64,
+    torch.float32, torch.float64, torch.float16, torch.bfloat16,
 )  # fmt: skip
 
 
@@ -52,17 +52,18 @@ class RowOp(Op):
         numbers = {"computed": lambda index: index, "passed": lambda index: -1 - index, "none": lambda index: None}
         places = [numbers[kind](index) for kind, index in self.places[: self.num_inputs]]
         return _core.bind_backward(
-            self.backward_row.index, tuple(tensors), tuple(self.shapes), tuple(self.scalar_sources), users, (*places, None)
+            self.backward_row.index, tuple(tensors), tuple(self.shapes), tuple(self.scalar_sources), users, tuple(places)
         )
 
     def define_quick(self, results):
         op, name, differentiate = self, self.name, self.bind_backward()
         kept = [index if kind == "input" else -1 - index for kind, index in self.sources if kind in ("input", "output")]
-        users, paired, places = self.users, self.paired, (*self.places[: self.num_inputs], ("none", 0))
+        users, paired, places = self.users, self.paired, self.places[: self.num_inputs]
         keeps_scalars = any(isinstance(source, int) for source in self.scalar_sources)
 
         class Quick(torch.autograd.Function):
-            """As Op's Direct, on tensors of any rank. Its arguments are the inputs, and what `quick` has read already."""
+            """As Op's Direct, on tensors of any rank. Its arguments are the inputs alone: the rest is what `quick` has
+            read, within whose call it is applied."""
 
             forward = _core.bind_forward(
                 self.forward_row.index, results, self.public, (*kept, *self.extra), keeps_scalars

@@ -1,5 +1,6 @@
 #include "tensor_argument.h"
 
+#include "tensor_export.h"
 #include <string.h>
 
 static bool is_numpy(PyObject *type)
@@ -31,6 +32,27 @@ static const DLPackExchangeAPI *exchange_api(PyObject *type)
   return api && api->dltensor_from_py_object_no_sync && api->current_work_stream ? api : NULL;
 }
 
+static bool is_torch(PyObject *type)
+{
+  PyObject *mark = PyObject_GetAttrString(type, "__torch_function__");
+  PyErr_Clear();
+  Py_XDECREF(mark);
+  return mark != NULL;
+}
+
+/* PyTorch's function for it. NULL without an exception: a build without CUDA. */
+static PyObject *stream_function(void)
+{
+  PyObject *torch = PyImport_ImportModule("torch");
+  PyObject *binding = torch ? PyObject_GetAttrString(torch, "_C") : NULL;
+  PyObject *function =
+      binding ? PyObject_GetAttrString(binding, "_cuda_getCurrentRawStream") : NULL;
+  PyErr_Clear();
+  Py_XDECREF(torch);
+  Py_XDECREF(binding);
+  return function;
+}
+
 static const tgi_known_type *known_type(tgi_type_table *types, PyObject *type)
 {
   for (int i = 0; i < types->count; i++) {
@@ -39,18 +61,22 @@ static const tgi_known_type *known_type(tgi_type_table *types, PyObject *type)
     }
   }
   /* Looked up before the place is chosen: attributes may run Python code. */
-  const tgi_known_type found = {Py_NewRef(type), exchange_api(type), is_numpy(type)};
-  PyObject *given_up = NULL;
+  const DLPackExchangeAPI *api = exchange_api(type);
+  const bool torch = !api && is_torch(type);
+  const tgi_known_type found = {Py_NewRef(type), api, is_numpy(type), torch,
+                                torch ? stream_function() : NULL};
+  tgi_known_type given_up = {0};
   tgi_known_type *place;
   if (types->count < TGI_KNOWN_TYPES) {
     place = &types->known[types->count++];
   } else {
     place = &types->known[types->next];
     types->next = (types->next + 1) % TGI_KNOWN_TYPES;
-    given_up = place->type;
+    given_up = *place;
   }
   *place = found;
-  Py_XDECREF(given_up);
+  Py_XDECREF(given_up.type);
+  Py_XDECREF(given_up.current_stream);
   return place;
 }
 
@@ -58,6 +84,7 @@ int tgi_type_table_visit(tgi_type_table *types, visitproc visit, void *arg)
 {
   for (int i = 0; i < types->count; i++) {
     Py_VISIT(types->known[i].type);
+    Py_VISIT(types->known[i].current_stream);
   }
   return 0;
 }
@@ -65,7 +92,9 @@ int tgi_type_table_visit(tgi_type_table *types, visitproc visit, void *arg)
 void tgi_type_table_clear(tgi_type_table *types)
 {
   while (types->count > 0) {
-    Py_CLEAR(types->known[--types->count].type);
+    types->count--;
+    Py_CLEAR(types->known[types->count].type);
+    Py_CLEAR(types->known[types->count].current_stream);
   }
 }
 
@@ -224,88 +253,6 @@ static int read_by_exchange(tgi_arguments *arguments, const char *name, PyObject
   return 0;
 }
 
-/* Keyword arguments of __dlpack__: the newest version that we read, and on a GPU the stream that
- * the op will run on. */
-static PyObject *export_options(tgi_arguments *arguments, PyObject *object, bool versioned,
-                                bool numpy)
-{
-  PyObject *options = PyDict_New();
-  PyObject *version = versioned ? Py_BuildValue("(ii)", 1, 3) : NULL;
-  if (options && version && PyDict_SetItemString(options, "max_version", version) < 0) {
-    Py_CLEAR(options);
-  }
-  Py_XDECREF(version);
-  if (!options || numpy) {
-    return options;
-  }
-  PyObject *device = PyObject_CallMethod(object, "__dlpack_device__", NULL);
-  int type = 0, index = 0;
-  if (!device || !PyArg_ParseTuple(device, "ii", &type, &index)) {
-    Py_CLEAR(options);
-  } else if (type == kDLCUDA || type == kDLCUDAManaged) {
-    /* 1 is the legacy default stream, which NULL means to CUDA. */
-    arguments->foreign_cuda = arguments->foreign_cuda || !arguments->stream;
-    PyObject *stream =
-        arguments->stream ? PyLong_FromVoidPtr(arguments->stream) : PyLong_FromLong(1);
-    if (!stream || PyDict_SetItemString(options, "stream", stream) < 0) {
-      Py_CLEAR(options);
-    }
-    Py_XDECREF(stream);
-  }
-  Py_XDECREF(device);
-  return options;
-}
-
-static PyObject *export_capsule(tgi_arguments *arguments, PyObject *object, bool versioned,
-                                bool numpy)
-{
-  PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
-  PyObject *none = method ? PyTuple_New(0) : NULL;
-  PyObject *options = none ? export_options(arguments, object, versioned, numpy) : NULL;
-  PyObject *capsule = options ? PyObject_Call(method, none, options) : NULL;
-  Py_XDECREF(options);
-  Py_XDECREF(none);
-  Py_XDECREF(method);
-  if (!capsule && versioned && method && PyErr_ExceptionMatches(PyExc_TypeError)) {
-    PyErr_Clear(); /* older than max_version */
-    return export_capsule(arguments, object, false, numpy);
-  }
-  return capsule;
-}
-
-/* NumPy does not export the dtypes that ml_dtypes adds: their bits are exported, and *dtype says
- * what they mean. */
-static PyObject *export_bits(tgi_arguments *arguments, PyObject *array, DLDataType *dtype)
-{
-  static const struct {
-    const char *name, *bits;
-    DLDataType dtype;
-  } known[] = {{"bfloat16", "u2", {kDLBfloat, 16, 1}},
-               {"float8_e4m3fn", "u1", {kDLFloat8E4m3fn, 8, 1}}};
-  PyObject *capsule = NULL, *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyObject *described = PyObject_GetAttrString(array, "dtype");
-  PyObject *name = described ? PyObject_GetAttrString(described, "name") : NULL;
-  for (size_t i = 0; name && i < sizeof known / sizeof known[0]; i++) {
-    if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, known[i].name) == 0) {
-      PyObject *bits = PyObject_CallMethod(array, "view", "s", known[i].bits);
-      capsule = bits ? export_capsule(arguments, bits, true, true) : NULL;
-      *dtype = known[i].dtype;
-      Py_XDECREF(bits);
-    }
-  }
-  Py_XDECREF(name);
-  Py_XDECREF(described);
-  if (capsule) {
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(traceback);
-  } else {
-    PyErr_Restore(type, value, traceback);
-  }
-  return capsule;
-}
-
 /* A capsule that nobody takes over frees what it holds when it dies, which is after the call. */
 static int keep_capsule(tgi_arguments *arguments, PyObject *capsule)
 {
@@ -350,14 +297,11 @@ static int read_capsule(tgi_arguments *arguments, const char *name, PyObject *ob
   return read_view(arguments, name, &from, writes, view);
 }
 
-static int read_by_capsule(tgi_arguments *arguments, const char *name, PyObject *object, bool numpy,
-                           bool writes, tg_tensor *view)
+static int read_by_capsule(tgi_arguments *arguments, const char *name, PyObject *object,
+                           const tgi_known_type *type, bool writes, tg_tensor *view)
 {
   DLDataType meant = {0};
-  PyObject *capsule = export_capsule(arguments, object, true, numpy);
-  if (!capsule && numpy && PyErr_ExceptionMatches(PyExc_BufferError)) {
-    capsule = export_bits(arguments, object, &meant);
-  }
+  PyObject *capsule = tgi_export(arguments, object, type, &meant);
   if (!capsule) {
     if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
       return -1;
@@ -365,7 +309,7 @@ static int read_by_capsule(tgi_arguments *arguments, const char *name, PyObject 
     PyErr_Clear();
     return fail(arguments, PyExc_TypeError, name, "expected a tensor, got %R", Py_TYPE(object));
   }
-  int status = read_capsule(arguments, name, object, capsule, numpy, meant, writes, view);
+  int status = read_capsule(arguments, name, object, capsule, type->numpy, meant, writes, view);
   if (status == 0) {
     status = keep_capsule(arguments, capsule);
   }
@@ -380,5 +324,7 @@ int tgi_read_tensor(tgi_arguments *arguments, const char *name, PyObject *object
   if (type->api) {
     return read_by_exchange(arguments, name, object, type->api, writes, view);
   }
-  return read_by_capsule(arguments, name, object, type->numpy, writes, view);
+  /* A copy: what runs in Python may change the table. PyTorch keeps its function alive. */
+  const tgi_known_type copy = *type;
+  return read_by_capsule(arguments, name, object, &copy, writes, view);
 }

@@ -16,7 +16,8 @@
 typedef struct tgi_known_type {
   PyObject *type;
   const DLPackExchangeAPI *api; /* NULL: __dlpack__ */
-  bool numpy;
+  bool numpy, torch;            /* torch: one of PyTorch's before 2.10, without the table above */
+  PyObject *current_stream;     /* of a CUDA device's index; NULL: it has none to tell */
 } tgi_known_type;
 
 #define TGI_KNOWN_TYPES 16

@@ -1,5 +1,7 @@
 #include "torch_functions.h"
 
+#include <string.h>
+
 static PyObject **members(tgi_torch *torch)
 {
   return (PyObject **)(void *)torch;
@@ -71,8 +73,12 @@ int tgi_torch_is_eager(const tgi_torch *torch)
   if (modes != 0) {
     return modes == -1 && PyErr_Occurred() ? -1 : 0;
   }
-  const long level = take_long(PyObject_GetAttr(torch->forward_ad, torch->current_level));
-  return level == -1 && PyErr_Occurred() ? -1 : level < 0;
+  PyObject *level = PyDict_GetItemWithError(torch->forward_ad, torch->current_level);
+  if (!level) {
+    return PyErr_Occurred() ? -1 : 0;
+  }
+  const long number = PyLong_AsLong(level);
+  return number == -1 && PyErr_Occurred() ? -1 : number < 0;
 }
 
 static PyObject *integers(const int64_t *values, int32_t count)
@@ -87,20 +93,61 @@ static PyObject *integers(const int64_t *values, int32_t count)
   return tuple;
 }
 
-PyObject *tgi_torch_empty(const tgi_torch *torch, const int64_t *shape, int32_t ndim,
-                          PyObject *dtype, int32_t device)
+PyObject *tgi_torch_dtype(const tgi_torch *torch, tg_dtype dtype)
+{
+  switch (dtype) {
+  case TG_F32:
+    return torch->float32;
+  case TG_F64:
+    return torch->float64;
+  case TG_F16:
+    return torch->float16;
+  case TG_BF16:
+    return torch->bfloat16;
+  default:
+    return NULL;
+  }
+}
+
+/* Sizes, strides and dtype. NULL with an exception set on failure. */
+static PyObject *describe(const int64_t *shape, int32_t ndim, PyObject *dtype)
 {
   int64_t strides[TG_MAX_NDIM];
   for (int64_t dense = 1, i = ndim - 1; i >= 0; i--) {
     strides[i] = dense;
     dense *= shape[i] > 0 ? shape[i] : 1;
   }
-  PyObject *empty = device == TG_DEVICE_CPU ? torch->empty_cpu : torch->empty_cuda;
   PyObject *sizes = integers(shape, ndim), *steps = integers(strides, ndim);
-  PyObject *made =
-      sizes && steps ? PyObject_CallFunctionObjArgs(empty, sizes, steps, dtype, NULL) : NULL;
+  PyObject *args = sizes && steps ? PyTuple_Pack(3, sizes, steps, dtype) : NULL;
   Py_XDECREF(sizes);
   Py_XDECREF(steps);
+  return args;
+}
+
+static bool is_last(const tgi_last_empty *last, const int64_t *shape, int32_t ndim, tg_dtype dtype)
+{
+  return last->args && last->ndim == ndim && last->dtype == dtype &&
+         memcmp(last->shape, shape, (size_t)ndim * sizeof *shape) == 0;
+}
+
+PyObject *tgi_torch_empty(const tgi_torch *torch, tgi_last_empty *last, const int64_t *shape,
+                          int32_t ndim, tg_dtype dtype, PyObject *object, int32_t device)
+{
+  if (!is_last(last, shape, ndim, dtype)) {
+    PyObject *args = describe(shape, ndim, object), *given_up = last->args;
+    if (!args) {
+      return NULL;
+    }
+    memcpy(last->shape, shape, (size_t)ndim * sizeof *shape);
+    last->ndim = ndim;
+    last->dtype = dtype;
+    last->args = args;
+    Py_XDECREF(given_up);
+  }
+  PyObject *args = Py_NewRef(last->args); /* another thread may ask in between */
+  PyObject *made =
+      PyObject_Call(device == TG_DEVICE_CPU ? torch->empty_cpu : torch->empty_cuda, args, NULL);
+  Py_DECREF(args);
   return made;
 }
 

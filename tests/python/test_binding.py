@@ -267,3 +267,28 @@ def test_gpus_are_told_honestly():
     else:
         assert tegula.device_info(0)["name"]
     tegula.check()
+
+
+@pytest.mark.parametrize("is_torch", [True, False])
+def test_the_stream_without_the_exchange_api(is_torch, monkeypatch):
+    """PyTorch 2.9 is asked for its current stream before it exports; others get the default one's number."""
+    torch = pytest.importorskip("torch", reason="without PyTorch: no stream of its own")
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 1000 + index, raising=False)
+    seen = []
+
+    class OnGpu:
+        def detach(self):
+            return self
+
+        def __dlpack_device__(self):
+            return (2, 3)
+
+        def __dlpack__(self, stream=None, max_version=None):
+            seen.append(stream)
+            raise BufferError("seen")
+
+    if is_torch:
+        OnGpu.__torch_function__ = None
+    with pytest.raises(BufferError, match="seen"):
+        core.run("silu_fwd", OnGpu(), X)
+    assert seen == [1003 if is_torch else 1]

@@ -229,7 +229,7 @@ def test_binding_says_what_it_expects():
     for plan in (((0,), (0,), (), ((0,),), (0,)), ((-1, 0), (2,), (), ((0,),), (0,)), ((-1, 0), (1,), (0,), ((0,),), (0,))):
         with pytest.raises(ValueError, match="silu_bwd: plan: expected tensors, outputs and scalars of the row"):
             core.bind_backward("silu_bwd", *plan)
-    with pytest.raises(TypeError, match="use_torch: expected 15 arguments, got 0"):
+    with pytest.raises(TypeError, match="use_torch: expected 17 arguments, got 0"):
         core.use_torch()
     code = "import tegula\ntry: tegula._core.bind('silu_fwd', ('y',))\nexcept RuntimeError as e: print(e)"
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
@@ -268,6 +268,9 @@ def least_times(functions, rounds=60, calls=100):
 
 
 @pytest.mark.cpu("the time on a GPU: bench/python_host.py")
+@pytest.mark.skipif(
+    not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="PyTorch before 2.10 exports tensors by Python alone"
+)
 def test_the_host_time_of_rms_norm():
     """Shares of PyTorch's own time for the same call, in turn. What is measured is about 0.15 and 0.35."""
     x, w = placed.randn(1, 64).bfloat16(), placed.ones(64).bfloat16()

@@ -68,6 +68,24 @@ def test_the_current_stream_is_the_op_s():
     assert (x.grad.abs() < 1e-3).all()
 
 
+def test_the_current_stream_without_the_exchange_api():
+    """As in PyTorch 2.9."""
+    code = """
+if hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+    del torch.Tensor.__dlpack_c_exchange_api__
+x, side = torch.zeros(64, 4096, device="cuda"), torch.cuda.Stream()
+tegula.ops.silu(x)
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
+    torch.cuda._sleep(20_000_000)
+    x.fill_(1.0)
+    y = tegula.ops.silu(x) * 1
+side.synchronize()
+result = [y.min().item(), y.max().item()]
+"""
+    assert in_a_new_process(code) == pytest.approx([0.7310586, 0.7310586])
+
+
 def test_graphs():
     """Recorded once, on a stream that no op has seen, and run on other data."""
     x, w = placed.randn(32, 256).bfloat16(), placed.rand(256).bfloat16()
