@@ -4,9 +4,10 @@ import dataclasses
 
 import training_bars
 from bars import NOT_MEASURED, WORDS, Mean, Ratio, Share, number, ours_of
-from gpu_cases import (ATTENTION_SHAPES, BOTH, DECODE_SHAPES, GATED, GATED_SHAPE, HEAD_SHAPES,
-                       HEADS_SHAPE, LOSS_SHAPES, NORM_SHAPES, PARAMETERS, SMALL_GATED_SHAPE,
-                       SMALL_NORM_SHAPES, SOFTMAX_SHAPES, UNMASKED_SHAPE, WINDOW_SHAPE)
+from gpu_cases import (ANY_ORDER, ANY_ORDER_SHAPES, ATTENTION_SHAPES, BOTH, DECODE_SHAPES, GATED,
+                       GATED_SHAPE, HEAD_SHAPES, HEADS_SHAPE, LOSS_SHAPES, MASKS, NORM_SHAPES,
+                       PARAMETERS, SMALL_GATED_SHAPE, SMALL_NORM_SHAPES, SOFTMAX_SHAPES,
+                       UNMASKED_SHAPE, WINDOW_SHAPE)
 from shape_words import Words
 
 PEERS = ("torch", "compile", "liger")
@@ -62,6 +63,24 @@ class WindowBlocks:
         two = number(ours_of(whole), "ms") * 2 * self.block / tokens
         mine = number(ours_of(window), "ms")
         return [(text, want, f"{mine / two:.2f}x", mine <= self.most * two)]
+
+
+@dataclasses.dataclass
+class InOrder:
+    """Rate of attention's backward in order, at least `least` times that in any order."""
+    shape: str
+    least: float
+    dir: str = "bwd"
+
+    def judge(self, cases):
+        found = [cases.get(("gpu", "attention", self.dir, "bf16", shape))
+                 for shape in (self.shape, self.shape + ANY_ORDER)]
+        text = f"attention {WORDS[self.dir]} in order, bf16 {self.shape}"
+        want = f"{self.least:.3g}x any order"
+        if not all(found):
+            return [(text, want, NOT_MEASURED, False)]
+        mine, free = (number(ours_of(rows), "ms") for rows in found)
+        return [(text, want, f"{free / mine:.2f}x", free >= self.least * mine)]
 
 
 @dataclasses.dataclass
@@ -124,11 +143,13 @@ def decode_bars():
 
 
 def attention_bars():
-    """No bar compares the deterministic backward with a faster one: on sm90 sums have one order."""
-    found = [Ratio("gpu", "attention", direction, "bf16", shape + mask, ("cudnn",),
+    """The backward beside cuDNN: in any order, as cuDNN's is, where it has another one."""
+    found = [Ratio("gpu", "attention", direction, "bf16",
+                   shape + mask + ANY_ORDER * (direction == "bwd" and dim <= 128), ("cudnn",),
                    ATTENTION_RATIOS[dim][2 * d + m])
              for dim, shapes in ATTENTION_SHAPES.items() for shape in shapes
-             for d, direction in enumerate(BOTH) for m, mask in enumerate(("", "_causal"))]
+             for d, direction in enumerate(BOTH) for m, mask in enumerate(MASKS)]
+    found += [InOrder(shape, 0.8) for shape in ANY_ORDER_SHAPES]
     return found + [WindowBlocks("fwd", 1.6), WindowBlocks("bwd", 1.8), *decode_bars()]
 
 

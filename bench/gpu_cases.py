@@ -21,6 +21,10 @@ ATTENTION_SHAPES = {  # by elements of a head
     192: ["b2_h16_s4096_d192"],
     256: ["b2_h16_s4096_d256"],
 }
+MASKS = ("", "_causal")
+ANY_ORDER = "_any"  # the backward's sums, as the peers' are
+ANY_ORDER_SHAPES = [shape + mask for dim, found in ATTENTION_SHAPES.items() if dim <= 128
+                    for shape in found for mask in MASKS]  # the others have one order
 DECODE_SHAPES = {  # one query for each sequence: bytes of keys and values
     f"b{batch}_h32_kv8_s1_sk{keys}_d128": batch * keys * 8 * 2 * 128 * 2
     for batch in (1, 16, 64) for keys in (512, 4096, 32768)}
@@ -58,10 +62,12 @@ def loss_cases():
 
 def attention_cases():
     shapes = [shape + mask for found in ATTENTION_SHAPES.values() for shape in found
-              for mask in ("", "_causal")]
+              for mask in MASKS]
     how = dict(copied=False, compiled=False)
     return [*both("attention", shapes + [UNMASKED_SHAPE], libraries=("cudnn", "fa2"), **how),
             *both("attention", [WINDOW_SHAPE], libraries=("fa2",), **how),
+            *[Case("attention", "bwd", shape + ANY_ORDER, libraries=("cudnn", "fa2"), **how)
+              for shape in ANY_ORDER_SHAPES],
             *[Case("attention", "fwd", shape, compiled=False, libraries=("fa2",))
               for shape in [*DECODE_SHAPES, PAGED_SHAPE]]]
 

@@ -1,7 +1,7 @@
 /* Attention on a GPU where the spec driver's cases are too few (few queries: test_attention_few.c):
  * random calls with every option but block tables, every length up to 300, 131072 tokens, equal
- * bits from call to call and beside another stream. The CPU in f32 says what is right. On every
- * entry of the chain, which hands on what it does not take; skipped without a GPU. */
+ * bits from call to call and beside another stream, in order. The CPU in f32 says what is right. On
+ * every entry of the chain, which hands on what it does not take; skipped without a GPU. */
 #include "attention_entries.h"
 
 #include "core/context_state.h"
@@ -60,7 +60,7 @@ static attention_config random_config(uint64_t seed, bool large_heads)
   c.extent = c.layout == LAYOUT_PACKED ? c.nq : c.extent;
   c.bad = chance(&s, 30) ? 1 + (int)attention_below(&s, 3) : 0;
   c.forward_only = c.bad > 0 && chance(&s, 40);
-  c.any_order = chance(&s, 20);
+  c.any_order = chance(&s, 50);
   return c;
 }
 
@@ -87,6 +87,12 @@ static void test_many_tiles(void **state)
       {TG_BF16, 1, 8, 2, 2048, 2048, 192, 128, .seed = 6, .causal = true},
       {TG_F16, 1, 8, 8, 1000, 1500, 256, 256, .seed = 7},
       {TG_BF16, 2, 4, 2, 1111, 777, 192, 192, .seed = 8, .window = 128},
+      {TG_BF16, 1, 16, 4, 2048, 2048, 128, 128, .seed = 9, .causal = true, .any_order = true},
+      {TG_F16, 4, 16, 8, 1500, 1500, 128, 128, .seed = 10, .any_order = true},
+      {TG_BF16, 1, 8, 8, 2048, 2048, 64, 64, .seed = 11, .any_order = true},
+      {TG_F16, 16, 8, 8, 500, 500, 96, 96, .seed = 12, .causal = true, .any_order = true},
+      {TG_BF16, 5, 8, 4, 3000, 3000, 128, 128, .seed = 13, .causal = true, .packed_q = true,
+       .packed_k = true, .any_order = true},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     attention_check(f, &cases[i]);
@@ -153,6 +159,9 @@ static const attention_config repeated[] = {
     {TG_BF16, 1, 8, 1, 700, 1300, 96, 96, .seed = 4, .causal = true, .window = 200, .sinks = true},
     {TG_BF16, 2, 8, 2, 900, 1500, 192, 128, .seed = 5},
     {TG_F16, 4, 4, 4, 1000, 1000, 256, 256, .seed = 6, .causal = true},
+    {TG_F16, 4, 16, 8, 1100, 1100, 128, 128, .seed = 7, .causal = true}, /* no parts */
+    {TG_BF16, 5, 8, 4, 2000, 2000, 128, 128, .seed = 8, .causal = true, .packed_q = true,
+     .packed_k = true}, /* parts */
 };
 
 static void test_equal_calls(void **state)

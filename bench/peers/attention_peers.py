@@ -97,6 +97,7 @@ def attention(words, backward, dtype):
     dim = words.number("d", 64)
     v_dim = words.number("vd", dim)
     causal, window, sink = words.flag("causal"), words.number("w", 0), words.flag("sink")
+    any_order = words.flag("any")  # as the peers add always
     page = words.number("page", 0)  # rows of a block of keys
     if page and (backward or keys % page):
         raise NotServed(f"{words.shape}: blocks of a forward, all of them full")
@@ -146,7 +147,7 @@ def attention(words, backward, dtype):
     dout = torch.randn_like(out) if backward else None
     if backward:
         fields |= dict(dout=dout, dq=torch.empty_like(q), dk=torch.empty_like(k),
-                       dv=torch.empty_like(v))
+                       dv=torch.empty_like(v), allow_nondeterministic=any_order)
         fields |= dict(dsinks=torch.zeros_like(sinks)) if sink else {}
         found = [Peer("torch", when_called(lambda: gradients(forward, inputs, dout)))]
     else:

@@ -9,10 +9,14 @@ tg_status run_128(const tg_context *ctx, const tg_attention_bwd_args *a,
                   const attention_bwd_plan &p)
 {
   if (a->softcap > 0) {
-    return run_keys<bwd_shape<T, 128, 32, true>>(ctx, a, p);
+    return run_keys<bwd_shape<T, 128, 32, kOrderedCapped>>(ctx, a, p);
   }
-  return p.queries == 64 ? run_keys<bwd_shape<T, 128, 64, false>>(ctx, a, p)
-                         : run_keys<bwd_shape<T, 128, 80, false>>(ctx, a, p);
+  if (p.queries == 64) {
+    return p.ordered ? run_keys<bwd_shape<T, 128, 64, kOrdered>>(ctx, a, p)
+                     : run_keys<bwd_shape<T, 128, 64, kAnyOrder>>(ctx, a, p);
+  }
+  return p.ordered ? run_keys<bwd_shape<T, 128, 80, kOrdered>>(ctx, a, p)
+                   : run_keys<bwd_shape<T, 128, 80, kAnyOrder>>(ctx, a, p);
 }
 
 } // namespace

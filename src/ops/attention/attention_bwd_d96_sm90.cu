@@ -7,8 +7,11 @@ namespace
 template <typename T>
 tg_status run_96(const tg_context *ctx, const tg_attention_bwd_args *a, const attention_bwd_plan &p)
 {
-  return a->softcap > 0 ? run_keys<bwd_shape<T, 96, 64, true>>(ctx, a, p)
-                        : run_keys<bwd_shape<T, 96, 80, false>>(ctx, a, p);
+  if (a->softcap > 0) {
+    return run_keys<bwd_shape<T, 96, 64, kOrderedCapped>>(ctx, a, p);
+  }
+  return p.ordered ? run_keys<bwd_shape<T, 96, 80, kOrdered>>(ctx, a, p)
+                   : run_keys<bwd_shape<T, 96, 80, kAnyOrder>>(ctx, a, p);
 }
 
 } // namespace

@@ -14,6 +14,8 @@ constexpr int kGroupWarps = 4;
 /** Bytes are from the workspace's start. */
 struct attention_bwd_plan {
   bool taken, lengths;
+  bool ordered; /* sums of dq are added in the order of the blocks of keys */
+  bool rounds;  /* dq is rounded by a pass after the tiles */
   tgi_attention_layout l;
   int window;                     /* 0 where it hides nothing */
   int d;                          /* elements of a head that products take */
@@ -21,15 +23,16 @@ struct attention_bwd_plan {
   int values;                     /* and of a row of v */
   int queries, keys;              /* of a tile; of a block */
   int64_t query_tiles, key_tiles; /* of all sequences, for one head */
-  int chunk, half;                /* bwd_job */
-  size_t places, sums, minus, delta, turns, lost, lost_tile, sink_delta, bytes;
+  int chunk, half, parts;         /* bwd_job */
+  size_t places, sums, minus, delta, turns, counts, lost_tile, part_sums, sink_delta, bytes;
 };
 
 namespace
 {
 
 /** A block of keys of a kv head: row key0 of the extent and the next; `rows` are the sequence's.
- * Queries of the tiles low_tile .. high_tile - 1 see some of them. */
+ * Queries of the tiles low_tile .. high_tile - 1 see some of them. Its `parts` items follow each
+ * other, each with as many of the group's heads. */
 struct alignas(16) key_place {
   int q_row, nq, q_index, q_tile; /* q_tile: the sequence's first */
   int k_row, rows, k_index, key0, kv_head;
@@ -48,21 +51,31 @@ struct bwd_job {
   heads_view<uint16_t> dq, dk, dv; /* NULL: not wanted */
   const float *lse;
   float *sums;          /* of dq */
-  float *minus, *delta; /* of each row: -lse as exponent of 2; sum of dout * out */
-  float *sink_delta;    /* delta where lse has its elements; NULL: not wanted */
+  float *minus, *delta; /* of each row: -lse as exponent of 2; -sum of dout * out */
+  float *sink_delta;    /* that sum where lse has its elements; NULL: not wanted */
   int *turns;           /* for each tile of a head: how many blocks of keys have added */
-  int *lost;            /* for each item: its dk or dv has a NaN */
+  int *lost;            /* for each block of keys: its dk or dv has a NaN */
   int *lost_tile;       /* for each tile of a head: its dq has one */
   int *taken;           /* items so far */
+  int *joined;          /* with several parts: join_parts */
+  float4 *part_sums;    /* of dv and dk that the first part leaves for the second one */
   key_place *place;     /* of each item */
   int queries, keys, columns;
-  int items, query_tiles;
+  int items, query_tiles, counts; /* counts: from `lost` on, that begin at 0 */
+  int parts, heads;               /* items of a block of keys, and heads of each */
   int blocks, pairs, chunk, half; /* without lengths: key_item */
   float exponent;                 /* scores, after the cap, to exponents of 2 */
   float cap_by;                   /* scores to what tanh takes */
   float scale, cap;
-  bool hides; /* some query may not see some key */
+  bool hides;           /* some query may not see some key */
+  bool ordered, rounds; /* attention_bwd_plan; rounds: false without dq */
 };
+
+/** The first of an item's heads. */
+__device__ __forceinline__ int first_head(const bwd_job &job, const key_place &x)
+{
+  return (x.kv_head * job.parts + x.item % job.parts) * job.heads;
+}
 
 /** Queries low .. high - 1 see key j of the extent. Neither end falls as j rises among keys. */
 __device__ __forceinline__ key_span queries_of(key_rule rule, const key_place &x, int j)
@@ -99,9 +112,10 @@ __device__ __forceinline__ int last_block_of(key_rule rule, const key_place &x, 
   return (min(x.end, to) - 1) / keys;
 }
 
-/** Items without lengths: blocks of keys of a pair (sequence, kv head) in rising order, pairs in
- * chunks, so that what runs at one time shares the sums of dq in the second-level cache. With a
- * causal mask the earlier, longer half of all blocks comes before the later half. */
+/** Items without lengths, `parts` of them as one: blocks of keys of a pair (sequence, kv head) in
+ * rising order, pairs in chunks, so that what runs at one time shares the sums of dq in the
+ * second-level cache. With a causal mask the earlier, longer half of all blocks comes before the
+ * later half. */
 __device__ __forceinline__ void key_item(const bwd_job &job, int item, int *block, int *pair)
 {
   int before = 0, n = job.half;
@@ -127,12 +141,12 @@ __device__ __forceinline__ int first_tile(const bwd_job &job, const tgi_attentio
 __device__ inline key_place place_of_item(const bwd_job &job, int item)
 {
   key_place x = {};
-  const int kv_heads = (int)job.c.l.kv_heads;
-  int64_t place = item / kv_heads, number;
-  int head = item % kv_heads;
+  const int kv_heads = (int)job.c.l.kv_heads, keys = item / job.parts;
+  int64_t place = keys / kv_heads, number;
+  int head = keys % kv_heads;
   if (!job.c.records) {
     int block, pair;
-    key_item(job, item, &block, &pair);
+    key_item(job, keys, &block, &pair);
     place = (int64_t)(pair / kv_heads) * job.blocks + block;
     head = pair % kv_heads;
   }
@@ -170,10 +184,21 @@ __device__ inline key_place place_of_item(const bwd_job &job, int item)
 
 /* ---- host ---- */
 
+/** Sums that a block of keys has, of dv and dk and by each warpgroup, are joined by themselves. */
+constexpr int kJoined = 4;
+
+/** Counts that begin at 0: one for each block of keys, `taken`, and those of parts. */
+inline int64_t counts_of(const attention_bwd_plan &p)
+{
+  const int64_t blocks = p.key_tiles * p.l.kv_heads;
+  return blocks + 1 + (p.parts > 1 ? kJoined * blocks : 0);
+}
+
 inline bwd_job job_of(const tg_attention_bwd_args *a, const attention_bwd_plan &p)
 {
   bwd_job job = {};
   char *const memory = static_cast<char *>(a->workspace);
+  const int blocks = (int)(p.key_tiles * p.l.kv_heads);
   job.c.l = p.l;
   job.c.records = p.lengths ? static_cast<tgi_attention_sequence *>(a->workspace) : NULL;
   job.c.scale = a->scale;
@@ -194,14 +219,19 @@ inline bwd_job job_of(const tg_attention_bwd_args *a, const attention_bwd_plan &
   job.sink_delta =
       tgi_present(&a->dsinks) ? reinterpret_cast<float *>(memory + p.sink_delta) : NULL;
   job.turns = reinterpret_cast<int *>(memory + p.turns);
-  job.lost = reinterpret_cast<int *>(memory + p.lost);
+  job.lost = reinterpret_cast<int *>(memory + p.counts);
   job.lost_tile = reinterpret_cast<int *>(memory + p.lost_tile);
-  job.taken = job.lost + p.key_tiles * p.l.kv_heads;
+  job.taken = job.lost + blocks;
+  job.joined = job.taken + 1;
+  job.part_sums = reinterpret_cast<float4 *>(memory + p.part_sums);
   job.place = reinterpret_cast<key_place *>(memory + p.places);
   job.queries = p.queries;
   job.keys = p.keys;
   job.columns = p.columns;
-  job.items = (int)(p.key_tiles * p.l.kv_heads);
+  job.items = blocks * p.parts;
+  job.counts = (int)counts_of(p);
+  job.parts = p.parts;
+  job.heads = (int)p.l.group / p.parts;
   job.query_tiles = (int)p.query_tiles;
   job.blocks = (int)divide_up(p.l.extent, p.keys);
   job.pairs = (int)(p.l.batch * p.l.kv_heads);
@@ -212,6 +242,8 @@ inline bwd_job job_of(const tg_attention_bwd_args *a, const attention_bwd_plan &
   job.scale = a->scale;
   job.cap = a->softcap;
   job.hides = p.lengths || a->causal || p.window > 0;
+  job.ordered = p.ordered;
+  job.rounds = p.rounds;
   return job;
 }
 

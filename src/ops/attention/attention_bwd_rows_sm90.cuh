@@ -40,7 +40,7 @@ __device__ __forceinline__ pair_terms terms_of(const bwd_job &job, const float (
     slope = fmaf(-t, t, 1.0f);
   }
   const float p = exp2f(fmaf(score, job.exponent, minus));
-  return {p, p * slope * (dp - delta)};
+  return {p, p * slope * (dp + delta)};
 }
 
 template <typename T>

@@ -14,15 +14,15 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** d = a b over kD: pages of both follow each other at a_page and b_page bytes. */
-template <typename S, int kN>
+/** d = a b over kD, or d += a b: pages of both follow each other at a_page and b_page bytes. */
+template <typename S, int kN, bool kAdd = false>
 __device__ __forceinline__ void multiply_heads(float (&d)[kN / 2], uint64_t a, int a_page,
                                                uint64_t b, int b_page)
 {
 #pragma unroll
   for (int i = 0; i < S::kD / 16; i++) {
     multiply<typename S::T, kN>(d, operand_at(a, i / 4 * a_page + i % 4 * 32),
-                                operand_at(b, i / 4 * b_page + i % 4 * 32), i > 0);
+                                operand_at(b, i / 4 * b_page + i % 4 * 32), kAdd || i > 0);
   }
 }
 
@@ -51,14 +51,22 @@ __device__ __forceinline__ void hide_queries(float (&s)[kN], const int (&low)[2]
   }
 }
 
-/** Scores to p. `minus`: of the thread's first column. */
-template <typename S>
-__device__ __forceinline__ void make_p(float (&s)[S::kQueries / 2], const bwd_job &job,
-                                       const float *minus)
+/** What rows have in shared memory, as the thread's columns have it: two of every eight. */
+struct column_terms {
+  const float *first;
+  __device__ __forceinline__ float2 operator()(int i) const
+  {
+    return *reinterpret_cast<const float2 *>(first + 8 * i);
+  }
+};
+
+/** Scores to p. `minus`: as column_terms. */
+template <typename S, typename Terms>
+__device__ __forceinline__ void make_p(float (&s)[S::kQueries / 2], const bwd_job &job, Terms minus)
 {
 #pragma unroll
   for (int i = 0; i < S::kQueries / 8; i++) {
-    const float2 m = *reinterpret_cast<const float2 *>(minus + 8 * i);
+    const float2 m = minus(i);
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       s[4 * i + j] = exp2_flushed(fmaf(s[4 * i + j], job.exponent, j % 2 ? m.y : m.x));
@@ -88,7 +96,18 @@ make_capped_p(uint32_t (&p)[S::kQueries / 4], float (&s)[S::kQueries / 2], const
   }
 }
 
-/** dp to ds; s: p, times what scores are differentiated by. */
+/** dp - delta to ds; s: p, times what scores are differentiated by. */
+template <typename S>
+__device__ __forceinline__ void make_ds(float (&dp)[S::kQueries / 2],
+                                        const float (&s)[S::kQueries / 2])
+{
+#pragma unroll
+  for (int i = 0; i < S::kQueries / 2; i++) {
+    dp[i] *= s[i];
+  }
+}
+
+/** dp to ds. */
 template <typename S>
 __device__ __forceinline__ void make_ds(float (&dp)[S::kQueries / 2],
                                         const float (&s)[S::kQueries / 2], const float *delta)
@@ -98,7 +117,7 @@ __device__ __forceinline__ void make_ds(float (&dp)[S::kQueries / 2],
     const float2 d = *reinterpret_cast<const float2 *>(delta + 8 * i);
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-      dp[4 * i + j] = s[4 * i + j] * (dp[4 * i + j] - (j % 2 ? d.y : d.x));
+      dp[4 * i + j] = s[4 * i + j] * (dp[4 * i + j] + (j % 2 ? d.y : d.x));
     }
   }
 }

@@ -1,17 +1,20 @@
 /* Attention backward on Hopper, by tensor cores.
  *
  * Method     p from the saved lse, tile by tile (arXiv:2307.08691, section 3.1): a kernel for the
- *            rows' terms (lse, delta), then one for blocks of keys, each with all queries that see
- *            them, 5 products of tiles.
+ *            rows' terms (lse, delta), one for blocks of keys, each with all queries that see them,
+ *            5 products of tiles, and a pass that rounds dq, unless who adds last does.
  * Work       A block of keys has 128 of a kv head, above 128 elements 64, and goes through the
- *            queries of all its heads in tiles of 32 to 128: dk and dv stay in registers. One
- * thread block for each multiprocessor; they count the blocks of keys out, with a causal mask the
- * longer ones first, and heads in chunks whose sums of dq stay in the second-level cache. Sums dq's
- * are added in memory, in the order of the blocks of keys: for each tile a count says whose turn it
- * is. The first one stores, the last one rounds. So there is nothing that any other order would
- * save, and allow_nondeterministic has no use. NaN        Rows with one are computed again, along
- * visible pairs alone. Bound      Tensor cores, and the power that they take. Takes      f16 and
- * bf16, heads of up to 256 elements, in steps of 8; tensors whose rows are 16-byte vectors.
+ *            queries of all its heads in tiles of 32 to 128: dk and dv stay in registers. Where
+ *            there are few blocks, each has two items with half of the heads. One thread block for
+ *            each multiprocessor; they count the items out, with a causal mask the longer ones
+ *            first, and heads in chunks whose sums of dq stay in the second-level cache.
+ * Order      Sums of dq are added in memory, in the order of the blocks of keys: for each tile a
+ *            count says whose turn it is. allow_nondeterministic, without softcap and up to 128
+ *            elements: in any order, to sums that the first kernel clears.
+ * NaN        Rows with one are computed again, along visible pairs alone.
+ * Bound      Tensor cores, and the power that they take.
+ * Takes      f16 and bf16, heads of up to 256 elements, in steps of 8; tensors whose rows are
+ *            16-byte vectors.
  */
 #include "cuda/tma.cuh"
 #include "ops/attention/attention_bwd_calls.cuh"
@@ -21,6 +24,10 @@ namespace
 {
 
 constexpr double kCachedSums = 0.6; /* of the second-level cache */
+
+/* Below so many blocks of keys each has two items: else half of 132 multiprocessors would have none
+ * or, with a causal mask, one or two of uneven length. From shapes alone, as the workspace is. */
+constexpr int64_t kFew = 67, kFewCausal = 256;
 
 bool has_pages_or_nothing(const tg_tensor *t)
 {
@@ -40,15 +47,18 @@ bool takes_shape(const tg_attention_bwd_args *a, const attention_bwd_plan &p)
 
 /** Pairs of a sequence and a kv head at a time. The fewer blocks of keys of a pair run at one time,
  * the shorter the last of them waits for the first; but together they share the sums of dq in the
- * second-level cache, where these are too many to stay there. */
+ * second-level cache, where these are too many to stay there. In any order nobody waits, and as
+ * many run as there are multiprocessors. */
 void set_chunks(const tg_context *ctx, const tg_attention_bwd_args *a, attention_bwd_plan &p)
 {
   const int64_t blocks = divide_up(p.l.extent, p.keys), pairs = p.l.batch * p.l.kv_heads;
   const int64_t half = a->causal ? (blocks + 1) / 2 : blocks;
-  const int64_t fill = 2 * (int64_t)ctx->device->multiprocessors / half;
+  const int64_t wave = (int64_t)ctx->device->multiprocessors / (half * p.parts);
+  const int64_t fill = 2 * (int64_t)ctx->device->multiprocessors / (half * p.parts);
   const int64_t cached = (int64_t)(kCachedSums * (double)ctx->device->l2_bytes) /
                          (p.l.nq * p.l.group * p.columns * (int64_t)sizeof(float));
-  const int64_t wanted = fill > cached ? fill : cached, chunk = wanted > 1 ? wanted : 1;
+  const int64_t wanted = !p.ordered ? wave : fill > cached ? fill : cached;
+  const int64_t chunk = wanted > 1 ? wanted : 1;
   p.chunk = (int)(chunk < pairs ? chunk : pairs);
   p.half = (int)(chunk < pairs ? half : blocks);
 }
@@ -90,16 +100,22 @@ attention_bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *
   }
   p.window = a->window < kMostWindow ? a->window : 0;
   p.lengths = has_lengths(p.l, &a->key_start, &a->key_count, &a->query_start);
+  p.ordered = !a->allow_nondeterministic || a->softcap > 0 || p.d > 128;
+  p.rounds = tgi_present(&a->dq) && p.d <= 128 && !(p.ordered && p.d == 64);
+  const int64_t blocks = p.key_tiles * p.l.kv_heads;
+  const bool few = blocks < (a->causal ? kFewCausal : kFew);
+  p.parts = few && p.d <= 128 && p.l.group % 2 == 0 ? 2 : 1;
   set_chunks(ctx, a, p);
   const int64_t rows = p.query_tiles * p.l.q_heads * p.queries;
   p.bytes = record_bytes(p.l, p.lengths);
-  p.places = put_words(p, p.key_tiles * p.l.kv_heads * (int64_t)(sizeof(key_place) / 4));
+  p.places = put_words(p, blocks * p.parts * (int64_t)(sizeof(key_place) / 4));
   p.sums = put_words(p, tgi_present(&a->dq) ? rows * p.columns : 0);
   p.minus = put_words(p, rows);
   p.delta = put_words(p, rows);
   p.turns = put_words(p, p.query_tiles * p.l.q_heads);
   p.lost_tile = put_words(p, p.query_tiles * p.l.q_heads);
-  p.lost = put_words(p, p.key_tiles * p.l.kv_heads + 1);
+  p.counts = put_words(p, counts_of(p));
+  p.part_sums = put_words(p, p.parts > 1 ? blocks * kJoined * kGroupRows * p.d : 0);
   p.sink_delta = put_words(p, tgi_present(&a->dsinks) ? a->q.shape[0] * p.l.q_heads * p.l.nq : 0);
   return p;
 }
@@ -124,6 +140,9 @@ tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a,
   }
   if (status == TG_OK) {
     status = run(ctx, a, p);
+  }
+  if (status == TG_OK && p.rounds) {
+    status = launch(ctx, attention_bwd_round_kernel<T>, grid_of(places), kSumThreads, 0, job);
   }
   if (status == TG_OK && job.hides) {
     const int tiles = job.dq.data ? places : 0;
@@ -159,7 +178,8 @@ extern "C" void TGI_PLAN(attention_bwd)(const tg_context *ctx, const tg_attentio
 {
   const attention_bwd_plan p = plan_bwd(ctx, a);
   if (p.taken) {
-    snprintf(text, bytes, "wgmma, blocks of %d keys, tiles of %d queries, %d elements", p.keys,
-             p.queries, p.d);
+    snprintf(text, bytes, "wgmma, blocks of %d keys%s, tiles of %d queries, %d elements, sums %s",
+             p.keys, p.parts > 1 ? " in 2 parts" : "", p.queries, p.d,
+             p.ordered ? "in order" : "in any order");
   }
 }

@@ -5,7 +5,8 @@
  * all heads that share them. Scores and dp are made transposed, keys as rows, so that p and ds are
  * registers of the products that dv and dk add up. ds goes to shared memory as well, for the tile's
  * part of dq, which each warpgroup makes half of one tile later: so the two drift apart, and one
- * computes exponentials while the other multiplies.
+ * computes exponentials while the other multiplies. dq is made first, and leaves while the products
+ * for dv and dk run.
  */
 #ifndef TGI_OPS_ATTENTION_BWD_SM90_CUH
 #define TGI_OPS_ATTENTION_BWD_SM90_CUH
@@ -28,6 +29,7 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
   constexpr int kN = S::kQueries, kStages = S::kStages;
   const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
   const int col0 = 2 * (lane % 4), first = kGroupRows * group;
+  const int heads = job.heads, q_heads = (int)job.c.l.q_heads;
   const uint32_t k_page = shared_address(sh.k) + first * kPageRow;
   const uint32_t v_page = shared_address(sh.v) + first * kPageRow;
   const uint64_t k_columns = page_operand(
@@ -49,7 +51,7 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
 #pragma unroll 1
   for (unsigned item = 0;; item++) {
     wait_for(&sh.keys_full, item & 1);
-    const key_place &x = sh.place[item % 2];
+    const key_place &x = sh.place[item % kItemPlaces];
     if (uniform(x.state) == kNoMore) {
       return;
     }
@@ -57,28 +59,49 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
     for (int i = 0; i < S::kD / 2; i++) {
       dk[i] = dv[i] = 0;
     }
-    const int tiles = uniform((x.high_tile - x.low_tile) * (int)job.c.l.group);
+    const int high_tile = uniform(x.high_tile), tiles = (high_tile - uniform(x.low_tile)) * heads;
+    /* Tiles from query whole_low to whole_high see all of the warpgroup's keys. */
+    const int key = x.key0 + first;
+    const bool edge = key < x.first || key + kGroupRows > x.end;
+    const int whole_low =
+        uniform(edge ? kMostRows : queries_of(job.rule, x, key + kGroupRows - 1).low);
+    const int whole_high = uniform(queries_of(job.rule, x, key).high) - kN;
+    int tile = high_tile - 1, head = 0, before = 0;
+    int place = uniform((x.q_tile + tile) * q_heads + first_head(job, x));
 #pragma unroll 1
     for (int turn = 0; turn < tiles; turn++, n++) {
       const unsigned st = n % kStages, u = n & 1;
       const uint32_t q_page = shared_address(sh.q[st]), dout_page = shared_address(sh.dout[st]);
+      const column_terms minus = {sh.minus[st] + col0}, delta = {sh.delta[st] + col0};
       wait_for(&sh.full[st], n / kStages & 1);
+      float2 early[kN / 8];
+      if (S::kReadsFirst) {
+#pragma unroll
+        for (int i = 0; i < kN / 8; i++) {
+          early[i] = minus(i);
+          asm volatile("" : "+f"(early[i].x), "+f"(early[i].y)); /* not later */
+          const float2 d = delta(i);
+          dp[4 * i] = dp[4 * i + 2] = d.x;
+          dp[4 * i + 1] = dp[4 * i + 3] = d.y;
+        }
+        settle(dp);
+      }
       wgmma_fence();
       multiply_heads<S, kN>(s, page_operand(k_page), S::kKeyPage, page_operand(q_page),
                             S::kQueryPage);
       wgmma_commit();
-      multiply_heads<S, kN>(dp, page_operand(v_page), S::kKeyPage, page_operand(dout_page),
-                            S::kQueryPage);
+      multiply_heads<S, kN, S::kReadsFirst>(dp, page_operand(v_page), S::kKeyPage,
+                                            page_operand(dout_page), S::kQueryPage);
       wgmma_commit();
-      const int query = sh.tile[n % kTilePlaces].tile * kN;
-      const bool hides = uniform(hides_any(job.rule, x, x.key0 + first, query, kN));
+      const int query = tile * kN;
+      const bool hides = query < whole_low || query > whole_high;
       int low[2], high[2];
       auto look = [&]() { /* what the thread's keys are seen by */
                           const int from = query + col0;
 #pragma unroll
                           for (int r = 0; r < 2; r++) {
-                            const key_span seen = queries_of(
-                                job.rule, x, x.key0 + first + 16 * warp + lane / 4 + 8 * r);
+                            const key_span seen =
+                                queries_of(job.rule, x, key + 16 * warp + lane / 4 + 8 * r);
                             low[r] = seen.low - from;
                             high[r] = seen.high - from;
                           }
@@ -87,9 +110,13 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
       settle(s);
       if (S::kCap) {
         look();
-        make_capped_p<S>(p, s, job, sh.minus[st] + col0, low, high);
+        make_capped_p<S>(p, s, job, minus.first, low, high);
       } else {
-        make_p<S>(s, job, sh.minus[st] + col0);
+        if constexpr (S::kReadsFirst) {
+          make_p<S>(s, job, [&](int i) { return early[i]; });
+        } else {
+          make_p<S>(s, job, minus);
+        }
         if (hides) {
           look();
           hide_queries(s, low, high);
@@ -98,7 +125,11 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
       }
       wgmma_wait<0>();
       settle(dp);
-      make_ds<S>(dp, s, sh.delta[st] + col0);
+      if constexpr (S::kReadsFirst) {
+        make_ds<S>(dp, s);
+      } else {
+        make_ds<S>(dp, s, delta.first);
+      }
       if (hides) {
         look();
         hide_queries(dp, low, high);
@@ -121,24 +152,30 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
         wait_for(&sh.ds_full[u ^ 1], (n - 1) / 2 & 1);
       }
       wgmma_fence();
+      make_dq(u ^ 1); /* of the tile before; in an item's first turn nobody looks at it */
       add_queries<S>(dv, p, page_operand(dout_page, S::kQueryPage));
       add_queries<S>(dk, ds, page_operand(q_page, S::kQueryPage));
       wgmma_commit();
-      make_dq(u ^ 1); /* of the tile before; in an item's first turn nobody looks at it */
       wgmma_wait<1>();
+      settle(dq);
+      if (turn > 0) { /* beside the products for dv and dk */
+        if (thread == 0) {
+          arrive(&sh.ds_empty[u ^ 1]);
+        }
+        add_sums<S>(dq_map, dq, job, x, n - 1, before, group, sh);
+      }
+      wgmma_wait<0>();
       settle(dk);
       settle(dv);
       __syncwarp(); /* minus and delta were read by all */
       if (lane == 0) {
         arrive(&sh.empty[st]);
       }
-      wgmma_wait<0>();
-      settle(dq);
-      if (turn > 0) {
-        if (thread == 0) {
-          arrive(&sh.ds_empty[u ^ 1]);
-        }
-        add_sums<S>(dq_map, dq, job, x, n - 1, group, sh);
+      before = place++;
+      if (++head == heads) {
+        head = 0;
+        tile--;
+        place -= heads + q_heads;
       }
     }
     if (tiles > 0) {
@@ -151,16 +188,22 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
       if (thread == 0) {
         arrive(&sh.ds_empty[u]);
       }
-      add_sums<S>(dq_map, dq, job, x, n - 1, group, sh);
     }
-    sync_some(1, S::kGroups * kWarpgroup); /* both are done with keys and values */
-    store_keys<S>(dv_map, job.dv, dv, 1.0f, v_page, job, x, first, group, (int)job.c.l.v_dim);
-    store_keys<S>(dk_map, job.dk, dk, job.scale, k_page, job, x, first, group,
-                  (int)job.c.l.head_dim);
-    sync_some(2 + group, kWarpgroup); /* rows that threads store were read by all */
-    if (thread == 0) {
-      wait_for_store_reads();
+    if (lane == 0) { /* the next item's come while this one's results leave */
       arrive(&sh.keys_empty);
+    }
+    if (tiles > 0) {
+      add_sums<S>(dq_map, dq, job, x, n - 1, before, group, sh);
+    }
+    if (job.dv.data && join_parts<S>(dv, job, x, 0, group, sh)) {
+      wait_for_staged(group);
+      store_keys<S>(dv_map, job.dv, dv, 1.0f, shared_address(sh.staged[0][group]), job, x, first,
+                    group, (int)job.c.l.v_dim);
+    }
+    if (job.dk.data && join_parts<S>(dk, job, x, 1, group, sh)) {
+      wait_for_staged(group);
+      store_keys<S>(dk_map, job.dk, dk, job.scale, shared_address(sh.staged[S::kStaged - 1][group]),
+                    job, x, first, group, (int)job.c.l.head_dim);
     }
   }
 }
@@ -177,7 +220,7 @@ __global__ void __launch_bounds__(S::kThreads, 1) attention_bwd_tiles_kernel(
   const int warp = __shfl_sync(kAllLanes, threadIdx.x / kWarp, 0);
   if (threadIdx.x == 0) {
     init_barrier(&sh.keys_full, 1);
-    init_barrier(&sh.keys_empty, S::kGroups + (job.dq.data ? 3 : 0));
+    init_barrier(&sh.keys_empty, S::kGroups * kGroupWarps + (S::kInOrder && job.dq.data ? 3 : 0));
     for (int i = 0; i < S::kStages; i++) {
       init_barrier(&sh.full[i], 1);
       init_barrier(&sh.empty[i], S::kGroups * kGroupWarps);
@@ -189,15 +232,23 @@ __global__ void __launch_bounds__(S::kThreads, 1) attention_bwd_tiles_kernel(
       init_barrier(&sh.turn_used[i], S::kGroups * kGroupWarps);
       init_barrier(&sh.turn_told[i], 1);
     }
+    init_barrier(&sh.place_full, 1);
+    init_barrier(&sh.place_used, 1);
     publish_barriers();
   }
   __syncthreads();
   if (warp < kGroupWarps) {
     give_registers<S::kLoaderRegisters>();
-    if (threadIdx.x == 0) {
-      fetch_items<S>(&q_map, &k_map, &v_map, &dout_map, job, sh);
-    } else if (job.dq.data && warp > 0 && threadIdx.x % kWarp == 0) {
-      keep_order<S>(job, sh, warp - 1);
+    if constexpr (S::kInOrder) {
+      if (threadIdx.x == 0) {
+        fetch_items<S>(&q_map, &k_map, &v_map, &dout_map, job, sh);
+      } else if (job.dq.data && warp > 0 && threadIdx.x % kWarp == 0) {
+        keep_order<S>(job, sh, warp - 1);
+      }
+    } else if (threadIdx.x == 0) {
+      fetch_tiles<S>(&q_map, &dout_map, job, sh);
+    } else if (threadIdx.x == kWarp) {
+      take_items<S>(&k_map, &v_map, job, sh);
     }
   } else {
     take_registers<S::kRegisters>();
@@ -211,6 +262,7 @@ template <typename S>
 tg_status run_keys(const tg_context *ctx, const tg_attention_bwd_args *a,
                    const attention_bwd_plan &p)
 {
+  static_assert(sizeof(bwd_shared<S>) <= 227 << 10, "a block has no more");
   CUtensorMap q, k, v, dout, dq, dk, dv;
   const struct {
     CUtensorMap *map;

@@ -10,7 +10,9 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-constexpr int kSumThreads = 256;
+constexpr int kSumThreads = 256, kHalf = kSumThreads / 2;
+constexpr int kPageColumns = 64;
+
 /** The sequence of a tile of queries, and the tile's number in it. */
 __device__ __forceinline__ tgi_attention_sequence sequence_of_tile(const bwd_job &job, int tile,
                                                                    int *number)
@@ -59,16 +61,19 @@ __device__ __forceinline__ void fill_unseen(const bwd_job &job, const tgi_attent
 }
 
 /** minus and delta of each row, rows behind a sequence's end included; the items' places; zeros
- * where they count; and dq where no key is seen. A block for a tile of queries of a head, kRowLanes
- * lanes for a row. */
+ * where they count, and where any order adds; and dq where no key is seen, unless a pass rounds all
+ * of it. A block for a tile of queries of a head, kRowLanes lanes for a row. */
 template <typename T, int kRowLanes>
 __global__ void __launch_bounds__(kSumThreads) attention_bwd_terms_kernel(const bwd_job job)
 {
   constexpr int kRows = kSumThreads / kRowLanes, kAtOnce = 4;
   const int q_heads = (int)job.c.l.q_heads, v_dim = (int)job.c.l.v_dim;
   const int thread = threadIdx.x, c = thread % kRowLanes * kChunk;
-  for (int i = blockIdx.x * kSumThreads + thread; i <= job.items; i += gridDim.x * kSumThreads) {
-    job.lost[i] = 0; /* and `taken`, the last one */
+  for (int i = blockIdx.x * kSumThreads + thread; i < max(job.counts, job.items);
+       i += gridDim.x * kSumThreads) {
+    if (i < job.counts) {
+      job.lost[i] = 0; /* and what follows */
+    }
     if (i < job.items) {
       job.place[i] = place_of_item(job, i);
     }
@@ -106,7 +111,7 @@ __global__ void __launch_bounds__(kSumThreads) attention_bwd_terms_kernel(const 
         if (c == 0 && r < job.queries) {
           const bool none = lse[k] == -CUDART_INF_F;
           job.minus[base + r] = none ? -CUDART_INF_F : -lse[k] * kLog2E;
-          job.delta[base + r] = none ? 0.0f : delta;
+          job.delta[base + r] = none ? 0.0f : -delta;
           if (job.sink_delta && r < rows) {
             job.sink_delta[at + r] = delta;
           }
@@ -116,9 +121,64 @@ __global__ void __launch_bounds__(kSumThreads) attention_bwd_terms_kernel(const 
     if (thread == 0) {
       job.turns[place] = job.lost_tile[place] = 0;
     }
-    if (job.hides) {
+    if (!job.ordered && job.dq.data) {
+      const int sums = job.queries * job.columns / 4;
+      float4 *to = reinterpret_cast<float4 *>(job.sums) + (int64_t)place * sums;
+      for (int e = thread; e < sums; e += kSumThreads) {
+        to[e] = make_float4(0, 0, 0, 0);
+      }
+    }
+    if (job.hides && !job.rounds) {
       fill_unseen<T>(job, s, first, rows, head);
     }
+  }
+}
+
+/** Rounds dq's sums: 0 where nobody has added, NaN where the sequence's data is out of range. A
+ * block for a tile of a head, through rows that its threads turn. */
+template <typename T>
+__global__ void __launch_bounds__(kSumThreads) attention_bwd_round_kernel(const bwd_job job)
+{
+  constexpr int kMostElements = 80 * (128 + kChunk); /* rows are apart in banks */
+  __shared__ __align__(16) T tile[kMostElements];
+  const int q_heads = (int)job.c.l.q_heads, queries = job.queries, columns = job.columns;
+  const int row_step = columns + kChunk, pages = columns / kPageColumns;
+  const int part = pages == 2 ? queries : queries / 2; /* rows of a warpgroup's page */
+  const int t = threadIdx.x % kHalf, half = threadIdx.x / kHalf, lane = t % kWarp;
+  const int column = (pages == 2 ? kPageColumns * half : 0) + 16 * (t / kWarp) + lane / 4;
+  const int row = (pages == 2 ? 0 : half * part) + 2 * (lane % 4);
+  for (int place = blockIdx.x; place < job.query_tiles * q_heads; place += gridDim.x) {
+    const int head = place % q_heads;
+    int number;
+    const tgi_attention_sequence s = sequence_of_tile(job, place / q_heads, &number);
+    const int first = number * queries, rows = min((int)s.nq - first, queries);
+    const bool added = !job.ordered || job.turns[place] > 0;
+    const float by = s.count < 0 ? CUDART_NAN_F : job.scale;
+    const float4 *from =
+        reinterpret_cast<const float4 *>(job.sums + (int64_t)place * queries * columns) +
+        half * part * (kPageColumns / 4) + t;
+    bool lost = false;
+#pragma unroll 4
+    for (int i = 0; i < part / 8; i++) {
+      const float4 v = added ? from[i * kHalf] : make_float4(0, 0, 0, 0);
+      T *const to = tile + (row + 8 * i) * row_step + column;
+      to[0] = from_f32<T>(v.x * by);
+      to[row_step] = from_f32<T>(v.y * by);
+      to[8] = from_f32<T>(v.z * by);
+      to[row_step + 8] = from_f32<T>(v.w * by);
+      lost = lost || v.x != v.x || v.y != v.y || v.z != v.z || v.w != v.w;
+    }
+    if (lost) {
+      job.lost_tile[place] = 1;
+    }
+    __syncthreads();
+    const int chunks = (int)job.c.l.head_dim / kChunk;
+    for (int e = threadIdx.x; e < rows * chunks; e += kSumThreads) {
+      const int r = e / chunks, c = e % chunks * kChunk;
+      uint16_t *const to = job.dq.data + job.dq.at(s.q_index, s.q_first + first + r, head) + c;
+      *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(tile + r * row_step + c);
+    }
+    __syncthreads();
   }
 }
 
@@ -146,14 +206,14 @@ __device__ __forceinline__ void repair_queries(const bwd_job &job, int place, pl
 }
 
 /** What has a NaN that may come from what is not seen: first tiles of dq, `places` of them, then
- * items of dk and dv. A block looks through kSumThreads flags at a time. */
+ * blocks of keys. A block looks through kSumThreads flags at a time. */
 template <typename T>
 __global__ void __launch_bounds__(kSumThreads, 2)
     attention_bwd_repair_kernel(const bwd_job job, int places)
 {
   __shared__ place_found found;
   __shared__ int flags[kSumThreads];
-  const int all = places + job.items;
+  const int all = places + job.items / job.parts;
   for (int base = blockIdx.x * kSumThreads; base < all; base += gridDim.x * kSumThreads) {
     const int i = base + threadIdx.x;
     const int mine = i >= all ? 0 : i < places ? job.lost_tile[i] : job.lost[i - places];
@@ -169,7 +229,7 @@ __global__ void __launch_bounds__(kSumThreads, 2)
         repair_queries<T>(job, base + k, found);
         continue;
       }
-      const key_place x = job.place[base + k - places];
+      const key_place x = job.place[(base + k - places) * job.parts];
       for (int r = threadIdx.x / kWarp; r < min(x.rows, job.keys) && x.state == kFine;
            r += kSumThreads / kWarp) {
         compute_key<T>(job, x, r);

@@ -14,16 +14,25 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** kD: elements of q, k and v that products take. kQueries: of a tile. kCap: softcap. */
-template <typename T_, int kD_, int kQueries_, bool kCap_> struct bwd_shape {
+/** How sums of dq are added, and whether scores have a softcap. */
+enum bwd_kind { kAnyOrder, kOrdered, kOrderedCapped };
+
+/** kD: elements of q, k and v that products take. kQueries: of a tile. */
+template <typename T_, int kD_, int kQueries_, bwd_kind kKind> struct bwd_shape {
   using T = T_;
   static constexpr int kD = kD_, kQueries = kQueries_, kKeys = 128;
-  static constexpr bool kCap = kCap_;
+  static constexpr bool kCap = kKind == kOrderedCapped, kInOrder = kKind != kAnyOrder;
   static constexpr int kPages = (kD + kPageCols - 1) / kPageCols, kValuePages = kPages;
   static constexpr int kGroups = 2, kThreads = (kGroups + 1) * kWarpgroup, kStages = 2;
   static constexpr int kKeyPage = kKeys * kPageRow, kQueryPage = kQueries * kPageRow;
   /* Of a tile's sums of dq a warpgroup makes a page of columns, or half of the only page's rows. */
   static constexpr int kPart = kPages == 2 ? kQueries : kQueries / 2;
+  /* The last one to add to a tile of dq rounds it, too: what is short of reads of memory gains. */
+  static constexpr bool kLastRounds = kInOrder && kPages == 1;
+  /* What is added to scores and dp is read before them, where registers hold it. */
+  static constexpr bool kReadsFirst = !kInOrder || (!kCap && kPages == 2 && kQueries == 64);
+  /* Places where results wait to be stored: as many as there is room for. */
+  static constexpr int kStaged = kPages == 2 && kQueries > 64 ? 1 : 2;
   static constexpr int kLoaderRegisters = kCap ? 40 : 24, kRegisters = kCap ? 232 : 240;
 };
 
@@ -36,18 +45,20 @@ struct tile_place {
 enum turn_ends { kFirstTurn = 1, kLastTurn = 2 };
 
 constexpr int kTilePlaces = 8; /* more than tiles that any thread may be at */
+constexpr int kItemPlaces = 4; /* and than items */
 
 template <typename S> struct alignas(1024) bwd_shared {
   uint8_t k[S::kPages * S::kKeyPage], v[S::kPages * S::kKeyPage];
   uint8_t q[S::kStages][S::kPages * S::kQueryPage], dout[S::kStages][S::kPages * S::kQueryPage];
   uint8_t ds[2][S::kGroups][S::kQueryPage]; /* rows are queries, a page for 64 keys */
-  uint8_t dq[S::kGroups][S::kPart * kPageRow];
+  uint8_t staged[S::kStaged][S::kGroups][S::kPages * kGroupRows * kPageRow];
   float minus[S::kStages][S::kQueries], delta[S::kStages][S::kQueries];
   mbarrier keys_full, keys_empty, full[S::kStages], empty[S::kStages], ds_full[2], ds_empty[2];
-  mbarrier turn_come[2], turn_used[2], turn_told[2];
-  key_place place[2];
+  mbarrier turn_come[2], turn_used[2], turn_told[2], place_full, place_used;
+  key_place place[kItemPlaces];
   tile_place tile[kTilePlaces];
   int turn[kTilePlaces]; /* turn_ends */
+  int parts_before[S::kGroups];
 };
 
 /* ---- fetching ---- */
@@ -114,7 +125,7 @@ __device__ __forceinline__ void fetch_items(const CUtensorMap *q_map, const CUte
   int item = atomicAdd(job.taken, 1);
 #pragma unroll 1
   for (unsigned k = 0;; k++) {
-    key_place &x = sh.place[k % 2];
+    key_place &x = sh.place[k % kItemPlaces];
     do {
       x.state = kNoMore;
       if (item >= job.items) {
@@ -131,8 +142,8 @@ __device__ __forceinline__ void fetch_items(const CUtensorMap *q_map, const CUte
         item = atomicAdd(job.taken, 1);
       }
     } while (x.state == kNoMore);
-    const int group = (int)job.c.l.group, head0 = x.kv_head * group;
-    int left = (x.high_tile - x.low_tile) * group, tile = x.high_tile - 1, head = 0;
+    const int heads = job.heads, head0 = first_head(job, x);
+    int left = (x.high_tile - x.low_tile) * heads, tile = x.high_tile - 1, head = 0;
     int ahead = min(left, S::kStages);
 #pragma unroll 1
     for (;; left--, n++) {
@@ -144,12 +155,67 @@ __device__ __forceinline__ void fetch_items(const CUtensorMap *q_map, const CUte
         break;
       }
       fetch_tile<S>(q_map, dout_map, job, x, n, tile, head0 + head, sh);
-      if (++head == group) {
+      if (++head == heads) {
         head = 0;
         tile--;
       }
     }
     item = atomicAdd(job.taken, 1); /* late, for whoever is done first shall have it */
+  }
+}
+
+/** In any order two threads share this, as there are no turns to keep. This one takes items, and
+ * fetches their keys as soon as there is room. */
+template <typename S>
+__device__ __forceinline__ void take_items(const CUtensorMap *k_map, const CUtensorMap *v_map,
+                                           const bwd_job &job, bwd_shared<S> &sh)
+{
+#pragma unroll 1
+  for (unsigned k = 0;; k++) {
+    key_place &x = sh.place[k % kItemPlaces];
+    wait_for(&sh.place_used, k & 1 ^ 1); /* the item before has no more tiles to fetch */
+    do {
+      const int item = atomicAdd(job.taken, 1);
+      x.state = kNoMore;
+      if (item >= job.items) {
+        arrive(&sh.place_full);
+        wait_for(&sh.keys_empty, k & 1 ^ 1);
+        arrive(&sh.keys_full);
+        return;
+      }
+      const uint4 *from = reinterpret_cast<const uint4 *>(job.place + item);
+      const uint4 a = from[0], b = from[1], c = from[2], d = from[3];
+      uint4 *to = reinterpret_cast<uint4 *>(&x);
+      to[0] = a, to[1] = b, to[2] = c, to[3] = d;
+    } while (x.state == kNoMore);
+    arrive(&sh.place_full);
+    wait_for(&sh.keys_empty, k & 1 ^ 1);
+    fetch_keys<S>(k_map, v_map, x, sh);
+  }
+}
+
+/** And this one fetches tiles of queries, in fetch_items' order. */
+template <typename S>
+__device__ __forceinline__ void fetch_tiles(const CUtensorMap *q_map, const CUtensorMap *dout_map,
+                                            const bwd_job &job, bwd_shared<S> &sh)
+{
+  unsigned n = 0;
+#pragma unroll 1
+  for (unsigned k = 0;; k++) {
+    const key_place &x = sh.place[k % kItemPlaces];
+    wait_for(&sh.place_full, k & 1);
+    if (x.state == kNoMore) {
+      return;
+    }
+    const int heads = job.heads, head0 = first_head(job, x);
+#pragma unroll 1
+    for (int tile = x.high_tile - 1; tile >= x.low_tile; tile--) {
+#pragma unroll 1
+      for (int head = 0; head < heads; head++, n++) {
+        fetch_tile<S>(q_map, dout_map, job, x, n, tile, head0 + head, sh);
+      }
+    }
+    arrive(&sh.place_used);
   }
 }
 
@@ -179,23 +245,24 @@ __device__ __forceinline__ void write_turn(int *turn, int v)
 template <typename S>
 __device__ __forceinline__ void keep_order(const bwd_job &job, bwd_shared<S> &sh, int number)
 {
-  const int heads = (int)job.c.l.group, q_heads = (int)job.c.l.q_heads;
+  const int heads = job.heads, q_heads = (int)job.c.l.q_heads;
   unsigned n = 0;
 #pragma unroll 1
   for (unsigned k = 0;; k++) {
     wait_for(&sh.keys_full, k & 1);
-    const key_place &x = sh.place[k % 2];
+    const key_place &x = sh.place[k % kItemPlaces];
     if (x.state == kNoMore) {
       return;
     }
-    const int block = x.key0 / S::kKeys;
+    const int block = x.key0 / S::kKeys, head0 = first_head(job, x);
 #pragma unroll 1
     for (int tile = x.high_tile - 1; tile >= x.low_tile; tile--) {
       const int before = block - first_block_of(job.rule, x, tile, S::kQueries, S::kKeys);
-      const bool last = block == last_block_of(job.rule, x, tile, S::kQueries, S::kKeys);
+      const bool last =
+          S::kLastRounds && block == last_block_of(job.rule, x, tile, S::kQueries, S::kKeys);
 #pragma unroll 1
       for (int head = 0; head < heads; head++, n++) {
-        int *turn = job.turns + (int64_t)(x.q_tile + tile) * q_heads + x.kv_head * heads + head;
+        int *turn = job.turns + (int64_t)(x.q_tile + tile) * q_heads + head0 + head;
         if (number == 1 + (int)(n % 2)) {
           wait_for(&sh.turn_used[n % 2], n / 2 & 1);
           write_turn(turn, before + 1);

@@ -59,7 +59,7 @@ __device__ __forceinline__ void compute_side(const CUtensorMap *map, const bwd_j
 #pragma unroll 1
   for (unsigned item = 0;; item++) {
     wait_for(&sh.keys_full, item & 1);
-    const key_place &x = sh.place[item % 2];
+    const key_place &x = sh.place[item % kItemPlaces];
     if (uniform(x.state) == kNoMore) {
       return;
     }
@@ -103,7 +103,7 @@ __device__ __forceinline__ void compute_side(const CUtensorMap *map, const bwd_j
           look();
           make_capped_p<product>(a, s, job, sh.minus[st] + col0, low, high);
         } else {
-          make_p<product>(s, job, sh.minus[st] + col0);
+          make_p<product>(s, job, column_terms{sh.minus[st] + col0});
           if (hides) {
             look();
             hide_queries(s, low, high);

@@ -22,6 +22,7 @@ template <typename T_, int kQk_, int kV_, bool kCap_> struct bwd_wide_shape {
   /* Pages of dq that the warpgroup of p makes; the one of ds makes the others. */
   static constexpr int kFirstPages = kPages / 2;
   static constexpr bool kEarly = kQk < 256; /* dq beside scores, where registers hold both */
+  static constexpr bool kLastRounds = true;
   static constexpr int kLoaderRegisters = 24, kRegisters = 240;
 };
 
@@ -44,7 +45,7 @@ struct alignas(1024) bwd_shared<bwd_wide_shape<T, kQk, kV, kCap>> {
   mbarrier keys_full, keys_empty, full[S::kStages], empty[S::kStages], ds_full[2], ds_empty[2];
   mbarrier p_full[kGroupWarps], p_empty[kGroupWarps];
   mbarrier turn_come[2], turn_used[2], turn_told[2];
-  key_place place[2];
+  key_place place[kItemPlaces];
   tile_place tile[kTilePlaces];
   int turn[kTilePlaces]; /* turn_ends */
 };
@@ -114,7 +115,7 @@ __device__ __forceinline__ void add_columns(float (&dq)[kN], const bwd_job &job,
   float *to = job.sums + (int64_t)t.place * (S::kQueries * S::kQk) +
               page * S::kQueries * kPageCols + 4 * (threadIdx.x % kWarpgroup);
   wait_for(&sh.turn_come[n % 2], n / 2 & 1);
-  if (add_in_turn(dq, to, sh.turn[n % kTilePlaces])) {
+  if (add_in_turn<true>(dq, to, sh.turn[n % kTilePlaces])) {
     store_columns<typename S::T>(dq, job, x, t, S::kQueries, page * kPageCols);
   }
   __syncwarp();

@@ -4,10 +4,11 @@
 
 /* b sequences of s queries and sk keys (s), h heads, kv heads of keys (h), head_dim d, that of the
  * values vd (d). packed: all sequences' rows along one axis, s and sk their sum (qpacked: of the
- * queries alone). page: keys in blocks of that many rows. w: window; cap: softcap. */
+ * queries alone). page: keys in blocks of that many rows. w: window; cap: softcap. any: the
+ * backward's sums in any order. */
 #define SYNTAX                                                                                     \
   "bN_hN_[kvN_]sN_[skN_]dN[_vdN][_causal][_wN][_capN][_sink][_sinkf32][_packed][_qpacked][_keys]"  \
-  "[_start][_pageN][_nolse][_nodq][_nodk][_nodv][_nodsinks][_dsinkf32]"
+  "[_start][_pageN][_nolse][_nodq][_nodk][_nodv][_nodsinks][_dsinkf32][_any]"
 
 const char tgi_attention_fwd_syntax[] = SYNTAX;
 const char tgi_attention_bwd_syntax[] = SYNTAX;
@@ -82,7 +83,7 @@ void tgi_attention_fwd_shape(tgi_shape *s, tg_attention_fwd_args *a)
   }
   (void)tgi_shape_flag(s, "nodq"), (void)tgi_shape_flag(s, "nodk");
   (void)tgi_shape_flag(s, "nodv"), (void)tgi_shape_flag(s, "nodsinks");
-  (void)tgi_shape_flag(s, "dsinkf32");
+  (void)tgi_shape_flag(s, "dsinkf32"), (void)tgi_shape_flag(s, "any");
 }
 
 void tgi_attention_bwd_shape(tgi_shape *s, tg_attention_bwd_args *a)
@@ -99,6 +100,7 @@ void tgi_attention_bwd_shape(tgi_shape *s, tg_attention_bwd_args *a)
   if (!tgi_shape_flag(s, "nodv")) {
     a->dv = a->v;
   }
+  a->allow_nondeterministic = tgi_shape_flag(s, "any");
   const bool wide = tgi_shape_flag(s, "dsinkf32");
   if (!tgi_shape_flag(s, "nodsinks")) {
     a->dsinks = a->sinks;

@@ -223,6 +223,23 @@ static const spec_case bwd_cases[] = {
     {"b1_h2_s40_d16_nodk_nodv"},
     {"b1_h40_kv1_s60_sk20_d8_sink"}, /* several chunks of rows */
     {"b2_h70_kv1_s60_sk21_d8_causal_packed"},
+    /* sums in any order */
+    {"b1_h2_s130_d64_causal_any"},
+    {"b2_h4_kv1_s90_sk140_d128_any"},
+    {"b1_h4_kv2_s150_d128_causal_w80_any"},
+    {"b1_h2_s90_sk140_d96_causal_any"},
+    {"b2_h4_kv2_s67_sk9_d40_vd56_causal_sink_any"},
+    {"b1_h2_s33_d64_causal_cap20_any"},
+    {"b4_h4_kv2_s97_d80_causal_packed_any"},
+    {"b3_h2_s40_sk100_d128_packed_w20_sink_any"},
+    {"b3_h2_s17_sk70_d64_keys_start_causal_any"},
+    {"b1_h4_kv2_s40_d128_causal_nodq_any"},
+    {"b1_h4_kv2_s40_d128_causal_nodk_any"},
+    {"b1_h2_s40_d64_nodv_any"},
+    /* a block of keys in two parts */
+    {"b2_h8_kv2_s130_sk200_d128_causal"},
+    {"b1_h4_kv2_s150_d64"},
+    {"b3_h4_kv2_s90_sk140_d96_packed_w70"},
     /* heads of more than 128 elements */
     {"b1_h1_s70_sk140_d256_causal"},
     {"b1_h1_s65_sk70_d136_vd152"},
