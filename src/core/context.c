@@ -1,6 +1,7 @@
 #include "core/device_state.h"
 
 #include "core/environment.h"
+#include "core/finite_row.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -210,6 +211,10 @@ tg_status tg_context_check(tg_context *ctx)
   }
   char name[128];
   tgi_registry_name_slot(fault.row, fault.slot, name, sizeof name);
+  if (fault.low == TGI_NOT_A_FINITE_ROW) {
+    return tgi_report(ctx, TG_BAD_ARGUMENT, "%s[%lld]: " TGI_FINITE_ROW, name,
+                      (long long)fault.index);
+  }
   return tgi_report(ctx, TG_BAD_ARGUMENT, "%s[%lld]: expected %lld to %lld, got %lld", name,
                     (long long)fault.index, (long long)fault.low, (long long)fault.high,
                     (long long)fault.value);

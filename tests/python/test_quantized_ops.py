@@ -196,6 +196,18 @@ def test_sample_repeats_and_penalises():
     assert torch.equal(compiled(logits), first)
     with pytest.raises(ValueError, match="sample_fwd: temperature: expected"):
         ops.sample(logits, seed=1, temperature=-1.0)
-    with pytest.raises(ValueError, match="sample_fwd: logits"):
-        ops.sample(placed.full((2, 5), torch.nan), seed=1)
-        tegula.check()  # where a GPU finds it
+
+
+@pytest.mark.parametrize("wrong", [[0, torch.nan, 1], [torch.inf, 0, 0], [-torch.inf] * 3])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_sample_names_rows_without_a_largest_logit(wrong, temperature):
+    logits = placed.tensor([[0, -torch.inf, -torch.inf], wrong, [-torch.inf, 0, -torch.inf]])
+    picked = []
+    with pytest.raises(ValueError, match=r"sample_fwd: logits\[1\]: expected numbers below infinity and a finite one, got a row without"):
+        picked += ops.sample(logits, seed=1, temperature=temperature, log_prob=True)
+        tegula.check()  # a GPU has picked when it tells
+    assert bool(picked) == (placed.device != "cpu")
+    if picked:
+        ids, log_prob = picked
+        assert ids.tolist() == [0, -1, 1] and log_prob[1].isnan() and not log_prob[::2].any()
+    tegula.check()

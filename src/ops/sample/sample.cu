@@ -9,6 +9,7 @@
  * Bound      One multiprocessor's arithmetic: the row is read from the second cache, twice greedily
  *            or without filters, 5 times with top_k or top_p.
  */
+#include "core/finite_row.h"
 #include "ops/sample/sample_rows.cuh"
 
 #include <math_constants.h>
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(kThreads)
       if (threadIdx.x == 0) {
         put_picked(job, i, -1, (double)CUDART_NAN_F);
         if (known) {
-          record_fault(job.bad_id, i, -1, 0, job.vocab - 1);
+          record_fault(job.bad_row, i, 0, TGI_NOT_A_FINITE_ROW, 0);
         }
       }
     } else if (job.temperature == 0) {
@@ -167,7 +168,7 @@ template <typename T> tg_status forward(const tg_context *ctx, const tg_sample_f
   job.top_k = a->top_k;
   job.aligned = rows_aligned(&a->logits, 16);
   job.penalised = history && a->repetition_penalty != 0 && a->repetition_penalty != 1;
-  job.bad_id = FAULT_SITE(ctx, sample_fwd, ids);
+  job.bad_row = FAULT_SITE(ctx, sample_fwd, logits);
   job.bad_history = FAULT_SITE(ctx, sample_fwd, history);
   job.bad_length = FAULT_SITE(ctx, sample_fwd, history_lengths);
   return launch(ctx, sample_fwd_kernel<T>, grid_of(slots_of(job.rows)), kThreads, 0, job);

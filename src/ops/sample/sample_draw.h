@@ -2,6 +2,7 @@
 #ifndef TGI_OPS_SAMPLE_DRAW_H
 #define TGI_OPS_SAMPLE_DRAW_H
 
+#include "core/finite_row.h"
 #include "core/half.h"
 #include "core/philox.h"
 #include "ops/kernels.h"
@@ -123,9 +124,7 @@ static inline tg_status report_rows(const tg_context *ctx, const tg_sample_fwd_a
 {
   for (int64_t i = 0; i < a->logits.shape[0]; i++) {
     if (tgi_load_int(a->ids.data, a->ids.dtype, i) < 0) {
-      return tgi_report(ctx, TG_BAD_ARGUMENT,
-                        "sample_fwd: logits[%lld]: expected numbers below infinity and a finite "
-                        "one, got a row without",
+      return tgi_report(ctx, TG_BAD_ARGUMENT, "sample_fwd: logits[%lld]: " TGI_FINITE_ROW,
                         (long long)i);
     }
   }

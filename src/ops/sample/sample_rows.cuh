@@ -30,7 +30,7 @@ template <typename T> struct fwd_job {
   float temperature, top_p, min_p, repetition_penalty;
   int top_k;
   bool aligned, penalised;
-  fault_site bad_id, bad_history, bad_length;
+  fault_site bad_row, bad_history, bad_length;
 };
 
 /* Shared memory of a block. */
