@@ -21,6 +21,9 @@ from tegula.models.decoder import checkpoints_in_call  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device")
 F32 = 1e-5
+# AdamW's. With its default, 1e-8, an element whose gradient is nothing but rounding moves by lr all the same, and the
+# parameters of PyTorch's own runs come to lie apart by a step of it.
+EPS = 1e-4
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +38,7 @@ def patch(model, by_class):
 
 def curve(model, steps=32):
     """AdamW on batches of every kind; the losses."""
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1, eps=EPS)
     losses = []
     for step in range(steps):
         padding = None if step % 2 else [0, step % 5]
@@ -47,15 +50,23 @@ def curve(model, steps=32):
     return torch.tensor(losses)
 
 
+def parameters(model):
+    """All in one vector."""
+    return torch.cat([p.detach().double().flatten() for p in model.parameters()])
+
+
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_curve_in_f32(family):
-    stock, ours = tiny.make(family), tiny.make(family)
+    """The stock model's losses; and parameters as near to those of a run in f64 as its own, most of which is that f32
+    rounds them in every step."""
+    exact, stock, ours = tiny.make(family).double(), tiny.make(family), tiny.make(family)
+    curve(exact)
     want = curve(stock)
     patch(ours, by_class=True)
     losses = curve(ours)
     assert tiny.distance(losses, want) <= F32 and losses[-8:].mean() < losses[:8].mean() - 0.05
-    for (name, a), (_, b) in zip(ours.named_parameters(), stock.named_parameters()):
-        assert (a - b).abs().max() <= 1e-4, name  # AdamW moves by lr whatever the gradient's size, 32 times 1e-3
+    off, allowed = ((parameters(model) - parameters(exact)).norm() for model in (ours, stock))
+    assert 0 < off <= 2 * allowed
 
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)
@@ -106,7 +117,7 @@ def rows(count, length=12):
 def train(model, folder, size, accumulation, **more):
     arguments = TrainingArguments(
         output_dir=str(folder), per_device_train_batch_size=size, gradient_accumulation_steps=accumulation, max_steps=3,
-        learning_rate=1e-3, lr_scheduler_type="constant", logging_steps=1, report_to=[], save_strategy="no",
+        learning_rate=1e-3, adam_epsilon=EPS, lr_scheduler_type="constant", logging_steps=1, report_to=[], save_strategy="no",
         use_cpu=placed.device == "cpu",
         disable_tqdm=True, train_sampling_strategy="sequential", **more,
     )  # fmt: skip
@@ -126,9 +137,10 @@ def test_trainer_accumulates(tmp_path, by_class):
     whole, losses = train(first, tmp_path, 4, 1)
     parts, pieces = train(second, tmp_path, 1, 4)
     assert tiny.distance(losses, want) <= F32 and tiny.distance(pieces, want) <= F32
-    for a, b, c in zip(first.parameters(), second.parameters(), stock.parameters()):
-        # Where a gradient is about 0, AdamW makes steps of its error: up to 3e-3 in all.
-        assert (a - b).abs().max() <= 1e-5 and (a - c).abs().max() <= 2e-4
+    reached = parameters(stock)
+    moved = (reached - parameters(tiny.make())).norm()
+    for model in (first, second):
+        assert (parameters(model) - reached).norm() <= F32 * moved
     assert parts.model_accepts_loss_kwargs and whole.label_names == ["labels"]
     result = whole.predict(rows(4))
     assert result.predictions.shape == (4, 12, 97)  # real logits in evaluation
