@@ -28,13 +28,18 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("device", devices(metafunc.config), indirect=True)
 
 
+def pytest_runtest_setup(item):
+    """Before the fixtures: those of a module may take long."""
+    chosen = item.callspec.params.get("device") if hasattr(item, "callspec") else None
+    other = chosen and item.get_closest_marker("cpu" if chosen == "cuda" else "gpu")
+    if other:
+        pytest.skip(other.args[0])
+
+
 @pytest.fixture
 def device(request, monkeypatch):
     """The device of a test; modules and tests ask for it by usefixtures."""
     placed = pytest.importorskip("placed", reason="without PyTorch: no tensors to place")
-    other = request.node.get_closest_marker("cpu" if request.param == "cuda" else "gpu")
-    if other:
-        pytest.skip(other.args[0])
     monkeypatch.setattr(placed, "device", request.param)
     return request.param
 
