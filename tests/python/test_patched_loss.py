@@ -96,7 +96,7 @@ def test_heads():
     bias.requires_grad_(False)
     model.zero_grad(set_to_none=True)
     frozen = tiny.loss_and_gradients(model, inputs)
-    assert "lm_head.weight" not in frozen[1] and frozen[0] == pytest.approx(stock[0].item(), rel=F32)
+    assert "lm_head.weight" not in frozen[1] and tiny.distance(frozen[0], stock[0]) <= F32
     bias.requires_grad_(True)
     handle = bias.register_forward_hook(lambda module, arguments, out: out * 1.0)
     assert model(**inputs).logits is not None
