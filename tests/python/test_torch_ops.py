@@ -170,11 +170,19 @@ def test_strides_graphs_and_subsets(name):
     inputs = inputs_of(name)
     ours = CASES[name][1]
     whole = results_and_gradients(ours, inputs)
+
+    def expect_whole(results):
+        # cublasLt may take another algorithm for other strides: sums of up to 8 products below 1, in f32 in another order.
+        if placed.device == "cuda" and name.startswith("linear"):
+            close(results, whole, BOUND[torch.float32])
+        else:
+            assert all(torch.equal(a, b) for a, b in zip(whole, results, strict=True))
+
     wide = [torch.stack((x.detach(), x.detach()), 0 if x.dim() < 2 else x.dim() - 2) for x in inputs]
     views = [w.select(0 if x.dim() < 2 else x.dim() - 2, 1).requires_grad_() for w, x in zip(wide, inputs)]
-    assert all(torch.equal(a, b) for a, b in zip(whole, results_and_gradients(ours, views), strict=True))
+    expect_whole(results_and_gradients(ours, views))
     transposed = [x.detach().mT.contiguous().mT.requires_grad_() if x.dim() > 1 else x for x in inputs]
-    assert all(torch.equal(a, b) for a, b in zip(whole, results_and_gradients(ours, transposed), strict=True))
+    expect_whole(results_and_gradients(ours, transposed))
     outs = listed(ours(*inputs))
     weights = [torch.ones_like(out) for out in outs]
     first = torch.autograd.grad(outs, inputs, weights, retain_graph=True)
