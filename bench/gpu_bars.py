@@ -100,6 +100,27 @@ class HeadMemory:
         return [(text, want, f"{taken / 2**30:.2f} GiB", taken <= self.most)]
 
 
+@dataclasses.dataclass
+class HostTime:
+    """What the package takes of the host for a call of rms_norm (python_host.py), beside the same
+    call from C, or beside PyTorch's own with a gradient."""
+    shape: str = "1x4096"
+
+    def judge(self, cases):
+        calls, first = [cases.get(("host", "rms_norm", kind, "bf16", self.shape), [])
+                        for kind in ("call", "first")]
+        us = {row["config"]: 1e3 * number(row, "ms") for row in [*calls, *first]}
+        over = [(f"{name}, over C", us[name] - us["C"], most, " us") if us else
+                (f"{name}, over C", None, most, " us")
+                for name, most in (("out=", 1.5), ("allocated", 2.0))]
+        over.append(("with gradient, of PyTorch's",
+                     us["with gradient"] / us["PyTorch with gradient"] if us else None, 1.0, "x"))
+        over.append(("first call", us["first call"] / 1e3 if us else None, 50.0, " ms"))
+        return [(f"rms_norm from Python, bf16 {self.shape}: {text}", f"at most {most:g}{unit}",
+                 NOT_MEASURED if value is None else f"{value:.2f}{unit}",
+                 value is not None and value <= most) for text, value, most, unit in over]
+
+
 def norm_bars():
     found = []
     for op in NORMS:
@@ -169,6 +190,7 @@ BARS = [
                   HeadMemory(shape, 4 << 30))],
     *attention_bars(),
     share("adamw", "step", PARAMETERS, 0.9),
+    HostTime(),
     *small_bars(),
     *training_bars.BARS,
 ]

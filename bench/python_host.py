@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What a call of rms_norm costs the host: from C, through the Python package, and PyTorch's own, in turn.
 
-    PYTHONPATH=build/release/python bench/python_host.py build/release [--device cuda] [--shape 1x4096]
+    PYTHONPATH=build/release/python bench/python_host.py build/release [--device cuda] [--shape 1x4096] [--csv FILE]
 
+The first call of the package in this process is timed, too, after PyTorch has used the device; --csv records all.
 Each figure is the least over all rounds of the mean over a round's calls, which are issued back to back; the GPU is
 waited for between rounds. C's is what ctypes takes for the prepared call, without what it takes for a function that
 does nothing. The output alone is what PyTorch takes to make and free it by its shortest way. The last columns are the
@@ -12,14 +13,18 @@ time over C's, and the share of PyTorch's time for the same call.
 import argparse
 import ctypes
 import pathlib
+import subprocess
 import time
 
 import torch
 from torch.nn import functional as F
 
+import package_module
+import results_csv
 from tegula import _core, ops, row_op
 from tegula_call import Library
 
+gpu_state = package_module.load("gpu_state")
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
@@ -30,6 +35,7 @@ def parse_options():
     parser.add_argument("--shape", default="1x4096")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--calls", type=int, default=100)
+    parser.add_argument("--csv", type=pathlib.Path, help="record the figures here")
     return parser.parse_args()
 
 
@@ -58,10 +64,30 @@ def prepared_call(options, x, weight, y):
     return (library, call), lambda: run(context, arguments), lambda: nothing(context, arguments)
 
 
+def record(options, least, first_ms):
+    """Rows of the suite host: `config` is the kind of call, `ms` what it takes of the host."""
+    commit = subprocess.run([options.build / "bench/bench_ops", "--commit"], check=True, capture_output=True, text=True)
+    where = {}
+    if options.device == "cuda":
+        device, driver = gpu_state.name_and_driver()
+        where = {"device": device, "driver": driver}
+    run = results_csv.Run(options.csv, commit.stdout.strip(), "host", **where)
+    common = {"op": "rms_norm", "dtype": "bf16", "shape": options.shape, "clock_mhz": ""}
+    rows = [{**common, "dir": "call", "config": name, "impl": "torch" if name.startswith("PyTorch") else "tegula",
+             "version": torch.__version__, "ms": 1e-3 * us} for name, us in least.items()]
+    run.append([*rows, {**common, "dir": "first", "config": "first call", "impl": "tegula", "ms": first_ms,
+                        "version": torch.__version__}])
+
+
 def main():
     options = parse_options()
     rows, cols = (int(extent) for extent in options.shape.split("x"))
     x = torch.randn(rows, cols, device=options.device).bfloat16()
+    start = time.perf_counter()
+    ops.rms_norm(x, torch.ones_like(x[0]))
+    if options.device == "cuda":
+        torch.cuda.synchronize()
+    first_ms = 1e3 * (time.perf_counter() - start)
     weight, y = torch.ones(cols, device=options.device).bfloat16(), torch.empty_like(x)
     with_grad = [t.clone().requires_grad_() for t in (x, weight)]
     kept, from_c, nothing = prepared_call(options, x, weight, y)
@@ -81,6 +107,9 @@ def main():
     for name, value in least.items():
         share = f"{value / least[peers[name]]:8.2f}" if name in peers else ""
         print(f"{name:24} {value:8.2f} {value - least['C']:+8.2f} {share}")
+    print(f"\nfirst call of the package in a process: {first_ms:.1f} ms")
+    if options.csv:
+        record(options, least, first_ms)
 
 
 if __name__ == "__main__":

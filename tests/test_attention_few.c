@@ -260,8 +260,8 @@ static void test_data_out_of_range(void **state)
     for (int i = 0; i < 100; i += 9) { /* seen or not, an entry that holds keys must be right */
       char message[128];
       const int value = i % 2 ? -1 : 303;
-      snprintf(message, sizeof message,
-               "attention_fwd: block_table[1, %d]: expected 0 to 302, got %d", i, value);
+      snprintf(message, sizeof message, /* a GPU counts elements through all axes */
+               "attention_fwd: block_table[%d]: expected 0 to 302, got %d", 100 + i, value);
       expect_fault(&d, SLOT_BLOCK_TABLE, 100 + i, value, 1, message);
     }
     attention_release(&d);

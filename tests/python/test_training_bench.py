@@ -217,13 +217,15 @@ def verdicts(path, text):
 
 def test_the_better_of_ours_is_judged_in_the_default_mode(tmp_path):
     path = tmp_path / "h200.csv"
-    record(path, hf=500.0, compile=106.0, tegula=101.0, own=100.0, any_order=50.0)
+    record(path, hf=500.0, compile=106.0, liger=400.0, tegula=101.0, own=100.0, any_order=50.0)
     assert verdicts(path, "qwen3-8b step, bf16 b1_s4096") == [("1.060x compile", True)]
     assert verdicts(path, "qwen3-8b step, bf16 b1_s4096: memory") == [("68.0 GiB", True)]
     (rows,) = newest(results_csv.read(path)).values()
     assert ours_of(rows)["config"] == "tegula.optim.AdamW"
-    record(path, "b1_s8192", compile=107.0, tegula=100.0)
+    record(path, "b1_s8192", hf=500.0, compile=107.0, liger=400.0, tegula=100.0)
     assert verdicts(path, "qwen3-8b step, bf16 b1_s8192") == [("1.070x compile", False)]
+    record(path, "b1_s32768_ckpt", hf=500.0, tegula=100.0)
+    assert verdicts(path, "qwen3-8b step, bf16 b1_s32768_ckpt") == [("without liger", False)]
     assert verdicts(path, "qwen3-8b step, bf16 b1_s2048") == [("not measured", False)]
 
 
