@@ -6,6 +6,7 @@
 
 #include <cuda.h>
 #include <cudaTypedefs.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ extern const tgi_module __stop_tgi_modules[] __attribute__((visibility("hidden")
 
 size_t tgi_module_count(void)
 {
-  return (size_t)(__stop_tgi_modules - __start_tgi_modules);
+  return ((uintptr_t)__stop_tgi_modules - (uintptr_t)__start_tgi_modules) / sizeof(tgi_module);
 }
 
 /* What it takes of the driver, which the library is not linked with. */
@@ -124,7 +125,9 @@ tg_status tgi_device_load_kernels(const tg_context *ctx, int64_t *found, int64_t
 {
   driver d;
   tg_status status = find_driver(ctx, &d);
-  for (const tgi_module *m = __start_tgi_modules; m < __stop_tgi_modules && status == TG_OK; m++) {
+  const size_t count = tgi_module_count();
+  for (size_t i = 0; i < count && status == TG_OK; i++) {
+    const tgi_module *m = &__start_tgi_modules[i];
     CUfunction kernel = NULL;
     CUmodule module = NULL;
     if (!is_used(ctx, m)) {
