@@ -233,6 +233,8 @@ def test_which_kernels_are_fast(monkeypatch):
         assert attention.has_fast_kernel(gpu, q, False) is fast and attention.has_fast_kernel(gpu, q, True) is fast
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     gpu.shape = (1, 1, 1, 192)
+    assert attention.has_fast_kernel(gpu, q, False) and attention.has_fast_kernel(gpu, q, True)
+    gpu.shape = (1, 1, 1, 256)
     assert attention.has_fast_kernel(gpu, q, False) and not attention.has_fast_kernel(gpu, q, True)
     gpu.dtype = torch.float32
     assert not attention.has_fast_kernel(gpu, q, False)
