@@ -77,8 +77,7 @@ inline tg_attention_bwd_args shapes_alone(tg_attention_bwd_args shapes)
   tg_tensor *const tensors[] = {&shapes.q,    &shapes.k,  &shapes.v,  &shapes.out,
                                 &shapes.dout, &shapes.dq, &shapes.dk, &shapes.dv};
   for (tg_tensor *t : tensors) {
-    t->data = NULL;
-    memset(t->stride, 0, sizeof t->stride); /* contiguous */
+    forget_memory(t);
   }
   return shapes;
 }

@@ -278,18 +278,7 @@ inline few_job few_job_of(const tg_context *ctx, const tg_attention_fwd_args *a,
                FAULT_SITE(ctx, attention_fwd, key_start), FAULT_SITE(ctx, attention_fwd, key_count),
                FAULT_SITE(ctx, attention_fwd, block_table)};
   job.rule = {a->causal, p.window};
-  job.from.q = view_of<const uint16_t>(&a->q);
-  job.from.k = view_of<const uint16_t>(&a->k);
-  job.from.v = view_of<const uint16_t>(&a->v);
-  job.from.head_dim = (int)p.l.head_dim;
-  job.from.v_dim = (int)p.l.v_dim;
-  job.from.scale = a->scale;
-  job.from.softcap = a->softcap;
-  job.out = view_of<uint16_t>(&a->out);
-  job.lse = static_cast<float *>(a->lse.data);
-  job.sinks = {a->sinks.data, a->sinks.dtype};
-  job.exponent = (a->softcap > 0 ? 1.0f : a->scale) * kLog2E;
-  job.cap_by = a->softcap > 0 ? a->scale / a->softcap : 0.0f;
+  set_tensors(job, a, p.l);
   job.lengths = p.lengths;
   job.rows = p.rows;
   job.tiles = p.tiles;

@@ -69,19 +69,8 @@ inline fwd_job job_of(const tg_attention_fwd_args *a, const attention_fwd_plan &
   w.longest_first = p.longest_first;
   w.list = p.lengths ? reinterpret_cast<query_list *>(memory + p.records) : NULL;
   w.taken = p.lengths ? &w.list->taken : p.counted ? reinterpret_cast<int *>(memory) : NULL;
-  job.from.q = view_of<const uint16_t>(&a->q);
-  job.from.k = view_of<const uint16_t>(&a->k);
-  job.from.v = view_of<const uint16_t>(&a->v);
-  job.from.head_dim = (int)p.l.head_dim;
-  job.from.v_dim = (int)p.l.v_dim;
+  set_tensors(job, a, p.l);
   job.from.k_rows = (int)p.l.extent;
-  job.from.scale = a->scale;
-  job.from.softcap = a->softcap;
-  job.out = view_of<uint16_t>(&a->out);
-  job.lse = static_cast<float *>(a->lse.data);
-  job.sinks = {a->sinks.data, a->sinks.dtype};
-  job.exponent = (a->softcap > 0 ? 1.0f : a->scale) * kLog2E;
-  job.cap_by = a->softcap > 0 ? a->scale / a->softcap : 0.0f;
   job.packed = p.l.packed_q;
   return job;
 }

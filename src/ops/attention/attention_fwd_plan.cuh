@@ -107,8 +107,7 @@ inline tg_attention_fwd_args shapes_alone(tg_attention_fwd_args shapes)
 {
   tg_tensor *const tensors[] = {&shapes.q, &shapes.k, &shapes.v, &shapes.out};
   for (tg_tensor *t : tensors) {
-    t->data = NULL;
-    memset(t->stride, 0, sizeof t->stride); /* contiguous */
+    forget_memory(t);
   }
   return shapes;
 }

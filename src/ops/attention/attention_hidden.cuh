@@ -134,6 +134,26 @@ __device__ __forceinline__ void attend_again(const fwd_operands &a, const query_
   }
 }
 
+/* ---- host ---- */
+
+/** What kernels of the forward know of a call's tensors and scalars. */
+template <typename Job>
+void set_tensors(Job &job, const tg_attention_fwd_args *a, const tgi_attention_layout &l)
+{
+  job.from.q = view_of<const uint16_t>(&a->q);
+  job.from.k = view_of<const uint16_t>(&a->k);
+  job.from.v = view_of<const uint16_t>(&a->v);
+  job.from.head_dim = (int)l.head_dim;
+  job.from.v_dim = (int)l.v_dim;
+  job.from.scale = a->scale;
+  job.from.softcap = a->softcap;
+  job.out = view_of<uint16_t>(&a->out);
+  job.lse = static_cast<float *>(a->lse.data);
+  job.sinks = {a->sinks.data, a->sinks.dtype};
+  job.exponent = (a->softcap > 0 ? 1.0f : a->scale) * kLog2E;
+  job.cap_by = a->softcap > 0 ? a->scale / a->softcap : 0.0f;
+}
+
 } // namespace
 
 } // namespace TGI_CUDA_ENTRY

@@ -17,6 +17,8 @@
 
 extern "C" {
 #include "ops/attention/attention_layout.h"
+
+#include <string.h>
 }
 
 inline namespace TGI_CUDA_ENTRY
@@ -50,6 +52,13 @@ template <typename T> heads_view<T> view_of(const tg_tensor *t)
     v.aligned = rows_aligned(t, 16);
   }
   return v;
+}
+
+/** As if it had rows that are vectors, for a workspace that shapes alone decide. */
+inline void forget_memory(tg_tensor *t)
+{
+  t->data = NULL;
+  memset(t->stride, 0, sizeof t->stride); /* contiguous */
 }
 
 /** Element i of a vector in T or f32. */
