@@ -71,6 +71,18 @@ __device__ __forceinline__ void copy_rows(uint32_t to, const uint16_t *from, int
   const int column = threadIdx.x % kWide, row = threadIdx.x / kWide;
   const uint32_t place = to + tile::at(row, column);
   from += row * step + column * 8;
+  if (low <= 0 && high >= kRows && width == kCols) { /* nothing to ask chunk by chunk */
+    asm volatile("" : "+l"(step));                   /* its multiples are not kept in registers */
+#pragma unroll
+    for (int p = 0; p < kRows / kStep; p++) {
+#pragma unroll
+      for (int g = 0; g < tile::kChunks / kWide; g++) {
+        copy_chunk(place + (uint32_t)(p * kStep * tile::kPitch + g * kWide * 16),
+                   from + p * kStep * step + g * kWide * 8, true);
+      }
+    }
+    return;
+  }
 #pragma unroll
   for (int p = 0; p < kRows / kStep; p++) {
     const bool here = row + p * kStep >= low && row + p * kStep < high;
@@ -93,25 +105,37 @@ __device__ __forceinline__ void multiply_rows_small(float (&d)[kM][kN / 2], uint
   using tile = row_tile<kDepth>;
   asm volatile("" : "+r"(a), "+r"(b)); /* places of later steps are not kept in registers */
   constexpr int kColumns = kN / 16, kSteps = kDepth / 16 * kColumns;
-  uint32_t x[kM][4], y[2][4]; /* y in turns: the next is under way while one is multiplied */
-  load_matrices(y[0], b);
-#pragma unroll
-  for (int step = 0; step < kSteps; step++) {
-    const int i = step / kColumns, n = step % kColumns, next = step + 1;
-    if (n == 0) {
-#pragma unroll
-      for (int m = 0; m < kM; m++) {
-        load_matrices(x[m], tile::ahead(a, i) + (uint32_t)(m * 16 * tile::kPitch));
-      }
-    }
-    if (next < kSteps) {
-      load_matrices(y[next % 2], tile::ahead(b, next / kColumns) +
-                                     (uint32_t)(next % kColumns * 16 * tile::kPitch));
-    }
+  constexpr int kAhead = kM == 1 ? 2 : 1, kPlaces = kAhead + 1;
+  uint32_t x[2][kM][4], y[kPlaces][4]; /* in turns: the next are under way while one multiplies */
+  auto load_x = [&](int i) {
 #pragma unroll
     for (int m = 0; m < kM; m++) {
-      multiply_small<T>(d[m] + 8 * n, x[m], y[step % 2][0], y[step % 2][1], i > 0);
-      multiply_small<T>(d[m] + 8 * n + 4, x[m], y[step % 2][2], y[step % 2][3], i > 0);
+      load_matrices(x[i % 2][m], tile::ahead(a, i) + (uint32_t)(m * 16 * tile::kPitch));
+    }
+  };
+  auto load_y = [&](int step) {
+    load_matrices(y[step % kPlaces], tile::ahead(b, step / kColumns) +
+                                         (uint32_t)(step % kColumns * 16 * tile::kPitch));
+  };
+  load_x(0);
+#pragma unroll
+  for (int step = 0; step < kAhead; step++) {
+    load_y(step);
+  }
+#pragma unroll
+  for (int step = 0; step < kSteps; step++) {
+    const int i = step / kColumns, n = step % kColumns;
+    if (step + kAhead < kSteps) {
+      load_y(step + kAhead);
+    }
+    if (n == kColumns / 2 && i + 1 < kDepth / 16) {
+      load_x(i + 1);
+    }
+    const uint32_t(&columns)[4] = y[step % kPlaces];
+#pragma unroll
+    for (int m = 0; m < kM; m++) {
+      multiply_small<T>(d[m] + 8 * n, x[i % 2][m], columns[0], columns[1], i > 0);
+      multiply_small<T>(d[m] + 8 * n + 4, x[i % 2][m], columns[2], columns[3], i > 0);
     }
   }
 }
@@ -125,20 +149,28 @@ __device__ __forceinline__ void add_rows_small(float (&d)[kM][kN / 2],
   using tile = row_tile<kN>;
   asm volatile("" : "+r"(b));
   constexpr int kColumns = kN / 16, kSteps = kDepth / 16 * kColumns;
-  uint32_t y[2][4];
-  load_matrices_turned(y[0], b);
+  constexpr int kAhead = kM == 1 ? 2 : 1, kPlaces = kAhead + 1;
+  uint32_t y[kPlaces][4];
+  auto load_y = [&](int step) {
+    load_matrices_turned(y[step % kPlaces], tile::ahead(b, step % kColumns) +
+                                                (uint32_t)(step / kColumns * 16 * tile::kPitch));
+  };
+#pragma unroll
+  for (int step = 0; step < kAhead; step++) {
+    load_y(step);
+  }
 #pragma unroll
   for (int step = 0; step < kSteps; step++) {
-    const int i = step / kColumns, n = step % kColumns, next = step + 1;
-    if (next < kSteps) {
-      load_matrices_turned(y[next % 2], tile::ahead(b, next % kColumns) +
-                                            (uint32_t)(next / kColumns * 16 * tile::kPitch));
+    const int i = step / kColumns, n = step % kColumns;
+    if (step + kAhead < kSteps) {
+      load_y(step + kAhead);
     }
+    const uint32_t(&columns)[4] = y[step % kPlaces];
 #pragma unroll
     for (int m = 0; m < kM; m++) {
       const uint32_t x[4] = {a[m][4 * i], a[m][4 * i + 1], a[m][4 * i + 2], a[m][4 * i + 3]};
-      multiply_small<T>(d[m] + 8 * n, x, y[step % 2][0], y[step % 2][1], true);
-      multiply_small<T>(d[m] + 8 * n + 4, x, y[step % 2][2], y[step % 2][3], true);
+      multiply_small<T>(d[m] + 8 * n, x, columns[0], columns[1], true);
+      multiply_small<T>(d[m] + 8 * n + 4, x, columns[2], columns[3], true);
     }
   }
 }

@@ -41,11 +41,13 @@ __device__ __forceinline__ float minus_lse(float lse)
   return lse == -CUDART_INF_F ? -CUDART_INF_F : -lse * kLog2E;
 }
 
-/** Score and dp to p and, but for the scale, the gradient of the score. */
+/** Score and dp to p and, but for the scale, the gradient of the score. kCaps: there is a softcap;
+ * asked for each element it would be a branch each. */
+template <bool kCaps>
 __device__ __forceinline__ void gradient_of(const bwd_tiles_job &job, float minus, float delta,
                                             float &s, float &dp)
 {
-  if (job.cap_by > 0) {
+  if constexpr (kCaps) {
     const float t = tanh_close(s * job.cap_by);
     const float p = exp2_flushed(fmaf(job.softcap * t, job.exponent, minus));
     dp = p * (dp - delta) * fmaf(-t, t, 1.0f);
@@ -71,7 +73,11 @@ __device__ __forceinline__ void pair_gradient(const bwd_tiles_job &job, const fl
   }
   s = warp_sum(s);
   dp = warp_sum(dp);
-  gradient_of(job, minus, delta, s, dp);
+  if (job.cap_by > 0) {
+    gradient_of<true>(job, minus, delta, s, dp);
+  } else {
+    gradient_of<false>(job, minus, delta, s, dp);
+  }
   *p = s;
   *g = dp;
 }

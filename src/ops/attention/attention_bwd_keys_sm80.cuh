@@ -30,6 +30,12 @@ template <typename S> struct alignas(128) keys_shared {
   alignas(128) uint16_t ds[S::kAdds ? S::kRows * S::kQueries : 64]; /* rows are keys */
 };
 
+/** Where the first query, and its dout, of the group's first head are: in shared memory, for
+ * registers are for sums. */
+struct query_rows {
+  const uint16_t *q, *dout;
+};
+
 /** dk, but for the scale, and dv of key j of the extent; lanes have chunks of them. By a warp. */
 template <typename T>
 __device__ __forceinline__ void key_again(float (&dk)[kChunk], float (&dv)[kChunk],
@@ -103,11 +109,10 @@ __device__ __forceinline__ void keys_again(const bwd_tiles_job &job, const key_p
 
 /** Scores and dp, transposed, to p and the gradients of the scores. lse, delta: of the thread's
  * first column. */
-template <typename S>
+template <typename S, bool kCaps>
 __device__ __forceinline__ void
-make_transposed(float (&s)[S::kM][S::kQueries / 2], float (&dp)[S::kM][S::kQueries / 2],
-                const bwd_tiles_job &job, const key_place &x, int row0, int block, bool hides,
-                const float *lse, const float *delta)
+transposed_of(float (&s)[S::kM][S::kQueries / 2], float (&dp)[S::kM][S::kQueries / 2],
+              const bwd_tiles_job &job, const float *lse, const float *delta)
 {
 #pragma unroll
   for (int n = 0; n < S::kQueries / 8; n++) {
@@ -116,10 +121,24 @@ make_transposed(float (&s)[S::kM][S::kQueries / 2], float (&dp)[S::kM][S::kQueri
       const float minus = minus_lse(lse[8 * n + e]), term = delta[8 * n + e];
 #pragma unroll
       for (int m = 0; m < S::kM; m++) {
-        gradient_of(job, minus, term, s[m][4 * n + e], dp[m][4 * n + e]);
-        gradient_of(job, minus, term, s[m][4 * n + 2 + e], dp[m][4 * n + 2 + e]);
+        gradient_of<kCaps>(job, minus, term, s[m][4 * n + e], dp[m][4 * n + e]);
+        gradient_of<kCaps>(job, minus, term, s[m][4 * n + 2 + e], dp[m][4 * n + 2 + e]);
       }
     }
+  }
+}
+
+/** The same, masked. */
+template <typename S>
+__device__ __forceinline__ void
+make_transposed(float (&s)[S::kM][S::kQueries / 2], float (&dp)[S::kM][S::kQueries / 2],
+                const bwd_tiles_job &job, const key_place &x, int row0, int block, bool hides,
+                const float *lse, const float *delta)
+{
+  if (job.cap_by > 0) {
+    transposed_of<S, true>(s, dp, job, lse, delta);
+  } else {
+    transposed_of<S, false>(s, dp, job, lse, delta);
   }
   if (hides) {
     const int from = block * S::kQueries + threadIdx.x % 4 * 2;
@@ -151,8 +170,11 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   keys_shared<S> &sh = *reinterpret_cast<keys_shared<S> *>(memory);
   __shared__ key_place x;
   __shared__ warp_range ranges[S::kWarps];
-  if (threadIdx.x == 0) {
-    put_key_place(job, S::kRows, kQueries, blockIdx.x, x);
+  __shared__ query_rows queries;
+  if (threadIdx.x == 0 && put_key_place(job, S::kRows, kQueries, blockIdx.x, x)) {
+    const int head = x.kv_head * job.work.group;
+    queries = {job.q.data + job.q.at(x.q_index, x.q_row, head),
+               job.dout.data + job.dout.at(x.q_index, x.q_row, head)};
   }
   __syncthreads();
   if (x.state == kNoMore) {
@@ -164,16 +186,18 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     range = queries_range(job.work.rule, x, first, 16 * kM, kQueries);
   }
   auto copy = [&](int to, int head, int block) {
-    const int row = x.q_row + block * kQueries, rows = x.nq - block * kQueries;
-    copy_rows<S::kD, kQueries, S::kThreads>(shared_address(sh.q[to]),
-                                            job.q.data + job.q.at(x.q_index, row, head),
-                                            job.q.step[1], 0, rows, job.head_dim, job.q.data);
+    const int row = block * kQueries, rows = x.nq - row,
+              of_group = head - x.kv_head * job.work.group;
+    copy_rows<S::kD, kQueries, S::kThreads>(
+        shared_address(sh.q[to]), queries.q + of_group * job.q.step[2] + row * job.q.step[1],
+        job.q.step[1], 0, rows, job.head_dim, job.q.data);
     copy_rows<S::kD, kQueries, S::kThreads>(shared_address(sh.dout[to]),
-                                            job.dout.data + job.dout.at(x.q_index, row, head),
+                                            queries.dout + of_group * job.dout.step[2] +
+                                                row * job.dout.step[1],
                                             job.dout.step[1], 0, rows, job.v_dim, job.dout.data);
     const int i = threadIdx.x;
     if (i < kQueries) {
-      const int64_t at = i < rows ? term_at(job.work, x.q_index, row + i, head) : 0;
+      const int64_t at = i < rows ? term_at(job.work, x.q_index, x.q_row + row + i, head) : 0;
       copy_word(shared_address(&sh.lse[to][i]), job.lse + at, i < rows);
       copy_word(shared_address(&sh.delta[to][i]), job.delta + at, i < rows);
     }

@@ -82,7 +82,23 @@ __device__ __forceinline__ void queries_again(const bwd_tiles_job &job, const qu
   __syncwarp();
 }
 
-/** Scores and dp of a block to the gradients of the scores, rounded as operand. */
+/** Scores and dp of a block to p and the gradients of the scores. */
+template <typename S, bool kCaps>
+__device__ __forceinline__ void
+gradients_of(float (&s)[S::kM][S::kKeys / 2], float (&dp)[S::kM][S::kKeys / 2],
+             const bwd_tiles_job &job, const float (&minus)[S::kM][2],
+             const float (&delta)[S::kM][2])
+{
+#pragma unroll
+  for (int m = 0; m < S::kM; m++) {
+#pragma unroll
+    for (int i = 0; i < S::kKeys / 2; i++) {
+      gradient_of<kCaps>(job, minus[m][i / 2 % 2], delta[m][i / 2 % 2], s[m][i], dp[m][i]);
+    }
+  }
+}
+
+/** The same, masked, and rounded as operand. */
 template <typename S>
 __device__ __forceinline__ void
 make_gradients(uint32_t (&ds)[S::kM][S::kKeys / 4], float (&s)[S::kM][S::kKeys / 2],
@@ -90,12 +106,13 @@ make_gradients(uint32_t (&ds)[S::kM][S::kKeys / 4], float (&s)[S::kM][S::kKeys /
                int row0, int block, bool hides, const float (&minus)[S::kM][2],
                const float (&delta)[S::kM][2])
 {
+  if (job.cap_by > 0) {
+    gradients_of<S, true>(s, dp, job, minus, delta);
+  } else {
+    gradients_of<S, false>(s, dp, job, minus, delta);
+  }
 #pragma unroll
   for (int m = 0; m < S::kM; m++) {
-#pragma unroll
-    for (int i = 0; i < S::kKeys / 2; i++) {
-      gradient_of(job, minus[m][i / 2 % 2], delta[m][i / 2 % 2], s[m][i], dp[m][i]);
-    }
     if (hides) {
       const int from = block * S::kKeys + threadIdx.x % 4 * 2;
 #pragma unroll
@@ -124,8 +141,9 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   queries_shared<S> &sh = *reinterpret_cast<queries_shared<S> *>(memory);
   __shared__ query_place x;
   __shared__ warp_range ranges[S::kWarps];
-  if (threadIdx.x == 0) {
-    put_place(job.work, (int)blockIdx.x, &x);
+  __shared__ key_rows keys;
+  if (threadIdx.x == 0 && put_place(job.work, (int)blockIdx.x, &x)) {
+    keys = key_rows_of(job.k, job.v, x.head / job.work.group, x);
   }
   __syncthreads();
   if (x.state == kNoMore) {
@@ -133,10 +151,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   }
   const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
   auto copy = [&](int to, int block) {
-    copy_keys<S::kD, kKeys, S::kThreads>(sh.k[to], job.k, job.head_dim, x.head / job.work.group, x,
-                                         block);
-    copy_keys<S::kD, kKeys, S::kThreads>(sh.v[to], job.v, job.v_dim, x.head / job.work.group, x,
-                                         block);
+    copy_keys<S::kD, kKeys, S::kThreads>(sh.k[to], keys.k, job.k.step[1], job.head_dim, x, block);
+    copy_keys<S::kD, kKeys, S::kThreads>(sh.v[to], keys.v, job.v.step[1], job.v_dim, x, block);
   };
   warp_range &range = ranges[threadIdx.x / kWarp];
   if (lane == 0) {

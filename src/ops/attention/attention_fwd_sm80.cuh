@@ -121,8 +121,9 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   fwd_shared<S> &sh = *reinterpret_cast<fwd_shared<S> *>(memory);
   __shared__ query_place x;
   __shared__ warp_range ranges[S::kWarps];
-  if (threadIdx.x == 0) {
-    put_place(job.work, (int)blockIdx.x, &x);
+  __shared__ key_rows keys;
+  if (threadIdx.x == 0 && put_place(job.work, (int)blockIdx.x, &x)) {
+    keys = key_rows_of(job.from.k, job.from.v, x.head / job.work.group, x);
   }
   __syncthreads();
   if (x.state == kNoMore) {
@@ -130,12 +131,12 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   }
   const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
   auto copy_k = [&](int to, int block) {
-    copy_keys<S::kQk, kKeys, S::kThreads>(sh.k[to], job.from.k, job.from.head_dim,
-                                          x.head / job.work.group, x, block);
+    copy_keys<S::kQk, kKeys, S::kThreads>(sh.k[to], keys.k, job.from.k.step[1], job.from.head_dim,
+                                          x, block);
   };
   auto copy_v = [&](int to, int block) {
-    copy_keys<S::kValues, kKeys, S::kThreads>(sh.v[to], job.from.v, job.from.v_dim,
-                                              x.head / job.work.group, x, block);
+    copy_keys<S::kValues, kKeys, S::kThreads>(sh.v[to], keys.v, job.from.v.step[1], job.from.v_dim,
+                                              x, block);
   };
   warp_range &range = ranges[threadIdx.x / kWarp]; /* not in registers: they are for sums */
   if (lane == 0) {
@@ -165,7 +166,6 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   int stage = 0;
 #pragma unroll 1
   for (int block = x.high_block - 1; block >= x.low_block; block--, stage ^= 1) {
-    uint16_t *const v_tile = sh.v[S::kValueStages == 2 ? stage : 0];
     uint32_t p[kM][kKeys / 4];
     wait_for_copies<0>();
     __syncthreads(); /* all threads' copies are there, and the block before is done with */
@@ -204,7 +204,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     }
     if (mine) {
       add_rows_small<T, kM, S::kValues, kKeys>(
-          o, p, row_tile<S::kValues>::square(shared_address(v_tile)));
+          o, p,
+          row_tile<S::kValues>::square(shared_address(sh.v[S::kValueStages == 2 ? stage : 0])));
     }
   }
   __syncwarp();

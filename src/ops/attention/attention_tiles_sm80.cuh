@@ -36,16 +36,27 @@ __device__ __forceinline__ warp_range range_of(key_rule rule, const query_place 
   return w;
 }
 
-/** Copies a block of keys, or values, of a place's sequence. All is read anew: registers are for
- * sums. */
+/** Where the keys and values of a place's sequence and head begin: in shared memory, for registers
+ * are for sums. */
+struct key_rows {
+  const uint16_t *k, *v;
+};
+
+__device__ __forceinline__ key_rows key_rows_of(const heads_view<const uint16_t> &k,
+                                                const heads_view<const uint16_t> &v, int kv_head,
+                                                const query_place &x)
+{
+  return {k.data + k.at(x.k_index, x.k_row, kv_head), v.data + v.at(x.k_index, x.k_row, kv_head)};
+}
+
+/** Copies a block of keys, or values, of a place's sequence, whose first row is at `from`. */
 template <int kCols, int kKeys, int kThreads>
-__device__ __forceinline__ void copy_keys(uint16_t *to, const heads_view<const uint16_t> &from,
-                                          int width, int kv_head, const query_place &x, int block)
+__device__ __forceinline__ void copy_keys(uint16_t *to, const uint16_t *from, int64_t step,
+                                          int width, const query_place &x, int block)
 {
   const int row = block * kKeys;
-  copy_rows<kCols, kKeys, kThreads>(shared_address(to),
-                                    from.data + from.at(x.k_index, x.k_row + row, kv_head),
-                                    from.step[1], x.first - row, x.end - row, width, from.data);
+  copy_rows<kCols, kKeys, kThreads>(shared_address(to), from + row * step, step, x.first - row,
+                                    x.end - row, width, from);
 }
 
 /** Stores `rows` rows of a warp's out of its own shared memory. */
