@@ -140,6 +140,47 @@ __device__ __forceinline__ void multiply_rows_small(float (&d)[kM][kN / 2], uint
   }
 }
 
+/** d += A B, kM times 16 rows by kN columns, kDepth deep. A: rows of a tile of kDepth columns, `a`
+ * what square() says; B's depth lies along the rows of a tile of kCols columns, kN of them from `b`
+ * on: what square() says, whole groups of chunks further on. */
+template <typename T, int kM, int kN, int kDepth, int kCols>
+__device__ __forceinline__ void add_products_small(float (&d)[kM][kN / 2], uint32_t a, uint32_t b)
+{
+  using rows = row_tile<kDepth>;
+  using tile = row_tile<kCols>;
+  static_assert(kN / 8 % tile::kGroup == 0, "columns are whole groups of chunks");
+  asm volatile("" : "+r"(a), "+r"(b));
+  constexpr int kColumns = kN / 16, kSteps = kDepth / 16 * kColumns;
+  uint32_t x[2][kM][4], y[2][4];
+  auto load_x = [&](int i) {
+#pragma unroll
+    for (int m = 0; m < kM; m++) {
+      load_matrices(x[i % 2][m], rows::ahead(a, i) + (uint32_t)(m * 16 * rows::kPitch));
+    }
+  };
+  auto load_y = [&](int step) {
+    load_matrices_turned(y[step % 2], tile::ahead(b, step % kColumns) +
+                                          (uint32_t)(step / kColumns * 16 * tile::kPitch));
+  };
+  load_x(0);
+  load_y(0);
+#pragma unroll
+  for (int step = 0; step < kSteps; step++) {
+    const int i = step / kColumns, n = step % kColumns;
+    if (step + 1 < kSteps) {
+      load_y(step + 1);
+    }
+    if (n == kColumns / 2 && i + 1 < kDepth / 16) {
+      load_x(i + 1);
+    }
+#pragma unroll
+    for (int m = 0; m < kM; m++) {
+      multiply_small<T>(d[m] + 8 * n, x[i % 2][m], y[step % 2][0], y[step % 2][1], true);
+      multiply_small<T>(d[m] + 8 * n + 4, x[i % 2][m], y[step % 2][2], y[step % 2][3], true);
+    }
+  }
+}
+
 /** d += A B, kM times 16 rows by kN columns, kDepth deep. A in registers; B's depth lies along the
  * rows of a tile of kN columns, `b` what square() says. */
 template <typename T, int kM, int kN, int kDepth>

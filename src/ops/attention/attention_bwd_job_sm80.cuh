@@ -21,7 +21,7 @@ struct bwd_tiles_job {
   heads_view<uint16_t> dq, dk, dv; /* NULL: not wanted */
   const float *lse;
   float *delta; /* where lse has its elements */
-  float *sums;  /* of dq, rows of as many elements as products take: NULL where a kernel makes dq */
+  float *sums;  /* of dq, where they are added up: NULL where a kernel makes dq */
   int head_dim, v_dim;
   int64_t key_items;
   float scale, softcap;
@@ -102,10 +102,11 @@ __device__ __forceinline__ bool rows_not_finite(const heads_view<const uint16_t>
   return false;
 }
 
-/** A warp's sums times `by`, rounded, to its own shared memory; bad[m][r]: row 16 m + lane / 4 + 8
- * r has a NaN or an infinity. */
-template <typename T, int kM, int kCols>
-__device__ __forceinline__ void put_sums(uint32_t page, const float (&d)[kM][kCols / 2], float by,
+/** A warp's sums times `by`, rounded, to its own shared memory: one of kParts parts of rows of
+ * kCols elements. bad[m][r]: row 16 m + lane / 4 + 8 r has a NaN or an infinity there. */
+template <typename T, int kM, int kCols, int kParts = 1>
+__device__ __forceinline__ void put_sums(uint32_t page, int part,
+                                         const float (&d)[kM][kCols / kParts / 2], float by,
                                          bool (&bad)[kM][2])
 {
   const int lane = threadIdx.x % kWarp;
@@ -113,12 +114,15 @@ __device__ __forceinline__ void put_sums(uint32_t page, const float (&d)[kM][kCo
   for (int m = 0; m < kM; m++) {
     uint32_t zero[2] = {0, 0};
 #pragma unroll
-    for (int i = 0; i < kCols / 8; i++) {
+    for (int i = 0; i < kCols / kParts / 8; i++) {
 #pragma unroll
       for (int r = 0; r < 2; r++) {
         const uint32_t pair = round_pair<T>(d[m][4 * i + 2 * r] * by, d[m][4 * i + 2 * r + 1] * by);
         zero[r] = add_zero_times<T>(zero[r], pair);
-        store_shared(page + row_tile<kCols>::at(16 * m + lane / 4 + 8 * r, i) + lane % 4 * 4, pair);
+        store_shared(
+            page + row_tile<kCols>::at(16 * m + lane / 4 + 8 * r, part * kCols / kParts / 8 + i) +
+                lane % 4 * 4,
+            pair);
       }
     }
     bad[m][0] = (zero[0] & 0x7fff7fff) != 0;
@@ -127,12 +131,13 @@ __device__ __forceinline__ void put_sums(uint32_t page, const float (&d)[kM][kCo
   __syncwarp();
 }
 
-/** A row whose lanes have chunks of it. */
-template <typename T, int kCols>
-__device__ __forceinline__ void put_row(uint32_t page, int row, const float (&d)[kChunk], float by)
+/** One of kParts parts of a row whose lanes have chunks of it. */
+template <typename T, int kCols, int kParts = 1>
+__device__ __forceinline__ void put_row(uint32_t page, int row, int part, const float (&d)[kChunk],
+                                        float by)
 {
   const int lane = threadIdx.x % kWarp;
-  if (lane < row_tile<kCols>::kChunks) {
+  if (lane / (row_tile<kCols>::kChunks / kParts) == part) {
     store_shared(page + row_tile<kCols>::at(row, lane), round_pair<T>(d[0] * by, d[1] * by),
                  round_pair<T>(d[2] * by, d[3] * by), round_pair<T>(d[4] * by, d[5] * by),
                  round_pair<T>(d[6] * by, d[7] * by));

@@ -13,21 +13,27 @@ namespace
 {
 
 /** kD: elements of a head that products take. kQueries: of a block. kM: times 16 keys a warp has.
- * kAdds: dq is made here too, by adding to sums in memory in no fixed order. */
-template <typename T_, int kD_, int kQueries_, int kM_, int kWarps_, int kBlocks_, bool kAdds_>
+ * kSplit: warps that share them, each with a part of the block's queries in scores and a part of
+ * the elements in sums: p and ds go through shared memory then. kAdds: dq is made here too, by
+ * adding to sums in memory in no fixed order. */
+template <typename T_, int kD_, int kQueries_, int kM_, int kWarps_, int kSplit_, int kBlocks_,
+          bool kAdds_>
 struct bwd_keys_shape {
   using T = T_;
   static constexpr int kD = kD_, kQueries = kQueries_, kM = kM_, kWarps = kWarps_;
-  static constexpr int kBlocks = kBlocks_;
+  static constexpr int kSplit = kSplit_, kBlocks = kBlocks_;
   static constexpr bool kAdds = kAdds_;
-  static constexpr int kRows = 16 * kM * kWarps, kThreads = kWarp * kWarps;
+  static constexpr int kPart = kQueries / kSplit, kElements = kD / kSplit;
+  static constexpr int kRows = 16 * kM * kWarps / kSplit, kThreads = kWarp * kWarps;
 };
 
 template <typename S> struct alignas(128) keys_shared {
   uint16_t k[S::kRows * S::kD], v[S::kRows * S::kD];
   uint16_t q[2][S::kQueries * S::kD], dout[2][S::kQueries * S::kD];
   float lse[2][S::kQueries], delta[2][S::kQueries];
-  alignas(128) uint16_t ds[S::kAdds ? S::kRows * S::kQueries : 64]; /* rows are keys */
+  /* rows are keys */
+  alignas(128) uint16_t p[S::kSplit > 1 ? S::kRows *S::kQueries : 64];
+  alignas(128) uint16_t ds[S::kSplit > 1 || S::kAdds ? S::kRows *S::kQueries : 64];
 };
 
 /** Where the first query, and its dout, of the group's first head are: in shared memory, for
@@ -73,8 +79,8 @@ __device__ __forceinline__ void key_again(float (&dk)[kChunk], float (&dv)[kChun
  * head went into them. */
 template <typename S>
 __device__ __forceinline__ void keys_again(const bwd_tiles_job &job, const key_place &x, int first,
-                                           uint32_t dk_page, uint32_t dv_page, int low, int high,
-                                           const bool (&bad)[S::kM][2])
+                                           int part, uint32_t dk_page, uint32_t dv_page, int low,
+                                           int high, const bool (&bad)[S::kM][2])
 {
   using T = typename S::T;
   high = min(high, x.nq);
@@ -100,8 +106,8 @@ __device__ __forceinline__ void keys_again(const bwd_tiles_job &job, const key_p
     if (again) {
       float dk[kChunk], dv[kChunk];
       key_again<T>(dk, dv, job, x, x.key0 + first + r, seen);
-      put_row<T, S::kD>(dk_page, r, dk, job.scale);
-      put_row<T, S::kD>(dv_page, r, dv, 1.0f);
+      put_row<T, S::kD, S::kSplit>(dk_page, r, part, dk, job.scale);
+      put_row<T, S::kD, S::kSplit>(dv_page, r, part, dv, 1.0f);
     }
   }
   __syncwarp();
@@ -111,11 +117,11 @@ __device__ __forceinline__ void keys_again(const bwd_tiles_job &job, const key_p
  * first column. */
 template <typename S, bool kCaps>
 __device__ __forceinline__ void
-transposed_of(float (&s)[S::kM][S::kQueries / 2], float (&dp)[S::kM][S::kQueries / 2],
+transposed_of(float (&s)[S::kM][S::kPart / 2], float (&dp)[S::kM][S::kPart / 2],
               const bwd_tiles_job &job, const float *lse, const float *delta)
 {
 #pragma unroll
-  for (int n = 0; n < S::kQueries / 8; n++) {
+  for (int n = 0; n < S::kPart / 8; n++) {
 #pragma unroll
     for (int e = 0; e < 2; e++) {
       const float minus = minus_lse(lse[8 * n + e]), term = delta[8 * n + e];
@@ -128,11 +134,11 @@ transposed_of(float (&s)[S::kM][S::kQueries / 2], float (&dp)[S::kM][S::kQueries
   }
 }
 
-/** The same, masked. */
+/** The same, masked: of key row0 of the tile and query `query` of the sequence on. */
 template <typename S>
 __device__ __forceinline__ void
-make_transposed(float (&s)[S::kM][S::kQueries / 2], float (&dp)[S::kM][S::kQueries / 2],
-                const bwd_tiles_job &job, const key_place &x, int row0, int block, bool hides,
+make_transposed(float (&s)[S::kM][S::kPart / 2], float (&dp)[S::kM][S::kPart / 2],
+                const bwd_tiles_job &job, const key_place &x, int row0, int query, bool hides,
                 const float *lse, const float *delta)
 {
   if (job.cap_by > 0) {
@@ -141,16 +147,16 @@ make_transposed(float (&s)[S::kM][S::kQueries / 2], float (&dp)[S::kM][S::kQueri
     transposed_of<S, false>(s, dp, job, lse, delta);
   }
   if (hides) {
-    const int from = block * S::kQueries + threadIdx.x % 4 * 2;
+    const int from = query + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int m = 0; m < S::kM; m++) {
 #pragma unroll
       for (int r = 0; r < 2; r++) {
         const key_span seen = queries_of(job.work.rule, x, x.key0 + row0 + 16 * m + 8 * r);
 #pragma unroll
-        for (int i = 0; i < S::kQueries / 4; i++) {
-          const int query = from + 8 * (i / 2) + i % 2, at = 4 * (i / 2) + 2 * r + i % 2;
-          const bool visible = query >= seen.low && query < seen.high;
+        for (int i = 0; i < S::kPart / 4; i++) {
+          const int column = from + 8 * (i / 2) + i % 2, at = 4 * (i / 2) + 2 * r + i % 2;
+          const bool visible = column >= seen.low && column < seen.high;
           s[m][at] = visible ? s[m][at] : 0.0f;
           dp[m][at] = visible ? dp[m][at] : 0.0f;
         }
@@ -180,7 +186,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   if (x.state == kNoMore) {
     return;
   }
-  const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
+  const int lane = threadIdx.x % kWarp, part = threadIdx.x / kWarp % S::kSplit;
+  const int first = threadIdx.x / kWarp / S::kSplit * 16 * kM;
   warp_range &range = ranges[threadIdx.x / kWarp];
   if (lane == 0) {
     range = queries_range(job.work.rule, x, first, 16 * kM, kQueries);
@@ -204,11 +211,11 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   };
   const uint32_t k_page = shared_address(sh.k) + (uint32_t)(first * tile::kPitch);
   const uint32_t v_page = shared_address(sh.v) + (uint32_t)(first * tile::kPitch);
-  float dk[kM][S::kD / 2], dv[kM][S::kD / 2];
+  float dk[kM][S::kElements / 2], dv[kM][S::kElements / 2];
 #pragma unroll
   for (int m = 0; m < kM; m++) {
 #pragma unroll
-    for (int i = 0; i < S::kD / 2; i++) {
+    for (int i = 0; i < S::kElements / 2; i++) {
       dk[m][i] = dv[m][i] = 0;
     }
   }
@@ -227,59 +234,82 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   }
 #pragma unroll 1
   for (; left > 0; left--, stage ^= 1) {
-    const int at = block, of_head = head;
-    block++;
-    if (block == x.high_block) {
-      block = x.low_block;
-      head++;
-    }
     wait_for_copies<0>();
     __syncthreads(); /* all threads' copies are there, and the block before is done with */
     if (left > 1) {
-      copy(stage ^ 1, head, block);
+      const bool last = block + 1 == x.high_block;
+      copy(stage ^ 1, head + last, last ? x.low_block : block + 1);
     }
     commit_copies();
-    const bool mine = at >= range.below && at < range.above;
-    uint32_t p[kM][kQueries / 4], ds[kM][kQueries / 4];
+    const bool mine = block >= range.below && block < range.above;
+    uint32_t p[kM][S::kPart / 4], ds[kM][S::kPart / 4];
     if (mine) {
-      const bool hides = range.hides(at * kQueries, (at + 1) * kQueries);
-      float s[kM][kQueries / 2], dp[kM][kQueries / 2];
-      multiply_rows_small<T, kM, kQueries, S::kD>(s, tile::square(k_page),
-                                                  tile::columns(shared_address(sh.q[stage])));
+      const bool hides = range.hides(block * kQueries, (block + 1) * kQueries);
+      const uint32_t rows = (uint32_t)(part * S::kPart * tile::kPitch);
+      float s[kM][S::kPart / 2], dp[kM][S::kPart / 2];
+      multiply_rows_small<T, kM, S::kPart, S::kD>(
+          s, tile::square(k_page), tile::columns(shared_address(sh.q[stage]) + rows));
       __syncwarp(); /* keeps the assembler from loading more before it is needed: spills */
-      multiply_rows_small<T, kM, kQueries, S::kD>(dp, tile::square(v_page),
-                                                  tile::columns(shared_address(sh.dout[stage])));
-      make_transposed<S>(s, dp, job, x, first + lane / 4, at, hides, sh.lse[stage] + lane % 4 * 2,
-                         sh.delta[stage] + lane % 4 * 2);
+      multiply_rows_small<T, kM, S::kPart, S::kD>(
+          dp, tile::square(v_page), tile::columns(shared_address(sh.dout[stage]) + rows));
+      const int column = part * S::kPart + lane % 4 * 2;
+      make_transposed<S>(s, dp, job, x, first + lane / 4, block * kQueries + part * S::kPart, hides,
+                         sh.lse[stage] + column, sh.delta[stage] + column);
 #pragma unroll
       for (int m = 0; m < kM; m++) {
         round_pairs<T>(p[m], s[m]);
         round_pairs<T>(ds[m], dp[m]);
       }
     }
-    if (S::kAdds) {
-      put_gradients<S>(shared_address(sh.ds), first, mine, ds);
+    if constexpr (S::kSplit > 1) {
+      put_scores<S>(shared_address(sh.p), first, part, mine, p);
     }
-    if (mine) {
-      __syncwarp();
-      add_rows_small<T, kM, S::kD, kQueries>(dv, p, tile::square(shared_address(sh.dout[stage])));
-      add_rows_small<T, kM, S::kD, kQueries>(dk, ds, tile::square(shared_address(sh.q[stage])));
+    if constexpr (S::kSplit > 1 || S::kAdds) {
+      put_scores<S>(shared_address(sh.ds), first, part, mine, ds);
     }
-    if (S::kAdds) {
+    if constexpr (S::kSplit == 1) {
+      if (mine) {
+        __syncwarp();
+        add_rows_small<T, kM, S::kD, kQueries>(dv, p, tile::square(shared_address(sh.dout[stage])));
+        add_rows_small<T, kM, S::kD, kQueries>(dk, ds, tile::square(shared_address(sh.q[stage])));
+      }
+    }
+    if constexpr (S::kSplit > 1 || S::kAdds) {
       __syncthreads();
-      add_dq<S>(job, x, shared_address(sh.ds), shared_address(sh.k), of_head,
-                x.q_row + at * kQueries, x.nq - at * kQueries);
+    }
+    if constexpr (S::kSplit > 1) {
+      if (mine) {
+        const uint32_t elements = (uint32_t)(part * S::kElements * sizeof(uint16_t));
+        const uint32_t keys = row_tile<kQueries>::square((uint32_t)(first * kQueries * 2));
+        add_products_small<T, kM, S::kElements, kQueries, S::kD>(
+            dv, shared_address(sh.p) + keys,
+            tile::square(shared_address(sh.dout[stage])) + elements);
+        __syncwarp();
+        add_products_small<T, kM, S::kElements, kQueries, S::kD>(
+            dk, shared_address(sh.ds) + keys, tile::square(shared_address(sh.q[stage])) + elements);
+      }
+    }
+    if constexpr (S::kAdds) {
+      __syncwarp();
+      add_dq<S>(job.sums +
+                    ((int64_t)(x.q_place + block) * job.work.q_heads + head) * dq_sums<S>::kBlock,
+                shared_address(sh.ds), shared_address(sh.k));
+    }
+    block++;
+    if (block == x.high_block) {
+      block = x.low_block;
+      head++;
     }
   }
-  if (S::kAdds) {
+  if (S::kAdds || S::kSplit > 1) {
     __syncthreads(); /* all warps are done with all keys, whose place results take */
   }
   __syncwarp();
   const float by = x.state == kOutOfRange ? CUDART_NAN_F : 1.0f;
   const int low = range.below * kQueries, high = range.above * kQueries;
   bool bad[kM][2], bad_dv[kM][2], some = false;
-  put_sums<T, kM, S::kD>(k_page, dk, job.scale * by, bad);
-  put_sums<T, kM, S::kD>(v_page, dv, by, bad_dv);
+  put_sums<T, kM, S::kD, S::kSplit>(k_page, part, dk, job.scale * by, bad);
+  put_sums<T, kM, S::kD, S::kSplit>(v_page, part, dv, by, bad_dv);
 #pragma unroll
   for (int m = 0; m < kM; m++) {
 #pragma unroll
@@ -289,14 +319,16 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     }
   }
   if (high > low && range.hides(low, high) && __any_sync(kAllLanes, some)) {
-    keys_again<S>(job, x, first, k_page, v_page, low, high, bad);
+    keys_again<S>(job, x, first, part, k_page, v_page, low, high, bad);
   }
   const int rows = min(x.rows - first, 16 * kM);
   if (job.dk.data) {
-    store_rows<S::kD>(job.dk, x.k_index, x.k_row + first, x.kv_head, rows, job.head_dim, k_page);
+    store_rows<S::kD, S::kSplit>(job.dk, x.k_index, x.k_row + first, x.kv_head, rows, job.head_dim,
+                                 k_page, part);
   }
   if (job.dv.data) {
-    store_rows<S::kD>(job.dv, x.k_index, x.k_row + first, x.kv_head, rows, job.v_dim, v_page);
+    store_rows<S::kD, S::kSplit>(job.dv, x.k_index, x.k_row + first, x.kv_head, rows, job.v_dim,
+                                 v_page, part);
   }
 }
 

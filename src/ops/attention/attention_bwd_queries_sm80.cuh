@@ -76,7 +76,7 @@ __device__ __forceinline__ void queries_again(const bwd_tiles_job &job, const qu
         rows_not_finite<T>(job.k, job.head_dim, x.k_index, x.k_row, kv_head, behind, to)) {
       float dq[kChunk];
       query_again<T>(dq, job, x, first + r, seen);
-      put_row<T, S::kD>(page, r, dq, job.scale);
+      put_row<T, S::kD>(page, r, 0, dq, job.scale);
     }
   }
   __syncwarp();
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   __syncwarp();
   const int low = range.below * kKeys, high = range.above * kKeys;
   bool bad[kM][2];
-  put_sums<T, kM, S::kD>(page, dq, x.state == kOutOfRange ? CUDART_NAN_F : job.scale, bad);
+  put_sums<T, kM, S::kD>(page, 0, dq, x.state == kOutOfRange ? CUDART_NAN_F : job.scale, bad);
   bool some = false;
 #pragma unroll
   for (int m = 0; m < kM; m++) {
@@ -222,59 +222,6 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   }
   store_rows<S::kD>(job.dq, x.q_index, x.q_row + first, x.head, min(x.rows - first, 16 * kM),
                     job.head_dim, page);
-}
-
-/** dq from sums that others made, kD elements a row. A block for a tile of queries, a warp for a
- * row. */
-template <typename T, int kD>
-__global__ void __launch_bounds__(kDeltaThreads)
-    attention_bwd_dq_sums_kernel(const __grid_constant__ bwd_tiles_job job)
-{
-  __shared__ query_place x;
-  if (threadIdx.x == 0) {
-    put_place(job.work, (int)blockIdx.x, &x);
-  }
-  __syncthreads();
-  if (x.state == kNoMore) {
-    return;
-  }
-  const int lane = threadIdx.x % kWarp, kv_head = x.head / job.work.group;
-  const int column = lane * kChunk, rows = min(x.rows, job.work.size);
-#pragma unroll 1
-  for (int i = threadIdx.x / kWarp; i < rows; i += kDeltaThreads / kWarp) {
-    const float *from = job.sums + term_at(job.work, x.q_index, x.q_row + i, x.head) * kD + column;
-    float dq[kChunk] = {}, zero = 0;
-    if (column < job.head_dim) {
-#pragma unroll
-      for (int c = 0; c < kChunk; c++) {
-        dq[c] = from[c] * job.scale;
-        zero = fmaf(dq[c], 0.0f, zero);
-      }
-    }
-    if (x.state == kOutOfRange) {
-#pragma unroll
-      for (int c = 0; c < kChunk; c++) {
-        dq[c] = CUDART_NAN_F;
-      }
-    } else if (__any_sync(kAllLanes, zero != 0)) {
-      const key_span seen = span_of(job.work.rule, x, i);
-      const int until = max(min(seen.low, x.end), x.first);
-      const int behind = max(min(seen.high, x.end), until);
-      if (rows_not_finite<T>(job.k, job.head_dim, x.k_index, x.k_row, kv_head, x.first, until) ||
-          rows_not_finite<T>(job.k, job.head_dim, x.k_index, x.k_row, kv_head, behind, x.end)) {
-        query_again<T>(dq, job, x, i, seen);
-#pragma unroll
-        for (int c = 0; c < kChunk; c++) {
-          dq[c] *= job.scale;
-        }
-      }
-    }
-    if (column < job.head_dim) {
-      const uint32_t w[4] = {round_pair<T>(dq[0], dq[1]), round_pair<T>(dq[2], dq[3]),
-                             round_pair<T>(dq[4], dq[5]), round_pair<T>(dq[6], dq[7])};
-      store_words(job.dq.data + job.dq.at(x.q_index, x.q_row + i, x.head) + column, w);
-    }
-  }
 }
 
 } // namespace

@@ -26,7 +26,9 @@ struct bwd_plan {
   bool adds; /* dq is summed by the kernel of dk and dv */
   tgi_attention_layout l;
   int window, elements, keys, shift; /* keys: of a block, in dq */
+  int queries;                       /* of a block, in dk and dv */
   int64_t places;                    /* of tiles of queries */
+  int64_t sums;                      /* blocks of them that dq is summed in */
   size_t records, list, terms, bytes;
 };
 
@@ -54,6 +56,7 @@ bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *a)
   p.window = a->window < kMostWindow ? a->window : 0;
   p.elements = widest <= 64 ? 64 : widest <= 96 ? 96 : 128;
   p.keys = p.elements == 64 ? 64 : 32;
+  p.queries = p.elements == 64 ? 32 : 64;
   p.lengths = has_lengths(l, &a->key_start, &a->key_count, &a->query_start);
   p.places = tile_places(l.batch, l.nq, l.packed_q, kTileRows);
   p.records = record_bytes(l, p.lengths);
@@ -66,7 +69,9 @@ bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *a)
            (tgi_present(&a->dk) || tgi_present(&a->dv)) &&
            (p.elements == 64 || ctx->device->shared_bytes >= kMediumShared);
   p.terms = (rows * sizeof(float) + 255) / 256 * 256;
-  p.bytes = p.records + p.list + p.terms + (p.adds ? rows * (size_t)p.elements * sizeof(float) : 0);
+  p.sums = p.adds ? tile_places(l.batch, l.nq, l.packed_q, p.queries) * l.q_heads : 0;
+  p.bytes =
+      p.records + p.list + p.terms + (size_t)(p.sums * p.queries * p.elements) * sizeof(float);
   while (l.extent / p.keys >> p.shift >= kCosts) {
     p.shift++;
   }
@@ -163,13 +168,13 @@ tg_status run_dkv(const tg_context *ctx, const bwd_plan &p, const bwd_tiles_job 
 {
   switch (p.elements) {
   case 64:
-    return run_keys<bwd_keys_shape<T, 64, 32, 2, 4, 2, false>>(ctx, job);
+    return run_keys<bwd_keys_shape<T, 64, 32, 2, 4, 1, 2, false>>(ctx, job);
   case 96:
-    return run_keys<bwd_keys_shape<T, 96, 64, 1, 8, 1, false>>(ctx, job);
+    return run_keys<bwd_keys_shape<T, 96, 64, 1, 8, 1, 1, false>>(ctx, job);
   default:
     return ctx->device->shared_bytes < kMediumShared
-               ? run_keys<bwd_keys_shape<T, 128, 32, 1, 8, 1, false>>(ctx, job)
-               : run_keys<bwd_keys_shape<T, 128, 64, 1, 8, 1, false>>(ctx, job);
+               ? run_keys<bwd_keys_shape<T, 128, 32, 1, 8, 1, 1, false>>(ctx, job)
+               : run_keys<bwd_keys_shape<T, 128, 64, 2, 8, 2, 1, false>>(ctx, job);
   }
 }
 
@@ -177,13 +182,13 @@ tg_status run_dkv(const tg_context *ctx, const bwd_plan &p, const bwd_tiles_job 
 template <typename S>
 tg_status run_added(const tg_context *ctx, const bwd_plan &p, const bwd_tiles_job &job)
 {
+  static_assert(S::kQueries == (S::kD == 64 ? 32 : 64), "as the plan says");
   tg_status status = fill_bytes(ctx, job.sums, 0, p.bytes - p.records - p.list - p.terms);
   if (status == TG_OK) {
     status = run_keys<S>(ctx, job);
   }
   if (status == TG_OK) {
-    status = launch(ctx, attention_bwd_dq_sums_kernel<typename S::T, S::kD>,
-                    grid_of(p.places * p.l.q_heads), kDeltaThreads, 0, job);
+    status = launch(ctx, attention_bwd_dq_sums_kernel<S>, grid_of(p.sums), kDeltaThreads, 0, job);
   }
   return status;
 }
@@ -193,11 +198,11 @@ tg_status run_adding(const tg_context *ctx, const bwd_plan &p, const bwd_tiles_j
 {
   switch (p.elements) {
   case 64:
-    return run_added<bwd_keys_shape<T, 64, 32, 2, 4, 2, true>>(ctx, p, job);
+    return run_added<bwd_keys_shape<T, 64, 32, 2, 4, 1, 2, true>>(ctx, p, job);
   case 96:
-    return run_added<bwd_keys_shape<T, 96, 64, 1, 8, 1, true>>(ctx, p, job);
+    return run_added<bwd_keys_shape<T, 96, 64, 1, 8, 1, 1, true>>(ctx, p, job);
   default:
-    return run_added<bwd_keys_shape<T, 128, 64, 1, 8, 1, true>>(ctx, p, job);
+    return run_added<bwd_keys_shape<T, 128, 64, 2, 8, 2, 1, true>>(ctx, p, job);
   }
 }
 

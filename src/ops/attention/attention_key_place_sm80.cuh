@@ -13,7 +13,7 @@ namespace
 /** A tile of keys: row key0 of the extent and the next; `rows` are the sequence's. Queries of its
  * blocks low_block .. high_block - 1 see some of them. */
 struct key_place {
-  int q_row, nq, q_index;
+  int q_row, nq, q_index, q_place; /* q_place: of the sequence's blocks of queries among all */
   int k_row, rows, k_index, key0, kv_head;
   int first, end, position;
   int low_block, high_block, state;
@@ -74,8 +74,8 @@ __device__ inline bool put_key_place(const bwd_tiles_job &job, int size, int que
     const int64_t tiles = divide_up(l.extent, size);
     place = place % l.batch * tiles + place / l.batch;
   }
-  const tgi_attention_sequence s =
-      sequence_at(job.c, sequence_of_place(job.c, true, place, 1, size, &number));
+  const int64_t b = sequence_of_place(job.c, true, place, 1, size, &number);
+  const tgi_attention_sequence s = sequence_at(job.c, b);
   const int64_t row = number * size, far = 2 * (int64_t)kMostWindow - kMostRows;
   if (row >= s.extent) {
     return false;
@@ -83,6 +83,7 @@ __device__ inline bool put_key_place(const bwd_tiles_job &job, int size, int que
   x.q_row = (int)s.q_first;
   x.nq = (int)s.nq;
   x.q_index = (int)s.q_index;
+  x.q_place = (int)(l.packed_q ? s.q_first / queries + b : b * divide_up(l.nq, queries));
   x.k_row = (int)(s.k_first + row);
   x.rows = (int)(s.extent - row);
   x.k_index = (int)s.k_index;

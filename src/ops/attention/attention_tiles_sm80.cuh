@@ -59,16 +59,19 @@ __device__ __forceinline__ void copy_keys(uint16_t *to, const uint16_t *from, in
                                     x.end - row, width, from);
 }
 
-/** Stores `rows` rows of a warp's out of its own shared memory. */
-template <int kCols>
+/** Stores `rows` rows of a warp's out of its own shared memory; of kParts parts of their elements
+ * one alone. */
+template <int kCols, int kParts = 1>
 __device__ __forceinline__ void store_rows(const heads_view<uint16_t> &to, int index, int row,
-                                           int head, int rows, int width, uint32_t page)
+                                           int head, int rows, int width, uint32_t page,
+                                           int part = 0)
 {
   using tile = row_tile<kCols>;
+  constexpr int kChunks = tile::kChunks / kParts;
   uint16_t *const first = to.data + to.at(index, row, head);
 #pragma unroll 1
-  for (int e = threadIdx.x % kWarp; e < rows * tile::kChunks; e += kWarp) {
-    const int r = e / tile::kChunks, chunk = e % tile::kChunks;
+  for (int e = threadIdx.x % kWarp; e < rows * kChunks; e += kWarp) {
+    const int r = e / kChunks, chunk = part * kChunks + e % kChunks;
     if (chunk * 8 < width) {
       uint32_t w[4];
       load_shared(w, page + tile::at(r, chunk));
