@@ -56,6 +56,35 @@ template <int kCols> struct row_tile {
   }
 };
 
+/** How kThreads threads share out the chunks of a tile's rows, whole rows at a time. */
+template <int kCols, int kRows, int kThreads> struct row_share {
+  static constexpr int kChunks = row_tile<kCols>::kChunks;
+  static constexpr int kWide = kChunks % 16 == 0 ? 16 : row_tile<kCols>::kGroup;
+  static constexpr int kStep = kThreads / kWide;
+  static_assert(kRows % kStep == 0 && kStep % 8 == 0, "threads share out whole rows");
+};
+
+/** Copies rows first .. first + kRows - 1 of kCols elements, `step` elements apart; all exist. */
+template <int kCols, int kRows, int kThreads>
+__device__ __forceinline__ void copy_whole_rows(uint32_t to, const uint16_t *from, int64_t step,
+                                                int first)
+{
+  using tile = row_tile<kCols>;
+  using share = row_share<kCols, kRows, kThreads>;
+  const int column = threadIdx.x % share::kWide, row = threadIdx.x / share::kWide;
+  const uint32_t place = to + tile::at(row, column);
+  from += (first + row) * step + column * 8;
+  asm volatile("" : "+l"(step)); /* its multiples are not kept in registers */
+#pragma unroll
+  for (int p = 0; p < kRows / share::kStep; p++) {
+#pragma unroll
+    for (int g = 0; g < tile::kChunks / share::kWide; g++) {
+      copy_chunk(place + (uint32_t)(p * share::kStep * tile::kPitch + g * share::kWide * 16),
+                 from + p * share::kStep * step + g * share::kWide * 8, true);
+    }
+  }
+}
+
 /**
  * Copies kRows rows of `width` elements, `step` elements apart, by kThreads threads; rows outside
  * low .. high - 1 and elements behind `width` become zeros. `legal`: any address of the tensor.
@@ -65,32 +94,18 @@ __device__ __forceinline__ void copy_rows(uint32_t to, const uint16_t *from, int
                                           int high, int width, const uint16_t *legal)
 {
   using tile = row_tile<kCols>;
-  constexpr int kWide = tile::kChunks % 16 == 0 ? 16 : tile::kGroup;
-  constexpr int kStep = kThreads / kWide;
-  static_assert(kRows % kStep == 0 && kStep % 8 == 0, "threads share out whole rows");
-  const int column = threadIdx.x % kWide, row = threadIdx.x / kWide;
+  using share = row_share<kCols, kRows, kThreads>;
+  const int column = threadIdx.x % share::kWide, row = threadIdx.x / share::kWide;
   const uint32_t place = to + tile::at(row, column);
   from += row * step + column * 8;
-  if (low <= 0 && high >= kRows && width == kCols) { /* nothing to ask chunk by chunk */
-    asm volatile("" : "+l"(step));                   /* its multiples are not kept in registers */
 #pragma unroll
-    for (int p = 0; p < kRows / kStep; p++) {
+  for (int p = 0; p < kRows / share::kStep; p++) {
+    const bool here = row + p * share::kStep >= low && row + p * share::kStep < high;
 #pragma unroll
-      for (int g = 0; g < tile::kChunks / kWide; g++) {
-        copy_chunk(place + (uint32_t)(p * kStep * tile::kPitch + g * kWide * 16),
-                   from + p * kStep * step + g * kWide * 8, true);
-      }
-    }
-    return;
-  }
-#pragma unroll
-  for (int p = 0; p < kRows / kStep; p++) {
-    const bool here = row + p * kStep >= low && row + p * kStep < high;
-#pragma unroll
-    for (int g = 0; g < tile::kChunks / kWide; g++) {
-      const bool exists = here && (column + g * kWide) * 8 < width;
-      copy_chunk(place + (uint32_t)(p * kStep * tile::kPitch + g * kWide * 16),
-                 exists ? from + p * kStep * step + g * kWide * 8 : legal, exists);
+    for (int g = 0; g < tile::kChunks / share::kWide; g++) {
+      const bool exists = here && (column + g * share::kWide) * 8 < width;
+      copy_chunk(place + (uint32_t)(p * share::kStep * tile::kPitch + g * share::kWide * 16),
+                 exists ? from + p * share::kStep * step + g * share::kWide * 8 : legal, exists);
     }
   }
 }

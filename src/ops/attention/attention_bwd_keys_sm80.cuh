@@ -195,13 +195,18 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   auto copy = [&](int to, int head, int block) {
     const int row = block * kQueries, rows = x.nq - row,
               of_group = head - x.kv_head * job.work.group;
-    copy_rows<S::kD, kQueries, S::kThreads>(
-        shared_address(sh.q[to]), queries.q + of_group * job.q.step[2] + row * job.q.step[1],
-        job.q.step[1], 0, rows, job.head_dim, job.q.data);
-    copy_rows<S::kD, kQueries, S::kThreads>(shared_address(sh.dout[to]),
-                                            queries.dout + of_group * job.dout.step[2] +
-                                                row * job.dout.step[1],
-                                            job.dout.step[1], 0, rows, job.v_dim, job.dout.data);
+    const uint16_t *const q = queries.q + of_group * job.q.step[2];
+    const uint16_t *const dout = queries.dout + of_group * job.dout.step[2];
+    const uint32_t q_to = shared_address(sh.q[to]), dout_to = shared_address(sh.dout[to]);
+    if (rows >= kQueries && job.head_dim == S::kD && job.v_dim == S::kD) {
+      copy_whole_rows<S::kD, kQueries, S::kThreads>(q_to, q, job.q.step[1], row);
+      copy_whole_rows<S::kD, kQueries, S::kThreads>(dout_to, dout, job.dout.step[1], row);
+    } else {
+      copy_rows<S::kD, kQueries, S::kThreads>(q_to, q + row * job.q.step[1], job.q.step[1], 0, rows,
+                                              job.head_dim, q);
+      copy_rows<S::kD, kQueries, S::kThreads>(dout_to, dout + row * job.dout.step[1],
+                                              job.dout.step[1], 0, rows, job.v_dim, dout);
+    }
     const int i = threadIdx.x;
     if (i < kQueries) {
       const int64_t at = i < rows ? term_at(job.work, x.q_index, x.q_row + row + i, head) : 0;

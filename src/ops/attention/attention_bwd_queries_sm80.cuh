@@ -143,7 +143,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   __shared__ warp_range ranges[S::kWarps];
   __shared__ key_rows keys;
   if (threadIdx.x == 0 && put_place(job.work, (int)blockIdx.x, &x)) {
-    keys = key_rows_of(job.k, job.v, x.head / job.work.group, x);
+    put_key_rows(job.k, job.v, x.head / job.work.group, x, kKeys,
+                 job.head_dim == S::kD && job.v_dim == S::kD, &keys);
   }
   __syncthreads();
   if (x.state == kNoMore) {
@@ -151,8 +152,11 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   }
   const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
   auto copy = [&](int to, int block) {
-    copy_keys<S::kD, kKeys, S::kThreads>(sh.k[to], keys.k, job.k.step[1], job.head_dim, x, block);
-    copy_keys<S::kD, kKeys, S::kThreads>(sh.v[to], keys.v, job.v.step[1], job.v_dim, x, block);
+    const bool whole = keys.whole(block);
+    copy_keys<S::kD, kKeys, S::kThreads>(sh.k[to], keys.k, job.k.step[1], job.head_dim, x, block,
+                                         whole);
+    copy_keys<S::kD, kKeys, S::kThreads>(sh.v[to], keys.v, job.v.step[1], job.v_dim, x, block,
+                                         whole);
   };
   warp_range &range = ranges[threadIdx.x / kWarp];
   if (lane == 0) {

@@ -62,7 +62,7 @@ make_probabilities(uint32_t (&p)[S::kM][S::kKeys / 4], float (&s)[S::kM][S::kKey
       }
       hide_keys<true>(s[m], low, high);
     }
-    softmax_block(s[m], state[m], job.exponent);
+    softmax_block<true>(s[m], state[m], job.exponent);
     round_pairs<typename S::T>(p[m], s[m]);
   }
 }
@@ -123,7 +123,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   __shared__ warp_range ranges[S::kWarps];
   __shared__ key_rows keys;
   if (threadIdx.x == 0 && put_place(job.work, (int)blockIdx.x, &x)) {
-    keys = key_rows_of(job.from.k, job.from.v, x.head / job.work.group, x);
+    put_key_rows(job.from.k, job.from.v, x.head / job.work.group, x, kKeys,
+                 job.from.head_dim == S::kQk && job.from.v_dim == S::kValues, &keys);
   }
   __syncthreads();
   if (x.state == kNoMore) {
@@ -132,11 +133,11 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
   auto copy_k = [&](int to, int block) {
     copy_keys<S::kQk, kKeys, S::kThreads>(sh.k[to], keys.k, job.from.k.step[1], job.from.head_dim,
-                                          x, block);
+                                          x, block, keys.whole(block));
   };
   auto copy_v = [&](int to, int block) {
     copy_keys<S::kValues, kKeys, S::kThreads>(sh.v[to], keys.v, job.from.v.step[1], job.from.v_dim,
-                                              x, block);
+                                              x, block, S::kValueStages == 2 && keys.whole(block));
   };
   warp_range &range = ranges[threadIdx.x / kWarp]; /* not in registers: they are for sums */
   if (lane == 0) {
@@ -192,7 +193,10 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       make_probabilities<S>(p, s, job, x, first + lane / 4, block, hides, state);
 #pragma unroll
       for (int m = 0; m < kM; m++) {
-        rescale(o[m], state[m].factor);
+        /* seldom: see softmax_block */
+        if (__any_sync(kAllLanes, state[m].factor[0] != 1 || state[m].factor[1] != 1)) {
+          rescale(o[m], state[m].factor);
+        }
       }
     }
     if (S::kValueStages == 1) {

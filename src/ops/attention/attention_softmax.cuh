@@ -59,8 +59,12 @@ __device__ __forceinline__ void hide_keys(float (&s)[kN], const int (&low)[2], c
   }
 }
 
-/** Scores to 2^(s c - top). */
-template <int kN>
+constexpr float kSlack = 8; /* exponents that may be above a row's top before it is taken anew */
+
+/** Scores to 2^(s c - top). kStays: top stays while no exponent is more than kSlack above it, so
+ * that earlier sums seldom need a factor; what top is, the results do not depend on but for
+ * rounding. */
+template <bool kStays = false, int kN>
 __device__ __forceinline__ void softmax_block(float (&s)[kN], row_state &rows, float c)
 {
   float base[2];
@@ -75,7 +79,10 @@ __device__ __forceinline__ void softmax_block(float (&s)[kN], row_state &rows, f
     a = fmaxf(a, b);
     a = fmaxf(a, __shfl_xor_sync(kAllLanes, a, 1));
     a = fmaxf(a, __shfl_xor_sync(kAllLanes, a, 2));
-    const float top = fmaxf(rows.top[r], a * c);
+    float top = fmaxf(rows.top[r], a * c);
+    if (kStays && top <= rows.top[r] + kSlack) {
+      top = rows.top[r];
+    }
     base[r] = top > -CUDART_INF_F ? top : 0.0f; /* nothing seen yet: 2^-inf = 0 */
     rows.factor[r] = exp2_flushed(rows.top[r] - base[r]);
     rows.top[r] = top;

@@ -36,27 +36,42 @@ __device__ __forceinline__ warp_range range_of(key_rule rule, const query_place 
   return w;
 }
 
-/** Where the keys and values of a place's sequence and head begin: in shared memory, for registers
- * are for sums. */
-struct key_rows {
+/** Where the keys and values of a place's sequence and head begin, and which blocks of them are
+ * whole: nothing is asked row by row there. In shared memory, for registers are for sums. */
+struct alignas(16) key_rows {
   const uint16_t *k, *v;
+  int whole_from, whole_to;
+
+  __device__ __forceinline__ bool whole(int block) const
+  {
+    return block >= whole_from && block < whole_to;
+  }
 };
 
-__device__ __forceinline__ key_rows key_rows_of(const heads_view<const uint16_t> &k,
-                                                const heads_view<const uint16_t> &v, int kv_head,
-                                                const query_place &x)
+/** By one thread. `full`: rows have as many elements as products take. */
+__device__ __forceinline__ void put_key_rows(const heads_view<const uint16_t> &k,
+                                             const heads_view<const uint16_t> &v, int kv_head,
+                                             const query_place &x, int keys, bool full,
+                                             key_rows *to)
 {
-  return {k.data + k.at(x.k_index, x.k_row, kv_head), v.data + v.at(x.k_index, x.k_row, kv_head)};
+  to->k = k.data + k.at(x.k_index, x.k_row, kv_head);
+  to->v = v.data + v.at(x.k_index, x.k_row, kv_head);
+  to->whole_from = (x.first + keys - 1) / keys;
+  to->whole_to = full ? x.end / keys : 0;
 }
 
 /** Copies a block of keys, or values, of a place's sequence, whose first row is at `from`. */
 template <int kCols, int kKeys, int kThreads>
 __device__ __forceinline__ void copy_keys(uint16_t *to, const uint16_t *from, int64_t step,
-                                          int width, const query_place &x, int block)
+                                          int width, const query_place &x, int block, bool whole)
 {
   const int row = block * kKeys;
-  copy_rows<kCols, kKeys, kThreads>(shared_address(to), from + row * step, step, x.first - row,
-                                    x.end - row, width, from);
+  if (whole) {
+    copy_whole_rows<kCols, kKeys, kThreads>(shared_address(to), from, step, row);
+  } else {
+    copy_rows<kCols, kKeys, kThreads>(shared_address(to), from + row * step, step, x.first - row,
+                                      x.end - row, width, from);
+  }
 }
 
 /** Stores `rows` rows of a warp's out of its own shared memory; of kParts parts of their elements
