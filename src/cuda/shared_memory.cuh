@@ -49,6 +49,12 @@ __device__ __forceinline__ void sync_some(int id, int threads)
   asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
 }
 
+/** Counts at the barrier without waiting. */
+__device__ __forceinline__ void arrive_some(int id, int threads)
+{
+  asm volatile("bar.arrive %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}
+
 } // namespace TGI_CUDA_ENTRY
 
 #endif

@@ -26,12 +26,6 @@ template <int kRegisters> __device__ __forceinline__ void take_registers()
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(kRegisters));
 }
 
-/** Counts at the barrier without waiting. */
-__device__ __forceinline__ void arrive_some(int id, int threads)
-{
-  asm volatile("bar.arrive %0, %1;" : : "r"(id), "r"(threads) : "memory");
-}
-
 /** Stores four 8 x 8 matrices of 16-bit elements. Lane l has elements 2 (l % 4) and the next of row
  * l / 4 of each, and the address of row l % 8 of matrix l / 8. */
 __device__ __forceinline__ void store_matrices(uint32_t row, uint32_t m0, uint32_t m1, uint32_t m2,

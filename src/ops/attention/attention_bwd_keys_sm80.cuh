@@ -5,6 +5,7 @@
 #define TGI_OPS_ATTENTION_BWD_KEYS_SM80_CUH
 
 #include "ops/attention/attention_bwd_add_sm80.cuh"
+#include "ops/attention/attention_bwd_key_tiles_sm80.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
@@ -20,7 +21,8 @@ template <typename T_, int kD_, int kQueries_, int kM_, int kWarps_, int kSplit_
           bool kAdds_>
 struct bwd_keys_shape {
   using T = T_;
-  static constexpr int kD = kD_, kQueries = kQueries_, kM = kM_, kWarps = kWarps_;
+  static constexpr int kD = kD_, kQk = kD, kV = kD;
+  static constexpr int kQueries = kQueries_, kM = kM_, kWarps = kWarps_;
   static constexpr int kSplit = kSplit_, kBlocks = kBlocks_;
   static constexpr bool kAdds = kAdds_;
   static constexpr int kPart = kQueries / kSplit, kElements = kD / kSplit;
@@ -35,83 +37,6 @@ template <typename S> struct alignas(128) keys_shared {
   alignas(128) uint16_t p[S::kSplit > 1 ? S::kRows *S::kQueries : 64];
   alignas(128) uint16_t ds[S::kSplit > 1 || S::kAdds ? S::kRows *S::kQueries : 64];
 };
-
-/** Where the first query, and its dout, of the group's first head are: in shared memory, for
- * registers are for sums. */
-struct query_rows {
-  const uint16_t *q, *dout;
-};
-
-/** dk, but for the scale, and dv of key j of the extent; lanes have chunks of them. By a warp. */
-template <typename T>
-__device__ __forceinline__ void key_again(float (&dk)[kChunk], float (&dv)[kChunk],
-                                          const bwd_tiles_job &job, const key_place &x, int j,
-                                          key_span seen)
-{
-  float k[kChunk], v[kChunk];
-  const int row = x.k_row + j - x.key0;
-  load_chunk<T>(k, job.k.data + job.k.at(x.k_index, row, x.kv_head), job.head_dim);
-  load_chunk<T>(v, job.v.data + job.v.at(x.k_index, row, x.kv_head), job.v_dim);
-#pragma unroll
-  for (int c = 0; c < kChunk; c++) {
-    dk[c] = dv[c] = 0;
-  }
-#pragma unroll 1
-  for (int h = 0; h < job.work.group; h++) {
-    const int head = x.kv_head * job.work.group + h;
-#pragma unroll 1
-    for (int i = seen.low; i < seen.high; i++) {
-      const int64_t at = term_at(job.work, x.q_index, x.q_row + i, head);
-      float q[kChunk], dout[kChunk], p, g;
-      load_chunk<T>(q, job.q.data + job.q.at(x.q_index, x.q_row + i, head), job.head_dim);
-      load_chunk<T>(dout, job.dout.data + job.dout.at(x.q_index, x.q_row + i, head), job.v_dim);
-      pair_gradient(job, q, k, dout, v, minus_lse(job.lse[at]), job.delta[at], &p, &g);
-#pragma unroll
-      for (int c = 0; c < kChunk; c++) {
-        dk[c] = fmaf(g, q[c], dk[c]);
-        dv[c] = fmaf(p, dout[c], dv[c]);
-      }
-    }
-  }
-}
-
-/** Rows that a query which does not see them made NaN, once more; queries low .. high - 1 of each
- * head went into them. */
-template <typename S>
-__device__ __forceinline__ void keys_again(const bwd_tiles_job &job, const key_place &x, int first,
-                                           int part, uint32_t dk_page, uint32_t dv_page, int low,
-                                           int high, const bool (&bad)[S::kM][2])
-{
-  using T = typename S::T;
-  high = min(high, x.nq);
-#pragma unroll 1
-  for (int r = 0; r < 16 * S::kM; r++) {
-    const bool mine = bad[0][0] && r / 8 == 0 || bad[0][1] && r / 8 == 1 ||
-                      bad[S::kM - 1][0] && r / 8 == 2 || bad[S::kM - 1][1] && r / 8 == 3;
-    const bool lost = __any_sync(kAllLanes, mine && threadIdx.x % kWarp / 4 == r % 8);
-    if (!lost || first + r >= x.rows) {
-      continue;
-    }
-    const key_span seen = queries_of(job.work.rule, x, x.key0 + first + r);
-    const int until = max(min(seen.low, high), low), behind = max(min(seen.high, high), until);
-    bool again = false;
-#pragma unroll 1
-    for (int h = 0; h < job.work.group && !again; h++) {
-      const int head = x.kv_head * job.work.group + h;
-      again = rows_not_finite<T>(job.q, job.head_dim, x.q_index, x.q_row, head, low, until) ||
-              rows_not_finite<T>(job.q, job.head_dim, x.q_index, x.q_row, head, behind, high) ||
-              rows_not_finite<T>(job.dout, job.v_dim, x.q_index, x.q_row, head, low, until) ||
-              rows_not_finite<T>(job.dout, job.v_dim, x.q_index, x.q_row, head, behind, high);
-    }
-    if (again) {
-      float dk[kChunk], dv[kChunk];
-      key_again<T>(dk, dv, job, x, x.key0 + first + r, seen);
-      put_row<T, S::kD, S::kSplit>(dk_page, r, part, dk, job.scale);
-      put_row<T, S::kD, S::kSplit>(dv_page, r, part, dv, 1.0f);
-    }
-  }
-  __syncwarp();
-}
 
 /** Scores and dp, transposed, to p and the gradients of the scores. lse, delta: of the thread's
  * first column. */
@@ -178,9 +103,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   __shared__ warp_range ranges[S::kWarps];
   __shared__ query_rows queries;
   if (threadIdx.x == 0 && put_key_place(job, S::kRows, kQueries, blockIdx.x, x)) {
-    const int head = x.kv_head * job.work.group;
-    queries = {job.q.data + job.q.at(x.q_index, x.q_row, head),
-               job.dout.data + job.dout.at(x.q_index, x.q_row, head)};
+    queries = query_rows_of(job, x);
   }
   __syncthreads();
   if (x.state == kNoMore) {
@@ -192,28 +115,6 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   if (lane == 0) {
     range = queries_range(job.work.rule, x, first, 16 * kM, kQueries);
   }
-  auto copy = [&](int to, int head, int block) {
-    const int row = block * kQueries, rows = x.nq - row,
-              of_group = head - x.kv_head * job.work.group;
-    const uint16_t *const q = queries.q + of_group * job.q.step[2];
-    const uint16_t *const dout = queries.dout + of_group * job.dout.step[2];
-    const uint32_t q_to = shared_address(sh.q[to]), dout_to = shared_address(sh.dout[to]);
-    if (rows >= kQueries && job.head_dim == S::kD && job.v_dim == S::kD) {
-      copy_whole_rows<S::kD, kQueries, S::kThreads>(q_to, q, job.q.step[1], row);
-      copy_whole_rows<S::kD, kQueries, S::kThreads>(dout_to, dout, job.dout.step[1], row);
-    } else {
-      copy_rows<S::kD, kQueries, S::kThreads>(q_to, q + row * job.q.step[1], job.q.step[1], 0, rows,
-                                              job.head_dim, q);
-      copy_rows<S::kD, kQueries, S::kThreads>(dout_to, dout + row * job.dout.step[1],
-                                              job.dout.step[1], 0, rows, job.v_dim, dout);
-    }
-    const int i = threadIdx.x;
-    if (i < kQueries) {
-      const int64_t at = i < rows ? term_at(job.work, x.q_index, x.q_row + row + i, head) : 0;
-      copy_word(shared_address(&sh.lse[to][i]), job.lse + at, i < rows);
-      copy_word(shared_address(&sh.delta[to][i]), job.delta + at, i < rows);
-    }
-  };
   const uint32_t k_page = shared_address(sh.k) + (uint32_t)(first * tile::kPitch);
   const uint32_t v_page = shared_address(sh.v) + (uint32_t)(first * tile::kPitch);
   float dk[kM][S::kElements / 2], dv[kM][S::kElements / 2];
@@ -227,14 +128,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   int head = x.kv_head * job.work.group, block = x.low_block, stage = 0;
   int left = (x.high_block - x.low_block) * job.work.group;
   if (left > 0) {
-    const int from = x.first - x.key0, to = min(x.end - x.key0, x.rows);
-    copy_rows<S::kD, S::kRows, S::kThreads>(shared_address(sh.k),
-                                            job.k.data + job.k.at(x.k_index, x.k_row, x.kv_head),
-                                            job.k.step[1], from, to, job.head_dim, job.k.data);
-    copy_rows<S::kD, S::kRows, S::kThreads>(shared_address(sh.v),
-                                            job.v.data + job.v.at(x.k_index, x.k_row, x.kv_head),
-                                            job.v.step[1], from, to, job.v_dim, job.v.data);
-    copy(0, head, block);
+    copy_tile<S>(sh, job, x);
+    copy_queries<S>(sh, 0, job, x, queries, head, block);
     commit_copies();
   }
 #pragma unroll 1
@@ -243,7 +138,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     __syncthreads(); /* all threads' copies are there, and the block before is done with */
     if (left > 1) {
       const bool last = block + 1 == x.high_block;
-      copy(stage ^ 1, head + last, last ? x.low_block : block + 1);
+      copy_queries<S>(sh, stage ^ 1, job, x, queries, head + last, last ? x.low_block : block + 1);
     }
     commit_copies();
     const bool mine = block >= range.below && block < range.above;
@@ -324,7 +219,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     }
   }
   if (high > low && range.hides(low, high) && __any_sync(kAllLanes, some)) {
-    keys_again<S>(job, x, first, part, k_page, v_page, low, high, bad);
+    keys_again<S, true, true>(job, x, first, part, k_page, v_page, low, high, bad);
   }
   const int rows = min(x.rows - first, 16 * kM);
   if (job.dk.data) {
@@ -335,6 +230,14 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     store_rows<S::kD, S::kSplit>(job.dv, x.k_index, x.k_row + first, x.kv_head, rows, job.v_dim,
                                  v_page, part);
   }
+}
+
+/* ---- host ---- */
+
+template <typename S> tg_status run_keys(const tg_context *ctx, const bwd_tiles_job &job)
+{
+  return launch(ctx, attention_bwd_dkv_tiles_kernel<S>, grid_of(job.key_items), S::kThreads,
+                sizeof(keys_shared<S>), job);
 }
 
 } // namespace

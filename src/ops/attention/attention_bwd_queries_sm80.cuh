@@ -11,18 +11,20 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** kD: elements of a head that products take. kKeys: of a block. kM: times 16 queries a warp has.
- */
-template <typename T_, int kD_, int kKeys_, int kM_, int kWarps_, int kBlocks_>
+/** kQk, kV: elements of q and k, and of v, that products take. kKeys: of a block. kM: times 16
+ * queries a warp has. kStages: places for blocks of keys, and of values. */
+template <typename T_, int kQk_, int kV_, int kKeys_, int kM_, int kWarps_, int kStages_,
+          int kBlocks_>
 struct bwd_queries_shape {
   using T = T_;
-  static constexpr int kD = kD_, kKeys = kKeys_, kM = kM_, kWarps = kWarps_, kBlocks = kBlocks_;
+  static constexpr int kQk = kQk_, kV = kV_, kKeys = kKeys_, kM = kM_, kWarps = kWarps_;
+  static constexpr int kStages = kStages_, kBlocks = kBlocks_;
   static constexpr int kRows = 16 * kM * kWarps, kThreads = kWarp * kWarps;
 };
 
 template <typename S> struct alignas(128) queries_shared {
-  uint16_t q[S::kRows * S::kD], dout[S::kRows * S::kD];
-  uint16_t k[2][S::kKeys * S::kD], v[2][S::kKeys * S::kD];
+  uint16_t q[S::kRows * S::kQk], dout[S::kRows * S::kV];
+  uint16_t k[S::kStages][S::kKeys * S::kQk], v[S::kStages][S::kKeys * S::kV];
 };
 
 /** dq of query i of the place, but for the scale; lanes have chunks of it. By a warp. */
@@ -76,7 +78,7 @@ __device__ __forceinline__ void queries_again(const bwd_tiles_job &job, const qu
         rows_not_finite<T>(job.k, job.head_dim, x.k_index, x.k_row, kv_head, behind, to)) {
       float dq[kChunk];
       query_again<T>(dq, job, x, first + r, seen);
-      put_row<T, S::kD>(page, r, 0, dq, job.scale);
+      put_row<T, S::kQk>(page, r, 0, dq, job.scale);
     }
   }
   __syncwarp();
@@ -135,8 +137,9 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     attention_bwd_dq_tiles_kernel(const __grid_constant__ bwd_tiles_job job)
 {
   using T = typename S::T;
-  using tile = row_tile<S::kD>;
-  constexpr int kKeys = S::kKeys, kM = S::kM;
+  using tile = row_tile<S::kQk>;
+  using dout_tile = row_tile<S::kV>;
+  constexpr int kKeys = S::kKeys, kM = S::kM, kStages = S::kStages;
   extern __shared__ __align__(128) uint8_t memory[];
   queries_shared<S> &sh = *reinterpret_cast<queries_shared<S> *>(memory);
   __shared__ query_place x;
@@ -144,27 +147,28 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   __shared__ key_rows keys;
   if (threadIdx.x == 0 && put_place(job.work, (int)blockIdx.x, &x)) {
     put_key_rows(job.k, job.v, x.head / job.work.group, x, kKeys,
-                 job.head_dim == S::kD && job.v_dim == S::kD, &keys);
+                 job.head_dim == S::kQk && job.v_dim == S::kV, &keys);
   }
   __syncthreads();
   if (x.state == kNoMore) {
     return;
   }
   const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
-  auto copy = [&](int to, int block) {
-    const bool whole = keys.whole(block);
-    copy_keys<S::kD, kKeys, S::kThreads>(sh.k[to], keys.k, job.k.step[1], job.head_dim, x, block,
-                                         whole);
-    copy_keys<S::kD, kKeys, S::kThreads>(sh.v[to], keys.v, job.v.step[1], job.v_dim, x, block,
-                                         whole);
+  auto copy_k = [&](int to, int block) {
+    copy_keys<S::kQk, kKeys, S::kThreads>(sh.k[to], keys.k, job.k.step[1], job.head_dim, x, block,
+                                          keys.whole(block));
+  };
+  auto copy_v = [&](int to, int block) {
+    copy_keys<S::kV, kKeys, S::kThreads>(sh.v[to], keys.v, job.v.step[1], job.v_dim, x, block,
+                                         keys.whole(block));
   };
   warp_range &range = ranges[threadIdx.x / kWarp];
   if (lane == 0) {
     range = range_of(job.work.rule, x, first, 16 * kM, kKeys);
   }
   const uint32_t page = shared_address(sh.q) + (uint32_t)(first * tile::kPitch);
-  const uint32_t dout_page = shared_address(sh.dout) + (uint32_t)(first * tile::kPitch);
-  float dq[kM][S::kD / 2], minus[kM][2], delta[kM][2];
+  const uint32_t dout_page = shared_address(sh.dout) + (uint32_t)(first * dout_tile::kPitch);
+  float dq[kM][S::kQk / 2], minus[kM][2], delta[kM][2];
 #pragma unroll
   for (int m = 0; m < kM; m++) {
 #pragma unroll
@@ -175,18 +179,21 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       delta[m][r] = job.delta[at];
     }
 #pragma unroll
-    for (int i = 0; i < S::kD / 2; i++) {
+    for (int i = 0; i < S::kQk / 2; i++) {
       dq[m][i] = 0;
     }
   }
   if (x.high_block > x.low_block) {
-    copy_rows<S::kD, S::kRows, S::kThreads>(shared_address(sh.q),
-                                            job.q.data + job.q.at(x.q_index, x.q_row, x.head),
-                                            job.q.step[1], 0, x.rows, job.head_dim, job.q.data);
-    copy_rows<S::kD, S::kRows, S::kThreads>(shared_address(sh.dout),
+    copy_rows<S::kQk, S::kRows, S::kThreads>(shared_address(sh.q),
+                                             job.q.data + job.q.at(x.q_index, x.q_row, x.head),
+                                             job.q.step[1], 0, x.rows, job.head_dim, job.q.data);
+    copy_rows<S::kV, S::kRows, S::kThreads>(shared_address(sh.dout),
                                             job.dout.data + job.dout.at(x.q_index, x.q_row, x.head),
                                             job.dout.step[1], 0, x.rows, job.v_dim, job.dout.data);
-    copy(0, x.high_block - 1);
+    if (kStages == 2) {
+      copy_k(0, x.high_block - 1);
+    }
+    copy_v(0, x.high_block - 1);
     commit_copies();
   }
   int stage = 0;
@@ -194,28 +201,48 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   for (int block = x.high_block - 1; block >= x.low_block; block--, stage ^= 1) {
     wait_for_copies<0>();
     __syncthreads(); /* all threads' copies are there, and the block before is done with */
-    if (block > x.low_block) {
-      copy(stage ^ 1, block - 1);
+    if (kStages == 1) {
+      copy_k(0, block);
+    } else if (block > x.low_block) {
+      copy_k(stage ^ 1, block - 1);
+      copy_v(stage ^ 1, block - 1);
     }
     commit_copies();
-    if (block >= range.below && block < range.above) {
+    const int at = kStages == 2 ? stage : 0;
+    const bool mine = block >= range.below && block < range.above;
+    float dp[kM][kKeys / 2];
+    if constexpr (kStages == 1) { /* keys come beside dp, the next values beside all else */
+      if (mine) {
+        multiply_rows_small<T, kM, kKeys, S::kV>(dp, dout_tile::square(dout_page),
+                                                 dout_tile::columns(shared_address(sh.v[0])));
+      }
+      wait_for_copies<0>();
+      __syncthreads();
+      if (block > x.low_block) {
+        copy_v(0, block - 1);
+      }
+      commit_copies();
+    }
+    if (mine) {
       const bool hides = range.hides(block * kKeys, (block + 1) * kKeys);
-      float s[kM][kKeys / 2], dp[kM][kKeys / 2];
+      float s[kM][kKeys / 2];
       uint32_t ds[kM][kKeys / 4];
-      multiply_rows_small<T, kM, kKeys, S::kD>(s, tile::square(page),
-                                               tile::columns(shared_address(sh.k[stage])));
+      multiply_rows_small<T, kM, kKeys, S::kQk>(s, tile::square(page),
+                                                tile::columns(shared_address(sh.k[at])));
       __syncwarp();
-      multiply_rows_small<T, kM, kKeys, S::kD>(dp, tile::square(dout_page),
-                                               tile::columns(shared_address(sh.v[stage])));
+      if constexpr (kStages == 2) {
+        multiply_rows_small<T, kM, kKeys, S::kV>(dp, dout_tile::square(dout_page),
+                                                 dout_tile::columns(shared_address(sh.v[at])));
+      }
       make_gradients<S>(ds, s, dp, job, x, first + lane / 4, block, hides, minus, delta);
       __syncwarp(); /* keeps the assembler from loading more before it is needed: spills */
-      add_rows_small<T, kM, S::kD, kKeys>(dq, ds, tile::square(shared_address(sh.k[stage])));
+      add_rows_small<T, kM, S::kQk, kKeys>(dq, ds, tile::square(shared_address(sh.k[at])));
     }
   }
   __syncwarp();
   const int low = range.below * kKeys, high = range.above * kKeys;
   bool bad[kM][2];
-  put_sums<T, kM, S::kD>(page, 0, dq, x.state == kOutOfRange ? CUDART_NAN_F : job.scale, bad);
+  put_sums<T, kM, S::kQk>(page, 0, dq, x.state == kOutOfRange ? CUDART_NAN_F : job.scale, bad);
   bool some = false;
 #pragma unroll
   for (int m = 0; m < kM; m++) {
@@ -224,8 +251,18 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   if (high > low && range.hides(low, high) && __any_sync(kAllLanes, some)) {
     queries_again<S>(job, x, first, page, low, high, bad);
   }
-  store_rows<S::kD>(job.dq, x.q_index, x.q_row + first, x.head, min(x.rows - first, 16 * kM),
-                    job.head_dim, page);
+  store_rows<S::kQk>(job.dq, x.q_index, x.q_row + first, x.head, min(x.rows - first, 16 * kM),
+                     job.head_dim, page);
+}
+
+/* ---- host ---- */
+
+/** `items`: tiles of all heads. */
+template <typename S>
+tg_status run_queries(const tg_context *ctx, int64_t items, const bwd_tiles_job &job)
+{
+  return launch(ctx, attention_bwd_dq_tiles_kernel<S>, grid_of(items), S::kThreads,
+                sizeof(queries_shared<S>), job);
 }
 
 } // namespace

@@ -252,6 +252,9 @@ static const spec_case bwd_cases[] = {
     {"b1_h1_s40_sk66_d192_vd128_nodq"},
     {"b1_h1_s66_d192_causal_nodk"},
     {"b1_h1_s66_d256_causal_nodv"},
+    {"b1_h2_kv1_s140_sk150_d256_causal_w90_any"},
+    {"b1_h2_s133_sk70_d192_any"},
+    {"b2_h2_kv1_s30_sk133_d192_vd128_packed_w50"},
     {NULL},
 };
 
