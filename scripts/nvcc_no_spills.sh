@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs nvcc (with -Xptxas -v) and fails if a kernel spills registers to memory, or if the assembler
-# could not keep asynchronous matrix instructions in flight (its notes C75xx, C76xx).
+# Runs nvcc (with -Xptxas -v) and fails if a kernel spills registers to memory, if attention's tiles
+# have sums in memory, as they do where a loop is not unrolled, or if the assembler could not keep
+# asynchronous matrix instructions in flight (its notes C75xx, C76xx).
 #   scripts/nvcc_no_spills.sh NVCC ARGUMENT...
 # Allowed are
 # - all in the entry `any` on GPUs from 8.0 on, where sm80 stands before it: tests alone get there;
@@ -22,6 +23,10 @@ if awk -v any=$any -v capped="$capped" '
   /Compiling entry function|Function properties for/ { name = $0; gsub(/.*(function|for) /, "", name) }
   /spill stores/ && !/ 0 bytes spill stores, 0 bytes spill loads/ && !(any && arch >= 80) &&
       !(arch != 90 && name ~ capped) {
+    print name ": " $0
+    bad = 1
+  }
+  /bytes stack frame/ && $1 > 0 && name ~ /attention_.*_tiles_kernel/ && !(arch != 90 && name ~ capped) {
     print name ": " $0
     bad = 1
   }
