@@ -29,6 +29,8 @@ constexpr double kCachedSums = 0.6; /* of the second-level cache */
  * or, with a causal mask, one or two of uneven length. From shapes alone, as the workspace is. */
 constexpr int64_t kFew = 67, kFewCausal = 256;
 
+constexpr int64_t kFewBlocks = 8; /* of keys of a pair */
+
 bool has_pages_or_nothing(const tg_tensor *t)
 {
   return !tgi_present(t) || has_pages(t);
@@ -48,7 +50,7 @@ bool takes_shape(const tg_attention_bwd_args *a, const attention_bwd_plan &p)
 /** Pairs of a sequence and a kv head at a time. The fewer blocks of keys of a pair run at one time,
  * the shorter the last of them waits for the first; but together they share the sums of dq in the
  * second-level cache, where these are too many to stay there. In any order nobody waits, and as
- * many run as there are multiprocessors. */
+ * many run as there are multiprocessors; in order, too, where pairs have few blocks, all alike. */
 void set_chunks(const tg_context *ctx, const tg_attention_bwd_args *a, attention_bwd_plan &p)
 {
   const int64_t blocks = divide_up(p.l.extent, p.keys), pairs = p.l.batch * p.l.kv_heads;
@@ -57,7 +59,8 @@ void set_chunks(const tg_context *ctx, const tg_attention_bwd_args *a, attention
   const int64_t fill = 2 * (int64_t)ctx->device->multiprocessors / (half * p.parts);
   const int64_t cached = (int64_t)(kCachedSums * (double)ctx->device->l2_bytes) /
                          (p.l.nq * p.l.group * p.columns * (int64_t)sizeof(float));
-  const int64_t wanted = !p.ordered ? wave : fill > cached ? fill : cached;
+  const bool alike = !a->causal && blocks <= kFewBlocks;
+  const int64_t wanted = !p.ordered || alike ? wave : fill > cached ? fill : cached;
   const int64_t chunk = wanted > 1 ? wanted : 1;
   p.chunk = (int)(chunk < pairs ? chunk : pairs);
   p.half = (int)(chunk < pairs ? half : blocks);

@@ -67,16 +67,17 @@ inline int64_t split_keys(const attention_few_plan &p, int64_t reach)
   return divide_up(keys, kStageKeys) * kStageKeys;
 }
 
-/** As many places as leave room for another block on the multiprocessor, if these are two. */
+/** As many places as leave room for other blocks on the multiprocessor, if these are two: while a
+ * block begins or ends, others keep the memory busy. */
 inline void set_stages(const tg_context *ctx, attention_few_plan &p)
 {
   constexpr int64_t kBeside = 1024; /* what is static, and what the system takes of each block */
   const int64_t stage = (int64_t)kStageKeys * p.elements * 4;
   const int64_t queries = (int64_t)16 * p.row_warps * p.elements * 2;
   const int64_t all = ctx->device->shared_bytes;
-  int64_t stages = ((all - 3 * kBeside) / 2 - queries) / stage;
-  if (stages < 2) {
-    stages = (all - 2 * kBeside - queries) / stage;
+  int64_t stages = 0;
+  for (int64_t blocks = p.elements <= 128 ? 3 : 2; stages < 2 && blocks > 0; blocks--) {
+    stages = ((all - (blocks + 1) * kBeside) / blocks - queries) / stage;
   }
   const int64_t most = p.keys / kStageKeys < kMostStages ? p.keys / kStageKeys : kMostStages;
   stages = stages < most ? stages : most;

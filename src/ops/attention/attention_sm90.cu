@@ -21,7 +21,8 @@ namespace
 {
 
 /** Items of each multiprocessor from which on it pays to count them out instead of giving each
- * block its share beforehand: the counter must be cleared, which takes 2 us. */
+ * block its share beforehand: the counter must be cleared, which takes 2 us. In chunks of heads the
+ * longest are not all in front, and shares would differ by a third. */
 constexpr int kManyItems = 8;
 
 /** Windows up to here take smaller blocks of keys: what is computed and hidden is less. */
@@ -63,8 +64,9 @@ attention_fwd_plan plan_fwd(const tg_context *ctx, const tg_attention_fwd_args *
   set_chunks(ctx, p);
   p.places = tile_places(p.l.batch, p.l.nq, p.l.packed_q, p.rows);
   const bool uneven = p.longest_first || divide_up(p.l.nq, kGroupRows) % divide_up(p.l.nq, p.rows);
-  p.counted =
-      uneven && !p.lengths && p.places * p.l.q_heads > kManyItems * ctx->device->multiprocessors;
+  const bool chunks = p.longest_first && p.chunk < p.l.batch * p.l.q_heads;
+  p.counted = uneven && !p.lengths &&
+              (chunks || p.places * p.l.q_heads > kManyItems * ctx->device->multiprocessors);
   p.records = record_bytes(p.l, p.lengths);
   p.bytes = p.lengths
                 ? p.records + offsetof(query_list, place) + (size_t)p.places * sizeof(query_place)
