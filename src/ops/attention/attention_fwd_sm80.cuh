@@ -194,7 +194,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
 #pragma unroll
       for (int m = 0; m < kM; m++) {
         /* seldom: see softmax_block */
-        if (__any_sync(kAllLanes, state[m].factor[0] != 1 || state[m].factor[1] != 1)) {
+        if (S::kValueStages == 1 ||
+            __any_sync(kAllLanes, state[m].factor[0] != 1 || state[m].factor[1] != 1)) {
           rescale(o[m], state[m].factor);
         }
       }
