@@ -228,8 +228,29 @@ template <int kCols> struct few_copy {
             tile::at((int)threadIdx.x / kWarp * kWarpKeys + lane / kWide, column)};
   }
 
-  /** The warp's 16 rows of a stage: keys to `to`, values `apart` behind. `row`: the lane's key's.
-   */
+  /** The warp's 16 rows of a stage: keys to `to`, values `apart` behind. All exist, have kCols
+   * elements and lie one behind the other, from `row` of the sequence on. */
+  static __device__ __forceinline__ void whole_rows(uint32_t to, uint32_t apart, const few_job &job,
+                                                    const few_lane &mine, int row)
+  {
+    const int lane = threadIdx.x % kWarp;
+    const uint32_t first = (uint32_t)(row + lane / kWide), column = lane % kWide * 16;
+    const char *key = mine.key + (uint64_t)first * job.k_row + column;
+    const char *value = mine.value + (uint64_t)first * job.v_row + column;
+#pragma unroll
+    for (int p = 0; p < kWarpKeys; p += kWarp / kWide) {
+      const uint32_t place = to + tile::down(mine.at, p);
+#pragma unroll
+      for (int g = 0; g < tile::kChunks / kWide; g++) {
+        copy_chunk(place + g * kWide * 16, key + g * kWide * 16, true);
+        copy_chunk(place + apart + g * kWide * 16, value + g * kWide * 16, true);
+      }
+      key += (uint64_t)(kWarp / kWide) * job.k_row;
+      value += (uint64_t)(kWarp / kWide) * job.v_row;
+    }
+  }
+
+  /** The same of rows that may be anywhere. `row`: the lane's key's. */
   static __device__ __forceinline__ void rows(uint32_t to, uint32_t apart, const few_job &job,
                                               const few_lane &mine, key_row row)
   {

@@ -241,6 +241,8 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, S::kBlocks)
   const int from = x.low / kStageKeys;
   const int to = x.high > x.low ? (x.high + kStageKeys - 1) / kStageKeys : from;
   const few_lane mine = few_copy<S::kCols>::lane_of(job, x);
+  const bool whole =
+      !job.l.has_table && job.from.head_dim == S::kCols && job.from.v_dim == S::kCols;
   int entries[kMostStages]; /* of the block table, for the stages that are fetched next */
 #pragma unroll
   for (int i = 0; i < kMostStages; i++) {
@@ -282,8 +284,13 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, S::kBlocks)
     }
     const int next = stage + stages;
     if (next < to) {
-      few_copy<S::kCols>::rows(place, S::kStageBytes / 2, job, mine,
-                               find_row(job, x, next, entries[0], lost));
+      const int row = next * kStageKeys + warp * kWarpKeys;
+      if (whole && row >= x.low && row + kWarpKeys <= x.high) {
+        few_copy<S::kCols>::whole_rows(place, S::kStageBytes / 2, job, mine, row);
+      } else {
+        few_copy<S::kCols>::rows(place, S::kStageBytes / 2, job, mine,
+                                 find_row(job, x, next, entries[0], lost));
+      }
     }
     if (stage == from - stages) {
       copy_queries<S::kCols>(ring + (uint32_t)(stages * S::kStageBytes), job, x);

@@ -30,6 +30,9 @@ struct fwd_shape {
   static constexpr int kQk = kQk_, kValues = kValues_, kKeys = kKeys_, kM = kM_, kWarps = kWarps_;
   static constexpr int kValueStages = kValueStages_, kBlocks = kBlocks_;
   static constexpr int kRows = 16 * kM * kWarps, kThreads = kWarp * kWarps;
+  /* Whether sums are rescaled only where some must be: not at 64 elements, where asking takes
+   * longer, and not where no register is left for it. */
+  static constexpr bool kAsks = kValueStages == 2 && kValues > 64;
 };
 
 template <typename S> struct alignas(128) fwd_shared {
@@ -62,7 +65,7 @@ make_probabilities(uint32_t (&p)[S::kM][S::kKeys / 4], float (&s)[S::kM][S::kKey
       }
       hide_keys<true>(s[m], low, high);
     }
-    softmax_block<true>(s[m], state[m], job.exponent);
+    softmax_block<S::kAsks>(s[m], state[m], job.exponent);
     round_pairs<typename S::T>(p[m], s[m]);
   }
 }
@@ -194,7 +197,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
 #pragma unroll
       for (int m = 0; m < kM; m++) {
         /* seldom: see softmax_block */
-        if (S::kValueStages == 1 ||
+        if (!S::kAsks ||
             __any_sync(kAllLanes, state[m].factor[0] != 1 || state[m].factor[1] != 1)) {
           rescale(o[m], state[m].factor);
         }
