@@ -39,14 +39,14 @@ static float random_value(uint64_t *state)
   return (sum - 131070.0f) * (1.7320508f / 65536);
 }
 
-static bool is_half(int slot)
+static bool has_dtype(int slot)
 {
   return slot <= SLOT_DV;
 }
 
 size_t attention_block_bytes(const attention_call *a, int slot)
 {
-  return (size_t)a->elements[slot] * (is_half(slot) ? 2 : 4);
+  return (size_t)a->elements[slot] * (has_dtype(slot) ? tg_dtype_bytes(a->c.dtype) : 4);
 }
 
 void attention_print(const attention_config *c)
@@ -141,7 +141,7 @@ static tg_tensor view_of(const attention_call *a, void *const *block, int slot, 
 {
   tg_tensor t = a->view[slot];
   if (t.ndim > 0) {
-    t.dtype = wide && is_half(slot) ? TG_F32 : t.dtype;
+    t.dtype = wide && has_dtype(slot) ? TG_F32 : t.dtype;
     t.data = (char *)block[a->owner[slot]] + a->offset[slot] * (int64_t)tg_dtype_bytes(t.dtype);
   }
   return t;
@@ -213,6 +213,13 @@ static void fill_table(attention_call *a, uint64_t *state)
   }
 }
 
+/* A number that the configuration's products take as it is. */
+static void put_value(attention_call *a, int slot, int64_t i, float x)
+{
+  const double value = tgi_round(a->c.dtype == TG_F32 ? TG_F16 : a->c.dtype, (double)x);
+  tgi_store(a->narrow[slot], a->c.dtype, i, value);
+}
+
 /* Infinity in q or k makes scores of which only the forward says what they are. */
 static void spoil(attention_call *a, uint64_t *state)
 {
@@ -231,14 +238,13 @@ static void spoil(attention_call *a, uint64_t *state)
 
 void attention_widen(attention_call *a, int slot)
 {
-  if (!is_half(slot)) {
+  if (!has_dtype(slot)) {
     memcpy(a->wide[slot], a->narrow[slot], attention_block_bytes(a, slot));
     return;
   }
-  const uint16_t *from = a->narrow[slot];
   float *to = a->wide[slot];
   for (int64_t i = 0; i < a->elements[slot]; i++) {
-    to[i] = a->c.dtype == TG_F16 ? tgi_f16_to_f32(from[i]) : tgi_bf16_to_f32(from[i]);
+    to[i] = (float)tgi_load(a->narrow[slot], a->c.dtype, i);
   }
 }
 
@@ -256,10 +262,8 @@ void attention_call_make(attention_call *a, const attention_config *c)
     assert_true(a->narrow[s] && a->wide[s]);
   }
   for (int s = SLOT_Q; s <= SLOT_DOUT; s++) {
-    uint16_t *to = a->narrow[s];
     for (int64_t i = 0; i < a->elements[s]; i++) {
-      const float x = random_value(&state);
-      to[i] = c->dtype == TG_F16 ? tgi_f32_to_f16(x) : tgi_f32_to_bf16(x);
+      put_value(a, s, i, random_value(&state));
     }
   }
   for (int64_t h = 0; h < a->elements[SLOT_SINKS]; h++) {
@@ -297,7 +301,8 @@ void attention_call_free(attention_call *a)
   .key_start = view_of(a, block, SLOT_KEY_START, wide),                                            \
   .key_count = view_of(a, block, SLOT_KEY_COUNT, wide),                                            \
   .query_start = view_of(a, block, SLOT_QUERY_START, wide), .scale = 1 / sqrtf((float)(a)->c.dim), \
-  .softcap = (a)->c.softcap, .window = (a)->c.window, .causal = (a)->c.causal
+  .softcap = (a)->c.softcap, .window = (a)->c.window, .causal = (a)->c.causal,                     \
+  .allow_tf32 = (a)->c.dtype == TG_F32
 
 tg_attention_fwd_args attention_forward_args(const attention_call *a, void *const *block, bool wide)
 {
@@ -339,7 +344,7 @@ void attention_expect(attention_call *a, tg_context *cpu)
   memcpy(a->narrow[SLOT_LSE], a->wide[SLOT_LSE], attention_block_bytes(a, SLOT_LSE));
   const float *out = a->wide[SLOT_OUT];
   for (int64_t i = 0; i < a->elements[SLOT_OUT]; i++) {
-    tgi_store(a->narrow[SLOT_OUT], a->c.dtype, i, (double)out[i]);
+    put_value(a, SLOT_OUT, i, out[i]);
   }
   if (!a->c.forward_only) {
     /* The forward's own results stay for the comparison: the backward gets what is rounded. */

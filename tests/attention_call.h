@@ -1,7 +1,8 @@
 /**
  * Calls of attention, forward and backward, that are made from a configuration: their data in half
  * precision, the same data in f32 for the CPU, and a device's results beside the CPU's. The
- * backward gets the CPU's out and lse, so that its errors are its own.
+ * backward gets the CPU's out and lse, so that its errors are its own. Calls in f32 allow TF32;
+ * their data are numbers of f16, which TF32 has too.
  */
 #ifndef TEGULA_TESTS_ATTENTION_CALL_H
 #define TEGULA_TESTS_ATTENTION_CALL_H
@@ -52,7 +53,7 @@ typedef struct attention_call {
   int64_t offset[NUM_SLOTS];   /* elements from that block's start */
   int64_t elements[NUM_SLOTS]; /* of its own block */
   void *narrow[NUM_SLOTS];     /* blocks as a device gets them */
-  void *wide[NUM_SLOTS];       /* the same with f32 in place of half precision */
+  void *wide[NUM_SLOTS];       /* the same with f32 in place of the configuration's dtype */
 } attention_call;
 
 /** A random number below n. */

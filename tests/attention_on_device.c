@@ -98,7 +98,7 @@ static const double kRowUnits = 3, kTensorUnits = 1, kAbsolute = 3e-5;
 
 static double unit_of(tg_dtype dtype)
 {
-  return dtype == TG_F16 ? 0x1p-10 : 0x1p-7;
+  return dtype == TG_BF16 ? 0x1p-7 : 0x1p-10; /* f32: what TF32 leaves of it */
 }
 
 typedef struct sums {
@@ -134,28 +134,30 @@ bool attention_row_agrees(const void *got, tg_dtype dtype, const float *want, in
   return add_row(&row, got, dtype, want, n) && within(row, kRowUnits * unit_of(dtype));
 }
 
-static bool rows_agree(const attention_call *a, const char *what, int slot, const uint16_t *got)
+static bool rows_agree(const attention_call *a, const char *what, int slot, const void *got)
 {
   const tg_tensor *t = &a->view[slot];
+  const int64_t bytes = (int64_t)tg_dtype_bytes(t->dtype);
   const float *want = a->wide[a->owner[slot]];
   sums all = {0};
   for (int64_t b = 0; b < t->shape[0]; b++) {
     for (int64_t i = 0; i < t->shape[1]; i++) {
       for (int64_t h = 0; h < t->shape[2]; h++) {
         const int64_t at = a->offset[slot] + b * t->stride[0] + i * t->stride[1] + h * t->stride[2];
-        if (!attention_row_agrees(got + at, t->dtype, want + at, t->shape[3])) {
+        const char *row = (const char *)got + at * bytes;
+        if (!attention_row_agrees(row, t->dtype, want + at, t->shape[3])) {
           fprintf(stderr, "%s[%d,%d,%d]: expected", what, (int)b, (int)i, (int)h);
           for (int64_t c = 0; c < t->shape[3] && c < 4; c++) {
             fprintf(stderr, " %.6g", (double)want[at + c]);
           }
           fprintf(stderr, " .., got");
           for (int64_t c = 0; c < t->shape[3] && c < 4; c++) {
-            fprintf(stderr, " %.6g", tgi_load(got, t->dtype, at + c));
+            fprintf(stderr, " %.6g", tgi_load(row, t->dtype, c));
           }
           fprintf(stderr, " ..\n");
           return false;
         }
-        add_row(&all, got + at, t->dtype, want + at, t->shape[3]);
+        add_row(&all, row, t->dtype, want + at, t->shape[3]);
       }
     }
   }

@@ -115,13 +115,7 @@ static char *run_copy(const problem *master, problem_layout layout, bool f64, tg
 /* Whether the call allows other bits each time. */
 static bool in_any_order(const problem *p)
 {
-  for (size_t i = 0; i < p->shaped.info->num_slots; i++) {
-    const tg_slot_info *slot = &p->shaped.info->slots[i];
-    if (strcmp(slot->name, "allow_nondeterministic") == 0) {
-      return p->shaped.args.bytes[slot->offset] != 0;
-    }
-  }
-  return false;
+  return problem_allows(p, "allow_nondeterministic");
 }
 
 static char *check_layout(const problem *master, const problem *exact, const problem *naive,

@@ -48,6 +48,17 @@ int problem_find(const problem *p, const char *name)
   return -1;
 }
 
+bool problem_allows(const problem *p, const char *flag)
+{
+  for (size_t i = 0; i < p->shaped.info->num_slots; i++) {
+    const tg_slot_info *slot = &p->shaped.info->slots[i];
+    if (strcmp(slot->name, flag) == 0) {
+      return p->shaped.args.bytes[slot->offset] != 0;
+    }
+  }
+  return false;
+}
+
 static bool is_float(tg_dtype t)
 {
   return t == TG_F32 || t == TG_F16 || t == TG_BF16 || t == TG_F64;

@@ -73,6 +73,9 @@ int64_t problem_offset(const tg_tensor *t, int64_t i);
 double problem_get(const tg_tensor *t, int64_t i);
 void problem_set(const tg_tensor *t, int64_t i, double value);
 
+/** True if the op has a flag of that name, and it is set. */
+bool problem_allows(const problem *p, const char *flag);
+
 /** Index of the view of TENSOR slot `name`, -1 if absent. */
 int problem_find(const problem *p, const char *name);
 

@@ -62,29 +62,33 @@ static double largest_error(const tg_tensor *naive, const tg_tensor *exact)
 
 /* 16-bit outputs: twice the naive result's error, at most the ceiling. f32 outputs: the spec's
  * bound; where the naive result has the same precision, twice its error if that is more
- * (cancellation). An f32 output of a 16-bit call must not profit from the naive rounding, unless
- * the contract itself rounds on the way. */
-static double error_bound(const spec *s, tg_dtype output, tg_dtype call, double naive_error,
-                          double scale)
+ * (cancellation; TF32, with a ceiling). An f32 output of a 16-bit call must not profit from the
+ * naive rounding, unless the contract itself rounds on the way. */
+static double error_bound(const problem *p, tg_dtype output, double naive_error, double scale)
 {
+  const spec *s = p->spec;
+  const bool half_call = is_half(p->dtype), tf32 = !half_call && problem_allows(p, "allow_tf32");
   if (is_half(output)) {
     const double ceiling = (output == TG_F16 ? s->f16_ceiling : s->bf16_ceiling) * scale;
     return 2 * naive_error < ceiling ? 2 * naive_error : ceiling;
   }
   const double bound = s->f32_bound * scale;
-  const bool same_precision = !is_half(call) || s->rounds_f32_outputs;
-  return same_precision && 2 * naive_error > bound ? 2 * naive_error : bound;
+  const double most = tf32 ? s->tf32_ceiling * scale : INFINITY;
+  const double rule = 2 * naive_error < most ? 2 * naive_error : most;
+  const bool same_precision = !half_call || s->rounds_f32_outputs;
+  return same_precision && rule > bound ? rule : bound;
 }
 
-static char *compare_output(const spec *s, const char *name, tg_dtype call, const tg_tensor *got,
+static char *compare_output(const problem *p, const char *name, const tg_tensor *got,
                             const tg_tensor *exact, const tg_tensor *naive)
 {
+  const spec *s = p->spec;
   const tg_dtype dtype = got->dtype;
   if (s->bit_exact) {
     exact = naive;
   }
   const double scale = magnitude(exact), naive_error = largest_error(naive, exact);
-  const double bound = error_bound(s, dtype, call, naive_error, scale);
+  const double bound = error_bound(p, dtype, naive_error, scale);
   double worst = -1;
   int64_t worst_at = 0;
   for (int64_t i = 0; i < tgi_numel(got); i++) {
@@ -116,8 +120,8 @@ char *problem_compare(const problem *got, const problem *exact, const problem *n
     char name[80];
     snprintf(name, sizeof name, got->view[v].index < 0 ? "%s" : "%s[%lld]", got->view[v].slot->name,
              (long long)got->view[v].index);
-    char *failure = compare_output(got->spec, name, got->dtype, got->view[v].tensor,
-                                   exact->view[v].tensor, naive->view[v].tensor);
+    char *failure = compare_output(got, name, got->view[v].tensor, exact->view[v].tensor,
+                                   naive->view[v].tensor);
     if (failure) {
       return failure;
     }

@@ -40,8 +40,9 @@ typedef struct spec {
   uint32_t dtypes;          /* of the activations; 0: f32, f16 and bf16 */
 
   /* Largest error as a share of the largest magnitude of the exact output. f32 outputs: the bound.
-   * 16-bit outputs: the ceiling over the rule "at most twice the naive result's error". */
-  double f32_bound, f16_ceiling, bf16_ceiling;
+   * 16-bit outputs, and those of f32 calls that allow TF32: the ceiling over the rule "at most
+   * twice the naive result's error". */
+  double f32_bound, f16_ceiling, bf16_ceiling, tf32_ceiling;
   bool bit_exact; /* every output is defined to the bit: the reference's in the call's dtypes */
   bool rounds_f32_outputs; /* f32 outputs of 16-bit calls are rounded to 16 bits on the way */
 

@@ -74,6 +74,18 @@ static void test_random_calls(void **state)
   assert_int_equal(f->failures, 0);
 }
 
+/* f32 by TF32. */
+static void test_random_tf32(void **state)
+{
+  attention_entries *f = attention_entries_of(state);
+  for (uint64_t seed = 1; seed <= 120; seed++) {
+    attention_config c = random_config(seed, seed % 4 == 0);
+    c.dtype = TG_F32;
+    attention_check(f, &c);
+  }
+  assert_int_equal(f->failures, 0);
+}
+
 static void test_many_tiles(void **state)
 {
   attention_entries *f = attention_entries_of(state);
@@ -93,6 +105,9 @@ static void test_many_tiles(void **state)
       {TG_F16, 16, 8, 8, 500, 500, 96, 96, .seed = 12, .causal = true, .any_order = true},
       {TG_BF16, 5, 8, 4, 3000, 3000, 128, 128, .seed = 13, .causal = true, .packed_q = true,
        .packed_k = true, .any_order = true},
+      {TG_F32, 1, 16, 4, 2048, 2048, 128, 128, .seed = 14, .causal = true},
+      {TG_F32, 2, 8, 8, 1500, 1700, 64, 64, .seed = 15},
+      {TG_F32, 3, 8, 2, 1111, 2222, 96, 96, .seed = 16, .window = 128, .causal = true},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     attention_check(f, &cases[i]);
@@ -105,10 +120,10 @@ static void test_every_length(void **state)
 {
   attention_entries *f = attention_entries_of(state);
   for (int64_t n = 1; n <= 300; n++) {
-    for (int i = 0; i < 8; i++) {
-      const int64_t dim = 64 * (i / 2 + 1);
-      const attention_config c = {TG_BF16,        1, 1, 1, n, n, dim, dim, .seed = (uint64_t)n,
-                                  .causal = i % 2};
+    for (int i = 0; i < 12; i++) { /* heads of 64 to 256; of f32 to 128 */
+      const int64_t dim = 64 * (i / 2 % 4 + 1);
+      const attention_config c = {
+          i < 8 ? TG_BF16 : TG_F32, 1, 1, 1, n, n, dim, dim, .seed = (uint64_t)n, .causal = i % 2};
       attention_check(f, &c);
     }
   }
@@ -162,6 +177,8 @@ static const attention_config repeated[] = {
     {TG_F16, 4, 16, 8, 1100, 1100, 128, 128, .seed = 7, .causal = true}, /* no parts */
     {TG_BF16, 5, 8, 4, 2000, 2000, 128, 128, .seed = 8, .causal = true, .packed_q = true,
      .packed_k = true}, /* parts */
+    {TG_F32, 2, 8, 2, 900, 900, 128, 128, .seed = 9, .causal = true},
+    {TG_F32, 3, 4, 4, 700, 1000, 64, 64, .seed = 10},
 };
 
 static void test_equal_calls(void **state)
@@ -339,9 +356,10 @@ static void test_long_sequence(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_random_calls), cmocka_unit_test(test_many_tiles),
-      cmocka_unit_test(test_every_length), cmocka_unit_test(test_equal_calls),
-      cmocka_unit_test(test_two_streams),  cmocka_unit_test(test_long_sequence),
+      cmocka_unit_test(test_random_calls),  cmocka_unit_test(test_random_tf32),
+      cmocka_unit_test(test_many_tiles),    cmocka_unit_test(test_every_length),
+      cmocka_unit_test(test_equal_calls),   cmocka_unit_test(test_two_streams),
+      cmocka_unit_test(test_long_sequence),
   };
   return cmocka_run_group_tests(tests, attention_set_up, attention_tear_down);
 }

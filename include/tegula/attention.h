@@ -45,6 +45,7 @@ typedef struct tg_attention_fwd_args {
   float softcap;
   int32_t window;
   bool causal;
+  bool allow_tf32;
   void *workspace;
   size_t workspace_bytes;
 } tg_attention_fwd_args;
@@ -73,6 +74,9 @@ typedef struct tg_attention_fwd_args {
  *   scale    > 0
  *   softcap  >= 0; 0 is off
  *   window   >= 0; 0 is off
+ *   allow_tf32  false: products in f32. true: operands of f32 products may be rounded to TF32 (10
+ *            bits of mantissa), sums in f32; CUDA takes it from compute capability 8.0 on, CPUs and
+ *            16-bit tensors have no use for it.
  *
  * q, k and v may be parts of one packed tensor: their other strides are free.
  * A query that sees no key, or whose scores are all -infinity, has out = 0 and lse = -infinity
@@ -111,6 +115,7 @@ typedef struct tg_attention_bwd_args {
   int32_t window;
   bool causal;
   bool allow_nondeterministic;
+  bool allow_tf32;
   void *workspace;
   size_t workspace_bytes;
 } tg_attention_bwd_args;
@@ -138,6 +143,7 @@ typedef struct tg_attention_bwd_args {
  *   dsinks  acc  [q_heads]  dtype of sinks, or f32; optional; needs sinks
  *   allow_nondeterministic  false: the same bits on every call. true lets a device add in any
  *           order; CUDA then adds dq by atomics where that is faster, the CPU has no use for it.
+ *   allow_tf32  as in the forward: products of p and of the gradients of scores, too.
  *
  * dq, dk and dv may be parts of one packed tensor. They are written whole: 0 for queries that see
  * no key and for keys that no query sees.

@@ -6,6 +6,8 @@ import torch
 
 from .conventions import empty, heads_last, statistic
 from .op_function import Op
+from .settings import tf32_allowed
+
 
 def attention_outputs(q, k, v, *rest):
     batch, tokens, heads, _ = q.shape
@@ -24,14 +26,15 @@ def attention(
 ) -> torch.Tensor:  # fmt: skip
     """softmax(scale * q @ k.T) @ v for [batch, heads, tokens, head_dim]; tegula/attention.h. Heads of k and v may be
     fewer and are shared. `causal` aligns the last query with the last key, where scaled_dot_product_attention aligns
-    the first. scale: 1 / sqrt(head_dim). block_table: forward only."""
+    the first. scale: 1 / sqrt(head_dim). block_table: forward only. On a GPU, f32 goes by TF32 where
+    torch.backends.cuda.matmul.allow_tf32 lets PyTorch's products do so."""
     if block_table is not None and torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v)):
         raise NotImplementedError("attention: block_table: expected tensors without gradients, got one that requires its")
     if scale is None:
         scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
     (y,) = _attention(
         heads_last(q), heads_last(k), heads_last(v), sinks, cu_seqlens_q, cu_seqlens_k, key_start, key_count, query_start,
-        block_table, scale, softcap, window, causal,
+        block_table, scale, softcap, window, causal, q.is_cuda and q.dtype == torch.float32 and tf32_allowed(),
     )  # fmt: skip
     return heads_last(y)
 

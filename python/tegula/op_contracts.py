@@ -116,6 +116,9 @@ Source     Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4.""",
   scale    > 0
   softcap  >= 0; 0 is off
   window   >= 0; 0 is off
+  allow_tf32  false: products in f32. true: operands of f32 products may be rounded to TF32 (10
+           bits of mantissa), sums in f32; CUDA takes it from compute capability 8.0 on, CPUs and
+           16-bit tensors have no use for it.
 
 q, k and v may be parts of one packed tensor: their other strides are free.
 A query that sees no key, or whose scores are all -infinity, has out = 0 and lse = -infinity

@@ -125,7 +125,8 @@ def attention(
 ) -> torch.Tensor:
     """softmax(scale * q @ k.T) @ v for [batch, heads, tokens, head_dim]; tegula/attention.h. Heads of k and v may be
     fewer and are shared. `causal` aligns the last query with the last key, where scaled_dot_product_attention aligns
-    the first. scale: 1 / sqrt(head_dim). block_table: forward only.
+    the first. scale: 1 / sqrt(head_dim). block_table: forward only. On a GPU, f32 goes by TF32 where
+    torch.backends.cuda.matmul.allow_tf32 lets PyTorch's products do so.
 
     The contract of tegula/attention.h:
 
@@ -150,6 +151,9 @@ def attention(
       scale    > 0
       softcap  >= 0; 0 is off
       window   >= 0; 0 is off
+      allow_tf32  false: products in f32. true: operands of f32 products may be rounded to TF32 (10
+               bits of mantissa), sums in f32; CUDA takes it from compute capability 8.0 on, CPUs and
+               16-bit tensors have no use for it.
 
     q, k and v may be parts of one packed tensor: their other strides are free.
     A query that sees no key, or whose scores are all -infinity, has out = 0 and lse = -infinity

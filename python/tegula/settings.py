@@ -14,3 +14,13 @@ def nondeterministic_allowed() -> bool:
     import torch
 
     return _nondeterministic and not torch.are_deterministic_algorithms_enabled()
+
+
+def tf32_allowed() -> bool:
+    """torch.backends.cuda.matmul.allow_tf32, which takes a microsecond to say so, and raises where precisions were set
+    by their newer names. Those Dynamo does not read."""
+    import torch
+
+    if torch.compiler.is_compiling():
+        return torch._C._get_cublas_allow_tf32()
+    return torch._C._get_fp32_precision_getter("cuda", "matmul") == "tf32"

@@ -352,6 +352,24 @@ def test_nondeterminism_is_asked_for():
         tegula.allow_nondeterministic(False)
 
 
+def test_tf32_is_what_pytorch_says():
+    from tegula.settings import tf32_allowed
+
+    compiled = torch.compile(lambda x: x + tf32_allowed(), fullgraph=True, backend="eager")
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    assert not tf32_allowed()
+    try:
+        for allowed in (True, False):
+            matmul.allow_tf32 = allowed
+            assert tf32_allowed() == allowed
+            assert compiled(torch.zeros(1)) == allowed
+        matmul.fp32_precision = "tf32"
+        assert tf32_allowed()
+    finally:
+        matmul.fp32_precision = before
+
+
 def test_the_example_of_the_readme():
     text = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
     names = {}

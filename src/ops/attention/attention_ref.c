@@ -1,9 +1,12 @@
 /* Attention, reference: every score is computed where it is needed, nothing is stored. With f64
  * tensors this is the oracle. With 16-bit tensors it rounds like eager code: the product, the
- * scaled and the capped score, p, and in the backward each intermediate matrix. */
+ * scaled and the capped score, p, and in the backward each intermediate matrix. With f32 tensors
+ * and allow_tf32 it rounds both factors of every product. */
 #include "core/half.h"
 #include "ops/attention/attention_heads.h"
 #include "ops/attention/attention_layout.h"
+
+#include <string.h>
 
 enum { kChunk = 256 }; /* elements of a row that are summed at a time */
 
@@ -12,7 +15,23 @@ typedef struct scores {
   const tg_tensor *q, *k;
   tgi_attention_layout l;
   float scale, softcap;
+  bool tf32;
 } scores;
+
+/* A factor of a product: in TF32 with 10 bits of mantissa, to nearest, ties away from zero. */
+static double factor(bool tf32, double v)
+{
+  if (!tf32 || !isfinite(v)) {
+    return v;
+  }
+  const float x = (float)v;
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  bits = (bits + 0x1000) & ~UINT32_C(0x1fff); /* beyond the largest lies infinity */
+  float rounded;
+  memcpy(&rounded, &bits, sizeof rounded);
+  return (double)rounded;
+}
 
 static const void *key_row(const scores *c, const tg_tensor *t, const tgi_attention_sequence *s,
                            int64_t row, int64_t kv_head)
@@ -21,11 +40,12 @@ static const void *key_row(const scores *c, const tg_tensor *t, const tgi_attent
   return (const char *)t->data + i * (int64_t)tg_dtype_bytes(t->dtype);
 }
 
-static double dot(const void *x, const void *y, tg_dtype t, int64_t n)
+static double dot(const scores *s, const void *x, const void *y, int64_t n)
 {
+  const tg_dtype t = s->q->dtype;
   double sum = 0;
   for (int64_t c = 0; c < n; c++) {
-    sum += tgi_load(x, t, c) * tgi_load(y, t, c);
+    sum += factor(s->tf32, tgi_load(x, t, c)) * factor(s->tf32, tgi_load(y, t, c));
   }
   return sum;
 }
@@ -44,7 +64,7 @@ static double score(const scores *c, const tgi_attention_sequence *s, int64_t i,
   const tg_dtype t = c->q->dtype;
   const void *q = tgi_head_row(c->q, s->q_index, s->q_first + i, head);
   const void *k = key_row(c, c->k, s, j, head / c->l.group);
-  const double scaled = tgi_round(t, tgi_round(t, dot(q, k, t, c->l.head_dim)) * (double)c->scale);
+  const double scaled = tgi_round(t, tgi_round(t, dot(c, q, k, c->l.head_dim)) * (double)c->scale);
   if (c->softcap == 0) {
     return scaled;
   }
@@ -97,10 +117,10 @@ static void write_out(const scores *c, const tg_attention_fwd_args *a,
     double acc[kChunk] = {0};
     for (int64_t j = 0; j < s->extent && sum != 0; j++) {
       if (sees(c, s, i, j)) {
-        const double p = tgi_round(t, exp(score(c, s, i, head, j) - m) / sum);
+        const double p = factor(c->tf32, tgi_round(t, exp(score(c, s, i, head, j) - m) / sum));
         const void *v = key_row(c, &a->v, s, j, head / c->l.group);
         for (int64_t x = 0; x < n; x++) {
-          acc[x] += p * tgi_load(v, t, c0 + x);
+          acc[x] += p * factor(c->tf32, tgi_load(v, t, c0 + x));
         }
       }
     }
@@ -116,7 +136,8 @@ static void write_out(const scores *c, const tg_attention_fwd_args *a,
 
 tg_status TGI_KERNEL(attention_fwd)(const tg_context *ctx, const tg_attention_fwd_args *a)
 {
-  const scores c = {&a->q, &a->k, tgi_attention_fwd_layout(a), a->scale, a->softcap};
+  const scores c = {&a->q,    &a->k,      tgi_attention_fwd_layout(a),
+                    a->scale, a->softcap, a->allow_tf32 && a->q.dtype == TG_F32};
   const tg_status status = tgi_attention_check(ctx, "attention_fwd", &c.l);
   for (int64_t b = 0; b < c.l.batch && status == TG_OK; b++) {
     const tgi_attention_sequence s = tgi_attention_sequence_at(&c.l, b);
@@ -153,25 +174,25 @@ static double probability(const gradients *g, const tgi_attention_sequence *s, i
 
 static double delta(const gradients *g, const tgi_attention_sequence *s, int64_t i, int64_t head)
 {
-  return dot(tgi_head_row(&g->a->dout, s->q_index, s->q_first + i, head),
-             tgi_head_row(&g->a->out, s->q_index, s->q_first + i, head), g->a->q.dtype,
-             g->c.l.v_dim);
+  return dot(&g->c, tgi_head_row(&g->a->dout, s->q_index, s->q_first + i, head),
+             tgi_head_row(&g->a->out, s->q_index, s->q_first + i, head), g->c.l.v_dim);
 }
 
-/* scale * g[i,j] of the contract; called for visible pairs of rows that have a probability. */
+/* scale * g[i,j] of the contract, g as a factor; called for visible pairs of rows that have a
+ * probability. */
 static double score_gradient(const gradients *g, const tgi_attention_sequence *s, int64_t i,
                              int64_t head, int64_t j)
 {
   const tg_dtype t = g->a->q.dtype;
   const void *dout = tgi_head_row(&g->a->dout, s->q_index, s->q_first + i, head);
   const void *v = key_row(&g->c, &g->a->v, s, j, head / g->c.l.group);
-  const double dp = tgi_round(t, dot(dout, v, t, g->c.l.v_dim));
+  const double dp = tgi_round(t, dot(&g->c, dout, v, g->c.l.v_dim));
   double ds = tgi_round(t, probability(g, s, i, head, j) * (dp - delta(g, s, i, head)));
   if (g->a->softcap > 0) {
     const double x = score(&g->c, s, i, head, j) / (double)g->a->softcap;
     ds = tgi_round(t, ds * (1 - x * x));
   }
-  return tgi_round(t, ds * (double)g->a->scale);
+  return tgi_round(t, factor(g->c.tf32, ds) * (double)g->a->scale);
 }
 
 static bool pair_counts(const gradients *g, const tgi_attention_sequence *s, int64_t i,
@@ -192,7 +213,7 @@ static void write_dq(const gradients *g, const tgi_attention_sequence *s, int64_
         const double ds = score_gradient(g, s, i, head, j);
         const void *k = key_row(&g->c, &a->k, s, j, head / g->c.l.group);
         for (int64_t x = 0; x < n; x++) {
-          acc[x] += ds * tgi_load(k, a->k.dtype, c0 + x);
+          acc[x] += ds * factor(g->c.tf32, tgi_load(k, a->k.dtype, c0 + x));
         }
       }
     }
@@ -215,11 +236,11 @@ static void write_key_gradient(const gradients *g, const tgi_attention_sequence 
     for (int64_t r = 0; r < s->nq * g->c.l.group; r++) {
       const int64_t i = r / g->c.l.group, head = kv_head * g->c.l.group + r % g->c.l.group;
       if (pair_counts(g, s, i, head, j)) {
-        const double weight =
-            of_value ? probability(g, s, i, head, j) : score_gradient(g, s, i, head, j);
+        const double weight = of_value ? factor(g->c.tf32, probability(g, s, i, head, j))
+                                       : score_gradient(g, s, i, head, j);
         const void *row = tgi_head_row(source, s->q_index, s->q_first + i, head);
         for (int64_t x = 0; x < n; x++) {
-          acc[x] += weight * tgi_load(row, source->dtype, c0 + x);
+          acc[x] += weight * factor(g->c.tf32, tgi_load(row, source->dtype, c0 + x));
         }
       }
     }
@@ -248,7 +269,9 @@ static void add_dsinks(const gradients *g, int64_t head)
 
 tg_status TGI_KERNEL(attention_bwd)(const tg_context *ctx, const tg_attention_bwd_args *a)
 {
-  const gradients g = {{&a->q, &a->k, tgi_attention_bwd_layout(a), a->scale, a->softcap}, a};
+  const gradients g = {{&a->q, &a->k, tgi_attention_bwd_layout(a), a->scale, a->softcap,
+                        a->allow_tf32 && a->q.dtype == TG_F32},
+                       a};
   const tg_status status = tgi_attention_check(ctx, "attention_bwd", &g.c.l);
   for (int64_t b = 0; b < g.c.l.batch && status == TG_OK; b++) {
     const tgi_attention_sequence s = tgi_attention_sequence_at(&g.c.l, b);

@@ -5,10 +5,10 @@
 /* b sequences of s queries and sk keys (s), h heads, kv heads of keys (h), head_dim d, that of the
  * values vd (d). packed: all sequences' rows along one axis, s and sk their sum (qpacked: of the
  * queries alone). page: keys in blocks of that many rows. w: window; cap: softcap. any: the
- * backward's sums in any order. */
+ * backward's sums in any order. tf32: allow_tf32. */
 #define SYNTAX                                                                                     \
   "bN_hN_[kvN_]sN_[skN_]dN[_vdN][_causal][_wN][_capN][_sink][_sinkf32][_packed][_qpacked][_keys]"  \
-  "[_start][_pageN][_nolse][_nodq][_nodk][_nodv][_nodsinks][_dsinkf32][_any]"
+  "[_start][_pageN][_nolse][_nodq][_nodk][_nodv][_nodsinks][_dsinkf32][_any][_tf32]"
 
 const char tgi_attention_fwd_syntax[] = SYNTAX;
 const char tgi_attention_bwd_syntax[] = SYNTAX;
@@ -69,6 +69,7 @@ static tg_tensor sinks_view(tgi_shape *s, int64_t heads)
     (a)->softcap = (float)tgi_shape_number(s, "cap", 0);                                           \
     (a)->window = (int32_t)tgi_shape_number(s, "w", 0);                                            \
     (a)->causal = tgi_shape_flag(s, "causal");                                                     \
+    (a)->allow_tf32 = tgi_shape_flag(s, "tf32");                                                   \
   } while (0)
 
 void tgi_attention_fwd_shape(tgi_shape *s, tg_attention_fwd_args *a)
