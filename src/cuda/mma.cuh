@@ -1,39 +1,44 @@
 /**
- * Products of a warp's 16 rows with 8 columns, 16 deep, in f16 or bf16 with f32 sums (PTX:
- * mma.sync); matrices of 8 x 8 from shared memory to a warp's registers (ldmatrix); copies to
- * shared memory beside the thread's other work (cp.async). From compute capability 8.0 on.
+ * Products of a warp's 16 rows with 8 columns, 16 deep in f16 or bf16, 8 deep in TF32, with f32
+ * sums (PTX: mma.sync); matrices of 8 x 8 from shared memory to a warp's registers (ldmatrix);
+ * copies to shared memory beside the thread's other work (cp.async). From compute capability 8.0
+ * on.
  *
  * Sums d of lane l (g = l / 4, q = l % 4): d[i] has row g + 8 (i / 2), column 2 q + i % 2. Of A,
  * a[i] has row g + 8 (i % 2), columns 8 (i / 2) + 2 q and the next; of B, b[i] has rows
  * 8 i + 2 q and the next, column g. So sums of two products side by side, rounded in pairs, are the
- * four registers of A.
+ * four registers of A. In TF32 a[i] has column 4 (i / 2) + q, and b[i] row 4 i + q: where columns
+ * of A are taken for q and q + 4 that are 2 q and 2 q + 1, with B's rows in the same order, sums of
+ * one product are its registers (tf32.cuh).
  */
 #ifndef TGI_CUDA_MMA_CUH
 #define TGI_CUDA_MMA_CUH
 
-#include "cuda/half_pair.cuh"
 #include "cuda/shared_memory.cuh"
+#include "cuda/tf32.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
 
-#define MMA_SYNC(type)                                                                             \
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                      \
+#define MMA_SYNC(depth, type)                                                                      \
+  asm volatile("mma.sync.aligned.m16n8" depth ".row.col.f32." type "." type ".f32 "                \
                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"               \
                : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])                                    \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(c0), "f"(c1),   \
                  "f"(c2), "f"(c3))
 
-/** d = a b, plus d if `add`. */
+/** d = a b, plus d if `add`. TF32: of operands that are rounded. */
 template <typename T>
 __device__ __forceinline__ void multiply_small(float *d, const uint32_t (&a)[4], uint32_t b0,
                                                uint32_t b1, bool add)
 {
   const float c0 = add ? d[0] : 0, c1 = add ? d[1] : 0, c2 = add ? d[2] : 0, c3 = add ? d[3] : 0;
-  if constexpr (kIsBf16<T>) {
-    MMA_SYNC("bf16");
+  if constexpr (kIsTf32<T>) {
+    MMA_SYNC("k8", "tf32");
+  } else if constexpr (kIsBf16<T>) {
+    MMA_SYNC("k16", "bf16");
   } else {
-    MMA_SYNC("f16");
+    MMA_SYNC("k16", "f16");
   }
 }
 

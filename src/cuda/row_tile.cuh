@@ -1,6 +1,8 @@
 /**
  * Tiles of rows of 16-bit elements in shared memory, copied there by all threads of a block, and
- * read by warps as operands of products (mma.cuh). From compute capability 8.0 on.
+ * read by warps as operands of products (mma.cuh). From compute capability 8.0 on. An element of
+ * f32 counts as two (tf32.cuh): where they lie makes no difference then, and products round them,
+ * but for the operand that a tile is kept for, which is rounded once in its place.
  *
  * Rows follow each other without gaps. A row's 16-byte chunks stand in groups of 8 (or 4, where
  * their number is no multiple of 8), in which chunk c of row r lies at c ^ turn(r): so the eight
@@ -14,7 +16,7 @@
 inline namespace TGI_CUDA_ENTRY
 {
 
-/** kCols: elements of a row, a multiple of 32. */
+/** kCols: 16-bit words of a row, a multiple of 32. */
 template <int kCols> struct row_tile {
   static constexpr int kChunks = kCols / 8, kPitch = 2 * kCols;
   static constexpr int kGroup = kChunks % 8 == 0 ? 8 : 4;
@@ -48,6 +50,17 @@ template <int kCols> struct row_tile {
     return tile + at(lane % 16, lane / 16);
   }
 
+  /** What a lane hands to add_rows_small: a tile whose rows are the depth of B. */
+  template <typename T> static __device__ __forceinline__ uint32_t depth(uint32_t tile)
+  {
+    if constexpr (kIsTf32<T>) {
+      const int lane = threadIdx.x % 32;
+      return tile + at(lane % 4 * 2, lane / 4);
+    } else {
+      return square(tile);
+    }
+  }
+
   /** For 16 columns of B, each a row of the tile, 16 deep: m[0] and m[1] are the first eight's. */
   static __device__ __forceinline__ uint32_t columns(uint32_t tile)
   {
@@ -64,7 +77,7 @@ template <int kCols, int kRows, int kThreads> struct row_share {
   static_assert(kRows % kStep == 0 && kStep % 8 == 0, "threads share out whole rows");
 };
 
-/** Copies rows first .. first + kRows - 1 of kCols elements, `step` elements apart; all exist. */
+/** Copies rows first .. first + kRows - 1 of kCols words, `step` words apart; all exist. */
 template <int kCols, int kRows, int kThreads>
 __device__ __forceinline__ void copy_whole_rows(uint32_t to, const uint16_t *from, int64_t step,
                                                 int first)
@@ -86,8 +99,8 @@ __device__ __forceinline__ void copy_whole_rows(uint32_t to, const uint16_t *fro
 }
 
 /**
- * Copies kRows rows of `width` elements, `step` elements apart, by kThreads threads; rows outside
- * low .. high - 1 and elements behind `width` become zeros. `legal`: any address of the tensor.
+ * Copies kRows rows of `width` words, `step` words apart, by kThreads threads; rows outside
+ * low .. high - 1 and words behind `width` become zeros. `legal`: any address of the tensor.
  */
 template <int kCols, int kRows, int kThreads>
 __device__ __forceinline__ void copy_rows(uint32_t to, const uint16_t *from, int64_t step, int low,
@@ -110,16 +123,34 @@ __device__ __forceinline__ void copy_rows(uint32_t to, const uint16_t *from, int
   }
 }
 
+/** Rounds a tile of kWords words in its place, by kThreads threads, before it is an operand A. The
+ * block has come to a barrier since it was copied, and comes to one before it is read. */
+template <typename T, int kWords, int kThreads>
+__device__ __forceinline__ void round_tile(uint32_t tile)
+{
+  static_assert(kWords % (8 * kThreads) == 0, "threads share out whole chunks");
+  if constexpr (kIsTf32<T>) {
+#pragma unroll 4
+    for (int i = 0; i < kWords / (8 * kThreads); i++) {
+      const uint32_t place = tile + (uint32_t)(i * kThreads + threadIdx.x) * 16;
+      uint32_t w[4];
+      load_shared(w, place);
+      round_words<T>(w);
+      store_shared(place, w[0], w[1], w[2], w[3]);
+    }
+  }
+}
+
 /**
- * d = A B, kM times 16 rows by kN columns, kDepth deep. A: rows of a tile of kDepth columns, `a`
+ * d = A B, kM times 16 rows by kN columns, kDepth deep. A: rows of a tile of kDepth elements, `a`
  * what square() says; B's columns are rows of a tile of as many, `b` what columns() says.
  */
 template <typename T, int kM, int kN, int kDepth>
 __device__ __forceinline__ void multiply_rows_small(float (&d)[kM][kN / 2], uint32_t a, uint32_t b)
 {
-  using tile = row_tile<kDepth>;
+  using tile = row_tile<kHalves<T> * kDepth>;
   asm volatile("" : "+r"(a), "+r"(b)); /* places of later steps are not kept in registers */
-  constexpr int kColumns = kN / 16, kSteps = kDepth / 16 * kColumns;
+  constexpr int kColumns = kN / 16, kDeep = kHalves<T> * kDepth / 16, kSteps = kDeep * kColumns;
   constexpr int kAhead = kM == 1 ? 2 : 1, kPlaces = kAhead + 1;
   uint32_t x[2][kM][4], y[kPlaces][4]; /* in turns: the next are under way while one multiplies */
   auto load_x = [&](int i) {
@@ -143,10 +174,11 @@ __device__ __forceinline__ void multiply_rows_small(float (&d)[kM][kN / 2], uint
     if (step + kAhead < kSteps) {
       load_y(step + kAhead);
     }
-    if (n == kColumns / 2 && i + 1 < kDepth / 16) {
+    if (n == kColumns / 2 && i + 1 < kDeep) {
       load_x(i + 1);
     }
-    const uint32_t(&columns)[4] = y[step % kPlaces];
+    uint32_t(&columns)[4] = y[step % kPlaces];
+    round_words<T>(columns);
 #pragma unroll
     for (int m = 0; m < kM; m++) {
       multiply_small<T>(d[m] + 8 * n, x[i % 2][m], columns[0], columns[1], i > 0);
@@ -163,6 +195,7 @@ __device__ __forceinline__ void add_products_small(float (&d)[kM][kN / 2], uint3
 {
   using rows = row_tile<kDepth>;
   using tile = row_tile<kCols>;
+  static_assert(!kIsTf32<T>, "of 16 bits alone");
   static_assert(kN / 8 % tile::kGroup == 0, "columns are whole groups of chunks");
   asm volatile("" : "+r"(a), "+r"(b));
   constexpr int kColumns = kN / 16, kSteps = kDepth / 16 * kColumns;
@@ -196,11 +229,10 @@ __device__ __forceinline__ void add_products_small(float (&d)[kM][kN / 2], uint3
   }
 }
 
-/** d += A B, kM times 16 rows by kN columns, kDepth deep. A in registers; B's depth lies along the
- * rows of a tile of kN columns, `b` what square() says. */
+/** add_rows_small of 16 bits; `b` is what square() says. */
 template <typename T, int kM, int kN, int kDepth>
-__device__ __forceinline__ void add_rows_small(float (&d)[kM][kN / 2],
-                                               const uint32_t (&a)[kM][kDepth / 4], uint32_t b)
+__device__ __forceinline__ void add_rows_halves(float (&d)[kM][kN / 2],
+                                                const uint32_t (&a)[kM][kDepth / 4], uint32_t b)
 {
   using tile = row_tile<kN>;
   asm volatile("" : "+r"(b));
@@ -228,6 +260,60 @@ __device__ __forceinline__ void add_rows_small(float (&d)[kM][kN / 2],
       multiply_small<T>(d[m] + 8 * n, x, columns[0], columns[1], true);
       multiply_small<T>(d[m] + 8 * n + 4, x, columns[2], columns[3], true);
     }
+  }
+}
+
+/**
+ * add_rows_small of f32. No instruction loads matrices of 32 bits turned: a lane loads four columns
+ * of two rows and hands them to four products side by side. So of 32 columns sum d[4 t + i] has
+ * column 8 q + 4 (i % 2) + t, and a lane has eight that follow each other.
+ */
+template <int kM, int kN, int kDepth>
+__device__ __forceinline__ void add_rows_tf32(float (&d)[kM][kN / 2],
+                                              const uint32_t (&a)[kM][kDepth / 2], uint32_t b)
+{
+  using tile = row_tile<2 * kN>;
+  static_assert(tile::kGroup == 8 && kN % 32 == 0, "a lane's chunk and the row below's are twins");
+  asm volatile("" : "+r"(b));
+  constexpr int kColumns = kN / 32, kSteps = kDepth / 8 * kColumns;
+  const uint32_t below = (b ^ 16) + tile::kPitch;
+  uint32_t y[2][2][4];
+  load_shared(y[0][0], b);
+  load_shared(y[0][1], below);
+#pragma unroll
+  for (int step = 0; step < kSteps; step++) {
+    const int i = step / kColumns, n = step % kColumns, next = step + 1;
+    if (next < kSteps) {
+      const uint32_t ahead =
+          (uint32_t)(next / kColumns * 8 * tile::kPitch + next % kColumns * 32 * 4);
+      load_shared(y[next % 2][0], b + ahead);
+      load_shared(y[next % 2][1], below + ahead);
+    }
+    round_words<tf32>(y[step % 2][0]);
+    round_words<tf32>(y[step % 2][1]);
+#pragma unroll
+    for (int m = 0; m < kM; m++) {
+      const uint32_t x[4] = {a[m][4 * i], a[m][4 * i + 1], a[m][4 * i + 2], a[m][4 * i + 3]};
+#pragma unroll
+      for (int t = 0; t < 4; t++) {
+        multiply_small<tf32>(d[m] + 16 * n + 4 * t, x, y[step % 2][0][t], y[step % 2][1][t], true);
+      }
+    }
+  }
+}
+
+/**
+ * d += A B, kM times 16 rows by kN columns, kDepth deep. A in registers; B's depth lies along the
+ * rows of a tile of kN elements, `b` what depth() says.
+ */
+template <typename T, int kM, int kN, int kDepth>
+__device__ __forceinline__ void
+add_rows_small(float (&d)[kM][kN / 2], const uint32_t (&a)[kM][kHalves<T> * kDepth / 4], uint32_t b)
+{
+  if constexpr (kIsTf32<T>) {
+    add_rows_tf32<kM, kN, kDepth>(d, a, b);
+  } else {
+    add_rows_halves<T, kM, kN, kDepth>(d, a, b);
   }
 }
 
