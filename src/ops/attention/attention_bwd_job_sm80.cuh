@@ -17,8 +17,8 @@ constexpr int kDeltaThreads = 128;
 struct bwd_tiles_job {
   attention_call c;
   query_work work;
-  heads_view<const uint16_t> q, k, v, out, dout;
-  heads_view<uint16_t> dq, dk, dv; /* NULL: not wanted */
+  heads_view<const uint16_t> q, k, v, out, dout; /* steps in words of 16 bits */
+  heads_view<uint16_t> dq, dk, dv;               /* NULL: not wanted */
   const float *lse;
   float *delta; /* where lse has its elements */
   float *sums;  /* of dq, where they are added up: NULL where a kernel makes dq */
@@ -109,45 +109,21 @@ __device__ __forceinline__ void put_sums(uint32_t page, int part,
                                          const float (&d)[kM][kCols / kParts / 2], float by,
                                          bool (&bad)[kM][2])
 {
-  const int lane = threadIdx.x % kWarp;
 #pragma unroll
   for (int m = 0; m < kM; m++) {
-    uint32_t zero[2] = {0, 0};
-#pragma unroll
-    for (int i = 0; i < kCols / kParts / 8; i++) {
-#pragma unroll
-      for (int r = 0; r < 2; r++) {
-        const uint32_t pair = round_pair<T>(d[m][4 * i + 2 * r] * by, d[m][4 * i + 2 * r + 1] * by);
-        zero[r] = add_zero_times<T>(zero[r], pair);
-        store_shared(
-            page + row_tile<kCols>::at(16 * m + lane / 4 + 8 * r, part * kCols / kParts / 8 + i) +
-                lane % 4 * 4,
-            pair);
-      }
-    }
-    bad[m][0] = (zero[0] & 0x7fff7fff) != 0;
-    bad[m][1] = (zero[1] & 0x7fff7fff) != 0;
+    put_rows<T, kCols, kParts>(page, 16 * m, part, d[m], by, bad[m]);
   }
   __syncwarp();
 }
 
-/** One of kParts parts of a row whose lanes have chunks of it. */
-template <typename T, int kCols, int kParts = 1>
-__device__ __forceinline__ void put_row(uint32_t page, int row, int part, const float (&d)[kChunk],
-                                        float by)
+/** Two words of a row of `width` elements as an operand's register, or zeros behind its end. */
+template <typename T>
+__device__ __forceinline__ uint32_t load_pair(const uint16_t *row, int word, int width)
 {
-  const int lane = threadIdx.x % kWarp;
-  if (lane / (row_tile<kCols>::kChunks / kParts) == part) {
-    store_shared(page + row_tile<kCols>::at(row, lane), round_pair<T>(d[0] * by, d[1] * by),
-                 round_pair<T>(d[2] * by, d[3] * by), round_pair<T>(d[4] * by, d[5] * by),
-                 round_pair<T>(d[6] * by, d[7] * by));
-  }
-}
-
-/** Two neighbours, or zeros behind a row's end. */
-__device__ __forceinline__ uint32_t load_pair(const uint16_t *row, int column, int width)
-{
-  return column < width ? *reinterpret_cast<const uint32_t *>(row + column) : 0;
+  uint32_t pair[1] = {word < kHalves<T> * width ? *reinterpret_cast<const uint32_t *>(row + word)
+                                                : 0};
+  round_words<T>(pair);
+  return pair[0];
 }
 
 /**
@@ -175,14 +151,14 @@ __global__ void __launch_bounds__(kDeltaThreads)
     out[r] = job.out.data + job.out.at(index, row, head);
   }
 #pragma unroll 4
-  for (int c = 2 * q; c < job.v_dim; c += 16) {
-    const uint32_t a[4] = {load_pair(dout[0], c, job.v_dim), load_pair(dout[1], c, job.v_dim),
-                           load_pair(dout[0], c + 8, job.v_dim),
-                           load_pair(dout[1], c + 8, job.v_dim)};
+  for (int c = 2 * q; c < kHalves<T> * job.v_dim; c += 16) {
+    const uint32_t a[4] = {load_pair<T>(dout[0], c, job.v_dim), load_pair<T>(dout[1], c, job.v_dim),
+                           load_pair<T>(dout[0], c + 8, job.v_dim),
+                           load_pair<T>(dout[1], c + 8, job.v_dim)};
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-      multiply_small<T>(d[r], a, load_pair(out[r], c, job.v_dim),
-                        load_pair(out[r], c + 8, job.v_dim), true);
+      multiply_small<T>(d[r], a, load_pair<T>(out[r], c, job.v_dim),
+                        load_pair<T>(out[r], c + 8, job.v_dim), true);
     }
   }
   if (q == g / 2) {

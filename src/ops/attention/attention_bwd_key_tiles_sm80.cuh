@@ -15,13 +15,14 @@ namespace
 template <typename S, typename Shared>
 __device__ __forceinline__ void copy_tile(Shared &sh, const bwd_tiles_job &job, const key_place &x)
 {
+  constexpr int kWords = kHalves<typename S::T>;
   const int from = x.first - x.key0, to = min(x.end - x.key0, x.rows);
-  copy_rows<S::kQk, S::kRows, S::kThreads>(shared_address(sh.k),
-                                           job.k.data + job.k.at(x.k_index, x.k_row, x.kv_head),
-                                           job.k.step[1], from, to, job.head_dim, job.k.data);
-  copy_rows<S::kV, S::kRows, S::kThreads>(shared_address(sh.v),
-                                          job.v.data + job.v.at(x.k_index, x.k_row, x.kv_head),
-                                          job.v.step[1], from, to, job.v_dim, job.v.data);
+  copy_rows<kWords * S::kQk, S::kRows, S::kThreads>(
+      shared_address(sh.k), job.k.data + job.k.at(x.k_index, x.k_row, x.kv_head), job.k.step[1],
+      from, to, kWords * job.head_dim, job.k.data);
+  copy_rows<kWords * S::kV, S::kRows, S::kThreads>(
+      shared_address(sh.v), job.v.data + job.v.at(x.k_index, x.k_row, x.kv_head), job.v.step[1],
+      from, to, kWords * job.v_dim, job.v.data);
 }
 
 /** Where the first query, and its dout, of the group's first head are: in shared memory, for
@@ -43,19 +44,21 @@ __device__ __forceinline__ void copy_queries(Shared &sh, int to, const bwd_tiles
                                              const key_place &x, const query_rows &queries,
                                              int head, int block)
 {
+  constexpr int kWords = kHalves<typename S::T>;
   const int row = block * S::kQueries, rows = x.nq - row,
             of_group = head - x.kv_head * job.work.group;
   const uint16_t *const q = queries.q + of_group * job.q.step[2];
   const uint16_t *const dout = queries.dout + of_group * job.dout.step[2];
   const uint32_t q_to = shared_address(sh.q[to]), dout_to = shared_address(sh.dout[to]);
   if (rows >= S::kQueries && job.head_dim == S::kQk && job.v_dim == S::kV) {
-    copy_whole_rows<S::kQk, S::kQueries, S::kThreads>(q_to, q, job.q.step[1], row);
-    copy_whole_rows<S::kV, S::kQueries, S::kThreads>(dout_to, dout, job.dout.step[1], row);
+    copy_whole_rows<kWords * S::kQk, S::kQueries, S::kThreads>(q_to, q, job.q.step[1], row);
+    copy_whole_rows<kWords * S::kV, S::kQueries, S::kThreads>(dout_to, dout, job.dout.step[1], row);
   } else {
-    copy_rows<S::kQk, S::kQueries, S::kThreads>(q_to, q + row * job.q.step[1], job.q.step[1], 0,
-                                                rows, job.head_dim, q);
-    copy_rows<S::kV, S::kQueries, S::kThreads>(dout_to, dout + row * job.dout.step[1],
-                                               job.dout.step[1], 0, rows, job.v_dim, dout);
+    copy_rows<kWords * S::kQk, S::kQueries, S::kThreads>(
+        q_to, q + row * job.q.step[1], job.q.step[1], 0, rows, kWords * job.head_dim, q);
+    copy_rows<kWords * S::kV, S::kQueries, S::kThreads>(dout_to, dout + row * job.dout.step[1],
+                                                        job.dout.step[1], 0, rows,
+                                                        kWords * job.v_dim, dout);
   }
   const int i = threadIdx.x;
   if (i < S::kQueries) {

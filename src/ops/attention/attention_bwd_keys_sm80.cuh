@@ -13,10 +13,10 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** kD: elements of a head that products take. kQueries: of a block. kM: times 16 keys a warp has.
- * kSplit: warps that share them, each with a part of the block's queries in scores and a part of
- * the elements in sums: p and ds go through shared memory then. kAdds: dq is made here too, by
- * adding to sums in memory in no fixed order. */
+/** T: f16, bf16 or tf32. kD: elements of a head that products take. kQueries: of a block. kM: times
+ * 16 keys a warp has. kSplit: warps that share them, each with a part of the block's queries in
+ * scores and a part of the elements in sums: p and ds go through shared memory then. kAdds: dq is
+ * made here too, by adding to sums in memory in no fixed order. */
 template <typename T_, int kD_, int kQueries_, int kM_, int kWarps_, int kSplit_, int kBlocks_,
           bool kAdds_>
 struct bwd_keys_shape {
@@ -30,8 +30,9 @@ struct bwd_keys_shape {
 };
 
 template <typename S> struct alignas(128) keys_shared {
-  uint16_t k[S::kRows * S::kD], v[S::kRows * S::kD];
-  uint16_t q[2][S::kQueries * S::kD], dout[2][S::kQueries * S::kD];
+  static constexpr int kRow = kHalves<typename S::T> * S::kD;
+  uint16_t k[S::kRows * kRow], v[S::kRows * kRow];
+  uint16_t q[2][S::kQueries * kRow], dout[2][S::kQueries * kRow];
   float lse[2][S::kQueries], delta[2][S::kQueries];
   /* rows are keys */
   alignas(128) uint16_t p[S::kSplit > 1 ? S::kRows *S::kQueries : 64];
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     attention_bwd_dkv_tiles_kernel(const __grid_constant__ bwd_tiles_job job)
 {
   using T = typename S::T;
-  using tile = row_tile<S::kD>;
+  using tile = tile_of<T, S::kD>;
   constexpr int kQueries = S::kQueries, kM = S::kM;
   extern __shared__ __align__(128) uint8_t memory[];
   keys_shared<S> &sh = *reinterpret_cast<keys_shared<S> *>(memory);
@@ -131,6 +132,11 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     copy_tile<S>(sh, job, x);
     copy_queries<S>(sh, 0, job, x, queries, head, block);
     commit_copies();
+    if (kIsTf32<T>) {
+      wait_for_copies<0>();
+      __syncthreads();
+      round_tile<T, (sizeof sh.k + sizeof sh.v) / 2, S::kThreads>(shared_address(sh.k));
+    }
   }
 #pragma unroll 1
   for (; left > 0; left--, stage ^= 1) {
@@ -142,7 +148,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     }
     commit_copies();
     const bool mine = block >= range.below && block < range.above;
-    uint32_t p[kM][S::kPart / 4], ds[kM][S::kPart / 4];
+    uint32_t p[kM][kHalves<T> * S::kPart / 4], ds[kM][kHalves<T> * S::kPart / 4];
     if (mine) {
       const bool hides = range.hides(block * kQueries, (block + 1) * kQueries);
       const uint32_t rows = (uint32_t)(part * S::kPart * tile::kPitch);
@@ -157,8 +163,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
                          sh.lse[stage] + column, sh.delta[stage] + column);
 #pragma unroll
       for (int m = 0; m < kM; m++) {
-        round_pairs<T>(p[m], s[m]);
-        round_pairs<T>(ds[m], dp[m]);
+        round_sums<T>(p[m], s[m]);
+        round_sums<T>(ds[m], dp[m]);
       }
     }
     if constexpr (S::kSplit > 1) {
@@ -170,8 +176,10 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     if constexpr (S::kSplit == 1) {
       if (mine) {
         __syncwarp();
-        add_rows_small<T, kM, S::kD, kQueries>(dv, p, tile::square(shared_address(sh.dout[stage])));
-        add_rows_small<T, kM, S::kD, kQueries>(dk, ds, tile::square(shared_address(sh.q[stage])));
+        add_rows_small<T, kM, S::kD, kQueries>(
+            dv, p, tile::template depth<T>(shared_address(sh.dout[stage])));
+        add_rows_small<T, kM, S::kD, kQueries>(
+            dk, ds, tile::template depth<T>(shared_address(sh.q[stage])));
       }
     }
     if constexpr (S::kSplit > 1 || S::kAdds) {
@@ -223,12 +231,12 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   }
   const int rows = min(x.rows - first, 16 * kM);
   if (job.dk.data) {
-    store_rows<S::kD, S::kSplit>(job.dk, x.k_index, x.k_row + first, x.kv_head, rows, job.head_dim,
-                                 k_page, part);
+    store_rows<T, S::kD, S::kSplit>(job.dk, x.k_index, x.k_row + first, x.kv_head, rows,
+                                    job.head_dim, k_page, part);
   }
   if (job.dv.data) {
-    store_rows<S::kD, S::kSplit>(job.dv, x.k_index, x.k_row + first, x.kv_head, rows, job.v_dim,
-                                 v_page, part);
+    store_rows<T, S::kD, S::kSplit>(job.dv, x.k_index, x.k_row + first, x.kv_head, rows, job.v_dim,
+                                    v_page, part);
   }
 }
 

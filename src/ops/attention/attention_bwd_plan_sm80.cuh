@@ -10,6 +10,7 @@ inline namespace TGI_CUDA_ENTRY
 
 struct attention_bwd_plan {
   bool taken, lengths;
+  bool tf32; /* of f32 elements; else they have 16 bits */
   bool adds; /* dq is summed by the kernel of dk and dv */
   tgi_attention_layout l;
   int window, qk, values; /* elements of a head that products take */
@@ -28,6 +29,10 @@ tg_status run_attention_bwd_192(const tg_context *ctx, const tg_attention_bwd_ar
                                 const attention_bwd_plan &p);
 tg_status run_attention_bwd_256(const tg_context *ctx, const tg_attention_bwd_args *a,
                                 const attention_bwd_plan &p);
+
+/** The same of f32, for all sizes of heads. */
+tg_status run_attention_bwd_tf32(const tg_context *ctx, const tg_attention_bwd_args *a,
+                                 const attention_bwd_plan &p);
 
 namespace
 {
@@ -56,14 +61,14 @@ inline bwd_tiles_job job_of(const tg_attention_bwd_args *a, const attention_bwd_
   job.c.records = p.lengths ? reinterpret_cast<tgi_attention_sequence *>(memory) : NULL;
   job.c.scale = a->scale;
   job.c.softcap = a->softcap;
-  job.q = view_of<const uint16_t>(&a->q);
-  job.k = view_of<const uint16_t>(&a->k);
-  job.v = view_of<const uint16_t>(&a->v);
-  job.out = view_of<const uint16_t>(&a->out);
-  job.dout = view_of<const uint16_t>(&a->dout);
-  job.dq = view_of<uint16_t>(&a->dq);
-  job.dk = view_of<uint16_t>(&a->dk);
-  job.dv = view_of<uint16_t>(&a->dv);
+  job.q = words_of<const uint16_t>(&a->q);
+  job.k = words_of<const uint16_t>(&a->k);
+  job.v = words_of<const uint16_t>(&a->v);
+  job.out = words_of<const uint16_t>(&a->out);
+  job.dout = words_of<const uint16_t>(&a->dout);
+  job.dq = words_of<uint16_t>(&a->dq);
+  job.dk = words_of<uint16_t>(&a->dk);
+  job.dv = words_of<uint16_t>(&a->dv);
   job.lse = static_cast<const float *>(a->lse.data);
   job.delta = reinterpret_cast<float *>(memory + p.records + p.list);
   job.sums = p.adds ? job.delta + p.terms / sizeof(float) : NULL;

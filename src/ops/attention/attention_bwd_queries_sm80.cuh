@@ -11,8 +11,8 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** kQk, kV: elements of q and k, and of v, that products take. kKeys: of a block. kM: times 16
- * queries a warp has. kStages: places for blocks of keys, and of values. */
+/** T: f16, bf16 or tf32. kQk, kV: elements of q and k, and of v, that products take. kKeys: of a
+ * block. kM: times 16 queries a warp has. kStages: places for blocks of keys, and of values. */
 template <typename T_, int kQk_, int kV_, int kKeys_, int kM_, int kWarps_, int kStages_,
           int kBlocks_>
 struct bwd_queries_shape {
@@ -23,8 +23,10 @@ struct bwd_queries_shape {
 };
 
 template <typename S> struct alignas(128) queries_shared {
-  uint16_t q[S::kRows * S::kQk], dout[S::kRows * S::kV];
-  uint16_t k[S::kStages][S::kKeys * S::kQk], v[S::kStages][S::kKeys * S::kV];
+  static constexpr int kRow = kHalves<typename S::T> * S::kQk,
+                       kVRow = kHalves<typename S::T> * S::kV;
+  uint16_t q[S::kRows * kRow], dout[S::kRows * kVRow];
+  uint16_t k[S::kStages][S::kKeys * kRow], v[S::kStages][S::kKeys * kVRow];
 };
 
 /** dq of query i of the place, but for the scale; lanes have chunks of it. By a warp. */
@@ -103,10 +105,10 @@ gradients_of(float (&s)[S::kM][S::kKeys / 2], float (&dp)[S::kM][S::kKeys / 2],
 /** The same, masked, and rounded as operand. */
 template <typename S>
 __device__ __forceinline__ void
-make_gradients(uint32_t (&ds)[S::kM][S::kKeys / 4], float (&s)[S::kM][S::kKeys / 2],
-               float (&dp)[S::kM][S::kKeys / 2], const bwd_tiles_job &job, const query_place &x,
-               int row0, int block, bool hides, const float (&minus)[S::kM][2],
-               const float (&delta)[S::kM][2])
+make_gradients(uint32_t (&ds)[S::kM][kHalves<typename S::T> * S::kKeys / 4],
+               float (&s)[S::kM][S::kKeys / 2], float (&dp)[S::kM][S::kKeys / 2],
+               const bwd_tiles_job &job, const query_place &x, int row0, int block, bool hides,
+               const float (&minus)[S::kM][2], const float (&delta)[S::kM][2])
 {
   if (job.cap_by > 0) {
     gradients_of<S, true>(s, dp, job, minus, delta);
@@ -128,7 +130,7 @@ make_gradients(uint32_t (&ds)[S::kM][S::kKeys / 4], float (&s)[S::kM][S::kKeys /
         }
       }
     }
-    round_pairs<typename S::T>(ds[m], dp[m]);
+    round_sums<typename S::T>(ds[m], dp[m]);
   }
 }
 
@@ -137,8 +139,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     attention_bwd_dq_tiles_kernel(const __grid_constant__ bwd_tiles_job job)
 {
   using T = typename S::T;
-  using tile = row_tile<S::kQk>;
-  using dout_tile = row_tile<S::kV>;
+  using tile = tile_of<T, S::kQk>;
+  using dout_tile = tile_of<T, S::kV>;
   constexpr int kKeys = S::kKeys, kM = S::kM, kStages = S::kStages;
   extern __shared__ __align__(128) uint8_t memory[];
   queries_shared<S> &sh = *reinterpret_cast<queries_shared<S> *>(memory);
@@ -155,12 +157,12 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   }
   const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
   auto copy_k = [&](int to, int block) {
-    copy_keys<S::kQk, kKeys, S::kThreads>(sh.k[to], keys.k, job.k.step[1], job.head_dim, x, block,
-                                          keys.whole(block));
+    copy_keys<T, S::kQk, kKeys, S::kThreads>(sh.k[to], keys.k, job.k.step[1], job.head_dim, x,
+                                             block, keys.whole(block));
   };
   auto copy_v = [&](int to, int block) {
-    copy_keys<S::kV, kKeys, S::kThreads>(sh.v[to], keys.v, job.v.step[1], job.v_dim, x, block,
-                                         keys.whole(block));
+    copy_keys<T, S::kV, kKeys, S::kThreads>(sh.v[to], keys.v, job.v.step[1], job.v_dim, x, block,
+                                            keys.whole(block));
   };
   warp_range &range = ranges[threadIdx.x / kWarp];
   if (lane == 0) {
@@ -184,17 +186,22 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     }
   }
   if (x.high_block > x.low_block) {
-    copy_rows<S::kQk, S::kRows, S::kThreads>(shared_address(sh.q),
-                                             job.q.data + job.q.at(x.q_index, x.q_row, x.head),
-                                             job.q.step[1], 0, x.rows, job.head_dim, job.q.data);
-    copy_rows<S::kV, S::kRows, S::kThreads>(shared_address(sh.dout),
-                                            job.dout.data + job.dout.at(x.q_index, x.q_row, x.head),
-                                            job.dout.step[1], 0, x.rows, job.v_dim, job.dout.data);
+    copy_rows<kHalves<T> * S::kQk, S::kRows, S::kThreads>(
+        shared_address(sh.q), job.q.data + job.q.at(x.q_index, x.q_row, x.head), job.q.step[1], 0,
+        x.rows, kHalves<T> * job.head_dim, job.q.data);
+    copy_rows<kHalves<T> * S::kV, S::kRows, S::kThreads>(
+        shared_address(sh.dout), job.dout.data + job.dout.at(x.q_index, x.q_row, x.head),
+        job.dout.step[1], 0, x.rows, kHalves<T> * job.v_dim, job.dout.data);
     if (kStages == 2) {
       copy_k(0, x.high_block - 1);
     }
     copy_v(0, x.high_block - 1);
     commit_copies();
+    if (kIsTf32<T>) {
+      wait_for_copies<0>();
+      __syncthreads();
+      round_tile<T, (sizeof sh.q + sizeof sh.dout) / 2, S::kThreads>(shared_address(sh.q));
+    }
   }
   int stage = 0;
 #pragma unroll 1
@@ -226,7 +233,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     if (mine) {
       const bool hides = range.hides(block * kKeys, (block + 1) * kKeys);
       float s[kM][kKeys / 2];
-      uint32_t ds[kM][kKeys / 4];
+      uint32_t ds[kM][kHalves<T> * kKeys / 4];
       multiply_rows_small<T, kM, kKeys, S::kQk>(s, tile::square(page),
                                                 tile::columns(shared_address(sh.k[at])));
       __syncwarp();
@@ -236,7 +243,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       }
       make_gradients<S>(ds, s, dp, job, x, first + lane / 4, block, hides, minus, delta);
       __syncwarp(); /* keeps the assembler from loading more before it is needed: spills */
-      add_rows_small<T, kM, S::kQk, kKeys>(dq, ds, tile::square(shared_address(sh.k[at])));
+      add_rows_small<T, kM, S::kQk, kKeys>(dq, ds,
+                                           tile::template depth<T>(shared_address(sh.k[at])));
     }
   }
   __syncwarp();
@@ -251,8 +259,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   if (high > low && range.hides(low, high) && __any_sync(kAllLanes, some)) {
     queries_again<S>(job, x, first, page, low, high, bad);
   }
-  store_rows<S::kQk>(job.dq, x.q_index, x.q_row + first, x.head, min(x.rows - first, 16 * kM),
-                     job.head_dim, page);
+  store_rows<T, S::kQk>(job.dq, x.q_index, x.q_row + first, x.head, min(x.rows - first, 16 * kM),
+                        job.head_dim, page);
 }
 
 /* ---- host ---- */

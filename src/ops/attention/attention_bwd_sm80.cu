@@ -9,10 +9,14 @@
  *            of a kv head, which takes the queries of its group's heads one after the other; above
  *            128 elements for 64 keys, and pairs of warps share the products of 16 keys. Where
  *            shared memory is little, 64 queries and 32 keys there.
+ * f32        With allow_tf32, by the same kernels: what a tile keeps (q and dout, or k and v) is
+ *            rounded to TF32 in shared memory, all else where it becomes an operand; 64 queries or
+ *            keys where heads have more than 64 elements and shared memory is little. Always in the
+ *            fixed order.
  * Bits       An element's depend on extents, mask, head_dim and shared memory.
  * Bound      Tensor cores and shared memory: 7 products of tiles where the fewest possible are 5.
- * Takes      As attention_sm80.cu: heads of up to 256 elements, in steps of 8; all else goes to the
- *            kernels of attention_bwd.cu.
+ * Takes      As attention_sm80.cu: heads of up to 256 elements, of f32 up to 128, in steps of 8;
+ * all else goes to the kernels of attention_bwd.cu.
  */
 #include "ops/attention/attention_bwd_calls.cuh"
 #include "ops/attention/attention_bwd_keys_sm80.cuh"
@@ -25,9 +29,19 @@
 namespace
 {
 
-bool has_vectors_if_present(const tg_tensor *t)
+/** The tensors of the call have rows that are vectors. */
+bool have_vectors(const tg_attention_bwd_args *a, bool tf32)
 {
-  return !tgi_present(t) || has_vectors(t);
+  const tg_tensor *const needed[] = {&a->q, &a->k, &a->v, &a->out, &a->dout};
+  const tg_tensor *const wanted[] = {&a->dq, &a->dk, &a->dv};
+  bool have = true;
+  for (const tg_tensor *t : needed) {
+    have = have && has_vectors(t, tf32);
+  }
+  for (const tg_tensor *t : wanted) {
+    have = have && (!tgi_present(t) || has_vectors(t, tf32));
+  }
+  return have;
 }
 
 /** Of queries, of keys of a block, and of keys of a tile, by products and shared memory. */
@@ -39,19 +53,26 @@ void set_tiles(attention_bwd_plan &p)
   p.tile_keys = !wide ? 128 : p.little ? 32 : 64;
 }
 
+/** The same of f32: products take 64 or 128 elements of a head. */
+void set_tiles_tf32(const tg_context *ctx, attention_bwd_plan &p)
+{
+  p.qk = p.values = p.qk == 96 ? 128 : p.qk;
+  const bool little = p.qk == 128 && ctx->device->shared_bytes < kLargeShared;
+  p.rows = p.tile_keys = little ? 64 : 128;
+  p.keys = little ? 16 : 32;
+}
+
 attention_bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *a)
 {
   attention_bwd_plan p = {};
   const tgi_attention_layout l = tgi_attention_bwd_layout(a);
   const int64_t widest = l.head_dim > l.v_dim ? l.head_dim : l.v_dim;
   p.l = l;
-  p.taken = widest <= 256 && l.nq < kMostRows && l.extent < kMostRows && l.batch > 0 &&
-            l.batch * l.q_heads * divide_up(l.nq, 64) < INT32_MAX / 2 &&
+  p.tf32 = allows_tf32(a);
+  p.taken = widest <= (p.tf32 ? 128 : 256) && l.nq < kMostRows && l.extent < kMostRows &&
+            l.batch > 0 && l.batch * l.q_heads * divide_up(l.nq, 64) < INT32_MAX / 2 &&
             l.batch * l.kv_heads * divide_up(l.extent, 32) < INT32_MAX / 2 &&
-            (a->window < kMostWindow || !tgi_present(&a->query_start)) && has_vectors(&a->q) &&
-            has_vectors(&a->k) && has_vectors(&a->v) && has_vectors(&a->out) &&
-            has_vectors(&a->dout) && has_vectors_if_present(&a->dq) &&
-            has_vectors_if_present(&a->dk) && has_vectors_if_present(&a->dv);
+            (a->window < kMostWindow || !tgi_present(&a->query_start)) && have_vectors(a, p.tf32);
   if (!p.taken) {
     return p;
   }
@@ -60,7 +81,11 @@ attention_bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *
   p.values = p.qk == 192 && l.v_dim <= 128 ? 128 : p.qk;
   p.little = ctx->device->shared_bytes < kMediumShared;
   p.queries = p.qk == 64 ? 32 : 64;
-  set_tiles(p);
+  if (p.tf32) {
+    set_tiles_tf32(ctx, p);
+  } else {
+    set_tiles(p);
+  }
   p.lengths = has_lengths(l, &a->key_start, &a->key_count, &a->query_start);
   p.places = tile_places(l.batch, l.nq, l.packed_q, p.rows);
   p.records = record_bytes(l, p.lengths);
@@ -69,7 +94,7 @@ attention_bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *
           ? (offsetof(query_list, place) + (size_t)p.places * sizeof(query_place) + 255) / 256 * 256
           : 0;
   const size_t rows = (size_t)(a->q.shape[0] * l.q_heads * l.nq);
-  p.adds = a->allow_nondeterministic && tgi_present(&a->dq) &&
+  p.adds = a->allow_nondeterministic && !p.tf32 && tgi_present(&a->dq) &&
            (tgi_present(&a->dk) || tgi_present(&a->dv)) &&
            (p.qk == 64 || (p.qk <= 128 && !p.little));
   p.terms = (rows * sizeof(float) + 255) / 256 * 256;
@@ -166,22 +191,33 @@ tg_status run_128(const tg_context *ctx, const tg_attention_bwd_args *a,
   return status;
 }
 
+/** What comes before: lengths and a list of tiles, and delta. */
+template <typename T>
+tg_status prepare_tiles(const tg_context *ctx, const tg_attention_bwd_args *a,
+                        const attention_bwd_plan &p, const bwd_tiles_job &job)
+{
+  const int64_t squares = divide_up(p.l.nq, 16) * p.l.q_heads * a->q.shape[0];
+  const tg_status status = p.lengths ? prepare_lengths(ctx, a, p, job) : TG_OK;
+  return status == TG_OK ? launch(ctx, attention_bwd_delta_tiles_kernel<T>,
+                                  grid_of(divide_up(squares, kDeltaThreads / kWarp)), kDeltaThreads,
+                                  0, job, squares)
+                         : status;
+}
+
 template <typename T>
 tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a,
                   const attention_bwd_plan &p)
 {
   const bwd_tiles_job job = job_of(a, p);
-  const int64_t squares = divide_up(p.l.nq, 16) * p.l.q_heads * a->q.shape[0];
-  tg_status status = p.lengths ? prepare_lengths(ctx, a, p, job) : TG_OK;
+  tg_status status = prepare_tiles<T>(ctx, a, p, job);
   if (status == TG_OK) {
-    status =
-        launch(ctx, attention_bwd_delta_tiles_kernel<T>,
-               grid_of(divide_up(squares, kDeltaThreads / kWarp)), kDeltaThreads, 0, job, squares);
-  }
-  if (status == TG_OK) {
-    status = p.qk == 192   ? run_attention_bwd_192(ctx, a, p)
-             : p.qk == 256 ? run_attention_bwd_256(ctx, a, p)
-                           : run_128<T>(ctx, a, p, job);
+    if constexpr (kIsTf32<T>) {
+      status = run_attention_bwd_tf32(ctx, a, p);
+    } else {
+      status = p.qk == 192   ? run_attention_bwd_192(ctx, a, p)
+               : p.qk == 256 ? run_attention_bwd_256(ctx, a, p)
+                             : run_128<T>(ctx, a, p, job);
+    }
   }
   return status == TG_OK ? add_to_sinks(ctx, a, p.l, job.delta) : status;
 }
@@ -203,7 +239,9 @@ extern "C" tg_status TGI_KERNEL(attention_bwd)(const tg_context *ctx,
   if (!p.taken) {
     return run_plain_attention_bwd(ctx, a);
   }
-  return a->q.dtype == TG_F16 ? run_bwd<f16>(ctx, a, p) : run_bwd<bf16>(ctx, a, p);
+  return p.tf32                 ? run_bwd<tf32>(ctx, a, p)
+         : a->q.dtype == TG_F16 ? run_bwd<f16>(ctx, a, p)
+                                : run_bwd<bf16>(ctx, a, p);
 }
 
 extern "C" void TGI_PLAN(attention_bwd)(const tg_context *ctx, const tg_attention_bwd_args *a,
@@ -214,8 +252,8 @@ extern "C" void TGI_PLAN(attention_bwd)(const tg_context *ctx, const tg_attentio
     tell_plain_attention_bwd(a, text, bytes);
     return;
   }
-  snprintf(text, bytes, "mma, tiles of %d, %d elements, dq %s, %s", p.rows, p.qk,
-           p.adds ? "added up with dk and dv" : "apart from dk and dv",
+  snprintf(text, bytes, "mma%s, tiles of %d, %d elements, dq %s, %s", p.tf32 ? " in TF32" : "",
+           p.rows, p.qk, p.adds ? "added up with dk and dv" : "apart from dk and dv",
            p.lengths   ? "listed"
            : a->causal ? "longest first"
                        : "in order");

@@ -157,8 +157,8 @@ finish_side(float (&sum)[1][(kOfValues ? S::kV : S::kQk) / 2], const bwd_tiles_j
   if (high > low && range.hides(low, high) && __any_sync(kAllLanes, bad[0][0] || bad[0][1])) {
     keys_again<S, !kOfValues, kOfValues>(job, x, first, 0, page, page, low, high, bad);
   }
-  store_rows<kCols>(to, x.k_index, x.k_row + first, x.kv_head, min(x.rows - first, 16),
-                    kOfValues ? job.v_dim : job.head_dim, page);
+  store_rows<T, kCols>(to, x.k_index, x.k_row + first, x.kv_head, min(x.rows - first, 16),
+                       kOfValues ? job.v_dim : job.head_dim, page);
 }
 
 template <typename S>

@@ -10,6 +10,7 @@ inline namespace TGI_CUDA_ENTRY
 
 struct attention_fwd_plan {
   bool taken;
+  bool tf32; /* of f32 elements; else they have 16 bits */
   tgi_attention_layout l;
   int window;     /* 0 where it hides nothing */
   int qk, values; /* elements of a head that products take */
@@ -35,6 +36,10 @@ tg_status run_attention_fwd_192(const tg_context *ctx, const tg_attention_fwd_ar
                                 const attention_fwd_plan &p);
 tg_status run_attention_fwd_256(const tg_context *ctx, const tg_attention_fwd_args *a,
                                 const attention_fwd_plan &p);
+
+/** The same of f32, for all sizes of heads. */
+tg_status run_attention_fwd_tf32(const tg_context *ctx, const tg_attention_fwd_args *a,
+                                 const attention_fwd_plan &p);
 
 namespace
 {
@@ -69,8 +74,8 @@ inline bool takes_shape(const tg_attention_fwd_args *a, const tgi_attention_layo
 inline void set_chunks(const tg_context *ctx, attention_fwd_plan &p)
 {
   const int64_t tiles = divide_up(p.l.nq, p.rows), pairs = p.l.batch * p.l.q_heads;
-  const double bytes =
-      2.0 * (double)(p.l.batch * p.l.kv_heads * p.l.extent) * (double)(p.l.head_dim + p.l.v_dim);
+  const double bytes = (p.tf32 ? 4.0 : 2.0) * (double)(p.l.batch * p.l.kv_heads * p.l.extent) *
+                       (double)(p.l.head_dim + p.l.v_dim);
   p.chunk = (int)pairs;
   p.half = (int)tiles;
   if (bytes > 1.6 * (double)ctx->device->l2_bytes) {

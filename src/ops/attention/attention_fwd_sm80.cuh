@@ -19,9 +19,9 @@ namespace
 {
 
 /**
- * kQk, kValues: elements of q and k, and of v, that products take; what a head has less is zeros.
- * kKeys: of a block. kM: times 16 queries a warp has. kValueStages: places for blocks of values; of
- * keys there are two. kBlocks: on a multiprocessor, as registers go.
+ * T: f16, bf16 or tf32. kQk, kValues: elements of q and k, and of v, that products take; what a
+ * head has less is zeros. kKeys: of a block. kM: times 16 queries a warp has. kValueStages: places
+ * for blocks of values; of keys there are two. kBlocks: on a multiprocessor, as registers go.
  */
 template <typename T_, int kQk_, int kValues_, int kKeys_, int kM_, int kWarps_, int kValueStages_,
           int kBlocks_>
@@ -32,20 +32,26 @@ struct fwd_shape {
   static constexpr int kRows = 16 * kM * kWarps, kThreads = kWarp * kWarps;
   /* Whether sums are rescaled only where some must be: not at 64 elements, where asking takes
    * longer, and not where no register is left for it. */
-  static constexpr bool kAsks = kValueStages == 2 && kValues > 64;
+  static constexpr bool kAsks = kValueStages == 2 && kValues > 64 && !kIsTf32<T>;
+  using qk_tile = tile_of<T, kQk>;
+  using value_tile = tile_of<T, kValues>;
 };
 
 template <typename S> struct alignas(128) fwd_shared {
-  uint16_t q[S::kRows * S::kQk];
-  uint16_t k[2][S::kKeys * S::kQk];
-  uint16_t v[S::kValueStages][S::kKeys * S::kValues];
+  static constexpr int kWords = kHalves<typename S::T>;
+  uint16_t q[S::kRows * S::kQk * kWords];
+  uint16_t k[2][S::kKeys * S::kQk * kWords];
+  uint16_t v[S::kValueStages][S::kKeys * S::kValues * kWords];
 };
+
+/** Registers of probabilities, as operand. */
+template <typename S> constexpr int kOfKeys = kHalves<typename S::T> *S::kKeys / 4;
 
 /** Scores of a block of keys to probabilities, rounded as operand; the factor of earlier sums goes
  * to state. `hides`: some row does not see some key. */
 template <typename S>
 __device__ __forceinline__ void
-make_probabilities(uint32_t (&p)[S::kM][S::kKeys / 4], float (&s)[S::kM][S::kKeys / 2],
+make_probabilities(uint32_t (&p)[S::kM][kOfKeys<S>], float (&s)[S::kM][S::kKeys / 2],
                    const fwd_job &job, const query_place &x, int row0, int block, bool hides,
                    row_state (&state)[S::kM])
 {
@@ -66,7 +72,7 @@ make_probabilities(uint32_t (&p)[S::kM][S::kKeys / 4], float (&s)[S::kM][S::kKey
       hide_keys<true>(s[m], low, high);
     }
     softmax_block<S::kAsks>(s[m], state[m], job.exponent);
-    round_pairs<typename S::T>(p[m], s[m]);
+    round_sums<typename S::T>(p[m], s[m]);
   }
 }
 
@@ -78,40 +84,25 @@ finish_warp(const fwd_job &job, const query_place &x, int first, uint32_t page, 
             int high, row_state (&state)[S::kM], float (&o)[S::kM][S::kValues / 2])
 {
   using T = typename S::T;
-  using tile = row_tile<S::kValues>;
   const int lane = threadIdx.x % kWarp;
 #pragma unroll
   for (int m = 0; m < S::kM; m++) {
-    uint32_t zero[2] = {0, 0}; /* 0 times everything in a row: NaN shows */
+    bool bad[2];
     finish_rows(job, x, first + 16 * m + lane / 4, state[m]);
     rescale(o[m], state[m].factor);
-#pragma unroll
-    for (int i = 0; i < S::kValues / 8; i++) {
-#pragma unroll
-      for (int r = 0; r < 2; r++) {
-        const uint32_t pair = round_pair<T>(o[m][4 * i + 2 * r], o[m][4 * i + 2 * r + 1]);
-        zero[r] = add_zero_times<T>(zero[r], pair);
-        store_shared(page + tile::at(16 * m + lane / 4 + 8 * r, i) + lane % 4 * 4, pair);
-      }
-    }
-    const bool bad[2] = {(zero[0] & 0x7fff7fff) != 0, (zero[1] & 0x7fff7fff) != 0};
+    put_rows<T, S::kValues>(page, 16 * m, 0, o[m], 1.0f, bad);
     if (hides && __any_sync(kAllLanes, bad[0] || bad[1])) {
       const float sink = job.sinks.data ? job.sinks.at(x.head) : -CUDART_INF_F;
       __syncwarp();
       attend_again<T>(job.from, job.work, x, first + 16 * m, low, high, sink, bad,
                       [&](int r, const float(&row)[kChunk]) {
-                        if (lane < tile::kChunks) {
-                          store_shared(page + tile::at(16 * m + r, lane),
-                                       round_pair<T>(row[0], row[1]), round_pair<T>(row[2], row[3]),
-                                       round_pair<T>(row[4], row[5]),
-                                       round_pair<T>(row[6], row[7]));
-                        }
+                        put_row<T, S::kValues>(page, 16 * m + r, 0, row, 1.0f);
                       });
     }
   }
   __syncwarp();
-  store_rows<S::kValues>(job.out, x.q_index, x.q_row + first, x.head,
-                         min(x.rows - first, 16 * S::kM), job.from.v_dim, page);
+  store_rows<T, S::kValues>(job.out, x.q_index, x.q_row + first, x.head,
+                            min(x.rows - first, 16 * S::kM), job.from.v_dim, page);
 }
 
 template <typename S>
@@ -135,18 +126,19 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   }
   const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
   auto copy_k = [&](int to, int block) {
-    copy_keys<S::kQk, kKeys, S::kThreads>(sh.k[to], keys.k, job.from.k.step[1], job.from.head_dim,
-                                          x, block, keys.whole(block));
+    copy_keys<T, S::kQk, kKeys, S::kThreads>(sh.k[to], keys.k, job.from.k.step[1],
+                                             job.from.head_dim, x, block, keys.whole(block));
   };
   auto copy_v = [&](int to, int block) {
-    copy_keys<S::kValues, kKeys, S::kThreads>(sh.v[to], keys.v, job.from.v.step[1], job.from.v_dim,
-                                              x, block, S::kValueStages == 2 && keys.whole(block));
+    copy_keys<T, S::kValues, kKeys, S::kThreads>(sh.v[to], keys.v, job.from.v.step[1],
+                                                 job.from.v_dim, x, block,
+                                                 S::kValueStages == 2 && keys.whole(block));
   };
   warp_range &range = ranges[threadIdx.x / kWarp]; /* not in registers: they are for sums */
   if (lane == 0) {
     range = range_of(job.work.rule, x, first, 16 * kM, kKeys);
   }
-  const uint32_t page = shared_address(sh.q) + (uint32_t)(first * row_tile<S::kQk>::kPitch);
+  const uint32_t page = shared_address(sh.q) + (uint32_t)(first * S::qk_tile::kPitch);
   float o[kM][S::kValues / 2];
   row_state state[kM];
 #pragma unroll
@@ -158,19 +150,24 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     }
   }
   if (x.high_block > x.low_block) {
-    copy_rows<S::kQk, S::kRows, S::kThreads>(
+    copy_rows<kHalves<T> * S::kQk, S::kRows, S::kThreads>(
         shared_address(sh.q), job.from.q.data + job.from.q.at(x.q_index, x.q_row, x.head),
-        job.from.q.step[1], 0, x.rows, job.from.head_dim, job.from.q.data);
+        job.from.q.step[1], 0, x.rows, kHalves<T> * job.from.head_dim, job.from.q.data);
     copy_k(0, x.high_block - 1);
     if (S::kValueStages == 2) {
       copy_v(0, x.high_block - 1);
     }
     commit_copies();
+    if (kIsTf32<T>) {
+      wait_for_copies<0>();
+      __syncthreads();
+      round_tile<T, sizeof sh.q / 2, S::kThreads>(shared_address(sh.q));
+    }
   }
   int stage = 0;
 #pragma unroll 1
   for (int block = x.high_block - 1; block >= x.low_block; block--, stage ^= 1) {
-    uint32_t p[kM][kKeys / 4];
+    uint32_t p[kM][kOfKeys<S>];
     wait_for_copies<0>();
     __syncthreads(); /* all threads' copies are there, and the block before is done with */
     if (S::kValueStages == 1) {
@@ -190,9 +187,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       float s[kM][kKeys / 2];
       uint32_t rows = page;
       asm volatile("" : "+r"(rows)); /* places that follow from it are computed where needed */
-      multiply_rows_small<T, kM, kKeys, S::kQk>(
-          s, row_tile<S::kQk>::square(rows),
-          row_tile<S::kQk>::columns(shared_address(sh.k[stage])));
+      multiply_rows_small<T, kM, kKeys, S::kQk>(s, S::qk_tile::square(rows),
+                                                S::qk_tile::columns(shared_address(sh.k[stage])));
       make_probabilities<S>(p, s, job, x, first + lane / 4, block, hides, state);
 #pragma unroll
       for (int m = 0; m < kM; m++) {
@@ -213,7 +209,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     if (mine) {
       add_rows_small<T, kM, S::kValues, kKeys>(
           o, p,
-          row_tile<S::kValues>::square(shared_address(sh.v[S::kValueStages == 2 ? stage : 0])));
+          S::value_tile::template depth<T>(shared_address(sh.v[S::kValueStages == 2 ? stage : 0])));
     }
   }
   __syncwarp();

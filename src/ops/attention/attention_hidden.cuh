@@ -6,6 +6,7 @@
 #ifndef TGI_OPS_ATTENTION_HIDDEN_CUH
 #define TGI_OPS_ATTENTION_HIDDEN_CUH
 
+#include "cuda/tf32.cuh"
 #include "ops/attention/attention_softmax.cuh"
 #include "ops/attention/attention_work.cuh"
 
@@ -15,9 +16,9 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-constexpr int kChunk = 8; /* elements of 16 bytes: a lane's part of a row of up to 256 */
+constexpr int kChunk = 8; /* elements: a lane's part of a row of up to 256 */
 
-/** Operands as they lie in memory; elements are T. */
+/** Operands as they lie in memory, steps in words of 16 bits; elements are T. */
 struct fwd_operands {
   heads_view<const uint16_t> q, k, v;
   int head_dim, v_dim;
@@ -25,6 +26,7 @@ struct fwd_operands {
   float scale, softcap;
 };
 
+/** Zeros behind `width` elements; of f32 what products take of it. */
 template <typename T>
 __device__ __forceinline__ void load_chunk(float (&to)[kChunk], const uint16_t *row, int width)
 {
@@ -34,7 +36,19 @@ __device__ __forceinline__ void load_chunk(float (&to)[kChunk], const uint16_t *
     to[i] = 0;
   }
   if (c < width) {
-    load(to, reinterpret_cast<const T *>(row) + c);
+    if constexpr (kIsTf32<T>) {
+#pragma unroll
+      for (int half = 0; half < kChunk; half += 4) {
+        float v[4];
+        load(v, reinterpret_cast<const float *>(row) + c + half);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          to[half + i] = rounded_tf32(v[i]);
+        }
+      }
+    } else {
+      load(to, reinterpret_cast<const T *>(row) + c);
+    }
   }
 }
 
@@ -140,14 +154,14 @@ __device__ __forceinline__ void attend_again(const fwd_operands &a, const query_
 template <typename Job>
 void set_tensors(Job &job, const tg_attention_fwd_args *a, const tgi_attention_layout &l)
 {
-  job.from.q = view_of<const uint16_t>(&a->q);
-  job.from.k = view_of<const uint16_t>(&a->k);
-  job.from.v = view_of<const uint16_t>(&a->v);
+  job.from.q = words_of<const uint16_t>(&a->q);
+  job.from.k = words_of<const uint16_t>(&a->k);
+  job.from.v = words_of<const uint16_t>(&a->v);
   job.from.head_dim = (int)l.head_dim;
   job.from.v_dim = (int)l.v_dim;
   job.from.scale = a->scale;
   job.from.softcap = a->softcap;
-  job.out = view_of<uint16_t>(&a->out);
+  job.out = words_of<uint16_t>(&a->out);
   job.lse = static_cast<float *>(a->lse.data);
   job.sinks = {a->sinks.data, a->sinks.dtype};
   job.exponent = (a->softcap > 0 ? 1.0f : a->scale) * kLog2E;

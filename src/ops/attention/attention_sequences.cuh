@@ -54,6 +54,16 @@ template <typename T> heads_view<T> view_of(const tg_tensor *t)
   return v;
 }
 
+/** The same counted in words of 16 bits, of which f32 has two. */
+template <typename T> heads_view<T> words_of(const tg_tensor *t)
+{
+  heads_view<T> v = view_of<T>(t);
+  for (int axis = 0; axis < 3; axis++) {
+    v.step[axis] *= (int64_t)tg_dtype_bytes(t->dtype) / 2;
+  }
+  return v;
+}
+
 /** As if it had rows that are vectors, for a workspace that shapes alone decide. */
 inline void forget_memory(tg_tensor *t)
 {

@@ -14,9 +14,12 @@
  * Bits       A row's depend on the blocks of keys: on extents, mask, head_dim and shared memory; of
  *            few queries on the splits, and so on shapes.
  * Bound      Tensor cores, and what a warp does between its products; few queries: memory.
- * Takes      f16 and bf16, heads of up to 256 elements, in steps of 8; tensors whose rows are
- *            16-byte vectors. All else goes to the kernels of attention.cu: f32, packed queries
- * with a block table.
+ * f32        With allow_tf32, by the same kernel: queries are rounded to TF32 in shared memory,
+ *            keys, values and probabilities where they become operands. Twice the bytes, so other
+ *            tiles.
+ * Takes      f16 and bf16, heads of up to 256 elements, f32 with allow_tf32, heads of up to 128, in
+ *            steps of 8; tensors whose rows are 16-byte vectors. All else goes to the kernels of
+ *            attention.cu: f32, packed queries with a block table, few queries of f32.
  */
 #include "ops/attention/attention_few_plan_sm80.cuh"
 #include "ops/attention/attention_fwd_items.cuh"
@@ -25,21 +28,42 @@
 namespace
 {
 
+/** Tiles of 16-bit elements: what registers and shared memory hold. */
+void set_tiles(const tg_context *ctx, attention_fwd_plan &p)
+{
+  const bool little = ctx->device->shared_bytes < kMediumShared && p.qk > 128;
+  p.rows = little ? 64 : 128;
+  p.keys = little && p.qk == 256 ? 32 : 64;
+}
+
+/** The same of f32: products take 64 or 128 elements of a head. */
+void set_tiles_tf32(const tg_context *ctx, attention_fwd_plan &p)
+{
+  const bool large = ctx->device->shared_bytes > kLargeShared;
+  p.qk = p.values = p.qk == 96 ? 128 : p.qk;
+  p.rows = p.qk == 64 ? 128 : large ? 256 : 64;
+  p.keys = p.qk == 128 && large ? 64 : 32;
+}
+
 attention_fwd_plan plan_fwd(const tg_context *ctx, const tg_attention_fwd_args *a)
 {
   attention_fwd_plan p = {};
   p.l = tgi_attention_fwd_layout(a);
+  p.tf32 = allows_tf32(a);
   set_elements(p);
-  p.taken = takes_shape(a, p.l) && p.qk > 0 && has_vectors(&a->q) && has_vectors(&a->k) &&
-            has_vectors(&a->v) && has_vectors(&a->out);
+  p.taken = takes_shape(a, p.l) && p.qk > 0 && (p.qk <= 128 || !p.tf32) &&
+            has_vectors(&a->q, p.tf32) && has_vectors(&a->k, p.tf32) &&
+            has_vectors(&a->v, p.tf32) && has_vectors(&a->out, p.tf32);
   if (!p.taken) {
     return p;
   }
-  const bool little = ctx->device->shared_bytes < kMediumShared && p.qk > 128;
+  if (p.tf32) {
+    set_tiles_tf32(ctx, p);
+  } else {
+    set_tiles(ctx, p);
+  }
   p.window = a->window < kMostWindow ? a->window : 0;
   p.lengths = has_lengths(p.l, &a->key_start, &a->key_count, &a->query_start);
-  p.rows = little ? 64 : 128;
-  p.keys = little && p.qk == 256 ? 32 : 64;
   p.longest_first = a->causal && p.window == 0 && !p.lengths;
   set_chunks(ctx, p);
   p.places = tile_places(p.l.batch, p.l.nq, p.l.packed_q, p.rows);
@@ -51,6 +75,13 @@ attention_fwd_plan plan_fwd(const tg_context *ctx, const tg_attention_fwd_args *
     p.shift++;
   }
   return p;
+}
+
+tg_status run_planned_tf32(const tg_context *ctx, const tg_attention_fwd_args *a,
+                           const attention_fwd_plan &p)
+{
+  const tg_status status = prepare_items(ctx, a, p);
+  return status == TG_OK ? run_attention_fwd_tf32(ctx, a, p) : status;
 }
 
 } // namespace
@@ -76,7 +107,7 @@ extern "C" tg_status TGI_KERNEL(attention_fwd)(const tg_context *ctx,
   if (!p.taken) {
     return run_plain_attention_fwd(ctx, a);
   }
-  return run_planned(ctx, a, p);
+  return p.tf32 ? run_planned_tf32(ctx, a, p) : run_planned(ctx, a, p);
 }
 
 extern "C" void TGI_PLAN(attention_fwd)(const tg_context *ctx, const tg_attention_fwd_args *a,
@@ -94,6 +125,6 @@ extern "C" void TGI_PLAN(attention_fwd)(const tg_context *ctx, const tg_attentio
     tell_plain_attention_fwd(a, text, bytes);
     return;
   }
-  snprintf(text, bytes, "mma, tiles of %d rows and %d keys, %d elements, %s", p.rows, p.keys, p.qk,
-           order_of(p));
+  snprintf(text, bytes, "mma%s, tiles of %d rows and %d keys, %d elements, %s",
+           p.tf32 ? " in TF32" : "", p.rows, p.keys, p.qk, order_of(p));
 }
