@@ -98,6 +98,8 @@ def attention(words, backward, dtype):
     v_dim = words.number("vd", dim)
     causal, window, sink = words.flag("causal"), words.number("w", 0), words.flag("sink")
     any_order = words.flag("any")  # as the peers add always
+    tf32 = words.flag("tf32")  # on a GPU, of the peers, too
+    torch.backends.cuda.matmul.allow_tf32 = tf32
     page = words.number("page", 0)  # rows of a block of keys
     if page and (backward or keys % page):
         raise NotServed(f"{words.shape}: blocks of a forward, all of them full")
@@ -141,7 +143,8 @@ def attention(words, backward, dtype):
         return y.transpose(1, 2)
 
     inputs = dict(q=q, k=k, v=v) | (dict(sinks=sinks) if sink else {})
-    fields = dict(inputs, out=out, lse=lse, scale=scale, causal=causal, window=window)
+    fields = dict(inputs, out=out, lse=lse, scale=scale, causal=causal, window=window,
+                  allow_tf32=tf32)
     if page:
         fields |= dict(block_table=blocks.int())
     dout = torch.randn_like(out) if backward else None
