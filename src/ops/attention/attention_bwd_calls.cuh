@@ -13,7 +13,7 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-constexpr int kSinkThreads = 256;
+constexpr int kSinkThreads = 1024;
 
 /** dsinks of a head: a block, in f64, over all rows of all sequences. */
 __global__ void __launch_bounds__(kSinkThreads)
@@ -24,10 +24,12 @@ __global__ void __launch_bounds__(kSinkThreads)
   for (int64_t head = blockIdx.x; head < q_heads; head += gridDim.x) {
     const float sink = sinks.at(head);
     double sum[1] = {0};
-    for (int64_t i = threadIdx.x; i < q_indices * nq; i += kSinkThreads) {
-      const int64_t at = (i / nq * q_heads + head) * nq + i % nq;
-      if (lse[at] != -CUDART_INF_F) {
-        sum[0] -= (double)expf(sink - lse[at]) * (double)delta[at];
+    for (int64_t index = 0; index < q_indices; index++) {
+      const int64_t first = (index * q_heads + head) * nq;
+#pragma unroll 4
+      for (int64_t i = threadIdx.x; i < nq; i += kSinkThreads) {
+        const float end = lse[first + i], term = delta[first + i];
+        sum[0] -= end != -CUDART_INF_F ? (double)expf(sink - end) * (double)term : 0.0;
       }
     }
     block_sum(sum, scratch);

@@ -64,7 +64,7 @@ __device__ __forceinline__ void fill_unseen(const bwd_job &job, const tgi_attent
  * where they count, and where any order adds; and dq where no key is seen, unless a pass rounds all
  * of it. A block for a tile of queries of a head, kRowLanes lanes for a row. */
 template <typename T, int kRowLanes>
-__global__ void __launch_bounds__(kSumThreads) attention_bwd_terms_kernel(const bwd_job job)
+__global__ void __launch_bounds__(kSumThreads, 3) attention_bwd_terms_kernel(const bwd_job job)
 {
   constexpr int kRows = kSumThreads / kRowLanes, kAtOnce = 4;
   const int q_heads = (int)job.c.l.q_heads, v_dim = (int)job.c.l.v_dim;
