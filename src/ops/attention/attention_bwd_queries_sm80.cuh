@@ -67,10 +67,7 @@ __device__ __forceinline__ void queries_again(const bwd_tiles_job &job, const qu
   const int kv_head = x.head / job.work.group;
 #pragma unroll 1
   for (int r = 0; r < 16 * S::kM; r++) {
-    const bool mine = bad[0][0] && r / 8 == 0 || bad[0][1] && r / 8 == 1 ||
-                      bad[S::kM - 1][0] && r / 8 == 2 || bad[S::kM - 1][1] && r / 8 == 3;
-    const bool lost = __any_sync(kAllLanes, mine && threadIdx.x % kWarp / 4 == r % 8);
-    if (!lost || first + r >= x.rows) {
+    if (!is_bad_row(bad, r) || first + r >= x.rows) {
       continue;
     }
     const key_span seen = span_of(job.work.rule, x, first + r);
@@ -157,12 +154,12 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   }
   const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
   auto copy_k = [&](int to, int block) {
-    copy_keys<T, S::kQk, kKeys, S::kThreads>(sh.k[to], keys.k, job.k.step[1], job.head_dim, x,
-                                             block, keys.whole(block));
+    copy_keys<T, S::kQk, kKeys, S::kThreads>(shared_address(sh.k[to]), keys.k, job.k.step[1],
+                                             job.head_dim, x, block, keys.whole(block));
   };
   auto copy_v = [&](int to, int block) {
-    copy_keys<T, S::kV, kKeys, S::kThreads>(sh.v[to], keys.v, job.v.step[1], job.v_dim, x, block,
-                                            keys.whole(block));
+    copy_keys<T, S::kV, kKeys, S::kThreads>(shared_address(sh.v[to]), keys.v, job.v.step[1],
+                                            job.v_dim, x, block, keys.whole(block));
   };
   warp_range &range = ranges[threadIdx.x / kWarp];
   if (lane == 0) {

@@ -44,7 +44,7 @@ struct few_job {
   float exponent; /* scores, after the cap, to exponents of 2 */
   float cap_by;   /* scores to what tanh takes */
   bool lengths;
-  int rows, tiles, row_warps, splits, stages; /* as planned */
+  int rows, tiles, row_warps, lines, splits, run, stages; /* as planned */
   few_quotient keys, group, block_size;
   uint32_t blocks;                         /* that entries of the block table may name */
   uint32_t k_block, k_row, v_block, v_row; /* bytes of a block, and of a row */
@@ -54,15 +54,15 @@ struct few_job {
   uint32_t *counts; /* of a tile's splits that have left their sums */
 };
 
-/** A block's tile, and its split of the tile's keys. */
+/** A block's tile, and its splits of the tile's keys. */
 struct few_place {
   query_place all; /* the sequence's queries, and the range of its keys; the kv head's first head */
   int b, kv_head;
   int64_t tile; /* of the launch */
   int row0, rows;
   int begin, end;  /* keys that the tile sees */
-  int part, parts; /* parts: 1 even if there are no keys */
-  int low, high;   /* keys of the split */
+  int part, parts; /* the block's first split, and the tile's splits: 1 even if there are no keys */
+  int low, high;   /* keys of the block's splits */
   bool reports;    /* faults: one tile of a sequence does */
 };
 
@@ -105,10 +105,10 @@ __device__ __forceinline__ void put_few_place(const few_job &job, few_place &x)
     begin = end = 0;
   }
   const int from = begin / kStageKeys * kStageKeys, keys = job.keys.divisor;
-  const int split = from + (int)blockIdx.y * keys;
+  const int part = (int)blockIdx.y * job.run, split = from + part * keys;
   x.low = max(begin, split);
-  x.high = min(end, split + keys);
-  x.part = (int)blockIdx.y;
+  x.high = min(end, split + job.run * keys);
+  x.part = part;
   x.parts = max(1, job.keys.quotient(end - from + keys - 1));
   x.b = b;
   x.kv_head = kv_head;
@@ -136,11 +136,11 @@ __device__ __forceinline__ int key_of_lane(int stage)
   return stage * kStageKeys + (int)(threadIdx.x / kWarp * kWarpKeys + threadIdx.x % kWarpKeys);
 }
 
-/** The entry of the lane's key, which nobody has looked at yet; 0: none. */
+/** The block table's entry of the lane's key, which nobody has looked at yet; 0: none. */
 __device__ __forceinline__ int read_entry(const few_job &job, const few_place &x, int stage)
 {
   const int key = key_of_lane(stage);
-  return job.l.has_table && key >= x.low && key < x.high
+  return key >= x.low && key < x.high
              ? job.l.block_table[x.b * job.l.max_blocks + job.block_size.quotient(key)]
              : 0;
 }
@@ -312,7 +312,9 @@ inline few_job few_job_of(const tg_context *ctx, const tg_attention_fwd_args *a,
   job.k_row = (uint32_t)(2 * job.from.k.step[1]);
   job.v_block = (uint32_t)(2 * job.from.v.step[0]);
   job.v_row = (uint32_t)(2 * job.from.v.step[1]);
+  job.lines = exchange_lines(p);
   job.splits = p.splits;
+  job.run = p.run;
   job.stages = p.stages;
   job.sums = static_cast<float *>(a->workspace);
   job.ends = reinterpret_cast<float2 *>(static_cast<char *>(a->workspace) + p.sums);

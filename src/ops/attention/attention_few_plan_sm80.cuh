@@ -1,6 +1,6 @@
 /** Attention forward of few queries by mma.sync: how a call is cut, decided on the host. Rows,
  * tiles and splits follow from a sequence's shapes alone, so that its bits are those in any batch;
- * the ring's places follow from shared memory, too, and change no bit. */
+ * splits of a block and the ring's places follow from the batch and the GPU, and change no bit. */
 #ifndef TGI_OPS_ATTENTION_FEW_PLAN_SM80_CUH
 #define TGI_OPS_ATTENTION_FEW_PLAN_SM80_CUH
 
@@ -19,6 +19,7 @@ struct attention_few_plan {
   int rows, tiles;     /* of a kv head's group; rows are those of a tile */
   int row_warps;       /* warps that share keys, each with 16 rows of the tile */
   int keys, splits;    /* keys of a split; splits that a tile may have */
+  int run;             /* splits of a block, one after the other */
   int stages;          /* places of the ring */
   int64_t sequences;   /* of a launch: each split tile has a count */
   size_t shared, sums; /* bytes of shared memory; of a launch's sums, without maxima */
@@ -49,6 +50,24 @@ constexpr int kSplitBytes = 64 << 10; /* of keys and values: less is over before
 constexpr int kMostSequences = 65535; /* of a grid's third axis */
 constexpr int kFillingBlocks = 128, kMostBlocks = 256; /* of a sequence */
 
+/** Blocks on a multiprocessor, as registers go: while one begins or ends, others keep the memory
+ * busy. */
+constexpr int few_residents(int elements)
+{
+  return elements <= 128 ? 3 : 2;
+}
+
+/** Floats of a line in which warps exchange sums, and such lines of a warp. */
+constexpr int exchange_pitch(int elements)
+{
+  return elements + 8;
+}
+
+inline int exchange_lines(const attention_few_plan &p)
+{
+  return p.rows < 16 ? p.rows : 16;
+}
+
 /** Keys of a split where a tile sees `reach` at most. */
 inline int64_t split_keys(const attention_few_plan &p, int64_t reach)
 {
@@ -67,22 +86,36 @@ inline int64_t split_keys(const attention_few_plan &p, int64_t reach)
   return divide_up(keys, kStageKeys) * kStageKeys;
 }
 
-/** As many places as leave room for other blocks on the multiprocessor, if these are two: while a
- * block begins or ends, others keep the memory busy. */
-inline void set_stages(const tg_context *ctx, attention_few_plan &p)
+/** The most splits of a block with which the GPU still has two blocks a multiprocessor, and nine
+ * tenths of them to the last; the ring has as many places as leave room for the blocks that there
+ * are, if these are two. */
+inline void set_run(const tg_context *ctx, attention_few_plan &p)
 {
   constexpr int64_t kBeside = 1024; /* what is static, and what the system takes of each block */
-  const int64_t stage = (int64_t)kStageKeys * p.elements * 4;
+  const int64_t stage = (int64_t)kStageKeys * p.elements * 4, all = ctx->device->shared_bytes;
   const int64_t queries = (int64_t)16 * p.row_warps * p.elements * 2;
-  const int64_t all = ctx->device->shared_bytes;
-  int64_t stages = 0;
-  for (int64_t blocks = p.elements <= 128 ? 3 : 2; stages < 2 && blocks > 0; blocks--) {
-    stages = ((all - (blocks + 1) * kBeside) / blocks - queries) / stage;
+  const int64_t lines = (int64_t)exchange_lines(p) * kFewWarps * exchange_pitch(p.elements) * 4;
+  const int64_t tiles = p.sequences * p.l.kv_heads * p.tiles, n = ctx->device->multiprocessors;
+  auto blocks = [&]() { return tiles * divide_up(p.splits, p.run); };
+  auto fills = [&]() {
+    return 10 * blocks() >= 18 * n && 10 * blocks() >= 9 * n * divide_up(blocks(), n);
+  };
+  p.run = 2 * stage + queries + lines + 2 * kBeside <= all ? p.splits : 1;
+  while (p.run > 1 && !fills()) {
+    p.run = (p.run + 1) / 2;
   }
-  const int64_t most = p.keys / kStageKeys < kMostStages ? p.keys / kStageKeys : kMostStages;
+  const int64_t rest = queries + (p.run > 1 ? lines : 0), needed = divide_up(blocks(), n);
+  const int64_t most =
+      p.run * p.keys / kStageKeys < kMostStages ? p.run * p.keys / kStageKeys : kMostStages;
+  int64_t beside = needed < few_residents(p.elements) ? needed : few_residents(p.elements);
+  int64_t stages = 0;
+  for (; stages < 2 && beside > 0; beside--) {
+    stages = ((all - (beside + 1) * kBeside) / beside - rest) / stage;
+  }
   stages = stages < most ? stages : most;
   p.stages = stages > 1 ? (int)stages : 1;
-  p.shared = (size_t)(p.stages * stage + queries);
+  const int64_t shared = p.stages * stage + rest;
+  p.shared = (size_t)(shared > lines ? shared : lines);
 }
 
 /** Bytes between rows, and between the blocks of a table, in 32 bits. */
@@ -126,7 +159,7 @@ inline attention_few_plan plan_few(const tg_context *ctx, const tg_attention_fwd
     p.sums = sums * (size_t)p.l.v_dim * sizeof(float);
     p.bytes = p.sums + sums * sizeof(float2);
   }
-  set_stages(ctx, p);
+  set_run(ctx, p);
   return p;
 }
 

@@ -1,7 +1,7 @@
 /**
  * Attention forward of few queries by mma.sync (attention_sm80.cu): the kernel.
  *
- * A block of four warps has a split of the keys of one kv head, and up to 64 rows of its group.
+ * A block of four warps has some splits of the keys of one kv head, and up to 64 rows of its group.
  * Each warp copies 16 keys of every 64, and their values; warps with rows of their own share them.
  */
 #ifndef TGI_OPS_ATTENTION_FEW_SM80_CUH
@@ -19,8 +19,7 @@ namespace
 template <typename T_, int kCols_> struct few_shape {
   using T = T_;
   static constexpr int kCols = kCols_;
-  static constexpr bool kHoldsQueries = kCols <= 128;  /* in registers */
-  static constexpr int kBlocks = kCols <= 128 ? 3 : 2; /* on a multiprocessor, as registers go */
+  static constexpr bool kHoldsQueries = kCols <= 128; /* in registers */
   static constexpr int kStageBytes = kStageKeys * kCols * 4;
 };
 
@@ -170,6 +169,16 @@ __device__ __forceinline__ void attend_few(const few_job &job, const few_sight &
   add_rows_small<T, 1, S::kCols, 16>(o, p, row_tile<S::kCols>::square(values));
 }
 
+template <int kValues>
+__device__ __forceinline__ void clear_sums(row_state &state, float (&o)[kValues])
+{
+  state = {{-CUDART_INF_F, -CUDART_INF_F}, {0, 0}, {1, 1}};
+#pragma unroll
+  for (int i = 0; i < kValues; i++) {
+    o[i] = 0;
+  }
+}
+
 /** A warp's rows to the lines of the exchange from `first` on; `rows` of them there are. */
 template <typename S>
 __device__ __forceinline__ void put_sums(float *to, few_ends &ends, int first, int rows,
@@ -183,7 +192,7 @@ __device__ __forceinline__ void put_sums(float *to, few_ends &ends, int first, i
     sum += __shfl_xor_sync(kAllLanes, sum, 1);
     sum += __shfl_xor_sync(kAllLanes, sum, 2);
     if (row < rows) {
-      float *const line = to + (first + row) * (S::kCols + 8) + lane % 4 * 2;
+      float *const line = to + (first + row) * exchange_pitch(S::kCols) + lane % 4 * 2;
 #pragma unroll
       for (int i = 0; i < S::kCols / 8; i++) {
         *reinterpret_cast<float2 *>(line + 8 * i) =
@@ -198,7 +207,7 @@ __device__ __forceinline__ void put_sums(float *to, few_ends &ends, int first, i
 }
 
 template <typename S>
-__global__ void __launch_bounds__(kFewWarps *kWarp, S::kBlocks)
+__global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
     attention_few_kernel(const __grid_constant__ few_job job)
 {
   using T = typename S::T;
@@ -225,11 +234,12 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, S::kBlocks)
   }
   uint32_t q[S::kHoldsQueries ? S::kCols / 16 : 1][4];
   float o[1][S::kCols / 2];
-  row_state state = {{-CUDART_INF_F, -CUDART_INF_F}, {0, 0}, {1, 1}};
-#pragma unroll
-  for (int i = 0; i < S::kCols / 2; i++) {
-    o[0][i] = 0;
-  }
+  row_state state;
+  clear_sums(state, o[0]);
+  /* What the ring's end leaves free, or, where there is one split, the ring itself. */
+  float *const exchange = reinterpret_cast<float *>(
+      memory + (job.run > 1 ? stages * S::kStageBytes + sharing * 16 * tile::kPitch : 0));
+  const int split = job.keys.divisor / kStageKeys;
   auto wait_for_set = [&]() {
     if (sharing == 1) {
       __syncwarp();
@@ -240,17 +250,18 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, S::kBlocks)
 
   const int from = x.low / kStageKeys;
   const int to = x.high > x.low ? (x.high + kStageKeys - 1) / kStageKeys : from;
+  int part = x.part, left = min(split, max(to - from, 1)); /* stages of this split */
   const few_lane mine = few_copy<S::kCols>::lane_of(job, x);
   const bool whole =
       !job.l.has_table && job.from.head_dim == S::kCols && job.from.v_dim == S::kCols;
   int entries[kMostStages]; /* of the block table, for the stages that are fetched next */
 #pragma unroll
   for (int i = 0; i < kMostStages; i++) {
-    entries[i] = read_entry(job, x, from + i);
+    entries[i] = job.l.has_table ? read_entry(job, x, from + i) : 0;
   }
   uint32_t place = ring;
 #pragma unroll 1
-  for (int stage = from - stages; stage < to; stage++) {
+  for (int stage = from - stages; stage < max(to, from + 1); stage++) {
     if (stage == from) {
       sight = sight_of(job, x, row0);
       wait_for_copies_but(stages - 1);
@@ -281,6 +292,16 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, S::kBlocks)
         }
       }
       wait_for_set(); /* before what all have read is overwritten */
+      if (--left == 0) {
+        /* Nobody reads the exchange any more, or the ring in its place. */
+        const bool bad = __syncthreads_or(lost < INT_MAX) || x.all.state == kOutOfRange;
+        put_sums<S>(exchange, ends, warp * job.lines, x.rows - row0, state, o[0]);
+        __syncthreads();
+        leave_split<T, S::kCols>(job, x, part, exchange, ends, bad);
+        clear_sums(state, o[0]);
+        part++;
+        left = min(split, to - stage - 1);
+      }
     }
     const int next = stage + stages;
     if (next < to) {
@@ -296,26 +317,24 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, S::kBlocks)
       copy_queries<S::kCols>(ring + (uint32_t)(stages * S::kStageBytes), job, x);
     }
     commit_copies();
+    if (job.l.has_table) {
 #pragma unroll
-    for (int i = 0; i + 1 < kMostStages; i++) {
-      entries[i] = entries[i + 1];
+      for (int i = 0; i + 1 < kMostStages; i++) {
+        entries[i] = entries[i + 1];
+      }
+      entries[kMostStages - 1] = read_entry(job, x, next + kMostStages);
     }
-    entries[kMostStages - 1] = read_entry(job, x, next + kMostStages);
     place = place + S::kStageBytes == ring + (uint32_t)(stages * S::kStageBytes)
                 ? ring
                 : place + S::kStageBytes;
   }
-  wait_for_copies<0>();
   if (lost < INT_MAX && x.reports) {
     const int64_t entry = x.b * job.l.max_blocks + lost;
     record_fault(job.sites.block_table, entry, job.l.block_table[entry], 0, job.l.num_blocks - 1);
   }
-  const bool bad = __syncthreads_or(lost < INT_MAX) || x.all.state == kOutOfRange;
-  /* Nobody reads the ring any more. */
-  float *const exchange = reinterpret_cast<float *>(memory);
-  put_sums<S>(exchange, ends, warp * 16, x.rows - row0, state, o[0]);
-  __syncthreads();
-  finish_tile<T, S::kCols>(job, x, exchange, ends, bad);
+  if (x.parts > 1 && is_last_block(job, x)) {
+    add_splits<T, S::kCols>(job, x);
+  }
 }
 
 /* ---- host ---- */
@@ -330,7 +349,8 @@ tg_status run_few_tiles(const tg_context *ctx, const tg_attention_fwd_args *a,
   for (int64_t first = 0; first < p.l.batch && status == TG_OK; first += p.sequences) {
     const int64_t left = p.l.batch - first, n = left < p.sequences ? left : p.sequences;
     job.first = (int)first;
-    const dim3 grid((unsigned)(p.l.kv_heads * p.tiles), (unsigned)p.splits, (unsigned)n);
+    const dim3 grid((unsigned)(p.l.kv_heads * p.tiles), (unsigned)divide_up(p.splits, p.run),
+                    (unsigned)n);
     status = launch(ctx, attention_few_kernel<S>, grid, kFewWarps * kWarp, p.shared, job);
   }
   return status;

@@ -1,7 +1,7 @@
 /**
  * Attention forward of few queries by mma.sync: what becomes of the warps' sums. They meet in
- * shared memory, in the place of the ring; a split's go to memory, where the tile's last block adds
- * them. All in the order of the keys.
+ * shared memory; a split's go to memory, where the tile's last block adds them. All in the order of
+ * the keys.
  */
 #ifndef TGI_OPS_ATTENTION_FEW_SUMS_SM80_CUH
 #define TGI_OPS_ATTENTION_FEW_SUMS_SM80_CUH
@@ -16,7 +16,7 @@ namespace
 
 constexpr int kUnder = 8; /* splits whose sums are under way at a time */
 
-/** Of each row of each set of warps, 16 times row_warps in a set. */
+/** Of each line of the exchange: as many as few_job says for each warp. */
 struct few_ends {
   float top[16 * kFewWarps], sum[16 * kFewWarps];
 };
@@ -56,10 +56,13 @@ __device__ __forceinline__ void store_results(const few_job &job, const few_plac
   }
 }
 
-/** One more split of the block's tile has left its sums: true in all threads if it is the last. */
-__device__ __forceinline__ bool is_last_split(const few_job &job, const few_place &x)
+/** One more block of the tile has left its sums: true in all threads if it is the last. */
+__device__ __forceinline__ bool is_last_block(const few_job &job, const few_place &x)
 {
   __syncthreads(); /* all threads' stores come before thread 0's count */
+  if (x.parts <= job.run) {
+    return true;
+  }
   bool last = false;
   if (threadIdx.x == 0) {
     uint32_t before, *const count = job.counts + x.tile;
@@ -67,7 +70,7 @@ __device__ __forceinline__ bool is_last_split(const few_job &job, const few_plac
                  : "=r"(before)
                  : "l"(__cvta_generic_to_global(count))
                  : "memory");
-    last = before + 1 == (uint32_t)x.parts;
+    last = (before + 1) * (uint32_t)job.run >= (uint32_t)x.parts;
     if (last) {
       *count = 0; /* as the next call expects it */
     }
@@ -115,14 +118,14 @@ __device__ __forceinline__ void add_splits(const few_job &job, const few_place &
   }
 }
 
-/** Sums of the block's warps, which lie in `o` (lines of kCols elements and 8 to spare), to
- * results, or to the tile's sums in memory. `bad`: the block met data out of range. */
+/** Sums of the block's warps, which lie in the exchange: to results, or, of split `part` of some,
+ * to the tile's sums in memory. `bad`: the block met data out of range. */
 template <typename T, int kCols>
-__device__ __forceinline__ void finish_tile(const few_job &job, const few_place &x, const float *o,
-                                            const few_ends &ends, bool bad)
+__device__ __forceinline__ void leave_split(const few_job &job, const few_place &x, int part,
+                                            const float *exchange, const few_ends &ends, bool bad)
 {
-  const int width = job.from.v_dim;
-  const int64_t first = (x.tile * job.splits + x.part) * job.rows;
+  const int width = job.from.v_dim, step = job.lines * job.row_warps; /* from set to set of warps */
+  const int64_t first = (x.tile * job.splits + part) * job.rows;
 #pragma unroll 1
   for (int e = threadIdx.x; e < x.rows * (kCols / 4); e += kFewWarps * kWarp) {
     const int r = e / (kCols / 4), column = e % (kCols / 4) * 4;
@@ -132,11 +135,12 @@ __device__ __forceinline__ void finish_tile(const few_job &job, const few_place 
     few_sums sums = {{0, 0, 0, 0}, -CUDART_INF_F, 0};
 #pragma unroll
     for (int w = 0; w < kFewWarps; w++) {
-      const int line = r + w * 16 * job.row_warps;
-      if (line >= 16 * kFewWarps) {
+      const int line = r + w * step;
+      if (w * job.row_warps >= kFewWarps) {
         break;
       }
-      const float4 v = *reinterpret_cast<const float4 *>(o + line * (kCols + 8) + column);
+      const float4 v =
+          *reinterpret_cast<const float4 *>(exchange + line * exchange_pitch(kCols) + column);
       const float more[4] = {v.x, v.y, v.z, v.w};
       add_sums(sums, more, ends.top[line], ends.sum[line]);
     }
@@ -150,9 +154,6 @@ __device__ __forceinline__ void finish_tile(const few_job &job, const few_place 
     if (column == 0) {
       __stcg(job.ends + first + r, make_float2(sums.top, sums.sum));
     }
-  }
-  if (x.parts > 1 && is_last_split(job, x)) {
-    add_splits<T, kCols>(job, x);
   }
 }
 

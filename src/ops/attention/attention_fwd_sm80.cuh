@@ -33,15 +33,31 @@ struct fwd_shape {
   /* Whether sums are rescaled only where some must be: not at 64 elements, where asking takes
    * longer, and not where no register is left for it. */
   static constexpr bool kAsks = kValueStages == 2 && kValues > 64 && !kIsTf32<T>;
+  /* Whether what is known of a block is loaded ahead of the barrier, where all wait: not where no
+   * register is left for it. */
+  static constexpr bool kLooksEarly = kValues != 128 || kIsTf32<T>;
   using qk_tile = tile_of<T, kQk>;
   using value_tile = tile_of<T, kValues>;
 };
 
-template <typename S> struct alignas(128) fwd_shared {
-  static constexpr int kWords = kHalves<typename S::T>;
-  uint16_t q[S::kRows * S::kQk * kWords];
-  uint16_t k[2][S::kKeys * S::kQk * kWords];
-  uint16_t v[S::kValueStages][S::kKeys * S::kValues * kWords];
+/** Bytes of shared memory: queries, then two blocks of keys, then those of values. */
+template <typename S> struct fwd_shared {
+  static constexpr uint32_t kQueries = S::kRows * S::qk_tile::kPitch;
+  static constexpr uint32_t kBlock = S::kKeys * S::qk_tile::kPitch;
+  static constexpr uint32_t kValues = S::kKeys * S::value_tile::kPitch;
+
+  static __device__ __forceinline__ uint32_t k(uint32_t memory, int block)
+  {
+    return memory + kQueries + (uint32_t)(block & 1) * kBlock;
+  }
+
+  static __device__ __forceinline__ uint32_t v(uint32_t memory, int block)
+  {
+    return memory + kQueries + 2 * kBlock +
+           (S::kValueStages == 2 ? (uint32_t)(block & 1) * kValues : 0);
+  }
+
+  static constexpr size_t kBytes = kQueries + 2 * kBlock + S::kValueStages * kValues;
 };
 
 /** Registers of probabilities, as operand. */
@@ -112,7 +128,9 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   using T = typename S::T;
   constexpr int kKeys = S::kKeys, kM = S::kM;
   extern __shared__ __align__(128) uint8_t memory[];
-  fwd_shared<S> &sh = *reinterpret_cast<fwd_shared<S> *>(memory);
+  using shared = fwd_shared<S>;
+  uint32_t sh = shared_address(memory);
+  asm volatile("" : "+r"(sh)); /* kept: to ask for it anew takes longer */
   __shared__ query_place x;
   __shared__ warp_range ranges[S::kWarps];
   __shared__ key_rows keys;
@@ -125,20 +143,20 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     return;
   }
   const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
-  auto copy_k = [&](int to, int block) {
-    copy_keys<T, S::kQk, kKeys, S::kThreads>(sh.k[to], keys.k, job.from.k.step[1],
-                                             job.from.head_dim, x, block, keys.whole(block));
+  auto copy_k = [&](int block, bool whole) {
+    copy_keys<T, S::kQk, kKeys, S::kThreads>(shared::k(sh, block), keys.k, job.from.k.step[1],
+                                             job.from.head_dim, x, block, whole);
   };
-  auto copy_v = [&](int to, int block) {
-    copy_keys<T, S::kValues, kKeys, S::kThreads>(sh.v[to], keys.v, job.from.v.step[1],
+  auto copy_v = [&](int block, bool whole) {
+    copy_keys<T, S::kValues, kKeys, S::kThreads>(shared::v(sh, block), keys.v, job.from.v.step[1],
                                                  job.from.v_dim, x, block,
-                                                 S::kValueStages == 2 && keys.whole(block));
+                                                 S::kValueStages == 2 && whole);
   };
   warp_range &range = ranges[threadIdx.x / kWarp]; /* not in registers: they are for sums */
   if (lane == 0) {
     range = range_of(job.work.rule, x, first, 16 * kM, kKeys);
   }
-  const uint32_t page = shared_address(sh.q) + (uint32_t)(first * S::qk_tile::kPitch);
+  const uint32_t page = sh + (uint32_t)(first * S::qk_tile::kPitch);
   float o[kM][S::kValues / 2];
   row_state state[kM];
 #pragma unroll
@@ -151,44 +169,55 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   }
   if (x.high_block > x.low_block) {
     copy_rows<kHalves<T> * S::kQk, S::kRows, S::kThreads>(
-        shared_address(sh.q), job.from.q.data + job.from.q.at(x.q_index, x.q_row, x.head),
-        job.from.q.step[1], 0, x.rows, kHalves<T> * job.from.head_dim, job.from.q.data);
-    copy_k(0, x.high_block - 1);
+        sh, job.from.q.data + job.from.q.at(x.q_index, x.q_row, x.head), job.from.q.step[1], 0,
+        x.rows, kHalves<T> * job.from.head_dim, job.from.q.data);
+    const bool whole = keys.whole(x.high_block - 1);
+    copy_k(x.high_block - 1, whole);
     if (S::kValueStages == 2) {
-      copy_v(0, x.high_block - 1);
+      copy_v(x.high_block - 1, whole);
     }
     commit_copies();
     if (kIsTf32<T>) {
       wait_for_copies<0>();
       __syncthreads();
-      round_tile<T, sizeof sh.q / 2, S::kThreads>(shared_address(sh.q));
+      round_tile<T, shared::kQueries / 2, S::kThreads>(sh);
     }
   }
-  int stage = 0;
 #pragma unroll 1
-  for (int block = x.high_block - 1; block >= x.low_block; block--, stage ^= 1) {
+  for (int block = x.high_block - 1; block >= x.low_block; block--) {
     uint32_t p[kM][kOfKeys<S>];
+    bool more, whole, mine, hides;
+    auto look = [&]() {
+      more = block > x.low_block;
+      whole = keys.whole(block - 1);
+      mine = block >= range.below && block < range.above;
+      hides = range.hides(block * kKeys, (block + 1) * kKeys);
+    };
+    if (S::kLooksEarly) {
+      look();
+    }
     wait_for_copies<0>();
     __syncthreads(); /* all threads' copies are there, and the block before is done with */
+    if (!S::kLooksEarly) {
+      look();
+    }
     if (S::kValueStages == 1) {
-      copy_v(0, block);
+      copy_v(block, false);
       commit_copies();
     }
-    if (block > x.low_block) {
-      copy_k(stage ^ 1, block - 1);
+    if (more) {
+      copy_k(block - 1, whole);
       if (S::kValueStages == 2) {
-        copy_v(stage ^ 1, block - 1);
+        copy_v(block - 1, whole);
       }
     }
     commit_copies();
-    const bool mine = block >= range.below && block < range.above;
     if (mine) {
-      const bool hides = range.hides(block * kKeys, (block + 1) * kKeys);
       float s[kM][kKeys / 2];
       uint32_t rows = page;
       asm volatile("" : "+r"(rows)); /* places that follow from it are computed where needed */
       multiply_rows_small<T, kM, kKeys, S::kQk>(s, S::qk_tile::square(rows),
-                                                S::qk_tile::columns(shared_address(sh.k[stage])));
+                                                S::qk_tile::columns(shared::k(sh, block)));
       make_probabilities<S>(p, s, job, x, first + lane / 4, block, hides, state);
 #pragma unroll
       for (int m = 0; m < kM; m++) {
@@ -208,8 +237,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     }
     if (mine) {
       add_rows_small<T, kM, S::kValues, kKeys>(
-          o, p,
-          S::value_tile::template depth<T>(shared_address(sh.v[S::kValueStages == 2 ? stage : 0])));
+          o, p, S::value_tile::template depth<T>(shared::v(sh, block)));
     }
   }
   __syncwarp();
@@ -224,7 +252,7 @@ tg_status run_tiles(const tg_context *ctx, const tg_attention_fwd_args *a,
                     const attention_fwd_plan &p)
 {
   return launch(ctx, attention_fwd_tiles_kernel<S>, grid_of(p.places * p.l.q_heads), S::kThreads,
-                sizeof(fwd_shared<S>), job_of(a, p));
+                fwd_shared<S>::kBytes, job_of(a, p));
 }
 
 } // namespace

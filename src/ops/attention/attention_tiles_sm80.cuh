@@ -65,16 +65,16 @@ __device__ __forceinline__ void put_key_rows(const heads_view<const uint16_t> &k
 
 /** Copies a block of keys, or values, of a place's sequence, whose first row is at `from`. */
 template <typename T, int kCols, int kKeys, int kThreads>
-__device__ __forceinline__ void copy_keys(uint16_t *to, const uint16_t *from, int64_t step,
+__device__ __forceinline__ void copy_keys(uint32_t to, const uint16_t *from, int64_t step,
                                           int width, const query_place &x, int block, bool whole)
 {
   constexpr int kWords = kHalves<T> * kCols;
   const int row = block * kKeys;
   if (whole) {
-    copy_whole_rows<kWords, kKeys, kThreads>(shared_address(to), from, step, row);
+    copy_whole_rows<kWords, kKeys, kThreads>(to, from, step, row);
   } else {
-    copy_rows<kWords, kKeys, kThreads>(shared_address(to), from + row * step, step, x.first - row,
-                                       x.end - row, kHalves<T> * width, from);
+    copy_rows<kWords, kKeys, kThreads>(to, from + row * step, step, x.first - row, x.end - row,
+                                       kHalves<T> * width, from);
   }
 }
 
