@@ -116,6 +116,17 @@ static inline void block_init(attention_block *k, const tgi_attention_layout *l,
   block_ranges(k);
 }
 
+/** How many rows from r on see the same keys of first .. stop - 1 as r does. */
+static inline int64_t rows_alike(const attention_block *k, int64_t r, int64_t first, int64_t stop)
+{
+  int64_t n = 1;
+  while (r + n < k->rows && max_i64(k->low[r + n], first) == max_i64(k->low[r], first) &&
+         tgi_min_i64(k->high[r + n], stop) == tgi_min_i64(k->high[r], stop)) {
+    n++;
+  }
+  return n;
+}
+
 /** Addresses of a block's rows in q, out or a tensor of their layout. */
 typedef struct row_map {
   char *base;

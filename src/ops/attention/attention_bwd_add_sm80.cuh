@@ -58,10 +58,10 @@ template <typename S> __device__ __forceinline__ void add_dq(float *sums, uint32
   constexpr int kM = place::kM, kCols = place::kCols;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int group = warp % place::kGroups, col0 = warp / place::kGroups * kCols;
-  auto from = [&](int m) { /* rows are keys: A's columns */
-                           return ds +
-                                  row_tile<S::kQueries>::at(lane % 8 + lane / 16 * 8,
-                                                            2 * (kM * group + m) + lane / 8 % 2);
+  /* Rows are keys: A's columns. */
+  auto from = [&](int m) {
+    const int chunk = 2 * (kM * group + m) + lane / 8 % 2;
+    return ds + row_tile<S::kQueries>::at(lane % 8 + lane / 16 * 8, chunk);
   };
   float d[kM][kCols / 2];
   asm volatile("" : "+r"(ds), "+r"(k)); /* places that follow from them are computed where needed */

@@ -116,6 +116,14 @@ __device__ __forceinline__ void put_sums(uint32_t page, int part,
   __syncwarp();
 }
 
+/** Of row r of a warp's, in all its lanes. */
+template <int kM> __device__ __forceinline__ bool is_bad_row(const bool (&bad)[kM][2], int r)
+{
+  const bool mine = bad[0][0] && r / 8 == 0 || bad[0][1] && r / 8 == 1 ||
+                    bad[kM - 1][0] && r / 8 == 2 || bad[kM - 1][1] && r / 8 == 3;
+  return __any_sync(kAllLanes, mine && threadIdx.x % kWarp / 4 == r % 8);
+}
+
 /** Two words of a row of `width` elements as an operand's register, or zeros behind its end. */
 template <typename T>
 __device__ __forceinline__ uint32_t load_pair(const uint16_t *row, int word, int width)

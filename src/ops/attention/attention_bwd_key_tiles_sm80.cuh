@@ -112,10 +112,7 @@ __device__ __forceinline__ void keys_again(const bwd_tiles_job &job, const key_p
   high = min(high, x.nq);
 #pragma unroll 1
   for (int r = 0; r < 16 * S::kM; r++) {
-    const bool mine = bad[0][0] && r / 8 == 0 || bad[0][1] && r / 8 == 1 ||
-                      bad[S::kM - 1][0] && r / 8 == 2 || bad[S::kM - 1][1] && r / 8 == 3;
-    const bool lost = __any_sync(kAllLanes, mine && threadIdx.x % kWarp / 4 == r % 8);
-    if (!lost || first + r >= x.rows) {
+    if (!is_bad_row(bad, r) || first + r >= x.rows) {
       continue;
     }
     const key_span seen = queries_of(job.work.rule, x, x.key0 + first + r);

@@ -232,17 +232,6 @@ static void find_keys(const attention_block *k, key_map map, int64_t first, int6
   }
 }
 
-/* Rows from r on that see the same keys of [first, stop) as r. */
-static int64_t rows_alike(const attention_block *k, int64_t r, int64_t first, int64_t stop)
-{
-  int64_t n = 1;
-  while (r + n < k->rows && max_i64(k->low[r + n], first) == max_i64(k->low[r], first) &&
-         tgi_min_i64(k->high[r + n], stop) == tgi_min_i64(k->high[r], stop)) {
-    n++;
-  }
-  return n;
-}
-
 /* Rows of q times `scale`, as f32 in the order of vf_load_apart; zeros up to whole vectors. */
 static void load_queries(const attention_block *k, const tg_tensor *q, int64_t head, float scale,
                          float *to)

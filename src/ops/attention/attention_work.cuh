@@ -96,6 +96,27 @@ struct query_work {
   int *taken;       /* NULL: every block takes every n-th item */
 };
 
+/** Tiles of `rows` queries against blocks of `keys` keys, in one chunk, by their numbers. On the
+ * host. */
+inline query_work work_of(const tgi_attention_layout &l, key_rule rule, int rows, int keys)
+{
+  query_work w = {};
+  w.rule = rule;
+  w.q_heads = (int)l.q_heads;
+  w.group = (int)l.group;
+  w.nq = (int)l.nq;
+  w.extent = (int)l.extent;
+  w.size = rows;
+  w.keys = keys;
+  w.tiles = (int)divide_up(l.nq, rows);
+  w.parts = (int)divide_up(l.nq, kGroupRows) / w.tiles;
+  w.parts_more = (int)divide_up(l.nq, kGroupRows) % w.tiles;
+  w.pairs = (int)(l.batch * l.q_heads);
+  w.chunk = w.pairs;
+  w.half = w.tiles;
+  return w;
+}
+
 /**
  * Items (tile, pair), the longest tiles first. Pairs go in chunks, so that what runs at one time
  * shares keys and values in the second-level cache; and the longer half of all tiles comes before
