@@ -16,6 +16,12 @@ NOT_MEASURED = "not measured"
 WORDS = {"fwd": "forward", "bwd": "backward", "step": "step", "fwdbwd": "forward and backward"}
 
 
+def by_entry(suite):
+    """What the case of a suite that is not of the best entry adds to its name."""
+    entry = suite.partition(" ")[2]
+    return f" by {entry}" if entry else ""
+
+
 @dataclasses.dataclass
 class Share:
     """Share of a roof. shape "": every shape recorded, largest arrays that benchmarks have."""
@@ -59,7 +65,7 @@ class Ratio:
     def judge(self, cases):
         rows = cases.get((self.suite, self.op, self.dir, self.dtype, self.shape), [])
         them = [row for row in rows if row["impl"] in self.impl and row["config"].endswith(self.config)]
-        text = f"{self.op} {WORDS[self.dir]}, {self.dtype} {self.shape}"
+        text = f"{self.op} {WORDS[self.dir]}{by_entry(self.suite)}, {self.dtype} {self.shape}"
         want = f"{self.required:.3g}x {' or '.join(self.impl)} {self.config}".rstrip()
         if not them:
             return [(text, want, NOT_MEASURED, False)]

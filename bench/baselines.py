@@ -56,7 +56,8 @@ def as_list(value):
 
 def run_saved(library, op, call_fields):
     """A backward of attention needs what the forward saves; the other ops' builders compute it."""
-    wanted = ("q", "k", "v", "sinks", "out", "lse", "scale", "causal", "window")
+    wanted = ("q", "k", "v", "sinks", "out", "lse", "scale", "causal", "window", "cu_seqlens_q",
+              "cu_seqlens_k")
     library.call(op + "_fwd", {name: call_fields[name] for name in wanted if name in call_fields})()
 
 

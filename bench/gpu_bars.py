@@ -6,8 +6,9 @@ import training_bars
 from bars import NOT_MEASURED, WORDS, Mean, Ratio, Share, number, ours_of
 from gpu_cases import (ANY_ORDER, ANY_ORDER_SHAPES, ATTENTION_SHAPES, BOTH, DECODE_SHAPES, GATED,
                        GATED_SHAPE, HEAD_SHAPES, HEADS_SHAPE, LOSS_SHAPES, MASKS, NORM_SHAPES,
+                       EVEN_SHAPE, LENGTH_SHAPES, OLDER_ENTRY, OLDER_SHAPES, PACKED_SHAPE,
                        PARAMETERS, SMALL_GATED_SHAPE, SMALL_NORM_SHAPES, SOFTMAX_SHAPES,
-                       UNMASKED_SHAPE, WINDOW_SHAPE)
+                       UNMASKED_SHAPE, WINDOW_SHAPE, suite_of)
 from shape_words import Words
 
 PEERS = ("torch", "compile", "liger")
@@ -81,6 +82,23 @@ class InOrder:
             return [(text, want, NOT_MEASURED, False)]
         mine, free = (number(ours_of(rows), "ms") for rows in found)
         return [(text, want, f"{free / mine:.2f}x", free >= self.least * mine)]
+
+
+@dataclasses.dataclass
+class PackedRate:
+    """Flops a second of sequences of uneven lengths, at least `least` times those of even ones."""
+    dir: str
+    least: float = 0.9
+
+    def judge(self, cases):
+        found = [cases.get(("gpu", "attention", self.dir, "bf16", shape))
+                 for shape in (PACKED_SHAPE, EVEN_SHAPE)]
+        text = f"attention {WORDS[self.dir]}, bf16 {PACKED_SHAPE}"
+        want = f"{self.least:.3g}x the rate of {EVEN_SHAPE}"
+        if not all(found):
+            return [(text, want, NOT_MEASURED, False)]
+        packed, even = (number(ours_of(rows), "tflops") for rows in found)
+        return [(text, want, f"{packed / even:.2f}x", packed >= self.least * even)]
 
 
 @dataclasses.dataclass
@@ -171,7 +189,13 @@ def attention_bars():
              for dim, shapes in ATTENTION_SHAPES.items() for shape in shapes
              for d, direction in enumerate(BOTH) for m, mask in enumerate(MASKS)]
     found += [InOrder(shape, 0.8) for shape in ANY_ORDER_SHAPES]
-    return found + [WindowBlocks("fwd", 1.6), WindowBlocks("bwd", 1.8), *decode_bars()]
+    found += [Ratio(suite_of(OLDER_ENTRY), "attention", direction, "bf16",
+                    shape + ANY_ORDER * (direction == "bwd"), ("fa2",), 1.0)
+              for shape in OLDER_SHAPES for direction in BOTH]
+    found += [Ratio("gpu", "attention", "fwd", "f16", shape, ("torch", "cudnn", "fa2", "efficient"),
+                    AS_FAST) for shape in LENGTH_SHAPES]
+    return found + [WindowBlocks("fwd", 1.6), WindowBlocks("bwd", 1.8), PackedRate("fwd"),
+                    PackedRate("bwd"), *decode_bars()]
 
 
 BARS = [

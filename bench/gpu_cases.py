@@ -1,5 +1,5 @@
-"""What gpu_ops.py times: bf16 cases, the largest as they occur in models of 8 G parameters, and
-small ones, whose time is that of starting a kernel."""
+"""What gpu_ops.py times: cases of bf16 where nothing else is said, the largest as they occur in
+models of 8 G parameters, and small ones, whose time is that of starting a kernel."""
 
 import dataclasses
 
@@ -29,6 +29,13 @@ DECODE_SHAPES = {  # one query for each sequence: bytes of keys and values
     f"b{batch}_h32_kv8_s1_sk{keys}_d128": batch * keys * 8 * 2 * 128 * 2
     for batch in (1, 16, 64) for keys in (512, 4096, 32768)}
 PAGED_SHAPE = "b16_h32_kv8_s1_sk4096_d128_page16"
+PACKED_SHAPE = "b32_h32_kv8_s32768_d128_causal_packed"
+PACKED_FLOPS = 4 * 32 * 128 * 36_806_813  # pairs of a query and a key that it sees
+EVEN_SHAPE = "b32_h32_kv8_s1024_d128_causal"  # as many tokens in sequences of one length
+LENGTH_SHAPES = [f"{heads}_s{128 << i}_d64" for heads in ("b1_h1", "b4_h8") for i in range(10)]
+OLDER_ENTRY = "sm80"
+OLDER_SHAPES = [shape + mask for shape in ("b1_h32_kv8_s4096_d128", "b4_h8_s4096_d64")
+                for mask in MASKS]
 UNMASKED_SHAPE = "b1_h64_kv8_s8192_d64"  # the next one's heads: what a full block of keys takes
 WINDOW_SHAPE = "b1_h64_kv8_s8192_d64_causal_w128_sink"
 
@@ -45,6 +52,14 @@ class Case:
     memory: bool = False  # memory beside inputs and results is measured, too
     compiled: bool = True  # it is one function of PyTorch, which its compiler takes
     libraries: tuple = ()  # behind PyTorch, timed as peers of their own
+    dtype: str = "bf16"
+    flops: float = 0  # 0: as bench_ops says, to whom packed sequences are of one length
+    entries: tuple = ()  # below the best one, which are judged, too
+
+
+def suite_of(entry):
+    """Of the record: that of the best entry, or of one that was asked for."""
+    return f"gpu {entry}" if entry else "gpu"
 
 
 def both(op, shapes, **more):
@@ -64,10 +79,22 @@ def attention_cases():
     shapes = [shape + mask for found in ATTENTION_SHAPES.values() for shape in found
               for mask in MASKS]
     how = dict(copied=False, compiled=False)
-    return [*both("attention", shapes + [UNMASKED_SHAPE], libraries=("cudnn", "fa2"), **how),
+    behind = dict(libraries=("cudnn", "fa2"), **how)
+
+    def older(shape):
+        return dict(entries=(OLDER_ENTRY,)) if shape in OLDER_SHAPES else {}
+
+    return [*[Case("attention", "fwd", shape, **older(shape), **behind) for shape in shapes],
+            *[Case("attention", "bwd", shape, **behind) for shape in shapes],
+            *both("attention", [UNMASKED_SHAPE, EVEN_SHAPE], **behind),
             *both("attention", [WINDOW_SHAPE], libraries=("fa2",), **how),
-            *[Case("attention", "bwd", shape + ANY_ORDER, libraries=("cudnn", "fa2"), **how)
+            *[Case("attention", direction, PACKED_SHAPE, libraries=("fa2",),
+                   flops=PACKED_FLOPS * (2.5 if direction == "bwd" else 1), **how)
+              for direction in BOTH],
+            *[Case("attention", "bwd", shape + ANY_ORDER, **older(shape), **behind)
               for shape in ANY_ORDER_SHAPES],
+            *[Case("attention", "fwd", shape, libraries=("cudnn", "fa2", "efficient"), dtype="f16",
+                   **how) for shape in LENGTH_SHAPES],
             *[Case("attention", "fwd", shape, compiled=False, libraries=("fa2",))
               for shape in [*DECODE_SHAPES, PAGED_SHAPE]]]
 

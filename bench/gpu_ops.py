@@ -10,8 +10,8 @@ with PyTorch's first. The time of a call is that on the GPU: of each provider's 
 sets of arrays, together several times the second-level cache, in a CUDA graph; medians of samples
 taken in turn. `torch` includes the libraries behind it that a case names (attention: cudnn, fa2).
 host_us is what a call costs the host, issued back to back. With --csv the figures are recorded, and
-what the file holds for this commit is not measured again. Bars judge the best entry: do not record
-another --entry in the same file.
+what the file holds for this commit is not measured again. With --entry the cases are those that are
+judged at that entry, too (with --shape: any), and the figures are a suite of their own.
 """
 
 import argparse
@@ -29,7 +29,7 @@ import torch
 import package_module
 import results_csv
 from baselines import ROOT
-from gpu_cases import CASES
+from gpu_cases import CASES, suite_of
 from gpu_providers import Providers
 from gpu_timing import time_in_turn
 from peers import liger_peers
@@ -49,19 +49,20 @@ def cost_of(case, bench_ops):
     """The case with its bytes, and its flops, as bench_ops knows them."""
     if case.bytes:
         return case, 0.0
-    known = subprocess.run([bench_ops, "--list", "--op", f"{case.op}_{case.dir}", "--dtype", "bf16",
+    known = subprocess.run([bench_ops, "--list", "--op", f"{case.op}_{case.dir}", "--dtype", case.dtype,
                             "--shape", case.shape], capture_output=True, text=True)
     if not known.stdout:
         raise RuntimeError(known.stderr.strip())
     size, flops = map(float, known.stdout.split()[3:5])
-    return dataclasses.replace(case, bytes=size), flops
+    return dataclasses.replace(case, bytes=size), case.flops or flops
 
 
 def cases_of(options):
     """Those of the list; another shape is timed as the op's cases of the list are."""
     found = [case for case in CASES
              if options.op in (None, case.op, f"{case.op}_{case.dir}")
-             and options.dir in (None, case.dir)]
+             and options.dir in (None, case.dir)
+             and (not options.entry or options.shape or options.entry in case.entries)]
     if options.shape and not any(case.shape == options.shape for case in found):
         like = {}
         for case in found:
@@ -81,7 +82,8 @@ def expected_impls(case, wanted, liger, entry):
 
 
 def is_recorded(options, run, case, impls):
-    identity = dict(op=case.op, dir=case.dir, dtype="bf16", shape=case.shape, suite="gpu")
+    identity = dict(op=case.op, dir=case.dir, dtype=case.dtype, shape=case.shape,
+                    suite=run.common["suite"])
     return bool(options.csv) and not options.again and results_csv.recorded(
         results_csv.read(options.csv), run.common["commit"], identity, impls)
 
@@ -98,7 +100,7 @@ def row_of(case, flops, provider, sets, clock):
     words = [f"sets={sets}", how, provider.config]
     if case.in_place and provider.impl.startswith("tegula"):
         words.append("in place")
-    row = dict(op=case.op, dir=case.dir, dtype="bf16", shape=case.shape, impl=provider.impl,
+    row = dict(op=case.op, dir=case.dir, dtype=case.dtype, shape=case.shape, impl=provider.impl,
                version=provider.version, config=" ".join(word for word in words if word),
                bytes=case.bytes, flops=0 if provider.impl == "copy" else flops, clock_mhz=clock,
                peak_bytes=provider.peak_bytes or "", note=provider.note)
@@ -238,7 +240,7 @@ def main():
     commit = subprocess.run([bench_ops, "--commit"], check=True, capture_output=True,
                             text=True).stdout.strip()
     device, driver = gpu_state.name_and_driver()
-    run = results_csv.Run(options.csv, commit, "gpu", device=device, driver=driver)
+    run = results_csv.Run(options.csv, commit, suite_of(options.entry), device=device, driver=driver)
     print(f"# {device}; {driver}; commit {commit}; torch {torch.__version__}; first entry "
           f"{library.entry}")
     if options.csv and ("dirty" in commit or commit == "unknown"):

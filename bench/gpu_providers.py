@@ -28,7 +28,7 @@ def bytes_of(tensors):
 
 def make_problem(case, seed, device):
     with torch.device(device):
-        problem = build(case.op, case.dir, case.shape, "bf16", (), seed)
+        problem = build(case.op, case.dir, case.shape, case.dtype, (), seed)
     if case.in_place:
         source, result = case.in_place
         problem.fields[source] = problem.fields[result] = problem.fields[source].clone()
@@ -94,7 +94,7 @@ class Providers:
         start = torch.cuda.memory_allocated()
         problem = make_problem(case, 1, library.device)
         self.bytes = bytes_of(tensors_of(problem))
-        self.tolerance = problem.tolerance or TOLERANCE["bf16"]
+        self.tolerance = problem.tolerance or TOLERANCE[case.dtype]
         call = self.our_call(problem)
         call()
         library.wait()

@@ -14,7 +14,7 @@ import pathlib
 import re
 
 import results_csv
-from bars import newest, number, ours_of
+from bars import by_entry, newest, number, ours_of
 from markdown_table import table
 from performance import ROOT, beside
 
@@ -32,7 +32,7 @@ def line_of(case, rows):
     mine = ours_of(rows)
     us = 1e3 * number(mine, "ms")
     share = f"{number(mine, 'roof_share'):.1%}" if mine["roof"] else ""
-    return (" ".join(case[1:]), f"{number(mine, 'bytes') / 1e6:.4g}",
+    return (" ".join(case[1:]) + by_entry(case[0]), f"{number(mine, 'bytes') / 1e6:.4g}",
             f"{number(mine, 'flops') / 1e9:.3g}", f"{floor_us(mine):.1f}", f"{us:.1f}",
             f"{floor_us(mine) / us:.0%}", share, beside(rows))
 

@@ -14,7 +14,7 @@ import sys
 import gpu_bars
 import results_csv
 import training_page
-from bars import judge, newest, number, ours_of, peers_of
+from bars import by_entry, judge, newest, number, ours_of, peers_of
 from markdown_table import table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -130,12 +130,12 @@ def gpu_section(cases):
            "faster. [What each kernel does, its floor, what was tried](kernels/README.md).")
     yield ""
     lines = []
-    for case, rows in sorted(item for item in cases.items() if item[0][0] == "gpu"):
+    for case, rows in sorted(item for item in cases.items() if item[0][0].split()[0] == "gpu"):
         mine = ours_of(rows)
         share = f"{number(mine, 'roof_share'):.1%}" if mine["roof"] else ""
         memory = [f"{row['impl']} {number(row, 'peak_bytes') / 1e9:.2f}" for row in rows
                   if row["peak_bytes"]]
-        lines.append((f"{case[1]} {case[2]}", case[3], case[4], f"{1e3 * number(mine, 'ms'):.1f}",
+        lines.append((f"{case[1]} {case[2]}{by_entry(case[0])}", case[3], case[4], f"{1e3 * number(mine, 'ms'):.1f}",
                       *rates(mine), share, f"{number(mine, 'host_us'):.1f}", beside(rows),
                       ", ".join(memory)))
     yield from table(("op", "dtype", "shape", "us", "GB/s", "TFLOP/s", "of copy", "host us",

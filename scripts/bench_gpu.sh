@@ -25,8 +25,10 @@ if [ "${BENCH_RECORD:-yes}" = no ]; then
   "$python" bench/gpu_ops.py --build "$build" "$@" || status=$?
 else
   "$python" bench/gpu_ops.py --build "$build" --csv "$csv" "$@" || status=$?
-  [ $# -gt 0 ] ||
+  if [ $# = 0 ]; then
+    "$python" bench/gpu_ops.py --build "$build" --csv "$csv" --entry sm80 || status=$?
     "$python" bench/train_step.py --device cuda --build "$build" --csv "$csv" || status=1
+  fi
   if [ "$accuracy" = yes ]; then
     "$python" bench/accuracy.py --device cuda --build "$build" \
       --csv "$(dirname "$csv")/accuracy_h200.csv" || status=1

@@ -43,19 +43,22 @@ def with_sink_key(q, k, v, sinks, mask, scale):
             mask if mask is None else F.pad(mask, (0, 1), value=True))
 
 
-class WindowedFlash:
-    """PyTorch's FlashAttention-2 with a causal window, which scaled_dot_product_attention has no
-    argument for. Sinks take a pass over its result; its backward with that and their lse gives dq,
-    dk and dv, and no dsinks."""
+class Flash:
+    """PyTorch's FlashAttention-2, causal, with what scaled_dot_product_attention has no argument
+    for: a window, or sequences that follow one another (`starts` of them and the total, and the
+    `longest`). Sinks take a pass over its result; its backward with that and their lse gives dq, dk
+    and dv, and no dsinks."""
 
-    def __init__(self, q, k, v, sinks, window, scale):
-        self.tensors, self.sinks = (q, k, v), sinks
-        self.lengths = (q.shape[1], k.shape[1], 0.0, True)  # no dropout, causal
-        self.options = dict(scale=scale, window_size_left=window - 1, window_size_right=0)
+    def __init__(self, q, k, v, scale, window=0, sinks=None, starts=None, longest=0):
+        self.tensors, self.sinks, self.starts = (q, k, v), sinks, (starts, starts)
+        self.lengths = (longest or q.shape[1], longest or k.shape[1], 0.0, True)  # no dropout
+        self.options = dict(scale=scale)
+        if window:
+            self.options |= dict(window_size_left=window - 1, window_size_right=0)
 
     def forward(self):
         out, lse, *self.state = torch.ops.aten._flash_attention_forward(
-            *self.tensors, None, None, *self.lengths, False, **self.options)
+            *self.tensors, *self.starts, *self.lengths, False, **self.options)
         if self.sinks is None:
             return out, lse
         sinks = self.sinks.float().view(1, -1, 1)
@@ -68,28 +71,88 @@ class WindowedFlash:
 
         def run():
             found = torch.ops.aten._flash_attention_backward(
-                dout, *self.tensors, *results, None, None, *self.lengths, *self.state[:2],
+                dout, *self.tensors, *results, *self.starts, *self.lengths, *self.state[:2],
                 **self.options)
             return dict(zip(("dq", "dk", "dv"), found))
         return run
 
+    def peer(self, dout):
+        run = (lambda: {"out": self.forward()[0]}) if dout is None else when_called(
+            lambda: self.backward(dout))
+        return Peer("fa2", run, "in PyTorch")
 
-def gpu_peers(forward, inputs, dout, windowed):
-    """The libraries behind PyTorch's default, each alone."""
-    flash = Peer("fa2", None, "in PyTorch")
-    if windowed:
-        flash.run = (lambda: {"out": windowed.forward()[0]}) if dout is None else when_called(
-            lambda: windowed.backward(dout))
-        return [flash]
-    cudnn = Peer("cudnn", None, "through PyTorch", str(torch.backends.cudnn.version()))
-    for peer, backend in ((cudnn, SDPBackend.CUDNN_ATTENTION), (flash, SDPBackend.FLASH_ATTENTION)):
+
+def gpu_peers(forward, inputs, dout):
+    """The libraries behind PyTorch's default, each alone; the third shares no heads and is slow
+    backward."""
+    backends = [("cudnn", SDPBackend.CUDNN_ATTENTION, "through PyTorch",
+                 str(torch.backends.cudnn.version())),
+                ("fa2", SDPBackend.FLASH_ATTENTION, "in PyTorch", torch.__version__)]
+    if dout is None and inputs["q"].shape[2] == inputs["k"].shape[2]:
+        backends.append(("efficient", SDPBackend.EFFICIENT_ATTENTION, "in PyTorch",
+                         torch.__version__))
+    found = []
+    for name, backend, config, version in backends:
         function = on_backend(backend, forward)
-        peer.run = (lambda f=function: {"out": f(*inputs.values())}) if dout is None else (
-            when_called(lambda f=function: gradients(f, inputs, dout)))
-    return [cudnn, flash]
+        found.append(Peer(
+            name, (lambda f=function: {"out": f(*inputs.values())}) if dout is None else (
+                when_called(lambda f=function: gradients(f, inputs, dout))), config, version))
+    return found
+
+
+def uneven_lengths(batch, total):
+    """Lengths of so many sequences, from a 16th of their mean to 4 times it, in a mixed order."""
+    least, most = total // batch // 16, 4 * total // batch
+    steps = torch.linspace(0, 1, batch, dtype=torch.float64)
+    lengths = (least * (most / least) ** steps).round().long()
+    left = total - int(lengths.sum())  # 5 % of it, to those between
+    between = lengths[1:-1]
+    between += left * between // int(between.sum())
+    lengths[batch // 2] += total - int(lengths.sum())
+    order = torch.randperm(batch, generator=torch.Generator().manual_seed(1))
+    return lengths[order].tolist()
+
+
+def packed_attention(words, backward, dtype):
+    """Sequences of uneven lengths, one behind the other, causal."""
+    batch, heads, total = words.number("b", 1), words.number("h", 1), words.number("s", 1)
+    kv_heads, dim = words.number("kv", heads), words.number("d", 64)
+    causal, any_order = words.flag("causal"), words.flag("any")
+    if not causal or batch < 8:
+        raise NotServed(f"{words.shape}: packed are 8 or more sequences, with a causal mask")
+    words.done()
+    lengths = uneven_lengths(batch, total)
+    starts = F.pad(torch.tensor(lengths).cumsum(0), (1, 0)).int()
+    q = torch.randn(1, total, heads, dim, dtype=dtype)
+    k, v = (torch.randn(1, total, kv_heads, dim, dtype=dtype) for _ in range(2))
+    out, lse = torch.empty_like(q), torch.empty(1, heads, total)
+    scale = 1 / math.sqrt(dim)
+
+    def forward(q, k, v):
+        parts = zip(*(x.transpose(1, 2).split(lengths, 2) for x in (q, k, v)))
+        return torch.cat([F.scaled_dot_product_attention(
+            *part, is_causal=True, scale=scale, enable_gqa=heads != kv_heads)
+            for part in parts], 2).transpose(1, 2)
+
+    inputs = dict(q=q, k=k, v=v)
+    fields = dict(inputs, out=out, lse=lse, scale=scale, causal=True, cu_seqlens_q=starts,
+                  cu_seqlens_k=starts)
+    dout = torch.randn_like(out) if backward else None
+    if backward:
+        fields |= dict(dout=dout, dq=torch.empty_like(q), dk=torch.empty_like(k),
+                       dv=torch.empty_like(v), allow_nondeterministic=any_order)
+        found = [Peer("torch", when_called(lambda: gradients(forward, inputs, dout)))]
+    else:
+        found = [torch_peer(lambda: forward(q, k, v), "out")]
+    if q.is_cuda:
+        flash = Flash(*(x[0] for x in (q, k, v)), scale, starts=starts, longest=max(lengths))
+        found.append(flash.peer(None if dout is None else dout[0]))
+    return Problem(fields, found)
 
 
 def attention(words, backward, dtype):
+    if words.flag("packed"):
+        return packed_attention(words, backward, dtype)
     batch, heads = words.number("b", 1), words.number("h", 1)
     kv_heads = words.number("kv", heads)
     nq = words.number("s", 1)
@@ -156,8 +219,8 @@ def attention(words, backward, dtype):
     else:
         found = [torch_peer(lambda: forward(*inputs.values()), "out")]
     if q.is_cuda:
-        windowed = WindowedFlash(q, k, v, sinks, window, scale) if window else None
-        found += gpu_peers(forward, inputs, dout, windowed)
+        found += [Flash(q, k, v, scale, window, sinks).peer(dout)] if window else (
+            gpu_peers(forward, inputs, dout))
     return Problem(fields, found)
 
 

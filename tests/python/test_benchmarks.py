@@ -186,6 +186,46 @@ def test_every_bar_of_attention_has_a_case():
     for bar in gpu_bars.attention_bars():
         shape = getattr(bar, "shape", gpu_cases.WINDOW_SHAPE)
         assert ("attention", bar.dir, shape) in cases
+    judged_at = {(case.dir, case.shape) for case in gpu_cases.CASES
+                 if gpu_cases.OLDER_ENTRY in case.entries}
+    assert judged_at == {(bar.dir, bar.shape) for bar in gpu_bars.attention_bars()
+                         if getattr(bar, "suite", "") == gpu_cases.suite_of(gpu_cases.OLDER_ENTRY)}
+
+
+@pytest.mark.parametrize(("ms", "met"), [(1.1, True), (1.2, False)])
+def test_uneven_sequences_are_judged_by_their_rate(tmp_path, ms, met):
+    path = tmp_path / "h200.csv"
+    case = dict(op="attention", dir="fwd", dtype="bf16", impl="tegula:sm90", config="graph")
+    append(path, "gpu", [dict(case, shape=gpu_cases.EVEN_SHAPE, ms=1.0, flops=1e12)])
+    append(path, "gpu", [dict(case, shape=gpu_cases.PACKED_SHAPE, ms=ms, flops=1e12)])
+    lines = performance.judge(performance.newest(results_csv.read(path)), gpu_bars.BARS)
+    assert [line[3] for line in lines if line[0].endswith(gpu_cases.PACKED_SHAPE)] == [met, False]
+
+
+def test_an_older_entry_is_judged_by_its_own_figures(tmp_path):
+    path = tmp_path / "h200.csv"
+    case = dict(op="attention", dir="fwd", dtype="bf16", shape=gpu_cases.OLDER_SHAPES[0],
+                config="graph")
+    append(path, "gpu", [dict(case, impl="tegula:sm90", ms=0.4), dict(case, impl="fa2", ms=0.8)])
+    append(path, gpu_cases.suite_of("sm80"), [dict(case, impl="tegula:sm80", ms=0.9),
+                                              dict(case, impl="fa2", ms=0.8)])
+    rows = results_csv.read(path)
+    lines = {line[0]: line[2:] for line in performance.judge(performance.newest(rows),
+                                                             gpu_bars.BARS)}
+    assert lines[f"attention forward by sm80, bf16 {case['shape']}"] == ("0.89x", False)
+    assert f"attention fwd by sm80 | bf16 | {case['shape']} | 900.0" in "\n".join(
+        performance.document([], rows))
+
+
+@needs_torch
+def test_uneven_lengths_are_those_whose_flops_are_known():
+    from peers.attention_peers import uneven_lengths
+
+    words = Words(gpu_cases.PACKED_SHAPE)
+    lengths = uneven_lengths(words.number("b", 0), words.number("s", 0))
+    assert (min(lengths), max(lengths), sum(lengths)) == (64, 4096, 32768)
+    pairs = sum(n * (n + 1) // 2 for n in lengths)
+    assert gpu_cases.PACKED_FLOPS == 4 * words.number("h", 0) * words.number("d", 0) * pairs
 
 
 def test_a_word_that_nobody_read_is_refused():
