@@ -8,7 +8,7 @@ from gpu_cases import (ANY_ORDER, ANY_ORDER_SHAPES, ATTENTION_SHAPES, BOTH, DECO
                        GATED_SHAPE, HEAD_SHAPES, HEADS_SHAPE, LOSS_SHAPES, MASKS, NORM_SHAPES,
                        EVEN_SHAPE, LENGTH_SHAPES, OLDER_ENTRY, OLDER_SHAPES, PACKED_SHAPE,
                        PARAMETERS, SMALL_GATED_SHAPE, SMALL_NORM_SHAPES, SOFTMAX_SHAPES,
-                       UNMASKED_SHAPE, WINDOW_SHAPE, suite_of)
+                       TINY_SHAPES, UNMASKED_SHAPE, WINDOW_SHAPE, suite_of)
 from shape_words import Words
 
 PEERS = ("torch", "compile", "liger")
@@ -165,7 +165,8 @@ def softmax_bars():
 def small_bars():
     cases = [(op, shape) for op in NORMS for shape in SMALL_NORM_SHAPES]
     cases += [("rms_norm_swiglu", "2048x2048")] + [(op, SMALL_GATED_SHAPE) for op in GATED]
-    return [ratio(op, direction, shape, AS_FAST) for op, shape in cases for direction in BOTH]
+    return [ratio(op, direction, shape, AS_FAST) for op, shape in cases for direction in BOTH] + [
+        ratio(op, "fwd", shape, AS_FAST) for op, shapes in TINY_SHAPES.items() for shape in shapes]
 
 
 # times cuDNN: forward full, causal; backward full, causal

@@ -6,6 +6,12 @@ import dataclasses
 NORM_SHAPES = ["16384x1024", "16384x2048", "16384x4096", "16384x8192", "131072x128"]
 SMALL_NORM_SHAPES = ["2048x2048", "32x4096"]
 GATED_SHAPE, SMALL_GATED_SHAPE = "8192x14336", "2048x3072"
+TINY_SHAPES = {  # what the collections of kernels are timed at that this library replaces
+    "rms_norm": [f"128x{cols}" for cols in (1024, 2048, 4096, 8192)],
+    "rms_norm_swiglu": [f"128x{cols}" for cols in (128, 512, 1024, 2048, 4096, 8192)],
+    "softmax": [f"32x{cols}" for cols in (128, 512, 1024, 2048, 4096, 8192)],
+    "swiglu": [f"{rows}x1024" for rows in (1, 64, 1024, 8192)],
+}
 HEADS_SHAPE = "b1_s4096_h32_kv8_d128"
 SOFTMAX_SHAPES = ["4096x4096", "4096x32768", "4096x131072"]
 LOSS_SHAPES = ["4096x151936", "4096x201088", "4096x50257"]
@@ -110,6 +116,7 @@ CASES = [
     *both("rope", [HEADS_SHAPE]),
     *both("qk_norm_rope", [HEADS_SHAPE]),
     *both("softmax", SOFTMAX_SHAPES),
+    *[Case(op, "fwd", shape) for op, shapes in TINY_SHAPES.items() for shape in shapes],
     *loss_cases(),
     Case("embedding", "fwd", "8192x151936x4096"),
     Case("embedding", "bwd", "8192x151936x4096", events=True),
