@@ -12,7 +12,7 @@ from . import attention_masks as masks
 from . import ops
 
 # What has tensor-core kernels: (lowest compute capability, dtypes, largest head), by direction. Elsewhere on a GPU
-# Tegula's kernels take every call, but slower than PyTorch's (on Hopper backward of 256: 0.82 to 0.96 times cuDNN).
+# Tegula's kernels take every call, but no faster than PyTorch's (on Hopper backward of 256: 0.99 times cuDNN).
 HALF = (torch.float16, torch.bfloat16)
 FAST = {"fwd": (((9, 0), HALF, 256),), "bwd": (((9, 0), HALF, 192),)}
 
