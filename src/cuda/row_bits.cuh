@@ -5,7 +5,7 @@
 #ifndef TGI_CUDA_ROW_BITS_CUH
 #define TGI_CUDA_ROW_BITS_CUH
 
-#include "cuda/vec.cuh"
+#include "cuda/x2.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
@@ -14,32 +14,6 @@ inline namespace TGI_CUDA_ENTRY
 template <typename T, int N> struct row_bits {
   uint4 q[N * (int)sizeof(T) / 16];
 };
-
-template <typename T> __device__ __forceinline__ float2 pair_of(uint32_t bits);
-
-template <> __device__ __forceinline__ float2 pair_of<bf16>(uint32_t bits)
-{
-  return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u));
-}
-
-template <> __device__ __forceinline__ float2 pair_of<f16>(uint32_t bits)
-{
-  return __half22float2(*reinterpret_cast<const __half2 *>(&bits));
-}
-
-template <typename T> __device__ __forceinline__ uint32_t bits_of(float first, float second);
-
-template <> __device__ __forceinline__ uint32_t bits_of<bf16>(float first, float second)
-{
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
-  return *reinterpret_cast<const uint32_t *>(&pair);
-}
-
-template <> __device__ __forceinline__ uint32_t bits_of<f16>(float first, float second)
-{
-  const __half2 pair = __floats2half2_rn(first, second);
-  return *reinterpret_cast<const uint32_t *>(&pair);
-}
 
 template <typename T, int N>
 __device__ __forceinline__ void unpack(float (&v)[N], const row_bits<T, N> &b)
@@ -53,7 +27,7 @@ __device__ __forceinline__ void unpack(float (&v)[N], const row_bits<T, N> &b)
       if constexpr (sizeof(T) == 4) {
         v[k * kEach + i] = __uint_as_float(u[i]);
       } else {
-        const float2 pair = pair_of<T>(u[i]);
+        const float2 pair = two_to_f32<T>(u[i]);
         v[k * kEach + 2 * i] = pair.x;
         v[k * kEach + 2 * i + 1] = pair.y;
       }
@@ -74,7 +48,7 @@ __device__ __forceinline__ void pack_bits(row_bits<T, N> &b, const float (&v)[N]
       if constexpr (sizeof(T) == 4) {
         u[i] = __float_as_uint(v[k * kEach + i]);
       } else {
-        u[i] = bits_of<T>(v[k * kEach + 2 * i], v[k * kEach + 2 * i + 1]);
+        u[i] = two_from_f32<T>(v[k * kEach + 2 * i], v[k * kEach + 2 * i + 1]);
       }
     }
     b.q[k] = make_uint4(u[0], u[1], u[2], u[3]);

@@ -49,6 +49,43 @@ template <typename X2> __device__ __forceinline__ X2 x2_from_f32(float low, floa
   return v;
 }
 
+template <typename X2> __device__ __forceinline__ uint32_t word_of(X2 v)
+{
+  return *reinterpret_cast<const uint32_t *>(&v);
+}
+
+template <typename T> __device__ __forceinline__ x2<T> in_word(uint32_t w)
+{
+  return *reinterpret_cast<const x2<T> *>(&w);
+}
+
+/** The low half of a word is the first element. */
+template <typename T> __device__ __forceinline__ float2 two_to_f32(uint32_t w);
+
+template <> __device__ __forceinline__ float2 two_to_f32<bf16>(uint32_t w)
+{
+  return make_float2(__uint_as_float(w << 16), __uint_as_float(w & 0xffff0000u));
+}
+
+template <> __device__ __forceinline__ float2 two_to_f32<f16>(uint32_t w)
+{
+  return __half22float2(*reinterpret_cast<const __half2 *>(&w));
+}
+
+template <typename T> __device__ __forceinline__ uint32_t two_from_f32(float low, float high);
+
+template <> __device__ __forceinline__ uint32_t two_from_f32<bf16>(float low, float high)
+{
+  const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t *>(&v);
+}
+
+template <> __device__ __forceinline__ uint32_t two_from_f32<f16>(float low, float high)
+{
+  const __half2 v = __floats2half2_rn(low, high);
+  return *reinterpret_cast<const uint32_t *>(&v);
+}
+
 /** -infinity becomes the lowest finite value; NaN stays. */
 __device__ __forceinline__ __half2 finite_below(__half2 v)
 {

@@ -5,10 +5,11 @@
  * Method     A thread reads the angles of its slot (rotation.cuh) once for two heads of a token,
  *            keeps everything packed in registers, rotates two elements of each vector at a time
  *            (in 16 bits where every step is rounded to them, else in f32) and writes the heads.
- * With a norm, a head's slots lie on 2^n neighbouring lanes, which add their squares. Work Two
- * heads of q, or of k, of a token for each group of lanes; blocks of q, then of k, in one launch.
- * Heads that have no slots get a warp each and are read once more. Bound      Memory: reads x and
- * writes y. Heads of a token find the tables in the first cache.
+ *            With a norm, a head's slots lie on 2^n neighbouring lanes, which add their squares.
+ * Work       Two heads of q, or of k, of a token for each group of lanes; blocks of q, then of k,
+ * in one launch (rotate_heads_launch.cuh). Heads that have no slots get a warp each and are read
+ * once more. Bound      Memory: reads x and writes y. Heads of a token find the tables in the first
+ * cache.
  */
 #ifndef TGI_OPS_ROTATE_HEADS_CUH
 #define TGI_OPS_ROTATE_HEADS_CUH
@@ -23,9 +24,8 @@ namespace
 { /* each entry of the chain has kernels of its own */
 
 constexpr int kRotateThreads = 256;
-constexpr int kSlotThreads = 128;   /* of heads with slots */
-constexpr int kRotateHeads = 2;     /* of a thread */
-constexpr int kRotateSlotsMax = 32; /* of a head, with vectors of 4: the lanes of a warp */
+constexpr int kSlotThreads = 128; /* of heads with slots */
+constexpr int kRotateHeads = 2;   /* of a thread */
 
 /** q or k, and what becomes of it. Strides count elements. */
 template <typename T> struct head_side {
@@ -313,99 +313,6 @@ __global__ void __launch_bounds__(kRotateThreads)
       y[j] = from_f32<T>(normed(j));
     }
   }
-}
-
-/** The lanes of a group; a norm wants 2^n of them. */
-inline int lanes_of(int slots, bool normed)
-{
-  int lanes = normed ? 1 : slots;
-  while (lanes < slots) {
-    lanes *= 2;
-  }
-  return lanes;
-}
-
-/** True if the heads have slots: of vectors of 4, as many as a warp has lanes. */
-inline bool cut_in_slots(const rotation &r)
-{
-  const int64_t slots = slots_of(r, kSlotLanes);
-  return slots > 0 && slots <= kRotateSlotsMax;
-}
-
-/** Lays the work out for vectors of n elements; 0: the heads have no slots. */
-template <typename T> void plan_rotation(rotate_job<T> *job, int n, bool normed)
-{
-  const int64_t heads = job->side[0].heads + job->side[1].heads;
-  job->by_seq = divider_of(job->seq, job->tokens);
-  if (n == 0) {
-    job->blocks = divide_up(job->tokens * heads, kRotateThreads / kWarp);
-    return;
-  }
-  job->slots = (int)slots_of(job->r, n);
-  job->lanes = lanes_of(job->slots, normed);
-  job->groups_per_block = kSlotThreads / job->lanes;
-  job->inverse_dim = 1 / (float)job->r.head_dim;
-  job->blocks = 0;
-  for (int side = 0; side < 2; side++) {
-    const int64_t groups = divide_up(job->side[side].heads, kRotateHeads);
-    job->first_blocks = job->blocks;
-    job->by_groups[side] = divider_of(groups, job->tokens * groups + kSlotThreads);
-    job->blocks += divide_up(job->tokens * groups, job->groups_per_block);
-  }
-  job->by_seq = divider_of(job->seq, job->tokens + kSlotThreads);
-}
-
-template <typename T, typename TT, int N, int kMode, bool kNormed, bool kAligned, bool kPacked>
-tg_status launch_slots(const tg_context *ctx, rotate_job<T> job)
-{
-  plan_rotation(&job, N, kNormed);
-  const dim3 grid = grid_of(job.blocks);
-  return job.r.interleaved
-             ? launch(ctx, rotate_heads_kernel<T, TT, N, true, kMode, kNormed, kAligned, kPacked>,
-                      grid, kSlotThreads, 0, job)
-             : launch(ctx, rotate_heads_kernel<T, TT, N, false, kMode, kNormed, kAligned, kPacked>,
-                      grid, kSlotThreads, 0, job);
-}
-
-template <int kMode, bool kNormed, typename T>
-tg_status rotate_heads(const tg_context *ctx, rotate_job<T> job, bool aligned)
-{
-  constexpr int kWide = kSlotWide<T>, kSmall = kSlotLanes;
-  if (!cut_in_slots(job.r)) {
-    plan_rotation(&job, 0, kNormed);
-    return launch(ctx, rotate_heads_pairs_kernel<T, kMode, kNormed>, grid_of(job.blocks),
-                  kRotateThreads, 0, job);
-  }
-  constexpr bool kPacks = kMode == kRotateHf;
-  if (aligned && (kWide == kSmall || slots_wide(job.r))) {
-    return job.r.f32 ? launch_slots<T, float, kWide, kMode, kNormed, true, false>(ctx, job)
-           : kNormed && job.f32_weights
-               ? launch_slots<T, T, kWide, kMode, kNormed, true, false>(ctx, job)
-               : launch_slots<T, T, kWide, kMode, kNormed, true, kPacks>(ctx, job);
-  }
-  return job.r.f32 ? launch_slots<T, float, kSmall, kMode, kNormed, false, false>(ctx, job)
-                   : launch_slots<T, T, kSmall, kMode, kNormed, false, false>(ctx, job);
-}
-
-/** With f32 both roundings give the same bits. */
-template <bool kNormed, typename T>
-tg_status rotate_heads_rounding(const tg_context *ctx, const rotate_job<T> &job,
-                                tg_rounding rounding, bool aligned)
-{
-  if (sizeof(T) == 2 && rounding == TG_ROUNDING_HF) {
-    return rotate_heads < sizeof(T) == 2 ? kRotateHf : kRotateOnce, kNormed > (ctx, job, aligned);
-  }
-  return rotate_heads<kRotateOnce, kNormed>(ctx, job, aligned);
-}
-
-inline void describe_rotation(const tg_tensor *q, const rotation &r, char *text, size_t bytes)
-{
-  const bool cut = cut_in_slots(r);
-  snprintf(text, bytes,
-           cut ? "%lld tokens, %d heads a thread, %d threads a block"
-               : "%lld tokens, a warp for a head of %d in blocks of %d threads",
-           (long long)(q->shape[0] * q->shape[1]), cut ? kRotateHeads : (int)q->shape[3],
-           cut ? kSlotThreads : kRotateThreads);
 }
 
 } // namespace

@@ -12,7 +12,7 @@
 #ifndef TGI_OPS_ROTATION_CUH
 #define TGI_OPS_ROTATION_CUH
 
-#include "cuda/vec.cuh"
+#include "ops/rope/element_bits.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
@@ -21,6 +21,7 @@ inline namespace TGI_CUDA_ENTRY
 constexpr int kSlotLanes = 4;
 template <typename T> constexpr int kSlotWide = kLanes<T>;
 constexpr int kSlotBytes = 16;
+constexpr int kMostSlots = 32; /* of a head, with vectors of 4: the lanes of a warp */
 
 /** cos and sin as they are read: from the row of position_offset on. */
 struct rotation {
@@ -86,122 +87,6 @@ __device__ __forceinline__ int64_t divide(int64_t n, const divider &d)
   return d.shift ? (int64_t)(((uint64_t)(uint32_t)n * d.factor) >> d.shift) : n / d.by;
 }
 
-/* ---- elements in registers ---- */
-
-/** N elements as they lie in memory. */
-template <typename T, int N> struct element_bits {
-  uint32_t w[N * (int)sizeof(T) / 4];
-};
-
-template <typename T> __device__ __forceinline__ float2 two_to_f32(uint32_t w);
-
-template <> __device__ __forceinline__ float2 two_to_f32<bf16>(uint32_t w)
-{
-  return make_float2(__uint_as_float(w << 16), __uint_as_float(w & 0xffff0000u));
-}
-
-template <> __device__ __forceinline__ float2 two_to_f32<f16>(uint32_t w)
-{
-  return __half22float2(*reinterpret_cast<const __half2 *>(&w));
-}
-
-template <typename T> __device__ __forceinline__ uint32_t two_from_f32(float low, float high);
-
-template <> __device__ __forceinline__ uint32_t two_from_f32<bf16>(float low, float high)
-{
-  const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t *>(&v);
-}
-
-template <> __device__ __forceinline__ uint32_t two_from_f32<f16>(float low, float high)
-{
-  const __half2 v = __floats2half2_rn(low, high);
-  return *reinterpret_cast<const uint32_t *>(&v);
-}
-
-/** Elements 2 i and 2 i + 1. */
-template <typename T, int N>
-__device__ __forceinline__ void get_two(float (&v)[2], const element_bits<T, N> &from, int i)
-{
-  if constexpr (sizeof(T) == 4) {
-    v[0] = __uint_as_float(from.w[2 * i]);
-    v[1] = __uint_as_float(from.w[2 * i + 1]);
-  } else {
-    const float2 two = two_to_f32<T>(from.w[i]);
-    v[0] = two.x;
-    v[1] = two.y;
-  }
-}
-
-template <typename T, int N>
-__device__ __forceinline__ void set_two(element_bits<T, N> &to, int i, const float (&v)[2])
-{
-  if constexpr (sizeof(T) == 4) {
-    to.w[2 * i] = __float_as_uint(v[0]);
-    to.w[2 * i + 1] = __float_as_uint(v[1]);
-  } else {
-    to.w[i] = two_from_f32<T>(v[0], v[1]);
-  }
-}
-
-template <bool kAligned, typename T, int N>
-__device__ __forceinline__ void load_bits(element_bits<T, N> &v, const T *from)
-{
-  constexpr int kWords = N * (int)sizeof(T) / 4, kAtOnce = kWords < 4 ? kWords : 4;
-  if constexpr (kAligned) {
-    const auto *packs = reinterpret_cast<const pack<uint32_t, kAtOnce> *>(from);
-#pragma unroll
-    for (int i = 0; i < kWords; i += kAtOnce) {
-      const pack<uint32_t, kAtOnce> p = packs[i / kAtOnce];
-#pragma unroll
-      for (int j = 0; j < kAtOnce; j++) {
-        v.w[i + j] = p.e[j];
-      }
-    }
-  } else if constexpr (sizeof(T) == 4) {
-#pragma unroll
-    for (int i = 0; i < kWords; i++) {
-      v.w[i] = __float_as_uint(from[i]);
-    }
-  } else {
-    const auto *e = reinterpret_cast<const uint16_t *>(from);
-#pragma unroll
-    for (int i = 0; i < kWords; i++) {
-      v.w[i] = (uint32_t)e[2 * i] | (uint32_t)e[2 * i + 1] << 16;
-    }
-  }
-}
-
-template <bool kAligned, typename T, int N>
-__device__ __forceinline__ void store_bits(T *to, const element_bits<T, N> &v)
-{
-  constexpr int kWords = N * (int)sizeof(T) / 4, kAtOnce = kWords < 4 ? kWords : 4;
-  if constexpr (kAligned) {
-    auto *words = reinterpret_cast<uint32_t *>(to);
-#pragma unroll
-    for (int i = 0; i < kWords; i += kAtOnce) {
-      uint32_t w[kAtOnce];
-#pragma unroll
-      for (int j = 0; j < kAtOnce; j++) {
-        w[j] = v.w[i + j];
-      }
-      store_words(words + i, w);
-    }
-  } else if constexpr (sizeof(T) == 4) {
-#pragma unroll
-    for (int i = 0; i < kWords; i++) {
-      to[i] = __uint_as_float(v.w[i]);
-    }
-  } else {
-    auto *e = reinterpret_cast<uint16_t *>(to);
-#pragma unroll
-    for (int i = 0; i < kWords; i++) {
-      e[2 * i] = (uint16_t)v.w[i];
-      e[2 * i + 1] = (uint16_t)(v.w[i] >> 16);
-    }
-  }
-}
-
 /** Both values rounded to T where every step is. */
 template <typename T, bool kSteps> __device__ __forceinline__ void step_two(float (&v)[2])
 {
@@ -228,26 +113,6 @@ __device__ __forceinline__ void rotate_pair(float (&y)[2], const float (&x)[2],
 
 /* ---- two elements of 16 bits as one word: a rounding for each operation ---- */
 
-template <typename T> struct word_type;
-
-template <> struct word_type<bf16> {
-  using type = __nv_bfloat162;
-};
-
-template <> struct word_type<f16> {
-  using type = __half2;
-};
-
-template <typename V> __device__ __forceinline__ uint32_t word_of(V v)
-{
-  return *reinterpret_cast<const uint32_t *>(&v);
-}
-
-template <typename T> __device__ __forceinline__ typename word_type<T>::type in_word(uint32_t w)
-{
-  return *reinterpret_cast<const typename word_type<T>::type *>(&w);
-}
-
 template <typename T> __device__ __forceinline__ uint32_t multiply_words(uint32_t a, uint32_t b)
 {
   return word_of(__hmul2_rn(in_word<T>(a), in_word<T>(b)));
@@ -268,6 +133,23 @@ inline int64_t slots_of(const rotation &r, int64_t n)
   }
   return r.interleaved ? divide_up(r.head_dim / n, 2)
                        : r.half / n + divide_up((r.head_dim - r.dim) / n, 2);
+}
+
+/** The lanes of a group; a norm wants 2^n of them. */
+inline int lanes_of(int slots, bool normed)
+{
+  int lanes = normed ? 1 : slots;
+  while (lanes < slots) {
+    lanes *= 2;
+  }
+  return lanes;
+}
+
+/** True if the heads have slots: of vectors of 4, as many as a warp has lanes. */
+inline bool cut_in_slots(const rotation &r)
+{
+  const int64_t slots = slots_of(r, kSlotLanes);
+  return slots > 0 && slots <= kMostSlots;
 }
 
 /** True if each slot of vectors of 8 is two of 4. */

@@ -12,7 +12,7 @@
 #define TGI_OPS_SOFTMAX_SOFTMAX_ROWS_CUH
 
 #include "cuda/reduce.cuh"
-#include "cuda/vec.cuh"
+#include "cuda/x2.cuh"
 
 #include <float.h>
 
@@ -163,9 +163,6 @@ __device__ __forceinline__ uint4 fetch(const T *row, index_of<kAligned> j, index
   return raw;
 }
 
-template <typename T> constexpr bool kIsBf16 = false;
-template <> constexpr bool kIsBf16<bf16> = true;
-
 /** 16 bytes of results in one store. */
 __device__ __forceinline__ void store_vector(float *to, const float (&v)[4])
 {
@@ -180,13 +177,7 @@ template <typename T> __device__ __forceinline__ void store_vector(T *to, const 
   uint32_t word[4];
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    if constexpr (kIsBf16<T>) {
-      const __nv_bfloat162 two = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
-      memcpy(&word[i], &two, sizeof two);
-    } else {
-      const __half2 two = __floats2half2_rn(v[2 * i], v[2 * i + 1]);
-      memcpy(&word[i], &two, sizeof two);
-    }
+    word[i] = two_from_f32<T>(v[2 * i], v[2 * i + 1]);
   }
   /* Said in so many words, as the compiler makes four stores of an assignment. */
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
