@@ -38,8 +38,8 @@ __device__ __forceinline__ void wait_for_copies_but(int groups)
   }
 }
 
-/** What a warp's 16 rows see: some of them keys below .. above - 1, all of them all_from ..
- * all_to - 1; and what the thread's two rows do. */
+/** What a warp's 16 rows see of the block's keys: some of them keys below .. above - 1, all of them
+ * all_from .. all_to - 1; and what the thread's two rows do. */
 struct few_sight {
   int below, above, all_from, all_to;
   int low[2], high[2];
@@ -53,8 +53,8 @@ __device__ __forceinline__ few_sight sight_of(const few_job &job, const few_plac
   if (first <= last) {
     const key_span top = span_of(job.rule, x.all, job.group.quotient(x.row0 + first));
     const key_span bottom = span_of(job.rule, x.all, job.group.quotient(x.row0 + last));
-    s.below = top.low;
-    s.above = bottom.high;
+    s.below = max(top.low, x.low);
+    s.above = min(bottom.high, x.high);
     s.all_from = bottom.low;
     s.all_to = top.high;
 #pragma unroll
@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
 #pragma unroll 1
       for (int i = 0; i < sharing; i++) {
         const int row = (set * sharing + i) * kWarpKeys, key0 = stage * kStageKeys + row;
-        if (key0 < min(sight.above, x.high) && key0 + kWarpKeys > max(sight.below, x.low)) {
+        if (key0 < sight.above && key0 + kWarpKeys > sight.below) {
           const uint32_t keys = place + (uint32_t)(row * tile::kPitch);
           float s[1][8];
           if constexpr (S::kHoldsQueries) {
