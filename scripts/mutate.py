@@ -8,8 +8,8 @@ runs the tests of its op, and reports the changes that no test noticed.
    scripts/mutate.py --merge FILE...           the report of all parts
 
 Sources: src/ops/<op>/ without checks, reference, shape and spec, what they call in src/cpu/, and the
-headers of both that they include (the words of simd*.h are test_math's); with --headers those of
-src/cpu/, by themselves, with the tests of ops that use them. Each direction
+headers of both that they include (the words of simd*.h are test_half_lanes' and test_lanes'); with
+--headers those of src/cpu/, by themselves, with the tests of ops that use them. Each direction
 of an op gets --max mutants, drawn by the seed; a mutant that does not compile, or compiles to the
 same code, does not count. scripts/mutate_equivalent.txt names what cannot be noticed, with reasons.
 Results go to docs/mutation.md."""
@@ -33,7 +33,8 @@ from mutate_build import BUILD, Toolbox, notices
 from mutate_report import (COUNTS, REPORT, ROOT, list_of_ops, load, merged, read_equivalents,
                            reason_for, report)
 
-MATH = ROOT / "tests/math_lanes.c"  # the vector words, for test_math
+MATH = ROOT / "tests/math_lanes.c"  # the vector words, for
+MATH_TESTS = ("test_math", "test_half_lanes", "test_lanes")
 
 
 @functools.cache
@@ -139,7 +140,7 @@ class Campaign:
                            and path in called_sources(op))]
         tests = [("test_ops", ["--op", op, "--entry", self.options.entry]) for op in ops]
         if mutant.path.endswith(".h") and ROOT / mutant.path in included(MATH):
-            tests.insert(0, ("test_math", []))
+            tests = [*((name, []) for name in MATH_TESTS), *tests]
         names = [f"tg_{op}_" for op in ops]
         for source in sorted((ROOT / "tests").glob("test_*.c")):
             words = mentioned(source)
