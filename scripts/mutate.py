@@ -33,7 +33,7 @@ from mutate_build import BUILD, Toolbox, notices
 from mutate_report import (COUNTS, REPORT, ROOT, list_of_ops, load, merged, read_equivalents,
                            reason_for, report)
 
-MATH = ROOT / "tests/math_lanes.c"  # the vector words, for
+MATH = ROOT / "tests/math_lanes.c"  # the vector words, which these check:
 MATH_TESTS = ("test_math", "test_half_lanes", "test_lanes")
 
 
