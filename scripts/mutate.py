@@ -8,8 +8,8 @@ runs the tests of its op, and reports the changes that no test noticed.
    scripts/mutate.py --merge FILE...           the report of all parts
 
 Sources: src/ops/<op>/ without checks, reference, shape and spec, what they call in src/cpu/, and the
-headers of both that they include (the words of simd*.h are test_math's); with --headers those of
-src/cpu/, by themselves, with the tests of ops that use them. Each direction
+headers of both that they include (the words of simd*.h are test_half_lanes' and test_lanes'); with
+--headers those of src/cpu/, by themselves, with the tests of ops that use them. Each direction
 of an op gets --max mutants, drawn by the seed; a mutant that does not compile, or compiles to the
 same code, does not count. scripts/mutate_equivalent.txt names what cannot be noticed, with reasons.
 Results go to docs/mutation.md."""
@@ -18,31 +18,23 @@ import collections
 import concurrent.futures
 import functools
 import hashlib
-import json
 import os
 import pathlib
 import pickle
 import random
 import re
-import resource
-import shlex
-import signal
 import subprocess
 import sys
 import threading
 import time
 
 import mutations
+from mutate_build import BUILD, Toolbox, notices
 from mutate_report import (COUNTS, REPORT, ROOT, list_of_ops, load, merged, read_equivalents,
                            reason_for, report)
 
-BUILD = ROOT / "build/mutate"
-MATH = ROOT / "tests/math_lanes.c"  # the vector words, for test_math
-# The address sanitizer and traps for undefined shifts and bounds, as in .ci/run.
-FLAGS = "-O1 -DTGI_INLINE_FREELY -fsanitize=address,shift,bounds -fsanitize-undefined-trap-on-error"
-# The first for stdbuf; the second because 64-byte vectors on fake stacks crashed with gcc 13.3.
-ASAN_OPTIONS = ("verify_asan_link_order=0:detect_stack_use_after_return=0:detect_leaks=0:"
-                "hard_rss_limit_mb=8192")
+MATH = ROOT / "tests/math_lanes.c"  # the vector words, which these check:
+MATH_TESTS = ("test_math", "test_half_lanes", "test_lanes")
 
 
 @functools.cache
@@ -89,95 +81,6 @@ def called_sources(op):
 @functools.cache
 def mentioned(test):
     return re.findall(r"tg_[a-z_]+", test.read_text())
-
-
-class Toolbox:
-    """The base build and how to make a changed one of it."""
-
-    def __init__(self, entry):
-        subprocess.run(["cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja",
-                        "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_C_FLAGS_DEBUG={FLAGS}",
-                        "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
-                        "-DTEGULA_CUDA_ARCHS=none"], check=True,
-                       stdout=subprocess.DEVNULL)
-        subprocess.run(["cmake", "--build", BUILD], check=True, stdout=subprocess.DEVNULL)
-        self.compile = collections.defaultdict(list)
-        for command in json.loads((BUILD / "compile_commands.json").read_text()):
-            words = shlex.split(command["command"])
-            entries = [w for w in words if w.startswith("-DTGI_ENTRY=")]
-            if not entries or entries == [f"-DTGI_ENTRY={entry}"]:
-                self.compile[pathlib.Path(command["file"])].append(words)
-        self.link = {}
-        self.baseline = {}
-        self.lock = threading.Lock()
-
-    def link_words(self, test):
-        with self.lock:
-            if test not in self.link:
-                lines = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", f"tests/{test}"],
-                                       check=True, text=True,
-                                       stdout=subprocess.PIPE).stdout.splitlines()
-                words = shlex.split(lines[-1])
-                self.link[test] = words[words.index("&&") + 1:words.index("&&", 2)]
-            return self.link[test]
-
-    def compile_object(self, source, target, changed=None, overlay=None):
-        """One object file; `changed` replaces the source's text, `overlay` goes before src/."""
-        words = list(self.compile[source][0])
-        words[words.index("-o") + 1] = str(target)
-        if "-MF" in words:
-            at = words.index("-MF")
-            words[at + 1] = str(target) + ".d"
-        if overlay:
-            words.insert(1, f"-I{overlay}")
-        if changed:
-            words[words.index(str(source))] = str(changed)
-            words += [f"-I{source.parent}"]
-        return subprocess.run(words, cwd=BUILD, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL).returncode == 0
-
-    def link_test(self, test, objects, target):
-        """The test with `objects` in place of the archive's members."""
-        words = list(self.link_words(test))
-        words[words.index("-o") + 1] = str(target)
-        first = next(i for i, w in enumerate(words) if w.endswith(".o"))
-        words[first:first] = ["-Wl,--allow-multiple-definition", *map(str, objects)]
-        return subprocess.run(words, cwd=BUILD, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE, text=True)
-
-
-def no_core_file():
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def notices(command, timeout):
-    """How a test notices ("failed", "crashed", "hung"), or None when it passes."""
-    with subprocess.Popen(["stdbuf", "-oL", *map(str, command)], text=True, errors="replace",
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, preexec_fn=no_core_file,
-                          env=os.environ | {"ASAN_OPTIONS": ASAN_OPTIONS},
-                          start_new_session=True) as process:
-        timed_out = threading.Event()
-
-        def stop():
-            timed_out.set()
-            os.killpg(process.pid, signal.SIGKILL)
-
-        timer = threading.Timer(timeout, stop)
-        timer.start()
-        failed = False
-        for line in process.stdout:
-            if line.startswith("FAILED") or line.startswith("[  FAILED  ]"):
-                failed = True
-                os.killpg(process.pid, signal.SIGKILL)
-                break
-        code = process.wait()
-        timer.cancel()
-    if failed:
-        return "failed"
-    if timed_out.is_set():
-        return "hung"
-    return None if code == 0 else "crashed" if code < 0 else "failed"
 
 
 class Campaign:
@@ -237,7 +140,7 @@ class Campaign:
                            and path in called_sources(op))]
         tests = [("test_ops", ["--op", op, "--entry", self.options.entry]) for op in ops]
         if mutant.path.endswith(".h") and ROOT / mutant.path in included(MATH):
-            tests.insert(0, ("test_math", []))
+            tests = [*((name, []) for name in MATH_TESTS), *tests]
         names = [f"tg_{op}_" for op in ops]
         for source in sorted((ROOT / "tests").glob("test_*.c")):
             words = mentioned(source)

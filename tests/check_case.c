@@ -1,6 +1,7 @@
 #include "check_case.h"
 #include "problem.h"
 #include "problem_compare.h"
+#include "problem_gradient.h"
 
 #include "core/device_state.h"
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /**
- * The words of src/cpu that test_math.c and test_lanes.c check value by value, compiled once per
- * instruction set (math_lanes.c) like the kernels are, behind one table each.
+ * The words of src/cpu that test_math.c, test_half_lanes.c and test_lanes.c check value by value,
+ * compiled once per instruction set (math_lanes.c) like the kernels are, behind one table each.
  */
 #ifndef TGI_TESTS_MATH_LANES_H
 #define TGI_TESTS_MATH_LANES_H

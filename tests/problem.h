@@ -83,9 +83,19 @@ int problem_find(const problem *p, const char *name);
  * -1: none. */
 int problem_alias(const problem *p, int v, int which);
 
-/** Checks the reference backward of a problem's case against differences of the reference
- * forward, in f64. NULL if they agree, else what does not (owned). */
-char *problem_check_gradient(problem *p, tg_context *ref);
+/** The slot of that name; NULL if there is none. */
+const tg_slot_info *problem_slot(const tg_op_info *info, const char *name);
+
+/**
+ * The forward of a backward problem, in f64: slots and scalars of equal names are the backward's, a
+ * tensor of which the backward has the gradient alone has that gradient's shape, other required
+ * tensors and scalars that the backward does not know (a rounding policy) come from the forward's
+ * own reading of the shape.
+ */
+problem *problem_forward(const problem *bwd);
+
+/** Sets the backward's saved tensors (rstd, lse, ...) to what the reference forward gives. */
+void problem_fill_saved(problem *p);
 
 /** printf into new memory. */
 char *problem_text(const char *format, ...) __attribute__((format(printf, 1, 2)));

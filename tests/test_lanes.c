@@ -1,5 +1,6 @@
-/* The words of src/cpu that move two vectors at once, or pairs of values, against plain indexing,
- * for every instruction set of this machine: the same bits as one value at a time, NaN included. */
+/* The words of src/cpu that move two vectors at once, pairs of values, or neighbours, against plain
+ * indexing, for every instruction set of this machine: the same bits as one value at a time, NaN
+ * included. */
 #include "math_lanes.h"
 
 #include "core/half.h"
@@ -120,11 +121,32 @@ static void test_pairs(void **state)
   }
 }
 
+/* Lanes 2 i and 2 i + 1 change places, bits and all. */
+static void test_neighbours(void **state)
+{
+  enum { kValues = 64 };
+  float x[kValues], y[kValues];
+  (void)state;
+  for (int i = 0; i < kValues; i++) {
+    x[i] = tgi_bits_float(0x7fa00001u + (uint32_t)i * 0x01000003u); /* a NaN, negative ones, ... */
+  }
+  for (int e = 0; e < num_entries; e++) {
+    entries[e]->swap_neighbours(x, y, kValues);
+    for (int i = 0; i < kValues; i++) {
+      if (tgi_float_bits(y[i]) != tgi_float_bits(x[i ^ 1])) {
+        fail_msg("%s, lane %d: expected %a, got %a", entries[e]->entry, i, (double)x[i ^ 1],
+                 (double)y[i]);
+      }
+    }
+  }
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_two),
       cmocka_unit_test(test_pairs),
+      cmocka_unit_test(test_neighbours),
   };
   num_entries = find_math_lanes(entries);
   return cmocka_run_group_tests(tests, NULL, NULL);

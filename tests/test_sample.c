@@ -1,5 +1,5 @@
 /* Sampling beyond the spec driver: frequencies against exact probabilities, a plain sampler in f64
- * with a full sort, every entry and number of threads, the ends of the filters, bad data. */
+ * with a full sort, every entry and number of threads, the ends of the filters. */
 #include "core/half.h"
 #include "tegula/tegula.h"
 
@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "cpu_entries.h"
-#include "expect_op.h"
+#include "sample_call.h"
 
 static uint64_t next(uint64_t *state)
 {
@@ -23,17 +23,6 @@ static uint64_t next(uint64_t *state)
 static double uniform(uint64_t *state) /* in [0, 1) */
 {
   return (double)next(state) * 0x1p-53;
-}
-
-static tg_status run(tg_context *ctx, tg_sample_fwd_args a)
-{
-  size_t bytes = 0;
-  must_run(ctx, tg_sample_fwd_workspace(ctx, &a, &bytes));
-  a.workspace = aligned_alloc(256, bytes);
-  a.workspace_bytes = bytes;
-  const tg_status status = tg_sample_fwd(ctx, &a);
-  free(a.workspace);
-  return status;
 }
 
 /* ---- a plain sampler ---- */
@@ -111,7 +100,7 @@ static void test_frequencies(void **state)
     a.seed = (int64_t)k;
     expect_probabilities(row, kVocab, &a, p);
     for (a.position = 0; a.position < kRounds; a.position++) {
-      must_run(e.ctx[0], run(e.ctx[0], a));
+      must_run(e.ctx[0], sample(e.ctx[0], a));
       for (int r = 0; r < kRows; r++) {
         times[ids[r]]++;
       }
@@ -156,7 +145,7 @@ static void test_log_prob(void **state)
                             .temperature = k % 2 ? 2.5f : 1,
                             .top_p = k / 2 % 2 ? 0.77f : 0,
                             .seed = k / 4 % 2 - 5};
-    must_run(e.ctx[k / 4], run(e.ctx[k / 4], a));
+    must_run(e.ctx[k / 4], sample(e.ctx[k / 4], a));
     for (int r = 0; r < kRows; r++) {
       expect_probabilities(logits + r * kVocab, kVocab, &a, p);
       assert_true(fabs((double)log_prob[r] - log(p[ids[r]])) < 2e-6);
@@ -196,7 +185,7 @@ static void test_same_everywhere(void **state)
           .top_p = filter / 2 ? 0.85f : 0,
           .seed = -42,
           .position = 1000};
-      must_run(e.ctx[0], run(e.ctx[k / 4 / kDtypes], a));
+      must_run(e.ctx[0], sample(e.ctx[k / 4 / kDtypes], a));
       if (threads == 1 && k < 4) {
         memcpy(first[filter], ids, sizeof ids);
       }
@@ -222,21 +211,21 @@ static void test_counters(void **state)
                           .seed = 8,
                           .position = 15};
   (void)state;
-  must_run(e.ctx[0], run(e.ctx[0], a));
+  must_run(e.ctx[0], sample(e.ctx[0], a));
   for (int i = 1; i < kRows; i++) {
     assert_int_not_equal(ids[0][i], ids[0][i - 1]);
   }
   a.ids = tg_tensor_1d(ids[1], TG_I64, kRows);
   a.positions = tg_tensor_1d(positions, TG_I64, kRows);
   a.position = 10; /* the first row's sum is 15 again */
-  must_run(e.ctx[0], run(e.ctx[0], a));
+  must_run(e.ctx[0], sample(e.ctx[0], a));
   assert_int_equal(ids[1][0], ids[0][0]);
   for (int i = 1; i < kRows; i++) {
     assert_int_not_equal(ids[1][i], ids[0][i]);
   }
   a.ids = tg_tensor_1d(ids[2], TG_I64, kRows);
   a.seed = 9;
-  must_run(e.ctx[0], run(e.ctx[0], a));
+  must_run(e.ctx[0], sample(e.ctx[0], a));
   for (int i = 0; i < kRows; i++) {
     assert_int_not_equal(ids[2][i], ids[1][i]);
   }
@@ -248,7 +237,7 @@ static int64_t pick(tg_context *ctx, const float *logits, int64_t vocab, tg_samp
   int64_t id = -9;
   a.logits = tg_tensor_2d((void *)(uintptr_t)logits, TG_F32, 1, vocab);
   a.ids = tg_tensor_1d(&id, TG_I64, 1);
-  must_run(ctx, run(ctx, a));
+  must_run(ctx, sample(ctx, a));
   assert_in_range(id, 0, vocab - 1);
   return id;
 }
@@ -338,75 +327,6 @@ static void test_penalty(void **state)
   close_cpu_entries(&e);
 }
 
-/* Rows that cannot be sampled are named and get -1; the others are picked. */
-static void test_bad_rows(void **state)
-{
-  const float bad[3][3] = {{0, NAN, 1}, {INFINITY, 0, 0}, {-INFINITY, -INFINITY, -INFINITY}};
-  cpu_entries e = open_cpu_entries(2);
-  (void)state;
-  for (int k = 0; k < e.count * 3 * 2; k++) {
-    float logits[9] = {0, -INFINITY, -INFINITY, 0, 0, 0, -INFINITY, 0, -INFINITY}, log_prob[3];
-    int64_t ids[3] = {7, 7, 7};
-    memcpy(logits + 3, bad[k / 2 % 3], sizeof bad[0]);
-    const tg_sample_fwd_args a = {.logits = tg_tensor_2d(logits, TG_F32, 3, 3),
-                                  .ids = tg_tensor_1d(ids, TG_I64, 3),
-                                  .log_prob = tg_tensor_1d(log_prob, TG_F32, 3),
-                                  .temperature = (float)(k % 2)};
-    must_fail(e.ctx[k / 6], run(e.ctx[k / 6], a), TG_BAD_ARGUMENT,
-              "sample_fwd: logits[1]: expected numbers below infinity and a finite one, got a row "
-              "without");
-    assert_int_equal(ids[0], 0);
-    assert_int_equal(ids[1], -1);
-    assert_int_equal(ids[2], 1);
-    assert_true(log_prob[0] == 0 && isnan(log_prob[1]) && log_prob[2] == 0);
-  }
-  close_cpu_entries(&e);
-}
-
-static void test_bad_history(void **state)
-{
-  float logits[10] = {0};
-  int64_t ids[2] = {7, 7}, history[6] = {0, 4, 1, 2, 3, 5}, lengths[2] = {3, 2};
-  cpu_entries e = open_cpu_entries(1);
-  (void)state;
-  for (int k = 0; k < e.count; k++) {
-    tg_context *ctx = e.ctx[k];
-    tg_sample_fwd_args a = {.logits = tg_tensor_2d(logits, TG_F32, 2, 5),
-                            .history = tg_tensor_2d(history, TG_I64, 2, 3),
-                            .ids = tg_tensor_1d(ids, TG_I64, 2),
-                            .repetition_penalty = 1.1f};
-    must_fail(ctx, run(ctx, a), TG_BAD_ARGUMENT,
-              "sample_fwd: history[1, 2]: expected 0 to 4, got 5");
-    a.history_lengths = tg_tensor_1d(lengths, TG_I64, 2);
-    must_run(ctx, run(ctx, a)); /* the 5 does not count */
-    lengths[0] = 4;
-    must_fail(ctx, run(ctx, a), TG_BAD_ARGUMENT,
-              "sample_fwd: history_lengths[0]: expected 0 to 3, got 4");
-    lengths[0] = -1;
-    must_fail(ctx, run(ctx, a), TG_BAD_ARGUMENT,
-              "sample_fwd: history_lengths[0]: expected 0 to 3, got -1");
-    lengths[0] = 3;
-    history[0] = -1;
-    must_fail(ctx, run(ctx, a), TG_BAD_ARGUMENT,
-              "sample_fwd: history[0, 0]: expected 0 to 4, got -1");
-    history[0] = 0;
-    a.history = (tg_tensor){0};
-    must_fail(ctx, tg_sample_fwd(ctx, &a), TG_BAD_ARGUMENT,
-              "sample_fwd: history: expected ids beside history_lengths, got none");
-    a.history_lengths = (tg_tensor){0};
-    a.logits = tg_tensor_2d(logits, TG_F32, 2, 0);
-    must_fail(ctx, tg_sample_fwd(ctx, &a), TG_BAD_SHAPE,
-              "sample_fwd: logits: expected a vocabulary of 1 to 8388608, got 0");
-    float *wide = malloc(sizeof *wide * 2 * 8388609); /* never touched, but apart from ids */
-    assert_non_null(wide);
-    a.logits = tg_tensor_2d(wide, TG_F32, 2, 8388609);
-    must_fail(ctx, tg_sample_fwd(ctx, &a), TG_BAD_SHAPE,
-              "sample_fwd: logits: expected a vocabulary of 1 to 8388608, got 8388609");
-    free(wide);
-  }
-  close_cpu_entries(&e);
-}
-
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -417,8 +337,6 @@ int main(void)
       cmocka_unit_test(test_ends),
       cmocka_unit_test(test_no_weight),
       cmocka_unit_test(test_penalty),
-      cmocka_unit_test(test_bad_rows),
-      cmocka_unit_test(test_bad_history),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,8 @@ import placed
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from tegula.attention import served_by
+
 # PyTorch's threads and Tegula's would wait for each other busily: these models take several times as long with both.
 torch.set_num_threads(1)
 
@@ -79,6 +81,11 @@ def logits(model, inputs):
         result = model.eval()(**inputs).logits
     model.train(was)
     return result
+
+
+def served(model):
+    """Who computed the last attention of its layers."""
+    return {served_by(layer.self_attn) for layer in model.model.layers}
 
 
 def distance(a, b):
