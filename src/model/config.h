@@ -82,6 +82,17 @@ static inline void tgi_config_set_sliding(tgi_config *config, int layer)
   config->sliding_layers[layer / 64] |= UINT64_C(1) << (layer % 64);
 }
 
+/** Columns of q and of attention's output, and of k and of v. */
+static inline int64_t tgi_config_query_width(const tgi_config *config)
+{
+  return (int64_t)config->num_attention_heads * config->head_dim;
+}
+
+static inline int64_t tgi_config_key_width(const tgi_config *config)
+{
+  return (int64_t)config->num_key_value_heads * config->head_dim;
+}
+
 /**
  * Reads `<path>` (a config.json). Errors: IO, NO_MEMORY, BAD_FILE (a key is missing, has another
  * type or is out of range: the message names it), UNSUPPORTED (a model_type or a feature that is

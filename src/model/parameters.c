@@ -67,8 +67,7 @@ static void add_gpt2_layer(tgi_parameters *p, const tgi_config *c, int i)
 {
   tgi_layer_parameters *l = &p->layer[i];
   const int64_t hidden = c->hidden_size, inner = c->intermediate_size;
-  const int64_t q = (int64_t)c->num_attention_heads * c->head_dim;
-  const int64_t kv = (int64_t)c->num_key_value_heads * c->head_dim;
+  const int64_t q = tgi_config_query_width(c), kv = tgi_config_key_width(c);
   l->norm1 = add(p, hidden, 0, TGI_START_ONE, "transformer.h.%d.ln_1.weight", i);
   l->norm1_bias = add(p, hidden, 0, TGI_START_ZERO, "transformer.h.%d.ln_1.bias", i);
   l->qkv = add_conv1d(p, q + 2 * kv, hidden, TGI_START_NORMAL, i, "attn.c_attn");
@@ -119,8 +118,7 @@ static void add_qwen3_attention(tgi_parameters *p, const tgi_config *c, int i)
 {
   tgi_layer_parameters *l = &p->layer[i];
   const int64_t hidden = c->hidden_size;
-  const int64_t q = (int64_t)c->num_attention_heads * c->head_dim;
-  const int64_t kv = (int64_t)c->num_key_value_heads * c->head_dim;
+  const int64_t q = tgi_config_query_width(c), kv = tgi_config_key_width(c);
   const bool biased = c->attention_bias;
   add_linear(p, q, hidden, i, "self_attn.q_proj");
   add_linear(p, kv, hidden, i, "self_attn.k_proj");

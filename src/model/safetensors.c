@@ -3,23 +3,13 @@
 #include "safetensors.h"
 #include "file_error.h"
 #include "file_map.h"
-#include "json_file.h"
+#include "safetensors_entry.h"
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LENGTH_BYTES 8
 #define HEADER_LIMIT 100000000u
-
-/** One tensor as the header describes it. */
-typedef struct entry {
-  tgi_file_tensor tensor;
-  uint64_t begin, end;
-  const json_t *offsets; /* for messages */
-} entry;
 
 struct tgi_safetensors {
   char *path;
@@ -33,116 +23,17 @@ struct tgi_safetensors {
 
 typedef struct parser {
   tgi_safetensors *file;
-  const tgi_json *json;
-  tg_error *error;
+  tgi_file_entry_reader reader;
   const char *data; /* first byte after the header */
   uint64_t data_bytes;
   uint64_t data_at; /* its file offset */
-  entry *entries;
-  int64_t *next_shape;
+  tgi_file_entry *entries;
 } parser;
-
-static tg_status refuse(const parser *p, const char *name, const json_t *value, const char *format,
-                        ...) __attribute__((format(printf, 4, 5)));
-
-/** BAD_FILE at a value of a tensor; the format says "<key>: expected <rule>". */
-static tg_status refuse(const parser *p, const char *name, const json_t *value, const char *format,
-                        ...)
-{
-  char rule[160];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(rule, sizeof rule, format, arguments);
-  va_end(arguments);
-  return tgi_json_refuse(p->json, TG_BAD_FILE, value, p->error, "tensor \"%s\": %s",
-                         tgi_quote(name, strlen(name)).text, rule);
-}
-
-static bool read_natural(const json_t *value, int64_t *out)
-{
-  *out = json_integer_value(value);
-  return json_is_integer(value) && *out >= 0;
-}
-
-static tg_status read_shape(parser *p, const char *name, const json_t *shape, tgi_file_tensor *out)
-{
-  if (!json_is_array(shape)) {
-    return refuse(p, name, shape, "shape: expected an array of extents");
-  }
-  out->ndim = (int32_t)json_array_size(shape);
-  out->shape = p->next_shape;
-  for (int32_t i = 0; i < out->ndim; i++) {
-    const json_t *extent = json_array_get(shape, (size_t)i);
-    if (!read_natural(extent, p->next_shape++)) {
-      return refuse(p, name, extent, "shape: expected an extent, an integer from 0 to 2^63 - 1");
-    }
-  }
-  return TG_OK;
-}
-
-static tg_status read_offsets(parser *p, const char *name, entry *out)
-{
-  int64_t bounds[2];
-  if (json_array_size(out->offsets) != 2) { /* what is no array has none */
-    return refuse(p, name, out->offsets, "data_offsets: expected an array [begin, end]");
-  }
-  for (size_t i = 0; i < 2; i++) {
-    const json_t *bound = json_array_get(out->offsets, i);
-    if (!read_natural(bound, &bounds[i])) {
-      return refuse(p, name, bound,
-                    "data_offsets: expected an offset, an integer from 0 to 2^63 - 1");
-    }
-  }
-  out->begin = (uint64_t)bounds[0];
-  out->end = (uint64_t)bounds[1];
-  if (out->end < out->begin) {
-    return refuse(p, name, out->offsets, "data_offsets: expected begin <= end");
-  }
-  return TG_OK;
-}
-
-static tg_status read_entry(parser *p, const char *name, const json_t *value, entry *out)
-{
-  if (!json_is_object(value)) {
-    return refuse(p, name, value, "expected an object with dtype, shape and data_offsets");
-  }
-  const json_t *dtype = json_object_get(value, "dtype");
-  const json_t *shape = json_object_get(value, "shape");
-  *out = (entry){.offsets = json_object_get(value, "data_offsets")};
-  out->tensor.name = name;
-  out->tensor.dtype = TGI_FILE_DTYPES;
-  for (int i = 0; json_is_string(dtype) && i < TGI_FILE_DTYPES; i++) {
-    if (strcmp(json_string_value(dtype), tgi_file_dtype_name((tgi_file_dtype)i)) == 0) {
-      out->tensor.dtype = (tgi_file_dtype)i;
-    }
-  }
-  if (out->tensor.dtype == TGI_FILE_DTYPES) {
-    return refuse(p, name, dtype, "dtype: expected one such as \"F32\"");
-  }
-  tg_status status = read_shape(p, name, shape, &out->tensor);
-  if (status == TG_OK) {
-    status = read_offsets(p, name, out);
-  }
-  if (status != TG_OK) {
-    return status;
-  }
-  uint64_t bytes;
-  if (!tgi_file_dtype_bytes(out->tensor.dtype, out->tensor.ndim, out->tensor.shape, &bytes)) {
-    return refuse(p, name, shape, "shape: expected %s elements that fill whole bytes, below 2^61",
-                  tgi_file_dtype_name(out->tensor.dtype));
-  }
-  if (out->end - out->begin != bytes) {
-    return refuse(p, name, out->offsets,
-                  "data_offsets: expected %" PRIu64 " bytes, as dtype and shape say", bytes);
-  }
-  out->tensor.bytes = (size_t)bytes;
-  return TG_OK;
-}
 
 static tg_status check_metadata(parser *p, json_t *metadata)
 {
   if (!json_is_object(metadata)) {
-    return tgi_json_refuse(p->json, TG_BAD_FILE, metadata, p->error,
+    return tgi_json_refuse(p->reader.json, TG_BAD_FILE, metadata, p->reader.error,
                            "__metadata__: expected an object of strings");
   }
   const char *key;
@@ -150,7 +41,7 @@ static tg_status check_metadata(parser *p, json_t *metadata)
   json_object_foreach(metadata, key, value)
   {
     if (!json_is_string(value)) {
-      return tgi_json_refuse(p->json, TG_BAD_FILE, value, p->error,
+      return tgi_json_refuse(p->reader.json, TG_BAD_FILE, value, p->reader.error,
                              "__metadata__: \"%s\": expected a string",
                              tgi_quote(key, strlen(key)).text);
     }
@@ -174,10 +65,10 @@ static tg_status allocate_tables(parser *p)
   file->tensors = malloc(tensors * sizeof *file->tensors);
   file->by_name = malloc(tensors * sizeof(const tgi_file_tensor *));
   p->entries = malloc(tensors * sizeof *p->entries);
-  p->next_shape = file->shapes;
+  p->reader.next_extent = file->shapes;
   if (!file->shapes || !file->tensors || !file->by_name || !p->entries) {
     return tgi_file_error_memory(
-        p->error, file->path,
+        p->reader.error, file->path,
         extents * sizeof *file->shapes +
             tensors *
                 (sizeof *file->tensors + sizeof(const tgi_file_tensor *) + sizeof *p->entries));
@@ -187,8 +78,8 @@ static tg_status allocate_tables(parser *p)
 
 static int compare_places(const void *left, const void *right)
 {
-  const entry *a = left;
-  const entry *b = right;
+  const tgi_file_entry *a = left;
+  const tgi_file_entry *b = right;
   if (a->begin != b->begin) {
     return a->begin < b->begin ? -1 : 1;
   }
@@ -218,17 +109,17 @@ static tg_status place_tensors(parser *p)
   qsort(p->entries, file->count, sizeof *p->entries, compare_places);
   uint64_t covered = 0;
   for (size_t i = 0; i < file->count; i++) {
-    entry *e = &p->entries[i];
+    tgi_file_entry *e = &p->entries[i];
     if (e->begin != covered) {
-      return refuse(p, e->tensor.name, e->offsets,
-                    "data_offsets: expected data from byte %" PRIu64 " on (no %s)", covered,
-                    e->begin > covered ? "hole" : "overlap");
+      return tgi_file_entry_refuse(&p->reader, e->tensor.name, e->offsets,
+                                   "data_offsets: expected data from byte %" PRIu64 " on (no %s)",
+                                   covered, e->begin > covered ? "hole" : "overlap");
     }
     if (e->end > p->data_bytes) {
-      return refuse(p, e->tensor.name, e->offsets,
-                    "data_offsets: expected offsets up to %" PRIu64
-                    ", the bytes of data in the file",
-                    p->data_bytes);
+      return tgi_file_entry_refuse(&p->reader, e->tensor.name, e->offsets,
+                                   "data_offsets: expected offsets up to %" PRIu64
+                                   ", the bytes of data in the file",
+                                   p->data_bytes);
     }
     covered = e->end;
     e->tensor.data = p->data + e->begin;
@@ -236,7 +127,7 @@ static tg_status place_tensors(parser *p)
     file->by_name[i] = &file->tensors[i];
   }
   if (covered != p->data_bytes) {
-    return tgi_file_error(p->error, TG_BAD_FILE, file->path, p->data_at + covered,
+    return tgi_file_error(p->reader.error, TG_BAD_FILE, file->path, p->data_at + covered,
                           "the end of the file, got %" PRIu64 " more bytes",
                           p->data_bytes - covered);
   }
@@ -256,7 +147,7 @@ static tg_status read_tensors(parser *p)
     }
     status = strcmp(name, "__metadata__") == 0
                  ? check_metadata(p, value)
-                 : read_entry(p, name, value, &p->entries[p->file->count++]);
+                 : tgi_file_entry_read(&p->reader, name, value, &p->entries[p->file->count++]);
   }
   return status == TG_OK ? place_tensors(p) : status;
 }
@@ -311,8 +202,7 @@ static tg_status read_file(tgi_safetensors *file, const char *bytes, size_t size
     return status;
   }
   parser p = {.file = file,
-              .json = &json,
-              .error = error,
+              .reader = {.json = &json, .error = error},
               .data = text + length,
               .data_bytes = size - LENGTH_BYTES - length,
               .data_at = LENGTH_BYTES + length};

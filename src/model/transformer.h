@@ -3,40 +3,16 @@
  *
  * One description serves every family (config.h): norm, packed q|k|v projection, norm and rotation
  * of q and k where the model has them, attention, output projection with the residual, norm, MLP,
- * residual; a final norm and the head. Training keeps a layer's activations for the backward; a
- * session uses one set for all layers.
+ * residual; a final norm and the head.
  *
  * rows = batch * seq; row b * seq + t is token t of sequence b.
  */
 #ifndef TGI_MODEL_TRANSFORMER_H
 #define TGI_MODEL_TRANSFORMER_H
 
-#include "memory_plan.h"
+#include "activations.h"
 #include "rope_tables.h"
 #include "tegula/tegula.h"
-#include "weights.h"
-
-/** What a layer leaves behind. */
-typedef struct tgi_layer_activations {
-  tg_tensor input;               /* [rows, hidden] */
-  tg_tensor norm1, mean1, rstd1; /* [rows, hidden], [rows], [rows]; rms_norm has no mean */
-  tg_tensor qkv;                 /* [rows, (q_heads + 2 kv_heads) * head_dim] */
-  tg_tensor qk;                  /* its first columns as attention sees them: qkv itself, or with
-                                    qk_norm, whose backward needs qkv as it was, a buffer */
-  tg_tensor q_rstd, k_rstd;      /* with qk_norm: [batch, seq, q_heads], [batch, seq, kv_heads] */
-  tg_tensor attention, lse;      /* [rows, q_heads * head_dim], [batch, q_heads, seq] f32 */
-  tg_tensor middle;              /* [rows, hidden]: input + attention's output */
-  tg_tensor norm2, mean2, rstd2; /* as norm1 */
-  tg_tensor preactivation;       /* [rows, intermediate]; SwiGLU: gate|up, twice as wide */
-  tg_tensor inner;               /* [rows, intermediate] */
-  tg_tensor output;              /* [rows, hidden]: middle + the MLP's output */
-} tgi_layer_activations;
-
-typedef struct tgi_activations {
-  tgi_layer_activations *layer; /* num_hidden_layers entries */
-  tg_tensor final_norm, final_mean, final_rstd;
-  tg_tensor logits; /* [logit rows, vocab] f32; absent in training, whose loss makes its own */
-} tgi_activations;
 
 /** Key-value cache of one layer: [1, capacity, kv_heads, head_dim]. */
 typedef struct tgi_layer_cache {
@@ -74,14 +50,6 @@ typedef struct tgi_pass {
   size_t workspace_bytes;
 } tgi_pass;
 
-/**
- * Lays out activations. keep: one set of buffers per layer (training); otherwise all layers share
- * one. logit_rows: rows of logits, the last ones of the pass; 0: none, the pass ends with the final
- * norm of all rows.
- */
-void tgi_activations_lay_out(tgi_activations *a, tgi_memory_plan *plan, const tg_model *model,
-                             int64_t batch, int64_t seq, int64_t logit_rows, bool keep);
-
 /** ids -> logits, or final_norm. On failure the message is the context's. */
 tg_status tgi_transformer_forward(tgi_pass *pass);
 
@@ -112,9 +80,6 @@ tgi_heads tgi_split_heads(const tgi_pass *pass, const tg_tensor *qk, const tg_te
 /** Scale of the scores in layer `index`, and the keys that a query sees; 0: all before it. */
 float tgi_attention_scale(const tgi_config *config, int index);
 int32_t tgi_attention_window(const tgi_config *config, int index);
-
-/** Columns of a layer's preactivation. */
-int64_t tgi_preactivation_width(const tgi_config *config);
 
 /** The op's name for the configured activation, which is not SwiGLU. */
 tg_activation tgi_linear_activation(const tgi_config *config);

@@ -6,8 +6,7 @@ void tgi_gradients_lay_out(tgi_gradients *g, tgi_memory_plan *plan, const tg_mod
                            int64_t rows)
 {
   const tgi_config *c = &model->config;
-  const int64_t q = (int64_t)c->num_attention_heads * c->head_dim;
-  const int64_t kv = (int64_t)c->num_key_value_heads * c->head_dim;
+  const int64_t q = tgi_config_query_width(c), kv = tgi_config_key_width(c);
   g->dx = tgi_take_2d(plan, model->dtype, rows, c->hidden_size);
   g->dnorm = tgi_take_2d(plan, model->dtype, rows, c->hidden_size);
   g->dqkv = tgi_take_2d(plan, model->dtype, rows, q + 2 * kv);
