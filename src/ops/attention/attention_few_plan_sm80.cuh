@@ -87,8 +87,9 @@ inline int64_t split_keys(const attention_few_plan &p, int64_t reach)
 }
 
 /** The most splits of a block with which the GPU still has two blocks a multiprocessor, and nine
- * tenths of them to the last; the ring has as many places as leave room for the blocks that there
- * are, if these are two. */
+ * tenths of them to the last; one where lengths are on the device, for one long sequence among
+ * short ones must not wait for a block. The ring has as many places as leave room for the blocks
+ * that there are, if these are two. */
 inline void set_run(const tg_context *ctx, attention_few_plan &p)
 {
   constexpr int64_t kBeside = 1024; /* what is static, and what the system takes of each block */
@@ -100,7 +101,7 @@ inline void set_run(const tg_context *ctx, attention_few_plan &p)
   auto fills = [&]() {
     return 10 * blocks() >= 18 * n && 10 * blocks() >= 9 * n * divide_up(blocks(), n);
   };
-  p.run = 2 * stage + queries + lines + 2 * kBeside <= all ? p.splits : 1;
+  p.run = !p.lengths && 2 * stage + queries + lines + 2 * kBeside <= all ? p.splits : 1;
   while (p.run > 1 && !fills()) {
     p.run = (p.run + 1) / 2;
   }
