@@ -7,7 +7,8 @@ namespace
 template <typename T>
 tg_status run_64(const tg_context *ctx, const tg_attention_fwd_args *a, const attention_fwd_plan &p)
 {
-  return run_tiles<fwd_shape<T, 64, 64, 64, 2, 4, 2, 3>>(ctx, a, p);
+  return p.keys == 96 ? run_tiles<fwd_shape<T, 64, 64, 96, 2, 4, 2, 2>>(ctx, a, p)
+                      : run_tiles<fwd_shape<T, 64, 64, 64, 2, 4, 2, 2>>(ctx, a, p);
 }
 
 } // namespace

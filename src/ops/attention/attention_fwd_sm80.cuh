@@ -156,6 +156,9 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   if (lane == 0) {
     range = range_of(job.work.rule, x, first, 16 * kM, kKeys);
   }
+  if (S::kLooksEarly) {
+    __syncwarp(); /* the others read it before the barrier */
+  }
   const uint32_t page = sh + (uint32_t)(first * S::qk_tile::kPitch);
   float o[kM][S::kValues / 2];
   row_state state[kM];

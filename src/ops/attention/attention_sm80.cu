@@ -31,9 +31,9 @@ namespace
 /** Tiles of 16-bit elements: what registers and shared memory hold. */
 void set_tiles(const tg_context *ctx, attention_fwd_plan &p)
 {
-  const bool little = ctx->device->shared_bytes < kMediumShared && p.qk > 128;
-  p.rows = little ? 64 : 128;
-  p.keys = little && p.qk == 256 ? 32 : 64;
+  const bool medium = ctx->device->shared_bytes >= kMediumShared;
+  p.rows = medium || p.qk <= 128 ? 128 : 64;
+  p.keys = !medium && p.qk == 256 ? 32 : medium && p.qk == 64 ? 96 : 64;
 }
 
 /** The same of f32: products take 64 or 128 elements of a head. */
