@@ -1,7 +1,7 @@
-/* rms_norm and layer_norm have kernels of their own for the commonest widths where rows lie one
- * after the other. They give the bits of the others, which take rows with a gap between them: on
- * ordinary rows, and on infinities, NaN, zeros of both signs, denormal numbers and means far from
- * zero, in rows beside each other and weights alike. On every entry of the machine. */
+/* rms_norm, rms_norm_swiglu and layer_norm have kernels of their own for some widths where rows lie
+ * one after the other. They give the bits of the others, which take rows with a gap between them:
+ * on ordinary rows, and on infinities, NaN, zeros of both signs, denormal numbers and means far
+ * from zero, in rows beside each other and weights alike. On every entry of the machine. */
 #include "core/context_state.h"
 #include "core/half.h"
 #include "cpu_entries.h"
@@ -17,6 +17,10 @@
 #include "expect_op.h"
 
 enum { kMaxRows = 133, kMaxCols = 8192, kGap = 8, kKinds = 11 };
+
+typedef enum norm { RMS, GATED, LAYER } norm; /* GATED: by x itself */
+
+static const char *const names[] = {"rms_norm", "rms_norm_swiglu", "layer_norm"};
 
 typedef struct call {
   tg_context *ctx;
@@ -91,8 +95,9 @@ static tg_tensor rows_of(void *data, const call *c, int64_t step)
   return t;
 }
 
-/* Rows `gap` elements apart; y, mean and rstd of c are the results. layer_norm has no policy. */
-static void run(const call *c, int64_t gap, bool layer, tg_rms_norm_policy policy, float offset)
+/* Rows `gap` elements apart; y, mean and rstd of c are the results. layer_norm has no policy; of
+ * rms_norm_swiglu it says whether steps are rounded. */
+static void run(const call *c, int64_t gap, norm of, tg_rms_norm_policy policy, float offset)
 {
   const int64_t step = c->cols + gap;
   const size_t matrix = (size_t)(c->rows * step) * sizeof *c->x;
@@ -108,7 +113,7 @@ static void run(const call *c, int64_t gap, bool layer, tg_rms_norm_policy polic
   void *x = sent(c->ctx, spaced, matrix), *weight = sent(c->ctx, c->weight, vector);
   void *bias = sent(c->ctx, c->bias, vector), *mean = sent(c->ctx, c->mean, moments);
   void *rstd = sent(c->ctx, c->rstd, moments);
-  if (layer) {
+  if (of == LAYER) {
     const tg_layer_norm_fwd_args a = {.x = rows_of(x, c, step),
                                       .weight = tg_tensor_1d(weight, TG_BF16, c->cols),
                                       .bias = tg_tensor_1d(bias, TG_BF16, c->cols),
@@ -117,6 +122,16 @@ static void run(const call *c, int64_t gap, bool layer, tg_rms_norm_policy polic
                                       .rstd = tg_tensor_1d(rstd, TG_F32, c->rows),
                                       .eps = 1e-5f};
     must_run(c->ctx, tg_layer_norm_fwd(c->ctx, &a));
+  } else if (of == GATED) {
+    const tg_rms_norm_swiglu_fwd_args a = {
+        .x = rows_of(x, c, step),
+        .gate = rows_of(x, c, step),
+        .weight = tg_tensor_1d(weight, TG_BF16, c->cols),
+        .y = rows_of(y, c, step),
+        .rstd = tg_tensor_1d(rstd, TG_F32, c->rows),
+        .eps = 1e-6f,
+        .rounding = policy == TG_RMS_NORM_LLAMA ? TG_ROUNDING_HF : TG_ROUNDING_ONCE};
+    must_run(c->ctx, tg_rms_norm_swiglu_fwd(c->ctx, &a));
   } else {
     const tg_rms_norm_fwd_args a = {.x = rows_of(x, c, step),
                                     .weight = tg_tensor_1d(weight, TG_BF16, c->cols),
@@ -140,22 +155,22 @@ static void run(const call *c, int64_t gap, bool layer, tg_rms_norm_policy polic
   free(spaced);
 }
 
-static void compare(const call *c, bool layer, tg_rms_norm_policy policy, float offset)
+static void compare(const call *c, norm of, tg_rms_norm_policy policy, float offset)
 {
   call apart = *c;
   const size_t moments = (size_t)c->rows * sizeof(float);
   apart.y = block((size_t)(c->rows * c->cols) * sizeof *c->y);
   apart.mean = block(moments);
   apart.rstd = block(moments);
-  run(c, 0, layer, policy, offset);
-  run(&apart, kGap, layer, policy, offset);
+  run(c, 0, of, policy, offset);
+  run(&apart, kGap, of, policy, offset);
   for (int64_t i = 0; i < c->rows * c->cols; i++) {
     if (c->y[i] != apart.y[i]) {
       fail_msg("%s of %s, policy %d, offset %g, %lld x %lld: y[%lld, %lld]: expected 0x%04x as "
                "with a gap between rows, got 0x%04x",
-               layer ? "layer_norm" : "rms_norm", tg_context_entry(c->ctx), (int)policy,
-               (double)offset, (long long)c->rows, (long long)c->cols, (long long)(i / c->cols),
-               (long long)(i % c->cols), apart.y[i], c->y[i]);
+               names[of], tg_context_entry(c->ctx), (int)policy, (double)offset, (long long)c->rows,
+               (long long)c->cols, (long long)(i / c->cols), (long long)(i % c->cols), apart.y[i],
+               c->y[i]);
     }
   }
   assert_memory_equal(c->rstd, apart.rstd, moments);
@@ -184,10 +199,12 @@ static void check_width(tg_context *ctx, int64_t rows, int64_t cols)
   }
   fill_vector(c.weight, cols, 1);
   fill_vector(c.bias, cols, 2);
-  compare(&c, false, TG_RMS_NORM_LLAMA, 0);
-  compare(&c, false, TG_RMS_NORM_LLAMA, 1);
-  compare(&c, false, TG_RMS_NORM_GPT_OSS, 0);
-  compare(&c, true, TG_RMS_NORM_LLAMA, 0);
+  compare(&c, RMS, TG_RMS_NORM_LLAMA, 0);
+  compare(&c, RMS, TG_RMS_NORM_LLAMA, 1);
+  compare(&c, RMS, TG_RMS_NORM_GPT_OSS, 0);
+  compare(&c, GATED, TG_RMS_NORM_LLAMA, 0);
+  compare(&c, GATED, TG_RMS_NORM_GPT_OSS, 0);
+  compare(&c, LAYER, TG_RMS_NORM_LLAMA, 0);
   void *const blocks[] = {c.x, c.weight, c.bias, c.y, c.mean, c.rstd};
   for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
     free(blocks[i]);
@@ -196,7 +213,7 @@ static void check_width(tg_context *ctx, int64_t rows, int64_t cols)
 
 static void check_widths(tg_context *ctx)
 {
-  static const int64_t cols[] = {128, 768, 1024, 2048, 4096, kMaxCols}, rows[] = {1, 7, 33};
+  static const int64_t cols[] = {128, 512, 768, 1024, 2048, 4096, kMaxCols}, rows[] = {1, 7, 33};
   for (size_t k = 0; k < sizeof cols / sizeof cols[0]; k++) {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
       check_width(ctx, rows[i], cols[k]);
@@ -216,11 +233,11 @@ static void test_cpu(void **state)
 /* Not every entry is of this GPU and build. */
 static void test_gpu(void **state)
 {
-  static const char *const names[] = {"sm90", "sm80", "any"};
+  static const char *const entries[] = {"sm90", "sm80", "any"};
   int checked = 0;
   (void)state;
-  for (size_t e = 0; e < sizeof names / sizeof names[0]; e++) {
-    const tg_context_options o = {.backend = TG_BACKEND_CUDA, .entry = names[e]};
+  for (size_t e = 0; e < sizeof entries / sizeof entries[0]; e++) {
+    const tg_context_options o = {.backend = TG_BACKEND_CUDA, .entry = entries[e]};
     tg_context *ctx = NULL;
     if (tg_context_create(&o, &ctx, NULL) == TG_OK) {
       check_widths(ctx);

@@ -4,7 +4,8 @@
  * interleaved. Outputs may be inputs: a thread reads before it writes.
  *
  * Forms of the loop:
- *   kByPack     gate and up are rows of their own; a thread takes 16 bytes of each tensor
+ *   kByPack     gate and up are rows of their own; a thread takes 16 bytes of each tensor. Forward,
+ *               all of it one row of whole packs: a kernel without places (gated_fwd_line_kernel)
  *   kByPair     interleaved; a thread takes 16 bytes of the packed tensor, 8 of dy or y, so that
  *               neighbouring threads meet in both
  *   kByElement  any alignment
@@ -98,6 +99,23 @@ __device__ __forceinline__ void gated_fwd_element(const gated_views<T> &v, int64
   v.y[row * v.y_step + j] = from_f32<T>(function(gate, up));
 }
 
+/** 16 bytes of each. */
+template <typename T, typename Function>
+__device__ __forceinline__ void gated_fwd_pack(const T *gate_pack, const T *up_pack, T *y_pack,
+                                               const Function &function)
+{
+  using lanes = gated_lanes<T, Function::kX2>;
+  constexpr int kCalls = kLanes<T> / lanes::kElements;
+  typename lanes::type gate[kCalls], up[kCalls], y[kCalls];
+  load(gate, gate_pack);
+  load(up, up_pack);
+#pragma unroll
+  for (int i = 0; i < kCalls; i++) {
+    y[i] = function(gate[i], up[i]);
+  }
+  store(y_pack, y);
+}
+
 template <gated_form kForm, typename T, typename Function>
 __device__ __forceinline__ void gated_fwd_chunk(const gated_views<T> &v, gated_place at,
                                                 const Function &function)
@@ -110,25 +128,36 @@ __device__ __forceinline__ void gated_fwd_chunk(const gated_views<T> &v, gated_p
     }
     return;
   }
-  using lanes = gated_lanes<T, Function::kX2>;
-  constexpr int kCalls = kN / lanes::kElements > 0 ? kN / lanes::kElements : 1;
-  typename lanes::type gate[kCalls], up[kCalls], y[kCalls];
-  if (kForm == kByPair) {
-    typename lanes::type pairs[2 * kCalls];
+  T *const y_chunk = v.y + at.row * v.y_step + at.col;
+  if constexpr (kForm == kByPack) {
+    gated_fwd_pack(v.gate + at.row * v.gate_step + at.col, v.up + at.row * v.up_step + at.col,
+                   y_chunk, function);
+  } else {
+    using lanes = gated_lanes<T, Function::kX2>;
+    constexpr int kCalls = kN / lanes::kElements > 0 ? kN / lanes::kElements : 1;
+    typename lanes::type pairs[2 * kCalls], gate, up, y[kCalls];
     load(pairs, v.gate + at.row * v.gate_step + 2 * at.col);
 #pragma unroll
     for (int i = 0; i < kCalls; i++) {
-      part(pairs[2 * i], pairs[2 * i + 1], &gate[i], &up[i]);
+      part(pairs[2 * i], pairs[2 * i + 1], &gate, &up);
+      y[i] = function(gate, up);
     }
-  } else {
-    load(gate, v.gate + at.row * v.gate_step + at.col);
-    load(up, v.up + at.row * v.up_step + at.col);
+    store(y_chunk, y);
   }
-#pragma unroll
-  for (int i = 0; i < kCalls; i++) {
-    y[i] = function(gate[i], up[i]);
+}
+
+/** One row of `packs` packs, a thread each. Its arguments are few, for a launch has them in memory
+ * that no multiprocessor has in its cache: another line of it takes a tenth of a microsecond. */
+template <typename T, typename Function>
+__global__ void __launch_bounds__(kGatedThreads)
+    gated_fwd_line_kernel(const T *gate, const T *up, T *y, const int64_t packs,
+                          const Function function)
+{
+  const int64_t pack = (int64_t)blockIdx.x * kGatedThreads + threadIdx.x;
+  if (pack < packs) {
+    constexpr int kN = kLanes<T>;
+    gated_fwd_pack(gate + pack * kN, up + pack * kN, y + pack * kN, function);
   }
-  store(v.y + at.row * v.y_step + at.col, y);
 }
 
 /** A loop over the grid only where there are more chunks than it has threads. */
@@ -311,8 +340,13 @@ tg_status gated_fwd(const tg_context *ctx, tgi_gate_up in, const tg_tensor *y, F
   gated_form form;
   const gated_views<T> v =
       gated_views_of<T>(&none, in, y, {&none, &none, &none, in.packing}, &form);
-  const dim3 grid = grid_of(
-      divide_up(v.chunks, (int64_t)kGatedThreads * (form == kByElement ? kGatedElements : 1)));
+  const int64_t blocks =
+      divide_up(v.chunks, (int64_t)kGatedThreads * (form == kByElement ? kGatedElements : 1));
+  const dim3 grid = grid_of(blocks);
+  if (form == kByPack && v.rows == 1 && v.cols % kLanes<T> == 0 && grid.x == blocks) {
+    return launch(ctx, gated_fwd_line_kernel<T, Function>, grid, kGatedThreads, 0, v.gate, v.up,
+                  v.y, v.chunks, function);
+  }
   return launch(ctx,
                 form == kByPack   ? gated_fwd_kernel<kByPack, T, Function>
                 : form == kByPair ? gated_fwd_kernel<kByPair, T, Function>

@@ -180,7 +180,11 @@ __device__ __forceinline__ void compute_side(const CUtensorMap *map, const bwd_j
       settle(dq);
       finish_dq(x, n - 1);
     }
-    sync_some(1, S::kGroups * kWarpgroup); /* both are done with keys and values */
+    __syncwarp();
+    if (lane == 0) {
+      arrive(&sh.keys_read);
+    }
+    wait_for(&sh.keys_read, item & 1); /* both are done with keys and values */
     store_keys<result>(map, kOfValues ? job.dv : job.dk, sum, kOfValues ? 1.0f : job.scale,
                        kOfValues ? v_page : k_page, job, x, 0, kGroup,
                        (int)(kOfValues ? job.c.l.v_dim : job.c.l.head_dim));
@@ -208,6 +212,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (threadIdx.x == 0) {
     init_barrier(&sh.keys_full, 1);
     init_barrier(&sh.keys_empty, S::kGroups + (job.dq.data ? 3 : 0));
+    init_barrier(&sh.keys_read, S::kGroups * kGroupWarps);
     for (int i = 0; i < S::kStages; i++) {
       init_barrier(&sh.full[i], 1);
       init_barrier(&sh.empty[i], S::kGroups * kGroupWarps);

@@ -42,7 +42,8 @@ struct alignas(1024) bwd_shared<bwd_wide_shape<T, kQk, kV, kCap>> {
   uint8_t ds[2][S::kQueryPage];          /* rows are queries */
   float4 p[S::kQueries / 8][kWarpgroup]; /* as a thread has them, for the same one of ds */
   float minus[S::kStages][S::kQueries], delta[S::kStages][S::kQueries];
-  mbarrier keys_full, keys_empty, full[S::kStages], empty[S::kStages], ds_full[2], ds_empty[2];
+  mbarrier keys_full, keys_empty, keys_read, full[S::kStages], empty[S::kStages], ds_full[2],
+      ds_empty[2];
   mbarrier p_full[kGroupWarps], p_empty[kGroupWarps];
   mbarrier turn_come[2], turn_used[2], turn_told[2];
   key_place place[kItemPlaces];

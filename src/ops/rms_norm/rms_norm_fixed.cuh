@@ -1,6 +1,6 @@
 /**
- * RMSNorm of bf16 rows one after the other whose width a kernel knows: no vector is missing and no
- * distance is a variable. The bits are those of the kernels for any width.
+ * RMSNorm of bf16 rows one after the other whose width a kernel knows, alone or gated: no vector is
+ * missing and no distance is a variable. The bits are those of the kernels for any width.
  */
 #ifndef TGI_OPS_RMS_NORM_FIXED_CUH
 #define TGI_OPS_RMS_NORM_FIXED_CUH
@@ -15,14 +15,49 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
+/** What the kernels are told: 48 bytes. A launch has its arguments in memory that no multiprocessor
+ * has in its cache, and so many of them are in the first line of it. */
+template <norm_kind kKind> struct norm_line {
+  const void *x, *weight;
+  void *y;
+  float *rstd;
+  int rows;
+  float eps, offset;
+  bool rounds, has_rstd;
+};
+
+template <> struct norm_line<kNormGated> {
+  const void *x, *weight;
+  void *y;
+  const void *other;
+  int rows;
+  float eps;
+  bool rounds, has_rstd;
+  float *rstd; /* behind them */
+};
+
+template <norm_kind kKind> norm_line<kKind> line_of(const norm_forward &f)
+{
+  norm_line<kKind> l = {};
+  l.x = f.x, l.weight = f.weight, l.y = f.y, l.rstd = f.rstd;
+  if constexpr (kKind == kNormGated) {
+    l.other = f.other;
+  } else {
+    l.offset = f.offset;
+  }
+  l.rows = (int)f.rows, l.eps = f.eps;
+  l.rounds = f.rounds, l.has_rstd = f.rstd != nullptr;
+  return l;
+}
+
 /**
  * Of kRows rows a thread has kVectors; a block has kGroups such sets of rows. Threads with one
  * vector in the place of half as many with two add these two first, as the lanes of a warp do.
  * kBlocks: least on a multiprocessor, as registers go.
  */
-template <typename T, int kCols, int kVectors, int kRows, int kGroups, int kBlocks>
+template <norm_kind kKind, typename T, int kCols, int kVectors, int kRows, int kGroups, int kBlocks>
 __global__ void __launch_bounds__(kCols / kLanes<T> / kVectors * kGroups, kBlocks)
-    rms_norm_fwd_fixed_kernel(const norm_forward given)
+    rms_norm_fwd_fixed_kernel(const norm_line<kKind> line)
 {
   constexpr row_layout kAny = lay_rows(kCols, kLanes<T>, kShortRow);
   constexpr int kN = kLanes<T>, kStep = kCols / kN, kThreads = kStep / kVectors;
@@ -30,23 +65,35 @@ __global__ void __launch_bounds__(kCols / kLanes<T> / kVectors * kGroups, kBlock
                     (kThreads == kAny.threads || kThreads <= kWarp),
                 "whole vectors, added in the other kernel's order");
   __shared__ float scratch[kRows * kWarp];
-  norm_forward f = given;
-  f.layout = make_layout(kThreads, kGroups, kVectors);
+  norm_forward f = {};
+  f.eps = line.eps;
+  f.rounds = line.rounds;
   f.inverse = 1 / (float)kCols;
+  f.layout = make_layout(kThreads, kGroups, kVectors);
+  if constexpr (kKind != kNormGated) {
+    f.offset = line.offset;
+  }
   const int thread = kGroups == 1 ? (int)threadIdx.x : (int)threadIdx.x % kThreads;
   const int row = blockIdx.x * (kRows * kGroups) + (kGroups == 1 ? 0 : (int)threadIdx.x / kThreads);
-  const auto there = [&](int u) { return kRows * kGroups == 1 || row + u * kGroups < f.rows; };
+  const auto there = [&](int u) { return kRows * kGroups == 1 || row + u * kGroups < line.rows; };
   const int64_t at = (int64_t)row * kStep + thread;
-  const uint4 *from = static_cast<const uint4 *>(f.x) + at;
-  const uint4 *weight = static_cast<const uint4 *>(f.weight) + thread;
-  uint4 *to = static_cast<uint4 *>(f.y) + at;
-  row_bits<T, kN> x[kRows][kVectors], w[kVectors];
+  const uint4 *weight = static_cast<const uint4 *>(line.weight) + thread;
+  uint4 *to = static_cast<uint4 *>(line.y) + at;
+  row_bits<T, kN> x[kRows][kVectors], other[kRows][kVectors], w[kVectors];
+  const auto load_rows = [&](row_bits<T, kN>(&rows)[kRows][kVectors], const void *all) {
+    const uint4 *from = static_cast<const uint4 *>(all) + at;
 #pragma unroll
-  for (int u = 0; u < kRows; u++) {
+    for (int u = 0; u < kRows; u++) {
 #pragma unroll
-    for (int k = 0; k < kVectors; k++) {
-      x[u][k].q[0] = there(u) ? from[u * kGroups * kStep + k * kThreads] : make_uint4(0, 0, 0, 0);
+      for (int k = 0; k < kVectors; k++) {
+        rows[u][k].q[0] =
+            there(u) ? from[u * kGroups * kStep + k * kThreads] : make_uint4(0, 0, 0, 0);
+      }
     }
+  };
+  load_rows(x, line.x);
+  if constexpr (kKind == kNormGated) {
+    load_rows(other, line.other);
   }
 #pragma unroll
   for (int k = 0; k < kVectors; k++) {
@@ -65,8 +112,8 @@ __global__ void __launch_bounds__(kCols / kLanes<T> / kVectors * kGroups, kBlock
 #pragma unroll
   for (int u = 0; u < kRows; u++) {
     rstd[u] = rstd_of(f, squares[u]);
-    if (f.rstd && thread == 0 && there(u)) {
-      f.rstd[row + u * kGroups] = rstd[u];
+    if (line.has_rstd && thread == 0 && there(u)) {
+      line.rstd[row + u * kGroups] = rstd[u];
     }
   }
 #pragma unroll
@@ -75,7 +122,7 @@ __global__ void __launch_bounds__(kCols / kLanes<T> / kVectors * kGroups, kBlock
     for (int u = 0; u < kRows; u++) {
       keep_bits(x[u][k]);
       float y[kN];
-      results<kNormAlone>(y, f, rstd[u], x[u][k], w[k], x[u][k]);
+      results<kKind>(y, f, rstd[u], x[u][k], w[k], other[u][k]);
       pack_bits(x[u][k], y);
       if (there(u)) {
         to[u * kGroups * kStep + k * kThreads] = x[u][k].q[0];
@@ -164,12 +211,12 @@ __global__ void __launch_bounds__(kWarp *kWarps, kBlocks)
   }
 }
 
-template <typename T, int kCols, int kVectors, int kRows, int kGroups, int kBlocks>
+template <norm_kind kKind, typename T, int kCols, int kVectors, int kRows, int kGroups, int kBlocks>
 tg_status launch_fixed(const tg_context *ctx, const norm_forward &f)
 {
   const dim3 grid((unsigned)divide_up(f.rows, kRows * kGroups));
-  return launch(ctx, rms_norm_fwd_fixed_kernel<T, kCols, kVectors, kRows, kGroups, kBlocks>, grid,
-                kCols / kLanes<T> / kVectors * kGroups, 0, f);
+  return launch(ctx, rms_norm_fwd_fixed_kernel<kKind, T, kCols, kVectors, kRows, kGroups, kBlocks>,
+                grid, kCols / kLanes<T> / kVectors * kGroups, 0, line_of<kKind>(f));
 }
 
 template <typename T, int kCols, int kRows, int kWarps, int kBlocks>
@@ -181,22 +228,54 @@ tg_status launch_pairs(const tg_context *ctx, const norm_forward &f)
                 kWarp * kWarps, 0, f);
 }
 
-/** TG_UNSUPPORTED: no kernel is compiled for the rows. */
-template <typename T> tg_status launch_for_width(const tg_context *ctx, const norm_forward &f)
+/** TG_UNSUPPORTED: no kernel is compiled for the width. */
+template <typename T> tg_status launch_alone(const tg_context *ctx, const norm_forward &f)
 {
-  if (!f.whole || f.x_step != f.cols || f.y_step != f.cols || f.rows > INT32_MAX / 2) {
-    return TG_UNSUPPORTED;
-  }
   switch (f.cols) {
   case 128:
     return f.rounds && f.offset == 0 ? launch_pairs<T, 128, 4, 4, 12>(ctx, f)
-                                     : launch_fixed<T, 128, 1, 2, 32, 1>(ctx, f);
+                                     : launch_fixed<kNormAlone, T, 128, 1, 2, 32, 1>(ctx, f);
+  case 1024:
+    return launch_fixed<kNormAlone, T, 1024, 2, 1, 1, 24>(ctx, f);
   case 2048:
-    return launch_fixed<T, 2048, 2, 1, 1, 12>(ctx, f);
+    return launch_fixed<kNormAlone, T, 2048, 2, 1, 1, 12>(ctx, f);
   case 4096:
-    return launch_fixed<T, 4096, 2, 1, 1, 6>(ctx, f);
+    return launch_fixed<kNormAlone, T, 4096, 2, 1, 1, 6>(ctx, f);
+  case 8192:
+    return launch_fixed<kNormAlone, T, 8192, 4, 1, 1, 4>(ctx, f);
   default:
     return TG_UNSUPPORTED;
+  }
+}
+
+/** The same of gated rows. */
+template <typename T> tg_status launch_gated(const tg_context *ctx, const norm_forward &f)
+{
+  switch (f.cols) {
+  case 128:
+    return launch_fixed<kNormGated, T, 128, 1, 1, 8, 12>(ctx, f);
+  case 512:
+    return launch_fixed<kNormGated, T, 512, 2, 1, 4, 8>(ctx, f);
+  case 1024:
+    return launch_fixed<kNormGated, T, 1024, 2, 1, 1, 16>(ctx, f);
+  default:
+    return TG_UNSUPPORTED;
+  }
+}
+
+/** TG_UNSUPPORTED: no kernel is compiled for the rows. */
+template <norm_kind kKind, typename T>
+tg_status launch_for_width(const tg_context *ctx, const norm_forward &f)
+{
+  const bool gated = kKind == kNormGated;
+  if (!f.whole || f.x_step != f.cols || f.y_step != f.cols || (gated && f.other_step != f.cols) ||
+      f.rows > INT32_MAX / 2) {
+    return TG_UNSUPPORTED;
+  }
+  if constexpr (kKind == kNormGated) {
+    return launch_gated<T>(ctx, f);
+  } else {
+    return launch_alone<T>(ctx, f);
   }
 }
 } // namespace

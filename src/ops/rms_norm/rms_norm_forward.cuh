@@ -9,8 +9,8 @@
  *
  * Method     The row in registers, one sum over its threads, the results. Rows that registers do
  *            not hold, or that are not made of aligned vectors, are read twice; the second time
- *            comes from the cache. Of rms_norm the commonest widths in bf16 have kernels of
- *            their own (rms_norm_fixed.cuh).
+ *            comes from the cache. Of rms_norm and rms_norm_swiglu some widths in bf16 have
+ *            kernels of their own (rms_norm_fixed.cuh).
  * Work       cuda/norm_rows.cuh lays rows on threads: up to 1024 16-bit columns a warp or less for
  *            a row, then a block of up to 512 threads. Blocks are short and end with their rows.
  * Bound      Memory: each input is read once, each result written once.
@@ -164,8 +164,8 @@ __global__ void __launch_bounds__(1024) rms_norm_fwd_any_kernel(const norm_forwa
 template <norm_kind kKind, typename X, typename W, typename Y>
 tg_status launch_forward(const tg_context *ctx, const norm_forward &f)
 {
-  if constexpr (kKind == kNormAlone && has_fixed_rows<X, W, Y>()) {
-    const tg_status status = launch_for_width<X>(ctx, f);
+  if constexpr (kKind != kNormOfSum && has_fixed_rows<X, W, Y>()) {
+    const tg_status status = launch_for_width<kKind, X>(ctx, f);
     if (status != TG_UNSUPPORTED) {
       return status;
     }

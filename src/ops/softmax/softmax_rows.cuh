@@ -34,21 +34,36 @@ struct softmax_plan {
   size_t shared_bytes;
 };
 
+/** Threads of a row of so many vectors that both passes read: of up to kShortThreads' rows a
+ * multiprocessor holds two. */
+inline int threads_for_one(int64_t vectors)
+{
+  int threads = kWarp;
+  while (threads < 256 && threads < vectors) {
+    threads *= 2;
+  }
+  return vectors <= 512 ? threads : vectors <= 8192 ? kShortThreads : kLongThreads;
+}
+
+/** The same where there are two of them. */
+inline int threads_for_two(int64_t vectors)
+{
+  return vectors <= kMostKept * kWarp ? kWarp
+         : vectors <= 256             ? 128
+         : vectors <= 1024            ? 256
+         : vectors <= 5120            ? kShortThreads
+                                      : kLongThreads;
+}
+
 /** For rows like those of t, in `tensors` tensors that both passes read. Without alignment a thread
  * has the same vectors, but none in registers: results must not depend on it. */
 inline softmax_plan plan_softmax(const tg_context *ctx, const tg_tensor *t, int tensors,
                                  bool aligned)
 {
   const int64_t vectors = divide_up(t->shape[1] * (int64_t)tg_dtype_bytes(t->dtype), 16);
-  const int64_t short_rows = tensors == 1 ? 8192 : 5120; /* two of which a multiprocessor holds */
-  const int64_t few = tensors == 1 ? 512 : 256;          /* a thread holds 4 or 2 in registers */
   softmax_plan p = {};
-  p.rows = vectors <= kMostKept * kWarp ? 256 / kWarp : 1;
-  p.threads = p.rows > 1              ? kWarp
-              : vectors <= few        ? 128
-              : vectors <= 1024       ? 256
-              : vectors <= short_rows ? kShortThreads
-                                      : kLongThreads;
+  p.threads = tensors == 1 ? threads_for_one(vectors) : threads_for_two(vectors);
+  p.rows = p.threads == kWarp ? 256 / kWarp : 1;
   p.vectors = divide_up(vectors, p.threads);
   p.shared_bytes = kScratchBytes;
   p.kept = !aligned || t->shape[1] > kMostCols ? 0 : p.vectors < 3 ? (int)p.vectors : kMostKept;
