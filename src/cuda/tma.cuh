@@ -71,6 +71,12 @@ __device__ __forceinline__ uint32_t page_chunk(uint32_t page, int row, int chunk
   return page + (uint32_t)(row * kPageRow + ((chunk ^ row % 8) << 4));
 }
 
+/** Has a map come to the cache that copies read it from. */
+__device__ __forceinline__ void fetch_map(const CUtensorMap *map)
+{
+  asm volatile("prefetch.tensormap [%0];" : : "l"(map) : "memory");
+}
+
 /** Copies a page, elements from `col` and rows from `row` on, to shared memory; all its bytes, also
  * those outside the tensor, count on the barrier. Returns at once. */
 __device__ __forceinline__ void load_page(uint32_t to, const CUtensorMap *map, int col, int row,

@@ -281,6 +281,12 @@ __global__ void __launch_bounds__(S::kThreads, 1)
       init_barrier(&sh.v_empty[s], S::kGroups);
     }
     publish_barriers();
+  } else if (threadIdx.x / kWarp == 1) {
+    fetch_map(&q_map);
+    fetch_map(&k_map);
+    fetch_map(&v_map);
+    static_assert(sizeof sh.place >= kWarp * sizeof(uint32_t), "a word for each lane");
+    fetch_arguments(job, reinterpret_cast<uint32_t *>(sh.place));
   }
   __syncthreads();
   const int group = uniform(threadIdx.x / kWarpgroup);

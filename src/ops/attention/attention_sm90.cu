@@ -5,7 +5,7 @@
  *            has 64 queries, their scores, probabilities and results in registers; products by
  *            wgmma, tiles by TMA. Blocks of keys from the last one down; those that hold keys that
  *            some query does not see go through a mask, the others do not.
- * Work       One thread block for each multiprocessor takes tiles of 128 or 192 queries of a head,
+ * Work       One thread block for each multiprocessor takes tiles of 64 to 192 queries of a head,
  *            the longest first where a causal mask makes them differ. With lengths on the device, a
  *            kernel of one block lists the tiles beforehand, and blocks of the grid count them out.
  * Bits       A row's depend on the blocks of keys, and so on the extents, the mask and head_dim.
@@ -27,6 +27,32 @@ constexpr int kManyItems = 8;
 
 /** Windows up to here take smaller blocks of keys: what is computed and hidden is less. */
 constexpr int kNarrowWindow = 256;
+
+/** Queries of a tile, as registers go. Of heads of 64 elements three warpgroups have most in a
+ * time; where that leaves multiprocessors idle, fewer have smaller tiles. */
+int rows_of_tile(const tg_context *ctx, const tg_attention_fwd_args *a, const attention_fwd_plan &p)
+{
+  if (p.qk > 64 || a->softcap > 0) {
+    return 128;
+  }
+  if (p.sides == 2 || p.lengths || p.l.packed_q) {
+    return 192;
+  }
+  static const struct {
+    int rows, clocks; /* of a tile and a block of keys */
+  } sizes[] = {{192, 2500}, {128, 1900}, {64, 1300}};
+  int rows = 0;
+  double least = 0;
+  for (const auto &size : sizes) {
+    const int64_t tiles = p.l.batch * p.l.q_heads * divide_up(p.l.nq, size.rows);
+    const double time = (double)divide_up(tiles, ctx->device->multiprocessors) * size.clocks;
+    if (rows == 0 || time < 0.9 * least) {
+      rows = size.rows;
+      least = time;
+    }
+  }
+  return rows;
+}
 
 /** What registers and shared memory hold; 160 are 1 to 2 % faster than 128 where there are many
  * blocks, and slower with a causal mask. */
@@ -58,7 +84,7 @@ attention_fwd_plan plan_fwd(const tg_context *ctx, const tg_attention_fwd_args *
   p.window = a->window < kMostWindow ? a->window : 0;
   p.lengths = has_lengths(p.l, &a->key_start, &a->key_count, &a->query_start);
   p.sides = p.window > 0 || a->softcap > 0 || tgi_present(&a->key_start) ? 2 : 1;
-  p.rows = p.qk == 64 && a->softcap == 0 ? 192 : 128;
+  p.rows = rows_of_tile(ctx, a, p);
   p.keys = keys_of_block(a, p);
   p.longest_first = a->causal && p.window == 0 && !p.lengths;
   set_chunks(ctx, p);
