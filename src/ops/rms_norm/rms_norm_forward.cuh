@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(most_threads(kVectors), blocks_wanted<kKind, W
         }
       }
       float y[kN];
-      results<kKind>(y, f, rstd, x[u][k], w[k], other[u][k]);
+      results<kKind>(y, f, rstd, x[u][k], w[k], silu_of<X, kN>(other[u][k]));
       store_values(static_cast<Y *>(f.y) + r * f.y_step, j, cols, y, true);
     }
   }
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(1024) rms_norm_fwd_any_kernel(const norm_forwa
       store_values(static_cast<X *>(f.sum) + row * f.sum_step, j, cols, s, f.whole);
     }
     float y[kN];
-    results<kKind>(y, f, rstd, x, w, other);
+    results<kKind>(y, f, rstd, x, w, silu_of<X, kN>(other));
     store_values(static_cast<Y *>(f.y) + row * f.y_step, j, cols, y, f.whole);
   }
 }

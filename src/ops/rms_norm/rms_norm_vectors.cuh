@@ -61,24 +61,37 @@ __device__ __forceinline__ float rstd_of(const norm_forward &f, float squares)
   return 1.0f / sqrtf(fmaf(squares, f.inverse, f.eps));
 }
 
-/** From vectors of the row, the weight and the gate. kRounds: see norm_forward. */
-template <norm_kind kKind, bool kRounds, typename X, typename W, int N>
+/** silu(gate) of a vector, element by element. */
+template <typename X, int N> struct silu_of {
+  float gate[N];
+
+  __device__ __forceinline__ explicit silu_of(const row_bits<X, N> &bits)
+  {
+    unpack(gate, bits);
+  }
+
+  __device__ __forceinline__ float operator()(int i) const
+  {
+    return silu<X>(gate[i]);
+  }
+};
+
+/** From vectors of the row and the weight, and silu(gate), element by element. kRounds: see
+ * norm_forward. */
+template <norm_kind kKind, bool kRounds, typename X, typename W, int N, typename Gate>
 __device__ __forceinline__ void results_of(float (&y)[N], const norm_forward &f, float rstd,
                                            const row_bits<X, N> &x, const row_bits<W, N> &weight,
-                                           const row_bits<X, N> &gate)
+                                           const Gate &gate)
 {
-  float w[N], g[N];
+  float w[N];
   unpack(y, x);
   unpack(w, weight);
-  if constexpr (kKind == kNormGated) {
-    unpack(g, gate);
-  }
 #pragma unroll
   for (int i = 0; i < N; i++) {
     const float scaled = y[i] * rstd, n = kRounds ? rounded<X>(scaled) : scaled;
     if constexpr (kKind == kNormGated) {
       const float m = n * w[i];
-      y[i] = (kRounds ? rounded<W>(m) : m) * silu<X>(g[i]);
+      y[i] = (kRounds ? rounded<W>(m) : m) * gate(i);
     } else {
       y[i] = n * (w[i] + f.offset);
     }
@@ -86,10 +99,10 @@ __device__ __forceinline__ void results_of(float (&y)[N], const norm_forward &f,
 }
 
 /** One branch for a vector. */
-template <norm_kind kKind, typename X, typename W, int N>
+template <norm_kind kKind, typename X, typename W, int N, typename Gate>
 __device__ __forceinline__ void results(float (&y)[N], const norm_forward &f, float rstd,
                                         const row_bits<X, N> &x, const row_bits<W, N> &weight,
-                                        const row_bits<X, N> &gate)
+                                        const Gate &gate)
 {
   if (f.rounds) {
     results_of<kKind, true>(y, f, rstd, x, weight, gate);

@@ -41,12 +41,12 @@ __device__ __forceinline__ int threads_of(const fwd_rows<T> &r)
   return kBlock == kWarpRows ? kWarp : kBlock == kOneRow ? (int)blockDim.x : r.threads;
 }
 
-struct fwd_scratch {
-  double sum[kWarp];
+template <typename T> struct fwd_scratch {
+  typename sum_of<T>::type sum[kWarp];
   float top[kWarp];
 };
 
-static_assert(sizeof(fwd_scratch) <= kScratchBytes, "the scratch of a block");
+static_assert(sizeof(fwd_scratch<float>) <= kScratchBytes, "the scratch of a block");
 
 /* The largest of a warp's; none is NaN. */
 __device__ __forceinline__ float warp_top(float v)
@@ -62,9 +62,8 @@ __device__ __forceinline__ float warp_top(float v)
 /* Over the `threads` of a row with kKept vectors of a thread in registers. */
 template <typename T, int kKept>
 __device__ __forceinline__ softmax_sum<T> join(const softmax_factors &by, softmax_sum<T> s,
-                                               int threads, fwd_scratch *scratch)
+                                               int threads, fwd_scratch<T> *scratch)
 {
-  using sum_type = typename sum_of<T>::type;
   constexpr bool kAlwaysMany = kKept == kMostKept, kAlwaysFew = kKept == 1; /* as planned */
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = threads / kWarp;
   const float top = warp_top(s.top);
@@ -80,25 +79,20 @@ __device__ __forceinline__ softmax_sum<T> join(const softmax_factors &by, softma
   __syncthreads();
   if (kAlwaysMany || (!kAlwaysFew && warps > kFewWarps)) {
     const float other = lane < warps ? scratch->top[lane] : -FLT_MAX;
-    s.sum = lane < warps ? scratch->sum[lane] : 0.0;
+    s.sum = lane < warps ? scratch->sum[lane] : 0;
     s.top = warp_max(other); /* a register less than warp_top */
     s.sum = warp_sum(s.sum * exponential<T>(by, other - s.top));
     return s;
   }
-  float tops[kFewWarps];
+  const int w = lane % kFewWarps; /* each of these lanes' parts of a warp finds the same */
+  const float other = w < warps ? scratch->top[w] : -FLT_MAX;
+  s.sum = w < warps ? scratch->sum[w] : 0;
+  s.top = warp_top(other);
+  s.sum *= exponential<T>(by, other - s.top);
 #pragma unroll
-  for (int w = 0; w < kFewWarps; w++) {
-    const float next = scratch->top[w];
-    tops[w] = w < warps ? next : -FLT_MAX;
-    s.top = fmaxf(s.top, tops[w]);
+  for (int step = kFewWarps / 2; step > 0; step /= 2) {
+    s.sum += __shfl_xor_sync(kAllLanes, s.sum, step);
   }
-  sum_type sums[2] = {0, 0};
-#pragma unroll
-  for (int w = 0; w < kFewWarps; w++) {
-    const sum_type next = (sum_type)scratch->sum[w];
-    sums[w % 2] += (w < warps ? next : 0) * exponential<T>(by, tops[w] - s.top);
-  }
-  s.sum = sums[0] + sums[1];
   return s;
 }
 
@@ -162,7 +156,7 @@ __device__ __forceinline__ void forget(int64_t &v)
 
 template <typename T, int kKept, bool kAligned, bool kReadsTwice>
 __device__ __forceinline__ void softmax_row(const fwd_rows<T> &r, int64_t row, int threads,
-                                            uint4 *held, fwd_scratch *scratch)
+                                            uint4 *held, fwd_scratch<T> *scratch)
 {
   using index = index_of<kAligned>;
   const T *const x = r.x + row * r.x_step;
@@ -226,7 +220,7 @@ template <typename T, int kKept, bool kAligned, fwd_block kBlock, int kThreads, 
 __global__ void __launch_bounds__(kThreads, kBlocks) softmax_fwd_kernel(const fwd_rows<T> r)
 {
   extern __shared__ uint4 memory[];
-  fwd_scratch *const scratch = reinterpret_cast<fwd_scratch *>(memory);
+  fwd_scratch<T> *const scratch = reinterpret_cast<fwd_scratch<T> *>(memory);
   uint4 *const held = memory + kScratchBytes / sizeof *memory;
   const int threads = threads_of<kBlock>(r);
   const int rows = kBlock == kWarpRows ? (int)blockDim.x / kWarp
