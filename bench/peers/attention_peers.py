@@ -109,7 +109,7 @@ def uneven_lengths(batch, total):
     between = lengths[1:-1]
     between += left * between // int(between.sum())
     lengths[batch // 2] += total - int(lengths.sum())
-    order = torch.randperm(batch, generator=torch.Generator().manual_seed(1))
+    order = torch.randperm(batch, generator=torch.Generator("cpu").manual_seed(1), device="cpu")
     return lengths[order].tolist()
 
 
