@@ -217,8 +217,6 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
   __shared__ few_ends ends;
   if (threadIdx.x == 0) {
     put_few_place(job, x);
-  } else if (threadIdx.x / kWarp == 1) {
-    fetch_arguments(job, reinterpret_cast<uint32_t *>(memory));
   }
   __syncthreads();
   if (x.part >= x.parts) {
