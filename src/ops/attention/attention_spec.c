@@ -118,9 +118,9 @@ static const spec_case fwd_cases[] = {
     {"b1_h1_s64_d64_causal"},
     {"b1_h2_s65_d80_causal"},
     {"b1_h1_s130_d64_causal"},
-    {"b2_h132_s190_d8"}, /* as many tiles of 192 queries as multiprocessors of an H200, twice */
-    {"b2_h132_kv12_s150_sk190_d16_causal"},
-    {"b1_h70_s200_d24"},
+    {"b2_h132_s130_sk40_d8"}, /* a tile of 192 queries for each of 264 heads */
+    {"b2_h132_kv12_s130_sk60_d16_causal"},
+    {"b1_h70_s200_sk50_d24"},
     {"b1_h1_s130_d33"},
     {"b1_h2_s64_sk128_d32"},
     {"b1_h2_s150_d96_causal"},
