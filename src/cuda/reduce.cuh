@@ -12,21 +12,6 @@ inline namespace TGI_CUDA_ENTRY
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-/** Has a kernel's arguments come to the multiprocessor's cache, which does not have them yet, all
- * of its lines at a time. By a warp with nothing else to do: who reads them waits once, not for one
- * line after the other. `shared`: kWarp words of shared memory, without which the assembler would
- * leave out a load that nobody needs. */
-template <typename Job>
-__device__ __forceinline__ void fetch_arguments(const Job &job, uint32_t *shared)
-{
-  constexpr int kWords = sizeof(Job) / sizeof(uint32_t), kLine = 16;
-  const int word = (int)threadIdx.x % kWarp * kLine;
-  static_assert(kWords <= kWarp * kLine, "a lane for each line");
-  if (word < kWords) {
-    shared[threadIdx.x % kWarp] = reinterpret_cast<const uint32_t *>(&job)[word];
-  }
-}
-
 /** The sum over the warp, in every lane. */
 template <typename T> __device__ __forceinline__ T warp_sum(T v)
 {

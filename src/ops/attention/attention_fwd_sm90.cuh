@@ -257,6 +257,21 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
   }
 }
 
+/** Has a kernel's arguments come to the multiprocessor's cache, which does not have them yet, all
+ * of its lines at a time. By a warp with nothing else to do: who reads them waits once, not for one
+ * line after the other. `shared`: kWarp words of shared memory, without which the assembler would
+ * leave out a load that nobody needs. */
+template <typename Job>
+__device__ __forceinline__ void fetch_arguments(const Job &job, uint32_t *shared)
+{
+  constexpr int kWords = sizeof(Job) / sizeof(uint32_t), kLine = 16;
+  const int word = (int)threadIdx.x % kWarp * kLine;
+  static_assert(kWords <= kWarp * kLine, "a lane for each line");
+  if (word < kWords) {
+    shared[threadIdx.x % kWarp] = reinterpret_cast<const uint32_t *>(&job)[word];
+  }
+}
+
 template <typename S>
 __global__ void __launch_bounds__(S::kThreads, 1)
     attention_fwd_tiles_kernel(const __grid_constant__ CUtensorMap q_map,

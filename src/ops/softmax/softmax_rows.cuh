@@ -34,8 +34,9 @@ struct softmax_plan {
   size_t shared_bytes;
 };
 
-/** Threads of a row of so many vectors that both passes read: of up to kShortThreads' rows a
- * multiprocessor holds two. */
+/** Threads of a row of so many vectors, where both passes read one tensor: each has one vector of
+ * them, then two, in registers; up to 8192, of which a multiprocessor holds two rows,
+ * kShortThreads. */
 inline int threads_for_one(int64_t vectors)
 {
   int threads = kWarp;
@@ -45,7 +46,7 @@ inline int threads_for_one(int64_t vectors)
   return vectors <= 512 ? threads : vectors <= 8192 ? kShortThreads : kLongThreads;
 }
 
-/** The same where there are two of them. */
+/** The same where they read two. */
 inline int threads_for_two(int64_t vectors)
 {
   return vectors <= kMostKept * kWarp ? kWarp
