@@ -50,3 +50,10 @@ def fast_everywhere(device, monkeypatch):
     if device != "cpu":
         attention = pytest.importorskip("tegula.attention")
         monkeypatch.setattr(attention, "has_fast_kernel", lambda *_: True)
+
+
+@pytest.fixture
+def stock_afterwards(fast_everywhere):
+    """What a test patches is taken back behind it."""
+    yield
+    pytest.importorskip("tegula").reset()

@@ -16,14 +16,8 @@ import torch  # noqa: E402
 
 from tegula import attention, attention_masks  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("device")
+pytestmark = pytest.mark.usefixtures("device", "stock_afterwards")
 F32 = 1e-5
-
-
-@pytest.fixture(autouse=True)
-def stock_afterwards(fast_everywhere):
-    yield
-    tegula.reset()
 
 
 def packed(lengths, rows=1):

@@ -12,14 +12,8 @@ import placed  # noqa: E402
 import tiny_models as tiny  # noqa: E402
 import torch  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("device")
+pytestmark = pytest.mark.usefixtures("device", "stock_afterwards")
 F32 = 1e-5
-
-
-@pytest.fixture(autouse=True)
-def stock_afterwards(fast_everywhere):
-    yield
-    tegula.reset()
 
 
 @pytest.mark.parametrize("count", [7, torch.tensor(7), torch.tensor([7]), torch.tensor([[7.0]])])

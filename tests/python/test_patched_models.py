@@ -17,14 +17,8 @@ from functorch.compile import make_boxed_func  # noqa: E402
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402
 from transformers import AutoModelForSequenceClassification  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("device")
+pytestmark = pytest.mark.usefixtures("device", "stock_afterwards")
 F32 = 1e-5  # of the largest value; what summing in another order costs in these models
-
-
-@pytest.fixture(autouse=True)
-def stock_afterwards(fast_everywhere):
-    yield
-    tegula.reset()
 
 
 @pytest.mark.parametrize("variant", tiny.VARIANTS)

@@ -19,17 +19,11 @@ from transformers import DynamicCache, Trainer, TrainingArguments  # noqa: E402
 
 from tegula.models.decoder import checkpoints_in_call  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("device")
+pytestmark = pytest.mark.usefixtures("device", "stock_afterwards")
 F32 = 1e-5
 # AdamW's. With its default, 1e-8, an element whose gradient is nothing but rounding moves by lr all the same, and the
 # parameters of PyTorch's own runs come to lie apart by a step of it.
 EPS = 1e-4
-
-
-@pytest.fixture(autouse=True)
-def stock_afterwards(fast_everywhere):
-    yield
-    tegula.reset()
 
 
 def patch(model, by_class):

@@ -19,15 +19,9 @@ from transformers.models.llama import modeling_llama  # noqa: E402
 from transformers.models.qwen2 import modeling_qwen2  # noqa: E402
 from transformers.models.qwen3 import modeling_qwen3  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("device")
+pytestmark = pytest.mark.usefixtures("device", "stock_afterwards")
 OPS = ["rms_norm", "rope", "swiglu", "fused_linear_cross_entropy", "attention"]
 FILES = (modeling_qwen3, modeling_qwen2, modeling_llama)
-
-
-@pytest.fixture(autouse=True)
-def stock_afterwards(fast_everywhere):
-    yield
-    tegula.reset()
 
 
 def everything():
