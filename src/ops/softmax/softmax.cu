@@ -226,13 +226,15 @@ __global__ void __launch_bounds__(kThreads, kBlocks) softmax_fwd_kernel(const fw
   const int rows = kBlock == kWarpRows ? (int)blockDim.x / kWarp
                    : kBlock == kOneRow ? 1
                                        : r.block_rows;
-  for (int64_t first = (int64_t)blockIdx.x * rows; first < r.rows;
-       first += (int64_t)gridDim.x * rows) {
+  for (int64_t first = (int64_t)blockIdx.x * rows; first < r.rows;) {
     const int64_t row = first + (kBlock == kOneRow ? 0 : threadIdx.x / (unsigned)threads);
     if (row < r.rows) {
       softmax_row<T, kKept, kAligned, kThreads == kLongThreads>(r, row, threads, held, scratch);
     }
-    __syncthreads(); /* the scratch is free again */
+    first += (int64_t)gridDim.x * rows;
+    if (kShares<kKept> || first < r.rows) { /* the latter costs registers */
+      __syncthreads();                      /* the scratch is free again */
+    }
   }
 }
 
