@@ -292,16 +292,6 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
         }
       }
       wait_for_set(); /* before what all have read is overwritten */
-      if (--left == 0) {
-        /* Nobody reads the exchange any more, or the ring in its place. */
-        const bool bad = __syncthreads_or(lost < INT_MAX) || x.all.state == kOutOfRange;
-        put_sums<S>(exchange, ends, warp * job.lines, x.rows - row0, state, o[0]);
-        __syncthreads();
-        leave_split<T, S::kCols>(job, x, part, exchange, ends, bad);
-        clear_sums(state, o[0]);
-        part++;
-        left = min(split, to - stage - 1);
-      }
     }
     const int next = stage + stages;
     if (next < to) {
@@ -323,6 +313,16 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
         entries[i] = entries[i + 1];
       }
       entries[kMostStages - 1] = read_entry(job, x, next + kMostStages);
+    }
+    if (stage >= from && --left == 0) { /* behind the copies: they come meanwhile */
+      /* Nobody reads the exchange any more, or the ring in its place. */
+      const bool bad = __syncthreads_or(lost < INT_MAX) || x.all.state == kOutOfRange;
+      put_sums<S>(exchange, ends, warp * job.lines, x.rows - row0, state, o[0]);
+      __syncthreads();
+      leave_split<T, S::kCols>(job, x, part, exchange, ends, bad);
+      clear_sums(state, o[0]);
+      part++;
+      left = min(split, to - stage - 1);
     }
     place = place + S::kStageBytes == ring + (uint32_t)(stages * S::kStageBytes)
                 ? ring
