@@ -104,11 +104,29 @@ __device__ __forceinline__ void add_splits(const few_job &job, const few_place &
           end[i] = __ldcg(ends + i * job.rows);
         }
       }
+      float most = sums.top; /* known before any is added: no exponent waits for another */
+#pragma unroll
+      for (int i = 0; i < kUnder; i++) {
+        most = part + i < x.parts ? fmaxf(most, end[i].x) : most;
+      }
+      const float base = most > -CUDART_INF_F ? most : 0.0f;
+      const float before = exp2_flushed(sums.top - base);
+      sums.top = most;
+      sums.sum *= before;
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        sums.o[j] *= before;
+      }
 #pragma unroll
       for (int i = 0; i < kUnder; i++) {
         if (part + i < x.parts) {
+          const float now = exp2_flushed(end[i].x - base);
           const float more[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
-          add_sums(sums, more, end[i].x, end[i].y);
+          sums.sum = fmaf(end[i].y, now, sums.sum);
+#pragma unroll
+          for (int j = 0; j < 4; j++) {
+            sums.o[j] = fmaf(more[j], now, sums.o[j]);
+          }
         }
       }
       o += kUnder * step;
