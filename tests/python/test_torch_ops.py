@@ -218,6 +218,23 @@ def test_compiles_without_gradients(name, grad):
         assert all(torch.equal(a, b) for a, b in zip(listed(compiled(*inputs)), listed(CASES[name][1](*inputs)), strict=True))
 
 
+def test_inductor_knows_the_operators(monkeypatch):
+    """Those it does not know it describes in words, which takes PyTorch before 2.13 hours at the end of a long graph."""
+    from torch._inductor import config, graph
+
+    monkeypatch.setattr(config, "force_disable_caches", True)
+    monkeypatch.setattr(graph, "MissingOperatorWithoutDecomp", None)
+    torch._dynamo.reset()
+    inputs = [placed.randn(shape, requires_grad=True) for shape in (Q, K, V)] + [placed.ones(6, requires_grad=True)]
+
+    def normed(q, k, v, w):
+        return ops.attention(ops.rms_norm(q, w), k, v, causal=True)
+
+    whole = results_and_gradients(normed, inputs)
+    compiled = torch.compile(normed, fullgraph=True)
+    assert all(torch.equal(a, b) for a, b in zip(results_and_gradients(compiled, inputs), whole, strict=True))
+
+
 def test_compiles_for_any_shape():
     compiled = torch.compile(lambda x, w: ops.rms_norm(ops.silu(x), w).sum(), fullgraph=True, dynamic=True, backend="aot_eager")
     w = placed.ones(8, requires_grad=True)
