@@ -74,6 +74,7 @@ def test_what_cannot_be_meant_is_refused(arguments, said, capsys):
 
 
 def test_ours_train_with_both_optimisers_and_peers_with_pytorchs():
+    assert [entrant.optimiser for entrant in entrants(["tegula_any_order"], ["torch", "tegula"])] == ["tegula"]
     assert [entrant.key for entrant in entrants(["hf", "tegula"], ["torch", "tegula"])] == [
         ("hf", "sdpa, torch AdamW"), ("tegula", "torch AdamW"), ("tegula", "tegula.optim.AdamW")]
 

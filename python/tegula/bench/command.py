@@ -11,7 +11,7 @@ import sys
 from . import step_cases
 from .qwen3_sizes import SIZES
 from .function_cases import PROVIDERS as FUNCTION_PROVIDERS
-from .step_providers import OPTIMISERS, PROVIDERS, USUAL
+from .step_providers import ANY_ORDER, OPTIMISERS, PROVIDERS, USUAL
 
 # Command -> the module whose run(options, command) does it, and what it is.
 COMMANDS = {
@@ -55,7 +55,7 @@ def make_parser():
     )  # fmt: skip
     parser.add_argument("command", choices=[*COMMANDS, "all"], metavar="COMMAND")
     what = parser.add_argument_group("what is measured")
-    what.add_argument("--providers", type=words, help=f"default: {','.join(USUAL)}")
+    what.add_argument("--providers", type=words, help=f"default: {','.join(USUAL)}; steps: {ANY_ORDER}, too")
     what.add_argument("--optimiser", type=words, default=list(OPTIMISERS), help="of our providers: torch,tegula (both)")
     what.add_argument("--model", choices=SIZES, help="default: the command's")
     what.add_argument("--seq", type=numbers, help="lengths of sequences: 4096,8192")

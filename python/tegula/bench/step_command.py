@@ -6,7 +6,7 @@ from . import liger_package, results_file
 from .command import UNFINISHED
 from .progress import Progress
 from .step_cases import SWEEPS, StepCase, case_of
-from .step_providers import USUAL, entrants
+from .step_providers import TIMED, entrants
 from .step_sweep import Sweep
 from .worker_process import WorkerProcess
 
@@ -47,7 +47,7 @@ def worker_starter(options):
 def run(options, command):
     """(exit status, rows)"""
     cases = cases_of(options, command)
-    known = entrants(available(options.providers or USUAL), options.optimiser)
+    known = entrants(available(options.providers or TIMED), options.optimiser)
     progress = Progress(options.rounds * len(known) * len(cases))
 
     run = results_file.Run(options.csv, options.commit, "model", device="", driver="")

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 
 from . import liger_package
+from .newest_runs import ANY_ORDER
 
 # transformers 5.17 makes a dense mask for a whole model under torch.compile, since it cannot rule out packed sequences,
 # and PyTorch's attention then computes both halves. A mask dictionary of the caller's is passed on as it is: with None
@@ -76,12 +77,13 @@ ALL = [
     Provider("liger_noflce", "without its fused loss",
              prepare=use_liger(fused_linear_cross_entropy=False, cross_entropy=False)),
     Provider("tegula", ours=True, convert=with_tegula),
-    Provider("tegula_any_order", "allow_nondeterministic", ours=True, convert=in_any_order),
+    Provider(ANY_ORDER, "allow_nondeterministic", ours=True, convert=in_any_order),
     Provider("tegula+compile", ours=True, prepare=keep_compiled_shapes, convert=lambda model: compiled(with_tegula(model))),
 ]  # fmt: skip
 PROVIDERS = {provider.name: provider for provider in ALL}
 # What may run out of memory comes before what takes long to compile: others are ended then, and start anew.
 USUAL = ["hf", "liger", "liger_noflce", "compile", "tegula", "tegula+compile"]
+TIMED = [*USUAL, ANY_ORDER]
 
 
 # ---- optimisers ----
@@ -122,9 +124,11 @@ class Entrant:
 
 
 def entrants(names, optimisers):
-    """Peers train with torch's optimiser, ours with each of those asked for."""
-    return [
-        Entrant(PROVIDERS[name], optimiser)
-        for name in names
-        for optimiser in (optimisers if PROVIDERS[name].ours else ["torch"])
-    ]
+    """Peers train with torch's optimiser, ours with each of those asked for; what is only reported with the last."""
+
+    def of(provider):
+        if not provider.ours:
+            return ["torch"]
+        return optimisers[-1:] if provider.name == ANY_ORDER else optimisers
+
+    return [Entrant(PROVIDERS[name], optimiser) for name in names for optimiser in of(PROVIDERS[name])]
