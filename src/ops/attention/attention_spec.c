@@ -118,8 +118,8 @@ static const spec_case fwd_cases[] = {
     {"b1_h1_s64_d64_causal"},
     {"b1_h2_s65_d80_causal"},
     {"b1_h1_s130_d64_causal"},
-    {"b1_h140_s130_sk40_d8"}, /* tiles of 192 queries, more than multiprocessors */
-    {"b1_h140_kv14_s130_sk40_d8_causal"},
+    {"b2_h70_s130_sk40_d8"}, /* tiles of 192 queries, more than multiprocessors */
+    {"b2_h70_kv7_s130_sk60_d16_causal"},
     {"b1_h70_s200_sk50_d24"},
     {"b1_h1_s130_d33"},
     {"b1_h2_s64_sk128_d32"},
@@ -257,7 +257,7 @@ static const spec_case bwd_cases[] = {
     {"b1_h4_kv2_s40_d128_causal_nodk_any"},
     {"b1_h2_s40_d64_nodv_any"},
     /* a block of keys in two parts */
-    {"b2_h4_kv1_s130_sk200_d128_causal"},
+    {"b2_h8_kv2_s130_sk200_d128_causal"},
     {"b1_h4_kv2_s150_d64"},
     {"b3_h4_kv2_s90_sk140_d96_packed_w70"},
     /* heads of more than 128 elements */
