@@ -41,8 +41,8 @@ def declare(name, ins, scalars, more, count):
 
 
 def known_to_inductor(name, fake):
-    """`fake`, which also says that Inductor shall call the operator as it is. To one that nobody announced PyTorch before
-    2.13 writes out all that leads to its inputs, for a log that is off: of a model of 36 layers, for hours."""
+    """`fake`, which also says that Inductor shall call the operator as it is. Of one that nobody announced PyTorch 2.11
+    writes out all that leads to its inputs, for a log that is off: with 36 layers that did not end in five minutes."""
 
     @functools.wraps(fake)
     def traced(*arguments):

@@ -219,7 +219,7 @@ def test_compiles_without_gradients(name, grad):
 
 
 def test_inductor_knows_the_operators(monkeypatch):
-    """Those it does not know it describes in words, which takes PyTorch before 2.13 hours at the end of a long graph."""
+    """Those it does not know it describes in words, which PyTorch 2.11 does not end at the end of a long graph."""
     from torch._inductor import config, graph
 
     monkeypatch.setattr(config, "force_disable_caches", True)
