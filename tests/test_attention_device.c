@@ -1,7 +1,8 @@
 /* Attention on a GPU where the spec driver's cases are too few (few queries: test_attention_few.c):
- * random calls with every option but block tables, every length up to 300, 131072 tokens, equal
- * bits from call to call and beside another stream, in order. The CPU in f32 says what is right. On
- * every entry of the chain, which hands on what it does not take; skipped without a GPU. */
+ * random calls with every option but block tables, keys in splits, every length up to 300, 131072
+ * tokens, equal bits from call to call and beside another stream, in order. The CPU in f32 says
+ * what is right. On every entry of the chain, which hands on what it does not take; skipped without
+ * a GPU. */
 #include "attention_entries.h"
 
 #include "core/context_state.h"
@@ -69,6 +70,35 @@ static void test_random_calls(void **state)
   attention_entries *f = attention_entries_of(state);
   for (uint64_t seed = 1; seed <= 200; seed++) {
     const attention_config c = random_config(seed, seed % 4 == 0);
+    attention_check(f, &c);
+  }
+  assert_int_equal(f->failures, 0);
+}
+
+/* Few queries' tiles against many keys, which Hopper's entry splits. */
+static void test_splits(void **state)
+{
+  static const int dims[][2] = {{64, 64}, {128, 128}, {48, 64}, {128, 40}, {64, 128}, {96, 120}};
+  attention_entries *f = attention_entries_of(state);
+  for (uint64_t seed = 1; seed <= 80; seed++) {
+    uint64_t s = seed;
+    attention_config c = {.seed = seed, .dtype = chance(&s, 50) ? TG_F16 : TG_BF16};
+    const int *dim = dims[attention_below(&s, sizeof dims / sizeof dims[0])];
+    c.dim = dim[0];
+    c.v_dim = dim[1];
+    c.batch = 1 + attention_below(&s, 3);
+    c.kv_heads = 1 + attention_below(&s, 2);
+    c.heads = c.kv_heads << attention_below(&s, 2);
+    c.nq = 65 + attention_below(&s, 600);
+    c.extent = 1000 + attention_below(&s, chance(&s, 80) ? 1500 : 4000);
+    c.causal = chance(&s, 60);
+    if (chance(&s, 10)) { /* queries before the first key */
+      c.nq = c.extent + attention_below(&s, 300);
+      c.heads = c.kv_heads = 1;
+    }
+    c.sinks = chance(&s, 30);
+    c.bad = chance(&s, 40) ? 1 + (int)attention_below(&s, 3) : 0;
+    c.forward_only = true;
     attention_check(f, &c);
   }
   assert_int_equal(f->failures, 0);
@@ -356,10 +386,10 @@ static void test_long_sequence(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_random_calls),  cmocka_unit_test(test_random_tf32),
-      cmocka_unit_test(test_many_tiles),    cmocka_unit_test(test_every_length),
-      cmocka_unit_test(test_equal_calls),   cmocka_unit_test(test_two_streams),
-      cmocka_unit_test(test_long_sequence),
+      cmocka_unit_test(test_random_calls), cmocka_unit_test(test_splits),
+      cmocka_unit_test(test_random_tf32),  cmocka_unit_test(test_many_tiles),
+      cmocka_unit_test(test_every_length), cmocka_unit_test(test_equal_calls),
+      cmocka_unit_test(test_two_streams),  cmocka_unit_test(test_long_sequence),
   };
   return cmocka_run_group_tests(tests, attention_set_up, attention_tear_down);
 }

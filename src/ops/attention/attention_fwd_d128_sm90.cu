@@ -14,6 +14,9 @@ tg_status run_128(const tg_context *ctx, const tg_attention_fwd_args *a,
   if (p.sides == 2) {
     return run_tiles<fwd_shape<T, 128, 128, 128, 2, 2, false, false, 2, false>>(ctx, a, p);
   }
+  if (p.splits > 1) {
+    return run_tiles<fwd_shape<T, 128, 128, 128, 2, 2, false, false, 1, false, true>>(ctx, a, p);
+  }
   return p.keys == 128
              ? run_tiles<fwd_shape<T, 128, 128, 128, 2, 2, false, false, 1, false>>(ctx, a, p)
              : run_tiles<fwd_shape<T, 128, 128, 160, 2, 2, false, false, 1, false>>(ctx, a, p);

@@ -15,6 +15,16 @@ tg_status run_64(const tg_context *ctx, const tg_attention_fwd_args *a, const at
                ? run_tiles<fwd_shape<T, 64, 64, 64, 3, 2, false, false, 2, false>>(ctx, a, p)
                : run_tiles<fwd_shape<T, 64, 64, 128, 3, 2, false, true, 2, false>>(ctx, a, p);
   }
+  if (p.splits > 1) {
+    switch (p.rows) {
+    case 64:
+      return run_tiles<fwd_shape<T, 64, 64, 128, 1, 2, false, true, 1, false, true>>(ctx, a, p);
+    case 128:
+      return run_tiles<fwd_shape<T, 64, 64, 128, 2, 2, true, true, 1, false, true>>(ctx, a, p);
+    default:
+      return run_tiles<fwd_shape<T, 64, 64, 128, 3, 2, true, true, 1, false, true>>(ctx, a, p);
+    }
+  }
   switch (p.rows) {
   case 64:
     return run_tiles<fwd_shape<T, 64, 64, 128, 1, 2, false, true, 1, false>>(ctx, a, p);

@@ -20,6 +20,10 @@ struct fwd_job {
   float exponent; /* scores, after the cap, to exponents of 2 */
   float cap_by;   /* scores to what tanh takes */
   bool packed;    /* rows behind a sequence's last one are another's */
+  /* Of splits: [pairs, splits, nq, v_dim], and each row's maximum and sum. */
+  float *sums;
+  float2 *ends;
+  int splits;
 };
 
 /** What the thread's rows are multiplied by, to state.factor; writes their lse. Beside the last
@@ -62,6 +66,11 @@ inline fwd_job job_of(const tg_attention_fwd_args *a, const attention_fwd_plan &
   set_tensors(job, a, p.l);
   job.from.k_rows = (int)p.l.extent;
   job.packed = p.l.packed_q;
+  job.splits = p.splits;
+  if (p.splits > 1) {
+    job.sums = reinterpret_cast<float *>(memory + p.sums);
+    job.ends = reinterpret_cast<float2 *>(memory + p.ends);
+  }
   return job;
 }
 

@@ -15,6 +15,7 @@ struct attention_fwd_plan {
   int window;     /* 0 where it hides nothing */
   int qk, values; /* elements of a head that products take */
   int rows, keys; /* of a tile */
+  int splits;     /* of the keys; their sums are added by a kernel of its own. 1: none */
   int sides;      /* 1: all keys up to some last one are seen; 2: from some first one on */
   bool lengths;   /* some are on the device: the tiles are listed there */
   bool longest_first, counted; /* counted: blocks take the next item when they are done */
@@ -23,6 +24,7 @@ struct attention_fwd_plan {
   int shift;      /* of costs, in the list */
   int64_t places; /* of the list */
   size_t records, bytes;
+  size_t sums, ends; /* of splits, in the workspace */
 };
 
 /** For heads of up to so many elements; in a file each, for they compile for long. */

@@ -94,6 +94,10 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
     const int rows = min(uniform(x.rows) - first, 64);
     const key_span top = span_of(rule, x, first), bottom = span_of(rule, x, first + rows - 1);
     int below = uniform(top.low / kKeys), above = uniform((bottom.high + kKeys - 1) / kKeys);
+    if (S::kSplit) {
+      below = max(below, low_block);
+      above = min(above, high_block);
+    }
     if (rows <= 0 || above <= below || high_block <= low_block) {
       below = above = low_block;
     }
@@ -233,7 +237,9 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
       wgmma_fence();
       add_values<S>(o, p, v);
       wgmma_commit();
-      finish_rows(job, x, first + row0, state);
+      if (!S::kSplit) {
+        finish_rows(job, x, first + row0, state);
+      }
       wgmma_wait<0>();
       settle(o);
       release(sh.v_empty, n - 1);
@@ -243,13 +249,20 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
     } else {
       begin();
       hand_back();
-      finish_rows(job, x, first + row0, state);
+      if (!S::kSplit) {
+        finish_rows(job, x, first + row0, state);
+      }
     }
 
-    finish_tile<S>(out_map, job, x, group, page, hides && above > below, below, above, state, o);
-    if (kSlots == 1 && thread == 0) {
-      wait_for_store_reads();
-      arrive(&sh.q_empty[slot][group]);
+    if constexpr (S::kSplit) {
+      static_assert(kSlots > 1, "hand_back() gives the place back");
+      leave_split(job, x, uniform(sh.split[tile % kPlaces]), first + row0, state, o);
+    } else {
+      finish_tile<S>(out_map, job, x, group, page, hides && above > below, below, above, state, o);
+      if (kSlots == 1 && thread == 0) {
+        wait_for_store_reads();
+        arrive(&sh.q_empty[slot][group]);
+      }
     }
   }
   if (thread == 0) {

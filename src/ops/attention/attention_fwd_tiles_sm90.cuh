@@ -6,7 +6,7 @@
 #include "cuda/tma.cuh"
 #include "cuda/warpgroup.cuh"
 #include "cuda/wgmma.cuh"
-#include "ops/attention/attention_fwd_job.cuh"
+#include "ops/attention/attention_fwd_splits_sm90.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
@@ -18,15 +18,16 @@ namespace
  * kQk, kValues: elements of q and k, and of v, that products take; what a head has less is read as
  * zeros. kKeys: of a block. kGroups: warpgroups that compute. kTurns: they issue their products in
  * turns. kHalf: of the last block a tile sees, half is computed where half is enough. kSides: 1 if
- * queries see all keys up to some last one, 2 if from some first one on; kCap: softcap.
+ * queries see all keys up to some last one, 2 if from some first one on; kCap: softcap. kSplit: an
+ * item has one split of the keys, and leaves its sums in the workspace.
  */
 template <typename T_, int kQk_, int kValues_, int kKeys_, int kGroups_, int kQuerySlots_,
-          bool kTurns_, bool kHalf_, int kSides_, bool kCap_>
+          bool kTurns_, bool kHalf_, int kSides_, bool kCap_, bool kSplit_ = false>
 struct fwd_shape {
   using T = T_;
   static constexpr int kQk = kQk_, kValues = kValues_, kKeys = kKeys_, kGroups = kGroups_;
   static constexpr int kQuerySlots = kQuerySlots_, kSides = kSides_;
-  static constexpr bool kTurns = kTurns_, kHalf = kHalf_, kCap = kCap_;
+  static constexpr bool kTurns = kTurns_, kHalf = kHalf_, kCap = kCap_, kSplit = kSplit_;
   static constexpr int kStages = kQk > 64 || kSides == 1 ? 2 : kKeys > 64 ? 4 : 8;
   static constexpr int kThreads = (kGroups + 1) * kWarpgroup;
   static constexpr int kQkPages = (kQk + kPageCols - 1) / kPageCols;
@@ -51,6 +52,7 @@ template <typename S> struct alignas(1024) fwd_shared {
   mbarrier q_full[S::kQuerySlots][S::kGroups], q_empty[S::kQuerySlots][S::kGroups];
   mbarrier k_full[S::kStages], k_empty[S::kStages], v_full[S::kStages], v_empty[S::kStages];
   query_place place[kPlaces];
+  int split[kPlaces];
 };
 
 /* ---- fetching ---- */
@@ -66,13 +68,18 @@ __device__ __forceinline__ void fetch_tiles(const CUtensorMap *q_map, const CUte
   for (int tile = 0;; tile++) {
     const int slot = tile % S::kQuerySlots, turn = tile / S::kQuerySlots & 1;
     query_place &x = sh.place[tile % kPlaces];
-    if (!put_place(job.work, item, &x)) {
+    const int split = S::kSplit ? item % job.splits : 0;
+    if (!put_place(job.work, S::kSplit ? item / job.splits : item, &x)) {
 #pragma unroll 1
       for (int g = 0; g < S::kGroups; g++) {
         wait_for(&sh.q_empty[slot][g], turn ^ 1);
         arrive(&sh.q_full[slot][g]);
       }
       return;
+    }
+    if (S::kSplit) {
+      take_split(job, split, x);
+      sh.split[tile % kPlaces] = split;
     }
     /* Asked for now, needed after this tile. */
     item = job.work.taken ? (int)gridDim.x + atomicAdd(job.work.taken, 1) : item_of_turn(tile + 1);

@@ -121,6 +121,10 @@ static const spec_case fwd_cases[] = {
     {"b2_h70_s130_sk40_d8"}, /* tiles of 192 queries, more than multiprocessors */
     {"b2_h70_kv7_s130_sk60_d16_causal"},
     {"b1_h70_s200_sk50_d24"},
+    {"b1_h1_s130_sk1100_d64"}, /* keys in splits */
+    {"b2_h1_s70_sk1030_d48_causal_sink"},
+    {"b1_h2_s70_sk1700_d128_causal"},
+    {"b1_h1_s520_sk1030_d96_vd128_causal"}, /* rows that see nothing of a split */
     {"b1_h1_s130_d33"},
     {"b1_h2_s64_sk128_d32"},
     {"b1_h2_s150_d96_causal"},
