@@ -48,7 +48,7 @@ print(f"test-python-gpu: {name}, {kernels}; torch {torch.__version__}, transform
 failed=0
 rm -f "$logs"/*.failed "$logs/failures.txt"
 # The slowest first.
-for file in test_patched_models $(grep -l 'usefixtures("device")' tests/python/test_*.py | sed 's,.*/,,; s,\.py$,,'); do
+for file in test_patched_models $(grep -l 'usefixtures("device"' tests/python/test_*.py | sed 's,.*/,,; s,\.py$,,'); do
   echo "$file"
 done | awk '!seen[$0]++' | xargs -P "$(nproc)" -I {} scripts/test_python_gpu.sh "$build" "$logs" {} || failed=1
 echo "skipped:"
