@@ -75,7 +75,7 @@ static void test_random_calls(void **state)
   assert_int_equal(f->failures, 0);
 }
 
-/* Few queries' tiles against many keys, which Hopper's entry splits. */
+/* Few tiles of queries against many keys, which Hopper's entry splits. */
 static void test_splits(void **state)
 {
   static const int dims[][2] = {{64, 64}, {128, 128}, {48, 64}, {128, 40}, {64, 128}, {96, 120}};
@@ -95,6 +95,11 @@ static void test_splits(void **state)
     if (chance(&s, 10)) { /* queries before the first key */
       c.nq = c.extent + attention_below(&s, 300);
       c.heads = c.kv_heads = 1;
+    }
+    if (seed == 80) { /* more tiles than multiprocessors make a round of */
+      c.batch = c.heads = c.kv_heads = 1;
+      c.nq = c.extent = 10300;
+      c.dim = c.v_dim = 64;
     }
     c.sinks = chance(&s, 30);
     c.bad = chance(&s, 40) ? 1 + (int)attention_below(&s, 3) : 0;

@@ -31,8 +31,39 @@ constexpr int kManyItems = 8;
 /** Windows up to here take smaller blocks of keys: what is computed and hidden is less. */
 constexpr int kNarrowWindow = 256;
 
-/** Queries of a tile, as registers go. Of heads of 64 elements three warpgroups have most in a
- * time; where that leaves multiprocessors idle, fewer have smaller tiles. */
+/** Multiprocessors of the GPU that splits are made for: an H100's (SXM) and an H200's. */
+constexpr int kSplitFor = 132;
+
+struct tile_choice {
+  int rows;
+  double clocks; /* that all tiles of the call take */
+};
+
+/** The tiles of `pairs` heads of a sequence that take the least time. Where three warpgroups of 64
+ * elements, which have most in a time, leave multiprocessors idle, fewer have smaller tiles, if
+ * those save a tenth. */
+tile_choice best_tiles(const attention_fwd_plan &p, int64_t pairs, int splits, int multiprocessors)
+{
+  static const struct {
+    int rows, clocks; /* of a tile and a block of keys */
+  } sizes[] = {{192, 2500}, {128, 1900}, {64, 1300}};
+  const int64_t blocks = divide_up(divide_up(p.l.extent, 128), splits);
+  tile_choice best = {};
+  for (const auto &size : sizes) {
+    if (p.qk > 64 && size.rows != 128) {
+      continue;
+    }
+    const int64_t rounds =
+        divide_up(pairs * divide_up(p.l.nq, size.rows) * splits, multiprocessors);
+    const double clocks = (double)(rounds * blocks) * size.clocks;
+    if (best.rows == 0 || clocks < 0.9 * best.clocks) {
+      best = {size.rows, clocks};
+    }
+  }
+  return best;
+}
+
+/** Queries of a tile, as registers go. */
 int rows_of_tile(const tg_context *ctx, const tg_attention_fwd_args *a, const attention_fwd_plan &p)
 {
   if (p.qk > 64 || a->softcap > 0) {
@@ -41,34 +72,30 @@ int rows_of_tile(const tg_context *ctx, const tg_attention_fwd_args *a, const at
   if (p.sides == 2 || p.lengths || p.l.packed_q) {
     return 192;
   }
-  static const struct {
-    int rows, clocks; /* of a tile and a block of keys */
-  } sizes[] = {{192, 2500}, {128, 1900}, {64, 1300}};
-  int rows = 0;
-  double least = 0;
-  for (const auto &size : sizes) {
-    const int64_t items = p.l.batch * p.l.q_heads * divide_up(p.l.nq, size.rows) * p.splits;
-    const double time = (double)divide_up(items, ctx->device->multiprocessors) * size.clocks;
-    if (rows == 0 || time < 0.9 * least) {
-      rows = size.rows;
-      least = time;
-    }
-  }
-  return rows;
+  return best_tiles(p, p.l.batch * p.l.q_heads, p.splits, ctx->device->multiprocessors).rows;
 }
 
-/** Splits of the keys: as many as make up to 128 items of a sequence by tiles of 128 queries, of at
- * least 512 keys each. Its own shape alone decides, for its bits depend on it, and so its sums take
- * no more than 8.5 MB. */
+/** Splits of the keys. Bits depend on them, so a sequence's own shape decides, as if it were alone
+ * on a GPU of 132 multiprocessors; each must save a tenth. A row's sums of a split take as long as
+ * 270 keys, and two microseconds more; a batch may pay for them without a gain, so the more tiles a
+ * sequence has, the more keys a split must have; beyond 512 no multiprocessor idles long. */
 int splits_of_keys(const attention_fwd_plan &p)
 {
   if ((p.qk != 64 && p.qk != 128) || p.sides == 2 || p.lengths || p.l.packed_q || p.l.packed_k) {
     return 1;
   }
   const int64_t tiles = p.l.q_heads * divide_up(p.l.nq, 128);
-  const int64_t by_tiles = tiles > 0 ? 128 / tiles : 1, by_keys = p.l.extent / 512;
-  const int64_t most = by_tiles < by_keys ? by_tiles : by_keys;
-  return (int)(most < 2 ? 1 : most < kMostSplits ? most : kMostSplits);
+  const int64_t keys = tiles > 16 ? 32 * tiles : 512;
+  int splits = 1;
+  double least = best_tiles(p, p.l.q_heads, 1, kSplitFor).clocks;
+  for (int more = 2; tiles <= 512 && more <= kMostSplits && more * keys <= p.l.extent; more++) {
+    const double clocks = best_tiles(p, p.l.q_heads, more, kSplitFor).clocks;
+    if (clocks < 0.9 * least) {
+      splits = more;
+      least = clocks;
+    }
+  }
+  return splits;
 }
 
 /** What registers and shared memory hold; 160 are 1 to 2 % faster than 128 where there are many
