@@ -19,9 +19,13 @@ Models of transformers in Qwen3's exact sizes, random weights in bf16, random id
 labels, AdamW with its moments in bf16. Each provider is a process that lives through the sweep, \
 and one at a time has the GPU: between its turns a model gives back the memory of its weights, \
 and draws them again from the same seed, so that all see the same weights and batches; losses \
-are compared. Rounds in changing order; in each three steps are dropped, then five follow each \
-other without the host waiting. Medians over all rounds; times of the GPU from the start of a \
-step to the next one's; memory as PyTorch counts it. Out of memory counts only for a process \
+are compared: a note names the first that is 0.2 % off. Rounds in changing order; in each three \
+steps are dropped, then three to five follow each other without the host waiting. Medians over \
+all rounds; times of the GPU from the start of a \
+step to the next one's; memory as PyTorch counts it. MHz: the clock while the last steps ran. \
+An H200 that multiplies all the time is at the limit of its power, and clocks down: whoever \
+leaves it fewer pauses has the lower clock, and gains less than the time of its kernels \
+promises. Out of memory counts only for a process \
 that had the GPU to itself. `compile` is torch.compile of the whole model for fixed shapes; \
 transformers would then make a dense mask, so it is given `attention_mask={'full_attention': \
 None}`, which keeps attention causal. `tegula` is the default, deterministic mode; \

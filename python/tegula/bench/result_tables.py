@@ -25,15 +25,15 @@ def steps(rows):
     lines = []
     for row in rows:
         parts, rest = words_of(row)
-        figures = [""] * 5
+        figures = [""] * 6
         if row["ms"]:
             figures = [
                 f"{number(row, 'tokens_per_s'):.0f}", f"{number(row, 'ms'):.1f}",
                 " + ".join(word.split()[1] for word in parts), memory(row),
-                f"{best / number(row, 'ms'):.3f}" if best else "",
+                f"{number(row, 'clock_mhz'):.0f}" if row["clock_mhz"] else "", f"{best / number(row, 'ms'):.3f}" if best else "",
             ]  # fmt: skip
         lines.append((row["impl"], row["config"], *figures, rest))
-    heading = ("provider", "configuration", "tokens/s", "ms", "forward + backward + optimiser", "peak GiB",
+    heading = ("provider", "configuration", "tokens/s", "ms", "forward + backward + optimiser", "peak GiB", "MHz",
                "best peer's time over it", "note")  # fmt: skip
     return heading, lines
 
