@@ -26,16 +26,32 @@ struct few_sums {
   float o[4], top, sum;
 };
 
-/** Adds sums of later keys. */
-__device__ __forceinline__ void add_sums(few_sums &to, const float (&o)[4], float top, float sum)
+/** Adds sums of later keys, in their order. The largest exponent is known before any is added, so
+ * none waits for another. */
+template <int kN>
+__device__ __forceinline__ void add_sums(few_sums &to, const float4 (&o)[kN],
+                                         const float2 (&end)[kN])
 {
-  const float most = fmaxf(to.top, top), base = most > -CUDART_INF_F ? most : 0.0f;
-  const float before = exp2_flushed(to.top - base), now = exp2_flushed(top - base);
-  to.top = most;
-  to.sum = fmaf(to.sum, before, sum * now);
+  float most = to.top;
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    to.o[i] = fmaf(to.o[i], before, o[i] * now);
+  for (int i = 0; i < kN; i++) {
+    most = fmaxf(most, end[i].x);
+  }
+  const float base = most > -CUDART_INF_F ? most : 0.0f, before = exp2_flushed(to.top - base);
+  to.top = most;
+  to.sum *= before;
+#pragma unroll
+  for (int j = 0; j < 4; j++) {
+    to.o[j] *= before;
+  }
+#pragma unroll
+  for (int i = 0; i < kN; i++) {
+    const float now = exp2_flushed(end[i].x - base), more[4] = {o[i].x, o[i].y, o[i].z, o[i].w};
+    to.sum = fmaf(end[i].y, now, to.sum);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      to.o[j] = fmaf(more[j], now, to.o[j]);
+    }
   }
 }
 
@@ -99,36 +115,11 @@ __device__ __forceinline__ void add_splits(const few_job &job, const few_place &
       float2 end[kUnder];
 #pragma unroll
       for (int i = 0; i < kUnder; i++) {
-        if (part + i < x.parts) {
-          v[i] = __ldcg(reinterpret_cast<const float4 *>(o + i * step));
-          end[i] = __ldcg(ends + i * job.rows);
-        }
+        const bool exists = part + i < x.parts;
+        v[i] = exists ? __ldcg(reinterpret_cast<const float4 *>(o + i * step)) : float4{};
+        end[i] = exists ? __ldcg(ends + i * job.rows) : make_float2(-CUDART_INF_F, 0);
       }
-      float most = sums.top; /* known before any is added: no exponent waits for another */
-#pragma unroll
-      for (int i = 0; i < kUnder; i++) {
-        most = part + i < x.parts ? fmaxf(most, end[i].x) : most;
-      }
-      const float base = most > -CUDART_INF_F ? most : 0.0f;
-      const float before = exp2_flushed(sums.top - base);
-      sums.top = most;
-      sums.sum *= before;
-#pragma unroll
-      for (int j = 0; j < 4; j++) {
-        sums.o[j] *= before;
-      }
-#pragma unroll
-      for (int i = 0; i < kUnder; i++) {
-        if (part + i < x.parts) {
-          const float now = exp2_flushed(end[i].x - base);
-          const float more[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
-          sums.sum = fmaf(end[i].y, now, sums.sum);
-#pragma unroll
-          for (int j = 0; j < 4; j++) {
-            sums.o[j] = fmaf(more[j], now, sums.o[j]);
-          }
-        }
-      }
+      add_sums(sums, v, end);
       o += kUnder * step;
       ends += kUnder * job.rows;
     }
@@ -150,18 +141,18 @@ __device__ __forceinline__ void leave_split(const few_job &job, const few_place 
     if (column >= width) {
       continue;
     }
-    few_sums sums = {{0, 0, 0, 0}, -CUDART_INF_F, 0};
+    float4 v[kFewWarps];
+    float2 end[kFewWarps];
 #pragma unroll
     for (int w = 0; w < kFewWarps; w++) {
-      const int line = r + w * step;
-      if (w * job.row_warps >= kFewWarps) {
-        break;
-      }
-      const float4 v =
-          *reinterpret_cast<const float4 *>(exchange + line * exchange_pitch(kCols) + column);
-      const float more[4] = {v.x, v.y, v.z, v.w};
-      add_sums(sums, more, ends.top[line], ends.sum[line]);
+      const bool exists = w * job.row_warps < kFewWarps;
+      const int line = r + (exists ? w * step : 0);
+      const float *const from = exchange + line * exchange_pitch(kCols) + column;
+      v[w] = exists ? *reinterpret_cast<const float4 *>(from) : float4{};
+      end[w] = exists ? make_float2(ends.top[line], ends.sum[line]) : make_float2(-CUDART_INF_F, 0);
     }
+    few_sums sums = {{0, 0, 0, 0}, -CUDART_INF_F, 0};
+    add_sums(sums, v, end);
     sums.sum = bad ? CUDART_NAN_F : sums.sum;
     if (x.parts == 1) {
       store_results<T>(job, x, r, column, sums);
