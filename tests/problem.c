@@ -18,12 +18,22 @@ char *problem_text(const char *format, ...)
   return text;
 }
 
+/* Every element of every case goes through here: a division less for each axis is minutes less
+ * under the sanitizers. */
 int64_t problem_offset(const tg_tensor *t, int64_t i)
 {
+  bool strided = false; /* else in row-major order without gaps */
+  for (int axis = 0; axis < t->ndim; axis++) {
+    strided = strided || t->stride[axis] != 0;
+  }
+  if (!strided) {
+    return i;
+  }
   int64_t offset = 0;
-  for (int axis = t->ndim - 1; axis >= 0; axis--) {
-    offset += i % t->shape[axis] * tgi_stride(t, axis);
-    i /= t->shape[axis];
+  for (int axis = t->ndim - 1; axis >= 0 && i > 0; axis--) {
+    const int64_t next = i / t->shape[axis];
+    offset += (i - next * t->shape[axis]) * t->stride[axis];
+    i = next;
   }
   return offset;
 }
@@ -155,7 +165,7 @@ void problem_fill(problem *p, const spec_case *c, uint64_t seed)
   spec_rng rng = {seed};
   for (int v = 0; v < p->num_views; v++) {
     const tg_tensor *t = p->view[v].tensor;
-    for (int64_t i = 0; i < tgi_numel(t); i++) {
+    for (int64_t i = 0, n = tgi_numel(t); i < n; i++) {
       problem_set(t, i, is_float(t->dtype) ? spec_normal(&rng) : 0);
     }
   }
@@ -177,7 +187,7 @@ problem *problem_copy(const problem *from, problem_layout layout, bool f64)
   allocate(p, layout);
   for (int v = 0; v < p->num_views; v++) {
     const tg_tensor *t = p->view[v].tensor;
-    for (int64_t i = 0; i < tgi_numel(t) && p->block[v].shared_with < 0; i++) {
+    for (int64_t i = 0, n = tgi_numel(t); i < n && p->block[v].shared_with < 0; i++) {
       problem_set(t, i, problem_get(from->view[v].tensor, i));
     }
   }
@@ -288,7 +298,7 @@ problem *problem_forward(const problem *bwd)
     const int same = problem_find(bwd, p->view[v].slot->name);
     const bool unknown = !problem_slot(theirs, p->view[v].slot->name);
     const tg_tensor *t = p->view[v].tensor;
-    for (int64_t i = 0; i < tgi_numel(t); i++) {
+    for (int64_t i = 0, n = tgi_numel(t); i < n; i++) {
       const double other = unknown && t->dtype == TG_F64 ? spec_normal(&rng) : 0;
       problem_set(t, i, same >= 0 ? problem_get(bwd->view[same].tensor, i) : other);
     }
@@ -315,7 +325,7 @@ void problem_fill_saved(problem *p)
   for (int v = 0; v < forward->num_views; v++) {
     const int saved = problem_find(p, forward->view[v].slot->name);
     if (forward->view[v].slot->role == TG_ROLE_OUT && saved >= 0) {
-      for (int64_t i = 0; i < tgi_numel(p->view[saved].tensor); i++) {
+      for (int64_t i = 0, n = tgi_numel(p->view[saved].tensor); i < n; i++) {
         problem_set(p->view[saved].tensor, i, problem_get(forward->view[v].tensor, i));
       }
     }

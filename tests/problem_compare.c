@@ -36,7 +36,7 @@ static double distance(double got, double exact)
 static double magnitude(const tg_tensor *t)
 {
   double most = 0;
-  for (int64_t i = 0; i < tgi_numel(t); i++) {
+  for (int64_t i = 0, n = tgi_numel(t); i < n; i++) {
     const double v = fabs(problem_get(t, i));
     most = isfinite(v) && v > most ? v : most;
   }
@@ -52,7 +52,7 @@ static double representable(tg_dtype dtype, double v)
 static double largest_error(const tg_tensor *naive, const tg_tensor *exact)
 {
   double most = 0;
-  for (int64_t i = 0; i < tgi_numel(naive); i++) {
+  for (int64_t i = 0, n = tgi_numel(naive); i < n; i++) {
     const double want = representable(naive->dtype, problem_get(exact, i));
     const double e = distance(problem_get(naive, i), want);
     most = isfinite(e) && e > most ? e : most;
@@ -91,7 +91,7 @@ static char *compare_output(const problem *p, const char *name, const tg_tensor 
   const double bound = error_bound(p, dtype, naive_error, scale);
   double worst = -1;
   int64_t worst_at = 0;
-  for (int64_t i = 0; i < tgi_numel(got); i++) {
+  for (int64_t i = 0, n = tgi_numel(got); i < n; i++) {
     const double want = representable(dtype, problem_get(exact, i));
     const double e = distance(problem_get(got, i), want);
     /* The correctly rounded value is never wrong, whatever luck the naive result had. */
@@ -133,7 +133,7 @@ char *problem_compare_bits(const problem *a, const problem *b, const char *what)
 {
   for (int v = 0; v < a->num_views; v++) {
     const tg_tensor *x = a->view[v].tensor, *y = b->view[v].tensor;
-    for (int64_t i = 0; i < tgi_numel(x) && a->view[v].slot->role != TG_ROLE_IN; i++) {
+    for (int64_t i = 0, n = tgi_numel(x); i < n && a->view[v].slot->role != TG_ROLE_IN; i++) {
       const double p = problem_get(x, i), q = problem_get(y, i);
       if (memcmp(&p, &q, sizeof p) != 0) {
         return problem_text("%s: %s[%lld]: expected the same bits, got %.9g and %.9g", what,

@@ -18,7 +18,7 @@ static double objective(problem *forward, const problem *bwd, tg_context *ref)
     const int g = problem_find(bwd, gradient);
     if (forward->view[v].slot->role == TG_ROLE_OUT && g >= 0 &&
         bwd->view[g].slot->role == TG_ROLE_IN) {
-      for (int64_t i = 0; i < tgi_numel(forward->view[v].tensor); i++) {
+      for (int64_t i = 0, n = tgi_numel(forward->view[v].tensor); i < n; i++) {
         const double y = problem_get(forward->view[v].tensor, i);
         const double dy = problem_get(bwd->view[g].tensor, i);
         sum += dy == 0 ? 0 : y * dy; /* a gradient of 0 ignores infinite outputs (lse of no keys) */
@@ -104,7 +104,7 @@ char *problem_check_gradient(problem *p, tg_context *ref)
                          !problem_slot(clean->shaped.info, slot->name + 1) &&
                          !problem_slot(forward->shaped.info, slot->name + 1) &&
                          !problem_slot(forward->shaped.info, slot->name);
-    for (int64_t i = 0; i < tgi_numel(clean->view[v].tensor); i++) {
+    for (int64_t i = 0, n = tgi_numel(clean->view[v].tensor); i < n; i++) {
       if (slot->role == TG_ROLE_ACC || foreign) {
         problem_set(clean->view[v].tensor, i, 0);
       }

@@ -29,7 +29,7 @@ static void poison_outputs(problem *p)
     if (p->view[v].slot->role != TG_ROLE_OUT || p->block[v].shared_with >= 0) {
       continue;
     }
-    for (int64_t i = 0; i < tgi_numel(t); i++) {
+    for (int64_t i = 0, n = tgi_numel(t); i < n; i++) {
       memset((char *)t->data + problem_offset(t, i) * (int64_t)bytes, kPoison, bytes);
     }
   }
@@ -52,7 +52,7 @@ static bool untouched(problem *p, int v)
   const tg_tensor *t = p->view[v].tensor;
   const int64_t bytes = (int64_t)tg_dtype_bytes(t->dtype);
   const int64_t start = (unsigned char *)t->data - b->base;
-  for (int64_t i = 0; i < tgi_numel(t) && is_written(p, v); i++) {
+  for (int64_t i = 0, n = tgi_numel(t); i < n && is_written(p, v); i++) {
     const int64_t at = start + problem_offset(t, i) * bytes;
     memcpy(b->before + at, b->base + at, (size_t)bytes);
   }

@@ -45,7 +45,7 @@ void spec_set_all(tgi_shaped *shaped, const char *slot, double value)
 void spec_scale(tgi_shaped *shaped, const char *slot, double factor, double offset)
 {
   tg_tensor *t = tgi_shaped_tensor(shaped, slot);
-  for (int64_t i = 0; i < tgi_numel(t); i++) {
+  for (int64_t i = 0, n = tgi_numel(t); i < n; i++) {
     tgi_store(t->data, t->dtype, i, factor * tgi_load(t->data, t->dtype, i) + offset);
   }
 }
