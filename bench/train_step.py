@@ -169,13 +169,15 @@ def run_round(providers, order, options):
 
 def row_of(case, provider, flops, threads, loads):
     ms = statistics.median(provider.steps)
-    where = f"threads={threads}" if case.device == "cpu" else ""
+    on_cpu = case.device == "cpu"
+    where = f"threads={threads}" if on_cpu else ""
+    clock = {} if on_cpu else {"clock_mhz": ""}  # that of the CPU would be meant
     return dict(op=case.op, dir="step", dtype=case.dtype, shape=case.shape,
                 config=" ".join(filter(None, (where, "adamw", provider.config))), impl=provider.impl,
                 version=provider.version, ms=ms, ms_min=min(provider.least),
                 ms_max=max(provider.most), bytes=0, flops=flops,
-                tokens_per_s=case.batch * case.seq / ms * 1e3, peak_bytes=provider.peak,
-                note=f"other load {max(loads):.2f}" if case.device == "cpu" else "")
+                tokens_per_s=case.batch * case.seq / ms * 1e3, peak_bytes=provider.peak or "",
+                note=f"other load {max(loads):.2f}" if on_cpu else "", **clock)
 
 
 def parse_options():
@@ -228,8 +230,9 @@ def time_case(case, options, run, version, commit):
     rows = [row_of(case, p, flops, options.threads, loads) for p in providers]
     print(f"## {case.name}")
     for row in rows:
+        memory = f"{row['peak_bytes'] / 1e9:6.2f} GB" if row["peak_bytes"] else " " * 9
         print(f"{row['impl']:8} {row['config']:52} {row['ms']:9.1f} ms {row['tokens_per_s']:9.1f} "
-              f"tok/s {row['peak_bytes'] / 1e9:6.2f} GB {row['ms'] / rows[0]['ms']:6.2f}x")
+              f"tok/s {memory} {row['ms'] / rows[0]['ms']:6.2f}x")
     sys.stdout.flush()
     run.append(rows)
 

@@ -129,14 +129,23 @@ def draw_steps(plt, cases, folder):
     for (model, dtype), shapes in by_model(cases).items():
         what = f"{model} {dtype}, training step"
         stem = f"{model}_{dtype}".replace(".", "_")
-        for kind, unit, value in (
-            ("throughput", "tokens/s", lambda row: number(row, "tokens_per_s")),
-            ("memory", "GiB at the peak", lambda row: number(row, "peak_bytes") / 2**30),
-            ("latency", "ms of a step", lambda row: number(row, "ms")),
+        timed = [row for rows in shapes.values() for row in rows if row["ms"]]
+        for kind, unit, column, scale in (
+            ("throughput", "tokens/s", "tokens_per_s", 1),
+            ("memory", "GiB at the peak", "peak_bytes", 2**30),
+            ("latency", "ms of a step", "ms", 1),
         ):
+            if not all(row[column] for row in timed):  # not everyone says it
+                continue
+
+            def value(row, column=column, scale=scale):
+                return number(row, column) / scale
+
             save(plt, bars(plt, shapes, what, unit, value), folder, f"{stem}_{kind}")
             names.append(f"{stem}_{kind}")
         for shape, rows in shapes.items():
+            if not any(parts_of(row) for row in rows):
+                continue
             name, title = f"{stem}_{shape}_parts", f"{what}, {axis_text(shape)}".replace("\n", ", ")
             save(plt, split_bars(plt, rows, title), folder, name)
             names.append(name)
