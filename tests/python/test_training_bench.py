@@ -197,7 +197,7 @@ def test_other_losses_than_the_stock_models_are_said(tmp_path):
 # ---- pages and bars ----
 
 
-def record(path, shape="b1_s4096", model="qwen3-8b", **ms):
+def record(path, shape="b1_s4096", model="qwen3-8b", more=None, **ms):
     run = results_csv.Run(path, "c0ffee", "model", device="NVIDIA H200")
     rows = []
     for name, value in ms.items():
@@ -207,6 +207,7 @@ def record(path, shape="b1_s4096", model="qwen3-8b", **ms):
         if value:
             row.update(ms=value, tokens_per_s=4096e3 / value, peak_bytes=68.0 * 2**30, clock_mhz=1530,
                        note="forward 1.00 ms, backward 2.00 ms, optimiser 0.50 ms")  # fmt: skip
+            row.update(more or {})
         rows.append(row | ({} if value else dict(note="out of memory at 138.0 GiB")))
     run.append(rows)
 
@@ -281,6 +282,17 @@ def test_the_report_holds_tables_and_plots(tmp_path, capsys):
         stems = ["b1_s16384_parts", "b1_s4096_parts", "latency", "memory", "throughput"]
         assert drawn == [f"qwen3-8b_bf16_{stem}.{end}" for stem in stems for end in ("png", "svg")]
         assert page.count("<svg") == 5
+
+
+def test_what_nobody_said_is_not_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "results.csv"
+    record(path, "b64_s1024", "gpt2-124m", more=dict(peak_bytes="", note="", clock_mhz=""), compile=120.0, tegula=100.0)
+    options = command.parse(["report", "--csv", str(path), "--out", str(tmp_path / "page")])
+    options.say = print
+    assert report_command.run(options, "report") == (0, [])
+    drawn = sorted(file.name for file in (tmp_path / "page").glob("plots/*.svg"))
+    assert drawn == ["gpt2-124m_bf16_latency.svg", "gpt2-124m_bf16_throughput.svg"]
 
 
 # ---- the whole program, on the CPU ----
