@@ -68,14 +68,14 @@ def axis_text(shape):
     return f"{case.batch} x {case.seq}" + "\ncheckpointing" * case.checkpointing
 
 
-def bars(plt, cases, title, unit, value):
+def bars(plt, cases, title, unit, column, scale):
     """A group of bars for each shape, a bar for each provider; what ran out of memory says so."""
     shapes, series = series_of(cases)
     figure, axes = plt.subplots(figsize=(max(6.4, 1.2 + 1.5 * len(shapes)), 4))
     width = 0.8 / len(series)
     for place, (label, (style, rows)) in enumerate(series.items()):
         at = [x - 0.4 + (place + 0.5) * width for x in range(len(shapes))]
-        heights = [value(rows[shape]) if shape in rows and rows[shape]["ms"] else 0.0 for shape in shapes]
+        heights = [number(rows[shape], column) / scale if shape in rows and rows[shape]["ms"] else 0.0 for shape in shapes]
         axes.bar(at, heights, width, label=label, edgecolor="white", linewidth=0.5, **style)
         for x, shape in zip(at, shapes):
             note = rows[shape]["note"] if shape in rows and not rows[shape]["ms"] else ""
@@ -137,11 +137,7 @@ def draw_steps(plt, cases, folder):
         ):
             if not all(row[column] for row in timed):  # not everyone says it
                 continue
-
-            def value(row, column=column, scale=scale):
-                return number(row, column) / scale
-
-            save(plt, bars(plt, shapes, what, unit, value), folder, f"{stem}_{kind}")
+            save(plt, bars(plt, shapes, what, unit, column, scale), folder, f"{stem}_{kind}")
             names.append(f"{stem}_{kind}")
         for shape, rows in shapes.items():
             if not any(parts_of(row) for row in rows):
