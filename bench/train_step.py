@@ -81,7 +81,8 @@ def read_torch(output):
 def read_tegula(output):
     found = json.loads(output.splitlines()[-1])
     return {"steps": [found["ms"]], "range": (found["ms_min"], found["ms_max"]),
-            "flops": found["gflops"] * 1e6 * found["ms"]}
+            "flops": found["gflops"] * 1e6 * found["ms"],
+            "peak_bytes": found.get("device_peak_bytes")}
 
 
 class Provider:

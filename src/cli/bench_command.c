@@ -4,6 +4,7 @@
 #include "core/error_record.h"
 #include "json_print.h"
 #include "option_table.h"
+#include "tegula/device.h"
 #include "tegula/train.h"
 #include "train_options.h"
 
@@ -53,7 +54,7 @@ static const tgi_command command_line = {
         "that the token sees, (S + 1) / 2 on average over a sequence of S. Prefill and decoding "
         "make one row of logits, training one for each token; a training step counts three "
         "forward passes. "
-        "The peak of memory is the whole process's so far.",
+        "The peak of memory is the whole process's so far, of a GPU what a mode took of it.",
     .options = rows,
     .most_positions = 1,
 };
@@ -113,12 +114,21 @@ static double peak_memory(void)
   return 1024 * kib;
 }
 
+/* Bytes of the device's memory that are free; 0 for the CPU. */
+static double free_memory(const tgi_run_device *d)
+{
+  tg_device_info info;
+  const bool found = d->backend == TG_BACKEND_CUDA && !tg_device_get_info(d->index, &info, NULL);
+  return found ? (double)info.free_bytes : 0;
+}
+
 /* ---- one mode ---- */
 
 typedef struct timing {
   const char *mode;
   double tokens, flops; /* of a step */
   double median, least, most;
+  double device_bytes; /* taken of a GPU, where freed blocks stay with the process */
 } timing;
 
 typedef struct work {
@@ -129,6 +139,7 @@ typedef struct work {
   tg_session *session;
   int32_t *ids, *targets; /* batch * seq + 1 */
   int decodes;            /* 1: a token after seq others */
+  double free_before;     /* of the device, before a mode */
 } work;
 
 typedef tg_status one_step(work *w, tg_error *error);
@@ -176,6 +187,7 @@ static tg_status time_steps(work *w, one_step *step, timing *t, tg_error *error)
     t->median = n % 2 ? seconds[n / 2] : 0.5 * (seconds[n / 2 - 1] + seconds[n / 2]);
     t->least = seconds[0];
     t->most = seconds[n - 1];
+    t->device_bytes = w->free_before - free_memory(&w->device);
   }
   free(seconds);
   return status;
@@ -225,6 +237,7 @@ static tg_status time_session(work *w, timing *t, bool decode, tg_error *error)
 
 static tg_status time_mode(work *w, timing *t, tg_error *error)
 {
+  w->free_before = free_memory(&w->device);
   if (strcmp(t->mode, "train") == 0) {
     return time_training(w, t, error);
   }
@@ -241,7 +254,11 @@ static void print_timing(const work *w, const timing *t)
     if (decode) {
       printf("weights %.1f GB/s | ", 1e-9 * (double)info.weight_bytes / t->median);
     }
-    printf("peak memory %s\n", tgi_size(peak_memory()).text);
+    printf("peak memory %s", tgi_size(peak_memory()).text);
+    if (t->device_bytes > 0) {
+      printf(", of the GPU %s", tgi_size(t->device_bytes).text);
+    }
+    printf("\n");
     return;
   }
   json_t *j = tgi_json_new();
@@ -259,6 +276,9 @@ static void print_timing(const work *w, const timing *t)
   json_object_set_new(j, "tokens_per_s", json_real(t->tokens / t->median));
   json_object_set_new(j, "gflops", json_real(1e-9 * t->flops / t->median));
   json_object_set_new(j, "peak_bytes", json_integer((int64_t)peak_memory()));
+  if (t->device_bytes > 0) {
+    json_object_set_new(j, "device_peak_bytes", json_integer((int64_t)t->device_bytes));
+  }
   tgi_json_print(j, JSON_COMPACT);
 }
 
