@@ -75,6 +75,17 @@ __device__ __forceinline__ uint32_t larger_pair(uint32_t a, uint32_t b, f16)
   return a;
 }
 
+/** The largest of a warp's; none is NaN. */
+__device__ __forceinline__ float warp_top(float v)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  const auto ordered = [](int i) { return i ^ (i >> 31 & INT32_MAX); }; /* as the floats are */
+  return __int_as_float(ordered(__reduce_max_sync(kAllLanes, ordered(__float_as_int(v)))));
+#else
+  return warp_max(v);
+#endif
+}
+
 /** The larger of `top` and the elements of kN vectors, raw(i); NaN counts in the sum alone. With
  * kRolled the loop is one, as registers are short. */
 template <typename T, int kN, bool kRolled, typename F>

@@ -20,6 +20,7 @@ inline namespace TGI_CUDA_ENTRY
 {
 
 constexpr int kMostKept = 4;
+constexpr int kShortVectors = 2; /* of a thread whose row is short */
 constexpr int kShortThreads = 512, kLongThreads = 1024;
 constexpr int64_t kMostCols = (int64_t)1 << 30; /* that kernels for aligned rows count in 32 bits */
 constexpr int kScratchBytes = 512; /* of shared memory before the vectors: for sums over a block */
@@ -32,6 +33,7 @@ struct softmax_plan {
   int shared;      /* ... in shared memory */
   int64_t vectors; /* ... in all */
   size_t shared_bytes;
+  bool aligned;
 };
 
 /** Threads of a row of so many vectors, where both passes read one tensor: each has one vector of
@@ -57,7 +59,8 @@ inline int threads_for_two(int64_t vectors)
 }
 
 /** For rows like those of t, in `tensors` tensors that both passes read. Without alignment a thread
- * has the same vectors, but none in registers: results must not depend on it. */
+ * has the same vectors, but none in registers unless it is all of one tensor: results must not
+ * depend on it. */
 inline softmax_plan plan_softmax(const tg_context *ctx, const tg_tensor *t, int tensors,
                                  bool aligned)
 {
@@ -67,7 +70,11 @@ inline softmax_plan plan_softmax(const tg_context *ctx, const tg_tensor *t, int 
   p.rows = p.threads == kWarp ? 256 / kWarp : 1;
   p.vectors = divide_up(vectors, p.threads);
   p.shared_bytes = kScratchBytes;
-  p.kept = !aligned || t->shape[1] > kMostCols ? 0 : p.vectors < 3 ? (int)p.vectors : kMostKept;
+  p.aligned = aligned;
+  const bool few = p.vectors <= kShortVectors;
+  p.kept = few && (aligned || tensors == 1)      ? (int)p.vectors
+           : !aligned || t->shape[1] > kMostCols ? 0
+                                                 : kMostKept;
   if (p.vectors > p.kept) {
     const int64_t slot = (int64_t)16 * tensors * p.threads * p.rows;
     const int64_t slots = (ctx->device->shared_bytes - kScratchBytes) / slot;
@@ -219,6 +226,39 @@ __device__ __forceinline__ void put(T *row, index_of<kAligned> j, index_of<kAlig
   for (int i = 0; i < kN && i < cols - j; i++) {
     to[i] = (typename bits_of<T>::type)raw.x;
     raw = shift_in<T>(raw, 0);
+  }
+}
+
+/** A vector after the end of a row. */
+template <typename T> __device__ __forceinline__ uint4 after_end()
+{
+  const uint32_t v = to_bits<T>(-CUDART_INF_F) * (sizeof(T) == 2 ? 0x10001u : 1u);
+  return {v, v, v, v};
+}
+
+/** As fetch and put, where kAligned means whole vectors too: the way around costs registers that a
+ * row needs. */
+template <bool kAligned, typename T>
+__device__ __forceinline__ uint4 fetch_vector(const T *x, index_of<kAligned> j,
+                                              index_of<kAligned> cols)
+{
+  if constexpr (kAligned) {
+    return j < cols ? *reinterpret_cast<const uint4 *>(x + j) : after_end<T>();
+  } else {
+    return fetch<false>(x, j, cols, -CUDART_INF_F);
+  }
+}
+
+template <bool kAligned, typename T>
+__device__ __forceinline__ void put_vector(T *y, index_of<kAligned> j, index_of<kAligned> cols,
+                                           const float (&v)[kLanes<T>])
+{
+  if constexpr (kAligned) {
+    if (j < cols) {
+      store_vector(y + j, v);
+    }
+  } else {
+    put<false, T>(y, j, cols, v);
   }
 }
 
