@@ -1,7 +1,8 @@
 /* rms_norm, rms_norm_swiglu and layer_norm have kernels of their own for some widths where rows lie
  * one after the other. They give the bits of the others, which take rows with a gap between them:
  * on ordinary rows, and on infinities, NaN, zeros of both signs, denormal numbers and means far
- * from zero, in rows beside each other and weights alike. On every entry of the machine. */
+ * from zero, in rows beside each other and weights alike, with eps of any size. On every entry of
+ * the machine. */
 #include "core/context_state.h"
 #include "core/half.h"
 #include "cpu_entries.h"
@@ -16,7 +17,7 @@
 
 #include "expect_op.h"
 
-enum { kMaxRows = 133, kMaxCols = 8192, kGap = 8, kKinds = 11 };
+enum { kManyRows = 1030, kMaxCols = 8192, kGap = 8, kKinds = 11, kRandom = 300 };
 
 typedef enum norm { RMS, GATED, LAYER } norm; /* GATED: by x itself */
 
@@ -28,6 +29,7 @@ typedef struct call {
   uint16_t *x, *weight, *bias; /* of the host, as y and the moments */
   uint16_t *y;
   float *mean, *rstd;
+  float eps;
 } call;
 
 static void *block(size_t bytes)
@@ -120,7 +122,7 @@ static void run(const call *c, int64_t gap, norm of, tg_rms_norm_policy policy, 
                                       .y = rows_of(y, c, step),
                                       .mean = tg_tensor_1d(mean, TG_F32, c->rows),
                                       .rstd = tg_tensor_1d(rstd, TG_F32, c->rows),
-                                      .eps = 1e-5f};
+                                      .eps = c->eps};
     must_run(c->ctx, tg_layer_norm_fwd(c->ctx, &a));
   } else if (of == GATED) {
     const tg_rms_norm_swiglu_fwd_args a = {
@@ -129,7 +131,7 @@ static void run(const call *c, int64_t gap, norm of, tg_rms_norm_policy policy, 
         .weight = tg_tensor_1d(weight, TG_BF16, c->cols),
         .y = rows_of(y, c, step),
         .rstd = tg_tensor_1d(rstd, TG_F32, c->rows),
-        .eps = 1e-6f,
+        .eps = c->eps,
         .rounding = policy == TG_RMS_NORM_LLAMA ? TG_ROUNDING_HF : TG_ROUNDING_ONCE};
     must_run(c->ctx, tg_rms_norm_swiglu_fwd(c->ctx, &a));
   } else {
@@ -137,7 +139,7 @@ static void run(const call *c, int64_t gap, norm of, tg_rms_norm_policy policy, 
                                     .weight = tg_tensor_1d(weight, TG_BF16, c->cols),
                                     .y = rows_of(y, c, step),
                                     .rstd = tg_tensor_1d(rstd, TG_F32, c->rows),
-                                    .eps = 1e-6f,
+                                    .eps = c->eps,
                                     .weight_offset = offset,
                                     .policy = policy};
     must_run(c->ctx, tg_rms_norm_fwd(c->ctx, &a));
@@ -166,11 +168,12 @@ static void compare(const call *c, norm of, tg_rms_norm_policy policy, float off
   run(&apart, kGap, of, policy, offset);
   for (int64_t i = 0; i < c->rows * c->cols; i++) {
     if (c->y[i] != apart.y[i]) {
-      fail_msg("%s of %s, policy %d, offset %g, %lld x %lld: y[%lld, %lld]: expected 0x%04x as "
-               "with a gap between rows, got 0x%04x",
-               names[of], tg_context_entry(c->ctx), (int)policy, (double)offset, (long long)c->rows,
-               (long long)c->cols, (long long)(i / c->cols), (long long)(i % c->cols), apart.y[i],
-               c->y[i]);
+      fail_msg(
+          "%s of %s, policy %d, offset %g, eps %a, %lld x %lld: y[%lld, %lld]: expected 0x%04x as "
+          "with a gap between rows, got 0x%04x",
+          names[of], tg_context_entry(c->ctx), (int)policy, (double)offset, (double)c->eps,
+          (long long)c->rows, (long long)c->cols, (long long)(i / c->cols),
+          (long long)(i % c->cols), apart.y[i], c->y[i]);
     }
   }
   assert_memory_equal(c->rstd, apart.rstd, moments);
@@ -180,7 +183,7 @@ static void compare(const call *c, norm of, tg_rms_norm_policy policy, float off
   free(apart.rstd);
 }
 
-static void check_width(tg_context *ctx, int64_t rows, int64_t cols)
+static call make_call(tg_context *ctx, int64_t rows, int64_t cols)
 {
   const size_t matrix = (size_t)(rows * cols) * sizeof(uint16_t);
   const size_t vector = (size_t)cols * sizeof(uint16_t), moments = (size_t)rows * sizeof(float);
@@ -192,23 +195,56 @@ static void check_width(tg_context *ctx, int64_t rows, int64_t cols)
                   .bias = block(vector),
                   .y = block(matrix),
                   .mean = block(moments),
-                  .rstd = block(moments)};
+                  .rstd = block(moments),
+                  .eps = 1e-6f};
+  fill_vector(c.weight, cols, 1);
+  fill_vector(c.bias, cols, 2);
+  return c;
+}
+
+static void end_call(const call *c)
+{
+  void *const blocks[] = {c->x, c->weight, c->bias, c->y, c->mean, c->rstd};
+  for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
+    free(blocks[i]);
+  }
+}
+
+static void check_width(tg_context *ctx, int64_t rows, int64_t cols)
+{
+  const call c = make_call(ctx, rows, cols);
   uint64_t state = (uint64_t)(rows * cols);
   for (int64_t i = 0; i < rows; i++) {
     fill_row(c.x + i * cols, cols, (int)(i % kKinds), &state);
   }
-  fill_vector(c.weight, cols, 1);
-  fill_vector(c.bias, cols, 2);
   compare(&c, RMS, TG_RMS_NORM_LLAMA, 0);
   compare(&c, RMS, TG_RMS_NORM_LLAMA, 1);
   compare(&c, RMS, TG_RMS_NORM_GPT_OSS, 0);
   compare(&c, GATED, TG_RMS_NORM_LLAMA, 0);
   compare(&c, GATED, TG_RMS_NORM_GPT_OSS, 0);
   compare(&c, LAYER, TG_RMS_NORM_LLAMA, 0);
-  void *const blocks[] = {c.x, c.weight, c.bias, c.y, c.mean, c.rstd};
-  for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
-    free(blocks[i]);
+  end_call(&c);
+}
+
+/* Roots of whatever a float can be: eps alone is what the first row has under its root. */
+static void check_eps(tg_context *ctx, int64_t cols)
+{
+  static const float edges[] = {0x1p-149f, 0x1.8p-140f, 0x1p-127f, 0x1p-126f, 0x1p-97f,
+                                0x1p-96f,  1,           0x1p100f,  0x1p126f,  0x1.fffffep127f};
+  const size_t count = sizeof edges / sizeof edges[0];
+  call c = make_call(ctx, 2, cols);
+  uint64_t state = 5;
+  memset(c.x, 0, (size_t)cols * sizeof *c.x);
+  fill_row(c.x + cols, cols, 2, &state);
+  for (size_t i = 0; i < count + kRandom; i++) {
+    const uint32_t bits =
+        (uint32_t)((state = state * 6364136223846793005u + 1) >> 33) % 0x7f7fffff + 1;
+    memcpy(&c.eps, &bits, sizeof bits);
+    c.eps = i < count ? edges[i] : c.eps;
+    compare(&c, RMS, TG_RMS_NORM_LLAMA, 0);
+    compare(&c, GATED, TG_RMS_NORM_GPT_OSS, 0);
   }
+  end_call(&c);
 }
 
 static void check_widths(tg_context *ctx)
@@ -219,7 +255,11 @@ static void check_widths(tg_context *ctx)
       check_width(ctx, rows[i], cols[k]);
     }
   }
-  check_width(ctx, kMaxRows, 128);
+  check_width(ctx, 133, 128);
+  check_width(ctx, kManyRows, 512);
+  check_width(ctx, kManyRows, 1024);
+  check_eps(ctx, 512);
+  check_eps(ctx, 1024);
 }
 
 static void test_cpu(void **state)

@@ -1,4 +1,4 @@
-/** Powers of two and reciprocals by the device's unit for them. */
+/** Powers of two, reciprocals and inverse roots by the device's unit for them. */
 #ifndef TGI_CUDA_EXP2_CUH
 #define TGI_CUDA_EXP2_CUH
 
@@ -20,6 +20,14 @@ __device__ __forceinline__ float reciprocal_flushed(float v)
 {
   float inverse;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(v));
+  return inverse;
+}
+
+/** 1 / sqrt(v) within 2^-22 of it; infinity below 2^-126, 0 for infinity, NaN below -2^-126. */
+__device__ __forceinline__ float inverse_root_flushed(float v)
+{
+  float inverse;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(v));
   return inverse;
 }
 

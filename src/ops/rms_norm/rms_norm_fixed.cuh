@@ -7,48 +7,13 @@
 
 #include "cuda/dealt_sum.cuh"
 #include "cuda/half_pair.cuh"
-#include "ops/rms_norm/rms_norm_vectors.cuh"
+#include "ops/rms_norm/rms_norm_few.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
 
 namespace
 {
-
-/** What the kernels are told: 48 bytes. A launch has its arguments in memory that no multiprocessor
- * has in its cache, and so many of them are in the first line of it. */
-template <norm_kind kKind> struct norm_line {
-  const void *x, *weight;
-  void *y;
-  float *rstd;
-  int rows;
-  float eps, offset;
-  bool rounds, has_rstd;
-};
-
-template <> struct norm_line<kNormGated> {
-  const void *x, *weight;
-  void *y;
-  const void *other;
-  int rows;
-  float eps;
-  bool rounds, has_rstd;
-  float *rstd; /* behind them */
-};
-
-template <norm_kind kKind> norm_line<kKind> line_of(const norm_forward &f)
-{
-  norm_line<kKind> l = {};
-  l.x = f.x, l.weight = f.weight, l.y = f.y, l.rstd = f.rstd;
-  if constexpr (kKind == kNormGated) {
-    l.other = f.other;
-  } else {
-    l.offset = f.offset;
-  }
-  l.rows = (int)f.rows, l.eps = f.eps;
-  l.rounds = f.rounds, l.has_rstd = f.rstd != nullptr;
-  return l;
-}
 
 /**
  * Of kRows rows a thread has kVectors; a block has kGroups such sets of rows. Threads with one
@@ -252,7 +217,8 @@ template <typename T> tg_status launch_alone(const tg_context *ctx, const norm_f
     return f.rounds && f.offset == 0 ? launch_pairs<T, 128, 4, 4, 12>(ctx, f)
                                      : launch_fixed<kNormAlone, T, 128, 1, 2, 32, 1>(ctx, f);
   case 1024:
-    return launch_fixed<kNormAlone, T, 1024, 2, 1, 1, 24>(ctx, f);
+    return f.rows <= kFewRows ? launch_few<kNormAlone, T, 1024>(ctx, f)
+                              : launch_fixed<kNormAlone, T, 1024, 2, 1, 1, 24>(ctx, f);
   case 2048:
     return launch_fixed<kNormAlone, T, 2048, 2, 1, 1, 12>(ctx, f);
   case 4096:
@@ -272,9 +238,11 @@ template <typename T> tg_status launch_gated(const tg_context *ctx, const norm_f
   case 128:
     return launch_fixed<kNormGated, T, 128, 1, 1, 8, 12>(ctx, f);
   case 512:
-    return launch_fixed<kNormGated, T, 512, 2, 1, 4, 8>(ctx, f);
+    return f.rows <= kFewRows ? launch_few<kNormGated, T, 512>(ctx, f)
+                              : launch_fixed<kNormGated, T, 512, 2, 1, 4, 8>(ctx, f);
   case 1024:
-    return launch_fixed<kNormGated, T, 1024, 2, 1, 1, 16>(ctx, f);
+    return f.rows <= kFewRows ? launch_few<kNormGated, T, 1024>(ctx, f)
+                              : launch_fixed<kNormGated, T, 1024, 2, 1, 1, 16>(ctx, f);
   default:
     return TG_UNSUPPORTED;
   }

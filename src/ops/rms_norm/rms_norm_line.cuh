@@ -1,0 +1,52 @@
+/** What kernels of RMSNorm are told whose rows lie one after the other and have a width they know.
+ */
+#ifndef TGI_OPS_RMS_NORM_LINE_CUH
+#define TGI_OPS_RMS_NORM_LINE_CUH
+
+#include "ops/rms_norm/rms_norm_vectors.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+/** 48 bytes. A launch has its arguments in memory that no multiprocessor has in its cache, and so
+ * many of them are in the first line of it. */
+template <norm_kind kKind> struct norm_line {
+  const void *x, *weight;
+  void *y;
+  float *rstd;
+  int rows;
+  float eps, offset;
+  bool rounds, has_rstd;
+};
+
+template <> struct norm_line<kNormGated> {
+  const void *x, *weight;
+  void *y;
+  const void *other;
+  int rows;
+  float eps;
+  bool rounds, has_rstd;
+  float *rstd; /* behind them */
+};
+
+template <norm_kind kKind> norm_line<kKind> line_of(const norm_forward &f)
+{
+  norm_line<kKind> l = {};
+  l.x = f.x, l.weight = f.weight, l.y = f.y, l.rstd = f.rstd;
+  if constexpr (kKind == kNormGated) {
+    l.other = f.other;
+  } else {
+    l.offset = f.offset;
+  }
+  l.rows = (int)f.rows, l.eps = f.eps;
+  l.rounds = f.rounds, l.has_rstd = f.rstd != nullptr;
+  return l;
+}
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif
