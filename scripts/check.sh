@@ -17,7 +17,7 @@ check() {
     printf 'ok      %-10s %4d s\n' "$name" $(($(date +%s) - start))
   else
     printf 'FAILED  %-10s %4d s\n' "$name" $(($(date +%s) - start))
-    sed 's/^/    /' "$log" | head -n 200
+    sed 's/^/    /' "$log" | tail -n 200
     failed="$failed $name"
   fi
 }

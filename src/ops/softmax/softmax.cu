@@ -1,15 +1,14 @@
 /* Softmax on CUDA, forward.
  *
- * Method     Rows of up to 8 KiB: softmax_short.cuh. Longer ones: two passes over a row that is
+ * Method     Rows of up to 16 KiB: softmax_short.cuh. Longer ones: two passes over a row that is
  *            read once. The first finds the largest element and the sum of the exponentials less
  *            the largest so far (Milakov & Gimelshein 2018, arXiv:1805.02867), four vectors at a
  *            time in a thread, then over the row's threads; the second makes the exponentials
  *            again, from where softmax_rows.cuh keeps the row.
- * Work       A warp for a row of up to 512 bytes, a block of 64 to 256 threads with a vector or two
- *            each up to 8 KiB, of 512 or 1024 for a longer one. Rows that are no whole vectors take
- *            the path of unaligned ones.
- * Bound      Memory: reads x, writes y. Rows past what registers and shared memory hold (bf16 on an
- *            H200: 147456 columns) are read again beyond that, twice.
+ * Work       A warp for a row of up to 512 bytes, a block of 64 to 512 threads with a vector or two
+ *            each up to 16 KiB, of 512 or 1024 for a longer one. Rows that are no whole vectors
+ * take the path of unaligned ones. Bound      Memory: reads x, writes y. Rows past what registers
+ * and shared memory hold (bf16 on an H200: 147456 columns) are read again beyond that, twice.
  */
 #include "ops/softmax/softmax_short.cuh"
 
@@ -23,6 +22,7 @@ template <typename T> struct fwd_rows {
   T *y;
   int64_t x_step, y_step, rows, cols;
   softmax_factors by;
+  int threads; /* of a block: blockDim.x takes registers */
   int shared;
   int64_t vectors;
 };
@@ -93,8 +93,8 @@ __device__ __forceinline__ void softmax_row(const fwd_rows<T> &r, int64_t row, u
   using index = index_of<kAligned>;
   const T *const x = r.x + row * r.x_step;
   T *const y = r.y + row * r.y_step;
-  index first = threadIdx.x * kLanes<T>;
-  const index step = (index)blockDim.x * kLanes<T>;
+  index first = (threadIdx.x & (r.threads - 1)) * kLanes<T>;
+  const index step = (index)r.threads * kLanes<T>;
   const index cols = (index)r.cols;
   const int shared = r.shared, stride = blockDim.x;
   uint4 kept[kKept + (kKept == 0)];
@@ -176,6 +176,7 @@ tg_status run_long(const tg_context *ctx, const tg_softmax_fwd_args *a, const so
   r.rows = a->x.shape[0];
   r.cols = a->x.shape[1];
   r.vectors = p.vectors;
+  r.threads = p.threads;
   r.shared = p.shared;
   r.by = softmax_factors_of(a->scale);
   constexpr int kShort = kShortThreads, kLong = kLongThreads;
@@ -190,14 +191,11 @@ tg_status run_long(const tg_context *ctx, const tg_softmax_fwd_args *a, const so
 template <typename T, int kVectors, bool kAligned>
 tg_status launch_short(const tg_context *ctx, const softmax_plan &p, const short_rows<T> &r)
 {
-  const dim3 grid = grid_of(divide_up(r.rows, p.rows));
-  const int threads = p.threads * p.rows;
-  if constexpr (kVectors == 1) {
-    if (p.threads == kWarp) {
-      return launch(ctx, softmax_fwd_short_kernel<T, 1, kAligned, true>, grid, threads, 0, r);
-    }
-  }
-  return launch(ctx, softmax_fwd_short_kernel<T, kVectors, kAligned, false>, grid, threads, 0, r);
+  constexpr bool kOne = kVectors == 1;
+  return launch(ctx,
+                kOne && p.threads == kWarp ? softmax_fwd_short_kernel<T, kVectors, kAligned, kOne>
+                                           : softmax_fwd_short_kernel<T, kVectors, kAligned, false>,
+                grid_of(divide_up(r.rows, p.rows)), p.threads * p.rows, 0, r);
 }
 
 template <typename T>

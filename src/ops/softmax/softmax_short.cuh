@@ -12,8 +12,6 @@
 inline namespace TGI_CUDA_ENTRY
 {
 
-constexpr int kShortWarps = 8; /* most of a short row */
-
 /** A launch has its arguments in memory that no multiprocessor has in its cache: 16-bit rows need
  * the first line of them, 48 bytes. */
 template <typename T> struct short_rows {
@@ -52,13 +50,12 @@ template <typename Sum> __device__ __forceinline__ Sum row_sum(Sum sum, int warp
 /** kWarpRow: a row for each warp; else a block for a row. A loop only where there are more rows
  * than a grid has places for. */
 template <typename T, int kVectors, bool kAligned, bool kWarpRow>
-__global__ void __launch_bounds__(kWarp *kShortWarps, kVectors == 1 ? 8 : 5)
-    softmax_fwd_short_kernel(const short_rows<T> r)
+__global__ void __launch_bounds__(kShortThreads) softmax_fwd_short_kernel(const short_rows<T> r)
 {
   using sum_type = typename sum_of<T>::type;
   constexpr int kN = kLanes<T>;
-  __shared__ float tops[kWarpRow ? 1 : kShortWarps];
-  __shared__ sum_type sums[kWarpRow ? 1 : kShortWarps];
+  __shared__ float tops[kWarpRow ? 1 : kShortThreads / kWarp];
+  __shared__ sum_type sums[kWarpRow ? 1 : kShortThreads / kWarp];
   const softmax_factors by = {sizeof(T) == 2 ? r.high : r.by.high, r.by.low, r.by.floor};
   const int threads = kWarpRow ? kWarp : (int)blockDim.x, warps = threads / kWarp;
   const int rows = kWarpRow ? (int)blockDim.x / kWarp : 1;

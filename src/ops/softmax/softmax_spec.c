@@ -66,6 +66,7 @@ static const spec_case fwd_cases[] = {
     {"5x1023"},
     {"3x1536"},
     {"2x1600"},
+    {"3x2500"},
     {"4x5000", "not finite"},
     {"3x5000", "rising"},
     {"2x4097"},
