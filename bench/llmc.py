@@ -1,4 +1,4 @@
-"""Builds llm.c's train_gpt2 for timing: random weights, random tokens, no validation, no sampling."""
+"""llm.c's training for timing, on the CPU and on a GPU: random weights, random tokens, no sampling."""
 
 import pathlib
 import subprocess
@@ -83,6 +83,17 @@ def build_llmc(source, work, steps, length):
     for name, count, seed in (("train", 200000, 1), ("val", 20000, 2)):
         write_tokens(work / f"dev/data/tinyshakespeare/tiny_shakespeare_{name}.bin", count, seed)
     return [f"./train_gpt2_{length}"]
+
+
+def cuda_command(binary, work, steps, batch, length):
+    """The command that times `steps` steps and one before; llm.c's train_gpt2cu is given a model of
+    12 layers by its own start, which has the padded vocabulary, and keeps all activations."""
+    files = [work / "train_tokens.bin", work / "val_tokens.bin"]
+    for path, seed in zip(files, (1, 2)):
+        write_tokens(path, 2 * batch * length + 1, seed)
+    flags = {"-i": files[0], "-j": files[1], "-e": "d12", "-b": batch, "-t": length, "-x": steps + 1,
+             "-r": 0, "-s": 0, "-v": 1000000, "-m": 1}
+    return [binary, *(str(word) for pair in flags.items() for word in pair)]
 
 
 def llmc_version(source):

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Times whole training steps: Tegula beside llm.c and PyTorch.
 
-  train_step.py [--device cuda] [--llmc DIR] [--case NAME] [--build DIR] [--work DIR] [--rounds N]
-                [--steps N] [--csv FILE] [--torch PYTHON]
+  train_step.py [--device cuda] [--llmc DIR] [--llmc-cuda PROGRAM] [--case NAME] [--build DIR]
+                [--work DIR] [--rounds N] [--steps N] [--csv FILE] [--torch PYTHON]
 
 DIR is a checkout of https://github.com/karpathy/llm.c (or LLMC_DIR names it); its train_gpt2.c is
 built in the work folder with gcc -Ofast -march=native -fopenmp -DOMP, with validation and sampling
-switched off, and gets random weights and random tokens. Every round starts each provider as a
-process of its own, in another order; the first step of each is dropped. --torch names a Python that
-has PyTorch ("none": without it). With --csv the figures are recorded, on a quiet machine only.
+switched off, and gets random weights and random tokens. PROGRAM is its train_gpt2cu in bf16 with
+cuDNN (or LLMC_CUDA names it). Every round starts each provider as a process of its own, in another
+order; the first step of each is dropped. --torch names a Python that has PyTorch ("none": without
+it). With --csv the figures are recorded, on a quiet machine only.
 """
 
 import argparse
@@ -69,6 +70,11 @@ CASES = [Case("gpt2-124m", "f32", 4, 64, *GPT2, llmc=True),
 
 def read_llmc(output):
     times = [float(ms) for ms in re.findall(r"^step \d+: .*\(took ([\d.]+) ms\)", output, re.M)]
+    return {"steps": times[1:]}
+
+
+def read_llmc_cuda(output):
+    times = [float(ms) for ms in re.findall(r"^step +\d+/.*\| ([\d.]+) ms \|", output, re.M)]
     return {"steps": times[1:]}
 
 
@@ -144,6 +150,10 @@ def providers_of(case, options, version):
         command = llmc.build_llmc(options.llmc, options.work, options.steps, case.seq)
         found.append(Provider("llm.c", "gcc -Ofast -march=native -fopenmp", command, read_llmc,
                               options.work, llmc.llmc_version(options.llmc)))
+    if options.llmc_cuda and case.device == "cuda":
+        command = llmc.cuda_command(options.llmc_cuda, options.work, options.steps, case.batch,
+                                    case.seq)
+        found.append(Provider("llm.c", "cudnn", command, read_llmc_cuda, options.work))
     if options.torch != "none":
         found += torch_providers(case, options)
     return found
@@ -187,6 +197,8 @@ def parse_options():
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--llmc", type=pathlib.Path, default=os.environ.get("LLMC_DIR"),
                         help="checkout of llm.c (LLMC_DIR)")
+    parser.add_argument("--llmc-cuda", type=pathlib.Path, default=os.environ.get("LLMC_CUDA"),
+                        help="its train_gpt2cu, with cuDNN (LLMC_CUDA)")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--work", type=pathlib.Path, help="where llm.c is built and run",
                         default=pathlib.Path.home() / ".cache/tegula/llmc")
@@ -203,6 +215,10 @@ def parse_options():
         options.llmc = pathlib.Path(options.llmc)
         if not (options.llmc / "train_gpt2.c").exists():
             parser.error(f"--llmc: expected a folder with train_gpt2.c, got {options.llmc}")
+    if options.llmc_cuda:
+        options.llmc_cuda = pathlib.Path(options.llmc_cuda).resolve()
+        if not options.llmc_cuda.is_file():
+            parser.error(f"--llmc-cuda: expected a program, got {options.llmc_cuda}")
     options.tegula = options.build / "tegula"
     if not options.tegula.exists():
         options.tegula = options.build / "src/cli/tegula"

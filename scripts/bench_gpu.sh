@@ -6,6 +6,7 @@
 # again. BENCH_CSV names another file; BENCH_RECORD=no prints them instead. Errors go to
 # accuracy_h200.csv beside that file; with arguments, or BENCH_ACCURACY=no, they are left out. The
 # step is, with arguments.
+# LLMC_CUDA  a train_gpt2cu of https://github.com/karpathy/llm.c, built with cuDNN: a peer of the step
 # LIGER_DIR  sources of https://github.com/linkedin/Liger-Kernel, unless the package is installed
 # PYTHON     a Python with PyTorch for CUDA (default: python3)
 set -eu
