@@ -5,10 +5,11 @@
  *            the largest so far (Milakov & Gimelshein 2018, arXiv:1805.02867), four vectors at a
  *            time in a thread, then over the row's threads; the second makes the exponentials
  *            again, from where softmax_rows.cuh keeps the row.
- * Work       A warp for a row of up to 512 bytes, a block of 64 to 512 threads with a vector or two
+ * Work       A warp for a row of up to 1 KiB, a block of 128 to 512 threads with a vector or two
  *            each up to 16 KiB, of 512 or 1024 for a longer one. Rows that are no whole vectors
- * take the path of unaligned ones. Bound      Memory: reads x, writes y. Rows past what registers
- * and shared memory hold (bf16 on an H200: 147456 columns) are read again beyond that, twice.
+ *            take the path of unaligned ones.
+ * Bound      Memory: reads x, writes y. Rows past what registers and shared memory hold (bf16 on
+ *            an H200: 147456 columns) are read again beyond that, twice.
  */
 #include "ops/softmax/softmax_short.cuh"
 
@@ -191,10 +192,9 @@ tg_status run_long(const tg_context *ctx, const tg_softmax_fwd_args *a, const so
 template <typename T, int kVectors, bool kAligned>
 tg_status launch_short(const tg_context *ctx, const softmax_plan &p, const short_rows<T> &r)
 {
-  constexpr bool kOne = kVectors == 1;
   return launch(ctx,
-                kOne && p.threads == kWarp ? softmax_fwd_short_kernel<T, kVectors, kAligned, kOne>
-                                           : softmax_fwd_short_kernel<T, kVectors, kAligned, false>,
+                p.threads == kWarp ? softmax_fwd_short_kernel<T, kVectors, kAligned, true>
+                                   : softmax_fwd_short_kernel<T, kVectors, kAligned, false>,
                 grid_of(divide_up(r.rows, p.rows)), p.threads * p.rows, 0, r);
 }
 

@@ -36,16 +36,16 @@ struct softmax_plan {
   bool aligned;
 };
 
-/** Threads of a row of so many vectors, where both passes read one tensor: each has one vector of
- * them, then two, in registers; up to 8192, of which a multiprocessor holds two rows,
- * kShortThreads. */
+/** Threads of a row of so many vectors, where both passes read one tensor: a warp, which waits for
+ * nobody, or as many as have a vector, then two, of it in registers; up to 8192, of which a
+ * multiprocessor holds two rows, kShortThreads. */
 inline int threads_for_one(int64_t vectors)
 {
-  int threads = kWarp;
-  while (threads < 256 && threads < vectors) {
-    threads *= 2;
-  }
-  return vectors <= 512 ? threads : vectors <= 8192 ? kShortThreads : kLongThreads;
+  return vectors <= 2 * kWarp ? kWarp
+         : vectors <= 128     ? 128
+         : vectors <= 512     ? 256
+         : vectors <= 8192    ? kShortThreads
+                              : kLongThreads;
 }
 
 /** The same where they read two. */
@@ -67,8 +67,8 @@ inline softmax_plan plan_softmax(const tg_context *ctx, const tg_tensor *t, int 
   const int64_t vectors = divide_up(t->shape[1] * (int64_t)tg_dtype_bytes(t->dtype), 16);
   softmax_plan p = {};
   p.threads = tensors == 1 ? threads_for_one(vectors) : threads_for_two(vectors);
-  p.rows = p.threads == kWarp ? 256 / kWarp : 1;
   p.vectors = divide_up(vectors, p.threads);
+  p.rows = p.threads > kWarp ? 1 : tensors == 1 && p.vectors == 2 ? 4 : 8;
   p.shared_bytes = kScratchBytes;
   p.aligned = aligned;
   const bool few = p.vectors <= kShortVectors;
