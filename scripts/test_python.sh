@@ -4,7 +4,7 @@
 # TEGULA_TORCH  requirement or wheel of PyTorch (default torch==2.13.0; a CPU build is enough, and
 #               much smaller: name its wheel where the package index serves another one), or
 #               "none": the comparisons with live models are skipped, and listed.
-#               More requirements may follow: "torch==2.9.0 transformers==5.17.0" are the oldest served.
+#               More requirements may follow: "torch==2.9.0 transformers==4.57.6" are the oldest served.
 set -eu
 cd "$(dirname "$0")/.."
 build=$1

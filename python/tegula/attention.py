@@ -156,13 +156,26 @@ def in_pytorch(
     )
 
 
+def queries_at(cache_position):
+    """(count, place of the first) of queries, as earlier transformers give them. The place is read from the device,
+    but not while compiling."""
+    first = cache_position[0]
+    return cache_position.shape[0], first if torch.compiler.is_compiling() else int(first)
+
+
 def attention_mask(
-    batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None, local_size=None,
-    allow_is_causal_skip=True, device="cpu", **kwargs,
+    batch_size, q_length=0, kv_length=0, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None,
+    local_size=None, allow_is_causal_skip=True, device="cpu", cache_position=None, **kwargs,
 ):  # fmt: skip
     """The mask function of "tegula": what a model asks whose own forward is not replaced."""
     from transformers.masking_utils import causal_mask_function, sdpa_mask
 
+    if cache_position is None:
+        kwargs.update(q_length=q_length, q_offset=q_offset, device=device)
+    else:
+        q_length, q_offset = queries_at(cache_position)
+        device = cache_position.device
+        kwargs.update(cache_position=cache_position)
     causal = mask_function is causal_mask_function and local_size is None and allow_is_causal_skip
     if causal and attention_mask is None and not isinstance(q_offset, torch.Tensor) and q_offset + q_length == kv_length:
         return masks.plain(device)
@@ -173,9 +186,8 @@ def attention_mask(
     if mask_function is not None:
         kwargs["mask_function"] = mask_function
     return sdpa_mask(
-        batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset,
-        attention_mask=attention_mask, local_size=local_size, allow_is_causal_skip=allow_is_causal_skip, device=device,
-        **kwargs,
+        batch_size=batch_size, kv_length=kv_length, kv_offset=kv_offset, attention_mask=attention_mask,
+        local_size=local_size, allow_is_causal_skip=allow_is_causal_skip, **kwargs,
     )  # fmt: skip
 
 

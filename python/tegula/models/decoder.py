@@ -140,6 +140,19 @@ def positioned(module, q, k, cos, sin, parts, modelling):
     return ops.rope(*promoted(q, k, cos, sin))
 
 
+def stored(cache, k, v, layer_idx, kwargs):
+    """Keys and values that the cache then holds; earlier transformers say where a buffer of fixed length takes them."""
+    place = kwargs.get("cache_position")
+    return cache.update(k, v, layer_idx, *(() if place is None else ({"cache_position": place},)))
+
+
+def interface_of(modelling, implementation):
+    functions = modelling.ALL_ATTENTION_FUNCTIONS
+    if hasattr(functions, "get_interface"):
+        return functions.get_interface(implementation, modelling.eager_attention_forward)
+    return modelling.eager_attention_forward if implementation == "eager" else functions[implementation]
+
+
 def attention(stock, parts, modelling):
     def forward(self, hidden_states, position_embeddings=None, attention_mask=None, past_key_values=None, **kwargs):
         tokens = hidden_states.shape[:-1]
@@ -148,12 +161,12 @@ def attention(stock, parts, modelling):
         v = self.v_proj(hidden_states).view(shape).transpose(1, 2)
         q, k = positioned(self, q, k, *position_embeddings, parts, modelling)
         if past_key_values is not None:
-            k, v = past_key_values.update(k, v, self.layer_idx)
+            k, v = stored(past_key_values, k, v, self.layer_idx, kwargs)
         implementation = self.config._attn_implementation
         if "attention" in parts and implementation == "sdpa":
             attend = attentions.attention_forward
         else:
-            attend = modelling.ALL_ATTENTION_FUNCTIONS.get_interface(implementation, modelling.eager_attention_forward)
+            attend = interface_of(modelling, implementation)
         if hasattr(self, "sliding_window"):
             kwargs["sliding_window"] = self.sliding_window
         dropout = self.attention_dropout if self.training else 0.0
@@ -269,17 +282,21 @@ def model(stock, parts, modelling):
 def masks_for_generate(stock, parts, modelling):
     """generate makes the masks of a cache of fixed length itself: then by this method of the model, if it has one."""
 
-    def create_masks_for_generate(self, config, inputs_embeds, attention_mask, past_key_values, position_ids=None, **kwargs):
+    def create_masks_for_generate(
+        self, config, inputs_embeds=None, attention_mask=None, past_key_values=None, position_ids=None, **kwargs
+    ):  # fmt: skip
+        name = "input_embeds" if inputs_embeds is None else "inputs_embeds"  # in transformers 4, and since
+        kwargs.setdefault(name, inputs_embeds)
         if why_no_masks(self.model) is None:
             mask = attention_masks.encode(
-                self.model, inputs_embeds, attention_mask, position_ids, past_key_values, True, kwargs
+                self.model, kwargs[name], attention_mask, position_ids, past_key_values, True, kwargs
             )
             if attention_masks.is_encoded(mask):
                 return mask
         make = functools.partial(stock, self) if stock else masking_utils.create_masks_for_generate
         return make(
-            config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask, past_key_values=past_key_values,
-            position_ids=position_ids, **kwargs,
+            config=config, attention_mask=attention_mask, past_key_values=past_key_values, position_ids=position_ids,
+            **kwargs,
         )  # fmt: skip
 
     return create_masks_for_generate
