@@ -3,8 +3,10 @@
 #include "bound_gradient.h"
 #include "bound_op.h"
 #include "context_pool.h"
+#include "function_type.h"
 #include "op_call.h"
 #include "op_description.h"
+#include "short_call.h"
 #include "status_exception.h"
 #include "weight_packing.h"
 
@@ -146,6 +148,34 @@ static PyObject *bind_backward(PyObject *module, PyObject *args)
   return info ? tgi_bind_backward(module, &state->torch, &state->types, info, &plan) : NULL;
 }
 
+static PyObject *begin_in_c(PyObject *module, PyObject *args)
+{
+  (void)module;
+  PyObject *function = NULL, *bound = NULL, *parameters = NULL, *defaults = NULL;
+  Py_ssize_t num_positional = 0;
+  if (!PyArg_ParseTuple(args, "OOnO!O!:begin_in_c", &function, &bound, &num_positional,
+                        &PyTuple_Type, &parameters, &PyTuple_Type, &defaults)) {
+    return NULL;
+  }
+  return tgi_begin_in_c(function, bound, num_positional, parameters, defaults);
+}
+
+static PyObject *function_type(PyObject *module, PyObject *base)
+{
+  (void)module;
+  return tgi_function_type(base);
+}
+
+static PyObject *keep_attributes(PyObject *module, PyObject *args)
+{
+  (void)module;
+  PyObject *type = NULL, *names = NULL;
+  if (!PyArg_ParseTuple(args, "O!O!:keep_attributes", &PyType_Type, &type, &PyTuple_Type, &names)) {
+    return NULL;
+  }
+  return tgi_keep_attributes(type, names) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
 static PyObject *packed_bytes(PyObject *module, PyObject *args, PyObject *named)
 {
   return tgi_packed_bytes(&((core_state *)PyModule_GetState(module))->types, args, named);
@@ -285,6 +315,15 @@ static PyMethodDef methods[] = {
         "bind_backward(op, tensors, likes, scalars, users, places)\n--\n\nA row of the table as "
         "what its backward computes: (needs, scalars, saved, gradients), tuples, to the "
         "gradient of each argument. False: not plain."),
+    FUNCTION("begin_in_c", begin_in_c, METH_VARARGS,
+             "begin_in_c(function, bound, num_positional, parameters, defaults)\n--\n\nLets calls "
+             "of a function of Python begin with a bound op, where Python can (3.12); whether it "
+             "can."),
+    FUNCTION("function_type", function_type, METH_O,
+             "function_type(base)\n--\n\nA metaclass for autograd.Functions, derived from theirs."),
+    FUNCTION("keep_attributes", keep_attributes, METH_VARARGS,
+             "keep_attributes(type, names)\n--\n\nLets a type of that metaclass have attributes at "
+             "hand, as they are now."),
     FUNCTION("packed_bytes", packed_bytes, METH_VARARGS | METH_KEYWORDS,
              "packed_bytes(op, weight, scale, zero_point=None, packed=None, columns=0, "
              "group_size=0)\n--\n\nBytes of a weight packed for linear_int8, linear_int4 or "

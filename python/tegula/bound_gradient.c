@@ -119,10 +119,12 @@ static PyObject *run_backward(const bound_gradient *op, tgi_bound_call *bound,
 {
   PyObject *tensors[MAX_TENSORS];
   const int eager = tgi_torch_is_eager(op->row.torch);
-  if (eager < 0 || pick_tensors(op, given, tensors) < 0) {
+  const int transformed = eager > 0 ? tgi_torch_is_transformed(op->row.torch) : 0;
+  if (eager < 0 || transformed < 0 || pick_tensors(op, given, tensors) < 0) {
     return NULL;
   }
-  const int verdict = eager ? tgi_bound_read_inputs(bound, tensors, false) : TGI_NOT_PLAIN;
+  const int verdict =
+      eager && !transformed ? tgi_bound_read_inputs(bound, tensors, false) : TGI_NOT_PLAIN;
   if (verdict != TGI_PLAIN) {
     return verdict < 0 ? NULL : Py_NewRef(Py_False);
   }

@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_RESULTS = 8 };
+enum { MAX_RESULTS = 8, MAX_KEPT = 12 };
+static const char kBound[] = "tegula.bound_op";
 
 /* The call whose gradient is asked for, with all that it has read: autograd calls the forward
  * within it, in the same thread, and hands only tensors through. */
@@ -14,9 +15,11 @@ typedef struct bound_op {
   PyObject *differentiate;     /* what takes a call whose gradient is asked for, or NULL */
   size_t results[MAX_RESULTS]; /* slots */
   size_t num_results;
-  PyObject *kept;        /* of a forward: what the backward will read */
+  int kept[MAX_KEPT]; /* of a forward: what the backward will read, as bind_forward numbers it */
+  Py_ssize_t num_kept;
   Py_ssize_t num_public; /* of a forward: how many of the results are the caller's */
   bool keeps_scalars;    /* of a forward: whether the backward reads scalars */
+  PyObject *scalars;     /* of a forward: the last call's, nearly always the next one's, too */
 } bound_op;
 
 /* ---- results ---- */
@@ -61,15 +64,39 @@ static PyObject *tuple_of(PyObject *const *items, Py_ssize_t count)
   return tuple;
 }
 
-static PyObject *call_differentiate(const bound_op *op, tgi_bound_call *bound)
+/* A verdict on a call that failed: TGI_NOT_PLAIN, without the exception, if a transform is on. */
+static int refused_for_transform(const tgi_torch *torch)
+{
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  const int transformed = tgi_torch_is_transformed(torch);
+  if (transformed != 0) {
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return transformed < 0 ? -1 : TGI_NOT_PLAIN;
+  }
+  PyErr_Restore(type, value, traceback);
+  return -1;
+}
+
+/* A verdict. Whether a transform of torch.func is on takes PyTorch longer to say than to refuse the
+ * call for it, before the forward begins: so that is asked afterwards. */
+static int differentiate(const bound_op *op, tgi_bound_call *bound, PyObject **results)
 {
   PyObject *tuple = tuple_of(bound->args, (Py_ssize_t)op->row.num_inputs);
+  if (!tuple) {
+    return -1;
+  }
   tgi_bound_call *outer = under_way;
   under_way = bound;
-  PyObject *results = tuple ? PyObject_CallObject(op->differentiate, tuple) : NULL;
+  *results = PyObject_CallObject(op->differentiate, tuple);
   under_way = outer;
-  Py_XDECREF(tuple);
-  return results;
+  Py_DECREF(tuple);
+  if (*results) {
+    return TGI_NEEDS_GRADIENT;
+  }
+  return bound->begun ? -1 : refused_for_transform(op->row.torch);
 }
 
 /* A verdict. Where the op has run, *results holds a reference. */
@@ -100,8 +127,7 @@ static int run_bound(const bound_op *op, tgi_bound_call *bound, PyObject *const 
   }
   if (verdict == TGI_NEEDS_GRADIENT) {
     bound->args = args + 1;
-    *results = op->differentiate ? call_differentiate(op, bound) : NULL;
-    return op->differentiate && !*results ? -1 : verdict;
+    return op->differentiate ? differentiate(op, bound, results) : verdict;
   }
   *results = make_results(op, bound, args[1], out);
   if (!*results || tgi_bound_run(bound, args[1]) < 0 ||
@@ -112,9 +138,16 @@ static int run_bound(const bound_op *op, tgi_bound_call *bound, PyObject *const 
   return TGI_PLAIN;
 }
 
-static PyObject *call_bound(PyObject *capsule, PyObject *const *args, Py_ssize_t nargs)
+bool tgi_is_bound(PyObject *capsule, Py_ssize_t count)
 {
-  const bound_op *op = PyCapsule_GetPointer(capsule, "tegula.bound_op");
+  const bound_op *op =
+      capsule && PyCapsule_IsValid(capsule, kBound) ? PyCapsule_GetPointer(capsule, kBound) : NULL;
+  return op && count == (Py_ssize_t)(1 + op->row.num_inputs + op->row.num_scalars);
+}
+
+PyObject *tgi_call_bound(PyObject *capsule, PyObject *const *args, Py_ssize_t nargs)
+{
+  const bound_op *op = PyCapsule_GetPointer(capsule, kBound);
   if (!op) {
     return NULL;
   }
@@ -137,13 +170,11 @@ static PyObject *call_bound(PyObject *capsule, PyObject *const *args, Py_ssize_t
 
 /* ---- the forward of an autograd.Function ---- */
 
-/* A tuple of arguments, and of results, which have negative numbers from -1 on. */
 static PyObject *pick_kept(const bound_op *op, PyObject *const *args, PyObject *results)
 {
-  const Py_ssize_t count = PyTuple_Size(op->kept);
-  PyObject *picked = PyTuple_New(count);
-  for (Py_ssize_t i = 0; picked && i < count; i++) {
-    const long place = PyLong_AsLong(PyTuple_GetItem(op->kept, i));
+  PyObject *picked = PyTuple_New(op->num_kept);
+  for (Py_ssize_t i = 0; picked && i < op->num_kept; i++) {
+    const int place = op->kept[i];
     PyObject *item = place >= 0             ? args[place]
                      : op->num_results == 1 ? results
                                             : PyTuple_GetItem(results, -1 - place);
@@ -154,14 +185,35 @@ static PyObject *pick_kept(const bound_op *op, PyObject *const *args, PyObject *
   return picked;
 }
 
+static bool holds(PyObject *tuple, PyObject *const *items)
+{
+  for (Py_ssize_t i = 0; tuple && i < PyTuple_Size(tuple); i++) {
+    if (PyTuple_GetItem(tuple, i) != items[i]) {
+      return false;
+    }
+  }
+  return tuple;
+}
+
+/* The scalars as a tuple; NULL with an exception set on failure. */
+static PyObject *scalars_of(bound_op *op, PyObject *const *scalars)
+{
+  if (!holds(op->scalars, scalars)) {
+    PyObject *given_up = op->scalars;
+    op->scalars = tuple_of(scalars, (Py_ssize_t)op->row.num_scalars);
+    Py_XDECREF(given_up);
+  }
+  return Py_XNewRef(op->scalars);
+}
+
 /* What ctx.save_for_backward does, and the scalars where the backward reads some. */
-static int keep(const bound_op *op, PyObject *ctx, PyObject *const *args, PyObject *results)
+static int keep(bound_op *op, PyObject *ctx, PyObject *const *args, PyObject *results)
 {
   PyObject *tensors = pick_kept(op, args, results);
   int status = tensors ? PyObject_SetAttr(ctx, op->row.torch->to_save, tensors) : -1;
   Py_XDECREF(tensors);
   if (status == 0 && op->keeps_scalars) {
-    PyObject *scalars = tuple_of(args + op->row.num_inputs, (Py_ssize_t)op->row.num_scalars);
+    PyObject *scalars = scalars_of(op, args + op->row.num_inputs);
     status = scalars ? PyObject_SetAttr(ctx, op->row.torch->scalars, scalars) : -1;
     Py_XDECREF(scalars);
   }
@@ -170,7 +222,7 @@ static int keep(const bound_op *op, PyObject *ctx, PyObject *const *args, PyObje
 
 static PyObject *call_forward(PyObject *capsule, PyObject *const *args, Py_ssize_t nargs)
 {
-  const bound_op *op = PyCapsule_GetPointer(capsule, "tegula.bound_op");
+  bound_op *op = PyCapsule_GetPointer(capsule, kBound);
   tgi_bound_call *bound = under_way;
   if (!op || !bound || bound->row->info != op->row.info ||
       nargs != (Py_ssize_t)op->row.num_inputs + 1 ||
@@ -178,6 +230,7 @@ static PyObject *call_forward(PyObject *capsule, PyObject *const *args, Py_ssize
     PyErr_Format(PyExc_TypeError, "forward: args: expected the call of the bound op, got another");
     return NULL;
   }
+  bound->begun = true;
   PyObject *results = make_results(op, bound, bound->args[0], Py_None);
   if (results &&
       (tgi_bound_run(bound, bound->args[0]) < 0 || keep(op, args[0], bound->args, results) < 0)) {
@@ -196,10 +249,10 @@ static PyObject *call_forward(PyObject *capsule, PyObject *const *args, Py_ssize
 
 static void free_bound(PyObject *capsule)
 {
-  bound_op *op = PyCapsule_GetPointer(capsule, "tegula.bound_op");
+  bound_op *op = PyCapsule_GetPointer(capsule, kBound);
   tgi_bound_row_clear(&op->row);
   Py_XDECREF(op->differentiate);
-  Py_XDECREF(op->kept);
+  Py_XDECREF(op->scalars);
   free(op);
 }
 
@@ -235,7 +288,7 @@ static bound_op *new_bound(PyObject *module, tgi_torch *torch, tgi_type_table *t
                            const tg_op_info *info, PyObject *results, PyObject **capsule)
 {
   bound_op *op = calloc(1, sizeof *op);
-  *capsule = op ? PyCapsule_New(op, "tegula.bound_op", free_bound) : PyErr_NoMemory();
+  *capsule = op ? PyCapsule_New(op, kBound, free_bound) : PyErr_NoMemory();
   if (!*capsule) {
     free(op);
     return NULL;
@@ -251,8 +304,8 @@ static bound_op *new_bound(PyObject *module, tgi_torch *torch, tgi_type_table *t
 PyObject *tgi_bind(PyObject *module, tgi_torch *torch, tgi_type_table *types,
                    const tg_op_info *info, PyObject *results, PyObject *differentiate)
 {
-  static PyMethodDef method = {"bound_op", (PyCFunction)(void (*)(void))call_bound, METH_FASTCALL,
-                               NULL};
+  static PyMethodDef method = {"bound_op", (PyCFunction)(void (*)(void))tgi_call_bound,
+                               METH_FASTCALL, NULL};
   PyObject *capsule;
   bound_op *op = new_bound(module, torch, types, info, results, &capsule);
   if (!op) {
@@ -264,17 +317,19 @@ PyObject *tgi_bind(PyObject *module, tgi_torch *torch, tgi_type_table *types,
   return function;
 }
 
-/* Whether `kept` numbers inputs, and results by negative numbers. */
-static bool numbers_tensors(PyObject *kept, const tgi_bound_row *row, Py_ssize_t num_results)
+/* False: `kept` is not as it is to be: numbers of inputs, and of results by negative numbers. */
+static bool read_kept(bound_op *op, PyObject *kept)
 {
-  for (Py_ssize_t i = 0; i < PyTuple_Size(kept); i++) {
+  op->num_kept = PyTuple_Size(kept);
+  for (Py_ssize_t i = 0; i < op->num_kept && i < MAX_KEPT; i++) {
     const long place = PyLong_AsLong(PyTuple_GetItem(kept, i));
-    if (PyErr_Occurred() || place < -num_results || place >= (long)row->num_inputs) {
+    if (PyErr_Occurred() || place < -(long)op->num_results || place >= (long)op->row.num_inputs) {
       PyErr_Clear();
       return false;
     }
+    op->kept[i] = (int)place;
   }
-  return true;
+  return op->num_kept <= MAX_KEPT;
 }
 
 PyObject *tgi_bind_forward(PyObject *module, tgi_torch *torch, tgi_type_table *types,
@@ -289,11 +344,9 @@ PyObject *tgi_bind_forward(PyObject *module, tgi_torch *torch, tgi_type_table *t
     return NULL;
   }
   op->num_public = num_public;
-  op->kept = Py_NewRef(kept);
   op->keeps_scalars = keeps_scalars;
   PyObject *function = NULL;
-  if (num_public >= 1 && num_public <= PyTuple_Size(results) &&
-      numbers_tensors(kept, &op->row, PyTuple_Size(results))) {
+  if (num_public >= 1 && num_public <= PyTuple_Size(results) && read_kept(op, kept)) {
     function = PyCFunction_NewEx(&method, capsule, NULL);
   } else {
     PyErr_Format(PyExc_ValueError,

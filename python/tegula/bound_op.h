@@ -17,6 +17,12 @@
 PyObject *tgi_bind(PyObject *module, tgi_torch *torch, tgi_type_table *types,
                    const tg_op_info *info, PyObject *results, PyObject *differentiate);
 
+/** What that function does, of a capsule that is its self; `count` is as tgi_is_bound likes it. */
+PyObject *tgi_call_bound(PyObject *capsule, PyObject *const *args, Py_ssize_t count);
+
+/** Whether it is one that takes so many arguments. */
+bool tgi_is_bound(PyObject *capsule, Py_ssize_t count);
+
 /** bind_forward(row, results, num_public, kept, keeps_scalars): the forward of an
  * autograd.Function whose apply is the `differentiate` above. It gives the first `num_public`
  * results, saves for the backward what `kept` numbers, inputs from 0 and results from -1 downwards,

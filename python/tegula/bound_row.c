@@ -39,6 +39,7 @@ void tgi_bound_begin(tgi_bound_call *bound, const tgi_bound_row *row)
   bound->row = row;
   bound->ndim = 0;
   bound->args = NULL;
+  bound->begun = false;
   bound->call.info = row->info;
   bound->call.tensors = (tgi_arguments){.types = row->types, .op = row->info->name};
   bound->call.allocate = NULL;

@@ -23,6 +23,7 @@ typedef struct tgi_bound_call {
   int64_t leading[TG_MAX_NDIM]; /* shape of the first input, whose leading axes are everybody's */
   int32_t ndim;
   PyObject *const *args; /* inputs and scalars, for whom the call is handed to */
+  bool begun;            /* by whom it was handed to */
   tgi_op_call call;
 } tgi_bound_call;
 

@@ -1,26 +1,25 @@
 #include "context_pool.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 /* Contexts are the process's, not an interpreter's: no Python object is in them. They live until
  * the process ends, when a GPU's driver may already be gone. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static tgi_pooled_context *all;
+static _Atomic(tgi_pooled_context *) all; /* only grows, at its head */
+
+static bool claim(tgi_pooled_context *c)
+{
+  return !atomic_load_explicit(&c->busy, memory_order_relaxed) &&
+         !atomic_exchange_explicit(&c->busy, true, memory_order_acquire);
+}
 
 static tgi_pooled_context *take_idle(tg_backend backend, int32_t device_index, const void *stream)
 {
-  pthread_mutex_lock(&lock);
-  tgi_pooled_context *c = all;
-  while (c && (c->busy || c->backend != backend || c->device_index != device_index ||
-               c->stream != stream)) {
+  tgi_pooled_context *c = atomic_load_explicit(&all, memory_order_acquire);
+  while (c && (c->backend != backend || c->device_index != device_index || c->stream != stream ||
+               !claim(c))) {
     c = c->next;
   }
-  if (c) {
-    c->busy = true;
-  }
-  pthread_mutex_unlock(&lock);
   return c;
 }
 
@@ -53,7 +52,7 @@ static tgi_pooled_context *create(tg_backend backend, int32_t device_index, void
   c->backend = backend;
   c->device_index = device_index;
   c->stream = stream;
-  c->busy = true;
+  atomic_init(&c->busy, true);
   return c;
 }
 
@@ -66,33 +65,25 @@ tgi_pooled_context *tgi_context_take(tg_backend backend, int32_t device_index, v
   }
   c = create(backend, device_index, stream, error);
   if (c) {
-    pthread_mutex_lock(&lock);
-    c->next = all;
-    all = c;
-    pthread_mutex_unlock(&lock);
+    c->next = atomic_load_explicit(&all, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&all, &c->next, c, memory_order_release,
+                                                  memory_order_relaxed)) {
+    }
   }
   return c;
 }
 
 void tgi_context_give_back(tgi_pooled_context *context)
 {
-  pthread_mutex_lock(&lock);
-  context->busy = false;
-  pthread_mutex_unlock(&lock);
+  atomic_store_explicit(&context->busy, false, memory_order_release);
 }
 
 tg_status tgi_context_check_all(tg_error *error)
 {
   tg_status status = TG_OK;
-  pthread_mutex_lock(&lock);
-  tgi_pooled_context *c = all; /* the list only grows, at its head */
-  pthread_mutex_unlock(&lock);
+  tgi_pooled_context *c = atomic_load_explicit(&all, memory_order_acquire);
   for (; c && status == TG_OK; c = c->next) {
-    pthread_mutex_lock(&lock);
-    const bool idle = !c->busy;
-    c->busy = true;
-    pthread_mutex_unlock(&lock);
-    if (idle) {
+    if (claim(c)) {
       status = copy_message(tg_context_check(c->ctx), c->ctx, error);
       tgi_context_give_back(c);
     }

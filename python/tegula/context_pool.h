@@ -4,6 +4,7 @@
 #ifndef TGI_PYTHON_CONTEXT_POOL_H
 #define TGI_PYTHON_CONTEXT_POOL_H
 
+#include <stdatomic.h>
 #include <tegula/tegula.h>
 
 typedef struct tgi_pooled_context {
@@ -11,7 +12,7 @@ typedef struct tgi_pooled_context {
   tg_backend backend;
   int32_t device_index;
   void *stream;
-  bool busy;
+  atomic_bool busy; /* everything else is read alone once the context is in the pool */
   struct tgi_pooled_context *next;
 } tgi_pooled_context;
 

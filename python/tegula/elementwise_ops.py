@@ -8,6 +8,7 @@ from .row_op import RowOp, tracing
 _softmax = RowOp("softmax", ["y"], lambda x, scale: (empty(x.shape, x),), like={"x": "y"})
 
 
+@_softmax.begins_in_c()
 def softmax(x: torch.Tensor, *, scale: float = 1.0, out: torch.Tensor | None = None) -> torch.Tensor:
     """softmax(scale * x) over the last axis; tegula/softmax.h."""
     y = tracing() or _softmax.quick(out, x, scale)
@@ -17,6 +18,7 @@ def softmax(x: torch.Tensor, *, scale: float = 1.0, out: torch.Tensor | None = N
 _silu = RowOp("silu", ["y"], lambda x: (empty(x.shape, x),))
 
 
+@_silu.begins_in_c()
 def silu(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """x * sigmoid(x); tegula/silu.h."""
     y = tracing() or _silu.quick(out, x)
@@ -26,6 +28,7 @@ def silu(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
 _gelu = RowOp("gelu", ["y"], lambda x, approximation: (empty(x.shape, x),))
 
 
+@_gelu.begins_in_c(renamed={"approximate": "approximation"}, approximate=APPROXIMATION)
 def gelu(x: torch.Tensor, *, approximate: str = "none", out: torch.Tensor | None = None) -> torch.Tensor:
     """GELU, exact or approximate="tanh"; tegula/gelu.h."""
     approximation = choose("gelu", "approximate", APPROXIMATION, approximate)
@@ -44,6 +47,10 @@ _geglu = RowOp("geglu", ["y"], gated, row_inputs=3)
 _swiglu_clamped = RowOp("swiglu_clamped", ["y"], gated, row_inputs=3)
 
 
+# Of two tensors, of which `packing` says nothing.
+SEPARATE = {"values": {"gate_up": None, "packing": 0}, "needed": ("up",), "packing": PACKING, "rounding": ROUNDING}
+
+
 def call_gated(op, gate, up, scalars, packing, rounding, out):
     rounding = choose(op.name, "rounding", ROUNDING, rounding)
     packing = choose(op.name, "packing", PACKING, packing)
@@ -53,6 +60,7 @@ def call_gated(op, gate, up, scalars, packing, rounding, out):
     return y if type(y) is not bool else op.go_on(out, gate, up, None, *scalars, 0, rounding)
 
 
+@_swiglu.begins_in_c(**SEPARATE)
 def swiglu(
     gate: torch.Tensor, up: torch.Tensor | None = None, *, packing: str = "halves", rounding: str = "hf",
     out: torch.Tensor | None = None,
@@ -62,6 +70,7 @@ def swiglu(
     return call_gated(_swiglu, gate, up, (), packing, rounding, out)
 
 
+@_geglu.begins_in_c(renamed={"approximate": "approximation"}, approximate=APPROXIMATION, **SEPARATE)
 def geglu(
     gate: torch.Tensor, up: torch.Tensor | None = None, *, approximate: str = "none", packing: str = "halves",
     rounding: str = "hf", out: torch.Tensor | None = None,
@@ -71,6 +80,7 @@ def geglu(
     return call_gated(_geglu, gate, up, (approximation,), packing, rounding, out)
 
 
+@_swiglu_clamped.begins_in_c(**SEPARATE)
 def swiglu_clamped(
     gate: torch.Tensor, up: torch.Tensor | None = None, *, alpha: float = 1.702, limit: float = 7.0,
     packing: str = "interleaved", rounding: str = "hf", out: torch.Tensor | None = None,

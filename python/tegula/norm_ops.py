@@ -13,6 +13,7 @@ _rms_norm = RowOp(
 )  # fmt: skip
 
 
+@_rms_norm.begins_in_c(policy=POLICY)
 def rms_norm(
     x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, *, weight_offset: float = 0.0, policy: str = "llama",
     out: torch.Tensor | None = None,
@@ -31,6 +32,7 @@ _add_rms_norm = RowOp(
 )  # fmt: skip
 
 
+@_add_rms_norm.begins_in_c(policy=POLICY)
 def add_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, *, weight_offset: float = 0.0,
     policy: str = "llama",
@@ -47,6 +49,7 @@ _layer_norm = RowOp(
 )  # fmt: skip
 
 
+@_layer_norm.begins_in_c()
 def layer_norm(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, eps: float = 1e-5, *,
     out: torch.Tensor | None = None,
@@ -63,6 +66,7 @@ _rms_norm_swiglu = RowOp(
 )  # fmt: skip
 
 
+@_rms_norm_swiglu.begins_in_c(rounding=ROUNDING)
 def rms_norm_swiglu(
     x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, *, rounding: str = "hf",
     out: torch.Tensor | None = None,

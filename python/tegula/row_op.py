@@ -4,6 +4,7 @@ A call of plain dense tensors, which is what models make in eager mode, takes a 
 call from Python to the result. Whatever that does not take goes the general way of `Op`.
 """
 
+import inspect
 import itertools
 import math
 
@@ -28,6 +29,9 @@ _core.use_torch(
     lambda beside, count: allocate_bytes(beside.device, count), torch._C._increment_version,
     torch.float32, torch.float64, torch.float16, torch.bfloat16,
 )  # fmt: skip
+FUNCTION_TYPE = _core.function_type(type(torch.autograd.Function))
+# What apply asks a Function for; some of it in newer versions of PyTorch alone.
+ASKED_FOR = ("_backward_cls", "clear_saved_tensors_on_access", "boxed_grads_call", "setup_context", "forward")
 
 
 class RowOp(Op):
@@ -41,6 +45,29 @@ class RowOp(Op):
             self.quick = _core.bind(self.forward_row.index, public_names, self.define_quick(tuple(results)))
         else:
             self.quick = _core.bind(self.forward_row.index, public_names)
+
+    def begins_in_c(self, renamed=(), values=(), needed=(), **choices):
+        """Makes a decorator: from Python 3.12 on calls of the function begin in C, with `quick`, and go on with the function
+        where that gives no result. It is to say the same: its parameters are `quick`'s arguments by name, or as `renamed`
+        says, `choices` those for which a dict has what stands for them; `values` are arguments that are no parameters, and
+        `needed` parameters for whose None there is another way."""
+        arguments = ["out", *self.inputs, *(slot["name"] for slot in self.forward_row.scalars)]
+
+        def decorate(function):
+            given, parameters = {"out": None, **dict(values)}, []
+            signature = inspect.signature(function).parameters.values()
+            for p in signature:
+                name, chosen = dict(renamed).get(p.name, p.name), choices.get(p.name)
+                place = None if name in dict(values) else arguments.index(name)
+                parameters.append((p.name, place, chosen, p.name in needed))
+                if not (place is None or p.name in needed or p.default is p.empty):
+                    given[name] = chosen[p.default] if chosen else p.default
+            positional = sum(p.kind is not p.KEYWORD_ONLY for p in signature)
+            defaults = tuple(given.get(name, ...) for name in arguments)
+            _core.begin_in_c(function, self.quick, positional, tuple(parameters), defaults)
+            return function
+
+        return decorate
 
     def bind_backward(self):
         saved = itertools.count()
@@ -61,7 +88,7 @@ class RowOp(Op):
         users, paired, places = self.users, self.paired, self.places[: self.num_inputs]
         keeps_scalars = any(isinstance(source, int) for source in self.scalar_sources)
 
-        class Quick(torch.autograd.Function):
+        class Quick(torch.autograd.Function, metaclass=FUNCTION_TYPE):
             """As Op's Direct, on tensors of any rank. Its arguments are the inputs alone: the rest is what `quick` has
             read, within whose call it is applied."""
 
@@ -81,6 +108,7 @@ class RowOp(Op):
                 outs = op.gradients_by_rows(saved, gradients, scalars, wanted_gradients(users, paired, needs))
                 return input_gradients(places, outs, gradients, needs)
 
+        _core.keep_attributes(Quick, tuple(name for name in ASKED_FOR if hasattr(Quick, name)))
         return bare_apply(Quick)
 
     def gradients_by_rows(self, saved, gradients, scalars, wanted):

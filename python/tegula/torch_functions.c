@@ -60,14 +60,15 @@ int tgi_take_truth(PyObject *object)
   return truth;
 }
 
+int tgi_torch_is_transformed(const tgi_torch *torch)
+{
+  return tgi_take_truth(PyObject_CallNoArgs(torch->functorch_active));
+}
+
 int tgi_torch_is_eager(const tgi_torch *torch)
 {
   if (!torch->tensor) {
     return 0; /* the interpreter is ending */
-  }
-  const int transformed = tgi_take_truth(PyObject_CallNoArgs(torch->functorch_active));
-  if (transformed != 0) {
-    return transformed < 0 ? -1 : 0;
   }
   const long modes = take_long(PyObject_CallNoArgs(torch->num_modes));
   if (modes != 0) {

@@ -34,9 +34,13 @@ int tgi_torch_set(tgi_torch *torch, PyObject *args);
 int tgi_torch_visit(tgi_torch *torch, visitproc visit, void *arg);
 void tgi_torch_clear(tgi_torch *torch);
 
-/** Eager mode without transforms, modes or forward derivatives? -1 with an exception set on
- * failure. */
+/** Eager mode without modes or forward derivatives? -1 with an exception set on failure. */
 int tgi_torch_is_eager(const tgi_torch *torch);
+
+/** Whether a transform of torch.func is on. What it has wrapped has no memory to read; the others'
+ * values may be read and made as ever, but autograd does not take them. -1 with an exception set on
+ * failure. */
+int tgi_torch_is_transformed(const tgi_torch *torch);
 
 /** The truth of an object that is given up; NULL is a failure. -1 with an exception set. */
 int tgi_take_truth(PyObject *object);

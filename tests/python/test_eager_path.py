@@ -1,9 +1,12 @@
 """The way through C for plain tensors: when it is taken, that it gives the general way's bits, what it costs."""
 
 import gc
+import inspect
+import pickle
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 
@@ -41,6 +44,24 @@ def listed(results):
     return [results] if isinstance(results, torch.Tensor) else list(results)
 
 
+def as_written(function):
+    """The function without what it begins with in C."""
+    copy = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+    copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, function.__annotations__
+    return copy
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """A function that takes the beginning in C from the functions of CASES, for the rest of the test."""
+
+    def take():
+        for name in dict.fromkeys(name.split()[0] for name in CASES):
+            monkeypatch.setattr(ops, name, as_written(getattr(ops, name)))
+
+    return take
+
+
 @pytest.fixture
 def general_calls(monkeypatch):
     """How often an op went the general way."""
@@ -54,7 +75,7 @@ def general_calls(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", CASES)
-def test_both_ways_give_the_same_bits(name, shape, dtype, general_calls):
+def test_both_ways_give_the_same_bits(name, shape, dtype, general_calls, written):
     placed.skip_f64(dtype)
     count, call, op = CASES[name]
 
@@ -65,6 +86,7 @@ def test_both_ways_give_the_same_bits(name, shape, dtype, general_calls):
 
     plain, with_gradients = results(False), results(True)
     assert not general_calls
+    written()
     quick, op.quick = op.quick, lambda *arguments: False
     try:
         others = results(False), results(True)
@@ -77,6 +99,79 @@ def test_both_ways_give_the_same_bits(name, shape, dtype, general_calls):
     assert all(out.grad_fn is not None for out in with_gradients[: len(plain)])
     with torch.no_grad():
         assert not listed(call(*inputs_of(count, shape, dtype, True)))[0].requires_grad
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python before 3.12 has no pointer to begin with")
+@pytest.mark.parametrize("name", CASES)
+def test_calls_begin_in_c(name, monkeypatch):
+    count, call, op = CASES[name]
+    inputs = inputs_of(count, (3, 8), torch.float32)
+    expected = listed(call(*inputs))
+
+    def never(*arguments):
+        raise AssertionError("Python's function ran")
+
+    monkeypatch.setattr(op, "quick", never)
+    assert all(torch.equal(a, b) for a, b in zip(listed(call(*inputs)), expected, strict=True))
+    with pytest.raises(AssertionError, match="Python's function ran"):
+        call(*(t.double().as_subclass(type("Other", (torch.Tensor,), {})) for t in inputs))
+
+
+ARGUMENTS = {
+    "rms_norm": [
+        ("xw", {}), ("xw", {"eps": 1e-3}), ("xw", {"policy": "gpt_oss", "weight_offset": 1.0}), ("", {"weight": "w", "x": "x"}),
+        ("x", {}), ("xw", {"x": "x"}), ("xw", {"wait": 1}), ("xw", {"policy": "no"}), ("xw", {"policy": []}), ("xw", {"eps": "a"}),
+        ("xwwx", {}), ("xx", {}), ("xw", {"weight_offset": None}), ("xw", {"out": "x"}),
+    ],
+    "layer_norm": [("xw", {}), ("xww", {}), ("xw", {"bias": None}), ("xw", {"bias": "w", "eps": 1e-3}), ("x", {"bias": "w"})],
+    "gelu": [("x", {}), ("x", {"approximate": "tanh"}), ("x", {"approximate": None}), ("xx", {}), ("x", {"approximation": 1})],
+    "swiglu": [
+        ("xx", {}), ("x", {"up": "x"}), ("x", {}), ("x", {"up": None}), ("xx", {"packing": "interleaved"}), ("xx", {"packing": "a"}),
+        ("x", {"packing": "interleaved"}), ("xx", {"rounding": "once"}), ("xx", {"rounding": "no"}), ("xw", {}),
+    ],
+    "geglu": [("xx", {}), ("xx", {"approximate": "tanh", "rounding": "once"}), ("x", {"approximate": "tanh"}), ("xx", {"packing": 1})],
+    "swiglu_clamped": [("xx", {}), ("xx", {"alpha": 1.0, "limit": 0.1}), ("x", {"limit": 0.1}), ("xx", {"limit": None})],
+    "softmax": [("x", {}), ("x", {"scale": 0.1}), ("x", {"scale": None}), ("xx", {}), ("", {}), ("", {"x": "x"})],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name, given, named", [(name, *case) for name, cases in ARGUMENTS.items() for case in cases])
+def test_arguments_are_those_of_the_function(name, given, named):
+    """Values, defaults and errors are the same with and without the beginning in C."""
+    said = []
+    for function in (getattr(ops, name), as_written(getattr(ops, name))):
+        tensors = dict(zip("xw", inputs_of(2, (3, 8), torch.float32)))
+        arguments = {k: tensors[v] if v in ("x", "w") else v for k, v in named.items()}
+        try:
+            said.append(function(*[tensors[letter] for letter in given], **arguments))
+        except Exception as error:  # noqa: BLE001
+            said.append((type(error), str(error)))
+    assert torch.equal(*said) if isinstance(said[0], torch.Tensor) else said[0] == said[1], said
+
+
+def test_functions_are_python_s():
+    """What reads a function's code finds it: pickle, inspect and Dynamo, also where it is compiled by itself."""
+    assert pickle.loads(pickle.dumps(ops.rms_norm)) is ops.rms_norm and inspect.isfunction(ops.rms_norm)
+    assert inspect.signature(ops.rms_norm) == inspect.signature(as_written(ops.rms_norm))
+    graphs, (x, w) = [], inputs_of(2, (3, 8), torch.float32)
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    assert torch.equal(torch.compile(ops.rms_norm, backend=backend, fullgraph=True)(x, w), ops.rms_norm(x, w))
+    assert len(graphs) == 1
+
+
+def test_gradients_under_a_transform_that_wraps_none_of_the_inputs(general_calls):
+    x, w = inputs_of(2, (3, 8), torch.float32, True)
+    found = torch.func.grad(lambda t: (ops.rms_norm(x, w) * t).sum())(placed.ones(()))
+    assert general_calls == ["rms_norm"]
+    y = ops.rms_norm(x, w)
+    assert torch.equal(found.detach(), y.detach().sum())
+    with pytest.raises(RuntimeError, match="no such hook"):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: exec('raise RuntimeError("no such hook")'), list):
+            ops.rms_norm(x, w)
 
 
 def test_what_is_not_plain_goes_the_general_way(general_calls):
@@ -231,6 +326,19 @@ def test_binding_says_what_it_expects():
     for plan in (((0,), (0,), (), ((0,),), (0,)), ((-1, 0), (2,), (), ((0,),), (0,)), ((-1, 0), (1,), (0,), ((0,),), (0,))):
         with pytest.raises(ValueError, match="silu_bwd: plan: expected tensors, outputs and scalars of the row"):
             core.bind_backward("silu_bwd", *plan)
+    for wrong in ((quick, quick, 2, (), (None, ...)), (test_out, test_out, 2, (), (None, ...)), (test_out, quick, 2, (), (None, ...)),
+                  (test_out, quick, 0, (("x", 2, None, False),), (None, ...)), (test_out, quick, 0, (), (...,)),
+                  (ops.silu, ops.silu, 0, (), (None, ...))):  # fmt: skip
+        if sys.version_info >= (3, 12):
+            with pytest.raises(ValueError, match="begin_in_c: expected a function of Python, for the first time, a bound op"):
+                core.begin_in_c(*wrong)
+        else:
+            assert core.begin_in_c(*wrong) is False
+    for wrong in (type(ops.silu(placed.ones(2, 3, requires_grad=True)).grad_fn)._forward_cls, ("forward",)), (torch.autograd.Function, ("forward",) * 9):
+        with pytest.raises(ValueError, match="keep_attributes: expected a type, for the first time, and at most 8 names"):
+            core.keep_attributes(*wrong)
+    with pytest.raises(AttributeError):
+        core.keep_attributes(torch.autograd.Function, ("forward", "nope"))
     with pytest.raises(TypeError, match="use_torch: expected 17 arguments, got 0"):
         core.use_torch()
     code = "import tegula\ntry: tegula._core.bind('silu_fwd', ('y',))\nexcept RuntimeError as e: print(e)"
