@@ -1,7 +1,7 @@
 /* Attention of few queries (decoding) on a GPU: random calls with every option, block tables among
- * them, every length up to 700, long caches, equal bits from call to call and in any batch, and
- * what is wrong in the data. The CPU in f32 says what is right. On every entry of the chain;
- * skipped without a GPU. */
+ * them, and of single queries, every length up to 700, long caches, equal bits from call to call
+ * and in any batch, and what is wrong in the data. The CPU in f32 says what is right. On every
+ * entry of the chain; skipped without a GPU. */
 #include "attention_entries.h"
 
 #include <setjmp.h>
@@ -59,6 +59,23 @@ static void test_random_calls(void **state)
   assert_int_equal(f->failures, 0);
 }
 
+/* A single query a sequence, of up to eight heads that share keys. */
+static void test_random_single_queries(void **state)
+{
+  attention_entries *f = attention_entries_of(state);
+  for (uint64_t seed = 1001; seed <= 1250; seed++) {
+    attention_config c = random_config(seed);
+    uint64_t s = seed;
+    c.nq = 1;
+    c.dim = c.v_dim = chance(&s, 50) ? 64 : 128;
+    c.heads = c.kv_heads * (1 + attention_below(&s, 8));
+    c.extent = 1 + attention_below(&s, chance(&s, 20) ? 9000 : 1200);
+    c.page = 0;
+    attention_check(f, &c);
+  }
+  assert_int_equal(f->failures, 0);
+}
+
 /* Stages, splits and their last keys at every place. */
 static void test_every_length(void **state)
 {
@@ -84,6 +101,11 @@ static const attention_config caches[] = {
     {TG_F16, 40, 16, 8, 1, 1500, 128, 128, .seed = 5, .key_count = true, .forward_only = true},
     {TG_BF16, 4, 32, 8, 16, 3000, 128, 128, .seed = 6, .causal = true, .forward_only = true},
     {TG_BF16, 1, 8, 1, 1, 9000, 256, 256, .seed = 7, .causal = true, .forward_only = true},
+    {TG_BF16, 70, 16, 8, 1, 300, 64, 64, .seed = 8, .forward_only = true},
+    {TG_F16, 40, 16, 2, 1, 512, 128, 128, .seed = 9, .key_start = true, .key_count = true,
+     .sinks = true, .forward_only = true},
+    {TG_BF16, 6, 21, 7, 1, 3000, 64, 64, .seed = 10, .softcap = 20, .window = 900, .causal = true,
+     .query_start = true, .forward_only = true},
 };
 
 static void test_long_caches(void **state)
@@ -310,9 +332,10 @@ static void test_lengths_out_of_range(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_random_calls),      cmocka_unit_test(test_every_length),
-      cmocka_unit_test(test_long_caches),       cmocka_unit_test(test_equal_bits),
-      cmocka_unit_test(test_data_out_of_range), cmocka_unit_test(test_lengths_out_of_range),
+      cmocka_unit_test(test_random_calls),         cmocka_unit_test(test_random_single_queries),
+      cmocka_unit_test(test_every_length),         cmocka_unit_test(test_long_caches),
+      cmocka_unit_test(test_equal_bits),           cmocka_unit_test(test_data_out_of_range),
+      cmocka_unit_test(test_lengths_out_of_range),
   };
   return cmocka_run_group_tests(tests, attention_set_up, attention_tear_down);
 }

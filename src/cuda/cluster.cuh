@@ -37,6 +37,18 @@ __device__ __forceinline__ void cluster_barrier(unsigned blocks)
                : "memory");
 }
 
+/** The two halves of a barrier of a cluster of several blocks before which nothing was written but
+ * barriers in shared memory. */
+__device__ __forceinline__ void arrive_in_cluster()
+{
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory");
+}
+
+__device__ __forceinline__ void wait_in_cluster()
+{
+  asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory");
+}
+
 /** Where what is at `mine` in this block is in another one. */
 __device__ __forceinline__ uint32_t address_in(const void *mine, unsigned block)
 {

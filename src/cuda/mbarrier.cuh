@@ -115,6 +115,16 @@ __device__ __forceinline__ void store_counted(float4 *mine, mbarrier *b, unsigne
                : "memory");
 }
 
+/** The same of 8 bytes. */
+__device__ __forceinline__ void store_counted(float2 *mine, mbarrier *b, unsigned block, float2 v)
+{
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 "
+               "[%0], {%1, %2}, [%3];"
+               :
+               : "r"(address_in(mine, block)), "f"(v.x), "f"(v.y), "r"(address_in(b, block))
+               : "memory");
+}
+
 } // namespace TGI_CUDA_ENTRY
 
 #endif

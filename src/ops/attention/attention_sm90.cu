@@ -9,14 +9,18 @@
  *            the longest first where a causal mask makes them differ. With lengths on the device, a
  *            kernel of one block lists the tiles beforehand, and blocks of the grid count them out.
  *            Where a sequence has few tiles, its keys are split, and a second kernel adds.
+ * Few        One query a sequence (decoding), up to 8 heads for a kv head, of 64 or 128 elements,
+ *            and up to 1024 or 512 keys: keys and values go from memory to registers, and small
+ *            batches have clusters, whose blocks add in shared memory.
  * Bits       A row's depend on the blocks of keys and on splits, and so on the extents, the mask,
  *            head_dim and the number of heads.
  * Bound      Tensor cores; on an H200 the power that they take. Exponentials take half as long.
  * Takes      f16 and bf16, heads of up to 256 elements, in steps of 8; tensors whose rows are
- *            16-byte vectors. Not blocks of keys by a table, and not few queries, for which the
- *            next entry has a kernel.
+ *            16-byte vectors. Not blocks of keys by a table, and not other few queries, for which
+ *            the next entry has a kernel.
  */
 #include "cuda/tma.cuh"
+#include "ops/attention/attention_few_plan_sm90.cuh"
 #include "ops/attention/attention_fwd_add_sm90.cuh"
 #include "ops/attention/attention_fwd_items.cuh"
 
@@ -168,6 +172,10 @@ extern "C" size_t TGI_WORKSPACE(attention_fwd)(const tg_context *ctx,
 extern "C" tg_status TGI_KERNEL(attention_fwd)(const tg_context *ctx,
                                                const tg_attention_fwd_args *a)
 {
+  const few_cluster_plan few = plan_few_clusters(ctx, a);
+  if (few.taken) {
+    return run_few_clusters(ctx, a, few);
+  }
   const attention_fwd_plan p = plan_fwd(ctx, a);
   if (!p.taken) {
     return TG_UNSUPPORTED;
@@ -179,6 +187,12 @@ extern "C" tg_status TGI_KERNEL(attention_fwd)(const tg_context *ctx,
 extern "C" void TGI_PLAN(attention_fwd)(const tg_context *ctx, const tg_attention_fwd_args *a,
                                         char *text, size_t bytes)
 {
+  const few_cluster_plan few = plan_few_clusters(ctx, a);
+  if (few.taken) {
+    snprintf(text, bytes, "mma, chunks of %d keys, clusters of %d blocks of %d warps of %d %s",
+             few.units * few.keys, few.blocks, few.warps, few.run, few.folds ? "chunks" : "units");
+    return;
+  }
   const attention_fwd_plan p = plan_fwd(ctx, a);
   if (p.taken) {
     char splits[40] = "";
