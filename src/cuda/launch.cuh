@@ -1,6 +1,16 @@
 /**
  * How host code starts a kernel: one helper that takes the context's stream and checks the error,
  * and what every <op>.cu includes to see the ops' C headers.
+ *
+ * Kernels of one call may follow each other without a pause (programmatic dependent launch), from
+ * Hopper on. A kernel that launch_next starts begins once every block of the one before it has
+ * called let_next_begin or has ended, and calls await_kernel_before ahead of all that touches
+ * memory: what the one before writes is then there, and what it reads may be written over. With
+ * kernels a, b and c in a row, c waits for b alone; that is enough, for b does not end before its
+ * own wait for a is over. Where b says let_next_begin behind that wait, c may even take what a left
+ * without one, but must not end before b. A call's first kernel is started by launch, which waits
+ * for all that the stream did before: nothing changes towards the caller's kernels, and a workspace
+ * is free for the next call.
  */
 #ifndef TGI_CUDA_LAUNCH_CUH
 #define TGI_CUDA_LAUNCH_CUH
@@ -41,13 +51,35 @@ __host__ __device__ constexpr int64_t divide_up(int64_t a, int64_t b)
   return a / b + (a % b != 0);
 }
 
+/** Whether kernels of the entry may begin before the one ahead of them has ended. */
+constexpr bool kOverlaps = TGI_VIRTUAL >= 90;
+
+/** Until the kernel before has ended, and its writes are there. By every thread that touches what
+ * it touched; returns at once where launch started this kernel. */
+__device__ __forceinline__ void await_kernel_before()
+{
+#if TGI_VIRTUAL >= 90
+  asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
+}
+
+/** The next kernel may begin as soon as all blocks have said so; its await_kernel_before still
+ * waits for all of this one. */
+__device__ __forceinline__ void let_next_begin()
+{
+#if TGI_VIRTUAL >= 90
+  asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+#endif
+}
+
 /**
  * Starts `kernel` with `grid` x `threads` and `shared` bytes on the context's stream; 0 blocks: OK.
  * gridDim.x is at most 2^31 - 1, gridDim.y and z 65535: what may be more is a loop in the kernel.
+ * `follows`: as launch_next, behind another kernel of the same call.
  */
 template <typename... Params>
-tg_status launch(const tg_context *ctx, void (*kernel)(Params...), dim3 grid, int threads,
-                 size_t shared, typename same_type<Params>::type... args)
+tg_status launch_kernel(const tg_context *ctx, bool follows, void (*kernel)(Params...), dim3 grid,
+                        int threads, size_t shared, typename same_type<Params>::type... args)
 {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) {
     return TG_OK;
@@ -59,8 +91,17 @@ tg_status launch(const tg_context *ctx, void (*kernel)(Params...), dim3 grid, in
   }
   if (e == cudaSuccess) {
     void *pointers[] = {(void *)&args...};
-    e = cudaLaunchKernel((const void *)kernel, grid, dim3((unsigned)threads), pointers, shared,
-                         (cudaStream_t)ctx->device->stream);
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = shared;
+    config.stream = (cudaStream_t)ctx->device->stream;
+    config.attrs = &overlap;
+    config.numAttrs = kOverlaps && follows ? 1 : 0;
+    e = cudaLaunchKernelExC(&config, (const void *)kernel, pointers);
   }
   if (e != cudaSuccess) {
     (void)cudaGetLastError();
@@ -69,6 +110,23 @@ tg_status launch(const tg_context *ctx, void (*kernel)(Params...), dim3 grid, in
                       cudaGetErrorString(e));
   }
   return TG_OK;
+}
+
+/** The same, behind all that the stream did before. */
+template <typename... Params>
+tg_status launch(const tg_context *ctx, void (*kernel)(Params...), dim3 grid, int threads,
+                 size_t shared, typename same_type<Params>::type... args)
+{
+  return launch_kernel(ctx, false, kernel, grid, threads, shared, args...);
+}
+
+/** The same, of a kernel that calls await_kernel_before, as soon as the one before lets it begin.
+ */
+template <typename... Params>
+tg_status launch_next(const tg_context *ctx, void (*kernel)(Params...), dim3 grid, int threads,
+                      size_t shared, typename same_type<Params>::type... args)
+{
+  return launch_kernel(ctx, true, kernel, grid, threads, shared, args...);
 }
 
 /** A block for each of n pieces of work, in as far as a grid can have them: kernels loop by

@@ -15,12 +15,14 @@ namespace
 
 constexpr int kSinkThreads = 1024;
 
-/** dsinks of a head: a block, in f64, over all rows of all sequences. */
+/** dsinks of a head: a block, in f64, over all rows of all sequences. It needs what was written
+ * before the kernel ahead of it began, but nothing of that one, and so waits for that one last. */
 __global__ void __launch_bounds__(kSinkThreads)
     attention_bwd_sinks_kernel(int64_t q_indices, int64_t q_heads, int64_t nq, const float *lse,
                                const float *delta, any_vector sinks, void *dsinks, tg_dtype dtype)
 {
   __shared__ double scratch[kWarp];
+  let_next_begin();
   for (int64_t head = blockIdx.x; head < q_heads; head += gridDim.x) {
     const float sink = sinks.at(head);
     double sum[1] = {0};
@@ -45,6 +47,7 @@ __global__ void __launch_bounds__(kSinkThreads)
     }
     __syncthreads();
   }
+  await_kernel_before();
 }
 
 /* ---- host ---- */
@@ -68,9 +71,9 @@ inline tg_status add_to_sinks(const tg_context *ctx, const tg_attention_bwd_args
   if (!tgi_present(&a->dsinks)) {
     return TG_OK;
   }
-  return launch(ctx, attention_bwd_sinks_kernel, grid_of(l.q_heads), kSinkThreads, 0, a->q.shape[0],
-                l.q_heads, l.nq, static_cast<const float *>(a->lse.data), delta,
-                any_vector{a->sinks.data, a->sinks.dtype}, a->dsinks.data, a->dsinks.dtype);
+  return launch_next(ctx, attention_bwd_sinks_kernel, grid_of(l.q_heads), kSinkThreads, 0,
+                     a->q.shape[0], l.q_heads, l.nq, static_cast<const float *>(a->lse.data), delta,
+                     any_vector{a->sinks.data, a->sinks.dtype}, a->dsinks.data, a->dsinks.dtype);
 }
 
 /** The call as if every tensor had rows that are vectors, for its workspace. */

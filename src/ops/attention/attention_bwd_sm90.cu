@@ -139,21 +139,24 @@ tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a,
   const int places = (int)(p.query_tiles * p.l.q_heads);
   tg_status status = p.lengths ? read_lengths(ctx, a, p.l) : TG_OK;
   if (status == TG_OK) {
-    status = launch(ctx, terms, grid_of(places), kSumThreads, 0, job);
+    status = launch_kernel(ctx, p.lengths, terms, grid_of(places), kSumThreads, 0, job);
   }
   if (status == TG_OK) {
     status = run(ctx, a, p);
+  }
+  if (status == TG_OK) { /* beside the last tiles */
+    status = add_to_sinks(ctx, a, p.l, job.sink_delta);
   }
   if (status == TG_OK && p.rounds) {
     status = launch(ctx, attention_bwd_round_kernel<T>, grid_of(places), kSumThreads, 0, job);
   }
   if (status == TG_OK && job.hides) {
     const int tiles = job.dq.data ? places : 0;
-    status = launch(ctx, attention_bwd_repair_kernel<T>,
-                    dim3(blocks_for(ctx, divide_up(tiles + job.items, kSumThreads), 2)),
-                    kSumThreads, 0, job, tiles);
+    status = launch_next(ctx, attention_bwd_repair_kernel<T>,
+                         dim3(blocks_for(ctx, divide_up(tiles + job.items, kSumThreads), 2)),
+                         kSumThreads, 0, job, tiles);
   }
-  return status == TG_OK ? add_to_sinks(ctx, a, p.l, job.sink_delta) : status;
+  return status;
 }
 
 } // namespace

@@ -236,6 +236,8 @@ __global__ void __launch_bounds__(S::kThreads, 1) attention_bwd_tiles_kernel(
     init_barrier(&sh.place_used, 1);
     publish_barriers();
   }
+  await_kernel_before();
+  let_next_begin();
   __syncthreads();
   if (warp < kGroupWarps) {
     give_registers<S::kLoaderRegisters>();
@@ -283,8 +285,8 @@ tg_status run_keys(const tg_context *ctx, const tg_attention_bwd_args *a,
   }
   if (status == TG_OK) {
     const bwd_job job = job_of(a, p);
-    status = launch(ctx, attention_bwd_tiles_kernel<S>, dim3(blocks_for(ctx, job.items, 1)),
-                    S::kThreads, sizeof(bwd_shared<S>), q, k, v, dout, dq, dk, dv, job);
+    status = launch_next(ctx, attention_bwd_tiles_kernel<S>, dim3(blocks_for(ctx, job.items, 1)),
+                         S::kThreads, sizeof(bwd_shared<S>), q, k, v, dout, dq, dk, dv, job);
   }
   return status;
 }

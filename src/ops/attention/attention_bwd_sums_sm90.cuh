@@ -69,6 +69,8 @@ __global__ void __launch_bounds__(kSumThreads, 3) attention_bwd_terms_kernel(con
   constexpr int kRows = kSumThreads / kRowLanes, kAtOnce = 4;
   const int q_heads = (int)job.c.l.q_heads, v_dim = (int)job.c.l.v_dim;
   const int thread = threadIdx.x, c = thread % kRowLanes * kChunk;
+  await_kernel_before();
+  let_next_begin();
   for (int i = blockIdx.x * kSumThreads + thread; i < max(job.counts, job.items);
        i += gridDim.x * kSumThreads) {
     if (i < job.counts) {
@@ -214,6 +216,7 @@ __global__ void __launch_bounds__(kSumThreads, 2)
   __shared__ place_found found;
   __shared__ int flags[kSumThreads];
   const int all = places + job.items / job.parts;
+  await_kernel_before();
   for (int base = blockIdx.x * kSumThreads; base < all; base += gridDim.x * kSumThreads) {
     const int i = base + threadIdx.x;
     const int mine = i >= all ? 0 : i < places ? job.lost_tile[i] : job.lost[i - places];

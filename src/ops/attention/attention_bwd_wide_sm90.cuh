@@ -230,6 +230,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     }
     publish_barriers();
   }
+  await_kernel_before();
+  let_next_begin();
   __syncthreads();
   if (warp < kGroupWarps) {
     give_registers<S::kLoaderRegisters>();
@@ -274,8 +276,8 @@ tg_status run_wide(const tg_context *ctx, const tg_attention_bwd_args *a,
   }
   if (status == TG_OK) {
     const bwd_job job = job_of(a, p);
-    status = launch(ctx, attention_bwd_wide_kernel<S>, dim3(blocks_for(ctx, job.items, 1)),
-                    S::kThreads, sizeof(bwd_shared<S>), q, k, v, dout, dk, dv, job);
+    status = launch_next(ctx, attention_bwd_wide_kernel<S>, dim3(blocks_for(ctx, job.items, 1)),
+                         S::kThreads, sizeof(bwd_shared<S>), q, k, v, dout, dk, dv, job);
   }
   return status;
 }

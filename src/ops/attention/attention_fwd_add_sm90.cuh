@@ -50,6 +50,7 @@ __global__ void __launch_bounds__(kAddThreads)
   const int row0 = (blockIdx.y * kAddThreads + threadIdx.x / kWarp * kWarp) / kLanes;
   const int row = row0 + threadIdx.x % kWarp / kLanes, column = threadIdx.x % kLanes * 4;
   bool lost = false;
+  await_kernel_before();
   if (row < nq && column < width) {
     const int64_t first = (int64_t)pair * job.splits * nq + row;
     float2 end[kMostSplits];
@@ -117,11 +118,13 @@ inline tg_status add_splits(const tg_context *ctx, const tg_attention_fwd_args *
                   (unsigned)divide_up(p.l.nq * lanes, kAddThreads));
   const fwd_job job = job_of(a, p);
   if (a->q.dtype == TG_F16) {
-    return lanes == 16 ? launch(ctx, attention_fwd_add_kernel<f16, 16>, grid, kAddThreads, 0, job)
-                       : launch(ctx, attention_fwd_add_kernel<f16, 32>, grid, kAddThreads, 0, job);
+    return lanes == 16
+               ? launch_next(ctx, attention_fwd_add_kernel<f16, 16>, grid, kAddThreads, 0, job)
+               : launch_next(ctx, attention_fwd_add_kernel<f16, 32>, grid, kAddThreads, 0, job);
   }
-  return lanes == 16 ? launch(ctx, attention_fwd_add_kernel<bf16, 16>, grid, kAddThreads, 0, job)
-                     : launch(ctx, attention_fwd_add_kernel<bf16, 32>, grid, kAddThreads, 0, job);
+  return lanes == 16
+             ? launch_next(ctx, attention_fwd_add_kernel<bf16, 16>, grid, kAddThreads, 0, job)
+             : launch_next(ctx, attention_fwd_add_kernel<bf16, 32>, grid, kAddThreads, 0, job);
 }
 
 } // namespace

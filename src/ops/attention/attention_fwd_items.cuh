@@ -12,12 +12,21 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
+/** By one thread. A kernel, for what follows a fill of memory cannot begin before its end. */
+__global__ void attention_clear_kernel(int *count)
+{
+  let_next_begin();
+  *count = 0;
+}
+
 /** What the tiles need on the device before. */
 inline tg_status prepare_items(const tg_context *ctx, const tg_attention_fwd_args *a,
                                const attention_fwd_plan &p)
 {
   if (!p.lengths) {
-    return p.counted ? fill_bytes(ctx, a->workspace, 0, sizeof(int)) : TG_OK;
+    return p.counted ? launch(ctx, attention_clear_kernel, dim3(1), 1, 0,
+                              static_cast<int *>(a->workspace))
+                     : TG_OK;
   }
   tgi_attention_sequence *records = static_cast<tgi_attention_sequence *>(a->workspace);
   const attention_sites sites = {
@@ -33,7 +42,8 @@ inline tg_status prepare_items(const tg_context *ctx, const tg_attention_fwd_arg
   tg_status status =
       launch(ctx, attention_sequences_kernel, dim3(1), kRecordThreads, 0, p.l, sites, records);
   if (status == TG_OK) {
-    status = launch(ctx, attention_list_kernel, dim3(1), kListThreads, 0, c, w, p.places, p.shift);
+    status =
+        launch_next(ctx, attention_list_kernel, dim3(1), kListThreads, 0, c, w, p.places, p.shift);
   }
   return status;
 }

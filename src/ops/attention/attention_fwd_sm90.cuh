@@ -316,6 +316,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     static_assert(sizeof sh.place >= kWarp * sizeof(uint32_t), "a word for each lane");
     fetch_arguments(job, reinterpret_cast<uint32_t *>(sh.place));
   }
+  await_kernel_before();
+  let_next_begin();
   __syncthreads();
   const int group = uniform(threadIdx.x / kWarpgroup);
   if (group == 0) {
@@ -347,8 +349,9 @@ tg_status run_tiles(const tg_context *ctx, const tg_attention_fwd_args *a,
     status = make_page_map(ctx, &a->out, kGroupRows, &out);
   }
   if (status == TG_OK) {
-    status = launch(ctx, attention_fwd_tiles_kernel<S>, dim3((unsigned)p.blocks), S::kThreads,
-                    sizeof(fwd_shared<S>), q, k, v, out, job_of(a, p));
+    status = launch_kernel(ctx, p.counted || p.lengths, attention_fwd_tiles_kernel<S>,
+                           dim3((unsigned)p.blocks), S::kThreads, sizeof(fwd_shared<S>), q, k, v,
+                           out, job_of(a, p));
   }
   return status;
 }

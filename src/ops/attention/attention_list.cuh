@@ -44,6 +44,8 @@ __global__ void __launch_bounds__(kListThreads)
   const int t = threadIdx.x;
   query_place x;
   first[t] = 0;
+  await_kernel_before();
+  let_next_begin();
   __syncthreads();
   for (int64_t place = t; place < places; place += kListThreads) {
     if (listed_place(c, w, place, x)) {

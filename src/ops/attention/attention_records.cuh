@@ -66,6 +66,7 @@ __global__ void __launch_bounds__(kRecordThreads)
     attention_sequences_kernel(const tgi_attention_layout l, const attention_sites sites,
                                tgi_attention_sequence *to)
 {
+  let_next_begin();
   const bool bad_q = check_lengths(l.cu_q, l.batch, l.nq, sites.cu_q);
   const bool bad_k = check_lengths(l.cu_k, l.batch, l.extent, sites.cu_k);
   const bool none = __syncthreads_or(bad_q || bad_k);

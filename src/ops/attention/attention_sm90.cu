@@ -28,7 +28,7 @@ namespace
 {
 
 /** Items of each multiprocessor from which on it pays to count them out instead of giving each
- * block its share beforehand: the counter must be cleared, which takes 2 us. In chunks of heads the
+ * block its share beforehand: the counter must be cleared, which takes 1 us. In chunks of heads the
  * longest are not all in front, and shares would differ by a third. */
 constexpr int kManyItems = 8;
 
