@@ -119,7 +119,14 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
         }
         if (hides) {
           look();
-          hide_queries(s, low, high);
+          if (S::kHidesTwice) {
+            hide_queries(s, low, high);
+          } else {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+              keep_columns(s, r, column_bits(low[r], high[r]), 0.0f);
+            }
+          }
         }
         round_pairs<T>(p, s);
       }
@@ -130,7 +137,7 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
       } else {
         make_ds<S>(dp, s, delta.first);
       }
-      if (hides) {
+      if (S::kHidesTwice && hides) {
         look();
         hide_queries(dp, low, high);
       }

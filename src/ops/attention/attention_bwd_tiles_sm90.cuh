@@ -31,6 +31,9 @@ template <typename T_, int kD_, int kQueries_, bwd_kind kKind> struct bwd_shape 
   static constexpr bool kLastRounds = kInOrder && kPages == 1;
   /* What is added to scores and dp is read before them, where registers hold it. */
   static constexpr bool kReadsFirst = !kInOrder || (!kCap && kPages == 2 && kQueries == 64);
+  /* A hidden pair's p is 0, and so is its ds, or NaN where dp is not finite: such rows are computed
+   * again. With 80 queries the assembler has registers only if ds is hidden, too. */
+  static constexpr bool kHidesTwice = kQueries == 80;
   /* Places where results wait to be stored: as many as there is room for. */
   static constexpr int kStaged = kPages == 2 && kQueries > 64 ? 1 : 2;
   static constexpr int kLoaderRegisters = kCap ? 40 : 24, kRegisters = kCap ? 232 : 240;

@@ -59,6 +59,32 @@ __device__ __forceinline__ void hide_keys(float (&s)[kN], const int (&low)[2], c
   }
 }
 
+/** A bit for each column of the thread's, two of every eight, that is one of low .. high - 1,
+ * counted from its first one. */
+__device__ __forceinline__ uint32_t column_bits(int low, int high)
+{
+  const auto before = [](int column) {
+    const int c = max(column, 0);
+    return c / 8 * 2 + min(c % 8, 2);
+  };
+  const int from = before(low), count = max(before(high) - from, 0);
+  uint32_t bits;
+  asm("bmsk.clamp.b32 %0, %1, %2;" : "=r"(bits) : "r"(from), "r"(count));
+  return bits;
+}
+
+/** Row r's columns without a bit become `hidden`. */
+template <int kN>
+__device__ __forceinline__ void keep_columns(float (&s)[kN], int r, uint32_t bits, float hidden)
+{
+#pragma unroll
+  for (int i = 0; i < kN / 2; i++) {
+    if (!(bits >> i & 1)) {
+      s[i / 2 * 4 + 2 * r + i % 2] = hidden;
+    }
+  }
+}
+
 constexpr float kSlack = 8; /* exponents that may be above a row's top before it is taken anew */
 
 /** Scores to 2^(s c - top). kStays: top stays while no exponent is more than kSlack above it, so
