@@ -10,6 +10,10 @@ tg_status run_64(const tg_context *ctx, const tg_attention_fwd_args *a, const at
   if (a->softcap > 0) {
     return run_tiles<fwd_shape<T, 64, 64, 128, 2, 2, false, true, 2, true>>(ctx, a, p);
   }
+  if (p.narrow) {
+    return run_tiles<fwd_shape<T, 64, 64, 64, 3, 2, false, false, 2, false, false, true>>(ctx, a,
+                                                                                          p);
+  }
   if (p.sides == 2) {
     return p.keys == 64
                ? run_tiles<fwd_shape<T, 64, 64, 64, 3, 2, false, false, 2, false>>(ctx, a, p)

@@ -18,6 +18,7 @@ struct attention_fwd_plan {
   int splits;     /* of the keys; their sums are added by a kernel of its own. 1: none */
   int sides;      /* 1: all keys up to some last one are seen; 2: from some first one on */
   bool lengths;   /* some are on the device: the tiles are listed there */
+  bool narrow;    /* attention_fwd_narrow_sm90.cuh */
   bool longest_first, counted; /* counted: blocks take the next item when they are done */
   int chunk, half;             /* query_work */
   int blocks;

@@ -10,6 +10,32 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
+template <typename S, int kN>
+__device__ __forceinline__ void multiply_keys(float (&s)[kN / 2], uint64_t q, uint64_t k)
+{
+#pragma unroll
+  for (int i = 0; i < S::kQk / 16; i++) {
+    multiply<typename S::T, kN>(s, operand_at(q, i / 4 * S::kQueryPage + i % 4 * 32),
+                                operand_at(k, i / 4 * S::kKeyPage + i % 4 * 32), i > 0);
+  }
+}
+
+template <typename S>
+__device__ __forceinline__ void add_values(float (&o)[S::kValues / 2],
+                                           const uint32_t (&p)[S::kKeys / 4], uint64_t v)
+{
+#pragma unroll
+  for (int i = 0; i < S::kKeys / 16; i++) {
+    multiply_turned<typename S::T, S::kValues>(o, p + 4 * i, operand_at(v, i * 16 * kPageRow),
+                                               true);
+  }
+}
+
+__device__ __forceinline__ int uniform(int v)
+{
+  return __shfl_sync(kAllLanes, v, 0);
+}
+
 /** Writes over rows of the warp's that a hidden value made NaN. `page`: the warpgroup's results in
  * shared memory. */
 template <typename S>

@@ -9,39 +9,13 @@
 #ifndef TGI_OPS_ATTENTION_FWD_SM90_CUH
 #define TGI_OPS_ATTENTION_FWD_SM90_CUH
 
-#include "ops/attention/attention_fwd_results_sm90.cuh"
+#include "ops/attention/attention_fwd_narrow_sm90.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
 
 namespace
 {
-
-template <typename S, int kN>
-__device__ __forceinline__ void multiply_keys(float (&s)[kN / 2], uint64_t q, uint64_t k)
-{
-#pragma unroll
-  for (int i = 0; i < S::kQk / 16; i++) {
-    multiply<typename S::T, kN>(s, operand_at(q, i / 4 * S::kQueryPage + i % 4 * 32),
-                                operand_at(k, i / 4 * S::kKeyPage + i % 4 * 32), i > 0);
-  }
-}
-
-template <typename S>
-__device__ __forceinline__ void add_values(float (&o)[S::kValues / 2],
-                                           const uint32_t (&p)[S::kKeys / 4], uint64_t v)
-{
-#pragma unroll
-  for (int i = 0; i < S::kKeys / 16; i++) {
-    multiply_turned<typename S::T, S::kValues>(o, p + 4 * i, operand_at(v, i * 16 * kPageRow),
-                                               true);
-  }
-}
-
-__device__ __forceinline__ int uniform(int v)
-{
-  return __shfl_sync(kAllLanes, v, 0);
-}
 
 template <typename S>
 __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const fwd_job &job,
@@ -327,7 +301,11 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     }
   } else {
     take_registers<S::kRegisters>();
-    compute_tiles<S>(&out_map, job, sh, group - 1);
+    if constexpr (S::kNarrow) {
+      compute_narrow_tiles<S>(&out_map, job, sh, group - 1);
+    } else {
+      compute_tiles<S>(&out_map, job, sh, group - 1);
+    }
   }
 }
 

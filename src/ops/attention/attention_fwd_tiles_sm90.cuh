@@ -19,15 +19,18 @@ namespace
  * zeros. kKeys: of a block. kGroups: warpgroups that compute. kTurns: they issue their products in
  * turns. kHalf: of the last block a tile sees, half is computed where half is enough. kSides: 1 if
  * queries see all keys up to some last one, 2 if from some first one on; kCap: softcap. kSplit: an
- * item has one split of the keys, and leaves its sums in the workspace.
+ * item has one split of the keys, and leaves its sums in the workspace. kNarrow:
+ * attention_fwd_narrow_sm90.cuh.
  */
 template <typename T_, int kQk_, int kValues_, int kKeys_, int kGroups_, int kQuerySlots_,
-          bool kTurns_, bool kHalf_, int kSides_, bool kCap_, bool kSplit_ = false>
+          bool kTurns_, bool kHalf_, int kSides_, bool kCap_, bool kSplit_ = false,
+          bool kNarrow_ = false>
 struct fwd_shape {
   using T = T_;
   static constexpr int kQk = kQk_, kValues = kValues_, kKeys = kKeys_, kGroups = kGroups_;
   static constexpr int kQuerySlots = kQuerySlots_, kSides = kSides_;
   static constexpr bool kTurns = kTurns_, kHalf = kHalf_, kCap = kCap_, kSplit = kSplit_;
+  static constexpr bool kNarrow = kNarrow_;
   static constexpr int kStages = kQk > 64 || kSides == 1 ? 2 : kKeys > 64 ? 4 : 8;
   static constexpr int kThreads = (kGroups + 1) * kWarpgroup;
   static constexpr int kQkPages = (kQk + kPageCols - 1) / kPageCols;

@@ -119,6 +119,14 @@ int keys_of_block(const tg_attention_fwd_args *a, const attention_fwd_plan &p)
   return p.qk == 128 && p.sides == 1 && many ? 160 : 128;
 }
 
+/** Whether 64 queries see three blocks of 64 keys, or two: the kernel for that computes three, and
+ * rows of its warpgroups begin at a block's first key. */
+bool is_narrow(const tg_attention_fwd_args *a, const attention_fwd_plan &p)
+{
+  return p.qk == 64 && p.keys == 64 && a->causal && p.window > 65 && p.window <= 129 &&
+         !p.lengths && (p.l.extent - p.l.nq) % 64 == 0;
+}
+
 attention_fwd_plan plan_fwd(const tg_context *ctx, const tg_attention_fwd_args *a)
 {
   attention_fwd_plan p = {};
@@ -135,6 +143,7 @@ attention_fwd_plan plan_fwd(const tg_context *ctx, const tg_attention_fwd_args *
   p.splits = splits_of_keys(p);
   p.rows = rows_of_tile(ctx, a, p);
   p.keys = keys_of_block(a, p);
+  p.narrow = is_narrow(a, p);
   p.longest_first = a->causal && p.window == 0 && !p.lengths;
   set_chunks(ctx, p);
   p.places = tile_places(p.l.batch, p.l.nq, p.l.packed_q, p.rows);
