@@ -24,6 +24,7 @@ struct attention_bwd_plan {
   int queries, keys;              /* of a tile; of a block */
   int64_t query_tiles, key_tiles; /* of all sequences, for one head */
   int chunk, half, parts;         /* bwd_job */
+  int64_t second_from;            /* bwd_job */
   size_t places, sums, minus, delta, turns, counts, lost_tile, part_sums, sink_delta, bytes;
 };
 
@@ -51,6 +52,7 @@ struct bwd_job {
   heads_view<uint16_t> dq, dk, dv; /* NULL: not wanted */
   const float *lse;
   float *sums;          /* of dq */
+  int second_from;      /* keys from this one on add to sums of their own, behind the others */
   float *minus, *delta; /* of each row: -lse as exponent of 2; -sum of dout * out */
   float *sink_delta;    /* that sum where lse has its elements; NULL: not wanted */
   int *turns;           /* for each tile of a head: how many blocks of keys have added */
@@ -243,6 +245,7 @@ inline bwd_job job_of(const tg_attention_bwd_args *a, const attention_bwd_plan &
   job.cap = a->softcap;
   job.hides = p.lengths || a->causal || p.window > 0;
   job.ordered = p.ordered;
+  job.second_from = (int)p.second_from;
   job.rounds = p.rounds;
   return job;
 }

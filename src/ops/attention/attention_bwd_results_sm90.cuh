@@ -158,8 +158,10 @@ __device__ __forceinline__ void add_sums(const CUtensorMap *dq_map, float (&dq)[
   if (!job.dq.data) {
     return;
   }
-  float *to = job.sums + (int64_t)place * (S::kQueries * S::kPages * kPageCols) +
-              group * S::kPart * kPageCols + 4 * (threadIdx.x % kWarpgroup);
+  const bool second = S::kInOrder && !S::kLastRounds && x.key0 >= job.second_from;
+  const int64_t at = place + (second ? job.query_tiles * (int)job.c.l.q_heads : 0);
+  float *to = job.sums + at * (S::kQueries * S::kPages * kPageCols) + group * S::kPart * kPageCols +
+              4 * (threadIdx.x % kWarpgroup);
   if constexpr (!S::kInOrder) {
     add_all(dq, to);
     return;

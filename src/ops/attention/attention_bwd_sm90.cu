@@ -66,6 +66,20 @@ void set_chunks(const tg_context *ctx, const tg_attention_bwd_args *a, attention
   p.half = (int)(chunk < pairs ? half : blocks);
 }
 
+/** The key from which on blocks have sums of dq of their own, kMostRows: none. In order a pair's
+ * blocks begin one behind the other, each two tiles' time later; where all run at one time, two
+ * halves that do not wait for each other begin in half of it. With more blocks, or a mask, the sums
+ * cost more than that. From a sequence's shape alone, as if it were alone on the GPU, for dq's bits
+ * depend on it. */
+int64_t second_sums(const tg_attention_bwd_args *a, const attention_bwd_plan &p)
+{
+  const int64_t blocks = divide_up(p.l.extent, p.keys);
+  const bool plain = !a->causal && p.window == 0 && !p.lengths;
+  const bool one_round = blocks <= 2 * kFewBlocks && blocks * p.l.kv_heads < 2 * kFew;
+  return p.ordered && p.rounds && plain && one_round && blocks > kFewBlocks ? blocks / 2 * p.keys
+                                                                            : kMostRows;
+}
+
 /** Bytes for n values of 4 bytes, at the workspace's end so far. */
 size_t put_words(attention_bwd_plan &p, int64_t n)
 {
@@ -109,13 +123,15 @@ attention_bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *
   const bool few = blocks < (a->causal ? kFewCausal : kFew);
   p.parts = few && p.d <= 128 && p.l.group % 2 == 0 ? 2 : 1;
   set_chunks(ctx, a, p);
+  p.second_from = second_sums(a, p);
   const int64_t rows = p.query_tiles * p.l.q_heads * p.queries;
+  const int64_t sums = p.second_from < kMostRows ? 2 : 1;
   p.bytes = record_bytes(p.l, p.lengths);
   p.places = put_words(p, blocks * p.parts * (int64_t)(sizeof(key_place) / 4));
-  p.sums = put_words(p, tgi_present(&a->dq) ? rows * p.columns : 0);
+  p.sums = put_words(p, tgi_present(&a->dq) ? sums * rows * p.columns : 0);
   p.minus = put_words(p, rows);
   p.delta = put_words(p, rows);
-  p.turns = put_words(p, p.query_tiles * p.l.q_heads);
+  p.turns = put_words(p, sums * p.query_tiles * p.l.q_heads);
   p.lost_tile = put_words(p, p.query_tiles * p.l.q_heads);
   p.counts = put_words(p, counts_of(p));
   p.part_sums = put_words(p, p.parts > 1 ? blocks * kJoined * kGroupRows * p.d : 0);
@@ -148,7 +164,9 @@ tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a,
     status = add_to_sinks(ctx, a, p.l, job.sink_delta);
   }
   if (status == TG_OK && p.rounds) {
-    status = launch(ctx, attention_bwd_round_kernel<T>, grid_of(places), kSumThreads, 0, job);
+    const auto round = p.second_from < kMostRows ? attention_bwd_round_kernel<T, true>
+                                                 : attention_bwd_round_kernel<T, false>;
+    status = launch_next(ctx, round, grid_of(places), kSumThreads, 0, job);
   }
   if (status == TG_OK && job.hides) {
     const int tiles = job.dq.data ? places : 0;

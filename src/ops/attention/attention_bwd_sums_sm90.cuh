@@ -122,6 +122,9 @@ __global__ void __launch_bounds__(kSumThreads, 3) attention_bwd_terms_kernel(con
     }
     if (thread == 0) {
       job.turns[place] = job.lost_tile[place] = 0;
+      if (job.second_from < kMostRows) {
+        job.turns[place + job.query_tiles * q_heads] = 0;
+      }
     }
     if (!job.ordered && job.dq.data) {
       const int sums = job.queries * job.columns / 4;
@@ -136,9 +139,9 @@ __global__ void __launch_bounds__(kSumThreads, 3) attention_bwd_terms_kernel(con
   }
 }
 
-/** Rounds dq's sums: 0 where nobody has added, NaN where the sequence's data is out of range. A
- * block for a tile of a head, through rows that its threads turn. */
-template <typename T>
+/** Rounds dq's sums, of which there may be two: 0 where nobody has added, NaN where the sequence's
+ * data is out of range. A block for a tile of a head, through rows that its threads turn. */
+template <typename T, bool kTwo>
 __global__ void __launch_bounds__(kSumThreads) attention_bwd_round_kernel(const bwd_job job)
 {
   constexpr int kMostElements = 80 * (128 + kChunk); /* rows are apart in banks */
@@ -149,12 +152,16 @@ __global__ void __launch_bounds__(kSumThreads) attention_bwd_round_kernel(const 
   const int t = threadIdx.x % kHalf, half = threadIdx.x / kHalf, lane = t % kWarp;
   const int column = (pages == 2 ? kPageColumns * half : 0) + 16 * (t / kWarp) + lane / 4;
   const int row = (pages == 2 ? 0 : half * part) + 2 * (lane % 4);
+  const int places = job.query_tiles * q_heads;
+  await_kernel_before();
+  let_next_begin();
   for (int place = blockIdx.x; place < job.query_tiles * q_heads; place += gridDim.x) {
     const int head = place % q_heads;
     int number;
     const tgi_attention_sequence s = sequence_of_tile(job, place / q_heads, &number);
     const int first = number * queries, rows = min((int)s.nq - first, queries);
     const bool added = !job.ordered || job.turns[place] > 0;
+    const bool more = kTwo && job.turns[place + places] > 0;
     const float by = s.count < 0 ? CUDART_NAN_F : job.scale;
     const float4 *from =
         reinterpret_cast<const float4 *>(job.sums + (int64_t)place * queries * columns) +
@@ -162,7 +169,11 @@ __global__ void __launch_bounds__(kSumThreads) attention_bwd_round_kernel(const 
     bool lost = false;
 #pragma unroll 4
     for (int i = 0; i < part / 8; i++) {
-      const float4 v = added ? from[i * kHalf] : make_float4(0, 0, 0, 0);
+      float4 v = added ? from[i * kHalf] : make_float4(0, 0, 0, 0);
+      if (more) {
+        const float4 w = from[i * kHalf + (int64_t)places * (queries * columns / 4)];
+        v = make_float4(v.x + w.x, v.y + w.y, v.z + w.z, v.w + w.w);
+      }
       T *const to = tile + (row + 8 * i) * row_step + column;
       to[0] = from_f32<T>(v.x * by);
       to[row_step] = from_f32<T>(v.y * by);

@@ -260,12 +260,17 @@ __device__ __forceinline__ void keep_order(const bwd_job &job, bwd_shared<S> &sh
     const int block = x.key0 / S::kKeys, head0 = first_head(job, x);
 #pragma unroll 1
     for (int tile = x.high_tile - 1; tile >= x.low_tile; tile--) {
-      const int before = block - first_block_of(job.rule, x, tile, S::kQueries, S::kKeys);
+      int before = block - first_block_of(job.rule, x, tile, S::kQueries, S::kKeys);
+      int at = (x.q_tile + tile) * q_heads + head0;
+      if (!S::kLastRounds && x.key0 >= job.second_from) { /* it has sums of its own */
+        before = min(before, block - job.second_from / S::kKeys);
+        at += job.query_tiles * q_heads;
+      }
       const bool last =
           S::kLastRounds && block == last_block_of(job.rule, x, tile, S::kQueries, S::kKeys);
 #pragma unroll 1
       for (int head = 0; head < heads; head++, n++) {
-        int *turn = job.turns + (int64_t)(x.q_tile + tile) * q_heads + head0 + head;
+        int *turn = job.turns + at + head;
         if (number == 1 + (int)(n % 2)) {
           wait_for(&sh.turn_used[n % 2], n / 2 & 1);
           write_turn(turn, before + 1);
