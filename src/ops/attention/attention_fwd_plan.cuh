@@ -72,17 +72,17 @@ inline bool takes_shape(const tg_attention_fwd_args *a, const tgi_attention_layo
   return !l.has_table && !has_few_queries(l) && has_counters(a, l);
 }
 
-/** Heads at a time where keys and values are far more than the second-level cache holds: as many as
- * fill the multiprocessors with the longer half of their tiles. */
-inline void set_chunks(const tg_context *ctx, attention_fwd_plan &p)
+/** Heads at a time where keys and values are more than so many second-level caches hold: as many as
+ * fill the multiprocessors `waves` times with the longer half of their tiles. */
+inline void set_chunks(const tg_context *ctx, attention_fwd_plan &p, double caches, int waves)
 {
   const int64_t tiles = divide_up(p.l.nq, p.rows), pairs = p.l.batch * p.l.q_heads;
   const double bytes = (p.tf32 ? 4.0 : 2.0) * (double)(p.l.batch * p.l.kv_heads * p.l.extent) *
                        (double)(p.l.head_dim + p.l.v_dim);
   p.chunk = (int)pairs;
   p.half = (int)tiles;
-  if (bytes > 1.6 * (double)ctx->device->l2_bytes) {
-    const int64_t half = (tiles + 1) / 2, fill = ctx->device->multiprocessors / half;
+  if (bytes > caches * (double)ctx->device->l2_bytes) {
+    const int64_t half = (tiles + 1) / 2, fill = waves * ctx->device->multiprocessors / half;
     const int64_t chunk = divide_up(fill > 1 ? fill : 1, p.l.group) * p.l.group;
     if (chunk < pairs) {
       p.chunk = (int)chunk;

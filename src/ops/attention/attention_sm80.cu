@@ -65,7 +65,7 @@ attention_fwd_plan plan_fwd(const tg_context *ctx, const tg_attention_fwd_args *
   p.window = a->window < kMostWindow ? a->window : 0;
   p.lengths = has_lengths(p.l, &a->key_start, &a->key_count, &a->query_start);
   p.longest_first = a->causal && p.window == 0 && !p.lengths;
-  set_chunks(ctx, p);
+  set_chunks(ctx, p, 1.6, 1);
   p.places = tile_places(p.l.batch, p.l.nq, p.l.packed_q, p.rows);
   p.records = record_bytes(p.l, p.lengths);
   p.bytes = p.lengths

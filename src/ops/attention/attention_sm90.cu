@@ -35,6 +35,10 @@ constexpr int kManyItems = 8;
 /** Windows up to here take smaller blocks of keys: what is computed and hidden is less. */
 constexpr int kNarrowWindow = 256;
 
+/** Tiles of a head up to which chunks of heads pay as soon as keys and values are more than the
+ * second-level cache holds. */
+constexpr int kFewTiles = 16;
+
 /** Multiprocessors of the GPU that splits are made for: an H100's (SXM) and an H200's. */
 constexpr int kSplitFor = 132;
 
@@ -145,7 +149,10 @@ attention_fwd_plan plan_fwd(const tg_context *ctx, const tg_attention_fwd_args *
   p.keys = keys_of_block(a, p);
   p.narrow = is_narrow(a, p);
   p.longest_first = a->causal && p.window == 0 && !p.lengths;
-  set_chunks(ctx, p);
+  set_chunks(ctx, p, 1.6, 1);
+  if (divide_up(p.l.nq, p.rows) <= kFewTiles && p.chunk == p.l.batch * p.l.q_heads) {
+    set_chunks(ctx, p, 1.0, 2);
+  }
   p.places = tile_places(p.l.batch, p.l.nq, p.l.packed_q, p.rows);
   const bool uneven = p.longest_first || divide_up(p.l.nq, kGroupRows) % divide_up(p.l.nq, p.rows);
   const bool chunks = p.longest_first && p.chunk < p.l.batch * p.l.q_heads;
