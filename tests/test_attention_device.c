@@ -1,8 +1,8 @@
 /* Attention on a GPU where the spec driver's cases are too few (few queries: test_attention_few.c):
- * random calls with every option but block tables, keys in splits, every length up to 300, 131072
- * tokens, equal bits from call to call and beside another stream, in order. The CPU in f32 says
- * what is right. On every entry of the chain, which hands on what it does not take; skipped without
- * a GPU. */
+ * random calls with every option but block tables, keys in splits, narrow windows, every length up
+ * to 300, 131072 tokens, equal bits from call to call and beside another stream, in order. The CPU
+ * in f32 says what is right. On every entry of the chain, which hands on what it does not take;
+ * skipped without a GPU. */
 #include "attention_entries.h"
 
 #include "core/context_state.h"
@@ -109,6 +109,35 @@ static void test_splits(void **state)
   assert_int_equal(f->failures, 0);
 }
 
+/* Causal windows of a block or two of keys, which Hopper's entry takes whole where queries begin at
+ * a block's first key. */
+static void test_windows(void **state)
+{
+  static const int dims[][2] = {{64, 64}, {64, 64}, {48, 64}, {40, 40}, {64, 16}};
+  attention_entries *f = attention_entries_of(state);
+  for (uint64_t seed = 1; seed <= 120; seed++) {
+    uint64_t s = seed;
+    attention_config c = {.seed = seed, .causal = true, .dtype = chance(&s, 40) ? TG_F16 : TG_BF16};
+    const int *dim = dims[attention_below(&s, sizeof dims / sizeof dims[0])];
+    c.dim = dim[0];
+    c.v_dim = dim[1];
+    c.batch = 1 + attention_below(&s, 2);
+    c.kv_heads = 1 + attention_below(&s, 2);
+    c.heads = c.kv_heads << attention_below(&s, 3);
+    c.nq = 17 + attention_below(&s, 700);
+    const int64_t before = attention_below(&s, 6) - 2; /* blocks; < 0: queries see no key */
+    c.extent = c.nq + 64 * before > 0 ? c.nq + 64 * before : c.nq;
+    c.extent += chance(&s, 15) ? attention_below(&s, 64) : 0;
+    c.window = 62 + (int32_t)attention_below(&s, 72);
+    c.sinks = chance(&s, 30);
+    c.bad = chance(&s, 40) ? 1 + (int)attention_below(&s, 3) : 0;
+    c.forward_only = c.bad > 0 && chance(&s, 40);
+    c.any_order = chance(&s, 50);
+    attention_check(f, &c);
+  }
+  assert_int_equal(f->failures, 0);
+}
+
 /* f32 by TF32. */
 static void test_random_tf32(void **state)
 {
@@ -143,6 +172,10 @@ static void test_many_tiles(void **state)
       {TG_F32, 1, 16, 4, 2048, 2048, 128, 128, .seed = 14, .causal = true},
       {TG_F32, 2, 8, 8, 1500, 1700, 64, 64, .seed = 15},
       {TG_F32, 3, 8, 2, 1111, 2222, 96, 96, .seed = 16, .window = 128, .causal = true},
+      /* sums of dq in two halves of the keys */
+      {TG_BF16, 2, 4, 2, 700, 2000, 128, 128, .seed = 17},
+      {TG_F16, 1, 8, 8, 2048, 2048, 128, 128, .seed = 18},
+      {TG_BF16, 1, 4, 2, 1500, 1100, 96, 96, .seed = 19, .bad = 2},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     attention_check(f, &cases[i]);
@@ -391,10 +424,11 @@ static void test_long_sequence(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_random_calls), cmocka_unit_test(test_splits),
-      cmocka_unit_test(test_random_tf32),  cmocka_unit_test(test_many_tiles),
-      cmocka_unit_test(test_every_length), cmocka_unit_test(test_equal_calls),
-      cmocka_unit_test(test_two_streams),  cmocka_unit_test(test_long_sequence),
+      cmocka_unit_test(test_random_calls),  cmocka_unit_test(test_splits),
+      cmocka_unit_test(test_windows),       cmocka_unit_test(test_random_tf32),
+      cmocka_unit_test(test_many_tiles),    cmocka_unit_test(test_every_length),
+      cmocka_unit_test(test_equal_calls),   cmocka_unit_test(test_two_streams),
+      cmocka_unit_test(test_long_sequence),
   };
   return cmocka_run_group_tests(tests, attention_set_up, attention_tear_down);
 }
