@@ -1,11 +1,12 @@
 #!/bin/sh
 # Measures Tegula's ops on GPU 0 beside a copy of their bytes, PyTorch, torch.compile and
-# Liger-Kernel, what a call costs the host, errors against f64, and a training step of GPT-2.
+# Liger-Kernel, what a call costs the host, from C and from Python, errors against f64, and a
+# training step of GPT-2.
 #   scripts/bench_gpu.sh BUILD_DIR [ARGUMENT OF gpu_ops.py...]
 # Figures are recorded in bench/results/h200.csv; what it holds for this commit is not measured
 # again. BENCH_CSV names another file; BENCH_RECORD=no prints them instead. Errors go to
 # accuracy_h200.csv beside that file; with arguments, or BENCH_ACCURACY=no, they are left out. The
-# step is, with arguments.
+# step and Python's calls are, with arguments.
 # LLMC_CUDA  a train_gpt2cu of https://github.com/karpathy/llm.c, built with cuDNN: a peer of the step
 # LIGER_DIR  sources of https://github.com/linkedin/Liger-Kernel, unless the package is installed
 # PYTHON     a Python with PyTorch for CUDA (default: python3)
@@ -28,6 +29,7 @@ else
   "$python" bench/gpu_ops.py --build "$build" --csv "$csv" "$@" || status=$?
   if [ $# = 0 ]; then
     "$python" bench/gpu_ops.py --build "$build" --csv "$csv" --entry sm80 || status=$?
+    PYTHONPATH="$build/python" "$python" bench/python_host.py "$build" --csv "$csv" || status=1
     "$python" bench/train_step.py --device cuda --build "$build" --csv "$csv" || status=1
   fi
   if [ "$accuracy" = yes ]; then

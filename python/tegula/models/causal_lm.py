@@ -17,6 +17,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils import can_return_tuple
 
 from .. import _core, ops, sharding
+from .decoder import CACHE, given_cache
 
 PLAIN = (torch.Tensor, nn.Parameter)
 PER_ROW = 1  # TG_REDUCTION_NONE
@@ -128,9 +129,10 @@ def causal_lm(stock, parts, modelling):
         labels=None, use_cache=None, logits_to_keep=0, skip_logits=None, return_log_probs=False,
         return_token_accuracy=False, **kwargs,
     ):  # fmt: skip
+        kwargs[CACHE] = given_cache(past_key_values, kwargs)
         kwargs.update(
             input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
-            past_key_values=past_key_values, inputs_embeds=inputs_embeds, use_cache=use_cache,
+            inputs_embeds=inputs_embeds, use_cache=use_cache,
         )  # fmt: skip
         scores = return_log_probs or return_token_accuracy
         reason = why_no_fused_loss(self)
@@ -152,10 +154,8 @@ def causal_lm(stock, parts, modelling):
             loss, log_probs, share = sharding.call_as_forward(run, self.lm_head, hidden)
         else:
             loss, log_probs, share = run(hidden)
-        result = dict(
-            loss=loss, past_key_values=outputs.past_key_values, hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )  # fmt: skip
+        result = dict(loss=loss, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
+        result[CACHE] = outputs.get(CACHE)
         if not scores:
             return CausalLMOutputWithPast(**result)
         return ScoredOutput(**result, log_probs=log_probs, token_accuracy=share)

@@ -7,15 +7,25 @@ norms are read directly where a fused op does their work, and only those that no
 Between layers travels a pair (delta, residual) instead of their sum: the sum belongs to the norm that follows. The
 model's own loop passes it on unseen; `residual_pairs` tells a layer to return one."""
 
+import dataclasses
 import functools
 import types
 
 import torch
 from torch import nn
 from transformers import masking_utils
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from .. import attention as attentions
 from .. import attention_masks, ops, sharding
+
+# What models, layers and outputs call the cache of keys and values: "cache" since transformers 5.24.
+CACHE = "cache" if "cache" in {field.name for field in dataclasses.fields(BaseModelOutputWithPast)} else "past_key_values"
+
+
+def given_cache(past_key_values, kwargs):
+    """The cache that a call gives by either name; it is not in kwargs then."""
+    return kwargs.pop(CACHE, None) if past_key_values is None else past_key_values
 
 
 def behind(module):
@@ -155,13 +165,14 @@ def interface_of(modelling, implementation):
 
 def attention(stock, parts, modelling):
     def forward(self, hidden_states, position_embeddings=None, attention_mask=None, past_key_values=None, **kwargs):
+        cache = given_cache(past_key_values, kwargs)
         tokens = hidden_states.shape[:-1]
         shape = (*tokens, -1, self.head_dim)
         q, k = self.q_proj(hidden_states).view(shape), self.k_proj(hidden_states).view(shape)
         v = self.v_proj(hidden_states).view(shape).transpose(1, 2)
         q, k = positioned(self, q, k, *position_embeddings, parts, modelling)
-        if past_key_values is not None:
-            k, v = stored(past_key_values, k, v, self.layer_idx, kwargs)
+        if cache is not None:
+            k, v = stored(cache, k, v, self.layer_idx, kwargs)
         implementation = self.config._attn_implementation
         if "attention" in parts and implementation == "sdpa":
             attend = attentions.attention_forward
@@ -200,11 +211,11 @@ def checkpoints_in_call():
 
 def without_cache(kwargs):
     """A recomputed layer would store its keys twice."""
-    if kwargs["use_cache"] or kwargs["past_key_values"] is not None:
+    if kwargs["use_cache"] or kwargs[CACHE] is not None:
         from transformers.utils import logging
 
         logging.get_logger(__name__).warning_once("gradient checkpointing: the cache of keys is not used")
-    return {**kwargs, "use_cache": False, "past_key_values": None}
+    return {**kwargs, "use_cache": False, CACHE: None}
 
 
 def layer(stock, parts, modelling):
@@ -215,9 +226,10 @@ def layer(stock, parts, modelling):
         position_embeddings=None, residual_pairs=False, **kwargs,
     ):  # fmt: skip
         x, residual = hidden_states if isinstance(hidden_states, tuple) else (hidden_states, None)
+        kwargs[CACHE] = given_cache(past_key_values, kwargs)
         kwargs.update(
-            attention_mask=attention_mask, position_ids=position_ids, past_key_values=past_key_values,
-            use_cache=use_cache, position_embeddings=position_embeddings,
+            attention_mask=attention_mask, position_ids=position_ids, use_cache=use_cache,
+            position_embeddings=position_embeddings,
         )  # fmt: skip
         if not in_call and self.gradient_checkpointing and self.training:
             # Not so in a subclass, made since, whose forward checkpoints this one.
@@ -260,10 +272,11 @@ def model(stock, parts, modelling):
         self, input_ids=None, attention_mask=None, position_ids=None, past_key_values=None, inputs_embeds=None,
         use_cache=None, **kwargs,
     ):  # fmt: skip
+        cache = given_cache(past_key_values, kwargs)
         if "attention" in parts and why_no_masks(self) is None:
             tokens = input_ids if inputs_embeds is None else inputs_embeds
             attention_mask = attention_masks.encode(
-                self, tokens, attention_mask, position_ids, past_key_values, use_cache, kwargs
+                self, tokens, attention_mask, position_ids, cache, use_cache, kwargs
             )
         if not torch.compiler.is_compiling():
             for each in self.layers:
@@ -271,9 +284,10 @@ def model(stock, parts, modelling):
         asked = kwargs.get("output_hidden_states", getattr(self.config, "output_hidden_states", False))
         if "rms_norm" in parts and not asked and why_no_pairs(self) is None:
             kwargs["residual_pairs"] = True
+        kwargs[CACHE] = cache
         return stock(
             self, input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
-            past_key_values=past_key_values, inputs_embeds=inputs_embeds, use_cache=use_cache, **kwargs,
+            inputs_embeds=inputs_embeds, use_cache=use_cache, **kwargs,
         )  # fmt: skip
 
     return forward
@@ -287,17 +301,16 @@ def masks_for_generate(stock, parts, modelling):
     ):  # fmt: skip
         name = "input_embeds" if inputs_embeds is None else "inputs_embeds"  # in transformers 4, and since
         kwargs.setdefault(name, inputs_embeds)
+        cache = given_cache(past_key_values, kwargs)
         if why_no_masks(self.model) is None:
             mask = attention_masks.encode(
-                self.model, kwargs[name], attention_mask, position_ids, past_key_values, True, kwargs
+                self.model, kwargs[name], attention_mask, position_ids, cache, True, kwargs
             )
             if attention_masks.is_encoded(mask):
                 return mask
         make = functools.partial(stock, self) if stock else masking_utils.create_masks_for_generate
-        return make(
-            config=config, attention_mask=attention_mask, past_key_values=past_key_values, position_ids=position_ids,
-            **kwargs,
-        )  # fmt: skip
+        kwargs[CACHE] = cache
+        return make(config=config, attention_mask=attention_mask, position_ids=position_ids, **kwargs)
 
     return create_masks_for_generate
 
