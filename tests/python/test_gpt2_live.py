@@ -15,8 +15,14 @@ from transformers import GPT2Config, GPT2LMHeadModel
 VARIANTS = {
     "plain": dict(vocab_size=211, n_embd=64, n_layer=2, n_head=4, n_positions=40),
     "erf_inner": dict(vocab_size=97, n_embd=48, n_layer=2, n_head=3, n_positions=40, activation_function="gelu", n_inner=100),
-    "inverse_scale": dict(vocab_size=97, n_embd=32, n_layer=3, n_head=2, n_positions=40, scale_attn_by_inverse_layer_idx=True),
-    "no_scale": dict(vocab_size=97, n_embd=32, n_layer=2, n_head=2, n_positions=40, scale_attn_weights=False),
+    # Eager, for sdpa of transformers 4 divides by the root of the head's width whatever the config says.
+    "inverse_scale": dict(
+        vocab_size=97, n_embd=32, n_layer=3, n_head=2, n_positions=40, scale_attn_by_inverse_layer_idx=True,
+        attn_implementation="eager",
+    ),
+    "no_scale": dict(
+        vocab_size=97, n_embd=32, n_layer=2, n_head=2, n_positions=40, scale_attn_weights=False, attn_implementation="eager",
+    ),
     "untied": dict(vocab_size=97, n_embd=32, n_layer=2, n_head=2, n_positions=40, tie_word_embeddings=False),
 }  # fmt: skip
 

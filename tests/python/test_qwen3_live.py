@@ -29,6 +29,7 @@ ROPE = {
     ),
     "yarn_factor": dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=10, attention_factor=1.3),
 }  # fmt: skip
+NEWER = hasattr(Qwen3Config(), "rope_parameters")  # transformers 5
 VARIANTS = {
     "untied": dict(),
     "tied": dict(tie_word_embeddings=True),
@@ -46,10 +47,19 @@ VARIANTS = {
 }  # fmt: skip
 
 
+def older(config):
+    """The dictionary with RoPE as transformers before 5 spells it."""
+    parameters = config.pop("rope_parameters", {"rope_type": "default"})
+    if "rope_theta" in parameters:
+        config["rope_theta"] = parameters.pop("rope_theta")
+    config["rope_scaling"] = None if parameters["rope_type"] == "default" else parameters
+    return config
+
+
 def make(seed=0, **sizes):
     # With deviations of 0.02 the halves of a layer would hardly move the logits.
-    config = Qwen3Config(**{**SIZES, "initializer_range": 0.1, **copy.deepcopy(sizes)})
-    return live.make(Qwen3ForCausalLM, config, seed)
+    config = {**SIZES, "initializer_range": 0.1, **copy.deepcopy(sizes)}
+    return live.make(Qwen3ForCausalLM, Qwen3Config(**(config if NEWER else older(config))), seed)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -71,17 +81,23 @@ def test_loss_curve(tmp_path, variant):
     for key in [*SIZES, "tie_word_embeddings", "attention_bias", "layer_types", "sliding_window", "rms_norm_eps"]:
         assert getattr(back, key) == getattr(theirs.config, key), key
     defaults = {"beta_fast": 32, "beta_slow": 1, "truncate": True}
-    for key, value in back.rope_parameters.items():
-        assert value == theirs.config.rope_parameters.get(key, defaults.get(key)), key
+    wanted = rope(theirs.config)
+    for key, value in rope(back).items():
+        assert value == wanted.get(key, defaults.get(key)), key
+
+
+def rope(config):
+    if NEWER:
+        return config.rope_parameters
+    return {"rope_theta": config.rope_theta, **(config.rope_scaling or {"rope_type": "default"})}
 
 
 def old_spelling(config):
-    """As transformers before 5 wrote it."""
-    parameters = config.pop("rope_parameters")
-    config["rope_theta"] = parameters.pop("rope_theta")
-    config["rope_scaling"] = None if parameters["rope_type"] == "default" else parameters
+    """As transformers before 5 wrote it: 4 does, but for two keys that came late."""
+    if NEWER:
+        config = older(config)
     config["torch_dtype"] = config.pop("dtype")
-    del config["layer_types"]
+    config.pop("layer_types", None)
     return config
 
 
