@@ -11,10 +11,15 @@ import torch
 from . import attention_masks as masks
 from . import ops
 
-# What has tensor-core kernels: (lowest compute capability, dtypes, largest head), by direction. Elsewhere on a GPU
-# Tegula's kernels take every call, but no faster than PyTorch's (on Hopper backward of 256: 0.99 times cuDNN).
+# Where Tegula's kernels are at least as fast as PyTorch's: major compute capability -> (dtypes, largest head), by
+# direction. Elsewhere on a GPU they take every call, but slower, or nobody has measured (on Hopper backward of 256:
+# 0.99 times cuDNN). 8 and 12 have the kernels for Ampere, timed beside FlashAttention-2 on an H200: heads of 64 and
+# 128, 1.00 to 1.29 times.
 HALF = (torch.float16, torch.bfloat16)
-FAST = {"fwd": (((9, 0), HALF, 256),), "bwd": (((9, 0), HALF, 192),)}
+FAST = {
+    "fwd": {8: (HALF, 128), 9: (HALF, 256), 12: (HALF, 128)},
+    "bwd": {8: (HALF, 128), 9: (HALF, 192), 12: (HALF, 128)},
+}
 
 # Module -> why its last call went to PyTorch, or None. Calls in compiled code are not noted.
 _last_call = weakref.WeakKeyDictionary()
@@ -31,11 +36,12 @@ def served_by(module):
 def has_fast_kernel(query, value, needs_gradient):
     if query.device.type == "cpu":
         return True
-    capability, head = torch.cuda.get_device_capability(query.device), max(query.shape[-1], value.shape[-1])
-    return all(
-        any(lowest[0] == capability[0] and query.dtype in dtypes and head <= largest for lowest, dtypes, largest in FAST[way])
-        for way in (("fwd", "bwd") if needs_gradient else ("fwd",))
-    )
+    major, head = torch.cuda.get_device_capability(query.device)[0], max(query.shape[-1], value.shape[-1])
+    for way in ("fwd", "bwd") if needs_gradient else ("fwd",):
+        dtypes, largest = FAST[way].get(major, ((), 0))
+        if query.dtype not in dtypes or head > largest:
+            return False
+    return True
 
 
 def why_pytorch(query, key, value, mask, dropout, kwargs):

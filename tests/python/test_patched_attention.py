@@ -125,7 +125,7 @@ def test_which_kernels_are_fast(monkeypatch):
     q = torch.empty(1, 1, 1, 128, dtype=torch.bfloat16)
     assert attention.has_fast_kernel(q, q, True)
     gpu = types.SimpleNamespace(device=torch.device("cuda", 0), dtype=q.dtype, shape=q.shape)
-    for capability, fast in (((9, 0), True), ((8, 0), False), ((7, 5), False)):
+    for capability, fast in (((9, 0), True), ((8, 6), True), ((12, 0), True), ((10, 0), False), ((7, 5), False)):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, c=capability: c)
         assert attention.has_fast_kernel(gpu, q, False) is fast and attention.has_fast_kernel(gpu, q, True) is fast
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
@@ -134,6 +134,9 @@ def test_which_kernels_are_fast(monkeypatch):
     gpu.shape = (1, 1, 1, 256)
     assert attention.has_fast_kernel(gpu, q, False) and not attention.has_fast_kernel(gpu, q, True)
     gpu.dtype = torch.float32
+    assert not attention.has_fast_kernel(gpu, q, False)
+    gpu.dtype, gpu.shape = q.dtype, (1, 1, 1, 192)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
     assert not attention.has_fast_kernel(gpu, q, False)
 
 
