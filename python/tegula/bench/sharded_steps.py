@@ -20,11 +20,12 @@ WAYS = ("fsdp", "ddp", "one")
 
 
 def sharded(model):
-    """FSDP2: each layer a unit, what is left another."""
+    """FSDP2: each layer a unit, the head with the norm before it, and the embedding. What a forward has gathered stays for
+    the backward: gathered again it would take multiprocessors from products once more, and a GPU has room for it."""
     from torch.distributed.fsdp import fully_shard
 
-    for layer in model.model.layers:
-        fully_shard(layer)
+    for unit in (*model.model.layers, [model.model.norm, model.lm_head]):
+        fully_shard(unit, reshard_after_forward=False)
     return fully_shard(model)
 
 
