@@ -20,11 +20,15 @@ WAYS = ("fsdp", "ddp", "one")
 
 
 def sharded(model):
-    """FSDP2: each layer a unit, the head with the norm before it, and the embedding. What a forward has gathered stays for
-    the backward: gathered again it would take multiprocessors from products once more, and a GPU has room for it."""
+    """FSDP2: each layer a unit, and what is left; of that the head with the norm before it by itself, where its weight is
+    not the embedding's. What a forward has gathered stays for the backward: gathered again it would take multiprocessors
+    from products once more, and a GPU has room for it."""
     from torch.distributed.fsdp import fully_shard
 
-    for unit in (*model.model.layers, [model.model.norm, model.lm_head]):
+    units = [*model.model.layers]
+    if model.lm_head.weight is not model.model.embed_tokens.weight:
+        units.append([model.model.norm, model.lm_head])
+    for unit in units:
         fully_shard(unit, reshard_after_forward=False)
     return fully_shard(model)
 
