@@ -11,15 +11,11 @@ import torch
 from . import attention_masks as masks
 from . import ops
 
-# Where Tegula's kernels are at least as fast as PyTorch's: major compute capability -> (dtypes, largest head), by
-# direction. Elsewhere on a GPU they take every call, but slower, or nobody has measured (on Hopper backward of 256:
-# 0.99 times cuDNN). 8 and 12 have the kernels for Ampere, timed beside FlashAttention-2 on an H200: heads of 64 and
-# 128, 1.00 to 1.29 times.
-HALF = (torch.float16, torch.bfloat16)
-FAST = {
-    "fwd": {8: (HALF, 128), 9: (HALF, 256), 12: (HALF, 128)},
-    "bwd": {8: (HALF, 128), 9: (HALF, 192), 12: (HALF, 128)},
-}
+# Where Tegula's kernels are as fast as PyTorch's: major compute capability -> largest head of the forward, of the backward.
+# Elsewhere on a GPU they take every call, but slower (on Hopper backward of 256: 0.91 to 1.00 times cuDNN), or nobody has
+# measured. 8 and 12 have the kernels for Ampere, timed on an H200 beside FlashAttention-2: heads of 64 and 128, 0.995 to
+# 1.31 times.
+FAST = {8: (128, 128), 9: (256, 192), 12: (128, 128)}
 
 # Module -> why its last call went to PyTorch, or None. Calls in compiled code are not noted.
 _last_call = weakref.WeakKeyDictionary()
@@ -36,12 +32,10 @@ def served_by(module):
 def has_fast_kernel(query, value, needs_gradient):
     if query.device.type == "cpu":
         return True
-    major, head = torch.cuda.get_device_capability(query.device)[0], max(query.shape[-1], value.shape[-1])
-    for way in ("fwd", "bwd") if needs_gradient else ("fwd",):
-        dtypes, largest = FAST[way].get(major, ((), 0))
-        if query.dtype not in dtypes or head > largest:
-            return False
-    return True
+    head = max(query.shape[-1], value.shape[-1])
+    forward, backward = FAST.get(torch.cuda.get_device_capability(query.device)[0], (0, 0))
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    return half and head <= (min(forward, backward) if needs_gradient else forward)
 
 
 def why_pytorch(query, key, value, mask, dropout, kwargs):
