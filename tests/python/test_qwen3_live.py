@@ -97,7 +97,7 @@ def old_spelling(config):
     if NEWER:
         config = older(config)
     config["torch_dtype"] = config.pop("dtype")
-    config.pop("layer_types", None)
+    del config["layer_types"]
     return config
 
 
