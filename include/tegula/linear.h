@@ -4,6 +4,7 @@
 
 #include "context.h"
 #include "tensor.h"
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -64,6 +65,7 @@ TG_API tg_status tg_linear_fwd_workspace(const tg_context *ctx, const tg_linear_
 typedef struct tg_linear_bwd_args {
   tg_tensor dy, x, weight, preactivation, dx, dweight, dbias;
   tg_activation activation;
+  bool overwrite;
   void *workspace;
   size_t workspace_bytes;
 } tg_linear_bwd_args;
@@ -86,6 +88,7 @@ typedef struct tg_linear_bwd_args {
  *   dweight        acc  [out, in]    dtype of weight, or f32   optional; last axis contiguous
  *   dbias          acc  [out]        dtype of weight, or f32   optional
  *   activation     that of the forward
+ *   overwrite      dweight and dbias are overwritten instead; their old content is not read
  *
  * Math       f32 throughout, one rounding per result; dz is rounded to dy's dtype. Sums are cut
  *            into blocks as in the forward, by `out` for dx and by `rows` for dweight; an f32

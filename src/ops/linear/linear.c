@@ -47,5 +47,5 @@ void tgi_linear_bwd_check(tgi_call *call, const tg_linear_bwd_args *a)
   if (a->activation != TG_ACTIVATION_NONE && !tgi_present(&a->preactivation)) {
     tgi_fail(call, TG_BAD_ARGUMENT, "preactivation", "expected the forward's, got none");
   }
-  call->empty = rows == 0;
+  call->empty = rows == 0 && !a->overwrite;
 }

@@ -143,7 +143,7 @@ gemm_call dweight_product(const tg_linear_bwd_args *a, const tg_tensor *dz)
   c.c = a->dweight.data;
   c.c_dtype = a->dweight.dtype;
   c.c_row_step = tgi_stride(&a->dweight, 0);
-  c.accumulate = true;
+  c.accumulate = !a->overwrite;
   return c;
 }
 
@@ -182,14 +182,18 @@ extern "C" size_t TGI_WORKSPACE(linear_bwd)(const tg_context *, const tg_linear_
 extern "C" tg_status TGI_KERNEL(linear_bwd)(const tg_context *ctx, const tg_linear_bwd_args *a)
 {
   const tg_tensor dz = upstream_view(a);
-  tg_status status = make_upstream(ctx, a, &dz);
-  if (status == TG_OK && tgi_present(&a->dx)) {
+  const bool rows = a->dy.shape[0] > 0;
+  tg_status status = rows ? make_upstream(ctx, a, &dz) : TG_OK;
+  if (status == TG_OK && rows && tgi_present(&a->dx)) {
     status = product(ctx, dx_product(a, &dz));
   }
   if (status == TG_OK && tgi_present(&a->dweight)) {
     status = product(ctx, dweight_product(a, &dz));
   }
-  if (status == TG_OK && tgi_present(&a->dbias)) {
+  if (status == TG_OK && tgi_present(&a->dbias) && a->overwrite) {
+    status = fill_bytes(ctx, a->dbias.data, 0, tgi_span_bytes(&a->dbias));
+  }
+  if (status == TG_OK && rows && tgi_present(&a->dbias)) {
     char *memory = static_cast<char *>(a->workspace) + upstream_bytes(a);
     status = add_dbias(ctx, a, &dz, reinterpret_cast<float *>(memory));
   }

@@ -96,7 +96,7 @@ static tgi_gemm_problem dx_problem(const tg_linear_bwd_args *a, const tg_tensor 
 
 static tgi_gemm_problem dweight_problem(const tg_linear_bwd_args *a, const tg_tensor *dz)
 {
-  const bool in_place = a->dweight.dtype == TG_F32;
+  const bool in_place = a->dweight.dtype == TG_F32, adds = !a->overwrite;
   const int64_t stride = tgi_stride(&a->dweight, 0);
   return (tgi_gemm_problem){
       .m = a->weight.shape[0],
@@ -107,9 +107,9 @@ static tgi_gemm_problem dweight_problem(const tg_linear_bwd_args *a, const tg_te
       .c = {.y = a->dweight.data,
             .dtype = a->dweight.dtype,
             .stride = stride,
-            .residual = in_place ? NULL : a->dweight.data,
-            .residual_stride = in_place ? 0 : stride,
-            .accumulate = in_place},
+            .residual = adds && !in_place ? a->dweight.data : NULL,
+            .residual_stride = adds && !in_place ? stride : 0,
+            .accumulate = adds && in_place},
   };
 }
 
@@ -177,9 +177,10 @@ static void bias_columns(void *arg, int64_t begin, int64_t end, int thread)
       const int64_t last = tgi_min_i64(rows, i + kBiasGroup);
       TGI_SWITCH_FLOAT(dz->dtype, T, total = total + sum_group(dz, T, i, last, j, n));
     }
-    TGI_SWITCH_FLOAT(
-        dbias->dtype, T,
-        vf_store_part(dbias->data, T, j, n, vf_load_part(dbias->data, T, j, n) + total));
+    TGI_SWITCH_FLOAT(dbias->dtype, T, {
+      const vf old = job->a->overwrite ? vf_zero() : vf_load_part(dbias->data, T, j, n);
+      vf_store_part(dbias->data, T, j, n, old + total);
+    });
   }
 }
 
@@ -203,12 +204,12 @@ tg_status TGI_KERNEL(linear_bwd)(const tg_context *ctx, const tg_linear_bwd_args
 {
   bwd_job job = {.a = a, .dz = upstream_view(a)};
   char *packed = (char *)a->workspace + upstream_bytes(a);
-  const int64_t out = a->weight.shape[0];
-  if (a->activation != TG_ACTIVATION_NONE && out > 0) {
+  const int64_t rows = a->x.shape[0], out = a->weight.shape[0];
+  if (a->activation != TG_ACTIVATION_NONE && rows > 0 && out > 0) {
     const int64_t row_bytes = out * (int64_t)tg_dtype_bytes(a->dy.dtype);
-    tgi_for(ctx, a->dy.shape[0], 1 + kUpstreamBytes / row_bytes, upstream_rows, &job);
+    tgi_for(ctx, rows, 1 + kUpstreamBytes / row_bytes, upstream_rows, &job);
   }
-  if (tgi_present(&a->dx)) {
+  if (tgi_present(&a->dx) && rows > 0) {
     const tgi_gemm_problem p = dx_problem(a, &job.dz);
     tgi_gemm(ctx, &p, packed);
   }

@@ -74,9 +74,10 @@ static double upstream(const tg_linear_bwd_args *a, int64_t i, int64_t o)
   return tgi_round(a->dy.dtype, dy * derivative(a->activation, load_at(&a->preactivation, i, o)));
 }
 
-static void add_to(const tg_tensor *t, void *row, int64_t j, double sum)
+static void add_to(const tg_tensor *t, void *row, int64_t j, double sum, bool overwrite)
 {
-  tgi_store(row, t->dtype, j, tgi_load(row, t->dtype, j) + tgi_round(t->dtype, sum));
+  const double old = overwrite ? 0 : tgi_load(row, t->dtype, j);
+  tgi_store(row, t->dtype, j, old + tgi_round(t->dtype, sum));
 }
 
 tg_status TGI_KERNEL(linear_bwd)(const tg_context *ctx, const tg_linear_bwd_args *a)
@@ -98,7 +99,7 @@ tg_status TGI_KERNEL(linear_bwd)(const tg_context *ctx, const tg_linear_bwd_args
       for (int64_t i = 0; i < rows; i++) {
         sum += upstream(a, i, o) * load_at(&a->x, i, k);
       }
-      add_to(&a->dweight, tgi_row(&a->dweight, o), k, sum);
+      add_to(&a->dweight, tgi_row(&a->dweight, o), k, sum, a->overwrite);
     }
   }
   for (int64_t o = 0; o < out && tgi_present(&a->dbias); o++) {
@@ -106,7 +107,7 @@ tg_status TGI_KERNEL(linear_bwd)(const tg_context *ctx, const tg_linear_bwd_args
     for (int64_t i = 0; i < rows; i++) {
       sum += upstream(a, i, o);
     }
-    add_to(&a->dbias, a->dbias.data, o, sum);
+    add_to(&a->dbias, a->dbias.data, o, sum, a->overwrite);
   }
   return TG_OK;
 }

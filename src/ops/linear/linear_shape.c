@@ -3,7 +3,7 @@
 /* One syntax for both directions: a backward's case is also read by its forward. */
 #define SYNTAX                                                                                     \
   "ROWSxINxOUT[_gelu|_gelutanh][_bias][_residual][_save][_wf32][_xf32][_yf32][_bf32][_dwf32]"      \
-  "[_nodx][_nodweight][_nodbias]"
+  "[_nodx][_nodweight][_nodbias][_overwrite]"
 
 const char tgi_linear_fwd_syntax[] = SYNTAX;
 const char tgi_linear_bwd_syntax[] = SYNTAX;
@@ -14,7 +14,7 @@ typedef struct words {
   int64_t rows, in, out;
   tg_dtype x, y, weight, bias, dweight;
   tg_activation activation;
-  bool has_bias, residual, save, nodx, nodweight, nodbias;
+  bool has_bias, residual, save, nodx, nodweight, nodbias, overwrite;
 } words;
 
 static tg_dtype or_f32(tgi_shape *s, const char *word, tg_dtype dtype)
@@ -41,6 +41,7 @@ static words read_words(tgi_shape *s)
   w.nodx = tgi_shape_flag(s, "nodx");
   w.nodweight = tgi_shape_flag(s, "nodweight");
   w.nodbias = tgi_shape_flag(s, "nodbias");
+  w.overwrite = tgi_shape_flag(s, "overwrite");
   return w;
 }
 
@@ -86,6 +87,7 @@ void tgi_linear_bwd_shape(tgi_shape *s, tg_linear_bwd_args *a)
     a->dbias = tg_tensor_1d(NULL, w.bias, w.out);
   }
   a->activation = w.activation;
+  a->overwrite = w.overwrite;
 }
 
 void tgi_linear_bwd_cost(const tg_linear_bwd_args *a, tgi_cost *cost)

@@ -108,6 +108,16 @@ static const spec_case bwd_cases[] = {
     {"10x70x50_xf32"},
     {"18x45x34_xf32_dwf32_bf32_gelutanh"},
     {"7x20x36", "zeros"},
+    {"0x5x7_overwrite"},
+    {"0x5x7_gelu_nodx_overwrite"},
+    {"3x0x7_overwrite"},
+    {"1x7x33_overwrite"},
+    {"12x33x32_gelu_overwrite"},
+    {"129x31x29_nodx_overwrite"},
+    {"391x21x26_nodbias_overwrite"}, /* two blocks of rows in dweight */
+    {"390x30x50_dwf32_bf32_overwrite"},
+    {"9x70x50_wf32_overwrite"},
+    {"16x128x136_nodx_overwrite"},
     {NULL},
 };
 
