@@ -36,9 +36,9 @@ typedef struct tgi_lt_product {
 
 typedef struct tgi_lt tgi_lt;
 
-/** Opens the library for the current device, with 32 MiB of its memory for products that are split
- * along k. NULL: not there, too old, or no memory; `why` says what. */
-tgi_lt *tgi_lt_open(char *why, size_t bytes);
+/** Opens the library for the current device, of compute capability `sm`, with 32 MiB of its memory
+ * for products that are split along k. NULL: not there, too old, or no memory; `why` says what. */
+tgi_lt *tgi_lt_open(int sm, char *why, size_t bytes);
 void tgi_lt_close(tgi_lt *lt);
 
 /** True if the context has been prepared and the library was found. */

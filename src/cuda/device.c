@@ -214,7 +214,7 @@ tg_status tgi_device_prepare(const tg_context *ctx)
     char why[128];
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cudaThreadExchangeStreamCaptureMode(&mode);
-    ctx->device->lt = tgi_lt_open(why, sizeof why);
+    ctx->device->lt = tgi_lt_open(ctx->device->sm, why, sizeof why);
     cudaThreadExchangeStreamCaptureMode(&mode);
   }
   return TG_OK;
