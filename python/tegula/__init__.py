@@ -8,7 +8,7 @@ are imported when one of these is first used.
 import importlib
 
 from . import _core
-from .settings import allow_nondeterministic
+from .settings import allow_nondeterministic, recompute_attention
 
 TYPE_CHECKING = False  # but for type checkers, which see no __getattr__ through
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _LATER = {
     "verify": "verification",
     "warmup_all_kernels": "warm_up",
 }  # fmt: skip
-__all__ = ["allow_nondeterministic", "check", "device_count", "device_info", *_LATER]
+__all__ = ["allow_nondeterministic", "check", "device_count", "device_info", "recompute_attention", *_LATER]
 
 
 def __getattr__(name):

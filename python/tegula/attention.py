@@ -10,6 +10,7 @@ import torch
 
 from . import attention_masks as masks
 from . import ops
+from .kept_attention import running
 
 # Where Tegula's kernels are as fast as PyTorch's: major compute capability -> largest head of the forward, of the backward.
 # Elsewhere on a GPU they take every call, but slower (on Hopper backward of 256: 0.91 to 1.00 times cuDNN), or nobody has
@@ -90,7 +91,7 @@ def attend(q, k, v, mask, causal, scale, window, softcap, sinks):
 
 def attention_forward(
     module, query, key, value, attention_mask, dropout=0.0, scaling=None, sliding_window=None, softcap=None,
-    s_aux=None, is_causal=None, **kwargs,
+    s_aux=None, is_causal=None, kept_attention=None, **kwargs,
 ):  # fmt: skip
     """An attention function of transformers: ([batch, tokens, heads, head_dim], None)."""
     reason = why_pytorch(query, key, value, attention_mask, dropout, kwargs)
@@ -109,7 +110,8 @@ def attention_forward(
     else:
         causal, window = True, sliding_window or 0
     query, key, value = in_autocast(query, key, value)
-    y = attend(query, key, value, attention_mask, causal, scaling, window, softcap or 0.0, s_aux)
+    with running(kept_attention, module):
+        y = attend(query, key, value, attention_mask, causal, scaling, window, softcap or 0.0, s_aux)
     return y.transpose(1, 2).contiguous(), None
 
 

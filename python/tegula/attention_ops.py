@@ -4,6 +4,7 @@ import math
 
 import torch
 
+from . import kept_attention
 from .conventions import empty, heads_last, statistic
 from .op_function import Op
 from .settings import tf32_allowed
@@ -14,7 +15,14 @@ def attention_outputs(q, k, v, *rest):
     return empty((batch, tokens, heads, v.shape[3]), q), statistic((batch, heads, tokens), q)
 
 
-_attention = Op("attention", ["out", "lse"], attention_outputs)
+class KeptOp(Op):
+    """An `Op` whose results a checkpointed layer keeps."""
+
+    def compute(self, arguments, given=None):
+        return kept_attention.once(lambda: super(KeptOp, self).compute(arguments, given))
+
+
+_attention = KeptOp("attention", ["out", "lse"], attention_outputs)
 
 
 def attention(

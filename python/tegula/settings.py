@@ -1,6 +1,7 @@
 """What holds for every call of the process."""
 
 _nondeterministic = False
+_recomputes_attention = False
 
 
 def allow_nondeterministic(allow: bool = True) -> None:
@@ -14,6 +15,18 @@ def nondeterministic_allowed() -> bool:
     import torch
 
     return _nondeterministic and not torch.are_deterministic_algorithms_enabled()
+
+
+def recompute_attention(recompute: bool = True) -> None:
+    """Has layers under gradient checkpointing compute attention again in the backward, as transformers does. The default
+    is no: patched models keep its outputs, [batch, tokens, heads, head_dim] in the model's dtype and a float for each
+    token and head, in every such layer, which at long sequences saves a tenth of a step."""
+    global _recomputes_attention
+    _recomputes_attention = bool(recompute)
+
+
+def recomputes_attention() -> bool:
+    return _recomputes_attention
 
 
 def tf32_allowed() -> bool:

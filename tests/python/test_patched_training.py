@@ -8,7 +8,9 @@ if os.environ.get("TEGULA_TORCH") == "none":
     pytest.skip("TEGULA_TORCH=none: no live models", allow_module_level=True)
 tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
 
+import gc  # noqa: E402
 import inspect  # noqa: E402
+import weakref  # noqa: E402
 
 accelerate = pytest.importorskip("accelerate", reason="without accelerate: no Trainer")
 import placed  # noqa: E402
@@ -17,6 +19,8 @@ import torch  # noqa: E402
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module  # noqa: E402
 from transformers import DynamicCache, Trainer, TrainingArguments  # noqa: E402
 
+from tegula import attention_ops, kept_attention, settings  # noqa: E402
+from tegula.models import OPS  # noqa: E402
 from tegula.models.decoder import checkpoints_in_call  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device", "stock_afterwards")
@@ -74,18 +78,18 @@ def test_curve_in_bf16(family):
 
 @pytest.mark.parametrize("by_class", [True, False])
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_gradient_checkpointing(by_class, reentrant):
-    """Same gradients, and each half of a layer runs twice: nothing of it is kept."""
+def test_gradient_checkpointing(monkeypatch, by_class, reentrant):
+    """Same gradients, and each half of a layer runs twice: attention alone is kept."""
     model, inputs = tiny.make("qwen3 window"), tiny.batch(padding=[0, 4])
     stock = tiny.loss_and_gradients(model, inputs)
     patch(model, by_class)
     plain = tiny.loss_and_gradients(model, inputs)
     model.gradient_checkpointing_enable(dict(use_reentrant=reentrant))
     model.enable_input_require_grads()
-    runs = []
+    runs, attentions = [], runs_of_attention(monkeypatch)
     model.model.layers[1].mlp.register_forward_pre_hook(lambda *_: runs.append(1))
     ours = tiny.loss_and_gradients(model, inputs)
-    assert len(runs) == 2
+    assert len(runs) == 2 and attentions == ["attention_fwd"] * 3
     assert all(torch.equal(ours[1][name], plain[1][name]) for name in plain[1])
     tiny.assert_close(ours, stock, F32)
     text = str(tegula.report(model))
@@ -93,6 +97,75 @@ def test_gradient_checkpointing(by_class, reentrant):
     cache = DynamicCache()
     model(**inputs, past_key_values=cache, use_cache=True).loss.backward()
     assert cache.get_seq_length() == 0  # a layer that runs twice would store its keys twice
+
+
+def runs_of_attention(monkeypatch):
+    row, runs = attention_ops._attention.forward_row, []
+    monkeypatch.setattr(row, "run", lambda *given, run=row.run: (runs.append(row.name), run(*given))[1])
+    return runs
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_attention_of_checkpointed_layers(monkeypatch, reentrant):
+    """It runs once for a backward; again for a second one, without gradients, and where that is asked for."""
+    model, inputs = tiny.make(), tiny.batch(padding=[0, 4])
+    tegula.apply_to_model(model)
+    plain = tiny.loss_and_gradients(model, inputs)
+    model.gradient_checkpointing_enable(dict(use_reentrant=reentrant))
+    model.enable_input_require_grads()
+    runs, layers = runs_of_attention(monkeypatch), len(model.model.layers)
+
+    def counted(call):
+        runs.clear()
+        result = call()
+        return len(runs) // layers, result
+
+    def both(retain):
+        loss = model(**inputs).loss
+        loss.backward(retain_graph=retain)
+        if retain:
+            loss.backward()
+
+    assert "attention's outputs are kept" in str(tegula.report(model))
+    assert counted(lambda: both(False))[0] == 1
+    assert counted(lambda: both(True))[0] == 2
+    with torch.no_grad():
+        assert counted(lambda: model(**inputs))[0] == 1
+    first, second = model(**inputs).loss, model(**tiny.batch(seed=5)).loss  # two graphs at once
+    model.zero_grad()
+    (first + second).backward()
+    both_graphs = {name: p.grad.clone() for name, p in model.named_parameters()}
+    monkeypatch.setattr(settings, "_recomputes_attention", True)
+    assert "attention's outputs are kept" not in str(tegula.report(model))
+    number, ours = counted(lambda: tiny.loss_and_gradients(model, inputs))
+    assert number == 2 and all(torch.equal(ours[1][name], plain[1][name]) for name in plain[1])
+    model.zero_grad()
+    (model(**inputs).loss + model(**tiny.batch(seed=5)).loss).backward()
+    assert all(torch.equal(p.grad, both_graphs[name]) for name, p in model.named_parameters())
+
+
+def test_kept_attention_is_given_back():
+    """With its layer's graph, or when nobody has a use for it any more."""
+    model, inputs = tiny.make(), tiny.batch()
+    tegula.apply_to_model(model)
+    model.gradient_checkpointing_enable(dict(use_reentrant=False))
+    made = []
+
+    class Watched(kept_attention.KeptAttention):
+        def __init__(self):
+            super().__init__()
+            made.append(weakref.ref(self))
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(kept_attention, "KeptAttention", Watched)
+        loss = model(**inputs).loss
+        assert sum(len(outputs) for outputs in made[0]()._outputs.values()) == 3
+        loss.backward()
+        assert made[0]() is None or not any(made[0]()._outputs.values())
+        loss = model(**inputs).loss
+        del loss  # without a backward
+        gc.collect()
+        assert [each() for each in made] == [None, None]
 
 
 # ---- Trainer ----
@@ -213,7 +286,7 @@ def test_mixed_precision_of_accelerate(order):
         tegula.apply()
     elif order == "after, this model":
         names = tegula.apply_to_model(model)
-        assert "fused_linear_cross_entropy_qwen3" not in names and len(names) == 4
+        assert "fused_linear_cross_entropy_qwen3" not in names and len(names) == len(OPS) - 1
         assert tegula.apply_to_model(model) == names == tegula.get_patched_ops()
     out = prepared(**inputs)
     accelerator.backward(out.loss)
