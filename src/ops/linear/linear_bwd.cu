@@ -87,7 +87,7 @@ size_t upstream_bytes(const tg_linear_bwd_args *a)
 
 size_t partial_bytes(const tg_linear_bwd_args *a)
 {
-  return tgi_present(&a->dbias)
+  return tgi_present(&a->dbias) && a->dy.shape[0] > 0
              ? (size_t)(row_groups(a->dy.shape[0], kBiasRows) * partial_step(a->dy.shape[1])) *
                    sizeof(float)
              : 0;
