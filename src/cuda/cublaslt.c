@@ -17,7 +17,7 @@ enum { kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8, kBiasType = 26
 enum { kEpilogueNone = 1, kEpilogueBias = 4 };
 enum { kNotSupported = 15 };
 enum { kMostWorkspace = 1, kReductions = 3, kAlignA = 5, kAlignB = 6, kAlignC = 7, kAlignD = 8 };
-enum { kTile = 1, kTile128x160 = 29, kTile168x128 = 197, kTile176x128 = 201 };
+enum { kTile = 1, kTile128x160 = 29, kTile168x128 = 197, kTile176x128 = 201, kTile320x128 = 248 };
 
 typedef struct lt_algorithm {
   uint64_t data[8];
@@ -225,17 +225,20 @@ static bool describe(tgi_lt *lt, lt_plan *p)
          c->MatrixLayoutCreate(&p->add, f->c_type, n, m, f->add_step) == 0;
 }
 
-/* On Hopper, the tiles whose two warp groups take turns, each with a tile of its own: one stores
- * while the other multiplies. At the limit of power they need 3 to 6 % less time than the tiles
- * that two groups share, which cublasLt puts first (docs/kernels/linear.md). */
-static bool takes_turns(const tgi_lt *lt, const lt_result *r)
+static uint32_t tile_of(const tgi_lt *lt, const lt_result *r)
 {
   uint32_t tile = 0;
   size_t written = 0;
-  return r->status == 0 &&
-         lt->call.MatmulAlgoConfigGetAttribute(&r->algorithm, kTile, &tile, sizeof tile,
-                                               &written) == 0 &&
-         (tile == kTile128x160 || tile == kTile168x128 || tile == kTile176x128);
+  const int status =
+      lt->call.MatmulAlgoConfigGetAttribute(&r->algorithm, kTile, &tile, sizeof tile, &written);
+  return status == 0 ? tile : 0;
+}
+
+/* On Hopper, the tiles whose two warp groups take turns, each with a tile of its own: one stores
+ * while the other multiplies. cublasLt mostly puts tiles first that two groups share. */
+static bool takes_turns(uint32_t tile)
+{
+  return tile == kTile128x160 || tile == kTile168x128 || tile == kTile176x128;
 }
 
 /* What a last wave that is not full costs: 1 is nothing. */
@@ -245,17 +248,18 @@ static float wave_cost(const lt_result *r)
 }
 
 /* The candidate to take: the first, or tiles that take turns where there are waves enough and their
- * last one does not cost more than the turns save: the more, the shorter the sums. */
+ * last one does not cost more than the turns save: the more, the shorter the sums
+ * (docs/kernels/linear.md has the measurements). */
 static int best_of(const tgi_lt *lt, const lt_form *f, const lt_result *r, int found)
 {
-  const bool summed_by_rows = f->turned_a && !f->turned_b; /* dweight: dy^T x */
-  const float saved = 164.0F / (float)f->k + (summed_by_rows ? 0.02F : 0) - 0.02F;
+  const uint32_t first = tile_of(lt, &r[0]);
+  const float saved = 164.0F / (float)f->k - (first == kTile320x128 ? 0.01F : 0.04F);
   int best = 0;
-  if (lt->sm != 90 || f->type == kRealF32 || takes_turns(lt, &r[0])) {
+  if (lt->sm != 90 || f->type == kRealF32 || takes_turns(first)) {
     return 0;
   }
   for (int i = 1; i < found; i++) {
-    if (r[i].waves >= kLeastWaves && takes_turns(lt, &r[i]) &&
+    if (r[i].status == 0 && r[i].waves >= kLeastWaves && takes_turns(tile_of(lt, &r[i])) &&
         wave_cost(&r[i]) <= wave_cost(&r[0]) * (1 + saved) &&
         (best == 0 || wave_cost(&r[i]) < wave_cost(&r[best]))) {
       best = i;
