@@ -8,7 +8,7 @@ from torch import nn
 
 from . import kept_attention, patches, replacing, sharding
 from .attention import served_by
-from .models import causal_lm, decoder, projections
+from .models import causal_lm, decoder
 
 
 @dataclass(frozen=True)
@@ -38,23 +38,13 @@ class Report(list):
 # ---- what a replacement does, and what it leaves: (ops, notes) ----
 
 
-def of_projections(linears, parts):
-    """(ops, notes) of linear layers; none of either where nobody expects them to be Tegula's."""
-    if "linear" not in parts:
-        return [], []
-    reasons = [projections.why_not(each) for each in linears]
-    if not any(reasons):
-        return ["linear"], []
-    return [], ([] if all(reasons) else ["some linear layers by PyTorch"])
-
-
 def of_attention(module, parts):
-    ops, notes = of_projections((module.q_proj, module.k_proj, module.v_proj, module.o_proj), parts)
+    ops, notes = [], []
     if "rope" in parts:
         ops.append("rope")
     if decoder.is_normed(module) and "rms_norm" in parts:
         if "rope" in parts and decoder.norms_with_rope(module):
-            ops[-1] = "qk_norm_rope"
+            ops[0] = "qk_norm_rope"
         elif "rope" in parts:
             notes.append("q_norm and k_norm run by themselves: they have hooks or another forward")
     implementation = module.config._attn_implementation
@@ -91,13 +81,8 @@ def of_model(module, parts):
 
 
 def of_mlp(module, parts):
-    ops, notes = of_projections((module.gate_proj, module.up_proj, module.down_proj), parts)
-    if "swiglu" in parts:
-        if decoder.is_silu(module.act_fn):
-            ops.append("swiglu")
-        else:
-            notes.append(f"its activation is {type(module.act_fn).__name__}")
-    return ops, notes
+    silu = decoder.is_silu(module.act_fn)
+    return (["swiglu"], []) if silu else ([], [f"its activation is {type(module.act_fn).__name__}"])
 
 
 def of_causal_lm(module, parts):

@@ -12,7 +12,6 @@ DESCRIPTIONS = {
     "rms_norm": "RMSNorm; additions to the residual with the norm that follows; with rope: norms of heads",
     "rope": "rotary positions",
     "swiglu": "silu(gate) * up",
-    "linear": "linear layers of attention and MLP, on GPUs where Tegula's are faster",
     "fused_linear_cross_entropy": "in training the loss without logits",
     "attention": "attention in the place of sdpa",
 }
@@ -76,8 +75,8 @@ def having(names) -> list[Patch]:
 
 
 def apply(
-    rms_norm: bool = True, swiglu: bool = True, rope: bool = True, linear: bool = True,
-    fused_linear_cross_entropy: bool = True, attention: bool = True, model_type: str | None = None, **more: bool,
+    rms_norm: bool = True, swiglu: bool = True, rope: bool = True, fused_linear_cross_entropy: bool = True,
+    attention: bool = True, model_type: str | None = None, **more: bool,
 ) -> list[str]:  # fmt: skip
     """Replaces the ops in the classes of `model_type` (None: of every family known), for models that live and those to
     come; returns the patches' names. What was applied before stays. Models that hold forwards of their own (hooks of
@@ -85,8 +84,8 @@ def apply(
     from .attention import register_attention
 
     flags = dict(
-        rms_norm=rms_norm, swiglu=swiglu, rope=rope, linear=linear,
-        fused_linear_cross_entropy=fused_linear_cross_entropy, attention=attention, **more,
+        rms_norm=rms_norm, swiglu=swiglu, rope=rope, fused_linear_cross_entropy=fused_linear_cross_entropy,
+        attention=attention, **more,
     )  # fmt: skip
     names = {patch.name for patch in choose("apply", flags, model_type)}
     register_attention()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 # The order of everything that lists patches.
-OPS = ("rms_norm", "rope", "swiglu", "linear", "fused_linear_cross_entropy", "attention")
+OPS = ("rms_norm", "rope", "swiglu", "fused_linear_cross_entropy", "attention")
 NAMES = ("qwen3", "qwen2", "llama")
 
 

@@ -18,7 +18,6 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from .. import attention as attentions
 from .. import attention_masks, kept_attention, ops, sharding
-from .projections import projected
 
 # What models, layers and outputs call the cache of keys and values: "cache" since transformers 5.24.
 CACHE = "cache" if "cache" in {field.name for field in dataclasses.fields(BaseModelOutputWithPast)} else "past_key_values"
@@ -118,12 +117,10 @@ def is_silu(act_fn):
 
 
 def mlp(stock, parts, modelling):
-    ours = "linear" in parts
-
     def forward(self, x):
-        gate, up = projected(self.gate_proj, x, ours), projected(self.up_proj, x, ours)
-        fused = "swiglu" in parts and is_silu(self.act_fn)
-        return projected(self.down_proj, ops.swiglu(gate, up) if fused else self.act_fn(gate) * up, ours)
+        if not is_silu(self.act_fn):
+            return stock(self, x)
+        return self.down_proj(ops.swiglu(self.gate_proj(x), self.up_proj(x)))
 
     return forward
 
@@ -167,14 +164,12 @@ def interface_of(modelling, implementation):
 
 
 def attention(stock, parts, modelling):
-    ours = "linear" in parts
-
     def forward(self, hidden_states, position_embeddings=None, attention_mask=None, past_key_values=None, **kwargs):
         cache = given_cache(past_key_values, kwargs)
         tokens = hidden_states.shape[:-1]
         shape = (*tokens, -1, self.head_dim)
-        q, k, v = (projected(each, hidden_states, ours).view(shape) for each in (self.q_proj, self.k_proj, self.v_proj))
-        v = v.transpose(1, 2)
+        q, k = self.q_proj(hidden_states).view(shape), self.k_proj(hidden_states).view(shape)
+        v = self.v_proj(hidden_states).view(shape).transpose(1, 2)
         q, k = positioned(self, q, k, *position_embeddings, parts, modelling)
         if cache is not None:
             k, v = stored(cache, k, v, self.layer_idx, kwargs)
@@ -187,7 +182,7 @@ def attention(stock, parts, modelling):
             kwargs["sliding_window"] = self.sliding_window
         dropout = self.attention_dropout if self.training else 0.0
         y, weights = attend(self, q, k, v, attention_mask, dropout=dropout, scaling=self.scaling, **kwargs)
-        return projected(self.o_proj, y.reshape(*tokens, -1).contiguous(), ours), weights
+        return self.o_proj(y.reshape(*tokens, -1).contiguous()), weights
 
     return forward
 

@@ -10,7 +10,6 @@ FAMILY = Family("llama", "transformers.models.llama.modeling_llama", {
     },
     "rope": {"LlamaAttention.forward": decoder.attention},
     "swiglu": {"LlamaMLP.forward": decoder.mlp},
-    "linear": {"LlamaAttention.forward": decoder.attention, "LlamaMLP.forward": decoder.mlp},
     "fused_linear_cross_entropy": {"LlamaForCausalLM.forward": causal_lm.causal_lm},
     "attention": {
         "LlamaAttention.forward": decoder.attention,

@@ -10,7 +10,6 @@ FAMILY = Family("qwen2", "transformers.models.qwen2.modeling_qwen2", {
     },
     "rope": {"Qwen2Attention.forward": decoder.attention},
     "swiglu": {"Qwen2MLP.forward": decoder.mlp},
-    "linear": {"Qwen2Attention.forward": decoder.attention, "Qwen2MLP.forward": decoder.mlp},
     "fused_linear_cross_entropy": {"Qwen2ForCausalLM.forward": causal_lm.causal_lm},
     "attention": {
         "Qwen2Attention.forward": decoder.attention,

@@ -11,7 +11,6 @@ FAMILY = Family("qwen3", "transformers.models.qwen3.modeling_qwen3", {
     },
     "rope": {"Qwen3Attention.forward": decoder.attention},
     "swiglu": {"Qwen3MLP.forward": decoder.mlp},
-    "linear": {"Qwen3Attention.forward": decoder.attention, "Qwen3MLP.forward": decoder.mlp},
     "fused_linear_cross_entropy": {"Qwen3ForCausalLM.forward": causal_lm.causal_lm},
     "attention": {
         "Qwen3Attention.forward": decoder.attention,
