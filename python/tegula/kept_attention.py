@@ -22,13 +22,21 @@ class KeptAttention:
 
     @contextlib.contextmanager
     def within(self, module):
-        """The module's attention runs: for the first time, or again."""
-        keeps = module not in self._outputs
-        _now.keeps, _now.outputs = keeps, self._outputs.setdefault(module, [])
+        """The module's attention runs: for the first time, or again in the backward. A module that the forward calls
+        more than once has its attention computed in every run: which run is which nobody says."""
+        first = module not in self._outputs
+        outputs = self._outputs.setdefault(module, [])
+        if not first and not in_backward():
+            outputs.clear()
+        _now.keeps, _now.outputs = first, outputs
         try:
             yield
         finally:
             _now.outputs = None
+
+
+def in_backward():
+    return torch._C._current_graph_task_id() != -1
 
 
 def for_model(model):

@@ -143,6 +143,20 @@ def test_attention_of_checkpointed_layers(monkeypatch, reentrant):
     assert all(torch.equal(p.grad, both_graphs[name]) for name, p in model.named_parameters())
 
 
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_checkpointed_layer_that_runs_more_than_once(reentrant):
+    """Its runs are told from each other, or nothing of them is kept."""
+    model, inputs = tiny.make(), dict(tiny.batch(), use_cache=False)
+    model.model.layers[1] = model.model.layers[0]
+    model.enable_input_require_grads()
+    tegula.apply_to_model(model)
+    plain = tiny.loss_and_gradients(model, inputs)
+    model.gradient_checkpointing_enable(dict(use_reentrant=reentrant))
+    ours = tiny.loss_and_gradients(model, inputs)
+    assert ours[0] == plain[0]
+    tiny.assert_close(ours, plain, F32)
+
+
 def test_kept_attention_is_given_back():
     """With its layer's graph, or when nobody has a use for it any more."""
     model, inputs = tiny.make(), tiny.batch()
