@@ -4,10 +4,11 @@
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "cuda/cublaslt_choice.h"
 
 /* ---- the part of cublasLt's interface that is used (documentation of CUDA 13, cublasLt API) ----
  */
@@ -17,7 +18,7 @@ enum { kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8, kBiasType = 26
 enum { kEpilogueNone = 1, kEpilogueBias = 4 };
 enum { kNotSupported = 15 };
 enum { kMostWorkspace = 1, kReductions = 3, kAlignA = 5, kAlignB = 6, kAlignC = 7, kAlignD = 8 };
-enum { kTile = 1, kTile128x160 = 29, kTile168x128 = 197, kTile176x128 = 201, kTile320x128 = 248 };
+enum { kTile = 1 };
 
 typedef struct lt_algorithm {
   uint64_t data[8];
@@ -78,7 +79,7 @@ typedef struct lt_plan {
 } lt_plan;
 
 enum { kPlans = 512, kProbes = 8, kMostAlignment = 256, kBiasAlignment = 16 };
-enum { kCandidates = 8, kLeastWaves = 12 };
+enum { kCandidates = 8 };
 
 static const uint64_t kWorkspace = 32 << 20;
 
@@ -234,38 +235,18 @@ static uint32_t tile_of(const tgi_lt *lt, const lt_result *r)
   return status == 0 ? tile : 0;
 }
 
-/* On Hopper, the tiles whose two warp groups take turns, each with a tile of its own: one stores
- * while the other multiplies. cublasLt mostly puts tiles first that two groups share. */
-static bool takes_turns(uint32_t tile)
+/* The candidate to take. */
+static int best_of(const tgi_lt *lt, const lt_form *f, const lt_result *results, int found)
 {
-  return tile == kTile128x160 || tile == kTile168x128 || tile == kTile176x128;
-}
-
-/* What a last wave that is not full costs: 1 is nothing. */
-static float wave_cost(const lt_result *r)
-{
-  return r->waves > 0 ? ceilf(r->waves - 1e-6F) / r->waves : 1;
-}
-
-/* The candidate to take: the first, or tiles that take turns where there are waves enough and their
- * last one does not cost more than the turns save: the more, the shorter the sums
- * (docs/kernels/linear.md has the measurements). */
-static int best_of(const tgi_lt *lt, const lt_form *f, const lt_result *r, int found)
-{
-  const uint32_t first = tile_of(lt, &r[0]);
-  const float saved = 164.0F / (float)f->k - (first == kTile320x128 ? 0.01F : 0.04F);
-  int best = 0;
-  if (lt->sm != 90 || f->type == kRealF32 || takes_turns(first)) {
+  tgi_lt_candidate candidates[kCandidates];
+  if (lt->sm != 90 || f->type == kRealF32) {
     return 0;
   }
-  for (int i = 1; i < found; i++) {
-    if (r[i].status == 0 && r[i].waves >= kLeastWaves && takes_turns(tile_of(lt, &r[i])) &&
-        wave_cost(&r[i]) <= wave_cost(&r[0]) * (1 + saved) &&
-        (best == 0 || wave_cost(&r[i]) < wave_cost(&r[best]))) {
-      best = i;
-    }
+  for (int i = 0; i < found; i++) {
+    candidates[i].tile = tile_of(lt, &results[i]);
+    candidates[i].waves = results[i].status == 0 ? results[i].waves : 0;
   }
-  return best;
+  return tgi_lt_choice(candidates, found, f->k);
 }
 
 static bool choose(tgi_lt *lt, lt_plan *p)
