@@ -173,6 +173,9 @@ attention_fwd_plan plan_fwd(const tg_context *ctx, const tg_attention_fwd_args *
     p.shift++;
   }
   p.blocks = (int)blocks_for(ctx, items, 1);
+  if (!uneven && p.window == 0 && !p.lengths) {
+    p.blocks = (int)divide_up(items, divide_up(items, p.blocks)); /* each has as many tiles */
+  }
   return p;
 }
 
