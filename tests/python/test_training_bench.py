@@ -1,6 +1,7 @@
 """Training steps beside their peers: what a worker times, what a sweep makes of turns, rows, pages, bars."""
 
 import csv
+import dataclasses
 import json
 import pathlib
 import re
@@ -229,6 +230,8 @@ def test_the_better_of_ours_is_judged_in_the_default_mode(tmp_path):
     record(path, "b1_s32768_ckpt", hf=500.0, tegula=100.0)
     assert verdicts(path, "qwen3-8b step, bf16 b1_s32768_ckpt") == [("without liger", False)]
     assert verdicts(path, "qwen3-8b step, bf16 b1_s2048") == [("not measured", False)]
+    record(path, "b1_s2048", hf=500.0, compile=110.0, liger=400.0, compile_kept=90.0, tegula=100.0)
+    assert verdicts(path, "qwen3-8b step, bf16 b1_s2048") == [("1.100x compile", True)]
 
 
 def test_the_page_shows_who_ran_out_of_memory(tmp_path):
@@ -381,6 +384,32 @@ def test_attention_stays_causal_in_a_compiled_model(live, monkeypatch, name):
             assert "scaled_dot_product_attention" in target and more["is_causal"] is True and more["attn_mask"] is None
         else:
             assert "tegula" in target
+
+
+@pytest.mark.parametrize(("name", "times"), [("compile", 2), ("compile_kept", 1)])
+def test_a_checkpointed_layer_keeps_attention_where_its_provider_asks(live, name, times):
+    """How often a step runs attention's forward for each layer; the same losses."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from tegula.bench import model_steps, step_providers
+
+    class Count(TorchDispatchMode):
+        calls = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.calls += "dot_product" in str(function) and "backward" not in str(function)
+            return function(*args, **(kwargs or {}))
+
+    provider = dataclasses.replace(step_providers.PROVIDERS[name], convert=lambda model: model, inputs={})
+    steps = model_steps.ModelSteps(provider, "cpu")
+    case = StepCase("qwen3-tiny", 1, 16, checkpointing=True, dtype="f32")
+    with Count() as count:
+        found = steps.time(case, "torch", 1, 1)
+    assert count.calls == 2 * times * SIZES["qwen3-tiny"].layers
+    plain = model_steps.ModelSteps(step_providers.PROVIDERS["hf"], "cpu").time(
+        StepCase("qwen3-tiny", 1, 16, dtype="f32"), "torch", 1, 1)
+    assert found["losses"] == plain["losses"]
 
 
 def test_a_process_that_dies_says_how(live, tmp_path):

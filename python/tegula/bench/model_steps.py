@@ -83,7 +83,7 @@ class ModelSteps:
         if case.checkpointing != self.checkpointing:  # anew it would be compiled anew
             self.checkpointing = case.checkpointing
             if case.checkpointing:
-                self.model.gradient_checkpointing_enable(dict(use_reentrant=False))
+                self.model.gradient_checkpointing_enable(dict(use_reentrant=False, **self.provider.checkpoint()))
             else:
                 self.model.gradient_checkpointing_disable()
 

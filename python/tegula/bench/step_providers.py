@@ -1,10 +1,11 @@
 """Who takes a training step: transformers as it is and everything that makes it faster. Each runs in a process of its own."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 from . import liger_package
-from .newest_runs import ANY_ORDER
+from .newest_runs import ANY_ORDER, KEPT
 
 # transformers 5.17 makes a dense mask for a whole model under torch.compile, since it cannot rule out packed sequences,
 # and PyTorch's attention then computes both halves. A mask dictionary of the caller's is passed on as it is: with None
@@ -20,6 +21,7 @@ class Provider:
     prepare: Callable = lambda: None  # before the model is made
     convert: Callable = lambda model: model  # (model) -> what is called in its place
     inputs: dict = dataclasses.field(default_factory=dict)  # beside ids and labels
+    checkpoint: Callable = dict  # () -> what torch.utils.checkpoint takes beside use_reentrant
 
 
 def use_liger(**options):
@@ -54,6 +56,16 @@ def compiled_layers(model):
     return model
 
 
+def keeping_attention():
+    """A checkpointed layer's backward finds what PyTorch's attention gave, and computes the rest again."""
+    import torch
+    from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+    kinds = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
+    kept = [getattr(torch.ops.aten, f"_scaled_dot_product_{kind}").default for kind in kinds]
+    return dict(context_fn=functools.partial(create_selective_checkpoint_contexts, kept))
+
+
 def with_tegula(model):
     import tegula
 
@@ -72,6 +84,8 @@ ALL = [
     Provider("hf", "sdpa"),
     Provider("compile", "sdpa, whole model, mask {'full_attention': None}", prepare=keep_compiled_shapes, convert=compiled,
              inputs=CAUSAL),
+    Provider(KEPT, "sdpa, whole model, checkpointed layers keep attention", prepare=keep_compiled_shapes, convert=compiled,
+             inputs=CAUSAL, checkpoint=keeping_attention),
     Provider("compile_layers", "sdpa, each layer", prepare=keep_compiled_shapes, convert=compiled_layers),
     Provider("liger", "with its fused loss", prepare=use_liger()),
     Provider("liger_noflce", "without its fused loss",
