@@ -175,9 +175,10 @@ def test_losses_on_the_cpu(live, tmp_path):
     assert losses[0][0] == pytest.approx(losses[1][0], rel=5e-3) and losses[0] != losses[1]  # the same weights, in f32
 
 
-@pytest.mark.parametrize(("way", "provider"), [("fsdp", "tegula"), ("ddp", "hf")])
-def test_two_processes_train_as_one(live, tmp_path, way, provider):
-    rows = rows_from(tmp_path, way, "--model", "qwen3-tiny", "--shape", "b1_s32", "--dtype", "f32", "--count", "4",
+@pytest.mark.parametrize(("way", "provider", "model"), [
+    ("fsdp", "tegula", "qwen3-tiny"), ("fsdp", "tegula", "qwen3-tiny-untied"), ("ddp", "hf", "qwen3-tiny")])
+def test_two_processes_train_as_one(live, tmp_path, way, provider, model):
+    rows = rows_from(tmp_path, way, "--model", model, "--shape", "b1_s32", "--dtype", "f32", "--count", "4",
                      "--warm-up", "1", "--providers", provider)  # fmt: skip
     assert [(row["shape"], row["config"].split(",")[0]) for row in rows] == [("b1_s32_x1", "one GPU"), ("b1_s32_x2", way)]
     assert float(rows[1]["note"].split("loss within ")[1].split()[0]) < 1e-5

@@ -45,6 +45,7 @@ class Size:
 
 SIZES = {
     "qwen3-tiny": Size(64, 2, 4, 2, 128, True, 16, 320),  # for tests
+    "qwen3-tiny-untied": Size(64, 2, 4, 2, 128, False, 16, 320),
     "qwen3-0.6b": Size(1024, 28, 16, 8, 3072, True),
     "qwen3-1.7b": Size(2048, 28, 16, 8, 6144, True),
     "qwen3-4b": Size(2560, 36, 32, 8, 9728, True),
