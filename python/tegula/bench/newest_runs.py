@@ -2,7 +2,6 @@
 
 CASE = ("suite", "op", "dir", "dtype", "shape")
 ANY_ORDER = "tegula_any_order"  # ours, but not in the default mode: reported, never judged
-KEPT = "compile_kept"  # a peer with more than transformers asks PyTorch for: reported, never judged
 
 
 def number(row, key):
@@ -24,8 +23,7 @@ def ours_of(rows):
 
 
 def peers_of(rows):
-    no_peers = "copy", KEPT
-    return [row for row in rows if not is_ours(row) and row["impl"] not in no_peers and not row["impl"].startswith("roof:")]
+    return [row for row in rows if not is_ours(row) and row["impl"] != "copy" and not row["impl"].startswith("roof:")]
 
 
 def result(rows):

@@ -3,13 +3,13 @@ step; as PNG and SVG. Drawn with matplotlib."""
 
 import re
 
-from .newest_runs import ANY_ORDER, KEPT, number
+from .newest_runs import ANY_ORDER, number
 from .results_file import OUT_OF_MEMORY
 from .step_cases import case_of
 
 # Okabe and Ito's colours, which colour-blind people tell apart; ours is the strong one.
 COLOURS = {
-    "hf": "#7f7f7f", "compile": "#0072b2", KEPT: "#003f6b", "compile_layers": "#56b4e9", "liger": "#e69f00",
+    "hf": "#7f7f7f", "compile": "#0072b2", "compile_kept": "#003f6b", "compile_layers": "#56b4e9", "liger": "#e69f00",
     "liger_noflce": "#f0c75e", "tegula": "#d55e00", ANY_ORDER: "#cc79a7", "tegula+compile": "#009e73",
 }  # fmt: skip
 PART_COLOURS = {"forward": "#0072b2", "backward": "#d55e00", "optimiser": "#009e73"}

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable
 
 from . import liger_package
-from .newest_runs import ANY_ORDER, KEPT
+from .newest_runs import ANY_ORDER
 
 # transformers 5.17 makes a dense mask for a whole model under torch.compile, since it cannot rule out packed sequences,
 # and PyTorch's attention then computes both halves. A mask dictionary of the caller's is passed on as it is: with None
@@ -84,8 +84,8 @@ ALL = [
     Provider("hf", "sdpa"),
     Provider("compile", "sdpa, whole model, mask {'full_attention': None}", prepare=keep_compiled_shapes, convert=compiled,
              inputs=CAUSAL),
-    Provider(KEPT, "sdpa, whole model, checkpointed layers keep attention", prepare=keep_compiled_shapes, convert=compiled,
-             inputs=CAUSAL, checkpoint=keeping_attention),
+    Provider("compile_kept", "sdpa, whole model, checkpointed layers keep attention", prepare=keep_compiled_shapes,
+             convert=compiled, inputs=CAUSAL, checkpoint=keeping_attention),
     Provider("compile_layers", "sdpa, each layer", prepare=keep_compiled_shapes, convert=compiled_layers),
     Provider("liger", "with its fused loss", prepare=use_liger()),
     Provider("liger_noflce", "without its fused loss",

@@ -2,6 +2,7 @@
 
 import statistics
 
+from .newest_runs import peers_of
 from .results_file import OUT_OF_MEMORY
 
 PARTS = ("forward", "backward", "optimiser")
@@ -49,7 +50,7 @@ def doubt(rounds, stock):
 
 def table(rows):
     """Lines for people: one for each row, and each beside the best peer."""
-    peers = [row["ms"] for row in rows if row.get("ms") and not row["impl"].startswith("tegula")]
+    peers = [row["ms"] for row in peers_of(rows) if row.get("ms")]
     for row in rows:
         name = f"{row['impl']:17} {row['config']:56}"
         if not row.get("ms"):
