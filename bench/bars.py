@@ -70,7 +70,7 @@ class Ratio:
         if not them:
             return [(text, want, NOT_MEASURED, False)]
         ratio = min(number(row, "ms") for row in them) / number(ours_of(rows), "ms")
-        return [(text, want, f"{ratio:.2f}x", ratio >= self.required)]
+        return [(text, want, f"{ratio:.3f}x", ratio >= self.required)]
 
 
 @dataclasses.dataclass
