@@ -54,9 +54,16 @@ def figures(cases, ops):
     yield ""
 
 
+def times_of_the_gpu(cases):
+    """Those of the suites "gpu" and "gpu ENTRY"; another one, "host", has times of the host."""
+    return {case: rows for case, rows in cases.items() if case[0].split()[0] == "gpu"}
+
+
 def page_with_figures(text, cases):
+    on_gpu = times_of_the_gpu(cases)
+
     def filled(match):
-        lines = "\n".join(figures(cases, match.group(2).split()))
+        lines = "\n".join(figures(on_gpu, match.group(2).split()))
         return f"{match.group(1)}{lines}\n{match.group(3)}"
     return FIGURES.sub(filled, text)
 

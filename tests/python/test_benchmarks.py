@@ -250,13 +250,14 @@ def test_pages_of_kernels_get_their_figures(tmp_path):
                 flops=1e9)
     append(path, "gpu", [dict(case, impl="tegula:sm90", ms=0.2, roof="copy", roof_share=0.5),
                          dict(case, impl="copy", ms=0.1), dict(case, impl="torch", ms=0.4)])
+    append(path, "host", [dict(case, dir="call", impl="tegula", ms=0.001)])
     cases = performance.newest(results_csv.read(path))
     page = ("# softmax\n\n<!-- figures: softmax gelu -->\nof before\n<!-- end of figures -->\n\n"
             "## Tried\n")
     text = kernel_pages.page_with_figures(page, cases)
     assert "| softmax fwd bf16 8x8 | 420 | 1 | 100.0 | 200.0 | 50% | 50.0% | torch 400.0 (2.00) |" \
         in text
-    assert "Of `gelu` the record holds nothing on a GPU." in text
+    assert "Of `gelu` the record holds nothing on a GPU." in text and "softmax call" not in text
     assert "of before" not in text and text.endswith("<!-- end of figures -->\n\n## Tried\n")
     assert kernel_pages.page_with_figures(text, cases) == text
 
