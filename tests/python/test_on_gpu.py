@@ -1,6 +1,7 @@
 """What only a GPU has: kernels that are loaded, streams, graphs, errors that come late."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -16,11 +17,13 @@ from tegula import ops  # noqa: E402
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu("there is no GPU, or --device cpu")]
 
 
-def in_a_new_process(code):
-    """What the code leaves in `result`, in a process that has loaded nothing before."""
+def in_a_new_process(code, **variables):
+    """What the code leaves in `result`, in a process that has loaded nothing before, with these environment variables."""
     start = "import json, os; os.environ['CUDA_MODULE_LOADING'] = 'LAZY'; import torch, tegula; torch.ones(1).cuda()\n"
     text = start + code + "\nprint(json.dumps(result))"
-    return json.loads(subprocess.run([sys.executable, "-c", text], check=True, capture_output=True, text=True).stdout)
+    done = subprocess.run([sys.executable, "-c", text], check=True, capture_output=True, text=True,
+                          env=os.environ | variables)  # fmt: skip
+    return json.loads(done.stdout)
 
 
 def test_every_kernel_is_loaded_by_the_warm_up():
@@ -51,6 +54,23 @@ result = [before, tegula._core.load_kernels(0)]
 """
     before, after = in_a_new_process(code)
     assert before == after and after[1] == 0
+
+
+def test_no_call_waits_for_the_driver_s_compiler():
+    """A build with PTX beside code for this GPU has entries that are PTX alone, for other GPUs. No file is in the cache."""
+    code = """
+from tegula import ops
+try:
+    q = torch.ones(1, 8, 64, 128, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+    ops.attention(ops.rms_norm(q, q[0, 0, 0].detach()), q, q, causal=True).sum().backward()
+    result = [name for name in open("/proc/self/maps").read().split() if "ptxjitcompiler" in name]
+except RuntimeError as error:
+    result = str(error)
+"""
+    without = in_a_new_process(code, CUDA_DISABLE_PTX_JIT="1")
+    if isinstance(without, str):
+        pytest.skip(f"no code for this GPU but PTX: {without}")
+    assert in_a_new_process(code, CUDA_CACHE_DISABLE="1") == []
 
 
 def test_the_current_stream_is_the_op_s():
