@@ -24,7 +24,8 @@ CASES = [("qwen3-0.6b", "b4_s4096", "Qwen3-0.6B, 4 x 4096 tokens"),
          ("qwen3-8b", "b1_s4096", "Qwen3-8B, 1 x 4096"), ("qwen3-8b", "b1_s8192", "1 x 8192"),
          ("qwen3-8b", "b1_s16384", "1 x 16384"),
          ("qwen3-8b", "b1_s32768_ckpt", "1 x 32768, gradient checkpointing")]
-NAMES = {"hf": "transformers", "compile": "torch.compile", "liger": "Liger-Kernel",
+NAMES = {"hf": "transformers", "compile": "torch.compile",
+         "compile_kept": "torch.compile with attention's outputs kept", "liger": "Liger-Kernel",
          "liger_noflce": "Liger-Kernel without its fused loss"}
 
 
