@@ -4,10 +4,10 @@
     PYTHONPATH=build/release/python bench/python_host.py build/release [--device cuda] [--shape 1x4096] [--csv FILE]
 
 The first call of the package in a process (python_first_call.py) is timed in three, one after the other: the median,
-the least and the most. --csv records all. Each other figure is the least over all rounds of the mean over a round's calls, which are issued back to back; the GPU is
-waited for between rounds. C's is what ctypes takes for the prepared call, without what it takes for a function that
-does nothing. The output alone is what PyTorch takes to make and free it by its shortest way. The last columns are the
-time over C's, and the share of PyTorch's time for the same call.
+the least and the most. --csv records all. Each other figure is the least over all rounds of the mean over a round's
+calls, which are issued back to back; the GPU is waited for between rounds. C's is what ctypes takes for the prepared
+call, without what it takes for a function that does nothing. The output alone is what PyTorch takes to make and free
+it by its shortest way. The last columns are the time over C's, and the share of PyTorch's time for the same call.
 """
 
 import argparse

@@ -7,7 +7,7 @@ extern "C" {
 #endif
 
 /** Bit i: entry i of tgi_cuda_entry (core/device_state.h); `sm` is the device's compute capability.
- */
+ * `any` is not asked, but taken to have code, where sm80 has. */
 unsigned tgi_cuda_probe(int sm);
 
 /** True if the entry that its file is compiled for has code; one for each entry of the build. */
