@@ -15,7 +15,7 @@ import performance  # noqa: E402
 import results_csv  # noqa: E402
 import training_bars  # noqa: E402
 from tegula.bench import kernel_classes as kinds  # noqa: E402
-from tegula.bench import command, loss_command, profile_command, result_tables, sharded_command  # noqa: E402
+from tegula.bench import command, loss_command, profile_command, progress, result_tables, sharded_command  # noqa: E402
 from tegula.bench.newest_runs import newest  # noqa: E402
 from tegula.bench.qwen3_sizes import SIZES  # noqa: E402
 from tegula.bench.step_cases import StepCase  # noqa: E402
@@ -128,6 +128,23 @@ def test_scaling_is_judged_with_its_losses(tmp_path, ms, losses, met):
     assert 'make bench-fsdp BENCH_FLAGS="--gpus 2"' in "\n".join(performance.document([], rows))
 
 
+@pytest.mark.parametrize(("found", "how"), [({}, "fsdp"), ({"copy_engines": True}, "fsdp, gathers by copy engines")])
+def test_a_row_says_who_gathers(tmp_path, monkeypatch, found, how):
+    answer = {"ms": 100.0, "steps": [100.0], "losses": [5.0], "peak_bytes": 2**30}
+    asked = []
+
+    def launch(options, case, entrant, way, parts, processes, log):
+        asked.append((way, parts, processes))
+        return {**answer, **found} if way == "fsdp" else answer
+
+    monkeypatch.setattr(sharded_command, "launch", launch)
+    options = command.parse(["fsdp", "--gpus", "4", "--out", str(tmp_path)])
+    rows, well = sharded_command.measure(options, "fsdp", LARGE, OURS, 4, progress.Progress(3))
+    assert well and asked == [("one", 1, 1), ("one", 4, 1), ("fsdp", 4, 4)]
+    assert [(row["shape"], row["config"]) for row in rows] == [
+        ("b1_s4096_x1", f"one GPU, {OURS.config}"), ("b1_s4096_x4", f"{how}, {OURS.config}")]  # fmt: skip
+
+
 # ---- the programs, on the CPU ----
 
 
@@ -182,6 +199,7 @@ def test_two_processes_train_as_one(live, tmp_path, way, provider, model):
                      "--warm-up", "1", "--providers", provider)  # fmt: skip
     assert [(row["shape"], row["config"].split(",")[0]) for row in rows] == [("b1_s32_x1", "one GPU"), ("b1_s32_x2", way)]
     assert float(rows[1]["note"].split("loss within ")[1].split()[0]) < 1e-5
+    assert "copy engines" not in rows[1]["config"]  # gloo has none
 
 
 def test_devices_that_are_not_there_are_left_out(tmp_path, monkeypatch, capsys):

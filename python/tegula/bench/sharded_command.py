@@ -83,9 +83,10 @@ def measure(options, command, case, entrant, number, progress):
     version = version_of(entrant.provider.name)
     good = all("ms" in found for found in said.values())
     note = compared(said["several"], said["alone"], said["together"], number) if good else ""
+    how = f"{command}, gathers by copy engines" if said["several"].get("copy_engines") else command
     return [
         row_of(case, entrant, version, 1, "one GPU", said["alone"]),
-        row_of(case, entrant, version, number, command, said["several"], note),
+        row_of(case, entrant, version, number, how, said["several"], note),
     ], good
 
 

@@ -11,6 +11,7 @@ import statistics
 import torch
 from torch import distributed as dist
 
+from . import copy_engine_gather
 from .model_steps import Marks, ModelSteps
 from .step_cases import case_of
 from .step_providers import PROVIDERS, make_optimiser
@@ -51,6 +52,8 @@ class GlobalSteps:
         self.called = steps.called
         if self.way == "fsdp":
             self.called = sharded(steps.called)
+            if options.copy_engines:
+                copy_engine_gather.use(self.called)
         elif self.way == "ddp":
             self.called = replicated(steps.called, self.device)
         self.optimiser = make_optimiser(options.optimiser, self.called.parameters())
@@ -101,7 +104,8 @@ def process_group(options):
     if options.way == "one":
         yield
         return
-    dist.init_process_group("nccl" if options.device == "cuda" else "gloo")
+    more = copy_engine_gather.group_options() if options.copy_engines else {}
+    dist.init_process_group("nccl" if options.device == "cuda" else "gloo", **more)
     try:
         yield
     finally:
@@ -122,9 +126,10 @@ def main():
     parser.add_argument("--warm-up", type=int)
     parser.add_argument("--answer", type=pathlib.Path)
     options = parser.parse_args()
+    options.copy_engines = options.way == "fsdp" and copy_engine_gather.is_possible(options.device)
     with process_group(options):
         try:
-            found = GlobalSteps(options).go(options.warm_up)
+            found = {**GlobalSteps(options).go(options.warm_up), "copy_engines": options.copy_engines}
         except torch.OutOfMemoryError as error:
             found = {"oom": str(error).splitlines()[0], "peak_bytes": torch.cuda.max_memory_allocated()}
         if options.way == "one" or dist.get_rank() == 0:
