@@ -99,8 +99,10 @@ class GlobalSteps:
 
 @contextlib.contextmanager
 def process_group(options):
+    """Settles options.copy_engines, too: the question goes to CUDA, so after this process has its GPU."""
     if options.device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    options.copy_engines = options.way == "fsdp" and copy_engine_gather.is_possible(options.device)
     if options.way == "one":
         yield
         return
@@ -126,7 +128,6 @@ def main():
     parser.add_argument("--warm-up", type=int)
     parser.add_argument("--answer", type=pathlib.Path)
     options = parser.parse_args()
-    options.copy_engines = options.way == "fsdp" and copy_engine_gather.is_possible(options.device)
     with process_group(options):
         try:
             found = {**GlobalSteps(options).go(options.warm_up), "copy_engines": options.copy_engines}
