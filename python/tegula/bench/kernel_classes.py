@@ -36,19 +36,23 @@ def by_kind(kernels):
 
 def floors(case, size, element_bytes=2):
     """kind -> (flops, bytes) that a step needs at least, where that is known: each tensor read or written once by each
-    pass that must, with the additions to the residual inside the norms and the norms of heads inside the rotation."""
+    pass that must, with the additions to the residual inside the norms and the norms of heads inside the rotation.
+
+    A checkpointed layer computes again what its gradients need: not attention, whose outputs may be kept, nor the down
+    projection, its last product. It takes and gives one tensor, so the addition at its end is outside the norms."""
     tokens, layers, again = case.tokens, size.layers, case.checkpointing
-    head = size.vocabulary * size.hidden
-    weights = size.parameters[1] - head
+    once = size.parameters[1]
+    twice = once - size.vocabulary * size.hidden - layers * size.hidden * size.intermediate if again else 0
     heads = size.heads + size.kv_heads
     half_products = size.attention_flops(case.batch, case.seq) / 6  # one of the forward's two
     wide = tokens * size.hidden * element_bytes
+    # Forward: two read, two written; without the addition one and one. Backward: three read, one written.
+    norms = layers * (6 + 6 + 8) + 2 + 4 if again else (2 * layers + 1) * 8
     return {
-        PRODUCTS: ((8 if again else 6) * weights * tokens + 6 * head * tokens, 0),
-        ATTENTION: ((9 if again else 7) * half_products, 0),  # the backward makes the scores again
+        PRODUCTS: ((6 * once + 2 * twice) * tokens, 0),
+        ATTENTION: (7 * half_products, 0),  # the backward makes the scores again
         OPTIMISER: (0, 7 * element_bytes * size.parameters[0]),  # weight, gradient, two moments; all but one written, too
-        # Forward: two read, two written; backward: three read, one written.
-        NORMS: (0, (2 * layers + 1) * (12 if again else 8) * wide),
+        NORMS: (0, norms * wide),
         ROTATION: (0, layers * (7 if again else 5) * tokens * heads * size.head_dim * element_bytes),
         ACTIVATION: (0, layers * (11 if again else 8) * tokens * size.intermediate * element_bytes),
     }  # fmt: skip
