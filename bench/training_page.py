@@ -19,9 +19,9 @@ Models of transformers in Qwen3's exact sizes, random weights in bf16, random id
 labels, AdamW with its moments in bf16. Each provider is a process that lives through the sweep, \
 and one at a time has the GPU: between its turns a model gives back the memory of its weights, \
 and draws them again from the same seed, so that all see the same weights and batches; losses \
-are compared: a note names the first that is 0.2 % off. Rounds in changing order; in each three \
-steps are dropped, then three to five follow each other without the host waiting. Medians over \
-all rounds; times of the GPU from the start of a \
+are compared: a note names the first that is 0.2 % off. Rounds in changing order; in each one to \
+three steps are dropped, then two to five follow each other without the host waiting. Medians \
+over all rounds; times of the GPU from the start of a \
 step to the next one's; memory as PyTorch counts it. MHz: the clock while the last steps ran. \
 An H200 that multiplies all the time is at the limit of its power, and clocks down: whoever \
 leaves it fewer pauses has the lower clock, and gains less than the time of its kernels \
@@ -40,7 +40,9 @@ PROFILE = """\
 Time of the kernels of one step (torch.profiler), by what their names say; `idle` is what a step \
 takes without the profiler over their sum. Roofs: the flops or bytes that the step needs at \
 least, at the rate of a bf16 product of 8192 x 8192 x 8192 or of a copy of 1 GiB, measured in \
-the same run."""
+the same run. Shares above 100 %: a kernel that reads more than it writes, or finds inputs in the \
+L2 cache, outruns a copy; and a peer may do part of that work in kernels of another kind, as \
+transformers multiplies after its activation among `other element-wise`."""
 
 LOSS = """\
 Training on text (bytes as ids), from the same weights on the same batches. What bf16 alone does \
