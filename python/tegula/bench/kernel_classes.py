@@ -46,7 +46,8 @@ def floors(case, size, element_bytes=2):
     heads = size.heads + size.kv_heads
     half_products = size.attention_flops(case.batch, case.seq) / 6  # one of the forward's two
     wide = tokens * size.hidden * element_bytes
-    # Forward: two read, two written; without the addition one and one. Backward: three read, one written.
+    # A norm's tensors: forward 4, two read and two written, or 2 without the addition; backward 4, of which 3 are read.
+    # Checkpointed: a layer's two forward, again and backward; then the model's last.
     norms = layers * (6 + 6 + 8) + 2 + 4 if again else (2 * layers + 1) * 8
     return {
         PRODUCTS: ((6 * once + 2 * twice) * tokens, 0),
