@@ -1,7 +1,6 @@
-# The roofs of bench/roof.h: what bench_ops times beside the ops, and `tegula explain` beside a plan.
-set(roof_dir ${PROJECT_SOURCE_DIR}/bench)
+# The roofs of src/roof/roof.h: what bench_ops times beside the ops, and `tegula explain` beside a plan.
+set(roof_dir ${PROJECT_SOURCE_DIR}/src/roof)
 add_library(tegula_roof_objects OBJECT ${roof_dir}/roof.c ${roof_dir}/array_stack.c)
-target_include_directories(tegula_roof_objects PRIVATE ${roof_dir})
 target_link_libraries(tegula_roof_objects PRIVATE tegula_flags)
 set(TEGULA_ROOF_OBJECTS $<TARGET_OBJECTS:tegula_roof_objects>)
 
@@ -22,6 +21,5 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
 endif()
 
 add_library(tegula_roof STATIC ${TEGULA_ROOF_OBJECTS})
-target_include_directories(tegula_roof PUBLIC ${roof_dir})
 target_link_libraries(tegula_roof PUBLIC tegula_static)
 target_link_libraries(tegula_cli PRIVATE ${TEGULA_ROOF_OBJECTS})

@@ -2,9 +2,9 @@
  * The first byte chooses: tokenizer.json texts for the loader, or
  * bytes for the encoder, the decoder and the UTF-8 stream, which must agree.
  */
-#include "model/special_tokens.h"
-#include "model/utf8.h"
-#include "model/utf8_stream.h"
+#include "files/utf8.h"
+#include "files/utf8_stream.h"
+#include "text/special_tokens.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include "problem_compare.h"
 #include "problem_gradient.h"
 
-#include "core/device_state.h"
+#include "ops/chain.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +48,7 @@ fixture make_fixture(tg_backend backend, const char *only_entry, bool unprepared
   fixture f = {.ref = make_context(TG_BACKEND_REF, NULL, 1),
                .gradients = backend == TG_BACKEND_CPU};
   tg_context *whole = make_context(backend, NULL, 1);
-  const tgi_chain chain = tgi_registry_chain(backend, &whole->processor, whole->device);
+  const tgi_chain chain = tgi_chain_of(backend, &whole->processor, whole->device);
   for (int i = 0; i < chain.length; i++) {
     if (is_asked_for(only_entry, &chain, i)) {
       entry_contexts *e = &f.entry[f.num_entries++];

@@ -2,7 +2,7 @@
 #ifndef TGI_TESTS_CHECK_CASE_H
 #define TGI_TESTS_CHECK_CASE_H
 
-#include "spec.h"
+#include "ops/spec.h"
 
 #include "core/context_state.h"
 

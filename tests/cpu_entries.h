@@ -2,7 +2,7 @@
 #ifndef TEGULA_TESTS_CPU_ENTRIES_H
 #define TEGULA_TESTS_CPU_ENTRIES_H
 
-#include "core/context_state.h"
+#include "ops/chain.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@ static inline cpu_entries open_cpu_entries(int threads)
 {
   cpu_entries e = {.count = 0};
   const tgi_processor processor = tgi_processor_detect();
-  const tgi_chain chain = tgi_registry_chain(TG_BACKEND_CPU, &processor, NULL);
+  const tgi_chain chain = tgi_chain_of(TG_BACKEND_CPU, &processor, NULL);
   for (int i = 0; i < chain.length; i++) {
     const tg_context_options o = {
         .backend = TG_BACKEND_CPU, .num_threads = threads, .entry = chain.entry[i]};

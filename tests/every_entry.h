@@ -3,7 +3,7 @@
 #ifndef TEGULA_TESTS_EVERY_ENTRY_H
 #define TEGULA_TESTS_EVERY_ENTRY_H
 
-#include "core/context_state.h"
+#include "ops/chain.h"
 
 enum { EVERY_ENTRY_MAX = 3 * (TGI_CHAIN_MAX + 1) };
 
@@ -15,7 +15,7 @@ typedef struct every_entry {
 static inline int every_entry_open(every_entry *e)
 {
   const tgi_processor processor = tgi_processor_detect();
-  const tgi_chain chain = tgi_registry_chain(TG_BACKEND_CPU, &processor, NULL);
+  const tgi_chain chain = tgi_chain_of(TG_BACKEND_CPU, &processor, NULL);
   e->count = 0;
   for (int i = 0; i < chain.length + (processor.avx512_vnni ? 1 : 0); i++) {
     const bool without = i == chain.length;

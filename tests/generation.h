@@ -5,7 +5,7 @@
 
 #include "core/half.h"
 #include "expect.h"
-#include "model/session_state.h"
+#include "generation/session_state.h"
 #include "tegula/tegula.h"
 
 #include <math.h>

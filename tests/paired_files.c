@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 /* cmocka wants those four first */
-#include "model/durable_file.h"
+#include "files/durable_file.h"
 #include "paired_files.h"
 #include "scratch_directory.h"
 #include <cmocka.h>

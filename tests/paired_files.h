@@ -5,7 +5,7 @@
 #ifndef TEGULA_TESTS_PAIRED_FILES_H
 #define TEGULA_TESTS_PAIRED_FILES_H
 
-#include "model/atomic_directory.h"
+#include "files/atomic_directory.h"
 #include <stdbool.h>
 
 enum { PAYLOAD = 20000 };

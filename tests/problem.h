@@ -8,7 +8,7 @@
 #ifndef TGI_TESTS_PROBLEM_H
 #define TGI_TESTS_PROBLEM_H
 
-#include "spec.h"
+#include "ops/spec.h"
 
 typedef enum problem_layout {
   PROBLEM_DENSE,   /* contiguous, 64-byte aligned */

@@ -11,9 +11,9 @@
  *
  * What is refused answers "<STATUS> <message>". The end of the input ends the program.
  */
-#include "model/json_file.h"
-#include "model/safetensors.h"
-#include "model/safetensors_writer.h"
+#include "files/json_file.h"
+#include "files/safetensors.h"
+#include "files/safetensors_writer.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,11 +9,11 @@
 #include <stdint.h>
 /* cmocka wants those four first */
 #include "expect.h"
-#include "model/atomic_directory.h"
+#include "files/atomic_directory.h"
+#include "files/safetensors.h"
+#include "files/safetensors_writer.h"
 #include "model/config.h"
 #include "model/preset.h"
-#include "model/safetensors.h"
-#include "model/safetensors_writer.h"
 #include "model/weight_files.h"
 #include "scratch_directory.h"
 #include "tegula/tokenizer.h"

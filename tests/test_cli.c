@@ -5,9 +5,9 @@
 #include <stdint.h>
 /* cmocka wants those four first */
 #include "cli_process.h"
-#include "model/utf8.h"
+#include "files/utf8.h"
+#include "ops/spec.h"
 #include "scratch_directory.h"
-#include "spec.h"
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
  * in one call have the bits of one after the other. On a GPU a target out of range, too. */
 #include "tegula/tegula.h"
 
-#include "core/device_state.h"
 #include "core/half.h"
 #include "core/tensor_view.h"
+#include "ops/chain.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -250,7 +250,7 @@ static void test_directions_agree_on_a_gpu(void **state)
   if (tg_device_count() == 0 || tg_context_create(&o, &whole, NULL) != TG_OK) {
     skip();
   }
-  const tgi_chain chain = tgi_registry_chain(TG_BACKEND_CUDA, &whole->processor, whole->device);
+  const tgi_chain chain = tgi_chain_of(TG_BACKEND_CUDA, &whole->processor, whole->device);
   for (int i = 0; i < 2 * chain.length; i++) {
     tg_context *ctx = NULL;
     o.entry = chain.entry[i / 2];

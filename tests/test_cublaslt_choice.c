@@ -1,5 +1,5 @@
 /* Which of cublasLt's candidates is taken on Hopper, by tiles, waves and length of the sums. */
-#include "cuda/cublaslt_choice.h"
+#include "cuda/cublaslt/cublaslt_choice.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

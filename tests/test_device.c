@@ -1,6 +1,6 @@
 /* GPUs as the library describes them, and what only a GPU does: graphs, late data errors. Where
  * there is no GPU, those tests are skipped and the rest runs on the CPU. */
-#include "cuda/kernel_loading.h"
+#include "cuda/runtime/kernel_loading.h"
 #include "ops/kernels.h"
 #include "tegula/tegula.h"
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 /* cmocka wants those four first */
 #include "expect.h"
-#include "model/json_file.h"
+#include "files/json_file.h"
 #include "scratch_directory.h"
 #include <cmocka.h>
 #include <locale.h>

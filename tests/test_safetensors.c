@@ -6,8 +6,8 @@
 #include <stdint.h>
 /* cmocka wants those four first */
 #include "expect.h"
-#include "model/safetensors.h"
-#include "model/safetensors_writer.h"
+#include "files/safetensors.h"
+#include "files/safetensors_writer.h"
 #include "scratch_directory.h"
 #include <cmocka.h>
 #include <signal.h>

@@ -5,11 +5,11 @@
 #include <stdint.h>
 /* cmocka wants those four first */
 #include "expect.h"
-#include "model/byte_alphabet.h"
-#include "model/utf8.h"
-#include "model/utf8_stream.h"
+#include "files/utf8.h"
+#include "files/utf8_stream.h"
 #include "scratch_directory.h"
 #include "tegula/tokenizer.h"
+#include "text/byte_alphabet.h"
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Checkpoints of the runtime: they go on bit for bit at any number of threads, in every dtype, and
  * files that do not fit are refused. */
-#include "model/safetensors_writer.h"
+#include "files/safetensors_writer.h"
 #include "model/weights.h"
 #include "scratch_directory.h"
 #include "tegula/train.h"

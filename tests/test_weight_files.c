@@ -5,7 +5,7 @@
 #include <stdint.h>
 /* cmocka wants those four first */
 #include "expect.h"
-#include "model/safetensors_writer.h"
+#include "files/safetensors_writer.h"
 #include "model/weight_files.h"
 #include "scratch_directory.h"
 #include <cmocka.h>

@@ -1,6 +1,7 @@
 /* tegula bench: times training steps, prefill and decoding of a model. */
 #include "command.h"
 #include "console.h"
+#include "core/clock.h"
 #include "core/error_record.h"
 #include "json_print.h"
 #include "option_table.h"

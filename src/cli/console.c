@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 bool tgi_console_is_live(void)
@@ -72,11 +71,4 @@ tgi_size_text tgi_duration(double seconds)
     snprintf(out.text, sizeof out.text, "%lld:%02lld", s / 60, s % 60);
   }
   return out;
-}
-
-double tgi_clock(void)
-{
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }

@@ -34,7 +34,4 @@ tgi_size_text tgi_size(double bytes);
 /** Seconds as "0:07", "12:34" or "1:02:03". */
 tgi_size_text tgi_duration(double seconds);
 
-/** Seconds of a clock that only goes forward. */
-double tgi_clock(void);
-
 #endif

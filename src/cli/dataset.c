@@ -1,8 +1,8 @@
 #include "dataset.h"
 
 #include "core/error_record.h"
-#include "model/file_error.h"
-#include "model/file_map.h"
+#include "files/file_error.h"
+#include "files/file_map.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,11 +3,11 @@
 #include "console.h"
 #include "core/context_state.h"
 #include "core/error_record.h"
-#include "gpu_roof.h"
 #include "json_print.h"
 #include "ops/shape.h"
 #include "option_table.h"
-#include "roof.h"
+#include "roof/gpu_roof.h"
+#include "roof/roof.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,10 @@
 /* tegula generate: a prompt in, text out, token by token. */
 #include "command.h"
 #include "console.h"
+#include "core/clock.h"
 #include "core/error_record.h"
+#include "files/utf8_stream.h"
 #include "interrupt.h"
-#include "model/utf8_stream.h"
 #include "option_table.h"
 #include "tegula/model.h"
 #include "tegula/tokenizer.h"

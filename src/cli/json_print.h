@@ -2,7 +2,7 @@
 #ifndef TGI_CLI_JSON_PRINT_H
 #define TGI_CLI_JSON_PRINT_H
 
-#include "model/json_file.h"
+#include "files/json_file.h"
 
 /** Numbers of measurements: as many digits as say something. */
 #define TGI_JSON_DIGITS JSON_REAL_PRECISION(9)

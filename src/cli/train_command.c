@@ -1,6 +1,7 @@
 /* tegula train: takes the steps of a run. */
 #include "command.h"
 #include "console.h"
+#include "core/clock.h"
 #include "interrupt.h"
 #include "train_run.h"
 

@@ -13,7 +13,7 @@
 #ifndef TGI_CLI_TRAIN_LOG_H
 #define TGI_CLI_TRAIN_LOG_H
 
-#include "model/json_file.h"
+#include "files/json_file.h"
 #include "tegula/status.h"
 #include <stdbool.h>
 #include <stdio.h>

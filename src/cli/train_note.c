@@ -2,7 +2,7 @@
 #include "train_options.h"
 
 #include "core/error_record.h"
-#include "model/json_file.h"
+#include "files/json_file.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

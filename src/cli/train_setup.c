@@ -1,7 +1,7 @@
 /* Prepares a training run. */
 #include "console.h"
 #include "core/error_record.h"
-#include "model/atomic_directory.h"
+#include "files/atomic_directory.h"
 #include "train_run.h"
 
 #include <errno.h>

@@ -32,19 +32,6 @@ struct tg_context {
   tgi_message *message; /* its own block, so that a const context can still report */
 };
 
-/**
- * All entries that this build and machine have for a backend, best first; implemented by the ring
- * above (ops/registry.c). Length 0: none. `device` is read for the CUDA backend alone.
- */
-tgi_chain tgi_registry_chain(tg_backend backend, const tgi_processor *processor,
-                             const tgi_device *device);
-
-/** The tg_backend whose chains have an entry of this name, on whatever machine; 0: none. */
-int tgi_registry_backend_of(const char *entry);
-
-/** Writes "<op>: <argument>" of a row of ops.def and the slot at an offset of its args struct. */
-void tgi_registry_name_slot(int row, int offset, char *text, size_t bytes);
-
 /** Stores a message (printf format) and returns `status`. */
 tg_status tgi_report(const tg_context *ctx, tg_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -7,17 +7,12 @@
 inline namespace TGI_CUDA_ENTRY
 {
 
-/** Names the argument of a call: TGI_SLOT(embedding_fwd, ids). By value to kernels. */
+/** An argument of a call, by its numbers in ops.def (FAULT_SITE of ops/kernels.cuh). By value to
+ * kernels. */
 struct fault_site {
   tgi_fault *fault;
   int row, slot;
 };
-
-#define FAULT_SITE(ctx, op_dir, field)                                                             \
-  fault_site                                                                                       \
-  {                                                                                                \
-    (ctx)->device->fault, TGI_ROW_##op_dir, (int)offsetof(tg_##op_dir##_args, field)               \
-  }
 
 /** True if what is recorded stands before a fault at `site`, `index`. */
 __device__ inline bool fault_is_before(const volatile tgi_fault *f, fault_site site, int64_t index)

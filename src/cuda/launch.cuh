@@ -1,6 +1,5 @@
 /**
- * How host code starts a kernel: one helper that takes the context's stream and checks the error,
- * and what every <op>.cu includes to see the ops' C headers.
+ * How host code starts a kernel: one helper that takes the context's stream and checks the error.
  *
  * Kernels of one call may follow each other without a pause (programmatic dependent launch), from
  * Hopper on. A kernel that launch_next starts begins once every block of the one before it has
@@ -15,7 +14,7 @@
 #ifndef TGI_CUDA_LAUNCH_CUH
 #define TGI_CUDA_LAUNCH_CUH
 
-#include "cuda/module.cuh"
+#include "cuda/runtime/module.cuh"
 
 #include <cuda_runtime.h>
 #include <stdarg.h>
@@ -26,7 +25,7 @@
 
 extern "C" {
 #include "core/device_state.h"
-#include "ops/kernels.h"
+#include "core/tensor_view.h"
 }
 
 /** Templates of the entries have names of their own: the linker would give all entries one of

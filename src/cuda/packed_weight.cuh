@@ -11,7 +11,7 @@
 #define _Static_assert static_assert
 #endif
 extern "C" {
-#include "ops/packed_weight.h"
+#include "core/packed_weight.h"
 }
 
 inline namespace TGI_CUDA_ENTRY

@@ -1,6 +1,6 @@
 #include "config.h"
 #include "config_keys.h"
-#include "file_error.h"
+#include "files/file_error.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

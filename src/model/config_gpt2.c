@@ -1,7 +1,7 @@
 /* GPT-2 (Radford et al. 2019) as transformers' GPT2Config spells it, with its defaults for optional
  * keys. */
 #include "config_keys.h"
-#include "file_error.h"
+#include "files/file_error.h"
 #include <string.h>
 
 /** Names in config.json and what they mean; the first of a meaning is the one that is written. */

@@ -3,7 +3,7 @@
 #define TGI_MODEL_CONFIG_KEYS_H
 
 #include "config.h"
-#include "json_file.h"
+#include "files/json_file.h"
 
 /** Limits of the extents, such that their products of two fit 63 bits and byte counts stay far from
  * overflow. */

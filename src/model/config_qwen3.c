@@ -1,7 +1,7 @@
 /* Qwen3 (arXiv:2505.09388) as transformers' Qwen3Config spells it, with its defaults for optional
  * keys. */
 #include "config_keys.h"
-#include "file_error.h"
+#include "files/file_error.h"
 #include <string.h>
 
 static const char full[] = "full_attention", sliding[] = "sliding_attention";

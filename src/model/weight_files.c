@@ -1,6 +1,6 @@
 #include "weight_files.h"
-#include "file_error.h"
-#include "json_file.h"
+#include "files/file_error.h"
+#include "files/json_file.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #ifndef TGI_MODEL_WEIGHT_FILES_H
 #define TGI_MODEL_WEIGHT_FILES_H
 
-#include "safetensors.h"
+#include "files/safetensors.h"
 
 typedef struct tgi_weight_files tgi_weight_files;
 

@@ -3,8 +3,8 @@
 #include "core/error_record.h"
 #include "core/half.h"
 #include "core/philox.h"
-#include "file_error.h"
-#include "safetensors_writer.h"
+#include "files/file_error.h"
+#include "files/safetensors_writer.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

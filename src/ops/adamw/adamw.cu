@@ -11,6 +11,7 @@
 #include "cuda/fault.cuh"
 #include "cuda/tensor_list.cuh"
 #include "cuda/vec.cuh"
+#include "ops/kernels.cuh"
 
 #include <math.h>
 #include <math_constants.h>

@@ -9,7 +9,7 @@
  */
 #include "cpu/simd.h"
 #include "ops/adamw/adamw_factors.h"
-#include "ops/list_chunks.h"
+#include "ops/shared/lists/list_chunks.h"
 
 #include <stdio.h>
 

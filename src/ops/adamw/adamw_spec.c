@@ -1,5 +1,5 @@
 #include "core/half.h"
-#include "spec.h"
+#include "ops/spec.h"
 
 /* Values such as training has: small gradients, a non-negative second moment. */
 static void fill(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)

@@ -1,5 +1,6 @@
 /* Residual addition and RMSNorm on CUDA: the rows of rms_norm_forward.cuh with the addition before
  * them. */
+#include "ops/kernels.cuh"
 #include "ops/rms_norm/rms_norm_forward.cuh"
 
 namespace

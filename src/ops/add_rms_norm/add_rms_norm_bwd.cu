@@ -1,5 +1,6 @@
 /* Residual addition and RMSNorm on CUDA, backward: the rows of rms_norm_backward.cuh with the
  * stream's gradient beside them. */
+#include "ops/kernels.cuh"
 #include "ops/rms_norm/rms_norm_backward.cuh"
 
 namespace

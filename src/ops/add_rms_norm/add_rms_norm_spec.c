@@ -1,4 +1,4 @@
-#include "spec.h"
+#include "ops/spec.h"
 
 static void fill(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
 {

@@ -1,4 +1,4 @@
-#include "spec.h"
+#include "ops/spec.h"
 
 /* Cuts [0, total] into sequences of random lengths; of three or more, the second is empty. */
 static void fill_lengths(tgi_shaped *shaped, const char *slot, int64_t total, spec_rng *rng)

@@ -13,6 +13,7 @@
  */
 #include "cuda/reduce.cuh"
 #include "ops/attention_naive/attention_naive_slices.cuh"
+#include "ops/kernels.cuh"
 
 namespace
 {

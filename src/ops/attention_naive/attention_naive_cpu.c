@@ -11,7 +11,7 @@
  *            through it four times. tg_attention_fwd computes the same without them.
  */
 #include "cpu/exp.h"
-#include "cpu/gemm.h"
+#include "cpu/gemm/gemm.h"
 #include "ops/attention/attention_heads.h"
 #include "ops/kernels.h"
 

@@ -3,7 +3,7 @@
 #ifndef TGI_OPS_ATTENTION_NAIVE_SLICES_CUH
 #define TGI_OPS_ATTENTION_NAIVE_SLICES_CUH
 
-#include "cuda/gemm_tile.cuh"
+#include "cuda/gemm/gemm_tile.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

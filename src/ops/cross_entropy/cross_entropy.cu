@@ -10,6 +10,7 @@
  * Bound      Memory: reads the logits.
  */
 #include "ops/cross_entropy/cross_entropy_launch.cuh"
+#include "ops/kernels.cuh"
 
 namespace
 {

@@ -8,6 +8,7 @@
  * Bound      Memory: reads and writes the logits; reads again what the cache does not hold.
  */
 #include "ops/cross_entropy/cross_entropy_launch.cuh"
+#include "ops/kernels.cuh"
 
 namespace
 {

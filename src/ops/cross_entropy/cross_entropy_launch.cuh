@@ -7,6 +7,7 @@
 
 #include "ops/cross_entropy/cross_entropy_bwd_rows.cuh"
 #include "ops/cross_entropy/cross_entropy_fwd_rows.cuh"
+#include "ops/kernels.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

@@ -7,6 +7,7 @@
 
 #include "cuda/mbarrier.cuh"
 #include "ops/cross_entropy/cross_entropy_launch.cuh"
+#include "ops/kernels.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

@@ -29,6 +29,7 @@
  *            no argmax, which would be looked for in the stages once more.
  */
 #include "ops/cross_entropy/cross_entropy_scanners_sm90.cuh"
+#include "ops/kernels.cuh"
 
 namespace
 {

@@ -4,7 +4,7 @@
 #define TGI_OPS_LOSS_CASES_H
 
 #include "core/half.h"
-#include "spec.h"
+#include "ops/spec.h"
 
 #define LOSS_BAD_SCALARS                                                                           \
   {"reduction", 0, TG_BAD_ARGUMENT}, {"reduction", 5, TG_BAD_ARGUMENT},                            \

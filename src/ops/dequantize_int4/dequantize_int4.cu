@@ -5,6 +5,7 @@
  * Bound      Memory: q is read, x is written.
  */
 #include "cuda/quantize_math.cuh"
+#include "ops/kernels.cuh"
 
 namespace
 {

@@ -10,6 +10,7 @@
 #include "cuda/fault.cuh"
 #include "cuda/int_list.cuh"
 #include "cuda/vec.cuh"
+#include "ops/kernels.cuh"
 
 #include <math_constants.h>
 

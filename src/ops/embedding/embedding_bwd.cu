@@ -15,6 +15,7 @@
 #include "cuda/int_list.cuh"
 #include "cuda/reduce.cuh"
 #include "cuda/vec.cuh"
+#include "ops/kernels.cuh"
 
 namespace
 {

@@ -1,4 +1,4 @@
-#include "ops/gated_shape.h"
+#include "ops/shared/gated/gated_shape.h"
 
 const char tgi_geglu_fwd_syntax[] = TGI_GATED_SYNTAX "[_erf]";
 const char tgi_geglu_bwd_syntax[] = TGI_GATED_SYNTAX "[_erf]";

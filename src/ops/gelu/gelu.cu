@@ -6,6 +6,7 @@
  */
 #include "cuda/element_map.cuh"
 #include "cuda/gelu_math.cuh"
+#include "ops/kernels.cuh"
 
 namespace
 {

@@ -1,6 +1,6 @@
 /* GELU, reference; ops/activation_ref.h has the formulas. */
-#include "ops/activation_ref.h"
 #include "ops/kernels.h"
+#include "ops/shared/gated/activation_ref.h"
 
 tg_status TGI_KERNEL(gelu_fwd)(const tg_context *ctx, const tg_gelu_fwd_args *a)
 {

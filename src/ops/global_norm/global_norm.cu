@@ -9,11 +9,12 @@
 #include "cuda/reduce.cuh"
 #include "cuda/tensor_list.cuh"
 #include "cuda/vec.cuh"
+#include "ops/kernels.cuh"
 
 #include <float.h>
 
 extern "C" {
-#include "ops/list_chunks.h"
+#include "ops/shared/lists/list_chunks.h"
 }
 
 namespace

@@ -8,7 +8,7 @@
  */
 #include "cpu/simd.h"
 #include "ops/kernels.h"
-#include "ops/list_chunks.h"
+#include "ops/shared/lists/list_chunks.h"
 
 #include <stdio.h>
 

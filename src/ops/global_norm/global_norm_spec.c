@@ -1,5 +1,5 @@
 #include "core/half.h"
-#include "spec.h"
+#include "ops/spec.h"
 
 static void scale_list(tgi_shaped *shaped, double factor)
 {

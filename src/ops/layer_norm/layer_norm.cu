@@ -11,6 +11,7 @@
  *            a row, then a block of up to 512 threads. Blocks are short and end with their rows.
  * Bound      Memory: x is read and y is written.
  */
+#include "ops/kernels.cuh"
 #include "ops/layer_norm/layer_norm_fixed.cuh"
 
 namespace

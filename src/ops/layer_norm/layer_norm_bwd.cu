@@ -9,8 +9,9 @@
  * Work       The number of groups depends on the shape alone, and so do the bits.
  * Bound      Memory: dy, x and dresidual are read, dx is written.
  */
-#include "cuda/few_rows.cuh"
-#include "cuda/norm_rows.cuh"
+#include "cuda/rows/few_rows.cuh"
+#include "cuda/rows/norm_rows.cuh"
+#include "ops/kernels.cuh"
 
 namespace
 {

@@ -5,7 +5,7 @@
 #ifndef TGI_OPS_LAYER_NORM_FIXED_CUH
 #define TGI_OPS_LAYER_NORM_FIXED_CUH
 
-#include "cuda/dealt_sum.cuh"
+#include "cuda/rows/dealt_sum.cuh"
 #include "ops/layer_norm/layer_norm_vectors.cuh"
 
 inline namespace TGI_CUDA_ENTRY

@@ -9,7 +9,8 @@
  * Bound      Memory (one reading of W) for few rows, f32 arithmetic for many.
  */
 #include "cuda/gelu_math.cuh"
-#include "cuda/product.cuh"
+#include "cuda/gemm/product.cuh"
+#include "ops/kernels.cuh"
 #include "ops/linear/linear_few_rows.cuh"
 
 namespace

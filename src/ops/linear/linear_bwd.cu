@@ -5,11 +5,12 @@
  * (column_sums.cuh). Work       A tile of dx or dW for a block; 32 vectors of columns of a group of
  * rows. Bound      f32 arithmetic; dz and dbias: memory.
  */
-#include "cuda/column_sums.cuh"
 #include "cuda/element_map.cuh"
 #include "cuda/gelu_math.cuh"
-#include "cuda/product.cuh"
+#include "cuda/gemm/product.cuh"
 #include "cuda/reduce.cuh"
+#include "cuda/rows/column_sums.cuh"
+#include "ops/kernels.cuh"
 
 namespace
 {

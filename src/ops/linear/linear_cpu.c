@@ -7,7 +7,7 @@
  *            a sum over its rows.
  * Bound      Arithmetic, from about 16 rows on; memory (one reading of W) for few rows. */
 #include "cpu/gelu_math.h"
-#include "cpu/gemm.h"
+#include "cpu/gemm/gemm.h"
 #include "ops/kernels.h"
 #include <stdio.h>
 

@@ -10,7 +10,7 @@
 #ifndef TGI_OPS_LINEAR_FEW_ROWS_CUH
 #define TGI_OPS_LINEAR_FEW_ROWS_CUH
 
-#include "cuda/gemm_tile.cuh"
+#include "cuda/gemm/gemm_tile.cuh"
 #include "cuda/reduce.cuh"
 
 inline namespace TGI_CUDA_ENTRY

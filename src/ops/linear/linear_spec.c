@@ -1,4 +1,4 @@
-#include "spec.h"
+#include "ops/spec.h"
 
 /* Sums over k of normal numbers have size sqrt(in): scaled weights keep GELU's input near 1. */
 static void fill(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)

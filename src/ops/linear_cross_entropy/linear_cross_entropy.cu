@@ -18,6 +18,7 @@
  * Work       Products cut themselves; the passes over rows have a block for each.
  * Bound      Arithmetic: the products.
  */
+#include "ops/kernels.cuh"
 #include "ops/linear_cross_entropy/linear_cross_entropy_chunk.cuh"
 
 namespace

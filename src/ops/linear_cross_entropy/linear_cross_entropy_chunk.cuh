@@ -3,6 +3,7 @@
 #ifndef TGI_OPS_LINEAR_CROSS_ENTROPY_CHUNK_CUH
 #define TGI_OPS_LINEAR_CROSS_ENTROPY_CHUNK_CUH
 
+#include "ops/kernels.cuh"
 #include "ops/linear_cross_entropy/linear_cross_entropy_logits.cuh"
 
 inline namespace TGI_CUDA_ENTRY

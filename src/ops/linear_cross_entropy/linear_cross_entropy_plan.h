@@ -3,7 +3,7 @@
 #ifndef TGI_OPS_LINEAR_CROSS_ENTROPY_PLAN_H
 #define TGI_OPS_LINEAR_CROSS_ENTROPY_PLAN_H
 
-#include "cpu/gemm.h"
+#include "cpu/gemm/gemm.h"
 #include "ops/cross_entropy/cross_entropy_rows.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy_call.h"
 

@@ -6,7 +6,7 @@
 #define TGI_OPS_LINEAR_CROSS_ENTROPY_ROWS_CUH
 
 #include "cuda/fault.cuh"
-#include "cuda/product.cuh"
+#include "cuda/gemm/product.cuh"
 #include "cuda/reduce.cuh"
 
 #include <float.h>

@@ -8,9 +8,10 @@
  * Work       A panel of 32 rows of W by 1, 4 or 8 rows of x for a block.
  * Bound      One reading of W for few rows, f32 arithmetic for many.
  */
-#include "cuda/gemm_tile.cuh"
+#include "cuda/gemm/gemm_tile.cuh"
 #include "cuda/packed_weight.cuh"
 #include "cuda/reduce.cuh"
+#include "ops/kernels.cuh"
 
 extern "C" {
 #include "ops/linear_fp8/linear_fp8_packed.h"

@@ -7,12 +7,12 @@
  *            in registers instead, once for all of them.
  * Bound      The widening for few rows, arithmetic from about 16 rows on. */
 #include "cpu/float8.h"
-#include "cpu/gemm.h"
+#include "cpu/gemm/gemm.h"
 #include "cpu/unroll.h"
 #include "ops/kernels.h"
 #include "ops/linear_fp8/linear_fp8_packed.h"
-#include "ops/packed_rows.h"
-#include "ops/panel_tasks.h"
+#include "ops/shared/packed_linear/packed_rows.h"
+#include "ops/shared/packed_linear/panel_tasks.h"
 #include <stdio.h>
 
 enum {

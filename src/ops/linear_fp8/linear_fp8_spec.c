@@ -1,4 +1,4 @@
-#include "spec.h"
+#include "ops/spec.h"
 
 #include <stdlib.h>
 #include <string.h>

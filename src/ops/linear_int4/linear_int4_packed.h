@@ -3,7 +3,7 @@
 #define TGI_OPS_LINEAR_INT4_PACKED_H
 
 #include "core/half.h"
-#include "ops/packed_weight.h"
+#include "core/packed_weight.h"
 
 #define TGI_INT4_MAGIC "TGqint4"
 

@@ -1,5 +1,5 @@
 #include "core/half.h"
-#include "spec.h"
+#include "ops/spec.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,8 +9,9 @@
  * Bound      One reading of W for few rows, DP4A for many.
  */
 #include "cuda/digits.cuh"
-#include "cuda/gemm_tile.cuh"
+#include "cuda/gemm/gemm_tile.cuh"
 #include "cuda/packed_weight.cuh"
+#include "ops/kernels.cuh"
 
 extern "C" {
 #include "ops/linear_int8/linear_int8_packed.h"

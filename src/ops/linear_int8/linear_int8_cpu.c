@@ -13,8 +13,8 @@
 #include "cpu/digits.h"
 #include "ops/kernels.h"
 #include "ops/linear_int8/linear_int8_tile.h"
-#include "ops/packed_rows.h"
-#include "ops/panel_tasks.h"
+#include "ops/shared/packed_linear/packed_rows.h"
+#include "ops/shared/packed_linear/panel_tasks.h"
 #include <stdio.h>
 
 enum {

@@ -7,6 +7,7 @@
  *            gradients lie in the workspace and are added in order.
  * Bound      Memory: reads dy and x and writes dx.
  */
+#include "ops/kernels.cuh"
 #include "ops/qk_norm_rope/qk_norm_rope_pairs.cuh"
 
 namespace

@@ -6,6 +6,7 @@
  * Bound      Memory: x is read once, q is written.
  */
 #include "cuda/quantize_math.cuh"
+#include "ops/kernels.cuh"
 
 namespace
 {

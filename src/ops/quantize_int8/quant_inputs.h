@@ -2,7 +2,7 @@
 #ifndef TGI_OPS_QUANT_INPUTS_H
 #define TGI_OPS_QUANT_INPUTS_H
 
-#include "spec.h"
+#include "ops/spec.h"
 
 /** Quotients halfway between integers: the ends give a scale of 1 + 2^-14 in each form. */
 static inline double spec_tie(tgi_shaped *shaped, spec_rng *rng)

@@ -6,6 +6,7 @@
  * Work       A warp or a block for a row; parts of the rows by 256 columns, or pieces of rows.
  * Bound      Memory: x is read once, or twice; q is written.
  */
+#include "ops/kernels.cuh"
 #include "ops/quantize_int8/quantize_int8_lanes.cuh"
 
 namespace

@@ -1,4 +1,5 @@
 /* RMSNorm on CUDA: the rows of rms_norm_forward.cuh as they are. */
+#include "ops/kernels.cuh"
 #include "ops/rms_norm/rms_norm_forward.cuh"
 
 namespace

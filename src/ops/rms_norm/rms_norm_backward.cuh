@@ -18,7 +18,7 @@
 #ifndef TGI_OPS_RMS_NORM_BACKWARD_CUH
 #define TGI_OPS_RMS_NORM_BACKWARD_CUH
 
-#include "cuda/few_rows.cuh"
+#include "cuda/rows/few_rows.cuh"
 #include "ops/rms_norm/rms_norm_gradients.cuh"
 
 inline namespace TGI_CUDA_ENTRY

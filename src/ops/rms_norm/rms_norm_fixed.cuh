@@ -5,8 +5,8 @@
 #ifndef TGI_OPS_RMS_NORM_FIXED_CUH
 #define TGI_OPS_RMS_NORM_FIXED_CUH
 
-#include "cuda/dealt_sum.cuh"
 #include "cuda/half_pair.cuh"
+#include "cuda/rows/dealt_sum.cuh"
 #include "ops/rms_norm/rms_norm_few.cuh"
 
 inline namespace TGI_CUDA_ENTRY

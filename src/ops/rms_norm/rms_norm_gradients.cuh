@@ -3,7 +3,7 @@
 #ifndef TGI_OPS_RMS_NORM_GRADIENTS_CUH
 #define TGI_OPS_RMS_NORM_GRADIENTS_CUH
 
-#include "cuda/norm_rows.cuh"
+#include "cuda/rows/norm_rows.cuh"
 #include "cuda/silu_math.cuh"
 
 inline namespace TGI_CUDA_ENTRY

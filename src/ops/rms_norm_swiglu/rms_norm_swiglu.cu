@@ -1,4 +1,5 @@
 /* RMSNorm gated by SiLU on CUDA: the rows of rms_norm_forward.cuh with a gate. */
+#include "ops/kernels.cuh"
 #include "ops/rms_norm/rms_norm_forward.cuh"
 
 namespace

@@ -1,4 +1,5 @@
 /* RMSNorm gated by SiLU on CUDA, backward: the rows of rms_norm_backward.cuh with a gate. */
+#include "ops/kernels.cuh"
 #include "ops/rms_norm/rms_norm_backward.cuh"
 
 namespace

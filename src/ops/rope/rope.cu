@@ -4,6 +4,7 @@
  * Work       Two heads of a token for each group of lanes.
  * Bound      Memory: reads q and k and writes them.
  */
+#include "ops/kernels.cuh"
 #include "ops/rope/rotate_heads_launch.cuh"
 
 namespace

@@ -1,4 +1,4 @@
-#include "spec.h"
+#include "ops/spec.h"
 
 static void fill_fwd(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
 {

@@ -10,6 +10,7 @@
  *            or without filters, 5 times with top_k or top_p.
  */
 #include "core/finite_row.h"
+#include "ops/kernels.cuh"
 #include "ops/sample/sample_rows.cuh"
 
 #include <math_constants.h>

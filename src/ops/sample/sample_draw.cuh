@@ -3,7 +3,7 @@
 #ifndef TGI_OPS_SAMPLE_DRAW_CUH
 #define TGI_OPS_SAMPLE_DRAW_CUH
 
-#include "cuda/launch.cuh"
+#include "ops/kernels.cuh"
 
 extern "C" {
 #include "ops/sample/sample_weight.h"

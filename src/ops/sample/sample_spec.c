@@ -1,4 +1,4 @@
-#include "spec.h"
+#include "ops/spec.h"
 
 static void fill_history(tgi_shaped *shaped, spec_rng *rng)
 {

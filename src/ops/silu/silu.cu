@@ -6,6 +6,7 @@
  */
 #include "cuda/element_map.cuh"
 #include "cuda/silu_math.cuh"
+#include "ops/kernels.cuh"
 
 namespace
 {

@@ -11,6 +11,7 @@
  * Bound      Memory: reads x, writes y. Rows past what registers and shared memory hold (bf16 on
  *            an H200: 147456 columns) are read again beyond that, twice.
  */
+#include "ops/kernels.cuh"
 #include "ops/softmax/softmax_short.cuh"
 
 namespace

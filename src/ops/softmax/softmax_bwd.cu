@@ -6,6 +6,7 @@
  * Bound      Memory: reads dy and y, writes dx. Rows past what registers and shared memory hold
  *            (bf16 on an H200: 90112 columns) are read again beyond that.
  */
+#include "ops/kernels.cuh"
 #include "ops/softmax/softmax_rows.cuh"
 
 namespace

@@ -12,6 +12,7 @@
  * Takes      Rows of 96 to 512 KiB (of all inputs), of any alignment and dtype: what is taken, and
  *            so the order of sums, depends on the width and the dtype alone.
  */
+#include "ops/kernels.cuh"
 #include "ops/softmax/softmax_exp.cuh"
 #include "ops/softmax/softmax_ring.cuh"
 

@@ -1,5 +1,5 @@
-#include "ops/gated.h"
 #include "ops/kernels.h"
+#include "ops/shared/gated/gated.h"
 
 void tgi_swiglu_fwd_check(tgi_call *call, const tg_swiglu_fwd_args *a)
 {

@@ -7,6 +7,7 @@
  */
 #include "cuda/gated_map.cuh"
 #include "cuda/silu_math.cuh"
+#include "ops/kernels.cuh"
 
 namespace
 {

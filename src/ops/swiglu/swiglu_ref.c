@@ -1,8 +1,8 @@
 /* SwiGLU, reference: the contract's formulas step by step, each step through tgi_round: with f64
  * tensors this is the oracle, with 16-bit tensors the result of rounding after each step. */
-#include "ops/activation_ref.h"
-#include "ops/gated_ref.h"
 #include "ops/kernels.h"
+#include "ops/shared/gated/activation_ref.h"
+#include "ops/shared/gated/gated_ref.h"
 
 static double value(tg_dtype t, double gate, double up, const void *args)
 {

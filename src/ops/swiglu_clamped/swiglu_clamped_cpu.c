@@ -7,8 +7,8 @@
  *            they replace an input.
  */
 #include "cpu/gated_map.h"
-#include "ops/gated.h"
 #include "ops/kernels.h"
+#include "ops/shared/gated/gated.h"
 
 static tgi_gated_call plan_fwd(const tg_context *ctx, const tg_swiglu_clamped_fwd_args *a)
 {

@@ -1,4 +1,4 @@
-#include "ops/gated_spec.h"
+#include "ops/shared/gated/gated_spec.h"
 
 static const spec_case cases[] = {
     TGI_GATED_CASES,

@@ -1,0 +1,7 @@
+/* Products with nothing after them: see plain_product.h. */
+#include "cuda/gemm/gemm_tile.cuh"
+
+extern "C" tg_status TGI_PLAIN_PRODUCT(TGI_ENTRY)(const tg_context *ctx, const gemm_call *call)
+{
+  return gemm_tile(ctx, *call, gemm_plain());
+}

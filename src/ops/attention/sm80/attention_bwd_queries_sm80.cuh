@@ -1,0 +1,277 @@
+/** Attention backward by mma.sync: dq. A block has a tile of queries of one head, and goes through
+ * the keys as the forward does. */
+#ifndef TGI_OPS_ATTENTION_BWD_QUERIES_SM80_CUH
+#define TGI_OPS_ATTENTION_BWD_QUERIES_SM80_CUH
+
+#include "ops/attention/sm80/attention_bwd_job_sm80.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+/** T: f16, bf16 or tf32. kQk, kV: elements of q and k, and of v, that products take. kKeys: of a
+ * block. kM: times 16 queries a warp has. kStages: places for blocks of keys, and of values. */
+template <typename T_, int kQk_, int kV_, int kKeys_, int kM_, int kWarps_, int kStages_,
+          int kBlocks_>
+struct bwd_queries_shape {
+  using T = T_;
+  static constexpr int kQk = kQk_, kV = kV_, kKeys = kKeys_, kM = kM_, kWarps = kWarps_;
+  static constexpr int kStages = kStages_, kBlocks = kBlocks_;
+  static constexpr int kRows = 16 * kM * kWarps, kThreads = kWarp * kWarps;
+};
+
+template <typename S> struct alignas(128) queries_shared {
+  static constexpr int kRow = kHalves<typename S::T> * S::kQk,
+                       kVRow = kHalves<typename S::T> * S::kV;
+  uint16_t q[S::kRows * kRow], dout[S::kRows * kVRow];
+  uint16_t k[S::kStages][S::kKeys * kRow], v[S::kStages][S::kKeys * kVRow];
+};
+
+/** dq of query i of the place, but for the scale; lanes have chunks of it. By a warp. */
+template <typename T>
+__device__ __forceinline__ void query_again(float (&dq)[kChunk], const bwd_tiles_job &job,
+                                            const query_place &x, int i, key_span seen)
+{
+  const int kv_head = x.head / job.work.group, row = x.q_row + i;
+  const int64_t at = term_at(job.work, x.q_index, row, x.head);
+  const float minus = minus_lse(job.lse[at]), delta = job.delta[at];
+  float q[kChunk], dout[kChunk];
+  load_chunk<T>(q, job.q.data + job.q.at(x.q_index, row, x.head), job.head_dim);
+  load_chunk<T>(dout, job.dout.data + job.dout.at(x.q_index, row, x.head), job.v_dim);
+#pragma unroll
+  for (int c = 0; c < kChunk; c++) {
+    dq[c] = 0;
+  }
+#pragma unroll 1
+  for (int key = seen.low; key < seen.high; key++) {
+    float k[kChunk], v[kChunk], p, g;
+    load_chunk<T>(k, job.k.data + job.k.at(x.k_index, x.k_row + key, kv_head), job.head_dim);
+    load_chunk<T>(v, job.v.data + job.v.at(x.k_index, x.k_row + key, kv_head), job.v_dim);
+    pair_gradient(job, q, k, dout, v, minus, delta, &p, &g);
+#pragma unroll
+    for (int c = 0; c < kChunk; c++) {
+      dq[c] = fmaf(g, k[c], dq[c]);
+    }
+  }
+}
+
+/** Rows that a hidden key made NaN, once more; keys low .. high - 1 went into them. */
+template <typename S>
+__device__ __forceinline__ void queries_again(const bwd_tiles_job &job, const query_place &x,
+                                              int first, uint32_t page, int low, int high,
+                                              const bool (&bad)[S::kM][2])
+{
+  using T = typename S::T;
+  const int kv_head = x.head / job.work.group;
+#pragma unroll 1
+  for (int r = 0; r < 16 * S::kM; r++) {
+    if (!is_bad_row(bad, r) || first + r >= x.rows) {
+      continue;
+    }
+    const key_span seen = span_of(job.work.rule, x, first + r);
+    const int from = max(low, x.first), to = min(high, x.end);
+    const int until = max(min(seen.low, to), from), behind = max(min(seen.high, to), until);
+    if (rows_not_finite<T>(job.k, job.head_dim, x.k_index, x.k_row, kv_head, from, until) ||
+        rows_not_finite<T>(job.k, job.head_dim, x.k_index, x.k_row, kv_head, behind, to)) {
+      float dq[kChunk];
+      query_again<T>(dq, job, x, first + r, seen);
+      put_row<T, S::kQk>(page, r, 0, dq, job.scale);
+    }
+  }
+  __syncwarp();
+}
+
+/** Scores and dp of a block to p and the gradients of the scores. */
+template <typename S, bool kCaps>
+__device__ __forceinline__ void
+gradients_of(float (&s)[S::kM][S::kKeys / 2], float (&dp)[S::kM][S::kKeys / 2],
+             const bwd_tiles_job &job, const float (&minus)[S::kM][2],
+             const float (&delta)[S::kM][2])
+{
+#pragma unroll
+  for (int m = 0; m < S::kM; m++) {
+#pragma unroll
+    for (int i = 0; i < S::kKeys / 2; i++) {
+      gradient_of<kCaps>(job, minus[m][i / 2 % 2], delta[m][i / 2 % 2], s[m][i], dp[m][i]);
+    }
+  }
+}
+
+/** The same, masked, and rounded as operand. */
+template <typename S>
+__device__ __forceinline__ void
+make_gradients(uint32_t (&ds)[S::kM][kHalves<typename S::T> * S::kKeys / 4],
+               float (&s)[S::kM][S::kKeys / 2], float (&dp)[S::kM][S::kKeys / 2],
+               const bwd_tiles_job &job, const query_place &x, int row0, int block, bool hides,
+               const float (&minus)[S::kM][2], const float (&delta)[S::kM][2])
+{
+  if (job.cap_by > 0) {
+    gradients_of<S, true>(s, dp, job, minus, delta);
+  } else {
+    gradients_of<S, false>(s, dp, job, minus, delta);
+  }
+#pragma unroll
+  for (int m = 0; m < S::kM; m++) {
+    if (hides) {
+      const int from = block * S::kKeys + threadIdx.x % 4 * 2;
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        const key_span seen = span_of(job.work.rule, x, row0 + 16 * m + 8 * r);
+#pragma unroll
+        for (int i = 0; i < S::kKeys / 4; i++) {
+          const int key = from + 8 * (i / 2) + i % 2;
+          float &d = dp[m][4 * (i / 2) + 2 * r + i % 2];
+          d = key >= seen.low && key < seen.high ? d : 0.0f;
+        }
+      }
+    }
+    round_sums<typename S::T>(ds[m], dp[m]);
+  }
+}
+
+template <typename S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
+    attention_bwd_dq_tiles_kernel(const __grid_constant__ bwd_tiles_job job)
+{
+  using T = typename S::T;
+  using tile = tile_of<T, S::kQk>;
+  using dout_tile = tile_of<T, S::kV>;
+  constexpr int kKeys = S::kKeys, kM = S::kM, kStages = S::kStages;
+  extern __shared__ __align__(128) uint8_t memory[];
+  queries_shared<S> &sh = *reinterpret_cast<queries_shared<S> *>(memory);
+  __shared__ query_place x;
+  __shared__ warp_range ranges[S::kWarps];
+  __shared__ key_rows keys;
+  if (threadIdx.x == 0 && put_place(job.work, (int)blockIdx.x, &x)) {
+    put_key_rows(job.k, job.v, x.head / job.work.group, x, kKeys,
+                 job.head_dim == S::kQk && job.v_dim == S::kV, &keys);
+  }
+  __syncthreads();
+  if (x.state == kNoMore) {
+    return;
+  }
+  const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
+  auto copy_k = [&](int to, int block) {
+    copy_keys<T, S::kQk, kKeys, S::kThreads>(shared_address(sh.k[to]), keys.k, job.k.step[1],
+                                             job.head_dim, x, block, keys.whole(block));
+  };
+  auto copy_v = [&](int to, int block) {
+    copy_keys<T, S::kV, kKeys, S::kThreads>(shared_address(sh.v[to]), keys.v, job.v.step[1],
+                                            job.v_dim, x, block, keys.whole(block));
+  };
+  warp_range &range = ranges[threadIdx.x / kWarp];
+  if (lane == 0) {
+    range = range_of(job.work.rule, x, first, 16 * kM, kKeys);
+  }
+  const uint32_t page = shared_address(sh.q) + (uint32_t)(first * tile::kPitch);
+  const uint32_t dout_page = shared_address(sh.dout) + (uint32_t)(first * dout_tile::kPitch);
+  float dq[kM][S::kQk / 2], minus[kM][2], delta[kM][2];
+#pragma unroll
+  for (int m = 0; m < kM; m++) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      const int row = min(first + 16 * m + lane / 4 + 8 * r, x.rows - 1);
+      const int64_t at = term_at(job.work, x.q_index, x.q_row + row, x.head);
+      minus[m][r] = minus_lse(job.lse[at]);
+      delta[m][r] = job.delta[at];
+    }
+#pragma unroll
+    for (int i = 0; i < S::kQk / 2; i++) {
+      dq[m][i] = 0;
+    }
+  }
+  if (x.high_block > x.low_block) {
+    copy_rows<kHalves<T> * S::kQk, S::kRows, S::kThreads>(
+        shared_address(sh.q), job.q.data + job.q.at(x.q_index, x.q_row, x.head), job.q.step[1], 0,
+        x.rows, kHalves<T> * job.head_dim, job.q.data);
+    copy_rows<kHalves<T> * S::kV, S::kRows, S::kThreads>(
+        shared_address(sh.dout), job.dout.data + job.dout.at(x.q_index, x.q_row, x.head),
+        job.dout.step[1], 0, x.rows, kHalves<T> * job.v_dim, job.dout.data);
+    if (kStages == 2) {
+      copy_k(0, x.high_block - 1);
+    }
+    copy_v(0, x.high_block - 1);
+    commit_copies();
+    if (kIsTf32<T>) {
+      wait_for_copies<0>();
+      __syncthreads();
+      round_tile<T, (sizeof sh.q + sizeof sh.dout) / 2, S::kThreads>(shared_address(sh.q));
+    }
+  }
+  int stage = 0;
+#pragma unroll 1
+  for (int block = x.high_block - 1; block >= x.low_block; block--, stage ^= 1) {
+    wait_for_copies<0>();
+    __syncthreads(); /* all threads' copies are there, and the block before is done with */
+    if (kStages == 1) {
+      copy_k(0, block);
+    } else if (block > x.low_block) {
+      copy_k(stage ^ 1, block - 1);
+      copy_v(stage ^ 1, block - 1);
+    }
+    commit_copies();
+    const int at = kStages == 2 ? stage : 0;
+    const bool mine = block >= range.below && block < range.above;
+    float dp[kM][kKeys / 2];
+    if constexpr (kStages == 1) { /* keys come beside dp, the next values beside all else */
+      if (mine) {
+        multiply_rows_small<T, kM, kKeys, S::kV>(dp, dout_tile::square(dout_page),
+                                                 dout_tile::columns(shared_address(sh.v[0])));
+      }
+      wait_for_copies<0>();
+      __syncthreads();
+      if (block > x.low_block) {
+        copy_v(0, block - 1);
+      }
+      commit_copies();
+    }
+    if (mine) {
+      const bool hides = range.hides(block * kKeys, (block + 1) * kKeys);
+      float s[kM][kKeys / 2];
+      uint32_t ds[kM][kHalves<T> * kKeys / 4];
+      multiply_rows_small<T, kM, kKeys, S::kQk>(s, tile::square(page),
+                                                tile::columns(shared_address(sh.k[at])));
+      __syncwarp();
+      if constexpr (kStages == 2) {
+        multiply_rows_small<T, kM, kKeys, S::kV>(dp, dout_tile::square(dout_page),
+                                                 dout_tile::columns(shared_address(sh.v[at])));
+      }
+      make_gradients<S>(ds, s, dp, job, x, first + lane / 4, block, hides, minus, delta);
+      __syncwarp(); /* keeps the assembler from loading more before it is needed: spills */
+      add_rows_small<T, kM, S::kQk, kKeys>(dq, ds,
+                                           tile::template depth<T>(shared_address(sh.k[at])));
+    }
+  }
+  __syncwarp();
+  const int low = range.below * kKeys, high = range.above * kKeys;
+  bool bad[kM][2];
+  put_sums<T, kM, S::kQk>(page, 0, dq, x.state == kOutOfRange ? CUDART_NAN_F : job.scale, bad);
+  bool some = false;
+#pragma unroll
+  for (int m = 0; m < kM; m++) {
+    some = some || bad[m][0] || bad[m][1];
+  }
+  if (high > low && range.hides(low, high) && __any_sync(kAllLanes, some)) {
+    queries_again<S>(job, x, first, page, low, high, bad);
+  }
+  store_rows<T, S::kQk>(job.dq, x.q_index, x.q_row + first, x.head, min(x.rows - first, 16 * kM),
+                        job.head_dim, page);
+}
+
+/* ---- host ---- */
+
+/** `items`: tiles of all heads. */
+template <typename S>
+tg_status run_queries(const tg_context *ctx, int64_t items, const bwd_tiles_job &job)
+{
+  return launch(ctx, attention_bwd_dq_tiles_kernel<S>, grid_of(items), S::kThreads,
+                sizeof(queries_shared<S>), job);
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

@@ -1,0 +1,40 @@
+/** Attention backward by mma.sync: how heads of more than 128 elements start. */
+#ifndef TGI_OPS_ATTENTION_BWD_WIDE_SM80_CUH
+#define TGI_OPS_ATTENTION_BWD_WIDE_SM80_CUH
+
+#include "ops/attention/sm80/attention_bwd_plan_sm80.cuh"
+#include "ops/attention/sm80/attention_bwd_queries_sm80.cuh"
+#include "ops/attention/sm80/attention_bwd_wide_keys_sm80.cuh"
+#include "ops/kernels.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+constexpr size_t kPlaces = 512; /* what kernels have beside: a place, and warps' ranges */
+
+/** dq, and dk with dv, as far as they are wanted. */
+template <typename Queries, typename Keys>
+tg_status run_wide(const tg_context *ctx, const tg_attention_bwd_args *a,
+                   const attention_bwd_plan &p)
+{
+  constexpr size_t kMost = (Queries::kRows == 128 ? 163 : 99) << 10;
+  static_assert(sizeof(queries_shared<Queries>) + kPlaces <= kMost &&
+                    sizeof(wide_keys_shared<Keys>) + kPlaces <= kMost,
+                "a block has no more");
+  const bwd_tiles_job job = job_of(a, p);
+  tg_status status =
+      tgi_present(&a->dq) ? run_queries<Queries>(ctx, p.places * p.l.q_heads, job) : TG_OK;
+  if (status == TG_OK && (tgi_present(&a->dk) || tgi_present(&a->dv))) {
+    status = run_wide_keys<Keys>(ctx, job);
+  }
+  return status;
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

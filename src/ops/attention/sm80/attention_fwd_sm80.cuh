@@ -1,0 +1,266 @@
+/**
+ * Attention forward by mma.sync (attention_sm80.cu): the kernel.
+ *
+ * A block has a tile of queries of one head, a warp 16 or 32 of them, with their scores and results
+ * in registers. Blocks of keys and values come to shared memory while the block before is worked
+ * on.
+ */
+#ifndef TGI_OPS_ATTENTION_FWD_SM80_CUH
+#define TGI_OPS_ATTENTION_FWD_SM80_CUH
+
+#include "ops/attention/cuda/attention_fwd_job.cuh"
+#include "ops/attention/sm80/attention_plan_sm80.cuh"
+#include "ops/attention/sm80/attention_tiles_sm80.cuh"
+#include "ops/kernels.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+/**
+ * T: f16, bf16 or tf32. kQk, kValues: elements of q and k, and of v, that products take; what a
+ * head has less is zeros. kKeys: of a block. kM: times 16 queries a warp has. kValueStages: places
+ * for blocks of values; of keys there are two. kBlocks: on a multiprocessor, as registers go.
+ */
+template <typename T_, int kQk_, int kValues_, int kKeys_, int kM_, int kWarps_, int kValueStages_,
+          int kBlocks_>
+struct fwd_shape {
+  using T = T_;
+  static constexpr int kQk = kQk_, kValues = kValues_, kKeys = kKeys_, kM = kM_, kWarps = kWarps_;
+  static constexpr int kValueStages = kValueStages_, kBlocks = kBlocks_;
+  static constexpr int kRows = 16 * kM * kWarps, kThreads = kWarp * kWarps;
+  /* Whether sums are rescaled only where some must be: not at 64 elements, where asking takes
+   * longer, and not where no register is left for it. */
+  static constexpr bool kAsks = kValueStages == 2 && kValues > 64 && !kIsTf32<T>;
+  /* Whether what is known of a block is loaded ahead of the barrier, where all wait: not where no
+   * register is left for it. */
+  static constexpr bool kLooksEarly = kValues != 128 || kIsTf32<T>;
+  using qk_tile = tile_of<T, kQk>;
+  using value_tile = tile_of<T, kValues>;
+};
+
+/** Bytes of shared memory: queries, then two blocks of keys, then those of values. */
+template <typename S> struct fwd_shared {
+  static constexpr uint32_t kQueries = S::kRows * S::qk_tile::kPitch;
+  static constexpr uint32_t kBlock = S::kKeys * S::qk_tile::kPitch;
+  static constexpr uint32_t kValues = S::kKeys * S::value_tile::kPitch;
+
+  static __device__ __forceinline__ uint32_t k(uint32_t memory, int block)
+  {
+    return memory + kQueries + (uint32_t)(block & 1) * kBlock;
+  }
+
+  static __device__ __forceinline__ uint32_t v(uint32_t memory, int block)
+  {
+    return memory + kQueries + 2 * kBlock +
+           (S::kValueStages == 2 ? (uint32_t)(block & 1) * kValues : 0);
+  }
+
+  static constexpr size_t kBytes = kQueries + 2 * kBlock + S::kValueStages * kValues;
+};
+
+/** Registers of probabilities, as operand. */
+template <typename S> constexpr int kOfKeys = kHalves<typename S::T> *S::kKeys / 4;
+
+/** Scores of a block of keys to probabilities, rounded as operand; the factor of earlier sums goes
+ * to state. `hides`: some row does not see some key. */
+template <typename S>
+__device__ __forceinline__ void
+make_probabilities(uint32_t (&p)[S::kM][kOfKeys<S>], float (&s)[S::kM][S::kKeys / 2],
+                   const fwd_job &job, const query_place &x, int row0, int block, bool hides,
+                   row_state (&state)[S::kM])
+{
+#pragma unroll
+  for (int m = 0; m < S::kM; m++) {
+    if (job.cap_by > 0) {
+      cap_scores(s[m], job.from.softcap, job.cap_by);
+    }
+    if (hides) {
+      const int from = block * S::kKeys + threadIdx.x % 4 * 2;
+      int low[2], high[2];
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        const key_span seen = span_of(job.work.rule, x, row0 + 16 * m + 8 * r);
+        low[r] = seen.low - from;
+        high[r] = seen.high - from;
+      }
+      hide_keys<true>(s[m], low, high);
+    }
+    softmax_block<S::kAsks>(s[m], state[m], job.exponent);
+    round_sums<typename S::T>(p[m], s[m]);
+  }
+}
+
+/** Stores a warp's rows. `page`: its own shared memory. `hides`: keys low .. high - 1 went into
+ * them, and some row does not see some of these. */
+template <typename S>
+__device__ __forceinline__ void
+finish_warp(const fwd_job &job, const query_place &x, int first, uint32_t page, bool hides, int low,
+            int high, row_state (&state)[S::kM], float (&o)[S::kM][S::kValues / 2])
+{
+  using T = typename S::T;
+  const int lane = threadIdx.x % kWarp;
+#pragma unroll
+  for (int m = 0; m < S::kM; m++) {
+    bool bad[2];
+    finish_rows(job, x, first + 16 * m + lane / 4, state[m]);
+    rescale(o[m], state[m].factor);
+    put_rows<T, S::kValues>(page, 16 * m, 0, o[m], 1.0f, bad);
+    if (hides && __any_sync(kAllLanes, bad[0] || bad[1])) {
+      const float sink = job.sinks.data ? job.sinks.at(x.head) : -CUDART_INF_F;
+      __syncwarp();
+      attend_again<T>(job.from, job.work, x, first + 16 * m, low, high, sink, bad,
+                      [&](int r, const float(&row)[kChunk]) {
+                        put_row<T, S::kValues>(page, 16 * m + r, 0, row, 1.0f);
+                      });
+    }
+  }
+  __syncwarp();
+  store_rows<T, S::kValues>(job.out, x.q_index, x.q_row + first, x.head,
+                            min(x.rows - first, 16 * S::kM), job.from.v_dim, page);
+}
+
+template <typename S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
+    attention_fwd_tiles_kernel(const __grid_constant__ fwd_job job)
+{
+  using T = typename S::T;
+  constexpr int kKeys = S::kKeys, kM = S::kM;
+  extern __shared__ __align__(128) uint8_t memory[];
+  using shared = fwd_shared<S>;
+  uint32_t sh = shared_address(memory);
+  asm volatile("" : "+r"(sh)); /* kept: to ask for it anew takes longer */
+  __shared__ query_place x;
+  __shared__ warp_range ranges[S::kWarps];
+  __shared__ key_rows keys;
+  if (threadIdx.x == 0 && put_place(job.work, (int)blockIdx.x, &x)) {
+    put_key_rows(job.from.k, job.from.v, x.head / job.work.group, x, kKeys,
+                 job.from.head_dim == S::kQk && job.from.v_dim == S::kValues, &keys);
+  }
+  __syncthreads();
+  if (x.state == kNoMore) {
+    return;
+  }
+  const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
+  auto copy_k = [&](int block, bool whole) {
+    copy_keys<T, S::kQk, kKeys, S::kThreads>(shared::k(sh, block), keys.k, job.from.k.step[1],
+                                             job.from.head_dim, x, block, whole);
+  };
+  auto copy_v = [&](int block, bool whole) {
+    copy_keys<T, S::kValues, kKeys, S::kThreads>(shared::v(sh, block), keys.v, job.from.v.step[1],
+                                                 job.from.v_dim, x, block,
+                                                 S::kValueStages == 2 && whole);
+  };
+  warp_range &range = ranges[threadIdx.x / kWarp]; /* not in registers: they are for sums */
+  if (lane == 0) {
+    range = range_of(job.work.rule, x, first, 16 * kM, kKeys);
+  }
+  if (S::kLooksEarly) {
+    __syncwarp(); /* the others read it before the barrier */
+  }
+  const uint32_t page = sh + (uint32_t)(first * S::qk_tile::kPitch);
+  float o[kM][S::kValues / 2];
+  row_state state[kM];
+#pragma unroll
+  for (int m = 0; m < kM; m++) {
+    state[m] = {{-CUDART_INF_F, -CUDART_INF_F}, {0, 0}, {1, 1}};
+#pragma unroll
+    for (int i = 0; i < S::kValues / 2; i++) {
+      o[m][i] = 0;
+    }
+  }
+  if (x.high_block > x.low_block) {
+    copy_rows<kHalves<T> * S::kQk, S::kRows, S::kThreads>(
+        sh, job.from.q.data + job.from.q.at(x.q_index, x.q_row, x.head), job.from.q.step[1], 0,
+        x.rows, kHalves<T> * job.from.head_dim, job.from.q.data);
+    const bool whole = keys.whole(x.high_block - 1);
+    copy_k(x.high_block - 1, whole);
+    if (S::kValueStages == 2) {
+      copy_v(x.high_block - 1, whole);
+    }
+    commit_copies();
+    if (kIsTf32<T>) {
+      wait_for_copies<0>();
+      __syncthreads();
+      round_tile<T, shared::kQueries / 2, S::kThreads>(sh);
+    }
+  }
+#pragma unroll 1
+  for (int block = x.high_block - 1; block >= x.low_block; block--) {
+    uint32_t p[kM][kOfKeys<S>];
+    bool more, whole, mine, hides;
+    auto look = [&]() {
+      more = block > x.low_block;
+      whole = keys.whole(block - 1);
+      mine = block >= range.below && block < range.above;
+      hides = range.hides(block * kKeys, (block + 1) * kKeys);
+    };
+    if (S::kLooksEarly) {
+      look();
+    }
+    wait_for_copies<0>();
+    __syncthreads(); /* all threads' copies are there, and the block before is done with */
+    if (!S::kLooksEarly) {
+      look();
+    }
+    if (S::kValueStages == 1) {
+      copy_v(block, false);
+      commit_copies();
+    }
+    if (more) {
+      copy_k(block - 1, whole);
+      if (S::kValueStages == 2) {
+        copy_v(block - 1, whole);
+      }
+    }
+    commit_copies();
+    if (mine) {
+      float s[kM][kKeys / 2];
+      uint32_t rows = page;
+      asm volatile("" : "+r"(rows)); /* places that follow from it are computed where needed */
+      multiply_rows_small<T, kM, kKeys, S::kQk>(s, S::qk_tile::square(rows),
+                                                S::qk_tile::columns(shared::k(sh, block)));
+      make_probabilities<S>(p, s, job, x, first + lane / 4, block, hides, state);
+#pragma unroll
+      for (int m = 0; m < kM; m++) {
+        /* seldom: see softmax_block */
+        if (!S::kAsks ||
+            __any_sync(kAllLanes, state[m].factor[0] != 1 || state[m].factor[1] != 1)) {
+          rescale(o[m], state[m].factor);
+        }
+      }
+    }
+    if (S::kValueStages == 1) {
+      wait_for_copies<1>();
+      __syncthreads();
+    } else {
+      __syncwarp(); /* keeps the assembler from loading values before scores are done with: spills
+                     */
+    }
+    if (mine) {
+      add_rows_small<T, kM, S::kValues, kKeys>(
+          o, p, S::value_tile::template depth<T>(shared::v(sh, block)));
+    }
+  }
+  __syncwarp();
+  const int low = range.below * kKeys, high = range.above * kKeys;
+  finish_warp<S>(job, x, first, page, high > low && range.hides(low, high), low, high, state, o);
+}
+
+/* ---- host ---- */
+
+template <typename S>
+tg_status run_tiles(const tg_context *ctx, const tg_attention_fwd_args *a,
+                    const attention_fwd_plan &p)
+{
+  return launch(ctx, attention_fwd_tiles_kernel<S>, grid_of(p.places * p.l.q_heads), S::kThreads,
+                fwd_shared<S>::kBytes, job_of(a, p));
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

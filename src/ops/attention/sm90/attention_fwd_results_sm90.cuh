@@ -1,0 +1,141 @@
+/** Attention forward on Hopper: what becomes of a warpgroup's sums at the end of a tile. */
+#ifndef TGI_OPS_ATTENTION_FWD_RESULTS_SM90_CUH
+#define TGI_OPS_ATTENTION_FWD_RESULTS_SM90_CUH
+
+#include "ops/attention/sm90/attention_fwd_tiles_sm90.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+namespace
+{
+
+template <typename S, int kN>
+__device__ __forceinline__ void multiply_keys(float (&s)[kN / 2], uint64_t q, uint64_t k)
+{
+#pragma unroll
+  for (int i = 0; i < S::kQk / 16; i++) {
+    multiply<typename S::T, kN>(s, operand_at(q, i / 4 * S::kQueryPage + i % 4 * 32),
+                                operand_at(k, i / 4 * S::kKeyPage + i % 4 * 32), i > 0);
+  }
+}
+
+template <typename S>
+__device__ __forceinline__ void add_values(float (&o)[S::kValues / 2],
+                                           const uint32_t (&p)[S::kKeys / 4], uint64_t v)
+{
+#pragma unroll
+  for (int i = 0; i < S::kKeys / 16; i++) {
+    multiply_turned<typename S::T, S::kValues>(o, p + 4 * i, operand_at(v, i * 16 * kPageRow),
+                                               true);
+  }
+}
+
+__device__ __forceinline__ int uniform(int v)
+{
+  return __shfl_sync(kAllLanes, v, 0);
+}
+
+/** Writes over rows of the warp's that a hidden value made NaN. `page`: the warpgroup's results in
+ * shared memory. */
+template <typename S>
+__device__ __forceinline__ void compute_again(const fwd_job &job, const query_place &x, int first,
+                                              int low_block, int high_block, uint32_t page,
+                                              const bool (&bad)[2])
+{
+  using T = typename S::T;
+  const int lane = threadIdx.x % kWarp, row0 = threadIdx.x % kWarpgroup / kWarp * 16;
+  const float sink = job.sinks.data ? job.sinks.at(x.head) : -CUDART_INF_F;
+  attend_again<T>(job.from, job.work, x, first + row0, low_block * S::kKeys, high_block * S::kKeys,
+                  sink, bad, [&](int r, const float(&o)[kChunk]) {
+                    if (lane * kChunk < S::kValues) {
+                      store_shared(page_chunk(page + lane / 8 * S::kQueryPage, row0 + r, lane % 8),
+                                   round_pair<T>(o[0], o[1]), round_pair<T>(o[2], o[3]),
+                                   round_pair<T>(o[4], o[5]), round_pair<T>(o[6], o[7]));
+                    }
+                  });
+}
+
+/** Zeros in rows from .. to - 1 of a block of values in shared memory, by each warpgroup that
+ * multiplies it: what memory holds beside a sequence's own rows then changes no result's bits. */
+template <typename S>
+__device__ __forceinline__ void clear_values(uint32_t page, int from, int to, int group)
+{
+#pragma unroll 1
+  for (int e = threadIdx.x % kWarpgroup; e < (to - from) * 8 * S::kValuePages; e += kWarpgroup) {
+    const int chunk = e % (8 * S::kValuePages), row = from + e / (8 * S::kValuePages);
+    store_shared(page_chunk(page + chunk / 8 * S::kKeyPage, row, chunk % 8), 0, 0, 0, 0);
+  }
+  publish_to_copies();
+  sync_some(8 + group, kWarpgroup);
+}
+
+/** Stores the rows that are the sequence's, by all threads of the warpgroup. */
+template <typename S>
+__device__ __forceinline__ void store_rows(const fwd_job &job, const query_place &x, int first,
+                                           uint32_t page)
+{
+  const int chunks = job.from.v_dim / kChunk, rows = x.rows - first;
+#pragma unroll 1
+  for (int e = threadIdx.x % kWarpgroup; e < 64 * chunks; e += kWarpgroup) {
+    const int row = e / chunks, chunk = e % chunks;
+    if (row < rows) {
+      uint32_t w[4];
+      const uint32_t from = page_chunk(page + chunk / 8 * S::kQueryPage, row, chunk % 8);
+      load_shared(w, from);
+      store_words(
+          job.out.data + job.out.at(x.q_index, x.q_row + first + row, x.head) + chunk * kChunk, w);
+    }
+  }
+}
+
+/** Stores a warpgroup's rows. `page`: its place for queries. `hides`: blocks below .. above - 1 of
+ * keys, which went into them, hold some that a row does not see. */
+template <typename S>
+__device__ __forceinline__ void finish_tile(const CUtensorMap *out_map, const fwd_job &job,
+                                            const query_place &x, int group, uint32_t page,
+                                            bool hides, int below, int above,
+                                            const row_state &state, float (&o)[S::kValues / 2])
+{
+  using T = typename S::T;
+  const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
+  const int first = kGroupRows * group, rows = x.rows - first;
+  uint32_t zero[2] = {0, 0}; /* 0 times everything in a row: NaN shows */
+  rescale(o, state.factor);
+#pragma unroll
+  for (int i = 0; i < S::kValues / 16; i++) {
+    uint32_t pair[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      pair[j] = round_pair<T>(o[8 * i + 2 * j], o[8 * i + 2 * j + 1]);
+      zero[j % 2] = add_zero_times<T>(zero[j % 2], pair[j]);
+    }
+    store_matrices(
+        page_chunk(page + i / 4 * S::kQueryPage, 16 * warp + lane % 16, 2 * (i % 4) + lane / 16),
+        pair[0], pair[1], pair[2], pair[3]);
+  }
+  const bool bad[2] = {(zero[0] & 0x7fff7fff) != 0, (zero[1] & 0x7fff7fff) != 0};
+  if (hides && __any_sync(kAllLanes, bad[0] || bad[1])) {
+    __syncwarp();
+    compute_again<S>(job, x, first, below, above, page, bad);
+  }
+  publish_to_copies();
+  sync_some(8 + group, kWarpgroup);
+  if (job.packed && rows < kGroupRows) {
+    store_rows<S>(job, x, first, page);
+    sync_some(8 + group, kWarpgroup);
+  } else if (thread == 0 && rows > 0) {
+#pragma unroll
+    for (int i = 0; i < S::kValuePages; i++) {
+      store_page(out_map, i * kPageCols, x.q_row + first, x.head, x.q_index,
+                 page + i * S::kQueryPage);
+    }
+    commit_stores();
+  }
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

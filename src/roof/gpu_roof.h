@@ -1,0 +1,17 @@
+/** What a GPU reaches: measured through the library's own public functions. */
+#ifndef TGI_ROOF_GPU_ROOF_H
+#define TGI_ROOF_GPU_ROOF_H
+
+#include "tegula/context.h"
+#include "tegula/tensor.h"
+
+typedef struct tgi_gpu_roof {
+  double bytes_per_s;   /* read and written by copies within the GPU's memory */
+  double product_flops; /* of products of random 8192 x 8192 matrices */
+} tgi_gpu_roof;
+
+/** Medians of a few runs; takes about a second. dtype: of the matrices, f32, f16 or bf16. Errors:
+ * those of a context, NO_MEMORY, DEVICE. */
+tg_status tgi_gpu_roof_measure(int32_t index, tg_dtype dtype, tgi_gpu_roof *out, tg_error *error);
+
+#endif

@@ -1,0 +1,56 @@
+# libtegula_model: the runtime, on the public ops alone.
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(jansson REQUIRED IMPORTED_TARGET GLOBAL jansson)
+add_library(
+  tegula_model_objects OBJECT
+  files/atomic_directory.c
+  files/durable_file.c
+  files/file_error.c
+  files/file_map.c
+  files/json_file.c
+  files/leftover_directory.c
+  files/safetensors.c
+  files/safetensors_dtype.c
+  files/safetensors_entry.c
+  files/safetensors_writer.c
+  files/utf8.c
+  files/utf8_stream.c
+  text/byte_alphabet.c
+  text/tokenizer.c
+  text/tokenizer_load.c
+  text/tokenizer_save.c
+  model/activations.c
+  model/config.c
+  model/config_gpt2.c
+  model/config_keys.c
+  model/config_qwen3.c
+  model/config_rope.c
+  model/model.c
+  model/parameters.c
+  model/preset.c
+  model/rope_tables.c
+  model/transformer.c
+  model/transformer_bwd.c
+  model/weight_files.c
+  model/weights.c
+  generation/generate.c
+  generation/sampler.c
+  generation/session.c
+  training/checkpoint.c
+  training/trainer.c
+  training/trainer_options.c
+  training/trainer_step.c)
+target_link_libraries(tegula_model_objects PRIVATE tegula_flags PkgConfig::jansson)
+
+# Static: what tests link; sees the internal symbols too.
+add_library(tegula_model_static STATIC $<TARGET_OBJECTS:tegula_model_objects>)
+target_link_libraries(tegula_model_static PUBLIC tegula_static PkgConfig::jansson)
+
+# Shared: the product; exports the public prototypes alone.
+add_library(tegula_model SHARED $<TARGET_OBJECTS:tegula_model_objects>)
+target_include_directories(tegula_model PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_link_libraries(tegula_model PRIVATE tegula PkgConfig::jansson m)
+# nodelete: once loaded it stays, as jansson keeps pointers to json_file.c's allocator.
+target_link_options(tegula_model PRIVATE ${TEGULA_LINK_OPTIONS} -Wl,-z,nodelete)
+set_target_properties(tegula_model PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
