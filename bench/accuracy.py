@@ -23,12 +23,12 @@ import threading
 
 import torch
 
-import accuracy_page
-import package_module
 import results_csv
 from baselines import DTYPES, ROOT, as_list, build, run_saved
 from gpu_providers import own_copy
+from pages import accuracy_page
 from peers import ACCURACY, liger_peers
+from tegula_bench import gpu_state
 from tegula_call import Library
 
 DRAWS = 3
@@ -241,7 +241,7 @@ def main():
     except RuntimeError as error:  # no GPU, or a build without CUDA
         sys.exit(str(error))
     liger = liger_peers.load() if on_gpu else None
-    device = package_module.load("gpu_state").name_and_driver()[0] if on_gpu else results_csv.device()
+    device = gpu_state.name_and_driver()[0] if on_gpu else results_csv.device()
     common = dict(commit=commit_of(options.build), device=device)
     record = accuracy_page.Record(options.csv) if options.csv else None
     cases = list(cases_of(library, options.op))

@@ -26,16 +26,15 @@ import time
 
 import torch
 
-import package_module
 import results_csv
 from baselines import ROOT
 from gpu_cases import CASES, suite_of
 from gpu_providers import Providers
 from gpu_timing import time_in_turn
 from peers import liger_peers
+from tegula_bench import gpu_state
 from tegula_call import Library
 
-gpu_state = package_module.load("gpu_state")
 
 SAMPLES, QUICK_SAMPLES = 9, 3
 BUSY_SAMPLES = 40  # that keep the GPU busy while its clock is read

@@ -21,12 +21,12 @@ import time
 import torch
 from torch.nn import functional as F
 
-import package_module
 import results_csv
-from tegula import _core, ops, row_op
+from tegula import _core, ops
+from tegula.autograd import rowwise_op
+from tegula_bench import gpu_state
 from tegula_call import Library
 
-gpu_state = package_module.load("gpu_state")
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FIRST_CALLS = 3
 
@@ -98,7 +98,7 @@ def main():
     weight, y = torch.ones(cols, device=options.device).bfloat16(), torch.empty_like(x)
     with_grad = [t.clone().requires_grad_() for t in (x, weight)]
     kept, from_c, nothing = prepared_call(options, x, weight, y)
-    empty = row_op.EMPTY[options.device]
+    empty = rowwise_op.EMPTY[options.device]
     row = [entry["name"] for entry in _core.ops()].index("rms_norm_fwd")
     functions = {
         "nothing": nothing, "C": from_c, "output alone": lambda: empty((rows, cols), (cols, 1), torch.bfloat16), "_core.run": lambda: _core.run(row, x, weight, y, None, 1e-6, 0.0, 1),

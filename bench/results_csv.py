@@ -5,9 +5,8 @@ import os
 import pathlib
 import platform
 
-import package_module
+from tegula_bench import results_file
 
-results_file = package_module.load("results_file")
 COLUMNS, text, read = results_file.COLUMNS, results_file.text, results_file.read
 recorded = results_file.recorded
 

@@ -24,9 +24,9 @@ import sys
 import time
 
 import llmc
-import package_module
 import quiet
 import results_csv
+from tegula_bench import gpu_state
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TUNABLES = ("glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1000000000000:"
@@ -266,7 +266,7 @@ def main():
         if load > quiet.LIMIT and options.csv:
             sys.exit(f"not recorded: other processes use {load:.2f} CPUs, more than {quiet.LIMIT}")
     else:
-        where = package_module.load("gpu_state").where("cuda")
+        where = gpu_state.where("cuda")
     for case in CASES:
         if case.device == options.device and options.case in (None, case.name):
             run = results_csv.Run(options.csv, commit, "model", **where)

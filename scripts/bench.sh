@@ -21,7 +21,7 @@ if [ "${BENCH_RECORD:-yes}" = no ]; then
   record=
 fi
 mkdir -p bench/results
-export PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH="$PWD/python:$PWD/bench${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
 missing=
 failed=
 
@@ -54,12 +54,12 @@ else
   missing="$missing PyTorch(with oneDNN;OpenBLAS)"
 fi
 if [ -n "$record" ] && [ -s bench/results/cpu.csv ]; then
-  python3 bench/performance.py
+  python3 bench/pages/performance.py
   if [ -n "$python" ]; then
     "$python" bench/accuracy.py --build "$build" || failed="$failed
   bench/accuracy.py"
   fi
-  python3 bench/performance.py --check || true # says which bars are open
+  python3 bench/pages/performance.py --check || true # says which bars are open
 fi
 if [ -n "$missing" ]; then
   echo "bench: not installed, left out:$missing"

@@ -20,7 +20,7 @@ accuracy=${BENCH_ACCURACY:-yes}
 if [ $# -gt 0 ] || [ "${BENCH_RECORD:-yes}" = no ]; then
   accuracy=no
 fi
-export PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH="$build/python:$PWD/python:$PWD/bench${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
 status=0
 "$build/bench/launch_cost" || status=1
 if [ "${BENCH_RECORD:-yes}" = no ]; then
@@ -29,7 +29,7 @@ else
   "$python" bench/gpu_ops.py --build "$build" --csv "$csv" "$@" || status=$?
   if [ $# = 0 ]; then
     "$python" bench/gpu_ops.py --build "$build" --csv "$csv" --entry sm80 || status=$?
-    PYTHONPATH="$build/python" "$python" bench/python_host.py "$build" --csv "$csv" || status=1
+    "$python" bench/python_host.py "$build" --csv "$csv" || status=1
     "$python" bench/train_step.py --device cuda --build "$build" --csv "$csv" || status=1
   fi
   if [ "$accuracy" = yes ]; then
@@ -37,9 +37,9 @@ else
       --csv "$(dirname "$csv")/accuracy_h200.csv" || status=1
   fi
   if [ "$csv" = bench/results/h200.csv ] && [ -s "$csv" ]; then
-    "$python" bench/performance.py
-    "$python" bench/kernel_pages.py
-    "$python" bench/accuracy_page.py
+    "$python" bench/pages/performance.py
+    "$python" bench/pages/kernel_pages.py
+    "$python" bench/pages/accuracy_page.py
   fi
 fi
 exit $status

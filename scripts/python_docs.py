@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes what help() and editors say of tegula.ops from the headers' contracts and the op table:
-python/tegula/op_contracts.py and python/tegula/ops.pyi. Run it with the built package on PYTHONPATH; --check writes
+python/tegula/ops/op_contracts.py and
+python/tegula/ops/__init__.pyi. Run it with the built package on PYTHONPATH; --check writes
 nothing and fails where the files differ."""
 
 import ast
@@ -101,10 +102,10 @@ def missing_slots(rows, comments):
 
 def function_names():
     """Read off the source: the module takes its docstrings from what is written here."""
-    for node in ast.parse((PACKAGE / "ops.py").read_text()).body:
+    for node in ast.parse((PACKAGE / "ops" / "__init__.py").read_text()).body:
         if isinstance(node, ast.Assign) and node.targets[0].id == "__all__":
             return [name for name in ast.literal_eval(node.value) if name != "PackedWeight"]
-    raise ValueError("ops.py: expected __all__, got none")
+    raise ValueError("ops/__init__.py: expected __all__, got none")
 
 
 def main():
@@ -118,12 +119,12 @@ def main():
             path.write_text(text)
 
     comments, functions = header_comments(), function_names()
-    put(PACKAGE / "op_contracts.py", contracts_module(functions, comments))
+    put(PACKAGE / "ops" / "op_contracts.py", contracts_module(functions, comments))
     import tegula
 
     documented = {contract_name(function) for function in functions}
     problems += missing_slots([row for row in tegula._core.ops() if row["name"] in documented], comments)
-    put(PACKAGE / "ops.pyi", stub_module(tegula.ops, functions))
+    put(PACKAGE / "ops" / "__init__.pyi", stub_module(tegula.ops, functions))
     print("\n".join(problems), end="\n" if problems else "")
     return bool(problems)
 

@@ -5,9 +5,9 @@
 # PYTHON  a Python for the package that was built (default: python3)
 set -eu
 cd "$(dirname "$0")/.."
-export PYTHONPATH="$PWD/$1/python${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH="$PWD/$1/python:$PWD/python:$PWD/bench${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
 python=${PYTHON:-python3}
 "$python" -m tegula.bench report --csv bench/results/h200.csv --out docs/performance
-"$python" bench/performance.py
-"$python" bench/kernel_pages.py
-"$python" bench/headline.py
+"$python" bench/pages/performance.py
+"$python" bench/pages/kernel_pages.py
+"$python" bench/pages/headline.py

@@ -11,10 +11,9 @@ import sys
 
 import torch
 
-import package_module
 from peers.norm_peers import EPS
+from tegula_bench import liger_package
 
-liger_package = package_module.load("liger_package")
 version = liger_package.version
 
 BUILDERS, ACCURACY = {}, {}  # it has no problems of its own

@@ -13,7 +13,7 @@ from .settings import allow_nondeterministic, recompute_attention
 TYPE_CHECKING = False  # but for type checkers, which see no __getattr__ through
 if TYPE_CHECKING:
     from . import ops, optim
-    from .modules import TegulaLinearCrossEntropyLoss, TegulaRMSNorm, TegulaSwiGLUMLP
+    from .patching.modules import TegulaLinearCrossEntropyLoss, TegulaRMSNorm, TegulaSwiGLUMLP
     from .ops import fused_linear_cross_entropy
 
 __version__ = _core.version
@@ -25,17 +25,17 @@ device_info = _core.device_info
 # Name -> the module that has it, imported at first use; a module itself where both are the same.
 _LATER = {
     **dict.fromkeys(
-        ("apply", "apply_to_model", "get_patched_ops", "list_patches", "patched", "register_patch", "reset"), "patches"
+        ("apply", "apply_to_model", "get_patched_ops", "list_patches", "patched", "register_patch", "reset"), "patching.patches"
     ),
-    **dict.fromkeys(("TegulaLinearCrossEntropyLoss", "TegulaRMSNorm", "TegulaSwiGLUMLP"), "modules"),
+    **dict.fromkeys(("TegulaLinearCrossEntropyLoss", "TegulaRMSNorm", "TegulaSwiGLUMLP"), "patching.modules"),
     "clear_autotune_cache": "warm_up",
     "fused_linear_cross_entropy": "ops",
-    "hub_layers": "hub",
+    "hub_layers": "patching.hub",
     "ops": "ops",
     "optim": "optim",
-    "register_attention": "attention",
-    "report": "model_report",
-    "verify": "verification",
+    "register_attention": "patching.attention",
+    "report": "patching.model_report",
+    "verify": "patching.verification",
     "warmup_all_kernels": "warm_up",
 }  # fmt: skip
 __all__ = ["allow_nondeterministic", "check", "device_count", "device_info", "recompute_attention", *_LATER]

@@ -2,7 +2,7 @@
 
 import torch
 
-from .list_ops import adamw_step
+from .ops.list_ops import adamw_step
 from .sharding import local
 
 # What torch.optim.AdamW keeps in a group beside its numbers: how it computes, which is fixed here.

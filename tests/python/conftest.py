@@ -48,7 +48,7 @@ def device(request, monkeypatch):
 def fast_everywhere(device, monkeypatch):
     """Attention is Tegula's on every GPU and for every dtype and head, also where PyTorch's would be faster."""
     if device != "cpu":
-        attention = pytest.importorskip("tegula.attention")
+        attention = pytest.importorskip("tegula.patching.attention")
         monkeypatch.setattr(attention, "has_fast_kernel", lambda *_: True)
 
 

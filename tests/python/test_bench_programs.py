@@ -11,15 +11,15 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
-import performance  # noqa: E402
+from pages import performance  # noqa: E402
 import results_csv  # noqa: E402
-import training_bars  # noqa: E402
-from tegula.bench import kernel_classes as kinds  # noqa: E402
-from tegula.bench import command, loss_command, profile_command, progress, result_tables, sharded_command  # noqa: E402
-from tegula.bench.newest_runs import newest  # noqa: E402
-from tegula.bench.qwen3_sizes import SIZES  # noqa: E402
-from tegula.bench.step_cases import StepCase  # noqa: E402
-from tegula.bench.step_providers import PROVIDERS, Entrant  # noqa: E402
+from pages import training_bars  # noqa: E402
+from tegula_bench import kernel_classes as kinds  # noqa: E402
+from tegula_bench import command, loss_command, profile_command, progress, result_tables, sharded_command  # noqa: E402
+from tegula_bench.newest_runs import newest  # noqa: E402
+from tegula_bench.qwen3_sizes import SIZES  # noqa: E402
+from tegula_bench.step_cases import StepCase  # noqa: E402
+from tegula_bench.step_providers import PROVIDERS, Entrant  # noqa: E402
 
 LARGE = StepCase("qwen3-8b", 1, 4096)
 OURS = Entrant(PROVIDERS["tegula"], "tegula")
@@ -160,7 +160,7 @@ def test_a_row_says_who_gathers(tmp_path, monkeypatch, found, how):
 
 
 def test_the_package_does_not_import_its_benchmarks():
-    code = "import sys, tegula; print([name for name in sys.modules if name.startswith(('tegula.bench', 'torch'))])"
+    code = "import sys, tegula; print([name for name in sys.modules if name.startswith(('tegula.bench', 'tegula_bench', 'torch'))])"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
 
 
@@ -226,7 +226,7 @@ def test_a_global_batch_is_more_than_its_part(live):
     """Else equal losses of two processes and of one would say nothing."""
     import torch
 
-    from tegula.bench.text_batches import batches, text_bytes
+    from tegula_bench.text_batches import batches, text_bytes
 
     pieces = batches(text_bytes(), 2, 2, 16)
     assert [tuple(piece.shape) for piece in pieces] == [(2, 16), (2, 16)]
@@ -247,7 +247,7 @@ def test_functions_on_the_cpu(live, tmp_path, name):
 def test_a_function_that_fails_is_said(live, monkeypatch):
     import torch
 
-    from tegula.bench import function_cases, function_command
+    from tegula_bench import function_cases, function_command
 
     case = function_cases.FunctionCase("silu", "fwd", "f32", (4, 8))
 

@@ -9,11 +9,11 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
-import accuracy_page  # noqa: E402
-import gpu_bars  # noqa: E402
+from pages import accuracy_page  # noqa: E402
+from pages import gpu_bars  # noqa: E402
 import gpu_cases  # noqa: E402
-import kernel_pages  # noqa: E402
-import performance  # noqa: E402
+from pages import kernel_pages  # noqa: E402
+from pages import performance  # noqa: E402
 import results_csv  # noqa: E402
 from shape_words import NotServed, Words  # noqa: E402
 
@@ -47,7 +47,7 @@ def judged(path, text):
 
 
 def test_both_writers_have_the_same_columns():
-    header = (ROOT / "bench/record.h").read_text()
+    header = (ROOT / "bench/programs/record.h").read_text()
     macro = re.search(r"#define RECORD_COLUMNS(.*?)\n\n", header, re.S).group(1)
     assert "".join(re.findall(r'"(.*?)"', macro)).split(",") == results_csv.COLUMNS
 

@@ -15,7 +15,8 @@ tegula = pytest.importorskip("tegula", reason="built without Python.h: no extens
 import placed  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from tegula import elementwise_ops, norm_ops, ops  # noqa: E402
+from tegula import ops  # noqa: E402
+from tegula.ops import elementwise_ops, norm_ops  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -83,7 +83,7 @@ def seen_rows(function):
     """The rows of the table that a call runs."""
     names = [row["name"] for row in tegula._core.ops()]
     seen = []
-    from tegula import op_row
+    from tegula.autograd import table_entry
 
     class Watched:
         def __getattr__(self, name):
@@ -93,11 +93,11 @@ def seen_rows(function):
             seen.append(names[index])
             return tegula._core.run(index, *arguments)
 
-    kept, op_row._core = op_row._core, Watched()
+    kept, table_entry._core = table_entry._core, Watched()
     try:
         function()
     finally:
-        op_row._core = kept
+        table_entry._core = kept
     return seen
 
 

@@ -14,7 +14,7 @@ import placed  # noqa: E402
 import tiny_models as tiny  # noqa: E402
 import torch  # noqa: E402
 
-from tegula import attention, attention_masks  # noqa: E402
+from tegula.patching import attention, attention_masks  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device", "stock_afterwards")
 F32 = 1e-5

@@ -103,7 +103,7 @@ def unwrapped(model):
 @functools.cache
 def stock(variant):
     model, inputs = tiny.make(variant), tiny.batch((4, 17), padding=PADDING)
-    with tegula.patches.suspended(model):
+    with tegula.patching.patches.suspended(model):
         return tiny.loss_and_gradients(model, inputs)
 
 
@@ -193,7 +193,7 @@ def logits_and_scores(wrapper):
     own = share_of(inputs)
     reference = tiny.make().train()
     plain = {name: own[name] for name in ("input_ids", "attention_mask")}
-    with tegula.patches.suspended(reference):
+    with tegula.patching.patches.suspended(reference):
         want, want_loss = tiny.logits(reference, plain), reference(**own).loss.detach()
     tegula.apply_to_model(reference)
     scores = reference(**own, return_log_probs=True, return_token_accuracy=True)

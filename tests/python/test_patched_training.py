@@ -19,8 +19,10 @@ import torch  # noqa: E402
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module  # noqa: E402
 from transformers import DynamicCache, Trainer, TrainingArguments  # noqa: E402
 
-from tegula import attention_ops, kept_attention, settings  # noqa: E402
-from tegula.models.decoder import checkpoints_in_call  # noqa: E402
+from tegula import settings  # noqa: E402
+from tegula.autograd import kept_attention  # noqa: E402
+from tegula.ops import attention_ops  # noqa: E402
+from tegula.patching.models.decoder import checkpoints_in_call  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device", "stock_afterwards")
 F32 = 1e-5

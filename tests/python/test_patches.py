@@ -144,7 +144,7 @@ def test_failures_of_kernels_are_raised():
 
 
 def test_patches_of_users(monkeypatch):
-    from tegula import patches
+    from tegula.patching import patches
 
     monkeypatch.setattr(patches, "_patches", {})
     calls = []
@@ -283,7 +283,7 @@ def test_layers_for_kernels(monkeypatch):
 def test_a_rope_of_kernels(monkeypatch):
     """The function of the modelling file as a module, as transformers' decorators make it, kernelized."""
     kernels = pytest.importorskip("kernels", minversion="0.16", reason="earlier ones replace no functions")
-    from tegula.hub import Repository
+    from tegula.patching.hub import Repository
 
     stock = getattr(modeling_qwen3.apply_rotary_pos_emb, "forward", modeling_qwen3.apply_rotary_pos_emb)
 
@@ -313,7 +313,7 @@ def test_a_rope_of_kernels(monkeypatch):
 
 
 def test_layers_for_kernels_round_as_their_module():
-    from tegula.hub import RMSNorm, rounding_of
+    from tegula.patching.hub import RMSNorm, rounding_of
 
     assert rounding_of(modeling_qwen3.Qwen3RMSNorm) == rounding_of(modeling_llama.LlamaRMSNorm) == "llama"
     assert rounding_of(modeling_gpt_oss.GptOssRMSNorm) == "gpt_oss"

@@ -13,17 +13,17 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
-import headline  # noqa: E402
-import performance  # noqa: E402
+from pages import headline  # noqa: E402
+from pages import performance  # noqa: E402
 import results_csv  # noqa: E402
-import training_bars  # noqa: E402
-from tegula.bench import command, report_command, results_file, step_command  # noqa: E402
-from tegula.bench.newest_runs import newest, ours_of  # noqa: E402
-from tegula.bench.progress import Progress  # noqa: E402
-from tegula.bench.qwen3_sizes import SIZES  # noqa: E402
-from tegula.bench.step_cases import StepCase, case_of  # noqa: E402
-from tegula.bench.step_providers import entrants  # noqa: E402
-from tegula.bench.step_sweep import Sweep, order_of  # noqa: E402
+from pages import training_bars  # noqa: E402
+from tegula_bench import command, report_command, results_file, step_command  # noqa: E402
+from tegula_bench.newest_runs import newest, ours_of  # noqa: E402
+from tegula_bench.progress import Progress  # noqa: E402
+from tegula_bench.qwen3_sizes import SIZES  # noqa: E402
+from tegula_bench.step_cases import StepCase, case_of  # noqa: E402
+from tegula_bench.step_providers import entrants  # noqa: E402
+from tegula_bench.step_sweep import Sweep, order_of  # noqa: E402
 
 TINY = StepCase("qwen3-tiny", 1, 8, dtype="f32")
 
@@ -333,7 +333,7 @@ def test_a_sweep_on_the_cpu(live, tmp_path):
 def test_a_worker_survives_what_goes_wrong(live, monkeypatch):
     import torch
 
-    from tegula.bench import step_worker
+    from tegula_bench import step_worker
 
     worker = step_worker.Worker("hf", "cpu")
     request = dict(case=dict(model="qwen3-tiny", batch=1, seq=8, checkpointing=False, dtype="f32"), optimiser="torch",
@@ -360,8 +360,8 @@ def test_attention_stays_causal_in_a_compiled_model(live, monkeypatch, name):
     """No dense mask: by what the provider passes beside the ids, or by Tegula's own attention."""
     import torch
 
-    from tegula.bench.model_steps import make_model
-    from tegula.bench.step_providers import PROVIDERS
+    from tegula_bench.model_steps import make_model
+    from tegula_bench.step_providers import PROVIDERS
 
     calls = []
 
@@ -392,7 +392,7 @@ def test_a_checkpointed_layer_keeps_attention_where_its_provider_asks(live, name
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from tegula.bench import model_steps, step_providers
+    from tegula_bench import model_steps, step_providers
 
     class Count(TorchDispatchMode):
         calls = 0
@@ -413,7 +413,7 @@ def test_a_checkpointed_layer_keeps_attention_where_its_provider_asks(live, name
 
 
 def test_a_process_that_dies_says_how(live, tmp_path):
-    from tegula.bench.worker_process import WorkerProcess
+    from tegula_bench.worker_process import WorkerProcess
 
     worker = WorkerProcess("nobody", "cpu", tmp_path / "nobody.log", 60)
     assert "KeyError: 'nobody'" in worker.ask(do="hello")["error"] and not worker.alive
@@ -421,7 +421,7 @@ def test_a_process_that_dies_says_how(live, tmp_path):
 
 
 def test_a_process_that_takes_too_long_is_ended(live, tmp_path):
-    from tegula.bench.worker_process import WorkerProcess
+    from tegula_bench.worker_process import WorkerProcess
 
     worker = WorkerProcess("hf", "cpu", tmp_path / "hf.log", 0.01)
     assert worker.ask(do="hello") == {"error": "no answer within 0.01 s"} and not worker.alive

@@ -7,7 +7,7 @@ import placed
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from tegula.attention import served_by
+from tegula.patching.attention import served_by
 
 # PyTorch's threads and Tegula's would wait for each other busily: these models take several times as long with both.
 torch.set_num_threads(1)

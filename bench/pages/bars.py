@@ -1,0 +1,195 @@
+"""The bars, and whether the recorded figures meet them."""
+
+import dataclasses
+import math
+
+from tegula_bench import newest_runs
+
+newest, number = newest_runs.newest, newest_runs.number
+is_ours, ours_of, peers_of = newest_runs.is_ours, newest_runs.ours_of, newest_runs.peers_of
+
+
+# ---- kinds of bar: each judges to (text, required, measured, met), once or for several shapes ----
+
+NOT_MEASURED = "not measured"
+WORDS = {"fwd": "forward", "bwd": "backward", "step": "step", "fwdbwd": "forward and backward"}
+
+
+def by_entry(suite):
+    """What the case of a suite that is not of the best entry adds to its name."""
+    entry = suite.partition(" ")[2]
+    return f" by {entry}" if entry else ""
+
+
+@dataclasses.dataclass
+class Share:
+    """Share of a roof. shape "": every shape recorded, largest arrays that benchmarks have."""
+    op: str
+    dir: str
+    shape: str
+    required: float
+    roof: str
+    dtype: str = "f32"
+    suite: str = "ops"
+
+    def judge(self, cases):
+        found = []
+        want = f"{self.required:.0%} of {self.roof}"
+        for (suite, op, direction, dtype, shape), rows in sorted(cases.items()):
+            if (suite, op, direction, dtype) != (self.suite, self.op, self.dir, self.dtype) or (
+                    self.shape and shape != self.shape):
+                continue
+            mine = ours_of(rows)
+            share = number(mine, "roof_share")
+            found.append((self.text(shape), want, f"{share:.1%} of {mine['roof']}",
+                          share >= self.required and mine["roof"] == self.roof))
+        return found or [(self.text(self.shape), want, NOT_MEASURED, False)]
+
+    def text(self, shape):
+        return f"{self.op} {WORDS[self.dir]}, {self.dtype} {shape}".rstrip()
+
+
+@dataclasses.dataclass
+class Ratio:
+    """Time of the best of the peers named `impl` (whose configuration ends so) over ours."""
+    suite: str
+    op: str
+    dir: str
+    dtype: str
+    shape: str
+    impl: tuple
+    required: float
+    config: str = ""
+
+    def judge(self, cases):
+        rows = cases.get((self.suite, self.op, self.dir, self.dtype, self.shape), [])
+        them = [row for row in rows if row["impl"] in self.impl and row["config"].endswith(self.config)]
+        text = f"{self.op} {WORDS[self.dir]}{by_entry(self.suite)}, {self.dtype} {self.shape}"
+        want = f"{self.required:.3g}x {' or '.join(self.impl)} {self.config}".rstrip()
+        if not them:
+            return [(text, want, NOT_MEASURED, False)]
+        ratio = min(number(row, "ms") for row in them) / number(ours_of(rows), "ms")
+        return [(text, want, f"{ratio:.3f}x", ratio >= self.required)]
+
+
+@dataclasses.dataclass
+class Mean:
+    """Geometric mean of the time of the best of the peers `impl` over ours, over the recorded
+    shapes of these ops: all of them, or `shapes`; in all directions, or in `dir`."""
+    ops: tuple
+    required: float
+    suite: str = "peers"
+    dtype: str = "f32"
+    impl: tuple = ("torch",)
+    dir: str = ""
+    shapes: tuple = ()
+    name: str = "memory-bound ops"
+
+    def judge(self, cases):
+        ratios = []
+        for (suite, op, direction, dtype, shape), rows in cases.items():
+            them = [number(row, "ms") for row in rows if row["impl"] in self.impl]
+            if (suite, dtype) == (self.suite, self.dtype) and op in self.ops and them and (
+                    self.dir in ("", direction) and (not self.shapes or shape in self.shapes)):
+                ratios.append(min(them) / number(ours_of(rows), "ms"))
+        want = f"{self.required:.3g}x {' or '.join(self.impl)}"
+        if not ratios:
+            return [(f"{self.name}, geometric mean", want, NOT_MEASURED, False)]
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        return [(f"{self.name}, geometric mean of {len(ratios)} cases, {self.dtype}", want,
+                 f"{mean:.2f}x", mean >= self.required)]
+
+
+@dataclasses.dataclass
+class Memory:
+    """Peak bytes, at most `required` times the least of the peers'."""
+    suite: str
+    op: str
+    dir: str
+    dtype: str
+    shape: str
+    impl: tuple
+    required: float
+
+    def judge(self, cases):
+        rows = cases.get((self.suite, self.op, self.dir, self.dtype, self.shape), [])
+        them = [number(row, "peak_bytes") for row in rows
+                if row["impl"] in self.impl and number(row, "peak_bytes")]
+        text = f"{self.op} {WORDS[self.dir]}, {self.dtype} {self.shape}: memory"
+        want = f"at most {self.required:g}x {' and '.join(self.impl)}"
+        mine = number(ours_of(rows), "peak_bytes") if rows else 0
+        if not them or not mine:
+            return [(text, want, NOT_MEASURED, False)]
+        return [(text, want, f"{mine / 1e9:.2f} GB of {min(them) / 1e9:.2f}",
+                 mine <= self.required * min(them))]
+
+
+# ---- the bars ----
+
+MEMORY_BOUND = ("rms_norm", "add_rms_norm", "layer_norm", "rms_norm_swiglu", "softmax", "gelu",
+                "silu", "swiglu", "geglu", "swiglu_clamped", "rope", "qk_norm_rope")
+
+
+def training_bars():
+    found = []
+    for shape in ("b4_s64", "b4_s256"):
+        case = ("model", "gpt2-124m", "step", "f32", shape)
+        found += [Ratio(*case, ("torch",), 1.6, "malloc=tuned"), Ratio(*case, ("llm.c",), 4.0),
+                  Memory(*case, ("llm.c", "torch"), 1.0)]
+    found.append(Ratio("model", "gpt2-124m", "step", "bf16", "b4_s64", ("torch", "compile"), 1.0))
+    found.append(Ratio("model", "gpt-bytes", "step", "f32", "b16_s128", ("torch",), 1.6, "eager"))
+    return found
+
+
+def linear_bars():
+    found = []
+    for dtype in ("f32", "bf16"):
+        for size in ("256x768x3072", "256x768x50257", "1024x768x3072", "1024x768x50257",
+                     "512x1024x3072"):
+            for direction, words in (("fwd", ""), ("bwd", "_nodweight_nodbias"),
+                                     ("bwd", "_nodx_nodbias")):
+                # oneDNN is what PyTorch itself calls for bf16
+                found.append(Ratio("peers", "linear", direction, dtype, size + words,
+                                   ("onednn",) if dtype == "f32" else ("onednn", "torch"), 0.9))
+    return found
+
+
+def attention_bars():
+    found = []
+    for shape in ("b1_h12_s1024_d64_causal", "b1_h16_kv8_s2048_d128_causal"):
+        found.append(Share("attention", "fwd", shape, 0.45, "fma_f32"))
+        found += [Ratio("peers", "attention", d, "f32", shape, ("torch",), 1.3)
+                  for d in ("fwd", "bwd")]
+    found += [Share("attention", "fwd", "b8_h32_kv8_s1_sk4096_d128_causal", 0.85, "read", dtype)
+              for dtype in ("bf16", "f16")]
+    return found
+
+
+def quantised_bars():
+    found = []
+    for size in ("1x1024x3072", "1x14336x4096"):
+        found += [Share("linear_int8", "fwd", size, 0.85, "read"),
+                  *[Share("linear_int4", "fwd", f"{size}_{group}_sf16", 0.85, "read")
+                    for group in ("g32", "g128")]]
+    found.append(Ratio("peers", "linear_int8", "fwd", "bf16", "512x1024x3072_dynamic",
+                       ("linear",), 1.3))
+    return found
+
+
+BARS = [
+    *training_bars(),
+    *linear_bars(),
+    *[Share(op, d, "", 0.85, "copy") for op in MEMORY_BOUND for d in ("fwd", "bwd")],
+    Share("adamw", "step", "", 0.85, "copy"),
+    Mean(MEMORY_BOUND, 1.5),
+    *attention_bars(),
+    Ratio("peers", "linear_cross_entropy", "fwdbwd", "f32",
+          "1024x768x50257_dwf32_nodbias_overwrite", ("torch",), 1.5),
+    Memory("peers", "linear_cross_entropy", "fwdbwd", "f32",
+           "1024x768x50257_dwf32_nodbias_overwrite", ("torch",), 0.3),
+    *quantised_bars(),
+]
+
+
+def judge(cases, bars=None):
+    return [line for bar in (BARS if bars is None else bars) for line in bar.judge(cases)]

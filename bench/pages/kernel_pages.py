@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Writes the figures on the pages of docs/kernels/: between the lines
+
+  <!-- figures: rms_norm add_rms_norm -->
+  <!-- end of figures -->
+
+stands what bench/results/h200.csv holds of these ops, each case beside its floor.
+
+  kernel_pages.py [--csv FILE] [--pages DIR]
+"""
+
+import argparse
+import pathlib
+import re
+
+import results_csv
+from pages.bars import by_entry, newest, number, ours_of
+from pages.markdown_table import table
+from pages.performance import ROOT, beside
+
+BYTES_PER_S = 4.2e12  # of a kernel that copies
+FLOPS_PER_S = 790e12  # of dense bf16 products
+FIGURES = re.compile(r"(<!-- figures: ([\w ]+) -->\n).*?(<!-- end of figures -->)", re.S)
+
+
+def floor_us(row):
+    """The least time for the fewest bytes and flops that the op can do with."""
+    return 1e6 * max(number(row, "bytes") / BYTES_PER_S, number(row, "flops") / FLOPS_PER_S)
+
+
+def line_of(case, rows):
+    mine = ours_of(rows)
+    us = 1e3 * number(mine, "ms")
+    share = f"{number(mine, 'roof_share'):.1%}" if mine["roof"] else ""
+    return (" ".join(case[1:]) + by_entry(case[0]), f"{number(mine, 'bytes') / 1e6:.4g}",
+            f"{number(mine, 'flops') / 1e9:.3g}", f"{floor_us(mine):.1f}", f"{us:.1f}",
+            f"{floor_us(mine) / us:.0%}", share, beside(rows))
+
+
+def figures(cases, ops):
+    """Lines for the ops, in the record's order."""
+    yield ""
+    for op in ops:
+        if not any(case[1] == op for case in cases):
+            yield f"Of `{op}` the record holds nothing on a GPU."
+            yield ""
+    found = [(case, rows) for case, rows in cases.items() if case[1] in ops]
+    if not found:
+        return
+    yield from table(("case", "MB", "GFLOP", "floor us", "us", "of floor", "of copy",
+                      "peers us (over ours)"), [line_of(case, rows) for case, rows in found])
+    seen = sorted({(mine["device"], mine["commit"]) for mine in (ours_of(r) for _, r in found)})
+    yield "; ".join(f"{device}, commit `{commit}`" for device, commit in seen) + "."
+    yield ""
+
+
+def times_of_the_gpu(cases):
+    """Those of the suites "gpu" and "gpu ENTRY"; another one, "host", has times of the host."""
+    return {case: rows for case, rows in cases.items() if case[0].split()[0] == "gpu"}
+
+
+def page_with_figures(text, cases):
+    on_gpu = times_of_the_gpu(cases)
+
+    def filled(match):
+        lines = "\n".join(figures(on_gpu, match.group(2).split()))
+        return f"{match.group(1)}{lines}\n{match.group(3)}"
+    return FIGURES.sub(filled, text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Writes the figures of docs/kernels/.")
+    parser.add_argument("--csv", type=pathlib.Path, default=ROOT / "bench/results/h200.csv")
+    parser.add_argument("--pages", type=pathlib.Path, default=ROOT / "docs/kernels")
+    options = parser.parse_args()
+    cases = newest(results_csv.read(options.csv))
+    for page in sorted(options.pages.glob("*.md")):
+        page.write_text(page_with_figures(page.read_text(encoding="utf-8"), cases),
+                        encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Ops of the library's table as functions of PyTorch with gradients; nothing is imported here."""

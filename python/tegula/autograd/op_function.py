@@ -1,0 +1,325 @@
+"""An op of the table as a function of PyTorch.
+
+The table (`_core.ops()`) says which tensors and scalars a direction takes, in which order. A gradient's name is `d` and
+its tensor's: from that follows what the backward reads, what the forward saves, and which gradients there are. Only the
+shapes of outputs are not in the table; whoever makes an `Op` gives a function that allocates them.
+
+There are two ways through an op. Plain tensors in eager mode go straight to the library. Everything else (compilation,
+torch.func, fake tensors, subclasses, negated views) goes through two operators of the dispatcher, `tegula::<op>_fwd` and
+`tegula::<op>_bwd`, which do the same.
+"""
+
+import torch
+from torch.autograd import forward_ad
+
+from .dispatcher import absent_filled, declare, implement, listed, present
+from .table_entry import CHOSEN, PLAIN, TABLE, Row, bare_apply
+
+is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+
+
+# What happens between forward and backward, as functions of tuples: Dynamo follows them.
+
+
+def saved_tensors(sources, extra, arguments, results):
+    """What the backward will read: `sources` of its inputs, and the `extra` ones that only give shapes."""
+    kept = []
+    for kind, index in sources:
+        if kind == "input":
+            kept.append(arguments[index])
+        elif kind == "output":
+            kept.append(results[index])
+    return kept + [arguments[index] for index in extra]
+
+
+def backward_tensors(sources, saved, gradients):
+    """The backward's inputs in their order, and the extra ones."""
+    tensors, used = [], 0
+    for kind, index in sources:
+        if kind == "gradient":
+            tensors.append(gradients[index])
+        elif kind == "absent":
+            tensors.append(None)
+        else:
+            tensors.append(saved[used])
+            used += 1
+    return tensors + list(saved[used:])
+
+
+def wanted_gradients(users, paired, needs):
+    """Which gradients are asked for: `users` are the inputs that each is for."""
+    asked = [any([needs[index] for index in inputs]) for inputs in users]
+    return [any(asked)] * len(asked) if paired else asked
+
+
+def input_gradients(places, outs, gradients, needs):
+    """The gradient of each argument of the forward: a computed one, or an output's own, or None."""
+    result = []
+    for (kind, index), need in zip(places, needs):
+        if not need or kind == "none":
+            result.append(None)
+        else:
+            result.append(outs[index] if kind == "computed" else gradients[index])
+    return tuple(result)
+
+
+def refuse_second(name):
+    raise RuntimeError(f"tegula.{name}: expected a first derivative, got a request for the second (create_graph)")
+
+
+class Op:
+    """`results` names the outputs that are computed, the public ones first; `allocate` makes them from the inputs and
+    scalars, as a tuple (None: not this time). `same` names inputs whose gradient is that of another input, `passed`
+    those whose gradient is an output's own; `like`, for gradients of inputs that the backward does not read, one of
+    its inputs of the same shape and dtype. `paired`: gradients are computed together or not at all. `more`: arguments
+    after the scalars, as the dispatcher declares them, that only `allocate` reads."""
+
+    def __init__(self, name, results, allocate, *, public=1, same=(), passed=(), like=(), paired=False, more=()):
+        self.more = list(more)
+        self.name, self.results, self.allocate, self.public = name, results, allocate, public
+        self.same, self.passed, self.like, self.paired = dict(same), dict(passed), dict(like), paired
+        self.forward_row = Row(f"{name}_fwd")
+        self.inputs = [slot["name"] for slot in self.forward_row.ins]
+        self.num_inputs = len(self.inputs)
+        self.num_arguments = self.num_inputs + len(self.forward_row.scalars)
+        self.placed = [results.index(slot["name"]) if slot["name"] in results else None for slot in self.forward_row.outs]
+        self.backward_row = Row(f"{name}_bwd") if f"{name}_bwd" in TABLE else None
+        if self.backward_row:
+            self.wire()
+        self.define()
+
+    def wire(self):
+        """Where each argument of the backward comes from: (kind, index), kind being input, output or gradient."""
+        names = [slot["name"] for slot in self.backward_row.ins]
+        self.sources = []
+        for slot in self.backward_row.ins:
+            name = slot["name"]
+            if name in self.inputs:
+                self.sources.append(("input", self.inputs.index(name)))
+            elif name in self.results:
+                self.sources.append(("output", self.results.index(name)))
+            elif name[1:] in self.results[: self.public]:
+                self.sources.append(("gradient", self.results.index(name[1:])))
+            elif slot["optional"]:
+                self.sources.append(("absent", 0))
+            else:
+                raise ImportError(f"{self.name}_bwd: {name}: expected a tensor of the forward or its gradient")
+        # Gradients, and for each the argument that it is shaped like: an input of the backward, or one more.
+        self.extra = []
+        self.shapes = []
+        self.targets = [self.inputs.index(slot["name"][1:]) for slot in self.backward_row.outs]
+        for target in self.targets:
+            name = self.inputs[target]
+            if self.like.get(name, name) in names:
+                self.shapes.append(names.index(self.like.get(name, name)))
+            else:
+                self.shapes.append(len(names) + len(self.extra))
+                self.extra.append(target)
+        scalar_names = [slot["name"] for slot in self.forward_row.scalars]
+        self.scalar_sources = [
+            scalar_names.index(slot["name"]) if slot["name"] in scalar_names else CHOSEN[slot["name"]]
+            for slot in self.backward_row.scalars
+        ]
+        names = [self.inputs[target] for target in self.targets]
+        self.users = tuple(
+            tuple(index for index, name in enumerate(self.inputs) if self.same.get(name, name) == target)
+            for target in names
+        )
+        self.places = []
+        for name in self.inputs:
+            if name in self.passed:
+                self.places.append(("passed", self.results.index(self.passed[name])))
+            elif self.same.get(name, name) in names:
+                self.places.append(("computed", names.index(self.same.get(name, name))))
+            else:
+                self.places.append(("none", 0))
+        self.places += [("none", 0)] * (len(self.forward_row.scalars) + len(self.more))
+        self.overwrites = any(slot["name"] == "overwrite" for slot in self.backward_row.scalars)
+
+    # ---- computing ----
+
+    def compute(self, arguments, given=None):
+        """All results; `given` is memory for the first."""
+        ins, scalars = arguments[: self.num_inputs], arguments[self.num_inputs : self.num_arguments]
+        results = self.allocate(*arguments)
+        if given is not None:
+            results = (given, *results[1:])
+        outs = [None if place is None else results[place] for place in self.placed]
+        self.forward_row.run(ins, outs, scalars)
+        return results
+
+    def allocate_gradients(self, tensors, wanted):
+        outs = []
+        for slot, shape, asked in zip(self.backward_row.outs, self.shapes, wanted):
+            like = tensors[shape]
+            if like is None or not (asked or not slot["optional"]):
+                outs.append(None)
+            elif slot["role"] == "acc" and not self.overwrites:
+                outs.append(like.new_zeros(like.shape))
+            else:
+                outs.append(like.new_empty(like.shape))
+        return outs
+
+    def compute_gradients(self, tensors, scalars, wanted):
+        outs = self.allocate_gradients(tensors, wanted)
+        chosen = [scalars[source] if isinstance(source, int) else source() for source in self.scalar_sources]
+        self.backward_row.run(tensors[: len(self.sources)], outs, chosen)
+        return outs
+
+    # ---- the operators of the dispatcher ----
+
+    def define(self):
+        row = self.forward_row
+        ins = [(slot["name"], slot["optional"]) for slot in row.ins]
+        declare(row.name, ins, row.scalars, self.more, len(self.results))
+
+        def like_of(arguments):
+            return next(tensor for tensor in arguments if tensor is not None)
+
+        forward = implement(
+            row.name,
+            lambda *arguments: absent_filled(self.compute(arguments), like_of(arguments)),
+            lambda *arguments: absent_filled(self.allocate(*arguments), like_of(arguments)),
+        )
+        self.without_gradients = lambda *arguments: listed(forward(*arguments))
+        if not self.backward_row:
+            self.through_dispatcher = self.without_gradients
+            return
+
+        row = self.backward_row
+        ins = [(slot["name"], slot["optional"]) for slot in row.ins]
+        ins += [(f"{self.inputs[index]}_like", True) for index in self.extra]
+        chosen = [slot for slot, source in zip(row.scalars, self.scalar_sources) if isinstance(source, int)]
+        picked = tuple(source for source in self.scalar_sources if isinstance(source, int))
+        declare(row.name, ins, chosen, ["bool[] wanted"], len(row.outs))
+        count, scalar_sources = len(ins), self.scalar_sources
+
+        def split(arguments):
+            tensors = [present(tensor, slot) for tensor, slot in zip(arguments, row.ins)]
+            tensors += arguments[len(row.ins) : count]
+            return tensors, list(arguments[count:-1]), list(arguments[-1])
+
+        def backward_values(*arguments):
+            tensors, values, wanted = split(arguments)
+            values = iter(values)
+            scalars = [next(values) if isinstance(source, int) else source() for source in scalar_sources]
+            outs = self.allocate_gradients(tensors, wanted)
+            row.run(tensors[: len(row.ins)], outs, scalars)
+            return absent_filled(outs, like_of(tensors))
+
+        def backward_shapes(*arguments):
+            tensors, _, wanted = split(arguments)
+            return absent_filled(self.allocate_gradients(tensors, wanted), like_of(tensors))
+
+        backward = implement(row.name, backward_values, backward_shapes)
+        op, name, num_inputs, public = self, self.name, self.num_inputs, self.public
+        sources, extra, users, paired = tuple(self.sources), tuple(self.extra), self.users, self.paired
+        places, nothing = tuple(self.places), [None] * len(self.targets)
+
+        class Gradient(torch.autograd.Function):
+            @staticmethod
+            def forward(*arguments):
+                return backward(*arguments)
+
+            @staticmethod
+            def setup_context(ctx, inputs, output):
+                pass
+
+            @staticmethod
+            def backward(ctx, *gradients):
+                refuse_second(name)
+
+        class ThroughDispatcher(torch.autograd.Function):
+            @staticmethod
+            def forward(*arguments):
+                return listed(forward(*arguments))
+
+            @staticmethod
+            def setup_context(ctx, inputs, output):
+                ctx.save_for_backward(*saved_tensors(sources, extra, inputs, output))
+                ctx.scalars = [inputs[num_inputs + index] for index in picked]
+                if len(output) > public:
+                    ctx.mark_non_differentiable(*output[public:])
+
+            @staticmethod
+            def backward(ctx, *gradients):
+                needs = ctx.needs_input_grad
+                wanted = wanted_gradients(users, paired, needs)
+                outs = nothing
+                if any(wanted):
+                    tensors = backward_tensors(sources, ctx.saved_tensors, gradients)
+                    # Compiled graphs refuse second derivatives themselves.
+                    run = backward if torch.compiler.is_compiling() else Gradient.apply
+                    outs = listed(run(*tensors, *ctx.scalars, wanted))
+                return input_gradients(places, outs, gradients, needs)
+
+        class Direct(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, *arguments):
+                results = op.compute(arguments)
+                ctx.save_for_backward(*saved_tensors(sources, extra, arguments, results))
+                ctx.scalars = arguments[num_inputs:]
+                return results[:public]
+
+            @staticmethod
+            def backward(ctx, *gradients):
+                if torch.is_grad_enabled():
+                    refuse_second(name)
+                needs = ctx.needs_input_grad
+                wanted = wanted_gradients(users, paired, needs)
+                outs = nothing
+                if any(wanted):
+                    tensors = backward_tensors(sources, ctx.saved_tensors, gradients)
+                    outs = op.compute_gradients(tensors, ctx.scalars, wanted)
+                return input_gradients(places, outs, gradients, needs)
+
+        self.through_dispatcher = ThroughDispatcher.apply
+        self.direct = bare_apply(Direct)
+
+    # ---- calling ----
+
+    def is_plain(self, tensors):
+        if (
+            torch._C._are_functorch_transforms_active()
+            or torch._C._len_torch_dispatch_stack()
+            or forward_ad._current_level >= 0
+        ):
+            return False
+        for tensor in tensors:
+            if tensor is None:
+                continue
+            # Wrappers outlive the transforms that made them; Function.apply takes them off.
+            if type(tensor) not in PLAIN or tensor.is_meta or tensor.is_neg() or is_wrapped(tensor):
+                return False
+        return True
+
+    def requires_gradient(self, arguments):
+        if torch.is_grad_enabled():
+            for tensor in arguments[: self.num_inputs]:
+                if tensor is not None and tensor.requires_grad:
+                    return True
+        return False
+
+    def __call__(self, *arguments):
+        """The public results, as a tuple."""
+        if not self.backward_row and self.requires_gradient(arguments):
+            raise NotImplementedError(f"tegula.{self.name}: expected tensors without gradients, got one that requires its")
+        if torch.compiler.is_compiling() and not self.requires_gradient(arguments):
+            # Dynamo does not trace an autograd.Function that gets nothing to differentiate.
+            return self.without_gradients(*arguments)[: self.public]
+        if torch.compiler.is_compiling() or not self.is_plain(arguments[: self.num_inputs]):
+            return self.through_dispatcher(*arguments)[: self.public]
+        if self.requires_gradient(arguments):
+            return self.direct(*arguments)
+        return self.compute(arguments)[: self.public]
+
+    def write(self, out, arguments):
+        """Puts the first result into `out`, which has its contract's shape."""
+        tensors = (*arguments[: self.num_inputs], out)
+        if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
+            raise RuntimeError(f"tegula.{self.name}: out: expected tensors without gradients, got one that requires its")
+        if torch.compiler.is_compiling() or not self.is_plain(tensors):
+            out.copy_(self(*arguments)[0])
+        else:
+            self.compute(arguments, out)
+            torch.autograd.graph.increment_version(out)

@@ -1,4 +1,0 @@
-from .command import main
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,75 @@
+"""`tegula.ops`: what runs over lists of tensors: the optimiser's step, the norm of all gradients."""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from .. import _core
+from ..autograd.table_entry import TABLE, allocate_bytes
+from ..sharding import local, norms_of_all
+
+Tensors = Sequence[torch.Tensor]
+
+ADAMW = TABLE["adamw_step"][0]
+GLOBAL_NORM = TABLE["global_norm_fwd"][0]
+
+
+def adamw_step(
+    params: Tensors, grads: Tensors, exp_avg: Tensors, exp_avg_sq: Tensors, *, step: int, lr: float,
+    beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, weight_decay: float = 1e-2,
+    master: Tensors | None = None, clip: torch.Tensor | None = None, grad_scale: float | None = None,
+) -> None:  # fmt: skip
+    """One step of AdamW on lists of tensors, in place and in one launch; tegula/adamw.h. `master`: f32 weights behind
+    16-bit params. `clip`: a factor on the gradients, [1] f32 on the device, as `global_norm` gives it."""
+    lists = [list(tensors) for tensors in (params, grads, exp_avg, exp_avg_sq, master or ())]
+    _core.run(
+        ADAMW, *lists[:4], lists[4] or None, clip, step, lr, beta1, beta2, eps, weight_decay, grad_scale,
+        grad_scale is not None,
+    )  # fmt: skip
+    torch.autograd.graph.increment_version(lists[0] + lists[2] + lists[3] + lists[4])
+
+
+def global_norm(
+    tensors: Iterable[torch.Tensor], max_norm: float | None = None
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """The 2-norm of all elements of a list, [1] f32; with max_norm also min(1, max_norm / (norm + 1e-6)), the factor
+    that clips, which is NaN where the norm is infinite or NaN; tegula/global_norm.h. No gradient. Of distributed tensors
+    it is the norm over all processes, which all have to call it."""
+    tensors = list(tensors)
+    if any(hasattr(tensor, "to_local") for tensor in tensors):
+        tensors = norms_of_all([tensor.detach() for tensor in tensors], global_norm, "global_norm")
+    tensors = [tensor.contiguous() for tensor in tensors]
+    like = tensors[0] if tensors else torch.empty(0)
+    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+    norm = torch.empty(1, dtype=dtype, device=like.device)
+    clip = None if max_norm is None else torch.empty_like(norm)
+    _core.run(
+        GLOBAL_NORM, tensors, norm, clip, max_norm or 0.0, lambda count: allocate_bytes(like.device, count)
+    )
+    return norm if clip is None else (norm, clip)
+
+
+def clip_grad_norm_(
+    parameters: torch.Tensor | Iterable[torch.Tensor], max_norm: float, norm_type: float = 2.0,
+    error_if_nonfinite: bool = False, foreach: bool | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """torch.nn.utils.clip_grad_norm_ with the norm in one launch, in f32 whatever the gradients' dtype. norm_type: 2.
+    Gradients of several devices are refused. Of distributed ones it is the norm over all processes, a plain tensor."""
+    if float(norm_type) != 2.0:
+        raise NotImplementedError(f"clip_grad_norm_: norm_type: expected 2, got {norm_type}")
+    if foreach is not None:
+        raise ValueError(f"clip_grad_norm_: foreach: expected None, got {foreach}")
+    if isinstance(parameters, torch.Tensor):
+        parameters = [parameters]
+    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not grads:
+        return torch.tensor(0.0)
+    grads = [grad.detach() for grad in grads]
+    norm = global_norm(grads)[0]
+    if error_if_nonfinite and not norm.isfinite():
+        raise RuntimeError(f"clip_grad_norm_: expected a finite norm, got {norm.item()}; leave error_if_nonfinite out "
+                           "to scale the gradients anyway")  # fmt: skip
+    factor = (float(max_norm) / (norm + 1e-6)).clamp(max=1.0)
+    for grad in map(local, grads):
+        grad.mul_(factor.to(grad.dtype) if grad.is_cuda else factor)
+    return norm

@@ -1,0 +1,107 @@
+"""`tegula.ops`: the linear layer, and losses."""
+
+import torch
+
+from ..autograd.conventions import ACTIVATION, NUM_ITEMS, REDUCTION, choose, empty, flat, rows, statistic
+from ..autograd.loss_op import LossOp
+from ..autograd.op_function import Op
+
+def linear_outputs(x, weight, bias, residual, activation):
+    y = empty((x.shape[0], weight.shape[0]), x)
+    return y, empty(y.shape, y) if activation else None
+
+
+_linear = Op("linear", ["y", "preactivation"], linear_outputs, passed={"residual": "y"})
+
+
+def linear(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *, residual: torch.Tensor | None = None,
+    activation: str = "none",
+) -> torch.Tensor:  # fmt: skip
+    """activation(x @ weight.T + bias) + residual; activation is "none", "gelu" or "gelu_tanh"; tegula/linear.h."""
+    activation = choose("linear", "activation", ACTIVATION, activation)
+    arguments = (rows(x), weight, bias, None if residual is None else rows(residual), activation)
+    (y,) = _linear(*arguments)
+    return y if x.dim() == 2 else y.view(*x.shape[:-1], y.shape[-1])
+
+
+def loss_outputs(logits, targets, reduction):
+    count = targets.shape[0]
+    return statistic((count if reduction == 1 else 1,), logits), statistic((count,), logits)
+
+
+_cross_entropy = LossOp(
+    "cross_entropy", ["loss", "lse"],
+    lambda logits, targets, items, *scalars: loss_outputs(logits, targets, scalars[5]),
+)  # fmt: skip
+_linear_cross_entropy = LossOp(
+    "linear_cross_entropy", ["loss", "lse"],
+    lambda hidden, weight, bias, targets, items, *scalars: loss_outputs(hidden, targets, scalars[7]),
+)  # fmt: skip
+
+
+def loss_scalars(op, reduction, num_items_in_batch, device):
+    """(num_items, num_items_in_batch, reduction): the number of items comes as a number or a tensor, of any device, and
+    makes a sum of a mean."""
+    number = choose(op, "reduction", REDUCTION, reduction)
+    if num_items_in_batch is None:
+        return None, 0, number
+    if reduction == "none":
+        raise ValueError(f"{op}: num_items_in_batch: expected None with reduction none, got {num_items_in_batch!r}")
+    if isinstance(num_items_in_batch, torch.Tensor):
+        return num_items_in_batch.to(device), 0, NUM_ITEMS
+    return None, num_items_in_batch, NUM_ITEMS
+
+
+def shaped_loss(loss, targets, reduction):
+    return loss.view(targets.shape) if reduction == "none" else loss.view(())
+
+
+def cross_entropy(
+    logits: torch.Tensor, targets: torch.Tensor, *, ignore_index: int = -100, reduction: str = "mean",
+    label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0,
+    num_items_in_batch: int | torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """Cross-entropy of [..., vocab] logits and [...] ids; tegula/cross_entropy.h. The loss is f32. num_items_in_batch,
+    a number or a tensor, divides the sum in the place of the number of targets."""
+    items, number, kind = loss_scalars("cross_entropy", reduction, num_items_in_batch, logits.device)
+    (loss,) = _cross_entropy(
+        logits, flat(targets), items, ignore_index, number, label_smoothing, z_loss, softcap, kind, True
+    )
+    return shaped_loss(loss, targets, reduction)
+
+
+def linear_cross_entropy(
+    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, bias: torch.Tensor | None = None, *,
+    ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0, z_loss: float = 0.0,
+    softcap: float = 0.0, num_items_in_batch: int | torch.Tensor | None = None, chunk_rows: int = 0,
+    chunk_cols: int = 0,
+) -> torch.Tensor:  # fmt: skip
+    """cross_entropy(hidden @ weight.T + bias, targets) without the logits in memory; tegula/linear_cross_entropy.h."""
+    items, number, kind = loss_scalars("linear_cross_entropy", reduction, num_items_in_batch, hidden.device)
+    (loss,) = _linear_cross_entropy(
+        hidden, weight, bias, flat(targets), items, ignore_index, number, chunk_rows, chunk_cols,
+        label_smoothing, z_loss, softcap, kind, True,
+    )  # fmt: skip
+    return shaped_loss(loss, targets, reduction)
+
+
+def fused_linear_cross_entropy(
+    hidden: torch.Tensor, weight: torch.Tensor, target: torch.Tensor, bias: torch.Tensor | None = None, *,
+    chunk_size: int | None = 4096, v_chunk_size: int | None = None, ignore_index: int = -100, reduction: str = "mean",
+    label_smoothing: float = 0.0, num_items_in_batch: int | torch.Tensor | None = None, z_loss: float = 0.0,
+    softcap: float = 0.0,
+) -> torch.Tensor:  # fmt: skip
+    """`linear_cross_entropy` by the names of other libraries: the loss of hidden [..., hidden_size], weight [vocab,
+    hidden_size], target [...], without the logits in memory. reduction="none" gives the loss of each token.
+
+    chunk_size and v_chunk_size are rows and columns of a piece of the logits. They change memory and time, not the
+    loss, whose rows do not depend on them. None, and for rows 4096, which is what callers of other libraries write,
+    leave the choice to the library: it knows the device and what else must lie in memory. A loss where nothing counts
+    is NaN, as in PyTorch."""
+    chunk_rows = 0 if chunk_size in (None, 4096) else chunk_size
+    return linear_cross_entropy(
+        hidden, weight, target, bias, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing,
+        z_loss=z_loss, softcap=softcap, num_items_in_batch=num_items_in_batch, chunk_rows=chunk_rows,
+        chunk_cols=v_chunk_size or 0,
+    )  # fmt: skip

@@ -1,0 +1,180 @@
+"""`tegula.ops`: integers with scales, there and back, and linear layers whose weights are quantised. No gradients.
+
+A weight is packed once, on the CPU, for the product that reads it:
+
+    q, scale, zero_point = ops.quantize_int8(linear.weight.detach())
+    packed = ops.pack_int8(q, scale, zero_point)
+    y = ops.linear_int8(x, packed, linear.bias)
+"""
+
+from typing import NamedTuple
+
+import torch
+
+from .. import _core
+from ..autograd.conventions import choose, rows
+from ..autograd.op_function import Op
+
+GRANULARITY = {"tensor": 1, "row": 2, "column": 3}
+MODE = {"weight_only": 1, "dynamic": 2}
+Quantized = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+
+
+def groups(cols, group_size):
+    return -(-cols // group_size) if group_size > 0 else 0
+
+
+def int8_outputs(x, granularity, asymmetric):
+    count = {1: 1, 2: x.shape[0], 3: x.shape[1]}[granularity]
+    zero_point = x.new_empty(count, dtype=torch.int8) if asymmetric else None
+    return x.new_empty(x.shape, dtype=torch.int8), x.new_empty(count, dtype=torch.float32), zero_point
+
+
+_quantize_int8 = Op("quantize_int8", ["q", "scale", "zero_point"], int8_outputs, public=3, more=["bool asymmetric"])
+
+
+def quantize_int8(x: torch.Tensor, *, granularity: str = "row", asymmetric: bool = False) -> Quantized:
+    """(q, scale, zero_point) of x [..., cols]; tegula/quantize_int8.h. One scale for the whole "tensor", for each "row"
+    or for each "column"; zero_point is None unless asymmetric. q has the shape of x, the others one axis."""
+    number = choose("quantize_int8", "granularity", GRANULARITY, granularity)
+    q, scale, zero_point = _quantize_int8(rows(x), number, asymmetric)
+    return q.view(x.shape), scale, zero_point if asymmetric else None
+
+
+_dequantize_int8 = Op(
+    "dequantize_int8", ["x"],
+    lambda q, scale, zero_point, granularity, dtype: (q.new_empty(q.shape, dtype=dtype),),
+    more=["ScalarType dtype"],
+)  # fmt: skip
+
+
+def dequantize_int8(
+    q: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None = None, *, granularity: str = "row",
+    dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:  # fmt: skip
+    """(q - zero_point) * scale in `dtype`; tegula/quantize_int8.h."""
+    number = choose("dequantize_int8", "granularity", GRANULARITY, granularity)
+    (x,) = _dequantize_int8(rows(q), scale, zero_point, number, dtype)
+    return x.view(q.shape)
+
+
+def int4_outputs(x, group_size, asymmetric, scale_dtype):
+    shape = (x.shape[0], groups(x.shape[1], group_size))
+    zero_point = x.new_empty(shape, dtype=torch.uint8) if asymmetric else None
+    q = x.new_empty((x.shape[0], (x.shape[1] + 1) // 2), dtype=torch.uint8)
+    return q, x.new_empty(shape, dtype=scale_dtype), zero_point
+
+
+_quantize_int4 = Op(
+    "quantize_int4", ["q", "scale", "zero_point"], int4_outputs, public=3,
+    more=["bool asymmetric", "ScalarType scale_dtype"],
+)  # fmt: skip
+
+
+def quantize_int4(
+    x: torch.Tensor, *, group_size: int = 32, asymmetric: bool = False, scale_dtype: torch.dtype = torch.float32
+) -> Quantized:
+    """(q, scale, zero_point) of x [rows, cols], two columns in a byte, in groups of 32, 64 or 128 columns;
+    tegula/quantize_int4.h. scale_dtype: f32 or f16."""
+    q, scale, zero_point = _quantize_int4(x, group_size, asymmetric, scale_dtype)
+    return q, scale, zero_point if asymmetric else None
+
+
+_dequantize_int4 = Op(
+    "dequantize_int4", ["x"],
+    lambda q, scale, zero_point, group_size, cols, dtype: (q.new_empty((q.shape[0], cols), dtype=dtype),),
+    more=["SymInt cols", "ScalarType dtype"],
+)  # fmt: skip
+
+
+def dequantize_int4(
+    q: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None = None, *, group_size: int = 32,
+    cols: int | None = None, dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:  # fmt: skip
+    """[rows, cols] in `dtype`; tegula/quantize_int4.h. cols: two for each byte unless given, as it must be if odd."""
+    (x,) = _dequantize_int4(q, scale, zero_point, group_size, 2 * q.shape[1] if cols is None else cols, dtype)
+    return x
+
+
+# ---- products ----
+
+
+class PackedWeight(NamedTuple):
+    """What pack_* made of a weight [out_features, in_features]: `data`, [bytes] u8, is read by one op alone. To move it:
+    packed._replace(data=packed.data.cuda())."""
+
+    data: torch.Tensor
+    out_features: int
+    in_features: int
+
+
+def pack(op, weight, in_features, group_size=0, **more):
+    tensors = {"weight": weight, **more}
+    host = {name: None if tensor is None else tensor.detach().cpu() for name, tensor in tensors.items()}
+    host["weight"] = host["weight"].contiguous()
+    count = _core.packed_bytes(op, **host, columns=in_features, group_size=group_size)
+    data = torch.empty(count, dtype=torch.uint8)
+    _core.pack(op, **host, packed=data, columns=in_features, group_size=group_size)
+    return PackedWeight(data.to(weight.device), weight.shape[0], in_features)
+
+
+def pack_int8(q: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None = None) -> PackedWeight:
+    """A weight for `linear_int8`, from quantize_int8 by "row" or "tensor"; tegula/linear_int8.h."""
+    return pack("linear_int8", q, q.shape[-1], scale=scale, zero_point=zero_point)
+
+
+def pack_int4(
+    q: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None = None, *, group_size: int = 32,
+    cols: int | None = None,
+) -> PackedWeight:  # fmt: skip
+    """A weight for `linear_int4`, from quantize_int4; tegula/linear_int4.h."""
+    cols = 2 * q.shape[-1] if cols is None else cols
+    return pack("linear_int4", q, cols, group_size, scale=scale, zero_point=zero_point)
+
+
+def pack_fp8(weight: torch.Tensor, scale: torch.Tensor) -> PackedWeight:
+    """A weight for `linear_fp8`: float8_e4m3fn [out, in], scale [1, 1] or [out, ceil(in / 128)] f32;
+    tegula/linear_fp8.h."""
+    return pack("linear_fp8", weight, weight.shape[-1], scale=scale)
+
+
+def product(x, out_features, dtype):
+    return (x.new_empty((x.shape[0], out_features), dtype=dtype),)
+
+
+MORE = ["SymInt out_features", "ScalarType dtype"]
+_linear_int8 = Op("linear_int8", ["y"], lambda x, weight, bias, mode, *more: product(x, *more), more=MORE)
+_linear_int4 = Op("linear_int4", ["y"], lambda x, weight, bias, *more: product(x, *more), more=MORE)
+_linear_fp8 = Op("linear_fp8", ["y"], lambda x, weight, bias, *more: product(x, *more), more=MORE)
+
+
+def multiply(op, x, weight, bias, scalars, dtype):
+    if x.shape[-1:] != (weight.in_features,):
+        raise ValueError(f"{op.name}: x: expected [..., {weight.in_features}], got {list(x.shape)}")
+    dtype = x.dtype if dtype is None else dtype
+    (y,) = op(rows(x), weight.data, bias, *scalars, weight.out_features, dtype)
+    return y.view(*x.shape[:-1], weight.out_features)
+
+
+def linear_int8(
+    x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None = None, *, mode: str = "weight_only",
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """x @ W.T + bias with 8-bit weights from `pack_int8`; tegula/linear_int8.h. mode "dynamic" quantises x, too, with a
+    scale for each row. dtype of the result: that of x, or f32."""
+    return multiply(_linear_int8, x, weight, bias, (choose("linear_int8", "mode", MODE, mode),), dtype)
+
+
+def linear_int4(
+    x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None = None, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """x @ W.T + bias with 4-bit weights from `pack_int4`; tegula/linear_int4.h. dtype of the result: that of x, or
+    f32."""
+    return multiply(_linear_int4, x, weight, bias, (), dtype)
+
+
+def linear_fp8(
+    x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None = None, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """x @ W.T + bias with e4m3 weights from `pack_fp8`; tegula/linear_fp8.h. dtype of the result: that of x, or f32."""
+    return multiply(_linear_fp8, x, weight, bias, (), dtype)

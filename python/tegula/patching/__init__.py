@@ -1,0 +1,1 @@
+"""Tegula's ops in the models of transformers; nothing is imported here."""

@@ -1,0 +1,69 @@
+"""Tegula as layers of the `kernels` package: `kernelize(model)`, `from_pretrained(use_kernels=True)`.
+
+A layer stands for all classes that carry its name, whatever they round: RMSNorm goes by what the module's own class
+computes. This door has no residual addition, no norms of heads in the rotation, no MLP, no attention and no loss: those
+take `tegula.apply`."""
+
+import functools
+import types
+
+import torch
+from torch import nn
+
+from .. import ops
+
+
+@functools.cache
+def rounding_of(cls) -> str:
+    """The policy of `ops.rms_norm` that gives the class's own bits, found by running both."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn((64, 96), generator=generator).bfloat16()
+    weight = torch.randn(96, generator=generator).bfloat16()
+    module = types.SimpleNamespace(weight=weight, variance_epsilon=1e-5, eps=1e-5)
+    with torch.no_grad():
+        own = cls.forward(module, x)
+        for policy in ("llama", "gpt_oss"):
+            if torch.equal(ops.rms_norm(x, weight, 1e-5, policy=policy), own):
+                return policy
+    raise NotImplementedError(f"RMSNorm: {cls.__qualname__}: expected the rounding of Llama or GPT-OSS, got another")
+
+
+# The classes hold a forward alone: that is what `kernels` accepts. `self` is the model's own module.
+
+
+class RMSNorm(nn.Module):
+    can_torch_compile = True
+    has_backward = True
+
+    def forward(self, hidden_states):
+        return ops.rms_norm(
+            hidden_states, self.weight, self.variance_epsilon, policy=rounding_of(type(self))
+        )
+
+
+class SiLU(nn.Module):
+    can_torch_compile = True
+    has_backward = True
+
+    def forward(self, input):
+        return ops.silu(input)
+
+
+class Repository:
+    """What `kernels` loads a layer from."""
+
+    def __init__(self, layer):
+        self.layer = layer
+
+    def load(self):
+        return self.layer
+
+
+def hub_layers() -> dict:
+    """A mapping for kernels.use_kernel_mapping, kernels.register_kernel_mapping and KernelConfig.kernel_mapping."""
+    from kernels import Mode
+
+    mode = Mode.TRAINING | Mode.TORCH_COMPILE  # also taken for inference
+    return {
+        layer.__name__: {device: {mode: Repository(layer)} for device in ("cpu", "cuda")} for layer in (RMSNorm, SiLU)
+    }

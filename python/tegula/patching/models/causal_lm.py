@@ -1,0 +1,163 @@
+"""The forward of a causal language model: in training the loss comes from the hidden states, and there are no logits.
+
+Keywords beside those of transformers:
+  skip_logits             True: no logits outside of training either; False: logits in training too
+  return_log_probs        the output has log_probs: of each target given what is before it, 0 where it is ignored
+  return_token_accuracy   the output has token_accuracy: the share of targets that are the likeliest token
+"""
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers.loss.loss_utils import ForCausalLMLoss
+from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.utils import can_return_tuple
+
+from ... import _core, ops, sharding
+from .decoder import CACHE, given_cache
+
+PLAIN = (torch.Tensor, nn.Parameter)
+PER_ROW = 1  # TG_REDUCTION_NONE
+
+
+@dataclass
+class ScoredOutput(CausalLMOutputWithPast):
+    """With what was asked for about each token."""
+
+    log_probs: torch.FloatTensor | None = None
+    token_accuracy: torch.FloatTensor | None = None
+
+
+def why_no_fused_loss(model, running=True):
+    """Why the loss of this model needs logits, or None. `running`: the model's forward has begun, so that FSDP has
+    gathered what the model's own unit holds."""
+    head = model.lm_head
+    cls = sharding.class_of(head)
+    if cls is not nn.Linear:
+        return f"lm_head is a {cls.__module__}.{cls.__qualname__}"
+    if type(head.weight) not in PLAIN:
+        gathers = sharding.is_unit(head) or not running
+        if not (gathers and sharding.comes_whole(head, "weight")):
+            return f"lm_head.weight is a {type(head.weight).__qualname__}"
+    hooks = [*head._forward_hooks.values(), *head._forward_pre_hooks.values()]
+    if "forward" in vars(head) and not sharding.placement(head) or not all(map(sharding.is_from_fsdp, hooks)):
+        return "lm_head has hooks"
+    if model.loss_function is not ForCausalLMLoss:
+        return "the model has a loss function of its own"
+    return None
+
+
+def kept(hidden, logits_to_keep):
+    if isinstance(logits_to_keep, int):
+        return hidden if logits_to_keep == 0 else hidden[:, -logits_to_keep:]
+    return hidden[:, logits_to_keep]
+
+
+def targets_of(labels, shift_labels, ignore_index, hidden):
+    """Ids beside the rows of hidden: token t + 1 for row t."""
+    if shift_labels is None:
+        shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+    if shift_labels.shape != hidden.shape[:-1]:
+        raise ValueError(
+            f"fused_linear_cross_entropy: labels: expected {list(hidden.shape[:-1])}, got {list(shift_labels.shape)}; "
+            "with logits_to_keep, shift_labels names the targets of the tokens that are kept"
+        )
+    return shift_labels.to(hidden.device, torch.long)
+
+
+def items_of(count, device):
+    """num_items_in_batch as the op takes it: None, a number from 1 on, or a tensor without axes on the device."""
+    if isinstance(count, torch.Tensor):
+        count = count.reshape(()).to(device)
+        return count if count.dtype in (torch.int32, torch.int64, torch.float32) else count.float()
+    if count is None or (isinstance(count, int) and count > 0):
+        return count
+    return torch.tensor(float(count), device=device)
+
+
+def operands(hidden, head):
+    """As a linear layer takes them: in the dtype of autocast, where that is on."""
+    device = hidden.device.type
+    if not torch.is_autocast_enabled(device):
+        return hidden, head.weight, head.bias
+    dtype = torch.get_autocast_dtype(device)
+    return hidden.to(dtype), head.weight.to(dtype), None if head.bias is None else head.bias.to(dtype)
+
+
+@torch.compiler.disable
+@torch.no_grad()
+def accuracy(hidden, weight, bias, targets, ignore_index):
+    """A second pass over the head, which only those pay who ask."""
+    hidden, targets = hidden.flatten(0, -2).contiguous(), targets.flatten().contiguous()
+    rows = hidden.shape[0]
+    loss, best = hidden.new_empty(rows, dtype=torch.float32), torch.empty_like(targets)
+    scratch = []
+
+    def allocate(count):
+        scratch.append(hidden.new_empty(count, dtype=torch.uint8))
+        return scratch[-1]
+
+    _core.run(
+        "linear_cross_entropy_fwd", hidden=hidden, weight=weight, bias=bias, targets=targets, loss=loss, argmax=best,
+        ignore_index=ignore_index, has_ignore_index=True, reduction=PER_ROW, workspace=allocate,
+    )  # fmt: skip
+    counted = targets != ignore_index
+    return (best == targets).logical_and(counted).sum() / counted.sum()
+
+
+def loss_of(hidden, head, targets, count, ignore_index, want_log_probs, want_accuracy):
+    """(loss, log_probs or None, share of hits or None)."""
+    hidden, weight, bias = operands(hidden, head)
+    targets, count = targets.to(hidden.device), items_of(count, hidden.device)
+    share = accuracy(hidden, weight, bias, targets, ignore_index) if want_accuracy else None
+    if not want_log_probs:
+        loss = ops.linear_cross_entropy(
+            hidden, weight, targets, bias, ignore_index=ignore_index, num_items_in_batch=count
+        )
+        return loss.clone(), None, share  # not a view, on which FSDP's hooks would not outlive a change in place
+    each = ops.linear_cross_entropy(hidden, weight, targets, bias, ignore_index=ignore_index, reduction="none")
+    return each.sum() / ((targets != ignore_index).sum() if count is None else count), -each, share
+
+
+def causal_lm(stock, parts, modelling):
+    @can_return_tuple
+    def forward(
+        self, input_ids=None, attention_mask=None, position_ids=None, past_key_values=None, inputs_embeds=None,
+        labels=None, use_cache=None, logits_to_keep=0, skip_logits=None, return_log_probs=False,
+        return_token_accuracy=False, **kwargs,
+    ):  # fmt: skip
+        kwargs[CACHE] = given_cache(past_key_values, kwargs)
+        kwargs.update(
+            input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
+            inputs_embeds=inputs_embeds, use_cache=use_cache,
+        )  # fmt: skip
+        scores = return_log_probs or return_token_accuracy
+        reason = why_no_fused_loss(self)
+        if scores and (labels is None or skip_logits is False or reason):
+            reason = reason or ("there are no labels" if labels is None else "logits are asked for")
+            raise ValueError(f"fused_linear_cross_entropy: log_probs, token_accuracy: expected its loss, but {reason}")
+        wanted = self.training or scores if skip_logits is None else skip_logits
+        if labels is None or not wanted or reason:
+            return stock(self, labels=labels, logits_to_keep=logits_to_keep, **kwargs)
+        outputs = self.model(**kwargs)
+        hidden = kept(outputs.last_hidden_state, logits_to_keep)
+        ignore_index = kwargs.get("ignore_index", -100)
+        targets = targets_of(labels, kwargs.get("shift_labels"), ignore_index, hidden)
+        run = functools.partial(
+            loss_of, head=self.lm_head, targets=targets, count=kwargs.get("num_items_in_batch"),
+            ignore_index=ignore_index, want_log_probs=return_log_probs, want_accuracy=return_token_accuracy,
+        )  # fmt: skip
+        if sharding.runs_around(self.lm_head):
+            loss, log_probs, share = sharding.call_as_forward(run, self.lm_head, hidden)
+        else:
+            loss, log_probs, share = run(hidden)
+        result = dict(loss=loss, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
+        result[CACHE] = outputs.get(CACHE)
+        if not scores:
+            return CausalLMOutputWithPast(**result)
+        return ScoredOutput(**result, log_probs=log_probs, token_accuracy=share)
+
+    return forward

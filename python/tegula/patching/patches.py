@@ -1,0 +1,185 @@
+"""Puts Tegula's ops into the models of transformers, and takes them out again."""
+
+import contextlib
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .. import sharding
+from . import models, replacing
+
+DESCRIPTIONS = {
+    "rms_norm": "RMSNorm; additions to the residual with the norm that follows; with rope: norms of heads",
+    "rope": "rotary positions",
+    "swiglu": "silu(gate) * up",
+    "fused_linear_cross_entropy": "in training the loss without logits",
+    "attention": "attention in the place of sdpa",
+}
+
+
+@dataclass(frozen=True)
+class Patch:
+    name: str
+    description: str
+    module: str
+    attributes: Mapping[str, Callable]
+    op: str | None
+    models: tuple[str, ...]
+    has_backward: bool = True
+    priority: int = 10
+
+
+_patches: dict[str, Patch] = {}
+_own: dict[str, Patch] = {}
+_applied: set[str] = set()
+
+
+def known() -> dict[str, Patch]:
+    """All patches in their order: families, and in each the ops; then those of register_patch by priority."""
+    if not _own:
+        for name in models.NAMES:
+            family = models.family(name)
+            for op in models.OPS:
+                title = f"{op}_{name}"
+                _own[title] = Patch(title, DESCRIPTIONS[op], family.module, family.patches[op], op, (name,))
+    return {**_own, **dict(sorted(_patches.items(), key=lambda item: -item[1].priority))}
+
+
+def model_types(patches) -> list[str]:
+    return list(dict.fromkeys(name for patch in patches for name in patch.models))
+
+
+def choose(function, flags, model_type):
+    """The patches that the flags and the model ask for."""
+    patches = known().values()
+    valid = [*models.OPS, *dict.fromkeys(p.op for p in patches if p.op and p.op not in models.OPS)]
+    for name in flags:
+        if name not in valid:
+            raise TypeError(f"{function}: expected keywords of {', '.join(valid)}, got {name!r}")
+    if model_type is not None and model_type not in model_types(patches):
+        expected = ", ".join(model_types(patches))
+        raise ValueError(f"{function}: model_type: expected one of {expected}, got {model_type!r}")
+    return [
+        patch
+        for patch in patches
+        if flags.get(patch.op, True) and (model_type is None or not patch.models or model_type in patch.models)
+    ]
+
+
+def ordered(names) -> list[str]:
+    return [name for name in known() if name in names]
+
+
+def having(names) -> list[Patch]:
+    return [patch for name, patch in known().items() if name in names]
+
+
+def apply(
+    rms_norm: bool = True, swiglu: bool = True, rope: bool = True, fused_linear_cross_entropy: bool = True,
+    attention: bool = True, model_type: str | None = None, **more: bool,
+) -> list[str]:  # fmt: skip
+    """Replaces the ops in the classes of `model_type` (None: of every family known), for models that live and those to
+    come; returns the patches' names. What was applied before stays. Models that hold forwards of their own (hooks of
+    accelerate, kernelize) are reached by apply_to_model; `report` shows them."""
+    from .attention import register_attention
+
+    flags = dict(
+        rms_norm=rms_norm, swiglu=swiglu, rope=rope, fused_linear_cross_entropy=fused_linear_cross_entropy,
+        attention=attention, **more,
+    )  # fmt: skip
+    names = {patch.name for patch in choose("apply", flags, model_type)}
+    register_attention()
+    replacing.install(having(_applied | names))
+    _applied.update(names)
+    return ordered(names)
+
+
+def apply_to_model(model: Any, **flags: bool) -> list[str]:
+    """As `apply`, for this model alone: its modules get forwards of their own, others of the family keep theirs.
+    Returns the names of the patches that found a place. For nn.DataParallel, whose replicas share such forwards, there
+    is `apply`."""
+    from .attention import register_attention
+
+    model = sharding.unwrapped(model)
+    model_type = getattr(getattr(model, "config", None), "model_type", None)
+    if model_type is None:
+        raise TypeError(f"apply_to_model: model: expected a model of transformers, got {type(model).__qualname__}")
+    names = {patch.name for patch in choose("apply_to_model", flags, model_type)}
+    register_attention()
+    taken = replacing.convert(list(model.modules()), lambda module: having(replacing.names_of(module) | names))
+    return ordered(taken & names)
+
+
+def reset(names: str | Sequence[str] | None = None) -> list[str]:
+    """Puts back what stood in classes, functions and modules, for these patches (None: for all); returns the names of
+    those that were applied."""
+    names = [names] if isinstance(names, str) else names
+    for name in names or ():
+        if name not in known():
+            raise ValueError(f"reset: names: expected some of {', '.join(known())}, got {name!r}")
+    gone = set(known() if names is None else names)
+    found = set(get_patched_ops()) & gone
+    replacing.install(having(_applied - gone))
+    _applied.difference_update(gone)
+    replacing.convert(replacing.converted_modules(), lambda module: having(replacing.names_of(module) - gone))
+    return ordered(found)
+
+
+def get_patched_ops() -> list[str]:
+    """The patches that are applied to classes or to any model."""
+    names = set(_applied)
+    for module in replacing.converted_modules():
+        names |= replacing.names_of(module)
+    return ordered(names)
+
+
+def list_patches() -> list[str]:
+    """All names that `reset` takes."""
+    return list(known())
+
+
+def register_patch(
+    name: str, description: str, target_module: str, target_attr: str, replacement: Any, has_backward: bool = True,
+    priority: int = 10, models: Sequence[str] | None = None, op: str | None = None,
+) -> None:  # fmt: skip
+    """Adds a patch: `target_attr` of `target_module` ("Class", "function" or "Class.forward") becomes `replacement`.
+    It applies to the model types of `models` (None: whatever the model), and where the keyword `op` of `apply` is not
+    False (None: always). apply_to_model takes patches of a "Class.forward" alone."""
+    if name in known():
+        raise ValueError(f"register_patch: name: expected one that is not taken, got {name!r}")
+    if not callable(replacement):
+        raise TypeError(f"register_patch: replacement: expected a class or function, got {replacement!r}")
+    if importlib.util.find_spec(target_module) is None:
+        raise ValueError(f"register_patch: target_module: expected a module, got {target_module!r}")
+
+    def make(stock, ops, modelling):
+        return replacement
+
+    make.as_given = True
+    _patches[name] = Patch(
+        name, description, target_module, {target_attr: make}, op, tuple(models or ()), has_backward, priority
+    )
+
+
+@contextlib.contextmanager
+def patched(model: Any, **flags: bool) -> Iterator[list[str]]:
+    """apply_to_model for a while; afterwards the model is as it was before."""
+    before = {module: replacing.names_of(module) for module in model.modules()}
+    try:
+        yield apply_to_model(model, **flags)
+    finally:
+        replacing.convert(list(model.modules()), lambda module: having(before.get(module, frozenset())))
+
+
+@contextlib.contextmanager
+def suspended(model: Any) -> Iterator[None]:
+    """Nothing is replaced in classes and in this model for a while."""
+    before = {module: replacing.names_of(module) for module in model.modules()}
+    replacing.install([])
+    try:
+        replacing.convert(list(model.modules()), lambda module: [])
+        yield
+    finally:
+        replacing.install(having(_applied))
+        replacing.convert(list(model.modules()), lambda module: having(before.get(module, frozenset())))

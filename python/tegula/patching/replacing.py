@@ -1,0 +1,263 @@
+"""Puts replacements into classes and into single modules, and takes them out again.
+
+A set of patches decides what stands where: `plan` says it, and both doors bring their side into that state, from
+whichever state it was in. What stood there first is kept and comes back as the same object."""
+
+import copy
+import functools
+import importlib
+import sys
+import types
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+from .. import sharding
+
+ABSENT = object()
+# (module, path) -> what is there now instead of the original.
+_installed: dict[tuple[str, str], "Installed"] = {}
+# What is done to single modules. The records live in the modules, and are copied with them.
+_converted: "weakref.WeakSet[Converted]" = weakref.WeakSet()
+
+
+@dataclass(frozen=True)
+class Place:
+    """An attribute that patches replace together: `make` with their `ops`."""
+
+    module: str
+    path: str
+    make: Any
+    ops: frozenset
+    names: frozenset
+
+
+@dataclass
+class Installed:
+    owner: Any
+    attribute: str
+    original: Any
+    replacement: Any
+    place: Place
+
+
+def plan(patches):
+    """{(module, path): Place} of a set of patches."""
+    wanted = {}
+    for patch in patches:
+        for path, make in patch.attributes.items():
+            place = wanted.get((patch.module, path), Place(patch.module, path, make, frozenset(), frozenset()))
+            if place.make is not make:
+                raise ValueError(f"{patch.name}: {patch.module}.{path}: expected one patch, got another that replaces it")
+            ops, names = place.ops | {patch.op}, place.names | {patch.name}
+            wanted[patch.module, path] = Place(patch.module, path, make, ops, names)
+    return wanted
+
+
+def locate(module, path):
+    """(owner, attribute)."""
+    owner = importlib.import_module(module)
+    *parents, attribute = path.split(".")
+    for name in parents:
+        owner = getattr(owner, name)
+    return owner, attribute
+
+
+def original_of(module, path):
+    """What stands there without Tegula; ABSENT where it is inherited."""
+    if (module, path) in _installed:
+        return _installed[module, path].original
+    owner, attribute = locate(module, path)
+    return vars(owner).get(attribute, ABSENT)
+
+
+def build(place):
+    modelling = importlib.import_module(place.module)
+    stock = original_of(place.module, place.path)
+    if stock is ABSENT:
+        stock = getattr(*locate(place.module, place.path), None)
+    if stock is None and not hasattr(place.make, "adds"):
+        raise AttributeError(f"{', '.join(place.names)}: expected {place.module} to have {place.path}, got none")
+    replacement = place.make(stock, place.ops, modelling)
+    if stock is not None and not hasattr(place.make, "as_given"):
+        # Signature and keywords stay those of the original: the Trainer asks for them.
+        replacement = functools.wraps(stock)(replacement)
+        replacement.tegula_kind, replacement.tegula_parts = place.make.__name__, place.ops
+    return replacement
+
+
+def forget_compiled():
+    """Compiled code does not notice that a class has changed."""
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].reset()
+
+
+# ---- classes and functions ----
+
+
+def install(patches):
+    """Classes and functions are as `patches` say, all others as they were."""
+    wanted = plan(patches)
+    built = {
+        target: build(place)
+        for target, place in wanted.items()
+        if target not in _installed or _installed[target].place != place
+    }
+    gone = [target for target in _installed if target not in wanted or target in built]
+    for target in gone:
+        now = _installed[target]
+        if vars(now.owner).get(now.attribute) is not now.replacement:
+            raise RuntimeError(f"{'.'.join(target)}: expected Tegula's replacement, got one that was put there later")
+    for target in gone:
+        put(_installed[target], _installed.pop(target).original)
+    for target, replacement in built.items():
+        owner, attribute = locate(*target)
+        now = Installed(owner, attribute, vars(owner).get(attribute, ABSENT), replacement, wanted[target])
+        _installed[target] = now
+        put(now, replacement)
+    if gone or built:
+        forget_compiled()
+
+
+def put(place, value):
+    if value is ABSENT:
+        delattr(place.owner, place.attribute)
+    else:
+        setattr(place.owner, place.attribute, value)
+    if isinstance(place.owner, type):
+        for cls in place.owner.__subclasses__():
+            sharding.inherit_forward(cls)
+
+
+# ---- single modules ----
+
+
+class Added:
+    """A method that the class lacks, in one module. A pickled model comes back with `instead`, which finds it there."""
+
+    def __init__(self, function, module, instead):
+        self.function, self.module, self.instead = function, module, instead
+
+    def __call__(self, *arguments, **keywords):
+        return self.function(self.module, *arguments, **keywords)
+
+    def __deepcopy__(self, memo):
+        return Added(self.function, memo.get(id(self.module), self.module), self.instead)
+
+    def __reduce__(self):
+        return itself, (self.instead,)
+
+
+def itself(value):
+    return value
+
+
+class Converted:
+    """What stands in one module instead of what its class has; `originals` are what stood in the module itself, `found`
+    the places that it was given."""
+
+    def __init__(self, module, names, originals, found):
+        self.module, self.names, self.originals, self.found = weakref.ref(module), names, originals, found
+        _converted.add(self)
+
+    def __deepcopy__(self, memo):
+        module = memo.get(id(self.module()))
+        if module is None:
+            return None  # copied without its module
+        originals = {
+            attribute: original if original is ABSENT else copy.deepcopy(original, memo)
+            for attribute, original in self.originals.items()
+        }
+        return Converted(module, self.names, originals, self.found)
+
+    def __reduce__(self):
+        return type(None), ()  # a pickled model comes back as transformers made it
+
+    def undo(self):
+        values = vars(self.module())
+        for attribute, original in self.originals.items():
+            if original is ABSENT:
+                del values[attribute]
+            else:
+                values[attribute] = original
+        del values["_tegula"]
+        _converted.discard(self)
+
+
+def record_of(module):
+    return vars(module).get("_tegula")
+
+
+def names_of(module):
+    record = record_of(module)
+    return record.names if record else frozenset()
+
+
+def converted_modules():
+    return [record.module() for record in list(_converted) if record.module() is not None]
+
+
+def is_unpickled(module, forward):
+    """A forward of its own that is the class's: so it comes out of a pickle of a converted module."""
+    return getattr(forward, "__self__", None) is module and forward.__func__ is type(module).forward
+
+
+def why_kept(module, cls):
+    """Why a module of class `cls` cannot get a forward of its own, or None."""
+    if type(module).forward is not cls.forward:
+        return f"{type(module).__qualname__} has a forward of its own"
+    own = vars(module).get("forward")
+    if own is not None and "_old_forward" not in vars(module) and not is_unpickled(module, own):
+        return "the module has a forward of its own, which captured the original (accelerate's mixed precision, kernelize)"
+    return None
+
+
+def places_for(module, places):
+    """[(place, class)] where patches meet the module. Functions and whole classes are no one module's."""
+    found = []
+    for place in places:
+        cls, _ = locate(place.module, place.path)
+        if isinstance(cls, type) and isinstance(module, cls):
+            found.append((place, cls))
+    return found
+
+
+def convert(modules, patches_of):
+    """Gives each module those of `patches_of(module)` that concern it; returns the names that any module took."""
+    taken, plans, functions, changed = set(), {}, {}, False
+    for module in modules:
+        sharding.inherit_forward(type(module))
+        patches = tuple(patches_of(module))
+        key = frozenset(patch.name for patch in patches)
+        if key not in plans:
+            plans[key] = plan(patches).values()
+        found = places_for(module, plans[key])
+        record = record_of(module)
+        if record and set(found) == record.found:
+            taken |= record.names
+            continue
+        if record:
+            record.undo()
+            changed = True
+        originals, names = {}, set()
+        for place, cls in found:
+            attribute = place.path.split(".")[-1]
+            if attribute == "forward":
+                if why_kept(module, cls):
+                    continue
+                attribute = "_old_forward" if "_old_forward" in vars(module) else "forward"
+            if place not in functions:
+                functions[place] = build(place)
+            # What came out of a pickle is the class's: nothing to come back to.
+            originals[attribute] = vars(module)[attribute] if attribute == "_old_forward" else ABSENT
+            adds = getattr(place.make, "adds", None)
+            method = Added(functions[place], module, adds) if adds else types.MethodType(functions[place], module)
+            vars(module)[attribute] = method
+            names |= place.names
+        if originals:
+            vars(module)["_tegula"] = Converted(module, frozenset(names), originals, frozenset(found))
+            taken |= names
+            changed = True
+    if changed:
+        forget_compiled()
+    return taken
