@@ -99,9 +99,9 @@ def main():
     with_grad = [t.clone().requires_grad_() for t in (x, weight)]
     kept, from_c, nothing = prepared_call(options, x, weight, y)
     empty = rowwise_op.EMPTY[options.device]
-    row = [entry["name"] for entry in _core.ops()].index("rms_norm_fwd")
+    index = [entry["name"] for entry in _core.ops()].index("rms_norm_fwd")
     functions = {
-        "nothing": nothing, "C": from_c, "output alone": lambda: empty((rows, cols), (cols, 1), torch.bfloat16), "_core.run": lambda: _core.run(row, x, weight, y, None, 1e-6, 0.0, 1),
+        "nothing": nothing, "C": from_c, "output alone": lambda: empty((rows, cols), (cols, 1), torch.bfloat16), "_core.run": lambda: _core.run(index, x, weight, y, None, 1e-6, 0.0, 1),
         "out=": lambda: ops.rms_norm(x, weight, out=y), "allocated": lambda: ops.rms_norm(x, weight),
         "with gradient": lambda: ops.rms_norm(*with_grad),
         "PyTorch": lambda: F.rms_norm(x, (cols,), weight, 1e-6),

@@ -1,12 +1,10 @@
-/* tegula._core: one function that calls any op of the library from Python. It reads the public op
- * table (tegula/op_info.h) and names no op: what the table lists, Python can call. */
+/* tegula._core: calls any op of the library from Python. It reads the public op table
+ * (tegula/op_info.h) and names no op: every op of the table can be called. */
+#include "context_pool.h"
 #include "eager/bound_gradient.h"
 #include "eager/bound_op.h"
-#include "context_pool.h"
-#include "eager/function_type.h"
 #include "op_call.h"
 #include "op_description.h"
-#include "eager/short_call.h"
 #include "status_exception.h"
 #include "weight_packing.h"
 
@@ -23,10 +21,10 @@ typedef struct core_state {
 static const tg_op_info *find_op(PyObject *op)
 {
   if (PyLong_Check(op)) {
-    const size_t row = PyLong_AsSize_t(op);
-    PyErr_Clear(); /* a negative number is (size_t)-1, which no row has */
-    if (tg_op_at(row)) {
-      return tg_op_at(row);
+    const size_t number = PyLong_AsSize_t(op);
+    PyErr_Clear(); /* a negative number is (size_t)-1, which no entry has */
+    if (tg_op_at(number)) {
+      return tg_op_at(number);
     }
   } else if (PyUnicode_Check(op)) {
     const char *name = PyUnicode_AsUTF8AndSize(op, NULL);
@@ -35,7 +33,7 @@ static const tg_op_info *find_op(PyObject *op)
     }
     PyErr_Clear();
   }
-  PyErr_Format(PyExc_ValueError, "op: expected a row or name of the op table, got %R", op);
+  PyErr_Format(PyExc_ValueError, "op: expected an entry or name of the op table, got %R", op);
   return NULL;
 }
 
@@ -43,7 +41,7 @@ static PyObject *call_op(PyObject *module, PyObject *const *args, Py_ssize_t nar
                          PyObject *kwnames, bool sizing)
 {
   if (nargs < 1) {
-    PyErr_SetString(PyExc_TypeError, "op: expected a row or name of the op table, got nothing");
+    PyErr_SetString(PyExc_TypeError, "op: expected an entry or name of the op table, got nothing");
     return NULL;
   }
   tgi_op_call call;
@@ -96,7 +94,7 @@ static PyObject *use_torch(PyObject *module, PyObject *args)
   return tgi_torch_set(&state->torch, args) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-/* The row to bind. NULL with an exception set, also where PyTorch's functions are not known yet. */
+/* The table entry to bind. NULL with an exception set, also before use_torch was called. */
 static const tg_op_info *find_bindable(const core_state *state, PyObject *op)
 {
   const tg_op_info *info = find_op(op);
@@ -146,34 +144,6 @@ static PyObject *bind_backward(PyObject *module, PyObject *args)
   core_state *state = PyModule_GetState(module);
   const tg_op_info *info = find_bindable(state, op);
   return info ? tgi_bind_backward(module, &state->torch, &state->types, info, &plan) : NULL;
-}
-
-static PyObject *begin_in_c(PyObject *module, PyObject *args)
-{
-  (void)module;
-  PyObject *function = NULL, *bound = NULL, *parameters = NULL, *defaults = NULL;
-  Py_ssize_t num_positional = 0;
-  if (!PyArg_ParseTuple(args, "OOnO!O!:begin_in_c", &function, &bound, &num_positional,
-                        &PyTuple_Type, &parameters, &PyTuple_Type, &defaults)) {
-    return NULL;
-  }
-  return tgi_begin_in_c(function, bound, num_positional, parameters, defaults);
-}
-
-static PyObject *function_type(PyObject *module, PyObject *base)
-{
-  (void)module;
-  return tgi_function_type(base);
-}
-
-static PyObject *keep_attributes(PyObject *module, PyObject *args)
-{
-  (void)module;
-  PyObject *type = NULL, *names = NULL;
-  if (!PyArg_ParseTuple(args, "O!O!:keep_attributes", &PyType_Type, &type, &PyTuple_Type, &names)) {
-    return NULL;
-  }
-  return tgi_keep_attributes(type, names) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *packed_bytes(PyObject *module, PyObject *args, PyObject *named)
@@ -291,39 +261,32 @@ static void free_module(void *module)
   }
 
 static PyMethodDef methods[] = {
-    FUNCTION("run", run_op, METH_FASTCALL | METH_KEYWORDS,
-             "run(op, *args, **args)\n--\n\nRuns a row of the op table, given by number or name. "
-             "Arguments stand in the order of its slots, or are named; None is absent. workspace "
-             "is an array of bytes, or a function of a number of bytes that returns one."),
+    FUNCTION(
+        "run", run_op, METH_FASTCALL | METH_KEYWORDS,
+        "run(op, *args, **args)\n--\n\nRuns an entry of the op table, given by number or name. "
+        "Arguments come in the order of its slots or by name; None means absent. workspace is "
+        "an array of bytes, or a function of a number of bytes that returns one."),
     FUNCTION("workspace", size_op, METH_FASTCALL | METH_KEYWORDS,
              "workspace(op, *args, **args)\n--\n\nBytes of workspace that run needs with these "
              "arguments."),
-    FUNCTION("use_torch", use_torch, METH_VARARGS,
-             "use_torch(...)\n--\n\nWhat bound ops need of PyTorch; for the package itself."),
+    FUNCTION(
+        "use_torch", use_torch, METH_VARARGS,
+        "use_torch(...)\n--\n\nSets the functions of PyTorch that bound ops call; for the package "
+        "itself."),
     FUNCTION(
         "bind", bind, METH_VARARGS,
-        "bind(op, results[, differentiate])\n--\n\nA row of the table as a function of plain "
-        "tensors of PyTorch: "
-        "(out, *inputs, *scalars) to the named results, which are made like the first input. "
-        "False: not plain; where its gradient is asked for, what differentiate gives, or True."),
-    FUNCTION("bind_forward", bind_forward, METH_VARARGS,
-             "bind_forward(op, results, num_public, kept, keeps_scalars)\n--\n\nA row of the table "
-             "as the forward "
-             "of an autograd.Function that a bound op calls."),
+        "bind(op, results[, differentiate])\n--\n\nA table entry as a function of plain tensors of "
+        "PyTorch: (out, *inputs, *scalars) to the named results, allocated like the first input. "
+        "Returns False for a call that is not plain. If a gradient is needed, returns the result "
+        "of differentiate, or True without one."),
     FUNCTION(
-        "bind_backward", bind_backward, METH_VARARGS,
-        "bind_backward(op, tensors, likes, scalars, users, places)\n--\n\nA row of the table as "
-        "what its backward computes: (needs, scalars, saved, gradients), tuples, to the "
-        "gradient of each argument. False: not plain."),
-    FUNCTION("begin_in_c", begin_in_c, METH_VARARGS,
-             "begin_in_c(function, bound, num_positional, parameters, defaults)\n--\n\nLets calls "
-             "of a function of Python begin with a bound op, where Python can (3.12); whether it "
-             "can."),
-    FUNCTION("function_type", function_type, METH_O,
-             "function_type(base)\n--\n\nA metaclass for autograd.Functions, derived from theirs."),
-    FUNCTION("keep_attributes", keep_attributes, METH_VARARGS,
-             "keep_attributes(type, names)\n--\n\nLets a type of that metaclass have attributes at "
-             "hand, as they are now."),
+        "bind_forward", bind_forward, METH_VARARGS,
+        "bind_forward(op, results, num_public, kept, keeps_scalars)\n--\n\nA table entry as the "
+        "forward of the autograd.Function that a bound op calls."),
+    FUNCTION("bind_backward", bind_backward, METH_VARARGS,
+             "bind_backward(op, tensors, likes, scalars, users, places)\n--\n\nA table entry as a "
+             "backward: (needs, scalars, saved, gradients), all tuples, to the gradient of each "
+             "argument. Returns False if a tensor is not plain."),
     FUNCTION("packed_bytes", packed_bytes, METH_VARARGS | METH_KEYWORDS,
              "packed_bytes(op, weight, scale, zero_point=None, packed=None, columns=0, "
              "group_size=0)\n--\n\nBytes of a weight packed for linear_int8, linear_int4 or "
@@ -332,7 +295,7 @@ static PyMethodDef methods[] = {
         "pack", pack, METH_VARARGS | METH_KEYWORDS,
         "pack(op, weight, scale, zero_point=None, packed=None, columns=0, group_size=0)\n--\n\n"
         "Packs a weight into `packed`, both in the CPU's memory."),
-    FUNCTION("ops", list_ops, METH_NOARGS, "ops()\n--\n\nThe op table, a dict for every row."),
+    FUNCTION("ops", list_ops, METH_NOARGS, "ops()\n--\n\nThe op table: a dict for each entry."),
     FUNCTION("check", check, METH_NOARGS,
              "check()\n--\n\nWaits for the GPUs' work and raises the first data error that a "
              "kernel recorded, such as an id out of range."),
@@ -359,8 +322,8 @@ static PyModuleDef definition = {
     .m_free = free_module,
 };
 
-/* Slots that say that interpreters with a lock of their own may load the module. Their numbers are
- * unknown to the limited API of 3.10, and to interpreters before 3.12, which refuse them. */
+/* Slots that let interpreters with a lock of their own load the module. The limited API of 3.10
+ * does not define their numbers, and interpreters before 3.12 refuse them. */
 static void add_interpreter_slots(void)
 {
   enum { multiple_interpreters = 3, per_interpreter_gil = 2 };

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Contexts are the process's, not an interpreter's: no Python object is in them. They live until
- * the process ends, when a GPU's driver may already be gone. */
+/* Contexts belong to the process and hold no Python object. They are never destroyed: at the end of
+ * the process the GPU's driver may already be unloaded. */
 static _Atomic(tgi_pooled_context *) all; /* only grows, at its head */
 
 static bool claim(tgi_pooled_context *c)

@@ -1,6 +1,6 @@
-/** Contexts for calls from any thread. A context serves one call at a time and stays with its
- * stream, since calls of one context share its memory: a call takes an idle one of its device and
- * stream, or a new one, so there are as many as calls ever ran at once. */
+/** A pool of contexts for calls from any thread. Calls of one context share its memory, so a
+ * context serves one call at a time and belongs to one stream. A call uses an idle context of its
+ * device and stream, or creates one; the pool grows to the largest number of concurrent calls. */
 #ifndef TGI_PYTHON_CONTEXT_POOL_H
 #define TGI_PYTHON_CONTEXT_POOL_H
 
@@ -12,7 +12,7 @@ typedef struct tgi_pooled_context {
   tg_backend backend;
   int32_t device_index;
   void *stream;
-  atomic_bool busy; /* everything else is read alone once the context is in the pool */
+  atomic_bool busy; /* all other members are constant once the context is in the pool */
   struct tgi_pooled_context *next;
 } tgi_pooled_context;
 
@@ -22,7 +22,8 @@ tgi_pooled_context *tgi_context_take(tg_backend backend, int32_t device_index, v
 
 void tgi_context_give_back(tgi_pooled_context *context);
 
-/** Waits for the work of every idle context, and says the first data error that a kernel recorded.
+/** Waits for the work of every idle context and reports the first data error that a kernel
+ * recorded.
  */
 tg_status tgi_context_check_all(tg_error *error);
 

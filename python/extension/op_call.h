@@ -1,5 +1,5 @@
-/** From the arguments of a Python call to the args struct of an op, field by field of the op table.
- */
+/** Fills the args struct of an op from the arguments of a Python call, slot by slot of its table
+ * entry. */
 #ifndef TGI_PYTHON_OP_CALL_H
 #define TGI_PYTHON_OP_CALL_H
 
@@ -17,13 +17,13 @@ typedef struct tgi_op_call {
   const tg_op_info *info;
   tgi_call_args args;
   tgi_arguments tensors;
-  PyObject *allocate; /* borrowed: a function that gives the workspace, or NULL */
-  PyObject *like;     /* borrowed: the tensor that `allocate` gets before the size, or NULL */
+  PyObject *allocate; /* borrowed: a function that allocates the workspace, or NULL */
+  PyObject *like;     /* borrowed: first argument of `allocate`, before the size; or NULL */
   bool sizing;
 } tgi_op_call;
 
-/** Fills the struct, which is zeroed, from arguments by position, in the order of the table without
- * the implied fields, and by name. -1 with an exception set on failure. */
+/** Fills the zeroed struct from arguments by position, in the order of the slots without the
+ * implied ones, and by name. -1 with an exception set on failure. */
 int tgi_read_arguments(tgi_op_call *call, PyObject *const *args, Py_ssize_t nargs,
                        PyObject *kwnames);
 
@@ -31,9 +31,9 @@ int tgi_read_arguments(tgi_op_call *call, PyObject *const *args, Py_ssize_t narg
  */
 int tgi_read_slot(tgi_op_call *call, size_t index, PyObject *value);
 
-/** Runs the op on an idle context of the tensors' device and stream. Memory that call->allocate
- * gives for the workspace lives as long as the exporters. *bytes is the workspace's size, where it
- * was asked for. -1 with an exception set on failure. */
+/** Runs the op on an idle context of the tensors' device and stream. A workspace from
+ * call->allocate lives as long as the exporters. *bytes is the workspace's size if `sizing` or
+ * `allocate` is set. -1 with an exception set on failure. */
 int tgi_run_call(tgi_op_call *call, size_t *bytes);
 
 #endif

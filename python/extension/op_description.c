@@ -57,13 +57,13 @@ static PyObject *describe_op(const tg_op_info *info)
 
 PyObject *tgi_describe_ops(void)
 {
-  PyObject *rows = PyList_New(0);
-  for (size_t i = 0; rows && i < tg_op_count(); i++) {
-    PyObject *row = describe_op(tg_op_at(i));
-    if (!row || PyList_Append(rows, row) < 0) {
-      Py_CLEAR(rows);
+  PyObject *entries = PyList_New(0);
+  for (size_t i = 0; entries && i < tg_op_count(); i++) {
+    PyObject *entry = describe_op(tg_op_at(i));
+    if (!entry || PyList_Append(entries, entry) < 0) {
+      Py_CLEAR(entries);
     }
-    Py_XDECREF(row);
+    Py_XDECREF(entry);
   }
-  return rows;
+  return entries;
 }

@@ -1,4 +1,4 @@
-/** The op table as Python sees it: which arguments a call takes, in which order. */
+/** The op table as Python objects: the arguments of each op and their order. */
 #ifndef TGI_PYTHON_OP_DESCRIPTION_H
 #define TGI_PYTHON_OP_DESCRIPTION_H
 
@@ -10,11 +10,11 @@
 
 #include <tegula/tegula.h>
 
-/** Fields that follow from other arguments and are none themselves: the size of the workspace and
- * the length of lists. */
+/** Whether a slot follows from other arguments and is no argument itself: the size of the
+ * workspace, the length of lists. */
 bool tgi_is_implied(const tg_slot_info *slot);
 
-/** A list with a dict for every row: name, op, dir and slots. NULL with an exception set on
+/** A list with a dict for every table entry: name, op, dir and slots. NULL with an exception set on
  * failure. */
 PyObject *tgi_describe_ops(void);
 

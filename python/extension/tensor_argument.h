@@ -1,5 +1,5 @@
-/** From Python objects to tensor views: PyTorch's tensors through the DLPack C exchange API,
- * everybody else's arrays through __dlpack__. */
+/** Reads Python objects as tensor views: tensors of PyTorch through the DLPack C exchange API, all
+ * other arrays through __dlpack__. */
 #ifndef TGI_PYTHON_TENSOR_ARGUMENT_H
 #define TGI_PYTHON_TENSOR_ARGUMENT_H
 
@@ -12,19 +12,19 @@
 #include "dlpack_abi.h"
 #include <tegula/tegula.h>
 
-/** What a type offers: looked up once. A type is kept alive as long as it is in the table. */
+/** How tensors of a type are exported, looked up once. The table keeps the type alive. */
 typedef struct tgi_known_type {
   PyObject *type;
   const DLPackExchangeAPI *api; /* NULL: __dlpack__ */
-  bool numpy, torch;            /* torch: one of PyTorch's before 2.10, without the table above */
-  PyObject *current_stream;     /* of a CUDA device's index; NULL: it has none to tell */
+  bool numpy, torch;            /* torch: PyTorch before 2.10, which has no such API */
+  PyObject *current_stream;     /* function of a CUDA device's index, or NULL */
 } tgi_known_type;
 
 #define TGI_KNOWN_TYPES 16
 
 typedef struct tgi_type_table {
   tgi_known_type known[TGI_KNOWN_TYPES];
-  int count, next; /* next: the place that is given up first when all are taken */
+  int count, next; /* next: the place to overwrite when the table is full */
 } tgi_type_table;
 
 /** The tensors of one call. */
@@ -33,10 +33,10 @@ typedef struct tgi_arguments {
   const char *op;      /* for messages: "rms_norm_fwd" */
   PyObject *exporters; /* list of capsules that must outlive the call; NULL: none */
   int32_t device;      /* TG_DEVICE_*, of the first tensor; 0: none yet */
-  void *stream;        /* current one of the library that the first CUDA tensor is from */
-  bool has_stream;     /* a library told it */
+  void *stream;        /* current stream of the first CUDA tensor's library */
+  bool has_stream;     /* `stream` was reported by a library */
   bool foreign_cuda;   /* an array came through __dlpack__ for the default stream */
-  bool f64;            /* there is a tensor of doubles */
+  bool f64;            /* at least one tensor is f64 */
 } tgi_arguments;
 
 /** Describes `object` in *view. `writes`: refuses memory that must not be written, and views whose
@@ -44,7 +44,7 @@ typedef struct tgi_arguments {
 int tgi_read_tensor(tgi_arguments *arguments, const char *name, PyObject *object, bool writes,
                     tg_tensor *view);
 
-/** For the module's traversal and end. */
+/** For the module's m_traverse and m_clear. */
 int tgi_type_table_visit(tgi_type_table *types, visitproc visit, void *arg);
 void tgi_type_table_clear(tgi_type_table *types);
 

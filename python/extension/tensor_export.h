@@ -1,13 +1,12 @@
-/** What __dlpack__ gives, for tensors that have no C exchange API. */
+/** Exports through __dlpack__, for tensors without the C exchange API. */
 #ifndef TGI_PYTHON_TENSOR_EXPORT_H
 #define TGI_PYTHON_TENSOR_EXPORT_H
 
 #include "tensor_argument.h"
 
-/** The capsule. Of memory on a GPU it is asked for on the stream that the op will run on: the
- * current one of the library that the first such tensor is from, if that tells, else the default
- * one. *meant is the dtype where only its bits could be exported, else left as it is. NULL with an
- * exception set on failure. */
+/** The capsule. GPU memory is exported for the stream that the op runs on: the current stream of
+ * the first such tensor's library if it reports one, else the default stream. *meant is set to the
+ * dtype if only its bits could be exported. NULL with an exception set on failure. */
 PyObject *tgi_export(tgi_arguments *arguments, PyObject *object, const tgi_known_type *type,
                      DLDataType *meant);
 

@@ -32,13 +32,3 @@ def bind_backward(
     places: tuple[int | None, ...],
     /,
 ) -> Callable[..., Any]: ...
-def begin_in_c(
-    function: Callable[..., Any],
-    bound: Callable[..., Any],
-    num_positional: int,
-    parameters: tuple[tuple[str, int | None, dict[Any, Any] | None, bool], ...],
-    defaults: tuple[Any, ...],
-    /,
-) -> bool: ...
-def function_type(base: type, /) -> type: ...
-def keep_attributes(type: type, names: tuple[str, ...], /) -> None: ...

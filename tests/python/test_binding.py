@@ -56,9 +56,9 @@ def test_numpy():
 
 
 def test_by_number_and_by_name():
-    row = [row["name"] for row in core.ops()].index("rms_norm_fwd")
+    entry = [entry["name"] for entry in core.ops()].index("rms_norm_fwd")
     y, z = np.empty_like(X), np.empty_like(X)
-    core.run(row, X, W, y, None, 1e-6, 0.0, 1)
+    core.run(entry, X, W, y, None, 1e-6, 0.0, 1)
     core.run("rms_norm_fwd", weight=W, y=z, x=X, policy=1, eps=1e-6, rstd=None)
     assert np.array_equal(y, z)
 
@@ -156,9 +156,9 @@ def test_refused(case):
 
 @pytest.mark.parametrize("op, exception", [("nope", ValueError), (999, ValueError), (-1, ValueError), (None, ValueError)])
 def test_no_such_op(op, exception):
-    with pytest.raises(exception, match="op: expected a row or name of the op table"):
+    with pytest.raises(exception, match="op: expected an entry or name of the op table"):
         core.run(op, X)
-    with pytest.raises(TypeError, match="op: expected a row or name of the op table, got nothing"):
+    with pytest.raises(TypeError, match="op: expected an entry or name of the op table, got nothing"):
         core.run()
 
 

@@ -79,8 +79,8 @@ def test_against_pytorch(dtype, form, factor):
     within_twice(got, exact, naive)
 
 
-def seen_rows(function):
-    """The rows of the table that a call runs."""
+def seen_entries(function):
+    """The table entries that a call runs."""
     names = [row["name"] for row in tegula._core.ops()]
     seen = []
     from tegula.autograd import table_entry
@@ -103,15 +103,15 @@ def seen_rows(function):
 
 def test_logits_are_made_once():
     (hidden, weight, bias), target = problem()
-    assert seen_rows(lambda: fused_linear_cross_entropy(hidden, weight, target, bias).backward()) == ["linear_cross_entropy_fwdbwd"]
+    assert seen_entries(lambda: fused_linear_cross_entropy(hidden, weight, target, bias).backward()) == ["linear_cross_entropy_fwdbwd"]
     logits = placed.randn(*ROWS, VOCAB, requires_grad=True)
-    assert seen_rows(lambda: ops.cross_entropy(logits, target).backward()) == ["cross_entropy_fwdbwd"]
+    assert seen_entries(lambda: ops.cross_entropy(logits, target).backward()) == ["cross_entropy_fwdbwd"]
     with torch.no_grad():
-        assert seen_rows(lambda: fused_linear_cross_entropy(hidden, weight, target, bias)) == ["linear_cross_entropy_fwd"]
+        assert seen_entries(lambda: fused_linear_cross_entropy(hidden, weight, target, bias)) == ["linear_cross_entropy_fwd"]
     plain = [t.detach() for t in (hidden, weight)]
-    assert seen_rows(lambda: fused_linear_cross_entropy(*plain, target)) == ["linear_cross_entropy_fwd"]
+    assert seen_entries(lambda: fused_linear_cross_entropy(*plain, target)) == ["linear_cross_entropy_fwd"]
     each = lambda: fused_linear_cross_entropy(hidden, weight, target, reduction="none").sum().backward()  # noqa: E731
-    assert seen_rows(each) == ["linear_cross_entropy_fwd", "linear_cross_entropy_bwd"]
+    assert seen_entries(each) == ["linear_cross_entropy_fwd", "linear_cross_entropy_bwd"]
 
 
 def test_a_second_backward_and_retained_graphs():
@@ -164,7 +164,7 @@ def test_scaled_losses_do_not_underflow_in_f16():
         assert (b.abs() / 2**16 < torch.finfo(torch.float16).tiny).any()
         assert (a.double() - b).abs().max() <= torch.finfo(torch.float16).eps * b.abs().max()
     logits = placed.randn(4, VOCAB).half().requires_grad_()
-    assert seen_rows(lambda: ops.cross_entropy(logits, target[0, :4]).backward()) == ["cross_entropy_fwd", "cross_entropy_bwd"]
+    assert seen_entries(lambda: ops.cross_entropy(logits, target[0, :4]).backward()) == ["cross_entropy_fwd", "cross_entropy_bwd"]
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

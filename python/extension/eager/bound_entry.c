@@ -9,43 +9,44 @@ static bool is_scalar(const tg_slot_info *slot)
   return slot->role == 0 && slot->kind != TG_KIND_WORKSPACE && !tgi_is_implied(slot);
 }
 
-int tgi_bound_row_set(tgi_bound_row *row, PyObject *module, const tgi_torch *torch,
-                      tgi_type_table *types, const tg_op_info *info)
+int tgi_bound_entry_set(tgi_bound_entry *entry, PyObject *module, const tgi_torch *torch,
+                        tgi_type_table *types, const tg_op_info *info)
 {
-  *row = (tgi_bound_row){.module = Py_NewRef(module), .torch = torch, .types = types, .info = info};
+  *entry =
+      (tgi_bound_entry){.module = Py_NewRef(module), .torch = torch, .types = types, .info = info};
   for (size_t i = 0; i < info->num_slots; i++) {
-    row->num_inputs += info->slots[i].role == TG_ROLE_IN;
-    row->num_scalars += is_scalar(&info->slots[i]);
-    row->has_workspace = row->has_workspace || info->slots[i].kind == TG_KIND_WORKSPACE;
+    entry->num_inputs += info->slots[i].role == TG_ROLE_IN;
+    entry->num_scalars += is_scalar(&info->slots[i]);
+    entry->has_workspace = entry->has_workspace || info->slots[i].kind == TG_KIND_WORKSPACE;
   }
-  row->made = calloc(info->num_slots - row->num_inputs, sizeof *row->made);
-  if (!row->made) {
+  entry->made = calloc(info->num_slots - entry->num_inputs, sizeof *entry->made);
+  if (!entry->made) {
     PyErr_NoMemory();
   }
-  return row->made ? 0 : -1;
+  return entry->made ? 0 : -1;
 }
 
-void tgi_bound_row_clear(tgi_bound_row *row)
+void tgi_bound_entry_clear(tgi_bound_entry *entry)
 {
-  for (size_t i = 0; row->made && i < row->info->num_slots - row->num_inputs; i++) {
-    Py_XDECREF(row->made[i].args);
+  for (size_t i = 0; entry->made && i < entry->info->num_slots - entry->num_inputs; i++) {
+    Py_XDECREF(entry->made[i].args);
   }
-  free(row->made);
-  Py_XDECREF(row->module);
+  free(entry->made);
+  Py_XDECREF(entry->module);
 }
 
-void tgi_bound_begin(tgi_bound_call *bound, const tgi_bound_row *row)
+void tgi_bound_begin(tgi_bound_call *bound, const tgi_bound_entry *entry)
 {
-  bound->row = row;
+  bound->entry = entry;
   bound->ndim = 0;
   bound->args = NULL;
   bound->begun = false;
-  bound->call.info = row->info;
-  bound->call.tensors = (tgi_arguments){.types = row->types, .op = row->info->name};
+  bound->call.info = entry->info;
+  bound->call.tensors = (tgi_arguments){.types = entry->types, .op = entry->info->name};
   bound->call.allocate = NULL;
   bound->call.like = NULL;
   bound->call.sizing = false;
-  memset(bound->call.args.fields, 0, row->info->args_bytes);
+  memset(bound->call.args.fields, 0, entry->info->args_bytes);
 }
 
 void tgi_bound_end(tgi_bound_call *bound)
@@ -57,10 +58,10 @@ void tgi_bound_end(tgi_bound_call *bound)
 
 static tg_tensor *field_of(tgi_bound_call *bound, size_t slot)
 {
-  return (tg_tensor *)(void *)(bound->call.args.fields + bound->row->info->slots[slot].offset);
+  return (tg_tensor *)(void *)(bound->call.args.fields + bound->entry->info->slots[slot].offset);
 }
 
-/* [..., cols] as [rows, cols]. */
+/* Views [..., cols] as [rows, cols]. False if strides do not allow it. */
 static bool flatten(const tg_slot_info *slot, tg_tensor *view)
 {
   for (int i = 0; i < view->ndim; i++) {
@@ -89,8 +90,8 @@ static bool flatten(const tg_slot_info *slot, tg_tensor *view)
 
 int tgi_bound_read(tgi_bound_call *bound, size_t index, PyObject *object, bool grad)
 {
-  const tgi_torch *torch = bound->row->torch;
-  const tg_slot_info *slot = &bound->row->info->slots[index];
+  const tgi_torch *torch = bound->entry->torch;
+  const tg_slot_info *slot = &bound->entry->info->slots[index];
   PyObject *type = (PyObject *)Py_TYPE(object);
   if (type != torch->tensor && type != torch->parameter) {
     return TGI_NOT_PLAIN;
@@ -98,10 +99,10 @@ int tgi_bound_read(tgi_bound_call *bound, size_t index, PyObject *object, bool g
   tg_tensor *view = field_of(bound, index);
   if (tgi_read_tensor(&bound->call.tensors, slot->name, object, slot->role != TG_ROLE_IN, view) <
       0) {
-    PyErr_Clear(); /* the general way says what is wrong, or finds a way */
+    PyErr_Clear(); /* the general path handles or reports it */
     return TGI_NOT_PLAIN;
   }
-  /* Negated views are imaginary parts of conjugates, and no complex numbers are made of bf16. */
+  /* A negated view is the imaginary part of a conjugate; bf16 has no complex dtype. */
   if (view->dtype != TG_BF16) {
     const int negated = tgi_take_truth(PyObject_CallFunctionObjArgs(torch->is_neg, object, NULL));
     if (negated != 0) {
@@ -115,8 +116,7 @@ int tgi_bound_read(tgi_bound_call *bound, size_t index, PyObject *object, bool g
   return required < 0 ? -1 : required ? TGI_NEEDS_GRADIENT : TGI_PLAIN;
 }
 
-/* The leading axes of all inputs by rows must be the first's, or rows would be paired by accident.
- */
+/* All rowwise inputs must have the first one's leading axes, or unrelated rows would be paired. */
 static bool same_leading(const tgi_bound_call *bound, const tg_tensor *view)
 {
   return view->ndim == bound->ndim &&
@@ -126,8 +126,8 @@ static bool same_leading(const tgi_bound_call *bound, const tg_tensor *view)
 int tgi_bound_read_inputs(tgi_bound_call *bound, PyObject *const *values, bool grad)
 {
   int verdict = TGI_PLAIN;
-  for (size_t i = 0; i < bound->row->num_inputs; i++) {
-    const tg_slot_info *slot = &bound->row->info->slots[i];
+  for (size_t i = 0; i < bound->entry->num_inputs; i++) {
+    const tg_slot_info *slot = &bound->entry->info->slots[i];
     if (values[i] == Py_None) {
       if (i == 0) {
         return TGI_NOT_PLAIN;
@@ -157,11 +157,11 @@ int tgi_bound_read_output(tgi_bound_call *bound, size_t index, PyObject *object,
 {
   const int found = tgi_bound_read(bound, index, object, grad);
   if (found != TGI_PLAIN) {
-    return found < 0 ? -1
-                     : TGI_NOT_PLAIN; /* the general way refuses one that requires its gradient */
+    /* The general path refuses an output that requires a gradient. */
+    return found < 0 ? -1 : TGI_NOT_PLAIN;
   }
   tg_tensor *view = field_of(bound, index);
-  return same_leading(bound, view) && flatten(&bound->row->info->slots[index], view)
+  return same_leading(bound, view) && flatten(&bound->entry->info->slots[index], view)
              ? TGI_PLAIN
              : TGI_NOT_PLAIN;
 }
@@ -169,8 +169,8 @@ int tgi_bound_read_output(tgi_bound_call *bound, size_t index, PyObject *object,
 int tgi_bound_read_scalars(tgi_bound_call *bound, PyObject *const *values)
 {
   size_t used = 0;
-  for (size_t i = bound->row->num_inputs; i < bound->row->info->num_slots; i++) {
-    if (is_scalar(&bound->row->info->slots[i]) &&
+  for (size_t i = bound->entry->num_inputs; i < bound->entry->info->num_slots; i++) {
+    if (is_scalar(&bound->entry->info->slots[i]) &&
         tgi_read_slot(&bound->call, i, values[used++]) < 0) {
       return -1;
     }
@@ -180,7 +180,7 @@ int tgi_bound_read_scalars(tgi_bound_call *bound, PyObject *const *values)
 
 /* ---- making ---- */
 
-/* PyTorch's object for a dtype, that of `beside` if it is not a floating-point one. */
+/* PyTorch's object for a dtype; the dtype of `beside` if it is not a floating-point one. */
 static PyObject *dtype_object(const tgi_torch *torch, tg_dtype dtype, PyObject *beside)
 {
   PyObject *known = tgi_torch_dtype(torch, dtype);
@@ -190,8 +190,8 @@ static PyObject *dtype_object(const tgi_torch *torch, tg_dtype dtype, PyObject *
 static int32_t shape_of(tgi_bound_call *bound, size_t slot, size_t like, int64_t *shape)
 {
   const tg_tensor *view = field_of(bound, like);
-  if (bound->row->info->slots[slot].ndim != 2) {
-    shape[0] = view->shape[0]; /* its length, or how many rows it has */
+  if (bound->entry->info->slots[slot].ndim != 2) {
+    shape[0] = view->shape[0]; /* its length, or its number of rows */
     return 1;
   }
   memcpy(shape, bound->leading, sizeof bound->leading);
@@ -199,10 +199,10 @@ static int32_t shape_of(tgi_bound_call *bound, size_t slot, size_t like, int64_t
   return bound->ndim;
 }
 
-/* `made`, once it is read for its slot; NULL with an exception set on failure. */
+/* Reads `made` into its slot and returns it; NULL with an exception set on failure. */
 static PyObject *read_made(tgi_bound_call *bound, size_t index, PyObject *made)
 {
-  const tg_slot_info *slot = &bound->row->info->slots[index];
+  const tg_slot_info *slot = &bound->entry->info->slots[index];
   tg_tensor *view = field_of(bound, index);
   if (made && tgi_read_tensor(&bound->call.tensors, slot->name, made, true, view) < 0) {
     Py_CLEAR(made);
@@ -213,11 +213,11 @@ static PyObject *read_made(tgi_bound_call *bound, size_t index, PyObject *made)
 
 PyObject *tgi_bound_make(tgi_bound_call *bound, size_t slot, size_t like, PyObject *beside)
 {
-  const tgi_torch *torch = bound->row->torch;
+  const tgi_torch *torch = bound->entry->torch;
   const tg_tensor *model = field_of(bound, like);
   const bool statistic =
-      bound->row->info->slots[slot].ndim != 2 && bound->row->info->slots[like].ndim == 2;
-  /* Statistics of rows are f32, and f64 beside tensors of the reference. */
+      bound->entry->info->slots[slot].ndim != 2 && bound->entry->info->slots[like].ndim == 2;
+  /* Statistics of rows are f32, or f64 for f64 inputs. */
   const tg_dtype dtype = statistic && model->dtype != TG_F64 ? TG_F32 : model->dtype;
   PyObject *object = dtype_object(torch, dtype, beside);
   if (!object) {
@@ -225,10 +225,10 @@ PyObject *tgi_bound_make(tgi_bound_call *bound, size_t slot, size_t like, PyObje
   }
   int64_t shape[TG_MAX_NDIM];
   const int32_t ndim = shape_of(bound, slot, like, shape);
-  tgi_last_empty *last = &bound->row->made[slot - bound->row->num_inputs];
+  tgi_last_empty *last = &bound->entry->made[slot - bound->entry->num_inputs];
   PyObject *made = read_made(
       bound, slot, tgi_torch_empty(torch, last, shape, ndim, dtype, object, model->device));
-  if (made && field_of(bound, slot)->device != model->device) { /* it is not the current one */
+  if (made && field_of(bound, slot)->device != model->device) { /* not the current device */
     Py_DECREF(made);
     made = read_made(bound, slot, tgi_torch_empty_beside(torch, beside, shape, ndim, object));
   }
@@ -239,13 +239,13 @@ PyObject *tgi_bound_make(tgi_bound_call *bound, size_t slot, size_t like, PyObje
 PyObject *tgi_bound_zeros(tgi_bound_call *bound, size_t slot, PyObject *like)
 {
   return read_made(bound, slot,
-                   PyObject_CallFunctionObjArgs(bound->row->torch->zeros_like, like, NULL));
+                   PyObject_CallFunctionObjArgs(bound->entry->torch->zeros_like, like, NULL));
 }
 
 int tgi_bound_run(tgi_bound_call *bound, PyObject *beside)
 {
   size_t bytes = 0;
-  bound->call.allocate = bound->row->has_workspace ? bound->row->torch->allocate : NULL;
+  bound->call.allocate = bound->entry->has_workspace ? bound->entry->torch->allocate : NULL;
   bound->call.like = beside;
   return tgi_run_call(&bound->call, &bytes);
 }

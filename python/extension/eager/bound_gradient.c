@@ -5,7 +5,7 @@
 enum { MAX_TENSORS = 12, MAX_OUTS = 4, MAX_SCALARS = 8 };
 
 typedef struct bound_gradient {
-  tgi_bound_row row;
+  tgi_bound_entry entry;
   tgi_gradient_plan plan;
 } bound_gradient;
 
@@ -13,8 +13,8 @@ typedef struct gradient_call {
   PyObject *needs, *scalars, *saved, *gradients;
 } gradient_call;
 
-/* Borrowed: what a number from 0 on means among `first`, one from -1 downwards among `second`, and
- * None. NULL with an exception set on failure. */
+/* Borrowed: item `number` of `first` from 0 upwards, of `second` from -1 downwards, or None. NULL
+ * with an exception set on failure. */
 static PyObject *pick(PyObject *number, PyObject *first, PyObject *second)
 {
   if (!number || number == Py_None) {
@@ -50,14 +50,14 @@ static int is_asked(PyObject *users, PyObject *needs)
   return 0;
 }
 
-/* The outputs that are asked for or always made; None for the others. */
+/* The outputs that are needed or not optional; None for the others. */
 static PyObject *make_outs(const bound_gradient *op, tgi_bound_call *bound,
                            const gradient_call *given, PyObject *const *tensors)
 {
   const Py_ssize_t count = PyTuple_Size(op->plan.users);
   PyObject *outs = PyTuple_New(count);
   for (Py_ssize_t i = 0; outs && i < count; i++) {
-    const size_t slot = op->row.num_inputs + (size_t)i;
+    const size_t slot = op->entry.num_inputs + (size_t)i;
     const size_t like = PyLong_AsSize_t(PyTuple_GetItem(op->plan.likes, i));
     const int asked = is_asked(PyTuple_GetItem(op->plan.users, i), given->needs);
     PyObject *made = NULL;
@@ -65,9 +65,9 @@ static PyObject *make_outs(const bound_gradient *op, tgi_bound_call *bound,
       Py_CLEAR(outs);
       break;
     }
-    if (tensors[like] == Py_None || (!asked && op->row.info->slots[slot].optional)) {
+    if (tensors[like] == Py_None || (!asked && op->entry.info->slots[slot].optional)) {
       made = Py_NewRef(Py_None);
-    } else if (op->row.info->slots[slot].role == TG_ROLE_ACC) {
+    } else if (op->entry.info->slots[slot].role == TG_ROLE_ACC) {
       made = tgi_bound_zeros(bound, slot, tensors[like]);
     } else {
       made = tgi_bound_make(bound, slot, like, tensors[like]);
@@ -118,8 +118,8 @@ static PyObject *run_backward(const bound_gradient *op, tgi_bound_call *bound,
                               const gradient_call *given)
 {
   PyObject *tensors[MAX_TENSORS];
-  const int eager = tgi_torch_is_eager(op->row.torch);
-  const int transformed = eager > 0 ? tgi_torch_is_transformed(op->row.torch) : 0;
+  const int eager = tgi_torch_is_eager(op->entry.torch);
+  const int transformed = eager > 0 ? tgi_torch_is_transformed(op->entry.torch) : 0;
   if (eager < 0 || transformed < 0 || pick_tensors(op, given, tensors) < 0) {
     return NULL;
   }
@@ -148,7 +148,7 @@ static PyObject *call_backward(PyObject *capsule, PyObject *args)
     return NULL;
   }
   tgi_bound_call bound;
-  tgi_bound_begin(&bound, &op->row);
+  tgi_bound_begin(&bound, &op->entry);
   PyObject *gradients = run_backward(op, &bound, &given);
   tgi_bound_end(&bound);
   return gradients;
@@ -161,21 +161,22 @@ static void free_gradient(PyObject *capsule)
   bound_gradient *op = PyCapsule_GetPointer(capsule, "tegula.bound_gradient");
   PyObject *owned[] = {op->plan.tensors, op->plan.likes, op->plan.scalars, op->plan.users,
                        op->plan.places};
-  tgi_bound_row_clear(&op->row);
+  tgi_bound_entry_clear(&op->entry);
   for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) {
     Py_XDECREF(owned[i]);
   }
   free(op);
 }
 
-/* Shapes are those of inputs, which are read; a sum that starts at zero only copies one. */
-static bool likes_fit(const tgi_bound_row *row, const tgi_gradient_plan *plan)
+/* An output has the shape of an input that is read; only an `acc` output may be like another
+ * tensor. */
+static bool likes_fit(const tgi_bound_entry *entry, const tgi_gradient_plan *plan)
 {
   for (Py_ssize_t i = 0; i < PyTuple_Size(plan->likes); i++) {
-    const tg_slot_info *slot = &row->info->slots[row->num_inputs + (size_t)i];
+    const tg_slot_info *slot = &entry->info->slots[entry->num_inputs + (size_t)i];
     const size_t like = PyLong_AsSize_t(PyTuple_GetItem(plan->likes, i));
     const size_t count =
-        slot->role == TG_ROLE_ACC ? (size_t)PyTuple_Size(plan->tensors) : row->num_inputs;
+        slot->role == TG_ROLE_ACC ? (size_t)PyTuple_Size(plan->tensors) : entry->num_inputs;
     if (like >= count) {
       PyErr_Clear();
       return false;
@@ -184,11 +185,12 @@ static bool likes_fit(const tgi_bound_row *row, const tgi_gradient_plan *plan)
   return true;
 }
 
-static bool plan_fits(const tgi_bound_row *row, const tgi_gradient_plan *plan)
+static bool plan_fits(const tgi_bound_entry *entry, const tgi_gradient_plan *plan)
 {
   size_t num_outs = 0;
-  for (size_t i = 0; i < row->info->num_slots; i++) {
-    num_outs += row->info->slots[i].role == TG_ROLE_OUT || row->info->slots[i].role == TG_ROLE_ACC;
+  for (size_t i = 0; i < entry->info->num_slots; i++) {
+    num_outs +=
+        entry->info->slots[i].role == TG_ROLE_OUT || entry->info->slots[i].role == TG_ROLE_ACC;
   }
   for (Py_ssize_t i = 0; i < PyTuple_Size(plan->users); i++) {
     if (!PyTuple_Check(PyTuple_GetItem(plan->users, i))) {
@@ -196,11 +198,11 @@ static bool plan_fits(const tgi_bound_row *row, const tgi_gradient_plan *plan)
     }
   }
   const size_t num_tensors = (size_t)PyTuple_Size(plan->tensors);
-  return num_tensors >= row->num_inputs && num_tensors <= MAX_TENSORS && num_outs <= MAX_OUTS &&
+  return num_tensors >= entry->num_inputs && num_tensors <= MAX_TENSORS && num_outs <= MAX_OUTS &&
          (size_t)PyTuple_Size(plan->likes) == num_outs &&
          (size_t)PyTuple_Size(plan->users) == num_outs &&
-         (size_t)PyTuple_Size(plan->scalars) == row->num_scalars &&
-         row->num_scalars <= MAX_SCALARS && likes_fit(row, plan);
+         (size_t)PyTuple_Size(plan->scalars) == entry->num_scalars &&
+         entry->num_scalars <= MAX_SCALARS && likes_fit(entry, plan);
 }
 
 PyObject *tgi_bind_backward(PyObject *module, tgi_torch *torch, tgi_type_table *types,
@@ -214,16 +216,16 @@ PyObject *tgi_bind_backward(PyObject *module, tgi_torch *torch, tgi_type_table *
     free(op);
     return NULL;
   }
-  const int status = tgi_bound_row_set(&op->row, module, torch, types, info);
+  const int status = tgi_bound_entry_set(&op->entry, module, torch, types, info);
   op->plan = (tgi_gradient_plan){Py_NewRef(plan->tensors), Py_NewRef(plan->likes),
                                  Py_NewRef(plan->scalars), Py_NewRef(plan->users),
                                  Py_NewRef(plan->places)};
   PyObject *function = NULL;
-  if (status == 0 && plan_fits(&op->row, plan)) {
+  if (status == 0 && plan_fits(&op->entry, plan)) {
     function = PyCFunction_NewEx(&method, capsule, NULL);
   } else if (status == 0) {
     PyErr_Format(PyExc_ValueError,
-                 "%s: plan: expected tensors, outputs and scalars of the row, got %R, %R, %R, %R",
+                 "%s: plan: expected tensors, outputs and scalars of the entry, got %R, %R, %R, %R",
                  info->name, plan->tensors, plan->likes, plan->scalars, plan->users);
   }
   Py_DECREF(capsule);

@@ -6,25 +6,25 @@
 enum { MAX_RESULTS = 8, MAX_KEPT = 12 };
 static const char kBound[] = "tegula.bound_op";
 
-/* The call whose gradient is asked for, with all that it has read: autograd calls the forward
- * within it, in the same thread, and hands only tensors through. */
+/* Set while autograd's apply runs. The forward reads its parsed arguments from here: apply passes
+ * only tensors on, and calls the forward in the same thread. */
 static _Thread_local tgi_bound_call *under_way;
 
 typedef struct bound_op {
-  tgi_bound_row row;
-  PyObject *differentiate;     /* what takes a call whose gradient is asked for, or NULL */
+  tgi_bound_entry entry;
+  PyObject *differentiate;     /* apply, called if a gradient is needed; or NULL */
   size_t results[MAX_RESULTS]; /* slots */
   size_t num_results;
-  int kept[MAX_KEPT]; /* of a forward: what the backward will read, as bind_forward numbers it */
+  int kept[MAX_KEPT]; /* forward: tensors saved for the backward, numbered as in bind_forward */
   Py_ssize_t num_kept;
-  Py_ssize_t num_public; /* of a forward: how many of the results are the caller's */
-  bool keeps_scalars;    /* of a forward: whether the backward reads scalars */
-  PyObject *scalars;     /* of a forward: the last call's, nearly always the next one's, too */
+  Py_ssize_t num_public; /* forward: how many results the caller gets */
+  bool keeps_scalars;    /* forward: the backward reads scalars */
+  PyObject *scalars;     /* forward: those of the last call, reused if equal */
 } bound_op;
 
 /* ---- results ---- */
 
-/* All results, as a tuple unless there is one; NULL with an exception set on failure. */
+/* All results, as a tuple if there are several; NULL with an exception set on failure. */
 static PyObject *make_results(const bound_op *op, tgi_bound_call *bound, PyObject *like,
                               PyObject *out)
 {
@@ -64,7 +64,7 @@ static PyObject *tuple_of(PyObject *const *items, Py_ssize_t count)
   return tuple;
 }
 
-/* A verdict on a call that failed: TGI_NOT_PLAIN, without the exception, if a transform is on. */
+/* After a failed call: clears the exception and returns TGI_NOT_PLAIN if a transform is active. */
 static int refused_for_transform(const tgi_torch *torch)
 {
   PyObject *type, *value, *traceback;
@@ -80,11 +80,11 @@ static int refused_for_transform(const tgi_torch *torch)
   return -1;
 }
 
-/* A verdict. Whether a transform of torch.func is on takes PyTorch longer to say than to refuse the
- * call for it, before the forward begins: so that is asked afterwards. */
+/* Calls apply. It refuses a call under a transform of torch.func before the forward begins, so that
+ * is looked up only after a failure: the look-up would cost every call more. */
 static int differentiate(const bound_op *op, tgi_bound_call *bound, PyObject **results)
 {
-  PyObject *tuple = tuple_of(bound->args, (Py_ssize_t)op->row.num_inputs);
+  PyObject *tuple = tuple_of(bound->args, (Py_ssize_t)op->entry.num_inputs);
   if (!tuple) {
     return -1;
   }
@@ -96,14 +96,14 @@ static int differentiate(const bound_op *op, tgi_bound_call *bound, PyObject **r
   if (*results) {
     return TGI_NEEDS_GRADIENT;
   }
-  return bound->begun ? -1 : refused_for_transform(op->row.torch);
+  return bound->begun ? -1 : refused_for_transform(op->entry.torch);
 }
 
-/* A verdict. Where the op has run, *results holds a reference. */
+/* Returns what it found; *results holds a reference if the op has run. */
 static int run_bound(const bound_op *op, tgi_bound_call *bound, PyObject *const *args,
                      PyObject **results)
 {
-  const tgi_torch *torch = op->row.torch;
+  const tgi_torch *torch = op->entry.torch;
   const int eager = tgi_torch_is_eager(torch);
   if (eager <= 0) {
     return eager < 0 ? -1 : TGI_NOT_PLAIN;
@@ -116,13 +116,13 @@ static int run_bound(const bound_op *op, tgi_bound_call *bound, PyObject *const 
   }
   if (verdict == TGI_NEEDS_GRADIENT) {
     const int grad = tgi_take_truth(PyObject_CallNoArgs(torch->grad_enabled));
-    /* The general way refuses an output beside a gradient. */
+    /* With a gradient, the general path refuses `out`. */
     verdict = grad < 0 ? -1 : !grad ? TGI_PLAIN : out == Py_None ? verdict : TGI_NOT_PLAIN;
   }
   if (verdict == TGI_NOT_PLAIN || verdict < 0) {
     return verdict;
   }
-  if (tgi_bound_read_scalars(bound, args + 1 + op->row.num_inputs) < 0) {
+  if (tgi_bound_read_scalars(bound, args + 1 + op->entry.num_inputs) < 0) {
     return -1;
   }
   if (verdict == TGI_NEEDS_GRADIENT) {
@@ -138,27 +138,20 @@ static int run_bound(const bound_op *op, tgi_bound_call *bound, PyObject *const 
   return TGI_PLAIN;
 }
 
-bool tgi_is_bound(PyObject *capsule, Py_ssize_t count)
-{
-  const bound_op *op =
-      capsule && PyCapsule_IsValid(capsule, kBound) ? PyCapsule_GetPointer(capsule, kBound) : NULL;
-  return op && count == (Py_ssize_t)(1 + op->row.num_inputs + op->row.num_scalars);
-}
-
-PyObject *tgi_call_bound(PyObject *capsule, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *call_bound(PyObject *capsule, PyObject *const *args, Py_ssize_t nargs)
 {
   const bound_op *op = PyCapsule_GetPointer(capsule, kBound);
   if (!op) {
     return NULL;
   }
-  const Py_ssize_t expected = (Py_ssize_t)(1 + op->row.num_inputs + op->row.num_scalars);
+  const Py_ssize_t expected = (Py_ssize_t)(1 + op->entry.num_inputs + op->entry.num_scalars);
   if (nargs != expected) {
-    PyErr_Format(PyExc_TypeError, "%s: args: expected %zd arguments, got %zd", op->row.info->name,
+    PyErr_Format(PyExc_TypeError, "%s: args: expected %zd arguments, got %zd", op->entry.info->name,
                  expected, nargs);
     return NULL;
   }
   tgi_bound_call bound;
-  tgi_bound_begin(&bound, &op->row);
+  tgi_bound_begin(&bound, &op->entry);
   PyObject *results = NULL;
   const int verdict = run_bound(op, &bound, args, &results);
   tgi_bound_end(&bound);
@@ -200,21 +193,21 @@ static PyObject *scalars_of(bound_op *op, PyObject *const *scalars)
 {
   if (!holds(op->scalars, scalars)) {
     PyObject *given_up = op->scalars;
-    op->scalars = tuple_of(scalars, (Py_ssize_t)op->row.num_scalars);
+    op->scalars = tuple_of(scalars, (Py_ssize_t)op->entry.num_scalars);
     Py_XDECREF(given_up);
   }
   return Py_XNewRef(op->scalars);
 }
 
-/* What ctx.save_for_backward does, and the scalars where the backward reads some. */
+/* Saves tensors as ctx.save_for_backward does, and the scalars if the backward reads any. */
 static int keep(bound_op *op, PyObject *ctx, PyObject *const *args, PyObject *results)
 {
   PyObject *tensors = pick_kept(op, args, results);
-  int status = tensors ? PyObject_SetAttr(ctx, op->row.torch->to_save, tensors) : -1;
+  int status = tensors ? PyObject_SetAttr(ctx, op->entry.torch->to_save, tensors) : -1;
   Py_XDECREF(tensors);
   if (status == 0 && op->keeps_scalars) {
-    PyObject *scalars = scalars_of(op, args + op->row.num_inputs);
-    status = scalars ? PyObject_SetAttr(ctx, op->row.torch->scalars, scalars) : -1;
+    PyObject *scalars = scalars_of(op, args + op->entry.num_inputs);
+    status = scalars ? PyObject_SetAttr(ctx, op->entry.torch->scalars, scalars) : -1;
     Py_XDECREF(scalars);
   }
   return status;
@@ -224,9 +217,9 @@ static PyObject *call_forward(PyObject *capsule, PyObject *const *args, Py_ssize
 {
   bound_op *op = PyCapsule_GetPointer(capsule, kBound);
   tgi_bound_call *bound = under_way;
-  if (!op || !bound || bound->row->info != op->row.info ||
-      nargs != (Py_ssize_t)op->row.num_inputs + 1 ||
-      memcmp(args + 1, bound->args, op->row.num_inputs * sizeof *args) != 0) {
+  if (!op || !bound || bound->entry->info != op->entry.info ||
+      nargs != (Py_ssize_t)op->entry.num_inputs + 1 ||
+      memcmp(args + 1, bound->args, op->entry.num_inputs * sizeof *args) != 0) {
     PyErr_Format(PyExc_TypeError, "forward: args: expected the call of the bound op, got another");
     return NULL;
   }
@@ -250,7 +243,7 @@ static PyObject *call_forward(PyObject *capsule, PyObject *const *args, Py_ssize
 static void free_bound(PyObject *capsule)
 {
   bound_op *op = PyCapsule_GetPointer(capsule, kBound);
-  tgi_bound_row_clear(&op->row);
+  tgi_bound_entry_clear(&op->entry);
   Py_XDECREF(op->differentiate);
   Py_XDECREF(op->scalars);
   free(op);
@@ -261,21 +254,21 @@ static int find_results(bound_op *op, PyObject *names)
   const Py_ssize_t count = PyTuple_Size(names);
   if (count < 1 || count > MAX_RESULTS) {
     PyErr_Format(PyExc_ValueError, "%s: results: expected a tuple of 1 to %d names, got %R",
-                 op->row.info->name, (int)MAX_RESULTS, names);
+                 op->entry.info->name, (int)MAX_RESULTS, names);
     return -1;
   }
   for (Py_ssize_t r = 0; r < count; r++) {
     size_t i = 0;
-    while (i < op->row.info->num_slots &&
-           (op->row.info->slots[i].role != TG_ROLE_OUT ||
-            op->row.info->slots[i].kind != TG_KIND_TENSOR ||
+    while (i < op->entry.info->num_slots &&
+           (op->entry.info->slots[i].role != TG_ROLE_OUT ||
+            op->entry.info->slots[i].kind != TG_KIND_TENSOR ||
             PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, r),
-                                             op->row.info->slots[i].name))) {
+                                             op->entry.info->slots[i].name))) {
       i++;
     }
-    if (i == op->row.info->num_slots) {
+    if (i == op->entry.info->num_slots) {
       PyErr_Format(PyExc_ValueError, "%s: results: expected names of outputs, got %R",
-                   op->row.info->name, names);
+                   op->entry.info->name, names);
       return -1;
     }
     op->results[op->num_results++] = i;
@@ -293,7 +286,7 @@ static bound_op *new_bound(PyObject *module, tgi_torch *torch, tgi_type_table *t
     free(op);
     return NULL;
   }
-  if (tgi_bound_row_set(&op->row, module, torch, types, info) < 0 ||
+  if (tgi_bound_entry_set(&op->entry, module, torch, types, info) < 0 ||
       find_results(op, results) < 0) {
     Py_CLEAR(*capsule);
     return NULL;
@@ -304,8 +297,8 @@ static bound_op *new_bound(PyObject *module, tgi_torch *torch, tgi_type_table *t
 PyObject *tgi_bind(PyObject *module, tgi_torch *torch, tgi_type_table *types,
                    const tg_op_info *info, PyObject *results, PyObject *differentiate)
 {
-  static PyMethodDef method = {"bound_op", (PyCFunction)(void (*)(void))tgi_call_bound,
-                               METH_FASTCALL, NULL};
+  static PyMethodDef method = {"bound_op", (PyCFunction)(void (*)(void))call_bound, METH_FASTCALL,
+                               NULL};
   PyObject *capsule;
   bound_op *op = new_bound(module, torch, types, info, results, &capsule);
   if (!op) {
@@ -317,13 +310,13 @@ PyObject *tgi_bind(PyObject *module, tgi_torch *torch, tgi_type_table *types,
   return function;
 }
 
-/* False: `kept` is not as it is to be: numbers of inputs, and of results by negative numbers. */
+/* False if `kept` holds anything but numbers of inputs, or negative numbers of results. */
 static bool read_kept(bound_op *op, PyObject *kept)
 {
   op->num_kept = PyTuple_Size(kept);
   for (Py_ssize_t i = 0; i < op->num_kept && i < MAX_KEPT; i++) {
     const long place = PyLong_AsLong(PyTuple_GetItem(kept, i));
-    if (PyErr_Occurred() || place < -(long)op->num_results || place >= (long)op->row.num_inputs) {
+    if (PyErr_Occurred() || place < -(long)op->num_results || place >= (long)op->entry.num_inputs) {
       PyErr_Clear();
       return false;
     }

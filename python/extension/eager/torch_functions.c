@@ -45,7 +45,7 @@ void tgi_torch_clear(tgi_torch *torch)
   }
 }
 
-/* The value of an object that is given up; -1 with an exception set on failure. */
+/* The value of an object, which is released; -1 with an exception set on failure. */
 static long take_long(PyObject *object)
 {
   const long value = object ? PyLong_AsLong(object) : -1;
@@ -145,7 +145,7 @@ PyObject *tgi_torch_empty(const tgi_torch *torch, tgi_last_empty *last, const in
     last->args = args;
     Py_XDECREF(given_up);
   }
-  PyObject *args = Py_NewRef(last->args); /* another thread may ask in between */
+  PyObject *args = Py_NewRef(last->args); /* another thread may replace it meanwhile */
   PyObject *made =
       PyObject_Call(device == TG_DEVICE_CPU ? torch->empty_cpu : torch->empty_cuda, args, NULL);
   Py_DECREF(args);

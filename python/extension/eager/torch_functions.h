@@ -1,5 +1,5 @@
-/** What the package's extension needs of PyTorch, which it is not compiled against: types,
- * functions and names, given once. */
+/** Types, functions and names of PyTorch that the extension calls. It is not compiled against
+ * PyTorch: the package passes them once, through use_torch. */
 #ifndef TGI_PYTHON_TORCH_FUNCTIONS_H
 #define TGI_PYTHON_TORCH_FUNCTIONS_H
 
@@ -14,12 +14,12 @@
 #include <tegula/tegula.h>
 
 typedef struct tgi_torch {
-  PyObject *tensor, *parameter;                          /* the types that are plain */
+  PyObject *tensor, *parameter;                          /* types of plain tensors */
   PyObject *grad_enabled, *functorch_active, *num_modes; /* functions without arguments */
-  PyObject *forward_ad;                                  /* names of a module: _current_level */
+  PyObject *forward_ad;                                  /* a module's dict, with _current_level */
   PyObject *is_neg;                                      /* of a tensor */
   PyObject *empty_cpu, *empty_cuda; /* of sizes, strides, dtype; on the current device */
-  PyObject *empty_beside;           /* of a tensor, whose device it takes, sizes, dtype */
+  PyObject *empty_beside;           /* of a tensor on the wanted device, sizes, dtype */
   PyObject *zeros_like;             /* of a tensor */
   PyObject *allocate;               /* of a tensor and a number of bytes */
   PyObject *increment_version;
@@ -34,19 +34,20 @@ int tgi_torch_set(tgi_torch *torch, PyObject *args);
 int tgi_torch_visit(tgi_torch *torch, visitproc visit, void *arg);
 void tgi_torch_clear(tgi_torch *torch);
 
-/** Eager mode without modes or forward derivatives? -1 with an exception set on failure. */
+/** Whether the call runs eagerly, without dispatch modes or forward-mode derivatives. -1 with an
+ * exception set on failure. */
 int tgi_torch_is_eager(const tgi_torch *torch);
 
-/** Whether a transform of torch.func is on. What it has wrapped has no memory to read; the others'
- * values may be read and made as ever, but autograd does not take them. -1 with an exception set on
+/** Whether a transform of torch.func is active. A tensor that it wrapped has no memory to read;
+ * other tensors can be read, but autograd.Function.apply refuses them. -1 with an exception set on
  * failure. */
 int tgi_torch_is_transformed(const tgi_torch *torch);
 
-/** The truth of an object that is given up; NULL is a failure. -1 with an exception set. */
+/** The truth of an object, which is released. -1 with an exception set if it is NULL or fails. */
 int tgi_take_truth(PyObject *object);
 
-/** What was asked for last in one place: nearly always the next call's wish too, whose Python
- * objects then need not be made again. Zeroed at first. */
+/** The last allocation of one slot. The next call nearly always repeats it and reuses the Python
+ * objects. Zeroed at first. */
 typedef struct tgi_last_empty {
   int64_t shape[TG_MAX_NDIM];
   int32_t ndim;
@@ -54,14 +55,12 @@ typedef struct tgi_last_empty {
   PyObject *args; /* sizes, strides, dtype */
 } tgi_last_empty;
 
-/** The dtype as PyTorch's object, which is borrowed; NULL without an exception: none of the
- * floating-point ones. */
+/** PyTorch's object for a floating-point dtype, borrowed; NULL without an exception for others. */
 PyObject *tgi_torch_dtype(const tgi_torch *torch, tg_dtype dtype);
 
-/** A contiguous tensor without values, on the CPU or the current CUDA device as `device` says:
- * where that is another one, it is for the caller to see and to ask for a tensor
- * `tgi_torch_empty_beside` one that lies right. `object` is PyTorch's for the dtype. NULL with an
- * exception set on failure. */
+/** An uninitialised contiguous tensor on the CPU or, for any CUDA `device`, on the current CUDA
+ * device. The caller compares devices and falls back to tgi_torch_empty_beside. `object` is
+ * PyTorch's for the dtype. NULL with an exception set on failure. */
 PyObject *tgi_torch_empty(const tgi_torch *torch, tgi_last_empty *last, const int64_t *shape,
                           int32_t ndim, tg_dtype dtype, PyObject *object, int32_t device);
 PyObject *tgi_torch_empty_beside(const tgi_torch *torch, PyObject *tensor, const int64_t *shape,

@@ -1,4 +1,4 @@
-"""What the functions of `tegula.ops` share: names of choices, and how tensors of any rank become those of a contract."""
+"""Shared by the functions of `tegula.ops`: values of enumerated arguments, and shapes of tensors."""
 
 import torch
 
@@ -39,7 +39,7 @@ def empty(shape, like):
 
 
 def statistic(shape, like):
-    """f32, or f64 beside tensors of the reference."""
+    """f32, or f64 if `like` is f64."""
     if like.dtype in (torch.float32, torch.float64):
         return like.new_empty(shape)
     return like.new_empty(shape, dtype=torch.float32)

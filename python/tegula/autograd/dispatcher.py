@@ -1,4 +1,4 @@
-"""Operators of PyTorch's dispatcher, `tegula::<row>`, which return tensors alone."""
+"""Operators of PyTorch's dispatcher, `tegula::<table entry>`. They return tensors only."""
 
 import functools
 import sys
@@ -10,13 +10,13 @@ SCALAR_TYPES = {"f32": "float", "f64": "float", "i32": "int", "i64": "int", "enu
 
 
 def absent(like):
-    """Stands for an output that there is not where only tensors may be returned: no slot has rank 1 and no elements
-    by its rule, but those of rank 1, which are always there."""
+    """Stands for an absent output, since an operator returns tensors only. It has rank 1 and no elements; outputs of
+    rank 1 are never absent."""
     return like.new_empty(0)
 
 
 def present(tensor, slot):
-    """Undoes `absent`."""
+    """None for a tensor made by `absent`."""
     if tensor is not None and slot["ndim"] and tensor.dim() != slot["ndim"]:
         return None
     return tensor
@@ -32,7 +32,7 @@ def listed(results):
 
 
 def declare(name, ins, scalars, more, count):
-    """`ins`: (name, optional); `scalars`: slots; `more`: further arguments as the dispatcher writes them."""
+    """`ins`: (name, optional); `scalars`: slots; `more`: further arguments in the dispatcher's syntax."""
     words = [f"Tensor{'?' if optional else ''} {argument}" for argument, optional in ins]
     words += [f"{SCALAR_TYPES[slot['kind']]} {slot['name']}" for slot in scalars] + list(more)
     returns = "Tensor" if count == 1 else "(" + ", ".join(["Tensor"] * count) + ")"
@@ -41,12 +41,13 @@ def declare(name, ins, scalars, more, count):
 
 
 def known_to_inductor(name, fake):
-    """`fake`, which also says that Inductor shall call the operator as it is. Of one that nobody announced PyTorch 2.11
-    writes out all that leads to its inputs, for a log that is off: with 36 layers that did not end in five minutes."""
+    """`fake`, which also adds the operator to Inductor's list of fallbacks. For an operator that is not in the list,
+    PyTorch 2.11 formats a log message (even if the log is off) with the whole graph before it, which took more than
+    five minutes for 36 layers."""
 
     @functools.wraps(fake)
     def traced(*arguments):
-        lowering = sys.modules.get("torch._inductor.lowering")  # it is there when its backend asks for the graph
+        lowering = sys.modules.get("torch._inductor.lowering")  # loaded once Inductor traces a graph
         getattr(lowering, "FALLBACK_ALLOW_LIST", set()).add(f"tegula::{name}")
         return fake(*arguments)
 

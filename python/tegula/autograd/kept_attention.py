@@ -1,8 +1,8 @@
 """Attention of checkpointed layers, computed once.
 
-Gradient checkpointing runs each layer's forward again within the backward. Of what it computes there attention alone
-grows with the square of the sequence, and its outputs are as small as the layer's input, which is kept anyway. So the
-first run keeps them, and the second takes them: the same bits, for attention adds in one order."""
+Gradient checkpointing runs each layer's forward again in the backward. Only attention grows with the square of the
+sequence length there, and its outputs are as small as the layer's input, which is saved anyway. So the first run keeps
+these outputs and the second reuses them. The bits are the same, since attention is deterministic."""
 
 import contextlib
 import threading
@@ -11,19 +11,19 @@ import torch
 
 from ..settings import recomputes_attention
 
-_now = threading.local()  # the backward has threads of its own
+_now = threading.local()  # the backward runs in other threads
 
 
 class KeptAttention:
-    """Of one forward of a model, whose layers get it by the keyword `kept_attention`."""
+    """The outputs of one forward of a model; its layers get the object as the keyword `kept_attention`."""
 
     def __init__(self):
-        self._outputs = {}  # module -> what its calls gave; empty once the second run has taken it
+        self._outputs = {}  # module -> outputs of its calls; empty after the second run
 
     @contextlib.contextmanager
     def within(self, module):
-        """The module's attention runs: for the first time, or again in the backward. A module that the forward calls
-        more than once has its attention computed in every run: which run is which nobody says."""
+        """Around the module's attention, in the first run or again in the backward. If one forward calls a module more
+        than once, its runs cannot be told apart and attention is computed in every run."""
         first = module not in self._outputs
         outputs = self._outputs.setdefault(module, [])
         if not first and not in_backward():
@@ -40,13 +40,13 @@ def in_backward():
 
 
 def for_model(model):
-    """What the layers of a model shall get in a forward that begins, or None where nothing is checkpointed."""
+    """The object for a forward that begins, or None if nothing is checkpointed."""
     if torch.compiler.is_compiling() or not (model.gradient_checkpointing and model.training):
         return None
     if recomputes_attention() or not torch.is_grad_enabled():
         return None
     if any(layer._compiled_call_impl is not None for layer in model.layers):
-        return None  # compiled code would be made anew for each such object
+        return None  # layers would be recompiled for each such object
     return KeptAttention()
 
 
@@ -55,7 +55,7 @@ def running(kept, module):
 
 
 def once(compute):
-    """compute()'s tensors, those of the first run in the second. Kept without their graph, which would hold them."""
+    """compute(), or the first run's tensors in the second run. They are kept detached: their graph would keep them alive."""
     outputs = getattr(_now, "outputs", None)
     if outputs is None:
         return compute()

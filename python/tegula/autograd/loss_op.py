@@ -1,8 +1,9 @@
-"""Losses whose gradients are made in the forward.
+"""Losses that compute their gradients in the forward.
 
-A loss of one number is nearly always the root of the backward, so its gradients follow up to a factor before anybody
-asks: the op's fwdbwd row makes both in one pass over the logits. The backward multiplies by the factor, if it is not 1.
-Not so in f16, whose gradients are scaled against underflow, by a factor that has to be in before they are rounded.
+A scalar loss is nearly always the root of the backward, so its gradients are known up to a factor. The table entry
+`<op>_fwdbwd` computes loss and gradients in one pass over the logits. The backward multiplies by the incoming gradient
+unless it is 1. f16 is excepted: its gradients are scaled against underflow, and the scale must be applied before they
+are rounded.
 """
 
 import torch
@@ -10,66 +11,61 @@ import torch
 from .conventions import rows
 from .dispatcher import absent_filled, declare, implement, listed
 from .op_function import Op, refuse_second
-from .table_entry import CHOSEN, Row, bare_apply
+from .table_entry import CHOSEN, TableEntry, bare_apply, scalar_values
 
 
 def factor_of(dloss):
-    """A number where the host may know it. On a GPU that takes a wait, which a capture must not have: then a tensor."""
+    """The factor as a number. Reading it waits for the GPU, which a graph capture forbids: there it stays a tensor."""
     return dloss if dloss.is_cuda and torch.cuda.is_current_stream_capturing() else dloss.item()
 
 
 def scaled(gradient, factor):
-    """Multiplied in f32, and rounded once more. A new tensor: a second backward starts from the old one."""
+    """gradient * factor in f32, rounded once more. A new tensor: a second backward needs the old one."""
     if not isinstance(factor, torch.Tensor) or gradient.dtype in (torch.float32, torch.float64):
         return gradient * factor
     return (gradient.float() * factor).to(gradient.dtype)
 
 
-def flattened(tensor, slot):
-    return tensor if tensor is None or slot["ndim"] != 2 else rows(tensor)
-
-
 class LossOp(Op):
-    """An `Op` with a row fwdbwd. Through it go losses of one number of which a gradient is asked for. The first input
-    may have any rank: were its gradient a view of the tensor that is kept, autograd would hand out the kept memory."""
+    """An `Op` with an entry `fwdbwd`, which serves scalar losses that need a gradient. The first input may have any rank:
+    if its gradient were a view of the saved tensor, autograd would hand out the saved memory."""
 
     def __init__(self, name, *arguments, **more):
-        self.both_row = Row(f"{name}_fwdbwd")
+        self.both_entry = TableEntry(f"{name}_fwdbwd")
         super().__init__(name, *arguments, **more)
-        names = [slot["name"] for slot in self.forward_row.scalars]
+        names = [slot["name"] for slot in self.forward_entry.scalars]
         self.reduction = self.num_inputs + names.index("reduction")
         self.per_row = 1  # TG_REDUCTION_NONE
         self.both_scalars = [
-            names.index(slot["name"]) if slot["name"] in names else CHOSEN[slot["name"]] for slot in self.both_row.scalars
+            names.index(slot["name"]) if slot["name"] in names else CHOSEN[slot["name"]] for slot in self.both_entry.scalars
         ]
         self.define_both()
 
     def allocate_both(self, arguments, wanted):
         results = dict(zip(self.results, self.allocate(*arguments)))
-        for target, slot, asked in zip(self.targets, self.backward_row.outs, wanted):
+        for target, slot, asked in zip(self.targets, self.backward_entry.outs, wanted):
             like = arguments[target]
             results[slot["name"]] = like.new_empty(like.shape) if asked and like is not None else None
         return results
 
     def compute_both(self, arguments, wanted):
-        """The loss, and the gradients that are wanted."""
+        """The loss and the wanted gradients."""
         results = self.allocate_both(arguments, wanted)
         tensors = dict(zip(self.inputs, arguments))
-        ins = [flattened(tensors.get(slot["name"]), slot) for slot in self.both_row.ins]  # without dloss: it is 1
-        outs = [flattened(results.get(slot["name"]), slot) for slot in self.both_row.outs]
-        scalars = arguments[self.num_inputs :]
-        chosen = [scalars[source] if isinstance(source, int) else source() for source in self.both_scalars]
-        self.both_row.run(ins, outs, chosen)
+        ins = [tensors.get(slot["name"]) for slot in self.both_entry.ins]  # without dloss, which is 1
+        outs = [results.get(slot["name"]) for slot in self.both_entry.outs]
+        scalars = scalar_values(self.both_scalars, arguments[self.num_inputs :])
+        self.both_entry.run_by_rows(ins, outs, scalars)
         return self.returned(results)
 
     def returned(self, results):
-        return [results[self.results[0]]] + [results[slot["name"]] for slot in self.backward_row.outs]
+        return [results[self.results[0]]] + [results[slot["name"]] for slot in self.backward_entry.outs]
 
     def define_both(self):
-        ins = [(slot["name"], slot["optional"]) for slot in self.forward_row.ins]
-        declare(self.both_row.name, ins, self.forward_row.scalars, ["bool[] wanted"], 1 + len(self.targets))
+        ins = [(slot["name"], slot["optional"]) for slot in self.forward_entry.ins]
+        declare(self.both_entry.name, ins, self.forward_entry.scalars, ["bool[] wanted"], 1 + len(self.targets))
         both = implement(
-            self.both_row.name,
+            self.both_entry.name,
             lambda *arguments: absent_filled(self.compute_both(arguments[:-1], arguments[-1]), arguments[0]),
             lambda *arguments: absent_filled(self.returned(self.allocate_both(arguments[:-1], arguments[-1])), arguments[0]),
         )

@@ -1,28 +1,28 @@
-"""An op of the table as a function of PyTorch.
+"""An op of the table as a function of PyTorch with a gradient.
 
-The table (`_core.ops()`) says which tensors and scalars a direction takes, in which order. A gradient's name is `d` and
-its tensor's: from that follows what the backward reads, what the forward saves, and which gradients there are. Only the
-shapes of outputs are not in the table; whoever makes an `Op` gives a function that allocates them.
+The op table (`_core.ops()`) lists the tensors and scalars of each direction in order. A gradient is named `d` plus the
+name of its tensor. From these names `Op` derives what the forward saves, what the backward reads and which gradients
+exist. The table does not give the shapes of outputs: each `Op` gets a function that allocates them.
 
-There are two ways through an op. Plain tensors in eager mode go straight to the library. Everything else (compilation,
-torch.func, fake tensors, subclasses, negated views) goes through two operators of the dispatcher, `tegula::<op>_fwd` and
-`tegula::<op>_bwd`, which do the same.
+There are two paths. In eager mode, plain tensors go straight to the library. Everything else (compilation, torch.func,
+fake tensors, subclasses, negated views) goes through two operators of the dispatcher, `tegula::<op>_fwd` and
+`tegula::<op>_bwd`, which compute the same.
 """
 
 import torch
 from torch.autograd import forward_ad
 
 from .dispatcher import absent_filled, declare, implement, listed, present
-from .table_entry import CHOSEN, PLAIN, TABLE, Row, bare_apply
+from .table_entry import CHOSEN, PLAIN, TABLE, TableEntry, bare_apply, scalar_values
 
 is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
 
-# What happens between forward and backward, as functions of tuples: Dynamo follows them.
+# ---- between forward and backward: plain functions of tuples, which Dynamo can trace ----
 
 
 def saved_tensors(sources, extra, arguments, results):
-    """What the backward will read: `sources` of its inputs, and the `extra` ones that only give shapes."""
+    """The tensors that the backward needs: those its `sources` name, then the `extra` inputs that only give shapes."""
     kept = []
     for kind, index in sources:
         if kind == "input":
@@ -33,7 +33,7 @@ def saved_tensors(sources, extra, arguments, results):
 
 
 def backward_tensors(sources, saved, gradients):
-    """The backward's inputs in their order, and the extra ones."""
+    """The backward's inputs in order, then the extra tensors."""
     tensors, used = [], 0
     for kind, index in sources:
         if kind == "gradient":
@@ -47,13 +47,13 @@ def backward_tensors(sources, saved, gradients):
 
 
 def wanted_gradients(users, paired, needs):
-    """Which gradients are asked for: `users` are the inputs that each is for."""
+    """Which gradients to compute; `users` lists for each the inputs that it belongs to."""
     asked = [any([needs[index] for index in inputs]) for inputs in users]
     return [any(asked)] * len(asked) if paired else asked
 
 
 def input_gradients(places, outs, gradients, needs):
-    """The gradient of each argument of the forward: a computed one, or an output's own, or None."""
+    """The gradient of each argument of the forward: a computed one, the gradient of an output, or None."""
     result = []
     for (kind, index), need in zip(places, needs):
         if not need or kind == "none":
@@ -68,31 +68,33 @@ def refuse_second(name):
 
 
 class Op:
-    """`results` names the outputs that are computed, the public ones first; `allocate` makes them from the inputs and
-    scalars, as a tuple (None: not this time). `same` names inputs whose gradient is that of another input, `passed`
-    those whose gradient is an output's own; `like`, for gradients of inputs that the backward does not read, one of
-    its inputs of the same shape and dtype. `paired`: gradients are computed together or not at all. `more`: arguments
-    after the scalars, as the dispatcher declares them, that only `allocate` reads."""
+    """`results` names the outputs to compute, public ones first. `allocate` makes them from the inputs and scalars, as a
+    tuple; None skips an optional output.
+
+    `same` maps an input to the input whose gradient it shares. `passed` maps an input to the output whose gradient it
+    gets unchanged. `like` maps an input that the backward does not read to an input of the backward with its shape and
+    dtype. `paired`: gradients are computed together or not at all. `more`: arguments after the scalars, declared as for
+    the dispatcher, that only `allocate` reads."""
 
     def __init__(self, name, results, allocate, *, public=1, same=(), passed=(), like=(), paired=False, more=()):
         self.more = list(more)
         self.name, self.results, self.allocate, self.public = name, results, allocate, public
         self.same, self.passed, self.like, self.paired = dict(same), dict(passed), dict(like), paired
-        self.forward_row = Row(f"{name}_fwd")
-        self.inputs = [slot["name"] for slot in self.forward_row.ins]
+        self.forward_entry = TableEntry(f"{name}_fwd")
+        self.inputs = [slot["name"] for slot in self.forward_entry.ins]
         self.num_inputs = len(self.inputs)
-        self.num_arguments = self.num_inputs + len(self.forward_row.scalars)
-        self.placed = [results.index(slot["name"]) if slot["name"] in results else None for slot in self.forward_row.outs]
-        self.backward_row = Row(f"{name}_bwd") if f"{name}_bwd" in TABLE else None
-        if self.backward_row:
+        self.num_arguments = self.num_inputs + len(self.forward_entry.scalars)
+        self.placed = [results.index(slot["name"]) if slot["name"] in results else None for slot in self.forward_entry.outs]
+        self.backward_entry = TableEntry(f"{name}_bwd") if f"{name}_bwd" in TABLE else None
+        if self.backward_entry:
             self.wire()
         self.define()
 
     def wire(self):
-        """Where each argument of the backward comes from: (kind, index), kind being input, output or gradient."""
-        names = [slot["name"] for slot in self.backward_row.ins]
+        """Finds the source of each argument of the backward: (kind, index), where kind is input, output or gradient."""
+        names = [slot["name"] for slot in self.backward_entry.ins]
         self.sources = []
-        for slot in self.backward_row.ins:
+        for slot in self.backward_entry.ins:
             name = slot["name"]
             if name in self.inputs:
                 self.sources.append(("input", self.inputs.index(name)))
@@ -104,10 +106,10 @@ class Op:
                 self.sources.append(("absent", 0))
             else:
                 raise ImportError(f"{self.name}_bwd: {name}: expected a tensor of the forward or its gradient")
-        # Gradients, and for each the argument that it is shaped like: an input of the backward, or one more.
+        # For each gradient the tensor that has its shape: an input of the backward, or an extra one.
         self.extra = []
         self.shapes = []
-        self.targets = [self.inputs.index(slot["name"][1:]) for slot in self.backward_row.outs]
+        self.targets = [self.inputs.index(slot["name"][1:]) for slot in self.backward_entry.outs]
         for target in self.targets:
             name = self.inputs[target]
             if self.like.get(name, name) in names:
@@ -115,10 +117,10 @@ class Op:
             else:
                 self.shapes.append(len(names) + len(self.extra))
                 self.extra.append(target)
-        scalar_names = [slot["name"] for slot in self.forward_row.scalars]
+        scalar_names = [slot["name"] for slot in self.forward_entry.scalars]
         self.scalar_sources = [
             scalar_names.index(slot["name"]) if slot["name"] in scalar_names else CHOSEN[slot["name"]]
-            for slot in self.backward_row.scalars
+            for slot in self.backward_entry.scalars
         ]
         names = [self.inputs[target] for target in self.targets]
         self.users = tuple(
@@ -133,8 +135,8 @@ class Op:
                 self.places.append(("computed", names.index(self.same.get(name, name))))
             else:
                 self.places.append(("none", 0))
-        self.places += [("none", 0)] * (len(self.forward_row.scalars) + len(self.more))
-        self.overwrites = any(slot["name"] == "overwrite" for slot in self.backward_row.scalars)
+        self.places += [("none", 0)] * (len(self.forward_entry.scalars) + len(self.more))
+        self.overwrites = any(slot["name"] == "overwrite" for slot in self.backward_entry.scalars)
 
     # ---- computing ----
 
@@ -145,12 +147,12 @@ class Op:
         if given is not None:
             results = (given, *results[1:])
         outs = [None if place is None else results[place] for place in self.placed]
-        self.forward_row.run(ins, outs, scalars)
+        self.forward_entry.run(ins, outs, scalars)
         return results
 
     def allocate_gradients(self, tensors, wanted):
         outs = []
-        for slot, shape, asked in zip(self.backward_row.outs, self.shapes, wanted):
+        for slot, shape, asked in zip(self.backward_entry.outs, self.shapes, wanted):
             like = tensors[shape]
             if like is None or not (asked or not slot["optional"]):
                 outs.append(None)
@@ -162,41 +164,40 @@ class Op:
 
     def compute_gradients(self, tensors, scalars, wanted):
         outs = self.allocate_gradients(tensors, wanted)
-        chosen = [scalars[source] if isinstance(source, int) else source() for source in self.scalar_sources]
-        self.backward_row.run(tensors[: len(self.sources)], outs, chosen)
+        self.backward_entry.run(tensors[: len(self.sources)], outs, scalar_values(self.scalar_sources, scalars))
         return outs
 
     # ---- the operators of the dispatcher ----
 
     def define(self):
-        row = self.forward_row
-        ins = [(slot["name"], slot["optional"]) for slot in row.ins]
-        declare(row.name, ins, row.scalars, self.more, len(self.results))
+        entry = self.forward_entry
+        ins = [(slot["name"], slot["optional"]) for slot in entry.ins]
+        declare(entry.name, ins, entry.scalars, self.more, len(self.results))
 
         def like_of(arguments):
             return next(tensor for tensor in arguments if tensor is not None)
 
         forward = implement(
-            row.name,
+            entry.name,
             lambda *arguments: absent_filled(self.compute(arguments), like_of(arguments)),
             lambda *arguments: absent_filled(self.allocate(*arguments), like_of(arguments)),
         )
         self.without_gradients = lambda *arguments: listed(forward(*arguments))
-        if not self.backward_row:
+        if not self.backward_entry:
             self.through_dispatcher = self.without_gradients
             return
 
-        row = self.backward_row
-        ins = [(slot["name"], slot["optional"]) for slot in row.ins]
+        entry = self.backward_entry
+        ins = [(slot["name"], slot["optional"]) for slot in entry.ins]
         ins += [(f"{self.inputs[index]}_like", True) for index in self.extra]
-        chosen = [slot for slot, source in zip(row.scalars, self.scalar_sources) if isinstance(source, int)]
+        chosen = [slot for slot, source in zip(entry.scalars, self.scalar_sources) if isinstance(source, int)]
         picked = tuple(source for source in self.scalar_sources if isinstance(source, int))
-        declare(row.name, ins, chosen, ["bool[] wanted"], len(row.outs))
+        declare(entry.name, ins, chosen, ["bool[] wanted"], len(entry.outs))
         count, scalar_sources = len(ins), self.scalar_sources
 
         def split(arguments):
-            tensors = [present(tensor, slot) for tensor, slot in zip(arguments, row.ins)]
-            tensors += arguments[len(row.ins) : count]
+            tensors = [present(tensor, slot) for tensor, slot in zip(arguments, entry.ins)]
+            tensors += arguments[len(entry.ins) : count]
             return tensors, list(arguments[count:-1]), list(arguments[-1])
 
         def backward_values(*arguments):
@@ -204,14 +205,14 @@ class Op:
             values = iter(values)
             scalars = [next(values) if isinstance(source, int) else source() for source in scalar_sources]
             outs = self.allocate_gradients(tensors, wanted)
-            row.run(tensors[: len(row.ins)], outs, scalars)
+            entry.run(tensors[: len(entry.ins)], outs, scalars)
             return absent_filled(outs, like_of(tensors))
 
         def backward_shapes(*arguments):
             tensors, _, wanted = split(arguments)
             return absent_filled(self.allocate_gradients(tensors, wanted), like_of(tensors))
 
-        backward = implement(row.name, backward_values, backward_shapes)
+        backward = implement(entry.name, backward_values, backward_shapes)
         op, name, num_inputs, public = self, self.name, self.num_inputs, self.public
         sources, extra, users, paired = tuple(self.sources), tuple(self.extra), self.users, self.paired
         places, nothing = tuple(self.places), [None] * len(self.targets)
@@ -248,7 +249,7 @@ class Op:
                 outs = nothing
                 if any(wanted):
                     tensors = backward_tensors(sources, ctx.saved_tensors, gradients)
-                    # Compiled graphs refuse second derivatives themselves.
+                    # Compiled graphs refuse second derivatives on their own.
                     run = backward if torch.compiler.is_compiling() else Gradient.apply
                     outs = listed(run(*tensors, *ctx.scalars, wanted))
                 return input_gradients(places, outs, gradients, needs)
@@ -288,7 +289,7 @@ class Op:
         for tensor in tensors:
             if tensor is None:
                 continue
-            # Wrappers outlive the transforms that made them; Function.apply takes them off.
+            # A wrapper can outlive its transform; Function.apply unwraps it.
             if type(tensor) not in PLAIN or tensor.is_meta or tensor.is_neg() or is_wrapped(tensor):
                 return False
         return True
@@ -302,10 +303,10 @@ class Op:
 
     def __call__(self, *arguments):
         """The public results, as a tuple."""
-        if not self.backward_row and self.requires_gradient(arguments):
+        if not self.backward_entry and self.requires_gradient(arguments):
             raise NotImplementedError(f"tegula.{self.name}: expected tensors without gradients, got one that requires its")
         if torch.compiler.is_compiling() and not self.requires_gradient(arguments):
-            # Dynamo does not trace an autograd.Function that gets nothing to differentiate.
+            # Dynamo does not trace an autograd.Function without an input to differentiate.
             return self.without_gradients(*arguments)[: self.public]
         if torch.compiler.is_compiling() or not self.is_plain(arguments[: self.num_inputs]):
             return self.through_dispatcher(*arguments)[: self.public]
@@ -314,7 +315,7 @@ class Op:
         return self.compute(arguments)[: self.public]
 
     def write(self, out, arguments):
-        """Puts the first result into `out`, which has its contract's shape."""
+        """Writes the first result to `out`, which has the shape of the contract."""
         tensors = (*arguments[: self.num_inputs], out)
         if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
             raise RuntimeError(f"tegula.{self.name}: out: expected tensors without gradients, got one that requires its")

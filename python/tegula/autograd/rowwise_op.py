@@ -1,10 +1,13 @@
-"""An `Op` over rows: its inputs [..., cols] share their leading axes, and its results are shaped like the first input.
+"""An `Op` over rows: its inputs [..., cols] share their leading axes, and its results have the first input's shape.
 
-A call of plain dense tensors, which is what models make in eager mode, takes a way of its own through `_core.bind`: one
-call from Python to the result. Whatever that does not take goes the general way of `Op`.
+Calls with plain dense tensors, as models make them in eager mode, take a fast path: one call of C (`_core.bind`) checks
+the arguments, allocates the result and runs the op. Unsupported calls return a bool without side effects and fall back
+to the general path of `Op`. The functions of `tegula.ops` call both:
+
+    y = tracing() or op.quick(out, *arguments)
+    return y if type(y) is not bool else op.general(out, *arguments)
 """
 
-import inspect
 import itertools
 import math
 
@@ -13,14 +16,14 @@ from torch.autograd import forward_ad
 
 from .. import _core
 from .conventions import rows
-from .op_function import Op, input_gradients, refuse_second, wanted_gradients
-from .table_entry import allocate_bytes, bare_apply
+from .op_function import Op, backward_tensors, input_gradients, refuse_second, wanted_gradients
+from .table_entry import allocate_bytes, bare_apply, scalar_values
 
-# Dynamo takes this for True, and never sees the call of C behind it.
+# Dynamo evaluates this to True and never sees the call of C behind it.
 tracing = torch.compiler.is_dynamo_compiling
 
 
-# Inductor's own ways to memory, past the dispatcher; they know the current device alone.
+# Inductor's allocation functions bypass the dispatcher; they allocate on the current device only.
 EMPTY = {"cpu": torch._C._dynamo.guards._empty_strided_cpu, "cuda": torch._C._dynamo.guards._empty_strided_cuda}
 _core.use_torch(
     torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, torch._C._are_functorch_transforms_active,
@@ -29,45 +32,19 @@ _core.use_torch(
     lambda beside, count: allocate_bytes(beside.device, count), torch._C._increment_version,
     torch.float32, torch.float64, torch.float16, torch.bfloat16,
 )  # fmt: skip
-FUNCTION_TYPE = _core.function_type(type(torch.autograd.Function))
-# What apply asks a Function for; some of it in newer versions of PyTorch alone.
-ASKED_FOR = ("_backward_cls", "clear_saved_tensors_on_access", "boxed_grads_call", "setup_context", "forward")
 
 
-class RowOp(Op):
-    """`row_inputs`: how many of the inputs, the first ones, are [..., cols]."""
+class RowwiseOp(Op):
+    """`row_inputs`: the number of inputs, the first ones, that are [..., cols]."""
 
     def __init__(self, name, results, allocate, *, row_inputs=1, **more):
         super().__init__(name, results, allocate, **more)
         self.row_inputs = row_inputs
         public_names = tuple(results[: self.public])
-        if self.backward_row:
-            self.quick = _core.bind(self.forward_row.index, public_names, self.define_quick(tuple(results)))
+        if self.backward_entry:
+            self.quick = _core.bind(self.forward_entry.index, public_names, self.define_quick(tuple(results)))
         else:
-            self.quick = _core.bind(self.forward_row.index, public_names)
-
-    def begins_in_c(self, renamed=(), values=(), needed=(), **choices):
-        """Makes a decorator: from Python 3.12 on calls of the function begin in C, with `quick`, and go on with the function
-        where that gives no result. It is to say the same: its parameters are `quick`'s arguments by name, or as `renamed`
-        says, `choices` those for which a dict has what stands for them; `values` are arguments that are no parameters, and
-        `needed` parameters for whose None there is another way."""
-        arguments = ["out", *self.inputs, *(slot["name"] for slot in self.forward_row.scalars)]
-
-        def decorate(function):
-            given, parameters = {"out": None, **dict(values)}, []
-            signature = inspect.signature(function).parameters.values()
-            for p in signature:
-                name, chosen = dict(renamed).get(p.name, p.name), choices.get(p.name)
-                place = None if name in dict(values) else arguments.index(name)
-                parameters.append((p.name, place, chosen, p.name in needed))
-                if not (place is None or p.name in needed or p.default is p.empty):
-                    given[name] = chosen[p.default] if chosen else p.default
-            positional = sum(p.kind is not p.KEYWORD_ONLY for p in signature)
-            defaults = tuple(given.get(name, ...) for name in arguments)
-            _core.begin_in_c(function, self.quick, positional, tuple(parameters), defaults)
-            return function
-
-        return decorate
+            self.quick = _core.bind(self.forward_entry.index, public_names)
 
     def bind_backward(self):
         saved = itertools.count()
@@ -79,7 +56,7 @@ class RowOp(Op):
         numbers = {"computed": lambda index: index, "passed": lambda index: -1 - index, "none": lambda index: None}
         places = [numbers[kind](index) for kind, index in self.places[: self.num_inputs]]
         return _core.bind_backward(
-            self.backward_row.index, tuple(tensors), tuple(self.shapes), tuple(self.scalar_sources), users, tuple(places)
+            self.backward_entry.index, tuple(tensors), tuple(self.shapes), tuple(self.scalar_sources), users, tuple(places)
         )
 
     def define_quick(self, results):
@@ -88,12 +65,12 @@ class RowOp(Op):
         users, paired, places = self.users, self.paired, self.places[: self.num_inputs]
         keeps_scalars = any(isinstance(source, int) for source in self.scalar_sources)
 
-        class Quick(torch.autograd.Function, metaclass=FUNCTION_TYPE):
-            """As Op's Direct, on tensors of any rank. Its arguments are the inputs alone: the rest is what `quick` has
-            read, within whose call it is applied."""
+        class Quick(torch.autograd.Function):
+            """As Direct of `Op`, for tensors of any rank. `quick` applies it to the inputs alone; its forward finds the
+            other arguments, already parsed, in C."""
 
             forward = _core.bind_forward(
-                self.forward_row.index, results, self.public, (*kept, *self.extra), keeps_scalars
+                self.forward_entry.index, results, self.public, (*kept, *self.extra), keeps_scalars
             )
 
             @staticmethod
@@ -105,39 +82,20 @@ class RowOp(Op):
                 found = differentiate(needs, scalars, saved, gradients)
                 if found is not False:
                     return found
-                outs = op.gradients_by_rows(saved, gradients, scalars, wanted_gradients(users, paired, needs))
+                tensors = backward_tensors(op.sources, saved, gradients)
+                outs = op.compute_gradients(tensors, scalars, wanted_gradients(users, paired, needs))
                 return input_gradients(places, outs, gradients, needs)
 
-        _core.keep_attributes(Quick, tuple(name for name in ASKED_FOR if hasattr(Quick, name)))
         return bare_apply(Quick)
 
-    def gradients_by_rows(self, saved, gradients, scalars, wanted):
-        tensors, used = [], 0
-        for kind, index in self.sources:
-            if kind == "gradient":
-                tensors.append(gradients[index])
-            elif kind == "absent":
-                tensors.append(None)
-            else:
-                tensors.append(saved[used])
-                used += 1
-        outs = self.allocate_gradients(tensors + list(saved[used:]), wanted)
-        chosen = [scalars[source] if isinstance(source, int) else source() for source in self.scalar_sources]
-        row = self.backward_row
-        flat = [by_rows(tensor, slot) for tensor, slot in zip(tensors, row.ins)]
-        row.run(flat, [by_rows(tensor, slot) for tensor, slot in zip(outs, row.outs)], chosen)
+    def compute_gradients(self, tensors, scalars, wanted):
+        outs = self.allocate_gradients(tensors, wanted)
+        values = scalar_values(self.scalar_sources, scalars)
+        self.backward_entry.run_by_rows(tensors[: len(self.sources)], outs, values)
         return outs
 
-    def go_on(self, out, *arguments):
-        """Where `quick` gave no result. Every function of these ops begins with quick, as a call of its own costs a
-        tenth of a microsecond in Python:
-
-            y = tracing() or op.quick(out, *arguments)
-            return y if type(y) is not bool else op.go_on(out, *arguments)
-        """
-        return self.by_the_general_way(out, arguments)
-
-    def by_the_general_way(self, out, arguments):
+    def general(self, out, *arguments):
+        """The general path: flattens leading axes to rows and restores them."""
         by_name = [pair for pair in zip(self.inputs[: self.row_inputs], arguments) if pair[1] is not None]
         like = by_name[0][1]
         for argument, tensor in by_name[1:]:
@@ -154,10 +112,6 @@ class RowOp(Op):
             return results[0] if self.public == 1 else results
         if out.shape[:-1] != like.shape[:-1]:
             raise ValueError(f"{self.name}: out: expected {[*like.shape[:-1], '...']}, got {list(out.shape)}")
-        # A view: rows() would copy where there is none.
+        # A view, so that the op writes to `out`: rows() could copy.
         self.write(out if out.dim() == 2 else out.view(math.prod(out.shape[:-1]), out.shape[-1]), flat)
         return out
-
-
-def by_rows(tensor, slot):
-    return tensor if tensor is None or slot["ndim"] != 2 else rows(tensor)

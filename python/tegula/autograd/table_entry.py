@@ -1,4 +1,4 @@
-"""A row of the op table: one direction of an op, called on tensors of PyTorch."""
+"""An entry of the op table, one direction of an op, called on tensors of PyTorch."""
 
 import functools
 
@@ -6,8 +6,9 @@ import torch
 
 from .. import _core
 from ..settings import nondeterministic_allowed
+from .conventions import rows
 
-TABLE = {row["name"]: (index, row) for index, row in enumerate(_core.ops())}
+TABLE = {entry["name"]: (index, entry) for index, entry in enumerate(_core.ops())}
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 # Scalars that only backwards have.
 CHOSEN = {"allow_nondeterministic": nondeterministic_allowed, "overwrite": lambda: True}
@@ -18,7 +19,7 @@ def allocate_bytes(device, count):
 
 
 def arranged(tensor, slot):
-    """The tensor itself where the slot takes its strides, else a contiguous copy."""
+    """The tensor itself if the slot accepts its strides, else a contiguous copy."""
     if tensor is None:
         return None
     if tensor.is_contiguous():
@@ -30,19 +31,27 @@ def arranged(tensor, slot):
     return tensor.contiguous()
 
 
+def by_rows(tensors, slots):
+    """Tensors of any rank as [rows, cols] where the slot has rank 2."""
+    return [t if t is None or slot["ndim"] != 2 else rows(t) for t, slot in zip(tensors, slots)]
+
+
+def scalar_values(sources, given):
+    """The scalars of a backward: `sources` are indices among the forward's, or functions."""
+    return [given[source] if isinstance(source, int) else source() for source in sources]
+
+
 def bare_apply(function):
-    """The `apply` of an autograd.Function without Function's own questions for transforms, which take as long as the
-    rest: for callers that have asked."""
+    """The `apply` of an autograd.Function without its checks for transforms of torch.func, which take as long as the
+    rest of it. The caller makes these checks."""
     return super(torch.autograd.Function, function).apply
 
 
-class Row:
-    """A row of the table: one direction of an op."""
-
+class TableEntry:
     def __init__(self, name):
-        self.index, row = TABLE[name]
+        self.index, entry = TABLE[name]
         self.name = name
-        slots = row["slots"]
+        slots = entry["slots"]
         self.ins = [slot for slot in slots if slot["role"] == "in"]
         self.outs = [slot for slot in slots if slot["role"] in ("out", "acc")]
         self.scalars = [slot for slot in slots if not slot["role"] and slot["kind"] != "workspace"]
@@ -58,3 +67,7 @@ class Row:
             device = next(tensor.device for tensor in ins if tensor is not None)
             arguments.append(functools.partial(allocate_bytes, device))
         _core.run(self.index, *arguments)
+
+    def run_by_rows(self, ins, outs, scalars):
+        """As `run`, with tensors of any rank for slots of rank 2: leading axes are rows."""
+        self.run(by_rows(ins, self.ins), by_rows(outs, self.outs), scalars)

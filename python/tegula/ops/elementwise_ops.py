@@ -3,37 +3,34 @@
 import torch
 
 from ..autograd.conventions import APPROXIMATION, PACKING, ROUNDING, choose, empty
-from ..autograd.rowwise_op import RowOp, tracing
+from ..autograd.rowwise_op import RowwiseOp, tracing
 
-_softmax = RowOp("softmax", ["y"], lambda x, scale: (empty(x.shape, x),), like={"x": "y"})
+_softmax = RowwiseOp("softmax", ["y"], lambda x, scale: (empty(x.shape, x),), like={"x": "y"})
 
 
-@_softmax.begins_in_c()
 def softmax(x: torch.Tensor, *, scale: float = 1.0, out: torch.Tensor | None = None) -> torch.Tensor:
     """softmax(scale * x) over the last axis; tegula/softmax.h."""
     y = tracing() or _softmax.quick(out, x, scale)
-    return y if type(y) is not bool else _softmax.go_on(out, x, scale)
+    return y if type(y) is not bool else _softmax.general(out, x, scale)
 
 
-_silu = RowOp("silu", ["y"], lambda x: (empty(x.shape, x),))
+_silu = RowwiseOp("silu", ["y"], lambda x: (empty(x.shape, x),))
 
 
-@_silu.begins_in_c()
 def silu(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """x * sigmoid(x); tegula/silu.h."""
     y = tracing() or _silu.quick(out, x)
-    return y if type(y) is not bool else _silu.go_on(out, x)
+    return y if type(y) is not bool else _silu.general(out, x)
 
 
-_gelu = RowOp("gelu", ["y"], lambda x, approximation: (empty(x.shape, x),))
+_gelu = RowwiseOp("gelu", ["y"], lambda x, approximation: (empty(x.shape, x),))
 
 
-@_gelu.begins_in_c(renamed={"approximate": "approximation"}, approximate=APPROXIMATION)
 def gelu(x: torch.Tensor, *, approximate: str = "none", out: torch.Tensor | None = None) -> torch.Tensor:
     """GELU, exact or approximate="tanh"; tegula/gelu.h."""
     approximation = choose("gelu", "approximate", APPROXIMATION, approximate)
     y = tracing() or _gelu.quick(out, x, approximation)
-    return y if type(y) is not bool else _gelu.go_on(out, x, approximation)
+    return y if type(y) is not bool else _gelu.general(out, x, approximation)
 
 
 def gated(gate, up, gate_up, *scalars):
@@ -42,25 +39,20 @@ def gated(gate, up, gate_up, *scalars):
     return (empty((gate_up.shape[0], gate_up.shape[1] // 2), gate_up),)
 
 
-_swiglu = RowOp("swiglu", ["y"], gated, row_inputs=3)
-_geglu = RowOp("geglu", ["y"], gated, row_inputs=3)
-_swiglu_clamped = RowOp("swiglu_clamped", ["y"], gated, row_inputs=3)
-
-
-# Of two tensors, of which `packing` says nothing.
-SEPARATE = {"values": {"gate_up": None, "packing": 0}, "needed": ("up",), "packing": PACKING, "rounding": ROUNDING}
+_swiglu = RowwiseOp("swiglu", ["y"], gated, row_inputs=3)
+_geglu = RowwiseOp("geglu", ["y"], gated, row_inputs=3)
+_swiglu_clamped = RowwiseOp("swiglu_clamped", ["y"], gated, row_inputs=3)
 
 
 def call_gated(op, gate, up, scalars, packing, rounding, out):
     rounding = choose(op.name, "rounding", ROUNDING, rounding)
     packing = choose(op.name, "packing", PACKING, packing)
     if up is None:
-        return op.by_the_general_way(out, (None, None, gate, *scalars, packing, rounding))
+        return op.general(out, None, None, gate, *scalars, packing, rounding)
     y = tracing() or op.quick(out, gate, up, None, *scalars, 0, rounding)
-    return y if type(y) is not bool else op.go_on(out, gate, up, None, *scalars, 0, rounding)
+    return y if type(y) is not bool else op.general(out, gate, up, None, *scalars, 0, rounding)
 
 
-@_swiglu.begins_in_c(**SEPARATE)
 def swiglu(
     gate: torch.Tensor, up: torch.Tensor | None = None, *, packing: str = "halves", rounding: str = "hf",
     out: torch.Tensor | None = None,
@@ -70,7 +62,6 @@ def swiglu(
     return call_gated(_swiglu, gate, up, (), packing, rounding, out)
 
 
-@_geglu.begins_in_c(renamed={"approximate": "approximation"}, approximate=APPROXIMATION, **SEPARATE)
 def geglu(
     gate: torch.Tensor, up: torch.Tensor | None = None, *, approximate: str = "none", packing: str = "halves",
     rounding: str = "hf", out: torch.Tensor | None = None,
@@ -80,7 +71,6 @@ def geglu(
     return call_gated(_geglu, gate, up, (approximation,), packing, rounding, out)
 
 
-@_swiglu_clamped.begins_in_c(**SEPARATE)
 def swiglu_clamped(
     gate: torch.Tensor, up: torch.Tensor | None = None, *, alpha: float = 1.702, limit: float = 7.0,
     packing: str = "interleaved", rounding: str = "hf", out: torch.Tensor | None = None,
