@@ -9,7 +9,7 @@ CTEST_JOBS := $(or $(JOBS),$(shell nproc 2>/dev/null || echo 2))
 BUILD_NOW := cmake --build $(BUILD) $(if $(JOBS),-j $(JOBS))
 
 .PHONY: all build help demo test test-c test-python test-gpu sanitize-gpu bench bench-gpu $(TRAINING) prof check format \
-        abi support python-docs mutate fuzz coverage install clean
+        abi support python-stubs mutate fuzz coverage install clean
 .DEFAULT_GOAL := all
 
 all: build ## Build the libraries and the command line (PRESET=release)
@@ -82,8 +82,8 @@ support: build ## Write docs/support.md: which kernel takes which case
 	@$(BUILD)/tests/test_ops --support > docs/support.md.new
 	@mv docs/support.md.new docs/support.md
 
-python-docs: build ## Write docstrings and stubs of tegula.ops from the headers (needs .venv of make test)
-	@PYTHONPATH=$(BUILD)/python PYTHONDONTWRITEBYTECODE=1 .venv/bin/python scripts/python_docs.py
+python-stubs: build ## Write the signatures of tegula.ops for editors (needs .venv of make test)
+	@PYTHONPATH=$(BUILD)/python PYTHONDONTWRITEBYTECODE=1 .venv/bin/python scripts/python_stubs.py
 
 mutate: ## Change kernels one token at a time; write the changes that no test noticed
 	@scripts/setup.sh test
