@@ -77,4 +77,6 @@ def missing_slots(entries, comments):
 
 
 if __name__ == "__main__":
-    pathlib.Path(sys.argv[1]).write_text(contracts_module(function_names(), header_comments()))
+    target = pathlib.Path(sys.argv[1])
+    target.unlink(missing_ok=True)  # an older build tree may have a link there
+    target.write_text(contracts_module(function_names(), header_comments()))

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from peers.peer_problem import Formula, torch_problem
+from tegula_bench import model_formulas
 
 ALPHA, LIMIT = 1.702, 7.0
 
@@ -17,10 +18,6 @@ def silu(words, backward, dtype):
     dy = torch.randn_like(x)
     formula.incoming = (dy,)
     return torch_problem(dict(dy=dy, x=x, dx=torch.empty_like(x)), formula)
-
-
-def swiglu_formula(gate, up):
-    return F.silu(gate) * up
 
 
 def clamped_formula(gate, up):
@@ -62,7 +59,7 @@ def gated(words, backward, dtype, activation, scalars):
 
 
 def swiglu(words, backward, dtype):
-    return gated(words, backward, dtype, swiglu_formula, {})
+    return gated(words, backward, dtype, model_formulas.swiglu, {})
 
 
 def geglu(words, backward, dtype):
@@ -70,7 +67,7 @@ def geglu(words, backward, dtype):
     approximation = "TG_GELU_ERF" if exact else "TG_GELU_TANH"
 
     def formula(gate, up):
-        return F.gelu(gate, approximate="none" if exact else "tanh") * up
+        return model_formulas.geglu(gate, up, "none" if exact else "tanh")
 
     return gated(words, backward, dtype, formula, dict(approximation=approximation))
 

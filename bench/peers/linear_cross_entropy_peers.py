@@ -19,6 +19,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from peers.peer_problem import Formula, torch_problem  # noqa: E402
+from tegula_bench.model_formulas import loss_of_hidden  # noqa: E402
 
 
 def shared_fields(words, dtype):
@@ -44,15 +45,10 @@ def linear_loss(hidden, weight, targets):
     return F.cross_entropy(F.linear(hidden, weight), targets)
 
 
-def models_loss(hidden, weight, targets):
-    """In the steps of transformers' causal models: a compiler never writes the f32 logits."""
-    return F.cross_entropy(F.linear(hidden, weight).float(), targets)
-
-
 def formula_of(fields, **more):
     inputs = {name: fields[name] for name in ("hidden", "weight")}
     return Formula(linear_loss, inputs, ("loss",), fixed=(fields["targets"],),
-                   models_code=models_loss, **more)
+                   models_code=loss_of_hidden, **more)
 
 
 def linear_cross_entropy(words, backward, dtype):

@@ -4,14 +4,13 @@ import torch
 import torch.nn.functional as F
 
 from peers.peer_problem import Formula, torch_problem
+from tegula_bench import model_formulas
 
 EPS = 1e-5
 
 
 def llama_norm(x, weight):
-    """Rounds before the weight, as Hugging Face's LlamaRMSNorm; F.rms_norm rounds once."""
-    wide = x.float()
-    return weight * (wide * (wide.square().mean(-1, keepdim=True) + EPS).rsqrt()).to(x.dtype)
+    return model_formulas.llama_norm(x, weight, EPS)
 
 
 def torch_norm(x, weight):
@@ -67,8 +66,8 @@ def torch_add_norm(x, weight, residual):
 
 
 def llama_add_norm(x, weight, residual):
-    total = residual + x
-    return total, llama_norm(total, weight)
+    y, total = model_formulas.llama_add_norm(x, residual, weight, EPS)
+    return total, y
 
 
 def add_rms_norm(words, backward, dtype):

@@ -3,24 +3,9 @@
 import torch
 
 from peers.peer_problem import Formula, torch_problem
+from tegula_bench.model_formulas import llama_norm, rotated
 
 EPS = 1e-6
-
-
-def rotate_half(x):
-    first, second = x.chunk(2, -1)
-    return torch.cat((-second, first), -1)
-
-
-def rotate(x, cos, sin):
-    """As transformers' apply_rotary_pos_emb, for [batch, seq, heads, dim]."""
-    return x * cos + rotate_half(x) * sin
-
-
-def norm(x, weight):
-    """As Qwen3RMSNorm."""
-    wide = x.float()
-    return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPS)).to(x.dtype)
 
 
 def inputs_of(words, dtype):
@@ -35,12 +20,13 @@ def inputs_of(words, dtype):
 
 
 def rotate_both(q, k, cos, sin):
+    """q and k are [batch, seq, heads, dim]."""
     cos, sin = cos[:, :, None], sin[:, :, None]
-    return rotate(q, cos, sin), rotate(k, cos, sin)
+    return rotated(q, cos, sin), rotated(k, cos, sin)
 
 
 def norm_and_rotate(q, k, q_weight, k_weight, cos, sin):
-    return rotate_both(norm(q, q_weight), norm(k, k_weight), cos, sin)
+    return rotate_both(llama_norm(q, q_weight, EPS), llama_norm(k, k_weight, EPS), cos, sin)
 
 
 def rope(words, backward, dtype):

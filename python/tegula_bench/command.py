@@ -10,7 +10,6 @@ import sys
 
 from . import step_cases
 from .qwen3_sizes import SIZES
-from .function_cases import PROVIDERS as FUNCTION_PROVIDERS
 from .step_providers import ANY_ORDER, OPTIMISERS, PROVIDERS, USUAL
 
 # Command -> the module whose run(options, command) does it, and what it is.
@@ -27,6 +26,7 @@ COMMANDS = {
     "ops": ("function_command", "each function of tegula.ops that a model's step has"),
     "report": ("report_command", "plots and a page of what the results file holds"),
 }
+FUNCTION_PROVIDERS = ("torch", "compile", "liger", "tegula")
 UNFINISHED = 3  # exit status: --minutes were over
 
 

@@ -1,14 +1,17 @@
 """Functions of tegula.ops beside the same in PyTorch and Liger-Kernel: shapes, inputs, who computes it."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
-from . import liger_package
+import torch
+import torch.nn.functional as F
+
+from . import liger_package, model_formulas
 from .qwen3_sizes import VOCABULARY
 from .step_cases import DTYPES
 
 EPS = 1e-6
-PROVIDERS = ("torch", "compile", "liger", "tegula")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,59 +50,24 @@ class Function:
 
 
 def llama_norm(x, weight):
-    wide = x.float()
-    return weight * (wide * (wide.square().mean(-1, keepdim=True) + EPS).rsqrt()).to(x.dtype)
+    return model_formulas.llama_norm(x, weight, EPS)
 
 
 def add_norm(x, residual, weight):
-    total = x + residual
-    return llama_norm(total, weight), total
-
-
-def rotated(x, cos, sin):
-    first, second = x.chunk(2, -1)
-    from torch import cat
-
-    return x * cos[:, None] + cat((-second, first), -1) * sin[:, None]
+    return model_formulas.llama_add_norm(x, residual, weight, EPS)
 
 
 def rope(q, k, cos, sin):
-    return rotated(q, cos, sin), rotated(k, cos, sin)
+    cos, sin = cos[:, None], sin[:, None]
+    return model_formulas.rotated(q, cos, sin), model_formulas.rotated(k, cos, sin)
 
 
 def qk_norm_rope(q, k, q_weight, k_weight, cos, sin):
     return rope(llama_norm(q, q_weight), llama_norm(k, k_weight), cos, sin)
 
 
-def by_name(name, **more):
-    """A function of torch.nn.functional."""
-
-    def call(*tensors):
-        import torch.nn.functional as F
-
-        return getattr(F, name)(*tensors, **more)
-
-    return call
-
-
-def swiglu(gate, up):
-    return by_name("silu")(gate) * up
-
-
-def geglu(gate, up):
-    return by_name("gelu", approximate="tanh")(gate) * up
-
-
 def causal(q, k, v):
-    return by_name("scaled_dot_product_attention", is_causal=True, enable_gqa=q.shape[1] != k.shape[1])(q, k, v)
-
-
-def loss_of_logits(logits, targets):
-    return by_name("cross_entropy")(logits.float(), targets)
-
-
-def loss_of_hidden(hidden, weight, targets):
-    return loss_of_logits(by_name("linear")(hidden, weight), targets)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
 
 
 # ---- inputs; draw(*shape) is random, draw.ids(n, below) too ----
@@ -133,15 +101,15 @@ FUNCTIONS = {
         lambda liger: lambda x, r, w: liger.liger_fused_add_rms_norm(x, r, w, EPS)),
     "layer_norm": Function(
         lambda draw, rows, cols: ((draw(rows, cols), draw(cols), draw(cols)), ()),
-        lambda x, w, b: by_name("layer_norm")(x, w.shape, w, b),
+        lambda x, w, b: F.layer_norm(x, w.shape, w, b),
         lambda ops: ops.layer_norm, lambda liger: lambda x, w, b: liger.liger_layer_norm(x, w, b, 1e-5)),
-    "silu": Function(lambda draw, rows, cols: ((draw(rows, cols),), ()), by_name("silu"), lambda ops: ops.silu),
-    "gelu": Function(lambda draw, rows, cols: ((draw(rows, cols),), ()), by_name("gelu"), lambda ops: ops.gelu),
-    "swiglu": Function(lambda draw, rows, cols: ((draw(rows, cols), draw(rows, cols)), ()), swiglu,
+    "silu": Function(lambda draw, rows, cols: ((draw(rows, cols),), ()), F.silu, lambda ops: ops.silu),
+    "gelu": Function(lambda draw, rows, cols: ((draw(rows, cols),), ()), F.gelu, lambda ops: ops.gelu),
+    "swiglu": Function(lambda draw, rows, cols: ((draw(rows, cols), draw(rows, cols)), ()), model_formulas.swiglu,
                        lambda ops: ops.swiglu, lambda liger: liger.liger_swiglu),
-    "geglu": Function(lambda draw, rows, cols: ((draw(rows, cols), draw(rows, cols)), ()), geglu,
+    "geglu": Function(lambda draw, rows, cols: ((draw(rows, cols), draw(rows, cols)), ()), model_formulas.geglu,
                       lambda ops: lambda gate, up: ops.geglu(gate, up, approximate="tanh"), lambda liger: liger.liger_geglu),
-    "softmax": Function(lambda draw, rows, cols: ((draw(rows, cols),), ()), by_name("softmax", dim=-1),
+    "softmax": Function(lambda draw, rows, cols: ((draw(rows, cols),), ()), functools.partial(F.softmax, dim=-1),
                         lambda ops: ops.softmax, lambda liger: liger.liger_softmax),
     "rope": Function(lambda draw, *e: (q_and_k(draw, *e), tables(draw, *e[3:])), rope,
                      lambda ops: ops.rope, lambda liger: liger.liger_rope),
@@ -153,11 +121,11 @@ FUNCTIONS = {
         lambda ops: lambda q, k, v: ops.attention(q, k, v, causal=True),
         flops=lambda batch, heads, kv_heads, tokens, dim: 2 * batch * heads * tokens * tokens * dim),
     "cross_entropy": Function(
-        lambda draw, rows, cols: ((draw(rows, cols),), (draw.ids(rows, cols),)), loss_of_logits,
+        lambda draw, rows, cols: ((draw(rows, cols),), (draw.ids(rows, cols),)), model_formulas.loss_of_logits,
         lambda ops: ops.cross_entropy, lambda liger: liger.liger_cross_entropy),
     "linear_cross_entropy": Function(
         lambda draw, rows, hidden, vocab: ((draw(rows, hidden), draw(vocab, hidden) * 0.02), (draw.ids(rows, vocab),)),
-        loss_of_hidden, lambda ops: ops.linear_cross_entropy, lambda liger: liger.liger_fused_linear_cross_entropy,
+        model_formulas.loss_of_hidden, lambda ops: ops.linear_cross_entropy, lambda liger: liger.liger_fused_linear_cross_entropy,
         flops=lambda rows, hidden, vocab: 2 * rows * hidden * vocab),
 }  # fmt: skip
 
@@ -199,8 +167,6 @@ def functions_of(case, wanted):
     if "torch" in wanted:
         found["torch"] = function.torch
     if "compile" in wanted:
-        import torch
-
         found["compile"] = torch.compile(function.torch, dynamic=False)
     if "liger" in wanted and function.liger and liger_package.find():
         from liger_kernel.transformers import functional

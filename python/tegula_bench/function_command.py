@@ -7,8 +7,8 @@ import sys
 import time
 
 from . import liger_package, results_file
-from .command import UNFINISHED
-from .function_cases import COMMANDS, FUNCTIONS, PROVIDERS, SMALL, functions_of
+from .command import FUNCTION_PROVIDERS, UNFINISHED
+from .function_cases import COMMANDS, FUNCTIONS, SMALL, functions_of
 from .gpu_state import where
 from .progress import Progress
 from .step_rows import note_of
@@ -88,7 +88,7 @@ def expected(case, wanted):
 def run(options, command):
     """(exit status, rows)"""
     start = time.monotonic()
-    wanted = [name for name in options.providers or PROVIDERS if name in PROVIDERS]
+    wanted = [name for name in options.providers or FUNCTION_PROVIDERS if name in FUNCTION_PROVIDERS]
     if options.device == "cpu":
         import torch
 
