@@ -29,6 +29,7 @@ warnings() {
 check format scripts/check_format.sh
 check tree scripts/check_tree.py
 check rings scripts/check_rings.py
+check imports scripts/check_python_imports.py
 check headers scripts/check_headers.sh
 check layout scripts/check_layout.py
 check cppcheck scripts/check_cppcheck.sh
