@@ -1,8 +1,8 @@
 """Tegula: transformer kernels, forward and backward, for CPUs and NVIDIA GPUs.
 
-`tegula.apply()` puts them into the models of transformers; `tegula.ops` holds them as functions of PyTorch's tensors,
-with gradients; `tegula.optim` an optimiser; modules and `fused_linear_cross_entropy` stand here. PyTorch and transformers
-are imported when one of these is first used.
+`tegula.apply()` patches the models of transformers. `tegula.ops` holds the kernels as functions of PyTorch with
+gradients, `tegula.optim` an optimiser; this module also has `nn.Module`s and `fused_linear_cross_entropy`. PyTorch and
+transformers are imported at the first use of one of these.
 """
 
 import importlib
@@ -10,7 +10,7 @@ import importlib
 from . import _core
 from .settings import allow_nondeterministic, recompute_attention
 
-TYPE_CHECKING = False  # but for type checkers, which see no __getattr__ through
+TYPE_CHECKING = False  # type checkers do not evaluate __getattr__
 if TYPE_CHECKING:
     from . import ops, optim
     from .patching.modules import TegulaLinearCrossEntropyLoss, TegulaRMSNorm, TegulaSwiGLUMLP
@@ -22,7 +22,7 @@ check = _core.check
 device_count = _core.device_count
 device_info = _core.device_info
 
-# Name -> the module that has it, imported at first use; a module itself where both are the same.
+# Name -> the module that defines it, imported at first use. If both are the same, the name is the module.
 _LATER = {
     **dict.fromkeys(
         ("apply", "apply_to_model", "get_patched_ops", "list_patches", "patched", "register_patch", "reset"), "patching.patches"

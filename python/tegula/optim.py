@@ -1,13 +1,13 @@
-"""Optimisers of `torch.optim`'s interface."""
+"""Optimisers with the interface of `torch.optim`."""
 
 import torch
 
 from .ops.list_ops import adamw_step
 from .sharding import local
 
-# What torch.optim.AdamW keeps in a group beside its numbers: how it computes, which is fixed here.
+# The options of a torch.optim.AdamW group that select an implementation; fixed here.
 FIXED = {"amsgrad": False, "maximize": False, "foreach": None, "capturable": False, "differentiable": False, "fused": None}
-# Without them another function is computed; the others only say by which code.
+# These change the result; the others only select the code.
 MEANING = ("amsgrad", "maximize", "differentiable")
 STATE_DTYPES = (None, torch.float32, torch.float16, torch.bfloat16)
 
@@ -18,14 +18,15 @@ def refuse(name, value):
 
 class AdamW(torch.optim.Optimizer):
     """torch.optim.AdamW with every tensor of a group in one launch; tegula/adamw.h. Their state_dicts are
-    interchangeable. Params and gradients are f32, f16 or bf16, each its own.
+    interchangeable. Params and gradients are f32, f16 or bf16, each with its own dtype.
 
-    state_dtype: of exp_avg and exp_avg_sq; None: that of the param. In 16 bits exp_avg_sq is coarse, see the header.
-    master_weights: keeps an f32 copy of each 16-bit param, `master` in its state, which is what is updated; without it
+    state_dtype: dtype of exp_avg and exp_avg_sq; None means the param's. In 16 bits exp_avg_sq is coarse, see the
+    header.
+    master_weights: keeps an f32 copy of each 16-bit param as `master` in its state and updates that. Without it,
     updates below half a unit in the last place of a param are lost.
 
-    amsgrad, maximize, foreach, capturable, differentiable and fused are there for the signature's sake: any value but
-    the default is refused. step(clip=...) multiplies the gradients by a factor on the device, such as
+    amsgrad, maximize, foreach, capturable, differentiable and fused exist for compatibility; any value but the default
+    is refused. step(clip=...) multiplies the gradients by a factor on the device, such as
     `tegula.ops.global_norm(grads, max_norm)[1]`, without another pass over them."""
 
     def __init__(
@@ -70,8 +71,7 @@ class AdamW(torch.optim.Optimizer):
         return self.master_weights and param.dtype in (torch.float16, torch.bfloat16)
 
     def batches(self, group):
-        """Params with gradients, by what one call of the op shares: the step, the device, and whether there are
-        masters."""
+        """Params with gradients, grouped for one call of the op each: by step, device and presence of masters."""
         found = {}
         for param in group["params"]:
             if param.grad is None:
@@ -110,8 +110,8 @@ class AdamW(torch.optim.Optimizer):
     # ---- the state ----
 
     def load_state_dict(self, state_dict):
-        """Also that of torch.optim.AdamW. Values come in the dtypes that this optimiser keeps them in; a `master` that
-        the file has not is made of its param."""
+        """Also accepts the state_dict of torch.optim.AdamW. Values are converted to this optimiser's dtypes; a missing
+        `master` is copied from its param."""
         for group in state_dict["param_groups"]:
             for name in MEANING:
                 if group.get(name):
@@ -122,7 +122,7 @@ class AdamW(torch.optim.Optimizer):
         self.restore_dtypes(state_dict)
 
     def restore_dtypes(self, state_dict):
-        """torch.optim brings values to the dtype of the param, which may be less than what was saved."""
+        """Undoes the conversion of torch.optim to the param's dtype, which may be narrower than the saved one."""
         saved_ids = [index for group in state_dict["param_groups"] for index in group["params"]]
         params = [param for group in self.param_groups for param in group["params"]]
         for index, param in zip(saved_ids, params):

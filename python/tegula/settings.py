@@ -1,12 +1,12 @@
-"""What holds for every call of the process."""
+"""Settings of the process."""
 
 _nondeterministic = False
 _recomputes_attention = False
 
 
 def allow_nondeterministic(allow: bool = True) -> None:
-    """Lets backwards add in any order where that is faster. The default is no, and
-    torch.use_deterministic_algorithms(True) overrides it."""
+    """Allows backwards to add in any order if that is faster. Off by default; overridden by
+    torch.use_deterministic_algorithms(True)."""
     global _nondeterministic
     _nondeterministic = bool(allow)
 
@@ -18,9 +18,9 @@ def nondeterministic_allowed() -> bool:
 
 
 def recompute_attention(recompute: bool = True) -> None:
-    """Has layers under gradient checkpointing compute attention again in the backward, as transformers does. The default
-    is no: patched models keep its outputs, [batch, tokens, heads, head_dim] in the model's dtype and a float for each
-    token and head, in every such layer, which at long sequences saves a tenth of a step."""
+    """Makes layers under gradient checkpointing recompute attention in the backward, as transformers does. Off by
+    default: patched models keep attention's outputs in every such layer, [batch, tokens, heads, head_dim] in the
+    model's dtype and an f32 for each token and head. At long sequences that saves a tenth of a step."""
     global _recomputes_attention
     _recomputes_attention = bool(recompute)
 
@@ -30,8 +30,8 @@ def recomputes_attention() -> bool:
 
 
 def tf32_allowed() -> bool:
-    """torch.backends.cuda.matmul.allow_tf32, which takes a microsecond to say so, and raises where precisions were set
-    by their newer names. Those Dynamo does not read."""
+    """torch.backends.cuda.matmul.allow_tf32 by a faster getter. The attribute costs a microsecond, and raises if the
+    precision was set through PyTorch's newer names. Dynamo cannot trace the getter of those."""
     import torch
 
     if torch.compiler.is_compiling():

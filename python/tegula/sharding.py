@@ -1,7 +1,7 @@
-"""Several processes and devices: what others put around modules for them, and tensors in parts.
+"""Several processes and devices: wrappers around modules, and distributed tensors.
 
-FSDP2 keeps parts of parameters outside of a unit's forward; DDP stands around the model; accelerate's device_map stands
-around each module's forward, and moves what comes in, and weights that are offloaded."""
+FSDP2 shards parameters outside of a unit's forward. DDP wraps the model. accelerate's device_map wraps each module's
+forward and moves its arguments and its offloaded weights."""
 
 import sys
 
@@ -12,7 +12,7 @@ HOMES = ("torch.distributed.fsdp", "torch.distributed._composable")
 
 
 def unwrapped(model):
-    """The model in torch.compile and DistributedDataParallel."""
+    """The model inside torch.compile and DistributedDataParallel."""
     while True:
         if hasattr(model, "_orig_mod"):
             model = model._orig_mod
@@ -28,25 +28,25 @@ def is_unit_class(cls):
 
 
 def is_unit(module):
-    """fully_shard was called with the module: its own forward gathers its parameters."""
+    """Whether fully_shard was called with the module, so that its own forward gathers its parameters."""
     return is_unit_class(type(module))
 
 
 def class_of(module):
-    """The module's class, below the one that fully_shard made of it."""
+    """The module's class without the subclass that fully_shard makes."""
     return next(cls for cls in type(module).__mro__ if not is_unit_class(cls))
 
 
 def inherit_forward(cls):
-    """fully_shard makes a subclass for units, once for all. If it is one of a layer, transformers gives it a copy of the
-    forward that the layer had then, with checkpointing around it: without the copy, what stands in the layer's class
-    runs, stock or replaced, and checkpoints itself."""
+    """fully_shard makes one subclass for all units of a class. transformers gives the subclass of a layer a copy of the
+    layer's forward at that time, wrapped for checkpointing. Deleting the copy lets the current forward of the layer's
+    class run, stock or replaced, which checkpoints itself."""
     if is_unit_class(cls) and hasattr(vars(cls).get("forward"), "__wrapped__"):
         del cls.forward
 
 
 def comes_whole(module, name):
-    """Whether the parameter, a DTensor now, is a plain tensor in forwards: FSDP gathers it, and nothing else has cut it."""
+    """Whether the parameter, a DTensor outside, is a plain tensor in forwards: FSDP alone shards it."""
     parameter = getattr(module, name)
     cuts = sum(not placement.is_replicate() for placement in getattr(parameter, "placements", ()))
     return cuts == 1 and getattr(module, "_is_fsdp_managed_module", False)
@@ -57,20 +57,20 @@ def is_from_fsdp(hook):
 
 
 def placement(module):
-    """accelerate's hook that moves arguments and weights to the module's device, where there is that alone; else None."""
+    """accelerate's hook that moves arguments and weights to the module's device, if it is the only hook; else None."""
     hooks = sys.modules.get("accelerate.hooks")
     hook = vars(module).get("_hf_hook")
     return hook if hooks is not None and type(hook) is hooks.AlignDevicesHook and not hook.no_grad else None
 
 
 def runs_around(module):
-    """Something gathers or moves the module's weights when it is called, so it has to be called."""
+    """Whether a call of the module gathers or moves its weights, so that it must be called."""
     return is_unit(module) or placement(module) is not None
 
 
 @torch.compiler.disable
 def call_as_forward(function, module, x):
-    """module(x) with `function` as its forward: FSDP gathers the parameters and later scatters gradients around it, or
+    """module(x) with `function` as its forward, so that FSDP gathers parameters and reduces gradients around it, or
     accelerate moves x and the weights."""
     attribute = "_old_forward" if placement(module) else "forward"
     before = vars(module).pop(attribute, None)
@@ -87,13 +87,13 @@ def call_as_forward(function, module, x):
 
 
 def local(tensor):
-    """This process's part of a distributed tensor."""
+    """This process's shard of a distributed tensor; another tensor itself."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def norms_of_all(tensors, norm_of, name):
-    """Norms, equal in all processes, whose norm is that of all elements of all tensors; `norm_of` makes that of a list.
-    Elements that several processes hold count once, so do tensors that are not distributed."""
+    """One norm for each layout of the tensors, equal in all processes; the norm of these is that of all elements.
+    `norm_of` computes the norm of a list. Replicated elements and tensors that are not distributed count once."""
     layouts = {}
     for tensor in tensors:
         key = (tensor.device_mesh, tensor.placements) if hasattr(tensor, "to_local") else None

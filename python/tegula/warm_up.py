@@ -1,4 +1,4 @@
-"""What is slow once: loading kernels, and tables of what was tuned."""
+"""One-time costs: loading kernels, and tables of tuned values."""
 
 import os
 import pathlib
@@ -10,8 +10,8 @@ from . import _core, ops
 
 
 def calls():
-    """name: (shapes of what has gradients, the op). Small, but every op, both directions, and losses both ways: the
-    gradient of a mean may be made with the loss, that of each token's loss afterwards."""
+    """name: (shapes of the inputs with gradients, the op). Small calls of every op in both directions. Losses come twice:
+    the gradient of a mean can be computed with the loss, that of per-token losses only afterwards."""
     table = lambda q: torch.ones((1, 16, 32), dtype=q.dtype, device=q.device)  # noqa: E731
     ids = lambda x: torch.zeros(x.shape[:-1], dtype=torch.int64, device=x.device)  # noqa: E731
     heads = [(1, 2, 16, 32), (1, 2, 16, 32)]
@@ -48,15 +48,15 @@ def dtypes_of(device):
 def load_kernels(index):
     try:
         _core.load_kernels(index)
-    except NotImplementedError as error:  # what runs below loads some of them
+    except NotImplementedError as error:  # the calls below load some of them
         warnings.warn(f"warmup_all_kernels: kernels are loaded when they are first needed: {error}", stacklevel=3)
 
 
 def warmup_all_kernels(device: torch.device | str | None = None) -> list[str]:
-    """Loads every kernel of the GPU, forward and backward, whatever the dtype and shape it is for; then runs every op
-    that has a backward, forward and backward, and AdamW's step, in each dtype, for what PyTorch and cublasLt do once.
-    `device`: the current GPU, or the CPU, where nothing is to be loaded, if there is none. Returns the names of the ops
-    that ran. Errors are raised; a driver before CUDA 12.4, which cannot load kernels ahead, is a warning."""
+    """Loads every kernel for the GPU. Then it runs, in each dtype, every op that has a backward, forward and backward,
+    and AdamW's step, for the one-time work of PyTorch and cublasLt. `device` defaults to the current GPU, or to the CPU
+    (where nothing is loaded) without one. Returns the names of the ops that ran. Errors are raised; a driver before
+    CUDA 12.4, which cannot load kernels ahead of time, is a warning."""
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(device)
@@ -83,7 +83,7 @@ def cache_directory() -> pathlib.Path:
 
 
 def clear_autotune_cache() -> int:
-    """Deletes Tegula's tables in the user's cache directory; returns their number. Nothing is tuned so far."""
+    """Deletes Tegula's tables in the user's cache directory and returns their number. No version writes tables yet."""
     tables = sorted(cache_directory().glob("*.json"))
     for table in tables:
         table.unlink()

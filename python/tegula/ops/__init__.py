@@ -1,10 +1,10 @@
 """The ops as functions of PyTorch's tensors, with gradients.
 
-Shapes, dtypes, formulas and rounding are those of the headers in `include/tegula/`, which each function names; here
-stand the conventions that differ. Tensors of any rank are taken where the header says [rows, cols]: leading axes are
-rows. Heads come before tokens, [batch, heads, tokens, head_dim], as in PyTorch. Errors: ValueError (shapes, strides,
-values), TypeError (dtypes), NotImplementedError (no such device or backend here). f64 tensors on the CPU are computed by
-the slow reference. First derivatives alone: asking for a second one, or for forward mode, raises.
+Each function names the header in `include/tegula/` with its shapes, dtypes, formulas and rounding. The conventions that
+differ: for [rows, cols] in a header, tensors of any rank are accepted, and leading axes are rows. Heads come before
+tokens, [batch, heads, tokens, head_dim], as in PyTorch. Errors: ValueError (shapes, strides, values), TypeError (dtypes),
+NotImplementedError (device or backend not available). f64 tensors on the CPU run on the slow reference. Only first
+derivatives exist: a second derivative or forward mode raises.
 """
 
 import inspect

@@ -16,7 +16,7 @@ def attention_outputs(q, k, v, *rest):
 
 
 class KeptOp(Op):
-    """An `Op` whose results a checkpointed layer keeps."""
+    """An `Op` whose results checkpointed layers keep."""
 
     def compute(self, arguments, given=None):
         return kept_attention.once(lambda: super(KeptOp, self).compute(arguments, given))
@@ -32,10 +32,10 @@ def attention(
     key_count: torch.Tensor | None = None, query_start: torch.Tensor | None = None,
     block_table: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """softmax(scale * q @ k.T) @ v for [batch, heads, tokens, head_dim]; tegula/attention.h. Heads of k and v may be
-    fewer and are shared. `causal` aligns the last query with the last key, where scaled_dot_product_attention aligns
-    the first. scale: 1 / sqrt(head_dim). block_table: forward only. On a GPU, f32 goes by TF32 where
-    torch.backends.cuda.matmul.allow_tf32 lets PyTorch's products do so."""
+    """softmax(scale * q @ k.T) @ v for [batch, heads, tokens, head_dim]; tegula/attention.h. k and v may have
+    fewer heads, which are shared. `causal` aligns the last query with the last key; scaled_dot_product_attention aligns
+    the first ones. scale: 1 / sqrt(head_dim). block_table: forward only. On a GPU, f32 uses TF32 if
+    torch.backends.cuda.matmul.allow_tf32 is set, as PyTorch's products do."""
     if block_table is not None and torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v)):
         raise NotImplementedError("attention: block_table: expected tensors without gradients, got one that requires its")
     if scale is None:

@@ -57,7 +57,7 @@ def swiglu(
     gate: torch.Tensor, up: torch.Tensor | None = None, *, packing: str = "halves", rounding: str = "hf",
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """silu(gate) * up; tegula/swiglu.h. Without `up`, `gate` holds both, as `packing` says: "halves" or
+    """silu(gate) * up; tegula/swiglu.h. Without `up`, `gate` holds both, packed as "halves" or
     "interleaved"."""
     return call_gated(_swiglu, gate, up, (), packing, rounding, out)
 

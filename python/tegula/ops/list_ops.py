@@ -1,4 +1,4 @@
-"""`tegula.ops`: what runs over lists of tensors: the optimiser's step, the norm of all gradients."""
+"""`tegula.ops`: ops on lists of tensors: the optimiser's step, the norm of all gradients."""
 
 from collections.abc import Iterable, Sequence
 
@@ -19,8 +19,8 @@ def adamw_step(
     beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, weight_decay: float = 1e-2,
     master: Tensors | None = None, clip: torch.Tensor | None = None, grad_scale: float | None = None,
 ) -> None:  # fmt: skip
-    """One step of AdamW on lists of tensors, in place and in one launch; tegula/adamw.h. `master`: f32 weights behind
-    16-bit params. `clip`: a factor on the gradients, [1] f32 on the device, as `global_norm` gives it."""
+    """One step of AdamW on lists of tensors, in place and in one launch; tegula/adamw.h. `master`: f32 copies of
+    16-bit params. `clip`: a factor for the gradients, [1] f32 on the device, as `global_norm` returns it."""
     lists = [list(tensors) for tensors in (params, grads, exp_avg, exp_avg_sq, master or ())]
     _core.run(
         ADAMW, *lists[:4], lists[4] or None, clip, step, lr, beta1, beta2, eps, weight_decay, grad_scale,
@@ -32,9 +32,9 @@ def adamw_step(
 def global_norm(
     tensors: Iterable[torch.Tensor], max_norm: float | None = None
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """The 2-norm of all elements of a list, [1] f32; with max_norm also min(1, max_norm / (norm + 1e-6)), the factor
-    that clips, which is NaN where the norm is infinite or NaN; tegula/global_norm.h. No gradient. Of distributed tensors
-    it is the norm over all processes, which all have to call it."""
+    """The 2-norm of all elements of a list, [1] f32; tegula/global_norm.h. With max_norm also the clipping factor
+    min(1, max_norm / (norm + 1e-6)), which is NaN if the norm is infinite or NaN. No gradient. For distributed tensors
+    it is the norm over all processes, and all of them must call it."""
     tensors = list(tensors)
     if any(hasattr(tensor, "to_local") for tensor in tensors):
         tensors = norms_of_all([tensor.detach() for tensor in tensors], global_norm, "global_norm")
@@ -53,8 +53,9 @@ def clip_grad_norm_(
     parameters: torch.Tensor | Iterable[torch.Tensor], max_norm: float, norm_type: float = 2.0,
     error_if_nonfinite: bool = False, foreach: bool | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """torch.nn.utils.clip_grad_norm_ with the norm in one launch, in f32 whatever the gradients' dtype. norm_type: 2.
-    Gradients of several devices are refused. Of distributed ones it is the norm over all processes, a plain tensor."""
+    """torch.nn.utils.clip_grad_norm_ with the norm in one launch, in f32 for gradients of any dtype. norm_type: 2.
+    Gradients on several devices are refused. For distributed ones it returns the norm over all processes as a plain
+    tensor."""
     if float(norm_type) != 2.0:
         raise NotImplementedError(f"clip_grad_norm_: norm_type: expected 2, got {norm_type}")
     if foreach is not None:

@@ -41,8 +41,8 @@ _linear_cross_entropy = LossOp(
 
 
 def loss_scalars(op, reduction, num_items_in_batch, device):
-    """(num_items, num_items_in_batch, reduction): the number of items comes as a number or a tensor, of any device, and
-    makes a sum of a mean."""
+    """(num_items, num_items_in_batch, reduction). The number of items is a number or a tensor on any device; given one,
+    the op divides the sum by it."""
     number = choose(op, "reduction", REDUCTION, reduction)
     if num_items_in_batch is None:
         return None, 0, number
@@ -63,7 +63,7 @@ def cross_entropy(
     num_items_in_batch: int | torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """Cross-entropy of [..., vocab] logits and [...] ids; tegula/cross_entropy.h. The loss is f32. num_items_in_batch,
-    a number or a tensor, divides the sum in the place of the number of targets."""
+    a number or a tensor, replaces the number of targets as the divisor of the sum."""
     items, number, kind = loss_scalars("cross_entropy", reduction, num_items_in_batch, logits.device)
     (loss,) = _cross_entropy(
         logits, flat(targets), items, ignore_index, number, label_smoothing, z_loss, softcap, kind, True
@@ -92,13 +92,12 @@ def fused_linear_cross_entropy(
     label_smoothing: float = 0.0, num_items_in_batch: int | torch.Tensor | None = None, z_loss: float = 0.0,
     softcap: float = 0.0,
 ) -> torch.Tensor:  # fmt: skip
-    """`linear_cross_entropy` by the names of other libraries: the loss of hidden [..., hidden_size], weight [vocab,
-    hidden_size], target [...], without the logits in memory. reduction="none" gives the loss of each token.
+    """`linear_cross_entropy` with the argument names of other libraries: hidden [..., hidden_size], weight [vocab,
+    hidden_size], target [...]; the logits never exist in memory as a whole. reduction="none" gives each token's loss.
 
-    chunk_size and v_chunk_size are rows and columns of a piece of the logits. They change memory and time, not the
-    loss, whose rows do not depend on them. None, and for rows 4096, which is what callers of other libraries write,
-    leave the choice to the library: it knows the device and what else must lie in memory. A loss where nothing counts
-    is NaN, as in PyTorch."""
+    chunk_size and v_chunk_size are the rows and columns of a chunk of the logits. They change memory and time, not the
+    loss. With None, or chunk_size 4096 (the usual value in other libraries), the library chooses for the device and its
+    memory. A mean over no targets is NaN, as in PyTorch."""
     chunk_rows = 0 if chunk_size in (None, 4096) else chunk_size
     return linear_cross_entropy(
         hidden, weight, target, bias, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing,

@@ -17,7 +17,7 @@ def rms_norm(
     x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, *, weight_offset: float = 0.0, policy: str = "llama",
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """x / sqrt(mean(x^2) + eps) * (weight_offset + weight) over the last axis; tegula/rms_norm.h. `policy` says where
+    """x / sqrt(mean(x^2) + eps) * (weight_offset + weight) over the last axis; tegula/rms_norm.h. `policy` selects where
     16-bit tensors are rounded: "llama" (also Qwen3) or "gpt_oss" (with weight_offset=1: Gemma)."""
     policy = choose("rms_norm", "policy", POLICY, policy)
     y = tracing() or _rms_norm.quick(out, x, weight, eps, weight_offset, policy)

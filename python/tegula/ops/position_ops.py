@@ -1,4 +1,4 @@
-"""`tegula.ops`: what reads positions and ids."""
+"""`tegula.ops`: ops that read positions or ids."""
 
 import torch
 
@@ -59,8 +59,8 @@ def embedding(
     ids: torch.Tensor, table: torch.Tensor, positions: torch.Tensor | None = None, *,
     position_ids: torch.Tensor | None = None, position_offset: int = 0,
 ) -> torch.Tensor:  # fmt: skip
-    """table[ids], plus the rows of `positions` where it is given: those of position_ids, else of position_offset,
-    position_offset + 1, ... along the last axis of ids; tegula/embedding.h."""
+    """table[ids], plus rows of `positions` if given; tegula/embedding.h. position_ids selects these rows; without it
+    they are position_offset, position_offset + 1, ... along the last axis of ids."""
     if position_ids is not None:
         position_ids = flat(position_ids.expand(ids.shape))
     seq_len = ids.shape[-1] if positions is not None and ids.dim() > 0 else 0

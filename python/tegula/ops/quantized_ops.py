@@ -1,6 +1,6 @@
-"""`tegula.ops`: integers with scales, there and back, and linear layers whose weights are quantised. No gradients.
+"""`tegula.ops`: quantisation to integers with scales and back, and linear layers with quantised weights. No gradients.
 
-A weight is packed once, on the CPU, for the product that reads it:
+A weight is packed once, on the CPU, for one kind of product:
 
     q, scale, zero_point = ops.quantize_int8(linear.weight.detach())
     packed = ops.pack_int8(q, scale, zero_point)
@@ -35,7 +35,7 @@ _quantize_int8 = Op("quantize_int8", ["q", "scale", "zero_point"], int8_outputs,
 
 def quantize_int8(x: torch.Tensor, *, granularity: str = "row", asymmetric: bool = False) -> Quantized:
     """(q, scale, zero_point) of x [..., cols]; tegula/quantize_int8.h. One scale for the whole "tensor", for each "row"
-    or for each "column"; zero_point is None unless asymmetric. q has the shape of x, the others one axis."""
+    or for each "column". zero_point is None unless asymmetric. q has the shape of x; scale and zero_point have rank 1."""
     number = choose("quantize_int8", "granularity", GRANULARITY, granularity)
     q, scale, zero_point = _quantize_int8(rows(x), number, asymmetric)
     return q.view(x.shape), scale, zero_point if asymmetric else None
@@ -91,7 +91,7 @@ def dequantize_int4(
     q: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None = None, *, group_size: int = 32,
     cols: int | None = None, dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:  # fmt: skip
-    """[rows, cols] in `dtype`; tegula/quantize_int4.h. cols: two for each byte unless given, as it must be if odd."""
+    """[rows, cols] in `dtype`; tegula/quantize_int4.h. cols defaults to two for each byte; an odd number must be given."""
     (x,) = _dequantize_int4(q, scale, zero_point, group_size, 2 * q.shape[1] if cols is None else cols, dtype)
     return x
 
@@ -100,8 +100,8 @@ def dequantize_int4(
 
 
 class PackedWeight(NamedTuple):
-    """What pack_* made of a weight [out_features, in_features]: `data`, [bytes] u8, is read by one op alone. To move it:
-    packed._replace(data=packed.data.cuda())."""
+    """A weight [out_features, in_features] packed by a pack_* function. `data`, [bytes] u8, has the layout of one op.
+    To move it: packed._replace(data=packed.data.cuda())."""
 
     data: torch.Tensor
     out_features: int
@@ -160,15 +160,15 @@ def linear_int8(
     x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None = None, *, mode: str = "weight_only",
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """x @ W.T + bias with 8-bit weights from `pack_int8`; tegula/linear_int8.h. mode "dynamic" quantises x, too, with a
-    scale for each row. dtype of the result: that of x, or f32."""
+    """x @ W.T + bias with 8-bit weights from `pack_int8`; tegula/linear_int8.h. mode "dynamic" also quantises x, with a
+    scale for each row. The result has the dtype of x, or f32."""
     return multiply(_linear_int8, x, weight, bias, (choose("linear_int8", "mode", MODE, mode),), dtype)
 
 
 def linear_int4(
     x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None = None, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """x @ W.T + bias with 4-bit weights from `pack_int4`; tegula/linear_int4.h. dtype of the result: that of x, or
+    """x @ W.T + bias with 4-bit weights from `pack_int4`; tegula/linear_int4.h. The result has the dtype of x, or
     f32."""
     return multiply(_linear_int4, x, weight, bias, (), dtype)
 
@@ -176,5 +176,5 @@ def linear_int4(
 def linear_fp8(
     x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None = None, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """x @ W.T + bias with e4m3 weights from `pack_fp8`; tegula/linear_fp8.h. dtype of the result: that of x, or f32."""
+    """x @ W.T + bias with e4m3 weights from `pack_fp8`; tegula/linear_fp8.h. The result has the dtype of x, or f32."""
     return multiply(_linear_fp8, x, weight, bias, (), dtype)

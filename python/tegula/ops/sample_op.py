@@ -1,4 +1,4 @@
-"""`tegula.ops`: picking tokens from logits."""
+"""`tegula.ops`: sampling tokens from logits."""
 
 import torch
 
@@ -18,9 +18,9 @@ def sample(
     history_lengths: torch.Tensor | None = None, positions: torch.Tensor | None = None, log_prob: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """One id, i64, for each row of logits [..., vocab]; tegula/sample.h. The same seed, position and row give the same
-    id on every device. temperature 0 takes the largest; 0 turns the other choices off. history [..., n] holds the ids
-    that repetition_penalty is for, history_lengths how many of them count. `positions` are added to `position`, row by
-    row. log_prob: also the ids' log-probabilities, f32. No gradient."""
+    id on every device. temperature 0 selects the largest logit; 0 switches each other option off. history [..., n] holds the
+    ids for repetition_penalty, history_lengths how many of them are valid. `positions` are added to `position` for each
+    row. log_prob: also returns the ids' log-probabilities, f32. No gradient."""
     lead = logits.shape[:-1]
     history = None if history is None else rows(history)
     ids, value = _sample(

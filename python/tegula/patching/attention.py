@@ -1,8 +1,8 @@
-"""Tegula's attention as an implementation of transformers: what a replaced attention forward calls in the place of
-"sdpa", and what `attn_implementation="tegula"` names.
+"""Tegula's attention as an attention implementation of transformers. A replaced attention forward calls it in place of
+"sdpa"; `attn_implementation="tegula"` selects it by name.
 
-What Tegula does not serve, and what it has no fast kernel for on this GPU, goes to PyTorch's attention; `served_by`
-says why, `tegula.report` prints it."""
+Unsupported calls, and calls without a fast kernel on this GPU, fall back to PyTorch's attention. `served_by` returns the
+reason, and `tegula.report` prints it."""
 
 import weakref
 
@@ -12,18 +12,18 @@ from .. import ops
 from ..autograd.kept_attention import running
 from . import attention_masks as masks
 
-# Where Tegula's kernels are as fast as PyTorch's: major compute capability -> largest head of the forward, of the backward.
-# Elsewhere on a GPU they take every call, but slower (on Hopper backward of 256: 0.91 to 1.00 times cuDNN), or nobody has
-# measured. 8 and 12 have the kernels for Ampere, timed on an H200 beside FlashAttention-2: heads of 64 and 128, 0.995 to
-# 1.31 times.
+# Where Tegula's kernels are as fast as PyTorch's: major compute capability -> largest head_dim of the forward and of the
+# backward. Elsewhere they work but are slower (backward of head_dim 256 on Hopper: 0.91 to 1.00 times the speed of
+# cuDNN) or were not measured. 8 and 12 use the Ampere kernels, measured on an H200 beside FlashAttention-2: 0.995 to
+# 1.31 times its speed for head_dim 64 and 128.
 FAST = {8: (128, 128), 9: (256, 192), 12: (128, 128)}
 
-# Module -> why its last call went to PyTorch, or None. Calls in compiled code are not noted.
+# Module -> why its last call fell back to PyTorch, or None. Calls in compiled code are not recorded.
 _last_call = weakref.WeakKeyDictionary()
 
 
 def served_by(module):
-    """Who computed the module's last call, as text; None before the first call."""
+    """What computed the module's last call, as text; None before the first call."""
     if module not in _last_call:
         return None
     reason = _last_call[module]
@@ -40,7 +40,7 @@ def has_fast_kernel(query, value, needs_gradient):
 
 
 def why_pytorch(query, key, value, mask, dropout, kwargs):
-    """Why a call is not Tegula's, or None."""
+    """Why a call falls back to PyTorch, or None."""
     if query.device.type not in ("cpu", "cuda"):
         return f"device {query.device.type}"
     if dropout > 0:
@@ -83,7 +83,7 @@ def attend(q, k, v, mask, causal, scale, window, softcap, sinks):
         return y.transpose(1, 2).unflatten(1, (q.shape[0], q.shape[2]))[0].transpose(1, 2)
     start, stop, query = mask[:, 0, 0].unbind()
     if window:
-        # A cache with a window has dropped the first keys: places count from the first that it holds.
+        # A cache with a window has dropped the first keys: positions count from the first key that it holds.
         dropped = (query + q.shape[2] - k.shape[2]).clamp(min=0)
         start, stop, query = ((place - dropped).clamp(min=0) for place in (start, stop, query))
     return ops.attention(q, k, v, key_start=start, key_count=stop - start, query_start=query, **options)
@@ -103,7 +103,7 @@ def attention_forward(
         )
     window = 0
     if attention_mask is None:
-        # What None means beside "sdpa": causal from the first key on, whatever the window, which is wider then.
+        # With "sdpa", None means causal from the first key on; the window is then wider than the sequence.
         causal = query.shape[2] > 1 and (getattr(module, "is_causal", True) if is_causal is None else is_causal)
         if causal and key.shape[2] > query.shape[2]:
             key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
@@ -159,8 +159,8 @@ def in_pytorch(
 
 
 def queries_at(cache_position):
-    """(count, place of the first) of queries, as earlier transformers give them. The place is read from the device,
-    but not while compiling."""
+    """(count, position of the first) of the queries, as earlier versions of transformers pass them. The position is read
+    from the device, except while compiling."""
     first = cache_position[0]
     return cache_position.shape[0], first if torch.compiler.is_compiling() else int(first)
 
@@ -169,7 +169,7 @@ def attention_mask(
     batch_size, q_length=0, kv_length=0, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None,
     local_size=None, allow_is_causal_skip=True, device="cpu", cache_position=None, **kwargs,
 ):  # fmt: skip
-    """The mask function of "tegula": what a model asks whose own forward is not replaced."""
+    """The mask function of "tegula", for models whose own forward is not replaced."""
     from transformers.masking_utils import causal_mask_function, sdpa_mask
 
     if cache_position is None:
@@ -194,7 +194,8 @@ def attention_mask(
 
 
 def register_attention():
-    """Makes "tegula" a name that models take; without the mask function padding would be ignored."""
+    """Registers "tegula" as an attention implementation of transformers, with its mask function: without one, padding
+    would be ignored."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register("tegula", attention_forward)

@@ -1,11 +1,11 @@
-"""Which keys a query sees, as small tensors instead of [tokens, tokens] of booleans.
+"""The keys that each query attends to, as small tensors instead of a [tokens, tokens] mask of booleans.
 
-transformers passes a mask of rank 4 on to the layers as it is; Tegula's are i32 tensors of rank 4, which no mask of
-transformers is, and say with causal attention understood:
+transformers passes a mask of rank 4 to the layers unchanged. Tegula's masks are i32 tensors of rank 4, a dtype that no
+mask of transformers has. Attention is causal in each case:
 
-  plain   [1, 1, 1, 0]      every key; the last query stands at the last key
+  plain   [1, 1, 1, 0]      every key; the last query is aligned with the last key
   packed  [1, 1, 1, n + 1]  cu_seqlens of n sequences in the tokens of all rows
-  ranges  [3, 1, 1, batch]  first key, key after the last, and the place of the first query
+  ranges  [3, 1, 1, batch]  first key, key after the last, and position of the first query
 """
 
 import torch
@@ -35,7 +35,7 @@ def ranges(start, stop, query):
 
 
 def cache_kind(cache):
-    """How the cache holds keys: "growing", "fixed" (a buffer of full length), or None where Tegula does not know."""
+    """The kind of cache: "growing", "fixed" (a buffer of full length), or None if unknown."""
     from transformers import cache_utils as c
 
     layers = {type(layer) for layer in cache.layers}
@@ -53,7 +53,7 @@ def is_caching(model, use_cache):
 
 
 def boundaries(position_ids):
-    """cu_seqlens of the sequences that position_ids [batch, tokens] count, or None where each row is one."""
+    """cu_seqlens of the sequences that position_ids [batch, tokens] describe, or None if each row is one sequence."""
     new = torch.ones_like(position_ids, dtype=torch.bool)
     new[:, 1:] = position_ids[:, 1:] != position_ids[:, :-1] + 1
     starts = new.flatten().nonzero().flatten()
@@ -63,8 +63,8 @@ def boundaries(position_ids):
 
 
 def key_ranges(mask):
-    """(first key, key after the last) of each row of a padding mask [batch, keys]; None where all are keys, False
-    where the keys of a row are not side by side. Reads the device."""
+    """(first key, key after the last) of each row of a padding mask [batch, keys]; None if every key is valid, False
+    if the valid keys of a row are not contiguous. Reads from the device."""
     mask = mask.bool()
     count = mask.sum(1)
     start = mask.int().argmax(1)
@@ -75,8 +75,8 @@ def key_ranges(mask):
 
 
 def encode(model, tokens, attention_mask, position_ids, past_key_values, use_cache, kwargs):
-    """Tegula's mask, or what was given, where transformers has to make the mask: it is dense then, and PyTorch's
-    attention takes it. While compiling nothing may be read, so padding and packing are left to transformers."""
+    """Tegula's mask, or the given one if transformers must make the mask: then it is dense and PyTorch's attention runs.
+    While compiling, nothing can be read from the device, so transformers handles padding and packing."""
     if tokens is None or not kwargs.get("is_causal", getattr(model.config, "is_causal", True)):
         return attention_mask
     if attention_mask is not None and not (isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2):
@@ -108,7 +108,7 @@ def encode(model, tokens, attention_mask, position_ids, past_key_values, use_cac
 
 
 def encode_positions(model, tokens, position_ids, use_cache, kwargs):
-    """Without mask and cache: sequences may be packed, as cu_seq_lens or position_ids say."""
+    """The mask without a padding mask or cache: packed sequences if cu_seq_lens or position_ids describe them."""
     if is_caching(model, use_cache):
         return plain(tokens.device)
     if kwargs.get("cu_seq_lens_q") is not None and tokens.shape[0] == 1:

@@ -1,8 +1,8 @@
 """Tegula as layers of the `kernels` package: `kernelize(model)`, `from_pretrained(use_kernels=True)`.
 
-A layer stands for all classes that carry its name, whatever they round: RMSNorm goes by what the module's own class
-computes. This door has no residual addition, no norms of heads in the rotation, no MLP, no attention and no loss: those
-take `tegula.apply`."""
+A layer replaces all classes of its name, whatever their rounding: RMSNorm selects the rounding policy of the module's own
+class. Only single layers can be replaced this way. The fused residual addition, head norms with rotation, MLP, attention
+and loss need `tegula.apply`."""
 
 import functools
 import types
@@ -15,7 +15,7 @@ from .. import ops
 
 @functools.cache
 def rounding_of(cls) -> str:
-    """The policy of `ops.rms_norm` that gives the class's own bits, found by running both."""
+    """The policy of `ops.rms_norm` with the same bits as the class, found by running both."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn((64, 96), generator=generator).bfloat16()
     weight = torch.randn(96, generator=generator).bfloat16()
@@ -28,7 +28,7 @@ def rounding_of(cls) -> str:
     raise NotImplementedError(f"RMSNorm: {cls.__qualname__}: expected the rounding of Llama or GPT-OSS, got another")
 
 
-# The classes hold a forward alone: that is what `kernels` accepts. `self` is the model's own module.
+# `kernels` accepts classes with nothing but a forward. `self` is the model's own module.
 
 
 class RMSNorm(nn.Module):
@@ -50,7 +50,7 @@ class SiLU(nn.Module):
 
 
 class Repository:
-    """What `kernels` loads a layer from."""
+    """The interface from which `kernels` loads a layer."""
 
     def __init__(self, layer):
         self.layer = layer

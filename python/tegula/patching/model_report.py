@@ -15,7 +15,7 @@ from .models import causal_lm, decoder
 
 @dataclass(frozen=True)
 class Row:
-    """Modules of one kind (`*` for the number of a layer), what runs there, and why not more."""
+    """Modules of one kind (`*` for the number of a layer), what runs there, and why nothing faster does."""
 
     modules: str
     runs: str
@@ -37,7 +37,7 @@ class Report(list):
     __repr__ = __str__
 
 
-# ---- what a replacement does, and what it leaves: (ops, notes) ----
+# ---- what a replacement fuses, and what it leaves out: (ops, notes) ----
 
 
 def of_attention(module, parts):
@@ -110,7 +110,7 @@ DETAILS = {
 
 
 def targets(model_type):
-    """(class, attribute, names of the patches, target) of what patches of this model type replace."""
+    """(class, attribute, names of the patches, target) of everything that patches of this model type replace."""
     found = {}
     for patch in patches.known().values():
         if not patch.models or model_type in patch.models:
@@ -143,7 +143,7 @@ def common_notes(module):
 
 
 def beneath_wrappers(function, original):
-    """Tegula's replacement or the original, where wrappers (of mixed precision) name what they call; else the function."""
+    """The function inside wrappers (of mixed precision) that name it: Tegula's replacement or the original."""
     inner = function
     while inner is not None and inner is not original and decoder.kind(inner) is None:
         inner = getattr(inner, "__wrapped__", None)
@@ -165,7 +165,7 @@ def of_module(module, cls, target):
 
 
 def rope_of_kernels(model, modelling):
-    """A row for the function that kernelize may have given another forward: one for all models of the file."""
+    """A row for the function whose forward kernelize may have replaced, for all models of the file at once."""
     function = vars(modelling).get("apply_rotary_pos_emb")
     forward = getattr(vars(function).get("forward"), "__func__", None) if isinstance(function, nn.Module) else None
     if forward is None or forward is type(function).forward:
@@ -178,8 +178,8 @@ def rope_of_kernels(model, modelling):
 
 
 def report(model) -> Report:
-    """What runs now in each module that a patch could replace, and why it is not Tegula where it is not. Prints as a
-    table. What attention calls went to PyTorch is known after a call."""
+    """What runs in each module that a patch could replace, and the reason if it is not Tegula. Prints as a table.
+    Whether attention fell back to PyTorch is known only after a call."""
     model = sharding.unwrapped(model)
     model_type = getattr(getattr(model, "config", None), "model_type", None)
     if model_type not in patches.model_types(patches.known().values()):

@@ -1,4 +1,4 @@
-"""Modules on the ops, named and shaped as Hugging Face's are, so that one stands in for the other, weights included."""
+"""Modules with the parameters and names of Hugging Face's, so that they are interchangeable, weights included."""
 
 import torch
 from torch import nn
@@ -9,8 +9,8 @@ from ..ops.norm_ops import rms_norm
 
 
 class TegulaRMSNorm(nn.Module):
-    """RMSNorm as Qwen3RMSNorm and LlamaRMSNorm compute it. The result has the dtype of what comes in, also beside an f32
-    weight; a 16-bit weight beside f32 activations is widened."""
+    """RMSNorm as Qwen3RMSNorm and LlamaRMSNorm compute it. The result has the dtype of the input, also with an f32 weight;
+    a 16-bit weight with f32 activations is widened."""
 
     def __init__(self, hidden_size: int, eps: float = 1e-6):
         super().__init__()
@@ -29,7 +29,7 @@ class TegulaRMSNorm(nn.Module):
 
 class TegulaSwiGLUMLP(nn.Module):
     """down_proj(silu(gate_proj(x)) * up_proj(x)), as Qwen3MLP and LlamaMLP. `config` has hidden_size, intermediate_size
-    and hidden_act (silu or swish), and mlp_bias where there are biases."""
+    and hidden_act (silu or swish), and mlp_bias if there are biases."""
 
     def __init__(self, config):
         super().__init__()
@@ -42,14 +42,14 @@ class TegulaSwiGLUMLP(nn.Module):
         self.gate_proj = nn.Linear(self.hidden_size, self.intermediate_size, bias=bias)
         self.up_proj = nn.Linear(self.hidden_size, self.intermediate_size, bias=bias)
         self.down_proj = nn.Linear(self.intermediate_size, self.hidden_size, bias=bias)
-        self.act_fn = nn.SiLU()  # what there is in HF's; forward computes it together with the product
+        self.act_fn = nn.SiLU()  # exists in HF's module; forward fuses it with the product
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down_proj(swiglu(self.gate_proj(x), self.up_proj(x)))
 
 
 class TegulaLinearCrossEntropyLoss(nn.Module):
-    """`fused_linear_cross_entropy` with its options kept; it owns no weight."""
+    """`fused_linear_cross_entropy` as a module that holds the options; it owns no weight."""
 
     def __init__(
         self, *, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0, z_loss: float = 0.0,

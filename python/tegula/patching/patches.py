@@ -1,4 +1,4 @@
-"""Puts Tegula's ops into the models of transformers, and takes them out again."""
+"""Patches models of transformers with Tegula's ops, and restores them."""
 
 import contextlib
 import importlib.util
@@ -36,7 +36,7 @@ _applied: set[str] = set()
 
 
 def known() -> dict[str, Patch]:
-    """All patches in their order: families, and in each the ops; then those of register_patch by priority."""
+    """All patches in order: the ops of each family, then those of register_patch by priority."""
     if not _own:
         for name in models.NAMES:
             family = models.family(name)
@@ -51,7 +51,7 @@ def model_types(patches) -> list[str]:
 
 
 def choose(function, flags, model_type):
-    """The patches that the flags and the model ask for."""
+    """The patches that the flags and the model type select."""
     patches = known().values()
     valid = [*models.OPS, *dict.fromkeys(p.op for p in patches if p.op and p.op not in models.OPS)]
     for name in flags:
@@ -79,9 +79,9 @@ def apply(
     rms_norm: bool = True, swiglu: bool = True, rope: bool = True, fused_linear_cross_entropy: bool = True,
     attention: bool = True, model_type: str | None = None, **more: bool,
 ) -> list[str]:  # fmt: skip
-    """Replaces the ops in the classes of `model_type` (None: of every family known), for models that live and those to
-    come; returns the patches' names. What was applied before stays. Models that hold forwards of their own (hooks of
-    accelerate, kernelize) are reached by apply_to_model; `report` shows them."""
+    """Patches the classes of `model_type` (None: of every known family), and so every model of it in the process,
+    existing and future. Returns the names of the patches. Earlier patches stay applied. Modules with forwards of their
+    own (hooks of accelerate, kernelize) need apply_to_model; `report` shows them."""
     from .attention import register_attention
 
     flags = dict(
@@ -96,9 +96,9 @@ def apply(
 
 
 def apply_to_model(model: Any, **flags: bool) -> list[str]:
-    """As `apply`, for this model alone: its modules get forwards of their own, others of the family keep theirs.
-    Returns the names of the patches that found a place. For nn.DataParallel, whose replicas share such forwards, there
-    is `apply`."""
+    """As `apply`, for this model only: its modules get forwards of their own, other models of the family stay as they
+    are. Returns the names of the patches that matched a module. Use `apply` with nn.DataParallel, whose replicas would
+    share these forwards."""
     from .attention import register_attention
 
     model = sharding.unwrapped(model)
@@ -112,7 +112,7 @@ def apply_to_model(model: Any, **flags: bool) -> list[str]:
 
 
 def reset(names: str | Sequence[str] | None = None) -> list[str]:
-    """Puts back what stood in classes, functions and modules, for these patches (None: for all); returns the names of
+    """Restores the originals in classes, functions and modules for these patches (None: for all). Returns the names of
     those that were applied."""
     names = [names] if isinstance(names, str) else names
     for name in names or ():
@@ -127,7 +127,7 @@ def reset(names: str | Sequence[str] | None = None) -> list[str]:
 
 
 def get_patched_ops() -> list[str]:
-    """The patches that are applied to classes or to any model."""
+    """The names of the patches that are applied to classes or to any model."""
     names = set(_applied)
     for module in replacing.converted_modules():
         names |= replacing.names_of(module)
@@ -135,7 +135,7 @@ def get_patched_ops() -> list[str]:
 
 
 def list_patches() -> list[str]:
-    """All names that `reset` takes."""
+    """The names of all patches, as `reset` accepts them."""
     return list(known())
 
 
@@ -143,9 +143,9 @@ def register_patch(
     name: str, description: str, target_module: str, target_attr: str, replacement: Any, has_backward: bool = True,
     priority: int = 10, models: Sequence[str] | None = None, op: str | None = None,
 ) -> None:  # fmt: skip
-    """Adds a patch: `target_attr` of `target_module` ("Class", "function" or "Class.forward") becomes `replacement`.
-    It applies to the model types of `models` (None: whatever the model), and where the keyword `op` of `apply` is not
-    False (None: always). apply_to_model takes patches of a "Class.forward" alone."""
+    """Adds a patch that replaces `target_attr` of `target_module` ("Class", "function" or "Class.forward") with
+    `replacement`. It applies to the model types in `models` (None: to all), unless the keyword `op` of `apply` is False
+    (None: always). apply_to_model supports only patches of a "Class.forward"."""
     if name in known():
         raise ValueError(f"register_patch: name: expected one that is not taken, got {name!r}")
     if not callable(replacement):
@@ -164,7 +164,7 @@ def register_patch(
 
 @contextlib.contextmanager
 def patched(model: Any, **flags: bool) -> Iterator[list[str]]:
-    """apply_to_model for a while; afterwards the model is as it was before."""
+    """A context manager: apply_to_model, undone at the end."""
     before = {module: replacing.names_of(module) for module in model.modules()}
     try:
         yield apply_to_model(model, **flags)
@@ -174,7 +174,7 @@ def patched(model: Any, **flags: bool) -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def suspended(model: Any) -> Iterator[None]:
-    """Nothing is replaced in classes and in this model for a while."""
+    """A context manager: without any patch in classes and in this model."""
     before = {module: replacing.names_of(module) for module in model.modules()}
     replacing.install([])
     try:

@@ -1,7 +1,7 @@
-"""Puts replacements into classes and into single modules, and takes them out again.
+"""Installs replacements in classes and in single modules, and removes them.
 
-A set of patches decides what stands where: `plan` says it, and both doors bring their side into that state, from
-whichever state it was in. What stood there first is kept and comes back as the same object."""
+A set of patches determines what each place holds: `plan` computes it, and `install` (classes) and `convert` (modules)
+bring about that state from any other. Originals are kept and restored as the same objects."""
 
 import copy
 import functools
@@ -15,15 +15,15 @@ from typing import Any
 from .. import sharding
 
 ABSENT = object()
-# (module, path) -> what is there now instead of the original.
+# (module, path) -> the replacement there.
 _installed: dict[tuple[str, str], "Installed"] = {}
-# What is done to single modules. The records live in the modules, and are copied with them.
+# Records of converted modules. Each belongs to its module and is copied with it.
 _converted: "weakref.WeakSet[Converted]" = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
 class Place:
-    """An attribute that patches replace together: `make` with their `ops`."""
+    """An attribute that one or more patches replace, by `make` with their `ops`."""
 
     module: str
     path: str
@@ -64,7 +64,7 @@ def locate(module, path):
 
 
 def original_of(module, path):
-    """What stands there without Tegula; ABSENT where it is inherited."""
+    """The attribute without Tegula; ABSENT if it is inherited."""
     if (module, path) in _installed:
         return _installed[module, path].original
     owner, attribute = locate(module, path)
@@ -80,14 +80,14 @@ def build(place):
         raise AttributeError(f"{', '.join(place.names)}: expected {place.module} to have {place.path}, got none")
     replacement = place.make(stock, place.ops, modelling)
     if stock is not None and not hasattr(place.make, "as_given"):
-        # Signature and keywords stay those of the original: the Trainer asks for them.
+        # The Trainer inspects the signature, so it stays the original's.
         replacement = functools.wraps(stock)(replacement)
         replacement.tegula_kind, replacement.tegula_parts = place.make.__name__, place.ops
     return replacement
 
 
 def forget_compiled():
-    """Compiled code does not notice that a class has changed."""
+    """Resets Dynamo: compiled code does not notice that a class has changed."""
     if "torch._dynamo" in sys.modules:
         sys.modules["torch._dynamo"].reset()
 
@@ -96,7 +96,7 @@ def forget_compiled():
 
 
 def install(patches):
-    """Classes and functions are as `patches` say, all others as they were."""
+    """Replaces what `patches` name in classes and functions, and restores everything else."""
     wanted = plan(patches)
     built = {
         target: build(place)
@@ -133,7 +133,7 @@ def put(place, value):
 
 
 class Added:
-    """A method that the class lacks, in one module. A pickled model comes back with `instead`, which finds it there."""
+    """A method of one module that its class lacks. It pickles as `instead`."""
 
     def __init__(self, function, module, instead):
         self.function, self.module, self.instead = function, module, instead
@@ -153,8 +153,7 @@ def itself(value):
 
 
 class Converted:
-    """What stands in one module instead of what its class has; `originals` are what stood in the module itself, `found`
-    the places that it was given."""
+    """The replacements in one module. `originals` are the module's own attributes before, `found` the replaced places."""
 
     def __init__(self, module, names, originals, found):
         self.module, self.names, self.originals, self.found = weakref.ref(module), names, originals, found
@@ -171,7 +170,7 @@ class Converted:
         return Converted(module, self.names, originals, self.found)
 
     def __reduce__(self):
-        return type(None), ()  # a pickled model comes back as transformers made it
+        return type(None), ()  # a pickled model is restored without patches
 
     def undo(self):
         values = vars(self.module())
@@ -198,12 +197,12 @@ def converted_modules():
 
 
 def is_unpickled(module, forward):
-    """A forward of its own that is the class's: so it comes out of a pickle of a converted module."""
+    """Whether the module's own forward is its class's, as after unpickling a converted module."""
     return getattr(forward, "__self__", None) is module and forward.__func__ is type(module).forward
 
 
 def why_kept(module, cls):
-    """Why a module of class `cls` cannot get a forward of its own, or None."""
+    """The reason why a module of class `cls` cannot get a forward of its own, or None."""
     if type(module).forward is not cls.forward:
         return f"{type(module).__qualname__} has a forward of its own"
     own = vars(module).get("forward")
@@ -213,7 +212,7 @@ def why_kept(module, cls):
 
 
 def places_for(module, places):
-    """[(place, class)] where patches meet the module. Functions and whole classes are no one module's."""
+    """[(place, class)] of the patches that apply to the module. Functions and whole classes belong to no module."""
     found = []
     for place in places:
         cls, _ = locate(place.module, place.path)
@@ -223,7 +222,7 @@ def places_for(module, places):
 
 
 def convert(modules, patches_of):
-    """Gives each module those of `patches_of(module)` that concern it; returns the names that any module took."""
+    """Applies `patches_of(module)` to each module; returns the names of the patches that matched a module."""
     taken, plans, functions, changed = set(), {}, {}, False
     for module in modules:
         sharding.inherit_forward(type(module))
@@ -248,7 +247,7 @@ def convert(modules, patches_of):
                 attribute = "_old_forward" if "_old_forward" in vars(module) else "forward"
             if place not in functions:
                 functions[place] = build(place)
-            # What came out of a pickle is the class's: nothing to come back to.
+            # After unpickling, the forward is the class's: there is no original to restore.
             originals[attribute] = vars(module)[attribute] if attribute == "_old_forward" else ABSENT
             adds = getattr(place.make, "adds", None)
             method = Added(functions[place], module, adds) if adds else types.MethodType(functions[place], module)

@@ -1,4 +1,4 @@
-"""Runs a model stock and patched: `tegula.verify(model, batch)`."""
+"""Compares a patched model with the stock one: `tegula.verify(model, batch)`."""
 
 import copy
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from . import patches
 
 @dataclass(frozen=True)
 class Error:
-    """Largest difference from the stock model in f32, over the largest value there."""
+    """Largest difference from the stock model in f32, relative to the largest value there."""
 
     name: str
     tegula: float
@@ -26,7 +26,7 @@ class Verification(list):
         self.dtype, self.names = dtype, names
 
     def worst(self):
-        """The gradients, that with the largest error of Tegula first."""
+        """The gradients, sorted by Tegula's error, largest first."""
         return sorted(self[1:], key=lambda error: -error.tegula)
 
     def __str__(self):
@@ -42,7 +42,7 @@ class Verification(list):
 
 
 def measure(model, batch):
-    """(loss, {name: gradient}); the model's own gradients stay as they are."""
+    """(loss, {name: gradient}); the model's own gradients are unchanged."""
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     loss = model(**batch).loss
     if loss is None:
@@ -61,9 +61,9 @@ def distance(value, exact):
 
 
 def verify(model, batch) -> Verification:
-    """Loss and gradients of `batch` (a dict with labels), by the model as it is patched (a model without patches: as
-    apply_to_model would), against the stock model in f32; beside them the error of the stock model in bf16. Prints a
-    table and returns it. Runs copies: the memory of three models is needed."""
+    """Compares loss and gradients of `batch` (a dict with labels) with the stock model in f32, and gives the stock
+    model's own error in bf16 beside them. The model is compared as it is patched; an unpatched one as apply_to_model
+    would patch it. Prints a table and returns it. It runs copies and needs the memory of three models."""
     model = sharding.unwrapped(model)
     if any(map(sharding.is_unit, model.modules())):
         raise NotImplementedError("verify: model: expected a whole model, got a unit of FSDP; verify before fully_shard")

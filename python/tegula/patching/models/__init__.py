@@ -1,21 +1,21 @@
-"""What is replaced in the models of transformers, as data: op -> class and attribute -> who makes the replacement.
+"""The replacements for each model family, as data: op -> "Class.attribute" -> the function that makes the replacement.
 
-A family names its modelling file and, for each op of `tegula.apply`, the attributes that change. An attribute may serve
-several ops: its replacement is made once, for all ops that are applied together (`tegula.patches`)."""
+A family names its modelling file and, for each op of `tegula.apply`, the attributes to replace. If several ops share an
+attribute, its replacement is made once for all ops that are applied (`patching/patches.py`)."""
 
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-# The order of everything that lists patches.
+# The order in which patches are listed.
 OPS = ("rms_norm", "rope", "swiglu", "fused_linear_cross_entropy", "attention")
 NAMES = ("qwen3", "qwen2", "llama")
 
 
 @dataclass(frozen=True)
 class Family:
-    """`patches`: op -> {"Class.attribute": make}; make(stock, ops, modelling) returns what stands there while `ops`
-    are applied, `stock` being what stood there before."""
+    """`patches`: op -> {"Class.attribute": make}; make(stock, ops, modelling) returns the replacement of `stock` while
+    `ops` are applied."""
 
     name: str
     module: str

@@ -1,9 +1,9 @@
-"""The forward of a causal language model: in training the loss comes from the hidden states, and there are no logits.
+"""The forward of a causal language model: in training, the loss is computed from the hidden states without logits.
 
 Keywords beside those of transformers:
   skip_logits             True: no logits outside of training either; False: logits in training too
-  return_log_probs        the output has log_probs: of each target given what is before it, 0 where it is ignored
-  return_token_accuracy   the output has token_accuracy: the share of targets that are the likeliest token
+  return_log_probs        the output has log_probs: that of each target given the tokens before it, 0 if ignored
+  return_token_accuracy   the output has token_accuracy: the share of targets that are the most likely token
 """
 
 import functools
@@ -25,15 +25,15 @@ PER_ROW = 1  # TG_REDUCTION_NONE
 
 @dataclass
 class ScoredOutput(CausalLMOutputWithPast):
-    """With what was asked for about each token."""
+    """The output with the requested values for each token."""
 
     log_probs: torch.FloatTensor | None = None
     token_accuracy: torch.FloatTensor | None = None
 
 
 def why_no_fused_loss(model, running=True):
-    """Why the loss of this model needs logits, or None. `running`: the model's forward has begun, so that FSDP has
-    gathered what the model's own unit holds."""
+    """Why the loss of this model needs logits, or None. `running`: the model's forward has begun, so FSDP has gathered
+    the parameters of the model's own unit."""
     head = model.lm_head
     cls = sharding.class_of(head)
     if cls is not nn.Linear:
@@ -57,7 +57,7 @@ def kept(hidden, logits_to_keep):
 
 
 def targets_of(labels, shift_labels, ignore_index, hidden):
-    """Ids beside the rows of hidden: token t + 1 for row t."""
+    """The target of each row of hidden: token t + 1 for row t."""
     if shift_labels is None:
         shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
     if shift_labels.shape != hidden.shape[:-1]:
@@ -69,7 +69,7 @@ def targets_of(labels, shift_labels, ignore_index, hidden):
 
 
 def items_of(count, device):
-    """num_items_in_batch as the op takes it: None, a number from 1 on, or a tensor without axes on the device."""
+    """num_items_in_batch for the op: None, a number >= 1, or a tensor of rank 0 on the device."""
     if isinstance(count, torch.Tensor):
         count = count.reshape(()).to(device)
         return count if count.dtype in (torch.int32, torch.int64, torch.float32) else count.float()
@@ -79,7 +79,7 @@ def items_of(count, device):
 
 
 def operands(hidden, head):
-    """As a linear layer takes them: in the dtype of autocast, where that is on."""
+    """The tensors as a linear layer would use them: in the dtype of autocast if it is on."""
     device = hidden.device.type
     if not torch.is_autocast_enabled(device):
         return hidden, head.weight, head.bias
@@ -90,7 +90,7 @@ def operands(hidden, head):
 @torch.compiler.disable
 @torch.no_grad()
 def accuracy(hidden, weight, bias, targets, ignore_index):
-    """A second pass over the head, which only those pay who ask."""
+    """A second pass over the head, run only on request."""
     hidden, targets = hidden.flatten(0, -2).contiguous(), targets.flatten().contiguous()
     rows = hidden.shape[0]
     loss, best = hidden.new_empty(rows, dtype=torch.float32), torch.empty_like(targets)
@@ -117,7 +117,7 @@ def loss_of(hidden, head, targets, count, ignore_index, want_log_probs, want_acc
         loss = ops.linear_cross_entropy(
             hidden, weight, targets, bias, ignore_index=ignore_index, num_items_in_batch=count
         )
-        return loss.clone(), None, share  # not a view, on which FSDP's hooks would not outlive a change in place
+        return loss.clone(), None, share  # not a view: a change in place would remove FSDP's hooks from one
     each = ops.linear_cross_entropy(hidden, weight, targets, bias, ignore_index=ignore_index, reduction="none")
     return each.sum() / ((targets != ignore_index).sum() if count is None else count), -each, share
 

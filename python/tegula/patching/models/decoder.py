@@ -1,11 +1,11 @@
-"""The forwards of a pre-norm decoder, as Llama has it, on Tegula's ops.
+"""The forwards of a pre-norm decoder such as Llama, with Tegula's ops.
 
-Each function here makes one replacement: it takes what stood there, the ops that are applied, and the modelling file.
-A replacement calls its submodules as the original does, so that hooks, adapters and quantised layers keep working; only
-norms are read directly where a fused op does their work, and only those that nothing else wants to see run.
+Each factory here makes one replacement from the original, the applied ops and the modelling file. A replacement calls its
+submodules as the original does, so that hooks, adapters and quantised layers keep working. Only a norm that a fused op
+includes is read directly, and only if no hook or other forward is attached to it.
 
-Between layers travels a pair (delta, residual) instead of their sum: the sum belongs to the norm that follows. The
-model's own loop passes it on unseen; `residual_pairs` tells a layer to return one."""
+Layers pass a pair (delta, residual) instead of their sum, which the next norm computes. The model's own loop does not
+inspect it; `residual_pairs` makes a layer return one."""
 
 import dataclasses
 import functools
@@ -21,17 +21,17 @@ from ...autograd import kept_attention
 from .. import attention as attentions
 from .. import attention_masks
 
-# What models, layers and outputs call the cache of keys and values: "cache" since transformers 5.24.
+# The name of the key-value cache in models, layers and outputs: "cache" since transformers 5.24.
 CACHE = "cache" if "cache" in {field.name for field in dataclasses.fields(BaseModelOutputWithPast)} else "past_key_values"
 
 
 def given_cache(past_key_values, kwargs):
-    """The cache that a call gives by either name; it is not in kwargs then."""
+    """The cache of a call under either name, removed from kwargs."""
     return kwargs.pop(CACHE, None) if past_key_values is None else past_key_values
 
 
 def behind(module):
-    """The function that runs as module.forward, below accelerate's hooks and torch.compile(module)."""
+    """The function that runs as module.forward, inside accelerate's hooks and torch.compile(module)."""
     module = getattr(module, "_orig_mod", module)
     forward = getattr(module, "_old_forward", module.forward)
     return getattr(forward, "__func__", forward)
@@ -43,7 +43,7 @@ def kind(function):
 
 
 def runs_own(norm):
-    """Nothing but Tegula's norm runs as the forward, at most moved by accelerate, and no backward hook listens."""
+    """Whether only Tegula's norm runs as the forward, at most moved by accelerate, and there is no backward hook."""
     forward = vars(norm)["_old_forward"] if sharding.placement(norm) else norm.forward
     if not isinstance(forward, types.MethodType) or kind(forward.__func__) != "rms_norm":
         return False
@@ -51,7 +51,7 @@ def runs_own(norm):
 
 
 def may_bypass(norm, x=None):
-    """Nothing but Tegula's norm would run, nobody listens, and its weight is where `x` is."""
+    """Whether only Tegula's norm would run, without hooks, and its weight is on the device of `x`."""
     if not runs_own(norm) or norm._forward_hooks or norm._forward_pre_hooks:
         return False
     hook = sharding.placement(norm)
@@ -59,7 +59,7 @@ def may_bypass(norm, x=None):
 
 
 def overheard(module):
-    """Someone but transformers' recorder (which is told what it records) and FSDP sees what the module takes or gives."""
+    """Whether the module has forward hooks other than FSDP's and transformers' recorder, which is handled."""
     for hooks in (module._forward_hooks, module._forward_pre_hooks):
         for hook in hooks.values():
             home = getattr(hook, "__module__", None) or ""
@@ -72,7 +72,7 @@ def overheard(module):
 
 
 def promoted(x, *others):
-    """All in the dtype of a product of them, which is what the stock norm returns where dtypes differ."""
+    """All in their promoted dtype, which is the stock norm's result dtype if dtypes differ."""
     if all(other.dtype == x.dtype for other in others):
         return x, *others
     dtype = x.dtype
@@ -104,7 +104,7 @@ def add_then(norm, x, residual):
 
 def rms_norm(stock, parts, modelling):
     def forward(self, hidden_states):
-        if isinstance(hidden_states, tuple):  # behind the last layer
+        if isinstance(hidden_states, tuple):  # after the last layer
             return add_norm_of(self, *hidden_states)[0]
         return norm_of(self, hidden_states)
 
@@ -132,13 +132,13 @@ def is_normed(module):
 
 
 def norms_with_rope(module, q=None, k=None):
-    """Both norms of the heads can run inside the rotation."""
+    """Whether both head norms can be fused with the rotation."""
     q_norm, k_norm = module.q_norm, module.k_norm
     return may_bypass(q_norm, q) and may_bypass(k_norm, k) and q_norm.variance_epsilon == k_norm.variance_epsilon
 
 
 def positioned(module, q, k, cos, sin, parts, modelling):
-    """q and k, [batch, tokens, heads, head_dim], normed where the model does so and rotated, heads first."""
+    """q and k, [batch, tokens, heads, head_dim], normed if the model does so, rotated, and returned heads first."""
     if is_normed(module):
         if "rope" in parts and "rms_norm" in parts and norms_with_rope(module, q, k):
             weights = module.q_norm.weight, module.k_norm.weight
@@ -153,7 +153,8 @@ def positioned(module, q, k, cos, sin, parts, modelling):
 
 
 def stored(cache, k, v, layer_idx, kwargs):
-    """Keys and values that the cache then holds; earlier transformers say where a buffer of fixed length takes them."""
+    """Stores keys and values in the cache and returns its contents; earlier versions of transformers pass the position
+    in a buffer of fixed length."""
     place = kwargs.get("cache_position")
     return cache.update(k, v, layer_idx, *(() if place is None else ({"cache_position": place},)))
 
@@ -204,15 +205,15 @@ def both_halves(layer, x, residual, *, pair, **kwargs):
 
 
 def checkpoints_in_call():
-    """Earlier transformers checkpoint in the layer's __call__, later ones in its class's forward, whose place a
-    replacement takes: then checkpointing is the replacement's business."""
+    """Earlier versions of transformers checkpoint in the layer's __call__. Later ones do so in its class's forward, which
+    a replacement replaces: then the replacement must checkpoint."""
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     return "__call__" in vars(GradientCheckpointingLayer)
 
 
 def without_cache(kwargs):
-    """A recomputed layer would store its keys twice."""
+    """The arguments without a cache: a recomputed layer would store its keys twice."""
     if kwargs["use_cache"] or kwargs[CACHE] is not None:
         from transformers.utils import logging
 
@@ -234,7 +235,7 @@ def layer(stock, parts, modelling):
             position_embeddings=position_embeddings,
         )  # fmt: skip
         if not in_call and self.gradient_checkpointing and self.training:
-            # Not so in a subclass, made since, whose forward checkpoints this one.
+            # A subclass made later has a forward that checkpoints this one.
             if "forward" in vars(self) or type(self).forward is forward:
                 run = functools.partial(both_halves, self, pair=residual_pairs, **without_cache(kwargs))
                 return self._gradient_checkpointing_func(run, x, residual)
@@ -258,7 +259,7 @@ def why_no_pairs(model):
 
 
 def why_no_masks(model):
-    """Why transformers makes the mask, and a dense one where it is not causal alone; or None."""
+    """Why transformers makes the mask (a dense one if it is more than causal), or None."""
     if model.config._attn_implementation not in ("sdpa", "tegula"):
         return f"the model's attention is {model.config._attn_implementation!r}"
     if model.config._attn_implementation == "sdpa":
@@ -299,7 +300,7 @@ def model(stock, parts, modelling):
 
 
 def masks_for_generate(stock, parts, modelling):
-    """generate makes the masks of a cache of fixed length itself: then by this method of the model, if it has one."""
+    """generate makes the masks for a cache of fixed length itself, through this method of the model if it has one."""
 
     def create_masks_for_generate(
         self, config, inputs_embeds=None, attention_mask=None, past_key_values=None, position_ids=None, **kwargs
@@ -320,5 +321,5 @@ def masks_for_generate(stock, parts, modelling):
     return create_masks_for_generate
 
 
-# The class may have none; transformers then takes this function.
+# If the class has no such method, transformers calls this function.
 masks_for_generate.adds = masking_utils.create_masks_for_generate
