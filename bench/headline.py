@@ -18,7 +18,6 @@ import sys
 import package_module
 import results_csv
 from bars import newest, newest_runs, number, ours_of, peers_of
-from markdown_table import table
 from training_bars import GIB
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -27,7 +26,7 @@ CASES = [("qwen3-0.6b", "b4_s4096", "Qwen3-0.6B, 4 x 4096 tokens"),
          ("qwen3-8b", "b1_s4096", "Qwen3-8B, 1 x 4096"), ("qwen3-8b", "b1_s8192", "1 x 8192"),
          ("qwen3-8b", "b1_s16384", "1 x 16384"),
          ("qwen3-8b", "b1_s32768_ckpt", "1 x 32768, gradient checkpointing")]
-NAMES = {"hf": "transformers", "compile": "torch.compile",
+NAMES = {"hf": "transformers", "torch": "PyTorch", "cudnn": "cuDNN", "fa2": "FlashAttention-2", "compile": "torch.compile",
          "compile_kept": "torch.compile with attention's outputs kept", "liger": "Liger-Kernel",
          "liger_noflce": "Liger-Kernel without its fused loss"}
 
@@ -77,13 +76,24 @@ def figures(row):
             f"{number(row, 'peak_bytes') / GIB:.1f} GiB")
 
 
+def name_of(row):
+    """In words, Liger-Kernel with its version."""
+    name, version = NAMES.get(row["impl"], row["impl"]), row["version"].split()
+    return name.replace("Liger-Kernel", f"Liger-Kernel {version[0]}") if version else name
+
+
+def best_of(rows):
+    """Peer -> its fastest row, the fastest peer first."""
+    found = {}
+    for row in sorted(peers_of(rows), key=lambda row: number(row, "ms")):
+        found.setdefault(row["impl"], row)
+    return found
+
+
 def line_of(what, rows):
     """Ours, and each peer's best."""
-    mine, theirs = ours_of(rows), {}
-    for row in sorted(peers_of(rows), key=lambda row: -number(row, "ms")):
-        theirs[row["impl"]] = row
-    beside = "; ".join(f"{NAMES.get(impl, impl)} {figures(row)}" for impl, row in theirs.items())
-    return what, figures(mine), beside
+    beside = "; ".join(f"{name_of(row)} {figures(row)}" for row in best_of(rows).values())
+    return what, figures(ours_of(rows)), beside
 
 
 def versions(cases):
@@ -101,19 +111,59 @@ def versions(cases):
     return ", ".join([where, *parts])
 
 
-def steps_table(cases):
-    """Ours beside everyone's best, for docs/performance.md."""
-    found = [(what, cases[key]) for model, shape, what in CASES
-             if (key := ("model", model, "step", "bf16", shape)) in cases]
-    if found:
-        yield from table(("step", "Tegula", "beside"), [line_of(*item) for item in found])
+def on(rows):
+    mine = ours_of(rows)
+    return f"{mine['device']}, `{mine['commit'][:7]}`"
+
+
+def step_figures(cases):
+    for model, shape, what in CASES:
+        rows = cases.get(("model", model, "step", "bf16", shape))
+        if rows:
+            yield (*line_of(f"Qwen3-8B, {what}" if what[0] == "1" else what, rows), on(rows))
+
+
+def pace_of(row):
+    said = re.search(r"([\d.]+) of one GPU's pace", row["note"])
+    return f"{number(row, 'tokens_per_s'):.0f} tokens/s, {said[1] if said else 'unknown'}"
+
+
+def pace_figures(cases):
+    rows = cases.get(("gpus", "qwen3-8b", "step", "bf16", "b1_s4096_x2"))
+    if rows:
+        yield ("Qwen3-8B on two GPUs, FSDP2, 1 x 4096 each; share of one GPU's throughput", pace_of(ours_of(rows)),
+               "; ".join(f"{name_of(row)} {pace_of(row)}" for row in peers_of(rows)), on(rows))
+
+
+CPU_STEP = ("model", "gpt2-124m", "step", "f32", "b4_s64")
+OPS = [("attention", "fwd", "b1_h32_kv8_s4096_d128_causal", "attention forward, 32/8 heads of 128, 4096 tokens, causal"),
+       ("attention", "bwd", "b1_h32_kv8_s4096_d128_causal", "its backward, sums in order"),
+       ("linear_cross_entropy", "fwdbwd", "8192x4096x151936_nodbias_overwrite", "head with its loss, 8192 x 4096 x 151936, all gradients")]
+
+
+def op_figures(cases):
+    for op, direction, shape, what in OPS:
+        rows = cases.get(("gpu", op, direction, "bf16", shape))
+        if rows:
+            said = [f"{name_of(row)} {number(row, 'ms'):.3g} ms" for row in best_of(rows).values()]
+            yield what, f"{number(ours_of(rows), 'ms'):.3g} ms", "; ".join(said), on(rows)
+
+
+def ten_figures(cpu_cases, cases):
+    """(what, ours, beside, where): what a user asks first. What was not measured is left out."""
+    yield from step_figures(cases)
+    yield from pace_figures(cases)
+    rows = cpu_cases.get(CPU_STEP)
+    if rows:
+        beside = [f"{name_of(row)} {number(row, 'tokens_per_s'):.0f} tokens/s" for row in best_of(rows).values()]
+        yield ("GPT-2 124M on the CPU, f32, 4 x 64 tokens", f"{number(ours_of(rows), 'tokens_per_s'):.0f} tokens/s",
+               "; ".join(beside), on(rows))
+    yield from op_figures(cases)
 
 
 def gain(rows):
     """What ours gains in one case, peer by peer, the fastest first."""
-    mine, theirs = ours_of(rows), {}
-    for row in sorted(peers_of(rows), key=lambda row: number(row, "ms")):
-        theirs.setdefault(row["impl"], row)
+    mine, theirs = ours_of(rows), best_of(rows)
     beside = [f"{number(row, 'ms') / number(mine, 'ms'):.2f} times {NAMES.get(impl, impl)} "
               f"({number(row, 'peak_bytes') / GIB:.1f} GiB)" for impl, row in theirs.items()]
     return (f"{number(mine, 'tokens_per_s'):.0f} tokens/s in {number(mine, 'peak_bytes') / GIB:.1f} GiB, "
