@@ -20,6 +20,7 @@ import results_csv
 from bars import newest, newest_runs, number, ours_of, peers_of
 from training_bars import GIB
 
+step_plots = package_module.load("step_plots")
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- headline -->\n).*?(<!-- end of headline -->)", re.S)
 CASES = [("qwen3-0.6b", "b4_s4096", "Qwen3-0.6B, 4 x 4096 tokens"),
@@ -58,7 +59,6 @@ def charted(cases):
 
 def draw(cases, folder):
     """Whether the chart was drawn."""
-    step_plots = package_module.load("step_plots")
     plt, found = step_plots.pyplot(), charted(cases)
     if not plt or not found:
         return False

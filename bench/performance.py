@@ -20,6 +20,7 @@ from bars import by_entry, judge, judge_cards, newest, newest_runs, number, ours
 from markdown_table import table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROGRAM = pathlib.Path(__file__).resolve().relative_to(ROOT)
 
 
 # ---- tables ----
@@ -202,7 +203,7 @@ def document(rows, gpu_rows):
     cases, gpu_cases = newest(rows), newest(gpu_rows)
     yield "# Performance"
     yield ""
-    yield (f"`bench/performance.py` writes this page from {files_of(gpu_rows)}, which the benchmarks "
+    yield (f"`{PROGRAM}` writes this page from {files_of(gpu_rows)}, which the benchmarks "
            "append to; do not edit it. [How to run them](benchmarks.md); [targets, met and open](bars.md); "
            "[errors](accuracy.md).")
     yield ""
@@ -220,7 +221,7 @@ def document(rows, gpu_rows):
 def bars_document(rows, gpu_rows):
     yield "# Bars"
     yield ""
-    yield (f"`bench/performance.py` writes this page from {files_of(gpu_rows)}; do not edit it. A bar is "
+    yield (f"`{PROGRAM}` writes this page from {files_of(gpu_rows)}; do not edit it. A bar is "
            "a ratio within one run: ours beside a peer, or beside a roof, both measured in turn on one "
            "machine. It holds on any card; the newest run of any card judges it, and `on` names the card. "
            "An open bar stays here until it is met.")
