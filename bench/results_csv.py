@@ -11,6 +11,11 @@ COLUMNS, text, read = results_file.COLUMNS, results_file.text, results_file.read
 recorded = results_file.recorded
 
 
+def cards(folder):
+    """The files of GPUs, in the order in which pages show them; a file may be missing."""
+    return [folder / "h200.csv", folder / "h100.csv"]
+
+
 def device():
     for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

@@ -3,10 +3,10 @@
 # Liger-Kernel, what a call costs the host, from C and from Python, errors against f64, and a
 # training step of GPT-2.
 #   scripts/bench_gpu.sh BUILD_DIR [ARGUMENT OF gpu_ops.py...]
-# Figures are recorded in bench/results/h200.csv; what it holds for this commit is not measured
-# again. BENCH_CSV names another file; BENCH_RECORD=no prints them instead. Errors go to
-# accuracy_h200.csv beside that file; with arguments, or BENCH_ACCURACY=no, they are left out. The
-# step and Python's calls are, with arguments.
+# Figures are recorded in bench/results/h200.csv, or h100.csv on that card; what the file holds for
+# this commit is not measured again. BENCH_CSV names another file; BENCH_RECORD=no prints them
+# instead. Errors go to accuracy_h200.csv beside that file; with arguments, or BENCH_ACCURACY=no, they
+# are left out. So are the step and Python's calls, with arguments.
 # LLMC_CUDA  a train_gpt2cu of https://github.com/karpathy/llm.c, built with cuDNN: a peer of the step
 # LIGER_DIR  sources of https://github.com/linkedin/Liger-Kernel, unless the package is installed
 # PYTHON     a Python with PyTorch for CUDA (default: python3)
@@ -15,7 +15,8 @@ cd "$(dirname "$0")/.."
 build=$1
 shift
 python=${PYTHON:-python3}
-csv=${BENCH_CSV:-bench/results/h200.csv}
+card=$(scripts/card_name.sh)
+csv=${BENCH_CSV:-bench/results/$card.csv}
 accuracy=${BENCH_ACCURACY:-yes}
 if [ $# -gt 0 ] || [ "${BENCH_RECORD:-yes}" = no ]; then
   accuracy=no
@@ -34,9 +35,9 @@ else
   fi
   if [ "$accuracy" = yes ]; then
     "$python" bench/accuracy.py --device cuda --build "$build" \
-      --csv "$(dirname "$csv")/accuracy_h200.csv" || status=1
+      --csv "$(dirname "$csv")/accuracy_$card.csv" || status=1
   fi
-  if [ "$csv" = bench/results/h200.csv ] && [ -s "$csv" ]; then
+  if [ "$csv" = "bench/results/$card.csv" ] && [ -s "$csv" ]; then
     "$python" bench/pages/performance.py
     "$python" bench/pages/kernel_pages.py
     "$python" bench/pages/accuracy_page.py

@@ -12,7 +12,7 @@ headers of both that they include (the words of simd*.h are test_half_lanes' and
 --headers those of src/cpu/, by themselves, with the tests of ops that use them. Each direction
 of an op gets --max mutants, drawn by the seed; a mutant that does not compile, or compiles to the
 same code, does not count. scripts/mutate_equivalent.txt names what cannot be noticed, with reasons.
-Results go to docs/mutation.md."""
+Results go to docs/lab/mutation.md."""
 import argparse
 import collections
 import concurrent.futures
@@ -296,13 +296,13 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--entry", default=best_entry(), help="entry of the chain that is changed")
-    parser.add_argument("--no-write", action="store_true", help="leave docs/mutation.md alone")
+    parser.add_argument("--no-write", action="store_true", help="leave docs/lab/mutation.md alone")
     parser.add_argument("-v", "--verbose", action="store_true")
     parser.add_argument("--part", type=part, default=(1, 1), metavar="K/N")
     parser.add_argument("--save", type=pathlib.Path, metavar="FILE",
-                        help="keep the results here instead of writing docs/mutation.md")
+                        help="keep the results here instead of writing docs/lab/mutation.md")
     parser.add_argument("--merge", type=pathlib.Path, nargs="+", metavar="FILE",
-                        help="write docs/mutation.md from saved parts")
+                        help="write docs/lab/mutation.md from saved parts")
     options = parser.parse_args()
     if options.part != (1, 1) and not options.save:
         parser.error("--part: expected --save FILE with it")

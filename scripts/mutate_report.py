@@ -1,4 +1,4 @@
-"""What mutate.py found: saved parts, the rules for what cannot be noticed, and docs/mutation.md."""
+"""What mutate.py found: saved parts, the rules for what cannot be noticed, and docs/lab/mutation.md."""
 import collections
 import pathlib
 import pickle
@@ -7,7 +7,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EQUIVALENT = ROOT / "scripts/mutate_equivalent.txt"
-REPORT = ROOT / "docs/mutation.md"
+REPORT = ROOT / "docs/lab/mutation.md"
 COUNTS = "survives: "  # a reason that explains a survivor, but does not leave the mutant out
 
 
@@ -58,7 +58,7 @@ def merged(paths):
 
 
 def report(rows, options):
-    lines = ["# What the tests notice", "",
+    lines = ["# Laboratory notes: what the tests notice", "",
              f"`make mutate` changed one token of a kernel at a time (seed {options.seed}, at most "
              f"{options.max} mutants a row, entry `{options.entry}`) and ran the tests of its op. "
              "Mutants that do not compile, or compile to the same code, do not count.", "",

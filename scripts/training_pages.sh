@@ -1,6 +1,7 @@
 #!/bin/sh
-# Writes what is made of bench/results/h200.csv: docs/performance.md, plots and page in
-# docs/performance/ (with matplotlib only), the headline table of README.md.
+# Writes what is made of bench/results/h200.csv and h100.csv: docs/performance.md and docs/bars.md,
+# plots and page in docs/performance/ (of h200.csv, with matplotlib only), the figures of
+# docs/kernels/, README.md's chart and its caption.
 #   scripts/training_pages.sh BUILD_DIR
 # PYTHON  a Python for the package that was built (default: python3)
 set -eu

@@ -193,3 +193,27 @@ BARS = [
 
 def judge(cases, bars=None):
     return [line for bar in (BARS if bars is None else bars) for line in bar.judge(cases)]
+
+
+def date_of(rows, text):
+    """When a card last measured what a bar is about: its op, in its shape where the text names one."""
+    same_op = [row for row in rows if row["op"] == text.replace(",", " ").split()[0]]
+    same_shape = [row for row in same_op if row["shape"] in text]
+    return max((row["date"] for row in same_shape or same_op or rows), default="")
+
+
+def judge_cards(rows, bars=None):
+    """(line, card) of every bar. A bar is a ratio within one run, so each card is judged by its own runs; of the cards
+    that measured a bar the one with the newest run counts."""
+    cards = {card: (own, newest(own)) for card, own in newest_runs.of_cards(rows).items()} or {"": ([], {})}
+    found = []
+    for bar in BARS if bars is None else bars:
+        best = {}  # text -> (date, line, card)
+        for card, (own, cases) in cards.items():
+            for line in bar.judge(cases):
+                date = "" if line[2] == NOT_MEASURED else date_of(own, line[0])
+                if line[0] not in best or date > best[line[0]][0]:
+                    best[line[0]] = (date, line, card if date else "")
+        measured = [entry for entry in best.values() if entry[0]]
+        found += [(line, card) for _, line, card in measured or best.values()]
+    return found

@@ -4,9 +4,10 @@
   <!-- figures: rms_norm add_rms_norm -->
   <!-- end of figures -->
 
-stands what bench/results/h200.csv holds of these ops, each case beside its floor.
+stands what bench/results/h200.csv and h100.csv hold of these ops, card by card, each case beside
+its floor.
 
-  kernel_pages.py [--csv FILE] [--pages DIR]
+  kernel_pages.py [--csv FILE...] [--pages DIR]
 """
 
 import argparse
@@ -17,41 +18,45 @@ import results_csv
 from pages.bars import by_entry, newest, number, ours_of
 from pages.markdown_table import table
 from pages.performance import ROOT, beside
+from tegula_bench import newest_runs
 
-BYTES_PER_S = 4.2e12  # of a kernel that copies
-FLOPS_PER_S = 790e12  # of dense bf16 products
+BYTES_PER_S = 4.2e12  # of a kernel that copies, on an H200
+FLOPS_PER_S = 790e12  # of dense bf16 products, on an H200
 FIGURES = re.compile(r"(<!-- figures: ([\w ]+) -->\n).*?(<!-- end of figures -->)", re.S)
 
 
 def floor_us(row):
-    """The least time for the fewest bytes and flops that the op can do with."""
+    """The least time for the fewest bytes and flops that the op can do with; None on an H100, whose rates are others."""
+    if "H100" in row["device"]:
+        return None
     return 1e6 * max(number(row, "bytes") / BYTES_PER_S, number(row, "flops") / FLOPS_PER_S)
 
 
 def line_of(case, rows):
     mine = ours_of(rows)
-    us = 1e3 * number(mine, "ms")
+    us, floor = 1e3 * number(mine, "ms"), floor_us(mine)
     share = f"{number(mine, 'roof_share'):.1%}" if mine["roof"] else ""
     return (" ".join(case[1:]) + by_entry(case[0]), f"{number(mine, 'bytes') / 1e6:.4g}",
-            f"{number(mine, 'flops') / 1e9:.3g}", f"{floor_us(mine):.1f}", f"{us:.1f}",
-            f"{floor_us(mine) / us:.0%}", share, beside(rows))
+            f"{number(mine, 'flops') / 1e9:.3g}", f"{floor:.1f}" if floor else "", f"{us:.1f}",
+            f"{floor / us:.0%}" if floor else "", share, beside(rows))
 
 
-def figures(cases, ops):
-    """Lines for the ops, in the record's order."""
+def figures(cards, ops):
+    """Lines for the ops, card by card, in the record's order."""
     yield ""
     for op in ops:
-        if not any(case[1] == op for case in cases):
+        if not any(case[1] == op for cases in cards for case in cases):
             yield f"Of `{op}` the record holds nothing on a GPU."
             yield ""
-    found = [(case, rows) for case, rows in cases.items() if case[1] in ops]
-    if not found:
-        return
-    yield from table(("case", "MB", "GFLOP", "floor us", "us", "of floor", "of copy",
-                      "peers us (over ours)"), [line_of(case, rows) for case, rows in found])
-    seen = sorted({(mine["device"], mine["commit"]) for mine in (ours_of(r) for _, r in found)})
-    yield "; ".join(f"{device}, commit `{commit}`" for device, commit in seen) + "."
-    yield ""
+    for cases in cards:
+        found = [(case, rows) for case, rows in cases.items() if case[1] in ops]
+        if not found:
+            continue
+        yield from table(("case", "MB", "GFLOP", "floor us", "us", "of floor", "of copy",
+                          "peers us (over ours)"), [line_of(case, rows) for case, rows in found])
+        seen = sorted({(mine["device"], mine["commit"]) for mine in (ours_of(r) for _, r in found)})
+        yield "; ".join(f"{device}, commit `{commit}`" for device, commit in seen) + "."
+        yield ""
 
 
 def times_of_the_gpu(cases):
@@ -59,8 +64,9 @@ def times_of_the_gpu(cases):
     return {case: rows for case, rows in cases.items() if case[0].split()[0] == "gpu"}
 
 
-def page_with_figures(text, cases):
-    on_gpu = times_of_the_gpu(cases)
+def page_with_figures(text, *cards):
+    """cards: the cases of each."""
+    on_gpu = [times_of_the_gpu(cases) for cases in cards]
 
     def filled(match):
         lines = "\n".join(figures(on_gpu, match.group(2).split()))
@@ -70,12 +76,13 @@ def page_with_figures(text, cases):
 
 def main():
     parser = argparse.ArgumentParser(description="Writes the figures of docs/kernels/.")
-    parser.add_argument("--csv", type=pathlib.Path, default=ROOT / "bench/results/h200.csv")
+    parser.add_argument("--csv", type=pathlib.Path, nargs="*", default=results_csv.cards(ROOT / "bench/results"))
     parser.add_argument("--pages", type=pathlib.Path, default=ROOT / "docs/kernels")
     options = parser.parse_args()
-    cases = newest(results_csv.read(options.csv))
+    rows = [row for path in options.csv for row in results_csv.read(path)]
+    cards = [newest(own) for own in newest_runs.of_cards(rows).values()]
     for page in sorted(options.pages.glob("*.md")):
-        page.write_text(page_with_figures(page.read_text(encoding="utf-8"), cases),
+        page.write_text(page_with_figures(page.read_text(encoding="utf-8"), *cards),
                         encoding="utf-8")
 
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes docs/performance.md from bench/results/cpu.csv and, if it is there, h200.csv: the bars,
-met or open, and the figures.
+"""Writes docs/performance.md, the figures, and docs/bars.md, the bars, met or open, from
+bench/results/cpu.csv and, where they exist, h200.csv and h100.csv.
 
-  performance.py [--csv FILE] [--gpu-csv FILE] [--out FILE] [--check]
+  performance.py [--csv FILE] [--gpu-csv FILE...] [--out FILE] [--bars FILE] [--check]
 
-Each case shows the median run at its newest commit. --check writes nothing and exits 1 if a bar is open.
+Each case shows the median run at its newest commit, card by card. --check writes nothing and exits
+1 if a bar is open.
 """
 
 import argparse
@@ -12,42 +13,45 @@ import pathlib
 import sys
 
 import results_csv
-from pages import gpu_bars, training_page
-from pages.bars import by_entry, judge, newest, number, ours_of, peers_of
+from pages import gpu_bars, headline, training_page
+from pages.bars import by_entry, judge, judge_cards, newest, number, ours_of, peers_of
 from pages.markdown_table import table
+from tegula_bench import newest_runs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = pathlib.Path(__file__).resolve().relative_to(ROOT)
 
 
 # ---- tables ----
 
-def bar_section(lines, heading="Bars"):
-    met = sum(line[3] for line in lines)
+def bar_section(judged, heading):
+    lines = [line for line, _ in judged]
     yield f"## {heading}"
     yield ""
-    yield f"{met} of {len(lines)} are met."
+    yield f"{sum(line[3] for line in lines)} of {len(lines)} bars are met."
     yield ""
-    yield from table(("bar", "required", "measured", "met"),
-                     [(text, want, got, "yes" if ok else "**no**") for text, want, got, ok in lines])
+    yield from table(("bar", "required", "measured", "on", "met"),
+                     [(text, want, got, card, "yes" if ok else "**no**")
+                      for (text, want, got, ok), card in judged])
     open_bars = [line for line in lines if not line[3]]
     if open_bars:
-        yield "### Open"
+        yield f"### Open: {heading}"
         yield ""
         for text, want, got, _ in open_bars:
             yield f"- {text}: {want} required, {got}."
         yield ""
 
 
-STEPS = ("Forward, backward and AdamW. Each provider is a process of its own; rounds in changing "
-         "order, the first step of each process dropped, medians. bf16: f32 weights are kept "
-         "beside; PyTorch runs under autocast.")
+STEPS = ("Forward, backward and AdamW. Each provider is a process of its own. Rounds run in changing "
+         "order, the first step of each process is dropped, figures are medians. bf16: f32 weights are "
+         "kept beside; PyTorch runs under autocast.")
 
 
 def step_section(cases):
     found = sorted((case, rows) for case, rows in cases.items() if case[0] == "model")
     if not found:
         return
-    yield "## Training steps"
+    yield "## Training steps on a CPU"
     yield ""
     yield STEPS
     yield ""
@@ -68,11 +72,11 @@ def roof_section(cases):
     found = sorted((case, rows) for case, rows in cases.items() if case[0] == "ops")
     if not found:
         return
-    yield "## Ops beside their roofs"
+    yield "## Ops on a CPU beside their roofs"
     yield ""
-    yield ("`copy` moves bytes in the op's own mix of reads, writes and updates in place; `read` "
+    yield ("Roofs: `copy` moves bytes in the op's own mix of reads, writes and updates in place; `read` "
            "writes nothing; `fma_f32` and `dot_bf16` compute on registers. Bytes and flops are the "
-           "least that the op can do with.")
+           "minimum that the op needs.")
     yield ""
     lines = []
     for case, rows in found:
@@ -89,11 +93,11 @@ def peer_section(cases):
     found = sorted((case, rows) for case, rows in cases.items() if case[0] == "peers")
     if not found:
         return
-    yield "## Ops beside their peers"
+    yield "## Ops on a CPU beside their peers"
     yield ""
-    yield ("One process, in turn, same threads, results compared first. PyTorch has a tuned "
-           "allocator, so its figures hold no page faults of fresh results. Above 1: Tegula is "
-           "faster.")
+    yield ("One process runs all providers in turn, with the same number of threads; results are compared "
+           "first. PyTorch's allocator is tuned, so its figures contain no page faults of new results. "
+           "Ratios above 1: Tegula is faster.")
     yield ""
     lines = []
     for case, rows in found:
@@ -109,7 +113,7 @@ def peer_section(cases):
 def beside(rows):
     """The peers' times in us, and over ours."""
     mine = number(ours_of(rows), "ms")
-    return ", ".join(f"{row['impl']} {1e3 * number(row, 'ms'):.1f} "
+    return ", ".join(f"{newest_runs.named(row)} {1e3 * number(row, 'ms'):.1f} "
                      f"({number(row, 'ms') / mine:.2f})" for row in peers_of(rows))
 
 
@@ -119,17 +123,24 @@ def rates(row):
     return f"{number(row, 'gbps'):.0f}", f"{number(row, 'tflops'):.0f}" if computes else ""
 
 
-def gpu_section(cases):
-    yield "## Ops on a GPU beside a copy and their peers"
+GPU = """\
+Times on the GPU, in one process and in turn, of calls in a CUDA graph on several sets of arrays, \
+together larger than its caches; results are compared with PyTorch's first. `of copy` is the share \
+of a kernel that copies the same bytes, half read, half written. `host us` is the time of a call \
+on the host, ours through Python's ctypes. Ratios above 1: Tegula is faster. [How the kernels \
+work](kernels/README.md)."""
+
+
+def gpu_section(cases, card):
+    found = sorted(item for item in cases.items() if item[0][0].split()[0] == "gpu")
+    if not found:
+        return
+    yield f"## Ops on a GPU beside a copy and their peers{card}"
     yield ""
-    yield ("Times on the GPU, in one process and in turn, of calls in a CUDA graph on several sets "
-           "of arrays, together larger than its caches; results compared with PyTorch's first. The "
-           "share is that of a kernel that copies the same bytes, half read, half written. `host` "
-           "is what a call costs the host, ours through Python's ctypes. Above 1: Tegula is "
-           "faster. [What each kernel does, its floor, what was tried](kernels/README.md).")
+    yield GPU
     yield ""
     lines = []
-    for case, rows in sorted(item for item in cases.items() if item[0][0].split()[0] == "gpu"):
+    for case, rows in found:
         mine = ours_of(rows)
         share = f"{number(mine, 'roof_share'):.1%}" if mine["roof"] else ""
         memory = [f"{row['impl']} {number(row, 'peak_bytes') / 1e9:.2f}" for row in rows
@@ -149,12 +160,12 @@ def gpu_section(cases):
 def where_section(cases):
     seen = sorted({(row["device"], row["driver"], row["commit"], row["date"][:10], row["config"]
                     .split()[0]) for rows in cases.values() for row in rows})
-    yield "## Where and how"
+    yield "## The CPU machine"
     yield ""
     yield from table(("device", "system", "commit", "date", "threads"),
                      [(a, b, f"`{c}`", d, e.replace("threads=", "")) for a, b, c, d, e in seen])
-    yield ("Absolute figures depend on the machine and its neighbours; shares and ratios are of one "
-           "run. Recording refuses when other processes use more than 0.1 CPU.")
+    yield ("Absolute figures depend on the machine and its other load; shares and ratios are of one "
+           "run. Nothing is recorded while other processes use more than 0.1 CPU.")
     yield ""
     yield "```sh"
     yield "LLMC_DIR=... make bench                   # all of this, recorded; a checkout of llm.c"
@@ -164,42 +175,80 @@ def where_section(cases):
     yield "```"
 
 
+CHARTS = (headline.CHART, "qwen3-0_6b_bf16_throughput", "qwen3-0_6b_bf16_memory")
+
+
+def first_section(cases, gpu_cases):
+    """What a user asks first: charts, then ten figures."""
+    if gpu_cases:
+        for name in CHARTS:
+            yield from training_page.pictures(name)
+    found = list(headline.ten_figures(cases, gpu_cases))
+    if found:
+        yield "## Ten figures"
+        yield ""
+        yield ("Training steps are forward, backward and AdamW; memory is the peak. Peers stand in "
+               "the order of their time, each measured in the same run as ours.")
+        yield ""
+        yield from table(("what", "Tegula", "beside", "on, at commit"), found)
+
+
+def files_of(gpu_rows):
+    names = sorted({"h100" if "H100" in device else "h200" for device in newest_runs.of_cards(gpu_rows)}, reverse=True)
+    return ", ".join(["`bench/results/cpu.csv`", *(f"`{name}.csv`" for name in names)])
+
+
 def document(rows, gpu_rows):
     cases, gpu_cases = newest(rows), newest(gpu_rows)
-    files = "`bench/results/cpu.csv`" + (" and `h200.csv`" if gpu_cases else "")
     yield "# Performance"
     yield ""
-    yield (f"Generated by `bench/pages/performance.py` from {files}, which the benchmarks "
-           "write; do not edit.")
+    yield (f"`{PROGRAM}` writes this page from {files_of(gpu_rows)}, which the benchmarks "
+           "append to; do not edit it. [How to run them](benchmarks.md); [targets, met and open](bars.md); "
+           "[errors](accuracy.md).")
     yield ""
-    yield from bar_section(judge(cases))
-    if gpu_cases:
-        yield from bar_section(judge(gpu_cases, gpu_bars.BARS), "Bars on a GPU")
-        yield from gpu_section(gpu_cases)
-        yield from training_page.sections(gpu_rows, gpu_cases)
+    yield from first_section(cases, gpu_cases)
+    for number_of, (device, own) in enumerate(newest_runs.of_cards(gpu_rows).items()):
+        card = f": {device}" if number_of else ""  # the first card's headings are what links name
+        yield from training_page.sections(own, newest(own), card)
+        yield from gpu_section(newest(own), card)
     yield from step_section(cases)
     yield from roof_section(cases)
     yield from peer_section(cases)
     yield from where_section(cases)
 
 
+def bars_document(rows, gpu_rows):
+    yield "# Bars"
+    yield ""
+    yield (f"`{PROGRAM}` writes this page from {files_of(gpu_rows)}; do not edit it. A bar is "
+           "a ratio within one run: ours beside a peer, or beside a roof, both measured in turn on one "
+           "machine. It holds on any card; the newest run of any card judges it, and `on` names the card. "
+           "An open bar stays here until it is met.")
+    yield ""
+    yield from bar_section(judge_cards(rows), "Bars on a CPU")
+    if gpu_rows:
+        yield from bar_section(judge_cards(gpu_rows, gpu_bars.BARS), "Bars on a GPU")
+
+
 def main():
-    parser = argparse.ArgumentParser(description="Writes docs/performance.md.")
-    parser.add_argument("--csv", type=pathlib.Path, default=ROOT / "bench/results/cpu.csv")
-    parser.add_argument("--gpu-csv", type=pathlib.Path, default=ROOT / "bench/results/h200.csv")
+    parser = argparse.ArgumentParser(description="Writes docs/performance.md and docs/bars.md.")
+    results = ROOT / "bench/results"
+    parser.add_argument("--csv", type=pathlib.Path, default=results / "cpu.csv")
+    parser.add_argument("--gpu-csv", type=pathlib.Path, nargs="*", default=results_csv.cards(results))
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/performance.md")
+    parser.add_argument("--bars", type=pathlib.Path, default=ROOT / "docs/bars.md")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    rows, gpu_rows = results_csv.read(options.csv), results_csv.read(options.gpu_csv)
+    rows = results_csv.read(options.csv)
+    gpu_rows = [row for path in options.gpu_csv for row in results_csv.read(path)]
     if options.check:
-        lines = judge(newest(rows))
-        if gpu_rows:
-            lines += judge(newest(gpu_rows), gpu_bars.BARS)
-        still_open = [line for line in lines if not line[3]]
+        judged = judge_cards(rows) + (judge_cards(gpu_rows, gpu_bars.BARS) if gpu_rows else [])
+        still_open = [line for line, _ in judged if not line[3]]
         for text, want, got, _ in still_open:
             print(f"open: {text}: {want} required, {got}")
         sys.exit(1 if still_open else 0)
-    options.out.write_text("\n".join(document(rows, gpu_rows)) + "\n", encoding="utf-8")
+    for path, page in ((options.out, document), (options.bars, bars_document)):
+        path.write_text("\n".join(page(rows, gpu_rows)) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

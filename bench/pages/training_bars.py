@@ -55,7 +55,7 @@ class LossDistance:
 
     def judge(self, cases):
         text = f"{self.model}, losses on text, bf16"
-        want = "as near to hf as hf is to itself in f32"
+        want = "distance from hf at most that of hf in f32"
         found = [rows for case, rows in cases.items() if case[:2] == ("loss", self.model)]
         if not found:
             return [(text, want, NOT_MEASURED, False)]

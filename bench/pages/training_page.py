@@ -11,48 +11,52 @@ of_suite = result_tables.of_suite
 PLOTS = pathlib.Path(__file__).resolve().parents[2] / "docs/performance/plots"
 
 STEPS = """\
-Models of transformers in Qwen3's exact sizes, random weights in bf16, random ids as their own \
-labels, AdamW with its moments in bf16. Each provider is a process that lives through the sweep, \
-and one at a time has the GPU: between its turns a model gives back the memory of its weights, \
-and draws them again from the same seed, so that all see the same weights and batches; losses \
-are compared: a note names the first that is 0.2 % off. Rounds in changing order; in each one to \
-three steps are dropped, then two to five follow each other without the host waiting. Medians \
-over all rounds; times of the GPU from the start of a \
-step to the next one's; memory as PyTorch counts it. MHz: the clock while the last steps ran. \
-An H200 that multiplies all the time is at the limit of its power, and clocks down: whoever \
-leaves it fewer pauses has the lower clock, and gains less than the time of its kernels \
-promises. Out of memory counts only for a process \
-that had the GPU to itself. `compile` is torch.compile of the whole model for fixed shapes; \
-transformers would then make a dense mask, so it is given `attention_mask={'full_attention': \
-None}`, which keeps attention causal. `tegula` is the default, deterministic mode; \
-`tegula_any_order` lets backwards add in any order. The bars judge the best of ours in the \
-default mode."""
+Models of transformers in Qwen3's exact sizes, with random weights in bf16, random ids that are \
+their own labels, and AdamW with its moments in bf16.
+
+- **Order.** Each provider is a process that lives through the sweep; one at a time uses the GPU. \
+Rounds run in changing order. Each round drops one to three steps and times two to five that follow \
+each other without synchronisation.
+- **Same data.** Between its turns a process frees the memory of its weights and draws them again \
+from the same seed, so all providers see the same weights and batches. A note names the first loss \
+that differs by 0.2 %.
+- **Figures.** Medians over all rounds; GPU time from the start of a step to the start of the next; \
+memory as PyTorch counts it; MHz is the clock during the last steps.
+- **Clocks.** An H200 that multiplies all the time reaches its power limit and lowers its clock. A \
+provider with fewer pauses has the lower clock, so it gains less than its kernel times promise.
+- **Out of memory** counts only for a process that had the GPU to itself.
+- `compile` is torch.compile of the whole model for fixed shapes. transformers would then make a \
+dense mask, so it is given `attention_mask={'full_attention': None}`, which keeps attention causal.
+- `tegula` is the default, deterministic mode; `tegula_any_order` lets backwards add in any order. \
+The bars judge the best of ours in the default mode."""
 
 RUNTIME = """\
-The runtime's own training beside a plain PyTorch model under autocast, f32 master weights and \
-clipping for both; each a process of its own, in turn, the first step dropped."""
+The runtime's own training beside a plain PyTorch model under autocast. Both keep f32 master weights \
+and clip gradients; each is a process of its own, in turn, and its first step is dropped."""
 
 PROFILE = """\
-Time of the kernels of one step (torch.profiler), by what their names say; `idle` is what a step \
-takes without the profiler over their sum. Roofs: the flops or bytes that the step needs at \
-least, at the rate of a bf16 product of 8192 x 8192 x 8192 or of a copy of 1 GiB, measured in \
-the same run. Shares above 100 %: a kernel that reads more than it writes, or finds inputs in the \
-L2 cache, outruns a copy; and a peer may do part of that work in kernels of another kind, as \
-transformers multiplies after its activation among `other element-wise`."""
+Time of the kernels of one step (torch.profiler), classified by name. `idle` is the time of a step \
+without the profiler less the sum of its kernels.
+
+Roofs: the least flops or bytes of the step, at the rate of a bf16 product of 8192 x 8192 x 8192 or \
+of a copy of 1 GiB, measured in the same run. A share exceeds 100 % where a kernel reads more than \
+it writes or finds inputs in the L2 cache, both faster than a copy. It also does where a peer \
+does part of the work in kernels of another kind: transformers multiplies after its activation among \
+`other element-wise`."""
 
 LOSS = """\
-Training on text (bytes as ids), from the same weights on the same batches. What bf16 alone does \
-to the stock model, the distance of its losses to those of the same training in f32 (`hf_f32`), \
-is the measure for ours."""
+Training on text (bytes as ids), from the same weights on the same batches. The measure is what bf16 \
+alone does to the stock model: the distance of its losses to those of the same training in f32 \
+(`hf_f32`)."""
 
 DEVICES = """\
-The batch of each GPU stays the same; beside one GPU with that batch, and with losses beside \
-those of one GPU that takes the global batch in pieces."""
+The batch of each GPU stays the same. Throughput is compared with one GPU and that batch, losses with \
+one GPU that processes the global batch in pieces."""
 
 FUNCTIONS = """\
 Functions of `tegula.ops` as a program calls them, one call after the other, on several sets of \
-inputs; `fwdbwd` with all gradients by autograd. Small ones therefore show the host. Kernels \
-alone stand above."""
+inputs; `fwdbwd` computes all gradients by autograd. Small cases therefore show the time of the host. \
+Times of the kernels alone are in the section on ops on a GPU."""
 
 
 def command_of(model, shape):
@@ -167,8 +171,11 @@ def functions_section(cases):
     yield from table(*result_tables.functions(found))
 
 
-def sections(rows, cases):
-    """cases: the runs that count; what they could not measure comes from `rows`."""
+def sections(rows, cases, card=""):
+    """cases: the runs that count; what they could not measure comes from `rows`. `card` ends the headings of a further
+    card, which has no pictures: those are drawn from the first one's record."""
     whole = newest_runs.with_failures(rows, cases)
     for part in (steps_section, profile_section, loss_section, devices_section, functions_section):
-        yield from part(whole)
+        for line in part(whole):
+            if not (card and line.startswith("![")):
+                yield line + card if line.startswith("#") else line

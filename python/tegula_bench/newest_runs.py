@@ -33,9 +33,23 @@ def result(rows):
     return share or min(theirs, default=1.0) / number(mine, "ms")
 
 
+def named(row):
+    """The provider, with its version where that is a peer's own: another release of Liger-Kernel is another peer."""
+    version = row["version"].split()
+    return f"{row['impl']} {version[0]}" if row["impl"].startswith("liger") and version else row["impl"]
+
+
+def of_cards(rows):
+    """Card -> its rows; the card that was measured first comes first."""
+    found = {}
+    for row in rows:
+        found.setdefault(row["device"], []).append(row)
+    return found
+
+
 def newest(rows):
-    """(case) -> rows of one run that measured ours: of the runs at the case's newest commit that with the median result,
-    of two the worse. Rows of what could not be measured are left out."""
+    """(case) -> rows of one run that measured ours: of the runs at the case's newest commit, on the same card, that with
+    the median result, of two the worse. Rows of what could not be measured are left out."""
     runs = {}
     for row in (row for row in rows if row["ms"]):
         runs.setdefault(case_of(row), {}).setdefault(row["run"], []).append(row)
@@ -43,8 +57,9 @@ def newest(rows):
     for case, by_run in runs.items():
         whole = [found for found in by_run.values() if any(map(is_ours, found))]
         if whole:
-            commit = max(whole, key=lambda found: (found[0]["date"], found[0]["run"]))[0]["commit"]
-            same = sorted((found for found in whole if found[0]["commit"] == commit), key=result)
+            last = max(whole, key=lambda found: (found[0]["date"], found[0]["run"]))[0]
+            same = [found for found in whole if all(found[0][key] == last[key] for key in ("commit", "device"))]
+            same.sort(key=result)
             latest[case] = same[(len(same) - 1) // 2]
     return latest
 

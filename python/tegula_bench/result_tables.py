@@ -1,7 +1,7 @@
 """Tables of what a results file holds, for a page in HTML and one in Markdown: (heading, lines of cells as text)."""
 
 from .kernel_classes import KINDS
-from .newest_runs import is_ours, number, peers_of
+from .newest_runs import is_ours, named, number, peers_of
 from .step_rows import PARTS
 
 GIB = 2**30
@@ -32,7 +32,7 @@ def steps(rows):
                 " + ".join(word.split()[1] for word in parts), memory(row),
                 f"{number(row, 'clock_mhz'):.0f}" if row["clock_mhz"] else "", f"{best / number(row, 'ms'):.3f}" if best else "",
             ]  # fmt: skip
-        lines.append((row["impl"], row["config"], *figures, rest))
+        lines.append((named(row), row["config"], *figures, rest))
     heading = ("provider", "configuration", "tokens/s", "ms", "forward + backward + optimiser", "peak GiB", "MHz",
                "best peer's time over it", "note")  # fmt: skip
     return heading, lines
@@ -53,7 +53,8 @@ def kinds(rows):
         if any(cells):
             lines.append((kind, *cells))
     lines.append(("all", *(f"{totals[impl]:.1f}" for impl in impls)))
-    return ("ms of a step", *impls), lines
+    names = {row["impl"]: named(row) for row in rows}
+    return ("ms of a step", *(names[impl] for impl in impls)), lines
 
 
 def longest(rows, count=10):
@@ -94,7 +95,7 @@ def functions(cases):
             if is_ours(row):
                 continue
             ratio = f"{1e3 * number(row, 'ms'):.1f} ({number(row, 'ms') / number(mine[0], 'ms'):.2f})" if row["ms"] else ""
-            beside.append(f"{row['impl']} {' '.join(word for word in (ratio, row['note']) if word)}")
+            beside.append(f"{named(row)} {' '.join(word for word in (ratio, row['note']) if word)}")
         taken = f"{number(mine[0], 'peak_bytes') / 1e9:.2f}" if mine[0]["peak_bytes"] else ""
         lines.append((f"{op} {direction}", dtype, shape, f"{1e3 * number(mine[0], 'ms'):.1f}",
                       f"{number(mine[0], 'host_us'):.1f}", taken, ", ".join(beside)))  # fmt: skip

@@ -90,6 +90,43 @@ def bars(plt, cases, title, unit, column, scale):
     return figure
 
 
+def short_text(shape):
+    """Tokens of a sequence, as a newcomer reads them."""
+    case = case_of("", shape, "")
+    return f"{case.seq}" + "\n(checkpointing)" * case.checkpointing
+
+
+OVERVIEW = (("thousand tokens/s", "tokens_per_s", 1e3, 1), ("GiB at the peak", "peak_bytes", 2**30, 0))
+
+
+def overview_panel(axes, cases, names, column, scale, digits):
+    """A group of bars for each shape, with its value on each bar."""
+    width = 0.84 / len(names)
+    for place, (impl, label) in enumerate(names.items()):
+        for group, rows in enumerate(cases.values()):
+            x, row = group - 0.42 + (place + 0.5) * width, rows.get(impl)
+            height = number(row, column) / scale if row else 0.0
+            axes.bar(x, height, width, label=label if group == 0 else None, color=COLOURS[impl], edgecolor="white", linewidth=0.5)
+            if row:
+                weight = "bold" if impl == "tegula" else "normal"
+                axes.text(x, height, f"{height:.{digits}f}", ha="center", va="bottom", fontsize=6.5, fontweight=weight)
+            elif impl in rows:
+                axes.text(x, 0, f" {OUT_OF_MEMORY}", rotation=90, ha="center", va="bottom", fontsize=7)
+    axes.set_xticks(range(len(cases)), [short_text(shape) for shape in cases])
+
+
+def overview(plt, cases, names, title):
+    """Throughput and memory side by side. cases: shape -> impl -> row, None for out of memory; names: impl -> label."""
+    figure, panels = plt.subplots(1, 2, figsize=(10, 3.8))
+    for axes, (unit, column, scale, digits) in zip(panels, OVERVIEW):
+        overview_panel(axes, cases, names, column, scale, digits)
+        axes.set_xlabel("tokens in the sequence")
+        axes.set_title(unit)
+    figure.suptitle(title)
+    figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, ncols=len(names), loc="outside lower center")
+    return figure
+
+
 def parts_of(row):
     return {name: float(ms) for name, ms in PARTS.findall(row["note"]) if name in PART_COLOURS}
 

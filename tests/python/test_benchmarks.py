@@ -118,7 +118,7 @@ def test_resuming_wants_one_run_with_everyone(tmp_path):
 def test_the_document_lists_open_bars(tmp_path):
     path = tmp_path / "cpu.csv"
     attention_share(path, 0.1)
-    text = "\n".join(performance.document(results_csv.read(path), []))
+    text = "\n".join(performance.bars_document(results_csv.read(path), []))
     assert "- attention forward, f32 b1_h12_s1024_d64_causal: 45% of fma_f32 required, " \
            "10.0% of fma_f32." in text
     assert "GPU" not in text
@@ -129,8 +129,43 @@ def test_the_document_judges_a_gpu_beside_its_copy(tmp_path):
     case = dict(op="add_rms_norm", dir="fwd", dtype="bf16", shape="8192x4096", config="graph")
     append(path, "gpu", [dict(case, impl="tegula:sm80", ms=0.1, roof="copy", roof_share=0.94),
                          dict(case, impl="copy", ms=0.094)])
-    text = "\n".join(performance.document([], results_csv.read(path)))
+    text = "\n".join(performance.bars_document([], results_csv.read(path)))
     assert "- add_rms_norm forward, bf16 8192x4096: 95% of copy required, 94.0% of copy." in text
+
+
+def on_card(path, device, date, **more):
+    case = dict(op="add_rms_norm", dir="fwd", dtype="bf16", shape="8192x4096", config="graph", device=device)
+    append(path, "gpu", [dict(case, impl="tegula:sm80", roof="copy", **more),
+                         dict(case, impl="liger", ms=0.2, version="0.8.5"), dict(case, impl="copy", ms=0.094)], date=date)
+
+
+def test_the_newest_run_of_any_card_judges_a_bar(tmp_path):
+    paths = results_csv.cards(tmp_path)
+    on_card(paths[0], "NVIDIA H200", "2026-01-01T00:00:00Z", ms=0.1, roof_share=0.94)
+    on_card(paths[1], "NVIDIA H100 80GB HBM3", "2026-01-02T00:00:00Z", ms=0.125, roof_share=0.96)
+    rows = [row for path in paths for row in results_csv.read(path)]
+    text = "\n".join(performance.bars_document([], rows))
+    assert "| add_rms_norm forward, bf16 8192x4096 | 95% of copy | 96.0% of copy | NVIDIA H100 80GB HBM3 | yes |" in text
+    on_card(paths[0], "NVIDIA H200", "2026-01-03T00:00:00Z", ms=0.1, roof_share=0.94)
+    rows = [row for path in paths for row in results_csv.read(path)]
+    text = "\n".join(performance.bars_document([], rows))
+    assert "| add_rms_norm forward, bf16 8192x4096 | 95% of copy | 94.0% of copy | NVIDIA H200 | **no** |" in text
+    assert "not measured |  | **no** |" in text
+
+
+def test_figures_stand_card_by_card(tmp_path):
+    paths = results_csv.cards(tmp_path)
+    on_card(paths[0], "NVIDIA H200", "2026-01-01T00:00:00Z", ms=0.1, roof_share=0.94, bytes=210e6)
+    on_card(paths[1], "NVIDIA H100 80GB HBM3", "2026-01-02T00:00:00Z", ms=0.125, roof_share=0.96, bytes=210e6)
+    rows = [row for path in paths for row in results_csv.read(path)]
+    text = "\n".join(performance.document([], rows))
+    first, second = text.split("## Ops on a GPU beside a copy and their peers: NVIDIA H100 80GB HBM3")
+    assert "8192x4096 | 100.0 |" in first and "8192x4096 | 125.0 |" in second
+    assert "liger 0.8.5 200.0 (2.00)" in first and "`h200.csv`, `h100.csv`" in text
+    cards = [performance.newest(own) for own in performance.newest_runs.of_cards(rows).values()]
+    page = "<!-- figures: add_rms_norm -->\n<!-- end of figures -->\n"
+    page = kernel_pages.page_with_figures(page, *cards)
+    assert "| 210 | 0 | 50.0 | 100.0 | 50% | 94.0% |" in page and "| 210 | 0 |  | 125.0 |  | 96.0% |" in page
 
 
 @needs_torch

@@ -334,8 +334,9 @@ def test_layers_for_kernels_round_as_their_module():
         rounding_of(Other)
 
 
-@pytest.mark.cpu("it is written for the CPU")
-def test_the_example_of_the_readme(capsys):
-    text = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text().split("## From Python")[1]
+@pytest.mark.cpu("they are written for the CPU")
+@pytest.mark.parametrize(("page", "heading"), [("README.md", "## From Python"), ("docs/python.md", "## Apply")])
+def test_the_examples_of_the_pages(capsys, page, heading):
+    text = (pathlib.Path(__file__).resolve().parents[2] / page).read_text().split(heading)[1]
     exec(text.split("```python\n")[1].split("```")[0], {})
     assert capsys.readouterr().out == text.split("```text\n")[1].split("```")[0]

@@ -387,8 +387,8 @@ def test_tf32_is_what_pytorch_says():
         matmul.fp32_precision = before
 
 
-def test_the_example_of_the_readme():
-    text = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
+def test_the_example_of_the_python_guide():
+    text = (pathlib.Path(__file__).resolve().parents[2] / "docs/python.md").read_text()
     names = {}
     exec(next(part for part in text.split("```python\n") if part.startswith("import torch\nfrom tegula")).split("```")[0], names)
     assert names["x"].grad.shape == (4, 8)

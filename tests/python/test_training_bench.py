@@ -257,13 +257,28 @@ def test_the_headline_is_what_was_recorded(tmp_path):
     assert empty == "before\n<!-- headline -->\n<!-- end of headline -->\nafter\n"
     record(path, hf=200.0, tegula=101.0, own=100.0)
     text = headline.filled(readme, newest(results_csv.read(path)))
-    assert "| Qwen3-8B, 1 x 4096 | 40960 tokens/s, 68.0 GiB | transformers 20480 tokens/s, 68.0 GiB |" in text
+    assert "At 4096 tokens Tegula trains 40960 tokens/s in 68.0 GiB, 2.00 times transformers (68.0 GiB)." in text
+    page = "\n".join(performance.document([], results_csv.read(path)))
+    assert "| Qwen3-8B, 1 x 4096 | 40960 tokens/s, 68.0 GiB | transformers 20480 tokens/s, 68.0 GiB |" in page
     assert headline.filled(text, {}) == empty
 
 
 def test_the_readmes_headline_is_up_to_date():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert headline.filled(text, newest(results_csv.read(ROOT / "bench/results/h200.csv"))) == text
+
+
+def test_the_chart_of_the_readme_is_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "h200.csv"
+    record(path, hf=200.0, compile=None, liger=150.0, tegula=100.0)
+    rows = results_csv.read(path)
+    cases = headline.newest_runs.with_failures(rows, newest(rows))
+    assert headline.charted(cases)["b1_s4096"]["compile"] is None
+    assert headline.draw(cases, tmp_path)
+    assert headline.draw({}, tmp_path) is False
+    picture = (tmp_path / "qwen3-8b_overview.svg").read_text(encoding="utf-8")
+    assert "out of memory" in picture and "Liger-Kernel" in picture
 
 
 def test_the_report_holds_tables_and_plots(tmp_path, capsys):
