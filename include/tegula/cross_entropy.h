@@ -80,7 +80,7 @@ typedef struct tg_cross_entropy_fwd_args {
  */
 TG_API tg_status tg_cross_entropy_fwd(tg_context *ctx, const tg_cross_entropy_fwd_args *args);
 
-/** Bytes that tg_cross_entropy_fwd needs; from shapes, scalars and the context alone. */
+/** Workspace bytes of tg_cross_entropy_fwd, from shapes, scalars and the context alone. */
 TG_API tg_status tg_cross_entropy_fwd_workspace(const tg_context *ctx,
                                                 const tg_cross_entropy_fwd_args *args,
                                                 size_t *bytes);
@@ -170,7 +170,7 @@ typedef struct tg_cross_entropy_fwdbwd_args {
  */
 TG_API tg_status tg_cross_entropy_fwdbwd(tg_context *ctx, const tg_cross_entropy_fwdbwd_args *args);
 
-/** Bytes that tg_cross_entropy_fwdbwd needs; from shapes, scalars and the context alone. */
+/** Workspace bytes of tg_cross_entropy_fwdbwd, from shapes, scalars and the context alone. */
 TG_API tg_status tg_cross_entropy_fwdbwd_workspace(const tg_context *ctx,
                                                    const tg_cross_entropy_fwdbwd_args *args,
                                                    size_t *bytes);

@@ -86,7 +86,7 @@ typedef struct tg_embedding_bwd_args {
  */
 TG_API tg_status tg_embedding_bwd(tg_context *ctx, const tg_embedding_bwd_args *args);
 
-/** Bytes that tg_embedding_bwd needs; from shapes, dtypes and the context alone. */
+/** Workspace bytes of tg_embedding_bwd, from shapes, dtypes and the context alone. */
 TG_API tg_status tg_embedding_bwd_workspace(const tg_context *ctx,
                                             const tg_embedding_bwd_args *args, size_t *bytes);
 

@@ -46,7 +46,7 @@ typedef struct tg_global_norm_fwd_args {
  */
 TG_API tg_status tg_global_norm_fwd(tg_context *ctx, const tg_global_norm_fwd_args *args);
 
-/** Bytes that tg_global_norm_fwd needs; from shapes, dtypes and the context alone. */
+/** Workspace bytes of tg_global_norm_fwd, from shapes, dtypes and the context alone. */
 TG_API tg_status tg_global_norm_fwd_workspace(const tg_context *ctx,
                                               const tg_global_norm_fwd_args *args, size_t *bytes);
 

@@ -58,7 +58,7 @@ typedef struct tg_linear_fwd_args {
  */
 TG_API tg_status tg_linear_fwd(tg_context *ctx, const tg_linear_fwd_args *args);
 
-/** Bytes that tg_linear_fwd needs; from shapes, dtypes, scalars and the context alone. */
+/** Workspace bytes of tg_linear_fwd, from shapes, dtypes, scalars and the context alone. */
 TG_API tg_status tg_linear_fwd_workspace(const tg_context *ctx, const tg_linear_fwd_args *args,
                                          size_t *bytes);
 
@@ -103,7 +103,7 @@ typedef struct tg_linear_bwd_args {
  */
 TG_API tg_status tg_linear_bwd(tg_context *ctx, const tg_linear_bwd_args *args);
 
-/** Bytes that tg_linear_bwd needs; from shapes, dtypes, scalars and the context alone. */
+/** Workspace bytes of tg_linear_bwd, from shapes, dtypes, scalars and the context alone. */
 TG_API tg_status tg_linear_bwd_workspace(const tg_context *ctx, const tg_linear_bwd_args *args,
                                          size_t *bytes);
 

@@ -75,7 +75,7 @@ typedef struct tg_linear_cross_entropy_fwd_args {
 TG_API tg_status tg_linear_cross_entropy_fwd(tg_context *ctx,
                                              const tg_linear_cross_entropy_fwd_args *args);
 
-/** Bytes that tg_linear_cross_entropy_fwd needs; from shapes, dtypes, scalars and the context. */
+/** Workspace bytes of tg_linear_cross_entropy_fwd, from shapes, dtypes, scalars and the context. */
 TG_API tg_status tg_linear_cross_entropy_fwd_workspace(const tg_context *ctx,
                                                        const tg_linear_cross_entropy_fwd_args *args,
                                                        size_t *bytes);
@@ -145,7 +145,7 @@ typedef struct tg_linear_cross_entropy_bwd_args {
 TG_API tg_status tg_linear_cross_entropy_bwd(tg_context *ctx,
                                              const tg_linear_cross_entropy_bwd_args *args);
 
-/** Bytes that tg_linear_cross_entropy_bwd needs; from shapes, dtypes, scalars and the context. */
+/** Workspace bytes of tg_linear_cross_entropy_bwd, from shapes, dtypes, scalars and the context. */
 TG_API tg_status tg_linear_cross_entropy_bwd_workspace(const tg_context *ctx,
                                                        const tg_linear_cross_entropy_bwd_args *args,
                                                        size_t *bytes);
@@ -202,7 +202,7 @@ typedef struct tg_linear_cross_entropy_fwdbwd_args {
 TG_API tg_status tg_linear_cross_entropy_fwdbwd(tg_context *ctx,
                                                 const tg_linear_cross_entropy_fwdbwd_args *args);
 
-/** Bytes that tg_linear_cross_entropy_fwdbwd needs; from shapes, dtypes, scalars, the context. */
+/** Workspace bytes of tg_linear_cross_entropy_fwdbwd, from shapes, dtypes, scalars, the context. */
 TG_API tg_status tg_linear_cross_entropy_fwdbwd_workspace(
     const tg_context *ctx, const tg_linear_cross_entropy_fwdbwd_args *args, size_t *bytes);
 

@@ -66,7 +66,7 @@ typedef struct tg_linear_fp8_fwd_args {
  */
 TG_API tg_status tg_linear_fp8_fwd(tg_context *ctx, const tg_linear_fp8_fwd_args *args);
 
-/** Bytes that tg_linear_fp8_fwd needs; from shapes, dtypes and the context alone. */
+/** Workspace bytes of tg_linear_fp8_fwd, from shapes, dtypes and the context alone. */
 TG_API tg_status tg_linear_fp8_fwd_workspace(const tg_context *ctx,
                                              const tg_linear_fp8_fwd_args *args, size_t *bytes);
 

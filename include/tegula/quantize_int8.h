@@ -55,7 +55,7 @@ typedef struct tg_quantize_int8_fwd_args {
  */
 TG_API tg_status tg_quantize_int8_fwd(tg_context *ctx, const tg_quantize_int8_fwd_args *args);
 
-/** Bytes that tg_quantize_int8_fwd needs; from shapes, granularity and the context alone. */
+/** Workspace bytes of tg_quantize_int8_fwd, from shapes, granularity and the context alone. */
 TG_API tg_status tg_quantize_int8_fwd_workspace(const tg_context *ctx,
                                                 const tg_quantize_int8_fwd_args *args,
                                                 size_t *bytes);

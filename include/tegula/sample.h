@@ -67,7 +67,7 @@ typedef struct tg_sample_fwd_args {
  */
 TG_API tg_status tg_sample_fwd(tg_context *ctx, const tg_sample_fwd_args *args);
 
-/** Bytes that tg_sample_fwd needs; from shapes and the context (its threads) alone. */
+/** Workspace bytes of tg_sample_fwd, from shapes and the context (its threads) alone. */
 TG_API tg_status tg_sample_fwd_workspace(const tg_context *ctx, const tg_sample_fwd_args *args,
                                          size_t *bytes);
 

@@ -41,7 +41,7 @@ typedef struct tg_softmax_fwd_args {
  */
 TG_API tg_status tg_softmax_fwd(tg_context *ctx, const tg_softmax_fwd_args *args);
 
-/** Bytes that tg_softmax_fwd needs; from shapes, dtypes and the context alone. */
+/** Workspace bytes of tg_softmax_fwd, from shapes, dtypes and the context alone. */
 TG_API tg_status tg_softmax_fwd_workspace(const tg_context *ctx, const tg_softmax_fwd_args *args,
                                           size_t *bytes);
 
@@ -69,7 +69,7 @@ typedef struct tg_softmax_bwd_args {
  */
 TG_API tg_status tg_softmax_bwd(tg_context *ctx, const tg_softmax_bwd_args *args);
 
-/** Always 0 bytes. Every op has this function, so that callers need no list of exceptions. */
+/** Always 0 bytes. */
 TG_API tg_status tg_softmax_bwd_workspace(const tg_context *ctx, const tg_softmax_bwd_args *args,
                                           size_t *bytes);
 
