@@ -1,11 +1,13 @@
 /* RMSNorm of heads, then rotary position embedding, on the CPU.
  *
  * Method     Forward: rope/rotate_heads.h with a norm before the rotation. A first pass computes
- * the head's sum of squares; the second reads the head from the first-level cache. Backward: two
- * passes per head, the first for the mean of the contract, the second for dx and the partial sums
- * of the weights' gradients. Both rotate the gradient back on the fly. Work       Forward: chunks
- * of tokens. Backward: the row blocks of cpu/column_sums.h, of tokens. Bound      Memory bandwidth:
- * forward reads x and writes y, backward reads dy and x and writes dx.
+ *            the head's sum of squares; the second reads the head from the first-level cache.
+ *            Backward: two passes per head, the first for the mean of the contract, the second for
+ *            dx and the partial sums of the weights' gradients. Both rotate the gradient back on
+ *            the fly.
+ * Work       Forward: chunks of tokens. Backward: the row blocks of cpu/column_sums.h, of tokens.
+ * Bound      Memory bandwidth: forward reads x and writes y, backward reads dy and x and writes
+ *            dx.
  */
 #include "cpu/column_sums.h"
 #include "ops/kernels.h"

@@ -2,10 +2,11 @@
  * qk_norm_rope backward: kernel parameters, and the kernels for heads without slots
  * (rope/rotation.cuh).
  *
- * Method     Two launches. The first computes the weights' gradients; the second computes dx. dx
- * may alias dy, so it is written last. Work       Weights' gradients: a thread per pair, a block
- * per block of tokens. dx: a warp per head. Bound      Memory bandwidth: both launches read dy and
- * x.
+ * Method     Two launches. The first computes the weights' gradients, the second dx. dx may alias
+ *            dy, so it is written last.
+ * Work       Weights' gradients: a thread per pair and a row of the grid per block of tokens. dx: a
+ *            warp per head.
+ * Bound      Memory bandwidth: both launches read dy and x.
  */
 #ifndef TGI_OPS_QK_NORM_ROPE_PAIRS_CUH
 #define TGI_OPS_QK_NORM_ROPE_PAIRS_CUH
