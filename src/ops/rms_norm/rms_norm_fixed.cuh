@@ -3,8 +3,9 @@
  *
  * Method     Width and strides are compile-time constants: no bounds checks within a row and
  *            constant address offsets. The bits are those of the general kernels.
- * Work       A block has kGroups sets of threads; each set computes kRows rows with kVectors vectors
- *            per thread. Width 128 also has a kernel on pairs of bf16 (rms_norm_fwd_pairs_kernel).
+ * Work       A block has kGroups sets of threads; each set computes kRows rows with kVectors
+ *            vectors per thread. Width 128 also has a kernel on pairs of bf16,
+ *            rms_norm_fwd_pairs_kernel.
  * Bound      Memory bandwidth; for few rows the latency of one row (rms_norm_few.cuh).
  */
 #ifndef TGI_OPS_RMS_NORM_FIXED_CUH
