@@ -58,12 +58,12 @@ typedef struct tg_sample_fwd_args {
  *            Rows of a batch draw independently, even if their logits and positions are equal.
  * Workspace  tg_sample_fwd_workspace. CUDA: for each row, of up to 256, 8 bytes for every 256 ids
  *            and one bit per id.  Asynchronous; capturable; deterministic.
- * Errors     BAD_SHAPE (vocab < 1 or above 2^23), BAD_DTYPE, BAD_ARGUMENT (a scalar; a bad logit,
- *            which is NaN or +infinity, or a row without a finite logit; a history id or length out
+ * Errors     BAD_SHAPE (vocab < 1 or above 2^23), BAD_DTYPE, BAD_ARGUMENT (a scalar; a row with a
+ *            logit that is NaN or +infinity, or without a finite logit; a history id or length out
  *            of range; an overlap; workspace missing or too small), UNSUPPORTED.
- *            A row with a bad logit has id -1 and log_prob NaN, and the other rows are picked. With
- *            a bad history nothing is written (CUDA: the row is treated like one with a bad logit,
- *            and tg_context_check returns errors in the data).
+ *            A row with such logits has id -1 and log_prob NaN, and the other rows are picked. With
+ *            a history id or length out of range nothing is written (CUDA: the row has id -1 and
+ *            log_prob NaN). CUDA: tg_context_check returns errors in the data.
  * Source     Holtzman et al. 2020, arXiv:1904.09751, section 3.1 (top_p); Nguyen et al. 2024,
  *            arXiv:2407.01082, section 3 (min_p); Keskar et al. 2019, arXiv:1909.05858, section 4.1
  *            (repetition penalty); Salmon et al. 2011, doi:10.1145/2063384.2063405 (Philox).
