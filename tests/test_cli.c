@@ -211,7 +211,7 @@ static void qwen3(void **state)
              scratch_file(&dir, "text"), "--out", scratch_file(&dir, "tuned"), "--steps", "6",
              "--batch", "2", "--seq", "32", "--threads", "1");
   expect_out(CLI("info", qwen), 0, "qwen: qwen3, 0.82 M parameters");
-  expect_out(CLI("info", qwen), 0, "heads      4 of 32, 2 for keys and values");
+  expect_out(CLI("info", qwen), 0, "heads      4 of size 32, 2 for keys and values");
   expect_out(CLI("info", qwen, "--json"), 0, "\"model_type\": \"qwen3\"");
   cli_result a = CLI("generate", qwen, "the ", "--max-tokens", "40", "--threads", "1");
   cli_result b = CLI("generate", qwen, "the ", "--max-tokens", "40", "--threads", "3");
