@@ -80,8 +80,8 @@ static void wrong_command_lines(void **state)
   EXPECT_CLI(2, "got neither", "train", "--out", "x", "--train-file", "y");
   EXPECT_CLI(2, "got both", "train", "--out", "x", "--train-file", "y", "--preset", "gpt_nano",
              "--model", "z");
-  EXPECT_CLI(2, "--steps: expected a whole number from 1 on, got 0", "train", "--steps", "0");
-  EXPECT_CLI(2, "--steps: expected a whole number from 1 on, got 3x", "train", "--steps", "3x");
+  EXPECT_CLI(2, "--steps: expected a whole number of at least 1, got 0", "train", "--steps", "0");
+  EXPECT_CLI(2, "--steps: expected a whole number of at least 1, got 3x", "train", "--steps", "3x");
   EXPECT_CLI(2, "--batch: expected a whole number", "train", "--batch", "99999999999");
   EXPECT_CLI(2, "--lr: expected a number above 0, got nan", "train", "--lr", "nan");
   EXPECT_CLI(2, "--lr: expected a number above 0, got 0", "train", "--lr", "0");
@@ -211,7 +211,7 @@ static void qwen3(void **state)
              scratch_file(&dir, "text"), "--out", scratch_file(&dir, "tuned"), "--steps", "6",
              "--batch", "2", "--seq", "32", "--threads", "1");
   expect_out(CLI("info", qwen), 0, "qwen: qwen3, 0.82 M parameters");
-  expect_out(CLI("info", qwen), 0, "heads      4 of 32, 2 for keys and values");
+  expect_out(CLI("info", qwen), 0, "heads      4 of size 32, 2 for keys and values");
   expect_out(CLI("info", qwen, "--json"), 0, "\"model_type\": \"qwen3\"");
   cli_result a = CLI("generate", qwen, "the ", "--max-tokens", "40", "--threads", "1");
   cli_result b = CLI("generate", qwen, "the ", "--max-tokens", "40", "--threads", "3");

@@ -54,7 +54,7 @@ static void resumes_bit_for_bit(void **state)
     assert_int_equal(cli_wait(pid), i == 1 ? 128 + SIGTERM : 128 + SIGINT);
     size_t size;
     char *said = read_file(scratch_file(&dir, "output"), &size);
-    assert_non_null(strstr(said, ", saved; go on with: tegula train --out"));
+    assert_non_null(strstr(said, ", saved; resume with: tegula train --out"));
     free(said);
     expect(RESUME(out, "--threads", threads[i]), 0, "all 120 steps are done");
     expect_same_weights(whole, out);
@@ -70,7 +70,7 @@ static void resuming_something_else_is_refused(void **state)
   const char *out = scratch_file(&dir, "fixed"), *other = scratch_file(&dir, "edited");
   expect(TRAIN(out, "--steps", "4", "--lr", "0.002", "--seed", "5"), 0, "all 4 steps");
   expect(TRAIN(out, "--steps", "4"), 1, "expected a directory without a model (or --resume)");
-  expect(RESUME(out, "--dtype", "bf16"), 1, "--dtype: expected f32, with which");
+  expect(RESUME(out, "--dtype", "bf16"), 1, "--dtype: expected f32 (the checkpoint's value)");
   expect(RESUME(out, "--seed", "6"), 1, "--seed: expected 5");
   expect(RESUME(out, "--lr", "0.001"), 1, "--lr: expected 0.002");
   expect(RESUME(out, "--steps", "8"), 1, "--steps: expected 4");

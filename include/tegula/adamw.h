@@ -22,8 +22,8 @@ typedef struct tg_adamw_step_args {
 } tg_adamw_step_args;
 
 /**
- * AdamW, one step. For every tensor t and each of its elements, w being master if given, else
- * params:
+ * AdamW, one step. The formulas apply to each element of every tensor; w is master if given, else
+ * params.
  *
  *   g          = grads * (has_grad_scale ? grad_scale : 1) * (clip given ? clip[0] : 1)
  *   w          = w * (1 - lr * weight_decay)
@@ -33,37 +33,37 @@ typedef struct tg_adamw_step_args {
  *                    / (sqrt(exp_avg_sq) / sqrt(1 - beta2^step) + eps)
  *   params     = w rounded to its dtype
  *
- * One call serves one parameter group: tensors that share the scalars. Weights that take no decay
- * (biases, norms) go in a second call with weight_decay 0.
+ * One call updates one parameter group: the tensors that share the scalars. Parameters without
+ * weight decay (biases, norms) belong in a second call with weight_decay 0.
  *
- *   params      inout  list of num_tensors, any shape, contiguous   f32|f16|bf16, each its own
- *   grads       in     list, shape of params                        f32|f16|bf16
- *   exp_avg     inout  list, shape of params                        f32|f16|bf16   zeros at first
- *   exp_avg_sq  inout  list, shape of params                        f32|f16|bf16   zeros at first
- *   master      inout  list, shape of params                        f32, optional: the weights in
- *                                                                   full; params are not read then
- *   clip        in     [1]                                          f32, optional: a factor on the
- *                                                                   device, from tg_global_norm_fwd
- *   step          >= 1; 1 in the first call
+ *   params      inout  list of num_tensors, any shape, contiguous  f32|f16|bf16, each its own
+ *   grads       in     list, shape of params                       f32|f16|bf16
+ *   exp_avg     inout  list, shape of params                       f32|f16|bf16; zero at first
+ *   exp_avg_sq  inout  list, shape of params                       f32|f16|bf16; zero at first
+ *   master      inout  list, shape of params                       f32, optional: the weights in
+ *                                                                  f32; params are then not read
+ *   clip        in     [1]                                         f32, optional: factor in device
+ *                                                                  memory, from tg_global_norm_fwd
+ *   step          >= 1; number of this step, 1 in the first call
  *   lr            >= 0
  *   beta1, beta2  between 0 and 1, both excluded
  *   eps           > 0
  *   weight_decay  >= 0
  *   grad_scale    finite; with has_grad_scale
  *
- * Math       element-wise in f32 in the order above, which is PyTorch's; factors that depend on
- *            scalars alone are computed in f64 and rounded to f32 (1 - beta2 from an f32 beta2 of
- *            0.999 would be off by 1e-5: hence double). One rounding per stored value (ref: f64).
- *            Without master, updates of 16-bit params below half their last place round away. In
- *            16 bits exp_avg_sq is coarse: f16 underflows for gradients below about 1e-2, and in
- *            bf16 the decay by a beta2 above 0.998 rounds away.
- *            A clip that is negative, infinite or NaN refuses the step: nothing is written (CUDA:
- *            tg_context_check tells). Without clip, a gradient that is not finite spoils its own
- *            element of params and state.
+ * Math       Element-wise f32 in the order above, which is PyTorch's (ref: f64). Each stored value
+ *            is rounded once. Factors of scalars alone are computed in f64 and rounded to f32. The
+ *            scalars are double because 1 - beta2 from an f32 beta2 of 0.999 is off by 1e-5.
+ *            Without master, an update below half a unit in the last place of a 16-bit param is
+ *            lost. A 16-bit exp_avg_sq is coarse: f16 underflows for gradients below about 1e-2,
+ *            and in bf16 the decay by a beta2 above 0.998 rounds away.
+ *            With a clip that is negative, infinite or NaN the call fails and writes nothing (CUDA:
+ *            tg_context_check returns the error). Without clip, a gradient that is not finite
+ *            affects only its own element of params and state.
  * Workspace  none.  Asynchronous; capturable; deterministic.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (scalars; clip[0] as said; num_tensors < 0; the
- *            tensors of one index overlap), UNSUPPORTED. That no tensor stands twice in the lists
- *            is the caller's duty.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (a scalar out of range; clip[0] as above;
+ *            num_tensors < 0; tensors of one index overlap), UNSUPPORTED. The caller must list no
+ *            tensor twice; this is not checked.
  * Source     Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2; Kingma & Ba 2015,
  *            arXiv:1412.6980.
  */

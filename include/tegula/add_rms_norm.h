@@ -18,7 +18,7 @@ typedef struct tg_add_rms_norm_fwd_args {
 } tg_add_rms_norm_fwd_args;
 
 /**
- * Residual addition and RMSNorm, forward: what a pre-norm layer does between its halves.
+ * Residual addition and RMSNorm, forward: the step between the halves of a pre-norm layer.
  *
  *   sum[i,j] = round_x(residual[i,j] + x[i,j])
  *   rstd[i]  = 1 / sqrt(mean_j(sum[i,j]^2) + eps)
@@ -35,17 +35,17 @@ typedef struct tg_add_rms_norm_fwd_args {
  *   weight_offset  finite; 0, or 1 where a model stores weight - 1
  *   policy         required; that of tg_rms_norm_fwd
  *
- * Math       The same bits as the addition in the dtype of x and then tg_rms_norm_fwd of the
+ * Math       Bit-identical to an addition in the dtype of x followed by tg_rms_norm_fwd of the
  *            rounded sum: f32 accumulation (ref: f64), rounding as `policy` says. NaN and infinity
- *            stay in their row.
+ *            affect only their own row.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (eps, weight_offset, policy, an output overlaps an
- *            input without being it), UNSUPPORTED.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (eps, weight_offset, policy; an overlap that is not
+ *            listed above), UNSUPPORTED.
  * Source     Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4.
  */
 TG_API tg_status tg_add_rms_norm_fwd(tg_context *ctx, const tg_add_rms_norm_fwd_args *args);
 
-/** Always 0 bytes. Every op has this function, so that callers need no list of exceptions. */
+/** Always 0 bytes. */
 TG_API tg_status tg_add_rms_norm_fwd_workspace(const tg_context *ctx,
                                                const tg_add_rms_norm_fwd_args *args, size_t *bytes);
 
@@ -64,11 +64,11 @@ typedef struct tg_add_rms_norm_bwd_args {
  *   dx[i,j]    = rstd[i] * (g[i,j] - n[i,j] * mean_k(g[i,k] * n[i,k])) + dsum[i,j]
  *   dweight[j] += sum_i dy[i,j] * n[i,j]
  *
- * dx is the gradient of x and of residual alike.
+ * dx is the gradient of x and also that of residual.
  *
  *   dy       in   [rows, cols]  dtype of sum, or weight's  last axis contiguous
- *   dsum     in   [rows, cols]  dtype of sum               optional: the gradient that reaches sum
- *                                                          along the residual stream
+ *   dsum     in   [rows, cols]  dtype of sum               optional: the gradient of sum along the
+ *                                                          residual stream
  *   sum      in   [rows, cols]  f32|f16|bf16               last axis contiguous; from the forward
  *   weight   in   [cols]        dtype of sum, or f32
  *   rstd     in   [rows]        f32                        from tg_add_rms_norm_fwd
@@ -77,17 +77,17 @@ typedef struct tg_add_rms_norm_bwd_args {
  *   dweight  acc  [cols]        dtype of weight, or f32    optional
  *   weight_offset  finite; that of the forward
  *
- * Math       f32 throughout, one rounding per result; both policies have this gradient. The rows
- *            of dweight's sum are split by their number alone (CUDA: by rows and cols).
+ * Math       f32 throughout, one rounding per result. Both policies have this gradient. The partial
+ *            sums of dweight depend on rows alone (CUDA: on rows and cols).
  * Workspace  tg_add_rms_norm_bwd_workspace; 0 without dweight.  Asynchronous; capturable;
  *            deterministic; dx is batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight_offset, overlap, workspace missing or too
- *            small), UNSUPPORTED.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight_offset; an overlap that is not listed
+ *            above; workspace missing or too small), UNSUPPORTED.
  * Source     derivative of the forward.
  */
 TG_API tg_status tg_add_rms_norm_bwd(tg_context *ctx, const tg_add_rms_norm_bwd_args *args);
 
-/** Bytes that tg_add_rms_norm_bwd needs; from shapes, dtypes and the context alone. */
+/** Workspace bytes of tg_add_rms_norm_bwd, from shapes, dtypes and the context alone. */
 TG_API tg_status tg_add_rms_norm_bwd_workspace(const tg_context *ctx,
                                                const tg_add_rms_norm_bwd_args *args, size_t *bytes);
 

@@ -29,22 +29,24 @@ typedef struct tg_embedding_fwd_args {
  *   position_ids  in   [tokens]              i32|i64        optional, only with positions;
  *                                                           0 .. max_positions - 1
  *   y             out  [tokens, dim]         dtype of table last axis contiguous
- *   seq_len          >= 0; tokens of one sequence when several of equal length follow one another,
- *                    0: all tokens are one sequence
- *   position_offset  >= 0; position of each sequence's first token (decoding at position p of a
- *                    batch: seq_len 1, position_offset p). Both matter with positions alone, and
- *                    not when position_ids is given
+ *   seq_len          >= 0; tokens of each sequence, when the tokens are several sequences of equal
+ *                    length one after another. 0: all tokens are one sequence
+ *   position_offset  >= 0; position of each sequence's first token (to decode a batch at position
+ *                    p: seq_len 1, position_offset p)
  *
- * Math       one f32 addition, rounded once to y's dtype (ref: f64); without positions a copy.
- *            Repeated ids are allowed.
+ * seq_len and position_offset are used only with positions and without position_ids.
+ *
+ * Math       One f32 addition, rounded once to y's dtype (ref: f64); without positions a copy. Ids
+ *            may repeat.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
  * Errors     BAD_SHAPE (also: positions has too few rows for seq_len and position_offset),
- *            BAD_DTYPE, BAD_ARGUMENT (an id or position id out of range, named by its index:
- *            nothing is written then; seq_len, position_offset; position_ids without positions; y
- *            overlaps an input), UNSUPPORTED.
- *            CUDA: an id or position id out of range is told by tg_context_check; its row is NaN.
- * Source     Radford et al. 2019, "Language Models are Unsupervised Multitask Learners" (GPT-2),
- *            for learned positions.
+ *            BAD_DTYPE, BAD_ARGUMENT (an id or position id out of range: the message names its
+ *            index and nothing is written; seq_len, position_offset; position_ids without
+ *            positions; y overlaps an input), UNSUPPORTED.
+ *            CUDA: tg_context_check returns the error of an id or position id out of range; the row
+ *            of y is NaN.
+ * Source     Radford et al. 2019, "Language Models are Unsupervised Multitask Learners" (GPT-2;
+ *            learned positions).
  */
 TG_API tg_status tg_embedding_fwd(tg_context *ctx, const tg_embedding_fwd_args *args);
 
@@ -73,20 +75,20 @@ typedef struct tg_embedding_bwd_args {
  *   dpositions    acc  [max_positions, dim]  dtype of dy, or f32 optional; last axis contiguous
  *   seq_len, position_offset  those of the forward
  *
- * Math       f32 sums in the order of the tokens, starting from the accumulator's old value, and
- *            one rounding at the end (ref: f64). Rows whose id does not occur are not touched. ids
- *            are read with dtable alone, position_ids with dpositions alone.
+ * Math       f32 sums in the order of the tokens, starting from the accumulator's old value,
+ *            rounded once at the end (ref: f64). Rows whose id does not occur are not accessed. ids
+ *            are read only with dtable, position_ids only with dpositions.
  * Workspace  tg_embedding_bwd_workspace: 24 bytes a token; 0 without dtable and dpositions. CUDA:
- *            and 2 KiB for each tile of 1024 tokens (or 128th of all, if that is more) and 9 bits
- *            of the ids; none for positions without position_ids.
+ *            in addition 2 KiB for each tile of 1024 tokens (or of a 128th of all tokens, if that
+ *            is more) and 9 bits of the ids; 0 for dpositions without position_ids.
  *            Asynchronous; capturable; deterministic.
- * Errors     as the forward, and BAD_ARGUMENT (workspace missing or too small). An id or position
- *            id out of range: nothing is written (CUDA: its row of dy is left out).
+ * Errors     those of the forward, and BAD_ARGUMENT (workspace missing or too small). An id or
+ *            position id out of range: nothing is written (CUDA: its row of dy is skipped).
  * Source     derivative of the forward.
  */
 TG_API tg_status tg_embedding_bwd(tg_context *ctx, const tg_embedding_bwd_args *args);
 
-/** Bytes that tg_embedding_bwd needs; from shapes, dtypes and the context alone. */
+/** Workspace bytes of tg_embedding_bwd, from shapes, dtypes and the context alone. */
 TG_API tg_status tg_embedding_bwd_workspace(const tg_context *ctx,
                                             const tg_embedding_bwd_args *args, size_t *bytes);
 

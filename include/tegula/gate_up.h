@@ -1,4 +1,4 @@
-/** How a gate and its multiplicand share one packed tensor [rows, 2 * cols]. */
+/** Layouts of a gate and its multiplicand in one packed tensor [rows, 2 * cols]. */
 #ifndef TEGULA_GATE_UP_H
 #define TEGULA_GATE_UP_H
 
@@ -7,8 +7,8 @@ extern "C" {
 #endif
 
 /**
- * The gated activations (swiglu.h, swiglu_clamped.h, geglu.h) take gate and up apart or packed.
- * Apart they are views of any two tensors, the halves of one included.
+ * The gated activations (swiglu.h, swiglu_clamped.h, geglu.h) accept gate and up as two separate
+ * views or packed in one tensor. Separate views may also be the two halves of one tensor.
  */
 typedef enum tg_gate_up_packing {
   TG_GATE_UP_HALVES = 1,      /* columns [0, cols) are gate, [cols, 2 * cols) up: Phi-3 */

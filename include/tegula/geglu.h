@@ -35,12 +35,12 @@ typedef struct tg_geglu_fwd_args {
  *   HF    y = round(round(gelu(gate)) * up)     Gemma
  *   ONCE  y = round(gelu(gate) * up)
  *
- * Math       f32; rounding as `rounding` says (ref: f64). With f32 tensors both give the same bits.
- *            gelu is that of tg_gelu_fwd: 0 at -infinity, NaN for NaN.
+ * Math       f32; rounding as `rounding` says (ref: f64). With f32 tensors both roundings give the
+ *            same bits. gelu is that of tg_gelu_fwd: 0 at -infinity, NaN for NaN.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (approximation, packing, rounding;
- *            both or neither of the forms gate, up and gate_up; y overlaps an input without being
- *            gate or up), UNSUPPORTED.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (approximation, packing, rounding; both or neither
+ *            of the two input forms gate with up and gate_up; an overlap that is not listed above),
+ *            UNSUPPORTED.
  * Source     Shazeer 2020, arXiv:2002.05202, eq. 6.
  */
 TG_API tg_status tg_geglu_fwd(tg_context *ctx, const tg_geglu_fwd_args *args);
@@ -62,21 +62,23 @@ typedef struct tg_geglu_bwd_args {
  *   dgate = dy * up * gelu'(gate)
  *
  *   dy        in   [rows, cols]      dtype of gate    last axis contiguous
- *   gate, up, gate_up, packing       as in the forward
+ *   gate      in   [rows, cols]      f32|f16|bf16     optional; last axis contiguous
+ *   up        in   [rows, cols]      dtype of gate    with gate; last axis contiguous
+ *   gate_up   in   [rows, 2 * cols]  f32|f16|bf16     instead of gate and up; last axis contiguous
  *   dgate     out  [rows, cols]      dtype of gate    optional; without gate_up; last axis
  *                                                     contiguous; may alias gate or dy
  *   dup       out  [rows, cols]      dtype of gate    optional; without gate_up; last axis
  *                                                     contiguous; may alias up
  *   dgate_up  out  [rows, 2 * cols]  dtype of gate    with gate_up, packed like it; last axis
  *                                                     contiguous; may alias gate_up
- *   approximation  that of the forward
+ *   approximation, packing  those of the forward
  *
- * Math       f32, one rounding of each result (ref: f64). Infinite gate gives the limits of the
- *            factors: gelu 0 and infinity, its derivative 0 and 1.
+ * Math       f32, one rounding per result (ref: f64). An infinite gate gives the limits of the
+ *            factors: 0 and infinity for gelu, 0 and 1 for its derivative.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (approximation, packing; both or neither
- *            of the forms of the input; a gradient of the other form, or none; an overlap that is
- *            not named above), UNSUPPORTED.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (approximation, packing; both or neither of the two
+ *            input forms; a gradient of the other form, or none; an overlap that is not listed
+ *            above), UNSUPPORTED.
  * Source     derivative of the forward.
  */
 TG_API tg_status tg_geglu_bwd(tg_context *ctx, const tg_geglu_bwd_args *args);

@@ -30,12 +30,12 @@ typedef struct tg_gelu_fwd_args {
  *   y    out  [rows, cols]  dtype of x      last axis contiguous; may alias x
  *   approximation  required
  *
- * Math       f32, one rounding to the dtype; within 11 f32 ulp of max(|y|, 2^-10), 18 where the
- *            processor has no fused multiply-add (ref: f64; CUDA, of 16-bit tensors: within 2^-17).
- *            Infinity gives the limits, infinity and 0; NaN gives NaN.
+ * Math       f32, one rounding to the dtype; within 11 f32 ulp of max(|y|, 2^-10), 18 on processors
+ *            without fused multiply-add (ref: f64; CUDA, 16-bit tensors: within 2^-17). Infinity
+ *            gives the limits, infinity and 0. NaN gives NaN.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (approximation, y overlaps x without being it),
- *            UNSUPPORTED.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (approximation; an overlap that is not listed
+ *            above), UNSUPPORTED.
  * Source     Hendrycks & Gimpel 2016, arXiv:1606.08415, section 2.
  */
 TG_API tg_status tg_gelu_fwd(tg_context *ctx, const tg_gelu_fwd_args *args);
@@ -61,11 +61,11 @@ typedef struct tg_gelu_bwd_args {
  *   dx   out  [rows, cols]  dtype of x      last axis contiguous; may alias dy
  *   approximation  that of the forward
  *
- * Math       f32, one rounding to the dtype; the factor of dy is within 2^-22 (ref: f64; CUDA, of
- *            16-bit tensors: 2^-17). Infinite x gives its limits, 1 and 0.
+ * Math       f32, one rounding to the dtype; the factor of dy is within 2^-22 (ref: f64; CUDA,
+ *            16-bit tensors: 2^-17). For infinite x the factor is its limit, 1 or 0.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (approximation, dx overlaps an input without being
- *            dy), UNSUPPORTED.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (approximation; an overlap that is not listed
+ *            above), UNSUPPORTED.
  * Source     derivative of the forward.
  */
 TG_API tg_status tg_gelu_bwd(tg_context *ctx, const tg_gelu_bwd_args *args);

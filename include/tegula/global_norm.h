@@ -20,7 +20,7 @@ typedef struct tg_global_norm_fwd_args {
 } tg_global_norm_fwd_args;
 
 /**
- * Global norm.
+ * L2 norm over all elements of a list of tensors, and the factor that clips it to max_norm.
  *
  *   norm = sqrt(sum over every tensor t and element k of tensors[t][k]^2)
  *   clip = min(1, max_norm / (norm + 1e-6))          NaN if norm is infinite or NaN
@@ -30,23 +30,23 @@ typedef struct tg_global_norm_fwd_args {
  *   clip     out  [1]                                          f32   optional
  *   max_norm    > 0 with clip; finite
  *
- * Math       f32 sums of squares over pieces of 4096 elements (CUDA: of 16 bytes), f64 from there
- *            on (ref: f64). The pieces are cut by the tensors' sizes alone. A piece whose squares
- *            leave the range of f32 is added again with its values scaled (CUDA: in f64), so the
- *            norm is right wherever it is an f32.
- *            An infinite or NaN element makes norm infinite or NaN: the call succeeds, and
- *            tg_adamw_step refuses the NaN clip, so bad gradients reach no weight. (PyTorch's clip
- *            factor is 0 for an infinite norm, which turns the infinite gradients into NaN.) An
- *            empty list has norm 0 and clip 1.
- * Workspace  tg_global_norm_fwd_workspace: 8 bytes for every 65536 elements or part of a tensor.
+ * Math       f32 sums of squares over pieces of 4096 elements (CUDA: of 16 bytes), and f64 sums of
+ *            these (ref: f64). The pieces depend on the tensors' sizes alone. If the squares of a
+ *            piece leave the range of f32, the piece is summed again with scaled values (CUDA: in
+ *            f64), so the norm is right wherever it is an f32.
+ *            An infinite or NaN element makes norm infinite or NaN; the call succeeds and clip is
+ *            NaN. tg_adamw_step refuses a NaN clip, so bad gradients do not change the weights.
+ *            (PyTorch's clip factor is 0 for an infinite norm, which turns infinite gradients into
+ *            NaN.) An empty list has norm 0 and clip 1.
+ * Workspace  tg_global_norm_fwd_workspace: for each tensor 8 bytes per 65536 elements, rounded up.
  *            Asynchronous; capturable; deterministic.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (max_norm; num_tensors < 0; overlap; workspace
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (max_norm; num_tensors < 0; an overlap; workspace
  *            missing or too small), UNSUPPORTED.
- * Source     Pascanu et al. 2013, arXiv:1211.5063, section 3.2; 1e-6 as in PyTorch.
+ * Source     Pascanu et al. 2013, arXiv:1211.5063, section 3.2; the 1e-6 is PyTorch's.
  */
 TG_API tg_status tg_global_norm_fwd(tg_context *ctx, const tg_global_norm_fwd_args *args);
 
-/** Bytes that tg_global_norm_fwd needs; from shapes, dtypes and the context alone. */
+/** Workspace bytes of tg_global_norm_fwd, from shapes, dtypes and the context alone. */
 TG_API tg_status tg_global_norm_fwd_workspace(const tg_context *ctx,
                                               const tg_global_norm_fwd_args *args, size_t *bytes);
 

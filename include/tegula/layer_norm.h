@@ -30,11 +30,11 @@ typedef struct tg_layer_norm_fwd_args {
  *   rstd    out  [rows]        f32                        optional; tg_layer_norm_bwd needs it
  *   eps          > 0
  *
- * Math       f32 accumulation (ref: f64); the variance is the mean of squared differences from
- *            the mean, never a difference of means, so rows far from zero keep their digits. One
- *            rounding to y's dtype. NaN and infinity stay in their row.
+ * Math       f32 accumulation (ref: f64). The variance is the mean of squared differences from the
+ *            mean, never a difference of two means, so rows far from zero keep their precision. One
+ *            rounding to y's dtype. NaN and infinity affect only their own row.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (eps, y overlaps an input without being x),
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (eps; an overlap that is not listed above),
  *            UNSUPPORTED.
  * Source     Ba, Kiros & Hinton 2016, arXiv:1607.06450, eq. 4.
  */
@@ -65,24 +65,24 @@ typedef struct tg_layer_norm_bwd_args {
  *   weight   in   [cols]        dtype of x, or f32
  *   mean     in   [rows]        f32                        from tg_layer_norm_fwd
  *   rstd     in   [rows]        f32                        from tg_layer_norm_fwd
- *   dresidual  in [rows, cols]  dtype of x                 optional: the gradient that reaches x
- *                                                          past the norm
+ *   dresidual  in [rows, cols]  dtype of x                 optional: the gradient of x along the
+ *                                                          residual stream
  *   dx       out  [rows, cols]  dtype of x                 optional; may alias dresidual, or dy if
  *                                                          their dtypes are equal
  *   dweight  acc  [cols]        dtype of weight, or f32    optional
  *   dbias    acc  [cols]        dtype of weight, or f32    optional
  *
- * Math       f32 throughout, one rounding per result. The rows of the parameters' sums are split
- *            by their number alone (CUDA: by rows and cols).
+ * Math       f32 throughout, one rounding per result. The partial sums of dweight and dbias depend
+ *            on rows alone (CUDA: on rows and cols).
  * Workspace  tg_layer_norm_bwd_workspace; 0 without dweight and dbias.  Asynchronous; capturable;
  *            deterministic; dx is batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (overlap, workspace missing or too small),
- *            UNSUPPORTED.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (an overlap that is not listed above; workspace
+ *            missing or too small), UNSUPPORTED.
  * Source     derivative of the forward.
  */
 TG_API tg_status tg_layer_norm_bwd(tg_context *ctx, const tg_layer_norm_bwd_args *args);
 
-/** Bytes that tg_layer_norm_bwd needs; from shapes, dtypes and the context alone. */
+/** Workspace bytes of tg_layer_norm_bwd, from shapes, dtypes and the context alone. */
 TG_API tg_status tg_layer_norm_bwd_workspace(const tg_context *ctx,
                                              const tg_layer_norm_bwd_args *args, size_t *bytes);
 

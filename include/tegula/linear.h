@@ -34,31 +34,31 @@ typedef struct tg_linear_fwd_args {
  *   bias           in   [out]        dtype of weight, or f32; optional
  *   residual       in   [rows, out]  dtype of y           optional; last axis contiguous
  *   y              out  [rows, out]  dtype of x, or f32   last axis contiguous; may alias residual
- *   preactivation  out  [rows, out]  dtype of y           optional; last axis contiguous; z, which
- *                                                         tg_linear_bwd needs with an activation
+ *   preactivation  out  [rows, out]  dtype of y           optional; last axis contiguous; z, for
+ *                                                         tg_linear_bwd with an activation
  *   activation     0 is none
  *
  * Any extent may be 0; with in = 0 the sum is 0.
  *
- * Math       f32 throughout (ref: f64), one rounding per result. The sum over k is cut by `in`
- *            alone into blocks of at most 384 products (768 for bf16 on AVX512-BF16); a block is
- *            one chain of fused multiply-adds in the order of k, and blocks are added in order.
- *            Where both operands are bf16 and the processor has AVX512-BF16, pairs of products are
- *            added by VDPBF16PS, which takes bf16 denormals as zero.
- *            CUDA: blocks of at most 128 products. In a context that tg_context_prepare gave
- *            cublasLt, products of one dtype go there where it has an algorithm: f32 sums in an
- *            order of its own, and z is rounded to y's dtype before an activation.
+ * Math       f32 throughout (ref: f64), one rounding per result. The sum over k is split by `in`
+ *            alone into blocks of at most 384 products (768 for bf16 on AVX512-BF16). A block is
+ *            one chain of fused multiply-adds in the order of k; blocks are added in order. If both
+ *            operands are bf16 and the processor has AVX512-BF16, VDPBF16PS adds pairs of products
+ *            and treats bf16 denormals as zero.
+ *            CUDA: blocks of at most 128 products. If tg_context_prepare opened cublasLt, products
+ *            of one dtype run there where it has an algorithm. cublasLt adds f32 sums in its own
+ *            order, and z is rounded to y's dtype before an activation.
  * Workspace  tg_linear_fwd_workspace: packed blocks, a few MB per thread; CUDA: none.
  *            Asynchronous; capturable; deterministic; batch-invariant: a row has the same bits
- *            alone and among others (but not through cublasLt).
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (activation, y overlaps an input without being
- *            residual, workspace missing or too small), UNSUPPORTED.
+ *            alone and among others (not through cublasLt).
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (activation; an overlap that is not listed above;
+ *            workspace missing or too small), UNSUPPORTED.
  * Source     Goto & van de Geijn 2008, doi:10.1145/1356052.1356053 (blocking); Hendrycks & Gimpel
  *            2016, arXiv:1606.08415 (GELU).
  */
 TG_API tg_status tg_linear_fwd(tg_context *ctx, const tg_linear_fwd_args *args);
 
-/** Bytes that tg_linear_fwd needs; from shapes, dtypes, scalars and the context alone. */
+/** Workspace bytes of tg_linear_fwd, from shapes, dtypes, scalars and the context alone. */
 TG_API tg_status tg_linear_fwd_workspace(const tg_context *ctx, const tg_linear_fwd_args *args,
                                          size_t *bytes);
 
@@ -88,22 +88,22 @@ typedef struct tg_linear_bwd_args {
  *   dweight        acc  [out, in]    dtype of weight, or f32   optional; last axis contiguous
  *   dbias          acc  [out]        dtype of weight, or f32   optional
  *   activation     that of the forward
- *   overwrite      dweight and dbias are overwritten instead; their old content is not read
+ *   overwrite      true: dweight and dbias are overwritten and their old content is not read
  *
- * Math       f32 throughout, one rounding per result; dz is rounded to dy's dtype. Sums are cut
- *            into blocks as in the forward, by `out` for dx and by `rows` for dweight; an f32
- *            dweight receives one block after the other (CUDA: every dweight the whole sum). dbias:
- *            groups of 64 rows, then the groups in order.
- * Workspace  tg_linear_bwd_workspace: packed blocks, a few MB per thread, and with an activation
- *            dz (CUDA: no blocks; with dbias 4 out bytes for every 64 rows).  Asynchronous;
+ * Math       f32 throughout, one rounding per result; dz is rounded to dy's dtype. Sums are split
+ *            into blocks as in the forward, by `out` for dx and by `rows` for dweight. An f32
+ *            dweight is updated block by block (CUDA: any dweight is updated once, with the whole
+ *            sum). dbias sums groups of 64 rows, then the groups in order.
+ * Workspace  tg_linear_bwd_workspace: packed blocks, a few MB per thread, and dz with an activation
+ *            (CUDA: no blocks; with dbias 4 * out bytes for every 64 rows).  Asynchronous;
  *            capturable; deterministic; dx is batch-invariant as the forward is.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (activation, preactivation missing, overlap,
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (activation; preactivation missing; an overlap;
  *            workspace missing or too small), UNSUPPORTED.
  * Source     derivative of the forward.
  */
 TG_API tg_status tg_linear_bwd(tg_context *ctx, const tg_linear_bwd_args *args);
 
-/** Bytes that tg_linear_bwd needs; from shapes, dtypes, scalars and the context alone. */
+/** Workspace bytes of tg_linear_bwd, from shapes, dtypes, scalars and the context alone. */
 TG_API tg_status tg_linear_bwd_workspace(const tg_context *ctx, const tg_linear_bwd_args *args,
                                          size_t *bytes);
 

@@ -11,19 +11,21 @@ extern "C" {
 
 typedef struct tg_linear_int4_pack_source {
   tg_tensor weight, scale, zero_point, packed;
-  int64_t in;         /* columns of the weight: two are in a byte, so its shape does not tell */
+  int64_t in;         /* columns of the weight; a byte holds two, so its shape is ambiguous */
   int64_t group_size; /* 32, 64 or 128 */
 } tg_linear_int4_pack_source;
 
 /**
- * Bytes of a weight packed by tg_linear_int4_pack. Read are the shape and dtype of weight and of
- * scale, the presence of zero_point, in and group_size; no memory. 0 if they break the rules below.
+ * Bytes of a weight packed by tg_linear_int4_pack; 0 if the arguments break the rules below. The
+ * function uses the shape and dtype of weight and scale, the presence of zero_point, in and
+ * group_size. It reads no tensor memory.
  */
 TG_API int64_t tg_linear_int4_packed_bytes(const tg_linear_int4_pack_source *args);
 
 /**
- * Brings a weight into the form that tg_linear_int4_fwd reads: once, when a model is loaded. A pure
- * function of its arguments; the bytes are the same on every machine and serve every chain entry.
+ * Packs a weight into the layout that tg_linear_int4_fwd reads. Call it once, when a model is
+ * loaded. The packed bytes are a pure function of the arguments, are equal on every machine, and
+ * serve every chain entry.
  *
  *   weight      in   [out, ceil(in / 2)]              u8       last axis contiguous; column k is in
  *                                                              byte k / 2, low half for even k
@@ -31,16 +33,17 @@ TG_API int64_t tg_linear_int4_packed_bytes(const tg_linear_int4_pack_source *arg
  *   zero_point  in   shape of scale                   u8       optional; absent: 8; in [0, 15]
  *   packed      out  [tg_linear_int4_packed_bytes()]  u8       contiguous, at any address
  *
- * What quantize_int4 gives is taken as it is.
+ * The outputs of tg_quantize_int4_fwd are valid inputs.
  *
- * Layout     A header of 64 bytes (what is packed, with its extents), then panels of 32 rows of W.
- *            A panel holds its groups one after the other: 32 scales in their dtype, 32 zero points
- *            if there are any, then for every eight neighbours in k a line of 128 bytes. There each
- *            row has four bytes; the low halves are its first four values, the high halves the
- *            others. Rows and k beyond the weight's have values of 8 with scale 0. So a value takes
- *            4.5 bits with f16 scales in groups of 32, and 4.125 in groups of 128.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (in, group_size, zero_point out of range, overlap);
- *            `error` may be NULL.
+ * Layout     A header of 64 bytes (kind of packing and extents), then panels of 32 rows of W. A
+ *            panel holds its groups one after another: 32 scales in their dtype, 32 zero points if
+ *            there are any, then a line of 128 bytes for every eight consecutive k. In a line each
+ *            row has four bytes: the low halves are its first four values, the high halves the
+ *            other four. Rows and k beyond the weight's have values of 8 with scale 0. With f16
+ *            scales a value uses 4.5 bits in groups of 32 and 4.125 in groups of 128.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (in, group_size; zero_point out of range; an
+ *            overlap); `error` may be NULL.
+ * Source     that of tg_linear_int4_fwd.
  */
 TG_API tg_status tg_linear_int4_pack(const tg_linear_int4_pack_source *args, tg_error *error);
 
@@ -51,8 +54,8 @@ typedef struct tg_linear_int4_fwd_args {
 } tg_linear_int4_fwd_args;
 
 /**
- * Linear layer with int4 weights W in groups g of columns, their scales s and zero points z,
- * forward.
+ * Linear layer, forward, with int4 weights W in groups g of columns, with their scales s and zero
+ * points z.
  *
  *   y[i,o] = sum_g sum_(k in g) x[i,k] * (W[o,k] - z[o,g]) * s[o,g] + bias[o]
  *
@@ -63,25 +66,28 @@ typedef struct tg_linear_int4_fwd_args {
  *
  * Any extent may be 0; with in = 0 the sum is 0. A row of x with NaN or infinity gives NaN.
  *
- * Math       x is taken as a fixed-point number of 24 bits, or 16 if y has 16 bits:
- *            X = round(x * 2^e) with the largest e that keeps max_k |x[i,k]| * 2^e <= 127 * 2^16
- *            or 127 * 2^8. What x loses is below 2^-22 or 2^-14 of the row's largest magnitude.
- *            The sum over a group of X * (W - 8) is an exact integer; its rounding to f32, the zero
- *            points' part, the product with the scale, the sums over eight groups at a time and
- *            the sum of these, in order, are f32 operations. Then come the factor 2^-e, bias, and
- *            one rounding to y's dtype. CUDA: blocks of 128 columns are dealt to 16 sums, each of
- *            which adds its groups in order; then these, in order.
- * Workspace  tg_linear_int4_fwd_workspace: about 3.5 bytes a value of x. CUDA: 2 to 4 bytes, of
- *            whole 128 columns and strips of 1, 4 or 8 rows, and 16 bytes a row and 4 for every 32
- *            values beside.  Asynchronous; capturable; deterministic; batch-invariant.
+ * Math       x is converted to fixed point of 24 bits, or of 16 bits if y has 16 bits: X = round(x
+ *            * 2^e) with the largest e that keeps max_k |x[i,k]| * 2^e <= 127 * 2^16 or 127 * 2^8.
+ *            The error of x is below 2^-22 or 2^-14 of the row's largest magnitude.
+ *            The sum over a group of X * (W - 8) is an exact integer. These are f32 operations: its
+ *            rounding to f32, the zero points' part, the product with the scale, the sums over
+ *            eight groups at a time, and the sum of these in order. Then follow the factor 2^-e,
+ *            bias, and one rounding to y's dtype (ref: f64).
+ *            CUDA: blocks of 128 columns are distributed over 16 sums. Each sum adds its groups in
+ *            order; then the sums are added in order.
+ * Workspace  tg_linear_int4_fwd_workspace: about 3.5 bytes per value of x. CUDA: 2 to 4 bytes, with
+ *            columns padded to whole 128 and rows to strips of 1, 4 or 8; in addition 16 bytes per
+ *            row and 4 for every 32 values.  Asynchronous; capturable; deterministic;
+ *            batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight not packed for this op (CUDA: y is NaN, and
- *            tg_context_check tells), overlap, workspace missing or too small), UNSUPPORTED.
- * Source     Shen et al. 2020, arXiv:1909.05840, section 3.3 (a scale for each group); Frantar et
+ *            tg_context_check returns the error); an overlap; workspace missing or too small),
+ *            UNSUPPORTED.
+ * Source     Shen et al. 2020, arXiv:1909.05840, section 3.3 (one scale for each group); Frantar et
  *            al. 2023, arXiv:2210.17323 (weight-only 4-bit products).
  */
 TG_API tg_status tg_linear_int4_fwd(tg_context *ctx, const tg_linear_int4_fwd_args *args);
 
-/** Bytes that tg_linear_int4_fwd needs; from shapes, dtypes and the context alone. */
+/** Workspace bytes of tg_linear_int4_fwd, from shapes, dtypes and the context alone. */
 TG_API tg_status tg_linear_int4_fwd_workspace(const tg_context *ctx,
                                               const tg_linear_int4_fwd_args *args, size_t *bytes);
 

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/** Bytes of a weight [out, in] packed by tg_linear_int8_pack; 0 for extents that no view has. */
+/** Bytes of a weight [out, in] packed by tg_linear_int8_pack; 0 for invalid extents. */
 TG_API int64_t tg_linear_int8_packed_bytes(int64_t out, int64_t in);
 
 typedef struct tg_linear_int8_pack_source {
@@ -17,29 +17,31 @@ typedef struct tg_linear_int8_pack_source {
 } tg_linear_int8_pack_source;
 
 /**
- * Brings a weight into the form that tg_linear_int8_fwd reads: once, when a model is loaded. A pure
- * function of its arguments; the bytes are the same on every machine and serve every chain entry.
+ * Packs a weight into the layout that tg_linear_int8_fwd reads. Call it once, when a model is
+ * loaded. The packed bytes are a pure function of the arguments, are equal on every machine, and
+ * serve every chain entry.
  *
  *   weight      in   [out, in]     i8       last axis contiguous
  *   scale       in   [out] | [1]   f32      contiguous; per output channel, or per tensor
  *   zero_point  in   shape of scale  i8|i32   optional; absent: 0; in [-128, 127]
  *   packed      out  [tg_linear_int8_packed_bytes(out, in)]  u8   contiguous, at any address
  *
- * What quantize_int8 gives per row or per tensor is taken as it is.
+ * The outputs of tg_quantize_int8_fwd per row or per tensor are valid inputs.
  *
- * Layout     A header of 64 bytes (what is packed, with its extents), then panels of 32 rows of W.
- *            A panel begins with 32 scales and 32 values 128 + zero_point, all f32. Then follows,
- *            for every four neighbours in k, a line of 128 bytes: row after row four values
- *            weight + 128. Rows and k beyond the weight's are weights of 0 with scale 0.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (zero_point out of range, overlap); `error` may be
- *            NULL.
+ * Layout     A header of 64 bytes (kind of packing and extents), then panels of 32 rows of W. A
+ *            panel begins with 32 scales and 32 values 128 + zero_point, all f32. Then follows a
+ *            line of 128 bytes for every four consecutive k: row after row, four values weight +
+ *            128. Rows and k beyond the weight's are weights of 0 with scale 0.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (zero_point out of range; an overlap); `error` may
+ *            be NULL.
+ * Source     that of tg_linear_int8_fwd.
  */
 TG_API tg_status tg_linear_int8_pack(const tg_linear_int8_pack_source *args, tg_error *error);
 
-/** What is multiplied with the integer weights. */
+/** How x is converted before it is multiplied with the integer weights. */
 typedef enum tg_int8_mode {
-  TG_INT8_WEIGHT_ONLY = 1, /* x as it is, in fixed point */
-  TG_INT8_DYNAMIC = 2,     /* x quantised to 8 bits, one scale for each row (token) */
+  TG_INT8_WEIGHT_ONLY = 1, /* to fixed point of 24 or 16 bits */
+  TG_INT8_DYNAMIC = 2,     /* to 8 bits, with one scale for each row (token) */
 } tg_int8_mode;
 
 typedef struct tg_linear_int8_fwd_args {
@@ -50,7 +52,7 @@ typedef struct tg_linear_int8_fwd_args {
 } tg_linear_int8_fwd_args;
 
 /**
- * Linear layer with int8 weights W and their scale s and zero point z, forward.
+ * Linear layer, forward, with int8 weights W, their scale s and zero point z.
  *
  *   y[i,o] = sum_k x[i,k] * (W[o,k] - z[o]) * s[o] + bias[o]
  *
@@ -66,28 +68,29 @@ typedef struct tg_linear_int8_fwd_args {
  *   mode    required
  *
  *   weight-only  X = round(x * 2^e), t = 2^-e, with the largest e that keeps max_k |x[i,k]| * 2^e
- *                <= 127 * 2^16, or 127 * 2^8 if y has 16 bits: fixed-point numbers of 24 or 16
- *                bits. What x loses is below 2^-22 or 2^-14 of the row's largest magnitude.
- *   dynamic      X and t are q and scale of quantize_int8, symmetric, of the row.
+ *                <= 127 * 2^16, or 127 * 2^8 if y has 16 bits: fixed point of 24 or 16 bits. The
+ *                error of x is below 2^-22 or 2^-14 of the row's largest magnitude.
+ *   dynamic      X and t are q and scale of tg_quantize_int8_fwd, symmetric and per row.
  *
  * Any extent may be 0; with in = 0 the sum is 0. A row of x with NaN or infinity gives NaN.
  *
- * Math       Sums are integers, so they are exact in any order: every chain entry gives the same
- *            bits. n * t is computed in f64 and rounded to f32, its product with s and the sum with
- *            bias are rounded to f32, then to y's dtype. n is exact below 2^53, i.e. for
+ * Math       Sums are integers, exact in any order, so every chain entry gives the same bits. n * t
+ *            is computed in f64 and rounded to f32. Its product with s and the sum with bias are
+ *            each rounded to f32, and the result to y's dtype. n is exact below 2^53, that is for
  *            in < 2^22. Rounding is to nearest, ties to even.
- * Workspace  tg_linear_int8_fwd_workspace: 1 to 3 bytes a value of x. CUDA: 1 to 4 bytes, of whole
- *            128 columns and strips of 1, 4 or 8 rows, and 16 bytes a row and 4 for every 32 values
- *            beside.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (mode, weight not packed for this op (CUDA: y is
- *            NaN, and tg_context_check tells), overlap, workspace missing or too small),
- *            UNSUPPORTED.
+ * Workspace  tg_linear_int8_fwd_workspace: 1 to 3 bytes per value of x. CUDA: 1 to 4 bytes, with
+ *            columns padded to whole 128 and rows to strips of 1, 4 or 8; in addition 16 bytes per
+ *            row and 4 for every 32 values.  Asynchronous; capturable; deterministic;
+ *            batch-invariant.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (mode; weight not packed for this op (CUDA: y is
+ *            NaN, and tg_context_check returns the error); an overlap; workspace missing or too
+ *            small), UNSUPPORTED.
  * Source     Jacob et al. 2018, arXiv:1712.05877, section 2.2 (zero points outside of the sum);
  *            Dettmers et al. 2022, arXiv:2208.07339, section 2.1 (one scale for each row of x).
  */
 TG_API tg_status tg_linear_int8_fwd(tg_context *ctx, const tg_linear_int8_fwd_args *args);
 
-/** Bytes that tg_linear_int8_fwd needs; from shapes, dtypes, mode and the context alone. */
+/** Workspace bytes of tg_linear_int8_fwd, from shapes, dtypes, mode and the context alone. */
 TG_API tg_status tg_linear_int8_fwd_workspace(const tg_context *ctx,
                                               const tg_linear_int8_fwd_args *args, size_t *bytes);
 

@@ -1,6 +1,7 @@
 /**
- * The op table: what a binding, a test driver or a listing needs to know of every op, generated
- * from the same list as the kernel tables. Two rows per op as a rule: "fwd" and "bwd".
+ * The op table: names, argument fields and entry points of every op, for bindings, test drivers and
+ * listings. It is generated from the same list as the kernel tables. Most ops have two rows, "fwd"
+ * and "bwd".
  */
 #ifndef TEGULA_OP_INFO_H
 #define TEGULA_OP_INFO_H
@@ -16,7 +17,7 @@ extern "C" {
 typedef enum tg_slot_role {
   TG_ROLE_IN = 1,    /* read */
   TG_ROLE_OUT = 2,   /* overwritten; its old content is never read */
-  TG_ROLE_ACC = 3,   /* added to: the caller initialises it */
+  TG_ROLE_ACC = 3,   /* added to (+=); the caller initialises it */
   TG_ROLE_INOUT = 4, /* read and overwritten */
 } tg_slot_role;
 
@@ -36,7 +37,7 @@ typedef enum tg_slot_kind {
 typedef enum tg_layout {
   TG_LAYOUT_NONE = 0,  /* not a tensor */
   TG_LAYOUT_DENSE = 1, /* contiguous */
-  TG_LAYOUT_ROWS = 2,  /* last axis contiguous, the others at any stride */
+  TG_LAYOUT_ROWS = 2,  /* last axis contiguous, other strides free */
 } tg_layout;
 
 #define TG_DTYPE_BIT(dtype) (1u << (dtype))
@@ -49,8 +50,8 @@ typedef struct tg_slot_info {
   int32_t ndim;      /* required rank; 0: any */
   uint32_t dtypes;   /* union of TG_DTYPE_BIT */
   bool optional;     /* a zeroed view is allowed */
-  const char *alias; /* input whose memory this output may share exactly, or several with '|'
-                        between them ("dy|dresidual"); NULL: none */
+  const char *alias; /* inputs whose memory this output may alias exactly, separated by '|'
+                        ("dy|dresidual"); NULL: none */
   size_t offset;     /* of the field in the args struct */
 } tg_slot_info;
 
@@ -68,7 +69,7 @@ typedef struct tg_op_info {
 /** Number of rows. */
 TG_API size_t tg_op_count(void);
 
-/** Row `index`, in the list's order; NULL past the end. */
+/** Row `index`, in the order of the list; NULL past the end. */
 TG_API const tg_op_info *tg_op_at(size_t index);
 
 /** Row by name ("rms_norm_fwd"); NULL if there is none. */

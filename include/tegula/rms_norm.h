@@ -9,7 +9,10 @@
 extern "C" {
 #endif
 
-/** Where the forward rounds when x is f16 or bf16. With f32 tensors both give the same bits. */
+/**
+ * Where the forward rounds when x is f16 or bf16. With f32 tensors both policies give the same
+ * bits.
+ */
 typedef enum tg_rms_norm_policy {
   TG_RMS_NORM_LLAMA = 1,   /* n = round_x(x * rstd), then y = round_y(n * w): Llama, Qwen3 */
   TG_RMS_NORM_GPT_OSS = 2, /* y = round_y((x * rstd) * w): GPT-OSS; with weight_offset 1, Gemma */
@@ -37,17 +40,17 @@ typedef struct tg_rms_norm_fwd_args {
  *   weight_offset  finite; 0, or 1 where a model stores weight - 1
  *   policy         required
  *
- * Math       f32 accumulation (ref: f64); x * rstd, the offset weight and the product are f32
- *            operations rounded once each, then rounded as `policy` says. NaN and infinity stay in
- *            their row.
+ * Math       f32 accumulation (ref: f64). x * rstd, the offset weight and the product are f32
+ *            operations, each rounded once and then as `policy` says. NaN and infinity affect only
+ *            their own row.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (eps, weight_offset, policy, y overlaps x without
- *            being it), UNSUPPORTED.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (eps, weight_offset, policy; an overlap that is not
+ *            listed above), UNSUPPORTED.
  * Source     Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4.
  */
 TG_API tg_status tg_rms_norm_fwd(tg_context *ctx, const tg_rms_norm_fwd_args *args);
 
-/** Always 0 bytes. Every op has this function, so that callers need no list of exceptions. */
+/** Always 0 bytes. */
 TG_API tg_status tg_rms_norm_fwd_workspace(const tg_context *ctx, const tg_rms_norm_fwd_args *args,
                                            size_t *bytes);
 
@@ -75,17 +78,17 @@ typedef struct tg_rms_norm_bwd_args {
  *   dweight  acc  [cols]        dtype of weight, or f32    optional
  *   weight_offset  finite; that of the forward
  *
- * Math       f32 throughout, one rounding per result; both policies have this gradient. The rows
- *            of dweight's sum are split by their number alone (CUDA: by rows and cols).
+ * Math       f32 throughout, one rounding per result. Both policies have this gradient. The partial
+ *            sums of dweight depend on rows alone (CUDA: on rows and cols).
  * Workspace  tg_rms_norm_bwd_workspace; 0 without dweight.  Asynchronous; capturable;
  *            deterministic; dx is batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight_offset, overlap, workspace missing or too
- *            small), UNSUPPORTED.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight_offset; an overlap that is not listed
+ *            above; workspace missing or too small), UNSUPPORTED.
  * Source     derivative of the forward.
  */
 TG_API tg_status tg_rms_norm_bwd(tg_context *ctx, const tg_rms_norm_bwd_args *args);
 
-/** Bytes that tg_rms_norm_bwd needs; from shapes, dtypes and the context alone. */
+/** Workspace bytes of tg_rms_norm_bwd, from shapes, dtypes and the context alone. */
 TG_API tg_status tg_rms_norm_bwd_workspace(const tg_context *ctx, const tg_rms_norm_bwd_args *args,
                                            size_t *bytes);
 

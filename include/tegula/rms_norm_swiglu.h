@@ -29,20 +29,22 @@ typedef struct tg_rms_norm_swiglu_fwd_args {
  *   y        out  [rows, cols]  dtype of x          last axis contiguous; may alias x or gate
  *   rstd     out  [rows]        f32                 optional; tg_rms_norm_swiglu_bwd needs it
  *   eps           > 0
- *   rounding      required. HF, as Qwen3NextRMSNormGated: n = round_x(x * rstd), m = n * weight
- *                 rounded in weight's dtype, then y from silu in f32; ONCE: y alone is rounded
+ *   rounding      required. HF, as in Qwen3NextRMSNormGated: n = round_x(x * rstd), then
+ *                 m = n * weight rounded to weight's dtype, then y with silu in f32.
+ *                 ONCE: only y is rounded
  *
- * Math       f32 accumulation (ref: f64); every step is an f32 operation, then rounded as
- *            `rounding` says. NaN and infinity stay in their row. CUDA: silu of 16-bit tensors is
- *            within 2^-17 before it is rounded.
+ * Math       f32 accumulation (ref: f64). Every step is an f32 operation, then rounded as
+ *            `rounding` says. NaN and infinity affect only their own row. CUDA: silu of 16-bit
+ *            tensors is within 2^-17 before it is rounded.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (eps, rounding, y overlaps an input without being x
- *            or gate), UNSUPPORTED.
- * Source     Zhang & Sennrich 2019, arXiv:1910.07467; Elfwing et al. 2017, arXiv:1702.03118.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (eps, rounding; an overlap that is not listed
+ *            above), UNSUPPORTED.
+ * Source     Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4 (RMSNorm); Elfwing et al. 2017,
+ *            arXiv:1702.03118 (SiLU).
  */
 TG_API tg_status tg_rms_norm_swiglu_fwd(tg_context *ctx, const tg_rms_norm_swiglu_fwd_args *args);
 
-/** Always 0 bytes. Every op has this function, so that callers need no list of exceptions. */
+/** Always 0 bytes. */
 TG_API tg_status tg_rms_norm_swiglu_fwd_workspace(const tg_context *ctx,
                                                   const tg_rms_norm_swiglu_fwd_args *args,
                                                   size_t *bytes);
@@ -73,18 +75,18 @@ typedef struct tg_rms_norm_swiglu_bwd_args {
  *   dgate    out  [rows, cols]  dtype of x             optional; may alias gate or dy
  *   dweight  acc  [cols]        dtype of weight, or f32  optional
  *
- * Math       f32 throughout, one rounding per result; both roundings have this gradient. The rows
- *            of dweight's sum are split by their number alone (CUDA: by rows and cols); silu as
- *            in the forward.
+ * Math       f32 throughout, one rounding per result. Both roundings have this gradient. silu is
+ *            that of the forward. The partial sums of dweight depend on rows alone (CUDA: on rows
+ *            and cols).
  * Workspace  tg_rms_norm_swiglu_bwd_workspace; 0 without dweight.  Asynchronous; capturable;
  *            deterministic; dx and dgate are batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (overlap, workspace missing or too small),
- *            UNSUPPORTED.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (an overlap that is not listed above; workspace
+ *            missing or too small), UNSUPPORTED.
  * Source     derivative of the forward.
  */
 TG_API tg_status tg_rms_norm_swiglu_bwd(tg_context *ctx, const tg_rms_norm_swiglu_bwd_args *args);
 
-/** Bytes that tg_rms_norm_swiglu_bwd needs; from shapes, dtypes and the context alone. */
+/** Workspace bytes of tg_rms_norm_swiglu_bwd, from shapes, dtypes and the context alone. */
 TG_API tg_status tg_rms_norm_swiglu_bwd_workspace(const tg_context *ctx,
                                                   const tg_rms_norm_swiglu_bwd_args *args,
                                                   size_t *bytes);

@@ -1,4 +1,4 @@
-/** Rotary position embedding, forward and backward, and the tables that it reads. */
+/** Rotary position embedding, forward and backward, and its cos and sin tables. */
 #ifndef TEGULA_ROPE_H
 #define TEGULA_ROPE_H
 
@@ -12,20 +12,20 @@
 extern "C" {
 #endif
 
-/** Which two elements of a head are rotated together; i < rotary_dim / 2. */
+/** Which two elements of a head form a pair i, for i < rotary_dim / 2. */
 typedef enum tg_rope_pairing {
   TG_ROPE_HALVES = 1,      /* i and i + rotary_dim / 2: Llama, Qwen3, GPT-OSS */
   TG_ROPE_INTERLEAVED = 2, /* 2 i and 2 i + 1: GPT-J */
 } tg_rope_pairing;
 
 /*
- * Tables: one set of rules for every op that rotates.
+ * Layout of the tables: one set of rules for every op that rotates.
  *
- * Rows   The token t of sequence b reads row t + position_offset of cos[b] and sin[b], or of cos[0]
- *        and sin[0] where the first extent is 1. There may be more rows than are read.
+ * Rows   Token t of sequence b reads row t + position_offset of cos[b] and sin[b], or of cos[0] and
+ *        sin[0] if the first extent is 1. The tables may have more rows.
  * Width  cos and sin have equal shapes. Width rotary_dim: element j of a head is multiplied by
- *        cos[j] and its partner by sin[j], so the two elements of a pair may have values of their
- *        own. Width rotary_dim / 2: both elements of pair i read cos[i] and sin[i].
+ *        cos[j] and its partner by sin[j], so the elements of a pair may have different values.
+ *        Width rotary_dim / 2: both elements of pair i read cos[i] and sin[i].
  */
 
 typedef struct tg_rope_fwd_args {
@@ -55,17 +55,17 @@ typedef struct tg_rope_fwd_args {
  *   pairing          required
  *   rounding         required
  *
- * q and k may be parts of one packed projection, or [batch, heads, seq, head_dim] tensors seen
- * through strides: their other strides are free, those of the outputs too. width is rotary_dim or
+ * q and k may be views into one packed projection, or [batch, heads, seq, head_dim] tensors viewed
+ * through strides: only the last axis needs stride 1, in the outputs too. width is rotary_dim or
  * rotary_dim / 2.
  *
- * Math       each product and each sum is one f32 operation (ref: f64). HF rounds each product and
- *            the sum to the dtype of q, whatever the tables' dtype; ONCE rounds the sum alone. NaN
- *            and infinity stay in their pair.
+ * Math       Each product and each sum is one f32 operation (ref: f64). HF rounds each product and
+ *            the sum to the dtype of q, whatever the tables' dtype. ONCE rounds only the sum. NaN
+ *            and infinity affect only their own pair.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE (also: fewer rows in the tables than seq), BAD_DTYPE, BAD_ARGUMENT
+ * Errors     BAD_SHAPE (also: the tables have fewer rows than seq), BAD_DTYPE, BAD_ARGUMENT
  *            (rotary_dim, position_offset, pairing, rounding; k without k_out or the reverse; an
- *            output overlaps an input without being it), UNSUPPORTED.
+ *            overlap that is not listed above), UNSUPPORTED.
  * Source     Su et al. 2021, arXiv:2104.09864, eq. 34.
  */
 TG_API tg_status tg_rope_fwd(tg_context *ctx, const tg_rope_fwd_args *args);
@@ -91,15 +91,20 @@ typedef struct tg_rope_bwd_args {
  *   dq_out    in   [batch, seq, q_heads, head_dim]   f32|f16|bf16     last axis contiguous
  *   dk_out    in   [batch, seq, kv_heads, head_dim]  dtype of dq_out  optional; last axis
  *                                                                     contiguous
- *   cos, sin  in   as in the forward, with the dtype of dq_out, or f32
+ *   cos       in   [1 or batch, table_seq, width]    dtype of dq_out, or f32; last axis
+ *                                                    contiguous
+ *   sin       in   shape and dtype of cos            last axis contiguous
  *   dq        out  shape and dtype of dq_out         last axis contiguous; may alias dq_out
  *   dk        out  shape and dtype of dk_out         given with dk_out; last axis contiguous; may
  *                                                    alias dk_out
  *   rotary_dim, position_offset, pairing  those of the forward
  *
- * Math       f32, one rounding per result; both roundings of the forward have this gradient.
+ * Math       f32, one rounding per result (ref: f64). Both roundings of the forward have this
+ *            gradient.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     as the forward.
+ * Errors     BAD_SHAPE (also: the tables have fewer rows than seq), BAD_DTYPE, BAD_ARGUMENT
+ *            (rotary_dim, position_offset, pairing; dk_out without dk or the reverse; an overlap
+ *            that is not listed above), UNSUPPORTED.
  * Source     transpose of the forward.
  */
 TG_API tg_status tg_rope_bwd(tg_context *ctx, const tg_rope_bwd_args *args);
@@ -108,7 +113,7 @@ TG_API tg_status tg_rope_bwd(tg_context *ctx, const tg_rope_bwd_args *args);
 TG_API tg_status tg_rope_bwd_workspace(const tg_context *ctx, const tg_rope_bwd_args *args,
                                        size_t *bytes);
 
-/** How the frequencies of the tables follow from the parameters; `rope_type` of a config. */
+/** How the frequencies of the tables are computed: `rope_type` of a Hugging Face config. */
 typedef enum tg_rope_type {
   TG_ROPE_DEFAULT = 1, /* Su et al. 2021, arXiv:2104.09864 */
   TG_ROPE_LINEAR = 2,  /* Chen et al. 2023, arXiv:2306.15595 */
@@ -117,7 +122,10 @@ typedef enum tg_rope_type {
   TG_ROPE_YARN = 5,    /* Peng et al. 2023, arXiv:2309.00071 */
 } tg_rope_type;
 
-/** Names are those of `rope_parameters` in a Hugging Face config. Unused ones are not looked at. */
+/**
+ * The names are those of `rope_parameters` in a Hugging Face config. Fields of other types are
+ * ignored.
+ */
 typedef struct tg_rope_parameters {
   tg_rope_type type;
   int64_t rotary_dim; /* even, > 0; DYNAMIC: > 2 */
@@ -125,23 +133,23 @@ typedef struct tg_rope_parameters {
   double factor;      /* > 0; all but DEFAULT */
 
   int64_t max_position_embeddings; /* > 0; DYNAMIC */
-  int64_t seq_len;                 /* >= 0; DYNAMIC: length so far. Counts where it is larger than
-                                      max_position_embeddings; 0: as that */
+  int64_t seq_len;                 /* >= 0; DYNAMIC: current length, in tokens; used where it
+                                      exceeds max_position_embeddings */
 
   int64_t original_max_position_embeddings; /* > 0; LLAMA3, YARN */
   double low_freq_factor;                   /* > 0; LLAMA3 */
   double high_freq_factor;                  /* > low_freq_factor; LLAMA3 */
 
-  double beta_fast, beta_slow;   /* > 0; YARN; a config without them means 32 and 1 */
+  double beta_fast, beta_slow;   /* > 0; YARN; 32 and 1 if a config has none */
   double attention_factor;       /* >= 0; YARN: multiplies both tables; 0: see tg_rope_table */
   double mscale, mscale_all_dim; /* finite; YARN */
-  bool truncate;                 /* YARN: whole bounds; a config without it means true */
+  bool truncate;                 /* YARN: round the bounds; true if a config has none */
 } tg_rope_parameters;
 
 /**
- * Writes the rows of the tables for positions first_position, first_position + 1, ...
+ * Writes the rows of the tables for the positions first_position, first_position + 1, ...
  *
- *   angle[t,i] = (first_position + t) * inv_freq[i]          i < rotary_dim / 2
+ *   angle[t,i] = (first_position + t) * inv_freq[i]          radians; i < rotary_dim / 2
  *   cos[0,t,j] = scale * cos(angle[t,i]),  sin likewise      scale: 1; YARN: attention_factor
  *
  *   DEFAULT  inv_freq[i] = theta^(-2 i / rotary_dim)
@@ -151,29 +159,30 @@ typedef struct tg_rope_parameters {
  *   LLAMA3   wavelengths 2 pi / f above original / low_freq_factor: f / factor; below original /
  *            high_freq_factor: f; between: (1 - s) * f / factor + s * f with
  *            s = (original * f / (2 pi) - low_freq_factor) / (high_freq_factor - low_freq_factor)
- *   YARN     f / factor * r[i] + f * (1 - r[i]), r a ramp from 0 to 1 between the dimensions that
- *            turn beta_fast and beta_slow times over original_max_position_embeddings, bounds
+ *   YARN     f / factor * r[i] + f * (1 - r[i]); r is a ramp from 0 to 1 between the dimensions
+ *            that turn beta_fast and beta_slow times over original_max_position_embeddings, bounds
  *            rounded outwards if `truncate`. With attention_factor 0 it is m(mscale) /
  *            m(mscale_all_dim) if both are not 0, else m(1), where m(s) = 0.1 s ln(factor) + 1 for
  *            factor > 1, else 1
  *
  *   parameters      see tg_rope_parameters
- *   pairing         that of the op which will read the tables; the order of full-width ones
- *   first_position  >= 0; positions stay <= 2^24, where f32 holds every one
+ *   pairing         that of the op that reads the tables; orders tables of width rotary_dim
+ *   first_position  >= 0; the last position is <= 2^24: f32 is exact up to there
  *   cos  out  [1, seq, width]         f32|f16|bf16; last axis contiguous
- *   sin  out  shape and dtype of cos  last axis contiguous; apart from cos
+ *   sin  out  shape and dtype of cos  last axis contiguous; no overlap with cos
  *
  * width is rotary_dim (HALVES: j = i and i + rotary_dim / 2; INTERLEAVED: j = 2 i and 2 i + 1) or
  * rotary_dim / 2 (j = i). seq may be 0.
  *
- * Math       steps and precisions are those of Hugging Face transformers on a CPU: inv_freq and
- *            angle in f32 with a rounding after each operation, scale times the f32 cosine in f32,
- *            one rounding to the tables' dtype; bounds, the attention factor and DYNAMIC's theta up
- *            to max_position_embeddings in f64. Powers, cosines and sines are the f64 ones rounded
- *            to f32, where PyTorch's may be 1 ulp off.
- * Context    none; no allocation; may be called from several threads. `error` may be NULL.
- * Errors     BAD_ARGUMENT (parameters, pairing, first_position, memory), BAD_SHAPE, BAD_DTYPE.
- *            Nothing is written then.
+ * Math       The steps and precisions are those of Hugging Face transformers on a CPU. inv_freq and
+ *            angle are f32, with a rounding after each operation. scale times the f32 cosine is
+ *            f32, and is rounded once to the tables' dtype. Bounds, the attention factor and
+ *            DYNAMIC's theta up to max_position_embeddings are f64. Powers, cosines and sines are
+ *            computed in f64 and rounded to f32; PyTorch's may differ by 1 ulp.
+ * Context    none; no allocation; thread-safe. `error` may be NULL.
+ * Errors     BAD_ARGUMENT (parameters, pairing, first_position, memory), BAD_SHAPE, BAD_DTYPE;
+ *            nothing is then written.
+ * Source     that of each tg_rope_type; DEFAULT: Su et al. 2021, arXiv:2104.09864.
  */
 TG_API tg_status tg_rope_table(const tg_rope_parameters *parameters, tg_rope_pairing pairing,
                                int64_t first_position, tg_tensor cos, tg_tensor sin,

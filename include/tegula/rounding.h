@@ -7,12 +7,12 @@ extern "C" {
 #endif
 
 /**
- * Each op's contract lists its steps. With f32 tensors both policies give the same bits unless the
- * contract says otherwise. Policies bind the forward bit for bit; backwards are f32 inside with one
- * rounding per result under either.
+ * The contract of each op lists its steps. With f32 tensors both policies give the same bits unless
+ * the contract says otherwise. A policy defines the forward bit for bit. The backward is the same
+ * for both: f32 inside, with one rounding per result.
  */
 typedef enum tg_rounding {
-  TG_ROUNDING_HF = 1,   /* every step is rounded, as the class of Hugging Face transformers does */
+  TG_ROUNDING_HF = 1,   /* every step is rounded, as in the model's class in transformers */
   TG_ROUNDING_ONCE = 2, /* f32 inside, one rounding of the result */
 } tg_rounding;
 

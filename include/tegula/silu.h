@@ -21,12 +21,12 @@ typedef struct tg_silu_fwd_args {
  *   x    in   [rows, cols]  f32|f16|bf16    last axis contiguous
  *   y    out  [rows, cols]  dtype of x      last axis contiguous; may alias x
  *
- * Math       f32, one rounding to the dtype; within 2.5 f32 ulp of y, 3 where the processor has no
- *            fused multiply-add (ref: f64). Below -88.7, where |y| < 2^-121, y is -0. Infinity
- *            gives the limits, infinity and 0; NaN gives NaN. CUDA: of 16-bit tensors within 2^-17,
- *            and -0 below -87.3.
+ * Math       f32, one rounding to the dtype; within 2.5 f32 ulp of y, 3 on processors without fused
+ *            multiply-add (ref: f64; CUDA, 16-bit tensors: within 2^-17). Below -88.7, where |y| <
+ *            2^-121, y is -0 (CUDA, 16-bit tensors: below -87.3). Infinity gives the limits,
+ *            infinity and 0. NaN gives NaN.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (y overlaps x without being it), UNSUPPORTED.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (an overlap that is not listed above), UNSUPPORTED.
  * Source     Hendrycks & Gimpel 2016, arXiv:1606.08415, section 2; Elfwing et al. 2017,
  *            arXiv:1702.03118.
  */
@@ -49,11 +49,10 @@ typedef struct tg_silu_bwd_args {
  *   x    in   [rows, cols]  f32|f16|bf16    last axis contiguous
  *   dx   out  [rows, cols]  dtype of x      last axis contiguous; may alias dy or x
  *
- * Math       f32, one rounding to the dtype; the factor of dy is within 2^-22 (ref: f64; CUDA, of
- *            16-bit tensors: 2^-17). Infinite x gives its limits, 1 and 0.
+ * Math       f32, one rounding to the dtype; the factor of dy is within 2^-22 (ref: f64; CUDA,
+ *            16-bit tensors: 2^-17). For infinite x the factor is its limit, 1 or 0.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (dx overlaps an input without being it),
- *            UNSUPPORTED.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (an overlap that is not listed above), UNSUPPORTED.
  * Source     derivative of the forward.
  */
 TG_API tg_status tg_silu_bwd(tg_context *ctx, const tg_silu_bwd_args *args);

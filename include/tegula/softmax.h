@@ -26,22 +26,23 @@ typedef struct tg_softmax_fwd_args {
  *   y      out  [rows, cols]  dtype of x    last axis contiguous; may alias x
  *   scale       2^-100 or more, finite; 1 for the plain softmax
  *
- * -infinity gives 0 (a masked score). A row without a finite largest element has no softmax: one
- * that is all -infinity, or that has +infinity or NaN in it, becomes NaN as a whole, as in PyTorch.
+ * -infinity (a masked score) gives 0. As in PyTorch, a row becomes NaN as a whole if all its
+ * elements are -infinity, or if one is +infinity or NaN.
  *
- * Math       f32, one rounding per result; sums of 2048 elements each are added in f64. CUDA: of at
- *            most 32 in f32 rows; 16-bit rows are summed in f32, their results are within 2^-17
- *            before the rounding.
- * Workspace  tg_softmax_fwd_workspace: two rows of f32 and a little for each thread; CUDA: none.
- *            Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (scale, y overlaps x without being it, workspace
- *            missing or too small), UNSUPPORTED.
+ * Math       f32, one rounding per result (ref: f64). The row sum is an f64 sum of f32 sums of 2048
+ *            elements each. CUDA: of at most 32 elements each for f32 rows; 16-bit rows are summed
+ *            in f32, with results within 2^-17 before rounding.
+ * Workspace  tg_softmax_fwd_workspace: two rows of f32 and a little more for each thread; CUDA:
+ *            none.  Asynchronous; capturable; deterministic; batch-invariant.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (scale; an overlap that is not listed above;
+ *            workspace missing or too small), UNSUPPORTED.
  * Source     Bridle 1990, "Probabilistic interpretation of feedforward classification network
- *            outputs"; the largest element is subtracted for range.
+ *            outputs". The largest element is subtracted to keep
+ *            exp in range.
  */
 TG_API tg_status tg_softmax_fwd(tg_context *ctx, const tg_softmax_fwd_args *args);
 
-/** Bytes that tg_softmax_fwd needs; from shapes, dtypes and the context alone. */
+/** Workspace bytes of tg_softmax_fwd, from shapes, dtypes and the context alone. */
 TG_API tg_status tg_softmax_fwd_workspace(const tg_context *ctx, const tg_softmax_fwd_args *args,
                                           size_t *bytes);
 
@@ -60,16 +61,16 @@ typedef struct tg_softmax_bwd_args {
  *   dx     out  [rows, cols]  dtype of y    last axis contiguous; may alias dy
  *   scale       2^-100 or more, finite; that of the forward
  *
- * Math       f32, one rounding per result; sums of 2048 (CUDA: at most 64) elements each are added
- *            in f64.
+ * Math       f32, one rounding per result (ref: f64). The row sum is an f64 sum of f32 sums of 2048
+ *            elements each (CUDA: of at most 64).
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (scale, dx overlaps an input without being dy),
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (scale; an overlap that is not listed above),
  *            UNSUPPORTED.
  * Source     derivative of the forward.
  */
 TG_API tg_status tg_softmax_bwd(tg_context *ctx, const tg_softmax_bwd_args *args);
 
-/** Always 0 bytes. Every op has this function, so that callers need no list of exceptions. */
+/** Always 0 bytes. */
 TG_API tg_status tg_softmax_bwd_workspace(const tg_context *ctx, const tg_softmax_bwd_args *args,
                                           size_t *bytes);
 

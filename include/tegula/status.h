@@ -1,9 +1,10 @@
 /**
  * Status codes and the error record.
  *
- * Every fallible function of the library returns a tg_status; 0 is success in every layer. Three
- * classes never mix: a wrong call (BAD_ARGUMENT, BAD_SHAPE, BAD_DTYPE), a right call that cannot
- * be served (UNSUPPORTED), and the world failing (NO_MEMORY, DEVICE, IO, BAD_FILE).
+ * Every function that can fail returns a tg_status; 0 is success. The codes form three classes: the
+ * call breaks the contract (BAD_ARGUMENT, BAD_SHAPE, BAD_DTYPE); the call is valid, but this build
+ * or machine cannot run it (UNSUPPORTED); memory, device, system or file failed (NO_MEMORY, DEVICE,
+ * IO, BAD_FILE).
  *
  * Messages have one grammar:
  *   ops     <op>: <argument>: expected <rule>, got <value>
@@ -36,16 +37,16 @@ typedef enum tg_status {
 #undef TG_STATUS_ENUM
 } tg_status;
 
-/** Filled by functions that have no context (files, model loading, context creation). */
+/** The error of a function without a context (files, model loading, context creation). */
 typedef struct tg_error {
   tg_status status;
-  char text[508]; /* always terminated; "" when status is TG_OK */
+  char text[508]; /* always zero-terminated; "" if status is TG_OK */
 } tg_error;
 
 /** "OK", "BAD_ARGUMENT", ...; "unknown status" for a value that is no code. Never NULL. */
 TG_API const char *tg_status_name(tg_status status);
 
-/** One sentence that says what the code means. Never NULL. */
+/** The meaning of the code, in one sentence. Never NULL. */
 TG_API const char *tg_status_text(tg_status status);
 
 #ifdef __cplusplus

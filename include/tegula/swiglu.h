@@ -32,11 +32,12 @@ typedef struct tg_swiglu_fwd_args {
  *   HF    y = round(round(silu(gate)) * up)     Qwen3, Llama, Mistral
  *   ONCE  y = round(silu(gate) * up)
  *
- * Math       f32; rounding as `rounding` says (ref: f64). With f32 tensors both give the same bits.
- *            silu is that of tg_silu_fwd: 0 at -infinity, NaN for NaN.
+ * Math       f32; rounding as `rounding` says (ref: f64). With f32 tensors both roundings give the
+ *            same bits. silu is that of tg_silu_fwd: 0 at -infinity, NaN for NaN.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (packing, rounding; both or neither of the forms
- *            gate, up and gate_up; y overlaps an input without being gate or up), UNSUPPORTED.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (packing, rounding; both or neither of the two
+ *            input forms gate with up and gate_up; an overlap that is not listed above),
+ *            UNSUPPORTED.
  * Source     Shazeer 2020, arXiv:2002.05202, eq. 6.
  */
 TG_API tg_status tg_swiglu_fwd(tg_context *ctx, const tg_swiglu_fwd_args *args);
@@ -57,19 +58,22 @@ typedef struct tg_swiglu_bwd_args {
  *   dgate = dy * up * (s + gate * s * (1 - s))
  *
  *   dy        in   [rows, cols]      dtype of gate    last axis contiguous
- *   gate, up, gate_up, packing       as in the forward
+ *   gate      in   [rows, cols]      f32|f16|bf16     optional; last axis contiguous
+ *   up        in   [rows, cols]      dtype of gate    with gate; last axis contiguous
+ *   gate_up   in   [rows, 2 * cols]  f32|f16|bf16     instead of gate and up; last axis contiguous
  *   dgate     out  [rows, cols]      dtype of gate    optional; without gate_up; last axis
  *                                                     contiguous; may alias gate or dy
  *   dup       out  [rows, cols]      dtype of gate    optional; without gate_up; last axis
  *                                                     contiguous; may alias up
  *   dgate_up  out  [rows, 2 * cols]  dtype of gate    with gate_up, packed like it; last axis
  *                                                     contiguous; may alias gate_up
+ *   packing   that of the forward
  *
- * Math       f32, one rounding of each result (ref: f64). Infinite gate gives the limits of the
- *            factors: silu 0 and infinity, its derivative 0 and 1.
+ * Math       f32, one rounding per result (ref: f64). An infinite gate gives the limits of the
+ *            factors: 0 and infinity for silu, 0 and 1 for its derivative.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (packing; both or neither of the forms of the
- *            input; a gradient of the other form, or none; an overlap that is not named above),
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (packing; both or neither of the two input forms; a
+ *            gradient of the other form, or none; an overlap that is not listed above),
  *            UNSUPPORTED.
  * Source     derivative of the forward.
  */

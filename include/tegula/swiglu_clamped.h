@@ -36,12 +36,13 @@ typedef struct tg_swiglu_clamped_fwd_args {
  *   HF    y = round(round(u + 1) * round(g * round(s)))  with s of round(alpha * g)    GPT-OSS
  *   ONCE  one rounding of the result
  *
- * Math       f32; rounding as `rounding` says (ref: f64). With f32 tensors both give the same bits.
- *            limit is rounded to the dtype first. g * s is 0 at -infinity; NaN gives NaN.
+ * Math       f32; rounding as `rounding` says (ref: f64). With f32 tensors both roundings give the
+ *            same bits. limit is first rounded to the dtype. g * s is 0 at -infinity; NaN gives
+ *            NaN.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (alpha, limit, packing, rounding;
- *            both or neither of the forms gate, up and gate_up; y overlaps an input without being
- *            gate or up), UNSUPPORTED.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (alpha, limit, packing, rounding; both or neither
+ *            of the two input forms gate with up and gate_up; an overlap that is not listed above),
+ *            UNSUPPORTED.
  * Source     OpenAI 2025, gpt-oss model card, arXiv:2508.10925, section 2.2.
  */
 TG_API tg_status tg_swiglu_clamped_fwd(tg_context *ctx, const tg_swiglu_clamped_fwd_args *args);
@@ -64,22 +65,24 @@ typedef struct tg_swiglu_clamped_bwd_args {
  *   dgate = dy * (u + 1) * (s + alpha * g * s * (1 - s))      where gate <= limit, else 0
  *
  *   dy        in   [rows, cols]      dtype of gate    last axis contiguous
- *   gate, up, gate_up, packing       as in the forward
+ *   gate      in   [rows, cols]      f32|f16|bf16     optional; last axis contiguous
+ *   up        in   [rows, cols]      dtype of gate    with gate; last axis contiguous
+ *   gate_up   in   [rows, 2 * cols]  f32|f16|bf16     instead of gate and up; last axis contiguous
  *   dgate     out  [rows, cols]      dtype of gate    optional; without gate_up; last axis
  *                                                     contiguous; may alias gate or dy
  *   dup       out  [rows, cols]      dtype of gate    optional; without gate_up; last axis
  *                                                     contiguous; may alias up
  *   dgate_up  out  [rows, 2 * cols]  dtype of gate    with gate_up, packed like it; last axis
  *                                                     contiguous; may alias gate_up
- *   alpha, limit   those of the forward
+ *   alpha, limit, packing  those of the forward
  *
- * Math       f32, one rounding of each result (ref: f64). At its limit a clamp passes the gradient
- *            on. NaN fails the comparisons: its own gradient is 0, the other one NaN, as PyTorch
- *            has it. At -infinity the factors of dy are 0, their limits.
+ * Math       f32, one rounding per result (ref: f64). Exactly at its limit a clamp passes the
+ *            gradient on. NaN fails the comparisons: its own gradient is 0 and that of the other
+ *            input is NaN, as in PyTorch. At -infinity the factors of dy are 0, their limits.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
- * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (alpha, limit, packing; both or neither
- *            of the forms of the input; a gradient of the other form, or none; an overlap that is
- *            not named above), UNSUPPORTED.
+ * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (alpha, limit, packing; both or neither of the two
+ *            input forms; a gradient of the other form, or none; an overlap that is not listed
+ *            above), UNSUPPORTED.
  * Source     derivative of the forward.
  */
 TG_API tg_status tg_swiglu_clamped_bwd(tg_context *ctx, const tg_swiglu_clamped_bwd_args *args);

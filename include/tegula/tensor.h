@@ -1,10 +1,10 @@
 /**
  * Tensor views: borrowed memory, a dtype, a shape and strides.
  *
- * A view is passed by value, owns nothing, and must stay valid until the call that uses it is
- * complete. Strides count elements; all strides zero means contiguous (row-major). A negative
- * stride is refused; a zero stride on an axis longer than one is taken only where an op's contract
- * broadcasts. A zeroed view (dtype 0) is an absent optional tensor.
+ * A view is passed by value and owns nothing. Its memory must stay valid until the call that uses
+ * it has completed. Strides count elements; all strides zero means contiguous (row-major). Negative
+ * strides are errors. A zero stride on an axis longer than one is allowed only where the op's
+ * contract broadcasts. A zeroed view (dtype 0) is an absent optional tensor.
  */
 #ifndef TEGULA_TENSOR_H
 #define TEGULA_TENSOR_H
@@ -22,11 +22,11 @@ extern "C" {
   X(F32, 1, 4, "f32")                                                                              \
   X(F16, 2, 2, "f16")                                                                              \
   X(BF16, 3, 2, "bf16")                                                                            \
-  X(F64, 4, 8, "f64") /* taken by the reference backend alone */                                   \
+  X(F64, 4, 8, "f64") /* for the reference backend alone */                                        \
   X(I32, 5, 4, "i32")                                                                              \
   X(I64, 6, 8, "i64")                                                                              \
   X(I8, 7, 1, "i8")                                                                                \
-  X(U8, 8, 1, "u8")           /* also two 4-bit values: the first is in the low half */            \
+  X(U8, 8, 1, "u8")           /* or two 4-bit values, the first in the low half */                 \
   X(F8_E4M3, 9, 1, "f8_e4m3") /* 1-4-3 bits, bias 7, no infinity, NaN is 0x7f: OCP 8-bit float */
 
 typedef enum tg_dtype {
@@ -39,12 +39,12 @@ typedef enum tg_dtype {
 /** "f32", "bf16", ...; "none" for 0, "unknown dtype" for a value that is no dtype. Never NULL. */
 TG_API const char *tg_dtype_name(tg_dtype dtype);
 
-/** Bytes of one element; 0 for a value that is no dtype. */
+/** Bytes per element; 0 for a value that is no dtype. */
 TG_API size_t tg_dtype_bytes(tg_dtype dtype);
 
 #define TG_MAX_NDIM 6
 
-/** Where a view's memory lives. 0: on the context's device, unchecked. */
+/** Device of a view's memory. 0: the context's device, unchecked; other values are checked. */
 #define TG_DEVICE_CONTEXT 0
 #define TG_DEVICE_CPU 1
 #define TG_DEVICE_CUDA(index) (2 + (index))

@@ -1,13 +1,12 @@
 /**
  * Tokenizers: text to ids and back.
  *
- * A tokenizer is immutable: any number of threads may use one at a time. Text is UTF-8 in both
- * directions, but a single token may hold part of a character, so decoded bytes are valid UTF-8
- * only where whole characters were decoded.
+ * A tokenizer is immutable: any number of threads may use one concurrently. Text is UTF-8 in both
+ * directions. A single token may hold part of a character, so decoded bytes are valid UTF-8 only if
+ * whole characters were decoded.
  *
- * Served are byte-level tokenizers: one token per byte, id = the byte's value, and special tokens
- * after them
- * (`<|endoftext|>` is 256).
+ * Byte-level tokenizers are supported: one token per byte, whose id is the byte's value, followed
+ * by special tokens (`<|endoftext|>` is 256).
  */
 #ifndef TEGULA_TOKENIZER_H
 #define TEGULA_TOKENIZER_H
@@ -22,31 +21,35 @@ extern "C" {
 
 typedef struct tg_tokenizer tg_tokenizer;
 
-/** For encode: special tokens' text is taken as ordinary text. Without it they become their ids,
- *  as Hugging Face tokenizers do. */
+/**
+ * Flag of encode: the text of special tokens is encoded as ordinary text. Without it special tokens
+ * become their ids, as in Hugging Face tokenizers.
+ */
 #define TG_TOKENIZER_PLAIN 1u
 
-/** For decode: special tokens give no text. */
+/** Flag of decode: special tokens are skipped. */
 #define TG_TOKENIZER_SKIP_SPECIAL 2u
 
-/** The byte-level tokenizer of 257 ids. Errors: NO_MEMORY; then *out is NULL. `error` may be NULL
- * everywhere. */
+/**
+ * Creates the byte-level tokenizer of 257 ids. Errors: NO_MEMORY; *out is then NULL. `error` may be
+ * NULL in every function.
+ */
 TG_API tg_status tg_tokenizer_create_bytes(tg_tokenizer **out, tg_error *error);
 
 /**
  * Reads `<directory>/tokenizer.json`. Errors: IO, NO_MEMORY, BAD_FILE, UNSUPPORTED (merges, another
- * model, another pre-tokenizer, ...); then *out is NULL.
+ * model, another pre-tokenizer, ...); *out is then NULL.
  */
 TG_API tg_status tg_tokenizer_load(const char *directory, tg_tokenizer **out, tg_error *error);
 
 /**
- * Writes tokenizer.json and tokenizer_config.json, which transformers' AutoTokenizer loads; each
- * takes its name only when it is complete. Errors: IO, NO_MEMORY.
+ * Writes tokenizer.json and tokenizer_config.json, which transformers' AutoTokenizer loads. Each
+ * file is renamed to its final name only when it is complete. Errors: IO, NO_MEMORY.
  */
 TG_API tg_status tg_tokenizer_save(const tg_tokenizer *tokenizer, const char *directory,
                                    tg_error *error);
 
-/** Frees; NULL is allowed. */
+/** Frees the tokenizer; NULL is allowed. */
 TG_API void tg_tokenizer_destroy(tg_tokenizer *tokenizer);
 
 /** One more than the largest id. */
@@ -56,19 +59,19 @@ TG_API int32_t tg_tokenizer_vocab_size(const tg_tokenizer *tokenizer);
 TG_API int32_t tg_tokenizer_end_of_text(const tg_tokenizer *tokenizer);
 
 /**
- * Encodes `size` bytes of UTF-8. *count gets the number of ids; they are written only where
- * `capacity` holds them all, so that a call with capacity 0 (and ids NULL) asks for the number. At
- * most one id per byte. Errors: BAD_ARGUMENT (not UTF-8, with the byte offset; 0 < capacity <
- * *count; an unknown flag).
+ * Encodes `size` bytes of UTF-8 and stores the number of ids in *count. The ids are written only if
+ * `capacity` holds all of them; a call with capacity 0 and ids NULL returns the number alone. There
+ * is at most one id per byte. Errors: BAD_ARGUMENT (invalid UTF-8, with the byte offset; 0 <
+ * capacity < *count; an unknown flag).
  */
 TG_API tg_status tg_tokenizer_encode(const tg_tokenizer *tokenizer, const char *text, size_t size,
                                      uint32_t flags, int32_t *ids, size_t capacity, size_t *count,
                                      tg_error *error);
 
 /**
- * Decodes `count` ids. *size gets the number of bytes; they are written (without a terminator) only
- * where `capacity` holds them all; capacity 0 asks. Errors: BAD_ARGUMENT (an id out of range, with
- * its index; 0 < capacity < *size; an unknown flag).
+ * Decodes `count` ids and stores the number of bytes in *size. The bytes are written, without a
+ * terminator, only if `capacity` holds all of them; capacity 0 returns the number alone. Errors:
+ * BAD_ARGUMENT (an id out of range, with its index; 0 < capacity < *size; an unknown flag).
  */
 TG_API tg_status tg_tokenizer_decode(const tg_tokenizer *tokenizer, const int32_t *ids,
                                      size_t count, uint32_t flags, char *text, size_t capacity,

@@ -1,9 +1,9 @@
 /**
  * Training: forward, loss, full backward and AdamW over one model, in f32 or with bf16 passes.
  *
- * A tg_trainer owns gradients, optimiser state and activations of a fixed batch shape, all in one
- * block whose plan can be read before it is allocated. It changes the weights of its model. Every
- * result has the same bits at any number of threads.
+ * A tg_trainer owns the gradients, optimiser state and activations of a fixed batch shape, all in
+ * one block of memory. tg_trainer_plan computes its size before it is allocated. The trainer
+ * updates the weights of its model. Every result has the same bits at any number of threads.
  */
 #ifndef TEGULA_TRAIN_H
 #define TEGULA_TRAIN_H
@@ -19,8 +19,8 @@ extern "C" {
 typedef struct tg_trainer tg_trainer;
 
 typedef struct tg_trainer_options {
-  int32_t batch_size;      /* sequences of a step; required */
-  int32_t sequence_length; /* tokens of a sequence; required, at most the model's positions */
+  int32_t batch_size;      /* sequences per step; required */
+  int32_t sequence_length; /* tokens per sequence; required, at most the model's positions */
   int32_t num_threads;     /* as in tg_context_options */
   int64_t num_steps;       /* of the schedule; required */
   int64_t warmup_steps;    /* linear from 0; then a cosine down to min_learning_rate */
@@ -30,11 +30,11 @@ typedef struct tg_trainer_options {
   double weight_decay;      /* of matrices and embeddings; biases and norms have none */
   double max_grad_norm;     /* gradients are scaled down to this norm; 0: never */
   tg_dtype dtype;       /* of weights and activations in the passes: TG_F32 (and TG_DTYPE_NONE), or
-                           TG_BF16. Gradients of weights, optimiser state and the model's own weights,
-                           which are updated and saved, stay f32; the passes see them rounded */
-  tg_backend backend;   /* 0: TG_BACKEND_CPU. TG_BACKEND_CUDA: everything is on the GPU; the model
-                           keeps its memory, whose weights follow at tg_trainer_sync, at
-                           tg_trainer_save and when the trainer is destroyed */
+                           TG_BF16. The model's own weights, the gradients of weights and the
+                           optimiser state stay f32; bf16 passes read rounded weights */
+  tg_backend backend;   /* 0: TG_BACKEND_CPU. TG_BACKEND_CUDA: everything is on the GPU. The model's
+                           host memory is updated by tg_trainer_sync, by tg_trainer_save and when
+                           the trainer is destroyed */
   int32_t device_index; /* CUDA ordinal */
 } tg_trainer_options;
 
@@ -45,72 +45,81 @@ typedef struct tg_plan_line {
 } tg_plan_line;
 
 /**
- * What a trainer of these options would hold, weights included; *count lines, at most `capacity`
- * are written. Allocates nothing. Errors: BAD_ARGUMENT.
+ * Computes the memory that a trainer with these options needs, weights included. *count is the
+ * number of lines; at most `capacity` are written. Nothing is allocated. Errors: BAD_ARGUMENT.
  */
 TG_API tg_status tg_trainer_plan(const tg_model *model, const tg_trainer_options *options,
                                  tg_plan_line *lines, size_t capacity, size_t *count,
                                  tg_error *error);
 
-/** Errors: BAD_ARGUMENT (options), BAD_DTYPE (weights that are not f32), NO_MEMORY (on a GPU with
- * what is free and the largest batch that fits), and those of tg_context_create. */
+/**
+ * Creates a trainer. Errors: BAD_ARGUMENT (options), BAD_DTYPE (weights that are not f32),
+ * NO_MEMORY (on a GPU the message gives the free memory and the largest batch that fits), and those
+ * of tg_context_create.
+ */
 TG_API tg_status tg_trainer_create(tg_model *model, const tg_trainer_options *options,
                                    tg_trainer **out, tg_error *error);
 
-/** Frees; the model stays. NULL is allowed. */
+/** Frees the trainer but not its model; NULL is allowed. */
 TG_API void tg_trainer_destroy(tg_trainer *trainer);
 
 typedef struct tg_step_result {
-  int64_t step; /* number of the step that was taken, from 1 */
+  int64_t step; /* number of this step, from 1 */
   double loss;  /* mean over the targets, nats */
   double grad_norm;
   double learning_rate;
 } tg_step_result;
 
 /**
- * Loss and gradients of one batch: ids and targets are i32 [batch_size * sequence_length], row
- * after row; a target of -100 is ignored. Gradients are overwritten and can be read by
- * tg_trainer_gradient. Errors: BAD_ARGUMENT (an id or target out of range).
+ * Computes loss and gradients of one batch. ids and targets are i32 [batch_size * sequence_length],
+ * row after row. Targets of -100 are ignored. Gradients are overwritten; tg_trainer_gradient
+ * returns them. Errors: BAD_ARGUMENT (an id or target out of range).
  */
 TG_API tg_status tg_trainer_backward(tg_trainer *trainer, const int32_t *ids,
                                      const int32_t *targets, double *loss, tg_error *error);
 
 /**
- * tg_trainer_backward, clipping, AdamW. A loss or gradient norm that is not finite leaves the
- * weights and the step as they were: BAD_ARGUMENT naming the step.
+ * Runs one training step: tg_trainer_backward, gradient clipping, AdamW. Errors: those of
+ * tg_trainer_backward, and BAD_ARGUMENT naming the step if the loss or gradient norm is not finite;
+ * weights and step are then unchanged.
  */
 TG_API tg_status tg_trainer_step(tg_trainer *trainer, const int32_t *ids, const int32_t *targets,
                                  tg_step_result *result, tg_error *error);
 
-/** Mean loss of one batch; nothing else changes but the activations. */
+/** Computes the mean loss of one batch. It changes only the activations. */
 TG_API tg_status tg_trainer_loss(tg_trainer *trainer, const int32_t *ids, const int32_t *targets,
                                  double *loss, tg_error *error);
 
-/** Steps taken so far. */
+/** Number of completed steps. */
 TG_API int64_t tg_trainer_steps(const tg_trainer *trainer);
 
-/** Gradient of tg_model_parameter(index) after the last backward, in host memory, valid until the
- * next one; BAD_ARGUMENT past the end. From a GPU all gradients are copied: NO_MEMORY, DEVICE. */
+/**
+ * Gradient of tg_model_parameter(index) after the last backward, in host memory; valid until the
+ * next backward. On a GPU all gradients are copied to the host. Errors: BAD_ARGUMENT (past the
+ * end), NO_MEMORY, DEVICE.
+ */
 TG_API tg_status tg_trainer_gradient(tg_trainer *trainer, size_t index, tg_tensor *view);
 
-/** Brings the weights in the model's memory up to date; on the CPU they always are. Errors: DEVICE.
+/**
+ * Copies the current weights to the model's host memory; on the CPU they are always current.
+ * Errors: DEVICE.
  */
 TG_API tg_status tg_trainer_sync(const tg_trainer *trainer, tg_error *error);
 
 /**
  * Saves a checkpoint: a directory that transformers loads (config.json, model.safetensors and, with
  * `tokenizer`, tokenizer.json) and that tg_trainer_resume continues from (optimizer_*.safetensors,
- * trainer_state.json). It replaces an old one as a whole or not at all, whatever happens. `note`:
- * a line of UTF-8 kept in trainer_state.json (the data and seed of a run, say); NULL: none.
- * Errors: IO, NO_MEMORY, BAD_ARGUMENT.
+ * trainer_state.json). The new directory replaces an old one atomically: after a crash one of them
+ * is complete. `note` is a line of UTF-8 that is kept in trainer_state.json, such as the data and
+ * seed of a run; NULL: none. Errors: IO, NO_MEMORY, BAD_ARGUMENT.
  */
 TG_API tg_status tg_trainer_save(const tg_trainer *trainer, const tg_tokenizer *tokenizer,
                                  const char *note, const char *directory, tg_error *error);
 
 /**
- * Loads optimiser state and step of a checkpoint into a trainer whose model was loaded from the
- * same directory; training goes on bit for bit, at any number of threads. `note` gets the text kept
- * by save, cut to `note_bytes`; NULL: not asked for. Errors: IO, BAD_FILE, NO_MEMORY.
+ * Loads the optimiser state and step of a checkpoint into a trainer whose model was loaded from the
+ * same directory. Training then continues bit for bit, at any number of threads. `note` receives
+ * the saved note, cut to `note_bytes`; NULL: not wanted. Errors: IO, BAD_FILE, NO_MEMORY.
  */
 TG_API tg_status tg_trainer_resume(tg_trainer *trainer, const char *directory, char *note,
                                    size_t note_bytes, tg_error *error);

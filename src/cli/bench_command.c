@@ -29,18 +29,20 @@ typedef struct options {
   }
 
 static const tgi_option rows[] = {
-    ROW("preset", preset, "NAME", TEXT, 0, 0, "a new model of this size (tegula train --help)"),
-    ROW("model", model, "DIR", TEXT, 0, 0, "the model in a Hugging Face directory"),
-    ROW("vocab-size", vocab_size, "N", I32, 1, TGI_ANY_I32, "ids of a new model (50257)"),
-    ROW("batch", batch, "N", I32, 1, 1 << 20, "sequences in a training step (4)"),
+    ROW("preset", preset, "NAME", TEXT, 0, 0,
+        "a new model of this preset (tegula train --help lists them)"),
+    ROW("model", model, "DIR", TEXT, 0, 0, "the model in this Hugging Face directory"),
+    ROW("vocab-size", vocab_size, "N", I32, 1, TGI_ANY_I32,
+        "vocabulary size of a new model (50257)"),
+    ROW("batch", batch, "N", I32, 1, 1 << 20, "sequences per training step (4)"),
     ROW("seq", seq, "N", I32, 1, 1 << 24,
-        "tokens of a sequence, of the prefill, and in the cache before decoding (64)"),
+        "tokens per sequence, in the prefill, and in the cache before decoding (64)"),
     ROW("dtype", dtype, "DTYPE", TEXT, 0, 0,
-        "of weights and activations in training steps, as in tegula train: f32 or bf16 (f32)"),
+        "dtype of weights and activations in training steps: f32 or bf16 (f32)"),
     ROW("steps", steps, "N", I32, 1, kMaxSteps, "timed steps (10)"),
     ROW("threads", threads, "N", I32, 1, 4096, "CPU threads (one per CPU)"),
     ROW("device", device, "DEVICE", TEXT, 0, 0, "cpu, cuda or cuda:N (cpu)"),
-    ROW("json", json, NULL, FLAG, 0, 0, "one JSON object a line"),
+    ROW("json", json, NULL, FLAG, 0, 0, "print one JSON object per line"),
     {0},
 };
 
@@ -48,14 +50,15 @@ static const tgi_command command_line = {
     .name = "tegula bench",
     .positions = "[train|prefill|decode]",
     .help =
-        "Time a model: two warm-up steps, then --steps timed ones. Without a mode: all three."
+        "Time a model: two warm-up steps, then --steps timed steps. Without a mode, all three "
+        "modes run."
         "\v"
-        "A forward pass counts 2 P + 4 L w k flops for each token and 2 H for each row of logits: "
-        "P weights in matrix products but the head's H, L layers, w = heads x head_dim, k = keys "
-        "that the token sees, (S + 1) / 2 on average over a sequence of S. Prefill and decoding "
-        "make one row of logits, training one for each token; a training step counts three "
-        "forward passes. "
-        "The peak of memory is the whole process's so far, of a GPU what a mode took of it.",
+        "A forward pass counts 2 P + 4 L w k flops per token and 2 H per row of logits. P is the "
+        "number of weights in matrix products without the head, H that of the head, L the number "
+        "of layers, w = heads x head_dim, and k the number of keys that a token sees: (S + 1) / 2 "
+        "on average over a sequence of S. Prefill and decoding compute one row of logits, training "
+        "one per token. A training step counts as three forward passes. "
+        "Peak memory is that of the process so far; on a GPU, the memory that the mode allocated.",
     .options = rows,
     .most_positions = 1,
 };
@@ -66,8 +69,8 @@ typedef struct products {
   double body, head; /* weights in matrix products */
 } products;
 
-/* Every matrix but position tables. The head is the token table where it has no matrix of its own,
- * and the token table counts nowhere else. */
+/* Counts every matrix but the position tables. The head is lm_head, or the token table if the model
+ * has none; the token table counts nowhere else. */
 static products find_products(const tg_model *model)
 {
   tg_tensor view;
@@ -98,7 +101,7 @@ static double forward_flops(const tg_model *model, double tokens, double keys, d
   return tokens * (2 * p.body + attention) + logits * 2 * p.head;
 }
 
-/* VmHWM of this process in bytes; 0 where the system does not say. */
+/* VmHWM of this process in bytes; 0 if unknown. */
 static double peak_memory(void)
 {
   char line[128];
@@ -129,7 +132,7 @@ typedef struct timing {
   const char *mode;
   double tokens, flops; /* of a step */
   double median, least, most;
-  double device_bytes; /* taken of a GPU, where freed blocks stay with the process */
+  double device_bytes; /* allocated on the GPU; the process caches freed blocks */
 } timing;
 
 typedef struct work {
@@ -257,7 +260,7 @@ static void print_timing(const work *w, const timing *t)
     }
     printf("peak memory %s", tgi_size(peak_memory()).text);
     if (t->device_bytes > 0) {
-      printf(", of the GPU %s", tgi_size(t->device_bytes).text);
+      printf(", GPU %s", tgi_size(t->device_bytes).text);
     }
     printf("\n");
     return;
@@ -283,7 +286,7 @@ static void print_timing(const work *w, const timing *t)
   tgi_json_print(j, JSON_COMPACT);
 }
 
-/* ---- all of it ---- */
+/* ---- the command ---- */
 
 static tg_status prepare(work *w, tg_error *error)
 {

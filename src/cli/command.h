@@ -1,5 +1,5 @@
-/** The subcommands of `tegula`: each takes its own arguments (argv[0] is ignored) and returns the
- * exit code: 0 done, 1 failed, 2 wrong command line, 130 interrupted. */
+/** The subcommands of `tegula`. Each parses its own arguments (argv[0] is ignored) and returns the
+ * exit code: 0 success, 1 failure, 2 wrong command line, 128 + signal if interrupted. */
 #ifndef TGI_CLI_COMMAND_H
 #define TGI_CLI_COMMAND_H
 

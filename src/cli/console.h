@@ -1,4 +1,4 @@
-/** Standard output and error: data goes to the one, everything else to the other. */
+/** Output: data goes to standard output, everything else to standard error. */
 #ifndef TGI_CLI_CONSOLE_H
 #define TGI_CLI_CONSOLE_H
 
@@ -8,7 +8,7 @@
 /** Whether standard error is a terminal that can rewrite its line. */
 bool tgi_console_is_live(void);
 
-/** Columns of the terminal behind standard error; 80 where nobody knows. */
+/** Columns of the terminal behind standard error; 80 if unknown. */
 int tgi_console_columns(void);
 
 /** "tegula train: <message>" on standard error, and returns 1. Red unless NO_COLOR is set. */
@@ -19,16 +19,17 @@ int tgi_console_fail(const char *command, const char *format, ...)
 int tgi_console_fail_with(const char *command, const tg_error *error);
 
 /**
- * Flushes standard output. Returns `code`, or 1 where the output could not be written: with a
- * message, unless its reader just went away.
+ * Flushes standard output. Returns `code`, or 1 if the output could not be written. It prints a
+ * message, unless the reader closed the pipe.
  */
 int tgi_console_finish(const char *command, int code);
 
-/** Bytes as "12.3 MiB" in a buffer of the caller. */
+/** Text of tgi_size and tgi_duration, returned by value. */
 typedef struct tgi_size_text {
   char text[24];
 } tgi_size_text;
 
+/** Bytes as "12.3 MiB". */
 tgi_size_text tgi_size(double bytes);
 
 /** Seconds as "0:07", "12:34" or "1:02:03". */

@@ -10,7 +10,7 @@ enum { kIgnored = -100 };
 
 /* ---- files ---- */
 
-/* FNV-1a, eight bytes at a time: tells one file from another, no more. */
+/* FNV-1a on words of eight bytes: it identifies a file, and is no cryptographic hash. */
 static uint64_t hash_bytes(const char *bytes, size_t size)
 {
   uint64_t hash = 0xcbf29ce484222325u ^ size, word = 0;
@@ -24,7 +24,7 @@ static uint64_t hash_bytes(const char *bytes, size_t size)
   return hash;
 }
 
-/* The tokenizer knows the byte where the text is no UTF-8; the file's name goes before it. */
+/* The tokenizer's error holds the byte offset of invalid UTF-8; this adds the file's name. */
 static tg_status name_file(const char *path, tg_status status, tg_error *error)
 {
   if (error && status == TG_BAD_ARGUMENT) {
@@ -87,8 +87,8 @@ static uint64_t mix(uint64_t a, uint64_t b)
 }
 
 /*
- * A permutation of 0 .. n - 1: a Feistel network on the next even number of bits, walked until it
- * lands inside (Black & Rogaway 2002, "Ciphers with arbitrary finite domains").
+ * A permutation of 0 .. n - 1: a Feistel network on the next even number of bits, iterated until
+ * the result is below n (Black & Rogaway 2002, "Ciphers with arbitrary finite domains").
  */
 static uint64_t permute(uint64_t i, uint64_t n, uint64_t key)
 {

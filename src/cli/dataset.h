@@ -1,9 +1,9 @@
 /**
  * Text files as batches of tokens.
  *
- * What a training step sees is a pure function of (tokens, seed, step), so that a run resumes from
- * its step alone. An epoch cuts the tokens into windows that start at an offset of its own and
- * visits each once, in an order of its own.
+ * The batch of a training step is a pure function of tokens, seed and step, so a run can resume
+ * from its step alone. Each epoch cuts the tokens into windows from its own random offset and
+ * visits each window once, in its own random order.
  */
 #ifndef TGI_CLI_DATASET_H
 #define TGI_CLI_DATASET_H
@@ -11,7 +11,7 @@
 #include "tegula/tokenizer.h"
 #include <stdbool.h>
 
-/** Tokens and what they stand for. */
+/** The tokens of a file. */
 typedef struct tgi_dataset {
   int32_t *ids; /* NULL: nothing to free */
   int64_t count;
@@ -19,7 +19,7 @@ typedef struct tgi_dataset {
 } tgi_dataset;
 
 /**
- * Reads a UTF-8 text file; special tokens' text in it becomes their ids. Errors: IO, NO_MEMORY,
+ * Reads a UTF-8 text file. The text of special tokens becomes their ids. Errors: IO, NO_MEMORY,
  * BAD_FILE (empty, not UTF-8 with the byte, not a regular file).
  */
 tg_status tgi_dataset_load(const char *path, const tg_tokenizer *tokenizer, tgi_dataset *out,
@@ -43,9 +43,10 @@ void tgi_batch_for_training(tgi_tokens tokens, uint64_t seed, int64_t step, tgi_
                             int32_t *ids, int32_t *targets);
 
 /**
- * Batches that score every token but the first once, each with at least half a row of text before
- * it where the text has it: rows overlap by half, and only the second half's targets count. Other
- * targets are -100. Two tokens or more.
+ * Number of batches that score every token but the first exactly once. Rows overlap by half and
+ * only the targets of the second half count (in the first row all), so each scored token has at
+ * least half a row of text before it where the text allows. Other targets are -100. Needs two
+ * tokens or more.
  */
 int64_t tgi_batches_for_evaluation(tgi_tokens tokens, tgi_batch_shape shape);
 
@@ -53,7 +54,7 @@ int64_t tgi_batches_for_evaluation(tgi_tokens tokens, tgi_batch_shape shape);
 int64_t tgi_batch_for_evaluation(tgi_tokens tokens, int64_t index, tgi_batch_shape shape,
                                  int32_t *ids, int32_t *targets);
 
-/** Bytes of text that tokens 1 .. count - 1 stand for; special tokens stand for none. */
+/** Bytes of text in tokens 1 .. count - 1; special tokens have none. */
 tg_status tgi_tokens_bytes(tgi_tokens tokens, const tg_tokenizer *tokenizer, int64_t *bytes,
                            tg_error *error);
 

@@ -1,4 +1,5 @@
-/* tegula explain: how an op would run a case, what it costs, and what bounds it on this machine. */
+/* tegula explain: how an op runs a shape, what it costs, and which roof bounds it on this machine.
+ */
 #include "command.h"
 #include "console.h"
 #include "core/context_state.h"
@@ -31,23 +32,24 @@ typedef struct options {
   }
 
 static const tgi_option rows[] = {
-    ROW("dtype", dtype, "DTYPE", TEXT, 0, 0, "of the activations: f32, f16 or bf16 (f32)"),
-    ROW("dir", dir, "DIR", TEXT, 0, 0, "fwd, bwd or step (the op's first)"),
+    ROW("dtype", dtype, "DTYPE", TEXT, 0, 0, "dtype of the activations: f32, f16 or bf16 (f32)"),
+    ROW("dir", dir, "DIR", TEXT, 0, 0, "direction: fwd, bwd or step (the op's first)"),
     ROW("entry", entry, "ENTRY", TEXT, 0, 0,
-        "kernels to try first: avx512, avx2, generic; sm90, sm80, any"),
+        "first entry of the kernel chain: avx512, avx2, generic; sm90, sm80, any"),
     ROW("device", device, "DEVICE", TEXT, 0, 0, "cpu, cuda or cuda:N (cpu)"),
     ROW("threads", threads, "N", I32, 1, 4096, "CPU threads (one per CPU)"),
-    ROW("json", json, NULL, FLAG, 0, 0, "one JSON object"),
+    ROW("json", json, NULL, FLAG, 0, 0, "print one JSON object"),
     {0},
 };
 
 static const tgi_command command_line = {
     .name = "tegula explain",
     .positions = "[OP SHAPE]",
-    .help = "How an op would run a shape: kernels, plan, bytes, flops, what bounds it and the time "
-            "that this bound allows. Without arguments: the ops and how their shapes are "
-            "written.\vOP is rms_norm, rms_norm_bwd, ...; SHAPE is written as in the benchmarks: "
-            "tegula explain rms_norm 16384x4096. The roofs are measured while you wait.",
+    .help =
+        "Show how an op runs a shape: kernels, plan, bytes, flops, the roof that bounds it, and "
+        "the least time that this roof allows. Without arguments, list the ops and the syntax "
+        "of their shapes.\vOP is rms_norm, rms_norm_bwd, ...; SHAPE is written as in the "
+        "benchmarks: tegula explain rms_norm 16384x4096. Each call measures the roofs.",
     .options = rows,
     .most_positions = 2,
 };
@@ -69,7 +71,7 @@ typedef struct explanation {
   roofs roof;
 } explanation;
 
-/* ---- what is asked for ---- */
+/* ---- the op ---- */
 
 static int list_ops(bool json)
 {
@@ -95,7 +97,7 @@ static int list_ops(bool json)
   return 0;
 }
 
-/* "rms_norm_bwd", or "rms_norm" with --dir or its first direction. NULL: there is none. */
+/* "rms_norm_bwd", or "rms_norm" with --dir or its first direction. NULL: not found. */
 static const tg_op_info *find_op(const char *name, const char *dir)
 {
   for (size_t i = 0; i < tg_op_count(); i++) {
@@ -124,7 +126,7 @@ static double median_seconds(roof *r)
   return s[kRoofRuns / 2];
 }
 
-/* A copy of as many bytes, with about the op's ratio of reads to writes. */
+/* The copy whose ratio of reads to writes is nearest to the op's. */
 static roof_mix copy_mix(const tgi_cost *cost)
 {
   roof_mix mix = {1, 0, 0};
@@ -175,7 +177,7 @@ static tg_status measure_cpu(const explanation *e, roofs *out, tg_error *error)
   return status;
 }
 
-/* ---- the answer ---- */
+/* ---- output ---- */
 
 static void shape_text(const tg_tensor *t, char *text, size_t bytes)
 {
@@ -233,7 +235,8 @@ static void print_answer(explanation *e)
   printf("workspace  %s\n", tgi_size((double)e->workspace).text);
   printf("bytes      %s: %s read, %s written\n", tgi_size(bytes).text,
          tgi_size(cost->read_bytes).text, tgi_size(cost->written_bytes).text);
-  printf("flops      %.4g, %.3g for each byte\n", cost->flops, bytes > 0 ? cost->flops / bytes : 0);
+  printf("flops      %.4g (arithmetic intensity: %.3g flops per byte)\n", cost->flops,
+         bytes > 0 ? cost->flops / bytes : 0);
   printf("roof       %s %.1f GB/s, %s %.1f GFLOP/s\n", e->roof.copy, 1e-9 * e->roof.bytes_per_s,
          e->roof.arithmetic, 1e-9 * e->roof.flops_per_s);
   const double memory = memory_seconds(e), compute = compute_seconds(e);
@@ -296,13 +299,13 @@ int tgi_explain_command(int argc, char **argv)
     return list_ops(o.json);
   }
   if (given.num_positions == 1) {
-    return tgi_usage_error(&command_line, "expected OP and SHAPE, got OP alone");
+    return tgi_usage_error(&command_line, "expected OP and SHAPE, got OP only");
   }
   const tg_op_info *op = find_op(given.position[0], o.dir);
   if (!op) {
-    return tgi_usage_error(&command_line,
-                           "OP: expected one of the ops that `%s' lists, got \"%s\"%s%s", kName,
-                           given.position[0], o.dir ? " with --dir " : "", o.dir ? o.dir : "");
+    return tgi_usage_error(&command_line, "OP: expected an op that `%s' lists, got \"%s\"%s%s",
+                           kName, given.position[0], o.dir ? " with --dir " : "",
+                           o.dir ? o.dir : "");
   }
   if (!tgi_option_dtype(o.dtype)) {
     return tgi_usage_error(&command_line, "--dtype: expected f32, f16 or bf16, got %s", o.dtype);

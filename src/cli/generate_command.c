@@ -1,4 +1,4 @@
-/* tegula generate: a prompt in, text out, token by token. */
+/* tegula generate: continues a prompt and prints the text token by token. */
 #include "command.h"
 #include "console.h"
 #include "core/clock.h"
@@ -30,30 +30,35 @@ typedef struct options {
   }
 
 static const tgi_option rows[] = {
-    ROW("max-tokens", max_tokens, "N", I64, 1, TGI_ANY_I64, "most tokens to generate (what fits)"),
+    ROW("max-tokens", max_tokens, "N", I64, 1, TGI_ANY_I64,
+        "largest number of tokens to generate (as many as fit)"),
     ROW("temperature", temperature, "X", F64, 0, 1000,
-        "0: always the most probable token; 1: as the model says (0.8)"),
-    ROW("top-k", top_k, "N", I32, 0, TGI_ANY_I32, "only the N most probable; 0: all (0)"),
-    ROW("top-p", top_p, "X", F64, 0, 1, "only the fewest that reach this probability (1)"),
+        "0: always the most probable token; 1: the model's probabilities (0.8)"),
+    ROW("top-k", top_k, "N", I32, 0, TGI_ANY_I32,
+        "sample from the N most probable tokens; 0: all (0)"),
+    ROW("top-p", top_p, "X", F64, 0, 1,
+        "sample from the fewest tokens whose probabilities sum to X (1)"),
     ROW("min-p", min_p, "X", F64, 0, 1,
-        "only those with at least X times the largest probability (0)"),
-    ROW("seed", seed, "N", I64, 0, TGI_ANY_I64, "the same seed gives the same text (0)"),
+        "sample from the tokens with at least X times the largest probability (0)"),
+    ROW("seed", seed, "N", I64, 0, TGI_ANY_I64,
+        "seed of the sampling; the same seed gives the same text (0)"),
     ROW("threads", threads, "N", I32, 1, 4096, "CPU threads (one per CPU)"),
     ROW("device", device, "DEVICE", TEXT, 0, 0, "cpu, cuda or cuda:N (cpu)"),
     ROW("tokens", tokens, "IDS", TEXT, 0, 0,
-        "token ids instead of a prompt (\"1,2,3\"); ids come out too, and no tokenizer is needed"),
-    ROW("echo", echo, NULL, FLAG, 0, 0, "print the prompt before what follows it"),
-    ROW("quiet", quiet, NULL, FLAG, 0, 0, "no statistics"),
+        "token ids instead of PROMPT (\"1,2,3\"); prints ids too and needs no tokenizer"),
+    ROW("echo", echo, NULL, FLAG, 0, 0, "print the prompt before the generated text"),
+    ROW("quiet", quiet, NULL, FLAG, 0, 0, "print no statistics"),
     {0},
 };
 
 static const tgi_command command_line = {
     .name = "tegula generate",
     .positions = "DIR [PROMPT]",
-    .help = "Generate text with the model in a Hugging Face directory.\vThe text goes to standard "
-            "output, statistics to standard error. PROMPT - reads standard input. Generation ends "
-            "at the end of the text, after --max-tokens, or when the model's positions are used "
-            "up; Ctrl-C ends it with 130.",
+    .help =
+        "Generate text with the model in a Hugging Face directory.\vText goes to standard output "
+        "and statistics go to standard error. With PROMPT \"-\" the prompt is read from standard "
+        "input. Generation ends at the model's end-of-text token, after --max-tokens, or when "
+        "the model's positions are used up. Ctrl-C ends it with exit code 130.",
     .options = rows,
     .least_positions = 1,
     .most_positions = 2,
@@ -71,8 +76,8 @@ typedef struct generation {
   tgi_utf8_stream stream;
   int32_t end_of_text; /* -1: none */
   int64_t generated;
-  const char *reason; /* why it ended; NULL: not yet */
-  tg_status status;   /* of putting a token */
+  const char *reason; /* why generation ended; NULL: it runs */
+  tg_status status;   /* of the output of a token */
   tg_error *error;
   double prefill_seconds, decode_seconds;
 } generation;
@@ -141,7 +146,7 @@ static tg_status parse_ids(generation *g, const char *text, tg_error *error)
     const long value = strtol(at, &end, 10);
     if (end == at || errno != 0 || value < 0 || value > INT32_MAX || !strchr(", ", *end)) {
       return tgi_error_set(error, TG_BAD_ARGUMENT,
-                           "--tokens: byte %zu: expected ids parted by commas, got \"%.40s\"",
+                           "--tokens: byte %zu: expected ids separated by commas, got \"%.40s\"",
                            (size_t)(at - text), at);
     }
     g->ids[g->count++] = (int32_t)value;
@@ -192,7 +197,7 @@ static tg_status echo_prompt(generation *g, tg_error *error)
   return status;
 }
 
-/* A tg_token_callback. */
+/* The tg_token_callback of the session. */
 static bool take_token(void *user, int32_t id)
 {
   generation *g = user;
@@ -250,10 +255,10 @@ static void print_statistics(const generation *g)
   fprintf(stderr, " | ended: %s\n", g->reason);
 }
 
-/* ---- all of it ---- */
+/* ---- the command ---- */
 
-/* A timeline with room for what is asked for: the cache of all positions of a large model may be
- * more than the machine has. */
+/* Sizes the session's cache for the tokens of this call: a cache for all positions of a large model
+ * may exceed the machine's memory. */
 static tg_status make_session(generation *g, tg_error *error)
 {
   const int64_t positions = tg_model_get_info(g->model).max_position_embeddings;
@@ -280,7 +285,7 @@ static tg_status prepare(generation *g, const char *directory, const char *promp
     status = tg_tokenizer_load(directory, &g->tokenizer, error);
     if (status == TG_UNSUPPORTED) {
       const tg_error inner = *error;
-      tgi_error_set(error, status, "%.400s (--tokens takes ids without a tokenizer)", inner.text);
+      tgi_error_set(error, status, "%.400s (--tokens works without a tokenizer)", inner.text);
     }
     status = status ? status : encode_prompt(g, prompt, error);
   }

@@ -1,4 +1,4 @@
-/* tegula info: the machine as the library sees it, and what a model directory holds. */
+/* tegula info: describes the machine, its kernels, and a model directory. */
 #include "command.h"
 #include "console.h"
 #include "core/context_state.h"
@@ -21,14 +21,14 @@ typedef struct options {
 } options;
 
 static const tgi_option rows[] = {
-    {"json", NULL, TGI_OPTION_FLAG, TGI_AT(options, json), 0, 0, "one JSON object"},
+    {"json", NULL, TGI_OPTION_FLAG, TGI_AT(options, json), 0, 0, "print one JSON object"},
     {0},
 };
 
 static const tgi_command command_line = {
     .name = "tegula info",
     .positions = "[DIR]",
-    .help = "What this machine is, which kernels it runs, and, with DIR, the sizes of that model.",
+    .help = "Describe this machine and the kernels chosen for it; with DIR also the model in DIR.",
     .options = rows,
     .most_positions = 1,
 };
@@ -81,7 +81,7 @@ static void print_device(int index, const tg_device_info *d)
 {
   printf("gpu %-6d %s, compute capability %d.%d, %d multiprocessors\n", index, d->name,
          d->compute_capability / 10, d->compute_capability % 10, d->multiprocessors);
-  printf("  memory     %s, %s free; L2 %s; %s shared memory a block\n",
+  printf("  memory     %s, %s free; L2 %s; %s shared memory per block\n",
          tgi_size((double)d->memory_bytes).text, tgi_size((double)d->free_bytes).text,
          tgi_size((double)d->l2_bytes).text, tgi_size((double)d->shared_bytes).text);
   printf("  datasheet  %.0f GB/s, %.0f TFLOP/s bf16\n", d->peak_bytes_per_s / 1e9,
@@ -91,7 +91,7 @@ static void print_device(int index, const tg_device_info *d)
     printf("  measured   %.0f GB/s (copy), %.0f TFLOP/s bf16 (product of 8192 x 8192)\n",
            roof.bytes_per_s / 1e9, roof.product_flops / 1e12);
   }
-  printf("  has       %s%s%s\n", d->cp_async ? " cp.async" : "", d->tma ? " tma" : "",
+  printf("  features  %s%s%s\n", d->cp_async ? " cp.async" : "", d->tma ? " tma" : "",
          d->wgmma ? " wgmma" : "");
   printf("  kernels    %s\n", d->supported ? d->kernels : d->reason);
 }
@@ -99,7 +99,7 @@ static void print_device(int index, const tg_device_info *d)
 static void print_devices(void)
 {
   const int count = tg_device_count();
-  if (count == 0) { /* a context says why */
+  if (count == 0) { /* the error of tg_context_create gives the reason */
     const tg_context_options cuda = {.backend = TG_BACKEND_CUDA};
     tg_context *ctx;
     tg_error error;
@@ -140,10 +140,10 @@ static void print_model(const char *directory, const tg_model_info *i, const cha
          tg_dtype_name(i->dtype));
   printf("  layers     %d, width %d, intermediate %d\n", i->num_hidden_layers, i->hidden_size,
          i->intermediate_size);
-  printf("  heads      %d of %d, %d for keys and values\n", i->num_attention_heads, i->head_dim,
-         i->num_key_value_heads);
+  printf("  heads      %d of size %d, %d for keys and values\n", i->num_attention_heads,
+         i->head_dim, i->num_key_value_heads);
   printf("  positions  %d\n", i->max_position_embeddings);
-  printf("  ids        %d, end of text %d\n", i->vocab_size, i->end_of_text);
+  printf("  vocabulary %d ids, end of text %d\n", i->vocab_size, i->end_of_text);
   printf("  tokenizer  %s\n", tokenizer);
 }
 
@@ -237,7 +237,7 @@ static void write_model(json_t *w, const char *directory, const tg_model_info *i
   json_object_set_new(w, "model", model);
 }
 
-/* What `generate` could do with the directory's text. */
+/* Whether `generate` can encode text for the directory. */
 static void describe_tokenizer(const char *directory, char *text, size_t bytes)
 {
   tg_tokenizer *tokenizer = NULL;
@@ -245,7 +245,7 @@ static void describe_tokenizer(const char *directory, char *text, size_t bytes)
   if (tg_tokenizer_load(directory, &tokenizer, &error) == TG_OK) {
     snprintf(text, bytes, "byte-level, %d ids", tg_tokenizer_vocab_size(tokenizer));
   } else {
-    snprintf(text, bytes, "none that this version reads: %s", error.text);
+    snprintf(text, bytes, "unsupported: %s", error.text);
   }
   tg_tokenizer_destroy(tokenizer);
 }

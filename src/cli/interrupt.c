@@ -6,7 +6,7 @@
 
 enum { kExitInterrupted = 128 + SIGINT };
 
-/* What a handler writes must be a global. */
+/* A signal handler can only write a global. */
 static volatile sig_atomic_t caught;
 
 static void note_signal(int number)
@@ -22,7 +22,7 @@ void tgi_interrupt_catch(void)
   struct sigaction action;
   memset(&action, 0, sizeof action);
   action.sa_handler = note_signal;
-  action.sa_flags = SA_RESTART; /* a save under way is not to fail with EINTR */
+  action.sa_flags = SA_RESTART; /* so that no write of a checkpoint fails with EINTR */
   sigemptyset(&action.sa_mask);
   (void)sigaction(SIGINT, &action, NULL);
   (void)sigaction(SIGTERM, &action, NULL);

@@ -1,15 +1,15 @@
 /**
- * Ctrl-C: the first SIGINT or SIGTERM asks the command to finish what it is at (a training step, a
- * token) and to save; the second ends the process at once with code 130. A checkpoint that is being
- * written then stays in its temporary directory, and the old one stands.
+ * Ctrl-C. After the first SIGINT or SIGTERM the command finishes its current training step or token
+ * and saves. The second signal ends the process at once with code 130: a checkpoint that is being
+ * written stays in its temporary directory, and the old one remains valid.
  */
 #ifndef TGI_CLI_INTERRUPT_H
 #define TGI_CLI_INTERRUPT_H
 
-/** From here on signals are caught. */
+/** Installs the handlers of both signals. */
 void tgi_interrupt_catch(void);
 
-/** 0, or the exit code of the signal that asked to stop: 128 + its number. */
+/** 0, or after a signal the exit code 128 + its number. */
 int tgi_interrupted(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* tegula: finds the subcommand. */
+/* tegula: dispatches to the subcommands. */
 #include "command.h"
 #include "console.h"
 #include "option_table.h"
@@ -18,9 +18,9 @@ typedef struct subcommand {
 static const subcommand subcommands[] = {
     {"train", tgi_train_command, "train a model on a text file"},
     {"generate", tgi_generate_command, "generate text with a model"},
-    {"info", tgi_info_command, "what this machine is, and what a model directory holds"},
+    {"info", tgi_info_command, "describe this machine, its kernels, and a model directory"},
     {"bench", tgi_bench_command, "time training steps, prefill and decoding"},
-    {"explain", tgi_explain_command, "how an op would run, and what bounds it"},
+    {"explain", tgi_explain_command, "show how an op runs a shape, and what bounds its time"},
 };
 
 enum { kSubcommands = sizeof subcommands / sizeof subcommands[0] };
@@ -31,7 +31,8 @@ static void print_usage(FILE *out)
   for (int i = 0; i < kSubcommands; i++) {
     fprintf(out, "  %-9s %s\n", subcommands[i].name, subcommands[i].help);
   }
-  fputs("\n`tegula COMMAND --help' lists a command's options; `tegula --version' the version.\n",
+  fputs("\n`tegula COMMAND --help' lists a command's options; `tegula --version' prints the "
+        "version.\n",
         out);
 }
 
@@ -64,11 +65,11 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-  /* argp reads these. */
+  /* Globals of argp. */
   argp_program_version_hook = print_version;
   argp_err_exit_status = TGI_EXIT_USAGE;
-  /* A reader that goes away is met where the output is flushed, not by sudden death: a training run
-   * whose progress was piped into `head` goes on. */
+  /* A closed pipe must not kill the process: a training run whose progress is piped into `head`
+   * continues. tgi_console_finish finds the write error when it flushes the output. */
   (void)signal(SIGPIPE, SIG_IGN);
   return tgi_console_finish("tegula", dispatch(argc, argv));
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { kFirstKey = 1024 }; /* keys above every character: long options alone */
+enum { kFirstKey = 1024 }; /* keys above every character, so options have long names only */
 
 typedef struct parse {
   const tgi_command *command;
@@ -22,7 +22,7 @@ static void refuse_range(struct argp_state *state, const tgi_option *o, const ch
   if (o->min == TGI_ABOVE_0) {
     argp_error(state, "--%s: expected %s above 0, got %s", o->name, what, text);
   } else if (o->max >= TGI_ANY_I32) {
-    argp_error(state, "--%s: expected %s from %.15g on, got %s", o->name, what, o->min, text);
+    argp_error(state, "--%s: expected %s of at least %.15g, got %s", o->name, what, o->min, text);
   } else {
     argp_error(state, "--%s: expected %s from %.15g to %.15g, got %s", o->name, what, o->min,
                o->max, text);
@@ -90,7 +90,7 @@ static error_t take(int key, char *text, struct argp_state *state)
     return 0;
   }
   if (key == ARGP_KEY_ARG) {
-    argp_error(state, "expected at most %d argument%s, got \"%s\" too", c->most_positions,
+    argp_error(state, "expected at most %d argument%s, got an extra \"%s\"", c->most_positions,
                c->most_positions == 1 ? "" : "s", text);
   }
   if (key == ARGP_KEY_END && p->parsed->num_positions < c->least_positions) {
@@ -112,7 +112,7 @@ void tgi_parse_options(const tgi_command *command, int argc, char **argv, void *
   const struct argp argp = {rows, take, command->positions, command->help, NULL, NULL, NULL};
   memset(parsed, 0, sizeof *parsed);
   parse p = {command, values, parsed};
-  /* argp takes the name that it prints from argv[0]. */
+  /* argp prints the name in argv[0]. */
   char *name = argv[0];
   argv[0] = (char *)(uintptr_t)command->name;
   (void)argp_parse(&argp, argc, argv, 0, NULL, &p);

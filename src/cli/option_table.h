@@ -1,7 +1,7 @@
 /**
- * Command lines as tables: one row per option says its name, what it takes, its range, where the
- * value goes and what --help prints. argp does the parsing; a wrong command line prints what is
- * wrong and exits with 2.
+ * Command lines as tables. A row per option holds its name, argument, range, offset of the value
+ * and help text. argp parses the command line. A wrong command line prints the error and exits
+ * with 2.
  */
 #ifndef TGI_CLI_OPTION_TABLE_H
 #define TGI_CLI_OPTION_TABLE_H
@@ -29,7 +29,7 @@ typedef struct tgi_option {
   const char *help;
 } tgi_option;
 
-/** For tables: where a field lies, and that a number has no upper bound of its own. */
+/** For tables: offset of a field, and the upper bound of a number without one of its own. */
 #define TGI_AT(type, field) offsetof(type, field)
 #define TGI_ANY_I32 2147483647.0
 #define TGI_ANY_I64 9.0e18

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { kLines = 20 }; /* of a run, where the line is not live */
+enum { kLines = 20 }; /* lines per run, if the output is no terminal */
 
 tgi_progress tgi_progress_start(bool quiet, int64_t num_steps, int64_t tokens_per_step)
 {
@@ -36,7 +36,7 @@ void tgi_progress_show(tgi_progress *p, const tgi_progress_step *s)
   }
   const size_t columns = (size_t)tgi_console_columns() - 1;
   if (columns < strlen(line)) {
-    line[columns] = '\0'; /* a wrapped line could not be rewritten */
+    line[columns] = '\0'; /* "\r" does not return to the start of a wrapped line */
   }
   fprintf(stderr, "\r%s\033[K", line);
   fflush(stderr);

@@ -1,6 +1,6 @@
 /**
- * The progress line of a training run, on standard error. On a terminal it is rewritten in place;
- * elsewhere one line in every twentieth of the run. Quiet: nothing.
+ * The progress line of a training run, on standard error. On a terminal it is rewritten in place.
+ * Elsewhere one line is printed for every twentieth of the run. With `quiet` nothing is printed.
  *
  *   step 12/200 | loss 2.3456 | norm 1.23 | lr 3.00e-04 | 123 ms | 16650 tok/s | ETA 0:23
  */
@@ -13,7 +13,7 @@
 typedef struct tgi_progress {
   bool live, quiet, dirty; /* dirty: the terminal's line holds progress */
   int64_t num_steps, every, tokens_per_step;
-  double mean_seconds; /* of a step, recent ones weighing more; 0: none yet */
+  double mean_seconds; /* of a step, exponential moving average; 0: none yet */
 } tgi_progress;
 
 typedef struct tgi_progress_step {
@@ -25,11 +25,11 @@ tgi_progress tgi_progress_start(bool quiet, int64_t num_steps, int64_t tokens_pe
 
 void tgi_progress_show(tgi_progress *progress, const tgi_progress_step *step);
 
-/** A line of its own between progress lines. */
+/** Prints a separate line between progress lines. */
 void tgi_progress_say(tgi_progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/** Leaves the last progress line standing. */
+/** Ends the last progress line, so that it stays visible. */
 void tgi_progress_end(tgi_progress *progress);
 
 #endif

@@ -1,4 +1,4 @@
-/* tegula train: takes the steps of a run. */
+/* tegula train: runs the steps of a training run. */
 #include "command.h"
 #include "console.h"
 #include "core/clock.h"
@@ -45,7 +45,7 @@ static void log_event(tgi_train_run *r, const char *event, const char *reason)
   tgi_train_log_write(&r->log, line);
 }
 
-/* Mean loss over the validation tokens; stops early, without a result, when interrupted. */
+/* Mean loss over the validation tokens. An interrupt stops it early, without a result. */
 static tg_status validate(tgi_train_run *r, tg_error *error)
 {
   double sum = 0;
@@ -144,7 +144,7 @@ static int finish(tgi_train_run *r, tg_status status, const tg_error *error)
     log_event(r, "end", "interrupted");
     tgi_progress_say(&r->progress,
                      r->saved_step == step
-                         ? "interrupted after step %lld, saved; go on with: tegula train --out %s "
+                         ? "interrupted after step %lld, saved; resume with: tegula train --out %s "
                            "--resume"
                          : "interrupted after step %lld; nothing to save in %s",
                      step, r->o.out);

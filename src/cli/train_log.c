@@ -47,7 +47,7 @@ void tgi_train_log_write(tgi_train_log *log, json_t *line)
       !write_line(log, text) && !log->failed) {
     log->failed = true;
     (void)tgi_console_fail("tegula train",
-                           "%s: expected to write the log, got %s (training goes on)", log->path,
+                           "%s: expected to write the log, got %s (training continues)", log->path,
                            strerror(errno));
   }
   tgi_json_free_text(text);

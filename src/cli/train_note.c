@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Options that are about this call, not about the run. */
+/* Options of one call, which are not part of the run. */
 static const char *const passing[] = {"out", "resume", "threads", "device", "log", "quiet"};
 
-/* Options that may change when a run goes on: they do not touch the weights. The text is compared
- * by its content, not by its name. */
+/* Options that may change when a run is resumed, since they do not affect the weights. The training
+ * text is compared by content, not by name. */
 static const char *const free_to_change[] = {"train-file", "val-file", "eval-every", "eval-tokens",
                                              "save-every"};
 
@@ -84,7 +84,7 @@ tg_status tgi_train_note_write(const tgi_train_options *options, const tgi_text_
 
 /* ---- reading ---- */
 
-/* The note's text out of trainer_state.json. */
+/* Reads the note's text from trainer_state.json. */
 static tg_status find_note(const char *path, tgi_note *note, tg_error *error)
 {
   tgi_json json = {0};
@@ -95,7 +95,7 @@ static tg_status find_note(const char *path, tgi_note *note, tg_error *error)
   const json_t *text = json_object_get(json.root, "note");
   if (!json_is_string(text) || json_string_length(text) >= TGI_NOTE_BYTES) {
     status = tgi_json_refuse(&json, TG_BAD_FILE, text, error,
-                             "note: expected that of a run of this program");
+                             "note: expected one that tegula train wrote");
   } else {
     strcpy(note->text, json_string_value(text));
   }
@@ -103,7 +103,8 @@ static tg_status find_note(const char *path, tgi_note *note, tg_error *error)
   return status;
 }
 
-/* The strings of the note live behind it: they are shorter than their JSON. */
+/* Storage for the strings of a note. TGI_NOTE_BYTES suffice: strings are shorter than their JSON.
+ */
 typedef struct string_room {
   char *at;
 } string_room;
@@ -175,9 +176,8 @@ static tg_status refuse(const tgi_option *o, const void *saved, const void *give
   char was[128], is[128];
   print_value(o, saved, was, sizeof was);
   print_value(o, given, is, sizeof is);
-  return tgi_error_set(error, TG_BAD_ARGUMENT,
-                       "--%s: expected %s, with which the checkpoint was trained, got %s", o->name,
-                       was, is);
+  return tgi_error_set(error, TG_BAD_ARGUMENT, "--%s: expected %s (the checkpoint's value), got %s",
+                       o->name, was, is);
 }
 
 static tg_status read_identity(const tgi_json *json, tgi_text_identity *text, tg_error *error)
@@ -208,7 +208,7 @@ static tg_status apply(const tgi_json *json, tgi_train_options *options, const t
     }
     void *was = (char *)&saved + o->offset, *is = (char *)options + o->offset;
     if (o->kind == TGI_OPTION_TEXT) {
-      *(const char **)was = NULL; /* a text that the note lacks was not given */
+      *(const char **)was = NULL; /* a string that the note lacks was not given */
     }
     if ((!node && o->kind != TGI_OPTION_TEXT) || (node && !read_option(node, o, was, room))) {
       return tgi_json_refuse(json, TG_BAD_FILE, node, error, "%s: expected a value of --%s",

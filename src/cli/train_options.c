@@ -7,45 +7,47 @@
 
 static const tgi_option rows[] = {
     ROW("train-file", train_file, "FILE", TEXT, 0, 0, "UTF-8 text to train on"),
-    ROW("out", out, "DIR", TEXT, 0, 0, "where checkpoints go (transformers loads them)"),
+    ROW("out", out, "DIR", TEXT, 0, 0, "directory of the checkpoint, which transformers can load"),
     ROW("preset", preset, "NAME", TEXT, 0, 0,
-        "train a new model of this size: gpt_nano, gpt_micro, gpt_mini, gpt2, gpt2-medium, "
+        "train a new model of this preset: gpt_nano, gpt_micro, gpt_mini, gpt2, gpt2-medium, "
         "gpt2-large, gpt2-xl, gpt_tile_small, gpt_tile_medium, gpt_tile_large; qwen3_nano, "
         "qwen3-0.6b, qwen3-1.7b, qwen3-4b, qwen3-8b"),
     ROW("vocab-size", vocab_size, "N", I32, 257, TGI_ANY_I32,
-        "ids of a new model (257: one per byte and the end of text)"),
-    ROW("model", model, "DIR", TEXT, 0, 0, "fine-tune this Hugging Face directory instead"),
+        "vocabulary size of a new model (257: one id per byte, and end of text)"),
+    ROW("model", model, "DIR", TEXT, 0, 0, "fine-tune the model in this Hugging Face directory"),
     ROW("resume", resume, NULL, FLAG, 0, 0,
-        "continue the checkpoint in --out; other options may be left out, and those that shape the "
-        "run may not differ"),
-    ROW("val-file", val_file, "FILE", TEXT, 0, 0, "text to validate on"),
+        "continue from the checkpoint in --out. Other options default to the checkpoint's; those "
+        "that "
+        "would change the weights must not differ from it"),
+    ROW("val-file", val_file, "FILE", TEXT, 0, 0, "UTF-8 text to validate on"),
     ROW("val-fraction", val_fraction, "X", F64, 0, 0.5,
-        "without --val-file: share at the end of the training text to validate on (0.1)"),
+        "without --val-file: fraction of the training text, at its end, to validate on (0.1)"),
     ROW("steps", steps, "N", I64, 1, TGI_ANY_I64, "optimiser steps (1000)"),
-    ROW("batch", batch, "N", I32, 1, 1 << 20, "sequences in a step (8)"),
+    ROW("batch", batch, "N", I32, 1, 1 << 20, "sequences per step (8)"),
     ROW("seq", seq, "N", I32, 1, 1 << 24,
-        "tokens in a sequence (256, or the model's positions where they are fewer)"),
+        "tokens per sequence (256, or the model's positions if fewer)"),
     ROW("lr", lr, "X", F64, TGI_ABOVE_0, TGI_ANY_F64, "peak learning rate (0.001)"),
     ROW("min-lr", min_lr, "X", F64, 0, TGI_ANY_F64, "learning rate at the end (a tenth of --lr)"),
     ROW("warmup", warmup, "N", I64, 0, TGI_ANY_I64,
-        "steps up to the peak (a twentieth of --steps)"),
-    ROW("weight-decay", weight_decay, "X", F64, 0, TGI_ANY_F64, "of matrices and embeddings (0.1)"),
-    ROW("clip", clip, "X", F64, 0, TGI_ANY_F64, "largest gradient norm; 0: any (1)"),
+        "steps of linear warm-up to the peak (a twentieth of --steps)"),
+    ROW("weight-decay", weight_decay, "X", F64, 0, TGI_ANY_F64,
+        "weight decay of matrices and embeddings (0.1)"),
+    ROW("clip", clip, "X", F64, 0, TGI_ANY_F64, "clip gradients to this norm; 0: never (1)"),
     ROW("dtype", dtype, "DTYPE", TEXT, 0, 0,
-        "of weights and activations in the passes: f32, or bf16 beside f32 weights that are "
-        "updated and saved (f32)"),
+        "dtype of weights and activations in the passes: f32 or bf16. With bf16 the optimiser "
+        "updates and saves f32 weights (f32)"),
     ROW("seed", seed, "N", I64, 0, TGI_ANY_I64,
-        "of the first weights and of the order of the text (0)"),
+        "seed of the initial weights and of the order of the text (0)"),
     ROW("threads", threads, "N", I32, 1, 4096,
-        "CPU threads (one per CPU); the result has the same bits at any number"),
+        "CPU threads (one per CPU); the result is bit-identical at any number"),
     ROW("device", device, "DEVICE", TEXT, 0, 0, "cpu, cuda or cuda:N (cpu)"),
     ROW("eval-every", eval_every, "N", I64, 0, TGI_ANY_I64,
         "steps between validations; 0: only at the end (100)"),
     ROW("eval-tokens", eval_tokens, "N", I64, 0, TGI_ANY_I64,
-        "validate on so many tokens at most; 0: on all (131072)"),
+        "validate on at most N tokens; 0: on all (131072)"),
     ROW("save-every", save_every, "N", I64, 0, TGI_ANY_I64,
         "steps between checkpoints; 0: only at the end (250)"),
-    ROW("log", log, "FILE", TEXT, 0, 0, "one JSON object a line for every step (<out>.jsonl)"),
+    ROW("log", log, "FILE", TEXT, 0, 0, "log with one JSON object per line and step (<out>.jsonl)"),
     ROW("quiet", quiet, NULL, FLAG, 0, 0, "print errors only"),
     {0},
 };
@@ -53,13 +55,13 @@ static const tgi_option rows[] = {
 const tgi_command tgi_train_command_line = {
     .name = "tegula train",
     .help =
-        "Train a model on text: byte-level tokens for a new one, those of the directory for "
-        "--model."
+        "Train a model on text. A new model uses byte-level tokens; with --model the directory's "
+        "tokenizer is used."
         "\v"
-        "The plan of the memory comes first, then a line of progress, both on standard error. "
-        "Ctrl-C finishes the step, saves and exits with 130; a second one exits at once, and the "
-        "last checkpoint stands. "
-        "A loss that is not finite stops the run with 1 and leaves the last checkpoint as it was.",
+        "The memory plan and then the progress line are printed on standard error. Ctrl-C finishes "
+        "the step, saves a checkpoint and exits with 130. A second Ctrl-C exits at once and keeps "
+        "the last checkpoint. A loss that is not finite stops the run with exit code 1 and keeps "
+        "the last checkpoint.",
     .options = rows,
 };
 

@@ -1,6 +1,6 @@
 /**
- * What a training run was asked to do, and the note of it that a checkpoint keeps: one line of JSON
- * with every option that shapes the run, and the identity of its text.
+ * Options of a training run, and the note of them in a checkpoint: one line of JSON with every
+ * option that affects the weights, and the identity of the text.
  */
 #ifndef TGI_CLI_TRAIN_OPTIONS_H
 #define TGI_CLI_TRAIN_OPTIONS_H
@@ -19,21 +19,21 @@ typedef struct tgi_train_options {
 
 extern const tgi_command tgi_train_command_line;
 
-/** Whether passes can run in this dtype: f32 and bf16, not f16, whose gradients underflow. */
+/** Whether passes can run in this dtype: f32 and bf16, but not f16, whose gradients underflow. */
 bool tgi_train_dtype_known(const char *dtype);
 
 /** The defaults; seq 0, min_lr -1 and warmup -1 follow from the others. */
 tgi_train_options tgi_train_defaults(void);
 
-/** Which text a run trains on. */
+/** Identity of the training text. */
 typedef struct tgi_text_identity {
   uint64_t hash;        /* of the training file */
-  int64_t train_tokens; /* without those set aside for validation */
+  int64_t train_tokens; /* without the tokens held out for validation */
 } tgi_text_identity;
 
 enum { TGI_NOTE_BYTES = 16384 };
 
-/** A note, or room for the texts in one. */
+/** A note, or storage for the strings in one. */
 typedef struct tgi_note {
   char text[TGI_NOTE_BYTES];
 } tgi_note;
@@ -43,9 +43,9 @@ tg_status tgi_train_note_write(const tgi_train_options *options, const tgi_text_
                                tgi_note *note, tg_error *error);
 
 /**
- * Takes over from the checkpoint in options->out what the command line left open. Texts live in
- * `note`. Errors: IO, BAD_FILE, NO_MEMORY, BAD_ARGUMENT (an option that was given differs and
- * would change the run; the message names it and both values).
+ * Fills options that were not given on the command line from the checkpoint in options->out. Their
+ * strings are stored in `note`. Errors: IO, BAD_FILE, NO_MEMORY, BAD_ARGUMENT (an option that was
+ * given differs and would change the run; the message names it and both values).
  */
 tg_status tgi_train_note_apply(tgi_train_options *options, const tgi_parsed *given,
                                tgi_text_identity *text, tgi_note *note, tg_error *error);

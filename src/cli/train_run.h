@@ -1,4 +1,4 @@
-/** A training run: what train_setup.c prepares and train_command.c takes the steps of. */
+/** State of a training run: train_setup.c prepares it, train_command.c runs its steps. */
 #ifndef TGI_CLI_TRAIN_RUN_H
 #define TGI_CLI_TRAIN_RUN_H
 
@@ -15,27 +15,27 @@ typedef struct tgi_train_run {
   tg_tokenizer *tokenizer;
   tgi_dataset train_data, val_data;
   tgi_tokens train, val; /* val.count 0: no validation */
-  double val_bytes;      /* bytes of text for each token of val */
+  double val_bytes;      /* mean bytes of text per token of val */
   tg_model *model;
   tg_trainer *trainer;
   tgi_batch_shape shape;
   int32_t *ids, *targets;
   tgi_note note;
-  tgi_note old_note; /* holds the texts of options taken over by --resume */
+  tgi_note old_note; /* storage for strings of options that --resume restores */
   char log_path[TGI_LOG_PATH_BYTES];
   tgi_train_log log;
   tgi_progress progress;
-  int64_t saved_step; /* of the checkpoint in --out; -1: there is none */
+  int64_t saved_step; /* of the checkpoint in --out; -1: none */
 } tgi_train_run;
 
 /**
- * From options to a trainer that can take its next step: checks where the checkpoint goes, reads
- * the text, makes or loads the model, prints the memory plan, allocates, resumes, opens the log.
- * run->o holds the options and is completed; everything else starts zeroed.
+ * Prepares a run up to its next step: checks --out, reads the text, creates or loads the model,
+ * prints the memory plan, allocates, resumes, and opens the log. run->o holds the options, and open
+ * ones are filled in; everything else starts zeroed.
  */
 tg_status tgi_train_prepare(tgi_train_run *run, const tgi_parsed *given, tg_error *error);
 
-/** Frees what a run holds, prepared or half prepared. */
+/** Frees the run's contents, also after a failed tgi_train_prepare. */
 void tgi_train_release(tgi_train_run *run);
 
 #endif

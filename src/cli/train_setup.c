@@ -14,7 +14,7 @@ enum { kPlanLines = 16, kPathBytes = 4096, kDefaultSeq = 256 };
 
 static const double kBeta1 = 0.9, kBeta2 = 0.99, kEps = 1e-8;
 
-/* A run is refused before it starts if its checkpoint could not be written at its end. */
+/* Refuses a run before it starts if its checkpoint could not be written at the end. */
 static tg_status check_target(const char *out, bool resume, tg_error *error)
 {
   struct stat info;
@@ -35,9 +35,9 @@ static tg_status check_target(const char *out, bool resume, tg_error *error)
   }
   memcpy(path + size, "/config.json", sizeof "/config.json");
   if (!resume && access(path, F_OK) == 0) {
-    return tgi_error_set(error, TG_IO,
-                         "--out: expected a directory without a model (or --resume), got one: %s",
-                         out);
+    return tgi_error_set(
+        error, TG_IO,
+        "--out: expected a directory without a model (or --resume), got the model in %s", out);
   }
   path[size] = '\0';
   char *slash = strrchr(path, '/');
@@ -78,7 +78,7 @@ static tg_status load_text(tgi_train_run *r, tg_error *error)
     r->val.count = r->o.eval_tokens + 1;
   }
   if (status == TG_OK && r->val.count == 1) {
-    r->val.count = 0; /* nothing follows a single token */
+    r->val.count = 0; /* a single token has no target */
   }
   int64_t bytes = 0;
   if (status == TG_OK && r->val.count > 0) {
@@ -97,7 +97,7 @@ static tg_status load_model(tgi_train_run *r, tg_error *error)
   return tg_model_create(r->o.preset, vocab, (uint64_t)r->o.seed, &r->model, error);
 }
 
-/* The options that follow from others, and what the text must have. */
+/* Fills in options that depend on others, and checks text and tokenizer against the model. */
 static tg_status settle(tgi_train_run *r, tg_error *error)
 {
   const tg_model_info info = tg_model_get_info(r->model);
@@ -130,7 +130,7 @@ static tg_status settle(tgi_train_run *r, tg_error *error)
 static tg_trainer_options trainer_options(const tgi_train_options *o)
 {
   tgi_run_device device;
-  (void)tgi_option_device(o->device, &device); /* check_usage has read it */
+  (void)tgi_option_device(o->device, &device); /* check_usage validated it */
   return (tg_trainer_options){.batch_size = o->batch,
                               .sequence_length = o->seq,
                               .num_threads = o->threads,
@@ -165,7 +165,7 @@ static void print_plan(tgi_train_run *r, const tg_plan_line *lines, size_t count
   }
   const double text = (double)(r->train_data.count + r->val_data.count) * sizeof *r->ids;
   tgi_progress_say(&r->progress, "  %-18s %12s", "text", tgi_size(text).text);
-  tgi_progress_say(&r->progress, "  %-18s %12s", "all", tgi_size(sum + text).text);
+  tgi_progress_say(&r->progress, "  %-18s %12s", "total", tgi_size(sum + text).text);
 }
 
 static tg_status make_trainer(tgi_train_run *r, tg_error *error)
@@ -226,9 +226,10 @@ tg_status tgi_train_prepare(tgi_train_run *r, const tgi_parsed *given, tg_error 
   if (r->o.resume) {
     status = tgi_atomic_directory_recover(r->o.out, error);
     status = status ? status : tgi_train_note_apply(&r->o, given, &was, &r->old_note, error);
-    if (status == TG_OK && !r->o.train_file) { /* a name that is no UTF-8, so no JSON either */
-      status = tgi_error_set(error, TG_BAD_ARGUMENT,
-                             "--train-file: expected FILE, as the checkpoint names none, got none");
+    if (status == TG_OK && !r->o.train_file) { /* JSON cannot store a name that is not UTF-8 */
+      status =
+          tgi_error_set(error, TG_BAD_ARGUMENT,
+                        "--train-file: expected FILE (the checkpoint stores no name), got none");
     }
   }
   r->progress = tgi_progress_start(r->o.quiet, r->o.steps, 0);

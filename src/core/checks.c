@@ -125,10 +125,10 @@ void tgi_want_workspace(tgi_call *call, const void *workspace, size_t given, siz
   }
 }
 
-/* Rank, extents and strides that later arithmetic can trust: no overflow anywhere. */
+/* Checks rank, extents and strides, so that no later arithmetic on them can overflow. */
 static void check_geometry(tgi_call *call, const tg_slot_info *slot, const tg_tensor *t)
 {
-  char got[160]; /* written on failure alone: most calls are right, and some are short */
+  char got[160]; /* written on failure only, since most calls are valid and some are short */
   if (t->ndim < 0 || t->ndim > TG_MAX_NDIM || (slot->ndim && t->ndim != slot->ndim)) {
     if (slot->ndim) {
       tgi_fail(call, TG_BAD_SHAPE, slot->name, "expected rank %d, got rank %d (%s)", slot->ndim,
@@ -289,14 +289,14 @@ static bool same_view(const tg_tensor *a, const tg_tensor *b)
   return true;
 }
 
-/* Views may interleave (parts of one packed tensor); that is legal and costly to tell from true
- * overlap, so only overlaps that are certain are refused: equal starts, or two contiguous views. */
+/* Views may interleave, as parts of one packed tensor do. That is legal and costly to distinguish
+ * from true overlap, so only certain overlaps are errors: equal starts, or two contiguous views. */
 static bool certainly_overlap(const tg_tensor *a, const tg_tensor *b)
 {
   return ranges_meet(a, b) && (a->data == b->data || (tgi_is_dense(a) && tgi_is_dense(b)));
 }
 
-/* alias is a name, or several with '|' between them. */
+/* `alias` is one name, or several separated by '|'. */
 static bool allows(const char *alias, const char *name)
 {
   const size_t length = strlen(name);

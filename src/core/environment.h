@@ -1,5 +1,5 @@
-/** The environment variables that the library and the command line read; the only place that reads
- * any. */
+/** Environment variables of the library and the command line. No other file reads the environment.
+ */
 #ifndef TGI_CORE_ENVIRONMENT_H
 #define TGI_CORE_ENVIRONMENT_H
 

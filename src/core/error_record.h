@@ -1,4 +1,4 @@
-/** Filling a caller's tg_error. Inline: both libraries use it, and neither exports it. */
+/** Fills a caller's tg_error. Inline, since both libraries use it and neither exports it. */
 #ifndef TGI_CORE_ERROR_RECORD_H
 #define TGI_CORE_ERROR_RECORD_H
 

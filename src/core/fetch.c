@@ -1,4 +1,4 @@
-/* Values that are fetched while later calls are queued. Without a GPU nothing is ever queued. */
+/* Asynchronous fetches of a few bytes. Without a GPU they are plain copies. */
 #include "core/device_state.h"
 
 #include <stdlib.h>
@@ -59,7 +59,7 @@ void tg_fetch_destroy(tg_context *ctx, tg_fetch *f)
   if (ctx->device) {
     int previous;
     if (tgi_device_enter(ctx, &previous) == TG_OK && f->started) {
-      (void)tgi_device_fetch_wait(ctx, f->event); /* nobody to tell */
+      (void)tgi_device_fetch_wait(ctx, f->event); /* destroy has no status to return */
     }
     tgi_device_fetch_close(f->memory, f->event);
     tgi_device_leave(ctx, previous);

@@ -1,4 +1,4 @@
-/** The rule of rows of which a largest number is sought, in the words of every backend. */
+/** Error text for rows whose largest element must be finite, the same on every backend. */
 #ifndef TGI_CORE_FINITE_ROW_H
 #define TGI_CORE_FINITE_ROW_H
 
@@ -6,7 +6,7 @@
 
 #define TGI_FINITE_ROW "expected numbers below infinity and a finite one, got a row without"
 
-/** `low` of a tgi_fault against it, where others have a range of integers. */
+/** `low` of a tgi_fault of this rule; other rules have a range of integers. */
 #define TGI_NOT_A_FINITE_ROW INT64_MAX
 
 #endif

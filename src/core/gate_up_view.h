@@ -1,18 +1,18 @@
-/** gate and up of a gated activation, apart or packed, and the two as views of equal shape. */
+/** gate and up of a gated activation, separate or packed, as two views of equal shape. */
 #ifndef TGI_CORE_GATE_UP_VIEW_H
 #define TGI_CORE_GATE_UP_VIEW_H
 
 #include "core/tensor_view.h"
 #include "tegula/gate_up.h"
 
-/** As args structs hold them. */
+/** The fields of the args structs. */
 typedef struct tgi_gate_up {
   const tg_tensor *gate, *up, *gate_up;
   tg_gate_up_packing packing;
 } tgi_gate_up;
 
-/** gate and up as views [rows, cols] whichever form they have; the last axis of an interleaved one
- * has stride 2. What is absent stays so. */
+/** gate and up as views [rows, cols] for either form. The last axis of interleaved views has
+ * stride 2. Absent views stay absent. */
 static inline void tgi_gate_up_split(tgi_gate_up in, tg_tensor *gate, tg_tensor *up)
 {
   *gate = *in.gate;

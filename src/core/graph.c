@@ -1,7 +1,7 @@
-/* Recorded work. A tg_graph is the device's own handle. */
+/* CUDA graphs. A tg_graph is the device's graph handle. */
 #include "core/device_state.h"
 
-/* The message of a body that failed stays, whatever ending the recording says. */
+/* Keeps the message of a failed body, even if ending the capture fails too. */
 static tg_status record(const tg_context *ctx, tg_graph_body *body, void *arg, void **graph)
 {
   tg_status status = tgi_device_record_begin(ctx);

@@ -80,7 +80,7 @@ static inline float tgi_f8_e4m3_to_f32(uint8_t h)
   return tgi_bits_float(sign | (exponent + 120) << 23 | fraction << 20);
 }
 
-/** Beyond the largest value, 448, lies NaN: what rounds to more becomes it. */
+/** The largest value is 448. Numbers that round to more become NaN. */
 static inline uint8_t tgi_f32_to_f8_e4m3(float v)
 {
   const uint32_t u = tgi_float_bits(v), magnitude = u & 0x7fffffffu;
@@ -172,7 +172,7 @@ static inline int64_t tgi_load_int(const void *data, tg_dtype dtype, int64_t i)
   return dtype == TG_I32 ? ((const int32_t *)data)[i] : ((const int64_t *)data)[i];
 }
 
-/** `v` rounded to `dtype` and back: the one hook of the reference. With f64 it is the identity. */
+/** `v` rounded to `dtype` and back: the rounding hook of the reference. With f64 the identity. */
 static inline double tgi_round(tg_dtype dtype, double v)
 {
   switch (dtype) {

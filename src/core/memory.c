@@ -109,7 +109,7 @@ tg_status tg_memory_zero(tg_context *ctx, void *memory, size_t bytes)
   return TG_OK;
 }
 
-/* One view of tg_memory_put; `shape` as far as it is known. */
+/* Checks a view of tg_memory_put against its dtype and shape. */
 static tg_status check_view(const tg_context *ctx, const char *argument, const tg_tensor *t,
                             tg_dtype dtype, int ndim, const int64_t *shape)
 {

@@ -1,4 +1,4 @@
-/* A build without CUDA: no device can be opened, so nothing else here is ever reached. */
+/* A build without CUDA: opening a device fails, so the other functions are never called. */
 #include "core/device_state.h"
 
 tg_status tgi_device_open(int index, tgi_device **out, tg_error *error)

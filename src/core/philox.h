@@ -31,7 +31,7 @@ static inline tgi_philox_block tgi_philox(uint64_t key, uint64_t counter_high, u
   return (tgi_philox_block){{c[0], c[1], c[2], c[3]}};
 }
 
-/** Uniform in (0, 1), never an end. */
+/** Uniform in the open interval (0, 1). */
 static inline double tgi_uniform(uint32_t high, uint32_t low)
 {
   return ((double)((uint64_t)high << 20 ^ low >> 12) + 0.5) * 0x1p-52;

@@ -9,7 +9,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* gcc and clang differ in the names that __builtin_cpu_supports knows, CPUID does not. */
+/* gcc and clang accept different names in __builtin_cpu_supports; CPUID is the same for both. */
 static bool cpuid_bit(unsigned leaf, unsigned subleaf, int reg, int bit)
 {
   unsigned r[4] = {0, 0, 0, 0};
@@ -21,7 +21,7 @@ static bool cpuid_bit(unsigned leaf, unsigned subleaf, int reg, int bit)
 
 enum { EAX, EBX, ECX, EDX };
 
-/* Bits of XCR0: the state that the system saves on a context switch. */
+/* Bits of XCR0: the registers that the operating system saves on a context switch. */
 static unsigned saved_state(void)
 {
   if (!cpuid_bit(1, 0, ECX, 27)) {
@@ -53,8 +53,8 @@ static void detect_features(tgi_processor *p)
 }
 #endif
 
-/* Size of the data or unified cache of a level, from sysfs; 0 where it does not say. sysconf is the
- * second choice: in virtual machines it may count the caches of the whole host. */
+/* Size of the data or unified cache of a level, from sysfs; 0 if unknown. sysconf is the fallback:
+ * in virtual machines it may count the caches of the whole host. */
 static size_t cache_of_level(int level)
 {
   for (int index = 0; index < 8; index++) {

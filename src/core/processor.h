@@ -1,4 +1,4 @@
-/** What the CPU is: the instruction sets that kernels are built for, and its caches. */
+/** The CPU: the instruction sets that kernels are built for, and its caches. */
 #ifndef TGI_CORE_PROCESSOR_H
 #define TGI_CORE_PROCESSOR_H
 
@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 typedef struct tgi_processor {
-  bool avx2;        /* x86-64-v3 with F16C, and the system saves its registers */
+  bool avx2;        /* x86-64-v3 with F16C, and the operating system saves its registers */
   bool avx512;      /* x86-64-v4, likewise */
   bool avx512_bf16; /* VDPBF16PS */
   bool avx512_vnni; /* VPDPBUSD */
@@ -17,7 +17,7 @@ typedef struct tgi_processor {
 
 tgi_processor tgi_processor_detect(void);
 
-/** CPUs that this process may run on. */
+/** Number of CPUs that this process may run on. */
 int tgi_processor_count(void);
 
 /** Writes the model name, or "unknown CPU". */

@@ -8,24 +8,24 @@
 #include "core/half.h"
 #include <stdbool.h>
 
-/** What a group of values is divided by, and what is added then. */
+/** The divisor of a group of values, and the integer that is then added. */
 typedef struct tgi_quant {
   float scale;
   int32_t zero_point;
 } tgi_quant;
 
 /**
- * v > 0 rounded up to 15 significant bits, after 4 units in the last place that make up for the
- * roundings that led to v. With this scale s, the products and the ties of s with integers below
- * 2^9 are f32 numbers: a quotient x / s that is no tie is never rounded to one, so that rounding it
- * once more gives the integer nearest to the exact quotient.
+ * v > 0 plus 4 units in the last place, rounded up to 15 significant bits. The 4 units compensate
+ * the roundings that led to v. With this scale s, products of s with integers below 2^9, and the
+ * ties between them, are exact in f32. A quotient x / s that is no tie is therefore never rounded
+ * to a tie, and rounding it once more gives the integer nearest to the exact quotient.
  */
 static inline float tgi_scale_up(float v)
 {
   return tgi_bits_float((tgi_float_bits(v) + 4 + 511) & ~511u);
 }
 
-/** tgi_scale_up, further up to the dtype of the scale; NaN beyond its range. */
+/** tgi_scale_up, then rounded up to the dtype of the scale; NaN beyond its range. */
 static inline float tgi_scale_up_to(tg_dtype dtype, float v)
 {
   const float up = tgi_scale_up(v);
@@ -42,8 +42,8 @@ static inline bool tgi_bounds_are_finite(float low, float high)
   return isfinite(low) && isfinite(high);
 }
 
-/* In what follows low <= 0 and high >= 0 are the ends of a group's values and 0; the group is not
- * finite if one of them is not. */
+/* Below, low = min(0, values) and high = max(0, values) of a group. The group is finite if both
+ * are. */
 
 static inline tgi_quant tgi_int8_symmetric(float low, float high)
 {

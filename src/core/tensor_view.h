@@ -1,4 +1,4 @@
-/** What the ops need of tensor views beyond the public header. Views here have passed checks.h. */
+/** Helpers for tensor views that have passed checks.h. */
 #ifndef TGI_CORE_TENSOR_VIEW_H
 #define TGI_CORE_TENSOR_VIEW_H
 
@@ -18,7 +18,7 @@ int64_t tgi_stride(const tg_tensor *t, int axis);
 /** True if the elements lie without gaps in row-major order (axes of extent 1 do not count). */
 bool tgi_is_dense(const tg_tensor *t);
 
-/** Bytes from data to just past the last element; 0 for an empty view. */
+/** Bytes from `data` to the end of the last element; 0 for an empty view. */
 size_t tgi_span_bytes(const tg_tensor *t);
 
 /** Address of row `i` of a view of rank 2. */

@@ -4,8 +4,8 @@
 #include "core/processor.h"
 #include <stdatomic.h>
 
-/* One of TGI_THREADS_OPENMP (the product), TGI_THREADS_PTHREAD (ThreadSanitizer, which cannot see
- * through libgomp) and TGI_THREADS_SERIAL (systems without either). */
+/* One of TGI_THREADS_OPENMP (the product), TGI_THREADS_PTHREAD (ThreadSanitizer, which does not
+ * support libgomp) and TGI_THREADS_SERIAL (systems without either). */
 #if defined(TGI_THREADS_OPENMP)
 #include <omp.h>
 #elif defined(TGI_THREADS_PTHREAD)
@@ -16,7 +16,7 @@ typedef struct loop {
   tgi_loop_body *body;
   void *arg;
   int64_t n, grain;
-  _Atomic int64_t next; /* first item that no thread has taken */
+  _Atomic int64_t next; /* first item that no thread has claimed */
 } loop;
 
 static void take_chunks(loop *l, int thread)

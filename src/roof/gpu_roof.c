@@ -26,7 +26,7 @@ static int by_value(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-/* Median seconds of a piece of work, with everything that was started over. */
+/* Median seconds of `work`, until the device has finished it. */
 static tg_status median(measuring *m, tg_status (*work)(measuring *), double *seconds)
 {
   double s[kRuns];
@@ -74,7 +74,7 @@ static tg_status multiply(measuring *m)
   return tg_linear_fwd(m->ctx, &args);
 }
 
-/* Both operands: numbers of both signs below 1, cast from the bits of a generator. */
+/* Fills both operands with pseudo-random numbers from -1 to 1. */
 static tg_status fill_operands(measuring *m)
 {
   enum { kPiece = 1 << 20 };

@@ -1,4 +1,5 @@
-/** What a GPU reaches: measured through the library's own public functions. */
+/** The roofs of a GPU (memory bandwidth and product throughput), measured through the public API.
+ */
 #ifndef TGI_ROOF_GPU_ROOF_H
 #define TGI_ROOF_GPU_ROOF_H
 
@@ -10,8 +11,8 @@ typedef struct tgi_gpu_roof {
   double product_flops; /* of products of random 8192 x 8192 matrices */
 } tgi_gpu_roof;
 
-/** Medians of a few runs; takes about a second. dtype: of the matrices, f32, f16 or bf16. Errors:
- * those of a context, NO_MEMORY, DEVICE. */
+/** Measures medians of a few runs, in about a second. dtype is that of the matrices: f32, f16 or
+ * bf16. Errors: those of tg_context_create, NO_MEMORY, DEVICE. */
 tg_status tgi_gpu_roof_measure(int32_t index, tg_dtype dtype, tgi_gpu_roof *out, tg_error *error);
 
 #endif

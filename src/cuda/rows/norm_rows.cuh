@@ -1,11 +1,11 @@
 /**
- * Rows of normalisations: how a row's vectors lie on threads, sums over the threads of a row, and
- * the dtypes that such ops combine.
+ * Rows of the normalisations: the layout of a row over threads, row reductions, and dispatch on the
+ * dtypes of such ops.
  *
- * A vector is 16 bytes of the row that is normalised. Thread t of the n of a row has the vectors
- * t, t + n, t + 2n, ... and adds in this order, whether it keeps them in registers or reads them
- * twice, at once or by elements: which elements are added in which order depends on the columns
- * and the dtype alone, so neither other rows nor strides change a bit.
+ * A vector is 16 bytes of the normalised row. Of the n threads of a row, thread t owns the vectors
+ * t, t + n, t + 2n, ... and adds them in this order. The order is the same whether rows stay in
+ * registers or are read twice, and whether loads are vectorised or by element. It depends on the
+ * number of columns and the dtype alone, so neither other rows nor strides change a bit.
  */
 #ifndef TGI_CUDA_NORM_ROWS_CUH
 #define TGI_CUDA_NORM_ROWS_CUH
@@ -16,14 +16,14 @@
 inline namespace TGI_CUDA_ENTRY
 {
 
-/* ---- rows on blocks ---- */
+/* ---- layout of rows over threads ---- */
 
-/** By columns and dtype alone. */
+/** Depends on the number of columns and the dtype alone. */
 struct row_layout {
-  int threads; /* of a row: a power of two, or whole warps and the row a block of its own */
-  int rows;    /* of a block */
-  int shift;   /* of the thread's index: what is left is the row in the block */
-  int vectors; /* of a thread, rounded up to what kernels exist for; 0: too many for registers */
+  int threads; /* per row: a power of two, or whole warps if the block has one row */
+  int rows;    /* per block */
+  int shift;   /* threadIdx.x >> shift is the row in the block */
+  int vectors; /* per thread, rounded up to a compiled number; 0: too many for registers */
 };
 
 constexpr row_layout make_layout(int threads, int rows, int vectors)
@@ -50,10 +50,11 @@ constexpr int whole_warps_for(int64_t threads)
 }
 
 /**
- * For a pass that reads a row, holds it and writes it, `lanes` elements to a vector: a part of a
- * warp for a row while that is 2 vectors or less for a thread; up to `short_row` vectors 2 of them
- * for a thread, then 4, of a warp where that is enough, else of a block for a row. A row that would
- * fill a warp with 4 each has two warps.
+ * Layout for a kernel that reads a row, holds it in registers and writes it; a vector has `lanes`
+ * elements. A row uses part of a warp while that leaves at most 2 vectors per thread. Longer rows
+ * have 2 vectors per thread up to `short_row` vectors, then 4 or 8. They use one warp if 4 vectors
+ * per thread suffice, else a block of their own. A row of exactly 4 full vectors per lane uses two
+ * warps.
  */
 constexpr row_layout lay_rows(int64_t cols, int lanes, int short_row)
 {
@@ -70,13 +71,13 @@ constexpr row_layout lay_rows(int64_t cols, int lanes, int short_row)
   return make_layout(vectors ? whole_warps_for(divide_up(n, vectors)) : 1024, 1, vectors);
 }
 
-/** Columns that a thread keeps sums of while rows pass by. */
+/** Columns whose sums a thread accumulates over rows. */
 constexpr int kSumsEach = 16;
-constexpr int kGradientThreads = 512; /* most of a block; 128 registers for each */
+constexpr int kGradientThreads = 512; /* largest block; leaves 128 registers per thread */
 
 /**
- * For a pass whose threads keep the sums of columns, 16 for each, so that rows longer than 8192
- * elements are read in pieces: `vectors` is 0. Blocks have 256 threads while the row has no more.
+ * Layout for a kernel whose threads accumulate column sums, 16 columns each. Rows longer than 8192
+ * elements are read in pieces: `vectors` is then 0. Short rows share blocks of 256 threads.
  */
 inline row_layout lay_gradient_rows(int64_t cols)
 {
@@ -89,27 +90,27 @@ inline row_layout lay_gradient_rows(int64_t cols)
   return make_layout(held ? whole_warps_for(n) : kGradientThreads, 1, held);
 }
 
-/** Most threads of a block whose threads have this many vectors in registers. */
+/** Largest block of a kernel with this many vectors per thread in registers. */
 constexpr int most_threads(int vectors)
 {
   return vectors == 2 ? 256 : vectors == 4 ? 512 : 384;
 }
 
-/** A grid of a block for each of n pieces; block_index() says which. A kernel with a loop over
- * what a grid of one dimension leaves keeps more in registers than rows of short blocks can pay. */
+/** A grid with one block for each of n pieces; block_index() is the piece. The second dimension
+ * replaces a grid-stride loop, whose registers would lower the occupancy of short blocks. */
 inline dim3 grid_for(int64_t n)
 {
   const int64_t width = n < INT32_MAX ? n : INT32_MAX;
   return dim3((unsigned)width, (unsigned)divide_up(n, width));
 }
 
-/** May be n or more: the last line of the grid is not full. */
+/** Can be n or more, since the last row of the grid may be partial. */
 __device__ __forceinline__ int64_t block_index()
 {
   return (int64_t)blockIdx.y * gridDim.x + blockIdx.x;
 }
 
-/** Where a thread is: row in the block, thread of the row. */
+/** Place of a thread: its row in the block, and its index in the row. */
 struct row_place {
   int row, thread;
 };
@@ -119,20 +120,20 @@ __device__ __forceinline__ row_place place_of(const row_layout &l)
   return {(int)threadIdx.x >> l.shift, (int)threadIdx.x & ((1 << l.shift) - 1)};
 }
 
-/** 1 / sqrt(v), within an ulp; NaN below 0. Without a branch: the exact root and quotient have one
- * each, for numbers that need more, and the code of both. */
+/** 1 / sqrt(v) within 1 ulp; NaN below 0. It has no branch: the exact root and quotient each have
+ * one, with a slow path for denormals and other special numbers. */
 __device__ __forceinline__ float inverse_root(float v)
 {
   const float r = rsqrtf(v);
-  return r > 0 ? fmaf(0.5f * r, fmaf(-(v * r), r, 1.0f), r) : r; /* infinity has 0 */
+  return r > 0 ? fmaf(0.5f * r, fmaf(-(v * r), r, 1.0f), r) : r; /* r = 0 for infinity */
 }
 
 constexpr int kFewWarps = 8;
 
 /**
- * The sums of N values over the threads of a row, in each of them. All threads of the block must
- * come here. `scratch` is shared memory of N * 32 floats that the call owns until the next
- * barrier after it; there is a barrier inside if a row has more than a warp.
+ * All-reduce: sums N values over the threads of a row and leaves the totals in each of them. All
+ * threads of the block must call it. `scratch` is shared memory of N * 32 floats; it may be reused
+ * after the caller's next barrier. The call has a barrier inside if a row has more than one warp.
  */
 template <int N>
 __device__ __forceinline__ void row_sum(float (&v)[N], const row_layout &l, float *scratch)
@@ -177,7 +178,7 @@ __device__ __forceinline__ void row_sum(float (&v)[N], const row_layout &l, floa
     return;
   }
 #pragma unroll
-  for (int i = 0; i < N; i++) { /* all at once: sooner there than through other lanes */
+  for (int i = 0; i < N; i++) { /* every thread reads all parts: lower latency than shuffles */
     float part[kFewWarps];
 #pragma unroll
     for (int w = 0; w < kFewWarps; w++) {
@@ -192,32 +193,32 @@ __device__ __forceinline__ void row_sum(float (&v)[N], const row_layout &l, floa
   }
 }
 
-/** At least the shared memory that a kernel of gradients declares. */
+/** Upper bound of the static shared memory of a gradient kernel. */
 constexpr size_t kDeclaredShared = 5 * 1024;
 
-/** True if shared_with_room(bytes) is there. */
+/** True if the GPU has shared_with_room(bytes) per block. */
 inline bool shared_has_room(const tg_context *ctx, size_t bytes)
 {
   return bytes + 2 * kDeclaredShared <= (size_t)ctx->device->shared_bytes;
 }
 
-/** What to ask for so that `bytes` are there: launch() raises a kernel's limit by the bytes asked
- * for, but it counts for those that the kernel declares as well. */
+/** The dynamic shared memory to request for `bytes` usable ones. launch() raises a kernel's limit
+ * to the request, but that limit includes the kernel's static shared memory. */
 inline size_t shared_with_room(size_t bytes)
 {
   return bytes + kDeclaredShared > (size_t)kSharedBytes ? bytes + kDeclaredShared : bytes;
 }
 
-/** Bytes of shared memory that store_sums asks for. */
+/** Bytes of shared memory that store_sums needs. */
 inline size_t sums_shared_bytes(const row_layout &l)
 {
   return l.rows > 1 ? (size_t)(l.threads * l.rows) * kSumsEach * sizeof(float) : 0;
 }
 
 /**
- * Adds what the rows of a block have summed, row by row, and stores it at `to`, which has room for
- * whole vectors. All threads of the block must come here; `shared` is theirs until the next barrier
- * after it.
+ * Adds the sums of the block's rows in row order and stores them at `to`, which has room for whole
+ * vectors. All threads of the block must call it. `shared` may be reused after the caller's next
+ * barrier.
  */
 template <int kV, int kN>
 __device__ __forceinline__ void store_sums(float *to, const float (&sums)[kV][kN],
@@ -250,7 +251,7 @@ __device__ __forceinline__ void store_sums(float *to, const float (&sums)[kV][kN
 
 /* ---- views ---- */
 
-/** True if rows of these views (absent ones aside) are made of aligned vectors of `lanes`. */
+/** True if the rows of all present views consist of aligned vectors of `lanes` elements. */
 template <int kCount>
 bool rows_are_vectors(int64_t cols, int lanes, const tg_tensor *const (&views)[kCount])
 {
@@ -267,8 +268,8 @@ inline int64_t row_step(const tg_tensor *t)
   return tgi_present(t) ? tgi_stride(t, 0) : 0;
 }
 
-/** A vector that no kernel writes, loaded here: the compiler would move a load whose value is
- * needed late behind a barrier. */
+/** Loads a read-only vector at this point of the program: the compiler would otherwise move the
+ * load behind a barrier, close to its first use. */
 __device__ __forceinline__ uint4 load_constant_now(const uint4 *from)
 {
   uint4 v;
@@ -281,14 +282,14 @@ __device__ __forceinline__ uint4 load_constant_now(const uint4 *from)
 template <typename A, typename B> constexpr bool kSame = false;
 template <typename A> constexpr bool kSame<A, A> = true;
 
-/** True for what has kernels for single widths beside those for any: bf16 alone, from sm80 on, as
- * each takes 3 KB of the library for each GPU. */
+/** True for dtypes with fixed-width kernels besides the general ones: only bf16, from sm80 on,
+ * since each such kernel adds 3 KB per GPU architecture to the library. */
 template <typename X, typename W, typename Y> constexpr bool has_fixed_rows()
 {
   return TGI_VIRTUAL >= 80 && kSame<X, bf16> && kSame<W, bf16> && kSame<Y, bf16>;
 }
 
-/** The plan of a pass that lay_rows lays out, as text. */
+/** Text of the plan of a kernel with the layout of lay_rows. */
 inline void explain_rows(int64_t rows, bool whole, const row_layout &l, char *text, size_t bytes)
 {
   snprintf(text, bytes, "%lld blocks of %d rows of %d threads, %s",
@@ -298,7 +299,7 @@ inline void explain_rows(int64_t rows, bool whole, const row_layout &l, char *te
 
 /* ---- dtypes ---- */
 
-/** x: of all that is shaped like it; y: of dy in a backward. */
+/** x is also the dtype of tensors shaped like x; y is that of dy in a backward. */
 template <typename X, typename W, typename Y> struct norm_types {
   using x = X;
   using weight = W;
@@ -316,8 +317,8 @@ tg_status with_weight_type(const tg_tensor *weight, const tg_tensor *y, Run run)
   return weight->dtype == TG_F32 ? run(norm_types<X, float, X>()) : run(norm_types<X, X, X>());
 }
 
-/** Returns run(norm_types<...>()): of (x, weight, y) the contracts allow (T, T, T), (T, f32, T)
- * and, if kWide, (T, f32, f32). */
+/** Returns run(norm_types<...>()). The contracts allow the dtypes (T, T, T) and (T, f32, T) for
+ * (x, weight, y), and with kWide also (T, f32, f32). */
 template <bool kWide, typename Run>
 tg_status with_norm_types(const tg_tensor *x, const tg_tensor *weight, const tg_tensor *y, Run run)
 {

@@ -1,6 +1,6 @@
 /**
- * Vectors of a row as they lie in memory, for kernels that hold rows in registers: loaded at once
- * from rows that are made of aligned vectors, else by elements into the same places.
+ * Vectors of a row in their memory format, for kernels that hold rows in registers. Rows of aligned
+ * vectors use 16-byte loads and stores; other rows are loaded by element into the same places.
  */
 #ifndef TGI_CUDA_ROW_BITS_CUH
 #define TGI_CUDA_ROW_BITS_CUH
@@ -10,7 +10,7 @@
 inline namespace TGI_CUDA_ENTRY
 {
 
-/** N elements as they lie in memory: as floats, 16-bit ones would take twice the registers. */
+/** N elements in their memory format: as floats, 16-bit elements would need twice the registers. */
 template <typename T, int N> struct row_bits {
   uint4 q[N * (int)sizeof(T) / 16];
 };
@@ -55,7 +55,7 @@ __device__ __forceinline__ void pack_bits(row_bits<T, N> &b, const float (&v)[N]
   }
 }
 
-/** Keeps the compiler from holding the vector's floats, found before, instead of its bits. */
+/** Makes the compiler keep the vector's bits in registers, not its unpacked floats. */
 template <typename T, int N> __device__ __forceinline__ void keep_bits(row_bits<T, N> &b)
 {
 #pragma unroll
@@ -64,7 +64,7 @@ template <typename T, int N> __device__ __forceinline__ void keep_bits(row_bits<
   }
 }
 
-/** Elements j .. j + N - 1 of a row, 0 from `cols` on. whole: rows are made of vectors, aligned. */
+/** Loads elements j .. j + N - 1 of a row, 0 from `cols` on. whole: rows are aligned vectors. */
 template <typename T, int N, typename Index>
 __device__ __forceinline__ void load_bits(row_bits<T, N> &b, const T *row, Index j, Index cols,
                                           bool whole)
@@ -85,7 +85,7 @@ __device__ __forceinline__ void load_bits(row_bits<T, N> &b, const T *row, Index
   }
 }
 
-/** The same of a vector that no kernel writes: such loads need not wait for stores before them. */
+/** The same for read-only memory: these loads are not ordered after earlier stores. */
 template <typename T, int N, typename Index>
 __device__ __forceinline__ void load_constant(row_bits<T, N> &b, const T *row, Index j, Index cols,
                                               bool whole)

@@ -1,12 +1,13 @@
 /**
- * Tiles of rows of 16-bit elements in shared memory, copied there by all threads of a block, and
- * read by warps as operands of products (mma.cuh). From compute capability 8.0 on. An element of
- * f32 counts as two (tf32.cuh): where they lie makes no difference then, and products round them,
- * but for the operand that a tile is kept for, which is rounded once in its place.
+ * Tiles of 16-bit elements in shared memory. All threads of a block copy a tile with cp.async;
+ * warps load it as operands of mma instructions (mma.cuh). From compute capability 8.0 on. An f32
+ * element counts as two 16-bit words (tf32.cuh), so the layout is the same. Products round f32
+ * operands to TF32 as they load them, except operand A of a tile that is used often: it is rounded
+ * once in place (round_tile).
  *
- * Rows follow each other without gaps. A row's 16-byte chunks stand in groups of 8 (or 4, where
- * their number is no multiple of 8), in which chunk c of row r lies at c ^ turn(r): so the eight
- * rows of a matrix meet no bank twice.
+ * Rows are contiguous. The 16-byte chunks of a row form groups of 8, or of 4 if their number is no
+ * multiple of 8. The chunks of a group are swizzled: chunk c of row r lies at c ^ turn(r), so the
+ * eight rows of a matrix fragment are free of bank conflicts.
  */
 #ifndef TGI_CUDA_ROW_TILE_CUH
 #define TGI_CUDA_ROW_TILE_CUH
@@ -16,7 +17,7 @@
 inline namespace TGI_CUDA_ENTRY
 {
 
-/** kCols: 16-bit words of a row, a multiple of 32. */
+/** kCols: 16-bit words per row, a multiple of 32. */
 template <int kCols> struct row_tile {
   static constexpr int kChunks = kCols / 8, kPitch = 2 * kCols;
   static constexpr int kGroup = kChunks % 8 == 0 ? 8 : 4;
@@ -28,29 +29,29 @@ template <int kCols> struct row_tile {
     return (uint32_t)(row * kPitch + ((chunk ^ turn) << 4));
   }
 
-  /** From the place of chunk 0 or 1 of a row to that of the chunk 2 i further on. */
+  /** Address of the chunk 2 i after the one at `place`, which is chunk 0 or 1 of a row. */
   static __device__ __forceinline__ uint32_t ahead(uint32_t place, int i)
   {
     return (place ^ (uint32_t)(2 * i % kGroup << 4)) + (uint32_t)(2 * i / kGroup * kGroup << 4);
   }
 
-  /** From the place of a chunk to that of the same chunk `rows` further down: a multiple of a power
-   * of two that is more than the place's row % 16. */
+  /** Address of the same chunk `rows` rows below `place`. rows is a multiple of a power of two that
+   * exceeds the place's row % 16. */
   static __device__ __forceinline__ uint32_t down(uint32_t place, int rows)
   {
     const int turn = kGroup == 8 ? rows % 8 : rows / 2 % 4;
     return (place ^ (uint32_t)(turn << 4)) + (uint32_t)(rows * kPitch);
   }
 
-  /** What a lane hands to load_matrices for 16 rows by 16 columns, the operand A: or, turned, for
-   * 16 deep by 16 columns of B whose depth lies along the rows. */
+  /** A lane's address for load_matrices of 16 rows by 16 columns of operand A. Transposed: of a 16
+   * by 16 block of B whose depth (k) runs along the tile's rows. */
   static __device__ __forceinline__ uint32_t square(uint32_t tile)
   {
     const int lane = threadIdx.x % 32;
     return tile + at(lane % 16, lane / 16);
   }
 
-  /** What a lane hands to add_rows_small: a tile whose rows are the depth of B. */
+  /** A lane's address for add_rows_small: operand B, with its depth along the tile's rows. */
   template <typename T> static __device__ __forceinline__ uint32_t depth(uint32_t tile)
   {
     if constexpr (kIsTf32<T>) {
@@ -61,7 +62,8 @@ template <int kCols> struct row_tile {
     }
   }
 
-  /** For 16 columns of B, each a row of the tile, 16 deep: m[0] and m[1] are the first eight's. */
+  /** A lane's address for 16 columns of B, each a row of the tile, with depth 16: m[0] and m[1]
+   * hold the first eight columns. */
   static __device__ __forceinline__ uint32_t columns(uint32_t tile)
   {
     const int lane = threadIdx.x % 32;
@@ -69,7 +71,7 @@ template <int kCols> struct row_tile {
   }
 };
 
-/** How kThreads threads share out the chunks of a tile's rows, whole rows at a time. */
+/** How kThreads threads divide the chunks of a tile: a step covers whole rows. */
 template <int kCols, int kRows, int kThreads> struct row_share {
   static constexpr int kChunks = row_tile<kCols>::kChunks;
   static constexpr int kWide = kChunks % 16 == 0 ? 16 : row_tile<kCols>::kGroup;
@@ -77,7 +79,7 @@ template <int kCols, int kRows, int kThreads> struct row_share {
   static_assert(kRows % kStep == 0 && kStep % 8 == 0, "threads share out whole rows");
 };
 
-/** Copies rows first .. first + kRows - 1 of kCols words, `step` words apart; all exist. */
+/** Copies rows first .. first + kRows - 1 of kCols words, `step` words apart. All rows exist. */
 template <int kCols, int kRows, int kThreads>
 __device__ __forceinline__ void copy_whole_rows(uint32_t to, const uint16_t *from, int64_t step,
                                                 int first)
@@ -87,7 +89,7 @@ __device__ __forceinline__ void copy_whole_rows(uint32_t to, const uint16_t *fro
   const int column = threadIdx.x % share::kWide, row = threadIdx.x / share::kWide;
   const uint32_t place = to + tile::at(row, column);
   from += (first + row) * step + column * 8;
-  asm volatile("" : "+l"(step)); /* its multiples are not kept in registers */
+  asm volatile("" : "+l"(step)); /* keeps its multiples out of registers */
 #pragma unroll
   for (int p = 0; p < kRows / share::kStep; p++) {
 #pragma unroll
@@ -99,8 +101,8 @@ __device__ __forceinline__ void copy_whole_rows(uint32_t to, const uint16_t *fro
 }
 
 /**
- * Copies kRows rows of `width` words, `step` words apart, by kThreads threads; rows outside
- * low .. high - 1 and words behind `width` become zeros. `legal`: any address of the tensor.
+ * Copies kRows rows of `width` words, `step` words apart, with kThreads threads. Rows outside
+ * low .. high - 1 and words from `width` on become zeros. `legal` is a valid address of the tensor.
  */
 template <int kCols, int kRows, int kThreads>
 __device__ __forceinline__ void copy_rows(uint32_t to, const uint16_t *from, int64_t step, int low,
@@ -123,8 +125,8 @@ __device__ __forceinline__ void copy_rows(uint32_t to, const uint16_t *from, int
   }
 }
 
-/** Rounds a tile of kWords words in its place, by kThreads threads, before it is an operand A. The
- * block has come to a barrier since it was copied, and comes to one before it is read. */
+/** Rounds a tile of kWords words in place, with kThreads threads, before its use as operand A. The
+ * caller places a barrier between the copy and this call, and one between this call and reads. */
 template <typename T, int kWords, int kThreads>
 __device__ __forceinline__ void round_tile(uint32_t tile)
 {
@@ -142,17 +144,18 @@ __device__ __forceinline__ void round_tile(uint32_t tile)
 }
 
 /**
- * d = A B, kM times 16 rows by kN columns, kDepth deep. A: rows of a tile of kDepth elements, `a`
- * what square() says; B's columns are rows of a tile of as many, `b` what columns() says.
+ * d = A B, with kM times 16 rows, kN columns and depth kDepth. A is a tile of rows of kDepth
+ * elements and `a` is its square() address. B's columns are the rows of such a tile; `b` is its
+ * columns() address.
  */
 template <typename T, int kM, int kN, int kDepth>
 __device__ __forceinline__ void multiply_rows_small(float (&d)[kM][kN / 2], uint32_t a, uint32_t b)
 {
   using tile = row_tile<kHalves<T> * kDepth>;
-  asm volatile("" : "+r"(a), "+r"(b)); /* places of later steps are not kept in registers */
+  asm volatile("" : "+r"(a), "+r"(b)); /* keeps addresses of later steps out of registers */
   constexpr int kColumns = kN / 16, kDeep = kHalves<T> * kDepth / 16, kSteps = kDeep * kColumns;
   constexpr int kAhead = kM == 1 ? 2 : 1, kPlaces = kAhead + 1;
-  uint32_t x[2][kM][4], y[kPlaces][4]; /* in turns: the next are under way while one multiplies */
+  uint32_t x[2][kM][4], y[kPlaces][4]; /* double-buffered: next loads overlap products */
   auto load_x = [&](int i) {
 #pragma unroll
     for (int m = 0; m < kM; m++) {
@@ -187,9 +190,9 @@ __device__ __forceinline__ void multiply_rows_small(float (&d)[kM][kN / 2], uint
   }
 }
 
-/** d += A B, kM times 16 rows by kN columns, kDepth deep. A: rows of a tile of kDepth columns, `a`
- * what square() says; B's depth lies along the rows of a tile of kCols columns, kN of them from `b`
- * on: what square() says, whole groups of chunks further on. */
+/** d += A B, with kM times 16 rows, kN columns and depth kDepth. A is a tile of rows of kDepth
+ * columns and `a` is its square() address. B's depth runs along the rows of a tile of kCols
+ * columns, of which kN are used. `b` is its square() address plus whole groups of chunks. */
 template <typename T, int kM, int kN, int kDepth, int kCols>
 __device__ __forceinline__ void add_products_small(float (&d)[kM][kN / 2], uint32_t a, uint32_t b)
 {
@@ -229,7 +232,7 @@ __device__ __forceinline__ void add_products_small(float (&d)[kM][kN / 2], uint3
   }
 }
 
-/** add_rows_small of 16 bits; `b` is what square() says. */
+/** add_rows_small for 16-bit elements; `b` is a square() address. */
 template <typename T, int kM, int kN, int kDepth>
 __device__ __forceinline__ void add_rows_halves(float (&d)[kM][kN / 2],
                                                 const uint32_t (&a)[kM][kDepth / 4], uint32_t b)
@@ -264,9 +267,9 @@ __device__ __forceinline__ void add_rows_halves(float (&d)[kM][kN / 2],
 }
 
 /**
- * add_rows_small of f32. No instruction loads matrices of 32 bits turned: a lane loads four columns
- * of two rows and hands them to four products side by side. So of 32 columns sum d[4 t + i] has
- * column 8 q + 4 (i % 2) + t, and a lane has eight that follow each other.
+ * add_rows_small for f32. No instruction loads 32-bit matrices transposed. Each lane therefore
+ * loads four columns of two rows and uses them in four adjacent products. Of each 32 columns, sum
+ * d[4 t + i] then holds column 8 q + 4 (i % 2) + t, so a lane holds eight consecutive columns.
  */
 template <int kM, int kN, int kDepth>
 __device__ __forceinline__ void add_rows_tf32(float (&d)[kM][kN / 2],
@@ -303,8 +306,8 @@ __device__ __forceinline__ void add_rows_tf32(float (&d)[kM][kN / 2],
 }
 
 /**
- * d += A B, kM times 16 rows by kN columns, kDepth deep. A in registers; B's depth lies along the
- * rows of a tile of kN elements, `b` what depth() says.
+ * d += A B, with kM times 16 rows, kN columns and depth kDepth. A is in registers. B's depth runs
+ * along the rows of a tile of kN columns; `b` is its depth() address.
  */
 template <typename T, int kM, int kN, int kDepth>
 __device__ __forceinline__ void

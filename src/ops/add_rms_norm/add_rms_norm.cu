@@ -1,5 +1,5 @@
-/* Residual addition and RMSNorm on CUDA: the rows of rms_norm_forward.cuh with the addition before
- * them. */
+/* Residual addition and RMSNorm on CUDA, forward: entry points and plan. rms_norm_forward.cuh holds
+ * the kernels, with an addition before the norm. */
 #include "ops/kernels.cuh"
 #include "ops/rms_norm/rms_norm_forward.cuh"
 

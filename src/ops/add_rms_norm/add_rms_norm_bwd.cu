@@ -1,5 +1,5 @@
-/* Residual addition and RMSNorm on CUDA, backward: the rows of rms_norm_backward.cuh with the
- * stream's gradient beside them. */
+/* Residual addition and RMSNorm on CUDA, backward: entry points and plan. rms_norm_backward.cuh
+ * holds the kernels, which add the residual stream's gradient dsum to dx. */
 #include "ops/kernels.cuh"
 #include "ops/rms_norm/rms_norm_backward.cuh"
 

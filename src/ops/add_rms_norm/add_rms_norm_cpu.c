@@ -1,5 +1,5 @@
-/* Residual addition and RMSNorm on the CPU: the rows of rms_norm's headers, with the addition
- * before them and the stream's gradient beside them. */
+/* Residual addition and RMSNorm on the CPU: entry points and plans of rms_norm_forward.h, with an
+ * addition before the norm, and of rms_norm_backward.h, which adds dsum to dx. */
 #include "ops/kernels.h"
 #include "ops/rms_norm/rms_norm_backward.h"
 #include "ops/rms_norm/rms_norm_forward.h"

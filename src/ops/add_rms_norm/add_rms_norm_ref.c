@@ -1,4 +1,4 @@
-/* Residual addition and RMSNorm, reference: the sum, rounded to its dtype, and RMSNorm of it. */
+/* Residual addition and RMSNorm, reference: the rounded sum, then RMSNorm's reference. */
 #include "ops/kernels.h"
 #include "ops/rms_norm/rms_norm_reference.h"
 

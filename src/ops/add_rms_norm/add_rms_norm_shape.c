@@ -7,7 +7,7 @@
 const char tgi_add_rms_norm_fwd_syntax[] = SYNTAX;
 const char tgi_add_rms_norm_bwd_syntax[] = SYNTAX;
 
-/* wf32: f32 weight beside 16-bit x; yf32: y (and dy) in f32 too. */
+/* wf32: f32 weight with 16-bit x; yf32: y and dy in f32 too. */
 static tg_dtype weight_dtype(tgi_shape *s)
 {
   return tgi_shape_flag(s, "wf32") ? TG_F32 : s->dtype;

@@ -6,7 +6,7 @@ static void fill(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
   if (spec_is(c, "large")) { /* squares overflow f16 */
     spec_scale(shaped, "x", 500, 0);
     spec_scale(shaped, "residual", 300, 0);
-  } else if (spec_is(c, "tiny")) { /* eps decides */
+  } else if (spec_is(c, "tiny")) { /* eps dominates */
     spec_scale(shaped, "x", 1e-4, 0);
     spec_scale(shaped, "residual", 1e-4, 0);
   } else if (spec_is(c, "zeros")) {
@@ -14,11 +14,11 @@ static void fill(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
     spec_set_all(shaped, "residual", 0);
   } else if (spec_is(c, "one large")) {
     spec_set(shaped, "residual", 3, 1000);
-  } else if (spec_is(c, "far")) { /* 16-bit sums lose digits of x; the norm goes by what is left */
+  } else if (spec_is(c, "far")) { /* 16-bit sums lose bits of x; the norm uses the rounded sum */
     spec_scale(shaped, "residual", 1, 60);
-  } else if (spec_is(c, "not a number")) { /* stays in its row */
+  } else if (spec_is(c, "not a number")) { /* affects only its row */
     spec_set(shaped, "residual", 3, NAN);
-  } else if (spec_is(c, "uneven")) { /* a gradient of the stream that dwarfs the norm's */
+  } else if (spec_is(c, "uneven")) { /* dsum much larger than the norm's gradient */
     spec_scale(shaped, "dsum", 100, 0);
   }
 }
@@ -63,7 +63,7 @@ static const spec_case bwd_cases[] = {
     {"3x768"},
     {"2x1024_offset"},
     {"65x1023_nodx"},
-    {"128x96"}, /* the most rows whose gradient is made from sum and dy alone */
+    {"128x96"}, /* the largest case of cuda/few_rows.cuh */
     {"129x96_nodsum"},
     {"17x2048_wf32"},
     {"3x2880_wf32_yf32"},
@@ -100,7 +100,7 @@ const spec spec_add_rms_norm_fwd = {
     .f32_bound = 5e-7,
     .f16_ceiling = 2e-3,
     .bf16_ceiling = 1.6e-2,
-    .rounds_f32_outputs = true, /* the sum; with policy llama, y in f32 */
+    .rounds_f32_outputs = true, /* the sum, and y in f32 with policy llama */
     .fill = fill,
     .batch_invariant = true,
     .bad_scalars = bad_fwd,

@@ -1,6 +1,6 @@
 #include "ops/kernels.h"
 
-/* Facts that both directions share. */
+/* Checks that both directions share. */
 static void check_weight(tgi_call *call, const tg_tensor *x, const tg_tensor *weight)
 {
   tgi_want_shape(call, "weight", weight, 1, &x->shape[1]);

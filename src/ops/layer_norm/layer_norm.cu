@@ -1,15 +1,17 @@
 /* LayerNorm on CUDA, forward.
  *
- * Method     The row in registers. 16-bit: one pass adds the elements and their squares; where the
- *            mean exceeds the standard deviation, so that the variance would lose digits, a second
- *            one goes by the mean. f32: always two. The second pass adds d = x - mean and d^2; the
- *            former corrects the rounding of the mean (Chan, Golub & LeVeque 1983). Then the
- *            result. Rows that registers do not hold, or that are not made of aligned vectors, are
- *            read again, from the cache. The commonest widths in bf16 have kernels of their own
- *            (layer_norm_fixed.cuh).
- * Work       cuda/norm_rows.cuh lays rows on threads: up to 512 16-bit columns a part of a warp for
- *            a row, then a block of up to 512 threads. Blocks are short and end with their rows.
- * Bound      Memory: x is read and y is written.
+ * Method     A row stays in registers. For 16-bit rows one reduction sums the elements and their
+ *            squares. If the mean exceeds the standard deviation, the variance would lose precision
+ *            to cancellation, and a second reduction uses d = x - mean. f32 rows always have both.
+ *            The second reduction sums d and d^2; the sum of d corrects the rounding of the mean
+ *            (Chan, Golub & LeVeque 1983). Rows that do not fit in registers, or that do not
+ *            consist of aligned vectors, are read again, from the cache. Common widths in bf16 have
+ *            fixed-width kernels (layer_norm_fixed.cuh).
+ * Work       cuda/norm_rows.cuh maps rows to threads: up to 1016 16-bit columns use a warp or less
+ *            per row, longer rows a block of up to 512 threads. The kernels are not persistent: a
+ *            block ends with its rows.
+ * Bound      Memory bandwidth: x is read and y is written.
+ * Paper      Ba, Kiros & Hinton 2016, arXiv:1607.06450.
  */
 #include "ops/kernels.cuh"
 #include "ops/layer_norm/layer_norm_fixed.cuh"
@@ -17,13 +19,15 @@
 namespace
 {
 
-/** Of the most threads, on a multiprocessor: what limits registers where rows wait for memory. */
+/** Minimum of resident blocks of the largest size per multiprocessor. It limits registers where
+ * occupancy has to hide memory latency. */
 template <typename X, typename W, typename Y> constexpr int blocks_wanted(int vectors)
 {
   return sizeof(X) + sizeof(W) + sizeof(Y) > 6 ? 1 : vectors == 2 ? 5 : vectors == 4 ? 2 : 1;
 }
 
-/** Rows in registers: kVectors for each thread. An absent bias is read as if it had no columns. */
+/** Rows in registers: kVectors vectors per thread. An absent bias is loaded as a row of 0 columns.
+ */
 template <typename X, typename W, typename Y, int kVectors>
 __global__ void __launch_bounds__(most_threads(kVectors), blocks_wanted<X, W, Y>(kVectors))
     layer_norm_fwd_rows_kernel(const layer_forward f)
@@ -33,7 +37,7 @@ __global__ void __launch_bounds__(most_threads(kVectors), blocks_wanted<X, W, Y>
   const row_place place = place_of(f.layout);
   const W *weight = static_cast<const W *>(f.weight), *bias = static_cast<const W *>(f.bias);
   const int64_t row = block_index() * f.layout.rows + place.row;
-  const int cols = row < f.rows ? (int)f.cols : 0; /* nothing past the last row */
+  const int cols = row < f.rows ? (int)f.cols : 0; /* no columns past the last row */
   const int bias_cols = bias ? cols : 0;
   const X *x_row = static_cast<const X *>(f.x) + row * f.x_step;
   row_bits<X, kN> x[kVectors];
@@ -65,7 +69,7 @@ __global__ void __launch_bounds__(most_threads(kVectors), blocks_wanted<X, W, Y>
   for (int k = 0; k < kVectors; k++) {
     const int j = (place.thread + k * f.layout.threads) * kN;
     keep_bits(x[k]);
-    row_bits<W, kN> w, b; /* near, after the first row: registers are better used by other rows */
+    row_bits<W, kN> w, b; /* cached after the first row; early loads would lower occupancy */
     load_constant(w, weight, j, cols, true);
     load_constant(b, bias, j, bias_cols, true);
     float y[kN];
@@ -74,7 +78,7 @@ __global__ void __launch_bounds__(most_threads(kVectors), blocks_wanted<X, W, Y>
   }
 }
 
-/** Any rows: of any length, at any address. */
+/** Rows of any length at any address, read again from the cache. */
 template <typename X, typename W, typename Y>
 __global__ void __launch_bounds__(1024) layer_norm_fwd_any_kernel(const layer_forward f)
 {

@@ -1,13 +1,15 @@
 /* LayerNorm on CUDA, backward.
  *
- * Method     Groups of rows, each a block. A thread keeps 16 columns: their weight and their sums
- *            of dweight and dbias stay in registers while the rows pass by, and the next row is on
- *            its way while this one is worked on. The sums go to the workspace, where a second
- *            kernel (cuda/column_sums.cuh) adds those of the groups. Rows of more columns are read
- *            twice, the second time from the cache; their sums are in shared memory as far as it
- *            goes. Sums of few rows are made by other blocks of the launch (cuda/few_rows.cuh).
- * Work       The number of groups depends on the shape alone, and so do the bits.
- * Bound      Memory: dy, x and dresidual are read, dx is written.
+ * Method     A thread owns 16 columns. Their weights and their sums of dweight and dbias stay in
+ *            registers over all rows of the block, and the next row is loaded while the current one
+ *            is computed. Each block writes its partial sums to the workspace; a second kernel
+ *            (cuda/column_sums.cuh) adds them. Rows of more than 8192 columns are read twice, the
+ *            second time from the cache; their sums are in shared memory if they fit. For few rows,
+ *            extra blocks of the dx launch reduce dweight and dbias directly (cuda/few_rows.cuh).
+ * Work       A block processes a group of rows. The number of groups, and so the bits, depend on
+ *            the shape alone.
+ * Bound      Memory bandwidth: dy, x and dresidual are read, dx is written.
+ * Paper      Ba, Kiros & Hinton 2016, arXiv:1607.06450.
  */
 #include "cuda/rows/few_rows.cuh"
 #include "cuda/rows/norm_rows.cuh"
@@ -16,7 +18,7 @@
 namespace
 {
 
-/** dresidual, dx, partial: NULL without one. */
+/** Kernel parameters. dresidual, dx, partial: NULL if absent. */
 struct layer_backward {
   const void *dy, *x, *weight, *dresidual;
   void *dx;
@@ -24,20 +26,20 @@ struct layer_backward {
   float *partial; /* [groups, 2, partial_step(cols)]: of dweight, of dbias */
   int64_t dy_step, x_step, dresidual_step, dx_step;
   int64_t rows, cols;
-  bool whole;       /* rows are made of aligned vectors */
-  bool sums_shared; /* of rows in pieces: shared memory holds them */
+  bool whole;       /* rows consist of aligned vectors */
+  bool sums_shared; /* rows in pieces: shared memory holds the sums */
   row_layout layout;
   unsigned groups;
 };
 
-/** Vectors of a row: kV for a thread. */
+/** A thread's kV vectors of a row. */
 template <typename X, typename Y, int kV> struct row_inputs {
   row_bits<Y, kLanes<X>> dy[kV];
   row_bits<X, kLanes<X>> x[kV];
   float mean, rstd;
 };
 
-/** Vector k holds the elements from j on; 0 from `cols` on. */
+/** Loads vector k, the elements from j on; 0 from `cols` on. */
 template <typename X, typename Y, int kV, typename Index>
 __device__ __forceinline__ void load_inputs(row_inputs<X, Y, kV> &in, int k,
                                             const layer_backward &b, int64_t row, Index j,
@@ -100,7 +102,7 @@ write_gradients(float (&weight_sums)[kN], float (&bias_sums)[kN], const layer_ba
   }
 }
 
-/** A group is every groups-th set of `layout.rows` rows; blocks behind the groups sum few rows. */
+/** A group is every groups-th set of `layout.rows` rows. Blocks after the groups sum few rows. */
 template <typename X, typename W, typename Y, bool kWhole>
 __global__ void __launch_bounds__(kGradientThreads, 1)
     layer_norm_bwd_rows_kernel(const layer_backward b, const few_rows few)
@@ -110,16 +112,16 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
     return;
   }
   constexpr int kN = kLanes<X>, kV = kSumsEach / kN;
-  constexpr bool kAhead = kWhole && sizeof(X) + sizeof(W) + sizeof(Y) == 6; /* as registers go */
+  constexpr bool kAhead = kWhole && sizeof(X) + sizeof(W) + sizeof(Y) == 6; /* register limit */
   extern __shared__ float shared[];
-  __shared__ float scratch[2][2 * kWarp]; /* in turns: one barrier for a row */
+  __shared__ float scratch[2][2 * kWarp]; /* double-buffered: one barrier per row */
   const row_place place = place_of(b.layout);
   const int64_t step = (int64_t)b.groups * b.layout.rows;
   row_bits<W, kN> w[kV];
   row_inputs<X, Y, kV> now, next;
   float weight_sums[kV][kN], bias_sums[kV][kN];
   const auto load_row = [&](row_inputs<X, Y, kV> &in, int64_t row) {
-    const int cols = row < b.rows ? (int)b.cols : 0; /* nothing past the last row */
+    const int cols = row < b.rows ? (int)b.cols : 0; /* no columns past the last row */
 #pragma unroll
     for (int k = 0; k < kV; k++) {
       load_inputs(in, k, b, row, (place.thread + k * b.layout.threads) * kN, cols, kWhole);
@@ -170,7 +172,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
       keep_bits(now.dy[k]);
       keep_bits(now.x[k]);
       const int j = (place.thread + k * b.layout.threads) * kN;
-      if (!kWhole && b.dresidual) { /* too many addresses to come with the others */
+      if (!kWhole && b.dresidual) { /* not loaded early: too many addresses in registers */
         load_bits(dresidual[k], static_cast<const X *>(b.dresidual) + row * b.dresidual_step, j,
                   cols, false);
       }
@@ -186,12 +188,12 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   if (b.partial) {
     float *to = b.partial + 2 * blockIdx.x * partial_step(b.cols);
     store_sums(to, weight_sums, b.layout, place, (int)b.cols, shared);
-    __syncthreads(); /* shared memory is free again */
+    __syncthreads(); /* shared memory can be reused */
     store_sums(to + partial_step(b.cols), bias_sums, b.layout, place, (int)b.cols, shared);
   }
 }
 
-/** Rows of any length: each thread has its columns of the row and of the sums to itself. */
+/** Rows of any length, read twice. No two threads share a column of the row or of the sums. */
 template <typename X, typename W, typename Y>
 __global__ void __launch_bounds__(kGradientThreads, 1)
     layer_norm_bwd_pieces_kernel(const layer_backward b, const few_rows few)

@@ -1,14 +1,16 @@
 /* LayerNorm on the CPU.
  *
- * Method     Forward, one row at a time: its sum; then the sums of d = x - mean and of d^2, whose
- *            first corrects the rounding of the mean (Chan, Golub & LeVeque 1983); then the
- *            result. Backward, a group of rows at a time: the two sums of each row; then dx and
- *            the partial sums in tiles: the weight and the sums of a few columns stay in registers
- *            while the rows pass by. The passes after the first find their rows in the cache, and
- *            prefetch the next ones.
- * Work       Forward: chunks of rows of at most 512 KiB. Backward: blocks of cpu/column_sums.h.
- * Bound      Memory: forward reads x and writes y, backward reads dy and x and writes dx. Results
- *            too large for the caches are stored past them, unless they replace an input.
+ * Method     Forward: three passes per row. The first sums x. The second sums d = x - mean and d^2;
+ *            the sum of d corrects the rounding of the mean (Chan, Golub & LeVeque 1983). The third
+ *            computes y. Backward: two passes over a group of rows that fits the cache. The first
+ *            computes the two sums of each row. The second computes dx and the partial sums of
+ *            dweight and dbias, tile by tile: the weight and the sums of a few columns stay in
+ *            registers over all rows of the group. Later passes read from the cache and prefetch
+ *            the next rows.
+ * Work       Forward: threads process chunks of rows of at most 512 KiB. Backward: the row blocks
+ *            of cpu/column_sums.h.
+ * Bound      Memory bandwidth: forward reads x and writes y, backward reads dy and x and writes dx.
+ *            Outputs larger than the caches use streaming stores, unless they alias an input.
  */
 #include "cpu/column_sums.h"
 #include "cpu/norm_dtypes.h"
@@ -19,16 +21,16 @@
 #include <stdio.h>
 
 enum {
-  kTile = TGI_LANES / 4, /* vectors: as the registers of each instruction set allow */
-  kAhead = 4,            /* the pass before the last prefetches 1 / kAhead of the next row, */
-  kAheadBwd = 2,         /* in the backward this */
+  kTile = TGI_LANES / 4, /* vectors; limited by the registers of each instruction set */
+  kAhead = 4,            /* the pass before the last prefetches 1 / kAhead of the next row; */
+  kAheadBwd = 2,         /* in the backward 1 / kAheadBwd */
   kGroupBytes = 32 << 10,
 };
 
 /* ---- forward ---- */
 
 typedef struct moments {
-  float mean, correction, rstd; /* of a row, whose mean is mean + correction */
+  float mean, correction, rstd; /* of a row; its mean is mean + correction */
 } moments;
 
 TGI_INLINE float sum_of_row(const void *x, int xt, int64_t cols)
@@ -71,7 +73,7 @@ TGI_INLINE moments moments_of_row(const void *x, int xt, int64_t cols, float eps
   const float shift = vf_sum(sum[0] + sum[1]) / n;
   const float spread = vf_sum(square[0] + square[1]) / n - shift * shift;
   const float variance = spread < 0 ? 0 : spread;
-  /* A mean near zero needs no correction, and the rounding of d could only bias it. */
+  /* A mean near zero needs no correction: the rounding errors of d would bias it. */
   const float correction = mean * mean > variance ? shift : 0;
   return (moments){mean, correction, 1.0f / sqrtf(variance + eps)};
 }
@@ -90,7 +92,7 @@ TGI_INLINE vf result(vf x, const moments *m, vf weight, vf bias)
   return vf_fma(d * vf_set1(m->rstd), weight, bias);
 }
 
-/* n <= TGI_LANES results. */
+/* Computes and stores n <= TGI_LANES results. */
 TGI_INLINE void write_results(const fwd_row *r, norm_dtypes t, int64_t j, int64_t n)
 {
   const vf b = r->bias ? norm_load(r->bias, t.weight, t.x, j, n) : vf_zero();
@@ -181,7 +183,7 @@ static bwd_job plan_bwd(const tg_context *ctx, const tg_layer_norm_bwd_args *a)
 }
 
 typedef struct bwd_group {
-  tgi_rows dy, x, dresidual, dx; /* the latter two: none where `first` is NULL */
+  tgi_rows dy, x, dresidual, dx; /* dresidual, dx: absent if `first` is NULL */
   const void *weight;
   float *dweight, *dbias; /* partial sums; NULL: none */
   int64_t cols;
@@ -250,7 +252,8 @@ TGI_INLINE void find_means(bwd_group *b, norm_dtypes t)
   }
 }
 
-/* dx and the partial sums of `vectors` vectors of columns from j on; the last has n elements. */
+/* Computes dx and the partial sums of `vectors` vectors of columns from j on; the last has n
+ * elements. */
 TGI_INLINE void write_tile(const bwd_group *b, int64_t j, int vectors, int64_t n, norm_dtypes t)
 {
   const bool later = j >= b->cols / kAheadBwd; /* not prefetched by the first pass */
@@ -306,7 +309,7 @@ TGI_INLINE void write_group(const bwd_group *b, norm_dtypes t)
   }
 }
 
-/* Rows i .. i + rows - 1 of a block that ends before row `last`. */
+/* The group of rows i .. i + rows - 1, in a block that ends before row `last`. */
 static bwd_group make_group(const bwd_job *job, int64_t block, int64_t i, int rows, int64_t last)
 {
   const tg_layer_norm_bwd_args *a = job->a;

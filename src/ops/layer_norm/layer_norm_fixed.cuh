@@ -1,6 +1,10 @@
 /**
- * LayerNorm of bf16 rows one after the other whose width a kernel knows: no vector is missing and
- * no distance is a variable. The bits are those of the kernels for any width.
+ * Fixed-width LayerNorm forward for contiguous bf16 rows with a bias.
+ *
+ * Method     Width and strides are compile-time constants: no bounds checks within a row and
+ *            constant address offsets. The bits are those of the general kernels.
+ * Work       One block per row, or several rows per warp for width 128.
+ * Bound      Memory bandwidth; for few rows the latency of one row.
  */
 #ifndef TGI_OPS_LAYER_NORM_FIXED_CUH
 #define TGI_OPS_LAYER_NORM_FIXED_CUH
@@ -15,8 +19,8 @@ namespace
 {
 
 /**
- * A block for a row, whose threads are those of the kernels for any width. kEarly: weight and bias
- * come with x. kBlocks: least on a multiprocessor, as registers go.
+ * One block per row, with the threads of the general layout. kEarly: weight and bias are loaded
+ * with x. kBlocks: minimum of resident blocks per multiprocessor, which limits the registers.
  */
 template <typename T, int kCols, bool kEarly, int kBlocks>
 __global__ void __launch_bounds__(lay_rows(kCols, kLanes<T>, kShortRow).threads, kBlocks)
@@ -75,8 +79,9 @@ __global__ void __launch_bounds__(lay_rows(kCols, kLanes<T>, kShortRow).threads,
 }
 
 /**
- * Rows of a part of a warp: of kRows rows a thread has what it has of one in the kernels for any
- * width. Each lane is left with the sum of one kind of one row, and finds its moments.
+ * Short rows, each on a part of a warp. A thread has its vectors of kRows rows. A transpose-reduce
+ * (cuda/dealt_sum.cuh) sums all rows at once and leaves each lane one total: the sum or the sum of
+ * squares of one row. The lane then computes the moments of that row.
  */
 template <typename T, int kCols, int kRows, int kWarps>
 __global__ void __launch_bounds__(kWarp *kWarps, 1)
@@ -109,7 +114,7 @@ __global__ void __launch_bounds__(kWarp *kWarps, 1)
     w[k].q[0] = load_constant_now(weight + k * kThreads);
     b[k].q[0] = load_constant_now(bias + k * kThreads);
   }
-  float sums[2 * kRows]; /* of a row, of its squares, of the next row, ... */
+  float sums[2 * kRows]; /* alternating: of a row, of its squares */
 #pragma unroll
   for (int u = 0; u < kRows; u++) {
     float both[2] = {0, 0};
@@ -124,7 +129,7 @@ __global__ void __launch_bounds__(kWarp *kWarps, 1)
   const bool has_squares = lane & (kEach / 2);
   const float other = __shfl_xor_sync(kAllLanes, one, kEach / 2);
   const float squares = has_squares ? one : other;
-  moments own = {(has_squares ? other : one) * kInverse, 0, 0}; /* of row thread / kEach */
+  moments own = {(has_squares ? other : one) * kInverse, 0, 0}; /* moments of row thread / kEach */
   float variance = fmaf(-own.mean, own.mean, squares * kInverse);
   float mean[kRows], correction[kRows] = {}, rstd[kRows];
   collect<kThreads>(mean, own.mean, lane);
@@ -132,7 +137,7 @@ __global__ void __launch_bounds__(kWarp *kWarps, 1)
   if (__any_sync(kAllLanes, cancels)) {
     float shift = 0, spread = 0;
 #pragma unroll 1
-    for (int u = 0; u < kRows; u++) { /* seldom: the code of one row */
+    for (int u = 0; u < kRows; u++) { /* rare path; not unrolled to keep its code small */
       row_bits<T, kN> v[kVectors];
       float about[2] = {0, 0}, near = mean[0];
 #pragma unroll
@@ -140,7 +145,7 @@ __global__ void __launch_bounds__(kWarp *kWarps, 1)
         v[k] = x[0][k];
       }
 #pragma unroll
-      for (int i = 1; i < kRows; i++) { /* an index that varies would put x into memory */
+      for (int i = 1; i < kRows; i++) { /* a variable index would put x into local memory */
         if (u == i) {
           near = mean[i];
 #pragma unroll
@@ -207,7 +212,7 @@ tg_status launch_narrow(const tg_context *ctx, const layer_forward &f)
                 f);
 }
 
-/** TG_UNSUPPORTED: no kernel is compiled for the rows. */
+/** Returns TG_UNSUPPORTED if no fixed-width kernel fits the rows. */
 template <typename T> tg_status launch_for_width(const tg_context *ctx, const layer_forward &f)
 {
   if (!f.whole || !f.bias || f.x_step != f.cols || f.y_step != f.cols || f.rows > INT32_MAX / 2) {
@@ -222,7 +227,7 @@ template <typename T> tg_status launch_for_width(const tg_context *ctx, const la
     return launch_fixed<T, 1024, true, 20>(ctx, f);
   case 2048:
     return launch_fixed<T, 2048, false, 1>(ctx, f);
-  case 4096: /* few rows leave multiprocessors idle: then what counts is how soon a row is done */
+  case 4096: /* with few rows multiprocessors are idle and the latency of a row counts */
     return f.rows <= 512 ? launch_fixed<T, 4096, true, 1>(ctx, f)
                          : launch_fixed<T, 4096, false, 1>(ctx, f);
   case 8192:

@@ -1,5 +1,5 @@
 /* LayerNorm, reference. Every rounding of the contract passes through tgi_round: with f64 tensors
- * this is the oracle, with 16-bit tensors the result of rounding after each step. */
+ * this is the oracle, with 16-bit tensors the naive result that rounds after each step. */
 #include "core/half.h"
 #include "ops/kernels.h"
 
@@ -82,7 +82,7 @@ static double g_of(const bwd_row *r, int64_t j)
   return tgi_round(r->a->x.dtype, tgi_load(r->dy, r->a->dy.dtype, j) * w);
 }
 
-/* past: row of dresidual, NULL for none. */
+/* past: row of dresidual; NULL: none. */
 static void write_dx_row(const bwd_row *r, const void *past, void *dx)
 {
   const int64_t cols = r->a->x.shape[1];
@@ -120,7 +120,7 @@ tg_status TGI_KERNEL(layer_norm_bwd)(const tg_context *ctx, const tg_layer_norm_
       tgi_store(db->data, db->dtype, j, tgi_load(db->data, db->dtype, j) + bias_sum);
     }
   }
-  /* After the sums: dx may be the memory of dy. */
+  /* After the sums, since dx may alias dy. */
   for (int64_t i = 0; i < rows && tgi_present(&a->dx); i++) {
     const bwd_row r = row_of(a, i);
     const void *past = tgi_present(&a->dresidual) ? tgi_row(&a->dresidual, i) : NULL;

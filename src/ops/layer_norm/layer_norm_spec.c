@@ -3,13 +3,13 @@
 static void fill(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
 {
   (void)rng;
-  /* A mean of 1: errors are judged by the largest output, and a mean of 0 has no digits. */
+  /* A mean of 1: errors are relative to the largest output, which a mean near 0 would make tiny. */
   spec_scale(shaped, "x", 1, 1);
   if (spec_is(c, "far from zero")) { /* a difference of means would lose the variance */
     spec_scale(shaped, "x", 1, 1e4);
   } else if (spec_is(c, "large")) { /* squares overflow f16 */
     spec_scale(shaped, "x", 500, 0);
-  } else if (spec_is(c, "tiny")) { /* eps decides */
+  } else if (spec_is(c, "tiny")) { /* eps dominates */
     spec_scale(shaped, "x", 1e-4, 0);
   } else if (spec_is(c, "denormal")) {
     spec_scale(shaped, "x", 2e-38, 0);
@@ -17,9 +17,9 @@ static void fill(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
     spec_set_all(shaped, "x", 1.1);
   } else if (spec_is(c, "one large")) {
     spec_set(shaped, "x", 3, 1000);
-  } else if (spec_is(c, "not a number")) { /* stays in its row */
+  } else if (spec_is(c, "not a number")) { /* affects only its row */
     spec_set(shaped, "x", 3, NAN);
-  } else if (spec_is(c, "infinite")) { /* no mean: its row becomes NaN */
+  } else if (spec_is(c, "infinite")) { /* the mean is not finite: the row becomes NaN */
     spec_set(shaped, "x", 3, INFINITY);
   }
 }
@@ -50,7 +50,7 @@ static const spec_case fwd_cases[] = {
     {"3x2880_nobias_wf32"},
     {"2x4096_wf32_yf32"},
     {"2x5120_nobias_wf32_yf32"},
-    {"1x128_nostats"}, /* a width with a kernel of its own, its last rows absent */
+    {"1x128_nostats"}, /* a fixed-width kernel with a partial last block */
     {"15x128", "far from zero"},
     {"31x128"},
     {"33x128", "one large"},
@@ -65,7 +65,7 @@ static const spec_case bwd_cases[] = {
     {"1x1"},
     {"4x1"},
     {"1x17"},
-    {"3x2", "tiny"}, /* otherwise n = 1 and -1, and dx cancels to nothing */
+    {"3x2", "tiny"}, /* otherwise n = 1 and -1, and dx cancels to 0 */
     {"5x3"},
     {"5x15"},
     {"7x16"},
@@ -83,7 +83,7 @@ static const spec_case bwd_cases[] = {
     {"6x1024_nodbias"},
     {"64x200"},
     {"65x1023_nodx"},
-    {"128x96_residual"}, /* the most rows whose gradients are made from x and dy alone */
+    {"128x96_residual"}, /* the largest case of cuda/few_rows.cuh */
     {"129x96"},
     {"127x31_wf32_yf32"},
     {"126x130_nodbias"},
@@ -93,7 +93,7 @@ static const spec_case bwd_cases[] = {
     {"3x4096_nodweight_nodbias"},
     {"3x130_nodweight"},
     {"2x5120_dwf32"},
-    {"3x8200_residual"}, /* rows that kernels read twice */
+    {"3x8200_residual"}, /* rows that the kernels read twice */
     {"5x12288_wf32"},
     {"129x8200_nodx"},
     {"1100x33"}, /* more than 64 blocks' worth of rows */

@@ -1,4 +1,4 @@
-/** The moments of a row of LayerNorm's forward and the results of its vectors. */
+/** LayerNorm forward: the moments of a row, and the results of one vector. */
 #ifndef TGI_OPS_LAYER_NORM_VECTORS_CUH
 #define TGI_OPS_LAYER_NORM_VECTORS_CUH
 
@@ -10,23 +10,23 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-constexpr int kShortRow = 64; /* vectors of a row, up to which a thread has 2 of them */
+constexpr int kShortRow = 64; /* vectors of a row, up to which a thread has 2 of them (lay_rows) */
 
 struct layer_forward {
   const void *x, *weight, *bias; /* bias may be NULL */
   void *y;
-  float *mean, *rstd; /* NULL: not asked for */
+  float *mean, *rstd; /* NULL: not wanted */
   int64_t x_step, y_step, rows, cols;
-  float inverse, eps; /* inverse: of cols */
-  bool whole;         /* rows are made of aligned vectors */
+  float inverse, eps; /* inverse: 1 / cols */
+  bool whole;         /* rows consist of aligned vectors */
   row_layout layout;
 };
 
 struct moments {
-  float mean, correction, rstd; /* of a row, whose mean is mean + correction */
+  float mean, correction, rstd; /* of a row; its mean is mean + correction */
 };
 
-/** sums += those of x and x^2 over a vector, whose elements are 0 where there are none. */
+/** sums += the sums of x and x^2 over a vector, whose elements past the row's end are 0. */
 template <typename X, int N>
 __device__ __forceinline__ void add_values(float (&sums)[2], const row_bits<X, N> &bits)
 {
@@ -44,7 +44,7 @@ __device__ __forceinline__ void add_values(float (&sums)[2], const row_bits<X, N
   sums[1] += even_squares + odd_squares;
 }
 
-/** Of the first n elements: d = x - mean, and d^2. */
+/** sums += the sums of d = x - mean and d^2 over the first n elements. */
 template <typename X, int N, typename Index>
 __device__ __forceinline__ void add_differences(float (&sums)[2], float mean,
                                                 const row_bits<X, N> &bits, Index n)
@@ -59,20 +59,20 @@ __device__ __forceinline__ void add_differences(float (&sums)[2], float mean,
   }
 }
 
-/** shift: the mean of d; spread: the variance by it. */
+/** Applies the second reduction. shift: mean of d; spread: variance of d. */
 __device__ __forceinline__ void use_differences(moments &m, float &variance, float shift,
                                                 float spread)
 {
   variance = spread < 0 ? 0 : spread;
-  /* A mean near zero needs no correction, and the rounding of d could only bias it. */
+  /* A mean near zero needs no correction: the rounding errors of d would bias it. */
   m.correction = m.mean * m.mean > variance ? shift : 0;
 }
 
 constexpr int kScratch = 4 * kWarp; /* floats */
 
-/** From the thread's `sums` of its vectors, by add_values. each(body): body(vector, how many of its
- * elements are there) for these vectors. All threads of the block must come here, with kScratch
- * floats of shared memory. */
+/** The moments of a row. `sums` are the thread's sums by add_values. each(body) calls body(vector,
+ * number of its valid elements) for the thread's vectors. All threads of the block must call this;
+ * `scratch` is kScratch floats of shared memory. */
 template <typename X, typename Each>
 __device__ __forceinline__ moments moments_of(const layer_forward &f, float (&sums)[2],
                                               float *scratch, Each each)
@@ -85,11 +85,11 @@ __device__ __forceinline__ moments moments_of(const layer_forward &f, float (&su
     float about[2] = {0, 0};
     each([&](const row_bits<X, kLanes<X>> &x, int64_t there) {
       add_differences(about, m.mean, x, there);
-      asm volatile("" : "+f"(about[0]), "+f"(about[1])); /* one vector's floats at a time */
+      asm volatile("" : "+f"(about[0]), "+f"(about[1])); /* unpacks one vector at a time */
     });
     row_sum(about, f.layout, scratch + 2 * kWarp);
     const float shift = about[0] * f.inverse, spread = fmaf(-shift, shift, about[1] * f.inverse);
-    if (cancels) { /* whatever the warp's other rows do */
+    if (cancels) { /* not if only another row of the warp cancels */
       use_differences(m, variance, shift, spread);
     }
   }

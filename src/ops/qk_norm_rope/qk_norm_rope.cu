@@ -1,9 +1,10 @@
-/* RMSNorm of heads, then rotation, on CUDA: the forward. qk_norm_rope_bwd.cu has the backward.
+/* RMSNorm of heads, then rotary position embedding, on CUDA: the forward.
  *
- * Method     rope/rotate_heads.cuh with a norm before the rotation: a head's lanes add their
- *            squares while its elements stay in registers.
- * Work       Two heads of a token for each group of lanes.
- * Bound      Memory: reads q and k and writes them.
+ * Method     The kernels of rope/rotate_heads.cuh with a norm before the rotation. The lanes of a
+ *            head reduce its sum of squares by shuffles while its elements stay in registers.
+ * Work       A group of lanes processes two heads of a token.
+ * Bound      Memory bandwidth: q and k are read, q_out and k_out are written.
+ * Paper      Zhang & Sennrich 2019, arXiv:1910.07467; Su et al. 2021, arXiv:2104.09864.
  */
 #include "ops/kernels.cuh"
 #include "ops/rope/rotate_heads_launch.cuh"

@@ -1,11 +1,13 @@
-/* RMSNorm of heads, then rotation, on CUDA: the backward.
+/* RMSNorm of heads, then rotary position embedding, on CUDA: the backward.
  *
- * Method     A head's gradient is rotated back in registers, its lanes add up the dot product of
- *            the contract, and dx is written; what a thread adds to the weight's gradient stays in
- *            its registers until its block ends. qk_norm_rope_pairs.cuh has heads without slots.
- * Work       Blocks of tokens, at most kTokenBlocks whatever the device: their sums of the weights'
- *            gradients lie in the workspace and are added in order.
- * Bound      Memory: reads dy and x and writes dx.
+ * Method     A head's gradient is rotated back in registers, its lanes reduce the dot product of
+ *            the contract, and dx is written. A thread accumulates the weights' gradients in
+ *            registers until its block ends. qk_norm_rope_pairs.cuh handles heads whose elements do
+ *            not fit the slots of rope/rotation.cuh.
+ * Work       Blocks of tokens, at most kTokenBlocks on every device. Their sums of the weights'
+ *            gradients go to the workspace; a second kernel adds them in order.
+ * Bound      Memory bandwidth: dy and x are read, dx is written.
+ * Paper      Zhang & Sennrich 2019, arXiv:1910.07467; Su et al. 2021, arXiv:2104.09864.
  */
 #include "ops/kernels.cuh"
 #include "ops/qk_norm_rope/qk_norm_rope_pairs.cuh"
@@ -13,18 +15,18 @@
 namespace
 {
 
-constexpr int kBwdHeads = 2;       /* of a thread at once */
+constexpr int kBwdHeads = 2;       /* heads of a thread in flight */
 constexpr int kTokenBlocks = 1024; /* at most */
-constexpr int kSumThreads = 1024;  /* of the addition of blocks */
+constexpr int kSumThreads = 1024;  /* of the kernel that adds blocks */
 constexpr int kSumColumns = 8;
 
 /* ---- heads with slots ---- */
 
-/* Threads of a block: as many groups of lanes with vectors of 8 as with vectors of 4, so that the
- * weights' sums have one order. */
+/* Threads per block. The number of groups of lanes is equal for vectors of 8 and of 4, so that the
+ * weights' sums have the same order. */
 template <int N> constexpr int kBwdThreads = kRotateThreads *kSlotLanes / N;
 
-/* One side of the tokens first .. last - 1. Every thread of the block comes here. */
+/* Processes one side (q or k) of the tokens first .. last - 1. All threads of the block call it. */
 template <typename T, typename TT, int N, bool kInterleaved, bool kAligned>
 __device__ __forceinline__ void bwd_side_of_block(const bwd_job<T> &job, int which, int lane,
                                                   int local, const slot_place &p, int64_t first,
@@ -121,7 +123,7 @@ __device__ __forceinline__ void bwd_side_of_block(const bwd_job<T> &job, int whi
   }
 }
 
-/* Blocks of a multiprocessor that the registers are cut for: as many as fit without spills. */
+/* Minimum of resident blocks per multiprocessor: the most that fit without register spills. */
 template <typename T, typename TT> constexpr int bwd_blocks(int n, bool aligned)
 {
   return !aligned || n == kSlotLanes ? 1 : sizeof(TT) > sizeof(T) ? 3 : 4;
@@ -131,7 +133,7 @@ template <typename T, typename TT, int N, bool kInterleaved, bool kAligned>
 __global__ void __launch_bounds__(kBwdThreads<N>, bwd_blocks<T, TT>(N, kAligned))
     qk_norm_rope_bwd_kernel(const __grid_constant__ bwd_job<T> job)
 {
-  /* The sums of each group of lanes, and of those without a head. */
+  /* The sums of each group of lanes, including groups without a head. */
   __shared__ __align__(16) float shared[kBwdThreads<N> * 2 * N];
   const int local = (int)(threadIdx.x / (unsigned)job.lanes);
   const int lane = (int)threadIdx.x - local * job.lanes;
@@ -175,13 +177,13 @@ __global__ void __launch_bounds__(kBwdThreads<N>, bwd_blocks<T, TT>(N, kAligned)
 
 /* ---- sums of blocks ---- */
 
-/* The weights' gradients of q, of k, and the sums of the first block. */
+/* The gradients of q_weight and k_weight, and the sums of the first block. */
 template <typename D> struct weight_sums {
   D *dweight[2];
   const float *partial[2];
 };
 
-/* dweight += the sums of the blocks: kSumColumns columns of a block of threads. */
+/* dweight += the sums of the blocks. A block of threads adds kSumColumns columns. */
 template <typename D>
 __global__ void __launch_bounds__(kSumThreads)
     qk_norm_rope_bwd_weight_kernel(const __grid_constant__ weight_sums<D> job, int64_t dim,
@@ -235,7 +237,7 @@ bwd_side<T> side_of(const tg_tensor *dy, const tg_tensor *x, const tg_tensor *we
   return s;
 }
 
-/* How the tokens are cut, and the floats of a block's sums. */
+/* The split of the tokens into blocks, and the floats of a block's sums. */
 struct token_blocks {
   int64_t tokens, block_tokens, blocks, floats;
 };
@@ -274,7 +276,7 @@ tg_status launch_heads(const tg_context *ctx, const bwd_job<T> &job, bool aligne
                    : launch_slots_back<T, T, kSmall, false>(ctx, job);
 }
 
-/* The gradients of q and k at once if their dtypes are equal; NULL: none. */
+/* Adds both weights' gradients in one launch if their dtypes are equal; NULL: none. */
 tg_status add_sums(const tg_context *ctx, const tg_tensor *dq_weight, const tg_tensor *dk_weight,
                    const float *dq_partial, const float *dk_partial, const token_blocks &c)
 {

@@ -1,11 +1,13 @@
-/* RMSNorm of heads, then rotation, on the CPU.
+/* RMSNorm of heads, then rotary position embedding, on the CPU.
  *
- * Method     Forward: rope/rotate_heads.h with a norm before the rotation; a head's sum of squares
- *            is taken first and finds it in the first-level cache again. Backward: each head twice,
- *            for the mean of its contract and for dx and the partial sums of the weight's gradient;
- *            the gradient is rotated back on the fly both times.
- * Work       Forward: chunks of tokens. Backward: blocks of cpu/column_sums.h, of tokens.
- * Bound      Memory: forward reads x and writes y, backward reads dy and x and writes dx.
+ * Method     Forward: rope/rotate_heads.h with a norm before the rotation. A first pass computes
+ *            the head's sum of squares; the second reads the head from the first-level cache.
+ *            Backward: two passes per head, the first for the mean of the contract, the second for
+ *            dx and the partial sums of the weights' gradients. Both rotate the gradient back on
+ *            the fly.
+ * Work       Forward: chunks of tokens. Backward: the row blocks of cpu/column_sums.h, of tokens.
+ * Bound      Memory bandwidth: forward reads x and writes y, backward reads dy and x and writes
+ *            dx.
  */
 #include "cpu/column_sums.h"
 #include "ops/kernels.h"
@@ -75,8 +77,8 @@ void TGI_PLAN(qk_norm_rope_fwd)(const tg_context *ctx, const tg_qk_norm_rope_fwd
 /* q or k with its gradients. */
 typedef struct side {
   tgi_head_grid dy, x, dx;   /* dx.data NULL: not wanted */
-  int64_t count;             /* heads of a token */
-  int64_t dy_ahead, x_ahead; /* bytes from a head to the one to be prefetched */
+  int64_t count;             /* heads per token */
+  int64_t dy_ahead, x_ahead; /* bytes from a head to the one to prefetch */
   const void *weight;
   const float *rstd; /* [tokens, count] */
   float *partial;    /* [2, head_dim] of the first block: its sums, and those of one token. NULL:
@@ -142,13 +144,13 @@ typedef struct bwd_kind {
 
 typedef struct bwd_head {
   vf rstd, mean, dot;
-  const void *dy, *x, *weight, *dy_ahead, *x_ahead; /* ahead: to be prefetched */
+  const void *dy, *x, *weight, *dy_ahead, *x_ahead; /* ahead: to prefetch */
   void *dx;
   float *partial;
   bool stream;
 } bwd_head;
 
-/* Elements i .. i + n - 1, whose dz is known: the dot product, or the results. */
+/* Adds elements i .. i + n - 1 with gradient dz to the dot product, or writes their results. */
 TGI_INLINE void visit(bwd_head *h, int64_t i, int64_t n, vf dz, bwd_kind k)
 {
   const vf x = tgi_load_lanes(h->x, k.x, i, n);
@@ -169,7 +171,7 @@ TGI_INLINE void visit(bwd_head *h, int64_t i, int64_t n, vf dz, bwd_kind k)
   }
 }
 
-/* Both elements of a pair are read before one is written: dx may be the memory of dy. */
+/* Both elements of a pair are read before one is written, since dx may alias dy. */
 TGI_INLINE void visit_halves(const tgi_coefficients *c, bwd_head *h, int64_t half, int64_t p,
                              int64_t n, bwd_kind k)
 {
@@ -225,7 +227,7 @@ TGI_INLINE void visit_head(const bwd_job *job, tgi_coefficients *c, bwd_head *h,
   }
 }
 
-/* Where a head's tensors are, and what it adds to. */
+/* Pointers to a head's rows and to its partial sums. */
 TGI_INLINE bwd_head find_head(const bwd_job *job, const side *s, int64_t block, int64_t token,
                               int64_t head)
 {
@@ -245,7 +247,7 @@ TGI_INLINE bwd_head find_head(const bwd_job *job, const side *s, int64_t block, 
   return h;
 }
 
-/* A token's sums are added to its block's: short sums of short sums lose less than one long sum. */
+/* Adds a token's sums to those of its block. Two levels of sums lose less precision than one. */
 TGI_INLINE void fold_token(float *block, int64_t dim)
 {
   float *token = block + dim;
@@ -257,7 +259,7 @@ TGI_INLINE void fold_token(float *block, int64_t dim)
   }
 }
 
-/* A few heads at once: their dot products wait for each other less. */
+/* Interleaves a few heads, which hides the latency of their dot products. */
 TGI_INLINE void bwd_side(const bwd_job *job, const side *s, tgi_coefficients *c, int64_t block,
                          int64_t token, int x, int weight)
 {

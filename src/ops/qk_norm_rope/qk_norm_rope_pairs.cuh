@@ -1,7 +1,12 @@
 /**
- * The backward's job, and its kernels for heads without slots (rope/rotation.cuh): one for the
- * weights' gradients, a thread for a pair, and one for dx, a warp for a head. dx may overwrite dy,
- * so it comes last.
+ * qk_norm_rope backward: kernel parameters, and the kernels for heads without slots
+ * (rope/rotation.cuh).
+ *
+ * Method     Two launches. The first computes the weights' gradients, the second dx. dx may alias
+ *            dy, so it is written last.
+ * Work       Weights' gradients: a thread per pair and a row of the grid per block of tokens. dx: a
+ *            warp per head.
+ * Bound      Memory bandwidth: both launches read dy and x.
  */
 #ifndef TGI_OPS_QK_NORM_ROPE_PAIRS_CUH
 #define TGI_OPS_QK_NORM_ROPE_PAIRS_CUH
@@ -12,9 +17,9 @@ inline namespace TGI_CUDA_ENTRY
 {
 
 namespace
-{ /* each entry of the chain has kernels of its own */
+{ /* the kernels of each chain entry are separate symbols */
 
-constexpr int kPairThreads = 128; /* of the sums */
+constexpr int kPairThreads = 128; /* of the kernel that sums */
 
 template <typename T> struct bwd_side {
   const T *dy, *x;
@@ -32,13 +37,13 @@ template <typename T> struct bwd_job {
   rotation r;
   int64_t seq, tokens, block_tokens, blocks; /* of tokens */
   int64_t partial_stride;                    /* floats from block to block */
-  divider by_groups[2], by_seq;              /* groups: of a token's heads of q, of k */
+  divider by_groups[2], by_seq;              /* groups: of the heads of q and of k per token */
   int slots, lanes;
   bool f32_weights;
   float inverse_dim;
 };
 
-/* The sums of a block of tokens: a thread for a pair or for an element that is not rotated. */
+/* Sums over a block of tokens. A thread has a pair, or an element that is not rotated. */
 template <typename T>
 __global__ void __launch_bounds__(kPairThreads)
     qk_norm_rope_bwd_sums_kernel(const __grid_constant__ bwd_job<T> job)
@@ -82,7 +87,7 @@ __global__ void __launch_bounds__(kPairThreads)
   }
 }
 
-/* dx: a warp for a head, twice over it. */
+/* Computes dx. A warp reads its head twice. */
 template <typename T>
 __global__ void __launch_bounds__(kRotateThreads)
     qk_norm_rope_bwd_pairs_kernel(const __grid_constant__ bwd_job<T> job)

@@ -1,4 +1,4 @@
-/* RMSNorm of heads, then rotation; reference. */
+/* RMSNorm of heads, then rotary position embedding; reference. */
 #include "core/half.h"
 #include "ops/kernels.h"
 #include "ops/rope/rotation_ref.h"
@@ -134,7 +134,7 @@ static double gradient(const tgi_rotation *r, const bwd_side *s, head at, int64_
   return rstd * tgi_round(s->x->dtype, inner);
 }
 
-/* A pair is read whole before it is written: dx may be the memory of dy. */
+/* Both elements of a pair are read before one is written, since dx may alias dy. */
 static void write_dx(const tgi_rotation *r, const bwd_side *s, head at)
 {
   void *dx = tgi_head(s->dx, at.b, at.t, at.h);

@@ -1,13 +1,13 @@
 #include "ops/rope/rotation_words.h"
 
-/* wf32: f32 weights beside 16-bit q; dwf32: f32 accumulators. */
+/* wf32: f32 weights with 16-bit q; dwf32: f32 accumulators. */
 #define SYNTAX                                                                                     \
   TGI_ROTATION_SYNTAX "[_wf32][_norstd][_nodq][_nodk][_nodqweight][_nodkweight][_dwf32]"
 
 const char tgi_qk_norm_rope_fwd_syntax[] = SYNTAX;
 const char tgi_qk_norm_rope_bwd_syntax[] = SYNTAX;
 
-/* Fields that the directions share, whatever the struct is. */
+/* Fields that both directions' structs share. */
 #define FILL_SHARED(a, s, w)                                                                       \
   do {                                                                                             \
     const tg_dtype weight_dtype = tgi_shape_flag(s, "wf32") ? TG_F32 : (s)->dtype;                 \
@@ -35,7 +35,7 @@ void tgi_qk_norm_rope_fwd_shape(tgi_shape *s, tg_qk_norm_rope_fwd_args *a)
   (void)tgi_shape_flag(s, "dwf32");
 }
 
-/* Four for the norm, three for the rotation. */
+/* Per element: four for the norm, three for the rotation. */
 void tgi_qk_norm_rope_fwd_cost(const tg_qk_norm_rope_fwd_args *a, tgi_cost *cost)
 {
   cost->flops = 7.0 * (double)(tgi_numel(&a->q) + tgi_numel(&a->k));

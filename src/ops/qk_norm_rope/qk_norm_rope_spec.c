@@ -5,7 +5,7 @@ static void fill(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
   (void)rng;
   if (spec_is(c, "large")) { /* squares overflow f16 */
     spec_scale(shaped, "q", 500, 0);
-  } else if (spec_is(c, "tiny")) { /* eps decides */
+  } else if (spec_is(c, "tiny")) { /* eps dominates */
     spec_scale(shaped, "q", 1e-4, 0);
     spec_scale(shaped, "k", 1e-4, 0);
   } else if (spec_is(c, "zeros")) {

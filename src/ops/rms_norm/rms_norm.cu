@@ -1,4 +1,4 @@
-/* RMSNorm on CUDA: the rows of rms_norm_forward.cuh as they are. */
+/* RMSNorm forward on CUDA: entry points and plan. rms_norm_forward.cuh holds the kernels. */
 #include "ops/kernels.cuh"
 #include "ops/rms_norm/rms_norm_forward.cuh"
 
@@ -12,7 +12,7 @@ norm_forward plan_fwd(const tg_rms_norm_fwd_args *a)
   f.offset = a->weight_offset;
   f.rounds = a->policy == TG_RMS_NORM_LLAMA;
   if (f.whole && f.layout.threads < kWarp && a->x.dtype != TG_F32) {
-    f.at_once = 2; /* such rows are too short to keep memory busy while one sum is made */
+    f.at_once = 2; /* one short row per thread would leave memory idle during the reduction */
   }
   return f;
 }

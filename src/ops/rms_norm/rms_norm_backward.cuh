@@ -1,19 +1,22 @@
 /**
- * The rows of RMSNorm's backward, for the ops that are one with something before or behind it:
+ * RMSNorm backward on CUDA, for rms_norm and the ops that fuse a step before or after it:
  *
  *   rms_norm         dx = norm'(dy)
  *   add_rms_norm     dx = norm'(dy) + dsum
  *   rms_norm_swiglu  dx = norm'(dy * silu(gate)), dgate = dy * norm(x) * silu'(gate)
  *
- * Method     Groups of rows, each a block. A thread keeps 16 columns: their weight and their sums
- *            of dweight stay in registers while the rows pass by, and the next row is on its way
- *            while this one is worked on. The sums go to the workspace, where a second kernel
- *            (cuda/column_sums.cuh) adds those of the groups. Rows of more columns are read twice,
- *            the second time from the cache, their sums are in shared memory as far as it goes.
- *            Sums of few rows without a gate are made by other blocks of the launch
- *            (cuda/few_rows.cuh).
- * Work       The number of groups depends on the shape alone, and so do the bits.
- * Bound      Memory: dy, x and dsum or gate are read, dx and dgate are written.
+ * Method     A thread owns 16 columns. Their weights and their sums of dweight stay in registers
+ *            over all rows of the block, and the next row is loaded while the current one is
+ *            computed. Each block writes its partial sums to the workspace; a second kernel
+ *            (cuda/column_sums.cuh) adds them. Rows of more than 8192 columns are read twice, the
+ *            second time from the cache; their sums are in shared memory if they fit. For few rows
+ *            without a gate, extra blocks of the dx launch reduce dweight directly
+ *            (cuda/few_rows.cuh): partial sums and a second kernel would cost more than reading
+ *            the rows again.
+ * Work       A block processes a group of rows. The number of groups, and so the bits, depend on
+ *            the shape alone.
+ * Bound      Memory bandwidth: dy, x and dsum or gate are read, dx and dgate are written.
+ * Paper      Zhang & Sennrich 2019, arXiv:1910.07467.
  */
 #ifndef TGI_OPS_RMS_NORM_BACKWARD_CUH
 #define TGI_OPS_RMS_NORM_BACKWARD_CUH
@@ -27,7 +30,7 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** A group is every groups-th set of `layout.rows` rows; blocks behind the groups sum few rows. */
+/** A group is every groups-th set of `layout.rows` rows. Blocks after the groups sum few rows. */
 template <bool kGated, typename X, typename W, typename Y, bool kWhole>
 __global__ void __launch_bounds__(kGradientThreads, 1)
     rms_norm_bwd_rows_kernel(const norm_backward b, const few_rows few)
@@ -37,19 +40,19 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
     return;
   }
   constexpr int kN = kLanes<X>, kV = kSumsEach / kN;
-  /* As far as registers go: the next row while this one is worked on, a gate's exponential until
-   * the second pass. */
+  /* As far as registers allow: loads the next row during the current one, and keeps the gate's
+   * exponential for the second pass. */
   constexpr bool kAhead = kWhole && sizeof(X) == 2 && (!kGated || sizeof(W) == 2);
   constexpr bool kKeepsE = kGated && sizeof(X) == 2;
   extern __shared__ float shared[];
-  __shared__ float scratch[2][kWarp]; /* in turns: one barrier for a row */
+  __shared__ float scratch[2][kWarp]; /* double-buffered: one barrier per row */
   const row_place place = place_of(b.layout);
   const int64_t step = (int64_t)b.groups * b.layout.rows;
   row_bits<W, kN> w[kV];
   row_inputs<kGated, X, Y, kV> now, next;
   float sums[kV][kN];
   const auto load_row = [&](row_inputs<kGated, X, Y, kV> &in, int64_t row) {
-    const int cols = row < b.rows ? (int)b.cols : 0; /* nothing past the last row */
+    const int cols = row < b.rows ? (int)b.cols : 0; /* no columns past the last row */
 #pragma unroll
     for (int k = 0; k < kV; k++) {
       load_inputs(in, k, b, row, (place.thread + k * b.layout.threads) * kN, cols, kWhole);
@@ -120,7 +123,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   }
 }
 
-/** Rows of any length: each thread has its columns of the row and of the sums to itself. */
+/** Rows of any length, read twice. No two threads share a column of the row or of the sums. */
 template <bool kGated, typename X, typename W, typename Y>
 __global__ void __launch_bounds__(kGradientThreads, 1)
     rms_norm_bwd_pieces_kernel(const norm_backward b, const few_rows few)
@@ -187,7 +190,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   }
 }
 
-/** Blocks for the groups, then for the columns of few rows. */
+/** The grid has the blocks of the groups, then those that sum few rows. */
 template <bool kGated, typename X, typename W, typename Y>
 tg_status launch_backward(const tg_context *ctx, const norm_backward &b, const few_rows &few)
 {
@@ -215,13 +218,13 @@ inline int64_t backward_groups(const tg_tensor *x)
   return row_groups(x->shape[0], lay_gradient_rows(x->shape[1]).rows);
 }
 
-/** Not beside a gate: other blocks would need it and its exponential again. */
+/** Without a gate only: the extra blocks would have to recompute the gate's exponential. */
 inline bool has_few_rows(const tg_tensor *x, const tg_tensor *gate, const tg_tensor *dweight)
 {
   return tgi_present(dweight) && x->shape[0] <= kFewRows && !tgi_present(gate);
 }
 
-/** Bytes of the partial sums. */
+/** Workspace bytes: the partial sums. */
 inline size_t backward_bytes(const tg_tensor *x, const tg_tensor *gate, const tg_tensor *dweight)
 {
   const int64_t floats = backward_groups(x) * partial_step(x->shape[1]);

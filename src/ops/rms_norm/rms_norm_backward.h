@@ -1,18 +1,20 @@
 /**
- * The rows of RMSNorm's backward, for the ops that are one with something before or behind it:
+ * RMSNorm backward on the CPU, for rms_norm and the ops that fuse a step before or after it:
  *
  *   rms_norm         dx = norm'(dy)
  *   add_rms_norm     dx = norm'(dy) + dsum
  *   rms_norm_swiglu  dx = norm'(dy * silu(gate)), dgate = dy * norm(x) * silu'(gate)
  *
- * Method     A group of rows at a time. First the dot product of each row. Then dx and the partial
- *            sums of dweight, in tiles: the weight and the sums of a few columns stay in registers
- *            while the rows pass by. The second pass finds the group in the cache, and prefetches
- *            the next one; of three inputs the first pass prefetches two, so that memory has
- *            something to do meanwhile (with two inputs that is slower).
- * Work       Blocks of cpu/column_sums.h; the bits do not depend on the size of groups or tiles.
- * Bound      Memory: dy, x and dsum or gate are read, dx and dgate are written, past the caches if
- *            they are too large for them and do not replace an input.
+ * Method     Two passes over a group of rows that fits the cache. The first computes the dot
+ *            product of each row. The second computes dx and the partial sums of dweight, tile by
+ *            tile: the weight and the sums of a few columns stay in registers over all rows of the
+ *            group. The second pass prefetches the next group. With three inputs the first pass
+ *            prefetches two of them instead, which spreads the traffic over both passes; with two
+ *            inputs that is slower.
+ * Work       Threads process the row blocks of cpu/column_sums.h. The bits do not depend on the
+ *            size of groups or tiles.
+ * Bound      Memory bandwidth: dy, x and dsum or gate are read, dx and dgate are written. Outputs
+ *            larger than the caches use streaming stores, unless they alias an input.
  */
 #ifndef TGI_OPS_RMS_NORM_BACKWARD_H
 #define TGI_OPS_RMS_NORM_BACKWARD_H
@@ -25,7 +27,7 @@
 #include <string.h>
 
 enum {
-  kTile = TGI_LANES / 4, /* vectors: as the registers of each instruction set allow */
+  kTile = TGI_LANES / 4, /* vectors; limited by the registers of each instruction set */
   kGroupBytes = 128 << 10,
 };
 
@@ -49,13 +51,13 @@ typedef struct norm_group {
   bool stream;
 } norm_group;
 
-/* Whether the group has a gradient of the sum. */
+/* Whether the gradient of the sum is given. */
 TGI_INLINE bool has_dsum(const norm_group *b, norm_kind kind)
 {
   return kind == NORM_OF_SUM && b->dsum.first;
 }
 
-/* What reaches the norm of row r: n <= TGI_LANES elements. */
+/* The upstream gradient of the norm in row r: n <= TGI_LANES elements. */
 TGI_INLINE vf load_upstream(const norm_group *b, int r, norm_dtypes t, int64_t j, int64_t n,
                             norm_kind kind)
 {
@@ -66,7 +68,7 @@ TGI_INLINE vf load_upstream(const norm_group *b, int r, norm_dtypes t, int64_t j
   return dy;
 }
 
-/* Means of rows r .. r + count - 1. */
+/* mean_j(g * n) of rows r .. r + count - 1. */
 TGI_INLINE void means_of_rows(norm_group *b, int r, int count, norm_dtypes t, norm_kind kind)
 {
   vf dot[2][2] = {{vf_zero(), vf_zero()}, {vf_zero(), vf_zero()}};
@@ -114,8 +116,9 @@ TGI_INLINE void find_means(norm_group *b, norm_dtypes t, norm_kind kind)
   }
 }
 
-/* dx and the partial sums of `vectors` vectors of columns from j on; the last has n elements.
- * `has_dx` is a constant but with a gate, whose arithmetic hides the question. */
+/* Computes dx and the partial sums of `vectors` vectors of columns from j on; the last has n
+ * elements. `has_dx` is a compile-time constant except with a gate, whose arithmetic hides the
+ * branch. */
 TGI_INLINE void write_tile(const norm_group *b, int64_t j, int vectors, int64_t n, norm_dtypes t,
                            norm_kind kind, bool has_dx)
 {
@@ -149,7 +152,7 @@ TGI_INLINE void write_tile(const norm_group *b, int64_t j, int vectors, int64_t 
       }
       sum[k] = vf_fma(dy, normal, sum[k]);
       if (has_dx) {
-        /* The larger product is the one that is not rounded. */
+        /* The fma leaves the larger product unrounded. */
         vf dx = rstd * vf_fma(dy, w[k], -(normal * mean));
         if (has_dsum(b, kind)) {
           tgi_prefetch_row(b->dsum, r + b->ahead, t.x, i, k);
@@ -183,7 +186,7 @@ static inline tgi_rows rows_if_present(const tg_tensor *t, int64_t i)
   return t && tgi_present(t) ? tgi_rows_from(t, i) : (tgi_rows){NULL, 0};
 }
 
-/* Rows i .. i + rows - 1 of a block that ends before row `last`. */
+/* The group of rows i .. i + rows - 1, in a block that ends before row `last`. */
 static inline norm_group make_group(const norm_backward *job, float *partial, int64_t i, int rows,
                                     int64_t last)
 {
@@ -230,7 +233,7 @@ TGI_INLINE void backward_block_as(const norm_backward *job, int64_t block, norm_
   }
 }
 
-/* Blocks [begin, end) of a call; `kind` is a constant in the caller. */
+/* Processes blocks [begin, end) of a call; `kind` is a constant in the caller. */
 TGI_INLINE void norm_backward_blocks(const norm_backward *job, int64_t begin, int64_t end,
                                      norm_kind kind)
 {
@@ -241,7 +244,7 @@ TGI_INLINE void norm_backward_blocks(const norm_backward *job, int64_t begin, in
   vf_stream_fence();
 }
 
-/* Bytes of the partial sums. */
+/* Workspace bytes: the partial sums. */
 static inline size_t norm_backward_bytes(const tg_tensor *x, const tg_tensor *dweight)
 {
   const int64_t floats = tgi_cut_rows(x->shape[0]).count * x->shape[1];

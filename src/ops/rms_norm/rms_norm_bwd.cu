@@ -1,4 +1,4 @@
-/* RMSNorm on CUDA, backward: the rows of rms_norm_backward.cuh as they are. */
+/* RMSNorm backward on CUDA: entry points and plan. rms_norm_backward.cuh holds the kernels. */
 #include "ops/kernels.cuh"
 #include "ops/rms_norm/rms_norm_backward.cuh"
 

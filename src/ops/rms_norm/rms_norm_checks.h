@@ -1,12 +1,12 @@
 /**
- * What the contracts of rms_norm and its relatives ask of the weight, in both directions.
+ * Checks of the weight that rms_norm and the ops fused with it share, in both directions.
  */
 #ifndef TGI_OPS_RMS_NORM_CHECKS_H
 #define TGI_OPS_RMS_NORM_CHECKS_H
 
 #include "ops/kernels.h"
 
-/** `rows` is the tensor that gets normalised, or a summand of it. */
+/** `rows` is the normalised tensor, or a summand of it. */
 static inline void tgi_rms_norm_check_weight(tgi_call *call, const tg_tensor *rows,
                                              const tg_tensor *weight, float weight_offset)
 {

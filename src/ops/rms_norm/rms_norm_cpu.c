@@ -1,4 +1,4 @@
-/* RMSNorm on the CPU: the rows of rms_norm_forward.h and rms_norm_backward.h as they are. */
+/* RMSNorm on the CPU: entry points and plans of rms_norm_forward.h and rms_norm_backward.h. */
 #include "ops/kernels.h"
 #include "ops/rms_norm/rms_norm_backward.h"
 #include "ops/rms_norm/rms_norm_forward.h"

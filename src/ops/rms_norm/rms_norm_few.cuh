@@ -1,7 +1,10 @@
 /**
- * RMSNorm of few bf16 rows, alone or gated, whose width a kernel knows: each thread has one vector,
- * where the kernels for more rows have two, for a row's time is what a thread does one after the
- * other. The bits are those of the other kernels.
+ * Fixed-width RMSNorm forward for few contiguous bf16 rows, plain or gated.
+ *
+ * Method     One vector per thread, where the kernels for more rows have two. The bits are those of
+ *            the other kernels.
+ * Work       One block per row.
+ * Bound      Latency: with few rows the time is that of one row, the serial work of a thread.
  */
 #ifndef TGI_OPS_RMS_NORM_FEW_CUH
 #define TGI_OPS_RMS_NORM_FEW_CUH
@@ -15,10 +18,10 @@ namespace
 {
 
 /**
- * 1.0f / sqrtf(v), bit for bit and without a branch, whose other side is code to be fetched: a
- * corrected step to the root and one to its inverse, both rounded exactly for numbers in the middle
- * of the range (Markstein 1990); smaller ones are brought there. 0, infinity, NaN and what is below
- * 0 are as the device's unit has them.
+ * 1.0f / sqrtf(v), bit for bit and without a branch, so that no slow path has to be fetched. One
+ * corrected step gives the root and one its inverse; both are correctly rounded in the middle of
+ * the range (Markstein 1990), and smaller numbers are scaled there. For 0, infinity, NaN and
+ * negative numbers the result of the hardware's rsqrt is returned.
  */
 __device__ __forceinline__ float rounded_inverse_root(float v)
 {
@@ -32,9 +35,9 @@ __device__ __forceinline__ float rounded_inverse_root(float v)
 }
 
 /**
- * A block for a row. Half a warp has the first vectors of threads that would have two, the other
- * half the second ones; warp 2w + b has those of threads 32w + 2i + b, for what these found is what
- * a warp of such threads adds last.
+ * The layout keeps the order of the sum of kernels with two vectors per thread. The first half of a
+ * warp holds the first vectors of such threads, the second half their second vectors. Warp 2w + b
+ * holds those of threads 32w + 2i + b, since a warp of such threads adds even and odd lanes last.
  */
 template <norm_kind kKind, typename T, int kCols>
 __global__ void __launch_bounds__(kCols / kLanes<T>)

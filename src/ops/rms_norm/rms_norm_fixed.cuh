@@ -1,6 +1,12 @@
 /**
- * RMSNorm of bf16 rows one after the other whose width a kernel knows, alone or gated: no vector is
- * missing and no distance is a variable. The bits are those of the kernels for any width.
+ * Fixed-width RMSNorm forward for contiguous bf16 rows, plain or gated.
+ *
+ * Method     Width and strides are compile-time constants: no bounds checks within a row and
+ *            constant address offsets. The bits are those of the general kernels.
+ * Work       A block has kGroups sets of threads; each set computes kRows rows with kVectors
+ *            vectors per thread. Width 128 also has a kernel on pairs of bf16,
+ *            rms_norm_fwd_pairs_kernel.
+ * Bound      Memory bandwidth; for few rows the latency of one row (rms_norm_few.cuh).
  */
 #ifndef TGI_OPS_RMS_NORM_FIXED_CUH
 #define TGI_OPS_RMS_NORM_FIXED_CUH
@@ -16,9 +22,10 @@ namespace
 {
 
 /**
- * Of kRows rows a thread has kVectors; a block has kGroups such sets of rows. Threads with one
- * vector in the place of half as many with two add these two first, as the lanes of a warp do.
- * kBlocks: least on a multiprocessor, as registers go.
+ * A thread has kVectors vectors of each of kRows rows; a block has kGroups such sets of rows. If
+ * rows have twice the threads of the general layout and one vector each, the warp's reduction adds
+ * the same pairs first, so the order of the sum is unchanged. kBlocks: minimum of resident blocks
+ * per multiprocessor, which limits the registers.
  */
 template <norm_kind kKind, typename T, int kCols, int kVectors, int kRows, int kGroups, int kBlocks>
 __global__ void __launch_bounds__(kCols / kLanes<T> / kVectors * kGroups, kBlocks)
@@ -72,7 +79,7 @@ __global__ void __launch_bounds__(kCols / kLanes<T> / kVectors * kGroups, kBlock
       squares[u] += square_sum(x[u][k]);
     }
   }
-  float gate[kRows][kVectors][kN]; /* after silu, beside the sum */
+  float gate[kRows][kVectors][kN]; /* silu is computed while the row sum is reduced */
   if constexpr (kKind == kNormGated) {
 #pragma unroll
     for (int u = 0; u < kRows; u++) {
@@ -110,7 +117,7 @@ __global__ void __launch_bounds__(kCols / kLanes<T> / kVectors * kGroups, kBlock
   }
 }
 
-/** Pairs of bf16: a * b + c. */
+/** a * b + c on pairs of bf16, rounded once. */
 template <typename T>
 __device__ __forceinline__ uint32_t pair_fma(uint32_t a, uint32_t b, uint32_t c)
 {
@@ -120,7 +127,7 @@ __device__ __forceinline__ uint32_t pair_fma(uint32_t a, uint32_t b, uint32_t c)
   return pair;
 }
 
-/** Vectors of pairs, product by product. -0 as the third leaves a product its sign. */
+/** Element-wise products of vectors of pairs. The addend -0 keeps the sign of a zero product. */
 template <typename T> __device__ __forceinline__ uint4 pair_products(uint4 a, uint4 b)
 {
   constexpr uint32_t kNothing = 0x80008000u;
@@ -128,7 +135,7 @@ template <typename T> __device__ __forceinline__ uint4 pair_products(uint4 a, ui
                     pair_fma<T>(a.z, b.z, kNothing), pair_fma<T>(a.w, b.w, kNothing));
 }
 
-/** A weight without an offset as the other kernels have it: + 0, which makes 0 of -0. */
+/** weight + 0, which turns -0 into 0, as the other kernels compute it with offset 0. */
 template <typename T> __device__ __forceinline__ uint4 plus_zero(uint4 weight)
 {
   constexpr uint32_t kOnes = 0x3f803f80u;
@@ -137,10 +144,10 @@ template <typename T> __device__ __forceinline__ uint4 plus_zero(uint4 weight)
 }
 
 /**
- * Rows of a part of a warp under policy llama and no offset, kRows of them for a thread with a
- * vector of each. The normalised row is bf16, and so is the weight: their product has 16 digits,
- * which f32 holds wherever bf16 would not round it to 0, so that pairs of bf16 may be multiplied,
- * rounded once, in the place of f32 numbers that are rounded then.
+ * Short rows, each on a part of a warp, with policy llama and no offset. A thread has one vector of
+ * each of kRows rows. The normalised row and the weight are both bf16, so their product has 16
+ * significant bits. f32 holds it exactly wherever bf16 does not round it to 0. One bf16x2 fma per
+ * pair, rounded once, therefore gives the bits of an f32 product that is then rounded.
  */
 template <typename T, int kCols, int kRows, int kWarps, int kBlocks>
 __global__ void __launch_bounds__(kWarp *kWarps, kBlocks)
@@ -209,7 +216,7 @@ tg_status launch_pairs(const tg_context *ctx, const norm_forward &f)
 
 constexpr int kFewRows = 1024;
 
-/** TG_UNSUPPORTED: no kernel is compiled for the width. */
+/** Returns TG_UNSUPPORTED if no kernel is compiled for the width. */
 template <typename T> tg_status launch_alone(const tg_context *ctx, const norm_forward &f)
 {
   switch (f.cols) {
@@ -223,7 +230,7 @@ template <typename T> tg_status launch_alone(const tg_context *ctx, const norm_f
     return launch_fixed<kNormAlone, T, 2048, 2, 1, 1, 12>(ctx, f);
   case 4096:
     return launch_fixed<kNormAlone, T, 4096, 2, 1, 1, 6>(ctx, f);
-  case 8192: /* of many rows 2 % slower than the kernel for any width */
+  case 8192: /* for many rows 2 % slower than the general kernel */
     return f.rows > kFewRows ? TG_UNSUPPORTED
                              : launch_fixed<kNormAlone, T, 8192, 4, 1, 1, 4>(ctx, f);
   default:
@@ -231,7 +238,7 @@ template <typename T> tg_status launch_alone(const tg_context *ctx, const norm_f
   }
 }
 
-/** The same of gated rows. */
+/** The same for gated rows. */
 template <typename T> tg_status launch_gated(const tg_context *ctx, const norm_forward &f)
 {
   switch (f.cols) {
@@ -248,7 +255,7 @@ template <typename T> tg_status launch_gated(const tg_context *ctx, const norm_f
   }
 }
 
-/** TG_UNSUPPORTED: no kernel is compiled for the rows. */
+/** Returns TG_UNSUPPORTED if no fixed-width kernel fits the rows. */
 template <norm_kind kKind, typename T>
 tg_status launch_for_width(const tg_context *ctx, const norm_forward &f)
 {

@@ -1,5 +1,5 @@
 /**
- * The rows of RMSNorm's forward, for the ops that are one with something before or behind it:
+ * RMSNorm forward on CUDA, for rms_norm and the ops that fuse a step before or after it:
  *
  *   rms_norm         y = norm(x)
  *   add_rms_norm     s = round(residual + x), y = norm(s)
@@ -7,13 +7,15 @@
  *
  *   norm(s) = s * rstd * (offset + weight),  rstd = 1 / sqrt(mean(s^2) + eps)
  *
- * Method     The row in registers, one sum over its threads, the results. Rows that registers do
- *            not hold, or that are not made of aligned vectors, are read twice; the second time
- *            comes from the cache. Of rms_norm and rms_norm_swiglu some widths in bf16 have
- *            kernels of their own (rms_norm_fixed.cuh).
- * Work       cuda/norm_rows.cuh lays rows on threads: up to 1024 16-bit columns a warp or less for
- *            a row, then a block of up to 512 threads. Blocks are short and end with their rows.
- * Bound      Memory: each input is read once, each result written once.
+ * Method     A row stays in registers: load, one reduction over its threads, results. Rows that do
+ *            not fit in registers, or that do not consist of aligned vectors, are read twice, the
+ *            second time from the cache. rms_norm and rms_norm_swiglu have fixed-width kernels for
+ *            some widths in bf16 (rms_norm_fixed.cuh).
+ * Work       cuda/norm_rows.cuh maps rows to threads: up to 512 16-bit columns use a warp or less
+ *            per row, longer rows a block of up to 512 threads. The kernels are not persistent: a
+ *            block ends with its rows.
+ * Bound      Memory bandwidth: each input is read once, each output written once.
+ * Paper      Zhang & Sennrich 2019, arXiv:1910.07467.
  */
 #ifndef TGI_OPS_RMS_NORM_FORWARD_CUH
 #define TGI_OPS_RMS_NORM_FORWARD_CUH
@@ -26,19 +28,20 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** Of the most threads, on a multiprocessor: a limit of registers where rows wait for memory. */
+/** Minimum of resident blocks of the largest size per multiprocessor. It limits registers where
+ * occupancy has to hide memory latency. */
 template <norm_kind kKind, typename W> constexpr int blocks_wanted(int vectors)
 {
   return kKind == kNormGated && sizeof(W) == 2 && vectors == 2 ? 5 : 1;
 }
 
-/** Rows in registers: of kRows rows kVectors each for a thread. */
+/** Rows in registers: a thread has kVectors vectors of each of kRows rows. */
 template <norm_kind kKind, typename X, typename W, typename Y, int kVectors, int kRows>
 __global__ void __launch_bounds__(most_threads(kVectors), blocks_wanted<kKind, W>(kVectors))
     rms_norm_fwd_rows_kernel(const norm_forward f)
 {
   constexpr int kN = kLanes<X>;
-  /* What comes while the row's sum is made, as far as registers go. */
+  /* Inputs loaded before the reduction, as far as registers allow. */
   constexpr bool kEarlyGate = kKind == kNormGated && kVectors <= 4;
   constexpr bool kEarlyWeight = kVectors * sizeof(row_bits<W, kN>) <= 64;
   __shared__ float scratch[kRows * kWarp];
@@ -47,7 +50,7 @@ __global__ void __launch_bounds__(most_threads(kVectors), blocks_wanted<kKind, W
   const int64_t row = block_index() * (kRows * f.layout.rows) + place.row;
   row_bits<X, kN> x[kRows][kVectors], other[kRows][kVectors];
   row_bits<W, kN> w[kVectors];
-  const auto cols_of = [&](int64_t r) { /* nothing past the last row */
+  const auto cols_of = [&](int64_t r) { /* no columns past the last row */
                                         return r < f.rows ? (int)f.cols : 0;
   };
 #pragma unroll
@@ -112,7 +115,7 @@ __global__ void __launch_bounds__(most_threads(kVectors), blocks_wanted<kKind, W
   }
 }
 
-/** Any rows: of any length, at any address. */
+/** Rows of any length at any address, read twice. */
 template <norm_kind kKind, typename X, typename W, typename Y>
 __global__ void __launch_bounds__(1024) rms_norm_fwd_any_kernel(const norm_forward f)
 {
@@ -190,7 +193,7 @@ tg_status launch_forward(const tg_context *ctx, const norm_forward &f)
   }
 }
 
-/** The call without its scalars; other, sum: NULL without one. */
+/** Parameters of a call without its scalars; other, sum: NULL if absent. */
 inline norm_forward plan_forward(const tg_tensor *x, const tg_tensor *other,
                                  const tg_tensor *weight, const tg_tensor *sum, const tg_tensor *y,
                                  const tg_tensor *rstd)

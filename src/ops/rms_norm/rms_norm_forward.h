@@ -1,18 +1,18 @@
 /**
- * The rows of RMSNorm's forward, for the ops that are one with something before or behind it:
+ * RMSNorm forward on the CPU, for rms_norm and the ops that fuse a step before or after it:
  *
  *   rms_norm         s = x                        y = norm(s)
- *   add_rms_norm     s = round_x(x + residual)    y = norm(s); s is a result too
+ *   add_rms_norm     s = round_x(x + residual)    y = norm(s); s is also an output
  *   rms_norm_swiglu  s = x                        y = norm(s) * silu(gate)
  *
  *   norm(s) = s * rstd * (offset + weight),  rstd = 1 / sqrt(mean(s^2) + eps)
  *
- * Method     One row at a time: the sum of squares of s, then the results. The second pass computes
- *            s again from what the first left in the cache, so that no result is read, and
+ * Method     Two passes per row: the sum of squares of s, then the outputs. The second pass
+ *            recomputes s from the inputs, which are then in the cache, so no output is read. It
  *            prefetches the next row.
- * Work       Chunks of rows of at most 512 KiB.
- * Bound      Memory. Results too large for the caches are stored past them, which saves reading
- *            their lines first, unless they replace an input.
+ * Work       Threads process chunks of rows of at most 512 KiB.
+ * Bound      Memory bandwidth. Outputs larger than the caches use streaming stores, which avoid
+ *            reading their cache lines first, unless an output aliases an input.
  */
 #ifndef TGI_OPS_RMS_NORM_FORWARD_H
 #define TGI_OPS_RMS_NORM_FORWARD_H
@@ -33,10 +33,10 @@ typedef struct norm_forward {
   const tg_tensor *x, *residual, *gate, *weight, *sum, *y, *rstd;
   float eps, offset;
   bool rounds;               /* every step: the normalised row, its product with the weight */
-  bool stream_y, stream_sum; /* past the caches; the sum only together with y */
+  bool stream_y, stream_sum; /* streaming stores; sum only together with y */
 } norm_forward;
 
-/* What the compiler specialises the rows for: constants. */
+/* Compile-time constants that the row loops are specialised for. */
 typedef struct norm_flags {
   norm_kind kind;
   bool rounds;
@@ -76,7 +76,7 @@ TGI_INLINE double sum_of_squares_as(const norm_row *f, int t, bool add)
   return vf_sum_f64((s[0] + s[1]) + (s[2] + s[3]));
 }
 
-/* One instance for all kinds of second pass. */
+/* Not inlined into each variant of the second pass: one instance serves all. */
 static inline double sum_of_squares(const norm_row *f, int t, bool add)
 {
   double sum;
@@ -88,7 +88,7 @@ static inline double sum_of_squares(const norm_row *f, int t, bool add)
   return sum;
 }
 
-/* n <= TGI_LANES results. */
+/* Computes and stores n <= TGI_LANES results. */
 TGI_INLINE void write_results(const norm_row *f, norm_dtypes t, int64_t j, int64_t n, norm_flags k)
 {
   const vf w = norm_load(f->weight, t.weight, t.x, j, n) + f->offset;
@@ -161,7 +161,7 @@ TGI_INLINE void forward_rows_rounded(const norm_forward *job, int64_t begin, int
   }
 }
 
-/* Rows [begin, end) of a call; `kind` is a constant in the caller. */
+/* Processes rows [begin, end) of a call; `kind` is a constant in the caller. */
 TGI_INLINE void norm_forward_rows(const norm_forward *job, int64_t begin, int64_t end,
                                   norm_kind kind)
 {

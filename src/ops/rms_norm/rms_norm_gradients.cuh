@@ -1,5 +1,5 @@
-/** A vector of an RMSNorm backward: what is read, its products, its gradients; and what kernels are
- * told. */
+/** RMSNorm backward: the inputs, products and gradients of one vector, and the kernels' parameters.
+ */
 #ifndef TGI_OPS_RMS_NORM_GRADIENTS_CUH
 #define TGI_OPS_RMS_NORM_GRADIENTS_CUH
 
@@ -12,7 +12,7 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** dsum, dx, dgate, partial: NULL without one. */
+/** Kernel parameters. dsum, dx, dgate, partial: NULL if absent. */
 struct norm_backward {
   const void *dy, *x, *gate, *weight, *dsum;
   void *dx, *dgate;
@@ -21,21 +21,21 @@ struct norm_backward {
   int64_t dy_step, x_step, gate_step, dsum_step, dx_step, dgate_step;
   int64_t rows, cols;
   float offset;
-  bool whole;       /* rows are made of aligned vectors */
-  bool sums_shared; /* of rows in pieces: shared memory holds them */
-  bool few;         /* dweight comes from x and dy, by blocks of its own */
+  bool whole;       /* rows consist of aligned vectors */
+  bool sums_shared; /* rows in pieces: shared memory holds the sums */
+  bool few;         /* extra blocks compute dweight from x and dy */
   row_layout layout;
   unsigned groups;
 };
 
-/** Kept of a gate from the first pass to the second is e = exp(-bounded_gate(gate)). */
+/** The clamped gate. Kernels keep e = exp(-bounded_gate(gate)) for the second pass. */
 __device__ __forceinline__ float bounded_gate(float gate)
 {
-  /* Beyond 87 nothing changes by more than 2^-118; NaN passes. */
+  /* Beyond 87 no result changes by more than 2^-118. NaN stays NaN. */
   return at_least(-87.0f, at_most(87.0f, gate));
 }
 
-/** silu(gate) and its slope from e. */
+/** silu(gate) and its derivative, from e. */
 __device__ __forceinline__ float silu_of(float gate, float e, float *slope)
 {
   const float c = bounded_gate(gate), s = reciprocal_flushed(1.0f + e); /* of at most 2^126 */
@@ -43,7 +43,7 @@ __device__ __forceinline__ float silu_of(float gate, float e, float *slope)
   return gate > 87.0f ? gate : c * s;
 }
 
-/** Vectors of a row: kV for a thread. */
+/** A thread's kV vectors of a row. */
 template <bool kGated, typename X, typename Y, int kV> struct row_inputs {
   row_bits<Y, kLanes<X>> dy[kV];
   row_bits<X, kLanes<X>> x[kV];
@@ -51,7 +51,7 @@ template <bool kGated, typename X, typename Y, int kV> struct row_inputs {
   float rstd;
 };
 
-/** Vector k holds the elements from j on; 0 from `cols` on. */
+/** Loads vector k, the elements from j on; 0 from `cols` on. */
 template <bool kGated, typename X, typename Y, int kV, typename Index>
 __device__ __forceinline__ void load_inputs(row_inputs<kGated, X, Y, kV> &in, int k,
                                             const norm_backward &b, int64_t row, Index j,
@@ -74,7 +74,7 @@ __device__ __forceinline__ void find_exponentials(float (&e)[kN], const row_bits
   }
 }
 
-/** dot += sum(g * x). e: of gates. */
+/** dot += sum(g * x). e: exponentials of the gates. */
 template <bool kGated, typename X, typename W, typename Y, int kV, int kN>
 __device__ __forceinline__ void
 add_products(float &dot, const float (&e)[kN], const norm_backward &b,
@@ -98,7 +98,7 @@ add_products(float &dot, const float (&e)[kN], const norm_backward &b,
   }
 }
 
-/** Writes dx and dgate of a vector and adds to its columns' sums. mean: of g * n. */
+/** Writes dx and dgate of a vector and adds to its columns' sums. mean: that of g * n. */
 template <bool kGated, typename X, typename W, typename Y, int kV, int kN, typename Index>
 __device__ __forceinline__ void
 write_gradients(float (&sums)[kN], const float (&e)[kN], const norm_backward &b,

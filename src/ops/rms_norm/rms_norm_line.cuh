@@ -1,5 +1,4 @@
-/** What kernels of RMSNorm are told whose rows lie one after the other and have a width they know.
- */
+/** Parameters of the fixed-width RMSNorm kernels, whose rows are contiguous. */
 #ifndef TGI_OPS_RMS_NORM_LINE_CUH
 #define TGI_OPS_RMS_NORM_LINE_CUH
 
@@ -11,8 +10,8 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** 48 bytes. A launch has its arguments in memory that no multiprocessor has in its cache, and so
- * many of them are in the first line of it. */
+/** 48 bytes. Kernel parameters are in constant memory that is not cached when a launch begins; this
+ * struct fits the first cache line of it. */
 template <norm_kind kKind> struct norm_line {
   const void *x, *weight;
   void *y;
@@ -29,7 +28,7 @@ template <> struct norm_line<kNormGated> {
   int rows;
   float eps;
   bool rounds, has_rstd;
-  float *rstd; /* behind them */
+  float *rstd; /* after the first 48 bytes */
 };
 
 template <norm_kind kKind> norm_line<kKind> line_of(const norm_forward &f)

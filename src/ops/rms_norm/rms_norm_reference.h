@@ -1,7 +1,7 @@
 /**
- * RMSNorm, reference, for the ops that have one in them. Every rounding of the contract passes
- * through tgi_round: with f64 tensors this is the oracle, with 16-bit tensors the result of
- * rounding after each step.
+ * RMSNorm, reference, for the ops that contain one. Every rounding of the contract passes through
+ * tgi_round: with f64 tensors this is the oracle, with 16-bit tensors the naive result that rounds
+ * after each step.
  */
 #ifndef TGI_OPS_RMS_NORM_REFERENCE_H
 #define TGI_OPS_RMS_NORM_REFERENCE_H
@@ -70,7 +70,7 @@ static inline void write_dx_row(const tg_rms_norm_bwd_args *a, const tg_tensor *
   }
 }
 
-/* past: the gradient that reaches x past the norm; NULL for none. */
+/* past: the gradient of x along the residual stream; NULL: none. */
 static inline void norm_reference_backward(const tg_rms_norm_bwd_args *a, const tg_tensor *past)
 {
   const int64_t rows = a->x.shape[0], cols = a->x.shape[1];
@@ -82,7 +82,7 @@ static inline void norm_reference_backward(const tg_rms_norm_bwd_args *a, const 
     }
     tgi_store(a->dweight.data, a->dweight.dtype, j, sum);
   }
-  /* After dweight: dx may be the memory of dy, or of past. */
+  /* After dweight, since dx may alias dy or past. */
   for (int64_t i = 0; i < rows && tgi_present(&a->dx); i++) {
     write_dx_row(a, past, i);
   }

@@ -5,7 +5,7 @@ static void fill(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
   (void)rng;
   if (spec_is(c, "large")) { /* squares overflow f16 */
     spec_scale(shaped, "x", 500, 0);
-  } else if (spec_is(c, "tiny")) { /* eps decides */
+  } else if (spec_is(c, "tiny")) { /* eps dominates */
     spec_scale(shaped, "x", 1e-4, 0);
   } else if (spec_is(c, "zeros")) {
     spec_set_all(shaped, "x", 0);
@@ -32,7 +32,7 @@ static const spec_case fwd_cases[] = {
     {"3x2880_gptoss_wf32"},
     {"2x4096_wf32_yf32"},
     {"2x5120_gptoss_wf32_yf32"},
-    {"1x128_norstd"}, /* a width with kernels of its own, their last rows absent */
+    {"1x128_norstd"}, /* a fixed-width kernel with a partial last block */
     {"31x128"},
     {"33x128", "large"},
     {"65x128_gptoss"},
@@ -57,7 +57,7 @@ static const spec_case bwd_cases[] = {
     {"2x1024_offset"},
     {"64x200"},
     {"65x1023_nodx"},
-    {"128x96_offset"}, /* the most rows whose gradients are made from x and dy alone */
+    {"128x96_offset"}, /* the largest case of cuda/few_rows.cuh */
     {"129x96"},
     {"127x31_wf32_yf32"},
     {"129x1023_nodx"},
@@ -66,9 +66,9 @@ static const spec_case bwd_cases[] = {
     {"3x4096_nodweight"},
     {"6x37_offset"},
     {"2x5120_dwf32"},
-    {"3x8200"}, /* rows that kernels read twice */
+    {"3x8200"}, /* rows that the kernels read twice */
     {"5x12288_wf32"},
-    {"129x11800_nodx"}, /* their sums are all of 48 KB */
+    {"129x11800_nodx"}, /* sums of nearly 48 KB */
     {"1100x33"},        /* more than 64 blocks' worth of rows */
     {NULL},
 };

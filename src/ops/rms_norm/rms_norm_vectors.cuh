@@ -1,4 +1,4 @@
-/** A vector of an RMSNorm forward: its squares, its results, and what kernels are told. */
+/** RMSNorm forward: the arithmetic of one vector, and the kernels' parameters. */
 #ifndef TGI_OPS_RMS_NORM_VECTORS_CUH
 #define TGI_OPS_RMS_NORM_VECTORS_CUH
 
@@ -11,22 +11,22 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-constexpr int kShortRow = 512; /* vectors of a row, up to which a thread has 2 of them */
+constexpr int kShortRow = 512; /* vectors of a row, up to which a thread has 2 of them (lay_rows) */
 
 enum norm_kind { kNormAlone, kNormOfSum, kNormGated };
 
-/** other: residual or gate. */
+/** Kernel parameters. other: residual or gate. */
 struct norm_forward {
   const void *x, *other, *weight;
   void *sum, *y;
-  float *rstd; /* NULL: not asked for */
+  float *rstd; /* NULL: not wanted */
   int64_t x_step, other_step, sum_step, y_step;
   int64_t rows, cols;
-  float eps, offset, inverse; /* inverse: of cols */
-  bool rounds;                /* every step: the normalised row, its product with the weight */
-  bool whole;                 /* rows are made of aligned vectors */
+  float eps, offset, inverse; /* inverse: 1 / cols */
+  bool rounds;                /* round every step: the normalised row and its product with weight */
+  bool whole;                 /* rows consist of aligned vectors */
   row_layout layout;
-  int at_once; /* rows of a thread */
+  int at_once; /* rows per thread */
 };
 
 /** x + other, rounded to their dtype. */
@@ -43,7 +43,7 @@ __device__ __forceinline__ void add_rounded(row_bits<X, N> &x, const row_bits<X,
   pack_bits(x, a);
 }
 
-/** Of a vector. */
+/** Sum of squares of a vector. */
 template <typename X, int N> __device__ __forceinline__ float square_sum(const row_bits<X, N> &bits)
 {
   float x[N];
@@ -76,8 +76,8 @@ template <typename X, int N> struct silu_of {
   }
 };
 
-/** From vectors of the row and the weight, and silu(gate), element by element. kRounds: see
- * norm_forward. */
+/** Results from vectors of the row and the weight, and from gate(i), the silu of element i's gate.
+ * kRounds: see norm_forward::rounds. */
 template <norm_kind kKind, bool kRounds, typename X, typename W, int N, typename Gate>
 __device__ __forceinline__ void results_of(float (&y)[N], const norm_forward &f, float rstd,
                                            const row_bits<X, N> &x, const row_bits<W, N> &weight,
@@ -98,7 +98,7 @@ __device__ __forceinline__ void results_of(float (&y)[N], const norm_forward &f,
   }
 }
 
-/** One branch for a vector. */
+/** The same, with one branch on f.rounds per vector. */
 template <norm_kind kKind, typename X, typename W, int N, typename Gate>
 __device__ __forceinline__ void results(float (&y)[N], const norm_forward &f, float rstd,
                                         const row_bits<X, N> &x, const row_bits<W, N> &weight,

@@ -1,6 +1,6 @@
 #include "ops/kernels.h"
 
-/* Facts that both directions share. */
+/* Checks that both directions share. */
 static void check_inputs(tgi_call *call, const tg_tensor *x, const tg_tensor *gate,
                          const tg_tensor *weight)
 {

@@ -1,4 +1,5 @@
-/* RMSNorm gated by SiLU on CUDA: the rows of rms_norm_forward.cuh with a gate. */
+/* RMSNorm gated by SiLU on CUDA, forward: entry points and plan. rms_norm_forward.cuh holds the
+ * kernels, with a gate after the norm. */
 #include "ops/kernels.cuh"
 #include "ops/rms_norm/rms_norm_forward.cuh"
 

@@ -1,4 +1,5 @@
-/* RMSNorm gated by SiLU on CUDA, backward: the rows of rms_norm_backward.cuh with a gate. */
+/* RMSNorm gated by SiLU on CUDA, backward: entry points and plan. rms_norm_backward.cuh holds the
+ * kernels, which also compute dgate. */
 #include "ops/kernels.cuh"
 #include "ops/rms_norm/rms_norm_backward.cuh"
 

@@ -1,4 +1,5 @@
-/* RMSNorm gated by SiLU on the CPU: the rows of rms_norm's headers, with a gate. */
+/* RMSNorm gated by SiLU on the CPU: entry points and plans of rms_norm_forward.h and
+ * rms_norm_backward.h, with a gate. */
 #include "ops/kernels.h"
 #include "ops/rms_norm/rms_norm_backward.h"
 #include "ops/rms_norm/rms_norm_forward.h"
@@ -37,7 +38,7 @@ void TGI_PLAN(rms_norm_swiglu_fwd)(const tg_context *ctx, const tg_rms_norm_swig
   norm_forward_plan(&job, text, bytes);
 }
 
-/* An absent result does not stand in the way of streaming the other. */
+/* Streaming depends only on the outputs that are present. */
 static bool may_stream(const tg_context *ctx, const tg_rms_norm_swiglu_bwd_args *a,
                        const tg_tensor *t)
 {

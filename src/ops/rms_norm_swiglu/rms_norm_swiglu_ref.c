@@ -1,5 +1,6 @@
 /* RMSNorm gated by SiLU, reference. Every rounding of the contract passes through tgi_round: with
- * f64 tensors this is the oracle, with 16-bit tensors the result of rounding after each step. */
+ * f64 tensors this is the oracle, with 16-bit tensors the naive result that rounds after each step.
+ */
 #include "core/half.h"
 #include "ops/kernels.h"
 
@@ -64,7 +65,7 @@ static element element_at(const tg_rms_norm_swiglu_bwd_args *a, int64_t i, int64
   return e;
 }
 
-/* One element at a time in both results: either may be the memory of dy or of gate. */
+/* Both results are written element by element, since either may alias dy or gate. */
 static void write_row(const tg_rms_norm_swiglu_bwd_args *a, int64_t i)
 {
   const int64_t cols = a->x.shape[1];
@@ -101,7 +102,7 @@ tg_status TGI_KERNEL(rms_norm_swiglu_bwd)(const tg_context *ctx,
     }
     tgi_store(dw->data, dw->dtype, j, sum);
   }
-  /* After dweight, which reads what these may overwrite. */
+  /* After dweight, which reads inputs that dx and dgate may alias. */
   for (int64_t i = 0; i < a->x.shape[0]; i++) {
     write_row(a, i);
   }

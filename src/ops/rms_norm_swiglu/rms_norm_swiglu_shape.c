@@ -6,7 +6,7 @@
 const char tgi_rms_norm_swiglu_fwd_syntax[] = SYNTAX;
 const char tgi_rms_norm_swiglu_bwd_syntax[] = SYNTAX;
 
-/* wf32: f32 weight beside 16-bit x. */
+/* wf32: f32 weight with 16-bit x. */
 static tg_dtype weight_dtype(tgi_shape *s)
 {
   return tgi_shape_flag(s, "wf32") ? TG_F32 : s->dtype;

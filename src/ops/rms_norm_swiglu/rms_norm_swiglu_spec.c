@@ -6,13 +6,13 @@ static void fill(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
   (void)rng;
   if (spec_is(c, "large")) { /* squares overflow f16 */
     spec_scale(shaped, "x", 500, 0);
-  } else if (spec_is(c, "tiny")) { /* eps decides */
+  } else if (spec_is(c, "tiny")) { /* eps dominates */
     spec_scale(shaped, "x", 1e-4, 0);
   } else if (spec_is(c, "zeros")) {
     spec_set_all(shaped, "x", 0);
   } else if (spec_is(c, "one large")) {
     spec_set(shaped, "x", 3, 1000);
-  } else if (spec_is(c, "open and shut")) { /* both flat ends of the gate, and the bend */
+  } else if (spec_is(c, "open and shut")) { /* both saturated ranges of silu, and between */
     spec_scale(shaped, "gate", 8, 0);
   } else if (spec_is(c, "edges")) {
     for (size_t i = 0; i < sizeof kEdge / sizeof kEdge[0]; i++) {
@@ -51,7 +51,7 @@ static const spec_case fwd_cases[] = {
 static const spec_case bwd_cases[] = {
     {"0x8"},
     {"3x0"},
-    {"1x1", "tiny"}, /* else the norm of one element has no slope */
+    {"1x1", "tiny"}, /* otherwise the norm of one element has derivative 0 */
     {"1x17"},
     {"5x15"},
     {"7x16"},
