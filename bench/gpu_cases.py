@@ -43,7 +43,20 @@ OLDER_ENTRY = "sm80"
 OLDER_SHAPES = [shape + mask for shape in ("b1_h32_kv8_s4096_d128", "b4_h8_s4096_d64")
                 for mask in MASKS]
 UNMASKED_SHAPE = "b1_h64_kv8_s8192_d64"  # the next one's heads: what a full block of keys takes
-WINDOW_SHAPE = "b1_h64_kv8_s8192_d64_causal_w128_sink"
+WINDOW_SHAPE, SHORT_WINDOW_SHAPE = (f"b1_h64_kv8_s{tokens}_d64_causal_w128_sink"
+                                    for tokens in (8192, 4096))
+BRIEF_ATTENTION = [f"b1_h32_kv8_s{tokens}_d128_causal" for tokens in (4096, 16384)]
+BRIEF = [  # (op, dir, shape): those that most peers have
+    *[(op, direction, shape) for op, shape in (
+        ("rms_norm", "16384x4096"), ("layer_norm", "16384x4096"), ("add_rms_norm", "8192x4096"),
+        ("softmax", "4096x32768")) for direction in BOTH],
+    ("cross_entropy", "fwdbwd", LOSS_SHAPES[0]),
+    ("linear_cross_entropy", "fwdbwd", HEAD_SHAPES[0]),
+    *[("attention", direction, shape + order) for shape in BRIEF_ATTENTION
+      for direction, order in (("fwd", ""), ("bwd", ""), ("bwd", ANY_ORDER))],
+    *[("attention", direction, shape) for shape in (WINDOW_SHAPE, SHORT_WINDOW_SHAPE)
+      for direction in BOTH],
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +70,7 @@ class Case:
     in_place: tuple = ()  # (input, output) that are the same memory
     memory: bool = False  # memory beside inputs and results is measured, too
     compiled: bool = True  # it is one function of PyTorch, which its compiler takes
-    libraries: tuple = ()  # behind PyTorch, timed as peers of their own
+    libraries: tuple = ()  # behind PyTorch, or as fa4 beside it, timed as peers of their own
     dtype: str = "bf16"
     flops: float = 0  # 0: as bench_ops says, to whom packed sequences are of one length
     entries: tuple = ()  # below the best one, which are judged, too
@@ -85,7 +98,7 @@ def attention_cases():
     shapes = [shape + mask for found in ATTENTION_SHAPES.values() for shape in found
               for mask in MASKS]
     how = dict(copied=False, compiled=False)
-    behind = dict(libraries=("cudnn", "fa2"), **how)
+    behind = dict(libraries=("cudnn", "fa2", "fa4"), **how)
 
     def older(shape):
         return dict(entries=(OLDER_ENTRY,)) if shape in OLDER_SHAPES else {}
@@ -93,8 +106,8 @@ def attention_cases():
     return [*[Case("attention", "fwd", shape, **older(shape), **behind) for shape in shapes],
             *[Case("attention", "bwd", shape, **behind) for shape in shapes],
             *both("attention", [UNMASKED_SHAPE, EVEN_SHAPE], **behind),
-            *both("attention", [WINDOW_SHAPE], libraries=("fa2",), **how),
-            *[Case("attention", direction, PACKED_SHAPE, libraries=("fa2",),
+            *both("attention", [WINDOW_SHAPE, SHORT_WINDOW_SHAPE], libraries=("fa2", "fa4"), **how),
+            *[Case("attention", direction, PACKED_SHAPE, libraries=("fa2", "fa4"),
                    flops=PACKED_FLOPS * (2.5 if direction == "bwd" else 1), **how)
               for direction in BOTH],
             *[Case("attention", "bwd", shape + ANY_ORDER, **older(shape), **behind)

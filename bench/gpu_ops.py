@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Times Tegula's ops on GPU 0 beside a copy of their bytes and beside their peers, in one process.
 
-  gpu_ops.py [--build DIR] [--op NAME] [--dir fwd] [--shape S] [--entry NAME]
-             [--peers torch,compile,liger | none] [--quick] [--minutes N] [--csv FILE] [--again]
-             [--list]
+  gpu_ops.py [--build DIR] [--op NAME] [--dir fwd] [--shape S] [--brief] [--entry NAME]
+             [--peers torch,compile,liger,liger_cutedsl,quack,fa4 | none] [--quick] [--minutes N]
+             [--csv FILE] [--again] [--list]
 
-The cases are those of gpu_cases.py; --shape with --op times another shape. Results are compared
-with PyTorch's first. The time of a call is that on the GPU: of each provider's calls on several
-sets of arrays, together several times the second-level cache, in a CUDA graph; medians of samples
-taken in turn. `torch` includes the libraries behind it that a case names (attention: cudnn, fa2).
-host_us is what a call costs the host, issued back to back. With --csv the figures are recorded, and
+The cases are those of gpu_cases.py; --shape with --op times another shape, --brief times a few that
+most peers have, in some 5 minutes. Results are compared with PyTorch's first. The time of a call is
+that on the GPU: of each provider's calls on several sets of arrays, together several times the
+second-level cache, in a CUDA graph; medians of samples taken in turn. `torch` includes the libraries
+behind it that a case names (attention: cudnn, fa2). A peer whose package is not installed is left
+out, with a line on standard error. host_us is what a call costs the host, issued back to back. With --csv the figures are recorded, and
 what the file holds for this commit is not measured again. With --entry the cases are those that are
 judged at that entry, too (with --shape: any), and the figures are a suite of their own.
 """
@@ -28,17 +29,16 @@ import torch
 
 import results_csv
 from baselines import ROOT
-from gpu_cases import CASES, suite_of
-from gpu_providers import Providers
+from gpu_cases import BRIEF, CASES, suite_of
+from gpu_providers import PEERS, Providers, load_libraries, variants
 from gpu_timing import time_in_turn
-from peers import liger_peers
+from peers import fa4_peer
 from tegula_bench import gpu_state
 from tegula_call import Library
 
 
 SAMPLES, QUICK_SAMPLES = 9, 3
 BUSY_SAMPLES = 40  # that keep the GPU busy while its clock is read
-PEERS = ("torch", "compile", "liger")
 UNFINISHED = 3  # exit status: --minutes were over
 
 
@@ -61,23 +61,27 @@ def cases_of(options):
     found = [case for case in CASES
              if options.op in (None, case.op, f"{case.op}_{case.dir}")
              and options.dir in (None, case.dir)
+             and (not options.brief or (case.op, case.dir, case.shape) in BRIEF)
              and (not options.entry or options.shape or options.entry in case.entries)]
     if options.shape and not any(case.shape == options.shape for case in found):
         like = {}
         for case in found:
             like.setdefault((case.op, case.dir), case)
         return [dataclasses.replace(case, shape=options.shape, bytes=0) for case in like.values()]
-    return [case for case in found if options.shape in (None, case.shape)]
+    found = [case for case in found if options.shape in (None, case.shape)]
+    if options.brief:  # in its order
+        found.sort(key=lambda case: BRIEF.index((case.op, case.dir, case.shape)))
+    return found
 
 
-def expected_impls(case, wanted, liger, entry):
+def expected_impls(case, wanted, libraries, entry):
     """What a complete run holds, as far as it is known before the run."""
     found = [f"tegula:{entry}"] + ["copy"] * case.copied + ["torch"] * ("torch" in wanted)
-    found += list(case.libraries) * ("torch" in wanted)
+    found += [name for name in case.libraries if name != fa4_peer.IMPL] * ("torch" in wanted)
+    if fa4_peer.IMPL in wanted and fa4_peer.IMPL in case.libraries and fa4_peer.load():
+        found.append(fa4_peer.IMPL)
     found += ["compile"] * (case.compiled and "compile" in wanted)
-    if "liger" in wanted and liger and liger_peers.variants(liger, case.op, case.dir):
-        found.append("liger")
-    return found
+    return found + [impl for impl, *_ in variants(case, libraries)]
 
 
 def is_recorded(options, run, case, impls):
@@ -118,9 +122,9 @@ def clock_under(work, times):
     return found
 
 
-def measure(case, flops, library, options, liger, stream):
+def measure(case, flops, library, options, libraries, stream):
     """Rows of the case, ours first."""
-    providers = Providers(case, library, options.peers, liger)
+    providers = Providers(case, library, options.peers, libraries)
     time_in_turn(providers.list, QUICK_SAMPLES if options.quick else SAMPLES, stream)
     library.wait()
     ours = providers.list[0]
@@ -177,6 +181,8 @@ def parse_options():
     parser.add_argument("--op", help="only this op (softmax) or row (softmax_bwd)")
     parser.add_argument("--dir", choices=("fwd", "bwd", "fwdbwd", "step"))
     parser.add_argument("--shape", help="only this shape; one that is not listed replaces the list")
+    parser.add_argument("--brief", action="store_true",
+                        help=f"{len(BRIEF)} cases of the list, which most peers have")
     parser.add_argument("--entry", help="start the chain at this entry: sm90, sm80, any")
     parser.add_argument("--peers", default=",".join(PEERS), help="of %(default)s; or none")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_SAMPLES} samples")
@@ -198,18 +204,18 @@ def parse_options():
 
 def run_cases(options, library, run, bench_ops, stream):
     """(rows of the cases measured, number that failed, number left)"""
-    liger = liger_peers.load() if "liger" in options.peers else None
+    libraries = load_libraries(options.peers)
     start, found, failed = time.monotonic(), [], 0
     for number, case in enumerate(options.cases):
         if is_recorded(options, run, case,
-                       expected_impls(case, options.peers, liger, library.entry)):
+                       expected_impls(case, options.peers, libraries, library.entry)):
             print(f"{case.op} {case.dir} {case.shape}: recorded already")
             continue
         if time.monotonic() - start > 60 * options.minutes:
             return found, failed, len(options.cases) - number
         try:
             case, flops = cost_of(case, bench_ops)
-            rows = measure(case, flops, library, options, liger, stream)
+            rows = measure(case, flops, library, options, libraries, stream)
         except (RuntimeError, KeyError) as error:
             print(f"{case.op} {case.dir} {case.shape}: FAILED: {error}", file=sys.stderr)
             failed += 1

@@ -1,5 +1,5 @@
 """The providers of one case for gpu_ops.py: ours, PyTorch as it is, libraries behind it,
-torch.compile, Liger-Kernel, and a copy of the same bytes; and whether they agree."""
+torch.compile, other libraries of kernels, and a copy of the same bytes; and whether they agree."""
 
 import dataclasses
 import sys
@@ -8,8 +8,12 @@ import torch
 
 from baselines import TOLERANCE, as_list, build, compare, run_saved
 from gpu_timing import Provider
-from peers import liger_peers
+from peers import fa4_peer, liger_cutedsl_peers, liger_peers, quack_peers
 from peers.peer_problem import Formula
+
+# Libraries of kernels that have functions of their own in a Formula's place.
+LIBRARIES = {"liger": liger_peers, "liger_cutedsl": liger_cutedsl_peers, "quack": quack_peers}
+PEERS = ("torch", "compile", *LIBRARIES, fa4_peer.IMPL)
 
 SETS_BYTES = 200e6  # of all sets together: several times the second-level cache
 MAX_SETS = 512
@@ -50,20 +54,42 @@ def compiled(problem):
     return torch.compile(formula.models_code or formula.function, dynamic=False)
 
 
-def kinds(case, problem, wanted, liger):
+def load_libraries(wanted):
+    """impl -> what its variants() needs, of those that are wanted and there."""
+    found = {impl: LIBRARIES[impl].load() for impl in wanted if impl in LIBRARIES}
+    return {impl: loaded for impl, loaded in found.items() if loaded}
+
+
+def variants(case, libraries):
+    """(impl, configuration, function of the problem's Formula, capturable) of the case."""
+    return [(impl, *variant) for impl, loaded in libraries.items()
+            for variant in LIBRARIES[impl].variants(loaded, case.op, case.dir, case.shape)]
+
+
+def is_wanted(case, number, peer, wanted):
+    """Of a problem's own peers: PyTorch, the first, then the libraries that the case names."""
+    if number == 0:
+        return "torch" in wanted
+    if peer.impl not in case.libraries:
+        return False
+    if peer.impl == fa4_peer.IMPL:
+        return peer.impl in wanted and bool(fa4_peer.load())
+    return "torch" in wanted
+
+
+def kinds(case, problem, wanted, libraries):
     """(impl, config, version, function of a Problem -> call, capturable) of each peer. The
     functions are called for every set of arrays, long after: none may look at a name bound here."""
-    for number, peer in enumerate(problem.peers if "torch" in wanted else ()):
-        if number == 0 or peer.impl in case.libraries:
+    for number, peer in enumerate(problem.peers):
+        if is_wanted(case, number, peer, wanted):
             yield (peer.impl, peer.config, peer.version,
                    lambda p, number=number: p.peers[number].run, True)
     if "compile" in wanted and case.compiled:
         yield ("compile", "", torch.__version__,
                lambda p, function=compiled(problem): p.formula.caller(function), True)
-    if "liger" in wanted and liger and problem.formula:
-        for config, function, capturable in liger_peers.variants(liger, case.op, case.dir):
-            yield ("liger", config, liger_peers.version(),
-                   lambda p, function=function: own_copy(p.formula).caller(function), capturable)
+    for impl, config, function, capturable in variants(case, libraries) if problem.formula else ():
+        yield (impl, config, LIBRARIES[impl].version(),
+               lambda p, function=function: own_copy(p.formula).caller(function), capturable)
 
 
 def copy_call(size, device):
@@ -89,7 +115,7 @@ class Providers:
     """Everything of one case. `list` holds ours first, then the copy, then the peers; `failed` the
     peers that cannot do it, with the reason."""
 
-    def __init__(self, case, library, wanted, liger):
+    def __init__(self, case, library, wanted, libraries):
         self.case, self.library, self.failed = case, library, []
         start = torch.cuda.memory_allocated()
         problem = make_problem(case, 1, library.device)
@@ -107,7 +133,7 @@ class Providers:
         if case.copied:
             self.list.append(Provider("copy", [copy_call(case.bytes, library.device)],
                                       version=torch.__version__, capturable=not case.events))
-        for impl, config, version, make, capturable in kinds(case, problem, wanted, liger):
+        for impl, config, version, make, capturable in kinds(case, problem, wanted, libraries):
             provider = Provider(impl, [], config, version, capturable and not case.events)
             self.add_peer(provider, make, problem, mine)
         torch.cuda.synchronize()

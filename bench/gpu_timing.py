@@ -42,6 +42,18 @@ class Provider:
         return statistics.median(self.samples)
 
 
+def try_capture(provider, stream):
+    """What a graph cannot take, of a library that was not known for it, is timed by its calls."""
+    try:
+        capture(provider, stream)
+    except RuntimeError as error:
+        if provider.impl == "copy" or provider.impl.startswith("tegula"):
+            raise
+        torch.cuda.synchronize()  # raises if more is lost than the graph
+        reason = str(error).strip().splitlines()[0][:80]
+        provider.note = f"{provider.note} no graph: {reason}".strip()
+
+
 def capture(provider, stream):
     """Results are kept apart until all calls are recorded, so each has memory of its own."""
     graph = torch.cuda.CUDAGraph()
@@ -79,7 +91,7 @@ def time_in_turn(providers, samples, stream, capturing=True):
     """Fills in samples and host_us."""
     for provider in providers:
         if provider.capturable and capturing:
-            capture(provider, stream)
+            try_capture(provider, stream)
         provider.round()
         once = elapsed_ms(provider, 1)
         provider.rounds = max(1, -int(-SAMPLE_MS // max(once, 1e-3)))

@@ -2,8 +2,8 @@
 
 A builder (words of the shape, backward, dtype) returns a Problem: `fields` for tegula_call.Call and
 the peers, each a function that returns its results under the names of our slots. Peers are called
-from their installed packages. Every *_peers.py here defines BUILDERS and, for docs/accuracy.md, the
-shapes ACCURACY.
+from their installed packages; one whose package is missing is left out. Every *_peers.py here
+defines BUILDERS and, for docs/accuracy.md, the shapes ACCURACY.
 """
 
 import importlib

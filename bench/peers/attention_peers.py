@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from peers.peer_problem import Peer, Problem, gradients, torch_peer
+from peers import fa4_peer
+from peers.peer_problem import Peer, Problem, gradients, torch_peer, when_called
 from shape_words import NotServed
 
 VECTOR = 8  # elements of 16 bytes
@@ -18,18 +19,6 @@ def on_backend(backend, function):
     def run(*tensors):
         with sdpa_kernel(backend):
             return function(*tensors)
-    return run
-
-
-def when_called(make):
-    """The call that make() returns, made when it is called first: what a library does not take
-    fails there."""
-    made = []
-
-    def run():
-        if not made:
-            made.append(make())
-        return made[0]()
     return run
 
 
@@ -147,6 +136,8 @@ def packed_attention(words, backward, dtype):
     if q.is_cuda:
         flash = Flash(*(x[0] for x in (q, k, v)), scale, starts=starts, longest=max(lengths))
         found.append(flash.peer(None if dout is None else dout[0]))
+        found += fa4_peer.peers(inputs, dout, scale, True, not any_order, starts=starts,
+                                longest=max(lengths))
     return Problem(fields, found)
 
 
@@ -221,6 +212,8 @@ def attention(words, backward, dtype):
     if q.is_cuda:
         found += [Flash(q, k, v, scale, window, sinks).peer(dout)] if window else (
             gpu_peers(forward, inputs, dout))
+        if not page:
+            found += fa4_peer.peers(inputs, dout, scale, causal, not any_order, window)
     return Problem(fields, found)
 
 

@@ -17,7 +17,7 @@ from tegula_bench import liger_package
 version = liger_package.version
 
 BUILDERS, ACCURACY = {}, {}  # it has no problems of its own
-OTHERS = {"erf", "halves", "interleaved", "gptoss", "once"}  # forms and roundings that it has not
+OTHERS = {"erf", "halves", "interleaved", "gptoss", "once", "scaled"}  # what it has no form of
 
 
 def load():
@@ -25,6 +25,7 @@ def load():
     if not liger_package.find():
         print("# Liger-Kernel is left out: not installed, and no LIGER_DIR", file=sys.stderr)
         return None
+    liger_package.use_triton()
     return importlib.import_module("liger_kernel.transformers.functional")
 
 

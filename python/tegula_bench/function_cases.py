@@ -169,6 +169,7 @@ def functions_of(case, wanted):
     if "compile" in wanted:
         found["compile"] = torch.compile(function.torch, dynamic=False)
     if "liger" in wanted and function.liger and liger_package.find():
+        liger_package.use_triton()
         from liger_kernel.transformers import functional
 
         found["liger"] = function.liger(functional)

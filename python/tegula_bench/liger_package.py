@@ -1,5 +1,7 @@
-"""Where Liger-Kernel is: installed, or its sources in LIGER_DIR. Needs nothing of this package."""
+"""Where Liger-Kernel is: installed, or its sources in LIGER_DIR; and which of its kernels run. Needs nothing of this
+package."""
 
+import importlib
 import importlib.metadata
 import importlib.util
 import os
@@ -25,6 +27,14 @@ def find():
     if folder and str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     return importlib.util.find_spec("liger_kernel") is not None
+
+
+def use_triton():
+    """Its Triton kernels, those of a plain install, whatever else is installed: its dispatcher prefers CuTe DSL kernels
+    wherever nvidia-cutlass-dsl can be imported. Call it before anything imports the kernels."""
+    os.environ.pop("LIGER_KERNEL_IMPL", None)
+    if importlib.util.find_spec("liger_kernel.backends"):  # older packages have no dispatcher
+        importlib.import_module("liger_kernel.backends").set_impl("nvidia-triton")
 
 
 def version():

@@ -28,6 +28,7 @@ def use_liger(**options):
     def prepare():
         if not liger_package.find():
             raise ModuleNotFoundError("liger: expected the package, or its folder in LIGER_DIR")
+        liger_package.use_triton()
         from liger_kernel.transformers import apply_liger_kernel_to_qwen3
 
         apply_liger_kernel_to_qwen3(**options)

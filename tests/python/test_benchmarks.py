@@ -1,5 +1,6 @@
 """The record of the benchmarks and what is made of it: columns, resuming, bars."""
 
+import importlib.util
 import pathlib
 import re
 import sys
@@ -188,7 +189,8 @@ def test_every_set_of_arrays_is_timed_with_its_peers_own_function(monkeypatch):
         return Problem({}, peers, formula=Formula(number))
 
     case = gpu_cases.Case("gelu", "fwd", "8x8", compiled=False, libraries=("x", "y"))
-    kinds = list(gpu_providers.kinds(case, problem(1), ("torch", "liger"), object()))
+    kinds = list(gpu_providers.kinds(case, problem(1), ("torch", "liger"),
+                                     {"liger": object()}))
     assert [(kind[0], kind[1]) for kind in kinds] == [
         ("torch", ""), ("x", ""), ("y", ""), ("liger", "a"), ("liger", "b")]
     for number in (1, 2):
@@ -200,7 +202,29 @@ def test_every_set_of_arrays_is_timed_with_its_peers_own_function(monkeypatch):
 def test_libraries_that_a_case_does_not_name_are_not_timed():
     problem = Problem({}, [Peer("torch", None), Peer("onednn", None)])
     case = gpu_cases.Case("linear", "fwd", "8x8x8", compiled=False)
-    assert [kind[0] for kind in gpu_providers.kinds(case, problem, ("torch",), None)] == ["torch"]
+    assert [kind[0] for kind in gpu_providers.kinds(case, problem, ("torch",), {})] == ["torch"]
+
+
+@needs_torch
+def test_a_peer_beside_pytorch_is_wanted_by_its_own_name(monkeypatch):
+    monkeypatch.setattr(gpu_providers.fa4_peer, "load", lambda: True)
+    problem = Problem({}, [Peer("torch", None), Peer("fa2", None), Peer("fa4", None)])
+    case = gpu_cases.Case("attention", "fwd", "s8", compiled=False, libraries=("fa2", "fa4"))
+    for wanted, impls in ((("torch",), ["torch", "fa2"]), (("fa4",), ["fa4"]),
+                          (gpu_providers.PEERS, ["torch", "fa2", "fa4"])):
+        assert [kind[0] for kind in gpu_providers.kinds(case, problem, wanted, {})] == impls
+
+
+@needs_torch
+def test_a_library_that_is_not_installed_is_left_out_and_said_so(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "quack", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert gpu_providers.load_libraries(("torch", "quack")) == {}
+    assert "quack is left out: no package quack, cutlass" in capsys.readouterr().err
+
+
+def test_every_brief_case_is_a_case():
+    assert set(gpu_cases.BRIEF) <= {(case.op, case.dir, case.shape) for case in gpu_cases.CASES}
 
 
 @pytest.mark.parametrize(("us", "met"), [(49.0, True), (51.0, False)])
