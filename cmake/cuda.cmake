@@ -13,8 +13,10 @@
 # the same, so the product holds no machine code of it for these GPUs:
 # - where the list has PTX, the driver compiles `any` from it, in tests as on GPUs before 8.0 that the list does not name;
 # - where the list has neither PTX nor a GPU before 8.0, `any` is spare: compiled for every GPU, for tests and benchmarks
-#   (the static library), and left out of libtegula.so.
+#   (the static library), and left out of libtegula.so. TEGULA_CUDA_SPARE_ONCE compiles it for the first GPU of the list
+#   alone: enough where no GPU runs it.
 set(TEGULA_CUDA_ARCHS "" CACHE STRING "GPUs to build for (\"8.0 9.0a PTX\"), or none")
+option(TEGULA_CUDA_SPARE_ONCE "Compile a spare entry for the first GPU of the list alone" OFF)
 if(TEGULA_CUDA_ARCHS STREQUAL "" AND DEFINED ENV{TEGULA_CUDA_ARCHS})
   set(TEGULA_CUDA_ARCHS "$ENV{TEGULA_CUDA_ARCHS}")
 endif()
@@ -104,6 +106,9 @@ if(cuda_archs)
   endif()
   if(NOT "PTX" IN_LIST cuda_archs)
     set(cuda_archs_any ${cuda_archs})
+  endif()
+  if(TEGULA_CUDA_SPARE AND TEGULA_CUDA_SPARE_ONCE)
+    list(GET cuda_archs_any 0 cuda_archs_any)
   endif()
   tegula_cuda_codes(cuda_codes_all 75 75 "${cuda_archs}")
   tegula_cuda_codes(cuda_codes_any 75 75 "${cuda_archs_any}")
