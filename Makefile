@@ -6,9 +6,12 @@ FUZZ_SECONDS ?= 60
 JOBS ?=
 TRAINING := bench-small bench-8b bench-8b-seq bench-fsdp bench-ddp bench-rmsnorm bench-lce bench-ops bench-profile bench-loss
 CTEST_JOBS := $(or $(JOBS),$(shell nproc 2>/dev/null || echo 2))
+# The demo's build: for the CPU alone, unless there is a GPU to run on and nvcc to build for it.
+DEMO_PRESET ?= $(shell nvidia-smi -L 2>/dev/null | grep -q GPU && PATH=$$PATH:/usr/local/cuda/bin command -v nvcc >/dev/null && \
+                 echo release || echo demo)
 BUILD_NOW := cmake --build $(BUILD) $(if $(JOBS),-j $(JOBS))
 
-.PHONY: all build help demo test test-c test-python test-gpu sanitize-gpu bench bench-gpu $(TRAINING) prof check format \
+.PHONY: all build announce help demo test test-c test-python test-gpu sanitize-gpu bench bench-gpu $(TRAINING) prof check nightly format \
         abi support python-stubs mutate fuzz coverage install clean
 .DEFAULT_GOAL := all
 
@@ -23,19 +26,24 @@ build: $(BUILD)/build.ninja
 	@scripts/setup.sh build
 	@$(BUILD_NOW)
 
+# What a build is about to compile, and how long that takes.
+announce: $(BUILD)/build.ninja
+	@scripts/announce_build.sh $(BUILD)
+
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 
-demo: $(BUILD)/build.ninja ## Train a small GPT on text, then generate from it (one to two minutes)
-	@scripts/setup.sh build
-	@$(BUILD_NOW) --target tegula_cli story_corpus
-	@scripts/demo.sh $(BUILD)
+demo: ## Train a small GPT on text, then generate from it (two to four minutes)
+	@scripts/setup.sh demo
+	@test -e build/$(DEMO_PRESET)/build.ninja || cmake --preset $(DEMO_PRESET)
+	@cmake --build build/$(DEMO_PRESET) --target tegula_cli story_corpus $(if $(JOBS),-j $(JOBS))
+	@scripts/demo.sh build/$(DEMO_PRESET)
 
 test: test-c test-python ## Run all tests (TEGULA_TORCH=none: without PyTorch)
 
-test-c: build
+test-c: announce build
 	@scripts/setup.sh test
-	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(CTEST_JOBS)
+	@OMP_WAIT_POLICY=passive ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -LE '^nightly$$' -j $(CTEST_JOBS)
 
 test-python: build
 	@scripts/test_python.sh $(BUILD)
@@ -69,7 +77,10 @@ prof: build ## Profile one call with ncu (OP=softmax_bwd SHAPE=4096x32768 [SET=f
 	@scripts/prof.sh $(BUILD) $(OP) $(SHAPE) $(SET)
 
 check: ## Check format, lint, headers, symbols, struct layouts and names; warnings are errors
-	@scripts/check.sh
+	@scripts/check.sh $(UNITS)
+
+nightly: ## Run what .ci/run leaves out: every unit's lint, every GPU's kernels, tests under all presets
+	@scripts/nightly.sh
 
 format: ## Format every C file
 	@scripts/setup.sh check

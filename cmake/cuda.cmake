@@ -14,7 +14,11 @@
 # - where the list has PTX, the driver compiles `any` from it, in tests as on GPUs before 8.0 that the list does not name;
 # - where the list has neither PTX nor a GPU before 8.0, `any` is spare: compiled for every GPU, for tests and benchmarks
 #   (the static library), and left out of libtegula.so.
+#
+# TEGULA_CUDA_ONCE is for machines without a GPU, where nothing runs a kernel: each entry is compiled for the first GPU of
+# the list that can run it, and a spare one no further than to PTX, unoptimised. `make nightly` compiles all of it.
 set(TEGULA_CUDA_ARCHS "" CACHE STRING "GPUs to build for (\"8.0 9.0a PTX\"), or none")
+option(TEGULA_CUDA_ONCE "Compile each entry for one GPU, enough where there is none to run it" OFF)
 if(TEGULA_CUDA_ARCHS STREQUAL "" AND DEFINED ENV{TEGULA_CUDA_ARCHS})
   set(TEGULA_CUDA_ARCHS "$ENV{TEGULA_CUDA_ARCHS}")
 endif()
@@ -108,6 +112,12 @@ if(cuda_archs)
   tegula_cuda_codes(cuda_codes_all 75 75 "${cuda_archs}")
   tegula_cuda_codes(cuda_codes_any 75 75 "${cuda_archs_any}")
   tegula_cuda_codes(cuda_codes_sm80 80 80 "${cuda_archs}")
+  if(TEGULA_CUDA_ONCE)
+    list(SUBLIST cuda_codes_sm80 0 2 cuda_codes_sm80)
+    if(TEGULA_CUDA_SPARE)
+      set(cuda_codes_any -gencode arch=compute_75,code=compute_75 -Xcicc -O0)
+    endif()
+  endif()
   set(cuda_codes_sm90 "")
   if("9.0" IN_LIST cuda_archs OR "9.0a" IN_LIST cuda_archs)
     set(cuda_codes_sm90 -gencode arch=compute_90a,code=sm_90a)

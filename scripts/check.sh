@@ -1,47 +1,58 @@
-#!/bin/sh
+#!/bin/bash
 # Runs every check, says how long each took, and shows the output of those that fail.
+#   scripts/check.sh [all|changed]
+# all       clang-tidy and cppcheck read every unit (the default)
+# changed   they read those that changed lately, see scripts/changed_units.py
 # Needs build/check, where warnings are errors; makes it.
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
+units=${1:-all}
 scripts/setup.sh check || exit 1
 build=build/check
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-failed=""
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+TIMEFORMAT='%R %U %S'
 
-# check NAME COMMAND...
+# check NAME COMMAND...: one line, and the output where it fails; seconds, and those of processors.
 check() {
-  name=$1
+  local name=$1 verdict=ok
   shift
-  start=$(date +%s)
-  if "$@" >"$log" 2>&1 </dev/null; then
-    printf 'ok      %-10s %4d s\n' "$name" $(($(date +%s) - start))
-  else
-    printf 'FAILED  %-10s %4d s\n' "$name" $(($(date +%s) - start))
-    sed 's/^/    /' "$log" | tail -n 200
-    failed="$failed $name"
-  fi
+  { time "$@" >"$logs/$name" 2>&1 </dev/null; } 2>"$logs/$name.time" || verdict=FAILED
+  {
+    awk -v name="$name" -v verdict=$verdict \
+      '{printf "%-7s %-10s %6.1f s, %6.1f s of processors\n", verdict, name, $1, $2 + $3}' "$logs/$name.time"
+    grep '^units: ' "$logs/$name" | sed 's/^/    /'
+    if [ $verdict = FAILED ]; then
+      echo "$name" >>"$logs/failed"
+      sed 's/^/    /' "$logs/$name" | tail -n 200
+    fi
+  } >"$logs/$name.line"
+  cat "$logs/$name.line"
 }
 
 warnings() {
   cmake --preset check && cmake --build $build
 }
 
-check format scripts/check_format.sh
-check tree scripts/check_tree.py
-check rings scripts/check_rings.py
-check imports scripts/check_python_imports.py
-check headers scripts/check_headers.sh
-check layout scripts/check_layout.py
-check cppcheck scripts/check_cppcheck.sh
+# Those of one process run beside the build.
+{
+  check format scripts/check_format.sh
+  check tree scripts/check_tree.py
+  check rings scripts/check_rings.py
+  check imports scripts/check_python_imports.py
+  check headers scripts/check_headers.sh
+  check layout scripts/check_layout.py
+} &
 check warnings warnings
+wait
 check symbols scripts/check_symbols.py $build
 check needed scripts/check_needed.sh $build
 check size scripts/check_size.py $build
 check support scripts/check_support.sh $build
-check tidy scripts/check_tidy.py
+check cppcheck scripts/check_cppcheck.sh $units
+check tidy scripts/check_tidy.py --units "$units"
 
-if [ -n "$failed" ]; then
-  echo "check: failed:$failed"
+if [ -s "$logs/failed" ]; then
+  echo "check: failed: $(tr '\n' ' ' <"$logs/failed")"
   exit 1
 fi
 echo "check: all passed"

@@ -1,19 +1,20 @@
 #!/bin/sh
 # Installs the Debian or Ubuntu packages that a task needs and the machine lacks.
-#   scripts/setup.sh build|test|check|fuzz|coverage
+#   scripts/setup.sh build|demo|test|check|ci|fuzz|coverage
 # Root and passwordless sudo install them; anyone else gets the one line to run, and exit code 1.
 # Looks for the tools and headers themselves, so that other systems pass too when they have them.
 set -eu
 
 # package  what shows that it is there: a command, a /file, a python:module or a python-header:FILE
-build_needs='
+demo_needs='
 gcc              gcc
 libc6-dev        /usr/include/stdio.h
 cmake            cmake
 ninja-build      ninja
 pkgconf          pkg-config
-libjansson-dev   /usr/include/jansson.h
-libcmocka-dev    /usr/include/cmocka.h'
+libjansson-dev   /usr/include/jansson.h'
+build_needs="$demo_needs
+libcmocka-dev    /usr/include/cmocka.h"
 test_needs="$build_needs
 g++              g++
 python3          python3
@@ -35,12 +36,15 @@ gcovr            gcovr"
 
 case "${1:-}" in
 build) needs=$build_needs ;;
+demo) needs=$demo_needs ;;
 test) needs=$test_needs ;;
 check) needs=$check_needs ;;
+ci) needs="$test_needs
+$check_needs" ;;
 fuzz) needs=$fuzz_needs ;;
 coverage) needs=$coverage_needs ;;
 *)
-  echo "usage: scripts/setup.sh build|test|check|fuzz|coverage" >&2
+  echo "usage: scripts/setup.sh build|demo|test|check|ci|fuzz|coverage" >&2
   exit 2
   ;;
 esac
@@ -60,9 +64,9 @@ has() {
 find_missing() {
   missing=$(echo "$needs" | while read -r package sign; do
     if [ -n "$package" ] && ! has "$sign"; then
-      printf ' %s' "$package"
+      echo "$package"
     fi
-  done)
+  done | sort -u | sed 's/^/ /' | tr -d '\n')
 }
 
 find_missing

@@ -1,35 +1,19 @@
-#!/bin/sh
+#!/bin/bash
 # Runs the Python tests in a virtual environment of their own, .venv.
 #   scripts/test_python.sh BUILD_DIR [PYTEST_ARGUMENT...]
+# Files are shared among one process for each processor, each with one thread; those that start
+# processes of their own or measure time come afterwards, alone. With arguments: one process.
 # TEGULA_TORCH  requirement or wheel of PyTorch (default torch==2.13.0; a CPU build is enough, and
 #               much smaller: name its wheel where the package index serves another one), or
 #               "none": the comparisons with live models are skipped, and listed.
 #               More requirements may follow: "torch==2.9.0 transformers==4.57.6" are the oldest served.
-set -eu
+set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$1
 shift
 torch=${TEGULA_TORCH:-torch==2.13.0}
-scripts/setup.sh test
-
-# The environment is made again only when what it should hold has changed.
-wanted=$(
-  python3 --version
-  echo "$torch"
-  cat scripts/requirements-test.txt scripts/requirements-live.txt
-)
-if [ "$(cat .venv/wanted 2>/dev/null || true)" != "$wanted" ]; then
-  echo "test: making .venv (torch: $torch)"
-  rm -rf .venv
-  python3 -m venv .venv
-  packages="-r scripts/requirements-test.txt"
-  if [ "$torch" != none ]; then
-    packages="$packages -r scripts/requirements-live.txt $torch"
-  fi
-  # shellcheck disable=SC2086 # words
-  .venv/bin/pip install -q --disable-pip-version-check --no-input $packages </dev/null
-  echo "$wanted" >.venv/wanted
-fi
+alone="test_binding.py test_eager_path.py test_patched_distributed.py"
+scripts/python_environment.sh
 
 # The build may be older than Python's headers on this machine.
 if [ ! -e "$build/python/tegula/_core.abi3.so" ]; then
@@ -44,4 +28,29 @@ if [ "$torch" = none ]; then
 else
   .venv/bin/python -c 'import torch, transformers' # not installed: an error, not a skip
 fi
-exec .venv/bin/python -m pytest -q -rs -p no:cacheprovider tests/python "$@"
+pytest=(.venv/bin/python -m pytest -q -rs -p no:cacheprovider)
+if [ $# -gt 0 ]; then
+  exec "${pytest[@]}" tests/python "$@"
+fi
+
+ignored=()
+last=()
+for name in $alone; do
+  ignored+=("--ignore=tests/python/$name")
+  last+=("tests/python/$name")
+done
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+failed=0
+OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 "${pytest[@]}" --durations=40 --durations-min=0.5 \
+  -n "$(nproc)" --dist loadfile "${ignored[@]}" tests/python 2>&1 | tee "$log" || failed=1
+"${pytest[@]}" --durations=40 --durations-min=0.5 "${last[@]}" 2>&1 | tee -a "$log" || failed=1
+# One line for both: "test: 1230 passed, 19 skipped".
+sed -n 's/^[= ]*\([0-9].*\) in [0-9.]*s.*/\1/p' "$log" | tr ',' '\n' | awk '
+  { sum[$2 == "error" ? "errors" : $2 == "warning" ? "warnings" : $2] += $1 }
+  END {
+    n = split("failed errors passed skipped xfailed xpassed warnings", word, " ")
+    for (i = 1; i <= n; i++) if (sum[word[i]]) { line = line (line ? ", " : "") sum[word[i]] " " word[i] }
+    print "test: Python: " (line ? line : "nothing ran")
+  }'
+exit $failed

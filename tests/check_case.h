@@ -23,7 +23,8 @@ typedef struct fixture {
   entry_contexts entry[TGI_CHAIN_MAX];
   int num_entries;
   tg_context *ref;
-  bool gradients; /* check the references' backwards */
+  bool gradients;     /* check the references' backwards */
+  bool threads_dense; /* compare the two ways to run in dense layouts only */
 } fixture;
 
 /** Contexts on the entries of the backend's chain, or on one of them (`best`: the first); with

@@ -1,7 +1,7 @@
 /* The spec driver: every op x case x dtype x chain entry against the f64 reference.
  *
  *   test_ops [--op NAME] [--backend cpu|cuda] [--entry NAME] [--dtype NAME] [--max-elements N]
- *            [--unprepared] [--list] [--support] [-v]
+ *            [--unprepared] [--no-gradients] [--threads-dense] [--list] [--support] [-v]
  *
  * NAME of --op is an op ("rms_norm") or a row ("rms_norm_bwd"). Exit 0: everything passed.
  */
@@ -17,7 +17,7 @@ typedef struct options {
   const char *op, *entry, *dtype;
   tg_backend backend;
   long max_elements; /* of any tensor of a case; 0: any number */
-  bool list, support, verbose, unprepared;
+  bool list, support, verbose, unprepared, no_gradients, threads_dense;
 } options;
 
 static const tg_dtype kDtypes[] = {TG_F32, TG_F16, TG_BF16};
@@ -87,7 +87,7 @@ static bool small_enough(const spec *s, const spec_case *c, tg_dtype dtype, long
   return true;
 }
 
-enum { kList = 256, kSupport, kMaxElements, kUnprepared };
+enum { kList = 256, kSupport, kMaxElements, kUnprepared, kNoGradients, kThreadsDense };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -120,6 +120,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
   case kUnprepared:
     o->unprepared = true;
     return 0;
+  case kNoGradients:
+    o->no_gradients = true;
+    return 0;
+  case kThreadsDense:
+    o->threads_dense = true;
+    return 0;
   case kMaxElements: {
     char *end;
     o->max_elements = strtol(arg, &end, 10);
@@ -140,6 +146,8 @@ static const struct argp_option kOptions[] = {
     {"dtype", 'd', "NAME", 0, "Only this dtype", 0},
     {"max-elements", kMaxElements, "N", 0, "Only cases whose tensors have at most N elements", 0},
     {"unprepared", kUnprepared, NULL, 0, "On a GPU: without what tg_context_prepare opens", 0},
+    {"no-gradients", kNoGradients, NULL, 0, "Without the references' finite differences", 0},
+    {"threads-dense", kThreadsDense, NULL, 0, "One thread against three in dense layouts only", 0},
     {"verbose", 'v', NULL, 0, "Print what passed, too", 0},
     {"list", kList, NULL, 0, "List the cases", 0},
     {"support", kSupport, NULL, 0, "Print docs/support.md", 0},
@@ -158,6 +166,8 @@ int main(int argc, char **argv)
   }
   tally t = {.verbose = o.verbose};
   fixture f = make_fixture(o.backend, o.entry, o.unprepared);
+  f.gradients = f.gradients && !o.no_gradients;
+  f.threads_dense = o.threads_dense;
   for (size_t i = 0; i < spec_count; i++) {
     const spec *s = spec_list[i];
     for (const spec_case *c = s->cases; c->shape && wanted(s, o.op); c++) {

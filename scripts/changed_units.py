@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Lists the C files that must be checked again: those that changed, or that include a file that
+changed, since the newest commit that is older than two days. What is older was checked then, and
+`make nightly` checks everything.
+   scripts/changed_units.py [FILE...]      FILE: a change to it means all units, as its head says
+Without such a commit, or in a shallow clone: all C files. Standard error says which case it is."""
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FOLDERS = ["src", "python", "tests", "bench", "fuzz", "examples", "lab"]
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<(tegula/[^>]+)>|([A-Za-z_]\w*))', re.M)
+SEARCHED = ["include", "src", "tests", "bench"]
+AGE = "2 days ago"
+
+
+def git(*arguments):
+    done = subprocess.run(["git", *arguments], cwd=ROOT, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def base_commit():
+    """The commit to compare with, and how a person calls it; or None and why there is none."""
+    if git("rev-parse", "--is-shallow-repository") != "false":
+        return None, "no whole history here"
+    base = git("rev-list", "-1", f"--before={AGE}", "HEAD")
+    if not base:
+        return None, "no commit is older than two days"
+    if base == git("rev-parse", "HEAD"):
+        return None, "no commit is newer than two days"
+    return base, git("log", "-1", "--format=%h (%cs, %s)", base)
+
+
+def changed_files(base):
+    named = git("diff", "--name-only", "--no-renames", base)
+    new = git("ls-files", "--others", "--exclude-standard")
+    return set(named.splitlines()) | set(new.splitlines())
+
+
+def units():
+    found = [p for folder in FOLDERS for p in (ROOT / folder).rglob("*.c")]
+    return sorted(str(p.relative_to(ROOT)) for p in found)
+
+
+class Includes:
+    """Files of the project that a file includes, and those that they include."""
+
+    def __init__(self):
+        self.direct = {}
+
+    def resolve(self, path, name):
+        for folder in [pathlib.Path(path).parent, *SEARCHED]:
+            candidate = (ROOT / folder / name).resolve()
+            if candidate.is_file() and candidate.is_relative_to(ROOT):
+                return str(candidate.relative_to(ROOT))
+        return None
+
+    def of(self, path):
+        """None among them: one that is made by the build, or named by a macro."""
+        if path not in self.direct:
+            text = (ROOT / path).read_text(errors="replace")
+            self.direct[path] = {None if macro else self.resolve(path, quoted or angled)
+                                 for quoted, angled, macro in INCLUDE.findall(text)}
+        return self.direct[path]
+
+    def all_of(self, path):
+        seen, left = {path}, [path]
+        while left:
+            for name in self.of(left.pop()) - seen:
+                seen.add(name)
+                if name is not None:
+                    left.append(name)
+        return seen
+
+
+def units_to_check(means_all=()):
+    """The units, and one line that says why these."""
+    every = units()
+    base, text = base_commit()
+    if base is None:
+        return every, f"all {len(every)} units: {text}"
+    changed = changed_files(base)
+    rules = sorted(changed & {*means_all})
+    if rules:
+        return every, f"all {len(every)} units: {rules[0]} changed since {text}"
+    includes = Includes()
+    some = []
+    for unit in every:
+        read = includes.all_of(unit)
+        if None in read or read & changed:
+            some.append(unit)
+    return some, f"{len(some)} of {len(every)} units: what changed since {text}, and what includes it"
+
+
+def main():
+    chosen, why = units_to_check(sys.argv[1:])
+    print(f"units: {why}", file=sys.stderr)
+    print("\n".join(chosen), end="\n" if chosen else "")
+
+
+if __name__ == "__main__":
+    main()

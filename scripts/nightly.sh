@@ -1,0 +1,58 @@
+#!/bin/bash
+# What .ci/run leaves out, beside what it runs: see the table in CONTRIBUTING.md. Every part runs,
+# also behind one that failed. Logs: build/nightly/.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+exec </dev/null
+export TEGULA_TORCH=${TEGULA_TORCH:-torch==2.13.0}
+# Tests run beside each other, each with more threads than its share of the processors: libgomp's would spin
+# for most of the time, waiting for one that has no processor.
+export OMP_WAIT_POLICY=passive
+logs=build/nightly
+mkdir -p $logs
+failed=""
+
+# part NAME COMMAND...
+part() {
+  local name=$1 start=$SECONDS verdict=ok
+  shift
+  "$@" >"$logs/$name.log" 2>&1 || verdict=FAILED
+  printf '%-7s %-16s %5d s\n' $verdict "$name" $((SECONDS - start))
+  if [ $verdict = FAILED ]; then
+    failed="$failed $name"
+    tail -n 100 "$logs/$name.log"
+  fi
+}
+
+# rest PRESET: the C tests that .ci/run leaves out of a preset.
+rest() {
+  cmake --preset "$1" && cmake --build "build/$1" && ctest --preset "$1-nightly" -j "$(nproc)"
+}
+
+# Every kernel optimised, for a GPU of each entry, and sm80's for the next one too.
+kernels() {
+  if ! command -v nvcc >/dev/null && ! [ -x /usr/local/cuda/bin/nvcc ]; then
+    echo "nightly: no nvcc: without kernels for GPUs"
+    return
+  fi
+  cmake --preset check -B build/nightly-kernels -DTEGULA_CUDA_ONCE=OFF -DTEGULA_CUDA_ARCHS="7.5 8.0 9.0a" &&
+    cmake --build build/nightly-kernels --target tegula_cuda_kernels
+}
+
+# Python tests in one process with all its threads.
+python_threads() {
+  cmake --preset check && cmake --build build/check && scripts/test_python.sh build/check tests/python
+}
+
+scripts/setup.sh ci || exit 1
+part cppcheck scripts/check_cppcheck.sh all
+part tidy scripts/check_tidy.py --units all
+part sanitizers rest asan
+part clang rest check-clang
+part kernels kernels
+part python python_threads
+if [ -n "$failed" ]; then
+  echo "nightly: failed:$failed"
+  exit 1
+fi
+echo "nightly: all passed"
