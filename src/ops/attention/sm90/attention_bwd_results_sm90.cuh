@@ -158,11 +158,11 @@ __device__ __forceinline__ void add_sums(const CUtensorMap *dq_map, float (&dq)[
   if (!job.dq.data) {
     return;
   }
-  const bool second = S::kInOrder && !S::kLastRounds && x.key0 >= job.second_from;
+  const bool second = S::kOrdered && !S::kLastRounds && x.key0 >= job.second_from;
   const int64_t at = place + (second ? job.query_tiles * (int)job.c.l.q_heads : 0);
   float *to = job.sums + at * (S::kQueries * S::kPages * kPageCols) + group * S::kPart * kPageCols +
               4 * (threadIdx.x % kWarpgroup);
-  if constexpr (!S::kInOrder) {
+  if constexpr (!S::kOrdered) {
     add_all(dq, to);
     return;
   }
@@ -183,7 +183,7 @@ __device__ __forceinline__ void add_sums(const CUtensorMap *dq_map, float (&dq)[
  * block, and the other one adds them to its own. False: d is left. Bits do not depend on who is
  * first, for a + b is b + a. */
 template <typename S>
-__device__ __forceinline__ bool join_parts(float (&d)[S::kD / 2], const bwd_job &job,
+__device__ __forceinline__ bool join_parts(float (&d)[S::kHeadDim / 2], const bwd_job &job,
                                            const key_place &x, int which, int group,
                                            bwd_shared<S> &sh)
 {
@@ -192,15 +192,15 @@ __device__ __forceinline__ bool join_parts(float (&d)[S::kD / 2], const bwd_job 
     return true;
   }
   const int thread = threadIdx.x % kWarpgroup;
-  const int64_t of = (int64_t)(x.item / job.parts) * kJoined + which * S::kGroups + group;
-  float4 *const sums = job.part_sums + of * (kGroupRows * S::kD / 4) + thread;
+  const int64_t of = (int64_t)(x.item / job.parts) * kJoined + which * S::kWarpGroups + group;
+  float4 *const sums = job.part_sums + of * (kGroupRows * S::kHeadDim / 4) + thread;
   if (thread == 0) {
     sh.parts_before[group] = atomicAdd(job.joined + of, 1);
   }
   sync_some(2 + group, kWarpgroup);
   if (sh.parts_before[group] == 0) {
 #pragma unroll
-    for (int i = 0; i < S::kD / 8; i++) {
+    for (int i = 0; i < S::kHeadDim / 8; i++) {
       sums[i * kWarpgroup] = make_float4(d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]);
     }
     __threadfence();
@@ -216,7 +216,7 @@ __device__ __forceinline__ bool join_parts(float (&d)[S::kD / 2], const bwd_job 
   }
   sync_some(2 + group, kWarpgroup);
 #pragma unroll
-  for (int i = 0; i < S::kD / 8; i++) {
+  for (int i = 0; i < S::kHeadDim / 8; i++) {
     const float4 v = __ldcg(sums + i * kWarpgroup);
     d[4 * i] += v.x;
     d[4 * i + 1] += v.y;
@@ -230,9 +230,9 @@ __device__ __forceinline__ bool join_parts(float (&d)[S::kD / 2], const bwd_job 
  * pages: by TMA or, where rows behind the sequence's last one are another's, by its threads. */
 template <typename S>
 __device__ __forceinline__ void store_keys(const CUtensorMap *map, const heads_view<uint16_t> &to,
-                                           const float (&d)[S::kD / 2], float by, uint32_t page,
-                                           const bwd_job &job, const key_place &x, int first,
-                                           int group, int width)
+                                           const float (&d)[S::kHeadDim / 2], float by,
+                                           uint32_t page, const bwd_job &job, const key_place &x,
+                                           int first, int group, int width)
 {
   using T = typename S::T;
   int thread = threadIdx.x % kWarpgroup;
@@ -245,7 +245,7 @@ __device__ __forceinline__ void store_keys(const CUtensorMap *map, const heads_v
   }
   bool lost = false;
 #pragma unroll
-  for (int i = 0; i < S::kD / 2; i++) {
+  for (int i = 0; i < S::kHeadDim / 2; i++) {
     lost = lost || d[i] != d[i];
   }
   if (lost) {
@@ -253,7 +253,7 @@ __device__ __forceinline__ void store_keys(const CUtensorMap *map, const heads_v
   }
   by = x.state == kOutOfRange ? CUDART_NAN_F : by;
 #pragma unroll
-  for (int i = 0; i < S::kD / 16; i++) {
+  for (int i = 0; i < S::kHeadDim / 16; i++) {
     uint32_t pair[4];
 #pragma unroll
     for (int j = 0; j < 4; j++) {

@@ -1,5 +1,5 @@
 /** Attention backward on Hopper: products of a tile, and what becomes of its scores. Shapes have T,
- * kD and kQueries; scores and dp are transposed, the thread's columns are queries. */
+ * kHeadDim and kQueries; scores and dp are transposed, the thread's columns are queries. */
 #ifndef TGI_OPS_ATTENTION_BWD_SCORES_SM90_CUH
 #define TGI_OPS_ATTENTION_BWD_SCORES_SM90_CUH
 
@@ -14,13 +14,14 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** d = a b over kD, or d += a b: pages of both follow each other at a_page and b_page bytes. */
+/** d = a b over kHeadDim, or d += a b: pages of both follow each other at a_page and b_page bytes.
+ */
 template <typename S, int kN, bool kAdd = false>
 __device__ __forceinline__ void multiply_heads(float (&d)[kN / 2], uint64_t a, int a_page,
                                                uint64_t b, int b_page)
 {
 #pragma unroll
-  for (int i = 0; i < S::kD / 16; i++) {
+  for (int i = 0; i < S::kHeadDim / 16; i++) {
     multiply<typename S::T, kN>(d, operand_at(a, i / 4 * a_page + i % 4 * 32),
                                 operand_at(b, i / 4 * b_page + i % 4 * 32), kAdd || i > 0);
   }
@@ -28,12 +29,13 @@ __device__ __forceinline__ void multiply_heads(float (&d)[kN / 2], uint64_t a, i
 
 /** d += a b: a from registers, its columns the tile's queries, which are b's rows. */
 template <typename S>
-__device__ __forceinline__ void add_queries(float (&d)[S::kD / 2],
+__device__ __forceinline__ void add_queries(float (&d)[S::kHeadDim / 2],
                                             const uint32_t (&a)[S::kQueries / 4], uint64_t b)
 {
 #pragma unroll
   for (int i = 0; i < S::kQueries / 16; i++) {
-    multiply_turned<typename S::T, S::kD>(d, a + 4 * i, operand_at(b, i * 16 * kPageRow), true);
+    multiply_turned<typename S::T, S::kHeadDim>(d, a + 4 * i, operand_at(b, i * 16 * kPageRow),
+                                                true);
   }
 }
 

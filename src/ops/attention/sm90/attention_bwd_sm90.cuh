@@ -35,7 +35,7 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
   const uint32_t v_page = shared_address(sh.v) + first * kPageRow;
   const uint64_t k_columns = page_operand(
       shared_address(sh.k) + (S::kPages == 2 ? group * S::kKeyPage : 0)); /* of its part of dq */
-  float s[kN / 2], dp[kN / 2], dk[S::kD / 2], dv[S::kD / 2], dq[S::kPart / 2];
+  float s[kN / 2], dp[kN / 2], dk[S::kHeadDim / 2], dv[S::kHeadDim / 2], dq[S::kPart / 2];
   uint32_t p[kN / 4], ds[kN / 4];
   auto uniform = [](int i) { return __shfl_sync(kAllLanes, i, 0); };
   auto make_dq = [&](unsigned buffer) {
@@ -57,7 +57,7 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
       return;
     }
 #pragma unroll
-    for (int i = 0; i < S::kD / 2; i++) {
+    for (int i = 0; i < S::kHeadDim / 2; i++) {
       dk[i] = dv[i] = 0;
     }
     const int high_tile = uniform(x.high_tile), tiles = (high_tile - uniform(x.low_tile)) * heads;
@@ -109,7 +109,7 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
       };
       wgmma_wait<1>();
       settle(s);
-      if (S::kCap) {
+      if (S::kSoftcap) {
         look();
         make_capped_p<S>(p, s, job, minus.first, low, high);
       } else {
@@ -216,28 +216,30 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
   }
 }
 
-template <typename S>
-__global__ void __launch_bounds__(S::kThreads, 1) attention_bwd_tiles_kernel(
+template <typename T, typename Config>
+__global__ void __launch_bounds__(bwd_tile<T, Config>::kThreads, 1) attention_bwd_tiles_kernel(
     const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
     const __grid_constant__ CUtensorMap v_map, const __grid_constant__ CUtensorMap dout_map,
     const __grid_constant__ CUtensorMap dq_map, const __grid_constant__ CUtensorMap dk_map,
     const __grid_constant__ CUtensorMap dv_map, const __grid_constant__ bwd_job job)
 {
+  using S = bwd_tile<T, Config>;
   extern __shared__ __align__(1024) uint8_t memory[];
   bwd_shared<S> &sh = *reinterpret_cast<bwd_shared<S> *>(memory);
   const int warp = __shfl_sync(kAllLanes, threadIdx.x / kWarp, 0);
   if (threadIdx.x == 0) {
     init_barrier(&sh.keys_full, 1);
-    init_barrier(&sh.keys_empty, S::kGroups * kGroupWarps + (S::kInOrder && job.dq.data ? 3 : 0));
+    init_barrier(&sh.keys_empty,
+                 S::kWarpGroups * kGroupWarps + (S::kOrdered && job.dq.data ? 3 : 0));
     for (int i = 0; i < S::kStages; i++) {
       init_barrier(&sh.full[i], 1);
-      init_barrier(&sh.empty[i], S::kGroups * kGroupWarps);
+      init_barrier(&sh.empty[i], S::kWarpGroups * kGroupWarps);
     }
     for (int i = 0; i < 2; i++) {
-      init_barrier(&sh.ds_full[i], S::kGroups * kGroupWarps);
-      init_barrier(&sh.ds_empty[i], S::kGroups);
+      init_barrier(&sh.ds_full[i], S::kWarpGroups * kGroupWarps);
+      init_barrier(&sh.ds_empty[i], S::kWarpGroups);
       init_barrier(&sh.turn_come[i], 1);
-      init_barrier(&sh.turn_used[i], S::kGroups * kGroupWarps);
+      init_barrier(&sh.turn_used[i], S::kWarpGroups * kGroupWarps);
       init_barrier(&sh.turn_told[i], 1);
     }
     init_barrier(&sh.place_full, 1);
@@ -249,7 +251,7 @@ __global__ void __launch_bounds__(S::kThreads, 1) attention_bwd_tiles_kernel(
   __syncthreads();
   if (warp < kGroupWarps) {
     give_registers<S::kLoaderRegisters>();
-    if constexpr (S::kInOrder) {
+    if constexpr (S::kOrdered) {
       if (threadIdx.x == 0) {
         fetch_items<S>(&q_map, &k_map, &v_map, &dout_map, job, sh);
       } else if (job.dq.data && warp > 0 && threadIdx.x % kWarp == 0) {
@@ -268,10 +270,11 @@ __global__ void __launch_bounds__(S::kThreads, 1) attention_bwd_tiles_kernel(
 
 /* ---- host ---- */
 
-template <typename S>
-tg_status run_keys(const tg_context *ctx, const tg_attention_bwd_args *a,
-                   const attention_bwd_plan &p)
+template <typename T, typename Config>
+tg_status run_keys_of(const tg_context *ctx, const tg_attention_bwd_args *a,
+                      const attention_bwd_plan &p)
 {
+  using S = bwd_tile<T, Config>;
   static_assert(sizeof(bwd_shared<S>) <= 227 << 10, "a block has no more");
   CUtensorMap q, k, v, dout, dq, dk, dv;
   const struct {
@@ -293,10 +296,19 @@ tg_status run_keys(const tg_context *ctx, const tg_attention_bwd_args *a,
   }
   if (status == TG_OK) {
     const bwd_job job = job_of(a, p);
-    status = launch_next(ctx, attention_bwd_tiles_kernel<S>, dim3(blocks_for(ctx, job.items, 1)),
-                         S::kThreads, sizeof(bwd_shared<S>), q, k, v, dout, dq, dk, dv, job);
+    status =
+        launch_next(ctx, attention_bwd_tiles_kernel<T, Config>, dim3(blocks_for(ctx, job.items, 1)),
+                    S::kThreads, sizeof(bwd_shared<S>), q, k, v, dout, dq, dk, dv, job);
   }
   return status;
+}
+
+template <typename Config>
+tg_status run_keys(const tg_context *ctx, const tg_attention_bwd_args *a,
+                   const attention_bwd_plan &p)
+{
+  return a->q.dtype == TG_F16 ? run_keys_of<f16, Config>(ctx, a, p)
+                              : run_keys_of<bf16, Config>(ctx, a, p);
 }
 
 } // namespace

@@ -7,6 +7,7 @@
 #include "cuda/warpgroup.cuh"
 #include "cuda/wgmma.cuh"
 #include "ops/attention/sm90/attention_bwd_plan_sm90.cuh"
+#include "ops/attention/sm90/attention_configs_sm90.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
@@ -14,29 +15,25 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** How sums of dq are added, and whether scores have a softcap. */
-enum bwd_kind { kAnyOrder, kOrdered, kOrderedCapped };
-
-/** kD: elements of q, k and v that products take. kQueries: of a tile. */
-template <typename T_, int kD_, int kQueries_, bwd_kind kKind> struct bwd_shape {
+/** A backward configuration with its dtype, and what follows from them. */
+template <typename T_, typename Config> struct bwd_tile : Config {
   using T = T_;
-  static constexpr int kD = kD_, kQueries = kQueries_, kKeys = 128;
-  static constexpr bool kCap = kKind == kOrderedCapped, kInOrder = kKind != kAnyOrder;
-  static constexpr int kPages = (kD + kPageCols - 1) / kPageCols, kValuePages = kPages;
-  static constexpr int kGroups = 2, kThreads = (kGroups + 1) * kWarpgroup, kStages = 2;
+  using Config::kHeadDim, Config::kKeys, Config::kQueries, Config::kOrdered, Config::kSoftcap;
+  static constexpr int kThreads = (Config::kWarpGroups + 1) * kWarpgroup;
+  static constexpr int kPages = (kHeadDim + kPageCols - 1) / kPageCols, kValuePages = kPages;
   static constexpr int kKeyPage = kKeys * kPageRow, kQueryPage = kQueries * kPageRow;
   /* Of a tile's sums of dq a warpgroup makes a page of columns, or half of the only page's rows. */
   static constexpr int kPart = kPages == 2 ? kQueries : kQueries / 2;
   /* The last one to add to a tile of dq rounds it, too: what is short of reads of memory gains. */
-  static constexpr bool kLastRounds = kInOrder && kPages == 1;
+  static constexpr bool kLastRounds = kOrdered && kPages == 1;
   /* What is added to scores and dp is read before them, where registers hold it. */
-  static constexpr bool kReadsFirst = !kInOrder || (!kCap && kPages == 2 && kQueries == 64);
+  static constexpr bool kReadsFirst = !kOrdered || (!kSoftcap && kPages == 2 && kQueries == 64);
   /* A hidden pair's p is 0, and so is its ds, or NaN where dp is not finite: such rows are computed
    * again. With 80 queries the assembler has registers only if ds is hidden, too. */
   static constexpr bool kHidesTwice = kQueries == 80;
   /* Places where results wait to be stored: as many as there is room for. */
   static constexpr int kStaged = kPages == 2 && kQueries > 64 ? 1 : 2;
-  static constexpr int kLoaderRegisters = kCap ? 40 : 24, kRegisters = kCap ? 232 : 240;
+  static constexpr int kLoaderRegisters = kSoftcap ? 40 : 24, kRegisters = kSoftcap ? 232 : 240;
 };
 
 /** A tile of queries: of its sequence, its head, and of a head among all. */
@@ -53,15 +50,15 @@ constexpr int kItemPlaces = 4; /* and than items */
 template <typename S> struct alignas(1024) bwd_shared {
   uint8_t k[S::kPages * S::kKeyPage], v[S::kPages * S::kKeyPage];
   uint8_t q[S::kStages][S::kPages * S::kQueryPage], dout[S::kStages][S::kPages * S::kQueryPage];
-  uint8_t ds[2][S::kGroups][S::kQueryPage]; /* rows are queries, a page for 64 keys */
-  uint8_t staged[S::kStaged][S::kGroups][S::kPages * kGroupRows * kPageRow];
+  uint8_t ds[2][S::kWarpGroups][S::kQueryPage]; /* rows are queries, a page for 64 keys */
+  uint8_t staged[S::kStaged][S::kWarpGroups][S::kPages * kGroupRows * kPageRow];
   float minus[S::kStages][S::kQueries], delta[S::kStages][S::kQueries];
   mbarrier keys_full, keys_empty, full[S::kStages], empty[S::kStages], ds_full[2], ds_empty[2];
   mbarrier turn_come[2], turn_used[2], turn_told[2], place_full, place_used;
   key_place place[kItemPlaces];
   tile_place tile[kTilePlaces];
   int turn[kTilePlaces]; /* turn_ends */
-  int parts_before[S::kGroups];
+  int parts_before[S::kWarpGroups];
 };
 
 /* ---- fetching ---- */

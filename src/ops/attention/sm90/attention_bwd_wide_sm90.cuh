@@ -32,12 +32,12 @@ __device__ __forceinline__ void compute_side(const CUtensorMap *map, const bwd_j
   constexpr int kN = S::kQueries, kStages = S::kStages, kGroup = kOfValues ? 0 : 1;
   constexpr int kPage = kOfValues ? 0 : S::kFirstPages; /* of dq */
   constexpr int kColumns = (kOfValues ? S::kFirstPages : S::kPages - S::kFirstPages) * kPageCols;
-  using product = bwd_wide_part<S, kOfValues ? S::kQk : S::kV>;
-  using result = bwd_wide_part<S, kOfValues ? S::kV : S::kQk>;
+  using product = bwd_wide_part<S, kOfValues ? S::kHeadDim : S::kValueDim>;
+  using result = bwd_wide_part<S, kOfValues ? S::kValueDim : S::kHeadDim>;
   const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
   const int col0 = 2 * (lane % 4);
   const uint32_t k_page = shared_address(sh.k), v_page = shared_address(sh.v);
-  float s[kN / 2], sum[result::kD / 2], dq[kColumns / 2];
+  float s[kN / 2], sum[result::kHeadDim / 2], dq[kColumns / 2];
   uint32_t a[kN / 4]; /* s, rounded */
   auto uniform = [](int i) { return __shfl_sync(kAllLanes, i, 0); };
   auto make_dq = [&](unsigned buffer) {
@@ -65,7 +65,7 @@ __device__ __forceinline__ void compute_side(const CUtensorMap *map, const bwd_j
       return;
     }
 #pragma unroll
-    for (int i = 0; i < result::kD / 2; i++) {
+    for (int i = 0; i < result::kHeadDim / 2; i++) {
       sum[i] = 0;
     }
     const int tiles = uniform((x.high_tile - x.low_tile) * (int)job.c.l.group);
@@ -100,7 +100,7 @@ __device__ __forceinline__ void compute_side(const CUtensorMap *map, const bwd_j
       wgmma_wait<S::kEarly ? 1 : 0>();
       settle(s);
       if constexpr (kOfValues) {
-        if (S::kCap) {
+        if (S::kSoftcap) {
           look();
           make_capped_p<product>(a, s, job, sh.minus[st] + col0, low, high);
         } else {
@@ -197,8 +197,8 @@ __device__ __forceinline__ void compute_side(const CUtensorMap *map, const bwd_j
   }
 }
 
-template <typename S>
-__global__ void __launch_bounds__(S::kThreads, 1)
+template <typename T, typename Config>
+__global__ void __launch_bounds__(bwd_wide_tile<T, Config>::kThreads, 1)
     attention_bwd_wide_kernel(const __grid_constant__ CUtensorMap q_map,
                               const __grid_constant__ CUtensorMap k_map,
                               const __grid_constant__ CUtensorMap v_map,
@@ -207,16 +207,17 @@ __global__ void __launch_bounds__(S::kThreads, 1)
                               const __grid_constant__ CUtensorMap dv_map,
                               const __grid_constant__ bwd_job job)
 {
+  using S = bwd_wide_tile<T, Config>;
   extern __shared__ __align__(1024) uint8_t memory[];
   bwd_shared<S> &sh = *reinterpret_cast<bwd_shared<S> *>(memory);
   const int warp = __shfl_sync(kAllLanes, threadIdx.x / kWarp, 0);
   if (threadIdx.x == 0) {
     init_barrier(&sh.keys_full, 1);
-    init_barrier(&sh.keys_empty, S::kGroups + (job.dq.data ? 3 : 0));
-    init_barrier(&sh.keys_read, S::kGroups * kGroupWarps);
+    init_barrier(&sh.keys_empty, S::kWarpGroups + (job.dq.data ? 3 : 0));
+    init_barrier(&sh.keys_read, S::kWarpGroups * kGroupWarps);
     for (int i = 0; i < S::kStages; i++) {
       init_barrier(&sh.full[i], 1);
-      init_barrier(&sh.empty[i], S::kGroups * kGroupWarps);
+      init_barrier(&sh.empty[i], S::kWarpGroups * kGroupWarps);
     }
     for (int i = 0; i < kGroupWarps; i++) {
       init_barrier(&sh.p_full[i], 1);
@@ -224,9 +225,9 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     }
     for (int i = 0; i < 2; i++) {
       init_barrier(&sh.ds_full[i], kGroupWarps);
-      init_barrier(&sh.ds_empty[i], S::kGroups);
+      init_barrier(&sh.ds_empty[i], S::kWarpGroups);
       init_barrier(&sh.turn_come[i], 1);
-      init_barrier(&sh.turn_used[i], S::kGroups * kGroupWarps);
+      init_barrier(&sh.turn_used[i], S::kWarpGroups * kGroupWarps);
       init_barrier(&sh.turn_told[i], 1);
     }
     publish_barriers();
@@ -253,10 +254,11 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 
 /* ---- host ---- */
 
-template <typename S>
-tg_status run_wide(const tg_context *ctx, const tg_attention_bwd_args *a,
-                   const attention_bwd_plan &p)
+template <typename T, typename Config>
+tg_status run_wide_of(const tg_context *ctx, const tg_attention_bwd_args *a,
+                      const attention_bwd_plan &p)
 {
+  using S = bwd_wide_tile<T, Config>;
   static_assert(sizeof(bwd_shared<S>) <= 227 << 10, "a block has no more");
   CUtensorMap q, k, v, dout, dk, dv;
   const struct {
@@ -277,10 +279,19 @@ tg_status run_wide(const tg_context *ctx, const tg_attention_bwd_args *a,
   }
   if (status == TG_OK) {
     const bwd_job job = job_of(a, p);
-    status = launch_next(ctx, attention_bwd_wide_kernel<S>, dim3(blocks_for(ctx, job.items, 1)),
-                         S::kThreads, sizeof(bwd_shared<S>), q, k, v, dout, dk, dv, job);
+    status =
+        launch_next(ctx, attention_bwd_wide_kernel<T, Config>, dim3(blocks_for(ctx, job.items, 1)),
+                    S::kThreads, sizeof(bwd_shared<S>), q, k, v, dout, dk, dv, job);
   }
   return status;
+}
+
+template <typename Config>
+tg_status run_wide(const tg_context *ctx, const tg_attention_bwd_args *a,
+                   const attention_bwd_plan &p)
+{
+  return a->q.dtype == TG_F16 ? run_wide_of<f16, Config>(ctx, a, p)
+                              : run_wide_of<bf16, Config>(ctx, a, p);
 }
 
 } // namespace

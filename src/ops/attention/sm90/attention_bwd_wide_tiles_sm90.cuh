@@ -11,31 +11,29 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** kQk, kV: elements of q and k, and of v, that products take: whole pages. kCap: softcap. */
-template <typename T_, int kQk_, int kV_, bool kCap_> struct bwd_wide_shape {
+/** A configuration of wide heads with its dtype, and what follows from them. */
+template <typename T_, typename Config> struct bwd_wide_tile : Config {
   using T = T_;
-  static constexpr int kQk = kQk_, kV = kV_, kQueries = 64, kKeys = 64;
-  static constexpr bool kCap = kCap_;
-  static constexpr int kPages = kQk / kPageCols, kValuePages = kV / kPageCols;
-  static constexpr int kGroups = 2, kThreads = (kGroups + 1) * kWarpgroup, kStages = 2;
+  using Config::kHeadDim, Config::kKeys, Config::kQueries;
+  static constexpr int kThreads = (Config::kWarpGroups + 1) * kWarpgroup;
+  static constexpr int kPages = kHeadDim / kPageCols, kValuePages = Config::kValueDim / kPageCols;
   static constexpr int kKeyPage = kKeys * kPageRow, kQueryPage = kQueries * kPageRow;
   /* Pages of dq that the warpgroup of p makes; the one of ds makes the others. */
   static constexpr int kFirstPages = kPages / 2;
-  static constexpr bool kEarly = kQk < 256; /* dq beside scores, where registers hold both */
+  static constexpr bool kEarly = kHeadDim < 256; /* dq beside scores, where registers hold both */
   static constexpr bool kLastRounds = true;
   static constexpr int kLoaderRegisters = 24, kRegisters = 240;
 };
 
-/** What a warpgroup makes of a product with kD columns. */
-template <typename S, int kD_> struct bwd_wide_part {
+/** What a warpgroup makes of a product with kColumns columns. */
+template <typename S, int kColumns> struct bwd_wide_part {
   using T = typename S::T;
-  static constexpr int kD = kD_, kQueries = S::kQueries, kKeyPage = S::kKeyPage;
-  static constexpr int kPages = kD / kPageCols;
+  static constexpr int kHeadDim = kColumns, kQueries = S::kQueries, kKeyPage = S::kKeyPage;
+  static constexpr int kPages = kColumns / kPageCols;
 };
 
-template <typename T, int kQk, int kV, bool kCap>
-struct alignas(1024) bwd_shared<bwd_wide_shape<T, kQk, kV, kCap>> {
-  using S = bwd_wide_shape<T, kQk, kV, kCap>;
+template <typename T, typename Config> struct alignas(1024) bwd_shared<bwd_wide_tile<T, Config>> {
+  using S = bwd_wide_tile<T, Config>;
   uint8_t k[S::kPages * S::kKeyPage], v[S::kValuePages * S::kKeyPage];
   uint8_t q[S::kStages][S::kPages * S::kQueryPage],
       dout[S::kStages][S::kValuePages * S::kQueryPage];
@@ -113,7 +111,7 @@ __device__ __forceinline__ void add_columns(float (&dq)[kN], const bwd_job &job,
     return;
   }
   const tile_place &t = sh.tile[n % kTilePlaces];
-  float *to = job.sums + (int64_t)t.place * (S::kQueries * S::kQk) +
+  float *to = job.sums + (int64_t)t.place * (S::kQueries * S::kHeadDim) +
               page * S::kQueries * kPageCols + 4 * (threadIdx.x % kWarpgroup);
   wait_for(&sh.turn_come[n % 2], n / 2 & 1);
   if (add_in_turn<true>(dq, to, sh.turn[n % kTilePlaces])) {

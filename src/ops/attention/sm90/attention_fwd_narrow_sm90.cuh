@@ -63,7 +63,7 @@ __device__ __forceinline__ void compute_narrow_tiles(const CUtensorMap *out_map,
                                                      fwd_shared<S> &sh, int group)
 {
   using T = typename S::T;
-  constexpr int kKeys = S::kKeys, kStages = S::kStages, kSlots = S::kQuerySlots;
+  constexpr int kKeys = S::kKeys, kStages = S::kStages, kSlots = S::kQueryStages;
   static_assert(kSlots > 1, "hand_back() gives the place back");
   const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
   const int row0 = 16 * warp + lane / 4, col0 = 2 * (lane % 4), first = 64 * group;
@@ -100,8 +100,8 @@ __device__ __forceinline__ void compute_narrow_tiles(const CUtensorMap *out_map,
     const int count = above - below;
     const bool hides = below * kKeys < bottom.low || above * kKeys > top.high;
     row_state state = {{-CUDART_INF_F, -CUDART_INF_F}, {0, 0}, {1, 1}};
-    static_assert(S::kValues == kKeys, "results take the first scores' registers");
-    float s[kSeenBlocks][kKeys / 2], (&o)[S::kValues / 2] = s[0];
+    static_assert(S::kValueDim == kKeys, "results take the first scores' registers");
+    float s[kSeenBlocks][kKeys / 2], (&o)[S::kValueDim / 2] = s[0];
     auto pass_over = [&](int blocks) {
       for (; blocks > 0; blocks--, n++) {
         await(sh.k_full, n);
@@ -166,7 +166,7 @@ __device__ __forceinline__ void compute_narrow_tiles(const CUtensorMap *out_map,
       auto add_block = [&](int j) {
 #pragma unroll
         for (int i = 0; i < kKeys / 16; i++) {
-          multiply_turned<T, S::kValues>(
+          multiply_turned<T, S::kValueDim>(
               o, p[j] + 4 * i, operand_at(values_at(at[j]), i * 16 * kPageRow), j > 0 || i > 0);
         }
       };
@@ -202,7 +202,7 @@ __device__ __forceinline__ void compute_narrow_tiles(const CUtensorMap *out_map,
       n += (unsigned)count;
     } else {
 #pragma unroll
-      for (int i = 0; i < S::kValues / 2; i++) {
+      for (int i = 0; i < S::kValueDim / 2; i++) {
         o[i] = 0;
       }
       hand_back();

@@ -14,20 +14,20 @@ template <typename S, int kN>
 __device__ __forceinline__ void multiply_keys(float (&s)[kN / 2], uint64_t q, uint64_t k)
 {
 #pragma unroll
-  for (int i = 0; i < S::kQk / 16; i++) {
+  for (int i = 0; i < S::kHeadDim / 16; i++) {
     multiply<typename S::T, kN>(s, operand_at(q, i / 4 * S::kQueryPage + i % 4 * 32),
                                 operand_at(k, i / 4 * S::kKeyPage + i % 4 * 32), i > 0);
   }
 }
 
 template <typename S>
-__device__ __forceinline__ void add_values(float (&o)[S::kValues / 2],
+__device__ __forceinline__ void add_values(float (&o)[S::kValueDim / 2],
                                            const uint32_t (&p)[S::kKeys / 4], uint64_t v)
 {
 #pragma unroll
   for (int i = 0; i < S::kKeys / 16; i++) {
-    multiply_turned<typename S::T, S::kValues>(o, p + 4 * i, operand_at(v, i * 16 * kPageRow),
-                                               true);
+    multiply_turned<typename S::T, S::kValueDim>(o, p + 4 * i, operand_at(v, i * 16 * kPageRow),
+                                                 true);
   }
 }
 
@@ -48,7 +48,7 @@ __device__ __forceinline__ void compute_again(const fwd_job &job, const query_pl
   const float sink = job.sinks.data ? job.sinks.at(x.head) : -CUDART_INF_F;
   attend_again<T>(job.from, job.work, x, first + row0, low_block * S::kKeys, high_block * S::kKeys,
                   sink, bad, [&](int r, const float(&o)[kChunk]) {
-                    if (lane * kChunk < S::kValues) {
+                    if (lane * kChunk < S::kValueDim) {
                       store_shared(page_chunk(page + lane / 8 * S::kQueryPage, row0 + r, lane % 8),
                                    round_pair<T>(o[0], o[1]), round_pair<T>(o[2], o[3]),
                                    round_pair<T>(o[4], o[5]), round_pair<T>(o[6], o[7]));
@@ -95,7 +95,7 @@ template <typename S>
 __device__ __forceinline__ void finish_tile(const CUtensorMap *out_map, const fwd_job &job,
                                             const query_place &x, int group, uint32_t page,
                                             bool hides, int below, int above,
-                                            const row_state &state, float (&o)[S::kValues / 2])
+                                            const row_state &state, float (&o)[S::kValueDim / 2])
 {
   using T = typename S::T;
   const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
@@ -103,7 +103,7 @@ __device__ __forceinline__ void finish_tile(const CUtensorMap *out_map, const fw
   uint32_t zero[2] = {0, 0}; /* 0 times everything in a row: NaN shows */
   rescale(o, state.factor);
 #pragma unroll
-  for (int i = 0; i < S::kValues / 16; i++) {
+  for (int i = 0; i < S::kValueDim / 16; i++) {
     uint32_t pair[4];
 #pragma unroll
     for (int j = 0; j < 4; j++) {

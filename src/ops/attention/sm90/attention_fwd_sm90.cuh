@@ -23,11 +23,11 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
                                               fwd_shared<S> &sh, int group)
 {
   using T = typename S::T;
-  constexpr int kKeys = S::kKeys, kStages = S::kStages, kSlots = S::kQuerySlots;
+  constexpr int kKeys = S::kKeys, kStages = S::kStages, kSlots = S::kQueryStages;
   const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
   const int row0 = 16 * warp + lane / 4, col0 = 2 * (lane % 4), first = 64 * group;
   const key_rule rule = job.work.rule;
-  float s[kKeys / 2], o[S::kValues / 2];
+  float s[kKeys / 2], o[S::kValueDim / 2];
   uint32_t p[kKeys / 4];
   unsigned n = 0; /* blocks of keys so far */
   auto await = [&](mbarrier *ring, unsigned i) { wait_for(&ring[i % kStages], i / kStages & 1); };
@@ -37,20 +37,20 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
     }
   };
   auto turn = [&]() {
-    if (S::kTurns) {
+    if (S::kPingPong) {
       sync_some(1 + group, 2 * kWarpgroup);
     }
   };
   auto pass = [&]() {
-    if (S::kTurns) {
-      arrive_some(1 + (group + 1) % S::kGroups, 2 * kWarpgroup);
+    if (S::kPingPong) {
+      arrive_some(1 + (group + 1) % S::kWarpGroups, 2 * kWarpgroup);
     }
   };
   auto keys_at = [&](unsigned i) { return page_operand(shared_address(sh.k[i % kStages])); };
   auto values_at = [&](unsigned i) {
     return page_operand(shared_address(sh.v[i % kStages]), S::kKeyPage);
   };
-  if (S::kTurns && group == S::kGroups - 1) {
+  if (S::kPingPong && group == S::kWarpGroups - 1) {
     arrive_some(1, 2 * kWarpgroup);
   }
 #pragma unroll 1
@@ -64,12 +64,12 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
     const uint32_t page = shared_address(sh.q[slot][group]);
     const uint64_t q = page_operand(page);
     /* This warpgroup's blocks are below .. above - 1 of the tile's; those from `plain_to` on, and
-     * with kSides 2 those before `plain_from`, hold keys that some row does not see. */
+     * with kWindow those before `plain_from`, hold keys that some row does not see. */
     const int low_block = uniform(x.low_block), high_block = uniform(x.high_block);
     const int rows = min(uniform(x.rows) - first, 64);
     const key_span top = span_of(rule, x, first), bottom = span_of(rule, x, first + rows - 1);
     int below = uniform(top.low / kKeys), above = uniform((bottom.high + kKeys - 1) / kKeys);
-    if (S::kSplit) {
+    if (S::kSplitKeys) {
       below = max(below, low_block);
       above = min(above, high_block);
     }
@@ -89,7 +89,7 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
                            high[r] = seen.high - col0;
                          }
 #pragma unroll
-                         for (int i = 0; i < S::kValues / 2; i++) {
+                         for (int i = 0; i < S::kValueDim / 2; i++) {
                            o[i] = 0;
                          }
     };
@@ -112,13 +112,13 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
                              }
     };
     auto softmax = [&](auto &part, auto hides) {
-      if (S::kCap) {
+      if (S::kSoftcap) {
         cap_scores(part, job.from.softcap, job.cap_by);
       }
       if (hides.value) {
         const int from = block * kKeys, l[2] = {low[0] - from, low[1] - from},
                   h[2] = {high[0] - from, high[1] - from};
-        hide_keys<S::kSides == 2>(part, l, h);
+        hide_keys<S::kWindow>(part, l, h);
       }
       softmax_block(part, state, job.exponent);
     };
@@ -159,7 +159,7 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
     if (above > below) {
       const uint64_t k = keys_at(n);
       await(sh.k_full, n);
-      if (S::kHalf && uniform(bottom.high) - block * kKeys <= kKeys / 2) {
+      if (S::kHalfBlock && uniform(bottom.high) - block * kKeys <= kKeys / 2) {
         float half[kKeys / 4];
         wgmma_fence();
         multiply_keys<S, kKeys / 2>(half, q, k);
@@ -188,7 +188,7 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
       hand_back();
       clear(n, uniform(x.end) - block * kKeys, kKeys);
       n++, block--;
-      if (S::kSides == 1) {
+      if (!S::kWindow) {
         while (block >= max(plain_to, below)) {
           step(flag<true>());
         }
@@ -197,7 +197,8 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
         }
       } else {
         while (block >= below) {
-          if (S::kCap || block >= plain_to || block < plain_from) { /* beside tanh it is little */
+          if (S::kSoftcap || block >= plain_to ||
+              block < plain_from) { /* beside tanh it is little */
             step(flag<true>());
           } else {
             step(flag<false>());
@@ -206,13 +207,13 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
       }
       const uint64_t v = values_at(n - 1);
       await(sh.v_full, n - 1);
-      if (S::kSides == 2) {
+      if (S::kWindow) {
         clear(n - 1, 0, uniform(x.first) - below * kKeys);
       }
       wgmma_fence();
       add_values<S>(o, p, v);
       wgmma_commit();
-      if (!S::kSplit) {
+      if (!S::kSplitKeys) {
         finish_rows(job, x, first + row0, state);
       }
       wgmma_wait<0>();
@@ -224,12 +225,12 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
     } else {
       begin();
       hand_back();
-      if (!S::kSplit) {
+      if (!S::kSplitKeys) {
         finish_rows(job, x, first + row0, state);
       }
     }
 
-    if constexpr (S::kSplit) {
+    if constexpr (S::kSplitKeys) {
       static_assert(kSlots > 1, "hand_back() gives the place back");
       leave_split(job, x, uniform(sh.split[tile % kPlaces]), first + row0, state, o);
     } else {
@@ -260,28 +261,29 @@ __device__ __forceinline__ void fetch_arguments(const Job &job, uint32_t *shared
   }
 }
 
-template <typename S>
-__global__ void __launch_bounds__(S::kThreads, 1)
+template <typename T, typename Config>
+__global__ void __launch_bounds__(fwd_tile<T, Config>::kThreads, 1)
     attention_fwd_tiles_kernel(const __grid_constant__ CUtensorMap q_map,
                                const __grid_constant__ CUtensorMap k_map,
                                const __grid_constant__ CUtensorMap v_map,
                                const __grid_constant__ CUtensorMap out_map,
                                const __grid_constant__ fwd_job job)
 {
+  using S = fwd_tile<T, Config>;
   extern __shared__ __align__(1024) uint8_t memory[];
   fwd_shared<S> &sh = *reinterpret_cast<fwd_shared<S> *>(memory);
   if (threadIdx.x == 0) {
-    for (int g = 0; g < S::kGroups; g++) {
-      for (int slot = 0; slot < S::kQuerySlots; slot++) {
+    for (int g = 0; g < S::kWarpGroups; g++) {
+      for (int slot = 0; slot < S::kQueryStages; slot++) {
         init_barrier(&sh.q_full[slot][g], 1);
         init_barrier(&sh.q_empty[slot][g], 1);
       }
     }
     for (int s = 0; s < S::kStages; s++) {
       init_barrier(&sh.k_full[s], 1);
-      init_barrier(&sh.k_empty[s], S::kGroups);
+      init_barrier(&sh.k_empty[s], S::kWarpGroups);
       init_barrier(&sh.v_full[s], 1);
-      init_barrier(&sh.v_empty[s], S::kGroups);
+      init_barrier(&sh.v_empty[s], S::kWarpGroups);
     }
     publish_barriers();
   } else if (threadIdx.x / kWarp == 1) {
@@ -312,10 +314,11 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 
 /* ---- host ---- */
 
-template <typename S>
-tg_status run_tiles(const tg_context *ctx, const tg_attention_fwd_args *a,
-                    const attention_fwd_plan &p)
+template <typename T, typename Config>
+tg_status run_tiles_of(const tg_context *ctx, const tg_attention_fwd_args *a,
+                       const attention_fwd_plan &p)
 {
+  using S = fwd_tile<T, Config>;
   CUtensorMap q, k, v, out;
   tg_status status = make_page_map(ctx, &a->q, kGroupRows, &q);
   if (status == TG_OK) {
@@ -328,11 +331,19 @@ tg_status run_tiles(const tg_context *ctx, const tg_attention_fwd_args *a,
     status = make_page_map(ctx, &a->out, kGroupRows, &out);
   }
   if (status == TG_OK) {
-    status = launch_kernel(ctx, p.counted || p.lengths, attention_fwd_tiles_kernel<S>,
+    status = launch_kernel(ctx, p.counted || p.lengths, attention_fwd_tiles_kernel<T, Config>,
                            dim3((unsigned)p.blocks), S::kThreads, sizeof(fwd_shared<S>), q, k, v,
                            out, job_of(a, p));
   }
   return status;
+}
+
+template <typename Config>
+tg_status run_tiles(const tg_context *ctx, const tg_attention_fwd_args *a,
+                    const attention_fwd_plan &p)
+{
+  return a->q.dtype == TG_F16 ? run_tiles_of<f16, Config>(ctx, a, p)
+                              : run_tiles_of<bf16, Config>(ctx, a, p);
 }
 
 } // namespace
