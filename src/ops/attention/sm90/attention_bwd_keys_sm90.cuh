@@ -30,6 +30,19 @@ template <typename S> struct bwd_consumer {
   unsigned n;         /* position in the query pipeline: tiles so far */
 };
 
+template <typename S>
+__device__ __forceinline__ bwd_consumer<S> consumer_of(bwd_shared<S> &sh, const bwd_job &job,
+                                                       int group)
+{
+  const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
+  const int col0 = 2 * (lane % 4), first = kGroupRows * group;
+  const uint32_t k_page = shared_address(sh.k) + first * kPageRow;
+  const uint32_t v_page = shared_address(sh.v) + first * kPageRow;
+  const uint64_t k_columns =
+      page_operand(shared_address(sh.k) + (S::kPages == 2 ? group * S::kKeyPage : 0));
+  return {job, sh, group, thread, lane, warp, col0, first, k_page, v_page, k_columns, 0};
+}
+
 /** A thread's registers. References: the arrays must stay apart, for the compiler keeps an array in
  * registers only once its loops are unrolled. */
 template <typename S> struct bwd_registers {
@@ -245,18 +258,13 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
                                              bwd_shared<S> &sh, int group)
 {
   constexpr int kN = S::kQueries, kStages = S::kStages;
-  const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
-  const int col0 = 2 * (lane % 4), first = kGroupRows * group;
   const int heads = job.heads, q_heads = (int)job.c.l.q_heads;
-  const uint32_t k_page = shared_address(sh.k) + first * kPageRow;
-  const uint32_t v_page = shared_address(sh.v) + first * kPageRow;
-  const uint64_t k_columns =
-      page_operand(shared_address(sh.k) + (S::kPages == 2 ? group * S::kKeyPage : 0));
+  bwd_consumer<S> c = consumer_of(sh, job, group);
   float s[kN / 2], dp[kN / 2], dk[S::kHeadDim / 2], dv[S::kHeadDim / 2], dq[S::kPart / 2];
   uint32_t p[kN / 4], ds[kN / 4];
   auto uniform = [](int i) { return __shfl_sync(kAllLanes, i, 0); };
-  bwd_consumer<S> c = {job,  sh,    group,  thread, lane,      warp,
-                       col0, first, k_page, v_page, k_columns, 0};
+  float2 early[kN / 8];
+  const bwd_registers<S> r = {s, dp, dk, dv, dq, p, ds, early};
 #pragma unroll 1
   for (unsigned item = 0;; item++) {
     wait_for(&sh.keys_full, item & 1);
@@ -270,7 +278,7 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
     }
     const int high_tile = uniform(x.high_tile), tiles = (high_tile - uniform(x.low_tile)) * heads;
     /* Tiles from query whole_low to whole_high see all of the warp group's keys. */
-    const int key = x.key0 + first;
+    const int key = x.key0 + c.first;
     const bool edge = key < x.first || key + kGroupRows > x.end;
     const int whole_low =
         uniform(edge ? kMostRows : queries_of(job.rule, x, key + kGroupRows - 1).low);
@@ -279,12 +287,10 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
     int place = uniform((x.q_tile + tile) * q_heads + first_head(job, x));
 #pragma unroll 1
     for (int turn = 0; turn < tiles; turn++, c.n++) {
-      float2 early[kN / 8];
-      const bwd_registers<S> r = {s, dp, dk, dv, dq, p, ds, early};
       bwd_stage t;
       t.st = c.n % kStages, t.u = c.n & 1;
       t.q_page = shared_address(sh.q[t.st]), t.dout_page = shared_address(sh.dout[t.st]);
-      t.minus = {sh.minus[t.st] + col0}, t.delta = {sh.delta[t.st] + col0};
+      t.minus = {sh.minus[t.st] + c.col0}, t.delta = {sh.delta[t.st] + c.col0};
       wait_for(&sh.full[t.st], c.n / kStages & 1);
       issue_scores(c, r, t);
       t.query = tile * kN, t.key = key;
@@ -309,8 +315,7 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
         place -= heads + q_heads;
       }
     }
-    float2 unread[kN / 8];
-    end_item(c, {s, dp, dk, dv, dq, p, ds, unread}, dq_map, dk_map, dv_map, x, tiles, before);
+    end_item(c, r, dq_map, dk_map, dv_map, x, tiles, before);
   }
 }
 
