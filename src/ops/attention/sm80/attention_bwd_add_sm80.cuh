@@ -13,13 +13,25 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** Where a kernel of shape S leaves dq's sums of its blocks of queries. They are its own, so they
+/** A configuration of dk and dv with its dtype (f16, bf16 or tf32), and what follows from them. */
+template <typename T_, typename Config> struct dkv_tile : Config {
+  using T = T_;
+  static constexpr int kM = Config::kWarpRows / 16; /* products' 16 rows that a warp has */
+  static constexpr int kValueDim = Config::kHeadDim;
+  static constexpr int kPart = Config::kQueries / Config::kSharers; /* of a block, in scores */
+  static constexpr int kElements = Config::kHeadDim / Config::kSharers;
+  static constexpr int kRows = Config::kKeys, kThreads = kWarp * Config::kWarps;
+  static_assert(kRows == Config::kWarpRows * Config::kWarps / Config::kSharers,
+                "each warp has its keys");
+};
+
+/** Where a kernel of tile S leaves dq's sums of its blocks of queries. They are its own, so they
  * lie as its warps have them: register by register, 32 lanes side by side, whole sectors for an
  * addition. A warp has kM times 16 queries and kCols columns. */
 template <typename S> struct dq_sums {
-  static constexpr int kM = S::kSplit, kGroups = S::kQueries / (16 * kM);
-  static constexpr int kCols = S::kD * kGroups / S::kWarps, kRegisters = kM * kCols / 2;
-  static constexpr int kBlock = S::kQueries * S::kD;
+  static constexpr int kM = S::kSharers, kGroups = S::kQueries / (16 * kM);
+  static constexpr int kCols = S::kHeadDim * kGroups / S::kWarps, kRegisters = kM * kCols / 2;
+  static constexpr int kBlock = S::kQueries * S::kHeadDim;
 
   /** Of a row of the block, eight columns: the even ones of them follow each other here, the odd
    * ones kWarp further on. */
@@ -76,7 +88,7 @@ template <typename S> __device__ __forceinline__ void add_dq(float *sums, uint32
     for (int n = 0; n < kCols / 16; n++) {
       uint32_t b[4];
       load_matrices_turned(
-          b, k + row_tile<S::kD>::at(16 * i + lane % 16, col0 / 8 + 2 * n + lane / 16));
+          b, k + row_tile<S::kHeadDim>::at(16 * i + lane % 16, col0 / 8 + 2 * n + lane / 16));
 #pragma unroll
       for (int m = 0; m < kM; m++) {
         multiply_small<T>(d[m] + 8 * n, a[m], b[0], b[1], i > 0);
@@ -91,13 +103,13 @@ template <typename S> __device__ __forceinline__ void add_dq(float *sums, uint32
   }
 }
 
-/** dq from the sums that kernels of shape S left. A block for a block of queries of a head, a warp
- * for a row of it. */
-template <typename S>
+/** dq from the sums that the kernel of a configuration left. A block for a block of queries of a
+ * head, a warp for a row of it. */
+template <typename T, typename Config>
 __global__ void __launch_bounds__(kDeltaThreads)
     attention_bwd_dq_sums_kernel(const __grid_constant__ bwd_tiles_job job)
 {
-  using T = typename S::T;
+  using S = dkv_tile<T, Config>;
   __shared__ query_place x;
   if (threadIdx.x == 0) {
     query_work w = job.work;

@@ -17,10 +17,10 @@ __device__ __forceinline__ void copy_tile(Shared &sh, const bwd_tiles_job &job, 
 {
   constexpr int kWords = kHalves<typename S::T>;
   const int from = x.first - x.key0, to = min(x.end - x.key0, x.rows);
-  copy_rows<kWords * S::kQk, S::kRows, S::kThreads>(
+  copy_rows<kWords * S::kHeadDim, S::kRows, S::kThreads>(
       shared_address(sh.k), job.k.data + job.k.at(x.k_index, x.k_row, x.kv_head), job.k.step[1],
       from, to, kWords * job.head_dim, job.k.data);
-  copy_rows<kWords * S::kV, S::kRows, S::kThreads>(
+  copy_rows<kWords * S::kValueDim, S::kRows, S::kThreads>(
       shared_address(sh.v), job.v.data + job.v.at(x.k_index, x.k_row, x.kv_head), job.v.step[1],
       from, to, kWords * job.v_dim, job.v.data);
 }
@@ -50,15 +50,16 @@ __device__ __forceinline__ void copy_queries(Shared &sh, int to, const bwd_tiles
   const uint16_t *const q = queries.q + of_group * job.q.step[2];
   const uint16_t *const dout = queries.dout + of_group * job.dout.step[2];
   const uint32_t q_to = shared_address(sh.q[to]), dout_to = shared_address(sh.dout[to]);
-  if (rows >= S::kQueries && job.head_dim == S::kQk && job.v_dim == S::kV) {
-    copy_whole_rows<kWords * S::kQk, S::kQueries, S::kThreads>(q_to, q, job.q.step[1], row);
-    copy_whole_rows<kWords * S::kV, S::kQueries, S::kThreads>(dout_to, dout, job.dout.step[1], row);
+  if (rows >= S::kQueries && job.head_dim == S::kHeadDim && job.v_dim == S::kValueDim) {
+    copy_whole_rows<kWords * S::kHeadDim, S::kQueries, S::kThreads>(q_to, q, job.q.step[1], row);
+    copy_whole_rows<kWords * S::kValueDim, S::kQueries, S::kThreads>(dout_to, dout,
+                                                                     job.dout.step[1], row);
   } else {
-    copy_rows<kWords * S::kQk, S::kQueries, S::kThreads>(
+    copy_rows<kWords * S::kHeadDim, S::kQueries, S::kThreads>(
         q_to, q + row * job.q.step[1], job.q.step[1], 0, rows, kWords * job.head_dim, q);
-    copy_rows<kWords * S::kV, S::kQueries, S::kThreads>(dout_to, dout + row * job.dout.step[1],
-                                                        job.dout.step[1], 0, rows,
-                                                        kWords * job.v_dim, dout);
+    copy_rows<kWords * S::kValueDim, S::kQueries, S::kThreads>(
+        dout_to, dout + row * job.dout.step[1], job.dout.step[1], 0, rows, kWords * job.v_dim,
+        dout);
   }
   const int i = threadIdx.x;
   if (i < S::kQueries) {
@@ -130,10 +131,10 @@ __device__ __forceinline__ void keys_again(const bwd_tiles_job &job, const key_p
       float dk[kChunk], dv[kChunk];
       key_again<T>(dk, dv, job, x, x.key0 + first + r, seen);
       if (kOfKeys) {
-        put_row<T, S::kQk, S::kSplit>(dk_page, r, part, dk, job.scale);
+        put_row<T, S::kHeadDim, S::kSharers>(dk_page, r, part, dk, job.scale);
       }
       if (kOfValues) {
-        put_row<T, S::kV, S::kSplit>(dv_page, r, part, dv, 1.0f);
+        put_row<T, S::kValueDim, S::kSharers>(dv_page, r, part, dv, 1.0f);
       }
     }
   }

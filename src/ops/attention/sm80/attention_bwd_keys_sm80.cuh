@@ -13,30 +13,14 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** T: f16, bf16 or tf32. kD: elements of a head that products take. kQueries: of a block. kM: times
- * 16 keys a warp has. kSplit: warps that share them, each with a part of the block's queries in
- * scores and a part of the elements in sums: p and ds go through shared memory then. kAdds: dq is
- * made here too, by adding to sums in memory in no fixed order. */
-template <typename T_, int kD_, int kQueries_, int kM_, int kWarps_, int kSplit_, int kBlocks_,
-          bool kAdds_>
-struct bwd_keys_shape {
-  using T = T_;
-  static constexpr int kD = kD_, kQk = kD, kV = kD;
-  static constexpr int kQueries = kQueries_, kM = kM_, kWarps = kWarps_;
-  static constexpr int kSplit = kSplit_, kBlocks = kBlocks_;
-  static constexpr bool kAdds = kAdds_;
-  static constexpr int kPart = kQueries / kSplit, kElements = kD / kSplit;
-  static constexpr int kRows = 16 * kM * kWarps / kSplit, kThreads = kWarp * kWarps;
-};
-
 template <typename S> struct alignas(128) keys_shared {
-  static constexpr int kRow = kHalves<typename S::T> * S::kD;
+  static constexpr int kRow = kHalves<typename S::T> * S::kHeadDim;
   uint16_t k[S::kRows * kRow], v[S::kRows * kRow];
   uint16_t q[2][S::kQueries * kRow], dout[2][S::kQueries * kRow];
   float lse[2][S::kQueries], delta[2][S::kQueries];
   /* rows are keys */
-  alignas(128) uint16_t p[S::kSplit > 1 ? S::kRows *S::kQueries : 64];
-  alignas(128) uint16_t ds[S::kSplit > 1 || S::kAdds ? S::kRows *S::kQueries : 64];
+  alignas(128) uint16_t p[S::kSharers > 1 ? S::kRows *S::kQueries : 64];
+  alignas(128) uint16_t ds[S::kSharers > 1 || S::kAddsDq ? S::kRows *S::kQueries : 64];
 };
 
 /** Scores and dp, transposed, to p and the gradients of the scores. lse, delta: of the thread's
@@ -91,12 +75,12 @@ make_transposed(float (&s)[S::kM][S::kPart / 2], float (&dp)[S::kM][S::kPart / 2
   }
 }
 
-template <typename S>
-__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
+template <typename T, typename Config>
+__global__ void __launch_bounds__(dkv_tile<T, Config>::kThreads, Config::kOccupancy)
     attention_bwd_dkv_tiles_kernel(const __grid_constant__ bwd_tiles_job job)
 {
-  using T = typename S::T;
-  using tile = tile_of<T, S::kD>;
+  using S = dkv_tile<T, Config>;
+  using tile = tile_of<T, S::kHeadDim>;
   constexpr int kQueries = S::kQueries, kM = S::kM;
   extern __shared__ __align__(128) uint8_t memory[];
   keys_shared<S> &sh = *reinterpret_cast<keys_shared<S> *>(memory);
@@ -110,8 +94,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   if (x.state == kNoMore) {
     return;
   }
-  const int lane = threadIdx.x % kWarp, part = threadIdx.x / kWarp % S::kSplit;
-  const int first = threadIdx.x / kWarp / S::kSplit * 16 * kM;
+  const int lane = threadIdx.x % kWarp, part = threadIdx.x / kWarp % S::kSharers;
+  const int first = threadIdx.x / kWarp / S::kSharers * 16 * kM;
   warp_range &range = ranges[threadIdx.x / kWarp];
   if (lane == 0) {
     range = queries_range(job.work.rule, x, first, 16 * kM, kQueries);
@@ -153,10 +137,10 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       const bool hides = range.hides(block * kQueries, (block + 1) * kQueries);
       const uint32_t rows = (uint32_t)(part * S::kPart * tile::kPitch);
       float s[kM][S::kPart / 2], dp[kM][S::kPart / 2];
-      multiply_rows_small<T, kM, S::kPart, S::kD>(
+      multiply_rows_small<T, kM, S::kPart, S::kHeadDim>(
           s, tile::square(k_page), tile::columns(shared_address(sh.q[stage]) + rows));
       __syncwarp(); /* keeps the assembler from loading more before it is needed: spills */
-      multiply_rows_small<T, kM, S::kPart, S::kD>(
+      multiply_rows_small<T, kM, S::kPart, S::kHeadDim>(
           dp, tile::square(v_page), tile::columns(shared_address(sh.dout[stage]) + rows));
       const int column = part * S::kPart + lane % 4 * 2;
       make_transposed<S>(s, dp, job, x, first + lane / 4, block * kQueries + part * S::kPart, hides,
@@ -167,37 +151,37 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
         round_sums<T>(ds[m], dp[m]);
       }
     }
-    if constexpr (S::kSplit > 1) {
+    if constexpr (S::kSharers > 1) {
       put_scores<S>(shared_address(sh.p), first, part, mine, p);
     }
-    if constexpr (S::kSplit > 1 || S::kAdds) {
+    if constexpr (S::kSharers > 1 || S::kAddsDq) {
       put_scores<S>(shared_address(sh.ds), first, part, mine, ds);
     }
-    if constexpr (S::kSplit == 1) {
+    if constexpr (S::kSharers == 1) {
       if (mine) {
         __syncwarp();
-        add_rows_small<T, kM, S::kD, kQueries>(
+        add_rows_small<T, kM, S::kHeadDim, kQueries>(
             dv, p, tile::template depth<T>(shared_address(sh.dout[stage])));
-        add_rows_small<T, kM, S::kD, kQueries>(
+        add_rows_small<T, kM, S::kHeadDim, kQueries>(
             dk, ds, tile::template depth<T>(shared_address(sh.q[stage])));
       }
     }
-    if constexpr (S::kSplit > 1 || S::kAdds) {
+    if constexpr (S::kSharers > 1 || S::kAddsDq) {
       __syncthreads();
     }
-    if constexpr (S::kSplit > 1) {
+    if constexpr (S::kSharers > 1) {
       if (mine) {
         const uint32_t elements = (uint32_t)(part * S::kElements * sizeof(uint16_t));
         const uint32_t keys = row_tile<kQueries>::square((uint32_t)(first * kQueries * 2));
-        add_products_small<T, kM, S::kElements, kQueries, S::kD>(
+        add_products_small<T, kM, S::kElements, kQueries, S::kHeadDim>(
             dv, shared_address(sh.p) + keys,
             tile::square(shared_address(sh.dout[stage])) + elements);
         __syncwarp();
-        add_products_small<T, kM, S::kElements, kQueries, S::kD>(
+        add_products_small<T, kM, S::kElements, kQueries, S::kHeadDim>(
             dk, shared_address(sh.ds) + keys, tile::square(shared_address(sh.q[stage])) + elements);
       }
     }
-    if constexpr (S::kAdds) {
+    if constexpr (S::kAddsDq) {
       __syncwarp();
       add_dq<S>(job.sums +
                     ((int64_t)(x.q_place + block) * job.work.q_heads + head) * dq_sums<S>::kBlock,
@@ -209,15 +193,15 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       head++;
     }
   }
-  if (S::kAdds || S::kSplit > 1) {
+  if (S::kAddsDq || S::kSharers > 1) {
     __syncthreads(); /* all warps are done with all keys, whose place results take */
   }
   __syncwarp();
   const float by = x.state == kOutOfRange ? CUDART_NAN_F : 1.0f;
   const int low = range.below * kQueries, high = range.above * kQueries;
   bool bad[kM][2], bad_dv[kM][2], some = false;
-  put_sums<T, kM, S::kD, S::kSplit>(k_page, part, dk, job.scale * by, bad);
-  put_sums<T, kM, S::kD, S::kSplit>(v_page, part, dv, by, bad_dv);
+  put_sums<T, kM, S::kHeadDim, S::kSharers>(k_page, part, dk, job.scale * by, bad);
+  put_sums<T, kM, S::kHeadDim, S::kSharers>(v_page, part, dv, by, bad_dv);
 #pragma unroll
   for (int m = 0; m < kM; m++) {
 #pragma unroll
@@ -231,20 +215,22 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   }
   const int rows = min(x.rows - first, 16 * kM);
   if (job.dk.data) {
-    store_rows<T, S::kD, S::kSplit>(job.dk, x.k_index, x.k_row + first, x.kv_head, rows,
-                                    job.head_dim, k_page, part);
+    store_rows<T, S::kHeadDim, S::kSharers>(job.dk, x.k_index, x.k_row + first, x.kv_head, rows,
+                                            job.head_dim, k_page, part);
   }
   if (job.dv.data) {
-    store_rows<T, S::kD, S::kSplit>(job.dv, x.k_index, x.k_row + first, x.kv_head, rows, job.v_dim,
-                                    v_page, part);
+    store_rows<T, S::kHeadDim, S::kSharers>(job.dv, x.k_index, x.k_row + first, x.kv_head, rows,
+                                            job.v_dim, v_page, part);
   }
 }
 
 /* ---- host ---- */
 
-template <typename S> tg_status run_keys(const tg_context *ctx, const bwd_tiles_job &job)
+template <typename T, typename Config>
+tg_status run_keys(const tg_context *ctx, const bwd_tiles_job &job)
 {
-  return launch(ctx, attention_bwd_dkv_tiles_kernel<S>, grid_of(job.key_items), S::kThreads,
+  using S = dkv_tile<T, Config>;
+  return launch(ctx, attention_bwd_dkv_tiles_kernel<T, Config>, grid_of(job.key_items), S::kThreads,
                 sizeof(keys_shared<S>), job);
 }
 

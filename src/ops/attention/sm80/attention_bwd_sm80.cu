@@ -126,11 +126,11 @@ tg_status run_dq(const tg_context *ctx, const attention_bwd_plan &p, const bwd_t
   const int64_t items = p.places * p.l.q_heads;
   switch (p.qk) {
   case 64:
-    return run_queries<bwd_queries_shape<T, 64, 64, 64, 2, 4, 2, 2>>(ctx, items, job);
+    return run_queries<T, dq_d64>(ctx, items, job);
   case 96:
-    return run_queries<bwd_queries_shape<T, 96, 96, 32, 2, 4, 2, 2>>(ctx, items, job);
+    return run_queries<T, dq_d96>(ctx, items, job);
   default:
-    return run_queries<bwd_queries_shape<T, 128, 128, 32, 2, 4, 2, 2>>(ctx, items, job);
+    return run_queries<T, dq_d128>(ctx, items, job);
   }
 }
 
@@ -140,26 +140,26 @@ tg_status run_dkv(const tg_context *ctx, const attention_bwd_plan &p, const bwd_
 {
   switch (p.qk) {
   case 64:
-    return run_keys<bwd_keys_shape<T, 64, 32, 2, 4, 1, 2, false>>(ctx, job);
+    return run_keys<T, dkv_d64>(ctx, job);
   case 96:
-    return run_keys<bwd_keys_shape<T, 96, 64, 1, 8, 1, 1, false>>(ctx, job);
+    return run_keys<T, dkv_d96>(ctx, job);
   default:
-    return p.little ? run_keys<bwd_keys_shape<T, 128, 32, 1, 8, 1, 1, false>>(ctx, job)
-                    : run_keys<bwd_keys_shape<T, 128, 64, 2, 8, 2, 1, false>>(ctx, job);
+    return p.little ? run_keys<T, dkv_d128_small>(ctx, job) : run_keys<T, dkv_d128>(ctx, job);
   }
 }
 
 /** All three, in no fixed order. */
-template <typename S>
+template <typename T, typename Config>
 tg_status run_added(const tg_context *ctx, const attention_bwd_plan &p, const bwd_tiles_job &job)
 {
-  static_assert(S::kQueries == (S::kD == 64 ? 32 : 64), "as the plan says");
+  static_assert(Config::kQueries == (Config::kHeadDim == 64 ? 32 : 64), "as the plan says");
   tg_status status = fill_bytes(ctx, job.sums, 0, p.bytes - p.records - p.list - p.terms);
   if (status == TG_OK) {
-    status = run_keys<S>(ctx, job);
+    status = run_keys<T, Config>(ctx, job);
   }
   if (status == TG_OK) {
-    status = launch(ctx, attention_bwd_dq_sums_kernel<S>, grid_of(p.sums), kDeltaThreads, 0, job);
+    status = launch(ctx, attention_bwd_dq_sums_kernel<T, Config>, grid_of(p.sums), kDeltaThreads, 0,
+                    job);
   }
   return status;
 }
@@ -169,11 +169,11 @@ tg_status run_adding(const tg_context *ctx, const attention_bwd_plan &p, const b
 {
   switch (p.qk) {
   case 64:
-    return run_added<bwd_keys_shape<T, 64, 32, 2, 4, 1, 2, true>>(ctx, p, job);
+    return run_added<T, dkv_d64_adding_dq>(ctx, p, job);
   case 96:
-    return run_added<bwd_keys_shape<T, 96, 64, 1, 8, 1, 1, true>>(ctx, p, job);
+    return run_added<T, dkv_d96_adding_dq>(ctx, p, job);
   default:
-    return run_added<bwd_keys_shape<T, 128, 64, 2, 8, 2, 1, true>>(ctx, p, job);
+    return run_added<T, dkv_d128_adding_dq>(ctx, p, job);
   }
 }
 

@@ -7,6 +7,7 @@
 #ifndef TGI_OPS_ATTENTION_FEW_SM80_CUH
 #define TGI_OPS_ATTENTION_FEW_SM80_CUH
 
+#include "ops/attention/sm80/attention_configs_sm80.cuh"
 #include "ops/attention/sm80/attention_few_sums_sm80.cuh"
 #include "ops/kernels.cuh"
 
@@ -16,12 +17,10 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** kCols: elements of a head that products take; what a head has less is zeros. */
-template <typename T_, int kCols_> struct few_shape {
+/** A configuration with its dtype, and what follows from them. */
+template <typename T_, typename Config> struct few_tile : Config {
   using T = T_;
-  static constexpr int kCols = kCols_;
-  static constexpr bool kHoldsQueries = kCols <= 128; /* in registers */
-  static constexpr int kStageBytes = kStageKeys * kCols * 4;
+  static constexpr int kStageBytes = kStageKeys * Config::kHeadDim * 4;
 };
 
 /** Until at most `groups` of this thread's latest groups of copies are under way. */
@@ -71,15 +70,15 @@ __device__ __forceinline__ few_sight sight_of(const few_job &job, const few_plac
 
 /** s = Q K for 16 keys, each a row of the tile; `keys` is what columns() says. */
 template <typename S>
-__device__ __forceinline__ void score_keys(float (&s)[8], const uint32_t (&q)[S::kCols / 16][4],
+__device__ __forceinline__ void score_keys(float (&s)[8], const uint32_t (&q)[S::kHeadDim / 16][4],
                                            uint32_t keys)
 {
-  using tile = row_tile<S::kCols>;
+  using tile = row_tile<S::kHeadDim>;
   uint32_t y[2][4];
   load_matrices(y[0], keys);
 #pragma unroll
-  for (int i = 0; i < S::kCols / 16; i++) {
-    if (i + 1 < S::kCols / 16) {
+  for (int i = 0; i < S::kHeadDim / 16; i++) {
+    if (i + 1 < S::kHeadDim / 16) {
       load_matrices(y[(i + 1) % 2], tile::ahead(keys, i + 1));
     }
     multiply_small<typename S::T>(s, q[i], y[i % 2][0], y[i % 2][1], i > 0);
@@ -92,7 +91,7 @@ template <typename S> __device__ __forceinline__ bool any_not_finite_row(uint32_
 {
   uint32_t zero = 0;
 #pragma unroll 1
-  for (int e = threadIdx.x % kWarp; e < 16 * (S::kCols / 8); e += kWarp) {
+  for (int e = threadIdx.x % kWarp; e < 16 * (S::kHeadDim / 8); e += kWarp) {
     uint32_t w[4];
     load_shared(w, rows + (uint32_t)e * 16);
 #pragma unroll
@@ -106,11 +105,11 @@ template <typename S> __device__ __forceinline__ bool any_not_finite_row(uint32_
 /** o += P V for 16 keys, one by one: 0 times a value that a row does not see would be NaN. Rows see
  * keys low .. high - 1 of them. */
 template <typename S>
-__device__ __forceinline__ void add_seen_values(float (&o)[S::kCols / 2], const uint32_t (&p)[4],
+__device__ __forceinline__ void add_seen_values(float (&o)[S::kHeadDim / 2], const uint32_t (&p)[4],
                                                 uint32_t rows, const int (&low)[2],
                                                 const int (&high)[2])
 {
-  using tile = row_tile<S::kCols>;
+  using tile = row_tile<S::kHeadDim>;
   using T = typename S::T;
   const int lane = threadIdx.x % kWarp;
 #pragma unroll 1
@@ -125,7 +124,7 @@ __device__ __forceinline__ void add_seen_values(float (&o)[S::kCols / 2], const 
       seen[r] = key >= low[r] && key < high[r];
     }
 #pragma unroll
-    for (int i = 0; i < S::kCols / 8; i++) {
+    for (int i = 0; i < S::kHeadDim / 8; i++) {
       const uint32_t pair = load_shared(rows + tile::at(key, i) + lane % 4 * 4);
 #pragma unroll
       for (int j = 0; j < 4; j++) {
@@ -141,7 +140,7 @@ __device__ __forceinline__ void add_seen_values(float (&o)[S::kCols / 2], const 
 template <typename S>
 __device__ __forceinline__ void attend_few(const few_job &job, const few_sight &sight,
                                            float (&s)[8], int key0, uint32_t values,
-                                           row_state &state, float (&o)[1][S::kCols / 2])
+                                           row_state &state, float (&o)[1][S::kHeadDim / 2])
 {
   using T = typename S::T;
   if (job.cap_by > 0) {
@@ -167,7 +166,7 @@ __device__ __forceinline__ void attend_few(const few_job &job, const few_sight &
     add_seen_values<S>(o[0], p[0], values, low, high);
     return;
   }
-  add_rows_small<T, 1, S::kCols, 16>(o, p, row_tile<S::kCols>::square(values));
+  add_rows_small<T, 1, S::kHeadDim, 16>(o, p, row_tile<S::kHeadDim>::square(values));
 }
 
 template <int kValues>
@@ -183,7 +182,7 @@ __device__ __forceinline__ void clear_sums(row_state &state, float (&o)[kValues]
 /** A warp's rows to the lines of the exchange from `first` on; `rows` of them there are. */
 template <typename S>
 __device__ __forceinline__ void put_sums(float *to, few_ends &ends, int first, int rows,
-                                         const row_state &state, const float (&o)[S::kCols / 2])
+                                         const row_state &state, const float (&o)[S::kHeadDim / 2])
 {
   const int lane = threadIdx.x % kWarp;
 #pragma unroll
@@ -193,9 +192,9 @@ __device__ __forceinline__ void put_sums(float *to, few_ends &ends, int first, i
     sum += __shfl_xor_sync(kAllLanes, sum, 1);
     sum += __shfl_xor_sync(kAllLanes, sum, 2);
     if (row < rows) {
-      float *const line = to + (first + row) * exchange_pitch(S::kCols) + lane % 4 * 2;
+      float *const line = to + (first + row) * exchange_pitch(S::kHeadDim) + lane % 4 * 2;
 #pragma unroll
-      for (int i = 0; i < S::kCols / 8; i++) {
+      for (int i = 0; i < S::kHeadDim / 8; i++) {
         *reinterpret_cast<float2 *>(line + 8 * i) =
             make_float2(o[4 * i + 2 * r], o[4 * i + 2 * r + 1]);
       }
@@ -207,12 +206,12 @@ __device__ __forceinline__ void put_sums(float *to, few_ends &ends, int first, i
   }
 }
 
-template <typename S>
-__global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
+template <typename T, typename Config>
+__global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(Config::kHeadDim))
     attention_few_kernel(const __grid_constant__ few_job job)
 {
-  using T = typename S::T;
-  using tile = row_tile<S::kCols>;
+  using S = few_tile<T, Config>;
+  using tile = row_tile<S::kHeadDim>;
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ few_place x;
   __shared__ few_ends ends;
@@ -233,8 +232,8 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
   if (job.l.has_table && x.part == 0) {
     check_other_blocks(job, x, lost);
   }
-  uint32_t q[S::kHoldsQueries ? S::kCols / 16 : 1][4];
-  float o[1][S::kCols / 2];
+  uint32_t q[S::kHoldsQueries ? S::kHeadDim / 16 : 1][4];
+  float o[1][S::kHeadDim / 2];
   row_state state;
   clear_sums(state, o[0]);
   /* What the ring's end leaves free, or, where there is one split, the ring itself. */
@@ -252,9 +251,9 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
   const int from = x.low / kStageKeys;
   const int to = x.high > x.low ? (x.high + kStageKeys - 1) / kStageKeys : from;
   int part = x.part, left = min(split, max(to - from, 1)); /* stages of this split */
-  const few_lane mine = few_copy<S::kCols>::lane_of(job, x);
+  const few_lane mine = few_copy<S::kHeadDim>::lane_of(job, x);
   const bool whole =
-      !job.l.has_table && job.from.head_dim == S::kCols && job.from.v_dim == S::kCols;
+      !job.l.has_table && job.from.head_dim == S::kHeadDim && job.from.v_dim == S::kHeadDim;
   int entries[kMostStages]; /* of the block table, for the stages that are fetched next */
 #pragma unroll
   for (int i = 0; i < kMostStages; i++) {
@@ -269,7 +268,7 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
       __syncthreads(); /* all threads' copies of queries */
       if constexpr (S::kHoldsQueries) {
 #pragma unroll
-        for (int i = 0; i < S::kCols / 16; i++) {
+        for (int i = 0; i < S::kHeadDim / 16; i++) {
           load_matrices(q[i], tile::ahead(tile::square(queries), i));
         }
       }
@@ -286,8 +285,8 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
           if constexpr (S::kHoldsQueries) {
             score_keys<S>(s[0], q, tile::columns(keys));
           } else {
-            multiply_rows_small<T, 1, kWarpKeys, S::kCols>(s, tile::square(queries),
-                                                           tile::columns(keys));
+            multiply_rows_small<T, 1, kWarpKeys, S::kHeadDim>(s, tile::square(queries),
+                                                              tile::columns(keys));
           }
           attend_few<S>(job, sight, s[0], key0, keys + S::kStageBytes / 2, state, o);
         }
@@ -298,14 +297,14 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
     if (next < to) {
       const int row = next * kStageKeys + warp * kWarpKeys;
       if (whole && row >= x.low && row + kWarpKeys <= x.high) {
-        few_copy<S::kCols>::whole_rows(place, S::kStageBytes / 2, job, mine, row);
+        few_copy<S::kHeadDim>::whole_rows(place, S::kStageBytes / 2, job, mine, row);
       } else {
-        few_copy<S::kCols>::rows(place, S::kStageBytes / 2, job, mine,
-                                 find_row(job, x, next, entries[0], lost));
+        few_copy<S::kHeadDim>::rows(place, S::kStageBytes / 2, job, mine,
+                                    find_row(job, x, next, entries[0], lost));
       }
     }
     if (stage == from - stages) {
-      copy_queries<S::kCols>(ring + (uint32_t)(stages * S::kStageBytes), job, x);
+      copy_queries<S::kHeadDim>(ring + (uint32_t)(stages * S::kStageBytes), job, x);
     }
     commit_copies();
     if (job.l.has_table) {
@@ -320,7 +319,7 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
       const bool bad = __syncthreads_or(lost < INT_MAX) || x.all.state == kOutOfRange;
       put_sums<S>(exchange, ends, warp * job.lines, x.rows - row0, state, o[0]);
       __syncthreads();
-      leave_split<T, S::kCols>(job, x, part, exchange, ends, bad);
+      leave_split<T, S::kHeadDim>(job, x, part, exchange, ends, bad);
       clear_sums(state, o[0]);
       part++;
       left = min(split, to - stage - 1);
@@ -334,16 +333,16 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
     record_fault(job.sites.block_table, entry, job.l.block_table[entry], 0, job.l.num_blocks - 1);
   }
   if (x.parts > 1 && is_last_block(job, x)) {
-    add_splits<T, S::kCols>(job, x);
+    add_splits<T, S::kHeadDim>(job, x);
   }
 }
 
 /* ---- host ---- */
 
 /** A launch for as many sequences as there are counts, one launch after the other. */
-template <typename S>
-tg_status run_few_tiles(const tg_context *ctx, const tg_attention_fwd_args *a,
-                        const attention_few_plan &p)
+template <typename T, typename Config>
+tg_status run_few_tiles_of(const tg_context *ctx, const tg_attention_fwd_args *a,
+                           const attention_few_plan &p)
 {
   few_job job = few_job_of(ctx, a, p);
   tg_status status = TG_OK;
@@ -352,9 +351,17 @@ tg_status run_few_tiles(const tg_context *ctx, const tg_attention_fwd_args *a,
     job.first = (int)first;
     const dim3 grid((unsigned)(p.l.kv_heads * p.tiles), (unsigned)divide_up(p.splits, p.run),
                     (unsigned)n);
-    status = launch(ctx, attention_few_kernel<S>, grid, kFewWarps * kWarp, p.shared, job);
+    status = launch(ctx, attention_few_kernel<T, Config>, grid, kFewWarps * kWarp, p.shared, job);
   }
   return status;
+}
+
+template <typename Config>
+tg_status run_few_tiles(const tg_context *ctx, const tg_attention_fwd_args *a,
+                        const attention_few_plan &p)
+{
+  return a->q.dtype == TG_F16 ? run_few_tiles_of<f16, Config>(ctx, a, p)
+                              : run_few_tiles_of<bf16, Config>(ctx, a, p);
 }
 
 } // namespace

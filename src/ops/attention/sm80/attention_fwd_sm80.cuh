@@ -9,6 +9,7 @@
 #define TGI_OPS_ATTENTION_FWD_SM80_CUH
 
 #include "ops/attention/cuda/attention_fwd_job.cuh"
+#include "ops/attention/sm80/attention_configs_sm80.cuh"
 #include "ops/attention/sm80/attention_plan_sm80.cuh"
 #include "ops/attention/sm80/attention_tiles_sm80.cuh"
 #include "ops/kernels.cuh"
@@ -19,26 +20,21 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/**
- * T: f16, bf16 or tf32. kQk, kValues: elements of q and k, and of v, that products take; what a
- * head has less is zeros. kKeys: of a block. kM: times 16 queries a warp has. kValueStages: places
- * for blocks of values; of keys there are two. kBlocks: on a multiprocessor, as registers go.
- */
-template <typename T_, int kQk_, int kValues_, int kKeys_, int kM_, int kWarps_, int kValueStages_,
-          int kBlocks_>
-struct fwd_shape {
+/** A forward configuration with its dtype (f16, bf16 or tf32), and what follows from them. */
+template <typename T_, typename Config> struct fwd_tile : Config {
   using T = T_;
-  static constexpr int kQk = kQk_, kValues = kValues_, kKeys = kKeys_, kM = kM_, kWarps = kWarps_;
-  static constexpr int kValueStages = kValueStages_, kBlocks = kBlocks_;
-  static constexpr int kRows = 16 * kM * kWarps, kThreads = kWarp * kWarps;
+  static constexpr int kM = Config::kWarpRows / 16; /* products' 16 rows that a warp has */
+  static constexpr int kRows = Config::kQueries, kThreads = kWarp * Config::kWarps;
+  static_assert(kRows == Config::kWarpRows * Config::kWarps, "each warp has its queries");
   /* Whether sums are rescaled only where some must be: not at 64 elements, where asking takes
    * longer, and not where no register is left for it. */
-  static constexpr bool kAsks = kValueStages == 2 && kValues > 64 && !kIsTf32<T>;
+  static constexpr bool kLazyRescale =
+      Config::kValueStages == 2 && Config::kValueDim > 64 && !kIsTf32<T>;
   /* Whether what is known of a block is loaded ahead of the barrier, where all wait: not where no
    * register is left for it. */
-  static constexpr bool kLooksEarly = kValues != 128 || kIsTf32<T>;
-  using qk_tile = tile_of<T, kQk>;
-  using value_tile = tile_of<T, kValues>;
+  static constexpr bool kReadsEarly = Config::kValueDim != 128 || kIsTf32<T>;
+  using qk_tile = tile_of<T, Config::kHeadDim>;
+  using value_tile = tile_of<T, Config::kValueDim>;
 };
 
 /** Bytes of shared memory: queries, then two blocks of keys, then those of values. */
@@ -88,7 +84,7 @@ make_probabilities(uint32_t (&p)[S::kM][kOfKeys<S>], float (&s)[S::kM][S::kKeys 
       }
       hide_keys<true>(s[m], low, high);
     }
-    softmax_block<S::kAsks>(s[m], state[m], job.exponent);
+    softmax_block<S::kLazyRescale>(s[m], state[m], job.exponent);
     round_sums<typename S::T>(p[m], s[m]);
   }
 }
@@ -98,7 +94,7 @@ make_probabilities(uint32_t (&p)[S::kM][kOfKeys<S>], float (&s)[S::kM][S::kKeys 
 template <typename S>
 __device__ __forceinline__ void
 finish_warp(const fwd_job &job, const query_place &x, int first, uint32_t page, bool hides, int low,
-            int high, row_state (&state)[S::kM], float (&o)[S::kM][S::kValues / 2])
+            int high, row_state (&state)[S::kM], float (&o)[S::kM][S::kValueDim / 2])
 {
   using T = typename S::T;
   const int lane = threadIdx.x % kWarp;
@@ -107,26 +103,26 @@ finish_warp(const fwd_job &job, const query_place &x, int first, uint32_t page, 
     bool bad[2];
     finish_rows(job, x, first + 16 * m + lane / 4, state[m]);
     rescale(o[m], state[m].factor);
-    put_rows<T, S::kValues>(page, 16 * m, 0, o[m], 1.0f, bad);
+    put_rows<T, S::kValueDim>(page, 16 * m, 0, o[m], 1.0f, bad);
     if (hides && __any_sync(kAllLanes, bad[0] || bad[1])) {
       const float sink = job.sinks.data ? job.sinks.at(x.head) : -CUDART_INF_F;
       __syncwarp();
       attend_again<T>(job.from, job.work, x, first + 16 * m, low, high, sink, bad,
                       [&](int r, const float(&row)[kChunk]) {
-                        put_row<T, S::kValues>(page, 16 * m + r, 0, row, 1.0f);
+                        put_row<T, S::kValueDim>(page, 16 * m + r, 0, row, 1.0f);
                       });
     }
   }
   __syncwarp();
-  store_rows<T, S::kValues>(job.out, x.q_index, x.q_row + first, x.head,
-                            min(x.rows - first, 16 * S::kM), job.from.v_dim, page);
+  store_rows<T, S::kValueDim>(job.out, x.q_index, x.q_row + first, x.head,
+                              min(x.rows - first, 16 * S::kM), job.from.v_dim, page);
 }
 
-template <typename S>
-__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
+template <typename T, typename Config>
+__global__ void __launch_bounds__(fwd_tile<T, Config>::kThreads, Config::kOccupancy)
     attention_fwd_tiles_kernel(const __grid_constant__ fwd_job job)
 {
-  using T = typename S::T;
+  using S = fwd_tile<T, Config>;
   constexpr int kKeys = S::kKeys, kM = S::kM;
   extern __shared__ __align__(128) uint8_t memory[];
   using shared = fwd_shared<S>;
@@ -137,7 +133,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   __shared__ key_rows keys;
   if (threadIdx.x == 0 && put_place(job.work, (int)blockIdx.x, &x)) {
     put_key_rows(job.from.k, job.from.v, x.head / job.work.group, x, kKeys,
-                 job.from.head_dim == S::kQk && job.from.v_dim == S::kValues, &keys);
+                 job.from.head_dim == S::kHeadDim && job.from.v_dim == S::kValueDim, &keys);
   }
   __syncthreads();
   if (x.state == kNoMore) {
@@ -145,34 +141,34 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   }
   const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
   auto copy_k = [&](int block, bool whole) {
-    copy_keys<T, S::kQk, kKeys, S::kThreads>(shared::k(sh, block), keys.k, job.from.k.step[1],
-                                             job.from.head_dim, x, block, whole);
+    copy_keys<T, S::kHeadDim, kKeys, S::kThreads>(shared::k(sh, block), keys.k, job.from.k.step[1],
+                                                  job.from.head_dim, x, block, whole);
   };
   auto copy_v = [&](int block, bool whole) {
-    copy_keys<T, S::kValues, kKeys, S::kThreads>(shared::v(sh, block), keys.v, job.from.v.step[1],
-                                                 job.from.v_dim, x, block,
-                                                 S::kValueStages == 2 && whole);
+    copy_keys<T, S::kValueDim, kKeys, S::kThreads>(shared::v(sh, block), keys.v, job.from.v.step[1],
+                                                   job.from.v_dim, x, block,
+                                                   S::kValueStages == 2 && whole);
   };
   warp_range &range = ranges[threadIdx.x / kWarp]; /* not in registers: they are for sums */
   if (lane == 0) {
     range = range_of(job.work.rule, x, first, 16 * kM, kKeys);
   }
-  if (S::kLooksEarly) {
+  if (S::kReadsEarly) {
     __syncwarp(); /* the others read it before the barrier */
   }
   const uint32_t page = sh + (uint32_t)(first * S::qk_tile::kPitch);
-  float o[kM][S::kValues / 2];
+  float o[kM][S::kValueDim / 2];
   row_state state[kM];
 #pragma unroll
   for (int m = 0; m < kM; m++) {
     state[m] = {{-CUDART_INF_F, -CUDART_INF_F}, {0, 0}, {1, 1}};
 #pragma unroll
-    for (int i = 0; i < S::kValues / 2; i++) {
+    for (int i = 0; i < S::kValueDim / 2; i++) {
       o[m][i] = 0;
     }
   }
   if (x.high_block > x.low_block) {
-    copy_rows<kHalves<T> * S::kQk, S::kRows, S::kThreads>(
+    copy_rows<kHalves<T> * S::kHeadDim, S::kRows, S::kThreads>(
         sh, job.from.q.data + job.from.q.at(x.q_index, x.q_row, x.head), job.from.q.step[1], 0,
         x.rows, kHalves<T> * job.from.head_dim, job.from.q.data);
     const bool whole = keys.whole(x.high_block - 1);
@@ -197,12 +193,12 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       mine = block >= range.below && block < range.above;
       hides = range.hides(block * kKeys, (block + 1) * kKeys);
     };
-    if (S::kLooksEarly) {
+    if (S::kReadsEarly) {
       look();
     }
     wait_for_copies<0>();
     __syncthreads(); /* all threads' copies are there, and the block before is done with */
-    if (!S::kLooksEarly) {
+    if (!S::kReadsEarly) {
       look();
     }
     if (S::kValueStages == 1) {
@@ -220,13 +216,13 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       float s[kM][kKeys / 2];
       uint32_t rows = page;
       asm volatile("" : "+r"(rows)); /* places that follow from it are computed where needed */
-      multiply_rows_small<T, kM, kKeys, S::kQk>(s, S::qk_tile::square(rows),
-                                                S::qk_tile::columns(shared::k(sh, block)));
+      multiply_rows_small<T, kM, kKeys, S::kHeadDim>(s, S::qk_tile::square(rows),
+                                                     S::qk_tile::columns(shared::k(sh, block)));
       make_probabilities<S>(p, s, job, x, first + lane / 4, block, hides, state);
 #pragma unroll
       for (int m = 0; m < kM; m++) {
         /* seldom: see softmax_block */
-        if (!S::kAsks ||
+        if (!S::kLazyRescale ||
             __any_sync(kAllLanes, state[m].factor[0] != 1 || state[m].factor[1] != 1)) {
           rescale(o[m], state[m].factor);
         }
@@ -240,7 +236,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
                      */
     }
     if (mine) {
-      add_rows_small<T, kM, S::kValues, kKeys>(
+      add_rows_small<T, kM, S::kValueDim, kKeys>(
           o, p, S::value_tile::template depth<T>(shared::v(sh, block)));
     }
   }
@@ -251,12 +247,22 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
 
 /* ---- host ---- */
 
-template <typename S>
+template <typename T, typename Config>
+tg_status run_tiles_of(const tg_context *ctx, const tg_attention_fwd_args *a,
+                       const attention_fwd_plan &p)
+{
+  using S = fwd_tile<T, Config>;
+  return launch(ctx, attention_fwd_tiles_kernel<T, Config>, grid_of(p.places * p.l.q_heads),
+                S::kThreads, fwd_shared<S>::kBytes, job_of(a, p));
+}
+
+/** Of 16-bit elements. */
+template <typename Config>
 tg_status run_tiles(const tg_context *ctx, const tg_attention_fwd_args *a,
                     const attention_fwd_plan &p)
 {
-  return launch(ctx, attention_fwd_tiles_kernel<S>, grid_of(p.places * p.l.q_heads), S::kThreads,
-                fwd_shared<S>::kBytes, job_of(a, p));
+  return a->q.dtype == TG_F16 ? run_tiles_of<f16, Config>(ctx, a, p)
+                              : run_tiles_of<bf16, Config>(ctx, a, p);
 }
 
 } // namespace

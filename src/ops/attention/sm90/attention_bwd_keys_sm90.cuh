@@ -30,26 +30,12 @@ template <typename S> struct bwd_consumer {
   unsigned n;         /* position in the query pipeline: tiles so far */
 };
 
-template <typename S>
-__device__ __forceinline__ bwd_consumer<S> consumer_of(bwd_shared<S> &sh, const bwd_job &job,
-                                                       int group)
-{
-  const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
-  const int col0 = 2 * (lane % 4), first = kGroupRows * group;
-  const uint32_t k_page = shared_address(sh.k) + first * kPageRow;
-  const uint32_t v_page = shared_address(sh.v) + first * kPageRow;
-  const uint64_t k_columns =
-      page_operand(shared_address(sh.k) + (S::kPages == 2 ? group * S::kKeyPage : 0));
-  return {job, sh, group, thread, lane, warp, col0, first, k_page, v_page, k_columns, 0};
-}
-
 /** A thread's registers. References: the arrays must stay apart, for the compiler keeps an array in
  * registers only once its loops are unrolled. */
 template <typename S> struct bwd_registers {
   float (&s)[S::kQueries / 2], (&dp)[S::kQueries / 2];
   float (&dk)[S::kHeadDim / 2], (&dv)[S::kHeadDim / 2], (&dq)[S::kPart / 2];
   uint32_t (&p)[S::kQueries / 4], (&ds)[S::kQueries / 4]; /* rounded, as operands */
-  float2 (&early)[S::kQueries / 8];                       /* with kReadsFirst: minus */
 };
 
 /** A tile of queries in its stage. */
@@ -76,17 +62,17 @@ __device__ __forceinline__ void make_dq(const bwd_consumer<S> &c, const bwd_regi
   wgmma_commit();
 }
 
-/** Issues scores and dp, a group of products each. */
+/** Issues scores and dp, a group of products each. early: with kReadsFirst, minus. */
 template <typename S>
 __device__ __forceinline__ void issue_scores(const bwd_consumer<S> &c, const bwd_registers<S> &r,
-                                             const bwd_stage &t)
+                                             const bwd_stage &t, float2 (&early)[S::kQueries / 8])
 {
   constexpr int kN = S::kQueries;
   if (S::kReadsFirst) {
 #pragma unroll
     for (int i = 0; i < kN / 8; i++) {
-      r.early[i] = t.minus(i);
-      asm volatile("" : "+f"(r.early[i].x), "+f"(r.early[i].y)); /* not later */
+      early[i] = t.minus(i);
+      asm volatile("" : "+f"(early[i].x), "+f"(early[i].y)); /* not later */
       const float2 d = t.delta(i);
       r.dp[4 * i] = r.dp[4 * i + 2] = d.x;
       r.dp[4 * i + 1] = r.dp[4 * i + 3] = d.y;
@@ -118,16 +104,16 @@ __device__ __forceinline__ void find_columns(const bwd_consumer<S> &c, const bwd
 
 /** Scores to p; with a softcap masked and rounded, too. */
 template <typename S>
-__device__ __forceinline__ void make_probabilities(const bwd_consumer<S> &c,
-                                                   const bwd_registers<S> &r, const bwd_stage &t,
-                                                   const key_place &x)
+__device__ __forceinline__ void
+make_probabilities(const bwd_consumer<S> &c, const bwd_registers<S> &r, const bwd_stage &t,
+                   const key_place &x, const float2 (&early)[S::kQueries / 8])
 {
   if constexpr (S::kSoftcap) {
     int low[2], high[2];
     find_columns(c, t, x, low, high);
     make_capped_p<S>(r.p, r.s, c.job, t.minus.first, low, high);
   } else if constexpr (S::kReadsFirst) {
-    make_p<S>(r.s, c.job, [&](int i) { return r.early[i]; });
+    make_p<S>(r.s, c.job, [&](int i) { return early[i]; });
   } else {
     make_p<S>(r.s, c.job, t.minus);
   }
@@ -259,12 +245,18 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
 {
   constexpr int kN = S::kQueries, kStages = S::kStages;
   const int heads = job.heads, q_heads = (int)job.c.l.q_heads;
-  bwd_consumer<S> c = consumer_of(sh, job, group);
+  const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
+  const int col0 = 2 * (lane % 4), first = kGroupRows * group;
+  const uint32_t k_page = shared_address(sh.k) + first * kPageRow;
+  const uint32_t v_page = shared_address(sh.v) + first * kPageRow;
+  const uint64_t k_columns =
+      page_operand(shared_address(sh.k) + (S::kPages == 2 ? group * S::kKeyPage : 0));
+  bwd_consumer<S> c = {job,  sh,    group,  thread, lane,      warp,
+                       col0, first, k_page, v_page, k_columns, 0};
   float s[kN / 2], dp[kN / 2], dk[S::kHeadDim / 2], dv[S::kHeadDim / 2], dq[S::kPart / 2];
   uint32_t p[kN / 4], ds[kN / 4];
   auto uniform = [](int i) { return __shfl_sync(kAllLanes, i, 0); };
-  float2 early[kN / 8];
-  const bwd_registers<S> r = {s, dp, dk, dv, dq, p, ds, early};
+  const bwd_registers<S> r = {s, dp, dk, dv, dq, p, ds};
 #pragma unroll 1
   for (unsigned item = 0;; item++) {
     wait_for(&sh.keys_full, item & 1);
@@ -287,17 +279,18 @@ __device__ __forceinline__ void compute_keys(const CUtensorMap *dq_map, const CU
     int place = uniform((x.q_tile + tile) * q_heads + first_head(job, x));
 #pragma unroll 1
     for (int turn = 0; turn < tiles; turn++, c.n++) {
+      float2 early[kN / 8];
       bwd_stage t;
       t.st = c.n % kStages, t.u = c.n & 1;
       t.q_page = shared_address(sh.q[t.st]), t.dout_page = shared_address(sh.dout[t.st]);
       t.minus = {sh.minus[t.st] + c.col0}, t.delta = {sh.delta[t.st] + c.col0};
       wait_for(&sh.full[t.st], c.n / kStages & 1);
-      issue_scores(c, r, t);
+      issue_scores(c, r, t, early);
       t.query = tile * kN, t.key = key;
       const bool hides = t.query < whole_low || t.query > whole_high;
       wgmma_wait<1>();
       settle(s);
-      make_probabilities(c, r, t, x);
+      make_probabilities(c, r, t, x, early);
       if (!S::kSoftcap) {
         if (hides) {
           mask_probabilities(c, r, t, x);
