@@ -72,7 +72,7 @@ __device__ __forceinline__ void issue_scores(const bwd_consumer<S> &c, const bwd
 #pragma unroll
     for (int i = 0; i < kN / 8; i++) {
       early[i] = t.minus(i);
-      asm volatile("" : "+f"(early[i].x), "+f"(early[i].y)); /* not later */
+      asm volatile("" : "+f"(early[i].x), "+f"(early[i].y)); /* keeps the load here */
       const float2 d = t.delta(i);
       r.dp[4 * i] = r.dp[4 * i + 2] = d.x;
       r.dp[4 * i + 1] = r.dp[4 * i + 3] = d.y;
@@ -168,8 +168,9 @@ __device__ __forceinline__ void make_gradients(const bwd_consumer<S> &c, const b
   }
 }
 
-/** The products that add to dk and dv, behind those of dq of the tile before, which leaves while
- * they run. `before`: that tile's place; first: there is none. */
+/** Issues dq of the tile before, then the products that accumulate dv and dk; that part of dq is
+ * added to memory while these run. `before`: the place of the tile before, unused in the first
+ * turn. */
 template <typename S>
 __device__ __forceinline__ void add_tile(const bwd_consumer<S> &c, const bwd_registers<S> &r,
                                          const bwd_stage &t, const CUtensorMap *dq_map,
@@ -185,7 +186,7 @@ __device__ __forceinline__ void add_tile(const bwd_consumer<S> &c, const bwd_reg
   wgmma_commit();
   wgmma_wait<1>();
   settle(r.dq);
-  if (turn > 0) { /* beside the products for dv and dk */
+  if (turn > 0) { /* overlaps the products for dv and dk */
     if (c.thread == 0) {
       arrive(&c.sh.ds_empty[t.u ^ 1]);
     }
@@ -194,7 +195,7 @@ __device__ __forceinline__ void add_tile(const bwd_consumer<S> &c, const bwd_reg
   wgmma_wait<0>();
   settle(r.dk);
   settle(r.dv);
-  __syncwarp(); /* minus and delta were read by all */
+  __syncwarp(); /* all lanes have read minus and delta */
   if (c.lane == 0) {
     arrive(&c.sh.empty[t.st]);
   }

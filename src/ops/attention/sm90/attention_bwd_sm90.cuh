@@ -1,12 +1,12 @@
 /**
- * Attention backward on Hopper's tensor cores (attention_bwd_sm90.cu): the kernel.
+ * Attention backward on Hopper's tensor cores (attention_bwd_sm90.cu): the kernel for heads of up
+ * to 128 elements.
  *
- * A thread block has 128 keys of a kv head, two warpgroups 64 each, and goes through the queries of
- * all heads that share them. Scores and dp are made transposed, keys as rows, so that p and ds are
- * registers of the products that dv and dk add up. ds goes to shared memory as well, for the tile's
- * part of dq, which each warpgroup makes half of one tile later: so the two drift apart, and one
- * computes exponentials while the other multiplies. dq is made first, and leaves while the products
- * for dv and dk run.
+ * Persistent and warp-specialised (arXiv:2407.08608): a thread block has 128 keys of a kv head, 64
+ * for each of two consumer warp groups, and loops over the queries of all heads that share them. A
+ * producer warp group loads tiles by TMA through a two-stage pipeline; in order, three more of its
+ * threads wait for the turns of dq's sums and pass them on. Consumers: attention_bwd_keys_sm90.cuh.
+ * Bound by tensor cores.
  */
 #ifndef TGI_OPS_ATTENTION_BWD_SM90_CUH
 #define TGI_OPS_ATTENTION_BWD_SM90_CUH

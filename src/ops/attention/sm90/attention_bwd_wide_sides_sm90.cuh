@@ -95,7 +95,7 @@ __device__ __forceinline__ void find_columns(const side_state<S> &c, const side_
   }
 }
 
-/** Scores to p, which the other side gets in f32. */
+/** Scores to p, which the other side reads in f32. */
 template <typename Side, typename S>
 __device__ __forceinline__ void
 make_probabilities(const side_state<S> &c, const side_registers<S, Side> &r, const side_stage &t,
@@ -158,7 +158,7 @@ __device__ __forceinline__ void make_gradients(const side_state<S> &c,
                           r.a[4 * i], r.a[4 * i + 1], r.a[4 * i + 2], r.a[4 * i + 3]);
   }
   publish_to_copies();
-  __syncwarp(); /* p was read, and ds written, by all */
+  __syncwarp(); /* all lanes have read p and written ds */
   if (c.lane == 0) {
     arrive(&c.sh.p_empty[c.warp]);
     arrive(&c.sh.ds_full[t.u]);
@@ -183,11 +183,11 @@ __device__ __forceinline__ void add_tile(const side_state<S> &c, const side_regi
   wgmma_wait<1>();
   settle(r.dq);
   if (turn > 0) {
-    finish_dq(c, r, x, c.n - 1); /* beside the product */
+    finish_dq(c, r, x, c.n - 1); /* overlaps the product */
   }
   wgmma_wait<0>();
   settle(r.sum);
-  __syncwarp(); /* minus and delta were read by all */
+  __syncwarp(); /* all lanes have read minus and delta */
   if (c.lane == 0) {
     arrive(&c.sh.empty[t.st]);
   }
@@ -213,12 +213,12 @@ __device__ __forceinline__ void end_item(const side_state<S> &c, const side_regi
   if (c.lane == 0) {
     arrive(&c.sh.keys_read);
   }
-  wait_for(&c.sh.keys_read, item & 1); /* both are done with keys and values */
+  wait_for(&c.sh.keys_read, item & 1); /* both sides have read keys and values */
   store_keys<typename Side::result>(map, kOfValues ? job.dv : job.dk, r.sum,
                                     kOfValues ? 1.0f : job.scale, kOfValues ? c.v_page : c.k_page,
                                     job, x, 0, Side::kGroup,
                                     (int)(kOfValues ? job.c.l.v_dim : job.c.l.head_dim));
-  sync_some(2 + Side::kGroup, kWarpgroup); /* rows that threads store were read by all */
+  sync_some(2 + Side::kGroup, kWarpgroup); /* all threads have read the rows that they store */
   if (c.thread == 0) {
     wait_for_store_reads();
     arrive(&c.sh.keys_empty);

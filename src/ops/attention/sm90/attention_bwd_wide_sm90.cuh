@@ -1,14 +1,12 @@
 /**
- * Attention backward on Hopper's tensor cores, heads of more than 128 elements
- * (attention_bwd_sm90.cu): the kernel.
+ * Attention backward on Hopper's tensor cores (attention_bwd_sm90.cu): the kernel for heads of more
+ * than 128 elements.
  *
- * A thread block has 64 keys of a kv head: the sums of dk and dv for more would not fit in its
- * registers. Each of two warpgroups has all of these keys, and sums of its own: one makes scores, p
- * and dv, the other one dp, ds and dk. Scores and dp are transposed, keys as rows, so that p and ds
- * are registers of the products that dv and dk add up, whose other operand then is read once. p
- * goes from thread to thread through shared memory, and so does ds, for the tile's part of dq, of
- * which each warpgroup makes some columns one tile later. So the two drift apart, and one
- * multiplies while the other does not.
+ * Persistent and warp-specialised (arXiv:2407.08608). A thread block has 64 keys of a kv head:
+ * accumulators of dk and dv for more would not fit in its registers. Both consumer warp groups have
+ * all of these keys: one computes scores, p and dv, the other one dp, ds and dk
+ * (attention_bwd_wide_sides_sm90.cuh). A producer warp group loads tiles by TMA through a two-stage
+ * pipeline and keeps the order of dq's sums. Bound by tensor cores.
  */
 #ifndef TGI_OPS_ATTENTION_BWD_WIDE_SM90_CUH
 #define TGI_OPS_ATTENTION_BWD_WIDE_SM90_CUH

@@ -1,10 +1,10 @@
 /**
- * Attention forward on Hopper: tiles of a causal window so narrow that 64 queries, from a whole
- * block of keys on, see three blocks of 64 keys at most.
+ * Attention forward on Hopper: a consumer warp group for narrow causal windows, where 64 queries
+ * that begin at a block's first key see at most three blocks of 64 keys.
  *
- * A warpgroup makes all scores of its queries at once, so there is no running softmax: one maximum,
- * no factors, and one wait for products of either kind. Warpgroups drift apart: one makes
- * exponentials while another multiplies.
+ * A warp group computes all scores of its queries at once, so there is no running softmax: one
+ * maximum, no rescaling, and one wait for each kind of product. Warp groups drift apart: one
+ * computes exponentials while another multiplies.
  */
 #ifndef TGI_OPS_ATTENTION_FWD_NARROW_SM90_CUH
 #define TGI_OPS_ATTENTION_FWD_NARROW_SM90_CUH
@@ -17,9 +17,9 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-constexpr int kSeenBlocks = 3; /* of keys, by a warpgroup's queries */
+constexpr int kSeenBlocks = 3; /* blocks of keys that a warp group's queries see */
 
-/** All scores of a row to probabilities, but for the factor of its sum. */
+/** All scores of a row to probabilities, which are not yet divided by their sum. */
 template <typename T, int kBlocks, int kN>
 __device__ __forceinline__ void softmax_whole(uint32_t (&p)[kBlocks][kN / 2],
                                               float (&s)[kBlocks][kN], row_state &rows, float c)
@@ -27,7 +27,8 @@ __device__ __forceinline__ void softmax_whole(uint32_t (&p)[kBlocks][kN / 2],
   float base[2], a[2] = {0, 0}, b[2] = {0, 0};
 #pragma unroll
   for (int r = 0; r < 2; r++) {
-    float c0 = s[0][2 * r], c1 = s[0][2 * r + 1]; /* a NaN is passed over and shows in the sum */
+    float c0 = s[0][2 * r],
+          c1 = s[0][2 * r + 1]; /* fmaxf drops a NaN, which then shows in the sum */
 #pragma unroll
     for (int j = 0; j < kBlocks; j++) {
 #pragma unroll
@@ -70,7 +71,7 @@ template <typename S> struct narrow_tile {
   row_state &rows;
 };
 
-/** Passes over blocks of keys that no row of the warp group sees. */
+/** Skips blocks of keys that no row of the warp group sees. */
 template <typename S> __device__ __forceinline__ void pass_over(fwd_consumer<S> &c, int blocks)
 {
   for (; blocks > 0; blocks--, c.n++) {
@@ -99,7 +100,7 @@ __device__ __forceinline__ void score_blocks(const fwd_consumer<S> &c, const nar
   }
   wgmma_commit();
 #pragma unroll
-  for (int r = 0; r < 2; r++) { /* beside the products */
+  for (int r = 0; r < 2; r++) { /* overlaps the products */
     t.seen[r] = span_of(c.rule, t.x, c.first + c.row0 + 8 * r);
   }
   wgmma_wait<0>();
@@ -164,7 +165,7 @@ __device__ __forceinline__ void add_blocks(fwd_consumer<S> &c, const narrow_tile
   } else {
 #pragma unroll
     for (int j = 0; j < kSeenBlocks; j++) {
-      if (j < t.count) { /* values times 0 that rows see would make NaN of infinity */
+      if (j < t.count) { /* one by one: 0 times a stand-in's infinity would be NaN */
         wgmma_fence();
         add_block(c, t, o, j);
         wgmma_commit();

@@ -33,7 +33,7 @@ template <typename S> struct fwd_registers {
   int (&low)[2], (&high)[2];                        /* columns that the thread's two rows see */
 };
 
-/** Passes over a block of keys that no row of the warp group sees. */
+/** Skips a block of keys that no row of the warp group sees. */
 template <typename S>
 __device__ __forceinline__ void skip_block(fwd_consumer<S> &c, fwd_cursor &at, bool takes_turn)
 {
@@ -48,7 +48,7 @@ __device__ __forceinline__ void skip_block(fwd_consumer<S> &c, fwd_cursor &at, b
   c.n++, at.block--;
 }
 
-/** The thread's masks, and zeros in its results. Beside the first products. */
+/** Computes the thread's masks and clears its results, while the first products run. */
 template <typename S>
 __device__ __forceinline__ void begin_rows(const fwd_consumer<S> &c, const query_place &x,
                                            const fwd_registers<S> &r)
@@ -81,13 +81,13 @@ __device__ __forceinline__ void weigh_block(const fwd_consumer<S> &c, const fwd_
   softmax_block(s, r.rows, c.job.exponent);
 }
 
-/** Scores of a block beside the values of the block before. */
+/** Issues the scores of a block together with the values of the block before. */
 template <typename S, bool kMasks>
 __device__ __forceinline__ void step_block(fwd_consumer<S> &c, fwd_cursor &at,
                                            const fwd_registers<S> &r)
 {
   const uint64_t k = keys_at(c, c.n), v = values_at(c, c.n - 1);
-  await_stage(c, c.sh.k_full, c.n); /* both here: a loop between products costs a fence */
+  await_stage(c, c.sh.k_full, c.n); /* both here: a wait loop between products would cost a fence */
   await_stage(c, c.sh.v_full, c.n - 1);
   await_turn(c);
   wgmma_fence();
@@ -108,7 +108,7 @@ __device__ __forceinline__ void step_block(fwd_consumer<S> &c, fwd_cursor &at,
   c.n++, at.block--;
 }
 
-/** Zeros in values beside a sequence's own, where other rows follow them in memory. */
+/** Zeros values beside a sequence's own, where other sequences' rows are adjacent in memory. */
 template <typename S>
 __device__ __forceinline__ void clear_beside(const fwd_consumer<S> &c, unsigned i, int from, int to)
 {
@@ -178,7 +178,7 @@ __device__ __forceinline__ void end_blocks(const fwd_consumer<S> &c, const fwd_r
   release_stage(c, c.sh.v_empty, c.n - 1);
 }
 
-/** Stores the results of a tile, or what a split leaves. */
+/** Stores the results of a tile, or the partial sums of a split. */
 template <typename S>
 __device__ __forceinline__ void end_tile(const fwd_consumer<S> &c, const fwd_registers<S> &r,
                                          const CUtensorMap *out_map, const query_place &x, int tile,
@@ -228,7 +228,7 @@ __device__ __forceinline__ void compute_tiles(const CUtensorMap *out_map, const 
     row_state rows = {{-CUDART_INF_F, -CUDART_INF_F}, {0, 0}, {1, 1}};
     const fwd_registers<S> r = {s, o, p, rows, low, high};
     at.block = b.high_block - 1;
-    while (at.block >= b.above) { /* all but one of a tile's blocks take a turn */
+    while (at.block >= b.above) { /* each of a tile's blocks but one has a ping-pong turn */
       skip_block(c, at, b.above > b.below || at.block > b.low_block);
     }
     if (b.above > b.below) {

@@ -1,10 +1,12 @@
 /**
  * Attention forward on Hopper's tensor cores (attention_sm90.cu): the kernel.
  *
- * A block has one thread that fetches tiles (the rest of its warpgroup idles and has given its
- * registers away) and warpgroups that compute, 64 queries each. Keys and values go through rings of
- * shared memory that run on from one tile of queries to the next; each warpgroup has its own places
- * for queries.
+ * Persistent and warp-specialised: one producer thread loads tiles by TMA (the rest of its warp
+ * group idles and has released its registers), and one to three consumer warp groups compute 64
+ * queries each. K and V use separate multi-stage pipelines, which run on from one tile of queries
+ * to the next, and up to 128 elements Q is double-buffered for each warp group: so loading the next
+ * tile overlaps the end of this one. Consumers: attention_fwd_running_sm90.cuh,
+ * attention_fwd_narrow_sm90.cuh. Bound by tensor cores.
  */
 #ifndef TGI_OPS_ATTENTION_FWD_SM90_CUH
 #define TGI_OPS_ATTENTION_FWD_SM90_CUH
@@ -19,10 +21,9 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** Has a kernel's arguments come to the multiprocessor's cache, which does not have them yet, all
- * of its lines at a time. By a warp with nothing else to do: who reads them waits once, not for one
- * line after the other. `shared`: kWarp words of shared memory, without which the assembler would
- * leave out a load that nobody needs. */
+/** Prefetches the kernel parameters into the constant cache, one cache line per lane of an
+ * otherwise idle warp: the first reader then waits once, not once per line. `shared`: kWarp words
+ * of shared memory, without which the assembler would remove a load that nothing reads. */
 template <typename Job>
 __device__ __forceinline__ void fetch_arguments(const Job &job, uint32_t *shared)
 {

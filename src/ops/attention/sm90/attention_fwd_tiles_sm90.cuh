@@ -1,5 +1,6 @@
-/** Attention forward on Hopper: the shapes of tiles, where they lie in shared memory, and the
- * thread that fetches them. */
+/** Attention forward on Hopper: tiles, the layout of shared memory, and the producer thread, which
+ * loads tiles by TMA. The producer runs ahead through the tiles of its block: keys of a block are
+ * loaded before the values of the block before, which is the order in which consumers need them. */
 #ifndef TGI_OPS_ATTENTION_FWD_TILES_SM90_CUH
 #define TGI_OPS_ATTENTION_FWD_TILES_SM90_CUH
 
@@ -27,12 +28,7 @@ template <typename T_, typename Config> struct fwd_tile : Config {
   static constexpr int kRegisters = Config::kWarpGroups == 3 ? 160 : 232;
 };
 
-/** A bool that chooses code. */
-template <bool kValue> struct flag {
-  static constexpr bool value = kValue;
-};
-
-constexpr int kPlaces = 4; /* one more than tiles of queries that any thread may still be at */
+constexpr int kPlaces = 4; /* one more than the tiles that threads can be at */
 
 template <typename S> struct alignas(1024) fwd_shared {
   uint8_t q[S::kQueryStages][S::kWarpGroups]
@@ -71,7 +67,7 @@ __device__ __forceinline__ void fetch_tiles(const CUtensorMap *q_map, const CUte
       take_split(job, split, x);
       sh.split[tile % kPlaces] = split;
     }
-    /* Asked for now, needed after this tile. */
+    /* Requested here, used after this tile: the atomic's latency is hidden. */
     item = job.work.taken ? (int)gridDim.x + atomicAdd(job.work.taken, 1) : item_of_turn(tile + 1);
     const int kv_head = x.head / job.work.group, k_row = x.k_row, k_index = x.k_index;
     const int low_block = x.low_block, high_block = x.high_block;
