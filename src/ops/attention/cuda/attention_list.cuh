@@ -1,4 +1,6 @@
-/** The list of the tiles of all sequences: a kernel of one block, compiled where it is launched. */
+/** The scheduler of calls with lengths on the device: one block lists the tiles of all sequences,
+ * most blocks of keys first, by a counting sort. Compiled where it is launched. Bound by latency.
+ */
 #ifndef TGI_OPS_ATTENTION_LIST_CUH
 #define TGI_OPS_ATTENTION_LIST_CUH
 
@@ -36,7 +38,7 @@ __device__ inline bool listed_place(const attention_call &c, const query_work &w
   return true;
 }
 
-/** One block. Tiles of a class of cost stand in any order: no result depends on it. */
+/** One block. Tiles of the same cost class are in any order: no result depends on it. */
 __global__ void __launch_bounds__(kListThreads)
     attention_list_kernel(const attention_call c, const query_work w, int64_t places, int shift)
 {
@@ -53,7 +55,7 @@ __global__ void __launch_bounds__(kListThreads)
     }
   }
   __syncthreads();
-  for (int step = 1; step < kCosts; step *= 2) { /* sums up to and with each class */
+  for (int step = 1; step < kCosts; step *= 2) { /* inclusive prefix sum over classes */
     const int before = t >= step ? first[t - step] : 0;
     __syncthreads();
     first[t] += before;

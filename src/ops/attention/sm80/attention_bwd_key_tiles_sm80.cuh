@@ -1,5 +1,5 @@
-/** Attention backward by mma.sync: what the kernels of dk and dv share: how tiles come to shared
- * memory, and single rows once more. */
+/** Attention backward by mma.sync: what the kernels of dk and dv share. How tiles are copied to
+ * shared memory, and recomputing single rows. */
 #ifndef TGI_OPS_ATTENTION_BWD_KEY_TILES_SM80_CUH
 #define TGI_OPS_ATTENTION_BWD_KEY_TILES_SM80_CUH
 
@@ -11,7 +11,7 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** Copies the tile's keys and values, which stay. */
+/** Copies the tile's keys and values, which stay for the whole kernel. */
 template <typename S, typename Shared>
 __device__ __forceinline__ void copy_tile(Shared &sh, const bwd_tiles_job &job, const key_place &x)
 {
@@ -25,8 +25,8 @@ __device__ __forceinline__ void copy_tile(Shared &sh, const bwd_tiles_job &job, 
       from, to, kWords * job.v_dim, job.v.data);
 }
 
-/** Where the first query, and its dout, of the group's first head are: in shared memory, for
- * registers are for sums. */
+/** The addresses of the first query, and of its dout, of the group's first head: in shared memory,
+ * because registers are for sums. */
 struct query_rows {
   const uint16_t *q, *dout;
 };
@@ -38,7 +38,7 @@ __device__ __forceinline__ query_rows query_rows_of(const bwd_tiles_job &job, co
           job.dout.data + job.dout.at(x.q_index, x.q_row, head)};
 }
 
-/** Copies a block of a head's queries, with their rows of dout, lse and delta, to place `to`. */
+/** Copies a block of a head's queries, with their rows of dout, lse and delta, to buffer `to`. */
 template <typename S, typename Shared>
 __device__ __forceinline__ void copy_queries(Shared &sh, int to, const bwd_tiles_job &job,
                                              const key_place &x, const query_rows &queries,
@@ -69,7 +69,8 @@ __device__ __forceinline__ void copy_queries(Shared &sh, int to, const bwd_tiles
   }
 }
 
-/** dk, but for the scale, and dv of key j of the extent; lanes have chunks of them. By a warp. */
+/** dk, without the scale, and dv of key j of the extent; each lane has a chunk of them. By a warp.
+ */
 template <typename T>
 __device__ __forceinline__ void key_again(float (&dk)[kChunk], float (&dv)[kChunk],
                                           const bwd_tiles_job &job, const key_place &x, int j,
@@ -102,7 +103,7 @@ __device__ __forceinline__ void key_again(float (&dk)[kChunk], float (&dv)[kChun
   }
 }
 
-/** Rows that a query which does not see them made NaN, once more; queries low .. high - 1 of each
+/** Recomputes rows that a query which does not see them made NaN; queries low .. high - 1 of each
  * head went into them. kOfKeys, kOfValues: dk and dv go to their pages. */
 template <typename S, bool kOfKeys, bool kOfValues>
 __device__ __forceinline__ void keys_again(const bwd_tiles_job &job, const key_place &x, int first,

@@ -1,6 +1,7 @@
-/** Attention backward by mma.sync: dk and dv. A block has a tile of keys of a kv head, and goes
- * through the queries of all heads of its group: scores and dp transposed, so that p and ds are
- * registers of the products that dv and dk add up. */
+/** Attention backward by mma.sync: dk and dv (arXiv:2307.08691). A thread block has a tile of keys
+ * of a kv head, and loops over double-buffered blocks of queries of all heads of its group. Scores
+ * and dp are transposed, so that p and ds are register operands of the products that accumulate dv
+ * and dk. Bound by tensor cores and shared memory. */
 #ifndef TGI_OPS_ATTENTION_BWD_KEYS_SM80_CUH
 #define TGI_OPS_ATTENTION_BWD_KEYS_SM80_CUH
 
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(dkv_tile<T, Config>::kThreads, Config::kOccupa
 #pragma unroll 1
   for (; left > 0; left--, stage ^= 1) {
     wait_for_copies<0>();
-    __syncthreads(); /* all threads' copies are there, and the block before is done with */
+    __syncthreads(); /* all threads' copies have arrived, and the block before is no longer read */
     if (left > 1) {
       const bool last = block + 1 == x.high_block;
       copy_queries<S>(sh, stage ^ 1, job, x, queries, head + last, last ? x.low_block : block + 1);
@@ -194,7 +195,7 @@ __global__ void __launch_bounds__(dkv_tile<T, Config>::kThreads, Config::kOccupa
     }
   }
   if (S::kAddsDq || S::kSharers > 1) {
-    __syncthreads(); /* all warps are done with all keys, whose place results take */
+    __syncthreads(); /* all warps have read all keys, whose buffers results reuse */
   }
   __syncwarp();
   const float by = x.state == kOutOfRange ? CUDART_NAN_F : 1.0f;

@@ -1,5 +1,6 @@
-/** Attention backward by mma.sync: dq. A block has a tile of queries of one head, and goes through
- * the keys as the forward does. */
+/** Attention backward by mma.sync: dq (arXiv:2307.08691). A thread block has a tile of queries of
+ * one head, and loops over blocks of keys as the forward does, double-buffered where shared memory
+ * allows. Bound by tensor cores and shared memory. */
 #ifndef TGI_OPS_ATTENTION_BWD_QUERIES_SM80_CUH
 #define TGI_OPS_ATTENTION_BWD_QUERIES_SM80_CUH
 
@@ -27,7 +28,7 @@ template <typename S> struct alignas(128) queries_shared {
   uint16_t k[S::kStages][S::kKeys * kRow], v[S::kStages][S::kKeys * kVRow];
 };
 
-/** dq of query i of the place, but for the scale; lanes have chunks of it. By a warp. */
+/** dq of query i of the place, without the scale; each lane has a chunk of it. By a warp. */
 template <typename T>
 __device__ __forceinline__ void query_again(float (&dq)[kChunk], const bwd_tiles_job &job,
                                             const query_place &x, int i, key_span seen)
@@ -55,7 +56,7 @@ __device__ __forceinline__ void query_again(float (&dq)[kChunk], const bwd_tiles
   }
 }
 
-/** Rows that a hidden key made NaN, once more; keys low .. high - 1 went into them. */
+/** Recomputes rows that a masked key made NaN; keys low .. high - 1 went into them. */
 template <typename S>
 __device__ __forceinline__ void queries_again(const bwd_tiles_job &job, const query_place &x,
                                               int first, uint32_t page, int low, int high,
@@ -202,7 +203,7 @@ __global__ void __launch_bounds__(dq_tile<T, Config>::kThreads, Config::kOccupan
 #pragma unroll 1
   for (int block = x.high_block - 1; block >= x.low_block; block--, stage ^= 1) {
     wait_for_copies<0>();
-    __syncthreads(); /* all threads' copies are there, and the block before is done with */
+    __syncthreads(); /* all threads' copies have arrived, and the block before is no longer read */
     if (kStages == 1) {
       copy_k(0, block);
     } else if (block > x.low_block) {
@@ -213,7 +214,8 @@ __global__ void __launch_bounds__(dq_tile<T, Config>::kThreads, Config::kOccupan
     const int at = kStages == 2 ? stage : 0;
     const bool mine = block >= range.below && block < range.above;
     float dp[kM][kKeys / 2];
-    if constexpr (kStages == 1) { /* keys come beside dp, the next values beside all else */
+    if constexpr (kStages ==
+                  1) { /* keys load while dp is computed, the next values during all else */
       if (mine) {
         multiply_rows_small<T, kM, kKeys, S::kValueDim>(
             dp, dout_tile::square(dout_page), dout_tile::columns(shared_address(sh.v[0])));

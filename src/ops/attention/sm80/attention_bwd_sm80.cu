@@ -1,22 +1,23 @@
-/* Attention backward by mma.sync, on GPUs from compute capability 8.0 on.
+/* Attention backward by mma.sync, on GPUs from compute capability 8.0 on: the plan and the entry's
+ * functions.
  *
- * Method     As in attention_bwd.cu (arXiv:2307.08691, section 3.1): delta; then dq, and dk with
- *            dv, each with the scores made anew by tensor cores, so that every element is one sum
- *            in a fixed order. p and the gradients of scores, rounded, are operands out of
- *            registers. Where any order is allowed, and heads have up to 128 elements, the kernel
- *            of dk and dv adds dq to sums in memory.
- * Work       dq: a block for 128 queries of a head, as in the forward. dk, dv: a block for 128 keys
- *            of a kv head, which takes the queries of its group's heads one after the other; above
- *            128 elements for 64 keys, and pairs of warps share the products of 16 keys. Where
- *            shared memory is little, 64 queries and 32 keys there.
+ * Method     As in attention_bwd.cu (arXiv:2307.08691, section 3.1): delta; then dq; then dk and
+ *            dv. Both recompute the scores by tensor cores, so every element is one sum in a fixed
+ *            order. p and the gradients of scores, rounded, are register operands. Where any order
+ *            is allowed, up to 128 elements, the kernel of dk and dv also adds dq to sums in
+ *            memory.
+ * Work       dq: a thread block for 128 queries of a head, as in the forward. dk, dv: a block for
+ *            128 keys of a kv head, which loops over the queries of its group's heads. Above 128
+ *            elements: 64 keys, and pairs of warps share the products of 16 keys. Where shared
+ *            memory is 99 KiB: 64 queries, and 32 keys.
  * f32        With allow_tf32, by the same kernels: what a tile keeps (q and dout, or k and v) is
- *            rounded to TF32 in shared memory, all else where it becomes an operand; 64 queries or
- *            keys where heads have more than 64 elements and shared memory is little. Always in the
- *            fixed order.
- * Bits       An element's depend on extents, mask, head_dim and shared memory.
- * Bound      Tensor cores and shared memory: 7 products of tiles where the fewest possible are 5.
- * Takes      As attention_sm80.cu: heads of up to 256 elements, of f32 up to 128, in steps of 8;
- * all else goes to the kernels of attention_bwd.cu.
+ *            rounded to TF32 in shared memory, all else where it becomes an operand. 64 queries or
+ *            keys where heads have more than 64 elements and shared memory is at most 200 KiB.
+ *            Always in the fixed order.
+ * Bits       The bits of an element depend on extents, mask, head_dim and shared memory.
+ * Bound      Tensor cores and shared memory: 7 products of tiles, where 5 are the minimum.
+ * Takes      As attention_sm80.cu: heads of up to 256 elements, of f32 up to 128, in steps of 8.
+ *            All else goes to the kernels of attention_bwd.cu.
  */
 #include "ops/attention/cuda/attention_bwd_calls.cuh"
 #include "ops/attention/cuda/attention_list.cuh"
@@ -30,7 +31,7 @@
 namespace
 {
 
-/** The tensors of the call have rows that are vectors. */
+/** True if the rows of the call's tensors are vectors. */
 bool have_vectors(const tg_attention_bwd_args *a, bool tf32)
 {
   const tg_tensor *const needed[] = {&a->q, &a->k, &a->v, &a->out, &a->dout};
@@ -45,7 +46,7 @@ bool have_vectors(const tg_attention_bwd_args *a, bool tf32)
   return have;
 }
 
-/** Of queries, of keys of a block, and of keys of a tile, by products and shared memory. */
+/** Queries of a tile, keys of a block, and keys of a tile, as products and shared memory allow. */
 void set_tiles(attention_bwd_plan &p)
 {
   const bool wide = p.qk > 128;
@@ -54,7 +55,7 @@ void set_tiles(attention_bwd_plan &p)
   p.tile_keys = !wide ? 128 : p.little ? 32 : 64;
 }
 
-/** The same of f32: products take 64 or 128 elements of a head. */
+/** The same of f32: products cover 64 or 128 elements of a head. */
 void set_tiles_tf32(const tg_context *ctx, attention_bwd_plan &p)
 {
   p.qk = p.values = p.qk == 96 ? 128 : p.qk;
@@ -107,7 +108,7 @@ attention_bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *
   return p;
 }
 
-/** What the tiles need on the device before: records and a list of tiles. */
+/** Prepares what tiles read on the device: records of sequences, and a list of tiles. */
 tg_status prepare_lengths(const tg_context *ctx, const tg_attention_bwd_args *a,
                           const attention_bwd_plan &p, const bwd_tiles_job &job)
 {
@@ -177,7 +178,7 @@ tg_status run_adding(const tg_context *ctx, const attention_bwd_plan &p, const b
   }
 }
 
-/** All of heads of up to 128 elements. */
+/** All gradients of heads of up to 128 elements. */
 template <typename T>
 tg_status run_128(const tg_context *ctx, const tg_attention_bwd_args *a,
                   const attention_bwd_plan &p, const bwd_tiles_job &job)
@@ -192,7 +193,7 @@ tg_status run_128(const tg_context *ctx, const tg_attention_bwd_args *a,
   return status;
 }
 
-/** What comes before: lengths and a list of tiles, and delta. */
+/** The kernels before the tiles: lengths, the list of tiles, and delta. */
 template <typename T>
 tg_status prepare_tiles(const tg_context *ctx, const tg_attention_bwd_args *a,
                         const attention_bwd_plan &p, const bwd_tiles_job &job)

@@ -1,10 +1,11 @@
 /**
  * Attention backward by mma.sync: dk and dv of heads of more than 128 elements.
  *
- * A block has a tile of keys of a kv head, and goes through the queries of all heads of its group.
- * Sums of dk and of dv, 16 keys each, fill a warp's registers; so warps go in pairs, which have the
- * same keys: one makes scores, p and dv, the other one dp, ds and dk. What ds needs of p goes from
- * thread to thread of a pair through shared memory, in f32; p and ds, rounded, stay where they are.
+ * A thread block has a tile of keys of a kv head, and loops over double-buffered blocks of queries
+ * of all heads of its group. Accumulators of dk and of dv, 16 keys each, fill a warp's registers,
+ * so warps work in pairs with the same keys: one makes scores, p and dv, the other one dp, ds and
+ * dk. What ds needs of p goes from thread to thread of a pair through shared memory, in f32; p and
+ * ds, rounded, stay in registers. Bound by tensor cores and shared memory.
  */
 #ifndef TGI_OPS_ATTENTION_BWD_WIDE_KEYS_SM80_CUH
 #define TGI_OPS_ATTENTION_BWD_WIDE_KEYS_SM80_CUH
@@ -30,7 +31,7 @@ template <typename S> struct alignas(128) wide_keys_shared {
   uint16_t k[S::kRows * S::kHeadDim], v[S::kRows * S::kValueDim];
   uint16_t q[2][S::kQueries * S::kHeadDim], dout[2][S::kQueries * S::kValueDim];
   float lse[2][S::kQueries], delta[2][S::kQueries];
-  float4 slope[S::kWarpPairs][S::kQueries / 8][kWarp]; /* what dp - delta is multiplied by */
+  float4 slope[S::kWarpPairs][S::kQueries / 8][kWarp]; /* factor of dp - delta */
 };
 
 /** Score to p; returns p times the cap's slope. */
@@ -46,8 +47,8 @@ __device__ __forceinline__ float slope_of(const bwd_tiles_job &job, float minus,
   return s;
 }
 
-/** Scores to p; their slopes go to the other warp of the pair. lse: of the thread's first column.
- */
+/** Scores to p; their slopes go to the other warp of the pair. lse: from the thread's first column
+ * on. */
 template <int kN, bool kCaps>
 __device__ __forceinline__ void make_p(float (&s)[kN / 2], const bwd_tiles_job &job,
                                        const float *lse, float4 (*to)[kWarp])
@@ -64,7 +65,7 @@ __device__ __forceinline__ void make_p(float (&s)[kN / 2], const bwd_tiles_job &
   }
 }
 
-/** dp to the gradients of scores. delta: of the thread's first column. */
+/** dp to the gradients of scores. delta: from the thread's first column on. */
 template <int kN>
 __device__ __forceinline__ void make_ds(float (&dp)[kN / 2], const float *delta,
                                         const float4 (*slopes)[kWarp])
@@ -136,8 +137,8 @@ add_block(float (&sum)[1][(kOfValues ? S::kValueDim : S::kHeadDim) / 2], const b
       sum, a, row_tile<kCols>::square(shared_address(kOfValues ? sh.dout[stage] : sh.q[stage])));
 }
 
-/** Stores a warp's rows. All warps are done with the tile's keys and values, whose place they
- * take. */
+/** Stores a warp's rows. All warps have read the tile's keys and values, whose buffers the rows
+ * reuse. */
 template <typename S, bool kOfValues>
 __device__ __forceinline__ void
 finish_side(float (&sum)[1][(kOfValues ? S::kValueDim : S::kHeadDim) / 2], const bwd_tiles_job &job,
@@ -209,7 +210,7 @@ __global__ void __launch_bounds__(dkv_wide_tile<T, Config>::kThreads, 1)
       head++;
     }
     wait_for_copies<0>();
-    __syncthreads(); /* all threads' copies are there, and the block before is done with */
+    __syncthreads(); /* all threads' copies have arrived, and the block before is no longer read */
     if (left > 1) {
       copy_queries<S>(sh, stage ^ 1, job, x, queries, head, block);
     }

@@ -1,4 +1,4 @@
-/** Attention backward by mma.sync: how heads of more than 128 elements start. */
+/** Attention backward by mma.sync: the launches for heads of more than 128 elements. */
 #ifndef TGI_OPS_ATTENTION_BWD_WIDE_SM80_CUH
 #define TGI_OPS_ATTENTION_BWD_WIDE_SM80_CUH
 
@@ -13,7 +13,7 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-constexpr size_t kPlaces = 512; /* what kernels have beside: a place, and warps' ranges */
+constexpr size_t kPlaces = 512; /* static shared memory: a tile, and ranges of warps */
 
 /** dq, and dk with dv, as far as they are wanted. */
 template <typename T, typename Dq, typename Dkv>

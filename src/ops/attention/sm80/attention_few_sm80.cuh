@@ -1,8 +1,10 @@
 /**
- * Attention forward of few queries by mma.sync (attention_sm80.cu): the kernel.
+ * Attention forward of few queries by mma.sync (attention_sm80.cu): the kernel, split-KV
+ * (arXiv:2311.01282).
  *
- * A block of four warps has some splits of the keys of one kv head, and up to 64 rows of its group.
- * Each warp copies 16 keys of every 64, and their values; warps with rows of their own share them.
+ * A thread block of four warps has some splits of the keys of one kv head, and up to 64 rows of its
+ * group. Each warp copies 16 keys of every 64, and their values, through a ring of stages
+ * (cp.async); warps that have rows of their own share the copies. Bound by memory.
  */
 #ifndef TGI_OPS_ATTENTION_FEW_SM80_CUH
 #define TGI_OPS_ATTENTION_FEW_SM80_CUH
@@ -23,7 +25,7 @@ template <typename T_, typename Config> struct few_tile : Config {
   static constexpr int kStageBytes = kStageKeys * Config::kHeadDim * 4;
 };
 
-/** Until at most `groups` of this thread's latest groups of copies are under way. */
+/** Waits until at most `groups` of the latest groups of copies of this thread are in flight. */
 __device__ __forceinline__ void wait_for_copies_but(int groups)
 {
   switch (groups) {
@@ -38,14 +40,14 @@ __device__ __forceinline__ void wait_for_copies_but(int groups)
   }
 }
 
-/** What a warp's 16 rows see of the block's keys: some of them keys below .. above - 1, all of them
- * all_from .. all_to - 1; and what the thread's two rows do. */
+/** What a warp's 16 rows see of the block's keys: keys below .. above - 1 are seen by some row,
+ * keys all_from .. all_to - 1 by all. low, high: of the thread's two rows. */
 struct few_sight {
   int below, above, all_from, all_to;
   int low[2], high[2];
 };
 
-/** Of the rows from `first` on in the tile; none: nothing. */
+/** The view of the tile's rows from `first` on; empty where there are none. */
 __device__ __forceinline__ few_sight sight_of(const few_job &job, const few_place &x, int first)
 {
   const int last = min(first + 15, x.rows - 1);
@@ -68,7 +70,7 @@ __device__ __forceinline__ few_sight sight_of(const few_job &job, const few_plac
   return s;
 }
 
-/** s = Q K for 16 keys, each a row of the tile; `keys` is what columns() says. */
+/** s = Q K for 16 keys, each a row of the tile; `keys` as from columns(). */
 template <typename S>
 __device__ __forceinline__ void score_keys(float (&s)[8], const uint32_t (&q)[S::kHeadDim / 16][4],
                                            uint32_t keys)
@@ -159,7 +161,7 @@ __device__ __forceinline__ void attend_few(const few_job &job, const few_sight &
   if (__any_sync(kAllLanes, state.factor[0] != 1 || state.factor[1] != 1)) {
     rescale(o[0], state.factor);
   }
-  /* A single query's rows see the same keys, and the others are zeros. */
+  /* The rows of a single query see the same keys, and all others are zeros. */
   if (hides && job.l.nq > 1 && any_not_finite_row<S>(values)) {
     const int low[2] = {sight.low[0] - key0, sight.low[1] - key0};
     const int high[2] = {sight.high[0] - key0, sight.high[1] - key0};
@@ -179,7 +181,7 @@ __device__ __forceinline__ void clear_sums(row_state &state, float (&o)[kValues]
   }
 }
 
-/** A warp's rows to the lines of the exchange from `first` on; `rows` of them there are. */
+/** Writes a warp's rows, `rows` of them, to the lines of the exchange from `first` on. */
 template <typename S>
 __device__ __forceinline__ void put_sums(float *to, few_ends &ends, int first, int rows,
                                          const row_state &state, const float (&o)[S::kHeadDim / 2])
@@ -236,7 +238,7 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(Config::kHeadD
   float o[1][S::kHeadDim / 2];
   row_state state;
   clear_sums(state, o[0]);
-  /* What the ring's end leaves free, or, where there is one split, the ring itself. */
+  /* Behind the ring or, with a single split, in place of the ring. */
   float *const exchange = reinterpret_cast<float *>(
       memory + (job.run > 1 ? stages * S::kStageBytes + sharing * 16 * tile::kPitch : 0));
   const int split = job.keys.divisor / kStageKeys;
@@ -250,11 +252,11 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(Config::kHeadD
 
   const int from = x.low / kStageKeys;
   const int to = x.high > x.low ? (x.high + kStageKeys - 1) / kStageKeys : from;
-  int part = x.part, left = min(split, max(to - from, 1)); /* stages of this split */
+  int part = x.part, left = min(split, max(to - from, 1)); /* stages left in this split */
   const few_lane mine = few_copy<S::kHeadDim>::lane_of(job, x);
   const bool whole =
       !job.l.has_table && job.from.head_dim == S::kHeadDim && job.from.v_dim == S::kHeadDim;
-  int entries[kMostStages]; /* of the block table, for the stages that are fetched next */
+  int entries[kMostStages]; /* of the block table, for the next stages to be loaded */
 #pragma unroll
   for (int i = 0; i < kMostStages; i++) {
     entries[i] = job.l.has_table ? read_entry(job, x, from + i) : 0;
@@ -265,7 +267,7 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(Config::kHeadD
     if (stage == from) {
       sight = sight_of(job, x, row0);
       wait_for_copies_but(stages - 1);
-      __syncthreads(); /* all threads' copies of queries */
+      __syncthreads(); /* all threads' copies of queries have arrived */
       if constexpr (S::kHoldsQueries) {
 #pragma unroll
         for (int i = 0; i < S::kHeadDim / 16; i++) {
@@ -291,7 +293,7 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(Config::kHeadD
           attend_few<S>(job, sight, s[0], key0, keys + S::kStageBytes / 2, state, o);
         }
       }
-      wait_for_set(); /* before what all have read is overwritten */
+      wait_for_set(); /* all have read the stage that is overwritten next */
     }
     const int next = stage + stages;
     if (next < to) {
@@ -314,8 +316,8 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(Config::kHeadD
       }
       entries[kMostStages - 1] = read_entry(job, x, next + kMostStages);
     }
-    if (stage >= from && --left == 0) { /* behind the copies: they come meanwhile */
-      /* Nobody reads the exchange any more, or the ring in its place. */
+    if (stage >= from && --left == 0) { /* after the copies are issued, which then overlap this */
+      /* The exchange, or the ring in its place, is no longer read. */
       const bool bad = __syncthreads_or(lost < INT_MAX) || x.all.state == kOutOfRange;
       put_sums<S>(exchange, ends, warp * job.lines, x.rows - row0, state, o[0]);
       __syncthreads();
@@ -339,7 +341,7 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(Config::kHeadD
 
 /* ---- host ---- */
 
-/** A launch for as many sequences as there are counts, one launch after the other. */
+/** One launch for as many sequences as there are counters, then the next. */
 template <typename T, typename Config>
 tg_status run_few_tiles_of(const tg_context *ctx, const tg_attention_fwd_args *a,
                            const attention_few_plan &p)

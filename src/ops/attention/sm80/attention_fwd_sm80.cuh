@@ -1,9 +1,9 @@
 /**
- * Attention forward by mma.sync (attention_sm80.cu): the kernel.
+ * Attention forward by mma.sync (attention_sm80.cu): the kernel (arXiv:2307.08691).
  *
- * A block has a tile of queries of one head, a warp 16 or 32 of them, with their scores and results
- * in registers. Blocks of keys and values come to shared memory while the block before is worked
- * on.
+ * A thread block has a tile of queries of one head, a warp 16 or 32 of them, with their scores and
+ * results in registers. Keys and, where they fit, values are double-buffered in shared memory:
+ * cp.async loads a block while the block before is computed. Bound by tensor cores.
  */
 #ifndef TGI_OPS_ATTENTION_FWD_SM80_CUH
 #define TGI_OPS_ATTENTION_FWD_SM80_CUH
@@ -26,12 +26,12 @@ template <typename T_, typename Config> struct fwd_tile : Config {
   static constexpr int kM = Config::kWarpRows / 16; /* products' 16 rows that a warp has */
   static constexpr int kRows = Config::kQueries, kThreads = kWarp * Config::kWarps;
   static_assert(kRows == Config::kWarpRows * Config::kWarps, "each warp has its queries");
-  /* Whether sums are rescaled only where some must be: not at 64 elements, where asking takes
-   * longer, and not where no register is left for it. */
+  /* Whether sums are rescaled only where some factor is not 1: not at 64 elements, where the test
+   * costs more than it saves, and not where no register is left for it. */
   static constexpr bool kLazyRescale =
       Config::kValueStages == 2 && Config::kValueDim > 64 && !kIsTf32<T>;
-  /* Whether what is known of a block is loaded ahead of the barrier, where all wait: not where no
-   * register is left for it. */
+  /* Whether a block's flags are read before the barrier, whose wait then hides the latency: not
+   * where no register is left for them. */
   static constexpr bool kReadsEarly = Config::kValueDim != 128 || kIsTf32<T>;
   using qk_tile = tile_of<T, Config::kHeadDim>;
   using value_tile = tile_of<T, Config::kValueDim>;
@@ -89,8 +89,8 @@ make_probabilities(uint32_t (&p)[S::kM][kOfKeys<S>], float (&s)[S::kM][S::kKeys 
   }
 }
 
-/** Stores a warp's rows. `page`: its own shared memory. `hides`: keys low .. high - 1 went into
- * them, and some row does not see some of these. */
+/** Stores a warp's rows. `page`: its own shared memory. `hides`: some row does not see some of the
+ * keys low .. high - 1, which went into the rows. */
 template <typename S>
 __device__ __forceinline__ void
 finish_warp(const fwd_job &job, const query_place &x, int first, uint32_t page, bool hides, int low,
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(fwd_tile<T, Config>::kThreads, Config::kOccupa
   extern __shared__ __align__(128) uint8_t memory[];
   using shared = fwd_shared<S>;
   uint32_t sh = shared_address(memory);
-  asm volatile("" : "+r"(sh)); /* kept: to ask for it anew takes longer */
+  asm volatile("" : "+r"(sh)); /* kept in a register: recomputing it takes longer */
   __shared__ query_place x;
   __shared__ warp_range ranges[S::kWarps];
   __shared__ key_rows keys;
@@ -149,12 +149,12 @@ __global__ void __launch_bounds__(fwd_tile<T, Config>::kThreads, Config::kOccupa
                                                    job.from.v_dim, x, block,
                                                    S::kValueStages == 2 && whole);
   };
-  warp_range &range = ranges[threadIdx.x / kWarp]; /* not in registers: they are for sums */
+  warp_range &range = ranges[threadIdx.x / kWarp]; /* in shared memory: registers are for sums */
   if (lane == 0) {
     range = range_of(job.work.rule, x, first, 16 * kM, kKeys);
   }
   if (S::kReadsEarly) {
-    __syncwarp(); /* the others read it before the barrier */
+    __syncwarp(); /* the other lanes read it before the barrier */
   }
   const uint32_t page = sh + (uint32_t)(first * S::qk_tile::kPitch);
   float o[kM][S::kValueDim / 2];
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(fwd_tile<T, Config>::kThreads, Config::kOccupa
       look();
     }
     wait_for_copies<0>();
-    __syncthreads(); /* all threads' copies are there, and the block before is done with */
+    __syncthreads(); /* all threads' copies have arrived, and the block before is no longer read */
     if (!S::kReadsEarly) {
       look();
     }
@@ -215,13 +215,13 @@ __global__ void __launch_bounds__(fwd_tile<T, Config>::kThreads, Config::kOccupa
     if (mine) {
       float s[kM][kKeys / 2];
       uint32_t rows = page;
-      asm volatile("" : "+r"(rows)); /* places that follow from it are computed where needed */
+      asm volatile("" : "+r"(rows)); /* derived addresses are computed where needed */
       multiply_rows_small<T, kM, kKeys, S::kHeadDim>(s, S::qk_tile::square(rows),
                                                      S::qk_tile::columns(shared::k(sh, block)));
       make_probabilities<S>(p, s, job, x, first + lane / 4, block, hides, state);
 #pragma unroll
       for (int m = 0; m < kM; m++) {
-        /* seldom: see softmax_block */
+        /* rarely needed: see softmax_block */
         if (!S::kLazyRescale ||
             __any_sync(kAllLanes, state[m].factor[0] != 1 || state[m].factor[1] != 1)) {
           rescale(o[m], state[m].factor);
@@ -232,8 +232,7 @@ __global__ void __launch_bounds__(fwd_tile<T, Config>::kThreads, Config::kOccupa
       wait_for_copies<1>();
       __syncthreads();
     } else {
-      __syncwarp(); /* keeps the assembler from loading values before scores are done with: spills
-                     */
+      __syncwarp(); /* keeps the assembler from loading values before scores are consumed: spills */
     }
     if (mine) {
       add_rows_small<T, kM, S::kValueDim, kKeys>(

@@ -1,4 +1,5 @@
-/** Attention by mma.sync: what the plans of both directions ask of a call and of a GPU. */
+/** Attention by mma.sync: conditions on a call and on a GPU that the plans of both directions
+ * share. */
 #ifndef TGI_OPS_ATTENTION_PLAN_SM80_CUH
 #define TGI_OPS_ATTENTION_PLAN_SM80_CUH
 
@@ -10,11 +11,11 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** Shared memory of a block: 8.0 has kMediumShared, 9.0 and 10.0 more than kLargeShared, 8.6, 8.9
- * and 12.0 have 99 KiB. */
+/** Bytes of shared memory of a block: 8.0 has kMediumShared; 9.0 and 10.0 have more than
+ * kLargeShared; 8.6, 8.9 and 12.0 have 99 KiB. */
 constexpr int kMediumShared = 163 << 10, kLargeShared = 200 << 10;
 
-/** True if the call is one of f32 by TF32. */
+/** True if the call computes f32 in TF32. */
 template <typename Args> bool allows_tf32(const Args *a)
 {
   return a->allow_tf32 && a->q.dtype == TG_F32;

@@ -1,5 +1,5 @@
-/* Attention backward by mma.sync, f32 by TF32 (attention_bwd_sm80.cu). All sizes of heads in one
- * file: it compiles in seconds, and is smaller than one for each. */
+/* Attention backward by mma.sync (attention_bwd_sm80.cu): f32 by TF32. All head sizes are in one
+ * file: it compiles in seconds, and is smaller than one file each. */
 #include "ops/attention/sm80/attention_bwd_keys_sm80.cuh"
 #include "ops/attention/sm80/attention_bwd_plan_sm80.cuh"
 #include "ops/kernels.cuh"

@@ -1,5 +1,5 @@
-/* Attention forward by mma.sync, f32 by TF32 (attention_sm80.cu). All sizes of heads in one file:
- * it compiles in seconds, and is smaller than one for each. */
+/* Attention forward by mma.sync (attention_sm80.cu): f32 by TF32. All head sizes are in one file:
+ * it compiles in seconds, and is smaller than one file each. */
 #include "ops/attention/sm80/attention_fwd_sm80.cuh"
 #include "ops/kernels.cuh"
 
