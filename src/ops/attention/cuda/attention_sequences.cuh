@@ -64,6 +64,17 @@ template <typename T> heads_view<T> words_of(const tg_tensor *t)
   return v;
 }
 
+/** True if the tensor's rows are 16-byte vectors of 16-bit elements, or with `tf32` of f32. */
+inline bool has_vectors(const tg_tensor *t, bool tf32 = false)
+{
+  const bool half = t->dtype == TG_F16 || t->dtype == TG_BF16;
+  bool taken = (tf32 ? t->dtype == TG_F32 : half) && t->shape[3] % 8 == 0 && rows_aligned(t, 16);
+  for (int axis = 0; axis < 4; axis++) {
+    taken = taken && t->shape[axis] > 0;
+  }
+  return taken;
+}
+
 /** Makes a tensor look as if its rows were vectors, for a workspace that depends on shapes alone.
  */
 inline void forget_memory(tg_tensor *t)

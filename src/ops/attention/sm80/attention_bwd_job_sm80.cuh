@@ -26,7 +26,7 @@ struct bwd_tiles_job {
   int64_t key_items;
   float scale, softcap;
   float exponent; /* scores, after the cap, to exponents of 2 */
-  float cap_by;   /* scores to what tanh takes; 0: no cap */
+  float cap_by;   /* scores to tanh's argument; 0: no cap */
 };
 
 /** Place in lse of a query's row of q's axis. */
@@ -41,8 +41,8 @@ __device__ __forceinline__ float minus_lse(float lse)
   return lse == -CUDART_INF_F ? -CUDART_INF_F : -lse * kLog2E;
 }
 
-/** Score and dp to p and, but for the scale, the gradient of the score. kCaps: there is a softcap;
- * asked for each element it would be a branch each. */
+/** Score and dp to p and the gradient of the score, without the scale. kCaps: with a softcap; a
+ * template argument, because a run-time test would be a branch for each element. */
 template <bool kCaps>
 __device__ __forceinline__ void gradient_of(const bwd_tiles_job &job, float minus, float delta,
                                             float &s, float &dp)

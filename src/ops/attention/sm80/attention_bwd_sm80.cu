@@ -8,12 +8,12 @@
  *            memory.
  * Work       dq: a thread block for 128 queries of a head, as in the forward. dk, dv: a block for
  *            128 keys of a kv head, which loops over the queries of its group's heads. Above 128
- *            elements: 64 keys, and pairs of warps share the products of 16 keys. Where shared
- *            memory is 99 KiB: 64 queries, and 32 keys.
+ *            elements: a block for 64 keys, in which pairs of warps share the products of 16 keys;
+ *            where shared memory is 99 KiB, 64 queries and 32 keys.
  * f32        With allow_tf32, by the same kernels: what a tile keeps (q and dout, or k and v) is
  *            rounded to TF32 in shared memory, all else where it becomes an operand. 64 queries or
- *            keys where heads have more than 64 elements and shared memory is at most 200 KiB.
- *            Always in the fixed order.
+ *            keys where heads have more than 64 elements and shared memory is below 200 KiB. Always
+ *            in the fixed order.
  * Bits       The bits of an element depend on extents, mask, head_dim and shared memory.
  * Bound      Tensor cores and shared memory: 7 products of tiles, where 5 are the minimum.
  * Takes      As attention_sm80.cu: heads of up to 256 elements, of f32 up to 128, in steps of 8.

@@ -43,7 +43,7 @@ struct few_job {
   float *lse; /* NULL: not wanted */
   any_vector sinks;
   float exponent; /* scores, after the cap, to exponents of 2 */
-  float cap_by;   /* scores to what tanh takes */
+  float cap_by;   /* scores to tanh's argument */
   bool lengths;
   int rows, tiles, row_warps, lines, splits, run, stages; /* as planned */
   few_quotient keys, group, block_size;

@@ -6,7 +6,6 @@
 #define TGI_OPS_ATTENTION_FEW_PLAN_SM90_CUH
 
 #include "ops/attention/cuda/attention_fwd_plan.cuh"
-#include "ops/attention/sm80/attention_plan_sm80.cuh"
 #include "ops/kernels.cuh"
 
 inline namespace TGI_CUDA_ENTRY
