@@ -14,30 +14,6 @@ namespace
 
 constexpr int kListThreads = 1024;
 
-__device__ inline bool listed_place(const attention_call &c, const query_work &w, int64_t place,
-                                    query_place &x)
-{
-  int64_t number;
-  const tgi_attention_sequence s =
-      sequence_at(c, sequence_of_place(c, false, place, 1, w.size, &number));
-  const int64_t row = number * w.size;
-  if (row >= s.nq) {
-    return false;
-  }
-  x.q_row = (int)(s.q_first + row);
-  x.rows = (int)(s.nq - row);
-  x.q_index = (int)s.q_index;
-  x.k_row = (int)s.k_first;
-  x.k_index = (int)s.k_index;
-  x.first = (int)s.first;
-  x.end = (int)(s.first + s.count);
-  x.position = near_position(s.position + row);
-  x.state = s.count < 0 ? kOutOfRange : kFine;
-  x.head = 0;
-  set_blocks(w.rule, x, w.size, w.keys);
-  return true;
-}
-
 /** One block. Tiles of the same cost class are in any order: no result depends on it. */
 __global__ void __launch_bounds__(kListThreads)
     attention_list_kernel(const attention_call c, const query_work w, int64_t places, int shift)

@@ -3,7 +3,6 @@
 #ifndef TGI_OPS_ATTENTION_BWD_ADD_SM80_CUH
 #define TGI_OPS_ATTENTION_BWD_ADD_SM80_CUH
 
-#include "ops/attention/cuda/attention_list.cuh"
 #include "ops/attention/sm80/attention_bwd_queries_sm80.cuh"
 #include "ops/attention/sm80/attention_key_place_sm80.cuh"
 

@@ -26,6 +26,12 @@ struct attention_bwd_plan {
 
 /** Launches dq, and dk with dv. One function and file for each range of head sizes, because they
  * compile slowly. What they read on the device exists already, delta too. */
+tg_status run_attention_bwd_64(const tg_context *ctx, const tg_attention_bwd_args *a,
+                               const attention_bwd_plan &p);
+tg_status run_attention_bwd_96(const tg_context *ctx, const tg_attention_bwd_args *a,
+                               const attention_bwd_plan &p);
+tg_status run_attention_bwd_128(const tg_context *ctx, const tg_attention_bwd_args *a,
+                                const attention_bwd_plan &p);
 tg_status run_attention_bwd_192(const tg_context *ctx, const tg_attention_bwd_args *a,
                                 const attention_bwd_plan &p);
 tg_status run_attention_bwd_256(const tg_context *ctx, const tg_attention_bwd_args *a,

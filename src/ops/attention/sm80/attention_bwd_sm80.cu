@@ -22,9 +22,7 @@
 #include "ops/attention/cuda/attention_bwd_calls.cuh"
 #include "ops/attention/cuda/attention_list.cuh"
 #include "ops/attention/cuda/attention_portable.cuh"
-#include "ops/attention/sm80/attention_bwd_keys_sm80.cuh"
 #include "ops/attention/sm80/attention_bwd_plan_sm80.cuh"
-#include "ops/attention/sm80/attention_bwd_queries_sm80.cuh"
 #include "ops/attention/sm80/attention_plan_sm80.cuh"
 #include "ops/kernels.cuh"
 
@@ -120,79 +118,6 @@ tg_status prepare_lengths(const tg_context *ctx, const tg_attention_bwd_args *a,
   return status;
 }
 
-/** dq by a kernel of its own. */
-template <typename T>
-tg_status run_dq(const tg_context *ctx, const attention_bwd_plan &p, const bwd_tiles_job &job)
-{
-  const int64_t items = p.places * p.l.q_heads;
-  switch (p.qk) {
-  case 64:
-    return run_queries<T, dq_d64>(ctx, items, job);
-  case 96:
-    return run_queries<T, dq_d96>(ctx, items, job);
-  default:
-    return run_queries<T, dq_d128>(ctx, items, job);
-  }
-}
-
-/** dk and dv, in a fixed order. */
-template <typename T>
-tg_status run_dkv(const tg_context *ctx, const attention_bwd_plan &p, const bwd_tiles_job &job)
-{
-  switch (p.qk) {
-  case 64:
-    return run_keys<T, dkv_d64>(ctx, job);
-  case 96:
-    return run_keys<T, dkv_d96>(ctx, job);
-  default:
-    return p.little ? run_keys<T, dkv_d128_small>(ctx, job) : run_keys<T, dkv_d128>(ctx, job);
-  }
-}
-
-/** All three, in no fixed order. */
-template <typename T, typename Config>
-tg_status run_added(const tg_context *ctx, const attention_bwd_plan &p, const bwd_tiles_job &job)
-{
-  static_assert(Config::kQueries == (Config::kHeadDim == 64 ? 32 : 64), "as the plan says");
-  tg_status status = fill_bytes(ctx, job.sums, 0, p.bytes - p.records - p.list - p.terms);
-  if (status == TG_OK) {
-    status = run_keys<T, Config>(ctx, job);
-  }
-  if (status == TG_OK) {
-    status = launch(ctx, attention_bwd_dq_sums_kernel<T, Config>, grid_of(p.sums), kDeltaThreads, 0,
-                    job);
-  }
-  return status;
-}
-
-template <typename T>
-tg_status run_adding(const tg_context *ctx, const attention_bwd_plan &p, const bwd_tiles_job &job)
-{
-  switch (p.qk) {
-  case 64:
-    return run_added<T, dkv_d64_adding_dq>(ctx, p, job);
-  case 96:
-    return run_added<T, dkv_d96_adding_dq>(ctx, p, job);
-  default:
-    return run_added<T, dkv_d128_adding_dq>(ctx, p, job);
-  }
-}
-
-/** All gradients of heads of up to 128 elements. */
-template <typename T>
-tg_status run_128(const tg_context *ctx, const tg_attention_bwd_args *a,
-                  const attention_bwd_plan &p, const bwd_tiles_job &job)
-{
-  if (p.adds) {
-    return run_adding<T>(ctx, p, job);
-  }
-  tg_status status = tgi_present(&a->dq) ? run_dq<T>(ctx, p, job) : TG_OK;
-  if (status == TG_OK && (tgi_present(&a->dk) || tgi_present(&a->dv))) {
-    status = run_dkv<T>(ctx, p, job);
-  }
-  return status;
-}
-
 /** The kernels before the tiles: lengths, the list of tiles, and delta. */
 template <typename T>
 tg_status prepare_tiles(const tg_context *ctx, const tg_attention_bwd_args *a,
@@ -216,9 +141,12 @@ tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a,
     if constexpr (kIsTf32<T>) {
       status = run_attention_bwd_tf32(ctx, a, p);
     } else {
-      status = p.qk == 192   ? run_attention_bwd_192(ctx, a, p)
-               : p.qk == 256 ? run_attention_bwd_256(ctx, a, p)
-                             : run_128<T>(ctx, a, p, job);
+      const auto run = p.qk == 64    ? run_attention_bwd_64
+                       : p.qk == 96  ? run_attention_bwd_96
+                       : p.qk == 128 ? run_attention_bwd_128
+                       : p.qk == 192 ? run_attention_bwd_192
+                                     : run_attention_bwd_256;
+      status = run(ctx, a, p);
     }
   }
   return status == TG_OK ? add_to_sinks(ctx, a, p.l, job.delta) : status;
