@@ -119,12 +119,6 @@ __device__ __forceinline__ fwd_blocks blocks_of(const fwd_consumer<S> &c, const 
   return b;
 }
 
-/** True if some row does not see some key of the blocks that the warp group computes. */
-template <typename S> __device__ __forceinline__ bool hides_keys(const fwd_blocks &b)
-{
-  return b.below * S::kKeys < b.bottom.low || b.above * S::kKeys > b.top.high;
-}
-
 } // namespace
 
 } // namespace TGI_CUDA_ENTRY
