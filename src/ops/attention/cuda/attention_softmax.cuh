@@ -73,7 +73,7 @@ __device__ __forceinline__ uint32_t column_bits(int low, int high)
   return bits;
 }
 
-/** Row r's columns without a bit become `hidden`. */
+/** Sets row r's columns without a bit to `hidden`. */
 template <int kN>
 __device__ __forceinline__ void keep_columns(float (&s)[kN], int r, uint32_t bits, float hidden)
 {

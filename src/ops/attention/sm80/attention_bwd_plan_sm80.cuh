@@ -14,7 +14,7 @@ struct attention_bwd_plan {
   bool tf32; /* of f32 elements; else they have 16 bits */
   bool adds; /* dq is summed by the kernel of dk and dv */
   tgi_attention_layout l;
-  int window, qk, values; /* elements of a head that products take */
+  int window, qk, values; /* elements of a head that products cover */
   bool little;            /* shared memory is 99 KiB */
   int rows, keys;         /* dq: queries of a tile, and keys of a block */
   int tile_keys, queries; /* dk, dv: keys of a tile; where dq is summed, queries of a block */

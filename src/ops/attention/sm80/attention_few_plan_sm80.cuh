@@ -14,7 +14,7 @@ inline namespace TGI_CUDA_ENTRY
 struct attention_few_plan {
   bool taken;
   tgi_attention_layout l;
-  int window;          /* 0 where it hides nothing */
+  int window;          /* 0: masks nothing */
   int elements;        /* of a head that products cover */
   bool lengths;        /* some are on the device */
   int rows, tiles;     /* of a kv head's group; rows are those of a tile */

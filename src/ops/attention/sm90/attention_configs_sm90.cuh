@@ -5,8 +5,8 @@
  * threads, registers) stands beside the kernels: fwd_tile, bwd_tile and bwd_wide_tile.
  *
  * A configuration states what was chosen by measuring. Shared memory (227 KiB a block) and
- * registers (232 a thread with two compute warp groups, 160 with three) bound kQueries, kKeys and
- * kStages.
+ * registers (up to 240 a thread with two consumer warp groups, 160 with three) bound kQueries,
+ * kKeys and kStages.
  */
 #ifndef TGI_OPS_ATTENTION_CONFIGS_SM90_CUH
 #define TGI_OPS_ATTENTION_CONFIGS_SM90_CUH
@@ -42,8 +42,8 @@ struct fwd_config {
   static constexpr bool kSplitKeys = false, kNarrow = false;
 };
 
-/* Heads of up to 64 elements. The softmax takes as long as the products: three warp groups where
- * they fill the GPU, else two or one. */
+/* Heads of up to 64 elements. The softmax is as long as the products: three warp groups where they
+ * fill the GPU, else two or one. */
 
 struct fwd_d64 : fwd_config {
   static constexpr int kHeadDim = 64, kValueDim = 64, kKeys = 128;

@@ -14,7 +14,7 @@ inline namespace TGI_CUDA_ENTRY
 struct few_cluster_plan {
   bool taken;
   tgi_attention_layout l;
-  int window;        /* 0 where it hides nothing */
+  int window;        /* 0: masks nothing */
   bool lengths;      /* some are on the device */
   int keys, units;   /* keys of a unit, whose sums are made in registers; units of a chunk */
   bool folds;        /* a warp has whole chunks and folds their units; else single units */
