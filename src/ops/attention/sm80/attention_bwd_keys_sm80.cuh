@@ -76,6 +76,77 @@ make_transposed(float (&s)[S::kM][S::kPart / 2], float (&dp)[S::kM][S::kPart / 2
   }
 }
 
+/** Copies the tile's keys and values, and its first block of queries. */
+template <typename S>
+__device__ __forceinline__ void begin_loads(keys_shared<S> &sh, const bwd_tiles_job &job,
+                                            const key_place &x, const query_rows &queries, int head,
+                                            int block)
+{
+  copy_tile<S>(sh, job, x);
+  copy_queries<S>(sh, 0, job, x, queries, head, block);
+  commit_copies();
+  if (kIsTf32<typename S::T>) {
+    wait_for_copies<0>();
+    __syncthreads();
+    round_tile<typename S::T, (sizeof sh.k + sizeof sh.v) / 2, S::kThreads>(shared_address(sh.k));
+  }
+}
+
+/** Where warps share keys: the products of p and ds, out of shared memory, with a part of the
+ * elements. */
+template <typename S>
+__device__ __forceinline__ void add_shared_block(keys_shared<S> &sh, int stage, int first, int part,
+                                                 float (&dk)[S::kM][S::kElements / 2],
+                                                 float (&dv)[S::kM][S::kElements / 2])
+{
+  using T = typename S::T;
+  using tile = tile_of<T, S::kHeadDim>;
+  constexpr int kQueries = S::kQueries, kM = S::kM;
+  const uint32_t elements = (uint32_t)(part * S::kElements * sizeof(uint16_t));
+  const uint32_t keys = row_tile<kQueries>::square((uint32_t)(first * kQueries * 2));
+  add_products_small<T, kM, S::kElements, kQueries, S::kHeadDim>(
+      dv, shared_address(sh.p) + keys, tile::square(shared_address(sh.dout[stage])) + elements);
+  __syncwarp();
+  add_products_small<T, kM, S::kElements, kQueries, S::kHeadDim>(
+      dk, shared_address(sh.ds) + keys, tile::square(shared_address(sh.q[stage])) + elements);
+}
+
+/** Stores a warp's rows of dk and dv, through the buffers of keys and values. */
+template <typename S>
+__device__ __forceinline__ void
+finish_warp(const bwd_tiles_job &job, const key_place &x, int first, int part, uint32_t k_page,
+            uint32_t v_page, const warp_range &range, float (&dk)[S::kM][S::kElements / 2],
+            float (&dv)[S::kM][S::kElements / 2])
+{
+  using T = typename S::T;
+  constexpr int kQueries = S::kQueries, kM = S::kM;
+  const float by = x.state == kOutOfRange ? CUDART_NAN_F : 1.0f;
+  const int low = range.below * kQueries, high = range.above * kQueries;
+  bool bad[kM][2], bad_dv[kM][2], some = false;
+  put_sums<T, kM, S::kHeadDim, S::kSharers>(k_page, part, dk, job.scale * by, bad);
+  put_sums<T, kM, S::kHeadDim, S::kSharers>(v_page, part, dv, by, bad_dv);
+#pragma unroll
+  for (int m = 0; m < kM; m++) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      bad[m][r] = bad[m][r] || bad_dv[m][r];
+      some = some || bad[m][r];
+    }
+  }
+  if (high > low && range.hides(low, high) && __any_sync(kAllLanes, some)) {
+    keys_again<S, true, true>(job, x, first, part, k_page, v_page, low, high, bad);
+  }
+  const int rows = min(x.rows - first, 16 * kM);
+  if (job.dk.data) {
+    store_rows<T, S::kHeadDim, S::kSharers>(job.dk, x.k_index, x.k_row + first, x.kv_head, rows,
+                                            job.head_dim, k_page, part);
+  }
+  if (job.dv.data) {
+    store_rows<T, S::kHeadDim, S::kSharers>(job.dv, x.k_index, x.k_row + first, x.kv_head, rows,
+                                            job.v_dim, v_page, part);
+  }
+}
+
 template <typename T, typename Config>
 __global__ void __launch_bounds__(dkv_tile<T, Config>::kThreads, Config::kOccupancy)
     attention_bwd_dkv_tiles_kernel(const __grid_constant__ bwd_tiles_job job)
@@ -114,14 +185,7 @@ __global__ void __launch_bounds__(dkv_tile<T, Config>::kThreads, Config::kOccupa
   int head = x.kv_head * job.work.group, block = x.low_block, stage = 0;
   int left = (x.high_block - x.low_block) * job.work.group;
   if (left > 0) {
-    copy_tile<S>(sh, job, x);
-    copy_queries<S>(sh, 0, job, x, queries, head, block);
-    commit_copies();
-    if (kIsTf32<T>) {
-      wait_for_copies<0>();
-      __syncthreads();
-      round_tile<T, (sizeof sh.k + sizeof sh.v) / 2, S::kThreads>(shared_address(sh.k));
-    }
+    begin_loads<S>(sh, job, x, queries, head, block);
   }
 #pragma unroll 1
   for (; left > 0; left--, stage ^= 1) {
@@ -172,14 +236,7 @@ __global__ void __launch_bounds__(dkv_tile<T, Config>::kThreads, Config::kOccupa
     }
     if constexpr (S::kSharers > 1) {
       if (mine) {
-        const uint32_t elements = (uint32_t)(part * S::kElements * sizeof(uint16_t));
-        const uint32_t keys = row_tile<kQueries>::square((uint32_t)(first * kQueries * 2));
-        add_products_small<T, kM, S::kElements, kQueries, S::kHeadDim>(
-            dv, shared_address(sh.p) + keys,
-            tile::square(shared_address(sh.dout[stage])) + elements);
-        __syncwarp();
-        add_products_small<T, kM, S::kElements, kQueries, S::kHeadDim>(
-            dk, shared_address(sh.ds) + keys, tile::square(shared_address(sh.q[stage])) + elements);
+        add_shared_block<S>(sh, stage, first, part, dk, dv);
       }
     }
     if constexpr (S::kAddsDq) {
@@ -198,31 +255,7 @@ __global__ void __launch_bounds__(dkv_tile<T, Config>::kThreads, Config::kOccupa
     __syncthreads(); /* all warps have read all keys, whose buffers results reuse */
   }
   __syncwarp();
-  const float by = x.state == kOutOfRange ? CUDART_NAN_F : 1.0f;
-  const int low = range.below * kQueries, high = range.above * kQueries;
-  bool bad[kM][2], bad_dv[kM][2], some = false;
-  put_sums<T, kM, S::kHeadDim, S::kSharers>(k_page, part, dk, job.scale * by, bad);
-  put_sums<T, kM, S::kHeadDim, S::kSharers>(v_page, part, dv, by, bad_dv);
-#pragma unroll
-  for (int m = 0; m < kM; m++) {
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      bad[m][r] = bad[m][r] || bad_dv[m][r];
-      some = some || bad[m][r];
-    }
-  }
-  if (high > low && range.hides(low, high) && __any_sync(kAllLanes, some)) {
-    keys_again<S, true, true>(job, x, first, part, k_page, v_page, low, high, bad);
-  }
-  const int rows = min(x.rows - first, 16 * kM);
-  if (job.dk.data) {
-    store_rows<T, S::kHeadDim, S::kSharers>(job.dk, x.k_index, x.k_row + first, x.kv_head, rows,
-                                            job.head_dim, k_page, part);
-  }
-  if (job.dv.data) {
-    store_rows<T, S::kHeadDim, S::kSharers>(job.dv, x.k_index, x.k_row + first, x.kv_head, rows,
-                                            job.v_dim, v_page, part);
-  }
+  finish_warp<S>(job, x, first, part, k_page, v_page, range, dk, dv);
 }
 
 /* ---- host ---- */

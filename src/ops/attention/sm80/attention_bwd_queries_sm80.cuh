@@ -130,6 +130,99 @@ make_gradients(uint32_t (&ds)[S::kM][kHalves<typename S::T> * S::kKeys / 4],
   }
 }
 
+/** What copies of a tile's blocks need: the tile, its keys and values, and shared memory. */
+template <typename S> struct dq_loader {
+  const bwd_tiles_job &job;
+  const query_place &x;
+  const key_rows &keys;
+  queries_shared<S> &sh;
+};
+
+template <typename S>
+__device__ __forceinline__ void load_keys(const dq_loader<S> &l, int to, int block)
+{
+  copy_keys<typename S::T, S::kHeadDim, S::kKeys, S::kThreads>(shared_address(l.sh.k[to]), l.keys.k,
+                                                               l.job.k.step[1], l.job.head_dim, l.x,
+                                                               block, l.keys.whole(block));
+}
+
+template <typename S>
+__device__ __forceinline__ void load_values(const dq_loader<S> &l, int to, int block)
+{
+  copy_keys<typename S::T, S::kValueDim, S::kKeys, S::kThreads>(
+      shared_address(l.sh.v[to]), l.keys.v, l.job.v.step[1], l.job.v_dim, l.x, block,
+      l.keys.whole(block));
+}
+
+/** Copies the tile's queries and their dout, and its first block of keys. */
+template <typename S> __device__ __forceinline__ void begin_loads(const dq_loader<S> &l)
+{
+  using T = typename S::T;
+  const bwd_tiles_job &job = l.job;
+  const query_place &x = l.x;
+  copy_rows<kHalves<T> * S::kHeadDim, S::kRows, S::kThreads>(
+      shared_address(l.sh.q), job.q.data + job.q.at(x.q_index, x.q_row, x.head), job.q.step[1], 0,
+      x.rows, kHalves<T> * job.head_dim, job.q.data);
+  copy_rows<kHalves<T> * S::kValueDim, S::kRows, S::kThreads>(
+      shared_address(l.sh.dout), job.dout.data + job.dout.at(x.q_index, x.q_row, x.head),
+      job.dout.step[1], 0, x.rows, kHalves<T> * job.v_dim, job.dout.data);
+  if (S::kStages == 2) {
+    load_keys(l, 0, x.high_block - 1);
+  }
+  load_values(l, 0, x.high_block - 1);
+  commit_copies();
+  if (kIsTf32<T>) {
+    wait_for_copies<0>();
+    __syncthreads();
+    round_tile<T, (sizeof l.sh.q + sizeof l.sh.dout) / 2, S::kThreads>(shared_address(l.sh.q));
+  }
+}
+
+/** The terms of the thread's rows, and zeros in their sums. row0: of the thread's first row. */
+template <typename S>
+__device__ __forceinline__ void begin_rows(const bwd_tiles_job &job, const query_place &x, int row0,
+                                           float (&dq)[S::kM][S::kHeadDim / 2],
+                                           float (&minus)[S::kM][2], float (&delta)[S::kM][2])
+{
+#pragma unroll
+  for (int m = 0; m < S::kM; m++) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      const int row = min(row0 + 16 * m + 8 * r, x.rows - 1);
+      const int64_t at = term_at(job.work, x.q_index, x.q_row + row, x.head);
+      minus[m][r] = minus_lse(job.lse[at]);
+      delta[m][r] = job.delta[at];
+    }
+#pragma unroll
+    for (int i = 0; i < S::kHeadDim / 2; i++) {
+      dq[m][i] = 0;
+    }
+  }
+}
+
+/** Stores a warp's rows. `page`: its own shared memory. */
+template <typename S>
+__device__ __forceinline__ void finish_warp(const bwd_tiles_job &job, const query_place &x,
+                                            int first, uint32_t page, const warp_range &range,
+                                            float (&dq)[S::kM][S::kHeadDim / 2])
+{
+  using T = typename S::T;
+  const int low = range.below * S::kKeys, high = range.above * S::kKeys;
+  bool bad[S::kM][2];
+  put_sums<T, S::kM, S::kHeadDim>(page, 0, dq, x.state == kOutOfRange ? CUDART_NAN_F : job.scale,
+                                  bad);
+  bool some = false;
+#pragma unroll
+  for (int m = 0; m < S::kM; m++) {
+    some = some || bad[m][0] || bad[m][1];
+  }
+  if (high > low && range.hides(low, high) && __any_sync(kAllLanes, some)) {
+    queries_again<S>(job, x, first, page, low, high, bad);
+  }
+  store_rows<T, S::kHeadDim>(job.dq, x.q_index, x.q_row + first, x.head,
+                             min(x.rows - first, 16 * S::kM), job.head_dim, page);
+}
+
 template <typename T, typename Config>
 __global__ void __launch_bounds__(dq_tile<T, Config>::kThreads, Config::kOccupancy)
     attention_bwd_dq_tiles_kernel(const __grid_constant__ bwd_tiles_job job)
@@ -152,14 +245,7 @@ __global__ void __launch_bounds__(dq_tile<T, Config>::kThreads, Config::kOccupan
     return;
   }
   const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
-  auto copy_k = [&](int to, int block) {
-    copy_keys<T, S::kHeadDim, kKeys, S::kThreads>(shared_address(sh.k[to]), keys.k, job.k.step[1],
-                                                  job.head_dim, x, block, keys.whole(block));
-  };
-  auto copy_v = [&](int to, int block) {
-    copy_keys<T, S::kValueDim, kKeys, S::kThreads>(shared_address(sh.v[to]), keys.v, job.v.step[1],
-                                                   job.v_dim, x, block, keys.whole(block));
-  };
+  const dq_loader<S> loader = {job, x, keys, sh};
   warp_range &range = ranges[threadIdx.x / kWarp];
   if (lane == 0) {
     range = range_of(job.work.rule, x, first, 16 * kM, kKeys);
@@ -167,37 +253,9 @@ __global__ void __launch_bounds__(dq_tile<T, Config>::kThreads, Config::kOccupan
   const uint32_t page = shared_address(sh.q) + (uint32_t)(first * tile::kPitch);
   const uint32_t dout_page = shared_address(sh.dout) + (uint32_t)(first * dout_tile::kPitch);
   float dq[kM][S::kHeadDim / 2], minus[kM][2], delta[kM][2];
-#pragma unroll
-  for (int m = 0; m < kM; m++) {
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      const int row = min(first + 16 * m + lane / 4 + 8 * r, x.rows - 1);
-      const int64_t at = term_at(job.work, x.q_index, x.q_row + row, x.head);
-      minus[m][r] = minus_lse(job.lse[at]);
-      delta[m][r] = job.delta[at];
-    }
-#pragma unroll
-    for (int i = 0; i < S::kHeadDim / 2; i++) {
-      dq[m][i] = 0;
-    }
-  }
+  begin_rows<S>(job, x, first + lane / 4, dq, minus, delta);
   if (x.high_block > x.low_block) {
-    copy_rows<kHalves<T> * S::kHeadDim, S::kRows, S::kThreads>(
-        shared_address(sh.q), job.q.data + job.q.at(x.q_index, x.q_row, x.head), job.q.step[1], 0,
-        x.rows, kHalves<T> * job.head_dim, job.q.data);
-    copy_rows<kHalves<T> * S::kValueDim, S::kRows, S::kThreads>(
-        shared_address(sh.dout), job.dout.data + job.dout.at(x.q_index, x.q_row, x.head),
-        job.dout.step[1], 0, x.rows, kHalves<T> * job.v_dim, job.dout.data);
-    if (kStages == 2) {
-      copy_k(0, x.high_block - 1);
-    }
-    copy_v(0, x.high_block - 1);
-    commit_copies();
-    if (kIsTf32<T>) {
-      wait_for_copies<0>();
-      __syncthreads();
-      round_tile<T, (sizeof sh.q + sizeof sh.dout) / 2, S::kThreads>(shared_address(sh.q));
-    }
+    begin_loads(loader);
   }
   int stage = 0;
 #pragma unroll 1
@@ -205,10 +263,10 @@ __global__ void __launch_bounds__(dq_tile<T, Config>::kThreads, Config::kOccupan
     wait_for_copies<0>();
     __syncthreads(); /* all threads' copies have arrived, and the block before is no longer read */
     if (kStages == 1) {
-      copy_k(0, block);
+      load_keys(loader, 0, block);
     } else if (block > x.low_block) {
-      copy_k(stage ^ 1, block - 1);
-      copy_v(stage ^ 1, block - 1);
+      load_keys(loader, stage ^ 1, block - 1);
+      load_values(loader, stage ^ 1, block - 1);
     }
     commit_copies();
     const int at = kStages == 2 ? stage : 0;
@@ -223,7 +281,7 @@ __global__ void __launch_bounds__(dq_tile<T, Config>::kThreads, Config::kOccupan
       wait_for_copies<0>();
       __syncthreads();
       if (block > x.low_block) {
-        copy_v(0, block - 1);
+        load_values(loader, 0, block - 1);
       }
       commit_copies();
     }
@@ -245,19 +303,7 @@ __global__ void __launch_bounds__(dq_tile<T, Config>::kThreads, Config::kOccupan
     }
   }
   __syncwarp();
-  const int low = range.below * kKeys, high = range.above * kKeys;
-  bool bad[kM][2];
-  put_sums<T, kM, S::kHeadDim>(page, 0, dq, x.state == kOutOfRange ? CUDART_NAN_F : job.scale, bad);
-  bool some = false;
-#pragma unroll
-  for (int m = 0; m < kM; m++) {
-    some = some || bad[m][0] || bad[m][1];
-  }
-  if (high > low && range.hides(low, high) && __any_sync(kAllLanes, some)) {
-    queries_again<S>(job, x, first, page, low, high, bad);
-  }
-  store_rows<T, S::kHeadDim>(job.dq, x.q_index, x.q_row + first, x.head,
-                             min(x.rows - first, 16 * kM), job.head_dim, page);
+  finish_warp<S>(job, x, first, page, range, dq);
 }
 
 /* ---- host ---- */

@@ -118,6 +118,74 @@ finish_warp(const fwd_job &job, const query_place &x, int first, uint32_t page, 
                               min(x.rows - first, 16 * S::kM), job.from.v_dim, page);
 }
 
+/** What copies of a tile's blocks need: the tile, its keys and values, and shared memory. */
+struct fwd_loader {
+  const fwd_job &job;
+  const query_place &x;
+  const key_rows &keys;
+  const uint32_t &memory;
+};
+
+template <typename S>
+__device__ __forceinline__ void load_keys(const fwd_loader &l, int block, bool whole)
+{
+  copy_keys<typename S::T, S::kHeadDim, S::kKeys, S::kThreads>(
+      fwd_shared<S>::k(l.memory, block), l.keys.k, l.job.from.k.step[1], l.job.from.head_dim, l.x,
+      block, whole);
+}
+
+template <typename S>
+__device__ __forceinline__ void load_values(const fwd_loader &l, int block, bool whole)
+{
+  copy_keys<typename S::T, S::kValueDim, S::kKeys, S::kThreads>(
+      fwd_shared<S>::v(l.memory, block), l.keys.v, l.job.from.v.step[1], l.job.from.v_dim, l.x,
+      block, S::kValueStages == 2 && whole);
+}
+
+/** Copies the tile's queries, and its first block of keys. */
+template <typename S> __device__ __forceinline__ void begin_loads(const fwd_loader &l)
+{
+  using T = typename S::T;
+  const fwd_operands &from = l.job.from;
+  copy_rows<kHalves<T> * S::kHeadDim, S::kRows, S::kThreads>(
+      l.memory, from.q.data + from.q.at(l.x.q_index, l.x.q_row, l.x.head), from.q.step[1], 0,
+      l.x.rows, kHalves<T> * from.head_dim, from.q.data);
+  const bool whole = l.keys.whole(l.x.high_block - 1);
+  load_keys<S>(l, l.x.high_block - 1, whole);
+  if (S::kValueStages == 2) {
+    load_values<S>(l, l.x.high_block - 1, whole);
+  }
+  commit_copies();
+  if (kIsTf32<T>) {
+    wait_for_copies<0>();
+    __syncthreads();
+    round_tile<T, fwd_shared<S>::kQueries / 2, S::kThreads>(l.memory);
+  }
+}
+
+/** Scores and probabilities of a block, and the rescaling of the sums so far. */
+template <typename S>
+__device__ __forceinline__ void score_block(const fwd_loader &l, uint32_t page, int row0, int block,
+                                            bool hides, uint32_t (&p)[S::kM][kOfKeys<S>],
+                                            row_state (&state)[S::kM],
+                                            float (&o)[S::kM][S::kValueDim / 2])
+{
+  float s[S::kM][S::kKeys / 2];
+  uint32_t rows = page;
+  asm volatile("" : "+r"(rows)); /* derived addresses are computed where needed */
+  multiply_rows_small<typename S::T, S::kM, S::kKeys, S::kHeadDim>(
+      s, S::qk_tile::square(rows), S::qk_tile::columns(fwd_shared<S>::k(l.memory, block)));
+  make_probabilities<S>(p, s, l.job, l.x, row0, block, hides, state);
+#pragma unroll
+  for (int m = 0; m < S::kM; m++) {
+    /* rarely needed: see softmax_block */
+    if (!S::kLazyRescale ||
+        __any_sync(kAllLanes, state[m].factor[0] != 1 || state[m].factor[1] != 1)) {
+      rescale(o[m], state[m].factor);
+    }
+  }
+}
+
 template <typename T, typename Config>
 __global__ void __launch_bounds__(fwd_tile<T, Config>::kThreads, Config::kOccupancy)
     attention_fwd_tiles_kernel(const __grid_constant__ fwd_job job)
@@ -125,7 +193,6 @@ __global__ void __launch_bounds__(fwd_tile<T, Config>::kThreads, Config::kOccupa
   using S = fwd_tile<T, Config>;
   constexpr int kKeys = S::kKeys, kM = S::kM;
   extern __shared__ __align__(128) uint8_t memory[];
-  using shared = fwd_shared<S>;
   uint32_t sh = shared_address(memory);
   asm volatile("" : "+r"(sh)); /* kept in a register: recomputing it takes longer */
   __shared__ query_place x;
@@ -140,15 +207,7 @@ __global__ void __launch_bounds__(fwd_tile<T, Config>::kThreads, Config::kOccupa
     return;
   }
   const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
-  auto copy_k = [&](int block, bool whole) {
-    copy_keys<T, S::kHeadDim, kKeys, S::kThreads>(shared::k(sh, block), keys.k, job.from.k.step[1],
-                                                  job.from.head_dim, x, block, whole);
-  };
-  auto copy_v = [&](int block, bool whole) {
-    copy_keys<T, S::kValueDim, kKeys, S::kThreads>(shared::v(sh, block), keys.v, job.from.v.step[1],
-                                                   job.from.v_dim, x, block,
-                                                   S::kValueStages == 2 && whole);
-  };
+  const fwd_loader loader = {job, x, keys, sh};
   warp_range &range = ranges[threadIdx.x / kWarp]; /* in shared memory: registers are for sums */
   if (lane == 0) {
     range = range_of(job.work.rule, x, first, 16 * kM, kKeys);
@@ -168,20 +227,7 @@ __global__ void __launch_bounds__(fwd_tile<T, Config>::kThreads, Config::kOccupa
     }
   }
   if (x.high_block > x.low_block) {
-    copy_rows<kHalves<T> * S::kHeadDim, S::kRows, S::kThreads>(
-        sh, job.from.q.data + job.from.q.at(x.q_index, x.q_row, x.head), job.from.q.step[1], 0,
-        x.rows, kHalves<T> * job.from.head_dim, job.from.q.data);
-    const bool whole = keys.whole(x.high_block - 1);
-    copy_k(x.high_block - 1, whole);
-    if (S::kValueStages == 2) {
-      copy_v(x.high_block - 1, whole);
-    }
-    commit_copies();
-    if (kIsTf32<T>) {
-      wait_for_copies<0>();
-      __syncthreads();
-      round_tile<T, shared::kQueries / 2, S::kThreads>(sh);
-    }
+    begin_loads<S>(loader);
   }
 #pragma unroll 1
   for (int block = x.high_block - 1; block >= x.low_block; block--) {
@@ -202,31 +248,18 @@ __global__ void __launch_bounds__(fwd_tile<T, Config>::kThreads, Config::kOccupa
       look();
     }
     if (S::kValueStages == 1) {
-      copy_v(block, false);
+      load_values<S>(loader, block, false);
       commit_copies();
     }
     if (more) {
-      copy_k(block - 1, whole);
+      load_keys<S>(loader, block - 1, whole);
       if (S::kValueStages == 2) {
-        copy_v(block - 1, whole);
+        load_values<S>(loader, block - 1, whole);
       }
     }
     commit_copies();
     if (mine) {
-      float s[kM][kKeys / 2];
-      uint32_t rows = page;
-      asm volatile("" : "+r"(rows)); /* derived addresses are computed where needed */
-      multiply_rows_small<T, kM, kKeys, S::kHeadDim>(s, S::qk_tile::square(rows),
-                                                     S::qk_tile::columns(shared::k(sh, block)));
-      make_probabilities<S>(p, s, job, x, first + lane / 4, block, hides, state);
-#pragma unroll
-      for (int m = 0; m < kM; m++) {
-        /* rarely needed: see softmax_block */
-        if (!S::kLazyRescale ||
-            __any_sync(kAllLanes, state[m].factor[0] != 1 || state[m].factor[1] != 1)) {
-          rescale(o[m], state[m].factor);
-        }
-      }
+      score_block<S>(loader, page, first + lane / 4, block, hides, p, state, o);
     }
     if (S::kValueStages == 1) {
       wait_for_copies<1>();
@@ -236,7 +269,7 @@ __global__ void __launch_bounds__(fwd_tile<T, Config>::kThreads, Config::kOccupa
     }
     if (mine) {
       add_rows_small<T, kM, S::kValueDim, kKeys>(
-          o, p, S::value_tile::template depth<T>(shared::v(sh, block)));
+          o, p, S::value_tile::template depth<T>(fwd_shared<S>::v(sh, block)));
     }
   }
   __syncwarp();
