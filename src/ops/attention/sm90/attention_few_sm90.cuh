@@ -193,6 +193,53 @@ __device__ __forceinline__ void leave_unit(float4 *line, float2 *ends, int group
   __syncwarp();
 }
 
+/** Multiplies the sums so far by `factor` of their heads, where some factor is not 1. */
+template <int kCols>
+__device__ __forceinline__ void rescale_few(float (&o)[kCols / 16][4], float factor)
+{
+  const int q = threadIdx.x % 4;
+  if (__any_sync(kAllLanes, factor != 1)) {
+    const float mine[2] = {__shfl_sync(kAllLanes, factor, 8 * q),
+                           __shfl_sync(kAllLanes, factor, 8 * q + 4)};
+#pragma unroll
+    for (int i = 0; i < kCols / 16; i++) {
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        o[i][j] *= mine[j % 2];
+      }
+    }
+  }
+}
+
+/** Sends a warp's sums to the blocks of the cluster, or waits for the block's warps, and adds. */
+template <typename T, int kCols>
+__device__ __forceinline__ void finish_few(const few_cluster_job &job, float4 *memory,
+                                           mbarrier *all_here, const few_range &range, int first)
+{
+  constexpr int kFours = kCols / 4;
+  const int warps = (int)blockDim.x / kWarp, warp = threadIdx.x / kWarp;
+  const int lines = warps * job.run, fours = job.group * kFours;
+  few_lines own, come; /* one after the other, then the factors of folds */
+  own.fours = memory;
+  own.ends = reinterpret_cast<float2 *>(memory + lines * fours);
+  come = own;
+  float2 *folds = own.ends + lines * job.group;
+  if (job.shift > 0) {
+    come.fours = memory + (lines * fours + (lines * job.group + 1) / 2);
+    come.ends = reinterpret_cast<float2 *>(come.fours + job.entries * job.each);
+    folds = come.ends + job.entries * job.group;
+    wait_in_cluster(); /* all blocks' barriers are initialised */
+    own.fours += warp * job.run * fours;
+    own.ends += warp * job.run * job.group;
+    const int mine = min(job.run, parts_of(job, range) - first);
+    send_entries(job, own, come, all_here, first, mine, fours);
+    wait_for_cluster(all_here, 0);
+  } else {
+    __syncthreads();
+  }
+  add_entries<T, kCols>(job, come, folds, job.first + (int)blockIdx.z, range);
+}
+
 template <typename T, int kCols>
 __global__ void __launch_bounds__(kClusterWarps *kWarp, 1)
     attention_few_cluster_kernel(const __grid_constant__ few_cluster_job job)
@@ -258,17 +305,7 @@ __global__ void __launch_bounds__(kClusterWarps *kWarp, 1)
         cap_scores(s[1], job.softcap, job.cap_by);
       }
       weigh_few<T>(p, s, state, factor, job.exponent, end - key - 2 * q);
-      if (__any_sync(kAllLanes, factor != 1)) {
-        const float mine[2] = {__shfl_sync(kAllLanes, factor, 8 * q),
-                               __shfl_sync(kAllLanes, factor, 8 * q + 4)};
-#pragma unroll
-        for (int i = 0; i < kCols / 16; i++) {
-#pragma unroll
-          for (int j = 0; j < 4; j++) {
-            o[i][j] *= mine[j % 2];
-          }
-        }
-      }
+      rescale_few<kCols>(o, factor);
       if (next > end) {
         drop_values(x, end - key - 2 * q);
       }
@@ -296,26 +333,7 @@ __global__ void __launch_bounds__(kClusterWarps *kWarp, 1)
       }
     }
   }
-  const int lines = warps * job.run, fours = job.group * kFours;
-  few_lines own, come; /* one after the other, then the factors of folds */
-  own.fours = memory;
-  own.ends = reinterpret_cast<float2 *>(memory + lines * fours);
-  come = own;
-  float2 *folds = own.ends + lines * job.group;
-  if (job.shift > 0) {
-    come.fours = memory + (lines * fours + (lines * job.group + 1) / 2);
-    come.ends = reinterpret_cast<float2 *>(come.fours + job.entries * job.each);
-    folds = come.ends + job.entries * job.group;
-    wait_in_cluster(); /* all blocks' barriers are initialised */
-    own.fours += warp * job.run * fours;
-    own.ends += warp * job.run * job.group;
-    const int mine = min(job.run, parts_of(job, range) - first);
-    send_entries(job, own, come, &all_here, first, mine, fours);
-    wait_for_cluster(&all_here, 0);
-  } else {
-    __syncthreads();
-  }
-  add_entries<T, kCols>(job, come, folds, job.first + (int)blockIdx.z, range);
+  finish_few<T, kCols>(job, memory, &all_here, range, first);
 }
 
 /* ---- host ---- */
