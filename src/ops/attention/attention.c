@@ -1,7 +1,7 @@
 #include "ops/attention/attention_heads.h"
 #include "ops/kernels.h"
 
-/* What both directions have; one list of facts serves them. */
+/* The arguments of both directions: one list of facts serves both. */
 typedef struct shared {
   const tg_tensor *q, *k, *v, *sinks, *cu_q, *cu_k, *key_start, *key_count, *query_start;
   const tg_tensor *block_table; /* NULL: the direction has none */
@@ -33,7 +33,7 @@ static int64_t batch_of(const shared *s)
   return tgi_present(s->cu_q) ? s->cu_q->shape[0] - 1 : s->q->shape[0];
 }
 
-/* Every sequence has its keys: packed, in blocks, or one row of k's first axis. */
+/* The keys of every sequence are packed, in blocks, or one row of k's first axis. */
 static void check_key_layout(tgi_call *call, const shared *s)
 {
   const int64_t batch = batch_of(s);

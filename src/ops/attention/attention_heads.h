@@ -1,4 +1,5 @@
-/** Views of [batch, rows, heads, dim]: the facts about q, k and v, and where a head's row lies. */
+/** Views of [batch, rows, heads, dim]: the facts about q, k and v, and the address of a head's row.
+ */
 #ifndef TGI_OPS_ATTENTION_HEADS_H
 #define TGI_OPS_ATTENTION_HEADS_H
 

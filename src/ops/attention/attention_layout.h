@@ -1,8 +1,6 @@
-/**
- * Where the rows of each sequence lie: the first half of the rules in tegula/attention.h, read from
- * the views and the i32 tensors of a call. Shared by reference and kernels; which of the keys a
- * query sees is each one's own business.
- */
+/** Where the rows of each sequence are: the first half of the rules in tegula/attention.h, read
+ * from the views and the i32 tensors of a call. The reference and all kernels share it; each of
+ * them applies the visibility of keys itself. */
 #ifndef TGI_OPS_ATTENTION_LAYOUT_H
 #define TGI_OPS_ATTENTION_LAYOUT_H
 

@@ -1,4 +1,4 @@
-/* Attention, reference: every score is computed where it is needed, nothing is stored. With f64
+/* Attention, reference: each score is computed where it is needed, and nothing is stored. With f64
  * tensors this is the oracle. With 16-bit tensors it rounds like eager code: the product, the
  * scaled and the capped score, p, and in the backward each intermediate matrix. With f32 tensors
  * and allow_tf32 it rounds both factors of every product. */
@@ -27,7 +27,7 @@ static double factor(bool tf32, double v)
   const float x = (float)v;
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
-  bits = (bits + 0x1000) & ~UINT32_C(0x1fff); /* beyond the largest lies infinity */
+  bits = (bits + 0x1000) & ~UINT32_C(0x1fff); /* beyond the largest value: infinity */
   float rounded;
   memcpy(&rounded, &bits, sizeof rounded);
   return (double)rounded;

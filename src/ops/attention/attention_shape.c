@@ -79,7 +79,7 @@ void tgi_attention_fwd_shape(tgi_shape *s, tg_attention_fwd_args *a)
   if (w.page > 0) {
     const int64_t blocks = (w.extent + w.page - 1) / w.page;
     a->block_table = tg_tensor_2d(NULL, TG_I32, w.batch, blocks);
-    a->k.shape[0] = a->v.shape[0] = w.batch * blocks + 3; /* some blocks belong to nobody */
+    a->k.shape[0] = a->v.shape[0] = w.batch * blocks + 3; /* some blocks belong to no sequence */
     a->k.shape[1] = a->v.shape[1] = w.page;
   }
   (void)tgi_shape_flag(s, "nodq"), (void)tgi_shape_flag(s, "nodk");
@@ -111,8 +111,8 @@ void tgi_attention_bwd_shape(tgi_shape *s, tg_attention_bwd_args *a)
   }
 }
 
-/* Visible pairs of one head, as far as shapes and scalars say: sequences of equal length, all rows
- * keys. */
+/* Visible pairs of one head, as far as shapes and scalars determine them: sequences of equal
+ * length, all rows keys. */
 static double visible_pairs(const tg_tensor *q, const tg_tensor *cu_q, const tg_tensor *cu_k,
                             int64_t extent, int64_t window, bool causal)
 {

@@ -2,11 +2,11 @@
  *
  * Method     Running softmax (arXiv:1805.02867) over tiles of 64 keys (arXiv:2307.08691): scores in
  *            registers, probabilities and values through shared memory, f32 throughout.
- * Work       A block takes 64 rows (attention_sequences.cuh) of one kv head, or 16 where a sequence
- *            has no more, and up to 256 elements of the values; the last rows of a sequence first,
- *            since a causal mask gives them most keys. Where a sequence's rows fit one tile
- *            (decoding) its keys are cut into splits, a block each, that leave sums; a second
- *            kernel adds these in order. All cuts depend on shapes alone.
+ * Work       A thread block for 64 rows (attention_sequences.cuh) of one kv head, or 16 where a
+ *            sequence has no more, and up to 256 elements of the values. A sequence's last rows
+ *            come first, since a causal mask gives them most keys. Where a sequence's rows fit one
+ *            tile (decoding), its keys are split (split-KV): a block for each split writes partial
+ *            sums, and a second kernel adds them in order. Tiles and splits depend on shapes alone.
  * Bound      f32 arithmetic: two products of tiles, 16 multiply-adds for 2 reads of shared memory.
  */
 #include "ops/attention/any/attention_rows.cuh"

@@ -1,14 +1,14 @@
 /* Attention backward on CUDA, without tensor cores.
  *
- * Method     As in the forward (arXiv:2307.08691, section 3.1): p from the saved lse, tile by tile.
- *            delta in a pass of its own; then dq, and dk and dv, each with the scores computed
- *            anew, so that every element of a result is one thread's sum in a fixed order.
- * Work       dq: a block for 64 rows (attention_sequences.cuh) of one kv head. dk, dv: a block for
- *            64 keys of one kv head, which takes the rows of all its heads; both together where
- *            heads have up to 128 elements, else one after the other. Up to 256 elements of a head
- *            for a block. dsinks: a block for a head.
- * Sums       Tiles of 64 are summed apart before they are added.
- * Bound      f32 arithmetic: 7 products of tiles where the fewest possible are 5.
+ * Method     p is recomputed from the saved lse, tile by tile (arXiv:2307.08691, section 3.1).
+ *            First delta; then dq; then dk and dv. Both recompute the scores, so every element of a
+ *            result is one thread's sum in a fixed order.
+ * Work       dq: a thread block for 64 rows (attention_sequences.cuh) of one kv head. dk, dv: a
+ *            block for 64 keys of one kv head, which loops over the rows of all its heads; both at
+ *            once up to 128 elements, else one after the other. Up to 256 elements of a head for a
+ *            block. dsinks: a block for a head.
+ * Sums       Tiles of 64 are summed separately before they are added.
+ * Bound      f32 arithmetic: 7 products of tiles, where 5 are the minimum.
  */
 #include "ops/attention/any/attention_gradient.cuh"
 #include "ops/attention/cuda/attention_bwd_calls.cuh"
@@ -20,8 +20,8 @@ namespace
 
 constexpr int kDeltaThreads = 128;
 
-/** delta by the operations in which multiply_rows makes dp: where a row sees one key, out is its
- * value and dp - delta is exactly 0. A thread for a row. */
+/** delta by the same operations as dp in multiply_rows: where a row sees one key, out is its value
+ * and dp - delta is exactly 0. A thread for a row. */
 template <typename T>
 __global__ void __launch_bounds__(kDeltaThreads)
     attention_bwd_delta_kernel(const bwd_job<T> job, int64_t rows)

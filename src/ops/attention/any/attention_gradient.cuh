@@ -1,7 +1,6 @@
-/**
- * The tile kernels of attention's backward: dq, and dk and dv. Scores and p are computed anew from
- * the saved lse; every element of a result is one thread's sum in a fixed order.
- */
+/** Attention backward without tensor cores (attention_bwd.cu): the kernels of dq, and of dk and dv.
+ * They recompute scores and p from the saved lse; every element of a result is one thread's sum in
+ * a fixed order. Bound by f32 arithmetic. */
 #ifndef TGI_OPS_ATTENTION_GRADIENT_CUH
 #define TGI_OPS_ATTENTION_GRADIENT_CUH
 
@@ -20,7 +19,7 @@ template <typename T> struct bwd_job {
   heads_view<const T> dout, q, k, v, out;
   heads_view<T> dq, dk, dv;
   const float *lse;
-  float *delta; /* where lse has its elements */
+  float *delta; /* in the layout of lse */
   int64_t row_places, key_places;
   int64_t q_parts, v_parts; /* of head_dim and v_dim */
 };
@@ -32,7 +31,7 @@ __device__ __forceinline__ int64_t lse_at(const tgi_attention_layout &l,
   return (s.q_index * l.q_heads + head) * l.nq + s.q_first + query;
 }
 
-/** One pair: s to p, and dp to the gradient of the score but for the scale. */
+/** One pair: s to p, and dp to the gradient of the score, without the scale. */
 __device__ __forceinline__ void gradient(const attention_call &c, bool visible, float lse,
                                          float delta, float *s, float *dp)
 {
@@ -49,13 +48,14 @@ __device__ __forceinline__ void gradient(const attention_call &c, bool visible, 
 
 struct bwd_shared {
   alignas(16) tile a, b;
-  int64_t a_at[kTile], a2_at[kTile], b_at[kTile], b2_at[kTile]; /* q, dout; k, v; or reversed */
+  int64_t a_at[kTile], a2_at[kTile], b_at[kTile],
+      b2_at[kTile]; /* of q and dout, and of k and v; or the other way round */
   int64_t low[kTile], high[kTile];
   float lse[kTile], delta[kTile];
   place_found at;
 };
 
-/** Key i of a thread is seen by row k; low and high are those of the tile of keys. */
+/** Whether row k sees key i of a thread; low and high are relative to the tile of keys. */
 struct key_sees_rows {
   static constexpr int kUnroll = 1;
   const bwd_shared &sh;
@@ -67,7 +67,8 @@ struct key_sees_rows {
   }
 };
 
-/** What a row is: offsets of q and dout, keys that it sees. Rows without a probability see none. */
+/** Writes the offsets of a row's q and dout, and the keys that it sees. Rows without a probability
+ * see none. */
 template <typename T>
 __device__ __forceinline__ void set_row(const bwd_job<T> &job, const tgi_attention_sequence &s,
                                         int64_t kv_head, int64_t row, bool exists, int place,
@@ -94,14 +95,14 @@ __device__ __forceinline__ void set_row(const bwd_job<T> &job, const tgi_attenti
   sh.delta[place] = delta;
 }
 
-/** sum = p b over a tile of kTile; `bad`: b has a NaN or an infinity somewhere. */
+/** acc += p b over a tile of kTile. `bad`: b has a NaN or an infinity somewhere. */
 template <typename Sees>
 __device__ __forceinline__ void add_tile(float (&acc)[4][4], const bwd_shared &sh, bool bad,
                                          const Sees &sees)
 {
   float sum[4][4];
   clear(sum);
-  if (bad) { /* 0 times NaN must not reach a row or key that has no part in it */
+  if (bad) { /* keeps 0 times NaN from rows and keys that are masked */
     add_products(sum, sh.a, sh.b, kTile, sees);
   } else {
     add_products(sum, sh.a, sh.b, kTile, sees_all());
@@ -115,7 +116,7 @@ __device__ __forceinline__ void add_tile(float (&acc)[4][4], const bwd_shared &s
   }
 }
 
-/** Four neighbours of a result, or NaN. */
+/** Writes four adjacent elements of a result, or NaN. */
 template <typename T>
 __device__ __forceinline__ void write_four(const heads_view<T> &t, int64_t at, int64_t c,
                                            int64_t width, const float (&sum)[4], float scale,
@@ -129,7 +130,7 @@ __device__ __forceinline__ void write_four(const heads_view<T> &t, int64_t at, i
   store_four(t, at, c, width, v);
 }
 
-/** kC: 64 elements of head_dim each. */
+/** dq. kC: groups of 64 elements of head_dim. */
 template <typename T, int kC>
 __global__ void __launch_bounds__(kTileThreads, kC < 4 ? 2 : 1)
     attention_bwd_queries_kernel(const bwd_job<T> job)
@@ -214,7 +215,7 @@ __global__ void __launch_bounds__(kTileThreads, kC < 4 ? 2 : 1)
   }
 }
 
-/** Queries [*begin, *end) of which each may see a key row of [start, start + kTile). */
+/** Queries [*begin, *end) that may see a key row of [start, start + kTile). */
 __device__ __forceinline__ void queries_of_tile(const tgi_attention_layout &l,
                                                 const tgi_attention_sequence &s, int64_t start,
                                                 int64_t *begin, int64_t *end)
@@ -232,7 +233,7 @@ __device__ __forceinline__ void queries_of_tile(const tgi_attention_layout &l,
   *end = to < s.nq ? to : s.nq;
 }
 
-/** kK, kV: 64 elements of dk and dv each; one of them may be 0. */
+/** dk and dv. kK, kV: groups of 64 elements of each; one of them may be 0. */
 template <typename T, int kK, int kV>
 __global__ void __launch_bounds__(kTileThreads, kK + kV < 4 ? 2 : 1)
     attention_bwd_keys_kernel(const bwd_job<T> job)
@@ -262,7 +263,7 @@ __global__ void __launch_bounds__(kTileThreads, kK + kV < 4 ? 2 : 1)
     if (s.count > 0) {
       queries_of_tile(y, s, start, &begin, &end);
     }
-    float dk[kK + 1][4][4], dv[kV + 1][4][4]; /* + 1: there are no arrays of 0 */
+    float dk[kK + 1][4][4], dv[kV + 1][4][4]; /* + 1: arrays of 0 elements do not exist */
 #pragma unroll
     for (int n = 0; n < kK; n++) {
       clear(dk[n]);
@@ -272,7 +273,7 @@ __global__ void __launch_bounds__(kTileThreads, kK + kV < 4 ? 2 : 1)
       clear(dv[n]);
     }
     for (int64_t first = begin * y.group / kTile * kTile; first < end * y.group; first += kTile) {
-      __syncthreads(); /* the tile before is done with its rows */
+      __syncthreads(); /* the rows of the tile before are no longer read */
       if (threadIdx.x < kTile) {
         const int64_t row = first + threadIdx.x;
         set_row(job, s, kv_head, row, row < end * y.group, threadIdx.x, sh, &sh.b_at[threadIdx.x],

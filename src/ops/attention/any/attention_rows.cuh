@@ -1,4 +1,6 @@
-/** Attention forward without tensor cores (attention.cu): the kernels. */
+/** Attention forward without tensor cores (attention.cu): the kernel of tiles, and the one that
+ * adds splits. Running softmax (arXiv:1805.02867) over tiles of 64 keys; bound by f32 arithmetic.
+ */
 #ifndef TGI_OPS_ATTENTION_ROWS_CUH
 #define TGI_OPS_ATTENTION_ROWS_CUH
 
@@ -29,7 +31,7 @@ struct row_end {
   float mine, total, lse;
 };
 
-/** Maximum m and sum l of a row to what its sums are multiplied by, and its lse. */
+/** The final factor and lse of a row, from its maximum m and sum l. */
 __device__ __forceinline__ row_end finish_row(float m, float l, float sink)
 {
   const float now = fmaxf(sink, m), base = now > -CUDART_INF_F ? now : 0.0f;
@@ -56,7 +58,7 @@ template <int kRows> struct fwd_shared {
   place_found at;
 };
 
-/** The scores of a tile to probabilities; m, l and the factor of what was summed before. */
+/** Scores of a tile to probabilities. Updates m and l; `factor`: of earlier sums. */
 template <int kI>
 __device__ __forceinline__ void softmax_tile(const attention_call &c, float (&s)[kI][4],
                                              const row_sees_keys<kI> &sees, float (&m)[kI],
@@ -73,7 +75,7 @@ __device__ __forceinline__ void softmax_tile(const attention_call &c, float (&s)
         v = c.softcap * tanhf(v / c.softcap);
       }
       s[i][j] = sees(tx + 16 * j, i) ? v : -CUDART_INF_F;
-      most = fmaxf(most, s[i][j]); /* a NaN leaves the maximum and shows in the sum */
+      most = fmaxf(most, s[i][j]); /* fmaxf drops a NaN, which then shows in the sum */
     }
 #pragma unroll
     for (int step = 8; step > 0; step /= 2) {
@@ -92,7 +94,8 @@ __device__ __forceinline__ void softmax_tile(const attention_call &c, float (&s)
   }
 }
 
-/** Results of the tile's rows, or the sums of a split. acc: elements c0 + 64 n + tx * 4 + j. */
+/** Writes the results of the tile's rows, or the sums of a split. acc: elements c0 + 64 n + tx * 4
+ * + j. */
 template <typename T, int kI, int kC>
 __device__ __forceinline__ void write_rows(const fwd_job<T> &job, const tgi_attention_sequence &s,
                                            int64_t kv_head, int64_t first, int64_t rows,
@@ -149,7 +152,7 @@ __device__ __forceinline__ void write_rows(const fwd_job<T> &job, const tgi_atte
   }
 }
 
-/** Rows of a sequence whose data is out of range. */
+/** Writes NaN to rows of a sequence whose data is out of range. */
 template <typename T, int kRows, int kCols>
 __device__ void write_nan(const fwd_job<T> &job, const tgi_attention_sequence &s, int64_t kv_head,
                           int64_t first, int64_t rows, int64_t part)
@@ -169,7 +172,7 @@ __device__ void write_nan(const fwd_job<T> &job, const tgi_attention_sequence &s
   }
 }
 
-/** kI: rows of a thread; kC: 64 elements of the values each. */
+/** kI: rows of a thread; kC: groups of 64 elements of the values. */
 template <typename T, int kI, int kC>
 __global__ void __launch_bounds__(kTileThreads, kI == 1  ? 3
                                                 : kC < 4 ? 2
@@ -259,7 +262,7 @@ __global__ void __launch_bounds__(kTileThreads, kI == 1  ? 3
           const bool bad = load_straight(sh.b, job.v, sh.v_at, c0, y.v_dim);
           float sum[kI][4];
           clear(sum);
-          if (__syncthreads_or(bad)) { /* 0 times NaN must not reach who does not see the key */
+          if (__syncthreads_or(bad)) { /* keeps 0 times NaN from rows that do not see the key */
             add_products(sum, sh.a, sh.b, kTile, sees);
           } else {
             add_products(sum, sh.a, sh.b, kTile, sees_all());
@@ -278,7 +281,7 @@ __global__ void __launch_bounds__(kTileThreads, kI == 1  ? 3
   }
 }
 
-/** A block for a row of a sequence whose keys were split. */
+/** Adds the splits of a sequence, in order. A block for a row. */
 template <typename T>
 __global__ void __launch_bounds__(kCombineThreads)
     attention_fwd_combine_kernel(const fwd_job<T> job)

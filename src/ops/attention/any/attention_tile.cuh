@@ -1,4 +1,5 @@
-/** Products of tiles of rows in shared memory, for the CUDA kernels of attention. */
+/** Attention without tensor cores: products of tiles of rows in shared memory, by a block of 16 x
+ * 16 threads. Each thread has 4 x 4 (or 1 x 4) results; padded rows avoid bank conflicts. */
 #ifndef TGI_OPS_ATTENTION_TILE_CUH
 #define TGI_OPS_ATTENTION_TILE_CUH
 
@@ -10,13 +11,13 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-constexpr int kPitch = kTile + 4; /* floats: rows 4 apart do not meet in a bank */
+constexpr int kPitch = kTile + 4; /* floats; padding against bank conflicts */
 constexpr int kTileThreads = 256; /* 16 x 16 */
 constexpr int kPiece = 8;         /* elements that a thread loads at once */
 
 using tile = float[kTile][kPitch];
 
-/** Elements 0 .. 7 of a row of which `left` exist; zeros behind. */
+/** Loads elements 0 .. 7 of a row of which `left` exist; zeros past its end. */
 template <typename T>
 __device__ __forceinline__ void load_piece(float (&v)[kPiece], const T *from, int64_t left,
                                            bool aligned)
@@ -39,11 +40,9 @@ __device__ __forceinline__ void load_piece(float (&v)[kPiece], const T *from, in
   }
 }
 
-/**
- * Elements c0 .. c0 + kTile - 1 of kRows rows, turned: to[c - c0][place of the row]. Rows at
- * offset -1 are zeros. kSpread: row r lies at r % 16 * 4 + r / 16, so that the four neighbours that
- * thread x reads are rows x, x + 16, x + 32, x + 48.
- */
+/** Loads elements c0 .. c0 + kTile - 1 of kRows rows, transposed: to[c - c0][place of the row].
+ * Rows at offset -1 are zeros. kSpread: row r is at r % 16 * 4 + r / 16, so that the four
+ * neighbours that thread x reads are rows x, x + 16, x + 32, x + 48. */
 template <int kRows, bool kSpread, typename T>
 __device__ __forceinline__ void load_turned(tile &to, const heads_view<T> &t, const int64_t *offset,
                                             int64_t c0, int64_t width)
@@ -65,7 +64,7 @@ __device__ __forceinline__ void load_turned(tile &to, const heads_view<T> &t, co
   }
 }
 
-/** The same as they lie: to[row][c - c0]. True if this thread met a NaN or an infinity. */
+/** The same without transposing: to[row][c - c0]. True if this thread met a NaN or an infinity. */
 template <typename T>
 __device__ __forceinline__ bool load_straight(tile &to, const heads_view<T> &t,
                                               const int64_t *offset, int64_t c0, int64_t width)
@@ -89,7 +88,7 @@ __device__ __forceinline__ bool load_straight(tile &to, const heads_view<T> &t,
   return bad != 0; /* NaN */
 }
 
-/** Every pair counts. */
+/** All pairs are visible. */
 struct sees_all {
   static constexpr int kUnroll = 8;
 
@@ -175,7 +174,7 @@ multiply_rows(float (&sum)[kI][4], tile &a, tile &b, const heads_view<T> &x, con
   }
 }
 
-/** to[tx + 16 j][ty * kI + i] = v[i][j]: what add_products reads as its first operand. */
+/** to[tx + 16 j][ty * kI + i] = v[i][j]: the layout of the first operand of add_products. */
 template <int kI> __device__ __forceinline__ void put_turned(tile &to, const float (&v)[kI][4])
 {
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;

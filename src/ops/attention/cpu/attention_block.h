@@ -1,13 +1,12 @@
 /**
- * What the CPU kernels of attention share: blocks of query rows, which keys they see, and the dense
- * f32 tiles that they work on.
+ * What the CPU kernels of attention share: blocks of query rows, the keys that they see, and dense
+ * f32 tiles.
  *
- * Rows of one kv head's whole group form one list: row r is query r / group of head
- * kv_head * group + r % group. A block is kBlockRows rows in a run, so that a group shares its
- * keys' tiles and few queries with many heads still fill the vectors. In tiles the rows lie along
- * the lanes
- * ("panels" of kPanel rows): scores are s[key][row], softmax runs down the columns, and keys and
- * values are read as they lie, one element at a time against a vector of rows.
+ * The rows of one kv head's whole group form one list: row r is query r / group of head kv_head *
+ * group + r % group. A block is kBlockRows consecutive rows, so that a group shares its keys'
+ * tiles, and few queries with many heads still fill the vectors. In tiles the rows lie along the
+ * lanes ("panels" of kPanel rows): scores are s[key][row], the softmax runs down the columns, and
+ * keys and values are read in place, one element at a time against a vector of rows.
  */
 #ifndef TGI_OPS_ATTENTION_BLOCK_H
 #define TGI_OPS_ATTENTION_BLOCK_H
@@ -31,7 +30,7 @@ typedef struct attention_block {
   /* Key k of the sequence is row s.first + k of its extent. Row r sees keys low[r] .. high[r] - 1;
    * a row that sees none, and lanes past the last row, have 0 and 0. */
   int64_t low[kBlockRows], high[kBlockRows];
-  int64_t begin, end; /* keys that some row sees lie in here; begin == end: none */
+  int64_t begin, end; /* range of keys that some row sees; begin == end: none */
   /* Keys that every row of a panel sees; none if begin >= end. */
   int64_t all_begin[kPanels], all_end[kPanels];
 } attention_block;
@@ -116,7 +115,7 @@ static inline void block_init(attention_block *k, const tgi_attention_layout *l,
   block_ranges(k);
 }
 
-/** How many rows from r on see the same keys of first .. stop - 1 as r does. */
+/** The number of rows, from r on, that see the same keys of first .. stop - 1 as r does. */
 static inline int64_t rows_alike(const attention_block *k, int64_t r, int64_t first, int64_t stop)
 {
   int64_t n = 1;
@@ -236,9 +235,9 @@ static inline bool load_rows(const attention_block *k, const tg_tensor *t, float
   return any_nan(bad);
 }
 
-/** Rows of a dense tile that hold a NaN or an infinity. A product would carry them into every
- * result, since 0 * NaN is NaN; so they are taken out of the tile and added where they are visible.
- */
+/** Rows of a dense tile that hold a NaN or an infinity. A product would spread them to every
+ * result, since 0 * NaN is NaN; so they are removed from the tile and added separately where they
+ * are visible. */
 typedef struct held_rows {
   int64_t count, index[kBlockRows];
 } held_rows;
@@ -259,7 +258,8 @@ static inline void hold_rows(float *rows, int64_t n, int64_t pitch, held_rows *h
   }
 }
 
-/** Dense rows [kBlockRows][pitch] to panels [kPanels][pitch][kPanel], as far as `rows` reach. */
+/** Transposes dense rows [kBlockRows][pitch] to panels [kPanels][pitch][kPanel], as far as `rows`
+ * reach. */
 static inline void rows_to_panels(const float *from, int64_t pitch, int64_t rows, float *to)
 {
   for (int64_t r = 0; r < rows; r += TGI_LANES) {
@@ -279,7 +279,7 @@ static inline void rows_to_panels(const float *from, int64_t pitch, int64_t rows
   }
 }
 
-/** The way back; to has whole vectors of rows. */
+/** Transposes back; `to` has whole vectors of rows. */
 static inline void panels_to_rows(const float *from, int64_t pitch, int64_t rows, float *to)
 {
   for (int64_t r = 0; r < rows; r += TGI_LANES) {
@@ -309,14 +309,14 @@ static inline void narrow_row(void *to, int dtype, const float *from, int64_t n,
       } if (c < n) { vf_store_part(to, T, c, n - c, vf_load_f32(from + c) * s); });
 }
 
-/** Vectors of panel `panel` that hold rows of the block. */
+/** The number of vectors of panel `panel` that hold rows of the block. */
 static inline int64_t panel_vectors(const attention_block *k, int64_t panel)
 {
   const int64_t rows = tgi_min_i64(kPanel, k->rows - panel * kPanel);
   return rows > 0 ? (rows + TGI_LANES - 1) / TGI_LANES : 0;
 }
 
-/** A part of a tile that is worked on at once: keys [j0, j1) of the tile, whole TGI_TILE_ROWS, by
+/** A part of a tile that is computed at once: keys [j0, j1) of the tile, whole TGI_TILE_ROWS, by
  * `vectors` vectors of a panel's rows from `row` on. */
 typedef struct strip {
   int64_t row, vectors, j0, j1;
@@ -349,8 +349,8 @@ static inline bool mask_strip(const attention_block *k, int64_t row, int64_t til
 
 typedef void strip_work(void *arg, const strip *s, int64_t tile);
 
-/** Hands the visible parts of a tile to `work`: whole panels where every row sees every key,
- * single vectors with the range of keys that they need elsewhere. */
+/** Calls `work` for the visible parts of a tile: whole panels where every row sees every key,
+ * elsewhere single vectors with the range of keys that they need. */
 static inline void each_strip(const attention_block *k, int64_t tile, int64_t keys,
                               strip_work *work, void *arg)
 {

@@ -1,10 +1,11 @@
 /* Attention backward on the CPU: the plan, the loop over tasks, and the sums of dk and dv.
  *
- * Work       A task is one kv head of one sequence and a chunk of its rows; the chunks are cut by
- *            the problem alone. Within it, blocks of rows (attention_gradient_cpu.c) follow one
- *            another. With one chunk the f32 sums of dk and dv are the thread's, and the task
- *            writes the result; with more, each task has its own, and a second loop adds them in
- *            order.
+ * Work       A task is one kv head of one sequence and a chunk of its rows; the problem alone
+ *            decides the chunks. Within a task, blocks of rows (attention_gradient_cpu.c) follow
+ *            one another. With one chunk the f32 sums of dk and dv belong to the thread, and the
+ *            task writes the result. With more, each task has its own sums, and a second loop adds
+ *            them in order.
+ * Method     arXiv:2307.08691, section 3.1.
  */
 #include "ops/attention/cpu/attention_gradient.h"
 
@@ -17,8 +18,8 @@ typedef struct bwd_job {
   tgi_attention_layout l;
   int64_t pitch;    /* of a row of sums: dk's part, then dv's */
   int64_t chunks;   /* of the rows of a sequence */
-  int64_t key_rows; /* rows of sums of a sequence; of all sequences if they are packed */
-  int64_t scratch;  /* floats of a thread, with sums if chunks is 1 */
+  int64_t key_rows; /* rows of sums of a sequence; of all sequences if packed */
+  int64_t scratch;  /* floats of a thread, sums included if chunks is 1 */
   int64_t own_sums; /* floats from a thread's scratch to its sums */
   float *threads;   /* [num_threads][scratch] */
   float *sums;      /* [chunks][kv_heads][all key rows][pitch] if chunks > 1 */
@@ -81,8 +82,8 @@ static int64_t sum_rows(const tgi_attention_sequence *s)
   return round_up(s->count, TGI_TILE_ROWS);
 }
 
-/* Rows of dk or dv of one kv head of a sequence: the chunks' sums, and zeros for rows that are no
- * keys. sums[c] has rows of `pitch` floats. */
+/* Writes rows of dk or dv of one kv head of a sequence: the chunks' sums, and zeros for rows that
+ * are not keys. sums[c] has rows of `pitch` floats. */
 static void write_keys(const bwd_job *job, const tgi_attention_sequence *s, int64_t kv_head,
                        const tg_tensor *t, float *const *sums, int64_t chunks, int64_t pitch)
 {
@@ -131,7 +132,7 @@ static void bwd_tasks(void *arg, int64_t begin, int64_t end, int thread)
   const tgi_attention_layout *l = &job->l;
   float *scratch = job->threads + thread * job->scratch;
   for (int64_t i = begin; i < end; i++) {
-    /* The last chunks first: a causal mask gives them most keys. */
+    /* The last chunks come first: a causal mask gives them most keys. */
     const int64_t chunk = job->chunks - 1 - i / (l->kv_heads * l->batch);
     const int64_t b = i / l->kv_heads % l->batch, kv_head = i % l->kv_heads;
     const tgi_attention_sequence s = tgi_attention_sequence_at(l, b);

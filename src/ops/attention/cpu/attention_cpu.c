@@ -1,10 +1,11 @@
-/* Attention forward on the CPU: the plan, the loop over blocks of rows, and the finish.
+/* Attention forward on the CPU: the plan, the loop over blocks of rows, and the final division.
  *
- * Work       A task is a block of rows of one kv head (attention_block.h), the last blocks of a
- *            sequence first, since a causal mask gives them most keys. Where a sequence's rows fit
- *            one block (decoding), its keys are cut into splits, each a task that leaves sums, and
- * a second loop combines them in order; with few rows a split takes all kv heads. All cuts depend
- * on the problem alone.
+ * Work       A task is a block of rows of one kv head (attention_block.h). A sequence's last blocks
+ *            come first, since a causal mask gives them most keys. Where a sequence's rows fit one
+ *            block (decoding), its keys are split (split-KV): each split is a task that writes
+ *            partial sums, and a second loop combines them in order. With few rows a split covers
+ *            all kv heads. Blocks and splits depend on the problem alone.
+ * Method     Running softmax (arXiv:1805.02867); attention_tiles_cpu.c and attention_few_cpu.c.
  */
 #include "cpu/exp.h"
 #include "ops/attention/cpu/attention_parts.h"
@@ -15,24 +16,24 @@ enum {
   kSplitKeys = 512,
   kMinFewKeys = 512, /* keys of all heads in a split of few rows, */
   kMaxFewKeys = 8192,
-  kFewSplits = 8, /* and how many splits it should have between them */
+  kFewSplits = 8, /* and the number of splits to aim at */
 };
 
 typedef struct fwd_job {
   const tg_attention_fwd_args *a;
   tgi_attention_layout l;
-  int64_t blocks; /* slots for blocks of rows, over all sequences; some may be empty */
-  int64_t splits; /* of the keys; 1: a task finishes its rows itself */
+  int64_t blocks; /* slots for blocks of rows, of all sequences; some may be empty */
+  int64_t splits; /* of the keys; 1: a task computes the results itself */
   int64_t split_keys;
-  bool few;             /* a split takes all kv heads */
+  bool few;             /* a split covers all kv heads */
   int64_t scratch;      /* floats per thread */
   int64_t split_floats; /* of the sums of one split */
   float *threads;       /* [num_threads][scratch] */
   float *sums;          /* [blocks][kv_heads][splits][split_floats] */
 } fwd_job;
 
-/* First block slot of sequence b. Packed sequences have lengths that only the data knows: floor and
- * + b leave each at least the slots that it needs. */
+/* The first block slot of sequence b. Only the data says how long packed sequences are: rounding
+ * down and adding b gives each at least the slots that it needs. */
 static int64_t first_block(const tgi_attention_layout *l, int64_t b)
 {
   if (l->packed_q) {
@@ -80,7 +81,7 @@ static int64_t workspace_floats(const fwd_job *job, int num_threads)
   return num_threads * job->scratch + sums;
 }
 
-/* Rows of the sums, divided; and lse. */
+/* Writes results, the sums divided, and lse. */
 static void finish_rows(const tg_attention_fwd_args *a, const attention_block *k,
                         attention_sums *sums)
 {
@@ -110,7 +111,7 @@ static void finish_rows(const tg_attention_fwd_args *a, const attention_block *k
   }
 }
 
-/* A block's sums over all its keys. */
+/* Computes a block's sums over all its keys. */
 static void attend(const fwd_job *job, const attention_block *k, float *scratch,
                    attention_sums *sums)
 {
@@ -126,7 +127,7 @@ static void attend(const fwd_job *job, const attention_block *k, float *scratch,
   }
 }
 
-/* Sequence whose block slots hold `slot`. */
+/* The sequence whose block slots include `slot`. */
 static int64_t sequence_of(const tgi_attention_layout *l, int64_t slot)
 {
   int64_t low = 0, high = l->batch;
@@ -171,7 +172,7 @@ static void fwd_blocks(void *arg, int64_t begin, int64_t end, int thread)
 
 /* ---- splits ---- */
 
-/* Where split `split` of block `task` leaves its sums: rows, then m, then l. */
+/* Where split `split` of block `task` writes its sums: rows, then m, then l. */
 static float *split_sums(const fwd_job *job, int64_t task, int64_t split)
 {
   return job->sums + (task * job->splits + split) * job->split_floats;
@@ -216,7 +217,7 @@ static void fwd_few_splits(void *arg, int64_t begin, int64_t end, int thread)
   }
 }
 
-/* sums += row r of one split, both brought to the greater maximum. */
+/* sums += row r of one split, both rescaled to the greater maximum. */
 static void combine_row(attention_sums *sums, int64_t r, int64_t pitch, const float *row, float m,
                         float l)
 {

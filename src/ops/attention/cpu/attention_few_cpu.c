@@ -1,14 +1,14 @@
 /* Attention forward on the CPU: few rows, as in decoding.
  *
- * Method     Keys are taken in tiles of 64. Rows of a head that see the same keys of a tile go
- *            together, up to kRowsAtOnce: their scores are dot products along head_dim, a running
- *            softmax goes along the keys, and the values are added with the sums in registers.
- *            Keys and values are read where they lie, in their own dtype, and widened once for all
- *            rows that go together.
- * Order      Memory is read in the order in which it lies: where the heads of a key are
- *            neighbours, a few keys are taken through all heads before the next few. What lies
- *            kAheadBytes behind is prefetched meanwhile: so neighbours follow one another, which
- *            wakes the hardware's own fetching. The bits do not depend on the order.
+ * Method     Running softmax (arXiv:1805.02867) over tiles of 64 keys. Up to kRowsAtOnce rows of a
+ *            head that see the same keys of a tile are computed together: their scores are dot
+ *            products along head_dim, the softmax runs along the keys, and values are accumulated
+ *            in registers. Keys and values are read in place, in their own dtype, and widened once
+ *            for all rows of a group.
+ * Order      Memory is read sequentially: where the heads of a key are adjacent, a few keys are
+ *            processed for all heads before the next few. What is kAheadBytes ahead is prefetched;
+ *            sequential reads also trigger the hardware prefetcher. Bits do not depend on the
+ *            order.
  * Bound      Memory: each key and value is read once.
  */
 #include "cpu/exp.h"
@@ -16,15 +16,15 @@
 #include "ops/attention/cpu/attention_parts.h"
 
 enum {
-  kRowsAtOnce = TGI_LANES == 16 ? 4 : 2, /* as many sums as there are registers for */
+  kRowsAtOnce = TGI_LANES == 16 ? 4 : 2, /* as many accumulators as registers allow */
   kKeysAtOnce = 4,
-  kValuesAtOnce = 8, /* between which the sums wait in the first-level cache */
+  kValuesAtOnce = 8, /* between which the sums stay in the first-level cache */
   kVectorsAtOnce = 4,
-  kGroups = 32,           /* of rows, whose scores are kept at once */
-  kAheadBytes = 32 << 10, /* 63 % of what memory can do without; 16 KiB are as good, 128 are not */
+  kGroups = 32,           /* groups of rows, whose scores are kept at once */
+  kAheadBytes = 32 << 10, /* without: 63 % of the memory rate; 16 KiB are as good, 128 are not */
 };
 
-/* Keys or values of a tile: those of the first kv head, and the way to the one that is meant. */
+/* Keys or values of a tile: those of the first kv head, and the offset of the current one. */
 typedef struct tile_rows {
   const void *const *row;
   int64_t offset; /* bytes */
@@ -43,7 +43,7 @@ TGI_INLINE void fetch_ahead(const void *row, int t, int64_t i)
 /* Rows of a head that see the same keys of a tile. */
 typedef struct few {
   const float *q;       /* [rows][q_pitch] in the order of vf_load_apart, as o */
-  tile_rows key, value; /* that the rows see */
+  tile_rows key, value; /* visible to the rows */
   int64_t rows, keys, head_dim, v_dim, q_pitch, v_pitch; /* rows: kRowsAtOnce, 2 or 1 */
   float softcap;
   float *o, *m, *l;
@@ -211,14 +211,14 @@ static void score_keys(const few *f, int dtype, int64_t j, float *s)
   SWITCH_ROWS(f, dtype, T, R, dot_block(f, j, T, R, s + j));
 }
 
-/* Adds values [begin, end) to what came before them, times `factor`. */
+/* Adds values [begin, end) to the sums so far times `factor`. */
 static void add_some_values(const few *f, int dtype, const float *p, const float *factor,
                             int64_t begin, int64_t end)
 {
   SWITCH_ROWS(f, dtype, T, R, add_block(f, p, factor, begin, end, T, R));
 }
 
-enum { kRoom = kTileKeys + kKeysAtOnce }; /* a row takes kKeysAtOnce, wherever it starts */
+enum { kRoom = kTileKeys + kKeysAtOnce }; /* a row reads kKeysAtOnce, wherever it starts */
 
 /* Addresses of keys [first, first + n) in t, the last repeated; of no keys, any address. */
 static void find_keys(const attention_block *k, key_map map, int64_t first, int64_t n,
@@ -257,7 +257,7 @@ static void load_queries(const attention_block *k, const tg_tensor *q, int64_t h
   }
 }
 
-/* A row of n sums from the order of vf_load_apart to that of the elements. */
+/* Reorders a row of n sums from the order of vf_load_apart to that of the elements. */
 static void restore_order(float *row, int64_t n)
 {
   for (int64_t c = 0; c + 2 * TGI_LANES <= n; c += 2 * TGI_LANES) {
@@ -272,7 +272,7 @@ static void restore_order(float *row, int64_t n)
 
 /* ---- all heads ---- */
 
-/* The heads of a call, and the tile that it is at. */
+/* The heads of a call, and the current tile. */
 typedef struct few_heads {
   const attention_block *k;
   const tg_attention_fwd_args *a;
@@ -283,7 +283,8 @@ typedef struct few_heads {
   const void *key[kRoom], *value[kRoom];
 } few_heads;
 
-/* Groups of a head's rows that see the same keys of the tile, to f; returns their number. */
+/* Writes the groups of a head's rows that see the same keys of the tile to f; returns their number.
+ */
 static int group_rows(const few_heads *w, int64_t head, few *f)
 {
   const attention_block *k = w->k;
@@ -315,7 +316,7 @@ static int group_rows(const few_heads *w, int64_t head, few *f)
   return count;
 }
 
-/* Heads [begin, end) through the tile; their groups are at most kGroups. */
+/* Computes heads [begin, end) of the tile; their groups are at most kGroups. */
 static void attend_heads(const few_heads *w, int64_t begin, int64_t end)
 {
   const int dtype = w->a->k.dtype;
@@ -364,7 +365,7 @@ static void begin_heads(const few_heads *w, int64_t heads, float *q)
   }
 }
 
-/* Heads that go through a tile together: as many as are neighbours. */
+/* Heads that are computed together: as many as are adjacent in memory. */
 static int64_t heads_together(const attention_block *k, const tg_attention_fwd_args *a)
 {
   const bool neighbours = tgi_stride(&a->k, 2) < tgi_stride(&a->k, 1);

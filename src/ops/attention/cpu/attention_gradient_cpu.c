@@ -1,16 +1,16 @@
 /* Attention backward on the CPU: a block of rows against tiles of keys.
  *
  * Method     As in the forward (arXiv:2307.08691, section 3.1), rows along the lanes: s = K Q^T and
- *            dp = V dout^T, from them p (with the saved lse) and ds = p (dp - delta), then
- *            dq^T += K^T ds, dv += p dout, dk += ds q. A block's dq is finished when it has seen
- *            its keys; dk and dv are the caller's f32 sums.
+ *            dp = V dout^T; from them p (with the saved lse) and ds = p (dp - delta); then dq^T +=
+ *            K^T ds, dv += p dout, dk += ds q. A block's dq is complete after its last keys; dk and
+ *            dv are the caller's f32 sums.
  * Bound      Arithmetic: 5 fused multiply-adds per pair and element of the heads.
  */
 #include "cpu/exp.h"
 #include "cpu/tanh.h"
 #include "ops/attention/cpu/attention_gradient.h"
 
-/* A block of rows and the tile that it is at. */
+/* A block of rows and the current tile. */
 typedef struct gradient {
   attention_block *k;
   const tg_attention_bwd_args *a;
@@ -63,7 +63,7 @@ static void load_lse(gradient *w)
   block_ranges(k);
 }
 
-/* delta, by the operations in which the tile product makes dp: where a row sees one key, out is its
+/* delta by the same operations as dp in the tile product: where a row sees one key, out is its
  * value and dp - delta is exactly 0. */
 static void load_delta(gradient *w)
 {
@@ -144,7 +144,8 @@ static bool sees(const attention_block *k, int64_t r, int64_t key)
   return r < k->rows && key >= k->low[r] && key < k->high[r];
 }
 
-/* What hold_rows took out, pair by pair where visible: to[j or r] += weight[j][r] * row. */
+/* Adds the rows that hold_rows removed, pair by pair where visible: to[j or r] += weight[j][r] *
+ * row. */
 static void add_held_keys(const gradient *w, const strip *p, int64_t tile)
 {
   const int64_t panel = p->row / kPanel * kPanel;
@@ -178,7 +179,7 @@ static void add_held_rows(const gradient *w, const strip *p, int64_t tile, const
   }
 }
 
-/* weights[j0 .. j1)[rows] times dense rows, added to the sums of the tile's keys. */
+/* Adds weights[j0 .. j1)[rows] times dense rows to the sums of the tile's keys. */
 static void add_to_keys(const strip *p, int64_t tile, const float *weights, const float *rows,
                         int64_t pitch, float *to)
 {

@@ -1,14 +1,12 @@
-/**
- * The two ways in which the forward takes a block of rows through a range of keys. Both leave
- * unnormalised sums, which attention_cpu.c finishes or combines; one function of each per
- * instruction set.
- */
+/** The two functions that compute a block of rows against a range of keys, for the forward. Both
+ * leave unnormalised sums, which attention_cpu.c divides or combines; each has one version per
+ * instruction set. */
 #ifndef TGI_OPS_ATTENTION_PARTS_H
 #define TGI_OPS_ATTENTION_PARTS_H
 
 #include "ops/attention/cpu/attention_block.h"
 
-/** Blocks of so few rows are better served key by key. */
+/** Blocks of at most so many rows are faster key by key. */
 enum { kFewRows = 8 };
 
 typedef struct attention_sums {

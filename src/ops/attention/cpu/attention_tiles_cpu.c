@@ -2,11 +2,11 @@
  *
  * Method     Running softmax (arXiv:1805.02867) over tiles of 64 keys (arXiv:2307.08691), with the
  *            rows of the block along the lanes: scores s[key][row] = K Q^T; maximum, exponential
- *            and sum run down the columns without a horizontal step; o[c][row] = o * factor +
- *            V^T p. Only the queries and the result are transposed, once a block.
- * Work       Tiles that no row sees are skipped; a tile that some row sees in part is cut into
+ *            and sum run down the columns without a horizontal step; o[c][row] = o * factor + V^T
+ *            p. Only the queries and the result are transposed, once per block.
+ * Work       Tiles that no row sees are skipped. A tile that some row sees only in part is cut into
  *            vectors of rows, each with the keys that it needs.
- * Bound      Arithmetic: 2 fused multiply-adds per pair and element of the heads, beside about 16
+ * Bound      Arithmetic: 2 fused multiply-adds per pair and element of the heads, besides about 16
  *            vector operations per vector of pairs for the softmax.
  */
 #include "cpu/exp.h"
@@ -21,7 +21,7 @@ typedef struct tiles {
   float *keys, *values; /* dense tiles */
   float *s;             /* [kTileKeys][kPanel] */
   float *o;             /* panels [kPanels][v_pitch][kPanel] */
-  held_rows held;       /* values taken out of the tile */
+  held_rows held;       /* values removed from the tile */
   float factor[kPanel];
   attention_sums *to;
 } tiles;
@@ -33,7 +33,7 @@ int64_t TGI_KERNEL(attention_tiles_scratch)(const tgi_attention_layout *l)
          kTileKeys * kPanel;
 }
 
-/* One vector of rows: softmax of s[j0..j1) against what came before, in place. */
+/* Running softmax of one vector of rows: s[j0..j1), in place. */
 TGI_INLINE void softmax_column(const strip *p, float *s, float cap, bool masked, bool capped,
                                float *m, float *l, float *factor)
 {
@@ -54,7 +54,8 @@ TGI_INLINE void softmax_column(const strip *p, float *s, float cap, bool masked,
       if (capped || masked) {
         vf_store_f32(at_j, v);
       }
-      greatest[i] = vf_max(v, greatest[i]); /* a NaN leaves the maximum and shows in the sum */
+      greatest[i] =
+          vf_max(v, greatest[i]); /* the maximum drops a NaN, which then shows in the sum */
     }
   }
   const vf now = vf_max(vf_max(greatest[0], greatest[1]), vf_max(greatest[2], greatest[3]));
@@ -93,7 +94,7 @@ static void softmax_strip(tiles *t, const strip *p)
   }
 }
 
-/* o += p v for values that were taken out of the tile, for the lanes that see them. */
+/* o += p v for values that were removed from the tile, in the lanes that see them. */
 static void add_held(const tiles *t, const strip *p, int64_t tile)
 {
   for (int64_t h = 0; h < t->held.count; h++) {

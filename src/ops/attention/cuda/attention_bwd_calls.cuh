@@ -1,5 +1,5 @@
-/** What attention's backward does beside its tiles, on every entry: it reads the lengths, and makes
- * the sinks' gradient from lse and delta. */
+/** Attention backward on CUDA: what every entry does besides its tiles. It reads the lengths, and
+ * computes the gradient of the sinks from lse and delta. */
 #ifndef TGI_OPS_ATTENTION_BWD_CALLS_CUH
 #define TGI_OPS_ATTENTION_BWD_CALLS_CUH
 
@@ -16,8 +16,8 @@ namespace
 
 constexpr int kSinkThreads = 1024;
 
-/** dsinks of a head: a block, in f64, over all rows of all sequences. It needs what was written
- * before the kernel ahead of it began, but nothing of that one, and so waits for that one last. */
+/** dsinks of a head: one block, in f64, over all rows of all sequences. It reads nothing of the
+ * kernel launched before it, only of earlier ones, so it waits for that kernel at its end. */
 __global__ void __launch_bounds__(kSinkThreads)
     attention_bwd_sinks_kernel(int64_t q_indices, int64_t q_heads, int64_t nq, const float *lse,
                                const float *delta, any_vector sinks, void *dsinks, tg_dtype dtype)
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kSinkThreads)
 
 /* ---- host ---- */
 
-/** Leaves a record for each sequence at the workspace's start. */
+/** Writes a record for each sequence at the workspace's start. */
 inline tg_status read_lengths(const tg_context *ctx, const tg_attention_bwd_args *a,
                               const tgi_attention_layout &l)
 {
@@ -65,7 +65,7 @@ inline tg_status read_lengths(const tg_context *ctx, const tg_attention_bwd_args
                 static_cast<tgi_attention_sequence *>(a->workspace));
 }
 
-/** Adds to dsinks where they are wanted. `delta` has its elements where lse has. */
+/** Adds to dsinks, if wanted. `delta` has the layout of lse. */
 inline tg_status add_to_sinks(const tg_context *ctx, const tg_attention_bwd_args *a,
                               const tgi_attention_layout &l, const float *delta)
 {
@@ -77,7 +77,7 @@ inline tg_status add_to_sinks(const tg_context *ctx, const tg_attention_bwd_args
                      any_vector{a->sinks.data, a->sinks.dtype}, a->dsinks.data, a->dsinks.dtype);
 }
 
-/** The call as if every tensor had rows that are vectors, for its workspace. */
+/** The call as if the rows of every tensor were vectors, for the size of its workspace. */
 inline tg_attention_bwd_args shapes_alone(tg_attention_bwd_args shapes)
 {
   tg_tensor *const tensors[] = {&shapes.q,    &shapes.k,  &shapes.v,  &shapes.out,

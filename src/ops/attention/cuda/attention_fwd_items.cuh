@@ -1,4 +1,5 @@
-/** Starts a planned forward on tensor cores: what its tiles need on the device, then the tiles. */
+/** Attention forward on tensor cores: launches a planned call. First what its tiles read on the
+ * device, then the tiles. */
 #ifndef TGI_OPS_ATTENTION_FWD_ITEMS_CUH
 #define TGI_OPS_ATTENTION_FWD_ITEMS_CUH
 
@@ -13,14 +14,15 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** By one thread. A kernel, for what follows a fill of memory cannot begin before its end. */
+/** By one thread. A kernel rather than a memset, because programmatic dependent launch lets the
+ * next kernel begin before this one ends. */
 __global__ void attention_clear_kernel(int *count)
 {
   let_next_begin();
   *count = 0;
 }
 
-/** What the tiles need on the device before. */
+/** Launches what prepares the work items on the device. */
 inline tg_status prepare_items(const tg_context *ctx, const tg_attention_fwd_args *a,
                                const attention_fwd_plan &p)
 {
@@ -49,7 +51,7 @@ inline tg_status prepare_items(const tg_context *ctx, const tg_attention_fwd_arg
   return status;
 }
 
-/** Starts the tiles of a call whose plan takes it. */
+/** Launches the tiles of a planned call. */
 inline tg_status run_planned(const tg_context *ctx, const tg_attention_fwd_args *a,
                              const attention_fwd_plan &p)
 {
@@ -71,7 +73,7 @@ inline tg_status run_planned(const tg_context *ctx, const tg_attention_fwd_args 
   }
 }
 
-/** How a plan's tiles follow each other, in words. */
+/** The order of a plan's tiles, in words. */
 inline const char *order_of(const attention_fwd_plan &p)
 {
   return p.lengths ? "listed" : p.longest_first ? "longest first" : "in order";

@@ -1,4 +1,4 @@
-/** What attention's forward kernels on tensor cores get, and what becomes of a row's sums. */
+/** Attention forward on tensor cores: the arguments of the kernels, and the end of a row. */
 #ifndef TGI_OPS_ATTENTION_FWD_JOB_CUH
 #define TGI_OPS_ATTENTION_FWD_JOB_CUH
 
@@ -19,16 +19,16 @@ struct fwd_job {
   float *lse; /* NULL: not wanted */
   any_vector sinks;
   float exponent; /* scores, after the cap, to exponents of 2 */
-  float cap_by;   /* scores to what tanh takes */
-  bool packed;    /* rows behind a sequence's last one are another's */
-  /* Of splits: [pairs, splits, nq, v_dim], and each row's maximum and sum. */
+  float cap_by;   /* scores to tanh's argument */
+  bool packed;    /* the rows after a sequence's last one belong to another */
+  /* With splits: [pairs, splits, nq, v_dim], and the maximum and sum of each row. */
   float *sums;
   float2 *ends;
   int splits;
 };
 
-/** What the thread's rows are multiplied by, to state.factor; writes their lse. Beside the last
- * products. */
+/** Computes the final factors of the thread's rows, to state.factor, and writes their lse. Overlaps
+ * the last products. */
 __device__ __forceinline__ void finish_rows(const fwd_job &job, const query_place &x, int row0,
                                             row_state &state)
 {

@@ -1,4 +1,4 @@
-/** How attention's forward runs on tensor cores: decided on the host, from a call's shapes and the
+/** Attention forward on tensor cores: the plan, which the host decides from a call's shapes and the
  * number of multiprocessors alone. */
 #ifndef TGI_OPS_ATTENTION_FWD_PLAN_CUH
 #define TGI_OPS_ATTENTION_FWD_PLAN_CUH
@@ -13,14 +13,14 @@ struct attention_fwd_plan {
   bool taken;
   bool tf32; /* of f32 elements; else they have 16 bits */
   tgi_attention_layout l;
-  int window;     /* 0 where it hides nothing */
-  int qk, values; /* elements of a head that products take */
+  int window;     /* 0: masks nothing */
+  int qk, values; /* elements of a head that products cover */
   int rows, keys; /* of a tile */
-  int splits;     /* of the keys; their sums are added by a kernel of its own. 1: none */
-  int sides;      /* 1: all keys up to some last one are seen; 2: from some first one on */
-  bool lengths;   /* some are on the device: the tiles are listed there */
+  int splits;     /* of the keys; a second kernel adds their sums. 1: none */
+  int sides;      /* 1: rows see all keys up to some last one; 2: from some first one on */
+  bool lengths;   /* some are on the device: a scheduler kernel lists the tiles */
   bool narrow;    /* attention_fwd_narrow_sm90.cuh */
-  bool longest_first, counted; /* counted: blocks take the next item when they are done */
+  bool longest_first, counted; /* counted: blocks take items through an atomic counter */
   int chunk, half;             /* query_work */
   int blocks;
   int shift;      /* of costs, in the list */
@@ -29,7 +29,7 @@ struct attention_fwd_plan {
   size_t sums, ends; /* of splits, in the workspace */
 };
 
-/** For heads of up to so many elements; in a file each, for they compile for long. */
+/** One function and file for each range of head sizes, because they compile slowly. */
 tg_status run_attention_fwd_64(const tg_context *ctx, const tg_attention_fwd_args *a,
                                const attention_fwd_plan &p);
 tg_status run_attention_fwd_96(const tg_context *ctx, const tg_attention_fwd_args *a,
@@ -41,7 +41,7 @@ tg_status run_attention_fwd_192(const tg_context *ctx, const tg_attention_fwd_ar
 tg_status run_attention_fwd_256(const tg_context *ctx, const tg_attention_fwd_args *a,
                                 const attention_fwd_plan &p);
 
-/** The same of f32, for all sizes of heads. */
+/** The same of f32, for all head sizes. */
 tg_status run_attention_fwd_tf32(const tg_context *ctx, const tg_attention_fwd_args *a,
                                  const attention_fwd_plan &p);
 
@@ -50,15 +50,15 @@ namespace
 
 constexpr int kFewQueries = 16, kFewRows = 64, kFewKeys = 256;
 
-/** What is bound by reading the keys: a tile of 128 queries of one head would be padding, and the
- * heads of a group would read their keys one by one. */
+/** True if reading the keys bounds the call: a tile of 128 queries of one head would be mostly
+ * padding, and each head of a group would read its keys separately. */
 inline bool has_few_queries(const tgi_attention_layout &l)
 {
   return !l.packed_q && !l.packed_k &&
          (l.nq <= kFewQueries || (l.nq * l.group <= kFewRows && l.extent > kFewKeys));
 }
 
-/** Extents that 32 bits count. */
+/** True if 32-bit counters suffice for the extents. */
 inline bool has_counters(const tg_attention_fwd_args *a, const tgi_attention_layout &l)
 {
   return l.nq < kMostRows && l.extent < kMostRows && l.batch > 0 &&
@@ -66,15 +66,15 @@ inline bool has_counters(const tg_attention_fwd_args *a, const tgi_attention_lay
          (a->window < kMostWindow || !tgi_present(&a->query_start));
 }
 
-/** What both kinds of tiles leave to others: tables of blocks, few queries, extents beyond their
- * counters. */
+/** True if tiles can compute the call. Block tables, few queries and extents beyond 32-bit counters
+ * go to other kernels. */
 inline bool takes_shape(const tg_attention_fwd_args *a, const tgi_attention_layout &l)
 {
   return !l.has_table && !has_few_queries(l) && has_counters(a, l);
 }
 
-/** Heads at a time where keys and values are more than so many second-level caches hold: as many as
- * fill the multiprocessors `waves` times with the longer half of their tiles. */
+/** Chunks of heads, where keys and values exceed so many second-level caches: as many heads as fill
+ * the multiprocessors `waves` times with the longer half of their tiles. */
 inline void set_chunks(const tg_context *ctx, attention_fwd_plan &p, double caches, int waves)
 {
   const int64_t tiles = divide_up(p.l.nq, p.rows), pairs = p.l.batch * p.l.q_heads;
@@ -92,7 +92,7 @@ inline void set_chunks(const tg_context *ctx, attention_fwd_plan &p, double cach
   }
 }
 
-/** Products take 64, 96, 128, 192 or 256 elements; 0: there are more. */
+/** Products cover 64, 96, 128, 192 or 256 elements; 0: a head has more. */
 inline int elements_of(const tgi_attention_layout &l)
 {
   static const int sizes[] = {64, 96, 128, 192, 256};
@@ -104,14 +104,14 @@ inline int elements_of(const tgi_attention_layout &l)
   return elements;
 }
 
-/** 192 also with values of 128. */
+/** 192 has a variant with values of 128. */
 inline void set_elements(attention_fwd_plan &p)
 {
   p.qk = elements_of(p.l);
   p.values = p.qk == 192 && p.l.v_dim <= 128 ? 128 : p.qk;
 }
 
-/** The call as if every tensor had rows that are vectors, for its workspace. */
+/** The call as if the rows of every tensor were vectors, for the size of its workspace. */
 inline tg_attention_fwd_args shapes_alone(tg_attention_fwd_args shapes)
 {
   tg_tensor *const tensors[] = {&shapes.q, &shapes.k, &shapes.v, &shapes.out};

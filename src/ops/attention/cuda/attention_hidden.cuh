@@ -1,8 +1,6 @@
-/**
- * Values that a query does not see, and yet meets: products of blocks of keys multiply them by 0,
- * which makes NaN of NaN and infinity. Rows with a NaN are looked at once more after their tile; if
- * a value that they do not see may be the cause, they are computed again, key by key.
- */
+/** Recomputing rows with a NaN. Products of blocks multiply masked values by 0, which makes NaN of
+ * NaN and infinity. After its tile, a row with a NaN is checked: if a value that it does not see
+ * may be the cause, the row is recomputed key by key. */
 #ifndef TGI_OPS_ATTENTION_HIDDEN_CUH
 #define TGI_OPS_ATTENTION_HIDDEN_CUH
 
@@ -19,7 +17,7 @@ namespace
 
 constexpr int kChunk = 8; /* elements: a lane's part of a row of up to 256 */
 
-/** Operands as they lie in memory, steps in words of 16 bits; elements are T. */
+/** Operands in memory; strides are in words of 16 bits, elements are T. */
 struct fwd_operands {
   heads_view<const uint16_t> q, k, v;
   int head_dim, v_dim;
@@ -27,7 +25,7 @@ struct fwd_operands {
   float scale, softcap;
 };
 
-/** Zeros behind `width` elements; of f32 what products take of it. */
+/** Loads a chunk of a row; zeros past `width` elements. f32 is rounded to TF32, as in products. */
 template <typename T>
 __device__ __forceinline__ void load_chunk(float (&to)[kChunk], const uint16_t *row, int width)
 {
@@ -74,7 +72,7 @@ __device__ __forceinline__ bool any_not_finite(const fwd_operands &a, const quer
   return false;
 }
 
-/** The row of query i of the place; lanes have chunks of it. By a warp. */
+/** Computes the row of query i of the place; each lane has a chunk of it. By a warp. */
 template <typename T>
 __device__ __forceinline__ void attend_keys(float (&o)[kChunk], const fwd_operands &a,
                                             const query_place &x, int i, int kv_head, key_span seen,
@@ -110,7 +108,7 @@ __device__ __forceinline__ void attend_keys(float (&o)[kChunk], const fwd_operan
       lost = lost && o[c] != o[c];
     }
     if (__all_sync(kAllLanes, lost || threadIdx.x % kWarp * kChunk >= a.v_dim)) {
-      break; /* NaN, whatever comes */
+      break; /* NaN from here on */
     }
   }
   const float factor = finish_row(top, sum, sink).factor;
@@ -120,11 +118,9 @@ __device__ __forceinline__ void attend_keys(float (&o)[kChunk], const fwd_operan
   }
 }
 
-/**
- * Computes rows of the warp's 16 again that a hidden value made NaN, and hands each to store(r, o).
- * The rows begin at query row0 of the place; keys low .. high - 1 went into them. `bad`: a row of
- * the thread's two, lane / 4 and 8 on, has a NaN or an infinity.
- */
+/** Recomputes those of the warp's 16 rows that a masked value made NaN, and passes each to store(r,
+ * o). The rows begin at query row0 of the place; keys low .. high - 1 went into them. `bad`: which
+ * of the thread's two rows, lane / 4 and lane / 4 + 8, have a NaN or an infinity. */
 template <typename T, typename Store>
 __device__ __forceinline__ void attend_again(const fwd_operands &a, const query_work &work,
                                              const query_place &x, int row0, int low, int high,
@@ -151,7 +147,7 @@ __device__ __forceinline__ void attend_again(const fwd_operands &a, const query_
 
 /* ---- host ---- */
 
-/** What kernels of the forward know of a call's tensors and scalars. */
+/** Sets the tensors and scalars of a forward job. */
 template <typename Job>
 void set_tensors(Job &job, const tg_attention_fwd_args *a, const tgi_attention_layout &l)
 {

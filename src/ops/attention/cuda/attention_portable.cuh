@@ -1,6 +1,6 @@
-/** Attention without tensor cores (attention.cu, attention_bwd.cu), which takes everything: all
- * that the entry `any` has, and in sm80 what attention_sm80.cu and attention_bwd_sm80.cu hand on.
- */
+/** Attention without tensor cores (attention.cu, attention_bwd.cu), which serves every call of the
+ * contract: the whole entry `any`, and in sm80 what attention_sm80.cu and attention_bwd_sm80.cu do
+ * not take. */
 #ifndef TGI_OPS_ATTENTION_PORTABLE_CUH
 #define TGI_OPS_ATTENTION_PORTABLE_CUH
 
@@ -19,7 +19,7 @@ void tell_plain_attention_bwd(const tg_attention_bwd_args *a, char *text, size_t
 
 } // namespace TGI_CUDA_ENTRY
 
-/** The entry's functions of an op and direction, where nothing stands before them. */
+/** Defines the entry's functions of an op and direction, in the entry that has no other kernel. */
 #if TGI_VIRTUAL < 80
 #define PLAIN_ATTENTION_ENTRY(op_dir)                                                              \
   extern "C" size_t TGI_WORKSPACE(op_dir)(const tg_context *, const tg_##op_dir##_args *a)         \

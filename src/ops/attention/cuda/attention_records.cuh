@@ -1,4 +1,5 @@
-/** The records of a call's sequences: a kernel of one block, compiled where it is launched. */
+/** The records of a call's sequences: a kernel of one block, which reads and checks lengths on the
+ * device. Compiled where it is launched. Bound by latency. */
 #ifndef TGI_OPS_ATTENTION_RECORDS_CUH
 #define TGI_OPS_ATTENTION_RECORDS_CUH
 
@@ -12,7 +13,8 @@ namespace
 
 constexpr int kRecordThreads = 1024;
 
-/** Checks cu[0 .. batch] against `rows`; true if an element of this thread's is out of range. */
+/** Checks cu[0 .. batch] against `rows`; true if an element that this thread checked is out of
+ * range. */
 __device__ inline bool check_lengths(const int32_t *cu, int64_t batch, int64_t rows,
                                      fault_site site)
 {
@@ -30,7 +32,8 @@ __device__ inline bool check_lengths(const int32_t *cu, int64_t batch, int64_t r
   return bad;
 }
 
-/** Checks what a warp read of sequence b, all lanes alike; true if it is out of range. */
+/** Checks the keys of sequence b, which all lanes of a warp have read; true if they are out of
+ * range. */
 __device__ inline bool check_keys(const tgi_attention_layout &l, const tgi_attention_sequence &s,
                                   const attention_sites &sites)
 {
@@ -61,7 +64,7 @@ __device__ inline bool check_keys(const tgi_attention_layout &l, const tgi_atten
   return __any_sync(kAllLanes, bad);
 }
 
-/** One block. With bad lengths nobody knows whose rows are whose: all are given to sequence 0. */
+/** One block. With bad lengths the owner of each row is unknown: sequence 0 gets all rows. */
 __global__ void __launch_bounds__(kRecordThreads)
     attention_sequences_kernel(const tgi_attention_layout l, const attention_sites sites,
                                tgi_attention_sequence *to)

@@ -1,12 +1,12 @@
 /**
  * Where the CUDA kernels of attention find each sequence, and which keys a query sees.
  *
- * Rows of one kv head's whole group form one list: row r is query r / group of head
- * kv_head * group + r % group. So a group shares its keys' tiles, and few queries with many heads
- * fill a tile. Keys are counted by their row of the extent.
+ * The rows of one kv head's whole group form one list: row r is query r / group of head kv_head *
+ * group + r % group. So a group shares its keys' tiles, and few queries with many heads fill a
+ * tile. Keys are counted by their row of the extent.
  *
- * Lengths live on the device. Where a call has any, one block reads and checks them first and
- * leaves a record for each sequence in the workspace; a call without any needs no records.
+ * Lengths live on the device. Where a call has any, one block first reads and checks them, and
+ * writes a record for each sequence to the workspace; a call without lengths needs no records.
  */
 #ifndef TGI_OPS_ATTENTION_SEQUENCES_CUH
 #define TGI_OPS_ATTENTION_SEQUENCES_CUH
@@ -33,7 +33,7 @@ constexpr int kTile = 64; /* rows, keys and elements of a head in a tile */
 template <typename T> struct heads_view {
   T *data;
   int64_t step[3];
-  bool aligned; /* pieces may be read, and packs of 4 written, at once */
+  bool aligned; /* pieces may be loaded, and packs of 4 stored, as vectors */
 
   __device__ int64_t at(int64_t index, int64_t row, int64_t head) const
   {
@@ -64,7 +64,19 @@ template <typename T> heads_view<T> words_of(const tg_tensor *t)
   return v;
 }
 
-/** As if it had rows that are vectors, for a workspace that shapes alone decide. */
+/** True if the tensor's rows are 16-byte vectors of 16-bit elements, or with `tf32` of f32. */
+inline bool has_vectors(const tg_tensor *t, bool tf32 = false)
+{
+  const bool half = t->dtype == TG_F16 || t->dtype == TG_BF16;
+  bool taken = (tf32 ? t->dtype == TG_F32 : half) && t->shape[3] % 8 == 0 && rows_aligned(t, 16);
+  for (int axis = 0; axis < 4; axis++) {
+    taken = taken && t->shape[axis] > 0;
+  }
+  return taken;
+}
+
+/** Makes a tensor look as if its rows were vectors, for a workspace that depends on shapes alone.
+ */
 inline void forget_memory(tg_tensor *t)
 {
   t->data = NULL;
@@ -91,11 +103,11 @@ struct attention_sites {
   fault_site cu_q, cu_k, key_start, key_count, block_table;
 };
 
-/** What kernels know of a call. A record with count < 0 is of a sequence whose data is out of
+/** A call's sequences and scalars. A record with count < 0 marks a sequence whose data is out of
  * range: its results are NaN, and nothing of it is read. */
 struct attention_call {
   tgi_attention_layout l;
-  const tgi_attention_sequence *records; /* NULL: all sequences are what the shapes say */
+  const tgi_attention_sequence *records; /* NULL: all sequences follow from the shapes */
   float scale, softcap;
 };
 
@@ -111,7 +123,7 @@ inline size_t record_bytes(const tgi_attention_layout &l, bool lengths)
   return lengths ? ((size_t)l.batch * sizeof(tgi_attention_sequence) + 255) / 256 * 256 : 0;
 }
 
-/** The sequence as its data says; its lengths (cu) are in range. */
+/** The sequence according to its data; its lengths (cu) are in range. */
 __device__ inline tgi_attention_sequence read_sequence(const tgi_attention_layout &l, int64_t b)
 {
   tgi_attention_sequence s = {b, b, 0, l.nq, b, 0, l.extent, 0, 0, 0};
@@ -142,15 +154,15 @@ __device__ inline tgi_attention_sequence sequence_at(const attention_call &c, in
 
 /* ---- tiles of rows, and what they see ---- */
 
-/** Places for tiles of `size` rows, of all sequences. Packed sequences have lengths that the host
- * does not know: floor and + b leave each at least the places that it needs. */
+/** Slots for tiles of `size` rows, of all sequences. The host does not know the lengths of packed
+ * sequences: rounding down and adding b gives each at least the slots that it needs. */
 inline int64_t tile_places(int64_t batch, int64_t rows, bool packed, int size)
 {
   return packed ? rows / size + batch : divide_up(rows, size) * batch;
 }
 
-/** The sequence that holds `place`, and the place's number in it. `unit`: rows for each of the
- * packed axis (a group's heads). */
+/** The sequence of slot `place`, and the index of the slot in it. `unit`: rows for each row of the
+ * packed axis (heads of a group). */
 __device__ inline int64_t sequence_of_place(const attention_call &c, bool of_keys, int64_t place,
                                             int64_t unit, int size, int64_t *number)
 {
@@ -175,13 +187,13 @@ __device__ inline int64_t sequence_of_place(const attention_call &c, bool of_key
   return low;
 }
 
-/** A place's sequence and its number in it. In shared memory: registers are for sums. */
+/** A slot's sequence and its index there. In shared memory, because registers are for sums. */
 struct place_found {
   tgi_attention_sequence s;
   int64_t number;
 };
 
-/** All threads of the block come here, done with what they had in shared memory. */
+/** Called by all threads of the block; overwrites what is in shared memory. */
 __device__ inline void find_place(const attention_call &c, bool of_keys, int64_t place,
                                   int64_t unit, int size, place_found &to)
 {
@@ -194,7 +206,8 @@ __device__ inline void find_place(const attention_call &c, bool of_keys, int64_t
   __syncthreads();
 }
 
-/** Key rows [low, high) that query i sees; both never fall as i rises, high <= low: none. */
+/** Key rows [low, high) that query i sees; neither bound decreases as i increases. high <= low:
+ * none. */
 __device__ inline void visible_keys(const tgi_attention_layout &l, const tgi_attention_sequence &s,
                                     int64_t i, int64_t *low, int64_t *high)
 {
@@ -212,7 +225,7 @@ __device__ inline void visible_keys(const tgi_attention_layout &l, const tgi_att
   *high = to;
 }
 
-/** v in a tile that begins at `start`: 0 .. kTile. */
+/** v relative to a tile that begins at `start`, clamped to 0 .. kTile. */
 __device__ __forceinline__ int in_tile(int64_t v, int64_t start)
 {
   return v <= start ? 0 : v >= start + kTile ? kTile : (int)(v - start);

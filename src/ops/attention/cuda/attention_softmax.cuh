@@ -1,6 +1,6 @@
-/** A running softmax on sums of tensor cores: s[i] is of row i / 2 % 2 of the thread's two and of
- * column 8 (i / 4) + i % 2 from its first one; four neighbouring lanes have a row. Exponents are of
- * 2. */
+/** Running softmax (arXiv:1805.02867) on accumulators of tensor cores. s[i] is of row i / 2 % 2 of
+ * the thread's two, and of column 8 (i / 4) + i % 2 from its first one; four neighbouring lanes
+ * share a row. Exponents are of base 2. */
 #ifndef TGI_OPS_ATTENTION_SOFTMAX_CUH
 #define TGI_OPS_ATTENTION_SOFTMAX_CUH
 
@@ -16,13 +16,13 @@ namespace
 
 constexpr float kLog2E = 0x1.715476p+0f, kLn2 = 0x1.62e430p-1f;
 
-/** Two rows: the maximum of their exponents so far, this thread's part of their sums, and what
- * earlier sums are multiplied by. */
+/** The thread's two rows: the maximum of their exponents so far, the thread's part of their sums,
+ * and the factor of earlier sums. */
 struct row_state {
   float top[2], sum[2], factor[2];
 };
 
-/** tanh within 2^-21 of it, and relative to it. */
+/** tanh with an absolute and a relative error below 2^-21. */
 __device__ __forceinline__ float tanh_close(float x)
 {
   const float square = x * x;
@@ -59,8 +59,8 @@ __device__ __forceinline__ void hide_keys(float (&s)[kN], const int (&low)[2], c
   }
 }
 
-/** A bit for each column of the thread's, two of every eight, that is one of low .. high - 1,
- * counted from its first one. */
+/** A bit for each column of the thread, two of every eight, that is in low .. high - 1, counted
+ * from its first one. */
 __device__ __forceinline__ uint32_t column_bits(int low, int high)
 {
   const auto before = [](int column) {
@@ -73,7 +73,7 @@ __device__ __forceinline__ uint32_t column_bits(int low, int high)
   return bits;
 }
 
-/** Row r's columns without a bit become `hidden`. */
+/** Sets row r's columns without a bit to `hidden`. */
 template <int kN>
 __device__ __forceinline__ void keep_columns(float (&s)[kN], int r, uint32_t bits, float hidden)
 {
@@ -85,18 +85,17 @@ __device__ __forceinline__ void keep_columns(float (&s)[kN], int r, uint32_t bit
   }
 }
 
-constexpr float kSlack = 8; /* exponents that may be above a row's top before it is taken anew */
+constexpr float kSlack = 8; /* exponents that may exceed a row's top before it is updated */
 
-/** Scores to 2^(s c - top). kStays: top stays while no exponent is more than kSlack above it, so
- * that earlier sums seldom need a factor; what top is, the results do not depend on but for
- * rounding. */
+/** Scores to 2^(s c - top). kStays: top stays while no exponent exceeds it by more than kSlack, so
+ * that earlier sums seldom need a factor. Results depend on top only by rounding. */
 template <bool kStays = false, int kN>
 __device__ __forceinline__ void softmax_block(float (&s)[kN], row_state &rows, float c)
 {
   float base[2];
 #pragma unroll
   for (int r = 0; r < 2; r++) {
-    float a = s[2 * r], b = s[2 * r + 1]; /* a NaN is passed over and shows in the sum */
+    float a = s[2 * r], b = s[2 * r + 1]; /* fmaxf drops a NaN, which then shows in the sum */
 #pragma unroll
     for (int i = 4; i < kN; i += 4) {
       a = fmaxf(a, s[i + 2 * r]);
@@ -134,10 +133,10 @@ template <int kN> __device__ __forceinline__ void rescale(float (&o)[kN], const 
 }
 
 struct row_result {
-  float factor, lse; /* what the row's sums are multiplied by */
+  float factor, lse; /* factor: of the row's sums */
 };
 
-/** `sink`: -infinity if there is none. */
+/** Ends a row. `sink`: -infinity if there is none. */
 __device__ __forceinline__ row_result finish_row(float top, float sum, float sink)
 {
   const float sink_top = sink * kLog2E, most = fmaxf(top, sink_top);

@@ -1,9 +1,10 @@
 /**
- * What attention's kernels on tensor cores work on, and in which order: an item is a tile of
- * queries of one head. Rows are counted in 32 bits here; the plan takes nothing longer.
+ * The tile scheduler of attention's forward on tensor cores, and of dq by mma.sync. A work item is
+ * a tile of queries of one head. Rows are counted in 32 bits; plans refuse longer extents.
  *
- * Without lengths on the device an item follows from its number. With lengths, a kernel of one
- * block lists the tiles of all sequences first, those with most keys in front.
+ * Without lengths on the device an item follows from its number. With lengths, a one-block
+ * scheduler kernel first lists the tiles of all sequences, those with most keys in front
+ * (attention_list.cuh).
  */
 #ifndef TGI_OPS_ATTENTION_WORK_CUH
 #define TGI_OPS_ATTENTION_WORK_CUH
@@ -16,16 +17,16 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-constexpr int kMostRows = 1 << 28;   /* of an axis, and so of |position - row| within a factor 4 */
-constexpr int kMostWindow = 1 << 29; /* from here on a window hides nothing */
-constexpr int kGroupRows = 64;       /* tiles of queries are made of so many */
+constexpr int kMostRows = 1 << 28;   /* rows of an axis; |position - row| is within a factor of 4 */
+constexpr int kMostWindow = 1 << 29; /* from here on a window masks nothing */
+constexpr int kGroupRows = 64;       /* tiles of queries are multiples of this */
 constexpr int kCosts = 1024;         /* classes of tiles by their number of blocks of keys */
 
 enum place_state { kNoMore = -1, kFine = 0, kOutOfRange = 1 };
 
-/** A tile of queries: rows q_row, q_row + 1, .. of q's axis, `rows` of them (or as many as a tile
- * has). Keys are rows first .. end - 1 of the extent, which begins at k_row of
- * k's axis; of their blocks low_block .. high_block - 1 are seen. */
+/** A tile of queries: rows q_row, q_row + 1, .. of q's axis; `rows` remain in the sequence, or in
+ * the tile. Keys are rows first .. end - 1 of the extent, which begins at row k_row of k's axis;
+ * the tile sees their blocks low_block .. high_block - 1. */
 struct alignas(16) query_place {
   int q_row, rows, q_index, head;
   int k_row, k_index, first, end;
@@ -42,7 +43,7 @@ struct key_span {
   int low, high;
 };
 
-/** What query i of a place sees. Neither end falls as i rises. */
+/** The keys that query i of a place sees. Neither bound decreases as i increases. */
 __device__ __forceinline__ key_span span_of(key_rule rule, const query_place &x, int i)
 {
   const int p = x.position + i;
@@ -58,14 +59,14 @@ __device__ __forceinline__ key_span span_of(key_rule rule, const query_place &x,
   return s;
 }
 
-/** A position in 32 bits, which no mask can tell from it. */
+/** The position in 32 bits: clamped where no mask can tell the difference. */
 __device__ __forceinline__ int near_position(int64_t position)
 {
   constexpr int64_t kFar = 2 * (int64_t)kMostWindow - kMostRows;
   return (int)(position < -kFar ? -kFar : position > kFar ? kFar : position);
 }
 
-/** Blocks of `keys` keys that a tile of `size` queries sees. */
+/** Sets the blocks of `keys` keys that a tile of `size` queries sees. */
 __device__ __forceinline__ void set_blocks(key_rule rule, query_place &x, int size, int keys)
 {
   const int low = span_of(rule, x, 0).low, high = span_of(rule, x, min(size, x.rows) - 1).high;
@@ -80,24 +81,25 @@ __device__ __forceinline__ void set_blocks(key_rule rule, query_place &x, int si
 /** Tiles of every sequence, most blocks of keys first. */
 struct query_list {
   int count;
-  int taken; /* by blocks of the kernel, beyond the first of each */
+  int taken; /* through the atomic counter, beyond each block's first item */
   alignas(16) query_place place[1];
 };
 
-/** How the items of a call follow each other. */
+/** The order of the work items of a call. */
 struct query_work {
   key_rule rule;
   int q_heads, group, nq, extent, size, keys; /* size: queries of a tile */
-  int parts, parts_more; /* kGroupRows of a tile; the first so many tiles have one more */
-  int tiles, pairs;      /* of a head; heads of all sequences */
-  int chunk, half;       /* longest_first: heads at a time, and tiles of each before all others */
+  int parts,
+      parts_more; /* multiples of kGroupRows in a tile; the first parts_more tiles have one more */
+  int tiles, pairs; /* of a head; heads of all sequences */
+  int chunk, half;  /* longest_first: heads of a chunk, and tiles of each that precede all others */
   bool longest_first;
   query_list *list; /* NULL: no lengths */
-  int *taken;       /* NULL: every block takes every n-th item */
+  int *taken;       /* NULL: fixed shares (item_of_turn) */
 };
 
-/** Tiles of `rows` queries against blocks of `keys` keys, in one chunk, by their numbers. On the
- * host. */
+/** Work of tiles of `rows` queries and blocks of `keys` keys: one chunk, in the order of numbers.
+ * On the host. */
 inline query_work work_of(const tgi_attention_layout &l, key_rule rule, int rows, int keys)
 {
   query_work w = {};
@@ -117,11 +119,9 @@ inline query_work work_of(const tgi_attention_layout &l, key_rule rule, int rows
   return w;
 }
 
-/**
- * Items (tile, pair), the longest tiles first. Pairs go in chunks, so that what runs at one time
- * shares keys and values in the second-level cache; and the longer half of all tiles comes before
- * the shorter half, so that the grid ends on short ones.
- */
+/** The tile and pair of a work item, longest tiles first. Pairs (sequence, head) go in chunks, so
+ * that concurrent blocks share keys and values in the second-level cache. The longer half of all
+ * tiles precedes the shorter half, so that the grid ends with short ones. */
 __device__ __forceinline__ void longest_first_item(const query_work &w, int item, int *tile,
                                                    int *pair)
 {
@@ -137,7 +137,33 @@ __device__ __forceinline__ void longest_first_item(const query_work &w, int item
   *pair = chunk * w.chunk + item % width;
 }
 
-/** Writes an item's place to shared memory, by one thread with few registers. False: no more. */
+/** The tile of slot `place` (tile_places), for head 0. False: the slot is empty. */
+__device__ inline bool listed_place(const attention_call &c, const query_work &w, int64_t place,
+                                    query_place &x)
+{
+  int64_t number;
+  const tgi_attention_sequence s =
+      sequence_at(c, sequence_of_place(c, false, place, 1, w.size, &number));
+  const int64_t row = number * w.size;
+  if (row >= s.nq) {
+    return false;
+  }
+  x.q_row = (int)(s.q_first + row);
+  x.rows = (int)(s.nq - row);
+  x.q_index = (int)s.q_index;
+  x.k_row = (int)s.k_first;
+  x.k_index = (int)s.k_index;
+  x.first = (int)s.first;
+  x.end = (int)(s.first + s.count);
+  x.position = near_position(s.position + row);
+  x.state = s.count < 0 ? kOutOfRange : kFine;
+  x.head = 0;
+  set_blocks(w.rule, x, w.size, w.keys);
+  return true;
+}
+
+/** Writes a work item's tile to shared memory, by one thread with few registers. False: no such
+ * item. */
 __device__ __forceinline__ bool put_place(const query_work &w, int item, query_place *to)
 {
   if (w.list) {
@@ -177,8 +203,8 @@ __device__ __forceinline__ bool put_place(const query_work &w, int item, query_p
   return true;
 }
 
-/** The item that a block takes in its n-th turn, where nothing is counted: to and fro, so that who
- * had a long one gets a short one. */
+/** The work item of a block in its n-th turn, with fixed shares: in alternating direction, so that
+ * a block with a long item gets a short one next. */
 __device__ __forceinline__ int item_of_turn(int turn)
 {
   const int n = gridDim.x, block = blockIdx.x;

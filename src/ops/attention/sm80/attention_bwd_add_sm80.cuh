@@ -1,9 +1,8 @@
-/** Attention backward by mma.sync in no fixed order: a tile's part of dq, added to sums in memory,
- * and dq from these. */
+/** Attention backward by mma.sync in no fixed order: a tile's part of dq is added to sums in memory
+ * by atomics; a second kernel rounds the sums to dq. Bound by memory. */
 #ifndef TGI_OPS_ATTENTION_BWD_ADD_SM80_CUH
 #define TGI_OPS_ATTENTION_BWD_ADD_SM80_CUH
 
-#include "ops/attention/cuda/attention_list.cuh"
 #include "ops/attention/sm80/attention_bwd_queries_sm80.cuh"
 #include "ops/attention/sm80/attention_key_place_sm80.cuh"
 
@@ -13,16 +12,28 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** Where a kernel of shape S leaves dq's sums of its blocks of queries. They are its own, so they
- * lie as its warps have them: register by register, 32 lanes side by side, whole sectors for an
- * addition. A warp has kM times 16 queries and kCols columns. */
-template <typename S> struct dq_sums {
-  static constexpr int kM = S::kSplit, kGroups = S::kQueries / (16 * kM);
-  static constexpr int kCols = S::kD * kGroups / S::kWarps, kRegisters = kM * kCols / 2;
-  static constexpr int kBlock = S::kQueries * S::kD;
+/** A configuration of dk and dv with its dtype (f16, bf16 or tf32), and what follows from them. */
+template <typename T_, typename Config> struct dkv_tile : Config {
+  using T = T_;
+  static constexpr int kM = Config::kWarpRows / 16; /* products' 16 rows that a warp has */
+  static constexpr int kValueDim = Config::kHeadDim;
+  static constexpr int kPart = Config::kQueries / Config::kSharers; /* of a block, in scores */
+  static constexpr int kElements = Config::kHeadDim / Config::kSharers;
+  static constexpr int kRows = Config::kKeys, kThreads = kWarp * Config::kWarps;
+  static_assert(kRows == Config::kWarpRows * Config::kWarps / Config::kSharers,
+                "each warp has its keys");
+};
 
-  /** Of a row of the block, eight columns: the even ones of them follow each other here, the odd
-   * ones kWarp further on. */
+/** Layout of the sums of dq that a kernel of tile S makes, for its blocks of queries. They are in
+ * the order of its warps' accumulators: register by register, 32 lanes side by side, so that an
+ * addition covers whole sectors. A warp has kM times 16 queries and kCols columns. */
+template <typename S> struct dq_sums {
+  static constexpr int kM = S::kSharers, kGroups = S::kQueries / (16 * kM);
+  static constexpr int kCols = S::kHeadDim * kGroups / S::kWarps, kRegisters = kM * kCols / 2;
+  static constexpr int kBlock = S::kQueries * S::kHeadDim;
+
+  /** The offset of eight columns of a row of the block: the even ones are adjacent, the odd ones
+   * kWarp further on. */
   static __device__ __forceinline__ int at(int row, int column)
   {
     const int warp = column / kCols * kGroups + row / (16 * kM);
@@ -31,8 +42,8 @@ template <typename S> struct dq_sums {
   }
 };
 
-/** A warp's p or ds, its part of the block's queries, to the block's tile of them; zeros if it has
- * none. */
+/** Writes a warp's p or ds, its part of the block's queries, to the block's tile of them; zeros if
+ * it has none. */
 template <typename S>
 __device__ __forceinline__ void put_scores(uint32_t tile, int first, int part, bool some,
                                            const uint32_t (&x)[S::kM][S::kPart / 4])
@@ -64,7 +75,7 @@ template <typename S> __device__ __forceinline__ void add_dq(float *sums, uint32
     return ds + row_tile<S::kQueries>::at(lane % 8 + lane / 16 * 8, chunk);
   };
   float d[kM][kCols / 2];
-  asm volatile("" : "+r"(ds), "+r"(k)); /* places that follow from them are computed where needed */
+  asm volatile("" : "+r"(ds), "+r"(k)); /* derived addresses are computed where needed */
 #pragma unroll
   for (int i = 0; i < S::kRows / 16; i++) {
     uint32_t a[kM][4];
@@ -76,7 +87,7 @@ template <typename S> __device__ __forceinline__ void add_dq(float *sums, uint32
     for (int n = 0; n < kCols / 16; n++) {
       uint32_t b[4];
       load_matrices_turned(
-          b, k + row_tile<S::kD>::at(16 * i + lane % 16, col0 / 8 + 2 * n + lane / 16));
+          b, k + row_tile<S::kHeadDim>::at(16 * i + lane % 16, col0 / 8 + 2 * n + lane / 16));
 #pragma unroll
       for (int m = 0; m < kM; m++) {
         multiply_small<T>(d[m] + 8 * n, a[m], b[0], b[1], i > 0);
@@ -91,13 +102,13 @@ template <typename S> __device__ __forceinline__ void add_dq(float *sums, uint32
   }
 }
 
-/** dq from the sums that kernels of shape S left. A block for a block of queries of a head, a warp
- * for a row of it. */
-template <typename S>
+/** Rounds the sums of dq. A thread block for a block of queries of a head, a warp for a row of it.
+ */
+template <typename T, typename Config>
 __global__ void __launch_bounds__(kDeltaThreads)
     attention_bwd_dq_sums_kernel(const __grid_constant__ bwd_tiles_job job)
 {
-  using T = typename S::T;
+  using S = dkv_tile<T, Config>;
   __shared__ query_place x;
   if (threadIdx.x == 0) {
     query_work w = job.work;

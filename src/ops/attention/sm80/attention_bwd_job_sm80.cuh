@@ -1,5 +1,5 @@
-/** Attention backward by mma.sync: what its kernels get, delta, and single pairs of a query and a
- * key. */
+/** Attention backward by mma.sync: the arguments of its kernels, the kernel of delta, and single
+ * pairs of a query and a key. */
 #ifndef TGI_OPS_ATTENTION_BWD_JOB_SM80_CUH
 #define TGI_OPS_ATTENTION_BWD_JOB_SM80_CUH
 
@@ -26,7 +26,7 @@ struct bwd_tiles_job {
   int64_t key_items;
   float scale, softcap;
   float exponent; /* scores, after the cap, to exponents of 2 */
-  float cap_by;   /* scores to what tanh takes; 0: no cap */
+  float cap_by;   /* scores to tanh's argument; 0: no cap */
 };
 
 /** Place in lse of a query's row of q's axis. */
@@ -41,8 +41,8 @@ __device__ __forceinline__ float minus_lse(float lse)
   return lse == -CUDART_INF_F ? -CUDART_INF_F : -lse * kLog2E;
 }
 
-/** Score and dp to p and, but for the scale, the gradient of the score. kCaps: there is a softcap;
- * asked for each element it would be a branch each. */
+/** Score and dp to p and the gradient of the score, without the scale. kCaps: with a softcap; a
+ * template argument, because a run-time test would be a branch for each element. */
 template <bool kCaps>
 __device__ __forceinline__ void gradient_of(const bwd_tiles_job &job, float minus, float delta,
                                             float &s, float &dp)
@@ -59,7 +59,7 @@ __device__ __forceinline__ void gradient_of(const bwd_tiles_job &job, float minu
   }
 }
 
-/** The products of one pair, whose rows the lanes have chunks of. By a warp. */
+/** p and ds of one pair; each lane has a chunk of its rows. By a warp. */
 __device__ __forceinline__ void pair_gradient(const bwd_tiles_job &job, const float (&q)[kChunk],
                                               const float (&k)[kChunk], const float (&dout)[kChunk],
                                               const float (&v)[kChunk], float minus, float delta,
@@ -82,7 +82,7 @@ __device__ __forceinline__ void pair_gradient(const bwd_tiles_job &job, const fl
   *g = dp;
 }
 
-/** True if rows from .. to - 1 behind `row0` of a head hold a NaN or an infinity. By a warp. */
+/** True if rows from .. to - 1 after `row0` of a head hold a NaN or an infinity. By a warp. */
 template <typename T>
 __device__ __forceinline__ bool rows_not_finite(const heads_view<const uint16_t> &t, int width,
                                                 int index, int row0, int head, int from, int to)
@@ -102,8 +102,9 @@ __device__ __forceinline__ bool rows_not_finite(const heads_view<const uint16_t>
   return false;
 }
 
-/** A warp's sums times `by`, rounded, to its own shared memory: one of kParts parts of rows of
- * kCols elements. bad[m][r]: row 16 m + lane / 4 + 8 r has a NaN or an infinity there. */
+/** Writes a warp's accumulators times `by`, rounded, to its own shared memory: one of kParts parts
+ * of rows of kCols elements. bad[m][r]: row 16 m + lane / 4 + 8 r has a NaN or an infinity there.
+ */
 template <typename T, int kM, int kCols, int kParts = 1>
 __device__ __forceinline__ void put_sums(uint32_t page, int part,
                                          const float (&d)[kM][kCols / kParts / 2], float by,
@@ -116,7 +117,7 @@ __device__ __forceinline__ void put_sums(uint32_t page, int part,
   __syncwarp();
 }
 
-/** Of row r of a warp's, in all its lanes. */
+/** True in all lanes if row r of the warp is bad. */
 template <int kM> __device__ __forceinline__ bool is_bad_row(const bool (&bad)[kM][2], int r)
 {
   const bool mine = bad[0][0] && r / 8 == 0 || bad[0][1] && r / 8 == 1 ||
@@ -124,7 +125,7 @@ template <int kM> __device__ __forceinline__ bool is_bad_row(const bool (&bad)[k
   return __any_sync(kAllLanes, mine && threadIdx.x % kWarp / 4 == r % 8);
 }
 
-/** Two words of a row of `width` elements as an operand's register, or zeros behind its end. */
+/** Loads two words of a row of `width` elements as an operand register; zeros past its end. */
 template <typename T>
 __device__ __forceinline__ uint32_t load_pair(const uint16_t *row, int word, int width)
 {
@@ -134,10 +135,8 @@ __device__ __forceinline__ uint32_t load_pair(const uint16_t *row, int word, int
   return pair[0];
 }
 
-/**
- * delta by the products that make dp: where a row sees one key, out is its value and dp - delta is
- * exactly 0. A warp for 16 rows: they are the diagonal of their square.
- */
+/** delta by the same products as dp: where a row sees one key, out is its value and dp - delta is
+ * exactly 0. A warp for 16 rows: delta is the diagonal of their square. */
 template <typename T>
 __global__ void __launch_bounds__(kDeltaThreads)
     attention_bwd_delta_tiles_kernel(const __grid_constant__ bwd_tiles_job job, int64_t items)

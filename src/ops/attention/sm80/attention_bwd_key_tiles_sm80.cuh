@@ -1,5 +1,5 @@
-/** Attention backward by mma.sync: what the kernels of dk and dv share: how tiles come to shared
- * memory, and single rows once more. */
+/** Attention backward by mma.sync: what the kernels of dk and dv share. How tiles are copied to
+ * shared memory, and recomputing single rows. */
 #ifndef TGI_OPS_ATTENTION_BWD_KEY_TILES_SM80_CUH
 #define TGI_OPS_ATTENTION_BWD_KEY_TILES_SM80_CUH
 
@@ -11,22 +11,22 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** Copies the tile's keys and values, which stay. */
+/** Copies the tile's keys and values, which stay for the whole kernel. */
 template <typename S, typename Shared>
 __device__ __forceinline__ void copy_tile(Shared &sh, const bwd_tiles_job &job, const key_place &x)
 {
   constexpr int kWords = kHalves<typename S::T>;
   const int from = x.first - x.key0, to = min(x.end - x.key0, x.rows);
-  copy_rows<kWords * S::kQk, S::kRows, S::kThreads>(
+  copy_rows<kWords * S::kHeadDim, S::kRows, S::kThreads>(
       shared_address(sh.k), job.k.data + job.k.at(x.k_index, x.k_row, x.kv_head), job.k.step[1],
       from, to, kWords * job.head_dim, job.k.data);
-  copy_rows<kWords * S::kV, S::kRows, S::kThreads>(
+  copy_rows<kWords * S::kValueDim, S::kRows, S::kThreads>(
       shared_address(sh.v), job.v.data + job.v.at(x.k_index, x.k_row, x.kv_head), job.v.step[1],
       from, to, kWords * job.v_dim, job.v.data);
 }
 
-/** Where the first query, and its dout, of the group's first head are: in shared memory, for
- * registers are for sums. */
+/** The addresses of the first query, and of its dout, of the group's first head: in shared memory,
+ * because registers are for sums. */
 struct query_rows {
   const uint16_t *q, *dout;
 };
@@ -38,7 +38,7 @@ __device__ __forceinline__ query_rows query_rows_of(const bwd_tiles_job &job, co
           job.dout.data + job.dout.at(x.q_index, x.q_row, head)};
 }
 
-/** Copies a block of a head's queries, with their rows of dout, lse and delta, to place `to`. */
+/** Copies a block of a head's queries, with their rows of dout, lse and delta, to buffer `to`. */
 template <typename S, typename Shared>
 __device__ __forceinline__ void copy_queries(Shared &sh, int to, const bwd_tiles_job &job,
                                              const key_place &x, const query_rows &queries,
@@ -50,15 +50,16 @@ __device__ __forceinline__ void copy_queries(Shared &sh, int to, const bwd_tiles
   const uint16_t *const q = queries.q + of_group * job.q.step[2];
   const uint16_t *const dout = queries.dout + of_group * job.dout.step[2];
   const uint32_t q_to = shared_address(sh.q[to]), dout_to = shared_address(sh.dout[to]);
-  if (rows >= S::kQueries && job.head_dim == S::kQk && job.v_dim == S::kV) {
-    copy_whole_rows<kWords * S::kQk, S::kQueries, S::kThreads>(q_to, q, job.q.step[1], row);
-    copy_whole_rows<kWords * S::kV, S::kQueries, S::kThreads>(dout_to, dout, job.dout.step[1], row);
+  if (rows >= S::kQueries && job.head_dim == S::kHeadDim && job.v_dim == S::kValueDim) {
+    copy_whole_rows<kWords * S::kHeadDim, S::kQueries, S::kThreads>(q_to, q, job.q.step[1], row);
+    copy_whole_rows<kWords * S::kValueDim, S::kQueries, S::kThreads>(dout_to, dout,
+                                                                     job.dout.step[1], row);
   } else {
-    copy_rows<kWords * S::kQk, S::kQueries, S::kThreads>(
+    copy_rows<kWords * S::kHeadDim, S::kQueries, S::kThreads>(
         q_to, q + row * job.q.step[1], job.q.step[1], 0, rows, kWords * job.head_dim, q);
-    copy_rows<kWords * S::kV, S::kQueries, S::kThreads>(dout_to, dout + row * job.dout.step[1],
-                                                        job.dout.step[1], 0, rows,
-                                                        kWords * job.v_dim, dout);
+    copy_rows<kWords * S::kValueDim, S::kQueries, S::kThreads>(
+        dout_to, dout + row * job.dout.step[1], job.dout.step[1], 0, rows, kWords * job.v_dim,
+        dout);
   }
   const int i = threadIdx.x;
   if (i < S::kQueries) {
@@ -68,7 +69,8 @@ __device__ __forceinline__ void copy_queries(Shared &sh, int to, const bwd_tiles
   }
 }
 
-/** dk, but for the scale, and dv of key j of the extent; lanes have chunks of them. By a warp. */
+/** dk, without the scale, and dv of key j of the extent; each lane has a chunk of them. By a warp.
+ */
 template <typename T>
 __device__ __forceinline__ void key_again(float (&dk)[kChunk], float (&dv)[kChunk],
                                           const bwd_tiles_job &job, const key_place &x, int j,
@@ -101,7 +103,7 @@ __device__ __forceinline__ void key_again(float (&dk)[kChunk], float (&dv)[kChun
   }
 }
 
-/** Rows that a query which does not see them made NaN, once more; queries low .. high - 1 of each
+/** Recomputes rows that a query which does not see them made NaN; queries low .. high - 1 of each
  * head went into them. kOfKeys, kOfValues: dk and dv go to their pages. */
 template <typename S, bool kOfKeys, bool kOfValues>
 __device__ __forceinline__ void keys_again(const bwd_tiles_job &job, const key_place &x, int first,
@@ -130,10 +132,10 @@ __device__ __forceinline__ void keys_again(const bwd_tiles_job &job, const key_p
       float dk[kChunk], dv[kChunk];
       key_again<T>(dk, dv, job, x, x.key0 + first + r, seen);
       if (kOfKeys) {
-        put_row<T, S::kQk, S::kSplit>(dk_page, r, part, dk, job.scale);
+        put_row<T, S::kHeadDim, S::kSharers>(dk_page, r, part, dk, job.scale);
       }
       if (kOfValues) {
-        put_row<T, S::kV, S::kSplit>(dv_page, r, part, dv, 1.0f);
+        put_row<T, S::kValueDim, S::kSharers>(dv_page, r, part, dv, 1.0f);
       }
     }
   }

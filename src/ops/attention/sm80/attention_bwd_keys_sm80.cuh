@@ -1,6 +1,7 @@
-/** Attention backward by mma.sync: dk and dv. A block has a tile of keys of a kv head, and goes
- * through the queries of all heads of its group: scores and dp transposed, so that p and ds are
- * registers of the products that dv and dk add up. */
+/** Attention backward by mma.sync: dk and dv (arXiv:2307.08691). A thread block has a tile of keys
+ * of a kv head, and loops over double-buffered blocks of queries of all heads of its group. Scores
+ * and dp are transposed, so that p and ds are register operands of the products that accumulate dv
+ * and dk. Bound by tensor cores and shared memory. */
 #ifndef TGI_OPS_ATTENTION_BWD_KEYS_SM80_CUH
 #define TGI_OPS_ATTENTION_BWD_KEYS_SM80_CUH
 
@@ -13,30 +14,14 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** T: f16, bf16 or tf32. kD: elements of a head that products take. kQueries: of a block. kM: times
- * 16 keys a warp has. kSplit: warps that share them, each with a part of the block's queries in
- * scores and a part of the elements in sums: p and ds go through shared memory then. kAdds: dq is
- * made here too, by adding to sums in memory in no fixed order. */
-template <typename T_, int kD_, int kQueries_, int kM_, int kWarps_, int kSplit_, int kBlocks_,
-          bool kAdds_>
-struct bwd_keys_shape {
-  using T = T_;
-  static constexpr int kD = kD_, kQk = kD, kV = kD;
-  static constexpr int kQueries = kQueries_, kM = kM_, kWarps = kWarps_;
-  static constexpr int kSplit = kSplit_, kBlocks = kBlocks_;
-  static constexpr bool kAdds = kAdds_;
-  static constexpr int kPart = kQueries / kSplit, kElements = kD / kSplit;
-  static constexpr int kRows = 16 * kM * kWarps / kSplit, kThreads = kWarp * kWarps;
-};
-
 template <typename S> struct alignas(128) keys_shared {
-  static constexpr int kRow = kHalves<typename S::T> * S::kD;
+  static constexpr int kRow = kHalves<typename S::T> * S::kHeadDim;
   uint16_t k[S::kRows * kRow], v[S::kRows * kRow];
   uint16_t q[2][S::kQueries * kRow], dout[2][S::kQueries * kRow];
   float lse[2][S::kQueries], delta[2][S::kQueries];
   /* rows are keys */
-  alignas(128) uint16_t p[S::kSplit > 1 ? S::kRows *S::kQueries : 64];
-  alignas(128) uint16_t ds[S::kSplit > 1 || S::kAdds ? S::kRows *S::kQueries : 64];
+  alignas(128) uint16_t p[S::kSharers > 1 ? S::kRows *S::kQueries : 64];
+  alignas(128) uint16_t ds[S::kSharers > 1 || S::kAddsDq ? S::kRows *S::kQueries : 64];
 };
 
 /** Scores and dp, transposed, to p and the gradients of the scores. lse, delta: of the thread's
@@ -91,12 +76,83 @@ make_transposed(float (&s)[S::kM][S::kPart / 2], float (&dp)[S::kM][S::kPart / 2
   }
 }
 
+/** Copies the tile's keys and values, and its first block of queries. */
 template <typename S>
-__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
-    attention_bwd_dkv_tiles_kernel(const __grid_constant__ bwd_tiles_job job)
+__device__ __forceinline__ void begin_loads(keys_shared<S> &sh, const bwd_tiles_job &job,
+                                            const key_place &x, const query_rows &queries, int head,
+                                            int block)
+{
+  copy_tile<S>(sh, job, x);
+  copy_queries<S>(sh, 0, job, x, queries, head, block);
+  commit_copies();
+  if (kIsTf32<typename S::T>) {
+    wait_for_copies<0>();
+    __syncthreads();
+    round_tile<typename S::T, (sizeof sh.k + sizeof sh.v) / 2, S::kThreads>(shared_address(sh.k));
+  }
+}
+
+/** Where warps share keys: the products of p and ds, out of shared memory, with a part of the
+ * elements. */
+template <typename S>
+__device__ __forceinline__ void add_shared_block(keys_shared<S> &sh, int stage, int first, int part,
+                                                 float (&dk)[S::kM][S::kElements / 2],
+                                                 float (&dv)[S::kM][S::kElements / 2])
 {
   using T = typename S::T;
-  using tile = tile_of<T, S::kD>;
+  using tile = tile_of<T, S::kHeadDim>;
+  constexpr int kQueries = S::kQueries, kM = S::kM;
+  const uint32_t elements = (uint32_t)(part * S::kElements * sizeof(uint16_t));
+  const uint32_t keys = row_tile<kQueries>::square((uint32_t)(first * kQueries * 2));
+  add_products_small<T, kM, S::kElements, kQueries, S::kHeadDim>(
+      dv, shared_address(sh.p) + keys, tile::square(shared_address(sh.dout[stage])) + elements);
+  __syncwarp();
+  add_products_small<T, kM, S::kElements, kQueries, S::kHeadDim>(
+      dk, shared_address(sh.ds) + keys, tile::square(shared_address(sh.q[stage])) + elements);
+}
+
+/** Stores a warp's rows of dk and dv, through the buffers of keys and values. */
+template <typename S>
+__device__ __forceinline__ void
+finish_warp(const bwd_tiles_job &job, const key_place &x, int first, int part, uint32_t k_page,
+            uint32_t v_page, const warp_range &range, float (&dk)[S::kM][S::kElements / 2],
+            float (&dv)[S::kM][S::kElements / 2])
+{
+  using T = typename S::T;
+  constexpr int kQueries = S::kQueries, kM = S::kM;
+  const float by = x.state == kOutOfRange ? CUDART_NAN_F : 1.0f;
+  const int low = range.below * kQueries, high = range.above * kQueries;
+  bool bad[kM][2], bad_dv[kM][2], some = false;
+  put_sums<T, kM, S::kHeadDim, S::kSharers>(k_page, part, dk, job.scale * by, bad);
+  put_sums<T, kM, S::kHeadDim, S::kSharers>(v_page, part, dv, by, bad_dv);
+#pragma unroll
+  for (int m = 0; m < kM; m++) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      bad[m][r] = bad[m][r] || bad_dv[m][r];
+      some = some || bad[m][r];
+    }
+  }
+  if (high > low && range.hides(low, high) && __any_sync(kAllLanes, some)) {
+    keys_again<S, true, true>(job, x, first, part, k_page, v_page, low, high, bad);
+  }
+  const int rows = min(x.rows - first, 16 * kM);
+  if (job.dk.data) {
+    store_rows<T, S::kHeadDim, S::kSharers>(job.dk, x.k_index, x.k_row + first, x.kv_head, rows,
+                                            job.head_dim, k_page, part);
+  }
+  if (job.dv.data) {
+    store_rows<T, S::kHeadDim, S::kSharers>(job.dv, x.k_index, x.k_row + first, x.kv_head, rows,
+                                            job.v_dim, v_page, part);
+  }
+}
+
+template <typename T, typename Config>
+__global__ void __launch_bounds__(dkv_tile<T, Config>::kThreads, Config::kOccupancy)
+    attention_bwd_dkv_tiles_kernel(const __grid_constant__ bwd_tiles_job job)
+{
+  using S = dkv_tile<T, Config>;
+  using tile = tile_of<T, S::kHeadDim>;
   constexpr int kQueries = S::kQueries, kM = S::kM;
   extern __shared__ __align__(128) uint8_t memory[];
   keys_shared<S> &sh = *reinterpret_cast<keys_shared<S> *>(memory);
@@ -110,8 +166,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   if (x.state == kNoMore) {
     return;
   }
-  const int lane = threadIdx.x % kWarp, part = threadIdx.x / kWarp % S::kSplit;
-  const int first = threadIdx.x / kWarp / S::kSplit * 16 * kM;
+  const int lane = threadIdx.x % kWarp, part = threadIdx.x / kWarp % S::kSharers;
+  const int first = threadIdx.x / kWarp / S::kSharers * 16 * kM;
   warp_range &range = ranges[threadIdx.x / kWarp];
   if (lane == 0) {
     range = queries_range(job.work.rule, x, first, 16 * kM, kQueries);
@@ -129,19 +185,12 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   int head = x.kv_head * job.work.group, block = x.low_block, stage = 0;
   int left = (x.high_block - x.low_block) * job.work.group;
   if (left > 0) {
-    copy_tile<S>(sh, job, x);
-    copy_queries<S>(sh, 0, job, x, queries, head, block);
-    commit_copies();
-    if (kIsTf32<T>) {
-      wait_for_copies<0>();
-      __syncthreads();
-      round_tile<T, (sizeof sh.k + sizeof sh.v) / 2, S::kThreads>(shared_address(sh.k));
-    }
+    begin_loads<S>(sh, job, x, queries, head, block);
   }
 #pragma unroll 1
   for (; left > 0; left--, stage ^= 1) {
     wait_for_copies<0>();
-    __syncthreads(); /* all threads' copies are there, and the block before is done with */
+    __syncthreads(); /* all threads' copies have arrived, and the block before is no longer read */
     if (left > 1) {
       const bool last = block + 1 == x.high_block;
       copy_queries<S>(sh, stage ^ 1, job, x, queries, head + last, last ? x.low_block : block + 1);
@@ -153,10 +202,10 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       const bool hides = range.hides(block * kQueries, (block + 1) * kQueries);
       const uint32_t rows = (uint32_t)(part * S::kPart * tile::kPitch);
       float s[kM][S::kPart / 2], dp[kM][S::kPart / 2];
-      multiply_rows_small<T, kM, S::kPart, S::kD>(
+      multiply_rows_small<T, kM, S::kPart, S::kHeadDim>(
           s, tile::square(k_page), tile::columns(shared_address(sh.q[stage]) + rows));
       __syncwarp(); /* keeps the assembler from loading more before it is needed: spills */
-      multiply_rows_small<T, kM, S::kPart, S::kD>(
+      multiply_rows_small<T, kM, S::kPart, S::kHeadDim>(
           dp, tile::square(v_page), tile::columns(shared_address(sh.dout[stage]) + rows));
       const int column = part * S::kPart + lane % 4 * 2;
       make_transposed<S>(s, dp, job, x, first + lane / 4, block * kQueries + part * S::kPart, hides,
@@ -167,37 +216,30 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
         round_sums<T>(ds[m], dp[m]);
       }
     }
-    if constexpr (S::kSplit > 1) {
+    if constexpr (S::kSharers > 1) {
       put_scores<S>(shared_address(sh.p), first, part, mine, p);
     }
-    if constexpr (S::kSplit > 1 || S::kAdds) {
+    if constexpr (S::kSharers > 1 || S::kAddsDq) {
       put_scores<S>(shared_address(sh.ds), first, part, mine, ds);
     }
-    if constexpr (S::kSplit == 1) {
+    if constexpr (S::kSharers == 1) {
       if (mine) {
         __syncwarp();
-        add_rows_small<T, kM, S::kD, kQueries>(
+        add_rows_small<T, kM, S::kHeadDim, kQueries>(
             dv, p, tile::template depth<T>(shared_address(sh.dout[stage])));
-        add_rows_small<T, kM, S::kD, kQueries>(
+        add_rows_small<T, kM, S::kHeadDim, kQueries>(
             dk, ds, tile::template depth<T>(shared_address(sh.q[stage])));
       }
     }
-    if constexpr (S::kSplit > 1 || S::kAdds) {
+    if constexpr (S::kSharers > 1 || S::kAddsDq) {
       __syncthreads();
     }
-    if constexpr (S::kSplit > 1) {
+    if constexpr (S::kSharers > 1) {
       if (mine) {
-        const uint32_t elements = (uint32_t)(part * S::kElements * sizeof(uint16_t));
-        const uint32_t keys = row_tile<kQueries>::square((uint32_t)(first * kQueries * 2));
-        add_products_small<T, kM, S::kElements, kQueries, S::kD>(
-            dv, shared_address(sh.p) + keys,
-            tile::square(shared_address(sh.dout[stage])) + elements);
-        __syncwarp();
-        add_products_small<T, kM, S::kElements, kQueries, S::kD>(
-            dk, shared_address(sh.ds) + keys, tile::square(shared_address(sh.q[stage])) + elements);
+        add_shared_block<S>(sh, stage, first, part, dk, dv);
       }
     }
-    if constexpr (S::kAdds) {
+    if constexpr (S::kAddsDq) {
       __syncwarp();
       add_dq<S>(job.sums +
                     ((int64_t)(x.q_place + block) * job.work.q_heads + head) * dq_sums<S>::kBlock,
@@ -209,42 +251,20 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       head++;
     }
   }
-  if (S::kAdds || S::kSplit > 1) {
-    __syncthreads(); /* all warps are done with all keys, whose place results take */
+  if (S::kAddsDq || S::kSharers > 1) {
+    __syncthreads(); /* all warps have read all keys, whose buffers results reuse */
   }
   __syncwarp();
-  const float by = x.state == kOutOfRange ? CUDART_NAN_F : 1.0f;
-  const int low = range.below * kQueries, high = range.above * kQueries;
-  bool bad[kM][2], bad_dv[kM][2], some = false;
-  put_sums<T, kM, S::kD, S::kSplit>(k_page, part, dk, job.scale * by, bad);
-  put_sums<T, kM, S::kD, S::kSplit>(v_page, part, dv, by, bad_dv);
-#pragma unroll
-  for (int m = 0; m < kM; m++) {
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      bad[m][r] = bad[m][r] || bad_dv[m][r];
-      some = some || bad[m][r];
-    }
-  }
-  if (high > low && range.hides(low, high) && __any_sync(kAllLanes, some)) {
-    keys_again<S, true, true>(job, x, first, part, k_page, v_page, low, high, bad);
-  }
-  const int rows = min(x.rows - first, 16 * kM);
-  if (job.dk.data) {
-    store_rows<T, S::kD, S::kSplit>(job.dk, x.k_index, x.k_row + first, x.kv_head, rows,
-                                    job.head_dim, k_page, part);
-  }
-  if (job.dv.data) {
-    store_rows<T, S::kD, S::kSplit>(job.dv, x.k_index, x.k_row + first, x.kv_head, rows, job.v_dim,
-                                    v_page, part);
-  }
+  finish_warp<S>(job, x, first, part, k_page, v_page, range, dk, dv);
 }
 
 /* ---- host ---- */
 
-template <typename S> tg_status run_keys(const tg_context *ctx, const bwd_tiles_job &job)
+template <typename T, typename Config>
+tg_status run_keys(const tg_context *ctx, const bwd_tiles_job &job)
 {
-  return launch(ctx, attention_bwd_dkv_tiles_kernel<S>, grid_of(job.key_items), S::kThreads,
+  using S = dkv_tile<T, Config>;
+  return launch(ctx, attention_bwd_dkv_tiles_kernel<T, Config>, grid_of(job.key_items), S::kThreads,
                 sizeof(keys_shared<S>), job);
 }
 

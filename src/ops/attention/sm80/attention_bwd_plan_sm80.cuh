@@ -1,4 +1,4 @@
-/** How attention's backward by mma.sync runs: decided on the host, from a call's shapes and the
+/** Attention backward by mma.sync: the plan, which the host decides from a call's shapes and the
  * GPU's shared memory alone. */
 #ifndef TGI_OPS_ATTENTION_BWD_PLAN_SM80_CUH
 #define TGI_OPS_ATTENTION_BWD_PLAN_SM80_CUH
@@ -14,8 +14,8 @@ struct attention_bwd_plan {
   bool tf32; /* of f32 elements; else they have 16 bits */
   bool adds; /* dq is summed by the kernel of dk and dv */
   tgi_attention_layout l;
-  int window, qk, values; /* elements of a head that products take */
-  bool little;            /* shared memory: 99 KiB */
+  int window, qk, values; /* elements of a head that products cover */
+  bool little;            /* shared memory is 99 KiB */
   int rows, keys;         /* dq: queries of a tile, and keys of a block */
   int tile_keys, queries; /* dk, dv: keys of a tile; where dq is summed, queries of a block */
   int shift;              /* of costs, in the list */
@@ -24,8 +24,14 @@ struct attention_bwd_plan {
   size_t records, list, terms, bytes;
 };
 
-/** dq, and dk with dv, of heads of up to so many elements; in a file each, for they compile for
- * long. What they need on the device is there, delta too. */
+/** Launches dq, and dk with dv. One function and file for each range of head sizes, because they
+ * compile slowly. What they read on the device exists already, delta too. */
+tg_status run_attention_bwd_64(const tg_context *ctx, const tg_attention_bwd_args *a,
+                               const attention_bwd_plan &p);
+tg_status run_attention_bwd_96(const tg_context *ctx, const tg_attention_bwd_args *a,
+                               const attention_bwd_plan &p);
+tg_status run_attention_bwd_128(const tg_context *ctx, const tg_attention_bwd_args *a,
+                                const attention_bwd_plan &p);
 tg_status run_attention_bwd_192(const tg_context *ctx, const tg_attention_bwd_args *a,
                                 const attention_bwd_plan &p);
 tg_status run_attention_bwd_256(const tg_context *ctx, const tg_attention_bwd_args *a,

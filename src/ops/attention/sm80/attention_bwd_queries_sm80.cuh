@@ -1,9 +1,11 @@
-/** Attention backward by mma.sync: dq. A block has a tile of queries of one head, and goes through
- * the keys as the forward does. */
+/** Attention backward by mma.sync: dq (arXiv:2307.08691). A thread block has a tile of queries of
+ * one head, and loops over blocks of keys as the forward does, double-buffered where shared memory
+ * allows. Bound by tensor cores and shared memory. */
 #ifndef TGI_OPS_ATTENTION_BWD_QUERIES_SM80_CUH
 #define TGI_OPS_ATTENTION_BWD_QUERIES_SM80_CUH
 
 #include "ops/attention/sm80/attention_bwd_job_sm80.cuh"
+#include "ops/attention/sm80/attention_configs_sm80.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
@@ -11,25 +13,22 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** T: f16, bf16 or tf32. kQk, kV: elements of q and k, and of v, that products take. kKeys: of a
- * block. kM: times 16 queries a warp has. kStages: places for blocks of keys, and of values. */
-template <typename T_, int kQk_, int kV_, int kKeys_, int kM_, int kWarps_, int kStages_,
-          int kBlocks_>
-struct bwd_queries_shape {
+/** A configuration of dq with its dtype (f16, bf16 or tf32), and what follows from them. */
+template <typename T_, typename Config> struct dq_tile : Config {
   using T = T_;
-  static constexpr int kQk = kQk_, kV = kV_, kKeys = kKeys_, kM = kM_, kWarps = kWarps_;
-  static constexpr int kStages = kStages_, kBlocks = kBlocks_;
-  static constexpr int kRows = 16 * kM * kWarps, kThreads = kWarp * kWarps;
+  static constexpr int kM = Config::kWarpRows / 16; /* products' 16 rows that a warp has */
+  static constexpr int kRows = Config::kQueries, kThreads = kWarp * Config::kWarps;
+  static_assert(kRows == Config::kWarpRows * Config::kWarps, "each warp has its queries");
 };
 
 template <typename S> struct alignas(128) queries_shared {
-  static constexpr int kRow = kHalves<typename S::T> * S::kQk,
-                       kVRow = kHalves<typename S::T> * S::kV;
+  static constexpr int kRow = kHalves<typename S::T> * S::kHeadDim,
+                       kVRow = kHalves<typename S::T> * S::kValueDim;
   uint16_t q[S::kRows * kRow], dout[S::kRows * kVRow];
   uint16_t k[S::kStages][S::kKeys * kRow], v[S::kStages][S::kKeys * kVRow];
 };
 
-/** dq of query i of the place, but for the scale; lanes have chunks of it. By a warp. */
+/** dq of query i of the place, without the scale; each lane has a chunk of it. By a warp. */
 template <typename T>
 __device__ __forceinline__ void query_again(float (&dq)[kChunk], const bwd_tiles_job &job,
                                             const query_place &x, int i, key_span seen)
@@ -57,7 +56,7 @@ __device__ __forceinline__ void query_again(float (&dq)[kChunk], const bwd_tiles
   }
 }
 
-/** Rows that a hidden key made NaN, once more; keys low .. high - 1 went into them. */
+/** Recomputes rows that a masked key made NaN; keys low .. high - 1 went into them. */
 template <typename S>
 __device__ __forceinline__ void queries_again(const bwd_tiles_job &job, const query_place &x,
                                               int first, uint32_t page, int low, int high,
@@ -77,7 +76,7 @@ __device__ __forceinline__ void queries_again(const bwd_tiles_job &job, const qu
         rows_not_finite<T>(job.k, job.head_dim, x.k_index, x.k_row, kv_head, behind, to)) {
       float dq[kChunk];
       query_again<T>(dq, job, x, first + r, seen);
-      put_row<T, S::kQk>(page, r, 0, dq, job.scale);
+      put_row<T, S::kHeadDim>(page, r, 0, dq, job.scale);
     }
   }
   __syncwarp();
@@ -131,13 +130,106 @@ make_gradients(uint32_t (&ds)[S::kM][kHalves<typename S::T> * S::kKeys / 4],
   }
 }
 
+/** What copies of a tile's blocks need: the tile, its keys and values, and shared memory. */
+template <typename S> struct dq_loader {
+  const bwd_tiles_job &job;
+  const query_place &x;
+  const key_rows &keys;
+  queries_shared<S> &sh;
+};
+
 template <typename S>
-__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
-    attention_bwd_dq_tiles_kernel(const __grid_constant__ bwd_tiles_job job)
+__device__ __forceinline__ void load_keys(const dq_loader<S> &l, int to, int block)
+{
+  copy_keys<typename S::T, S::kHeadDim, S::kKeys, S::kThreads>(shared_address(l.sh.k[to]), l.keys.k,
+                                                               l.job.k.step[1], l.job.head_dim, l.x,
+                                                               block, l.keys.whole(block));
+}
+
+template <typename S>
+__device__ __forceinline__ void load_values(const dq_loader<S> &l, int to, int block)
+{
+  copy_keys<typename S::T, S::kValueDim, S::kKeys, S::kThreads>(
+      shared_address(l.sh.v[to]), l.keys.v, l.job.v.step[1], l.job.v_dim, l.x, block,
+      l.keys.whole(block));
+}
+
+/** Copies the tile's queries and their dout, and its first block of keys. */
+template <typename S> __device__ __forceinline__ void begin_loads(const dq_loader<S> &l)
 {
   using T = typename S::T;
-  using tile = tile_of<T, S::kQk>;
-  using dout_tile = tile_of<T, S::kV>;
+  const bwd_tiles_job &job = l.job;
+  const query_place &x = l.x;
+  copy_rows<kHalves<T> * S::kHeadDim, S::kRows, S::kThreads>(
+      shared_address(l.sh.q), job.q.data + job.q.at(x.q_index, x.q_row, x.head), job.q.step[1], 0,
+      x.rows, kHalves<T> * job.head_dim, job.q.data);
+  copy_rows<kHalves<T> * S::kValueDim, S::kRows, S::kThreads>(
+      shared_address(l.sh.dout), job.dout.data + job.dout.at(x.q_index, x.q_row, x.head),
+      job.dout.step[1], 0, x.rows, kHalves<T> * job.v_dim, job.dout.data);
+  if (S::kStages == 2) {
+    load_keys(l, 0, x.high_block - 1);
+  }
+  load_values(l, 0, x.high_block - 1);
+  commit_copies();
+  if (kIsTf32<T>) {
+    wait_for_copies<0>();
+    __syncthreads();
+    round_tile<T, (sizeof l.sh.q + sizeof l.sh.dout) / 2, S::kThreads>(shared_address(l.sh.q));
+  }
+}
+
+/** The terms of the thread's rows, and zeros in their sums. row0: of the thread's first row. */
+template <typename S>
+__device__ __forceinline__ void begin_rows(const bwd_tiles_job &job, const query_place &x, int row0,
+                                           float (&dq)[S::kM][S::kHeadDim / 2],
+                                           float (&minus)[S::kM][2], float (&delta)[S::kM][2])
+{
+#pragma unroll
+  for (int m = 0; m < S::kM; m++) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      const int row = min(row0 + 16 * m + 8 * r, x.rows - 1);
+      const int64_t at = term_at(job.work, x.q_index, x.q_row + row, x.head);
+      minus[m][r] = minus_lse(job.lse[at]);
+      delta[m][r] = job.delta[at];
+    }
+#pragma unroll
+    for (int i = 0; i < S::kHeadDim / 2; i++) {
+      dq[m][i] = 0;
+    }
+  }
+}
+
+/** Stores a warp's rows. `page`: its own shared memory. */
+template <typename S>
+__device__ __forceinline__ void finish_warp(const bwd_tiles_job &job, const query_place &x,
+                                            int first, uint32_t page, const warp_range &range,
+                                            float (&dq)[S::kM][S::kHeadDim / 2])
+{
+  using T = typename S::T;
+  const int low = range.below * S::kKeys, high = range.above * S::kKeys;
+  bool bad[S::kM][2];
+  put_sums<T, S::kM, S::kHeadDim>(page, 0, dq, x.state == kOutOfRange ? CUDART_NAN_F : job.scale,
+                                  bad);
+  bool some = false;
+#pragma unroll
+  for (int m = 0; m < S::kM; m++) {
+    some = some || bad[m][0] || bad[m][1];
+  }
+  if (high > low && range.hides(low, high) && __any_sync(kAllLanes, some)) {
+    queries_again<S>(job, x, first, page, low, high, bad);
+  }
+  store_rows<T, S::kHeadDim>(job.dq, x.q_index, x.q_row + first, x.head,
+                             min(x.rows - first, 16 * S::kM), job.head_dim, page);
+}
+
+template <typename T, typename Config>
+__global__ void __launch_bounds__(dq_tile<T, Config>::kThreads, Config::kOccupancy)
+    attention_bwd_dq_tiles_kernel(const __grid_constant__ bwd_tiles_job job)
+{
+  using S = dq_tile<T, Config>;
+  using tile = tile_of<T, S::kHeadDim>;
+  using dout_tile = tile_of<T, S::kValueDim>;
   constexpr int kKeys = S::kKeys, kM = S::kM, kStages = S::kStages;
   extern __shared__ __align__(128) uint8_t memory[];
   queries_shared<S> &sh = *reinterpret_cast<queries_shared<S> *>(memory);
@@ -146,84 +238,50 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   __shared__ key_rows keys;
   if (threadIdx.x == 0 && put_place(job.work, (int)blockIdx.x, &x)) {
     put_key_rows(job.k, job.v, x.head / job.work.group, x, kKeys,
-                 job.head_dim == S::kQk && job.v_dim == S::kV, &keys);
+                 job.head_dim == S::kHeadDim && job.v_dim == S::kValueDim, &keys);
   }
   __syncthreads();
   if (x.state == kNoMore) {
     return;
   }
   const int lane = threadIdx.x % kWarp, first = threadIdx.x / kWarp * 16 * kM;
-  auto copy_k = [&](int to, int block) {
-    copy_keys<T, S::kQk, kKeys, S::kThreads>(shared_address(sh.k[to]), keys.k, job.k.step[1],
-                                             job.head_dim, x, block, keys.whole(block));
-  };
-  auto copy_v = [&](int to, int block) {
-    copy_keys<T, S::kV, kKeys, S::kThreads>(shared_address(sh.v[to]), keys.v, job.v.step[1],
-                                            job.v_dim, x, block, keys.whole(block));
-  };
+  const dq_loader<S> loader = {job, x, keys, sh};
   warp_range &range = ranges[threadIdx.x / kWarp];
   if (lane == 0) {
     range = range_of(job.work.rule, x, first, 16 * kM, kKeys);
   }
   const uint32_t page = shared_address(sh.q) + (uint32_t)(first * tile::kPitch);
   const uint32_t dout_page = shared_address(sh.dout) + (uint32_t)(first * dout_tile::kPitch);
-  float dq[kM][S::kQk / 2], minus[kM][2], delta[kM][2];
-#pragma unroll
-  for (int m = 0; m < kM; m++) {
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      const int row = min(first + 16 * m + lane / 4 + 8 * r, x.rows - 1);
-      const int64_t at = term_at(job.work, x.q_index, x.q_row + row, x.head);
-      minus[m][r] = minus_lse(job.lse[at]);
-      delta[m][r] = job.delta[at];
-    }
-#pragma unroll
-    for (int i = 0; i < S::kQk / 2; i++) {
-      dq[m][i] = 0;
-    }
-  }
+  float dq[kM][S::kHeadDim / 2], minus[kM][2], delta[kM][2];
+  begin_rows<S>(job, x, first + lane / 4, dq, minus, delta);
   if (x.high_block > x.low_block) {
-    copy_rows<kHalves<T> * S::kQk, S::kRows, S::kThreads>(
-        shared_address(sh.q), job.q.data + job.q.at(x.q_index, x.q_row, x.head), job.q.step[1], 0,
-        x.rows, kHalves<T> * job.head_dim, job.q.data);
-    copy_rows<kHalves<T> * S::kV, S::kRows, S::kThreads>(
-        shared_address(sh.dout), job.dout.data + job.dout.at(x.q_index, x.q_row, x.head),
-        job.dout.step[1], 0, x.rows, kHalves<T> * job.v_dim, job.dout.data);
-    if (kStages == 2) {
-      copy_k(0, x.high_block - 1);
-    }
-    copy_v(0, x.high_block - 1);
-    commit_copies();
-    if (kIsTf32<T>) {
-      wait_for_copies<0>();
-      __syncthreads();
-      round_tile<T, (sizeof sh.q + sizeof sh.dout) / 2, S::kThreads>(shared_address(sh.q));
-    }
+    begin_loads(loader);
   }
   int stage = 0;
 #pragma unroll 1
   for (int block = x.high_block - 1; block >= x.low_block; block--, stage ^= 1) {
     wait_for_copies<0>();
-    __syncthreads(); /* all threads' copies are there, and the block before is done with */
+    __syncthreads(); /* all threads' copies have arrived, and the block before is no longer read */
     if (kStages == 1) {
-      copy_k(0, block);
+      load_keys(loader, 0, block);
     } else if (block > x.low_block) {
-      copy_k(stage ^ 1, block - 1);
-      copy_v(stage ^ 1, block - 1);
+      load_keys(loader, stage ^ 1, block - 1);
+      load_values(loader, stage ^ 1, block - 1);
     }
     commit_copies();
     const int at = kStages == 2 ? stage : 0;
     const bool mine = block >= range.below && block < range.above;
     float dp[kM][kKeys / 2];
-    if constexpr (kStages == 1) { /* keys come beside dp, the next values beside all else */
+    if constexpr (kStages ==
+                  1) { /* keys load while dp is computed, the next values during all else */
       if (mine) {
-        multiply_rows_small<T, kM, kKeys, S::kV>(dp, dout_tile::square(dout_page),
-                                                 dout_tile::columns(shared_address(sh.v[0])));
+        multiply_rows_small<T, kM, kKeys, S::kValueDim>(
+            dp, dout_tile::square(dout_page), dout_tile::columns(shared_address(sh.v[0])));
       }
       wait_for_copies<0>();
       __syncthreads();
       if (block > x.low_block) {
-        copy_v(0, block - 1);
+        load_values(loader, 0, block - 1);
       }
       commit_copies();
     }
@@ -231,42 +289,31 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
       const bool hides = range.hides(block * kKeys, (block + 1) * kKeys);
       float s[kM][kKeys / 2];
       uint32_t ds[kM][kHalves<T> * kKeys / 4];
-      multiply_rows_small<T, kM, kKeys, S::kQk>(s, tile::square(page),
-                                                tile::columns(shared_address(sh.k[at])));
+      multiply_rows_small<T, kM, kKeys, S::kHeadDim>(s, tile::square(page),
+                                                     tile::columns(shared_address(sh.k[at])));
       __syncwarp();
       if constexpr (kStages == 2) {
-        multiply_rows_small<T, kM, kKeys, S::kV>(dp, dout_tile::square(dout_page),
-                                                 dout_tile::columns(shared_address(sh.v[at])));
+        multiply_rows_small<T, kM, kKeys, S::kValueDim>(
+            dp, dout_tile::square(dout_page), dout_tile::columns(shared_address(sh.v[at])));
       }
       make_gradients<S>(ds, s, dp, job, x, first + lane / 4, block, hides, minus, delta);
       __syncwarp(); /* keeps the assembler from loading more before it is needed: spills */
-      add_rows_small<T, kM, S::kQk, kKeys>(dq, ds,
-                                           tile::template depth<T>(shared_address(sh.k[at])));
+      add_rows_small<T, kM, S::kHeadDim, kKeys>(dq, ds,
+                                                tile::template depth<T>(shared_address(sh.k[at])));
     }
   }
   __syncwarp();
-  const int low = range.below * kKeys, high = range.above * kKeys;
-  bool bad[kM][2];
-  put_sums<T, kM, S::kQk>(page, 0, dq, x.state == kOutOfRange ? CUDART_NAN_F : job.scale, bad);
-  bool some = false;
-#pragma unroll
-  for (int m = 0; m < kM; m++) {
-    some = some || bad[m][0] || bad[m][1];
-  }
-  if (high > low && range.hides(low, high) && __any_sync(kAllLanes, some)) {
-    queries_again<S>(job, x, first, page, low, high, bad);
-  }
-  store_rows<T, S::kQk>(job.dq, x.q_index, x.q_row + first, x.head, min(x.rows - first, 16 * kM),
-                        job.head_dim, page);
+  finish_warp<S>(job, x, first, page, range, dq);
 }
 
 /* ---- host ---- */
 
 /** `items`: tiles of all heads. */
-template <typename S>
+template <typename T, typename Config>
 tg_status run_queries(const tg_context *ctx, int64_t items, const bwd_tiles_job &job)
 {
-  return launch(ctx, attention_bwd_dq_tiles_kernel<S>, grid_of(items), S::kThreads,
+  using S = dq_tile<T, Config>;
+  return launch(ctx, attention_bwd_dq_tiles_kernel<T, Config>, grid_of(items), S::kThreads,
                 sizeof(queries_shared<S>), job);
 }
 

@@ -1,36 +1,35 @@
-/* Attention backward by mma.sync, on GPUs from compute capability 8.0 on.
+/* Attention backward by mma.sync, on GPUs from compute capability 8.0 on: the plan and the entry's
+ * functions.
  *
- * Method     As in attention_bwd.cu (arXiv:2307.08691, section 3.1): delta; then dq, and dk with
- *            dv, each with the scores made anew by tensor cores, so that every element is one sum
- *            in a fixed order. p and the gradients of scores, rounded, are operands out of
- *            registers. Where any order is allowed, and heads have up to 128 elements, the kernel
- *            of dk and dv adds dq to sums in memory.
- * Work       dq: a block for 128 queries of a head, as in the forward. dk, dv: a block for 128 keys
- *            of a kv head, which takes the queries of its group's heads one after the other; above
- *            128 elements for 64 keys, and pairs of warps share the products of 16 keys. Where
- *            shared memory is little, 64 queries and 32 keys there.
+ * Method     As in attention_bwd.cu (arXiv:2307.08691, section 3.1): delta; then dq; then dk and
+ *            dv. Both recompute the scores by tensor cores, so every element is one sum in a fixed
+ *            order. p and the gradients of scores, rounded, are register operands. Where any order
+ *            is allowed, up to 128 elements, the kernel of dk and dv also adds dq to sums in
+ *            memory.
+ * Work       dq: a thread block for 128 queries of a head, as in the forward. dk, dv: a block for
+ *            128 keys of a kv head, which loops over the queries of its group's heads. Above 128
+ *            elements: a block for 64 keys, in which pairs of warps share the products of 16 keys;
+ *            where shared memory is 99 KiB, 64 queries and 32 keys.
  * f32        With allow_tf32, by the same kernels: what a tile keeps (q and dout, or k and v) is
- *            rounded to TF32 in shared memory, all else where it becomes an operand; 64 queries or
- *            keys where heads have more than 64 elements and shared memory is little. Always in the
- *            fixed order.
- * Bits       An element's depend on extents, mask, head_dim and shared memory.
- * Bound      Tensor cores and shared memory: 7 products of tiles where the fewest possible are 5.
- * Takes      As attention_sm80.cu: heads of up to 256 elements, of f32 up to 128, in steps of 8;
- * all else goes to the kernels of attention_bwd.cu.
+ *            rounded to TF32 in shared memory, all else where it becomes an operand. 64 queries or
+ *            keys where heads have more than 64 elements and shared memory is below 200 KiB. Always
+ *            in the fixed order.
+ * Bits       The bits of an element depend on extents, mask, head_dim and shared memory.
+ * Bound      Tensor cores and shared memory: 7 products of tiles, where 5 are the minimum.
+ * Takes      As attention_sm80.cu: heads of up to 256 elements, of f32 up to 128, in steps of 8.
+ *            All else goes to the kernels of attention_bwd.cu.
  */
 #include "ops/attention/cuda/attention_bwd_calls.cuh"
 #include "ops/attention/cuda/attention_list.cuh"
 #include "ops/attention/cuda/attention_portable.cuh"
-#include "ops/attention/sm80/attention_bwd_keys_sm80.cuh"
 #include "ops/attention/sm80/attention_bwd_plan_sm80.cuh"
-#include "ops/attention/sm80/attention_bwd_queries_sm80.cuh"
 #include "ops/attention/sm80/attention_plan_sm80.cuh"
 #include "ops/kernels.cuh"
 
 namespace
 {
 
-/** The tensors of the call have rows that are vectors. */
+/** True if the rows of the call's tensors are vectors. */
 bool have_vectors(const tg_attention_bwd_args *a, bool tf32)
 {
   const tg_tensor *const needed[] = {&a->q, &a->k, &a->v, &a->out, &a->dout};
@@ -45,7 +44,7 @@ bool have_vectors(const tg_attention_bwd_args *a, bool tf32)
   return have;
 }
 
-/** Of queries, of keys of a block, and of keys of a tile, by products and shared memory. */
+/** Queries of a tile, keys of a block, and keys of a tile, as products and shared memory allow. */
 void set_tiles(attention_bwd_plan &p)
 {
   const bool wide = p.qk > 128;
@@ -54,7 +53,7 @@ void set_tiles(attention_bwd_plan &p)
   p.tile_keys = !wide ? 128 : p.little ? 32 : 64;
 }
 
-/** The same of f32: products take 64 or 128 elements of a head. */
+/** The same of f32: products cover 64 or 128 elements of a head. */
 void set_tiles_tf32(const tg_context *ctx, attention_bwd_plan &p)
 {
   p.qk = p.values = p.qk == 96 ? 128 : p.qk;
@@ -107,7 +106,7 @@ attention_bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *
   return p;
 }
 
-/** What the tiles need on the device before: records and a list of tiles. */
+/** Prepares what tiles read on the device: records of sequences, and a list of tiles. */
 tg_status prepare_lengths(const tg_context *ctx, const tg_attention_bwd_args *a,
                           const attention_bwd_plan &p, const bwd_tiles_job &job)
 {
@@ -119,80 +118,7 @@ tg_status prepare_lengths(const tg_context *ctx, const tg_attention_bwd_args *a,
   return status;
 }
 
-/** dq by a kernel of its own. */
-template <typename T>
-tg_status run_dq(const tg_context *ctx, const attention_bwd_plan &p, const bwd_tiles_job &job)
-{
-  const int64_t items = p.places * p.l.q_heads;
-  switch (p.qk) {
-  case 64:
-    return run_queries<bwd_queries_shape<T, 64, 64, 64, 2, 4, 2, 2>>(ctx, items, job);
-  case 96:
-    return run_queries<bwd_queries_shape<T, 96, 96, 32, 2, 4, 2, 2>>(ctx, items, job);
-  default:
-    return run_queries<bwd_queries_shape<T, 128, 128, 32, 2, 4, 2, 2>>(ctx, items, job);
-  }
-}
-
-/** dk and dv, in a fixed order. */
-template <typename T>
-tg_status run_dkv(const tg_context *ctx, const attention_bwd_plan &p, const bwd_tiles_job &job)
-{
-  switch (p.qk) {
-  case 64:
-    return run_keys<bwd_keys_shape<T, 64, 32, 2, 4, 1, 2, false>>(ctx, job);
-  case 96:
-    return run_keys<bwd_keys_shape<T, 96, 64, 1, 8, 1, 1, false>>(ctx, job);
-  default:
-    return p.little ? run_keys<bwd_keys_shape<T, 128, 32, 1, 8, 1, 1, false>>(ctx, job)
-                    : run_keys<bwd_keys_shape<T, 128, 64, 2, 8, 2, 1, false>>(ctx, job);
-  }
-}
-
-/** All three, in no fixed order. */
-template <typename S>
-tg_status run_added(const tg_context *ctx, const attention_bwd_plan &p, const bwd_tiles_job &job)
-{
-  static_assert(S::kQueries == (S::kD == 64 ? 32 : 64), "as the plan says");
-  tg_status status = fill_bytes(ctx, job.sums, 0, p.bytes - p.records - p.list - p.terms);
-  if (status == TG_OK) {
-    status = run_keys<S>(ctx, job);
-  }
-  if (status == TG_OK) {
-    status = launch(ctx, attention_bwd_dq_sums_kernel<S>, grid_of(p.sums), kDeltaThreads, 0, job);
-  }
-  return status;
-}
-
-template <typename T>
-tg_status run_adding(const tg_context *ctx, const attention_bwd_plan &p, const bwd_tiles_job &job)
-{
-  switch (p.qk) {
-  case 64:
-    return run_added<bwd_keys_shape<T, 64, 32, 2, 4, 1, 2, true>>(ctx, p, job);
-  case 96:
-    return run_added<bwd_keys_shape<T, 96, 64, 1, 8, 1, 1, true>>(ctx, p, job);
-  default:
-    return run_added<bwd_keys_shape<T, 128, 64, 2, 8, 2, 1, true>>(ctx, p, job);
-  }
-}
-
-/** All of heads of up to 128 elements. */
-template <typename T>
-tg_status run_128(const tg_context *ctx, const tg_attention_bwd_args *a,
-                  const attention_bwd_plan &p, const bwd_tiles_job &job)
-{
-  if (p.adds) {
-    return run_adding<T>(ctx, p, job);
-  }
-  tg_status status = tgi_present(&a->dq) ? run_dq<T>(ctx, p, job) : TG_OK;
-  if (status == TG_OK && (tgi_present(&a->dk) || tgi_present(&a->dv))) {
-    status = run_dkv<T>(ctx, p, job);
-  }
-  return status;
-}
-
-/** What comes before: lengths and a list of tiles, and delta. */
+/** The kernels before the tiles: lengths, the list of tiles, and delta. */
 template <typename T>
 tg_status prepare_tiles(const tg_context *ctx, const tg_attention_bwd_args *a,
                         const attention_bwd_plan &p, const bwd_tiles_job &job)
@@ -215,9 +141,12 @@ tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a,
     if constexpr (kIsTf32<T>) {
       status = run_attention_bwd_tf32(ctx, a, p);
     } else {
-      status = p.qk == 192   ? run_attention_bwd_192(ctx, a, p)
-               : p.qk == 256 ? run_attention_bwd_256(ctx, a, p)
-                             : run_128<T>(ctx, a, p, job);
+      const auto run = p.qk == 64    ? run_attention_bwd_64
+                       : p.qk == 96  ? run_attention_bwd_96
+                       : p.qk == 128 ? run_attention_bwd_128
+                       : p.qk == 192 ? run_attention_bwd_192
+                                     : run_attention_bwd_256;
+      status = run(ctx, a, p);
     }
   }
   return status == TG_OK ? add_to_sinks(ctx, a, p.l, job.delta) : status;

@@ -1,15 +1,17 @@
 /**
  * Attention backward by mma.sync: dk and dv of heads of more than 128 elements.
  *
- * A block has a tile of keys of a kv head, and goes through the queries of all heads of its group.
- * Sums of dk and of dv, 16 keys each, fill a warp's registers; so warps go in pairs, which have the
- * same keys: one makes scores, p and dv, the other one dp, ds and dk. What ds needs of p goes from
- * thread to thread of a pair through shared memory, in f32; p and ds, rounded, stay where they are.
+ * A thread block has a tile of keys of a kv head, and loops over double-buffered blocks of queries
+ * of all heads of its group. Accumulators of dk and of dv, 16 keys each, fill a warp's registers,
+ * so warps work in pairs with the same keys: one makes scores, p and dv, the other one dp, ds and
+ * dk. What ds needs of p goes from thread to thread of a pair through shared memory, in f32; p and
+ * ds, rounded, stay in registers. Bound by tensor cores and shared memory.
  */
 #ifndef TGI_OPS_ATTENTION_BWD_WIDE_KEYS_SM80_CUH
 #define TGI_OPS_ATTENTION_BWD_WIDE_KEYS_SM80_CUH
 
 #include "ops/attention/sm80/attention_bwd_key_tiles_sm80.cuh"
+#include "ops/attention/sm80/attention_configs_sm80.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
@@ -17,19 +19,19 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** kQk, kV: elements of q and k, and of v, that products take. kQueries: of a block. kPairs: of
- * warps, with 16 keys each. */
-template <typename T_, int kQk_, int kV_, int kQueries_, int kPairs_> struct bwd_wide_keys_shape {
+/** A configuration of dk and dv of wide heads with its dtype, and what follows from them. */
+template <typename T_, typename Config> struct dkv_wide_tile : Config {
   using T = T_;
-  static constexpr int kQk = kQk_, kV = kV_, kQueries = kQueries_, kPairs = kPairs_;
-  static constexpr int kM = 1, kSplit = 1, kRows = 16 * kPairs, kThreads = 2 * kWarp * kPairs;
+  static constexpr int kM = 1, kSharers = 1;
+  static constexpr int kRows = Config::kKeys, kThreads = 2 * kWarp * Config::kWarpPairs;
+  static_assert(kRows == 16 * Config::kWarpPairs, "a pair has 16 keys");
 };
 
 template <typename S> struct alignas(128) wide_keys_shared {
-  uint16_t k[S::kRows * S::kQk], v[S::kRows * S::kV];
-  uint16_t q[2][S::kQueries * S::kQk], dout[2][S::kQueries * S::kV];
+  uint16_t k[S::kRows * S::kHeadDim], v[S::kRows * S::kValueDim];
+  uint16_t q[2][S::kQueries * S::kHeadDim], dout[2][S::kQueries * S::kValueDim];
   float lse[2][S::kQueries], delta[2][S::kQueries];
-  float4 slope[S::kPairs][S::kQueries / 8][kWarp]; /* what dp - delta is multiplied by */
+  float4 slope[S::kWarpPairs][S::kQueries / 8][kWarp]; /* factor of dp - delta */
 };
 
 /** Score to p; returns p times the cap's slope. */
@@ -45,8 +47,8 @@ __device__ __forceinline__ float slope_of(const bwd_tiles_job &job, float minus,
   return s;
 }
 
-/** Scores to p; their slopes go to the other warp of the pair. lse: of the thread's first column.
- */
+/** Scores to p; their slopes go to the other warp of the pair. lse: from the thread's first column
+ * on. */
 template <int kN, bool kCaps>
 __device__ __forceinline__ void make_p(float (&s)[kN / 2], const bwd_tiles_job &job,
                                        const float *lse, float4 (*to)[kWarp])
@@ -63,7 +65,7 @@ __device__ __forceinline__ void make_p(float (&s)[kN / 2], const bwd_tiles_job &
   }
 }
 
-/** dp to the gradients of scores. delta: of the thread's first column. */
+/** dp to the gradients of scores. delta: from the thread's first column on. */
 template <int kN>
 __device__ __forceinline__ void make_ds(float (&dp)[kN / 2], const float *delta,
                                         const float4 (*slopes)[kWarp])
@@ -101,12 +103,12 @@ __device__ __forceinline__ void hide_queries(float (&s)[S::kQueries / 2], key_ru
  * keys. */
 template <typename S, bool kOfValues>
 __device__ __forceinline__ void
-add_block(float (&sum)[1][(kOfValues ? S::kV : S::kQk) / 2], const bwd_tiles_job &job,
+add_block(float (&sum)[1][(kOfValues ? S::kValueDim : S::kHeadDim) / 2], const bwd_tiles_job &job,
           const key_place &x, wide_keys_shared<S> &sh, int stage, int first, int block, bool hides)
 {
   using T = typename S::T;
-  constexpr int kN = S::kQueries, kDepth = kOfValues ? S::kQk : S::kV;
-  constexpr int kCols = kOfValues ? S::kV : S::kQk;
+  constexpr int kN = S::kQueries, kDepth = kOfValues ? S::kHeadDim : S::kValueDim;
+  constexpr int kCols = kOfValues ? S::kValueDim : S::kHeadDim;
   using tile = row_tile<kDepth>;
   const int lane = threadIdx.x % kWarp, pair = first / 16, column = lane % 4 * 2;
   float s[1][kN / 2];
@@ -135,15 +137,15 @@ add_block(float (&sum)[1][(kOfValues ? S::kV : S::kQk) / 2], const bwd_tiles_job
       sum, a, row_tile<kCols>::square(shared_address(kOfValues ? sh.dout[stage] : sh.q[stage])));
 }
 
-/** Stores a warp's rows. All warps are done with the tile's keys and values, whose place they
- * take. */
+/** Stores a warp's rows. All warps have read the tile's keys and values, whose buffers the rows
+ * reuse. */
 template <typename S, bool kOfValues>
 __device__ __forceinline__ void
-finish_side(float (&sum)[1][(kOfValues ? S::kV : S::kQk) / 2], const bwd_tiles_job &job,
+finish_side(float (&sum)[1][(kOfValues ? S::kValueDim : S::kHeadDim) / 2], const bwd_tiles_job &job,
             const key_place &x, wide_keys_shared<S> &sh, int first, const warp_range &range)
 {
   using T = typename S::T;
-  constexpr int kCols = kOfValues ? S::kV : S::kQk;
+  constexpr int kCols = kOfValues ? S::kValueDim : S::kHeadDim;
   const heads_view<uint16_t> &to = kOfValues ? job.dv : job.dk;
   if (!to.data) {
     return;
@@ -161,15 +163,16 @@ finish_side(float (&sum)[1][(kOfValues ? S::kV : S::kQk) / 2], const bwd_tiles_j
                        kOfValues ? job.v_dim : job.head_dim, page);
 }
 
-template <typename S>
-__global__ void __launch_bounds__(S::kThreads, 1)
+template <typename T, typename Config>
+__global__ void __launch_bounds__(dkv_wide_tile<T, Config>::kThreads, 1)
     attention_bwd_wide_dkv_tiles_kernel(const __grid_constant__ bwd_tiles_job job)
 {
-  constexpr int kMost = S::kQk > S::kV ? S::kQk : S::kV;
+  using S = dkv_wide_tile<T, Config>;
+  constexpr int kMost = S::kHeadDim > S::kValueDim ? S::kHeadDim : S::kValueDim;
   extern __shared__ __align__(128) uint8_t memory[];
   wide_keys_shared<S> &sh = *reinterpret_cast<wide_keys_shared<S> *>(memory);
   __shared__ key_place x;
-  __shared__ warp_range ranges[S::kPairs];
+  __shared__ warp_range ranges[S::kWarpPairs];
   __shared__ query_rows queries;
   if (threadIdx.x == 0 && put_key_place(job, S::kRows, S::kQueries, blockIdx.x, x)) {
     queries = query_rows_of(job, x);
@@ -178,15 +181,15 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (x.state == kNoMore) {
     return;
   }
-  const int pair = threadIdx.x / kWarp % S::kPairs, first = 16 * pair;
-  const bool of_values = threadIdx.x < kWarp * S::kPairs;
+  const int pair = threadIdx.x / kWarp % S::kWarpPairs, first = 16 * pair;
+  const bool of_values = threadIdx.x < kWarp * S::kWarpPairs;
   warp_range &range = ranges[pair];
   if (threadIdx.x % kWarp == 0 && of_values) {
     range = queries_range(job.work.rule, x, first, 16, S::kQueries);
   }
   float sum[kMost / 2];
-  auto &dv = reinterpret_cast<float(&)[1][S::kV / 2]>(sum);
-  auto &dk = reinterpret_cast<float(&)[1][S::kQk / 2]>(sum);
+  auto &dv = reinterpret_cast<float(&)[1][S::kValueDim / 2]>(sum);
+  auto &dk = reinterpret_cast<float(&)[1][S::kHeadDim / 2]>(sum);
 #pragma unroll
   for (int i = 0; i < kMost / 2; i++) {
     sum[i] = 0;
@@ -207,7 +210,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
       head++;
     }
     wait_for_copies<0>();
-    __syncthreads(); /* all threads' copies are there, and the block before is done with */
+    __syncthreads(); /* all threads' copies have arrived, and the block before is no longer read */
     if (left > 1) {
       copy_queries<S>(sh, stage ^ 1, job, x, queries, head, block);
     }
@@ -231,10 +234,12 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 
 /* ---- host ---- */
 
-template <typename S> tg_status run_wide_keys(const tg_context *ctx, const bwd_tiles_job &job)
+template <typename T, typename Config>
+tg_status run_wide_keys(const tg_context *ctx, const bwd_tiles_job &job)
 {
-  return launch(ctx, attention_bwd_wide_dkv_tiles_kernel<S>, grid_of(job.key_items), S::kThreads,
-                sizeof(wide_keys_shared<S>), job);
+  using S = dkv_wide_tile<T, Config>;
+  return launch(ctx, attention_bwd_wide_dkv_tiles_kernel<T, Config>, grid_of(job.key_items),
+                S::kThreads, sizeof(wide_keys_shared<S>), job);
 }
 
 } // namespace

@@ -1,11 +1,11 @@
 /**
- * Attention forward of few queries by mma.sync: which keys a block has, and how they come to shared
- * memory.
+ * Attention forward of few queries by mma.sync: which keys a block has, and how they are copied to
+ * shared memory.
  *
  * A tile has up to 64 rows of a kv head's group (attention_sequences.cuh). Its splits count from
- * the first stage of keys that it sees; splits beyond the last one that it sees have nothing to do.
- * All is read by the block itself: lengths at its beginning, entries of a block table four stages
- * before the keys behind them.
+ * the first stage of keys that it sees; splits after the last key that it sees are empty. Each
+ * block reads everything itself: lengths at its start, entries of a block table four stages before
+ * their keys are copied.
  */
 #ifndef TGI_OPS_ATTENTION_FEW_PLACE_SM80_CUH
 #define TGI_OPS_ATTENTION_FEW_PLACE_SM80_CUH
@@ -23,7 +23,7 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** n / divisor for 0 <= n < 2^29, by a product. */
+/** n / divisor for 0 <= n < 2^29, by a multiplication. */
 struct few_quotient {
   int divisor, shift;
   uint32_t factor;
@@ -43,19 +43,19 @@ struct few_job {
   float *lse; /* NULL: not wanted */
   any_vector sinks;
   float exponent; /* scores, after the cap, to exponents of 2 */
-  float cap_by;   /* scores to what tanh takes */
+  float cap_by;   /* scores to tanh's argument */
   bool lengths;
   int rows, tiles, row_warps, lines, splits, run, stages; /* as planned */
   few_quotient keys, group, block_size;
-  uint32_t blocks;                         /* that entries of the block table may name */
+  uint32_t blocks;                         /* valid entries of the block table */
   uint32_t k_block, k_row, v_block, v_row; /* bytes of a block, and of a row */
   int first;                               /* sequence of the launch */
   float *sums;                             /* [tile of the launch][splits][rows][v_dim] */
   float2 *ends;     /* of each row: the maximum of its exponents, and the sum of its powers */
-  uint32_t *counts; /* of a tile's splits that have left their sums */
+  uint32_t *counts; /* counters: splits of a tile that have written their sums */
 };
 
-/** A block's tile, and its splits of the tile's keys. */
+/** A block's tile of rows, and its splits of the tile's keys. */
 struct few_place {
   query_place all; /* the sequence's queries, and the range of its keys; the kv head's first head */
   int b, kv_head;
@@ -64,11 +64,10 @@ struct few_place {
   int begin, end;  /* keys that the tile sees */
   int part, parts; /* the block's first split, and the tile's splits: 1 even if there are no keys */
   int low, high;   /* keys of the block's splits */
-  bool reports;    /* faults: one tile of a sequence does */
+  bool reports;    /* one tile of a sequence reports faults */
 };
 
-/** Reads where the keys of a sequence are, and its queries; false: out of range. All in 32 bits, as
- * it lies in memory. */
+/** Reads the lengths of a sequence; false: out of range. In 32 bits, as in memory. */
 __device__ __forceinline__ bool put_lengths(const few_job &job, int b, bool reports, query_place &x)
 {
   const tgi_attention_layout &l = job.l;
@@ -90,7 +89,7 @@ __device__ __forceinline__ bool put_lengths(const few_job &job, int b, bool repo
   return !bad;
 }
 
-/** By one thread. part >= parts: nothing to do. */
+/** Written by one thread. part >= parts: nothing to do. */
 __device__ __forceinline__ void put_few_place(const few_job &job, few_place &x)
 {
   const int b = job.first + (int)blockIdx.z, heads = (int)job.l.kv_heads;
@@ -131,13 +130,13 @@ __device__ __forceinline__ void put_few_place(const few_job &job, few_place &x)
 
 /* ---- block tables ---- */
 
-/** Key lane % 16 of the warp's. */
+/** The lane's key: lane % 16 of the warp's 16. */
 __device__ __forceinline__ int key_of_lane(int stage)
 {
   return stage * kStageKeys + (int)(threadIdx.x / kWarp * kWarpKeys + threadIdx.x % kWarpKeys);
 }
 
-/** The block table's entry of the lane's key, which nobody has looked at yet; 0: none. */
+/** The block table's entry of the lane's key, not yet checked; 0 without a table. */
 __device__ __forceinline__ int read_entry(const few_job &job, const few_place &x, int stage)
 {
   const int key = key_of_lane(stage);
@@ -146,15 +145,15 @@ __device__ __forceinline__ int read_entry(const few_job &job, const few_place &x
              : 0;
 }
 
-/** Where a key lies: the block, and the row in it; without a table the row of the sequence. `row`
- * below 0: nowhere. */
+/** The location of a key: its block and the row in it, or without a table its row of the sequence.
+ * `row` below 0: none. */
 struct key_row {
   uint32_t block;
   int row;
 };
 
-/** Of the lane's key, whose entry is looked at here: by now it is there. `lost`: the lowest number
- * of an entry out of range. */
+/** The location of the lane's key; its entry, loaded earlier, is checked here. `lost`: the lowest
+ * index of an entry out of range. */
 __device__ __forceinline__ key_row find_row(const few_job &job, const few_place &x, int stage,
                                             int entry, int &lost)
 {
@@ -172,7 +171,7 @@ __device__ __forceinline__ key_row find_row(const few_job &job, const few_place 
   return r;
 }
 
-/** Entries that hold keys which the tile does not see, by the block of its first split. */
+/** Checks the entries of keys that the tile does not see, in the block of its first split. */
 __device__ __forceinline__ void check_other_blocks(const few_job &job, const few_place &x,
                                                    int &lost)
 {
@@ -194,7 +193,7 @@ __device__ __forceinline__ void check_other_blocks(const few_job &job, const few
 
 /* ---- copies ---- */
 
-/** The tile's rows of q, all of `row_warps` times 16: what there is not becomes zeros. */
+/** Copies the tile's rows of q, 16 for each of `row_warps`; missing rows become zeros. */
 template <int kCols>
 __device__ __forceinline__ void copy_queries(uint32_t to, const few_job &job, const few_place &x)
 {
@@ -210,7 +209,7 @@ __device__ __forceinline__ void copy_queries(uint32_t to, const few_job &job, co
   }
 }
 
-/** A lane's part of keys and values: its 16 bytes of each row, and where they go in a stage. */
+/** A lane's part of keys and values: 16 bytes of each row, and their place in a stage. */
 struct few_lane {
   const char *key, *value;
   uint32_t at;
@@ -229,8 +228,8 @@ template <int kCols> struct few_copy {
             tile::at((int)threadIdx.x / kWarp * kWarpKeys + lane / kWide, column)};
   }
 
-  /** The warp's 16 rows of a stage: keys to `to`, values `apart` behind. All exist, have kCols
-   * elements and lie one behind the other, from `row` of the sequence on. */
+  /** Copies the warp's 16 rows of a stage: keys to `to`, values `apart` bytes behind. All exist,
+   * have kCols elements and are adjacent, from `row` of the sequence on. */
   static __device__ __forceinline__ void whole_rows(uint32_t to, uint32_t apart, const few_job &job,
                                                     const few_lane &mine, int row)
   {
@@ -251,7 +250,7 @@ template <int kCols> struct few_copy {
     }
   }
 
-  /** The same of rows that may be anywhere. `row`: the lane's key's. */
+  /** The same of rows at any location. `row`: that of the lane's key. */
   static __device__ __forceinline__ void rows(uint32_t to, uint32_t apart, const few_job &job,
                                               const few_lane &mine, key_row row)
   {

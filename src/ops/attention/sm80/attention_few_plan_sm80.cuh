@@ -1,6 +1,6 @@
-/** Attention forward of few queries by mma.sync: how a call is cut, decided on the host. Rows,
- * tiles and splits follow from a sequence's shapes alone, so that its bits are those in any batch;
- * splits of a block and the ring's places follow from the batch and the GPU, and change no bit. */
+/** Attention forward of few queries by mma.sync: the plan, a pure host function. Rows, tiles and
+ * splits follow from a sequence's shape alone: its bits are the same in any batch. The splits of a
+ * block and the stages of the ring follow from the batch and the GPU, and change no bit. */
 #ifndef TGI_OPS_ATTENTION_FEW_PLAN_SM80_CUH
 #define TGI_OPS_ATTENTION_FEW_PLAN_SM80_CUH
 
@@ -14,20 +14,20 @@ inline namespace TGI_CUDA_ENTRY
 struct attention_few_plan {
   bool taken;
   tgi_attention_layout l;
-  int window;          /* 0 where it hides nothing */
-  int elements;        /* of a head that products take */
+  int window;          /* 0: masks nothing */
+  int elements;        /* of a head that products cover */
   bool lengths;        /* some are on the device */
   int rows, tiles;     /* of a kv head's group; rows are those of a tile */
   int row_warps;       /* warps that share keys, each with 16 rows of the tile */
   int keys, splits;    /* keys of a split; splits that a tile may have */
   int run;             /* splits of a block, one after the other */
-  int stages;          /* places of the ring */
-  int64_t sequences;   /* of a launch: each split tile has a count */
+  int stages;          /* stages of the ring */
+  int64_t sequences;   /* of a launch: each split tile has a counter */
   size_t shared, sums; /* bytes of shared memory; of a launch's sums, without maxima */
   size_t bytes;
 };
 
-/** For heads of up to so many elements; in a file each, for they compile for long. */
+/** One function and file for each range of head sizes, because they compile slowly. */
 tg_status run_attention_few_64(const tg_context *ctx, const tg_attention_fwd_args *a,
                                const attention_few_plan &p);
 tg_status run_attention_few_96(const tg_context *ctx, const tg_attention_fwd_args *a,
@@ -42,23 +42,24 @@ tg_status run_attention_few_256(const tg_context *ctx, const tg_attention_fwd_ar
 namespace
 {
 
-constexpr int kTileRows = 64;         /* rows of a tile, at most */
-constexpr int kFewWarps = 4;          /* of a block */
-constexpr int kWarpKeys = 16;         /* that a warp copies at a time, and multiplies */
-constexpr int kStageKeys = 64;        /* of the ring's place: each warp's */
-constexpr int kMostStages = 4;        /* more would not be under way at a time */
-constexpr int kSplitBytes = 64 << 10; /* of keys and values: less is over before the sums are */
-constexpr int kMostSequences = 65535; /* of a grid's third axis */
+constexpr int kTileRows = 64;  /* rows of a tile, at most */
+constexpr int kFewWarps = 4;   /* of a block */
+constexpr int kWarpKeys = 16;  /* that a warp copies at a time, and multiplies */
+constexpr int kStageKeys = 64; /* of a stage: 16 for each warp */
+constexpr int kMostStages = 4; /* more would not be in flight at once */
+constexpr int kSplitBytes =
+    64 << 10; /* bytes of keys and values: a shorter split costs less than its sums */
+constexpr int kMostSequences = 65535;                  /* of a grid's third axis */
 constexpr int kFillingBlocks = 128, kMostBlocks = 256; /* of a sequence */
 
-/** Blocks on a multiprocessor, as registers go: while one begins or ends, others keep the memory
+/** Occupancy in blocks, as registers allow: while one block begins or ends, others keep memory
  * busy. */
 constexpr int few_residents(int elements)
 {
   return elements <= 128 ? 3 : 2;
 }
 
-/** Floats of a line in which warps exchange sums, and such lines of a warp. */
+/** Floats of a line in which warps exchange sums; exchange_lines: such lines of a warp. */
 constexpr int exchange_pitch(int elements)
 {
   return elements + 8;
@@ -69,7 +70,7 @@ inline int exchange_lines(const attention_few_plan &p)
   return p.rows < 16 ? p.rows : 16;
 }
 
-/** Keys of a split where a tile sees `reach` at most. */
+/** Keys of a split, where a tile sees at most `reach`. */
 inline int64_t split_keys(const attention_few_plan &p, int64_t reach)
 {
   const int64_t bytes = 4 * (int64_t)p.elements;
@@ -77,7 +78,7 @@ inline int64_t split_keys(const attention_few_plan &p, int64_t reach)
   if (reach <= 2 * least) {
     return divide_up(reach, kStageKeys) * kStageKeys;
   }
-  /* The last block of a tile adds the sums of all: with many rows of few splits. */
+  /* The last block of a tile adds all splits: with many rows there are fewer of them. */
   const int64_t tiles = p.l.kv_heads * p.tiles * (p.rows > kTileRows / 2 ? 2 : 1);
   int64_t keys = divide_up(reach * tiles, kFillingBlocks);
   keys = keys < 2 * least ? keys : 2 * least;
@@ -87,13 +88,15 @@ inline int64_t split_keys(const attention_few_plan &p, int64_t reach)
   return divide_up(keys, kStageKeys) * kStageKeys;
 }
 
-/** The most splits of a block with which the GPU still has two blocks a multiprocessor, and nine
- * tenths of them to the last; one where lengths are on the device, for one long sequence among
- * short ones must not wait for a block. The ring has as many places as leave room for the blocks
- * that there are, if these are two. */
+/** Chooses the splits of a block, one after the other, and the stages of the ring. As many splits
+ * as leave two blocks for each multiprocessor and fill nine tenths of the last wave; one where
+ * lengths are on the device, so that a long sequence among short ones does not wait for one block.
+ * The ring has as many stages as shared memory allows at the occupancy that the grid needs; that
+ * occupancy is reduced until there are two stages. */
 inline void set_run(const tg_context *ctx, attention_few_plan &p)
 {
-  constexpr int64_t kBeside = 1024; /* what is static, and what the system takes of each block */
+  constexpr int64_t kBeside =
+      1024; /* static shared memory, and what the system reserves for a block */
   const int64_t stage = (int64_t)kStageKeys * p.elements * 4, all = ctx->device->shared_bytes;
   const int64_t queries = (int64_t)16 * p.row_warps * p.elements * 2;
   const int64_t lines = (int64_t)exchange_lines(p) * kFewWarps * exchange_pitch(p.elements) * 4;
@@ -120,7 +123,7 @@ inline void set_run(const tg_context *ctx, attention_few_plan &p)
   p.shared = (size_t)(shared > lines ? shared : lines);
 }
 
-/** Bytes between rows, and between the blocks of a table, in 32 bits. */
+/** True if strides between rows, and between the blocks of a table, fit in 32 bits. */
 inline bool has_steps(const tg_tensor *t, bool paged)
 {
   return (!paged || 2 * tgi_stride(t, 0) <= UINT32_MAX) && 2 * tgi_stride(t, 1) <= UINT32_MAX;
@@ -146,7 +149,7 @@ inline attention_few_plan plan_few(const tg_context *ctx, const tg_attention_fwd
   p.rows = (int)(rows < kTileRows ? rows : kTileRows);
   p.row_warps = p.rows <= 16 ? 1 : p.rows <= 32 ? 2 : 4;
   int64_t reach = p.l.extent;
-  if (p.window > 0) { /* from the multiple of a stage below the first key that is seen */
+  if (p.window > 0) { /* counted from the start of the stage of the first visible key */
     const int64_t seen = (int64_t)p.window * (a->causal ? 1 : 2) + p.l.nq + kStageKeys;
     reach = seen < reach ? seen : reach;
   }

@@ -1,12 +1,15 @@
 /**
- * Attention forward of few queries by mma.sync (attention_sm80.cu): the kernel.
+ * Attention forward of few queries by mma.sync (attention_sm80.cu): the kernel, split-KV
+ * (arXiv:2311.01282).
  *
- * A block of four warps has some splits of the keys of one kv head, and up to 64 rows of its group.
- * Each warp copies 16 keys of every 64, and their values; warps with rows of their own share them.
+ * A thread block of four warps has some splits of the keys of one kv head, and up to 64 rows of its
+ * group. Each warp copies 16 keys of every 64, and their values, through a ring of stages
+ * (cp.async); warps that have rows of their own share the copies. Bound by memory.
  */
 #ifndef TGI_OPS_ATTENTION_FEW_SM80_CUH
 #define TGI_OPS_ATTENTION_FEW_SM80_CUH
 
+#include "ops/attention/sm80/attention_configs_sm80.cuh"
 #include "ops/attention/sm80/attention_few_sums_sm80.cuh"
 #include "ops/kernels.cuh"
 
@@ -16,15 +19,13 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** kCols: elements of a head that products take; what a head has less is zeros. */
-template <typename T_, int kCols_> struct few_shape {
+/** A configuration with its dtype, and what follows from them. */
+template <typename T_, typename Config> struct few_tile : Config {
   using T = T_;
-  static constexpr int kCols = kCols_;
-  static constexpr bool kHoldsQueries = kCols <= 128; /* in registers */
-  static constexpr int kStageBytes = kStageKeys * kCols * 4;
+  static constexpr int kStageBytes = kStageKeys * Config::kHeadDim * 4;
 };
 
-/** Until at most `groups` of this thread's latest groups of copies are under way. */
+/** Waits until at most `groups` of the latest groups of copies of this thread are in flight. */
 __device__ __forceinline__ void wait_for_copies_but(int groups)
 {
   switch (groups) {
@@ -39,14 +40,14 @@ __device__ __forceinline__ void wait_for_copies_but(int groups)
   }
 }
 
-/** What a warp's 16 rows see of the block's keys: some of them keys below .. above - 1, all of them
- * all_from .. all_to - 1; and what the thread's two rows do. */
+/** What a warp's 16 rows see of the block's keys: keys below .. above - 1 are seen by some row,
+ * keys all_from .. all_to - 1 by all. low, high: of the thread's two rows. */
 struct few_sight {
   int below, above, all_from, all_to;
   int low[2], high[2];
 };
 
-/** Of the rows from `first` on in the tile; none: nothing. */
+/** The view of the tile's rows from `first` on; empty where there are none. */
 __device__ __forceinline__ few_sight sight_of(const few_job &job, const few_place &x, int first)
 {
   const int last = min(first + 15, x.rows - 1);
@@ -69,17 +70,17 @@ __device__ __forceinline__ few_sight sight_of(const few_job &job, const few_plac
   return s;
 }
 
-/** s = Q K for 16 keys, each a row of the tile; `keys` is what columns() says. */
+/** s = Q K for 16 keys, each a row of the tile; `keys` as from columns(). */
 template <typename S>
-__device__ __forceinline__ void score_keys(float (&s)[8], const uint32_t (&q)[S::kCols / 16][4],
+__device__ __forceinline__ void score_keys(float (&s)[8], const uint32_t (&q)[S::kHeadDim / 16][4],
                                            uint32_t keys)
 {
-  using tile = row_tile<S::kCols>;
+  using tile = row_tile<S::kHeadDim>;
   uint32_t y[2][4];
   load_matrices(y[0], keys);
 #pragma unroll
-  for (int i = 0; i < S::kCols / 16; i++) {
-    if (i + 1 < S::kCols / 16) {
+  for (int i = 0; i < S::kHeadDim / 16; i++) {
+    if (i + 1 < S::kHeadDim / 16) {
       load_matrices(y[(i + 1) % 2], tile::ahead(keys, i + 1));
     }
     multiply_small<typename S::T>(s, q[i], y[i % 2][0], y[i % 2][1], i > 0);
@@ -92,7 +93,7 @@ template <typename S> __device__ __forceinline__ bool any_not_finite_row(uint32_
 {
   uint32_t zero = 0;
 #pragma unroll 1
-  for (int e = threadIdx.x % kWarp; e < 16 * (S::kCols / 8); e += kWarp) {
+  for (int e = threadIdx.x % kWarp; e < 16 * (S::kHeadDim / 8); e += kWarp) {
     uint32_t w[4];
     load_shared(w, rows + (uint32_t)e * 16);
 #pragma unroll
@@ -106,11 +107,11 @@ template <typename S> __device__ __forceinline__ bool any_not_finite_row(uint32_
 /** o += P V for 16 keys, one by one: 0 times a value that a row does not see would be NaN. Rows see
  * keys low .. high - 1 of them. */
 template <typename S>
-__device__ __forceinline__ void add_seen_values(float (&o)[S::kCols / 2], const uint32_t (&p)[4],
+__device__ __forceinline__ void add_seen_values(float (&o)[S::kHeadDim / 2], const uint32_t (&p)[4],
                                                 uint32_t rows, const int (&low)[2],
                                                 const int (&high)[2])
 {
-  using tile = row_tile<S::kCols>;
+  using tile = row_tile<S::kHeadDim>;
   using T = typename S::T;
   const int lane = threadIdx.x % kWarp;
 #pragma unroll 1
@@ -125,7 +126,7 @@ __device__ __forceinline__ void add_seen_values(float (&o)[S::kCols / 2], const 
       seen[r] = key >= low[r] && key < high[r];
     }
 #pragma unroll
-    for (int i = 0; i < S::kCols / 8; i++) {
+    for (int i = 0; i < S::kHeadDim / 8; i++) {
       const uint32_t pair = load_shared(rows + tile::at(key, i) + lane % 4 * 4);
 #pragma unroll
       for (int j = 0; j < 4; j++) {
@@ -141,7 +142,7 @@ __device__ __forceinline__ void add_seen_values(float (&o)[S::kCols / 2], const 
 template <typename S>
 __device__ __forceinline__ void attend_few(const few_job &job, const few_sight &sight,
                                            float (&s)[8], int key0, uint32_t values,
-                                           row_state &state, float (&o)[1][S::kCols / 2])
+                                           row_state &state, float (&o)[1][S::kHeadDim / 2])
 {
   using T = typename S::T;
   if (job.cap_by > 0) {
@@ -160,14 +161,14 @@ __device__ __forceinline__ void attend_few(const few_job &job, const few_sight &
   if (__any_sync(kAllLanes, state.factor[0] != 1 || state.factor[1] != 1)) {
     rescale(o[0], state.factor);
   }
-  /* A single query's rows see the same keys, and the others are zeros. */
+  /* The rows of a single query see the same keys, and all others are zeros. */
   if (hides && job.l.nq > 1 && any_not_finite_row<S>(values)) {
     const int low[2] = {sight.low[0] - key0, sight.low[1] - key0};
     const int high[2] = {sight.high[0] - key0, sight.high[1] - key0};
     add_seen_values<S>(o[0], p[0], values, low, high);
     return;
   }
-  add_rows_small<T, 1, S::kCols, 16>(o, p, row_tile<S::kCols>::square(values));
+  add_rows_small<T, 1, S::kHeadDim, 16>(o, p, row_tile<S::kHeadDim>::square(values));
 }
 
 template <int kValues>
@@ -180,10 +181,10 @@ __device__ __forceinline__ void clear_sums(row_state &state, float (&o)[kValues]
   }
 }
 
-/** A warp's rows to the lines of the exchange from `first` on; `rows` of them there are. */
+/** Writes a warp's rows, `rows` of them, to the lines of the exchange from `first` on. */
 template <typename S>
 __device__ __forceinline__ void put_sums(float *to, few_ends &ends, int first, int rows,
-                                         const row_state &state, const float (&o)[S::kCols / 2])
+                                         const row_state &state, const float (&o)[S::kHeadDim / 2])
 {
   const int lane = threadIdx.x % kWarp;
 #pragma unroll
@@ -193,9 +194,9 @@ __device__ __forceinline__ void put_sums(float *to, few_ends &ends, int first, i
     sum += __shfl_xor_sync(kAllLanes, sum, 1);
     sum += __shfl_xor_sync(kAllLanes, sum, 2);
     if (row < rows) {
-      float *const line = to + (first + row) * exchange_pitch(S::kCols) + lane % 4 * 2;
+      float *const line = to + (first + row) * exchange_pitch(S::kHeadDim) + lane % 4 * 2;
 #pragma unroll
-      for (int i = 0; i < S::kCols / 8; i++) {
+      for (int i = 0; i < S::kHeadDim / 8; i++) {
         *reinterpret_cast<float2 *>(line + 8 * i) =
             make_float2(o[4 * i + 2 * r], o[4 * i + 2 * r + 1]);
       }
@@ -207,12 +208,12 @@ __device__ __forceinline__ void put_sums(float *to, few_ends &ends, int first, i
   }
 }
 
-template <typename S>
-__global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
+template <typename T, typename Config>
+__global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(Config::kHeadDim))
     attention_few_kernel(const __grid_constant__ few_job job)
 {
-  using T = typename S::T;
-  using tile = row_tile<S::kCols>;
+  using S = few_tile<T, Config>;
+  using tile = row_tile<S::kHeadDim>;
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ few_place x;
   __shared__ few_ends ends;
@@ -233,11 +234,11 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
   if (job.l.has_table && x.part == 0) {
     check_other_blocks(job, x, lost);
   }
-  uint32_t q[S::kHoldsQueries ? S::kCols / 16 : 1][4];
-  float o[1][S::kCols / 2];
+  uint32_t q[S::kHoldsQueries ? S::kHeadDim / 16 : 1][4];
+  float o[1][S::kHeadDim / 2];
   row_state state;
   clear_sums(state, o[0]);
-  /* What the ring's end leaves free, or, where there is one split, the ring itself. */
+  /* Behind the ring or, with a single split, in place of the ring. */
   float *const exchange = reinterpret_cast<float *>(
       memory + (job.run > 1 ? stages * S::kStageBytes + sharing * 16 * tile::kPitch : 0));
   const int split = job.keys.divisor / kStageKeys;
@@ -251,11 +252,11 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
 
   const int from = x.low / kStageKeys;
   const int to = x.high > x.low ? (x.high + kStageKeys - 1) / kStageKeys : from;
-  int part = x.part, left = min(split, max(to - from, 1)); /* stages of this split */
-  const few_lane mine = few_copy<S::kCols>::lane_of(job, x);
+  int part = x.part, left = min(split, max(to - from, 1)); /* stages left in this split */
+  const few_lane mine = few_copy<S::kHeadDim>::lane_of(job, x);
   const bool whole =
-      !job.l.has_table && job.from.head_dim == S::kCols && job.from.v_dim == S::kCols;
-  int entries[kMostStages]; /* of the block table, for the stages that are fetched next */
+      !job.l.has_table && job.from.head_dim == S::kHeadDim && job.from.v_dim == S::kHeadDim;
+  int entries[kMostStages]; /* of the block table, for the next stages to be loaded */
 #pragma unroll
   for (int i = 0; i < kMostStages; i++) {
     entries[i] = job.l.has_table ? read_entry(job, x, from + i) : 0;
@@ -266,10 +267,10 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
     if (stage == from) {
       sight = sight_of(job, x, row0);
       wait_for_copies_but(stages - 1);
-      __syncthreads(); /* all threads' copies of queries */
+      __syncthreads(); /* all threads' copies of queries have arrived */
       if constexpr (S::kHoldsQueries) {
 #pragma unroll
-        for (int i = 0; i < S::kCols / 16; i++) {
+        for (int i = 0; i < S::kHeadDim / 16; i++) {
           load_matrices(q[i], tile::ahead(tile::square(queries), i));
         }
       }
@@ -286,26 +287,26 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
           if constexpr (S::kHoldsQueries) {
             score_keys<S>(s[0], q, tile::columns(keys));
           } else {
-            multiply_rows_small<T, 1, kWarpKeys, S::kCols>(s, tile::square(queries),
-                                                           tile::columns(keys));
+            multiply_rows_small<T, 1, kWarpKeys, S::kHeadDim>(s, tile::square(queries),
+                                                              tile::columns(keys));
           }
           attend_few<S>(job, sight, s[0], key0, keys + S::kStageBytes / 2, state, o);
         }
       }
-      wait_for_set(); /* before what all have read is overwritten */
+      wait_for_set(); /* all have read the stage that is overwritten next */
     }
     const int next = stage + stages;
     if (next < to) {
       const int row = next * kStageKeys + warp * kWarpKeys;
       if (whole && row >= x.low && row + kWarpKeys <= x.high) {
-        few_copy<S::kCols>::whole_rows(place, S::kStageBytes / 2, job, mine, row);
+        few_copy<S::kHeadDim>::whole_rows(place, S::kStageBytes / 2, job, mine, row);
       } else {
-        few_copy<S::kCols>::rows(place, S::kStageBytes / 2, job, mine,
-                                 find_row(job, x, next, entries[0], lost));
+        few_copy<S::kHeadDim>::rows(place, S::kStageBytes / 2, job, mine,
+                                    find_row(job, x, next, entries[0], lost));
       }
     }
     if (stage == from - stages) {
-      copy_queries<S::kCols>(ring + (uint32_t)(stages * S::kStageBytes), job, x);
+      copy_queries<S::kHeadDim>(ring + (uint32_t)(stages * S::kStageBytes), job, x);
     }
     commit_copies();
     if (job.l.has_table) {
@@ -315,12 +316,12 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
       }
       entries[kMostStages - 1] = read_entry(job, x, next + kMostStages);
     }
-    if (stage >= from && --left == 0) { /* behind the copies: they come meanwhile */
-      /* Nobody reads the exchange any more, or the ring in its place. */
+    if (stage >= from && --left == 0) { /* after the copies are issued, which then overlap this */
+      /* The exchange, or the ring in its place, is no longer read. */
       const bool bad = __syncthreads_or(lost < INT_MAX) || x.all.state == kOutOfRange;
       put_sums<S>(exchange, ends, warp * job.lines, x.rows - row0, state, o[0]);
       __syncthreads();
-      leave_split<T, S::kCols>(job, x, part, exchange, ends, bad);
+      leave_split<T, S::kHeadDim>(job, x, part, exchange, ends, bad);
       clear_sums(state, o[0]);
       part++;
       left = min(split, to - stage - 1);
@@ -334,16 +335,16 @@ __global__ void __launch_bounds__(kFewWarps *kWarp, few_residents(S::kCols))
     record_fault(job.sites.block_table, entry, job.l.block_table[entry], 0, job.l.num_blocks - 1);
   }
   if (x.parts > 1 && is_last_block(job, x)) {
-    add_splits<T, S::kCols>(job, x);
+    add_splits<T, S::kHeadDim>(job, x);
   }
 }
 
 /* ---- host ---- */
 
-/** A launch for as many sequences as there are counts, one launch after the other. */
-template <typename S>
-tg_status run_few_tiles(const tg_context *ctx, const tg_attention_fwd_args *a,
-                        const attention_few_plan &p)
+/** One launch for as many sequences as there are counters, then the next. */
+template <typename T, typename Config>
+tg_status run_few_tiles_of(const tg_context *ctx, const tg_attention_fwd_args *a,
+                           const attention_few_plan &p)
 {
   few_job job = few_job_of(ctx, a, p);
   tg_status status = TG_OK;
@@ -352,9 +353,17 @@ tg_status run_few_tiles(const tg_context *ctx, const tg_attention_fwd_args *a,
     job.first = (int)first;
     const dim3 grid((unsigned)(p.l.kv_heads * p.tiles), (unsigned)divide_up(p.splits, p.run),
                     (unsigned)n);
-    status = launch(ctx, attention_few_kernel<S>, grid, kFewWarps * kWarp, p.shared, job);
+    status = launch(ctx, attention_few_kernel<T, Config>, grid, kFewWarps * kWarp, p.shared, job);
   }
   return status;
+}
+
+template <typename Config>
+tg_status run_few_tiles(const tg_context *ctx, const tg_attention_fwd_args *a,
+                        const attention_few_plan &p)
+{
+  return a->q.dtype == TG_F16 ? run_few_tiles_of<f16, Config>(ctx, a, p)
+                              : run_few_tiles_of<bf16, Config>(ctx, a, p);
 }
 
 } // namespace

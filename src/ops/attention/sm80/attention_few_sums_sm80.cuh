@@ -1,8 +1,6 @@
-/**
- * Attention forward of few queries by mma.sync: what becomes of the warps' sums. They meet in
- * shared memory; a split's go to memory, where the tile's last block adds them. All in the order of
- * the keys.
- */
+/** Attention forward of few queries by mma.sync: the addition of partial sums. Warps add theirs in
+ * shared memory; those of a split go to memory, where the tile's last block adds them. Always in
+ * the order of the keys. */
 #ifndef TGI_OPS_ATTENTION_FEW_SUMS_SM80_CUH
 #define TGI_OPS_ATTENTION_FEW_SUMS_SM80_CUH
 
@@ -14,9 +12,9 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-constexpr int kUnder = 8; /* splits whose sums are under way at a time */
+constexpr int kUnder = 8; /* splits whose sums are in flight at once */
 
-/** Of each line of the exchange: as many as few_job says for each warp. */
+/** Maximum and sum of each line of the exchange; few_job says how many lines a warp has. */
 struct few_ends {
   float top[16 * kFewWarps], sum[16 * kFewWarps];
 };
@@ -26,8 +24,8 @@ struct few_sums {
   float o[4], top, sum;
 };
 
-/** Adds sums of later keys, in their order. The largest exponent is known before any is added, so
- * none waits for another. */
+/** Adds the sums of later keys in order. The maximum is computed first, so the loads do not depend
+ * on each other. */
 template <int kN>
 __device__ __forceinline__ void add_sums(few_sums &to, const float4 (&o)[kN],
                                          const float2 (&end)[kN])
@@ -55,7 +53,7 @@ __device__ __forceinline__ void add_sums(few_sums &to, const float4 (&o)[kN],
   }
 }
 
-/** Elements column .. column + 3 of a row's results, and with the first ones its lse. */
+/** Stores elements column .. column + 3 of a row's results, and with the first ones its lse. */
 template <typename T>
 __device__ __forceinline__ void store_results(const few_job &job, const few_place &x, int r,
                                               int column, const few_sums &sums)
@@ -72,10 +70,10 @@ __device__ __forceinline__ void store_results(const few_job &job, const few_plac
   }
 }
 
-/** One more block of the tile has left its sums: true in all threads if it is the last. */
+/** Counts a block of the tile that has written its sums: true in all threads of the last one. */
 __device__ __forceinline__ bool is_last_block(const few_job &job, const few_place &x)
 {
-  __syncthreads(); /* all threads' stores come before thread 0's count */
+  __syncthreads(); /* all threads' stores precede thread 0's count */
   if (x.parts <= job.run) {
     return true;
   }
@@ -88,7 +86,7 @@ __device__ __forceinline__ bool is_last_block(const few_job &job, const few_plac
                  : "memory");
     last = (before + 1) * (uint32_t)job.run >= (uint32_t)x.parts;
     if (last) {
-      *count = 0; /* as the next call expects it */
+      *count = 0; /* zero again, as the next call expects */
     }
   }
   return __syncthreads_or(last);
@@ -127,13 +125,13 @@ __device__ __forceinline__ void add_splits(const few_job &job, const few_place &
   }
 }
 
-/** Sums of the block's warps, which lie in the exchange: to results, or, of split `part` of some,
+/** Adds the sums of the block's warps, in the exchange: to results or, of split `part` of several,
  * to the tile's sums in memory. `bad`: the block met data out of range. */
 template <typename T, int kCols>
 __device__ __forceinline__ void leave_split(const few_job &job, const few_place &x, int part,
                                             const float *exchange, const few_ends &ends, bool bad)
 {
-  const int width = job.from.v_dim, step = job.lines * job.row_warps; /* from set to set of warps */
+  const int width = job.from.v_dim, step = job.lines * job.row_warps; /* between sets of warps */
   const int64_t first = (x.tile * job.splits + part) * job.rows;
 #pragma unroll 1
   for (int e = threadIdx.x; e < x.rows * (kCols / 4); e += kFewWarps * kWarp) {

@@ -10,17 +10,17 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** A tile of keys: row key0 of the extent and the next; `rows` are the sequence's. Queries of its
+/** A tile of keys: from row key0 of the extent on; `rows` remain in the sequence. Queries of its
  * blocks low_block .. high_block - 1 see some of them. */
 struct key_place {
-  int q_row, nq, q_index, q_place; /* q_place: of the sequence's blocks of queries among all */
+  int q_row, nq, q_index, q_place; /* q_place: the sequence's first block of queries among all */
   int k_row, rows, k_index, key0, kv_head;
   int first, end, position;
   int low_block, high_block, state;
 };
 
-/** Queries low .. high - 1 see key j of the extent. Of keys in first .. end - 1, neither end falls
- * as j rises. */
+/** Queries low .. high - 1 see key j of the extent. For keys in first .. end - 1, neither bound
+ * decreases as j increases. */
 __device__ __forceinline__ key_span queries_of(key_rule rule, const key_place &x, int j)
 {
   key_span s = {0, x.nq};
@@ -38,7 +38,7 @@ __device__ __forceinline__ key_span queries_of(key_rule rule, const key_place &x
   return s;
 }
 
-/** What keys first .. first + count - 1 of the tile are seen by. */
+/** The range of queries that see keys first .. first + count - 1 of the tile. */
 __device__ __forceinline__ warp_range queries_range(key_rule rule, const key_place &x, int first,
                                                     int count, int queries)
 {
@@ -58,7 +58,7 @@ __device__ __forceinline__ warp_range queries_range(key_rule rule, const key_pla
   return w;
 }
 
-/** Writes an item's place, by one thread. False: no such item. */
+/** Writes the tile of a work item, by one thread. False: no such item. */
 __device__ inline bool put_key_place(const bwd_tiles_job &job, int size, int queries, int64_t item,
                                      key_place &x)
 {
@@ -66,11 +66,11 @@ __device__ inline bool put_key_place(const bwd_tiles_job &job, int size, int que
   int64_t place = item / l.kv_heads, number;
   x.kv_head = (int)(item % l.kv_heads);
   x.state = kNoMore;
-  if (!job.c.records && !job.work.rule.causal) { /* heads one after the other */
+  if (!job.c.records && !job.work.rule.causal) { /* heads are adjacent items */
     const int64_t tiles = divide_up(l.extent, size), pair = item / tiles;
     x.kv_head = (int)(pair % l.kv_heads);
     place = pair / l.kv_heads * tiles + item % tiles;
-  } else if (!job.c.records) { /* the first keys are seen by most queries */
+  } else if (!job.c.records) { /* first keys first: most queries see them */
     const int64_t tiles = divide_up(l.extent, size);
     place = place % l.batch * tiles + place / l.batch;
   }

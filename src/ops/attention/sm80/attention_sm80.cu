@@ -1,25 +1,27 @@
-/* Attention forward by mma.sync, on GPUs from compute capability 8.0 on.
+/* Attention forward by mma.sync, on GPUs from compute capability 8.0 on: the plans and the entry's
+ * functions.
  *
  * Method     Running softmax (arXiv:1805.02867) over blocks of keys (arXiv:2307.08691), from the
- *            last one down. Products of f16 or bf16 with f32 sums in registers; probabilities stay
- *            there and are the operand of the product with values. Blocks of keys that some query
- *            of a warp does not see go through a mask, the others do not.
- * Work       A block of threads for 128 queries of a head, 32 for each of four warps up to heads of
- *            128 elements, above them 16 for each of eight (four where shared memory is little).
- *            The longest tiles first where a causal mask makes them differ; with lengths on the
- *            device, a kernel of one block lists the tiles beforehand.
- * Few        Few queries (decoding), and blocks of keys by a table, have a kernel of their own:
- *            tiles of 64 rows of a kv head's group, keys cut into splits that the last block of a
- *            tile adds (arXiv:2311.01282).
- * Bits       A row's depend on the blocks of keys: on extents, mask, head_dim and shared memory; of
- *            few queries on the splits, and so on shapes.
- * Bound      Tensor cores, and what a warp does between its products; few queries: memory.
- * f32        With allow_tf32, by the same kernel: queries are rounded to TF32 in shared memory,
- *            keys, values and probabilities where they become operands. Twice the bytes, so other
- *            tiles.
- * Takes      f16 and bf16, heads of up to 256 elements, f32 with allow_tf32, heads of up to 128, in
- *            steps of 8; tensors whose rows are 16-byte vectors. All else goes to the kernels of
- *            attention.cu: f32, packed queries with a block table, few queries of f32.
+ *            last one down. Products of f16 or bf16 accumulate in f32 registers; probabilities stay
+ *            there and are the operand of the product with values. Only blocks of keys that some
+ *            query of a warp does not see are masked.
+ * Work       A thread block for 128 queries of a head: 32 for each of four warps up to 128
+ *            elements, above that 16 for each of eight (four where shared memory is 99 KiB). The
+ *            longest tiles come first where a causal mask makes them differ. With lengths on the
+ *            device, a one-block scheduler kernel builds the tile list.
+ * Few        Few queries (decoding) and block tables have a kernel of their own: tiles of 64 rows
+ *            of a kv head's group, split-KV; the last block of a tile adds the splits
+ *            (arXiv:2311.01282).
+ * Bits       A row's bits depend on the blocks of keys, and so on extents, mask, head_dim and
+ *            shared memory; with few queries on the splits, and so on shapes.
+ * Bound      Tensor cores, and the instructions of a warp between its products; few queries:
+ *            memory.
+ * f32        With allow_tf32, by the same kernel: queries are rounded to TF32 in shared memory;
+ *            keys, values and probabilities where they become operands. Elements have twice the
+ *            bytes, so tiles differ.
+ * Takes      f16 and bf16, heads of up to 256 elements; f32 with allow_tf32, heads of up to 128;
+ *            both in steps of 8; tensors whose rows are 16-byte vectors. All else goes to the
+ *            kernels of attention.cu: f32, packed queries with a block table, few queries of f32.
  */
 #include "ops/attention/cuda/attention_fwd_items.cuh"
 #include "ops/attention/cuda/attention_portable.cuh"
@@ -29,7 +31,7 @@
 namespace
 {
 
-/** Tiles of 16-bit elements: what registers and shared memory hold. */
+/** Tiles of 16-bit elements, as registers and shared memory allow. */
 void set_tiles(const tg_context *ctx, attention_fwd_plan &p)
 {
   const bool medium = ctx->device->shared_bytes >= kMediumShared;
@@ -37,7 +39,7 @@ void set_tiles(const tg_context *ctx, attention_fwd_plan &p)
   p.keys = !medium && p.qk == 256 ? 32 : medium && p.qk == 64 ? 96 : 64;
 }
 
-/** The same of f32: products take 64 or 128 elements of a head. */
+/** The same of f32: products cover 64 or 128 elements of a head. */
 void set_tiles_tf32(const tg_context *ctx, attention_fwd_plan &p)
 {
   const bool large = ctx->device->shared_bytes > kLargeShared;
@@ -87,7 +89,7 @@ tg_status run_planned_tf32(const tg_context *ctx, const tg_attention_fwd_args *a
 
 } // namespace
 
-/** From shapes alone: whether or not tensors turn out to have rows that are vectors. */
+/** From shapes alone, whether or not rows turn out to be vectors. */
 extern "C" size_t TGI_WORKSPACE(attention_fwd)(const tg_context *ctx,
                                                const tg_attention_fwd_args *a)
 {

@@ -1,5 +1,5 @@
-/** What attention's kernels by mma.sync share: which blocks a warp works on, how keys come to
- * shared memory, and how results leave it. */
+/** Attention by mma.sync: what the kernels share. Which blocks a warp computes, how keys are copied
+ * to shared memory, and how results are stored through it. */
 #ifndef TGI_OPS_ATTENTION_TILES_SM80_CUH
 #define TGI_OPS_ATTENTION_TILES_SM80_CUH
 
@@ -12,7 +12,7 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** A warp's blocks are below .. above - 1 of its tile's. Every row of it sees rows all_from ..
+/** A warp computes the blocks below .. above - 1 of its tile. All its rows see rows all_from ..
  * all_to - 1 of the other side. */
 struct alignas(16) warp_range {
   int below, above, all_from, all_to;
@@ -23,7 +23,7 @@ struct alignas(16) warp_range {
   }
 };
 
-/** Of the `count` rows of a place from `first` on. */
+/** The range of the `count` rows of a place from `first` on. */
 __device__ __forceinline__ warp_range range_of(key_rule rule, const query_place &x, int first,
                                                int count, int keys)
 {
@@ -39,8 +39,8 @@ __device__ __forceinline__ warp_range range_of(key_rule rule, const query_place 
 /** A tile's rows of kCols elements. */
 template <typename T, int kCols> using tile_of = row_tile<kHalves<T> * kCols>;
 
-/** Where the keys and values of a place's sequence and head begin, and which blocks of them are
- * whole: nothing is asked row by row there. In shared memory, for registers are for sums. */
+/** Where the keys and values of a place begin, and which of their blocks are whole: copies of these
+ * skip the check of each row. In shared memory, because registers are for sums. */
 struct alignas(16) key_rows {
   const uint16_t *k, *v;
   int whole_from, whole_to;
@@ -51,7 +51,7 @@ struct alignas(16) key_rows {
   }
 };
 
-/** By one thread. `full`: rows have as many elements as products take. */
+/** Written by one thread. `full`: rows have as many elements as products cover. */
 __device__ __forceinline__ void put_key_rows(const heads_view<const uint16_t> &k,
                                              const heads_view<const uint16_t> &v, int kv_head,
                                              const query_place &x, int keys, bool full,
@@ -103,9 +103,9 @@ __device__ __forceinline__ void put_rows_f32(uint32_t page, int row, const float
   }
 }
 
-/** A warp's sums of 16 rows, as add_rows_small leaves them, times `by` and rounded, to rows from
- * `row` on of its own shared memory: one of kParts parts of rows of kCols elements. bad[r]: row
- * lane / 4 + 8 r has a NaN or an infinity there. */
+/** Writes a warp's accumulators of 16 rows (layout of add_rows_small), times `by` and rounded, to
+ * its own shared memory from row `row` on: one of kParts parts of rows of kCols elements. bad[r]:
+ * row lane / 4 + 8 r has a NaN or an infinity there. */
 template <typename T, int kCols, int kParts = 1>
 __device__ __forceinline__ void put_rows(uint32_t page, int row, int part,
                                          const float (&d)[kCols / kParts / 2], float by,
@@ -116,7 +116,7 @@ __device__ __forceinline__ void put_rows(uint32_t page, int row, int part,
     put_rows_f32<kCols>(page, row, d, by, bad);
   } else {
     const int lane = threadIdx.x % kWarp;
-    uint32_t zero[2] = {0, 0}; /* 0 times everything in a row: NaN shows */
+    uint32_t zero[2] = {0, 0}; /* sum of 0 times all elements: NaN if one is not finite */
 #pragma unroll
     for (int i = 0; i < kCols / kParts / 8; i++) {
 #pragma unroll
@@ -134,7 +134,7 @@ __device__ __forceinline__ void put_rows(uint32_t page, int row, int part,
   }
 }
 
-/** One of kParts parts of a row, times `by`, whose lanes have chunks of it. */
+/** Writes one of kParts parts of a row, times `by`; each lane has a chunk of the row. */
 template <typename T, int kCols, int kParts = 1>
 __device__ __forceinline__ void put_row(uint32_t page, int row, int part, const float (&d)[kChunk],
                                         float by)
@@ -157,8 +157,8 @@ __device__ __forceinline__ void put_row(uint32_t page, int row, int part, const 
   }
 }
 
-/** Stores `rows` rows of a warp's, `width` elements of each, out of its own shared memory; of
- * kParts parts of their elements one alone. */
+/** Stores `rows` rows of a warp from its shared memory, `width` elements of each; of kParts parts
+ * only `part`. */
 template <typename T, int kCols, int kParts = 1>
 __device__ __forceinline__ void store_rows(const heads_view<uint16_t> &to, int index, int row,
                                            int head, int rows, int width, uint32_t page,

@@ -1,5 +1,5 @@
-/** How attention's backward runs on Hopper's tensor cores: what the host decides, from a call's
- * shapes and the number of multiprocessors alone, and what kernels know of a call. */
+/** Attention backward on Hopper: the plan, which the host decides from a call's shapes and the
+ * number of multiprocessors alone, and the job, which kernels get. */
 #ifndef TGI_OPS_ATTENTION_BWD_PLAN_SM90_CUH
 #define TGI_OPS_ATTENTION_BWD_PLAN_SM90_CUH
 
@@ -12,14 +12,14 @@ inline namespace TGI_CUDA_ENTRY
 
 constexpr int kGroupWarps = 4;
 
-/** Bytes are from the workspace's start. */
+/** Sizes of parts are offsets from the workspace's start, in bytes. */
 struct attention_bwd_plan {
   bool taken, lengths;
   bool ordered; /* sums of dq are added in the order of the blocks of keys */
   bool rounds;  /* dq is rounded by a pass after the tiles */
   tgi_attention_layout l;
-  int window;                     /* 0 where it hides nothing */
-  int d;                          /* elements of a head that products take */
+  int window;                     /* 0: masks nothing */
+  int d;                          /* elements of a head that products cover */
   int columns;                    /* of the sums of dq: whole pages */
   int values;                     /* and of a row of v */
   int queries, keys;              /* of a tile; of a block */
@@ -32,11 +32,11 @@ struct attention_bwd_plan {
 namespace
 {
 
-/** A block of keys of a kv head: row key0 of the extent and the next; `rows` are the sequence's.
- * Queries of the tiles low_tile .. high_tile - 1 see some of them. Its `parts` items follow each
- * other, each with as many of the group's heads. */
+/** A work item's block of keys of a kv head: from row key0 of the extent on; `rows` remain in the
+ * sequence. Queries of the tiles low_tile .. high_tile - 1 see some of them. The `parts` items of a
+ * block are adjacent, each with an equal share of the group's heads. */
 struct alignas(16) key_place {
-  int q_row, nq, q_index, q_tile; /* q_tile: the sequence's first */
+  int q_row, nq, q_index, q_tile; /* q_tile: the sequence's first tile */
   int k_row, rows, k_index, key0, kv_head;
   int first, end, position;
   int low_tile, high_tile, state, item;
@@ -53,22 +53,22 @@ struct bwd_job {
   heads_view<uint16_t> dq, dk, dv; /* NULL: not wanted */
   const float *lse;
   float *sums;          /* of dq */
-  int second_from;      /* keys from this one on add to sums of their own, behind the others */
+  int second_from;      /* keys from this one on add to second sums, behind the first */
   float *minus, *delta; /* of each row: -lse as exponent of 2; -sum of dout * out */
   float *sink_delta;    /* that sum where lse has its elements; NULL: not wanted */
-  int *turns;           /* for each tile of a head: how many blocks of keys have added */
+  int *turns;           /* for each tile of a head: blocks of keys that have added */
   int *lost;            /* for each block of keys: its dk or dv has a NaN */
   int *lost_tile;       /* for each tile of a head: its dq has one */
-  int *taken;           /* items so far */
-  int *joined;          /* with several parts: join_parts */
+  int *taken;           /* work items taken so far */
+  int *joined;          /* with several parts: see join_parts */
   float4 *part_sums;    /* of dv and dk that the first part leaves for the second one */
   key_place *place;     /* of each item */
   int queries, keys, columns;
-  int items, query_tiles, counts; /* counts: from `lost` on, that begin at 0 */
+  int items, query_tiles, counts; /* counts: zeroed counters, from `lost` on */
   int parts, heads;               /* items of a block of keys, and heads of each */
   int blocks, pairs, chunk, half; /* without lengths: key_item */
   float exponent;                 /* scores, after the cap, to exponents of 2 */
-  float cap_by;                   /* scores to what tanh takes */
+  float cap_by;                   /* scores to tanh's argument */
   float scale, cap;
   bool hides;           /* some query may not see some key */
   bool ordered, rounds; /* attention_bwd_plan; rounds: false without dq */
@@ -80,7 +80,7 @@ __device__ __forceinline__ int first_head(const bwd_job &job, const key_place &x
   return (x.kv_head * job.parts + x.item % job.parts) * job.heads;
 }
 
-/** Queries low .. high - 1 see key j of the extent. Neither end falls as j rises among keys. */
+/** Queries low .. high - 1 see key j of the extent. Neither bound decreases as j increases. */
 __device__ __forceinline__ key_span queries_of(key_rule rule, const key_place &x, int j)
 {
   key_span s = {0, x.nq};
@@ -98,7 +98,8 @@ __device__ __forceinline__ key_span queries_of(key_rule rule, const key_place &x
   return s;
 }
 
-/** The first block of `keys` keys that a tile of queries sees; the others follow it. */
+/** The first block of `keys` keys that a tile of queries sees; the blocks that it sees are
+ * adjacent. */
 __device__ __forceinline__ int first_block_of(key_rule rule, const key_place &x, int tile,
                                               int queries, int keys)
 {
@@ -106,7 +107,7 @@ __device__ __forceinline__ int first_block_of(key_rule rule, const key_place &x,
   return max(x.first, from) / keys;
 }
 
-/** And the last one. */
+/** The last block that it sees. */
 __device__ __forceinline__ int last_block_of(key_rule rule, const key_place &x, int tile,
                                              int queries, int keys)
 {
@@ -115,10 +116,10 @@ __device__ __forceinline__ int last_block_of(key_rule rule, const key_place &x, 
   return (min(x.end, to) - 1) / keys;
 }
 
-/** Items without lengths, `parts` of them as one: blocks of keys of a pair (sequence, kv head) in
- * rising order, pairs in chunks, so that what runs at one time shares the sums of dq in the
- * second-level cache. With a causal mask the earlier, longer half of all blocks comes before the
- * later half. */
+/** The block of keys of a work item without lengths, `parts` items counted as one. The blocks of a
+ * pair (sequence, kv head) are in rising order, pairs in chunks, so that concurrent items share the
+ * sums of dq in the second-level cache. With a causal mask the earlier, longer half of all blocks
+ * precedes the later half. */
 __device__ __forceinline__ void key_item(const bwd_job &job, int item, int *block, int *pair)
 {
   int before = 0, n = job.half;
@@ -156,7 +157,7 @@ __device__ inline key_place place_of_item(const bwd_job &job, int item)
   const tgi_attention_sequence s =
       sequence_at(job.c, sequence_of_place(job.c, true, place, 1, job.keys, &number));
   const int64_t row = number * job.keys, far = 2 * (int64_t)kMostWindow - kMostRows;
-  x.state = kNoMore; /* the item is none */
+  x.state = kNoMore; /* the item does not exist */
   if (row >= s.extent) {
     return x;
   }
@@ -187,10 +188,10 @@ __device__ inline key_place place_of_item(const bwd_job &job, int item)
 
 /* ---- host ---- */
 
-/** Sums that a block of keys has, of dv and dk and by each warpgroup, are joined by themselves. */
+/** Sums of a block of keys that are joined separately: of dv and dk, for each warp group. */
 constexpr int kJoined = 4;
 
-/** Counts that begin at 0: one for each block of keys, `taken`, and those of parts. */
+/** Zeroed counters: one for each block of keys, `taken`, and those of parts. */
 inline int64_t counts_of(const attention_bwd_plan &p)
 {
   const int64_t blocks = p.key_tiles * p.l.kv_heads;
@@ -253,8 +254,8 @@ inline bwd_job job_of(const tg_attention_bwd_args *a, const attention_bwd_plan &
 
 } // namespace
 
-/** Adds all blocks of keys to dq's sums, and writes dk and dv. For heads of up to so many elements;
- * in a file each, for they compile for long. */
+/** Launches the tiles: adds to the sums of dq, and writes dk and dv. One function and file for each
+ * range of head sizes, because they compile slowly. */
 tg_status run_attention_bwd_64(const tg_context *ctx, const tg_attention_bwd_args *a,
                                const attention_bwd_plan &p);
 tg_status run_attention_bwd_96(const tg_context *ctx, const tg_attention_bwd_args *a,

@@ -1,4 +1,6 @@
-/** Attention backward on Hopper: what becomes of a warpgroup's sums. */
+/** Attention backward on Hopper: what a consumer warp group does with its accumulators. Its part of
+ * dq is added to sums in memory after each tile, in order or in any order; dk and dv are joined,
+ * rounded and stored at an item's end. */
 #ifndef TGI_OPS_ATTENTION_BWD_RESULTS_SM90_CUH
 #define TGI_OPS_ATTENTION_BWD_RESULTS_SM90_CUH
 
@@ -10,7 +12,7 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** to[0 .. 3] += v, whoever else adds. */
+/** to[0 .. 3] += v, atomically. */
 __device__ __forceinline__ void add_at_once(float *to, float a, float b, float c, float d)
 {
   asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
@@ -37,7 +39,8 @@ __device__ __forceinline__ float4 load_four(const float *from)
   return v;
 }
 
-/** Adds a warpgroup's sums to those in memory, each warp to 512 bytes of its own at a time. */
+/** Adds a warp group's accumulators to sums in memory; each warp writes 512 adjacent bytes at a
+ * time. */
 template <int kN> __device__ __forceinline__ void add_all(const float (&d)[kN], float *to)
 {
 #pragma unroll
@@ -46,8 +49,8 @@ template <int kN> __device__ __forceinline__ void add_all(const float (&d)[kN], 
   }
 }
 
-/** The same in turns: the first one stores, and after the last one, if it rounds, d has all sums.
- * True then. */
+/** The same in turns: the first block stores, later ones add. With kLastRounds the last block reads
+ * the sums back into d instead, and the result is true. */
 template <bool kLastRounds, int kN>
 __device__ __forceinline__ bool add_in_turn(float (&d)[kN], float *to, int turn)
 {
@@ -68,7 +71,7 @@ __device__ __forceinline__ bool add_in_turn(float (&d)[kN], float *to, int turn)
         d[4 * i + 2] += v.z;
         d[4 * i + 3] += v.w;
         if (kN > 48 && i == kN / 8 - 1) {
-          __syncwarp(); /* registers are for half of them at a time */
+          __syncwarp(); /* limits loads in flight to half: registers */
         }
       }
     }
@@ -77,7 +80,7 @@ __device__ __forceinline__ bool add_in_turn(float (&d)[kN], float *to, int turn)
   return false;
 }
 
-/** Stores rows of pages by all threads of the warpgroup, where TMA would write over what follows.
+/** Stores rows of pages by all threads of the warp group, where TMA would overwrite the next rows.
  */
 __device__ __forceinline__ void store_rows(const heads_view<uint16_t> &to, int index, int row,
                                            int head, int rows, int width, uint32_t page,
@@ -96,7 +99,7 @@ __device__ __forceinline__ void store_rows(const heads_view<uint16_t> &to, int i
   }
 }
 
-/** Until stores have read what the warpgroup has staged; then its threads may write there. */
+/** Waits until TMA has read the staged results; then the warp group may write there. */
 __device__ __forceinline__ void wait_for_staged(int group)
 {
   if (threadIdx.x % kWarpgroup == 0) {
@@ -105,7 +108,7 @@ __device__ __forceinline__ void wait_for_staged(int group)
   sync_some(2 + group, kWarpgroup);
 }
 
-/** Rounds and stores a warpgroup's part of dq: a page of columns, or half of the rows. */
+/** Rounds and stores a warp group's part of dq: a page of columns, or half of the rows. */
 template <typename S>
 __device__ __forceinline__ void
 store_queries(const CUtensorMap *map, const float (&dq)[S::kPart / 2], const bwd_job &job,
@@ -148,8 +151,8 @@ store_queries(const CUtensorMap *map, const float (&dq)[S::kPart / 2], const bwd
   }
 }
 
-/** Adds a warpgroup's part of dq of the n-th tile, at `place`, to the sums in memory; in order when
- * it is this block's turn. */
+/** Adds a warp group's part of dq of the n-th tile, at `place`, to the sums in memory; in order,
+ * once it is this block's turn. */
 template <typename S>
 __device__ __forceinline__ void add_sums(const CUtensorMap *dq_map, float (&dq)[S::kPart / 2],
                                          const bwd_job &job, const key_place &x, unsigned n,
@@ -158,11 +161,11 @@ __device__ __forceinline__ void add_sums(const CUtensorMap *dq_map, float (&dq)[
   if (!job.dq.data) {
     return;
   }
-  const bool second = S::kInOrder && !S::kLastRounds && x.key0 >= job.second_from;
+  const bool second = S::kOrdered && !S::kLastRounds && x.key0 >= job.second_from;
   const int64_t at = place + (second ? job.query_tiles * (int)job.c.l.q_heads : 0);
   float *to = job.sums + at * (S::kQueries * S::kPages * kPageCols) + group * S::kPart * kPageCols +
               4 * (threadIdx.x % kWarpgroup);
-  if constexpr (!S::kInOrder) {
+  if constexpr (!S::kOrdered) {
     add_all(dq, to);
     return;
   }
@@ -179,28 +182,28 @@ __device__ __forceinline__ void add_sums(const CUtensorMap *dq_map, float (&dq)[
   }
 }
 
-/** Where a block of keys has two items: the first to come leaves its sums, the `which`-th of the
- * block, and the other one adds them to its own. False: d is left. Bits do not depend on who is
- * first, for a + b is b + a. */
+/** Joins the sums of a block of keys that is two work items: the first item to finish writes its
+ * sums, the `which`-th of the block, and the other one adds them to its own. False: d was written.
+ * Bits do not depend on which is first, because a + b equals b + a. */
 template <typename S>
-__device__ __forceinline__ bool join_parts(float (&d)[S::kD / 2], const bwd_job &job,
+__device__ __forceinline__ bool join_parts(float (&d)[S::kHeadDim / 2], const bwd_job &job,
                                            const key_place &x, int which, int group,
                                            bwd_shared<S> &sh)
 {
-  constexpr int kLeft = 2; /* more than arrivals that come before sums are there */
+  constexpr int kLeft = 2; /* more than the arrivals before sums are written */
   if (job.parts == 1) {
     return true;
   }
   const int thread = threadIdx.x % kWarpgroup;
-  const int64_t of = (int64_t)(x.item / job.parts) * kJoined + which * S::kGroups + group;
-  float4 *const sums = job.part_sums + of * (kGroupRows * S::kD / 4) + thread;
+  const int64_t of = (int64_t)(x.item / job.parts) * kJoined + which * S::kWarpGroups + group;
+  float4 *const sums = job.part_sums + of * (kGroupRows * S::kHeadDim / 4) + thread;
   if (thread == 0) {
     sh.parts_before[group] = atomicAdd(job.joined + of, 1);
   }
   sync_some(2 + group, kWarpgroup);
   if (sh.parts_before[group] == 0) {
 #pragma unroll
-    for (int i = 0; i < S::kD / 8; i++) {
+    for (int i = 0; i < S::kHeadDim / 8; i++) {
       sums[i * kWarpgroup] = make_float4(d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]);
     }
     __threadfence();
@@ -216,7 +219,7 @@ __device__ __forceinline__ bool join_parts(float (&d)[S::kD / 2], const bwd_job 
   }
   sync_some(2 + group, kWarpgroup);
 #pragma unroll
-  for (int i = 0; i < S::kD / 8; i++) {
+  for (int i = 0; i < S::kHeadDim / 8; i++) {
     const float4 v = __ldcg(sums + i * kWarpgroup);
     d[4 * i] += v.x;
     d[4 * i + 1] += v.y;
@@ -226,18 +229,21 @@ __device__ __forceinline__ bool join_parts(float (&d)[S::kD / 2], const bwd_job 
   return true;
 }
 
-/** Stores a warpgroup's 64 rows of sums, from the block's row `first` on, times `by` through
- * pages: by TMA or, where rows behind the sequence's last one are another's, by its threads. */
+/** Stores a warp group's 64 rows of sums, times `by`, from the block's row `first` on, through
+ * pages in shared memory: by TMA or, where the rows after the sequence's last one belong to
+ * another, by its threads. */
 template <typename S>
 __device__ __forceinline__ void store_keys(const CUtensorMap *map, const heads_view<uint16_t> &to,
-                                           const float (&d)[S::kD / 2], float by, uint32_t page,
-                                           const bwd_job &job, const key_place &x, int first,
-                                           int group, int width)
+                                           const float (&d)[S::kHeadDim / 2], float by,
+                                           uint32_t page, const bwd_job &job, const key_place &x,
+                                           int first, int group, int width)
 {
   using T = typename S::T;
   int thread = threadIdx.x % kWarpgroup;
   constexpr int kPageBytes = kGroupRows * kPageRow;
-  asm volatile("" : "+r"(thread)); /* addresses are not to wait in registers from the start */
+  asm volatile(
+      ""
+      : "+r"(thread)); /* keeps addresses from being computed early and held in registers */
   const int lane = thread % kWarp, warp = thread / kWarp;
   const int row = x.k_row + first, rows = x.rows - first;
   if (!to.data) {
@@ -245,7 +251,7 @@ __device__ __forceinline__ void store_keys(const CUtensorMap *map, const heads_v
   }
   bool lost = false;
 #pragma unroll
-  for (int i = 0; i < S::kD / 2; i++) {
+  for (int i = 0; i < S::kHeadDim / 2; i++) {
     lost = lost || d[i] != d[i];
   }
   if (lost) {
@@ -253,7 +259,7 @@ __device__ __forceinline__ void store_keys(const CUtensorMap *map, const heads_v
   }
   by = x.state == kOutOfRange ? CUDART_NAN_F : by;
 #pragma unroll
-  for (int i = 0; i < S::kD / 16; i++) {
+  for (int i = 0; i < S::kHeadDim / 16; i++) {
     uint32_t pair[4];
 #pragma unroll
     for (int j = 0; j < 4; j++) {

@@ -1,7 +1,6 @@
-/**
- * Single rows of attention's gradients on Hopper, for what tiles cannot do: a value that a query
- * does not see is multiplied by 0 in them, which makes NaN of NaN and infinity. Rows of dq, dk and
- * dv with a NaN are computed again here, by a warp each, along visible pairs alone.
+/** Attention backward on Hopper: recomputing single rows. Products of tiles multiply a masked value
+ * by 0, which makes NaN of NaN and infinity. Rows of dq, dk and dv that have a NaN are recomputed
+ * here, a warp for each, along visible pairs alone. This is seldom, and its speed does not matter.
  */
 #ifndef TGI_OPS_ATTENTION_BWD_ROWS_SM90_CUH
 #define TGI_OPS_ATTENTION_BWD_ROWS_SM90_CUH
@@ -15,12 +14,12 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** What a pair's p and ds are. */
+/** p and ds of a pair of query and key. */
 struct pair_terms {
   float p, ds;
 };
 
-/** Of whole rows that lanes have chunks of. */
+/** From whole rows, of which each lane has a chunk. */
 __device__ __forceinline__ pair_terms terms_of(const bwd_job &job, const float (&q)[kChunk],
                                                const float (&k)[kChunk],
                                                const float (&dout)[kChunk],
@@ -58,7 +57,7 @@ __device__ __forceinline__ void store_chunk(uint16_t *row, const float (&sum)[kC
   }
 }
 
-/** dq of query i of a sequence's. */
+/** dq of query i of a sequence. */
 template <typename T>
 __device__ inline void compute_query(const bwd_job &job, const tgi_attention_sequence &s, int64_t i,
                                      int head, float minus, float delta)
@@ -85,7 +84,7 @@ __device__ inline void compute_query(const bwd_job &job, const tgi_attention_seq
   store_chunk<T>(job.dq.data + job.dq.at(s.q_index, s.q_first + i, head), sum, job.scale, d);
 }
 
-/** dk and dv of a place's key `row`. */
+/** dk and dv of key `row` of a block. */
 template <typename T>
 __device__ inline void compute_key(const bwd_job &job, const key_place &x, int row)
 {

@@ -1,5 +1,6 @@
-/** Attention backward on Hopper: products of a tile, and what becomes of its scores. Shapes have T,
- * kD and kQueries; scores and dp are transposed, the thread's columns are queries. */
+/** Attention backward on Hopper: products of a tile, and how scores become p and ds. Template
+ * argument S has T, kHeadDim and kQueries. Scores and dp are transposed: a thread's columns are
+ * queries. */
 #ifndef TGI_OPS_ATTENTION_BWD_SCORES_SM90_CUH
 #define TGI_OPS_ATTENTION_BWD_SCORES_SM90_CUH
 
@@ -14,26 +15,27 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** d = a b over kD, or d += a b: pages of both follow each other at a_page and b_page bytes. */
+/** d = a b over kHeadDim, or d += a b. Pages of the operands are a_page and b_page bytes apart. */
 template <typename S, int kN, bool kAdd = false>
 __device__ __forceinline__ void multiply_heads(float (&d)[kN / 2], uint64_t a, int a_page,
                                                uint64_t b, int b_page)
 {
 #pragma unroll
-  for (int i = 0; i < S::kD / 16; i++) {
+  for (int i = 0; i < S::kHeadDim / 16; i++) {
     multiply<typename S::T, kN>(d, operand_at(a, i / 4 * a_page + i % 4 * 32),
                                 operand_at(b, i / 4 * b_page + i % 4 * 32), kAdd || i > 0);
   }
 }
 
-/** d += a b: a from registers, its columns the tile's queries, which are b's rows. */
+/** d += a b: a from registers; its columns, the queries of the tile, are the rows of b. */
 template <typename S>
-__device__ __forceinline__ void add_queries(float (&d)[S::kD / 2],
+__device__ __forceinline__ void add_queries(float (&d)[S::kHeadDim / 2],
                                             const uint32_t (&a)[S::kQueries / 4], uint64_t b)
 {
 #pragma unroll
   for (int i = 0; i < S::kQueries / 16; i++) {
-    multiply_turned<typename S::T, S::kD>(d, a + 4 * i, operand_at(b, i * 16 * kPageRow), true);
+    multiply_turned<typename S::T, S::kHeadDim>(d, a + 4 * i, operand_at(b, i * 16 * kPageRow),
+                                                true);
   }
 }
 
@@ -51,7 +53,8 @@ __device__ __forceinline__ void hide_queries(float (&s)[kN], const int (&low)[2]
   }
 }
 
-/** What rows have in shared memory, as the thread's columns have it: two of every eight. */
+/** A term of each query, in shared memory, in the order of the thread's columns: two of every
+ * eight. */
 struct column_terms {
   const float *first;
   __device__ __forceinline__ float2 operator()(int i) const
@@ -74,7 +77,7 @@ __device__ __forceinline__ void make_p(float (&s)[S::kQueries / 2], const bwd_jo
   }
 }
 
-/** Scores to p times tanh's slope, and p itself, rounded. */
+/** Scores to p times the derivative of tanh, and p itself, rounded. */
 template <typename S>
 __device__ __forceinline__ void
 make_capped_p(uint32_t (&p)[S::kQueries / 4], float (&s)[S::kQueries / 2], const bwd_job &job,
@@ -96,7 +99,7 @@ make_capped_p(uint32_t (&p)[S::kQueries / 4], float (&s)[S::kQueries / 2], const
   }
 }
 
-/** dp - delta to ds; s: p, times what scores are differentiated by. */
+/** dp - delta to ds. s: p times the derivative of the cap. */
 template <typename S>
 __device__ __forceinline__ void make_ds(float (&dp)[S::kQueries / 2],
                                         const float (&s)[S::kQueries / 2])
@@ -122,7 +125,7 @@ __device__ __forceinline__ void make_ds(float (&dp)[S::kQueries / 2],
   }
 }
 
-/** Some of the warpgroup's keys, from `key` on, are hidden from some of `count` queries. */
+/** True if some of the warp group's keys, from `key` on, are masked for some of `count` queries. */
 __device__ __forceinline__ bool hides_any(key_rule rule, const key_place &x, int key, int query,
                                           int count)
 {

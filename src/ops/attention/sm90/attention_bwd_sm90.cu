@@ -1,19 +1,21 @@
-/* Attention backward on Hopper, by tensor cores.
+/* Attention backward on Hopper, by tensor cores: the plans and the entry's functions.
  *
- * Method     p from the saved lse, tile by tile (arXiv:2307.08691, section 3.1): a kernel for the
- *            rows' terms (lse, delta), one for blocks of keys, each with all queries that see them,
- *            5 products of tiles, and a pass that rounds dq, unless who adds last does.
- * Work       A block of keys has 128 of a kv head, above 128 elements 64, and goes through the
- *            queries of all its heads in tiles of 32 to 128: dk and dv stay in registers. Where
- *            there are few blocks, each has two items with half of the heads. One thread block for
- *            each multiprocessor; they count the items out, with a causal mask the longer ones
- *            first, and heads in chunks whose sums of dq stay in the second-level cache.
- * Order      Sums of dq are added in memory, in the order of the blocks of keys: for each tile a
- *            count says whose turn it is. allow_nondeterministic, without softcap and up to 128
- *            elements: in any order, to sums that the first kernel clears.
- * NaN        Rows with one are computed again, along visible pairs alone.
- * Bound      Tensor cores, and the power that they take.
- * Takes      f16 and bf16, heads of up to 256 elements, in steps of 8; tensors whose rows are
+ * Method     p is recomputed from the saved lse, tile by tile (arXiv:2307.08691, section 3.1). One
+ *            kernel computes the terms of rows (lse, delta); a persistent, warp-specialised kernel
+ *            computes blocks of keys, each with all queries that see them, in 5 products of tiles;
+ *            a third kernel rounds dq, unless the last block to add to a tile does so.
+ * Work       A block of keys has 128 keys of a kv head, or 64 above 128 elements. It loops over the
+ *            queries of all its heads in tiles of 32 to 128, and keeps dk and dv in registers.
+ *            Where there are few blocks, each is two work items with half of the heads. One thread
+ *            block for each multiprocessor takes items through an atomic counter, with a causal
+ *            mask the longer ones first, and heads in chunks whose sums of dq stay in the
+ *            second-level cache.
+ * Order      Partial sums of dq are added in memory in the order of the blocks of keys: a counter
+ *            for each tile gives the turn. With allow_nondeterministic, up to 128 elements and
+ *            without softcap, they are added in any order, to sums that the first kernel clears.
+ * NaN        Rows with a NaN are recomputed along visible pairs alone.
+ * Bound      Tensor cores, and the power that they draw.
+ * Takes      f16 and bf16, heads of up to 256 elements in steps of 8, and tensors whose rows are
  *            16-byte vectors.
  */
 #include "cuda/tma.cuh"
@@ -26,8 +28,9 @@ namespace
 
 constexpr double kCachedSums = 0.6; /* of the second-level cache */
 
-/* Below so many blocks of keys each has two items: else half of 132 multiprocessors would have none
- * or, with a causal mask, one or two of uneven length. From shapes alone, as the workspace is. */
+/* Below so many blocks of keys each is two work items. Otherwise half of 132 multiprocessors would
+ * have none or, with a causal mask, one or two of uneven length. From shapes alone, as the
+ * workspace size is. */
 constexpr int64_t kFew = 67, kFewCausal = 256;
 
 constexpr int64_t kFewBlocks = 8; /* of keys of a pair */
@@ -48,10 +51,11 @@ bool takes_shape(const tg_attention_bwd_args *a, const attention_bwd_plan &p)
          (a->window < kMostWindow || !tgi_present(&a->query_start));
 }
 
-/** Pairs of a sequence and a kv head at a time. The fewer blocks of keys of a pair run at one time,
- * the shorter the last of them waits for the first; but together they share the sums of dq in the
- * second-level cache, where these are too many to stay there. In any order nobody waits, and as
- * many run as there are multiprocessors; in order, too, where pairs have few blocks, all alike. */
+/** Chunks of pairs (sequence, kv head) that run at one time. The fewer blocks of a pair run at
+ * once, the shorter its last block waits for its first. But the blocks of a chunk share the sums of
+ * dq in the second-level cache, where all sums are too many to stay there. In any order nothing
+ * waits, so a chunk fills the multiprocessors once; so it does in order where pairs have few blocks
+ * of equal length. */
 void set_chunks(const tg_context *ctx, const tg_attention_bwd_args *a, attention_bwd_plan &p)
 {
   const int64_t blocks = divide_up(p.l.extent, p.keys), pairs = p.l.batch * p.l.kv_heads;
@@ -67,11 +71,11 @@ void set_chunks(const tg_context *ctx, const tg_attention_bwd_args *a, attention
   p.half = (int)(chunk < pairs ? half : blocks);
 }
 
-/** The key from which on blocks have sums of dq of their own, kMostRows: none. In order a pair's
- * blocks begin one behind the other, each two tiles' time later; where all run at one time, two
- * halves that do not wait for each other begin in half of it. With more blocks, or a mask, the sums
- * cost more than that. From a sequence's shape alone, as if it were alone on the GPU, for dq's bits
- * depend on it. */
+/** The key from which on blocks add to second sums of dq; kMostRows: none. In order, the blocks of
+ * a pair start one behind the other, two tiles' time apart. Where all run at once, two halves that
+ * do not wait for each other start in half the time. With more blocks, or a mask, second sums cost
+ * more than they save. From a sequence's shape alone, as if it ran alone on the GPU, because the
+ * bits of dq depend on it. */
 int64_t second_sums(const tg_attention_bwd_args *a, const attention_bwd_plan &p)
 {
   const int64_t blocks = divide_up(p.l.extent, p.keys);
@@ -81,7 +85,7 @@ int64_t second_sums(const tg_attention_bwd_args *a, const attention_bwd_plan &p)
                                                                             : kMostRows;
 }
 
-/** Bytes for n values of 4 bytes, at the workspace's end so far. */
+/** Reserves n 4-byte values at the workspace's end so far; returns their offset. */
 size_t put_words(attention_bwd_plan &p, int64_t n)
 {
   const size_t at = p.bytes;
@@ -103,7 +107,8 @@ attention_bwd_plan plan_bwd(const tg_context *ctx, const tg_attention_bwd_args *
   p.values = p.d == 192 && p.l.v_dim <= 128 && !(a->softcap > 0) ? 128 : p.d;
   p.columns = p.d == 96 ? 128 : p.d;
   p.keys = p.d > 128 ? 64 : 128;
-  /* What registers hold. Masked tiles count whole, so they are smaller where there are many. */
+  /* As registers allow. A masked tile costs as much as a whole one, so tiles are smaller with
+   * masks. */
   const bool masks = a->causal || a->window > 0;
   p.queries = p.d > 128             ? 64
               : a->softcap > 0      ? (p.d == 128 ? 32 : 64)
@@ -161,7 +166,7 @@ tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a,
   if (status == TG_OK) {
     status = run(ctx, a, p);
   }
-  if (status == TG_OK) { /* beside the last tiles */
+  if (status == TG_OK) { /* overlaps the last tiles */
     status = add_to_sinks(ctx, a, p.l, job.sink_delta);
   }
   if (status == TG_OK && p.rounds) {
@@ -180,7 +185,7 @@ tg_status run_bwd(const tg_context *ctx, const tg_attention_bwd_args *a,
 
 } // namespace
 
-/** From shapes alone: as if every tensor had pages. */
+/** From shapes alone: as if every tensor could be loaded by TMA. */
 extern "C" size_t TGI_WORKSPACE(attention_bwd)(const tg_context *ctx,
                                                const tg_attention_bwd_args *a)
 {

@@ -1,4 +1,6 @@
-/** Attention backward on Hopper: what comes before and after the tiles. */
+/** Attention backward on Hopper: the kernels before and after the tiles. Before: lse and delta of
+ * each row as tiles need them, work items, zeroed counters and sums. After: the sums of dq are
+ * rounded. Both are bound by memory. Last, rows with a NaN are recomputed, where there are any. */
 #ifndef TGI_OPS_ATTENTION_BWD_SUMS_SM90_CUH
 #define TGI_OPS_ATTENTION_BWD_SUMS_SM90_CUH
 
@@ -13,7 +15,7 @@ namespace
 constexpr int kSumThreads = 256, kHalf = kSumThreads / 2;
 constexpr int kPageColumns = 64;
 
-/** The sequence of a tile of queries, and the tile's number in it. */
+/** The sequence of a tile of queries, and the index of the tile in it. */
 __device__ __forceinline__ tgi_attention_sequence sequence_of_tile(const bwd_job &job, int tile,
                                                                    int *number)
 {
@@ -40,7 +42,8 @@ template <typename T> __device__ __forceinline__ float dot_of_words(uint4 a, uin
   return sum;
 }
 
-/** dq of a tile of which no row sees a key: 0; NaN where the sequence's data is out of range. */
+/** Writes dq of a tile of which no row sees a key: 0, or NaN where the sequence's data is out of
+ * range. */
 template <typename T>
 __device__ __forceinline__ void fill_unseen(const bwd_job &job, const tgi_attention_sequence &s,
                                             int first, int rows, int head)
@@ -60,9 +63,10 @@ __device__ __forceinline__ void fill_unseen(const bwd_job &job, const tgi_attent
   }
 }
 
-/** minus and delta of each row, rows behind a sequence's end included; the items' places; zeros
- * where they count, and where any order adds; and dq where no key is seen, unless a pass rounds all
- * of it. A block for a tile of queries of a head, kRowLanes lanes for a row. */
+/** Writes minus and delta of each row, rows after a sequence's end included; the work items'
+ * places; zeros in counters and, in any order, in the sums of dq; and dq where no key is seen,
+ * unless a pass rounds all of it. A block for a tile of queries of a head, kRowLanes lanes for a
+ * row. */
 template <typename T, int kRowLanes>
 __global__ void __launch_bounds__(kSumThreads, 3) attention_bwd_terms_kernel(const bwd_job job)
 {
@@ -74,7 +78,7 @@ __global__ void __launch_bounds__(kSumThreads, 3) attention_bwd_terms_kernel(con
   for (int i = blockIdx.x * kSumThreads + thread; i < max(job.counts, job.items);
        i += gridDim.x * kSumThreads) {
     if (i < job.counts) {
-      job.lost[i] = 0; /* and what follows */
+      job.lost[i] = 0; /* and the counters after it */
     }
     if (i < job.items) {
       job.place[i] = place_of_item(job, i);
@@ -139,16 +143,17 @@ __global__ void __launch_bounds__(kSumThreads, 3) attention_bwd_terms_kernel(con
   }
 }
 
-/** Rounds dq's sums, of which there may be two: 0 where nobody has added, NaN where the sequence's
- * data is out of range. A block for a tile of a head, through rows that its threads turn. */
+/** Rounds the sums of dq, with kTwo two of them: 0 where nothing was added, NaN where the
+ * sequence's data is out of range. A block for a tile of a head; rows are transposed through shared
+ * memory. */
 template <typename T, bool kTwo>
 __global__ void __launch_bounds__(kSumThreads) attention_bwd_round_kernel(const bwd_job job)
 {
-  constexpr int kMostElements = 80 * (128 + kChunk); /* rows are apart in banks */
+  constexpr int kMostElements = 80 * (128 + kChunk); /* padding against bank conflicts */
   __shared__ __align__(16) T tile[kMostElements];
   const int q_heads = (int)job.c.l.q_heads, queries = job.queries, columns = job.columns;
   const int row_step = columns + kChunk, pages = columns / kPageColumns;
-  const int part = pages == 2 ? queries : queries / 2; /* rows of a warpgroup's page */
+  const int part = pages == 2 ? queries : queries / 2; /* rows of a warp group's page */
   const int t = threadIdx.x % kHalf, half = threadIdx.x / kHalf, lane = t % kWarp;
   const int column = (pages == 2 ? kPageColumns * half : 0) + 16 * (t / kWarp) + lane / 4;
   const int row = (pages == 2 ? 0 : half * part) + 2 * (lane % 4);
@@ -195,7 +200,7 @@ __global__ void __launch_bounds__(kSumThreads) attention_bwd_round_kernel(const 
   }
 }
 
-/** Rows of a tile's dq that have a NaN once more. */
+/** Recomputes rows of a tile's dq that have a NaN. */
 template <typename T>
 __device__ __forceinline__ void repair_queries(const bwd_job &job, int place, place_found &found)
 {
@@ -218,8 +223,8 @@ __device__ __forceinline__ void repair_queries(const bwd_job &job, int place, pl
   }
 }
 
-/** What has a NaN that may come from what is not seen: first tiles of dq, `places` of them, then
- * blocks of keys. A block looks through kSumThreads flags at a time. */
+/** Recomputes what may have a NaN from masked pairs: first tiles of dq, `places` of them, then
+ * blocks of keys. A block scans kSumThreads flags at a time. */
 template <typename T>
 __global__ void __launch_bounds__(kSumThreads, 2)
     attention_bwd_repair_kernel(const bwd_job job, int places)

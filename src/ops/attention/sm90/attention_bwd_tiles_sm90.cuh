@@ -1,5 +1,5 @@
-/** Attention backward on Hopper: shapes of tiles, where they lie in shared memory, and the thread
- * that fetches them. */
+/** Attention backward on Hopper: tiles, the layout of shared memory, and the producer warp group:
+ * threads that take work items, load tiles by TMA, and keep the order in which blocks add to dq. */
 #ifndef TGI_OPS_ATTENTION_BWD_TILES_SM90_CUH
 #define TGI_OPS_ATTENTION_BWD_TILES_SM90_CUH
 
@@ -7,6 +7,7 @@
 #include "cuda/warpgroup.cuh"
 #include "cuda/wgmma.cuh"
 #include "ops/attention/sm90/attention_bwd_plan_sm90.cuh"
+#include "ops/attention/sm90/attention_configs_sm90.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
@@ -14,32 +15,31 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** How sums of dq are added, and whether scores have a softcap. */
-enum bwd_kind { kAnyOrder, kOrdered, kOrderedCapped };
-
-/** kD: elements of q, k and v that products take. kQueries: of a tile. */
-template <typename T_, int kD_, int kQueries_, bwd_kind kKind> struct bwd_shape {
+/** A backward configuration with its dtype, and what follows from them. */
+template <typename T_, typename Config> struct bwd_tile : Config {
   using T = T_;
-  static constexpr int kD = kD_, kQueries = kQueries_, kKeys = 128;
-  static constexpr bool kCap = kKind == kOrderedCapped, kInOrder = kKind != kAnyOrder;
-  static constexpr int kPages = (kD + kPageCols - 1) / kPageCols, kValuePages = kPages;
-  static constexpr int kGroups = 2, kThreads = (kGroups + 1) * kWarpgroup, kStages = 2;
+  using Config::kHeadDim, Config::kKeys, Config::kQueries, Config::kOrdered, Config::kSoftcap;
+  static constexpr int kThreads = (Config::kWarpGroups + 1) * kWarpgroup;
+  static constexpr int kPages = (kHeadDim + kPageCols - 1) / kPageCols, kValuePages = kPages;
   static constexpr int kKeyPage = kKeys * kPageRow, kQueryPage = kQueries * kPageRow;
-  /* Of a tile's sums of dq a warpgroup makes a page of columns, or half of the only page's rows. */
+  /* A warp group computes one page of columns of a tile's dq, or half of the rows of its only page.
+   */
   static constexpr int kPart = kPages == 2 ? kQueries : kQueries / 2;
-  /* The last one to add to a tile of dq rounds it, too: what is short of reads of memory gains. */
-  static constexpr bool kLastRounds = kInOrder && kPages == 1;
-  /* What is added to scores and dp is read before them, where registers hold it. */
-  static constexpr bool kReadsFirst = !kInOrder || (!kCap && kPages == 2 && kQueries == 64);
-  /* A hidden pair's p is 0, and so is its ds, or NaN where dp is not finite: such rows are computed
-   * again. With 80 queries the assembler has registers only if ds is hidden, too. */
+  /* The last block to add to a tile of dq rounds it, too: it saves the pass where memory is the
+   * bound. */
+  static constexpr bool kLastRounds = kOrdered && kPages == 1;
+  /* minus and delta are loaded before the products, where registers can hold them. */
+  static constexpr bool kReadsFirst = !kOrdered || (!kSoftcap && kPages == 2 && kQueries == 64);
+  /* A masked pair's p is 0, and so is its ds, unless dp is not finite: such rows are recomputed.
+   * With 80 queries registers suffice only if ds is masked, too. */
   static constexpr bool kHidesTwice = kQueries == 80;
-  /* Places where results wait to be stored: as many as there is room for. */
+  /* Buffers in which results are staged: as many as shared memory allows. */
   static constexpr int kStaged = kPages == 2 && kQueries > 64 ? 1 : 2;
-  static constexpr int kLoaderRegisters = kCap ? 40 : 24, kRegisters = kCap ? 232 : 240;
+  static constexpr int kLoaderRegisters = kSoftcap ? 40 : 24, kRegisters = kSoftcap ? 232 : 240;
 };
 
-/** A tile of queries: of its sequence, its head, and of a head among all. */
+/** A tile of queries: its index in its sequence, its head, and its index among the tiles of all
+ * heads. */
 struct tile_place {
   int tile, head, place;
 };
@@ -47,31 +47,31 @@ struct tile_place {
 /** Whether the item's block of keys is the first or the last one that adds to a tile's dq. */
 enum turn_ends { kFirstTurn = 1, kLastTurn = 2 };
 
-constexpr int kTilePlaces = 8; /* more than tiles that any thread may be at */
-constexpr int kItemPlaces = 4; /* and than items */
+constexpr int kTilePlaces = 8; /* more than the tiles that threads can be at */
+constexpr int kItemPlaces = 4; /* the same for work items */
 
 template <typename S> struct alignas(1024) bwd_shared {
   uint8_t k[S::kPages * S::kKeyPage], v[S::kPages * S::kKeyPage];
   uint8_t q[S::kStages][S::kPages * S::kQueryPage], dout[S::kStages][S::kPages * S::kQueryPage];
-  uint8_t ds[2][S::kGroups][S::kQueryPage]; /* rows are queries, a page for 64 keys */
-  uint8_t staged[S::kStaged][S::kGroups][S::kPages * kGroupRows * kPageRow];
+  uint8_t ds[2][S::kWarpGroups][S::kQueryPage]; /* rows are queries, a page for 64 keys */
+  uint8_t staged[S::kStaged][S::kWarpGroups][S::kPages * kGroupRows * kPageRow];
   float minus[S::kStages][S::kQueries], delta[S::kStages][S::kQueries];
   mbarrier keys_full, keys_empty, full[S::kStages], empty[S::kStages], ds_full[2], ds_empty[2];
   mbarrier turn_come[2], turn_used[2], turn_told[2], place_full, place_used;
   key_place place[kItemPlaces];
   tile_place tile[kTilePlaces];
   int turn[kTilePlaces]; /* turn_ends */
-  int parts_before[S::kGroups];
+  int parts_before[S::kWarpGroups];
 };
 
 /* ---- fetching ---- */
 
-/** An item's keys and values. */
+/** Loads an item's keys and values. */
 template <typename S>
 __device__ __forceinline__ void fetch_keys(const CUtensorMap *k_map, const CUtensorMap *v_map,
                                            const key_place &x, bwd_shared<S> &sh)
 {
-  if (x.high_tile <= x.low_tile) { /* nobody sees them */
+  if (x.high_tile <= x.low_tile) { /* no query sees them */
     arrive(&sh.keys_full);
     return;
   }
@@ -88,7 +88,7 @@ __device__ __forceinline__ void fetch_keys(const CUtensorMap *k_map, const CUten
   }
 }
 
-/** A tile of queries, the n-th of all. What can be is done before the wait. */
+/** Loads the n-th tile of queries. Whatever is possible is done before the wait. */
 template <typename S>
 __device__ __forceinline__ void fetch_tile(const CUtensorMap *q_map, const CUtensorMap *dout_map,
                                            const bwd_job &job, const key_place &x, unsigned n,
@@ -114,11 +114,12 @@ __device__ __forceinline__ void fetch_tile(const CUtensorMap *q_map, const CUten
   bulk_load(sh.delta[s], job.delta + (int64_t)place * S::kQueries, kBytes, &sh.full[s]);
 }
 
-/** All items of the block, in the order of their numbers: who waits for an earlier block of keys
- * waits for one that is under way. An item's first tiles of queries are asked for before its keys,
- * whose place the item before may still store from. Tiles go from the last one down, the heads of
- * each together: so all blocks of keys take the same way, the later ones a shorter one, and who
- * waits for the one before at the start need not wait again. */
+/** Loads all work items of the block, in the order of their numbers: so a block that waits for an
+ * earlier block of keys waits for one that already runs. An item's first tiles of queries are
+ * loaded before its keys, from whose buffer the item before may still store results. Tiles go from
+ * the last one down, the heads of each together. So all blocks of keys visit tiles in the same
+ * order, later blocks fewer of them, and a block that has waited once at its start need not wait
+ * again. */
 template <typename S>
 __device__ __forceinline__ void fetch_items(const CUtensorMap *q_map, const CUtensorMap *k_map,
                                             const CUtensorMap *v_map, const CUtensorMap *dout_map,
@@ -163,12 +164,12 @@ __device__ __forceinline__ void fetch_items(const CUtensorMap *q_map, const CUte
         tile--;
       }
     }
-    item = atomicAdd(job.taken, 1); /* late, for whoever is done first shall have it */
+    item = atomicAdd(job.taken, 1); /* late, so that the block that is free first gets it */
   }
 }
 
-/** In any order two threads share this, as there are no turns to keep. This one takes items, and
- * fetches their keys as soon as there is room. */
+/** In any order there are no turns, and two threads share the work. This one takes work items, and
+ * loads their keys as soon as the buffer is free. */
 template <typename S>
 __device__ __forceinline__ void take_items(const CUtensorMap *k_map, const CUtensorMap *v_map,
                                            const bwd_job &job, bwd_shared<S> &sh)
@@ -176,7 +177,7 @@ __device__ __forceinline__ void take_items(const CUtensorMap *k_map, const CUten
 #pragma unroll 1
   for (unsigned k = 0;; k++) {
     key_place &x = sh.place[k % kItemPlaces];
-    wait_for(&sh.place_used, k & 1 ^ 1); /* the item before has no more tiles to fetch */
+    wait_for(&sh.place_used, k & 1 ^ 1); /* all tiles of the item before are loaded */
     do {
       const int item = atomicAdd(job.taken, 1);
       x.state = kNoMore;
@@ -197,7 +198,7 @@ __device__ __forceinline__ void take_items(const CUtensorMap *k_map, const CUten
   }
 }
 
-/** And this one fetches tiles of queries, in fetch_items' order. */
+/** The other one loads tiles of queries, in the order of fetch_items. */
 template <typename S>
 __device__ __forceinline__ void fetch_tiles(const CUtensorMap *q_map, const CUtensorMap *dout_map,
                                             const bwd_job &job, bwd_shared<S> &sh)
@@ -242,9 +243,10 @@ __device__ __forceinline__ void write_turn(int *turn, int v)
                : "memory");
 }
 
-/** By three threads, so that nobody waits for memory who computes. Number 0 waits until the blocks
- * of keys before this one have added to a tile of dq, and lets the warpgroups add. 1 and 2 say when
- * they have, each of every second tile: until additions are done takes longer than a tile. */
+/** Keeps the order of sums, by three threads, so that no consumer waits for memory. Thread 0 waits
+ * until the blocks of keys before this one have added to a tile of dq, then lets the warp groups
+ * add. Threads 1 and 2 publish that they have, each for every second tile: completing an addition
+ * takes longer than a tile. */
 template <typename S>
 __device__ __forceinline__ void keep_order(const bwd_job &job, bwd_shared<S> &sh, int number)
 {
@@ -262,7 +264,7 @@ __device__ __forceinline__ void keep_order(const bwd_job &job, bwd_shared<S> &sh
     for (int tile = x.high_tile - 1; tile >= x.low_tile; tile--) {
       int before = block - first_block_of(job.rule, x, tile, S::kQueries, S::kKeys);
       int at = (x.q_tile + tile) * q_heads + head0;
-      if (!S::kLastRounds && x.key0 >= job.second_from) { /* it has sums of its own */
+      if (!S::kLastRounds && x.key0 >= job.second_from) { /* it adds to the second sums */
         before = min(before, block - job.second_from / S::kKeys);
         at += job.query_tiles * q_heads;
       }

@@ -1,5 +1,5 @@
-/** Attention backward on Hopper, heads of more than 128 elements: shapes of tiles and where they
- * lie in shared memory, and what becomes of a tile's part of dq. */
+/** Attention backward on Hopper, heads of more than 128 elements: tiles, the layout of shared
+ * memory, and the addition of a tile's part of dq. */
 #ifndef TGI_OPS_ATTENTION_BWD_WIDE_TILES_SM90_CUH
 #define TGI_OPS_ATTENTION_BWD_WIDE_TILES_SM90_CUH
 
@@ -11,36 +11,35 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** kQk, kV: elements of q and k, and of v, that products take: whole pages. kCap: softcap. */
-template <typename T_, int kQk_, int kV_, bool kCap_> struct bwd_wide_shape {
+/** A configuration of wide heads with its dtype, and what follows from them. */
+template <typename T_, typename Config> struct bwd_wide_tile : Config {
   using T = T_;
-  static constexpr int kQk = kQk_, kV = kV_, kQueries = 64, kKeys = 64;
-  static constexpr bool kCap = kCap_;
-  static constexpr int kPages = kQk / kPageCols, kValuePages = kV / kPageCols;
-  static constexpr int kGroups = 2, kThreads = (kGroups + 1) * kWarpgroup, kStages = 2;
+  using Config::kHeadDim, Config::kKeys, Config::kQueries;
+  static constexpr int kThreads = (Config::kWarpGroups + 1) * kWarpgroup;
+  static constexpr int kPages = kHeadDim / kPageCols, kValuePages = Config::kValueDim / kPageCols;
   static constexpr int kKeyPage = kKeys * kPageRow, kQueryPage = kQueries * kPageRow;
-  /* Pages of dq that the warpgroup of p makes; the one of ds makes the others. */
+  /* Pages of dq that the side of values computes; the other side computes the rest. */
   static constexpr int kFirstPages = kPages / 2;
-  static constexpr bool kEarly = kQk < 256; /* dq beside scores, where registers hold both */
+  static constexpr bool kEarly = kHeadDim < 256; /* dq overlaps scores, where registers hold both */
   static constexpr bool kLastRounds = true;
   static constexpr int kLoaderRegisters = 24, kRegisters = 240;
 };
 
-/** What a warpgroup makes of a product with kD columns. */
-template <typename S, int kD_> struct bwd_wide_part {
+/** Tile parameters of a product with kColumns columns. */
+template <typename S, int kColumns> struct bwd_wide_part {
   using T = typename S::T;
-  static constexpr int kD = kD_, kQueries = S::kQueries, kKeyPage = S::kKeyPage;
-  static constexpr int kPages = kD / kPageCols;
+  static constexpr int kHeadDim = kColumns, kQueries = S::kQueries, kKeyPage = S::kKeyPage;
+  static constexpr int kPages = kColumns / kPageCols;
 };
 
-template <typename T, int kQk, int kV, bool kCap>
-struct alignas(1024) bwd_shared<bwd_wide_shape<T, kQk, kV, kCap>> {
-  using S = bwd_wide_shape<T, kQk, kV, kCap>;
+template <typename T, typename Config> struct alignas(1024) bwd_shared<bwd_wide_tile<T, Config>> {
+  using S = bwd_wide_tile<T, Config>;
   uint8_t k[S::kPages * S::kKeyPage], v[S::kValuePages * S::kKeyPage];
   uint8_t q[S::kStages][S::kPages * S::kQueryPage],
       dout[S::kStages][S::kValuePages * S::kQueryPage];
-  uint8_t ds[2][S::kQueryPage];          /* rows are queries */
-  float4 p[S::kQueries / 8][kWarpgroup]; /* as a thread has them, for the same one of ds */
+  uint8_t ds[2][S::kQueryPage]; /* rows are queries */
+  float4 p[S::kQueries / 8]
+          [kWarpgroup]; /* in accumulator order, for the same thread of the other side */
   float minus[S::kStages][S::kQueries], delta[S::kStages][S::kQueries];
   mbarrier keys_full, keys_empty, keys_read, full[S::kStages], empty[S::kStages], ds_full[2],
       ds_empty[2];
@@ -51,7 +50,7 @@ struct alignas(1024) bwd_shared<bwd_wide_shape<T, kQk, kV, kCap>> {
   int turn[kTilePlaces]; /* turn_ends */
 };
 
-/** Four words of each of four neighbouring lanes, transposed. */
+/** Transposes four words of each of four neighbouring lanes. */
 __device__ __forceinline__ void turn_words(uint32_t (&w)[4])
 {
 #pragma unroll
@@ -68,8 +67,8 @@ __device__ __forceinline__ void turn_words(uint32_t (&w)[4])
   }
 }
 
-/** Rounds and stores a warpgroup's columns of dq, from `column` on: for few tiles, so by its
- * threads. */
+/** Rounds and stores a warp group's columns of dq, from `column` on, by its threads: few tiles need
+ * it. */
 template <typename T, int kN>
 __device__ __forceinline__ void store_columns(const float (&dq)[kN], const bwd_job &job,
                                               const key_place &x, const tile_place &t, int queries,
@@ -103,8 +102,8 @@ __device__ __forceinline__ void store_columns(const float (&dq)[kN], const bwd_j
   }
 }
 
-/** Adds a warpgroup's pages of dq of the n-th tile, from `page` on, to the sums in memory when it
- * is this block's turn; the last one stores dq. */
+/** Adds a warp group's pages of dq of the n-th tile, from `page` on, to the sums in memory once it
+ * is this block's turn; the last block stores dq. */
 template <typename S, int kN>
 __device__ __forceinline__ void add_columns(float (&dq)[kN], const bwd_job &job, const key_place &x,
                                             unsigned n, int page, bwd_shared<S> &sh)
@@ -113,7 +112,7 @@ __device__ __forceinline__ void add_columns(float (&dq)[kN], const bwd_job &job,
     return;
   }
   const tile_place &t = sh.tile[n % kTilePlaces];
-  float *to = job.sums + (int64_t)t.place * (S::kQueries * S::kQk) +
+  float *to = job.sums + (int64_t)t.place * (S::kQueries * S::kHeadDim) +
               page * S::kQueries * kPageCols + 4 * (threadIdx.x % kWarpgroup);
   wait_for(&sh.turn_come[n % 2], n / 2 & 1);
   if (add_in_turn<true>(dq, to, sh.turn[n % kTilePlaces])) {

@@ -1,12 +1,11 @@
-/** Attention forward of one query a sequence on Hopper: how a call is cut, decided on the host.
- * Which calls are taken, chunks of keys and their units follow from a sequence's shapes alone, so
- * that its bits are those in any batch; who has which of them follows from the batch and the GPU,
- * and changes no bit. */
+/** Attention forward of one query a sequence on Hopper: the plan, a pure host function. Which calls
+ * are taken, and the chunks of keys and their units, follow from a sequence's shape alone: its bits
+ * are the same in any batch. Which warp has which of them follows from the batch and the GPU, and
+ * changes no bit. */
 #ifndef TGI_OPS_ATTENTION_FEW_PLAN_SM90_CUH
 #define TGI_OPS_ATTENTION_FEW_PLAN_SM90_CUH
 
 #include "ops/attention/cuda/attention_fwd_plan.cuh"
-#include "ops/attention/sm80/attention_plan_sm80.cuh"
 #include "ops/kernels.cuh"
 
 inline namespace TGI_CUDA_ENTRY
@@ -15,13 +14,13 @@ inline namespace TGI_CUDA_ENTRY
 struct few_cluster_plan {
   bool taken;
   tgi_attention_layout l;
-  int window;        /* 0 where it hides nothing */
+  int window;        /* 0: masks nothing */
   bool lengths;      /* some are on the device */
   int keys, units;   /* keys of a unit, whose sums are made in registers; units of a chunk */
-  bool folds;        /* a warp has whole chunks, and adds their units: else it has units */
-  int entries, run;  /* of what warps have: of a sequence, at most; of a warp */
+  bool folds;        /* a warp has whole chunks and folds their units; else single units */
+  int entries, run;  /* entries (chunks or units): of a sequence, at most; of a warp */
   int warps, blocks; /* of a block; of a cluster, which has all keys of a kv head */
-  int each;          /* fours of elements that a block adds */
+  int each;          /* groups of four elements that a block adds */
   size_t shared;
 };
 
@@ -35,17 +34,18 @@ constexpr int kClusterRows = 8;    /* heads of a group: columns of a product */
 constexpr int kClusterKeys = 16;   /* that a warp multiplies at a time */
 constexpr int kChunks = 16;        /* of a sequence, at most */
 constexpr int kMostUnits = 8;      /* of a chunk; a power of two */
-constexpr int kClusterWarps = 16;  /* of a multiprocessor, as registers go, and so of a block */
+constexpr int kClusterWarps = 16;  /* of a multiprocessor, as registers allow, and so of a block */
 constexpr int kFewestWarps = 4;    /* of a block, where a multiprocessor has several */
 constexpr int kClusterBlocks = 8;  /* of a cluster, at most */
-constexpr int kStaticBytes = 8192; /* more than blocks have of shared memory beside their lines */
+constexpr int kStaticBytes = 8192; /* more than a block's static shared memory */
 constexpr int kMostGrid = 65535;   /* of a grid's second and third axes */
 
-/** Elements of a kv head's keys, at most. With more, a small batch takes longer than by the next
- * entry's kernel: 1 x 2048 of 128 elements 10.6 us, not 9.3. */
+/** The most elements of a kv head's keys. With more, a small batch is slower than the next entry's
+ * kernel: 1 x 2048 of 128 elements 10.6 us, not 9.3. */
 constexpr int64_t kClusterElements = 512 * 128;
 
-/** Bytes of what a block of p.warps warps has: lines of its own, and what comes from others. */
+/** Bytes of shared memory of a block of p.warps warps: lines of its own, and those that others
+ * send. */
 inline size_t cluster_shared(const few_cluster_plan &p)
 {
   const size_t ends = (size_t)p.l.group * sizeof(float2);
@@ -56,7 +56,7 @@ inline size_t cluster_shared(const few_cluster_plan &p)
   return own + come + (p.folds ? 0 : (size_t)p.entries * ends);
 }
 
-/** Warps `count` of a kv head, in `blocks` blocks. */
+/** Distributes a kv head over `count` warps in `blocks` blocks. */
 inline void share_out(few_cluster_plan &p, bool folds, int count, int blocks)
 {
   const int64_t keys = folds ? (int64_t)p.keys * p.units : p.keys;
@@ -70,9 +70,10 @@ inline void share_out(few_cluster_plan &p, bool folds, int count, int blocks)
   p.shared = cluster_shared(p);
 }
 
-/** Of a kv head as many warps as find room at once. Up to 16 have whole chunks; more share them,
- * where a cluster has them and three quarters of the room are enough: beyond that not every cluster
- * finds its multiprocessors. Blocks of fewer warps take in more. */
+/** Chooses as many warps for a kv head as the GPU can run at once. Up to 16 have whole chunks. More
+ * warps share them, where a cluster can hold them and three quarters of the GPU suffice: beyond
+ * that some clusters would wait for multiprocessors. Blocks of fewer warps allow more blocks at
+ * once. */
 inline void set_cluster(const tg_context *ctx, few_cluster_plan &p)
 {
   const int64_t tiles = p.l.batch * p.l.kv_heads, n = ctx->device->multiprocessors;
@@ -87,7 +88,8 @@ inline void set_cluster(const tg_context *ctx, few_cluster_plan &p)
   const few_cluster_plan units = p;
   const bool folds = count <= kChunks || count / blocks > kClusterWarps;
   share_out(p, folds, folds && count > kChunks ? kChunks : count, blocks);
-  if (p.shared > (size_t)ctx->device->shared_bytes - kStaticBytes) { /* too many lines */
+  if (p.shared >
+      (size_t)ctx->device->shared_bytes - kStaticBytes) { /* the lines exceed shared memory */
     p = units;
     share_out(p, true, kChunks, blocks < 4 ? blocks : 4);
   }

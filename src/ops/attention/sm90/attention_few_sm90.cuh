@@ -1,15 +1,16 @@
 /**
  * Attention forward of one query a sequence on Hopper (attention_few_plan_sm90.cuh): the kernel.
  *
- * A warp has units of the keys of one kv head, and up to 8 heads of its group. Operands come from
- * memory to registers as products want them: which elements of a head a product takes together,
- * and which keys, is free where both operands have the same order, so that a thread's are 16 bytes
- * that follow each other. So keys and values need no shared memory, and no barrier: all of a
- * multiprocessor's warps have the next 16 under way.
+ * Split-KV within a thread block cluster. A warp has units of the keys of one kv head, and up to 8
+ * heads of its group. Operands are loaded from memory straight into the registers of mma.sync.
+ * Which elements of a head, and which keys, a product combines is free as long as both operands
+ * have the same order; it is chosen so that a thread loads 16 adjacent bytes. So keys and values
+ * need neither shared memory nor a barrier, and every warp has its next 16 keys in flight. Bound by
+ * the latency of one block, and by memory in large batches.
  *
  * Lane l (g = l / 4, q = l % 4) has keys g and g + 8 of 16, elements 8 q of every 32; scores of
  * head g at keys 2 q, 2 q + 1, and 8 more; values of these keys, elements 8 g of every 64. Results
- * are turned, heads beside each other: so half of a product is padding at 4 heads, not 12 of 16.
+ * are transposed, heads as columns: so half of a product is padding at 4 heads, not 12 of 16 rows.
  */
 #ifndef TGI_OPS_ATTENTION_FEW_SM90_CUH
 #define TGI_OPS_ATTENTION_FEW_SM90_CUH
@@ -23,7 +24,7 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** 16 bytes that nobody reads again. */
+/** 16 bytes, without a place in the first-level cache: nothing reads them again. */
 __device__ __forceinline__ void load_once(uint32_t (&w)[4], const char *from)
 {
   asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -31,13 +32,13 @@ __device__ __forceinline__ void load_once(uint32_t (&w)[4], const char *from)
                : "l"(__cvta_generic_to_global(from)));
 }
 
-/** 16 keys, and their values, of a lane. */
+/** A lane's operands of 16 keys and their values. */
 template <int kCols> struct few_operands {
   uint32_t key[2][kCols / 32][4];
   uint32_t value[4][kCols / 64][4];
 };
 
-/** Behind the last key the last one is read once more: its score is hidden. */
+/** Past the end the last key is loaded once more; its score is masked. */
 template <int kCols>
 __device__ __forceinline__ void ask_keys(few_operands<kCols> &to, const char *keys, uint32_t step,
                                          int first, int last)
@@ -71,14 +72,14 @@ __device__ __forceinline__ void ask_values(few_operands<kCols> &to, const char *
   }
 }
 
-/** s[tile] = products of the heads with keys of the tile; rows 8 and on are padding. */
+/** s[tile] = products of the heads with keys of the tile; rows from 8 on are padding. */
 template <typename T, int kCols>
 __device__ __forceinline__ void score_few(float (&s)[2][4], const few_operands<kCols> &x,
                                           uint32_t queries)
 {
 #pragma unroll
   for (int d = 0; d < kCols / 16; d++) {
-    uint32_t a[4]; /* from shared memory each time: registers are for what is under way */
+    uint32_t a[4]; /* loaded each time: registers are for loads in flight */
     load_shared(a, queries + (uint32_t)(d * kWarp + threadIdx.x % kWarp) * 16);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -105,8 +106,8 @@ __device__ __forceinline__ void add_few(float (&o)[kCols / 16][4], const few_ope
   }
 }
 
-/** Scores to probabilities, rounded; `left`: keys that there are, from the lane's first one on.
- * The sums so far are multiplied by `factor`. */
+/** Scores to rounded probabilities. `left`: keys that exist from the lane's first one on. `factor`:
+ * what the sums so far are to be multiplied by. */
 template <typename T>
 __device__ __forceinline__ void weigh_few(uint32_t (&p)[2], float (&s)[2][4], few_top &state,
                                           float &factor, float exponent, int left)
@@ -118,7 +119,8 @@ __device__ __forceinline__ void weigh_few(uint32_t (&p)[2], float (&s)[2][4], fe
       x[i] = i % 2 + i / 2 * 8 >= left ? -CUDART_INF_F : x[i];
     }
   }
-  float most = fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3])); /* a NaN shows in the sum */
+  float most = fmaxf(fmaxf(x[0], x[1]),
+                     fmaxf(x[2], x[3])); /* fmaxf drops a NaN, which then shows in the sum */
   most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
   most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
   const float top = fmaxf(state.top, most * exponent), base = top > -CUDART_INF_F ? top : 0.0f;
@@ -133,8 +135,8 @@ __device__ __forceinline__ void weigh_few(uint32_t (&p)[2], float (&s)[2][4], fe
   p[1] = round_pair<T>(x[2], x[3]);
 }
 
-/** Values of keys that there are not, which were read of the last one, become zeros: 0 times an
- * infinity would be NaN. */
+/** Zeros the values of keys that do not exist (copies of the last one): 0 times infinity would be
+ * NaN. */
 template <int kCols> __device__ __forceinline__ void drop_values(few_operands<kCols> &x, int left)
 {
 #pragma unroll
@@ -151,8 +153,8 @@ template <int kCols> __device__ __forceinline__ void drop_values(few_operands<kC
   }
 }
 
-/** A unit's sums to its entry's line, or, if it is not the entry's first one, added to what is
- * there: a lane has elements 8 g of heads 2 q and 2 q + 1. */
+/** Writes a unit's sums to its entry's line, or folds them into it if the unit is not the entry's
+ * first one. A lane has elements 8 g of heads 2 q and 2 q + 1. */
 template <int kCols>
 __device__ __forceinline__ void leave_unit(float4 *line, float2 *ends, int group, bool first,
                                            const few_top &state, const float (&o)[kCols / 16][4])
@@ -191,15 +193,62 @@ __device__ __forceinline__ void leave_unit(float4 *line, float2 *ends, int group
   __syncwarp();
 }
 
+/** Multiplies the sums so far by `factor` of their heads, where some factor is not 1. */
+template <int kCols>
+__device__ __forceinline__ void rescale_few(float (&o)[kCols / 16][4], float factor)
+{
+  const int q = threadIdx.x % 4;
+  if (__any_sync(kAllLanes, factor != 1)) {
+    const float mine[2] = {__shfl_sync(kAllLanes, factor, 8 * q),
+                           __shfl_sync(kAllLanes, factor, 8 * q + 4)};
+#pragma unroll
+    for (int i = 0; i < kCols / 16; i++) {
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        o[i][j] *= mine[j % 2];
+      }
+    }
+  }
+}
+
+/** Sends a warp's sums to the blocks of the cluster, or waits for the block's warps, and adds. */
+template <typename T, int kCols>
+__device__ __forceinline__ void finish_few(const few_cluster_job &job, float4 *memory,
+                                           mbarrier *all_here, const few_range &range, int first)
+{
+  constexpr int kFours = kCols / 4;
+  const int warps = (int)blockDim.x / kWarp, warp = threadIdx.x / kWarp;
+  const int lines = warps * job.run, fours = job.group * kFours;
+  few_lines own, come; /* one after the other, then the factors of folds */
+  own.fours = memory;
+  own.ends = reinterpret_cast<float2 *>(memory + lines * fours);
+  come = own;
+  float2 *folds = own.ends + lines * job.group;
+  if (job.shift > 0) {
+    come.fours = memory + (lines * fours + (lines * job.group + 1) / 2);
+    come.ends = reinterpret_cast<float2 *>(come.fours + job.entries * job.each);
+    folds = come.ends + job.entries * job.group;
+    wait_in_cluster(); /* all blocks' barriers are initialised */
+    own.fours += warp * job.run * fours;
+    own.ends += warp * job.run * job.group;
+    const int mine = min(job.run, parts_of(job, range) - first);
+    send_entries(job, own, come, all_here, first, mine, fours);
+    wait_for_cluster(all_here, 0);
+  } else {
+    __syncthreads();
+  }
+  add_entries<T, kCols>(job, come, folds, job.first + (int)blockIdx.z, range);
+}
+
 template <typename T, int kCols>
 __global__ void __launch_bounds__(kClusterWarps *kWarp, 1)
     attention_few_cluster_kernel(const __grid_constant__ few_cluster_job job)
 {
   constexpr int kFours = kCols / 4;
   extern __shared__ float4 memory[];
-  __shared__ uint4 queries[kCols / 16][kWarp]; /* operands; padding is the last head once more */
+  __shared__ uint4 queries[kCols / 16][kWarp]; /* operands; padding repeats the last head */
   __shared__ mbarrier all_here;
-  __shared__ few_range range; /* for later: registers are for what is under way */
+  __shared__ few_range range; /* in shared memory: registers are for loads in flight */
   __shared__ const char *volatile rows[2];
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, q = lane % 4;
   const int warps = (int)blockDim.x / kWarp, b = job.first + (int)blockIdx.z;
@@ -256,17 +305,7 @@ __global__ void __launch_bounds__(kClusterWarps *kWarp, 1)
         cap_scores(s[1], job.softcap, job.cap_by);
       }
       weigh_few<T>(p, s, state, factor, job.exponent, end - key - 2 * q);
-      if (__any_sync(kAllLanes, factor != 1)) {
-        const float mine[2] = {__shfl_sync(kAllLanes, factor, 8 * q),
-                               __shfl_sync(kAllLanes, factor, 8 * q + 4)};
-#pragma unroll
-        for (int i = 0; i < kCols / 16; i++) {
-#pragma unroll
-          for (int j = 0; j < 4; j++) {
-            o[i][j] *= mine[j % 2];
-          }
-        }
-      }
+      rescale_few<kCols>(o, factor);
       if (next > end) {
         drop_values(x, end - key - 2 * q);
       }
@@ -294,31 +333,12 @@ __global__ void __launch_bounds__(kClusterWarps *kWarp, 1)
       }
     }
   }
-  const int lines = warps * job.run, fours = job.group * kFours;
-  few_lines own, come; /* one after the other, and then what units are folded by */
-  own.fours = memory;
-  own.ends = reinterpret_cast<float2 *>(memory + lines * fours);
-  come = own;
-  float2 *folds = own.ends + lines * job.group;
-  if (job.shift > 0) {
-    come.fours = memory + (lines * fours + (lines * job.group + 1) / 2);
-    come.ends = reinterpret_cast<float2 *>(come.fours + job.entries * job.each);
-    folds = come.ends + job.entries * job.group;
-    wait_in_cluster(); /* until all blocks' barriers are there */
-    own.fours += warp * job.run * fours;
-    own.ends += warp * job.run * job.group;
-    const int mine = min(job.run, parts_of(job, range) - first);
-    send_entries(job, own, come, &all_here, first, mine, fours);
-    wait_for_cluster(&all_here, 0);
-  } else {
-    __syncthreads();
-  }
-  add_entries<T, kCols>(job, come, folds, job.first + (int)blockIdx.z, range);
+  finish_few<T, kCols>(job, memory, &all_here, range, first);
 }
 
 /* ---- host ---- */
 
-/** A launch for as many sequences as a grid has places, one launch after the other. */
+/** One launch for as many sequences as a grid axis allows, then the next. */
 template <typename T, int kCols>
 tg_status run_cluster_tiles(const tg_context *ctx, const tg_attention_fwd_args *a,
                             const few_cluster_plan &p)

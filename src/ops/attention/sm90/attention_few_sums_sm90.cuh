@@ -1,9 +1,11 @@
 /**
- * Attention forward of one query a sequence on Hopper: what kernels are told, which keys a sequence
- * has, and what becomes of sums. A chunk's are those of its units, folded in the order of the keys
- * by the warp that has them all, or, where each is another warp's, by who adds the chunks: with the
- * same products and additions. Each block of a cluster adds a part of the elements, which all send
- * to its shared memory; they count on a barrier there, so that nobody waits for anything else.
+ * Attention forward of one query a sequence on Hopper: the kernel's arguments, which keys a
+ * sequence has, and the addition of partial sums.
+ *
+ * A chunk's sums are those of its units, folded in the order of the keys: by the warp that has all
+ * of them or, where other warps have some, by the block that adds the chunks, with the same
+ * operations. Each block of a cluster adds a part of the elements. All warps send their sums to its
+ * shared memory (st.async), which counts them on a barrier, so that a block waits for nothing else.
  */
 #ifndef TGI_OPS_ATTENTION_FEW_SUMS_SM90_CUH
 #define TGI_OPS_ATTENTION_FEW_SUMS_SM90_CUH
@@ -22,7 +24,7 @@ namespace
 
 /** Steps in bytes. */
 struct few_cluster_job {
-  const char *k, *v; /* what is asked for first stands first */
+  const char *k, *v; /* what is loaded first comes first */
   int64_t k_batch, v_batch, k_head, v_head;
   uint32_t k_row, v_row;
   int begin, end;           /* keys that are seen, without lengths */
@@ -46,7 +48,7 @@ struct few_cluster_job {
   fault_site start_site, count_site;
 };
 
-/** Sums of entries: fours of elements, and each head's maximum and sum. */
+/** Sums of entries: groups of four elements, and the maximum and sum of each head. */
 struct few_lines {
   float4 *fours; /* [entry][each] */
   float2 *ends;  /* [entry][group] */
@@ -57,7 +59,7 @@ struct few_range {
   bool bad; /* the data is out of range */
 };
 
-/** What sequence b's query sees. */
+/** The keys that sequence b's query sees. */
 __device__ __forceinline__ few_range read_range(const few_cluster_job &job, int b)
 {
   const int first = job.key_start ? job.key_start[b] : 0;
@@ -77,7 +79,7 @@ __device__ __forceinline__ few_range read_range(const few_cluster_job &job, int 
                                       : few_range{seen.low, seen.high, false};
 }
 
-/** Fours of elements of the block, which are `from` and the next. */
+/** The groups of four elements that the block adds: `count` of them, from `from` on. */
 struct few_share {
   int from, count;
 };
@@ -100,7 +102,7 @@ struct few_top {
   float top, sum;
 };
 
-/** Adds a unit's; what the elements so far, and the unit's, are multiplied by. */
+/** Adds a unit's maximum and sum. Returns the factors of the elements so far, and of the unit's. */
 __device__ __forceinline__ float2 fold_ends(few_top &to, float2 unit)
 {
   const float top = fmaxf(to.top, unit.x), base = top > -CUDART_INF_F ? top : 0.0f;
@@ -116,8 +118,8 @@ __device__ __forceinline__ float4 fold_four(float4 to, float2 by, float4 unit)
                      fmaf(unit.z, by.y, to.z * by.x), fmaf(unit.w, by.y, to.w * by.x));
 }
 
-/** Sends a warp's entries from `first` on, which are `count` and lie in `own`, to the blocks that
- * add them. */
+/** Sends a warp's `count` entries, from `first` on, to the blocks that add them. `own`: where they
+ * are. */
 __device__ __forceinline__ void send_entries(const few_cluster_job &job, const few_lines &own,
                                              const few_lines &come, mbarrier *all_here, int first,
                                              int count, int fours)
@@ -141,8 +143,8 @@ __device__ __forceinline__ void send_entries(const few_cluster_job &job, const f
   }
 }
 
-/** Of two heads from r on, by a warp, a lane for each chunk: what chunks are multiplied by, to
- * results, and what units are folded by. The end includes the sink, and writes lse. */
+/** Computes for two heads, from r on, the factors of chunks and of folded units. By a warp, a lane
+ * for each chunk. The sum includes the sink; writes lse. */
 __device__ __forceinline__ void weigh_chunks(const few_cluster_job &job, const few_lines &come,
                                              float2 *folds, float (&weights)[kClusterRows][kChunks],
                                              int b, int r, int parts, bool bad)
@@ -196,7 +198,7 @@ __device__ __forceinline__ void weigh_chunks(const few_cluster_job &job, const f
   }
 }
 
-/** Adds chunks first .. first + 3 of a four; `each`: between entries. */
+/** Adds chunks first .. first + 3 of a group of four elements. `each`: distance between entries. */
 __device__ __forceinline__ float4 add_chunks(const few_cluster_job &job, const float4 *fours,
                                              int each, const float2 *folds, const float *weights,
                                              int first, int parts)
@@ -209,7 +211,7 @@ __device__ __forceinline__ float4 add_chunks(const few_cluster_job &job, const f
     v[c] = mine < parts ? fours[mine * each] : float4{0, 0, 0, 0};
   }
 #pragma unroll 1
-  for (int unit = 1; unit < 1 << job.chunk; unit++) { /* four chains side by side */
+  for (int unit = 1; unit < 1 << job.chunk; unit++) { /* four independent chains */
 #pragma unroll
     for (int c = 0; c < 4; c++) {
       const int mine = entry + (c << job.chunk) + unit;
@@ -229,8 +231,8 @@ __device__ __forceinline__ float4 add_chunks(const few_cluster_job &job, const f
   return sum;
 }
 
-/** Adds this block's part of the elements, which have come, and stores it. Eight fours a warp at a
- * time, by as many lanes for every four chunks. */
+/** Adds this block's part of the elements, once all have arrived, and stores it. A warp has eight
+ * groups of four at a time, a lane of each eight for every four chunks. */
 template <typename T, int kCols>
 __device__ __forceinline__ void add_entries(const few_cluster_job &job, const few_lines &come,
                                             float2 *folds, int b, const few_range &seen)
@@ -252,7 +254,7 @@ __device__ __forceinline__ void add_entries(const few_cluster_job &job, const fe
         add_chunks(job, come.fours + four, job.each, folds + r, weights[r], lane / 8 * 4, parts);
     float sum[4] = {part.x, part.y, part.z, part.w};
 #pragma unroll
-    for (int k = 0; k < 4; k++) { /* the parts in their order */
+    for (int k = 0; k < 4; k++) { /* the parts in order */
       const float more[3] = {__shfl_sync(kAllLanes, sum[k], lane % 8 + 8),
                              __shfl_sync(kAllLanes, sum[k], lane % 8 + 16),
                              __shfl_sync(kAllLanes, sum[k], lane % 8 + 24)};

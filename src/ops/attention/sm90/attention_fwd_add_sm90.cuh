@@ -1,5 +1,6 @@
-/** Attention forward on Hopper: the kernel that adds what splits of the keys left in the workspace
- * (attention_fwd_splits_sm90.cuh), in the order of the keys. */
+/** Attention forward on Hopper, split-KV: the kernel that adds the partial sums of all splits
+ * (attention_fwd_splits_sm90.cuh) in the order of the keys. 16 or 32 threads a row, four elements
+ * each; each sum is read once, so memory bounds it. */
 #ifndef TGI_OPS_ATTENTION_FWD_ADD_SM90_CUH
 #define TGI_OPS_ATTENTION_FWD_ADD_SM90_CUH
 
@@ -14,10 +15,10 @@ namespace
 {
 
 constexpr int kMostSplits = 8, kAddThreads = 256;
-constexpr int kMostHidden = 192 + 128; /* queries of a tile, keys of a block: a query meets keys so
-                                          far behind what it sees */
+constexpr int kMostHidden = 192 + 128; /* queries of a tile and keys of a block: how far behind its
+                                          last visible key a query multiplies */
 
-/** Computes row `i` of a head again, which NaN came to, if a value that it does not see may be why.
+/** Recomputes row `i` of a head, which has a NaN, if a value that it does not see may be the cause.
  * By a warp. */
 template <typename T> __device__ void add_row_again(const fwd_job &job, int pair, int i)
 {
@@ -42,7 +43,7 @@ template <typename T> __device__ void add_row_again(const fwd_job &job, int pair
   }
 }
 
-/** Results from the sums of all splits: kLanes threads have a row, four elements each. */
+/** Results from the sums of all splits: kLanes threads for a row, four elements each. */
 template <typename T, int kLanes>
 __global__ void __launch_bounds__(kAddThreads)
     attention_fwd_add_kernel(const __grid_constant__ fwd_job job)
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(kAddThreads)
     const float base = top > -CUDART_INF_F ? top : 0.0f;
 #pragma unroll
     for (int i = 0; i < kMostSplits; i++) {
-      /* A split of which the row sees nothing may hold NaN: 0 times what is hidden. */
+      /* A split that the row does not see may hold NaN: 0 times a masked value. */
       if (i < job.splits && (end[i].x > -CUDART_INF_F || end[i].y != 0)) {
         const float now = exp2_flushed(end[i].x - base), more[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
         sum = fmaf(end[i].y, now, sum);
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(kAddThreads)
   }
   const unsigned lanes = __ballot_sync(kAllLanes, lost && job.work.rule.causal);
   if (lanes) {
-    __syncwarp(); /* rows are written over */
+    __syncwarp(); /* rows are overwritten */
 #pragma unroll 1
     for (int r = 0; r < kWarp / kLanes; r++) {
       if (lanes >> r * kLanes & (uint32_t)((1ull << kLanes) - 1)) {
@@ -110,7 +111,7 @@ __global__ void __launch_bounds__(kAddThreads)
 
 /* ---- host ---- */
 
-/** Behind the tiles of a call whose keys are split. */
+/** Launches the addition after the tiles of a call whose keys are split. */
 inline tg_status add_splits(const tg_context *ctx, const tg_attention_fwd_args *a,
                             const attention_fwd_plan &p)
 {

@@ -1,4 +1,5 @@
-/** Attention forward on Hopper: what becomes of a warpgroup's sums at the end of a tile. */
+/** Attention forward on Hopper: products of a consumer warp group, and the epilogue of a tile.
+ * Results are rounded, staged in the warp group's buffer of queries and stored by TMA. */
 #ifndef TGI_OPS_ATTENTION_FWD_RESULTS_SM90_CUH
 #define TGI_OPS_ATTENTION_FWD_RESULTS_SM90_CUH
 
@@ -14,20 +15,20 @@ template <typename S, int kN>
 __device__ __forceinline__ void multiply_keys(float (&s)[kN / 2], uint64_t q, uint64_t k)
 {
 #pragma unroll
-  for (int i = 0; i < S::kQk / 16; i++) {
+  for (int i = 0; i < S::kHeadDim / 16; i++) {
     multiply<typename S::T, kN>(s, operand_at(q, i / 4 * S::kQueryPage + i % 4 * 32),
                                 operand_at(k, i / 4 * S::kKeyPage + i % 4 * 32), i > 0);
   }
 }
 
 template <typename S>
-__device__ __forceinline__ void add_values(float (&o)[S::kValues / 2],
+__device__ __forceinline__ void add_values(float (&o)[S::kValueDim / 2],
                                            const uint32_t (&p)[S::kKeys / 4], uint64_t v)
 {
 #pragma unroll
   for (int i = 0; i < S::kKeys / 16; i++) {
-    multiply_turned<typename S::T, S::kValues>(o, p + 4 * i, operand_at(v, i * 16 * kPageRow),
-                                               true);
+    multiply_turned<typename S::T, S::kValueDim>(o, p + 4 * i, operand_at(v, i * 16 * kPageRow),
+                                                 true);
   }
 }
 
@@ -36,7 +37,7 @@ __device__ __forceinline__ int uniform(int v)
   return __shfl_sync(kAllLanes, v, 0);
 }
 
-/** Writes over rows of the warp's that a hidden value made NaN. `page`: the warpgroup's results in
+/** Recomputes rows of the warp that a masked value made NaN. `page`: the warp group's results in
  * shared memory. */
 template <typename S>
 __device__ __forceinline__ void compute_again(const fwd_job &job, const query_place &x, int first,
@@ -48,7 +49,7 @@ __device__ __forceinline__ void compute_again(const fwd_job &job, const query_pl
   const float sink = job.sinks.data ? job.sinks.at(x.head) : -CUDART_INF_F;
   attend_again<T>(job.from, job.work, x, first + row0, low_block * S::kKeys, high_block * S::kKeys,
                   sink, bad, [&](int r, const float(&o)[kChunk]) {
-                    if (lane * kChunk < S::kValues) {
+                    if (lane * kChunk < S::kValueDim) {
                       store_shared(page_chunk(page + lane / 8 * S::kQueryPage, row0 + r, lane % 8),
                                    round_pair<T>(o[0], o[1]), round_pair<T>(o[2], o[3]),
                                    round_pair<T>(o[4], o[5]), round_pair<T>(o[6], o[7]));
@@ -56,8 +57,9 @@ __device__ __forceinline__ void compute_again(const fwd_job &job, const query_pl
                   });
 }
 
-/** Zeros in rows from .. to - 1 of a block of values in shared memory, by each warpgroup that
- * multiplies it: what memory holds beside a sequence's own rows then changes no result's bits. */
+/** Zeros rows from .. to - 1 of a block of values in shared memory, in each warp group that
+ * multiplies it. So rows beside the sequence's own, whatever memory holds there, change no bit of a
+ * result. */
 template <typename S>
 __device__ __forceinline__ void clear_values(uint32_t page, int from, int to, int group)
 {
@@ -70,7 +72,7 @@ __device__ __forceinline__ void clear_values(uint32_t page, int from, int to, in
   sync_some(8 + group, kWarpgroup);
 }
 
-/** Stores the rows that are the sequence's, by all threads of the warpgroup. */
+/** Stores the sequence's own rows, by all threads of the warp group. */
 template <typename S>
 __device__ __forceinline__ void store_rows(const fwd_job &job, const query_place &x, int first,
                                            uint32_t page)
@@ -89,21 +91,21 @@ __device__ __forceinline__ void store_rows(const fwd_job &job, const query_place
   }
 }
 
-/** Stores a warpgroup's rows. `page`: its place for queries. `hides`: blocks below .. above - 1 of
- * keys, which went into them, hold some that a row does not see. */
+/** Stores a warp group's rows. `page`: its buffer of queries. `hides`: some row does not see some
+ * key of the blocks below .. above - 1, which went into the results. */
 template <typename S>
 __device__ __forceinline__ void finish_tile(const CUtensorMap *out_map, const fwd_job &job,
                                             const query_place &x, int group, uint32_t page,
                                             bool hides, int below, int above,
-                                            const row_state &state, float (&o)[S::kValues / 2])
+                                            const row_state &state, float (&o)[S::kValueDim / 2])
 {
   using T = typename S::T;
   const int thread = threadIdx.x % kWarpgroup, lane = threadIdx.x % kWarp, warp = thread / kWarp;
   const int first = kGroupRows * group, rows = x.rows - first;
-  uint32_t zero[2] = {0, 0}; /* 0 times everything in a row: NaN shows */
+  uint32_t zero[2] = {0, 0}; /* sum of 0 times all elements: NaN if one is not finite */
   rescale(o, state.factor);
 #pragma unroll
-  for (int i = 0; i < S::kValues / 16; i++) {
+  for (int i = 0; i < S::kValueDim / 16; i++) {
     uint32_t pair[4];
 #pragma unroll
     for (int j = 0; j < 4; j++) {

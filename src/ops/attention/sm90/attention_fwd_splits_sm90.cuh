@@ -1,6 +1,6 @@
-/** Attention forward on Hopper, where a sequence has fewer tiles of queries than the GPU has
- * multiprocessors: its keys are split (arXiv:2311.01282). What a tile's item has of a split, and
- * what it leaves in the workspace, for attention_fwd_add_sm90.cuh. */
+/** Attention forward on Hopper, split-KV (arXiv:2311.01282): where a sequence has fewer tiles of
+ * queries than the GPU has multiprocessors, its keys are split. This file computes which blocks a
+ * work item has of a split, and writes the partial sums that attention_fwd_add_sm90.cuh adds. */
 #ifndef TGI_OPS_ATTENTION_FWD_SPLITS_SM90_CUH
 #define TGI_OPS_ATTENTION_FWD_SPLITS_SM90_CUH
 
@@ -12,8 +12,8 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/** Of a tile's blocks of keys those of a split. Splits are of the extent, and so the same for a row
- * in whatever tile it is. */
+/** Restricts a tile to a split's blocks of keys. Splits divide the extent, so a row's splits do not
+ * depend on its tile. */
 __device__ __forceinline__ void take_split(const fwd_job &job, int split, query_place &x)
 {
   const int blocks = (job.work.extent + job.work.keys - 1) / job.work.keys;
@@ -23,7 +23,7 @@ __device__ __forceinline__ void take_split(const fwd_job &job, int split, query_
   x.high_block = max(low, high);
 }
 
-/** A warpgroup's sums: `o` as products have them, of the thread's rows row0 and row0 + 8. */
+/** Writes a warp group's partial sums. `o`: accumulators of the thread's rows row0 and row0 + 8. */
 template <int kN>
 __device__ __forceinline__ void leave_split(const fwd_job &job, const query_place &x, int split,
                                             int row0, const row_state &state, const float (&o)[kN])

@@ -1,11 +1,13 @@
-/** Attention forward on Hopper: the shapes of tiles, where they lie in shared memory, and the
- * thread that fetches them. */
+/** Attention forward on Hopper: tiles, the layout of shared memory, and the producer thread, which
+ * loads tiles by TMA. The producer runs ahead through the tiles of its block: keys of a block are
+ * loaded before the values of the block before, which is the order in which consumers need them. */
 #ifndef TGI_OPS_ATTENTION_FWD_TILES_SM90_CUH
 #define TGI_OPS_ATTENTION_FWD_TILES_SM90_CUH
 
 #include "cuda/tma.cuh"
 #include "cuda/warpgroup.cuh"
 #include "cuda/wgmma.cuh"
+#include "ops/attention/sm90/attention_configs_sm90.cuh"
 #include "ops/attention/sm90/attention_fwd_splits_sm90.cuh"
 
 inline namespace TGI_CUDA_ENTRY
@@ -14,45 +16,26 @@ inline namespace TGI_CUDA_ENTRY
 namespace
 {
 
-/**
- * kQk, kValues: elements of q and k, and of v, that products take; what a head has less is read as
- * zeros. kKeys: of a block. kGroups: warpgroups that compute. kTurns: they issue their products in
- * turns. kHalf: of the last block a tile sees, half is computed where half is enough. kSides: 1 if
- * queries see all keys up to some last one, 2 if from some first one on; kCap: softcap. kSplit: an
- * item has one split of the keys, and leaves its sums in the workspace. kNarrow:
- * attention_fwd_narrow_sm90.cuh.
- */
-template <typename T_, int kQk_, int kValues_, int kKeys_, int kGroups_, int kQuerySlots_,
-          bool kTurns_, bool kHalf_, int kSides_, bool kCap_, bool kSplit_ = false,
-          bool kNarrow_ = false>
-struct fwd_shape {
+/** A forward configuration with its dtype, and what follows from them. */
+template <typename T_, typename Config> struct fwd_tile : Config {
   using T = T_;
-  static constexpr int kQk = kQk_, kValues = kValues_, kKeys = kKeys_, kGroups = kGroups_;
-  static constexpr int kQuerySlots = kQuerySlots_, kSides = kSides_;
-  static constexpr bool kTurns = kTurns_, kHalf = kHalf_, kCap = kCap_, kSplit = kSplit_;
-  static constexpr bool kNarrow = kNarrow_;
-  static constexpr int kStages = kQk > 64 || kSides == 1 ? 2 : kKeys > 64 ? 4 : 8;
-  static constexpr int kThreads = (kGroups + 1) * kWarpgroup;
-  static constexpr int kQkPages = (kQk + kPageCols - 1) / kPageCols;
-  static constexpr int kValuePages = (kValues + kPageCols - 1) / kPageCols;
-  static constexpr int kQueryPage = 64 * kPageRow, kKeyPage = kKeys * kPageRow;
-  static constexpr int kLoaderRegisters = kGroups == 3 ? 32 : 40;
-  static constexpr int kRegisters = kGroups == 3 ? 160 : 232;
+  static_assert(Config::kQueries == 64 * Config::kWarpGroups, "64 queries a warp group");
+  static constexpr int kThreads = (Config::kWarpGroups + 1) * kWarpgroup;
+  static constexpr int kQkPages = (Config::kHeadDim + kPageCols - 1) / kPageCols;
+  static constexpr int kValuePages = (Config::kValueDim + kPageCols - 1) / kPageCols;
+  static constexpr int kQueryPage = 64 * kPageRow, kKeyPage = Config::kKeys * kPageRow;
+  static constexpr int kLoaderRegisters = Config::kWarpGroups == 3 ? 32 : 40;
+  static constexpr int kRegisters = Config::kWarpGroups == 3 ? 160 : 232;
 };
 
-/** A bool that chooses code. */
-template <bool kValue> struct flag {
-  static constexpr bool value = kValue;
-};
-
-constexpr int kPlaces = 4; /* one more than tiles of queries that any thread may still be at */
+constexpr int kPlaces = 4; /* one more than the tiles that threads can be at */
 
 template <typename S> struct alignas(1024) fwd_shared {
-  uint8_t q[S::kQuerySlots][S::kGroups]
+  uint8_t q[S::kQueryStages][S::kWarpGroups]
            [(S::kQkPages > S::kValuePages ? S::kQkPages : S::kValuePages) * S::kQueryPage];
   uint8_t k[S::kStages][S::kQkPages * S::kKeyPage];
   uint8_t v[S::kStages][S::kValuePages * S::kKeyPage];
-  mbarrier q_full[S::kQuerySlots][S::kGroups], q_empty[S::kQuerySlots][S::kGroups];
+  mbarrier q_full[S::kQueryStages][S::kWarpGroups], q_empty[S::kQueryStages][S::kWarpGroups];
   mbarrier k_full[S::kStages], k_empty[S::kStages], v_full[S::kStages], v_empty[S::kStages];
   query_place place[kPlaces];
   int split[kPlaces];
@@ -69,22 +52,22 @@ __device__ __forceinline__ void fetch_tiles(const CUtensorMap *q_map, const CUte
   int item = blockIdx.x;
 #pragma unroll 1
   for (int tile = 0;; tile++) {
-    const int slot = tile % S::kQuerySlots, turn = tile / S::kQuerySlots & 1;
+    const int slot = tile % S::kQueryStages, turn = tile / S::kQueryStages & 1;
     query_place &x = sh.place[tile % kPlaces];
-    const int split = S::kSplit ? item % job.splits : 0;
-    if (!put_place(job.work, S::kSplit ? item / job.splits : item, &x)) {
+    const int split = S::kSplitKeys ? item % job.splits : 0;
+    if (!put_place(job.work, S::kSplitKeys ? item / job.splits : item, &x)) {
 #pragma unroll 1
-      for (int g = 0; g < S::kGroups; g++) {
+      for (int g = 0; g < S::kWarpGroups; g++) {
         wait_for(&sh.q_empty[slot][g], turn ^ 1);
         arrive(&sh.q_full[slot][g]);
       }
       return;
     }
-    if (S::kSplit) {
+    if (S::kSplitKeys) {
       take_split(job, split, x);
       sh.split[tile % kPlaces] = split;
     }
-    /* Asked for now, needed after this tile. */
+    /* Requested here, used after this tile: the atomic's latency is hidden. */
     item = job.work.taken ? (int)gridDim.x + atomicAdd(job.work.taken, 1) : item_of_turn(tile + 1);
     const int kv_head = x.head / job.work.group, k_row = x.k_row, k_index = x.k_index;
     const int low_block = x.low_block, high_block = x.high_block;
@@ -103,7 +86,7 @@ __device__ __forceinline__ void fetch_tiles(const CUtensorMap *q_map, const CUte
       }
       if (block == high_block - 1) {
 #pragma unroll 1
-        for (int g = 0; g < S::kGroups; g++) {
+        for (int g = 0; g < S::kWarpGroups; g++) {
           wait_for(&sh.q_empty[slot][g], turn ^ 1);
           arrive_expecting(&sh.q_full[slot][g], S::kQkPages * S::kQueryPage);
 #pragma unroll

@@ -1,23 +1,24 @@
-/* Attention forward on Hopper, by tensor cores.
+/* Attention forward on Hopper, by tensor cores: the plans and the entry's functions.
  *
- * Method     Running softmax (arXiv:1805.02867) over blocks of keys (arXiv:2307.08691), the scores
- *            of a block made beside the values of the one before (arXiv:2407.08608): a warpgroup
- *            has 64 queries, their scores, probabilities and results in registers; products by
- *            wgmma, tiles by TMA. Blocks of keys from the last one down; those that hold keys that
- *            some query does not see go through a mask, the others do not.
- * Work       One thread block for each multiprocessor takes tiles of 64 to 192 queries of a head,
- *            the longest first where a causal mask makes them differ. With lengths on the device, a
- *            kernel of one block lists the tiles beforehand, and blocks of the grid count them out.
- *            Where a sequence has few tiles, its keys are split, and a second kernel adds.
- * Few        One query a sequence (decoding), up to 8 heads for a kv head, of 64 or 128 elements,
- *            and up to 1024 or 512 keys: keys and values go from memory to registers, and small
- *            batches have clusters, whose blocks add in shared memory.
- * Bits       A row's depend on the blocks of keys and on splits, and so on the extents, the mask,
- *            head_dim and the number of heads.
- * Bound      Tensor cores; on an H200 the power that they take. Exponentials take half as long.
- * Takes      f16 and bf16, heads of up to 256 elements, in steps of 8; tensors whose rows are
- *            16-byte vectors. Not blocks of keys by a table, and not other few queries, for which
- *            the next entry has a kernel.
+ * Method     Running softmax (arXiv:1805.02867) over blocks of keys (arXiv:2307.08691), in a
+ *            warp-specialised, persistent kernel (arXiv:2407.08608): a producer thread loads tiles
+ *            by TMA into multi-stage pipelines; each consumer warp group has 64 queries and
+ *            multiplies by wgmma. The scores of a block overlap with the values of the block
+ *            before. Scores, probabilities and results stay in registers. Blocks go from the last
+ *            one down; only those with keys that some query does not see are masked.
+ * Work       One thread block for each multiprocessor; it loops over tiles of 64 to 192 queries of
+ *            a head. The longest tiles come first where a causal mask makes them differ. With
+ *            lengths on the device, a one-block scheduler kernel builds the tile list, and blocks
+ *            take tiles through an atomic counter. Where a sequence has few tiles, its keys are
+ *            split (split-KV), and a second kernel adds the parts.
+ * Few        Decoding: one query a sequence, up to 8 heads for a kv head, of 64 or 128 elements, up
+ *            to 1024 or 512 keys. Keys and values are loaded straight into registers; small batches
+ *            use thread block clusters, whose blocks add in shared memory.
+ * Bits       A row's bits depend on the blocks of keys and on splits, and so on the extents, the
+ *            mask, head_dim and the number of heads.
+ * Bound      Tensor cores, and on an H200 the power that they draw. Exponentials need half as long.
+ * Takes      f16 and bf16, heads of up to 256 elements in steps of 8, and tensors whose rows are
+ *            16-byte vectors. Block tables and other calls of few queries go to the next entry.
  */
 #include "cuda/tma.cuh"
 #include "ops/attention/cuda/attention_fwd_items.cuh"
@@ -28,29 +29,29 @@
 namespace
 {
 
-/** Items of each multiprocessor from which on it pays to count them out instead of giving each
- * block its share beforehand: the counter must be cleared, which takes 1 us. In chunks of heads the
- * longest are not all in front, and shares would differ by a third. */
+/** Work items for each multiprocessor from which on an atomic counter pays, rather than fixed
+ * shares: clearing the counter costs 1 us. In chunks of heads the longest items are not all in
+ * front, and fixed shares would differ by a third. */
 constexpr int kManyItems = 8;
 
-/** Windows up to here take smaller blocks of keys: what is computed and hidden is less. */
+/** Windows up to this many keys use smaller blocks of keys: less is computed and then masked. */
 constexpr int kNarrowWindow = 256;
 
-/** Tiles of a head up to which chunks of heads pay as soon as keys and values are more than the
- * second-level cache holds. */
+/** Up to this many tiles of a head, chunks of heads pay as soon as keys and values exceed the
+ * second-level cache. */
 constexpr int kFewTiles = 16;
 
-/** Multiprocessors of the GPU that splits are made for: an H100's (SXM) and an H200's. */
+/** Multiprocessors that splits are chosen for: those of an H100 (SXM) and an H200. */
 constexpr int kSplitFor = 132;
 
 struct tile_choice {
   int rows;
-  double clocks; /* that all tiles of the call take */
+  double clocks; /* time of all tiles of the call */
 };
 
-/** The tiles of `pairs` heads of a sequence that take the least time. Where three warpgroups of 64
- * elements, which have most in a time, leave multiprocessors idle, fewer have smaller tiles, if
- * those save a tenth. */
+/** The tile size that needs the least time for `pairs` heads of a sequence. Three warp groups have
+ * the highest throughput at 64 elements. Smaller tiles are chosen only if they save a tenth, where
+ * larger ones would leave multiprocessors idle. */
 tile_choice best_tiles(const attention_fwd_plan &p, int64_t pairs, int splits, int multiprocessors)
 {
   static const struct {
@@ -72,7 +73,7 @@ tile_choice best_tiles(const attention_fwd_plan &p, int64_t pairs, int splits, i
   return best;
 }
 
-/** Queries of a tile, as registers go. */
+/** Queries of a tile, as registers allow. */
 int rows_of_tile(const tg_context *ctx, const tg_attention_fwd_args *a, const attention_fwd_plan &p)
 {
   if (p.qk > 64 || a->softcap > 0) {
@@ -84,10 +85,11 @@ int rows_of_tile(const tg_context *ctx, const tg_attention_fwd_args *a, const at
   return best_tiles(p, p.l.batch * p.l.q_heads, p.splits, ctx->device->multiprocessors).rows;
 }
 
-/** Splits of the keys. Bits depend on them, so a sequence's own shape decides, as if it were alone
- * on a GPU of 132 multiprocessors; each must save a tenth. A row's sums of a split take as long as
- * 270 keys, and two microseconds more; a batch may pay for them without a gain, so the more tiles a
- * sequence has, the more keys a split must have; beyond 512 no multiprocessor idles long. */
+/** The number of splits of the keys. Bits depend on it, so a sequence's own shape decides, as if it
+ * ran alone on a GPU of 132 multiprocessors. Each further split must save a tenth. Writing a row's
+ * sums of a split costs as much as 270 keys, and 2 us more; a batch may pay that without a gain. So
+ * from 16 tiles on, a split must have more keys the more tiles a sequence has; beyond 512 tiles
+ * there are no splits. */
 int splits_of_keys(const attention_fwd_plan &p)
 {
   if ((p.qk != 64 && p.qk != 128) || p.sides == 2 || p.lengths || p.l.packed_q || p.l.packed_k) {
@@ -107,8 +109,8 @@ int splits_of_keys(const attention_fwd_plan &p)
   return splits;
 }
 
-/** What registers and shared memory hold; 160 are 1 to 2 % faster than 128 where there are many
- * blocks, and slower with a causal mask. */
+/** Keys of a block, as registers and shared memory allow. 160 are 1 to 2 % faster than 128 where
+ * there are many blocks, and slower with a causal mask. */
 int keys_of_block(const tg_attention_fwd_args *a, const attention_fwd_plan &p)
 {
   if (p.qk == 256) {
@@ -124,8 +126,8 @@ int keys_of_block(const tg_attention_fwd_args *a, const attention_fwd_plan &p)
   return p.qk == 128 && p.sides == 1 && many ? 160 : 128;
 }
 
-/** Whether 64 queries see three blocks of 64 keys, or two: the kernel for that computes three, and
- * rows of its warpgroups begin at a block's first key. */
+/** True if 64 queries see two or three blocks of 64 keys, and the rows of each warp group begin at
+ * a block's first key. The kernel for that computes three blocks. */
 bool is_narrow(const tg_attention_fwd_args *a, const attention_fwd_plan &p)
 {
   return p.qk == 64 && p.keys == 64 && a->causal && p.window > 65 && p.window <= 129 &&
@@ -175,7 +177,8 @@ attention_fwd_plan plan_fwd(const tg_context *ctx, const tg_attention_fwd_args *
   }
   p.blocks = (int)blocks_for(ctx, items, 1);
   if (!uneven && p.window == 0 && !p.lengths) {
-    p.blocks = (int)divide_up(items, divide_up(items, p.blocks)); /* each has as many tiles */
+    p.blocks =
+        (int)divide_up(items, divide_up(items, p.blocks)); /* an equal number of tiles for each */
   }
   return p;
 }

@@ -1,4 +1,4 @@
-/* Attention forward of few queries by mma.sync, heads of up to 192 elements (attention_sm80.cu). */
+/* Attention forward of few queries by mma.sync (attention_sm80.cu): heads of up to 192 elements. */
 #include "ops/attention/sm80/attention_few_sm80.cuh"
 #include "ops/kernels.cuh"
 
@@ -8,8 +8,7 @@ inline namespace TGI_CUDA_ENTRY
 tg_status run_attention_few_192(const tg_context *ctx, const tg_attention_fwd_args *a,
                                 const attention_few_plan &p)
 {
-  return a->q.dtype == TG_F16 ? run_few_tiles<few_shape<f16, 192>>(ctx, a, p)
-                              : run_few_tiles<few_shape<bf16, 192>>(ctx, a, p);
+  return run_few_tiles<few_d192>(ctx, a, p);
 }
 
 } // namespace TGI_CUDA_ENTRY

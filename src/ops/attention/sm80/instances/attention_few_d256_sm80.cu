@@ -1,4 +1,4 @@
-/* Attention forward of few queries by mma.sync, heads of up to 256 elements (attention_sm80.cu). */
+/* Attention forward of few queries by mma.sync (attention_sm80.cu): heads of up to 256 elements. */
 #include "ops/attention/sm80/attention_few_sm80.cuh"
 #include "ops/kernels.cuh"
 
@@ -8,8 +8,7 @@ inline namespace TGI_CUDA_ENTRY
 tg_status run_attention_few_256(const tg_context *ctx, const tg_attention_fwd_args *a,
                                 const attention_few_plan &p)
 {
-  return a->q.dtype == TG_F16 ? run_few_tiles<few_shape<f16, 256>>(ctx, a, p)
-                              : run_few_tiles<few_shape<bf16, 256>>(ctx, a, p);
+  return run_few_tiles<few_d256>(ctx, a, p);
 }
 
 } // namespace TGI_CUDA_ENTRY

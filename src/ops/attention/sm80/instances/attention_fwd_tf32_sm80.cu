@@ -1,5 +1,5 @@
-/* Attention forward by mma.sync, f32 by TF32 (attention_sm80.cu). All sizes of heads in one file:
- * it compiles in seconds, and is smaller than one for each. */
+/* Attention forward by mma.sync (attention_sm80.cu): f32 by TF32. All head sizes are in one file:
+ * it compiles in seconds, and is smaller than one file each. */
 #include "ops/attention/sm80/attention_fwd_sm80.cuh"
 #include "ops/kernels.cuh"
 
@@ -10,10 +10,10 @@ tg_status run_attention_fwd_tf32(const tg_context *ctx, const tg_attention_fwd_a
                                  const attention_fwd_plan &p)
 {
   if (p.qk == 64) {
-    return run_tiles<fwd_shape<tf32, 64, 64, 32, 2, 4, 2, 3>>(ctx, a, p);
+    return run_tiles_of<tf32, fwd_d64_tf32>(ctx, a, p);
   }
-  return p.rows == 256 ? run_tiles<fwd_shape<tf32, 128, 128, 64, 2, 8, 1, 1>>(ctx, a, p)
-                       : run_tiles<fwd_shape<tf32, 128, 128, 32, 1, 4, 2, 1>>(ctx, a, p);
+  return p.rows == 256 ? run_tiles_of<tf32, fwd_d128_tf32_large>(ctx, a, p)
+                       : run_tiles_of<tf32, fwd_d128_tf32>(ctx, a, p);
 }
 
 } // namespace TGI_CUDA_ENTRY

@@ -1,21 +1,6 @@
-/* Attention backward on Hopper, heads of up to 64 elements (attention_bwd_sm90.cu). */
+/* Attention backward on Hopper (attention_bwd_sm90.cu): heads of up to 64 elements. */
 #include "ops/attention/sm90/attention_bwd_sm90.cuh"
 #include "ops/kernels.cuh"
-
-namespace
-{
-
-template <typename T>
-tg_status run_64(const tg_context *ctx, const tg_attention_bwd_args *a, const attention_bwd_plan &p)
-{
-  if (a->softcap > 0) {
-    return run_keys<bwd_shape<T, 64, 64, kOrderedCapped>>(ctx, a, p);
-  }
-  return p.ordered ? run_keys<bwd_shape<T, 64, 128, kOrdered>>(ctx, a, p)
-                   : run_keys<bwd_shape<T, 64, 128, kAnyOrder>>(ctx, a, p);
-}
-
-} // namespace
 
 inline namespace TGI_CUDA_ENTRY
 {
@@ -23,7 +8,9 @@ inline namespace TGI_CUDA_ENTRY
 tg_status run_attention_bwd_64(const tg_context *ctx, const tg_attention_bwd_args *a,
                                const attention_bwd_plan &p)
 {
-  return a->q.dtype == TG_F16 ? run_64<f16>(ctx, a, p) : run_64<bf16>(ctx, a, p);
+  return a->softcap > 0 ? run_keys<bwd_d64_softcap>(ctx, a, p)
+         : p.ordered    ? run_keys<bwd_d64>(ctx, a, p)
+                        : run_keys<bwd_d64_any_order>(ctx, a, p);
 }
 
 } // namespace TGI_CUDA_ENTRY

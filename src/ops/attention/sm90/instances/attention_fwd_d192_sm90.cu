@@ -1,29 +1,6 @@
-/* Attention forward on Hopper, heads of up to 192 elements (attention_sm90.cu). */
+/* Attention forward on Hopper (attention_sm90.cu): heads of up to 192 elements. */
 #include "ops/attention/sm90/attention_fwd_sm90.cuh"
 #include "ops/kernels.cuh"
-
-namespace
-{
-
-template <typename T>
-tg_status run_192(const tg_context *ctx, const tg_attention_fwd_args *a,
-                  const attention_fwd_plan &p)
-{
-  if (p.values == 128) {
-    return a->softcap > 0
-               ? run_tiles<fwd_shape<T, 192, 128, 128, 2, 1, false, false, 2, true>>(ctx, a, p)
-           : p.sides == 2
-               ? run_tiles<fwd_shape<T, 192, 128, 128, 2, 1, false, false, 2, false>>(ctx, a, p)
-               : run_tiles<fwd_shape<T, 192, 128, 128, 2, 1, false, false, 1, false>>(ctx, a, p);
-  }
-  return a->softcap > 0
-             ? run_tiles<fwd_shape<T, 192, 192, 112, 2, 1, false, false, 2, true>>(ctx, a, p)
-         : p.sides == 2
-             ? run_tiles<fwd_shape<T, 192, 192, 112, 2, 1, false, false, 2, false>>(ctx, a, p)
-             : run_tiles<fwd_shape<T, 192, 192, 112, 2, 1, false, false, 1, false>>(ctx, a, p);
-}
-
-} // namespace
 
 inline namespace TGI_CUDA_ENTRY
 {
@@ -31,7 +8,14 @@ inline namespace TGI_CUDA_ENTRY
 tg_status run_attention_fwd_192(const tg_context *ctx, const tg_attention_fwd_args *a,
                                 const attention_fwd_plan &p)
 {
-  return a->q.dtype == TG_F16 ? run_192<f16>(ctx, a, p) : run_192<bf16>(ctx, a, p);
+  if (p.values == 128) {
+    return a->softcap > 0 ? run_tiles<fwd_d192_v128_softcap>(ctx, a, p)
+           : p.sides == 2 ? run_tiles<fwd_d192_v128_window>(ctx, a, p)
+                          : run_tiles<fwd_d192_v128>(ctx, a, p);
+  }
+  return a->softcap > 0 ? run_tiles<fwd_d192_softcap>(ctx, a, p)
+         : p.sides == 2 ? run_tiles<fwd_d192_window>(ctx, a, p)
+                        : run_tiles<fwd_d192>(ctx, a, p);
 }
 
 } // namespace TGI_CUDA_ENTRY

@@ -1,21 +1,6 @@
-/* Attention forward on Hopper, heads of up to 96 elements (attention_sm90.cu). */
+/* Attention forward on Hopper (attention_sm90.cu): heads of up to 96 elements. */
 #include "ops/attention/sm90/attention_fwd_sm90.cuh"
 #include "ops/kernels.cuh"
-
-namespace
-{
-
-template <typename T>
-tg_status run_96(const tg_context *ctx, const tg_attention_fwd_args *a, const attention_fwd_plan &p)
-{
-  return a->softcap > 0
-             ? run_tiles<fwd_shape<T, 96, 96, 128, 2, 2, false, false, 2, true>>(ctx, a, p)
-         : p.sides == 2
-             ? run_tiles<fwd_shape<T, 96, 96, 128, 2, 2, false, false, 2, false>>(ctx, a, p)
-             : run_tiles<fwd_shape<T, 96, 96, 128, 2, 2, false, false, 1, false>>(ctx, a, p);
-}
-
-} // namespace
 
 inline namespace TGI_CUDA_ENTRY
 {
@@ -23,7 +8,9 @@ inline namespace TGI_CUDA_ENTRY
 tg_status run_attention_fwd_96(const tg_context *ctx, const tg_attention_fwd_args *a,
                                const attention_fwd_plan &p)
 {
-  return a->q.dtype == TG_F16 ? run_96<f16>(ctx, a, p) : run_96<bf16>(ctx, a, p);
+  return a->softcap > 0 ? run_tiles<fwd_d96_softcap>(ctx, a, p)
+         : p.sides == 2 ? run_tiles<fwd_d96_window>(ctx, a, p)
+                        : run_tiles<fwd_d96>(ctx, a, p);
 }
 
 } // namespace TGI_CUDA_ENTRY

@@ -1,4 +1,4 @@
-/* Attention forward of one query a sequence on Hopper (attention_sm90.cu). */
+/* Attention forward of one query a sequence on Hopper (attention_few_sm90.cuh): the instances. */
 #include "ops/attention/sm90/attention_few_sm90.cuh"
 #include "ops/kernels.cuh"
 

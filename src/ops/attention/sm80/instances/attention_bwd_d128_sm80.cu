@@ -1,0 +1,15 @@
+/* Attention backward by mma.sync (attention_bwd_sm80.cu): heads of up to 128 elements. */
+#include "ops/attention/sm80/attention_bwd_launch_sm80.cuh"
+#include "ops/kernels.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+tg_status run_attention_bwd_128(const tg_context *ctx, const tg_attention_bwd_args *a,
+                                const attention_bwd_plan &p)
+{
+  return p.little ? run_tiles<dq_d128, dkv_d128_small, dkv_d128_adding_dq>(ctx, a, p)
+                  : run_tiles<dq_d128, dkv_d128, dkv_d128_adding_dq>(ctx, a, p);
+}
+
+} // namespace TGI_CUDA_ENTRY

@@ -1,0 +1,14 @@
+/* Attention backward by mma.sync (attention_bwd_sm80.cu): heads of up to 64 elements. */
+#include "ops/attention/sm80/attention_bwd_launch_sm80.cuh"
+#include "ops/kernels.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+tg_status run_attention_bwd_64(const tg_context *ctx, const tg_attention_bwd_args *a,
+                               const attention_bwd_plan &p)
+{
+  return run_tiles<dq_d64, dkv_d64, dkv_d64_adding_dq>(ctx, a, p);
+}
+
+} // namespace TGI_CUDA_ENTRY
