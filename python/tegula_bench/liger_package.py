@@ -1,4 +1,4 @@
-"""Where Liger-Kernel is: installed, or its sources in LIGER_DIR. Needs nothing of this package."""
+"""Finds Liger-Kernel: installed, or its sources in LIGER_DIR."""
 
 import importlib.metadata
 import importlib.util
