@@ -1,3 +1,4 @@
-"""Benchmarks of the package beside its peers: `python -m tegula.bench --help`.
+"""Benchmarks of Tegula beside its peers: `python -m tegula.bench --help`.
 
-Nothing here is imported by `import tegula`."""
+No module here imports tegula when it is loaded, so the programs of the repository's bench/ use them without a build.
+`import tegula` imports nothing from here."""

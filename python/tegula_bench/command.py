@@ -12,7 +12,7 @@ from . import step_cases
 from .qwen3_sizes import SIZES
 from .step_providers import ANY_ORDER, OPTIMISERS, PROVIDERS, USUAL
 
-# Command -> the module whose run(options, command) does it, and what it is.
+# Command -> the module with its run(options, command), and a description.
 COMMANDS = {
     "small": ("step_command", "training steps of Qwen3-0.6B, 4 x 4096 tokens"),
     "8b": ("step_command", "training steps of Qwen3-8B, 4096 and 8192 tokens"),
@@ -27,7 +27,7 @@ COMMANDS = {
     "report": ("report_command", "plots and a page of what the results file holds"),
 }
 FUNCTION_PROVIDERS = ("torch", "compile", "liger", "tegula")
-UNFINISHED = 3  # exit status: --minutes were over
+UNFINISHED = 3  # exit status: the time of --minutes ran out
 
 
 def words(text):

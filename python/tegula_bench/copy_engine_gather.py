@@ -1,6 +1,6 @@
-"""FSDP2's gathering by copy engines: a kernel of NCCL's that gathers takes multiprocessors from the products beside it,
-a copy between GPUs takes none. NCCL copies if its policy is to use no blocks of threads and the memory is symmetric: at
-the same offset on every GPU (NCCL 2.28, https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api/flags.html)."""
+"""FSDP2's all-gather by copy engines. A gather kernel of NCCL occupies multiprocessors that the concurrent products need;
+a copy between GPUs occupies none. NCCL uses copy engines if its policy is zero thread blocks and the memory is symmetric,
+at the same offset on every GPU (NCCL 2.28, https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api/flags.html)."""
 
 import torch
 from torch import distributed as dist
@@ -28,14 +28,14 @@ def is_possible(device):
 
 
 def group_options():
-    """For init_process_group, which has to know the device, too: symmetric memory wants a communicator that exists."""
+    """Options for init_process_group, which also needs the device: symmetric memory requires an existing communicator."""
     options = dist.ProcessGroupNCCL.Options()
     options.config.cta_policy = dist.ProcessGroupNCCL.NCCL_CTA_POLICY_ZERO
     return {"pg_options": options, "device_id": torch.device("cuda", torch.cuda.current_device())}
 
 
 class CopyEngineGather:
-    """What FSDPModule.set_custom_all_gather takes. The output alone is symmetric: FSDP gathers in place."""
+    """For FSDPModule.set_custom_all_gather. Only the output is in symmetric memory, since FSDP gathers in place."""
 
     def __init__(self):
         symmetric.set_backend("NCCL")
@@ -51,7 +51,7 @@ class CopyEngineGather:
 
 
 def use(model):
-    """By all units of a model that fully_shard has cut."""
+    """Sets it for all FSDP units of a model."""
     from torch.distributed.fsdp import FSDPModule
 
     gather = CopyEngineGather()

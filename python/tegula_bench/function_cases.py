@@ -1,4 +1,4 @@
-"""Functions of tegula.ops beside the same in PyTorch and Liger-Kernel: shapes, inputs, who computes it."""
+"""Functions of tegula.ops and their equivalents in PyTorch and Liger-Kernel: shapes, inputs, implementations."""
 
 import dataclasses
 import functools
@@ -40,10 +40,10 @@ class FunctionCase:
 @dataclasses.dataclass(frozen=True)
 class Function:
     inputs: Callable  # (draw, *extents) -> (tensors that have gradients, tensors that have none)
-    torch: Callable  # (*tensors) in the steps of the models' own code
+    torch: Callable  # (*tensors), as the models' own code computes it
     tegula: Callable  # (tegula.ops) -> function
     liger: Callable | None = None  # (liger_kernel.transformers.functional) -> function
-    flops: Callable = lambda *extents: 0  # of the forward, where it computes more than it moves
+    flops: Callable = lambda *extents: 0  # of the forward, if it is bound by arithmetic
 
 
 # ---- in PyTorch ----
@@ -78,7 +78,7 @@ def row_and_weight(draw, rows, cols):
 
 
 def heads_of(draw, batch, heads, tokens, dim):
-    """As the projections leave them: heads inside the tokens."""
+    """The memory layout of a projection's output: tokens before heads."""
     return draw(batch, tokens, heads, dim).transpose(1, 2)
 
 
@@ -133,7 +133,7 @@ FUNCTIONS = {
 # ---- cases ----
 
 BOTH = ("fwd", "fwdbwd")
-NORMS = {  # rows x cols of batches that others have measured, from [8, 256] tokens on
+NORMS = {  # rows x cols that other projects measure, from [8, 256] tokens on
     "f16": [(2048, 2048), (8192, 2048), (2048, 4096), (16384, 2048), (16384, 4096)],
     "bf16": [(1024, 2048), (1024, 4096), (16384, 2048), (16384, 4096), (32768, 4096)],
     "f32": [(1024, 2048), (1024, 4096), (16384, 2048), (16384, 4096)],
@@ -160,7 +160,7 @@ SMALL = {  # for a CPU
 
 
 def functions_of(case, wanted):
-    """impl -> function, of those that have the op."""
+    """impl -> function, for the wanted implementations that have the op."""
     from tegula import ops
 
     function, found = FUNCTIONS[case.op], {}

@@ -1,5 +1,5 @@
-"""rmsnorm, lce, ops: functions of tegula.ops beside the same in PyTorch, torch.compile and Liger-Kernel, as a program
-calls them. bench/gpu_ops.py of the repository times the kernels alone."""
+"""rmsnorm, lce, ops: functions of tegula.ops beside PyTorch, torch.compile and Liger-Kernel, called as a program calls
+them. The repository's bench/gpu_ops.py times the kernels alone."""
 
 import gc
 import statistics
@@ -29,7 +29,7 @@ def row_of(case, impl, version, timed, note, spec):
 
 
 def measure(case, wanted, device, versions, samples):
-    """Rows of all that have the op, ours among them."""
+    """Rows of all implementations of the op, ours included."""
     import torch
 
     from .function_timing import Timed, differs, number_of_sets, time_in_turn
@@ -44,7 +44,7 @@ def measure(case, wanted, device, versions, samples):
         except torch.OutOfMemoryError:
             notes[impl] = note_of({"oom": "", "peak_bytes": torch.cuda.max_memory_allocated()})
             continue
-        except Exception as error:  # a compiler's or a library's own: anything
+        except Exception as error:  # compilers and libraries raise exceptions of any class
             notes[impl] = note_of({"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:120]}"})
             continue
         first = first or results

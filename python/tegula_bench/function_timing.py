@@ -1,5 +1,5 @@
-"""Times the functions of one case in turn, as a program calls them: one call after the other, on several sets of inputs
-that together are more than caches hold, the forward alone or with the gradients."""
+"""Times the functions of one case in turn, as a program calls them: consecutive calls on several sets of inputs that
+together exceed the caches, the forward alone or with the gradients."""
 
 import statistics
 import time
@@ -11,7 +11,7 @@ from .step_cases import DTYPES
 
 SAMPLE_MS = 5.0
 SETS_BYTES, MAX_SETS = 200e6, 64
-TOLERANCE = {"bf16": 6e-2, "f16": 2e-2, "f32": 1e-3}  # of the largest value: catches another function
+TOLERANCE = {"bf16": 6e-2, "f16": 2e-2, "f32": 1e-3}  # relative to the largest value: detects a different function
 
 
 class Draw:
@@ -34,7 +34,7 @@ def bytes_of(tensors):
 
 
 class Timed:
-    """A function with inputs of its own: some of Liger-Kernel's write into theirs."""
+    """A function with its own inputs, since some of Liger-Kernel's functions overwrite theirs."""
 
     def __init__(self, function, spec, case, device, sets=1):
         torch.manual_seed(1)
@@ -49,7 +49,7 @@ class Timed:
             self.sets.append((inputs, fixed, None))
 
     def call(self):
-        """The results, or the gradients of the inputs for incoming ones that are drawn at the first call."""
+        """The results, or the gradients of the inputs; incoming gradients are drawn at the first call."""
         place = self.number % len(self.sets)
         self.number += 1
         inputs, fixed, incoming = self.sets[place]
@@ -63,7 +63,7 @@ class Timed:
         return torch.autograd.grad(results, inputs, incoming)
 
     def bytes(self):
-        """Fewest: each input and result once forward; backward inputs and incoming gradients, too, and what comes out."""
+        """The least traffic: forward, each input and result once; backward, also inputs, incoming and computed gradients."""
         inputs, fixed, incoming = self.sets[0]
         size = bytes_of(inputs) + bytes_of(fixed)
         if self.case.dir == "fwd":
@@ -77,7 +77,7 @@ class Timed:
             torch.cuda.synchronize()
 
     def sample(self):
-        """ms of a call."""
+        """Milliseconds of a call."""
         start = self.marks.now()
         for _ in range(self.calls):
             self.call()
@@ -86,7 +86,7 @@ class Timed:
         return self.marks.between(start, end) / self.calls
 
     def prepare(self):
-        """Compiles, loads, allocates; finds how many calls make a sample, and what one takes in memory."""
+        """Warms up; finds the number of calls of a sample and the peak memory of a call."""
         for _ in self.sets:
             self.call()
         self.wait()
@@ -99,7 +99,7 @@ class Timed:
         self.calls = max(1, min(1000, round(SAMPLE_MS / max(self.sample(), 1e-3))))
 
     def issue(self):
-        """us of the host's time for a call, with nothing queued before."""
+        """Host time of a call in microseconds, with an empty queue before it."""
         found = []
         for _ in range(5):
             self.wait()
@@ -117,7 +117,7 @@ def number_of_sets(spec, case, device):
 
 
 def differs(mine, theirs, dtype):
-    """What to say if results are not the same, beyond the rounding of their dtype."""
+    """A message if results differ by more than the rounding of their dtype, else empty."""
     for number, (a, b) in enumerate(zip(mine, theirs)):
         a, b = a.float(), b.float()
         error = ((a - b).abs().max() / b.abs().max().clamp_min(1e-30)).item()

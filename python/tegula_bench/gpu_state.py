@@ -1,4 +1,4 @@
-"""Name, driver and clock of the GPU in use, as nvidia-smi tells them."""
+"""Name, driver and clock of the GPU in use, from nvidia-smi."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ def name_and_driver():
 
 
 def clock_mhz():
-    """The SM clock now; "" if nvidia-smi does not tell."""
+    """The current SM clock; "" if nvidia-smi does not report it."""
     try:
         return float(ask("clocks.sm")[0])
     except (OSError, subprocess.CalledProcessError, ValueError):

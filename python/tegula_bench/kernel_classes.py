@@ -1,4 +1,4 @@
-"""Kernels by what they compute, from their names; and the least time that each kind can take in a training step."""
+"""Classifies kernels by their names, and gives the least work of each kind in a training step."""
 
 import re
 
@@ -6,7 +6,7 @@ PRODUCTS, ATTENTION, OPTIMISER = "matrix products", "attention", "optimiser"
 LOSS, NORMS, ROTATION, ACTIVATION = "loss", "norms", "rotation", "activation"
 FUSED, EMBEDDING, COPIES, OTHER, IDLE = "compiled together", "embedding", "copies", "other element-wise", "idle"
 
-# The first that matches. Names are those of CUDA libraries, PyTorch, Triton, Liger-Kernel and Tegula.
+# The first match counts. Names of CUDA libraries, PyTorch, Triton, Liger-Kernel and Tegula.
 PATTERNS = [
     (COPIES, r"^mem(cpy|set)\b"),
     (OPTIMISER, r"adamw?|multi_tensor_apply"),
@@ -35,24 +35,24 @@ def by_kind(kernels):
 
 
 def floors(case, size, element_bytes=2):
-    """kind -> (flops, bytes) that a step needs at least, where that is known: each tensor read or written once by each
-    pass that must, with the additions to the residual inside the norms and the norms of heads inside the rotation.
+    """kind -> (flops, bytes), the least work of a step where it is known. Each pass reads or writes a tensor once; residual
+    additions are fused with norms, and head norms with the rotation.
 
-    A checkpointed layer computes again what its gradients need: not attention, whose outputs may be kept, nor the down
-    projection, its last product. It takes and gives one tensor, so the addition at its end is outside the norms."""
+    A checkpointed layer recomputes what its gradients need: neither attention, whose outputs can be kept, nor the down
+    projection, its last product. It passes on one tensor, so its last addition is not fused with a norm."""
     tokens, layers, again = case.tokens, size.layers, case.checkpointing
     once = size.parameters[1]
     twice = once - size.vocabulary * size.hidden - layers * size.hidden * size.intermediate if again else 0
     heads = size.heads + size.kv_heads
     half_products = size.attention_flops(case.batch, case.seq) / 6  # one of the forward's two
     wide = tokens * size.hidden * element_bytes
-    # A norm's tensors: forward 4, two read and two written, or 2 without the addition; backward 4, of which 3 are read.
-    # Checkpointed: a layer's two forward, again and backward; then the model's last.
+    # Tensors of a norm: forward 4 (2 read, 2 written), or 2 without the addition; backward 4 (3 read).
+    # Checkpointed: the two norms of a layer forward, recomputed and backward; then the model's last norm.
     norms = layers * (6 + 6 + 8) + 2 + 4 if again else (2 * layers + 1) * 8
     return {
         PRODUCTS: ((6 * once + 2 * twice) * tokens, 0),
-        ATTENTION: (7 * half_products, 0),  # the backward makes the scores again
-        OPTIMISER: (0, 7 * element_bytes * size.parameters[0]),  # weight, gradient, two moments; all but one written, too
+        ATTENTION: (7 * half_products, 0),  # the backward recomputes the scores
+        OPTIMISER: (0, 7 * element_bytes * size.parameters[0]),  # weight, gradient and two moments are read; all but the gradient are written
         NORMS: (0, norms * wide),
         ROTATION: (0, layers * (7 if again else 5) * tokens * heads * size.head_dim * element_bytes),
         ACTIVATION: (0, layers * (11 if again else 8) * tokens * size.intermediate * element_bytes),

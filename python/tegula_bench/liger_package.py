@@ -1,5 +1,4 @@
-"""Where Liger-Kernel is: installed, or its sources in LIGER_DIR; and which of its kernels run. Needs nothing of this
-package."""
+"""Finds Liger-Kernel (installed, or its sources in LIGER_DIR) and chooses which of its kernels run."""
 
 import importlib
 import importlib.metadata

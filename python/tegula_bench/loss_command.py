@@ -1,5 +1,5 @@
-"""loss: training on text, patched and stock from the same weights. What bf16 itself does to the stock model, its distance
-to the same training in f32, is the measure of how far a patched model may be from it."""
+"""loss: trains on text, patched and stock, from the same weights. The yardstick for a patched model's distance from the
+stock model in bf16 is the stock model's own distance between bf16 and f32."""
 
 import argparse
 import dataclasses
@@ -17,8 +17,8 @@ from .step_sweep import Sweep
 
 SUITE = "loss"
 MODEL, SHAPE, STEPS = "qwen3-0.6b", "b4_s1024", 50
-LAST = 10  # steps whose mean is "after" all of them: one alone may cross by chance
-IN_F32 = "hf_f32"  # impl of the stock model trained in f32
+LAST = 10  # number of last steps whose mean counts as the final loss; a single step is noisy
+IN_F32 = "hf_f32"  # impl of the stock model in f32
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Training steps of one provider's model, timed in parts.
 
-Between cases the model sleeps: its modules stay, so that compiled code does too, and its weights' memory is given back,
-since two models of 8 G parameters with their gradients and moments do not fit on one GPU. To wake, weights are drawn
-again from the same seed, and so are the same for every provider and in every round."""
+Between cases the model sleeps: its modules stay, which keeps compiled code, but the memory of its weights is freed, since
+two models of 8 G parameters with gradients and moments do not fit on one GPU. On waking, weights are drawn again from
+the same seed, so they are the same for every provider and round."""
 
 import gc
 import time
@@ -16,11 +16,11 @@ from .step_providers import make_optimiser
 from .text_batches import batches, text_bytes
 
 SEED = 0
-BATCHES = 2  # of random ids, in turn
+BATCHES = 2  # of random ids, used in turn
 
 
 def draw(model):
-    """Weights as transformers draws them, from the seed; the same ones, those of bf16, whatever the dtype."""
+    """Draws weights from the seed with the distribution of transformers; bf16 values in any dtype."""
     torch.manual_seed(SEED)
     deviation = model.config.initializer_range
     with torch.no_grad():
@@ -33,7 +33,7 @@ def draw(model):
 
 
 def make_model(size, dtype, device):
-    """In its dtype from the start; tables of positions stay in f32."""
+    """Creates the model in its dtype; position tables stay in f32."""
     from transformers import AutoModelForCausalLM
 
     with torch.device(device):
@@ -41,7 +41,7 @@ def make_model(size, dtype, device):
 
 
 class Marks:
-    """Moments in the work of a device, and the milliseconds between two of them."""
+    """Time stamps in the work of a device, and the milliseconds between two of them."""
 
     def __init__(self, device):
         self.on_gpu = device == "cuda"
@@ -109,8 +109,8 @@ class ModelSteps:
         return self.called(input_ids=ids, labels=ids, use_cache=False, **self.provider.inputs).loss
 
     def steps(self, count, batches, optimiser, losses):
-        """Marks of `count` steps that follow each other without waiting for the device: start, after the forward, after
-        the backward of each, and the end."""
+        """Marks of `count` consecutive steps, issued without waiting for the device: for each step the start, the end of
+        the forward and the end of the backward; then the end."""
         found = []
         for i in range(count):
             found.append([self.marks.now()])
@@ -144,7 +144,7 @@ class ModelSteps:
                 **self.peaks()}  # fmt: skip
 
     def train(self, case, optimiser_name, steps, text):
-        """Losses of steps on pieces of the text, each seen once, and of a last piece without a step."""
+        """Losses of steps on pieces of the text, each used once, and of a last piece without a step."""
         self.wake(case)
         optimiser = make_optimiser(optimiser_name, self.model.parameters())
         *seen, unseen = (ids.to(self.device) for ids in batches(text_bytes(text), steps + 1, case.batch, case.seq))

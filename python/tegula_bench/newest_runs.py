@@ -1,7 +1,7 @@
-"""Which of a results file's rows count: those of one run for each case. Needs nothing of the package."""
+"""Selects the rows of a results file that count: those of one run for each case."""
 
 CASE = ("suite", "op", "dir", "dtype", "shape")
-ANY_ORDER = "tegula_any_order"  # ours, but not in the default mode: reported, never judged
+ANY_ORDER = "tegula_any_order"  # ours in another mode than the default: reported, not judged
 
 
 def number(row, key):

@@ -1,7 +1,7 @@
 """profile: where the time of a training step goes, by kind of kernel, for each provider.
 
-A row for each kind: its time, what it is of its roof where the least that it can do is known; `idle` is what a step takes
-without the profiler over the sum of its kernels."""
+A row for each kind: its time, and its share of the roof if the least work is known. `idle` is the time of a step without
+the profiler minus the sum of its kernels."""
 
 import dataclasses
 import statistics
@@ -45,7 +45,7 @@ def short(name):
 
 
 def rows_of(case, entrant, version, timed, kernels, roofs):
-    """One for each kind of kernel, in the order of KINDS, then the time without any."""
+    """One row for each kind of kernel in the order of KINDS, then the idle time."""
     found = by_kind(kernels)
     rows = [
         row_of(case, entrant, version, kind, ms, roofs,

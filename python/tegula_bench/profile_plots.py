@@ -1,4 +1,4 @@
-"""Plots of where a step's time goes: a bar for each provider, in pieces for the kinds of kernels."""
+"""Plots of the time of a step by kind of kernel."""
 
 from .kernel_classes import KINDS
 from .newest_runs import number
@@ -11,7 +11,7 @@ KIND_COLOURS = dict(zip(KINDS, (
 
 
 def stacked_kinds(plt, rows, title):
-    """A bar for each provider, in pieces for the kinds of kernels."""
+    """A bar for each provider, stacked by kind of kernel."""
     impls = list(dict.fromkeys(row["impl"] for row in rows))[::-1]
     figure, axes = plt.subplots(figsize=(8, 1.6 + 0.36 * len(impls)))
     left = dict.fromkeys(impls, 0.0)

@@ -1,4 +1,4 @@
-"""What a long measurement is doing, on standard error: a line that changes on a terminal, else a line for each turn."""
+"""Progress of a long measurement on standard error: one updated line on a terminal, else a line for each turn."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ class Progress:
         self.start, self.is_terminal = time.monotonic(), (stream or sys.stderr).isatty()
 
     def left(self):
-        """Text of the time that the rest will take, at the pace so far."""
+        """The estimated remaining time as text."""
         if not self.done:
             return ""
         seconds = (time.monotonic() - self.start) / self.done * (self.total - self.done)
@@ -28,7 +28,7 @@ class Progress:
             print(f"\r\033[K{line[: columns - 1]}", end="", file=self.stream, flush=True)
 
     def ended(self, text, turns=1):
-        """Ends it; `text` says what came out."""
+        """Ends it; `text` is the result."""
         self.done += turns
         start = "\r\033[K" if self.is_terminal else ""
         print(f"{start}[{self.done}/{self.total}] {text}{self.left()}", file=self.stream, flush=True)

@@ -18,7 +18,7 @@ class Size:
 
     @property
     def parameters(self):
-        """All of them, and those that multiply a token: the embedding is a look-up where the head has its own weight."""
+        """(all parameters, those in products with a token): an embedding that the head does not share is only looked up."""
         attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
         layer = attention + 3 * self.hidden * self.intermediate + 2 * self.hidden + 2 * self.head_dim
         table = self.vocabulary * self.hidden
@@ -30,7 +30,7 @@ class Size:
         return 6 * batch * self.heads * seq * seq * self.head_dim * self.layers
 
     def step_flops(self, batch, seq):
-        """Forward and backward; what checkpointing computes again does not count."""
+        """Forward and backward, without the recomputation of checkpointing."""
         return 6 * self.parameters[1] * batch * seq + self.attention_flops(batch, seq)
 
     def config(self):
@@ -50,5 +50,5 @@ SIZES = {
     "qwen3-1.7b": Size(2048, 28, 16, 8, 6144, True),
     "qwen3-4b": Size(2560, 36, 32, 8, 9728, True),
     "qwen3-8b": Size(4096, 36, 32, 8, 12288, False),
-    "qwen3-8b-14336": Size(4096, 36, 32, 8, 14336, False),  # the wider MLP that others have measured
+    "qwen3-8b-14336": Size(4096, 36, 32, 8, 14336, False),  # the wider MLP that other projects measure
 }

@@ -1,4 +1,4 @@
-"""Tables of what a results file holds, for a page in HTML and one in Markdown: (heading, lines of cells as text)."""
+"""Tables of a results file for the HTML and the Markdown page: (heading, lines of cells as text)."""
 
 from .kernel_classes import KINDS
 from .newest_runs import is_ours, named, number, peers_of

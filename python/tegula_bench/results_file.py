@@ -1,5 +1,5 @@
-"""Rows of a results file: a run, what was measured, by whom, what it took. Needs nothing of the package: the programs of
-the repository's bench/ read and write the same files."""
+"""Rows of a results file: run, case, implementation, time and memory. The programs of the repository's bench/ read and
+write the same files."""
 
 import csv
 import datetime
@@ -19,8 +19,8 @@ def text(value):
 
 
 class Run:
-    """What the rows of one run share: `more` names further columns, at least device and driver. Appends rows to `path`,
-    or nowhere if that is None."""
+    """The columns that the rows of one run share; `more` names further ones, at least device and driver. Appends rows to
+    `path`, unless it is None."""
 
     def __init__(self, path, commit, suite, **more):
         now = datetime.datetime.now(datetime.timezone.utc)
@@ -58,17 +58,17 @@ def read(path):
         return list(csv.DictReader(file))
 
 
-OUT_OF_MEMORY = "out of memory"  # how the note of a row without a time begins then
+OUT_OF_MEMORY = "out of memory"  # the start of the note of a row without a time
 
 
 def is_result(row):
-    """A time, or that memory ran out: what went wrong otherwise may go well the next time."""
+    """Whether the row is final: it has a time or memory ran out. Other failures are tried again."""
     return bool(row["ms"]) or row["note"].startswith(OUT_OF_MEMORY)
 
 
 def recorded(rows, commit, case, wanted, columns=("impl",)):
-    """True if one run of this commit holds the case (column -> value) for everyone wanted, each named by its values of
-    `columns` (a name alone where that is one column)."""
+    """Whether one run of this commit holds the case (column -> value) for every wanted implementation, each given by its
+    values of `columns` (a single value for one column)."""
     runs = {}
     for row in rows:
         if row["commit"] == commit and all(row[key] == text(case[key]) for key in case):

@@ -1,4 +1,4 @@
-"""One HTML page of a results file: tables and the plots as SVG inside it; it loads nothing."""
+"""One self-contained HTML page of a results file: tables, and plots as embedded SVG."""
 
 import html
 
@@ -18,7 +18,7 @@ figure svg { max-width: 100%; height: auto; }
 
 
 def table(found, ours=None):
-    """`ours`: number of the line that stands out."""
+    """`ours`: number of the highlighted line."""
     heading, lines = found
     yield "<table><tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in heading) + "</tr>"
     for number, cells in enumerate(lines):

@@ -1,5 +1,5 @@
-"""fsdp, ddp: training steps on several devices, stock and patched: how throughput grows with their number, the batch of
-each kept, and whether losses are those of one device that takes the same global batch."""
+"""fsdp, ddp: training steps on several devices, stock and patched. Measures how throughput scales with the number of
+devices at a constant batch per device, and compares losses with one device that computes the same global batch."""
 
 import argparse
 import json
@@ -23,7 +23,7 @@ STEPS = 20
 
 
 def launch(options, case, entrant, way, parts, processes, log):
-    """What rank 0 found."""
+    """The results of rank 0."""
     with tempfile.TemporaryDirectory() as folder:
         answer = pathlib.Path(folder) / "answer.json"
         start = [sys.executable, "-m"]
@@ -48,7 +48,7 @@ def launch(options, case, entrant, way, parts, processes, log):
 
 
 def difference(losses, others):
-    """The largest of a step, relative."""
+    """The largest relative difference over all steps."""
     return max(abs(a - b) / abs(b) for a, b in zip(losses, others))
 
 
@@ -64,7 +64,7 @@ def row_of(case, entrant, version, number, how, found, note=""):
 
 
 def compared(several, alone, together, number):
-    """What is said about a run on several devices."""
+    """The note of a run on several devices."""
     pace = alone["ms"] / several["ms"]
     return (f"{pace:.3f} of one GPU's pace on each, loss within {difference(several['losses'], together['losses']):.2g} of "
             "one GPU's with the global batch")  # fmt: skip

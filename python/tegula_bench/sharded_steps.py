@@ -1,5 +1,5 @@
-"""Training steps of a model on several devices, or on one with the same global batch: the process that torchrun starts on
-each. Prints nothing; rank 0 writes what was found to --answer."""
+"""Training steps of a model on several devices, or on one with the same global batch: the process that torchrun starts
+for each device. Prints nothing; rank 0 writes the results to --answer."""
 
 import argparse
 import contextlib
@@ -21,9 +21,9 @@ WAYS = ("fsdp", "ddp", "one")
 
 
 def sharded(model):
-    """FSDP2: each layer a unit, and what is left; of that the head with the norm before it by itself, where its weight is
-    not the embedding's. What a forward has gathered stays for the backward: gathered again it would take multiprocessors
-    from products once more, and a GPU has room for it."""
+    """FSDP2 with each layer as a unit, the rest of the model as another, and the head with its norm as one of its own
+    unless it shares the embedding's weight. Gathered parameters stay until the backward: a second gather would occupy
+    multiprocessors again, and the memory suffices."""
     from torch.distributed.fsdp import fully_shard
 
     units = [*model.model.layers]
@@ -42,7 +42,7 @@ def replicated(model, device):
 
 
 class GlobalSteps:
-    """Steps on a global batch of `parts` micro-batches: this process takes its own, or, alone, one after the other."""
+    """Steps on a global batch of `parts` micro-batches. Each process computes its own; a single process computes all."""
 
     def __init__(self, options):
         self.case, self.way, self.parts = case_of(options.model, options.shape, options.dtype), options.way, options.parts
@@ -99,7 +99,7 @@ class GlobalSteps:
 
 @contextlib.contextmanager
 def process_group(options):
-    """Settles options.copy_engines, too: the question goes to CUDA, so after this process has its GPU."""
+    """Also sets options.copy_engines, which requires CUDA on this process's GPU."""
     if options.device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     options.copy_engines = options.way == "fsdp" and copy_engine_gather.is_possible(options.device)

@@ -1,4 +1,4 @@
-"""What a training step is timed on: a model, a batch, how."""
+"""The cases of a training step: model, batch, options."""
 
 import dataclasses
 import re
@@ -6,7 +6,7 @@ import re
 from .qwen3_sizes import SIZES
 
 DTYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
-CHECKPOINTED = "_ckpt"  # at the end of a shape: layers are computed again in the backward
+CHECKPOINTED = "_ckpt"  # suffix of a shape with gradient checkpointing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ def case_of(model, shape, dtype):
     return StepCase(model, int(found[1]), int(found[2]), bool(found[3]), dtype)
 
 
-# Command -> its model and shapes. The first shapes are those that a bar asks for.
+# Command -> its model and shapes, those of a bar first.
 SWEEPS = {
     "small": ("qwen3-0.6b", ["b4_s4096"]),
     "8b": ("qwen3-8b", ["b1_s4096", "b1_s8192"]),

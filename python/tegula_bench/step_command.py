@@ -12,7 +12,7 @@ from .worker_process import WorkerProcess
 
 
 def cases_of(options, command):
-    """The command's, with what the options say otherwise."""
+    """The command's cases, changed by the options."""
     model, shapes = SWEEPS[command]
     model, shapes = options.model or model, options.shape or shapes
     cases = [case_of(model, shape, options.dtype) for shape in shapes]

@@ -1,4 +1,4 @@
-"""Which kernels a training step runs, and what the device can do at best."""
+"""The kernels of a training step, and the device's best rates."""
 
 import torch
 
@@ -42,8 +42,8 @@ def best_of(run, device, tries):
 
 
 def roofs(device):
-    """FLOP/s of a product and bytes/s of a copy, the best that this device does now: of 16-bit matrices and of more
-    memory than caches hold."""
+    """The best current rates of the device: FLOP/s of a product of 16-bit matrices, and bytes/s of a copy that exceeds
+    the caches."""
     size, length = (8192, 1 << 30) if device == "cuda" else (256, 1 << 22)
     a, b = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
     product = 2 * size**3 / best_of(lambda: a @ b.T, device, 12) * 1e3

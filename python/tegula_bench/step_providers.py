@@ -1,4 +1,4 @@
-"""Who takes a training step: transformers as it is and everything that makes it faster. Each runs in a process of its own."""
+"""The providers of a training step: stock transformers and what accelerates it. Each runs in its own process."""
 
 import dataclasses
 import functools
@@ -7,9 +7,9 @@ from collections.abc import Callable
 from . import liger_package
 from .newest_runs import ANY_ORDER
 
-# transformers 5.17 makes a dense mask for a whole model under torch.compile, since it cannot rule out packed sequences,
-# and PyTorch's attention then computes both halves. A mask dictionary of the caller's is passed on as it is: with None
-# in it the layers ask for causal attention.
+# Under torch.compile, transformers 5.17 makes a dense mask for a whole model, since it cannot rule out packed sequences;
+# PyTorch's attention then also computes the masked half. The caller's mask dictionary is passed on unchanged, and None in
+# it selects causal attention.
 CAUSAL = {"attention_mask": {"full_attention": None}}
 
 
@@ -37,7 +37,7 @@ def use_liger(**options):
 
 
 def keep_compiled_shapes():
-    """As many shapes as a sweep has, each compiled for itself."""
+    """Raises the limit of recompilations, so that each shape of a sweep is compiled separately."""
     import torch
 
     for name in ("recompile_limit", "cache_size_limit"):  # the second before PyTorch 2.7
@@ -58,7 +58,7 @@ def compiled_layers(model):
 
 
 def keeping_attention():
-    """A checkpointed layer's backward finds what PyTorch's attention gave, and computes the rest again."""
+    """Selective checkpointing: layers keep the outputs of PyTorch's attention and recompute the rest."""
     import torch
     from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
@@ -96,7 +96,7 @@ ALL = [
     Provider("tegula+compile", ours=True, prepare=keep_compiled_shapes, convert=lambda model: compiled(with_tegula(model))),
 ]  # fmt: skip
 PROVIDERS = {provider.name: provider for provider in ALL}
-# What may run out of memory comes before what takes long to compile: others are ended then, and start anew.
+# Providers that may run out of memory come before those that compile for long: others are then ended and restarted.
 USUAL = ["hf", "liger", "liger_noflce", "compile", "tegula", "tegula+compile"]
 TIMED = [*USUAL, ANY_ORDER]
 
@@ -119,7 +119,7 @@ def make_optimiser(name, parameters):
 
 @dataclasses.dataclass(frozen=True)
 class Entrant:
-    """A provider with an optimiser: what a row is about."""
+    """A provider with an optimiser: the subject of a row."""
 
     provider: Provider
     optimiser: str = "torch"
@@ -134,12 +134,12 @@ class Entrant:
 
     @property
     def key(self):
-        """What tells its rows from others: impl, config."""
+        """Identifies its rows: impl, config."""
         return self.provider.name, self.config
 
 
 def entrants(names, optimisers):
-    """Peers train with torch's optimiser, ours with each of those asked for; what is only reported with the last."""
+    """Peers use torch's optimiser, ours each of the given ones; a provider that is not judged uses the last one."""
 
     def of(provider):
         if not provider.ours:

@@ -1,4 +1,4 @@
-"""What the rounds of a training step make: rows of a results file, a table on standard output, doubts about losses."""
+"""From the rounds of a training step: rows of a results file, a table on standard output, doubts about losses."""
 
 import statistics
 
@@ -6,11 +6,11 @@ from .newest_runs import peers_of
 from .results_file import OUT_OF_MEMORY
 
 PARTS = ("forward", "backward", "optimiser")
-CLOSE = 2e-3  # of a loss, relative: 16-bit steps in another order
+CLOSE = 2e-3  # relative tolerance of a loss: 16-bit steps add in another order
 
 
 def note_of(found):
-    """Why there is no figure; "" where there is one."""
+    """Why there is no figure; "" if there is one."""
     if "oom" in found:
         return f"{OUT_OF_MEMORY} at {found['peak_bytes'] / 2**30:.1f} GiB"
     return f"failed: {found['error']}" if "error" in found else ""
@@ -21,7 +21,7 @@ def all_of(rounds, key):
 
 
 def split_of(rounds):
-    """Medians of the parts, as the note of a row says them."""
+    """Medians of the parts, as in the note of a row."""
     return ", ".join(f"{part} {statistics.median(all_of(rounds, part)):.2f} ms" for part in PARTS)
 
 
@@ -41,7 +41,7 @@ def row_of(case, entrant, version, rounds, note):
 
 
 def doubt(rounds, stock):
-    """What is to be said about losses that are not the stock model's: the same weights saw the same batches."""
+    """A note if losses differ from the stock model's, which had the same weights and batches."""
     for theirs, mine in zip(stock[0]["losses"], rounds[0]["losses"]):
         if not abs(mine - theirs) <= CLOSE * abs(theirs):
             return f"loss {mine:.4f} where hf has {theirs:.4f}"
@@ -49,7 +49,7 @@ def doubt(rounds, stock):
 
 
 def table(rows):
-    """Lines for people: one for each row, and each beside the best peer."""
+    """Lines of text: one for each row, with the ratio to the best peer."""
     peers = [row["ms"] for row in peers_of(rows) if row.get("ms")]
     for row in rows:
         name = f"{row['impl']:17} {row['config']:56}"

@@ -9,22 +9,22 @@ import time
 from . import results_file
 from .step_rows import doubt, note_of, row_of, table
 
-OVERHEAD = 3.0  # seconds of a turn beside its steps: waking, loading, freeing
+OVERHEAD = 3.0  # seconds of a turn besides its steps: waking, loading, freeing
 
 
 def order_of(entrants, number):
-    """There and back, then from the next one on."""
+    """The order forwards and backwards, then starting from the next one."""
     first = number // 2 % len(entrants)
     turned = entrants[first:] + entrants[:first]
     return turned[::-1] if number % 2 else turned
 
 
 class TimeIsOver(Exception):
-    """No further round fits in the minutes given."""
+    """No further round fits in the given minutes."""
 
 
 class Sweep:
-    """`start(name)` gives the worker of a provider. `run`: where rows go."""
+    """`start(name)` starts the worker of a provider. `run` receives the rows."""
 
     def __init__(self, start, run, folder, progress, say=print, rounds=2, warm_up=3, steps=5, minutes=math.inf):
         self.start, self.run, self.folder, self.progress = start, run, folder, progress
@@ -36,8 +36,8 @@ class Sweep:
     # ---- workers ----
 
     def prepare(self, names):
-        """All workers that are not there, started together; returns what they said. One that cannot serve is ended and
-        stays in `versions` with its reason."""
+        """Starts all missing workers together and returns their answers. One that fails is ended and stays in `versions`
+        with the reason."""
         missing = [name for name in names if name not in self.workers or not self.workers[name].alive]
         for name in missing:
             self.workers[name] = self.start(name)
@@ -49,13 +49,13 @@ class Sweep:
         return said
 
     def where(self, names):
-        """Starts their workers; device and driver, as one of them says."""
+        """Starts the workers; returns device and driver from one of them."""
         said = self.prepare(dict.fromkeys(names)).values()
         found = next((one for one in said if "error" not in one), {})
         return {"device": found.get("device", ""), "driver": found.get("driver", "")}
 
     def end_others(self, name):
-        """Their contexts hold memory. True if there were any."""
+        """Ends the other workers, whose contexts hold memory. True if there were any."""
         others = [other for other in self.workers if other != name and other in self.used]
         for other in others:
             self.workers.pop(other).end()
@@ -77,7 +77,7 @@ class Sweep:
         request = dict(case=dataclasses.asdict(case), optimiser=entrant.optimiser, warm_up=self.warm_up, steps=self.steps)
         self.used.add(name)
         found = self.workers[name].ask(do="time", **request)
-        if "oom" in found and self.end_others(name):  # out of memory counts for one that has the GPU to itself
+        if "oom" in found and self.end_others(name):  # out of memory counts only with the GPU to itself
             found = self.workers[name].ask(do="time", **request)
         return found
 

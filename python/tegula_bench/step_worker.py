@@ -1,8 +1,8 @@
 """The process of one provider: `python -m tegula_bench.step_worker PROVIDER DEVICE`.
 
-Reads requests, answers each with a line of JSON on what was standard output; what libraries print goes to standard error.
-It lives through a whole sweep, because imports and compiling take longer than steps; between requests its model sleeps
-(model_steps.py), so that the GPU belongs to one process at a time."""
+Reads requests and answers each with a line of JSON on the original standard output; libraries print to standard error.
+The process lives for a whole sweep, since imports and compiling take longer than steps. Between requests its model sleeps
+(model_steps.py), so that one process at a time uses the GPU."""
 
 import importlib.metadata
 import json
@@ -16,7 +16,7 @@ from .step_providers import PROVIDERS
 
 
 def version_of(name):
-    """Of what a provider adds to PyTorch and transformers, and of these."""
+    """Versions of the provider's package, PyTorch and transformers."""
     found = [f"torch {importlib.metadata.version('torch')}"]
     if name.startswith("tegula"):
         import tegula
@@ -27,7 +27,7 @@ def version_of(name):
 
 
 class Worker:
-    """Answers requests: a dict with `do` and what that takes."""
+    """Answers requests: a dict with `do` and its arguments."""
 
     def __init__(self, name, device):
         import torch
@@ -59,19 +59,19 @@ class Worker:
         return roofs(self.device)
 
     def answer(self, request):
-        """What was asked for, or {"oom": ...} or {"error": ...}."""
+        """The result, or {"oom": ...} or {"error": ...}."""
         function = getattr(self, request.pop("do"))
         try:
             found = function(**request)
         except self.out_of_memory as error:
             found = {"oom": first_line(error), **self.steps.peaks()}
-        except Exception as error:  # a compiler's or a library's own: anything
+        except Exception as error:  # compilers and libraries raise exceptions of any class
             if "out of memory" in str(error):  # compilers wrap it
                 found = {"oom": first_line(error), **self.steps.peaks()}
             else:
                 found = {"error": f"{type(error).__name__}: {first_line(error)}"}
                 sys.excepthook(type(error), error, error.__traceback__)
-        # Only now nothing holds the frames of an error, and with them its tensors.
+        # Only now are the frames of an error, and their tensors, released.
         self.steps.sleep()
         return found
 

@@ -1,4 +1,4 @@
-"""Text to train on without a tokenizer: its bytes are the ids. By default the prose that every Python brings along, the
+"""Text to train on without a tokenizer: its bytes are the ids. The default is prose that comes with every Python, the
 topics of help()."""
 
 import pathlib
@@ -13,8 +13,8 @@ def text_bytes(path=None):
 
 
 def batches(text, count, rows, seq):
-    """`count` tensors of [rows, seq] ids, one piece of text after the other; a short text begins again, each time at
-    another place of a row."""
+    """`count` tensors of [rows, seq] ids from consecutive pieces of text. A short text repeats, at another offset in the
+    row each time."""
     import torch
 
     need = count * rows * seq

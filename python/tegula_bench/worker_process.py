@@ -1,4 +1,4 @@
-"""The sweep's side of a worker: starts it, asks it, ends it."""
+"""The sweep's handle of a worker: starts the process, sends requests, ends it."""
 
 import contextlib
 import json
@@ -6,11 +6,11 @@ import selectors
 import subprocess
 import sys
 
-ENDS_WITHIN = 30  # seconds, once nothing more is asked
+ENDS_WITHIN = 30  # seconds after the last request
 
 
 class WorkerProcess:
-    """A provider's process. It starts to import at once; the first answer waits for that."""
+    """A provider's process. It starts importing at once; the first answer waits for that."""
 
     def __init__(self, name, device, log, patience):
         self.name, self.log, self.patience = name, log, patience
@@ -22,7 +22,7 @@ class WorkerProcess:
             )  # fmt: skip
 
     def ask(self, **request):
-        """The worker's answer; {"error": ...} if it died or took longer than `patience` seconds: it is gone then."""
+        """The worker's answer. If it died or took longer than `patience` seconds: {"error": ...}, and the process is ended."""
         try:
             self.process.stdin.write((json.dumps(request) + "\n").encode())
             self.process.stdin.flush()

@@ -101,7 +101,7 @@ def test_gradient_checkpointing(monkeypatch, by_class, reentrant):
 
 
 def runs_of_attention(monkeypatch):
-    row, runs = attention_ops._attention.forward_row, []
+    row, runs = attention_ops._attention.forward_entry, []
     monkeypatch.setattr(row, "run", lambda *given, run=row.run: (runs.append(row.name), run(*given))[1])
     return runs
 

@@ -59,7 +59,7 @@ def may_bypass(norm, x=None):
 
 
 def overheard(module):
-    """Whether the module has forward hooks other than FSDP's and transformers' recorder, which is handled."""
+    """Whether the module has forward hooks other than those of FSDP and of transformers' recorder of outputs."""
     for hooks in (module._forward_hooks, module._forward_pre_hooks):
         for hook in hooks.values():
             home = getattr(hook, "__module__", None) or ""
