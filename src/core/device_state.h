@@ -1,5 +1,5 @@
 /**
- * The GPU of a CUDA context, without CUDA headers. src/cuda/device.c implements it. In a build
+ * The GPU of a CUDA context, without CUDA headers. e.c implements it. In a build
  * without CUDA core/no_device.c does, and opening a device fails.
  */
 #ifndef TGI_CORE_DEVICE_STATE_H

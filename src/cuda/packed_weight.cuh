@@ -1,5 +1,5 @@
 /**
- * Packed quantised weights (ops/packed_weight.h) where they lie on the device: at any address, and
+ * Packed quantised weights (core/packed_weight.h) where they lie on the device: at any address, and
  * with a header that no host code can look at.
  */
 #ifndef TGI_CUDA_PACKED_WEIGHT_CUH

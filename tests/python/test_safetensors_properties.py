@@ -111,7 +111,7 @@ def model_real(text):
 
 
 def model_json(data):
-    """RFC 8259 by Python's json, and what src/model/json_file.h refuses beyond it."""
+    """RFC 8259 by Python's json, and what src/files/json_file.h refuses beyond it."""
     try:
         text = data.decode("utf-8")
         require(not text.startswith("\ufeff"))

@@ -1,4 +1,4 @@
-/** Operands of cuda/gemm_tile.cuh: matrices of any strides and dtype, and how a block brings tiles
+/** Operands of e.cuh: matrices of any strides and dtype, and how a block brings tiles
  * of them into shared memory as f32. */
 #ifndef TGI_CUDA_GEMM_LOADER_CUH
 #define TGI_CUDA_GEMM_LOADER_CUH

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The section that every .cu file adds an element to (cuda/module.cuh), between names that the
+/* The section that every .cu file adds an element to (e.cuh), between names that the
  * linker gives. */
 extern const tgi_module __start_tgi_modules[] __attribute__((visibility("hidden")));
 extern const tgi_module __stop_tgi_modules[] __attribute__((visibility("hidden")));

@@ -1,4 +1,4 @@
-/** The modules of the library: one for each .cu file and entry (cuda/module.cuh). */
+/** The modules of the library: one for each .cu file and entry (cuda/runtime/module.cuh). */
 #ifndef TGI_CUDA_KERNEL_LOADING_H
 #define TGI_CUDA_KERNEL_LOADING_H
 

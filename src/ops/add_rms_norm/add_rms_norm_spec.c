@@ -63,7 +63,7 @@ static const spec_case bwd_cases[] = {
     {"3x768"},
     {"2x1024_offset"},
     {"65x1023_nodx"},
-    {"128x96"}, /* the largest case of cuda/few_rows.cuh */
+    {"128x96"}, /* the largest case of cuda/rows/few_rows.cuh */
     {"129x96_nodsum"},
     {"17x2048_wf32"},
     {"3x2880_wf32_yf32"},

@@ -1,4 +1,4 @@
-/* Attention in its materialised form on CUDA: products of matrices (cuda/gemm_tile.cuh) with a pass
+/* Attention in its materialised form on CUDA: products of matrices (e.cuh) with a pass
  * over the rows of scores between them.
  *
  *   forward    S = Q K^T;  P = softmax(S) row by row, in place;  O = P V

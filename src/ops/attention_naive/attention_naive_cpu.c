@@ -1,5 +1,5 @@
 /* Attention in its materialised form, on the CPU: one head after the other, each as products of
- * matrices (cpu/gemm.h) with a pass over the rows of scores between them.
+ * matrices (cpu/gemm/gemm.h) with a pass over the rows of scores between them.
  *
  *   forward    S = Q K^T;  P = softmax(S) row by row, in place;  O = P V
  *   backward   dV += P^T dO;  dP = dO V^T;  dS from P and dP row by row, in place;

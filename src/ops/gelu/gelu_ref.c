@@ -1,4 +1,4 @@
-/* GELU, reference; ops/activation_ref.h has the formulas. */
+/* GELU, reference; ops/shared/gated/activation_ref.h has the formulas. */
 #include "ops/kernels.h"
 #include "ops/shared/gated/activation_ref.h"
 

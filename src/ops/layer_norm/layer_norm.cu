@@ -7,7 +7,7 @@
  *            (Chan, Golub & LeVeque 1983). Rows that do not fit in registers, or that do not
  *            consist of aligned vectors, are read again, from the cache. Common widths in bf16 have
  *            fixed-width kernels (layer_norm_fixed.cuh).
- * Work       cuda/norm_rows.cuh maps rows to threads: up to 1016 16-bit columns use a warp or less
+ * Work       s.cuh maps rows to threads: up to 1016 16-bit columns use a warp or less
  *            per row, longer rows a block of up to 512 threads. The kernels are not persistent: a
  *            block ends with its rows.
  * Bound      Memory bandwidth: x is read and y is written.

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(lay_rows(kCols, kLanes<T>, kShortRow).threads,
 
 /**
  * Short rows, each on a part of a warp. A thread has its vectors of kRows rows. A transpose-reduce
- * (cuda/dealt_sum.cuh) sums all rows at once and leaves each lane one total: the sum or the sum of
+ * (m.cuh) sums all rows at once and leaves each lane one total: the sum or the sum of
  * squares of one row. The lane then computes the moments of that row.
  */
 template <typename T, int kCols, int kRows, int kWarps>

@@ -83,7 +83,7 @@ static const spec_case bwd_cases[] = {
     {"6x1024_nodbias"},
     {"64x200"},
     {"65x1023_nodx"},
-    {"128x96_residual"}, /* the largest case of cuda/few_rows.cuh */
+    {"128x96_residual"}, /* the largest case of cuda/rows/few_rows.cuh */
     {"129x96"},
     {"127x31_wf32_yf32"},
     {"126x130_nodbias"},

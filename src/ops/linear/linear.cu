@@ -2,7 +2,7 @@
  *
  * Method     Through cublasLt where the context has it: bias and residual within the product, GELU
  *            in a second pass over z. Else, up to 16 rows: linear_few_rows.cuh; more:
- *            cuda/gemm_tile.cuh, both operands along k.
+ *            cuda/gemm/gemm_tile.cuh, both operands along k.
  *            Bias, GELU, the saved preactivation and residual are made while y is written. Both
  *            ways have the same order of sums, so a row has the same bits alone and among others.
  * Work       32 columns of y, or a tile of it, for a block.

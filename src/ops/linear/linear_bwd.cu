@@ -1,4 +1,4 @@
-/* Linear layers on CUDA, backward: dx = dz W and dW += dz^T x, by cuda/product.cuh.
+/* Linear layers on CUDA, backward: dx = dz W and dW += dz^T x, by cuda/gemm/product.cuh.
  *
  * Method     With an activation dz = dy * act'(z) is made first, in the workspace, rounded to dy's
  *            dtype. dbias: sums of groups of rows in the workspace, then of groups

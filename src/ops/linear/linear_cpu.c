@@ -1,4 +1,4 @@
-/* Linear layers on the CPU: three products (cpu/gemm.h) and, around them, what is not one.
+/* Linear layers on the CPU: three products (cpu/gemm/gemm.h) and, around them, what is not one.
  *
  *   forward   y  = x W^T     both operands along k; bias, GELU and residual end each tile
  *   backward  dx = dz W      dW += dz^T x

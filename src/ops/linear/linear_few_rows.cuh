@@ -1,5 +1,5 @@
 /**
- * x W^T for few rows of x: one reading of W at memory's pace, with the bits of cuda/gemm_tile.cuh.
+ * x W^T for few rows of x: one reading of W at memory's pace, with the bits of e.cuh.
  *
  * Method  A block has 32 rows of W and up to kRows of x; its warps take blocks of kSumBlock
  *         products in turns. A warp brings 32 x 32 weights into shared memory by coalesced loads,

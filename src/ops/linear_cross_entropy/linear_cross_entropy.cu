@@ -2,7 +2,7 @@
  *
  * Method     Rows that are not ignored are numbered on the device. For every chunk of columns, for
  *            every group of numbers: their hidden states are copied side by side, the logits are a
- *            product (cuda/product.cuh) for a chunk of rows at a time, each row of them is read
+ *            product (t.cuh) for a chunk of rows at a time, each row of them is read
  *            once (forward) and turned into its gradient, and dhidden and dweight are two more
  *            products of the group. With one chunk of columns a row's scan is complete when its
  *            gradient is due; with several the forward needs a pass of its own. The host does not

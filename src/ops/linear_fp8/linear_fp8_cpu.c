@@ -2,7 +2,7 @@
  *
  * Method     x is widened and packed once, in the workspace, as products of f32 pack their left
  *            operand. A task widens one block of a panel, 128 columns by 32 rows of W, into the
- *            first-level cache, multiplies it with register tiles of cpu/gemm.h, scales the tiles
+ *            first-level cache, multiplies it with register tiles of m.h, scales the tiles
  *            and adds them to the totals of its rows of x. For a few rows the weights are widened
  *            in registers instead, once for all of them.
  * Bound      The widening for few rows, arithmetic from about 16 rows on. */

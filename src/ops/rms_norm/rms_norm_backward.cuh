@@ -8,10 +8,10 @@
  * Method     A thread owns 16 columns. Their weights and their sums of dweight stay in registers
  *            over all rows of the block, and the next row is loaded while the current one is
  *            computed. Each block writes its partial sums to the workspace; a second kernel
- *            (cuda/column_sums.cuh) adds them. Rows of more than 8192 columns are read twice, the
+ *            (s.cuh) adds them. Rows of more than 8192 columns are read twice, the
  *            second time from the cache; their sums are in shared memory if they fit. For few rows
  *            without a gate, extra blocks of the dx launch reduce dweight directly
- *            (cuda/few_rows.cuh): partial sums and a second kernel would cost more than reading
+ *            (s.cuh): partial sums and a second kernel would cost more than reading
  *            the rows again.
  * Work       A block processes a group of rows. The number of groups, and so the bits, depend on
  *            the shape alone.

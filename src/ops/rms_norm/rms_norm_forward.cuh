@@ -11,7 +11,7 @@
  *            not fit in registers, or that do not consist of aligned vectors, are read twice, the
  *            second time from the cache. rms_norm and rms_norm_swiglu have fixed-width kernels for
  *            some widths in bf16 (rms_norm_fixed.cuh).
- * Work       cuda/norm_rows.cuh maps rows to threads: up to 512 16-bit columns use a warp or less
+ * Work       s.cuh maps rows to threads: up to 512 16-bit columns use a warp or less
  *            per row, longer rows a block of up to 512 threads. The kernels are not persistent: a
  *            block ends with its rows.
  * Bound      Memory bandwidth: each input is read once, each output written once.

@@ -57,7 +57,7 @@ static const spec_case bwd_cases[] = {
     {"2x1024_offset"},
     {"64x200"},
     {"65x1023_nodx"},
-    {"128x96_offset"}, /* the largest case of cuda/few_rows.cuh */
+    {"128x96_offset"}, /* the largest case of cuda/rows/few_rows.cuh */
     {"129x96"},
     {"127x31_wf32_yf32"},
     {"129x1023_nodx"},

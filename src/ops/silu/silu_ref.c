@@ -1,4 +1,4 @@
-/* SiLU, reference; ops/activation_ref.h has the formulas. */
+/* SiLU, reference; ops/shared/gated/activation_ref.h has the formulas. */
 #include "ops/kernels.h"
 #include "ops/shared/gated/activation_ref.h"
 
