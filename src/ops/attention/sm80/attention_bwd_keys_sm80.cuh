@@ -111,42 +111,6 @@ __device__ __forceinline__ void add_shared_block(keys_shared<S> &sh, int stage, 
       dk, shared_address(sh.ds) + keys, tile::square(shared_address(sh.q[stage])) + elements);
 }
 
-/** Stores a warp's rows of dk and dv, through the buffers of keys and values. */
-template <typename S>
-__device__ __forceinline__ void
-finish_warp(const bwd_tiles_job &job, const key_place &x, int first, int part, uint32_t k_page,
-            uint32_t v_page, const warp_range &range, float (&dk)[S::kM][S::kElements / 2],
-            float (&dv)[S::kM][S::kElements / 2])
-{
-  using T = typename S::T;
-  constexpr int kQueries = S::kQueries, kM = S::kM;
-  const float by = x.state == kOutOfRange ? CUDART_NAN_F : 1.0f;
-  const int low = range.below * kQueries, high = range.above * kQueries;
-  bool bad[kM][2], bad_dv[kM][2], some = false;
-  put_sums<T, kM, S::kHeadDim, S::kSharers>(k_page, part, dk, job.scale * by, bad);
-  put_sums<T, kM, S::kHeadDim, S::kSharers>(v_page, part, dv, by, bad_dv);
-#pragma unroll
-  for (int m = 0; m < kM; m++) {
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      bad[m][r] = bad[m][r] || bad_dv[m][r];
-      some = some || bad[m][r];
-    }
-  }
-  if (high > low && range.hides(low, high) && __any_sync(kAllLanes, some)) {
-    keys_again<S, true, true>(job, x, first, part, k_page, v_page, low, high, bad);
-  }
-  const int rows = min(x.rows - first, 16 * kM);
-  if (job.dk.data) {
-    store_rows<T, S::kHeadDim, S::kSharers>(job.dk, x.k_index, x.k_row + first, x.kv_head, rows,
-                                            job.head_dim, k_page, part);
-  }
-  if (job.dv.data) {
-    store_rows<T, S::kHeadDim, S::kSharers>(job.dv, x.k_index, x.k_row + first, x.kv_head, rows,
-                                            job.v_dim, v_page, part);
-  }
-}
-
 template <typename T, typename Config>
 __global__ void __launch_bounds__(dkv_tile<T, Config>::kThreads, Config::kOccupancy)
     attention_bwd_dkv_tiles_kernel(const __grid_constant__ bwd_tiles_job job)
@@ -255,7 +219,31 @@ __global__ void __launch_bounds__(dkv_tile<T, Config>::kThreads, Config::kOccupa
     __syncthreads(); /* all warps have read all keys, whose buffers results reuse */
   }
   __syncwarp();
-  finish_warp<S>(job, x, first, part, k_page, v_page, range, dk, dv);
+  const float by = x.state == kOutOfRange ? CUDART_NAN_F : 1.0f;
+  const int low = range.below * kQueries, high = range.above * kQueries;
+  bool bad[kM][2], bad_dv[kM][2], some = false;
+  put_sums<T, kM, S::kHeadDim, S::kSharers>(k_page, part, dk, job.scale * by, bad);
+  put_sums<T, kM, S::kHeadDim, S::kSharers>(v_page, part, dv, by, bad_dv);
+#pragma unroll
+  for (int m = 0; m < kM; m++) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      bad[m][r] = bad[m][r] || bad_dv[m][r];
+      some = some || bad[m][r];
+    }
+  }
+  if (high > low && range.hides(low, high) && __any_sync(kAllLanes, some)) {
+    keys_again<S, true, true>(job, x, first, part, k_page, v_page, low, high, bad);
+  }
+  const int rows = min(x.rows - first, 16 * kM);
+  if (job.dk.data) {
+    store_rows<T, S::kHeadDim, S::kSharers>(job.dk, x.k_index, x.k_row + first, x.kv_head, rows,
+                                            job.head_dim, k_page, part);
+  }
+  if (job.dv.data) {
+    store_rows<T, S::kHeadDim, S::kSharers>(job.dv, x.k_index, x.k_row + first, x.kv_head, rows,
+                                            job.v_dim, v_page, part);
+  }
 }
 
 /* ---- host ---- */
