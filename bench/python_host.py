@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What a call of rms_norm costs the host: from C, through the Python package, and PyTorch's own, in turn.
+"""Host time of rms_norm: called from C, through the Python package, and PyTorch's own, in turn.
 
     PYTHONPATH=build/release/python bench/python_host.py build/release [--device cuda] [--shape 1x4096] [--csv FILE]
 
-The first call of the package in a process (python_first_call.py) is timed in three, one after the other: the median,
-the least and the most. --csv records all. Each other figure is the least over all rounds of the mean over a round's
-calls, which are issued back to back; the GPU is waited for between rounds. C's is what ctypes takes for the prepared
-call, without what it takes for a function that does nothing. The output alone is what PyTorch takes to make and free
-it by its shortest way. The last columns are the time over C's, and the share of PyTorch's time for the same call.
+The package's first call in a process (python_first_call.py) is timed in three processes, one after the other: median,
+least and most. Every other figure is the least over all rounds of a round's mean time of a call. A round's calls are
+issued back to back; between rounds the program waits for the GPU. C: the prepared call through ctypes, less a ctypes
+call of a function that does nothing. Output alone: PyTorch's fastest allocation and release of the output. The last
+columns are the time over C's and the ratio to PyTorch's time for the same call. --csv records all figures.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def first_calls(options):
 
 
 def record(options, least, first):
-    """Rows of the suite host: `config` is the kind of call, `ms` what it takes of the host."""
+    """Rows of the suite host: `config` is the kind of call, `ms` its host time."""
     commit = subprocess.run([options.build / "bench/bench_ops", "--commit"], check=True, capture_output=True, text=True)
     where = {}
     if options.device == "cuda":

@@ -170,6 +170,7 @@ def where_section(cases):
     yield "```sh"
     yield "LLMC_DIR=... make bench                   # all of this, recorded; a checkout of llm.c"
     yield "build/release/bench/bench_ops --op linear # one op beside its roof"
+    yield "export PYTHONPATH=python:bench            # for the programs below"
     yield "bench/baselines.py --op linear            # the same beside its peers"
     yield "bench/train_step.py --llmc DIR            # training steps beside llm.c and PyTorch"
     yield "```"

@@ -41,11 +41,11 @@ void tgi_bound_begin(tgi_bound_call *bound, const tgi_bound_entry *entry);
 void tgi_bound_end(tgi_bound_call *bound);
 
 /** Reads one tensor. Returns TGI_NEEDS_GRADIENT only if `grad` is set. */
-int tgi_bound_read(tgi_bound_call *bound, size_t slot, PyObject *object, bool grad);
+int tgi_bound_read(tgi_bound_call *bound, size_t index, PyObject *object, bool grad);
 /** Reads all inputs; None means absent. Slots of rank 2 accept any rank: leading axes are rows. */
 int tgi_bound_read_inputs(tgi_bound_call *bound, PyObject *const *values, bool grad);
 /** Reads an output that the caller provides. */
-int tgi_bound_read_output(tgi_bound_call *bound, size_t slot, PyObject *object, bool grad);
+int tgi_bound_read_output(tgi_bound_call *bound, size_t index, PyObject *object, bool grad);
 /** -1 with an exception set on failure. */
 int tgi_bound_read_scalars(tgi_bound_call *bound, PyObject *const *values);
 
