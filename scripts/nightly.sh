@@ -29,6 +29,12 @@ rest() {
   cmake --preset "$1" && cmake --build "build/$1" && ctest --preset "$1-nightly" -j "$(nproc)"
 }
 
+# All C tests with every function instrumented.
+instrumented() {
+  cmake --preset asan -DTEGULA_INSTRUMENT_ALL=ON && cmake --build build/asan &&
+    ctest --preset asan -j "$(nproc)" && ctest --preset asan-nightly -j "$(nproc)"
+}
+
 # Every kernel optimised, for a GPU of each entry, and sm80's for the next one too.
 kernels() {
   if ! command -v nvcc >/dev/null && ! [ -x /usr/local/cuda/bin/nvcc ]; then
@@ -47,7 +53,7 @@ python_threads() {
 scripts/setup.sh ci || exit 1
 part cppcheck scripts/check_cppcheck.sh all
 part tidy scripts/check_tidy.py --units all
-part sanitizers rest asan
+part sanitizers instrumented
 part clang rest check-clang
 part kernels kernels
 part python python_threads
