@@ -11,7 +11,7 @@ static int read_list(tgi_op_call *call, const tg_slot_info *slot, PyObject *valu
   if (!items) {
     return -1;
   }
-  /* Views lie in a bytes object among the exporters, and so live as long as the call. */
+  /* The views are in a bytes object among the exporters, which live as long as the call. */
   const Py_ssize_t count = PyTuple_Size(items);
   PyObject *memory = PyBytes_FromStringAndSize(NULL, (count + 1) * (Py_ssize_t)sizeof(tg_tensor));
   int status = memory ? 0 : -1;
@@ -50,7 +50,7 @@ static int read_list(tgi_op_call *call, const tg_slot_info *slot, PyObject *valu
   return status;
 }
 
-/* The exception that stands, with a message that names the argument. */
+/* Replaces the message of the current exception with one that names the argument. */
 static int name_number(const tgi_op_call *call, const tg_slot_info *slot, const char *expected,
                        PyObject *value)
 {
@@ -156,7 +156,7 @@ static size_t find_slot(const tg_op_info *info, PyObject *keyword)
   return i;
 }
 
-/* Arguments by position stand in the order of the table, without the implied fields. */
+/* Positional arguments come in the order of the slots, without the implied ones. */
 int tgi_read_arguments(tgi_op_call *call, PyObject *const *args, Py_ssize_t nargs,
                        PyObject *kwnames)
 {
@@ -217,7 +217,7 @@ static int give_workspace(tgi_op_call *call, size_t bytes)
   return status;
 }
 
-/* Doubles are taken by the reference alone. */
+/* Only the reference computes f64. */
 static tg_backend backend_of(const tgi_arguments *tensors)
 {
   if (tensors->device >= TG_DEVICE_CUDA(0)) {

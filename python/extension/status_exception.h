@@ -1,4 +1,4 @@
-/** From the library's codes to Python's exceptions. */
+/** Maps the library's status codes to Python's exceptions. */
 #ifndef TGI_PYTHON_STATUS_EXCEPTION_H
 #define TGI_PYTHON_STATUS_EXCEPTION_H
 

@@ -15,7 +15,7 @@ static bool is_numpy(PyObject *type)
   return numpy;
 }
 
-/* The table of functions in a version that we know, or NULL. */
+/* The type's table of functions if its version is supported, else NULL. */
 static const DLPackExchangeAPI *exchange_api(PyObject *type)
 {
   PyObject *capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__");
@@ -28,7 +28,7 @@ static const DLPackExchangeAPI *exchange_api(PyObject *type)
     api = (const DLPackExchangeAPI *)(const void *)header;
   }
   PyErr_Clear();
-  Py_XDECREF(capsule); /* the table stays: DLPack requires it to be static */
+  Py_XDECREF(capsule); /* DLPack requires the table to be static */
   return api && api->dltensor_from_py_object_no_sync && api->current_work_stream ? api : NULL;
 }
 
@@ -40,7 +40,8 @@ static bool is_torch(PyObject *type)
   return mark != NULL;
 }
 
-/* PyTorch's function for it. NULL without an exception: a build without CUDA. */
+/* PyTorch's function that returns the current stream. NULL without an exception in a build without
+ * CUDA. */
 static PyObject *stream_function(void)
 {
   PyObject *torch = PyImport_ImportModule("torch");
@@ -60,7 +61,7 @@ static const tgi_known_type *known_type(tgi_type_table *types, PyObject *type)
       return &types->known[i];
     }
   }
-  /* Looked up before the place is chosen: attributes may run Python code. */
+  /* Before the place is chosen: reading attributes may run Python code that changes the table. */
   const DLPackExchangeAPI *api = exchange_api(type);
   const bool torch = !api && is_torch(type);
   const tgi_known_type found = {Py_NewRef(type), api, is_numpy(type), torch,
@@ -144,8 +145,8 @@ static int read_device(const tgi_arguments *arguments, const char *name, DLDevic
               (int)device.device_type);
 }
 
-/* Whether two elements of the view may share memory: axes from the smallest stride up, each must
- * step over all that the ones before reach. */
+/* Whether two elements of the view may share memory. With axes sorted by stride, each stride must
+ * exceed the range of the axes before it. */
 static bool may_overlap_itself(const tg_tensor *view)
 {
   int64_t reach = 0, done = 0;
@@ -167,8 +168,8 @@ static bool may_overlap_itself(const tg_tensor *view)
   return false;
 }
 
-/* Strides of axes of one element mean nothing and are replaced. All zero says contiguous to the
- * library, and here that one element is broadcast everywhere. */
+/* Strides of axes with one element have no meaning and are replaced. All strides zero mean
+ * contiguous in the library, but one element broadcast everywhere in DLPack. */
 static int read_extents(const tgi_arguments *arguments, const char *name, const DLTensor *from,
                         bool writes, tg_tensor *view)
 {
@@ -253,7 +254,8 @@ static int read_by_exchange(tgi_arguments *arguments, const char *name, PyObject
   return 0;
 }
 
-/* A capsule that nobody takes over frees what it holds when it dies, which is after the call. */
+/* Keeps the capsule until the end of the call. It then frees its tensor, since nobody consumed it.
+ */
 static int keep_capsule(tgi_arguments *arguments, PyObject *capsule)
 {
   if (!arguments->exporters) {
@@ -279,8 +281,8 @@ static int read_capsule(tgi_arguments *arguments, const char *name, PyObject *ob
     }
     from = managed->dl_tensor;
   } else if (PyCapsule_IsValid(capsule, "dltensor")) {
-    /* Without a version there is no flag that says read-only; JAX's arrays are. NumPy refuses to
-     * export such arrays in this form. */
+    /* Capsules without a version have no read-only flag, and JAX's arrays are read-only. NumPy
+     * refuses to export read-only arrays in this form. */
     if (writes && !numpy) {
       return fail(arguments, PyExc_ValueError, name,
                   "expected memory that may be written, got a %R, which does not say so",
@@ -324,7 +326,7 @@ int tgi_read_tensor(tgi_arguments *arguments, const char *name, PyObject *object
   if (type->api) {
     return read_by_exchange(arguments, name, object, type->api, writes, view);
   }
-  /* A copy: what runs in Python may change the table. PyTorch keeps its function alive. */
+  /* A copy, since Python code run below may change the table. PyTorch keeps its function alive. */
   const tgi_known_type copy = *type;
   return read_by_capsule(arguments, name, object, &copy, writes, view);
 }

@@ -20,8 +20,8 @@ static int ask_for_stream(tgi_arguments *arguments, PyObject *current_stream, in
   return 0;
 }
 
-/* Keyword arguments of __dlpack__: the newest version that we read, and on a GPU the stream that
- * the op will run on. */
+/* Keyword arguments of __dlpack__: the newest supported version, and on a GPU the stream of the op.
+ */
 static PyObject *export_options(tgi_arguments *arguments, PyObject *object, bool versioned,
                                 const tgi_known_type *type)
 {
@@ -43,7 +43,7 @@ static PyObject *export_options(tgi_arguments *arguments, PyObject *object, bool
         ask_for_stream(arguments, type->current_stream, index) < 0) {
       Py_CLEAR(options);
     }
-    /* 1 is the legacy default stream, which NULL means to CUDA. */
+    /* 1 is DLPack's number of the legacy default stream, CUDA's NULL. */
     arguments->foreign_cuda = arguments->foreign_cuda || !arguments->stream;
     PyObject *stream =
         arguments->stream ? PyLong_FromVoidPtr(arguments->stream) : PyLong_FromLong(1);
@@ -73,8 +73,8 @@ static PyObject *export_capsule(tgi_arguments *arguments, PyObject *object, bool
   return capsule;
 }
 
-/* NumPy does not export the dtypes that ml_dtypes adds: their bits are exported, and *dtype says
- * what they mean. */
+/* NumPy does not export the dtypes of ml_dtypes: exports their bits, and sets *dtype to the dtype.
+ */
 static PyObject *export_bits(tgi_arguments *arguments, PyObject *array, const tgi_known_type *numpy,
                              DLDataType *dtype)
 {

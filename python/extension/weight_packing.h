@@ -1,5 +1,5 @@
-/** Weights for the products with quantised weights, whose packing is no op: it runs on the host,
- * once, without a context. */
+/** Packs weights for the products with quantised weights. Packing is not an op: it runs once, on
+ * the host, without a context. */
 #ifndef TGI_PYTHON_WEIGHT_PACKING_H
 #define TGI_PYTHON_WEIGHT_PACKING_H
 
