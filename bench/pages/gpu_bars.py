@@ -11,7 +11,7 @@ from pages import training_bars
 from pages.bars import NOT_MEASURED, WORDS, Mean, Ratio, Share, number, ours_of
 from shape_words import Words
 
-PEERS = ("torch", "compile", "liger")
+PEERS = ("torch", "compile", "liger", "liger_cutedsl", "quack")
 NORMS = ("rms_norm", "layer_norm")
 LARGE = 256 << 20  # bytes of traffic from which on a norm's backward must be nearer to a copy
 AS_FAST = 1 / 1.05  # small shapes may take 5 % longer than the best peer
