@@ -1,4 +1,5 @@
 #include "problem_device.h"
+#include "problem_call.h"
 
 #include "core/device_state.h"
 #include <stdlib.h>
@@ -61,7 +62,7 @@ static tg_status record_and_launch(problem *p, tg_context *ctx)
   if (status != TG_OK) {
     return status;
   }
-  status = p->shaped.info->run(ctx, p->shaped.args.bytes);
+  status = problem_call(p, ctx);
   const tg_status ended = tgi_device_record_end(ctx, &graph);
   if (status == TG_OK) {
     status = ended;
@@ -83,8 +84,7 @@ tg_status problem_run_on_device(problem *p, tg_context *ctx, unsigned char *work
   problem_set_workspace(p, (char *)m.workspace + PROBLEM_GUARD_BYTES,
                         total - 2 * PROBLEM_GUARD_BYTES);
   if (status == TG_OK) {
-    status = ctx->device->stream ? record_and_launch(p, ctx)
-                                 : p->shaped.info->run(ctx, p->shaped.args.bytes);
+    status = ctx->device->stream ? record_and_launch(p, ctx) : problem_call(p, ctx);
   }
   if (status == TG_OK) {
     status = tg_context_check(ctx);

@@ -1,5 +1,6 @@
 /* Runs a problem and checks that nothing was touched but its outputs. */
 #include "problem.h"
+#include "problem_call.h"
 #include "problem_device.h"
 
 #include "core/device_state.h"
@@ -124,7 +125,7 @@ static void open_guards(problem *p, const unsigned char *workspace, size_t bytes
 static tg_status run_here(problem *p, tg_context *ctx, unsigned char *memory, size_t bytes)
 {
   close_guards(p, memory + PROBLEM_GUARD_BYTES, bytes);
-  const tg_status status = p->shaped.info->run(ctx, p->shaped.args.bytes);
+  const tg_status status = problem_call(p, ctx);
   open_guards(p, memory + PROBLEM_GUARD_BYTES, bytes);
   return status;
 }

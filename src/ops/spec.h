@@ -32,6 +32,13 @@ typedef struct spec_bad_scalar {
   tg_status status;
 } spec_bad_scalar;
 
+/** A rule by which an entry of a chain declines calls: the next entry runs them. */
+typedef struct spec_refusal {
+  const char *entry;               /* "sm90" */
+  const char *rule, *reason;       /* as docs/support.md prints them */
+  bool (*holds)(const void *args); /* the rule, of the call's args struct */
+} spec_refusal;
+
 typedef struct spec {
   const char *name; /* row of the op table: "rms_norm_fwd" */
 
@@ -57,6 +64,11 @@ typedef struct spec {
   /* True if one more element on this axis of this slot is still a right call (a table may have any
    * number of rows). NULL: every extent is bound by the others. */
   bool (*free_extent)(const char *slot, int axis);
+
+  /* What entries decline, ended by a NULL entry; NULL: an entry that has a kernel runs every call.
+   * The driver fails on a call that is declined without a rule, and on one that runs against a
+   * rule. */
+  const spec_refusal *refuses;
 
   const spec_bad_scalar *bad_scalars; /* ended by a NULL slot; NULL: none */
 } spec;

@@ -1,4 +1,4 @@
-#include "ops/spec.h"
+#include "ops/attention/attention_refusals.h"
 
 /* Cuts [0, total] into sequences of random lengths; of three or more, the second is empty. */
 static void fill_lengths(tgi_shaped *shaped, const char *slot, int64_t total, spec_rng *rng)
@@ -346,6 +346,7 @@ const spec spec_attention_fwd = {
     .fill = fill,
     .free_extent = free_extent,
     .batch_invariant = true,
+    .refuses = fwd_refuses,
     .bad_scalars = bad_scalars,
 };
 
@@ -360,5 +361,6 @@ const spec spec_attention_bwd = {
     .gradient_of = "attention_fwd",
     .fill = fill,
     .batch_invariant = true,
+    .refuses = bwd_refuses,
     .bad_scalars = bad_scalars,
 };

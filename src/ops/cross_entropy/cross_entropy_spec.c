@@ -1,5 +1,6 @@
 #include "core/half.h"
 #include "ops/cross_entropy/loss_cases.h"
+#include "ops/refusal_rules.h"
 
 static int64_t target_of(tgi_shaped *shaped, int64_t i)
 {
@@ -195,6 +196,51 @@ const spec spec_cross_entropy_bwd = {
     .bad_scalars = bad,
 };
 
+static int64_t row_bytes(const tg_cross_entropy_fwdbwd_args *a)
+{
+  return a->logits.shape[1] * (int64_t)tg_dtype_bytes(a->logits.dtype);
+}
+
+static bool is_short(const void *args)
+{
+  return row_bytes(args) < 80 * 1024;
+}
+
+static bool is_long(const void *args)
+{
+  return row_bytes(args) > 960 * 1024;
+}
+
+static bool is_unaligned(const void *args)
+{
+  const tg_cross_entropy_fwdbwd_args *a = args;
+  return row_bytes(a) % 16 != 0 || !tgi_rows_begin_at(&a->logits, 16) ||
+         !tgi_rows_begin_at(&a->dlogits, 16);
+}
+
+static bool has_softcap(const void *args)
+{
+  const tg_cross_entropy_fwdbwd_args *a = args;
+  return a->softcap != 0;
+}
+
+static bool wants_argmax(const void *args)
+{
+  const tg_cross_entropy_fwdbwd_args *a = args;
+  return tgi_present(&a->argmax);
+}
+
+static const spec_refusal both_refuse[] = {
+    {"sm90", "rows of less than 80 KiB", "they stay in the second-level cache between two readings",
+     is_short},
+    {"sm90", "rows of more than 960 KiB", "they exceed the shared memory of a cluster", is_long},
+    {"sm90", "rows that do not begin and end at multiples of 16 bytes",
+     "bulk copies move such rows alone", is_unaligned},
+    {"sm90", "softcap", "the ring has no registers for its derivative", has_softcap},
+    {"sm90", "argmax", "the ring has no registers for the index", wants_argmax},
+    {NULL, NULL, NULL, NULL},
+};
+
 const spec spec_cross_entropy_fwdbwd = {
     .name = "cross_entropy_fwdbwd",
     .cases = fwdbwd_cases,
@@ -205,5 +251,6 @@ const spec spec_cross_entropy_fwdbwd = {
     .rounds_f32_outputs = true, /* as the forward's */
     .gradient_of = "cross_entropy_fwd",
     .fill = fill_both,
+    .refuses = both_refuse,
     .bad_scalars = bad,
 };

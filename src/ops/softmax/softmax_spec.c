@@ -114,6 +114,49 @@ static const spec_bad_scalar bad[] = {
     {"scale", NAN, TG_BAD_ARGUMENT},      {NULL, 0, TG_OK},
 };
 
+/* Bytes of a row of all inputs, in whole vectors of 16 bytes. */
+static int64_t row_bytes(const tg_tensor *t, int inputs)
+{
+  return (t->shape[1] * (int64_t)tg_dtype_bytes(t->dtype) + 15) / 16 * 16 * inputs;
+}
+
+static bool fwd_is_short(const void *args)
+{
+  const tg_softmax_fwd_args *a = args;
+  return row_bytes(&a->x, 1) < 96 * 1024;
+}
+
+static bool fwd_is_long(const void *args)
+{
+  const tg_softmax_fwd_args *a = args;
+  return row_bytes(&a->x, 1) > 512 * 1024;
+}
+
+static bool bwd_is_short(const void *args)
+{
+  const tg_softmax_bwd_args *a = args;
+  return row_bytes(&a->y, 2) < 96 * 1024;
+}
+
+static bool bwd_is_long(const void *args)
+{
+  const tg_softmax_bwd_args *a = args;
+  return row_bytes(&a->y, 2) > 512 * 1024;
+}
+
+#define SHORT_ROWS                                                                                 \
+  "rows of less than 96 KiB in all inputs",                                                        \
+      "sm80 keeps them in registers and runs several blocks on a multiprocessor"
+#define LONG_ROWS                                                                                  \
+  "rows of more than 512 KiB in all inputs",                                                       \
+      "they exceed the registers and shared memory of a cluster"
+
+static const spec_refusal fwd_refuses[] = {
+    {"sm90", SHORT_ROWS, fwd_is_short}, {"sm90", LONG_ROWS, fwd_is_long}, {NULL, NULL, NULL, NULL}};
+
+static const spec_refusal bwd_refuses[] = {
+    {"sm90", SHORT_ROWS, bwd_is_short}, {"sm90", LONG_ROWS, bwd_is_long}, {NULL, NULL, NULL, NULL}};
+
 const spec spec_softmax_fwd = {
     .name = "softmax_fwd",
     .cases = fwd_cases,
@@ -123,6 +166,7 @@ const spec spec_softmax_fwd = {
     .bf16_ceiling = 1.6e-2,
     .fill = fill_fwd,
     .batch_invariant = true,
+    .refuses = fwd_refuses,
     .bad_scalars = bad,
 };
 
@@ -136,5 +180,6 @@ const spec spec_softmax_bwd = {
     .gradient_of = "softmax_fwd",
     .fill = fill_bwd,
     .batch_invariant = true,
+    .refuses = bwd_refuses,
     .bad_scalars = bad,
 };
