@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("TEGULA_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build"))
 TOOL = BUILD / "tests" / "checkpoint_files_tool"
-LIBRARY = BUILD / "src" / "model" / "libtegula_model.so"
+LIBRARY = BUILD / "src" / "libtegula_model.so"
 
 PRESETS = {
     "gpt_nano": (3, 3, 48, 128),

@@ -136,7 +136,7 @@ static inline bool bwd_has_many_rows(const void *args)
 
 static const spec_refusal fwd_refuses[] = {
     {"sm90", TGI_SIXTEEN_BITS, fwd_has_no_16_bits},
-    {"sm90", "block_table", "the pages of a table are no boxes of TMA", fwd_has_table},
+    {"sm90", "block_table", "the kernels do not follow a table", fwd_has_table},
     {"sm90",
      "up to 16 queries, or up to 64 queries of a group with more than 256 keys; but one query of "
      "heads of 64 or 128, group up to 8, with up to 65536 / head_dim visible keys",

@@ -236,8 +236,8 @@ static const spec_refusal both_refuse[] = {
     {"sm90", "rows of more than 960 KiB", "they exceed the shared memory of a cluster", is_long},
     {"sm90", "rows that do not begin and end at multiples of 16 bytes",
      "bulk copies move such rows alone", is_unaligned},
-    {"sm90", "softcap", "the ring has no registers for its derivative", has_softcap},
-    {"sm90", "argmax", "the ring has no registers for the index", wants_argmax},
+    {"sm90", "softcap", "the kernel does not compute it", has_softcap},
+    {"sm90", "argmax", "the kernel does not compute it", wants_argmax},
     {NULL, NULL, NULL, NULL},
 };
 
