@@ -1,7 +1,7 @@
 /* Residual addition and RMSNorm on CUDA, forward: entry points and plan. rms_norm_forward.cuh holds
  * the kernels, with an addition before the norm. */
 #include "ops/kernels.cuh"
-#include "ops/rms_norm/rms_norm_forward.cuh"
+#include "ops/shared/norms/rms_norm_forward.cuh"
 
 namespace
 {

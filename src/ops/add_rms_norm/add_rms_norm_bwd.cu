@@ -1,7 +1,7 @@
 /* Residual addition and RMSNorm on CUDA, backward: entry points and plan. rms_norm_backward.cuh
  * holds the kernels, which add the residual stream's gradient dsum to dx. */
 #include "ops/kernels.cuh"
-#include "ops/rms_norm/rms_norm_backward.cuh"
+#include "ops/shared/norms/rms_norm_backward.cuh"
 
 namespace
 {

@@ -1,8 +1,8 @@
 /* Residual addition and RMSNorm on the CPU: entry points and plans of rms_norm_forward.h, with an
  * addition before the norm, and of rms_norm_backward.h, which adds dsum to dx. */
 #include "ops/kernels.h"
-#include "ops/rms_norm/rms_norm_backward.h"
-#include "ops/rms_norm/rms_norm_forward.h"
+#include "ops/shared/norms/rms_norm_backward.h"
+#include "ops/shared/norms/rms_norm_forward.h"
 
 static norm_forward plan_fwd(const tg_context *ctx, const tg_add_rms_norm_fwd_args *a)
 {

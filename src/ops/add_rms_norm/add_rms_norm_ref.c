@@ -1,6 +1,6 @@
 /* Residual addition and RMSNorm, reference: the rounded sum, then RMSNorm's reference. */
 #include "ops/kernels.h"
-#include "ops/rms_norm/rms_norm_reference.h"
+#include "ops/shared/norms/rms_norm_reference.h"
 
 tg_status TGI_KERNEL(add_rms_norm_fwd)(const tg_context *ctx, const tg_add_rms_norm_fwd_args *a)
 {

@@ -1,5 +1,5 @@
-#include "ops/attention/attention_heads.h"
 #include "ops/kernels.h"
+#include "ops/shared/attention/attention_heads.h"
 
 /* The arguments of both directions: one list of facts serves both. */
 typedef struct shared {

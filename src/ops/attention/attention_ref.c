@@ -3,8 +3,8 @@
  * scaled and the capped score, p, and in the backward each intermediate matrix. With f32 tensors
  * and allow_tf32 it rounds both factors of every product. */
 #include "core/half.h"
-#include "ops/attention/attention_heads.h"
 #include "ops/attention/attention_layout.h"
+#include "ops/shared/attention/attention_heads.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-#include "ops/attention/attention_heads.h"
 #include "ops/kernels.h"
+#include "ops/shared/attention/attention_heads.h"
 
 /* Facts that both directions share. */
 static void check_shared(tgi_call *call, const tg_tensor *q, const tg_tensor *k, const tg_tensor *v,

@@ -12,8 +12,8 @@
  */
 #include "cpu/exp.h"
 #include "cpu/gemm/gemm.h"
-#include "ops/attention/attention_heads.h"
 #include "ops/kernels.h"
+#include "ops/shared/attention/attention_heads.h"
 
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 /* Attention in its materialised form, reference. With f64 tensors this is the oracle; with 16-bit
  * tensors every matrix on the way is rounded, as eager code has them in memory. */
 #include "core/half.h"
-#include "ops/attention/attention_heads.h"
 #include "ops/kernels.h"
+#include "ops/shared/attention/attention_heads.h"
 
 static double dot(const void *x, const void *y, tg_dtype t, int64_t n)
 {

@@ -1,4 +1,4 @@
-#include "ops/cross_entropy/loss_facts.h"
+#include "ops/shared/loss/loss_facts.h"
 
 static void check_common(tgi_call *call, const tg_tensor *logits, const loss_facts *facts)
 {

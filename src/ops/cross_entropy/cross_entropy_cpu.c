@@ -11,7 +11,7 @@
  * large for the caches, are stored past them.
  */
 #include "ops/cross_entropy/cross_entropy_call.h"
-#include "ops/cross_entropy/cross_entropy_rows.h"
+#include "ops/shared/loss/cross_entropy_rows.h"
 
 #include <stdio.h>
 

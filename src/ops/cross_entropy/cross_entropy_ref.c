@@ -1,7 +1,7 @@
 /* Cross-entropy, reference. Each step is rounded to f32 (f64 logits: not at all), the gradient to
  * dlogits' dtype at the end: what eager code does that widens its logits first. */
 #include "ops/cross_entropy/cross_entropy_call.h"
-#include "ops/cross_entropy/cross_entropy_targets.h"
+#include "ops/shared/loss/cross_entropy_targets.h"
 
 #include <float.h>
 

@@ -1,5 +1,5 @@
 #include "ops/cross_entropy/cross_entropy_call.h"
-#include "ops/cross_entropy/loss_words.h"
+#include "ops/shared/loss/loss_words.h"
 
 /* One syntax for all directions: a backward's case is also read by its forward. */
 #define SYNTAX "ROWSxVOCAB" LOSS_WORDS_SYNTAX "[_all][_nodloss]"

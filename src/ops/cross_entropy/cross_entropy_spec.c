@@ -1,6 +1,6 @@
 #include "core/half.h"
-#include "ops/cross_entropy/loss_cases.h"
 #include "ops/refusal_rules.h"
+#include "ops/shared/loss/loss_cases.h"
 
 static int64_t target_of(tgi_shaped *shaped, int64_t i)
 {

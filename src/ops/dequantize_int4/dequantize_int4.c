@@ -1,5 +1,5 @@
 #include "ops/kernels.h"
-#include "ops/quantize_int4/group_rules.h"
+#include "ops/shared/quantisation/group_rules.h"
 
 void tgi_dequantize_int4_fwd_check(tgi_call *call, const tg_dequantize_int4_fwd_args *a)
 {

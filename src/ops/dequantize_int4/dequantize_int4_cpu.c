@@ -4,37 +4,20 @@
  * Work       Chunks of rows.
  * Bound      Memory: q is read, x is written, past the caches if it exceeds them.
  */
-#include "cpu/bytes.h"
 #include "cpu/saturate.h"
 #include "cpu/unroll.h"
-#include "ops/kernels.h"
-#include "ops/quantize_int4/group_rules.h"
+#include "ops/shared/quantisation/dequantize_chunks.h"
+#include "ops/shared/quantisation/group_rules.h"
 
-#include <stdio.h>
 #include <string.h>
 
-enum { kPieceBytes = 64 << 10, kSegment = 2048, kSegmentGroups = kSegment / 32 };
+enum { kSegment = 2048, kSegmentGroups = kSegment / 32 };
 
 typedef struct job {
   const tg_dequantize_int4_fwd_args *a;
-  int64_t rows, cols, groups;
-  bool stream;
+  dequantize_chunks chunks;
+  int64_t groups; /* of a row */
 } job;
-
-static job make_job(const tg_context *ctx, const tg_dequantize_int4_fwd_args *a)
-{
-  job p = {.a = a, .rows = a->x.shape[0], .cols = a->x.shape[1]};
-  p.groups = tgi_groups_of(p.cols, a->group_size);
-  p.stream = tgi_streamable(a->x.data, tgi_stride(&a->x, 0), tg_dtype_bytes(a->x.dtype)) &&
-             tgi_exceeds_cache(ctx, tgi_span_bytes(&a->x));
-  return p;
-}
-
-static int64_t grain(const job *p)
-{
-  const int64_t bytes = p->cols * (int64_t)tg_dtype_bytes(p->a->x.dtype);
-  return bytes < kPieceBytes ? kPieceBytes / bytes : 1;
-}
 
 /* Groups of one segment. */
 typedef struct segment {
@@ -95,11 +78,11 @@ TGI_INLINE void dequantize_row(const job *p, int64_t i, int t)
   char *x = tgi_row(&p->a->x, i);
   /* The tail's last vectors may lie in a group past the last. */
   segment s = {.scale = {0}};
-  for (int64_t j = 0; j < p->cols; j += kSegment) {
-    const int64_t n = tgi_min_i64(kSegment, p->cols - j);
+  for (int64_t j = 0; j < p->chunks.cols; j += kSegment) {
+    const int64_t n = tgi_min_i64(kSegment, p->chunks.cols - j);
     void *to = x + j * (int64_t)tg_dtype_bytes((tg_dtype)t);
     read_groups(p->a, i * p->groups + j / group_size, tgi_groups_of(n, group_size), &s);
-    if (p->stream) {
+    if (p->chunks.stream) {
       dequantize_segment(q + j / 2, n, group_size, &s, to, t, true);
     } else {
       dequantize_segment(q + j / 2, n, group_size, &s, to, t, false);
@@ -120,15 +103,15 @@ static void dequantize_rows(void *arg, int64_t begin, int64_t end, int thread)
 tg_status TGI_KERNEL(dequantize_int4_fwd)(const tg_context *ctx,
                                           const tg_dequantize_int4_fwd_args *a)
 {
-  job p = make_job(ctx, a);
-  tgi_for(ctx, p.rows, grain(&p), dequantize_rows, &p);
+  job p = {.a = a,
+           .chunks = cut_into_chunks(ctx, &a->x),
+           .groups = tgi_groups_of(a->x.shape[1], a->group_size)};
+  tgi_for(ctx, p.chunks.rows, p.chunks.grain, dequantize_rows, &p);
   return TG_OK;
 }
 
 void TGI_PLAN(dequantize_int4_fwd)(const tg_context *ctx, const tg_dequantize_int4_fwd_args *a,
                                    char *text, size_t bytes)
 {
-  const job p = make_job(ctx, a);
-  snprintf(text, bytes, "chunks of %lld rows, %s stores", (long long)grain(&p),
-           p.stream ? "streaming" : "cached");
+  describe_chunks(ctx, &a->x, text, bytes);
 }

@@ -1,7 +1,7 @@
 /* Values of packed 4-bit integers, reference. */
 #include "core/half.h"
 #include "ops/kernels.h"
-#include "ops/quantize_int4/group_rules.h"
+#include "ops/shared/quantisation/group_rules.h"
 
 tg_status TGI_KERNEL(dequantize_int4_fwd)(const tg_context *ctx,
                                           const tg_dequantize_int4_fwd_args *a)

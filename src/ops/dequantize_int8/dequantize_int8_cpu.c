@@ -4,35 +4,18 @@
  * Work       Chunks of rows.
  * Bound      Memory: q is read, x is written, past the caches if it exceeds them.
  */
-#include "cpu/bytes.h"
 #include "cpu/saturate.h"
 #include "cpu/unroll.h"
-#include "ops/kernels.h"
+#include "ops/shared/quantisation/dequantize_chunks.h"
 
-#include <stdio.h>
 #include <string.h>
 
-enum { kPieceBytes = 64 << 10, kTogether = 4 };
+enum { kTogether = 4 };
 
 typedef struct job {
   const tg_dequantize_int8_fwd_args *a;
-  int64_t rows, cols;
-  bool stream;
+  dequantize_chunks chunks;
 } job;
-
-static job make_job(const tg_context *ctx, const tg_dequantize_int8_fwd_args *a)
-{
-  job p = {.a = a, .rows = a->q.shape[0], .cols = a->q.shape[1]};
-  p.stream = tgi_streamable(a->x.data, tgi_stride(&a->x, 0), tg_dtype_bytes(a->x.dtype)) &&
-             tgi_exceeds_cache(ctx, tgi_span_bytes(&a->x));
-  return p;
-}
-
-static int64_t grain(const job *p)
-{
-  const int64_t bytes = p->cols * (int64_t)tg_dtype_bytes(p->a->x.dtype);
-  return bytes < kPieceBytes ? kPieceBytes / bytes : 1;
-}
 
 /* Of some columns: pointers to their first, NULL without zero points. */
 typedef struct columns {
@@ -100,11 +83,11 @@ TGI_INLINE void dequantize_row_as(const job *p, int64_t i, int t)
   const int8_t *q = tgi_row(&p->a->q, i);
   void *x = tgi_row(&p->a->x, i);
   if (p->a->granularity == TG_QUANT_PER_COLUMN) {
-    dequantize_row(q, p->cols, &c, true, x, t, p->stream);
-  } else if (p->stream) {
-    dequantize_row(q, p->cols, &c, false, x, t, true);
+    dequantize_row(q, p->chunks.cols, &c, true, x, t, p->chunks.stream);
+  } else if (p->chunks.stream) {
+    dequantize_row(q, p->chunks.cols, &c, false, x, t, true);
   } else {
-    dequantize_row(q, p->cols, &c, false, x, t, false);
+    dequantize_row(q, p->chunks.cols, &c, false, x, t, false);
   }
 }
 
@@ -121,15 +104,13 @@ static void dequantize_rows(void *arg, int64_t begin, int64_t end, int thread)
 tg_status TGI_KERNEL(dequantize_int8_fwd)(const tg_context *ctx,
                                           const tg_dequantize_int8_fwd_args *a)
 {
-  job p = make_job(ctx, a);
-  tgi_for(ctx, p.rows, grain(&p), dequantize_rows, &p);
+  job p = {.a = a, .chunks = cut_into_chunks(ctx, &a->x)};
+  tgi_for(ctx, p.chunks.rows, p.chunks.grain, dequantize_rows, &p);
   return TG_OK;
 }
 
 void TGI_PLAN(dequantize_int8_fwd)(const tg_context *ctx, const tg_dequantize_int8_fwd_args *a,
                                    char *text, size_t bytes)
 {
-  const job p = make_job(ctx, a);
-  snprintf(text, bytes, "chunks of %lld rows, %s stores", (long long)grain(&p),
-           p.stream ? "streaming" : "cached");
+  describe_chunks(ctx, &a->x, text, bytes);
 }

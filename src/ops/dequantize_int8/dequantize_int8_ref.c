@@ -1,7 +1,7 @@
 /* Values of 8-bit integers, reference: the contract's f32 operations, group by group. */
 #include "core/half.h"
 #include "ops/kernels.h"
-#include "ops/quantize_int8/quant_groups.h"
+#include "ops/shared/quantisation/quant_groups.h"
 
 tg_status TGI_KERNEL(dequantize_int8_fwd)(const tg_context *ctx,
                                           const tg_dequantize_int8_fwd_args *a)

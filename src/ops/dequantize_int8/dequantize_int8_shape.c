@@ -1,5 +1,5 @@
-#include "ops/quantize_int8/quant_groups.h"
 #include "ops/shape.h"
+#include "ops/shared/quantisation/quant_groups.h"
 
 /* Without a word: per row; symmetric. asym has i32 zero points, asymi8 i8. */
 const char tgi_dequantize_int8_fwd_syntax[] = "ROWSxCOLS[_tensor|_column][_asym|_asymi8]";

@@ -1,5 +1,5 @@
-#include "ops/cross_entropy/loss_facts.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy_call.h"
+#include "ops/shared/loss/loss_facts.h"
 
 /* Chunks are cut to the problem; what is left must be countable in bytes. */
 static void check_chunks(tgi_call *call, const lce_args *a)

@@ -4,8 +4,8 @@
 #define TGI_OPS_LINEAR_CROSS_ENTROPY_PLAN_H
 
 #include "cpu/gemm/gemm.h"
-#include "ops/cross_entropy/cross_entropy_rows.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy_call.h"
+#include "ops/shared/loss/cross_entropy_rows.h"
 
 enum {
   kChunkBytes = 64 << 20, /* of logits, by default */

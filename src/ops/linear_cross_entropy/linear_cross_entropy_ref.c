@@ -2,8 +2,8 @@
  * in f32 (f64 tensors: not rounded at all), gradients of logits are rounded to hidden's dtype: what
  * eager code does that widens its logits for the loss. It keeps no logits: each is a sum over k
  * whenever it is needed. */
-#include "ops/cross_entropy/cross_entropy_targets.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy_call.h"
+#include "ops/shared/loss/cross_entropy_targets.h"
 
 #include <float.h>
 

@@ -1,4 +1,4 @@
-#include "ops/cross_entropy/loss_words.h"
+#include "ops/shared/loss/loss_words.h"
 
 /* One syntax for all directions: a backward's case is also read by its forward. The f32 words set
  * that tensor (wf32: weight, bf32: bias and dbias, dwf32: dweight) to f32 beside 16-bit others; rN

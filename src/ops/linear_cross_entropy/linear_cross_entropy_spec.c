@@ -1,4 +1,4 @@
-#include "ops/cross_entropy/loss_cases.h"
+#include "ops/shared/loss/loss_cases.h"
 
 /* Logits of size 1, or of the case's. */
 static void fill_all(tgi_shaped *shaped, const spec_case *c, bool ignores, int64_t ignore_index,

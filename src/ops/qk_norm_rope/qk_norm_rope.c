@@ -1,5 +1,5 @@
 #include "ops/kernels.h"
-#include "ops/rope/rotation_checks.h"
+#include "ops/shared/rotation/rotation_checks.h"
 
 static void check_weights(tgi_call *call, const tg_tensor *q, const tg_tensor *q_weight,
                           const tg_tensor *k_weight)

@@ -7,7 +7,7 @@
  * Paper      Zhang & Sennrich 2019, arXiv:1910.07467; Su et al. 2021, arXiv:2104.09864.
  */
 #include "ops/kernels.cuh"
-#include "ops/rope/rotate_heads_launch.cuh"
+#include "ops/shared/rotation/rotate_heads_launch.cuh"
 
 namespace
 {

@@ -11,7 +11,7 @@
  */
 #include "cpu/column_sums.h"
 #include "ops/kernels.h"
-#include "ops/rope/rotate_heads.h"
+#include "ops/shared/rotation/rotate_heads.h"
 
 #include <stdio.h>
 

@@ -11,7 +11,7 @@
 #ifndef TGI_OPS_QK_NORM_ROPE_PAIRS_CUH
 #define TGI_OPS_QK_NORM_ROPE_PAIRS_CUH
 
-#include "ops/rope/rotate_heads.cuh"
+#include "ops/shared/rotation/rotate_heads.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

@@ -1,7 +1,7 @@
 /* RMSNorm of heads, then rotary position embedding; reference. */
 #include "core/half.h"
 #include "ops/kernels.h"
-#include "ops/rope/rotation_ref.h"
+#include "ops/shared/rotation/rotation_ref.h"
 
 /* A head: token t of sequence b, head h. */
 typedef struct head {

@@ -1,4 +1,4 @@
-#include "ops/rope/rotation_words.h"
+#include "ops/shared/rotation/rotation_words.h"
 
 /* wf32: f32 weights with 16-bit q; dwf32: f32 accumulators. */
 #define SYNTAX                                                                                     \

@@ -10,7 +10,7 @@
 #include "cpu/quantize_lanes.h"
 #include "cpu/unroll.h"
 #include "ops/kernels.h"
-#include "ops/quantize_int4/group_rules.h"
+#include "ops/shared/quantisation/group_rules.h"
 
 #include <stdio.h>
 #include <string.h>

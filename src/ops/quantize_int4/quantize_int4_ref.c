@@ -1,7 +1,7 @@
 /* Quantisation to 4 bits, reference: the contract's f32 operations, group by group. */
 #include "core/quantize.h"
 #include "ops/kernels.h"
-#include "ops/quantize_int4/group_rules.h"
+#include "ops/shared/quantisation/group_rules.h"
 
 static int32_t quantize(float x, tgi_quant g)
 {

@@ -1,5 +1,5 @@
-#include "ops/quantize_int4/group_rules.h"
 #include "ops/shape.h"
+#include "ops/shared/quantisation/group_rules.h"
 
 /* Without a word: groups of 32, symmetric, f32 scales. */
 const char tgi_quantize_int4_fwd_syntax[] = "ROWSxCOLS[_gSIZE][_asym][_sf16]";

@@ -1,4 +1,4 @@
-#include "ops/quantize_int8/quant_inputs.h"
+#include "ops/shared/quantisation/quant_inputs.h"
 
 /* Each group size with whole and short groups; widths around units and segments. */
 static const spec_case cases[] = {

@@ -1,5 +1,5 @@
 #include "ops/kernels.h"
-#include "ops/quantize_int8/quant_groups.h"
+#include "ops/shared/quantisation/quant_groups.h"
 
 void tgi_quantize_int8_fwd_check(tgi_call *call, const tg_quantize_int8_fwd_args *a)
 {

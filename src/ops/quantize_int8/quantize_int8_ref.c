@@ -1,7 +1,7 @@
 /* Quantisation to 8 bits, reference: the contract's f32 operations, group by group. */
 #include "core/quantize.h"
 #include "ops/kernels.h"
-#include "ops/quantize_int8/quant_groups.h"
+#include "ops/shared/quantisation/quant_groups.h"
 
 static float value(const tg_quantize_int8_fwd_args *a, int64_t i, int64_t j)
 {

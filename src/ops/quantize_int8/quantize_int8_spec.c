@@ -1,4 +1,4 @@
-#include "ops/quantize_int8/quant_inputs.h"
+#include "ops/shared/quantisation/quant_inputs.h"
 
 /* Widths around the lanes and units of each instruction set; parts of one row and of several. */
 static const spec_case cases[] = {

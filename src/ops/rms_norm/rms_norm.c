@@ -1,4 +1,4 @@
-#include "ops/rms_norm/rms_norm_checks.h"
+#include "ops/shared/norms/rms_norm_checks.h"
 
 void tgi_rms_norm_fwd_check(tgi_call *call, const tg_rms_norm_fwd_args *a)
 {

@@ -1,6 +1,6 @@
 /* RMSNorm forward on CUDA: entry points and plan. rms_norm_forward.cuh holds the kernels. */
 #include "ops/kernels.cuh"
-#include "ops/rms_norm/rms_norm_forward.cuh"
+#include "ops/shared/norms/rms_norm_forward.cuh"
 
 namespace
 {

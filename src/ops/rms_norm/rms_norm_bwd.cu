@@ -1,6 +1,6 @@
 /* RMSNorm backward on CUDA: entry points and plan. rms_norm_backward.cuh holds the kernels. */
 #include "ops/kernels.cuh"
-#include "ops/rms_norm/rms_norm_backward.cuh"
+#include "ops/shared/norms/rms_norm_backward.cuh"
 
 namespace
 {

@@ -1,6 +1,6 @@
 /* RMSNorm, reference: the formulas of rms_norm_reference.h. */
 #include "ops/kernels.h"
-#include "ops/rms_norm/rms_norm_reference.h"
+#include "ops/shared/norms/rms_norm_reference.h"
 
 tg_status TGI_KERNEL(rms_norm_fwd)(const tg_context *ctx, const tg_rms_norm_fwd_args *a)
 {

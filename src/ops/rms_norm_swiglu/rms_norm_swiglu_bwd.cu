@@ -1,7 +1,7 @@
 /* RMSNorm gated by SiLU on CUDA, backward: entry points and plan. rms_norm_backward.cuh holds the
  * kernels, which also compute dgate. */
 #include "ops/kernels.cuh"
-#include "ops/rms_norm/rms_norm_backward.cuh"
+#include "ops/shared/norms/rms_norm_backward.cuh"
 
 namespace
 {

@@ -1,8 +1,8 @@
 /* RMSNorm gated by SiLU on the CPU: entry points and plans of rms_norm_forward.h and
  * rms_norm_backward.h, with a gate. */
 #include "ops/kernels.h"
-#include "ops/rms_norm/rms_norm_backward.h"
-#include "ops/rms_norm/rms_norm_forward.h"
+#include "ops/shared/norms/rms_norm_backward.h"
+#include "ops/shared/norms/rms_norm_forward.h"
 
 static norm_forward plan_fwd(const tg_context *ctx, const tg_rms_norm_swiglu_fwd_args *a)
 {

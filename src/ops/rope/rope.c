@@ -1,5 +1,5 @@
 #include "ops/kernels.h"
-#include "ops/rope/rotation_checks.h"
+#include "ops/shared/rotation/rotation_checks.h"
 
 /* k and k_out come together. */
 static void check_pair(tgi_call *call, const char *argument, const tg_tensor *in,

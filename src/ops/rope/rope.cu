@@ -5,7 +5,7 @@
  * Bound      Memory: reads q and k and writes them.
  */
 #include "ops/kernels.cuh"
-#include "ops/rope/rotate_heads_launch.cuh"
+#include "ops/shared/rotation/rotate_heads_launch.cuh"
 
 namespace
 {

@@ -1,6 +1,6 @@
 /* Rotary position embedding on the CPU; rotate_heads.h has the kernel. */
 #include "ops/kernels.h"
-#include "ops/rope/rotate_heads.h"
+#include "ops/shared/rotation/rotate_heads.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* Rotary position embedding, reference. */
 #include "core/half.h"
 #include "ops/kernels.h"
-#include "ops/rope/rotation_ref.h"
+#include "ops/shared/rotation/rotation_ref.h"
 
 typedef void rotate(const tgi_pair_angles *g, const double *x, double *y, tg_dtype step);
 

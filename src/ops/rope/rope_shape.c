@@ -1,4 +1,4 @@
-#include "ops/rope/rotation_words.h"
+#include "ops/shared/rotation/rotation_words.h"
 
 /* Without kv there is no k. */
 const char tgi_rope_fwd_syntax[] = TGI_ROTATION_SYNTAX;

@@ -4,7 +4,7 @@
 #include "core/error_record.h"
 #include "core/half.h"
 #include "core/tensor_view.h"
-#include "ops/rope/rotation.h"
+#include "ops/shared/rotation/rotation.h"
 
 #include <stddef.h>
 

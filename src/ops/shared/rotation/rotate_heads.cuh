@@ -15,7 +15,7 @@
 #define TGI_OPS_ROTATE_HEADS_CUH
 
 #include "cuda/reduce.cuh"
-#include "ops/rope/rotation.cuh"
+#include "ops/shared/rotation/rotation.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

@@ -20,7 +20,7 @@
 #ifndef TGI_OPS_RMS_NORM_FORWARD_CUH
 #define TGI_OPS_RMS_NORM_FORWARD_CUH
 
-#include "ops/rms_norm/rms_norm_fixed.cuh"
+#include "ops/shared/norms/rms_norm_fixed.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

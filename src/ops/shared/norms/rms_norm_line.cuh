@@ -2,7 +2,7 @@
 #ifndef TGI_OPS_RMS_NORM_LINE_CUH
 #define TGI_OPS_RMS_NORM_LINE_CUH
 
-#include "ops/rms_norm/rms_norm_vectors.cuh"
+#include "ops/shared/norms/rms_norm_vectors.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

@@ -9,7 +9,7 @@
 #ifndef TGI_OPS_RMS_NORM_FEW_CUH
 #define TGI_OPS_RMS_NORM_FEW_CUH
 
-#include "ops/rms_norm/rms_norm_line.cuh"
+#include "ops/shared/norms/rms_norm_line.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

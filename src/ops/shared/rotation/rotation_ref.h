@@ -3,7 +3,7 @@
 #define TGI_OPS_ROTATION_REF_H
 
 #include "core/half.h"
-#include "ops/rope/rotation.h"
+#include "ops/shared/rotation/rotation.h"
 
 /** The values of the tables that a pair reads. */
 typedef struct tgi_pair_angles {

@@ -16,7 +16,7 @@
 
 #include "core/context_state.h"
 #include "cpu/simd.h"
-#include "ops/rope/rotation.h"
+#include "ops/shared/rotation/rotation.h"
 
 enum {
   TGI_PAIRS_MAX = 256,

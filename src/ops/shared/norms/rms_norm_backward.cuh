@@ -22,7 +22,7 @@
 #define TGI_OPS_RMS_NORM_BACKWARD_CUH
 
 #include "cuda/rows/few_rows.cuh"
-#include "ops/rms_norm/rms_norm_gradients.cuh"
+#include "ops/shared/norms/rms_norm_gradients.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

@@ -12,7 +12,7 @@
 #ifndef TGI_OPS_ROTATION_CUH
 #define TGI_OPS_ROTATION_CUH
 
-#include "ops/rope/element_bits.cuh"
+#include "ops/shared/rotation/element_bits.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

@@ -8,7 +8,7 @@
 
 #include "cpu/exp.h"
 #include "cpu/tanh.h"
-#include "ops/cross_entropy/cross_entropy_targets.h"
+#include "ops/shared/loss/cross_entropy_targets.h"
 
 #include <float.h>
 

@@ -13,7 +13,7 @@
 
 #include "cuda/half_pair.cuh"
 #include "cuda/rows/dealt_sum.cuh"
-#include "ops/rms_norm/rms_norm_few.cuh"
+#include "ops/shared/norms/rms_norm_few.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

@@ -22,7 +22,7 @@
 #include "cpu/column_sums.h"
 #include "cpu/row_pass.h"
 #include "cpu/unroll.h"
-#include "ops/rms_norm/rms_norm_forward.h"
+#include "ops/shared/norms/rms_norm_forward.h"
 
 #include <string.h>
 

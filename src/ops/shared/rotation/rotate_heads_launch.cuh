@@ -2,7 +2,7 @@
 #ifndef TGI_OPS_ROTATE_HEADS_LAUNCH_CUH
 #define TGI_OPS_ROTATE_HEADS_LAUNCH_CUH
 
-#include "ops/rope/rotate_heads.cuh"
+#include "ops/shared/rotation/rotate_heads.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {
