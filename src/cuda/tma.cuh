@@ -44,7 +44,7 @@ inline tg_status make_page_map(const tg_context *ctx, const tg_tensor *t, int ro
   for (int i = 0; i < 4; i++) {
     const int64_t bytes = 2 * tgi_stride(t, axes[i]);
     extent[i] = (cuuint64_t)t->shape[axes[i]];
-    step[i] = (cuuint64_t)(t->shape[axes[i]] > 1 ? bytes : 16); /* of one element nobody asks */
+    step[i] = (cuuint64_t)(t->shape[axes[i]] > 1 ? bytes : 16); /* one element: unused */
   }
   void *encode = NULL; /* the driver's own function: the library is not linked with it */
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
@@ -65,13 +65,29 @@ inline tg_status make_page_map(const tg_context *ctx, const tg_tensor *t, int ro
                                         "cuTensorMapEncodeTiled: expected success, got %d", (int)r);
 }
 
+/** A map to make: of a tensor that has pages, for pages of `rows` rows. */
+struct page_map {
+  CUtensorMap *map;
+  const tg_tensor *of;
+  int rows;
+};
+
+template <int kMaps> tg_status make_page_maps(const tg_context *ctx, const page_map (&maps)[kMaps])
+{
+  tg_status status = TG_OK;
+  for (int i = 0; i < kMaps && status == TG_OK; i++) {
+    status = make_page_map(ctx, maps[i].of, maps[i].rows, maps[i].map);
+  }
+  return status;
+}
+
 /** Where a chunk of 8 elements, `chunk` of 0 .. 7, of a row of a page lies. */
 __device__ __forceinline__ uint32_t page_chunk(uint32_t page, int row, int chunk)
 {
   return page + (uint32_t)(row * kPageRow + ((chunk ^ row % 8) << 4));
 }
 
-/** Has a map come to the cache that copies read it from. */
+/** Prefetches a tensor map into the cache that TMA reads maps from. */
 __device__ __forceinline__ void fetch_map(const CUtensorMap *map)
 {
   asm volatile("prefetch.tensormap [%0];" : : "l"(map) : "memory");

@@ -81,11 +81,7 @@ tg_status run_keys_of(const tg_context *ctx, const tg_attention_bwd_args *a,
   using S = bwd_tile<T, Config>;
   static_assert(sizeof(bwd_shared<S>) <= 227 << 10, "a block has no more");
   CUtensorMap q, k, v, dout, dq, dk, dv;
-  const struct {
-    CUtensorMap *map;
-    const tg_tensor *of;
-    int rows;
-  } maps[] = {
+  const page_map maps[] = {
       {&q, &a->q, S::kQueries},
       {&k, &a->k, S::kKeys},
       {&v, &a->v, S::kKeys},
@@ -94,10 +90,7 @@ tg_status run_keys_of(const tg_context *ctx, const tg_attention_bwd_args *a,
       {&dk, tgi_present(&a->dk) ? &a->dk : &a->k, kGroupRows},
       {&dv, tgi_present(&a->dv) ? &a->dv : &a->v, kGroupRows},
   };
-  tg_status status = TG_OK;
-  for (size_t i = 0; i < sizeof maps / sizeof maps[0] && status == TG_OK; i++) {
-    status = make_page_map(ctx, maps[i].of, maps[i].rows, maps[i].map);
-  }
+  tg_status status = make_page_maps(ctx, maps);
   if (status == TG_OK) {
     const bwd_job job = job_of(a, p);
     status =

@@ -94,16 +94,13 @@ tg_status run_tiles_of(const tg_context *ctx, const tg_attention_fwd_args *a,
 {
   using S = fwd_tile<T, Config>;
   CUtensorMap q, k, v, out;
-  tg_status status = make_page_map(ctx, &a->q, kGroupRows, &q);
-  if (status == TG_OK) {
-    status = make_page_map(ctx, &a->k, S::kKeys, &k);
-  }
-  if (status == TG_OK) {
-    status = make_page_map(ctx, &a->v, S::kKeys, &v);
-  }
-  if (status == TG_OK) {
-    status = make_page_map(ctx, &a->out, kGroupRows, &out);
-  }
+  const page_map maps[] = {
+      {&q, &a->q, kGroupRows},
+      {&k, &a->k, S::kKeys},
+      {&v, &a->v, S::kKeys},
+      {&out, &a->out, kGroupRows},
+  };
+  tg_status status = make_page_maps(ctx, maps);
   if (status == TG_OK) {
     status = launch_kernel(ctx, p.counted || p.lengths, attention_fwd_tiles_kernel<T, Config>,
                            dim3((unsigned)p.blocks), S::kThreads, sizeof(fwd_shared<S>), q, k, v,
