@@ -10,6 +10,19 @@ const spec *const spec_list[] = {
 
 const size_t spec_count = sizeof spec_list / sizeof spec_list[0];
 
+const tg_dtype spec_dtypes[SPEC_DTYPES] = {TG_F32, TG_F16, TG_BF16};
+
+bool spec_is_of(const spec *s, const char *op)
+{
+  return !op || strcmp(op, s->name) == 0 || strcmp(op, tg_op_find(s->name)->op) == 0;
+}
+
+bool spec_takes(const spec *s, tg_dtype dtype, const char *only)
+{
+  return (!s->dtypes || s->dtypes & TG_DTYPE_BIT(dtype)) &&
+         (!only || strcmp(only, tg_dtype_name(dtype)) == 0);
+}
+
 uint64_t spec_bits(spec_rng *rng)
 {
   uint64_t z = rng->state += 0x9e3779b97f4a7c15u;

@@ -20,19 +20,6 @@ typedef struct options {
   bool list, support, verbose, unprepared, no_gradients, threads_dense;
 } options;
 
-static const tg_dtype kDtypes[] = {TG_F32, TG_F16, TG_BF16};
-
-static bool wanted(const spec *s, const char *op)
-{
-  const tg_op_info *info = tg_op_find(s->name);
-  return !op || strcmp(op, s->name) == 0 || strcmp(op, info->op) == 0;
-}
-
-static uint32_t spec_dtypes(const spec *s)
-{
-  return s->dtypes ? s->dtypes : TGI_BITS_FLOATS;
-}
-
 /* Whether Hopper has a kernel of its own for the row; test_device looks whether the table does. */
 static bool has_sm90(const char *row)
 {
@@ -47,9 +34,9 @@ static bool has_sm90(const char *row)
 
 static void print_dtypes(const spec *s)
 {
-  for (size_t d = 0; d < sizeof kDtypes / sizeof kDtypes[0]; d++) {
-    if (spec_dtypes(s) & TG_DTYPE_BIT(kDtypes[d])) {
-      printf(" %s", tg_dtype_name(kDtypes[d]));
+  for (int d = 0; d < SPEC_DTYPES; d++) {
+    if (spec_takes(s, spec_dtypes[d], NULL)) {
+      printf(" %s", tg_dtype_name(spec_dtypes[d]));
     }
   }
 }
@@ -197,18 +184,17 @@ int main(int argc, char **argv)
   f.threads_dense = o.threads_dense;
   for (size_t i = 0; i < spec_count; i++) {
     const spec *s = spec_list[i];
-    for (const spec_case *c = s->cases; c->shape && wanted(s, o.op); c++) {
-      for (size_t d = 0; d < sizeof kDtypes / sizeof kDtypes[0]; d++) {
-        const bool asked = !o.dtype || strcmp(o.dtype, tg_dtype_name(kDtypes[d])) == 0;
-        if (!asked || !(spec_dtypes(s) & TG_DTYPE_BIT(kDtypes[d])) ||
-            !small_enough(s, c, kDtypes[d], o.max_elements)) {
+    for (const spec_case *c = s->cases; c->shape && spec_is_of(s, o.op); c++) {
+      for (int d = 0; d < SPEC_DTYPES; d++) {
+        const tg_dtype dtype = spec_dtypes[d];
+        if (!spec_takes(s, dtype, o.dtype) || !small_enough(s, c, dtype, o.max_elements)) {
           continue;
         }
         if (o.list) {
-          printf("%s %s %s%s%s\n", s->name, c->shape, tg_dtype_name(kDtypes[d]),
-                 c->special ? " " : "", c->special ? c->special : "");
+          printf("%s %s %s%s%s\n", s->name, c->shape, tg_dtype_name(dtype), c->special ? " " : "",
+                 c->special ? c->special : "");
         } else {
-          check_case(s, c, kDtypes[d], &f, &t);
+          check_case(s, c, dtype, &f, &t);
         }
       }
     }

@@ -168,18 +168,6 @@ static bool run_case(const spec *s, const char *shape, tg_dtype dtype, bench_ses
   return done;
 }
 
-static bool wanted(const spec *s, const char *op)
-{
-  const tg_op_info *info = tg_op_find(s->name);
-  return !op || strcmp(op, s->name) == 0 || strcmp(op, info->op) == 0;
-}
-
-static bool takes(const spec *s, tg_dtype dtype, const char *asked)
-{
-  return (!s->dtypes || s->dtypes & TG_DTYPE_BIT(dtype)) &&
-         (!asked || strcmp(asked, tg_dtype_name(dtype)) == 0);
-}
-
 /* "rms_norm_fwd 65536x768 f32 <bytes> <flops>": what scripts that time peers want to know. */
 static bool list_case(const spec *s, const char *shape, tg_dtype dtype)
 {
@@ -196,18 +184,17 @@ static bool list_case(const spec *s, const char *shape, tg_dtype dtype)
 
 static void run_spec(const spec *s, bench_session *session)
 {
-  static const tg_dtype dtypes[] = {TG_F32, TG_F16, TG_BF16};
   const options *o = &session->o;
   const char *const asked[] = {o->shape, NULL};
   for (const char *const *shape = o->shape ? asked : s->bench; shape && *shape; shape++) {
-    for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0] && !session->busy; d++) {
-      if (!takes(s, dtypes[d], o->dtype)) {
+    for (int d = 0; d < SPEC_DTYPES && !session->busy; d++) {
+      if (!spec_takes(s, spec_dtypes[d], o->dtype)) {
         continue;
       }
       session->count++;
       if (o->list) {
-        session->failed = !list_case(s, *shape, dtypes[d]) || session->failed;
-      } else if (!run_case(s, *shape, dtypes[d], session)) {
+        session->failed = !list_case(s, *shape, spec_dtypes[d]) || session->failed;
+      } else if (!run_case(s, *shape, spec_dtypes[d], session)) {
         session->failed = true;
       }
     }
@@ -329,7 +316,7 @@ int main(int argc, char **argv)
     announce(&s);
   }
   for (size_t i = 0; i < spec_count && !s.busy; i++) {
-    if (wanted(spec_list[i], s.o.op)) {
+    if (spec_is_of(spec_list[i], s.o.op)) {
       run_spec(spec_list[i], &s);
     }
   }

@@ -183,10 +183,9 @@ static void profile(const options *o, tg_context *ctx)
 
 static tg_dtype read_dtype(struct argp_state *state, const char *name)
 {
-  static const tg_dtype dtypes[] = {TG_F32, TG_F16, TG_BF16};
-  for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
-    if (strcmp(name, tg_dtype_name(dtypes[i])) == 0) {
-      return dtypes[i];
+  for (int i = 0; i < SPEC_DTYPES; i++) {
+    if (strcmp(name, tg_dtype_name(spec_dtypes[i])) == 0) {
+      return spec_dtypes[i];
     }
   }
   argp_error(state, "--dtype: expected f32, f16 or bf16, got \"%s\"", name);

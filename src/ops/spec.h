@@ -77,6 +77,15 @@ typedef struct spec {
 extern const spec *const spec_list[];
 extern const size_t spec_count;
 
+/** What drivers choose by: an op ("rms_norm") or a direction of it ("rms_norm_bwd"), a dtype's
+ * name; NULL: any. */
+bool spec_is_of(const spec *s, const char *op);
+bool spec_takes(const spec *s, tg_dtype dtype, const char *only);
+
+/** The dtypes of activations. */
+enum { SPEC_DTYPES = 3 };
+extern const tg_dtype spec_dtypes[SPEC_DTYPES];
+
 /** The specs that <op>_spec.c defines. */
 #define OP(op, dir, ws) extern const spec spec_##op##_##dir;
 #include "ops/ops.def"
