@@ -16,7 +16,7 @@
 #   (the static library), and left out of libtegula.so.
 #
 # TEGULA_CUDA_ONCE is for machines without a GPU, where nothing runs a kernel: each entry is compiled for the first GPU of
-# the list that can run it, and a spare one no further than to PTX, unoptimised. `make nightly` compiles all of it.
+# the list that can run it, and a spare one not at all: its sources are those of sm80. `make nightly` compiles all of it.
 set(TEGULA_CUDA_ARCHS "" CACHE STRING "GPUs to build for (\"8.0 9.0a PTX\"), or none")
 option(TEGULA_CUDA_ONCE "Compile each entry for one GPU, enough where there is none to run it" OFF)
 if(TEGULA_CUDA_ARCHS STREQUAL "" AND DEFINED ENV{TEGULA_CUDA_ARCHS})
@@ -115,7 +115,7 @@ if(cuda_archs)
   if(TEGULA_CUDA_ONCE)
     list(SUBLIST cuda_codes_sm80 0 2 cuda_codes_sm80)
     if(TEGULA_CUDA_SPARE)
-      set(cuda_codes_any -gencode arch=compute_75,code=compute_75 -Xcicc -O0)
+      set(cuda_codes_any "")
     endif()
   endif()
   set(cuda_codes_sm90 "")
