@@ -35,6 +35,22 @@ function(tegula_op_kernels portable sm80 sm90)
   set(${portable} ${all} PARENT_SCOPE)
 endfunction()
 
+# tegula_kernel_rows(<variable> <sources>): the rows of ops.def that .cu files have kernels for, as ",softmax_bwd,softmax_fwd,".
+function(tegula_kernel_rows variable)
+  set(rows "")
+  foreach(source IN LISTS ARGN)
+    file(STRINGS ${source} lines REGEX "TGI_KERNEL\\(")
+    foreach(line IN LISTS lines)
+      string(REGEX REPLACE ".*TGI_KERNEL\\(([a-z0-9_]+)\\).*" "\\1" row "${line}")
+      list(APPEND rows ${row})
+    endforeach()
+  endforeach()
+  list(SORT rows)
+  string(REPLACE ";" "," rows "${rows}")
+  set(${variable} ",${rows}," PARENT_SCOPE)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ARGN})
+endfunction()
+
 # TEGULA_CPU_ENTRIES: which entries get kernels. TEGULA_CPU_LEFT_OUT lists those that get none.
 #   all        every entry
 #   runnable   those that this machine's processor can run: for tests, which run no other

@@ -1,5 +1,6 @@
 #include "check_case.h"
 #include "problem.h"
+#include "problem_call.h"
 #include "problem_compare.h"
 #include "problem_gradient.h"
 
@@ -120,10 +121,12 @@ static bool in_any_order(const problem *p)
 }
 
 static char *check_layout(const problem *master, const problem *exact, const problem *naive,
-                          problem_layout layout, const entry_contexts *e, bool both_ways)
+                          problem_layout layout, const entry_contexts *e, bool both_ways,
+                          unsigned *met)
 {
   problem *one = NULL, *three = NULL;
   char *failure = run_copy(master, layout, false, e->one, &one);
+  *met |= problem_refusals(one);
   if (!failure) {
     failure = problem_compare(one, exact, naive);
   }
@@ -229,7 +232,7 @@ void check_case(const spec *s, const spec_case *c, tg_dtype dtype, const fixture
       char where[64];
       snprintf(where, sizeof where, "%s %s", f->entry[e].entry, layout_name[layout]);
       failure = check_layout(master, exact, naive, (problem_layout)layout, &f->entry[e],
-                             !f->threads_dense || layout == PROBLEM_DENSE);
+                             !f->threads_dense || layout == PROBLEM_DENSE, &t->met);
       report(t, master, name, where, failure);
       free(failure);
     }

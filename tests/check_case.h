@@ -9,6 +9,7 @@
 typedef struct tally {
   long passed, failed;
   bool verbose;
+  unsigned met; /* bit i: some call met the spec's refuses[i] */
 } tally;
 
 /* Two ways to run, that must give the same bits: with one and with three threads; on the default

@@ -17,6 +17,15 @@ bool problem_has_kernel(const tgi_kernel_table *table, const char *op_dir)
   return false;
 }
 
+unsigned problem_refusals(const problem *p)
+{
+  unsigned met = 0, bit = 1;
+  for (const spec_refusal *r = p->spec->refuses; r && r->entry; r++, bit <<= 1) {
+    met |= r->holds(p->shaped.args.bytes) ? bit : 0;
+  }
+  return met;
+}
+
 /* The first rule of the spec by which the entry declines the call, or NULL. */
 static const spec_refusal *find_rule(const spec *s, const char *entry, const void *args)
 {
@@ -28,7 +37,7 @@ static const spec_refusal *find_rule(const spec *s, const char *entry, const voi
   return NULL;
 }
 
-/* A call without elements to write ends before a kernel could decline it. */
+/* A call with nothing to write returns OK before any kernel sees it. */
 static bool writes_nothing(const problem *p)
 {
   for (int v = 0; v < p->num_views; v++) {
@@ -39,20 +48,26 @@ static bool writes_nothing(const problem *p)
   return false;
 }
 
-/* Without the entries behind the first one, UNSUPPORTED says that it declines the call. */
+/* The first entry alone: UNSUPPORTED then says that this entry declines the call. */
+static tg_status call_first_entry(problem *p, tg_context *ctx)
+{
+  const int length = ctx->chain.length;
+  ctx->chain.length = 1;
+  const tg_status status = p->shaped.info->run(ctx, p->shaped.args.bytes);
+  ctx->chain.length = length;
+  return status;
+}
+
 tg_status problem_call(problem *p, tg_context *ctx)
 {
   const tg_op_info *info = p->shaped.info;
   const void *args = p->shaped.args.bytes;
   const char *entry = ctx->chain.entry[0];
-  const int length = ctx->chain.length;
-  if (length == 1 || !problem_has_kernel(ctx->chain.table[0], info->name)) {
+  if (ctx->chain.length == 1 || !problem_has_kernel(ctx->chain.table[0], info->name)) {
     return info->run(ctx, args);
   }
   const spec_refusal *rule = find_rule(p->spec, entry, args);
-  ctx->chain.length = 1;
-  tg_status status = info->run(ctx, args);
-  ctx->chain.length = length;
+  const tg_status status = call_first_entry(p, ctx);
   if (status == TG_UNSUPPORTED && rule) {
     return info->run(ctx, args);
   }

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "open_context.h"
+#include "sm90_rows.h"
 
 static void test_no_such_gpu(void **state)
 {
@@ -46,6 +47,8 @@ static void test_partial_entry(void **state)
   assert_non_null(table->softmax_bwd.run);
   assert_non_null(table->cross_entropy_fwdbwd.run);
   assert_null(table->rms_norm_fwd.run);
+#define OP(op, dir, ws) assert_int_equal(table->op##_##dir.run != NULL, is_sm90_row(#op "_" #dir));
+#include "ops/ops.def"
 }
 
 static void test_every_gpu(void **state)

@@ -1,4 +1,4 @@
-/** Words of the rules by which kernels decline calls (spec_refusal). */
+/** What several rules of refusal (spec_refusal) are made of. */
 #ifndef TGI_OPS_REFUSAL_RULES_H
 #define TGI_OPS_REFUSAL_RULES_H
 

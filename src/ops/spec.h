@@ -36,7 +36,8 @@ typedef struct spec_bad_scalar {
 typedef struct spec_refusal {
   const char *entry;               /* "sm90" */
   const char *rule, *reason;       /* as docs/support.md prints them */
-  bool (*holds)(const void *args); /* the rule, of the call's args struct */
+  bool (*holds)(const void *args); /* whether the rule holds for a call's args struct */
+  bool no_case;                    /* no case meets the rule: the tensors would be too large */
 } spec_refusal;
 
 typedef struct spec {
@@ -66,8 +67,8 @@ typedef struct spec {
   bool (*free_extent)(const char *slot, int axis);
 
   /* What entries decline, ended by a NULL entry; NULL: an entry that has a kernel runs every call.
-   * The driver fails on a call that is declined without a rule, and on one that runs against a
-   * rule. */
+   * The driver fails on a call that is declined without a rule, on a call that runs although a rule
+   * holds, and on a rule that no case meets. */
   const spec_refusal *refuses;
 
   const spec_bad_scalar *bad_scalars; /* ended by a NULL slot; NULL: none */

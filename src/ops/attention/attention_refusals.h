@@ -1,22 +1,19 @@
-/** What Hopper's kernels of attention decline; sm80 runs those calls. */
+/** What Hopper's attention kernels decline; sm80 runs those calls. The limits are those of the
+ * plans in sm90/. */
 #ifndef TGI_OPS_ATTENTION_REFUSALS_H
 #define TGI_OPS_ATTENTION_REFUSALS_H
 
 #include "ops/attention/attention_layout.h"
 #include "ops/refusal_rules.h"
 
-static inline bool has_no_16_bits(const tg_tensor *q)
+/* ---- rules of one tensor ---- */
+
+static inline bool has_f32(const tg_tensor *q)
 {
-  return q->dtype != TG_F16 && q->dtype != TG_BF16;
+  return q->dtype == TG_F32;
 }
 
-static inline bool is_wide(const tgi_attention_layout *l)
-{
-  return l->head_dim > 256 || l->v_dim > 256;
-}
-
-/* TMA copies boxes whose rows begin at multiples of 16 bytes. */
-static inline bool has_no_boxes(const tg_tensor *t)
+static inline bool has_no_vectors(const tg_tensor *t)
 {
   return tgi_present(t) && (t->shape[3] % 8 != 0 || !tgi_rows_begin_at(t, 16));
 }
@@ -26,29 +23,62 @@ static inline bool is_empty(const tg_tensor *t)
   return tgi_present(t) && tgi_numel(t) == 0;
 }
 
-static inline bool has_many_rows(const tgi_attention_layout *l, int64_t window,
-                                 const tg_tensor *query_start)
+static inline bool has_far_rows(const tg_tensor *t)
 {
-  const int64_t most = (int64_t)1 << 28;
-  return l->nq >= most || l->extent >= most || (window >= 2 * most && tgi_present(query_start));
+  bool far = false;
+  for (int axis = 0; axis < 4 && tgi_present(t); axis++) {
+    far = far || t->shape[axis] >= INT32_MAX || tgi_stride(t, axis) >= (int64_t)1 << 38;
+  }
+  return far;
 }
 
-/* One query against a short cache has a kernel on Hopper. */
+/* ---- rules of a call ---- */
+
+static inline bool is_wide(const tgi_attention_layout *l)
+{
+  return l->head_dim > 256 || l->v_dim > 256;
+}
+
+/* Tiles of `rows` rows, of all sequences and `heads` heads; packed sequences have up to one more.
+ */
+static inline bool has_many_tiles(const tgi_attention_layout *l, int64_t extent, bool packed,
+                                  int64_t heads, int64_t rows)
+{
+  const int64_t whole = (extent + rows - 1) / rows;
+  return (packed ? extent / rows + l->batch : whole * l->batch) * heads >= INT32_MAX / 2;
+}
+
+static inline bool has_many_rows(const tgi_attention_layout *l)
+{
+  const int64_t most = (int64_t)1 << 28;
+  return l->nq >= most || l->extent >= most;
+}
+
+static inline bool is_far_window(int32_t window, const tg_tensor *query_start)
+{
+  return window >= 1 << 29 && tgi_present(query_start);
+}
+
+/* One query that sees up to 65536 elements of a kv head's keys has a kernel of its own. */
 static inline bool has_short_cache(const tg_attention_fwd_args *a, const tgi_attention_layout *l)
 {
   int64_t reach = l->extent;
-  if (a->window > 0 && a->window < 1 << 29) {
-    const int64_t seen = a->causal ? a->window : 2 * (int64_t)a->window - 1;
+  if (l->window > 0 && l->window < 1 << 29) {
+    const int64_t seen = l->causal ? l->window : 2 * l->window - 1;
     reach = seen < reach ? seen : reach;
   }
-  return l->nq == 1 && l->head_dim == l->v_dim && (l->head_dim == 64 || l->head_dim == 128) &&
-         l->group <= 8 && reach * l->head_dim <= 512 * 128;
+  return l->nq == 1 && !l->packed_q && !l->packed_k && l->head_dim == l->v_dim &&
+         (l->head_dim == 64 || l->head_dim == 128) && l->group <= 8 && l->kv_heads <= 65535 &&
+         reach * l->head_dim <= 512 * 128 && 2 * tgi_stride(&a->k, 1) <= INT32_MAX &&
+         2 * tgi_stride(&a->v, 1) <= INT32_MAX;
 }
 
-static inline bool fwd_has_no_16_bits(const void *args)
+/* ---- forward ---- */
+
+static inline bool fwd_has_f32(const void *args)
 {
   const tg_attention_fwd_args *a = args;
-  return has_no_16_bits(&a->q);
+  return has_f32(&a->q);
 }
 
 static inline bool fwd_has_table(const void *args)
@@ -62,16 +92,17 @@ static inline bool fwd_is_wide(const void *args)
   return is_wide(&l);
 }
 
-static inline bool fwd_has_no_boxes(const void *args)
+static inline bool fwd_has_no_vectors(const void *args)
 {
   const tg_attention_fwd_args *a = args;
-  return has_no_boxes(&a->q) || has_no_boxes(&a->k) || has_no_boxes(&a->v) || has_no_boxes(&a->out);
+  return has_no_vectors(&a->q) || has_no_vectors(&a->k) || has_no_vectors(&a->v) ||
+         has_no_vectors(&a->out);
 }
 
 static inline bool fwd_is_empty(const void *args)
 {
   const tg_attention_fwd_args *a = args;
-  return is_empty(&a->q) || is_empty(&a->k) || is_empty(&a->v) || is_empty(&a->out);
+  return tgi_attention_fwd_layout(a).batch == 0 || is_empty(&a->q) || is_empty(&a->k);
 }
 
 static inline bool fwd_has_few_queries(const void *args)
@@ -83,17 +114,28 @@ static inline bool fwd_has_few_queries(const void *args)
   return few && !has_short_cache(a, &l);
 }
 
-static inline bool fwd_has_many_rows(const void *args)
+static inline bool fwd_has_far_window(const void *args)
+{
+  const tg_attention_fwd_args *a = args;
+  return is_far_window(a->window, &a->query_start);
+}
+
+static inline bool fwd_is_large(const void *args)
 {
   const tg_attention_fwd_args *a = args;
   const tgi_attention_layout l = tgi_attention_fwd_layout(a);
-  return has_many_rows(&l, a->window, &a->query_start);
+  const bool far =
+      has_far_rows(&a->q) || has_far_rows(&a->k) || has_far_rows(&a->v) || has_far_rows(&a->out);
+  return has_many_rows(&l) || has_many_tiles(&l, l.nq, false, l.q_heads, 64) ||
+         (far && !has_short_cache(a, &l));
 }
 
-static inline bool bwd_has_no_16_bits(const void *args)
+/* ---- backward ---- */
+
+static inline bool bwd_has_f32(const void *args)
 {
   const tg_attention_bwd_args *a = args;
-  return has_no_16_bits(&a->q);
+  return has_f32(&a->q);
 }
 
 static inline bool bwd_is_wide(const void *args)
@@ -102,57 +144,110 @@ static inline bool bwd_is_wide(const void *args)
   return is_wide(&l);
 }
 
-static inline bool bwd_has_no_boxes(const void *args)
+static inline bool bwd_has_no_vectors(const void *args)
 {
   const tg_attention_bwd_args *a = args;
-  return has_no_boxes(&a->q) || has_no_boxes(&a->k) || has_no_boxes(&a->v) ||
-         has_no_boxes(&a->out) || has_no_boxes(&a->dout) || has_no_boxes(&a->dq) ||
-         has_no_boxes(&a->dk) || has_no_boxes(&a->dv);
+  return has_no_vectors(&a->q) || has_no_vectors(&a->k) || has_no_vectors(&a->v) ||
+         has_no_vectors(&a->out) || has_no_vectors(&a->dout) || has_no_vectors(&a->dq) ||
+         has_no_vectors(&a->dk) || has_no_vectors(&a->dv);
 }
 
 static inline bool bwd_is_empty(const void *args)
 {
   const tg_attention_bwd_args *a = args;
-  return is_empty(&a->q) || is_empty(&a->k) || is_empty(&a->v) || is_empty(&a->out);
+  return tgi_attention_bwd_layout(a).batch == 0 || is_empty(&a->q) || is_empty(&a->k);
 }
 
-static inline bool bwd_has_many_rows(const void *args)
+static inline bool bwd_has_far_window(const void *args)
+{
+  const tg_attention_bwd_args *a = args;
+  return is_far_window(a->window, &a->query_start);
+}
+
+/* Tiles in the smallest sizes: with larger ones, a call at this limit exceeds any GPU's memory. */
+static inline bool bwd_is_large(const void *args)
 {
   const tg_attention_bwd_args *a = args;
   const tgi_attention_layout l = tgi_attention_bwd_layout(a);
-  return has_many_rows(&l, a->window, &a->query_start);
+  const tg_tensor *const tensors[] = {&a->q,    &a->k,  &a->v,  &a->out,
+                                      &a->dout, &a->dq, &a->dk, &a->dv};
+  bool far = false;
+  for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
+    far = far || has_far_rows(tensors[i]);
+  }
+  return far || has_many_rows(&l) || has_many_tiles(&l, l.nq, l.packed_q, l.q_heads, 32) ||
+         has_many_tiles(&l, l.extent, l.packed_k, l.kv_heads, 64);
 }
 
-#define TGI_SIXTEEN_BITS "f32", "the kernels multiply f16 and bf16 by wgmma"
-#define TGI_WIDE_HEADS                                                                             \
-  "head_dim or v_dim above 256", "the accumulators of a tile exceed the registers"
-#define TGI_BOXES                                                                                  \
-  "head_dim or v_dim not a multiple of 8, or rows that do not begin at multiples of 16 bytes",     \
-      "TMA copies such rows alone"
-#define TGI_EMPTY "tensors without elements", "TMA has no box without elements"
-#define TGI_MANY_ROWS                                                                              \
-  "2^28 rows or more of queries or keys; query_start with a window of 2^29 or more",               \
-      "positions are 32-bit counters"
+/* ---- the lists ---- */
+
+#define REFUSE_F32(rule_holds)                                                                     \
+  {                                                                                                \
+    .entry = "sm90", .rule = "f32",                                                                \
+    .reason = "the tiles are for 16-bit operands; with allow_tf32, sm80 multiplies in TF32",       \
+    .holds = rule_holds                                                                            \
+  }
+#define REFUSE_WIDE(rule_holds)                                                                    \
+  {                                                                                                \
+    .entry = "sm90", .rule = "head_dim or v_dim above 256",                                        \
+    .reason = "the accumulators of a tile would exceed the registers", .holds = rule_holds         \
+  }
+#define REFUSE_UNALIGNED(rule_holds)                                                               \
+  {                                                                                                \
+    .entry = "sm90",                                                                               \
+    .rule = "head_dim or v_dim not a multiple of 8, or rows of a head that do not begin at a "     \
+            "multiple of 16 bytes",                                                                \
+    .reason = "TMA loads and stores rows of 16-byte vectors", .holds = rule_holds                  \
+  }
+#define REFUSE_EMPTY(rule_holds)                                                                   \
+  {                                                                                                \
+    .entry = "sm90", .rule = "no sequence, no query or no key",                                    \
+    .reason = "TMA descriptors have no extents of 0", .holds = rule_holds                          \
+  }
+#define REFUSE_FAR_WINDOW(rule_holds)                                                              \
+  {                                                                                                \
+    .entry = "sm90", .rule = "a window of 2^29 or more with query_start",                          \
+    .reason = "distances of any positions exceed 32-bit counters", .holds = rule_holds             \
+  }
+#define REFUSE_LARGE(rule_holds)                                                                   \
+  {                                                                                                \
+    .entry = "sm90", .rule = "at least 2^28 rows, 2^30 tiles or a stride of 2^38 elements",        \
+    .reason = "rows and tiles have 32-bit counters; TMA descriptors limit strides",                \
+    .holds = rule_holds, .no_case = true                                                           \
+  }
+#define REFUSE_NO_MORE                                                                             \
+  {                                                                                                \
+    .entry = NULL                                                                                  \
+  }
 
 static const spec_refusal fwd_refuses[] = {
-    {"sm90", TGI_SIXTEEN_BITS, fwd_has_no_16_bits},
-    {"sm90", "block_table", "the kernels do not follow a table", fwd_has_table},
-    {"sm90",
-     "up to 16 queries, or up to 64 queries of a group with more than 256 keys; but one query of "
-     "heads of 64 or 128, group up to 8, with up to 65536 / head_dim visible keys",
-     "a tile of 64 queries would be mostly padding; sm80 has a split-KV kernel",
-     fwd_has_few_queries},
-    {"sm90", TGI_WIDE_HEADS, fwd_is_wide},
-    {"sm90", TGI_BOXES, fwd_has_no_boxes},
-    {"sm90", TGI_EMPTY, fwd_is_empty},
-    {"sm90", TGI_MANY_ROWS, fwd_has_many_rows},
-    {NULL, NULL, NULL, NULL},
+    REFUSE_F32(fwd_has_f32),
+    {.entry = "sm90",
+     .rule = "block_table",
+     .reason = "the kernels do not follow a table; sm80's split-KV kernel does",
+     .holds = fwd_has_table},
+    {.entry = "sm90",
+     .rule = "few queries, not packed: up to 16, or up to 64 query rows of a kv head (queries x "
+             "heads of the group) with more than 256 keys. Exception: one query, heads of 64 or "
+             "128, groups of up to 8 heads, and up to 65536 / head_dim visible keys",
+     .reason = "a tile of 64 or more queries would be mostly padding; sm80 has a split-KV kernel",
+     .holds = fwd_has_few_queries},
+    REFUSE_WIDE(fwd_is_wide),
+    REFUSE_UNALIGNED(fwd_has_no_vectors),
+    REFUSE_EMPTY(fwd_is_empty),
+    REFUSE_FAR_WINDOW(fwd_has_far_window),
+    REFUSE_LARGE(fwd_is_large),
+    REFUSE_NO_MORE,
 };
 
 static const spec_refusal bwd_refuses[] = {
-    {"sm90", TGI_SIXTEEN_BITS, bwd_has_no_16_bits}, {"sm90", TGI_WIDE_HEADS, bwd_is_wide},
-    {"sm90", TGI_BOXES, bwd_has_no_boxes},          {"sm90", TGI_EMPTY, bwd_is_empty},
-    {"sm90", TGI_MANY_ROWS, bwd_has_many_rows},     {NULL, NULL, NULL, NULL},
+    REFUSE_F32(bwd_has_f32),
+    REFUSE_WIDE(bwd_is_wide),
+    REFUSE_UNALIGNED(bwd_has_no_vectors),
+    REFUSE_EMPTY(bwd_is_empty),
+    REFUSE_FAR_WINDOW(bwd_has_far_window),
+    REFUSE_LARGE(bwd_is_large),
+    REFUSE_NO_MORE,
 };
 
 #endif

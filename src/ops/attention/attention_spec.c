@@ -181,6 +181,8 @@ static const spec_case fwd_cases[] = {
     {"b3_h8_kv2_s1_sk640_d128_causal_page16_keys"},
     {"b2_h6_kv2_s16_sk330_d80_page24_keys_start_sinkf32"},
     {"b1_h4_kv1_s40_sk200_d64_causal_page64"},
+    {"b1_h2_kv1_s40_sk70_d264_vd320_causal"},
+    {"b2_h2_s40_d16_start_causal_w536870912"}, /* a window of 2^29 */
     /* TF32 */
     {"b1_h1_s17_d8_causal_tf32"},
     {"b2_h4_kv2_s130_d64_causal_tf32"},
@@ -279,6 +281,8 @@ static const spec_case bwd_cases[] = {
     {"b1_h2_kv1_s140_sk150_d256_causal_w90_any"},
     {"b1_h2_s133_sk70_d192_any"},
     {"b2_h2_kv1_s30_sk133_d192_vd128_packed_w50"},
+    {"b1_h2_kv1_s40_sk70_d264_vd320_causal"},
+    {"b2_h2_s40_d16_start_causal_w536870912"}, /* a window of 2^29 */
     /* TF32 */
     {"b1_h1_s17_d8_causal_tf32"},
     {"b2_h4_kv2_s130_d64_causal_tf32"},

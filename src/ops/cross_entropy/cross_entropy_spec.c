@@ -230,15 +230,39 @@ static bool wants_argmax(const void *args)
   return tgi_present(&a->argmax);
 }
 
+static bool has_many_rows(const void *args)
+{
+  const tg_cross_entropy_fwdbwd_args *a = args;
+  return a->logits.shape[0] > INT32_MAX;
+}
+
 static const spec_refusal both_refuse[] = {
-    {"sm90", "rows of less than 80 KiB", "they stay in the second-level cache between two readings",
-     is_short},
-    {"sm90", "rows of more than 960 KiB", "they exceed the shared memory of a cluster", is_long},
-    {"sm90", "rows that do not begin and end at multiples of 16 bytes",
-     "bulk copies move such rows alone", is_unaligned},
-    {"sm90", "softcap", "the kernel does not compute it", has_softcap},
-    {"sm90", "argmax", "the kernel does not compute it", wants_argmax},
-    {NULL, NULL, NULL, NULL},
+    {.entry = "sm90",
+     .rule = "rows of less than 80 KiB",
+     .reason = "they stay in the second-level cache between sm80's two readings",
+     .holds = is_short},
+    {.entry = "sm90",
+     .rule = "rows of more than 960 KiB",
+     .reason = "they exceed the shared memory and registers of a cluster of four blocks",
+     .holds = is_long},
+    {.entry = "sm90",
+     .rule = "rows whose start or size is not a multiple of 16 bytes",
+     .reason = "bulk copies move 16-byte vectors",
+     .holds = is_unaligned},
+    {.entry = "sm90",
+     .rule = "softcap",
+     .reason = "its tanh needs too many instructions",
+     .holds = has_softcap},
+    {.entry = "sm90",
+     .rule = "argmax",
+     .reason = "the kernel would have to search each row once more",
+     .holds = wants_argmax},
+    {.entry = "sm90",
+     .rule = "2^31 rows or more",
+     .reason = "rows have 32-bit counters",
+     .holds = has_many_rows,
+     .no_case = true},
+    {.entry = NULL},
 };
 
 const spec spec_cross_entropy_fwdbwd = {

@@ -73,6 +73,7 @@ static const spec_case fwd_cases[] = {
     {"2x12288_scaled"},
     {"2x35000"}, /* more than the distance of prefetches */
     {"3x131072"},
+    {"1x300000"},       /* more than a cluster of blocks holds */
     {"2x70001_scaled"}, /* rows of a few hundred KiB whose starts are not aligned */
     {"300x67_scaled"},
     {"41x1024"},
@@ -120,42 +121,81 @@ static int64_t row_bytes(const tg_tensor *t, int inputs)
   return (t->shape[1] * (int64_t)tg_dtype_bytes(t->dtype) + 15) / 16 * 16 * inputs;
 }
 
-static bool fwd_is_short(const void *args)
+static int64_t fwd_row_bytes(const void *args)
 {
   const tg_softmax_fwd_args *a = args;
-  return row_bytes(&a->x, 1) < 96 * 1024;
+  return row_bytes(&a->x, 1);
+}
+
+static int64_t bwd_row_bytes(const void *args)
+{
+  const tg_softmax_bwd_args *a = args;
+  return row_bytes(&a->y, 2);
+}
+
+static bool fwd_is_short(const void *args)
+{
+  return fwd_row_bytes(args) < 96 * 1024;
 }
 
 static bool fwd_is_long(const void *args)
 {
+  return fwd_row_bytes(args) > 512 * 1024;
+}
+
+static bool fwd_has_many_rows(const void *args)
+{
   const tg_softmax_fwd_args *a = args;
-  return row_bytes(&a->x, 1) > 512 * 1024;
+  return a->x.shape[0] > 1 << 30;
 }
 
 static bool bwd_is_short(const void *args)
 {
-  const tg_softmax_bwd_args *a = args;
-  return row_bytes(&a->y, 2) < 96 * 1024;
+  return bwd_row_bytes(args) < 96 * 1024;
 }
 
 static bool bwd_is_long(const void *args)
 {
-  const tg_softmax_bwd_args *a = args;
-  return row_bytes(&a->y, 2) > 512 * 1024;
+  return bwd_row_bytes(args) > 512 * 1024;
 }
 
-#define SHORT_ROWS                                                                                 \
-  "rows of less than 96 KiB in all inputs",                                                        \
-      "sm80 keeps them in registers and runs several blocks on a multiprocessor"
-#define LONG_ROWS                                                                                  \
-  "rows of more than 512 KiB in all inputs",                                                       \
-      "they exceed the registers and shared memory of a cluster"
+static bool bwd_has_many_rows(const void *args)
+{
+  const tg_softmax_bwd_args *a = args;
+  return a->y.shape[0] > 1 << 30;
+}
+
+#define SHORT_REASON "sm80 runs several of them on a multiprocessor at once"
+#define LONG_REASON "they exceed the registers and shared memory of a cluster of two blocks"
+#define MANY_ROWS                                                                                  \
+  .entry = "sm90", .rule = "more than 2^30 rows", .reason = "rows have 32-bit counters",           \
+  .no_case = true
 
 static const spec_refusal fwd_refuses[] = {
-    {"sm90", SHORT_ROWS, fwd_is_short}, {"sm90", LONG_ROWS, fwd_is_long}, {NULL, NULL, NULL, NULL}};
+    {.entry = "sm90",
+     .rule = "rows of less than 96 KiB",
+     .reason = SHORT_REASON,
+     .holds = fwd_is_short},
+    {.entry = "sm90",
+     .rule = "rows of more than 512 KiB",
+     .reason = LONG_REASON,
+     .holds = fwd_is_long},
+    {MANY_ROWS, .holds = fwd_has_many_rows},
+    {.entry = NULL},
+};
 
 static const spec_refusal bwd_refuses[] = {
-    {"sm90", SHORT_ROWS, bwd_is_short}, {"sm90", LONG_ROWS, bwd_is_long}, {NULL, NULL, NULL, NULL}};
+    {.entry = "sm90",
+     .rule = "rows of less than 96 KiB in y and dy together",
+     .reason = SHORT_REASON,
+     .holds = bwd_is_short},
+    {.entry = "sm90",
+     .rule = "rows of more than 512 KiB in y and dy together",
+     .reason = LONG_REASON,
+     .holds = bwd_is_long},
+    {MANY_ROWS, .holds = bwd_has_many_rows},
+    {.entry = NULL},
+};
 
 const spec spec_softmax_fwd = {
     .name = "softmax_fwd",
