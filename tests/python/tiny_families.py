@@ -41,6 +41,8 @@ ASKED = {
     "bamba": dict(attn_layer_indices=[1, 3]),
     "codegen": dict(rotary_dim=8),
     "deepseek_v2": dict(num_experts_per_tok=2),
+    "dots1": dict(n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2),
+    "esm": dict(vocab_size=97, mask_token_id=96),
     "esmc": dict(num_key_value_heads=4),
     "gemma2": dict(attn_logit_softcapping=2.0, query_pre_attn_scalar=16),
     "gemma3_text": dict(query_pre_attn_scalar=16, layer_types=["sliding_attention", "full_attention"] * 2),
@@ -53,6 +55,8 @@ ASKED = {
     "granitemoehybrid": dict(layer_types=["mamba", "attention"] * 2),
     "hunyuan_v1_dense": dict(head_dim=16),
     "hunyuan_v1_moe": dict(head_dim=16),
+    "hunyuan_vl_text": dict(head_dim=16, **sections(2, 3, 3)),
+    "hy_v4_vl_text": sections(2, 3, 3),
     "jamba": dict(attn_layer_period=2, attn_layer_offset=1),
     "layoutlmv3": dict(coordinate_size=8, shape_size=16),
     "lfm2_moe": dict(layer_types=["conv", "full_attention"] * 2),
@@ -82,17 +86,16 @@ def class_name(model_type):
     return names if names is None or isinstance(names, str) else names[0]
 
 
-def sources(model_type):
+def has_interface(model_type):
+    """Whether the family's modelling files call attention functions by name."""
     folder = MODELS / configuration_auto.model_type_to_module_name(model_type)
-    return [file.read_text() for file in sorted(folder.glob("modeling_*.py"))]
+    return any("ALL_ATTENTION_FUNCTIONS" in file.read_text() for file in folder.glob("modeling_*.py"))
 
 
 def families(interface=True):
-    """The model types with a class for a task or for none, by whether their files call attention functions by name."""
-    return [
-        model_type for model_type in sorted(configuration_auto.CONFIG_MAPPING_NAMES)
-        if class_name(model_type) and interface == any("ALL_ATTENTION_FUNCTIONS" in text for text in sources(model_type))
-    ]  # fmt: skip
+    """The model types with a class for a task or for none, by whether they have the interface."""
+    names = sorted(configuration_auto.CONFIG_MAPPING_NAMES)
+    return [name for name in names if class_name(name) and has_interface(name) == interface]
 
 
 def read(config, name):
@@ -123,7 +126,7 @@ def make(model_type, seed=0, attn_implementation="eager"):
         config = tiny_config(cls.config_class or CONFIG_MAPPING[model_type])
         with torch.device("meta"):
             count = sum(parameter.numel() for parameter in cls(config).parameters())
-        if count > 6_000_000:
+        if count > 20_000_000:
             raise ValueError(f"{count} parameters, even with small sizes")
         torch.manual_seed(seed)
         model = cls._from_config(tiny_config(type(config)), attn_implementation=attn_implementation)
