@@ -6,17 +6,19 @@ import pytest
 
 if os.environ.get("TEGULA_TORCH") == "none":
     pytest.skip("TEGULA_TORCH=none: no live models", allow_module_level=True)
-pytest.importorskip("tegula", reason="built without Python.h: no extension")
+tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
 
 import inspect  # noqa: E402
 
 import placed  # noqa: E402
 import torch  # noqa: E402
+from transformers import AttentionInterface  # noqa: E402
 from transformers import masking_utils as stock  # noqa: E402
 
 from tegula.patching import attention, attention_masks, mask_functions  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device", "fast_everywhere")
+tegula.register_attention()
 causal, both_ways = stock.causal_mask_function, getattr(stock, "bidirectional_mask_function", None)
 
 
@@ -244,3 +246,14 @@ def test_while_compiling():
 
     if "cache_position" not in inspect.signature(stock.eager_mask).parameters:
         assert torch.equal(torch.compile(plain, fullgraph=True, backend="aot_eager")(q), asked(causal, WHOLE)[1])
+
+
+def test_no_mask_is_what_it_is_to_eager():
+    """A model that passes none itself masks nothing, whatever its module says; "sdpa" would be causal."""
+    interface = AttentionInterface()["tegula"]
+    q, module = placed.randn(2, 2, 5, 8), torch.nn.Identity()
+    module.is_causal = True
+    for options, expected in ((dict(), False), (dict(is_causal=True), True)):
+        theirs = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=expected)
+        assert torch.allclose(interface(module, q, q, q, None, **options)[0], theirs.transpose(1, 2), atol=1e-5)
+        assert attention.served_by(module) == "tegula"

@@ -52,7 +52,7 @@ class Seen(typing.NamedTuple):
 def seen_by_queries(module, query, key, mask, sliding_window, is_causal):
     """What the mask says, or None if it is a dense one."""
     if mask is None:
-        # As with "sdpa": a window is then wider than the sequence.
+        # As with "sdpa", whose mask function leaves masks out; a window is then wider than the sequence.
         causal = query.shape[-2] > 1 and (getattr(module, "is_causal", True) if is_causal is None else is_causal)
         return Seen(None, causal, 0)
     if isinstance(mask, masks.KeyMask):
@@ -168,6 +168,14 @@ def attention_forward(
     return y.transpose(1, 2).contiguous(), None
 
 
+def named_attention(module, query, key, value, attention_mask, is_causal=None, **kwargs):
+    """The attention function "tegula". Its mask function leaves no causal mask out, so None is what it is to "eager"
+    attention: no mask."""
+    if attention_mask is None and is_causal is None:
+        is_causal = False
+    return attention_forward(module, query, key, value, attention_mask, is_causal=is_causal, **kwargs)
+
+
 def in_pytorch(module, query, key, value, mask, seen, dropout, scaling, is_causal, kwargs):
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -193,5 +201,5 @@ def register_attention():
 
     from .mask_functions import attention_mask
 
-    AttentionInterface.register("tegula", attention_forward)
+    AttentionInterface.register("tegula", named_attention)
     AttentionMaskInterface.register("tegula", attention_mask)

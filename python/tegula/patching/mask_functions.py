@@ -165,7 +165,7 @@ def place_of_queries(cache_position):
 
 def attention_mask(
     batch_size, q_length=0, kv_length=0, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None,
-    dtype=torch.float32, device="cpu", cache_position=None, config=None, allow_is_bidirectional_skip=False, **kwargs,
+    dtype=torch.float32, device="cpu", cache_position=None, **kwargs,
 ):  # fmt: skip
     """The mask function of "tegula": a `KeyMask`, or the mask of "eager" attention. While compiling, nothing can be read
     from the device and padding and packing cannot be told from their absence: then it is always the latter."""
@@ -184,9 +184,7 @@ def attention_mask(
         keys = pattern and keys_of(pattern, batch_size, q_length, kv_length, q_offset, kv_offset, attention_mask, device)
         if keys is not None:
             return KeyMask(keys, (batch_size, 1, q_length, kv_length), dtype, pattern.causal, pattern.window)
-    # None would be causal in a decoder whose configuration alone says that it is not.
-    skip = allow_is_bidirectional_skip and tracing and getattr(config, "is_causal", True)
     return eager_mask(
         batch_size=batch_size, kv_length=kv_length, kv_offset=kv_offset, mask_function=mask_function,
-        attention_mask=attention_mask, dtype=dtype, allow_is_bidirectional_skip=skip, config=config, **place, **kwargs,
+        attention_mask=attention_mask, dtype=dtype, **place, **kwargs,
     )  # fmt: skip
