@@ -163,6 +163,45 @@ def test_cached_pieces(models, family, padding):
     assert served == {"tegula"}
 
 
+@pytest.mark.nightly
+@pytest.mark.cpu("compiling for a GPU takes longer still")
+@pytest.mark.parametrize("family", ["gemma2", "gpt_oss", "mistral"])
+@pytest.mark.parametrize("padding", [None, (0, 3)])
+def test_compiled_generation(models, family, padding):
+    """On a GPU, generate compiles the forward for a cache of fixed length; the masks are its inputs."""
+    from transformers import CompileConfig
+
+    compiling = CompileConfig(fullgraph=True, backend="aot_eager", mode=None)
+    compiling._compile_all_devices = True
+
+    def run(model):
+        torch._dynamo.reset()
+        return model.generate(
+            **tiny.ids_of((2, 8), padding), max_new_tokens=6, min_new_tokens=6, do_sample=False, output_logits=True,
+            return_dict_in_generate=True, cache_implementation="static", compile_config=compiling,
+        )  # fmt: skip
+
+    ours, theirs, _ = with_both(models(family), run)
+    assert torch.equal(ours.sequences, theirs.sequences)
+    assert tiny.distance(torch.stack(ours.logits), torch.stack(theirs.logits)) <= F32
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("family", ["gemma2", "llama4_text"])
+def test_compiled_layers(models, family):
+    """Masks are made in eager mode and are inputs of compiled layers."""
+    model, inputs = models(family), inputs_for(PADDING["left"])
+    model.set_attn_implementation("tegula")
+    theirs = logits_of(inputs)(model)
+    layer = model.model.layers[0]
+    layer.compile(fullgraph=True, backend="aot_eager")
+    try:
+        assert tiny.distance(logits_of(inputs)(model), theirs) <= F32
+    finally:
+        layer._compiled_call_impl = None
+        torch._dynamo.reset()
+
+
 def with_holes():
     inputs = tiny.ids_of(padding=(0, 0))
     inputs["attention_mask"][0, 4:7] = 0
@@ -189,6 +228,16 @@ def test_masks_that_are_no_ranges(models, family, make):
     real = inputs["attention_mask"].bool() if make is with_holes else torch.ones_like(inputs["input_ids"]).bool()
     assert tiny.distance(ours[real], theirs[real]) <= F32
     assert "pytorch: a dense mask" in served
+
+
+def test_report(models):
+    """The family has no patches."""
+    inputs = with_holes()
+    with_both(models("mistral"), logits_of(inputs))
+    row = "model.layers.*.self_attn (4)  transformers       last attention by pytorch: a dense mask"
+    assert row.split() == str(tegula.report(models("mistral"))).splitlines()[1].split()
+    with_both(models("mistral"), logits_of(inputs_for(PADDING["left"])))
+    assert "tegula: attention" in str(tegula.report(models("mistral")))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
