@@ -177,19 +177,37 @@ def rope_of_kernels(model, modelling):
     return [Row(name, f"{forward.__module__}.{forward.__qualname__}", f"put there by kernelize; {note}")]
 
 
+def without_numbers(name):
+    return re.sub(r"\.\d+(?=\.|$)", ".*", name) or "(model)"
+
+
+def named_attention_rows(model):
+    """The modules of a family without patches that have called Tegula's attention by name."""
+    for name, module in model.named_modules():
+        served = served_by(module)
+        if served == "tegula":
+            yield Row(without_numbers(name), "tegula: attention", "")
+        elif served:
+            yield Row(without_numbers(name), "transformers", f"last attention by {served}")
+
+
 def report(model) -> Report:
-    """What runs in each module that a patch could replace, and the reason if it is not Tegula. Prints as a table.
-    Whether attention fell back to PyTorch is known only after a call."""
+    """What runs in each module that a patch could replace, and the reason if it is not Tegula; in families without
+    patches, what the modules ran that have called attn_implementation="tegula". Prints as a table. Whether attention fell
+    back to PyTorch is known only after a call."""
     model = sharding.unwrapped(model)
     model_type = getattr(getattr(model, "config", None), "model_type", None)
-    if model_type not in patches.model_types(patches.known().values()):
-        raise ValueError(f"report: model: expected a model with patches, got model_type {model_type!r}")
     rows = Report()
+    if model_type not in patches.model_types(patches.known().values()):
+        rows.extend(named_attention_rows(model))
+        if rows:
+            return rows
+        raise ValueError(f"report: model: expected a model with patches, got model_type {model_type!r}")
     for name, module in model.named_modules():
         for owner, attribute, _, target in targets(model_type):
             if attribute == "forward" and isinstance(owner, type) and isinstance(module, owner):
                 runs, notes = of_module(module, owner, target)
-                rows.append(Row(re.sub(r"\.\d+(?=\.|$)", ".*", name) or "(model)", runs, "; ".join(notes)))
+                rows.append(Row(without_numbers(name), runs, "; ".join(notes)))
     for owner, attribute, names, target in targets(model_type):
         if not isinstance(owner, type):
             applied = target in replacing._installed
