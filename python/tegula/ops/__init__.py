@@ -9,6 +9,7 @@ derivatives exist: a second derivative or forward mode raises.
 
 import inspect
 
+from ..autograd import flop_formulas
 from .attention_ops import attention, attention_naive
 from .elementwise_ops import geglu, gelu, silu, softmax, swiglu, swiglu_clamped
 from .list_ops import adamw_step, clip_grad_norm_, global_norm
@@ -30,6 +31,7 @@ __all__ = [
     "softmax", "swiglu", "swiglu_clamped",
 ]  # fmt: skip
 
+flop_formulas.register()
 for _name, _contract in CONTRACT_OF.items():
     _function = globals()[_name]
     _function.__doc__ = f"{inspect.cleandoc(_function.__doc__)}\n\n{CONTRACTS[_contract]}"
