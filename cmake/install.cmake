@@ -1,5 +1,5 @@
 # `make install`: shared libraries with SONAME, public headers, pkg-config files, the CMake package
-# and the command line. Without symbols for debuggers, which are two thirds of a release build; other build types keep them.
+# and the command line. A release build is installed without what debuggers read; other build types keep it.
 include(CMakePackageConfigHelpers)
 if(CMAKE_BUILD_TYPE MATCHES "^(Release|Demo)$")
   install(CODE "set(CMAKE_INSTALL_DO_STRIP TRUE)") # of the rules below

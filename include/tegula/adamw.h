@@ -51,7 +51,7 @@ typedef struct tg_adamw_step_args {
  *   eps           > 0; with allow_zero >= 0
  *   weight_decay  >= 0
  *   grad_scale    finite; with has_grad_scale. -1 maximises
- *   allow_zero    true: beta1, beta2 and eps may be 0; otherwise 0 means that the caller has set none
+ *   allow_zero    true: beta1, beta2 and eps may be 0. false: 0 is a value that was left out
  *
  * Math       Element-wise f32 in the order above, which is PyTorch's (ref: f64). Each stored value
  *            is rounded once. Factors of scalars alone are computed in f64 and rounded to f32. The
