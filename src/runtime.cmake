@@ -53,4 +53,4 @@ target_include_directories(tegula_model PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURC
 target_link_libraries(tegula_model PRIVATE tegula PkgConfig::jansson m)
 # nodelete: once loaded it stays, as jansson keeps pointers to json_file.c's allocator.
 target_link_options(tegula_model PRIVATE ${TEGULA_LINK_OPTIONS} -Wl,-z,nodelete)
-set_target_properties(tegula_model PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
+set_target_properties(tegula_model PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 INSTALL_RPATH "$ORIGIN") # libtegula

@@ -18,17 +18,19 @@ def allocate_bytes(device, count):
     return torch.empty(count, dtype=torch.uint8, device=device)
 
 
+def is_accepted(tensor, slot):
+    """Whether the slot accepts the tensor's strides."""
+    if tensor.is_contiguous():
+        return True
+    if slot["layout"] != "rows":
+        return False
+    strides = [stride for stride, extent in zip(tensor.stride(), tensor.shape) if extent != 1]
+    return min(strides) > 0 and (tensor.shape[-1] == 1 or tensor.stride(-1) == 1)
+
+
 def arranged(tensor, slot):
     """The tensor itself if the slot accepts its strides, else a contiguous copy."""
-    if tensor is None:
-        return None
-    if tensor.is_contiguous():
-        return tensor
-    if slot["layout"] == "rows":
-        strides = [stride for stride, extent in zip(tensor.stride(), tensor.shape) if extent != 1]
-        if min(strides) > 0 and (tensor.shape[-1] == 1 or tensor.stride(-1) == 1):
-            return tensor
-    return tensor.contiguous()
+    return tensor if tensor is None or is_accepted(tensor, slot) else tensor.contiguous()
 
 
 def by_rows(tensors, slots):
