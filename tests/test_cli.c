@@ -52,6 +52,45 @@ static void expect_out(cli_result r, int code, const char *part)
   cli_free(&r);
 }
 
+/* Copies the model, with one file replaced (NULL: left out). */
+static const char *broken_copy(const char *name, const char *file, const char *bytes, size_t size)
+{
+  static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json"};
+  char from[SCRATCH_PATH * 2], to[SCRATCH_PATH * 2];
+  const char *copy = scratch_file(&dir, name);
+  assert_int_equal(mkdir(copy, 0700), 0);
+  for (int i = 0; i < 3; i++) {
+    snprintf(from, sizeof from, "%s/%s", model, files[i]);
+    snprintf(to, sizeof to, "%s/%s", copy, files[i]);
+    if (strcmp(files[i], file) != 0) {
+      size_t n;
+      char *content = read_file(from, &n);
+      write_file(to, content, n);
+      free(content);
+    } else if (bytes) {
+      write_file(to, bytes, size);
+    }
+  }
+  return copy;
+}
+
+static char *replace(const char *text, const char *old, const char *new_text)
+{
+  const char *at = strstr(text, old);
+  assert_non_null(at);
+  char *out = malloc(strlen(text) + strlen(new_text) + 1);
+  sprintf(out, "%.*s%s%s", (int)(at - text), text, new_text, at + strlen(old));
+  return out;
+}
+
+static char *read_in(const char *directory, const char *name)
+{
+  char path[SCRATCH_PATH * 2];
+  size_t size;
+  snprintf(path, sizeof path, "%s/%s", directory, name);
+  return read_file(path, &size);
+}
+
 /* ---- usage ---- */
 
 static void help_and_version(void **state)
@@ -142,7 +181,22 @@ static void explain_knows_every_op(void **state)
   expect_out(CLI("explain", "rms_norm", "64x128", "--dir", "bwd", "--dtype", "bf16"), 0,
              "rms_norm_bwd");
   EXPECT_CLI(1, "rms_norm_fwd: shape:", "explain", "rms_norm", "64xq");
+  EXPECT_CLI(1, "got the byte 0x0a\n", "explain", "rms_norm", "5x5\n5");
   EXPECT_CLI(1, "entry", "explain", "rms_norm", "64x128", "--entry", "sse9");
+}
+
+/* test_shapes.c has every op and many more strings. */
+static void explain_of_nothing(void **state)
+{
+  (void)state;
+  static const char *const calls[][2] = {{"rms_norm", "5x0"},
+                                         {"softmax_bwd", "0x0"},
+                                         {"quantize_int4", "5x0"},
+                                         {"embedding", "2x3x0"},
+                                         {"rope", "b1_s1_h1_d0"}};
+  for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+    expect_out(CLI("explain", calls[i][0], calls[i][1]), 0, "plan       nothing to compute");
+  }
 }
 
 static void bench(void **state)
@@ -197,6 +251,96 @@ static void generates_the_same_text_again(void **state)
   assert_string_equal(b.err, "");
   cli_free(&a);
   cli_free(&b);
+}
+
+/* Models of Qwen3 and Llama 3 end a turn by one of several ids. */
+static void every_end_token_ends_the_text(void **state)
+{
+  (void)state;
+  enum { kTokens = 24, kAbsent = 200 };
+  cli_result r = CLI("generate", model, "--tokens", "116,104,101,32", "--temperature", "2",
+                     "--max-tokens", "24", "--quiet");
+  assert_int_equal(r.code, 0);
+  int id[kTokens], n = 0, stop = 0;
+  for (char *at = r.out; n < kTokens; n++) {
+    id[n] = (int)strtol(at, &at, 10);
+    assert_int_not_equal(id[n], kAbsent);
+  }
+  for (bool seen = true; seen; stop++) { /* the first id behind the fourth that is a new one */
+    seen = stop < 4;
+    for (int i = 0; i < stop; i++) {
+      seen = seen || id[i] == id[stop];
+    }
+    assert_true(stop < kTokens - 1);
+  }
+  stop--;
+  char *config = read_in(model, "config.json"), *until = r.out, expected[256];
+  for (int i = 0; i < stop; i++) {
+    (void)strtol(until, &until, 10);
+  }
+  snprintf(expected, sizeof expected, "%.*s\n", (int)(until - r.out), r.out);
+  for (int last = 0; last < 2; last++) {
+    char list[64], name[8];
+    snprintf(list, sizeof list, "\"eos_token_id\": [%d, %d]", last ? kAbsent : id[stop],
+             last ? id[stop] : kAbsent);
+    snprintf(name, sizeof name, "ends%d", last);
+    char *ends = replace(config, "\"eos_token_id\": 256", list);
+    const char *copy = broken_copy(name, "config.json", ends, strlen(ends));
+    cli_result cut = CLI("generate", copy, "--tokens", "116,104,101,32", "--temperature", "2",
+                         "--max-tokens", "24");
+    assert_string_equal(cut.out, expected);
+    assert_non_null(strstr(cut.err, "ended: end of text"));
+    cli_free(&cut);
+    expect_out(CLI("info", copy), 0, last ? "end of text 200, " : ", 200\n");
+    expect_out(CLI("info", copy, "--json"), 0, "\"eos_token_ids\": [");
+    free(ends);
+  }
+  free(config);
+  cli_free(&r);
+}
+
+/* Ids that no token has, as the rows that pad a vocabulary: text of no bytes. */
+static void a_vocabulary_wider_than_the_tokenizer(void **state)
+{
+  (void)state;
+  const char *wide = scratch_file(&dir, "wide");
+  EXPECT_CLI(0, "320 ids", "train", "--preset", "gpt_nano", "--vocab-size", "320", "--train-file",
+             scratch_file(&dir, "text"), "--out", wide, "--steps", "1", "--batch", "1", "--seq",
+             "16", "--threads", "1");
+  char *config = read_in(wide, "config.json");
+  assert_non_null(strstr(config, "\"eos_token_id\": 256,"));
+  free(config);
+  cli_result ids = CLI("generate", wide, "--tokens", "116", "--temperature", "9", "--seed", "4",
+                       "--max-tokens", "60", "--quiet");
+  bool drawn = false;
+  for (char *at = ids.out; *at && *at != '\n';) {
+    drawn = strtol(at, &at, 10) > 256 || drawn;
+  }
+  assert_true(drawn);
+  cli_free(&ids);
+  EXPECT_CLI(0, "generated: ", "generate", wide, "t", "--temperature", "9", "--seed", "4",
+             "--max-tokens", "60");
+}
+
+/* An added word may be as long as it likes. */
+static void a_token_of_two_thousand_bytes(void **state)
+{
+  (void)state;
+  char word[2001], more[2200], path[SCRATCH_PATH * 2];
+  memset(word, 'z', sizeof word - 1);
+  word[sizeof word - 1] = '\0';
+  snprintf(more, sizeof more, "\"special\": true}, {\"id\": 257, \"content\": \"%s\"}", word);
+  snprintf(path, sizeof path, "%s/tokenizer.json", scratch_file(&dir, "wide"));
+  char *tokenizer = read_in(scratch_file(&dir, "wide"), "tokenizer.json");
+  char *longer = replace(tokenizer, "\"special\": true\n    }", more);
+  write_text(path, longer);
+  cli_result r = CLI("generate", scratch_file(&dir, "wide"), word, "--echo", "--max-tokens", "1");
+  assert_int_equal(r.code, 0);
+  assert_memory_equal(r.out, word, sizeof word - 1);
+  assert_non_null(strstr(r.err, "prompt: 1 tokens"));
+  cli_free(&r);
+  free(tokenizer);
+  free(longer);
 }
 
 /* The other family, from its first weights to its text. */
@@ -266,37 +410,6 @@ static void closed_output(void **state)
 
 /* ---- model directories ---- */
 
-/* Copies the model, with one file replaced (NULL: left out). */
-static const char *broken_copy(const char *name, const char *file, const char *bytes, size_t size)
-{
-  static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json"};
-  char from[SCRATCH_PATH * 2], to[SCRATCH_PATH * 2];
-  const char *copy = scratch_file(&dir, name);
-  assert_int_equal(mkdir(copy, 0700), 0);
-  for (int i = 0; i < 3; i++) {
-    snprintf(from, sizeof from, "%s/%s", model, files[i]);
-    snprintf(to, sizeof to, "%s/%s", copy, files[i]);
-    if (strcmp(files[i], file) != 0) {
-      size_t n;
-      char *content = read_file(from, &n);
-      write_file(to, content, n);
-      free(content);
-    } else if (bytes) {
-      write_file(to, bytes, size);
-    }
-  }
-  return copy;
-}
-
-static char *replace(const char *text, const char *old, const char *new_text)
-{
-  const char *at = strstr(text, old);
-  assert_non_null(at);
-  char *out = malloc(strlen(text) + strlen(new_text) + 1);
-  sprintf(out, "%.*s%s%s", (int)(at - text), text, new_text, at + strlen(old));
-  return out;
-}
-
 static void bad_directories(void **state)
 {
   (void)state;
@@ -334,8 +447,12 @@ int main(void)
       cmocka_unit_test(wrong_command_lines),
       cmocka_unit_test(info),
       cmocka_unit_test(explain_knows_every_op),
+      cmocka_unit_test(explain_of_nothing),
       cmocka_unit_test(bench),
       cmocka_unit_test(generates_the_same_text_again),
+      cmocka_unit_test(every_end_token_ends_the_text),
+      cmocka_unit_test(a_vocabulary_wider_than_the_tokenizer),
+      cmocka_unit_test(a_token_of_two_thousand_bytes),
       cmocka_unit_test(qwen3),
       cmocka_unit_test(context_ends),
       cmocka_unit_test(bad_prompts),

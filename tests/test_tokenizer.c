@@ -92,11 +92,9 @@ static void bad_arguments_are_named(void **state)
                "capacity: expected at least 3, got 2", error);
   EXPECT_ERROR(tg_tokenizer_encode(t, "abc", 3, 2, ids, 8, &n, &error), TG_BAD_ARGUMENT, "flags",
                error);
-  EXPECT_ERROR(tg_tokenizer_decode(t, (int32_t[]){1, 257}, 2, 0, text, 8, &n, &error),
-               TG_BAD_ARGUMENT, "tokenizer_decode: ids[1]: expected an id from 0 to 256, got 257",
+  EXPECT_ERROR(tg_tokenizer_decode(t, (int32_t[]){1, -1}, 2, 0, text, 8, &n, &error),
+               TG_BAD_ARGUMENT, "tokenizer_decode: ids[1]: expected an id of at least 0, got -1",
                error);
-  EXPECT_ERROR(tg_tokenizer_decode(t, (int32_t[]){-1}, 1, 0, text, 8, &n, &error), TG_BAD_ARGUMENT,
-               "ids[0]: expected an id from 0 to 256, got -1", error);
   EXPECT_ERROR(tg_tokenizer_decode(t, (int32_t[]){256}, 1, 0, text, 8, &n, &error), TG_BAD_ARGUMENT,
                "capacity: expected at least 13, got 8", error);
   EXPECT_ERROR(tg_tokenizer_decode(t, ids, 0, 1, text, 8, &n, &error), TG_BAD_ARGUMENT, "flags",

@@ -57,7 +57,7 @@ static const tgi_command command_line = {
     .help =
         "Generate text with the model in a Hugging Face directory.\vText goes to standard output "
         "and statistics go to standard error. With PROMPT \"-\" the prompt is read from standard "
-        "input. Generation ends at the model's end-of-text token, after --max-tokens, or when "
+        "input. Generation ends at any of the model's end tokens, after --max-tokens, or when "
         "the model's positions are used up. Ctrl-C ends it with exit code 130.",
     .options = rows,
     .least_positions = 1,
@@ -74,7 +74,8 @@ typedef struct generation {
   int32_t *ids;
   int64_t count;
   tgi_utf8_stream stream;
-  int32_t end_of_text; /* -1: none */
+  const int32_t *stops; /* the model's end tokens */
+  int64_t num_stops;
   int64_t generated;
   const char *reason; /* why generation ended; NULL: it runs */
   tg_status status;   /* of the output of a token */
@@ -164,15 +165,23 @@ static tg_status put_token(generation *g, int32_t id, tg_error *error)
     fflush(stdout);
     return TG_OK;
   }
-  char bytes[1024], valid[TGI_UTF8_STREAM_BOUND(sizeof bytes)];
   size_t size = 0;
-  const tg_status status = tg_tokenizer_decode(g->tokenizer, &id, 1, TG_TOKENIZER_SKIP_SPECIAL,
-                                               bytes, sizeof bytes, &size, error);
+  tg_status status =
+      tg_tokenizer_decode(g->tokenizer, &id, 1, TG_TOKENIZER_SKIP_SPECIAL, NULL, 0, &size, error);
+  if (status != TG_OK || size == 0) {
+    return status;
+  }
+  char *bytes = malloc(size), *valid = malloc(TGI_UTF8_STREAM_BOUND(size));
+  status = bytes && valid
+               ? tg_tokenizer_decode(g->tokenizer, &id, 1, TG_TOKENIZER_SKIP_SPECIAL, bytes, size,
+                                     &size, error)
+               : tgi_error_set(error, TG_NO_MEMORY, "token %d: expected memory, got none", id);
   if (status == TG_OK) {
-    const size_t ready = tgi_utf8_stream_push(&g->stream, bytes, size, valid);
-    (void)fwrite(valid, 1, ready, stdout);
+    (void)fwrite(valid, 1, tgi_utf8_stream_push(&g->stream, bytes, size, valid), stdout);
     fflush(stdout);
   }
+  free(bytes);
+  free(valid);
   return status;
 }
 
@@ -197,11 +206,21 @@ static tg_status echo_prompt(generation *g, tg_error *error)
   return status;
 }
 
+static bool ends_text(const generation *g, int32_t id)
+{
+  for (int64_t i = 0; i < g->num_stops; i++) {
+    if (g->stops[i] == id) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /* The tg_token_callback of the session. */
 static bool take_token(void *user, int32_t id)
 {
   generation *g = user;
-  if (id == g->end_of_text) {
+  if (ends_text(g, id)) {
     g->reason = "end of text";
     return false;
   }
@@ -219,15 +238,15 @@ static bool take_token(void *user, int32_t id)
 
 static tg_status generate(generation *g, tg_error *error)
 {
-  g->end_of_text = tg_model_get_info(g->model).end_of_text;
+  g->stops = tg_model_eos_token_ids(g->model, &g->num_stops);
   const tg_generate_options how = {.sampling = {.temperature = (float)g->o.temperature,
                                                 .top_k = g->o.top_k,
                                                 .top_p = (float)g->o.top_p,
                                                 .min_p = (float)g->o.min_p,
                                                 .seed = (uint64_t)g->o.seed},
                                    .max_new_tokens = g->o.max_tokens,
-                                   .stop_ids = &g->end_of_text,
-                                   .num_stop_ids = g->end_of_text >= 0};
+                                   .stop_ids = g->stops,
+                                   .num_stop_ids = g->num_stops};
   g->error = error;
   double start = tgi_clock();
   tg_status status = tg_session_feed(g->session, g->ids, g->count, error);

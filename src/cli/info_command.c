@@ -133,8 +133,22 @@ static void print_machine(const machine *m)
   print_devices();
 }
 
-static void print_model(const char *directory, const tg_model_info *i, const char *tokenizer)
+/* "256", "1, 2", or "none". */
+static void list_ends(const tg_model *model, char *text, size_t bytes)
 {
+  int64_t count;
+  const int32_t *ids = tg_model_eos_token_ids(model, &count);
+  snprintf(text, bytes, "none");
+  for (int64_t i = 0, used = 0; i < count && used < (int64_t)bytes; i++) {
+    used += snprintf(text + used, bytes - (size_t)used, i ? ", %d" : "%d", ids[i]);
+  }
+}
+
+static void print_model(const char *directory, const tg_model *model, const char *tokenizer)
+{
+  const tg_model_info info = tg_model_get_info(model), *i = &info;
+  char ends[128];
+  list_ends(model, ends, sizeof ends);
   printf("model      %s: %s, %.2f M parameters, %s in %s\n", directory, i->model_type,
          (double)i->num_parameters / 1e6, tgi_size((double)i->weight_bytes).text,
          tg_dtype_name(i->dtype));
@@ -143,7 +157,7 @@ static void print_model(const char *directory, const tg_model_info *i, const cha
   printf("  heads      %d of size %d, %d for keys and values\n", i->num_attention_heads,
          i->head_dim, i->num_key_value_heads);
   printf("  positions  %d\n", i->max_position_embeddings);
-  printf("  vocabulary %d ids, end of text %d\n", i->vocab_size, i->end_of_text);
+  printf("  vocabulary %d ids, end of text %s\n", i->vocab_size, ends);
   printf("  tokenizer  %s\n", tokenizer);
 }
 
@@ -215,10 +229,16 @@ static void write_machine(json_t *w, const machine *m)
   json_object_set_new(w, "devices", describe_devices());
 }
 
-static void write_model(json_t *w, const char *directory, const tg_model_info *i,
+static void write_model(json_t *w, const char *directory, const tg_model *from,
                         const char *tokenizer)
 {
-  json_t *model = json_object();
+  const tg_model_info info = tg_model_get_info(from), *i = &info;
+  json_t *model = json_object(), *ends = json_array();
+  int64_t num_ends;
+  const int32_t *end = tg_model_eos_token_ids(from, &num_ends);
+  for (int64_t k = 0; k < num_ends; k++) {
+    json_array_append_new(ends, json_integer(end[k]));
+  }
   json_object_set_new(model, "directory", json_string(directory));
   json_object_set_new(model, "model_type", json_string(i->model_type));
   json_object_set_new(model, "dtype", json_string(tg_dtype_name(i->dtype)));
@@ -233,6 +253,7 @@ static void write_model(json_t *w, const char *directory, const tg_model_info *i
   json_object_set_new(model, "max_position_embeddings", json_integer(i->max_position_embeddings));
   json_object_set_new(model, "vocab_size", json_integer(i->vocab_size));
   json_object_set_new(model, "end_of_text", json_integer(i->end_of_text));
+  json_object_set_new(model, "eos_token_ids", ends);
   json_object_set_new(model, "tokenizer", json_string(tokenizer));
   json_object_set_new(w, "model", model);
 }
@@ -253,27 +274,25 @@ static void describe_tokenizer(const char *directory, char *text, size_t bytes)
 static tg_status report(const machine *m, const char *directory, bool json, tg_error *error)
 {
   tg_model *model = NULL;
-  tg_model_info info = {0};
   char tokenizer[600] = "";
   if (directory) {
     const tg_status status = tg_model_load(directory, TG_DTYPE_NONE, &model, error);
     if (status != TG_OK) {
       return status;
     }
-    info = tg_model_get_info(model);
     describe_tokenizer(directory, tokenizer, sizeof tokenizer);
   }
   if (json) {
     json_t *w = tgi_json_new();
     write_machine(w, m);
     if (directory) {
-      write_model(w, directory, &info, tokenizer);
+      write_model(w, directory, model, tokenizer);
     }
     tgi_json_print(w, JSON_INDENT(2));
   } else {
     print_machine(m);
     if (directory) {
-      print_model(directory, &info, tokenizer);
+      print_model(directory, model, tokenizer);
     }
   }
   tg_model_destroy(model);
