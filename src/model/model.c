@@ -1,6 +1,7 @@
 #include "tegula/model.h"
 
 #include "core/error_record.h"
+#include "files/file_map.h"
 #include "preset.h"
 #include "weights.h"
 #include <stdio.h>
@@ -60,7 +61,8 @@ static tg_status load(tg_model *model, const char *directory, tg_dtype dtype, tg
                          "model_load: directory: expected a path below %zu bytes, got %zu",
                          sizeof path, strlen(directory));
   }
-  tg_status status = tgi_config_read(path, &model->config, error);
+  tg_status status = tgi_find_directory(directory, error);
+  status = status ? status : tgi_config_read(path, &model->config, error);
   if (status != TG_OK) {
     return status;
   }
