@@ -105,20 +105,30 @@ static void help_and_version(void **state)
     expect_out(CLI(commands[i], "--help"), 0, usage);
     expect_out(CLI(commands[i], "--version"), 0, "tegula " TEGULA_VERSION);
     EXPECT_CLI(2, "--no-such-option", commands[i], "--no-such-option");
+    expect_out(CLI(commands[i], "-h"), 0, usage);
+    expect_out(CLI("help", commands[i]), 0, usage);
+    expect_out(CLI("--help", commands[i]), 0, usage);
   }
+  expect_out(CLI("-h"), 0, "Usage: tegula COMMAND");
+  expect_out(CLI("help"), 0, "`tegula help COMMAND'");
+  expect_out(CLI("-V"), 0, "tegula " TEGULA_VERSION);
+  EXPECT_CLI(2, "expected a command, got \"trian\"", "help", "trian");
 }
 
 static void wrong_command_lines(void **state)
 {
   (void)state;
   cli_result none = cli_run(&(cli_setup){0}, (const char *const[]){NULL});
-  cli_expect(&none, 2, "expected a command");
+  cli_expect(&none, 2, "expected a command, got none\n");
+  EXPECT_CLI(2, "expected a command, got \"tr\\x0aain\\x1b[31m\"\n", "tr\nain\x1b[31m");
+  EXPECT_CLI(2, "got an extra \"\\x0a\"\n", "info", "a", "\n");
+  EXPECT_CLI(1, "a\\x0ab: expected to find this directory", "info", "a\nb");
   EXPECT_CLI(2, "expected a command, got \"trian\"", "trian");
   EXPECT_CLI(2, "expected --out DIR", "train");
   EXPECT_CLI(2, "expected --train-file FILE", "train", "--out", "x");
   EXPECT_CLI(2, "got neither", "train", "--out", "x", "--train-file", "y");
   EXPECT_CLI(2, "got both", "train", "--out", "x", "--train-file", "y", "--preset", "gpt_nano",
-             "--model", "z");
+             "-m", "z");
   EXPECT_CLI(2, "--steps: expected a whole number of at least 1, got 0", "train", "--steps", "0");
   EXPECT_CLI(2, "--steps: expected a whole number of at least 1, got 3x", "train", "--steps", "3x");
   EXPECT_CLI(2, "--batch: expected a whole number", "train", "--batch", "99999999999");
@@ -135,6 +145,9 @@ static void wrong_command_lines(void **state)
   EXPECT_CLI(2, "expected DIR", "generate");
   EXPECT_CLI(2, "got neither", "generate", model);
   EXPECT_CLI(2, "got both", "generate", model, "a", "--tokens", "1");
+  EXPECT_CLI(2, "got both", "generate", model, "-p", "a", "--tokens", "1");
+  EXPECT_CLI(2, "got an extra \"a\"", "generate", "-m", model, "-p", "b", "a");
+  EXPECT_CLI(2, "expected DIR or --model DIR", "generate", "-p", "b");
   EXPECT_CLI(2, "expected at most 2 arguments", "generate", model, "a", "b");
   EXPECT_CLI(2, "--temperature: expected a number from 0", "generate", model, "a",
              "--temperature=-1");
@@ -153,7 +166,8 @@ static void wrong_command_lines(void **state)
 static void info(void **state)
 {
   (void)state;
-  expect_out(CLI("info"), 0, "devices    none");
+  expect_out(CLI("info"), 0,
+             access("/dev/nvidiactl", F_OK) ? "devices    none\n" : "devices    none (");
   expect_out(CLI("info", "--json"), 0, "\"devices\": []");
   expect_out(CLI("info", model), 0, "positions  128");
   expect_out(CLI("info", model, "--json"), 0, "\"vocab_size\": 257");
@@ -365,6 +379,30 @@ static void qwen3(void **state)
   cli_free(&b);
 }
 
+/* -m, -p and -n, as other programs for models have them. */
+static void the_customary_letters(void **state)
+{
+  (void)state;
+  cli_result plain = CLI("generate", model, "the ", "--max-tokens", "9", "--quiet");
+  assert_int_equal(plain.code, 0);
+  static const char *const orders[][7] = {{"-m", "MODEL", "-p", "the ", "-n", "9", NULL},
+                                          {"-n9", "-pthe ", "MODEL", NULL},
+                                          {"--model", "MODEL", "the ", "-n", "9", NULL},
+                                          {"MODEL", "--prompt=the ", "-n", "9", NULL}};
+  for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+    const char *arguments[16] = {"generate", "--quiet"};
+    for (int k = 0; orders[i][k]; k++) {
+      arguments[k + 2] = strcmp(orders[i][k], "MODEL") == 0 ? model : orders[i][k];
+    }
+    cli_result r = cli_run(&(cli_setup){0}, arguments);
+    assert_int_equal(r.code, 0);
+    assert_string_equal(r.out, plain.out);
+    cli_free(&r);
+  }
+  cli_free(&plain);
+  expect_out(CLI("bench", "-m", model, "decode", "--seq", "16", "--steps", "1"), 0, "tok/s");
+}
+
 static void context_ends(void **state)
 {
   (void)state;
@@ -415,13 +453,20 @@ static void bad_directories(void **state)
   (void)state;
   size_t size;
   char path[SCRATCH_PATH * 2];
-  EXPECT_CLI(1, "none", "generate", scratch_file(&dir, "none"), "a");
+  /* The directory is what is missing, and not a file in it. */
+  static const char kMissing[] = "/none: expected to find this directory, got No such file";
+  EXPECT_CLI(1, kMissing, "generate", scratch_file(&dir, "none"), "a");
+  EXPECT_CLI(1, kMissing, "generate", scratch_file(&dir, "none"), "--tokens", "1");
+  EXPECT_CLI(1, kMissing, "info", scratch_file(&dir, "none"));
+  EXPECT_CLI(1, kMissing, "bench", "--model", scratch_file(&dir, "none"));
+  EXPECT_CLI(1, "/text: expected a directory, got a file", "generate", scratch_file(&dir, "text"),
+             "a");
   EXPECT_CLI(1, "model.safetensors", "generate", broken_copy("c1", "model.safetensors", NULL, 0),
              "a");
   snprintf(path, sizeof path, "%s/model.safetensors", model);
   char *weights = read_file(path, &size);
-  EXPECT_CLI(1, "byte ", "generate", broken_copy("c2", "model.safetensors", weights, size - 100),
-             "a");
+  EXPECT_CLI(1, "model.safetensors: tensor", "generate",
+             broken_copy("c2", "model.safetensors", weights, size - 100), "a");
   EXPECT_CLI(1, "byte ", "generate", broken_copy("c3", "model.safetensors", weights, 5), "a");
   free(weights);
   snprintf(path, sizeof path, "%s/config.json", model);
@@ -454,6 +499,7 @@ int main(void)
       cmocka_unit_test(a_vocabulary_wider_than_the_tokenizer),
       cmocka_unit_test(a_token_of_two_thousand_bytes),
       cmocka_unit_test(qwen3),
+      cmocka_unit_test(the_customary_letters),
       cmocka_unit_test(context_ends),
       cmocka_unit_test(bad_prompts),
       cmocka_unit_test(closed_output),

@@ -20,18 +20,22 @@ typedef struct options {
   int64_t max_tokens, seed;
   int32_t top_k, threads;
   double temperature, top_p, min_p;
-  const char *tokens, *device;
+  const char *model, *prompt, *tokens, *device;
   bool echo, quiet;
 } options;
 
-#define ROW(name, field, argument, kind, min, max, help)                                           \
+#define ROW_LETTER(name, field, argument, kind, min, max, help, letter)                            \
   {                                                                                                \
-    name, argument, TGI_OPTION_##kind, TGI_AT(options, field), min, max, help                      \
+    name, argument, TGI_OPTION_##kind, TGI_AT(options, field), min, max, help, letter              \
   }
+#define ROW(name, field, argument, kind, min, max, help)                                           \
+  ROW_LETTER(name, field, argument, kind, min, max, help, 0)
 
 static const tgi_option rows[] = {
-    ROW("max-tokens", max_tokens, "N", I64, 1, TGI_ANY_I64,
-        "largest number of tokens to generate (as many as fit)"),
+    ROW_LETTER("model", model, "DIR", TEXT, 0, 0, "the model's directory, instead of DIR", 'm'),
+    ROW_LETTER("prompt", prompt, "TEXT", TEXT, 0, 0, "the prompt, instead of PROMPT", 'p'),
+    ROW_LETTER("max-tokens", max_tokens, "N", I64, 1, TGI_ANY_I64,
+               "largest number of tokens to generate (as many as fit)", 'n'),
     ROW("temperature", temperature, "X", F64, 0, 1000,
         "0: always the most probable token; 1: the model's probabilities (0.8)"),
     ROW("top-k", top_k, "N", I32, 0, TGI_ANY_I32,
@@ -53,14 +57,13 @@ static const tgi_option rows[] = {
 
 static const tgi_command command_line = {
     .name = "tegula generate",
-    .positions = "DIR [PROMPT]",
+    .positions = "[DIR] [PROMPT]",
     .help =
         "Generate text with the model in a Hugging Face directory.\vText goes to standard output "
         "and statistics go to standard error. With PROMPT \"-\" the prompt is read from standard "
         "input. Generation ends at any of the model's end tokens, after --max-tokens, or when "
         "the model's positions are used up. Ctrl-C ends it with exit code 130.",
     .options = rows,
-    .least_positions = 1,
     .most_positions = 2,
 };
 
@@ -312,22 +315,45 @@ static tg_status prepare(generation *g, const char *directory, const char *promp
   return status ? status : make_session(g, error);
 }
 
+/* Directory and prompt come by options or, those that do not, as arguments in this order. */
+static int place_arguments(options *o, const tgi_parsed *given)
+{
+  int used = 0;
+  if (!o->model && used < given->num_positions) {
+    o->model = given->position[used++];
+  }
+  if (!o->prompt && used < given->num_positions) {
+    o->prompt = given->position[used++];
+  }
+  if (used < given->num_positions) {
+    return tgi_usage_error(&command_line, "expected DIR and PROMPT once, got an extra \"%s\"",
+                           given->position[used]);
+  }
+  if (!o->model) {
+    return tgi_usage_error(&command_line, "expected DIR or --model DIR, got neither");
+  }
+  if (!o->prompt == !o->tokens) {
+    return tgi_usage_error(&command_line, "expected one of PROMPT and --tokens, got %s",
+                           o->tokens ? "both" : "neither");
+  }
+  return 0;
+}
+
 int tgi_generate_command(int argc, char **argv)
 {
   generation g = {.o = {.temperature = 0.8, .top_p = 1}};
   tgi_parsed given;
   tg_error error = {TG_OK, ""};
   tgi_parse_options(&command_line, argc, argv, &g.o, &given);
-  if ((given.num_positions == 2) == (g.o.tokens != NULL)) {
-    return tgi_usage_error(&command_line, "expected one of PROMPT and --tokens, got %s",
-                           g.o.tokens ? "both" : "neither");
+  int code = place_arguments(&g.o, &given);
+  if (code != 0) {
+    return code;
   }
   if (!tgi_option_device(g.o.device, &g.device)) {
     return tgi_usage_error(&command_line, "--device: expected cpu, cuda or cuda:N, got %s",
                            g.o.device);
   }
-  tg_status status = prepare(&g, given.position[0], given.position[1], &error);
-  int code = 0;
+  tg_status status = prepare(&g, g.o.model, g.o.prompt, &error);
   if (status == TG_OK) {
     tgi_interrupt_catch();
     status = generate(&g, &error);

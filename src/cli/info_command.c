@@ -21,7 +21,7 @@ typedef struct options {
 } options;
 
 static const tgi_option rows[] = {
-    {"json", NULL, TGI_OPTION_FLAG, TGI_AT(options, json), 0, 0, "print one JSON object"},
+    {"json", NULL, TGI_OPTION_FLAG, TGI_AT(options, json), 0, 0, "print one JSON object", 0},
     {0},
 };
 
@@ -96,16 +96,29 @@ static void print_device(int index, const tg_device_info *d)
   printf("  kernels    %s\n", d->supported ? d->kernels : d->reason);
 }
 
+/* "none"; and why, where the machine has a GPU all the same: a device file of the driver's (of
+ * Windows' in WSL). The error of tg_context_create says it. */
+static void print_no_devices(void)
+{
+  static const char kFunction[] = "context_create: ";
+  const tg_context_options cuda = {.backend = TG_BACKEND_CUDA};
+  tg_context *ctx = NULL;
+  tg_error error = {TG_OK, ""};
+  const bool has_gpu = access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;
+  if (has_gpu && tg_context_create(&cuda, &ctx, &error) != TG_OK) {
+    const bool named = strncmp(error.text, kFunction, sizeof kFunction - 1) == 0;
+    printf("devices    none (%s)\n", error.text + (named ? sizeof kFunction - 1 : 0));
+  } else {
+    printf("devices    none\n");
+  }
+  tg_context_destroy(ctx);
+}
+
 static void print_devices(void)
 {
   const int count = tg_device_count();
-  if (count == 0) { /* the error of tg_context_create gives the reason */
-    const tg_context_options cuda = {.backend = TG_BACKEND_CUDA};
-    tg_context *ctx;
-    tg_error error;
-    tg_context_create(&cuda, &ctx, &error);
-    printf("devices    none (%s)\n", error.text);
-    tg_context_destroy(ctx);
+  if (count == 0) {
+    print_no_devices();
   }
   for (int i = 0; i < count; i++) {
     tg_device_info info;
