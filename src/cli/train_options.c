@@ -18,12 +18,13 @@ static const tgi_option rows[] = {
      "fine-tune the model in this Hugging Face directory", 'm'},
     ROW("resume", resume, NULL, FLAG, 0, 0,
         "continue from the checkpoint in --out. Other options default to the checkpoint's; those "
-        "that "
-        "would change the weights must not differ from it"),
+        "that would change the steps done must not differ from it"),
     ROW("val-file", val_file, "FILE", TEXT, 0, 0, "UTF-8 text to validate on"),
     ROW("val-fraction", val_fraction, "X", F64, 0, 0.5,
         "without --val-file: fraction of the training text, at its end, to validate on (0.1)"),
-    ROW("steps", steps, "N", I64, 1, TGI_ANY_I64, "optimiser steps (1000)"),
+    ROW("steps", steps, "N", I64, 1, TGI_ANY_I64,
+        "optimiser steps (1000). With --resume, a larger number than that of a finished run "
+        "extends it"),
     ROW("batch", batch, "N", I32, 1, 1 << 20, "sequences per step (8)"),
     ROW("seq", seq, "N", I32, 1, 1 << 24,
         "tokens per sequence (256, or the model's positions if fewer)"),
