@@ -26,7 +26,7 @@ typedef struct options {
 
 #define ROW_LETTER(name, field, argument, kind, min, max, help, letter)                            \
   {                                                                                                \
-    name, argument, TGI_OPTION_##kind, TGI_AT(options, field), min, max, help, letter              \
+    name, argument, TGI_AT(options, field), min, max, help, TGI_OPTION_##kind, letter              \
   }
 #define ROW(name, field, argument, kind, min, max, help)                                           \
   ROW_LETTER(name, field, argument, kind, min, max, help, 0)

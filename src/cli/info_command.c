@@ -21,7 +21,7 @@ typedef struct options {
 } options;
 
 static const tgi_option rows[] = {
-    {"json", NULL, TGI_OPTION_FLAG, TGI_AT(options, json), 0, 0, "print one JSON object", 0},
+    {"json", NULL, TGI_AT(options, json), 0, 0, "print one JSON object", TGI_OPTION_FLAG, 0},
     {0},
 };
 

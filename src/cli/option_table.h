@@ -23,10 +23,10 @@ typedef enum tgi_option_kind {
 typedef struct tgi_option {
   const char *name;     /* without the dashes */
   const char *argument; /* as --help shows it; NULL: a flag */
-  tgi_option_kind kind;
-  size_t offset;   /* of the value in the command's struct */
-  double min, max; /* of a number */
+  size_t offset;        /* of the value in the command's struct */
+  double min, max;      /* of a number */
   const char *help;
+  tgi_option_kind kind;
   char letter; /* "-m" beside "--model"; 0: none. `h' is help in every command */
 } tgi_option;
 
