@@ -5,7 +5,8 @@
 #include "core/device_state.h"
 #include "ops/kernels.h"
 
-/** tgi_chain.explain. A call with nothing to compute reaches no kernel, so none is asked. */
+/** tgi_chain.explain, of a call that the checks pass. One with nothing to compute reaches no
+ * kernel, so none is asked. */
 void tgi_explain_call(const tg_context *ctx, const tg_op_info *info, const void *args, char *text,
                       size_t bytes);
 

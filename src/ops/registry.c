@@ -184,36 +184,42 @@ static tg_status nobody_takes(tgi_call *call)
 
 /* A plan writes nothing where its kernel does not take the case; the reference has none. */
 #define OP(op, dir, ws)                                                                            \
-  static void op##_##dir##_plan(const tg_context *ctx, const void *args, char *text, size_t bytes) \
+  static bool op##_##dir##_is_empty(const tg_context *ctx, const void *args)                       \
   {                                                                                                \
-    const tgi_call call = begin_##op##_##dir(ctx, args, true);                                     \
-    if (call.status != TG_OK || call.empty) {                                                      \
-      snprintf(text, bytes, call.empty ? "nothing to compute" : "none: the call is refused");      \
-    }                                                                                              \
-    for (int i = 0; i < ctx->chain.length && !text[0]; i++) {                                      \
-      const tgi_##op##_##dir##_kernel *k = &ctx->chain.table[i]->op##_##dir;                       \
-      if (k->run && k->plan) {                                                                     \
-        k->plan(ctx, args, text, bytes);                                                           \
-      }                                                                                            \
+    return begin_##op##_##dir(ctx, args, true).empty;                                              \
+  }                                                                                                \
+  static void op##_##dir##_plan(const tgi_kernel_table *table, const tg_context *ctx,              \
+                                const void *args, char *text, size_t bytes)                        \
+  {                                                                                                \
+    if (table->op##_##dir.run && table->op##_##dir.plan) {                                         \
+      table->op##_##dir.plan(ctx, args, text, bytes);                                              \
     }                                                                                              \
   }
 #include "ops/ops.def"
 
-typedef void call_plan(const tg_context *ctx, const void *args, char *text, size_t bytes);
-
-static call_plan *const plans[] = {
-#define OP(op, dir, ws) op##_##dir##_plan,
+/* In the order of the op table. */
+static const struct {
+  bool (*is_empty)(const tg_context *ctx, const void *args);
+  void (*plan)(const tgi_kernel_table *table, const tg_context *ctx, const void *args, char *text,
+               size_t bytes);
+} plans[] = {
+#define OP(op, dir, ws) {op##_##dir##_is_empty, op##_##dir##_plan},
 #include "ops/ops.def"
 };
 
 void tgi_explain_call(const tg_context *ctx, const tg_op_info *info, const void *args, char *text,
                       size_t bytes)
 {
+  size_t row = 0;
+  while (rows[row]() != info) {
+    row++;
+  }
   text[0] = '\0';
-  for (size_t i = 0; i < tg_op_count(); i++) {
-    if (rows[i]() == info) {
-      plans[i](ctx, args, text, bytes);
-    }
+  if (plans[row].is_empty(ctx, args)) {
+    snprintf(text, bytes, "nothing to compute");
+  }
+  for (int i = 0; i < ctx->chain.length && !text[0]; i++) {
+    plans[row].plan(ctx->chain.table[i], ctx, args, text, bytes);
   }
   if (!text[0]) {
     snprintf(text, bytes, "plain loops in f64");
