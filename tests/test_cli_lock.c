@@ -123,7 +123,8 @@ static void a_log_has_one_writer(void **state)
 static void a_place_for_no_checkpoint_is_refused_at_once(void **state)
 {
   (void)state;
-  cli_result r = TRAIN("/proc/model", "--steps", "2");
+  cli_result r =
+      TRAIN("/proc/model", "--steps", "2", "--log", scratch_file(&dir, "placeless.jsonl"));
   assert_int_equal(r.code, 1);
   assert_non_null(strstr(r.err, "/proc"));
   assert_null(strstr(r.err, "step 1/2"));
