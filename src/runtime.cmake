@@ -9,10 +9,12 @@ add_library(
   files/file_map.c
   files/json_file.c
   files/leftover_directory.c
+  files/process_lock.c
   files/safetensors.c
   files/safetensors_dtype.c
   files/safetensors_entry.c
   files/safetensors_writer.c
+  files/target_directory.c
   files/utf8.c
   files/utf8_stream.c
   text/byte_alphabet.c
