@@ -340,7 +340,6 @@ def test_clip_on_the_way():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_global_norm(dtype):
-    placed.skip_f64(dtype)
     tensors = [5 * placed.randn(shape).to(dtype) for shape in SHAPES] + [placed.randn(70, 3).to(dtype).T]
     exact = torch.cat([t.double().flatten() for t in tensors]).norm()
     norm, clip = ops.global_norm(tensors, 2.0)
@@ -349,7 +348,23 @@ def test_global_norm(dtype):
     assert ops.global_norm([]) == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_norms_that_are_left_to_pytorch(monkeypatch):
+    """As those of f64 on a GPU: here of all tensors."""
+    from tegula.ops import list_ops
+
+    tensors = [placed.randn(3, 4), placed.randn(5).double(), placed.randn(2).bfloat16()]
+    for order in (tensors, tensors[::-1], tensors[:1]):
+        ours = ops.global_norm(order, 1.0)
+        monkeypatch.setattr(list_ops, "run_stock", lambda *_: True)
+        theirs = ops.global_norm(order, 1.0)
+        assert all(a.dtype == b.dtype and torch.allclose(a, b, rtol=1e-6) for a, b in zip(ours, theirs))
+        assert torch.equal(ops.global_norm(order), theirs[0])
+        bad = ops.global_norm([torch.full_like(order[0], torch.inf)], 1.0)
+        assert bad[0].isinf() and bad[1].isnan()
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("max_norm", [0.5, 1e3])
 def test_clip_grad_norm(dtype, max_norm):
     ours, theirs = parameters(dtype), parameters(dtype)

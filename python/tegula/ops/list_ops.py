@@ -6,7 +6,7 @@ import torch
 
 from .. import _core
 from ..autograd.conventions import expect_tensor
-from ..autograd.table_entry import TABLE, allocate_bytes
+from ..autograd.table_entry import TABLE, allocate_bytes, run_stock
 from ..sharding import local, norms_of_all
 
 Tensors = Sequence[torch.Tensor]
@@ -84,13 +84,16 @@ def global_norm(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """The 2-norm of all elements of a list, [1] f32; tegula/global_norm.h. With max_norm also the clipping factor
     min(1, max_norm / (norm + 1e-6)), which is NaN if the norm is infinite or NaN. No gradient. For distributed tensors
-    it is the norm over all processes, and all of them must call it."""
+    it is the norm over all processes, and all of them must call it. A list with f64 tensors on a GPU is PyTorch's to add
+    up."""
     tensors = list(tensors)
     if any(hasattr(tensor, "to_local") for tensor in tensors):
         tensors = norms_of_all([tensor.detach() for tensor in tensors], global_norm, "global_norm")
     tensors = [in_memory_order(expect_tensor("global_norm", f"tensors[{i}]", tensor)) for i, tensor in enumerate(tensors)]
     like = tensors[0] if tensors else torch.empty(0)
     dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+    if run_stock(*tensors):
+        return norm_in_pytorch(tensors, dtype, max_norm)
     norm = torch.empty(1, dtype=dtype, device=like.device)
     clip = None if max_norm is None else torch.empty_like(norm)
     _core.run(
@@ -99,13 +102,22 @@ def global_norm(
     return norm if clip is None else (norm, clip)
 
 
+def norm_in_pytorch(tensors, dtype, max_norm):
+    wide = torch.float64 if any(tensor.dtype == torch.float64 for tensor in tensors) else torch.float32
+    norms = [torch.linalg.vector_norm(tensor.detach(), dtype=wide) for tensor in tensors]
+    norm = torch.linalg.vector_norm(torch.stack(norms)).reshape(1).to(dtype)
+    if max_norm is None:
+        return norm
+    return norm, torch.where(norm.isfinite(), (max_norm / (norm + 1e-6)).clamp(max=1.0), torch.nan)
+
+
 def clip_grad_norm_(
     parameters: torch.Tensor | Iterable[torch.Tensor], max_norm: float, norm_type: float = 2.0,
     error_if_nonfinite: bool = False, foreach: bool | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """torch.nn.utils.clip_grad_norm_ with the norm in one launch, in f32 for gradients of any dtype. norm_type: 2.
-    Gradients on several devices are refused. For distributed ones it returns the norm over all processes as a plain
-    tensor."""
+    """torch.nn.utils.clip_grad_norm_ with the norm in one launch, in f32 for gradients of any dtype; where there are f64
+    ones on a GPU, PyTorch computes it in f64. norm_type: 2. Gradients on several devices are refused. For distributed
+    ones it returns the norm over all processes as a plain tensor."""
     if float(norm_type) != 2.0:
         raise NotImplementedError(f"clip_grad_norm_: norm_type: expected 2, got {norm_type}")
     if foreach is not None:
