@@ -43,7 +43,7 @@ test: test-c test-python ## Run all tests (TEGULA_TORCH=none: without PyTorch)
 
 test-c: announce build
 	@scripts/setup.sh test
-	@OMP_WAIT_POLICY=passive ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -LE '^nightly$$' -j $(CTEST_JOBS)
+	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -LE '^nightly$$' -j $(CTEST_JOBS)
 
 test-python: build
 	@scripts/test_python.sh $(BUILD)

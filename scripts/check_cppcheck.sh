@@ -15,5 +15,5 @@ cppcheck --quiet --error-exitcode=1 -j "$(nproc)" --cppcheck-build-dir=build/cpp
   --file-list=$list --std=c11 --language=c --inline-suppr \
   --enable=warning,performance,portability \
   --suppress=missingIncludeSystem --suppress=unmatchedSuppression --suppress=uninitdata --suppress=uninitvar --suppress=internalAstError --suppress=ctunullpointer \
-  -Iinclude -Isrc -Itests -DTGI_ENTRY=generic -DTGI_HAVE_X86 -DTGI_THREADS_OPENMP \
+  -Iinclude -Isrc -Itests -DTGI_ENTRY=generic -DTGI_HAVE_X86 \
   -DTEGULA_VERSION='"0"' -DTGI_CUDA_ARCHS='"0"' -D__x86_64__ -D__GNUC__=12

@@ -25,7 +25,7 @@ check() {
   echo "needed: no libtegula.so below $build/src"
   exit 1
 }
-system="libc.so.6 libm.so.6 libgomp.so.1 ld-linux-x86-64.so.2 ld-linux-aarch64.so.1"
+system="libc.so.6 libm.so.6 ld-linux-x86-64.so.2 ld-linux-aarch64.so.1"
 check libtegula.so $system
 check libtegula_model.so $system libtegula.so.0 libjansson.so.4
 exit $failed

@@ -5,9 +5,6 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
 export TEGULA_TORCH=${TEGULA_TORCH:-torch==2.13.0}
-# Tests run beside each other, each with more threads than its share of the processors: libgomp's would spin
-# for most of the time, waiting for one that has no processor.
-export OMP_WAIT_POLICY=passive
 logs=build/nightly
 mkdir -p $logs
 failed=""

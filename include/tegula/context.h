@@ -25,8 +25,7 @@ typedef enum tg_backend {
 typedef struct tg_context_options {
   tg_backend backend;   /* required */
   int32_t device_index; /* CUDA ordinal; 0 for the others */
-  int32_t num_threads;  /* CPU threads; 0: one per CPU that the process may run on, or
-                           OMP_NUM_THREADS. Results have the same bits at any number. */
+  int32_t num_threads;  /* CPU threads, as in tg_context_set_num_threads; 0: the default */
   int32_t reserved;     /* 0 */
   const char *entry;    /* first chain entry to try ("avx2"). NULL: that in TEGULA_ENTRY if it
                            belongs to this backend, else the best */
@@ -89,6 +88,19 @@ TG_API const char *tg_context_message(const tg_context *ctx);
  * Name of the first entry of the chain: "ref", "avx512", "avx2", "generic", "sm90", "sm80", "any".
  */
 TG_API const char *tg_context_entry(const tg_context *ctx);
+
+/**
+ * Sets the number of CPU threads of later calls. Results have the same bits at any number, but the
+ * bytes of workspace may differ: query them after this call.
+ *
+ *   num_threads  1 or more, or 0 for the default, which is read now: OMP_NUM_THREADS, else the CPUs
+ *                that the process may run on, at most as many as its control group's CPU quota
+ *
+ * The calling thread is one of them; the others belong to the process and sleep between calls.
+ * Calls run on the calling thread alone in a child process (fork) of one that had such threads, and
+ * where the system starts no more. Errors: BAD_ARGUMENT (ctx is NULL, negative number).
+ */
+TG_API tg_status tg_context_set_num_threads(tg_context *ctx, int32_t num_threads);
 
 /** Number of threads that CPU ops of this context use. */
 TG_API int32_t tg_context_num_threads(const tg_context *ctx);

@@ -56,19 +56,33 @@ static tgi_pooled_context *create(tg_backend backend, int32_t device_index, void
   return c;
 }
 
-tgi_pooled_context *tgi_context_take(tg_backend backend, int32_t device_index, void *stream,
-                                     tg_error *error)
+/* Creates one and adds it to the pool. */
+static tgi_pooled_context *add(tg_backend backend, int32_t device_index, void *stream,
+                               tg_error *error)
 {
-  tgi_pooled_context *c = take_idle(backend, device_index, stream);
-  if (c) {
-    return c;
-  }
-  c = create(backend, device_index, stream, error);
+  tgi_pooled_context *c = create(backend, device_index, stream, error);
   if (c) {
     c->next = atomic_load_explicit(&all, memory_order_relaxed);
     while (!atomic_compare_exchange_weak_explicit(&all, &c->next, c, memory_order_release,
                                                   memory_order_relaxed)) {
     }
+  }
+  return c;
+}
+
+tgi_pooled_context *tgi_context_take(tg_backend backend, int32_t device_index, void *stream,
+                                     int32_t num_threads, tg_error *error)
+{
+  tgi_pooled_context *c = take_idle(backend, device_index, stream);
+  if (!c) {
+    c = add(backend, device_index, stream, error);
+  }
+  if (c && c->num_threads != num_threads) {
+    if (copy_message(tg_context_set_num_threads(c->ctx, num_threads), c->ctx, error) != TG_OK) {
+      tgi_context_give_back(c);
+      return NULL;
+    }
+    c->num_threads = num_threads;
   }
   return c;
 }
@@ -94,7 +108,7 @@ tg_status tgi_context_check_all(tg_error *error)
 tg_status tgi_context_load_kernels(int32_t device_index, int64_t *found, int64_t *loaded,
                                    tg_error *error)
 {
-  tgi_pooled_context *c = tgi_context_take(TG_BACKEND_CUDA, device_index, NULL, error);
+  tgi_pooled_context *c = tgi_context_take(TG_BACKEND_CUDA, device_index, NULL, 0, error);
   if (!c) {
     return error->status;
   }

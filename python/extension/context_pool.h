@@ -12,13 +12,15 @@ typedef struct tgi_pooled_context {
   tg_backend backend;
   int32_t device_index;
   void *stream;
-  atomic_bool busy; /* all other members are constant once the context is in the pool */
+  atomic_bool busy;    /* the members above are constant once the context is in the pool */
+  int32_t num_threads; /* as last set, by the call that has the context */
   struct tgi_pooled_context *next;
 } tgi_pooled_context;
 
-/** Prepared for the stream. NULL with *error filled on failure. */
+/** Prepared for the stream, with this number of CPU threads (0: the library's default). NULL with
+ * *error filled on failure. */
 tgi_pooled_context *tgi_context_take(tg_backend backend, int32_t device_index, void *stream,
-                                     tg_error *error);
+                                     int32_t num_threads, tg_error *error);
 
 void tgi_context_give_back(tgi_pooled_context *context);
 

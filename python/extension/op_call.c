@@ -261,6 +261,22 @@ static tg_status run_alone(tgi_op_call *call, tg_context *ctx, void **missing, s
   return status;
 }
 
+/* PyTorch's number of threads for its tensors, which torch.set_num_threads changes; 0, the
+ * library's default, for other arrays. -1 with an exception set on failure. */
+static int32_t threads_for(const tgi_arguments *tensors, tg_backend backend)
+{
+  if (backend == TG_BACKEND_CUDA || !tensors->num_threads) {
+    return 0;
+  }
+  PyObject *number = PyObject_CallNoArgs(tensors->num_threads);
+  const long threads = number ? PyLong_AsLong(number) : -1;
+  Py_XDECREF(number);
+  if (threads == -1 && PyErr_Occurred()) {
+    return -1;
+  }
+  return threads > 0 && threads <= INT32_MAX ? (int32_t)threads : 0;
+}
+
 static int run_on(tgi_op_call *call, tg_context *ctx, size_t *bytes)
 {
   tg_status status = TG_OK;
@@ -283,8 +299,13 @@ int tgi_run_call(tgi_op_call *call, size_t *bytes)
 {
   const tg_backend backend = backend_of(&call->tensors);
   const int32_t index = backend == TG_BACKEND_CUDA ? call->tensors.device - TG_DEVICE_CUDA(0) : 0;
+  const int32_t num_threads = threads_for(&call->tensors, backend);
+  if (num_threads < 0) {
+    return -1;
+  }
   tg_error error = {0};
-  tgi_pooled_context *context = tgi_context_take(backend, index, call->tensors.stream, &error);
+  tgi_pooled_context *context =
+      tgi_context_take(backend, index, call->tensors.stream, num_threads, &error);
   if (!context) {
     return tgi_raise_status(error.status, error.text);
   }

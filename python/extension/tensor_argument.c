@@ -40,14 +40,12 @@ static bool is_torch(PyObject *type)
   return mark != NULL;
 }
 
-/* PyTorch's function that returns the current stream. NULL without an exception in a build without
- * CUDA. */
-static PyObject *stream_function(void)
+/* A function of PyTorch's binding. NULL without an exception if it has none of this name. */
+static PyObject *torch_function(const char *name)
 {
   PyObject *torch = PyImport_ImportModule("torch");
   PyObject *binding = torch ? PyObject_GetAttrString(torch, "_C") : NULL;
-  PyObject *function =
-      binding ? PyObject_GetAttrString(binding, "_cuda_getCurrentRawStream") : NULL;
+  PyObject *function = binding ? PyObject_GetAttrString(binding, name) : NULL;
   PyErr_Clear();
   Py_XDECREF(torch);
   Py_XDECREF(binding);
@@ -63,9 +61,15 @@ static const tgi_known_type *known_type(tgi_type_table *types, PyObject *type)
   }
   /* Before the place is chosen: reading attributes may run Python code that changes the table. */
   const DLPackExchangeAPI *api = exchange_api(type);
-  const bool torch = !api && is_torch(type);
-  const tgi_known_type found = {Py_NewRef(type), api, is_numpy(type), torch,
-                                torch ? stream_function() : NULL};
+  const bool torch = is_torch(type);
+  const tgi_known_type found = {
+      .type = Py_NewRef(type),
+      .api = api,
+      .numpy = is_numpy(type),
+      .torch = torch && !api,
+      /* a build without CUDA has none */
+      .current_stream = torch && !api ? torch_function("_cuda_getCurrentRawStream") : NULL,
+      .num_threads = torch ? torch_function("get_num_threads") : NULL};
   tgi_known_type given_up = {0};
   tgi_known_type *place;
   if (types->count < TGI_KNOWN_TYPES) {
@@ -78,6 +82,7 @@ static const tgi_known_type *known_type(tgi_type_table *types, PyObject *type)
   *place = found;
   Py_XDECREF(given_up.type);
   Py_XDECREF(given_up.current_stream);
+  Py_XDECREF(given_up.num_threads);
   return place;
 }
 
@@ -86,6 +91,7 @@ int tgi_type_table_visit(tgi_type_table *types, visitproc visit, void *arg)
   for (int i = 0; i < types->count; i++) {
     Py_VISIT(types->known[i].type);
     Py_VISIT(types->known[i].current_stream);
+    Py_VISIT(types->known[i].num_threads);
   }
   return 0;
 }
@@ -96,6 +102,7 @@ void tgi_type_table_clear(tgi_type_table *types)
     types->count--;
     Py_CLEAR(types->known[types->count].type);
     Py_CLEAR(types->known[types->count].current_stream);
+    Py_CLEAR(types->known[types->count].num_threads);
   }
 }
 
@@ -338,10 +345,13 @@ int tgi_read_tensor(tgi_arguments *arguments, const char *name, PyObject *object
                     tg_tensor *view)
 {
   const tgi_known_type *type = known_type(arguments->types, (PyObject *)Py_TYPE(object));
+  if (!arguments->num_threads) {
+    arguments->num_threads = type->num_threads;
+  }
   if (type->api) {
     return read_by_exchange(arguments, name, object, type->api, writes, view);
   }
-  /* A copy, since Python code run below may change the table. PyTorch keeps its function alive. */
+  /* A copy, since Python code run below may change the table. PyTorch keeps its functions alive. */
   const tgi_known_type copy = *type;
   return read_by_capsule(arguments, name, object, &copy, writes, view);
 }

@@ -18,6 +18,7 @@ typedef struct tgi_known_type {
   const DLPackExchangeAPI *api; /* NULL: __dlpack__ */
   bool numpy, torch;            /* torch: PyTorch before 2.10, which has no such API */
   PyObject *current_stream;     /* function of a CUDA device's index, or NULL */
+  PyObject *num_threads;        /* PyTorch's function without arguments, or NULL */
 } tgi_known_type;
 
 #define TGI_KNOWN_TYPES 16
@@ -30,13 +31,14 @@ typedef struct tgi_type_table {
 /** The tensors of one call. */
 typedef struct tgi_arguments {
   tgi_type_table *types;
-  const char *op;      /* for messages: "rms_norm_fwd" */
-  PyObject *exporters; /* list of capsules that must outlive the call; NULL: none */
-  int32_t device;      /* TG_DEVICE_*, of the first tensor; 0: none yet */
-  void *stream;        /* current stream of the first CUDA tensor's library */
-  bool has_stream;     /* `stream` was reported by a library */
-  bool foreign_cuda;   /* an array came through __dlpack__ for the default stream */
-  bool f64;            /* at least one tensor is f64 */
+  const char *op;        /* for messages: "rms_norm_fwd" */
+  PyObject *exporters;   /* list of capsules that must outlive the call; NULL: none */
+  int32_t device;        /* TG_DEVICE_*, of the first tensor; 0: none yet */
+  void *stream;          /* current stream of the first CUDA tensor's library */
+  bool has_stream;       /* `stream` was reported by a library */
+  bool foreign_cuda;     /* an array came through __dlpack__ for the default stream */
+  bool f64;              /* at least one tensor is f64 */
+  PyObject *num_threads; /* borrowed: that of the first tensor of PyTorch's, or NULL */
 } tgi_arguments;
 
 /** Describes `object` in *view. `writes`: refuses memory that must not be written, and views whose

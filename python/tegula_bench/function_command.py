@@ -92,7 +92,7 @@ def run(options, command):
     if options.device == "cpu":
         import torch
 
-        torch.set_num_threads(1)  # its threads and Tegula's would wait for each other
+        torch.set_num_threads(1)  # both then use one: PyTorch's spin on the CPUs that Tegula's need
     cases = (COMMANDS if options.device == "cuda" else SMALL)[command]
     run = results_file.Run(options.csv, options.commit, SUITE, **where(options.device))
     progress, versions, rows, failed = Progress(len(cases)), versions_of(), [], 0

@@ -63,7 +63,7 @@ class ModelSteps:
         self.model = self.called = self.holds = None
         self.sizes = {}  # parameter -> bytes of its memory when awake
         if device == "cpu":
-            torch.set_num_threads(1)  # its threads and Tegula's would wait for each other
+            torch.set_num_threads(1)  # both then use one: PyTorch's spin on the CPUs that Tegula's need
         provider.prepare()
 
     # ---- the model ----

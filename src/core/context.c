@@ -87,6 +87,20 @@ tg_status tg_context_set_stream(tg_context *ctx, void *stream)
   return TG_OK;
 }
 
+tg_status tg_context_set_num_threads(tg_context *ctx, int32_t num_threads)
+{
+  if (!ctx) {
+    return TG_BAD_ARGUMENT;
+  }
+  if (num_threads < 0) {
+    return tgi_report(ctx, TG_BAD_ARGUMENT,
+                      "context_set_num_threads: num_threads: expected 0 or more, got %d",
+                      (int)num_threads);
+  }
+  ctx->num_threads = num_threads ? num_threads : tgi_default_threads();
+  return TG_OK;
+}
+
 const char *tg_context_message(const tg_context *ctx)
 {
   return ctx ? ctx->message->text : "";

@@ -1,4 +1,4 @@
-/** Inside of a context: what ops and kernels read. Constant after creation but for the message. */
+/** Inside of a context: what ops and kernels read. Constant during a call but for the message. */
 #ifndef TGI_CORE_CONTEXT_STATE_H
 #define TGI_CORE_CONTEXT_STATE_H
 

@@ -1,5 +1,6 @@
 #include "core/environment.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,16 @@ bool tgi_environment_dumb_terminal(void)
 {
   const char *value = getenv("TERM");
   return !value || !value[0] || strcmp(value, "dumb") == 0;
+}
+
+int tgi_environment_threads(void)
+{
+  const char *value = getenv("OMP_NUM_THREADS");
+  char *end = NULL;
+  const long number = value ? strtol(value, &end, 10) : 0;
+  const size_t blanks = end ? strspn(end, " \t") : 0;
+  const bool ends = end && (end[blanks] == 0 || end[blanks] == ',');
+  return ends && number > 0 && number <= INT_MAX ? (int)number : 0;
 }
 
 bool tgi_environment_no_color(void)

@@ -11,6 +11,10 @@ const char *tgi_environment_entry(void);
 /** TERM: whether it is unset, empty or "dumb", so that a terminal cannot rewrite a line. */
 bool tgi_environment_dumb_terminal(void);
 
+/** OMP_NUM_THREADS: its number, or the first of a list ("4,2"); 0 if it is unset or starts with
+ * none from 1 to INT_MAX. */
+int tgi_environment_threads(void);
+
 /** NO_COLOR: whether it is set and not empty. */
 bool tgi_environment_no_color(void);
 

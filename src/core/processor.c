@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "core/processor.h"
 
+#include "core/cpu_quota.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -119,6 +121,13 @@ int tgi_processor_count(void)
   }
   const long n = sysconf(_SC_NPROCESSORS_ONLN);
   return n > 0 ? (int)n : 1;
+}
+
+int tgi_processor_share(void)
+{
+  const int cpus = tgi_processor_count(),
+            quota = tgi_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup");
+  return quota > 0 && quota < cpus ? quota : cpus;
 }
 
 void tgi_processor_name(char *text, size_t bytes)

@@ -20,6 +20,9 @@ tgi_processor tgi_processor_detect(void);
 /** Number of CPUs that this process may run on. */
 int tgi_processor_count(void);
 
+/** The same, but at most the CPU time that the process's control group grants, rounded up. */
+int tgi_processor_share(void);
+
 /** Writes the model name, or "unknown CPU". */
 void tgi_processor_name(char *text, size_t bytes);
 

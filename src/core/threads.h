@@ -10,12 +10,22 @@
 
 #include <stdint.h>
 
-/** `thread` is 0 .. num_threads - 1, an index for scratch memory that a thread reuses. */
+/** `thread` is 0 .. num_threads - 1, an index for scratch memory that a thread reuses. No two calls
+ * run at once with one index. */
 typedef void tgi_loop_body(void *arg, int64_t begin, int64_t end, int thread);
 
+/**
+ * Runs the loop on the calling thread and at most num_threads - 1 workers; returns when every chunk
+ * is done. Any number of threads may call it at once. It runs on the calling thread alone inside of
+ * a body, in a child process whose parent had started workers before the fork, and where the system
+ * has no threads left.
+ */
 void tgi_parallel_for(int num_threads, int64_t n, int64_t grain, tgi_loop_body *body, void *arg);
 
-/** Default number of threads: OMP_NUM_THREADS, else one per usable CPU. */
+/**
+ * Default number of threads, read anew: OMP_NUM_THREADS, else the CPUs that the process may run on,
+ * at most as many as the CPU time that its control group grants. At least 1.
+ */
 int tgi_default_threads(void);
 
 #endif
