@@ -144,6 +144,15 @@ static void try_one(tg_context *ctx, const char *row, const char *text, tg_dtype
 
 /* ---- the strings of a row ---- */
 
+/* What tests and benchmarks use is valid. */
+static void require_valid(const char *row, const char *text)
+{
+  static tgi_shaped shaped;
+  tg_error error = {TG_OK, ""};
+  snprintf(current, kTextBytes, "%s", text);
+  require(tgi_shape_fill(row, text, TG_F32, &shaped, &error) == TG_OK, "refusal", error.text);
+}
+
 /* Every number of the string by every awkward one, and every word left out or doubled. */
 static void try_changes(tg_context *ctx, const char *row, const char *shape, tg_dtype dtype)
 {
@@ -199,10 +208,14 @@ static void try_row(const spec *s)
   }
   int tried = 0;
   for (const spec_case *c = s->cases; c->shape; c++) {
+    require_valid(s->name, c->shape);
     try_all_alike(ctx, s->name, c->shape, TG_BF16);
     if (tried++ < kCases) {
       try_changes(ctx, s->name, c->shape, tried % 2 ? TG_F32 : TG_F16);
     }
+  }
+  for (const char *const *shape = s->bench; shape && *shape; shape++) {
+    require_valid(s->name, *shape);
   }
   tg_context_destroy(ctx);
   require(explained > 20, "strings", "too few valid ones");
