@@ -143,6 +143,7 @@ UNREAD = {
         stock.remap_positions_for_packed_sequence(backwards(3), placed.tensor([[0, 2, 4, *range(5, 14)]] * 2)),
         stock.packed_sequence_mask_function(placed.zeros(2, 12, dtype=torch.int64)),
     ),
+    "a window of nothing": lambda: backwards(0),
     "two kinds of chunks": lambda: stock.and_masks(chunks(3), chunks(4)),
     "chunks beside places": lambda: stock.and_masks(packed(), chunks(4)),
 }
@@ -182,7 +183,10 @@ def test_a_mask_is_that_of_eager_to_others():
     for kept in (mask.detach(), mask.clone(), mask.contiguous(), mask.to(placed.device)):
         assert isinstance(kept, attention_masks.KeyMask) and torch.equal(kept.keys, mask.keys)
         assert (kept.causal, kept.window, kept.shape) == (True, 4, mask.shape)
-    assert type(mask.to(torch.float64)) is torch.Tensor and mask.to(torch.float64).dtype == torch.float64
+    half = mask.to(torch.bfloat16)
+    assert isinstance(half, attention_masks.KeyMask) and half.dtype == half.dense().dtype == torch.bfloat16
+    assert torch.equal(half.dense() == 0, mask.dense() == 0)
+    assert type(mask.bool()) is torch.Tensor and torch.equal(mask.bool(), mask.dense().bool())
     assert "0.0000e+00" in repr(mask)
 
 

@@ -151,6 +151,7 @@ def attention_forward(
     s_aux=None, is_causal=None, kept_attention=None, **kwargs,
 ):  # fmt: skip
     """An attention function of transformers: ([batch, tokens, heads, head_dim], None)."""
+    softcap = softcap or None
     seen = seen_by_queries(module, query, key, attention_mask, sliding_window, is_causal)
     reason = why_pytorch(query, key, value, seen, dropout, kwargs)
     refuse_unknown(module, reason, softcap, s_aux, kwargs)

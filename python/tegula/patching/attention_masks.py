@@ -99,14 +99,16 @@ class KeyMask(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, function, types, args, kwargs=None):
         kwargs = kwargs or {}
-        if function in KEEPING and kwargs.get("dtype", args[0].dtype) == args[0].dtype:
+        if function in KEEPING:
             mask, place = args[0], {name: kwargs[name] for name in ("device", "non_blocking") if name in kwargs}
-            return KeyMask(function(mask.keys, **place), mask.shape, mask.dtype, mask.causal, mask.window)
+            dtype = kwargs.get("dtype") or mask.dtype
+            if dtype.is_floating_point:
+                return KeyMask(function(mask.keys, **place), mask.shape, dtype, mask.causal, mask.window)
         args, kwargs = torch.utils._pytree.tree_map_only(KeyMask, KeyMask.dense, (args, kwargs))
         return function(*args, **kwargs)
 
 
-# What only copies a mask or moves it to another device.
+# What only copies a mask, moves it to another device, or casts it, as mixed precision does with a module's arguments.
 KEEPING = {
     torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.clone.default,
     torch.ops.aten._to_copy.default,

@@ -41,7 +41,8 @@ def is_empty(function):
 
 
 def within(pattern, window, **more):
-    return pattern._replace(window=min(window, pattern.window or window), **more)
+    """The pattern and a window; None if the window shows nothing, since 0 is no window to ops.attention."""
+    return pattern._replace(window=min(window, pattern.window or window), **more) if window > 0 else None
 
 
 def read(function, pattern):
