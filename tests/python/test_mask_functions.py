@@ -119,6 +119,8 @@ def test_keys_are_those_of_eager(name, pads, shape):
 
 @pytest.mark.parametrize("base", [causal, backwards(3)], ids=["causal", "window"])
 def test_packed(base):
+    if not hasattr(stock, "remap_positions_for_packed_sequence"):
+        pytest.skip("an earlier transformers: packed masks keep positions of the whole row")
     mask, dense = asked(packed(base), WHOLE)
     compare(mask, dense)
     assert attention_masks.are_segments(mask.keys)
