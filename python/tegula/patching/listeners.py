@@ -63,18 +63,17 @@ def why_heard(module, runs=None, *, around=False, keywords=False):
 def runs_only(module, cls, runs):
     """Whether the module's forward, inside accelerate's hook, is one of `runs` and bound to this module."""
     values = module.__dict__
-    own = values.get("forward")
-    if "_hf_hook" in values:
-        if not sharding.moves_only(values["_hf_hook"]):
-            return False
-        own = values.get("_old_forward")
+    if "_hf_hook" in values and not sharding.moves_only(values["_hf_hook"]):
+        return False
+    own = values.get("_old_forward" if "_hf_hook" in values else "forward")
     if own is None:
         function = cls.forward
+    elif torch.compiler.is_compiling():  # where PyTorch 2.11 does not find a method's owner
+        function = function_of(module)
+    elif getattr(own, "__self__", None) is module:
+        function = own.__func__
     else:
-        function = getattr(own, "__func__", None)
-        # PyTorch 2.11 compares a method's owner wrongly while it compiles.
-        if function is None or not (own.__self__ is module or torch.compiler.is_compiling()):
-            return False
+        return False
     return kind(function) == runs if isinstance(runs, str) else function in runs
 
 
