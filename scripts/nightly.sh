@@ -47,7 +47,7 @@ kernels() {
 
 # Python tests in one process with all its threads.
 python_threads() {
-  cmake --preset check && cmake --build build/check && scripts/test_python.sh build/check tests/python
+  cmake --preset check && cmake --build build/check && scripts/test_python.sh build/check --nightly
 }
 
 scripts/setup.sh ci || exit 1

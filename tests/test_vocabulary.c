@@ -101,6 +101,22 @@ static void names_are_spelled_or_kept(void **state)
   tgi_vocabulary_free(&v);
 }
 
+static void renamed_tokens_stand_for_their_new_names(void **state)
+{
+  (void)state;
+  tgi_vocabulary v = {0};
+  assert_int_equal(insert(&v, "before", 0), TGI_INSERTED);
+  assert_int_equal(insert(&v, "other", 1), TGI_INSERTED);
+  assert_true(tgi_vocabulary_rename(&v, 0, "\xc4\xa0next", 6));
+  assert_int_equal(find(&v, "before"), -1);
+  assert_int_equal(find(&v, " next"), 0);
+  assert_memory_equal(tgi_vocabulary_token(&v, 0).bytes, " next", 5);
+  assert_true(tgi_vocabulary_rename(&v, 0, "other", 5));
+  assert_int_equal(find(&v, "other"), 1);
+  assert_int_equal(tgi_vocabulary_token(&v, 0).size, 5);
+  tgi_vocabulary_free(&v);
+}
+
 static void many_names_are_found(void **state)
 {
   (void)state;
@@ -125,6 +141,7 @@ int main(void)
       cmocka_unit_test(alphabet_is_a_bijection),
       cmocka_unit_test(words_differ_where_bytes_differ),
       cmocka_unit_test(names_are_spelled_or_kept),
+      cmocka_unit_test(renamed_tokens_stand_for_their_new_names),
       cmocka_unit_test(many_names_are_found),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

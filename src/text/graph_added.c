@@ -74,7 +74,8 @@ static tg_status enter(const tgi_graph_reader *r, const json_t *token, const cha
   }
 }
 
-/** Enters the content into the set that finds it, normalised if that is how it is found. */
+/** Enters the content into the set that finds it: normalised, if it is found in normalised text.
+ * The library decodes such a token normalised, too. */
 static tg_status find_by(const tgi_graph_reader *r, const added *a, tgi_nfc *nfc, int32_t id)
 {
   const tgi_added_token token = {.id = id, .lstrip = a->lstrip, .rstrip = a->rstrip};
@@ -87,6 +88,9 @@ static tg_status find_by(const tgi_graph_reader *r, const added *a, tgi_nfc *nfc
     }
     content = changed ? nfc->text : content;
     size = changed ? nfc->size : size;
+    if (changed && !tgi_vocabulary_rename(&r->t->vocabulary, id, content, size)) {
+      return tgi_graph_no_memory(r, size);
+    }
   }
   tgi_added_tokens *set = a->normalised ? &r->t->added_normalised : &r->t->added;
   return tgi_added_tokens_add(set, content, size, token)

@@ -203,6 +203,9 @@ static bool split_at_tokens(encoding *e, tgi_token_walk walk,
     if (token->rstrip) {
       end = tgi_space_behind(text, end, walk.size);
     }
+    if (begin >= end) { /* it lies in white space that the last one took */
+      continue;
+    }
     if ((done < begin && !rest(e, text, done, begin)) || !put_ids(e, &token->id, 1)) {
       return false;
     }

@@ -129,6 +129,22 @@ tgi_insertion tgi_vocabulary_insert(tgi_vocabulary *v, const char *name, size_t 
   return TGI_INSERTED;
 }
 
+bool tgi_vocabulary_rename(tgi_vocabulary *v, int32_t id, const char *name, size_t size)
+{
+  tgi_token token = {.kind = v->tokens[id].kind};
+  if (!spell(v, name, size, &token)) {
+    return false;
+  }
+  const uint64_t hash = tgi_hash_bytes(v->arena + token.at, token.size);
+  const bool taken = find(v, v->arena + token.at, token.size, token.spelled, hash) >= 0;
+  v->arena_size += token.size;
+  v->tokens[id] = token;
+  if (!taken) { /* the old slot leads nowhere: what it finds has other bytes */
+    put_slot(v->slots, v->num_slots, hash, id);
+  }
+  return true;
+}
+
 int32_t tgi_vocabulary_find_name(tgi_vocabulary *v, const char *name, size_t size,
                                  bool *short_of_memory)
 {

@@ -47,6 +47,12 @@ typedef enum tgi_insertion {
 tgi_insertion tgi_vocabulary_insert(tgi_vocabulary *v, const char *name, size_t size, int32_t id,
                                     tg_token_kind kind);
 
+/**
+ * Lets a token that is there stand for what another name spells; it is found by that name from then
+ * on, or by neither if another token has it. False without memory.
+ */
+bool tgi_vocabulary_rename(tgi_vocabulary *v, int32_t id, const char *name, size_t size);
+
 /** Id of a name as files spell it, or -1. Also -1 without memory for the name: *short_of_memory. */
 int32_t tgi_vocabulary_find_name(tgi_vocabulary *v, const char *name, size_t size,
                                  bool *short_of_memory);
