@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { kFirstKey = 1024 }; /* keys above every character, so options have long names only */
+enum { kFirstKey = 1024 }; /* keys above every character, for options without a letter */
 
 typedef struct parse {
   const tgi_command *command;
@@ -77,13 +77,21 @@ static void store(struct argp_state *state, parse *p, int row, const char *text)
   }
 }
 
+static int key_of(const tgi_command *command, int row)
+{
+  const char letter = command->options[row].letter;
+  return letter ? letter : kFirstKey + row;
+}
+
 static error_t take(int key, char *text, struct argp_state *state)
 {
   parse *p = state->input;
   const tgi_command *c = p->command;
-  if (key >= kFirstKey && key < kFirstKey + TGI_MAX_OPTIONS) {
-    store(state, p, key - kFirstKey, text);
-    return 0;
+  for (int i = 0; c->options[i].name; i++) {
+    if (key == key_of(c, i)) {
+      store(state, p, i, text);
+      return 0;
+    }
   }
   if (key == ARGP_KEY_ARG && p->parsed->num_positions < c->most_positions) {
     p->parsed->position[p->parsed->num_positions++] = text;
@@ -107,7 +115,7 @@ void tgi_parse_options(const tgi_command *command, int argc, char **argv, void *
   memset(rows, 0, sizeof rows);
   for (int i = 0; i < TGI_MAX_OPTIONS && command->options[i].name; i++) {
     const tgi_option *o = &command->options[i];
-    rows[i] = (struct argp_option){o->name, kFirstKey + i, o->argument, 0, o->help, 0};
+    rows[i] = (struct argp_option){o->name, key_of(command, i), o->argument, 0, o->help, 0};
   }
   const struct argp argp = {rows, take, command->positions, command->help, NULL, NULL, NULL};
   memset(parsed, 0, sizeof *parsed);

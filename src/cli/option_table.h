@@ -27,6 +27,7 @@ typedef struct tgi_option {
   size_t offset;   /* of the value in the command's struct */
   double min, max; /* of a number */
   const char *help;
+  char letter; /* "-f" beside "--file"; 0: none */
 } tgi_option;
 
 /** For tables: offset of a field, and the upper bound of a number without one of its own. */

@@ -275,7 +275,7 @@ def test_other_normalisers_are_refused(tmp_path):
         Tokenizer(graphs.write(tmp_path, contents))
 
 
-@pytest.mark.parametrize("name, vector", [("gpt2", "gpt-2"), ("qwen3", "qwen2"), ("llama3", "llama-bpe"), ("qwen3.5", "qwen35")])
+@pytest.mark.parametrize("name, vector", [("gpt2", "gpt-2"), ("qwen3", "qwen2"), ("llama3", "llama-bpe")])
 def test_vectors_of_llama_cpp(loaded, name, vector):
     """Texts and ids that llama.cpp ships with its sources, in models/ggml-vocab-<name>.gguf.inp and .out."""
     texts = graphs.data_file("llama.cpp", f"ggml-vocab-{vector}.gguf.inp").read_text(encoding="utf-8")
