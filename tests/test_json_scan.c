@@ -85,34 +85,37 @@ static void integers_are_whole_and_bounded(void **state)
   check_integer("", TG_BAD_FILE, 0);
 }
 
-static void check_skip(const char *text, size_t end)
+static void check_skip(const char *text, size_t end, size_t wanted)
 {
   tgi_json_scan scan = scan_of(text);
-  EXPECT_OK(tgi_json_scan_skip(&scan), error);
+  size_t strings;
+  EXPECT_OK(tgi_json_scan_skip(&scan, &strings), error);
   assert_int_equal(scan.at, end);
+  assert_int_equal(strings, wanted);
 }
 
 static void values_are_passed_over(void **state)
 {
   (void)state;
-  check_skip("12,", 2);
-  check_skip(" null }", 6);
-  check_skip("\"a\\\"]\\\\\", 1", 8);
-  check_skip("{\"a\": [1, \"}\", {}], \"b\": \"\\\\\"} ,", 30);
-  check_skip("[]]", 2);
+  check_skip("12,", 2, 0);
+  check_skip(" null }", 6, 0);
+  check_skip("\"a\\\"]\\\\\", 1", 8, 1);
+  check_skip("{\"a\": [1, \"}\", {}], \"b\": \"\\\\\"} ,", 30, 4);
+  check_skip("[]]", 2, 0);
+  size_t strings;
   tgi_json_scan scan = scan_of("  [1, {\"a\": ");
-  EXPECT_ERROR(tgi_json_scan_skip(&scan), TG_BAD_FILE,
+  EXPECT_ERROR(tgi_json_scan_skip(&scan, &strings), TG_BAD_FILE,
                "t: byte 12: expected a value of JSON, got the end of the file", error);
   scan = scan_of("}");
-  EXPECT_ERROR(tgi_json_scan_skip(&scan), TG_BAD_FILE, "byte 0", error);
+  EXPECT_ERROR(tgi_json_scan_skip(&scan, &strings), TG_BAD_FILE, "byte 0", error);
   scan = scan_of("[\"abc");
-  EXPECT_ERROR(tgi_json_scan_skip(&scan), TG_BAD_FILE, "byte 1: expected a string with its last",
-               error);
+  EXPECT_ERROR(tgi_json_scan_skip(&scan, &strings), TG_BAD_FILE,
+               "byte 1: expected a string with its last", error);
   char deep[3000];
   memset(deep, '[', sizeof deep);
   deep[sizeof deep - 1] = '\0';
   scan = scan_of(deep);
-  EXPECT_ERROR(tgi_json_scan_skip(&scan), TG_BAD_FILE, "byte 2048", error);
+  EXPECT_ERROR(tgi_json_scan_skip(&scan, &strings), TG_BAD_FILE, "byte 2048", error);
 }
 
 static void refusals_name_byte_and_place(void **state)

@@ -112,6 +112,7 @@ static void all_else_is_refused(void **state)
       {"[a-c-e]", 4, "\\- for a -"},
       {"[z-a]", 2, "a range that ends with"},
       {"[a-\\s]", 2, "a range that ends with"},
+      {"[a-", 2, "a class with its ]"},
       {"\\p{L}\xc3\xa9", 5, "ASCII characters beside"},
       {"[\\d\xe4\xb8\x80-\xe9\xbe\xa5]", 3, "ASCII characters beside"},
   };

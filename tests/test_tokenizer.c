@@ -11,6 +11,7 @@
 #include "scratch_directory.h"
 #include "small_tokenizer.h"
 #include <cmocka.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -291,6 +292,49 @@ static void long_texts_have_the_ids_of_their_parts(void **state)
   scratch_remove(&dir);
 }
 
+/* ---- threads ---- */
+
+typedef struct encoder {
+  const tg_tokenizer *t;
+  int32_t ids[64];
+  size_t count;
+  tg_status status;
+} encoder;
+
+static const char kShared[] = "the hx thx unbelievably the cafe\xcc\x81<s>";
+
+static void *encode_again(void *given)
+{
+  encoder *e = given;
+  for (int i = 0; i < 200; i++) {
+    e->status =
+        tg_tokenizer_encode(e->t, kShared, sizeof kShared - 1, 0, e->ids, 64, &e->count, NULL);
+  }
+  return NULL;
+}
+
+static void threads_share_a_tokenizer(void **state)
+{
+  (void)state;
+  enum { kThreads = 4 };
+  const scratch dir = scratch_make();
+  tg_tokenizer *t = small_tokenizer_load(&dir, &kThe); /* no token was met before */
+  encoder encoders[kThreads];
+  pthread_t threads[kThreads];
+  for (int i = 0; i < kThreads; i++) {
+    encoders[i] = (encoder){.t = t};
+    assert_int_equal(pthread_create(&threads[i], NULL, encode_again, &encoders[i]), 0);
+  }
+  for (int i = 0; i < kThreads; i++) {
+    pthread_join(threads[i], NULL);
+    assert_int_equal(encoders[i].status, TG_OK);
+    assert_int_equal(encoders[i].count, encoders[0].count);
+    assert_memory_equal(encoders[i].ids, encoders[0].ids, encoders[0].count * sizeof(int32_t));
+  }
+  tg_tokenizer_destroy(t);
+  scratch_remove(&dir);
+}
+
 static void decoding_takes_names_as_hugging_faces_library(void **state)
 {
   (void)state;
@@ -464,6 +508,7 @@ int main(void)
       cmocka_unit_test(added_tokens_are_found_before_or_after_normalising),
       cmocka_unit_test(no_added_token_is_found_in_marked_text),
       cmocka_unit_test(long_texts_have_the_ids_of_their_parts),
+      cmocka_unit_test(threads_share_a_tokenizer),
       cmocka_unit_test(decoding_takes_names_as_hugging_faces_library),
       cmocka_unit_test(settings_name_special_tokens),
       cmocka_unit_test(saving_keeps_the_files_that_came),

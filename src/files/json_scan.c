@@ -204,48 +204,56 @@ tg_status tgi_json_scan_integer(tgi_json_scan *scan, int64_t most, int64_t *out)
 /** Passes over a string without looking at what it holds. */
 static tg_status skip_string(tgi_json_scan *scan)
 {
-  const size_t start = scan->at++;
-  while (scan->at < scan->size) {
-    const char *quote = memchr(scan->text + scan->at, '"', scan->size - scan->at);
-    if (!quote) {
-      break;
-    }
-    const size_t end = (size_t)(quote - scan->text);
-    size_t backslashes = 0;
-    while (scan->text[end - backslashes - 1] == '\\' && end - backslashes - 1 >= start + 1) {
-      backslashes++;
-    }
-    scan->at = end + 1;
-    if (backslashes % 2 == 0) {
-      return TG_OK;
-    }
+  const char *text = scan->text;
+  size_t at = scan->at + 1;
+  while (at < scan->size && text[at] != '"') {
+    at += text[at] == '\\' ? 2 : 1;
   }
-  return tgi_json_scan_refuse(scan, start, "a string with its last quote");
+  if (at >= scan->size) {
+    return tgi_json_scan_refuse(scan, scan->at, "a string with its last quote");
+  }
+  scan->at = at + 1;
+  return TG_OK;
 }
 
-tg_status tgi_json_scan_skip(tgi_json_scan *scan)
+/** The next quote or bracket, or a comma if they end the value. */
+static size_t next_sign(const tgi_json_scan *scan, bool or_comma)
+{
+  static const bool signs[256] = {
+      ['"'] = true, ['['] = true, [']'] = true, ['{'] = true, ['}'] = true};
+  size_t at = scan->at;
+  while (at < scan->size && !signs[(unsigned char)scan->text[at]] &&
+         !(or_comma && scan->text[at] == ',')) {
+    at++;
+  }
+  return at;
+}
+
+tg_status tgi_json_scan_skip(tgi_json_scan *scan, size_t *strings)
 {
   const size_t start = tgi_json_scan_next(scan);
   int depth = 0;
-  while (scan->at < scan->size) {
+  *strings = 0;
+  while ((scan->at = next_sign(scan, depth == 0)) < scan->size) {
     const char c = scan->text[scan->at];
     if (c == '"') {
       const tg_status status = skip_string(scan);
+      ++*strings;
       if (status != TG_OK || depth == 0) {
         return status;
       }
       continue;
     }
-    if (depth == 0 && scan->at > start && (c == ',' || c == '}' || c == ']')) {
+    const bool opens = c == '{' || c == '[';
+    if (depth == 0 && !opens && scan->at > start) {
       return TG_OK; /* a number or a word ended */
     }
-    const bool opens = c == '{' || c == '[', closes = c == '}' || c == ']';
-    depth += opens - closes;
+    depth += opens ? 1 : -1;
     if (depth < 0 || depth > kMaxDepth) {
       break;
     }
     scan->at++;
-    if (closes && depth == 0) {
+    if (depth == 0) {
       return TG_OK;
     }
   }

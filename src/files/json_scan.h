@@ -42,7 +42,10 @@ tg_status tgi_json_scan_string(tgi_json_scan *scan, tgi_json_string *out);
 /** Reads an integer from 0 to `most`. Errors: BAD_FILE. */
 tg_status tgi_json_scan_integer(tgi_json_scan *scan, int64_t most, int64_t *out);
 
-/** Passes over a value of any kind, looking at strings and brackets alone. Errors: BAD_FILE. */
-tg_status tgi_json_scan_skip(tgi_json_scan *scan);
+/**
+ * Passes over a value of any kind, looking at strings and brackets alone; *strings is how many
+ * strings it holds, keys included. Errors: BAD_FILE.
+ */
+tg_status tgi_json_scan_skip(tgi_json_scan *scan, size_t *strings);
 
 #endif

@@ -24,8 +24,11 @@ static tg_status insert(tgi_json_scan *scan, tgi_vocabulary *v, size_t at, tgi_j
   }
 }
 
-tg_status tgi_read_vocabulary(tgi_json_scan *scan, tgi_vocabulary *v)
+tg_status tgi_read_vocabulary(tgi_json_scan *scan, size_t count, tgi_vocabulary *v)
 {
+  if (!tgi_vocabulary_reserve(v, count)) {
+    return tgi_file_error_memory(scan->error, scan->path, count * sizeof *v->slots);
+  }
   if (!tgi_json_scan_take(scan, '{')) {
     return tgi_json_scan_refuse(scan, scan->at, "an object");
   }
@@ -57,6 +60,7 @@ typedef struct pair {
   char *bytes;
   size_t capacity;
   size_t left, both; /* sizes */
+  int32_t made;      /* what the pair before this one makes */
 } pair;
 
 /** Appends what a name spells. *spelled says whether it is in the byte alphabet. False: no memory.
@@ -75,19 +79,40 @@ static bool add_name(pair *p, const char *name, size_t size, bool *spelled)
   return true;
 }
 
+/** Whether the pair makes this token. */
+static bool makes(const pair *p, const tgi_vocabulary *v, int32_t id)
+{
+  const tg_token token = tgi_vocabulary_token(v, id);
+  return token.size == p->both && memcmp(token.bytes, p->bytes, p->both) == 0 &&
+         v->tokens[id].spelled;
+}
+
+/** The token that the pair makes, or -1. In most files it is that of the pair before, or the next
+ * one. */
+static int32_t find_made(const pair *p, const tgi_vocabulary *v)
+{
+  for (int32_t id = p->made; id < p->made + 2; id++) {
+    if (makes(p, v, id)) {
+      return id;
+    }
+  }
+  return tgi_vocabulary_find(v, p->bytes, p->both);
+}
+
 /** Adds the merge of the pair. Returns what is wrong with it, or NULL; *memory: it is short. */
-static const char *add_pair(const pair *p, const tgi_vocabulary *v, tgi_merge_table *table,
-                            uint32_t rank, bool *memory)
+static const char *add_pair(pair *p, const tgi_vocabulary *v, tgi_merge_table *table, uint32_t rank,
+                            bool *memory)
 {
   const int32_t left = tgi_vocabulary_find(v, p->bytes, p->left);
   const int32_t right = tgi_vocabulary_find(v, p->bytes + p->left, p->both - p->left);
-  const int32_t both = tgi_vocabulary_find(v, p->bytes, p->both);
+  const int32_t both = find_made(p, v);
   if (left < 0 || right < 0) {
     return "a pair of tokens of the vocabulary";
   }
   if (both < 0) {
     return "a pair that makes a token of the vocabulary";
   }
+  p->made = both;
   *memory = !tgi_merge_table_add(table, left, right, rank, both);
   return NULL;
 }
@@ -176,13 +201,19 @@ static tg_status read_merge(tgi_json_scan *scan, pair *p, const tgi_vocabulary *
   return rule ? tgi_json_scan_refuse(scan, at, rule) : TG_OK;
 }
 
-tg_status tgi_read_merges(tgi_json_scan *scan, const tgi_vocabulary *v, tgi_merge_table *table)
+tg_status tgi_read_merges(tgi_json_scan *scan, size_t strings, const tgi_vocabulary *v,
+                          tgi_merge_table *table)
 {
   if (!tgi_json_scan_take(scan, '[')) {
     return tgi_json_scan_refuse(scan, scan->at, "an array");
   }
   if (tgi_json_scan_take(scan, ']')) {
     return TG_OK;
+  }
+  const size_t first = tgi_json_scan_next(scan);
+  const bool listed = first < scan->size && scan->text[first] == '[';
+  if (!tgi_merge_table_reserve(table, listed ? strings / 2 : strings)) {
+    return tgi_file_error_memory(scan->error, scan->path, strings * sizeof *table->slots);
   }
   pair p = {0};
   tg_status status = TG_OK;

@@ -13,23 +13,24 @@
 /** A value in the text; `end` is 0 if there is none. */
 typedef struct span {
   size_t begin, end;
+  size_t strings; /* that it holds */
 } span;
 
 typedef struct lists {
   span vocabulary, merges;
 } lists;
 
-/** Passes over the members of an object; `found` sees each key, and says where its value goes. */
 typedef struct member {
   const char *name;
-  span *value; /* NULL: look into it */
+  span *value;
 } member;
 
 /** Passes over an object and notes the values of some members. */
 static tg_status find_members(tgi_json_scan *scan, const member *wanted, size_t count)
 {
+  size_t strings;
   if (!tgi_json_scan_take(scan, '{')) {
-    return tgi_json_scan_skip(scan);
+    return tgi_json_scan_skip(scan, &strings);
   }
   do {
     tgi_json_string key;
@@ -44,9 +45,9 @@ static tg_status find_members(tgi_json_scan *scan, const member *wanted, size_t 
       status = tgi_json_scan_refuse(scan, scan->at, "a colon");
     }
     const size_t begin = tgi_json_scan_next(scan);
-    status = status ? status : tgi_json_scan_skip(scan);
+    status = status ? status : tgi_json_scan_skip(scan, &strings);
     if (found) {
-      *found->value = (span){begin, scan->at};
+      *found->value = (span){begin, scan->at, strings};
     }
     if (status != TG_OK) {
       return status;
@@ -58,10 +59,10 @@ static tg_status find_members(tgi_json_scan *scan, const member *wanted, size_t 
 /** Where the lists stand. Passes over `{}` and what is broken: the tree's reader sees it. */
 static tg_status find_lists(tgi_json_scan *scan, lists *out)
 {
-  span model = {0, 0};
+  span model = {0};
   const member in_root[] = {{"model", &model}};
   const member in_model[] = {{"vocab", &out->vocabulary}, {"merges", &out->merges}};
-  *out = (lists){{0, 0}, {0, 0}};
+  *out = (lists){0};
   tg_status status = find_members(scan, in_root, 1);
   if (status == TG_OK && model.end > 0) {
     const size_t end = scan->at;
@@ -141,10 +142,10 @@ static tg_status read_lists(tgi_json_scan *scan, const lists *l, const tgi_json 
   }
   scan->place = "model: vocab";
   scan->at = l->vocabulary.begin;
-  tg_status status = tgi_read_vocabulary(scan, &t->vocabulary);
+  tg_status status = tgi_read_vocabulary(scan, l->vocabulary.strings, &t->vocabulary);
   scan->place = "model: merges";
   scan->at = l->merges.begin;
-  return status ? status : tgi_read_merges(scan, &t->vocabulary, &t->merges);
+  return status ? status : tgi_read_merges(scan, l->merges.strings, &t->vocabulary, &t->merges);
 }
 
 tg_status tgi_tokenizer_parse(const char *path, const char *text, size_t size, tg_tokenizer **out,

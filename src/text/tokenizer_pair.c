@@ -135,7 +135,7 @@ static tg_status read_lists(const tgi_paired_texts *texts, tg_tokenizer *t, tg_e
   if (!vocabulary || !merges) {
     status = tgi_file_error_memory(error, texts->directory, strlen(texts->directory) + 12);
   }
-  status = status ? status : tgi_read_vocabulary(&scan, &t->vocabulary);
+  status = status ? status : tgi_read_vocabulary(&scan, 0, &t->vocabulary);
   if (status == TG_OK && tgi_json_scan_next(&scan) < scan.size) {
     status = tgi_json_scan_refuse(&scan, scan.at, "nothing behind the object");
   }

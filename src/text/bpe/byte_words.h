@@ -1,4 +1,4 @@
-/** Short strings as two words, and a hash of strings of any length. */
+/** Short strings as words, and a hash of strings of any length. */
 #ifndef TGI_TEXT_BYTE_WORDS_H
 #define TGI_TEXT_BYTE_WORDS_H
 
@@ -30,9 +30,12 @@ static inline uint64_t tgi_short_word(const char *bytes, size_t size)
 static inline uint64_t tgi_mix_words(uint64_t a, uint64_t b)
 {
   const uint64_t product = (a ^ 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
-  const uint64_t next = ((product ^ product >> 32) ^ b) * 0x94d049bb133111ebu;
+  const uint64_t next =
+      ((product ^ product >> 32) ^ b) * 0x94d049bb133111ebu; /* each step can be undone */
   return next ^ next >> 29;
 }
+
+enum { TGI_EXACT_BYTES = 8 }; /* bytes up to which strings of one size have a hash each */
 
 static inline uint64_t tgi_hash_bytes(const char *bytes, size_t size)
 {

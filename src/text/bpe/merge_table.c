@@ -13,13 +13,15 @@ static tgi_merge *slot_of(const tgi_merge_table *t, uint64_t pair)
   return &t->slots[i];
 }
 
-static bool make_room(tgi_merge_table *t)
+bool tgi_merge_table_reserve(tgi_merge_table *t, size_t count)
 {
-  if (2 * (t->count + 1) <= t->num_slots) {
+  if (2 * count <= t->num_slots) {
     return true;
   }
-  tgi_merge_table wider = {.num_slots = t->num_slots > 0 ? 4 * t->num_slots : kFirstSlots,
-                           .count = t->count};
+  tgi_merge_table wider = {.num_slots = kFirstSlots, .count = t->count};
+  while (wider.num_slots < 2 * count) {
+    wider.num_slots *= 2;
+  }
   wider.slots = malloc(wider.num_slots * sizeof *wider.slots);
   if (!wider.slots) {
     return false;
@@ -37,7 +39,7 @@ static bool make_room(tgi_merge_table *t)
 
 bool tgi_merge_table_add(tgi_merge_table *t, int32_t left, int32_t right, uint32_t rank, int32_t id)
 {
-  if (!make_room(t)) {
+  if (!tgi_merge_table_reserve(t, t->count + 1)) {
     return false;
   }
   tgi_merge *slot = slot_of(t, tgi_pair(left, right));

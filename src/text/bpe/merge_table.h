@@ -21,6 +21,9 @@ typedef struct tgi_merge_table {
   size_t count;
 } tgi_merge_table;
 
+/** Room for so many pairs. False without memory. */
+bool tgi_merge_table_reserve(tgi_merge_table *t, size_t count);
+
 /** Adds a pair; of a pair that is there already the new rank counts. False without memory. */
 bool tgi_merge_table_add(tgi_merge_table *t, int32_t left, int32_t right, uint32_t rank,
                          int32_t id);

@@ -39,38 +39,48 @@ static bool spell(tgi_vocabulary *v, const char *name, size_t size, tgi_token *t
   return true;
 }
 
+static tgi_slot *find_slot(const tgi_vocabulary *v, const char *bytes, size_t size, bool spelled,
+                           uint64_t hash)
+{
+  const size_t mask = v->num_slots - 1;
+  const size_t key = size << 1 | spelled;
+  for (size_t i = hash & mask; v->num_slots > 0 && v->slots[i].index > 0; i = (i + 1) & mask) {
+    tgi_slot *slot = &v->slots[i];
+    if (slot->hash == hash && slot->key == key &&
+        (size <= TGI_EXACT_BYTES ||
+         memcmp(v->arena + v->tokens[slot->index - 1].at, bytes, size) == 0)) {
+      return slot;
+    }
+  }
+  return NULL;
+}
+
 static int32_t find(const tgi_vocabulary *v, const char *bytes, size_t size, bool spelled,
                     uint64_t hash)
 {
-  const size_t mask = v->num_slots - 1;
-  for (size_t i = hash & mask; v->num_slots > 0 && v->slots[i].index > 0; i = (i + 1) & mask) {
-    if (v->slots[i].tag != (uint32_t)(hash >> 32)) {
-      continue;
-    }
-    const tgi_token *token = &v->tokens[v->slots[i].index - 1];
-    if (token->size == size && token->spelled == spelled &&
-        memcmp(v->arena + token->at, bytes, size) == 0) {
-      return (int32_t)v->slots[i].index - 1;
-    }
-  }
-  return -1;
+  const tgi_slot *slot = find_slot(v, bytes, size, spelled, hash);
+  return slot ? (int32_t)slot->index - 1 : -1;
 }
 
-static void put_slot(tgi_slot *slots, size_t num_slots, uint64_t hash, int32_t id)
+static void put_slot(tgi_slot *slots, size_t num_slots, const tgi_token *token, uint64_t hash,
+                     int32_t id)
 {
   size_t i = hash & (num_slots - 1);
   while (slots[i].index > 0) {
     i = (i + 1) & (num_slots - 1);
   }
-  slots[i] = (tgi_slot){(uint32_t)(hash >> 32), (uint32_t)id + 1};
+  slots[i] = (tgi_slot){hash, (uint32_t)id + 1, token->size << 1 | token->spelled};
 }
 
-static bool make_slots(tgi_vocabulary *v)
+bool tgi_vocabulary_reserve(tgi_vocabulary *v, size_t entries)
 {
-  if (2 * (v->entries + 1) <= v->num_slots) {
+  if (2 * entries <= v->num_slots) {
     return true;
   }
-  const size_t room = v->num_slots > 0 ? 4 * v->num_slots : kFirstSlots;
+  size_t room = kFirstSlots;
+  while (room < 2 * entries) {
+    room *= 2;
+  }
   tgi_slot *slots = calloc(room, sizeof *slots);
   if (!slots) {
     return false;
@@ -78,7 +88,7 @@ static bool make_slots(tgi_vocabulary *v)
   for (size_t id = 0; id < v->count; id++) {
     const tgi_token *token = &v->tokens[id];
     if (token->kind != TG_TOKEN_NONE) {
-      put_slot(slots, room, tgi_hash_bytes(v->arena + token->at, token->size), (int32_t)id);
+      put_slot(slots, room, token, tgi_hash_bytes(v->arena + token->at, token->size), (int32_t)id);
     }
   }
   free(v->slots);
@@ -108,7 +118,7 @@ tgi_insertion tgi_vocabulary_insert(tgi_vocabulary *v, const char *name, size_t 
                                     tg_token_kind kind)
 {
   tgi_token token = {.kind = (uint8_t)kind};
-  if (!make_slots(v) || !spell(v, name, size, &token)) {
+  if (!tgi_vocabulary_reserve(v, v->entries + 1) || !spell(v, name, size, &token)) {
     return TGI_NO_ROOM;
   }
   const char *bytes = v->arena + v->arena_size;
@@ -125,23 +135,28 @@ tgi_insertion tgi_vocabulary_insert(tgi_vocabulary *v, const char *name, size_t 
   v->tokens[id] = token;
   v->arena_size += token.size;
   v->entries++;
-  put_slot(v->slots, v->num_slots, hash, id);
+  put_slot(v->slots, v->num_slots, &token, hash, id);
   return TGI_INSERTED;
 }
 
 bool tgi_vocabulary_rename(tgi_vocabulary *v, int32_t id, const char *name, size_t size)
 {
-  tgi_token token = {.kind = v->tokens[id].kind};
+  const tgi_token old = v->tokens[id];
+  tgi_token token = {.kind = old.kind};
   if (!spell(v, name, size, &token)) {
     return false;
   }
-  const uint64_t hash = tgi_hash_bytes(v->arena + token.at, token.size);
-  const bool taken = find(v, v->arena + token.at, token.size, token.spelled, hash) >= 0;
+  const char *was = v->arena + old.at, *is = v->arena + token.at;
+  tgi_slot *slot = find_slot(v, was, old.size, old.spelled, tgi_hash_bytes(was, old.size));
+  if (slot) {
+    slot->key = UINT32_MAX; /* found by no name; those behind it still are */
+  }
+  const uint64_t hash = tgi_hash_bytes(is, token.size);
+  if (!find_slot(v, is, token.size, token.spelled, hash)) {
+    put_slot(v->slots, v->num_slots, &token, hash, id);
+  }
   v->arena_size += token.size;
   v->tokens[id] = token;
-  if (!taken) { /* the old slot leads nowhere: what it finds has other bytes */
-    put_slot(v->slots, v->num_slots, hash, id);
-  }
   return true;
 }
 

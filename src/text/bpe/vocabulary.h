@@ -19,9 +19,12 @@ typedef struct tgi_token {
   bool spelled;      /* in the byte alphabet */
 } tgi_token;
 
+/** Where a name is found. Names of up to 8 bytes differ in hash or size: their bytes, which are
+ * elsewhere in memory, are not looked at. */
 typedef struct tgi_slot {
-  uint32_t tag;   /* of the hash */
+  uint64_t hash;
   uint32_t index; /* id + 1; 0: empty */
+  uint32_t key;   /* size << 1, and 1 if spelled */
 } tgi_slot;
 
 /** Starts zeroed. */
@@ -42,6 +45,9 @@ typedef enum tgi_insertion {
   TGI_ID_TAKEN,
   TGI_NO_ROOM, /* memory */
 } tgi_insertion;
+
+/** Room for so many tokens. False without memory. */
+bool tgi_vocabulary_reserve(tgi_vocabulary *v, size_t entries);
 
 /** Adds a token under an id from 0 to TGI_MAX_IDS - 1. `name` is valid UTF-8 and not empty. */
 tgi_insertion tgi_vocabulary_insert(tgi_vocabulary *v, const char *name, size_t size, int32_t id,

@@ -163,6 +163,9 @@ static bool class_range(rewriter *r, uint32_t first)
   const char *start = r->at;
   uint32_t last;
   r->at++; /* the - */
+  if (r->at == r->end) {
+    return refuse(r, start, "a class with its ]");
+  }
   if (!put_text(r, "-") || !member(r, &last)) {
     return false;
   }
