@@ -47,7 +47,12 @@ kernels() {
 
 # Python tests in one process with all its threads.
 python_threads() {
-  cmake --preset check && cmake --build build/check && scripts/test_python.sh build/check --nightly
+  cmake --preset check && cmake --build build/check && scripts/test_python.sh build/check tests/python
+}
+
+# Those that take minutes: the last -m counts.
+python_nightly() {
+  OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 scripts/test_python.sh build/check -m nightly -n "$(nproc)" --dist loadfile
 }
 
 scripts/setup.sh ci || exit 1
@@ -57,6 +62,7 @@ part sanitizers instrumented
 part clang rest check-clang
 part kernels kernels
 part python python_threads
+part python-nightly python_nightly
 if [ -n "$failed" ]; then
   echo "nightly: failed:$failed"
   exit 1

@@ -14,10 +14,12 @@ add_library(
   files/json_file.c
   files/json_scan.c
   files/leftover_directory.c
+  files/process_lock.c
   files/safetensors.c
   files/safetensors_dtype.c
   files/safetensors_entry.c
   files/safetensors_writer.c
+  files/target_directory.c
   files/utf8.c
   files/utf8_stream.c
   text/added_tokens.c
@@ -75,4 +77,4 @@ target_include_directories(tegula_model PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURC
 target_link_libraries(tegula_model PRIVATE tegula ${runtime_libraries} m)
 # nodelete: once loaded it stays, as jansson keeps pointers to json_file.c's allocator.
 target_link_options(tegula_model PRIVATE ${TEGULA_LINK_OPTIONS} -Wl,-z,nodelete)
-set_target_properties(tegula_model PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
+set_target_properties(tegula_model PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 INSTALL_RPATH "$ORIGIN") # libtegula

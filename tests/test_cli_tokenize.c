@@ -132,7 +132,7 @@ static void wrong_calls_say_what_is_wrong(void **state)
   EXPECT_CLI(2, "--format: expected llm.c or tegula, got gguf", "tokenize", d, "--out", "x",
              "--format", "gguf");
   EXPECT_CLI(1, "/none: ", "tokenize", d, "-f", scratch_file(&dir, "none"));
-  EXPECT_CLI(1, "tokenizer.json", "tokenize", scratch_file(&dir, "none"));
+  EXPECT_CLI(1, "/none: expected to find this directory", "tokenize", scratch_file(&dir, "none"));
   EXPECT_CLI(1, "create a temporary file", "tokenize", d, "--out", "/nowhere/x.bin");
   cli_result r =
       cli_run(&(cli_setup){.input = "ab\xff"}, (const char *const[]){"tokenize", d, NULL});

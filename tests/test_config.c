@@ -97,9 +97,8 @@ static void wrong_keys_are_named(void **state)
     tg_status status;
     const char *message;
   } cases[] = {
-      {"[]", TG_BAD_FILE, "c.json: byte 0: expected an object, got []"},
-      {"{}", TG_BAD_FILE,
-       "c.json: byte 0: model_type: expected the name of a model family, got none"},
+      {"[]", TG_BAD_FILE, "c.json: expected an object, got []"},
+      {"{}", TG_BAD_FILE, "c.json: model_type: expected the name of a model family, got none"},
       {"{\"model_type\":7}", TG_BAD_FILE, "model_type: expected the name of a model family, got 7"},
       {"{\"model_type\":\"bert\"}", TG_UNSUPPORTED,
        "model_type: expected \"gpt2\" or \"qwen3\", got \"bert\""},
@@ -349,8 +348,8 @@ static void unwritable_configs_are_refused(void **state)
   EXPECT_ERROR(tgi_config_write(&good, scratch_file(&dir, "no/config.json"), &error), TG_IO,
                "create a temporary file", error);
   tgi_config c;
-  EXPECT_ERROR(tgi_config_read(path, &c, &error), TG_IO,
-               "/config.json: byte 0: expected to open it", error);
+  EXPECT_ERROR(tgi_config_read(path, &c, &error), TG_IO, "/config.json: expected to open it",
+               error);
   scratch_remove(&dir);
 }
 

@@ -88,7 +88,7 @@ static void damage_is_refused_or_harmless(void **state)
   int loaded = 0;
   srand(11);
   for (int i = 0; i < mutations; i++) {
-    memcpy(text, good, size);
+    memcpy(text, good, size + 1);
     size_t left = size;
     for (size_t k = below(3) + 1; k > 0 && left > 0; k--) {
       left = damage(text, left);

@@ -132,7 +132,7 @@ static void all_else_is_refused(void **state)
   tgi_pattern *none;
   EXPECT_ERROR(tgi_pattern_compile("a.b", 3, "dir/t.json", "pre_tokenizer: pattern", &none, &error),
                TG_UNSUPPORTED,
-               "dir/t.json: byte 0: pre_tokenizer: pattern: byte 1 of the pattern: expected a "
+               "dir/t.json: pre_tokenizer: pattern: byte 1 of the pattern: expected a "
                "character, with \\ before it if it is a sign, got \".b\"",
                error);
   assert_null(none);

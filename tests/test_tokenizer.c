@@ -94,7 +94,7 @@ static void bad_arguments_are_named(void **state)
   EXPECT_ERROR(tg_tokenizer_encode(t, "abc", 3, 2, ids, 8, &n, &error), TG_BAD_ARGUMENT, "flags",
                error);
   EXPECT_ERROR(tg_tokenizer_decode(t, (int32_t[]){1, -1}, 2, 0, text, 8, &n, &error),
-               TG_BAD_ARGUMENT, "tokenizer_decode: ids[1]: expected an id from 0 on, got -1",
+               TG_BAD_ARGUMENT, "tokenizer_decode: ids[1]: expected an id of at least 0, got -1",
                error);
   EXPECT_OK(tg_tokenizer_decode(t, (int32_t[]){'a', 257}, 2, 0, text, 8, &n, &error), error);
   assert_int_equal(n, 1); /* models have ids that their tokenizers lack */
@@ -392,7 +392,7 @@ static void settings_name_special_tokens(void **state)
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
     write_text(scratch_file(&dir, "tokenizer_config.json"), wrong[i]);
     EXPECT_ERROR(tg_tokenizer_load(dir.path, &t, &error), TG_BAD_FILE,
-                 "/tokenizer_config.json: byte ", error);
+                 "/tokenizer_config.json: ", error);
     assert_null(t);
   }
   scratch_remove(&dir);

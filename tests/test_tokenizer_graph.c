@@ -36,8 +36,8 @@ static void check_text(const scratch *dir, const char *text, tg_status status, c
   } else {
     EXPECT_ERROR(tg_tokenizer_load(dir->path, &t, &error), status, part, error);
     assert_null(t);
-    if (!strstr(error.text, "/tokenizer.json: byte ")) {
-      fail_msg("expected file and byte, got %s", error.text);
+    if (!strstr(error.text, "/tokenizer.json: ")) {
+      fail_msg("expected the file, got %s", error.text);
     }
   }
   tg_tokenizer_destroy(t);
@@ -271,10 +271,10 @@ static void other_documents_are_refused(void **state)
   tg_tokenizer *none;
   remove(scratch_file(&dir, "tokenizer.json"));
   EXPECT_ERROR(tg_tokenizer_load(dir.path, &none, &error), TG_IO,
-               "/tokenizer.json: byte 0: expected to open it", error);
+               "/tokenizer.json: expected to open it", error);
   scratch_remove(&dir);
   EXPECT_ERROR(tg_tokenizer_load(dir.path, &none, &error), TG_IO,
-               "/tokenizer.json: byte 0: expected to open it", error);
+               ": expected to find this directory, got No such file", error);
 }
 
 /* ---- vocab.json and merges.txt ---- */
@@ -340,17 +340,16 @@ static void broken_pairs_are_refused(void **state)
   const scratch dir = scratch_make();
   const char *settings = scratch_file(&dir, "tokenizer_config.json");
   write_pair(&dir, kTokens, kMerges);
-  check_pair(&dir, TG_IO, "/config.json: byte 0: expected to open it");
+  check_pair(&dir, TG_IO, "/config.json: expected to open it");
   write_text(scratch_file(&dir, "config.json"), "{\"model_type\": \"bert\"}");
-  check_pair(&dir, TG_UNSUPPORTED, "/config.json: byte 0: model_type: expected gpt2, qwen2 or");
+  check_pair(&dir, TG_UNSUPPORTED, "/config.json: model_type: expected gpt2, qwen2 or");
   write_text(settings, "{\"tokenizer_class\": \"BertTokenizer\"}");
   check_pair(&dir, TG_UNSUPPORTED,
-             "/tokenizer_config.json: byte 0: tokenizer_class: expected GPT2Tokenizer or");
+             "/tokenizer_config.json: tokenizer_class: expected GPT2Tokenizer or");
   write_text(settings,
              "{\"tokenizer_class\": \"GPT2Tokenizer\", \"added_tokens_decoder\": {\"258\": "
              "{\"content\": \"<x>\"}}}");
-  check_pair(&dir, TG_BAD_FILE,
-             "/tokenizer_config.json: byte 0: added_tokens[0]: id: expected 259");
+  check_pair(&dir, TG_BAD_FILE, "/tokenizer_config.json: added_tokens[0]: id: expected 259");
   write_text(settings,
              "{\"tokenizer_class\": \"GPT2Tokenizer\", \"added_tokens_decoder\": {\"a\": {}}}");
   check_pair(&dir, TG_BAD_FILE, "added_tokens[0]: expected an added token with id and content");
@@ -367,8 +366,7 @@ static void broken_pairs_are_refused(void **state)
   write_text(scratch_file(&dir, "vocab.json"), "{\"a\": 0");
   check_pair(&dir, TG_BAD_FILE, "/vocab.json: byte 7: expected a comma or a }, got the end of");
   remove(scratch_file(&dir, "merges.txt"));
-  check_pair(&dir, TG_IO,
-             "/tokenizer.json: byte 0: expected to open it for reading (or vocab.json");
+  check_pair(&dir, TG_IO, "/tokenizer.json: expected to open it for reading (or vocab.json");
   scratch_remove(&dir);
 }
 

@@ -28,7 +28,7 @@ typedef struct tg_model_info {
   int32_t vocab_size, num_hidden_layers, hidden_size;
   int32_t num_attention_heads, num_key_value_heads, head_dim;
   int32_t intermediate_size, max_position_embeddings;
-  int32_t end_of_text; /* id that ends generation; -1: none */
+  int32_t end_of_text; /* the first of tg_model_eos_token_ids; -1: none */
   int64_t num_parameters;
   size_t weight_bytes;
 } tg_model_info;
@@ -56,6 +56,12 @@ TG_API tg_status tg_model_load(const char *directory, tg_dtype dtype, tg_model *
 TG_API void tg_model_destroy(tg_model *model);
 
 TG_API tg_model_info tg_model_get_info(const tg_model *model);
+
+/**
+ * The ids that end generation, each of them, in the order of `eos_token_id` in config.json; *count
+ * is their number, and may be 0. They belong to the model, and may lie outside the vocabulary.
+ */
+TG_API const int32_t *tg_model_eos_token_ids(const tg_model *model, int64_t *count);
 
 /**
  * View of parameter `index` and its name in transformers ("transformer.h.0.attn.c_attn.weight",

@@ -21,18 +21,22 @@ typedef struct options {
   int64_t max_tokens, seed;
   int32_t top_k, threads;
   double temperature, top_p, min_p;
-  const char *tokens, *device;
+  const char *model, *prompt, *tokens, *device;
   bool echo, quiet;
 } options;
 
-#define ROW(name, field, argument, kind, min, max, help)                                           \
+#define ROW_LETTER(name, field, argument, kind, min, max, help, letter)                            \
   {                                                                                                \
-    name, argument, TGI_OPTION_##kind, TGI_AT(options, field), min, max, help                      \
+    name, argument, TGI_AT(options, field), min, max, help, TGI_OPTION_##kind, letter              \
   }
+#define ROW(name, field, argument, kind, min, max, help)                                           \
+  ROW_LETTER(name, field, argument, kind, min, max, help, 0)
 
 static const tgi_option rows[] = {
-    ROW("max-tokens", max_tokens, "N", I64, 1, TGI_ANY_I64,
-        "largest number of tokens to generate (as many as fit)"),
+    ROW_LETTER("model", model, "DIR", TEXT, 0, 0, "the model's directory, instead of DIR", 'm'),
+    ROW_LETTER("prompt", prompt, "TEXT", TEXT, 0, 0, "the prompt, instead of PROMPT", 'p'),
+    ROW_LETTER("max-tokens", max_tokens, "N", I64, 1, TGI_ANY_I64,
+               "largest number of tokens to generate (as many as fit)", 'n'),
     ROW("temperature", temperature, "X", F64, 0, 1000,
         "0: always the most probable token; 1: the model's probabilities (0.8)"),
     ROW("top-k", top_k, "N", I32, 0, TGI_ANY_I32,
@@ -54,14 +58,13 @@ static const tgi_option rows[] = {
 
 static const tgi_command command_line = {
     .name = "tegula generate",
-    .positions = "DIR [PROMPT]",
+    .positions = "[DIR] [PROMPT]",
     .help =
         "Generate text with the model in a Hugging Face directory.\vText goes to standard output "
         "and statistics go to standard error. With PROMPT \"-\" the prompt is read from standard "
-        "input. Generation ends at the model's end-of-text token, after --max-tokens, or when "
+        "input. Generation ends at any of the model's end tokens, after --max-tokens, or when "
         "the model's positions are used up. Ctrl-C ends it with exit code 130.",
     .options = rows,
-    .least_positions = 1,
     .most_positions = 2,
 };
 
@@ -75,7 +78,8 @@ typedef struct generation {
   int32_t *ids;
   int64_t count;
   tgi_utf8_stream stream;
-  int32_t end_of_text; /* -1: none */
+  const int32_t *stops; /* the model's end tokens */
+  int64_t num_stops;
   int64_t generated;
   const char *reason; /* why generation ended; NULL: it runs */
   tg_status status;   /* of the output of a token */
@@ -136,15 +140,23 @@ static tg_status put_token(generation *g, int32_t id, tg_error *error)
     fflush(stdout);
     return TG_OK;
   }
-  char bytes[1024], valid[TGI_UTF8_STREAM_BOUND(sizeof bytes)];
   size_t size = 0;
-  const tg_status status = tg_tokenizer_decode(g->tokenizer, &id, 1, TG_TOKENIZER_SKIP_SPECIAL,
-                                               bytes, sizeof bytes, &size, error);
+  tg_status status =
+      tg_tokenizer_decode(g->tokenizer, &id, 1, TG_TOKENIZER_SKIP_SPECIAL, NULL, 0, &size, error);
+  if (status != TG_OK || size == 0) {
+    return status;
+  }
+  char *bytes = malloc(size), *valid = malloc(TGI_UTF8_STREAM_BOUND(size));
+  status = bytes && valid
+               ? tg_tokenizer_decode(g->tokenizer, &id, 1, TG_TOKENIZER_SKIP_SPECIAL, bytes, size,
+                                     &size, error)
+               : tgi_error_set(error, TG_NO_MEMORY, "token %d: expected memory, got none", id);
   if (status == TG_OK) {
-    const size_t ready = tgi_utf8_stream_push(&g->stream, bytes, size, valid);
-    (void)fwrite(valid, 1, ready, stdout);
+    (void)fwrite(valid, 1, tgi_utf8_stream_push(&g->stream, bytes, size, valid), stdout);
     fflush(stdout);
   }
+  free(bytes);
+  free(valid);
   return status;
 }
 
@@ -169,11 +181,21 @@ static tg_status echo_prompt(generation *g, tg_error *error)
   return status;
 }
 
+static bool ends_text(const generation *g, int32_t id)
+{
+  for (int64_t i = 0; i < g->num_stops; i++) {
+    if (g->stops[i] == id) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /* The tg_token_callback of the session. */
 static bool take_token(void *user, int32_t id)
 {
   generation *g = user;
-  if (id == g->end_of_text) {
+  if (ends_text(g, id)) {
     g->reason = "end of text";
     return false;
   }
@@ -191,15 +213,15 @@ static bool take_token(void *user, int32_t id)
 
 static tg_status generate(generation *g, tg_error *error)
 {
-  g->end_of_text = tg_model_get_info(g->model).end_of_text;
+  g->stops = tg_model_eos_token_ids(g->model, &g->num_stops);
   const tg_generate_options how = {.sampling = {.temperature = (float)g->o.temperature,
                                                 .top_k = g->o.top_k,
                                                 .top_p = (float)g->o.top_p,
                                                 .min_p = (float)g->o.min_p,
                                                 .seed = (uint64_t)g->o.seed},
                                    .max_new_tokens = g->o.max_tokens,
-                                   .stop_ids = &g->end_of_text,
-                                   .num_stop_ids = g->end_of_text >= 0};
+                                   .stop_ids = g->stops,
+                                   .num_stop_ids = g->num_stops};
   g->error = error;
   double start = tgi_clock();
   tg_status status = tg_session_feed(g->session, g->ids, g->count, error);
@@ -265,22 +287,45 @@ static tg_status prepare(generation *g, const char *directory, const char *promp
   return status ? status : make_session(g, error);
 }
 
+/* Directory and prompt come by options or, those that do not, as arguments in this order. */
+static int place_arguments(options *o, const tgi_parsed *given)
+{
+  int used = 0;
+  if (!o->model && used < given->num_positions) {
+    o->model = given->position[used++];
+  }
+  if (!o->prompt && used < given->num_positions) {
+    o->prompt = given->position[used++];
+  }
+  if (used < given->num_positions) {
+    return tgi_usage_error(&command_line, "expected DIR and PROMPT once, got an extra \"%s\"",
+                           given->position[used]);
+  }
+  if (!o->model) {
+    return tgi_usage_error(&command_line, "expected DIR or --model DIR, got neither");
+  }
+  if (!o->prompt == !o->tokens) {
+    return tgi_usage_error(&command_line, "expected one of PROMPT and --tokens, got %s",
+                           o->tokens ? "both" : "neither");
+  }
+  return 0;
+}
+
 int tgi_generate_command(int argc, char **argv)
 {
   generation g = {.o = {.temperature = 0.8, .top_p = 1}};
   tgi_parsed given;
   tg_error error = {TG_OK, ""};
   tgi_parse_options(&command_line, argc, argv, &g.o, &given);
-  if ((given.num_positions == 2) == (g.o.tokens != NULL)) {
-    return tgi_usage_error(&command_line, "expected one of PROMPT and --tokens, got %s",
-                           g.o.tokens ? "both" : "neither");
+  int code = place_arguments(&g.o, &given);
+  if (code != 0) {
+    return code;
   }
   if (!tgi_option_device(g.o.device, &g.device)) {
     return tgi_usage_error(&command_line, "--device: expected cpu, cuda or cuda:N, got %s",
                            g.o.device);
   }
-  tg_status status = prepare(&g, given.position[0], given.position[1], &error);
-  int code = 0;
+  tg_status status = prepare(&g, g.o.model, g.o.prompt, &error);
   if (status == TG_OK) {
     tgi_interrupt_catch();
     status = generate(&g, &error);

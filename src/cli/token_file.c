@@ -4,6 +4,8 @@
 #include "files/durable_file.h"
 #include <string.h>
 
+static const char kMagic[8] = {'T', 'G', 'T', 'O', 'K', 'E', 'N', 'S'};
+
 enum {
   kLlmcBytes = 1024,
   kTegulaBytes = 256,
@@ -39,7 +41,7 @@ static tg_status write_header(tgi_durable_file *file, tgi_token_format format, s
     put_number(header + 8, count, 4);
     return tgi_durable_file_write(file, header, kLlmcBytes, error);
   }
-  memcpy(header, "TGTOKENS", 8);
+  memcpy(header, kMagic, sizeof kMagic);
   put_number(header + 8, 1, 4);
   put_number(header + 12, (uint64_t)bytes, 4);
   put_number(header + 16, count, 8);

@@ -21,4 +21,10 @@ tg_status tgi_file_map_open(const char *path, size_t limit, tgi_file_map *map, t
 /** Unmaps; a zeroed map is allowed. */
 void tgi_file_map_close(tgi_file_map *map);
 
+/**
+ * OK if `path` is a directory. For readers of a directory's files, which else name a file in it
+ * where the directory is missing. Errors: IO, BAD_FILE (something else has the name).
+ */
+tg_status tgi_find_directory(const char *path, tg_error *error);
+
 #endif

@@ -116,10 +116,17 @@ static tg_status bad_field(tg_error *error, const char *field, const char *rule,
 {
   if (error) {
     error->status = TG_BAD_ARGUMENT;
-    snprintf(error->text, sizeof error->text, "config: %s: expected %s, got %g", field, rule,
+    snprintf(error->text, sizeof error->text, "config: %s: expected %s, got %.15g", field, rule,
              value);
   }
   return TG_BAD_ARGUMENT;
+}
+
+static tg_status bad_extent(tg_error *error, const char *field, int limit, int value)
+{
+  char rule[64];
+  snprintf(rule, sizeof rule, "an extent from 1 to %d", limit);
+  return bad_field(error, field, rule, value);
 }
 
 #define CHECK(field, condition, rule)                                                              \
@@ -181,7 +188,8 @@ static tg_status check_window(const tgi_config *config, tg_error *error)
 tg_status tgi_config_check(const tgi_config *config, tg_error *error)
 {
 #define CHECK_EXTENT(field, limit)                                                                 \
-  CHECK(field, config->field >= 1 && config->field <= (limit), "an extent from 1 to " #limit)
+  if (config->field < 1 || config->field > (limit))                                                \
+    return bad_extent(error, #field, limit, config->field);
   CHECK(model_type, (unsigned)config->model_type < TGI_MODEL_TYPES, "a model type")
   CHECK(dtype, config->dtype == TG_F32 || config->dtype == TG_F16 || config->dtype == TG_BF16,
         "f32, f16 or bf16")

@@ -155,7 +155,7 @@ tg_status tgi_config_write_qwen3(const tgi_config *config, const char *path, jso
 {
   const char *foreign = foreign_field(config);
   if (foreign) {
-    return tgi_file_error(error, TG_UNSUPPORTED, path, 0,
+    return tgi_file_error(error, TG_UNSUPPORTED, path, TGI_NO_BYTE,
                           "a model that the keys of Qwen3 describe, got another %s", foreign);
   }
   const struct {

@@ -1,6 +1,7 @@
 #include "tegula/model.h"
 
 #include "core/error_record.h"
+#include "files/file_map.h"
 #include "preset.h"
 #include "weights.h"
 #include <stdio.h>
@@ -60,7 +61,8 @@ static tg_status load(tg_model *model, const char *directory, tg_dtype dtype, tg
                          "model_load: directory: expected a path below %zu bytes, got %zu",
                          sizeof path, strlen(directory));
   }
-  tg_status status = tgi_config_read(path, &model->config, error);
+  tg_status status = tgi_find_directory(directory, error);
+  status = status ? status : tgi_config_read(path, &model->config, error);
   if (status != TG_OK) {
     return status;
   }
@@ -126,10 +128,18 @@ tg_model_info tg_model_get_info(const tg_model *model)
       .head_dim = c->head_dim,
       .intermediate_size = c->intermediate_size,
       .max_position_embeddings = c->max_position_embeddings,
-      .end_of_text = c->num_eos_token_ids ? c->eos_token_ids[0] : -1,
+      .end_of_text = c->num_eos_token_ids > 0 ? c->eos_token_ids[0] : -1,
       .num_parameters = model->parameters.num_parameters,
       .weight_bytes = (size_t)model->parameters.elements * tg_dtype_bytes(model->dtype),
   };
+}
+
+/* Whoever asks for a model's end tokens asks here: another file's that count instead of
+ * config.json's need no other place. */
+const int32_t *tg_model_eos_token_ids(const tg_model *model, int64_t *count)
+{
+  *count = model->config.num_eos_token_ids;
+  return model->config.eos_token_ids;
 }
 
 tg_status tg_model_parameter(const tg_model *model, size_t index, tg_tensor *view,

@@ -14,16 +14,10 @@ tgi_place tgi_place_of(const char *format, ...)
   return place;
 }
 
-tg_status tgi_graph_unsupported(const tgi_graph_reader *r, const json_t *value, const char *where,
-                                const char *rule)
+void tgi_graph_fill_refusal(const tgi_graph_reader *r, tg_status status, const json_t *value,
+                            const char *where, const char *rule)
 {
-  return tgi_json_refuse(r->json, TG_UNSUPPORTED, value, r->error, "%s: expected %s", where, rule);
-}
-
-tg_status tgi_graph_unexpected(const tgi_graph_reader *r, const json_t *value, const char *where,
-                               const char *rule)
-{
-  return tgi_json_refuse(r->json, TG_BAD_FILE, value, r->error, "%s: expected %s", where, rule);
+  tgi_json_fill_refusal(r->json, status, value, r->error, "%s: expected %s", where, rule);
 }
 
 tg_status tgi_graph_no_memory(const tgi_graph_reader *r, size_t bytes)

@@ -21,13 +21,24 @@ typedef struct tgi_graph_reader {
   tg_error *error;
 } tgi_graph_reader;
 
-/** UNSUPPORTED: `<path>: byte 0: <where>: expected <rule>, got <value>`. */
-tg_status tgi_graph_unsupported(const tgi_graph_reader *r, const json_t *value, const char *where,
-                                const char *rule);
+/** `<path>: <where>: expected <rule>, got <value>`. */
+void tgi_graph_fill_refusal(const tgi_graph_reader *r, tg_status status, const json_t *value,
+                            const char *where, const char *rule);
 
-/** BAD_FILE, likewise. */
-tg_status tgi_graph_unexpected(const tgi_graph_reader *r, const json_t *value, const char *where,
-                               const char *rule);
+/** UNSUPPORTED, and BAD_FILE; inline, so that analysers see the status. */
+static inline tg_status tgi_graph_unsupported(const tgi_graph_reader *r, const json_t *value,
+                                              const char *where, const char *rule)
+{
+  tgi_graph_fill_refusal(r, TG_UNSUPPORTED, value, where, rule);
+  return TG_UNSUPPORTED;
+}
+
+static inline tg_status tgi_graph_unexpected(const tgi_graph_reader *r, const json_t *value,
+                                             const char *where, const char *rule)
+{
+  tgi_graph_fill_refusal(r, TG_BAD_FILE, value, where, rule);
+  return TG_BAD_FILE;
+}
 
 tg_status tgi_graph_no_memory(const tgi_graph_reader *r, size_t bytes);
 

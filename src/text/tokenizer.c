@@ -1,6 +1,7 @@
 #include "tegula/tokenizer.h"
 #include "core/error_record.h"
 #include "files/file_error.h"
+#include "files/file_map.h"
 #include "files/json_file.h"
 #include "tokenizer_state.h"
 #include <stdlib.h>
@@ -23,7 +24,7 @@ tg_status tgi_tokenizer_complete(tg_tokenizer *t, const char *path, tg_error *er
     const char text = (char)byte;
     t->byte_ids[byte] = tgi_vocabulary_find(&t->vocabulary, &text, 1);
     if (t->byte_ids[byte] < 0) {
-      tgi_file_error_fill_at(error, TG_UNSUPPORTED, path, 0,
+      tgi_file_error_fill_at(error, TG_UNSUPPORTED, path, TGI_NO_BYTE,
                              "model: vocab: expected a token for every byte, got none for 0x%02x",
                              (unsigned)byte);
       return TG_UNSUPPORTED;
@@ -114,7 +115,7 @@ static tg_status read_files(const tgi_kept_files *files, const char *directory, 
   } else if (whole) {
     status = tgi_tokenizer_parse(path, whole->text, whole->size, out, error);
   } else {
-    status = tgi_file_error(error, TG_IO, path, 0,
+    status = tgi_file_error(error, TG_IO, path, TGI_NO_BYTE,
                             "to open it for reading (or vocab.json and merges.txt), got no such "
                             "file");
   }
@@ -127,7 +128,8 @@ tg_status tg_tokenizer_load(const char *directory, tg_tokenizer **out, tg_error 
   tgi_kept_files files = {0};
   tg_tokenizer *t = NULL;
   *out = NULL;
-  tg_status status = tgi_kept_files_read(directory, &files, error);
+  tg_status status = tgi_find_directory(directory, error);
+  status = status ? status : tgi_kept_files_read(directory, &files, error);
   status = status ? status : read_files(&files, directory, &t, error);
   if (status != TG_OK) {
     tgi_kept_files_free(&files);
@@ -204,7 +206,7 @@ tg_status tg_tokenizer_decode(const tg_tokenizer *t, const int32_t *ids, size_t 
   for (size_t i = 0; i < count; i++) {
     if (ids[i] < 0) {
       return tgi_error_set(error, TG_BAD_ARGUMENT,
-                           "tokenizer_decode: ids[%zu]: expected an id from 0 on, got %d", i,
+                           "tokenizer_decode: ids[%zu]: expected an id of at least 0, got %d", i,
                            ids[i]);
     }
   }

@@ -350,11 +350,9 @@ tg_status tg_tokenizer_encode_marked(const tg_tokenizer *t, const char *text, si
                                      const tg_text_range *ranges, size_t num_ranges, uint32_t flags,
                                      int32_t *ids, size_t capacity, size_t *count, tg_error *error)
 {
-  encoding e = {.t = t,
-                .out = {.ids = ids, .capacity = capacity},
-                .ranges = ranges,
-                .num_ranges = num_ranges,
-                .error = error};
+  encoding e = {.t = t, .ranges = ranges, .num_ranges = num_ranges, .error = error};
+  e.out.ids = ids;
+  e.out.capacity = capacity;
   *count = 0;
   const tg_status status = run(&e, text, size, flags);
   if (status != TG_OK) {

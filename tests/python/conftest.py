@@ -4,14 +4,13 @@ import pytest
 
 
 def pytest_addoption(parser):
-    parser.addoption("--nightly", action="store_true", help="also what `make nightly` alone runs")
     parser.addoption("--device", choices=("cpu", "cuda"), help="one device alone")
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "cpu(reason): not on a GPU")
     config.addinivalue_line("markers", "gpu(reason): not on a CPU")
-    config.addinivalue_line("markers", "nightly: takes minutes; `make nightly` alone runs it")
+    config.addinivalue_line("markers", "nightly: takes minutes; scripts/test_python.sh leaves it to make nightly")
 
 
 def devices(config):
@@ -32,8 +31,6 @@ def pytest_generate_tests(metafunc):
 
 def pytest_runtest_setup(item):
     """Before the fixtures: those of a module may take long."""
-    if item.get_closest_marker("nightly") and not item.config.getoption("--nightly"):
-        pytest.skip("left to make nightly")
     chosen = item.callspec.params.get("device") if hasattr(item, "callspec") else None
     other = chosen and item.get_closest_marker("cpu" if chosen == "cuda" else "gpu")
     if other:

@@ -67,10 +67,12 @@ def loaded(tmp_path_factory):
         both.ours.close()
 
 
-@pytest.fixture(params=graphs.FAMILIES)
+# Qwen3.5's patterns are there with the small vocabulary.
+FAMILIES = [pytest.param(name, marks=[nightly] if name == "qwen3.5" else []) for name in graphs.FAMILIES]
+
+
+@pytest.fixture(params=FAMILIES)
 def both(request, loaded):
-    if request.param == "qwen3.5" and not request.config.getoption("--nightly"):
-        pytest.skip("left to make nightly")  # its patterns are there with the smaller vocabulary
     return loaded(request.param)
 
 
@@ -271,7 +273,7 @@ def test_vocabulary_and_merges_without_tokenizer_json(tmp_path, name, kind):
 def test_other_normalisers_are_refused(tmp_path):
     contents = graphs.small(graphs.byte_level())
     contents["normalizer"] = dict(type="NFKC")
-    with pytest.raises(RuntimeError, match=r"tokenizer.json: byte 0: normalizer: expected NFC or none"):
+    with pytest.raises(RuntimeError, match=r"tokenizer.json: normalizer: expected NFC or none"):
         Tokenizer(graphs.write(tmp_path, contents))
 
 

@@ -58,7 +58,7 @@ static tg_status compile(tgi_pattern *pattern, const tgi_rewritten *rewritten, c
   if (!pattern->code) {
     PCRE2_UCHAR text[128] = {0};
     pcre2_get_error_message(code, text, sizeof text);
-    tgi_file_error_fill_at(error, TG_UNSUPPORTED, path, 0,
+    tgi_file_error_fill_at(error, TG_UNSUPPORTED, path, TGI_NO_BYTE,
                            "%s: expected a pattern for PCRE2, got this error: %s", place,
                            (const char *)text);
     return TG_UNSUPPORTED;
@@ -75,9 +75,10 @@ tg_status tgi_pattern_compile(const char *text, size_t size, const char *path, c
   tg_status status = TG_OK;
   if (rewritten.rule) {
     const size_t left = size - rewritten.byte;
-    tgi_file_error_fill_at(
-        error, TG_UNSUPPORTED, path, 0, "%s: byte %zu of the pattern: expected %s, got \"%s\"",
-        place, rewritten.byte, rewritten.rule, tgi_quote(text + rewritten.byte, left).text);
+    tgi_file_error_fill_at(error, TG_UNSUPPORTED, path, TGI_NO_BYTE,
+                           "%s: byte %zu of the pattern: expected %s, got \"%s\"", place,
+                           rewritten.byte, rewritten.rule,
+                           tgi_quote(text + rewritten.byte, left).text);
     status = TG_UNSUPPORTED;
   } else if (!pattern || !rewritten.text) {
     status = tgi_file_error_memory(error, path, sizeof *pattern);
