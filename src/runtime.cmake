@@ -1,6 +1,10 @@
 # libtegula_model: the runtime, on the public ops alone.
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(jansson REQUIRED IMPORTED_TARGET GLOBAL jansson)
+# Unicode 14, which src/text/unicode/late_points.h counts on, came with 10.40.
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET GLOBAL libpcre2-8>=10.40)
+pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET GLOBAL libutf8proc)
+set(runtime_libraries PkgConfig::jansson PkgConfig::pcre2 PkgConfig::utf8proc)
 add_library(
   tegula_model_objects OBJECT
   files/atomic_directory.c
@@ -8,6 +12,7 @@ add_library(
   files/file_error.c
   files/file_map.c
   files/json_file.c
+  files/json_scan.c
   files/leftover_directory.c
   files/process_lock.c
   files/safetensors.c
@@ -17,10 +22,27 @@ add_library(
   files/target_directory.c
   files/utf8.c
   files/utf8_stream.c
-  text/byte_alphabet.c
+  text/added_tokens.c
+  text/bpe/byte_alphabet.c
+  text/bpe/merge_table.c
+  text/bpe/merging.c
+  text/bpe/vocabulary.c
+  text/byte_tokenizer.c
+  text/graph_added.c
+  text/graph_reader.c
+  text/kept_files.c
+  text/token_lists.c
   text/tokenizer.c
-  text/tokenizer_load.c
-  text/tokenizer_save.c
+  text/tokenizer_encode.c
+  text/tokenizer_graph.c
+  text/tokenizer_json.c
+  text/tokenizer_pair.c
+  text/unicode/late_points.c
+  text/unicode/nfc.c
+  text/unicode/pattern.c
+  text/unicode/pattern_rewrite.c
+  text/unicode/point_map.c
+  text/unicode/unicode_tables.c
   model/activations.c
   model/config.c
   model/config_gpt2.c
@@ -42,17 +64,17 @@ add_library(
   training/trainer.c
   training/trainer_options.c
   training/trainer_step.c)
-target_link_libraries(tegula_model_objects PRIVATE tegula_flags PkgConfig::jansson)
+target_link_libraries(tegula_model_objects PRIVATE tegula_flags ${runtime_libraries})
 
 # Static: what tests link; sees the internal symbols too.
 add_library(tegula_model_static STATIC $<TARGET_OBJECTS:tegula_model_objects>)
-target_link_libraries(tegula_model_static PUBLIC tegula_static PkgConfig::jansson)
+target_link_libraries(tegula_model_static PUBLIC tegula_static ${runtime_libraries})
 
 # Shared: the product; exports the public prototypes alone.
 add_library(tegula_model SHARED $<TARGET_OBJECTS:tegula_model_objects>)
 target_include_directories(tegula_model PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                                                $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-target_link_libraries(tegula_model PRIVATE tegula PkgConfig::jansson m)
+target_link_libraries(tegula_model PRIVATE tegula ${runtime_libraries} m)
 # nodelete: once loaded it stays, as jansson keeps pointers to json_file.c's allocator.
 target_link_options(tegula_model PRIVATE ${TEGULA_LINK_OPTIONS} -Wl,-z,nodelete)
 set_target_properties(tegula_model PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 INSTALL_RPATH "$ORIGIN") # libtegula

@@ -3,6 +3,7 @@
 #include "core/error_record.h"
 #include "files/file_error.h"
 #include "files/file_map.h"
+#include "text/tokenizer_state.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,14 +39,8 @@ static tg_status encode(const char *path, const tgi_file_map *map, const tg_toke
                         tgi_dataset *out, tg_error *error)
 {
   size_t count = 0;
-  tg_status status =
-      tg_tokenizer_encode(tokenizer, map->data, map->size, 0, NULL, 0, &count, error);
-  if (status == TG_OK) {
-    out->ids = malloc((count + 1) * sizeof *out->ids);
-    status = out->ids ? tg_tokenizer_encode(tokenizer, map->data, map->size, 0, out->ids, count,
-                                            &count, error)
-                      : tgi_file_error_memory(error, path, count * sizeof *out->ids);
-  }
+  const tg_status status =
+      tgi_tokenizer_encode_all(tokenizer, map->data, map->size, 0, &out->ids, &count, error);
   out->count = (int64_t)count;
   out->hash = hash_bytes(map->data, map->size);
   return name_file(path, status, error);

@@ -7,7 +7,8 @@
 #include "interrupt.h"
 #include "option_table.h"
 #include "tegula/model.h"
-#include "tegula/tokenizer.h"
+#include "text/tokenizer_state.h"
+#include "text_input.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -73,7 +74,7 @@ typedef struct generation {
   tg_tokenizer *tokenizer; /* NULL: raw ids */
   tg_model *model;
   tg_session *session;
-  char *text; /* of the prompt; owned where it came from standard input */
+  tgi_text_input input; /* the prompt, where it came from standard input */
   int32_t *ids;
   int64_t count;
   tgi_utf8_stream stream;
@@ -88,51 +89,22 @@ typedef struct generation {
 
 /* ---- the prompt ---- */
 
-static tg_status read_input(char **text, size_t *size, tg_error *error)
-{
-  size_t capacity = 1 << 16;
-  *text = malloc(capacity);
-  *size = 0;
-  while (*text && !feof(stdin) && !ferror(stdin)) {
-    *size += fread(*text + *size, 1, capacity - *size, stdin);
-    if (*size == capacity) {
-      capacity *= 2;
-      char *more = realloc(*text, capacity);
-      if (!more) {
-        free(*text);
-      }
-      *text = more;
-    }
-  }
-  if (!*text) {
-    return tgi_error_set(error, TG_NO_MEMORY,
-                         "standard input: expected %zu bytes of memory, got none", capacity);
-  }
-  return ferror(stdin) ? tgi_error_set(error, TG_IO, "standard input: expected to read, got %s",
-                                       strerror(errno))
-                       : TG_OK;
-}
-
 static tg_status encode_prompt(generation *g, const char *prompt, tg_error *error)
 {
   size_t size = strlen(prompt), count = 0;
   tg_status status = TG_OK;
   if (strcmp(prompt, "-") == 0) {
-    status = read_input(&g->text, &size, error);
-    prompt = g->text;
+    status = tgi_text_input_open(NULL, &g->input, error);
+    prompt = g->input.text;
+    size = g->input.size;
   }
   if (status == TG_OK && size == 0) {
     status = tgi_error_set(error, TG_BAD_ARGUMENT, "prompt: expected text, got none");
   }
   if (status == TG_OK) {
-    status = tg_tokenizer_encode(g->tokenizer, prompt, size, 0, NULL, 0, &count, error);
-  }
-  if (status == TG_OK) {
-    g->ids = malloc(count * sizeof *g->ids);
+    status = tgi_tokenizer_encode_all(g->tokenizer, prompt, size, TG_TOKENIZER_ADD_SPECIAL, &g->ids,
+                                      &count, error);
     g->count = (int64_t)count;
-    status = g->ids
-                 ? tg_tokenizer_encode(g->tokenizer, prompt, size, 0, g->ids, count, &count, error)
-                 : tgi_error_set(error, TG_NO_MEMORY, "prompt: expected memory, got none");
   }
   return status;
 }
@@ -371,6 +343,6 @@ int tgi_generate_command(int argc, char **argv)
   tg_model_destroy(g.model);
   tg_tokenizer_destroy(g.tokenizer);
   free(g.ids);
-  free(g.text);
+  tgi_text_input_close(&g.input);
   return code;
 }

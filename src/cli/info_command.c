@@ -277,7 +277,7 @@ static void describe_tokenizer(const char *directory, char *text, size_t bytes)
   tg_tokenizer *tokenizer = NULL;
   tg_error error;
   if (tg_tokenizer_load(directory, &tokenizer, &error) == TG_OK) {
-    snprintf(text, bytes, "byte-level, %d ids", tg_tokenizer_vocab_size(tokenizer));
+    snprintf(text, bytes, "byte-level BPE, %d ids", tg_tokenizer_vocab_size(tokenizer));
   } else {
     snprintf(text, bytes, "unsupported: %s", error.text);
   }

@@ -19,6 +19,8 @@ typedef struct subcommand {
 static const subcommand subcommands[] = {
     {"train", tgi_train_command, "train a model on a text file"},
     {"generate", tgi_generate_command, "generate text with a model"},
+    {"tokenize", tgi_tokenize_command, "encode text with a model's tokenizer"},
+    {"detokenize", tgi_detokenize_command, "decode ids with a model's tokenizer"},
     {"info", tgi_info_command, "describe this machine, its kernels, and a model directory"},
     {"bench", tgi_bench_command, "time training steps, prefill and decoding"},
     {"explain", tgi_explain_command, "show how an op runs a shape, and what bounds its time"},
@@ -30,7 +32,7 @@ static void print_usage(FILE *out)
 {
   fputs("Usage: tegula COMMAND [OPTION...]\n\n", out);
   for (int i = 0; i < kSubcommands; i++) {
-    fprintf(out, "  %-9s %s\n", subcommands[i].name, subcommands[i].help);
+    fprintf(out, "  %-10s %s\n", subcommands[i].name, subcommands[i].help);
   }
   fputs("\n`tegula help COMMAND' lists a command's options; `tegula --version' prints the "
         "version.\n",

@@ -105,7 +105,8 @@ static tg_status load_model(tgi_train_run *r, tg_error *error)
       tg_model_create(r->o.preset, vocab, (uint64_t)r->o.seed, &r->model, error);
   if (status == TG_OK) { /* a preset ends text by its last id, which a wider vocabulary never has */
     tgi_config *config = &r->model->config;
-    config->bos_token_id = config->eos_token_ids[0] = tg_tokenizer_end_of_text(r->tokenizer);
+    config->bos_token_id = config->eos_token_ids[0] =
+        tg_tokenizer_special(r->tokenizer, "eos_token");
   }
   return status;
 }

@@ -52,6 +52,11 @@ void tgi_json_begin(void)
   missing = 0;
 }
 
+size_t tgi_json_missing(void)
+{
+  return missing;
+}
+
 /* ---- reading ---- */
 
 typedef struct source {

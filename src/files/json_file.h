@@ -61,7 +61,11 @@ void tgi_json_fill_refusal(const tgi_json *json, tg_status status, const json_t 
  */
 void tgi_json_begin(void);
 
-/** The same, and an empty object for its root. */
+/** Bytes of a request of jansson's that failed in this thread since then, or since a parse; 0: none
+ * did. */
+size_t tgi_json_missing(void);
+
+/** Begins a document, and gives an empty object for its root. */
 json_t *tgi_json_new(void);
 
 /** Takes `root` and gives its text, for tgi_json_free_text. Errors: NO_MEMORY; *text is NULL. */
