@@ -23,7 +23,8 @@ add_library(
   model/config.c
   model/config_gpt2.c
   model/config_keys.c
-  model/config_qwen3.c
+  model/config_llama.c
+  model/config_qwen.c
   model/config_rope.c
   model/model.c
   model/parameters.c

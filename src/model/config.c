@@ -25,6 +25,8 @@ typedef struct family {
 
 static const family families[TGI_MODEL_TYPES] = {
     [TGI_MODEL_GPT2] = {"gpt2", tgi_config_read_gpt2, tgi_config_write_gpt2},
+    [TGI_MODEL_LLAMA] = {"llama", tgi_config_read_llama, tgi_config_write_llama},
+    [TGI_MODEL_QWEN2] = {"qwen2", tgi_config_read_qwen2, tgi_config_write_qwen2},
     [TGI_MODEL_QWEN3] = {"qwen3", tgi_config_read_qwen3, tgi_config_write_qwen3},
 };
 

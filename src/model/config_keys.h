@@ -70,10 +70,38 @@ void tgi_config_read_rope(tgi_config_keys *keys, int32_t positions, tg_rope_para
 /** Adds both spellings to `root`. */
 void tgi_config_write_rope(const tg_rope_parameters *rope, json_t *root);
 
+/** What tells the families with Llama's keys apart. */
+typedef struct tgi_llama_kind {
+  const char *name;         /* in messages: "Qwen3" */
+  const char *architecture; /* "Qwen3ForCausalLM" */
+  int32_t head_dim;         /* where the file has no key; 0: hidden_size / num_attention_heads */
+  int32_t bos, eos;         /* likewise; -1: none */
+  bool has_head_dim;        /* transformers' class declares the key */
+  bool has_key_heads;       /* num_key_value_heads may be absent: as many as query heads */
+} tgi_llama_kind;
+
+/** The keys of Llama that every family of its kind has: all but biases, qk_norm and windows. */
+void tgi_config_read_llama_keys(tgi_config_keys *keys, const tgi_llama_kind *kind,
+                                tgi_config *config);
+
+/**
+ * Adds the same keys to `root`. `foreign` is the name of a field that the family cannot say, NULL:
+ * none; UNSUPPORTED names it, or the first such field of the shared ones.
+ */
+tg_status tgi_config_write_llama_keys(const tgi_config *config, const tgi_llama_kind *kind,
+                                      const char *foreign, const char *path, json_t *root,
+                                      tg_error *error);
+
 /** The families: readers take a checked object, writers add their keys to `root`. */
 void tgi_config_read_gpt2(tgi_config_keys *keys, tgi_config *config);
 tg_status tgi_config_write_gpt2(const tgi_config *config, const char *path, json_t *root,
                                 tg_error *error);
+void tgi_config_read_llama(tgi_config_keys *keys, tgi_config *config);
+tg_status tgi_config_write_llama(const tgi_config *config, const char *path, json_t *root,
+                                 tg_error *error);
+void tgi_config_read_qwen2(tgi_config_keys *keys, tgi_config *config);
+tg_status tgi_config_write_qwen2(const tgi_config *config, const char *path, json_t *root,
+                                 tg_error *error);
 void tgi_config_read_qwen3(tgi_config_keys *keys, tgi_config *config);
 tg_status tgi_config_write_qwen3(const tgi_config *config, const char *path, json_t *root,
                                  tg_error *error);
