@@ -34,6 +34,7 @@ add_library(
   model/transformer_bwd.c
   model/weight_files.c
   model/weights.c
+  model/weights_read.c
   generation/generate.c
   generation/sampler.c
   generation/session.c

@@ -7,23 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Table and uninitialised block for model->config and model->dtype. */
-static tg_status allocate(tg_model *model, tg_error *error)
-{
-  const tg_status status = tgi_parameters_create(&model->config, &model->parameters, error);
-  if (status != TG_OK) {
-    return status;
-  }
-  const size_t bytes = (size_t)model->parameters.elements * tg_dtype_bytes(model->dtype);
-  model->block = aligned_alloc(64, (bytes + 63) / 64 * 64);
-  if (!model->block) {
-    return tgi_error_set(error, TG_NO_MEMORY, "model: weights: expected %zu bytes, got none",
-                         bytes);
-  }
-  memset(model->block, 0, bytes); /* the padding between parameters too */
-  return TG_OK;
-}
-
 tg_status tg_model_create(const char *preset, int32_t vocab_size, uint64_t seed, tg_model **out,
                           tg_error *error)
 {
@@ -40,7 +23,10 @@ tg_status tg_model_create(const char *preset, int32_t vocab_size, uint64_t seed,
   model->dtype = TG_F32;
   tg_status status = tgi_preset(preset, vocab_size, &model->config, error);
   if (status == TG_OK) {
-    status = allocate(model, error);
+    status = tgi_parameters_create(&model->config, &model->parameters, error);
+  }
+  if (status == TG_OK) {
+    status = tgi_weights_allocate(model, error);
   }
   if (status != TG_OK) {
     tg_model_destroy(model);
@@ -68,9 +54,15 @@ static tg_status load(tg_model *model, const char *directory, tg_dtype dtype, tg
   if (status != TG_OK) {
     return status;
   }
-  model->dtype = dtype ? dtype : model->config.dtype;
-  model->config.dtype = model->dtype;
-  status = allocate(model, error);
+  status = tgi_parameters_create(&model->config, &model->parameters, error);
+  if (status == TG_OK) {
+    status = tgi_weights_check(&model->parameters, files, &model->dtype, error);
+  }
+  if (status == TG_OK) {
+    model->dtype = dtype ? dtype : model->dtype;
+    model->config.dtype = model->dtype;
+    status = tgi_weights_allocate(model, error);
+  }
   if (status == TG_OK) {
     status = tgi_weights_read(model, files, error);
   }

@@ -19,19 +19,33 @@ static inline tg_tensor tgi_weight(const tg_model *model, int index)
   return tgi_packed_view(&model->parameters, index, model->block, model->dtype);
 }
 
+/**
+ * Takes a block for model->parameters and model->dtype, uninitialised but for the gaps between
+ * parameters, which are 0. Errors: NO_MEMORY.
+ */
+tg_status tgi_weights_allocate(tg_model *model, tg_error *error);
+
 /** Fills the block by the parameters' start values. */
 void tgi_weights_initialise(tg_model *model, uint64_t seed);
 
 /**
- * Fills the block from files, converted to the model's dtype. Names may lack the prefix
- * "transformer." or "model." (files of the bare GPT2Model, Qwen3Model). Errors: BAD_FILE (a tensor
- * is missing, or its shape or dtype is not what config.json says), NO_MEMORY.
+ * Whether the files hold every parameter with its shape. Names may lack the prefix "transformer."
+ * or "model." (files of the bare GPT2Model, Qwen3Model). *dtype is that of most bytes. Errors:
+ * BAD_FILE (a tensor is missing, or its shape or dtype is not what config.json says).
  */
+tg_status tgi_weights_check(const tgi_parameters *parameters, const tgi_weight_files *files,
+                            tg_dtype *dtype, tg_error *error);
+
+/** Fills the block from checked files, converted to the model's dtype. Errors: NO_MEMORY. */
 tg_status tgi_weights_read(tg_model *model, const tgi_weight_files *files, tg_error *error);
 
-/** Tensor t of a file into parameter q of a block. Errors: BAD_FILE, NO_MEMORY. */
-tg_status tgi_parameter_read(const tgi_parameter *q, const tgi_file_tensor *t, const char *path,
-                             void *block, tg_dtype dtype, tg_error *error);
+/**
+ * Reads tensor t of a file into parameter q of a block, on the threads of a CPU context, and drops
+ * the tensor's pages. Errors: BAD_FILE, NO_MEMORY.
+ */
+tg_status tgi_parameter_read(tg_context *ctx, const tgi_parameter *q, const tgi_file_tensor *t,
+                             const tgi_safetensors *file, void *block, tg_dtype dtype,
+                             tg_error *error);
 
 /**
  * Writes a block as a safetensors file, matrices in the file's orientation; names get `prefix`.

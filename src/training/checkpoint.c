@@ -149,18 +149,22 @@ static tg_status load_moments(const tg_trainer *t, const char *path, const char 
     return TG_NO_MEMORY;
   }
   tgi_safetensors *file = NULL;
-  tg_status status = tgi_safetensors_open(path, &file, error);
+  tg_context *cpu = NULL;
+  tg_status status =
+      tg_context_create(&(tg_context_options){.backend = TG_BACKEND_CPU}, &cpu, error);
+  status = status ? status : tgi_safetensors_open(path, &file, error);
   for (int p = 0; p < t->model->parameters.count && status == TG_OK; p++) {
     const tgi_parameter *q = &t->model->parameters.list[p];
     char name[96];
     snprintf(name, sizeof name, "%s%s", prefix, q->name);
     const tgi_file_tensor *tensor = tgi_safetensors_find(file, name);
     status = tensor
-                 ? tgi_parameter_read(q, tensor, path, host, TG_F32, error)
+                 ? tgi_parameter_read(cpu, q, tensor, file, host, TG_F32, error)
                  : tgi_error_set(error, TG_BAD_FILE, "%s: %s: expected this tensor, got %zu others",
                                  path, name, tgi_safetensors_count(file));
   }
   tgi_safetensors_close(file);
+  tg_context_destroy(cpu);
   if (status == TG_OK && t->on_gpu) {
     status = tgi_trainer_copy(t, block, host, error);
   }
