@@ -26,6 +26,7 @@ add_library(
   model/config_llama.c
   model/config_qwen.c
   model/config_rope.c
+  model/generation_config.c
   model/model.c
   model/parameters.c
   model/preset.c

@@ -28,7 +28,7 @@ typedef struct tg_model_info {
   int32_t vocab_size, num_hidden_layers, hidden_size;
   int32_t num_attention_heads, num_key_value_heads, head_dim;
   int32_t intermediate_size, max_position_embeddings;
-  int32_t end_of_text; /* id that ends generation; -1: none */
+  int32_t end_of_text; /* first of the ids that end generation; -1: none */
   int64_t num_parameters;
   size_t weight_bytes;
 } tg_model_info;
@@ -44,10 +44,13 @@ TG_API tg_status tg_model_create(const char *preset, int32_t vocab_size, uint64_
                                  tg_model **out, tg_error *error);
 
 /**
- * Loads a Hugging Face directory: config.json and model.safetensors or its shards. dtype is that of
- * the weights in memory; TG_DTYPE_NONE keeps that of the file. Errors: IO, BAD_FILE (a file is
- * malformed, or a tensor is missing or differs from config.json; the message names the tensor and
- * both shapes), UNSUPPORTED (model_type or a feature), NO_MEMORY.
+ * Loads a Hugging Face directory: config.json, generation_config.json if there is one, and
+ * model.safetensors or its shards. dtype is that of the weights in memory. TG_DTYPE_NONE keeps what
+ * the files hold, whatever config.json says; where tensors differ, the dtype of most bytes. Files
+ * are mapped, and all threads copy or convert from the map. Its pages leave memory as soon as they
+ * were read, so that loading needs the weights' bytes and a few megabytes. Errors: IO, BAD_FILE (a
+ * file is malformed, or a tensor is missing or differs from config.json; the message names the
+ * tensor and both shapes), UNSUPPORTED (model_type or a feature; pickled weights), NO_MEMORY.
  */
 TG_API tg_status tg_model_load(const char *directory, tg_dtype dtype, tg_model **out,
                                tg_error *error);
@@ -56,6 +59,24 @@ TG_API tg_status tg_model_load(const char *directory, tg_dtype dtype, tg_model *
 TG_API void tg_model_destroy(tg_model *model);
 
 TG_API tg_model_info tg_model_get_info(const tg_model *model);
+
+/**
+ * What a model's directory says about generating: generation_config.json and the ids of
+ * config.json. A key that is absent, null or unknown has the value that changes nothing.
+ */
+typedef struct tg_generation_config {
+  bool given;                         /* the directory has a generation_config.json */
+  float temperature;                  /* 1; 0, which is greedy, where do_sample is false */
+  int32_t top_k;                      /* 0: off */
+  float top_p, min_p;                 /* 1 and 0: off */
+  float repetition_penalty;           /* 1: off */
+  int32_t max_new_tokens;             /* 0: no limit */
+  int32_t bos_token_id, pad_token_id; /* -1: none */
+  int32_t num_stop_ids;
+  const int32_t *stop_ids; /* eos_token_id of both files, each id once; belongs to the model */
+} tg_generation_config;
+
+TG_API tg_generation_config tg_model_get_generation_config(const tg_model *model);
 
 /**
  * View of parameter `index` and its name in transformers ("transformer.h.0.attn.c_attn.weight",

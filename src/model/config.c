@@ -8,9 +8,6 @@
 
 #define FILE_LIMIT ((size_t)1 << 20)
 
-/* Configurations hold keys of anyone's, and model_max_length may be 10^30. */
-#define READ_FLAGS JSON_DECODE_INT_AS_REAL
-
 /** X(op's dtype, name in the file) */
 #define WEIGHT_DTYPE_MAP(X)                                                                        \
   X(TG_F32, "float32")                                                                             \
@@ -95,7 +92,7 @@ tg_status tgi_config_parse(const char *path, const char *text, size_t size, tgi_
                            tg_error *error)
 {
   tgi_json json;
-  tg_status status = tgi_json_parse(path, text, size, 0, READ_FLAGS, &json, error);
+  tg_status status = tgi_json_parse(path, text, size, 0, TGI_CONFIG_FLAGS, &json, error);
   if (status == TG_OK) {
     status = read_config(&json, config, error);
     json_decref(json.root);
@@ -106,7 +103,7 @@ tg_status tgi_config_parse(const char *path, const char *text, size_t size, tgi_
 tg_status tgi_config_read(const char *path, tgi_config *config, tg_error *error)
 {
   tgi_json json;
-  tg_status status = tgi_json_load(path, FILE_LIMIT, READ_FLAGS, &json, error);
+  tg_status status = tgi_json_load(path, FILE_LIMIT, TGI_CONFIG_FLAGS, &json, error);
   if (status == TG_OK) {
     status = read_config(&json, config, error);
     json_decref(json.root);

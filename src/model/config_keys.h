@@ -15,6 +15,9 @@
 #define TGI_MAX_REAL 1000.0              /* of norm_eps and initializer_range */
 #define TGI_MAX_ROPE 1e12                /* of the parameters of rope */
 
+/** Jansson's flags: files hold keys of anyone's, and model_max_length may be 10^30. */
+#define TGI_CONFIG_FLAGS JSON_DECODE_INT_AS_REAL
+
 typedef struct tgi_config_keys {
   const tgi_json *json; /* every number of it was read as a real */
   const json_t *object; /* whose keys are read */
@@ -51,6 +54,10 @@ void tgi_config_unexpected(tgi_config_keys *keys, const char *key, const char *r
 
 /** UNSUPPORTED; `known` lists what could be served. */
 void tgi_config_unsupported(tgi_config_keys *keys, const char *key, const char *known);
+
+/** The ids of a key that may be null, an integer or a list; their number, at most TGI_MAX_EOS_IDS;
+ * -1 for an absent key. */
+int32_t tgi_config_ids(tgi_config_keys *keys, const char *key, int32_t *ids);
 
 /** `eos_token_id` may be null, an integer or a list; `otherwise` stands for an absent key, -1 for
  * none. */

@@ -32,29 +32,53 @@ tg_status tg_model_create(const char *preset, int32_t vocab_size, uint64_t seed,
     tg_model_destroy(model);
     return status;
   }
+  tgi_generation_config_start(&model->config, &model->generation);
   tgi_weights_initialise(model, seed);
   *out = model;
   return TG_OK;
 }
 
+enum { kPathBytes = 4096 };
+
+static tg_status join(const char *directory, const char *name, char path[kPathBytes],
+                      tg_error *error)
+{
+  if (snprintf(path, kPathBytes, "%s/%s", directory, name) >= kPathBytes) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "model_load: directory: expected a path below %d bytes, got %zu",
+                         kPathBytes, strlen(directory));
+  }
+  return TG_OK;
+}
+
+/* config.json and generation_config.json. */
+static tg_status read_descriptions(tg_model *model, const char *directory, tg_error *error)
+{
+  char path[kPathBytes];
+  tg_status status = join(directory, "config.json", path, error);
+  if (status == TG_OK) {
+    status = tgi_config_read(path, &model->config, error);
+  }
+  if (status == TG_OK) {
+    status = join(directory, "generation_config.json", path, error);
+  }
+  if (status == TG_OK) {
+    tgi_generation_config_start(&model->config, &model->generation);
+    status = tgi_generation_config_read(path, &model->generation, error);
+  }
+  return status;
+}
+
 static tg_status load(tg_model *model, const char *directory, tg_dtype dtype, tg_error *error)
 {
-  char path[4096];
   tgi_weight_files *files = NULL;
-  if ((size_t)snprintf(path, sizeof path, "%s/config.json", directory) >= sizeof path) {
-    return tgi_error_set(error, TG_BAD_ARGUMENT,
-                         "model_load: directory: expected a path below %zu bytes, got %zu",
-                         sizeof path, strlen(directory));
+  tg_status status = read_descriptions(model, directory, error);
+  if (status == TG_OK) {
+    status = tgi_weight_files_open(directory, &files, error);
   }
-  tg_status status = tgi_config_read(path, &model->config, error);
-  if (status != TG_OK) {
-    return status;
+  if (status == TG_OK) {
+    status = tgi_parameters_create(&model->config, &model->parameters, error);
   }
-  status = tgi_weight_files_open(directory, &files, error);
-  if (status != TG_OK) {
-    return status;
-  }
-  status = tgi_parameters_create(&model->config, &model->parameters, error);
   if (status == TG_OK) {
     status = tgi_weights_check(&model->parameters, files, &model->dtype, error);
   }
@@ -98,6 +122,7 @@ tg_status tg_model_load(const char *directory, tg_dtype dtype, tg_model **out, t
 void tg_model_destroy(tg_model *model)
 {
   if (model) {
+    tgi_generation_config_free(&model->generation);
     tgi_parameters_free(&model->parameters);
     free(model->block);
     free(model);
@@ -118,10 +143,17 @@ tg_model_info tg_model_get_info(const tg_model *model)
       .head_dim = c->head_dim,
       .intermediate_size = c->intermediate_size,
       .max_position_embeddings = c->max_position_embeddings,
-      .end_of_text = c->num_eos_token_ids ? c->eos_token_ids[0] : -1,
+      .end_of_text = model->generation.says.num_stop_ids ? model->generation.stop_ids[0] : -1,
       .num_parameters = model->parameters.num_parameters,
       .weight_bytes = (size_t)model->parameters.elements * tg_dtype_bytes(model->dtype),
   };
+}
+
+tg_generation_config tg_model_get_generation_config(const tg_model *model)
+{
+  tg_generation_config says = model->generation.says;
+  says.stop_ids = model->generation.stop_ids;
+  return says;
 }
 
 tg_status tg_model_parameter(const tg_model *model, size_t index, tg_tensor *view,

@@ -2,12 +2,14 @@
 #ifndef TGI_MODEL_WEIGHTS_H
 #define TGI_MODEL_WEIGHTS_H
 
+#include "generation_config.h"
 #include "parameters.h"
 #include "tegula/model.h"
 #include "weight_files.h"
 
 struct tg_model {
   tgi_config config;
+  tgi_generation_config generation;
   tgi_parameters parameters;
   tg_dtype dtype; /* of the block */
   void *block;    /* the weights */
