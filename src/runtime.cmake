@@ -31,11 +31,13 @@ add_library(
   model/parameters.c
   model/preset.c
   model/rope_tables.c
+  model/save.c
   model/transformer.c
   model/transformer_bwd.c
   model/weight_files.c
   model/weights.c
   model/weights_read.c
+  model/weights_write.c
   generation/generate.c
   generation/sampler.c
   generation/session.c

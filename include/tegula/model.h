@@ -11,6 +11,7 @@
 
 #include "context.h"
 #include "tensor.h"
+#include "tokenizer.h"
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -54,6 +55,23 @@ TG_API tg_status tg_model_create(const char *preset, int32_t vocab_size, uint64_
  */
 TG_API tg_status tg_model_load(const char *directory, tg_dtype dtype, tg_model **out,
                                tg_error *error);
+
+typedef struct tg_save_options {
+  tg_dtype dtype;                /* of the weights in the files; 0: that in memory */
+  int64_t max_shard_bytes;       /* of tensors in a file; 0: 5,000,000,000. A larger tensor has a
+                                    file for itself */
+  const tg_tokenizer *tokenizer; /* NULL: no tokenizer's files are written */
+} tg_save_options;
+
+/**
+ * Saves a Hugging Face directory that transformers loads: config.json, generation_config.json as it
+ * came, the weights, the tokenizer. Weights go to model.safetensors or, where they exceed
+ * max_shard_bytes, to model-00001-of-0000N.safetensors, ... with model.safetensors.index.json. The
+ * new directory replaces an old one as a whole; other files of the old one are kept. Errors: IO,
+ * NO_MEMORY, BAD_ARGUMENT.
+ */
+TG_API tg_status tg_model_save(const tg_model *model, const tg_save_options *options,
+                               const char *directory, tg_error *error);
 
 /** Frees the model; NULL is allowed. */
 TG_API void tg_model_destroy(tg_model *model);

@@ -1,17 +1,13 @@
 #define _DEFAULT_SOURCE /* madvise */
+/* The block of a model: its memory and its start values. */
 #include "weights.h"
 
 #include "core/error_record.h"
 #include "core/half.h"
 #include "core/philox.h"
-#include "files/file_error.h"
-#include "files/safetensors_writer.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-/* ---- memory ---- */
 
 /* From this size on the block is aligned to huge pages, and asks for them: they take fewer faults
  * to fill and fewer misses of the TLB to read. */
@@ -39,8 +35,6 @@ tg_status tgi_weights_allocate(tg_model *model, tg_error *error)
   return TG_OK;
 }
 
-/* ---- start values ---- */
-
 void tgi_weights_initialise(tg_model *model, uint64_t seed)
 {
   const tgi_config *c = &model->config;
@@ -60,65 +54,4 @@ void tgi_weights_initialise(tg_model *model, uint64_t seed)
       tgi_store(t.data, t.dtype, i, v);
     }
   }
-}
-
-/* ---- writing ---- */
-
-static void turn(const tgi_parameter *q, const char *from, char *to, size_t bytes)
-{
-  for (int64_t i = 0; i < q->shape[0]; i++) {
-    for (int64_t j = 0; j < q->shape[1]; j++) {
-      memcpy(to + (size_t)(j * q->shape[0] + i) * bytes,
-             from + (size_t)(i * q->shape[1] + j) * bytes, bytes);
-    }
-  }
-}
-
-typedef struct outgoing {
-  tgi_tensor_source *sources;
-  int64_t (*shapes)[2];
-  char (*names)[96];
-  char *turned; /* the matrices that the file holds the other way round */
-} outgoing;
-
-static void free_outgoing(outgoing *o)
-{
-  free(o->sources);
-  free(o->shapes);
-  free(o->names);
-  free(o->turned);
-}
-
-tg_status tgi_block_write(const tgi_parameters *parameters, const void *block, tg_dtype dtype,
-                          const char *prefix, const char *path, tg_error *error)
-{
-  const size_t count = (size_t)parameters->count, bytes = tg_dtype_bytes(dtype);
-  outgoing o = {.sources = calloc(count, sizeof *o.sources),
-                .shapes = calloc(count, sizeof *o.shapes),
-                .names = calloc(count, sizeof *o.names),
-                .turned = malloc((size_t)parameters->elements * bytes)};
-  if (!o.sources || !o.shapes || !o.names || !o.turned) {
-    free_outgoing(&o);
-    return tgi_error_set(error, TG_NO_MEMORY, "%s: expected %zu bytes, got none", path,
-                         (size_t)parameters->elements * bytes);
-  }
-  for (size_t p = 0; p < count; p++) {
-    const tgi_parameter *q = &parameters->list[p];
-    const char *data = (const char *)block + (size_t)q->offset * bytes;
-    o.shapes[p][0] = q->transposed ? q->shape[1] : q->shape[0];
-    o.shapes[p][1] = q->transposed ? q->shape[0] : q->shape[1];
-    if (q->transposed) {
-      turn(q, data, o.turned + (size_t)q->offset * bytes, bytes);
-      data = o.turned + (size_t)q->offset * bytes;
-    }
-    snprintf(o.names[p], sizeof o.names[p], "%s%s", prefix, q->name);
-    o.sources[p] = (tgi_tensor_source){.name = o.names[p],
-                                       .dtype = tgi_file_dtype_of_op(dtype),
-                                       .ndim = q->ndim,
-                                       .shape = o.shapes[p],
-                                       .data = data};
-  }
-  const tg_status status = tgi_safetensors_write(path, o.sources, count, NULL, 0, error);
-  free_outgoing(&o);
-  return status;
 }

@@ -1,4 +1,4 @@
-/** Inside of a tg_model, and reading its weights from files. */
+/** Inside of a tg_model; its weights from files and to files. */
 #ifndef TGI_MODEL_WEIGHTS_H
 #define TGI_MODEL_WEIGHTS_H
 
@@ -49,11 +49,29 @@ tg_status tgi_parameter_read(tg_context *ctx, const tgi_parameter *q, const tgi_
                              const tgi_safetensors *file, void *block, tg_dtype dtype,
                              tg_error *error);
 
+/** A block to write: of the table's layout, with elements of one dtype in memory. */
+typedef struct tgi_block_source {
+  const tgi_parameters *parameters;
+  const void *block;
+  tg_dtype dtype, file_dtype; /* in memory; in files */
+  const char *prefix;         /* of every name */
+} tgi_block_source;
+
 /**
- * Writes a block as a safetensors file, matrices in the file's orientation; names get `prefix`.
- * Errors: IO, NO_MEMORY.
+ * Writes a block as one safetensors file, matrices in the file's orientation. Errors: IO,
+ * NO_MEMORY.
  */
-tg_status tgi_block_write(const tgi_parameters *parameters, const void *block, tg_dtype dtype,
-                          const char *prefix, const char *path, tg_error *error);
+tg_status tgi_block_write(const tgi_block_source *from, const char *path, tg_error *error);
+
+/**
+ * The same as `model.safetensors`, or, where that would be longer than `most` bytes of tensors, as
+ * shards of at most so many (a larger tensor has one for itself) with
+ * `model.safetensors.index.json`.
+ */
+tg_status tgi_block_write_shards(const tgi_block_source *from, uint64_t most, const char *directory,
+                                 tg_error *error);
+
+/** Whether a file of that name is one of those that tgi_block_write_shards writes. */
+bool tgi_is_weight_file(const char *name);
 
 #endif
