@@ -34,13 +34,17 @@ add_library(
   model/save.c
   model/transformer.c
   model/transformer_bwd.c
+  model/transformer_cache.c
   model/weight_files.c
   model/weights.c
   model/weights_read.c
   model/weights_write.c
+  generation/free_memory.c
   generation/generate.c
   generation/sampler.c
   generation/session.c
+  generation/session_cache.c
+  generation/session_passes.c
   training/checkpoint.c
   training/trainer.c
   training/trainer_options.c

@@ -105,15 +105,19 @@ TG_API tg_status tg_model_parameter(const tg_model *model, size_t index, tg_tens
                                     const char **name);
 
 typedef struct tg_session_options {
-  int32_t max_tokens;   /* capacity of the cache; 0: max_position_embeddings */
-  int32_t num_threads;  /* as in tg_context_options */
-  tg_backend backend;   /* 0: TG_BACKEND_CPU. TG_BACKEND_CUDA: the session copies the weights to
-                           the GPU */
+  int32_t max_tokens;  /* tokens that the timeline may have; 0: as many as the model's positions and
+                          half of the free memory (on a GPU: beside the weights) allow */
+  int32_t num_threads; /* as in tg_context_options */
+  tg_backend backend;  /* 0: TG_BACKEND_CPU. TG_BACKEND_CUDA: the session copies the weights to
+                          the GPU */
   int32_t device_index; /* CUDA ordinal */
+  tg_dtype cache_dtype; /* of keys and values in the cache: f32, f16 or bf16; 0: that of the
+                           weights. Attention runs in this dtype */
 } tg_session_options;
 
 /**
- * Creates a session. Errors: BAD_ARGUMENT (max_tokens beyond the model's positions), NO_MEMORY, and
+ * Creates a session. On a CPU its cache grows in steps as tokens come; on a GPU it is allocated at
+ * once. Errors: BAD_ARGUMENT (max_tokens beyond the model's positions; cache_dtype), NO_MEMORY, and
  * those of tg_context_create.
  */
 TG_API tg_status tg_session_create(const tg_model *model, const tg_session_options *options,
@@ -123,8 +127,8 @@ TG_API void tg_session_destroy(tg_session *session);
 
 /**
  * Appends tokens to the timeline; tg_session_logits are then those of the last one. Errors:
- * BAD_ARGUMENT (count < 1, an id out of range, more tokens than the capacity); the timeline is then
- * unchanged.
+ * BAD_ARGUMENT (count < 1, an id out of range, more tokens than the capacity), NO_MEMORY (the cache
+ * cannot grow); the timeline is then unchanged.
  */
 TG_API tg_status tg_session_feed(tg_session *session, const int32_t *ids, int64_t count,
                                  tg_error *error);
@@ -132,6 +136,9 @@ TG_API tg_status tg_session_feed(tg_session *session, const int32_t *ids, int64_
 /** Number of tokens in the timeline, and its capacity in tokens. */
 TG_API int64_t tg_session_length(const tg_session *session);
 TG_API int64_t tg_session_capacity(const tg_session *session);
+
+/** Bytes that the cache takes now, the tables of positions included. */
+TG_API int64_t tg_session_cache_bytes(const tg_session *session);
 
 /** Cuts the timeline to its first `length` tokens. Errors: BAD_ARGUMENT (length beyond its end). */
 TG_API tg_status tg_session_truncate(tg_session *session, int64_t length);
@@ -185,7 +192,8 @@ typedef bool tg_token_callback(void *user, int32_t id);
  * while that pass runs.
  *
  * Errors: BAD_ARGUMENT (no logits, as before the first feed and after a cut; options; logits from
- * which no id can be picked), DEVICE. The timeline is then unchanged.
+ * which no id can be picked), NO_MEMORY (the cache cannot grow), DEVICE. The timeline is then
+ * unchanged.
  */
 TG_API tg_status tg_session_generate(tg_session *session, const tg_generate_options *options,
                                      tg_token_callback *on_token, void *user, tg_error *error);

@@ -41,6 +41,7 @@ class TrainerOptions(c.Structure):
 class SessionOptions(c.Structure):
     _fields_ = [
         ("max_tokens", c.c_int32), ("num_threads", c.c_int32), ("backend", c.c_int), ("device_index", c.c_int32),
+        ("cache_dtype", c.c_int),
     ]  # fmt: skip
 
 
