@@ -98,9 +98,9 @@ static void wrong_keys_are_named(void **state)
     tg_status status;
     const char *message;
   } cases[] = {
-      {"[]", TG_BAD_FILE, "c.json: byte 0: expected an object, got []"},
+      {"[]", TG_BAD_FILE, "c.json: expected an object, got []"},
       {"{}", TG_BAD_FILE,
-       "c.json: byte 0: model_type: expected the name of a model family, got none"},
+       "c.json: model_type: expected the name of a model family, got none"},
       {"{\"model_type\":7}", TG_BAD_FILE, "model_type: expected the name of a model family, got 7"},
       {"{\"model_type\":\"bert\"}", TG_UNSUPPORTED,
        "model_type: expected \"gpt2\" or \"llama\" or \"qwen2\" or \"qwen3\", got \"bert\""},
@@ -354,7 +354,7 @@ static void unwritable_configs_are_refused(void **state)
                "create a temporary file", error);
   tgi_config c;
   EXPECT_ERROR(tgi_config_read(path, &c, &error), TG_IO,
-               "/config.json: byte 0: expected to open it", error);
+               "/config.json: expected to open it", error);
   scratch_remove(&dir);
 }
 

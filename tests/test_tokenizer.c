@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static tg_error error;
 
@@ -92,11 +93,9 @@ static void bad_arguments_are_named(void **state)
                "capacity: expected at least 3, got 2", error);
   EXPECT_ERROR(tg_tokenizer_encode(t, "abc", 3, 2, ids, 8, &n, &error), TG_BAD_ARGUMENT, "flags",
                error);
-  EXPECT_ERROR(tg_tokenizer_decode(t, (int32_t[]){1, 257}, 2, 0, text, 8, &n, &error),
-               TG_BAD_ARGUMENT, "tokenizer_decode: ids[1]: expected an id from 0 to 256, got 257",
+  EXPECT_ERROR(tg_tokenizer_decode(t, (int32_t[]){1, -1}, 2, 0, text, 8, &n, &error),
+               TG_BAD_ARGUMENT, "tokenizer_decode: ids[1]: expected an id of at least 0, got -1",
                error);
-  EXPECT_ERROR(tg_tokenizer_decode(t, (int32_t[]){-1}, 1, 0, text, 8, &n, &error), TG_BAD_ARGUMENT,
-               "ids[0]: expected an id from 0 to 256, got -1", error);
   EXPECT_ERROR(tg_tokenizer_decode(t, (int32_t[]){256}, 1, 0, text, 8, &n, &error), TG_BAD_ARGUMENT,
                "capacity: expected at least 13, got 8", error);
   EXPECT_ERROR(tg_tokenizer_decode(t, ids, 0, 1, text, 8, &n, &error), TG_BAD_ARGUMENT, "flags",
@@ -246,9 +245,12 @@ static void other_tokenizers_are_refused(void **state)
   EXPECT_ERROR(tg_tokenizer_load(dir.path, &none, &error), TG_BAD_FILE,
                "expected an object, got []", error);
   free(good);
+  unlink(scratch_file(&dir, "tokenizer.json"));
+  EXPECT_ERROR(tg_tokenizer_load(dir.path, &none, &error), TG_IO,
+               "/tokenizer.json: expected to open it", error);
   scratch_remove(&dir);
   EXPECT_ERROR(tg_tokenizer_load(dir.path, &none, &error), TG_IO,
-               "/tokenizer.json: byte 0: expected to open it", error);
+               ": expected to find this directory, got No such file", error);
   t = make();
   EXPECT_ERROR(tg_tokenizer_save(t, dir.path, &error), TG_IO,
                "create a temporary file beside it, got No such", error);

@@ -29,7 +29,7 @@ typedef struct tg_model_info {
   int32_t vocab_size, num_hidden_layers, hidden_size;
   int32_t num_attention_heads, num_key_value_heads, head_dim;
   int32_t intermediate_size, max_position_embeddings;
-  int32_t end_of_text; /* first of the ids that end generation; -1: none */
+  int32_t end_of_text; /* the first of tg_model_eos_token_ids; -1: none */
   int64_t num_parameters;
   size_t weight_bytes;
 } tg_model_info;
@@ -79,8 +79,9 @@ TG_API void tg_model_destroy(tg_model *model);
 TG_API tg_model_info tg_model_get_info(const tg_model *model);
 
 /**
- * What a model's directory says about generating: generation_config.json and the ids of
- * config.json. A key that is absent, null or unknown has the value that changes nothing.
+ * What a model's directory says about generating: generation_config.json, and the
+ * bos_token_id of config.json. A key that is absent, null or unknown has the value that changes
+ * nothing.
  */
 typedef struct tg_generation_config {
   bool given;                         /* the directory has a generation_config.json */
@@ -90,11 +91,16 @@ typedef struct tg_generation_config {
   float repetition_penalty;           /* 1: off */
   int32_t max_new_tokens;             /* 0: no limit */
   int32_t bos_token_id, pad_token_id; /* -1: none */
-  int32_t num_stop_ids;
-  const int32_t *stop_ids; /* eos_token_id of both files, each id once; belongs to the model */
 } tg_generation_config;
 
 TG_API tg_generation_config tg_model_get_generation_config(const tg_model *model);
+
+/**
+ * The ids that end generation: `eos_token_id` of config.json, then those that
+ * generation_config.json adds, each once. *count is their number, and may be 0. They belong to the
+ * model, and may lie outside the vocabulary.
+ */
+TG_API const int32_t *tg_model_eos_token_ids(const tg_model *model, int64_t *count);
 
 /**
  * View of parameter `index` and its name in transformers ("transformer.h.0.attn.c_attn.weight",

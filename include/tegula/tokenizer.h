@@ -70,8 +70,10 @@ TG_API tg_status tg_tokenizer_encode(const tg_tokenizer *tokenizer, const char *
 
 /**
  * Decodes `count` ids and stores the number of bytes in *size. The bytes are written, without a
- * terminator, only if `capacity` holds all of them; capacity 0 returns the number alone. Errors:
- * BAD_ARGUMENT (an id out of range, with its index; 0 < capacity < *size; an unknown flag).
+ * terminator, only if `capacity` holds all of them; capacity 0 returns the number alone. An id
+ * without a token has no bytes, as in Hugging Face tokenizers: a model's vocabulary may be wider
+ * than its tokenizer's. Errors: BAD_ARGUMENT (an id below 0, with its index; 0 < capacity < *size;
+ * an unknown flag).
  */
 TG_API tg_status tg_tokenizer_decode(const tg_tokenizer *tokenizer, const int32_t *ids,
                                      size_t count, uint32_t flags, char *text, size_t capacity,

@@ -58,7 +58,7 @@ tg_status tgi_dataset_load(const char *path, const tg_tokenizer *tokenizer, tgi_
   *out = (tgi_dataset){NULL, 0, 0};
   tg_status status = tgi_file_map_open(path, SIZE_MAX / 8, &map, error);
   if (status == TG_OK && map.size == 0) {
-    status = tgi_file_error(error, TG_BAD_FILE, path, 0, "text, got an empty file");
+    status = tgi_file_error(error, TG_BAD_FILE, path, TGI_NO_BYTE, "text, got an empty file");
   } else if (status == TG_OK) {
     status = encode(path, &map, tokenizer, out, error);
   }

@@ -27,6 +27,7 @@ typedef struct tgi_option {
   size_t offset;   /* of the value in the command's struct */
   double min, max; /* of a number */
   const char *help;
+  char letter; /* "-m" beside "--model"; 0: none. `h' is help in every command */
 } tgi_option;
 
 /** For tables: offset of a field, and the upper bound of a number without one of its own. */
@@ -44,7 +45,7 @@ typedef struct tgi_command {
   const char *positions; /* "DIR PROMPT": how --help shows the positional arguments; NULL: none */
   const char *help;      /* what the command does; after a \v, what follows the options */
   const tgi_option *options; /* ended by a NULL name */
-  int least_positions, most_positions;
+  int most_positions;
 } tgi_command;
 
 typedef struct tgi_parsed {

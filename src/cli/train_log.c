@@ -10,8 +10,8 @@ tg_status tgi_train_log_open(tgi_train_log *log, const char *path, bool append, 
 {
   *log = (tgi_train_log){path, fopen(path, append ? "a" : "w"), false};
   return log->file ? TG_OK
-                   : tgi_error_set(error, TG_IO, "%s: byte 0: expected to open the log, got %s",
-                                   path, strerror(errno));
+                   : tgi_error_set(error, TG_IO, "%s: expected to open the log, got %s", path,
+                                   strerror(errno));
 }
 
 void tgi_train_log_close(tgi_train_log *log)

@@ -2,6 +2,7 @@
 #include "train_options.h"
 
 #include "core/error_record.h"
+#include "files/file_map.h"
 #include "files/json_file.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -235,8 +236,9 @@ tg_status tgi_train_note_apply(tgi_train_options *options, const tgi_parsed *giv
   tgi_json json = {0};
   snprintf(path, sizeof path, "%.4096s/trainer_state.json", options->out);
   tg_status status = json_text
-                         ? find_note(path, json_text, error)
+                         ? tgi_find_directory(options->out, error)
                          : tgi_error_set(error, TG_NO_MEMORY, "note: expected memory, got none");
+  status = status ? status : find_note(path, json_text, error);
   if (status == TG_OK) {
     status = tgi_json_parse(path, json_text->text, strlen(json_text->text), 0, 0, &json, error);
   }

@@ -2,7 +2,7 @@
 
 #define ROW(name, field, argument, kind, min, max, help)                                           \
   {                                                                                                \
-    name, argument, TGI_OPTION_##kind, TGI_AT(tgi_train_options, field), min, max, help            \
+    name, argument, TGI_OPTION_##kind, TGI_AT(tgi_train_options, field), min, max, help, 0         \
   }
 
 static const tgi_option rows[] = {
@@ -14,7 +14,8 @@ static const tgi_option rows[] = {
         "qwen3-0.6b, qwen3-1.7b, qwen3-4b, qwen3-8b"),
     ROW("vocab-size", vocab_size, "N", I32, 257, TGI_ANY_I32,
         "vocabulary size of a new model (257: one id per byte, and end of text)"),
-    ROW("model", model, "DIR", TEXT, 0, 0, "fine-tune the model in this Hugging Face directory"),
+    {"model", "DIR", TGI_OPTION_TEXT, TGI_AT(tgi_train_options, model), 0, 0,
+     "fine-tune the model in this Hugging Face directory", 'm'},
     ROW("resume", resume, NULL, FLAG, 0, 0,
         "continue from the checkpoint in --out. Other options default to the checkpoint's; those "
         "that "

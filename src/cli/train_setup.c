@@ -2,6 +2,7 @@
 #include "console.h"
 #include "core/error_record.h"
 #include "files/atomic_directory.h"
+#include "model/weights.h"
 #include "train_run.h"
 
 #include <errno.h>
@@ -94,7 +95,13 @@ static tg_status load_model(tgi_train_run *r, tg_error *error)
     return tg_model_load(r->o.resume ? r->o.out : r->o.model, TG_F32, &r->model, error);
   }
   const int32_t vocab = r->o.vocab_size ? r->o.vocab_size : tg_tokenizer_vocab_size(r->tokenizer);
-  return tg_model_create(r->o.preset, vocab, (uint64_t)r->o.seed, &r->model, error);
+  const tg_status status =
+      tg_model_create(r->o.preset, vocab, (uint64_t)r->o.seed, &r->model, error);
+  if (status == TG_OK) { /* a preset ends text by its last id, which a wider vocabulary never has */
+    tgi_config *config = &r->model->config;
+    config->bos_token_id = config->eos_token_ids[0] = tg_tokenizer_end_of_text(r->tokenizer);
+  }
+  return status;
 }
 
 /* Fills in options that depend on others, and checks text and tokenizer against the model. */

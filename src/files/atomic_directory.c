@@ -67,15 +67,15 @@ static tg_status split_target(const char *path, tgi_atomic_directory *d, tg_erro
   struct stat info;
   if (stat(path, &info) == 0) {
     if (!S_ISDIR(info.st_mode)) {
-      return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
+      return tgi_file_error(error, TG_BAD_ARGUMENT, path, TGI_NO_BYTE,
                             "a directory or nothing of that name, got a file");
     }
     if (!realpath(path, d->target)) {
-      return tgi_file_error_system(error, path, 0, "resolve the path", errno);
+      return tgi_file_error_system(error, path, TGI_NO_BYTE, "resolve the path", errno);
     }
   } else {
     if (errno != ENOENT || lstat(path, &info) == 0) {
-      return tgi_file_error_system(error, path, 0, "find the directory", errno);
+      return tgi_file_error_system(error, path, TGI_NO_BYTE, "find the directory", errno);
     }
     size_t size = strlen(path);
     while (size > 0 && path[size - 1] == '/') {
@@ -87,17 +87,17 @@ static tg_status split_target(const char *path, tgi_atomic_directory *d, tg_erro
     }
     char parent[PATH_MAX];
     if (size == start || size >= sizeof parent) {
-      return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
+      return tgi_file_error(error, TG_BAD_ARGUMENT, path, TGI_NO_BYTE,
                             "a path that ends in a name, got none");
     }
     memcpy(parent, start > 0 ? path : ".", start > 0 ? start : 1);
     parent[start > 0 ? start : 1] = '\0';
     if (!realpath(parent, d->target)) {
-      return tgi_file_error_system(error, path, 0, "find the parent directory", errno);
+      return tgi_file_error_system(error, path, TGI_NO_BYTE, "find the parent directory", errno);
     }
     const size_t used = strlen(d->target);
     if (used + 1 + (size - start) >= sizeof d->target) {
-      return tgi_file_error_system(error, path, 0, "resolve the path", ENAMETOOLONG);
+      return tgi_file_error_system(error, path, TGI_NO_BYTE, "resolve the path", ENAMETOOLONG);
     }
     snprintf(d->target + used, sizeof d->target - used, "%s%.*s", used > 1 ? "/" : "",
              (int)(size - start), path + start);
@@ -105,7 +105,7 @@ static tg_status split_target(const char *path, tgi_atomic_directory *d, tg_erro
   d->name = strrchr(d->target, '/') + 1;
   if (d->name[0] == '\0' || strcmp(d->name, ".") == 0 || strcmp(d->name, "..") == 0 ||
       strlen(d->name) > NAME_LIMIT) {
-    return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
+    return tgi_file_error(error, TG_BAD_ARGUMENT, path, TGI_NO_BYTE,
                           "a path that ends in a name of at most %d bytes, got another",
                           NAME_LIMIT);
   }
@@ -126,7 +126,7 @@ static tg_status open_parent(const char *path, tgi_atomic_directory **out, tg_er
     d->name[-1] = '\0';
     d->parent = open(d->target[0] ? d->target : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (d->parent < 0) {
-      status = tgi_file_error_system(error, path, 0, "open the parent directory", errno);
+      status = tgi_file_error_system(error, path, TGI_NO_BYTE, "open the parent directory", errno);
     }
     d->name[-1] = '/';
   }
@@ -148,7 +148,8 @@ static tg_status recover(const tgi_atomic_directory *d, tg_error *error)
     return TG_OK;
   }
   if (renameat(d->parent, d->old_name, d->parent, d->name) != 0) {
-    return tgi_file_error_system(error, d->target, 0, "move the old directory back", errno);
+    return tgi_file_error_system(error, d->target, TGI_NO_BYTE, "move the old directory back",
+                                 errno);
   }
   return TG_OK;
 }
@@ -169,8 +170,8 @@ static tg_status make_temporary(tgi_atomic_directory *d, tg_error *error)
       if (reason == EEXIST) {
         continue;
       }
-      return tgi_file_error_system(error, d->target, 0, "make a temporary directory beside it",
-                                   reason);
+      return tgi_file_error_system(error, d->target, TGI_NO_BYTE,
+                                   "make a temporary directory beside it", reason);
     }
     d->lock = openat(d->parent, d->temporary_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     /* Another process may take the new directory for a leftover before the lock is ours. */
@@ -187,7 +188,8 @@ static tg_status make_temporary(tgi_atomic_directory *d, tg_error *error)
     d->lock = -1;
   }
   d->temporary_name[0] = '\0';
-  return tgi_file_error_system(error, d->target, 0, "make a temporary directory beside it", EAGAIN);
+  return tgi_file_error_system(error, d->target, TGI_NO_BYTE,
+                               "make a temporary directory beside it", EAGAIN);
 }
 
 tg_status tgi_atomic_directory_begin(const char *path, tgi_atomic_directory **out, tg_error *error)
@@ -251,7 +253,8 @@ static tgi_step flush_entry(int directory, const char *name, void *state)
     return TGI_GO_ON; /* not a regular file: nothing of ours */
   }
   if (fsync(fd) != 0 && errno != EINVAL) {
-    p->status = tgi_file_error_system(p->error, p->directory->target, 0, "flush its files", errno);
+    p->status = tgi_file_error_system(p->error, p->directory->target, TGI_NO_BYTE,
+                                      "flush its files", errno);
   }
   close(fd);
   return p->status == TG_OK ? TGI_GO_ON : TGI_STOP;
@@ -272,7 +275,7 @@ static tgi_step keep_entry(int old, const char *name, void *state)
   const tgi_quoted quoted = tgi_quote(name, strlen(name));
   char action[sizeof quoted + 32];
   snprintf(action, sizeof action, "keep its file %s", quoted.text);
-  p->status = tgi_file_error_system(p->error, p->directory->target, 0, action, reason);
+  p->status = tgi_file_error_system(p->error, p->directory->target, TGI_NO_BYTE, action, reason);
   return TGI_STOP;
 }
 
@@ -301,7 +304,8 @@ static tg_status complete(tgi_atomic_directory *d, tg_error *error)
   if (reason == 0 && fsync(d->lock) != 0 && errno != EINVAL) {
     reason = errno;
   }
-  return reason ? tgi_file_error_system(error, d->target, 0, "complete the new directory", reason)
+  return reason ? tgi_file_error_system(error, d->target, TGI_NO_BYTE, "complete the new directory",
+                                        reason)
                 : TG_OK;
 }
 
@@ -341,13 +345,14 @@ tg_status tgi_atomic_directory_commit(tgi_atomic_directory *d, tg_error *error)
   const char *aside;
   const int reason = put_in_place(d, &aside);
   if (reason != 0) {
-    tgi_file_error_system(error, d->target, 0, "put the new directory in its place", reason);
+    tgi_file_error_system(error, d->target, TGI_NO_BYTE, "put the new directory in its place",
+                          reason);
     tgi_atomic_directory_drop(d);
     return TG_IO;
   }
   /* The old directory goes only when the disk knows the new one by its name. */
   if (fsync(d->parent) != 0 && errno != EINVAL) {
-    status = tgi_file_error_system(error, d->target, 0,
+    status = tgi_file_error_system(error, d->target, TGI_NO_BYTE,
                                    "flush the exchange (the new directory stands)", errno);
   } else if (aside) {
     tgi_remove_leftover(d->parent, aside, d->name);

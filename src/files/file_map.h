@@ -27,4 +27,10 @@ void tgi_file_map_drop(const tgi_file_map *map, const void *bytes, size_t size);
 /** Unmaps; a zeroed map is allowed. */
 void tgi_file_map_close(tgi_file_map *map);
 
+/**
+ * OK if `path` is a directory. For readers of a directory's files, which else name a file in it
+ * where the directory is missing. Errors: IO, BAD_FILE (something else has the name).
+ */
+tg_status tgi_find_directory(const char *path, tg_error *error);
+
 #endif

@@ -101,7 +101,7 @@ tg_status tgi_config_write_gpt2(const tgi_config *config, const char *path, json
 {
   const char *foreign = foreign_field(config);
   if (foreign) {
-    return tgi_file_error(error, TG_UNSUPPORTED, path, 0,
+    return tgi_file_error(error, TG_UNSUPPORTED, path, TGI_NO_BYTE,
                           "a model that the keys of GPT-2 describe, got another %s", foreign);
   }
   const struct {

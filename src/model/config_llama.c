@@ -102,7 +102,7 @@ tg_status tgi_config_write_llama_keys(const tgi_config *config, const tgi_llama_
 {
   const char *shared = foreign_field(config);
   if (shared || foreign) {
-    return tgi_file_error(error, TG_UNSUPPORTED, path, 0,
+    return tgi_file_error(error, TG_UNSUPPORTED, path, TGI_NO_BYTE,
                           "a model that the keys of %s describe, got another %s", kind->name,
                           shared ? shared : foreign);
   }

@@ -11,12 +11,12 @@
 
 static void add_stop_id(tgi_generation_config *c, int32_t id)
 {
-  for (int32_t i = 0; i < c->says.num_stop_ids; i++) {
+  for (int32_t i = 0; i < c->num_stop_ids; i++) {
     if (c->stop_ids[i] == id) {
       return;
     }
   }
-  c->stop_ids[c->says.num_stop_ids++] = id; /* both files have TGI_MAX_EOS_IDS at most */
+  c->stop_ids[c->num_stop_ids++] = id; /* both files have TGI_MAX_EOS_IDS at most */
 }
 
 void tgi_generation_config_start(const tgi_config *config, tgi_generation_config *out)

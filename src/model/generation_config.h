@@ -12,8 +12,9 @@
 #define TGI_MAX_STOP_IDS (2 * TGI_MAX_EOS_IDS)
 
 typedef struct tgi_generation_config {
-  tg_generation_config says; /* stop_ids stays NULL: the list is below */
+  tg_generation_config says;
   int32_t stop_ids[TGI_MAX_STOP_IDS];
+  int32_t num_stop_ids;
   char *text; /* the file, for saving it unchanged; NULL: there is none */
   size_t size;
 } tgi_generation_config;

@@ -1,6 +1,7 @@
 #include "tegula/model.h"
 
 #include "core/error_record.h"
+#include "files/file_map.h"
 #include "preset.h"
 #include "weights.h"
 #include <stdio.h>
@@ -55,7 +56,10 @@ static tg_status join(const char *directory, const char *name, char path[kPathBy
 static tg_status read_descriptions(tg_model *model, const char *directory, tg_error *error)
 {
   char path[kPathBytes];
-  tg_status status = join(directory, "config.json", path, error);
+  tg_status status = tgi_find_directory(directory, error);
+  if (status == TG_OK) {
+    status = join(directory, "config.json", path, error);
+  }
   if (status == TG_OK) {
     status = tgi_config_read(path, &model->config, error);
   }
@@ -143,7 +147,7 @@ tg_model_info tg_model_get_info(const tg_model *model)
       .head_dim = c->head_dim,
       .intermediate_size = c->intermediate_size,
       .max_position_embeddings = c->max_position_embeddings,
-      .end_of_text = model->generation.says.num_stop_ids ? model->generation.stop_ids[0] : -1,
+      .end_of_text = model->generation.num_stop_ids ? model->generation.stop_ids[0] : -1,
       .num_parameters = model->parameters.num_parameters,
       .weight_bytes = (size_t)model->parameters.elements * tg_dtype_bytes(model->dtype),
   };
@@ -151,9 +155,13 @@ tg_model_info tg_model_get_info(const tg_model *model)
 
 tg_generation_config tg_model_get_generation_config(const tg_model *model)
 {
-  tg_generation_config says = model->generation.says;
-  says.stop_ids = model->generation.stop_ids;
-  return says;
+  return model->generation.says;
+}
+
+const int32_t *tg_model_eos_token_ids(const tg_model *model, int64_t *count)
+{
+  *count = model->generation.num_stop_ids;
+  return model->generation.stop_ids;
 }
 
 tg_status tg_model_parameter(const tg_model *model, size_t index, tg_tensor *view,

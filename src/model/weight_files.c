@@ -182,7 +182,7 @@ static tg_status refuse_others(const char *directory, const char *single, tg_err
     char *path = join(directory, pickled[i]);
     if (path && exists(path)) {
       const tg_status status =
-          tgi_file_error(error, TG_UNSUPPORTED, path, 0,
+          tgi_file_error(error, TG_UNSUPPORTED, path, TGI_NO_BYTE,
                          "model.safetensors beside it (python -m tegula.convert writes it), got "
                          "pickled weights alone");
       free(path);
@@ -190,7 +190,7 @@ static tg_status refuse_others(const char *directory, const char *single, tg_err
     }
     free(path);
   }
-  return tgi_file_error_system(error, single, 0, "open it for reading", ENOENT);
+  return tgi_file_error_system(error, single, TGI_NO_BYTE, "open it for reading", ENOENT);
 }
 
 tg_status tgi_weight_files_open(const char *directory, tgi_weight_files **out, tg_error *error)

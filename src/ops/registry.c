@@ -1,7 +1,7 @@
 /* Expansions of ops.def that are not tied to one entry: the public op table, and dispatch along the
  * chain. */
 #include "core/device_state.h"
-#include "ops/kernels.h"
+#include "ops/chain.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -179,3 +179,43 @@ static tg_status nobody_takes(tgi_call *call)
     return status == TG_UNSUPPORTED ? nobody_takes(&call) : status;                                \
   }
 #include "ops/ops.def"
+
+/* ---- plans ---- */
+
+/* A plan writes nothing where its kernel does not take the case; the reference has none. */
+#define OP(op, dir, ws)                                                                            \
+  static void op##_##dir##_plan(const tg_context *ctx, const void *args, char *text, size_t bytes) \
+  {                                                                                                \
+    const tgi_call call = begin_##op##_##dir(ctx, args, true);                                     \
+    if (call.status != TG_OK || call.empty) {                                                      \
+      snprintf(text, bytes, call.empty ? "nothing to compute" : "none: the call is refused");      \
+    }                                                                                              \
+    for (int i = 0; i < ctx->chain.length && !text[0]; i++) {                                      \
+      const tgi_##op##_##dir##_kernel *k = &ctx->chain.table[i]->op##_##dir;                       \
+      if (k->run && k->plan) {                                                                     \
+        k->plan(ctx, args, text, bytes);                                                           \
+      }                                                                                            \
+    }                                                                                              \
+  }
+#include "ops/ops.def"
+
+typedef void call_plan(const tg_context *ctx, const void *args, char *text, size_t bytes);
+
+static call_plan *const plans[] = {
+#define OP(op, dir, ws) op##_##dir##_plan,
+#include "ops/ops.def"
+};
+
+void tgi_explain_call(const tg_context *ctx, const tg_op_info *info, const void *args, char *text,
+                      size_t bytes)
+{
+  text[0] = '\0';
+  for (size_t i = 0; i < tg_op_count(); i++) {
+    if (rows[i]() == info) {
+      plans[i](ctx, args, text, bytes);
+    }
+  }
+  if (!text[0]) {
+    snprintf(text, bytes, "plain loops in f64");
+  }
+}

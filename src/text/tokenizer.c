@@ -142,7 +142,8 @@ tg_status tg_tokenizer_encode(const tg_tokenizer *tokenizer, const char *text, s
   return TG_OK;
 }
 
-/** Bytes of one id that is in range; *piece points to them. */
+/** Bytes of one id; *piece points to them. An id without a token, such as one of the rows that pad
+ * a vocabulary, has none. */
 static size_t piece_of(const tg_tokenizer *tokenizer, int32_t id, bool skip, char *byte,
                        const char **piece)
 {
@@ -150,6 +151,10 @@ static size_t piece_of(const tg_tokenizer *tokenizer, int32_t id, bool skip, cha
     *byte = (char)id;
     *piece = byte;
     return 1;
+  }
+  if (id >= tg_tokenizer_vocab_size(tokenizer)) {
+    *piece = "";
+    return 0;
   }
   const tgi_special_token *token = &tokenizer->tokens[id - TGI_BYTE_TOKENS];
   *piece = token->text;
@@ -166,14 +171,13 @@ tg_status tg_tokenizer_decode(const tg_tokenizer *tokenizer, const int32_t *ids,
                         flags);
   }
   const bool skip = flags & TG_TOKENIZER_SKIP_SPECIAL;
-  const int32_t vocab = tg_tokenizer_vocab_size(tokenizer);
   char byte;
   const char *piece;
   size_t total = 0;
   for (size_t i = 0; i < count; i++) {
-    if (ids[i] < 0 || ids[i] >= vocab) {
-      return bad_argument(error, "tokenizer_decode: ids[%zu]: expected an id from 0 to %d, got %d",
-                          i, vocab - 1, ids[i]);
+    if (ids[i] < 0) {
+      return bad_argument(error, "tokenizer_decode: ids[%zu]: expected an id of at least 0, got %d",
+                          i, ids[i]);
     }
     total += piece_of(tokenizer, ids[i], skip, &byte, &piece);
   }

@@ -2,6 +2,7 @@
  * is UNSUPPORTED. */
 #include "byte_alphabet.h"
 #include "files/file_error.h"
+#include "files/file_map.h"
 #include "files/json_file.h"
 #include "files/utf8.h"
 #include "special_tokens.h"
@@ -225,6 +226,10 @@ tg_status tgi_tokenizer_parse(const char *path, const char *text, size_t size, t
 tg_status tg_tokenizer_load(const char *directory, tg_tokenizer **out, tg_error *error)
 {
   *out = NULL;
+  tg_status status = tgi_find_directory(directory, error);
+  if (status != TG_OK) {
+    return status;
+  }
   static const char name[] = "/tokenizer.json";
   const size_t size = strlen(directory) + sizeof name;
   char *path = malloc(size);
@@ -233,7 +238,7 @@ tg_status tg_tokenizer_load(const char *directory, tg_tokenizer **out, tg_error 
   }
   snprintf(path, size, "%s%s", directory, name);
   tgi_json json;
-  tg_status status = tgi_json_load(path, FILE_LIMIT, 0, &json, error);
+  status = tgi_json_load(path, FILE_LIMIT, 0, &json, error);
   if (status == TG_OK) {
     status = read_tokenizer(&json, out, error);
     json_decref(json.root);
