@@ -45,6 +45,10 @@ class SessionOptions(c.Structure):
     ]  # fmt: skip
 
 
+class SaveOptions(c.Structure):
+    _fields_ = [("dtype", c.c_int), ("max_shard_bytes", c.c_int64), ("tokenizer", c.c_void_p)]
+
+
 class StepResult(c.Structure):
     _fields_ = [("step", c.c_int64), ("loss", c.c_double), ("grad_norm", c.c_double), ("learning_rate", c.c_double)]
 
@@ -78,6 +82,10 @@ class Model:
             names.append(name.value.decode())
         return names
 
+    def save(self, directory, dtype=0, max_shard_bytes=0):
+        options = SaveOptions(dtype, max_shard_bytes, None)
+        check(lib.tg_model_save, self.handle, c.byref(options), str(directory).encode())
+
     def close(self):
         lib.tg_model_destroy(self.handle)
 
@@ -91,6 +99,9 @@ class Session:
         ids = ints(ids)
         check(lib.tg_session_feed, self.handle, pointer(ids), c.c_int64(len(ids)))
         return np.ctypeslib.as_array(lib.tg_session_logits(self.handle), (self.vocab_size,)).copy()
+
+    def truncate(self, length):
+        assert lib.tg_session_truncate(self.handle, c.c_int64(length)) == 0
 
     def close(self):
         lib.tg_session_destroy(self.handle)
