@@ -47,19 +47,28 @@ add_library(
   model/config.c
   model/config_gpt2.c
   model/config_keys.c
-  model/config_qwen3.c
+  model/config_llama.c
+  model/config_qwen.c
   model/config_rope.c
+  model/generation_config.c
   model/model.c
   model/parameters.c
   model/preset.c
   model/rope_tables.c
+  model/save.c
   model/transformer.c
   model/transformer_bwd.c
+  model/transformer_cache.c
   model/weight_files.c
   model/weights.c
+  model/weights_read.c
+  model/weights_write.c
+  generation/free_memory.c
   generation/generate.c
   generation/sampler.c
   generation/session.c
+  generation/session_cache.c
+  generation/session_passes.c
   training/checkpoint.c
   training/trainer.c
   training/trainer_options.c

@@ -5,6 +5,7 @@
 
 int tgi_train_command(int argc, char **argv);
 int tgi_generate_command(int argc, char **argv);
+int tgi_convert_command(int argc, char **argv);
 int tgi_info_command(int argc, char **argv);
 int tgi_bench_command(int argc, char **argv);
 int tgi_explain_command(int argc, char **argv);

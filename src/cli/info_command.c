@@ -3,6 +3,7 @@
 #include "console.h"
 #include "core/context_state.h"
 #include "core/processor.h"
+#include "generation/free_memory.h"
 #include "json_print.h"
 #include "option_table.h"
 #include "roof/gpu_roof.h"
@@ -40,23 +41,6 @@ typedef struct machine {
   double memory, available; /* bytes; 0: unknown */
 } machine;
 
-/* MemAvailable of /proc/meminfo. */
-static double available_memory(void)
-{
-  char line[128];
-  double kib = 0;
-  FILE *f = fopen("/proc/meminfo", "r");
-  while (f && fgets(line, sizeof line, f)) {
-    if (sscanf(line, "MemAvailable: %lf", &kib) == 1) {
-      break;
-    }
-  }
-  if (f) {
-    (void)fclose(f);
-  }
-  return 1024 * kib;
-}
-
 static tg_status look(machine *m, tg_error *error)
 {
   const tg_context_options cpu = {.backend = TG_BACKEND_CPU};
@@ -73,7 +57,7 @@ static tg_status look(machine *m, tg_error *error)
              m->ctx->chain.entry[i]);
   }
   m->memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-  m->available = available_memory();
+  m->available = (double)tgi_free_memory("");
   return TG_OK;
 }
 
@@ -160,7 +144,7 @@ static void list_ends(const tg_model *model, char *text, size_t bytes)
 static void print_model(const char *directory, const tg_model *model, const char *tokenizer)
 {
   const tg_model_info info = tg_model_get_info(model), *i = &info;
-  char ends[128];
+  char ends[256];
   list_ends(model, ends, sizeof ends);
   printf("model      %s: %s, %.2f M parameters, %s in %s\n", directory, i->model_type,
          (double)i->num_parameters / 1e6, tgi_size((double)i->weight_bytes).text,
@@ -171,6 +155,11 @@ static void print_model(const char *directory, const tg_model *model, const char
          i->head_dim, i->num_key_value_heads);
   printf("  positions  %d\n", i->max_position_embeddings);
   printf("  vocabulary %d ids, end of text %s\n", i->vocab_size, ends);
+  const tg_generation_config c = tg_model_get_generation_config(model);
+  printf("  sampling   temperature %g, top-k %d, top-p %g, min-p %g, repetition penalty %g (%s)\n",
+         (double)c.temperature, c.top_k, (double)c.top_p, (double)c.min_p,
+         (double)c.repetition_penalty,
+         c.given ? "generation_config.json" : "no generation_config.json");
   printf("  tokenizer  %s\n", tokenizer);
 }
 
@@ -242,6 +231,20 @@ static void write_machine(json_t *w, const machine *m)
   json_object_set_new(w, "devices", describe_devices());
 }
 
+static json_t *describe_generation(const tg_model *model)
+{
+  const tg_generation_config c = tg_model_get_generation_config(model);
+  json_t *j = json_object();
+  json_object_set_new(j, "given", json_boolean(c.given));
+  json_object_set_new(j, "temperature", json_real((double)c.temperature));
+  json_object_set_new(j, "top_k", json_integer(c.top_k));
+  json_object_set_new(j, "top_p", json_real((double)c.top_p));
+  json_object_set_new(j, "min_p", json_real((double)c.min_p));
+  json_object_set_new(j, "repetition_penalty", json_real((double)c.repetition_penalty));
+  json_object_set_new(j, "max_new_tokens", json_integer(c.max_new_tokens));
+  return j;
+}
+
 static void write_model(json_t *w, const char *directory, const tg_model *from,
                         const char *tokenizer)
 {
@@ -267,6 +270,7 @@ static void write_model(json_t *w, const char *directory, const tg_model *from,
   json_object_set_new(model, "vocab_size", json_integer(i->vocab_size));
   json_object_set_new(model, "end_of_text", json_integer(i->end_of_text));
   json_object_set_new(model, "eos_token_ids", ends);
+  json_object_set_new(model, "generation", describe_generation(from));
   json_object_set_new(model, "tokenizer", json_string(tokenizer));
   json_object_set_new(w, "model", model);
 }

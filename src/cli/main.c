@@ -21,6 +21,7 @@ static const subcommand subcommands[] = {
     {"generate", tgi_generate_command, "generate text with a model"},
     {"tokenize", tgi_tokenize_command, "encode text with a model's tokenizer"},
     {"detokenize", tgi_detokenize_command, "decode ids with a model's tokenizer"},
+    {"convert", tgi_convert_command, "write a model in another dtype or in shards"},
     {"info", tgi_info_command, "describe this machine, its kernels, and a model directory"},
     {"bench", tgi_bench_command, "time training steps, prefill and decoding"},
     {"explain", tgi_explain_command, "show how an op runs a shape, and what bounds its time"},

@@ -25,9 +25,10 @@ struct tgi_atomic_directory {
   char temporary[PATH_MAX + 64];
   char temporary_name[TGI_TARGET_NAME_LIMIT + 64];
   char old_name[TGI_TARGET_NAME_LIMIT +
-                64]; /* where the old directory steps aside without exchange */
-  int parent;        /* descriptors, or -1 */
-  int lock;          /* the temporary directory, locked while we live */
+                64];                /* where the old directory steps aside without exchange */
+  int parent;                       /* descriptors, or -1 */
+  int lock;                         /* the temporary directory, locked while we live */
+  bool (*leaves)(const char *name); /* NULL: nothing is left behind */
 };
 
 static bool is_leftover_name(const tgi_atomic_directory *d, const char *name)
@@ -164,6 +165,11 @@ const char *tgi_atomic_directory_path(const tgi_atomic_directory *directory)
   return directory->temporary;
 }
 
+void tgi_atomic_directory_leave(tgi_atomic_directory *directory, bool (*leaves)(const char *name))
+{
+  directory->leaves = leaves;
+}
+
 tg_status tgi_atomic_directory_recover(const char *path, tg_error *error)
 {
   tgi_atomic_directory *d;
@@ -203,7 +209,8 @@ static tgi_step keep_entry(int old, const char *name, void *state)
 {
   progress *p = state;
   const int fresh = p->directory->lock;
-  if (tgi_is_directory(old, name) || tgi_entry_exists(fresh, name)) {
+  bool (*leaves)(const char *) = p->directory->leaves;
+  if ((leaves && leaves(name)) || tgi_is_directory(old, name) || tgi_entry_exists(fresh, name)) {
     return TGI_GO_ON;
   }
   if (linkat(old, name, fresh, name, 0) == 0) {

@@ -1,3 +1,4 @@
+#define _DEFAULT_SOURCE /* madvise */
 #include "file_map.h"
 #include "file_error.h"
 #include <errno.h>
@@ -61,6 +62,20 @@ tg_status tgi_file_map_open(const char *path, size_t limit, tgi_file_map *map, t
   const tg_status status = map_descriptor(fd, path, limit, map, error);
   close(fd);
   return status;
+}
+
+void tgi_file_map_drop(const tgi_file_map *map, const void *bytes, size_t size)
+{
+  if (map->mapping && size > 0) {
+    /* The page that the bytes begin in is dropped, the one that others go on in is kept. */
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t begin = (size_t)((const char *)bytes - map->data) / page * page;
+    const size_t end = (size_t)((const char *)bytes + size - map->data);
+    const size_t whole = end == map->size ? end - begin : end / page * page - begin;
+    if (whole > 0) {
+      madvise((char *)map->mapping + begin, whole, MADV_DONTNEED); /* advice: it may fail */
+    }
+  }
 }
 
 tg_status tgi_find_directory(const char *path, tg_error *error)

@@ -298,3 +298,8 @@ const char *tgi_safetensors_metadata(const tgi_safetensors *file, const char *ke
 {
   return json_string_value(json_object_get(json_object_get(file->header, "__metadata__"), key));
 }
+
+void tgi_safetensors_drop(const tgi_safetensors *file, const void *bytes, size_t size)
+{
+  tgi_file_map_drop(&file->map, bytes, size);
+}

@@ -60,6 +60,10 @@ const tgi_file_tensor *tgi_safetensors_at(const tgi_safetensors *file, size_t in
 /** The tensor of that name, or NULL. */
 const tgi_file_tensor *tgi_safetensors_find(const tgi_safetensors *file, const char *name);
 
+/** Takes bytes of the data out of memory (file_map.h); nothing is done where the file was parsed.
+ */
+void tgi_safetensors_drop(const tgi_safetensors *file, const void *bytes, size_t size);
+
 /** The `__metadata__` text of that key, up to an escaped NUL in it; or NULL. */
 const char *tgi_safetensors_metadata(const tgi_safetensors *file, const char *key);
 

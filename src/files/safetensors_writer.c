@@ -49,7 +49,7 @@ static tg_status check_source(const char *path, const tgi_tensor_source *source,
                           "got another shape",
                           name.text);
   }
-  if (!source->data && bytes > 0) {
+  if (!source->data && bytes > 0 && (!source->make || source->piece == 0)) {
     return tgi_file_error(error, TG_BAD_ARGUMENT, path, TGI_NO_BYTE,
                           "%" PRIu64 " bytes of data for tensor %s, got NULL", bytes, name.text);
   }
@@ -120,6 +120,24 @@ static tg_status make_header(const char *path, const tgi_tensor_source *const *s
   return status;
 }
 
+static tg_status write_pieces(tgi_durable_file *file, const tgi_tensor_source *source,
+                              uint64_t bytes, tg_error *error)
+{
+  const size_t most = bytes < source->piece ? (size_t)bytes : source->piece;
+  void *piece = malloc(most);
+  if (!piece) {
+    return tgi_file_error_memory(error, file->path, most);
+  }
+  tg_status status = TG_OK;
+  for (uint64_t at = 0; at < bytes && status == TG_OK; at += most) {
+    const size_t size = bytes - at < most ? (size_t)(bytes - at) : most;
+    status = source->make(source->arg, at, size, piece, error);
+    status = status ? status : tgi_durable_file_write(file, piece, size, error);
+  }
+  free(piece);
+  return status;
+}
+
 static tg_status write_all(const char *path, const char *header,
                            const tgi_tensor_source *const *sorted, size_t count, tg_error *error)
 {
@@ -140,7 +158,9 @@ static tg_status write_all(const char *path, const char *header,
   for (size_t i = 0; i < count && status == TG_OK; i++) {
     uint64_t bytes = 0;
     tgi_file_dtype_bytes(sorted[i]->dtype, sorted[i]->ndim, sorted[i]->shape, &bytes);
-    status = tgi_durable_file_write(&file, sorted[i]->data, (size_t)bytes, error);
+    status = sorted[i]->data || bytes == 0
+                 ? tgi_durable_file_write(&file, sorted[i]->data, (size_t)bytes, error)
+                 : write_pieces(&file, sorted[i], bytes, error);
   }
   if (status == TG_OK) {
     return tgi_durable_file_commit(&file, error);

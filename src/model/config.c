@@ -8,9 +8,6 @@
 
 #define FILE_LIMIT ((size_t)1 << 20)
 
-/* Configurations hold keys of anyone's, and model_max_length may be 10^30. */
-#define READ_FLAGS JSON_DECODE_INT_AS_REAL
-
 /** X(op's dtype, name in the file) */
 #define WEIGHT_DTYPE_MAP(X)                                                                        \
   X(TG_F32, "float32")                                                                             \
@@ -25,6 +22,8 @@ typedef struct family {
 
 static const family families[TGI_MODEL_TYPES] = {
     [TGI_MODEL_GPT2] = {"gpt2", tgi_config_read_gpt2, tgi_config_write_gpt2},
+    [TGI_MODEL_LLAMA] = {"llama", tgi_config_read_llama, tgi_config_write_llama},
+    [TGI_MODEL_QWEN2] = {"qwen2", tgi_config_read_qwen2, tgi_config_write_qwen2},
     [TGI_MODEL_QWEN3] = {"qwen3", tgi_config_read_qwen3, tgi_config_write_qwen3},
 };
 
@@ -93,7 +92,7 @@ tg_status tgi_config_parse(const char *path, const char *text, size_t size, tgi_
                            tg_error *error)
 {
   tgi_json json;
-  tg_status status = tgi_json_parse(path, text, size, 0, READ_FLAGS, &json, error);
+  tg_status status = tgi_json_parse(path, text, size, 0, TGI_CONFIG_FLAGS, &json, error);
   if (status == TG_OK) {
     status = read_config(&json, config, error);
     json_decref(json.root);
@@ -104,7 +103,7 @@ tg_status tgi_config_parse(const char *path, const char *text, size_t size, tgi_
 tg_status tgi_config_read(const char *path, tgi_config *config, tg_error *error)
 {
   tgi_json json;
-  tg_status status = tgi_json_load(path, FILE_LIMIT, READ_FLAGS, &json, error);
+  tg_status status = tgi_json_load(path, FILE_LIMIT, TGI_CONFIG_FLAGS, &json, error);
   if (status == TG_OK) {
     status = read_config(&json, config, error);
     json_decref(json.root);

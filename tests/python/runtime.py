@@ -41,7 +41,12 @@ class TrainerOptions(c.Structure):
 class SessionOptions(c.Structure):
     _fields_ = [
         ("max_tokens", c.c_int32), ("num_threads", c.c_int32), ("backend", c.c_int), ("device_index", c.c_int32),
+        ("cache_dtype", c.c_int),
     ]  # fmt: skip
+
+
+class SaveOptions(c.Structure):
+    _fields_ = [("dtype", c.c_int), ("max_shard_bytes", c.c_int64), ("tokenizer", c.c_void_p)]
 
 
 class StepResult(c.Structure):
@@ -128,6 +133,10 @@ class Model:
             names.append(name.value.decode())
         return names
 
+    def save(self, directory, dtype=0, max_shard_bytes=0):
+        options = SaveOptions(dtype, max_shard_bytes, None)
+        check(lib.tg_model_save, self.handle, c.byref(options), str(directory).encode())
+
     def close(self):
         lib.tg_model_destroy(self.handle)
 
@@ -141,6 +150,9 @@ class Session:
         ids = ints(ids)
         check(lib.tg_session_feed, self.handle, pointer(ids), c.c_int64(len(ids)))
         return np.ctypeslib.as_array(lib.tg_session_logits(self.handle), (self.vocab_size,)).copy()
+
+    def truncate(self, length):
+        assert lib.tg_session_truncate(self.handle, c.c_int64(length)) == 0
 
     def close(self):
         lib.tg_session_destroy(self.handle)
