@@ -1,6 +1,7 @@
 # libtegula_model: the runtime, on the public ops alone.
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(jansson REQUIRED IMPORTED_TARGET GLOBAL jansson)
+pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET GLOBAL libutf8proc)
 add_library(
   tegula_model_objects OBJECT
   files/atomic_directory.c
@@ -19,6 +20,35 @@ add_library(
   text/tokenizer.c
   text/tokenizer_load.c
   text/tokenizer_save.c
+  chat/builtin_templates.c
+  chat/chat_render.c
+  chat/chat_sources.c
+  chat/chat_values.c
+  chat/template_braces.c
+  chat/template_call.c
+  chat/template_case.c
+  chat/template_compare.c
+  chat/template_eval.c
+  chat/template_filters.c
+  chat/template_format.c
+  chat/template_functions.c
+  chat/template_job.c
+  chat/template_lexer.c
+  chat/template_literal.c
+  chat/template_loop.c
+  chat/template_methods.c
+  chat/template_number.c
+  chat/template_parser.c
+  chat/template_percent.c
+  chat/template_print.c
+  chat/template_render.c
+  chat/template_replace.c
+  chat/template_selection.c
+  chat/template_set.c
+  chat/template_statements.c
+  chat/template_tests.c
+  chat/template_text.c
+  chat/template_value.c
   model/activations.c
   model/config.c
   model/config_gpt2.c
@@ -40,17 +70,17 @@ add_library(
   training/trainer.c
   training/trainer_options.c
   training/trainer_step.c)
-target_link_libraries(tegula_model_objects PRIVATE tegula_flags PkgConfig::jansson)
+target_link_libraries(tegula_model_objects PRIVATE tegula_flags PkgConfig::jansson PkgConfig::utf8proc)
 
 # Static: what tests link; sees the internal symbols too.
 add_library(tegula_model_static STATIC $<TARGET_OBJECTS:tegula_model_objects>)
-target_link_libraries(tegula_model_static PUBLIC tegula_static PkgConfig::jansson)
+target_link_libraries(tegula_model_static PUBLIC tegula_static PkgConfig::jansson PkgConfig::utf8proc)
 
 # Shared: the product; exports the public prototypes alone.
 add_library(tegula_model SHARED $<TARGET_OBJECTS:tegula_model_objects>)
 target_include_directories(tegula_model PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                                                $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-target_link_libraries(tegula_model PRIVATE tegula PkgConfig::jansson m)
+target_link_libraries(tegula_model PRIVATE tegula PkgConfig::jansson PkgConfig::utf8proc m)
 # nodelete: once loaded it stays, as jansson keeps pointers to json_file.c's allocator.
 target_link_options(tegula_model PRIVATE ${TEGULA_LINK_OPTIONS} -Wl,-z,nodelete)
 set_target_properties(tegula_model PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)

@@ -1,0 +1,389 @@
+/* Filters that go through lists and the like: choosing, mapping, sorting, joining. */
+#include "template_filters.h"
+#include "template_number.h"
+#include "template_print.h"
+#include <string.h>
+
+/* ---- attributes: "name", "name.0.name", 0 ---- */
+
+static bool all_digits(const tgi_string *s)
+{
+  for (size_t i = 0; i < s->size; i++) {
+    if (s->bytes[i] < '0' || s->bytes[i] > '9') {
+      return false;
+    }
+  }
+  return s->size > 0;
+}
+
+/** The attribute of an item; `otherwise` where a part of it is undefined, unless that is MISSING.
+ */
+static tgi_value look_up(tgi_job *job, tgi_value item, tgi_value attribute, tgi_value otherwise)
+{
+  if (attribute.kind != TGI_STRING) {
+    item = attribute.kind == TGI_NONE || attribute.kind == TGI_MISSING
+               ? item
+               : tgi_get_item(job, item, attribute);
+    return item.kind == TGI_UNDEFINED && otherwise.kind > TGI_NONE ? otherwise : item;
+  }
+  const tgi_string *path = attribute.as.string;
+  for (size_t at = 0; at <= path->size;) {
+    const char *point = memchr(path->bytes + at, '.', path->size - at);
+    const size_t end = point ? (size_t)(point - path->bytes) : path->size;
+    tgi_string *part = tgi_string_slice(job, path, at, end);
+    int64_t index;
+    const bool number =
+        all_digits(part) && tgi_parse_integer(job, part->bytes, part->size, 10, false, &index);
+    item = tgi_get_item(job, item, number ? tgi_int(index) : tgi_text(part));
+    if (item.kind == TGI_UNDEFINED && otherwise.kind > TGI_NONE) {
+      item = otherwise;
+    }
+    at = end + 1;
+  }
+  return item;
+}
+
+static tgi_value look_up_key(const tgi_call *call, tgi_value item, tgi_value attribute,
+                             bool case_sensitive)
+{
+  const tgi_value key = look_up(call->job, item, attribute, (tgi_value){0});
+  return case_sensitive ? key : tgi_ignore_case(call->job, key);
+}
+
+/* ---- filters and tests by name ---- */
+
+/** Arguments from `first` on, with those by name. */
+static tgi_args rest_of(const tgi_args *args, size_t first)
+{
+  tgi_args rest = *args;
+  rest.values += first;
+  rest.count -= first;
+  return rest;
+}
+
+static tgi_string *name_argument(const tgi_call *call, size_t at)
+{
+  if (call->args->values[at].kind != TGI_STRING) {
+    tgi_fail_on(call->job, call->args->values[at], "the name of a filter or test");
+  }
+  return call->args->values[at].as.string;
+}
+
+static const tgi_builtin *need_builtin(const tgi_call *call, const tgi_builtin *found,
+                                       const tgi_string *name)
+{
+  if (!found) {
+    tgi_job_fail(call->job, TG_UNSUPPORTED, "a filter or test that is known, got \"%.*s\"",
+                 (int)name->size, name->bytes);
+  }
+  return found;
+}
+
+/** The value of the argument called `name`, or MISSING. */
+static tgi_value named_argument(const tgi_args *args, const char *name)
+{
+  for (size_t i = 0; i < args->num_named; i++) {
+    if (tgi_string_is(args->names[i], name)) {
+      return args->named[i];
+    }
+  }
+  return (tgi_value){0};
+}
+
+static tgi_value run_map(tgi_call *call)
+{
+  tgi_job *job = call->job;
+  tgi_list *mapped = tgi_list_new(job);
+  if (!tgi_truth(call->self)) {
+    return tgi_from_iterator(job, mapped);
+  }
+  const tgi_value attribute = named_argument(call->args, "attribute");
+  const tgi_builtin *filter = NULL;
+  tgi_args rest = *call->args;
+  if (rest.count > 0) {
+    const tgi_string *name = name_argument(call, 0);
+    filter = need_builtin(call, tgi_find_filter(name), name);
+    rest = rest_of(call->args, 1);
+  } else if (attribute.kind == TGI_MISSING) {
+    tgi_job_fail(job, TG_BAD_ARGUMENT, "the name of a filter or an attribute, got neither");
+  }
+  const tgi_value otherwise = named_argument(call->args, "default");
+  tgi_walk walk = tgi_walk_begin(job, call->self);
+  tgi_value item;
+  while (tgi_walk_next(job, &walk, &item)) {
+    tgi_list_add(job, mapped,
+                 filter ? tgi_run_builtin(call->run, filter, item, &rest)
+                        : look_up(job, item, attribute, otherwise));
+  }
+  return tgi_from_iterator(job, mapped);
+}
+
+/** Items for which a test (or, without one, their truth) is `wanted`. */
+static tgi_value choose(tgi_call *call, bool by_attribute, bool wanted)
+{
+  tgi_job *job = call->job;
+  tgi_list *chosen = tgi_list_new(job);
+  if (!tgi_truth(call->self)) {
+    return tgi_from_iterator(job, chosen);
+  }
+  const size_t first = by_attribute;
+  if (by_attribute && call->args->count == 0) {
+    tgi_job_fail(job, TG_BAD_ARGUMENT, "the name of an attribute, got none");
+  }
+  const tgi_value attribute = by_attribute ? call->args->values[0] : tgi_none();
+  const tgi_builtin *test = NULL;
+  tgi_args rest = *call->args;
+  if (call->args->count > first) {
+    const tgi_string *name = name_argument(call, first);
+    test = need_builtin(call, tgi_find_test(name), name);
+    rest = rest_of(call->args, first + 1);
+  }
+  tgi_walk walk = tgi_walk_begin(job, call->self);
+  tgi_value item;
+  while (tgi_walk_next(job, &walk, &item)) {
+    const tgi_value tested = look_up(job, item, attribute, (tgi_value){0});
+    const tgi_value result = test ? tgi_run_builtin(call->run, test, tested, &rest) : tested;
+    if (tgi_truth(result) == wanted) {
+      tgi_list_add(job, chosen, item);
+    }
+  }
+  return tgi_from_iterator(job, chosen);
+}
+
+static tgi_value run_select(tgi_call *call)
+{
+  return choose(call, false, true);
+}
+
+static tgi_value run_reject(tgi_call *call)
+{
+  return choose(call, false, false);
+}
+
+static tgi_value run_selectattr(tgi_call *call)
+{
+  return choose(call, true, true);
+}
+
+static tgi_value run_rejectattr(tgi_call *call)
+{
+  return choose(call, true, false);
+}
+
+/* ---- order ---- */
+
+/** One key for each of the attributes, with commas between, that sort is given. */
+static tgi_value sort_key(const tgi_call *call, tgi_value item, bool case_sensitive)
+{
+  tgi_job *job = call->job;
+  const tgi_value attribute = call->arg[2];
+  tgi_list *keys = tgi_list_new(job);
+  if (attribute.kind != TGI_STRING) {
+    tgi_list_add(job, keys, look_up_key(call, item, attribute, case_sensitive));
+    return tgi_from_list(TGI_LIST, keys);
+  }
+  const tgi_string *all = attribute.as.string;
+  for (size_t at = 0; at <= all->size;) {
+    const char *comma = memchr(all->bytes + at, ',', all->size - at);
+    const size_t end = comma ? (size_t)(comma - all->bytes) : all->size;
+    const tgi_value one = tgi_text(tgi_string_slice(job, all, at, end));
+    tgi_list_add(job, keys, look_up_key(call, item, one, case_sensitive));
+    at = end + 1;
+  }
+  return tgi_from_list(TGI_LIST, keys);
+}
+
+static tgi_value run_sort(tgi_call *call)
+{
+  tgi_list *items = tgi_collect(call->job, call->self);
+  tgi_list *keys = tgi_list_new(call->job);
+  for (size_t i = 0; i < items->count; i++) {
+    tgi_list_add(call->job, keys,
+                 sort_key(call, items->items[i], tgi_bool_argument(call, 1, false)));
+  }
+  return tgi_from_list(TGI_LIST,
+                       tgi_sorted(call->job, items, keys, tgi_bool_argument(call, 0, false)));
+}
+
+static tgi_value run_dictsort(tgi_call *call)
+{
+  tgi_job *job = call->job;
+  if (call->self.kind != TGI_DICT) {
+    tgi_fail_on(job, call->self, "a dict to sort");
+  }
+  size_t by = 0;
+  if (call->arg[1].kind != TGI_MISSING) {
+    const tgi_string *name = tgi_string_argument(call, 1);
+    by = tgi_string_is(name, "value");
+    if (!by && !tgi_string_is(name, "key")) {
+      tgi_fail_on(job, call->arg[1], "\"key\" or \"value\" to sort by");
+    }
+  }
+  tgi_list *items = tgi_collect(job, tgi_from_dict(TGI_ITEMS, call->self.as.dict));
+  tgi_list *keys = tgi_list_new(job);
+  for (size_t i = 0; i < items->count; i++) {
+    const tgi_value key = items->items[i].as.list->items[by];
+    tgi_list_add(job, keys, tgi_bool_argument(call, 0, false) ? key : tgi_ignore_case(job, key));
+  }
+  return tgi_from_list(TGI_LIST, tgi_sorted(job, items, keys, tgi_bool_argument(call, 2, false)));
+}
+
+static tgi_value extreme(tgi_call *call, bool largest)
+{
+  tgi_job *job = call->job;
+  tgi_walk walk = tgi_walk_begin(job, call->self);
+  const bool case_sensitive = tgi_bool_argument(call, 0, false);
+  tgi_value best, item;
+  if (!tgi_walk_next(job, &walk, &best)) {
+    return tgi_undefined(NULL, (tgi_kind)call->self.kind);
+  }
+  tgi_value best_key = look_up_key(call, best, call->arg[1], case_sensitive);
+  while (tgi_walk_next(job, &walk, &item)) {
+    const tgi_value key = look_up_key(call, item, call->arg[1], case_sensitive);
+    if (largest ? tgi_less(job, best_key, key) : tgi_less(job, key, best_key)) {
+      best = item;
+      best_key = key;
+    }
+  }
+  return best;
+}
+
+static tgi_value run_min(tgi_call *call)
+{
+  return extreme(call, false);
+}
+
+static tgi_value run_max(tgi_call *call)
+{
+  return extreme(call, true);
+}
+
+static tgi_value run_unique(tgi_call *call)
+{
+  tgi_dict *seen = tgi_dict_new(call->job);
+  tgi_list *kept = tgi_list_new(call->job);
+  tgi_walk walk = tgi_walk_begin(call->job, call->self);
+  tgi_value item;
+  while (tgi_walk_next(call->job, &walk, &item)) {
+    const tgi_value key = look_up_key(call, item, call->arg[1], tgi_bool_argument(call, 0, false));
+    if (!tgi_dict_get(call->job, seen, key)) {
+      tgi_dict_set(call->job, seen, key, tgi_none());
+      tgi_list_add(call->job, kept, item);
+    }
+  }
+  return tgi_from_iterator(call->job, kept);
+}
+
+/* ---- the rest ---- */
+
+static tgi_value run_first(tgi_call *call)
+{
+  tgi_walk walk = tgi_walk_begin(call->job, call->self);
+  tgi_value item;
+  return tgi_walk_next(call->job, &walk, &item) ? item
+                                                : tgi_undefined(NULL, (tgi_kind)call->self.kind);
+}
+
+static tgi_value run_last(tgi_call *call)
+{
+  if (call->self.kind == TGI_ITERATOR) {
+    tgi_fail_on(call->job, call->self, "something that can be gone through from its end");
+  }
+  const tgi_list *items = tgi_collect(call->job, call->self);
+  return items->count > 0 ? items->items[items->count - 1]
+                          : tgi_undefined(NULL, (tgi_kind)call->self.kind);
+}
+
+static tgi_value run_list(tgi_call *call)
+{
+  return tgi_from_list(TGI_LIST, tgi_collect(call->job, call->self));
+}
+
+static tgi_value run_items(tgi_call *call)
+{
+  if (call->self.kind == TGI_UNDEFINED) {
+    return tgi_from_iterator(call->job, tgi_list_new(call->job));
+  }
+  if (call->self.kind != TGI_DICT) {
+    tgi_fail_on(call->job, call->self, "a dict, whose items are wanted");
+  }
+  return tgi_from_iterator(call->job,
+                           tgi_collect(call->job, tgi_from_dict(TGI_ITEMS, call->self.as.dict)));
+}
+
+static tgi_value run_join(tgi_call *call)
+{
+  tgi_job *job = call->job;
+  const tgi_string *glue = call->arg[0].kind == TGI_MISSING ? tgi_string_new(job, "", 0)
+                                                            : tgi_to_string(job, call->arg[0]);
+  tgi_writer writer = tgi_writer_begin(job);
+  tgi_walk walk = tgi_walk_begin(job, call->self);
+  tgi_value item;
+  for (size_t i = 0; tgi_walk_next(job, &walk, &item); i++) {
+    if (i > 0) {
+      tgi_write_string(&writer, glue);
+    }
+    tgi_print(&writer, look_up(job, item, call->arg[1], (tgi_value){0}));
+  }
+  return tgi_text(tgi_writer_end(&writer));
+}
+
+static tgi_value run_reverse(tgi_call *call)
+{
+  tgi_job *job = call->job;
+  if (call->self.kind == TGI_STRING) {
+    const tgi_string *s = call->self.as.string;
+    tgi_writer writer = tgi_writer_begin(job);
+    for (size_t at = s->size; at > 0;) {
+      const size_t before = tgi_string_before(s, at);
+      tgi_write_slice(&writer, s, before, at);
+      at = before;
+    }
+    tgi_string *turned = tgi_writer_end(&writer);
+    turned->safe = s->safe;
+    return tgi_text(turned);
+  }
+  const tgi_list *items = tgi_collect(job, call->self);
+  tgi_list *turned = tgi_list_new(job);
+  for (size_t i = items->count; i > 0; i--) {
+    tgi_list_add(job, turned, items->items[i - 1]);
+  }
+  return call->self.kind == TGI_ITERATOR ? tgi_from_list(TGI_LIST, turned)
+                                         : tgi_from_iterator(job, turned);
+}
+
+static tgi_value run_sum(tgi_call *call)
+{
+  tgi_value total = call->arg[1].kind == TGI_MISSING ? tgi_int(0) : call->arg[1];
+  tgi_walk walk = tgi_walk_begin(call->job, call->self);
+  tgi_value item;
+  while (tgi_walk_next(call->job, &walk, &item)) {
+    const tgi_value value = look_up(call->job, item, call->arg[0], (tgi_value){0});
+    if (!tgi_is_number(total) || !tgi_is_number(value)) {
+      tgi_fail_on(call->job, tgi_is_number(total) ? value : total, "numbers to add");
+    }
+    total = tgi_arithmetic(call->job, TGI_OP_ADD, total, value);
+  }
+  return total;
+}
+
+const tgi_builtin tgi_selection_filters[] = {
+    {"dictsort", "case_sensitive by reverse", 0, run_dictsort},
+    {"first", "", 0, run_first},
+    {"items", "", 0, run_items},
+    {"join", "d attribute", 0, run_join},
+    {"last", "", 0, run_last},
+    {"list", "", 0, run_list},
+    {"map", NULL, 0, run_map},
+    {"max", "case_sensitive attribute", 0, run_max},
+    {"min", "case_sensitive attribute", 0, run_min},
+    {"reject", NULL, 0, run_reject},
+    {"rejectattr", NULL, 0, run_rejectattr},
+    {"reverse", "", 0, run_reverse},
+    {"select", NULL, 0, run_select},
+    {"selectattr", NULL, 0, run_selectattr},
+    {"sort", "reverse case_sensitive attribute", 0, run_sort},
+    {"sum", "attribute start", 0, run_sum},
+    {"unique", "case_sensitive attribute", 0, run_unique},
+    {NULL, NULL, 0, NULL},
+};
