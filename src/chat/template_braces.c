@@ -121,7 +121,7 @@ static tgi_format_spec read_spec(formatting *f, const tgi_string *s)
   }
   if (at < s->size && s->bytes[at] == '0') {
     spec.fill = spec.fill ? spec.fill : '0';
-    spec.align = spec.align ? spec.align : '=';
+    spec.zero = !spec.align;
     at++;
   }
   spec.width = tgi_format_count(f->job, s, &at);
@@ -145,7 +145,7 @@ static void write_field(formatting *f, tgi_format_spec *spec, tgi_value value)
   const bool text = value.kind == TGI_STRING;
   const bool whole = value.kind == TGI_INT || (value.kind == TGI_BOOL && spec->type);
   const bool plain = !spec->type || spec->type == 's';
-  if (text && plain && spec->align != '=') {
+  if (text && plain && spec->align != '=' && !spec->sign && !spec->alternate) {
     tgi_writer escaped = tgi_writer_begin(f->job);
     if (f->format->safe) {
       tgi_print_escaped(&escaped, value);
@@ -159,6 +159,7 @@ static void write_field(formatting *f, tgi_format_spec *spec, tgi_value value)
     tgi_format_string(&f->writer, spec, tgi_to_string(f->job, value));
     return;
   }
+  spec->align = spec->zero ? '=' : spec->align;
   spec->type = whole && !spec->type ? 'd' : spec->type;
   const bool real_type = spec->type && strchr("eEfFgG%", spec->type);
   if ((whole && spec->type != 's' && (real_type || spec->precision < 0)) ||

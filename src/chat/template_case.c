@@ -204,14 +204,6 @@ static letter_case choose_capital(uint32_t before, bool first)
   return first ? TITLE : LOWER;
 }
 
-/** The rule of Jinja's filter: words begin behind white space, dashes and opening brackets. */
-static letter_case choose_title(uint32_t before, bool first)
-{
-  const bool starts = first || tgi_is_space(before) || before == '-' || before == '(' ||
-                      before == '{' || before == '[' || before == '<';
-  return starts ? UPPER : LOWER;
-}
-
 tgi_string *tgi_lower(tgi_job *job, const tgi_string *s)
 {
   return convert(job, s, choose_lower);
@@ -227,9 +219,29 @@ tgi_string *tgi_capitalize(tgi_job *job, const tgi_string *s)
   return convert(job, s, choose_capital);
 }
 
+static bool starts_word(uint32_t before)
+{
+  return tgi_is_space(before) || before == '-' || before == '(' || before == '{' || before == '[' ||
+         before == '<';
+}
+
+/** Each word by itself, so that a sigma looks at its own word alone. */
 tgi_string *tgi_title(tgi_job *job, const tgi_string *s)
 {
-  return convert(job, s, choose_title);
+  tgi_writer writer = tgi_writer_begin(job);
+  size_t length;
+  for (size_t at = 0; at < s->size;) {
+    write_upper(&writer, tgi_string_point(s, at, &length), s->ink ? s->ink[at] : 0);
+    const bool word = !starts_word(tgi_string_point(s, at, &length));
+    const size_t rest = at + length;
+    for (at = rest; word && at < s->size; at += length) {
+      if (starts_word(tgi_string_point(s, at, &length))) {
+        break;
+      }
+    }
+    tgi_write_string(&writer, tgi_lower(job, tgi_string_slice(job, s, rest, at)));
+  }
+  return tgi_writer_end(&writer);
 }
 
 tgi_value tgi_ignore_case(tgi_job *job, tgi_value v)

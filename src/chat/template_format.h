@@ -7,11 +7,11 @@
 enum { TGI_MAX_FORMAT_WIDTH = 1000 };
 
 typedef struct tgi_format_spec {
-  uint32_t fill; /* 0: a space */
-  char align;    /* '<', '>', '^', '=' (between sign and digits); 0: by the type */
-  char sign;     /* '+', ' ' or 0: of numbers that are not negative */
-  char type;     /* a letter of printf, '%' or 0 */
-  bool alternate;
+  uint32_t fill;        /* 0: a space */
+  char align;           /* '<', '>', '^', '=' (between sign and digits); 0: by the type */
+  char sign;            /* '+', ' ' or 0: of numbers that are not negative */
+  char type;            /* a letter of printf, '%' or 0 */
+  bool alternate, zero; /* "#"; "0" without an alignment, which texts do not follow */
   int width;
   int precision; /* -1: none */
 } tgi_format_spec;

@@ -190,18 +190,19 @@ tgi_string *tgi_format_percent(tgi_job *job, const tgi_string *format, tgi_value
     }
     tgi_write_slice(&f.writer, format, plain, f.at);
     f.at++;
+    if (next_byte(&f) == '%') {
+      plain = f.at++;
+      continue;
+    }
     tgi_value value;
     const bool named = take_key(&f, &value);
     tgi_format_spec spec = take_spec(&f);
-    if (spec.type == '%') {
-      tgi_write_text(&f.writer, "%");
-    } else {
-      write_value(&f, &spec, named ? value : next_value(&f));
-    }
+    write_value(&f, &spec, named ? value : next_value(&f));
     plain = f.at;
   }
   tgi_write_slice(&f.writer, format, plain, format->size);
-  const bool mapping = values.kind == TGI_DICT || values.kind == TGI_LIST;
+  const bool mapping = values.kind == TGI_DICT || values.kind == TGI_LIST ||
+                       values.kind == TGI_RANGE || values.kind == TGI_UNDEFINED; /* has items */
   const size_t given = values.kind == TGI_TUPLE ? values.as.list->count : 1;
   if (f.used < given && !mapping) {
     tgi_job_fail(job, TG_BAD_ARGUMENT, "a format for each of %zu values, got %zu", given, f.used);

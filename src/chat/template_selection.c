@@ -4,6 +4,16 @@
 #include "template_print.h"
 #include <string.h>
 
+/** An iterator whose items `make` gives. */
+static tgi_value lazy(tgi_call *call, tgi_list *(*make)(tgi_call *call))
+{
+  tgi_iterator *iterator = tgi_job_allocate(call->job, sizeof *iterator);
+  iterator->make = make;
+  iterator->call = tgi_job_allocate(call->job, sizeof *call);
+  *iterator->call = *call;
+  return (tgi_value){.kind = TGI_ITERATOR, .as.iterator = iterator};
+}
+
 /* ---- attributes: "name", "name.0.name", 0 ---- */
 
 static bool all_digits(const tgi_string *s)
@@ -90,12 +100,12 @@ static tgi_value named_argument(const tgi_args *args, const char *name)
   return (tgi_value){0};
 }
 
-static tgi_value run_map(tgi_call *call)
+static tgi_list *make_map(tgi_call *call)
 {
   tgi_job *job = call->job;
   tgi_list *mapped = tgi_list_new(job);
   if (!tgi_truth(call->self)) {
-    return tgi_from_iterator(job, mapped);
+    return mapped;
   }
   const tgi_value attribute = named_argument(call->args, "attribute");
   const tgi_builtin *filter = NULL;
@@ -115,16 +125,21 @@ static tgi_value run_map(tgi_call *call)
                  filter ? tgi_run_builtin(call->run, filter, item, &rest)
                         : look_up(job, item, attribute, otherwise));
   }
-  return tgi_from_iterator(job, mapped);
+  return mapped;
+}
+
+static tgi_value run_map(tgi_call *call)
+{
+  return lazy(call, make_map);
 }
 
 /** Items for which a test (or, without one, their truth) is `wanted`. */
-static tgi_value choose(tgi_call *call, bool by_attribute, bool wanted)
+static tgi_list *choose(tgi_call *call, bool by_attribute, bool wanted)
 {
   tgi_job *job = call->job;
   tgi_list *chosen = tgi_list_new(job);
   if (!tgi_truth(call->self)) {
-    return tgi_from_iterator(job, chosen);
+    return chosen;
   }
   const size_t first = by_attribute;
   if (by_attribute && call->args->count == 0) {
@@ -147,27 +162,47 @@ static tgi_value choose(tgi_call *call, bool by_attribute, bool wanted)
       tgi_list_add(job, chosen, item);
     }
   }
-  return tgi_from_iterator(job, chosen);
+  return chosen;
 }
 
-static tgi_value run_select(tgi_call *call)
+static tgi_list *make_select(tgi_call *call)
 {
   return choose(call, false, true);
 }
 
-static tgi_value run_reject(tgi_call *call)
+static tgi_list *make_reject(tgi_call *call)
 {
   return choose(call, false, false);
 }
 
-static tgi_value run_selectattr(tgi_call *call)
+static tgi_list *make_selectattr(tgi_call *call)
 {
   return choose(call, true, true);
 }
 
-static tgi_value run_rejectattr(tgi_call *call)
+static tgi_list *make_rejectattr(tgi_call *call)
 {
   return choose(call, true, false);
+}
+
+static tgi_value run_select(tgi_call *call)
+{
+  return lazy(call, make_select);
+}
+
+static tgi_value run_reject(tgi_call *call)
+{
+  return lazy(call, make_reject);
+}
+
+static tgi_value run_selectattr(tgi_call *call)
+{
+  return lazy(call, make_selectattr);
+}
+
+static tgi_value run_rejectattr(tgi_call *call)
+{
+  return lazy(call, make_rejectattr);
 }
 
 /* ---- order ---- */
@@ -258,7 +293,7 @@ static tgi_value run_max(tgi_call *call)
   return extreme(call, true);
 }
 
-static tgi_value run_unique(tgi_call *call)
+static tgi_list *make_unique(tgi_call *call)
 {
   tgi_dict *seen = tgi_dict_new(call->job);
   tgi_list *kept = tgi_list_new(call->job);
@@ -271,7 +306,12 @@ static tgi_value run_unique(tgi_call *call)
       tgi_list_add(call->job, kept, item);
     }
   }
-  return tgi_from_iterator(call->job, kept);
+  return kept;
+}
+
+static tgi_value run_unique(tgi_call *call)
+{
+  return lazy(call, make_unique);
 }
 
 /* ---- the rest ---- */
@@ -299,16 +339,20 @@ static tgi_value run_list(tgi_call *call)
   return tgi_from_list(TGI_LIST, tgi_collect(call->job, call->self));
 }
 
-static tgi_value run_items(tgi_call *call)
+static tgi_list *make_items(tgi_call *call)
 {
   if (call->self.kind == TGI_UNDEFINED) {
-    return tgi_from_iterator(call->job, tgi_list_new(call->job));
+    return tgi_list_new(call->job);
   }
   if (call->self.kind != TGI_DICT) {
     tgi_fail_on(call->job, call->self, "a dict, whose items are wanted");
   }
-  return tgi_from_iterator(call->job,
-                           tgi_collect(call->job, tgi_from_dict(TGI_ITEMS, call->self.as.dict)));
+  return tgi_collect(call->job, tgi_from_dict(TGI_ITEMS, call->self.as.dict));
+}
+
+static tgi_value run_items(tgi_call *call)
+{
+  return lazy(call, make_items);
 }
 
 static tgi_value run_join(tgi_call *call)
@@ -328,6 +372,16 @@ static tgi_value run_join(tgi_call *call)
   return tgi_text(tgi_writer_end(&writer));
 }
 
+static tgi_list *make_reverse(tgi_call *call)
+{
+  const tgi_list *items = tgi_collect(call->job, call->self);
+  tgi_list *turned = tgi_list_new(call->job);
+  for (size_t i = items->count; i > 0; i--) {
+    tgi_list_add(call->job, turned, items->items[i - 1]);
+  }
+  return turned;
+}
+
 static tgi_value run_reverse(tgi_call *call)
 {
   tgi_job *job = call->job;
@@ -343,13 +397,11 @@ static tgi_value run_reverse(tgi_call *call)
     turned->safe = s->safe;
     return tgi_text(turned);
   }
-  const tgi_list *items = tgi_collect(job, call->self);
-  tgi_list *turned = tgi_list_new(job);
-  for (size_t i = items->count; i > 0; i--) {
-    tgi_list_add(job, turned, items->items[i - 1]);
+  if (!tgi_is_iterable(call->self)) {
+    tgi_fail_on(job, call->self, "something to turn round");
   }
-  return call->self.kind == TGI_ITERATOR ? tgi_from_list(TGI_LIST, turned)
-                                         : tgi_from_iterator(job, turned);
+  return call->self.kind == TGI_ITERATOR ? tgi_from_list(TGI_LIST, make_reverse(call))
+                                         : lazy(call, make_reverse);
 }
 
 static tgi_value run_sum(tgi_call *call)

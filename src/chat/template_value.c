@@ -31,13 +31,6 @@ tgi_value tgi_pair(tgi_job *job, tgi_value first, tgi_value second)
   return tgi_from_list(TGI_TUPLE, list);
 }
 
-tgi_value tgi_from_iterator(tgi_job *job, tgi_list *items)
-{
-  tgi_iterator *iterator = tgi_job_allocate(job, sizeof *iterator);
-  iterator->items = items;
-  return (tgi_value){.kind = TGI_ITERATOR, .as.iterator = iterator};
-}
-
 /* ---- dictionaries ---- */
 
 tgi_dict *tgi_dict_new(tgi_job *job)
@@ -314,12 +307,17 @@ bool tgi_walk_next(tgi_job *job, tgi_walk *walk, tgi_value *item)
                                   : entry->key;
     return true;
   }
-  case TGI_ITERATOR:
-    if (v.as.iterator->at >= v.as.iterator->items->count) {
+  case TGI_ITERATOR: {
+    tgi_iterator *iterator = v.as.iterator;
+    if (!iterator->items) {
+      iterator->items = iterator->make(iterator->call);
+    }
+    if (iterator->at >= iterator->items->count) {
       return false;
     }
-    *item = v.as.iterator->items->items[v.as.iterator->at++];
+    *item = iterator->items->items[iterator->at++];
     return true;
+  }
   default:
     return false;
   }

@@ -74,9 +74,14 @@ typedef struct tgi_range {
   int64_t start, step, count, stop; /* `stop` as given */
 } tgi_range;
 
+struct tgi_call;
+
+/** Its items are made when the first is asked for: an error that nobody meets is none. */
 typedef struct tgi_iterator {
-  tgi_list *items;
+  tgi_list *items; /* NULL: not made yet */
   size_t at;
+  tgi_list *(*make)(struct tgi_call *call);
+  struct tgi_call *call;
 } tgi_iterator;
 
 /* ---- making ---- */
@@ -120,8 +125,6 @@ static inline tgi_value tgi_from_dict(tgi_kind kind, tgi_dict *dict)
 {
   return (tgi_value){.kind = (uint8_t)kind, .as.dict = dict};
 }
-
-tgi_value tgi_from_iterator(tgi_job *job, tgi_list *items);
 
 tgi_list *tgi_list_new(tgi_job *job);
 void tgi_list_add(tgi_job *job, tgi_list *list, tgi_value value);
