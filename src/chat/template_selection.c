@@ -11,6 +11,9 @@ static tgi_value lazy(tgi_call *call, tgi_list *(*make)(tgi_call *call))
   iterator->make = make;
   iterator->call = tgi_job_allocate(call->job, sizeof *call);
   *iterator->call = *call;
+  tgi_args *args = tgi_job_allocate(call->job, sizeof *args);
+  *args = *call->args; /* which is gone by then */
+  iterator->call->args = args;
   return (tgi_value){.kind = TGI_ITERATOR, .as.iterator = iterator};
 }
 

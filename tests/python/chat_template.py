@@ -40,7 +40,7 @@ class Refused(Exception):
 
 
 def encode(value):
-    return None if value is None else json.dumps(value, ensure_ascii=False).encode()
+    return value if value is None or isinstance(value, bytes) else json.dumps(value, ensure_ascii=False).encode()
 
 
 class Rendered:
