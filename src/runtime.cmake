@@ -21,34 +21,42 @@ add_library(
   text/tokenizer_load.c
   text/tokenizer_save.c
   chat/builtin_templates.c
+  chat/builtins/template_attribute.c
+  chat/builtins/template_braces.c
+  chat/builtins/template_call.c
+  chat/builtins/template_cut.c
+  chat/builtins/template_filters.c
+  chat/builtins/template_functions.c
+  chat/builtins/template_methods.c
+  chat/builtins/template_order.c
+  chat/builtins/template_percent.c
+  chat/builtins/template_search.c
+  chat/builtins/template_selection.c
+  chat/builtins/template_tests.c
   chat/chat_render.c
   chat/chat_sources.c
   chat/chat_values.c
-  chat/template_braces.c
-  chat/template_call.c
-  chat/template_case.c
-  chat/template_compare.c
+  chat/syntax/template_lexer.c
+  chat/syntax/template_literal.c
+  chat/syntax/template_operators.c
+  chat/syntax/template_parser.c
+  chat/syntax/template_statements.c
+  chat/syntax/template_suffix.c
   chat/template_eval.c
-  chat/template_filters.c
-  chat/template_format.c
-  chat/template_functions.c
-  chat/template_job.c
-  chat/template_lexer.c
-  chat/template_literal.c
   chat/template_loop.c
-  chat/template_methods.c
-  chat/template_number.c
-  chat/template_parser.c
-  chat/template_percent.c
-  chat/template_print.c
   chat/template_render.c
-  chat/template_replace.c
-  chat/template_selection.c
   chat/template_set.c
-  chat/template_statements.c
-  chat/template_tests.c
-  chat/template_text.c
-  chat/template_value.c
+  chat/template_slice.c
+  chat/values/template_arithmetic.c
+  chat/values/template_case.c
+  chat/values/template_compare.c
+  chat/values/template_format.c
+  chat/values/template_job.c
+  chat/values/template_json.c
+  chat/values/template_number.c
+  chat/values/template_print.c
+  chat/values/template_text.c
+  chat/values/template_value.c
   model/activations.c
   model/config.c
   model/config_gpt2.c

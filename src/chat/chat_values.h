@@ -2,8 +2,8 @@
 #ifndef TGI_CHAT_CHAT_VALUES_H
 #define TGI_CHAT_CHAT_VALUES_H
 
+#include "chat/values/template_value.h"
 #include "files/json_file.h"
-#include "template_value.h"
 
 /**
  * Values of documents that stay open as long as the values are in use, as texts are borrowed.

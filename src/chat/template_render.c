@@ -1,7 +1,7 @@
 /* Statements, macros and the rooms that names live in. */
 #include "template_render.h"
+#include "chat/values/template_print.h"
 #include "files/file_error.h"
-#include "template_print.h"
 
 /* ---- names ---- */
 
@@ -218,7 +218,7 @@ tgi_value tgi_call_macro(tgi_run *run, const tgi_macro *macro, const tgi_args *a
 static tgi_value make_macro(tgi_run *run, const tgi_node *node)
 {
   tgi_macro *macro = tgi_job_allocate(&run->job, sizeof *macro);
-  *macro = (tgi_macro){node, run->scope};
+  *macro = (tgi_macro){node->text, node, run->scope};
   return (tgi_value){.kind = TGI_MACRO, .as.macro = macro};
 }
 

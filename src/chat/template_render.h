@@ -5,7 +5,7 @@
 #ifndef TGI_CHAT_TEMPLATE_RENDER_H
 #define TGI_CHAT_TEMPLATE_RENDER_H
 
-#include "template_call.h"
+#include "chat/builtins/template_call.h"
 #include <time.h>
 
 /** Names that were set in one room: the template, a turn of a loop, the body of a macro, ... */
@@ -60,6 +60,9 @@ tgi_flow tgi_execute_for(tgi_run *run, const tgi_node *node);
 tgi_string *tgi_capture(tgi_run *run, const tgi_node *statements, tgi_flow *flow);
 
 tgi_value tgi_evaluate(tgi_run *run, const tgi_node *node);
+
+/** `v` by the slice of an item's node. */
+tgi_value tgi_evaluate_slice(tgi_run *run, const tgi_node *node, tgi_value v);
 tgi_value tgi_call_value(tgi_run *run, tgi_value callee, const tgi_args *args);
 tgi_value tgi_call_macro(tgi_run *run, const tgi_macro *macro, const tgi_args *args);
 tgi_args tgi_evaluate_args(tgi_run *run, const tgi_node *arguments);

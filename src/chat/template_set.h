@@ -2,8 +2,8 @@
 #ifndef TGI_CHAT_TEMPLATE_SET_H
 #define TGI_CHAT_TEMPLATE_SET_H
 
+#include "chat/syntax/template_node.h"
 #include "tegula/chat_template.h"
-#include "template_node.h"
 
 typedef struct tgi_named_template {
   char *name; /* "default", "tool_use", ... */

@@ -1,9 +1,0 @@
-/** The table of global functions; a NULL name ends it. */
-#ifndef TGI_CHAT_TEMPLATE_FUNCTIONS_H
-#define TGI_CHAT_TEMPLATE_FUNCTIONS_H
-
-#include "template_call.h"
-
-extern const tgi_builtin tgi_functions[];
-
-#endif
