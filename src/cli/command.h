@@ -8,5 +8,6 @@ int tgi_generate_command(int argc, char **argv);
 int tgi_info_command(int argc, char **argv);
 int tgi_bench_command(int argc, char **argv);
 int tgi_explain_command(int argc, char **argv);
+int tgi_template_command(int argc, char **argv);
 
 #endif

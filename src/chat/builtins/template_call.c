@@ -87,7 +87,7 @@ static bool find_item(tgi_job *job, tgi_value v, tgi_value key, tgi_value *item)
   if (v.kind == TGI_UNDEFINED) {
     tgi_fail_on(job, v, "something with items");
   }
-  if (v.kind == TGI_DICT && tgi_is_hashable(key)) {
+  if (v.kind == TGI_DICT && tgi_is_hashable(job, key)) {
     const tgi_value *found = tgi_dict_get(job, v.as.dict, key);
     if (found) {
       *item = *found;

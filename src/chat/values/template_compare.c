@@ -180,30 +180,45 @@ static uint64_t hash_number(tgi_value v)
   return mix(2, both.bits);
 }
 
-uint64_t tgi_hash(tgi_job *job, tgi_value v)
+static uint64_t hash_string(const tgi_string *s)
 {
-  if (!tgi_is_hashable(v)) {
-    tgi_fail_on(job, v, "a key that can be one (text, a number, none, a flat tuple of them)");
-  }
-  if (v.kind == TGI_NONE) {
-    return 3;
-  }
-  if (tgi_is_number(v)) {
-    return hash_number(v);
-  }
-  uint64_t hash = 4;
-  if (v.kind == TGI_TUPLE) {
-    for (size_t i = 0; i < v.as.list->count; i++) {
-      hash = mix(hash, tgi_hash(job, v.as.list->items[i]));
-    }
-    return mix(hash, 5);
-  }
-  const tgi_string *s = v.as.string;
-  tgi_job_step(job, s->size);
+  uint64_t hash = 3;
   for (size_t i = 0; i < s->size; i++) {
     hash = (hash ^ (unsigned char)s->bytes[i]) * 0x100000001b3u;
   }
   return mix(hash, s->size);
+}
+
+static uint64_t hash_any(tgi_value v)
+{
+  switch ((tgi_kind)v.kind) {
+  case TGI_BOOL:
+  case TGI_INT:
+  case TGI_REAL:
+    return hash_number(v);
+  case TGI_STRING:
+    return hash_string(v.as.string);
+  case TGI_RANGE:
+    return mix(4, (uint64_t)v.as.range->count);
+  case TGI_TUPLE: {
+    uint64_t hash = 5;
+    for (size_t i = 0; i < v.as.list->count; i++) {
+      hash = mix(hash, hash_any(v.as.list->items[i]));
+    }
+    return hash;
+  }
+  default:
+    return mix(6, v.kind); /* few are keys */
+  }
+}
+
+uint64_t tgi_hash(tgi_job *job, tgi_value v)
+{
+  if (!tgi_is_hashable(job, v)) {
+    tgi_fail_on(job, v, "a key that can be one: text, a number, none, a tuple of them");
+  }
+  tgi_job_step(job, v.kind == TGI_STRING ? v.as.string->size : 0);
+  return hash_any(v);
 }
 
 /** Merges two sorted halves of `order`; what is equal keeps its place, also where it descends. */

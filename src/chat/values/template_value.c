@@ -115,20 +115,20 @@ const tgi_value *tgi_dict_get_text(tgi_job *job, const tgi_dict *dict, const cha
 
 /* ---- looking ---- */
 
-bool tgi_is_hashable(tgi_value v)
+bool tgi_is_hashable(tgi_job *job, tgi_value v)
 {
-  if (v.kind == TGI_TUPLE) {
-    for (size_t i = 0; i < v.as.list->count; i++) {
-      const tgi_value item = v.as.list->items[i];
-      /* Deeper tuples as keys would need a bound; nobody has them. */
-      if (item.kind == TGI_TUPLE || !tgi_is_hashable(item)) {
-        return false;
-      }
-    }
-    return true;
+  if (v.kind != TGI_TUPLE) {
+    return v.kind != TGI_LIST && v.kind != TGI_DICT && v.kind != TGI_KEYS && v.kind != TGI_ITEMS;
   }
-  return v.kind == TGI_NONE || v.kind == TGI_BOOL || v.kind == TGI_INT || v.kind == TGI_REAL ||
-         v.kind == TGI_STRING;
+  bool hashable = true;
+  tgi_job_enter(job);
+  for (size_t i = 0; hashable && i < v.as.list->count; i++) {
+    const tgi_value item = v.as.list->items[i];
+    tgi_job_step(job, item.kind == TGI_STRING ? item.as.string->size : 0);
+    hashable = tgi_is_hashable(job, item);
+  }
+  tgi_job_leave(job);
+  return hashable;
 }
 
 bool tgi_truth(tgi_value v)

@@ -147,7 +147,8 @@ const tgi_value *tgi_dict_get_text(tgi_job *job, const tgi_dict *dict, const cha
 
 /* ---- looking ---- */
 
-bool tgi_is_hashable(tgi_value v);
+/** All but lists, dictionaries, their keys and items, and tuples that hold such. */
+bool tgi_is_hashable(tgi_job *job, tgi_value v);
 bool tgi_truth(tgi_value v);
 
 /** Python's name of the type. */
