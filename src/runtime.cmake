@@ -43,6 +43,43 @@ add_library(
   text/unicode/pattern_rewrite.c
   text/unicode/point_map.c
   text/unicode/unicode_tables.c
+  chat/builtin_templates.c
+  chat/builtins/template_attribute.c
+  chat/builtins/template_braces.c
+  chat/builtins/template_call.c
+  chat/builtins/template_cut.c
+  chat/builtins/template_filters.c
+  chat/builtins/template_functions.c
+  chat/builtins/template_methods.c
+  chat/builtins/template_order.c
+  chat/builtins/template_percent.c
+  chat/builtins/template_search.c
+  chat/builtins/template_selection.c
+  chat/builtins/template_tests.c
+  chat/chat_render.c
+  chat/chat_sources.c
+  chat/chat_values.c
+  chat/syntax/template_lexer.c
+  chat/syntax/template_literal.c
+  chat/syntax/template_operators.c
+  chat/syntax/template_parser.c
+  chat/syntax/template_statements.c
+  chat/syntax/template_suffix.c
+  chat/template_eval.c
+  chat/template_loop.c
+  chat/template_render.c
+  chat/template_set.c
+  chat/template_slice.c
+  chat/values/template_arithmetic.c
+  chat/values/template_case.c
+  chat/values/template_compare.c
+  chat/values/template_format.c
+  chat/values/template_job.c
+  chat/values/template_json.c
+  chat/values/template_number.c
+  chat/values/template_print.c
+  chat/values/template_text.c
+  chat/values/template_value.c
   model/activations.c
   model/config.c
   model/config_gpt2.c

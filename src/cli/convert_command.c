@@ -21,7 +21,7 @@ typedef struct options {
 
 #define ROW(name, field, argument, kind, help)                                                     \
   {                                                                                                \
-    name, argument, TGI_OPTION_##kind, TGI_AT(options, field), 0, 0, help, 0                       \
+    name, argument, TGI_AT(options, field), 0, 0, help, TGI_OPTION_##kind, 0                       \
   }
 
 static const tgi_option rows[] = {

@@ -25,6 +25,7 @@ static const subcommand subcommands[] = {
     {"info", tgi_info_command, "describe this machine, its kernels, and a model directory"},
     {"bench", tgi_bench_command, "time training steps, prefill and decoding"},
     {"explain", tgi_explain_command, "show how an op runs a shape, and what bounds its time"},
+    {"template", tgi_template_command, "render a conversation by a model's chat template"},
 };
 
 enum { kSubcommands = sizeof subcommands / sizeof subcommands[0] };

@@ -60,6 +60,22 @@ static double parse_real(struct argp_state *state, const tgi_option *o, const ch
   return value;
 }
 
+static void refuse_empty(struct argp_state *state, const tgi_option *o, const char *text)
+{
+  if (!text[0]) {
+    argp_error(state, "--%s: expected %s, got an empty text", o->name, o->argument);
+  }
+}
+
+static void add(struct argp_state *state, const tgi_option *o, tgi_option_list *list,
+                const char *text)
+{
+  if (list->count == TGI_MAX_LISTED) {
+    argp_error(state, "--%s: expected at most %d of them, got more", o->name, TGI_MAX_LISTED);
+  }
+  list->items[list->count++] = text;
+}
+
 static void store(struct argp_state *state, parse *p, int row, const char *text)
 {
   const tgi_option *o = &p->command->options[row];
@@ -70,10 +86,12 @@ static void store(struct argp_state *state, parse *p, int row, const char *text)
     *(bool *)value = true;
     break;
   case TGI_OPTION_TEXT:
-    if (!text[0]) {
-      argp_error(state, "--%s: expected %s, got an empty text", o->name, o->argument);
-    }
+    refuse_empty(state, o, text);
     *(const char **)value = text;
+    break;
+  case TGI_OPTION_LIST:
+    refuse_empty(state, o, text);
+    add(state, o, value, text);
     break;
   case TGI_OPTION_I32:
     *(int32_t *)value = (int32_t)parse_whole(state, o, text);

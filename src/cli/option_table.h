@@ -18,7 +18,15 @@ typedef enum tgi_option_kind {
   TGI_OPTION_I32,  /* int32_t */
   TGI_OPTION_I64,  /* int64_t */
   TGI_OPTION_F64,  /* double, finite */
+  TGI_OPTION_LIST, /* tgi_option_list: may be given several times, each not empty */
 } tgi_option_kind;
+
+enum { TGI_MAX_LISTED = 64 };
+
+typedef struct tgi_option_list {
+  const char *items[TGI_MAX_LISTED];
+  int count;
+} tgi_option_list;
 
 typedef struct tgi_option {
   const char *name;     /* without the dashes */

@@ -55,6 +55,8 @@ static void write_option(json_t *w, const tgi_option *o, const void *value)
   case TGI_OPTION_F64:
     json_object_set_new(w, o->name, json_real(*(const double *)value));
     break;
+  case TGI_OPTION_LIST: /* `train` has none */
+    break;
   }
 }
 
@@ -137,6 +139,8 @@ static bool read_option(const json_t *node, const tgi_option *o, void *value, st
   case TGI_OPTION_F64:
     *(double *)value = json_number_value(node);
     return json_is_number(node);
+  case TGI_OPTION_LIST:
+    break;
   }
   return false;
 }
@@ -155,6 +159,8 @@ static bool same_value(const tgi_option *o, const void *a, const void *b)
     return *(const int64_t *)a == *(const int64_t *)b;
   case TGI_OPTION_F64:
     return *(const double *)a == *(const double *)b;
+  case TGI_OPTION_LIST:
+    break;
   }
   return false;
 }
