@@ -154,7 +154,7 @@ static void models_are_converted(void **state)
     snprintf(back, sizeof back, "%s", scratch_file(&dir, i ? "qwenb" : "gptb"));
     EXPECT_CLI(0, "in bf16", "convert", from, half, "--dtype", "bf16");
     expect_out(CLI("info", half), "in bf16");
-    expect_out(CLI("info", half), "byte-level, 257 ids");
+    expect_out(CLI("info", half), "byte-level BPE, 257 ids");
     EXPECT_CLI(0, "", "convert", half, shards, "--max-shard-size", "60KB", "--quiet");
     EXPECT_CLI(0, "", "convert", shards, back, "--max-shard-size", "1GiB", "--quiet");
     expect_same(CLI("generate", half, TOKENS), CLI("generate", shards, TOKENS));
