@@ -14,7 +14,7 @@ import tempfile
 CPU_ONLY = 3.0         # libtegula.so without CUDA
 CUDA_RUNTIME = 0.8     # cudart, and what the library has around it
 COMMAND_LINE = 0.9
-ONE_GPU, ALL_GPUS = 10.0, 30.0  # library and command line together
+ONE_GPU, ALL_GPUS = 10.5, 30.5  # library and command line together
 
 
 @dataclasses.dataclass(frozen=True)

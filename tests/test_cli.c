@@ -413,8 +413,7 @@ static void context_ends(void **state)
   prompt[129] = '\0';
   EXPECT_CLI(1, "prompt: expected at most 128 tokens", "generate", model, prompt);
   prompt[126] = '\0';
-  EXPECT_CLI(0, "the context is full", "generate", model, prompt, "--temperature",
-             "0");
+  EXPECT_CLI(0, "the context is full", "generate", model, prompt, "--temperature", "0");
   prompt[128] = '\0';
   prompt[127] = 'a';
   prompt[126] = 'a';

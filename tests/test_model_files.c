@@ -291,8 +291,7 @@ static void pickled_weights_are_named(void **state)
   tg_model *model = new_model("gpt_nano"), *back;
   EXPECT_OK(tgi_config_write(&model->config, scratch_file(&dir, "config.json"), &error), error);
   EXPECT_ERROR(tg_model_load(dir.path, TG_DTYPE_NONE, &back, &error), TG_IO,
-               "/model.safetensors: expected to open it for reading, got No such file",
-               error);
+               "/model.safetensors: expected to open it for reading, got No such file", error);
   write_text(scratch_file(&dir, "pytorch_model.bin"), "PK");
   EXPECT_ERROR(tg_model_load(dir.path, TG_DTYPE_NONE, &back, &error), TG_UNSUPPORTED,
                "/pytorch_model.bin: expected model.safetensors beside it (python -m "

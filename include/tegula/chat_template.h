@@ -79,7 +79,7 @@ TG_API const char *tg_chat_template_text(const tg_chat_template *chat_template, 
 TG_API bool tg_chat_template_mentions(const tg_chat_template *chat_template, const char *variable);
 
 /** A conversation. JSON is UTF-8, terminated; an absent text is NULL. */
-typedef struct tg_chat_render_args {
+typedef struct tg_chat_request {
   const char *messages;  /* JSON: a list of objects, at least one */
   const char *tools;     /* JSON: a list of objects; optional */
   const char *documents; /* JSON: a list of objects; optional */
@@ -90,7 +90,7 @@ typedef struct tg_chat_render_args {
   const char *date;      /* for strftime_now: "YYYY-MM-DD" or "YYYY-MM-DDTHH:MM:SS", a local time;
                             NULL: now */
   bool add_generation_prompt; /* ends with the beginning of the assistant's answer */
-} tg_chat_render_args;
+} tg_chat_request;
 
 /** Bytes begin to end - 1 of a text. */
 typedef struct tg_byte_range {
@@ -128,7 +128,7 @@ typedef struct tg_chat_text {
  * above), NO_MEMORY; *out is then zeroed.
  */
 TG_API tg_status tg_chat_template_render(const tg_chat_template *chat_template,
-                                         const tg_chat_render_args *args, tg_chat_text *out,
+                                         const tg_chat_request *args, tg_chat_text *out,
                                          tg_error *error);
 
 /** Frees what render returned, and zeroes it. */

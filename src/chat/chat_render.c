@@ -36,8 +36,7 @@ static tg_status parse_json(const char *what, const char *text, tgi_json *json, 
   return status;
 }
 
-static tg_status parse_conversation(const tg_chat_render_args *args, conversation *c,
-                                    tg_error *error)
+static tg_status parse_conversation(const tg_chat_request *args, conversation *c, tg_error *error)
 {
   tg_status status =
       parse_json("messages", args->messages ? args->messages : "[]", &c->messages, error);
@@ -118,8 +117,8 @@ static void set_arguments(tgi_run *run, tgi_converter *converter, const json_t *
   }
 }
 
-static void set_variables(tgi_run *run, const tg_chat_template *set,
-                          const tg_chat_render_args *args, const conversation *c)
+static void set_variables(tgi_run *run, const tg_chat_template *set, const tg_chat_request *args,
+                          const conversation *c)
 {
   tgi_converter converter = {.job = &run->job};
   for (size_t i = 0; i < set->num_tokens; i++) {
@@ -227,7 +226,7 @@ void tg_chat_text_release(tg_chat_text *text)
 /* ---- the rendering ---- */
 
 /** The run is the caller's, as what a jump passes by is lost. */
-static bool try_render(tgi_run *run, const tg_chat_template *set, const tg_chat_render_args *args,
+static bool try_render(tgi_run *run, const tg_chat_template *set, const tg_chat_request *args,
                        const conversation *c)
 {
   if (setjmp(run->job.out) != 0) {
@@ -242,7 +241,7 @@ static bool try_render(tgi_run *run, const tg_chat_template *set, const tg_chat_
   return true;
 }
 
-static tg_status choose(const tg_chat_template *set, const tg_chat_render_args *args,
+static tg_status choose(const tg_chat_template *set, const tg_chat_request *args,
                         const tgi_named_template **chosen, tg_error *error)
 {
   const char *name = args->name;
@@ -264,7 +263,7 @@ static tg_status choose(const tg_chat_template *set, const tg_chat_render_args *
   return (*chosen)->error.status;
 }
 
-tg_status tg_chat_template_render(const tg_chat_template *set, const tg_chat_render_args *args,
+tg_status tg_chat_template_render(const tg_chat_template *set, const tg_chat_request *args,
                                   tg_chat_text *out, tg_error *error)
 {
   const tgi_named_template *chosen;

@@ -138,13 +138,13 @@ static tg_status render(const options *o, const char *directory, tg_error *error
   status = status ? status : tg_chat_template_load(directory, o->source, &chat_template, error);
   if (status == TG_OK) {
     status = tg_chat_template_render(chat_template,
-                                     &(tg_chat_render_args){.messages = messages,
-                                                            .tools = tools,
-                                                            .documents = documents,
-                                                            .arguments = arguments,
-                                                            .name = o->name,
-                                                            .date = o->date,
-                                                            .add_generation_prompt = o->prompt},
+                                     &(tg_chat_request){.messages = messages,
+                                                        .tools = tools,
+                                                        .documents = documents,
+                                                        .arguments = arguments,
+                                                        .name = o->name,
+                                                        .date = o->date,
+                                                        .add_generation_prompt = o->prompt},
                                      &text, error);
   }
   if (status == TG_OK) {
