@@ -48,10 +48,11 @@ static bool take_key(formatting *f, tgi_value *value)
   }
   const tgi_value key = tgi_text(tgi_string_slice(f->job, f->format, start, f->at - 1));
   const tgi_value *found = tgi_dict_get(f->job, f->values.as.dict, key);
-  if (!found) {
+  if (found) {
+    *value = *found;
+  } else {
     tgi_fail_on(f->job, key, "a key of the dict");
   }
-  *value = *found;
   return true;
 }
 

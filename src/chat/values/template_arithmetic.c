@@ -19,7 +19,7 @@ static tgi_order order_of(double a, double b)
 
 static tgi_order order_mixed(int64_t a, double b)
 {
-  if (!(b > -0x1p63 && b < 0x1p63)) {
+  if (!(b > -TGI_INTEGER_END && b < TGI_INTEGER_END)) {
     return order_of(0, b); /* its size decides, or it is NaN */
   }
   const int64_t whole = (int64_t)b;
@@ -206,7 +206,7 @@ tgi_value tgi_negate(tgi_job *job, tgi_value number)
 
 int64_t tgi_truncate(tgi_job *job, double real)
 {
-  if (!(real > -0x1p63 && real < 0x1p63)) {
+  if (!(real > -TGI_INTEGER_END && real < TGI_INTEGER_END)) {
     tgi_fail_range(job);
   }
   return (int64_t)real;

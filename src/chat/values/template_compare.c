@@ -170,7 +170,7 @@ static uint64_t hash_number(tgi_value v)
     return mix(1, (uint64_t)integer);
   }
   const double real = v.as.real;
-  if (real > -0x1p63 && real < 0x1p63 && real == (double)(int64_t)real) {
+  if (real > -TGI_INTEGER_END && real < TGI_INTEGER_END && real == (double)(int64_t)real) {
     return mix(1, (uint64_t)(int64_t)real);
   }
   union {

@@ -4,6 +4,9 @@
 
 #include "template_value.h"
 
+/** 2^63, the first whole number that int64_t does not hold. */
+#define TGI_INTEGER_END 9223372036854775808.0
+
 /** What stands between two expressions. */
 typedef enum tgi_operation {
   TGI_OP_ADD,
