@@ -48,11 +48,11 @@ static void copy_run(void *to, int64_t to_step, const void *from, int64_t from_s
     memcpy(to, from, (size_t)n * element);
   } else if (element == 4) {
     for (int64_t i = 0; i < n; i++) {
-      ((uint32_t *)to)[i * to_step] = ((const uint32_t *)from)[i * from_step];
+      memcpy((uint32_t *)to + i * to_step, (const uint32_t *)from + i * from_step, 4);
     }
   } else {
     for (int64_t i = 0; i < n; i++) {
-      ((uint16_t *)to)[i * to_step] = ((const uint16_t *)from)[i * from_step];
+      memcpy((uint16_t *)to + i * to_step, (const uint16_t *)from + i * from_step, 2);
     }
   }
 }
