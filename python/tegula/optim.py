@@ -49,16 +49,14 @@ class AdamW(torch.optim.Optimizer):
         super().__init__(params, {**numbers, **options, "decoupled_weight_decay": True})
 
     def add_param_group(self, group):
-        whole = {**self.defaults, **group}
-        check_numbers(whole)
-        check_options(whole)
         super().add_param_group(group)
-        for param in self.param_groups[-1]["params"]:
-            if param.is_complex() or param.layout is not torch.strided:
-                self.param_groups.pop()
-                raise TypeError(
-                    f"tegula.optim.AdamW: params: expected dense real tensors, got {param.dtype} of layout {param.layout}"
-                )
+        try:
+            check_numbers(self.param_groups[-1])
+            check_options(self.param_groups[-1])
+            check_params(self.param_groups[-1]["params"])
+        except Exception:
+            self.param_groups.pop()
+            raise
 
     def __getstate__(self):
         return {**super().__getstate__(), "state_dtype": self.state_dtype, "master_weights": self.master_weights}
@@ -142,6 +140,14 @@ class AdamW(torch.optim.Optimizer):
                 state["master"] = master.to(param.device, torch.float32, copy=True)
             else:
                 state.pop("master", None)
+
+
+def check_params(params):
+    for param in params:
+        if param.is_complex() or param.layout is not torch.strided:
+            raise TypeError(
+                f"tegula.optim.AdamW: params: expected dense real tensors, got {param.dtype} of layout {param.layout}"
+            )
 
 
 def as_number(name, value):

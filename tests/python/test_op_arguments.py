@@ -96,6 +96,7 @@ def test_errors_name_the_argument(name, grad):
     (lambda: ops.silu(placed.ones(2, 8, dtype=torch.complex64)), TypeError, "silu_fwd: x: expected a dtype of the library, got complex64"),
     (lambda: ops.linear(placed.ones(2, 8), None), TypeError, "linear: weight: expected a tensor of PyTorch, got None"),
     (lambda: ops.linear_int8(placed.ones(2, 8), placed.ones(5, 8)), TypeError, "linear_int8: weight: expected a PackedWeight, got"),
+    (lambda: ops.clip_grad_norm_([np.ones(2)], 1.0), TypeError, r"clip_grad_norm_: parameters\[0\]: expected a tensor of PyTorch"),
     (lambda: ops.global_norm([placed.ones(2), np.ones(2)]), TypeError, r"global_norm: tensors\[1\]: expected a tensor of PyTorch"),
 ])  # fmt: skip
 def test_messages(call, kind, message):

@@ -124,6 +124,7 @@ def clip_grad_norm_(
         raise ValueError(f"clip_grad_norm_: foreach: expected None, got {foreach}")
     if isinstance(parameters, torch.Tensor):
         parameters = [parameters]
+    parameters = [expect_tensor("clip_grad_norm_", f"parameters[{i}]", p) for i, p in enumerate(parameters)]
     grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not grads:
         return torch.tensor(0.0)
