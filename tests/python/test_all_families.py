@@ -43,7 +43,7 @@ def stock(model_type, run):
     try:
         return run()
     except Exception as error:
-        pytest.skip(f"{model_type}: {type(error).__name__}: {str(error).strip().splitlines()[0][:120] if str(error) else ''}")
+        pytest.skip(f"{model_type}: {type(error).__name__}: {' '.join(str(error).split())[:120]}")
 
 
 def inputs_for(model, padding=None):

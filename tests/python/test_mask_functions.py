@@ -1,4 +1,4 @@
-"""What `attn_implementation="tegula"` makes of transformers' mask functions: the keys that "eager" attention's mask shows."""
+"""What `attn_implementation="tegula"` makes of transformers' mask functions: the keys that eager attention's mask shows."""
 
 import os
 

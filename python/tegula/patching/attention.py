@@ -76,7 +76,7 @@ def why_pytorch(query, key, value, seen, dropout, kwargs):
         return "a dense mask"
     if not query.dim() == key.dim() == value.dim() == 4:
         return f"tensors of {query.dim()} axes"
-    if not query.shape[0] == key.shape[0] == value.shape[0] or key.shape[1] != value.shape[1] or query.shape[1] % key.shape[1]:
+    if key.shape[:3] != value.shape[:3] or query.shape[0] != key.shape[0] or query.shape[1] % key.shape[1]:
         return "rows or heads that are broadcast"
     if seen.keys is None and seen.causal and key.shape[2] < query.shape[2]:
         return "fewer keys than queries, and no mask"
@@ -135,7 +135,9 @@ def refuse_unknown(module, reason, softcap, s_aux, kwargs):
     where = type(module).__name__
     for name in UNKNOWN:
         if kwargs.get(name) is not None:
-            raise NotImplementedError(f"attention: {name}: expected None, got one from {where}: choose attn_implementation='eager'")
+            raise NotImplementedError(
+                f"attention: {name}: expected None, got one from {where}: choose attn_implementation='eager'"
+            )
     if reason is None:
         return
     for name, given in (("softcap", softcap), ("sinks", s_aux)):

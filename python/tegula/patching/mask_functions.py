@@ -37,7 +37,7 @@ def made_by(function):
 def is_empty(function):
     """Whether a mask function adds nothing: blocks, such as those of images, in a text without any."""
     kind, parts = made_by(function)
-    return kind == "blockwise_overlay" and not bool((parts["block_sequence_ids"] >= 0).any())
+    return kind == "blockwise_overlay" and not (parts["block_sequence_ids"] >= 0).any()
 
 
 def within(pattern, window, **more):
@@ -75,7 +75,10 @@ def read(function, pattern):
 
 def pattern_of(function):
     """The pattern of a mask function, or None if ops.attention has no arguments for it."""
-    pattern = read(function, Pattern())
+    try:
+        pattern = read(function, Pattern())
+    except KeyError:  # masking_utils of another version name their parts otherwise
+        return None
     if pattern is None or (pattern.backwards and not pattern.causal):
         return None
     if pattern.position is not None and pattern.sequence is None:
@@ -126,7 +129,7 @@ def keys_of_chunks(pattern, batch, queries, keys, q_offset, kv_offset):
 
 
 def keys_of(pattern, batch, queries, keys, q_offset, kv_offset, padding, device):
-    """The encoding of a pattern beside a padding mask [batch, tokens] or None; None if there is none."""
+    """The encoding of a pattern beside a padding mask [batch, tokens] or none; None if no encoding says that."""
     found = None
     if padding is not None:
         if padding.dim() != 2 or padding.shape[0] != batch:
