@@ -1,6 +1,9 @@
 # `make install`: shared libraries with SONAME, public headers, pkg-config files, the CMake package
-# and the command line.
+# and the command line. A release build is installed without what debuggers read; other build types keep it.
 include(CMakePackageConfigHelpers)
+if(CMAKE_BUILD_TYPE MATCHES "^(Release|Demo)$")
+  install(CODE "set(CMAKE_INSTALL_DO_STRIP TRUE)") # of the rules below
+endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tegula)
 set(installed_libraries tegula)

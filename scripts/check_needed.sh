@@ -27,5 +27,5 @@ check() {
 }
 system="libc.so.6 libm.so.6 ld-linux-x86-64.so.2 ld-linux-aarch64.so.1"
 check libtegula.so $system
-check libtegula_model.so $system libtegula.so.0 libjansson.so.4
+check libtegula_model.so $system libtegula.so.0 libjansson.so.4 libpcre2-8.so.0 libutf8proc.so.2 libutf8proc.so.3
 exit $failed

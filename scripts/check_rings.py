@@ -2,7 +2,7 @@
 """Includes of src/ and bench/ run one way: a file includes files of its own ring or of rings below,
 and no two files include each other, not even through others.
 
-   include <- core <- {cpu, cuda, roof} <- ops <- files <- text <- model <- {generation, training} <- cli
+   include <- core <- {cpu, cuda, roof} <- ops <- files <- {text, chat} <- model <- {generation, training} <- cli
 """
 import pathlib
 import re
@@ -14,7 +14,7 @@ CODE = {".c", ".h", ".cu", ".cuh", ".def"}
 
 # Which rings a ring may include, besides itself and the public headers.
 KERNELS = {"core", "cpu", "cuda"}
-RUNTIME = {"core", "files", "text"}
+RUNTIME = {"core", "files", "text", "chat"}
 BELOW = {
     "include": set(),
     "core": set(),
@@ -24,6 +24,7 @@ BELOW = {
     "ops": KERNELS,
     "files": {"core"},
     "text": {"core", "files"},
+    "chat": {"core", "files"},
     "model": RUNTIME,
     "generation": RUNTIME | {"model"},
     "training": RUNTIME | {"model"},

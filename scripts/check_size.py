@@ -2,18 +2,30 @@
 """What is installed stays small: the shared library and the command line, stripped.
    scripts/check_size.py BUILD_DIR
 Bounds are for release builds by gcc, in millions of bytes; what is in a library and how to see it:
-docs/design.md, "Sizes"."""
+docs/design.md, "Sizes". Those of kernels for GPUs count what the build compiles: for each entry that
+is in the library, its launches on the host, and its code for each GPU and for PTX."""
+import dataclasses
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
 
-CPU_ONLY = 3.0        # libtegula.so without CUDA
-HOST = 5.5            # with it, all but the kernels for GPUs: cudart and launches come on top
-KERNELS = 3.9         # for each GPU of TEGULA_CUDA_ARCHS, twice as much for PTX: two entries
+CPU_ONLY = 3.0         # libtegula.so without CUDA
+CUDA_RUNTIME = 0.8     # cudart, and what the library has around it
 COMMAND_LINE = 0.9
-ONE_GPU, ALL_GPUS = 10.0, 30.0  # library and command line together
+ONE_GPU, ALL_GPUS = 10.5, 30.5  # library and command line together
+
+
+@dataclasses.dataclass(frozen=True)
+class EntryBounds:
+    launches: float  # code of the host
+    machine: float   # machine code for one GPU
+    ptx: float
+
+
+ENTRIES = {"any": EntryBounds(1.0, 2.7, 3.5), "sm80": EntryBounds(1.25, 3.0, 3.7),
+           "sm90": EntryBounds(0.45, 0.9, 1.1)}
 
 
 def stripped(path):
@@ -27,10 +39,24 @@ def stripped(path):
     return size / 1e6, int(kernels.group(1)) / 1e6 if kernels else 0.0
 
 
-def architectures(build):
-    """The words of TEGULA_CUDA_ARCHS as configured, from the commands of the build."""
-    found = re.search(r'TGI_CUDA_ARCHS=[\\"]+([0-9aPTX. ]+)', (build / "build.ninja").read_text())
-    return found.group(1).split() if found else []
+def compiled_entries(ninja):
+    """{entry: [code]} of libtegula.so from the text of build.ninja: {"sm80": ["sm_80", "compute_80"]}."""
+    link = re.search(r"^build src/libtegula\.so\S*: C_SHARED_LIBRARY\S* ([^\n|]*)", ninja, re.M)
+    names = set(re.findall(r"\bsrc/cuda_(\w+)/", link.group(1))) - {"all"} if link else set()
+    entries = {}
+    for name in sorted(names):
+        command = re.search(rf"(-gencode [^\n]*?) -std=[^\n]*/cuda_{name}/", ninja).group(1)
+        entries[name] = re.findall(r"code=(\w+)", command)
+    return entries
+
+
+def bounds_of(entries):
+    """(host, kernels, library and command line) in millions of bytes."""
+    host = CPU_ONLY + CUDA_RUNTIME + sum(ENTRIES[name].launches for name in entries)
+    kernels = sum(ENTRIES[name].ptx if code.startswith("compute") else ENTRIES[name].machine
+                  for name, codes in entries.items() for code in codes)
+    one = "any" not in entries and all(len(codes) == 1 for codes in entries.values())
+    return host, kernels, ONE_GPU if one else ALL_GPUS
 
 
 def main():
@@ -41,14 +67,14 @@ def main():
         return True
     library, kernels = stripped(build / "src/libtegula.so")
     program, _ = stripped(build / "src/cli/tegula")
-    gpus = architectures(build)
-    parts = sum(2 if word == "PTX" else 1 for word in gpus)
+    entries = compiled_entries((build / "build.ninja").read_text())
     bounds = [("command line", program, COMMAND_LINE)]
-    if gpus:
-        bounds += [("libtegula.so without kernels for GPUs", library - kernels, HOST),
-                   (f"kernels for {' '.join(gpus)}", kernels, KERNELS * parts),
-                   ("library and command line", library + program,
-                    ONE_GPU if len(gpus) == 1 and parts == 1 else ALL_GPUS)]
+    if entries:
+        host, code, both = bounds_of(entries)
+        words = ", ".join(f"{name} for {' '.join(codes)}" for name, codes in entries.items())
+        bounds += [("libtegula.so without kernels for GPUs", library - kernels, host),
+                   (f"kernels: {words}", kernels, code),
+                   ("library and command line", library + program, both)]
     else:
         bounds += [("libtegula.so", library, CPU_ONLY)]
     failed = False

@@ -27,16 +27,16 @@ ls -l "$dir/train.txt" "$dir/validation.txt" | awk '{print $5 " bytes", $NF}'
 
 say "training (Ctrl-C saves; '$tegula train --out $dir/model --resume' goes on)"
 "$tegula" train --preset gpt_tile_small --train-file "$dir/train.txt" --val-file "$dir/validation.txt" \
-  --out "$dir/model" --steps 4000 --batch 8 --seq 128 --lr 0.008 --warmup 200 --eval-every 500 --save-every 1000
+  --out "$dir/model" --steps 2400 --batch 8 --seq 128 --lr 0.008 --warmup 200 --eval-every 500 --save-every 1000
 
 say "a generated story"
-"$tegula" generate "$dir/model" "$mark" --seed 1 --threads 1 --quiet
+"$tegula" generate "$dir/model" "$mark" --temperature 0.8 --seed 1 --threads 1 --quiet
 
 # So many stories that they hold 500 words, which takes about 30.
 : >"$dir/generated.txt"
 seed=1
 while [ "$(wc -w <"$dir/generated.txt")" -lt "$words" ] && [ "$seed" -le 500 ]; do
-  "$tegula" generate "$dir/model" "$mark" --seed "$seed" --threads 1 --quiet >>"$dir/generated.txt"
+  "$tegula" generate "$dir/model" "$mark" --temperature 0.8 --seed "$seed" --threads 1 --quiet >>"$dir/generated.txt"
   seed=$((seed + 1))
 done
 

@@ -47,6 +47,11 @@ python_threads() {
   cmake --preset check && cmake --build build/check && scripts/test_python.sh build/check tests/python
 }
 
+# Those that take minutes: the last -m counts.
+python_nightly() {
+  OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 scripts/test_python.sh build/check -m nightly -n "$(nproc)" --dist loadfile
+}
+
 scripts/setup.sh ci || exit 1
 part cppcheck scripts/check_cppcheck.sh all
 part tidy scripts/check_tidy.py --units all
@@ -54,6 +59,7 @@ part sanitizers instrumented
 part clang rest check-clang
 part kernels kernels
 part python python_threads
+part python-nightly python_nightly
 if [ -n "$failed" ]; then
   echo "nightly: failed:$failed"
   exit 1

@@ -9,6 +9,7 @@ import ast
 import pathlib
 import re
 import sys
+import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OPS = ROOT / "python" / "tegula" / "ops" / "__init__.py"
@@ -43,10 +44,86 @@ def fields(lines):
     return {name: "\n".join(text).strip("\n") for name, text in parts.items()}
 
 
-def contract_text(header, lines):
+# ---- what differs in Python ----
+
+# Errors that a caller from Python cannot make.
+OF_C_ALONE = (
+    "workspace missing or too small", "num_tensors < 0", "`error` may be NULL", "k without k_out or the reverse",
+    "both or neither of the two input forms gate with up and gate_up",
+)  # fmt: skip
+# An argument in C and in Python; others have one name.
+ARGUMENT = {"approximation": "approximate"}
+
+
+def function_sources():
+    """The functions of tegula.ops and the dicts of enumerated values, from their sources: importing them needs the result
+    of this program. ({name: {argument: default}}, {NAME: values})"""
+    functions, values = {}, {}
+    for path in [*OPS.parent.glob("*.py"), OPS.parent.parent / "autograd" / "conventions.py"]:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef):
+                arguments = node.args
+                last = arguments.args[len(arguments.args) - len(arguments.defaults) :]
+                pairs = [*zip(last, arguments.defaults), *zip(arguments.kwonlyargs, arguments.kw_defaults)]
+                functions[node.name] = {a.arg: ast.literal_eval(d) for a, d in pairs if isinstance(d, ast.Constant)}
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict) and node.targets[0].id.isupper():
+                values[node.targets[0].id] = list(ast.literal_eval(node.value))
+    return functions, values
+
+
+def quoted(value):
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def with_defaults(text, defaults, values):
+    """A scalar that C requires, or whose 0 has a name, by its values and its default in Python."""
+
+    def scalar(match):
+        start, name, rule = match.groups()
+        argument = ARGUMENT.get(name, name)
+        if argument not in defaults:
+            return match.group()
+        choices = [quoted(value) for value in values.get(argument.upper(), values.get(name.upper(), ()))]
+        words = [" or ".join(choices)] if choices else []
+        words.append(f"default {quoted(defaults[argument])}")
+        if rule == "required with gate_up, else 0":
+            words.append("read without `up`")
+        else:
+            words.append(re.sub(r"^(required|0 is none)[;,.]? *", "", rule))
+        return start.replace(name, argument.ljust(len(name))) + "; ".join(word for word in words if word)
+
+    return re.sub(r"^(  (\w+) +)((?:required|0 is none).*)$", scalar, text, flags=re.M)
+
+
+# The field Errors of every header, in one line.
+ERRORS = re.compile(
+    r"Errors BAD_SHAPE(?: \((?:also: )?(?P<shape>[^()]*)\))?, BAD_DTYPE, BAD_ARGUMENT "
+    r"\((?:(?P<argument>.*)\), UNSUPPORTED|(?P<of_packing>.*)\))[.;](?P<more>.*)"
+)
+
+
+def errors_of_python(header, text):
+    """The field Errors with the exceptions that the binding raises, wrapped again."""
+    words = " ".join(text.split())
+    for phrase in OF_C_ALONE:
+        words = re.sub(rf"(; | (?=`)|(?<=\()){re.escape(phrase)}", "", words)
+    found = ERRORS.fullmatch(words)
+    if not found:
+        raise ValueError(f"{header}: expected Errors BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (...), UNSUPPORTED, got {words}")
+    argument = found["argument"] or found["of_packing"]
+    values = "; ".join(["shapes", *filter(None, (found["shape"], argument))])
+    last = ", NotImplementedError (device)" if found["argument"] is not None else ""
+    body = f"ValueError ({values}), TypeError (dtypes){last}.{found['more'].rstrip('.')}"
+    body = body.replace("tg_context_check returns", "tegula.check raises")
+    head = "Errors     "
+    return "\n".join(textwrap.wrap(body.rstrip(".") + ".", 100, initial_indent=head, subsequent_indent=" " * len(head)))
+
+
+def contract_text(header, lines, defaults, values):
     parts = fields(lines)
-    named = "\n".join(parts[name] for name in ("Errors", "Source") if name in parts)
-    return f"The contract of tegula/{header}:\n\n{parts['']}\n\n{named}"
+    named = [errors_of_python(header, parts["Errors"])] if "Errors" in parts else []
+    named += [parts["Source"]] if "Source" in parts else []
+    return f"The contract of tegula/{header}:\n\n{with_defaults(parts[''], defaults, values)}\n\n" + "\n".join(named)
 
 
 def function_names():
@@ -58,11 +135,11 @@ def function_names():
 
 
 def contracts_module(functions, comments):
-    names = {function: contract_name(function) for function in sorted(functions)}
-    texts = {name: contract_text(*comments[name]) for name in sorted(set(names.values()))}
+    defaults, values = function_sources()
+    texts = {name: contract_text(*comments[contract_name(name)], defaults[name], values) for name in sorted(functions)}
     return (
         '"""Formulas, shapes, dtypes, errors and sources of ops. Generated by scripts/python_contracts.py from the public\n'
-        f'headers."""\n\nCONTRACT_OF = {names!r}\n\nCONTRACTS = {texts!r}\n'
+        f'headers and the signatures."""\n\nCONTRACTS = {texts!r}\n'
     )
 
 

@@ -12,7 +12,9 @@ libc6-dev        /usr/include/stdio.h
 cmake            cmake
 ninja-build      ninja
 pkgconf          pkg-config
-libjansson-dev   /usr/include/jansson.h'
+libjansson-dev   /usr/include/jansson.h
+libpcre2-dev     /usr/include/pcre2.h
+libutf8proc-dev  /usr/include/utf8proc.h'
 build_needs="$demo_needs
 libcmocka-dev    /usr/include/cmocka.h"
 test_needs="$build_needs

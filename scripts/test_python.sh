@@ -3,6 +3,7 @@
 #   scripts/test_python.sh BUILD_DIR [PYTEST_ARGUMENT...]
 # Files are shared among one process for each processor, each with one thread; those that start
 # processes of their own or measure time come afterwards, alone. With arguments: one process.
+# Tests marked `nightly` run with the argument `-m nightly` alone.
 # TEGULA_TORCH  requirement or wheel of PyTorch (default torch==2.13.0; a CPU build is enough, and
 #               much smaller: name its wheel where the package index serves another one), or
 #               "none": the comparisons with live models are skipped, and listed.
@@ -28,7 +29,7 @@ if [ "$torch" = none ]; then
 else
   .venv/bin/python -c 'import torch, transformers' # not installed: an error, not a skip
 fi
-pytest=(.venv/bin/python -m pytest -q -rs -p no:cacheprovider)
+pytest=(.venv/bin/python -m pytest -q -rs -p no:cacheprovider -m "not nightly")
 if [ $# -gt 0 ]; then
   exec "${pytest[@]}" tests/python "$@"
 fi

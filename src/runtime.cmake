@@ -1,6 +1,10 @@
 # libtegula_model: the runtime, on the public ops alone.
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(jansson REQUIRED IMPORTED_TARGET GLOBAL jansson)
+# Unicode 14, which src/text/unicode/late_points.h counts on, came with 10.40.
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET GLOBAL libpcre2-8>=10.40)
+pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET GLOBAL libutf8proc)
+set(runtime_libraries PkgConfig::jansson PkgConfig::pcre2 PkgConfig::utf8proc)
 add_library(
   tegula_model_objects OBJECT
   files/atomic_directory.c
@@ -8,49 +12,115 @@ add_library(
   files/file_error.c
   files/file_map.c
   files/json_file.c
+  files/json_scan.c
   files/leftover_directory.c
+  files/process_lock.c
   files/safetensors.c
   files/safetensors_dtype.c
   files/safetensors_entry.c
   files/safetensors_writer.c
+  files/target_directory.c
   files/utf8.c
   files/utf8_stream.c
-  text/byte_alphabet.c
+  text/added_tokens.c
+  text/bpe/byte_alphabet.c
+  text/bpe/merge_table.c
+  text/bpe/merging.c
+  text/bpe/vocabulary.c
+  text/byte_tokenizer.c
+  text/graph_added.c
+  text/graph_reader.c
+  text/kept_files.c
+  text/token_lists.c
   text/tokenizer.c
-  text/tokenizer_load.c
-  text/tokenizer_save.c
+  text/tokenizer_encode.c
+  text/tokenizer_graph.c
+  text/tokenizer_json.c
+  text/tokenizer_pair.c
+  text/unicode/late_points.c
+  text/unicode/nfc.c
+  text/unicode/pattern.c
+  text/unicode/pattern_rewrite.c
+  text/unicode/point_map.c
+  text/unicode/unicode_tables.c
+  chat/builtin_templates.c
+  chat/builtins/template_attribute.c
+  chat/builtins/template_braces.c
+  chat/builtins/template_call.c
+  chat/builtins/template_cut.c
+  chat/builtins/template_filters.c
+  chat/builtins/template_functions.c
+  chat/builtins/template_methods.c
+  chat/builtins/template_order.c
+  chat/builtins/template_percent.c
+  chat/builtins/template_search.c
+  chat/builtins/template_selection.c
+  chat/builtins/template_tests.c
+  chat/chat_render.c
+  chat/chat_sources.c
+  chat/chat_values.c
+  chat/syntax/template_lexer.c
+  chat/syntax/template_literal.c
+  chat/syntax/template_operators.c
+  chat/syntax/template_parser.c
+  chat/syntax/template_statements.c
+  chat/syntax/template_suffix.c
+  chat/template_eval.c
+  chat/template_loop.c
+  chat/template_render.c
+  chat/template_set.c
+  chat/template_slice.c
+  chat/values/template_arithmetic.c
+  chat/values/template_case.c
+  chat/values/template_compare.c
+  chat/values/template_format.c
+  chat/values/template_job.c
+  chat/values/template_json.c
+  chat/values/template_number.c
+  chat/values/template_print.c
+  chat/values/template_text.c
+  chat/values/template_value.c
   model/activations.c
   model/config.c
   model/config_gpt2.c
   model/config_keys.c
-  model/config_qwen3.c
+  model/config_llama.c
+  model/config_qwen.c
   model/config_rope.c
+  model/generation_config.c
   model/model.c
   model/parameters.c
   model/preset.c
   model/rope_tables.c
+  model/save.c
   model/transformer.c
   model/transformer_bwd.c
+  model/transformer_cache.c
   model/weight_files.c
   model/weights.c
+  model/weights_read.c
+  model/weights_write.c
+  generation/free_memory.c
   generation/generate.c
   generation/sampler.c
   generation/session.c
+  generation/session_cache.c
+  generation/session_passes.c
   training/checkpoint.c
   training/trainer.c
   training/trainer_options.c
   training/trainer_step.c)
-target_link_libraries(tegula_model_objects PRIVATE tegula_flags PkgConfig::jansson)
+target_link_libraries(tegula_model_objects PRIVATE tegula_flags ${runtime_libraries})
 
 # Static: what tests link; sees the internal symbols too.
 add_library(tegula_model_static STATIC $<TARGET_OBJECTS:tegula_model_objects>)
-target_link_libraries(tegula_model_static PUBLIC tegula_static PkgConfig::jansson)
+target_link_libraries(tegula_model_static PUBLIC tegula_static ${runtime_libraries})
 
 # Shared: the product; exports the public prototypes alone.
 add_library(tegula_model SHARED $<TARGET_OBJECTS:tegula_model_objects>)
 target_include_directories(tegula_model PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                                                $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-target_link_libraries(tegula_model PRIVATE tegula PkgConfig::jansson m)
+target_link_libraries(tegula_model PRIVATE tegula ${runtime_libraries} m)
 # nodelete: once loaded it stays, as jansson keeps pointers to json_file.c's allocator.
 target_link_options(tegula_model PRIVATE ${TEGULA_LINK_OPTIONS} -Wl,-z,nodelete)
-set_target_properties(tegula_model PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
+set_target_properties(tegula_model PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 INSTALL_RPATH "$ORIGIN") # libtegula

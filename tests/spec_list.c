@@ -50,6 +50,13 @@ void spec_set(tgi_shaped *shaped, const char *slot, int64_t i, double value)
   tgi_store(t->data, t->dtype, i, value);
 }
 
+void spec_set_infinite_dy(tgi_shaped *shaped, int64_t i)
+{
+  if (tgi_shaped_tensor(shaped, "dy")) {
+    spec_set(shaped, "dy", i, INFINITY);
+  }
+}
+
 void spec_set_all(tgi_shaped *shaped, const char *slot, double value)
 {
   spec_scale(shaped, slot, 0, value);

@@ -204,6 +204,33 @@ static void test_gradient_factors(void **state)
             "adamw_step: grad_scale: expected a finite number, got nan");
 }
 
+/* Betas and eps of 0 where they are asked for: each step is then lr in the gradient's direction. */
+static void test_zeros(void **state)
+{
+  fixture *f = *state;
+  tg_adamw_step_args a = step_args(f, 1);
+  a.beta1 = a.beta2 = a.eps = 0;
+  must_fail(f->ctx, tg_adamw_step(f->ctx, &a), TG_BAD_ARGUMENT,
+            "adamw_step: beta1: expected a number > 0 and < 1, got 0");
+  a.allow_zero = true;
+  must_run(f->ctx, tg_adamw_step(f->ctx, &a));
+  for (int i = 0; i < kCount; i++) {
+    const float kept = kGoldenStart[i] * (float)(1 - a.lr * a.weight_decay);
+    const float want = kept - copysignf((float)a.lr, f->grad[i]);
+    if (!(fabsf(f->weight[i] - want) <= 1e-6f * fmaxf(1, fabsf(want)))) {
+      fail_msg("params[%d]: expected %.9g, got %.9g", i, (double)want, (double)f->weight[i]);
+    }
+  }
+  assert_memory_equal(f->avg, f->grad, sizeof f->avg);
+  a.beta1 = 1;
+  must_fail(f->ctx, tg_adamw_step(f->ctx, &a), TG_BAD_ARGUMENT,
+            "adamw_step: beta1: expected a number >= 0 and < 1, got 1");
+  a.beta1 = 0;
+  a.eps = -1e-8;
+  must_fail(f->ctx, tg_adamw_step(f->ctx, &a), TG_BAD_ARGUMENT,
+            "adamw_step: eps: expected a finite number >= 0, got -1e-08");
+}
+
 /* With master weights 16-bit params are their rounding, whatever they held, and updates too small
  * for 16 bits are not lost. */
 static void test_master_weights(void **state)
@@ -303,6 +330,7 @@ int main(void)
       TEST(test_bad_gradients_reach_no_weight),
       TEST(test_norm_of_nothing),
       TEST(test_gradient_factors),
+      TEST(test_zeros),
       TEST(test_master_weights),
       TEST(test_one_call_for_all),
       TEST(test_list_errors),

@@ -16,11 +16,13 @@
 #include "model/preset.h"
 #include "model/weight_files.h"
 #include "scratch_directory.h"
-#include "tegula/tokenizer.h"
+#include "small_tokenizer.h"
+#include "text/tokenizer_state.h"
 #include <cmocka.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 static bool counting;  /* inside the call under test */
 static bool for_good;  /* every allocation from the failing one on */
@@ -164,11 +166,51 @@ static tg_status make_tokenizer(void)
   return status;
 }
 
-static tg_status load_tokenizer(void)
+static tg_status load_tokenizer_of(const char *directory)
 {
   tg_tokenizer *tokenizer;
-  const tg_status status = tg_tokenizer_load(dir.path, &tokenizer, &error);
+  const tg_status status = tg_tokenizer_load(directory, &tokenizer, &error);
   tg_tokenizer_destroy(tokenizer);
+  return status;
+}
+
+static tg_status load_tokenizer(void)
+{
+  return load_tokenizer_of(dir.path);
+}
+
+/* With merges, patterns, normalising and added tokens. */
+static const small_tokenizer whole_tokenizer = {
+    .tokens = ", \"th\": 256, \"the\": 257",
+    .merges = "[\"t h\", [\"th\", \"e\"]]",
+    .normalizer = "{\"type\": \"NFC\"}",
+    .added = "[{\"id\": 258, \"content\": \"<\\u00e9>\"}, {\"id\": 259, \"content\": \"<b>\", "
+             "\"special\": true}]",
+};
+
+static tg_status load_whole_tokenizer(void)
+{
+  return load_tokenizer_of(in_dir("whole"));
+}
+
+/* vocab.json and merges.txt. */
+static tg_status load_paired_tokenizer(void)
+{
+  return load_tokenizer_of(in_dir("pair"));
+}
+
+static tg_tokenizer *loaded_tokenizer;
+
+static tg_status encode_text(void)
+{
+  static const char text[] =
+      "the the<b>e\xcc\x81 <e\xcc\x81> \xf0\x9f\xab\xa8 "
+      "theththetthetheththetthetheththetthetheththetthetheththetthetheththet";
+  int32_t *ids;
+  size_t count;
+  const tg_status status =
+      tgi_tokenizer_encode_all(loaded_tokenizer, text, sizeof text - 1, 0, &ids, &count, &error);
+  free(ids);
   return status;
 }
 
@@ -263,9 +305,28 @@ FAILS(write_config)
 FAILS(write_and_read_qwen3)
 FAILS(make_tokenizer)
 FAILS(load_tokenizer)
+FAILS(load_whole_tokenizer)
+FAILS(load_paired_tokenizer)
+FAILS(encode_text)
 FAILS(save_tokenizer)
 FAILS(replace_directory)
 FAILS(recover_directory)
+
+static void write_tokenizers(void)
+{
+  char *text = small_tokenizer_text(&whole_tokenizer);
+  mkdir(in_dir("whole"), 0777);
+  mkdir(in_dir("pair"), 0777);
+  write_text(in_dir("whole/tokenizer.json"), text);
+  char *vocabulary = strstr(text, "\"vocab\": ") + strlen("\"vocab\": ");
+  *strstr(vocabulary, ", \"merges\"") = '\0';
+  write_text(in_dir("pair/vocab.json"), vocabulary);
+  write_text(in_dir("pair/merges.txt"), "t h\nth e\n");
+  write_text(in_dir("pair/tokenizer_config.json"),
+             "{\"tokenizer_class\": \"Qwen2Tokenizer\", \"added_tokens_decoder\": {\"258\": "
+             "{\"content\": \"<b>\"}}, \"eos_token\": \"<b>\"}");
+  free(text);
+}
 
 static int set_up(void **state)
 {
@@ -294,6 +355,10 @@ static int set_up(void **state)
       tgi_atomic_directory_commit(d, &error) != TG_OK) {
     return -1;
   }
+  write_tokenizers();
+  if (tg_tokenizer_load(in_dir("whole"), &loaded_tokenizer, &error) != TG_OK) {
+    return -1;
+  }
   char index[TENSORS * 88], *at = index;
   at += sprintf(at, "{\"weight_map\":");
   for (int i = 0; i < TENSORS; i++) {
@@ -309,6 +374,7 @@ static int tear_down(void **state)
 {
   (void)state;
   tg_tokenizer_destroy(saved_tokenizer);
+  tg_tokenizer_destroy(loaded_tokenizer);
   scratch_remove(&dir);
   return 0;
 }
@@ -316,12 +382,21 @@ static int tear_down(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(read_weights_survives),         cmocka_unit_test(read_sharded_survives),
-      cmocka_unit_test(read_single_survives),          cmocka_unit_test(write_weights_survives),
-      cmocka_unit_test(read_config_survives),          cmocka_unit_test(write_config_survives),
-      cmocka_unit_test(write_and_read_qwen3_survives), cmocka_unit_test(make_tokenizer_survives),
-      cmocka_unit_test(load_tokenizer_survives),       cmocka_unit_test(save_tokenizer_survives),
-      cmocka_unit_test(replace_directory_survives),    cmocka_unit_test(recover_directory_survives),
+      cmocka_unit_test(read_weights_survives),
+      cmocka_unit_test(read_sharded_survives),
+      cmocka_unit_test(read_single_survives),
+      cmocka_unit_test(write_weights_survives),
+      cmocka_unit_test(read_config_survives),
+      cmocka_unit_test(write_config_survives),
+      cmocka_unit_test(write_and_read_qwen3_survives),
+      cmocka_unit_test(make_tokenizer_survives),
+      cmocka_unit_test(load_tokenizer_survives),
+      cmocka_unit_test(load_whole_tokenizer_survives),
+      cmocka_unit_test(load_paired_tokenizer_survives),
+      cmocka_unit_test(encode_text_survives),
+      cmocka_unit_test(save_tokenizer_survives),
+      cmocka_unit_test(replace_directory_survives),
+      cmocka_unit_test(recover_directory_survives),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -52,6 +52,45 @@ static void expect_out(cli_result r, int code, const char *part)
   cli_free(&r);
 }
 
+/* Copies the model, with one file replaced (NULL: left out). */
+static const char *broken_copy(const char *name, const char *file, const char *bytes, size_t size)
+{
+  static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json"};
+  char from[SCRATCH_PATH * 2], to[SCRATCH_PATH * 2];
+  const char *copy = scratch_file(&dir, name);
+  assert_int_equal(mkdir(copy, 0700), 0);
+  for (int i = 0; i < 3; i++) {
+    snprintf(from, sizeof from, "%s/%s", model, files[i]);
+    snprintf(to, sizeof to, "%s/%s", copy, files[i]);
+    if (strcmp(files[i], file) != 0) {
+      size_t n;
+      char *content = read_file(from, &n);
+      write_file(to, content, n);
+      free(content);
+    } else if (bytes) {
+      write_file(to, bytes, size);
+    }
+  }
+  return copy;
+}
+
+static char *replace(const char *text, const char *old, const char *new_text)
+{
+  const char *at = strstr(text, old);
+  assert_non_null(at);
+  char *out = malloc(strlen(text) + strlen(new_text) + 1);
+  sprintf(out, "%.*s%s%s", (int)(at - text), text, new_text, at + strlen(old));
+  return out;
+}
+
+static char *read_in(const char *directory, const char *name)
+{
+  char path[SCRATCH_PATH * 2];
+  size_t size;
+  snprintf(path, sizeof path, "%s/%s", directory, name);
+  return read_file(path, &size);
+}
+
 /* ---- usage ---- */
 
 static void help_and_version(void **state)
@@ -66,20 +105,30 @@ static void help_and_version(void **state)
     expect_out(CLI(commands[i], "--help"), 0, usage);
     expect_out(CLI(commands[i], "--version"), 0, "tegula " TEGULA_VERSION);
     EXPECT_CLI(2, "--no-such-option", commands[i], "--no-such-option");
+    expect_out(CLI(commands[i], "-h"), 0, usage);
+    expect_out(CLI("help", commands[i]), 0, usage);
+    expect_out(CLI("--help", commands[i]), 0, usage);
   }
+  expect_out(CLI("-h"), 0, "Usage: tegula COMMAND");
+  expect_out(CLI("help"), 0, "`tegula help COMMAND'");
+  expect_out(CLI("-V"), 0, "tegula " TEGULA_VERSION);
+  EXPECT_CLI(2, "expected a command, got \"trian\"", "help", "trian");
 }
 
 static void wrong_command_lines(void **state)
 {
   (void)state;
   cli_result none = cli_run(&(cli_setup){0}, (const char *const[]){NULL});
-  cli_expect(&none, 2, "expected a command");
+  cli_expect(&none, 2, "expected a command, got none\n");
+  EXPECT_CLI(2, "expected a command, got \"tr\\x0aain\\x1b[31m\"\n", "tr\nain\x1b[31m");
+  EXPECT_CLI(2, "got an extra \"\\x0a\"\n", "info", "a", "\n");
+  EXPECT_CLI(1, "a\\x0ab: expected to find this directory", "info", "a\nb");
   EXPECT_CLI(2, "expected a command, got \"trian\"", "trian");
   EXPECT_CLI(2, "expected --out DIR", "train");
   EXPECT_CLI(2, "expected --train-file FILE", "train", "--out", "x");
   EXPECT_CLI(2, "got neither", "train", "--out", "x", "--train-file", "y");
   EXPECT_CLI(2, "got both", "train", "--out", "x", "--train-file", "y", "--preset", "gpt_nano",
-             "--model", "z");
+             "-m", "z");
   EXPECT_CLI(2, "--steps: expected a whole number of at least 1, got 0", "train", "--steps", "0");
   EXPECT_CLI(2, "--steps: expected a whole number of at least 1, got 3x", "train", "--steps", "3x");
   EXPECT_CLI(2, "--batch: expected a whole number", "train", "--batch", "99999999999");
@@ -96,6 +145,9 @@ static void wrong_command_lines(void **state)
   EXPECT_CLI(2, "expected DIR", "generate");
   EXPECT_CLI(2, "got neither", "generate", model);
   EXPECT_CLI(2, "got both", "generate", model, "a", "--tokens", "1");
+  EXPECT_CLI(2, "got both", "generate", model, "-p", "a", "--tokens", "1");
+  EXPECT_CLI(2, "got an extra \"a\"", "generate", "-m", model, "-p", "b", "a");
+  EXPECT_CLI(2, "expected DIR or --model DIR", "generate", "-p", "b");
   EXPECT_CLI(2, "expected at most 2 arguments", "generate", model, "a", "b");
   EXPECT_CLI(2, "--temperature: expected a number from 0", "generate", model, "a",
              "--temperature=-1");
@@ -114,7 +166,8 @@ static void wrong_command_lines(void **state)
 static void info(void **state)
 {
   (void)state;
-  expect_out(CLI("info"), 0, "devices    none");
+  expect_out(CLI("info"), 0,
+             access("/dev/nvidiactl", F_OK) ? "devices    none\n" : "devices    none (");
   expect_out(CLI("info", "--json"), 0, "\"devices\": []");
   expect_out(CLI("info", model), 0, "positions  128");
   expect_out(CLI("info", model, "--json"), 0, "\"vocab_size\": 257");
@@ -142,7 +195,22 @@ static void explain_knows_every_op(void **state)
   expect_out(CLI("explain", "rms_norm", "64x128", "--dir", "bwd", "--dtype", "bf16"), 0,
              "rms_norm_bwd");
   EXPECT_CLI(1, "rms_norm_fwd: shape:", "explain", "rms_norm", "64xq");
+  EXPECT_CLI(1, "got the byte 0x0a\n", "explain", "rms_norm", "5x5\n5");
   EXPECT_CLI(1, "entry", "explain", "rms_norm", "64x128", "--entry", "sse9");
+}
+
+/* test_shapes.c has every op and many more strings. */
+static void explain_of_nothing(void **state)
+{
+  (void)state;
+  static const char *const calls[][2] = {{"rms_norm", "5x0"},
+                                         {"softmax_bwd", "0x0"},
+                                         {"quantize_int4", "5x0"},
+                                         {"embedding", "2x3x0"},
+                                         {"rope", "b1_s1_h1_d0"}};
+  for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+    expect_out(CLI("explain", calls[i][0], calls[i][1]), 0, "plan       nothing to compute");
+  }
 }
 
 static void bench(void **state)
@@ -164,6 +232,8 @@ static void bench(void **state)
   EXPECT_CLI(1, "--seq: expected at most 128 of the model's 128 positions, got 129", "bench",
              "--preset", "gpt_nano", "train", "--seq", "129");
   EXPECT_CLI(1, "expected one of gpt_nano", "bench", "--preset", "gpt_giant");
+  EXPECT_CLI(1, "vocab_size: expected an extent from 1 to 268435456, got 2147483647\n", "bench",
+             "--preset", "gpt_nano", "--vocab-size", "2147483647");
 }
 
 /* ---- generate ---- */
@@ -199,6 +269,96 @@ static void generates_the_same_text_again(void **state)
   cli_free(&b);
 }
 
+/* Models of Qwen3 and Llama 3 end a turn by one of several ids. */
+static void every_end_token_ends_the_text(void **state)
+{
+  (void)state;
+  enum { kTokens = 24, kAbsent = 200 };
+  cli_result r = CLI("generate", model, "--tokens", "116,104,101,32", "--temperature", "2",
+                     "--max-tokens", "24", "--quiet");
+  assert_int_equal(r.code, 0);
+  int id[kTokens], n = 0, stop = 0;
+  for (char *at = r.out; n < kTokens; n++) {
+    id[n] = (int)strtol(at, &at, 10);
+    assert_int_not_equal(id[n], kAbsent);
+  }
+  for (bool seen = true; seen; stop++) { /* the first id behind the fourth that is a new one */
+    seen = stop < 4;
+    for (int i = 0; i < stop; i++) {
+      seen = seen || id[i] == id[stop];
+    }
+    assert_true(stop < kTokens - 1);
+  }
+  stop--;
+  char *config = read_in(model, "config.json"), *until = r.out, expected[256];
+  for (int i = 0; i < stop; i++) {
+    (void)strtol(until, &until, 10);
+  }
+  snprintf(expected, sizeof expected, "%.*s\n", (int)(until - r.out), r.out);
+  for (int last = 0; last < 2; last++) {
+    char list[64], name[8];
+    snprintf(list, sizeof list, "\"eos_token_id\": [%d, %d]", last ? kAbsent : id[stop],
+             last ? id[stop] : kAbsent);
+    snprintf(name, sizeof name, "ends%d", last);
+    char *ends = replace(config, "\"eos_token_id\": 256", list);
+    const char *copy = broken_copy(name, "config.json", ends, strlen(ends));
+    cli_result cut = CLI("generate", copy, "--tokens", "116,104,101,32", "--temperature", "2",
+                         "--max-tokens", "24");
+    assert_string_equal(cut.out, expected);
+    assert_non_null(strstr(cut.err, "ended: end of text"));
+    cli_free(&cut);
+    expect_out(CLI("info", copy), 0, last ? "end of text 200, " : ", 200\n");
+    expect_out(CLI("info", copy, "--json"), 0, "\"eos_token_ids\": [");
+    free(ends);
+  }
+  free(config);
+  cli_free(&r);
+}
+
+/* Ids that no token has, as the rows that pad a vocabulary: text of no bytes. */
+static void a_vocabulary_wider_than_the_tokenizer(void **state)
+{
+  (void)state;
+  const char *wide = scratch_file(&dir, "wide");
+  EXPECT_CLI(0, "320 ids", "train", "--preset", "gpt_nano", "--vocab-size", "320", "--train-file",
+             scratch_file(&dir, "text"), "--out", wide, "--steps", "1", "--batch", "1", "--seq",
+             "16", "--threads", "1");
+  char *config = read_in(wide, "config.json");
+  assert_non_null(strstr(config, "\"eos_token_id\": 256,"));
+  free(config);
+  cli_result ids = CLI("generate", wide, "--tokens", "116", "--temperature", "9", "--seed", "4",
+                       "--max-tokens", "60", "--quiet");
+  bool drawn = false;
+  for (char *at = ids.out; *at && *at != '\n';) {
+    drawn = strtol(at, &at, 10) > 256 || drawn;
+  }
+  assert_true(drawn);
+  cli_free(&ids);
+  EXPECT_CLI(0, "generated: ", "generate", wide, "t", "--temperature", "9", "--seed", "4",
+             "--max-tokens", "60");
+}
+
+/* An added word may be as long as it likes. */
+static void a_token_of_two_thousand_bytes(void **state)
+{
+  (void)state;
+  char word[2001], more[2200], path[SCRATCH_PATH * 2];
+  memset(word, 'z', sizeof word - 1);
+  word[sizeof word - 1] = '\0';
+  snprintf(more, sizeof more, "\"special\": true}, {\"id\": 257, \"content\": \"%s\"}", word);
+  snprintf(path, sizeof path, "%s/tokenizer.json", scratch_file(&dir, "wide"));
+  char *tokenizer = read_in(scratch_file(&dir, "wide"), "tokenizer.json");
+  char *longer = replace(tokenizer, "\"special\": true\n    }", more);
+  write_text(path, longer);
+  cli_result r = CLI("generate", scratch_file(&dir, "wide"), word, "--echo", "--max-tokens", "1");
+  assert_int_equal(r.code, 0);
+  assert_memory_equal(r.out, word, sizeof word - 1);
+  assert_non_null(strstr(r.err, "prompt: 1 tokens"));
+  cli_free(&r);
+  free(tokenizer);
+  free(longer);
+}
+
 /* The other family, from its first weights to its text. */
 static void qwen3(void **state)
 {
@@ -221,6 +381,30 @@ static void qwen3(void **state)
   cli_free(&b);
 }
 
+/* -m, -p and -n, as other programs for models have them. */
+static void the_customary_letters(void **state)
+{
+  (void)state;
+  cli_result plain = CLI("generate", model, "the ", "--max-tokens", "9", "--quiet");
+  assert_int_equal(plain.code, 0);
+  static const char *const orders[][7] = {{"-m", "MODEL", "-p", "the ", "-n", "9", NULL},
+                                          {"-n9", "-pthe ", "MODEL", NULL},
+                                          {"--model", "MODEL", "the ", "-n", "9", NULL},
+                                          {"MODEL", "--prompt=the ", "-n", "9", NULL}};
+  for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+    const char *arguments[16] = {"generate", "--quiet"};
+    for (int k = 0; orders[i][k]; k++) {
+      arguments[k + 2] = strcmp(orders[i][k], "MODEL") == 0 ? model : orders[i][k];
+    }
+    cli_result r = cli_run(&(cli_setup){0}, arguments);
+    assert_int_equal(r.code, 0);
+    assert_string_equal(r.out, plain.out);
+    cli_free(&r);
+  }
+  cli_free(&plain);
+  expect_out(CLI("bench", "-m", model, "decode", "--seq", "16", "--steps", "1"), 0, "tok/s");
+}
+
 static void context_ends(void **state)
 {
   (void)state;
@@ -229,8 +413,7 @@ static void context_ends(void **state)
   prompt[129] = '\0';
   EXPECT_CLI(1, "prompt: expected at most 128 tokens", "generate", model, prompt);
   prompt[126] = '\0';
-  EXPECT_CLI(0, "the model's positions are used up", "generate", model, prompt, "--temperature",
-             "0");
+  EXPECT_CLI(0, "the context is full", "generate", model, prompt, "--temperature", "0");
   prompt[128] = '\0';
   prompt[127] = 'a';
   prompt[126] = 'a';
@@ -266,49 +449,25 @@ static void closed_output(void **state)
 
 /* ---- model directories ---- */
 
-/* Copies the model, with one file replaced (NULL: left out). */
-static const char *broken_copy(const char *name, const char *file, const char *bytes, size_t size)
-{
-  static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json"};
-  char from[SCRATCH_PATH * 2], to[SCRATCH_PATH * 2];
-  const char *copy = scratch_file(&dir, name);
-  assert_int_equal(mkdir(copy, 0700), 0);
-  for (int i = 0; i < 3; i++) {
-    snprintf(from, sizeof from, "%s/%s", model, files[i]);
-    snprintf(to, sizeof to, "%s/%s", copy, files[i]);
-    if (strcmp(files[i], file) != 0) {
-      size_t n;
-      char *content = read_file(from, &n);
-      write_file(to, content, n);
-      free(content);
-    } else if (bytes) {
-      write_file(to, bytes, size);
-    }
-  }
-  return copy;
-}
-
-static char *replace(const char *text, const char *old, const char *new_text)
-{
-  const char *at = strstr(text, old);
-  assert_non_null(at);
-  char *out = malloc(strlen(text) + strlen(new_text) + 1);
-  sprintf(out, "%.*s%s%s", (int)(at - text), text, new_text, at + strlen(old));
-  return out;
-}
-
 static void bad_directories(void **state)
 {
   (void)state;
   size_t size;
   char path[SCRATCH_PATH * 2];
-  EXPECT_CLI(1, "none", "generate", scratch_file(&dir, "none"), "a");
+  /* The directory is what is missing, and not a file in it. */
+  static const char kMissing[] = "/none: expected to find this directory, got No such file";
+  EXPECT_CLI(1, kMissing, "generate", scratch_file(&dir, "none"), "a");
+  EXPECT_CLI(1, kMissing, "generate", scratch_file(&dir, "none"), "--tokens", "1");
+  EXPECT_CLI(1, kMissing, "info", scratch_file(&dir, "none"));
+  EXPECT_CLI(1, kMissing, "bench", "--model", scratch_file(&dir, "none"));
+  EXPECT_CLI(1, "/text: expected a directory, got a file", "generate", scratch_file(&dir, "text"),
+             "a");
   EXPECT_CLI(1, "model.safetensors", "generate", broken_copy("c1", "model.safetensors", NULL, 0),
              "a");
   snprintf(path, sizeof path, "%s/model.safetensors", model);
   char *weights = read_file(path, &size);
-  EXPECT_CLI(1, "byte ", "generate", broken_copy("c2", "model.safetensors", weights, size - 100),
-             "a");
+  EXPECT_CLI(1, "model.safetensors: tensor", "generate",
+             broken_copy("c2", "model.safetensors", weights, size - 100), "a");
   EXPECT_CLI(1, "byte ", "generate", broken_copy("c3", "model.safetensors", weights, 5), "a");
   free(weights);
   snprintf(path, sizeof path, "%s/config.json", model);
@@ -334,9 +493,14 @@ int main(void)
       cmocka_unit_test(wrong_command_lines),
       cmocka_unit_test(info),
       cmocka_unit_test(explain_knows_every_op),
+      cmocka_unit_test(explain_of_nothing),
       cmocka_unit_test(bench),
       cmocka_unit_test(generates_the_same_text_again),
+      cmocka_unit_test(every_end_token_ends_the_text),
+      cmocka_unit_test(a_vocabulary_wider_than_the_tokenizer),
+      cmocka_unit_test(a_token_of_two_thousand_bytes),
       cmocka_unit_test(qwen3),
+      cmocka_unit_test(the_customary_letters),
       cmocka_unit_test(context_ends),
       cmocka_unit_test(bad_prompts),
       cmocka_unit_test(closed_output),

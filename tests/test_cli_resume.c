@@ -6,6 +6,7 @@
 #include <stdint.h>
 /* cmocka wants those four first */
 #include <cmocka.h>
+#include <math.h>
 #include <signal.h>
 #include <string.h>
 
@@ -64,6 +65,46 @@ static void resumes_bit_for_bit(void **state)
   }
 }
 
+/* The number behind the key in the log's line of a step. */
+static double logged(const char *log, int step, const char *key)
+{
+  size_t size;
+  char *lines = read_file(log, &size), name[64];
+  snprintf(name, sizeof name, "{\"event\":\"step\",\"step\":%d,", step);
+  const char *line = strstr(lines, name);
+  assert_non_null(line);
+  snprintf(name, sizeof name, "\"%s\":", key);
+  const double value = strtod(strstr(line, name) + strlen(name), NULL);
+  free(lines);
+  return value;
+}
+
+static void a_finished_run_is_extended(void **state)
+{
+  (void)state;
+  const char *whole = scratch_file(&dir, "longer"), *parts = scratch_file(&dir, "longer2");
+  const char *log = scratch_file(&dir, "longer2.jsonl");
+  expect(TRAIN(whole, "--steps", "4"), 0, "all 4 steps are done");
+  expect(TRAIN(parts, "--steps", "4"), 0, "all 4 steps are done");
+  expect(RESUME(whole, "--steps", "120"), 0, "all 120 steps are done");
+  /* The learning rate is that of a run of 120 steps from there on: cosine from 1e-3 to 1e-4. */
+  const double expected = 1e-4 + 9e-4 * 0.5 * (1 + cos(3.141592653589793 * 5 / 120));
+  const double got = logged(scratch_file(&dir, "longer.jsonl"), 5, "lr");
+  assert_true(fabs(got - expected) < 1e-9);
+
+  pid_t pid =
+      cli_start(scratch_file(&dir, "output"), resume(parts, MORE("--steps", "120")).argument);
+  wait_for(log, "\"event\":\"step\"", 7);
+  assert_int_equal(kill(pid, SIGINT), 0);
+  assert_int_equal(cli_wait(pid), 128 + SIGINT);
+  expect(RESUME(parts, "--steps", "121"), 1, "only a finished run can be extended), got 121");
+  expect(RESUME(parts, "--steps", "119"), 1, "--steps: expected 120");
+  expect(RESUME(parts, "--quiet"), 0, "");
+  expect_same_weights(whole, parts);
+  expect(RESUME(parts, "--steps", "119"), 1, "--steps: expected at least 120");
+  expect(RESUME(parts, "--steps", "121"), 0, "all 121 steps are done");
+}
+
 static void resuming_something_else_is_refused(void **state)
 {
   (void)state;
@@ -73,7 +114,7 @@ static void resuming_something_else_is_refused(void **state)
   expect(RESUME(out, "--dtype", "bf16"), 1, "--dtype: expected f32 (the checkpoint's value)");
   expect(RESUME(out, "--seed", "6"), 1, "--seed: expected 5");
   expect(RESUME(out, "--lr", "0.001"), 1, "--lr: expected 0.002");
-  expect(RESUME(out, "--steps", "8"), 1, "--steps: expected 4");
+  expect(RESUME(out, "--steps", "3"), 1, "--steps: expected at least 4 (the checkpoint's, all");
   expect(RESUME(out, "--batch", "3"), 1, "--batch: expected 2");
   expect(RESUME(out, "--seq", "8"), 1, "--seq: expected 16");
   expect(RESUME(out, "--preset", "gpt_mini"), 1, "--preset: expected gpt_nano");
@@ -175,6 +216,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(resumes_bit_for_bit),
+      cmocka_unit_test(a_finished_run_is_extended),
       cmocka_unit_test(resuming_something_else_is_refused),
       cmocka_unit_test(names_that_are_no_text),
       cmocka_unit_test(killed_at_any_moment_a_checkpoint_stands),

@@ -97,12 +97,14 @@ static void bad_places_and_sizes(void **state)
   expect(TRAIN(out, "--preset", "gpt_giant"), 1, "expected one of gpt_nano");
   expect(TRAIN(out, "--seq", "129"), 1, "128");
   expect(TRAIN(out, "--dtype", "f16"), 2, "--dtype: expected f32 or bf16, got f16");
-  expect(TRAIN(out, "--log", scratch_file(&dir, "no/such.jsonl")), 1, "open the log");
-  expect(RESUME(out, "--quiet"), 1, "trainer_state.json");
+  expect(TRAIN(out, "--log", scratch_file(&dir, "no/such.jsonl")), 1,
+         "/such.jsonl: expected to open the log");
+  expect(RESUME(out, "--quiet"), 1, "/never: expected to find this directory, got No such file");
+  expect(RESUME(dir.path, "--quiet"), 1, "/trainer_state.json: expected to open it");
   expect(RESUME(scratch_file(&dir, "no/such/dir"), "--quiet"), 1, "no/such/dir");
   expect(run((command){.argument = {"train", "--train-file", text, "--out", out, "--model",
                                     scratch_file(&dir, "none")}}),
-         1, "none");
+         1, "/none: expected to find this directory, got No such file");
   assert_false(file_exists(out));
 }
 

@@ -53,7 +53,7 @@ static void optional_keys_have_the_defaults_of_transformers(void **state)
   assert_true(c.rope.theta == 1e4);
   assert_int_equal(c.activation, TGI_SWIGLU);
   assert_true(c.scale_attn_weights && !c.scale_attn_by_inverse_layer_idx && c.qk_norm);
-  assert_true(!c.attention_bias && !c.mlp_bias && !c.tie_word_embeddings);
+  assert_true(!c.attention_bias && !c.output_bias && !c.mlp_bias && !c.tie_word_embeddings);
   assert_int_equal(c.sliding_window, 0);
   assert_true(c.initializer_range == 0.02);
   assert_int_equal(c.bos_token_id, -1);
@@ -69,7 +69,7 @@ static void every_key_is_read(void **state)
            "\"silu\",\"tie_word_embeddings\":true,\"initializer_range\":0.5,\"bos_token_id\":1,"
            "\"eos_token_id\":[2,3],\"torch_dtype\":\"bfloat16\",\"quantization_config\":null}");
   assert_int_equal(c.head_dim, 10);
-  assert_true(c.norm_eps == 1e-5 && c.attention_bias && c.tie_word_embeddings);
+  assert_true(c.norm_eps == 1e-5 && c.attention_bias && c.output_bias && c.tie_word_embeddings);
   assert_true(c.initializer_range == 0.5);
   assert_int_equal(c.bos_token_id, 1);
   assert_int_equal(c.num_eos_token_ids, 2);
@@ -242,6 +242,7 @@ static void unwritable_configs_are_refused(void **state)
   REFUSED(c.scale_attn_weights = false, TG_UNSUPPORTED, "another scale of attention");
   REFUSED(c.scale_attn_by_inverse_layer_idx = true, TG_UNSUPPORTED, "another scale of attention");
   REFUSED(c.mlp_bias = true, TG_UNSUPPORTED, "another mlp_bias");
+  REFUSED(c.output_bias = true, TG_UNSUPPORTED, "another output_bias");
   REFUSED(c.qk_norm = false, TG_UNSUPPORTED, "another qk_norm");
 #define WRONG(change, part) REFUSED(change, TG_BAD_ARGUMENT, part)
   WRONG(c.head_dim = 9, "head_dim: expected an even width");

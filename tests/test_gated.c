@@ -155,6 +155,72 @@ static void test_policies(void **state)
   }
 }
 
+/* ---- gates that are shut ---- */
+
+typedef struct shut_gates {
+  float gate[kAll], ones[kAll], y[kAll], dgate[kAll], dup[kAll];
+} shut_gates;
+
+static tg_status run_bwd(tg_context *ctx, function f, shut_gates *s)
+{
+  const tg_tensor dy = row(s->ones, TG_F32, kAll), gate = row(s->gate, TG_F32, kAll);
+  const tg_tensor dgate = row(s->dgate, TG_F32, kAll), dup = row(s->dup, TG_F32, kAll);
+  if (f == SWIGLU) {
+    const tg_swiglu_bwd_args args = {.dy = dy, .gate = gate, .up = dy, .dgate = dgate, .dup = dup};
+    return tg_swiglu_bwd(ctx, &args);
+  }
+  if (f == CLAMPED) {
+    const tg_swiglu_clamped_bwd_args args = {.dy = dy,
+                                             .gate = gate,
+                                             .up = dy,
+                                             .dgate = dgate,
+                                             .dup = dup,
+                                             .alpha = kAlpha,
+                                             .limit = kLimit};
+    return tg_swiglu_clamped_bwd(ctx, &args);
+  }
+  const tg_geglu_bwd_args args = {
+      .dy = dy, .gate = gate, .up = dy, .dgate = dgate, .dup = dup, .approximation = form(f)};
+  return tg_geglu_bwd(ctx, &args);
+}
+
+/* Returns how many gates are shut, those at which the forward gives 0. */
+static int check_shut(tg_context *ctx, function f, shut_gates *s)
+{
+  const policy_case c = {f, TG_F32, TG_ROUNDING_ONCE};
+  const tg_tensor gate = row(s->gate, TG_F32, kAll), up = row(s->ones, TG_F32, kAll);
+  int shut = 0;
+  must_run(ctx, run(ctx, &c, gate, up, row(s->y, TG_F32, kAll)));
+  must_run(ctx, run_bwd(ctx, f, s));
+  for (int i = 0; i < kAll; i++) {
+    if (s->gate[i] < -1 && s->y[i] == 0) {
+      shut++;
+      if (s->dgate[i] != 0 || s->dup[i] != 0) {
+        fail_msg("%s, function %d, gate %a: expected no gradient, got dgate %a, dup %a",
+                 tg_context_entry(ctx), (int)f, (double)s->gate[i], (double)s->dgate[i],
+                 (double)s->dup[i]);
+      }
+    }
+  }
+  return shut;
+}
+
+/* Every bf16 gate, as f32: no gradient passes where the forward gives 0. */
+static void test_shut_gates(void **state)
+{
+  static shut_gates s;
+  const cpu_entries *f = *state;
+  for (int i = 0; i < kAll; i++) {
+    s.gate[i] = tgi_bf16_to_f32((uint16_t)i);
+    s.ones[i] = 1;
+  }
+  for (int e = 0; e < f->count; e++) {
+    for (function k = SWIGLU; k <= CLAMPED; k++) {
+      assert_in_range(check_shut(f->ctx[e], k, &s), 15000, 17000);
+    }
+  }
+}
+
 /* Every bf16 value of SiLU is the exact one, rounded; PyTorch's are these too. */
 static void test_silu(void **state)
 {
@@ -328,7 +394,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_silu),         cmocka_unit_test(test_policies),
       cmocka_unit_test(test_transformers), cmocka_unit_test(test_fwd_forms),
-      cmocka_unit_test(test_bwd_forms),
+      cmocka_unit_test(test_bwd_forms),    cmocka_unit_test(test_shut_gates),
   };
   return cmocka_run_group_tests(tests, open_entries, close_entries);
 }

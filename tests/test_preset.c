@@ -44,7 +44,8 @@ static void gpt2_presets_have_the_documented_sizes(void **state)
       "preset: name: expected one of gpt_nano, gpt_micro, gpt_mini, gpt2, gpt2-medium, gpt2-large, "
       "gpt2-xl, gpt_tile_small, gpt_tile_medium, gpt_tile_large, qwen3_nano, qwen3-0.6b, "
       "qwen3-1.7b, "
-      "qwen3-4b, qwen3-8b, got gpt3",
+      "qwen3-4b, qwen3-8b, qwen3-14b, qwen3-32b, qwen2.5-0.5b, llama-3.2-1b, llama-3.2-3b, "
+      "llama-3.1-8b, got gpt3",
       error);
   EXPECT_ERROR(tgi_preset("gpt2", -5, &c, &error), TG_BAD_ARGUMENT, "vocab_size", error);
   assert_int_equal(tgi_preset("gpt3", 0, &c, NULL), TG_BAD_ARGUMENT);
@@ -64,6 +65,8 @@ static void qwen3_presets_have_the_documented_sizes(void **state)
       {"qwen3-1.7b", 28, 16, 8, 128, 2048, 6144, 40960, true, 1720574976},
       {"qwen3-4b", 36, 32, 8, 128, 2560, 9728, 40960, true, 4022468096},
       {"qwen3-8b", 36, 32, 8, 128, 4096, 12288, 40960, false, 8190735360},
+      {"qwen3-14b", 40, 40, 8, 128, 5120, 17408, 40960, false, 14768307200},
+      {"qwen3-32b", 64, 64, 8, 128, 5120, 25600, 40960, false, 32762123264},
   };
   const size_t count = sizeof sizes / sizeof sizes[0];
   tgi_config c;
@@ -89,7 +92,6 @@ static void qwen3_presets_have_the_documented_sizes(void **state)
     assert_int_equal(p.num_parameters, sizes[i].parameters);
     tgi_parameters_free(&p);
   }
-  assert_null(tgi_preset_name(10 + count));
   EXPECT_OK(tgi_preset("qwen3_nano", 257, &c, &error), error);
   assert_int_equal(c.vocab_size, 257);
   assert_int_equal(c.bos_token_id, 256);
@@ -97,11 +99,88 @@ static void qwen3_presets_have_the_documented_sizes(void **state)
   EXPECT_ERROR(tgi_preset("qwen3_nano", -5, &c, &error), TG_BAD_ARGUMENT, "vocab_size", error);
 }
 
+static int64_t parameters_of(const tgi_config *config)
+{
+  tgi_parameters p;
+  EXPECT_OK(tgi_parameters_create(config, &p, &error), error);
+  const int64_t count = p.num_parameters;
+  tgi_parameters_free(&p);
+  return count;
+}
+
+static void qwen2_and_llama_presets_have_the_documented_sizes(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *name;
+    int layers, heads, kv_heads, head_dim, hidden, intermediate, positions;
+    bool tied, biased;
+    int bos, eos;
+    double factor;
+    int64_t parameters;
+  } sizes[] = {
+      {"qwen2.5-0.5b", 24, 14, 2, 64, 896, 4864, 32768, true, true, 151643, 151645, 0, 494032768},
+      {"llama-3.2-1b", 16, 32, 8, 64, 2048, 8192, 131072, true, false, 128000, 128001, 32,
+       1235814400},
+      {"llama-3.2-3b", 28, 24, 8, 128, 3072, 8192, 131072, true, false, 128000, 128001, 32,
+       3212749824},
+      {"llama-3.1-8b", 32, 32, 8, 128, 4096, 14336, 131072, false, false, 128000, 128001, 8,
+       8030261248},
+  };
+  const size_t count = sizeof sizes / sizeof sizes[0];
+  tgi_config c;
+  for (size_t i = 0; i < count; i++) {
+    assert_string_equal(tgi_preset_name(17 + i), sizes[i].name);
+    EXPECT_OK(tgi_preset(sizes[i].name, 0, &c, &error), error);
+    assert_int_equal(c.num_hidden_layers, sizes[i].layers);
+    assert_int_equal(c.num_attention_heads, sizes[i].heads);
+    assert_int_equal(c.num_key_value_heads, sizes[i].kv_heads);
+    assert_int_equal(c.head_dim, sizes[i].head_dim);
+    assert_int_equal(c.hidden_size, sizes[i].hidden);
+    assert_int_equal(c.intermediate_size, sizes[i].intermediate);
+    assert_int_equal(c.max_position_embeddings, sizes[i].positions);
+    assert_int_equal(c.tie_word_embeddings, sizes[i].tied);
+    assert_int_equal(c.attention_bias, sizes[i].biased);
+    assert_true(!c.output_bias && !c.mlp_bias && !c.qk_norm);
+    assert_int_equal(c.bos_token_id, sizes[i].bos);
+    assert_int_equal(c.eos_token_ids[0], sizes[i].eos);
+    assert_true(c.rope.factor == sizes[i].factor);
+    assert_int_equal(parameters_of(&c), sizes[i].parameters);
+  }
+  assert_int_equal(c.rope.original_max_position_embeddings, 8192);
+  assert_true(c.rope.theta == 5e5 && c.norm_eps == 1e-5);
+  assert_null(tgi_preset_name(17 + count));
+}
+
+static void other_spellings_mean_the_same(void **state)
+{
+  (void)state;
+  static const char *const pairs[][2] = {{"nano", "gpt_nano"},
+                                         {"micro", "gpt_micro"},
+                                         {"mini", "gpt_mini"},
+                                         {"gpt2_medium", "gpt2-medium"},
+                                         {"gpt2_large", "gpt2-large"},
+                                         {"gpt2_xl", "gpt2-xl"},
+                                         {"tile-small", "gpt_tile_small"},
+                                         {"tile-medium", "gpt_tile_medium"},
+                                         {"tile-large", "gpt_tile_large"}};
+  for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+    tgi_config a, b;
+    EXPECT_OK(tgi_preset(pairs[i][0], 0, &a, &error), error);
+    EXPECT_OK(tgi_preset(pairs[i][1], 0, &b, &error), error);
+    assert_int_equal(a.num_hidden_layers, b.num_hidden_layers);
+    assert_int_equal(a.hidden_size, b.hidden_size);
+    assert_int_equal(a.max_position_embeddings, b.max_position_embeddings);
+  }
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gpt2_presets_have_the_documented_sizes),
       cmocka_unit_test(qwen3_presets_have_the_documented_sizes),
+      cmocka_unit_test(qwen2_and_llama_presets_have_the_documented_sizes),
+      cmocka_unit_test(other_spellings_mean_the_same),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,7 +91,7 @@ static void test_mismatch(void **state)
   write_text(scratch_file(&here, "checkpoint/trainer_state.json"),
              "{\"step\": -1, \"note\": \"\"}");
   EXPECT_ERROR(tg_trainer_resume(t, path, NULL, 0, &error), TG_BAD_FILE,
-               "/trainer_state.json: byte 0: step: expected an integer from 0, got -1", error);
+               "/trainer_state.json: step: expected an integer from 0, got -1", error);
   write_text(scratch_file(&here, "checkpoint/trainer_state.json"), "{\"step\": 1}");
   EXPECT_ERROR(tg_trainer_resume(t, path, NULL, 0, &error), TG_BAD_FILE,
                "note: expected a string, got none", error);
@@ -127,8 +127,12 @@ static void compare_dtypes(const char *preset)
     const tg_session_options o = {.num_threads = 1};
     const int32_t ids[5] = {1, 2, 3, 250, 256};
     EXPECT_OK(tg_model_load(path, dtypes[d], &narrow, &error), error);
-    EXPECT_OK(tgi_block_write(&narrow->parameters, narrow->block, dtypes[d], "", file, &error),
-              error);
+    const tgi_block_source from = {.parameters = &narrow->parameters,
+                                   .block = narrow->block,
+                                   .dtype = dtypes[d],
+                                   .file_dtype = dtypes[d],
+                                   .prefix = ""};
+    EXPECT_OK(tgi_block_write(&from, file, &error), error);
     EXPECT_OK(tg_model_load(path, TG_F32, &wide, &error), error);
     EXPECT_OK(tg_session_create(narrow, &o, &a, &error), error);
     EXPECT_OK(tg_session_create(wide, &o, &b, &error), error);

@@ -19,6 +19,7 @@ typedef struct tg_adamw_step_args {
   double lr, beta1, beta2, eps, weight_decay;
   double grad_scale;
   bool has_grad_scale;
+  bool allow_zero;
 } tg_adamw_step_args;
 
 /**
@@ -46,10 +47,11 @@ typedef struct tg_adamw_step_args {
  *                                                                  memory, from tg_global_norm_fwd
  *   step          >= 1; number of this step, 1 in the first call
  *   lr            >= 0
- *   beta1, beta2  between 0 and 1, both excluded
- *   eps           > 0
+ *   beta1, beta2  > 0 and < 1; with allow_zero >= 0
+ *   eps           > 0; with allow_zero >= 0
  *   weight_decay  >= 0
- *   grad_scale    finite; with has_grad_scale
+ *   grad_scale    finite; with has_grad_scale. -1 maximises
+ *   allow_zero    true: beta1, beta2 and eps may be 0. false: 0 is a value that was left out
  *
  * Math       Element-wise f32 in the order above, which is PyTorch's (ref: f64). Each stored value
  *            is rounded once. Factors of scalars alone are computed in f64 and rounded to f32. The
@@ -59,7 +61,8 @@ typedef struct tg_adamw_step_args {
  *            and in bf16 the decay by a beta2 above 0.998 rounds away.
  *            With a clip that is negative, infinite or NaN the call fails and writes nothing (CUDA:
  *            tg_context_check returns the error). Without clip, a gradient that is not finite
- *            affects only its own element of params and state.
+ *            affects only its own element of params and state. With eps 0, an element whose
+ *            gradients have all been 0 becomes NaN (0 / 0), as in PyTorch.
  * Workspace  none.  Asynchronous; capturable; deterministic.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (a scalar out of range; clip[0] as above;
  *            num_tensors < 0; tensors of one index overlap), UNSUPPORTED. The caller must list no

@@ -85,6 +85,21 @@ TG_API tg_status tg_memory_zero(tg_context *ctx, void *memory, size_t bytes);
  */
 TG_API tg_status tg_memory_put(tg_context *ctx, tg_tensor to, tg_tensor from, tg_tensor index);
 
+/**
+ * Converts elements to another dtype, in the order of the context's other calls:
+ *
+ *   to[i, j] = from[i, j]
+ *
+ *   to    out  [rows, cols]  f32|f16|bf16  any strides; no overlap with from
+ *   from  in   [rows, cols]  f32|f16|bf16  any strides; a transposed view is a transposition
+ *
+ * Values are rounded to nearest even; a NaN stays a NaN. Equal dtypes are a copy of bits. Both
+ * tensors are aligned to their elements, in memory of the context's device. Asynchronous;
+ * capturable; the same bits at any number of threads. Errors: BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT
+ * (NULL, a negative stride), DEVICE.
+ */
+TG_API tg_status tg_memory_convert(tg_context *ctx, tg_tensor to, tg_tensor from);
+
 /** An asynchronous copy of a few bytes from the context's device to the host. */
 typedef struct tg_fetch tg_fetch;
 

@@ -74,7 +74,8 @@ typedef struct tg_geglu_bwd_args {
  *   approximation, packing  those of the forward
  *
  * Math       f32, one rounding per result (ref: f64). An infinite gate gives the limits of the
- *            factors: 0 and infinity for gelu, 0 and 1 for its derivative.
+ *            factors: 0 and infinity for gelu, 0 and 1 for its derivative. Where gelu(gate) is 0 in
+ *            f32 (gate below -10.9), both factors are exactly 0.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (approximation, packing; both or neither of the two
  *            input forms; a gradient of the other form, or none; an overlap that is not listed

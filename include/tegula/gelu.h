@@ -62,7 +62,8 @@ typedef struct tg_gelu_bwd_args {
  *   approximation  that of the forward
  *
  * Math       f32, one rounding to the dtype; the factor of dy is within 2^-22 (ref: f64; CUDA,
- *            16-bit tensors: 2^-17). For infinite x the factor is its limit, 1 or 0.
+ *            16-bit tensors: 2^-17). For infinite x the factor is its limit, 1 or 0. For each x
+ *            below -1 at which tg_gelu_fwd gives 0 it is exactly 0.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (approximation; an overlap that is not listed
  *            above), UNSUPPORTED.

@@ -90,10 +90,11 @@ typedef struct tg_linear_bwd_args {
  *   activation     that of the forward
  *   overwrite      true: dweight and dbias are overwritten and their old content is not read
  *
- * Math       f32 throughout, one rounding per result; dz is rounded to dy's dtype. Sums are split
- *            into blocks as in the forward, by `out` for dx and by `rows` for dweight. An f32
- *            dweight is updated block by block (CUDA: any dweight is updated once, with the whole
- *            sum). dbias sums groups of 64 rows, then the groups in order.
+ * Math       f32 throughout, one rounding per result; dz is rounded to dy's dtype, and act' is the
+ *            factor of tg_gelu_bwd. Sums are split into blocks as in the forward, by `out` for dx
+ *            and by `rows` for dweight. An f32 dweight is updated block by block (CUDA: any dweight
+ *            is updated once, with the whole sum). dbias sums groups of 64 rows, then the groups in
+ *            order.
  * Workspace  tg_linear_bwd_workspace: packed blocks, a few MB per thread, and dz with an activation
  *            (CUDA: no blocks; with dbias 4 * out bytes for every 64 rows).  Asynchronous;
  *            capturable; deterministic; dx is batch-invariant as the forward is.

@@ -11,6 +11,7 @@
 
 #include "context.h"
 #include "tensor.h"
+#include "tokenizer.h"
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -23,12 +24,12 @@ typedef struct tg_session tg_session;
 
 /** Sizes of a model, named as in config.json. */
 typedef struct tg_model_info {
-  const char *model_type; /* "gpt2", "qwen3" */
+  const char *model_type; /* "gpt2", "llama", "qwen2", "qwen3" */
   tg_dtype dtype;         /* of the weights in memory */
   int32_t vocab_size, num_hidden_layers, hidden_size;
   int32_t num_attention_heads, num_key_value_heads, head_dim;
   int32_t intermediate_size, max_position_embeddings;
-  int32_t end_of_text; /* id that ends generation; -1: none */
+  int32_t end_of_text; /* the first of tg_model_eos_token_ids; -1: none */
   int64_t num_parameters;
   size_t weight_bytes;
 } tg_model_info;
@@ -44,18 +45,62 @@ TG_API tg_status tg_model_create(const char *preset, int32_t vocab_size, uint64_
                                  tg_model **out, tg_error *error);
 
 /**
- * Loads a Hugging Face directory: config.json and model.safetensors or its shards. dtype is that of
- * the weights in memory; TG_DTYPE_NONE keeps that of the file. Errors: IO, BAD_FILE (a file is
- * malformed, or a tensor is missing or differs from config.json; the message names the tensor and
- * both shapes), UNSUPPORTED (model_type or a feature), NO_MEMORY.
+ * Loads a Hugging Face directory: config.json, generation_config.json if there is one, and
+ * model.safetensors or its shards. dtype is that of the weights in memory. TG_DTYPE_NONE keeps what
+ * the files hold, whatever config.json says; where tensors differ, the dtype of most bytes. Files
+ * are mapped, and all threads copy or convert from the map. Its pages leave memory as soon as they
+ * were read, so that loading needs the weights' bytes and a few megabytes. Errors: IO, BAD_FILE (a
+ * file is malformed, or a tensor is missing or differs from config.json; the message names the
+ * tensor and both shapes), UNSUPPORTED (model_type or a feature; pickled weights), NO_MEMORY.
  */
 TG_API tg_status tg_model_load(const char *directory, tg_dtype dtype, tg_model **out,
                                tg_error *error);
+
+typedef struct tg_save_options {
+  tg_dtype dtype;                /* of the weights in the files; 0: that in memory */
+  int64_t max_shard_bytes;       /* of tensors in a file; 0: 5,000,000,000. A larger tensor has a
+                                    file for itself */
+  const tg_tokenizer *tokenizer; /* NULL: no tokenizer's files are written */
+} tg_save_options;
+
+/**
+ * Saves a Hugging Face directory that transformers loads: config.json, generation_config.json as it
+ * came, the weights, the tokenizer. Weights go to model.safetensors or, where they exceed
+ * max_shard_bytes, to model-00001-of-0000N.safetensors, ... with model.safetensors.index.json. The
+ * new directory replaces an old one as a whole; other files of the old one are kept. Errors: IO,
+ * NO_MEMORY, BAD_ARGUMENT.
+ */
+TG_API tg_status tg_model_save(const tg_model *model, const tg_save_options *options,
+                               const char *directory, tg_error *error);
 
 /** Frees the model; NULL is allowed. */
 TG_API void tg_model_destroy(tg_model *model);
 
 TG_API tg_model_info tg_model_get_info(const tg_model *model);
+
+/**
+ * What a model's directory says about generating: generation_config.json, and the
+ * bos_token_id of config.json. A key that is absent, null or unknown has the value that changes
+ * nothing.
+ */
+typedef struct tg_generation_config {
+  bool given;                         /* the directory has a generation_config.json */
+  float temperature;                  /* 1; 0, which is greedy, where do_sample is false */
+  int32_t top_k;                      /* 0: off */
+  float top_p, min_p;                 /* 1 and 0: off */
+  float repetition_penalty;           /* 1: off */
+  int32_t max_new_tokens;             /* 0: no limit */
+  int32_t bos_token_id, pad_token_id; /* -1: none */
+} tg_generation_config;
+
+TG_API tg_generation_config tg_model_get_generation_config(const tg_model *model);
+
+/**
+ * The ids that end generation: `eos_token_id` of config.json, then those that
+ * generation_config.json adds, each once. *count is their number, and may be 0. They belong to the
+ * model, and may lie outside the vocabulary.
+ */
+TG_API const int32_t *tg_model_eos_token_ids(const tg_model *model, int64_t *count);
 
 /**
  * View of parameter `index` and its name in transformers ("transformer.h.0.attn.c_attn.weight",
@@ -66,15 +111,19 @@ TG_API tg_status tg_model_parameter(const tg_model *model, size_t index, tg_tens
                                     const char **name);
 
 typedef struct tg_session_options {
-  int32_t max_tokens;   /* capacity of the cache; 0: max_position_embeddings */
-  int32_t num_threads;  /* as in tg_context_options */
-  tg_backend backend;   /* 0: TG_BACKEND_CPU. TG_BACKEND_CUDA: the session copies the weights to
-                           the GPU */
+  int32_t max_tokens;  /* tokens that the timeline may have; 0: as many as the model's positions and
+                          half of the free memory (on a GPU: beside the weights) allow */
+  int32_t num_threads; /* as in tg_context_options */
+  tg_backend backend;  /* 0: TG_BACKEND_CPU. TG_BACKEND_CUDA: the session copies the weights to
+                          the GPU */
   int32_t device_index; /* CUDA ordinal */
+  tg_dtype cache_dtype; /* of keys and values in the cache: f32, f16 or bf16; 0: that of the
+                           weights. Attention runs in this dtype */
 } tg_session_options;
 
 /**
- * Creates a session. Errors: BAD_ARGUMENT (max_tokens beyond the model's positions), NO_MEMORY, and
+ * Creates a session. On a CPU its cache grows in steps as tokens come; on a GPU it is allocated at
+ * once. Errors: BAD_ARGUMENT (max_tokens beyond the model's positions; cache_dtype), NO_MEMORY, and
  * those of tg_context_create.
  */
 TG_API tg_status tg_session_create(const tg_model *model, const tg_session_options *options,
@@ -84,8 +133,8 @@ TG_API void tg_session_destroy(tg_session *session);
 
 /**
  * Appends tokens to the timeline; tg_session_logits are then those of the last one. Errors:
- * BAD_ARGUMENT (count < 1, an id out of range, more tokens than the capacity); the timeline is then
- * unchanged.
+ * BAD_ARGUMENT (count < 1, an id out of range, more tokens than the capacity), NO_MEMORY (the cache
+ * cannot grow); the timeline is then unchanged.
  */
 TG_API tg_status tg_session_feed(tg_session *session, const int32_t *ids, int64_t count,
                                  tg_error *error);
@@ -93,6 +142,9 @@ TG_API tg_status tg_session_feed(tg_session *session, const int32_t *ids, int64_
 /** Number of tokens in the timeline, and its capacity in tokens. */
 TG_API int64_t tg_session_length(const tg_session *session);
 TG_API int64_t tg_session_capacity(const tg_session *session);
+
+/** Bytes that the cache takes now, the tables of positions included. */
+TG_API int64_t tg_session_cache_bytes(const tg_session *session);
 
 /** Cuts the timeline to its first `length` tokens. Errors: BAD_ARGUMENT (length beyond its end). */
 TG_API tg_status tg_session_truncate(tg_session *session, int64_t length);
@@ -146,7 +198,8 @@ typedef bool tg_token_callback(void *user, int32_t id);
  * while that pass runs.
  *
  * Errors: BAD_ARGUMENT (no logits, as before the first feed and after a cut; options; logits from
- * which no id can be picked), DEVICE. The timeline is then unchanged.
+ * which no id can be picked), NO_MEMORY (the cache cannot grow), DEVICE. The timeline is then
+ * unchanged.
  */
 TG_API tg_status tg_session_generate(tg_session *session, const tg_generate_options *options,
                                      tg_token_callback *on_token, void *user, tg_error *error);

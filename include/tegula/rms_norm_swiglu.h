@@ -76,8 +76,8 @@ typedef struct tg_rms_norm_swiglu_bwd_args {
  *   dweight  acc  [cols]        dtype of weight, or f32  optional
  *
  * Math       f32 throughout, one rounding per result. Both roundings have this gradient. silu is
- *            that of the forward. The partial sums of dweight depend on rows alone (CUDA: on rows
- *            and cols).
+ *            that of the forward; where it is 0 in f32 (gate below -88.7), silu' is exactly 0. The
+ *            partial sums of dweight depend on rows alone (CUDA: on rows and cols).
  * Workspace  tg_rms_norm_swiglu_bwd_workspace; 0 without dweight.  Asynchronous; capturable;
  *            deterministic; dx and dgate are batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (an overlap that is not listed above; workspace

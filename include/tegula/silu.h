@@ -50,7 +50,8 @@ typedef struct tg_silu_bwd_args {
  *   dx   out  [rows, cols]  dtype of x      last axis contiguous; may alias dy or x
  *
  * Math       f32, one rounding to the dtype; the factor of dy is within 2^-22 (ref: f64; CUDA,
- *            16-bit tensors: 2^-17). For infinite x the factor is its limit, 1 or 0.
+ *            16-bit tensors: 2^-17). For infinite x the factor is its limit, 1 or 0. For each x
+ *            below -1 at which tg_silu_fwd gives 0 it is exactly 0.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (an overlap that is not listed above), UNSUPPORTED.
  * Source     derivative of the forward.

@@ -70,7 +70,8 @@ typedef struct tg_swiglu_bwd_args {
  *   packing   that of the forward
  *
  * Math       f32, one rounding per result (ref: f64). An infinite gate gives the limits of the
- *            factors: 0 and infinity for silu, 0 and 1 for its derivative.
+ *            factors: 0 and infinity for silu, 0 and 1 for its derivative. Where silu(gate) is 0 in
+ *            f32 (gate below -88.7), both factors are exactly 0.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (packing; both or neither of the two input forms; a
  *            gradient of the other form, or none; an overlap that is not listed above),

@@ -78,7 +78,8 @@ typedef struct tg_swiglu_clamped_bwd_args {
  *
  * Math       f32, one rounding per result (ref: f64). Exactly at its limit a clamp passes the
  *            gradient on. NaN fails the comparisons: its own gradient is 0 and that of the other
- *            input is NaN, as in PyTorch. At -infinity the factors of dy are 0, their limits.
+ *            input is NaN, as in PyTorch. Where s is 0 in f32 (alpha * g below -88.7, down to
+ *            -infinity), the factors of dy are exactly 0.
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (alpha, limit, packing; both or neither of the two
  *            input forms; a gradient of the other form, or none; an overlap that is not listed

@@ -107,11 +107,11 @@ TG_API tg_status tg_trainer_gradient(tg_trainer *trainer, size_t index, tg_tenso
 TG_API tg_status tg_trainer_sync(const tg_trainer *trainer, tg_error *error);
 
 /**
- * Saves a checkpoint: a directory that transformers loads (config.json, model.safetensors and, with
- * `tokenizer`, tokenizer.json) and that tg_trainer_resume continues from (optimizer_*.safetensors,
- * trainer_state.json). The new directory replaces an old one atomically: after a crash one of them
- * is complete. `note` is a line of UTF-8 that is kept in trainer_state.json, such as the data and
- * seed of a run; NULL: none. Errors: IO, NO_MEMORY, BAD_ARGUMENT.
+ * Saves a checkpoint: a directory that transformers loads (what tg_model_save writes) and that
+ * tg_trainer_resume continues from (optimizer_*.safetensors, trainer_state.json). The new directory
+ * replaces an old one atomically: after a crash one of them is complete. `note` is a line of UTF-8
+ * that is kept in trainer_state.json, such as the data and seed of a run; NULL: none. Errors: IO,
+ * NO_MEMORY, BAD_ARGUMENT.
  */
 TG_API tg_status tg_trainer_save(const tg_trainer *trainer, const tg_tokenizer *tokenizer,
                                  const char *note, const char *directory, tg_error *error);

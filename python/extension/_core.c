@@ -265,7 +265,8 @@ static PyMethodDef methods[] = {
         "run", run_op, METH_FASTCALL | METH_KEYWORDS,
         "run(op, *args, **args)\n--\n\nRuns an entry of the op table, given by number or name. "
         "Arguments come in the order of its slots or by name; None means absent. workspace is "
-        "an array of bytes, or a function of a number of bytes that returns one."),
+        "an array of bytes in 64-byte-aligned memory, or a function of a number of bytes that "
+        "returns one; without it, the call makes one and, on a GPU, waits for the op."),
     FUNCTION("workspace", size_op, METH_FASTCALL | METH_KEYWORDS,
              "workspace(op, *args, **args)\n--\n\nBytes of workspace that run needs with these "
              "arguments."),

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 enum { kDLCPU = 1, kDLCUDA = 2, kDLCUDAHost = 3, kDLCUDAManaged = 13 };
-enum { kDLInt = 0, kDLUInt = 1, kDLFloat = 2, kDLBfloat = 4, kDLFloat8E4m3fn = 10 };
+enum { kDLInt = 0, kDLUInt = 1, kDLFloat = 2, kDLBfloat = 4, kDLBool = 6, kDLFloat8E4m3fn = 10 };
 
 typedef struct DLPackVersion {
   uint32_t major, minor;

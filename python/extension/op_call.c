@@ -106,19 +106,24 @@ static int read_scalar(const tgi_op_call *call, const tg_slot_info *slot, PyObje
   return 0;
 }
 
+static void set_workspace_bytes(tgi_op_call *call, size_t bytes)
+{
+  for (size_t i = 0; i < call->info->num_slots; i++) {
+    if (call->info->slots[i].kind == TG_KIND_SIZE) {
+      memcpy(call->args.fields + call->info->slots[i].offset, &bytes, sizeof bytes);
+    }
+  }
+}
+
 static int set_workspace(tgi_op_call *call, size_t slot_index, PyObject *value)
 {
   tg_tensor view = {0};
   if (tgi_read_tensor(&call->tensors, "workspace", value, true, &view) < 0) {
     return -1;
   }
-  const size_t bytes = view.ndim == 1 ? (size_t)view.shape[0] * tg_dtype_bytes(view.dtype) : 0;
   memcpy(call->args.fields + call->info->slots[slot_index].offset, &view.data, sizeof view.data);
-  for (size_t i = 0; i < call->info->num_slots; i++) {
-    if (call->info->slots[i].kind == TG_KIND_SIZE) {
-      memcpy(call->args.fields + call->info->slots[i].offset, &bytes, sizeof bytes);
-    }
-  }
+  set_workspace_bytes(call,
+                      view.ndim == 1 ? (size_t)view.shape[0] * tg_dtype_bytes(view.dtype) : 0);
   return 0;
 }
 
@@ -226,6 +231,36 @@ static tg_backend backend_of(const tgi_arguments *tensors)
   return tensors->f64 ? TG_BACKEND_REF : TG_BACKEND_CPU;
 }
 
+/* The field of the workspace if the caller has given neither memory nor a function, else NULL. */
+static void **missing_workspace(tgi_op_call *call)
+{
+  for (size_t i = 0; i < call->info->num_slots && !call->allocate; i++) {
+    void **field = (void **)(void *)(call->args.fields + call->info->slots[i].offset);
+    if (call->info->slots[i].kind == TG_KIND_WORKSPACE && !*field) {
+      return field;
+    }
+  }
+  return NULL;
+}
+
+/* Runs the op; `missing`: where to put a workspace of `bytes` bytes, which lives as long as the
+ * call. Freeing it waits for a GPU. */
+static tg_status run_alone(tgi_op_call *call, tg_context *ctx, void **missing, size_t bytes)
+{
+  tg_status status = missing ? tg_memory_allocate(ctx, bytes, missing) : TG_OK;
+  if (status != TG_OK) {
+    return status;
+  }
+  if (missing) {
+    set_workspace_bytes(call, bytes);
+  }
+  status = call->info->run(ctx, call->args.fields);
+  if (missing) {
+    tg_memory_free(ctx, *missing);
+  }
+  return status;
+}
+
 /* PyTorch's number of threads for its tensors, which torch.set_num_threads changes; 0, the
  * library's default, for other arrays. -1 with an exception set on failure. */
 static int32_t threads_for(const tgi_arguments *tensors, tg_backend backend)
@@ -245,7 +280,8 @@ static int32_t threads_for(const tgi_arguments *tensors, tg_backend backend)
 static int run_on(tgi_op_call *call, tg_context *ctx, size_t *bytes)
 {
   tg_status status = TG_OK;
-  if (call->sizing || call->allocate) {
+  void **missing = call->sizing ? NULL : missing_workspace(call);
+  if (call->sizing || call->allocate || missing) {
     status = call->info->workspace(ctx, call->args.fields, bytes);
     if (status != TG_OK) {
       return tgi_raise_status(status, tg_context_message(ctx));
@@ -254,7 +290,7 @@ static int run_on(tgi_op_call *call, tg_context *ctx, size_t *bytes)
   if (call->sizing || (call->allocate && *bytes > 0 && give_workspace(call, *bytes) < 0)) {
     return call->sizing ? 0 : -1;
   }
-  Py_BEGIN_ALLOW_THREADS status = call->info->run(ctx, call->args.fields);
+  Py_BEGIN_ALLOW_THREADS status = run_alone(call, ctx, missing, *bytes);
   Py_END_ALLOW_THREADS return status == TG_OK ? 0
                                               : tgi_raise_status(status, tg_context_message(ctx));
 }

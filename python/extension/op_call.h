@@ -32,8 +32,9 @@ int tgi_read_arguments(tgi_op_call *call, PyObject *const *args, Py_ssize_t narg
 int tgi_read_slot(tgi_op_call *call, size_t index, PyObject *value);
 
 /** Runs the op on an idle context of the tensors' device and stream. A workspace from
- * call->allocate lives as long as the exporters. *bytes is the workspace's size if `sizing` or
- * `allocate` is set. -1 with an exception set on failure. */
+ * call->allocate lives as long as the exporters; without it and without memory in its slot the call
+ * makes a workspace. *bytes is its size if it was asked for. -1 with an exception set on failure.
+ */
 int tgi_run_call(tgi_op_call *call, size_t *bytes);
 
 #endif

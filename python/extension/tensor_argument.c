@@ -136,6 +136,23 @@ static tg_dtype dtype_of(DLDataType dtype)
   return TG_DTYPE_NONE;
 }
 
+static int refuse_dtype(const tgi_arguments *arguments, const char *name, DLDataType dtype)
+{
+  static const char *const words[] = {"int", "uint", "float", NULL, "bfloat", "complex"};
+  const size_t count = sizeof words / sizeof words[0];
+  const char *word = dtype.lanes == 1 && dtype.code < count ? words[dtype.code] : NULL;
+  if (dtype.code == kDLBool) {
+    return fail(arguments, PyExc_TypeError, name, "expected a dtype of the library, got bool");
+  }
+  if (word) {
+    return fail(arguments, PyExc_TypeError, name, "expected a dtype of the library, got %s%d", word,
+                (int)dtype.bits);
+  }
+  return fail(arguments, PyExc_TypeError, name,
+              "expected a dtype of the library, got DLPack code %d, %d bits, %d lanes",
+              (int)dtype.code, (int)dtype.bits, (int)dtype.lanes);
+}
+
 static int read_device(const tgi_arguments *arguments, const char *name, DLDevice device,
                        int32_t *out)
 {
@@ -222,9 +239,7 @@ static int read_view(tgi_arguments *arguments, const char *name, const DLTensor 
   }
   view->dtype = dtype_of(from->dtype);
   if (view->dtype == TG_DTYPE_NONE) {
-    return fail(arguments, PyExc_TypeError, name,
-                "expected a dtype of the library, got DLPack code %d, %d bits, %d lanes",
-                (int)from->dtype.code, (int)from->dtype.bits, (int)from->dtype.lanes);
+    return refuse_dtype(arguments, name, from->dtype);
   }
   if (read_device(arguments, name, from->device, &view->device) < 0) {
     return -1;

@@ -25,7 +25,9 @@ device_info = _core.device_info
 # Name -> the module that defines it, imported at first use. If both are the same, the name is the module.
 _LATER = {
     **dict.fromkeys(
-        ("apply", "apply_to_model", "get_patched_ops", "list_patches", "patched", "register_patch", "reset"), "patching.patches"
+        ("apply", "apply_to_model", "get_patched_ops", "list_patches", "patched", "register_patch", "reset",
+         "unregister_patch"),
+        "patching.patches",
     ),
     **dict.fromkeys(("TegulaLinearCrossEntropyLoss", "TegulaRMSNorm", "TegulaSwiGLUMLP"), "patching.modules"),
     "clear_autotune_cache": "warm_up",

@@ -56,10 +56,20 @@ def is_from_fsdp(hook):
     return (getattr(hook, "__module__", None) or "").startswith(HOMES)
 
 
+def moves_only(hook):
+    """Whether a hook is one of accelerate's own: they move or cast tensors and look at nothing else."""
+    home, name = type(hook).__module__, type(hook).__name__
+    if home != "accelerate.hooks" or hook.no_grad:
+        return False
+    return name != "SequentialHook" or all(map(moves_only, hook.hooks))
+
+
 def placement(module):
     """accelerate's hook that moves arguments and weights to the module's device, if it is the only hook; else None."""
+    hook = module.__dict__.get("_hf_hook")
+    if hook is None:
+        return None
     hooks = sys.modules.get("accelerate.hooks")
-    hook = vars(module).get("_hf_hook")
     return hook if hooks is not None and type(hook) is hooks.AlignDevicesHook and not hook.no_grad else None
 
 

@@ -83,8 +83,16 @@ def cache_directory() -> pathlib.Path:
 
 
 def clear_autotune_cache() -> int:
-    """Deletes Tegula's tables in the user's cache directory and returns their number. No version writes tables yet."""
+    """Deletes the tables of tuned values in the user's cache directory and returns their number. Kernels choose by rules
+    that are compiled in; no version tunes anything on the user's machine yet, and where there is no table a warning says
+    so."""
     tables = sorted(cache_directory().glob("*.json"))
+    if not tables:
+        warnings.warn(
+            f"clear_autotune_cache: nothing is tuned: expected tables in {cache_directory()}, got none, since this version's "
+            "kernels choose by rules that are compiled in",
+            stacklevel=2,
+        )
     for table in tables:
         table.unlink()
     return len(tables)

@@ -25,13 +25,14 @@ typedef struct options {
 
 #define ROW(name, field, argument, kind, min, max, help)                                           \
   {                                                                                                \
-    name, argument, TGI_OPTION_##kind, TGI_AT(options, field), min, max, help                      \
+    name, argument, TGI_AT(options, field), min, max, help, TGI_OPTION_##kind, 0                   \
   }
 
 static const tgi_option rows[] = {
     ROW("preset", preset, "NAME", TEXT, 0, 0,
         "a new model of this preset (tegula train --help lists them)"),
-    ROW("model", model, "DIR", TEXT, 0, 0, "the model in this Hugging Face directory"),
+    {"model", "DIR", TGI_AT(options, model), 0, 0, "the model in this Hugging Face directory",
+     TGI_OPTION_TEXT, 'm'},
     ROW("vocab-size", vocab_size, "N", I32, 1, TGI_ANY_I32,
         "vocabulary size of a new model (50257)"),
     ROW("batch", batch, "N", I32, 1, 1 << 20, "sequences per training step (4)"),

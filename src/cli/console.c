@@ -2,7 +2,6 @@
 
 #include "core/environment.h"
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -19,14 +18,25 @@ int tgi_console_columns(void)
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-int tgi_console_fail(const char *command, const char *format, ...)
+int tgi_console_fail_list(const char *command, const char *format, va_list arguments)
 {
   const bool red = tgi_console_is_live() && !tgi_environment_no_color();
+  char text[2048];
+  vsnprintf(text, sizeof text, format, arguments);
+  fprintf(stderr, red ? "\033[31m%s:\033[0m " : "%s: ", command);
+  for (const char *p = text; *p; p++) {
+    const unsigned char byte = (unsigned char)*p;
+    fprintf(stderr, byte < ' ' || byte == 0x7f ? "\\x%02x" : "%c", byte);
+  }
+  fputc('\n', stderr);
+  return 1;
+}
+
+int tgi_console_fail(const char *command, const char *format, ...)
+{
   va_list arguments;
   va_start(arguments, format);
-  fprintf(stderr, red ? "\033[31m%s:\033[0m " : "%s: ", command);
-  vfprintf(stderr, format, arguments);
-  fputc('\n', stderr);
+  tgi_console_fail_list(command, format, arguments);
   va_end(arguments);
   return 1;
 }

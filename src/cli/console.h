@@ -3,6 +3,7 @@
 #define TGI_CLI_CONSOLE_H
 
 #include "tegula/status.h"
+#include <stdarg.h>
 #include <stdbool.h>
 
 /** Whether standard error is a terminal that can rewrite its line. */
@@ -11,9 +12,14 @@ bool tgi_console_is_live(void);
 /** Columns of the terminal behind standard error; 80 if unknown. */
 int tgi_console_columns(void);
 
-/** "tegula train: <message>" on standard error, and returns 1. Red unless NO_COLOR is set. */
+/** "tegula train: <message>" on standard error, in one line, and returns 1: control bytes, as of a
+ * file's name, become \xHH. Red unless NO_COLOR is set. */
 int tgi_console_fail(const char *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/** The same with the arguments of `format` in a list. */
+int tgi_console_fail_list(const char *command, const char *format, va_list arguments)
+    __attribute__((format(printf, 2, 0)));
 
 /** The same for an error record. */
 int tgi_console_fail_with(const char *command, const tg_error *error);

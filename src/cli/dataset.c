@@ -3,6 +3,7 @@
 #include "core/error_record.h"
 #include "files/file_error.h"
 #include "files/file_map.h"
+#include "text/tokenizer_state.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,14 +39,8 @@ static tg_status encode(const char *path, const tgi_file_map *map, const tg_toke
                         tgi_dataset *out, tg_error *error)
 {
   size_t count = 0;
-  tg_status status =
-      tg_tokenizer_encode(tokenizer, map->data, map->size, 0, NULL, 0, &count, error);
-  if (status == TG_OK) {
-    out->ids = malloc((count + 1) * sizeof *out->ids);
-    status = out->ids ? tg_tokenizer_encode(tokenizer, map->data, map->size, 0, out->ids, count,
-                                            &count, error)
-                      : tgi_file_error_memory(error, path, count * sizeof *out->ids);
-  }
+  const tg_status status =
+      tgi_tokenizer_encode_all(tokenizer, map->data, map->size, 0, &out->ids, &count, error);
   out->count = (int64_t)count;
   out->hash = hash_bytes(map->data, map->size);
   return name_file(path, status, error);
@@ -58,7 +53,7 @@ tg_status tgi_dataset_load(const char *path, const tg_tokenizer *tokenizer, tgi_
   *out = (tgi_dataset){NULL, 0, 0};
   tg_status status = tgi_file_map_open(path, SIZE_MAX / 8, &map, error);
   if (status == TG_OK && map.size == 0) {
-    status = tgi_file_error(error, TG_BAD_FILE, path, 0, "text, got an empty file");
+    status = tgi_file_error(error, TG_BAD_FILE, path, TGI_NO_BYTE, "text, got an empty file");
   } else if (status == TG_OK) {
     status = encode(path, &map, tokenizer, out, error);
   }

@@ -28,7 +28,7 @@ typedef struct options {
 
 #define ROW(name, field, argument, kind, min, max, help)                                           \
   {                                                                                                \
-    name, argument, TGI_OPTION_##kind, TGI_AT(options, field), min, max, help                      \
+    name, argument, TGI_AT(options, field), min, max, help, TGI_OPTION_##kind, 0                   \
   }
 
 static const tgi_option rows[] = {

@@ -3,6 +3,7 @@
 #include "console.h"
 #include "core/context_state.h"
 #include "core/processor.h"
+#include "generation/free_memory.h"
 #include "json_print.h"
 #include "option_table.h"
 #include "roof/gpu_roof.h"
@@ -21,7 +22,7 @@ typedef struct options {
 } options;
 
 static const tgi_option rows[] = {
-    {"json", NULL, TGI_OPTION_FLAG, TGI_AT(options, json), 0, 0, "print one JSON object"},
+    {"json", NULL, TGI_AT(options, json), 0, 0, "print one JSON object", TGI_OPTION_FLAG, 0},
     {0},
 };
 
@@ -40,23 +41,6 @@ typedef struct machine {
   double memory, available; /* bytes; 0: unknown */
 } machine;
 
-/* MemAvailable of /proc/meminfo. */
-static double available_memory(void)
-{
-  char line[128];
-  double kib = 0;
-  FILE *f = fopen("/proc/meminfo", "r");
-  while (f && fgets(line, sizeof line, f)) {
-    if (sscanf(line, "MemAvailable: %lf", &kib) == 1) {
-      break;
-    }
-  }
-  if (f) {
-    (void)fclose(f);
-  }
-  return 1024 * kib;
-}
-
 static tg_status look(machine *m, tg_error *error)
 {
   const tg_context_options cpu = {.backend = TG_BACKEND_CPU};
@@ -73,7 +57,7 @@ static tg_status look(machine *m, tg_error *error)
              m->ctx->chain.entry[i]);
   }
   m->memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-  m->available = available_memory();
+  m->available = (double)tgi_free_memory("");
   return TG_OK;
 }
 
@@ -96,16 +80,29 @@ static void print_device(int index, const tg_device_info *d)
   printf("  kernels    %s\n", d->supported ? d->kernels : d->reason);
 }
 
+/* "none"; and why, where the machine has a GPU all the same: a device file of the driver's (of
+ * Windows' in WSL). The error of tg_context_create says it. */
+static void print_no_devices(void)
+{
+  static const char kFunction[] = "context_create: ";
+  const tg_context_options cuda = {.backend = TG_BACKEND_CUDA};
+  tg_context *ctx = NULL;
+  tg_error error = {TG_OK, ""};
+  const bool has_gpu = access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;
+  if (has_gpu && tg_context_create(&cuda, &ctx, &error) != TG_OK) {
+    const bool named = strncmp(error.text, kFunction, sizeof kFunction - 1) == 0;
+    printf("devices    none (%s)\n", error.text + (named ? sizeof kFunction - 1 : 0));
+  } else {
+    printf("devices    none\n");
+  }
+  tg_context_destroy(ctx);
+}
+
 static void print_devices(void)
 {
   const int count = tg_device_count();
-  if (count == 0) { /* the error of tg_context_create gives the reason */
-    const tg_context_options cuda = {.backend = TG_BACKEND_CUDA};
-    tg_context *ctx;
-    tg_error error;
-    tg_context_create(&cuda, &ctx, &error);
-    printf("devices    none (%s)\n", error.text);
-    tg_context_destroy(ctx);
+  if (count == 0) {
+    print_no_devices();
   }
   for (int i = 0; i < count; i++) {
     tg_device_info info;
@@ -133,8 +130,22 @@ static void print_machine(const machine *m)
   print_devices();
 }
 
-static void print_model(const char *directory, const tg_model_info *i, const char *tokenizer)
+/* "256", "1, 2", or "none". */
+static void list_ends(const tg_model *model, char *text, size_t bytes)
 {
+  int64_t count;
+  const int32_t *ids = tg_model_eos_token_ids(model, &count);
+  snprintf(text, bytes, "none");
+  for (int64_t i = 0, used = 0; i < count && used < (int64_t)bytes; i++) {
+    used += snprintf(text + used, bytes - (size_t)used, i ? ", %d" : "%d", ids[i]);
+  }
+}
+
+static void print_model(const char *directory, const tg_model *model, const char *tokenizer)
+{
+  const tg_model_info info = tg_model_get_info(model), *i = &info;
+  char ends[256];
+  list_ends(model, ends, sizeof ends);
   printf("model      %s: %s, %.2f M parameters, %s in %s\n", directory, i->model_type,
          (double)i->num_parameters / 1e6, tgi_size((double)i->weight_bytes).text,
          tg_dtype_name(i->dtype));
@@ -143,7 +154,12 @@ static void print_model(const char *directory, const tg_model_info *i, const cha
   printf("  heads      %d of size %d, %d for keys and values\n", i->num_attention_heads,
          i->head_dim, i->num_key_value_heads);
   printf("  positions  %d\n", i->max_position_embeddings);
-  printf("  vocabulary %d ids, end of text %d\n", i->vocab_size, i->end_of_text);
+  printf("  vocabulary %d ids, end of text %s\n", i->vocab_size, ends);
+  const tg_generation_config c = tg_model_get_generation_config(model);
+  printf("  sampling   temperature %g, top-k %d, top-p %g, min-p %g, repetition penalty %g (%s)\n",
+         (double)c.temperature, c.top_k, (double)c.top_p, (double)c.min_p,
+         (double)c.repetition_penalty,
+         c.given ? "generation_config.json" : "no generation_config.json");
   printf("  tokenizer  %s\n", tokenizer);
 }
 
@@ -215,10 +231,30 @@ static void write_machine(json_t *w, const machine *m)
   json_object_set_new(w, "devices", describe_devices());
 }
 
-static void write_model(json_t *w, const char *directory, const tg_model_info *i,
+static json_t *describe_generation(const tg_model *model)
+{
+  const tg_generation_config c = tg_model_get_generation_config(model);
+  json_t *j = json_object();
+  json_object_set_new(j, "given", json_boolean(c.given));
+  json_object_set_new(j, "temperature", json_real((double)c.temperature));
+  json_object_set_new(j, "top_k", json_integer(c.top_k));
+  json_object_set_new(j, "top_p", json_real((double)c.top_p));
+  json_object_set_new(j, "min_p", json_real((double)c.min_p));
+  json_object_set_new(j, "repetition_penalty", json_real((double)c.repetition_penalty));
+  json_object_set_new(j, "max_new_tokens", json_integer(c.max_new_tokens));
+  return j;
+}
+
+static void write_model(json_t *w, const char *directory, const tg_model *from,
                         const char *tokenizer)
 {
-  json_t *model = json_object();
+  const tg_model_info info = tg_model_get_info(from), *i = &info;
+  json_t *model = json_object(), *ends = json_array();
+  int64_t num_ends;
+  const int32_t *end = tg_model_eos_token_ids(from, &num_ends);
+  for (int64_t k = 0; k < num_ends; k++) {
+    json_array_append_new(ends, json_integer(end[k]));
+  }
   json_object_set_new(model, "directory", json_string(directory));
   json_object_set_new(model, "model_type", json_string(i->model_type));
   json_object_set_new(model, "dtype", json_string(tg_dtype_name(i->dtype)));
@@ -233,6 +269,8 @@ static void write_model(json_t *w, const char *directory, const tg_model_info *i
   json_object_set_new(model, "max_position_embeddings", json_integer(i->max_position_embeddings));
   json_object_set_new(model, "vocab_size", json_integer(i->vocab_size));
   json_object_set_new(model, "end_of_text", json_integer(i->end_of_text));
+  json_object_set_new(model, "eos_token_ids", ends);
+  json_object_set_new(model, "generation", describe_generation(from));
   json_object_set_new(model, "tokenizer", json_string(tokenizer));
   json_object_set_new(w, "model", model);
 }
@@ -243,7 +281,7 @@ static void describe_tokenizer(const char *directory, char *text, size_t bytes)
   tg_tokenizer *tokenizer = NULL;
   tg_error error;
   if (tg_tokenizer_load(directory, &tokenizer, &error) == TG_OK) {
-    snprintf(text, bytes, "byte-level, %d ids", tg_tokenizer_vocab_size(tokenizer));
+    snprintf(text, bytes, "byte-level BPE, %d ids", tg_tokenizer_vocab_size(tokenizer));
   } else {
     snprintf(text, bytes, "unsupported: %s", error.text);
   }
@@ -253,27 +291,25 @@ static void describe_tokenizer(const char *directory, char *text, size_t bytes)
 static tg_status report(const machine *m, const char *directory, bool json, tg_error *error)
 {
   tg_model *model = NULL;
-  tg_model_info info = {0};
   char tokenizer[600] = "";
   if (directory) {
     const tg_status status = tg_model_load(directory, TG_DTYPE_NONE, &model, error);
     if (status != TG_OK) {
       return status;
     }
-    info = tg_model_get_info(model);
     describe_tokenizer(directory, tokenizer, sizeof tokenizer);
   }
   if (json) {
     json_t *w = tgi_json_new();
     write_machine(w, m);
     if (directory) {
-      write_model(w, directory, &info, tokenizer);
+      write_model(w, directory, model, tokenizer);
     }
     tgi_json_print(w, JSON_INDENT(2));
   } else {
     print_machine(m);
     if (directory) {
-      print_model(directory, &info, tokenizer);
+      print_model(directory, model, tokenizer);
     }
   }
   tg_model_destroy(model);

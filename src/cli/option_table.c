@@ -1,5 +1,8 @@
 #include "option_table.h"
 
+#include "console.h"
+#include "files/file_error.h"
+
 #include <argp.h>
 #include <errno.h>
 #include <math.h>
@@ -8,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { kFirstKey = 1024 }; /* keys above every character, so options have long names only */
+enum { kFirstKey = 1024 }; /* keys above every character, for options without a letter */
 
 typedef struct parse {
   const tgi_command *command;
@@ -16,8 +19,15 @@ typedef struct parse {
   tgi_parsed *parsed;
 } parse;
 
-static void refuse_range(struct argp_state *state, const tgi_option *o, const char *text)
+static tgi_quoted quoted(const char *text)
 {
+  return tgi_quote(text, strlen(text));
+}
+
+static void refuse_range(struct argp_state *state, const tgi_option *o, const char *given)
+{
+  const tgi_quoted shown = quoted(given);
+  const char *text = shown.text;
   const char *what = o->kind == TGI_OPTION_F64 ? "a number" : "a whole number";
   if (o->min == TGI_ABOVE_0) {
     argp_error(state, "--%s: expected %s above 0, got %s", o->name, what, text);
@@ -50,6 +60,22 @@ static double parse_real(struct argp_state *state, const tgi_option *o, const ch
   return value;
 }
 
+static void refuse_empty(struct argp_state *state, const tgi_option *o, const char *text)
+{
+  if (!text[0]) {
+    argp_error(state, "--%s: expected %s, got an empty text", o->name, o->argument);
+  }
+}
+
+static void add(struct argp_state *state, const tgi_option *o, tgi_option_list *list,
+                const char *text)
+{
+  if (list->count == TGI_MAX_LISTED) {
+    argp_error(state, "--%s: expected at most %d of them, got more", o->name, TGI_MAX_LISTED);
+  }
+  list->items[list->count++] = text;
+}
+
 static void store(struct argp_state *state, parse *p, int row, const char *text)
 {
   const tgi_option *o = &p->command->options[row];
@@ -60,10 +86,12 @@ static void store(struct argp_state *state, parse *p, int row, const char *text)
     *(bool *)value = true;
     break;
   case TGI_OPTION_TEXT:
-    if (!text[0]) {
-      argp_error(state, "--%s: expected %s, got an empty text", o->name, o->argument);
-    }
+    refuse_empty(state, o, text);
     *(const char **)value = text;
+    break;
+  case TGI_OPTION_LIST:
+    refuse_empty(state, o, text);
+    add(state, o, value, text);
     break;
   case TGI_OPTION_I32:
     *(int32_t *)value = (int32_t)parse_whole(state, o, text);
@@ -77,13 +105,24 @@ static void store(struct argp_state *state, parse *p, int row, const char *text)
   }
 }
 
+static int key_of(const tgi_command *command, int row)
+{
+  const char letter = command->options[row].letter;
+  return letter ? letter : kFirstKey + row;
+}
+
 static error_t take(int key, char *text, struct argp_state *state)
 {
   parse *p = state->input;
   const tgi_command *c = p->command;
-  if (key >= kFirstKey && key < kFirstKey + TGI_MAX_OPTIONS) {
-    store(state, p, key - kFirstKey, text);
-    return 0;
+  for (int i = 0; c->options[i].name; i++) {
+    if (key == key_of(c, i)) {
+      store(state, p, i, text);
+      return 0;
+    }
+  }
+  if (key == 'h') {
+    argp_state_help(state, state->out_stream, ARGP_HELP_STD_HELP); /* and exits */
   }
   if (key == ARGP_KEY_ARG && p->parsed->num_positions < c->most_positions) {
     p->parsed->position[p->parsed->num_positions++] = text;
@@ -91,11 +130,7 @@ static error_t take(int key, char *text, struct argp_state *state)
   }
   if (key == ARGP_KEY_ARG) {
     argp_error(state, "expected at most %d argument%s, got an extra \"%s\"", c->most_positions,
-               c->most_positions == 1 ? "" : "s", text);
-  }
-  if (key == ARGP_KEY_END && p->parsed->num_positions < c->least_positions) {
-    argp_error(state, "expected %s, got %d argument%s", c->positions, p->parsed->num_positions,
-               p->parsed->num_positions == 1 ? "" : "s");
+               c->most_positions == 1 ? "" : "s", quoted(text).text);
   }
   return ARGP_ERR_UNKNOWN;
 }
@@ -103,12 +138,15 @@ static error_t take(int key, char *text, struct argp_state *state)
 void tgi_parse_options(const tgi_command *command, int argc, char **argv, void *values,
                        tgi_parsed *parsed)
 {
-  struct argp_option rows[TGI_MAX_OPTIONS + 1];
+  struct argp_option rows[TGI_MAX_OPTIONS + 2];
   memset(rows, 0, sizeof rows);
-  for (int i = 0; i < TGI_MAX_OPTIONS && command->options[i].name; i++) {
-    const tgi_option *o = &command->options[i];
-    rows[i] = (struct argp_option){o->name, kFirstKey + i, o->argument, 0, o->help, 0};
+  int n = 0;
+  for (; n < TGI_MAX_OPTIONS && command->options[n].name; n++) {
+    const tgi_option *o = &command->options[n];
+    rows[n] = (struct argp_option){o->name, key_of(command, n), o->argument, 0, o->help, 0};
   }
+  /* argp's own letter for help is `-?', in a group of its own at the end. */
+  rows[n] = (struct argp_option){NULL, 'h', NULL, 0, "the same as --help", -1};
   const struct argp argp = {rows, take, command->positions, command->help, NULL, NULL, NULL};
   memset(parsed, 0, sizeof *parsed);
   parse p = {command, values, parsed};
@@ -163,9 +201,8 @@ int tgi_usage_error(const tgi_command *command, const char *format, ...)
 {
   va_list arguments;
   va_start(arguments, format);
-  fprintf(stderr, "%s: ", command->name);
-  vfprintf(stderr, format, arguments);
-  fprintf(stderr, "\nTry `%s --help' for more information.\n", command->name);
+  tgi_console_fail_list(command->name, format, arguments);
+  fprintf(stderr, "Try `%s --help' for more information.\n", command->name);
   va_end(arguments);
   return TGI_EXIT_USAGE;
 }

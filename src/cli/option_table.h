@@ -18,15 +18,24 @@ typedef enum tgi_option_kind {
   TGI_OPTION_I32,  /* int32_t */
   TGI_OPTION_I64,  /* int64_t */
   TGI_OPTION_F64,  /* double, finite */
+  TGI_OPTION_LIST, /* tgi_option_list: may be given several times, each not empty */
 } tgi_option_kind;
+
+enum { TGI_MAX_LISTED = 64 };
+
+typedef struct tgi_option_list {
+  const char *items[TGI_MAX_LISTED];
+  int count;
+} tgi_option_list;
 
 typedef struct tgi_option {
   const char *name;     /* without the dashes */
   const char *argument; /* as --help shows it; NULL: a flag */
-  tgi_option_kind kind;
-  size_t offset;   /* of the value in the command's struct */
-  double min, max; /* of a number */
+  size_t offset;        /* of the value in the command's struct */
+  double min, max;      /* of a number */
   const char *help;
+  tgi_option_kind kind;
+  char letter; /* "-m" beside "--model"; 0: none. `h' is help in every command */
 } tgi_option;
 
 /** For tables: offset of a field, and the upper bound of a number without one of its own. */
@@ -44,7 +53,7 @@ typedef struct tgi_command {
   const char *positions; /* "DIR PROMPT": how --help shows the positional arguments; NULL: none */
   const char *help;      /* what the command does; after a \v, what follows the options */
   const tgi_option *options; /* ended by a NULL name */
-  int least_positions, most_positions;
+  int most_positions;
 } tgi_command;
 
 typedef struct tgi_parsed {

@@ -2,16 +2,39 @@
 
 #include "console.h"
 #include "core/error_record.h"
+#include "files/process_lock.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static tg_status refuse(const char *path, tg_error *error)
+{
+  return tgi_error_set(error, TG_IO, "%s: expected to open the log, got %s", path, strerror(errno));
+}
 
 tg_status tgi_train_log_open(tgi_train_log *log, const char *path, bool append, tg_error *error)
 {
-  *log = (tgi_train_log){path, fopen(path, append ? "a" : "w"), false};
-  return log->file ? TG_OK
-                   : tgi_error_set(error, TG_IO, "%s: byte 0: expected to open the log, got %s",
-                                   path, strerror(errno));
+  *log = (tgi_train_log){path, NULL, false};
+  const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    return refuse(path, error);
+  }
+  struct stat info;
+  const bool regular = fstat(fd, &info) == 0 && S_ISREG(info.st_mode); /* or a pipe, a terminal */
+  tg_status status = regular ? tgi_process_lock_file(fd, path, "a log", error) : TG_OK;
+  if (status == TG_OK && regular && !append && ftruncate(fd, 0) != 0) {
+    status = refuse(path, error);
+  }
+  if (status == TG_OK && !(log->file = fdopen(fd, "a"))) {
+    status = refuse(path, error);
+  }
+  if (status != TG_OK) {
+    close(fd);
+  }
+  return status;
 }
 
 void tgi_train_log_close(tgi_train_log *log)

@@ -24,7 +24,8 @@ typedef struct tgi_train_log {
   bool failed; /* a write failed; reported once */
 } tgi_train_log;
 
-/** Opens the file, for appending or truncated. Errors: IO. */
+/** Opens the file, for appending or truncated, and locks it. Errors: IO (also that another process
+ * writes it). */
 tg_status tgi_train_log_open(tgi_train_log *log, const char *path, bool append, tg_error *error);
 
 void tgi_train_log_close(tgi_train_log *log);

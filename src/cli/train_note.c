@@ -2,6 +2,7 @@
 #include "train_options.h"
 
 #include "core/error_record.h"
+#include "files/file_map.h"
 #include "files/json_file.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,6 +55,8 @@ static void write_option(json_t *w, const tgi_option *o, const void *value)
   case TGI_OPTION_F64:
     json_object_set_new(w, o->name, json_real(*(const double *)value));
     break;
+  case TGI_OPTION_LIST: /* `train` has none */
+    break;
   }
 }
 
@@ -84,8 +87,8 @@ tg_status tgi_train_note_write(const tgi_train_options *options, const tgi_text_
 
 /* ---- reading ---- */
 
-/* Reads the note's text from trainer_state.json. */
-static tg_status find_note(const char *path, tgi_note *note, tg_error *error)
+/* Reads the note's text and the number of steps done from trainer_state.json. */
+static tg_status find_note(const char *path, tgi_note *note, int64_t *done, tg_error *error)
 {
   tgi_json json = {0};
   tg_status status = tgi_json_load(path, 1 << 20, 0, &json, error);
@@ -93,6 +96,7 @@ static tg_status find_note(const char *path, tgi_note *note, tg_error *error)
     return status;
   }
   const json_t *text = json_object_get(json.root, "note");
+  *done = json_integer_value(json_object_get(json.root, "step")); /* tg_trainer_resume checks it */
   if (!json_is_string(text) || json_string_length(text) >= TGI_NOTE_BYTES) {
     status = tgi_json_refuse(&json, TG_BAD_FILE, text, error,
                              "note: expected one that tegula train wrote");
@@ -135,6 +139,8 @@ static bool read_option(const json_t *node, const tgi_option *o, void *value, st
   case TGI_OPTION_F64:
     *(double *)value = json_number_value(node);
     return json_is_number(node);
+  case TGI_OPTION_LIST:
+    break;
   }
   return false;
 }
@@ -153,6 +159,8 @@ static bool same_value(const tgi_option *o, const void *a, const void *b)
     return *(const int64_t *)a == *(const int64_t *)b;
   case TGI_OPTION_F64:
     return *(const double *)a == *(const double *)b;
+  case TGI_OPTION_LIST:
+    break;
   }
   return false;
 }
@@ -180,6 +188,23 @@ static tg_status refuse(const tgi_option *o, const void *saved, const void *give
                        o->name, was, is);
 }
 
+/* A finished run may go on to more steps: those that are done stay what they are. */
+static tg_status check_steps(int64_t was, int64_t is, int64_t done, tg_error *error)
+{
+  if (is == was || (is > was && done >= was)) {
+    return TG_OK;
+  }
+  return done >= was
+             ? tgi_error_set(error, TG_BAD_ARGUMENT,
+                             "--steps: expected at least %lld (the checkpoint's, all done), got "
+                             "%lld",
+                             (long long)was, (long long)is)
+             : tgi_error_set(error, TG_BAD_ARGUMENT,
+                             "--steps: expected %lld (the checkpoint's value; %lld are done, and "
+                             "only a finished run can be extended), got %lld",
+                             (long long)was, (long long)done, (long long)is);
+}
+
 static tg_status read_identity(const tgi_json *json, tgi_text_identity *text, tg_error *error)
 {
   const json_t *hash = json_object_get(json->root, "train_hash");
@@ -195,8 +220,9 @@ static tg_status read_identity(const tgi_json *json, tgi_text_identity *text, tg
   return TG_OK;
 }
 
-static tg_status apply(const tgi_json *json, tgi_train_options *options, const tgi_parsed *given,
-                       tgi_text_identity *text, string_room *room, tg_error *error)
+static tg_status apply(const tgi_json *json, int64_t done, tgi_train_options *options,
+                       const tgi_parsed *given, tgi_text_identity *text, string_room *room,
+                       tg_error *error)
 {
   const tgi_option *rows = tgi_train_command_line.options;
   tgi_train_options saved = *options;
@@ -214,7 +240,12 @@ static tg_status apply(const tgi_json *json, tgi_train_options *options, const t
       return tgi_json_refuse(json, TG_BAD_FILE, node, error, "%s: expected a value of --%s",
                              o->name, o->name);
     }
-    if (given->given[i] && !IS_ONE_OF(o->name, free_to_change) && !same_value(o, was, is)) {
+    if (given->given[i] && is == (void *)&options->steps) {
+      const tg_status status = check_steps(saved.steps, options->steps, done, error);
+      if (status != TG_OK) {
+        return status;
+      }
+    } else if (given->given[i] && !IS_ONE_OF(o->name, free_to_change) && !same_value(o, was, is)) {
       return refuse(o, was, is, error);
     }
     if (!given->given[i]) {
@@ -235,14 +266,16 @@ tg_status tgi_train_note_apply(tgi_train_options *options, const tgi_parsed *giv
   tgi_json json = {0};
   snprintf(path, sizeof path, "%.4096s/trainer_state.json", options->out);
   tg_status status = json_text
-                         ? find_note(path, json_text, error)
+                         ? tgi_find_directory(options->out, error)
                          : tgi_error_set(error, TG_NO_MEMORY, "note: expected memory, got none");
+  int64_t done = 0;
+  status = status ? status : find_note(path, json_text, &done, error);
   if (status == TG_OK) {
     status = tgi_json_parse(path, json_text->text, strlen(json_text->text), 0, 0, &json, error);
   }
   if (status == TG_OK) {
     string_room room = {note->text};
-    status = apply(&json, options, given, text, &room, error);
+    status = apply(&json, done, options, given, text, &room, error);
   }
   json_decref(json.root);
   free(json_text);

@@ -2,7 +2,7 @@
 
 #define ROW(name, field, argument, kind, min, max, help)                                           \
   {                                                                                                \
-    name, argument, TGI_OPTION_##kind, TGI_AT(tgi_train_options, field), min, max, help            \
+    name, argument, TGI_AT(tgi_train_options, field), min, max, help, TGI_OPTION_##kind, 0         \
   }
 
 static const tgi_option rows[] = {
@@ -14,15 +14,17 @@ static const tgi_option rows[] = {
         "qwen3-0.6b, qwen3-1.7b, qwen3-4b, qwen3-8b"),
     ROW("vocab-size", vocab_size, "N", I32, 257, TGI_ANY_I32,
         "vocabulary size of a new model (257: one id per byte, and end of text)"),
-    ROW("model", model, "DIR", TEXT, 0, 0, "fine-tune the model in this Hugging Face directory"),
+    {"model", "DIR", TGI_AT(tgi_train_options, model), 0, 0,
+     "fine-tune the model in this Hugging Face directory", TGI_OPTION_TEXT, 'm'},
     ROW("resume", resume, NULL, FLAG, 0, 0,
         "continue from the checkpoint in --out. Other options default to the checkpoint's; those "
-        "that "
-        "would change the weights must not differ from it"),
+        "that would change the steps done must not differ from it"),
     ROW("val-file", val_file, "FILE", TEXT, 0, 0, "UTF-8 text to validate on"),
     ROW("val-fraction", val_fraction, "X", F64, 0, 0.5,
         "without --val-file: fraction of the training text, at its end, to validate on (0.1)"),
-    ROW("steps", steps, "N", I64, 1, TGI_ANY_I64, "optimiser steps (1000)"),
+    ROW("steps", steps, "N", I64, 1, TGI_ANY_I64,
+        "optimiser steps (1000). With --resume, a larger number than that of a finished run "
+        "extends it"),
     ROW("batch", batch, "N", I32, 1, 1 << 20, "sequences per step (8)"),
     ROW("seq", seq, "N", I32, 1, 1 << 24,
         "tokens per sequence (256, or the model's positions if fewer)"),

@@ -3,6 +3,7 @@
 #define TGI_CLI_TRAIN_RUN_H
 
 #include "dataset.h"
+#include "files/process_lock.h"
 #include "progress.h"
 #include "tegula/train.h"
 #include "train_log.h"
@@ -12,6 +13,7 @@ enum { TGI_LOG_PATH_BYTES = 4096 };
 
 typedef struct tgi_train_run {
   tgi_train_options o;
+  tgi_directory_lock *lock; /* of --out, from before it is read until nothing writes it any more */
   tg_tokenizer *tokenizer;
   tgi_dataset train_data, val_data;
   tgi_tokens train, val; /* val.count 0: no validation */
@@ -29,9 +31,9 @@ typedef struct tgi_train_run {
 } tgi_train_run;
 
 /**
- * Prepares a run up to its next step: checks --out, reads the text, creates or loads the model,
- * prints the memory plan, allocates, resumes, and opens the log. run->o holds the options, and open
- * ones are filled in; everything else starts zeroed.
+ * Prepares a run up to its next step: checks --out and locks it, reads the text, creates or loads
+ * the model, prints the memory plan, allocates, resumes, and opens the log. run->o holds the
+ * options, and open ones are filled in; everything else starts zeroed.
  */
 tg_status tgi_train_prepare(tgi_train_run *run, const tgi_parsed *given, tg_error *error);
 

@@ -2,6 +2,7 @@
 #include "console.h"
 #include "core/error_record.h"
 #include "files/atomic_directory.h"
+#include "model/weights.h"
 #include "train_run.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@ enum { kPlanLines = 16, kPathBytes = 4096, kDefaultSeq = 256 };
 static const double kBeta1 = 0.9, kBeta2 = 0.99, kEps = 1e-8;
 
 /* Refuses a run before it starts if its checkpoint could not be written at the end. */
-static tg_status check_target(const char *out, bool resume, tg_error *error)
+static tg_status check_place(const char *out, tg_error *error)
 {
   struct stat info;
   char path[kPathBytes];
@@ -33,23 +34,29 @@ static tg_status check_target(const char *out, bool resume, tg_error *error)
     return tgi_error_set(error, TG_IO, "--out: expected a directory or a new name, got the file %s",
                          path);
   }
-  memcpy(path + size, "/config.json", sizeof "/config.json");
-  if (!resume && access(path, F_OK) == 0) {
-    return tgi_error_set(
-        error, TG_IO,
-        "--out: expected a directory without a model (or --resume), got the model in %s", out);
-  }
-  path[size] = '\0';
   char *slash = strrchr(path, '/');
   if (slash) {
     slash[slash == path] = '\0';
   }
   const char *parent = slash ? path : ".";
   if (access(parent, W_OK | X_OK) != 0) {
-    return tgi_error_set(error, TG_IO, "--out: expected to write into %s, got %s", parent,
+    return tgi_error_set(error, TG_IO, "--out: %s: expected to write into %s, got %s", out, parent,
                          strerror(errno));
   }
   return TG_OK;
+}
+
+/* A new run replaces no model. check_place has seen that the path is short. */
+static tg_status check_no_model(const char *out, tg_error *error)
+{
+  char path[kPathBytes];
+  snprintf(path, sizeof path, "%s/config.json", out);
+  return access(path, F_OK) != 0
+             ? TG_OK
+             : tgi_error_set(
+                   error, TG_IO,
+                   "--out: expected a directory without a model (or --resume), got the model in %s",
+                   out);
 }
 
 static tg_status load_tokenizer(tgi_train_run *r, tg_error *error)
@@ -94,7 +101,14 @@ static tg_status load_model(tgi_train_run *r, tg_error *error)
     return tg_model_load(r->o.resume ? r->o.out : r->o.model, TG_F32, &r->model, error);
   }
   const int32_t vocab = r->o.vocab_size ? r->o.vocab_size : tg_tokenizer_vocab_size(r->tokenizer);
-  return tg_model_create(r->o.preset, vocab, (uint64_t)r->o.seed, &r->model, error);
+  const tg_status status =
+      tg_model_create(r->o.preset, vocab, (uint64_t)r->o.seed, &r->model, error);
+  if (status == TG_OK) { /* a preset ends text by its last id, which a wider vocabulary never has */
+    tgi_config *config = &r->model->config;
+    config->bos_token_id = config->eos_token_ids[0] =
+        tg_tokenizer_special(r->tokenizer, "eos_token");
+  }
+  return status;
 }
 
 /* Fills in options that depend on others, and checks text and tokenizer against the model. */
@@ -222,8 +236,11 @@ static tg_status open_log(tgi_train_run *r, tg_error *error)
 tg_status tgi_train_prepare(tgi_train_run *r, const tgi_parsed *given, tg_error *error)
 {
   tgi_text_identity was = {0, 0};
-  tg_status status = TG_OK;
-  if (r->o.resume) {
+  tg_status status = check_place(r->o.out, error);
+  status = status ? status : tgi_directory_lock_take(r->o.out, &r->lock, error);
+  if (status == TG_OK && !r->o.resume) {
+    status = check_no_model(r->o.out, error);
+  } else if (status == TG_OK) {
     status = tgi_atomic_directory_recover(r->o.out, error);
     status = status ? status : tgi_train_note_apply(&r->o, given, &was, &r->old_note, error);
     if (status == TG_OK && !r->o.train_file) { /* JSON cannot store a name that is not UTF-8 */
@@ -233,7 +250,6 @@ tg_status tgi_train_prepare(tgi_train_run *r, const tgi_parsed *given, tg_error 
     }
   }
   r->progress = tgi_progress_start(r->o.quiet, r->o.steps, 0);
-  status = status ? status : check_target(r->o.out, r->o.resume, error);
   status = status ? status : load_tokenizer(r, error);
   status = status ? status : load_text(r, error);
   const tgi_text_identity is = {r->train_data.hash, r->train.count};
@@ -257,4 +273,5 @@ void tgi_train_release(tgi_train_run *r)
   tgi_dataset_free(&r->val_data);
   free(r->ids);
   free(r->targets);
+  tgi_directory_lock_drop(r->lock);
 }

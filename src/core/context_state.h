@@ -6,6 +6,7 @@
 #include "core/processor.h"
 #include "core/threads.h"
 #include "tegula/context.h"
+#include "tegula/op_info.h"
 
 struct tgi_kernel_table;              /* ops/kernels.h */
 typedef struct tgi_device tgi_device; /* core/device_state.h */
@@ -17,6 +18,10 @@ typedef struct tgi_chain {
   const struct tgi_kernel_table *table[TGI_CHAIN_MAX];
   const char *entry[TGI_CHAIN_MAX]; /* name of each table */
   int length;
+  /* Writes one line: how the first kernel that takes a call would run it. For `tegula explain`,
+   * which has no other way to what the library keeps to itself. */
+  void (*explain)(const tg_context *ctx, const tg_op_info *info, const void *args, char *text,
+                  size_t bytes);
 } tgi_chain;
 
 typedef struct tgi_message {

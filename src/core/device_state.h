@@ -98,6 +98,9 @@ tg_status tgi_device_zero(const tg_context *ctx, void *memory, size_t bytes);
 tg_status tgi_device_put(const tg_context *ctx, const tg_tensor *to, const tg_tensor *from,
                          const tg_tensor *index);
 
+/** Implements tg_memory_convert for checked views that are not empty. */
+tg_status tgi_device_convert(const tg_context *ctx, const tg_tensor *to, const tg_tensor *from);
+
 /** Allocates pinned host memory and an event for copies to it. On failure both are NULL. */
 tg_status tgi_device_fetch_open(const tg_context *ctx, size_t bytes, void **pinned, void **event);
 tg_status tgi_device_fetch_start(const tg_context *ctx, void *pinned, const void *from,

@@ -1,5 +1,6 @@
 #include "core/device_state.h"
 
+#include "core/convert.h"
 #include "core/tensor_view.h"
 #include <stdlib.h>
 #include <string.h>
@@ -174,4 +175,59 @@ tg_status tg_memory_put(tg_context *ctx, tg_tensor to, tg_tensor from, tg_tensor
            (const char *)from.data + r * tgi_stride(&from, 0) * element, (size_t)(cols * element));
   }
   return TG_OK;
+}
+
+/* Checks a view of tg_memory_convert against the shape of `to`. */
+static tg_status check_converted(const tg_context *ctx, const char *argument, const tg_tensor *t,
+                                 const int64_t *shape)
+{
+  if (t->dtype != TG_F32 && t->dtype != TG_F16 && t->dtype != TG_BF16) {
+    return tgi_report(ctx, TG_BAD_DTYPE, "memory_convert: %s: expected f32|f16|bf16, got %s",
+                      argument, tg_dtype_name(t->dtype));
+  }
+  if (t->ndim != 2) {
+    return tgi_report(ctx, TG_BAD_SHAPE, "memory_convert: %s: expected 2 axes, got %d", argument,
+                      (int)t->ndim);
+  }
+  for (int i = 0; i < 2; i++) {
+    if (t->shape[i] != shape[i] || shape[i] < 0) {
+      return tgi_report(ctx, TG_BAD_SHAPE, "memory_convert: %s: axis %d: expected %lld, got %lld",
+                        argument, i, (long long)(shape[i] < 0 ? 0 : shape[i]),
+                        (long long)t->shape[i]);
+    }
+    if (tgi_stride(t, i) < 0) {
+      return tgi_report(ctx, TG_BAD_ARGUMENT,
+                        "memory_convert: %s: axis %d: expected stride >= 0, got %lld", argument, i,
+                        (long long)tgi_stride(t, i));
+    }
+  }
+  return t->data || shape[0] == 0 || shape[1] == 0
+             ? TG_OK
+             : tgi_report(ctx, TG_BAD_ARGUMENT, "memory_convert: %s: expected memory, got NULL",
+                          argument);
+}
+
+tg_status tg_memory_convert(tg_context *ctx, tg_tensor to, tg_tensor from)
+{
+  if (!ctx) {
+    return TG_BAD_ARGUMENT;
+  }
+  tg_status status = check_converted(ctx, "to", &to, to.shape);
+  if (status == TG_OK) {
+    status = check_converted(ctx, "from", &from, to.shape);
+  }
+  if (status != TG_OK || to.shape[0] == 0 || to.shape[1] == 0) {
+    return status;
+  }
+  if (!ctx->device) {
+    tgi_convert(ctx, &to, &from);
+    return TG_OK;
+  }
+  int previous;
+  status = tgi_device_enter(ctx, &previous);
+  if (status == TG_OK) {
+    status = tgi_device_convert(ctx, &to, &from);
+  }
+  tgi_device_leave(ctx, previous);
+  return status;
 }

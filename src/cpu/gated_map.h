@@ -66,10 +66,10 @@ static inline tgi_gated_call tgi_gated_bwd_of(const tg_context *ctx, const tg_te
   return c;
 }
 
-/** The scalars of the clamped gate. Below `lowest` its sigmoid is 0 to f32, down to -infinity. */
+/** The scalars of the clamped gate. Below `lowest` its sigmoid is 0 in f32, down to -infinity. */
 static inline void tgi_gated_clamp(tgi_gated_call *c, float alpha, float limit)
 {
-  const float lowest = -87.0f / alpha;
+  const float lowest = -89.0f / alpha;
   c->alpha = alpha;
   c->limit = (float)tgi_round(c->dtype, (double)limit);
   c->lowest = lowest < -FLT_MAX ? -FLT_MAX : lowest;

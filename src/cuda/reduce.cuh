@@ -10,6 +10,20 @@ inline namespace TGI_CUDA_ENTRY
 {
 
 constexpr int kWarp = 32;
+
+/** The second argument of __launch_bounds__: `wanted` blocks of `threads` on a multiprocessor, but
+ * no more than fit. Compute capability 7.5 has 1024 threads on one; what is wanted fits on later
+ * ones. */
+constexpr int resident_blocks(int threads, int wanted)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  constexpr int kMost = 1024;
+#else
+  constexpr int kMost = 2048;
+#endif
+  return wanted * threads <= kMost ? wanted : kMost / threads;
+}
+
 constexpr unsigned kAllLanes = 0xffffffffu;
 
 /** The sum over the warp, in every lane. */

@@ -55,6 +55,24 @@ template <typename T> __device__ __forceinline__ float inverse_of(float v)
   }
 }
 
+/** Below, silu and the logistic function are 0: 1 + exp(-x) overflows, or its inverse is flushed.
+ */
+template <typename T>
+constexpr float kGateShut = sizeof(T) == 4 ? -0x1.62e42ep+6f : -0x1.5d589ep+6f;
+
+/** x clamped for gradients: beyond 87 they change by less than 2^-118. NaN stays NaN. */
+__device__ __forceinline__ float bounded_gate(float x)
+{
+  return at_least(-87.0f, at_most(87.0f, x));
+}
+
+/** 1 + exp(-x) from e = exp(-bounded_gate(x)); infinite where silu is 0, so that no gradient passes
+ * there. */
+template <typename T> __device__ __forceinline__ float one_plus(float x, float e)
+{
+  return x < kGateShut<T> ? INFINITY : 1.0f + e;
+}
+
 /** 1 / (1 + exp(-x)). */
 template <typename T> __device__ __forceinline__ float logistic(float x)
 {
@@ -76,9 +94,8 @@ template <typename T> __device__ __forceinline__ float silu(float x)
 /** The slope s + x s (1 - s), and silu(x) as *value. */
 template <typename T> __device__ __forceinline__ float silu_slope(float x, float *value)
 {
-  /* Beyond 87 nothing changes by more than 2^-118. */
-  const float c = at_least(-87.0f, at_most(87.0f, x));
-  const float e = exp_of_minus<T>(c), d = 1.0f + e, s = inverse_of<T>(d);
+  const float c = bounded_gate(x), e = exp_of_minus<T>(c), d = one_plus<T>(x, e);
+  const float s = inverse_of<T>(d);
   if constexpr (sizeof(T) == 4) {
     *value = x > 87.0f ? x : c / d;
   } else {

@@ -7,6 +7,7 @@
 #include "durable_file.h"
 #include "file_error.h"
 #include "leftover_directory.h"
+#include "target_directory.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -18,27 +19,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MARK ".tegula-"
-#define NAME_LIMIT 200 /* leaves room for the dot, the mark and the digits in NAME_MAX */
-
 struct tgi_atomic_directory {
   char target[PATH_MAX]; /* resolved */
   char *name;            /* its last part, inside target */
   char temporary[PATH_MAX + 64];
-  char temporary_name[NAME_LIMIT + 64];
-  char old_name[NAME_LIMIT + 64]; /* where the old directory steps aside without exchange */
-  int parent;                     /* descriptors, or -1 */
-  int lock;                       /* the temporary directory, locked while we live */
+  char temporary_name[TGI_TARGET_NAME_LIMIT + 64];
+  char old_name[TGI_TARGET_NAME_LIMIT +
+                64];                /* where the old directory steps aside without exchange */
+  int parent;                       /* descriptors, or -1 */
+  int lock;                         /* the temporary directory, locked while we live */
+  bool (*leaves)(const char *name); /* NULL: nothing is left behind */
 };
 
 static bool is_leftover_name(const tgi_atomic_directory *d, const char *name)
 {
   const size_t size = strlen(d->name);
   if (name[0] != '.' || strncmp(name + 1, d->name, size) != 0 ||
-      strncmp(name + 1 + size, MARK, sizeof MARK - 1) != 0) {
+      strncmp(name + 1 + size, TGI_TARGET_MARK, sizeof TGI_TARGET_MARK - 1) != 0) {
     return false;
   }
-  const char *digits = name + 1 + size + sizeof MARK - 1;
+  const char *digits = name + 1 + size + sizeof TGI_TARGET_MARK - 1;
   return strlen(digits) == 16 && strspn(digits, "0123456789abcdef") == 16;
 }
 
@@ -61,56 +61,6 @@ static tgi_step remove_dead(int parent, const char *name, void *state)
 
 /* ---- begin ---- */
 
-static tg_status split_target(const char *path, tgi_atomic_directory *d, tg_error *error)
-{
-  struct stat info;
-  if (stat(path, &info) == 0) {
-    if (!S_ISDIR(info.st_mode)) {
-      return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
-                            "a directory or nothing of that name, got a file");
-    }
-    if (!realpath(path, d->target)) {
-      return tgi_file_error_system(error, path, 0, "resolve the path", errno);
-    }
-  } else {
-    if (errno != ENOENT || lstat(path, &info) == 0) {
-      return tgi_file_error_system(error, path, 0, "find the directory", errno);
-    }
-    size_t size = strlen(path);
-    while (size > 0 && path[size - 1] == '/') {
-      size--;
-    }
-    size_t start = size;
-    while (start > 0 && path[start - 1] != '/') {
-      start--;
-    }
-    char parent[PATH_MAX];
-    if (size == start || size >= sizeof parent) {
-      return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
-                            "a path that ends in a name, got none");
-    }
-    memcpy(parent, start > 0 ? path : ".", start > 0 ? start : 1);
-    parent[start > 0 ? start : 1] = '\0';
-    if (!realpath(parent, d->target)) {
-      return tgi_file_error_system(error, path, 0, "find the parent directory", errno);
-    }
-    const size_t used = strlen(d->target);
-    if (used + 1 + (size - start) >= sizeof d->target) {
-      return tgi_file_error_system(error, path, 0, "resolve the path", ENAMETOOLONG);
-    }
-    snprintf(d->target + used, sizeof d->target - used, "%s%.*s", used > 1 ? "/" : "",
-             (int)(size - start), path + start);
-  }
-  d->name = strrchr(d->target, '/') + 1;
-  if (d->name[0] == '\0' || strcmp(d->name, ".") == 0 || strcmp(d->name, "..") == 0 ||
-      strlen(d->name) > NAME_LIMIT) {
-    return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
-                          "a path that ends in a name of at most %d bytes, got another",
-                          NAME_LIMIT);
-  }
-  return TG_OK;
-}
-
 static tg_status open_parent(const char *path, tgi_atomic_directory **out, tg_error *error)
 {
   *out = NULL;
@@ -119,15 +69,10 @@ static tg_status open_parent(const char *path, tgi_atomic_directory **out, tg_er
     return tgi_file_error_memory(error, path, sizeof *d);
   }
   d->parent = d->lock = -1;
-  tg_status status = split_target(path, d, error);
+  tg_status status = tgi_find_target(path, d->target, &d->name, error);
   if (status == TG_OK) {
-    snprintf(d->old_name, sizeof d->old_name, ".%s" MARK "old", d->name);
-    d->name[-1] = '\0';
-    d->parent = open(d->target[0] ? d->target : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (d->parent < 0) {
-      status = tgi_file_error_system(error, path, 0, "open the parent directory", errno);
-    }
-    d->name[-1] = '/';
+    snprintf(d->old_name, sizeof d->old_name, ".%s" TGI_TARGET_MARK "old", d->name);
+    status = tgi_open_target_parent(d->target, d->name, &d->parent, error);
   }
   if (status != TG_OK) {
     tgi_atomic_directory_drop(d);
@@ -147,7 +92,8 @@ static tg_status recover(const tgi_atomic_directory *d, tg_error *error)
     return TG_OK;
   }
   if (renameat(d->parent, d->old_name, d->parent, d->name) != 0) {
-    return tgi_file_error_system(error, d->target, 0, "move the old directory back", errno);
+    return tgi_file_error_system(error, d->target, TGI_NO_BYTE, "move the old directory back",
+                                 errno);
   }
   return TG_OK;
 }
@@ -161,15 +107,16 @@ static tg_status make_temporary(tgi_atomic_directory *d, tg_error *error)
     if (status != TG_OK) {
       return status;
     }
-    snprintf(d->temporary_name, sizeof d->temporary_name, ".%s" MARK "%s", d->name, suffix);
+    snprintf(d->temporary_name, sizeof d->temporary_name, ".%s" TGI_TARGET_MARK "%s", d->name,
+             suffix);
     if (mkdirat(d->parent, d->temporary_name, 0777) != 0) {
       const int reason = errno;
       d->temporary_name[0] = '\0';
       if (reason == EEXIST) {
         continue;
       }
-      return tgi_file_error_system(error, d->target, 0, "make a temporary directory beside it",
-                                   reason);
+      return tgi_file_error_system(error, d->target, TGI_NO_BYTE,
+                                   "make a temporary directory beside it", reason);
     }
     d->lock = openat(d->parent, d->temporary_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     /* Another process may take the new directory for a leftover before the lock is ours. */
@@ -186,7 +133,8 @@ static tg_status make_temporary(tgi_atomic_directory *d, tg_error *error)
     d->lock = -1;
   }
   d->temporary_name[0] = '\0';
-  return tgi_file_error_system(error, d->target, 0, "make a temporary directory beside it", EAGAIN);
+  return tgi_file_error_system(error, d->target, TGI_NO_BYTE,
+                               "make a temporary directory beside it", EAGAIN);
 }
 
 tg_status tgi_atomic_directory_begin(const char *path, tgi_atomic_directory **out, tg_error *error)
@@ -217,6 +165,11 @@ const char *tgi_atomic_directory_path(const tgi_atomic_directory *directory)
   return directory->temporary;
 }
 
+void tgi_atomic_directory_leave(tgi_atomic_directory *directory, bool (*leaves)(const char *name))
+{
+  directory->leaves = leaves;
+}
+
 tg_status tgi_atomic_directory_recover(const char *path, tg_error *error)
 {
   tgi_atomic_directory *d;
@@ -245,7 +198,8 @@ static tgi_step flush_entry(int directory, const char *name, void *state)
     return TGI_GO_ON; /* not a regular file: nothing of ours */
   }
   if (fsync(fd) != 0 && errno != EINVAL) {
-    p->status = tgi_file_error_system(p->error, p->directory->target, 0, "flush its files", errno);
+    p->status = tgi_file_error_system(p->error, p->directory->target, TGI_NO_BYTE,
+                                      "flush its files", errno);
   }
   close(fd);
   return p->status == TG_OK ? TGI_GO_ON : TGI_STOP;
@@ -255,7 +209,8 @@ static tgi_step keep_entry(int old, const char *name, void *state)
 {
   progress *p = state;
   const int fresh = p->directory->lock;
-  if (tgi_is_directory(old, name) || tgi_entry_exists(fresh, name)) {
+  bool (*leaves)(const char *) = p->directory->leaves;
+  if ((leaves && leaves(name)) || tgi_is_directory(old, name) || tgi_entry_exists(fresh, name)) {
     return TGI_GO_ON;
   }
   if (linkat(old, name, fresh, name, 0) == 0) {
@@ -265,7 +220,7 @@ static tgi_step keep_entry(int old, const char *name, void *state)
   const tgi_quoted quoted = tgi_quote(name, strlen(name));
   char action[sizeof quoted + 32];
   snprintf(action, sizeof action, "keep its file %s", quoted.text);
-  p->status = tgi_file_error_system(p->error, p->directory->target, 0, action, reason);
+  p->status = tgi_file_error_system(p->error, p->directory->target, TGI_NO_BYTE, action, reason);
   return TGI_STOP;
 }
 
@@ -294,7 +249,8 @@ static tg_status complete(tgi_atomic_directory *d, tg_error *error)
   if (reason == 0 && fsync(d->lock) != 0 && errno != EINVAL) {
     reason = errno;
   }
-  return reason ? tgi_file_error_system(error, d->target, 0, "complete the new directory", reason)
+  return reason ? tgi_file_error_system(error, d->target, TGI_NO_BYTE, "complete the new directory",
+                                        reason)
                 : TG_OK;
 }
 
@@ -334,13 +290,14 @@ tg_status tgi_atomic_directory_commit(tgi_atomic_directory *d, tg_error *error)
   const char *aside;
   const int reason = put_in_place(d, &aside);
   if (reason != 0) {
-    tgi_file_error_system(error, d->target, 0, "put the new directory in its place", reason);
+    tgi_file_error_system(error, d->target, TGI_NO_BYTE, "put the new directory in its place",
+                          reason);
     tgi_atomic_directory_drop(d);
     return TG_IO;
   }
   /* The old directory goes only when the disk knows the new one by its name. */
   if (fsync(d->parent) != 0 && errno != EINVAL) {
-    status = tgi_file_error_system(error, d->target, 0,
+    status = tgi_file_error_system(error, d->target, TGI_NO_BYTE,
                                    "flush the exchange (the new directory stands)", errno);
   } else if (aside) {
     tgi_remove_leftover(d->parent, aside, d->name);

@@ -11,15 +11,17 @@
  * `.<name>.tegula-old` first; a process that dies in that moment leaves no target, and
  * tgi_atomic_directory_recover or the next begin moves the old one back.
  *
- * Entries of the old directory that the new one lacks (a log, notes) are kept: files by a hard
- * link, directories by a rename after the exchange. Only names of the two forms above are ever
- * removed, never what is inside a directory of the user's; a leftover is removed by the next begin
- * once the process that made it is gone (each holds a lock).
+ * Entries of the old directory that the new one lacks (a log, notes) are kept, but for those named
+ * by tgi_atomic_directory_leave: files by a hard link, directories by a rename after the exchange.
+ * Only names of the two forms above are ever removed, never what is inside a directory of the
+ * user's; a leftover is removed by the next begin once the process that made it is gone (each holds
+ * a lock).
  */
 #ifndef TGI_FILES_ATOMIC_DIRECTORY_H
 #define TGI_FILES_ATOMIC_DIRECTORY_H
 
 #include "tegula/status.h"
+#include <stdbool.h>
 
 typedef struct tgi_atomic_directory tgi_atomic_directory;
 
@@ -32,6 +34,12 @@ tg_status tgi_atomic_directory_begin(const char *path, tgi_atomic_directory **ou
 
 /** The temporary directory to write files into (no subdirectories). */
 const char *tgi_atomic_directory_path(const tgi_atomic_directory *directory);
+
+/**
+ * Entries of the old directory for whose names `leaves` is true are not kept, whether or not the
+ * new one has them: files of the same kind under other names.
+ */
+void tgi_atomic_directory_leave(tgi_atomic_directory *directory, bool (*leaves)(const char *name));
 
 /**
  * Makes the new directory the target and frees `directory`, also on failure. IO: the old directory

@@ -18,7 +18,7 @@ tg_status tgi_random_suffix(const char *path, char suffix[17], tg_error *error)
     got = getrandom(&bits, sizeof bits, 0);
   } while (got < 0 && errno == EINTR);
   if (got != (ssize_t)sizeof bits) {
-    return tgi_file_error_system(error, path, 0, "draw a random name", errno);
+    return tgi_file_error_system(error, path, TGI_NO_BYTE, "draw a random name", errno);
   }
   snprintf(suffix, 17, "%016" PRIx64, bits);
   return TG_OK;
@@ -28,11 +28,12 @@ tg_status tgi_flush_directory(const char *path, tg_error *error)
 {
   const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) {
-    return tgi_file_error_system(error, path, 0, "open the directory", errno);
+    return tgi_file_error_system(error, path, TGI_NO_BYTE, "open the directory", errno);
   }
   const int failed = fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP ? errno : 0;
   close(fd);
-  return failed ? tgi_file_error_system(error, path, 0, "flush the directory", failed) : TG_OK;
+  return failed ? tgi_file_error_system(error, path, TGI_NO_BYTE, "flush the directory", failed)
+                : TG_OK;
 }
 
 tg_status tgi_durable_file_begin(const char *path, tgi_durable_file *file, tg_error *error)
@@ -57,7 +58,8 @@ tg_status tgi_durable_file_begin(const char *path, tgi_durable_file *file, tg_er
     const int reason = errno;
     free(name);
     free(temporary);
-    return tgi_file_error_system(error, path, 0, "create a temporary file beside it", reason);
+    return tgi_file_error_system(error, path, TGI_NO_BYTE, "create a temporary file beside it",
+                                 reason);
   }
   *file = (tgi_durable_file){.path = name, .temporary = temporary, .fd = fd};
   return TG_OK;
@@ -102,7 +104,7 @@ tg_status tgi_durable_file_commit(tgi_durable_file *file, tg_error *error)
 {
   if (fsync(file->fd) != 0 && errno != EINVAL) {
     const int reason = errno;
-    tgi_file_error_system(error, file->path, file->written, "flush it to the disk", reason);
+    tgi_file_error_system(error, file->path, TGI_NO_BYTE, "flush it to the disk", reason);
     tgi_durable_file_drop(file);
     return TG_IO;
   }
@@ -110,7 +112,7 @@ tg_status tgi_durable_file_commit(tgi_durable_file *file, tg_error *error)
   file->fd = -1;
   if (closed != 0 || rename(file->temporary, file->path) != 0) {
     const int reason = errno;
-    tgi_file_error_system(error, file->path, file->written,
+    tgi_file_error_system(error, file->path, TGI_NO_BYTE,
                           closed != 0 ? "close it" : "rename the temporary file to it", reason);
     tgi_durable_file_drop(file);
     return TG_IO;

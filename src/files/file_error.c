@@ -26,8 +26,11 @@ __attribute__((format(printf, 6, 0))) static void fill(tg_error *error, tg_statu
   const char *dots;
   const char *tail = path_tail(path, &dots);
   error->status = status;
-  const int used = snprintf(error->text, sizeof error->text, "%s%s: byte %" PRIu64 ": %s", dots,
-                            tail, byte, lead);
+  char place[40] = "";
+  if (byte != TGI_NO_BYTE) {
+    snprintf(place, sizeof place, "byte %" PRIu64 ": ", byte);
+  }
+  const int used = snprintf(error->text, sizeof error->text, "%s%s: %s%s", dots, tail, place, lead);
   vsnprintf(error->text + used, sizeof error->text - (size_t)used, format, arguments);
 }
 

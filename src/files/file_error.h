@@ -1,11 +1,14 @@
 /** Error records of functions that read or write files: `<path>: byte <offset>: expected ..., got
- * ...`. */
+ * ...`, without the byte where the error has no place in the file. */
 #ifndef TGI_FILES_FILE_ERROR_H
 #define TGI_FILES_FILE_ERROR_H
 
 #include "tegula/status.h"
 #include <inttypes.h>
 #include <stddef.h>
+
+/** For `byte`: no place in the file. */
+#define TGI_NO_BYTE UINT64_MAX
 
 /**
  * Fills `error` (NULL is allowed). `rule` is a printf format that says "<rule>, got <value>"; of a
@@ -18,7 +21,7 @@ void tgi_file_error_fill(tg_error *error, tg_status status, const char *path, ui
 void tgi_file_error_fill_at(tg_error *error, tg_status status, const char *path, uint64_t byte,
                             const char *format, ...) __attribute__((format(printf, 5, 6)));
 
-/** IO: `<path>: byte <byte>: expected to <action>, got <what errno_value says>`. */
+/** IO: `<path>: expected to <action>, got <what errno_value says>`. */
 void tgi_file_error_fill_system(tg_error *error, const char *path, uint64_t byte,
                                 const char *action, int errno_value);
 
@@ -33,10 +36,11 @@ static inline tg_status tgi_file_error_system(tg_error *error, const char *path,
   return TG_IO;
 }
 
-/** NO_MEMORY: `<path>: byte 0: expected <bytes> bytes of memory, got none`. */
+/** NO_MEMORY: `<path>: expected <bytes> bytes of memory, got none`. */
 static inline tg_status tgi_file_error_memory(tg_error *error, const char *path, uint64_t bytes)
 {
-  tgi_file_error_fill(error, TG_NO_MEMORY, path, 0, "%" PRIu64 " bytes of memory, got none", bytes);
+  tgi_file_error_fill(error, TG_NO_MEMORY, path, TGI_NO_BYTE,
+                      "%" PRIu64 " bytes of memory, got none", bytes);
   return TG_NO_MEMORY;
 }
 

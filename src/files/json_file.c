@@ -52,6 +52,11 @@ void tgi_json_begin(void)
   missing = 0;
 }
 
+size_t tgi_json_missing(void)
+{
+  return missing;
+}
+
 /* ---- reading ---- */
 
 typedef struct source {
@@ -73,10 +78,23 @@ static size_t give_byte(void *buffer, size_t size, void *from)
   return 1;
 }
 
+/** jansson's message, but for an escaped NUL, which is JSON all the same. */
+static tg_status refuse_syntax(const char *path, uint64_t byte, const json_error_t *where,
+                               tg_error *error)
+{
+  const enum json_error_code code = json_error_code(where);
+  const bool nul = code == json_error_null_character || code == json_error_null_byte_in_key;
+  const char *near = nul ? strstr(where->text, " near ") : NULL;
+  const char *found = near ? near : where->text;
+  return tgi_file_error(error, TG_BAD_FILE, path, byte + (uint64_t)where->position, "%s%s",
+                        near ? "text without \\u0000, got it" : "JSON, got this error: ",
+                        tgi_quote(found, strlen(found)).text);
+}
+
 tg_status tgi_json_parse(const char *path, const char *text, size_t size, uint64_t byte,
                          size_t flags, tgi_json *json, tg_error *error)
 {
-  *json = (tgi_json){.path = path, .byte = byte, .flags = flags};
+  *json = (tgi_json){.path = path, .flags = flags};
   const char *nul = memchr(text, '\0', size);
   if (nul) {
     return tgi_file_error(error, TG_BAD_FILE, path, byte + (uint64_t)(nul - text),
@@ -104,9 +122,7 @@ tg_status tgi_json_parse(const char *path, const char *text, size_t size, uint64
     return tgi_file_error_memory(error, path, missing);
   }
   if (!root) {
-    return tgi_file_error(error, TG_BAD_FILE, path, byte + (uint64_t)where.position,
-                          "JSON, got this error: %s",
-                          tgi_quote(where.text, strlen(where.text)).text);
+    return refuse_syntax(path, byte, &where, error);
   }
   json->root = root;
   return TG_OK;
@@ -161,7 +177,7 @@ void tgi_json_fill_refusal(const tgi_json *json, tg_status status, const json_t 
   va_start(arguments, format);
   vsnprintf(rule, sizeof rule, format, arguments);
   va_end(arguments);
-  tgi_file_error_fill_at(error, status, json->path, json->byte, "%s, got %s", rule,
+  tgi_file_error_fill_at(error, status, json->path, TGI_NO_BYTE, "%s, got %s", rule,
                          describe(json, value).text);
 }
 

@@ -9,10 +9,11 @@
  *   sees the end of its text. Calls here look at the note and return NO_MEMORY.
  * - A NUL byte behind a number or word is passed over. It is refused here.
  * - Integers beyond 64 bits are errors, unless JSON_DECODE_INT_AS_REAL makes every number a real.
- * - Values do not know where they stood. Errors of syntax name the byte behind the token at fault;
- *   errors of meaning name the key, and the byte at which the document begins.
+ * - Values do not know where they stood. Errors of syntax name the byte behind the token at fault,
+ *   errors of meaning the key alone.
  *
- * Refused by jansson itself: text that is not UTF-8, lone surrogates, \u0000, a root other than an
+ * Refused by jansson itself: text that is not UTF-8, lone surrogates, \u0000 (with JSON_ALLOW_NUL:
+ * in keys alone), a root other than an
  * array or object, duplicate keys (after unescaping), 2048 levels, reals beyond a double, anything
  * but white space behind the document. "-0" is the integer 0.
  */
@@ -26,13 +27,13 @@
 
 typedef struct tgi_json {
   const char *path; /* borrowed, for messages */
-  uint64_t byte;    /* file offset of the document */
   size_t flags;     /* that it was read with */
   json_t *root;     /* to be given to json_decref */
 } tgi_json;
 
 /**
- * Reads `size` bytes (below 2^31), with jansson's decoding flags beside JSON_REJECT_DUPLICATES.
+ * Reads `size` bytes (below 2^31), which stand in the file from `byte` on, with jansson's decoding
+ * flags beside JSON_REJECT_DUPLICATES.
  * Errors: BAD_FILE, NO_MEMORY; then root is NULL.
  */
 tg_status tgi_json_parse(const char *path, const char *text, size_t size, uint64_t byte,
@@ -43,7 +44,7 @@ tg_status tgi_json_load(const char *path, size_t limit, size_t flags, tgi_json *
                         tg_error *error);
 
 /**
- * `<path>: byte <of the document>: <place and rule>, got <value>`, where the format says
+ * `<path>: <place and rule>, got <value>`, where the format says
  * "<key>: expected <rule>"; a NULL value is "none". An expression whose value is the status.
  */
 #define tgi_json_refuse(json, status, value, error, ...)                                           \
@@ -60,7 +61,11 @@ void tgi_json_fill_refusal(const tgi_json *json, tg_status status, const json_t 
  */
 void tgi_json_begin(void);
 
-/** The same, and an empty object for its root. */
+/** Bytes of a request of jansson's that failed in this thread since then, or since a parse; 0: none
+ * did. */
+size_t tgi_json_missing(void);
+
+/** Begins a document, and gives an empty object for its root. */
 json_t *tgi_json_new(void);
 
 /** Takes `root` and gives its text, for tgi_json_free_text. Errors: NO_MEMORY; *text is NULL. */

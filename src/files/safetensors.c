@@ -32,6 +32,9 @@ typedef struct parser {
 
 static tg_status check_metadata(parser *p, json_t *metadata)
 {
+  if (json_is_null(metadata)) {
+    return TG_OK;
+  }
   if (!json_is_object(metadata)) {
     return tgi_json_refuse(p->reader.json, TG_BAD_FILE, metadata, p->reader.error,
                            "__metadata__: expected an object of strings");
@@ -152,16 +155,14 @@ static tg_status read_tensors(parser *p)
   return status == TG_OK ? place_tensors(p) : status;
 }
 
-/** jansson takes any white space behind the object, the format only spaces. */
-static tg_status check_padding(const char *path, const char *text, size_t length, tg_error *error)
+/** Bytes of white space, as JSON has it, at the start of a header. */
+static size_t count_blanks(const char *text, size_t length)
 {
-  while (text[length - 1] == ' ') {
-    length--;
+  size_t blanks = 0;
+  while (blanks < length && text[blanks] && strchr(" \t\n\r", text[blanks])) {
+    blanks++;
   }
-  const unsigned char last = (unsigned char)text[length - 1];
-  return last == '}' ? TG_OK
-                     : tgi_file_error(error, TG_BAD_FILE, path, LENGTH_BYTES + length - 1,
-                                      "'}' and spaces at the end of the header, got \\x%02x", last);
+  return blanks;
 }
 
 static tg_status read_file(tgi_safetensors *file, const char *bytes, size_t size, tg_error *error)
@@ -184,23 +185,21 @@ static tg_status read_file(tgi_safetensors *file, const char *bytes, size_t size
                           size - LENGTH_BYTES, size, length);
   }
   const char *text = bytes + LENGTH_BYTES;
-  if (length == 0 || text[0] != '{') {
-    const tgi_quoted found = tgi_quote(text, length > 0);
-    return tgi_file_error(error, TG_BAD_FILE, file->path, LENGTH_BYTES,
+  const size_t blanks = count_blanks(text, (size_t)length);
+  if (blanks == length || text[blanks] != '{') {
+    const tgi_quoted found = tgi_quote(text + blanks, blanks < length);
+    return tgi_file_error(error, TG_BAD_FILE, file->path, LENGTH_BYTES + blanks,
                           "a header that begins with '{', got %s",
-                          length > 0 ? found.text : "an empty one");
+                          blanks < length ? found.text : "an empty one");
   }
 
   tgi_json json;
   tg_status status =
-      tgi_json_parse(file->path, text, (size_t)length, LENGTH_BYTES, 0, &json, error);
-  if (status == TG_OK) {
-    file->header = json.root;
-    status = check_padding(file->path, text, (size_t)length, error);
-  }
+      tgi_json_parse(file->path, text, (size_t)length, LENGTH_BYTES, JSON_ALLOW_NUL, &json, error);
   if (status != TG_OK) {
     return status;
   }
+  file->header = json.root;
   parser p = {.file = file,
               .reader = {.json = &json, .error = error},
               .data = text + length,
@@ -298,4 +297,9 @@ const tgi_file_tensor *tgi_safetensors_find(const tgi_safetensors *file, const c
 const char *tgi_safetensors_metadata(const tgi_safetensors *file, const char *key)
 {
   return json_string_value(json_object_get(json_object_get(file->header, "__metadata__"), key));
+}
+
+void tgi_safetensors_drop(const tgi_safetensors *file, const void *bytes, size_t size)
+{
+  tgi_file_map_drop(&file->map, bytes, size);
 }

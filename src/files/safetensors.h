@@ -2,17 +2,18 @@
  * Reader of safetensors files (the format's README and tensor.rs, huggingface/safetensors 24b0b28).
  *
  *   8 bytes     header length n, little-endian, at most 100,000,000
- *   n bytes     a JSON object, '{' first, maybe padded with spaces:
+ *   n bytes     a JSON object, maybe with white space before and behind it:
  *               "name": {"dtype": "F32", "shape": [..], "data_offsets": [begin, end]}
- *               "__metadata__": {"key": "text"}                              optional
+ *               "__metadata__": {"key": "text"}                              optional, or null
  *   the rest    the tensors' elements, row-major, little-endian
  *
  * Accepted is exactly: tensors that lie one after the other from 0 to the end of the file without
  * hole or overlap, each as long as product(shape) elements of its dtype take (no overflow of 64
  * bits, sub-byte types ending on a byte). Unknown keys beside a tensor's three are passed over.
- * Where the README and the reference reader differ, the README holds: duplicate keys, a first byte
- * other than '{' and padding other than spaces are refused. So are numbers beyond 64 bits or a
- * double under any key, which the reference passes over; -0 is 0 (json_file.h).
+ * Where the README and the reference reader differ, the README holds for what would be ambiguous:
+ * duplicate keys are refused. White space is what JSON has, as readers must tolerate it since
+ * 2026. Refused are also, unlike by the reference, names and keys with an escaped NUL, and numbers
+ * beyond 64 bits or a double under any key; -0 is 0 (json_file.h).
  *
  * Data is not aligned: the format lets a tensor begin at any byte. Copy it, or test the address
  * before it is used as anything but bytes.
@@ -59,7 +60,11 @@ const tgi_file_tensor *tgi_safetensors_at(const tgi_safetensors *file, size_t in
 /** The tensor of that name, or NULL. */
 const tgi_file_tensor *tgi_safetensors_find(const tgi_safetensors *file, const char *name);
 
-/** The `__metadata__` text of that key, or NULL. */
+/** Takes bytes of the data out of memory (file_map.h); nothing is done where the file was parsed.
+ */
+void tgi_safetensors_drop(const tgi_safetensors *file, const void *bytes, size_t size);
+
+/** The `__metadata__` text of that key, up to an escaped NUL in it; or NULL. */
 const char *tgi_safetensors_metadata(const tgi_safetensors *file, const char *key);
 
 #endif

@@ -77,7 +77,9 @@ tg_status tgi_file_entry_read(tgi_file_entry_reader *r, const char *name, const 
   out->tensor.name = name;
   out->tensor.dtype = TGI_FILE_DTYPES;
   for (int i = 0; json_is_string(dtype) && i < TGI_FILE_DTYPES; i++) {
-    if (strcmp(json_string_value(dtype), tgi_file_dtype_name((tgi_file_dtype)i)) == 0) {
+    const char *known = tgi_file_dtype_name((tgi_file_dtype)i);
+    if (strlen(known) == json_string_length(dtype) && /* which may hold a NUL */
+        strcmp(json_string_value(dtype), known) == 0) {
       out->tensor.dtype = (tgi_file_dtype)i;
     }
   }

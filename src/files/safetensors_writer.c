@@ -32,25 +32,25 @@ static tg_status check_source(const char *path, const tgi_tensor_source *source,
                               tg_error *error)
 {
   if (!is_text(source->name) || strcmp(source->name, "__metadata__") == 0) {
-    return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
+    return tgi_file_error(error, TG_BAD_ARGUMENT, path, TGI_NO_BYTE,
                           "a tensor name in UTF-8, got none for tensor %zu", index);
   }
   const tgi_quoted name = tgi_quote(source->name, strlen(source->name));
   if ((unsigned)source->dtype >= TGI_FILE_DTYPES) {
-    return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0, "a dtype for tensor %s, got %d",
-                          name.text, (int)source->dtype);
+    return tgi_file_error(error, TG_BAD_ARGUMENT, path, TGI_NO_BYTE,
+                          "a dtype for tensor %s, got %d", name.text, (int)source->dtype);
   }
   uint64_t bytes;
   if (source->ndim < 0 ||
       !tgi_file_dtype_bytes(source->dtype, source->ndim, source->shape, &bytes) ||
       bytes > SIZE_MAX / 2) {
-    return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
+    return tgi_file_error(error, TG_BAD_ARGUMENT, path, TGI_NO_BYTE,
                           "extents that are not negative and bytes that fit memory for tensor %s, "
                           "got another shape",
                           name.text);
   }
-  if (!source->data && bytes > 0) {
-    return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
+  if (!source->data && bytes > 0 && (!source->make || source->piece == 0)) {
+    return tgi_file_error(error, TG_BAD_ARGUMENT, path, TGI_NO_BYTE,
                           "%" PRIu64 " bytes of data for tensor %s, got NULL", bytes, name.text);
   }
   return TG_OK;
@@ -66,7 +66,7 @@ static tg_status check_metadata(const char *path, const tgi_metadata_source *met
       good = strcmp(metadata[i].key, metadata[j].key) != 0;
     }
     if (!good) {
-      return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
+      return tgi_file_error(error, TG_BAD_ARGUMENT, path, TGI_NO_BYTE,
                             "metadata of distinct keys in UTF-8 other than \"format\", got a bad "
                             "entry %zu",
                             i);
@@ -106,7 +106,7 @@ static tg_status make_header(const char *path, const tgi_tensor_source *const *s
     if (!tgi_file_dtype_bytes(sorted[i]->dtype, sorted[i]->ndim, sorted[i]->shape, &bytes) ||
         __builtin_add_overflow(at, bytes, &end) || end > INT64_MAX) {
       json_decref(root);
-      return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0,
+      return tgi_file_error(error, TG_BAD_ARGUMENT, path, TGI_NO_BYTE,
                             "tensors of less than 2^63 bytes in all, got more");
     }
     json_object_set_new(root, sorted[i]->name, describe(sorted[i], at, end));
@@ -114,9 +114,27 @@ static tg_status make_header(const char *path, const tgi_tensor_source *const *s
   }
   const tg_status status = tgi_json_text(path, root, JSON_COMPACT, header, error);
   if (status == TG_OK && strlen(*header) > HEADER_LIMIT - 7) {
-    return tgi_file_error(error, TG_BAD_ARGUMENT, path, 0, "a header of at most %u bytes, got %zu",
-                          HEADER_LIMIT, strlen(*header));
+    return tgi_file_error(error, TG_BAD_ARGUMENT, path, TGI_NO_BYTE,
+                          "a header of at most %u bytes, got %zu", HEADER_LIMIT, strlen(*header));
   }
+  return status;
+}
+
+static tg_status write_pieces(tgi_durable_file *file, const tgi_tensor_source *source,
+                              uint64_t bytes, tg_error *error)
+{
+  const size_t most = bytes < source->piece ? (size_t)bytes : source->piece;
+  void *piece = malloc(most);
+  if (!piece) {
+    return tgi_file_error_memory(error, file->path, most);
+  }
+  tg_status status = TG_OK;
+  for (uint64_t at = 0; at < bytes && status == TG_OK; at += most) {
+    const size_t size = bytes - at < most ? (size_t)(bytes - at) : most;
+    status = source->make(source->arg, at, size, piece, error);
+    status = status ? status : tgi_durable_file_write(file, piece, size, error);
+  }
+  free(piece);
   return status;
 }
 
@@ -140,7 +158,9 @@ static tg_status write_all(const char *path, const char *header,
   for (size_t i = 0; i < count && status == TG_OK; i++) {
     uint64_t bytes = 0;
     tgi_file_dtype_bytes(sorted[i]->dtype, sorted[i]->ndim, sorted[i]->shape, &bytes);
-    status = tgi_durable_file_write(&file, sorted[i]->data, (size_t)bytes, error);
+    status = sorted[i]->data || bytes == 0
+                 ? tgi_durable_file_write(&file, sorted[i]->data, (size_t)bytes, error)
+                 : write_pieces(&file, sorted[i], bytes, error);
   }
   if (status == TG_OK) {
     return tgi_durable_file_commit(&file, error);
@@ -183,8 +203,8 @@ static tg_status check_names(const char *path, const tgi_tensor_source *tensors,
   for (size_t i = 1; i < count && status == TG_OK; i++) {
     const tgi_quoted name = tgi_quote(names[i], strlen(names[i]));
     if (strcmp(names[i - 1], names[i]) == 0) {
-      status = tgi_file_error(error, TG_BAD_ARGUMENT, path, 0, "each tensor once, got %s twice",
-                              name.text);
+      status = tgi_file_error(error, TG_BAD_ARGUMENT, path, TGI_NO_BYTE,
+                              "each tensor once, got %s twice", name.text);
     }
   }
   free(names);

@@ -11,7 +11,7 @@ static tg_status pick(tg_session *s, const tg_sampling *sampling, int64_t number
   return status ? status : tg_fetch_start(s->ctx, s->fetch[number % 2], s->ids.data);
 }
 
-/* A pass over the token picked last, and token `number` behind it. */
+/* A pass over the token picked last, and token `number` behind it; there is room. */
 static tg_status go_on(tg_session *s, const tg_sampling *sampling, int64_t number)
 {
   s->has_logits = false;
@@ -54,6 +54,12 @@ static tg_status generate(tg_session *s, const tg_generate_options *o, int64_t m
   for (int64_t n = 0; status == TG_OK; n++) {
     const bool last = n + 1 == most;
     int32_t id = -1;
+    if (!last) {
+      const tg_status grown = tgi_session_reserve(s, tgi_session_next_extent(s), error);
+      if (grown != TG_OK) {
+        return grown;
+      }
+    }
     if (s->ahead && !last) {
       status = go_on(s, &o->sampling, n + 1);
     }

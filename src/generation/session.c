@@ -1,79 +1,34 @@
-/* A session: a key-value cache and the passes that extend it. */
+/* Making a session: memory for its passes, sized before it is taken. */
 #include "core/error_record.h"
 #include "session_state.h"
 #include "tegula/device.h"
 
 #include <stdlib.h>
 
-/* Tokens of one pass; a long prompt is fed in pieces of this size. And the least extent of the
- * cache that a pass over one token is recorded for: no more than what attention reads in a moment.
- */
-enum { kPieceTokens = 256, kLeastExtent = 256 };
+/* The least extent of the cache that a pass over one token is recorded for: no more than what
+ * attention reads in a moment. */
+enum { kLeastExtent = 256 };
 
-static tgi_pass make_pass(tg_session *s, int64_t seq)
-{
-  return (tgi_pass){.ctx = s->ctx,
-                    .model = &s->model,
-                    .a = &s->a,
-                    .batch = 1,
-                    .seq = seq,
-                    .cache = s->cache,
-                    .past = s->length,
-                    .rope = s->rope,
-                    .workspace = s->workspace,
-                    .workspace_bytes = s->workspace_bytes};
-}
-
-/* The extent for `keys` keys, and which it is. */
-static int find_extent(const tg_session *s, int64_t keys, int64_t *extent)
-{
-  int number = 0;
-  for (*extent = s->least_extent; *extent < keys; *extent *= 2) {
-    number++;
-  }
-  *extent = *extent < s->capacity ? *extent : s->capacity;
-  return number;
-}
-
-/* A pass over one token that reads its place from memory; `place` must outlive it. */
-static tgi_pass make_pass_by_place(tg_session *s, int64_t extent, tgi_place *place)
-{
-  int32_t *two = s->place.data;
-  *place = (tgi_place){.position = tg_tensor_1d(two, TG_I32, 1),
-                       .key_count = tg_tensor_1d(two ? two + 1 : NULL, TG_I32, 1),
-                       .every = s->rope,
-                       .extent = extent};
-  tgi_pass pass = make_pass(s, 1);
-  pass.ids = s->ids;
-  pass.past = 0;
-  pass.place = place;
-  pass.rope = s->row;
-  return pass;
-}
-
-/* Buffers of a pass over `seq` tokens; the cache, the tables, the logits and the first id come
+/* Buffers of a pass over `seq` tokens; the row of the tables, the logits and the first id come
  * first, so that they stay where they are whatever the length of the pass. */
 static void lay_out(tg_session *s, tgi_memory_plan *plan, int64_t seq)
 {
   const tgi_config *c = &s->model.config;
-  const int64_t shape[4] = {1, s->capacity, c->num_key_value_heads, c->head_dim};
-  for (int i = 0; i < c->num_hidden_layers; i++) {
-    s->cache[i].keys = tgi_take(plan, s->model.dtype, 4, shape);
-    s->cache[i].values = tgi_take(plan, s->model.dtype, 4, shape);
-  }
-  tgi_rope_tables_lay_out(&s->rope, plan, c, s->capacity);
   tgi_rope_tables_lay_out(&s->row, plan, c, 1);
   s->place = tgi_take_1d(plan, TG_I32, 2);
   const tg_tensor logits = tgi_take_2d(plan, TG_F32, 1, c->vocab_size);
   s->ids = tgi_take_1d(plan, TG_I32, seq);
   s->a.layer = s->layer;
+  if (s->cache_dtype != s->model.dtype) {
+    tgi_cache_cast_lay_out(&s->cast, plan, c, s->cache_dtype, seq);
+  }
   tgi_activations_lay_out(&s->a, plan, &s->model, 1, seq, 1, false);
   s->a.logits = logits;
 }
 
 static int64_t piece_size(const tg_session *s)
 {
-  return s->capacity < kPieceTokens ? s->capacity : kPieceTokens;
+  return s->capacity < TGI_PIECE_TOKENS ? s->capacity : TGI_PIECE_TOKENS;
 }
 
 tg_status tgi_session_pick(tg_session *s, tgi_pass *pass, const tg_sampling *sampling)
@@ -110,12 +65,12 @@ static tg_status size_steps(tg_session *s)
   for (int64_t keys = 1; keys <= s->capacity && status == TG_OK;) {
     int64_t extent;
     tgi_place place;
-    find_extent(s, keys, &extent);
-    tgi_pass pass = make_pass_by_place(s, extent, &place);
+    tgi_session_extent(s, keys, &extent);
+    tgi_pass pass = tgi_session_pass_by_place(s, extent, &place);
     status = size_pass(s, &pass, NULL);
     keys = extent + 1;
   }
-  tgi_pass pass = make_pass(s, 1);
+  tgi_pass pass = tgi_session_pass(s, 1);
   return status ? status : size_pass(s, &pass, &sampling);
 }
 
@@ -125,11 +80,12 @@ static tg_status size_workspace(tg_session *s)
 {
   s->workspace_bytes = 0;
   tg_status status = TG_OK;
+  tgi_session_view_capacity(s);
   for (int64_t seq = 1; status == TG_OK; seq = seq * 2 < piece_size(s) ? seq * 2 : piece_size(s)) {
     for (int full = 0; full < 2 && status == TG_OK; full++) {
       tgi_memory_plan plan = {NULL, 0};
       lay_out(s, &plan, seq);
-      tgi_pass pass = make_pass(s, seq);
+      tgi_pass pass = tgi_session_pass(s, seq);
       pass.ids = s->ids;
       pass.past = full ? s->capacity - seq : 0;
       status = size_pass(s, &pass, NULL);
@@ -165,9 +121,8 @@ static tg_status open_fetches(tg_session *s)
   return status ? status : tg_fetch_create(s->ctx, sizeof(int32_t), &s->fetch[1]);
 }
 
-static tg_status set_up(tg_session *s, const tg_session_options *o, tg_error *error)
+static tg_status open_context(tg_session *s, const tg_session_options *o, tg_error *error)
 {
-  const tgi_config *c = &s->model.config;
   const tg_context_options options = {.backend = o->backend ? o->backend : TG_BACKEND_CPU,
                                       .num_threads = o->num_threads,
                                       .device_index = o->device_index};
@@ -175,12 +130,16 @@ static tg_status set_up(tg_session *s, const tg_session_options *o, tg_error *er
   if (status == TG_OK && (status = tg_context_prepare(s->ctx)) != TG_OK) {
     return fail(s, status, error);
   }
-  if (status != TG_OK) {
-    return status;
-  }
   s->on_gpu = options.backend == TG_BACKEND_CUDA;
   s->by_place = s->recorded = s->ahead = s->on_gpu;
   s->least_extent = kLeastExtent;
+  return status;
+}
+
+/* Lists, and on a GPU the weights and the logits' copy. */
+static tg_status take_what_is_fixed(tg_session *s, tg_error *error)
+{
+  const tgi_config *c = &s->model.config;
   s->layer = calloc((size_t)c->num_hidden_layers, sizeof *s->layer);
   s->cache = calloc((size_t)c->num_hidden_layers, sizeof *s->cache);
   if (!s->layer || !s->cache) {
@@ -188,7 +147,20 @@ static tg_status set_up(tg_session *s, const tg_session_options *o, tg_error *er
                          "session_create: expected room for %d layers, got none",
                          c->num_hidden_layers);
   }
-  status = size_workspace(s);
+  if (!s->on_gpu) {
+    return TG_OK;
+  }
+  s->logits = malloc((size_t)c->vocab_size * sizeof *s->logits);
+  return s->logits ? place_weights(s, error)
+                   : tgi_error_set(error, TG_NO_MEMORY,
+                                   "session_create: expected room for %d logits, got none",
+                                   c->vocab_size);
+}
+
+/* Memory of the passes, for the capacity. */
+static tg_status take_buffers(tg_session *s, tg_error *error)
+{
+  tg_status status = size_workspace(s);
   tgi_memory_plan plan = {NULL, 0};
   if (status == TG_OK) {
     lay_out(s, &plan, piece_size(s));
@@ -203,16 +175,21 @@ static tg_status set_up(tg_session *s, const tg_session_options *o, tg_error *er
   if (status != TG_OK) {
     return tgi_error_set(error, status, "session_create: %s", tg_context_message(s->ctx));
   }
-  plan = (tgi_memory_plan){s->block, 0};
-  lay_out(s, &plan, piece_size(s));
-  if (s->on_gpu) {
-    s->logits = malloc((size_t)c->vocab_size * sizeof *s->logits);
-    status = s->logits ? place_weights(s, error)
-                       : tgi_error_set(error, TG_NO_MEMORY,
-                                       "session_create: expected room for %d logits, got none",
-                                       c->vocab_size);
+  tgi_session_bind(s, piece_size(s));
+  return TG_OK;
+}
+
+static tg_status set_up(tg_session *s, const tg_session_options *o, tg_error *error)
+{
+  tg_status status = open_context(s, o, error);
+  if (status == TG_OK) {
+    status = take_what_is_fixed(s, error);
   }
-  return status ? status : tgi_rope_tables_fill(&s->rope, c, s->ctx, error);
+  if (status == TG_OK) {
+    s->capacity = o->max_tokens ? o->max_tokens : tgi_session_default_capacity(s, o->device_index);
+    status = take_buffers(s, error);
+  }
+  return status ? status : tgi_session_reserve(s, 1, error);
 }
 
 tg_status tg_session_create(const tg_model *model, const tg_session_options *options,
@@ -229,13 +206,19 @@ tg_status tg_session_create(const tg_model *model, const tg_session_options *opt
                          "session_create: max_tokens: expected 0 to %d, got %d", most,
                          options->max_tokens);
   }
+  const tg_dtype cache = options->cache_dtype;
+  if (cache != TG_DTYPE_NONE && cache != TG_F32 && cache != TG_F16 && cache != TG_BF16) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "session_create: cache_dtype: expected f32|f16|bf16, got %s",
+                         tg_dtype_name(cache));
+  }
   tg_session *s = calloc(1, sizeof *s);
   if (!s) {
     return tgi_error_set(error, TG_NO_MEMORY, "session_create: expected %zu bytes, got none",
                          sizeof *s);
   }
   s->model = *model;
-  s->capacity = options->max_tokens ? options->max_tokens : most;
+  s->cache_dtype = cache ? cache : model->dtype;
   const tg_status status = set_up(s, options, error);
   if (status != TG_OK) {
     tg_session_destroy(s);
@@ -248,6 +231,7 @@ tg_status tg_session_create(const tg_model *model, const tg_session_options *opt
 void tg_session_destroy(tg_session *s)
 {
   if (s) {
+    tgi_session_free_cache(s);
     tg_memory_free(s->ctx, s->weights);
     tg_memory_free(s->ctx, s->block);
     tg_memory_free(s->ctx, s->workspace);
@@ -264,110 +248,10 @@ void tg_session_destroy(tg_session *s)
   }
 }
 
-/* ---- passes ---- */
-
 void tgi_session_bind(tg_session *s, int64_t seq)
 {
   tgi_memory_plan plan = {s->block, 0};
   lay_out(s, &plan, seq);
-}
-
-static tg_status run_pass(void *pass)
-{
-  return tgi_transformer_forward(pass);
-}
-
-/* The first pass of an extent runs op by op, so that everything that it needs is loaded; it is
- * recorded for the next ones. */
-static tg_status step_by_place(tg_session *s)
-{
-  const int32_t two[2] = {(int32_t)s->length, (int32_t)s->length + 1};
-  int64_t extent;
-  const int number = find_extent(s, s->length + 1, &extent);
-  tg_status status =
-      tg_memory_copy(s->ctx, s->place.data, sizeof two, two, sizeof two, sizeof two, 1);
-  if (status != TG_OK || s->graph[number]) {
-    return status ? status : tg_graph_launch(s->ctx, s->graph[number]);
-  }
-  tgi_place place;
-  tgi_pass pass = make_pass_by_place(s, extent, &place);
-  status = tgi_transformer_forward(&pass);
-  if (status == TG_OK && s->recorded &&
-      tg_graph_record(s->ctx, run_pass, &pass, &s->graph[number]) != TG_OK) {
-    s->recorded = false;
-    snprintf(s->steps, sizeof s->steps, "op by op: %s", tg_context_message(s->ctx));
-  }
-  return status;
-}
-
-tg_status tgi_session_step(tg_session *s)
-{
-  if (s->by_place) {
-    return step_by_place(s);
-  }
-  tgi_pass pass = make_pass(s, 1);
-  pass.ids = s->ids;
-  return tgi_transformer_forward(&pass);
-}
-
-const char *tg_session_steps(const tg_session *s)
-{
-  return !s ? "" : s->recorded ? "recorded" : s->steps[0] ? s->steps : "op by op";
-}
-
-static tg_status feed_piece(tg_session *s, const int32_t *ids, int64_t count, tg_error *error)
-{
-  tgi_session_bind(s, count);
-  const size_t bytes = (size_t)count * sizeof *ids;
-  tg_status status = tg_memory_copy(s->ctx, s->ids.data, bytes, ids, bytes, bytes, 1);
-  tgi_pass pass = make_pass(s, count);
-  pass.ids = s->ids;
-  if (status == TG_OK) {
-    status = count == 1 ? tgi_session_step(s) : tgi_transformer_forward(&pass);
-  }
-  if (status != TG_OK) {
-    return fail(s, status, error);
-  }
-  s->length += count;
-  return TG_OK;
-}
-
-tg_status tg_session_feed(tg_session *s, const int32_t *ids, int64_t count, tg_error *error)
-{
-  if (!s || !ids || count < 1) {
-    return tgi_error_set(error, TG_BAD_ARGUMENT, "session_feed: ids: expected 1 or more, got %lld",
-                         s && ids ? (long long)count : 0LL);
-  }
-  if (count > s->capacity - s->length) {
-    return tgi_error_set(error, TG_BAD_ARGUMENT,
-                         "session_feed: ids: expected at most %lld more tokens (context of %lld), "
-                         "got %lld",
-                         (long long)(s->capacity - s->length), (long long)s->capacity,
-                         (long long)count);
-  }
-  for (int64_t i = 0; i < count; i++) {
-    if (ids[i] < 0 || ids[i] >= s->model.config.vocab_size) {
-      return tgi_error_set(error, TG_BAD_ARGUMENT,
-                           "session_feed: ids[%lld]: expected 0 to %d, got %d", (long long)i,
-                           s->model.config.vocab_size - 1, ids[i]);
-    }
-  }
-  const int64_t start = s->length;
-  tg_status status = TG_OK;
-  for (int64_t i = 0; i < count && status == TG_OK; i += kPieceTokens) {
-    const int64_t n = count - i < kPieceTokens ? count - i : kPieceTokens;
-    status = feed_piece(s, ids + i, n, error);
-  }
-  if (status == TG_OK && s->on_gpu) {
-    const size_t bytes = (size_t)s->model.config.vocab_size * sizeof *s->logits;
-    status = tg_memory_copy(s->ctx, s->logits, bytes, s->a.logits.data, bytes, bytes, 1);
-    status = status ? fail(s, status, error) : TG_OK;
-  }
-  s->has_logits = status == TG_OK;
-  if (status != TG_OK) {
-    s->length = start;
-  }
-  return status;
 }
 
 int64_t tg_session_length(const tg_session *s)

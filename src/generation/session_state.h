@@ -9,11 +9,16 @@
  */
 enum { TGI_EXTENTS = 32 };
 
+/** Tokens of one pass; a long prompt is fed in pieces of this size. */
+enum { TGI_PIECE_TOKENS = 256 };
+
 struct tg_session {
   tg_model model; /* the caller's, on a GPU with a block of the session's own */
   tg_context *ctx;
   bool on_gpu;
   int64_t capacity, length;
+  int64_t room; /* tokens that the cache has memory for; grows up to the capacity */
+  tg_dtype cache_dtype;
   bool has_logits;
   tgi_layer_activations *layer;
   tgi_layer_cache *cache;
@@ -22,7 +27,9 @@ struct tg_session {
   float *logits; /* of the last token fed, in host memory */
   size_t workspace_bytes;
   tg_tensor ids;
-  tgi_rope_tables rope;
+  tgi_rope_tables rope; /* of `room` positions */
+  void *rope_memory;
+  tgi_cache_cast cast; /* where the cache has a dtype of its own */
   tgi_activations a;
 
   /* Passes over one token. */
@@ -39,6 +46,30 @@ struct tg_session {
 
 /** The buffers of passes over `seq` tokens. */
 void tgi_session_bind(tg_session *s, int64_t seq);
+
+/** What the model's positions and half of the free memory allow. */
+int64_t tgi_session_default_capacity(const tg_session *s, int32_t device_index);
+
+/** Cache and tables as views of the whole capacity without memory, for sizing. */
+void tgi_session_view_capacity(tg_session *s);
+
+/** Makes room for `tokens` tokens, at most the capacity; what the timeline holds stays. Errors:
+ * NO_MEMORY, DEVICE; the session can be used as before. */
+tg_status tgi_session_reserve(tg_session *s, int64_t tokens, tg_error *error);
+
+void tgi_session_free_cache(tg_session *s);
+
+/** A pass over `seq` tokens behind the s->length others. */
+tgi_pass tgi_session_pass(tg_session *s, int64_t seq);
+
+/** A pass over one token that reads its place from memory; `place` must outlive it. */
+tgi_pass tgi_session_pass_by_place(tg_session *s, int64_t extent, tgi_place *place);
+
+/** The extent for `keys` keys, and which it is. */
+int tgi_session_extent(const tg_session *s, int64_t keys, int64_t *extent);
+
+/** Tokens that a pass over the next one needs room for. */
+int64_t tgi_session_next_extent(const tg_session *s);
 
 /** A pass over the token at s->ids (bound for one), behind the s->length others; there must be
  * room. s->length stays. On failure the message is the context's. */

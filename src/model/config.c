@@ -8,9 +8,6 @@
 
 #define FILE_LIMIT ((size_t)1 << 20)
 
-/* Configurations hold keys of anyone's, and model_max_length may be 10^30. */
-#define READ_FLAGS JSON_DECODE_INT_AS_REAL
-
 /** X(op's dtype, name in the file) */
 #define WEIGHT_DTYPE_MAP(X)                                                                        \
   X(TG_F32, "float32")                                                                             \
@@ -25,6 +22,8 @@ typedef struct family {
 
 static const family families[TGI_MODEL_TYPES] = {
     [TGI_MODEL_GPT2] = {"gpt2", tgi_config_read_gpt2, tgi_config_write_gpt2},
+    [TGI_MODEL_LLAMA] = {"llama", tgi_config_read_llama, tgi_config_write_llama},
+    [TGI_MODEL_QWEN2] = {"qwen2", tgi_config_read_qwen2, tgi_config_write_qwen2},
     [TGI_MODEL_QWEN3] = {"qwen3", tgi_config_read_qwen3, tgi_config_write_qwen3},
 };
 
@@ -93,7 +92,7 @@ tg_status tgi_config_parse(const char *path, const char *text, size_t size, tgi_
                            tg_error *error)
 {
   tgi_json json;
-  tg_status status = tgi_json_parse(path, text, size, 0, READ_FLAGS, &json, error);
+  tg_status status = tgi_json_parse(path, text, size, 0, TGI_CONFIG_FLAGS, &json, error);
   if (status == TG_OK) {
     status = read_config(&json, config, error);
     json_decref(json.root);
@@ -104,7 +103,7 @@ tg_status tgi_config_parse(const char *path, const char *text, size_t size, tgi_
 tg_status tgi_config_read(const char *path, tgi_config *config, tg_error *error)
 {
   tgi_json json;
-  tg_status status = tgi_json_load(path, FILE_LIMIT, READ_FLAGS, &json, error);
+  tg_status status = tgi_json_load(path, FILE_LIMIT, TGI_CONFIG_FLAGS, &json, error);
   if (status == TG_OK) {
     status = read_config(&json, config, error);
     json_decref(json.root);
@@ -116,10 +115,17 @@ static tg_status bad_field(tg_error *error, const char *field, const char *rule,
 {
   if (error) {
     error->status = TG_BAD_ARGUMENT;
-    snprintf(error->text, sizeof error->text, "config: %s: expected %s, got %g", field, rule,
+    snprintf(error->text, sizeof error->text, "config: %s: expected %s, got %.15g", field, rule,
              value);
   }
   return TG_BAD_ARGUMENT;
+}
+
+static tg_status bad_extent(tg_error *error, const char *field, int limit, int value)
+{
+  char rule[64];
+  snprintf(rule, sizeof rule, "an extent from 1 to %d", limit);
+  return bad_field(error, field, rule, value);
 }
 
 #define CHECK(field, condition, rule)                                                              \
@@ -181,7 +187,8 @@ static tg_status check_window(const tgi_config *config, tg_error *error)
 tg_status tgi_config_check(const tgi_config *config, tg_error *error)
 {
 #define CHECK_EXTENT(field, limit)                                                                 \
-  CHECK(field, config->field >= 1 && config->field <= (limit), "an extent from 1 to " #limit)
+  if (config->field < 1 || config->field > (limit))                                                \
+    return bad_extent(error, #field, limit, config->field);
   CHECK(model_type, (unsigned)config->model_type < TGI_MODEL_TYPES, "a model type")
   CHECK(dtype, config->dtype == TG_F32 || config->dtype == TG_F16 || config->dtype == TG_BF16,
         "f32, f16 or bf16")

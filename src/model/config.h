@@ -2,8 +2,8 @@
  * The architecture of a model: what config.json says, in the terms of one transformer.
  *
  * Every family is a setting of the same fields (GPT-2: layer_norm, learned positions, gelu, biases;
- * Qwen3: rms_norm, rope, qk_norm, swiglu, fewer heads for keys than for queries), so that the
- * transformer never asks for the family's name.
+ * Llama: rms_norm, rope, swiglu, fewer heads for keys than for queries; Qwen2: biases of q, k and v
+ * too; Qwen3: qk_norm instead), so that the transformer never asks for the family's name.
  */
 #ifndef TGI_MODEL_CONFIG_H
 #define TGI_MODEL_CONFIG_H
@@ -16,6 +16,8 @@
 /** X(code, `model_type` in config.json) */
 #define TGI_MODEL_TYPE_MAP(X)                                                                      \
   X(GPT2, "gpt2")                                                                                  \
+  X(LLAMA, "llama")                                                                                \
+  X(QWEN2, "qwen2")                                                                                \
   X(QWEN3, "qwen3")
 
 typedef enum tgi_model_type {
@@ -56,7 +58,8 @@ typedef struct tgi_config {
    * number (from 1) if scale_attn_by_inverse_layer_idx. */
   bool scale_attn_weights;
   bool scale_attn_by_inverse_layer_idx;
-  bool attention_bias;
+  bool attention_bias; /* of the projections to q, k and v */
+  bool output_bias;    /* of attention's output projection */
   bool mlp_bias;
   bool qk_norm;
   bool tie_word_embeddings;

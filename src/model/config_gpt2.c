@@ -46,6 +46,7 @@ void tgi_config_read_gpt2(tgi_config_keys *keys, tgi_config *config)
   config->scale_attn_by_inverse_layer_idx =
       tgi_config_bool(keys, "scale_attn_by_inverse_layer_idx", false);
   config->attention_bias = true;
+  config->output_bias = true;
   config->mlp_bias = true;
   config->tie_word_embeddings = tgi_config_bool(keys, "tie_word_embeddings", true);
   config->initializer_range = tgi_config_positive(keys, "initializer_range", TGI_MAX_REAL, 0.02);
@@ -77,8 +78,8 @@ static const char *foreign_field(const tgi_config *config)
   if ((int64_t)config->head_dim * config->num_attention_heads != config->hidden_size) {
     return "head_dim";
   }
-  if (!config->attention_bias || !config->mlp_bias) {
-    return "attention_bias and mlp_bias";
+  if (!config->attention_bias || !config->output_bias || !config->mlp_bias) {
+    return "attention_bias, output_bias and mlp_bias";
   }
   if (config->sliding_window != 0) {
     return "sliding_window";
@@ -100,7 +101,7 @@ tg_status tgi_config_write_gpt2(const tgi_config *config, const char *path, json
 {
   const char *foreign = foreign_field(config);
   if (foreign) {
-    return tgi_file_error(error, TG_UNSUPPORTED, path, 0,
+    return tgi_file_error(error, TG_UNSUPPORTED, path, TGI_NO_BYTE,
                           "a model that the keys of GPT-2 describe, got another %s", foreign);
   }
   const struct {

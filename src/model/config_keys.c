@@ -108,29 +108,34 @@ size_t tgi_config_choice(tgi_config_keys *keys, const char *key, const char *con
   return otherwise;
 }
 
+int32_t tgi_config_ids(tgi_config_keys *keys, const char *key, int32_t *ids)
+{
+  const json_t *value = get(keys, key);
+  if (!value || json_is_null(value)) { /* null: none */
+    return value ? 0 : -1;
+  }
+  if (!json_is_array(value)) {
+    ids[0] = tgi_config_required(keys, key, 0, INT32_MAX);
+    return 1;
+  }
+  const size_t count = json_array_size(value);
+  bool good = count <= TGI_MAX_EOS_IDS;
+  for (size_t i = 0; good && i < count; i++) {
+    good = tgi_config_whole(json_array_get(value, i), 0, INT32_MAX, &ids[i]);
+  }
+  if (!good) {
+    tgi_config_unexpected(keys, key, "at most 8 integers that are not negative");
+  }
+  return good ? (int32_t)count : 0;
+}
+
 void tgi_config_eos(tgi_config_keys *keys, int32_t otherwise, tgi_config *config)
 {
-  static const char key[] = "eos_token_id";
-  const json_t *value = get(keys, key);
-  config->num_eos_token_ids = 0;
-  if (!value) {
-    if (otherwise >= 0) {
-      config->eos_token_ids[config->num_eos_token_ids++] = otherwise;
-    }
-  } else if (json_is_array(value)) {
-    const size_t count = json_array_size(value);
-    bool good = count <= TGI_MAX_EOS_IDS;
-    for (size_t i = 0; good && i < count; i++) {
-      good = tgi_config_whole(json_array_get(value, i), 0, INT32_MAX, &config->eos_token_ids[i]);
-    }
-    if (good) {
-      config->num_eos_token_ids = (int32_t)count;
-    } else {
-      tgi_config_unexpected(keys, key, "at most 8 integers that are not negative");
-    }
-  } else if (!json_is_null(value)) { /* null: none */
-    config->eos_token_ids[config->num_eos_token_ids++] =
-        tgi_config_required(keys, key, 0, INT32_MAX);
+  const int32_t count = tgi_config_ids(keys, "eos_token_id", config->eos_token_ids);
+  config->num_eos_token_ids = count;
+  if (count < 0) {
+    config->num_eos_token_ids = otherwise >= 0;
+    config->eos_token_ids[0] = otherwise >= 0 ? otherwise : 0;
   }
 }
 

@@ -15,6 +15,9 @@
 #define TGI_MAX_REAL 1000.0              /* of norm_eps and initializer_range */
 #define TGI_MAX_ROPE 1e12                /* of the parameters of rope */
 
+/** Jansson's flags: files hold keys of anyone's, and model_max_length may be 10^30. */
+#define TGI_CONFIG_FLAGS JSON_DECODE_INT_AS_REAL
+
 typedef struct tgi_config_keys {
   const tgi_json *json; /* every number of it was read as a real */
   const json_t *object; /* whose keys are read */
@@ -52,6 +55,10 @@ void tgi_config_unexpected(tgi_config_keys *keys, const char *key, const char *r
 /** UNSUPPORTED; `known` lists what could be served. */
 void tgi_config_unsupported(tgi_config_keys *keys, const char *key, const char *known);
 
+/** The ids of a key that may be null, an integer or a list; their number, at most TGI_MAX_EOS_IDS;
+ * -1 for an absent key. */
+int32_t tgi_config_ids(tgi_config_keys *keys, const char *key, int32_t *ids);
+
 /** `eos_token_id` may be null, an integer or a list; `otherwise` stands for an absent key, -1 for
  * none. */
 void tgi_config_eos(tgi_config_keys *keys, int32_t otherwise, tgi_config *config);
@@ -70,10 +77,38 @@ void tgi_config_read_rope(tgi_config_keys *keys, int32_t positions, tg_rope_para
 /** Adds both spellings to `root`. */
 void tgi_config_write_rope(const tg_rope_parameters *rope, json_t *root);
 
+/** What tells the families with Llama's keys apart. */
+typedef struct tgi_llama_kind {
+  const char *name;         /* in messages: "Qwen3" */
+  const char *architecture; /* "Qwen3ForCausalLM" */
+  int32_t head_dim;         /* where the file has no key; 0: hidden_size / num_attention_heads */
+  int32_t bos, eos;         /* likewise; -1: none */
+  bool has_head_dim;        /* transformers' class declares the key */
+  bool has_key_heads;       /* num_key_value_heads may be absent: as many as query heads */
+} tgi_llama_kind;
+
+/** The keys of Llama that every family of its kind has: all but biases, qk_norm and windows. */
+void tgi_config_read_llama_keys(tgi_config_keys *keys, const tgi_llama_kind *kind,
+                                tgi_config *config);
+
+/**
+ * Adds the same keys to `root`. `foreign` is the name of a field that the family cannot say, NULL:
+ * none; UNSUPPORTED names it, or the first such field of the shared ones.
+ */
+tg_status tgi_config_write_llama_keys(const tgi_config *config, const tgi_llama_kind *kind,
+                                      const char *foreign, const char *path, json_t *root,
+                                      tg_error *error);
+
 /** The families: readers take a checked object, writers add their keys to `root`. */
 void tgi_config_read_gpt2(tgi_config_keys *keys, tgi_config *config);
 tg_status tgi_config_write_gpt2(const tgi_config *config, const char *path, json_t *root,
                                 tg_error *error);
+void tgi_config_read_llama(tgi_config_keys *keys, tgi_config *config);
+tg_status tgi_config_write_llama(const tgi_config *config, const char *path, json_t *root,
+                                 tg_error *error);
+void tgi_config_read_qwen2(tgi_config_keys *keys, tgi_config *config);
+tg_status tgi_config_write_qwen2(const tgi_config *config, const char *path, json_t *root,
+                                 tg_error *error);
 void tgi_config_read_qwen3(tgi_config_keys *keys, tgi_config *config);
 tg_status tgi_config_write_qwen3(const tgi_config *config, const char *path, json_t *root,
                                  tg_error *error);

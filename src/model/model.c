@@ -1,28 +1,12 @@
 #include "tegula/model.h"
 
 #include "core/error_record.h"
+#include "files/file_map.h"
 #include "preset.h"
 #include "weights.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Table and uninitialised block for model->config and model->dtype. */
-static tg_status allocate(tg_model *model, tg_error *error)
-{
-  const tg_status status = tgi_parameters_create(&model->config, &model->parameters, error);
-  if (status != TG_OK) {
-    return status;
-  }
-  const size_t bytes = (size_t)model->parameters.elements * tg_dtype_bytes(model->dtype);
-  model->block = aligned_alloc(64, (bytes + 63) / 64 * 64);
-  if (!model->block) {
-    return tgi_error_set(error, TG_NO_MEMORY, "model: weights: expected %zu bytes, got none",
-                         bytes);
-  }
-  memset(model->block, 0, bytes); /* the padding between parameters too */
-  return TG_OK;
-}
 
 tg_status tg_model_create(const char *preset, int32_t vocab_size, uint64_t seed, tg_model **out,
                           tg_error *error)
@@ -40,37 +24,73 @@ tg_status tg_model_create(const char *preset, int32_t vocab_size, uint64_t seed,
   model->dtype = TG_F32;
   tg_status status = tgi_preset(preset, vocab_size, &model->config, error);
   if (status == TG_OK) {
-    status = allocate(model, error);
+    status = tgi_parameters_create(&model->config, &model->parameters, error);
+  }
+  if (status == TG_OK) {
+    status = tgi_weights_allocate(model, error);
   }
   if (status != TG_OK) {
     tg_model_destroy(model);
     return status;
   }
+  tgi_generation_config_start(&model->config, &model->generation);
   tgi_weights_initialise(model, seed);
   *out = model;
   return TG_OK;
 }
 
+enum { kPathBytes = 4096 };
+
+static tg_status join(const char *directory, const char *name, char path[kPathBytes],
+                      tg_error *error)
+{
+  if (snprintf(path, kPathBytes, "%s/%s", directory, name) >= kPathBytes) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "model_load: directory: expected a path below %d bytes, got %zu",
+                         kPathBytes, strlen(directory));
+  }
+  return TG_OK;
+}
+
+/* config.json and generation_config.json. */
+static tg_status read_descriptions(tg_model *model, const char *directory, tg_error *error)
+{
+  char path[kPathBytes];
+  tg_status status = tgi_find_directory(directory, error);
+  if (status == TG_OK) {
+    status = join(directory, "config.json", path, error);
+  }
+  if (status == TG_OK) {
+    status = tgi_config_read(path, &model->config, error);
+  }
+  if (status == TG_OK) {
+    status = join(directory, "generation_config.json", path, error);
+  }
+  if (status == TG_OK) {
+    tgi_generation_config_start(&model->config, &model->generation);
+    status = tgi_generation_config_read(path, &model->generation, error);
+  }
+  return status;
+}
+
 static tg_status load(tg_model *model, const char *directory, tg_dtype dtype, tg_error *error)
 {
-  char path[4096];
   tgi_weight_files *files = NULL;
-  if ((size_t)snprintf(path, sizeof path, "%s/config.json", directory) >= sizeof path) {
-    return tgi_error_set(error, TG_BAD_ARGUMENT,
-                         "model_load: directory: expected a path below %zu bytes, got %zu",
-                         sizeof path, strlen(directory));
+  tg_status status = read_descriptions(model, directory, error);
+  if (status == TG_OK) {
+    status = tgi_weight_files_open(directory, &files, error);
   }
-  tg_status status = tgi_config_read(path, &model->config, error);
-  if (status != TG_OK) {
-    return status;
+  if (status == TG_OK) {
+    status = tgi_parameters_create(&model->config, &model->parameters, error);
   }
-  status = tgi_weight_files_open(directory, &files, error);
-  if (status != TG_OK) {
-    return status;
+  if (status == TG_OK) {
+    status = tgi_weights_check(&model->parameters, files, &model->dtype, error);
   }
-  model->dtype = dtype ? dtype : model->config.dtype;
-  model->config.dtype = model->dtype;
-  status = allocate(model, error);
+  if (status == TG_OK) {
+    model->dtype = dtype ? dtype : model->dtype;
+    model->config.dtype = model->dtype;
+    status = tgi_weights_allocate(model, error);
+  }
   if (status == TG_OK) {
     status = tgi_weights_read(model, files, error);
   }
@@ -106,6 +126,7 @@ tg_status tg_model_load(const char *directory, tg_dtype dtype, tg_model **out, t
 void tg_model_destroy(tg_model *model)
 {
   if (model) {
+    tgi_generation_config_free(&model->generation);
     tgi_parameters_free(&model->parameters);
     free(model->block);
     free(model);
@@ -126,10 +147,21 @@ tg_model_info tg_model_get_info(const tg_model *model)
       .head_dim = c->head_dim,
       .intermediate_size = c->intermediate_size,
       .max_position_embeddings = c->max_position_embeddings,
-      .end_of_text = c->num_eos_token_ids ? c->eos_token_ids[0] : -1,
+      .end_of_text = model->generation.num_stop_ids ? model->generation.stop_ids[0] : -1,
       .num_parameters = model->parameters.num_parameters,
       .weight_bytes = (size_t)model->parameters.elements * tg_dtype_bytes(model->dtype),
   };
+}
+
+tg_generation_config tg_model_get_generation_config(const tg_model *model)
+{
+  return model->generation.says;
+}
+
+const int32_t *tg_model_eos_token_ids(const tg_model *model, int64_t *count)
+{
+  *count = model->generation.num_stop_ids;
+  return model->generation.stop_ids;
 }
 
 tg_status tg_model_parameter(const tg_model *model, size_t index, tg_tensor *view,

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Largest number of parameters of a layer, and of the rest of a model. */
-enum { kPerLayer = 16, kPerModel = 5, kAlignElements = 32 };
+enum { kPerLayer = 18, kPerModel = 5, kAlignElements = 32 };
 
 static int64_t align(int64_t elements)
 {
@@ -114,50 +114,55 @@ static int add_norm(tgi_parameters *p, int64_t width, int layer, const char *nam
   return add(p, width, 0, TGI_START_ONE, "model.layers.%d.%s.weight", layer, name);
 }
 
-static void add_qwen3_attention(tgi_parameters *p, const tgi_config *c, int i)
+static void add_llama_attention(tgi_parameters *p, const tgi_config *c, int i)
 {
   tgi_layer_parameters *l = &p->layer[i];
   const int64_t hidden = c->hidden_size;
   const int64_t q = tgi_config_query_width(c), kv = tgi_config_key_width(c);
-  const bool biased = c->attention_bias;
   add_linear(p, q, hidden, i, "self_attn.q_proj");
   add_linear(p, kv, hidden, i, "self_attn.k_proj");
   add_linear(p, kv, hidden, i, "self_attn.v_proj");
   l->qkv = pack(p, 3);
   l->qkv_bias = -1;
-  if (biased) {
+  if (c->attention_bias) {
     add_bias(p, q, i, "self_attn.q_proj");
     add_bias(p, kv, i, "self_attn.k_proj");
     add_bias(p, kv, i, "self_attn.v_proj");
     l->qkv_bias = pack(p, 3);
   }
-  l->q_norm = add_norm(p, c->head_dim, i, "self_attn.q_norm");
-  l->k_norm = add_norm(p, c->head_dim, i, "self_attn.k_norm");
+  l->q_norm = c->qk_norm ? add_norm(p, c->head_dim, i, "self_attn.q_norm") : -1;
+  l->k_norm = c->qk_norm ? add_norm(p, c->head_dim, i, "self_attn.k_norm") : -1;
   l->out = add_linear(p, hidden, q, i, "self_attn.o_proj");
-  l->out_bias = biased ? add_bias(p, hidden, i, "self_attn.o_proj") : -1;
+  l->out_bias = c->output_bias ? add_bias(p, hidden, i, "self_attn.o_proj") : -1;
 }
 
-static void add_qwen3_layer(tgi_parameters *p, const tgi_config *c, int i)
+static void add_llama_layer(tgi_parameters *p, const tgi_config *c, int i)
 {
   tgi_layer_parameters *l = &p->layer[i];
   const int64_t hidden = c->hidden_size, inner = c->intermediate_size;
   l->norm1 = add_norm(p, hidden, i, "input_layernorm");
   l->norm2 = add_norm(p, hidden, i, "post_attention_layernorm");
-  l->norm1_bias = l->norm2_bias = l->up_bias = l->down_bias = -1;
-  add_qwen3_attention(p, c, i);
+  l->norm1_bias = l->norm2_bias = l->up_bias = -1;
+  add_llama_attention(p, c, i);
   add_linear(p, inner, hidden, i, "mlp.gate_proj");
   add_linear(p, inner, hidden, i, "mlp.up_proj");
   l->up = pack(p, 2);
+  if (c->mlp_bias) {
+    add_bias(p, inner, i, "mlp.gate_proj");
+    add_bias(p, inner, i, "mlp.up_proj");
+    l->up_bias = pack(p, 2);
+  }
   l->down = add_linear(p, hidden, inner, i, "mlp.down_proj");
+  l->down_bias = c->mlp_bias ? add_bias(p, hidden, i, "mlp.down_proj") : -1;
 }
 
-static void add_qwen3(tgi_parameters *p, const tgi_config *c)
+static void add_llama(tgi_parameters *p, const tgi_config *c)
 {
   const int64_t hidden = c->hidden_size;
   p->tokens = add(p, c->vocab_size, hidden, TGI_START_NORMAL, "model.embed_tokens.weight");
   p->positions = p->final_norm_bias = -1;
   for (int i = 0; i < c->num_hidden_layers; i++) {
-    add_qwen3_layer(p, c, i);
+    add_llama_layer(p, c, i);
   }
   p->final_norm = add(p, hidden, 0, TGI_START_ONE, "model.norm.weight");
   p->head = c->tie_word_embeddings
@@ -168,7 +173,9 @@ static void add_qwen3(tgi_parameters *p, const tgi_config *c)
 /* By model_type: only the names and the order in files are a family's own. */
 static void (*const families[TGI_MODEL_TYPES])(tgi_parameters *, const tgi_config *) = {
     [TGI_MODEL_GPT2] = add_gpt2,
-    [TGI_MODEL_QWEN3] = add_qwen3,
+    [TGI_MODEL_LLAMA] = add_llama,
+    [TGI_MODEL_QWEN2] = add_llama,
+    [TGI_MODEL_QWEN3] = add_llama,
 };
 
 tg_status tgi_parameters_create(const tgi_config *config, tgi_parameters *out, tg_error *error)

@@ -2,23 +2,65 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { kGpt2Vocab = 50257, kQwen3Vocab = 151936, kQwen3Begin = 151643, kQwen3End = 151645 };
+/** What the presets of a family share. */
+typedef struct family {
+  tgi_model_type type;
+  int32_t vocab_size, bos, eos; /* of its own tokenizer */
+  double eps;                   /* of norms */
+  tg_rope_parameters rope;      /* a type of 0: learned positions */
+  bool attention_bias, output_bias, mlp_bias, qk_norm;
+} family;
+
+static const family gpt2 = {.type = TGI_MODEL_GPT2,
+                            .vocab_size = 50257,
+                            .bos = 50256,
+                            .eos = 50256,
+                            .eps = 1e-5,
+                            .attention_bias = true,
+                            .output_bias = true,
+                            .mlp_bias = true};
+
+static const family qwen3 = {.type = TGI_MODEL_QWEN3,
+                             .vocab_size = 151936,
+                             .bos = 151643,
+                             .eos = 151645,
+                             .eps = 1e-6,
+                             .rope = {.type = TG_ROPE_DEFAULT, .theta = 1e6},
+                             .qk_norm = true};
+
+static const family qwen2 = {.type = TGI_MODEL_QWEN2,
+                             .vocab_size = 151936,
+                             .bos = 151643,
+                             .eos = 151645,
+                             .eps = 1e-6,
+                             .rope = {.type = TG_ROPE_DEFAULT, .theta = 1e6},
+                             .attention_bias = true};
+
+#define LLAMA3(times)                                                                              \
+  {                                                                                                \
+    .type = TGI_MODEL_LLAMA, .vocab_size = 128256, .bos = 128000, .eos = 128001, .eps = 1e-5,      \
+    .rope = {                                                                                      \
+      .type = TG_ROPE_LLAMA3,                                                                      \
+      .theta = 5e5,                                                                                \
+      .factor = (times),                                                                           \
+      .low_freq_factor = 1,                                                                        \
+      .high_freq_factor = 4,                                                                       \
+      .original_max_position_embeddings = 8192                                                     \
+    }                                                                                              \
+  }
+
+static const family llama31 = LLAMA3(8), llama32 = LLAMA3(32);
 
 typedef struct preset {
   const char *name;
-  tgi_model_type type;
+  const family *family;
   int32_t layers, heads, kv_heads, head_dim, hidden, intermediate, positions;
   bool tied;
 } preset;
 
 #define GPT2(name, layers, heads, hidden, positions)                                               \
   {                                                                                                \
-    name, TGI_MODEL_GPT2, layers, heads, heads, (hidden) / (heads), hidden, 4 * (hidden),          \
-        positions, true                                                                            \
-  }
-#define QWEN3(name, ...)                                                                           \
-  {                                                                                                \
-    name, TGI_MODEL_QWEN3, __VA_ARGS__                                                             \
+    name, &gpt2, layers, heads, heads, (hidden) / (heads), hidden, 4 * (hidden), positions, true   \
   }
 
 static const preset presets[] = {
@@ -32,14 +74,35 @@ static const preset presets[] = {
     GPT2("gpt_tile_small", 4, 4, 64, 128),
     GPT2("gpt_tile_medium", 6, 4, 128, 256),
     GPT2("gpt_tile_large", 8, 8, 256, 512),
-    QWEN3("qwen3_nano", 4, 4, 2, 32, 128, 384, 256, true),
-    QWEN3("qwen3-0.6b", 28, 16, 8, 128, 1024, 3072, 40960, true),
-    QWEN3("qwen3-1.7b", 28, 16, 8, 128, 2048, 6144, 40960, true),
-    QWEN3("qwen3-4b", 36, 32, 8, 128, 2560, 9728, 40960, true),
-    QWEN3("qwen3-8b", 36, 32, 8, 128, 4096, 12288, 40960, false),
+    {"qwen3_nano", &qwen3, 4, 4, 2, 32, 128, 384, 256, true},
+    {"qwen3-0.6b", &qwen3, 28, 16, 8, 128, 1024, 3072, 40960, true},
+    {"qwen3-1.7b", &qwen3, 28, 16, 8, 128, 2048, 6144, 40960, true},
+    {"qwen3-4b", &qwen3, 36, 32, 8, 128, 2560, 9728, 40960, true},
+    {"qwen3-8b", &qwen3, 36, 32, 8, 128, 4096, 12288, 40960, false},
+    {"qwen3-14b", &qwen3, 40, 40, 8, 128, 5120, 17408, 40960, false},
+    {"qwen3-32b", &qwen3, 64, 64, 8, 128, 5120, 25600, 40960, false},
+    {"qwen2.5-0.5b", &qwen2, 24, 14, 2, 64, 896, 4864, 32768, true},
+    {"llama-3.2-1b", &llama32, 16, 32, 8, 64, 2048, 8192, 131072, true},
+    {"llama-3.2-3b", &llama32, 28, 24, 8, 128, 3072, 8192, 131072, true},
+    {"llama-3.1-8b", &llama31, 32, 32, 8, 128, 4096, 14336, 131072, false},
 };
 
 #define PRESETS (sizeof presets / sizeof presets[0])
+
+/** Other names: those of minGPT and of cutileGPT. */
+static const struct {
+  const char *name, *means;
+} aliases[] = {
+    {"nano", "gpt_nano"},
+    {"micro", "gpt_micro"},
+    {"mini", "gpt_mini"},
+    {"gpt2_medium", "gpt2-medium"},
+    {"gpt2_large", "gpt2-large"},
+    {"gpt2_xl", "gpt2-xl"},
+    {"tile-small", "gpt_tile_small"},
+    {"tile-medium", "gpt_tile_medium"},
+    {"tile-large", "gpt_tile_large"},
+};
 
 const char *tgi_preset_name(size_t index)
 {
@@ -61,47 +124,33 @@ static tg_status unknown_name(const char *name, tg_error *error)
   return TG_BAD_ARGUMENT;
 }
 
-static void fill_gpt2(tgi_config *config, int32_t vocab_size)
+static const preset *find(const char *name)
 {
-  config->vocab_size = vocab_size == 0 ? kGpt2Vocab : vocab_size;
-  config->norm = TGI_LAYER_NORM;
-  config->norm_eps = 1e-5;
-  config->position = TGI_LEARNED_POSITIONS;
-  config->activation = TGI_GELU_TANH;
-  config->attention_bias = true;
-  config->mlp_bias = true;
-  config->bos_token_id = config->vocab_size - 1;
-  config->eos_token_ids[0] = config->vocab_size - 1;
-}
-
-static void fill_qwen3(tgi_config *config, int32_t vocab_size)
-{
-  const bool own = vocab_size == 0;
-  config->vocab_size = own ? kQwen3Vocab : vocab_size;
-  config->norm = TGI_RMS_NORM;
-  config->norm_eps = 1e-6;
-  config->position = TGI_ROPE;
-  config->rope = (tg_rope_parameters){.type = TG_ROPE_DEFAULT, .theta = 1e6};
-  config->activation = TGI_SWIGLU;
-  config->qk_norm = true;
-  config->bos_token_id = own ? kQwen3Begin : vocab_size - 1;
-  config->eos_token_ids[0] = own ? kQwen3End : vocab_size - 1;
+  for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++) {
+    if (strcmp(aliases[i].name, name) == 0) {
+      name = aliases[i].means;
+    }
+  }
+  for (size_t i = 0; i < PRESETS; i++) {
+    if (strcmp(presets[i].name, name) == 0) {
+      return &presets[i];
+    }
+  }
+  return NULL;
 }
 
 tg_status tgi_preset(const char *name, int32_t vocab_size, tgi_config *config, tg_error *error)
 {
-  const preset *chosen = NULL;
-  for (size_t i = 0; i < PRESETS; i++) {
-    if (strcmp(presets[i].name, name) == 0) {
-      chosen = &presets[i];
-    }
-  }
+  const preset *chosen = find(name);
   if (!chosen) {
     return unknown_name(name, error);
   }
+  const family *f = chosen->family;
+  const bool own = vocab_size == 0, rope = f->rope.type != 0;
   *config = (tgi_config){
-      .model_type = chosen->type,
+      .model_type = f->type,
       .dtype = TG_F32,
+      .vocab_size = own ? f->vocab_size : vocab_size,
       .num_hidden_layers = chosen->layers,
       .hidden_size = chosen->hidden,
       .num_attention_heads = chosen->heads,
@@ -109,15 +158,21 @@ tg_status tgi_preset(const char *name, int32_t vocab_size, tgi_config *config, t
       .head_dim = chosen->head_dim,
       .intermediate_size = chosen->intermediate,
       .max_position_embeddings = chosen->positions,
+      .norm = rope ? TGI_RMS_NORM : TGI_LAYER_NORM,
+      .norm_eps = f->eps,
+      .position = rope ? TGI_ROPE : TGI_LEARNED_POSITIONS,
+      .rope = f->rope,
+      .activation = rope ? TGI_SWIGLU : TGI_GELU_TANH,
       .scale_attn_weights = true,
+      .attention_bias = f->attention_bias,
+      .output_bias = f->output_bias,
+      .mlp_bias = f->mlp_bias,
+      .qk_norm = f->qk_norm,
       .tie_word_embeddings = chosen->tied,
       .initializer_range = 0.02,
+      .bos_token_id = own ? f->bos : vocab_size - 1,
+      .eos_token_ids = {own ? f->eos : vocab_size - 1},
       .num_eos_token_ids = 1,
   };
-  if (chosen->type == TGI_MODEL_QWEN3) {
-    fill_qwen3(config, vocab_size);
-  } else {
-    fill_gpt2(config, vocab_size);
-  }
   return tgi_config_check(config, error);
 }

@@ -5,10 +5,11 @@
 #include "config.h"
 
 /**
- * Fills *config. `vocab_size` 0 means the family's own: GPT-2's 50257 ids, Qwen3's 151936. Begin
- * and end of text are the last id, which is where both the byte-level tokenizer (257 ids) and
- * GPT-2's keep `<|endoftext|>`; Qwen3's own vocabulary has 151643 and 151645. BAD_ARGUMENT: no such
- * name (the message lists them), vocab_size out of range.
+ * Fills *config. `vocab_size` 0 means the family's own (GPT-2: 50257 ids, Qwen: 151936, Llama 3:
+ * 128256), with its begin and end of text. With another size both are the last id, where the
+ * byte-level tokenizer (257 ids) keeps `<|endoftext|>`. minGPT's and cutileGPT's other spellings
+ * ("nano", "gpt2_xl", "tile-small") are taken too. BAD_ARGUMENT: no such name (the message lists
+ * them), vocab_size out of range.
  */
 tg_status tgi_preset(const char *name, int32_t vocab_size, tgi_config *config, tg_error *error);
 

@@ -14,20 +14,20 @@ void tgi_rope_tables_lay_out(tgi_rope_tables *tables, tgi_memory_plan *plan,
   }
 }
 
-static tg_status copy_tables(const tgi_rope_tables *to, const tgi_rope_tables *from, size_t bytes,
-                             tg_context *ctx, tg_error *error)
+/* Rows of `from` to those of `to` that begin at position `first`. */
+static tg_status copy_rows(const tg_tensor *to, int64_t first, const tg_tensor *from,
+                           tg_context *ctx)
 {
-  tg_status status = tg_memory_copy(ctx, to->cos.data, bytes, from->cos.data, bytes, bytes, 1);
-  if (status == TG_OK) {
-    status = tg_memory_copy(ctx, to->sin.data, bytes, from->sin.data, bytes, bytes, 1);
-  }
-  return status ? tgi_error_set(error, status, "rope tables: %s", tg_context_message(ctx)) : TG_OK;
+  const int64_t width = from->shape[2];
+  const size_t bytes = (size_t)(from->shape[1] * width) * sizeof(float);
+  return tg_memory_copy(ctx, (float *)to->data + first * width, bytes, from->data, bytes, bytes, 1);
 }
 
-tg_status tgi_rope_tables_fill(const tgi_rope_tables *tables, const tgi_config *config,
-                               tg_context *ctx, tg_error *error)
+tg_status tgi_rope_tables_fill(const tgi_rope_tables *tables, int64_t first,
+                               const tgi_config *config, tg_context *ctx, tg_error *error)
 {
-  if (config->position != TGI_ROPE) {
+  const int64_t rows = tables->cos.shape[1] - first;
+  if (config->position != TGI_ROPE || rows == 0) {
     return TG_OK;
   }
   tg_rope_parameters parameters = config->rope;
@@ -35,17 +35,19 @@ tg_status tgi_rope_tables_fill(const tgi_rope_tables *tables, const tgi_config *
   parameters.max_position_embeddings = config->max_position_embeddings;
   tgi_memory_plan plan = {NULL, 0};
   tgi_rope_tables here;
-  tgi_rope_tables_lay_out(&here, &plan, config, tables->cos.shape[1]);
+  tgi_rope_tables_lay_out(&here, &plan, config, rows);
   plan = (tgi_memory_plan){malloc(plan.bytes), 0};
   if (!plan.block) {
     return tgi_error_set(error, TG_NO_MEMORY, "rope tables: expected memory, got none");
   }
   char *const block = plan.block;
-  tgi_rope_tables_lay_out(&here, &plan, config, tables->cos.shape[1]);
-  tg_status status = tg_rope_table(&parameters, TG_ROPE_HALVES, 0, here.cos, here.sin, error);
+  tgi_rope_tables_lay_out(&here, &plan, config, rows);
+  tg_status status = tg_rope_table(&parameters, TG_ROPE_HALVES, first, here.cos, here.sin, error);
   if (status == TG_OK) {
-    const size_t bytes = (size_t)(here.cos.shape[1] * here.cos.shape[2]) * sizeof(float);
-    status = copy_tables(tables, &here, bytes, ctx, error);
+    status = copy_rows(&tables->cos, first, &here.cos, ctx);
+    status = status ? status : copy_rows(&tables->sin, first, &here.sin, ctx);
+    status =
+        status ? tgi_error_set(error, status, "rope tables: %s", tg_context_message(ctx)) : TG_OK;
   }
   free(block);
   return status;

@@ -13,9 +13,9 @@ typedef struct tgi_rope_tables {
 void tgi_rope_tables_lay_out(tgi_rope_tables *tables, tgi_memory_plan *plan,
                              const tgi_config *config, int64_t positions);
 
-/** Writes them, into memory of the context's device. Errors: those of tg_rope_table, NO_MEMORY,
- * DEVICE. */
-tg_status tgi_rope_tables_fill(const tgi_rope_tables *tables, const tgi_config *config,
-                               tg_context *ctx, tg_error *error);
+/** Writes the rows from position `first` on, into memory of the context's device. Errors: those of
+ * tg_rope_table, NO_MEMORY, DEVICE. */
+tg_status tgi_rope_tables_fill(const tgi_rope_tables *tables, int64_t first,
+                               const tgi_config *config, tg_context *ctx, tg_error *error);
 
 #endif

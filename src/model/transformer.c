@@ -39,7 +39,7 @@ tg_activation tgi_linear_activation(const tgi_config *config)
   return config->activation == TGI_GELU_ERF ? TG_ACTIVATION_GELU_ERF : TG_ACTIVATION_GELU_TANH;
 }
 
-static char *advance(const tg_tensor *t, int64_t elements)
+char *tgi_advance(const tg_tensor *t, int64_t elements)
 {
   return t->data ? (char *)t->data + elements * (int64_t)tg_dtype_bytes(t->dtype) : NULL;
 }
@@ -50,7 +50,7 @@ static tg_tensor head_view(const tgi_pass *pass, const tg_tensor *packed, int64_
 {
   const int64_t d = pass->model->config.head_dim, width = packed->shape[1];
   tg_tensor t =
-      tg_tensor_4d(advance(packed, first), packed->dtype, pass->batch, pass->seq, heads, d);
+      tg_tensor_4d(tgi_advance(packed, first), packed->dtype, pass->batch, pass->seq, heads, d);
   t.stride[0] = pass->seq * width;
   t.stride[1] = width;
   t.stride[2] = d;
@@ -94,58 +94,6 @@ static tg_status norm(tgi_pass *pass, const tg_tensor *x, int weight, int bias, 
   return TGI_STEP(pass, layer_norm_fwd, &args);
 }
 
-/* Appends the pass's keys or values to the cache. */
-static tg_status store_in_cache(const tgi_pass *pass, const tg_tensor *from, const tg_tensor *cache)
-{
-  const int64_t width = from->shape[2] * from->shape[3];
-  const size_t element = tg_dtype_bytes(from->dtype), row = (size_t)width * element;
-  return pass->sizing
-             ? TG_OK
-             : tg_memory_copy(pass->ctx, advance(cache, pass->past * width), row, from->data,
-                              (size_t)from->stride[1] * element, row, (size_t)pass->seq);
-}
-
-/* Elements from one buffer to a later one of the same block. */
-static int64_t distance(const tg_tensor *from, const tg_tensor *to)
-{
-  return ((char *)to->data - (char *)from->data) / (int64_t)tg_dtype_bytes(from->dtype);
-}
-
-/* The token's key and value as two rows, to the place in the layer's keys and values. */
-static tg_status store_at_place(const tgi_pass *pass, const tgi_heads *h,
-                                const tgi_layer_cache *cache)
-{
-  const int64_t width = h->k.shape[2] * h->k.shape[3];
-  if (pass->sizing) {
-    return TG_OK;
-  }
-  tg_tensor from = tg_tensor_2d(h->k.data, h->k.dtype, 2, width);
-  from.stride[0] = distance(&h->k, &h->v);
-  from.stride[1] = 1;
-  tg_tensor to = tg_tensor_view(cache->keys.data, h->k.dtype, 3,
-                                (const int64_t[]){2, cache->keys.shape[1], width});
-  to.stride[0] = distance(&cache->keys, &cache->values);
-  to.stride[1] = width;
-  to.stride[2] = 1;
-  return tg_memory_put(pass->ctx, to, from, pass->place->position);
-}
-
-static tg_status store(const tgi_pass *pass, const tgi_heads *h, const tgi_layer_cache *cache)
-{
-  if (pass->place) {
-    return store_at_place(pass, h, cache);
-  }
-  const tg_status status = store_in_cache(pass, &h->k, &cache->keys);
-  return status ? status : store_in_cache(pass, &h->v, &cache->values);
-}
-
-static tg_tensor cached(const tgi_pass *pass, const tg_tensor *cache)
-{
-  tg_tensor t = *cache;
-  t.shape[1] = pass->place ? pass->place->extent : pass->past + pass->seq;
-  return t;
-}
-
 /* q and k as attention sees them. */
 static tg_status rotate(tgi_pass *pass, const tgi_layer_activations *l,
                         const tgi_layer_parameters *p)
@@ -180,33 +128,6 @@ static tg_status rotate(tgi_pass *pass, const tgi_layer_activations *l,
                            .pairing = TG_ROPE_HALVES,
                            .rounding = TG_ROUNDING_ONCE};
   return TGI_STEP(pass, rope_fwd, &args);
-}
-
-static tg_status attend(tgi_pass *pass, const tgi_layer_activations *l, int index)
-{
-  const tgi_config *c = &pass->model->config;
-  const tgi_heads h = tgi_split_heads(pass, &l->qk, &l->qkv, &l->attention);
-  tg_attention_fwd_args args = {.q = h.q,
-                                .k = h.k,
-                                .v = h.v,
-                                .out = h.attention,
-                                .lse = l->lse,
-                                .scale = tgi_attention_scale(c, index),
-                                .window = tgi_attention_window(c, index),
-                                .causal = true};
-  if (pass->cache) {
-    const tgi_layer_cache *cache = &pass->cache[index];
-    const tg_status status = store(pass, &h, cache);
-    if (status != TG_OK) {
-      return status;
-    }
-    args.k = cached(pass, &cache->keys);
-    args.v = cached(pass, &cache->values);
-    if (pass->place) {
-      args.key_count = pass->place->key_count;
-    }
-  }
-  return TGI_STEP(pass, attention_fwd, &args);
 }
 
 static tg_status project(tgi_pass *pass, const tg_tensor *x, int weight, int bias,
@@ -266,7 +187,7 @@ static tg_status run_layer(tgi_pass *pass, int index)
     status = rotate(pass, l, p);
   }
   if (status == TG_OK) {
-    status = attend(pass, l, index);
+    status = tgi_attend(pass, l, index);
   }
   if (status == TG_OK) {
     status = project(pass, &l->attention, p->out, p->out_bias, &l->input, &l->middle);
@@ -281,7 +202,7 @@ static tg_status run_layer(tgi_pass *pass, int index)
 static tg_tensor last_rows(const tg_tensor *t, int64_t rows)
 {
   tg_tensor view = *t;
-  view.data = advance(t, (t->shape[0] - rows) * t->shape[1]);
+  view.data = tgi_advance(t, (t->shape[0] - rows) * t->shape[1]);
   view.shape[0] = rows;
   return view;
 }

@@ -14,10 +14,21 @@
 #include "rope_tables.h"
 #include "tegula/tegula.h"
 
-/** Key-value cache of one layer: [1, capacity, kv_heads, head_dim]. */
+/** Key-value cache of one layer: [1, room, kv_heads, head_dim], of the cache's dtype, one behind
+ * the other in `memory`. */
 typedef struct tgi_layer_cache {
   tg_tensor keys, values;
+  void *memory; /* of the context's device; whoever made the cache frees it */
 } tgi_layer_cache;
+
+/** Buffers of a pass whose cache has another dtype than its activations: of the cache's dtype. */
+typedef struct tgi_cache_cast {
+  tg_tensor q, out; /* [rows, q_heads * head_dim] */
+  tg_tensor kv;     /* [2, kv_heads * head_dim]: a token's, with a place */
+} tgi_cache_cast;
+
+void tgi_cache_cast_lay_out(tgi_cache_cast *cast, tgi_memory_plan *plan, const tgi_config *config,
+                            tg_dtype dtype, int64_t rows);
 
 /**
  * Where a pass over one token stands, told in memory that ops read: the pass makes the same calls
@@ -39,12 +50,13 @@ typedef struct tgi_pass {
   const tg_model *model;
   tgi_activations *a;
   int64_t batch, seq;
-  tg_tensor ids;          /* i32 [rows] */
-  tgi_rope_tables rope;   /* for past + seq positions or more */
-  tgi_layer_cache *cache; /* num_hidden_layers entries; NULL: no cache (training) */
-  int64_t past;           /* tokens that the cache holds already; 0 with a place */
-  const tgi_place *place; /* NULL: `past` says it. One token of one sequence, with a cache */
-  bool keep;              /* keep what the backward needs */
+  tg_tensor ids;              /* i32 [rows] */
+  tgi_rope_tables rope;       /* for past + seq positions or more */
+  tgi_layer_cache *cache;     /* num_hidden_layers entries; NULL: no cache (training) */
+  const tgi_cache_cast *cast; /* NULL: the cache's dtype is that of the activations */
+  int64_t past;               /* tokens that the cache holds already; 0 with a place */
+  const tgi_place *place;     /* NULL: `past` says it. One token of one sequence, with a cache */
+  bool keep;                  /* keep what the backward needs */
   bool sizing;
   void *workspace;
   size_t workspace_bytes;
@@ -80,6 +92,15 @@ tgi_heads tgi_split_heads(const tgi_pass *pass, const tg_tensor *qk, const tg_te
 /** Scale of the scores in layer `index`, and the keys that a query sees; 0: all before it. */
 float tgi_attention_scale(const tgi_config *config, int index);
 int32_t tgi_attention_window(const tgi_config *config, int index);
+
+/**
+ * Attention of layer `index`, and before it the pass's keys and values into the cache if there is
+ * one (transformer_cache.c).
+ */
+tg_status tgi_attend(tgi_pass *pass, const tgi_layer_activations *l, int index);
+
+/** Address of an element; NULL in a view without memory. */
+char *tgi_advance(const tg_tensor *t, int64_t elements);
 
 /** The op's name for the configured activation, which is not SwiGLU. */
 tg_activation tgi_linear_activation(const tgi_config *config);

@@ -1,6 +1,7 @@
 #include "weight_files.h"
 #include "files/file_error.h"
 #include "files/json_file.h"
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,6 +174,25 @@ static bool exists(const char *path)
   return stat(path, &info) == 0;
 }
 
+/** A directory without safetensors: pickled weights are named, for they need a conversion. */
+static tg_status refuse_others(const char *directory, const char *single, tg_error *error)
+{
+  static const char *const pickled[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
+  for (size_t i = 0; i < sizeof pickled / sizeof pickled[0]; i++) {
+    char *path = join(directory, pickled[i]);
+    if (path && exists(path)) {
+      const tg_status status =
+          tgi_file_error(error, TG_UNSUPPORTED, path, TGI_NO_BYTE,
+                         "model.safetensors beside it (python -m tegula.convert writes it), got "
+                         "pickled weights alone");
+      free(path);
+      return status;
+    }
+    free(path);
+  }
+  return tgi_file_error_system(error, single, TGI_NO_BYTE, "open it for reading", ENOENT);
+}
+
 tg_status tgi_weight_files_open(const char *directory, tgi_weight_files **out, tg_error *error)
 {
   *out = NULL;
@@ -182,10 +202,12 @@ tg_status tgi_weight_files_open(const char *directory, tgi_weight_files **out, t
   tg_status status;
   if (!files || !single || !index) {
     status = tgi_file_error_memory(error, directory, sizeof *files);
-  } else if (!exists(single) && exists(index)) {
-    status = open_index(files, directory, index, error);
-  } else { /* where both are missing, the error names the usual one */
+  } else if (exists(single)) {
     status = open_single(files, single, error);
+  } else if (exists(index)) {
+    status = open_index(files, directory, index, error);
+  } else {
+    status = refuse_others(directory, single, error);
   }
   free(single);
   free(index);
@@ -231,7 +253,8 @@ const tgi_file_tensor *tgi_weight_files_find(const tgi_weight_files *files, cons
   return found ? found->tensor : NULL;
 }
 
-const char *tgi_weight_files_path(const tgi_weight_files *files, const tgi_file_tensor *tensor)
+const tgi_safetensors *tgi_weight_files_home(const tgi_weight_files *files,
+                                             const tgi_file_tensor *tensor)
 {
-  return tgi_safetensors_path(find(files, tensor->name)->shard);
+  return find(files, tensor->name)->shard;
 }

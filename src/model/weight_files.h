@@ -13,7 +13,10 @@
 
 typedef struct tgi_weight_files tgi_weight_files;
 
-/** Opens all files (safetensors.h). Errors: IO, BAD_FILE, NO_MEMORY; then *out is NULL. */
+/**
+ * Opens all files (safetensors.h). Errors: IO, BAD_FILE, UNSUPPORTED (the directory has pickled
+ * weights alone), NO_MEMORY; then *out is NULL.
+ */
 tg_status tgi_weight_files_open(const char *directory, tgi_weight_files **out, tg_error *error);
 
 /** Frees and unmaps; NULL is allowed. */
@@ -26,7 +29,8 @@ const tgi_file_tensor *tgi_weight_files_at(const tgi_weight_files *files, size_t
 /** The tensor of that name, or NULL. */
 const tgi_file_tensor *tgi_weight_files_find(const tgi_weight_files *files, const char *name);
 
-/** Path of the file that holds a tensor of these files, for messages. */
-const char *tgi_weight_files_path(const tgi_weight_files *files, const tgi_file_tensor *tensor);
+/** The file that holds a tensor of these files. */
+const tgi_safetensors *tgi_weight_files_home(const tgi_weight_files *files,
+                                             const tgi_file_tensor *tensor);
 
 #endif

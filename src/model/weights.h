@@ -1,13 +1,15 @@
-/** Inside of a tg_model, and reading its weights from files. */
+/** Inside of a tg_model; its weights from files and to files. */
 #ifndef TGI_MODEL_WEIGHTS_H
 #define TGI_MODEL_WEIGHTS_H
 
+#include "generation_config.h"
 #include "parameters.h"
 #include "tegula/model.h"
 #include "weight_files.h"
 
 struct tg_model {
   tgi_config config;
+  tgi_generation_config generation;
   tgi_parameters parameters;
   tg_dtype dtype; /* of the block */
   void *block;    /* the weights */
@@ -19,25 +21,57 @@ static inline tg_tensor tgi_weight(const tg_model *model, int index)
   return tgi_packed_view(&model->parameters, index, model->block, model->dtype);
 }
 
+/**
+ * Takes a block for model->parameters and model->dtype, uninitialised but for the gaps between
+ * parameters, which are 0. Errors: NO_MEMORY.
+ */
+tg_status tgi_weights_allocate(tg_model *model, tg_error *error);
+
 /** Fills the block by the parameters' start values. */
 void tgi_weights_initialise(tg_model *model, uint64_t seed);
 
 /**
- * Fills the block from files, converted to the model's dtype. Names may lack the prefix
- * "transformer." or "model." (files of the bare GPT2Model, Qwen3Model). Errors: BAD_FILE (a tensor
- * is missing, or its shape or dtype is not what config.json says), NO_MEMORY.
+ * Whether the files hold every parameter with its shape. Names may lack the prefix "transformer."
+ * or "model." (files of the bare GPT2Model, Qwen3Model). *dtype is that of most bytes. Errors:
+ * BAD_FILE (a tensor is missing, or its shape or dtype is not what config.json says).
  */
+tg_status tgi_weights_check(const tgi_parameters *parameters, const tgi_weight_files *files,
+                            tg_dtype *dtype, tg_error *error);
+
+/** Fills the block from checked files, converted to the model's dtype. Errors: NO_MEMORY. */
 tg_status tgi_weights_read(tg_model *model, const tgi_weight_files *files, tg_error *error);
 
-/** Tensor t of a file into parameter q of a block. Errors: BAD_FILE, NO_MEMORY. */
-tg_status tgi_parameter_read(const tgi_parameter *q, const tgi_file_tensor *t, const char *path,
-                             void *block, tg_dtype dtype, tg_error *error);
+/**
+ * Reads tensor t of a file into parameter q of a block, on the threads of a CPU context, and drops
+ * the tensor's pages. Errors: BAD_FILE, NO_MEMORY.
+ */
+tg_status tgi_parameter_read(tg_context *ctx, const tgi_parameter *q, const tgi_file_tensor *t,
+                             const tgi_safetensors *file, void *block, tg_dtype dtype,
+                             tg_error *error);
+
+/** A block to write: of the table's layout, with elements of one dtype in memory. */
+typedef struct tgi_block_source {
+  const tgi_parameters *parameters;
+  const void *block;
+  tg_dtype dtype, file_dtype; /* in memory; in files */
+  const char *prefix;         /* of every name */
+} tgi_block_source;
 
 /**
- * Writes a block as a safetensors file, matrices in the file's orientation; names get `prefix`.
- * Errors: IO, NO_MEMORY.
+ * Writes a block as one safetensors file, matrices in the file's orientation. Errors: IO,
+ * NO_MEMORY.
  */
-tg_status tgi_block_write(const tgi_parameters *parameters, const void *block, tg_dtype dtype,
-                          const char *prefix, const char *path, tg_error *error);
+tg_status tgi_block_write(const tgi_block_source *from, const char *path, tg_error *error);
+
+/**
+ * The same as `model.safetensors`, or, where that would be longer than `most` bytes of tensors, as
+ * shards of at most so many (a larger tensor has one for itself) with
+ * `model.safetensors.index.json`.
+ */
+tg_status tgi_block_write_shards(const tgi_block_source *from, uint64_t most, const char *directory,
+                                 tg_error *error);
+
+/** Whether a file of that name is one of those that tgi_block_write_shards writes. */
+bool tgi_is_weight_file(const char *name);
 
 #endif

@@ -70,7 +70,7 @@ static void append_cuda(tgi_chain *chain, const tgi_device *device)
 
 tgi_chain tgi_chain_of(tg_backend backend, const tgi_processor *processor, const tgi_device *device)
 {
-  tgi_chain chain = {.length = 0};
+  tgi_chain chain = {.explain = tgi_explain_call};
   if (backend == TG_BACKEND_REF) {
     append(&chain, &tgi_kernel_table_ref);
   } else if (backend == TG_BACKEND_CPU) {

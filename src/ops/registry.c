@@ -1,7 +1,7 @@
 /* Expansions of ops.def that are not tied to one entry: the public op table, and dispatch along the
  * chain. */
 #include "core/device_state.h"
-#include "ops/kernels.h"
+#include "ops/chain.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -179,3 +179,49 @@ static tg_status nobody_takes(tgi_call *call)
     return status == TG_UNSUPPORTED ? nobody_takes(&call) : status;                                \
   }
 #include "ops/ops.def"
+
+/* ---- plans ---- */
+
+/* A plan writes nothing where its kernel does not take the case; the reference has none. */
+#define OP(op, dir, ws)                                                                            \
+  static bool op##_##dir##_is_empty(const tg_context *ctx, const void *args)                       \
+  {                                                                                                \
+    return begin_##op##_##dir(ctx, args, true).empty;                                              \
+  }                                                                                                \
+  static void op##_##dir##_plan(const tgi_kernel_table *table, const tg_context *ctx,              \
+                                const void *args, char *text, size_t bytes)                        \
+  {                                                                                                \
+    if (table->op##_##dir.run && table->op##_##dir.plan) {                                         \
+      table->op##_##dir.plan(ctx, args, text, bytes);                                              \
+    }                                                                                              \
+  }
+#include "ops/ops.def"
+
+/* In the order of the op table. */
+static const struct {
+  bool (*is_empty)(const tg_context *ctx, const void *args);
+  void (*plan)(const tgi_kernel_table *table, const tg_context *ctx, const void *args, char *text,
+               size_t bytes);
+} plans[] = {
+#define OP(op, dir, ws) {op##_##dir##_is_empty, op##_##dir##_plan},
+#include "ops/ops.def"
+};
+
+void tgi_explain_call(const tg_context *ctx, const tg_op_info *info, const void *args, char *text,
+                      size_t bytes)
+{
+  size_t row = 0;
+  while (rows[row]() != info) {
+    row++;
+  }
+  text[0] = '\0';
+  if (plans[row].is_empty(ctx, args)) {
+    snprintf(text, bytes, "nothing to compute");
+  }
+  for (int i = 0; i < ctx->chain.length && !text[0]; i++) {
+    plans[row].plan(ctx->chain.table[i], ctx, args, text, bytes);
+  }
+  if (!text[0]) {
+    snprintf(text, bytes, "plain loops in f64");
+  }
+}

@@ -3,7 +3,6 @@
 #include "core/context_state.h"
 
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,9 +11,20 @@
                                                                        "TGI_ARGS_MAX_BYTES");
 #include "ops/ops.def"
 
+/* The first byte that no shape string has, as a space or a control byte: it must not get into a
+ * message. */
+static unsigned strange_byte(const char *text)
+{
+  const unsigned char *p = (const unsigned char *)text;
+  while (*p > ' ' && *p < 0x7f) {
+    p++;
+  }
+  return *p;
+}
+
 static bool split(tgi_shape *s, const char *text)
 {
-  if (!text || strlen(text) >= sizeof s->text || !text[0]) {
+  if (strlen(text) >= sizeof s->text || !text[0]) {
     return false;
   }
   strcpy(s->text, text);
@@ -92,6 +102,18 @@ int64_t tgi_shape_number(tgi_shape *s, const char *key, int64_t fallback)
   return fallback;
 }
 
+int32_t tgi_shape_i32(tgi_shape *s, const char *key, int32_t fallback)
+{
+  const int64_t value = tgi_shape_number(s, key, fallback);
+  if (value > INT32_MAX) {
+    char text[32];
+    snprintf(text, sizeof text, "%s%lld", key, (long long)value);
+    fail(s, "a number below 2^31", text);
+    return fallback;
+  }
+  return (int32_t)value;
+}
+
 bool tgi_shape_flag(tgi_shape *s, const char *word)
 {
   for (int w = 0; w < s->num_words; w++) {
@@ -119,7 +141,6 @@ typedef struct row {
   const char *syntax;
   void (*shape)(tgi_shape *s, void *args);
   void (*cost)(const void *args, tgi_cost *cost);
-  void (*explain)(const tg_context *ctx, const void *args, char *text, size_t bytes);
 } row;
 
 #define OP(op, dir, ws)                                                                            \
@@ -130,26 +151,11 @@ typedef struct row {
   static void op##_##dir##_cost(const void *args, tgi_cost *cost)                                  \
   {                                                                                                \
     tgi_##op##_##dir##_cost(args, cost);                                                           \
-  }                                                                                                \
-  static void op##_##dir##_explain(const tg_context *ctx, const void *args, char *text,            \
-                                   size_t bytes)                                                   \
-  {                                                                                                \
-    text[0] = '\0';                                                                                \
-    for (int i = 0; i < ctx->chain.length && text[0] == '\0'; i++) {                               \
-      const tgi_##op##_##dir##_kernel *k = &ctx->chain.table[i]->op##_##dir;                       \
-      if (k->run && k->plan) { /* writes nothing where it does not take the case */                \
-        k->plan(ctx, args, text, bytes);                                                           \
-      }                                                                                            \
-    }                                                                                              \
-    if (text[0] == '\0') {                                                                         \
-      snprintf(text, bytes, "plain loops in f64");                                                 \
-    }                                                                                              \
   }
 #include "ops/ops.def"
 
 static const row rows[] = {
-#define OP(op, dir, ws)                                                                            \
-  {tgi_##op##_##dir##_syntax, op##_##dir##_shape, op##_##dir##_cost, op##_##dir##_explain},
+#define OP(op, dir, ws) {tgi_##op##_##dir##_syntax, op##_##dir##_shape, op##_##dir##_cost},
 #include "ops/ops.def"
 };
 
@@ -209,6 +215,25 @@ void tgi_shaped_copy(tgi_shaped *to, const tgi_shaped *from)
   }
 }
 
+/* Whether every tensor has less than 2^47 bytes, as an address space has: kernels compute the sizes
+ * of what they need from extents, which must not overflow. */
+static bool tensors_fit(tgi_shaped *shaped)
+{
+  tgi_shaped_view views[TGI_SHAPE_MAX_LISTED + 32];
+  const int n = tgi_shaped_views(shaped, views, (int)(sizeof views / sizeof views[0]));
+  for (int i = 0; i < n; i++) {
+    const tg_tensor *t = views[i].tensor;
+    int64_t bytes = (int64_t)tg_dtype_bytes(t->dtype);
+    for (int k = 0; k < t->ndim; k++) {
+      const int64_t extent = t->shape[k] > 0 ? t->shape[k] : 1; /* an empty one's strides, too */
+      if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes >= INT64_C(1) << 47) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
 /* Every tensor once; accumulators and in-place tensors twice. */
 static tgi_cost slot_bytes(tgi_shaped *shaped)
 {
@@ -237,8 +262,12 @@ tg_status tgi_shape_fill(const char *op_dir, const char *text, tg_dtype dtype, t
   memset(&s, 0, sizeof s);
   s.dtype = dtype;
   s.listed = out->listed;
-  if (!split(&s, text)) {
-    return tgi_error_set(error, TG_BAD_ARGUMENT, "%s: shape: expected %s, got \"%s\"", op_dir,
+  if (text && strange_byte(text)) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT, "%s: shape: expected %s, got the byte 0x%02x",
+                         op_dir, r->syntax, strange_byte(text));
+  }
+  if (!text || !split(&s, text)) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT, "%s: shape: expected %s, got \"%.40s\"", op_dir,
                          r->syntax, text ? text : "NULL");
   }
   r->shape(&s, out->args.bytes);
@@ -247,11 +276,14 @@ tg_status tgi_shape_fill(const char *op_dir, const char *text, tg_dtype dtype, t
       fail(&s, "a word of this op", s.word[w]);
     }
   }
+  out->info = tg_op_find(op_dir);
+  if (s.error.status == TG_OK && !tensors_fit(out)) {
+    fail(&s, "tensors of less than 2^47 bytes", text);
+  }
   if (s.error.status != TG_OK) {
     return tgi_error_set(error, s.error.status, "%s: shape: %s (syntax: %s)", op_dir, s.error.text,
                          r->syntax);
   }
-  out->info = tg_op_find(op_dir);
   out->cost = slot_bytes(out);
   r->cost((const void *)out->args.bytes, &out->cost);
   return TG_OK;
@@ -259,7 +291,7 @@ tg_status tgi_shape_fill(const char *op_dir, const char *text, tg_dtype dtype, t
 
 void tgi_shape_explain(const tg_context *ctx, const tgi_shaped *shaped, char *text, size_t bytes)
 {
-  find(shaped->info->name)->explain(ctx, shaped->args.bytes, text, bytes);
+  ctx->chain.explain(ctx, shaped->info, shaped->args.bytes, text, bytes);
 }
 
 tg_tensor *tgi_shaped_tensor(tgi_shaped *shaped, const char *name)

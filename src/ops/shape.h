@@ -37,6 +37,9 @@ int64_t tgi_shape_extent(tgi_shape *s, int axis);
 /** Number behind a key ("h" in "h32"); `fallback` if the word is absent. */
 int64_t tgi_shape_number(tgi_shape *s, const char *key, int64_t fallback);
 
+/** The same for a number below 2^31; a larger one is an error. */
+int32_t tgi_shape_i32(tgi_shape *s, const char *key, int32_t fallback);
+
 /** True if the word is there. */
 bool tgi_shape_flag(tgi_shape *s, const char *word);
 
@@ -63,14 +66,15 @@ typedef struct tgi_shaped {
   tgi_cost cost; /* bytes from the slots unless the op knows better; flops from the op */
 } tgi_shaped;
 
-/** Errors: BAD_ARGUMENT (no such op; malformed, missing or unknown word, with the syntax). */
+/** Errors: BAD_ARGUMENT (no such op; malformed, missing or unknown word, with the syntax; a tensor
+ * of 2^47 bytes or more). */
 tg_status tgi_shape_fill(const char *op_dir, const char *text, tg_dtype dtype, tgi_shaped *out,
                          tg_error *error);
 
 /** The line of syntax of row "rms_norm_fwd"; NULL if there is no such row. */
 const char *tgi_shape_syntax(const char *op_dir);
 
-/** How the context's first kernel would run the call: one line. */
+/** How the context's first kernel would run the call, one that op->workspace takes: one line. */
 void tgi_shape_explain(const tg_context *ctx, const tgi_shaped *shaped, char *text, size_t bytes);
 
 /** Copies; the lists of the copy are its own. */

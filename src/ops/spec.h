@@ -95,6 +95,9 @@ extern const tg_dtype spec_dtypes[SPEC_DTYPES];
 void spec_set(tgi_shaped *shaped, const char *slot, int64_t i, double value);
 void spec_set_all(tgi_shaped *shaped, const char *slot, double value);
 void spec_scale(tgi_shaped *shaped, const char *slot, double factor, double offset);
+/** In a backward, makes element `i` of dy infinite: its product with a factor of exactly 0 is NaN,
+ * and with one that merely is tiny infinite. */
+void spec_set_infinite_dy(tgi_shaped *shaped, int64_t i);
 bool spec_is(const spec_case *c, const char *special);
 
 #endif

@@ -1,6 +1,7 @@
 /* Saving a trainer to a directory, and going on from one.
  *
- *   config.json, model.safetensors, tokenizer.json   what transformers loads
+ *   config.json, model.safetensors (or shards),
+ *   tokenizer.json, generation_config.json           what transformers loads
  *   optimizer_exp_avg.safetensors,
  *   optimizer_exp_avg_sq.safetensors                 AdamW's moments, "exp_avg.<name>", ...
  *   trainer_state.json                               {"step": ..., "note": ...}
@@ -9,6 +10,7 @@
 #include "files/atomic_directory.h"
 #include "files/json_file.h"
 #include "files/utf8.h"
+#include "model/save.h"
 #include "trainer_state.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,7 +72,12 @@ static tg_status save_moment(const tg_trainer *t, void *block, const char *prefi
   }
   tg_status status = t->on_gpu ? tgi_trainer_copy(t, host, block, error) : TG_OK;
   if (status == TG_OK) {
-    status = tgi_block_write(&t->model->parameters, host, TG_F32, prefix, path, error);
+    const tgi_block_source from = {.parameters = &t->model->parameters,
+                                   .block = host,
+                                   .dtype = TG_F32,
+                                   .file_dtype = TG_F32,
+                                   .prefix = prefix};
+    status = tgi_block_write(&from, path, error);
   }
   release(t, host);
   return status;
@@ -96,19 +103,8 @@ static tg_status save_all(const tg_trainer *t, const tg_tokenizer *tokenizer, co
   char path[kPathBytes];
   tg_status status = tg_trainer_sync(t, error);
   if (status == TG_OK) {
-    status = join(directory, "config.json", path, error);
-  }
-  if (status == TG_OK) {
-    status = tgi_config_write(&t->model->config, path, error);
-  }
-  if (status == TG_OK) {
-    status = join(directory, "model.safetensors", path, error);
-  }
-  if (status == TG_OK) {
-    status = tgi_block_write(&t->model->parameters, t->model->block, TG_F32, "", path, error);
-  }
-  if (status == TG_OK && tokenizer) {
-    status = tg_tokenizer_save(tokenizer, directory, error);
+    status =
+        tgi_model_write(t->model, &(tg_save_options){.tokenizer = tokenizer}, directory, error);
   }
   if (status == TG_OK) {
     status = save_moments(t, directory, error);
@@ -131,6 +127,7 @@ tg_status tg_trainer_save(const tg_trainer *t, const tg_tokenizer *tokenizer, co
   if (status != TG_OK) {
     return status;
   }
+  tgi_atomic_directory_leave(target, tgi_is_weight_file);
   status = save_all(t, tokenizer, note, tgi_atomic_directory_path(target), error);
   if (status != TG_OK) {
     tgi_atomic_directory_drop(target);
@@ -149,18 +146,22 @@ static tg_status load_moments(const tg_trainer *t, const char *path, const char 
     return TG_NO_MEMORY;
   }
   tgi_safetensors *file = NULL;
-  tg_status status = tgi_safetensors_open(path, &file, error);
+  tg_context *cpu = NULL;
+  tg_status status =
+      tg_context_create(&(tg_context_options){.backend = TG_BACKEND_CPU}, &cpu, error);
+  status = status ? status : tgi_safetensors_open(path, &file, error);
   for (int p = 0; p < t->model->parameters.count && status == TG_OK; p++) {
     const tgi_parameter *q = &t->model->parameters.list[p];
     char name[96];
     snprintf(name, sizeof name, "%s%s", prefix, q->name);
     const tgi_file_tensor *tensor = tgi_safetensors_find(file, name);
     status = tensor
-                 ? tgi_parameter_read(q, tensor, path, host, TG_F32, error)
+                 ? tgi_parameter_read(cpu, q, tensor, file, host, TG_F32, error)
                  : tgi_error_set(error, TG_BAD_FILE, "%s: %s: expected this tensor, got %zu others",
                                  path, name, tgi_safetensors_count(file));
   }
   tgi_safetensors_close(file);
+  tg_context_destroy(cpu);
   if (status == TG_OK && t->on_gpu) {
     status = tgi_trainer_copy(t, block, host, error);
   }

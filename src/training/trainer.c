@@ -224,7 +224,7 @@ static tg_status fill(tg_trainer *t, tg_error *error)
   }
   tg_status status = t->on_gpu ? tgi_trainer_copy(t, t->master, t->model->block, error) : TG_OK;
   status = status ? status : round_weights(t, error);
-  return status ? status : tgi_rope_tables_fill(&t->rope, &t->model->config, t->ctx, error);
+  return status ? status : tgi_rope_tables_fill(&t->rope, 0, &t->model->config, t->ctx, error);
 }
 
 static tg_status set_up(tg_trainer *t, tg_error *error)

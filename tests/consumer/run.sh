@@ -22,6 +22,21 @@ readelf -d "$lib/libtegula.so" | grep -q 'SONAME.*\[libtegula\.so\.0\]' || {
   exit 1
 }
 
+# What is installed has no symbols but the exported ones, and each library finds the other beside it.
+stripped=true
+grep -q '^CMAKE_BUILD_TYPE:[A-Z]*=\(Release\|Demo\)$' "$build/CMakeCache.txt" || stripped=false
+for file in "$lib/libtegula.so" "$lib/libtegula_model.so" "$scratch/prefix/bin/tegula"; do
+  [ -e "$file" ] || continue
+  if $stripped && readelf -SW "$file" | grep -q ' \.\(symtab\|debug_info\) '; then
+    echo "consumer: expected $(basename "$file") without .symtab and .debug_info, got them"
+    exit 1
+  fi
+  if env -u LD_LIBRARY_PATH ldd "$file" | grep 'not found'; then
+    echo "consumer: expected $(basename "$file") to find what it needs, got the above"
+    exit 1
+  fi
+done
+
 export PKG_CONFIG_PATH="$lib/pkgconfig" LD_LIBRARY_PATH="$lib"
 cd "$scratch"
 # shellcheck disable=SC2046 # flags are words

@@ -10,6 +10,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "cpu(reason): not on a GPU")
     config.addinivalue_line("markers", "gpu(reason): not on a CPU")
+    config.addinivalue_line("markers", "nightly: takes minutes; scripts/test_python.sh leaves it to make nightly")
 
 
 def devices(config):

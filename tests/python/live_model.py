@@ -1,15 +1,53 @@
 """What the tests of every family do with a live transformers model in f32 and its files."""
 
+import copy
 import math
 
 import numpy as np
 import torch
 from runtime import Model, Session, Trainer
+from transformers import LlamaConfig
 
 OPTIONS = dict(
     num_threads=2, num_steps=50, warmup_steps=5, learning_rate=1e-3, min_learning_rate=1e-4, beta1=0.9, beta2=0.95,
     eps=1e-8, weight_decay=0.1, max_grad_norm=1.0,
 )  # fmt: skip
+
+# Sizes and scalings of RoPE that the families with Llama's keys are tried with.
+SIZES = dict(
+    vocab_size=97, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    head_dim=16, max_position_embeddings=40,
+)  # fmt: skip
+ROPE = {
+    "linear": dict(factor=2.0),
+    "dynamic": dict(factor=3.0),
+    "llama3": dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16),
+    "yarn": dict(factor=4.0, original_max_position_embeddings=10),
+    "yarn_all": dict(
+        rope_type="yarn", factor=40.0, original_max_position_embeddings=12, beta_fast=16.0, beta_slow=2.0, mscale=1.0,
+        mscale_all_dim=0.7, truncate=False,
+    ),
+    "yarn_factor": dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=10, attention_factor=1.3),
+}  # fmt: skip
+ROPE_VARIANTS = {name: dict(rope_parameters={"rope_type": name, "rope_theta": 1e3, **values}) for name, values in ROPE.items()}
+ABSENT = object()  # a size that the configuration is not given
+NEWER = hasattr(LlamaConfig(), "rope_parameters")  # transformers 5
+
+
+def older(config):
+    """The dictionary with RoPE as transformers before 5 spells it."""
+    parameters = config.pop("rope_parameters", {"rope_type": "default"})
+    if "rope_theta" in parameters:
+        config["rope_theta"] = parameters.pop("rope_theta")
+    config["rope_scaling"] = None if parameters["rope_type"] == "default" else parameters
+    return config
+
+
+def make_llama(model_class, seed=0, **sizes):
+    """A model of a family with Llama's keys: SIZES, and what differs from them."""
+    # With deviations of 0.02 the halves of a layer would hardly move the logits.
+    config = {key: copy.deepcopy(value) for key, value in {**SIZES, "initializer_range": 0.1, **sizes}.items() if value is not ABSENT}
+    return make(model_class, model_class.config_class(**(config if NEWER else older(config))), seed)
 
 
 def make(model_class, config, seed=0):

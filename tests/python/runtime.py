@@ -41,7 +41,12 @@ class TrainerOptions(c.Structure):
 class SessionOptions(c.Structure):
     _fields_ = [
         ("max_tokens", c.c_int32), ("num_threads", c.c_int32), ("backend", c.c_int), ("device_index", c.c_int32),
+        ("cache_dtype", c.c_int),
     ]  # fmt: skip
+
+
+class SaveOptions(c.Structure):
+    _fields_ = [("dtype", c.c_int), ("max_shard_bytes", c.c_int64), ("tokenizer", c.c_void_p)]
 
 
 class StepResult(c.Structure):
@@ -66,6 +71,57 @@ def pointer(array):
     return array.ctypes.data_as(c.POINTER(c.c_int32))
 
 
+class Token(c.Structure):
+    _fields_ = [("bytes", c.c_void_p), ("size", c.c_size_t), ("kind", c.c_int)]
+
+
+lib.tg_tokenizer_piece.restype = Token
+PLAIN, SKIP_SPECIAL, ADD_SPECIAL = 1, 2, 4
+
+
+class Tokenizer:
+    def __init__(self, directory):
+        self.handle = c.c_void_p()
+        check(lib.tg_tokenizer_load, os.fsencode(directory), c.byref(self.handle))
+        self.ids, self.text = np.empty(0, np.int32), c.create_string_buffer(0)
+
+    def encode(self, text, flags=0, ranges=()):
+        data = text if isinstance(text, bytes) else text.encode()
+        count = c.c_size_t()
+        if len(self.ids) < 3 * len(data) + 16:
+            self.ids = np.empty(3 * len(data) + 16, np.int32)
+        marked = (c.c_size_t * (2 * len(ranges)))(*(end for pair in ranges for end in pair))
+        check(
+            lib.tg_tokenizer_encode_marked, self.handle, data, c.c_size_t(len(data)), marked, c.c_size_t(len(ranges)),
+            c.c_uint32(flags), pointer(self.ids), c.c_size_t(len(self.ids)), c.byref(count),
+        )  # fmt: skip
+        return self.ids[: count.value].tolist()
+
+    def decode(self, ids, flags=0):
+        ids, size = ints(ids), c.c_size_t()
+        for capacity in (0, None):
+            if capacity is None and len(self.text) < size.value:
+                self.text = c.create_string_buffer(size.value)
+            check(
+                lib.tg_tokenizer_decode, self.handle, pointer(ids), c.c_size_t(len(ids)), c.c_uint32(flags), self.text,
+                c.c_size_t(len(self.text) if capacity is None else 0), c.byref(size),
+            )  # fmt: skip
+        return self.text.raw[: size.value]
+
+    def piece(self, token):
+        found = lib.tg_tokenizer_piece(self.handle, token)
+        return c.string_at(found.bytes, found.size), found.kind
+
+    def special(self, name):
+        return lib.tg_tokenizer_special(self.handle, name.encode())
+
+    def save(self, directory):
+        check(lib.tg_tokenizer_save, self.handle, os.fsencode(directory))
+
+    def close(self):
+        lib.tg_tokenizer_destroy(self.handle)
+
+
 class Model:
     def __init__(self, directory, dtype=0):
         self.handle = c.c_void_p()
@@ -76,6 +132,10 @@ class Model:
         while lib.tg_model_parameter(self.handle, c.c_size_t(len(names)), c.byref(view), c.byref(name)) == 0:
             names.append(name.value.decode())
         return names
+
+    def save(self, directory, dtype=0, max_shard_bytes=0):
+        options = SaveOptions(dtype, max_shard_bytes, None)
+        check(lib.tg_model_save, self.handle, c.byref(options), str(directory).encode())
 
     def close(self):
         lib.tg_model_destroy(self.handle)
@@ -90,6 +150,9 @@ class Session:
         ids = ints(ids)
         check(lib.tg_session_feed, self.handle, pointer(ids), c.c_int64(len(ids)))
         return np.ctypeslib.as_array(lib.tg_session_logits(self.handle), (self.vocab_size,)).copy()
+
+    def truncate(self, length):
+        assert lib.tg_session_truncate(self.handle, c.c_int64(length)) == 0
 
     def close(self):
         lib.tg_session_destroy(self.handle)

@@ -1,6 +1,5 @@
 """config.json and the tokenizer's files, as transformers reads them."""
 
-import ctypes
 import json
 import os
 import pathlib
@@ -13,10 +12,10 @@ if os.environ.get("TEGULA_TORCH") == "none":
 hypothesis = pytest.importorskip("hypothesis")
 transformers = pytest.importorskip("transformers")
 from hypothesis import given, settings, strategies as st  # noqa: E402
+from runtime import Tokenizer  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("TEGULA_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build"))
 TOOL = BUILD / "tests" / "checkpoint_files_tool"
-LIBRARY = BUILD / "src" / "libtegula_model.so"
 
 PRESETS = {
     "gpt_nano": (3, 3, 48, 128),
@@ -100,39 +99,6 @@ def test_config_of_qwen3_makes_a_model(tmp_path):
     assert type(model) is transformers.Qwen3ForCausalLM
     attention, mlp = 2 * 128 * 128 + 2 * 64 * 128 + 2 * 32, 3 * 128 * 384
     assert sum(p.numel() for p in model.parameters()) == 257 * 128 + 4 * (attention + mlp + 2 * 128) + 128
-
-
-class Tokenizer:
-    """The public C functions."""
-
-    def __init__(self, directory):
-        self.library = ctypes.CDLL(LIBRARY)
-        self.handle = ctypes.c_void_p()
-        self.error = ctypes.create_string_buffer(512)
-        path = os.fsencode(directory)
-        assert self.library.tg_tokenizer_load(path, ctypes.byref(self.handle), self.error) == 0, self.error.raw
-
-    def encode(self, text):
-        data = text.encode()
-        ids = (ctypes.c_int32 * (len(data) + 1))()
-        count = ctypes.c_size_t()
-        status = self.library.tg_tokenizer_encode(
-            self.handle, data, ctypes.c_size_t(len(data)), ctypes.c_uint32(0), ids, ctypes.c_size_t(len(ids)),
-            ctypes.byref(count), self.error,
-        )  # fmt: skip
-        assert status == 0, self.error.raw
-        return list(ids[: count.value])
-
-    def decode(self, ids):
-        array = (ctypes.c_int32 * len(ids))(*ids)
-        text = ctypes.create_string_buffer(16 * len(ids) + 1)
-        size = ctypes.c_size_t()
-        status = self.library.tg_tokenizer_decode(
-            self.handle, array, ctypes.c_size_t(len(ids)), ctypes.c_uint32(0), text, ctypes.c_size_t(len(text)),
-            ctypes.byref(size), self.error,
-        )  # fmt: skip
-        assert status == 0, self.error.raw
-        return text.raw[: size.value]
 
 
 @pytest.fixture(scope="module", params=["as written", "saved by transformers"])

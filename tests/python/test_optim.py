@@ -158,20 +158,88 @@ def test_closures_strides_and_versions():
     AdamW([param]).step()
 
 
-@pytest.mark.parametrize("name, value", [("amsgrad", True), ("maximize", True), ("foreach", True), ("capturable", True),
-                                         ("differentiable", True), ("fused", True)])  # fmt: skip
-def test_what_it_does_not_do_is_refused(name, value):
+def laid_out(layout):
+    """A leaf that is not in C order."""
+    torch.manual_seed(3)
+    return torch.nn.Parameter({
+        "transposed": lambda: placed.randn(5, 4).t(), "permuted": lambda: placed.randn(3, 4, 5).permute(2, 0, 1),
+        "channels_last": lambda: placed.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        "one wide": lambda: placed.randn(4, 1, 3).permute(1, 2, 0), "gaps": lambda: placed.randn(5, 8)[:, ::2],
+        "column": lambda: placed.randn(6, 3)[:, 1], "empty": lambda: placed.randn(3, 0).t(),
+    }[layout]())  # fmt: skip
+
+
+@pytest.mark.parametrize("master", [False, True])
+@pytest.mark.parametrize("grad", ["like the param", "in C order"])
+@pytest.mark.parametrize("layout", ["transposed", "permuted", "channels_last", "one wide", "gaps", "column", "empty"])
+def test_layouts_like_torch(layout, grad, master):
+    """What torch.optim.AdamW updates, whatever the strides; also on from its state."""
+    dtype = torch.bfloat16 if master else torch.float32
+    ours = torch.nn.Parameter(laid_out(layout).detach().to(dtype))
+    theirs = torch.nn.Parameter(ours.detach().float().clone())
+    strides = ours.stride()
+    more = {"state_dtype": torch.float32, "master_weights": True} if master else {}
+    optimizers = [AdamW([ours], **options(**more)), torch.optim.AdamW([theirs], **options())]
+    torch.manual_seed(4)
+    for step in range(4):
+        gradient = placed.randn(ours.shape).to(dtype)
+        ours.grad = torch.empty_like(ours).copy_(gradient) if grad == "like the param" else gradient
+        theirs.grad = gradient.float()
+        for optimizer in optimizers:
+            optimizer.step()
+        if step == 1 and not master:
+            optimizers[0] = AdamW([ours], **options())
+            optimizers[0].load_state_dict(pickle.loads(pickle.dumps(optimizers[1].state_dict())))
+    assert ours.stride() == strides
+    kept = optimizers[0].state[ours]["master"] if master else ours
+    same([kept], [theirs])
+    if master:
+        assert torch.equal(kept.to(dtype), ours)
+
+
+def test_a_transposed_param_is_not_copied():
+    from tegula.ops import list_ops
+
+    turned = [placed.randn(5, 4).t() for _ in range(4)]
+    names = ("params", "grads", "exp_avg", "exp_avg_sq")
+    lists = {name: [tensor] for name, tensor in zip(names, turned)}
+    assert list_ops.align(lists) == []
+    assert all(lists[name][0].is_contiguous() and lists[name][0].data_ptr() == t.data_ptr() for name, t in zip(names, turned))
+    turned[1] = turned[1].contiguous()
+    lists = {name: [tensor] for name, tensor in zip(names, turned)}
+    assert list_ops.align(lists) == [] and torch.equal(lists["grads"][0], turned[1].t())
+
+
+@pytest.mark.parametrize("more", [
+    {"betas": (0.0, 0.0)}, {"betas": (0.9, 0.0), "eps": 1e-3}, {"betas": (0.0, 0.99)}, {"eps": 0.0}, {"betas": (0, 0.5)},
+    {"fused": True}, {"foreach": True}, {"maximize": True}, {"lr": torch.tensor(0.02)}, {"fused": False, "foreach": False},
+    {"betas": (torch.tensor(0.8), torch.tensor(0.9))}, {"weight_decay": 0.0},
+], ids=str)  # fmt: skip
+def test_options_like_torch(more):
+    ours, theirs = parameters(), parameters()
+    peer = {**more, "betas": tuple(map(float, more.get("betas", (0.9, 0.999))))}  # torch mixes no kinds of numbers
+    optimizers = [AdamW(ours, **options(**more)), torch.optim.AdamW(theirs, **options(**peer))]
+    for optimizer, params in zip(optimizers, (ours, theirs)):
+        run(optimizer, params, 5)
+    same(ours, theirs, 2e-6)
+    again = torch.optim.AdamW(theirs, **options(**peer))
+    again.load_state_dict(optimizers[0].state_dict())
+    assert {k: v for k, v in again.param_groups[0].items() if k != "params"}.keys() == optimizers[0].defaults.keys()
+
+
+@pytest.mark.parametrize("name", ["amsgrad", "capturable", "differentiable"])
+def test_what_it_does_not_do_is_refused(name):
     params = parameters()
-    with pytest.raises(NotImplementedError, match=f"AdamW: {name}: expected (False|None), got True"):
-        AdamW(params, **{name: value})
-    with pytest.raises(NotImplementedError, match=f"AdamW: {name}: expected (False|None), got True"):
-        AdamW([{"params": params, name: value}])
+    with pytest.raises(NotImplementedError, match=f"AdamW: {name}: expected False, got True; see torch.optim.AdamW"):
+        AdamW(params, **{name: True})
+    with pytest.raises(NotImplementedError, match=f"AdamW: {name}: expected False, got True"):
+        AdamW([{"params": params, name: True}])
     theirs = torch.optim.AdamW(params)
     run(theirs, params, 1)
     saved = theirs.state_dict()
-    saved["param_groups"][0][name] = value
+    saved["param_groups"][0][name] = True
     ours = AdamW(params)
-    if name in ("foreach", "capturable", "fused"):
+    if name == "capturable":  # where the step is kept; the numbers are the same
         ours.load_state_dict(saved)
         assert not ours.param_groups[0][name]
     else:
@@ -179,10 +247,38 @@ def test_what_it_does_not_do_is_refused(name, value):
             ours.load_state_dict(saved)
 
 
+@pytest.mark.parametrize("param, message", [
+    (torch.zeros(3, dtype=torch.complex64), "params: expected dense real tensors, got torch.complex64"),
+    (torch.eye(3).to_sparse(), "params: expected dense real tensors, got torch.float32 of layout torch.sparse_coo"),
+])  # fmt: skip
+def test_params_of_other_kinds(param, message):
+    with pytest.raises(TypeError, match=message):
+        AdamW([param.requires_grad_()])
+    with pytest.raises(TypeError, match=r"adamw_step: params\[0\]: expected a tensor of PyTorch, got <class 'list'>"):
+        ops.adamw_step([[1.0]], [], [], [], step=1, lr=0.1)
+    with pytest.raises(ValueError, match=r"adamw_step: grads: expected 1 tensors, got 0"):
+        ops.adamw_step([torch.ones(2)], [], [], [], step=1, lr=0.1)
+    with pytest.raises(ValueError, match=r"adamw_step: grads\[0\]: expected \[2, 3\], got \[6\]"):
+        ops.adamw_step([torch.ones(3, 2).t()], [torch.ones(6)], [torch.ones(3, 2).t()], [torch.ones(3, 2).t()], step=1, lr=0.1)
+
+
+def test_a_gradient_scaler_unscales_before_a_fused_step():
+    ours, theirs = parameters(), parameters()
+    for params, optimizer in ((ours, AdamW(ours, **options(fused=True))), (theirs, torch.optim.AdamW(theirs, **options()))):
+        scaler = torch.amp.GradScaler(placed.device, init_scale=1024.0)
+        torch.manual_seed(6)
+        for param in params:
+            scaler.scale((param * placed.randn(param.shape)).sum()).backward()
+        scaler.step(optimizer)
+    same(ours, theirs)
+
+
 @pytest.mark.parametrize("numbers, message", [
-    ({"lr": -1}, "lr: expected >= 0, got -1"), ({"eps": 0.0}, "eps: expected > 0, got 0.0"),
-    ({"betas": (0.9, 1.0)}, "betas: expected two numbers between 0 and 1"),
+    ({"lr": -1}, "lr: expected >= 0, got -1"), ({"eps": -1e-8}, "eps: expected >= 0, got -1e-08"),
+    ({"betas": (0.9, 1.0)}, "betas: expected two numbers from 0 on and below 1"),
+    ({"betas": (-0.1, 0.9)}, "betas: expected two numbers from 0 on and below 1"),
     ({"weight_decay": -0.1}, "weight_decay: expected >= 0, got -0.1"),
+    ({"lr": torch.ones(2)}, r"lr: expected a number or a tensor of one element, got \[2\]"),
 ])  # fmt: skip
 def test_numbers(numbers, message):
     with pytest.raises(ValueError, match=message):
@@ -197,12 +293,12 @@ def test_a_step_that_fails_changes_nothing():
     optimizer = AdamW([table])
     with pytest.raises(RuntimeError, match="grad: expected a dense gradient, got a sparse one"):
         optimizer.step()
-    turned = torch.nn.Parameter(placed.randn(3, 5).T)
-    turned.grad = placed.ones(5, 3)
-    kept, optimizer = turned.detach().clone(), AdamW([turned])
-    with pytest.raises(ValueError, match=r"adamw_step: params\[0\]: expected"):
+    shared = torch.nn.Parameter(placed.ones(1).expand(3))
+    shared.grad = placed.ones(3)
+    optimizer = AdamW([shared])
+    with pytest.raises(ValueError, match=r"adamw_step: params\[0\]: expected elements that lie apart, got strides \(0,\)"):
         optimizer.step()
-    assert torch.equal(turned, kept) and optimizer.state[turned]["step"] == 0
+    assert (shared == 1).all() and optimizer.state[shared]["step"] == 0 and not optimizer.state[shared]["exp_avg"].any()
 
 
 @pytest.mark.cpu("its processes are imagined ones on the CPU")
@@ -244,7 +340,6 @@ def test_clip_on_the_way():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_global_norm(dtype):
-    placed.skip_f64(dtype)
     tensors = [5 * placed.randn(shape).to(dtype) for shape in SHAPES] + [placed.randn(70, 3).to(dtype).T]
     exact = torch.cat([t.double().flatten() for t in tensors]).norm()
     norm, clip = ops.global_norm(tensors, 2.0)
@@ -253,7 +348,23 @@ def test_global_norm(dtype):
     assert ops.global_norm([]) == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_norms_that_are_left_to_pytorch(monkeypatch):
+    """As those of f64 on a GPU: here of all tensors."""
+    from tegula.ops import list_ops
+
+    tensors = [placed.randn(3, 4), placed.randn(5).double(), placed.randn(2).bfloat16()]
+    for order in (tensors, tensors[::-1], tensors[:1]):
+        ours = ops.global_norm(order, 1.0)
+        monkeypatch.setattr(list_ops, "run_stock", lambda *_: True)
+        theirs = ops.global_norm(order, 1.0)
+        assert all(a.dtype == b.dtype and torch.allclose(a, b, rtol=1e-6) for a, b in zip(ours, theirs))
+        assert torch.equal(ops.global_norm(order), theirs[0])
+        bad = ops.global_norm([torch.full_like(order[0], torch.inf)], 1.0)
+        assert bad[0].isinf() and bad[1].isnan()
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("max_norm", [0.5, 1e3])
 def test_clip_grad_norm(dtype, max_norm):
     ours, theirs = parameters(dtype), parameters(dtype)

@@ -104,7 +104,8 @@ def test_masks_without_a_fast_kernel(monkeypatch, variant, name):
 @pytest.mark.parametrize("window", [0, 3])
 @pytest.mark.parametrize("mask, queries, keys", [
     (lambda: attention_masks.plain(placed.device), 4, 9),
-    (lambda: placed.tensor([0, 3, 3, 6, 10, 12], dtype=torch.int32)[None, None, None], 6, 6),
+    (lambda: attention_masks.segments(*placed.tensor([[0, 3, 3, 6, 10, 12]] * 2)), 6, 6),
+    (lambda: attention_masks.segments(*placed.tensor([[0, 2, 4, 4, 8], [0, 5, 9, 11, 18]])), 4, 9),
     (lambda: attention_masks.ranges(*placed.tensor([[0, 2], [7, 9], [5, 5]])), 4, 9),
     (lambda: attention_masks.ranges(*placed.tensor([[0, 8], [11, 12], [9, 9]])), 3, 7),  # the cache has dropped 5 of 12
 ])  # fmt: skip
@@ -114,9 +115,9 @@ def test_masks_are_what_they_say(mask, queries, keys, window):
     torch.manual_seed(0)
     mask = mask()
     q, k, v = placed.randn(2, 4, queries, 8), placed.randn(2, 2, keys, 8), placed.randn(2, 2, keys, 8)
-    ours = attention.attend(q, k, v, mask, True, 0.3, window, 0.0, None)
-    dense = attention.dense(mask, queries, keys, window)
-    theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v, dense, scale=0.3, enable_gqa=True)
+    ours = attention.attend(q, k, v, attention.Seen(mask, True, window), 0.3, 0.0, None)
+    seen = attention_masks.as_booleans(mask, 2, queries, keys, window)
+    theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v, seen, scale=0.3, enable_gqa=True)
     assert tiny.distance(ours, theirs) <= F32
 
 
@@ -191,8 +192,7 @@ def test_tegula_as_attn_implementation(variant, name):
     stock = tiny.loss_and_gradients(model, inputs)
     model.set_attn_implementation("tegula")
     tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
-    if variant == "llama" and name != "packed":
-        assert tiny.served(model) == {"tegula"}
+    assert tiny.served(model) == {"tegula"}
     tegula.apply_to_model(model)
     tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
     assert tiny.served(model) == {"tegula"}

@@ -9,13 +9,16 @@ if os.environ.get("TEGULA_TORCH") == "none":
 tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
 
 import copy  # noqa: E402
+import warnings  # noqa: E402
 
 import placed  # noqa: E402
 import tiny_models as tiny  # noqa: E402
 import torch  # noqa: E402
 from functorch.compile import make_boxed_func  # noqa: E402
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402
-from transformers import AutoModelForSequenceClassification  # noqa: E402
+from transformers import AutoModelForSequenceClassification, DynamicCache  # noqa: E402
+
+from tegula.patching.cache_name import CACHE  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device", "stock_afterwards")
 F32 = 1e-5  # of the largest value; what summing in another order costs in these models
@@ -134,6 +137,49 @@ def test_hooks_see_what_they_would(place):
     tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, F32)
     assert len(seen) == 2 and tiny.distance(seen[1], seen[0]) <= F32
     assert "hooks" in str(tegula.report(model))
+
+
+# ---- the name of the cache ----
+
+
+def calls_with_a_cache(model, keywords):
+    """name -> a call of the model or of a part of it; `keywords` makes the arguments that name the cache."""
+    ids = tiny.batch((1, 5))["input_ids"]
+    trunk, layer = model.model, model.model.layers[0]
+    hidden = trunk.embed_tokens(ids)
+    rotation = trunk.rotary_emb(hidden, placed.arange(5)[None])
+    return {
+        "the model": lambda: model(ids, **keywords()),
+        "its trunk": lambda: trunk(ids, **keywords()),
+        "a layer": lambda: layer(hidden, position_embeddings=rotation, attention_mask=None, **keywords()),
+        "attention": lambda: layer.self_attn(hidden, position_embeddings=rotation, attention_mask=None, **keywords()),
+    }
+
+
+@pytest.mark.parametrize("names", [("past_key_values",), (CACHE,), ("past_key_values", CACHE)], ids=str)
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_transformers_warns_of_the_old_name_of_the_cache(family, names):
+    """In its own words, and for the same calls; the cache that it would use is used."""
+    model, caches, told = tiny.make(family).eval(), [], []
+
+    def keywords():
+        caches.append({name: DynamicCache(config=model.config) for name in dict.fromkeys(names)})
+        return caches[-1]
+
+    for patch in (None, tegula.apply_to_model):
+        if patch:
+            patch(model)
+        for name, call in calls_with_a_cache(model, keywords).items():
+            with warnings.catch_warnings(record=True) as caught, torch.no_grad():
+                warnings.simplefilter("always")
+                call()
+            told.append([name, [(warning.category, str(warning.message).partition("=<")[0]) for warning in caught]])
+            told[-1] += [caches[-1][each].get_seq_length() for each in dict.fromkeys(names)]
+    half = len(told) // 2
+    assert told[half:] == told[:half]
+    assert all(sorted(lengths)[-1] == 5 for _, _, *lengths in told)
+    if CACHE != "past_key_values" and "past_key_values" in names:
+        assert all(messages and "past_key_values" in messages[0][1] for _, messages, *_ in told)
 
 
 # ---- compilation, autocast, copies ----

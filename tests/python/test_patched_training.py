@@ -100,6 +100,19 @@ def test_gradient_checkpointing(monkeypatch, by_class, reentrant):
     assert cache.get_seq_length() == 0  # a layer that runs twice would store its keys twice
 
 
+def test_generate_in_training_mode():
+    """Without gradients nothing is checkpointed; the cache is used if the original uses it, as since transformers 5.24."""
+    model = tiny.make()
+    model.gradient_checkpointing_enable()
+    ids, tokens = tiny.batch((1, 6))["input_ids"], []
+    for patch in (None, tegula.apply_to_model):
+        if patch:
+            patch(model)
+        with torch.no_grad():
+            tokens.append(model.generate(ids, max_new_tokens=8, do_sample=False))
+    assert torch.equal(*tokens)
+
+
 def runs_of_attention(monkeypatch):
     row, runs = attention_ops._attention.forward_entry, []
     monkeypatch.setattr(row, "run", lambda *given, run=row.run: (runs.append(row.name), run(*given))[1])

@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -126,6 +127,7 @@ def test_for_a_while():
     (lambda: tegula.register_patch("rope_qwen3", "", "math", "pi", print), ValueError, "expected one that is not taken, got 'rope_qwen3'"),
     (lambda: tegula.register_patch("a", "", "no_such_module", "f", print), ValueError, "expected a module, got 'no_such_module'"),
     (lambda: tegula.register_patch("a", "", "math", "pi", 3), TypeError, "expected a class or function, got 3"),
+    (lambda: tegula.unregister_patch("rope_qwen3"), ValueError, "unregister_patch: name: expected one of none, got 'rope_qwen3'"),
 ])  # fmt: skip
 def test_errors(call, exception, message):
     with pytest.raises(exception, match=message):
@@ -160,7 +162,8 @@ def test_patches_of_users(monkeypatch):
     tegula.register_patch("zero_mlp", "no MLP", modeling_qwen3.__name__, "Qwen3MLP.forward", forward, models=["qwen3"], op="zero")
     tegula.register_patch("no_rope", "", modeling_llama.__name__, "apply_rotary_pos_emb", rope, priority=20)
     assert tegula.list_patches()[-2:] == ["no_rope", "zero_mlp"]
-    with pytest.raises(ValueError, match="zero_mlp: .*Qwen3MLP.forward: expected one patch, got another"):
+    message = r"zero_mlp: .*Qwen3MLP\.forward: expected a patch with a priority of its own, got 10 as swiglu_qwen3 has"
+    with pytest.raises(ValueError, match=message):
         tegula.apply(model_type="qwen3")
     assert tegula.get_patched_ops() == [] and modeling_llama.apply_rotary_pos_emb is not rope
     model, stock = tiny.make(), modeling_llama.apply_rotary_pos_emb
@@ -171,6 +174,46 @@ def test_patches_of_users(monkeypatch):
     assert tegula.reset("zero_mlp") == ["zero_mlp"] and "zero_mlp" not in tegula.apply(zero=False)
     assert modeling_llama.apply_rotary_pos_emb is rope
     assert tegula.reset("no_rope") == ["no_rope"] and modeling_llama.apply_rotary_pos_emb is stock
+
+
+@pytest.mark.parametrize("by_class", [True, False])
+def test_priority_decides_between_patches(monkeypatch, by_class):
+    from tegula.patching import patches
+
+    monkeypatch.setattr(patches, "_patches", {})
+    model, place = tiny.make(), (modeling_qwen3.__name__, "Qwen3MLP.forward")
+    before = everything()
+
+    def apply(**flags):
+        return tegula.apply(model_type="qwen3", **flags) if by_class else tegula.apply_to_model(model, **flags)
+
+    def runs():
+        function = model.model.layers[0].mlp.forward.__func__
+        return {zero: "zero", one: "one"}.get(function, getattr(function, "tegula_kind", "stock"))
+
+    def zero(self, x):
+        return x * 0
+
+    def one(self, x):
+        return x * 0 + 1
+
+    tegula.register_patch("low", "", *place, zero, priority=9)
+    tegula.register_patch("high", "", *place, one, priority=11)
+    names = apply()
+    assert runs() == "one" and "high" in names and not {"low", "swiglu_qwen3"} & set(names)
+    assert names == tegula.get_patched_ops()
+    tegula.unregister_patch("high")
+    assert runs() == "mlp" and "high" not in tegula.list_patches()
+    assert tegula.get_patched_ops() == [f"{op}_qwen3" for op in OPS]
+    assert tegula.reset("swiglu_qwen3") == ["swiglu_qwen3"] and runs() == "zero"
+    tegula.register_patch("equal", "", *place, one, priority=9)
+    with pytest.raises(ValueError, match=r"equal: .*MLP\.forward: expected a patch with .*, got 9 as low has, .*unregister_patch"):
+        apply(swiglu=False)
+    assert runs() == "zero"
+    tegula.unregister_patch("low")
+    assert runs() == "stock" and "equal" in apply(swiglu=False) and runs() == "one"
+    tegula.reset()
+    assert runs() == "stock" and changes(before, everything()) == set()
 
 
 def test_a_later_patch_of_others_is_not_undone():
@@ -236,6 +279,17 @@ def test_verify(capsys):
         tegula.verify(model, dict(input_ids=inputs["input_ids"]))
 
 
+def test_verify_at_a_prompt(capsys):
+    """The table once: the call prints it, and the prompt shows a line about what it returned."""
+    import code
+
+    console = code.InteractiveConsole({"tegula": tegula, "model": tiny.make(num_hidden_layers=1), "inputs": tiny.batch()})
+    console.push("tegula.verify(model, inputs)")
+    out = capsys.readouterr().out
+    assert out.count("difference from PyTorch") == 1
+    assert out.splitlines()[-1].startswith("Verification(loss: ") and "largest of 14 gradients: " in out.splitlines()[-1]
+
+
 def test_warm_up_runs_every_op_that_has_gradients(monkeypatch, tmp_path):
     seen = set()
 
@@ -249,10 +303,14 @@ def test_warm_up_runs_every_op_that_has_gradients(monkeypatch, tmp_path):
     wanted = {row["name"] for row in tegula._core.ops() if row["name"].endswith("_bwd")}
     assert wanted <= seen and {name.replace("_bwd", "_fwd") for name in wanted} <= seen
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert tegula.clear_autotune_cache() == 0
+    with pytest.warns(UserWarning, match="clear_autotune_cache: nothing is tuned: expected tables in .*tegula, got none"):
+        assert tegula.clear_autotune_cache() == 0
     (tmp_path / "tegula").mkdir()
     (tmp_path / "tegula" / "a.json").write_text("{}")
-    assert tegula.clear_autotune_cache() == 1 and not list((tmp_path / "tegula").iterdir())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tegula.clear_autotune_cache() == 1
+    assert not list((tmp_path / "tegula").iterdir())
 
 
 # ---- the kernels package ----
@@ -276,7 +334,7 @@ def test_layers_for_kernels(monkeypatch):
     ours = tiny.loss_and_gradients(model, inputs)
     assert abs(ours[0] - stock[0]) <= 2**-11 * stock[0]
     tegula.apply_to_model(model)  # keeps what kernelize put there
-    assert "norm has hooks or runs another forward" in str(tegula.report(model))
+    assert "norm runs another forward" in str(tegula.report(model))
     assert abs(tiny.loss_and_gradients(model, inputs)[0] - stock[0]) <= 2**-11 * stock[0]
 
 

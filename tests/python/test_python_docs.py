@@ -3,6 +3,7 @@
 import ast
 import inspect
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -54,6 +55,30 @@ def test_docstrings_are_complete(name):
         assert word in function.__doc__
     if not name.startswith("pack_"):
         assert "Source " in function.__doc__
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_docstrings_speak_python(name):
+    """Exceptions instead of C's codes; enumerated values by their names, with the default of the signature."""
+    function = getattr(tegula.ops, name)
+    contract = function.__doc__.partition("The contract of tegula/")[2]
+    assert not re.search(r"BAD_[A-Z]+|UNSUPPORTED|tg_context_check|workspace missing|required$|required[;, ]", contract, re.M)
+    assert re.search(r"^Errors     ValueError \(shapes[;)]", contract, re.M) and "TypeError (dtypes)" in contract.replace("\n           ", " ")
+    for parameter in inspect.signature(function).parameters.values():
+        if isinstance(parameter.default, str) and not name.endswith("linear_cross_entropy"):  # "those of cross_entropy"
+            line = re.search(rf"^  {parameter.name} +(.*)$", contract, re.M)
+            assert line and f'default "{parameter.default}"' in line.group(1), parameter.name
+            assert f'"{parameter.default}" or ' in line.group(1) or f' or "{parameter.default}"' in line.group(1)
+
+
+def test_an_error_of_another_form_stops_the_build(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import python_contracts
+
+    said = python_contracts.errors_of_python("a.h", "Errors BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (eps; workspace missing or\n too small), UNSUPPORTED.")
+    assert said == "Errors     ValueError (shapes; eps), TypeError (dtypes), NotImplementedError (device)."
+    with pytest.raises(ValueError, match="a.h: expected Errors BAD_SHAPE"):
+        python_contracts.errors_of_python("a.h", "Errors IO, BAD_SHAPE.")
 
 
 def test_every_op_of_the_table_is_a_function():

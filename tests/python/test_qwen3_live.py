@@ -1,7 +1,6 @@
 """Qwen3 against live transformers models in f32: logits, loss, every gradient, greedy tokens, a loss curve, and
 checkpoints in both directions."""
 
-import copy
 import json
 import os
 
@@ -14,22 +13,6 @@ import live_model as live
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-SIZES = dict(
-    vocab_size=97, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-    head_dim=16, max_position_embeddings=40,
-)  # fmt: skip
-ROPE = {
-    "linear": dict(factor=2.0),
-    "dynamic": dict(factor=3.0),
-    "llama3": dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16),
-    "yarn": dict(factor=4.0, original_max_position_embeddings=10),
-    "yarn_all": dict(
-        rope_type="yarn", factor=40.0, original_max_position_embeddings=12, beta_fast=16.0, beta_slow=2.0, mscale=1.0,
-        mscale_all_dim=0.7, truncate=False,
-    ),
-    "yarn_factor": dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=10, attention_factor=1.3),
-}  # fmt: skip
-NEWER = hasattr(Qwen3Config(), "rope_parameters")  # transformers 5
 VARIANTS = {
     "untied": dict(),
     "tied": dict(tie_word_embeddings=True),
@@ -43,23 +26,12 @@ VARIANTS = {
         layer_types=["sliding_attention", "full_attention", "sliding_attention"],
     ),
     "eps and theta": dict(rms_norm_eps=1e-2, rope_parameters={"rope_type": "default", "rope_theta": 77.0}),
-    **{name: dict(rope_parameters={"rope_type": name, "rope_theta": 1e3, **values}) for name, values in ROPE.items()},
+    **live.ROPE_VARIANTS,
 }  # fmt: skip
 
 
-def older(config):
-    """The dictionary with RoPE as transformers before 5 spells it."""
-    parameters = config.pop("rope_parameters", {"rope_type": "default"})
-    if "rope_theta" in parameters:
-        config["rope_theta"] = parameters.pop("rope_theta")
-    config["rope_scaling"] = None if parameters["rope_type"] == "default" else parameters
-    return config
-
-
 def make(seed=0, **sizes):
-    # With deviations of 0.02 the halves of a layer would hardly move the logits.
-    config = {**SIZES, "initializer_range": 0.1, **copy.deepcopy(sizes)}
-    return live.make(Qwen3ForCausalLM, Qwen3Config(**(config if NEWER else older(config))), seed)
+    return live.make_llama(Qwen3ForCausalLM, seed, **sizes)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -78,7 +50,7 @@ def test_loss_curve(tmp_path, variant):
     theirs = make(seed=5, **VARIANTS[variant])
     live.compare_curve(theirs, tmp_path)
     back = Qwen3Config.from_pretrained(tmp_path / "trained")
-    for key in [*SIZES, "tie_word_embeddings", "attention_bias", "layer_types", "sliding_window", "rms_norm_eps"]:
+    for key in [*live.SIZES, "tie_word_embeddings", "attention_bias", "layer_types", "sliding_window", "rms_norm_eps"]:
         assert getattr(back, key) == getattr(theirs.config, key), key
     defaults = {"beta_fast": 32, "beta_slow": 1, "truncate": True}
     wanted = rope(theirs.config)
@@ -87,15 +59,15 @@ def test_loss_curve(tmp_path, variant):
 
 
 def rope(config):
-    if NEWER:
+    if live.NEWER:
         return config.rope_parameters
     return {"rope_theta": config.rope_theta, **(config.rope_scaling or {"rope_type": "default"})}
 
 
 def old_spelling(config):
     """As transformers before 5 wrote it: 4 does, but for two keys that came late."""
-    if NEWER:
-        config = older(config)
+    if live.NEWER:
+        config = live.older(config)
     config["torch_dtype"] = config.pop("dtype")
     del config["layer_types"]
     return config

@@ -99,6 +99,24 @@ static int differentiate(const bound_op *op, tgi_bound_call *bound, PyObject **r
   return bound->begun ? -1 : refused_for_transform(op->entry.torch);
 }
 
+/* Whether the inputs have dtypes that the op takes: rows the first one's, others that or f32. The
+ * general path converts. */
+static bool dtypes_fit(const tgi_bound_call *bound)
+{
+  const tg_op_info *info = bound->entry->info;
+  tg_dtype first = TG_DTYPE_NONE;
+  for (size_t i = 0; i < bound->entry->num_inputs; i++) {
+    const tg_tensor *view =
+        (const tg_tensor *)(const void *)(bound->call.args.fields + info->slots[i].offset);
+    first = first == TG_DTYPE_NONE ? view->dtype : first;
+    if (view->dtype != first && view->dtype != TG_DTYPE_NONE &&
+        (info->slots[i].ndim == 2 || view->dtype != TG_F32)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 /* Returns what it found; *results holds a reference if the op has run. */
 static int run_bound(const bound_op *op, tgi_bound_call *bound, PyObject *const *args,
                      PyObject **results)
@@ -110,6 +128,9 @@ static int run_bound(const bound_op *op, tgi_bound_call *bound, PyObject *const 
   }
   PyObject *out = args[0];
   int verdict = tgi_bound_read_inputs(bound, args + 1, true);
+  if (verdict > TGI_NOT_PLAIN && !dtypes_fit(bound)) {
+    return TGI_NOT_PLAIN;
+  }
   if (verdict > TGI_NOT_PLAIN && out != Py_None) {
     const int found = tgi_bound_read_output(bound, op->results[0], out, verdict == TGI_PLAIN);
     verdict = found == TGI_PLAIN ? verdict : found;

@@ -1,7 +1,10 @@
-"""Shared by the functions of `tegula.ops`: values of enumerated arguments, and shapes of tensors."""
+"""Shared by the functions of `tegula.ops`: values of enumerated arguments, types, shapes and dtypes of tensors."""
+
+import functools
 
 import torch
 
+FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 ROUNDING = {"hf": 1, "once": 2}
 POLICY = {"llama": 1, "gpt_oss": 2}
 APPROXIMATION = {"tanh": 1, "none": 2}
@@ -18,6 +21,22 @@ def choose(op, argument, choices, value):
     return choices[value]
 
 
+def expect_tensor(op, argument, value):
+    """`value`, which must be a dense tensor of PyTorch."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{op}: {argument}: expected a tensor of PyTorch, got {value if value is None else type(value)}")
+    if value.layout is not torch.strided:
+        raise TypeError(f"{op}: {argument}: expected a dense tensor, got one of layout {value.layout}")
+    return value
+
+
+def expect_leading(op, argument, tensor, like):
+    """The tensor must be [..., n] with all of the leading axes of `like`."""
+    if tensor.shape[:-1] != like.shape[:-1] or tensor.dim() != like.dim():
+        leading = "".join(f"{extent}, " for extent in like.shape[:-1])
+        raise ValueError(f"{op}: {argument}: expected [{leading}...], got {list(tensor.shape)}")
+
+
 def rows(x):
     """[..., cols] as [rows, cols]."""
     if x.dim() == 2:
@@ -29,9 +48,32 @@ def flat(x):
     return None if x is None else x if x.dim() == 1 else x.reshape(-1)
 
 
-def heads_last(x):
-    """[batch, heads, tokens, ...] as [batch, tokens, heads, ...], and back."""
+def heads_last(op, argument, x):
+    """[batch, heads, tokens, head_dim] as [batch, tokens, heads, head_dim]."""
+    if expect_tensor(op, argument, x).dim() != 4:
+        raise ValueError(f"{op}: {argument}: expected [batch, heads, tokens, head_dim], got {list(x.shape)}")
+    return x.transpose(1, 2)
+
+
+def heads_first(x):
     return None if x is None else x.transpose(1, 2)
+
+
+def one_dtype(*tensors):
+    """The tensors in the dtype that PyTorch promotes theirs to; None stays."""
+    dtypes = {tensor.dtype for tensor in tensors if tensor is not None}
+    if len(dtypes) < 2 or not dtypes <= FLOATS:
+        return tensors
+    dtype = functools.reduce(torch.promote_types, dtypes)
+    return tuple(tensor if tensor is None else tensor.to(dtype) for tensor in tensors)
+
+
+def widened(tensor, like):
+    """A weight or table beside `like`. The ops take it in that dtype or in f32; another 16-bit dtype is widened, exactly."""
+    dtype = getattr(tensor, "dtype", None)  # what is no tensor is reported by the op
+    if dtype == like.dtype or dtype not in (torch.float16, torch.bfloat16) or like.dtype not in FLOATS:
+        return tensor
+    return tensor.to(torch.promote_types(like.dtype, torch.float32))
 
 
 def empty(shape, like):

@@ -10,7 +10,7 @@ import torch
 
 from .conventions import rows
 from .dispatcher import absent_filled, declare, implement, listed
-from .op_function import Op, refuse_second
+from .op_function import Op, needs_gradient, refuse_second
 from .table_entry import CHOSEN, TableEntry, bare_apply, scalar_values
 
 
@@ -42,7 +42,7 @@ class LossOp(Op):
         self.define_both()
 
     def allocate_both(self, arguments, wanted):
-        results = dict(zip(self.results, self.allocate(*arguments)))
+        results = dict(zip(self.results, self.allocated(arguments)))
         for target, slot, asked in zip(self.targets, self.backward_entry.outs, wanted):
             like = arguments[target]
             results[slot["name"]] = like.new_empty(like.shape) if asked and like is not None else None
@@ -51,11 +51,12 @@ class LossOp(Op):
     def compute_both(self, arguments, wanted):
         """The loss and the wanted gradients."""
         results = self.allocate_both(arguments, wanted)
-        tensors = dict(zip(self.inputs, arguments))
+        tensors = {**dict(zip(self.inputs, arguments)), **results}
+        for name in (self.inputs[0], f"d{self.inputs[0]}"):  # the others have the ranks of the contract
+            tensors[name] = None if tensors[name] is None else rows(tensors[name])
         ins = [tensors.get(slot["name"]) for slot in self.both_entry.ins]  # without dloss, which is 1
-        outs = [results.get(slot["name"]) for slot in self.both_entry.outs]
-        scalars = scalar_values(self.both_scalars, arguments[self.num_inputs :])
-        self.both_entry.run_by_rows(ins, outs, scalars)
+        outs = [tensors.get(slot["name"]) for slot in self.both_entry.outs]
+        self.both_entry.run(ins, outs, scalar_values(self.both_scalars, arguments[self.num_inputs :]))
         return self.returned(results)
 
     def returned(self, results):
@@ -78,6 +79,8 @@ class LossOp(Op):
             return tuple(found)
 
         class ThroughDispatcher(torch.autograd.Function):
+            generate_vmap_rule = True
+
             @staticmethod
             def forward(*arguments):
                 return listed(both(*arguments))
@@ -96,6 +99,8 @@ class LossOp(Op):
                 return by_argument(made)
 
         class Scaled(torch.autograd.Function):
+            generate_vmap_rule = True
+
             @staticmethod
             def forward(gradient, factor):
                 return scaled(gradient, factor)
@@ -128,8 +133,10 @@ class LossOp(Op):
         self.both_direct = bare_apply(Direct)
 
     def __call__(self, *arguments):
+        if not torch.compiler.is_compiling():
+            self.expect_inputs(arguments)
         first, *others = arguments
-        wanted = [arguments[target] is not None and arguments[target].requires_grad for target in self.targets]
+        wanted = [arguments[target] is not None and needs_gradient(arguments[target]) for target in self.targets]
         late = any(asked and arguments[target].dtype == torch.float16 for target, asked in zip(self.targets, wanted))
         if late or arguments[self.reduction] == self.per_row or not self.requires_gradient(arguments):
             return super().__call__(rows(first), *others)

@@ -12,8 +12,9 @@ fake tensors, subclasses, negated views) goes through two operators of the dispa
 import torch
 from torch.autograd import forward_ad
 
+from .conventions import expect_tensor
 from .dispatcher import absent_filled, declare, implement, listed, present
-from .table_entry import CHOSEN, PLAIN, TABLE, TableEntry, bare_apply, scalar_values
+from .table_entry import CHOSEN, PLAIN, TABLE, TableEntry, bare_apply, is_accepted, scalar_values
 
 is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
@@ -67,6 +68,13 @@ def refuse_second(name):
     raise RuntimeError(f"tegula.{name}: expected a first derivative, got a request for the second (create_graph)")
 
 
+def needs_gradient(tensor):
+    """Whether autograd or a transform of torch.func wants the tensor's gradient. vmap hides that in its wrapper."""
+    while not tensor.requires_grad and not torch.compiler.is_compiling() and is_wrapped(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor.requires_grad
+
+
 class Op:
     """`results` names the outputs to compute, public ones first. `allocate` makes them from the inputs and scalars, as a
     tuple; None skips an optional output.
@@ -82,6 +90,7 @@ class Op:
         self.same, self.passed, self.like, self.paired = dict(same), dict(passed), dict(like), paired
         self.forward_entry = TableEntry(f"{name}_fwd")
         self.inputs = [slot["name"] for slot in self.forward_entry.ins]
+        self.required = [not slot["optional"] for slot in self.forward_entry.ins]
         self.num_inputs = len(self.inputs)
         self.num_arguments = self.num_inputs + len(self.forward_entry.scalars)
         self.placed = [results.index(slot["name"]) if slot["name"] in results else None for slot in self.forward_entry.outs]
@@ -140,12 +149,22 @@ class Op:
 
     # ---- computing ----
 
+    def allocated(self, arguments):
+        """The results, not yet computed. Their shapes can only be wrong where an input is, which is then reported."""
+        try:
+            return self.allocate(*arguments)
+        except (IndexError, ValueError):
+            for slot, tensor in zip(self.forward_entry.ins, arguments):
+                if tensor is not None and slot["ndim"] and tensor.dim() != slot["ndim"]:
+                    raise ValueError(
+                        f"{self.forward_entry.name}: {slot['name']}: expected rank {slot['ndim']}, got {list(tensor.shape)}"
+                    ) from None
+            raise
+
     def compute(self, arguments, given=None):
-        """All results; `given` is memory for the first."""
+        """All results; `given` is memory for them."""
         ins, scalars = arguments[: self.num_inputs], arguments[self.num_inputs : self.num_arguments]
-        results = self.allocate(*arguments)
-        if given is not None:
-            results = (given, *results[1:])
+        results = self.allocated(arguments) if given is None else given
         outs = [None if place is None else results[place] for place in self.placed]
         self.forward_entry.run(ins, outs, scalars)
         return results
@@ -180,7 +199,7 @@ class Op:
         forward = implement(
             entry.name,
             lambda *arguments: absent_filled(self.compute(arguments), like_of(arguments)),
-            lambda *arguments: absent_filled(self.allocate(*arguments), like_of(arguments)),
+            lambda *arguments: absent_filled(self.allocated(arguments), like_of(arguments)),
         )
         self.without_gradients = lambda *arguments: listed(forward(*arguments))
         if not self.backward_entry:
@@ -218,6 +237,8 @@ class Op:
         places, nothing = tuple(self.places), [None] * len(self.targets)
 
         class Gradient(torch.autograd.Function):
+            generate_vmap_rule = True
+
             @staticmethod
             def forward(*arguments):
                 return backward(*arguments)
@@ -231,6 +252,8 @@ class Op:
                 refuse_second(name)
 
         class ThroughDispatcher(torch.autograd.Function):
+            generate_vmap_rule = True  # the operators then run once for each element of the batch
+
             @staticmethod
             def forward(*arguments):
                 return listed(forward(*arguments))
@@ -301,8 +324,15 @@ class Op:
                     return True
         return False
 
+    def expect_inputs(self, arguments):
+        for name, required, value in zip(self.inputs, self.required, arguments):
+            if required or value is not None:
+                expect_tensor(self.name, name, value)
+
     def __call__(self, *arguments):
         """The public results, as a tuple."""
+        if not torch.compiler.is_compiling():
+            self.expect_inputs(arguments)
         if not self.backward_entry and self.requires_gradient(arguments):
             raise NotImplementedError(f"tegula.{self.name}: expected tensors without gradients, got one that requires its")
         if torch.compiler.is_compiling() and not self.requires_gradient(arguments):
@@ -314,13 +344,21 @@ class Op:
             return self.direct(*arguments)
         return self.compute(arguments)[: self.public]
 
-    def write(self, out, arguments):
-        """Writes the first result to `out`, which has the shape of the contract."""
-        tensors = (*arguments[: self.num_inputs], out)
+    def may_write(self, given):
+        slots = [slot for slot, place in zip(self.forward_entry.outs, self.placed) if place is not None]
+        return all(tensor is None or is_accepted(tensor, slot) for slot, tensor in zip(slots, given))
+
+    def write(self, argument, given, arguments):
+        """Writes the first results to the tensors `given`, which have the shapes of the contract; None where a result is
+        absent. The others, which only the backward reads, are not computed. `argument` names them in an error."""
+        targets = [tensor for tensor in given if tensor is not None]
+        tensors = (*arguments[: self.num_inputs], *targets)
         if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
-            raise RuntimeError(f"tegula.{self.name}: out: expected tensors without gradients, got one that requires its")
-        if torch.compiler.is_compiling() or not self.is_plain(tensors):
-            out.copy_(self(*arguments)[0])
+            raise RuntimeError(f"tegula.{self.name}: {argument}: expected tensors without gradients, got one that requires its")
+        if torch.compiler.is_compiling() or not self.is_plain(tensors) or not self.may_write(given):
+            for target, result in zip(given, self(*arguments)):
+                if target is not None:
+                    target.copy_(result)
         else:
-            self.compute(arguments, out)
-            torch.autograd.graph.increment_version(out)
+            self.compute(arguments, (*given, *[None] * (len(self.results) - len(given))))
+            torch.autograd.graph.increment_version(targets)

@@ -15,7 +15,7 @@ import torch
 from torch.autograd import forward_ad
 
 from .. import _core
-from .conventions import rows
+from .conventions import expect_leading, expect_tensor, one_dtype, rows, widened
 from .op_function import Op, backward_tensors, input_gradients, refuse_second, wanted_gradients
 from .table_entry import allocate_bytes, bare_apply, scalar_values
 
@@ -94,24 +94,34 @@ class RowwiseOp(Op):
         self.backward_entry.run_by_rows(tensors[: len(self.sources)], outs, values)
         return outs
 
-    def general(self, out, *arguments):
-        """The general path: flattens leading axes to rows and restores them."""
+    def expect_rows(self, out, arguments):
+        """The first tensor of rows. All of them, and `out`, must have its leading axes."""
         by_name = [pair for pair in zip(self.inputs[: self.row_inputs], arguments) if pair[1] is not None]
-        like = by_name[0][1]
-        for argument, tensor in by_name[1:]:
-            if tensor.shape[:-1] != like.shape[:-1]:
-                raise ValueError(
-                    f"{self.name}: {argument}: expected {[*like.shape[:-1], '...']}, got {list(tensor.shape)}"
-                )
-        flat = [None if tensor is None else rows(tensor) for tensor in arguments[: self.row_inputs]]
-        flat += arguments[self.row_inputs :]
+        (first, like), others = by_name[0], by_name[1:]
+        if like.dim() == 0:
+            raise ValueError(f"{self.name}: {first}: expected [..., cols], got []")
+        for argument, tensor in others + ([] if out is None else [("out", expect_tensor(self.name, "out", out))]):
+            expect_leading(self.name, argument, tensor, like)
+        return like
+
+    def general(self, out, *arguments):
+        """The general path: flattens leading axes to rows and restores them. Rows of several dtypes are promoted as PyTorch
+        promotes them, and narrower weights are widened."""
+        if not torch.compiler.is_compiling():
+            self.expect_inputs(arguments)
+        like = self.expect_rows(out, arguments)
+        rowwise = one_dtype(*arguments[: self.row_inputs])
+        weights = arguments[self.row_inputs : self.num_inputs]
+        beside = next(tensor for tensor in rowwise if tensor is not None)
+        flat = [None if tensor is None else rows(tensor) for tensor in rowwise]
+        flat += [widened(weight, beside) for weight in weights]
+        flat += arguments[self.num_inputs :]
         if out is None:
             results = self(*flat)
             if like.dim() != 2:
                 results = tuple(y.view(*like.shape[:-1], y.shape[-1]) for y in results)
             return results[0] if self.public == 1 else results
-        if out.shape[:-1] != like.shape[:-1]:
-            raise ValueError(f"{self.name}: out: expected {[*like.shape[:-1], '...']}, got {list(out.shape)}")
         # A view, so that the op writes to `out`: rows() could copy.
-        self.write(out if out.dim() == 2 else out.view(math.prod(out.shape[:-1]), out.shape[-1]), flat)
+        flat_out = out if out.dim() == 2 else out.view(math.prod(out.shape[:-1]), out.shape[-1])
+        self.write("out", (flat_out,), flat)
         return out

@@ -9,6 +9,7 @@ from ..settings import nondeterministic_allowed
 from .conventions import rows
 
 TABLE = {entry["name"]: (index, entry) for index, entry in enumerate(_core.ops())}
+F64 = torch.float64
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 # Scalars that only backwards have.
 CHOSEN = {"allow_nondeterministic": nondeterministic_allowed, "overwrite": lambda: True}
@@ -18,17 +19,34 @@ def allocate_bytes(device, count):
     return torch.empty(count, dtype=torch.uint8, device=device)
 
 
+def is_accepted(tensor, slot):
+    """Whether the slot accepts the tensor's strides."""
+    if tensor.is_contiguous():
+        return True
+    if slot["layout"] != "rows":
+        return False
+    strides = [stride for stride, extent in zip(tensor.stride(), tensor.shape) if extent != 1]
+    return min(strides) > 0 and (tensor.shape[-1] == 1 or tensor.stride(-1) == 1)
+
+
+def runs_stock_for(dtype, device_type):
+    """Whether the library has no kernel for such tensors, so that what it replaces must run instead: f64 is for the
+    reference, which runs on the CPU, and there are kernels for CPUs and NVIDIA GPUs alone."""
+    return device_type not in ("cpu", "meta") and (dtype == F64 or device_type != "cuda")
+
+
+def run_stock(*tensors):
+    """Whether `runs_stock_for` holds for any of them."""
+    for tensor in tensors:
+        if tensor.dtype is F64 or not (tensor.is_cuda or tensor.is_cpu):
+            if runs_stock_for(tensor.dtype, tensor.device.type):
+                return True
+    return False
+
+
 def arranged(tensor, slot):
     """The tensor itself if the slot accepts its strides, else a contiguous copy."""
-    if tensor is None:
-        return None
-    if tensor.is_contiguous():
-        return tensor
-    if slot["layout"] == "rows":
-        strides = [stride for stride, extent in zip(tensor.stride(), tensor.shape) if extent != 1]
-        if min(strides) > 0 and (tensor.shape[-1] == 1 or tensor.stride(-1) == 1):
-            return tensor
-    return tensor.contiguous()
+    return tensor if tensor is None or is_accepted(tensor, slot) else tensor.contiguous()
 
 
 def by_rows(tensors, slots):

@@ -9,12 +9,13 @@ derivatives exist: a second derivative or forward mode raises.
 
 import inspect
 
+from ..autograd import flop_formulas
 from .attention_ops import attention, attention_naive
 from .elementwise_ops import geglu, gelu, silu, softmax, swiglu, swiglu_clamped
 from .list_ops import adamw_step, clip_grad_norm_, global_norm
 from .loss_ops import cross_entropy, fused_linear_cross_entropy, linear, linear_cross_entropy
 from .norm_ops import add_rms_norm, layer_norm, rms_norm, rms_norm_swiglu
-from .op_contracts import CONTRACT_OF, CONTRACTS
+from .op_contracts import CONTRACTS
 from .position_ops import embedding, qk_norm_rope, rope
 from .quantized_ops import (
     PackedWeight, dequantize_int4, dequantize_int8, linear_fp8, linear_int4, linear_int8, pack_fp8, pack_int4, pack_int8,
@@ -30,6 +31,7 @@ __all__ = [
     "softmax", "swiglu", "swiglu_clamped",
 ]  # fmt: skip
 
-for _name, _contract in CONTRACT_OF.items():
+flop_formulas.register()
+for _name, _contract in CONTRACTS.items():
     _function = globals()[_name]
-    _function.__doc__ = f"{inspect.cleandoc(_function.__doc__)}\n\n{CONTRACTS[_contract]}"
+    _function.__doc__ = f"{inspect.cleandoc(_function.__doc__)}\n\n{_contract}"

@@ -242,6 +242,7 @@ def qk_norm_rope(
     position_offset: int = 0,
     pairing: str = 'halves',
     rounding: str = 'hf',
+    inplace: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]: ...
 
 def quantize_int4(
@@ -289,6 +290,7 @@ def rope(
     position_offset: int = 0,
     pairing: str = 'halves',
     rounding: str = 'hf',
+    inplace: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]: ...
 
 def sample(

@@ -5,7 +5,7 @@ import math
 import torch
 
 from ..autograd import kept_attention
-from ..autograd.conventions import empty, heads_last, statistic
+from ..autograd.conventions import empty, heads_first, heads_last, statistic
 from ..autograd.op_function import Op
 from ..settings import tf32_allowed
 
@@ -36,15 +36,16 @@ def attention(
     fewer heads, which are shared. `causal` aligns the last query with the last key; scaled_dot_product_attention aligns
     the first ones. scale: 1 / sqrt(head_dim). block_table: forward only. On a GPU, f32 uses TF32 if
     torch.backends.cuda.matmul.allow_tf32 is set, as PyTorch's products do."""
+    heads = heads_last("attention", "q", q), heads_last("attention", "k", k), heads_last("attention", "v", v)
     if block_table is not None and torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v)):
         raise NotImplementedError("attention: block_table: expected tensors without gradients, got one that requires its")
     if scale is None:
         scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
     (y,) = _attention(
-        heads_last(q), heads_last(k), heads_last(v), sinks, cu_seqlens_q, cu_seqlens_k, key_start, key_count, query_start,
-        block_table, scale, softcap, window, causal, q.is_cuda and q.dtype == torch.float32 and tf32_allowed(),
+        *heads, sinks, cu_seqlens_q, cu_seqlens_k, key_start, key_count, query_start, block_table, scale, softcap, window,
+        causal, q.is_cuda and q.dtype == torch.float32 and tf32_allowed(),
     )  # fmt: skip
-    return heads_last(y)
+    return heads_first(y)
 
 
 _attention_naive = Op(
@@ -59,7 +60,9 @@ def attention_naive(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, scale: float | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """As `attention`, with all probabilities in memory; tegula/attention_naive.h."""
+    name = "attention_naive"
+    heads = heads_last(name, "q", q), heads_last(name, "k", k), heads_last(name, "v", v)
     if scale is None:
         scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
-    (y,) = _attention_naive(heads_last(q), heads_last(k), heads_last(v), scale, causal)
-    return heads_last(y)
+    (y,) = _attention_naive(*heads, scale, causal)
+    return heads_first(y)

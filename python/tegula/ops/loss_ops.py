@@ -2,7 +2,9 @@
 
 import torch
 
-from ..autograd.conventions import ACTIVATION, NUM_ITEMS, REDUCTION, choose, empty, flat, rows, statistic
+from ..autograd.conventions import (
+    ACTIVATION, NUM_ITEMS, REDUCTION, choose, empty, expect_tensor, flat, rows, statistic,
+)  # fmt: skip
 from ..autograd.loss_op import LossOp
 from ..autograd.op_function import Op
 
@@ -20,7 +22,10 @@ def linear(
 ) -> torch.Tensor:  # fmt: skip
     """activation(x @ weight.T + bias) + residual; activation is "none", "gelu" or "gelu_tanh"; tegula/linear.h."""
     activation = choose("linear", "activation", ACTIVATION, activation)
-    arguments = (rows(x), weight, bias, None if residual is None else rows(residual), activation)
+    expect_tensor("linear", "x", x)
+    if residual is not None:
+        residual = rows(expect_tensor("linear", "residual", residual))
+    arguments = (rows(x), weight, bias, residual, activation)
     (y,) = _linear(*arguments)
     return y if x.dim() == 2 else y.view(*x.shape[:-1], y.shape[-1])
 
@@ -53,6 +58,12 @@ def loss_scalars(op, reduction, num_items_in_batch, device):
     return None, num_items_in_batch, NUM_ITEMS
 
 
+def expect_pair(op, argument, rowwise, targets):
+    expect_tensor(op, "targets", targets)
+    if expect_tensor(op, argument, rowwise).dim() == 0:
+        raise ValueError(f"{op}: {argument}: expected [..., cols], got []")
+
+
 def shaped_loss(loss, targets, reduction):
     return loss.view(targets.shape) if reduction == "none" else loss.view(())
 
@@ -64,6 +75,7 @@ def cross_entropy(
 ) -> torch.Tensor:  # fmt: skip
     """Cross-entropy of [..., vocab] logits and [...] ids; tegula/cross_entropy.h. The loss is f32. num_items_in_batch,
     a number or a tensor, replaces the number of targets as the divisor of the sum."""
+    expect_pair("cross_entropy", "logits", logits, targets)
     items, number, kind = loss_scalars("cross_entropy", reduction, num_items_in_batch, logits.device)
     (loss,) = _cross_entropy(
         logits, flat(targets), items, ignore_index, number, label_smoothing, z_loss, softcap, kind, True
@@ -78,6 +90,7 @@ def linear_cross_entropy(
     chunk_cols: int = 0,
 ) -> torch.Tensor:  # fmt: skip
     """cross_entropy(hidden @ weight.T + bias, targets) without the logits in memory; tegula/linear_cross_entropy.h."""
+    expect_pair("linear_cross_entropy", "hidden", hidden, targets)
     items, number, kind = loss_scalars("linear_cross_entropy", reduction, num_items_in_batch, hidden.device)
     (loss,) = _linear_cross_entropy(
         hidden, weight, bias, flat(targets), items, ignore_index, number, chunk_rows, chunk_cols,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from .. import _core
-from ..autograd.conventions import choose, rows
+from ..autograd.conventions import choose, expect_tensor, rows
 from ..autograd.op_function import Op
 
 GRANULARITY = {"tensor": 1, "row": 2, "column": 3}
@@ -37,7 +37,7 @@ def quantize_int8(x: torch.Tensor, *, granularity: str = "row", asymmetric: bool
     """(q, scale, zero_point) of x [..., cols]; tegula/quantize_int8.h. One scale for the whole "tensor", for each "row"
     or for each "column". zero_point is None unless asymmetric. q has the shape of x; scale and zero_point have rank 1."""
     number = choose("quantize_int8", "granularity", GRANULARITY, granularity)
-    q, scale, zero_point = _quantize_int8(rows(x), number, asymmetric)
+    q, scale, zero_point = _quantize_int8(rows(expect_tensor("quantize_int8", "x", x)), number, asymmetric)
     return q.view(x.shape), scale, zero_point if asymmetric else None
 
 
@@ -54,7 +54,7 @@ def dequantize_int8(
 ) -> torch.Tensor:  # fmt: skip
     """(q - zero_point) * scale in `dtype`; tegula/quantize_int8.h."""
     number = choose("dequantize_int8", "granularity", GRANULARITY, granularity)
-    (x,) = _dequantize_int8(rows(q), scale, zero_point, number, dtype)
+    (x,) = _dequantize_int8(rows(expect_tensor("dequantize_int8", "q", q)), scale, zero_point, number, dtype)
     return x.view(q.shape)
 
 
@@ -92,6 +92,8 @@ def dequantize_int4(
     cols: int | None = None, dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:  # fmt: skip
     """[rows, cols] in `dtype`; tegula/quantize_int4.h. cols defaults to two for each byte; an odd number must be given."""
+    if expect_tensor("dequantize_int4", "q", q).dim() != 2:
+        raise ValueError(f"dequantize_int4: q: expected [rows, bytes], got {list(q.shape)}")
     (x,) = _dequantize_int4(q, scale, zero_point, group_size, 2 * q.shape[1] if cols is None else cols, dtype)
     return x
 
@@ -108,8 +110,15 @@ class PackedWeight(NamedTuple):
     in_features: int
 
 
-def pack(op, weight, in_features, group_size=0, **more):
+def pack(op, weight, columns_each=1, columns=None, group_size=0, **more):
+    """columns_each: how many columns an element of the weight holds; columns: their number, if that is not all."""
     tensors = {"weight": weight, **more}
+    for name, tensor in tensors.items():
+        if tensor is not None or name != "zero_point":
+            expect_tensor(op, name, tensor)
+    if weight.dim() != 2:
+        raise ValueError(f"{op}: weight: expected rank 2, got rank {weight.dim()}")
+    in_features = columns_each * weight.shape[1] if columns is None else columns
     host = {name: None if tensor is None else tensor.detach().cpu() for name, tensor in tensors.items()}
     host["weight"] = host["weight"].contiguous()
     count = _core.packed_bytes(op, **host, columns=in_features, group_size=group_size)
@@ -120,7 +129,7 @@ def pack(op, weight, in_features, group_size=0, **more):
 
 def pack_int8(q: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None = None) -> PackedWeight:
     """A weight for `linear_int8`, from quantize_int8 by "row" or "tensor"; tegula/linear_int8.h."""
-    return pack("linear_int8", q, q.shape[-1], scale=scale, zero_point=zero_point)
+    return pack("linear_int8", q, scale=scale, zero_point=zero_point)
 
 
 def pack_int4(
@@ -128,14 +137,13 @@ def pack_int4(
     cols: int | None = None,
 ) -> PackedWeight:  # fmt: skip
     """A weight for `linear_int4`, from quantize_int4; tegula/linear_int4.h."""
-    cols = 2 * q.shape[-1] if cols is None else cols
-    return pack("linear_int4", q, cols, group_size, scale=scale, zero_point=zero_point)
+    return pack("linear_int4", q, 2, cols, group_size, scale=scale, zero_point=zero_point)
 
 
 def pack_fp8(weight: torch.Tensor, scale: torch.Tensor) -> PackedWeight:
     """A weight for `linear_fp8`: float8_e4m3fn [out, in], scale [1, 1] or [out, ceil(in / 128)] f32;
     tegula/linear_fp8.h."""
-    return pack("linear_fp8", weight, weight.shape[-1], scale=scale)
+    return pack("linear_fp8", weight, scale=scale)
 
 
 def product(x, out_features, dtype):
@@ -149,7 +157,9 @@ _linear_fp8 = Op("linear_fp8", ["y"], lambda x, weight, bias, *more: product(x, 
 
 
 def multiply(op, x, weight, bias, scalars, dtype):
-    if x.shape[-1:] != (weight.in_features,):
+    if not isinstance(weight, PackedWeight):
+        raise TypeError(f"{op.name}: weight: expected a PackedWeight, got {type(weight)}")
+    if expect_tensor(op.name, "x", x).shape[-1:] != (weight.in_features,):
         raise ValueError(f"{op.name}: x: expected [..., {weight.in_features}], got {list(x.shape)}")
     dtype = x.dtype if dtype is None else dtype
     (y,) = op(rows(x), weight.data, bias, *scalars, weight.out_features, dtype)

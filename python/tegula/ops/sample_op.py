@@ -2,7 +2,7 @@
 
 import torch
 
-from ..autograd.conventions import flat, rows, statistic
+from ..autograd.conventions import expect_tensor, flat, rows, statistic
 from ..autograd.op_function import Op
 
 _sample = Op(
@@ -21,7 +21,10 @@ def sample(
     id on every device. temperature 0 selects the largest logit; 0 switches each other option off. history [..., n] holds the
     ids for repetition_penalty, history_lengths how many of them are valid. `positions` are added to `position` for each
     row. log_prob: also returns the ids' log-probabilities, f32. No gradient."""
-    lead = logits.shape[:-1]
+    lead = expect_tensor("sample", "logits", logits).shape[:-1]
+    for name, tensor in (("history", history), ("history_lengths", history_lengths), ("positions", positions)):
+        if tensor is not None:
+            expect_tensor("sample", name, tensor)
     history = None if history is None else rows(history)
     ids, value = _sample(
         rows(logits), history, flat(history_lengths), flat(positions), seed, position, temperature, top_p, min_p,

@@ -2,8 +2,10 @@
 "sdpa"; `attn_implementation="tegula"` selects it by name.
 
 Unsupported calls, and calls without a fast kernel on this GPU, fall back to PyTorch's attention. `served_by` returns the
-reason, and `tegula.report` prints it."""
+reason, and `tegula.report` prints it. PyTorch's attention knows neither softcaps nor sinks: a call that has one and is
+unsupported raises an error."""
 
+import typing
 import weakref
 
 import torch
@@ -39,8 +41,28 @@ def has_fast_kernel(query, value, needs_gradient):
     return half and head <= (min(forward, backward) if needs_gradient else forward)
 
 
-def why_pytorch(query, key, value, mask, dropout, kwargs):
-    """Why a call falls back to PyTorch, or None."""
+class Seen(typing.NamedTuple):
+    """What the queries of a call see."""
+
+    keys: torch.Tensor | None  # an encoding of `attention_masks`; None: every key, and the first query sits at the first
+    causal: bool
+    window: int
+
+
+def seen_by_queries(module, query, key, mask, sliding_window, is_causal):
+    """What the mask says, or None if it is a dense one."""
+    if mask is None:
+        # As with "sdpa", whose mask function leaves masks out; a window is then wider than the sequence.
+        causal = query.shape[-2] > 1 and (getattr(module, "is_causal", True) if is_causal is None else is_causal)
+        return Seen(None, causal, 0)
+    if isinstance(mask, masks.KeyMask):
+        fits = mask.shape == (query.shape[0], 1, query.shape[-2], key.shape[-2])
+        return Seen(mask.keys, mask.causal, mask.window) if fits else None
+    return Seen(mask, True, sliding_window or 0) if masks.is_encoded(mask) else None
+
+
+def why_pytorch(query, key, value, seen, dropout, kwargs):
+    """Why Tegula does not serve a call, or None."""
     if query.device.type not in ("cpu", "cuda"):
         return f"device {query.device.type}"
     if dropout > 0:
@@ -50,14 +72,25 @@ def why_pytorch(query, key, value, mask, dropout, kwargs):
     for name in ("position_bias", "cache"):
         if kwargs.get(name) is not None:
             return name
-    if mask is not None and not masks.is_encoded(mask):
+    if seen is None:
         return "a dense mask"
-    needs_gradient = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
-    if not has_fast_kernel(query, value, needs_gradient):
-        name = torch.cuda.get_device_name(query.device)
-        way = "forward and backward" if needs_gradient else "forward"
-        return f"no fast {way} for {query.dtype} heads of {query.shape[-1]} on {name}"
+    if not query.dim() == key.dim() == value.dim() == 4:
+        return f"tensors of {query.dim()} axes"
+    if not query.shape[0] == key.shape[0] == value.shape[0] or key.shape[1] != value.shape[1] or query.shape[1] % key.shape[1]:
+        return "rows or heads that are broadcast"
+    if seen.keys is None and seen.causal and key.shape[2] < query.shape[2]:
+        return "fewer keys than queries, and no mask"
     return None
+
+
+def why_slower(query, key, value):
+    """Why PyTorch's attention is the faster one, or None."""
+    needs_gradient = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
+    if has_fast_kernel(query, value, needs_gradient):
+        return None
+    name = torch.cuda.get_device_name(query.device)
+    way = "forward and backward" if needs_gradient else "forward"
+    return f"no fast {way} for {query.dtype} heads of {query.shape[-1]} on {name}"
 
 
 def in_autocast(*tensors):
@@ -72,21 +105,45 @@ def one_row(x):
     return x.transpose(1, 2).flatten(0, 1)[None].transpose(1, 2)
 
 
-def attend(q, k, v, mask, causal, scale, window, softcap, sinks):
-    """Heads first, as in `ops.attention`; a mask of `attention_masks` or None."""
-    options = dict(scale=scale, softcap=softcap, sinks=sinks, causal=causal, window=window)
-    if mask is None or masks.is_plain(mask):
+def attend(q, k, v, seen, scale, softcap, sinks):
+    """Heads first, as in `ops.attention`."""
+    options = dict(scale=scale, softcap=softcap, sinks=sinks, causal=seen.causal, window=seen.window)
+    keys = seen.keys
+    if keys is None:
+        if seen.causal:
+            k, v = k[:, :, : q.shape[2]], v[:, :, : q.shape[2]]
         return ops.attention(q, k, v, **options)
-    if masks.is_packed(mask):
-        bounds = mask.flatten()
-        y = ops.attention(*map(one_row, (q, k, v)), cu_seqlens_q=bounds, cu_seqlens_k=bounds, **options)
+    if masks.is_plain(keys):
+        return ops.attention(q, k, v, **options)
+    if masks.are_segments(keys):
+        bounds_q, bounds_k = keys[:, 0, 0].unbind()
+        y = ops.attention(*map(one_row, (q, k, v)), cu_seqlens_q=bounds_q, cu_seqlens_k=bounds_k, **options)
         return y.transpose(1, 2).unflatten(1, (q.shape[0], q.shape[2]))[0].transpose(1, 2)
-    start, stop, query = mask[:, 0, 0].unbind()
-    if window:
-        # A cache with a window has dropped the first keys: positions count from the first key that it holds.
-        dropped = (query + q.shape[2] - k.shape[2]).clamp(min=0)
+    start, stop, query = keys[:, 0, 0].unbind()
+    if seen.window:
+        dropped = masks.dropped_keys(query, q.shape[2], k.shape[2])
         start, stop, query = ((place - dropped).clamp(min=0) for place in (start, stop, query))
     return ops.attention(q, k, v, key_start=start, key_count=stop - start, query_start=query, **options)
+
+
+# Arguments of attention functions that change the result and that nothing here computes: other sinks, sparse attention.
+UNKNOWN = ("sinks", "indices", "block_indices")
+
+
+def refuse_unknown(module, reason, softcap, s_aux, kwargs):
+    """Raises if neither Tegula nor PyTorch's attention computes what the call asks for; `reason` is why not Tegula."""
+    where = type(module).__name__
+    for name in UNKNOWN:
+        if kwargs.get(name) is not None:
+            raise NotImplementedError(f"attention: {name}: expected None, got one from {where}: choose attn_implementation='eager'")
+    if reason is None:
+        return
+    for name, given in (("softcap", softcap), ("sinks", s_aux)):
+        if given is not None:
+            raise NotImplementedError(
+                f"attention: {name} of {where}: expected a call that Tegula serves, got {reason}, and PyTorch's attention "
+                f"knows no {name}: choose attn_implementation='eager'"
+            )
 
 
 def attention_forward(
@@ -94,103 +151,48 @@ def attention_forward(
     s_aux=None, is_causal=None, kept_attention=None, **kwargs,
 ):  # fmt: skip
     """An attention function of transformers: ([batch, tokens, heads, head_dim], None)."""
-    reason = why_pytorch(query, key, value, attention_mask, dropout, kwargs)
+    softcap = softcap or None
+    seen = seen_by_queries(module, query, key, attention_mask, sliding_window, is_causal)
+    reason = why_pytorch(query, key, value, seen, dropout, kwargs)
+    refuse_unknown(module, reason, softcap, s_aux, kwargs)
+    if reason is None and softcap is None and s_aux is None:
+        reason = why_slower(query, key, value)
     if not torch.compiler.is_compiling():
         _last_call[module] = reason
     if reason is not None:
-        return in_pytorch(
-            module, query, key, value, attention_mask, dropout, scaling, sliding_window, softcap, s_aux, is_causal, kwargs
-        )
-    window = 0
-    if attention_mask is None:
-        # With "sdpa", None means causal from the first key on; the window is then wider than the sequence.
-        causal = query.shape[2] > 1 and (getattr(module, "is_causal", True) if is_causal is None else is_causal)
-        if causal and key.shape[2] > query.shape[2]:
-            key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
-    else:
-        causal, window = True, sliding_window or 0
+        return in_pytorch(module, query, key, value, attention_mask, seen, dropout, scaling, is_causal, kwargs)
     query, key, value = in_autocast(query, key, value)
+    if s_aux is not None and s_aux.dtype not in (query.dtype, torch.float32):
+        s_aux = s_aux.to(query.dtype)
     with running(kept_attention, module):
-        y = attend(query, key, value, attention_mask, causal, scaling, window, softcap or 0.0, s_aux)
+        y = attend(query, key, value, seen, scaling, softcap or 0.0, s_aux)
     return y.transpose(1, 2).contiguous(), None
 
 
-# ---- by PyTorch ----
+def named_attention(module, query, key, value, attention_mask, is_causal=None, **kwargs):
+    """The attention function "tegula". Its mask function leaves no causal mask out, so None is what it is to "eager"
+    attention: no mask."""
+    if attention_mask is None and is_causal is None:
+        is_causal = False
+    return attention_forward(module, query, key, value, attention_mask, is_causal=is_causal, **kwargs)
 
 
-def dense(mask, queries, keys, window):
-    """A mask of `attention_masks` as [batch or 1, 1, queries, keys] of booleans."""
-    device = mask.device
-    key = torch.arange(keys, device=device)[None, None, None, :]
-    place = torch.arange(queries, device=device)[None, None, :, None]
-    if masks.is_plain(mask):
-        place = place + (keys - queries)
-        seen = torch.ones((), dtype=torch.bool, device=device)
-    elif masks.is_packed(mask):
-        places = torch.arange((mask.flatten()[-1]), device=device)
-        sequence = torch.searchsorted(mask.flatten(), places, right=True).view(-1, queries)
-        seen = sequence[:, None, :, None] == sequence[:, None, None, :]
-    else:
-        start, stop, query = (column[:, None, None, None] for column in mask[:, 0, 0].unbind())
-        dropped = (query + queries - keys).clamp(min=0) if window else 0
-        seen = (key >= start - dropped) & (key < stop - dropped)
-        place = place + query - dropped
-    seen = seen & (key <= place)
-    return seen & (key > place - window) if window else seen
-
-
-def in_pytorch(
-    module, query, key, value, mask, dropout, scaling, sliding_window, softcap, s_aux, is_causal, kwargs
-):  # fmt: skip
-    if s_aux is not None:
-        raise NotImplementedError("attention: sinks: expected a call that Tegula serves: PyTorch's attention has none")
+def in_pytorch(module, query, key, value, mask, seen, dropout, scaling, is_causal, kwargs):
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-    window = sliding_window or 0
-    if masks.is_encoded(mask):
-        queries, keys = query.shape[2], key.shape[2]
-        if masks.is_plain(mask) and (queries == 1 or queries == keys) and not 0 < window < keys:
-            mask = None
+    if seen is not None and seen.keys is not None:
+        queries, keys, causal, window = query.shape[-2], key.shape[-2], seen.causal, seen.window
+        if masks.is_plain(seen.keys) and not 0 < window < keys and (not causal or queries in (1, keys)):
+            mask, is_causal = None, causal
         else:
-            mask = dense(mask, queries, keys, window)
+            mask = masks.as_booleans(seen.keys, query.shape[0], queries, keys, window, causal)
+    elif isinstance(mask, masks.KeyMask):
+        mask = mask.dense()
+    if mask is not None and mask.is_floating_point() and mask.dtype != query.dtype:
+        mask = mask.clamp(min=torch.finfo(query.dtype).min).to(query.dtype)
     return sdpa_attention_forward(
-        module, query, key, value, mask, dropout=dropout, scaling=scaling, is_causal=is_causal, softcap=softcap, **kwargs
+        module, query, key, value, mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **kwargs
     )
-
-
-def queries_at(cache_position):
-    """(count, position of the first) of the queries, as earlier versions of transformers pass them. The position is read
-    from the device, except while compiling."""
-    first = cache_position[0]
-    return cache_position.shape[0], first if torch.compiler.is_compiling() else int(first)
-
-
-def attention_mask(
-    batch_size, q_length=0, kv_length=0, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None,
-    local_size=None, allow_is_causal_skip=True, device="cpu", cache_position=None, **kwargs,
-):  # fmt: skip
-    """The mask function of "tegula", for models whose own forward is not replaced."""
-    from transformers.masking_utils import causal_mask_function, sdpa_mask
-
-    if cache_position is None:
-        kwargs.update(q_length=q_length, q_offset=q_offset, device=device)
-    else:
-        q_length, q_offset = queries_at(cache_position)
-        device = cache_position.device
-        kwargs.update(cache_position=cache_position)
-    causal = mask_function is causal_mask_function and local_size is None and allow_is_causal_skip
-    if causal and attention_mask is None and not isinstance(q_offset, torch.Tensor) and q_offset + q_length == kv_length:
-        return masks.plain(device)
-    if causal and attention_mask is not None and attention_mask.shape[1] == kv_length and not torch.compiler.is_compiling():
-        found = masks.key_ranges(attention_mask)
-        if found:
-            return masks.ranges(*found, torch.full((batch_size,), 0, device=device) + q_offset)
-    if mask_function is not None:
-        kwargs["mask_function"] = mask_function
-    return sdpa_mask(
-        batch_size=batch_size, kv_length=kv_length, kv_offset=kv_offset, attention_mask=attention_mask,
-        local_size=local_size, allow_is_causal_skip=allow_is_causal_skip, **kwargs,
-    )  # fmt: skip
 
 
 def register_attention():
@@ -198,5 +200,7 @@ def register_attention():
     would be ignored."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
-    AttentionInterface.register("tegula", attention_forward)
+    from .mask_functions import attention_mask
+
+    AttentionInterface.register("tegula", named_attention)
     AttentionMaskInterface.register("tegula", attention_mask)

@@ -1,12 +1,14 @@
-"""The keys that each query attends to, as small tensors instead of a [tokens, tokens] mask of booleans.
+"""The keys that each query attends to, as small tensors instead of a [tokens, tokens] mask.
 
-transformers passes a mask of rank 4 to the layers unchanged. Tegula's masks are i32 tensors of rank 4, a dtype that no
-mask of transformers has. Attention is causal in each case:
+transformers passes a mask of rank 4 to the layers unchanged. Tegula's encodings are i32 tensors of rank 4, a dtype that
+no mask of transformers has:
 
-  plain   [1, 1, 1, 0]      every key; the last query is aligned with the last key
-  packed  [1, 1, 1, n + 1]  cu_seqlens of n sequences in the tokens of all rows
-  ranges  [3, 1, 1, batch]  first key, key after the last, and position of the first query
-"""
+  plain     [1, 1, 1, 0]      every key; the last query is aligned with the last key
+  segments  [2, 1, 1, n + 1]  cu_seqlens of the queries and of the keys: n sequences in the tokens of all rows
+  ranges    [3, 1, 1, batch]  first key, key after the last, and position of the first query
+
+Patched models pass them bare: attention is causal, and each layer knows its window. A `KeyMask` is an encoding with its
+own window that looks like the mask of "eager" attention to everybody else."""
 
 import torch
 
@@ -23,12 +25,94 @@ def is_plain(mask):
     return mask.shape[-1] == 0
 
 
-def is_packed(mask):
-    return mask.shape[0] == 1
+def segments(queries, keys):
+    return torch.stack((queries, keys)).to(torch.int32)[:, None, None, :]
+
+
+def are_segments(mask):
+    return mask.shape[0] == 2
 
 
 def ranges(start, stop, query):
     return torch.stack((start, stop, query)).to(torch.int32)[:, None, None, :]
+
+
+def as_booleans(mask, batch, queries, keys, window, causal=True):
+    """An encoding as [batch or 1, 1, queries, keys] of booleans, true where a query sees a key."""
+    key = torch.arange(keys, device=mask.device)[None, None, None, :]
+    place = torch.arange(queries, device=mask.device)[None, None, :, None]
+    if is_plain(mask):
+        place = place + (keys - queries)
+        seen = torch.ones((1, 1, queries, keys), dtype=torch.bool, device=mask.device)
+    elif are_segments(mask):
+        of_query, of_key = (
+            torch.searchsorted(bounds, torch.arange(batch * length, device=mask.device), right=True)
+            for bounds, length in zip(mask[:, 0, 0].unbind(), (queries, keys), strict=True)
+        )
+        of_query, of_key = of_query.view(batch, 1, queries, 1), of_key.view(batch, 1, 1, keys)
+        seen = of_query == of_key
+        # The last query of a segment is aligned with its last key.
+        row = torch.arange(batch, device=mask.device)[:, None, None, None]
+        place = place + row * (queries - keys) + (mask[1, 0, 0] - mask[0, 0, 0])[of_query]
+    else:
+        start, stop, query = (column[:, None, None, None] for column in mask[:, 0, 0].unbind())
+        dropped = dropped_keys(query, queries, keys) if window else 0
+        seen = (key >= start - dropped) & (key < stop - dropped)
+        place = place + query - dropped
+    if causal:
+        seen = seen & (key <= place)
+    if window:
+        seen = seen & (key > place - window) & (key < place + window)
+    return seen
+
+
+def dropped_keys(query, queries, keys):
+    """How many keys a cache with a window has dropped: positions count from the first key that it holds."""
+    return (query + queries - keys).clamp(min=0)
+
+
+class KeyMask(torch.Tensor):
+    """An encoding of `keys`, causal or not, with a window, that has shape, dtype and values of the mask of "eager"
+    attention, [batch, 1, queries, keys] with 0 where a query sees a key and the lowest number elsewhere. It is computed
+    when anything but Tegula's attention reads it: some models slice their masks, or add to them."""
+
+    @staticmethod
+    def __new__(cls, keys, shape, dtype, causal, window):
+        return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=keys.device)
+
+    def __init__(self, keys, shape, dtype, causal, window):
+        self.keys, self.causal, self.window = keys, causal, window
+
+    def __tensor_flatten__(self):
+        return ["keys"], (self.dtype, self.causal, self.window)
+
+    @staticmethod
+    def __tensor_unflatten__(inner, context, shape, stride):
+        return KeyMask(inner["keys"], shape, *context)
+
+    def dense(self):
+        batch, _, queries, keys = self.shape
+        seen = as_booleans(self.keys, batch, queries, keys, self.window, self.causal).expand(self.shape)
+        lowest = torch.finfo(self.dtype).min
+        return torch.where(seen, torch.zeros((), dtype=self.dtype, device=self.device), lowest)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args, kwargs=None):
+        kwargs = kwargs or {}
+        if function in KEEPING:
+            mask, place = args[0], {name: kwargs[name] for name in ("device", "non_blocking") if name in kwargs}
+            dtype = kwargs.get("dtype") or mask.dtype
+            if dtype.is_floating_point:
+                return KeyMask(function(mask.keys, **place), mask.shape, dtype, mask.causal, mask.window)
+        args, kwargs = torch.utils._pytree.tree_map_only(KeyMask, KeyMask.dense, (args, kwargs))
+        return function(*args, **kwargs)
+
+
+# What only copies a mask, moves it to another device, or casts it, as mixed precision does with a module's arguments.
+KEEPING = {
+    torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.clone.default,
+    torch.ops.aten._to_copy.default,
+}  # fmt: skip
 
 
 # ---- what the model was given ----
@@ -59,7 +143,7 @@ def boundaries(position_ids):
     starts = new.flatten().nonzero().flatten()
     if len(starts) == len(position_ids):
         return None
-    return torch.cat((starts, starts.new_tensor([position_ids.numel()]))).to(torch.int32)
+    return torch.cat((starts, starts.new_tensor([position_ids.numel()])))
 
 
 def key_ranges(mask):
@@ -69,9 +153,10 @@ def key_ranges(mask):
     count = mask.sum(1)
     start = mask.int().argmax(1)
     stop = torch.where(count > 0, mask.shape[1] - mask.flip(1).int().argmax(1), 0)
-    if torch.stack((count == mask.shape[1], count == stop - start)).all(1).tolist() == [True, True]:
+    every, contiguous = torch.stack(((count == mask.shape[1]).all(), (count == stop - start).all())).tolist()
+    if every:
         return None
-    return (start, stop) if bool((count == stop - start).all()) else False
+    return (start, stop) if contiguous else False
 
 
 def encode(model, tokens, attention_mask, position_ids, past_key_values, use_cache, kwargs):
@@ -112,10 +197,11 @@ def encode_positions(model, tokens, position_ids, use_cache, kwargs):
     if is_caching(model, use_cache):
         return plain(tokens.device)
     if kwargs.get("cu_seq_lens_q") is not None and tokens.shape[0] == 1:
-        return kwargs["cu_seq_lens_q"].to(tokens.device, torch.int32)[None, None, None, :]
+        bounds = kwargs["cu_seq_lens_q"].to(tokens.device)
+        return segments(bounds, bounds)
     if position_ids is None:
         return plain(tokens.device)
     if torch.compiler.is_compiling() or position_ids.dim() != 2:
         return None
     bounds = boundaries(position_ids.to(tokens.device).expand(tokens.shape[0], -1))
-    return plain(tokens.device) if bounds is None else bounds[None, None, None, :]
+    return plain(tokens.device) if bounds is None else segments(bounds, bounds)

@@ -8,7 +8,8 @@ from torch import nn
 
 from .. import sharding
 from ..autograd import kept_attention
-from . import patches, replacing
+from ..autograd.table_entry import runs_stock_for
+from . import listeners, patches, replacing
 from .attention import served_by
 from .models import causal_lm, decoder
 
@@ -42,15 +43,22 @@ class Report(list):
 
 def of_attention(module, parts):
     ops, notes = [], []
-    if "rope" in parts:
+    modelling = sys.modules[listeners.function_of(module).__module__]  # which a replacement has from its original
+    reason = decoder.why_rope_called(modelling, decoder.own_rotation(modelling)) if "rope" in parts else None
+    if reason:
+        notes.append(f"rope of transformers: {reason}")
+    elif "rope" in parts:
         ops.append("rope")
-    if decoder.is_normed(module) and "rms_norm" in parts:
-        if "rope" in parts and decoder.norms_with_rope(module):
+    if ops and decoder.is_normed(module) and "rms_norm" in parts:
+        reason = decoder.why_head_norms_called(module)
+        if reason:
+            notes.append(f"q_norm and k_norm run by themselves: {reason}")
+        else:
             ops[0] = "qk_norm_rope"
-        elif "rope" in parts:
-            notes.append("q_norm and k_norm run by themselves: they have hooks or another forward")
     implementation = module.config._attn_implementation
-    if "attention" in parts and implementation in ("sdpa", "tegula"):
+    if implementation == "sdpa" and not decoder.is_stock_sdpa():
+        notes.append("attention: another function is registered as 'sdpa'")
+    elif "attention" in parts and implementation in ("sdpa", "tegula"):
         served = served_by(module)
         if served is None or served == "tegula":
             ops.append("attention")
@@ -62,9 +70,9 @@ def of_attention(module, parts):
 
 
 def of_layer(module, parts):
-    bypassed = decoder.may_bypass(module.post_attention_layernorm)
-    note = [] if bypassed else ["post_attention_layernorm runs by itself: it has hooks or another forward"]
-    return (["add_rms_norm"] if bypassed else []), note
+    reasons = {name: decoder.why_called(getattr(module, name)) for name in ("input_layernorm", "post_attention_layernorm")}
+    notes = [f"{name} runs by itself: it {reason}" for name, reason in reasons.items() if reason]
+    return ([] if reasons["post_attention_layernorm"] else ["add_rms_norm"]), notes
 
 
 def of_model(module, parts):
@@ -83,8 +91,8 @@ def of_model(module, parts):
 
 
 def of_mlp(module, parts):
-    silu = decoder.is_silu(module.act_fn)
-    return (["swiglu"], []) if silu else ([], [f"its activation is {type(module.act_fn).__name__}"])
+    reason = decoder.why_no_swiglu(module)
+    return ([], [reason]) if reason else (["swiglu"], [])
 
 
 def of_causal_lm(module, parts):
@@ -93,11 +101,15 @@ def of_causal_lm(module, parts):
         return [], [f"loss from logits: {reason}"]
     distributed = type(module.lm_head.weight) not in causal_lm.PLAIN
     notes = ["FSDP gathers lm_head.weight for it"] if distributed else []
+    reason = listeners.why_heard(module, around=True)
+    if reason:
+        return ["linear_cross_entropy with skip_logits=True"], [f"loss from logits otherwise: the model {reason}", *notes]
     return ["linear_cross_entropy in training"], notes
 
 
 def of_norm(module, parts):
-    return ["rms_norm"], []
+    old = listeners.sees_last_function(module)
+    return ([], ["a backward hook of the old kind sees its last function"]) if old else (["rms_norm"], [])
 
 
 DETAILS = {
@@ -142,24 +154,35 @@ def common_notes(module):
     return notes
 
 
+def why_stock_tensors(module):
+    """Why every op of a module runs in PyTorch whatever replaces it, or None."""
+    for parameter in module.parameters():
+        if runs_stock_for(parameter.dtype, parameter.device.type):
+            return f"tensors of {parameter.dtype} on {parameter.device.type} run in PyTorch"
+    return None
+
+
 def beneath_wrappers(function, original):
     """The function inside wrappers (of mixed precision) that name it: Tegula's replacement or the original."""
     inner = function
-    while inner is not None and inner is not original and decoder.kind(inner) is None:
+    while inner is not None and inner is not original and listeners.kind(inner) is None:
         inner = getattr(inner, "__wrapped__", None)
     return inner or function
 
 
 def of_module(module, cls, target):
     original = replacing.original_of(*target)
-    function = beneath_wrappers(decoder.behind(module), original)
-    kind = decoder.kind(function)
+    function = beneath_wrappers(listeners.function_of(module), original)
+    kind = listeners.kind(function)
     if kind is None:
         notes = common_notes(module)
         if function is not original:
             return f"{function.__module__}.{function.__qualname__}", notes
         return "transformers", [why_stock(module, cls, target), *notes]
     ops, notes = DETAILS[kind](module, function.tegula_parts)
+    reason = why_stock_tensors(module)
+    if reason:
+        ops, notes = [], [reason]
     scope = ["this model"] if replacing.record_of(module) else []
     return "tegula: " + ", ".join(ops) if ops else "transformers", [*notes, *scope, *common_notes(module)]
 
@@ -171,25 +194,45 @@ def rope_of_kernels(model, modelling):
     if forward is None or forward is type(function).forward:
         return []
     attentions = [module for module in model.modules() if hasattr(module, "_kernel_funcs")]
-    own = [module for module in attentions if "rope" in getattr(decoder.behind(module), "tegula_parts", ())]
+    own = [module for module in attentions if "rope" in getattr(listeners.function_of(module), "tegula_parts", ())]
+    if decoder.why_rope_called(modelling, None):
+        own = []
     note = "not called: rope is Tegula's" if len(own) == len(attentions) else f"called by {len(attentions) - len(own)} modules"
     name = f"{modelling.__name__}.apply_rotary_pos_emb"
     return [Row(name, f"{forward.__module__}.{forward.__qualname__}", f"put there by kernelize; {note}")]
 
 
+def without_numbers(name):
+    return re.sub(r"\.\d+(?=\.|$)", ".*", name) or "(model)"
+
+
+def named_attention_rows(model):
+    """The modules of a family without patches that have called Tegula's attention by name."""
+    for name, module in model.named_modules():
+        served = served_by(module)
+        if served == "tegula":
+            yield Row(without_numbers(name), "tegula: attention", "")
+        elif served:
+            yield Row(without_numbers(name), "transformers", f"last attention by {served}")
+
+
 def report(model) -> Report:
-    """What runs in each module that a patch could replace, and the reason if it is not Tegula. Prints as a table.
-    Whether attention fell back to PyTorch is known only after a call."""
+    """What runs in each module that a patch could replace, and the reason if it is not Tegula; in families without
+    patches, what the modules ran that have called attn_implementation="tegula". Prints as a table. Whether attention fell
+    back to PyTorch is known only after a call."""
     model = sharding.unwrapped(model)
     model_type = getattr(getattr(model, "config", None), "model_type", None)
-    if model_type not in patches.model_types(patches.known().values()):
-        raise ValueError(f"report: model: expected a model with patches, got model_type {model_type!r}")
     rows = Report()
+    if model_type not in patches.model_types(patches.known().values()):
+        rows.extend(named_attention_rows(model))
+        if rows:
+            return rows
+        raise ValueError(f"report: model: expected a model with patches, got model_type {model_type!r}")
     for name, module in model.named_modules():
         for owner, attribute, _, target in targets(model_type):
             if attribute == "forward" and isinstance(owner, type) and isinstance(module, owner):
                 runs, notes = of_module(module, owner, target)
-                rows.append(Row(re.sub(r"\.\d+(?=\.|$)", ".*", name) or "(model)", runs, "; ".join(notes)))
+                rows.append(Row(without_numbers(name), runs, "; ".join(notes)))
     for owner, attribute, names, target in targets(model_type):
         if not isinstance(owner, type):
             applied = target in replacing._installed

@@ -6,6 +6,9 @@ from torch import nn
 from ..ops.elementwise_ops import swiglu
 from ..ops.loss_ops import fused_linear_cross_entropy
 from ..ops.norm_ops import rms_norm
+from .listeners import why_heard
+
+SILU = (nn.SiLU.forward,)
 
 
 class TegulaRMSNorm(nn.Module):
@@ -42,9 +45,11 @@ class TegulaSwiGLUMLP(nn.Module):
         self.gate_proj = nn.Linear(self.hidden_size, self.intermediate_size, bias=bias)
         self.up_proj = nn.Linear(self.hidden_size, self.intermediate_size, bias=bias)
         self.down_proj = nn.Linear(self.intermediate_size, self.hidden_size, bias=bias)
-        self.act_fn = nn.SiLU()  # exists in HF's module; forward fuses it with the product
+        self.act_fn = nn.SiLU()  # exists in HF's module; forward fuses it with the product if nobody sees it
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if type(self.act_fn) is not nn.SiLU or self.act_fn.inplace or why_heard(self.act_fn, SILU):
+            return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
         return self.down_proj(swiglu(self.gate_proj(x), self.up_proj(x)))
 
 

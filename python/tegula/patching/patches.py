@@ -32,7 +32,7 @@ class Patch:
 
 _patches: dict[str, Patch] = {}
 _own: dict[str, Patch] = {}
-_applied: set[str] = set()
+_applied: set[str] = set()  # also those whose places others hold
 
 
 def known() -> dict[str, Patch]:
@@ -80,8 +80,8 @@ def apply(
     attention: bool = True, model_type: str | None = None, **more: bool,
 ) -> list[str]:  # fmt: skip
     """Patches the classes of `model_type` (None: of every known family), and so every model of it in the process,
-    existing and future. Returns the names of the patches. Earlier patches stay applied. Modules with forwards of their
-    own (hooks of accelerate, kernelize) need apply_to_model; `report` shows them."""
+    existing and future. Returns the names of the patches in place. Earlier patches stay applied. Modules with forwards
+    of their own (hooks of accelerate, kernelize) need apply_to_model; `report` shows them."""
     from .attention import register_attention
 
     flags = dict(
@@ -92,7 +92,7 @@ def apply(
     register_attention()
     replacing.install(having(_applied | names))
     _applied.update(names)
-    return ordered(names)
+    return ordered(names & replacing.names_of_places())
 
 
 def apply_to_model(model: Any, **flags: bool) -> list[str]:
@@ -107,7 +107,7 @@ def apply_to_model(model: Any, **flags: bool) -> list[str]:
         raise TypeError(f"apply_to_model: model: expected a model of transformers, got {type(model).__qualname__}")
     names = {patch.name for patch in choose("apply_to_model", flags, model_type)}
     register_attention()
-    taken = replacing.convert(list(model.modules()), lambda module: having(replacing.names_of(module) | names))
+    taken = replacing.convert(list(model.modules()), lambda module: having(replacing.wanted_of(module) | names))
     return ordered(taken & names)
 
 
@@ -122,13 +122,13 @@ def reset(names: str | Sequence[str] | None = None) -> list[str]:
     found = set(get_patched_ops()) & gone
     replacing.install(having(_applied - gone))
     _applied.difference_update(gone)
-    replacing.convert(replacing.converted_modules(), lambda module: having(replacing.names_of(module) - gone))
+    replacing.convert(replacing.converted_modules(), lambda module: having(replacing.wanted_of(module) - gone))
     return ordered(found)
 
 
 def get_patched_ops() -> list[str]:
     """The names of the patches that are applied to classes or to any model."""
-    names = set(_applied)
+    names = set(replacing.names_of_places())
     for module in replacing.converted_modules():
         names |= replacing.names_of(module)
     return ordered(names)
@@ -145,7 +145,8 @@ def register_patch(
 ) -> None:  # fmt: skip
     """Adds a patch that replaces `target_attr` of `target_module` ("Class", "function" or "Class.forward") with
     `replacement`. It applies to the model types in `models` (None: to all), unless the keyword `op` of `apply` is False
-    (None: always). apply_to_model supports only patches of a "Class.forward"."""
+    (None: always). apply_to_model supports only patches of a "Class.forward". Where patches replace the same attribute,
+    that of the highest `priority` does; Tegula's own have 10, and `apply` raises ValueError if two are equal."""
     if name in known():
         raise ValueError(f"register_patch: name: expected one that is not taken, got {name!r}")
     if not callable(replacement):
@@ -162,10 +163,18 @@ def register_patch(
     )
 
 
+def unregister_patch(name: str) -> None:
+    """Removes a patch of register_patch, also from classes and models. A patch that it kept away takes its place."""
+    if name not in _patches:
+        raise ValueError(f"unregister_patch: name: expected one of {', '.join(_patches) or 'none'}, got {name!r}")
+    reset(name)
+    del _patches[name]
+
+
 @contextlib.contextmanager
 def patched(model: Any, **flags: bool) -> Iterator[list[str]]:
     """A context manager: apply_to_model, undone at the end."""
-    before = {module: replacing.names_of(module) for module in model.modules()}
+    before = {module: replacing.wanted_of(module) for module in model.modules()}
     try:
         yield apply_to_model(model, **flags)
     finally:
@@ -175,7 +184,7 @@ def patched(model: Any, **flags: bool) -> Iterator[list[str]]:
 @contextlib.contextmanager
 def suspended(model: Any) -> Iterator[None]:
     """A context manager: without any patch in classes and in this model."""
-    before = {module: replacing.names_of(module) for module in model.modules()}
+    before = {module: replacing.wanted_of(module) for module in model.modules()}
     replacing.install([])
     try:
         replacing.convert(list(model.modules()), lambda module: [])

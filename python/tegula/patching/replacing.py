@@ -42,16 +42,28 @@ class Installed:
 
 
 def plan(patches):
-    """{(module, path): Place} of a set of patches."""
-    wanted = {}
-    for patch in patches:
+    """{(module, path): Place} of a set of patches. Of several replacements of an attribute that of the highest priority
+    is planned."""
+    wanted, first = {}, {}
+    for patch in sorted(patches, key=lambda patch: -patch.priority):
         for path, make in patch.attributes.items():
-            place = wanted.get((patch.module, path), Place(patch.module, path, make, frozenset(), frozenset()))
-            if place.make is not make:
-                raise ValueError(f"{patch.name}: {patch.module}.{path}: expected one patch, got another that replaces it")
-            ops, names = place.ops | {patch.op}, place.names | {patch.name}
-            wanted[patch.module, path] = Place(patch.module, path, make, ops, names)
+            target = patch.module, path
+            leader = first.setdefault(target, patch)
+            if leader.attributes[path] is not make:
+                if leader.priority > patch.priority:
+                    continue
+                raise ValueError(
+                    f"{patch.name}: {'.'.join(target)}: expected a patch with a priority of its own, got {patch.priority} "
+                    f"as {leader.name} has, which replaces it too; unregister_patch removes one of yours"
+                )
+            place = wanted.get(target, Place(*target, make, frozenset(), frozenset()))
+            wanted[target] = Place(*target, make, place.ops | {patch.op}, place.names | {patch.name})
     return wanted
+
+
+def names_of_places():
+    """The names of the patches that hold a place in a class or file."""
+    return frozenset().union(*(installed.place.names for installed in _installed.values()))
 
 
 def locate(module, path):
@@ -83,6 +95,7 @@ def build(place):
         # The Trainer inspects the signature, so it stays the original's.
         replacement = functools.wraps(stock)(replacement)
         replacement.tegula_kind, replacement.tegula_parts = place.make.__name__, place.ops
+        replacement.tegula_itself = replacement  # which a wrapper of others copies, too, and so is told from it
     return replacement
 
 
@@ -153,10 +166,12 @@ def itself(value):
 
 
 class Converted:
-    """The replacements in one module. `originals` are the module's own attributes before, `found` the replaced places."""
+    """The replacements in one module. `names` are the patches in place, `wanted` also those that a patch of a higher
+    priority keeps away. `originals` are the module's own attributes before, `found` the replaced places."""
 
-    def __init__(self, module, names, originals, found):
-        self.module, self.names, self.originals, self.found = weakref.ref(module), names, originals, found
+    def __init__(self, module, names, wanted, originals, found):
+        self.module, self.names, self.wanted = weakref.ref(module), names, wanted
+        self.originals, self.found = originals, found
         _converted.add(self)
 
     def __deepcopy__(self, memo):
@@ -167,7 +182,7 @@ class Converted:
             attribute: original if original is ABSENT else copy.deepcopy(original, memo)
             for attribute, original in self.originals.items()
         }
-        return Converted(module, self.names, originals, self.found)
+        return Converted(module, self.names, self.wanted, originals, self.found)
 
     def __reduce__(self):
         return type(None), ()  # a pickled model is restored without patches
@@ -190,6 +205,11 @@ def record_of(module):
 def names_of(module):
     record = record_of(module)
     return record.names if record else frozenset()
+
+
+def wanted_of(module):
+    record = record_of(module)
+    return record.wanted if record else frozenset()
 
 
 def converted_modules():
@@ -221,6 +241,12 @@ def places_for(module, places):
     return found
 
 
+def wants(patch, module):
+    """Whether the patch replaces a method of the module's class."""
+    owners = (locate(patch.module, path)[0] for path in patch.attributes)
+    return any(isinstance(owner, type) and isinstance(module, owner) for owner in owners)
+
+
 def convert(modules, patches_of):
     """Applies `patches_of(module)` to each module; returns the names of the patches that matched a module."""
     taken, plans, functions, changed = set(), {}, {}, False
@@ -231,8 +257,10 @@ def convert(modules, patches_of):
         if key not in plans:
             plans[key] = plan(patches).values()
         found = places_for(module, plans[key])
+        wanted = frozenset(patch.name for patch in patches if found and wants(patch, module))
         record = record_of(module)
         if record and set(found) == record.found:
+            record.wanted = wanted
             taken |= record.names
             continue
         if record:
@@ -254,7 +282,7 @@ def convert(modules, patches_of):
             vars(module)[attribute] = method
             names |= place.names
         if originals:
-            vars(module)["_tegula"] = Converted(module, frozenset(names), originals, frozenset(found))
+            vars(module)["_tegula"] = Converted(module, frozenset(names), wanted, originals, frozenset(found))
             taken |= names
             changed = True
     if changed:

@@ -38,7 +38,10 @@ class Verification(list):
         more = [f"and {len(self) - len(rows)} gradients with less"] if len(self) > len(rows) else []
         return "\n".join([title, head, *lines, *more])
 
-    __repr__ = __str__
+    def __repr__(self):
+        """Short: `verify` has printed the table, and a prompt shows what a call returned."""
+        gradients = self.worst()
+        return f"Verification(loss: {self[0].tegula:.1e}, largest of {len(gradients)} gradients: {gradients[0].tegula:.1e})"
 
 
 def measure(model, batch):

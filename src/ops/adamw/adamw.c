@@ -36,10 +36,12 @@ static void check_index(tgi_call *call, const list *lists, int64_t i)
   }
 }
 
-static void check_fraction(tgi_call *call, const char *argument, double value)
+/* allow_zero: whether 0 is a value; otherwise it is what a caller leaves out. */
+static void check_fraction(tgi_call *call, const char *argument, double value, bool allow_zero)
 {
-  if (!(value > 0 && value < 1)) {
-    tgi_fail(call, TG_BAD_ARGUMENT, argument, "expected a number between 0 and 1, got %g", value);
+  if (!(value < 1 && (value > 0 || (allow_zero && value == 0)))) {
+    tgi_fail(call, TG_BAD_ARGUMENT, argument, "expected a number %s 0 and < 1, got %g",
+             allow_zero ? ">=" : ">", value);
   }
 }
 
@@ -63,9 +65,13 @@ void tgi_adamw_step_check(tgi_call *call, const tg_adamw_step_args *a)
   TGI_WANT_SHAPE(call, a, clip, 1);
   tgi_want_range(call, "step", a->step, 1, INT64_MAX);
   check_not_negative(call, "lr", a->lr);
-  check_fraction(call, "beta1", a->beta1);
-  check_fraction(call, "beta2", a->beta2);
-  tgi_want_positive(call, "eps", a->eps);
+  check_fraction(call, "beta1", a->beta1, a->allow_zero);
+  check_fraction(call, "beta2", a->beta2, a->allow_zero);
+  if (a->allow_zero) {
+    check_not_negative(call, "eps", a->eps);
+  } else {
+    tgi_want_positive(call, "eps", a->eps);
+  }
   check_not_negative(call, "weight_decay", a->weight_decay);
   if (a->has_grad_scale) {
     tgi_want_finite(call, "grad_scale", a->grad_scale);

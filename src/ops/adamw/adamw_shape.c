@@ -2,9 +2,10 @@
 
 /* tN: N tensors (1); the first is ROWSxCOLS, the others smaller and ragged. gf32: gradients in f32;
  * sf32: both states in f32; mixed: every second tensor of the params is f32. stepN: step (3).
- * eps: 0.05, so that it counts. */
+ * eps: 0.05, so that it counts. nobeta: both betas 0; noeps: eps 0. */
 const char tgi_adamw_step_syntax[] =
-    "ROWSxCOLS[_tN][_gf32][_sf32][_mixed][_master][_clip][_scale][_nodecay][_stepN][_eps]";
+    "ROWSxCOLS[_tN][_gf32][_sf32][_mixed][_master][_clip][_scale][_nodecay][_stepN][_eps]"
+    "[_nobeta][_noeps]";
 
 static void fill_list(tg_tensor *list, int64_t n, tg_dtype dtype, tg_dtype second, int64_t rows,
                       int64_t cols)
@@ -39,6 +40,14 @@ void tgi_adamw_step_shape(tgi_shape *s, tg_adamw_step_args *a)
                             .beta2 = 0.95,
                             .eps = tgi_shape_flag(s, "eps") ? 0.05 : 1e-8,
                             .weight_decay = tgi_shape_flag(s, "nodecay") ? 0 : 0.1};
+  if (tgi_shape_flag(s, "nobeta")) {
+    a->beta1 = a->beta2 = 0;
+    a->allow_zero = true;
+  }
+  if (tgi_shape_flag(s, "noeps")) {
+    a->eps = 0;
+    a->allow_zero = true;
+  }
   if (tgi_shape_flag(s, "master")) {
     tg_tensor *master = tgi_shape_list(s, n);
     fill_list(master, n, TG_F32, TG_F32, rows, cols);

@@ -48,6 +48,8 @@ static const spec_case cases[] = {
     {"3x1024_master_nodecay_step1000"},
     {"2x2049_sf32", "zero gradient"},
     {"1x33", "one bad gradient"},
+    {"5x127_t3_nobeta_eps"},
+    {"7x48_noeps_clip"},
     {"3x32769_t3"}, /* more than one chunk */
     {NULL},
 };

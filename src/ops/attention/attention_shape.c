@@ -67,7 +67,7 @@ static tg_tensor sinks_view(tgi_shape *s, int64_t heads)
     (a)->query_start = optional_ints(tgi_shape_flag(s, "start"), (w).batch);                       \
     (a)->scale = 1.0f / sqrtf((float)(w).head_dim);                                                \
     (a)->softcap = (float)tgi_shape_number(s, "cap", 0);                                           \
-    (a)->window = (int32_t)tgi_shape_number(s, "w", 0);                                            \
+    (a)->window = tgi_shape_i32(s, "w", 0);                                                        \
     (a)->causal = tgi_shape_flag(s, "causal");                                                     \
     (a)->allow_tf32 = tgi_shape_flag(s, "tf32");                                                   \
   } while (0)
@@ -79,7 +79,11 @@ void tgi_attention_fwd_shape(tgi_shape *s, tg_attention_fwd_args *a)
   if (w.page > 0) {
     const int64_t blocks = (w.extent + w.page - 1) / w.page;
     a->block_table = tg_tensor_2d(NULL, TG_I32, w.batch, blocks);
-    a->k.shape[0] = a->v.shape[0] = w.batch * blocks + 3; /* some blocks belong to no sequence */
+    int64_t all = 0;
+    if (__builtin_mul_overflow(w.batch, blocks, &all) || all > INT64_MAX - 3) {
+      all = INT64_MAX - 3; /* too many bytes, which tgi_shape_fill finds */
+    }
+    a->k.shape[0] = a->v.shape[0] = all + 3; /* some blocks belong to no sequence */
     a->k.shape[1] = a->v.shape[1] = w.page;
   }
   (void)tgi_shape_flag(s, "nodq"), (void)tgi_shape_flag(s, "nodk");
@@ -111,26 +115,32 @@ void tgi_attention_bwd_shape(tgi_shape *s, tg_attention_bwd_args *a)
   }
 }
 
+__extension__ typedef __int128 wide;
+
+/* Sum of first, first + 1, ..., last, each of them clamped to [0, most]. */
+static wide sum_clamped(int64_t first, int64_t last, int64_t most)
+{
+  const int64_t low = first > 0 ? first : 0, top = last < most ? last : most;
+  const wide inside = low <= top ? (wide)(low + top) * (top - low + 1) / 2 : 0;
+  const int64_t above = last > most ? last - (first > most ? first - 1 : most) : 0;
+  return inside + (wide)above * most;
+}
+
 /* Visible pairs of one head, as far as shapes and scalars determine them: sequences of equal
- * length, all rows keys. */
+ * length, all rows keys. The query at position p sees the keys from p - window + 1 on, up to p if
+ * causal, else up to p + window - 1. */
 static double visible_pairs(const tg_tensor *q, const tg_tensor *cu_q, const tg_tensor *cu_k,
                             int64_t extent, int64_t window, bool causal)
 {
   const int64_t batch = tgi_present(cu_q) ? cu_q->shape[0] - 1 : q->shape[0];
   const int64_t nq = tgi_present(cu_q) && batch > 0 ? q->shape[1] / batch : q->shape[1];
   const int64_t keys = tgi_present(cu_k) && batch > 0 ? extent / batch : extent;
-  double pairs = 0;
-  for (int64_t i = 0; i < nq; i++) {
-    const int64_t p = keys - nq + i;
-    int64_t low = window > 0 && p - window + 1 > 0 ? p - window + 1 : 0, high = keys;
-    if (causal && p + 1 < high) {
-      high = p + 1;
-    } else if (window > 0 && p + window < high) {
-      high = p + window;
-    }
-    pairs += high > low ? (double)(high - low) : 0;
-  }
-  return pairs * (double)batch;
+  const int64_t first = keys - nq, last = keys - 1, reach = causal ? 1 : window;
+  const wide ends =
+      reach > 0 ? sum_clamped(first + reach, last + reach, keys) : (wide)(nq > 0 ? nq : 0) * keys;
+  const wide begins =
+      window > 0 ? sum_clamped(first - window + 1, last - window + 1, keys) : (wide)0;
+  return (double)(ends - begins) * (double)batch;
 }
 
 void tgi_attention_fwd_cost(const tg_attention_fwd_args *a, tgi_cost *cost)

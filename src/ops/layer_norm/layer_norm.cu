@@ -29,7 +29,9 @@ template <typename X, typename W, typename Y> constexpr int blocks_wanted(int ve
 /** Rows in registers: kVectors vectors per thread. An absent bias is loaded as a row of 0 columns.
  */
 template <typename X, typename W, typename Y, int kVectors>
-__global__ void __launch_bounds__(most_threads(kVectors), blocks_wanted<X, W, Y>(kVectors))
+__global__ void __launch_bounds__(most_threads(kVectors),
+                                  resident_blocks(most_threads(kVectors),
+                                                  blocks_wanted<X, W, Y>(kVectors)))
     layer_norm_fwd_rows_kernel(const layer_forward f)
 {
   constexpr int kN = kLanes<X>;

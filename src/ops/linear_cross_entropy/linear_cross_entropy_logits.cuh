@@ -129,7 +129,7 @@ __device__ __forceinline__ lce_part scan(const lce_call &c, const lce_chunk &chu
 
 /** Reads the chunk's logits once. A block for a row. */
 template <bool kFast, bool kPlain>
-__global__ void __launch_bounds__(kScanThreads, kPlain ? 3 : 2)
+__global__ void __launch_bounds__(kScanThreads, resident_blocks(kScanThreads, kPlain ? 3 : 2))
     linear_cross_entropy_scan_kernel(lce_call c, lce_chunk chunk)
 {
   __shared__ float max_scratch[kWarp];

@@ -21,6 +21,8 @@ static void fill(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
   } else if (spec_is(c, "not a number")) {
     spec_set(shaped, "gate", 70, NAN);
     spec_set(shaped, "x", 3, NAN);
+    spec_set(shaped, "gate", 150, -1e4); /* shut: no gradient passes, not even an infinite one */
+    spec_set_infinite_dy(shaped, 150);
   }
 }
 

@@ -24,7 +24,7 @@ void tgi_sample_fwd_shape(tgi_shape *s, tg_sample_fwd_args *a)
       .top_p = hundredths(s, "p", 0),
       .min_p = hundredths(s, "min", 0),
       .repetition_penalty = hundredths(s, "rep", 0),
-      .top_k = (int32_t)tgi_shape_number(s, "k", 0),
+      .top_k = tgi_shape_i32(s, "k", 0),
   };
   if (history >= 0) {
     a->history = tg_tensor_2d(NULL, ids, rows, history);

@@ -155,7 +155,8 @@ __device__ __forceinline__ void softmax_row(const bwd_rows<T> &r, int64_t row, u
 
 /** A loop only where there are more rows than a grid has places for. */
 template <typename T, int kKept, bool kAligned, int kThreads, int kBlocks>
-__global__ void __launch_bounds__(kThreads, kBlocks) softmax_bwd_kernel(const bwd_rows<T> r)
+__global__ void __launch_bounds__(kThreads, resident_blocks(kThreads, kBlocks))
+    softmax_bwd_kernel(const bwd_rows<T> r)
 {
   extern __shared__ uint4 memory[];
   double *const scratch = reinterpret_cast<double *>(memory); /* one for each warp */

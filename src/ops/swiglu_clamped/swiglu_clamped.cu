@@ -18,7 +18,7 @@ extern "C" {
 namespace
 {
 
-/* Below `lowest` the sigmoid's slope is 0 to f32, down to -infinity. */
+/* Below `lowest` the sigmoid is 0 in f32, down to -infinity. */
 struct clamps {
   float alpha, limit, lowest;
 };
@@ -55,10 +55,8 @@ template <typename T> struct backward {
   {
     const float g = at_least(c.lowest, at_most(c.limit, gate));
     const float u = at_least(-c.limit, at_most(c.limit, up));
-    /* Beyond 87 nothing changes by more than 2^-118. */
-    const float z = at_least(-87.0f, at_most(87.0f, c.alpha * g));
-    const float e = exp_of_minus<T>(z), s = inverse_of<T>(1.0f + e);
-    const float slope = fmaf(z * s, e * s, s);
+    const float x = c.alpha * g, z = bounded_gate(x), e = exp_of_minus<T>(z);
+    const float s = inverse_of<T>(one_plus<T>(x, e)), slope = fmaf(z * s, e * s, s);
     *dgate = gate <= c.limit ? dy * (u + 1.0f) * slope : 0.0f;
     *dup = fabsf(up) <= c.limit ? dy * (g * s) : 0.0f;
   }
@@ -66,7 +64,7 @@ template <typename T> struct backward {
 
 clamps clamps_of(tg_dtype dtype, float alpha, float limit)
 {
-  const float lowest = -87.0f / alpha;
+  const float lowest = -89.0f / alpha;
   return {alpha, (float)tgi_round(dtype, (double)limit), lowest < -FLT_MAX ? -FLT_MAX : lowest};
 }
 

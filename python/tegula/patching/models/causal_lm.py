@@ -1,12 +1,14 @@
 """The forward of a causal language model: in training, the loss is computed from the hidden states without logits.
 
 Keywords beside those of transformers:
-  skip_logits             True: no logits outside of training either; False: logits in training too
+  skip_logits             True: no logits outside of training either, nor for hooks of the model; False: logits in
+                          training too
   return_log_probs        the output has log_probs: that of each target given the tokens before it, 0 if ignored
   return_token_accuracy   the output has token_accuracy: the share of targets that are the most likely token
 """
 
 import functools
+import inspect
 from dataclasses import dataclass
 
 import torch
@@ -17,9 +19,13 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils import can_return_tuple
 
 from ... import _core, ops, sharding
-from .decoder import CACHE, given_cache
+from ...autograd.table_entry import run_stock
+from ..cache_name import CACHE, given_cache
+from ..listeners import why_heard
 
 PLAIN = (torch.Tensor, nn.Parameter)
+LINEAR = (nn.Linear.forward,)
+STOCK_TENSORS = "tensors of their dtype and device run in PyTorch"
 PER_ROW = 1  # TG_REDUCTION_NONE
 
 
@@ -38,13 +44,19 @@ def why_no_fused_loss(model, running=True):
     cls = sharding.class_of(head)
     if cls is not nn.Linear:
         return f"lm_head is a {cls.__module__}.{cls.__qualname__}"
-    if type(head.weight) not in PLAIN:
-        gathers = sharding.is_unit(head) or not running
-        if not (gathers and sharding.comes_whole(head, "weight")):
-            return f"lm_head.weight is a {type(head.weight).__qualname__}"
-    hooks = [*head._forward_hooks.values(), *head._forward_pre_hooks.values()]
-    if "forward" in vars(head) and not sharding.placement(head) or not all(map(sharding.is_from_fsdp, hooks)):
-        return "lm_head has hooks"
+    weight = head.weight
+    for name, parameter in (("weight", weight), ("bias", head.bias)):
+        if parameter is not None and type(parameter) not in PLAIN:
+            gathers = sharding.is_unit(head) or not running
+            if not (gathers and sharding.comes_whole(head, name)):
+                return f"lm_head.{name} is a {type(parameter).__qualname__}"
+    reason = why_heard(head, LINEAR, around=True)
+    if reason is None and "_hf_hook" in head.__dict__ and sharding.placement(head) is None:
+        reason = "has its weight moved by accelerate"
+    if reason:
+        return f"lm_head {reason}"
+    if run_stock(weight):
+        return STOCK_TENSORS
     if model.loss_function is not ForCausalLMLoss:
         return "the model has a loss function of its own"
     return None
@@ -84,7 +96,11 @@ def operands(hidden, head):
     if not torch.is_autocast_enabled(device):
         return hidden, head.weight, head.bias
     dtype = torch.get_autocast_dtype(device)
-    return hidden.to(dtype), head.weight.to(dtype), None if head.bias is None else head.bias.to(dtype)
+
+    def cast(tensor):
+        return tensor if tensor is None or tensor.dtype == torch.float64 else tensor.to(dtype)  # f64 stays, as in stock
+
+    return cast(hidden), cast(head.weight), cast(head.bias)
 
 
 @torch.compiler.disable
@@ -123,13 +139,16 @@ def loss_of(hidden, head, targets, count, ignore_index, want_log_probs, want_acc
 
 
 def causal_lm(stock, parts, modelling):
+    # An argument of earlier versions, which the original always passes on to the trunk.
+    passed = {name: None for name in ("cache_position",) if name in inspect.signature(stock).parameters}
+
     @can_return_tuple
     def forward(
-        self, input_ids=None, attention_mask=None, position_ids=None, past_key_values=None, inputs_embeds=None,
+        self, input_ids=None, attention_mask=None, position_ids=None, cache=None, inputs_embeds=None,
         labels=None, use_cache=None, logits_to_keep=0, skip_logits=None, return_log_probs=False,
         return_token_accuracy=False, **kwargs,
     ):  # fmt: skip
-        kwargs[CACHE] = given_cache(past_key_values, kwargs)
+        kwargs[CACHE] = given_cache(cache, kwargs, stock, self)
         kwargs.update(
             input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
             inputs_embeds=inputs_embeds, use_cache=use_cache,
@@ -139,10 +158,10 @@ def causal_lm(stock, parts, modelling):
         if scores and (labels is None or skip_logits is False or reason):
             reason = reason or ("there are no labels" if labels is None else "logits are asked for")
             raise ValueError(f"fused_linear_cross_entropy: log_probs, token_accuracy: expected its loss, but {reason}")
-        wanted = self.training or scores if skip_logits is None else skip_logits
+        wanted = scores or self.training and why_heard(self, around=True) is None if skip_logits is None else skip_logits
         if labels is None or not wanted or reason:
             return stock(self, labels=labels, logits_to_keep=logits_to_keep, **kwargs)
-        outputs = self.model(**kwargs)
+        outputs = self.model(**{**passed, **kwargs})
         hidden = kept(outputs.last_hidden_state, logits_to_keep)
         ignore_index = kwargs.get("ignore_index", -100)
         targets = targets_of(labels, kwargs.get("shift_labels"), ignore_index, hidden)

@@ -1,71 +1,34 @@
 """The forwards of a pre-norm decoder such as Llama, with Tegula's ops.
 
 Each factory here makes one replacement from the original, the applied ops and the modelling file. A replacement calls its
-submodules as the original does, so that hooks, adapters and quantised layers keep working. Only a norm that a fused op
-includes is read directly, and only if no hook or other forward is attached to it.
+submodules as the original does, so that hooks, adapters and quantised layers keep working. A module that a fused op
+includes is bypassed only if nobody sees what it takes or gives (`listeners.why_heard`).
 
 Layers pass a pair (delta, residual) instead of their sum, which the next norm computes. The model's own loop does not
 inspect it; `residual_pairs` makes a layer return one."""
 
-import dataclasses
+import contextlib
 import functools
 import types
 
 import torch
 from torch import nn
 from transformers import masking_utils
-from transformers.modeling_outputs import BaseModelOutputWithPast
+from transformers.activations import SiLUActivation
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ... import ops, sharding
 from ...autograd import kept_attention
+from ...autograd.table_entry import run_stock
 from .. import attention as attentions
-from .. import attention_masks
+from .. import attention_masks, hub, listeners, replacing
+from ..cache_name import CACHE, given_cache
+from ..listeners import kind, why_heard
 
-# The name of the key-value cache in models, layers and outputs: "cache" since transformers 5.24.
-CACHE = "cache" if "cache" in {field.name for field in dataclasses.fields(BaseModelOutputWithPast)} else "past_key_values"
-
-
-def given_cache(past_key_values, kwargs):
-    """The cache of a call under either name, removed from kwargs."""
-    return kwargs.pop(CACHE, None) if past_key_values is None else past_key_values
-
-
-def behind(module):
-    """The function that runs as module.forward, inside accelerate's hooks and torch.compile(module)."""
-    module = getattr(module, "_orig_mod", module)
-    forward = getattr(module, "_old_forward", module.forward)
-    return getattr(forward, "__func__", forward)
-
-
-def kind(function):
-    """The name of the replacement that `function` is, or None."""
-    return getattr(function, "tegula_kind", None)
-
-
-def runs_own(norm):
-    """Whether only Tegula's norm runs as the forward, at most moved by accelerate, and there is no backward hook."""
-    forward = vars(norm)["_old_forward"] if sharding.placement(norm) else norm.forward
-    if not isinstance(forward, types.MethodType) or kind(forward.__func__) != "rms_norm":
-        return False
-    return not (norm._backward_hooks or norm._backward_pre_hooks)
-
-
-def may_bypass(norm, x=None):
-    """Whether only Tegula's norm would run, without hooks, and its weight is on the device of `x`."""
-    if not runs_own(norm) or norm._forward_hooks or norm._forward_pre_hooks:
-        return False
-    hook = sharding.placement(norm)
-    return hook is None or not hook.offload and (x is None or x.device == norm.weight.device)
-
-
-def overheard(module):
-    """Whether the module has forward hooks other than those of FSDP and of transformers' recorder of outputs."""
-    for hooks in (module._forward_hooks, module._forward_pre_hooks):
-        for hook in hooks.values():
-            home = getattr(hook, "__module__", None) or ""
-            if not home.startswith("transformers.utils.output_capturing") and not sharding.is_from_fsdp(hook):
-                return True
-    return False
+SDPA_MASK = masking_utils.sdpa_mask
+# The classes that `ops.swiglu` replaces, and the forwards that they may have: their own, or the kernels package's.
+SILU = {cls: (cls.forward, hub.SiLU.forward) for cls in (nn.SiLU, SiLUActivation)}
 
 
 # ---- norms ----
@@ -81,22 +44,37 @@ def promoted(x, *others):
     return tuple(tensor.to(dtype) for tensor in (x, *others))
 
 
-def norm_of(norm, x):
-    x, weight = promoted(x, norm.weight)
+def why_called(norm, x=None):
+    """Why the norm must be called, or None if its weight may be read instead: only Tegula's norm would run, and the
+    weight is on the device of `x`."""
+    reason = why_heard(norm, "rms_norm")
+    if reason or "_hf_hook" not in norm.__dict__:
+        return reason
+    hook = sharding.placement(norm)
+    if hook is None or hook.offload or x is not None and x.device != norm.weight.device:
+        return "has its weight moved by accelerate"
+    return None
+
+
+def norm_of(norm, x, weight, stock):
+    x, weight = promoted(x, weight)
+    if run_stock(x):
+        return stock(norm, x)
     return ops.rms_norm(x, weight, norm.variance_epsilon)
 
 
 def add_norm_of(norm, x, residual):
     """(norm(residual + x), residual + x)."""
     x, residual = promoted(x, residual)
-    if torch.promote_types(residual.dtype, norm.weight.dtype) != residual.dtype:
+    weight = norm.weight
+    if torch.promote_types(residual.dtype, weight.dtype) != residual.dtype or run_stock(residual):
         total = residual + x
-        return norm_of(norm, total), total
-    return ops.add_rms_norm(x, residual, norm.weight.to(residual.dtype), norm.variance_epsilon)
+        return norm_of(norm, total, weight, listeners.function_of(norm).__wrapped__), total
+    return ops.add_rms_norm(x, residual, weight.to(residual.dtype), norm.variance_epsilon)
 
 
 def add_then(norm, x, residual):
-    if may_bypass(norm, x):
+    if why_called(norm, x) is None:
         return add_norm_of(norm, x, residual)
     total = residual + x
     return norm(total), total
@@ -106,7 +84,9 @@ def rms_norm(stock, parts, modelling):
     def forward(self, hidden_states):
         if isinstance(hidden_states, tuple):  # after the last layer
             return add_norm_of(self, *hidden_states)[0]
-        return norm_of(self, hidden_states)
+        if listeners.sees_last_function(self):
+            return stock(self, hidden_states)
+        return norm_of(self, hidden_states, self.weight, stock)
 
     return forward
 
@@ -114,42 +94,79 @@ def rms_norm(stock, parts, modelling):
 # ---- MLP and attention ----
 
 
-def is_silu(act_fn):
-    return isinstance(act_fn, nn.SiLU) or type(act_fn).__name__ == "SiLUActivation"
+def why_no_swiglu(module):
+    """Why the MLP runs the original forward, or None."""
+    act_fn = module.act_fn
+    cls = type(act_fn)
+    if cls not in SILU or cls is nn.SiLU and act_fn.inplace:
+        return f"its activation is {cls.__name__}"
+    reason = why_heard(act_fn, SILU[cls])
+    return reason and f"act_fn {reason}"
 
 
 def mlp(stock, parts, modelling):
     def forward(self, x):
-        if not is_silu(self.act_fn):
+        if why_no_swiglu(self) is not None:
             return stock(self, x)
-        return self.down_proj(ops.swiglu(self.gate_proj(x), self.up_proj(x)))
+        gate, up = self.gate_proj(x), self.up_proj(x)
+        if run_stock(gate, up):
+            return self.down_proj(self.act_fn(gate) * up)
+        return self.down_proj(ops.swiglu(gate, up))
 
     return forward
 
 
 def is_normed(module):
-    return hasattr(module, "q_norm")
+    return "q_norm" in module._modules
 
 
-def norms_with_rope(module, q=None, k=None):
-    """Whether both head norms can be fused with the rotation."""
-    q_norm, k_norm = module.q_norm, module.k_norm
-    return may_bypass(q_norm, q) and may_bypass(k_norm, k) and q_norm.variance_epsilon == k_norm.variance_epsilon
+def own_rotation(modelling):
+    """The function of the modelling file, or None if another is in its place."""
+    function = modelling.apply_rotary_pos_emb
+    return function if getattr(function, "__globals__", None) is vars(modelling) else None
 
 
-def positioned(module, q, k, cos, sin, parts, modelling):
-    """q and k, [batch, tokens, heads, head_dim], normed if the model does so, rotated, and returned heads first."""
-    if is_normed(module):
-        if "rope" in parts and "rms_norm" in parts and norms_with_rope(module, q, k):
-            weights = module.q_norm.weight, module.k_norm.weight
-            q, k, q_weight, k_weight, cos, sin = promoted(q, k, *weights, cos, sin)
-            eps = module.q_norm.variance_epsilon
-            return ops.qk_norm_rope(q.transpose(1, 2), k.transpose(1, 2), q_weight, k_weight, cos, sin, eps)
-        q, k = module.q_norm(q), module.k_norm(k)
+def why_rope_called(modelling, own):
+    """Why the rotation is left to the function in the modelling file, or None. Beside certain versions of the `kernels`
+    package it is a module, whose forward is replaced all the same."""
+    function = modelling.apply_rotary_pos_emb
+    if function is own:
+        return None
+    reason = why_heard(function) if isinstance(function, nn.Module) else "is another function"
+    return reason and f"apply_rotary_pos_emb {reason}"
+
+
+def why_head_norms_called(module, q=None):
+    """Why the head norms cannot be fused with the rotation, or None."""
+    for name in ("q_norm", "k_norm"):
+        reason = why_called(getattr(module, name), q)
+        if reason:
+            return f"{name} {reason}"
+    return None if module.q_norm.variance_epsilon == module.k_norm.variance_epsilon else "their eps differ"
+
+
+def heads(module, hidden_states, cos, sin, parts, modelling, rotation):
+    """q, k and v, heads first; q and k normed, if the model does so, and rotated. Without fusion, modules are called in
+    the order of the original."""
+    shape = (*hidden_states.shape[:-1], -1, module.head_dim)
+    q = module.q_proj(hidden_states).view(shape)
+    rotates = "rope" in parts and not run_stock(q, cos) and why_rope_called(modelling, rotation) is None
+    normed = is_normed(module)
+    fuses = normed and rotates and "rms_norm" in parts and why_head_norms_called(module, q) is None
+    apart = normed and not fuses
+    if apart:
+        q = module.q_norm(q)
+    k = module.k_proj(hidden_states).view(shape)
+    if apart:
+        k = module.k_norm(k)
+    v = module.v_proj(hidden_states).view(shape).transpose(1, 2)
     q, k = q.transpose(1, 2), k.transpose(1, 2)
-    if "rope" not in parts:
-        return modelling.apply_rotary_pos_emb(q, k, cos, sin)
-    return ops.rope(*promoted(q, k, cos, sin))
+    if not rotates:
+        return *modelling.apply_rotary_pos_emb(q, k, cos, sin), v
+    if not fuses:
+        return *ops.rope(*promoted(q, k, cos, sin)), v
+    q, k, q_weight, k_weight, cos, sin = promoted(q, k, module.q_norm.weight, module.k_norm.weight, cos, sin)
+    return *ops.qk_norm_rope(q, k, q_weight, k_weight, cos, sin, module.q_norm.variance_epsilon), v
 
 
 def stored(cache, k, v, layer_idx, kwargs):
@@ -157,6 +174,11 @@ def stored(cache, k, v, layer_idx, kwargs):
     in a buffer of fixed length."""
     place = kwargs.get("cache_position")
     return cache.update(k, v, layer_idx, *(() if place is None else ({"cache_position": place},)))
+
+
+def is_stock_sdpa():
+    """Whether "sdpa" names transformers' own function: others may be registered by that name."""
+    return ALL_ATTENTION_FUNCTIONS["sdpa"] is sdpa_attention_forward
 
 
 def interface_of(modelling, implementation):
@@ -167,21 +189,20 @@ def interface_of(modelling, implementation):
 
 
 def attention(stock, parts, modelling):
-    def forward(self, hidden_states, position_embeddings=None, attention_mask=None, past_key_values=None, **kwargs):
-        cache = given_cache(past_key_values, kwargs)
+    rotation = own_rotation(modelling)
+
+    def forward(self, hidden_states, position_embeddings=None, attention_mask=None, cache=None, **kwargs):
+        cache = given_cache(cache, kwargs, stock, self)
         tokens = hidden_states.shape[:-1]
-        shape = (*tokens, -1, self.head_dim)
-        q, k = self.q_proj(hidden_states).view(shape), self.k_proj(hidden_states).view(shape)
-        v = self.v_proj(hidden_states).view(shape).transpose(1, 2)
-        q, k = positioned(self, q, k, *position_embeddings, parts, modelling)
+        q, k, v = heads(self, hidden_states, *position_embeddings, parts, modelling, rotation)
         if cache is not None:
             k, v = stored(cache, k, v, self.layer_idx, kwargs)
         implementation = self.config._attn_implementation
-        if "attention" in parts and implementation == "sdpa":
+        if "attention" in parts and implementation == "sdpa" and is_stock_sdpa():
             attend = attentions.attention_forward
         else:
             attend = interface_of(modelling, implementation)
-        if hasattr(self, "sliding_window"):
+        if "sliding_window" in self.__dict__:
             kwargs["sliding_window"] = self.sliding_window
         dropout = self.attention_dropout if self.training else 0.0
         y, weights = attend(self, q, k, v, attention_mask, dropout=dropout, scaling=self.scaling, **kwargs)
@@ -225,16 +246,17 @@ def layer(stock, parts, modelling):
     in_call = checkpoints_in_call()
 
     def forward(
-        self, hidden_states, attention_mask=None, position_ids=None, past_key_values=None, use_cache=False,
+        self, hidden_states, attention_mask=None, position_ids=None, cache=None, use_cache=False,
         position_embeddings=None, residual_pairs=False, **kwargs,
     ):  # fmt: skip
         x, residual = hidden_states if isinstance(hidden_states, tuple) else (hidden_states, None)
-        kwargs[CACHE] = given_cache(past_key_values, kwargs)
+        kwargs[CACHE] = given_cache(cache, kwargs, stock, self)
         kwargs.update(
             attention_mask=attention_mask, position_ids=position_ids, use_cache=use_cache,
             position_embeddings=position_embeddings,
         )  # fmt: skip
-        if not in_call and self.gradient_checkpointing and self.training:
+        # Without gradients there is no backward, and generate in training mode needs its cache.
+        if not in_call and self.gradient_checkpointing and self.training and torch.is_grad_enabled():
             # A subclass made later has a forward that checkpoints this one.
             if "forward" in vars(self) or type(self).forward is forward:
                 run = functools.partial(both_halves, self, pair=residual_pairs, **without_cache(kwargs))
@@ -247,12 +269,14 @@ def layer(stock, parts, modelling):
 def why_no_pairs(model):
     """Why the addition at the end of layers is not fused with the next norm, or None."""
     for index, each in enumerate(model.layers):
-        if kind(behind(each)) != "layer":
-            return f"layers.{index} runs another forward"
-        if overheard(each):
-            return f"layers.{index} has hooks that expect a tensor"
-    if not runs_own(model.norm) or overheard(model.norm):
-        return "norm has hooks or runs another forward"
+        reason = why_heard(each, "layer", around=True)
+        if reason:
+            return f"layers.{index} {reason}"
+    reason = why_heard(model.norm, "rms_norm", around=True)
+    if reason:
+        return f"norm {reason}"
+    if listeners.sees_last_function(model):
+        return "a backward hook of the old kind sees the last function of the model"
     if model.gradient_checkpointing and model.training and checkpoints_in_call():
         return "this transformers checkpoints layers by a way that loses pairs"
     return None
@@ -260,22 +284,60 @@ def why_no_pairs(model):
 
 def why_no_masks(model):
     """Why transformers makes the mask (a dense one if it is more than causal), or None."""
-    if model.config._attn_implementation not in ("sdpa", "tegula"):
-        return f"the model's attention is {model.config._attn_implementation!r}"
-    if model.config._attn_implementation == "sdpa":
-        for index, each in enumerate(model.layers):
-            function = behind(each.self_attn)
-            if kind(function) != "attention" or "attention" not in function.tegula_parts:
-                return f"layers.{index}.self_attn runs another forward"
+    implementation = model.config._attn_implementation
+    if implementation not in ("sdpa", "tegula"):
+        return f"the model's attention is {implementation!r}"
+    own_masks = masking_utils.ALL_MASK_ATTENTION_FUNCTIONS["sdpa"] is SDPA_MASK
+    if implementation == "sdpa" and not (own_masks and is_stock_sdpa()):
+        return "another function is registered as 'sdpa'"
+    known = "attention" if implementation == "sdpa" else None
+    for index, each in enumerate(model.layers):
+        reason = why_heard(each, "layer", keywords=True)
+        if reason and not is_stock_layer(each):
+            return f"layers.{index} {reason}"
+        attention = each.self_attn
+        reason = why_heard(attention, known, keywords=True)
+        if reason is None and known and known not in listeners.function_of(attention).tegula_parts:
+            reason = "runs another forward"
+        if reason:
+            return f"layers.{index}.self_attn {reason}"
     return None
+
+
+def is_stock_layer(layer):
+    """Whether the layer runs transformers' own forward, as without rms_norm, and nobody sees its keywords."""
+    cls = sharding.class_of(layer)
+    if not cls.__module__.startswith("transformers.models."):
+        return False
+    stock = replacing.original_of(cls.__module__, f"{cls.__qualname__}.forward")
+    return why_heard(layer, (stock,), keywords=True) is None
+
+
+@contextlib.contextmanager
+def stock_norm(norm):
+    """With the norm's original forward, for whoever sees the last function of the model."""
+    function = listeners.function_of(norm)
+    if kind(function) is None:
+        yield
+        return
+    attribute = "_old_forward" if "_old_forward" in norm.__dict__ else "forward"
+    before = norm.__dict__.get(attribute)
+    norm.__dict__[attribute] = types.MethodType(function.__wrapped__, norm)
+    try:
+        yield
+    finally:
+        if before is None:
+            del norm.__dict__[attribute]
+        else:
+            norm.__dict__[attribute] = before
 
 
 def model(stock, parts, modelling):
     def forward(
-        self, input_ids=None, attention_mask=None, position_ids=None, past_key_values=None, inputs_embeds=None,
-        use_cache=None, **kwargs,
+        self, input_ids=None, attention_mask=None, position_ids=None, cache=None, inputs_embeds=None, use_cache=None,
+        **kwargs,
     ):  # fmt: skip
-        cache = given_cache(past_key_values, kwargs)
+        cache = given_cache(cache, kwargs, stock, self)
         if "attention" in parts and why_no_masks(self) is None:
             tokens = input_ids if inputs_embeds is None else inputs_embeds
             attention_mask = attention_masks.encode(
@@ -291,30 +353,36 @@ def model(stock, parts, modelling):
         if "rms_norm" in parts and not asked and why_no_pairs(self) is None:
             kwargs["residual_pairs"] = True
         kwargs[CACHE] = cache
-        return stock(
-            self, input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
-            inputs_embeds=inputs_embeds, use_cache=use_cache, **kwargs,
+        kwargs.update(
+            input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
+            inputs_embeds=inputs_embeds, use_cache=use_cache,
         )  # fmt: skip
+        if listeners.sees_last_function(self):
+            with stock_norm(self.norm):
+                return stock(self, **kwargs)
+        return stock(self, **kwargs)
 
     return forward
 
 
 def masks_for_generate(stock, parts, modelling):
     """generate makes the masks for a cache of fixed length itself, through this method of the model if it has one."""
+    plain = stock or masking_utils.create_masks_for_generate
 
     def create_masks_for_generate(
-        self, config, inputs_embeds=None, attention_mask=None, past_key_values=None, position_ids=None, **kwargs
+        self, config, inputs_embeds=None, attention_mask=None, cache=None, position_ids=None, **kwargs
     ):  # fmt: skip
         name = "input_embeds" if inputs_embeds is None else "inputs_embeds"  # in transformers 4, and since
         kwargs.setdefault(name, inputs_embeds)
-        cache = given_cache(past_key_values, kwargs)
-        if why_no_masks(self.model) is None:
+        cache = given_cache(cache, kwargs, plain, self)
+        heard = why_heard(self, keywords=True) or why_heard(self.model, keywords=True)
+        if heard is None and why_no_masks(self.model) is None:
             mask = attention_masks.encode(
                 self.model, kwargs[name], attention_mask, position_ids, cache, True, kwargs
             )
             if attention_masks.is_encoded(mask):
                 return mask
-        make = functools.partial(stock, self) if stock else masking_utils.create_masks_for_generate
+        make = functools.partial(stock, self) if stock else plain
         kwargs[CACHE] = cache
         return make(config=config, attention_mask=attention_mask, position_ids=position_ids, **kwargs)
 

@@ -61,6 +61,9 @@ static inline double tgi_gelu_grad_ref(tg_dtype t, tg_gelu_approximation form, d
     const double left = tgi_round(t, 0.5 * tgi_round(t, 1 + h));
     const double slope = tgi_round(t, kSqrt2OverPi * tgi_round(t, 1 + 3 * kCubic * square));
     const double bell = tgi_round(t, 1 - tgi_round(t, h * h));
+    if (bell == 0) { /* the factors beside it may have overflowed */
+      return left;
+    }
     return tgi_round(t, left + tgi_round(t, tgi_round(t, 0.5 * x * bell) * slope));
   }
   const double cdf = tgi_round(t, 0.5 * tgi_round(t, 1 + erf(tgi_round(t, x * kSqrtHalf))));

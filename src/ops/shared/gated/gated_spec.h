@@ -59,9 +59,9 @@ static inline void gated_spec_fill(tgi_shaped *shaped, const spec_case *c, spec_
       {-3, -1},    {5.5, 4},   {-5.5, 4},   {6.9, 6.9},   {-6.9, -6.9}, {11, 1},       {-11, 1},
       {16.6, 8},   {-16.6, 8}, {40, 0.25},  {-40, 30},    {87, 1},      {-87, 1},      {88.75, 2},
       {-88.75, 2}, {-89.5, 2}, {-104, -5},  {1e-4, 1},    {-1e-4, 1},   {0.5, 1e-6},   {1, -7.5}};
-  static const gated_pair kNotFinite[] = {{INFINITY, 1},  {1, INFINITY},  {-INFINITY, 2},
-                                          {2, -INFINITY}, {NAN, 1},       {1, NAN},
-                                          {-2, 3},        {-INFINITY, -1}};
+  static const gated_pair kNotFinite[] = {{INFINITY, 1},  {1, INFINITY},   {-INFINITY, 2},
+                                          {2, -INFINITY}, {NAN, 1},        {1, NAN},
+                                          {-2, 3},        {-INFINITY, -1}, {-1e4, 2}};
   /* The limits of the clamped gate, and their neighbours in bf16. */
   static const gated_pair kLimits[] = {{7, 1},    {7.03125, 1},  {6.96875, 1},  {-7, 1},
                                        {1, 7},    {1, 7.03125},  {1, 6.96875},  {1, -7},
@@ -78,8 +78,9 @@ static inline void gated_spec_fill(tgi_shaped *shaped, const spec_case *c, spec_
     gated_spec_pairs(shaped, kOne, 1); /* all the others' gradients may vanish */
   } else if (spec_is(c, "edges")) {
     gated_spec_pairs(shaped, kEdges, sizeof kEdges / sizeof kEdges[0]);
-  } else if (spec_is(c, "not finite")) { /* limits; NaN stays where it is */
+  } else if (spec_is(c, "not finite")) { /* limits; NaN stays where it is; a gate that is shut */
     gated_spec_pairs(shaped, kNotFinite, sizeof kNotFinite / sizeof kNotFinite[0]);
+    spec_set_infinite_dy(shaped, sizeof kNotFinite / sizeof kNotFinite[0] - 1);
   } else if (spec_is(c, "limits")) {
     gated_spec_pairs(shaped, kLimits, sizeof kLimits / sizeof kLimits[0]);
   }

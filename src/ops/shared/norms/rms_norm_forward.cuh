@@ -37,7 +37,9 @@ template <norm_kind kKind, typename W> constexpr int blocks_wanted(int vectors)
 
 /** Rows in registers: a thread has kVectors vectors of each of kRows rows. */
 template <norm_kind kKind, typename X, typename W, typename Y, int kVectors, int kRows>
-__global__ void __launch_bounds__(most_threads(kVectors), blocks_wanted<kKind, W>(kVectors))
+__global__ void __launch_bounds__(most_threads(kVectors),
+                                  resident_blocks(most_threads(kVectors),
+                                                  blocks_wanted<kKind, W>(kVectors)))
     rms_norm_fwd_rows_kernel(const norm_forward f)
 {
   constexpr int kN = kLanes<X>;

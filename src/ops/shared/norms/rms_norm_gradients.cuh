@@ -28,17 +28,12 @@ struct norm_backward {
   unsigned groups;
 };
 
-/** The clamped gate. Kernels keep e = exp(-bounded_gate(gate)) for the second pass. */
-__device__ __forceinline__ float bounded_gate(float gate)
+/** silu(gate) and its derivative, from e = exp(-bounded_gate(gate)), which kernels keep for the
+ * second pass. */
+template <typename X> __device__ __forceinline__ float silu_of(float gate, float e, float *slope)
 {
-  /* Beyond 87 no result changes by more than 2^-118. NaN stays NaN. */
-  return at_least(-87.0f, at_most(87.0f, gate));
-}
-
-/** silu(gate) and its derivative, from e. */
-__device__ __forceinline__ float silu_of(float gate, float e, float *slope)
-{
-  const float c = bounded_gate(gate), s = reciprocal_flushed(1.0f + e); /* of at most 2^126 */
+  /* The reciprocal of at most 2^126, or of infinity. */
+  const float c = bounded_gate(gate), s = reciprocal_flushed(one_plus<X>(gate, e));
   *slope = fmaf(c * s, e * s, s);
   return gate > 87.0f ? gate : c * s;
 }
@@ -92,7 +87,7 @@ add_products(float &dot, const float (&e)[kN], const norm_backward &b,
     float g = dy[i] * (w[i] + b.offset);
     if constexpr (kGated) {
       float slope;
-      g = dy[i] * silu_of(gate[i], e[i], &slope) * w[i];
+      g = dy[i] * silu_of<X>(gate[i], e[i], &slope) * w[i];
     }
     dot = fmaf(g, x[i], dot);
   }
@@ -119,7 +114,7 @@ write_gradients(float (&sums)[kN], const float (&e)[kN], const norm_backward &b,
     float u = dy[i];
     if constexpr (kGated) {
       float slope;
-      u *= silu_of(gate[i], e[i], &slope);
+      u *= silu_of<X>(gate[i], e[i], &slope);
       dgate[i] = dy[i] * (normal * w[i]) * slope;
     }
     sums[i] = fmaf(u, normal, sums[i]);

@@ -135,8 +135,10 @@ constexpr int slot_blocks(bool interleaved, int mode, bool normed, bool aligned,
 /** kPacked: every step is rounded to T, and tables and weights are of T. */
 template <typename T, typename TT, int N, bool kInterleaved, int kMode, bool kNormed, bool kAligned,
           bool kPacked>
-__global__ void __launch_bounds__(kSlotThreads, slot_blocks<T, TT>(kInterleaved, kMode, kNormed,
-                                                                   kAligned, kPacked))
+__global__ void __launch_bounds__(kSlotThreads,
+                                  resident_blocks(kSlotThreads,
+                                                  slot_blocks<T, TT>(kInterleaved, kMode, kNormed,
+                                                                     kAligned, kPacked)))
     rotate_heads_kernel(const __grid_constant__ rotate_job<T> job)
 {
   using W = typename pick<kPacked, T, float>::type;

@@ -1,0 +1,61 @@
+#include "prompt.h"
+#include "core/error_record.h"
+#include "text/tokenizer_state.h"
+#include "text_input.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static tg_status encode(const tg_tokenizer *tokenizer, const char *text, size_t size,
+                        tgi_prompt *out, tg_error *error)
+{
+  size_t count = 0;
+  if (size == 0) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT, "prompt: expected text, got none");
+  }
+  const tg_status status = tgi_tokenizer_encode_all(tokenizer, text, size, TG_TOKENIZER_ADD_SPECIAL,
+                                                    &out->ids, &count, error);
+  out->count = (int64_t)count;
+  return status;
+}
+
+tg_status tgi_prompt_encode(const tg_tokenizer *tokenizer, const char *text, tgi_prompt *out,
+                            tg_error *error)
+{
+  if (strcmp(text, "-") != 0) {
+    return encode(tokenizer, text, strlen(text), out, error);
+  }
+  tgi_text_input input = {0};
+  tg_status status = tgi_text_input_open(NULL, &input, error);
+  status = status ? status : encode(tokenizer, input.text, input.size, out, error);
+  tgi_text_input_close(&input);
+  return status;
+}
+
+tg_status tgi_prompt_parse(const char *text, tgi_prompt *out, tg_error *error)
+{
+  out->ids = malloc((strlen(text) + 1) * sizeof *out->ids);
+  if (!out->ids) {
+    return tgi_error_set(error, TG_NO_MEMORY, "--tokens: expected memory, got none");
+  }
+  for (const char *at = text; *at;) {
+    char *end;
+    errno = 0;
+    const long value = strtol(at, &end, 10);
+    if (end == at || errno != 0 || value < 0 || value > INT32_MAX || !strchr(", ", *end)) {
+      return tgi_error_set(error, TG_BAD_ARGUMENT,
+                           "--tokens: byte %zu: expected ids separated by commas, got \"%.40s\"",
+                           (size_t)(at - text), at);
+    }
+    out->ids[out->count++] = (int32_t)value;
+    at = end + strspn(end, ", ");
+  }
+  return TG_OK;
+}
+
+void tgi_prompt_free(tgi_prompt *prompt)
+{
+  free(prompt->ids);
+  *prompt = (tgi_prompt){0};
+}

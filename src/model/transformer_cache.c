@@ -1,0 +1,135 @@
+/* Attention of a pass, and the key-value cache in front of it. Where the cache has another dtype
+ * than the activations, keys and values are converted on their way in, and attention runs in the
+ * cache's dtype: queries are converted before it and its output behind it. */
+#include "transformer.h"
+
+#include "tegula/device.h"
+
+void tgi_cache_cast_lay_out(tgi_cache_cast *cast, tgi_memory_plan *plan, const tgi_config *config,
+                            tg_dtype dtype, int64_t rows)
+{
+  const int64_t q = tgi_config_query_width(config), kv = tgi_config_key_width(config);
+  cast->q = tgi_take_2d(plan, dtype, rows, q);
+  cast->out = tgi_take_2d(plan, dtype, rows, q);
+  cast->kv = tgi_take_2d(plan, dtype, 2, kv);
+}
+
+/* The rows of heads [batch, seq, heads, d] as [batch * seq, heads * d]. */
+static tg_tensor as_rows(const tg_tensor *heads)
+{
+  tg_tensor t = tg_tensor_2d(heads->data, heads->dtype, heads->shape[0] * heads->shape[1],
+                             heads->shape[2] * heads->shape[3]);
+  t.stride[0] = heads->stride[1];
+  t.stride[1] = 1;
+  return t;
+}
+
+/* Appends the pass's keys or values to the cache. */
+static tg_status store_in_cache(const tgi_pass *pass, const tg_tensor *from, const tg_tensor *cache)
+{
+  const tg_tensor rows = as_rows(from);
+  const int64_t width = rows.shape[1];
+  char *to = tgi_advance(cache, pass->past * width);
+  if (pass->cast) {
+    return tg_memory_convert(pass->ctx, tg_tensor_2d(to, cache->dtype, pass->seq, width), rows);
+  }
+  const size_t element = tg_dtype_bytes(from->dtype), row = (size_t)width * element;
+  return tg_memory_copy(pass->ctx, to, row, from->data, (size_t)rows.stride[0] * element, row,
+                        (size_t)pass->seq);
+}
+
+/* Elements from one buffer to a later one of the same block. */
+static int64_t distance(const tg_tensor *from, const tg_tensor *to)
+{
+  return ((char *)to->data - (char *)from->data) / (int64_t)tg_dtype_bytes(from->dtype);
+}
+
+/* The token's key and value as two rows, to the place in the layer's keys and values. */
+static tg_status store_at_place(const tgi_pass *pass, const tgi_heads *h,
+                                const tgi_layer_cache *cache)
+{
+  const int64_t width = h->k.shape[2] * h->k.shape[3];
+  tg_tensor from = tg_tensor_2d(h->k.data, h->k.dtype, 2, width);
+  from.stride[0] = distance(&h->k, &h->v);
+  from.stride[1] = 1;
+  if (pass->cast) {
+    const tg_status status = tg_memory_convert(pass->ctx, pass->cast->kv, from);
+    if (status != TG_OK) {
+      return status;
+    }
+    from = pass->cast->kv;
+  }
+  tg_tensor to = tg_tensor_view(cache->keys.data, cache->keys.dtype, 3,
+                                (const int64_t[]){2, cache->keys.shape[1], width});
+  to.stride[0] = distance(&cache->keys, &cache->values);
+  to.stride[1] = width;
+  to.stride[2] = 1;
+  return tg_memory_put(pass->ctx, to, from, pass->place->position);
+}
+
+static tg_status store(const tgi_pass *pass, const tgi_heads *h, const tgi_layer_cache *cache)
+{
+  if (pass->sizing) {
+    return TG_OK;
+  }
+  if (pass->place) {
+    return store_at_place(pass, h, cache);
+  }
+  const tg_status status = store_in_cache(pass, &h->k, &cache->keys);
+  return status ? status : store_in_cache(pass, &h->v, &cache->values);
+}
+
+static tg_tensor cached(const tgi_pass *pass, const tg_tensor *cache)
+{
+  tg_tensor t = *cache;
+  t.shape[1] = pass->place ? pass->place->extent : pass->past + pass->seq;
+  return t;
+}
+
+/* A buffer of rows in the place of heads. */
+static tg_tensor as_heads(const tg_tensor *rows, const tg_tensor *heads)
+{
+  return tg_tensor_view(rows->data, rows->dtype, 4, heads->shape);
+}
+
+static tg_status attend_cached(tgi_pass *pass, const tgi_heads *h, tg_attention_fwd_args *args,
+                               const tgi_layer_cache *cache)
+{
+  const tgi_cache_cast *cast = pass->cast;
+  tg_status status = store(pass, h, cache);
+  args->k = cached(pass, &cache->keys);
+  args->v = cached(pass, &cache->values);
+  if (pass->place) {
+    args->key_count = pass->place->key_count;
+  }
+  if (cast) {
+    args->q = as_heads(&cast->q, &h->q);
+    args->out = as_heads(&cast->out, &h->attention);
+  }
+  if (status == TG_OK && cast && !pass->sizing) {
+    status = tg_memory_convert(pass->ctx, cast->q, as_rows(&h->q));
+  }
+  if (status == TG_OK) {
+    status = TGI_STEP(pass, attention_fwd, args);
+  }
+  if (status == TG_OK && cast && !pass->sizing) {
+    status = tg_memory_convert(pass->ctx, as_rows(&h->attention), cast->out);
+  }
+  return status;
+}
+
+tg_status tgi_attend(tgi_pass *pass, const tgi_layer_activations *l, int index)
+{
+  const tgi_config *c = &pass->model->config;
+  const tgi_heads h = tgi_split_heads(pass, &l->qk, &l->qkv, &l->attention);
+  tg_attention_fwd_args args = {.q = h.q,
+                                .k = h.k,
+                                .v = h.v,
+                                .out = h.attention,
+                                .lse = l->lse,
+                                .scale = tgi_attention_scale(c, index),
+                                .window = tgi_attention_window(c, index),
+                                .causal = true};
+  return pass->cache ? attend_cached(pass, &h, &args, &pass->cache[index])
+                     : TGI_STEP(pass, attention_fwd, &args);
+}

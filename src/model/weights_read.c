@@ -1,0 +1,184 @@
+/* Weights from files: every tensor is checked before memory is taken, then copied or converted from
+ * the map by all threads, window by window. The pages of a window are dropped behind it, so that
+ * memory holds the weights and a window, not the files too. */
+#include "weights.h"
+
+#include "core/error_record.h"
+#include "tegula/device.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes of a file that are read at once; a row of a matrix is read whole. */
+enum { kWindowBytes = 8 << 20 };
+
+/* ---- checks ---- */
+
+static void format_shape(int ndim, const int64_t *shape, char *text, size_t bytes)
+{
+  size_t used = (size_t)snprintf(text, bytes, "[");
+  for (int i = 0; i < ndim && used < bytes; i++) {
+    used +=
+        (size_t)snprintf(text + used, bytes - used, "%s%lld", i ? ", " : "", (long long)shape[i]);
+  }
+  if (used < bytes) {
+    snprintf(text + used, bytes - used, "]");
+  }
+}
+
+static bool is_readable(tg_dtype dtype)
+{
+  return dtype == TG_F32 || dtype == TG_F16 || dtype == TG_BF16;
+}
+
+static tg_status check_tensor(const tgi_parameter *q, const tgi_file_tensor *t, const char *path,
+                              tg_error *error)
+{
+  const int64_t turned[2] = {q->shape[1], q->shape[0]};
+  const int64_t *shape = q->transposed ? turned : q->shape;
+  bool same = t->ndim == q->ndim;
+  for (int i = 0; i < 2 && i < q->ndim && same; i++) {
+    same = t->shape[i] == shape[i];
+  }
+  if (same && is_readable(tgi_file_dtype_to_op(t->dtype))) {
+    return TG_OK;
+  }
+  char expected[64], got[128];
+  format_shape(q->ndim, shape, expected, sizeof expected);
+  format_shape(t->ndim, t->shape, got, sizeof got);
+  return tgi_error_set(error, TG_BAD_FILE, "%s: %s: expected F32|F16|BF16 %s, got %s %s", path,
+                       q->name, expected, tgi_file_dtype_name(t->dtype), got);
+}
+
+static const tgi_file_tensor *find(const tgi_weight_files *files, const char *name)
+{
+  static const char *const prefixes[] = {"transformer.", "model."};
+  const tgi_file_tensor *t = tgi_weight_files_find(files, name);
+  for (int i = 0; i < 2 && !t; i++) {
+    const size_t size = strlen(prefixes[i]);
+    if (strncmp(name, prefixes[i], size) == 0) {
+      t = tgi_weight_files_find(files, name + size);
+    }
+  }
+  return t;
+}
+
+static tg_status refuse_missing(const tgi_weight_files *files, const char *name, tg_error *error)
+{
+  const size_t count = tgi_weight_files_count(files);
+  const tgi_file_tensor *any = count ? tgi_weight_files_at(files, 0) : NULL;
+  const char *path =
+      any ? tgi_safetensors_path(tgi_weight_files_home(files, any)) : "model.safetensors";
+  return tgi_error_set(error, TG_BAD_FILE, "%s: %s: expected this tensor, got %zu others", path,
+                       name, count);
+}
+
+tg_status tgi_weights_check(const tgi_parameters *parameters, const tgi_weight_files *files,
+                            tg_dtype *dtype, tg_error *error)
+{
+  static const tg_dtype dtypes[] = {TG_F32, TG_F16, TG_BF16};
+  size_t bytes[3] = {0, 0, 0};
+  for (int p = 0; p < parameters->count; p++) {
+    const tgi_parameter *q = &parameters->list[p];
+    const tgi_file_tensor *t = find(files, q->name);
+    if (!t) {
+      return refuse_missing(files, q->name, error);
+    }
+    const char *path = tgi_safetensors_path(tgi_weight_files_home(files, t));
+    const tg_status status = check_tensor(q, t, path, error);
+    if (status != TG_OK) {
+      return status;
+    }
+    for (int i = 0; i < 3; i++) {
+      bytes[i] += tgi_file_dtype_to_op(t->dtype) == dtypes[i] ? t->bytes : 0;
+    }
+  }
+  const int most = bytes[1] > bytes[0] ? 1 : 0;
+  *dtype = dtypes[bytes[2] > bytes[most] ? 2 : most];
+  return TG_OK;
+}
+
+/* ---- reading ---- */
+
+/* Rows of a tensor of a file, and where they go; a vector is one row. */
+typedef struct window {
+  const tgi_parameter *q;
+  int64_t rows, cols; /* of the file */
+  tg_dtype from_dtype, to_dtype;
+  char *to; /* the parameter in the block */
+} window;
+
+/* Rows [i, i + n), whose elements are at `data`. */
+static tg_status convert_window(tg_context *ctx, const window *w, int64_t i, int64_t n,
+                                const void *data)
+{
+  void *elements = (void *)(uintptr_t)data; /* only read */
+  tg_tensor from = tg_tensor_2d(elements, w->from_dtype, n, w->cols);
+  tg_tensor to = tg_tensor_2d(w->to, w->to_dtype, n, w->cols);
+  const int64_t element = (int64_t)tg_dtype_bytes(w->to_dtype);
+  if (w->q->transposed) { /* columns [i, i + n) of a matrix [cols, rows] */
+    from = tg_tensor_2d(elements, w->from_dtype, w->cols, n);
+    from.stride[0] = 1;
+    from.stride[1] = w->cols;
+    to = tg_tensor_2d(w->to + i * element, w->to_dtype, w->cols, n);
+    to.stride[0] = w->rows;
+    to.stride[1] = 1;
+  } else {
+    to.data = w->to + i * w->cols * element;
+  }
+  return tg_memory_convert(ctx, to, from);
+}
+
+tg_status tgi_parameter_read(tg_context *ctx, const tgi_parameter *q, const tgi_file_tensor *t,
+                             const tgi_safetensors *file, void *block, tg_dtype dtype,
+                             tg_error *error)
+{
+  tg_status status = check_tensor(q, t, tgi_safetensors_path(file), error);
+  if (status != TG_OK) {
+    return status;
+  }
+  const window w = {.q = q,
+                    .rows = q->ndim == 2 ? t->shape[0] : 1,
+                    .cols = t->shape[q->ndim - 1],
+                    .from_dtype = tgi_file_dtype_to_op(t->dtype),
+                    .to_dtype = dtype,
+                    .to = (char *)block + q->offset * (int64_t)tg_dtype_bytes(dtype)};
+  const size_t row_bytes = (size_t)w.cols * tg_dtype_bytes(w.from_dtype);
+  const int64_t step = 1 + kWindowBytes / (int64_t)row_bytes;
+  const bool aligned = (uintptr_t)t->data % tg_dtype_bytes(w.from_dtype) == 0;
+  const size_t most = (size_t)(step < w.rows ? step : w.rows) * row_bytes;
+  void *copy = aligned ? NULL : malloc(most); /* a file aligns nothing */
+  if (!aligned && !copy) {
+    return tgi_error_set(error, TG_NO_MEMORY, "%s: %s: expected %zu bytes, got none",
+                         tgi_safetensors_path(file), q->name, most);
+  }
+  for (int64_t i = 0; i < w.rows && status == TG_OK; i += step) {
+    const int64_t n = step < w.rows - i ? step : w.rows - i;
+    const char *data = (const char *)t->data + (size_t)i * row_bytes;
+    const void *elements = data;
+    if (copy) {
+      elements = memcpy(copy, data, (size_t)n * row_bytes);
+    }
+    status = convert_window(ctx, &w, i, n, elements);
+    tgi_safetensors_drop(file, data, (size_t)n * row_bytes);
+  }
+  free(copy);
+  return status ? tgi_error_set(error, status, "%s: %s: %s", tgi_safetensors_path(file), q->name,
+                                tg_context_message(ctx))
+                : TG_OK;
+}
+
+tg_status tgi_weights_read(tg_model *model, const tgi_weight_files *files, tg_error *error)
+{
+  tg_context *ctx;
+  tg_status status =
+      tg_context_create(&(tg_context_options){.backend = TG_BACKEND_CPU}, &ctx, error);
+  for (int p = 0; p < model->parameters.count && status == TG_OK; p++) {
+    const tgi_parameter *q = &model->parameters.list[p];
+    const tgi_file_tensor *t = find(files, q->name);
+    status = tgi_parameter_read(ctx, q, t, tgi_weight_files_home(files, t), model->block,
+                                model->dtype, error);
+  }
+  tg_context_destroy(ctx);
+  return status;
+}

@@ -1,0 +1,43 @@
+/**
+ * The newest short pieces of a text with their ids, so that the words that make up most of it are
+ * neither looked up in the vocabulary, whose memory is far away, nor merged again.
+ */
+#ifndef TGI_TEXT_PIECE_CACHE_H
+#define TGI_TEXT_PIECE_CACHE_H
+
+#include "byte_words.h"
+#include <stdlib.h>
+
+enum {
+  TGI_CACHED_BYTES = 15, /* the last byte of the words is the size */
+  TGI_CACHED_IDS = 3,
+  TGI_CACHED_PIECES = 4096, /* 128 KiB: they stay in the second-level cache */
+};
+
+typedef struct tgi_cached_piece {
+  uint64_t words[2];
+  int32_t ids[TGI_CACHED_IDS];
+  uint32_t count;
+} tgi_cached_piece;
+
+/** Each piece has one place; the newest stays there. */
+typedef struct tgi_piece_cache {
+  tgi_cached_piece pieces[TGI_CACHED_PIECES];
+} tgi_piece_cache;
+
+/** An empty cache, for free; NULL without memory. */
+static inline tgi_piece_cache *tgi_piece_cache_make(void)
+{
+  return calloc(1, sizeof(tgi_piece_cache));
+}
+
+/** The place of a piece of 1 to TGI_CACHED_BYTES bytes, and its words. */
+static inline tgi_cached_piece *tgi_piece_place(tgi_piece_cache *cache, const char *bytes,
+                                                size_t size, uint64_t words[2])
+{
+  words[0] = tgi_short_word(bytes, size < 8 ? size : 8);
+  words[1] = (size > 8 ? tgi_short_word(bytes + 8, size - 8) : 0) | (uint64_t)size << 56;
+  return &cache->pieces[tgi_mix_words(words[0], words[1]) % TGI_CACHED_PIECES];
+}
+
+#endif

@@ -1,0 +1,78 @@
+/** What a tokenizer holds, and the functions that fill it. */
+#ifndef TGI_TEXT_TOKENIZER_STATE_H
+#define TGI_TEXT_TOKENIZER_STATE_H
+
+#include "added_tokens.h"
+#include "bpe/merge_table.h"
+#include "bpe/vocabulary.h"
+#include "kept_files.h"
+#include "tegula/tokenizer.h"
+#include "unicode/pattern.h"
+#include "unicode/point_map.h"
+#include <stdatomic.h>
+
+#define TGI_END_OF_TEXT "<|endoftext|>"
+
+enum { TGI_MAX_PATTERNS = 8, TGI_MAX_AROUND = 8 };
+
+/** Whether merging a token's bytes gives the token alone: looked at when first met. */
+typedef enum tgi_wholeness { TGI_WHOLE_UNKNOWN, TGI_WHOLE, TGI_NOT_WHOLE } tgi_wholeness;
+
+/** Ids that the post-processor puts at one end of a text. */
+typedef struct tgi_around {
+  int32_t ids[TGI_MAX_AROUND];
+  int count;
+} tgi_around;
+
+struct tg_tokenizer {
+  /* Normalising: NULL, or NFC by this map. */
+  tgi_point_map *nfc;
+  /* Splitting: each pattern cuts the pieces of the one before. */
+  tgi_pattern *patterns[TGI_MAX_PATTERNS];
+  int num_patterns;
+  tgi_point_map *late; /* NULL: no pattern looks at classes */
+  /* Merging. */
+  tgi_vocabulary vocabulary;
+  tgi_merge_table merges;
+  int32_t byte_ids[256];
+  bool ignore_merges;         /* a piece that is a token is that token, whatever its merges give */
+  _Atomic uint8_t *wholeness; /* tgi_wholeness of each id; written by every thread */
+  /* Added tokens, found before and after normalising. */
+  tgi_added_tokens added, added_normalised;
+  /* What the post-processor adds. */
+  tgi_around before, behind;
+  int32_t bos, eos, pad; /* -1: none */
+  tgi_kept_files files;
+};
+
+/** An empty tokenizer; NULL without memory. */
+tg_tokenizer *tgi_tokenizer_allocate(void);
+
+/** Of tokenizer.json in memory; messages call it `path`. *out is NULL on failure. */
+tg_status tgi_tokenizer_parse(const char *path, const char *text, size_t size, tg_tokenizer **out,
+                              tg_error *error);
+
+/** The texts of a directory without tokenizer.json, and what messages call them. */
+typedef struct tgi_paired_texts {
+  const tgi_kept_file *vocabulary, *merges; /* vocab.json, merges.txt */
+  const tgi_kept_file *settings;            /* tokenizer_config.json; NULL: none */
+  const char *directory;
+} tgi_paired_texts;
+
+/** Of vocab.json and merges.txt. *out is NULL on failure. */
+tg_status tgi_tokenizer_pair(const tgi_paired_texts *texts, tg_tokenizer **out, tg_error *error);
+
+/**
+ * Checks that all bytes have tokens, once vocabulary and added tokens are there, and makes what
+ * depends on them. Errors: UNSUPPORTED, NO_MEMORY.
+ */
+tg_status tgi_tokenizer_complete(tg_tokenizer *tokenizer, const char *path, tg_error *error);
+
+/**
+ * tg_tokenizer_encode_marked into a block of its own, to be freed, of *count ids. Errors: also
+ * NO_MEMORY; *ids is then NULL.
+ */
+tg_status tgi_tokenizer_encode_all(const tg_tokenizer *tokenizer, const char *text, size_t size,
+                                   uint32_t flags, int32_t **ids, size_t *count, tg_error *error);
+
+#endif

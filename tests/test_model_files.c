@@ -1,0 +1,418 @@
+/* Models to directories and back: every dtype, one file and shards, what stays of an old directory,
+ * and how much memory a load takes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka wants those four first */
+#include "core/half.h"
+#include "expect.h"
+#include "files/json_file.h"
+#include "files/safetensors_writer.h"
+#include "model/preset.h"
+#include "model/weights.h"
+#include "scratch_directory.h"
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static tg_error error;
+
+static const char *const kPresets[] = {"gpt_nano", "qwen3_nano"};
+static const tg_dtype kDtypes[] = {TG_F32, TG_F16, TG_BF16};
+
+static tg_model *new_model(const char *preset)
+{
+  tg_model *model = NULL;
+  EXPECT_OK(tg_model_create(preset, 257, 5, &model, &error), error);
+  return model;
+}
+
+static tg_model *load(const char *directory, tg_dtype dtype)
+{
+  tg_model *model = NULL;
+  EXPECT_OK(tg_model_load(directory, dtype, &model, &error), error);
+  return model;
+}
+
+static int64_t elements_of(const tg_tensor *t)
+{
+  return t->shape[0] * (t->ndim == 2 ? t->shape[1] : 1);
+}
+
+/* Every parameter of `got` is that of `want`, rounded to dtypes `through` and then its own. */
+static void assert_rounded(const tg_model *got, const tg_model *want, tg_dtype through)
+{
+  tg_tensor a, b;
+  const char *name, *other;
+  size_t p = 0;
+  for (; tg_model_parameter(want, p, &b, &other) == TG_OK; p++) {
+    assert_int_equal(tg_model_parameter(got, p, &a, &name), TG_OK);
+    assert_string_equal(name, other);
+    assert_int_equal(elements_of(&a), elements_of(&b));
+    for (int64_t i = 0; i < elements_of(&a); i++) {
+      const double x = tgi_load(a.data, a.dtype, i);
+      const double y = tgi_round(a.dtype, tgi_round(through, tgi_load(b.data, b.dtype, i)));
+      if (x != y) {
+        fail_msg("%s[%lld]: expected %g, got %g", name, (long long)i, y, x);
+      }
+    }
+  }
+  assert_int_equal(tg_model_parameter(got, p, NULL, NULL), TG_BAD_ARGUMENT);
+}
+
+static void every_dtype_goes_to_files_and_back(void **state)
+{
+  (void)state;
+  const scratch dir = scratch_make();
+  const char *path = scratch_file(&dir, "model");
+  for (size_t m = 0; m < sizeof kPresets / sizeof kPresets[0]; m++) {
+    tg_model *model = new_model(kPresets[m]);
+    for (int f = 0; f < 3; f++) {
+      const tg_save_options o = {.dtype = kDtypes[f]};
+      EXPECT_OK(tg_model_save(model, &o, path, &error), error);
+      tg_model *as_filed = load(path, TG_DTYPE_NONE);
+      assert_int_equal(tg_model_get_info(as_filed).dtype, kDtypes[f]);
+      assert_rounded(as_filed, model, kDtypes[f]);
+      tg_model_destroy(as_filed);
+      for (int d = 0; d < 3; d++) {
+        tg_model *back = load(path, kDtypes[d]);
+        assert_int_equal(tg_model_get_info(back).dtype, kDtypes[d]);
+        assert_rounded(back, model, kDtypes[f]);
+        tg_model_destroy(back);
+      }
+    }
+    tg_model_destroy(model);
+  }
+  scratch_remove(&dir);
+}
+
+/* What a file holds counts, not what config.json says; of several dtypes, that of most bytes. */
+static void the_dtype_is_that_of_the_files(void **state)
+{
+  (void)state;
+  const scratch dir = scratch_make();
+  const char *path = scratch_file(&dir, "model");
+  const char *file = scratch_file(&dir, "model/model.safetensors");
+  tg_model *model = new_model("qwen3_nano");
+  EXPECT_OK(tg_model_save(model, &(tg_save_options){.dtype = TG_BF16}, path, &error), error);
+  EXPECT_OK(tgi_config_write(&model->config, scratch_file(&dir, "model/config.json"), &error),
+            error); /* float32 */
+  tg_model *back = load(path, TG_DTYPE_NONE);
+  assert_int_equal(tg_model_get_info(back).dtype, TG_BF16);
+  tg_model_destroy(back);
+
+  /* One norm in f32. */
+  tgi_safetensors *old;
+  EXPECT_OK(tgi_safetensors_open(file, &old, &error), error);
+  const size_t count = tgi_safetensors_count(old);
+  tgi_tensor_source *sources = calloc(count, sizeof *sources);
+  float norm[128];
+  for (int i = 0; i < 128; i++) {
+    norm[i] = (float)i;
+  }
+  for (size_t i = 0; i < count; i++) {
+    const tgi_file_tensor *t = tgi_safetensors_at(old, i);
+    const bool chosen = strcmp(t->name, "model.norm.weight") == 0;
+    sources[i] = (tgi_tensor_source){t->name, chosen ? TGI_FILE_F32 : t->dtype, t->ndim, t->shape,
+                                     chosen ? norm : t->data};
+  }
+  const char *mixed = scratch_file(&dir, "mixed.safetensors");
+  EXPECT_OK(tgi_safetensors_write(mixed, sources, count, NULL, 0, &error), error);
+  tgi_safetensors_close(old);
+  free(sources);
+  assert_int_equal(rename(mixed, file), 0);
+  back = load(path, TG_DTYPE_NONE);
+  assert_int_equal(tg_model_get_info(back).dtype, TG_BF16);
+  const tg_tensor view = tgi_weight(back, back->parameters.final_norm);
+  for (int i = 0; i < 128; i++) {
+    assert_true(tgi_load(view.data, view.dtype, i) == i);
+  }
+  tg_model_destroy(back);
+  tg_model_destroy(model);
+  scratch_remove(&dir);
+}
+
+static int64_t size_of(const char *path)
+{
+  struct stat info;
+  return stat(path, &info) == 0 ? (int64_t)info.st_size : -1;
+}
+
+static void shards_hold_what_one_file_holds(void **state)
+{
+  (void)state;
+  static const int64_t sizes[] = {1, 30000, 100000, 300000};
+  const scratch dir = scratch_make();
+  const char *path = scratch_file(&dir, "model");
+  for (size_t m = 0; m < sizeof kPresets / sizeof kPresets[0]; m++) {
+    tg_model *model = new_model(kPresets[m]);
+    for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+      const tg_save_options o = {.max_shard_bytes = sizes[k]};
+      EXPECT_OK(tg_model_save(model, &o, path, &error), error);
+      assert_int_equal(size_of(scratch_file(&dir, "model/model.safetensors")), -1);
+      tgi_json json;
+      EXPECT_OK(tgi_json_load(scratch_file(&dir, "model/model.safetensors.index.json"), 1 << 20, 0,
+                              &json, &error),
+                error);
+      assert_int_equal(
+          json_integer_value(json_object_get(json_object_get(json.root, "metadata"), "total_size")),
+          4 * model->parameters.num_parameters);
+      assert_int_equal(json_object_size(json_object_get(json.root, "weight_map")),
+                       model->parameters.count);
+      json_decref(json.root);
+      tg_model *back = load(path, TG_DTYPE_NONE);
+      assert_rounded(back, model, TG_F32);
+      tg_model_destroy(back);
+    }
+    tg_model_destroy(model);
+  }
+  /* Of 300000 bytes at most, but for the header; the files of smaller shards are gone. */
+  const size_t shards = count_entries(path) - 2; /* config.json, the index */
+  assert_true(shards > 2);
+  for (size_t n = 1; n <= shards; n++) {
+    char name[64];
+    snprintf(name, sizeof name, "model/model-%05zu-of-%05zu.safetensors", n, shards);
+    const int64_t size = size_of(scratch_file(&dir, name));
+    assert_true(size > 0 && size < 300000 + 8192);
+  }
+  scratch_remove(&dir);
+}
+
+/* A tensor above the limit has a shard for itself, wherever it stands. */
+static void a_large_tensor_has_its_own_shard(void **state)
+{
+  (void)state;
+  const scratch dir = scratch_make();
+  const char *path = scratch_file(&dir, "model");
+  tg_model *model = new_model("gpt_nano"); /* wte: 49344 bytes, the first */
+  EXPECT_OK(tg_model_save(model, &(tg_save_options){.max_shard_bytes = 49343}, path, &error),
+            error);
+  tgi_weight_files *files;
+  EXPECT_OK(tgi_weight_files_open(path, &files, &error), error);
+  const tgi_safetensors *home =
+      tgi_weight_files_home(files, tgi_weight_files_find(files, "transformer.wte.weight"));
+  assert_int_equal(tgi_safetensors_count(home), 1);
+  tgi_weight_files_close(files);
+  tg_model_destroy(model);
+  scratch_remove(&dir);
+}
+
+static void other_files_of_a_directory_stay(void **state)
+{
+  (void)state;
+  static const char says[] = "{\"top_k\": 7, \"eos_token_id\": [256, 3], \"anyone's\": null}";
+  const scratch dir = scratch_make();
+  const char *path = scratch_file(&dir, "model");
+  const char *generation = scratch_file(&dir, "model/generation_config.json");
+  tg_model *model = new_model("gpt_nano");
+  EXPECT_OK(tg_model_save(model, &(tg_save_options){.max_shard_bytes = 100000}, path, &error),
+            error);
+  write_text(scratch_file(&dir, "model/notes.txt"), "mine");
+  write_text(generation, says);
+  tg_model *back = load(path, TG_DTYPE_NONE);
+  const tg_generation_config c = tg_model_get_generation_config(back);
+  assert_int_equal(c.top_k, 7);
+  int64_t stops = 0;
+  const int32_t *ids = tg_model_eos_token_ids(back, &stops);
+  assert_int_equal(stops, 2);
+  assert_int_equal(ids[0], 256);
+  assert_int_equal(ids[1], 3);
+  assert_int_equal(unlink(generation), 0);
+  EXPECT_OK(tg_model_save(back, &(tg_save_options){0}, path, &error), error);
+  assert_int_equal(count_entries(path), 4); /* config, generation, weights, notes */
+  assert_int_equal(size_of(scratch_file(&dir, "model/notes.txt")), 4);
+  assert_int_equal(size_of(generation), sizeof says - 1);
+  tg_model_destroy(back);
+  back = load(path, TG_DTYPE_NONE);
+  assert_rounded(back, model, TG_F32);
+  assert_int_equal(tg_model_get_generation_config(back).top_k, 7);
+  tg_model_destroy(back);
+  tg_model_destroy(model);
+  scratch_remove(&dir);
+}
+
+static void bad_saves_are_refused(void **state)
+{
+  (void)state;
+  const scratch dir = scratch_make();
+  tg_model *model = new_model("gpt_nano");
+  const tg_save_options good = {0};
+  EXPECT_ERROR(tg_model_save(NULL, &good, dir.path, &error), TG_BAD_ARGUMENT, "expected pointers",
+               error);
+  EXPECT_ERROR(tg_model_save(model, &(tg_save_options){.dtype = TG_I32}, dir.path, &error),
+               TG_BAD_ARGUMENT, "model_save: dtype: expected f32|f16|bf16, got i32", error);
+  EXPECT_ERROR(tg_model_save(model, &(tg_save_options){.max_shard_bytes = -1}, dir.path, &error),
+               TG_BAD_ARGUMENT, "max_shard_bytes: expected 0 or more, got -1", error);
+  EXPECT_ERROR(tg_model_save(model, &good, scratch_file(&dir, "no/model"), &error), TG_IO,
+               "find the parent directory", error);
+  assert_int_equal(count_entries(dir.path), 0);
+  tg_model_destroy(model);
+  scratch_remove(&dir);
+}
+
+/* Tensors at odd bytes, which the format allows. */
+static void unaligned_tensors_are_read(void **state)
+{
+  (void)state;
+  const scratch dir = scratch_make();
+  const char *path = scratch_file(&dir, "model");
+  const char *file = scratch_file(&dir, "model/model.safetensors");
+  tg_model *model = new_model("gpt_nano");
+  EXPECT_OK(tg_model_save(model, &(tg_save_options){0}, path, &error), error);
+  size_t size;
+  char *bytes = read_file(file, &size), *moved = malloc(size + 1);
+  uint64_t length = 0;
+  memcpy(&length, bytes, sizeof length);
+  const size_t data = sizeof length + (size_t)length;
+  length++; /* one more space of padding */
+  memcpy(moved, &length, sizeof length);
+  memcpy(moved + sizeof length, bytes + sizeof length, data - sizeof length);
+  moved[data] = ' ';
+  memcpy(moved + data + 1, bytes + data, size - data);
+  write_file(file, moved, size + 1);
+  free(bytes);
+  free(moved);
+  for (int d = 0; d < 3; d++) {
+    tg_model *back = load(path, kDtypes[d]);
+    assert_rounded(back, model, TG_F32);
+    tg_model_destroy(back);
+  }
+  tg_model_destroy(model);
+  scratch_remove(&dir);
+}
+
+static void pickled_weights_are_named(void **state)
+{
+  (void)state;
+  const scratch dir = scratch_make();
+  tg_model *model = new_model("gpt_nano"), *back;
+  EXPECT_OK(tgi_config_write(&model->config, scratch_file(&dir, "config.json"), &error), error);
+  EXPECT_ERROR(tg_model_load(dir.path, TG_DTYPE_NONE, &back, &error), TG_IO,
+               "/model.safetensors: expected to open it for reading, got No such file", error);
+  write_text(scratch_file(&dir, "pytorch_model.bin"), "PK");
+  EXPECT_ERROR(tg_model_load(dir.path, TG_DTYPE_NONE, &back, &error), TG_UNSUPPORTED,
+               "/pytorch_model.bin: expected model.safetensors beside it (python -m "
+               "tegula.convert writes it), got pickled weights alone",
+               error);
+  tg_model_destroy(model);
+  scratch_remove(&dir);
+}
+
+/* ---- memory ---- */
+
+/* A line of /proc/self/status in bytes. */
+static int64_t memory_line(const char *key)
+{
+  char line[128];
+  long long kib = -1;
+  FILE *f = fopen("/proc/self/status", "r");
+  while (f && fgets(line, sizeof line, f)) {
+    if (strncmp(line, key, strlen(key)) == 0) {
+      (void)sscanf(line + strlen(key), ": %lld", &kib);
+    }
+  }
+  if (f) {
+    (void)fclose(f);
+  }
+  return kib * 1024;
+}
+
+/* What the program does for the test below, in a process that did nothing else: how far a load
+ * raises its peak, and the bytes of the weights, on standard output. */
+static int tell_peak(const char *path, tg_dtype dtype)
+{
+  tg_model *model = NULL;
+  const int64_t before = memory_line("VmHWM");
+  const tg_status status = tg_model_load(path, dtype, &model, &error);
+  const int64_t grown = memory_line("VmHWM") - before;
+  if (status == TG_OK) {
+    printf("%lld %zu\n", (long long)grown, tg_model_get_info(model).weight_bytes);
+  }
+  tg_model_destroy(model);
+  return status ? 1 : 0;
+}
+
+static void ask_peak(const char *path, tg_dtype dtype, int64_t *grown, int64_t *weights)
+{
+  char command[2 * SCRATCH_PATH + 128], line[64] = "";
+  long long numbers[2] = {0, 0};
+  char self[SCRATCH_PATH];
+  const ssize_t size = readlink("/proc/self/exe", self, sizeof self - 1);
+  assert_true(size > 0);
+  self[size] = '\0';
+  snprintf(command, sizeof command, "%s --peak %s %d", self, path, (int)dtype);
+  FILE *f = popen(command, "r"); /* NOLINT(cert-env33-c): our own words */
+  assert_non_null(f);
+  assert_non_null(fgets(line, sizeof line, f));
+  assert_int_equal(pclose(f), 0);
+  assert_int_equal(sscanf(line, "%lld %lld", &numbers[0], &numbers[1]), 2);
+  *grown = numbers[0];
+  *weights = numbers[1];
+}
+
+/* A GPT-2 of 20 M parameters whose matrices take more than a window each. */
+static tg_model *wide_model(void)
+{
+  tg_model *model = calloc(1, sizeof *model);
+  EXPECT_OK(tgi_preset("gpt_nano", 20000, &model->config, &error), error);
+  model->config.num_hidden_layers = 1;
+  model->config.num_attention_heads = model->config.num_key_value_heads = 8;
+  model->config.head_dim = 64;
+  model->config.hidden_size = 512;
+  model->config.intermediate_size = 8192;
+  model->dtype = TG_F32;
+  EXPECT_OK(tgi_parameters_create(&model->config, &model->parameters, &error), error);
+  EXPECT_OK(tgi_weights_allocate(model, &error), error);
+  for (int64_t i = 0; i < model->parameters.elements; i++) { /* not in the gaps, which are 0 */
+    ((float *)model->block)[i] = (float)((i * 7919) % 65521) - 32000;
+  }
+  return model;
+}
+
+static void a_load_takes_the_weights_and_a_window(void **state)
+{
+  (void)state;
+  enum { kRoom = 24 << 20 }; /* windows on their way, threads, tables */
+  const scratch dir = scratch_make();
+  const char *path = scratch_file(&dir, "model");
+  tg_model *model = wide_model();
+  for (int f = 0; f < 3; f += 2) {
+    EXPECT_OK(tg_model_save(model, &(tg_save_options){.dtype = kDtypes[f]}, path, &error), error);
+    for (int d = 0; d < 3; d += 2) {
+      int64_t grown, weights;
+      ask_peak(path, kDtypes[d], &grown, &weights);
+      if (grown > weights + kRoom || grown < weights / 2) {
+        fail_msg("%s as %s: expected a peak of %lld bytes of weights and at most %d more, got %lld",
+                 tg_dtype_name(kDtypes[f]), tg_dtype_name(kDtypes[d]), (long long)weights, kRoom,
+                 (long long)grown);
+      }
+      tg_model *back = load(path, kDtypes[d]);
+      assert_rounded(back, model, kDtypes[f]);
+      tg_model_destroy(back);
+    }
+  }
+  tg_model_destroy(model);
+  scratch_remove(&dir);
+}
+
+int main(int argc, char **argv)
+{
+  if (argc == 4 && strcmp(argv[1], "--peak") == 0) {
+    return tell_peak(argv[2], (tg_dtype)atoi(argv[3]));
+  }
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_dtype_goes_to_files_and_back),
+      cmocka_unit_test(the_dtype_is_that_of_the_files),
+      cmocka_unit_test(shards_hold_what_one_file_holds),
+      cmocka_unit_test(a_large_tensor_has_its_own_shard),
+      cmocka_unit_test(other_files_of_a_directory_stay),
+      cmocka_unit_test(bad_saves_are_refused),
+      cmocka_unit_test(unaligned_tensors_are_read),
+      cmocka_unit_test(pickled_weights_are_named),
+      cmocka_unit_test(a_load_takes_the_weights_and_a_window),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
