@@ -5,8 +5,7 @@
  * of it. A worker without a CPU never entered, so nobody waits for it: a pool whose barrier counts
  * every thread (libgomp's) stands still for a time slice or more wherever other programs run.
  *
- *   word, 32 bits:   places | caller sleeps | workers inside
- *                      16          1                15
+ *   word     places, 16 bits | workers inside, 16 bits
  *
  *   open     caller:  places = threads - 1, inside = 0
  *   join     worker:  while places > 0: places - 1, inside + 1; the number of places was its index
@@ -16,8 +15,9 @@
  * What describes the region lies in the team and is written only while nobody is inside. Teams are
  * static memory, so a worker that comes late reads a closed word, never a stack that is gone.
  *
- * Between two regions a worker spins for some 30 us, since an op is a sequence of regions, and then
- * sleeps on the word. Callers at the same time have a team each. */
+ * Between two regions a worker spins for some 30 us, since a model is a sequence of them, and then
+ * sleeps on the word. A caller that waits spins, too, and then yields its CPU again and again: the
+ * worker may have been inside when it lost its own. Callers at the same time have a team each. */
 #define _GNU_SOURCE
 #include "core/threads.h"
 
@@ -60,6 +60,7 @@ static void run_threads(const loop *l, int num_threads)
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
@@ -69,14 +70,11 @@ enum {
   kTeams = 8,         /* callers at the same time that have workers; others run alone */
   kMaxThreads = 1024, /* of a region */
   kPauses = 64,       /* between two looks at the clock */
-  kInside = 0x7fff,   /* bits of a team's word */
-  kCallerSleeps = 0x8000,
-  kPlace = 0x10000,
+  kPlace = 0x10000,   /* one place in a team's word */
 };
 
-/* How long a thread spins before it sleeps, in seconds. A worker sleeps soon: it takes the CPU from
- * others. A caller waits for chunks, which end while their threads run. */
-static const double kWorkerSpins = 30e-6, kCallerSpins = 100e-6;
+/* Seconds until a worker sleeps, and until a caller yields. */
+static const double kWorkerSpins = 30e-6, kCallerSpins = 50e-6;
 
 typedef struct team {
   _Alignas(64) _Atomic uint32_t word; /* workers spin on this line: it holds all they need */
@@ -101,19 +99,16 @@ static inline void relax(void)
 #endif
 }
 
-/* Who sleeps on a word: a bit of the futex's wait mask. */
-typedef enum sleeper { WORKERS = 1, CALLER = 2 } sleeper;
-
 /* Sleeps while the word is `seen`. True if a wake ended it. */
-static bool sleep_on(_Atomic uint32_t *word, uint32_t seen, sleeper who)
+static bool sleep_on(_Atomic uint32_t *word, uint32_t seen)
 {
-  return syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, NULL, NULL, who) == 0;
+  return syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0) == 0;
 }
 
 /* Returns how many it woke. */
-static int wake(_Atomic uint32_t *word, int most, sleeper who)
+static int wake(_Atomic uint32_t *word, int most)
 {
-  const long woken = syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, most, NULL, NULL, who);
+  const long woken = syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, most, NULL, NULL, 0);
   return woken > 0 ? (int)woken : 0;
 }
 
@@ -145,13 +140,9 @@ static int join(team *t)
 
 static void leave(team *t)
 {
-  uint32_t w = atomic_load_explicit(&t->word, memory_order_relaxed), left;
-  do {
-    left = w % kPlace - 1;
-  } while (!atomic_compare_exchange_weak_explicit(&t->word, &w, left, memory_order_release,
-                                                  memory_order_relaxed));
-  if (left == kCallerSleeps) {
-    wake(&t->word, 1, CALLER);
+  uint32_t w = atomic_load_explicit(&t->word, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&t->word, &w, w % kPlace - 1, memory_order_release,
+                                                memory_order_relaxed)) {
   }
 }
 
@@ -162,7 +153,7 @@ static void sleep_until_open(team *t)
 {
   atomic_fetch_add(&t->sleepers, 1);
   const uint32_t w = atomic_load(&t->word);
-  if (w >= kPlace || !sleep_on(&t->word, w, WORKERS)) {
+  if (w >= kPlace || !sleep_on(&t->word, w)) {
     atomic_fetch_sub(&t->sleepers, 1);
   }
 }
@@ -247,25 +238,23 @@ static void open_region(team *t, const loop *l, int places)
   const int asleep = atomic_load(&t->sleepers);
   const int missing = places - (t->started - asleep);
   if (asleep > 0 && missing > 0) {
-    atomic_fetch_sub(&t->sleepers, wake(&t->word, missing, WORKERS));
+    atomic_fetch_sub(&t->sleepers, wake(&t->word, missing));
   }
 }
 
 static void close_region(team *t)
 {
-  uint32_t w = atomic_fetch_and(&t->word, kInside) & kInside;
-  const double start = w ? tgi_clock() : 0;
-  for (unsigned tries = 1; w; tries++) {
-    relax();
-    if (tries % kPauses == 0 && tgi_clock() - start > kCallerSpins) {
-      w = atomic_fetch_or(&t->word, kCallerSleeps) | kCallerSleeps;
-      while (w & kInside) {
-        sleep_on(&t->word, w, CALLER);
-        w = atomic_load_explicit(&t->word, memory_order_acquire);
-      }
-      return;
+  uint32_t inside = atomic_fetch_and(&t->word, kPlace - 1) % kPlace;
+  const double start = inside ? tgi_clock() : 0;
+  bool spins = true;
+  for (unsigned tries = 1; inside; tries++) {
+    if (spins) {
+      relax();
+      spins = tries % kPauses != 0 || tgi_clock() - start < kCallerSpins;
+    } else {
+      sched_yield();
     }
-    w = atomic_load_explicit(&t->word, memory_order_acquire);
+    inside = atomic_load_explicit(&t->word, memory_order_acquire);
   }
 }
 
