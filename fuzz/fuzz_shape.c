@@ -37,7 +37,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   const char *row = tg_op_at(data[0] % tg_op_count())->name;
   if (tgi_shape_fill(row, text, dtypes[data[1] % 3], &shaped, &error) != TG_OK) {
     require(is_one_line(error.text) && strstr(error.text, ": expected "));
-  } else if (shaped.info->workspace(ctx, shaped.args.bytes, &workspace) != TG_OK) {
+    return 0;
+  }
+  tgi_shaped_place(&shaped);
+  if (shaped.info->workspace(ctx, shaped.args.bytes, &workspace) != TG_OK) {
     require(is_one_line(tg_context_message(ctx)));
   } else {
     tgi_shape_explain(ctx, &shaped, plan, sizeof plan);

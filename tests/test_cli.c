@@ -194,6 +194,8 @@ static void explain_knows_every_op(void **state)
              "\"entry\": \"generic\"");
   expect_out(CLI("explain", "rms_norm", "64x128", "--dir", "bwd", "--dtype", "bf16"), 0,
              "rms_norm_bwd");
+  /* y does not replace x, and is too large for any cache. */
+  expect_out(CLI("explain", "rms_norm", "1048576x4096"), 0, "streaming stores");
   EXPECT_CLI(1, "rms_norm_fwd: shape:", "explain", "rms_norm", "64xq");
   EXPECT_CLI(1, "got the byte 0x0a\n", "explain", "rms_norm", "5x5\n5");
   EXPECT_CLI(1, "entry", "explain", "rms_norm", "64x128", "--entry", "sse9");

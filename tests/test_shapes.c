@@ -130,6 +130,7 @@ static void try_one(tg_context *ctx, const char *row, const char *text, tg_dtype
   require(shaped.cost.flops >= 0 && shaped.cost.read_bytes + shaped.cost.written_bytes >= 0 &&
               isfinite(shaped.cost.flops + shaped.cost.read_bytes + shaped.cost.written_bytes),
           "cost", text);
+  tgi_shaped_place(&shaped);
   size_t workspace = 0;
   if (shaped.info->workspace(ctx, shaped.args.bytes, &workspace) != TG_OK) {
     require(is_one_line(tg_context_message(ctx)), "refusal of a call", tg_context_message(ctx));

@@ -276,7 +276,10 @@ static tg_status fill(explanation *e, const options *o, const tg_op_info *op, tg
                                                  .num_threads = o->threads,
                                                  .entry = o->entry};
   tg_status status = tgi_shape_fill(op->name, e->shape, e->dtype, &e->shaped, error);
-  status = status ? status : tg_context_create(&options_of_context, &e->ctx, error);
+  if (status == TG_OK) {
+    tgi_shaped_place(&e->shaped);
+    status = tg_context_create(&options_of_context, &e->ctx, error);
+  }
   if (status == TG_OK &&
       (status = op->workspace(e->ctx, e->shaped.args.bytes, &e->workspace)) != TG_OK) {
     return tgi_error_set(error, status, "%s", tg_context_message(e->ctx));

@@ -74,6 +74,12 @@ tg_status tgi_shape_fill(const char *op_dir, const char *text, tg_dtype dtype, t
 /** The line of syntax of row "rms_norm_fwd"; NULL if there is no such row. */
 const char *tgi_shape_syntax(const char *op_dir);
 
+/**
+ * Gives the tensors addresses apart from each other, as those of a call have. Nothing is there:
+ * this is for plans, which compare addresses and compute with them.
+ */
+void tgi_shaped_place(tgi_shaped *shaped);
+
 /** How the context's first kernel would run the call, one that op->workspace takes: one line. */
 void tgi_shape_explain(const tg_context *ctx, const tgi_shaped *shaped, char *text, size_t bytes);
 

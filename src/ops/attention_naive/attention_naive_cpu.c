@@ -66,11 +66,12 @@ static tgi_gemm_operand scores_of(const head *h, bool along_k)
   return (tgi_gemm_operand){h->scores, TG_F32, h->pitch, along_k};
 }
 
-/* C = A B into a head of t. */
+/* C = A B into a head of t, which may be absent where a product is only sized. */
 static tgi_gemm_result to_rows(const tg_tensor *t, int64_t b, int64_t t_head)
 {
-  return (tgi_gemm_result){
-      .y = tgi_head_row(t, b, 0, t_head), .dtype = t->dtype, .stride = tgi_stride(t, 1)};
+  return (tgi_gemm_result){.y = tgi_present(t) ? tgi_head_row(t, b, 0, t_head) : NULL,
+                           .dtype = t->dtype,
+                           .stride = tgi_stride(t, 1)};
 }
 
 /* scores = X Y^T, for q and k or for dout and v. */
