@@ -13,7 +13,6 @@ quiet machine only.
 import argparse
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import time
@@ -97,12 +96,6 @@ def time_in_turn(functions, pairs):
     return samples
 
 
-def row_of(case, impl, version, config, samples):
-    return dict(case, impl=impl, version=version, config=config,
-                ms=1e3 * statistics.median(samples), ms_min=1e3 * min(samples),
-                ms_max=1e3 * max(samples))
-
-
 def measure(case, problem, library, pairs, config):
     call = library.call(f"{case['op']}_{case['dir']}", problem.fields)
     load = quiet.Load()
@@ -112,10 +105,10 @@ def measure(case, problem, library, pairs, config):
         compare(case, mine, peer, peer.run(), problem.tolerance or TOLERANCE[case["dtype"]])
     del mine
     samples = time_in_turn([call] + [peer.run for peer in problem.peers], pairs)
-    rows = [row_of(case, f"tegula:{library.entry}", library.version, config, samples[0])]
+    rows = [results_csv.row_of(case, f"tegula:{library.entry}", library.version, config, samples[0])]
     for peer, taken in zip(problem.peers, samples[1:]):
         full = f"{config} {peer.config}".strip()
-        rows.append(row_of(case, peer.impl, peer.version, full, taken))
+        rows.append(results_csv.row_of(case, peer.impl, peer.version, full, taken))
         if peer.extra_bytes:
             rows[0]["peak_bytes"], rows[-1]["peak_bytes"] = call.workspace_bytes, peer.extra_bytes()
     others = load.others()

@@ -4,6 +4,7 @@ same columns."""
 import os
 import pathlib
 import platform
+import statistics
 
 from tegula_bench import results_file
 
@@ -27,6 +28,13 @@ def clock_mhz():
     values = [float(line.split(":")[1]) for line in
               pathlib.Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("cpu MHz")]
     return sum(values) / len(values) if values else ""
+
+
+def row_of(case, impl, version, config, samples):
+    """Seconds of an implementation as a row: their median, least and largest."""
+    return dict(case, impl=impl, version=version, config=config,
+                ms=1e3 * statistics.median(samples), ms_min=1e3 * min(samples),
+                ms_max=1e3 * max(samples))
 
 
 class Run(results_file.Run):

@@ -40,6 +40,7 @@ add_library(
   text/unicode/late_points.c
   text/unicode/nfc.c
   text/unicode/pattern.c
+  text/unicode/pattern_characters.c
   text/unicode/pattern_rewrite.c
   text/unicode/point_map.c
   text/unicode/unicode_tables.c

@@ -291,7 +291,7 @@ static bool encode_text(encoding *e, const char *text, size_t size, bool add_spe
   if (!e->matches) {
     return no_memory(e, sizeof(void *));
   }
-  e->cache = size >= kCacheFrom ? tgi_piece_cache_make() : NULL; /* without one it is slower */
+  e->cache = size >= kCacheFrom ? tgi_piece_cache_make(size) : NULL; /* without one it is slower */
   if (add_special && !put_ids(e, t->before.ids, (size_t)t->before.count)) {
     return false;
   }

@@ -13,22 +13,13 @@ import pytest
 tokenizers = pytest.importorskip("tokenizers")
 pytest.importorskip("hypothesis")
 import tokenizer_graphs as graphs  # noqa: E402
+import tokenizer_texts as texts_of  # noqa: E402
 from hypothesis import given, settings, strategies as st  # noqa: E402
 from runtime import ADD_SPECIAL, PLAIN, SKIP_SPECIAL, Tokenizer  # noqa: E402
 
 nightly = pytest.mark.nightly
 POINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 MARKS = [chr(c) for c in POINTS if unicodedata.combining(chr(c))]
-RANGES = [
-    (0x20, 0x7E), (0xA0, 0x24F), (0x300, 0x36F), (0x370, 0x3FF), (0x400, 0x4FF), (0x590, 0x5FF), (0x600, 0x6FF),
-    (0x897, 0x8FF), (0x900, 0x97F), (0xE00, 0xE7F), (0x1100, 0x11FF), (0x1E00, 0x1FFF), (0x2000, 0x206F),
-    (0x3040, 0x30FF), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3), (0x10400, 0x104FF), (0x10D40, 0x10D8F), (0x11900, 0x11A50),
-    (0x1E4D0, 0x1E4FF), (0x1F300, 0x1FAFF),
-]  # fmt: skip
-WORDS = [
-    "'s", "'S", "'\u017f", "'LL", "don't", " ", "  ", "\n", "\r\n", "\n\n  x", "\t", "\u0085", "\u001c", "\u2028", "\u180e",
-    "\u3000", "\u00bd", "\u01c5", "e\u0301", "123", "12345", "/\n", "<|im_start|>", "<think>", "<|endoftext|>", "<|im_",
-]  # fmt: skip
 
 
 class Both:
@@ -76,18 +67,6 @@ def both(request, loaded):
     return loaded(request.param)
 
 
-def segments(count, seed):
-    """Short texts of many scripts, with what patterns look at in between."""
-    chance = random.Random(seed)
-    for _ in range(count):
-        parts = []
-        for _ in range(chance.randint(1, 14)):
-            first, last = chance.choice(RANGES)
-            run = (chr(chance.randint(first, last)) for _ in range(chance.randint(1, 5)))
-            parts.append(chance.choice(WORDS) if chance.random() < 0.35 else "".join(run))
-        yield "".join(parts)
-
-
 def lines(texts, size=2000):
     """The texts joined to longer ones, which both engines read faster."""
     texts = iter(texts)
@@ -95,25 +74,16 @@ def lines(texts, size=2000):
         yield some
 
 
-def english():
-    return graphs.data_file("text", "tinyshakespeare.txt").read_text(encoding="utf-8")
-
-
-def code():
-    root = graphs.ROOT
-    return "".join(path.read_text(encoding="utf-8") for path in sorted(root.glob("src/text/**/*.c")))
-
-
 # ---- ids ----
 
 
 def test_text_and_code(both):
-    both.check([english()[:60_000], code()[:40_000]], special=True)
+    both.check([texts_of.english()[:60_000], texts_of.code()[:40_000]], special=True)
 
 
 def test_mixed_scripts(both):
-    both.check(segments(1500, 1), special=True)
-    for text in segments(50, 2):
+    both.check(texts_of.segments(1500, 1), special=True)
+    for text in texts_of.segments(50, 2):
         assert both.ours.encode(text, PLAIN) == both.ours.encode(text, ranges=[(0, len(text.encode()))])
 
 
@@ -153,7 +123,7 @@ def test_all_pairs_of_marks(loaded):
 
 @nightly
 def test_twenty_megabytes(both):
-    text = "".join(itertools.chain([english() * 5, code()], segments(140_000, 4)))
+    text = "".join(itertools.chain([texts_of.english() * 5, texts_of.code()], texts_of.segments(140_000, 4)))
     assert len(text.encode()) > 11_000_000
     both.check(text[i : i + 500_000] for i in range(0, len(text), 500_000))
 
@@ -263,7 +233,7 @@ def test_vocabulary_and_merges_without_tokenizer_json(tmp_path, name, kind):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class=kind, eos_token="<|endoftext|>")))
     theirs = getattr(transformers, kind).from_pretrained(tmp_path)
     ours = Tokenizer(tmp_path)
-    for text in [english()[:20_000], *segments(300, 8)]:
+    for text in [texts_of.english()[:20_000], *texts_of.segments(300, 8)]:
         assert ours.encode(text) == theirs(text, add_special_tokens=False)["input_ids"]
     assert ours.special("eos_token") == theirs.eos_token_id
     ours.save(tmp_path / ".")

@@ -11,7 +11,8 @@
 enum {
   TGI_CACHED_BYTES = 15, /* the last byte of the words is the size */
   TGI_CACHED_IDS = 3,
-  TGI_CACHED_PIECES = 4096, /* 128 KiB: they stay in the second-level cache */
+  TGI_CACHED_LEAST = 512,
+  TGI_CACHED_MOST = 16384, /* 512 KiB: more no longer stay in the second-level cache */
 };
 
 typedef struct tgi_cached_piece {
@@ -22,13 +23,22 @@ typedef struct tgi_cached_piece {
 
 /** Each piece has one place; the newest stays there. */
 typedef struct tgi_piece_cache {
-  tgi_cached_piece pieces[TGI_CACHED_PIECES];
+  size_t mask; /* places less 1; a power of two */
+  tgi_cached_piece pieces[];
 } tgi_piece_cache;
 
-/** An empty cache, for free; NULL without memory. */
-static inline tgi_piece_cache *tgi_piece_cache_make(void)
+/** An empty cache for a text of so many bytes, to be given to free; NULL without memory. */
+static inline tgi_piece_cache *tgi_piece_cache_make(size_t size)
 {
-  return calloc(1, sizeof(tgi_piece_cache));
+  size_t places = TGI_CACHED_LEAST;
+  while (places < TGI_CACHED_MOST && places < size / 16) {
+    places *= 2;
+  }
+  tgi_piece_cache *cache = calloc(1, sizeof *cache + places * sizeof *cache->pieces);
+  if (cache) {
+    cache->mask = places - 1;
+  }
+  return cache;
 }
 
 /** The place of a piece of 1 to TGI_CACHED_BYTES bytes, and its words. */
@@ -37,7 +47,7 @@ static inline tgi_cached_piece *tgi_piece_place(tgi_piece_cache *cache, const ch
 {
   words[0] = tgi_short_word(bytes, size < 8 ? size : 8);
   words[1] = (size > 8 ? tgi_short_word(bytes + 8, size - 8) : 0) | (uint64_t)size << 56;
-  return &cache->pieces[tgi_mix_words(words[0], words[1]) % TGI_CACHED_PIECES];
+  return &cache->pieces[tgi_mix_words(words[0], words[1]) & cache->mask];
 }
 
 #endif
