@@ -130,13 +130,36 @@ static tg_status run_here(problem *p, tg_context *ctx, unsigned char *memory, si
   return status;
 }
 
-tg_status problem_run(problem *p, tg_context *ctx)
+/* The workspace asked for: from shapes, dtypes, scalars and the context alone, so that views
+ * without memory ask for the same. */
+static tg_status size_workspace(problem *p, tg_context *ctx, size_t *bytes)
 {
   const tg_op_info *info = p->shaped.info;
-  size_t bytes = 0;
-  tg_status status = info->workspace(ctx, p->shaped.args.bytes, &bytes);
+  void *data[PROBLEM_MAX_VIEWS];
+  size_t without = 0;
+  tg_status status = info->workspace(ctx, p->shaped.args.bytes, bytes);
+  for (int v = 0; v < p->num_views; v++) {
+    data[v] = p->view[v].tensor->data;
+    p->view[v].tensor->data = NULL;
+  }
+  status = status ? status : info->workspace(ctx, p->shaped.args.bytes, &without);
+  for (int v = 0; v < p->num_views; v++) {
+    p->view[v].tensor->data = data[v];
+  }
   if (status != TG_OK) {
     note(p, tg_context_message(ctx), "workspace query");
+  } else if (without != *bytes) {
+    note(p, "differs for views without memory", "workspace query");
+    return TG_BAD_ARGUMENT;
+  }
+  return status;
+}
+
+tg_status problem_run(problem *p, tg_context *ctx)
+{
+  size_t bytes = 0;
+  tg_status status = size_workspace(p, ctx, &bytes);
+  if (status != TG_OK) {
     return status;
   }
   const size_t total = bytes + 2 * PROBLEM_GUARD_BYTES;

@@ -70,21 +70,21 @@ static void test_curves(void **state)
   }
 }
 
-static tg_session *new_session(const tg_model *model, tg_backend backend)
+static tg_session *new_session(const tg_model *model, tg_backend backend, tg_dtype cache)
 {
   tg_session *s = NULL;
   tg_error error = {0};
-  const tg_session_options o = {.max_tokens = 128, .backend = backend};
+  const tg_session_options o = {.max_tokens = 128, .backend = backend, .cache_dtype = cache};
   EXPECT_OK(tg_session_create(model, &o, &s, &error), error);
   return s;
 }
 
-/* A prompt, tokens one by one, a cut, and on. */
-static void check_logits(const char *preset)
+/* A prompt, tokens one by one, a cut, and on; the cache in the weights' dtype or another. */
+static void check_logits(const char *preset, tg_dtype cache, double bound)
 {
   tg_model *model = new_model(preset);
-  tg_session *cpu = new_session(model, TG_BACKEND_CPU);
-  tg_session *gpu = new_session(model, TG_BACKEND_CUDA);
+  tg_session *cpu = new_session(model, TG_BACKEND_CPU, cache);
+  tg_session *gpu = new_session(model, TG_BACKEND_CUDA, cache);
   int32_t ids[kBatch * kSeq], targets[kBatch * kSeq];
   tg_error error = {0};
   make_batch(3, ids, targets);
@@ -93,7 +93,7 @@ static void check_logits(const char *preset)
     const int64_t count = i == 0 ? 40 : i == 8 ? 17 : 1;
     EXPECT_OK(tg_session_feed(cpu, ids + i, count, &error), error);
     EXPECT_OK(tg_session_feed(gpu, ids + i, count, &error), error);
-    expect_close(preset, tg_session_logits(gpu), tg_session_logits(cpu), kVocab, 2e-5);
+    expect_close(preset, tg_session_logits(gpu), tg_session_logits(cpu), kVocab, bound);
     if (i == 5) {
       assert_int_equal(tg_session_truncate(cpu, 20), TG_OK);
       assert_int_equal(tg_session_truncate(gpu, 20), TG_OK);
@@ -110,7 +110,9 @@ static void test_logits(void **state)
   (void)state;
   skip_without_gpu();
   for (size_t i = 0; i < sizeof kPresets / sizeof kPresets[0]; i++) {
-    check_logits(kPresets[i]);
+    check_logits(kPresets[i], TG_DTYPE_NONE, 2e-5);
+    check_logits(kPresets[i], TG_F16, 3e-3);
+    check_logits(kPresets[i], TG_BF16, 3e-2);
   }
 }
 

@@ -18,6 +18,13 @@ static tgi_gemm_operand operand(const tg_tensor *t, bool along_k)
   return (tgi_gemm_operand){t->data, t->dtype, tgi_stride(t, 0), along_k};
 }
 
+/* Where a tensor lies. Without memory, while the workspace is sized, one that is given must not be
+ * taken for one that is absent: any address will do. */
+static void *place_of(const tg_tensor *t)
+{
+  return tgi_present(t) && !t->data ? (void *)(uintptr_t)t : t->data;
+}
+
 static tgi_gemm_problem fwd_problem(const tg_linear_fwd_args *a)
 {
   static const tgi_gemm_activation activation[] = {
@@ -35,11 +42,11 @@ static tgi_gemm_problem fwd_problem(const tg_linear_fwd_args *a)
       .c = {.y = a->y.data,
             .dtype = a->y.dtype,
             .stride = tgi_stride(&a->y, 0),
-            .bias = a->bias.data,
+            .bias = place_of(&a->bias),
             .bias_dtype = a->bias.dtype,
-            .residual = a->residual.data,
+            .residual = place_of(&a->residual),
             .residual_stride = residual ? tgi_stride(&a->residual, 0) : 0,
-            .preactivation = a->preactivation.data,
+            .preactivation = place_of(&a->preactivation),
             .preactivation_stride = saves ? tgi_stride(&a->preactivation, 0) : 0,
             .activation = activation[a->activation]},
   };
@@ -107,7 +114,7 @@ static tgi_gemm_problem dweight_problem(const tg_linear_bwd_args *a, const tg_te
       .c = {.y = a->dweight.data,
             .dtype = a->dweight.dtype,
             .stride = stride,
-            .residual = adds && !in_place ? a->dweight.data : NULL,
+            .residual = adds && !in_place ? place_of(&a->dweight) : NULL,
             .residual_stride = adds && !in_place ? stride : 0,
             .accumulate = adds && in_place},
   };
