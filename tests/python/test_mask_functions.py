@@ -166,6 +166,12 @@ def test_padding_with_holes_is_dense():
     compare(ours, dense)  # the hole is at a key that the cache has dropped
 
 
+def test_queries_behind_a_padding_mask():
+    """They are no padding, so what they see counts: no key there, by that mask."""
+    ours, dense = asked(chunks(4, (0, 3)), WHOLE, padding(10, (0, 0), (3, 0)))
+    assert type(ours) is torch.Tensor and torch.equal(ours, dense)
+
+
 def test_nothing_is_left_to_chance_where_no_padding_is():
     """"sdpa" leaves masks out; then attention would have to guess whether it is causal."""
     for function in filter(None, (causal, both_ways)):
@@ -193,7 +199,7 @@ def test_a_mask_is_that_of_eager_to_others():
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("pads", ["none", "left"])
+@pytest.mark.parametrize("pads", PADDING)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_attention_sees_what_the_mask_says(name, pads, shape):
     queries, keys, q_offset, _ = SHAPES[shape]
