@@ -36,15 +36,16 @@ static tg_status check_tensor(const tgi_parameter *q, const tgi_file_tensor *t, 
 {
   const int64_t turned[2] = {q->shape[1], q->shape[0]};
   const int64_t *shape = q->transposed ? turned : q->shape;
-  bool same = t->ndim == q->ndim;
-  for (int i = 0; i < 2 && i < q->ndim && same; i++) {
+  const int ndim = q->transposed ? 2 : q->ndim;
+  bool same = t->ndim == ndim;
+  for (int i = 0; i < ndim && same; i++) {
     same = t->shape[i] == shape[i];
   }
   if (same && is_readable(tgi_file_dtype_to_op(t->dtype))) {
     return TG_OK;
   }
   char expected[64], got[128];
-  format_shape(q->ndim, shape, expected, sizeof expected);
+  format_shape(ndim, shape, expected, sizeof expected);
   format_shape(t->ndim, t->shape, got, sizeof got);
   return tgi_error_set(error, TG_BAD_FILE, "%s: %s: expected F32|F16|BF16 %s, got %s %s", path,
                        q->name, expected, tgi_file_dtype_name(t->dtype), got);

@@ -12,10 +12,10 @@ tgi_string *tgi_string_new(tgi_job *job, const char *bytes, size_t size)
 
 tgi_string *tgi_string_copy(tgi_job *job, const char *text)
 {
-  const size_t size = strlen(text);
+  const size_t size = strlen(text) + 1; /* with the null, which is not part of the string */
   char *bytes = tgi_job_allocate(job, size);
   memcpy(bytes, text, size);
-  return tgi_string_new(job, bytes, size);
+  return tgi_string_new(job, bytes, size - 1);
 }
 
 tgi_string *tgi_string_slice(tgi_job *job, const tgi_string *s, size_t from, size_t to)
