@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "core/error_record.h"
 #include "files/utf8_stream.h"
+#include "generation_options.h"
 #include "interrupt.h"
 #include "option_table.h"
 #include "prompt.h"
@@ -17,49 +18,23 @@
 static const char kName[] = "tegula generate";
 
 typedef struct options {
-  int64_t max_tokens, seed;
-  int32_t top_k, threads, ctx;
-  double temperature, top_p, min_p;
-  const char *model, *prompt, *tokens, *device, *dtype, *cache_dtype;
+  const char *model, *prompt, *tokens;
   bool echo, quiet;
+  tgi_generation_options generation;
 } options;
 
-#define ROW_LETTER(name, field, argument, kind, min, max, help, letter)                            \
+#define ROW(name, letter, field, argument, kind, help)                                             \
   {                                                                                                \
-    name, argument, TGI_AT(options, field), min, max, help, TGI_OPTION_##kind, letter              \
+    name, argument, TGI_AT(options, field), 0, 0, help, TGI_OPTION_##kind, letter                  \
   }
-#define ROW(name, field, argument, kind, min, max, help)                                           \
-  ROW_LETTER(name, field, argument, kind, min, max, help, 0)
 
 static const tgi_option rows[] = {
-    ROW_LETTER("model", model, "DIR", TEXT, 0, 0, "the model's directory, instead of DIR", 'm'),
-    ROW_LETTER("prompt", prompt, "TEXT", TEXT, 0, 0, "the prompt, instead of PROMPT", 'p'),
-    ROW_LETTER("max-tokens", max_tokens, "N", I64, 1, TGI_ANY_I64,
-               "largest number of tokens to generate (as many as fit)", 'n'),
-    ROW("temperature", temperature, "X", F64, 0, 1000,
-        "0: always the most probable token; 1: the model's probabilities (that of "
-        "generation_config.json, else 1)"),
-    ROW("top-k", top_k, "N", I32, 0, TGI_ANY_I32,
-        "sample from the N most probable tokens; 0: all (likewise, else 0)"),
-    ROW("top-p", top_p, "X", F64, 0, 1,
-        "sample from the fewest tokens whose probabilities sum to X (likewise, else 1)"),
-    ROW("min-p", min_p, "X", F64, 0, 1,
-        "sample from the tokens with at least X times the largest probability (likewise, else 0)"),
-    ROW("seed", seed, "N", I64, 0, TGI_ANY_I64,
-        "seed of the sampling; the same seed gives the same text (0)"),
-    ROW("threads", threads, "N", I32, 1, 4096, "CPU threads (one per CPU)"),
-    ROW("device", device, "DEVICE", TEXT, 0, 0, "cpu, cuda or cuda:N (cpu)"),
-    ROW("dtype", dtype, "DTYPE", TEXT, 0, 0,
-        "dtype of the weights in memory: f32, f16 or bf16 (what the files hold)"),
-    ROW("ctx", ctx, "N", I32, 1, TGI_ANY_I32,
-        "largest number of tokens, prompt and text together (what the model's positions and half "
-        "of the free memory allow)"),
-    ROW("cache-dtype", cache_dtype, "DTYPE", TEXT, 0, 0,
-        "dtype of the key-value cache: auto, f32, f16 or bf16 (auto: that of the weights)"),
-    ROW("tokens", tokens, "IDS", TEXT, 0, 0,
+    ROW("model", 'm', model, "DIR", TEXT, "the model's directory, instead of DIR"),
+    ROW("prompt", 'p', prompt, "TEXT", TEXT, "the prompt, instead of PROMPT"),
+    ROW("tokens", 0, tokens, "IDS", TEXT,
         "token ids instead of PROMPT (\"1,2,3\"); prints ids too and needs no tokenizer"),
-    ROW("echo", echo, NULL, FLAG, 0, 0, "print the prompt before the generated text"),
-    ROW("quiet", quiet, NULL, FLAG, 0, 0, "print no statistics"),
+    ROW("echo", 0, echo, NULL, FLAG, "print the prompt before the generated text"),
+    ROW("quiet", 0, quiet, NULL, FLAG, "print no statistics"),
     {0},
 };
 
@@ -73,11 +48,12 @@ static const tgi_command command_line = {
         "the context is full. Ctrl-C ends it with exit code 130.",
     .options = rows,
     .most_positions = 2,
+    .shared = tgi_generation_rows,
+    .shared_at = TGI_AT(options, generation),
 };
 
 typedef struct generation {
   options o;
-  tgi_run_device device;
   tg_tokenizer *tokenizer; /* NULL: raw ids */
   tg_model *model;
   tg_session *session;
@@ -166,7 +142,7 @@ static bool take_token(void *user, int32_t id)
     g->reason = "interrupted";
   } else if (ferror(stdout)) {
     g->reason = "standard output is closed";
-  } else if (g->generated == g->o.max_tokens) {
+  } else if (g->generated == g->o.generation.max_tokens) {
     g->reason = "--max-tokens";
   }
   return g->status == TG_OK && !g->reason;
@@ -174,15 +150,9 @@ static bool take_token(void *user, int32_t id)
 
 static tg_status generate(generation *g, tg_error *error)
 {
-  g->stops = tg_model_eos_token_ids(g->model, &g->num_stops);
-  const tg_generate_options how = {.sampling = {.temperature = (float)g->o.temperature,
-                                                .top_k = g->o.top_k,
-                                                .top_p = (float)g->o.top_p,
-                                                .min_p = (float)g->o.min_p,
-                                                .seed = (uint64_t)g->o.seed},
-                                   .max_new_tokens = g->o.max_tokens,
-                                   .stop_ids = g->stops,
-                                   .num_stop_ids = g->num_stops};
+  const tg_generate_options how = tgi_generation_how(&g->o.generation, g->model);
+  g->stops = how.stop_ids;
+  g->num_stops = how.num_stop_ids;
   g->error = error;
   double start = tgi_clock();
   tg_status status = tg_session_feed(g->session, g->prompt.ids, g->prompt.count, error);
@@ -195,15 +165,16 @@ static tg_status generate(generation *g, tg_error *error)
   return status ? status : g->status;
 }
 
-/* What the context is limited by. */
+/* Tokens that prompt and text take at most; 0: not known. */
+static int64_t needed(const generation *g)
+{
+  const int64_t most = g->o.generation.max_tokens;
+  return most > 0 && most < INT32_MAX - g->prompt.count ? g->prompt.count + most : 0;
+}
+
 static const char *context_reason(const generation *g)
 {
-  const int64_t capacity = tg_session_capacity(g->session);
-  return g->o.ctx && capacity == g->o.ctx                                  ? "--ctx"
-         : capacity == tg_model_get_info(g->model).max_position_embeddings ? "the model's positions"
-         : g->o.max_tokens > 0 && capacity == g->prompt.count + g->o.max_tokens
-             ? "the prompt and --max-tokens"
-             : "half of the free memory; --ctx changes it";
+  return tgi_generation_limit(&g->o.generation, g->model, g->session, needed(g));
 }
 
 static void print_context(const generation *g)
@@ -226,7 +197,7 @@ static void print_statistics(const generation *g)
   if (g->generated > 0 && g->decode_seconds > 0) {
     fprintf(stderr, " (%.0f tok/s)", (double)g->generated / g->decode_seconds);
   }
-  if (g->device.backend == TG_BACKEND_CUDA) {
+  if (tgi_generation_device(&g->o.generation).backend == TG_BACKEND_CUDA) {
     fprintf(stderr, " | passes: %s", tg_session_steps(g->session));
   }
   fprintf(stderr, " | ended: %s\n", g->reason);
@@ -234,24 +205,9 @@ static void print_statistics(const generation *g)
 
 /* ---- the command ---- */
 
-/* On a GPU the cache is allocated at once: no larger than the tokens of this call need. */
-static int32_t capacity(const generation *g)
-{
-  const int64_t positions = tg_model_get_info(g->model).max_position_embeddings;
-  const int64_t most = g->o.ctx ? g->o.ctx : positions;
-  const bool cut = g->device.backend == TG_BACKEND_CUDA && g->o.max_tokens > 0 &&
-                   g->o.max_tokens < most - g->prompt.count;
-  return cut ? (int32_t)(g->prompt.count + g->o.max_tokens) : g->o.ctx;
-}
-
 static tg_status make_session(generation *g, tg_error *error)
 {
-  const tg_session_options session = {
-      .max_tokens = capacity(g),
-      .num_threads = g->o.threads,
-      .backend = g->device.backend,
-      .device_index = g->device.index,
-      .cache_dtype = g->o.cache_dtype ? tgi_option_dtype(g->o.cache_dtype) : TG_DTYPE_NONE};
+  const tg_session_options session = tgi_generation_session(&g->o.generation, g->model, needed(g));
   const tg_status status = tg_session_create(g->model, &session, &g->session, error);
   if (status == TG_OK && g->prompt.count > tg_session_capacity(g->session)) {
     return tgi_error_set(
@@ -261,57 +217,26 @@ static tg_status make_session(generation *g, tg_error *error)
   return status;
 }
 
-static tg_status prepare(generation *g, const char *directory, const char *prompt, tg_error *error)
+static tg_status prepare(generation *g, const tgi_parsed *given, tg_error *error)
 {
   tg_status status = TG_OK;
   if (g->o.tokens) {
     status = tgi_prompt_parse(g->o.tokens, &g->prompt, error);
   } else {
-    status = tg_tokenizer_load(directory, &g->tokenizer, error);
+    status = tg_tokenizer_load(g->o.model, &g->tokenizer, error);
     if (status == TG_UNSUPPORTED) {
       const tg_error inner = *error;
       tgi_error_set(error, status, "%.400s (--tokens works without a tokenizer)", inner.text);
     }
-    status = status ? status : tgi_prompt_encode(g->tokenizer, prompt, &g->prompt, error);
+    status = status ? status : tgi_prompt_encode(g->tokenizer, g->o.prompt, &g->prompt, error);
   }
-  const tg_dtype dtype = g->o.dtype ? tgi_option_dtype(g->o.dtype) : TG_DTYPE_NONE;
-  status = status ? status : tg_model_load(directory, dtype, &g->model, error);
-  return status ? status : make_session(g, error);
-}
-
-/* What the command line leaves open, the model's directory says. */
-static void fill_sampling(generation *g, const tgi_parsed *given)
-{
-  const tg_generation_config c = tg_model_get_generation_config(g->model);
-  if (!tgi_option_given(&command_line, given, "temperature")) {
-    g->o.temperature = (double)c.temperature;
+  const tg_dtype dtype = tgi_generation_dtype(&g->o.generation);
+  status = status ? status : tg_model_load(g->o.model, dtype, &g->model, error);
+  if (status != TG_OK) {
+    return status;
   }
-  if (!tgi_option_given(&command_line, given, "top-k")) {
-    g->o.top_k = c.top_k;
-  }
-  if (!tgi_option_given(&command_line, given, "top-p")) {
-    g->o.top_p = (double)c.top_p;
-  }
-  if (!tgi_option_given(&command_line, given, "min-p")) {
-    g->o.min_p = (double)c.min_p;
-  }
-}
-
-static int check_usage(generation *g)
-{
-  if (!tgi_option_device(g->o.device, &g->device)) {
-    return tgi_usage_error(&command_line, "--device: expected cpu, cuda or cuda:N, got %s",
-                           g->o.device);
-  }
-  if (g->o.dtype && tgi_option_dtype(g->o.dtype) == TG_DTYPE_NONE) {
-    return tgi_usage_error(&command_line, "--dtype: expected f32, f16 or bf16, got %s", g->o.dtype);
-  }
-  if (g->o.cache_dtype && strcmp(g->o.cache_dtype, "auto") != 0 &&
-      tgi_option_dtype(g->o.cache_dtype) == TG_DTYPE_NONE) {
-    return tgi_usage_error(&command_line, "--cache-dtype: expected auto, f32, f16 or bf16, got %s",
-                           g->o.cache_dtype);
-  }
-  return 0;
+  tgi_generation_fill(&g->o.generation, &command_line, given, g->model);
+  return make_session(g, error);
 }
 
 /* Directory and prompt come by options or, those that do not, as arguments in this order. */
@@ -340,18 +265,17 @@ static int place_arguments(options *o, const tgi_parsed *given)
 
 int tgi_generate_command(int argc, char **argv)
 {
-  generation g = {.o = {.top_p = 1}};
+  generation g = {.o = {.generation = tgi_generation_defaults()}};
   tgi_parsed given;
   tg_error error = {TG_OK, ""};
   tgi_parse_options(&command_line, argc, argv, &g.o, &given);
   int code = place_arguments(&g.o, &given);
-  code = code ? code : check_usage(&g);
+  code = code ? code : tgi_generation_check(&command_line, &g.o.generation);
   if (code != 0) {
     return code;
   }
-  tg_status status = prepare(&g, g.o.model, g.o.prompt, &error);
+  tg_status status = prepare(&g, &given, &error);
   if (status == TG_OK) {
-    fill_sampling(&g, &given);
     if (!g.o.quiet) {
       print_context(&g);
     }
