@@ -57,7 +57,8 @@ static const tgi_command command_line = {
         "model's end tokens, before a stop string, after --max-tokens, or when the context is "
         "full. Ctrl-C ends it with exit code 130. The penalties of presence and frequency count "
         "what was generated, the repetition penalty also the prompt. Long names of llama-cli are "
-        "taken where they mean the same.",
+        "taken where they mean the same. The directory's defaults are those of its "
+        "generation_config.json.",
     .options = rows,
     .most_positions = 2,
     .shared = tgi_generation_rows,
