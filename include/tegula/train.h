@@ -83,8 +83,8 @@ TG_API tg_status tg_trainer_plan(const tg_model *model, const tg_trainer_options
 
 /**
  * Creates a trainer. Errors: BAD_ARGUMENT (options), BAD_DTYPE (weights that are not f32),
- * NO_MEMORY (on a GPU the message gives the free memory and the largest batch that fits), and those
- * of tg_context_create.
+ * NO_MEMORY (on a GPU the message gives the free memory and the largest micro-batch that fits), and
+ * those of tg_context_create.
  */
 TG_API tg_status tg_trainer_create(tg_model *model, const tg_trainer_options *options,
                                    tg_trainer **out, tg_error *error);
