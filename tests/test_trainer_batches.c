@@ -94,6 +94,39 @@ static void test_any_number(void **state)
   tg_model_destroy(model);
 }
 
+/* The same where attention needs more workspace than any other op, and more of it for many short
+ * documents than for few long ones. */
+static void test_workspace(void **state)
+{
+  (void)state;
+  enum { kLong = 512, kWide = 64 };
+  tgi_config config = family_config(TGI_MODEL_QWEN3);
+  config.max_position_embeddings = kLong;
+  config.head_dim = kWide;
+  tg_model *model = model_of(config);
+  tg_trainer_options o = family_options(1, kLong);
+  o.max_documents = kLong / 2;
+  o.num_threads = 8;
+  tg_trainer *t = family_trainer(model, o);
+  int32_t tokens[kLong], starts[kLong + 1];
+  for (int i = 0; i < kLong; i++) {
+    tokens[i] = i % kFamilyVocab;
+  }
+  for (int32_t length = 2; length <= kLong; length *= 4) {
+    for (int32_t d = 0; d <= kLong / length; d++) {
+      starts[d] = d * length;
+    }
+    const tg_train_batch batch = {
+        .tokens = tokens, .targets = tokens, .cu_seqlens = starts, .num_documents = kLong / length};
+    tg_error error = {0};
+    double loss = 0;
+    EXPECT_OK(tg_trainer_backward(t, &batch, &loss, &error), error);
+    assert_true(isfinite(loss));
+  }
+  tg_trainer_destroy(t);
+  tg_model_destroy(model);
+}
+
 /* ---- micro-batches ---- */
 
 static void test_micro_batches(void **state)
@@ -274,10 +307,15 @@ static void test_bad_documents(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_documents_alone), cmocka_unit_test(test_rows_as_documents),
-      cmocka_unit_test(test_any_number),      cmocka_unit_test(test_micro_batches),
-      cmocka_unit_test(test_micro_steps),     cmocka_unit_test(test_plan),
-      cmocka_unit_test(test_no_targets),      cmocka_unit_test(test_bad_documents),
+      cmocka_unit_test(test_documents_alone),
+      cmocka_unit_test(test_rows_as_documents),
+      cmocka_unit_test(test_any_number),
+      cmocka_unit_test(test_workspace),
+      cmocka_unit_test(test_micro_batches),
+      cmocka_unit_test(test_micro_steps),
+      cmocka_unit_test(test_plan),
+      cmocka_unit_test(test_no_targets),
+      cmocka_unit_test(test_bad_documents),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
