@@ -65,6 +65,39 @@ static void test_rows_as_documents(void **state)
   }
 }
 
+/* Passes in bf16 cut rows, too: the loss and the direction of f32's gradients. */
+static void test_bf16(void **state)
+{
+  (void)state;
+  const packed_rows p = make_rows(1);
+  for (size_t f = 0; f < FAMILIES; f++) {
+    tg_model *model = family_model(kEveryFamily[f]);
+    gradient_sum want = packed_gradients(model, &p, TG_BACKEND_CPU, 2);
+    gradient_sum got = no_gradients(model);
+    tg_trainer_options o = family_options(kRows, kLength);
+    o.max_documents = kMostDocuments;
+    o.micro_batch_size = 2;
+    o.dtype = TG_BF16;
+    tg_trainer *t = family_trainer(model, o);
+    const tg_train_batch batch = packed_batch(&p);
+    add_batch(&got, t, &batch, 1);
+    assert_true(fabs(got.loss - want.loss) <= 5e-3 * want.loss);
+    double distance = 0, size = 0;
+    for (int64_t i = 0; i < model->parameters.elements; i++) {
+      distance += (got.of[i] - want.of[i]) * (got.of[i] - want.of[i]);
+      size += want.of[i] * want.of[i];
+    }
+    if (!(sqrt(distance / size) <= 0.03)) {
+      fail_msg("%s: expected a distance of at most 0.03, got %g",
+               tgi_model_type_name(kEveryFamily[f]), sqrt(distance / size));
+    }
+    free(want.of);
+    free(got.of);
+    tg_trainer_destroy(t);
+    tg_model_destroy(model);
+  }
+}
+
 /* From as many documents as a row has tokens to one: the workspace is large enough for any number.
  */
 static void test_any_number(void **state)
@@ -307,15 +340,11 @@ static void test_bad_documents(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_documents_alone),
-      cmocka_unit_test(test_rows_as_documents),
-      cmocka_unit_test(test_any_number),
-      cmocka_unit_test(test_workspace),
-      cmocka_unit_test(test_micro_batches),
-      cmocka_unit_test(test_micro_steps),
-      cmocka_unit_test(test_plan),
-      cmocka_unit_test(test_no_targets),
-      cmocka_unit_test(test_bad_documents),
+      cmocka_unit_test(test_documents_alone), cmocka_unit_test(test_rows_as_documents),
+      cmocka_unit_test(test_any_number),      cmocka_unit_test(test_bf16),
+      cmocka_unit_test(test_workspace),       cmocka_unit_test(test_micro_batches),
+      cmocka_unit_test(test_micro_steps),     cmocka_unit_test(test_plan),
+      cmocka_unit_test(test_no_targets),      cmocka_unit_test(test_bad_documents),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
