@@ -13,6 +13,7 @@ add_library(
   files/file_map.c
   files/json_file.c
   files/json_scan.c
+  files/kept_directories.c
   files/leftover_directory.c
   files/process_lock.c
   files/safetensors.c
@@ -97,6 +98,7 @@ add_library(
   model/transformer.c
   model/transformer_bwd.c
   model/transformer_cache.c
+  model/transformer_documents.c
   model/weight_files.c
   model/weights.c
   model/weights_read.c
@@ -111,6 +113,8 @@ add_library(
   generation/session_passes.c
   generation/stop_strings.c
   training/checkpoint.c
+  training/micro_batches.c
+  training/schedule.c
   training/trainer.c
   training/trainer_options.c
   training/trainer_step.c)

@@ -125,4 +125,33 @@ static inline void wait_for(const char *log, const char *event, int n)
   fail_msg("%s: expected %d times %s within a minute", log, n, event);
 }
 
+/* The number behind the key in the log's line of a step. */
+static inline double logged(const char *log, int step, const char *key)
+{
+  size_t size;
+  char *lines = read_file(log, &size), name[64];
+  snprintf(name, sizeof name, "{\"event\":\"step\",\"step\":%d,", step);
+  const char *line = strstr(lines, name);
+  assert_non_null(line);
+  snprintf(name, sizeof name, "\"%s\":", key);
+  const double value = strtod(strstr(line, name) + strlen(name), NULL);
+  free(lines);
+  return value;
+}
+
+static inline void expect_same_weights(const char *a, const char *b)
+{
+  static const char *const files[] = {"model.safetensors", "optimizer_exp_avg.safetensors",
+                                      "optimizer_exp_avg_sq.safetensors"};
+  for (int i = 0; i < 3; i++) {
+    size_t na, nb;
+    char *x = file_in(a, files[i], &na), *y = file_in(b, files[i], &nb);
+    if (na != nb || memcmp(x, y, na) != 0) {
+      fail_msg("%s of %s and %s differ", files[i], a, b);
+    }
+    free(x);
+    free(y);
+  }
+}
+
 #endif

@@ -67,7 +67,9 @@ static inline void run_steps(tg_trainer *t, int64_t first, int64_t last)
   tg_error error = {0};
   for (int64_t step = first; step <= last; step++) {
     make_batch(step, ids, targets);
-    EXPECT_OK(tg_trainer_step(t, ids, targets, NULL, &error), error);
+    EXPECT_OK(
+        tg_trainer_step(t, &(tg_train_batch){.tokens = ids, .targets = targets}, NULL, &error),
+        error);
   }
 }
 

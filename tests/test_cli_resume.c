@@ -19,21 +19,6 @@ static bool has(const char *directory, const char *name)
   return file_exists(path);
 }
 
-static void expect_same_weights(const char *a, const char *b)
-{
-  static const char *const files[] = {"model.safetensors", "optimizer_exp_avg.safetensors",
-                                      "optimizer_exp_avg_sq.safetensors"};
-  for (int i = 0; i < 3; i++) {
-    size_t na, nb;
-    char *x = file_in(a, files[i], &na), *y = file_in(b, files[i], &nb);
-    if (na != nb || memcmp(x, y, na) != 0) {
-      fail_msg("%s of %s and %s differ", files[i], a, b);
-    }
-    free(x);
-    free(y);
-  }
-}
-
 /* ---- going on ---- */
 
 static void resumes_bit_for_bit(void **state)
@@ -63,20 +48,6 @@ static void resumes_bit_for_bit(void **state)
     assert_int_equal(count(lines, "\"event\":\"step\""), 120); /* every step once */
     free(lines);
   }
-}
-
-/* The number behind the key in the log's line of a step. */
-static double logged(const char *log, int step, const char *key)
-{
-  size_t size;
-  char *lines = read_file(log, &size), name[64];
-  snprintf(name, sizeof name, "{\"event\":\"step\",\"step\":%d,", step);
-  const char *line = strstr(lines, name);
-  assert_non_null(line);
-  snprintf(name, sizeof name, "\"%s\":", key);
-  const double value = strtod(strstr(line, name) + strlen(name), NULL);
-  free(lines);
-  return value;
 }
 
 static void a_finished_run_is_extended(void **state)

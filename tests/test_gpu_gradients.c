@@ -1,6 +1,8 @@
 /* Losses and gradients of whole models on a GPU beside the CPU's. Skipped where there is no GPU. */
 #include "small_trainer.h"
 
+#include "family_training.h"
+
 static void check_gradients(const char *preset)
 {
   tg_model *model[2] = {new_model(preset), new_model(preset)};
@@ -11,8 +13,12 @@ static void check_gradients(const char *preset)
   tg_error error = {0};
   make_batch(1, ids, targets);
   targets[5] = -100;
-  EXPECT_OK(tg_trainer_backward(cpu, ids, targets, &loss[0], &error), error);
-  EXPECT_OK(tg_trainer_backward(gpu, ids, targets, &loss[1], &error), error);
+  EXPECT_OK(tg_trainer_backward(cpu, &(tg_train_batch){.tokens = ids, .targets = targets}, &loss[0],
+                                &error),
+            error);
+  EXPECT_OK(tg_trainer_backward(gpu, &(tg_train_batch){.tokens = ids, .targets = targets}, &loss[1],
+                                &error),
+            error);
   assert_true(fabs(loss[0] - loss[1]) <= 2e-6 * loss[0]);
   tg_tensor a, b;
   for (size_t i = 0; tg_trainer_gradient(cpu, i, &a) == TG_OK; i++) {
@@ -58,7 +64,9 @@ static void check_rounded_gradients(const char *preset)
   for (int r = 0; r < kRuns; r++) {
     model[r] = new_model(preset);
     trainer[r] = new_trainer(model[r], backends[r], dtypes[r]);
-    EXPECT_OK(tg_trainer_backward(trainer[r], ids, targets, &loss[r], &error), error);
+    EXPECT_OK(tg_trainer_backward(trainer[r], &(tg_train_batch){.tokens = ids, .targets = targets},
+                                  &loss[r], &error),
+              error);
   }
   assert_true(fabs(loss[kGpu] - loss[kExact]) <= 5e-3 * loss[kExact]);
   tg_tensor exact, cpu, gpu;
@@ -89,8 +97,28 @@ static void test_gradients(void **state)
   }
 }
 
+/* Rows of documents in micro-batches: the CPU's gradients of the documents alone, every family. */
+static void test_documents(void **state)
+{
+  (void)state;
+  skip_without_gpu();
+  const packed_rows p = make_rows(1);
+  for (size_t f = 0; f < sizeof kEveryFamily / sizeof kEveryFamily[0]; f++) {
+    tg_model *model = family_model(kEveryFamily[f]);
+    gradient_sum want = separate_gradients(model, &p, TG_BACKEND_CPU);
+    for (int32_t micro = 1; micro <= kRows; micro *= 2) {
+      gradient_sum got = packed_gradients(model, &p, TG_BACKEND_CUDA, micro);
+      expect_same_gradients(model, &got, &want, 2e-5);
+      free(got.of);
+    }
+    free(want.of);
+    tg_model_destroy(model);
+  }
+}
+
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients),
+                                     cmocka_unit_test(test_documents)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,9 @@ static double run_steps(tg_trainer *t, int64_t first, int64_t last)
   tg_step_result result = {0};
   for (int64_t step = first; step <= last; step++) {
     make_batch(step, ids, targets);
-    EXPECT_OK(tg_trainer_step(t, ids, targets, &result, &error), error);
+    EXPECT_OK(
+        tg_trainer_step(t, &(tg_train_batch){.tokens = ids, .targets = targets}, &result, &error),
+        error);
   }
   return result.loss;
 }
@@ -244,11 +246,11 @@ static void test_refusals(void **state)
   tg_trainer *t = NULL;
   o.batch_size = 1 << 24;
   EXPECT_ERROR(tg_trainer_create(model, &o, &t, &error), TG_NO_MEMORY,
-               "the largest batch_size that fits is ", error);
+               "the largest micro_batch_size that fits is ", error);
   const char *number = strrchr(error.text, ' ');
-  o.batch_size = atoi(number);
-  if (!(o.batch_size > 1000 && o.batch_size < 1 << 24)) {
-    fail_msg("expected a batch_size between 1000 and 2^24, got: %s", error.text);
+  const int rows = atoi(number);
+  if (!(rows > 1000 && rows < 1 << 24 && (1 << 24) % rows == 0)) {
+    fail_msg("expected a divisor of 2^24 above 1000, got: %s", error.text);
   }
   o.device_index = tg_device_count();
   o.batch_size = kBatch;
@@ -259,14 +261,18 @@ static void test_refusals(void **state)
   double loss;
   make_batch(1, ids, targets);
   ids[9] = kVocab;
-  EXPECT_ERROR(tg_trainer_backward(t, ids, targets, &loss, &error), TG_BAD_ARGUMENT,
-               "ids[9]: expected 0 to 256, got 257", error);
+  EXPECT_ERROR(
+      tg_trainer_backward(t, &(tg_train_batch){.tokens = ids, .targets = targets}, &loss, &error),
+      TG_BAD_ARGUMENT, "tokens[9]: expected 0 to 256, got 257", error);
   ids[9] = 0;
   targets[8] = -7;
-  EXPECT_ERROR(tg_trainer_backward(t, ids, targets, &loss, &error), TG_BAD_ARGUMENT,
-               "targets[8]: expected 0 to 256, got -7", error);
+  EXPECT_ERROR(
+      tg_trainer_backward(t, &(tg_train_batch){.tokens = ids, .targets = targets}, &loss, &error),
+      TG_BAD_ARGUMENT, "targets[8]: expected 0 to 256, got -7", error);
   targets[8] = 1;
-  EXPECT_OK(tg_trainer_backward(t, ids, targets, &loss, &error), error);
+  EXPECT_OK(
+      tg_trainer_backward(t, &(tg_train_batch){.tokens = ids, .targets = targets}, &loss, &error),
+      error);
   assert_true(isfinite(loss));
   tg_trainer_destroy(t);
   tg_model_destroy(model);

@@ -188,7 +188,9 @@ static void test_gradients(void **state)
   EXPECT_OK(tg_trainer_create(f->model, &kOptions, &trainer, &error), error);
   for (int again = 0; again < 2; again++) { /* a second backward is the same */
     double got = 0;
-    EXPECT_OK(tg_trainer_backward(trainer, ids, targets, &got, &error), error);
+    EXPECT_OK(tg_trainer_backward(trainer, &(tg_train_batch){.tokens = ids, .targets = targets},
+                                  &got, &error),
+              error);
     assert_true(fabs(got - (double)loss[0]) <= 1e-6 * (double)loss[0]);
     compare_gradients(f, trainer);
   }
@@ -208,7 +210,9 @@ static void test_loss_curve(void **state)
   EXPECT_OK(tg_trainer_create(f->model, &kOptions, &trainer, &error), error);
   for (int64_t step = 1; step <= kSteps; step++) {
     tg_step_result r = {0};
-    EXPECT_OK(tg_trainer_step(trainer, ids, targets, &r, &error), error);
+    EXPECT_OK(
+        tg_trainer_step(trainer, &(tg_train_batch){.tokens = ids, .targets = targets}, &r, &error),
+        error);
     assert_int_equal(r.step, step);
     if (fabs(r.loss - (double)losses[step - 1]) > 1e-3) {
       fail_msg("step %lld: expected a loss of %g, got %g", (long long)step,

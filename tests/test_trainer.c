@@ -27,7 +27,9 @@ static void test_bf16(void **state)
     tg_step_result r[2];
     make_batch(step % 3, ids, targets);
     for (int i = 0; i < 2; i++) {
-      EXPECT_OK(tg_trainer_step(t[i], ids, targets, &r[i], &error), error);
+      EXPECT_OK(tg_trainer_step(t[i], &(tg_train_batch){.tokens = ids, .targets = targets}, &r[i],
+                                &error),
+                error);
     }
     assert_true(fabs(r[0].loss - r[1].loss) < 0.02 * r[0].loss);
     assert_true(step > 1 || r[0].loss != r[1].loss);
@@ -122,11 +124,14 @@ static void test_bad_data(void **state)
   tg_trainer *t = new_trainer(model, 2);
   make_batch(1, ids, targets);
   ids[7] = kVocab;
-  EXPECT_ERROR(tg_trainer_step(t, ids, targets, NULL, &error), TG_BAD_ARGUMENT, "ids[7]", error);
+  EXPECT_ERROR(
+      tg_trainer_step(t, &(tg_train_batch){.tokens = ids, .targets = targets}, NULL, &error),
+      TG_BAD_ARGUMENT, "step 1: tokens[7]: expected 0 to 256, got 257", error);
   ids[7] = 0;
   targets[9] = -1;
-  EXPECT_ERROR(tg_trainer_step(t, ids, targets, NULL, &error), TG_BAD_ARGUMENT, "targets[9]",
-               error);
+  EXPECT_ERROR(
+      tg_trainer_step(t, &(tg_train_batch){.tokens = ids, .targets = targets}, NULL, &error),
+      TG_BAD_ARGUMENT, "step 1: targets[9]: expected 0 to 256, got -1", error);
   assert_int_equal(tg_trainer_steps(t), 0);
   assert_same_weights(model, untouched);
   tg_trainer_destroy(t);
@@ -151,8 +156,9 @@ static void test_nan(void **state)
   char *before = malloc(bytes);
   memcpy(before, model->block, bytes);
   make_batch(3, ids, targets);
-  EXPECT_ERROR(tg_trainer_step(t, ids, targets, NULL, &error), TG_BAD_ARGUMENT, "step 3: loss",
-               error);
+  EXPECT_ERROR(
+      tg_trainer_step(t, &(tg_train_batch){.tokens = ids, .targets = targets}, NULL, &error),
+      TG_BAD_ARGUMENT, "step 3: loss", error);
   assert_memory_equal(before, model->block, bytes);
   assert_int_equal(tg_trainer_steps(t), 2);
   free(before);

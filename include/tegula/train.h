@@ -4,6 +4,15 @@
  * A tg_trainer owns the gradients, optimiser state and activations of a fixed batch shape, all in
  * one block of memory. tg_trainer_plan computes its size before it is allocated. The trainer
  * updates the weights of its model. Every result has the same bits at any number of threads.
+ *
+ * A batch may be computed in micro-batches of fewer rows, which need less memory for activations.
+ * Loss and gradients are those of the whole batch: each micro-batch's losses are divided by the
+ * number of targets of the whole batch, and gradients add up in f32. Only the order of the
+ * additions, and so the rounding, depends on the size of a micro-batch.
+ *
+ * A row may hold several documents, one after another. Attention then stays inside each document,
+ * positions begin at 0 in each, and sliding windows end at its start, so that losses and gradients
+ * are those of the documents alone.
  */
 #ifndef TEGULA_TRAIN_H
 #define TEGULA_TRAIN_H
@@ -18,12 +27,21 @@ extern "C" {
 
 typedef struct tg_trainer tg_trainer;
 
+/** The learning rate over the steps: after the warm-up, from the peak to min_learning_rate. */
+typedef enum tg_schedule {
+  TG_SCHEDULE_COSINE = 1,   /* half a cosine down to the last step */
+  TG_SCHEDULE_CONSTANT = 2, /* the peak; min_learning_rate is not used */
+  TG_SCHEDULE_LINEAR = 3,   /* a line down to the last step */
+  TG_SCHEDULE_WSD = 4,      /* warm-up, stable, decay: the peak, and over the last decay_fraction of
+                               num_steps a line down to the last step */
+} tg_schedule;
+
 typedef struct tg_trainer_options {
-  int32_t batch_size;      /* sequences per step; required */
-  int32_t sequence_length; /* tokens per sequence; required, at most the model's positions */
+  int32_t batch_size;      /* rows per step; required */
+  int32_t sequence_length; /* tokens per row; required, at most the model's positions */
   int32_t num_threads;     /* as in tg_context_options */
   int64_t num_steps;       /* of the schedule; required */
-  int64_t warmup_steps;    /* linear from 0; then a cosine down to min_learning_rate */
+  int64_t warmup_steps;    /* linear from 0; then `schedule` */
   double learning_rate;    /* peak; required */
   double min_learning_rate;
   double beta1, beta2, eps; /* required */
@@ -36,7 +54,18 @@ typedef struct tg_trainer_options {
                            host memory is updated by tg_trainer_sync, by tg_trainer_save and when
                            the trainer is destroyed */
   int32_t device_index; /* CUDA ordinal */
+  int32_t micro_batch_size; /* rows per pass, a divisor of batch_size; 0: batch_size */
+  int32_t max_documents;    /* in a row; the workspace is sized for them. 0: every row is one
+                               document, and a batch has no cu_seqlens */
+  tg_schedule schedule;     /* 0: TG_SCHEDULE_COSINE */
+  double decay_fraction;    /* of TG_SCHEDULE_WSD, above 0 and at most 1; of others 0 */
 } tg_trainer_options;
+
+/**
+ * The learning rate of step `step`, from 1: a pure function of the options and the step. Steps
+ * beyond num_steps have that of the last one.
+ */
+TG_API double tg_trainer_learning_rate(const tg_trainer_options *options, int64_t step);
 
 /** One line of the memory plan. */
 typedef struct tg_plan_line {
@@ -54,8 +83,8 @@ TG_API tg_status tg_trainer_plan(const tg_model *model, const tg_trainer_options
 
 /**
  * Creates a trainer. Errors: BAD_ARGUMENT (options), BAD_DTYPE (weights that are not f32),
- * NO_MEMORY (on a GPU the message gives the free memory and the largest batch that fits), and those
- * of tg_context_create.
+ * NO_MEMORY (on a GPU the message gives the free memory and the largest micro-batch that fits), and
+ * those of tg_context_create.
  */
 TG_API tg_status tg_trainer_create(tg_model *model, const tg_trainer_options *options,
                                    tg_trainer **out, tg_error *error);
@@ -63,32 +92,51 @@ TG_API tg_status tg_trainer_create(tg_model *model, const tg_trainer_options *op
 /** Frees the trainer but not its model; NULL is allowed. */
 TG_API void tg_trainer_destroy(tg_trainer *trainer);
 
+/** A target without a loss. */
+#define TG_IGNORED_TARGET (-100)
+
+/** A batch, in host memory: batch_size rows of sequence_length tokens, row after row. */
+typedef struct tg_train_batch {
+  const int32_t *tokens;     /* [batch_size * sequence_length]: 0 .. vocab - 1 */
+  const int32_t *targets;    /* [batch_size * sequence_length]: the token that follows, or
+                                TG_IGNORED_TARGET */
+  const int32_t *cu_seqlens; /* [num_documents + 1]: document d is tokens cu_seqlens[d] ..
+                                cu_seqlens[d+1] - 1. It starts at 0, rises, and ends at batch_size *
+                                sequence_length. Every row begins a document and has at most
+                                max_documents. The rest of a row is a document, too, with targets
+                                that are ignored. NULL: every row is one document */
+  int64_t num_documents;     /* 0 without cu_seqlens */
+} tg_train_batch;
+
 typedef struct tg_step_result {
   int64_t step; /* number of this step, from 1 */
-  double loss;  /* mean over the targets, nats */
+  double loss;  /* mean over the targets that are not ignored, nats; 0 if all are */
   double grad_norm;
   double learning_rate;
+  int64_t num_targets; /* not ignored */
 } tg_step_result;
 
 /**
- * Computes loss and gradients of one batch. ids and targets are i32 [batch_size * sequence_length],
- * row after row. Targets of -100 are ignored. Gradients are overwritten; tg_trainer_gradient
- * returns them. Errors: BAD_ARGUMENT (an id or target out of range).
+ * Computes loss and gradients of one batch: the mean over all its targets that are not ignored,
+ * whatever the micro-batches. If all are ignored, loss and gradients are 0. Gradients are
+ * overwritten; tg_trainer_gradient returns them. Errors: BAD_ARGUMENT (a token, a target or
+ * cu_seqlens out of range: the message names its index, and nothing is computed).
  */
-TG_API tg_status tg_trainer_backward(tg_trainer *trainer, const int32_t *ids,
-                                     const int32_t *targets, double *loss, tg_error *error);
+TG_API tg_status tg_trainer_backward(tg_trainer *trainer, const tg_train_batch *batch, double *loss,
+                                     tg_error *error);
 
 /**
  * Runs one training step: tg_trainer_backward, gradient clipping, AdamW. Errors: those of
  * tg_trainer_backward, and BAD_ARGUMENT naming the step if the loss or gradient norm is not finite;
- * weights and step are then unchanged.
+ * weights and step are then unchanged. A batch whose targets are all ignored is a step with
+ * gradients of 0.
  */
-TG_API tg_status tg_trainer_step(tg_trainer *trainer, const int32_t *ids, const int32_t *targets,
+TG_API tg_status tg_trainer_step(tg_trainer *trainer, const tg_train_batch *batch,
                                  tg_step_result *result, tg_error *error);
 
-/** Computes the mean loss of one batch. It changes only the activations. */
-TG_API tg_status tg_trainer_loss(tg_trainer *trainer, const int32_t *ids, const int32_t *targets,
-                                 double *loss, tg_error *error);
+/** Computes the loss of one batch as tg_trainer_backward does. It changes only the activations. */
+TG_API tg_status tg_trainer_loss(tg_trainer *trainer, const tg_train_batch *batch, double *loss,
+                                 tg_error *error);
 
 /** Number of completed steps. */
 TG_API int64_t tg_trainer_steps(const tg_trainer *trainer);

@@ -128,7 +128,8 @@ typedef tg_status one_step(work *w, tg_error *error);
 static tg_status train_step(work *w, tg_error *error)
 {
   tg_step_result result;
-  return tg_trainer_step(w->trainer, w->ids, w->targets, &result, error);
+  return tg_trainer_step(w->trainer, &(tg_train_batch){.tokens = w->ids, .targets = w->targets},
+                         &result, error);
 }
 
 static tg_status prefill_step(work *w, tg_error *error)

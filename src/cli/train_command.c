@@ -2,8 +2,10 @@
 #include "command.h"
 #include "console.h"
 #include "core/clock.h"
+#include "files/kept_directories.h"
 #include "interrupt.h"
 #include "train_run.h"
+#include "train_sample.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -54,7 +56,8 @@ static tg_status validate(tgi_train_run *r, tg_error *error)
   for (int64_t b = 0; b < batches; b++) {
     double loss;
     const int64_t n = tgi_batch_for_evaluation(r->val, b, r->shape, r->ids, r->targets);
-    const tg_status status = tg_trainer_loss(r->trainer, r->ids, r->targets, &loss, error);
+    const tg_status status = tg_trainer_loss(
+        r->trainer, &(tg_train_batch){.tokens = r->ids, .targets = r->targets}, &loss, error);
     if (status != TG_OK || tgi_interrupted()) {
       return status;
     }
@@ -75,12 +78,15 @@ static tg_status validate(tgi_train_run *r, tg_error *error)
 
 static tg_status save(tgi_train_run *r, tg_error *error)
 {
+  const int64_t step = tg_trainer_steps(r->trainer);
   const tg_status status = tg_trainer_save(r->trainer, r->tokenizer, r->note.text, r->o.out, error);
-  if (status == TG_OK) {
-    r->saved_step = tg_trainer_steps(r->trainer);
-    log_event(r, "checkpoint", NULL);
+  if (status != TG_OK) {
+    return status;
   }
-  return status;
+  r->saved_step = step;
+  log_event(r, "checkpoint", NULL);
+  return r->o.keep > 0 ? tgi_keep_directory(r->o.out, step, r->o.keep, "trainer_state.json", error)
+                       : TG_OK;
 }
 
 static tg_status take_step(tgi_train_run *r, tg_error *error)
@@ -89,7 +95,8 @@ static tg_status take_step(tgi_train_run *r, tg_error *error)
   const double start = tgi_clock();
   tgi_batch_for_training(r->train, (uint64_t)r->o.seed, tg_trainer_steps(r->trainer), r->shape,
                          r->ids, r->targets);
-  const tg_status status = tg_trainer_step(r->trainer, r->ids, r->targets, &result, error);
+  const tg_status status = tg_trainer_step(
+      r->trainer, &(tg_train_batch){.tokens = r->ids, .targets = r->targets}, &result, error);
   if (status == TG_OK) {
     const tgi_progress_step s = {result.step, result.loss, result.grad_norm, result.learning_rate,
                                  tgi_clock() - start};
@@ -115,6 +122,10 @@ static tg_status train(tgi_train_run *r, tg_error *error)
     if (status == TG_OK && r->val.count > 0 && !tgi_interrupted() &&
         is_due(step, r->o.eval_every, last)) {
       status = validate(r, error);
+    }
+    if (status == TG_OK && r->o.sample_every > 0 && !tgi_interrupted() &&
+        is_due(step, r->o.sample_every, last)) {
+      status = tgi_train_sample(r, error);
     }
     if (status == TG_OK && is_due(step, r->o.save_every, last)) {
       status = save(r, error);
@@ -174,6 +185,14 @@ static int check_usage(const tgi_train_options *o)
   }
   if (!tgi_train_dtype_known(o->dtype)) {
     return tgi_usage_error(line, "--dtype: expected f32 or bf16, got %s", o->dtype);
+  }
+  if (!tgi_train_schedule(o->schedule)) {
+    return tgi_usage_error(line, "--schedule: expected cosine, constant, linear or wsd, got %s",
+                           o->schedule);
+  }
+  if (!o->resume && o->micro_batch && o->batch % o->micro_batch != 0) {
+    return tgi_usage_error(line, "--micro-batch: expected a divisor of --batch %d, got %d",
+                           o->batch, o->micro_batch);
   }
   if (!tgi_option_device(o->device, &device)) {
     return tgi_usage_error(line, "--device: expected cpu, cuda or cuda:N, got %s", o->device);

@@ -4,6 +4,7 @@
  *   {"event":"start","version":"0.1.0",...}
  *   {"event":"step","step":1,"loss":5.5,"grad_norm":2.1,"lr":1e-05,"ms":12.3,"tokens_per_s":41000.0}
  *   {"event":"validation","step":100,"loss":1.2,"bits_per_byte":1.73}
+ *   {"event":"sample","step":200,"text":"Once upon"}
  *   {"event":"checkpoint","step":250}
  *   {"event":"end","step":1000,"reason":"done"}
  *

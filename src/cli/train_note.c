@@ -11,10 +11,16 @@
 /* Options of one call, which are not part of the run. */
 static const char *const passing[] = {"out", "resume", "threads", "device", "log", "quiet"};
 
-/* Options that may change when a run is resumed, since they do not affect the weights. The training
- * text is compared by content, not by name. */
-static const char *const free_to_change[] = {"train-file", "val-file", "eval-every", "eval-tokens",
-                                             "save-every"};
+/* Options that may change when a run is resumed: most do not affect the weights; the schedule is a
+ * function of the step, and micro-batches differ in rounding alone. The training text is compared
+ * by content, not by name. */
+static const char *const free_to_change[] = {
+    "train-file",     "val-file",    "eval-every",   "eval-tokens",   "save-every", "schedule",
+    "decay-fraction", "micro-batch", "sample-every", "sample-prompt", "keep"};
+
+/* Options that notes of earlier versions lack: they then have the defaults. */
+static const char *const newer[] = {"schedule",     "decay-fraction", "micro-batch",
+                                    "sample-every", "sample-prompt",  "keep"};
 
 #define IS_ONE_OF(name, list) is_one_of(name, list, sizeof(list) / sizeof((list)[0]))
 
@@ -229,7 +235,7 @@ static tg_status apply(const tgi_json *json, int64_t done, tgi_train_options *op
   for (int i = 0; rows[i].name; i++) {
     const tgi_option *o = &rows[i];
     const json_t *node = json_object_get(json->root, o->name);
-    if (IS_ONE_OF(o->name, passing)) {
+    if (IS_ONE_OF(o->name, passing) || (!node && IS_ONE_OF(o->name, newer))) {
       continue;
     }
     void *was = (char *)&saved + o->offset, *is = (char *)options + o->offset;

@@ -1,5 +1,7 @@
 #include "train_options.h"
 
+#include <string.h>
+
 #define ROW(name, field, argument, kind, min, max, help)                                           \
   {                                                                                                \
     name, argument, TGI_AT(tgi_train_options, field), min, max, help, TGI_OPTION_##kind, 0         \
@@ -26,9 +28,17 @@ static const tgi_option rows[] = {
         "optimiser steps (1000). With --resume, a larger number than that of a finished run "
         "extends it"),
     ROW("batch", batch, "N", I32, 1, 1 << 20, "sequences per step (8)"),
+    ROW("micro-batch", micro_batch, "N", I32, 1, 1 << 20,
+        "sequences per pass, a divisor of --batch: less memory, and the same step but for rounding "
+        "(--batch)"),
     ROW("seq", seq, "N", I32, 1, 1 << 24,
         "tokens per sequence (256, or the model's positions if fewer)"),
     ROW("lr", lr, "X", F64, TGI_ABOVE_0, TGI_ANY_F64, "peak learning rate (0.001)"),
+    ROW("schedule", schedule, "NAME", TEXT, 0, 0,
+        "of the learning rate after the warm-up: cosine, constant, linear or wsd (cosine)"),
+    ROW("decay-fraction", decay_fraction, "X", F64, TGI_ABOVE_0, 1,
+        "with --schedule wsd: fraction of --steps, at their end, in which the learning rate falls "
+        "(0.2)"),
     ROW("min-lr", min_lr, "X", F64, 0, TGI_ANY_F64, "learning rate at the end (a tenth of --lr)"),
     ROW("warmup", warmup, "N", I64, 0, TGI_ANY_I64,
         "steps of linear warm-up to the peak (a twentieth of --steps)"),
@@ -49,6 +59,13 @@ static const tgi_option rows[] = {
         "validate on at most N tokens; 0: on all (131072)"),
     ROW("save-every", save_every, "N", I64, 0, TGI_ANY_I64,
         "steps between checkpoints; 0: only at the end (250)"),
+    ROW("keep", keep, "N", I32, 0, 1 << 20,
+        "keep the last N checkpoints as <out>-step-<step>, beside the newest in --out; 0: none "
+        "(0)"),
+    ROW("sample-every", sample_every, "N", I64, 0, TGI_ANY_I64,
+        "steps between texts that the model writes, to standard error and the log; 0: none (0)"),
+    ROW("sample-prompt", sample_prompt, "TEXT", TEXT, 0, 0,
+        "what such a text begins with (the token that begins a text)"),
     ROW("log", log, "FILE", TEXT, 0, 0, "log with one JSON object per line and step (<out>.jsonl)"),
     ROW("quiet", quiet, NULL, FLAG, 0, 0, "print errors only"),
     {0},
@@ -72,9 +89,28 @@ bool tgi_train_dtype_known(const char *dtype)
   return dtype && (tgi_option_dtype(dtype) == TG_F32 || tgi_option_dtype(dtype) == TG_BF16);
 }
 
+tg_schedule tgi_train_schedule(const char *name)
+{
+  static const struct {
+    const char *name;
+    tg_schedule schedule;
+  } known[] = {{"cosine", TG_SCHEDULE_COSINE},
+               {"constant", TG_SCHEDULE_CONSTANT},
+               {"linear", TG_SCHEDULE_LINEAR},
+               {"wsd", TG_SCHEDULE_WSD}};
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    if (strcmp(known[i].name, name) == 0) {
+      return known[i].schedule;
+    }
+  }
+  return (tg_schedule)0;
+}
+
 tgi_train_options tgi_train_defaults(void)
 {
   return (tgi_train_options){.dtype = "f32",
+                             .schedule = "cosine",
+                             .decay_fraction = 0.2,
                              .val_fraction = 0.1,
                              .steps = 1000,
                              .batch = 8,

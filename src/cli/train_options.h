@@ -7,13 +7,15 @@
 
 #include "option_table.h"
 #include "tegula/status.h"
+#include "tegula/train.h"
 
 typedef struct tgi_train_options {
   const char *preset, *model, *train_file, *val_file, *out, *log, *dtype, *device;
+  const char *schedule, *sample_prompt;
   double val_fraction;
-  int64_t steps, warmup, eval_every, eval_tokens, save_every, seed;
-  int32_t batch, seq, threads, vocab_size;
-  double lr, min_lr, weight_decay, clip;
+  int64_t steps, warmup, eval_every, eval_tokens, save_every, sample_every, seed;
+  int32_t batch, micro_batch, seq, threads, vocab_size, keep;
+  double lr, min_lr, decay_fraction, weight_decay, clip;
   bool resume, quiet;
 } tgi_train_options;
 
@@ -22,7 +24,10 @@ extern const tgi_command tgi_train_command_line;
 /** Whether passes can run in this dtype: f32 and bf16, but not f16, whose gradients underflow. */
 bool tgi_train_dtype_known(const char *dtype);
 
-/** The defaults; seq 0, min_lr -1 and warmup -1 follow from the others. */
+/** A schedule by its name; 0 for any other text. */
+tg_schedule tgi_train_schedule(const char *name);
+
+/** The defaults; micro_batch 0, seq 0, min_lr -1 and warmup -1 follow from the others. */
 tgi_train_options tgi_train_defaults(void);
 
 /** Identity of the training text. */

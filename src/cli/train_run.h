@@ -6,6 +6,7 @@
 #include "files/process_lock.h"
 #include "hub_name.h"
 #include "progress.h"
+#include "prompt.h"
 #include "tegula/train.h"
 #include "train_log.h"
 #include "train_options.h"
@@ -29,7 +30,8 @@ typedef struct tgi_train_run {
   char log_path[TGI_LOG_PATH_BYTES];
   tgi_train_log log;
   tgi_progress progress;
-  int64_t saved_step; /* of the checkpoint in --out; -1: none */
+  tgi_prompt sample_prompt; /* with sample_every */
+  int64_t saved_step;       /* of the checkpoint in --out; -1: none */
 } tgi_train_run;
 
 /**

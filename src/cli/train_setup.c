@@ -4,6 +4,7 @@
 #include "files/atomic_directory.h"
 #include "model/weights.h"
 #include "train_run.h"
+#include "train_sample.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -142,6 +143,12 @@ static tg_status settle(tgi_train_run *r, tg_error *error)
                          "trainer_state.json: dtype: expected f32 or bf16, got %s",
                          r->o.dtype ? r->o.dtype : "none");
   }
+  if (!tgi_train_schedule(r->o.schedule)) {
+    return tgi_error_set(error, TG_BAD_FILE,
+                         "trainer_state.json: schedule: expected cosine, constant, linear or wsd, "
+                         "got %s",
+                         r->o.schedule);
+  }
   if (r->train.count <= r->o.seq) {
     return tgi_error_set(error, TG_BAD_FILE,
                          "%s: expected at least %lld tokens to train on (--seq %d and one more), "
@@ -156,10 +163,14 @@ static tg_trainer_options trainer_options(const tgi_train_options *o)
 {
   tgi_run_device device;
   (void)tgi_option_device(o->device, &device); /* check_usage validated it */
+  const tg_schedule schedule = tgi_train_schedule(o->schedule);
   return (tg_trainer_options){.batch_size = o->batch,
+                              .micro_batch_size = o->micro_batch,
                               .sequence_length = o->seq,
                               .num_threads = o->threads,
                               .num_steps = o->steps,
+                              .schedule = schedule,
+                              .decay_fraction = schedule == TG_SCHEDULE_WSD ? o->decay_fraction : 0,
                               .warmup_steps = o->warmup,
                               .learning_rate = o->lr,
                               .min_learning_rate = o->min_lr,
@@ -268,6 +279,7 @@ tg_status tgi_train_prepare(tgi_train_run *r, const tgi_parsed *given, tg_error 
   status = status ? status : check_identity(r, &was, &is, error);
   status = status ? status : load_model(r, error);
   status = status ? status : settle(r, error);
+  status = status ? status : tgi_train_sample_prepare(r, error);
   status = status ? status : tgi_train_note_write(&r->o, &is, &r->note, error);
   status = status ? status : make_trainer(r, error);
   status = status ? status : open_log(r, error);
@@ -285,5 +297,6 @@ void tgi_train_release(tgi_train_run *r)
   tgi_dataset_free(&r->val_data);
   free(r->ids);
   free(r->targets);
+  tgi_prompt_free(&r->sample_prompt);
   tgi_directory_lock_drop(r->lock);
 }

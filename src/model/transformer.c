@@ -207,15 +207,24 @@ static tg_tensor last_rows(const tg_tensor *t, int64_t rows)
   return view;
 }
 
-/* The place's row of a rope table to where the pass has its own. */
-static tg_status take_row(tgi_pass *pass, const tg_tensor *every, const tg_tensor *row)
+/* Rows of a rope table, at positions in device memory, to where the pass has its own. */
+static tg_status take_rows(tgi_pass *pass, const tg_tensor *positions, const tg_tensor *every,
+                           const tg_tensor *rows)
 {
-  const int64_t width = every->shape[2];
-  tg_embedding_fwd_args args = {.ids = pass->place->position,
+  const int64_t width = every->shape[2], count = positions->shape[0];
+  tg_embedding_fwd_args args = {.ids = *positions,
                                 .table =
                                     tg_tensor_2d(every->data, every->dtype, every->shape[1], width),
-                                .y = tg_tensor_2d(row->data, row->dtype, 1, width)};
+                                .y = tg_tensor_2d(rows->data, rows->dtype, count, width)};
   return TGI_STEP(pass, embedding_fwd, &args);
+}
+
+/* The pass's rope tables from those of all positions. */
+static tg_status take_tables(tgi_pass *pass, const tg_tensor *positions,
+                             const tgi_rope_tables *every)
+{
+  const tg_status status = take_rows(pass, positions, &every->cos, &pass->rope.cos);
+  return status ? status : take_rows(pass, positions, &every->sin, &pass->rope.sin);
 }
 
 static tg_status embed(tgi_pass *pass)
@@ -227,15 +236,17 @@ static tg_status embed(tgi_pass *pass)
                                 .y = pass->a->layer[0].input,
                                 .seq_len = pass->seq,
                                 .position_offset = pass->past};
-  if (pass->place && args.positions.ndim) {
-    args.position_ids = pass->place->position;
+  const tg_tensor *told = pass->place       ? &pass->place->position
+                          : pass->documents ? &pass->documents->position_ids
+                                            : NULL;
+  if (told && args.positions.ndim) {
+    args.position_ids = *told;
   }
-  tg_status status = TGI_STEP(pass, embedding_fwd, &args);
-  if (status == TG_OK && pass->place && pass->model->config.position == TGI_ROPE) {
-    status = take_row(pass, &pass->place->every.cos, &pass->rope.cos);
-    status = status ? status : take_row(pass, &pass->place->every.sin, &pass->rope.sin);
+  const tg_status status = TGI_STEP(pass, embedding_fwd, &args);
+  if (status != TG_OK || !told || pass->model->config.position != TGI_ROPE) {
+    return status;
   }
-  return status;
+  return take_tables(pass, told, pass->place ? &pass->place->every : &pass->documents->every);
 }
 
 tg_status tgi_transformer_forward(tgi_pass *pass)

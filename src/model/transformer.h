@@ -42,6 +42,16 @@ typedef struct tgi_place {
 } tgi_place;
 
 /**
+ * Documents one after another in the rows of a pass without a cache. Each begins and ends in one
+ * row. Attention stays inside each, and positions begin at 0 in each.
+ */
+typedef struct tgi_documents {
+  tg_tensor cu_seqlens; /* i32 [documents + 1]: their starts among the rows' tokens, and the end */
+  tg_tensor position_ids; /* i32 [rows]: of each token in its document */
+  tgi_rope_tables every;  /* for all positions; the pass's own have room for [batch, seq] rows */
+} tgi_documents;
+
+/**
  * One pass over a model. With `sizing` every op is asked for its workspace instead of run, the
  * largest answer lands in workspace_bytes, and no view needs memory.
  */
@@ -51,12 +61,13 @@ typedef struct tgi_pass {
   tgi_activations *a;
   int64_t batch, seq;
   tg_tensor ids;              /* i32 [rows] */
-  tgi_rope_tables rope;       /* for past + seq positions or more */
+  tgi_rope_tables rope;       /* for past + seq positions or more; or as place, documents say */
   tgi_layer_cache *cache;     /* num_hidden_layers entries; NULL: no cache (training) */
   const tgi_cache_cast *cast; /* NULL: the cache's dtype is that of the activations */
   int64_t past;               /* tokens that the cache holds already; 0 with a place */
   const tgi_place *place;     /* NULL: `past` says it. One token of one sequence, with a cache */
-  bool keep;                  /* keep what the backward needs */
+  const tgi_documents *documents; /* NULL: every row is one. Without a cache */
+  bool keep;                      /* keep what the backward needs */
   bool sizing;
   void *workspace;
   size_t workspace_bytes;
@@ -98,6 +109,14 @@ int32_t tgi_attention_window(const tgi_config *config, int index);
  * one (transformer_cache.c).
  */
 tg_status tgi_attend(tgi_pass *pass, const tgi_layer_activations *l, int index);
+
+/** Attention's arguments for the pass's documents: rows joined, and cut where documents begin;
+ * unchanged in a pass without (transformer_documents.c). */
+void tgi_documents_cut_fwd(const tgi_pass *pass, tg_attention_fwd_args *args);
+void tgi_documents_cut_bwd(const tgi_pass *pass, tg_attention_bwd_args *args);
+
+/** The attention of a pass that is sizing, both directions, for its number of documents. */
+tg_status tgi_transformer_size_attention(tgi_pass *pass, const tgi_gradients *g);
 
 /** Address of an element; NULL in a view without memory. */
 char *tgi_advance(const tg_tensor *t, int64_t elements);

@@ -123,7 +123,25 @@ static tg_status attention_bwd(tgi_pass *pass, const tgi_gradients *g,
                                 .scale = tgi_attention_scale(c, index),
                                 .window = tgi_attention_window(c, index),
                                 .causal = true};
+  tgi_documents_cut_bwd(pass, &args);
   return TGI_STEP(pass, attention_bwd, &args);
+}
+
+tg_status tgi_transformer_size_attention(tgi_pass *pass, const tgi_gradients *g)
+{
+  const tgi_config *c = &pass->model->config;
+  const int32_t window = tgi_attention_window(c, 0);
+  for (int i = 0; i < c->num_hidden_layers; i++) {
+    if (i > 0 && tgi_attention_window(c, i) == window) {
+      continue; /* layers differ in their windows, of which there are two at most */
+    }
+    tg_status status = tgi_attend(pass, &pass->a->layer[i], i);
+    status = status ? status : attention_bwd(pass, g, &pass->a->layer[i], i);
+    if (status != TG_OK || i > 0) {
+      return status;
+    }
+  }
+  return TG_OK;
 }
 
 /* Gradients of q and k before rotation and norm take the place of those after. */
@@ -198,5 +216,8 @@ tg_status tgi_transformer_backward(tgi_pass *pass, tgi_gradients *g)
                                  .dtable = gradient(pass, g, p->tokens),
                                  .dpositions = gradient(pass, g, p->positions),
                                  .seq_len = pass->seq};
+  if (pass->documents && embed.dpositions.ndim) {
+    embed.position_ids = pass->documents->position_ids;
+  }
   return status ? status : TGI_STEP(pass, embedding_bwd, &embed);
 }

@@ -130,6 +130,7 @@ tg_status tgi_attend(tgi_pass *pass, const tgi_layer_activations *l, int index)
                                 .scale = tgi_attention_scale(c, index),
                                 .window = tgi_attention_window(c, index),
                                 .causal = true};
+  tgi_documents_cut_fwd(pass, &args);
   return pass->cache ? attend_cached(pass, &h, &args, &pass->cache[index])
                      : TGI_STEP(pass, attention_fwd, &args);
 }

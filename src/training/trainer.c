@@ -14,8 +14,7 @@ enum { kPlanLines = 6 };
 static size_t lay_out(tg_trainer *t, tgi_memory_plan *plan, tg_plan_line *lines)
 {
   const tgi_parameters *p = &t->model->parameters;
-  const int64_t batch = t->options.batch_size, seq = t->options.sequence_length;
-  const int64_t rows = batch * seq;
+  const int64_t batch = t->batch.rows, seq = t->batch.length, rows = batch * seq;
   size_t before = plan->bytes;
   size_t line = 0;
 #define CLOSE(what)                                                                                \
@@ -38,11 +37,13 @@ static size_t lay_out(tg_trainer *t, tgi_memory_plan *plan, tg_plan_line *lines)
   t->exp_avg = tgi_take_1d(plan, TG_F32, p->elements).data;
   t->exp_avg_sq = tgi_take_1d(plan, TG_F32, p->elements).data;
   CLOSE("optimiser state");
-  tgi_rope_tables_lay_out(&t->rope, plan, &t->model->config, seq);
-  t->ids = tgi_take_1d(plan, TG_I32, rows);
-  t->targets = tgi_take_1d(plan, TG_I32, rows);
+  tgi_rope_tables_lay_out(&t->every, plan, &t->model->config, seq);
+  if (t->batch.max_documents > 0) {
+    tgi_rope_tables_lay_out(&t->rows, plan, &t->model->config, rows);
+  }
+  tgi_micro_batches_lay_out(&t->batch, plan);
   t->lse = tgi_take_1d(plan, TG_F32, rows);
-  t->loss = tgi_take_1d(plan, TG_F32, 1);
+  t->loss = tgi_take_1d(plan, TG_F32, t->batch.count);
   t->norm = tgi_take_1d(plan, TG_F32, 1);
   t->clip = tgi_take_1d(plan, TG_F32, 1);
   t->a.layer = t->layer;
@@ -104,6 +105,7 @@ static tg_status make_lists(tg_trainer *t, tg_error *error)
 /* Everything but the memory of the plan. */
 static tg_status prepare(tg_trainer *t, tg_error *error)
 {
+  t->batch = tgi_micro_batches_shape(&t->options);
   t->compute = *t->model;
   t->compute.dtype = t->options.dtype == TG_BF16 ? TG_BF16 : TG_F32;
   const tg_context_options options = {.backend =
@@ -134,7 +136,7 @@ tg_status tg_trainer_plan(const tg_model *model, const tg_trainer_options *optio
   if (status != TG_OK) {
     return status;
   }
-  tg_trainer t = {.model = (tg_model *)(uintptr_t)model, .options = *options};
+  tg_trainer t = {.model = (tg_model *)(uintptr_t)model, .options = tgi_trainer_settle(options)};
   status = prepare(&t, error);
   if (status == TG_OK) {
     tg_plan_line all[kPlanLines];
@@ -180,22 +182,23 @@ static size_t plan_bytes(tg_trainer *t)
   return plan.bytes;
 }
 
-/* The largest batch whose plan has at most `bytes`; 0: not even one sequence. */
-static int32_t largest_batch(const tg_trainer *t, int64_t bytes)
+/* The most rows of a micro-batch, a divisor of the batch's, whose plan has at most `bytes`; 0: not
+ * even one row. */
+static int32_t largest_micro_batch(const tg_trainer *t, int64_t bytes)
 {
-  int32_t fits = 0, too_many = t->options.batch_size;
   tg_trainer trial = *t;
-  while (fits + 1 < too_many) {
-    trial.options.batch_size = fits + (too_many - fits) / 2;
+  for (int32_t rows = t->options.micro_batch_size - 1; rows > 0; rows--) {
+    if (t->options.batch_size % rows != 0) {
+      continue;
+    }
+    trial.options.micro_batch_size = rows;
+    trial.batch = tgi_micro_batches_shape(&trial.options);
     tg_error ignored;
-    const bool sized = size_workspace(&trial, &ignored) == TG_OK;
-    if (sized && (int64_t)plan_bytes(&trial) <= bytes) {
-      fits = trial.options.batch_size;
-    } else {
-      too_many = trial.options.batch_size;
+    if (size_workspace(&trial, &ignored) == TG_OK && (int64_t)plan_bytes(&trial) <= bytes) {
+      return rows;
     }
   }
-  return fits;
+  return 0;
 }
 
 static tg_status refuse_memory(const tg_trainer *t, size_t bytes, tg_error *error)
@@ -206,9 +209,9 @@ static tg_status refuse_memory(const tg_trainer *t, size_t bytes, tg_error *erro
   }
   return tgi_error_set(error, TG_NO_MEMORY,
                        "trainer: expected %zu bytes on GPU %d (%s), got %lld free; the largest "
-                       "batch_size that fits is %d",
+                       "micro_batch_size that fits is %d",
                        bytes, t->options.device_index, gpu.name, (long long)gpu.free_bytes,
-                       largest_batch(t, gpu.free_bytes));
+                       largest_micro_batch(t, gpu.free_bytes));
 }
 
 /* Weights, and zeros where steps add up. */
@@ -224,12 +227,13 @@ static tg_status fill(tg_trainer *t, tg_error *error)
   }
   tg_status status = t->on_gpu ? tgi_trainer_copy(t, t->master, t->model->block, error) : TG_OK;
   status = status ? status : round_weights(t, error);
-  return status ? status : tgi_rope_tables_fill(&t->rope, 0, &t->model->config, t->ctx, error);
+  return status ? status : tgi_rope_tables_fill(&t->every, 0, &t->model->config, t->ctx, error);
 }
 
 static tg_status set_up(tg_trainer *t, tg_error *error)
 {
   tg_status status = prepare(t, error);
+  status = status ? status : tgi_micro_batches_create(&t->batch, error);
   if (status != TG_OK) {
     return status;
   }
@@ -264,7 +268,7 @@ tg_status tg_trainer_create(tg_model *model, const tg_trainer_options *options, 
     return tgi_error_set(error, TG_NO_MEMORY, "trainer: expected %zu bytes, got none", sizeof *t);
   }
   t->model = model;
-  t->options = *options;
+  t->options = tgi_trainer_settle(options);
   status = set_up(t, error);
   if (status != TG_OK) {
     tg_trainer_destroy(t);
@@ -282,6 +286,7 @@ void tg_trainer_destroy(tg_trainer *t)
     }
     tg_memory_free(t->ctx, t->block);
     tg_context_destroy(t->ctx);
+    tgi_micro_batches_free(&t->batch);
     free(t->layer);
     free(t->lists);
     free(t->gradients);

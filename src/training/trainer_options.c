@@ -10,6 +10,64 @@ static tg_status refuse(tg_error *error, const char *option, const char *expecte
                        got);
 }
 
+/* The shape of a batch, its parts and its documents. */
+static tg_status check_shape(const tg_trainer_options *o, int32_t positions, tg_error *error)
+{
+  if (o->batch_size < 1) {
+    return refuse(error, "batch_size", "1 or more", o->batch_size);
+  }
+  if (o->sequence_length < 1 || o->sequence_length > positions) {
+    return tgi_error_set(
+        error, TG_BAD_ARGUMENT,
+        "trainer: sequence_length: expected 1 to %d (the model's positions), got %d", positions,
+        o->sequence_length);
+  }
+  if (o->micro_batch_size < 0 ||
+      (o->micro_batch_size > 0 && o->batch_size % o->micro_batch_size != 0)) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "trainer: micro_batch_size: expected a divisor of batch_size %d, got %d",
+                         o->batch_size, o->micro_batch_size);
+  }
+  if (o->max_documents < 0 || o->max_documents > o->sequence_length) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "trainer: max_documents: expected 0 to sequence_length %d, got %d",
+                         o->sequence_length, o->max_documents);
+  }
+  if (o->max_documents > 0 && o->batch_size > INT32_MAX / o->sequence_length) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "trainer: batch_size: expected at most %d with documents, got %d",
+                         INT32_MAX / o->sequence_length, o->batch_size);
+  }
+  return TG_OK;
+}
+
+static tg_status check_schedule(const tg_trainer_options *o, tg_error *error)
+{
+  if (o->num_steps < 1) {
+    return refuse(error, "num_steps", "1 or more", (double)o->num_steps);
+  }
+  if (o->warmup_steps < 0 || o->warmup_steps > o->num_steps) {
+    return refuse(error, "warmup_steps", "0 to num_steps", (double)o->warmup_steps);
+  }
+  if (!(o->learning_rate > 0) || !isfinite(o->learning_rate)) {
+    return refuse(error, "learning_rate", "a finite number > 0", o->learning_rate);
+  }
+  if (!(o->min_learning_rate >= 0 && o->min_learning_rate <= o->learning_rate)) {
+    return refuse(error, "min_learning_rate", "0 to learning_rate", o->min_learning_rate);
+  }
+  if ((int)o->schedule < 0 || (int)o->schedule > TG_SCHEDULE_WSD) {
+    return refuse(error, "schedule", "a tg_schedule", (double)o->schedule);
+  }
+  const bool decays = o->schedule == TG_SCHEDULE_WSD;
+  if (decays && !(o->decay_fraction > 0 && o->decay_fraction <= 1)) {
+    return refuse(error, "decay_fraction", "a number above 0 and at most 1", o->decay_fraction);
+  }
+  if (!decays && o->decay_fraction != 0) {
+    return refuse(error, "decay_fraction", "0 without TG_SCHEDULE_WSD", o->decay_fraction);
+  }
+  return TG_OK;
+}
+
 tg_status tgi_trainer_check(const tg_model *model, const tg_trainer_options *o, tg_error *error)
 {
   if (!model || !o) {
@@ -24,27 +82,10 @@ tg_status tgi_trainer_check(const tg_model *model, const tg_trainer_options *o, 
     return tgi_error_set(error, TG_BAD_ARGUMENT, "trainer: dtype: expected f32 or bf16, got %s",
                          tg_dtype_name(o->dtype));
   }
-  if (o->batch_size < 1) {
-    return refuse(error, "batch_size", "1 or more", o->batch_size);
-  }
-  const int32_t most = model->config.max_position_embeddings;
-  if (o->sequence_length < 1 || o->sequence_length > most) {
-    return tgi_error_set(
-        error, TG_BAD_ARGUMENT,
-        "trainer: sequence_length: expected 1 to %d (the model's positions), got %d", most,
-        o->sequence_length);
-  }
-  if (o->num_steps < 1) {
-    return refuse(error, "num_steps", "1 or more", (double)o->num_steps);
-  }
-  if (o->warmup_steps < 0 || o->warmup_steps > o->num_steps) {
-    return refuse(error, "warmup_steps", "0 to num_steps", (double)o->warmup_steps);
-  }
-  if (!(o->learning_rate > 0) || !isfinite(o->learning_rate)) {
-    return refuse(error, "learning_rate", "a finite number > 0", o->learning_rate);
-  }
-  if (!(o->min_learning_rate >= 0 && o->min_learning_rate <= o->learning_rate)) {
-    return refuse(error, "min_learning_rate", "0 to learning_rate", o->min_learning_rate);
+  tg_status status = check_shape(o, model->config.max_position_embeddings, error);
+  status = status ? status : check_schedule(o, error);
+  if (status != TG_OK) {
+    return status;
   }
   if (!(o->beta1 > 0 && o->beta1 < 1)) {
     return refuse(error, "beta1", "a number between 0 and 1", o->beta1);
@@ -64,14 +105,9 @@ tg_status tgi_trainer_check(const tg_model *model, const tg_trainer_options *o, 
   return TG_OK;
 }
 
-double tgi_learning_rate(const tg_trainer_options *o, int64_t step)
+tg_trainer_options tgi_trainer_settle(const tg_trainer_options *options)
 {
-  if (step <= o->warmup_steps) {
-    return o->learning_rate * (double)step / (double)o->warmup_steps;
-  }
-  const int64_t left = o->num_steps - o->warmup_steps;
-  double progress = left > 0 ? (double)(step - o->warmup_steps) / (double)left : 1;
-  progress = progress < 1 ? progress : 1;
-  const double cosine = 0.5 * (1 + cos(3.141592653589793 * progress));
-  return o->min_learning_rate + (o->learning_rate - o->min_learning_rate) * cosine;
+  tg_trainer_options o = *options;
+  o.micro_batch_size = o.micro_batch_size ? o.micro_batch_size : o.batch_size;
+  return o;
 }

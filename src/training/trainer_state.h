@@ -2,6 +2,7 @@
 #ifndef TGI_TRAINING_TRAINER_STATE_H
 #define TGI_TRAINING_TRAINER_STATE_H
 
+#include "micro_batches.h"
 #include "model/transformer.h"
 #include "tegula/train.h"
 
@@ -12,7 +13,7 @@ struct tg_trainer {
                        weights rounded to options.dtype */
   bool on_gpu;
   float *gradients; /* on a GPU: g.block's copy for tg_trainer_gradient; NULL until then */
-  tg_trainer_options options;
+  tg_trainer_options options; /* micro_batch_size is set */
   tg_context *ctx;
   int64_t step; /* steps taken */
 
@@ -23,8 +24,11 @@ struct tg_trainer {
   void *block; /* everything but, on the CPU, the model's weights */
   tgi_layer_activations *layer;
   tgi_activations a;
-  tgi_rope_tables rope;
-  tg_tensor ids, targets, lse, loss, norm, clip;
+  tgi_micro_batches batch;
+  tgi_rope_tables every, rows; /* for all positions; with documents, for every token of a pass */
+  tgi_documents documents;     /* of the pass that runs */
+  tg_tensor lse, norm, clip;
+  tg_tensor loss; /* f32: the part of each micro-batch in the loss of the batch */
   void *workspace;
   size_t workspace_bytes;
 
@@ -37,8 +41,8 @@ struct tg_trainer {
 tg_status tgi_trainer_check(const tg_model *model, const tg_trainer_options *options,
                             tg_error *error);
 
-/** The schedule's learning rate for step `step`, from 1. */
-double tgi_learning_rate(const tg_trainer_options *options, int64_t step);
+/** The options with the defaults that follow from others. */
+tg_trainer_options tgi_trainer_settle(const tg_trainer_options *options);
 
 /** Lists of a group of parameters, one view for each of them. */
 enum {

@@ -5,50 +5,94 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { kIgnoredTarget = -100 };
-
 static tgi_pass make_pass(tg_trainer *t)
 {
   return (tgi_pass){.ctx = t->ctx,
                     .model = &t->compute,
                     .a = &t->a,
-                    .batch = t->options.batch_size,
-                    .seq = t->options.sequence_length,
-                    .ids = t->ids,
-                    .rope = t->rope,
+                    .batch = t->batch.rows,
+                    .seq = t->batch.length,
+                    .ids = tgi_micro_batch_part(&t->batch, &t->batch.tokens, 0),
+                    .rope = t->every,
                     .keep = true,
                     .workspace = t->workspace,
                     .workspace_bytes = t->workspace_bytes};
 }
 
-static tg_status loss_fwd(tg_trainer *t, tgi_pass *pass)
+/* [batch, seq, width] of a table with a row for every token. */
+static tg_tensor by_row(const tgi_pass *pass, const tg_tensor *table)
 {
-  tg_linear_cross_entropy_fwd_args args = {.hidden = t->a.final_norm,
-                                           .weight =
-                                               tgi_weight(&t->compute, t->model->parameters.head),
-                                           .targets = t->targets,
-                                           .loss = t->loss,
-                                           .ignore_index = kIgnoredTarget,
-                                           .has_ignore_index = true,
-                                           .reduction = TG_REDUCTION_MEAN};
+  const int64_t shape[] = {pass->batch, pass->seq, table->shape[2]};
+  return table->ndim ? tg_tensor_view(table->data, table->dtype, 3, shape) : *table;
+}
+
+/* Lets the pass see documents that begin at `starts`. */
+static void see_documents(tg_trainer *t, tgi_pass *pass, tg_tensor starts, tg_tensor positions)
+{
+  t->documents =
+      (tgi_documents){.cu_seqlens = starts, .position_ids = positions, .every = t->every};
+  pass->documents = &t->documents;
+  pass->rope.cos = by_row(pass, &t->rows.cos);
+  pass->rope.sin = by_row(pass, &t->rows.sin);
+}
+
+/* The pass over micro-batch `index` of the batch that was set last. */
+static tgi_pass make_micro_pass(tg_trainer *t, int64_t index)
+{
+  const tgi_micro_batches *b = &t->batch;
+  tgi_pass pass = make_pass(t);
+  pass.ids = tgi_micro_batch_part(b, &b->tokens, index);
+  if (b->has_documents) {
+    see_documents(t, &pass, tgi_micro_batch_starts(b, index),
+                  tgi_micro_batch_part(b, &b->positions, index));
+  }
+  return pass;
+}
+
+/* What a sum over the targets of a micro-batch is divided by. A batch without targets has a sum of
+ * 0. */
+static int64_t num_items(const tg_trainer *t)
+{
+  return t->batch.num_targets > 0 ? t->batch.num_targets : 1;
+}
+
+/* The part of a micro-batch in the loss. */
+static tg_tensor loss_part(const tg_trainer *t, int64_t index)
+{
+  float *of_all = t->loss.data;
+  return tg_tensor_1d(of_all ? of_all + index : NULL, TG_F32, 1);
+}
+
+static tg_status loss_fwd(tg_trainer *t, tgi_pass *pass, int64_t index)
+{
+  tg_linear_cross_entropy_fwd_args args = {
+      .hidden = t->a.final_norm,
+      .weight = tgi_weight(&t->compute, t->model->parameters.head),
+      .targets = tgi_micro_batch_part(&t->batch, &t->batch.targets, index),
+      .loss = loss_part(t, index),
+      .ignore_index = TG_IGNORED_TARGET,
+      .has_ignore_index = true,
+      .num_items_in_batch = num_items(t),
+      .reduction = TG_REDUCTION_NUM_ITEMS};
   return TGI_STEP(pass, linear_cross_entropy_fwd, &args);
 }
 
 /* The loss, the head's gradient and that of the final norm. */
-static tg_status loss_fwdbwd(tg_trainer *t, tgi_pass *pass)
+static tg_status loss_fwdbwd(tg_trainer *t, tgi_pass *pass, int64_t index)
 {
   const tgi_parameters *p = &t->model->parameters;
   tg_linear_cross_entropy_fwdbwd_args args = {
       .hidden = t->a.final_norm,
       .weight = tgi_weight(&t->compute, p->head),
-      .targets = t->targets,
-      .loss = t->loss,
+      .targets = tgi_micro_batch_part(&t->batch, &t->batch.targets, index),
+      .loss = loss_part(t, index),
       .lse = t->lse,
       .dhidden = t->g.dnorm,
       .dweight = tgi_parameter_view(p, p->head, t->g.block, TG_F32),
-      .ignore_index = kIgnoredTarget,
+      .ignore_index = TG_IGNORED_TARGET,
       .has_ignore_index = true,
-      .reduction = TG_REDUCTION_MEAN};
+      .num_items_in_batch = num_items(t),
+      .reduction = TG_REDUCTION_NUM_ITEMS};
   return TGI_STEP(pass, linear_cross_entropy_fwdbwd, &args);
 }
 
@@ -72,7 +116,7 @@ static tg_status update_group(tg_trainer *t, tgi_pass *pass, bool decayed)
                              .exp_avg_sq = tgi_trainer_list(t, decayed, TGI_LIST_EXP_AVG_SQ),
                              .num_tensors = decayed ? t->num_decayed : t->num_others,
                              .step = t->step + 1,
-                             .lr = tgi_learning_rate(o, t->step + 1),
+                             .lr = tg_trainer_learning_rate(o, t->step + 1),
                              .beta1 = o->beta1,
                              .beta2 = o->beta2,
                              .eps = o->eps,
@@ -86,14 +130,28 @@ static tg_status update_group(tg_trainer *t, tgi_pass *pass, bool decayed)
   return TGI_STEP(pass, adamw_step, &args);
 }
 
-/* Every op of a step once, run or sized as the pass says. */
-static tg_status run_step_ops(tg_trainer *t, tgi_pass *pass)
+/* Forward and backward over a micro-batch, run or sized as the pass says. */
+static tg_status run_both(tg_trainer *t, tgi_pass *pass, int64_t index)
 {
   tg_status status = tgi_transformer_forward(pass);
   if (status == TG_OK) {
-    status = loss_fwdbwd(t, pass);
+    status = loss_fwdbwd(t, pass, index);
   }
   return status ? status : tgi_transformer_backward(pass, &t->g);
+}
+
+/* The same for rows of documents. Attention's workspace depends on their number, and not always
+ * grows with it. */
+static tg_status size_documents(tg_trainer *t, tgi_pass *pass)
+{
+  const tgi_micro_batches *b = &t->batch;
+  tg_status status = TG_OK;
+  for (int64_t n = b->rows; n <= b->rows * b->max_documents && status == TG_OK; n++) {
+    see_documents(t, pass, tg_tensor_1d(NULL, TG_I32, n + 1),
+                  tgi_micro_batch_part(b, &b->positions, 0));
+    status = n == b->rows ? run_both(t, pass, 0) : tgi_transformer_size_attention(pass, &t->g);
+  }
+  return status;
 }
 
 tg_status tgi_trainer_size_ops(tg_trainer *t, size_t *bytes)
@@ -101,12 +159,15 @@ tg_status tgi_trainer_size_ops(tg_trainer *t, size_t *bytes)
   tgi_pass pass = make_pass(t);
   pass.sizing = true;
   pass.workspace_bytes = 0;
-  tg_status status = run_step_ops(t, &pass);
+  tg_status status = run_both(t, &pass, 0);
   if (status == TG_OK) {
-    status = loss_fwd(t, &pass);
+    status = loss_fwd(t, &pass, 0);
   }
   if (status == TG_OK && t->lists) {
     status = measure_norm(t, &pass);
+  }
+  if (status == TG_OK && t->batch.max_documents > 0) {
+    status = size_documents(t, &pass);
   }
   *bytes = pass.workspace_bytes;
   return status;
@@ -120,63 +181,65 @@ static tg_status fail(const tg_trainer *t, tg_status status, tg_error *error)
                        tg_context_message(t->ctx));
 }
 
-static tg_status set_batch(tg_trainer *t, const int32_t *ids, const int32_t *targets,
-                           tg_error *error)
+static tg_status set_batch(tg_trainer *t, const tg_train_batch *batch, tg_error *error)
 {
-  if (!t || !ids || !targets) {
-    return tgi_error_set(error, TG_BAD_ARGUMENT,
-                         "trainer: trainer, ids, targets: expected pointers, got NULL");
+  if (!t) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT, "trainer: trainer: expected a pointer, got NULL");
   }
-  const size_t bytes = (size_t)t->ids.shape[0] * sizeof *ids;
-  tg_status status = tg_memory_copy(t->ctx, t->ids.data, bytes, ids, bytes, bytes, 1);
-  if (status == TG_OK) {
-    status = tg_memory_copy(t->ctx, t->targets.data, bytes, targets, bytes, bytes, 1);
-  }
-  return status ? fail(t, status, error) : TG_OK;
+  return tgi_micro_batches_set(&t->batch, t->ctx, batch, t->model->config.vocab_size, t->step + 1,
+                               error);
 }
 
-/* A scalar that the ops before made, once they are over; also what was wrong with their data. */
-static tg_status read_scalar(const tg_trainer *t, const tg_tensor *scalar, double *value,
-                             tg_error *error)
-{
-  float v = 0;
-  tg_status status = tg_context_check(t->ctx);
-  if (status == TG_OK) {
-    status = tg_memory_copy(t->ctx, &v, sizeof v, scalar->data, sizeof v, sizeof v, 1);
-  }
-  *value = (double)v;
-  return status ? fail(t, status, error) : TG_OK;
-}
-
-tg_status tg_trainer_loss(tg_trainer *t, const int32_t *ids, const int32_t *targets, double *loss,
+/* The sum of f32 values that the ops before made, once they are over; also what was wrong with
+ * their data. */
+static tg_status read_sum(const tg_trainer *t, const tg_tensor *values, double *sum,
                           tg_error *error)
 {
-  tg_status status = set_batch(t, ids, targets, error);
-  if (status != TG_OK) {
-    return status;
+  enum { kPiece = 256 };
+  float piece[kPiece];
+  const float *from = values->data;
+  const int64_t count = values->shape[0];
+  *sum = 0;
+  tg_status status = tg_context_check(t->ctx);
+  for (int64_t i = 0; i < count && status == TG_OK; i += kPiece) {
+    const int64_t n = count - i < kPiece ? count - i : kPiece;
+    const size_t bytes = (size_t)n * sizeof *piece;
+    status = tg_memory_copy(t->ctx, piece, bytes, from + i, bytes, bytes, 1);
+    for (int64_t k = 0; k < n && status == TG_OK; k++) {
+      *sum += (double)piece[k];
+    }
   }
-  tgi_pass pass = make_pass(t);
-  status = tgi_transformer_forward(&pass);
-  if (status == TG_OK) {
-    status = loss_fwd(t, &pass);
-  }
-  return status ? fail(t, status, error) : read_scalar(t, &t->loss, loss, error);
+  return status ? fail(t, status, error) : TG_OK;
 }
 
-tg_status tg_trainer_backward(tg_trainer *t, const int32_t *ids, const int32_t *targets,
-                              double *loss, tg_error *error)
+tg_status tg_trainer_loss(tg_trainer *t, const tg_train_batch *batch, double *loss, tg_error *error)
 {
-  tg_status status = set_batch(t, ids, targets, error);
+  tg_status status = set_batch(t, batch, error);
   if (status != TG_OK) {
     return status;
   }
-  tgi_pass pass = make_pass(t);
+  for (int64_t m = 0; m < t->batch.count && status == TG_OK; m++) {
+    tgi_pass pass = make_micro_pass(t, m);
+    status = tgi_transformer_forward(&pass);
+    status = status ? status : loss_fwd(t, &pass, m);
+  }
+  return status ? fail(t, status, error) : read_sum(t, &t->loss, loss, error);
+}
+
+tg_status tg_trainer_backward(tg_trainer *t, const tg_train_batch *batch, double *loss,
+                              tg_error *error)
+{
+  tg_status status = set_batch(t, batch, error);
+  if (status != TG_OK) {
+    return status;
+  }
   status =
       tg_memory_zero(t->ctx, t->g.block, (size_t)t->model->parameters.elements * sizeof(float));
-  if (status == TG_OK) {
-    status = run_step_ops(t, &pass);
+  for (int64_t m = 0; m < t->batch.count && status == TG_OK; m++) {
+    tgi_pass pass = make_micro_pass(t, m);
+    status = run_both(t, &pass, m);
   }
-  return status ? fail(t, status, error) : read_scalar(t, &t->loss, loss, error);
+  return status ? fail(t, status, error) : read_sum(t, &t->loss, loss, error);
 }
 
 static tg_status check_finite(const tg_trainer *t, const char *what, double value, tg_error *error)
@@ -188,11 +251,11 @@ static tg_status check_finite(const tg_trainer *t, const char *what, double valu
                        (long long)t->step + 1, what, value);
 }
 
-tg_status tg_trainer_step(tg_trainer *t, const int32_t *ids, const int32_t *targets,
-                          tg_step_result *result, tg_error *error)
+tg_status tg_trainer_step(tg_trainer *t, const tg_train_batch *batch, tg_step_result *result,
+                          tg_error *error)
 {
   double loss = 0;
-  tg_status status = tg_trainer_backward(t, ids, targets, &loss, error);
+  tg_status status = tg_trainer_backward(t, batch, &loss, error);
   if (status == TG_OK) {
     status = check_finite(t, "loss", loss, error);
   }
@@ -202,7 +265,7 @@ tg_status tg_trainer_step(tg_trainer *t, const int32_t *ids, const int32_t *targ
   tgi_pass pass = make_pass(t);
   status = measure_norm(t, &pass);
   double norm = 0;
-  status = status ? fail(t, status, error) : read_scalar(t, &t->norm, &norm, error);
+  status = status ? fail(t, status, error) : read_sum(t, &t->norm, &norm, error);
   if (status != TG_OK) {
     return status;
   }
@@ -219,7 +282,11 @@ tg_status tg_trainer_step(tg_trainer *t, const int32_t *ids, const int32_t *targ
   }
   t->step++;
   if (result) {
-    *result = (tg_step_result){t->step, loss, norm, tgi_learning_rate(&t->options, t->step)};
+    *result = (tg_step_result){.step = t->step,
+                               .loss = loss,
+                               .grad_norm = norm,
+                               .learning_rate = tg_trainer_learning_rate(&t->options, t->step),
+                               .num_targets = t->batch.num_targets};
   }
   return TG_OK;
 }

@@ -35,6 +35,15 @@ class TrainerOptions(c.Structure):
         ("beta1", c.c_double), ("beta2", c.c_double), ("eps", c.c_double), ("weight_decay", c.c_double),
         ("max_grad_norm", c.c_double), ("dtype", c.c_int),
         ("backend", c.c_int), ("device_index", c.c_int32),
+        ("micro_batch_size", c.c_int32), ("max_documents", c.c_int32), ("schedule", c.c_int),
+        ("decay_fraction", c.c_double),
+    ]  # fmt: skip
+
+
+class TrainBatch(c.Structure):
+    _fields_ = [
+        ("tokens", c.POINTER(c.c_int32)), ("targets", c.POINTER(c.c_int32)), ("cu_seqlens", c.POINTER(c.c_int32)),
+        ("num_documents", c.c_int64),
     ]  # fmt: skip
 
 
@@ -50,7 +59,10 @@ class SaveOptions(c.Structure):
 
 
 class StepResult(c.Structure):
-    _fields_ = [("step", c.c_int64), ("loss", c.c_double), ("grad_norm", c.c_double), ("learning_rate", c.c_double)]
+    _fields_ = [
+        ("step", c.c_int64), ("loss", c.c_double), ("grad_norm", c.c_double), ("learning_rate", c.c_double),
+        ("num_targets", c.c_int64),
+    ]  # fmt: skip
 
 
 lib.tg_session_logits.restype = c.POINTER(c.c_float)
@@ -163,14 +175,27 @@ class Trainer:
         self.handle, self.model = c.c_void_p(), model
         check(lib.tg_trainer_create, model.handle, c.byref(TrainerOptions(**options)), c.byref(self.handle))
 
-    def backward(self, ids, targets):
-        loss, ids, targets = c.c_double(), ints(ids), ints(targets)
-        check(lib.tg_trainer_backward, self.handle, pointer(ids), pointer(targets), c.byref(loss))
+    def batch(self, tokens, targets, cu_seqlens=None):
+        self.kept = [ints(tokens), ints(targets)]
+        batch = TrainBatch(*map(pointer, self.kept))
+        if cu_seqlens is not None:
+            self.kept.append(ints(cu_seqlens))
+            batch.cu_seqlens, batch.num_documents = pointer(self.kept[2]), len(self.kept[2]) - 1
+        return c.byref(batch)
+
+    def backward(self, tokens, targets, cu_seqlens=None):
+        loss = c.c_double()
+        check(lib.tg_trainer_backward, self.handle, self.batch(tokens, targets, cu_seqlens), c.byref(loss))
         return loss.value
 
-    def step(self, ids, targets):
-        result, ids, targets = StepResult(), ints(ids), ints(targets)
-        check(lib.tg_trainer_step, self.handle, pointer(ids), pointer(targets), c.byref(result))
+    def loss(self, tokens, targets, cu_seqlens=None):
+        loss = c.c_double()
+        check(lib.tg_trainer_loss, self.handle, self.batch(tokens, targets, cu_seqlens), c.byref(loss))
+        return loss.value
+
+    def step(self, tokens, targets, cu_seqlens=None):
+        result = StepResult()
+        check(lib.tg_trainer_step, self.handle, self.batch(tokens, targets, cu_seqlens), c.byref(result))
         return result.loss
 
     def gradient(self, index):

@@ -1,0 +1,73 @@
+/** A small f32 model of each family, with what is particular to it. After cmocka.h. */
+#ifndef TEGULA_TESTS_SMALL_FAMILIES_H
+#define TEGULA_TESTS_SMALL_FAMILIES_H
+
+#include "expect.h"
+#include "model/weights.h"
+
+#include <stdlib.h>
+
+enum { kFamilyVocab = 61, kFamilyPositions = 24, kFamilyWindow = 4 };
+
+static const tgi_model_type kEveryFamily[] = {TGI_MODEL_GPT2, TGI_MODEL_LLAMA, TGI_MODEL_QWEN2,
+                                              TGI_MODEL_QWEN3};
+
+/* Layer 1 of the Qwens slides. */
+static inline tgi_config family_config(tgi_model_type type)
+{
+  const bool rope = type != TGI_MODEL_GPT2, qwen = rope && type != TGI_MODEL_LLAMA;
+  tgi_config c = {.model_type = type,
+                  .dtype = TG_F32,
+                  .vocab_size = kFamilyVocab,
+                  .num_hidden_layers = 2,
+                  .hidden_size = 32,
+                  .num_attention_heads = 4,
+                  .num_key_value_heads = rope ? 2 : 4,
+                  .head_dim = 8,
+                  .intermediate_size = 48,
+                  .max_position_embeddings = kFamilyPositions,
+                  .norm = rope ? TGI_RMS_NORM : TGI_LAYER_NORM,
+                  .norm_eps = 1e-5,
+                  .position = rope ? TGI_ROPE : TGI_LEARNED_POSITIONS,
+                  .activation = rope ? TGI_SWIGLU : TGI_GELU_TANH,
+                  .scale_attn_weights = true,
+                  .attention_bias = type != TGI_MODEL_QWEN3,
+                  .output_bias = !qwen,
+                  .mlp_bias = !qwen,
+                  .qk_norm = type == TGI_MODEL_QWEN3,
+                  .tie_word_embeddings = type != TGI_MODEL_LLAMA,
+                  .initializer_range = 0.15,
+                  .bos_token_id = kFamilyVocab - 1,
+                  .eos_token_ids = {kFamilyVocab - 1},
+                  .num_eos_token_ids = 1};
+  if (rope) {
+    c.rope = (tg_rope_parameters){.type = TG_ROPE_DEFAULT, .theta = 1e3};
+  }
+  if (qwen) {
+    c.sliding_window = kFamilyWindow;
+    tgi_config_set_sliding(&c, 1);
+  }
+  return c;
+}
+
+static inline tg_model *model_of(tgi_config config)
+{
+  tg_model *model = calloc(1, sizeof *model);
+  tg_error error = {0};
+  assert_non_null(model);
+  model->dtype = TG_F32;
+  model->config = config;
+  EXPECT_OK(tgi_config_check(&model->config, &error), error);
+  EXPECT_OK(tgi_parameters_create(&model->config, &model->parameters, &error), error);
+  EXPECT_OK(tgi_weights_allocate(model, &error), error);
+  tgi_generation_config_start(&model->config, &model->generation);
+  tgi_weights_initialise(model, 3);
+  return model;
+}
+
+static inline tg_model *family_model(tgi_model_type type)
+{
+  return model_of(family_config(type));
+}
+
+#endif
