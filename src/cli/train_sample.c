@@ -46,8 +46,8 @@ tg_status tgi_train_sample_prepare(tgi_train_run *r, tg_error *error)
   if (!r->o.sample_prompt) {
     return start_text(r, error);
   }
-  const tg_status status =
-      tgi_prompt_encode(r->tokenizer, r->o.sample_prompt, &r->sample_prompt, error);
+  const tg_status status = tgi_prompt_encode(r->tokenizer, r->o.sample_prompt,
+                                             strlen(r->o.sample_prompt), &r->sample_prompt, error);
   const int32_t positions = r->model->config.max_position_embeddings;
   if (status == TG_OK && r->sample_prompt.count >= positions) {
     return tgi_error_set(error, TG_BAD_ARGUMENT,
@@ -90,7 +90,8 @@ static tg_status generate(const tgi_train_run *r, sample *s, tg_error *error)
                                                 .top_k = c.top_k,
                                                 .top_p = c.top_p,
                                                 .min_p = c.min_p,
-                                                .seed = (uint64_t)r->o.seed},
+                                                .seed = (uint64_t)r->o.seed,
+                                                .repetition_penalty = c.repetition_penalty},
                                    .max_new_tokens = kSampleTokens,
                                    .stop_ids = s->stops,
                                    .num_stop_ids = s->num_stops};
