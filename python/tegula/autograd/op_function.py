@@ -347,6 +347,8 @@ class Op:
             self.expect_inputs(arguments)
         with_gradient = self.requires_gradient(arguments)
         if with_gradient and not self.backward_entry:
+            if plain:
+                self.expect_inputs(arguments)
             raise NotImplementedError(f"tegula.{self.name}: expected tensors without gradients, got one that requires its")
         if plain:
             return self.direct(*arguments) if with_gradient else self.compute(arguments)[: self.public]
