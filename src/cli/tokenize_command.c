@@ -2,13 +2,13 @@
 #include "command.h"
 #include "console.h"
 #include "core/error_record.h"
+#include "data/token_file.h"
 #include "files/utf8.h"
 #include "files/utf8_stream.h"
 #include "json_print.h"
 #include "option_table.h"
 #include "text/tokenizer_state.h"
 #include "text_input.h"
-#include "token_file.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,6 +4,7 @@
 #define TGI_CORE_ENVIRONMENT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /** TEGULA_ENTRY: first chain entry of contexts whose options name none; NULL if unset or empty. */
 const char *tgi_environment_entry(void);
@@ -17,5 +18,10 @@ int tgi_environment_threads(void);
 
 /** NO_COLOR: whether it is set and not empty. */
 bool tgi_environment_no_color(void);
+
+/** The user's directory for what can be made again: TEGULA_CACHE_DIR, else tegula in XDG_CACHE_HOME
+ * (an absolute path, as its specification says), else .cache/tegula in HOME. False where none is
+ * set, or where it is longer than `bytes`. */
+bool tgi_environment_cache_directory(char *path, size_t bytes);
 
 #endif
