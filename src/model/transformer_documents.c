@@ -12,9 +12,8 @@ static void join_rows(tg_tensor *t)
 /* [batch, heads, seq] as [1, heads, batch * seq]. The op alone reads what it writes there. */
 static tg_tensor join_lse(const tg_tensor *lse)
 {
-  return lse->ndim
-             ? tg_tensor_3d(lse->data, lse->dtype, 1, lse->shape[1], lse->shape[0] * lse->shape[2])
-             : *lse;
+  const int64_t shape[] = {1, lse->shape[1], lse->shape[0] * lse->shape[2]};
+  return lse->ndim ? tg_tensor_view(lse->data, lse->dtype, 3, shape) : *lse;
 }
 
 void tgi_documents_cut_fwd(const tgi_pass *pass, tg_attention_fwd_args *args)

@@ -22,9 +22,8 @@ static tgi_pass make_pass(tg_trainer *t)
 /* [batch, seq, width] of a table with a row for every token. */
 static tg_tensor by_row(const tgi_pass *pass, const tg_tensor *table)
 {
-  return table->ndim
-             ? tg_tensor_3d(table->data, table->dtype, pass->batch, pass->seq, table->shape[2])
-             : *table;
+  const int64_t shape[] = {pass->batch, pass->seq, table->shape[2]};
+  return table->ndim ? tg_tensor_view(table->data, table->dtype, 3, shape) : *table;
 }
 
 /* Lets the pass see documents that begin at `starts`. */
