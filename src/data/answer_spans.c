@@ -10,6 +10,7 @@ typedef struct search {
   const tgi_chat_reader *reader;
   const tgi_chat_parts *parts;
   const tg_chat_text *whole;
+  size_t first;          /* the first answer */
   size_t behind;         /* byte of `whole` behind the last answer */
   tgi_spanned_ids other; /* ids of a text of the first messages */
 } search;
@@ -44,43 +45,62 @@ static size_t shared_ids(const tgi_spanned_ids *a, const tgi_spanned_ids *b)
 
 /* ---- where an answer begins ---- */
 
-/* The header: what the beginning of an answer adds to the messages before. It stays valid until
- * s->other is filled again. */
-static tg_status find_header(search *s, size_t message, const tg_chat_text *opened,
-                             const int32_t **ids, size_t *count, tg_error *error)
+/* What the beginning of an answer adds to the messages before. */
+typedef struct header {
+  const int32_t *ids; /* valid until s->other is filled again */
+  size_t count;
+  size_t own; /* so many of its first tokens begin no other message */
+} header;
+
+static tg_status encode_first(const search *s, size_t count, tgi_spanned_ids *ids, tg_error *error)
 {
-  tg_chat_text before = {0};
-  tgi_spanned_ids without = {0};
-  *ids = NULL;
-  *count = 0;
-  tg_status status = tgi_chat_render_first(s->reader, s->parts, message, false, &before, error);
-  status = status ? status : tgi_chat_encode(s->reader, s->parts->line, &before, &without, error);
+  tg_chat_text text = {0};
+  tg_status status = tgi_chat_render_first(s->reader, s->parts, count, false, &text, error);
+  status = status ? status : tgi_chat_encode(s->reader, s->parts->line, &text, ids, error);
+  tg_chat_text_release(&text);
+  return status;
+}
+
+/* How many tokens of the header stand at `at`. */
+static size_t shared_at(const tgi_spanned_ids *tokens, size_t at, const header *h)
+{
+  size_t n = 0;
+  while (n < h->count && at + n < tokens->count && tokens->ids[at + n] == h->ids[n]) {
+    n++;
+  }
+  return n;
+}
+
+static tg_status find_header(search *s, size_t message, const tg_chat_text *opened, header *h,
+                             tg_error *error)
+{
+  tgi_spanned_ids before = {0};
+  tg_status status = encode_first(s, message, &before, error);
   status = status ? status : tgi_chat_encode(s->reader, s->parts->line, opened, &s->other, error);
   if (status == TG_OK) {
-    const size_t shared = shared_ids(&without, &s->other);
-    *ids = s->other.ids + shared;
-    *count = s->other.count - shared;
+    const size_t shared = shared_ids(&before, &s->other);
+    *h = (header){s->other.ids + shared, s->other.count - shared, 1};
+    status = encode_first(s, s->first, &before, error); /* no answer is in there */
   }
-  tg_chat_text_release(&before);
-  tgi_spanned_ids_free(&without);
+  for (size_t i = 0; i < before.count && status == TG_OK; i++) {
+    const size_t n = shared_at(&before, i, h);
+    h->own = n >= h->own ? n + 1 : h->own;
+  }
+  tgi_spanned_ids_free(&before);
   return status;
 }
 
 /*
  * Looks for the header in the whole, behind the last answer. What it ends with may be missing there
- * (thoughts that are opened or closed for the model), but not its first two tokens, which name the
- * assistant.
+ * (thoughts that are opened or closed for the model), but not the tokens that tell it from other
+ * headers.
  */
-static bool find_header_again(const search *s, const int32_t *header, size_t count, size_t *begin)
+static bool find_header_again(const search *s, const header *h, size_t *begin)
 {
   const tgi_spanned_ids *tokens = &s->reader->tokens;
-  const size_t wanted = count < 2 ? count : 2;
-  for (size_t i = 0; i < tokens->count && wanted > 0; i++) {
-    size_t n = 0;
-    while (n < count && i + n < tokens->count && tokens->ids[i + n] == header[n]) {
-      n++;
-    }
-    if (n >= wanted && tokens->spans.list[i].begin >= s->behind) {
+  for (size_t i = 0; i < tokens->count && h->own <= h->count; i++) {
+    const size_t n = shared_at(tokens, i, h);
+    if (n >= h->own && tokens->spans.list[i].begin >= s->behind) {
       *begin = tokens->spans.list[i + n - 1].end;
       return true;
     }
@@ -94,8 +114,7 @@ static tg_status find_begin(search *s, size_t message, size_t *begin, int32_t *f
                             tg_error *error)
 {
   tg_chat_text opened = {0};
-  const int32_t *header = NULL;
-  size_t count = 0;
+  header h = {0};
   *first = -1;
   if (message == 0) {
     return tgi_file_error(error, TG_BAD_FILE, s->parts->line, TGI_NO_BYTE,
@@ -106,11 +125,11 @@ static tg_status find_begin(search *s, size_t message, size_t *begin, int32_t *f
   if (status == TG_OK && begins_with(s->whole, &opened) && opened.size >= s->behind) {
     *begin = opened.size;
   } else if (status == TG_OK) {
-    status = find_header(s, message, &opened, &header, &count, error);
-    if (status == TG_OK && !find_header_again(s, header, count, begin)) {
+    status = find_header(s, message, &opened, &h, error);
+    if (status == TG_OK && !find_header_again(s, &h, begin)) {
       status = refuse(s, message, error);
     }
-    *first = status == TG_OK ? header[0] : -1;
+    *first = status == TG_OK ? h.ids[0] : -1;
   }
   tg_chat_text_release(&opened);
   return status;
@@ -167,7 +186,7 @@ static tg_status find_end_again(search *s, size_t message, const tg_chat_text *c
     }
   }
   *end = behind_special(s, begin, limit, begin);
-  return *end > begin && !holds_untrusted(s, begin, *end) ? TG_OK : refuse(s, message, error);
+  return *end > begin ? TG_OK : refuse(s, message, error);
 }
 
 static tg_status find_end(search *s, size_t message, size_t begin, int32_t first, size_t *end,
@@ -179,12 +198,11 @@ static tg_status find_end(search *s, size_t message, size_t begin, int32_t first
     *end = behind_special(s, begin, closed.size, closed.size);
   } else if (status == TG_OK) {
     if (first < 0) { /* the header's first token, where the begin was found without */
-      const int32_t *header;
-      size_t count;
+      header h = {0};
       tg_chat_text opened = {0};
       status = tgi_chat_render_first(s->reader, s->parts, message, true, &opened, error);
-      status = status ? status : find_header(s, message, &opened, &header, &count, error);
-      first = status == TG_OK && count > 0 ? header[0] : -1;
+      status = status ? status : find_header(s, message, &opened, &h, error);
+      first = status == TG_OK && h.count > 0 ? h.ids[0] : -1;
       tg_chat_text_release(&opened);
     }
     status = status ? status : find_end_again(s, message, &closed, begin, first, end, error);
@@ -219,7 +237,11 @@ tg_status tgi_find_answers(const tgi_chat_reader *reader, const tgi_chat_parts *
 {
   search s = {.reader = reader, .parts = parts, .whole = whole};
   tg_status status = TG_OK;
-  for (size_t i = 0; i < json_array_size(parts->list) && status == TG_OK; i++) {
+  const size_t count = json_array_size(parts->list);
+  while (s.first < count && !is_assistant(json_array_get(parts->list, s.first))) {
+    s.first++;
+  }
+  for (size_t i = s.first; i < count && status == TG_OK; i++) {
     size_t begin = 0, end = 0;
     int32_t first;
     if (!is_assistant(json_array_get(parts->list, i))) {
@@ -227,6 +249,9 @@ tg_status tgi_find_answers(const tgi_chat_reader *reader, const tgi_chat_parts *
     }
     status = find_begin(&s, i, &begin, &first, error);
     status = status ? status : find_end(&s, i, begin, first, &end, error);
+    if (status == TG_OK && holds_untrusted(&s, begin, end)) { /* no user's text is learnt */
+      status = refuse(&s, i, error);
+    }
     if (status == TG_OK && end > begin) {
       status = add(answers, begin, end, parts->line, error);
       s.behind = end;

@@ -18,7 +18,7 @@ typedef struct tgi_answers {
  * last special token. Templates may render a turn in another way once others follow, as without its
  * thoughts. The answer's header is then looked for token by token, behind the answer before, and
  * its end is the first token that ended it when it was the last, or else the last special token
- * before the next header.
+ * before the next header. No answer may hold text of users or tools.
  *
  * Errors: BAD_FILE naming line and message (an answer is not found), NO_MEMORY.
  */
