@@ -50,19 +50,24 @@ static inline tgi_config family_config(tgi_model_type type)
   return c;
 }
 
-static inline tg_model *family_model(tgi_model_type type)
+static inline tg_model *model_of(tgi_config config)
 {
   tg_model *model = calloc(1, sizeof *model);
   tg_error error = {0};
   assert_non_null(model);
   model->dtype = TG_F32;
-  model->config = family_config(type);
+  model->config = config;
   EXPECT_OK(tgi_config_check(&model->config, &error), error);
   EXPECT_OK(tgi_parameters_create(&model->config, &model->parameters, &error), error);
   EXPECT_OK(tgi_weights_allocate(model, &error), error);
   tgi_generation_config_start(&model->config, &model->generation);
   tgi_weights_initialise(model, 3);
   return model;
+}
+
+static inline tg_model *family_model(tgi_model_type type)
+{
+  return model_of(family_config(type));
 }
 
 #endif

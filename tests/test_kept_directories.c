@@ -122,6 +122,32 @@ static void test_subdirectory(void **state)
   scratch_remove(&s);
 }
 
+/* What processes left that died while they kept or removed one. */
+static void test_leftovers(void **state)
+{
+  (void)state;
+  const scratch s = scratch_make();
+  static const char *const dead[] = {".out-step-3.tegula-0123456789abcdef",
+                                     ".out-step-7.tegula-fedcba9876543210"};
+  static const char *const others[] = {".out-step-x.tegula-0123456789abcdef",
+                                       ".out-step-3.tegula-0123456789abcdeg", ".out-step-3"};
+  make(&s, "out", "new", true);
+  for (int i = 0; i < 2; i++) {
+    make(&s, dead[i], "half", false);
+  }
+  for (int i = 0; i < 3; i++) {
+    make(&s, others[i], "of somebody", false);
+  }
+  for (int64_t step = 8; step < 14; step++) {
+    keep(&s, step, 1);
+  }
+  assert_false(file_exists(scratch_file(&s, dead[0])) || file_exists(scratch_file(&s, dead[1])));
+  for (int i = 0; i < 3; i++) {
+    expect_content(&s, others[i], "of somebody");
+  }
+  scratch_remove(&s);
+}
+
 static void test_refusals(void **state)
 {
   (void)state;
@@ -140,9 +166,8 @@ static void test_refusals(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_the_last),
-      cmocka_unit_test(test_others),
-      cmocka_unit_test(test_subdirectory),
+      cmocka_unit_test(test_the_last),     cmocka_unit_test(test_others),
+      cmocka_unit_test(test_subdirectory), cmocka_unit_test(test_leftovers),
       cmocka_unit_test(test_refusals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

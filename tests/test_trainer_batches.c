@@ -65,6 +65,39 @@ static void test_rows_as_documents(void **state)
   }
 }
 
+/* Passes in bf16 cut rows, too: the loss and the direction of f32's gradients. */
+static void test_bf16(void **state)
+{
+  (void)state;
+  const packed_rows p = make_rows(1);
+  for (size_t f = 0; f < FAMILIES; f++) {
+    tg_model *model = family_model(kEveryFamily[f]);
+    gradient_sum want = packed_gradients(model, &p, TG_BACKEND_CPU, 2);
+    gradient_sum got = no_gradients(model);
+    tg_trainer_options o = family_options(kRows, kLength);
+    o.max_documents = kMostDocuments;
+    o.micro_batch_size = 2;
+    o.dtype = TG_BF16;
+    tg_trainer *t = family_trainer(model, o);
+    const tg_train_batch batch = packed_batch(&p);
+    add_batch(&got, t, &batch, 1);
+    assert_true(fabs(got.loss - want.loss) <= 5e-3 * want.loss);
+    double distance = 0, size = 0;
+    for (int64_t i = 0; i < model->parameters.elements; i++) {
+      distance += (got.of[i] - want.of[i]) * (got.of[i] - want.of[i]);
+      size += want.of[i] * want.of[i];
+    }
+    if (!(sqrt(distance / size) <= 0.03)) {
+      fail_msg("%s: expected a distance of at most 0.03, got %g",
+               tgi_model_type_name(kEveryFamily[f]), sqrt(distance / size));
+    }
+    free(want.of);
+    free(got.of);
+    tg_trainer_destroy(t);
+    tg_model_destroy(model);
+  }
+}
+
 /* From as many documents as a row has tokens to one: the workspace is large enough for any number.
  */
 static void test_any_number(void **state)
@@ -85,6 +118,39 @@ static void test_any_number(void **state)
     }
     const tg_train_batch batch = {
         .tokens = p.tokens, .targets = p.targets, .cu_seqlens = starts, .num_documents = n - 1};
+    tg_error error = {0};
+    double loss = 0;
+    EXPECT_OK(tg_trainer_backward(t, &batch, &loss, &error), error);
+    assert_true(isfinite(loss));
+  }
+  tg_trainer_destroy(t);
+  tg_model_destroy(model);
+}
+
+/* The same where attention needs more workspace than any other op, and more of it for many short
+ * documents than for few long ones. */
+static void test_workspace(void **state)
+{
+  (void)state;
+  enum { kLong = 512, kWide = 64 };
+  tgi_config config = family_config(TGI_MODEL_QWEN3);
+  config.max_position_embeddings = kLong;
+  config.head_dim = kWide;
+  tg_model *model = model_of(config);
+  tg_trainer_options o = family_options(1, kLong);
+  o.max_documents = kLong / 2;
+  o.num_threads = 8;
+  tg_trainer *t = family_trainer(model, o);
+  int32_t tokens[kLong], starts[kLong + 1];
+  for (int i = 0; i < kLong; i++) {
+    tokens[i] = i % kFamilyVocab;
+  }
+  for (int32_t length = 2; length <= kLong; length *= 4) {
+    for (int32_t d = 0; d <= kLong / length; d++) {
+      starts[d] = d * length;
+    }
+    const tg_train_batch batch = {
+        .tokens = tokens, .targets = tokens, .cu_seqlens = starts, .num_documents = kLong / length};
     tg_error error = {0};
     double loss = 0;
     EXPECT_OK(tg_trainer_backward(t, &batch, &loss, &error), error);
@@ -275,7 +341,8 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_documents_alone), cmocka_unit_test(test_rows_as_documents),
-      cmocka_unit_test(test_any_number),      cmocka_unit_test(test_micro_batches),
+      cmocka_unit_test(test_any_number),      cmocka_unit_test(test_bf16),
+      cmocka_unit_test(test_workspace),       cmocka_unit_test(test_micro_batches),
       cmocka_unit_test(test_micro_steps),     cmocka_unit_test(test_plan),
       cmocka_unit_test(test_no_targets),      cmocka_unit_test(test_bad_documents),
   };

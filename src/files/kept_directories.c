@@ -91,7 +91,8 @@ static tg_status keep(const char *path, const char *kept, tg_error *error)
 /* ---- removing ---- */
 
 typedef struct pruning {
-  const char *name; /* of the newest */
+  const char *target; /* the newest, and its name in it */
+  const char *name;
   const char *mark;
   int64_t below; /* look at lower steps only */
   int64_t found; /* the highest of them; -1: none */
@@ -157,6 +158,31 @@ static void remove_kept(const char *target, int parent, const char *name, int64_
   }
 }
 
+/* What a process left that died while it kept a directory is removed when one of that name is
+ * begun; the first that is found, which is enough as there is a next time. */
+static tgi_step sweep(int parent, const char *name, void *state)
+{
+  (void)parent;
+  const pruning *p = state;
+  const char *mark = name[0] == '.' ? strstr(name, TGI_TARGET_MARK) : NULL;
+  char kept[TGI_TARGET_NAME_LIMIT + 64], path[PATH_MAX + 64];
+  const char *digits = mark ? mark + sizeof TGI_TARGET_MARK - 1 : "";
+  if (strlen(digits) != 16 || strspn(digits, "0123456789abcdef") != 16 ||
+      (size_t)(mark - name) > sizeof kept) {
+    return TGI_GO_ON;
+  }
+  snprintf(kept, sizeof kept, "%.*s", (int)(mark - name - 1), name + 1);
+  if (kept_step(p, kept) < 0) {
+    return TGI_GO_ON;
+  }
+  snprintf(path, sizeof path, "%.*s%s", (int)(p->name - p->target), p->target, kept);
+  tgi_atomic_directory *dead = NULL;
+  if (tgi_atomic_directory_begin(path, &dead, NULL) == TG_OK) {
+    tgi_atomic_directory_drop(dead);
+  }
+  return TGI_STOP;
+}
+
 static tg_status prune(char *target, char *name, int64_t step, int32_t most, const char *mark,
                        tg_error *error)
 {
@@ -165,7 +191,7 @@ static tg_status prune(char *target, char *name, int64_t step, int32_t most, con
   if (status != TG_OK) {
     return status;
   }
-  pruning p = {.name = name, .mark = mark};
+  pruning p = {.target = target, .name = name, .mark = mark};
   int64_t at = step + 1;
   for (int32_t kept = 0; kept < most && at >= 0; kept++) {
     at = next_below(&p, parent, at);
@@ -173,6 +199,7 @@ static tg_status prune(char *target, char *name, int64_t step, int32_t most, con
   while (at >= 0 && (at = next_below(&p, parent, at)) >= 0) {
     remove_kept(target, parent, name, at);
   }
+  tgi_visit_entries(parent, sweep, &p);
   close(parent);
   return TG_OK;
 }
