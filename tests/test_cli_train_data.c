@@ -235,6 +235,9 @@ static void validation_has_rows_of_its_own(void **state)
   const char *out = scratch_file(&dir, "val");
   expect(TUNE(out, chats, "--steps", "2", "--seq", "64", "--val-file", chats), 0,
          "validation: 10 pieces of documents in ");
+  expect(TUNE(scratch_file(&dir, "val3"), chats, "--steps", "1", "--seq", "64", "--val-fraction",
+              "0.1", "--eval-tokens", "5"),
+         0, "validation: 1 pieces of documents in 1 rows of 64");
   expect(TUNE(scratch_file(&dir, "val2"), chats, "--steps", "2", "--seq", "64", "--val-fraction",
               "0.3"),
          0, "| validation loss ");

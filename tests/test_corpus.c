@@ -177,6 +177,8 @@ static void damaged_lines_are_named(void **state)
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     expect_refusal("damaged.jsonl", cases[i].text, TG_BAD_FILE, cases[i].part);
   }
+  expect_refusal("list.json", "[{\"text\": \"a\"}]", TG_BAD_FILE,
+                 "line 1: expected a JSON object, got [");
   expect_refusal("damaged.txt", "abc\xff", TG_BAD_FILE, "byte 3: expected UTF-8");
   expect_refusal("damaged.bin", "abc", TG_BAD_FILE, "expected ids as llm.c or tegula");
 }
@@ -278,6 +280,20 @@ static void the_cache_is_used_and_never_trusted(void **state)
   tgi_corpus_close(&first);
 }
 
+/* A line that is damaged behind others that were written leaves no file. */
+static void damage_leaves_no_cache(void **state)
+{
+  (void)state;
+  const char *path = scratch_file(&dir, "e.jsonl"), *cache = scratch_file(&dir, "clean");
+  tgi_corpus_options o = options();
+  tgi_corpus corpus;
+  tg_error error;
+  o.cache_directory = cache;
+  write_text(path, "{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\"}");
+  EXPECT_ERROR(tgi_corpus_load(path, &o, &corpus, &error), TG_BAD_FILE, "line 3: byte ", error);
+  assert_int_equal(count_entries(cache), 0);
+}
+
 static void without_a_cache_tokens_are_in_memory(void **state)
 {
   (void)state;
@@ -302,6 +318,7 @@ int main(void)
       cmocka_unit_test(damaged_lines_are_named),
       cmocka_unit_test(damaged_ids_are_named),
       cmocka_unit_test(the_cache_is_used_and_never_trusted),
+      cmocka_unit_test(damage_leaves_no_cache),
       cmocka_unit_test(without_a_cache_tokens_are_in_memory),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -45,6 +45,8 @@ static void check_documents(const tgi_token_store *store, bool some_count)
   tgi_store_read(store, 0, 7, got);
   assert_memory_equal(got, wanted, sizeof wanted);
   assert_int_equal(tgi_store_read_targets(store, 0, 7, got), some_count ? 5 : 7);
+  assert_int_equal(tgi_store_count_targets(store, 0, 7), some_count ? 5 : 7);
+  assert_int_equal(tgi_store_count_targets(store, 1, 3), some_count ? 2 : 3);
   assert_memory_equal(got, some_count ? targets : wanted, sizeof wanted);
   assert_int_equal(tgi_store_largest(store, &at), 299);
   assert_int_equal(at, 2);

@@ -139,7 +139,8 @@ static void limit_validation(tgi_train_data *d, int64_t most)
   }
   const int64_t begin = tgi_store_begin(val->store, val->first);
   int64_t documents = 1;
-  while ((int64_t)val->store->ends[val->first + documents] - begin <= most) {
+  while (documents < val->documents &&
+         (int64_t)val->store->ends[val->first + documents] - begin <= most) {
     documents++;
   }
   d->val = document_part(val->store, val->first, documents);

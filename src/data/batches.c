@@ -10,6 +10,12 @@ tg_status tgi_batch_make(tgi_batch_shape shape, int64_t most_documents, tgi_batc
 {
   const size_t bytes = (size_t)shape.rows * (size_t)shape.length * sizeof *batch->tokens;
   const size_t ends = (size_t)(shape.rows * most_documents + 1) * sizeof *batch->cu_seqlens;
+  *batch = (tgi_batch){0};
+  if (most_documents > 0 && shape.rows > INT32_MAX / shape.length) { /* they end at int32 */
+    return tgi_file_error(error, TG_UNSUPPORTED, "batch", TGI_NO_BYTE,
+                          "below 2^31 tokens in packed documents, got %lld rows of %lld",
+                          (long long)shape.rows, (long long)shape.length);
+  }
   *batch = (tgi_batch){.tokens = malloc(bytes),
                        .targets = malloc(bytes),
                        .cu_seqlens = most_documents > 0 ? malloc(ends) : NULL};

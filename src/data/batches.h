@@ -24,7 +24,8 @@ typedef struct tgi_batch {
   int64_t num_documents;     /* 0 without cu_seqlens */
 } tgi_batch;
 
-/** Memory for a shape; `most_documents` of a row, 0: without cu_seqlens. Errors: NO_MEMORY. */
+/** Memory for a shape; `most_documents` of a row, 0: without cu_seqlens. Errors: NO_MEMORY,
+ * UNSUPPORTED (2^31 tokens or more with cu_seqlens). */
 tg_status tgi_batch_make(tgi_batch_shape shape, int64_t most_documents, tgi_batch *batch,
                          tg_error *error);
 void tgi_batch_free(tgi_batch *batch);

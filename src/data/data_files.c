@@ -75,7 +75,8 @@ static tg_status find_kind(const tgi_data_file *file, tgi_data_kind *kind, tg_er
     *kind = TGI_DATA_TOKENS;
     return status;
   }
-  const bool named = ends_with(path, ".jsonl") || ends_with(path, ".ndjson");
+  const bool named =
+      ends_with(path, ".jsonl") || ends_with(path, ".ndjson") || ends_with(path, ".json");
   *kind = TGI_DATA_TEXT;
   return named || (!ends_with(path, ".txt") && begins_an_object(&file->map))
              ? find_json_kind(file, named, kind, error)

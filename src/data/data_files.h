@@ -33,7 +33,7 @@ bool tgi_same_file(const char *a, const char *b);
 /**
  * Opens a file, or where there is none of this name, all files that it matches as a shell's
  * pattern, in the order of their names. The kind follows from a file's first bytes (ids), its name
- * (.jsonl, .ndjson; .txt is text) and else from its first line.
+ * (.jsonl, .ndjson, .json; .txt is text) and else from its first line.
  *
  * Errors: IO, NO_MEMORY, BAD_FILE (an empty file, files of several kinds, JSONL whose first line is
  * neither kind, ids without their header).
