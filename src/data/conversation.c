@@ -86,7 +86,7 @@ static tg_status dump_messages(tgi_chat_parts *parts, tg_error *error)
     if (grown) {
       parts->messages = grown;
       grown[size] = ',';
-      memcpy(grown + size + (i > 0), text, length);
+      memcpy(grown + size + (i > 0), text, length + 1);
       size += length + (i > 0);
       parts->ends[i] = size;
     }

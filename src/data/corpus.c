@@ -288,8 +288,8 @@ static tg_status map_ids(const tgi_data_files *files, const tgi_corpus_options *
   tgi_token_store *store = &out->store;
   tgi_hasher hasher = {0};
   tg_status status = TG_OK;
-  store->parts = calloc(files->count, sizeof *store->parts);
-  store->maps = calloc(files->count, sizeof *store->maps);
+  store->parts = calloc(files->count + 1, sizeof *store->parts);
+  store->maps = calloc(files->count + 1, sizeof *store->maps);
   if (!store->parts || !store->maps) {
     return tgi_file_error_memory(error, files->list[0].path, files->count * sizeof *store->maps);
   }

@@ -29,7 +29,7 @@ static bool ends_with(const char *path, const char *ending)
 static bool begins_an_object(const tgi_file_map *map)
 {
   size_t at = 0;
-  while (at < map->size && memchr(" \t\r\n", map->data[at], 4)) {
+  while (at < map->size && map->data[at] != '\0' && strchr(" \t\r\n", map->data[at])) {
     at++;
   }
   return at < map->size && map->data[at] == '{';

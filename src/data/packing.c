@@ -128,7 +128,7 @@ static void put_row(open_rows *open, int64_t row, int32_t room)
 static tg_status sort_pieces(const tgi_pack_options *o, tgi_rows *rows, tg_error *error)
 {
   const size_t n = (size_t)rows->num_pieces, lengths = (size_t)o->row_length + 2;
-  tgi_piece *sorted = malloc((n + 1) * sizeof *sorted);
+  tgi_piece *sorted = calloc(n + 1, sizeof *sorted);
   int64_t *places = calloc(lengths, sizeof *places);
   if (!sorted || !places) {
     free(sorted);
@@ -175,7 +175,7 @@ static int64_t fit(const tgi_rows *rows, open_rows *open, int64_t *row_of)
 static tg_status gather(tgi_rows *rows, const int64_t *row_of, tg_error *error)
 {
   const size_t n = (size_t)rows->num_pieces;
-  tgi_piece *gathered = malloc((n + 1) * sizeof *gathered);
+  tgi_piece *gathered = calloc(n + 1, sizeof *gathered);
   rows->begins = calloc((size_t)rows->num_rows + 2, sizeof *rows->begins);
   if (!gathered || !rows->begins) {
     free(gathered);
@@ -202,7 +202,7 @@ static tg_status pack_pieces(const tgi_pack_options *o, tgi_rows *rows, tg_error
   const size_t n = (size_t)rows->num_pieces, rooms = (size_t)o->row_length + 1;
   open_rows open = {malloc(rooms * sizeof *open.heads), malloc((n + 1) * sizeof *open.next),
                     calloc(rooms / 64 + 1, sizeof *open.bits)};
-  int64_t *row_of = malloc((n + 1) * sizeof *row_of);
+  int64_t *row_of = calloc(n + 1, sizeof *row_of);
   tg_status status = open.heads && open.next && open.bits && row_of
                          ? sort_pieces(o, rows, error)
                          : no_memory(error, (2 * n + rooms) * sizeof *row_of);

@@ -90,7 +90,7 @@ int64_t tgi_store_begin(const tgi_token_store *store, int64_t index)
 
 int32_t tgi_store_largest(const tgi_token_store *store, int64_t *at)
 {
-  int32_t ids[kPiece];
+  int32_t ids[kPiece] = {0};
   uint32_t largest = 0;
   *at = 0;
   for (int64_t from = 0; from < store->count; from += kPiece) {
@@ -124,7 +124,7 @@ static tg_status add_end(tgi_token_store *store, size_t *capacity, int64_t end, 
 
 tg_status tgi_store_find_documents(tgi_token_store *store, int32_t end_token, tg_error *error)
 {
-  int32_t ids[kPiece];
+  int32_t ids[kPiece] = {0};
   size_t capacity = 0;
   int64_t last = 0;
   tg_status status = TG_OK;

@@ -105,6 +105,6 @@ typedef struct tgi_spanned_ids {
 tg_status tgi_tokenizer_encode_spans(const tg_tokenizer *tokenizer, const tgi_marked_text *text,
                                      uint32_t flags, tgi_spanned_ids *out, tg_error *error);
 
-void tgi_spanned_ids_free(tgi_spanned_ids *ids);
+void tgi_spanned_ids_free(tgi_spanned_ids *out);
 
 #endif
