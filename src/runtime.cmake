@@ -106,10 +106,13 @@ add_library(
   model/weights_write.c
   generation/free_memory.c
   generation/generate.c
+  generation/logprobs.c
+  generation/penalties.c
   generation/sampler.c
   generation/session.c
   generation/session_cache.c
   generation/session_passes.c
+  generation/stop_strings.c
   training/checkpoint.c
   training/micro_batches.c
   training/schedule.c

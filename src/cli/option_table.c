@@ -76,10 +76,45 @@ static void add(struct argp_state *state, const tgi_option *o, tgi_option_list *
   list->items[list->count++] = text;
 }
 
-static void store(struct argp_state *state, parse *p, int row, const char *text)
+static int count_rows(const tgi_option *rows)
 {
-  const tgi_option *o = &p->command->options[row];
-  void *value = p->values + o->offset;
+  int n = 0;
+  while (rows && rows[n].name) {
+    n++;
+  }
+  return n;
+}
+
+/* Row `index` of the command, those it shares with others last, and the struct of its value; NULL:
+ * past the end. */
+static const tgi_option *row_at(const tgi_command *command, int index, size_t *struct_at)
+{
+  const int own = count_rows(command->options), shared = count_rows(command->shared);
+  *struct_at = index < own ? 0 : command->shared_at;
+  return index < own            ? &command->options[index]
+         : index < own + shared ? &command->shared[index - own]
+                                : NULL;
+}
+
+/* The row whose other name row `index` is, or itself. */
+static int main_row(const tgi_command *command, int index)
+{
+  size_t struct_at;
+  while (!row_at(command, index, &struct_at)->help) {
+    index--;
+  }
+  return index;
+}
+
+static void store(struct argp_state *state, parse *p, int given, const char *text)
+{
+  size_t struct_at;
+  const int row = main_row(p->command, given);
+  const char *name = row_at(p->command, given, &struct_at)->name;
+  tgi_option named = *row_at(p->command, row, &struct_at);
+  named.name = name; /* messages say what was given */
+  const tgi_option *o = &named;
+  void *value = p->values + struct_at + o->offset;
   p->parsed->given[row] = true;
   switch (o->kind) {
   case TGI_OPTION_FLAG:
@@ -105,18 +140,19 @@ static void store(struct argp_state *state, parse *p, int row, const char *text)
   }
 }
 
-static int key_of(const tgi_command *command, int row)
+static int key_of(const tgi_option *option, int row)
 {
-  const char letter = command->options[row].letter;
-  return letter ? letter : kFirstKey + row;
+  return option->letter ? option->letter : kFirstKey + row;
 }
 
 static error_t take(int key, char *text, struct argp_state *state)
 {
   parse *p = state->input;
   const tgi_command *c = p->command;
-  for (int i = 0; c->options[i].name; i++) {
-    if (key == key_of(c, i)) {
+  const tgi_option *row;
+  size_t struct_at;
+  for (int i = 0; (row = row_at(c, i, &struct_at)) != NULL; i++) {
+    if (key == key_of(row, i)) {
       store(state, p, i, text);
       return 0;
     }
@@ -135,15 +171,25 @@ static error_t take(int key, char *text, struct argp_state *state)
   return ARGP_ERR_UNKNOWN;
 }
 
+static struct argp_option describe(const tgi_command *command, int index)
+{
+  size_t struct_at;
+  const tgi_option *given = row_at(command, index, &struct_at);
+  const tgi_option *row = row_at(command, main_row(command, index), &struct_at);
+  return (struct argp_option){given->name,   key_of(given, index),
+                              row->argument, given->help ? 0 : OPTION_HIDDEN,
+                              given->help,   0};
+}
+
 void tgi_parse_options(const tgi_command *command, int argc, char **argv, void *values,
                        tgi_parsed *parsed)
 {
   struct argp_option rows[TGI_MAX_OPTIONS + 2];
   memset(rows, 0, sizeof rows);
+  size_t struct_at;
   int n = 0;
-  for (; n < TGI_MAX_OPTIONS && command->options[n].name; n++) {
-    const tgi_option *o = &command->options[n];
-    rows[n] = (struct argp_option){o->name, key_of(command, n), o->argument, 0, o->help, 0};
+  for (; n < TGI_MAX_OPTIONS && row_at(command, n, &struct_at); n++) {
+    rows[n] = describe(command, n);
   }
   /* argp's own letter for help is `-?', in a group of its own at the end. */
   rows[n] = (struct argp_option){NULL, 'h', NULL, 0, "the same as --help", -1};
@@ -159,8 +205,10 @@ void tgi_parse_options(const tgi_command *command, int argc, char **argv, void *
 
 bool tgi_option_given(const tgi_command *command, const tgi_parsed *parsed, const char *name)
 {
-  for (int i = 0; command->options[i].name; i++) {
-    if (strcmp(command->options[i].name, name) == 0) {
+  const tgi_option *row;
+  size_t struct_at;
+  for (int i = 0; (row = row_at(command, i, &struct_at)) != NULL; i++) {
+    if (strcmp(row->name, name) == 0) {
       return parsed->given[i];
     }
   }

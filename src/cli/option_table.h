@@ -33,7 +33,8 @@ typedef struct tgi_option {
   const char *argument; /* as --help shows it; NULL: a flag */
   size_t offset;        /* of the value in the command's struct */
   double min, max;      /* of a number */
-  const char *help;
+  const char *help; /* NULL: another name of the row above, as other programs have it. It is taken
+                       and not shown, and the other fields do not count */
   tgi_option_kind kind;
   char letter; /* "-m" beside "--model"; 0: none. `h' is help in every command */
 } tgi_option;
@@ -46,7 +47,7 @@ typedef struct tgi_option {
 /** For `min`: above 0. */
 #define TGI_ABOVE_0 2.2250738585072014e-308
 
-enum { TGI_MAX_OPTIONS = 48, TGI_MAX_POSITIONS = 3, TGI_EXIT_USAGE = 2 };
+enum { TGI_MAX_OPTIONS = 64, TGI_MAX_POSITIONS = 3, TGI_EXIT_USAGE = 2 };
 
 typedef struct tgi_command {
   const char *name;      /* "tegula train" */
@@ -54,10 +55,12 @@ typedef struct tgi_command {
   const char *help;      /* what the command does; after a \v, what follows the options */
   const tgi_option *options; /* ended by a NULL name */
   int most_positions;
+  const tgi_option *shared; /* more rows, which several commands have; NULL: none */
+  size_t shared_at;         /* where the command's struct holds the struct of their values */
 } tgi_command;
 
 typedef struct tgi_parsed {
-  bool given[TGI_MAX_OPTIONS]; /* which rows of the table were on the command line */
+  bool given[TGI_MAX_OPTIONS]; /* which rows, the shared ones last, were on the command line */
   const char *position[TGI_MAX_POSITIONS];
   int num_positions;
 } tgi_parsed;

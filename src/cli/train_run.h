@@ -3,6 +3,7 @@
 #define TGI_CLI_TRAIN_RUN_H
 
 #include "files/process_lock.h"
+#include "hub_name.h"
 #include "progress.h"
 #include "prompt.h"
 #include "tegula/train.h"
@@ -17,6 +18,7 @@ typedef struct tgi_train_run {
   tgi_directory_lock *lock; /* of --out, from before it is read until nothing writes it any more */
   tg_tokenizer *tokenizer;
   tgi_train_data data;
+  tgi_model_path model_path; /* storage of o.model, where it is found */
   tg_model *model;
   tg_trainer *trainer;
   tgi_note note;

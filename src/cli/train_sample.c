@@ -46,8 +46,8 @@ tg_status tgi_train_sample_prepare(tgi_train_run *r, tg_error *error)
   if (!r->o.sample_prompt) {
     return start_text(r, error);
   }
-  const tg_status status =
-      tgi_prompt_encode(r->tokenizer, r->o.sample_prompt, &r->sample_prompt, error);
+  const tg_status status = tgi_prompt_encode(r->tokenizer, r->o.sample_prompt,
+                                             strlen(r->o.sample_prompt), &r->sample_prompt, error);
   const int32_t positions = r->model->config.max_position_embeddings;
   if (status == TG_OK && r->sample_prompt.count >= positions) {
     return tgi_error_set(error, TG_BAD_ARGUMENT,

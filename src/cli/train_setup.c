@@ -60,8 +60,23 @@ static tg_status check_no_model(const char *out, tg_error *error)
                    out);
 }
 
+/* --model by its hub name. */
+static tg_status find_model(tgi_train_run *r, tg_error *error)
+{
+  if (r->o.resume || !r->o.model) {
+    return TG_OK;
+  }
+  const tg_status status = tgi_model_path_find(r->o.model, &r->model_path, error);
+  r->o.model = r->model_path.text;
+  return status;
+}
+
 tg_status tgi_train_load_tokenizer(tgi_train_run *r, tg_error *error)
 {
+  const tg_status status = find_model(r, error);
+  if (status != TG_OK) {
+    return status;
+  }
   const char *from = r->o.resume ? r->o.out : r->o.model;
   return from ? tg_tokenizer_load(from, &r->tokenizer, error)
               : tg_tokenizer_create_bytes(&r->tokenizer, error);

@@ -47,3 +47,21 @@ bool tgi_environment_cache_directory(char *path, size_t bytes)
   }
   return size > 0 && (size_t)size < bytes;
 }
+
+bool tgi_environment_hub_cache(char *path, size_t bytes)
+{
+  static const struct {
+    const char *name, *below;
+  } places[] = {{"HF_HUB_CACHE", ""},
+                {"HF_HOME", "/hub"},
+                {"XDG_CACHE_HOME", "/huggingface/hub"},
+                {"HOME", "/.cache/huggingface/hub"}};
+  for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+    const char *value = getenv(places[i].name);
+    if (value && value[0]) {
+      const int size = snprintf(path, bytes, "%s%s", value, places[i].below);
+      return size > 0 && (size_t)size < bytes;
+    }
+  }
+  return false;
+}

@@ -24,4 +24,9 @@ bool tgi_environment_no_color(void);
  * set, or where it is longer than `bytes`. */
 bool tgi_environment_cache_directory(char *path, size_t bytes);
 
+/** Where Hugging Face's programs keep what they downloaded: HF_HUB_CACHE, else HF_HOME/hub, else
+ * XDG_CACHE_HOME/huggingface/hub, else HOME/.cache/huggingface/hub, by the first that is set and
+ * not empty. False if none is, or if the path does not fit. */
+bool tgi_environment_hub_cache(char *path, size_t bytes);
+
 #endif
