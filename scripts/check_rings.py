@@ -2,7 +2,7 @@
 """Includes of src/ and bench/ run one way: a file includes files of its own ring or of rings below,
 and no two files include each other, not even through others.
 
-   include <- core <- {cpu, cuda, roof} <- ops <- files <- {text, chat} <- model <- {generation, training} <- cli
+   include <- core <- {cpu, cuda, roof} <- ops <- files <- {text, chat} <- {model, data} <- {generation, training} <- cli
 """
 import pathlib
 import re
@@ -26,9 +26,10 @@ BELOW = {
     "text": {"core", "files"},
     "chat": {"core", "files"},
     "model": RUNTIME,
+    "data": RUNTIME,
     "generation": RUNTIME | {"model"},
     "training": RUNTIME | {"model"},
-    "cli": RUNTIME | {"model", "generation", "training", "ops", "roof"},
+    "cli": RUNTIME | {"data", "model", "generation", "training", "ops", "roof"},
 }
 # Expanded many times on purpose, within the file that includes it.
 LISTS = {"src/ops/ops.def"}

@@ -11,6 +11,7 @@ add_library(
   files/durable_file.c
   files/file_error.c
   files/file_map.c
+  files/hash128.c
   files/json_file.c
   files/json_scan.c
   files/kept_directories.c
@@ -119,6 +120,24 @@ add_library(
   training/trainer_options.c
   training/trainer_step.c)
 target_link_libraries(tegula_model_objects PRIVATE tegula_flags ${runtime_libraries})
+
+# Data to train on: of the command line, and of tests.
+add_library(
+  tegula_data_objects OBJECT
+  data/answer_spans.c
+  data/batches.c
+  data/conversation.c
+  data/corpus.c
+  data/corpus_key.c
+  data/data_files.c
+  data/json_lines.c
+  data/order.c
+  data/packing.c
+  data/template_key.c
+  data/token_cache.c
+  data/token_file.c
+  data/token_store.c)
+target_link_libraries(tegula_data_objects PRIVATE tegula_flags ${runtime_libraries})
 
 # Static: what tests link; sees the internal symbols too.
 add_library(tegula_model_static STATIC $<TARGET_OBJECTS:tegula_model_objects>)

@@ -21,6 +21,7 @@ enum { kMaxArguments = 64, kNotStarted = 127 };
 
 static void execute(const char *const *arguments)
 {
+  setenv("TEGULA_CACHE_DIR", TEGULA_TEST_CACHE, 0); /* never the user's own */
   char *argv[kMaxArguments + 2] = {(char *)(uintptr_t)TEGULA_CLI};
   for (int i = 0; i < kMaxArguments && arguments[i]; i++) {
     argv[i + 1] = (char *)(uintptr_t)arguments[i];

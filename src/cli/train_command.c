@@ -6,6 +6,7 @@
 #include "interrupt.h"
 #include "train_run.h"
 #include "train_sample.h"
+#include "train_show.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,8 +20,8 @@ static void log_start(tgi_train_run *r)
   json_object_set_new(line, "version", json_string(tg_version()));
   json_object_set_new(line, "step", json_integer(tg_trainer_steps(r->trainer)));
   json_object_set_new(line, "parameters", json_integer(info.num_parameters));
-  json_object_set_new(line, "train_tokens", json_integer(r->train.count));
-  json_object_set_new(line, "validation_tokens", json_integer(r->val.count));
+  json_object_set_new(line, "train_tokens", json_integer(r->data.train.tokens));
+  json_object_set_new(line, "validation_tokens", json_integer(r->data.val.tokens));
   json_object_set_new(line, "options", json_string(r->note.text));
   tgi_train_log_write(&r->log, line);
 }
@@ -52,12 +53,12 @@ static tg_status validate(tgi_train_run *r, tg_error *error)
 {
   double sum = 0;
   int64_t scored = 0;
-  const int64_t batches = tgi_batches_for_evaluation(r->val, r->shape);
+  const int64_t batches = tgi_train_data_evaluations(&r->data);
   for (int64_t b = 0; b < batches; b++) {
     double loss;
-    const int64_t n = tgi_batch_for_evaluation(r->val, b, r->shape, r->ids, r->targets);
-    const tg_status status = tg_trainer_loss(
-        r->trainer, &(tg_train_batch){.tokens = r->ids, .targets = r->targets}, &loss, error);
+    int64_t n;
+    const tg_train_batch batch = tgi_train_data_evaluate(&r->data, b, &n);
+    const tg_status status = tg_trainer_loss(r->trainer, &batch, &loss, error);
     if (status != TG_OK || tgi_interrupted()) {
       return status;
     }
@@ -65,7 +66,7 @@ static tg_status validate(tgi_train_run *r, tg_error *error)
     scored += n;
   }
   const double loss = sum / (double)scored;
-  const double bits = r->val_bytes > 0 ? loss / log(2.0) / r->val_bytes : NAN;
+  const double bits = r->data.val_bytes > 0 ? loss / log(2.0) / r->data.val_bytes : NAN;
   json_t *line = tgi_train_log_line("validation");
   json_object_set_new(line, "step", json_integer(tg_trainer_steps(r->trainer)));
   tgi_train_log_number(line, "loss", loss);
@@ -93,10 +94,9 @@ static tg_status take_step(tgi_train_run *r, tg_error *error)
 {
   tg_step_result result;
   const double start = tgi_clock();
-  tgi_batch_for_training(r->train, (uint64_t)r->o.seed, tg_trainer_steps(r->trainer), r->shape,
-                         r->ids, r->targets);
-  const tg_status status = tg_trainer_step(
-      r->trainer, &(tg_train_batch){.tokens = r->ids, .targets = r->targets}, &result, error);
+  const tg_train_batch batch =
+      tgi_train_data_step(&r->data, (uint64_t)r->o.seed, tg_trainer_steps(r->trainer));
+  const tg_status status = tg_trainer_step(r->trainer, &batch, &result, error);
   if (status == TG_OK) {
     const tgi_progress_step s = {result.step, result.loss, result.grad_norm, result.learning_rate,
                                  tgi_clock() - start};
@@ -119,7 +119,7 @@ static tg_status train(tgi_train_run *r, tg_error *error)
     status = take_step(r, error);
     const int64_t step = tg_trainer_steps(r->trainer);
     const bool last = step == r->o.steps;
-    if (status == TG_OK && r->val.count > 0 && !tgi_interrupted() &&
+    if (status == TG_OK && r->data.val.tokens > 0 && !tgi_interrupted() &&
         is_due(step, r->o.eval_every, last)) {
       status = validate(r, error);
     }
@@ -166,11 +166,26 @@ static int finish(tgi_train_run *r, tg_status status, const tg_error *error)
   return 0;
 }
 
+static int check_data_usage(const tgi_train_options *o)
+{
+  const tgi_command *line = &tgi_train_command_line;
+  tgi_packing packing;
+  tgi_long_documents rule;
+  if (o->pack && !tgi_packing_of(o->pack, &packing)) {
+    return tgi_usage_error(line, "--pack: expected off, concat or documents, got %s", o->pack);
+  }
+  if (o->long_documents && !tgi_long_documents_of(o->long_documents, &rule)) {
+    return tgi_usage_error(line, "--long-documents: expected cut, split or error, got %s",
+                           o->long_documents);
+  }
+  return 0;
+}
+
 static int check_usage(const tgi_train_options *o)
 {
   const tgi_command *line = &tgi_train_command_line;
   tgi_run_device device;
-  if (!o->out) {
+  if (!o->out && o->show_data == 0) {
     return tgi_usage_error(line, "expected --out DIR");
   }
   if (!o->resume && !o->train_file) {
@@ -182,6 +197,9 @@ static int check_usage(const tgi_train_options *o)
   }
   if (o->vocab_size && o->model) {
     return tgi_usage_error(line, "--vocab-size: expected --preset, got --model");
+  }
+  if (check_data_usage(o)) {
+    return TGI_EXIT_USAGE;
   }
   if (!tgi_train_dtype_known(o->dtype)) {
     return tgi_usage_error(line, "--dtype: expected f32 or bf16, got %s", o->dtype);
@@ -219,7 +237,9 @@ int tgi_train_command(int argc, char **argv)
   r->saved_step = -1;
   tgi_parse_options(&tgi_train_command_line, argc, argv, &r->o, &given);
   int code = check_usage(&r->o);
-  if (code == 0) {
+  if (code == 0 && r->o.show_data > 0) {
+    code = tgi_train_show(r, &error) ? tgi_console_fail_with(kName, &error) : 0;
+  } else if (code == 0) {
     if (tgi_train_prepare(r, &given, &error) != TG_OK) {
       code = tgi_console_fail_with(kName, &error);
     } else {

@@ -9,7 +9,8 @@
 #include <string.h>
 
 /* Options of one call, which are not part of the run. */
-static const char *const passing[] = {"out", "resume", "threads", "device", "log", "quiet"};
+static const char *const passing[] = {"out", "resume", "threads",  "device",
+                                      "log", "quiet",  "no-cache", "show-data"};
 
 /* Options that may change when a run is resumed: most do not affect the weights; the schedule is a
  * function of the step, and micro-batches differ in rounding alone. The training text is compared
@@ -20,7 +21,8 @@ static const char *const free_to_change[] = {
 
 /* Options that notes of earlier versions lack: they then have the defaults. */
 static const char *const newer[] = {"schedule",     "decay-fraction", "micro-batch",
-                                    "sample-every", "sample-prompt",  "keep"};
+                                    "sample-every", "sample-prompt",  "keep",
+                                    "template-arg", "trust-content"};
 
 #define IS_ONE_OF(name, list) is_one_of(name, list, sizeof(list) / sizeof((list)[0]))
 
@@ -40,6 +42,15 @@ static const void *value_of(const tgi_train_options *options, const tgi_option *
 }
 
 /* ---- writing ---- */
+
+static json_t *list_texts(const tgi_option_list *list)
+{
+  json_t *texts = json_array();
+  for (int i = 0; i < list->count; i++) {
+    json_array_append_new(texts, json_string(list->items[i]));
+  }
+  return texts;
+}
 
 static void write_option(json_t *w, const tgi_option *o, const void *value)
 {
@@ -61,7 +72,8 @@ static void write_option(json_t *w, const tgi_option *o, const void *value)
   case TGI_OPTION_F64:
     json_object_set_new(w, o->name, json_real(*(const double *)value));
     break;
-  case TGI_OPTION_LIST: /* `train` has none */
+  case TGI_OPTION_LIST:
+    json_object_set_new(w, o->name, list_texts(value));
     break;
   }
 }
@@ -119,6 +131,29 @@ typedef struct string_room {
   char *at;
 } string_room;
 
+static const char *keep_text(const json_t *node, string_room *room)
+{
+  const char *text = strcpy(room->at, json_string_value(node));
+  room->at += json_string_length(node) + 1;
+  return text;
+}
+
+static bool read_list(const json_t *node, tgi_option_list *list, string_room *room)
+{
+  *list = (tgi_option_list){.count = 0};
+  if (!json_is_array(node) || json_array_size(node) > TGI_MAX_LISTED) {
+    return false;
+  }
+  for (size_t i = 0; i < json_array_size(node); i++) {
+    const json_t *item = json_array_get(node, i);
+    if (!json_is_string(item)) {
+      return false;
+    }
+    list->items[list->count++] = keep_text(item, room);
+  }
+  return true;
+}
+
 static bool read_option(const json_t *node, const tgi_option *o, void *value, string_room *room)
 {
   switch (o->kind) {
@@ -129,8 +164,7 @@ static bool read_option(const json_t *node, const tgi_option *o, void *value, st
     if (!json_is_string(node)) {
       return false;
     }
-    *(const char **)value = strcpy(room->at, json_string_value(node));
-    room->at += json_string_length(node) + 1;
+    *(const char **)value = keep_text(node, room);
     return true;
   case TGI_OPTION_I32:
     if (!json_is_integer(node) || (double)json_integer_value(node) > o->max ||
@@ -146,9 +180,18 @@ static bool read_option(const json_t *node, const tgi_option *o, void *value, st
     *(double *)value = json_number_value(node);
     return json_is_number(node);
   case TGI_OPTION_LIST:
-    break;
+    return read_list(node, value, room);
   }
   return false;
+}
+
+static bool same_list(const tgi_option_list *a, const tgi_option_list *b)
+{
+  bool same = a->count == b->count;
+  for (int i = 0; i < a->count && same; i++) {
+    same = strcmp(a->items[i], b->items[i]) == 0;
+  }
+  return same;
 }
 
 static bool same_value(const tgi_option *o, const void *a, const void *b)
@@ -166,7 +209,7 @@ static bool same_value(const tgi_option *o, const void *a, const void *b)
   case TGI_OPTION_F64:
     return *(const double *)a == *(const double *)b;
   case TGI_OPTION_LIST:
-    break;
+    return same_list(a, b);
   }
   return false;
 }
@@ -176,6 +219,9 @@ static void print_value(const tgi_option *o, const void *value, char *text, size
   const char *name = o->kind == TGI_OPTION_TEXT ? *(const char *const *)value : NULL;
   if (o->kind == TGI_OPTION_TEXT) {
     snprintf(text, bytes, "%.100s", name ? name : "none");
+  } else if (o->kind == TGI_OPTION_LIST) {
+    const tgi_option_list *list = value;
+    snprintf(text, bytes, "%.100s", list->count > 0 ? list->items[0] : "none");
   } else if (o->kind == TGI_OPTION_I32) {
     snprintf(text, bytes, "%d", *(const int32_t *)value);
   } else if (o->kind == TGI_OPTION_I64) {
@@ -258,6 +304,7 @@ static tg_status apply(const tgi_json *json, int64_t done, tgi_train_options *op
       memcpy(is, was,
              o->kind == TGI_OPTION_I32    ? sizeof(int32_t)
              : o->kind == TGI_OPTION_FLAG ? sizeof(bool)
+             : o->kind == TGI_OPTION_LIST ? sizeof(tgi_option_list)
                                           : sizeof(int64_t));
     }
   }

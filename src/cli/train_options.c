@@ -8,7 +8,10 @@
   }
 
 static const tgi_option rows[] = {
-    ROW("train-file", train_file, "FILE", TEXT, 0, 0, "UTF-8 text to train on"),
+    ROW("train-file", train_file, "FILE", TEXT, 0, 0,
+        "what to train on: UTF-8 text, lines of JSON with \"text\" or \"messages\" (.jsonl), or "
+        "ids "
+        "(.bin, of tokenize --out or llm.c). A pattern such as 'part-*.bin' stands for several"),
     ROW("out", out, "DIR", TEXT, 0, 0, "directory of the checkpoint, which transformers can load"),
     ROW("preset", preset, "NAME", TEXT, 0, 0,
         "train a new model of this preset: gpt_nano, gpt_micro, gpt_mini, gpt2, gpt2-medium, "
@@ -21,7 +24,21 @@ static const tgi_option rows[] = {
     ROW("resume", resume, NULL, FLAG, 0, 0,
         "continue from the checkpoint in --out. Other options default to the checkpoint's; those "
         "that would change the steps done must not differ from it"),
-    ROW("val-file", val_file, "FILE", TEXT, 0, 0, "UTF-8 text to validate on"),
+    ROW("val-file", val_file, "FILE", TEXT, 0, 0, "what to validate on, of any of these kinds"),
+    ROW("pack", pack, "HOW", TEXT, 0, 0,
+        "rows of a batch: off (one document each), concat (one stream, cut anywhere) or documents "
+        "(several documents, each seeing itself alone) (documents for messages, else concat)"),
+    ROW("long-documents", long_documents, "RULE", TEXT, 0, 0,
+        "documents longer than a row: cut (their end is left out), split or error (cut with --pack "
+        "off, else split)"),
+    TGI_TEMPLATE_ROWS(tgi_train_options, of_template),
+    ROW("trust-content", trust_content, NULL, FLAG, 0, 0,
+        "text of special tokens in what users and tools wrote becomes such tokens"),
+    ROW("no-cache", no_cache, NULL, FLAG, 0, 0,
+        "keep tokens in memory, not in a file in TEGULA_CACHE_DIR or the user's cache directory"),
+    ROW("show-data", show_data, "N", I64, 1, TGI_ANY_I64,
+        "print the first N documents as JSON, with their ids and which of them are targets, and "
+        "train nothing"),
     ROW("val-fraction", val_fraction, "X", F64, 0, 0.5,
         "without --val-file: fraction of the training text, at its end, to validate on (0.1)"),
     ROW("steps", steps, "N", I64, 1, TGI_ANY_I64,
@@ -74,7 +91,8 @@ static const tgi_option rows[] = {
 const tgi_command tgi_train_command_line = {
     .name = "tegula train",
     .help =
-        "Train a model on text. A new model uses byte-level tokens; with --model the directory's "
+        "Train a model on text or conversations. A new model uses byte-level tokens; with --model "
+        "the directory's "
         "tokenizer is used."
         "\v"
         "The memory plan and then the progress line are printed on standard error. Ctrl-C finishes "

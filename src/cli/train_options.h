@@ -8,15 +8,17 @@
 #include "option_table.h"
 #include "tegula/status.h"
 #include "tegula/train.h"
+#include "template_options.h"
 
 typedef struct tgi_train_options {
   const char *preset, *model, *train_file, *val_file, *out, *log, *dtype, *device;
-  const char *schedule, *sample_prompt;
+  const char *schedule, *sample_prompt, *pack, *long_documents;
+  tgi_template_options of_template; /* for conversations */
   double val_fraction;
-  int64_t steps, warmup, eval_every, eval_tokens, save_every, sample_every, seed;
+  int64_t steps, warmup, eval_every, eval_tokens, save_every, sample_every, seed, show_data;
   int32_t batch, micro_batch, seq, threads, vocab_size, keep;
   double lr, min_lr, decay_fraction, weight_decay, clip;
-  bool resume, quiet;
+  bool resume, quiet, trust_content, no_cache;
 } tgi_train_options;
 
 extern const tgi_command tgi_train_command_line;
@@ -27,12 +29,13 @@ bool tgi_train_dtype_known(const char *dtype);
 /** A schedule by its name; 0 for any other text. */
 tg_schedule tgi_train_schedule(const char *name);
 
-/** The defaults; micro_batch 0, seq 0, min_lr -1 and warmup -1 follow from the others. */
+/** The defaults; micro_batch 0, seq 0, min_lr -1, warmup -1 and texts that are NULL follow from the
+ * others, or from the data. */
 tgi_train_options tgi_train_defaults(void);
 
 /** Identity of the training text. */
 typedef struct tgi_text_identity {
-  uint64_t hash;        /* of the training file */
+  uint64_t hash;        /* of its tokens, documents, and which of them count */
   int64_t train_tokens; /* without the tokens held out for validation */
 } tgi_text_identity;
 

@@ -2,12 +2,12 @@
 #ifndef TGI_CLI_TRAIN_RUN_H
 #define TGI_CLI_TRAIN_RUN_H
 
-#include "dataset.h"
 #include "files/process_lock.h"
 #include "hub_name.h"
 #include "progress.h"
 #include "prompt.h"
 #include "tegula/train.h"
+#include "train_data.h"
 #include "train_log.h"
 #include "train_options.h"
 
@@ -17,14 +17,10 @@ typedef struct tgi_train_run {
   tgi_train_options o;
   tgi_directory_lock *lock; /* of --out, from before it is read until nothing writes it any more */
   tg_tokenizer *tokenizer;
-  tgi_dataset train_data, val_data;
-  tgi_tokens train, val;     /* val.count 0: no validation */
-  double val_bytes;          /* mean bytes of text per token of val */
+  tgi_train_data data;
   tgi_model_path model_path; /* storage of o.model, where it is found */
   tg_model *model;
   tg_trainer *trainer;
-  tgi_batch_shape shape;
-  int32_t *ids, *targets;
   tgi_note note;
   tgi_note old_note; /* storage for strings of options that --resume restores */
   char log_path[TGI_LOG_PATH_BYTES];
@@ -35,11 +31,14 @@ typedef struct tgi_train_run {
 } tgi_train_run;
 
 /**
- * Prepares a run up to its next step: checks --out and locks it, reads the text, creates or loads
+ * Prepares a run up to its next step: checks --out and locks it, reads the data, creates or loads
  * the model, prints the memory plan, allocates, resumes, and opens the log. run->o holds the
  * options, and open ones are filled in; everything else starts zeroed.
  */
 tg_status tgi_train_prepare(tgi_train_run *run, const tgi_parsed *given, tg_error *error);
+
+/** Loads the run's tokenizer: of the checkpoint, of --model, or of bytes. */
+tg_status tgi_train_load_tokenizer(tgi_train_run *run, tg_error *error);
 
 /** Frees the run's contents, also after a failed tgi_train_prepare. */
 void tgi_train_release(tgi_train_run *run);

@@ -71,40 +71,15 @@ static tg_status find_model(tgi_train_run *r, tg_error *error)
   return status;
 }
 
-static tg_status load_tokenizer(tgi_train_run *r, tg_error *error)
+tg_status tgi_train_load_tokenizer(tgi_train_run *r, tg_error *error)
 {
-  const char *from = r->o.resume ? r->o.out : r->o.model;
-  return from ? tg_tokenizer_load(from, &r->tokenizer, error)
-              : tg_tokenizer_create_bytes(&r->tokenizer, error);
-}
-
-static tg_status load_text(tgi_train_run *r, tg_error *error)
-{
-  tg_status status = tgi_dataset_load(r->o.train_file, r->tokenizer, &r->train_data, error);
+  const tg_status status = find_model(r, error);
   if (status != TG_OK) {
     return status;
   }
-  r->train = (tgi_tokens){r->train_data.ids, r->train_data.count};
-  if (r->o.val_file) {
-    status = tgi_dataset_load(r->o.val_file, r->tokenizer, &r->val_data, error);
-    r->val = (tgi_tokens){r->val_data.ids, r->val_data.count};
-  } else {
-    const int64_t set_aside = (int64_t)((double)r->train_data.count * r->o.val_fraction);
-    r->train.count -= set_aside;
-    r->val = (tgi_tokens){r->train_data.ids + r->train.count, set_aside};
-  }
-  if (r->o.eval_tokens > 0 && r->val.count > r->o.eval_tokens + 1) {
-    r->val.count = r->o.eval_tokens + 1;
-  }
-  if (status == TG_OK && r->val.count == 1) {
-    r->val.count = 0; /* a single token has no target */
-  }
-  int64_t bytes = 0;
-  if (status == TG_OK && r->val.count > 0) {
-    status = tgi_tokens_bytes(r->val, r->tokenizer, &bytes, error);
-    r->val_bytes = (double)bytes / (double)(r->val.count - 1);
-  }
-  return status;
+  const char *from = r->o.resume ? r->o.out : r->o.model;
+  return from ? tg_tokenizer_load(from, &r->tokenizer, error)
+              : tg_tokenizer_create_bytes(&r->tokenizer, error);
 }
 
 static tg_status load_model(tgi_train_run *r, tg_error *error)
@@ -149,24 +124,19 @@ static tg_status settle(tgi_train_run *r, tg_error *error)
                          "got %s",
                          r->o.schedule);
   }
-  if (r->train.count <= r->o.seq) {
-    return tgi_error_set(error, TG_BAD_FILE,
-                         "%s: expected at least %lld tokens to train on (--seq %d and one more), "
-                         "got %lld",
-                         r->o.train_file, (long long)r->o.seq + 1, r->o.seq,
-                         (long long)r->train.count);
-  }
   return TG_OK;
 }
 
-static tg_trainer_options trainer_options(const tgi_train_options *o)
+static tg_trainer_options trainer_options(const tgi_train_run *r)
 {
+  const tgi_train_options *o = &r->o;
   tgi_run_device device;
   (void)tgi_option_device(o->device, &device); /* check_usage validated it */
   const tg_schedule schedule = tgi_train_schedule(o->schedule);
   return (tg_trainer_options){.batch_size = o->batch,
                               .micro_batch_size = o->micro_batch,
                               .sequence_length = o->seq,
+                              .max_documents = tgi_train_data_most_documents(&r->data),
                               .num_threads = o->threads,
                               .num_steps = o->steps,
                               .schedule = schedule,
@@ -191,22 +161,22 @@ static void print_plan(tgi_train_run *r, const tg_plan_line *lines, size_t count
   tgi_progress_say(&r->progress, "model: %s, %d layers, width %d, %d ids, %.2f M parameters",
                    info.model_type, info.num_hidden_layers, info.hidden_size, info.vocab_size,
                    (double)info.num_parameters / 1e6);
-  tgi_progress_say(&r->progress, "text: %lld tokens to train on, %lld to validate on",
-                   (long long)r->train.count, (long long)r->val.count);
+  tgi_train_data_describe(&r->data, &r->o, &r->progress);
   tgi_progress_say(&r->progress, "memory:");
   for (size_t i = 0; i < count; i++) {
     tgi_progress_say(&r->progress, "  %-18s %12s", lines[i].name,
                      tgi_size((double)lines[i].bytes).text);
     sum += (double)lines[i].bytes;
   }
-  const double text = (double)(r->train_data.count + r->val_data.count) * sizeof *r->ids;
-  tgi_progress_say(&r->progress, "  %-18s %12s", "text", tgi_size(text).text);
-  tgi_progress_say(&r->progress, "  %-18s %12s", "total", tgi_size(sum + text).text);
+  const uint64_t mapped =
+      tgi_store_bytes(&r->data.train_corpus.store) + tgi_store_bytes(&r->data.val_corpus.store);
+  tgi_progress_say(&r->progress, "  %-18s %12s", "total", tgi_size(sum).text);
+  tgi_progress_say(&r->progress, "  %-18s %12s", "tokens, mapped", tgi_size((double)mapped).text);
 }
 
 static tg_status make_trainer(tgi_train_run *r, tg_error *error)
 {
-  const tg_trainer_options options = trainer_options(&r->o);
+  const tg_trainer_options options = trainer_options(r);
   tg_plan_line lines[kPlanLines];
   size_t count = 0;
   tg_status status = tg_trainer_plan(r->model, &options, lines, kPlanLines, &count, error);
@@ -215,13 +185,6 @@ static tg_status make_trainer(tgi_train_run *r, tg_error *error)
   }
   print_plan(r, lines, count < kPlanLines ? count : kPlanLines);
   status = tg_trainer_create(r->model, &options, &r->trainer, error);
-  r->shape = (tgi_batch_shape){r->o.batch, r->o.seq};
-  const size_t bytes = (size_t)r->o.batch * (size_t)r->o.seq * sizeof *r->ids;
-  r->ids = malloc(bytes);
-  r->targets = malloc(bytes);
-  if (status == TG_OK && (!r->ids || !r->targets)) {
-    status = tgi_error_set(error, TG_NO_MEMORY, "batch: expected %zu bytes, got none", bytes);
-  }
   if (status == TG_OK && r->o.resume) {
     status = tg_trainer_resume(r->trainer, r->o.out, NULL, 0, error);
     r->saved_step = tg_trainer_steps(r->trainer);
@@ -242,7 +205,7 @@ static tg_status check_identity(const tgi_train_run *r, const tgi_text_identity 
                        (long long)is->train_tokens, (unsigned long long)is->hash);
 }
 
-static tg_status open_log(tgi_train_run *r, tg_error *error)
+static void name_log(tgi_train_run *r)
 {
   if (!r->o.log) {
     size_t size = strlen(r->o.out);
@@ -252,7 +215,6 @@ static tg_status open_log(tgi_train_run *r, tg_error *error)
     snprintf(r->log_path, sizeof r->log_path, "%.*s.jsonl", (int)size, r->o.out);
     r->o.log = r->log_path;
   }
-  return tgi_train_log_open(&r->log, r->o.log, r->o.resume, error);
 }
 
 tg_status tgi_train_prepare(tgi_train_run *r, const tgi_parsed *given, tg_error *error)
@@ -271,18 +233,19 @@ tg_status tgi_train_prepare(tgi_train_run *r, const tgi_parsed *given, tg_error 
                         "--train-file: expected FILE (the checkpoint stores no name), got none");
     }
   }
+  name_log(r);
   r->progress = tgi_progress_start(r->o.quiet, r->o.steps, 0);
-  status = status ? status : find_model(r, error);
-  status = status ? status : load_tokenizer(r, error);
-  status = status ? status : load_text(r, error);
-  const tgi_text_identity is = {r->train_data.hash, r->train.count};
+  status = status ? status : tgi_train_load_tokenizer(r, error);
+  status = status ? status : tgi_train_data_load(&r->data, &r->o, r->tokenizer, error);
+  const tgi_text_identity is = {r->data.train_corpus.hash.high, r->data.train.tokens};
   status = status ? status : check_identity(r, &was, &is, error);
   status = status ? status : load_model(r, error);
   status = status ? status : settle(r, error);
+  status = status ? status : tgi_train_data_pack(&r->data, &r->o, r->tokenizer, error);
   status = status ? status : tgi_train_sample_prepare(r, error);
   status = status ? status : tgi_train_note_write(&r->o, &is, &r->note, error);
   status = status ? status : make_trainer(r, error);
-  status = status ? status : open_log(r, error);
+  status = status ? status : tgi_train_log_open(&r->log, r->o.log, r->o.resume, error);
   r->progress.tokens_per_step = (int64_t)r->o.batch * r->o.seq;
   return status;
 }
@@ -293,10 +256,7 @@ void tgi_train_release(tgi_train_run *r)
   tg_trainer_destroy(r->trainer);
   tg_model_destroy(r->model);
   tg_tokenizer_destroy(r->tokenizer);
-  tgi_dataset_free(&r->train_data);
-  tgi_dataset_free(&r->val_data);
-  free(r->ids);
-  free(r->targets);
+  tgi_train_data_free(&r->data);
   tgi_prompt_free(&r->sample_prompt);
   tgi_directory_lock_drop(r->lock);
 }

@@ -33,6 +33,21 @@ bool tgi_environment_no_color(void)
   return value && value[0];
 }
 
+bool tgi_environment_cache_directory(char *path, size_t bytes)
+{
+  const char *own = getenv("TEGULA_CACHE_DIR"), *user = getenv("XDG_CACHE_HOME");
+  const char *home = getenv("HOME");
+  int size = -1;
+  if (own && own[0]) {
+    size = snprintf(path, bytes, "%s", own);
+  } else if (user && user[0] == '/') {
+    size = snprintf(path, bytes, "%s/tegula", user);
+  } else if (home && home[0]) {
+    size = snprintf(path, bytes, "%s/.cache/tegula", home);
+  }
+  return size > 0 && (size_t)size < bytes;
+}
+
 bool tgi_environment_hub_cache(char *path, size_t bytes)
 {
   static const struct {

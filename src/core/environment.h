@@ -19,6 +19,11 @@ int tgi_environment_threads(void);
 /** NO_COLOR: whether it is set and not empty. */
 bool tgi_environment_no_color(void);
 
+/** The user's directory for what can be made again: TEGULA_CACHE_DIR, else tegula in XDG_CACHE_HOME
+ * (an absolute path, as its specification says), else .cache/tegula in HOME. False where none is
+ * set, or where it is longer than `bytes`. */
+bool tgi_environment_cache_directory(char *path, size_t bytes);
+
 /** Where Hugging Face's programs keep what they downloaded: HF_HUB_CACHE, else HF_HOME/hub, else
  * XDG_CACHE_HOME/huggingface/hub, else HOME/.cache/huggingface/hub, by the first that is set and
  * not empty. False if none is, or if the path does not fit. */

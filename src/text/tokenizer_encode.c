@@ -35,6 +35,10 @@ typedef struct encoding {
   size_t num_ranges;
   tg_text_range *moved; /* of the normalised text */
   size_t moved_capacity;
+  tgi_spans *spans; /* NULL: not wanted */
+  const char *part; /* what is cut: text[part_from ...), or what it became */
+  size_t part_from;
+  bool part_changed;
   bool plain;
   tg_status status; /* why a step returned false */
   tg_error *error;
@@ -64,6 +68,58 @@ static bool put_ids(encoding *e, const int32_t *ids, size_t count)
   }
   out->count += count;
   return true;
+}
+
+/* ---- where ids come from ---- */
+
+/** Where a place of a part stands in the text; an edit is taken as a whole. */
+static size_t move_back(const encoding *e, size_t at, bool is_end)
+{
+  size_t moved = at;
+  for (size_t i = 0; e->part_changed && i < e->nfc.num_edits; i++) {
+    const tgi_nfc_edit *edit = &e->nfc.edits[i];
+    if (is_end ? at <= edit->out_from : at < edit->out_from) {
+      break;
+    }
+    if (is_end ? at <= edit->out_to : at < edit->out_to) {
+      moved = is_end ? edit->to : edit->from;
+      break;
+    }
+    moved = at - edit->out_to + edit->to;
+  }
+  return e->part_from + moved;
+}
+
+static bool put_span(encoding *e, size_t begin, size_t end)
+{
+  tgi_spans *spans = e->spans;
+  tg_text_range *grown =
+      tgi_grow(spans->list, &spans->capacity, spans->count + 1, sizeof *spans->list);
+  if (!grown) {
+    return no_memory(e, (spans->count + 1) * sizeof *grown);
+  }
+  spans->list = grown;
+  grown[spans->count++] = (tg_text_range){begin, end};
+  return true;
+}
+
+/** The spans of a piece's ids, which stand for its bytes one after another. */
+static bool put_piece_spans(encoding *e, const char *bytes, const int32_t *ids, size_t count)
+{
+  size_t at = (size_t)(bytes - e->part);
+  for (size_t i = 0; i < count; i++) {
+    const size_t end = at + tgi_vocabulary_token(&e->t->vocabulary, ids[i]).size;
+    if (!put_span(e, move_back(e, at, false), move_back(e, end, true))) {
+      return false;
+    }
+    at = end;
+  }
+  return true;
+}
+
+static bool put_piece(encoding *e, const char *bytes, const int32_t *ids, size_t count)
+{
+  return put_ids(e, ids, count) && (!e->spans || put_piece_spans(e, bytes, ids, count));
 }
 
 /* ---- a piece ---- */
@@ -113,7 +169,7 @@ static bool encode_bytes(encoding *e, const char *bytes, size_t size)
 {
   bool done = true;
   for (size_t i = 0; i < size && done; i++) {
-    done = put_ids(e, &e->t->byte_ids[(unsigned char)bytes[i]], 1);
+    done = put_piece(e, bytes + i, &e->t->byte_ids[(unsigned char)bytes[i]], 1);
   }
   return done;
 }
@@ -126,12 +182,12 @@ static bool encode_piece(encoding *e, const char *bytes, size_t size)
     return encode_bytes(e, bytes, size);
   }
   if (!e->cache || size > TGI_CACHED_BYTES) {
-    return look_up(e, bytes, size, &ids, &count) && put_ids(e, ids, count);
+    return look_up(e, bytes, size, &ids, &count) && put_piece(e, bytes, ids, count);
   }
   uint64_t words[2];
   tgi_cached_piece *place = tgi_piece_place(e->cache, bytes, size, words);
   if (place->words[0] == words[0] && place->words[1] == words[1]) {
-    return put_ids(e, place->ids, place->count);
+    return put_piece(e, bytes, place->ids, place->count);
   }
   if (!look_up(e, bytes, size, &ids, &count)) {
     return false;
@@ -140,7 +196,7 @@ static bool encode_piece(encoding *e, const char *bytes, size_t size)
     *place = (tgi_cached_piece){.words = {words[0], words[1]}, .count = (uint32_t)count};
     memcpy(place->ids, ids, count * sizeof *ids);
   }
-  return put_ids(e, ids, count);
+  return put_piece(e, bytes, ids, count);
 }
 
 /* ---- cutting ---- */
@@ -187,6 +243,21 @@ static bool cut_whole(encoding *e, const char *text, size_t size)
 
 /* ---- added tokens ---- */
 
+/** `text` is a part, or the text itself, of which there is no part while its tokens are found. */
+static bool put_added(encoding *e, const char *text, const tgi_added_token *token, size_t begin,
+                      size_t end)
+{
+  if (!put_ids(e, &token->id, 1)) {
+    return false;
+  }
+  if (!e->spans) {
+    return true;
+  }
+  const bool in_part = text == e->part;
+  return put_span(e, in_part ? move_back(e, begin, false) : begin,
+                  in_part ? move_back(e, end, true) : end);
+}
+
 /** Goes through a text by its added tokens; `rest` takes what stands between them, [from, to). */
 static bool split_at_tokens(encoding *e, tgi_token_walk walk,
                             bool (*rest)(encoding *e, const char *text, size_t from, size_t to))
@@ -206,7 +277,8 @@ static bool split_at_tokens(encoding *e, tgi_token_walk walk,
     if (begin >= end) { /* it lies in white space that the last one took */
       continue;
     }
-    if ((done < begin && !rest(e, text, done, begin)) || !put_ids(e, &token->id, 1)) {
+    if ((done < begin && !rest(e, text, done, begin)) ||
+        !put_added(e, walk.text, token, begin, end)) {
       return false;
     }
     done = end;
@@ -267,6 +339,9 @@ static bool normalise_between(encoding *e, const char *text, size_t from, size_t
     walk.text = changed ? e->nfc.text : walk.text;
     walk.size = changed ? e->nfc.size : walk.size;
   }
+  e->part = walk.text;
+  e->part_from = from;
+  e->part_changed = changed;
   if (e->plain || walk.set->count == 0) {
     return cut_whole(e, walk.text, walk.size);
   }
@@ -278,6 +353,16 @@ static bool normalise_between(encoding *e, const char *text, size_t from, size_t
 }
 
 /* ---- a text ---- */
+
+/** What the post-processor puts at `at`, for no byte of the text. */
+static bool put_around(encoding *e, const tgi_around *around, size_t at)
+{
+  bool done = put_ids(e, around->ids, (size_t)around->count);
+  for (int i = 0; i < around->count && done && e->spans; i++) {
+    done = put_span(e, at, at);
+  }
+  return done;
+}
 
 static bool encode_text(encoding *e, const char *text, size_t size, bool add_special)
 {
@@ -292,12 +377,12 @@ static bool encode_text(encoding *e, const char *text, size_t size, bool add_spe
     return no_memory(e, sizeof(void *));
   }
   e->cache = size >= kCacheFrom ? tgi_piece_cache_make(size) : NULL; /* without one it is slower */
-  if (add_special && !put_ids(e, t->before.ids, (size_t)t->before.count)) {
+  if (add_special && !put_around(e, &t->before, 0)) {
     return false;
   }
   const bool done =
       e->plain ? normalise_between(e, text, 0, size) : split_at_tokens(e, walk, normalise_between);
-  return done && (!add_special || put_ids(e, t->behind.ids, (size_t)t->behind.count));
+  return done && (!add_special || put_around(e, &t->behind, size));
 }
 
 static tg_status check_ranges(const tg_text_range *ranges, size_t count, size_t size,
@@ -385,4 +470,28 @@ tg_status tgi_tokenizer_encode_all(const tg_tokenizer *t, const char *text, size
   *ids = e.out.ids;
   *count = e.out.count;
   return status;
+}
+
+tg_status tgi_tokenizer_encode_spans(const tg_tokenizer *t, const tgi_marked_text *text,
+                                     uint32_t flags, tgi_spanned_ids *out, tg_error *error)
+{
+  encoding e = {.t = t,
+                .out = {.ids = out->ids, .capacity = out->capacity, .grows = true},
+                .ranges = text->ranges,
+                .num_ranges = text->num_ranges,
+                .spans = &out->spans,
+                .error = error};
+  out->spans.count = 0;
+  const tg_status status = run(&e, text->bytes, text->size, flags);
+  out->ids = e.out.ids;
+  out->capacity = e.out.capacity;
+  out->count = status == TG_OK ? e.out.count : 0;
+  return status;
+}
+
+void tgi_spanned_ids_free(tgi_spanned_ids *out)
+{
+  free(out->ids);
+  free(out->spans.list);
+  *out = (tgi_spanned_ids){0};
 }

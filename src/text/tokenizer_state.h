@@ -75,4 +75,36 @@ tg_status tgi_tokenizer_complete(tg_tokenizer *tokenizer, const char *path, tg_e
 tg_status tgi_tokenizer_encode_all(const tg_tokenizer *tokenizer, const char *text, size_t size,
                                    uint32_t flags, int32_t **ids, size_t *count, tg_error *error);
 
+/** A text, of which some ranges may hold no added tokens (tg_tokenizer_encode_marked). */
+typedef struct tgi_marked_text {
+  const char *bytes;
+  size_t size;
+  const tg_text_range *ranges;
+  size_t num_ranges;
+} tgi_marked_text;
+
+/** For each id the bytes that it stands for. */
+typedef struct tgi_spans {
+  tg_text_range *list;
+  size_t count, capacity;
+} tgi_spans;
+
+/** Ids with their spans, to be reused. Starts zeroed, ends with tgi_spanned_ids_free. */
+typedef struct tgi_spanned_ids {
+  int32_t *ids;
+  size_t count, capacity;
+  tgi_spans spans;
+} tgi_spanned_ids;
+
+/**
+ * tg_tokenizer_encode_marked that also says which bytes of the text each id stands for. Spans are
+ * in order. An id that holds part of a character has that part. Of text that was normalised, an id
+ * has all that the stretch was made of; an added token has the white space that it took. What
+ * ADD_SPECIAL adds has no bytes. Errors: also NO_MEMORY.
+ */
+tg_status tgi_tokenizer_encode_spans(const tg_tokenizer *tokenizer, const tgi_marked_text *text,
+                                     uint32_t flags, tgi_spanned_ids *out, tg_error *error);
+
+void tgi_spanned_ids_free(tgi_spanned_ids *out);
+
 #endif
