@@ -6,6 +6,7 @@
 #include "json_print.h"
 #include "option_table.h"
 #include "tegula/chat_template.h"
+#include "template_options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +15,8 @@
 static const char kName[] = "tegula template";
 
 typedef struct options {
-  const char *file, *tools, *documents, *source, *name, *date;
-  tgi_option_list arguments;
+  const char *file, *tools, *documents;
+  tgi_template_options of_template;
   bool prompt, json;
 } options;
 
@@ -26,19 +27,7 @@ static const tgi_option rows[] = {
      "tools that the model may call: a JSON list of objects", TGI_OPTION_TEXT, 0},
     {"documents", "FILE", TGI_AT(options, documents), 0, 0,
      "documents to answer from: a JSON list of objects", TGI_OPTION_TEXT, 0},
-    {"template", "SOURCE", TGI_AT(options, source), 0, 0,
-     "a template's file, chatml or llama3, instead of the directory's template", TGI_OPTION_TEXT,
-     0},
-    {"template-name", "NAME", TGI_AT(options, name), 0, 0,
-     "which of several templates (tool_use where there are tools, else default)", TGI_OPTION_TEXT,
-     0},
-    {"template-arg", "KEY=JSON", TGI_AT(options, arguments), 0, 0,
-     "a variable of the template, enable_thinking=false or reasoning_effort='\"high\"' say; may be "
-     "given several times",
-     TGI_OPTION_LIST, 0},
-    {"date", "DATE", TGI_AT(options, date), 0, 0,
-     "what the template takes for today: YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (now)", TGI_OPTION_TEXT,
-     0},
+    TGI_TEMPLATE_ROWS(options, of_template),
     {"add-generation-prompt", NULL, TGI_AT(options, prompt), 0, 0,
      "end with the beginning of the assistant's answer", TGI_OPTION_FLAG, 0},
     {"json", NULL, TGI_AT(options, json), 0, 0,
@@ -82,27 +71,6 @@ static tg_status read_text(const char *path, char **text, tg_error *error)
   return status;
 }
 
-/** One JSON object of all "key=JSON". */
-static tg_status join_arguments(const tgi_option_list *list, char **text, tg_error *error)
-{
-  json_t *all = tgi_json_new();
-  for (int i = 0; i < list->count; i++) {
-    const char *equals = strchr(list->items[i], '=');
-    json_t *value =
-        equals ? json_loads(equals + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL) : NULL;
-    if (!value || equals == list->items[i]) {
-      json_decref(value);
-      json_decref(all);
-      return tgi_file_error(error, TG_BAD_ARGUMENT, "--template-arg", 0, "KEY=JSON, got %s",
-                            tgi_quote(list->items[i], strlen(list->items[i])).text);
-    }
-    char key[256];
-    snprintf(key, sizeof key, "%.*s", (int)(equals - list->items[i]), list->items[i]);
-    json_object_set_new(all, key, value);
-  }
-  return tgi_json_text("--template-arg", all, 0, text, error);
-}
-
 static json_t *list_ranges(const tg_byte_range *ranges, size_t count)
 {
   json_t *list = json_array();
@@ -134,16 +102,17 @@ static tg_status render(const options *o, const char *directory, tg_error *error
   tg_status status = read_text(o->file, &messages, error);
   status = status ? status : read_text(o->tools, &tools, error);
   status = status ? status : read_text(o->documents, &documents, error);
-  status = status ? status : join_arguments(&o->arguments, &arguments, error);
-  status = status ? status : tg_chat_template_load(directory, o->source, &chat_template, error);
+  status = status ? status : tgi_template_arguments(&o->of_template.arguments, &arguments, error);
+  status = status ? status
+                  : tg_chat_template_load(directory, o->of_template.source, &chat_template, error);
   if (status == TG_OK) {
     status = tg_chat_template_render(chat_template,
                                      &(tg_chat_request){.messages = messages,
                                                         .tools = tools,
                                                         .documents = documents,
                                                         .arguments = arguments,
-                                                        .name = o->name,
-                                                        .date = o->date,
+                                                        .name = o->of_template.name,
+                                                        .date = o->of_template.date,
                                                         .add_generation_prompt = o->prompt},
                                      &text, error);
   }
@@ -168,7 +137,7 @@ int tgi_template_command(int argc, char **argv)
   if (!o.file) {
     return tgi_usage_error(&command_line, "expected --file FILE, got none");
   }
-  if (given.num_positions == 0 && !o.source) {
+  if (given.num_positions == 0 && !o.of_template.source) {
     return tgi_usage_error(&command_line, "expected DIR or --template SOURCE, got neither");
   }
   return render(&o, given.position[0], &error) ? tgi_console_fail_with(kName, &error) : 0;
