@@ -11,6 +11,7 @@ add_library(
   files/durable_file.c
   files/file_error.c
   files/file_map.c
+  files/hub_name.c
   files/json_file.c
   files/json_scan.c
   files/leftover_directory.c
@@ -103,10 +104,13 @@ add_library(
   model/weights_write.c
   generation/free_memory.c
   generation/generate.c
+  generation/logprobs.c
+  generation/penalties.c
   generation/sampler.c
   generation/session.c
   generation/session_cache.c
   generation/session_passes.c
+  generation/stop_strings.c
   training/checkpoint.c
   training/trainer.c
   training/trainer_options.c

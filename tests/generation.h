@@ -79,19 +79,24 @@ static inline void feed_prompt(tg_session *s)
   EXPECT_OK(tg_session_feed(s, prompt, kPrompt, &error), error);
 }
 
-/** Behind the prompt, with the caller picking and feeding. */
+/** Behind the prompt, with the caller changing logits, picking and feeding. */
 static inline told loop_tokens(const tg_model *model, tg_sampling sampling, generation_form form)
 {
   told t = {.count = 0};
   tg_error error = {0};
+  int32_t ids[kRoom + 1] = {3, 250, 17, 99, 4}; /* the prompt of feed_prompt, then the tokens */
+  float logits[kIds];
   tg_session *s = generation_session(model, form);
   feed_prompt(s);
   for (;;) {
+    const int64_t length = tg_session_length(s);
     int32_t *id = &t.ids[t.count++];
-    EXPECT_OK(tg_sample_token(tg_session_logits(s), kIds, &sampling, (uint64_t)tg_session_length(s),
-                              id, &error),
+    memcpy(logits, tg_session_logits(s), sizeof logits);
+    EXPECT_OK(tg_adjust_logits(logits, kIds, &sampling, ids, length, length - kPrompt, &error),
               error);
-    if (tg_session_length(s) == kRoom) {
+    EXPECT_OK(tg_sample_token(logits, kIds, &sampling, (uint64_t)length, id, &error), error);
+    ids[length] = *id;
+    if (length == kRoom) {
       break;
     }
     EXPECT_OK(tg_session_feed(s, id, 1, &error), error);

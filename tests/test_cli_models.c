@@ -82,11 +82,17 @@ static void sampling_comes_from_the_directory(void **state)
                                "penalty 1 (generation_config.json)");
   write_text(path, "{\"do_sample\": false, \"top_k\": 9, \"repetition_penalty\": 1.5}");
   expect_same(CLI("generate", gpt, TOKENS, "--seed", "6"),
-              CLI("generate", gpt, TOKENS, "--seed", "5", "--temperature", "0"));
+              CLI("generate", gpt, TOKENS, "--seed", "5", "--temperature", "0",
+                  "--repetition-penalty", "1.5"));
   expect_same(CLI("generate", gpt, TOKENS, "--temperature", "2", "--top-k", "0"),
               CLI("generate", gpt, TOKENS, "--temperature", "2", "--top-k", "0", "--top-p", "1"));
-  EXPECT_CLI(0, "repetition_penalty: 1.5 of generation_config.json is not applied", "generate", gpt,
-             TOKENS);
+  write_text(path, "{\"max_new_tokens\": 7}");
+  EXPECT_CLI(0, "generated: 7 ", "generate", gpt, "--tokens", "1", "--temperature", "0");
+  EXPECT_CLI(0, "ended: max_new_tokens of generation_config.json\n", "generate", gpt, "--tokens",
+             "1", "--temperature", "0");
+  EXPECT_CLI(0, "ended: --max-tokens\n", "generate", gpt, TOKENS, "--temperature", "0");
+  EXPECT_CLI(0, "ended: the context is full\n", "generate", gpt, "--tokens", "1", "-n", "-1",
+             "--temperature", "0", "--ignore-eos");
   write_text(path, "{\"top_k\": -9}");
   EXPECT_CLI(1, "gpt/generation_config.json: top_k: expected an integer from 0", "generate", gpt,
              TOKENS);

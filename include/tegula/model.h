@@ -155,30 +155,89 @@ TG_API tg_status tg_session_truncate(tg_session *session, int64_t length);
  */
 TG_API const float *tg_session_logits(const tg_session *session);
 
-/** How to pick a token. Applied in the order temperature, top_k, top_p, min_p. */
+/** A number that is added to the logit of an id. */
+typedef struct tg_logit_bias {
+  int32_t id;  /* 0 to vocab_size - 1 */
+  float value; /* finite, or -infinity: the id is never picked */
+} tg_logit_bias;
+
+/**
+ * How to pick a token. First the logits are changed as tg_adjust_logits says, also where the
+ * temperature is 0; then temperature, top_k, top_p and min_p are applied in this order.
+ */
 typedef struct tg_sampling {
   float temperature; /* 0: the largest logit, lowest id of equals; the rest is then unused */
   int32_t top_k;     /* keep the k most probable; 0: off */
   float top_p;       /* keep the fewest most probable that reach this sum; 0 or 1: off */
   float min_p;       /* keep those with at least min_p times the largest probability; 0: off */
   uint64_t seed;
+  float repetition_penalty;        /* finite, >= 0; 0 or 1: off */
+  float presence_penalty;          /* finite; 0: off */
+  float frequency_penalty;         /* finite; 0: off */
+  int32_t penalty_window;          /* the penalties look at so many of the last tokens; 0: at all */
+  const tg_logit_bias *logit_bias; /* [num_logit_bias]; values of the same id are added */
+  int64_t num_logit_bias;
 } tg_sampling;
+
+/**
+ * Changes f32 logits [vocab_size] before an id is picked from them. `ids` are the tokens so far,
+ * `count` of them; the last `num_generated` of them were generated, and the others belong to the
+ * prompt. In this order, each step an f32 operation:
+ *
+ *   1. logit_bias: the values are added to the logits of their ids.
+ *   2. repetition_penalty: the logit of every id in the window is divided by it if it is above 0,
+ *      and multiplied by it otherwise (once, however often the id occurs).
+ *   3. frequency_penalty x n + presence_penalty is subtracted from the logit of every id that was
+ *      generated n > 0 times in the window.
+ *
+ * Step 2 is that of transformers; it sees the prompt. Step 3 is that of OpenAI's API; it does not.
+ * Errors: BAD_ARGUMENT (a scalar, bias or id out of range; the logits are then unchanged),
+ * NO_MEMORY.
+ */
+TG_API tg_status tg_adjust_logits(float *logits, int32_t vocab_size, const tg_sampling *sampling,
+                                  const int32_t *ids, int64_t count, int64_t num_generated,
+                                  tg_error *error);
 
 /**
  * Picks one id from f32 logits [vocab_size], as tg_sample_fwd does for row 0 (sample.h has the
  * definition), with its own context and memory. The draw is a pure function of seed, position and
- * logits. Errors: BAD_ARGUMENT (a scalar out of range; a logit that is NaN or +infinity, or no
- * finite logit), NO_MEMORY.
+ * logits. Penalties and biases are not applied: call tg_adjust_logits before. Errors: BAD_ARGUMENT
+ * (a scalar out of range; a logit that is NaN or +infinity, or no finite logit), NO_MEMORY.
  */
 TG_API tg_status tg_sample_token(const float *logits, int32_t vocab_size,
                                  const tg_sampling *sampling, uint64_t position, int32_t *id,
                                  tg_error *error);
+
+enum { TG_MAX_TOP_LOGPROBS = 20 };
+
+typedef struct tg_logprob {
+  int32_t id;
+  float logprob;
+} tg_logprob;
+
+/** Natural logarithms of probabilities by the model's logits, before anything changed them. */
+typedef struct tg_token_logprobs {
+  int32_t num_top; /* how many of the most probable ids are wanted: 0 to TG_MAX_TOP_LOGPROBS */
+  float logprob;   /* of the token */
+  tg_logprob top[TG_MAX_TOP_LOGPROBS]; /* [num_top], most probable first, lowest id of equals first;
+                                          beyond the vocabulary: id -1 */
+} tg_token_logprobs;
+
+/**
+ * Computes logit[i] - log(sum_j exp(logit[j])) for `id` and for the out->num_top most probable
+ * ids, from f32 logits [vocab_size]; sums in f64. Errors: BAD_ARGUMENT (id, num_top, vocab_size; no
+ * finite logit, or one that is NaN or +infinity).
+ */
+TG_API tg_status tg_compute_logprobs(const float *logits, int32_t vocab_size, int32_t id,
+                                     tg_token_logprobs *out, tg_error *error);
 
 typedef struct tg_generate_options {
   tg_sampling sampling;
   int64_t max_new_tokens;  /* 0: as many as fit */
   const int32_t *stop_ids; /* [num_stop_ids]; generation ends with the first of them */
   int64_t num_stop_ids;
+  tg_token_logprobs *logprobs; /* optional: filled for each token before on_token receives it;
+                                  num_top is the caller's */
 } tg_generate_options;
 
 /**
@@ -192,10 +251,12 @@ typedef bool tg_token_callback(void *user, int32_t id);
  * `on_token`. Generation ends after a stop id, after max_new_tokens, when `on_token` returns false,
  * or when the timeline is full (the last token then does not fit). The timeline receives every
  * token but the last, for which no pass is run: feed it to continue. The tokens equal those of a
- * loop of tg_sample_token, at position tg_session_length, and tg_session_feed.
+ * loop of tg_adjust_logits, tg_sample_token, at position tg_session_length, and tg_session_feed.
+ * The penalties see the timeline; what this call picked counts as generated.
  *
  * On a GPU the next pass reads the picked token from device memory, and the host receives the token
- * while that pass runs.
+ * while that pass runs. With presence or frequency penalties, biases or log-probabilities the host
+ * reads the logits, and the next pass waits for it.
  *
  * Errors: BAD_ARGUMENT (no logits, as before the first feed and after a cut; options; logits from
  * which no id can be picked), NO_MEMORY (the cache cannot grow), DEVICE. The timeline is then

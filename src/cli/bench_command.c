@@ -3,7 +3,9 @@
 #include "console.h"
 #include "core/clock.h"
 #include "core/error_record.h"
+#include "files/hub_name.h"
 #include "json_print.h"
+#include "model_cost.h"
 #include "option_table.h"
 #include "tegula/device.h"
 #include "tegula/train.h"
@@ -66,38 +68,12 @@ static const tgi_command command_line = {
 
 /* ---- costs ---- */
 
-typedef struct products {
-  double body, head; /* weights in matrix products */
-} products;
-
-/* Counts every matrix but the position tables. The head is lm_head, or the token table if the model
- * has none; the token table counts nowhere else. */
-static products find_products(const tg_model *model)
-{
-  tg_tensor view;
-  const char *name;
-  double table = 0;
-  products p = {0, 0};
-  for (size_t i = 0; tg_model_parameter(model, i, &view, &name) == TG_OK; i++) {
-    const double n = view.ndim == 2 ? (double)view.shape[0] * (double)view.shape[1] : 0;
-    if (strstr(name, "wte") || strstr(name, "embed_tokens")) {
-      table = n;
-    } else if (strstr(name, "lm_head")) {
-      p.head = n;
-    } else if (!strstr(name, "wpe")) {
-      p.body += n;
-    }
-  }
-  p.head = p.head > 0 ? p.head : table;
-  return p;
-}
-
 /* Flops of a forward pass over `tokens` tokens that see `keys` keys on average, with `logits` rows
  * of logits. */
 static double forward_flops(const tg_model *model, double tokens, double keys, double logits)
 {
   const tg_model_info i = tg_model_get_info(model);
-  const products p = find_products(model);
+  const tgi_model_products p = tgi_model_count_products(model);
   const double attention = 4.0 * i.num_hidden_layers * i.num_attention_heads * i.head_dim * keys;
   return tokens * (2 * p.body + attention) + logits * 2 * p.head;
 }
@@ -292,8 +268,12 @@ static void print_timing(const work *w, const timing *t)
 static tg_status prepare(work *w, tg_error *error)
 {
   const options *o = w->o;
+  tgi_model_path path;
   tg_status status = o->preset ? tg_model_create(o->preset, o->vocab_size, 0, &w->model, error)
-                               : tg_model_load(o->model, TG_DTYPE_NONE, &w->model, error);
+                               : tgi_model_path_find(o->model, &path, error);
+  if (status == TG_OK && !o->preset) {
+    status = tg_model_load(path.text, TG_DTYPE_NONE, &w->model, error);
+  }
   if (status != TG_OK) {
     return status;
   }

@@ -2,6 +2,7 @@
 #include "command.h"
 #include "console.h"
 #include "core/error_record.h"
+#include "files/hub_name.h"
 #include "option_table.h"
 #include "tegula/model.h"
 #include "tegula/tokenizer.h"
@@ -95,13 +96,15 @@ static tg_tokenizer *find_tokenizer(const char *directory, bool quiet)
 static tg_status convert(const char *from, const char *out, const options *o, tg_save_options *save,
                          tg_error *error)
 {
+  tgi_model_path path;
   tg_model *model = NULL;
   tg_status status = check_target(out, o->overwrite, error);
-  status = status ? status : tg_model_load(from, save->dtype, &model, error);
+  status = status ? status : tgi_model_path_find(from, &path, error);
+  status = status ? status : tg_model_load(path.text, save->dtype, &model, error);
   if (status != TG_OK) {
     return status;
   }
-  tg_tokenizer *tokenizer = find_tokenizer(from, o->quiet);
+  tg_tokenizer *tokenizer = find_tokenizer(path.text, o->quiet);
   save->tokenizer = tokenizer;
   status = tg_model_save(model, save, out, error);
   if (status == TG_OK && !o->quiet) {

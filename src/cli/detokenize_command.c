@@ -4,6 +4,7 @@
 #include "core/error_record.h"
 #include "core/growing.h"
 #include "files/file_error.h"
+#include "files/hub_name.h"
 #include "files/utf8_stream.h"
 #include "option_table.h"
 #include "tegula/tokenizer.h"
@@ -133,7 +134,9 @@ int tgi_detokenize_command(int argc, char **argv)
     return tgi_usage_error(&command_line, "expected DIR, got no argument");
   }
   decoding d = {.skip_special = o.skip_special, .error = &error};
-  tg_status status = tg_tokenizer_load(given.position[0], &d.tokenizer, &error);
+  tgi_model_path path;
+  tg_status status = tgi_model_path_find(given.position[0], &path, &error);
+  status = status ? status : tg_tokenizer_load(path.text, &d.tokenizer, &error);
   status = status ? status : tgi_text_input_open(o.file, &d.input, &error);
   status = status ? status : decode(&d);
   free(d.ids);

@@ -1,25 +1,24 @@
-/* tegula generate: continues a prompt and prints the text token by token. */
+/* tegula generate: continues a prompt and prints the text token by token; or several prompts, into
+ * a file of results. */
 #include "command.h"
 #include "console.h"
-#include "core/clock.h"
 #include "core/error_record.h"
-#include "files/utf8_stream.h"
-#include "generation_options.h"
+#include "generator.h"
 #include "interrupt.h"
+#include "json_print.h"
 #include "option_table.h"
-#include "prompt.h"
-#include "tegula/model.h"
-#include "tegula/tokenizer.h"
+#include "prompt_batch.h"
+#include "text_report.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char kName[] = "tegula generate";
 
 typedef struct options {
-  const char *model, *prompt, *tokens;
-  bool echo, quiet;
+  const char *model, *prompt, *tokens, *file, *out;
+  int32_t logprobs; /* -1: none */
+  bool echo, json, quiet;
   tgi_generation_options generation;
 } options;
 
@@ -29,12 +28,22 @@ typedef struct options {
   }
 
 static const tgi_option rows[] = {
-    ROW("model", 'm', model, "DIR", TEXT, "the model's directory, instead of DIR"),
+    ROW("model", 'm', model, "DIR", TEXT, "the model's directory or hub name, instead of DIR"),
     ROW("prompt", 'p', prompt, "TEXT", TEXT, "the prompt, instead of PROMPT"),
+    ROW("file", 'f', file, "FILE", TEXT,
+        "the prompt is the text of FILE, without a newline at its end; FILE.jsonl holds a prompt "
+        "per line, {\"prompt\": \"...\"}, and needs --out"),
+    ROW("out", 0, out, "FILE", TEXT, "write a line of JSON per prompt of FILE.jsonl to FILE"),
     ROW("tokens", 0, tokens, "IDS", TEXT,
         "token ids instead of PROMPT (\"1,2,3\"); prints ids too and needs no tokenizer"),
     ROW("echo", 0, echo, NULL, FLAG, "print the prompt before the generated text"),
-    ROW("quiet", 0, quiet, NULL, FLAG, "print no statistics"),
+    ROW("json", 0, json, NULL, FLAG,
+        "print one JSON object: text, ids, finish_reason (stop or length), timings"),
+    {"logprobs", "N", TGI_AT(options, logprobs), 0, TG_MAX_TOP_LOGPROBS,
+     "with --json or --out: log-probabilities of the tokens, and of the N most probable ones at "
+     "each",
+     TGI_OPTION_I32, 0},
+    ROW("quiet", 0, quiet, NULL, FLAG, "print no statistics, and measure no bandwidth for them"),
     {0},
 };
 
@@ -42,202 +51,199 @@ static const tgi_command command_line = {
     .name = "tegula generate",
     .positions = "[DIR] [PROMPT]",
     .help =
-        "Generate text with the model in a Hugging Face directory.\vText goes to standard output "
-        "and statistics go to standard error. With PROMPT \"-\" the prompt is read from standard "
-        "input. Generation ends at any of the model's end tokens, after --max-tokens, or when "
-        "the context is full. Ctrl-C ends it with exit code 130.",
+        "Generate text with a model: a Hugging Face directory, or a name on the hub that is in the "
+        "local cache.\vText goes to standard output and statistics go to standard error. With "
+        "PROMPT \"-\" the prompt is read from standard input. Generation ends at any of the "
+        "model's end tokens, before a stop string, after --max-tokens, or when the context is "
+        "full. Ctrl-C ends it with exit code 130. The penalties of presence and frequency count "
+        "what was generated, the repetition penalty also the prompt. Long names of llama-cli are "
+        "taken where they mean the same.",
     .options = rows,
     .most_positions = 2,
     .shared = tgi_generation_rows,
     .shared_at = TGI_AT(options, generation),
 };
 
-typedef struct generation {
-  options o;
-  tg_tokenizer *tokenizer; /* NULL: raw ids */
-  tg_model *model;
-  tg_session *session;
-  tgi_prompt prompt;
-  tgi_utf8_stream stream;
-  const int32_t *stops; /* the model's end tokens */
-  int64_t num_stops;
-  int64_t generated;
-  const char *reason; /* why generation ended; NULL: it runs */
-  tg_status status;   /* of the output of a token */
-  tg_error *error;
-  double prefill_seconds, decode_seconds;
-} generation;
+/* ---- the text of one prompt ---- */
 
-/* ---- the text ---- */
-
-static tg_status put_token(generation *g, int32_t id, tg_error *error)
+/* The sinks of text and of ids. */
+static bool print_text(void *user, int32_t id, const char *text, size_t size)
 {
-  if (!g->tokenizer) {
-    printf(g->generated > 0 || g->o.echo ? " %d" : "%d", id);
-    fflush(stdout);
-    return TG_OK;
-  }
-  size_t size = 0;
-  tg_status status =
-      tg_tokenizer_decode(g->tokenizer, &id, 1, TG_TOKENIZER_SKIP_SPECIAL, NULL, 0, &size, error);
-  if (status != TG_OK || size == 0) {
-    return status;
-  }
-  char *bytes = malloc(size), *valid = malloc(TGI_UTF8_STREAM_BOUND(size));
-  status = bytes && valid
-               ? tg_tokenizer_decode(g->tokenizer, &id, 1, TG_TOKENIZER_SKIP_SPECIAL, bytes, size,
-                                     &size, error)
-               : tgi_error_set(error, TG_NO_MEMORY, "token %d: expected memory, got none", id);
-  if (status == TG_OK) {
-    (void)fwrite(valid, 1, tgi_utf8_stream_push(&g->stream, bytes, size, valid), stdout);
+  (void)user;
+  (void)id;
+  if (size > 0) {
+    (void)fwrite(text, 1, size, stdout);
     fflush(stdout);
   }
-  free(bytes);
-  free(valid);
-  return status;
+  return !ferror(stdout);
 }
 
-static void end_text(generation *g)
+static bool print_id(void *user, int32_t id, const char *text, size_t size)
 {
-  char valid[8];
-  const size_t left = tgi_utf8_stream_finish(&g->stream, valid);
-  (void)fwrite(valid, 1, left, stdout);
-  putchar('\n');
+  int64_t *printed = user;
+  (void)text;
+  (void)size;
+  if (id >= 0) {
+    printf((*printed)++ > 0 ? " %d" : "%d", id);
+    fflush(stdout);
+  }
+  return !ferror(stdout);
 }
 
-static tg_status echo_prompt(generation *g, tg_error *error)
+static tg_status echo(const tgi_text_run *r, int64_t *printed, tg_error *error)
 {
-  tg_status status = TG_OK;
-  for (int64_t i = 0; i < g->prompt.count && g->o.echo && status == TG_OK; i++) {
-    if (!g->tokenizer && i == 0) {
-      printf("%d", g->prompt.ids[i]);
-    } else {
-      status = put_token(g, g->prompt.ids[i], error);
+  const tgi_prompt *p = r->prompt;
+  tg_tokenizer *tokenizer = r->generator->tokenizer;
+  for (int64_t i = 0; i < p->count && !tokenizer; i++) {
+    print_id(printed, p->ids[i], "", 0);
+  }
+  tgi_utf8_stream stream = {0};
+  for (int64_t i = 0; i < p->count && tokenizer; i++) {
+    tg_token token = tg_tokenizer_piece(tokenizer, p->ids[i]);
+    char valid[TGI_UTF8_STREAM_BOUND(256)];
+    while (token.kind != TG_TOKEN_SPECIAL && token.size > 0) {
+      const size_t some = token.size < 256 ? token.size : 256;
+      print_text(NULL, 0, valid, tgi_utf8_stream_push(&stream, token.bytes, some, valid));
+      token.bytes += some;
+      token.size -= some;
     }
   }
-  return status;
+  return ferror(stdout) ? tgi_error_set(error, TG_IO, "standard output: expected to write") : TG_OK;
 }
 
-static bool ends_text(const generation *g, int32_t id)
+static void print_context(const tgi_generator *g)
 {
-  for (int64_t i = 0; i < g->num_stops; i++) {
-    if (g->stops[i] == id) {
-      return true;
-    }
-  }
-  return false;
-}
-
-/* The tg_token_callback of the session. */
-static bool take_token(void *user, int32_t id)
-{
-  generation *g = user;
-  if (ends_text(g, id)) {
-    g->reason = "end of text";
-    return false;
-  }
-  g->status = put_token(g, id, g->error);
-  g->generated++;
-  if (tgi_interrupted()) {
-    g->reason = "interrupted";
-  } else if (ferror(stdout)) {
-    g->reason = "standard output is closed";
-  } else if (g->generated == g->o.generation.max_tokens) {
-    g->reason = "--max-tokens";
-  }
-  return g->status == TG_OK && !g->reason;
-}
-
-static tg_status generate(generation *g, tg_error *error)
-{
-  const tg_generate_options how = tgi_generation_how(&g->o.generation, g->model);
-  g->stops = how.stop_ids;
-  g->num_stops = how.num_stop_ids;
-  g->error = error;
-  double start = tgi_clock();
-  tg_status status = tg_session_feed(g->session, g->prompt.ids, g->prompt.count, error);
-  g->prefill_seconds = tgi_clock() - start;
-  status = status ? status : echo_prompt(g, error);
-  start = tgi_clock();
-  status = status ? status : tg_session_generate(g->session, &how, take_token, g, error);
-  g->decode_seconds = tgi_clock() - start;
-  g->reason = g->reason ? g->reason : "the context is full";
-  return status ? status : g->status;
-}
-
-/* Tokens that prompt and text take at most; 0: not known. */
-static int64_t needed(const generation *g)
-{
-  const int64_t most = g->o.generation.max_tokens;
-  return most > 0 && most < INT32_MAX - g->prompt.count ? g->prompt.count + most : 0;
-}
-
-static const char *context_reason(const generation *g)
-{
-  return tgi_generation_limit(&g->o.generation, g->model, g->session, needed(g));
-}
-
-static void print_context(const generation *g)
-{
-  const tg_generation_config c = tg_model_get_generation_config(g->model);
   fprintf(stderr, "context: %lld tokens (%s)\n", (long long)tg_session_capacity(g->session),
-          context_reason(g));
-  if (c.repetition_penalty != 1) {
-    fprintf(stderr, "repetition_penalty: %g of generation_config.json is not applied\n",
-            (double)c.repetition_penalty);
-  }
+          tgi_generation_limit(g->o, g->model, g->session, g->needed));
 }
 
-static void print_statistics(const generation *g)
+static void print_end(const tgi_generator *g, const tgi_timings *t, const char *reason)
 {
-  const double prefill = (double)g->prompt.count / g->prefill_seconds;
-  fprintf(stderr, "prompt: %lld tokens in %.1f ms (%.0f tok/s) | generated: %lld in %.1f ms",
-          (long long)g->prompt.count, 1e3 * g->prefill_seconds, prefill, (long long)g->generated,
-          1e3 * g->decode_seconds);
-  if (g->generated > 0 && g->decode_seconds > 0) {
-    fprintf(stderr, " (%.0f tok/s)", (double)g->generated / g->decode_seconds);
-  }
-  if (tgi_generation_device(&g->o.generation).backend == TG_BACKEND_CUDA) {
+  fflush(stdout);
+  tgi_timings_print(t);
+  if (tgi_generation_device(g->o).backend == TG_BACKEND_CUDA) {
     fprintf(stderr, " | passes: %s", tg_session_steps(g->session));
   }
-  fprintf(stderr, " | ended: %s\n", g->reason);
+  fprintf(stderr, " | ended: %s\n", reason);
 }
 
-/* ---- the command ---- */
-
-static tg_status make_session(generation *g, tg_error *error)
+static tg_status report(const options *o, const tgi_text_run *r)
 {
-  const tg_session_options session = tgi_generation_session(&g->o.generation, g->model, needed(g));
-  const tg_status status = tg_session_create(g->model, &session, &g->session, error);
-  if (status == TG_OK && g->prompt.count > tg_session_capacity(g->session)) {
-    return tgi_error_set(
-        error, TG_BAD_ARGUMENT, "prompt: expected at most %lld tokens (%s), got %lld",
-        (long long)tg_session_capacity(g->session), context_reason(g), (long long)g->prompt.count);
+  const tgi_generator *g = r->generator;
+  tgi_timings t = {.load_ms = 1e3 * g->load_seconds};
+  tgi_timings_add(&t, r);
+  t.read_speed = o->quiet ? 0 : tgi_generator_read_speed(g);
+  if (o->json) {
+    tgi_json_print(tgi_text_json(r, &t), JSON_COMPACT);
+  } else if (!o->quiet) {
+    print_end(g, &t, r->reason);
   }
-  return status;
+  return TG_OK;
 }
 
-static tg_status prepare(generation *g, const tgi_parsed *given, tg_error *error)
+static tg_status run_one(const options *o, tgi_generator *g, const tgi_prompt *prompt,
+                         tg_error *error)
 {
-  tg_status status = TG_OK;
-  if (g->o.tokens) {
-    status = tgi_prompt_parse(g->o.tokens, &g->prompt, error);
-  } else {
-    status = tg_tokenizer_load(g->o.model, &g->tokenizer, error);
-    if (status == TG_UNSUPPORTED) {
-      const tg_error inner = *error;
-      tgi_error_set(error, status, "%.400s (--tokens works without a tokenizer)", inner.text);
-    }
-    status = status ? status : tgi_prompt_encode(g->tokenizer, g->o.prompt, &g->prompt, error);
-  }
-  const tg_dtype dtype = tgi_generation_dtype(&g->o.generation);
-  status = status ? status : tg_model_load(g->o.model, dtype, &g->model, error);
+  int64_t printed = 0;
+  tgi_text_run r = {.generator = g,
+                    .numbers = &o->generation.numbers,
+                    .prompt = prompt,
+                    .sink = o->json        ? NULL
+                            : g->tokenizer ? print_text
+                                           : print_id,
+                    .user = &printed,
+                    .with_logprobs = o->logprobs >= 0,
+                    .num_top = o->logprobs >= 0 ? o->logprobs : 0};
+  tgi_generator_expect(g, prompt->count, r.numbers);
+  tg_status status = tgi_generator_open(g, error);
+  status = status ? status : tgi_generator_fits(g, "prompt", prompt->count, error);
   if (status != TG_OK) {
     return status;
   }
-  tgi_generation_fill(&g->o.generation, &command_line, given, g->model);
-  return make_session(g, error);
+  if (!o->quiet && !o->json) {
+    print_context(g);
+  }
+  tgi_interrupt_catch();
+  status = tgi_text_run_prompt(&r, error);
+  status = status || !o->echo ? status : echo(&r, &printed, error);
+  status = status ? status : tgi_text_run_generate(&r, error);
+  if (!o->json) {
+    putchar('\n');
+  }
+  status = status ? status : report(o, &r);
+  tgi_text_run_free(&r);
+  return status;
 }
+
+static tg_status generate_one(const options *o, tgi_generator *g, tg_error *error)
+{
+  tgi_prompt prompt = {0};
+  tg_status status =
+      o->tokens ? tgi_prompt_parse(o->tokens, &prompt, error)
+      : o->file ? tgi_prompt_read(g->tokenizer, o->file, &prompt, error)
+      : strcmp(o->prompt, "-") == 0
+          ? tgi_prompt_read(g->tokenizer, "-", &prompt, error)
+          : tgi_prompt_encode(g->tokenizer, o->prompt, strlen(o->prompt), &prompt, error);
+  status = status ? status : run_one(o, g, &prompt, error);
+  tgi_prompt_free(&prompt);
+  return status;
+}
+
+/* ---- several prompts ---- */
+
+static tg_status make_room(const options *o, tgi_generator *g, const tgi_prompt_list *list,
+                           tg_error *error)
+{
+  for (size_t i = 0; i < list->count; i++) {
+    tgi_generator_expect(g, list->items[i].prompt.count, &list->items[i].numbers);
+  }
+  tg_status status = tgi_generator_open(g, error);
+  for (size_t i = 0; i < list->count && status == TG_OK; i++) {
+    char name[256];
+    snprintf(name, sizeof name, "%.200s: line %lld: prompt", o->file,
+             (long long)list->items[i].line);
+    status = tgi_generator_fits(g, name, list->items[i].prompt.count, error);
+  }
+  return status;
+}
+
+static tg_status run_list(const options *o, tgi_generator *g, const tgi_prompt_list *list,
+                          tg_error *error)
+{
+  tgi_prompt_batch batch = {.generator = g,
+                            .prompts = list,
+                            .out = o->out,
+                            .with_logprobs = o->logprobs >= 0,
+                            .num_top = o->logprobs >= 0 ? o->logprobs : 0,
+                            .read_speed = o->quiet ? 0 : tgi_generator_read_speed(g),
+                            .sum = {.load_ms = 1e3 * g->load_seconds}};
+  if (!o->quiet) {
+    print_context(g);
+  }
+  tgi_interrupt_catch();
+  const tg_status status = tgi_prompt_batch_run(&batch, error);
+  batch.sum.read_speed = batch.read_speed;
+  if (status == TG_OK && !o->quiet) {
+    char reason[96];
+    snprintf(reason, sizeof reason, "%s%zu of %zu prompts",
+             batch.done < list->count ? "interrupted after " : "", batch.done, list->count);
+    print_end(g, &batch.sum, reason);
+  }
+  return status;
+}
+
+static tg_status generate_list(const options *o, tgi_generator *g, tg_error *error)
+{
+  tgi_prompt_list list = {0};
+  tg_status status =
+      tgi_prompt_list_read(o->file, g->tokenizer, &o->generation.numbers, &list, error);
+  status = status ? status : make_room(o, g, &list, error);
+  status = status ? status : run_list(o, g, &list, error);
+  tgi_prompt_list_free(&list);
+  return status;
+}
+
+/* ---- the command ---- */
 
 /* Directory and prompt come by options or, those that do not, as arguments in this order. */
 static int place_arguments(options *o, const tgi_parsed *given)
@@ -256,44 +262,72 @@ static int place_arguments(options *o, const tgi_parsed *given)
   if (!o->model) {
     return tgi_usage_error(&command_line, "expected DIR or --model DIR, got neither");
   }
-  if (!o->prompt == !o->tokens) {
-    return tgi_usage_error(&command_line, "expected one of PROMPT and --tokens, got %s",
-                           o->tokens ? "both" : "neither");
+  const int prompts = (o->prompt != NULL) + (o->tokens != NULL) + (o->file != NULL);
+  if (prompts != 1) {
+    return tgi_usage_error(&command_line, "expected one of PROMPT, --file and --tokens, got %s",
+                           prompts == 0   ? "neither"
+                           : prompts == 2 ? "both"
+                                          : "all of them");
+  }
+  return 0;
+}
+
+static bool is_list(const char *file)
+{
+  static const char kEnd[] = ".jsonl";
+  const size_t size = file ? strlen(file) : 0;
+  return size >= sizeof kEnd - 1 && strcmp(file + size - (sizeof kEnd - 1), kEnd) == 0;
+}
+
+static int check_output(const options *o)
+{
+  if (is_list(o->file) && !o->out) {
+    return tgi_usage_error(&command_line, "expected --out FILE for the results of %s, got none",
+                           o->file);
+  }
+  if (o->out && !is_list(o->file)) {
+    return tgi_usage_error(&command_line, "--out: expected prompts in --file FILE.jsonl, got %s",
+                           o->file ? o->file : "none");
+  }
+  if (o->json && o->out) {
+    return tgi_usage_error(&command_line, "expected one of --json and --out, got both");
+  }
+  if (o->echo && (o->json || o->out)) {
+    return tgi_usage_error(&command_line, "--echo: expected text output, got %s",
+                           o->json ? "--json" : "--out");
+  }
+  if (o->logprobs >= 0 && !o->json && !o->out) {
+    return tgi_usage_error(&command_line, "--logprobs: expected --json or --out too, got neither");
+  }
+  if (o->generation.stop.count > 0 && o->tokens) {
+    return tgi_usage_error(&command_line, "--stop: expected a prompt that is text, got --tokens");
   }
   return 0;
 }
 
 int tgi_generate_command(int argc, char **argv)
 {
-  generation g = {.o = {.generation = tgi_generation_defaults()}};
+  options o = {.logprobs = -1, .generation = tgi_generation_defaults()};
+  tgi_generator g = {0};
   tgi_parsed given;
   tg_error error = {TG_OK, ""};
-  tgi_parse_options(&command_line, argc, argv, &g.o, &given);
-  int code = place_arguments(&g.o, &given);
-  code = code ? code : tgi_generation_check(&command_line, &g.o.generation);
+  tgi_parse_options(&command_line, argc, argv, &o, &given);
+  int code = place_arguments(&o, &given);
+  code = code ? code : check_output(&o);
+  code = code ? code : tgi_generation_check(&command_line, &o.generation);
   if (code != 0) {
     return code;
   }
-  tg_status status = prepare(&g, &given, &error);
+  tg_status status = tgi_generator_load(&g, o.model, o.tokens != NULL, &o.generation, &command_line,
+                                        &given, &error);
   if (status == TG_OK) {
-    if (!g.o.quiet) {
-      print_context(&g);
-    }
-    tgi_interrupt_catch();
-    status = generate(&g, &error);
-    end_text(&g);
-    code = tgi_interrupted();
+    status = o.out ? generate_list(&o, &g, &error) : generate_one(&o, &g, &error);
   }
+  code = tgi_interrupted();
   if (status != TG_OK) {
     fflush(stdout);
     code = tgi_console_fail_with(kName, &error);
-  } else if (!g.o.quiet) {
-    fflush(stdout);
-    print_statistics(&g);
   }
-  tg_session_destroy(g.session);
-  tg_model_destroy(g.model);
-  tg_tokenizer_destroy(g.tokenizer);
-  tgi_prompt_free(&g.prompt);
+  tgi_generator_close(&g);
   return code;
 }

@@ -8,14 +8,28 @@
 #ifndef TGI_CLI_GENERATION_OPTIONS_H
 #define TGI_CLI_GENERATION_OPTIONS_H
 
+#include "files/json_file.h"
+#include "logit_bias.h"
 #include "option_table.h"
 #include "tegula/model.h"
 
-typedef struct tgi_generation_options {
-  int64_t max_tokens, seed; /* max_tokens -1: as many as fit */
-  int32_t top_k, threads, ctx;
+/** What each prompt may have for itself. */
+typedef struct tgi_generation_numbers {
+  int64_t max_tokens; /* -1: as many as fit */
+  int64_t seed;
+  int32_t top_k;
+  int32_t repeat_last_n; /* tokens that penalties look at; -1: all, 0: none */
   double temperature, top_p, min_p;
+  double repetition_penalty, presence_penalty, frequency_penalty;
+} tgi_generation_numbers;
+
+typedef struct tgi_generation_options {
+  tgi_generation_numbers numbers; /* first: see tgi_generation_number */
+  int32_t threads, ctx;
   const char *device, *dtype, *cache_dtype;
+  tgi_option_list logit_bias, stop;
+  bool ignore_eos;
+  bool config_limits; /* max_tokens is that of generation_config.json */
 } tgi_generation_options;
 
 /** Rows whose values are a tgi_generation_options. */
@@ -31,20 +45,36 @@ int tgi_generation_check(const tgi_command *command, const tgi_generation_option
 tgi_run_device tgi_generation_device(const tgi_generation_options *o);
 tg_dtype tgi_generation_dtype(const tgi_generation_options *o);
 
+/** What the command line leaves open, the model's directory says. */
+void tgi_generation_fill(tgi_generation_options *o, const tgi_command *command,
+                         const tgi_parsed *given, const tg_model *model);
+
+/**
+ * Sets the number that a JSON key names, as its option does ("top_k", "n_predict"), to a value in
+ * the range of the option. *known: whether there is such a number; any other key is no error.
+ * Errors: BAD_FILE (the value), named by `json` and the key.
+ */
+tg_status tgi_generation_number(tgi_generation_numbers *numbers, const char *key,
+                                const json_t *value, const tgi_json *json, bool *known,
+                                tg_error *error);
+
+/** The biases of --logit-bias, and with --ignore-eos -infinity for the model's end tokens. Errors:
+ * those of tgi_bias_parse. */
+tg_status tgi_generation_bias(const tgi_generation_options *o, const tg_model *model,
+                              tgi_bias_list *out, tg_error *error);
+
+/** How to pick tokens, once filled. The result borrows the bias and the model's end tokens. */
+tg_generate_options tgi_generation_how(const tgi_generation_options *o,
+                                       const tgi_generation_numbers *numbers,
+                                       const tgi_bias_list *bias, const tg_model *model);
+
 /** A session's options. `needed` is how many tokens it needs at most; 0: not known. On a GPU, which
  * allocates the cache at once, it is then no larger. */
 tg_session_options tgi_generation_session(const tgi_generation_options *o, const tg_model *model,
                                           int64_t needed);
 
-/** What limits a session made so: a phrase for messages. */
+/** What limits the tokens of a session made so: a phrase for messages. */
 const char *tgi_generation_limit(const tgi_generation_options *o, const tg_model *model,
                                  const tg_session *session, int64_t needed);
-
-/** What the command line leaves open, the model's directory says. */
-void tgi_generation_fill(tgi_generation_options *o, const tgi_command *command,
-                         const tgi_parsed *given, const tg_model *model);
-
-/** How to pick tokens, once filled. */
-tg_generate_options tgi_generation_how(const tgi_generation_options *o, const tg_model *model);
 
 #endif

@@ -3,6 +3,7 @@
 #include "console.h"
 #include "core/context_state.h"
 #include "core/processor.h"
+#include "files/hub_name.h"
 #include "generation/free_memory.h"
 #include "json_print.h"
 #include "option_table.h"
@@ -290,13 +291,16 @@ static void describe_tokenizer(const char *directory, char *text, size_t bytes)
 
 static tg_status report(const machine *m, const char *directory, bool json, tg_error *error)
 {
+  tgi_model_path path;
   tg_model *model = NULL;
   char tokenizer[600] = "";
   if (directory) {
-    const tg_status status = tg_model_load(directory, TG_DTYPE_NONE, &model, error);
+    tg_status status = tgi_model_path_find(directory, &path, error);
+    status = status ? status : tg_model_load(path.text, TG_DTYPE_NONE, &model, error);
     if (status != TG_OK) {
       return status;
     }
+    directory = path.text;
     describe_tokenizer(directory, tokenizer, sizeof tokenizer);
   }
   if (json) {

@@ -4,11 +4,12 @@
 #include "text_input.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-static tg_status encode(const tg_tokenizer *tokenizer, const char *text, size_t size,
-                        tgi_prompt *out, tg_error *error)
+tg_status tgi_prompt_encode(const tg_tokenizer *tokenizer, const char *text, size_t size,
+                            tgi_prompt *out, tg_error *error)
 {
   size_t count = 0;
   if (size == 0) {
@@ -20,15 +21,19 @@ static tg_status encode(const tg_tokenizer *tokenizer, const char *text, size_t 
   return status;
 }
 
-tg_status tgi_prompt_encode(const tg_tokenizer *tokenizer, const char *text, tgi_prompt *out,
-                            tg_error *error)
+tg_status tgi_prompt_read(const tg_tokenizer *tokenizer, const char *path, tgi_prompt *out,
+                          tg_error *error)
 {
-  if (strcmp(text, "-") != 0) {
-    return encode(tokenizer, text, strlen(text), out, error);
-  }
   tgi_text_input input = {0};
-  tg_status status = tgi_text_input_open(NULL, &input, error);
-  status = status ? status : encode(tokenizer, input.text, input.size, out, error);
+  tg_status status = tgi_text_input_open(path, &input, error);
+  if (status == TG_OK) {
+    const bool cut = !input.block && input.size > 0 && input.text[input.size - 1] == '\n';
+    status = tgi_prompt_encode(tokenizer, input.text, input.size - cut, out, error);
+    if (status == TG_BAD_ARGUMENT) {
+      const tg_error inner = *error;
+      tgi_error_set(error, status, "%s: %.400s", input.name, inner.text);
+    }
+  }
   tgi_text_input_close(&input);
   return status;
 }

@@ -3,6 +3,7 @@
 #include "console.h"
 #include "files/file_error.h"
 #include "files/file_map.h"
+#include "files/hub_name.h"
 #include "json_print.h"
 #include "option_table.h"
 #include "tegula/chat_template.h"
@@ -96,15 +97,24 @@ static void print(const tg_chat_text *text, bool json)
 
 static tg_status render(const options *o, const char *directory, tg_error *error)
 {
+  tgi_model_path path;
   tg_chat_template *chat_template = NULL;
   tg_chat_text text = {0};
   char *messages = NULL, *tools = NULL, *documents = NULL, *arguments = NULL;
-  tg_status status = read_text(o->file, &messages, error);
+  tg_status status = directory ? tgi_model_path_find(directory, &path, error) : TG_OK;
+  status = status ? status : read_text(o->file, &messages, error);
   status = status ? status : read_text(o->tools, &tools, error);
   status = status ? status : read_text(o->documents, &documents, error);
+<<<<<<< HEAD
   status = status ? status : tgi_template_arguments(&o->of_template.arguments, &arguments, error);
   status = status ? status
                   : tg_chat_template_load(directory, o->of_template.source, &chat_template, error);
+=======
+  status = status ? status : join_arguments(&o->arguments, &arguments, error);
+  status = status ? status
+                  : tg_chat_template_load(directory ? path.text : NULL, o->source, &chat_template,
+                                          error);
+>>>>>>> generating
   if (status == TG_OK) {
     status = tg_chat_template_render(chat_template,
                                      &(tg_chat_request){.messages = messages,

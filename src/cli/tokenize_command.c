@@ -2,13 +2,14 @@
 #include "command.h"
 #include "console.h"
 #include "core/error_record.h"
+#include "files/hub_name.h"
 #include "files/utf8.h"
-#include "files/utf8_stream.h"
 #include "json_print.h"
 #include "option_table.h"
 #include "text/tokenizer_state.h"
 #include "text_input.h"
 #include "token_file.h"
+#include "token_text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -92,24 +93,12 @@ static void print_ids(const int32_t *ids, size_t count)
   putchar('\n');
 }
 
-/* JSON holds characters: what is none becomes U+FFFD. */
-static json_t *piece_text(tg_token piece)
-{
-  tgi_utf8_stream stream = {0};
-  char *valid = malloc(TGI_UTF8_STREAM_BOUND(piece.size) + 3);
-  size_t size = valid ? tgi_utf8_stream_push(&stream, piece.bytes, piece.size, valid) : 0;
-  size += valid ? tgi_utf8_stream_finish(&stream, valid + size) : 0;
-  json_t *text = valid ? json_stringn(valid, size) : NULL;
-  free(valid);
-  return text;
-}
-
 static void print_json(const tg_tokenizer *t, const int32_t *ids, size_t count)
 {
   json_t *root = tgi_json_new(), *numbers = json_array(), *pieces = json_array();
   for (size_t i = 0; i < count; i++) {
     json_array_append_new(numbers, json_integer(ids[i]));
-    json_array_append_new(pieces, piece_text(tg_tokenizer_piece(t, ids[i])));
+    json_array_append_new(pieces, tgi_token_text(tg_tokenizer_piece(t, ids[i])));
   }
   json_object_set_new(root, "count", json_integer((json_int_t)count));
   json_object_set_new(root, "ids", numbers);
@@ -147,12 +136,14 @@ static tg_status put(const options *o, const tg_tokenizer *t, const int32_t *ids
 static tg_status run(const options *o, const char *directory, tg_error *error)
 {
   tgi_text_input input = {0};
+  tgi_model_path path;
   tg_tokenizer *t = NULL;
   int32_t *ids = NULL;
   size_t count = 0;
   const uint32_t flags =
       (o->plain ? TG_TOKENIZER_PLAIN : 0) | (o->add_special ? TG_TOKENIZER_ADD_SPECIAL : 0);
-  tg_status status = tg_tokenizer_load(directory, &t, error);
+  tg_status status = tgi_model_path_find(directory, &path, error);
+  status = status ? status : tg_tokenizer_load(path.text, &t, error);
   status = status ? status : tgi_text_input_open(o->file, &input, error);
   if (status == TG_OK) {
     status = tgi_tokenizer_encode_all(t, input.text, input.size, flags, &ids, &count, error);

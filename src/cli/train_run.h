@@ -3,6 +3,7 @@
 #define TGI_CLI_TRAIN_RUN_H
 
 #include "dataset.h"
+#include "files/hub_name.h"
 #include "files/process_lock.h"
 #include "progress.h"
 #include "tegula/train.h"
@@ -16,8 +17,9 @@ typedef struct tgi_train_run {
   tgi_directory_lock *lock; /* of --out, from before it is read until nothing writes it any more */
   tg_tokenizer *tokenizer;
   tgi_dataset train_data, val_data;
-  tgi_tokens train, val; /* val.count 0: no validation */
-  double val_bytes;      /* mean bytes of text per token of val */
+  tgi_tokens train, val;     /* val.count 0: no validation */
+  double val_bytes;          /* mean bytes of text per token of val */
+  tgi_model_path model_path; /* storage of o.model, where it is found */
   tg_model *model;
   tg_trainer *trainer;
   tgi_batch_shape shape;

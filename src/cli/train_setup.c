@@ -59,6 +59,17 @@ static tg_status check_no_model(const char *out, tg_error *error)
                    out);
 }
 
+/* --model by its hub name. */
+static tg_status find_model(tgi_train_run *r, tg_error *error)
+{
+  if (r->o.resume || !r->o.model) {
+    return TG_OK;
+  }
+  const tg_status status = tgi_model_path_find(r->o.model, &r->model_path, error);
+  r->o.model = r->model_path.text;
+  return status;
+}
+
 static tg_status load_tokenizer(tgi_train_run *r, tg_error *error)
 {
   const char *from = r->o.resume ? r->o.out : r->o.model;
@@ -250,6 +261,7 @@ tg_status tgi_train_prepare(tgi_train_run *r, const tgi_parsed *given, tg_error 
     }
   }
   r->progress = tgi_progress_start(r->o.quiet, r->o.steps, 0);
+  status = status ? status : find_model(r, error);
   status = status ? status : load_tokenizer(r, error);
   status = status ? status : load_text(r, error);
   const tgi_text_identity is = {r->train_data.hash, r->train.count};

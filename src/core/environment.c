@@ -1,6 +1,7 @@
 #include "core/environment.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,4 +31,22 @@ bool tgi_environment_no_color(void)
 {
   const char *value = getenv("NO_COLOR");
   return value && value[0];
+}
+
+bool tgi_environment_hub_cache(char *path, size_t bytes)
+{
+  static const struct {
+    const char *name, *below;
+  } places[] = {{"HF_HUB_CACHE", ""},
+                {"HF_HOME", "/hub"},
+                {"XDG_CACHE_HOME", "/huggingface/hub"},
+                {"HOME", "/.cache/huggingface/hub"}};
+  for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+    const char *value = getenv(places[i].name);
+    if (value && value[0]) {
+      const int size = snprintf(path, bytes, "%s%s", value, places[i].below);
+      return size > 0 && (size_t)size < bytes;
+    }
+  }
+  return false;
 }

@@ -4,6 +4,7 @@
 #define TGI_CORE_ENVIRONMENT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /** TEGULA_ENTRY: first chain entry of contexts whose options name none; NULL if unset or empty. */
 const char *tgi_environment_entry(void);
@@ -17,5 +18,10 @@ int tgi_environment_threads(void);
 
 /** NO_COLOR: whether it is set and not empty. */
 bool tgi_environment_no_color(void);
+
+/** Where Hugging Face's programs keep what they downloaded: HF_HUB_CACHE, else HF_HOME/hub, else
+ * XDG_CACHE_HOME/huggingface/hub, else HOME/.cache/huggingface/hub, by the first that is set and
+ * not empty. False if none is, or if the path does not fit. */
+bool tgi_environment_hub_cache(char *path, size_t bytes);
 
 #endif

@@ -1,5 +1,6 @@
 /* Making a session: memory for its passes, sized before it is taken. */
 #include "core/error_record.h"
+#include "penalties.h"
 #include "session_state.h"
 #include "tegula/device.h"
 
@@ -9,14 +10,16 @@
  * attention reads in a moment. */
 enum { kLeastExtent = 256 };
 
-/* Buffers of a pass over `seq` tokens; the row of the tables, the logits and the first id come
- * first, so that they stay where they are whatever the length of the pass. */
+/* Buffers of a pass over `seq` tokens; the row of the tables, the logits, the history and the first
+ * id come first, so that they stay where they are whatever the length of the pass. */
 static void lay_out(tg_session *s, tgi_memory_plan *plan, int64_t seq)
 {
   const tgi_config *c = &s->model.config;
   tgi_rope_tables_lay_out(&s->row, plan, c, 1);
   s->place = tgi_take_1d(plan, TG_I32, 2);
   const tg_tensor logits = tgi_take_2d(plan, TG_F32, 1, c->vocab_size);
+  s->changed = tgi_take_2d(plan, TG_F32, 1, c->vocab_size);
+  s->history = tgi_take_1d(plan, TG_I32, s->capacity);
   s->ids = tgi_take_1d(plan, TG_I32, seq);
   s->a.layer = s->layer;
   if (s->cache_dtype != s->model.dtype) {
@@ -31,9 +34,9 @@ static int64_t piece_size(const tg_session *s)
   return s->capacity < TGI_PIECE_TOKENS ? s->capacity : TGI_PIECE_TOKENS;
 }
 
-tg_status tgi_session_pick(tg_session *s, tgi_pass *pass, const tg_sampling *sampling)
+tg_status tgi_session_pick(tg_session *s, tgi_pass *pass, const tg_sampling *sampling, bool changed)
 {
-  tg_sample_fwd_args args = {.logits = s->a.logits,
+  tg_sample_fwd_args args = {.logits = changed ? s->changed : s->a.logits,
                              .ids = s->ids,
                              .seed = (int64_t)sampling->seed,
                              .position = s->length,
@@ -41,6 +44,13 @@ tg_status tgi_session_pick(tg_session *s, tgi_pass *pass, const tg_sampling *sam
                              .top_p = sampling->top_p,
                              .min_p = sampling->min_p,
                              .top_k = sampling->top_k};
+  if (!changed && tgi_has_repetition(sampling)) {
+    const int64_t count = pass->sizing ? s->capacity : s->length;
+    const int64_t from = tgi_penalty_start(sampling, count);
+    int32_t *ids = s->history.data;
+    args.history = tg_tensor_2d(ids ? ids + from : NULL, TG_I32, 1, count - from);
+    args.repetition_penalty = sampling->repetition_penalty;
+  }
   return TGI_STEP(pass, sample_fwd, &args);
 }
 
@@ -50,7 +60,7 @@ static tg_status size_pass(tg_session *s, tgi_pass *pass, const tg_sampling *sam
   pass->sizing = true;
   pass->workspace_bytes = s->workspace_bytes;
   const tg_status status =
-      sampling ? tgi_session_pick(s, pass, sampling) : tgi_transformer_forward(pass);
+      sampling ? tgi_session_pick(s, pass, sampling, false) : tgi_transformer_forward(pass);
   s->workspace_bytes = pass->workspace_bytes;
   return status;
 }
@@ -58,7 +68,7 @@ static tg_status size_pass(tg_session *s, tgi_pass *pass, const tg_sampling *sam
 /* What generating needs: passes over one token at every extent, and picking. */
 static tg_status size_steps(tg_session *s)
 {
-  const tg_sampling sampling = {.temperature = 1};
+  const tg_sampling sampling = {.temperature = 1, .repetition_penalty = 2};
   tg_status status = TG_OK;
   tgi_memory_plan plan = {NULL, 0};
   lay_out(s, &plan, 1);
@@ -176,7 +186,11 @@ static tg_status take_buffers(tg_session *s, tg_error *error)
     return tgi_error_set(error, status, "session_create: %s", tg_context_message(s->ctx));
   }
   tgi_session_bind(s, piece_size(s));
-  return TG_OK;
+  s->told = malloc((size_t)s->capacity * sizeof *s->told);
+  return s->told ? TG_OK
+                 : tgi_error_set(error, TG_NO_MEMORY,
+                                 "session_create: expected room for %lld ids, got none",
+                                 (long long)s->capacity);
 }
 
 static tg_status set_up(tg_session *s, const tg_session_options *o, tg_error *error)
@@ -244,6 +258,7 @@ void tg_session_destroy(tg_session *s)
     free(s->layer);
     free(s->cache);
     free(s->logits);
+    free(s->told);
     free(s);
   }
 }

@@ -3,6 +3,8 @@
 #include "session_state.h"
 #include "tegula/device.h"
 
+#include <string.h>
+
 tgi_pass tgi_session_pass(tg_session *s, int64_t seq)
 {
   return (tgi_pass){.ctx = s->ctx,
@@ -118,6 +120,7 @@ static tg_status feed_piece(tg_session *s, const int32_t *ids, int64_t count, tg
   if (status != TG_OK) {
     return fail(s, status, error);
   }
+  memcpy(s->told + s->length, ids, bytes);
   s->length += count;
   return TG_OK;
 }

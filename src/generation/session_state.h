@@ -25,8 +25,12 @@ struct tg_session {
   void *block, *workspace;
   void *weights; /* on a GPU: the model's */
   float *logits; /* of the last token fed, in host memory */
+  int32_t *told; /* [capacity], on the host: the tokens of the timeline */
   size_t workspace_bytes;
   tg_tensor ids;
+  tg_tensor
+      history; /* i32 [capacity]: the timeline beside the logits, for the repetition penalty */
+  tg_tensor changed;    /* f32 [1, vocab]: logits that the host changed */
   tgi_rope_tables rope; /* of `room` positions */
   void *rope_memory;
   tgi_cache_cast cast; /* where the cache has a dtype of its own */
@@ -75,7 +79,9 @@ int64_t tgi_session_next_extent(const tg_session *s);
  * room. s->length stays. On failure the message is the context's. */
 tg_status tgi_session_step(tg_session *s);
 
-/** Picks the id at s->ids from the logits for the position s->length; or sizes the op. */
-tg_status tgi_session_pick(tg_session *s, tgi_pass *pass, const tg_sampling *sampling);
+/** Picks the id at s->ids for the position s->length; or sizes the op. From s->changed, or from the
+ * pass's logits, with a repetition penalty on the ids of s->history. */
+tg_status tgi_session_pick(tg_session *s, tgi_pass *pass, const tg_sampling *sampling,
+                           bool changed);
 
 #endif

@@ -94,20 +94,18 @@ static tg_status fill_operands(measuring *m)
   return status;
 }
 
-static tg_status measure(measuring *m, tgi_gpu_roof *out)
+static tg_status measure_copy(measuring *m, tgi_gpu_roof *out)
 {
   double seconds = 1;
-  m->size = 8192;
-  const size_t bytes = 3 * (size_t)m->size * (size_t)m->size * tg_dtype_bytes(m->dtype);
-  tg_status status = tg_memory_allocate(m->ctx, bytes > 2 * kCopyBytes ? bytes : 2 * kCopyBytes,
-                                        (void **)&m->memory);
-  if (status == TG_OK) {
-    status = median(m, copy_back_and_forth, &seconds);
-    out->bytes_per_s = 2.0 * kCopies * (double)kCopyBytes / seconds;
-  }
-  if (status == TG_OK) {
-    status = fill_operands(m);
-  }
+  const tg_status status = median(m, copy_back_and_forth, &seconds);
+  out->bytes_per_s = 2.0 * kCopies * (double)kCopyBytes / seconds;
+  return status;
+}
+
+static tg_status measure_product(measuring *m, tgi_gpu_roof *out)
+{
+  double seconds = 1;
+  tg_status status = fill_operands(m);
   const tg_linear_fwd_args args = product(m);
   if (status == TG_OK) {
     status = tg_linear_fwd_workspace(m->ctx, &args, &m->workspace_bytes);
@@ -122,6 +120,17 @@ static tg_status measure(measuring *m, tgi_gpu_roof *out)
   return status;
 }
 
+/* dtype TG_DTYPE_NONE: copies alone. */
+static tg_status measure(measuring *m, tgi_gpu_roof *out)
+{
+  m->size = 8192;
+  const size_t operands = 3 * (size_t)m->size * (size_t)m->size * tg_dtype_bytes(m->dtype);
+  const size_t bytes = operands > 2 * kCopyBytes ? operands : 2 * kCopyBytes;
+  tg_status status = tg_memory_allocate(m->ctx, bytes, (void **)&m->memory);
+  status = status ? status : measure_copy(m, out);
+  return status || m->dtype == TG_DTYPE_NONE ? status : measure_product(m, out);
+}
+
 tg_status tgi_gpu_roof_measure(int32_t index, tg_dtype dtype, tgi_gpu_roof *out, tg_error *error)
 {
   const tg_context_options cuda = {.backend = TG_BACKEND_CUDA, .device_index = index};
@@ -131,7 +140,7 @@ tg_status tgi_gpu_roof_measure(int32_t index, tg_dtype dtype, tgi_gpu_roof *out,
   if (status != TG_OK) {
     return status;
   }
-  status = tg_context_prepare(m.ctx);
+  status = dtype == TG_DTYPE_NONE ? TG_OK : tg_context_prepare(m.ctx);
   status = status ? status : measure(&m, out);
   if (status != TG_OK) {
     tgi_error_set(error, status, "gpu %d: %s", (int)index, tg_context_message(m.ctx));
@@ -139,5 +148,13 @@ tg_status tgi_gpu_roof_measure(int32_t index, tg_dtype dtype, tgi_gpu_roof *out,
   tg_memory_free(m.ctx, m.memory);
   tg_memory_free(m.ctx, m.workspace);
   tg_context_destroy(m.ctx);
+  return status;
+}
+
+tg_status tgi_gpu_roof_measure_copy(int32_t index, double *bytes_per_s, tg_error *error)
+{
+  tgi_gpu_roof roof;
+  const tg_status status = tgi_gpu_roof_measure(index, TG_DTYPE_NONE, &roof, error);
+  *bytes_per_s = roof.bytes_per_s;
   return status;
 }

@@ -8,6 +8,7 @@
 
 enum {
   kChunk = 1 << 15,      /* elements of each stream that a thread moves at a time */
+  kReadBytes = 1 << 10,  /* the kernels' unrolled loops have no rest */
   kComputeChunks = 8,    /* per thread: evens out threads of unequal speed */
   kComputeSamples = 3,   /* to find out how many iterations fill a run */
   kComputeTargetMs = 20, /* one run */
@@ -107,6 +108,19 @@ roof *roof_copy(array_stack *arrays, int threads, roof_mix mix, double bytes)
   }
   if (mix.writes + mix.in_place) {
     snprintf(r->detail + n, sizeof r->detail - (size_t)n, r->past_cache ? "_streaming" : "_cached");
+  }
+  return r;
+}
+
+roof *roof_read(int threads, const void *memory, size_t bytes)
+{
+  roof *r = bytes >= kReadBytes ? new_roof("read", threads) : NULL;
+  if (r) {
+    r->mix = (roof_mix){1, 0, 0};
+    r->num_streams = 1;
+    r->stream[0] = (float *)(uintptr_t)memory; /* only read */
+    r->elements = (int64_t)(bytes / kReadBytes * kReadBytes / sizeof(float));
+    snprintf(r->detail, sizeof r->detail, "1r0w");
   }
   return r;
 }

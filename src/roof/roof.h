@@ -29,6 +29,10 @@ typedef struct roof roof;
  * Its arrays are taken from the stack: the caller marks and releases. NULL if memory is short. */
 roof *roof_copy(array_stack *arrays, int threads, roof_mix mix, double bytes);
 
+/** A read of memory that the caller has: its whole KiB, at an address of 64 bytes. NULL if there is
+ * none or memory is short. */
+roof *roof_read(int threads, const void *memory, size_t bytes);
+
 /** NULL for dot_bf16 on a processor without it. */
 roof *roof_fma_f32(int threads);
 roof *roof_dot_bf16(int threads);

@@ -93,11 +93,23 @@ static bool draw_all(tgi_line_view *view, const tgi_line *line, tgi_text_buffer 
   return ok && (line->cursor == line->text.size || move(end, view->place, out));
 }
 
+/** Whether it is enough to add what stands behind the drawn text. */
+static bool only_grew(const tgi_line_view *view, const tgi_line *line)
+{
+  const size_t drawn = view->drawn, size = line->text.size;
+  if (drawn == 0 || line->changed_from < drawn || line->cursor != size) {
+    return false;
+  }
+  /* A break behind a full row, which was left already, would come twice. */
+  const bool left_full = view->place.column == 0 && line->text.bytes[drawn - 1] != '\n';
+  return !left_full || drawn == size || line->text.bytes[drawn] != '\n';
+}
+
 bool tgi_line_view_draw(tgi_line_view *view, tgi_line *line, tgi_text_buffer *out)
 {
   const size_t size = line->text.size;
   bool ok = true;
-  if (view->drawn > 0 && line->changed_from >= view->drawn && line->cursor == size) {
+  if (only_grew(view, line)) {
     ok = show(view, line->text.bytes + view->drawn, size - view->drawn, &view->place, out);
     ok = ok && leave_full_row(view, &view->place, out);
   } else {
