@@ -27,12 +27,11 @@ static bool hear(void *user, tgi_speech kind, const char *bytes, size_t size)
 }
 
 /* In pieces of every size. */
-static void expect_heard(bool channels, bool thinking, const char *end, const char *said,
-                         const char *wanted)
+static void expect_heard(bool channels, bool thinking, const char *said, const char *wanted)
 {
   for (size_t piece = 1; piece <= strlen(said); piece++) {
     heard h = {.in_thought = false};
-    tgi_thought_filter f = tgi_thought_filter_begin(channels, thinking, end, hear, &h);
+    tgi_thought_filter f = tgi_thought_filter_begin(channels, thinking, hear, &h);
     for (size_t at = 0; at < strlen(said); at += piece) {
       const size_t left = strlen(said) - at;
       assert_true(tgi_thought_filter_push(&f, said + at, left < piece ? left : piece));
@@ -45,49 +44,33 @@ static void expect_heard(bool channels, bool thinking, const char *end, const ch
 static void thoughts_in_marks(void **state)
 {
   (void)state;
-  expect_heard(false, false, "", "plain", "plain");
-  expect_heard(false, false, "", "<think>\nhm\n</think>\n\nYes.", "[\nhm\n]\n\nYes.");
-  expect_heard(false, false, "", " \n<think>a</think>b", " \n[a]b");
-  expect_heard(false, true, "", "hm</think>Yes <think> is a word", "[hm]Yes <think> is a word");
-  expect_heard(false, false, "", "I say <think>x</think>", "I say <think>x</think>");
-  expect_heard(false, false, "", "<thin", "<thin");
-  expect_heard(false, false, "", "<<think>", "<<think>");
-  expect_heard(false, true, "", "no end </thin", "[no end </thin");
-  expect_heard(false, true, "", "a < b </</think>c", "[a < b </]c");
-  expect_heard(false, false, "", "<think></think>c", "c");
-}
-
-static void text_that_ends(void **state)
-{
-  (void)state;
-  expect_heard(false, false, "<|im_end|>", "Yes.<|im_end|>\nNo.", "Yes.");
-  expect_heard(false, false, "<|im_end|>", "<|im_end|>", "");
-  expect_heard(false, false, "<|im_end|>", "<think>a<|im_end|>b", "[a");
-  expect_heard(false, false, "<|im_end|>", "<|im_<|im_end|>b", "<|im_");
-  expect_heard(false, false,
-               "<\xef\xbd\x9c"
-               "end>",
-               "\xef\xbd\x9d<\xef\xbd\x9c"
-               "end>b",
-               "\xef\xbd\x9d");
+  expect_heard(false, false, "plain", "plain");
+  expect_heard(false, false, "<think>\nhm\n</think>\n\nYes.", "[\nhm\n]\n\nYes.");
+  expect_heard(false, false, " \n<think>a</think>b", " \n[a]b");
+  expect_heard(false, true, "hm</think>Yes <think> is a word", "[hm]Yes <think> is a word");
+  expect_heard(false, false, "I say <think>x</think>", "I say <think>x</think>");
+  expect_heard(false, false, "<thin", "<thin");
+  expect_heard(false, false, "<<think>", "<<think>");
+  expect_heard(false, true, "no end </thin", "[no end </thin");
+  expect_heard(false, true, "a < b </</think>c", "[a < b </]c");
+  expect_heard(false, false, "<think></think>c", "c");
 }
 
 static void channels(void **state)
 {
   (void)state;
-  expect_heard(true, false, "",
+  expect_heard(true, false,
                "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final"
                "<|message|>Yes <|x|>.",
                "[hm]Yes <|x|>.");
-  expect_heard(true, false, "", "<|channel|>commentary<|message|>Wait.<|end|><|start|>assi",
-               "Wait.");
-  expect_heard(true, false, "", "no header", "no header");
+  expect_heard(true, false, "<|channel|>commentary<|message|>Wait.<|end|><|start|>assi", "Wait.");
+  expect_heard(true, false, "no header", "no header");
   char text[400] = "";
   for (int i = 0; i < 300; i++) {
     strcat(text, "h");
   }
   strcat(text, "<|channel|>final<|message|>Yes.");
-  expect_heard(true, false, "", text, "Yes.");
+  expect_heard(true, false, text, "Yes.");
 }
 
 /* ---- as printed and kept ---- */
@@ -98,13 +81,15 @@ typedef struct said {
   tgi_spoken spoken;
 } said;
 
+static tgi_stop_strings *stops; /* of all texts; NULL: none */
+
 /* Prints into memory. */
 static said speak(tgi_spoken_style style, const char *text, bool thinking)
 {
   said s = {.out = NULL};
   FILE *before = stdout;
   stdout = open_memstream(&s.out, &s.size);
-  tgi_spoken_begin(&s.spoken, style, false, thinking, "");
+  tgi_spoken_begin(&s.spoken, style, false, thinking, stops);
   for (size_t i = 0; text[i]; i++) { /* tokens may be parts of characters */
     assert_true(tgi_spoken_push(&s.spoken, text + i, 1));
   }
@@ -148,11 +133,27 @@ static void printed_and_kept(void **state)
   expect_said(plain, "a\033[31mb", false, "a\033[31mb\n", "a\033[31mb", "");
 }
 
+static void stop_strings(void **state)
+{
+  (void)state;
+  static const char *const texts[] = {"<|im_end|>", "\xe4\xbd\xa0"};
+  const tgi_spoken_style plain = {.terminal = false};
+  assert_int_equal(tgi_stop_strings_create(texts, 2, &stops, NULL), TG_OK);
+  expect_said(plain, "Yes.<|im_end|>\nNo.", false, "Yes.\n", "Yes.", "");
+  expect_said(plain, "<|im_end|>", false, "\n", "", "");
+  expect_said(plain, "a<|im_<|im_end|>b", false, "a<|im_\n", "a<|im_", "");
+  expect_said(plain, "a\xe4\xbd\xa1\xe4\xbd\xa0z", false, "a\xe4\xbd\xa1\n", "a\xe4\xbd\xa1", "");
+  expect_said(plain, "hm<|im_end|>b", true, "<think>hm</think>\n", "", "hm");
+  expect_said(plain, "Yes <|im_", false, "Yes <|im_\n", "Yes <|im_", "");
+  tgi_stop_strings_destroy(stops);
+  stops = NULL;
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(thoughts_in_marks),
-      cmocka_unit_test(text_that_ends),
+      cmocka_unit_test(stop_strings),
       cmocka_unit_test(channels),
       cmocka_unit_test(printed_and_kept),
   };

@@ -4,8 +4,9 @@
 #include "console.h"
 #include "core/environment.h"
 #include "core/error_record.h"
+#include "files/hub_name.h"
 #include "files/json_file.h"
-#include "generation_options.h"
+#include "generator.h"
 #include "interrupt.h"
 #include "template_options.h"
 #include "text_input.h"
@@ -30,7 +31,7 @@ typedef struct options {
   }
 
 static const tgi_option rows[] = {
-    ROW("model", 'm', model, "DIR", TEXT, "the model's directory, instead of DIR"),
+    ROW("model", 'm', model, "DIR", TEXT, "the model, instead of DIR"),
     ROW("prompt", 'p', prompt, "TEXT", TEXT,
         "answer this one question and end; \"-\": that of standard input"),
     ROW("system", 0, system, "TEXT", TEXT, "the system message"),
@@ -62,9 +63,9 @@ static const tgi_command command_line = {
 
 typedef struct program {
   options o;
+  tgi_model_path path; /* of the model */
   tg_chat_template *chat_template;
-  tg_tokenizer *tokenizer;
-  tg_model *model;
+  tgi_generator generator;
   char *arguments;
   int32_t *stops;
   bool asks_once;
@@ -130,7 +131,7 @@ static tg_status read_question(program *p, tg_error *error)
 static tg_status read_template(program *p, tg_error *error)
 {
   tgi_template_options *t = &p->o.of_template;
-  tg_status status = tg_chat_template_load(p->o.model, t->source, &p->chat_template, error);
+  tg_status status = tg_chat_template_load(p->path.text, t->source, &p->chat_template, error);
   if (status != TG_OK) {
     return status;
   }
@@ -146,28 +147,44 @@ static tg_status read_template(program *p, tg_error *error)
   return tgi_template_arguments(&t->arguments, &p->arguments, error);
 }
 
+/** The texts that end a turn: those given, and the template's where it is no token. */
+static tg_status list_stop_strings(program *p, const tgi_end_mark *end, tg_error *error)
+{
+  const tgi_option_list *given = &p->o.generation.stop;
+  const char *texts[TGI_MAX_LISTED + 1];
+  size_t count = 0;
+  for (int i = 0; i < given->count; i++) {
+    texts[count++] = given->items[i];
+  }
+  if (end->text[0] && !p->o.generation.ignore_eos) {
+    texts[count++] = end->text;
+  }
+  return tgi_stop_strings_create(texts, count, &p->chat.stops, error);
+}
+
 /** The ids that end a turn: the model's, the tokenizer's and the template's. */
 static tg_status list_stops(program *p, tg_error *error)
 {
   tg_generate_options *how = &p->chat.how;
+  const tgi_end_mark end = tgi_chat_end_mark(&p->chat.form);
+  const int32_t more[2] = {tg_tokenizer_special(p->generator.tokenizer, "eos_token"), end.id};
   p->stops = malloc(((size_t)how->num_stop_ids + 2) * sizeof *p->stops);
   if (!p->stops) {
     return tgi_error_set(error, TG_NO_MEMORY, "chat: expected room for %lld ids, got none",
                          (long long)how->num_stop_ids + 2);
   }
-  const int32_t more[2] = {tg_tokenizer_special(p->tokenizer, "eos_token"), p->chat.end.id};
   int64_t n = 0;
   for (; n < how->num_stop_ids; n++) {
     p->stops[n] = how->stop_ids[n];
   }
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 2 && !p->o.generation.ignore_eos; i++) {
     if (more[i] >= 0) {
       p->stops[n++] = more[i];
     }
   }
   how->stop_ids = p->stops;
   how->num_stop_ids = n;
-  return TG_OK;
+  return list_stop_strings(p, &end, error);
 }
 
 static tg_status start_conversation(program *p, tg_error *error)
@@ -184,40 +201,37 @@ static tg_status start_conversation(program *p, tg_error *error)
 
 static tg_status start_session(program *p, const tgi_parsed *given, tg_error *error)
 {
-  tgi_generation_options *g = &p->o.generation;
-  tg_status status = tg_model_load(p->o.model, tgi_generation_dtype(g), &p->model, error);
+  tgi_generator *g = &p->generator;
+  tgi_generation_options *o = &p->o.generation;
+  tg_status status = tgi_generator_load(g, p->path.text, false, o, &command_line, given, error);
   if (status != TG_OK) {
     return status;
   }
-  tgi_generation_fill(g, &command_line, given, p->model);
-  p->chat.how = tgi_generation_how(g, p->model);
+  p->chat.form = (tgi_chat_form){.chat_template = p->chat_template,
+                                 .tokenizer = g->tokenizer,
+                                 .name = p->o.of_template.name,
+                                 .date = p->o.of_template.date,
+                                 .arguments = p->arguments,
+                                 .trust_content = p->o.trust_content};
+  p->chat.how = tgi_generation_how(o, &o->numbers, &g->bias, g->model);
   status = list_stops(p, error);
-  const tg_session_options session = tgi_generation_session(g, p->model, 0);
-  return status ? status : tg_session_create(p->model, &session, &p->chat.timeline.session, error);
+  status = status ? status : tgi_generator_open(g, error);
+  p->chat.timeline.session = g->session;
+  return status;
 }
 
 static tg_status prepare(program *p, const tgi_parsed *given, tg_error *error)
 {
   const bool terminal = isatty(STDOUT_FILENO);
-  tg_status status = read_question(p, error);
-  status = status ? status : read_template(p, error);
-  status = status ? status : start_conversation(p, error);
-  status = status ? status : tg_tokenizer_load(p->o.model, &p->tokenizer, error);
-  if (status != TG_OK) {
-    return status;
-  }
-  p->chat.form = (tgi_chat_form){.chat_template = p->chat_template,
-                                 .tokenizer = p->tokenizer,
-                                 .name = p->o.of_template.name,
-                                 .date = p->o.of_template.date,
-                                 .arguments = p->arguments,
-                                 .trust_content = p->o.trust_content};
-  p->chat.end = tgi_chat_end_mark(&p->chat.form);
   p->chat.style = (tgi_spoken_style){.terminal = terminal,
                                      .dims = terminal && !tgi_environment_dumb_terminal() &&
                                              !tgi_environment_no_color(),
                                      .hides = p->o.hide_thinking};
-  return start_session(p, given, error);
+  tg_status status = read_question(p, error);
+  status = status ? status : tgi_model_path_find(p->o.model, &p->path, error);
+  status = status ? status : read_template(p, error);
+  status = status ? status : start_conversation(p, error);
+  return status ? status : start_session(p, given, error);
 }
 
 /* ---- the command ---- */
@@ -232,7 +246,7 @@ static int run(program *p)
     const tg_session *session = p->chat.timeline.session;
     fprintf(stderr, "context: %lld tokens (%s); /help lists commands, Ctrl-D ends\n",
             (long long)tg_session_capacity(session),
-            tgi_generation_limit(&p->o.generation, p->model, session, 0));
+            tgi_generation_limit(&p->o.generation, p->generator.model, session, 0));
     code = tgi_chat_dialogue(&p->chat, kind, p->o.statistics);
   }
   tgi_terminal_close();
@@ -241,11 +255,10 @@ static int run(program *p)
 
 static void release(program *p)
 {
-  tg_session_destroy(p->chat.timeline.session);
   tgi_timeline_free(&p->chat.timeline);
   tgi_conversation_free(&p->chat.conversation);
-  tg_model_destroy(p->model);
-  tg_tokenizer_destroy(p->tokenizer);
+  tgi_stop_strings_destroy(p->chat.stops);
+  tgi_generator_close(&p->generator);
   tg_chat_template_destroy(p->chat_template);
   tgi_json_free_text(p->arguments);
   tgi_text_input_close(&p->question);

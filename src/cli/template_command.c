@@ -105,16 +105,10 @@ static tg_status render(const options *o, const char *directory, tg_error *error
   status = status ? status : read_text(o->file, &messages, error);
   status = status ? status : read_text(o->tools, &tools, error);
   status = status ? status : read_text(o->documents, &documents, error);
-<<<<<<< HEAD
   status = status ? status : tgi_template_arguments(&o->of_template.arguments, &arguments, error);
   status = status ? status
-                  : tg_chat_template_load(directory, o->of_template.source, &chat_template, error);
-=======
-  status = status ? status : join_arguments(&o->arguments, &arguments, error);
-  status = status ? status
-                  : tg_chat_template_load(directory ? path.text : NULL, o->source, &chat_template,
-                                          error);
->>>>>>> generating
+                  : tg_chat_template_load(directory ? path.text : NULL, o->of_template.source,
+                                          &chat_template, error);
   if (status == TG_OK) {
     status = tg_chat_template_render(chat_template,
                                      &(tg_chat_request){.messages = messages,

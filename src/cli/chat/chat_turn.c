@@ -122,7 +122,7 @@ static tg_status answer(tgi_chat *chat, const tgi_chat_prompt *prompt, tgi_turn 
   bool complete = false;
   const double start = tgi_clock();
   tgi_spoken_begin(&a.spoken, chat->style, tgi_chat_has_channels(&chat->form), prompt->thinking,
-                   chat->end.text);
+                   chat->stops);
   tg_status status = evaluate(chat, prompt, &complete, error);
   turn->prompt_seconds = tgi_clock() - start;
   if (status == TG_OK && complete) {

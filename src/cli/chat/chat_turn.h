@@ -9,10 +9,11 @@
 /** What turns need; all but conversation and timeline is set once. */
 typedef struct tgi_chat {
   tgi_chat_form form;
-  tgi_end_mark end;
+
   tgi_timeline timeline;
   tgi_conversation conversation;
   tg_generate_options how; /* with the ids that end a turn */
+  tgi_stop_strings *stops; /* borrowed: the texts that do */
   tgi_spoken_style style;
 } tgi_chat;
 

@@ -72,29 +72,46 @@ static bool take(void *user, tgi_speech kind, const char *bytes, size_t size)
 }
 
 void tgi_spoken_begin(tgi_spoken *s, tgi_spoken_style style, bool channels, bool thinking,
-                      const char *end)
+                      tgi_stop_strings *stops)
 {
-  *s = (tgi_spoken){.style = style};
-  s->filter = tgi_thought_filter_begin(channels, thinking, end, take, s);
+  *s = (tgi_spoken){.style = style, .stops = stops};
+  s->filter = tgi_thought_filter_begin(channels, thinking, take, s);
+  if (stops) {
+    tgi_stop_strings_reset(stops);
+  }
+}
+
+/** Bytes that no stop string takes; `last`: no more follow. */
+static bool say(tgi_spoken *s, tgi_ready_bytes ready, bool last)
+{
+  char *valid = malloc(TGI_UTF8_STREAM_BOUND(ready.size) + 3);
+  if (!valid) {
+    return false;
+  }
+  size_t size = tgi_utf8_stream_push(&s->stream, ready.bytes, ready.size, valid);
+  if (last) {
+    size += tgi_utf8_stream_finish(&s->stream, valid + size);
+  }
+  const bool ok = tgi_thought_filter_push(&s->filter, valid, size);
+  free(valid);
+  return ok && (!last || tgi_thought_filter_finish(&s->filter));
 }
 
 bool tgi_spoken_push(tgi_spoken *s, const char *bytes, size_t size)
 {
-  char *valid = malloc(TGI_UTF8_STREAM_BOUND(size));
-  const bool ok =
-      valid && tgi_thought_filter_push(&s->filter, valid,
-                                       tgi_utf8_stream_push(&s->stream, bytes, size, valid));
-  free(valid);
+  tgi_ready_bytes ready = {bytes, size};
+  if (s->stops && tgi_stop_strings_push(s->stops, bytes, size, &ready, NULL) != TG_OK) {
+    return false;
+  }
+  const bool ok = say(s, ready, false);
   fflush(stdout);
   return ok;
 }
 
 bool tgi_spoken_finish(tgi_spoken *s)
 {
-  char valid[8];
-  const size_t left = tgi_utf8_stream_finish(&s->stream, valid);
-  bool ok = tgi_thought_filter_push(&s->filter, valid, left);
-  ok = tgi_thought_filter_finish(&s->filter) && ok;
+  const tgi_ready_bytes none = {"", 0};
+  const bool ok = say(s, s->stops ? tgi_stop_strings_finish(s->stops) : none, true);
   change(s, false);
   if (s->last != '\n') {
     putchar('\n');
@@ -108,7 +125,7 @@ bool tgi_spoken_finish(tgi_spoken *s)
 
 bool tgi_spoken_ended(const tgi_spoken *s)
 {
-  return s->filter.place == TGI_PLACE_END;
+  return s->stops && tgi_stop_strings_met(s->stops) >= 0;
 }
 
 void tgi_spoken_free(tgi_spoken *s)

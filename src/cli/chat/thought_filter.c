@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-enum { kMostMarks = 2 };
-
 static const char kChannel[] = "<|channel|>", kMessage[] = "<|message|>";
 
 /** A mark that counts at a place, and where it leads. */
@@ -13,11 +11,11 @@ typedef struct mark {
   tgi_filter_place to;
 } mark;
 
-tgi_thought_filter tgi_thought_filter_begin(bool channels, bool thinking, const char *end,
-                                            tgi_speech_sink *sink, void *user)
+tgi_thought_filter tgi_thought_filter_begin(bool channels, bool thinking, tgi_speech_sink *sink,
+                                            void *user)
 {
   return (tgi_thought_filter){.channels = channels,
-                              .end = end,
+
                               .sink = sink,
                               .user = user,
                               .place = channels   ? TGI_PLACE_HEADER
@@ -25,20 +23,15 @@ tgi_thought_filter tgi_thought_filter_begin(bool channels, bool thinking, const 
                                                   : TGI_PLACE_START};
 }
 
-static int marks_at(const tgi_thought_filter *f, mark marks[kMostMarks])
+/** The mark that counts; in an answer without channels none does, and it has no text. */
+static mark mark_at(const tgi_thought_filter *f)
 {
-  int n = 0;
   if (f->channels) {
-    marks[n++] = (mark){"<|end|>", TGI_PLACE_HEADER};
-  } else if (f->place == TGI_PLACE_START) {
-    marks[n++] = (mark){"<think>", TGI_PLACE_THOUGHT};
-  } else if (f->place == TGI_PLACE_THOUGHT) {
-    marks[n++] = (mark){"</think>", TGI_PLACE_ANSWER};
+    return (mark){"<|end|>", TGI_PLACE_HEADER};
   }
-  if (f->end[0]) {
-    marks[n++] = (mark){f->end, TGI_PLACE_END};
-  }
-  return n;
+  return f->place == TGI_PLACE_START     ? (mark){"<think>", TGI_PLACE_THOUGHT}
+         : f->place == TGI_PLACE_THOUGHT ? (mark){"</think>", TGI_PLACE_ANSWER}
+                                         : (mark){"", TGI_PLACE_ANSWER};
 }
 
 static void drop(tgi_thought_filter *f, size_t size)
@@ -67,17 +60,14 @@ static size_t character_size(unsigned char lead)
 /** Whether the held bytes wait for more; a whole mark is taken. */
 static bool waits(tgi_thought_filter *f)
 {
-  mark marks[kMostMarks];
-  const int n = marks_at(f, marks);
-  for (int i = 0; i < n; i++) {
-    const size_t size = strlen(marks[i].text);
-    if (f->num_held <= size && memcmp(f->held, marks[i].text, f->num_held) == 0) {
-      if (f->num_held == size) {
-        f->num_held = 0;
-        f->place = marks[i].to;
-      }
-      return true;
+  const mark m = mark_at(f);
+  const size_t size = strlen(m.text);
+  if (f->num_held <= size && memcmp(f->held, m.text, f->num_held) == 0) {
+    if (f->num_held == size) {
+      f->num_held = 0;
+      f->place = m.to;
     }
+    return true;
   }
   return f->num_held < character_size((unsigned char)f->held[0]);
 }
@@ -115,7 +105,7 @@ static void read_header(tgi_thought_filter *f)
 bool tgi_thought_filter_push(tgi_thought_filter *f, const char *bytes, size_t size)
 {
   bool ok = true;
-  for (size_t i = 0; i < size && ok && f->place != TGI_PLACE_END; i++) {
+  for (size_t i = 0; i < size && ok; i++) {
     f->held[f->num_held++] = bytes[i];
     if (f->place == TGI_PLACE_HEADER) {
       read_header(f);
@@ -130,8 +120,7 @@ bool tgi_thought_filter_push(tgi_thought_filter *f, const char *bytes, size_t si
 
 bool tgi_thought_filter_finish(tgi_thought_filter *f)
 {
-  const bool header = f->place == TGI_PLACE_HEADER && starts_with(f->held, f->num_held, "<|");
-  if (header || f->place == TGI_PLACE_END) {
+  if (f->place == TGI_PLACE_HEADER && starts_with(f->held, f->num_held, "<|")) {
     f->num_held = 0;
   }
   return say(f, f->num_held);

@@ -24,7 +24,7 @@ typedef enum tgi_filter_place {
   TGI_PLACE_THOUGHT,
   TGI_PLACE_ANSWER,
   TGI_PLACE_HEADER, /* of a channel */
-  TGI_PLACE_END,    /* behind the text that ends an answer */
+
 } tgi_filter_place;
 
 /** Bytes that may be held back: a mark, or the header of a channel. */
@@ -32,7 +32,7 @@ enum { TGI_FILTER_BYTES = 128 };
 
 typedef struct tgi_thought_filter {
   bool channels;
-  const char *end; /* text that ends an answer, shorter than 64 bytes; "": none */
+
   tgi_speech_sink *sink;
   void *user;
   tgi_filter_place place;
@@ -41,11 +41,10 @@ typedef struct tgi_thought_filter {
 } tgi_thought_filter;
 
 /** At the beginning of an answer; `thinking`: the prompt ended within a thought. */
-tgi_thought_filter tgi_thought_filter_begin(bool channels, bool thinking, const char *end,
-                                            tgi_speech_sink *sink, void *user);
+tgi_thought_filter tgi_thought_filter_begin(bool channels, bool thinking, tgi_speech_sink *sink,
+                                            void *user);
 
-/** Takes UTF-8, whole characters; false: no memory. At TGI_PLACE_END all further text is dropped.
- */
+/** Takes UTF-8, whole characters; false: no memory. */
 bool tgi_thought_filter_push(tgi_thought_filter *f, const char *bytes, size_t size);
 
 /** Gives what is held back. */
