@@ -1,0 +1,190 @@
+"""Tiny models to chat with, made without PyTorch: one that has learnt its answers by heart, and one that never ends; and a
+terminal to chat in."""
+
+import ctypes as c
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+
+import numpy as np
+from runtime import BUILD, SaveOptions, Tokenizer, Trainer, check, lib
+
+CLI = BUILD / "src" / "cli" / "tegula"
+SPECIAL = ["<|im_start|>", "<|im_end|>"]
+ADDED = [*SPECIAL, "<think>", "</think>"]
+TEMPLATE = """\
+{%- for m in messages -%}
+<|im_start|>{{ m.role }}
+{% if m.reasoning_content is defined and loop.last %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}<|im_end|>
+{% endfor -%}
+{%- if add_generation_prompt -%}<|im_start|>assistant
+{% if enable_thinking is defined and enable_thinking %}<think>{% endif %}{%- endif -%}
+"""
+ANSWER, THOUGHT = "Yes, sir.", "Hm."
+SECONDS = 60  # far more than any step takes on a busy machine
+
+
+def byte_name(byte):
+    """The byte-level alphabet: printable bytes stand for themselves."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    return chr(byte) if byte in plain else chr(256 + [b for b in range(256) if b not in plain].index(byte))
+
+
+def write_tokenizer(directory):
+    added = [
+        {"id": 256 + i, "content": text, "special": text in SPECIAL, "single_word": False, "lstrip": False, "rstrip": False,
+         "normalized": False}
+        for i, text in enumerate(ADDED)
+    ]  # fmt: skip
+    tokenizer = {
+        "version": "1.0", "added_tokens": added, "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}, "post_processor": None,
+        "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": {byte_name(b): b for b in range(256)}, "merges": []},
+    }  # fmt: skip
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+class Created:
+    """A model with random weights."""
+
+    def __init__(self, preset, seed):
+        self.handle = c.c_void_p()
+        check(lib.tg_model_create, preset.encode(), 256 + len(ADDED), c.c_uint64(seed), c.byref(self.handle))
+
+
+def conversation(rng):
+    """One to three turns of any questions; the answer is always the same, and now and then a thought precedes it."""
+    text = ""
+    for _ in range(rng.integers(1, 4)):
+        question = "".join(chr(b) for b in rng.integers(97, 123, rng.integers(1, 9)))
+        text += f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+        text += f"<think>{THOUGHT}</think>" if rng.integers(5) == 0 else ""
+        text += f"{ANSWER}<|im_end|>\n"
+    return text
+
+
+def learn(directory, steps=120, batch=4, length=96):
+    directory.mkdir()
+    write_tokenizer(directory)
+    tokenizer, rng, model = Tokenizer(directory), np.random.default_rng(1), Created("qwen3_nano", 1)
+    trainer = Trainer(
+        model, batch_size=batch, sequence_length=length, num_threads=1, num_steps=steps, warmup_steps=5, learning_rate=4e-3,
+        min_learning_rate=4e-4, beta1=0.9, beta2=0.95, eps=1e-8, max_grad_norm=1.0,
+    )  # fmt: skip
+    for step in range(steps):
+        rows = np.array([(tokenizer.encode("".join(conversation(rng) for _ in range(4))))[: length + 1] for _ in range(batch)])
+        loss = trainer.step(rows[:, :-1], rows[:, 1:])
+    trainer.save(directory)
+    trainer.close()
+    lib.tg_model_destroy(model.handle)
+    write_tokenizer(directory)
+    (directory / "chat_template.jinja").write_text(TEMPLATE)
+    (directory / "generation_config.json").write_text('{"do_sample": false}')
+    return loss
+
+
+def never_end(directory, positions=100000):
+    """Random weights, no end token, and a template that writes none: text to the end of the context."""
+    directory.mkdir()
+    model = Created("qwen3_nano", 7)
+    check(lib.tg_model_save, model.handle, c.byref(SaveOptions(0, 0, None)), os.fsencode(directory))
+    lib.tg_model_destroy(model.handle)
+    write_tokenizer(directory)
+    config = json.loads((directory / "config.json").read_text())
+    for key in ("eos_token_id", "bos_token_id"):
+        config.pop(key, None)
+    (directory / "config.json").write_text(json.dumps(config | {"max_position_embeddings": positions}))
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    (directory / "chat_template.jinja").write_text("{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %}")
+
+
+def run(*arguments, stdin="", **environment):
+    """Without a terminal."""
+    return subprocess.run(
+        [CLI, "chat", *map(str, arguments)], input=stdin, capture_output=True, text=True, timeout=SECONDS,
+        env=os.environ | environment,
+    )  # fmt: skip
+
+
+class Terminal:
+    """`tegula chat` in a terminal of its own, as its session's leader: Ctrl-C and window changes reach it as signals."""
+
+    def __init__(self, *arguments, columns=80, term="xterm", **environment):
+        self.master, slave = pty.openpty()
+        self.modes = termios.tcgetattr(slave)
+        self.slave = slave  # stays open, so that the modes can be read afterwards
+        self.resize(columns)
+
+        def begin():
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+        environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"TERM": term} | environment
+        self.process = subprocess.Popen(
+            [CLI, "chat", *map(str, arguments)], stdin=slave, stdout=slave, stderr=slave, preexec_fn=begin, env=environment
+        )
+        self.seen = ""  # since the last expect
+        self.all = b""
+
+    def read(self, seconds):
+        ready, _, _ = select.select([self.master], [], [], seconds)
+        data = os.read(self.master, 65536) if ready else b""
+        self.all += data
+        self.seen += data.decode(errors="replace")
+        return bool(data)
+
+    def expect(self, text):
+        """Waits until the text was written; returns what came before it."""
+        end = time.monotonic() + SECONDS
+        while text not in self.seen:
+            left = end - time.monotonic()
+            assert left > 0, f"expected {text!r}, got {self.seen[-2000:]!r}"
+            self.read(min(left, 0.2))
+            assert text in self.seen or self.process.poll() is None, f"ended before {text!r}: {self.seen[-2000:]!r}"
+        before, self.seen = self.seen.split(text, 1)
+        return before
+
+    def prompt(self):
+        return self.expect("> ")
+
+    def send(self, keys):
+        os.write(self.master, keys.encode())
+
+    def resize(self, columns, rows=24):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def end(self):
+        """The exit code, once the modes of the terminal are checked."""
+        end = time.monotonic() + SECONDS
+        while self.process.poll() is None and time.monotonic() < end:
+            self.read(0.05)
+        code = self.process.wait(1)
+        while self.read(0):
+            pass
+        assert termios.tcgetattr(self.slave) == self.modes
+        assert self.all.count(b"\x1b[?2004h") == self.all.count(b"\x1b[?2004l")
+        os.close(self.slave)
+        os.close(self.master)
+        return code
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def load_messages(path):
+    return json.loads(pathlib.Path(path).read_text())
