@@ -11,7 +11,6 @@ add_library(
   files/durable_file.c
   files/file_error.c
   files/file_map.c
-  files/hub_name.c
   files/json_file.c
   files/json_scan.c
   files/leftover_directory.c

@@ -257,4 +257,41 @@ static inline void check_dirty_cache(const tg_model *model, tg_sampling sampling
   tg_session_destroy(s);
 }
 
+/** Samplings that change logits; the prompt and what is behind it count for the first two. */
+static const tg_logit_bias kBias[] = {{7, 3}, {99, -INFINITY}, {7, 1}};
+static const tg_sampling kChanging[] = {
+    {.repetition_penalty = 1.3f},
+    {.temperature = 1, .seed = 3, .repetition_penalty = 1.5f, .penalty_window = 9},
+    {.presence_penalty = 0.9f},
+    {.temperature = 1.2f, .seed = 8, .frequency_penalty = 0.6f, .penalty_window = 20},
+    {.temperature = 1,
+     .repetition_penalty = 1.2f,
+     .frequency_penalty = -0.2f,
+     .presence_penalty = 0.3f,
+     .logit_bias = kBias,
+     .num_logit_bias = 3},
+    {.logit_bias = kBias, .num_logit_bias = 3}};
+
+enum { kNumChanging = sizeof kChanging / sizeof kChanging[0] };
+
+/** Tokens of a call from the prompt to the end of the cache, with log-probabilities and without. */
+static inline void check_changes(const tg_model *model, int which, generation_form form,
+                                 const told *want)
+{
+  tg_error error = {0};
+  tg_session *s = generation_session(model, form);
+  tg_token_logprobs p = {.num_top = 2};
+  for (int again = 0; again < 3; again++) {
+    const tg_generate_options o = {.sampling = kChanging[which], .logprobs = again ? &p : NULL};
+    EXPECT_OK(tg_session_truncate(s, 0), error);
+    feed_prompt(s);
+    const told t = generate_tokens(s, &o, 0);
+    expect_tokens(&t, want->ids, want->count);
+  }
+  tg_session_destroy(s);
+  if (which < 2) {
+    check_tokens(model, kChanging[which], form, want);
+  }
+}
+
 #endif

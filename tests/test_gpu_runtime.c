@@ -165,6 +165,20 @@ static void test_generation(void **state)
   check_bad_logits(kRecorded);
 }
 
+/* Penalties and biases, on the device or by the host: the CPU's tokens. */
+static void test_changed_logits(void **state)
+{
+  (void)state;
+  skip_without_gpu();
+  tg_model *model = generation_model("qwen3_nano", TG_F32);
+  for (int i = 0; i < kNumChanging; i++) {
+    const told want = loop_tokens(model, kChanging[i], kOnCpu);
+    check_changes(model, i, kStepByStep, &want);
+    check_changes(model, i, kRecorded, &want);
+  }
+  tg_model_destroy(model);
+}
+
 /* That recording works is told, and every extent that was met has its graph. */
 static void test_recording(void **state)
 {
@@ -261,9 +275,10 @@ static void test_refusals(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_logits),    cmocka_unit_test(test_generation),
-      cmocka_unit_test(test_recording), cmocka_unit_test(test_resume),
-      cmocka_unit_test(test_refusals),  cmocka_unit_test(test_curves),
+      cmocka_unit_test(test_logits),         cmocka_unit_test(test_generation),
+      cmocka_unit_test(test_changed_logits), cmocka_unit_test(test_recording),
+      cmocka_unit_test(test_resume),         cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_curves),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 #include "console.h"
 #include "core/clock.h"
 #include "core/error_record.h"
-#include "files/hub_name.h"
+#include "hub_name.h"
 #include "json_print.h"
 #include "model_cost.h"
 #include "option_table.h"

@@ -2,8 +2,8 @@
 
 #include "core/clock.h"
 #include "core/error_record.h"
-#include "files/hub_name.h"
 #include "generation/session_state.h"
+#include "hub_name.h"
 #include "roof/gpu_roof.h"
 #include "roof/roof.h"
 #include <stdlib.h>

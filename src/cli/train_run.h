@@ -3,8 +3,8 @@
 #define TGI_CLI_TRAIN_RUN_H
 
 #include "dataset.h"
-#include "files/hub_name.h"
 #include "files/process_lock.h"
+#include "hub_name.h"
 #include "progress.h"
 #include "tegula/train.h"
 #include "train_log.h"
