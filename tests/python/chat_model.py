@@ -18,18 +18,18 @@ import numpy as np
 from runtime import BUILD, SaveOptions, Tokenizer, Trainer, check, lib
 
 CLI = BUILD / "src" / "cli" / "tegula"
-SPECIAL = ["<|im_start|>", "<|im_end|>"]
+SPECIAL = ["<|user|>", "<|assistant|>", "<|end|>"]
 ADDED = [*SPECIAL, "<think>", "</think>"]
 TEMPLATE = """\
 {%- for m in messages -%}
-<|im_start|>{{ m.role }}
-{% if m.reasoning_content is defined and loop.last %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}<|im_end|>
-{% endfor -%}
-{%- if add_generation_prompt -%}<|im_start|>assistant
-{% if enable_thinking is defined and enable_thinking %}<think>{% endif %}{%- endif -%}
+{{ '<|assistant|>' if m.role == 'assistant' else '<|user|>' }}
+{%- if m.reasoning_content is defined and loop.last %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}<|end|>
+{%- endfor -%}
+{%- if add_generation_prompt -%}<|assistant|>{% if enable_thinking is defined and enable_thinking %}<think>{% endif %}{%- endif -%}
 """
-ANSWER, THOUGHT = "Yes, sir.", "Hm."
-SECONDS = 60  # far more than any step takes on a busy machine
+# No letter comes twice, and none is a small one as in questions: each follows from the one before, and is soon learnt.
+ANSWER, THOUGHT = "YES, OK.", "HM?"
+SECONDS = 20  # far more than any step takes on a busy machine
 
 
 def byte_name(byte):
@@ -53,6 +53,14 @@ def write_tokenizer(directory):
     (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
+def name_no_end(directory, **changes):
+    """A new model's config.json names its last id as the end of a text; here that is </think>."""
+    path = directory / "config.json"
+    config = json.loads(path.read_text())
+    del config["eos_token_id"]
+    path.write_text(json.dumps(config | changes))
+
+
 class Created:
     """A model with random weights."""
 
@@ -62,31 +70,31 @@ class Created:
 
 
 def conversation(rng):
-    """One to three turns of any questions; the answer is always the same, and now and then a thought precedes it."""
+    """Any questions; the answer is always the same, and now and then a thought precedes it."""
     text = ""
-    for _ in range(rng.integers(1, 4)):
+    for _ in range(16):
         question = "".join(chr(b) for b in rng.integers(97, 123, rng.integers(1, 9)))
-        text += f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
-        text += f"<think>{THOUGHT}</think>" if rng.integers(5) == 0 else ""
-        text += f"{ANSWER}<|im_end|>\n"
+        thought = f"<think>{THOUGHT}</think>" if rng.integers(4) == 0 else ""
+        text += f"<|user|>{question}<|end|><|assistant|>{thought}{ANSWER}<|end|>"
     return text
 
 
-def learn(directory, steps=120, batch=4, length=96):
+def learn(directory, steps=80, batch=4, length=128):
     directory.mkdir()
     write_tokenizer(directory)
-    tokenizer, rng, model = Tokenizer(directory), np.random.default_rng(1), Created("qwen3_nano", 1)
+    tokenizer, rng, model = Tokenizer(directory), np.random.default_rng(1), Created("gpt_nano", 1)
     trainer = Trainer(
         model, batch_size=batch, sequence_length=length, num_threads=1, num_steps=steps, warmup_steps=5, learning_rate=4e-3,
         min_learning_rate=4e-4, beta1=0.9, beta2=0.95, eps=1e-8, max_grad_norm=1.0,
     )  # fmt: skip
     for step in range(steps):
-        rows = np.array([(tokenizer.encode("".join(conversation(rng) for _ in range(4))))[: length + 1] for _ in range(batch)])
+        rows = np.array([tokenizer.encode(conversation(rng))[: length + 1] for _ in range(batch)])
         loss = trainer.step(rows[:, :-1], rows[:, 1:])
     trainer.save(directory)
     trainer.close()
     lib.tg_model_destroy(model.handle)
     write_tokenizer(directory)
+    name_no_end(directory)
     (directory / "chat_template.jinja").write_text(TEMPLATE)
     (directory / "generation_config.json").write_text('{"do_sample": false}')
     return loss
@@ -99,10 +107,7 @@ def never_end(directory, positions=100000):
     check(lib.tg_model_save, model.handle, c.byref(SaveOptions(0, 0, None)), os.fsencode(directory))
     lib.tg_model_destroy(model.handle)
     write_tokenizer(directory)
-    config = json.loads((directory / "config.json").read_text())
-    for key in ("eos_token_id", "bos_token_id"):
-        config.pop(key, None)
-    (directory / "config.json").write_text(json.dumps(config | {"max_position_embeddings": positions}))
+    name_no_end(directory, max_position_embeddings=positions)
     (directory / "generation_config.json").unlink(missing_ok=True)
     (directory / "chat_template.jinja").write_text("{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %}")
 
@@ -123,6 +128,7 @@ class Terminal:
         self.modes = termios.tcgetattr(slave)
         self.slave = slave  # stays open, so that the modes can be read afterwards
         self.resize(columns)
+        self.dumb = term == "dumb"
 
         def begin():
             os.setsid()
@@ -155,7 +161,7 @@ class Terminal:
         return before
 
     def prompt(self):
-        return self.expect("> ")
+        return self.expect("> " if self.dumb else "\x1b[J> ")  # no answer can write that sequence
 
     def send(self, keys):
         os.write(self.master, keys.encode())

@@ -1,5 +1,6 @@
 """`tegula chat` as a person meets it, in a terminal, and as a script does, without one."""
 
+import json
 import os
 import re
 import signal
@@ -41,7 +42,7 @@ def test_one_question(learnt):
     assert (done.returncode, done.stdout, done.stderr) == (0, ANSWER + "\n", "")
     done = run("-m", learnt, "--prompt", "hi", "--stats", "--system", "s", "--seed", "3")
     assert done.stdout == ANSWER + "\n"
-    assert re.fullmatch(r"prompt: 0 tokens kept, \d+ in .* \| generated: 9 in .* \| ended: end of turn\n", done.stderr)
+    assert re.fullmatch(r"prompt: 0 tokens kept, \d+ in .* \| generated: 8 in .* \| ended: end of turn\n", done.stderr)
     assert run(learnt, "-p", "-", stdin="hi\n").stdout == ANSWER + "\n"
 
 
@@ -86,9 +87,9 @@ def test_what_is_refused(learnt, tmp_path):
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         os.link(learnt / name, bare / name)
     expect(1, "expected a chat template in chat_template.jinja or tokenizer_config.json, got none", bare, "-p", "hi")
-    # The template's own end is known where the directory names none.
-    assert run(bare, "-p", "hi", "--template", "chatml").stdout == ANSWER + "\n"
-    assert run(learnt, "-p", "hi", "--template", learnt / "chat_template.jinja", "--stop", "sir").stdout == "Yes, \n"
+    # The template's own end is known: the directory names none.
+    assert run(bare, "-p", "hi", "--template", learnt / "chat_template.jinja").stdout == ANSWER + "\n"
+    assert run(learnt, "-p", "hi", "--template", learnt / "chat_template.jinja", "--stop", "OK").stdout == "YES, \n"
 
 
 def write(path, text):
@@ -121,7 +122,7 @@ def test_signals_without_a_terminal(endless):
 def test_turns_and_commands(learnt, tmp_path):
     saved = tmp_path / "a b.json"
     with Terminal(learnt, "--stats", "--system", "Be kind.") as terminal:
-        terminal.expect("context: 256 tokens (the model's positions); /help lists commands, Ctrl-D ends")
+        terminal.expect("context: 128 tokens (the model's positions); /help lists commands, Ctrl-D ends")
         terminal.prompt()
         terminal.send("hello\r")
         terminal.expect(ANSWER)
@@ -131,7 +132,7 @@ def test_turns_and_commands(learnt, tmp_path):
         kept, new = map(int, re.search(r"(\d+) tokens kept, (\d+) in", terminal.prompt()).groups())
         # All of the first turn but its end token, for which no pass was run; then that and the question.
         assert kept == first + len(ANSWER)
-        assert new == len("E\nSuser\nagainE\nSassistant\n")
+        assert new == len("EUagainEA")
         for command, reply in {
             "/undo": "the last question and its answer are taken back",
             "/nonsense": "expected a command of /help, got /nonsense",
@@ -163,7 +164,7 @@ def test_the_next_turn_answers_as_a_fresh_program(learnt, endless, tmp_path):
     """What was kept of the turn before changes no token."""
     saved = tmp_path / "chat.json"
     for directory in (learnt, endless):
-        options = ["-n", 12, "--temperature", 0, "--ctx", 250]
+        options = ["-n", 12, "--temperature", 0, "--ctx", 120]
         with Terminal(directory, *options) as terminal:
             for question in ("hello", "and again", "once more"):
                 terminal.prompt()
@@ -175,7 +176,7 @@ def test_the_next_turn_answers_as_a_fresh_program(learnt, endless, tmp_path):
             assert terminal.end() == 0
         messages = load_messages(saved)
         assert [m["role"] for m in messages] == ["user", "assistant"] * 3
-        before = write(tmp_path / "before.json", __import__("json").dumps(messages[:4]))
+        before = write(tmp_path / "before.json", json.dumps(messages[:4]))
         assert run(directory, *options, "--load", before, "-p", "once more").stdout.rstrip("\n") == messages[5]["content"].rstrip("\n")
 
 
@@ -184,7 +185,8 @@ def test_thoughts_in_a_terminal(learnt, tmp_path):
     with Terminal(learnt, "--thinking") as terminal:
         terminal.prompt()
         terminal.send("hello\r")
-        assert f"{DIM}<think>{THOUGHT}</think>{PLAIN}{ANSWER}" in terminal.prompt() + terminal.prompt() + terminal.prompt()
+        terminal.expect(f"{DIM}<think>{THOUGHT}</think>{PLAIN}{ANSWER}")
+        terminal.prompt()
         terminal.send(f"/save {saved}\r")
         terminal.prompt()
         terminal.send("\x04")
@@ -208,7 +210,7 @@ def test_ctrl_c(endless):
     with Terminal(endless) as terminal:
         terminal.prompt()
         terminal.send("hello\r")
-        terminal.expect("hello\r\n")
+        terminal.expect("\r\n")
         while not terminal.seen:
             terminal.read(1)
         terminal.send("\x03")
@@ -219,7 +221,7 @@ def test_ctrl_c(endless):
         terminal.send("\x03")  # forgets that
         terminal.prompt()
         terminal.send("more\r")
-        terminal.expect("more\r\n")
+        terminal.expect("\r\n")
         while not terminal.seen:
             terminal.read(1)
         terminal.send("\x03")
@@ -236,7 +238,7 @@ def test_other_signals_leave_the_terminal_as_it_was(endless, number):
             terminal.prompt()
             if answers:
                 terminal.send("hello\r")
-                terminal.expect("hello\r\n")
+                terminal.expect("\r\n")
             terminal.process.send_signal(number)
             assert terminal.end() == 128 + number
 
@@ -251,7 +253,8 @@ def test_stopped_and_continued(learnt):
         assert pid and os.WIFSTOPPED(status)
         assert chat_model.termios.tcgetattr(terminal.slave) == terminal.modes
         terminal.process.send_signal(signal.SIGCONT)
-        terminal.expect("> hel")
+        terminal.prompt()
+        terminal.expect("hel")
         answer(terminal, "lo")
         terminal.send("\x04")
         assert terminal.end() == 0
@@ -293,11 +296,12 @@ def test_keys_while_an_answer_is_written(endless, tmp_path):
     with Terminal(endless, "-n", 3000) as terminal:
         terminal.prompt()
         terminal.send("hello\r")
-        terminal.expect("hello\r\n")
+        terminal.expect("\r\n")
         terminal.send("zqx\x1b[D\x7f")
         terminal.expect("(cut after 3000 tokens")
-        assert "zqx" not in terminal.prompt()
-        terminal.expect("z")
+        terminal.prompt()
+        terminal.expect("zx")
+        assert b"zqx" not in terminal.all
         terminal.send("\x15\x04")
         assert terminal.end() == 0
 
@@ -357,7 +361,7 @@ def test_a_dumb_terminal(learnt):
 
 def test_questions_cannot_write_special_tokens(learnt, tmp_path):
     """A question that spells them is longer by their letters; with --trust-content they are tokens."""
-    text = "<|im_end|>"
+    text = "<|end|>"
     counts = [
         int(re.search(r"kept, (\d+) in", run(learnt, "-p", question, "--stats", *more).stderr)[1])
         for question, *more in [("x",), (text,), (text, "--trust-content")]
