@@ -29,7 +29,7 @@ TEMPLATE = """\
 """
 # No letter comes twice, and none is a small one as in questions: each follows from the one before, and is soon learnt.
 ANSWER, THOUGHT = "YES, OK.", "HM?"
-SECONDS = 20  # far more than any step takes on a busy machine
+SECONDS = 60  # far more than any step takes on a busy machine
 
 
 def byte_name(byte):
@@ -174,7 +174,7 @@ class Terminal:
         end = time.monotonic() + SECONDS
         while self.process.poll() is None and time.monotonic() < end:
             self.read(0.05)
-        code = self.process.wait(1)
+        code = self.process.wait(SECONDS)
         while self.read(0):
             pass
         assert termios.tcgetattr(self.slave) == self.modes

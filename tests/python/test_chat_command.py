@@ -293,21 +293,21 @@ def test_a_pasted_question_has_lines(learnt, tmp_path):
 
 def test_keys_while_an_answer_is_written(endless, tmp_path):
     """They are not mixed into it, and wait for the prompt."""
-    with Terminal(endless, "-n", 3000) as terminal:
+    with Terminal(endless, "-n", 300) as terminal:
         terminal.prompt()
         terminal.send("hello\r")
         terminal.expect("\r\n")
         terminal.send("zqx\x1b[D\x7f")
-        terminal.expect("(cut after 3000 tokens")
+        terminal.expect("(cut after 300 tokens")
         terminal.prompt()
         terminal.expect("zx")
         assert b"zqx" not in terminal.all
-        terminal.send("\x15\x04")
+        terminal.send("\x05\x15\x04")
         assert terminal.end() == 0
 
 
 def test_window_changes(endless, learnt):
-    with Terminal(endless, "-n", 2000) as terminal:
+    with Terminal(endless, "-n", 300) as terminal:
         terminal.prompt()
         terminal.send("a question that is longer than a row")
         terminal.expect("row")
@@ -319,14 +319,14 @@ def test_window_changes(endless, learnt):
         for columns in (20, 5, 100):
             terminal.resize(columns)
             terminal.read(0.1)
-        terminal.expect("(cut after 2000 tokens")
+        terminal.expect("(cut after 300 tokens")
         terminal.prompt()
         terminal.send("\x04")
         assert terminal.end() == 0
 
 
 def test_a_full_context(learnt):
-    with Terminal(learnt, "--ctx", 80) as terminal:
+    with Terminal(learnt, "--ctx", 50) as terminal:
         terminal.prompt()
         answer(terminal, "hello")
         terminal.send("h" * 60 + "\r")
@@ -334,7 +334,7 @@ def test_a_full_context(learnt):
         terminal.expect("/reset, /undo or a larger --ctx make room")
         terminal.prompt()
         answer(terminal, "hi")  # the long question was not kept
-        terminal.send("hello\r")
+        terminal.send("h" * 30 + "\r")
         terminal.expect("context")
         terminal.prompt()
         terminal.send("/reset\r")

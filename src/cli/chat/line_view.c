@@ -97,11 +97,12 @@ static bool draw_all(tgi_line_view *view, const tgi_line *line, tgi_text_buffer 
 static bool only_grew(const tgi_line_view *view, const tgi_line *line)
 {
   const size_t drawn = view->drawn, size = line->text.size;
-  if (drawn == 0 || line->changed_from < drawn || line->cursor != size) {
+  if (!view->drawn_to_end || line->changed_from < drawn || line->cursor != size) {
     return false;
   }
   /* A break behind a full row, which was left already, would come twice. */
-  const bool left_full = view->place.column == 0 && line->text.bytes[drawn - 1] != '\n';
+  const bool left_full =
+      drawn > 0 && view->place.column == 0 && line->text.bytes[drawn - 1] != '\n';
   return !left_full || drawn == size || line->text.bytes[drawn] != '\n';
 }
 
@@ -115,7 +116,8 @@ bool tgi_line_view_draw(tgi_line_view *view, tgi_line *line, tgi_text_buffer *ou
   } else {
     ok = draw_all(view, line, out);
   }
-  view->drawn = line->cursor == size ? size : 0;
+  view->drawn = size;
+  view->drawn_to_end = line->cursor == size;
   line->changed_from = size;
   return ok;
 }
@@ -124,7 +126,7 @@ bool tgi_line_view_resize(tgi_line_view *view, tgi_line *line, int columns, tgi_
 {
   view->columns = columns < kLeastColumns ? kLeastColumns : columns;
   view->place = cursor_place(view, line);
-  view->drawn = 0;
+  view->drawn_to_end = false;
   return tgi_line_view_draw(view, line, out);
 }
 

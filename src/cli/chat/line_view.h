@@ -17,7 +17,8 @@ typedef struct tgi_screen_place {
 typedef struct tgi_line_view {
   int columns;            /* of the terminal, at least 8 */
   tgi_screen_place place; /* of the terminal's cursor */
-  size_t drawn;           /* bytes of text on the screen, with the cursor behind them; or 0 */
+  size_t drawn;           /* bytes of text on the screen */
+  bool drawn_to_end;      /* and the cursor stands behind them */
 } tgi_line_view;
 
 /** At the beginning of a row: nothing is drawn yet. */
