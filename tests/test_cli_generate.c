@@ -1,3 +1,4 @@
+#define _DEFAULT_SOURCE /* usleep */
 /* `tegula generate`: stop strings, biases, names of options, files of prompts, JSON, hub names. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +10,8 @@
 #include "scratch_directory.h"
 #include "tegula/model.h"
 #include <cmocka.h>
+#include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -344,6 +347,65 @@ static void damaged_lines_are_named(void **state)
              "--out", out, "--json");
 }
 
+/* Bytes of the file that `out` is written to before it takes its name. */
+static off_t bytes_so_far(const char *name)
+{
+  struct stat info = {0};
+  char path[2 * SCRATCH_PATH];
+  DIR *entries = opendir(dir.path);
+  assert_non_null(entries);
+  for (struct dirent *e; (e = readdir(entries)) != NULL;) {
+    if (strncmp(e->d_name, name, strlen(name)) == 0) {
+      snprintf(path, sizeof path, "%s/%s", dir.path, e->d_name);
+      (void)stat(path, &info);
+    }
+  }
+  closedir(entries);
+  return info.st_size;
+}
+
+static void interrupted_runs_keep_whole_lines(void **state)
+{
+  (void)state;
+  enum { kPrompts = 4000, kTries = 3000 };
+  static const char kLine[] = "{\"prompt\": \"the cat\"}\n";
+  char *prompts = malloc(kPrompts * sizeof kLine), path[SCRATCH_PATH], out[SCRATCH_PATH];
+  prompts[0] = '\0';
+  for (int i = 0; i < kPrompts; i++) {
+    memcpy(prompts + (size_t)i * (sizeof kLine - 1), kLine, sizeof kLine);
+  }
+  snprintf(path, sizeof path, "%s", scratch_file(&dir, "many.jsonl"));
+  snprintf(out, sizeof out, "%s", scratch_file(&dir, "some.jsonl"));
+  write_text(path, prompts);
+  free(prompts);
+  const pid_t pid = cli_start(scratch_file(&dir, "log"),
+                              (const char *const[]){"generate", model, "-f", path, "--out", out,
+                                                    "-n", "50", "--threads", "1", NULL});
+  int tries = 0;
+  while (bytes_so_far("some.jsonl.tegula-") < 2000 && tries++ < kTries) {
+    usleep(10000);
+  }
+  assert_false(file_exists(out));
+  assert_int_equal(kill(pid, SIGINT), 0);
+  assert_int_equal(cli_wait(pid), 130);
+  size_t size;
+  char *text = read_file(out, &size);
+  assert_true(size >= 2000);
+  int lines = 0;
+  for (const char *at = text; *at; lines++) {
+    char begin[32];
+    snprintf(begin, sizeof begin, "{\"index\":%d,", lines);
+    assert_int_equal(strncmp(at, begin, strlen(begin)), 0);
+    const char *end = strchr(at, '\n');
+    assert_true(end && end[-1] == '}');
+    at = end + 1;
+  }
+  assert_true(lines > 0 && lines < kPrompts);
+  free(text);
+  EXPECT_CLI(1, "/nowhere/out.jsonl", "generate", model, "-f", path, "--out",
+             scratch_file(&dir, "nowhere/out.jsonl"));
+}
+
 /* ---- hub names ---- */
 
 static void models_by_hub_name(void **state)
@@ -394,11 +456,17 @@ static void models_by_hub_name(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(stop_strings_end_the_text), cmocka_unit_test(biases_choose_tokens),
-      cmocka_unit_test(end_tokens_are_ignored),    cmocka_unit_test(names_of_other_programs),
-      cmocka_unit_test(penalties_have_windows),    cmocka_unit_test(files_of_prompts),
-      cmocka_unit_test(one_json_object),           cmocka_unit_test(several_prompts),
-      cmocka_unit_test(damaged_lines_are_named),   cmocka_unit_test(models_by_hub_name),
+      cmocka_unit_test(stop_strings_end_the_text),
+      cmocka_unit_test(biases_choose_tokens),
+      cmocka_unit_test(end_tokens_are_ignored),
+      cmocka_unit_test(names_of_other_programs),
+      cmocka_unit_test(penalties_have_windows),
+      cmocka_unit_test(files_of_prompts),
+      cmocka_unit_test(one_json_object),
+      cmocka_unit_test(several_prompts),
+      cmocka_unit_test(damaged_lines_are_named),
+      cmocka_unit_test(interrupted_runs_keep_whole_lines),
+      cmocka_unit_test(models_by_hub_name),
   };
   return cmocka_run_group_tests(tests, make_model, remove_model);
 }

@@ -57,7 +57,8 @@ static const tgi_command command_line = {
         "model's end tokens, before a stop string, after --max-tokens, or when the context is "
         "full. Ctrl-C ends it with exit code 130. The penalties of presence and frequency count "
         "what was generated, the repetition penalty also the prompt. Long names of llama-cli are "
-        "taken where they mean the same.",
+        "taken where they mean the same. The directory's defaults are those of its "
+        "generation_config.json.",
     .options = rows,
     .most_positions = 2,
     .shared = tgi_generation_rows,
@@ -127,7 +128,7 @@ static void print_end(const tgi_generator *g, const tgi_timings *t, const char *
   fprintf(stderr, " | ended: %s\n", reason);
 }
 
-static tg_status report(const options *o, const tgi_text_run *r)
+static void report(const options *o, const tgi_text_run *r)
 {
   const tgi_generator *g = r->generator;
   tgi_timings t = {.load_ms = 1e3 * g->load_seconds};
@@ -138,7 +139,6 @@ static tg_status report(const options *o, const tgi_text_run *r)
   } else if (!o->quiet) {
     print_end(g, &t, r->reason);
   }
-  return TG_OK;
 }
 
 static tg_status run_one(const options *o, tgi_generator *g, const tgi_prompt *prompt,
@@ -170,7 +170,9 @@ static tg_status run_one(const options *o, tgi_generator *g, const tgi_prompt *p
   if (!o->json) {
     putchar('\n');
   }
-  status = status ? status : report(o, &r);
+  if (status == TG_OK) {
+    report(o, &r);
+  }
   tgi_text_run_free(&r);
   return status;
 }

@@ -19,22 +19,23 @@
 
 const tgi_option tgi_generation_rows[] = {
     ROW("max-tokens", 'n', numbers.max_tokens, "N", I64, -1, TGI_ANY_I64,
-        "largest number of tokens to generate; -1: as many as fit (that of "
-        "generation_config.json, else -1)"),
+        "largest number of tokens to generate; -1: as many as fit (the directory's, else -1)"),
     ALSO("n-predict"),
     ALSO("predict"),
     ROW("temperature", 0, numbers.temperature, "X", F64, 0, 1000,
-        "0: always the most probable token; 1: the model's probabilities (likewise, else 1)"),
+        "0: always the most probable token; 1: the model's probabilities (the directory's, else "
+        "1)"),
     ALSO("temp"),
     ROW("top-k", 0, numbers.top_k, "N", I32, 0, TGI_ANY_I32,
-        "sample from the N most probable tokens; 0: all (likewise, else 0)"),
+        "sample from the N most probable tokens; 0: all (the directory's, else 0)"),
     ROW("top-p", 0, numbers.top_p, "X", F64, 0, 1,
-        "sample from the fewest tokens whose probabilities sum to X (likewise, else 1)"),
+        "sample from the fewest tokens whose probabilities sum to X (the directory's, else 1)"),
     ROW("min-p", 0, numbers.min_p, "X", F64, 0, 1,
-        "sample from the tokens with at least X times the largest probability (likewise, else 0)"),
+        "sample from the tokens with at least X times the largest probability (the "
+        "directory's, else 0)"),
     ROW("repetition-penalty", 0, numbers.repetition_penalty, "X", F64, TGI_ABOVE_0, 1000,
-        "divide the logits of tokens of prompt and text by X, or multiply those below 0 (likewise, "
-        "else 1)"),
+        "divide the logits of tokens of prompt and text by X, or multiply those below 0 (the "
+        "directory's, else 1)"),
     ALSO("repeat-penalty"),
     ROW("presence-penalty", 0, numbers.presence_penalty, "X", F64, -1000, 1000,
         "subtract X from the logits of tokens that the text has (0)"),

@@ -80,24 +80,37 @@ static bool is_empty(const char *text, size_t size)
   return size == 0;
 }
 
+tg_status tgi_prompt_list_parse(const char *name, const char *text, size_t size,
+                                const tg_tokenizer *tokenizer,
+                                const tgi_generation_numbers *numbers, tgi_prompt_list *out,
+                                tg_error *error)
+{
+  const reading r = {name, tokenizer, numbers, out, error};
+  tg_status status = TG_OK;
+  int64_t line = 1;
+  for (size_t at = 0; at < size && status == TG_OK; line++) {
+    const char *newline = memchr(text + at, '\n', size - at);
+    const size_t end = newline ? (size_t)(newline - text) : size;
+    if (!is_empty(text + at, end - at)) {
+      status = read_line(&r, text + at, end - at, line);
+    }
+    at = end + 1;
+  }
+  if (status == TG_OK && out->count == 0) {
+    status = tgi_file_error(error, TG_BAD_FILE, name, TGI_NO_BYTE, "a prompt, got none");
+  }
+  return status;
+}
+
 tg_status tgi_prompt_list_read(const char *path, const tg_tokenizer *tokenizer,
                                const tgi_generation_numbers *numbers, tgi_prompt_list *out,
                                tg_error *error)
 {
   tgi_text_input input = {0};
   tg_status status = tgi_text_input_open(path, &input, error);
-  const reading r = {input.name, tokenizer, numbers, out, error};
-  int64_t line = 1;
-  for (size_t at = 0; at < input.size && status == TG_OK; line++) {
-    const char *newline = memchr(input.text + at, '\n', input.size - at);
-    const size_t end = newline ? (size_t)(newline - input.text) : input.size;
-    if (!is_empty(input.text + at, end - at)) {
-      status = read_line(&r, input.text + at, end - at, line);
-    }
-    at = end + 1;
-  }
-  if (status == TG_OK && out->count == 0) {
-    status = tgi_file_error(error, TG_BAD_FILE, path, TGI_NO_BYTE, "a prompt, got none");
+  if (status == TG_OK) {
+    status =
+        tgi_prompt_list_parse(input.name, input.text, input.size, tokenizer, numbers, out, error);
   }
   tgi_text_input_close(&input);
   return status;

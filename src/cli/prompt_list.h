@@ -23,9 +23,16 @@ typedef struct tgi_prompt_list {
 } tgi_prompt_list;
 
 /**
- * Reads all prompts of the file and encodes them; numbers that a line leaves out are those of
- * `numbers`. Errors: IO, NO_MEMORY, BAD_FILE (a line, which the message names; no prompt at all).
+ * Reads all prompts of `size` bytes of text, which messages call `name`, and encodes them; numbers
+ * that a line leaves out are those of `numbers`. Errors: NO_MEMORY, BAD_FILE (a line, which the
+ * message names; no prompt at all).
  */
+tg_status tgi_prompt_list_parse(const char *name, const char *text, size_t size,
+                                const tg_tokenizer *tokenizer,
+                                const tgi_generation_numbers *numbers, tgi_prompt_list *out,
+                                tg_error *error);
+
+/** The same for a file. Errors: those, and IO. */
 tg_status tgi_prompt_list_read(const char *path, const tg_tokenizer *tokenizer,
                                const tgi_generation_numbers *numbers, tgi_prompt_list *out,
                                tg_error *error);

@@ -33,26 +33,27 @@ tg_status tg_compute_logprobs(const float *logits, int32_t vocab_size, int32_t i
                          "compute_logprobs: num_top: expected 0 to %d, got %d", TG_MAX_TOP_LOGPROBS,
                          out->num_top);
   }
-  float largest = -INFINITY;
+  int32_t best = 0;
   bool finite = true;
   for (int32_t i = 0; i < vocab_size; i++) {
     finite = finite && logits[i] < INFINITY; /* no NaN either */
-    largest = logits[i] > largest ? logits[i] : largest;
+    best = logits[i] > logits[best] ? i : best;
   }
+  const double largest = (double)logits[best];
   if (!finite || isinf(largest)) {
     return tgi_error_set(error, TG_BAD_ARGUMENT,
                          "compute_logprobs: logits: expected finite ones, got NaN, infinity or "
                          "none");
   }
-  double sum = 0;
+  double sum = 1; /* the largest one's */
   int32_t filled = 0;
   for (int32_t i = 0; i < vocab_size; i++) {
-    sum += exp((double)logits[i] - (double)largest);
+    sum += i == best ? 0 : exp((double)logits[i] - largest);
     if (out->num_top > 0) {
       rank(out, &filled, i, logits[i]);
     }
   }
-  const double level = (double)largest + log(sum);
+  const double level = largest + log(sum);
   out->logprob = (float)((double)logits[id] - level);
   for (int32_t i = 0; i < out->num_top; i++) {
     out->top[i] = i < filled

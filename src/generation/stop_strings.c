@@ -43,7 +43,8 @@ static tg_status make_automaton(const char *text, size_t number, automaton *a, t
   a->text = malloc(a->size);
   a->border = malloc(a->size * sizeof *a->border);
   if (!a->text || !a->border) {
-    return tgi_error_set(error, TG_NO_MEMORY, "stop_strings: expected %zu bytes of memory, got none",
+    return tgi_error_set(error, TG_NO_MEMORY,
+                         "stop_strings: expected %zu bytes of memory, got none",
                          a->size * (1 + sizeof *a->border));
   }
   memcpy(a->text, text, a->size);
@@ -61,8 +62,8 @@ tg_status tgi_stop_strings_create(const char *const *texts, size_t count, tgi_st
   if (!s || !stops) {
     free(s);
     free(stops);
-    return tgi_error_set(error, TG_NO_MEMORY, "stop_strings: expected memory for %zu texts, got none",
-                         count);
+    return tgi_error_set(error, TG_NO_MEMORY,
+                         "stop_strings: expected memory for %zu texts, got none", count);
   }
   *s = (tgi_stop_strings){.stops = stops, .met = -1};
   for (; s->count < count && status == TG_OK; s->count++) {
@@ -112,8 +113,7 @@ static bool step(automaton *a, unsigned char byte)
 static void step_all(tgi_stop_strings *s, unsigned char byte)
 {
   for (size_t i = 0; i < s->count; i++) {
-    if (step(&s->stops[i], byte) &&
-        (s->met < 0 || s->stops[i].size > s->stops[s->met].size)) {
+    if (step(&s->stops[i], byte) && (s->met < 0 || s->stops[i].size > s->stops[s->met].size)) {
       s->met = (int)i;
     }
   }
@@ -154,8 +154,8 @@ tg_status tgi_stop_strings_push(tgi_stop_strings *s, const char *bytes, size_t s
   forget_handed(s);
   char *grown = tgi_grow(s->held, &s->capacity, s->size + size, 1);
   if (!grown) {
-    return tgi_error_set(error, TG_NO_MEMORY, "stop_strings: expected %zu bytes of memory, got none",
-                         s->size + size);
+    return tgi_error_set(error, TG_NO_MEMORY,
+                         "stop_strings: expected %zu bytes of memory, got none", s->size + size);
   }
   s->held = grown;
   for (size_t i = 0; i < size && s->met < 0; i++) {
