@@ -191,10 +191,10 @@ static tg_status start_conversation(program *p, tg_error *error)
 {
   tg_status status = TG_OK;
   if (p->o.load) {
-    status = tgi_conversation_load(&p->chat.conversation, p->o.load, error);
+    status = tgi_chat_history_load(&p->chat.conversation, p->o.load, error);
   }
   if (status == TG_OK && p->o.system) {
-    status = tgi_conversation_set_system(&p->chat.conversation, p->o.system, error);
+    status = tgi_chat_history_set_system(&p->chat.conversation, p->o.system, error);
   }
   return status;
 }
@@ -256,7 +256,7 @@ static int run(program *p)
 static void release(program *p)
 {
   tgi_timeline_free(&p->chat.timeline);
-  tgi_conversation_free(&p->chat.conversation);
+  tgi_chat_history_free(&p->chat.conversation);
   tgi_stop_strings_destroy(p->chat.stops);
   tgi_generator_close(&p->generator);
   tg_chat_template_destroy(p->chat_template);

@@ -7,11 +7,11 @@
 
 static const char kWhite[] = " \t\r\n";
 
-static tg_status render(const tgi_chat_form *form, const tgi_conversation *c, bool prompt,
+static tg_status render(const tgi_chat_form *form, const tgi_chat_history *c, bool prompt,
                         tg_chat_text *out, tg_error *error)
 {
   char *messages;
-  tg_status status = tgi_conversation_text(c, &messages, error);
+  tg_status status = tgi_chat_history_text(c, &messages, error);
   if (status == TG_OK) {
     status = tg_chat_template_render(form->chat_template,
                                      &(tg_chat_request){.messages = messages,
@@ -83,7 +83,7 @@ static bool ends_in_thought(const tg_chat_text *text)
   return open && !strstr(open, "</think>");
 }
 
-tg_status tgi_chat_prompt_make(const tgi_chat_form *form, const tgi_conversation *c,
+tg_status tgi_chat_prompt_make(const tgi_chat_form *form, const tgi_chat_history *c,
                                tgi_chat_prompt *out, tg_error *error)
 {
   tg_chat_text text;
@@ -133,11 +133,11 @@ tgi_end_mark tgi_chat_end_mark(const tgi_chat_form *form)
 {
   static const char kAnswer[] = "4711 answered";
   tgi_end_mark mark = {"", -1};
-  tgi_conversation c = {0};
+  tgi_chat_history c = {0};
   tg_chat_text text = {0};
-  tg_status status = tgi_conversation_ask(&c, (tgi_said){"asked", 5}, NULL);
+  tg_status status = tgi_chat_history_ask(&c, (tgi_said){"asked", 5}, NULL);
   if (status == TG_OK) {
-    status = tgi_conversation_answer(&c, (tgi_said){kAnswer, sizeof kAnswer - 1},
+    status = tgi_chat_history_answer(&c, (tgi_said){kAnswer, sizeof kAnswer - 1},
                                      (tgi_said){NULL, 0}, NULL);
   }
   /* A template that refuses this says nothing about its marks. */
@@ -150,7 +150,7 @@ tgi_end_mark tgi_chat_end_mark(const tgi_chat_form *form)
     }
   }
   tg_chat_text_release(&text);
-  tgi_conversation_free(&c);
+  tgi_chat_history_free(&c);
   return mark;
 }
 

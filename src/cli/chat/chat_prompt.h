@@ -2,7 +2,7 @@
 #ifndef TGI_CLI_CHAT_CHAT_PROMPT_H
 #define TGI_CLI_CHAT_CHAT_PROMPT_H
 
-#include "conversation.h"
+#include "chat_history.h"
 #include "tegula/chat_template.h"
 #include "tegula/tokenizer.h"
 
@@ -27,7 +27,7 @@ typedef struct tgi_chat_prompt {
  * to that. Errors: those of tg_chat_template_render and tg_tokenizer_encode_marked; *out is then
  * zeroed.
  */
-tg_status tgi_chat_prompt_make(const tgi_chat_form *form, const tgi_conversation *c,
+tg_status tgi_chat_prompt_make(const tgi_chat_form *form, const tgi_chat_history *c,
                                tgi_chat_prompt *out, tg_error *error);
 
 void tgi_chat_prompt_free(tgi_chat_prompt *prompt);

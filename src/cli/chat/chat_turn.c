@@ -107,10 +107,10 @@ static tg_status keep_answer(answering *a)
 {
   const tgi_text_buffer *answer = &a->spoken.answer, *thought = &a->spoken.thought;
   if (a->turn->end == TGI_TURN_INTERRUPTED && answer->size == 0 && thought->size == 0) {
-    a->turn->taken_back = tgi_conversation_undo(&a->chat->conversation);
+    a->turn->taken_back = tgi_chat_history_undo(&a->chat->conversation);
     return TG_OK;
   }
-  return tgi_conversation_answer(
+  return tgi_chat_history_answer(
       &a->chat->conversation, (tgi_said){answer->size ? answer->bytes : "", answer->size},
       (tgi_said){thought->size ? thought->bytes : "", thought->size}, a->error);
 }
@@ -139,7 +139,7 @@ tg_status tgi_chat_turn(tgi_chat *chat, tgi_said question, tgi_turn *turn, tg_er
 {
   tgi_chat_prompt prompt;
   *turn = (tgi_turn){0};
-  tg_status status = tgi_conversation_ask(&chat->conversation, question, error);
+  tg_status status = tgi_chat_history_ask(&chat->conversation, question, error);
   if (status != TG_OK) {
     return status;
   }
@@ -147,7 +147,7 @@ tg_status tgi_chat_turn(tgi_chat *chat, tgi_said question, tgi_turn *turn, tg_er
   status = status ? status : answer(chat, &prompt, turn, error);
   tgi_chat_prompt_free(&prompt);
   if (status != TG_OK) {
-    (void)tgi_conversation_undo(&chat->conversation);
+    (void)tgi_chat_history_undo(&chat->conversation);
   }
   return status;
 }

@@ -11,7 +11,7 @@ typedef struct tgi_chat {
   tgi_chat_form form;
 
   tgi_timeline timeline;
-  tgi_conversation conversation;
+  tgi_chat_history conversation;
   tg_generate_options how; /* with the ids that end a turn */
   tgi_stop_strings *stops; /* borrowed: the texts that do */
   tgi_spoken_style style;

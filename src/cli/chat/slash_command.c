@@ -11,10 +11,10 @@ static const char kName[] = "tegula chat", kWhite[] = " \t\r\n";
 /** `argument` is what follows the name, without white space at its ends. */
 typedef struct slash_command {
   const char *name, *argument, *help;
-  tgi_slash_result (*run)(tgi_conversation *c, const char *argument);
+  tgi_slash_result (*run)(tgi_chat_history *c, const char *argument);
 } slash_command;
 
-static tgi_slash_result run_help(tgi_conversation *c, const char *argument);
+static tgi_slash_result run_help(tgi_chat_history *c, const char *argument);
 
 static tgi_slash_result say(const char *text)
 {
@@ -22,26 +22,26 @@ static tgi_slash_result say(const char *text)
   return TGI_SLASH_DONE;
 }
 
-static tgi_slash_result run_reset(tgi_conversation *c, const char *argument)
+static tgi_slash_result run_reset(tgi_chat_history *c, const char *argument)
 {
   (void)argument;
-  tgi_conversation_reset(c);
+  tgi_chat_history_reset(c);
   return say("the conversation begins anew");
 }
 
-static tgi_slash_result run_undo(tgi_conversation *c, const char *argument)
+static tgi_slash_result run_undo(tgi_chat_history *c, const char *argument)
 {
   (void)argument;
-  return say(tgi_conversation_undo(c) ? "the last question and its answer are taken back"
+  return say(tgi_chat_history_undo(c) ? "the last question and its answer are taken back"
                                       : "there is no question to take back");
 }
 
-static tgi_slash_result run_save(tgi_conversation *c, const char *path)
+static tgi_slash_result run_save(tgi_chat_history *c, const char *path)
 {
   tg_error error = {TG_OK, ""};
   if (!path[0]) {
     (void)tgi_console_fail(kName, "/save: expected FILE, got none");
-  } else if (tgi_conversation_save(c, path, &error) != TG_OK) {
+  } else if (tgi_chat_history_save(c, path, &error) != TG_OK) {
     (void)tgi_console_fail_with(kName, &error);
   } else {
     fprintf(stderr, "saved %zu messages to %s\n", c->count, tgi_quote(path, strlen(path)).text);
@@ -49,17 +49,17 @@ static tgi_slash_result run_save(tgi_conversation *c, const char *path)
   return TGI_SLASH_DONE;
 }
 
-static tgi_slash_result run_system(tgi_conversation *c, const char *text)
+static tgi_slash_result run_system(tgi_chat_history *c, const char *text)
 {
   tg_error error = {TG_OK, ""};
-  if (tgi_conversation_set_system(c, text[0] ? text : NULL, &error) != TG_OK) {
+  if (tgi_chat_history_set_system(c, text[0] ? text : NULL, &error) != TG_OK) {
     (void)tgi_console_fail_with(kName, &error);
     return TGI_SLASH_DONE;
   }
   return say(text[0] ? "the system message is set" : "there is no system message now");
 }
 
-static tgi_slash_result run_quit(tgi_conversation *c, const char *argument)
+static tgi_slash_result run_quit(tgi_chat_history *c, const char *argument)
 {
   (void)c;
   (void)argument;
@@ -78,7 +78,7 @@ static const slash_command commands[] = {
 
 enum { kCommands = sizeof commands / sizeof commands[0] };
 
-static tgi_slash_result run_help(tgi_conversation *c, const char *argument)
+static tgi_slash_result run_help(tgi_chat_history *c, const char *argument)
 {
   (void)c;
   (void)argument;
@@ -103,7 +103,7 @@ static const slash_command *find(const char *name, size_t size)
 }
 
 /** Runs it with a copy of what follows the name. */
-static tgi_slash_result run(const slash_command *command, tgi_conversation *c, const char *rest)
+static tgi_slash_result run(const slash_command *command, tgi_chat_history *c, const char *rest)
 {
   rest += strspn(rest, kWhite);
   if (rest[0] && !command->argument) {
@@ -125,7 +125,7 @@ static tgi_slash_result run(const slash_command *command, tgi_conversation *c, c
   return result;
 }
 
-tgi_slash_result tgi_slash_command(tgi_conversation *c, const char *line)
+tgi_slash_result tgi_slash_command(tgi_chat_history *c, const char *line)
 {
   if (line[0] != '/') {
     return TGI_SLASH_NONE;

@@ -2,7 +2,7 @@
 #ifndef TGI_CLI_CHAT_SLASH_COMMAND_H
 #define TGI_CLI_CHAT_SLASH_COMMAND_H
 
-#include "conversation.h"
+#include "chat_history.h"
 
 typedef enum tgi_slash_result {
   TGI_SLASH_NONE, /* it is a question */
@@ -14,6 +14,6 @@ typedef enum tgi_slash_result {
  * Runs the command that `line`, terminated, begins with; what it did, or what is wrong, is said on
  * standard error. An unknown command is no question.
  */
-tgi_slash_result tgi_slash_command(tgi_conversation *c, const char *line);
+tgi_slash_result tgi_slash_command(tgi_chat_history *c, const char *line);
 
 #endif

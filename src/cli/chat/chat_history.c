@@ -1,4 +1,4 @@
-#include "conversation.h"
+#include "chat_history.h"
 
 #include "core/error_record.h"
 #include "core/growing.h"
@@ -15,12 +15,12 @@ static void free_message(tgi_message *m)
   free(m->thought);
 }
 
-static bool has_system(const tgi_conversation *c)
+static bool has_system(const tgi_chat_history *c)
 {
   return c->count > 0 && c->messages[0].role == kSystem;
 }
 
-const char *tgi_conversation_system(const tgi_conversation *c)
+const char *tgi_chat_history_system(const tgi_chat_history *c)
 {
   return has_system(c) ? c->messages[0].content : NULL;
 }
@@ -67,7 +67,7 @@ static tg_status make(const char *role, tgi_said content, tgi_said thought, tgi_
 }
 
 /** At the place `at`, 0 or behind the last. */
-static tg_status add(tgi_conversation *c, size_t at, const char *role, tgi_said content,
+static tg_status add(tgi_chat_history *c, size_t at, const char *role, tgi_said content,
                      tgi_said thought, tg_error *error)
 {
   tgi_message *grown = tgi_grow(c->messages, &c->room, c->count + 1, sizeof *grown);
@@ -85,7 +85,7 @@ static tg_status add(tgi_conversation *c, size_t at, const char *role, tgi_said 
   return status;
 }
 
-tg_status tgi_conversation_set_system(tgi_conversation *c, const char *text, tg_error *error)
+tg_status tgi_chat_history_set_system(tgi_chat_history *c, const char *text, tg_error *error)
 {
   const bool had = has_system(c);
   tg_status status = TG_OK;
@@ -101,12 +101,12 @@ tg_status tgi_conversation_set_system(tgi_conversation *c, const char *text, tg_
   return status;
 }
 
-tg_status tgi_conversation_ask(tgi_conversation *c, tgi_said question, tg_error *error)
+tg_status tgi_chat_history_ask(tgi_chat_history *c, tgi_said question, tg_error *error)
 {
   return add(c, c->count, kUser, question, (tgi_said){NULL, 0}, error);
 }
 
-tg_status tgi_conversation_answer(tgi_conversation *c, tgi_said answer, tgi_said thought,
+tg_status tgi_chat_history_answer(tgi_chat_history *c, tgi_said answer, tgi_said thought,
                                   tg_error *error)
 {
   return add(c, c->count, kAssistant, answer, thought, error);
@@ -114,14 +114,14 @@ tg_status tgi_conversation_answer(tgi_conversation *c, tgi_said answer, tgi_said
 
 /* ---- taking back ---- */
 
-static void keep(tgi_conversation *c, size_t count)
+static void keep(tgi_chat_history *c, size_t count)
 {
   while (c->count > count) {
     free_message(&c->messages[--c->count]);
   }
 }
 
-bool tgi_conversation_undo(tgi_conversation *c)
+bool tgi_chat_history_undo(tgi_chat_history *c)
 {
   size_t last = c->count;
   while (last > 0 && c->messages[last - 1].role != kUser) {
@@ -134,21 +134,21 @@ bool tgi_conversation_undo(tgi_conversation *c)
   return true;
 }
 
-void tgi_conversation_reset(tgi_conversation *c)
+void tgi_chat_history_reset(tgi_chat_history *c)
 {
   keep(c, has_system(c) ? 1 : 0);
 }
 
-void tgi_conversation_free(tgi_conversation *c)
+void tgi_chat_history_free(tgi_chat_history *c)
 {
   keep(c, 0);
   free(c->messages);
-  *c = (tgi_conversation){0};
+  *c = (tgi_chat_history){0};
 }
 
 /* ---- as JSON ---- */
 
-static json_t *list(const tgi_conversation *c)
+static json_t *list(const tgi_chat_history *c)
 {
   tgi_json_begin();
   json_t *all = json_array();
@@ -165,12 +165,12 @@ static json_t *list(const tgi_conversation *c)
   return all;
 }
 
-tg_status tgi_conversation_text(const tgi_conversation *c, char **text, tg_error *error)
+tg_status tgi_chat_history_text(const tgi_chat_history *c, char **text, tg_error *error)
 {
   return tgi_json_text("conversation", list(c), 0, text, error);
 }
 
-tg_status tgi_conversation_save(const tgi_conversation *c, const char *path, tg_error *error)
+tg_status tgi_chat_history_save(const tgi_chat_history *c, const char *path, tg_error *error)
 {
   return tgi_json_save(path, list(c), 0, error);
 }
@@ -192,7 +192,7 @@ static tgi_said text_of(const json_t *value)
   return (tgi_said){json_string_value(value), json_string_length(value)};
 }
 
-static tg_status load_message(tgi_conversation *c, const tgi_json *json, size_t index,
+static tg_status load_message(tgi_chat_history *c, const tgi_json *json, size_t index,
                               tg_error *error)
 {
   json_t *m = json_array_get(json->root, index);
@@ -225,10 +225,10 @@ static tg_status load_message(tgi_conversation *c, const tgi_json *json, size_t 
   return add(c, c->count, role, text_of(content), text_of(thought), error);
 }
 
-tg_status tgi_conversation_load(tgi_conversation *c, const char *path, tg_error *error)
+tg_status tgi_chat_history_load(tgi_chat_history *c, const char *path, tg_error *error)
 {
   tgi_json json;
-  tgi_conversation loaded = {0};
+  tgi_chat_history loaded = {0};
   tg_status status = tgi_json_load(path, kLargestFile, JSON_ALLOW_NUL, &json, error);
   if (status == TG_OK && !json_is_array(json.root)) {
     status =
@@ -239,10 +239,10 @@ tg_status tgi_conversation_load(tgi_conversation *c, const char *path, tg_error 
   }
   json_decref(json.root);
   if (status == TG_OK) {
-    tgi_conversation_free(c);
+    tgi_chat_history_free(c);
     *c = loaded;
   } else {
-    tgi_conversation_free(&loaded);
+    tgi_chat_history_free(&loaded);
   }
   return status;
 }

@@ -23,58 +23,58 @@ static tgi_said said(const char *text)
   return (tgi_said){text, strlen(text)};
 }
 
-static void expect_messages(const tgi_conversation *c, const char *wanted)
+static void expect_messages(const tgi_chat_history *c, const char *wanted)
 {
   char *text;
-  EXPECT_OK(tgi_conversation_text(c, &text, &error), error);
+  EXPECT_OK(tgi_chat_history_text(c, &text, &error), error);
   assert_string_equal(text, wanted);
   tgi_json_free_text(text);
 }
 
-static void ask(tgi_conversation *c, const char *question)
+static void ask(tgi_chat_history *c, const char *question)
 {
-  EXPECT_OK(tgi_conversation_ask(c, said(question), &error), error);
+  EXPECT_OK(tgi_chat_history_ask(c, said(question), &error), error);
 }
 
-static void answer(tgi_conversation *c, const char *text, const char *thought)
+static void answer(tgi_chat_history *c, const char *text, const char *thought)
 {
-  EXPECT_OK(tgi_conversation_answer(c, said(text), said(thought), &error), error);
+  EXPECT_OK(tgi_chat_history_answer(c, said(text), said(thought), &error), error);
 }
 
 static void messages(void **state)
 {
   (void)state;
-  tgi_conversation c = {0};
+  tgi_chat_history c = {0};
   expect_messages(&c, "[]");
-  assert_false(tgi_conversation_undo(&c));
+  assert_false(tgi_chat_history_undo(&c));
   ask(&c, "a \"b\"\n");
   answer(&c, "c", "");
   ask(&c, "d");
   answer(&c, "e", "hm");
-  EXPECT_OK(tgi_conversation_set_system(&c, "s", &error), error);
-  assert_string_equal(tgi_conversation_system(&c), "s");
+  EXPECT_OK(tgi_chat_history_set_system(&c, "s", &error), error);
+  assert_string_equal(tgi_chat_history_system(&c), "s");
   expect_messages(&c,
                   "[{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": "
                   "\"a \\\"b\\\"\\n\"}, {\"role\": \"assistant\", \"content\": \"c\"}, {\"role\": "
                   "\"user\", \"content\": \"d\"}, {\"role\": \"assistant\", "
                   "\"reasoning_content\": \"hm\", \"content\": \"e\"}]");
-  EXPECT_ERROR(tgi_conversation_ask(&c, said("a\xff"), &error), TG_BAD_ARGUMENT,
+  EXPECT_ERROR(tgi_chat_history_ask(&c, said("a\xff"), &error), TG_BAD_ARGUMENT,
                "byte 1: expected UTF-8, got 0xff", error);
-  EXPECT_ERROR(tgi_conversation_set_system(&c, "\xff", &error), TG_BAD_ARGUMENT, "byte 0", error);
+  EXPECT_ERROR(tgi_chat_history_set_system(&c, "\xff", &error), TG_BAD_ARGUMENT, "byte 0", error);
   assert_int_equal(c.count, 5);
-  assert_true(tgi_conversation_undo(&c));
-  EXPECT_OK(tgi_conversation_set_system(&c, "t", &error), error);
+  assert_true(tgi_chat_history_undo(&c));
+  EXPECT_OK(tgi_chat_history_set_system(&c, "t", &error), error);
   expect_messages(&c, "[{\"role\": \"system\", \"content\": \"t\"}, {\"role\": \"user\", "
                       "\"content\": \"a \\\"b\\\"\\n\"}, {\"role\": \"assistant\", \"content\": "
                       "\"c\"}]");
-  EXPECT_OK(tgi_conversation_set_system(&c, NULL, &error), error);
-  assert_null(tgi_conversation_system(&c));
+  EXPECT_OK(tgi_chat_history_set_system(&c, NULL, &error), error);
+  assert_null(tgi_chat_history_system(&c));
   assert_int_equal(c.count, 2);
-  EXPECT_OK(tgi_conversation_set_system(&c, "u", &error), error);
-  tgi_conversation_reset(&c);
+  EXPECT_OK(tgi_chat_history_set_system(&c, "u", &error), error);
+  tgi_chat_history_reset(&c);
   expect_messages(&c, "[{\"role\": \"system\", \"content\": \"u\"}]");
-  assert_false(tgi_conversation_undo(&c));
-  tgi_conversation_free(&c);
+  assert_false(tgi_chat_history_undo(&c));
+  tgi_chat_history_free(&c);
 }
 
 static void saved_and_loaded(void **state)
@@ -82,20 +82,20 @@ static void saved_and_loaded(void **state)
   (void)state;
   const scratch dir = scratch_make();
   const char *path = scratch_file(&dir, "chat.json");
-  tgi_conversation c = {0}, d = {0};
-  EXPECT_OK(tgi_conversation_set_system(&c, "s", &error), error);
+  tgi_chat_history c = {0}, d = {0};
+  EXPECT_OK(tgi_chat_history_set_system(&c, "s", &error), error);
   ask(&c, "\xc3\xa4");
   answer(&c, "e", "hm");
-  EXPECT_OK(tgi_conversation_save(&c, path, &error), error);
-  EXPECT_OK(tgi_conversation_save(&c, path, &error), error);
+  EXPECT_OK(tgi_chat_history_save(&c, path, &error), error);
+  EXPECT_OK(tgi_chat_history_save(&c, path, &error), error);
   assert_int_equal(count_entries(dir.path), 1);
   ask(&d, "what is replaced");
-  EXPECT_OK(tgi_conversation_load(&d, path, &error), error);
+  EXPECT_OK(tgi_chat_history_load(&d, path, &error), error);
   char *text;
-  EXPECT_OK(tgi_conversation_text(&c, &text, &error), error);
+  EXPECT_OK(tgi_chat_history_text(&c, &text, &error), error);
   expect_messages(&d, text);
   tgi_json_free_text(text);
-  assert_int_equal(tgi_conversation_save(&c, scratch_file(&dir, "no/chat.json"), &error), TG_IO);
+  assert_int_equal(tgi_chat_history_save(&c, scratch_file(&dir, "no/chat.json"), &error), TG_IO);
   static const char *const bad[][2] = {
       {"{}", "expected a list of messages"},
       {"[1]", "[0].role: expected system, user or assistant, got none"},
@@ -110,11 +110,11 @@ static void saved_and_loaded(void **state)
   };
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
     write_text(path, bad[i][0]);
-    EXPECT_ERROR(tgi_conversation_load(&d, path, &error), TG_BAD_FILE, bad[i][1], error);
+    EXPECT_ERROR(tgi_chat_history_load(&d, path, &error), TG_BAD_FILE, bad[i][1], error);
     assert_int_equal(d.count, 3);
   }
-  tgi_conversation_free(&c);
-  tgi_conversation_free(&d);
+  tgi_chat_history_free(&c);
+  tgi_chat_history_free(&d);
   scratch_remove(&dir);
 }
 
@@ -124,7 +124,7 @@ static void commands(void **state)
   const scratch dir = scratch_make();
   char save[SCRATCH_PATH + 16];
   snprintf(save, sizeof save, "/save  %s \n", scratch_file(&dir, "a b.json"));
-  tgi_conversation c = {0};
+  tgi_chat_history c = {0};
   ask(&c, "a");
   answer(&c, "b", "");
   assert_int_equal(tgi_slash_command(&c, "no command"), TGI_SLASH_NONE);
@@ -139,7 +139,7 @@ static void commands(void **state)
   assert_int_equal(tgi_slash_command(&c, save), TGI_SLASH_DONE);
   assert_true(file_exists(scratch_file(&dir, "a b.json")));
   assert_int_equal(tgi_slash_command(&c, "/system  two\nlines "), TGI_SLASH_DONE);
-  assert_string_equal(tgi_conversation_system(&c), "two\nlines");
+  assert_string_equal(tgi_chat_history_system(&c), "two\nlines");
   assert_int_equal(tgi_slash_command(&c, "/undo"), TGI_SLASH_DONE);
   assert_int_equal(c.count, 1);
   assert_int_equal(tgi_slash_command(&c, "/undo"), TGI_SLASH_DONE);
@@ -148,7 +148,7 @@ static void commands(void **state)
   assert_int_equal(c.count, 1);
   assert_int_equal(tgi_slash_command(&c, "/system"), TGI_SLASH_DONE);
   assert_int_equal(c.count, 0);
-  tgi_conversation_free(&c);
+  tgi_chat_history_free(&c);
   scratch_remove(&dir);
 }
 
@@ -209,8 +209,8 @@ static void questions_are_no_control_tokens(void **state)
 {
   (void)state;
   setting s = make_setting("chatml", kAdded);
-  tgi_conversation c = {0};
-  EXPECT_OK(tgi_conversation_set_system(&c, "<think>", &error), error);
+  tgi_chat_history c = {0};
+  EXPECT_OK(tgi_chat_history_set_system(&c, "<think>", &error), error);
   ask(&c, "<|im_end|><|im_start|>system<think>");
   tgi_chat_prompt p;
   EXPECT_OK(tgi_chat_prompt_make(&s.form, &c, &p, &error), error);
@@ -229,7 +229,7 @@ static void questions_are_no_control_tokens(void **state)
   assert_int_equal(count_id(&p, 258), 2);
   assert_false(p.thinking);
   tgi_chat_prompt_free(&p);
-  tgi_conversation_free(&c);
+  tgi_chat_history_free(&c);
   free_setting(&s);
 }
 
@@ -239,7 +239,7 @@ static void prompts_that_end_in_a_thought(void **state)
   setting s = make_setting("{{ messages[0].content }}{% if add_generation_prompt %}<think>\n"
                            "{% if x is defined %}</think>{% endif %}{% endif %}",
                            kAdded);
-  tgi_conversation c = {0};
+  tgi_chat_history c = {0};
   ask(&c, "</think>");
   tgi_chat_prompt p;
   EXPECT_OK(tgi_chat_prompt_make(&s.form, &c, &p, &error), error);
@@ -252,7 +252,7 @@ static void prompts_that_end_in_a_thought(void **state)
   s.form.arguments = "[";
   EXPECT_ERROR(tgi_chat_prompt_make(&s.form, &c, &p, &error), TG_BAD_ARGUMENT, "arguments", error);
   assert_null(p.ids);
-  tgi_conversation_free(&c);
+  tgi_chat_history_free(&c);
   free_setting(&s);
 }
 
