@@ -93,7 +93,8 @@ static tg_status join_arguments(const tgi_option_list *list, char **text, tg_err
     if (!value || equals == list->items[i]) {
       json_decref(value);
       json_decref(all);
-      return tgi_file_error(error, TG_BAD_ARGUMENT, "--template-arg", 0, "KEY=JSON, got %s",
+      return tgi_file_error(error, TG_BAD_ARGUMENT, "--template-arg", TGI_NO_BYTE,
+                            "KEY=JSON, got %s",
                             tgi_quote(list->items[i], strlen(list->items[i])).text);
     }
     char key[256];
