@@ -5,10 +5,10 @@
 #include "core/processor.h"
 #include "generation/free_memory.h"
 #include "json_print.h"
+#include "model/weights.h"
 #include "option_table.h"
 #include "roof/gpu_roof.h"
 #include "tegula/device.h"
-#include "tegula/model.h"
 #include "tegula/tokenizer.h"
 
 #include <stdio.h>
@@ -293,7 +293,7 @@ static tg_status report(const machine *m, const char *directory, bool json, tg_e
   tg_model *model = NULL;
   char tokenizer[600] = "";
   if (directory) {
-    const tg_status status = tg_model_load(directory, TG_DTYPE_NONE, &model, error);
+    const tg_status status = tgi_model_describe(directory, &model, error);
     if (status != TG_OK) {
       return status;
     }
