@@ -1,7 +1,7 @@
 /*
- * Every allocation of the file layer fails once, and from there on for good: the call returns
- * NO_MEMORY with a message, nothing leaks (memory, descriptors, temporary files), and old files
- * stay. Linked with --wrap for the allocating functions.
+ * Every allocation of the file layer, of tokenizers and of chat templates fails once, and from
+ * there on for good: the call returns NO_MEMORY with a message, nothing leaks (memory, descriptors,
+ * temporary files), and old files stay. Linked with --wrap for the allocating functions.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +17,7 @@
 #include "model/weight_files.h"
 #include "scratch_directory.h"
 #include "small_tokenizer.h"
+#include "tegula/chat_template.h"
 #include "text/tokenizer_state.h"
 #include <cmocka.h>
 #include <jansson.h>
@@ -221,6 +222,32 @@ static tg_status save_tokenizer(void)
   return tg_tokenizer_save(saved_tokenizer, dir.path, &error);
 }
 
+/* Two templates of a list, special tokens of both files. */
+static tg_status load_chat_template(void)
+{
+  tg_chat_template *t;
+  const tg_status status = tg_chat_template_load(in_dir("chat"), NULL, &t, &error);
+  tg_chat_template_destroy(t);
+  return status;
+}
+
+static tg_chat_template *loaded_template;
+
+static tg_status render_chat(void)
+{
+  static const tg_chat_request request = {.messages =
+                                              "[{\"role\": \"user\", \"content\": \"a <b>\"}]",
+                                          .tools = "[{\"name\": \"f\"}]",
+                                          .documents = "[{\"text\": \"d\"}]",
+                                          .arguments = "{\"n\": 40000}",
+                                          .name = "default",
+                                          .date = "2026-11-27"};
+  tg_chat_text text;
+  const tg_status status = tg_chat_template_render(loaded_template, &request, &text, &error);
+  tg_chat_text_release(&text);
+  return status;
+}
+
 static tg_status replace_directory(void)
 {
   tgi_atomic_directory *d;
@@ -309,6 +336,8 @@ FAILS(load_whole_tokenizer)
 FAILS(load_paired_tokenizer)
 FAILS(encode_text)
 FAILS(save_tokenizer)
+FAILS(load_chat_template)
+FAILS(render_chat)
 FAILS(replace_directory)
 FAILS(recover_directory)
 
@@ -326,6 +355,20 @@ static void write_tokenizers(void)
              "{\"tokenizer_class\": \"Qwen2Tokenizer\", \"added_tokens_decoder\": {\"258\": "
              "{\"content\": \"<b>\"}}, \"eos_token\": \"<b>\"}");
   free(text);
+}
+
+/* A text of more than a block of memory, with both kinds of ranges. */
+static tg_status write_chat(void)
+{
+  mkdir(in_dir("chat"), 0777);
+  write_text(in_dir("chat/tokenizer_config.json"),
+             "{\"chat_template\": [{\"name\": \"default\", \"template\": \"{% for m in messages "
+             "%}{{ m.content }}{% generation %}{{ tools|tojson }}{% endgeneration %}{% endfor %}"
+             "{{ documents }}{{ 'x' * n }}{{ strftime_now('%Y') }}{{ bos_token }}\"}, {\"name\": "
+             "\"tool_use\", \"template\": \"{% macro f(a) %}{{ a }}{% endmacro %}{{ f(1) }}\"}], "
+             "\"bos_token\": \"<s>\"}");
+  write_text(in_dir("chat/special_tokens_map.json"), "{\"pad_token\": {\"content\": \"<p>\"}}");
+  return tg_chat_template_load(in_dir("chat"), NULL, &loaded_template, &error);
 }
 
 static int set_up(void **state)
@@ -356,7 +399,8 @@ static int set_up(void **state)
     return -1;
   }
   write_tokenizers();
-  if (tg_tokenizer_load(in_dir("whole"), &loaded_tokenizer, &error) != TG_OK) {
+  if (tg_tokenizer_load(in_dir("whole"), &loaded_tokenizer, &error) != TG_OK ||
+      write_chat() != TG_OK) {
     return -1;
   }
   char index[TENSORS * 88], *at = index;
@@ -375,6 +419,7 @@ static int tear_down(void **state)
   (void)state;
   tg_tokenizer_destroy(saved_tokenizer);
   tg_tokenizer_destroy(loaded_tokenizer);
+  tg_chat_template_destroy(loaded_template);
   scratch_remove(&dir);
   return 0;
 }
@@ -395,6 +440,8 @@ int main(void)
       cmocka_unit_test(load_paired_tokenizer_survives),
       cmocka_unit_test(encode_text_survives),
       cmocka_unit_test(save_tokenizer_survives),
+      cmocka_unit_test(load_chat_template_survives),
+      cmocka_unit_test(render_chat_survives),
       cmocka_unit_test(replace_directory_survives),
       cmocka_unit_test(recover_directory_survives),
   };

@@ -470,6 +470,7 @@ static void bad_directories(void **state)
   char *weights = read_file(path, &size);
   EXPECT_CLI(1, "model.safetensors: tensor", "generate",
              broken_copy("c2", "model.safetensors", weights, size - 100), "a");
+  EXPECT_CLI(1, "c2/model.safetensors: tensor", "info", scratch_file(&dir, "c2"));
   EXPECT_CLI(1, "byte ", "generate", broken_copy("c3", "model.safetensors", weights, 5), "a");
   free(weights);
   snprintf(path, sizeof path, "%s/config.json", model);
@@ -478,6 +479,7 @@ static void bad_directories(void **state)
   char *stranger = replace(config, "\"gpt2\"", "\"gpt9\"");
   EXPECT_CLI(1, "[257, 96]", "generate", broken_copy("c4", "config.json", wider, strlen(wider)),
              "a");
+  EXPECT_CLI(1, "[257, 96]", "info", scratch_file(&dir, "c4"));
   EXPECT_CLI(1, "gpt9", "info", broken_copy("c5", "config.json", stranger, strlen(stranger)));
   EXPECT_CLI(1, "config.json", "info", broken_copy("c6", "config.json", "{", 1));
   EXPECT_CLI(1, "tokenizer.json", "generate", broken_copy("c7", "tokenizer.json", NULL, 0), "a");

@@ -1,3 +1,4 @@
+#define _DEFAULT_SOURCE /* mincore */
 /* The command line with models as their makers publish them: sampling and end tokens of
  * generation_config.json, dtypes, contexts, shards. */
 #include <setjmp.h>
@@ -7,12 +8,18 @@
 /* cmocka wants those four first */
 #include "cli_process.h"
 #include "expect.h"
+#include "model/parameters.h"
+#include "model/preset.h"
 #include "scratch_directory.h"
 #include "tegula/model.h"
 #include <cmocka.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* A directory with small models of random weights. */
 static scratch dir;
@@ -178,6 +185,88 @@ static void models_are_converted(void **state)
   }
 }
 
+/* ---- info ---- */
+
+/* A directory as that of a model of 8 billion weights, whose tensors are a hole in the file. */
+static void write_large_model(const char *path, uint64_t *bytes)
+{
+  tgi_config config;
+  tgi_parameters parameters;
+  tg_error error = {0};
+  char file[SCRATCH_PATH + 32];
+  EXPECT_OK(tgi_preset("qwen3-8b", 0, &config, &error), error);
+  EXPECT_OK(tgi_parameters_create(&config, &parameters, &error), error);
+  assert_int_equal(mkdir(path, 0777), 0);
+  snprintf(file, sizeof file, "%s/config.json", path);
+  EXPECT_OK(tgi_config_write(&config, file, &error), error);
+  snprintf(file, sizeof file, "%s/model.safetensors", path);
+  FILE *out = fopen(file, "wb");
+  assert_non_null(out);
+  uint64_t header = 0, data = 0;
+  fwrite(&header, 8, 1, out);
+  for (int i = 0; i < parameters.count; i++) {
+    const tgi_parameter *q = &parameters.list[i];
+    const uint64_t size = 2 * (uint64_t)q->shape[0] * (uint64_t)(q->ndim == 2 ? q->shape[1] : 1);
+    fprintf(out, "%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[%lld", i ? ',' : '{', q->name,
+            (long long)q->shape[0]);
+    if (q->ndim == 2) {
+      fprintf(out, ",%lld", (long long)q->shape[1]);
+    }
+    fprintf(out, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)data,
+            (unsigned long long)(data + size));
+    data += size;
+  }
+  fputc('}', out);
+  header = (uint64_t)ftell(out) - 8;
+  rewind(out);
+  fwrite(&header, 8, 1, out);
+  assert_int_equal(fclose(out), 0);
+  *bytes = 8 + header + data;
+  assert_int_equal(truncate(file, (off_t)*bytes), 0);
+  tgi_parameters_free(&parameters);
+}
+
+/* Bytes of a file that are in the page cache. */
+static uint64_t cached_bytes(const char *path, uint64_t bytes)
+{
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = (bytes + page - 1) / page;
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  void *map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+  unsigned char *in_memory = malloc(pages);
+  uint64_t count = 0;
+  assert_true(map != MAP_FAILED);
+  assert_int_equal(mincore(map, bytes, in_memory), 0);
+  for (size_t i = 0; i < pages; i++) {
+    count += in_memory[i] & 1;
+  }
+  free(in_memory);
+  munmap(map, bytes);
+  close(fd);
+  return count * page;
+}
+
+static void info_reads_no_weights(void **state)
+{
+  (void)state;
+  uint64_t bytes;
+  char path[SCRATCH_PATH], file[SCRATCH_PATH + 32];
+  snprintf(path, sizeof path, "%s", scratch_file(&dir, "large"));
+  snprintf(file, sizeof file, "%s/model.safetensors", path);
+  write_large_model(path, &bytes);
+  assert_true(bytes > (uint64_t)15 << 30);
+  expect_out(CLI("info", path), "large: qwen3, 8190.74 M parameters, 15.3 GiB in bf16\n");
+  expect_out(CLI("info", path), "unsupported: ");
+  const uint64_t read = cached_bytes(file, bytes);
+  if (read > 8 << 20) { /* the header, and what the kernel reads ahead */
+    fail_msg("expected a few MB of the file to be read, got %llu", (unsigned long long)read);
+  }
+  /* The header is checked against the size of the file, and against config.json. */
+  assert_int_equal(truncate(file, (off_t)bytes - 1), 0);
+  EXPECT_CLI(1, "large/model.safetensors: tensor", "info", path);
+  assert_int_equal(truncate(file, 1000), 0);
+  EXPECT_CLI(1, "large/model.safetensors: byte 0: expected", "info", path);
+}
+
 static void wrong_conversions_are_refused(void **state)
 {
   (void)state;
@@ -208,6 +297,7 @@ int main(void)
       cmocka_unit_test(dtypes_are_chosen),
       cmocka_unit_test(models_are_converted),
       cmocka_unit_test(wrong_conversions_are_refused),
+      cmocka_unit_test(info_reads_no_weights),
   };
   return cmocka_run_group_tests(tests, make_models, remove_models);
 }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static tg_error error;
 
@@ -268,10 +269,25 @@ static void other_documents_are_refused(void **state)
   const scratch dir = scratch_make();
   check_text(&dir, "[]", TG_BAD_FILE, "expected an object, got []");
   check_text(&dir, "", TG_BAD_FILE, "byte 0: expected JSON");
+  scratch_remove(&dir);
+}
+
+/** Where a text is not to blame, the message names the path and no byte. */
+static void places_without_a_tokenizer_are_named(void **state)
+{
+  (void)state;
+  const scratch dir = scratch_make();
   tg_tokenizer *none;
-  remove(scratch_file(&dir, "tokenizer.json"));
-  EXPECT_ERROR(tg_tokenizer_load(dir.path, &none, &error), TG_IO,
-               "/tokenizer.json: expected to open it", error);
+  char text[SCRATCH_PATH + 100];
+  snprintf(text, sizeof text, "%s/tokenizer.json: expected to open it for reading (or vocab.json",
+           dir.path);
+  EXPECT_ERROR(tg_tokenizer_load(dir.path, &none, &error), TG_IO, text, error);
+  mkdir(scratch_file(&dir, "tokenizer.json"), 0777);
+  EXPECT_ERROR(tg_tokenizer_load(dir.path, &none, &error), TG_BAD_FILE,
+               "/tokenizer.json: expected a regular file, got a directory", error);
+  write_text(scratch_file(&dir, "file"), "");
+  EXPECT_ERROR(tg_tokenizer_load(scratch_file(&dir, "file"), &none, &error), TG_BAD_FILE,
+               "/file: expected a directory, got a file", error);
   scratch_remove(&dir);
   EXPECT_ERROR(tg_tokenizer_load(dir.path, &none, &error), TG_IO,
                ": expected to find this directory, got No such file", error);
@@ -361,6 +377,9 @@ static void broken_pairs_are_refused(void **state)
   write_pair(&dir, kTokens, "t h\nh t");
   check_pair(&dir, TG_BAD_FILE, "/merges.txt: byte 4: expected a pair that makes a token");
   write_pair(&dir, kTokens, "");
+  write_text(scratch_file(&dir, "vocab.json"), "{\"a\": 0}");
+  check_pair(&dir, TG_UNSUPPORTED,
+             "/vocab.json: expected a token for every byte, got none for 0x00");
   write_text(scratch_file(&dir, "vocab.json"), "{\"a\": 0} x");
   check_pair(&dir, TG_BAD_FILE, "/vocab.json: byte 9: expected nothing behind the object, got x");
   write_text(scratch_file(&dir, "vocab.json"), "{\"a\": 0");
@@ -379,6 +398,7 @@ int main(void)
       cmocka_unit_test(added_tokens_are_numbered_in_turn),
       cmocka_unit_test(models_are_bpe_over_all_bytes),
       cmocka_unit_test(other_documents_are_refused),
+      cmocka_unit_test(places_without_a_tokenizer_are_named),
       cmocka_unit_test(pairs_of_files_have_their_classes_graph),
       cmocka_unit_test(broken_pairs_are_refused),
   };

@@ -12,7 +12,8 @@ is_ours, ours_of, peers_of = newest_runs.is_ours, newest_runs.ours_of, newest_ru
 # ---- kinds of bar: each judges to (text, required, measured, met), once or for several shapes ----
 
 NOT_MEASURED = "not measured"
-WORDS = {"fwd": "forward", "bwd": "backward", "step": "step", "decode": "decode", "fwdbwd": "forward and backward"}
+WORDS = {"fwd": "forward", "bwd": "backward", "step": "step", "decode": "decode", "fwdbwd": "forward and backward",
+         "encode": "encoding", "load": "loading"}
 
 
 def by_entry(suite):
@@ -127,6 +128,26 @@ class Memory:
                  mine <= self.required * min(them))]
 
 
+@dataclasses.dataclass
+class Limit:
+    """Seconds that ours may take: a wait that people notice, whatever peers do."""
+    suite: str
+    op: str
+    dir: str
+    dtype: str
+    shape: str
+    required: float
+
+    def judge(self, cases):
+        rows = cases.get((self.suite, self.op, self.dir, self.dtype, self.shape), [])
+        text = f"{self.op} {WORDS[self.dir]}, {self.dtype} {self.shape}: time"
+        want = f"at most {self.required:g} s"
+        if not rows:
+            return [(text, want, NOT_MEASURED, False)]
+        seconds = 1e-3 * number(ours_of(rows), "ms")
+        return [(text, want, f"{seconds:.3f} s", seconds <= self.required)]
+
+
 # ---- the bars ----
 
 MEMORY_BOUND = ("rms_norm", "add_rms_norm", "layer_norm", "rms_norm_swiglu", "softmax", "gelu",
@@ -194,6 +215,15 @@ def quantised_bars():
     return found
 
 
+def tokenizer_bars():
+    found = []
+    for name in ("gpt2", "qwen3", "llama3", "o200k"):
+        case = ("text", "tokenize", "encode", "utf8", f"{name}_english")
+        found += [Ratio(*case, ("tiktoken",), 2.0), Ratio(*case, ("tokenizers",), 10.0)]
+    case = ("text", "tokenize", "load", "utf8")
+    return found + [Limit(*case, "qwen3", 0.25), Limit(*case, "o200k", 0.6)]
+
+
 BARS = [
     *training_bars(),
     *thread_bars(),
@@ -207,6 +237,7 @@ BARS = [
     Memory("peers", "linear_cross_entropy", "fwdbwd", "f32",
            "1024x768x50257_dwf32_nodbias_overwrite", ("torch",), 0.3),
     *quantised_bars(),
+    *tokenizer_bars(),
 ]
 
 

@@ -14,7 +14,7 @@ import sys
 
 import results_csv
 from pages import gpu_bars, headline, training_page
-from pages.bars import by_entry, judge, judge_cards, newest, number, ours_of, peers_of
+from pages.bars import WORDS, by_entry, judge, judge_cards, newest, number, ours_of, peers_of
 from pages.markdown_table import table
 from tegula_bench import newest_runs
 
@@ -108,6 +108,29 @@ def peer_section(cases):
                           f"{row['impl']} {row['version']}", what, f"{number(row, 'ms'):.3f}",
                           f"{number(row, 'ms') / number(mine, 'ms'):.2f}"))
     yield from table(("op", "dtype", "shape", "ours ms", "peer", "how", "peer ms", "ratio"), lines)
+
+
+TOKENIZERS = """\
+One thread; all take turns in one process, and ids are compared first. `english` is a text of one megabyte, `mixed` \
+has code and twenty scripts too. Ratios above 1: Tegula is faster."""
+
+
+def tokenizer_section(cases):
+    found = sorted((case, rows) for case, rows in cases.items() if case[0] == "text")
+    if not found:
+        return
+    yield "## Tokenizers"
+    yield ""
+    yield TOKENIZERS
+    yield ""
+    lines = []
+    for case, rows in found:
+        mine = number(ours_of(rows), "ms")
+        for row in rows:
+            rate = f"{1e3 * number(row, 'gbps'):.1f}" if case[2] == "encode" else ""
+            lines.append((f"{WORDS[case[2]]} {case[4]}", f"{row['impl']} {row['version']}", f"{number(row, 'ms'):.1f}", rate,
+                          f"{number(row, 'ms') / mine:.2f}"))
+    yield from table(("case", "by", "ms", "MB/s", "time over ours"), lines)
 
 
 def beside(rows):
@@ -217,6 +240,7 @@ def document(rows, gpu_rows):
     yield from step_section(cases)
     yield from roof_section(cases)
     yield from peer_section(cases)
+    yield from tokenizer_section(cases)
     yield from where_section(cases)
 
 

@@ -3,8 +3,8 @@
  *
  * A template is a program in the part of Jinja that chat templates use; it comes with the model's
  * directory. Rendering gives, byte for byte, what `apply_chat_template` of Hugging Face
- * transformers 5.24 gives for the same messages, tools and arguments. docs/runtime.md lists what is
- * understood, and the few places where Python's behaviour is not followed.
+ * transformers 5.24 gives for the same messages, tools and arguments. docs/chat_templates.md
+ * lists what is understood, and the few places where Python's behaviour is not followed.
  *
  * Templates are run without access to files, clocks or the environment, and with bounds: a template
  * that loops, nests or prints for ever ends with an error. A loaded template is immutable: any
@@ -49,9 +49,10 @@ typedef struct tg_chat_template tg_chat_template;
  * `directory` may be NULL where `source` is given; there are no special tokens then. Several
  * templates of a directory are kept by name: "default", "tool_use", "rag", ...
  *
- * Errors: IO, NO_MEMORY, BAD_FILE (JSON, the syntax of a template), UNSUPPORTED (a directory
- * without a template; a construct outside the part of Jinja that is understood); *out is then NULL.
- * `error` may be NULL in every function.
+ * Errors: IO, NO_MEMORY, BAD_FILE (no directory; JSON; the syntax of a template), UNSUPPORTED (a
+ * directory without a template; a construct outside the part of Jinja that is understood),
+ * BAD_ARGUMENT (neither directory nor source); *out is then NULL. `error` may be NULL in every
+ * function.
  */
 TG_API tg_status tg_chat_template_load(const char *directory, const char *source,
                                        tg_chat_template **out, tg_error *error);

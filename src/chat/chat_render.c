@@ -263,8 +263,8 @@ static tg_status choose(const tg_chat_template *set, const tg_chat_request *args
   return (*chosen)->error.status;
 }
 
-tg_status tg_chat_template_render(const tg_chat_template *set, const tg_chat_request *args,
-                                  tg_chat_text *out, tg_error *error)
+tg_status tgi_chat_template_render(const tg_chat_template *set, const tg_chat_request *args,
+                                   int64_t steps, tg_chat_text *out, tg_error *error)
 {
   const tgi_named_template *chosen;
   *out = (tg_chat_text){0};
@@ -279,6 +279,7 @@ tg_status tg_chat_template_render(const tg_chat_template *set, const tg_chat_req
   if (status == TG_OK) {
     run->job.name = chosen->path;
     run->job.error = error;
+    run->job.steps = TG_CHAT_TEMPLATE_MAX_STEPS - steps;
     run->tree = &chosen->tree;
     status = try_render(run, set, args, &c) ? take_result(run, out, error) : run->job.status;
     tgi_arena_free(&run->job.arena);
@@ -286,4 +287,10 @@ tg_status tg_chat_template_render(const tg_chat_template *set, const tg_chat_req
   free(run);
   release_conversation(&c);
   return status;
+}
+
+tg_status tg_chat_template_render(const tg_chat_template *set, const tg_chat_request *args,
+                                  tg_chat_text *out, tg_error *error)
+{
+  return tgi_chat_template_render(set, args, TG_CHAT_TEMPLATE_MAX_STEPS, out, error);
 }

@@ -22,7 +22,7 @@ typedef struct source {
 static tg_status join(const source *s, const char *name, char path[kPath])
 {
   if (snprintf(path, kPath, "%s/%s", s->directory, name) >= kPath) {
-    return tgi_file_error(s->error, TG_IO, s->directory, 0,
+    return tgi_file_error(s->error, TG_IO, s->directory, TGI_NO_BYTE,
                           "a path below %d bytes, got a longer one", kPath);
   }
   return TG_OK;
@@ -96,8 +96,8 @@ static tg_status refuse(const source *s, const tgi_json *json, const json_t *val
 static tg_status add_listed(const source *s, const tgi_json *json, const char *name,
                             const json_t *text)
 {
-  char path[kPath];
-  snprintf(path, sizeof path, "%.3900s: %.100s", json->path, name);
+  char path[kPath + 112];
+  snprintf(path, sizeof path, "%s: %.100s", json->path, name);
   return tgi_template_set_add(s->set, name, path, json_string_value(text), json_string_length(text),
                               s->error);
 }
@@ -167,17 +167,17 @@ static tg_status add_extra_tokens(const source *s, json_t *object)
   return TG_OK;
 }
 
-/** Integers beyond 64 bits stand in many of these files, in keys that are not read here. */
-static tg_status load_config(const source *s, const char *name, tgi_json *json)
+/**
+ * A file of the directory, if it is there; messages call it `path`. Integers beyond 64 bits stand
+ * in many of these files, in keys that are not read here.
+ */
+static tg_status load_config(const source *s, const char *name, char path[kPath], tgi_json *json)
 {
-  char path[kPath];
   *json = (tgi_json){0};
-  tg_status status = join(s, name, path);
-  if (status == TG_OK && exists(path)) {
-    status = tgi_json_load(path, CONFIG_LIMIT, JSON_DECODE_INT_AS_REAL, json, s->error);
-    json->path = name; /* for messages; the other goes away */
-  }
-  return status;
+  const tg_status status = join(s, name, path);
+  return status == TG_OK && exists(path)
+             ? tgi_json_load(path, CONFIG_LIMIT, JSON_DECODE_INT_AS_REAL, json, s->error)
+             : status;
 }
 
 /** Before tokenizer_config.json listed all added tokens, this file named the special ones. */
@@ -186,8 +186,9 @@ static tg_status add_mapped_tokens(const source *s, const tgi_json *config)
   if (json_object_get(config->root, "added_tokens_decoder")) {
     return TG_OK;
   }
+  char path[kPath];
   tgi_json json;
-  tg_status status = load_config(s, "special_tokens_map.json", &json);
+  tg_status status = load_config(s, "special_tokens_map.json", path, &json);
   status = status ? status : add_tokens(s, json.root);
   json_decref(json.root);
   return status;
@@ -195,8 +196,9 @@ static tg_status add_mapped_tokens(const source *s, const tgi_json *config)
 
 static tg_status read_config(const source *s, bool templates)
 {
+  char path[kPath];
   tgi_json json;
-  tg_status status = load_config(s, "tokenizer_config.json", &json);
+  tg_status status = load_config(s, "tokenizer_config.json", path, &json);
   if (status == TG_OK && json.root && templates) {
     status = add_from_config(s, &json);
   }
@@ -212,8 +214,11 @@ static tg_status read_config(const source *s, bool templates)
 
 static tg_status collect(const source *s, const char *chosen)
 {
-  tg_status status = TG_OK;
   const char *own = chosen ? tgi_builtin_template(chosen) : NULL;
+  tg_status status = s->directory ? tgi_find_directory(s->directory, s->error) : TG_OK;
+  if (status != TG_OK) {
+    return status;
+  }
   if (own) {
     status = tgi_template_set_add(s->set, "default", chosen, own, strlen(own), s->error);
   } else if (chosen) {
@@ -226,7 +231,7 @@ static tg_status collect(const source *s, const char *chosen)
     status = read_config(s, s->set->num_templates == 0);
   }
   if (status == TG_OK && s->set->num_templates == 0) {
-    status = tgi_file_error(s->error, TG_UNSUPPORTED, s->directory, 0,
+    status = tgi_file_error(s->error, TG_UNSUPPORTED, s->directory, TGI_NO_BYTE,
                             "a chat template in chat_template.jinja or tokenizer_config.json, got "
                             "none (a base model has none; chatml and llama3 can be chosen)");
   }
@@ -265,7 +270,7 @@ tg_status tg_chat_template_load(const char *directory, const char *chosen, tg_ch
   }
   if (!directory && !chosen) {
     free(set);
-    return tgi_file_error(error, TG_BAD_ARGUMENT, "chat_template_load", 0,
+    return tgi_file_error(error, TG_BAD_ARGUMENT, "chat_template_load", TGI_NO_BYTE,
                           "a directory or a source, got neither");
   }
   return finish(collect(&(source){set, directory, error}, chosen), set, out, error);

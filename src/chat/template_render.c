@@ -14,12 +14,15 @@ tgi_scope *tgi_scope_new(tgi_run *run, tgi_scope *outer)
 
 void tgi_scope_set(tgi_run *run, tgi_scope *scope, int32_t id, tgi_value value)
 {
+  size_t passed = 0;
   for (tgi_binding *binding = scope->bindings; binding; binding = binding->next) {
     if (binding->id == id) {
       binding->value = value;
       return;
     }
+    passed += sizeof *binding;
   }
+  tgi_job_step(&run->job, passed);
   tgi_binding *binding = tgi_job_allocate(&run->job, sizeof *binding);
   *binding = (tgi_binding){id, value, scope->bindings};
   scope->bindings = binding;
@@ -138,8 +141,9 @@ static void execute_generation(tgi_run *run, const tgi_node *node)
 /* ---- macros ---- */
 
 /** Takes the named argument out of `named`; MISSING: it is not there. */
-static tgi_value take_named(tgi_args *args, const tgi_string *name)
+static tgi_value take_named(tgi_job *job, tgi_args *args, const tgi_string *name)
 {
+  tgi_job_step(job, args->num_named * sizeof *args->names);
   for (size_t i = 0; i < args->num_named; i++) {
     if (tgi_string_compare(args->names[i], name) == 0) {
       const tgi_value value = args->named[i];
@@ -186,7 +190,8 @@ static void bind_parameters(tgi_run *run, const tgi_macro *macro, tgi_args args)
   size_t used = 0;
   bool own_caller = false;
   for (const tgi_node *parameter = macro->node->first; parameter; parameter = parameter->next) {
-    tgi_value value = used < args.count ? args.values[used] : take_named(&args, parameter->text);
+    tgi_value value =
+        used < args.count ? args.values[used] : take_named(&run->job, &args, parameter->text);
     used += used < args.count;
     own_caller = own_caller || parameter->id == TGI_NAME_CALLER;
     if (value.kind == TGI_MISSING) {
@@ -197,7 +202,7 @@ static void bind_parameters(tgi_run *run, const tgi_macro *macro, tgi_args args)
   }
   if (macro->node->uses & TGI_USES_CALLER && !own_caller) {
     tgi_string *name = run->tree->names[TGI_NAME_CALLER];
-    const tgi_value caller = take_named(&args, name);
+    const tgi_value caller = take_named(&run->job, &args, name);
     tgi_scope_set(run, run->scope, TGI_NAME_CALLER,
                   caller.kind == TGI_MISSING ? tgi_undefined(name, TGI_MISSING) : caller);
   }

@@ -38,6 +38,10 @@ tg_status tgi_template_set_token(tg_chat_template *set, const char *key, const c
 /** NULL: there is none of this name. */
 const tgi_named_template *tgi_template_set_find(const tg_chat_template *set, const char *name);
 
+/** tg_chat_template_render with fewer steps than TG_CHAT_TEMPLATE_MAX_STEPS. */
+tg_status tgi_chat_template_render(const tg_chat_template *set, const tg_chat_request *args,
+                                   int64_t steps, tg_chat_text *out, tg_error *error);
+
 /** Texts of the library's own templates; NULL for another name. */
 const char *tgi_builtin_template(const char *name);
 

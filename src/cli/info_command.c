@@ -6,10 +6,10 @@
 #include "generation/free_memory.h"
 #include "hub_name.h"
 #include "json_print.h"
+#include "model/weights.h"
 #include "option_table.h"
 #include "roof/gpu_roof.h"
 #include "tegula/device.h"
-#include "tegula/model.h"
 #include "tegula/tokenizer.h"
 
 #include <stdio.h>
@@ -296,7 +296,7 @@ static tg_status report(const machine *m, const char *directory, bool json, tg_e
   char tokenizer[600] = "";
   if (directory) {
     tg_status status = tgi_model_path_find(directory, &path, error);
-    status = status ? status : tg_model_load(path.text, TG_DTYPE_NONE, &model, error);
+    status = status ? status : tgi_model_describe(path.text, &model, error);
     if (status != TG_OK) {
       return status;
     }

@@ -16,7 +16,8 @@ tg_status tgi_template_arguments(const tgi_option_list *list, char **text, tg_er
       json_decref(value);
       json_decref(all);
       *text = NULL;
-      return tgi_file_error(error, TG_BAD_ARGUMENT, "--template-arg", 0, "KEY=JSON, got %s",
+      return tgi_file_error(error, TG_BAD_ARGUMENT, "--template-arg", TGI_NO_BYTE,
+                            "KEY=JSON, got %s",
                             tgi_quote(list->items[i], strlen(list->items[i])).text);
     }
     char key[256];

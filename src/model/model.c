@@ -73,22 +73,34 @@ static tg_status read_descriptions(tg_model *model, const char *directory, tg_er
   return status;
 }
 
-static tg_status load(tg_model *model, const char *directory, tg_dtype dtype, tg_error *error)
+/* All but the weights' bytes: the descriptions, and the headers of *files, which the caller closes
+ * whatever the status is. */
+static tg_status describe(tg_model *model, const char *directory, tg_dtype dtype,
+                          tgi_weight_files **files, tg_error *error)
 {
-  tgi_weight_files *files = NULL;
+  *files = NULL;
   tg_status status = read_descriptions(model, directory, error);
   if (status == TG_OK) {
-    status = tgi_weight_files_open(directory, &files, error);
+    status = tgi_weight_files_open(directory, files, error);
   }
   if (status == TG_OK) {
     status = tgi_parameters_create(&model->config, &model->parameters, error);
   }
   if (status == TG_OK) {
-    status = tgi_weights_check(&model->parameters, files, &model->dtype, error);
+    status = tgi_weights_check(&model->parameters, *files, &model->dtype, error);
   }
   if (status == TG_OK) {
     model->dtype = dtype ? dtype : model->dtype;
     model->config.dtype = model->dtype;
+  }
+  return status;
+}
+
+static tg_status load(tg_model *model, const char *directory, tg_dtype dtype, tg_error *error)
+{
+  tgi_weight_files *files;
+  tg_status status = describe(model, directory, dtype, &files, error);
+  if (status == TG_OK) {
     status = tgi_weights_allocate(model, error);
   }
   if (status == TG_OK) {
@@ -96,6 +108,25 @@ static tg_status load(tg_model *model, const char *directory, tg_dtype dtype, tg
   }
   tgi_weight_files_close(files);
   return status;
+}
+
+tg_status tgi_model_describe(const char *directory, tg_model **out, tg_error *error)
+{
+  *out = NULL;
+  tg_model *model = calloc(1, sizeof *model);
+  if (!model) {
+    return tgi_error_set(error, TG_NO_MEMORY, "model_describe: expected %zu bytes, got none",
+                         sizeof *model);
+  }
+  tgi_weight_files *files;
+  const tg_status status = describe(model, directory, TG_DTYPE_NONE, &files, error);
+  tgi_weight_files_close(files);
+  if (status != TG_OK) {
+    tg_model_destroy(model);
+    return status;
+  }
+  *out = model;
+  return TG_OK;
 }
 
 tg_status tg_model_load(const char *directory, tg_dtype dtype, tg_model **out, tg_error *error)

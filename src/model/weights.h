@@ -12,8 +12,15 @@ struct tg_model {
   tgi_generation_config generation;
   tgi_parameters parameters;
   tg_dtype dtype; /* of the block */
-  void *block;    /* the weights */
+  void *block;    /* the weights; NULL in a model that was only described */
 };
+
+/**
+ * A model of a directory without its weights, for tg_model_get_info and the like: all that
+ * tg_model_load refuses is refused, but of weight files only the headers are read. Errors: those of
+ * tg_model_load.
+ */
+tg_status tgi_model_describe(const char *directory, tg_model **out, tg_error *error);
 
 /** View of a weight as the transformer reads it: the packed one. */
 static inline tg_tensor tgi_weight(const tg_model *model, int index)

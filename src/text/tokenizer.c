@@ -18,14 +18,15 @@ tg_tokenizer *tgi_tokenizer_allocate(void)
   return t;
 }
 
-tg_status tgi_tokenizer_complete(tg_tokenizer *t, const char *path, tg_error *error)
+tg_status tgi_tokenizer_complete(tg_tokenizer *t, const char *path, const char *place,
+                                 tg_error *error)
 {
   for (int byte = 0; byte < 256; byte++) {
     const char text = (char)byte;
     t->byte_ids[byte] = tgi_vocabulary_find(&t->vocabulary, &text, 1);
     if (t->byte_ids[byte] < 0) {
       tgi_file_error_fill_at(error, TG_UNSUPPORTED, path, TGI_NO_BYTE,
-                             "model: vocab: expected a token for every byte, got none for 0x%02x",
+                             "%sexpected a token for every byte, got none for 0x%02x", place,
                              (unsigned)byte);
       return TG_UNSUPPORTED;
     }

@@ -161,7 +161,7 @@ tg_status tgi_tokenizer_parse(const char *path, const char *text, size_t size, t
   if (status == TG_OK) {
     status = read_lists(&scan, &l, &json, t, error);
     status = status ? status : tgi_graph_read(&json, t, error);
-    status = status ? status : tgi_tokenizer_complete(t, path, error);
+    status = status ? status : tgi_tokenizer_complete(t, path, "model: vocab: ", error);
     json_decref(json.root);
   }
   free(scan.unescaped);

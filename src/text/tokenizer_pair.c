@@ -170,6 +170,16 @@ static tg_status read_graph(const family *kin, const tgi_json *settings, const c
   return status;
 }
 
+static tg_status complete(const tgi_paired_texts *texts, tg_tokenizer *t, tg_error *error)
+{
+  char *path = tgi_path_in(texts->directory, texts->vocabulary->name);
+  const tg_status status =
+      path ? tgi_tokenizer_complete(t, path, "", error)
+           : tgi_file_error_memory(error, texts->directory, strlen(texts->directory) + 12);
+  free(path);
+  return status;
+}
+
 static tg_status assemble(const tgi_paired_texts *texts, const tgi_json *settings, tg_tokenizer *t,
                           tg_error *error)
 {
@@ -177,7 +187,7 @@ static tg_status assemble(const tgi_paired_texts *texts, const tgi_json *setting
   tg_status status = choose_family(texts, settings, &kin, error);
   status = status ? status : read_lists(texts, t, error);
   status = status ? status : read_graph(kin, settings, settings->path, t, error);
-  return status ? status : tgi_tokenizer_complete(t, texts->directory, error);
+  return status ? status : complete(texts, t, error);
 }
 
 tg_status tgi_tokenizer_pair(const tgi_paired_texts *texts, tg_tokenizer **out, tg_error *error)

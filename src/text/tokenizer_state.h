@@ -64,9 +64,11 @@ tg_status tgi_tokenizer_pair(const tgi_paired_texts *texts, tg_tokenizer **out, 
 
 /**
  * Checks that all bytes have tokens, once vocabulary and added tokens are there, and makes what
- * depends on them. Errors: UNSUPPORTED, NO_MEMORY.
+ * depends on them. The vocabulary stands in the file `path`, at `place`: "model: vocab: ", or "".
+ * Errors: UNSUPPORTED, NO_MEMORY.
  */
-tg_status tgi_tokenizer_complete(tg_tokenizer *tokenizer, const char *path, tg_error *error);
+tg_status tgi_tokenizer_complete(tg_tokenizer *tokenizer, const char *path, const char *place,
+                                 tg_error *error);
 
 /**
  * tg_tokenizer_encode_marked into a block of its own, to be freed, of *count ids. Errors: also

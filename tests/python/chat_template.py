@@ -1,13 +1,12 @@
-"""Chat templates of libtegula_model.so through ctypes, and transformers' rendering of the same."""
+"""Chat templates of libtegula_model.so through ctypes."""
 
 import ctypes as c
-import datetime
 import json
 
+from chat_peer import DATE
 from runtime import Error, lib
 
 STATUS = {0: "OK", 1: "BAD_ARGUMENT", 4: "UNSUPPORTED", 5: "NO_MEMORY", 7: "IO", 8: "BAD_FILE"}
-DATE = "2026-11-27T09:30:05"
 
 
 class Range(c.Structure):
@@ -89,22 +88,3 @@ class Template:
 
     def __del__(self):
         lib.tg_chat_template_destroy(self.handle)
-
-
-class FixedDate(datetime.datetime):
-    @classmethod
-    def now(cls, tz=None):
-        return cls.fromisoformat(DATE)
-
-
-def expected(template, messages, tools=None, documents=None, arguments=None, prompt=False):
-    """The text of transformers, and the code points that {% generation %} marks; or its exception."""
-    from transformers.utils import chat_template_utils as utils
-
-    utils.datetime = FixedDate
-    normalize = getattr(utils, "_normalize_chat_messages", list)
-    texts, marks = utils.render_jinja_template(
-        conversations=[normalize(messages)], tools=tools, documents=documents, chat_template=template,
-        add_generation_prompt=prompt, return_assistant_tokens_mask=True, **(arguments or {}),
-    )  # fmt: skip
-    return texts[0], marks[0]

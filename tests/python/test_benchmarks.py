@@ -157,6 +157,24 @@ def test_every_bar_of_threads_has_a_case():
         assert bar.suite == ("busy" if case in busy_machine.BUSY else "pool")
 
 
+def test_tokenizers_have_ratios_and_limits(tmp_path):
+    path = tmp_path / "cpu.csv"
+    case = dict(op="tokenize", dtype="utf8", config="threads=1")
+    append(path, "text", [dict(case, dir="encode", shape="qwen3_english", impl=impl, ms=ms, bytes=1e6)
+                          for impl, ms in (("tegula", 40.0), ("tiktoken", 79.0), ("tokenizers", 800.0))])
+    append(path, "text", [dict(case, dir="load", shape=shape, impl="tegula", ms=ms)
+                          for shape, ms in (("qwen3", 250.0), ("o200k", 601.0))])
+    found = {line[0] + ", " + line[1]: line[2:] for line in judged(path, "tokenize ")}
+    assert len(found) == 10
+    assert found["tokenize encoding, utf8 qwen3_english, 2x tiktoken"] == ("1.975x", False)
+    assert found["tokenize encoding, utf8 qwen3_english, 10x tokenizers"] == ("20.000x", True)
+    assert found["tokenize loading, utf8 qwen3: time, at most 0.25 s"] == ("0.250 s", True)
+    assert found["tokenize loading, utf8 o200k: time, at most 0.6 s"] == ("0.601 s", False)
+    text = "\n".join(performance.document(results_csv.read(path), []))
+    assert "## Tokenizers" in text
+    assert "| encoding qwen3_english | tiktoken 0 | 79.0 | 12.7 | 1.98 |" in text
+
+
 def test_resuming_wants_one_run_with_everyone(tmp_path):
     path = tmp_path / "cpu.csv"
     impls = ["tegula:avx512", "torch"]

@@ -10,7 +10,8 @@ if os.environ.get("TEGULA_TORCH") == "none":
     pytest.skip("needs transformers", allow_module_level=True)
 hypothesis = pytest.importorskip("hypothesis")
 pytest.importorskip("transformers")
-from chat_template import Refused, Template, expected  # noqa: E402
+from chat_peer import expected  # noqa: E402
+from chat_template import Refused, Template  # noqa: E402
 from hypothesis import HealthCheck, given, settings, strategies as st  # noqa: E402
 
 EXAMPLES = settings(

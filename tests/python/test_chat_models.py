@@ -15,7 +15,8 @@ import pytest
 if os.environ.get("TEGULA_TORCH") == "none":
     pytest.skip("needs transformers", allow_module_level=True)
 pytest.importorskip("transformers")
-from chat_template import DATE, FixedDate, Refused, Template  # noqa: E402
+from chat_peer import DATE, FixedDate  # noqa: E402
+from chat_template import Refused, Template  # noqa: E402
 from conversations import CONVERSATIONS, SEARCH, WEATHER  # noqa: E402
 from transformers.utils import chat_template_utils  # noqa: E402
 

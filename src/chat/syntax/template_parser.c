@@ -82,6 +82,7 @@ static int32_t *name_slot(const tgi_parser *p, const tgi_string *name)
     if (*slot == 0 || tgi_string_compare(p->tree->names[*slot - 1], name) == 0) {
       return slot;
     }
+    tgi_job_step(p->job, 0); /* names may be chosen to collide */
   }
 }
 

@@ -145,9 +145,11 @@ tgi_node *tgi_parse_filter(tgi_parser *p, tgi_node *node)
 
 tgi_node *tgi_parse_filters(tgi_parser *p, tgi_node *node)
 {
-  while (tgi_skip_operator(p, "|")) {
+  int length = 0;
+  for (; tgi_skip_operator(p, "|"); tgi_enter_chain(p, &length)) {
     node = tgi_parse_filter(p, node);
   }
+  tgi_leave_chain(p, length);
   return node;
 }
 
