@@ -4,8 +4,9 @@
 # Figures are recorded in bench/results/cpu.csv, on a quiet machine only; what it holds for this
 # commit is not measured again. BENCH_RECORD=no prints them instead, whatever else is running.
 # LLMC_DIR   checkout of https://github.com/karpathy/llm.c, the peer of the training step
+# LIBGOMP_BUILD  a build of the last commit whose loops ran on OpenMP (docs/lab/threads.md)
 # PYTHON     a Python with PyTorch (default: .venv's, which `make test` makes, else python3)
-# Without either the rows of those peers are left out, and named here.
+# Without one of them the rows of those peers are left out, and named here.
 set -eu
 cd "$(dirname "$0")/.."
 build=$1
@@ -41,6 +42,12 @@ if [ -z "${LLMC_DIR:-}" ]; then
 fi
 if [ -n "$python" ]; then
   measure "$python" bench/baselines.py --build "$build" --dtype f32
+fi
+if [ -n "${LIBGOMP_BUILD:-}" ]; then
+  measure python3 bench/busy_machine.py --build "$build" --before "$LIBGOMP_BUILD"
+else
+  measure python3 bench/busy_machine.py --build "$build" --only busy
+  missing="$missing libgomp's-pool(LIBGOMP_BUILD)"
 fi
 measure "$build/bench/bench_ops" --dtype bf16
 measure "$build/bench/bench_ops" --dtype f16 --op attention_fwd \

@@ -12,7 +12,7 @@ is_ours, ours_of, peers_of = newest_runs.is_ours, newest_runs.ours_of, newest_ru
 # ---- kinds of bar: each judges to (text, required, measured, met), once or for several shapes ----
 
 NOT_MEASURED = "not measured"
-WORDS = {"fwd": "forward", "bwd": "backward", "step": "step", "fwdbwd": "forward and backward"}
+WORDS = {"fwd": "forward", "bwd": "backward", "step": "step", "decode": "decode", "fwdbwd": "forward and backward"}
 
 
 def by_entry(suite):
@@ -51,7 +51,8 @@ class Share:
 
 @dataclasses.dataclass
 class Ratio:
-    """Time of the best of the peers named `impl` (whose configuration ends so) over ours."""
+    """Time of the best of the peers named `impl` (whose configuration ends so) over ours. `where`
+    follows the direction's name in the bar's text."""
     suite: str
     op: str
     dir: str
@@ -60,11 +61,13 @@ class Ratio:
     impl: tuple
     required: float
     config: str = ""
+    where: str = ""
 
     def judge(self, cases):
         rows = cases.get((self.suite, self.op, self.dir, self.dtype, self.shape), [])
         them = [row for row in rows if row["impl"] in self.impl and row["config"].endswith(self.config)]
-        text = f"{self.op} {WORDS[self.dir]}{by_entry(self.suite)}, {self.dtype} {self.shape}"
+        where = f" {self.where}" if self.where else by_entry(self.suite)
+        text = f"{self.op} {WORDS[self.dir]}{where}, {self.dtype} {self.shape}"
         want = f"{self.required:.3g}x {' or '.join(self.impl)} {self.config}".rstrip()
         if not them:
             return [(text, want, NOT_MEASURED, False)]
@@ -141,6 +144,21 @@ def training_bars():
     return found
 
 
+def thread_bars():
+    """The pool of threads (busy_machine.py): all CPUs beside one thread, and beside libgomp's pool."""
+    found = []
+    for op in ("gpt2-124m", "gpt-nano"):
+        for direction, shape in (("step", "b4_s64"), ("decode", "b1_s64")):
+            found.append(Ratio("busy", op, direction, "f32", shape, ("one_thread",), 0.9,
+                               where="on a busy machine"))
+    for op, direction, shape in (("gpt2-124m", "step", "b4_s64"), ("gpt2-124m", "decode", "b1_s64"),
+                                 ("rms_norm", "fwd", "16384x4096"), ("softmax", "bwd", "16384x4096"),
+                                 ("swiglu", "fwd", "4096x12288")):
+        found.append(Ratio("pool", op, direction, "f32", shape, ("libgomp",), 0.98,
+                           where="on the pool of threads"))
+    return found
+
+
 def linear_bars():
     found = []
     for dtype in ("f32", "bf16"):
@@ -178,6 +196,7 @@ def quantised_bars():
 
 BARS = [
     *training_bars(),
+    *thread_bars(),
     *linear_bars(),
     *[Share(op, d, "", 0.85, "copy") for op in MEMORY_BOUND for d in ("fwd", "bwd")],
     Share("adamw", "step", "", 0.85, "copy"),

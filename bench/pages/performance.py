@@ -159,13 +159,14 @@ def gpu_section(cases, card):
 
 def where_section(cases):
     seen = sorted({(row["device"], row["driver"], row["commit"], row["date"][:10], row["config"]
-                    .split()[0]) for rows in cases.values() for row in rows})
+                    .split()[0]) for case, rows in cases.items() if case[0] != "busy" for row in rows})
     yield "## The CPU machine"
     yield ""
     yield from table(("device", "system", "commit", "date", "threads"),
                      [(a, b, f"`{c}`", d, e.replace("threads=", "")) for a, b, c, d, e in seen])
     yield ("Absolute figures depend on the machine and its other load; shares and ratios are of one "
-           "run. Nothing is recorded while other processes use more than 0.1 CPU.")
+           "run. Nothing is recorded while other processes use more than 0.1 CPU, but for what is "
+           "measured on a busy machine.")
     yield ""
     yield "```sh"
     yield "LLMC_DIR=... make bench                   # all of this, recorded; a checkout of llm.c"
@@ -173,6 +174,7 @@ def where_section(cases):
     yield "export PYTHONPATH=python:bench            # for the programs below"
     yield "bench/baselines.py --op linear            # the same beside its peers"
     yield "bench/train_step.py --llmc DIR            # training steps beside llm.c and PyTorch"
+    yield "bench/busy_machine.py --before DIR        # the pool of threads on a busy and an idle machine"
     yield "```"
 
 

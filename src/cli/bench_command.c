@@ -108,7 +108,7 @@ static double free_memory(const tgi_run_device *d)
 typedef struct timing {
   const char *mode;
   double tokens, flops; /* of a step */
-  double median, least, most;
+  double median, mean, least, most;
   double device_bytes; /* allocated on the GPU; the process caches freed blocks */
 } timing;
 
@@ -167,6 +167,9 @@ static tg_status time_steps(work *w, one_step *step, timing *t, tg_error *error)
   if (status == TG_OK) {
     qsort(seconds, (size_t)n, sizeof *seconds, by_value);
     t->median = n % 2 ? seconds[n / 2] : 0.5 * (seconds[n / 2 - 1] + seconds[n / 2]);
+    for (int i = 0; i < n; i++) {
+      t->mean += seconds[i] / n;
+    }
     t->least = seconds[0];
     t->most = seconds[n - 1];
     t->device_bytes = w->free_before - free_memory(&w->device);
@@ -253,6 +256,7 @@ static void print_timing(const work *w, const timing *t)
   json_object_set_new(j, "device", json_string(w->o->device ? w->o->device : "cpu"));
   json_object_set_new(j, "steps", json_integer(w->o->steps));
   json_object_set_new(j, "ms", json_real(1e3 * t->median));
+  json_object_set_new(j, "ms_mean", json_real(1e3 * t->mean));
   json_object_set_new(j, "ms_min", json_real(1e3 * t->least));
   json_object_set_new(j, "ms_max", json_real(1e3 * t->most));
   json_object_set_new(j, "tokens_per_s", json_real(t->tokens / t->median));

@@ -12,5 +12,6 @@ int tgi_explain_command(int argc, char **argv);
 int tgi_tokenize_command(int argc, char **argv);
 int tgi_detokenize_command(int argc, char **argv);
 int tgi_template_command(int argc, char **argv);
+int tgi_chat_command(int argc, char **argv);
 
 #endif

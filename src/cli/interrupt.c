@@ -28,6 +28,22 @@ void tgi_interrupt_catch(void)
   (void)sigaction(SIGTERM, &action, NULL);
 }
 
+bool tgi_interrupt_note(int number)
+{
+  const bool again = number != SIGINT && caught && caught != SIGINT;
+  if (number != SIGINT || !caught) {
+    caught = number;
+  }
+  return again || number == SIGQUIT;
+}
+
+void tgi_interrupt_forget(void)
+{
+  if (caught == SIGINT) {
+    caught = 0;
+  }
+}
+
 int tgi_interrupted(void)
 {
   return caught ? 128 + caught : 0;

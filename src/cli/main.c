@@ -19,6 +19,7 @@ typedef struct subcommand {
 static const subcommand subcommands[] = {
     {"train", tgi_train_command, "train a model on a text file"},
     {"generate", tgi_generate_command, "generate text with a model"},
+    {"chat", tgi_chat_command, "talk with a model"},
     {"tokenize", tgi_tokenize_command, "encode text with a model's tokenizer"},
     {"detokenize", tgi_detokenize_command, "decode ids with a model's tokenizer"},
     {"convert", tgi_convert_command, "write a model in another dtype or in shards"},

@@ -90,7 +90,8 @@ static tg_status generate(const tgi_train_run *r, sample *s, tg_error *error)
                                                 .top_k = c.top_k,
                                                 .top_p = c.top_p,
                                                 .min_p = c.min_p,
-                                                .seed = (uint64_t)r->o.seed},
+                                                .seed = (uint64_t)r->o.seed,
+                                                .repetition_penalty = c.repetition_penalty},
                                    .max_new_tokens = kSampleTokens,
                                    .stop_ids = s->stops,
                                    .num_stop_ids = s->num_stops};

@@ -11,6 +11,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
 from pages import accuracy_page  # noqa: E402
+from pages import bars  # noqa: E402
+import busy_machine  # noqa: E402
 from pages import gpu_bars  # noqa: E402
 import gpu_cases  # noqa: E402
 from pages import kernel_pages  # noqa: E402
@@ -102,6 +104,57 @@ def test_the_training_step_is_a_ratio(tmp_path, ms, peak, met):
                      peak_bytes=2.4e9),
                 dict(case, config="threads=2 eager", impl="torch", ms=100.0, peak_bytes=2.4e9)])
     assert [line[3] for line in judged(path, "gpt2-124m step, f32 b4_s64")] == met
+
+
+@pytest.mark.parametrize(("suite", "peer", "where", "ms", "met"), [
+    ("busy", "one_thread", "on a busy machine", 1.1, True), ("busy", "one_thread", "on a busy machine", 1.2, False),
+    ("pool", "libgomp", "on the pool of threads", 1.02, True), ("pool", "libgomp", "on the pool of threads", 1.03, False)])
+def test_threads_are_a_ratio(tmp_path, suite, peer, where, ms, met):
+    """Beside the steps of the same name on an idle machine, which have bars of their own."""
+    path, case = tmp_path / "cpu.csv", dict(op="gpt2-124m", dir="decode", dtype="f32", shape="b1_s64")
+    append(path, suite, [dict(case, impl="tegula", ms=ms), dict(case, impl=peer, ms=1.0)])
+    assert [line[3] for line in judged(path, f"gpt2-124m decode {where}, f32 b1_s64")] == [met]
+    assert "decode" not in "\n".join(performance.step_section(performance.newest(results_csv.read(path))))
+
+
+@pytest.fixture
+def sides(monkeypatch):
+    """Two sides whose figures and whose load of others are told in advance; (sides, figures, loads)."""
+    found = [busy_machine.Side(name, pathlib.Path(name), 2) for name in ("tegula", "libgomp")]
+    figures, loads = {"tegula": 1.0, "libgomp": 1.0}, []
+    monkeypatch.setattr(busy_machine, "seconds_of", lambda case, side, key: figures[side.impl])
+    monkeypatch.setattr(busy_machine.quiet.Load, "others", lambda self: loads.pop(0) if loads else 0.0)
+    return found, figures, loads
+
+
+@pytest.mark.parametrize(("theirs", "status", "said"), [(0.99, 0, "0.990x of 0.98x"), (0.97, 1, "NOT MET")])
+def test_both_sides_take_turns(sides, capsys, theirs, status, said):
+    found, figures, _ = sides
+    figures["libgomp"] = theirs
+    samples, load = busy_machine.take_turns(busy_machine.IDLE, found, "ms", 0, 0.1)
+    assert {len(taken) for taken in samples.values()} == {busy_machine.LEAST_ROUNDS} and load == 0
+    assert busy_machine.report("Idle", busy_machine.IDLE, found, samples) == status
+    assert said in capsys.readouterr().out
+
+
+def test_rounds_that_others_disturb_do_not_count(sides, capsys):
+    found, _, loads = sides
+    loads += [0.05, 0.5, 0.04]
+    samples, load = busy_machine.take_turns(busy_machine.IDLE[:1], found, "ms", 0, 0.1)
+    assert {len(taken) for taken in samples.values()} == {2} and load == 0.05
+    assert busy_machine.report("Idle", busy_machine.IDLE[:1], found, samples) == 3
+    assert "2 quiet rounds of 3" in capsys.readouterr().out
+    loads += [0.5] * 3
+    samples, load = busy_machine.take_turns(busy_machine.BUSY[:1], found, "ms", 0, None)
+    assert {len(taken) for taken in samples.values()} == {3} and load == 0.5
+
+
+def test_every_bar_of_threads_has_a_case():
+    cases = {(case.op, case.dir, case.shape, case.required) for case in busy_machine.BUSY + busy_machine.IDLE}
+    assert cases == {(bar.op, bar.dir, bar.shape, bar.required) for bar in bars.thread_bars()}
+    for case in busy_machine.BUSY + busy_machine.IDLE:
+        bar = next(bar for bar in bars.thread_bars() if (bar.op, bar.dir, bar.required) == (case.op, case.dir, case.required))
+        assert bar.suite == ("busy" if case in busy_machine.BUSY else "pool")
 
 
 def test_resuming_wants_one_run_with_everyone(tmp_path):

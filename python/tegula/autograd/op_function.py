@@ -17,6 +17,8 @@ from .dispatcher import absent_filled, declare, implement, listed, present
 from .table_entry import CHOSEN, PLAIN, TABLE, TableEntry, bare_apply, is_accepted, scalar_values
 
 is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+transforms_active = torch._C._are_functorch_transforms_active
+modes_active = torch._C._len_torch_dispatch_stack
 
 
 # ---- between forward and backward: plain functions of tuples, which Dynamo can trace ----
@@ -162,11 +164,16 @@ class Op:
             raise
 
     def compute(self, arguments, given=None):
-        """All results; `given` is memory for them."""
+        """All results; `given` is memory for them. Plain tensors come here unchecked, to save time: what is wrong with an
+        input (it is absent, it is not dense) makes a step fail, and is then reported."""
         ins, scalars = arguments[: self.num_inputs], arguments[self.num_inputs : self.num_arguments]
-        results = self.allocated(arguments) if given is None else given
-        outs = [None if place is None else results[place] for place in self.placed]
-        self.forward_entry.run(ins, outs, scalars)
+        try:
+            results = self.allocated(arguments) if given is None else given
+            outs = [None if place is None else results[place] for place in self.placed]
+            self.forward_entry.run(ins, outs, scalars)
+        except Exception:
+            self.report_inputs(arguments)
+            raise
         return results
 
     def allocate_gradients(self, tensors, wanted):
@@ -303,11 +310,7 @@ class Op:
     # ---- calling ----
 
     def is_plain(self, tensors):
-        if (
-            torch._C._are_functorch_transforms_active()
-            or torch._C._len_torch_dispatch_stack()
-            or forward_ad._current_level >= 0
-        ):
+        if transforms_active() or modes_active() or forward_ad._current_level >= 0:
             return False
         for tensor in tensors:
             if tensor is None:
@@ -329,20 +332,30 @@ class Op:
             if required or value is not None:
                 expect_tensor(self.name, name, value)
 
+    def report_inputs(self, arguments):
+        """Raises the error of the first bad input, if there is one, instead of the error that is being handled."""
+        try:
+            self.expect_inputs(arguments)
+        except TypeError as error:
+            raise error from None
+
     def __call__(self, *arguments):
         """The public results, as a tuple."""
-        if not torch.compiler.is_compiling():
+        compiling = torch.compiler.is_compiling()
+        plain = not compiling and self.is_plain(arguments[: self.num_inputs])
+        if not compiling and not plain:
             self.expect_inputs(arguments)
-        if not self.backward_entry and self.requires_gradient(arguments):
+        with_gradient = self.requires_gradient(arguments)
+        if with_gradient and not self.backward_entry:
+            if plain:
+                self.expect_inputs(arguments)
             raise NotImplementedError(f"tegula.{self.name}: expected tensors without gradients, got one that requires its")
-        if torch.compiler.is_compiling() and not self.requires_gradient(arguments):
+        if plain:
+            return self.direct(*arguments) if with_gradient else self.compute(arguments)[: self.public]
+        if compiling and not with_gradient:
             # Dynamo does not trace an autograd.Function without an input to differentiate.
             return self.without_gradients(*arguments)[: self.public]
-        if torch.compiler.is_compiling() or not self.is_plain(arguments[: self.num_inputs]):
-            return self.through_dispatcher(*arguments)[: self.public]
-        if self.requires_gradient(arguments):
-            return self.direct(*arguments)
-        return self.compute(arguments)[: self.public]
+        return self.through_dispatcher(*arguments)[: self.public]
 
     def may_write(self, given):
         slots = [slot for slot, place in zip(self.forward_entry.outs, self.placed) if place is not None]
@@ -353,9 +366,13 @@ class Op:
         absent. The others, which only the backward reads, are not computed. `argument` names them in an error."""
         targets = [tensor for tensor in given if tensor is not None]
         tensors = (*arguments[: self.num_inputs], *targets)
+        compiling = torch.compiler.is_compiling()
+        plain = not compiling and self.is_plain(tensors)
+        if not compiling and not plain:
+            self.expect_inputs(arguments)
         if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
             raise RuntimeError(f"tegula.{self.name}: {argument}: expected tensors without gradients, got one that requires its")
-        if torch.compiler.is_compiling() or not self.is_plain(tensors) or not self.may_write(given):
+        if not plain or not self.may_write(given):
             for target, result in zip(given, self(*arguments)):
                 if target is not None:
                     target.copy_(result)
