@@ -1,6 +1,6 @@
 /* Lines of JSON to train on: documents and conversations, by a template with marks and by one
  * without. */
-#include "data/conversation.h"
+#include "data/conversation_tokens.h"
 #include "data/json_lines.h"
 #include <stdlib.h>
 #include <string.h>

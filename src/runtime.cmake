@@ -126,7 +126,7 @@ add_library(
   tegula_data_objects OBJECT
   data/answer_spans.c
   data/batches.c
-  data/conversation.c
+  data/conversation_tokens.c
   data/corpus.c
   data/corpus_key.c
   data/data_files.c

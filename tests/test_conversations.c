@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 /* cmocka wants those four first */
-#include "data/conversation.h"
+#include "data/conversation_tokens.h"
 #include "expect.h"
 #include "scratch_directory.h"
 #include "small_tokenizer.h"

@@ -2,7 +2,7 @@
 #ifndef TGI_DATA_ANSWER_SPANS_H
 #define TGI_DATA_ANSWER_SPANS_H
 
-#include "conversation.h"
+#include "conversation_tokens.h"
 
 /** Starts zeroed; the list is to be freed. */
 typedef struct tgi_answers {

@@ -1,6 +1,6 @@
 #include "corpus.h"
 
-#include "conversation.h"
+#include "conversation_tokens.h"
 #include "core/growing.h"
 #include "corpus_key.h"
 #include "files/file_error.h"

@@ -2,8 +2,8 @@
  * A conversation as tokens: the text that a chat template makes of it, and which tokens the
  * assistant wrote, which alone count as targets.
  */
-#ifndef TGI_DATA_CONVERSATION_H
-#define TGI_DATA_CONVERSATION_H
+#ifndef TGI_DATA_CONVERSATION_TOKENS_H
+#define TGI_DATA_CONVERSATION_TOKENS_H
 
 #include "files/json_file.h"
 #include "tegula/chat_template.h"

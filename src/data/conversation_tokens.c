@@ -1,4 +1,4 @@
-#include "conversation.h"
+#include "conversation_tokens.h"
 
 #include "answer_spans.h"
 #include "core/growing.h"
