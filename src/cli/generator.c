@@ -15,7 +15,8 @@ static tg_status load_tokenizer(tgi_generator *g, const char *directory, tg_erro
   const tg_status status = tg_tokenizer_load(directory, &g->tokenizer, error);
   if (status == TG_UNSUPPORTED) {
     const tg_error inner = *error;
-    return tgi_error_set(error, status, "%.400s (generate --tokens works without a tokenizer)", inner.text);
+    return tgi_error_set(error, status, "%.400s (generate --tokens works without a tokenizer)",
+                         inner.text);
   }
   return status;
 }
