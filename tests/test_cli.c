@@ -96,7 +96,7 @@ static char *read_in(const char *directory, const char *name)
 static void help_and_version(void **state)
 {
   (void)state;
-  static const char *const commands[] = {"train", "generate", "info", "bench", "explain"};
+  static const char *const commands[] = {"train", "generate", "chat", "info", "bench", "explain"};
   expect_out(CLI("--help"), 0, "Usage: tegula COMMAND");
   expect_out(CLI("--version"), 0, "tegula " TEGULA_VERSION);
   for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {

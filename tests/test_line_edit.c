@@ -6,6 +6,7 @@
 /* cmocka wants those four first */
 #include <cmocka.h>
 
+#include "cli/chat/line_history.h"
 #include "cli/chat/line_view.h"
 #include "files/utf8.h"
 #include <stdio.h>
@@ -61,8 +62,7 @@ static void keys(void **state)
   expect_line("a\033\rb\r", TGI_LINE_DONE, "a\nb");
   expect_line("a\033bc\x07\x1c", TGI_LINE_OPEN, "abc");
   /* Sequences without a meaning, however long. */
-  expect_line("a\033[5~\033[15;2;3;4;5;6;7;8;9;10;11;12~\033[A\033[B\033OP\033\033[Cb",
-              TGI_LINE_OPEN, "ab");
+  expect_line("a\033[5~\033[15;2;3;4;5;6;7;8;9;10;11;12~\033OP\033\033[Cb", TGI_LINE_OPEN, "ab");
 }
 
 static void pasted(void **state)
@@ -78,6 +78,58 @@ static void pasted(void **state)
   tgi_line_clear(&line);
   assert_int_equal(type(&line, "a\r"), TGI_LINE_DONE);
   assert_int_equal(line.text.size, 1);
+  tgi_line_free(&line);
+}
+
+/* ---- lines before ---- */
+
+static void recall(tgi_line_history *h, tgi_line *line, tgi_line_event way, const char *wanted)
+{
+  assert_true(tgi_history_recall(h, line, way == TGI_LINE_OLDER));
+  assert_int_equal(line->text.size, strlen(wanted));
+  assert_memory_equal(line->text.size ? line->text.bytes : "", wanted, strlen(wanted));
+  assert_int_equal(line->cursor, line->text.size);
+}
+
+static void add_line(tgi_line_history *h, const char *text)
+{
+  tgi_text_buffer t = {NULL, 0, 0};
+  assert_true(tgi_text_append(&t, text, strlen(text)));
+  tgi_history_add(h, &t);
+  tgi_text_free(&t);
+}
+
+static void lines_before(void **state)
+{
+  (void)state;
+  static tgi_line_history h;
+  tgi_line line = {.cursor = 0};
+  assert_int_equal(type(&line, "\033[A"), TGI_LINE_OLDER);
+  assert_int_equal(type(&line, "\033OB"), TGI_LINE_NEWER);
+  assert_int_equal(type(&line, "\x10"), TGI_LINE_OLDER);
+  assert_int_equal(type(&line, "\x0e"), TGI_LINE_NEWER);
+  recall(&h, &line, TGI_LINE_OLDER, "");
+  add_line(&h, "one");
+  add_line(&h, "two");
+  add_line(&h, "two");
+  add_line(&h, "");
+  assert_int_equal(type(&line, "dra"), TGI_LINE_OPEN);
+  recall(&h, &line, TGI_LINE_NEWER, "dra");
+  recall(&h, &line, TGI_LINE_OLDER, "two");
+  recall(&h, &line, TGI_LINE_OLDER, "one");
+  recall(&h, &line, TGI_LINE_OLDER, "one");
+  recall(&h, &line, TGI_LINE_NEWER, "two");
+  recall(&h, &line, TGI_LINE_NEWER, "dra");
+  for (int i = 0; i < TGI_HISTORY_LINES + 5; i++) {
+    char text[16];
+    snprintf(text, sizeof text, "line %d", i);
+    add_line(&h, text);
+  }
+  for (int i = 0; i < TGI_HISTORY_LINES + 5; i++) {
+    assert_true(tgi_history_recall(&h, &line, true));
+  }
+  recall(&h, &line, TGI_LINE_OLDER, "line 5");
+  tgi_history_free(&h);
   tgi_line_free(&line);
 }
 
@@ -323,6 +375,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(keys),
       cmocka_unit_test(pasted),
+      cmocka_unit_test(lines_before),
       cmocka_unit_test(screens),
       cmocka_unit_test(appending_is_cheap),
   };

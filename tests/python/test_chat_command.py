@@ -156,6 +156,7 @@ def test_turns_and_commands(learnt, tmp_path):
         assert load_messages(saved) == [{"role": "system", "content": "Be brief."}]
         assert sorted(path.name for path in tmp_path.iterdir()) == ["a b.json"]
         answer(terminal, " /quit")  # a question, with a space before it
+        answer(terminal, "\x1b[A")  # the same again
         terminal.send("/quit\r")
         assert terminal.end() == 0
 

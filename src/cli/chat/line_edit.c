@@ -98,6 +98,10 @@ static tgi_line_event press(tgi_line *l, char byte)
   case 0x0b: /* Ctrl-K */
     erase(l, l->cursor, l->text.size);
     break;
+  case 0x0e: /* Ctrl-N */
+    return TGI_LINE_NEWER;
+  case 0x10: /* Ctrl-P */
+    return TGI_LINE_OLDER;
   case 0x15: /* Ctrl-U */
     erase(l, 0, l->cursor);
     break;
@@ -113,9 +117,13 @@ static tgi_line_event press(tgi_line *l, char byte)
   return TGI_LINE_OPEN;
 }
 
-static void move(tgi_line *l, char key)
+static tgi_line_event move(tgi_line *l, char key)
 {
   switch (key) {
+  case 'A':
+    return TGI_LINE_OLDER;
+  case 'B':
+    return TGI_LINE_NEWER;
   case 'C':
     l->cursor = after(l);
     break;
@@ -131,6 +139,7 @@ static void move(tgi_line *l, char key)
   default:
     break;
   }
+  return TGI_LINE_OPEN;
 }
 
 /** "200~" and its like, without the "~". */
@@ -158,21 +167,23 @@ static void take_number(tgi_line *l)
   }
 }
 
-static void sequence(tgi_line *l, char byte)
+static tgi_line_event sequence(tgi_line *l, char byte)
 {
   if ((unsigned char)byte < 0x40) { /* a parameter */
     if (l->num_key < TGI_KEY_BYTES - 1) {
       l->key[l->num_key++] = byte;
     }
-    return;
+    return TGI_LINE_OPEN;
   }
+  tgi_line_event event = TGI_LINE_OPEN;
   l->state = TGI_KEY_PLAIN;
   if (byte == '~') {
     take_number(l);
   } else {
-    move(l, byte);
+    event = move(l, byte);
   }
   l->num_key = 0;
+  return event;
 }
 
 static tgi_line_event escape(tgi_line *l, char byte)
@@ -228,12 +239,10 @@ tgi_line_event tgi_line_push(tgi_line *l, char byte)
   case TGI_KEY_ESCAPE:
     return escape(l, byte);
   case TGI_KEY_SEQUENCE:
-    sequence(l, byte);
-    return TGI_LINE_OPEN;
+    return sequence(l, byte);
   case TGI_KEY_SINGLE:
     l->state = TGI_KEY_PLAIN;
-    move(l, byte);
-    return TGI_LINE_OPEN;
+    return move(l, byte);
   case TGI_KEY_PASTE:
     return paste(l, byte);
   case TGI_KEY_PLAIN:

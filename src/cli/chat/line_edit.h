@@ -5,7 +5,7 @@
  *
  *   Enter ends it; Alt-Enter breaks it. Left, right, Home, End, Delete, Backspace, and Ctrl-A -B -E
  *   -F -H -K -U -W as in shells. Ctrl-D ends the input where the line is empty, and deletes
- *   elsewhere. Other keys do nothing.
+ *   elsewhere. Up and Ctrl-P, down and Ctrl-N ask for other lines. Other keys do nothing.
  */
 #ifndef TGI_CLI_CHAT_LINE_EDIT_H
 #define TGI_CLI_CHAT_LINE_EDIT_H
@@ -37,6 +37,8 @@ typedef enum tgi_line_event {
   TGI_LINE_OPEN,
   TGI_LINE_DONE,      /* the text is a line */
   TGI_LINE_END,       /* the input ended */
+  TGI_LINE_OLDER,     /* the line before is asked for */
+  TGI_LINE_NEWER,     /* the line behind that */
   TGI_LINE_NO_MEMORY, /* the byte is lost */
 } tgi_line_event;
 

@@ -63,6 +63,10 @@ static tgi_line_event take(tgi_line_reader *r)
   tgi_line_event event = TGI_LINE_OPEN;
   while (r->at < r->have && event == TGI_LINE_OPEN) {
     event = tgi_line_push(&r->line, r->bytes[r->at++]);
+    if (event == TGI_LINE_OLDER || event == TGI_LINE_NEWER) {
+      const bool ok = tgi_history_recall(&r->history, &r->line, event == TGI_LINE_OLDER);
+      event = ok ? TGI_LINE_OPEN : TGI_LINE_NO_MEMORY;
+    }
   }
   return event;
 }
@@ -82,10 +86,14 @@ static bool forget(tgi_line_reader *r)
 static tgi_read_result finish(tgi_line_reader *r, tgi_line_event event)
 {
   leave(r);
-  return event == TGI_LINE_NO_MEMORY ? TGI_READ_NO_MEMORY
-         : event == TGI_LINE_END     ? TGI_READ_END
-         : make_valid(&r->line.text) ? TGI_READ_LINE
-                                     : TGI_READ_NO_MEMORY;
+  if (event == TGI_LINE_NO_MEMORY || event == TGI_LINE_END) {
+    return event == TGI_LINE_END ? TGI_READ_END : TGI_READ_NO_MEMORY;
+  }
+  if (!make_valid(&r->line.text)) {
+    return TGI_READ_NO_MEMORY;
+  }
+  tgi_history_add(&r->history, &r->line.text);
+  return TGI_READ_LINE;
 }
 
 /** Ends a row that holds the prompt alone. */
@@ -130,5 +138,6 @@ tgi_read_result tgi_line_read(tgi_line_reader *r)
 void tgi_line_reader_free(tgi_line_reader *r)
 {
   tgi_line_free(&r->line);
+  tgi_history_free(&r->history);
   tgi_text_free(&r->out);
 }

@@ -4,6 +4,8 @@
 
 #include "chat_terminal.h"
 #include "line_edit.h"
+#include "line_history.h"
+
 #include "line_view.h"
 
 enum { TGI_READER_BYTES = 4096 };
@@ -13,6 +15,7 @@ typedef struct tgi_line_reader {
   tgi_terminal_kind kind;
   tgi_line line;
   tgi_line_view view;
+  tgi_line_history history;
   tgi_text_buffer out; /* on its way to the terminal */
   char bytes[TGI_READER_BYTES];
   size_t at, have; /* of what was read, the part that no line has taken */
