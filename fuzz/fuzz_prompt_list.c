@@ -1,6 +1,6 @@
 /* Any bytes: a file of prompts is read or refused with a message that names a line, and what is
  * read is in range. */
-#include "cli/prompt_list.h"
+#include "cli/generate/prompt_list.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

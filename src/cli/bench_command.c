@@ -3,13 +3,13 @@
 #include "console.h"
 #include "core/clock.h"
 #include "core/error_record.h"
+#include "generate/model_cost.h"
 #include "hub_name.h"
 #include "json_print.h"
-#include "model_cost.h"
 #include "option_table.h"
 #include "tegula/device.h"
 #include "tegula/train.h"
-#include "train_options.h"
+#include "train/train_options.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "core/environment.h"
 #include "core/error_record.h"
 #include "files/json_file.h"
-#include "generator.h"
+#include "generate/generator.h"
 #include "hub_name.h"
 #include "interrupt.h"
 #include "template_options.h"

@@ -3,12 +3,12 @@
 #include "command.h"
 #include "console.h"
 #include "core/error_record.h"
-#include "generator.h"
+#include "generate/generator.h"
+#include "generate/prompt_batch.h"
+#include "generate/text_report.h"
 #include "interrupt.h"
 #include "json_print.h"
 #include "option_table.h"
-#include "prompt_batch.h"
-#include "text_report.h"
 
 #include <stdio.h>
 #include <string.h>

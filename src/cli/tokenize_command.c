@@ -4,12 +4,12 @@
 #include "core/error_record.h"
 #include "data/token_file.h"
 #include "files/utf8.h"
+#include "generate/token_text.h"
 #include "hub_name.h"
 #include "json_print.h"
 #include "option_table.h"
 #include "text/tokenizer_state.h"
 #include "text_input.h"
-#include "token_text.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,9 +4,9 @@
 #include "core/clock.h"
 #include "files/kept_directories.h"
 #include "interrupt.h"
-#include "train_run.h"
-#include "train_sample.h"
-#include "train_show.h"
+#include "train/train_run.h"
+#include "train/train_sample.h"
+#include "train/train_show.h"
 
 #include <math.h>
 #include <stdlib.h>

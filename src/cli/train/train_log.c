@@ -1,6 +1,6 @@
 #include "train_log.h"
 
-#include "console.h"
+#include "cli/console.h"
 #include "core/error_record.h"
 #include "files/process_lock.h"
 #include <errno.h>

@@ -1,9 +1,9 @@
 #include "generator.h"
 
+#include "cli/hub_name.h"
 #include "core/clock.h"
 #include "core/error_record.h"
 #include "generation/session_state.h"
-#include "hub_name.h"
 #include "roof/gpu_roof.h"
 #include "roof/roof.h"
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 #include "train_sample.h"
 
+#include "cli/interrupt.h"
 #include "core/error_record.h"
 #include "files/utf8_stream.h"
-#include "interrupt.h"
 #include "model/weights.h"
 
 #include <stdlib.h>

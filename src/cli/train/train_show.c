@@ -1,8 +1,8 @@
 #include "train_show.h"
 
+#include "cli/json_print.h"
 #include "core/error_record.h"
 #include "files/utf8_stream.h"
-#include "json_print.h"
 #include "text/tokenizer_state.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 #include "prompt_batch.h"
 
+#include "cli/interrupt.h"
+#include "cli/json_print.h"
 #include "files/durable_file.h"
-#include "interrupt.h"
-#include "json_print.h"
 #include <string.h>
 
 static tg_status write_line(tgi_prompt_batch *b, tgi_text_run *r, tgi_durable_file *file,

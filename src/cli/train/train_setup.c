@@ -1,5 +1,5 @@
 /* Prepares a training run. */
-#include "console.h"
+#include "cli/console.h"
 #include "core/error_record.h"
 #include "files/atomic_directory.h"
 #include "model/weights.h"

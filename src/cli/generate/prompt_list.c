@@ -1,9 +1,9 @@
 #include "prompt_list.h"
 
+#include "cli/text_input.h"
 #include "core/error_record.h"
 #include "core/growing.h"
 #include "files/file_error.h"
-#include "text_input.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

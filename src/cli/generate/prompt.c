@@ -1,7 +1,7 @@
 #include "prompt.h"
+#include "cli/text_input.h"
 #include "core/error_record.h"
 #include "text/tokenizer_state.h"
-#include "text_input.h"
 
 #include <errno.h>
 #include <stdbool.h>

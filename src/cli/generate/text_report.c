@@ -1,6 +1,6 @@
 #include "text_report.h"
 
-#include "console.h"
+#include "cli/console.h"
 #include "model_cost.h"
 #include "token_text.h"
 #include <math.h>

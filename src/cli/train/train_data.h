@@ -5,9 +5,9 @@
 #ifndef TGI_CLI_TRAIN_DATA_H
 #define TGI_CLI_TRAIN_DATA_H
 
+#include "cli/progress.h"
 #include "data/batches.h"
 #include "data/corpus.h"
-#include "progress.h"
 #include "train_options.h"
 
 /** A part of a corpus: what is trained on, or what is validated on. */

@@ -2,10 +2,10 @@
 #ifndef TGI_CLI_TRAIN_RUN_H
 #define TGI_CLI_TRAIN_RUN_H
 
+#include "cli/generate/prompt.h"
+#include "cli/hub_name.h"
+#include "cli/progress.h"
 #include "files/process_lock.h"
-#include "hub_name.h"
-#include "progress.h"
-#include "prompt.h"
 #include "tegula/train.h"
 #include "train_data.h"
 #include "train_log.h"

@@ -8,9 +8,9 @@
 #ifndef TGI_CLI_GENERATION_OPTIONS_H
 #define TGI_CLI_GENERATION_OPTIONS_H
 
+#include "cli/option_table.h"
 #include "files/json_file.h"
 #include "logit_bias.h"
-#include "option_table.h"
 #include "tegula/model.h"
 
 /** What each prompt may have for itself. */

@@ -5,10 +5,10 @@
 #ifndef TGI_CLI_TRAIN_OPTIONS_H
 #define TGI_CLI_TRAIN_OPTIONS_H
 
-#include "option_table.h"
+#include "cli/option_table.h"
+#include "cli/template_options.h"
 #include "tegula/status.h"
 #include "tegula/train.h"
-#include "template_options.h"
 
 typedef struct tgi_train_options {
   const char *preset, *model, *train_file, *val_file, *out, *log, *dtype, *device;
