@@ -7,6 +7,7 @@
 /* cmocka wants those four first */
 #include <cmocka.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli_training.h"
 #include "small_tokenizer.h"
@@ -246,6 +247,22 @@ static void validation_has_rows_of_its_own(void **state)
          0, "| validation loss ");
 }
 
+static void a_chosen_template_is_kept(void **state)
+{
+  (void)state;
+  const char *out = scratch_file(&dir, "kept"), *own = scratch_file(&dir, "own.jinja");
+  const char *question = scratch_file(&dir, "hello.json");
+  write_text(own, "{% for m in messages %}{{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}"
+                  "{% if add_generation_prompt %}assistant: {% endif %}");
+  write_text(question, "[{\"role\": \"user\", \"content\": \"Hello.\"}]");
+  expect(TUNE(out, chats, "--steps", "1", "--seq", "128", "--template", own), 0, "all 1");
+  unlink(own); /* the checkpoint does without it */
+  cli_result r = CLI("template", out, "--file", question, "--add-generation-prompt");
+  assert_int_equal(r.code, 0);
+  assert_string_equal(r.out, "user: Hello.<|im_end|>assistant: ");
+  cli_free(&r);
+}
+
 static void bad_options(void **state)
 {
   (void)state;
@@ -276,6 +293,7 @@ int main(void)
       cmocka_unit_test(the_cache_is_said),
       cmocka_unit_test(documents_are_shown),
       cmocka_unit_test(validation_has_rows_of_its_own),
+      cmocka_unit_test(a_chosen_template_is_kept),
       cmocka_unit_test(bad_options),
   };
   return cmocka_run_group_tests(tests, set_up, remove_text);

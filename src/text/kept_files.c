@@ -33,6 +33,7 @@ bool tgi_kept_files_put(tgi_kept_files *files, const char *name, const char *tex
       char *copy = malloc(size + 1); /* never of 0 bytes */
       if (copy) {
         memcpy(copy, text, size);
+        free(files->list[i].text);
         files->list[i] = (tgi_kept_file){names[i], copy, size};
       }
       return copy != NULL;

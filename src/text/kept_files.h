@@ -22,8 +22,8 @@ typedef struct tgi_kept_files {
 /** Reads the files of a tokenizer that a directory has. Errors: IO, BAD_FILE, NO_MEMORY. */
 tg_status tgi_kept_files_read(const char *directory, tgi_kept_files *files, tg_error *error);
 
-/** Keeps a copy of a text as the file `name`, one that the former would read. False without memory.
- */
+/** Keeps a copy of a text as the file `name`, one that the former would read, instead of what was
+ * kept by that name. False without memory. */
 bool tgi_kept_files_put(tgi_kept_files *files, const char *name, const char *text, size_t size);
 
 /** The file of that name, or NULL. */

@@ -3,6 +3,7 @@
 #include "core/environment.h"
 #include "core/error_record.h"
 #include "files/json_file.h"
+#include "text/tokenizer_state.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,20 @@ static tg_status load_corpora(tgi_train_data *d, tgi_train_options *o,
   if (status == TG_OK && (d->train_corpus.uses_date || d->val_corpus.uses_date)) {
     o->of_template.date = how.date; /* part of the run, which may go on tomorrow */
   }
+  return status;
+}
+
+/* What a model was trained with is its template from then on: checkpoints hold it. */
+static tg_status keep_template(const tgi_train_options *o, tg_tokenizer *tokenizer, tg_error *error)
+{
+  tg_chat_template *chosen = NULL;
+  tg_status status = tg_chat_template_load(NULL, o->of_template.source, &chosen, error);
+  const char *text = chosen ? tg_chat_template_text(chosen, "default") : NULL;
+  if (text && !tgi_kept_files_put(&tokenizer->files, "chat_template.jinja", text, strlen(text))) {
+    status = tgi_error_set(error, TG_NO_MEMORY, "--template: expected %zu bytes, got none",
+                           strlen(text));
+  }
+  tg_chat_template_destroy(chosen);
   return status;
 }
 
@@ -146,10 +161,13 @@ static void limit_validation(tgi_train_data *d, int64_t most)
   d->val = document_part(val->store, val->first, documents);
 }
 
-tg_status tgi_train_data_load(tgi_train_data *d, tgi_train_options *o,
-                              const tg_tokenizer *tokenizer, tg_error *error)
+tg_status tgi_train_data_load(tgi_train_data *d, tgi_train_options *o, tg_tokenizer *tokenizer,
+                              tg_error *error)
 {
-  const tg_status status = load_corpora(d, o, tokenizer, error);
+  tg_status status = load_corpora(d, o, tokenizer, error);
+  if (status == TG_OK && o->of_template.source && d->train_corpus.kind == TGI_DATA_MESSAGES) {
+    status = keep_template(o, tokenizer, error);
+  }
   if (status != TG_OK) {
     return status;
   }

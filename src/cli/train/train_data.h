@@ -32,11 +32,12 @@ typedef struct tgi_train_data {
 
 /**
  * Loads --train-file and --val-file, and splits what is for validation off. Options that follow
- * from the data are filled in: --pack, --long-documents and --date. Errors: those of
+ * from the data are filled in: --pack, --long-documents and --date. A --template that conversations
+ * were made with is kept beside the tokenizer, to be saved with it. Errors: those of
  * tgi_corpus_load, BAD_ARGUMENT (--template-arg).
  */
 tg_status tgi_train_data_load(tgi_train_data *data, tgi_train_options *options,
-                              const tg_tokenizer *tokenizer, tg_error *error);
+                              tg_tokenizer *tokenizer, tg_error *error);
 
 /** Packs rows and takes memory for a batch, once --seq is known. Errors: BAD_FILE (too little
  * data), NO_MEMORY. */
