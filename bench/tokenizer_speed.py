@@ -58,10 +58,11 @@ class Ours:
         self.library.tg_tokenizer_destroy(handle)
 
     def encoder(self, handle, text):
-        """A function that encodes the text and returns the number of ids, and the array that it fills."""
+        """A function that encodes the text, whose added tokens are found as tokenizers finds them, and returns the number of ids;
+        and the array that it fills."""
         data, count = text.encode(), ctypes.c_size_t()
         ids = (ctypes.c_int32 * (3 * len(data)))()
-        arguments = (handle, data, ctypes.c_size_t(len(data)), ctypes.c_uint32(1), ids, ctypes.c_size_t(len(ids)),
+        arguments = (handle, data, ctypes.c_size_t(len(data)), ctypes.c_uint32(0), ids, ctypes.c_size_t(len(ids)),
                      ctypes.byref(count), None)  # fmt: skip
 
         def encode():

@@ -113,7 +113,7 @@ static void set_arguments(tgi_run *run, tgi_converter *converter, const json_t *
         tgi_job_fail(&run->job, TG_BAD_ARGUMENT, "arguments of other names, got \"%s\"", key);
       }
     }
-    set_variable(run, key, tgi_convert_value(converter, value, false));
+    set_variable(run, key, tgi_convert_json(converter, value, false));
   }
 }
 

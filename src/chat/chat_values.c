@@ -27,12 +27,12 @@ static tgi_value convert_object(tgi_converter *c, const json_t *json, bool untru
   json_object_foreach((json_t *)(uintptr_t)json, key, value)
   {
     tgi_dict_set(c->job, dict, convert_text(c, key, strlen(key), untrusted),
-                 tgi_convert_value(c, value, untrusted));
+                 tgi_convert_json(c, value, untrusted));
   }
   return tgi_from_dict(TGI_DICT, dict);
 }
 
-tgi_value tgi_convert_value(tgi_converter *c, const json_t *json, bool untrusted)
+tgi_value tgi_convert_json(tgi_converter *c, const json_t *json, bool untrusted)
 {
   tgi_value v = tgi_none();
   tgi_job_enter(c->job);
@@ -43,7 +43,7 @@ tgi_value tgi_convert_value(tgi_converter *c, const json_t *json, bool untrusted
   case JSON_ARRAY: {
     tgi_list *list = tgi_list_new(c->job);
     for (size_t i = 0; i < json_array_size(json); i++) {
-      tgi_list_add(c->job, list, tgi_convert_value(c, json_array_get(json, i), untrusted));
+      tgi_list_add(c->job, list, tgi_convert_json(c, json_array_get(json, i), untrusted));
     }
     v = tgi_from_list(TGI_LIST, list);
     break;
@@ -80,7 +80,7 @@ tgi_value tgi_convert_objects(tgi_converter *c, const json_t *json, const char *
                    what, i);
     }
   }
-  return tgi_convert_value(c, json, untrusted);
+  return tgi_convert_json(c, json, untrusted);
 }
 
 /* ---- messages ---- */
@@ -128,7 +128,7 @@ static tgi_value convert_message(tgi_converter *c, const json_t *message)
   const json_t *reasoning = find_reasoning(message);
   tgi_dict *dict = tgi_dict_new(c->job);
   if (reasoning) {
-    set(c, dict, "thinking", tgi_convert_value(c, reasoning, untrusted));
+    set(c, dict, "thinking", tgi_convert_json(c, reasoning, untrusted));
   }
   const char *key;
   json_t *value;
@@ -136,11 +136,11 @@ static tgi_value convert_message(tgi_converter *c, const json_t *message)
   {
     if (!json_is_null(value)) {
       const bool plain = value == role && is_plain_role(role);
-      set(c, dict, key, tgi_convert_value(c, value, untrusted && !plain));
+      set(c, dict, key, tgi_convert_json(c, value, untrusted && !plain));
     }
   }
   if (reasoning) {
-    set(c, dict, "reasoning_content", tgi_convert_value(c, reasoning, untrusted));
+    set(c, dict, "reasoning_content", tgi_convert_json(c, reasoning, untrusted));
   }
   return tgi_from_dict(TGI_DICT, dict);
 }

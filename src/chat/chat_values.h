@@ -16,7 +16,7 @@ typedef struct tgi_converter {
 } tgi_converter;
 
 /** A value; its texts are marked as untrusted where asked for. */
-tgi_value tgi_convert_value(tgi_converter *converter, const json_t *json, bool untrusted);
+tgi_value tgi_convert_json(tgi_converter *converter, const json_t *json, bool untrusted);
 
 /**
  * A list of messages, as transformers hands them to templates: without keys whose value is null,
