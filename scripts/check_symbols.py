@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The shared libraries export exactly the functions that their public headers declare.
    scripts/check_symbols.py BUILD_DIR
-The headers that tegula.h includes belong to libtegula, the others to libtegula_model."""
+The headers that tegula.h includes belong to libtegula, the others to libtegula_model. No function
+is defined in both static libraries: a program that links both would call one for the other."""
 import pathlib
 import re
 import subprocess
@@ -31,6 +32,18 @@ def exported(library):
     return {line.split()[-1].split("@")[0] for line in text.splitlines()}
 
 
+def twins(build):
+    """Names that both static libraries define, where both were built."""
+    defined = []
+    for archive in ("libtegula_static.a", "libtegula_model_static.a"):
+        path = build / "src" / archive
+        text = subprocess.run(["nm", "--defined-only", path], text=True, check=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL).stdout if path.exists() else ""
+        lines = (line.split() for line in text.splitlines())
+        defined.append({line[2] for line in lines if len(line) == 3 and line[1] in "TDBR"})
+    return sorted(defined[0] & defined[1])
+
+
 def main():
     build = pathlib.Path(sys.argv[1])
     headers = sorted(p.name for p in (INCLUDE / "tegula").glob("*.h"))
@@ -55,6 +68,9 @@ def main():
                 print(f"symbols: {name} of {names[name]} does not start with tg_")
                 failed = True
         failed = failed or have != wanted
+    for name in twins(build):
+        print(f"symbols: {name} is defined in libtegula_static.a and in libtegula_model_static.a")
+        failed = True
     return failed
 
 
