@@ -35,5 +35,6 @@
 #include "swiglu.h"               // IWYU pragma: export
 #include "swiglu_clamped.h"       // IWYU pragma: export
 #include "tensor.h"               // IWYU pragma: export
+#include "topk_router.h"          // IWYU pragma: export
 
 #endif
