@@ -1,18 +1,17 @@
 /* Combine on the CPU.
  *
- * Method     Forward: a strip of a token's columns is summed in registers over its rows. Backward:
- *            each row of dy is a token's row of dout times a number; each dweight is a dot product.
- * Work       Forward: chunks of tokens of about 64 KiB of out. Backward: chunks of rows, then of
- *            slots, of the same size.
- * Bound      Memory: forward reads k rows a token and writes one; backward reads dout and y and
- *            writes dy.
+ * Method     Strips of 512 columns in f32. Forward: a token's rows are added up in their order.
+ *            Backward: each row of dy is a token's row of dout times a number; each dweight is a
+ * dot product. Work       Forward: chunks of tokens of about 64 KiB of out. Backward: chunks of
+ * rows, then of slots, of the same size. Bound      Memory: forward reads k rows a token and writes
+ * one; backward reads dout and y and writes dy.
  */
-#include "cpu/simd.h"
+#include "cpu/strips.h"
 #include "ops/moe_combine/combine_rows.h"
 
 #include <stdio.h>
 
-enum { kChunkBytes = 64 << 10, kPiece = 1024 };
+enum { kChunkBytes = 64 << 10, kStrip = 512 };
 
 static int64_t grain_of(const tg_tensor *t)
 {
@@ -22,37 +21,32 @@ static int64_t grain_of(const tg_tensor *t)
 
 /* ---- forward ---- */
 
-/* n <= TGI_LANES columns of a token from column i on. */
-TGI_INLINE void combine_columns(const tg_moe_combine_fwd_args *a, int64_t t, int64_t i, int64_t n,
-                                int dtype, bool each)
+static void combine_strip(const tg_moe_combine_fwd_args *a, int64_t t, int64_t first, int64_t n)
 {
-  vf sum = vf_zero();
+  _Alignas(64) float sum[kStrip] = {0}, y[kStrip];
+  const int rounded = a->rounding == TG_ROUNDING_HF ? a->y.dtype : TG_F32;
   for (int64_t j = 0; j < a->row.shape[1]; j++) {
     const int64_t r = slot_row(&a->row, t, j);
     if (r >= 0) {
-      const vf y = vf_load_up_to(tgi_row(&a->y, r), dtype, i, n);
-      const vf product = y * vf_set1((float)slot_weight(&a->weights, t, j));
-      sum = sum + (each ? vf_round(dtype, product) : product);
+      const vf w = vf_set1((float)slot_weight(&a->weights, t, j));
+      tgi_widen(y, tgi_row(&a->y, r), a->y.dtype, first, n);
+      for (int64_t i = 0; i < n; i += TGI_LANES) {
+        vf_store_f32(y + i, vf_load_f32(y + i) * w);
+      }
+      tgi_round_strip(y, rounded, n);
+      for (int64_t i = 0; i < n; i += TGI_LANES) {
+        vf_store_f32(sum + i, vf_load_f32(sum + i) + vf_load_f32(y + i));
+      }
     }
   }
-  sum = each ? vf_round(dtype, sum) : sum;
   if (tgi_present(&a->residual)) {
-    sum = sum + vf_load_up_to(tgi_row(&a->residual, t), dtype, i, n);
+    tgi_round_strip(sum, rounded, n);
+    tgi_widen(y, tgi_row(&a->residual, t), a->y.dtype, first, n);
+    for (int64_t i = 0; i < n; i += TGI_LANES) {
+      vf_store_f32(sum + i, vf_load_f32(sum + i) + vf_load_f32(y + i));
+    }
   }
-  vf_put_up_to(tgi_row(&a->out, t), dtype, i, n, sum, false);
-}
-
-TGI_INLINE void combine_token(const tg_moe_combine_fwd_args *a, int64_t t, int dtype)
-{
-  const int64_t hidden = a->out.shape[1];
-  const bool each = a->rounding == TG_ROUNDING_HF;
-  int64_t i = 0;
-  for (; i + TGI_LANES <= hidden; i += TGI_LANES) {
-    combine_columns(a, t, i, TGI_LANES, dtype, each);
-  }
-  if (i < hidden) {
-    combine_columns(a, t, i, hidden - i, dtype, each);
-  }
+  tgi_narrow(tgi_row(&a->out, t), a->y.dtype, first, n, sum);
 }
 
 static void combine_tokens(void *arg, int64_t begin, int64_t end, int thread)
@@ -60,7 +54,9 @@ static void combine_tokens(void *arg, int64_t begin, int64_t end, int thread)
   const tg_moe_combine_fwd_args *a = arg;
   (void)thread;
   for (int64_t t = begin; t < end; t++) {
-    TGI_SWITCH_FLOAT(a->y.dtype, T, combine_token(a, t, T));
+    for (int64_t first = 0; first < a->out.shape[1]; first += kStrip) {
+      combine_strip(a, t, first, tgi_min_i64(kStrip, a->out.shape[1] - first));
+    }
   }
 }
 
@@ -96,24 +92,30 @@ static void scale_rows(void *arg, int64_t begin, int64_t end, int thread)
       continue;
     }
     const vf w = vf_set1((float)slot_weight(&a->weights, t, j));
-    const void *dout = tgi_row(&a->dout, t);
-    for (int64_t i = 0; i < hidden; i += TGI_LANES) {
-      const int64_t n = tgi_min_i64(TGI_LANES, hidden - i);
-      TGI_SWITCH_FLOAT(a->dy.dtype, T, vf_store_part(dy, T, i, n, vf_load_part(dout, T, i, n) * w));
+    for (int64_t first = 0; first < hidden; first += kStrip) {
+      _Alignas(64) float d[kStrip];
+      const int64_t n = tgi_min_i64(kStrip, hidden - first);
+      tgi_widen(d, tgi_row(&a->dout, t), a->dout.dtype, first, n);
+      for (int64_t i = 0; i < n; i += TGI_LANES) {
+        vf_store_f32(d + i, vf_load_f32(d + i) * w);
+      }
+      tgi_narrow(dy, a->dy.dtype, first, n, d);
     }
   }
 }
 
-/* Of one row of dout and one of y: an f64 sum of f32 sums of pieces. */
-TGI_INLINE double dot_rows(const void *dout, const void *y, int64_t hidden, int dtype)
+/* Of one row of dout and one of y: an f64 sum of f32 sums of strips. */
+static double dot_rows(const void *dout, const void *y, int64_t hidden, int dtype)
 {
   double sum = 0;
-  for (int64_t first = 0; first < hidden; first += kPiece) {
-    const int64_t end = tgi_min_i64(hidden, first + kPiece);
+  for (int64_t first = 0; first < hidden; first += kStrip) {
+    _Alignas(64) float d[kStrip], v[kStrip];
+    const int64_t n = tgi_min_i64(kStrip, hidden - first);
     vf s = vf_zero();
-    for (int64_t i = first; i < end; i += TGI_LANES) {
-      const int64_t n = tgi_min_i64(TGI_LANES, end - i);
-      s = vf_fma(vf_load_part(dout, dtype, i, n), vf_load_part(y, dtype, i, n), s);
+    tgi_widen(d, dout, dtype, first, n);
+    tgi_widen(v, y, dtype, first, n);
+    for (int64_t i = 0; i < n; i += TGI_LANES) {
+      s = vf_fma(vf_load_f32(d + i), vf_load_f32(v + i), s);
     }
     sum += vf_sum_f64(s);
   }
@@ -127,11 +129,8 @@ static void weigh_slots(void *arg, int64_t begin, int64_t end, int thread)
   (void)thread;
   for (int64_t s = begin; s < end; s++) {
     const int64_t t = s / k, r = slot_row(&a->row, t, s % k);
-    double sum = 0;
-    if (r >= 0) {
-      TGI_SWITCH_FLOAT(a->dout.dtype, T,
-                       sum = dot_rows(tgi_row(&a->dout, t), tgi_row(&a->y, r), hidden, T));
-    }
+    const double sum =
+        r < 0 ? 0 : dot_rows(tgi_row(&a->dout, t), tgi_row(&a->y, r), hidden, a->dout.dtype);
     tgi_store(tgi_row(&a->dweights, t), a->dweights.dtype, s % k, sum);
   }
 }

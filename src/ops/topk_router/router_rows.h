@@ -19,7 +19,12 @@ static inline int64_t expert_at(const tg_tensor *indices, int64_t t, int64_t j)
 
 static inline void put_expert(const tg_tensor *indices, int64_t t, int64_t j, int64_t e)
 {
-  tgi_store(tgi_row(indices, t), indices->dtype, j, (double)e);
+  void *row = tgi_row(indices, t);
+  if (indices->dtype == TG_I32) {
+    ((int32_t *)row)[j] = (int32_t)e;
+  } else {
+    ((int64_t *)row)[j] = e;
+  }
 }
 
 /** OK, or BAD_ARGUMENT with a message that names the first index that is no expert. */

@@ -8,6 +8,7 @@
  * Bound      Latency of the list's insertions: rows are short.
  */
 #include "cpu/exp.h"
+#include "cpu/strips.h"
 #include "ops/topk_router/router_rows.h"
 
 #include <stdio.h>
@@ -38,20 +39,26 @@ static scratch scratch_of(void *workspace, int thread, int64_t experts, int64_t 
 }
 
 /* Widens a row; returns its largest element, NaN if one is. */
-static float widen_row(float *row, const void *from, int dtype, int64_t n)
+static float widen_row(float *row, const tg_tensor *logits, int64_t t)
 {
+  const int64_t n = logits->shape[1];
   vf most = vf_set1(-INFINITY), odd = vf_zero();
+  tgi_widen(row, tgi_row(logits, t), logits->dtype, 0, n);
+  for (int64_t e = n; e < padded(n); e++) {
+    row[e] = -INFINITY;
+  }
   for (int64_t e = 0; e < padded(n); e += TGI_LANES) {
-    const int64_t left = tgi_min_i64(TGI_LANES, n - e);
-    vf x = vf_set1(-INFINITY);
-    if (left > 0) {
-      TGI_SWITCH_FLOAT(dtype, T, x = vf_load_part_or(from, T, e, left, -INFINITY));
-    }
-    vf_store_f32(row + e, x);
+    const vf x = vf_load_f32(row + e);
     odd = vf_select(vf_le(x, vf_set1(INFINITY)), odd, vf_set1(1.0f));
     most = vf_max(x, most);
   }
   return vf_hmax(odd) > 0 ? NAN : vf_hmax(most);
+}
+
+/* e^(from - largest) of a vector. */
+TGI_ONE_COPY vf exponential(const float *from, float largest)
+{
+  return vf_exp(vf_load_f32(from) - vf_set1(largest));
 }
 
 /* The sum of e^(row - largest) over a row. */
@@ -62,7 +69,7 @@ static double sum_exponentials(const float *row, int64_t n, float largest)
     const int64_t end = tgi_min_i64(padded(n), first + kPiece);
     vf s = vf_zero();
     for (int64_t e = first; e < end; e += TGI_LANES) {
-      s = s + vf_exp(vf_load_f32(row + e) - vf_set1(largest));
+      s = s + exponential(row + e, largest);
     }
     sum += vf_sum_f64(s);
   }
@@ -74,7 +81,7 @@ static double list_exponentials(const scratch *s, int64_t k, float largest)
 {
   double sum = 0;
   for (int64_t j = 0; j < padded(k); j += TGI_LANES) {
-    vf_store_f32(s->value + j, vf_exp(vf_load_f32(s->value + j) - vf_set1(largest)));
+    vf_store_f32(s->value + j, exponential(s->value + j, largest));
   }
   for (int64_t j = 0; j < k; j++) {
     sum += (double)s->value[j];
@@ -136,7 +143,7 @@ static void add_token(const fwd_job *job, const scratch *s, int64_t group, float
   }
   for (int64_t e = 0; e < experts; e += TGI_LANES) {
     const int64_t left = tgi_min_i64(TGI_LANES, experts - e);
-    const vf p = vf_exp(vf_load_f32(s->row + e) - vf_set1(largest)) * by;
+    const vf p = exponential(s->row + e, largest) * by;
     vf_store_part_f32(sums + e, left, vf_load_part_f32(sums + e, left) + p);
   }
 }
@@ -145,7 +152,7 @@ static void route_token(const fwd_job *job, const scratch *s, int64_t t)
 {
   const tg_topk_router_fwd_args *a = job->a;
   const int64_t experts = a->logits.shape[1], k = a->indices.shape[1];
-  const float largest = widen_row(s->row, tgi_row(&a->logits, t), a->logits.dtype, experts);
+  const float largest = widen_row(s->row, &a->logits, t);
   const bool counted = job->counts && token_is_counted(&a->token_mask, t);
   const bool over_all = a->scoring == TG_ROUTER_ALL || counted;
   const double all = over_all ? sum_exponentials(s->row, experts, largest) : 0;
@@ -249,6 +256,11 @@ void TGI_PLAN(topk_router_fwd)(const tg_context *ctx, const tg_topk_router_fwd_a
 
 /* ---- backward ---- */
 
+static float dweight_at(const tg_topk_router_bwd_args *a, int64_t t, int64_t j)
+{
+  return (float)tgi_load(tgi_row(&a->dweights, t), a->dweights.dtype, j);
+}
+
 /* The list gets the weights; returns dot. The row holds e^(logit - largest) with sum `all`, or for
  * scorings of the selected the logits. */
 static float read_weights(const tg_topk_router_bwd_args *a, const scratch *s, int64_t t, bool odd,
@@ -265,7 +277,7 @@ static float read_weights(const tg_topk_router_bwd_args *a, const scratch *s, in
   const double sum = a->scoring == TG_ROUTER_ALL ? all : list_exponentials(s, k, largest);
   for (int64_t j = 0; j < k; j++) {
     s->value[j] = (float)((double)s->value[j] / sum);
-    dot += (double)s->value[j] * tgi_load(tgi_row(&a->dweights, t), a->dweights.dtype, j);
+    dot += (double)s->value[j] * (double)dweight_at(a, t, j);
   }
   return (float)dot;
 }
@@ -298,7 +310,7 @@ static void spread_row(const tg_topk_router_bwd_args *a, const scratch *s, bool 
 static void exponentiate_row(float *row, int64_t experts, float largest)
 {
   for (int64_t e = 0; e < experts; e += TGI_LANES) {
-    vf_store_f32(row + e, vf_exp(vf_load_f32(row + e) - vf_set1(largest)));
+    vf_store_f32(row + e, exponential(row + e, largest));
   }
 }
 
@@ -307,7 +319,7 @@ static void gradient_token(const tg_topk_router_bwd_args *a, const scratch *s, i
   const int64_t experts = a->logits.shape[1], k = a->indices.shape[1];
   const bool over_all = a->scoring == TG_ROUTER_ALL;
   const bool counted = tgi_present(&a->dprob_sum) && token_is_counted(&a->token_mask, t);
-  const float largest = widen_row(s->row, tgi_row(&a->logits, t), a->logits.dtype, experts);
+  const float largest = widen_row(s->row, &a->logits, t);
   const bool spread = over_all || counted;
   const double all = spread ? sum_exponentials(s->row, experts, largest) : 0;
   if (over_all) {
@@ -323,14 +335,10 @@ static void gradient_token(const tg_topk_router_bwd_args *a, const scratch *s, i
     memset(s->row, 0, (size_t)experts * sizeof *s->row);
   }
   for (int64_t j = 0; j < k; j++) {
-    const float dw = (float)tgi_load(tgi_row(&a->dweights, t), a->dweights.dtype, j);
+    const float dw = dweight_at(a, t, j);
     s->row[s->expert[j]] += s->value[j] * (over_all ? dw : dw - dot);
   }
-  for (int64_t e = 0; e < experts; e += TGI_LANES) {
-    const int64_t left = tgi_min_i64(TGI_LANES, experts - e);
-    TGI_SWITCH_FLOAT(a->dlogits.dtype, T,
-                     vf_store_part(tgi_row(&a->dlogits, t), T, e, left, vf_load_f32(s->row + e)));
-  }
+  tgi_narrow(tgi_row(&a->dlogits, t), a->dlogits.dtype, 0, experts, s->row);
 }
 
 static void gradient_tokens(void *arg, int64_t begin, int64_t end, int thread)

@@ -3,6 +3,22 @@
  * after each step. */
 #include "ops/topk_router/router_rows.h"
 
+/* The library has one copy of each here, not one for each call. */
+static double rounded(tg_dtype dtype, double v)
+{
+  return tgi_round(dtype, v);
+}
+
+static double load(const void *data, tg_dtype dtype, int64_t i)
+{
+  return tgi_load(data, dtype, i);
+}
+
+static void store(void *data, tg_dtype dtype, int64_t i, double v)
+{
+  tgi_store(data, dtype, i, v);
+}
+
 /* A row of logits, and what its exponentials are relative to. */
 typedef struct row {
   const void *logits;
@@ -14,17 +30,17 @@ typedef struct row {
 
 static double logit(const row *r, int64_t e)
 {
-  return tgi_load(r->logits, r->dtype, e);
+  return load(r->logits, r->dtype, e);
 }
 
 static double exponential(const row *r, int64_t e)
 {
-  return tgi_round(r->dtype, exp(tgi_round(r->dtype, logit(r, e) - r->largest)));
+  return rounded(r->dtype, exp(rounded(r->dtype, logit(r, e) - r->largest)));
 }
 
 static double probability(const row *r, int64_t e)
 {
-  return r->has_nan ? NAN : tgi_round(r->dtype, exponential(r, e) / r->sum);
+  return r->has_nan ? NAN : rounded(r->dtype, exponential(r, e) / r->sum);
 }
 
 static row read_row(const tg_tensor *logits, int64_t t)
@@ -68,7 +84,7 @@ static double weight(const row *r, tg_router_scoring scoring, int64_t e, double 
   if (scoring == TG_ROUTER_ALL || r->has_nan) {
     return probability(r, e);
   }
-  return tgi_round(r->dtype, exponential(r, e) / sum);
+  return rounded(r->dtype, exponential(r, e) / sum);
 }
 
 static double selected_sum(const row *r, const tg_tensor *indices, int64_t t)
@@ -82,7 +98,7 @@ static double selected_sum(const row *r, const tg_tensor *indices, int64_t t)
 
 static void add_to(const tg_tensor *sums, int64_t e, double v)
 {
-  tgi_store(sums->data, sums->dtype, e, tgi_load(sums->data, sums->dtype, e) + v);
+  store(sums->data, sums->dtype, e, load(sums->data, sums->dtype, e) + v);
 }
 
 static void count_token(const tg_topk_router_fwd_args *a, const row *r, int64_t t)
@@ -98,7 +114,7 @@ static void count_token(const tg_topk_router_fwd_args *a, const row *r, int64_t 
 static void clear(const tg_tensor *sums)
 {
   for (int64_t e = 0; tgi_present(sums) && e < sums->shape[0]; e++) {
-    tgi_store(sums->data, sums->dtype, e, 0);
+    store(sums->data, sums->dtype, e, 0);
   }
 }
 
@@ -112,8 +128,8 @@ tg_status TGI_KERNEL(topk_router_fwd)(const tg_context *ctx, const tg_topk_route
     select_experts(&r, &a->indices, t);
     const double sum = selected_sum(&r, &a->indices, t);
     for (int64_t j = 0; j < a->indices.shape[1]; j++) {
-      tgi_store(tgi_row(&a->weights, t), a->weights.dtype, j,
-                weight(&r, a->scoring, expert_at(&a->indices, t, j), sum));
+      store(tgi_row(&a->weights, t), a->weights.dtype, j,
+            weight(&r, a->scoring, expert_at(&a->indices, t, j), sum));
     }
     if (token_is_counted(&a->token_mask, t)) {
       count_token(a, &r, t);
@@ -132,15 +148,15 @@ typedef struct sums {
 static double weighted(const tg_topk_router_bwd_args *a, const row *r, const sums *s, int64_t t,
                        int64_t j)
 {
-  const double dw = tgi_load(tgi_row(&a->dweights, t), a->dweights.dtype, j);
+  const double dw = load(tgi_row(&a->dweights, t), a->dweights.dtype, j);
   const double w = weight(r, a->scoring, expert_at(&a->indices, t, j), s->selected);
-  const double away = a->scoring == TG_ROUTER_ALL ? dw : tgi_round(r->dtype, dw - s->dot);
-  return tgi_round(r->dtype, w * away);
+  const double away = a->scoring == TG_ROUTER_ALL ? dw : rounded(r->dtype, dw - s->dot);
+  return rounded(r->dtype, w * away);
 }
 
 static double dprob_sum_at(const tg_topk_router_bwd_args *a, int64_t e)
 {
-  return tgi_load(a->dprob_sum.data, a->dprob_sum.dtype, e);
+  return load(a->dprob_sum.data, a->dprob_sum.dtype, e);
 }
 
 static sums sum_row(const tg_topk_router_bwd_args *a, const row *r, int64_t t)
@@ -149,9 +165,9 @@ static sums sum_row(const tg_topk_router_bwd_args *a, const row *r, int64_t t)
             .counted = tgi_present(&a->dprob_sum) && token_is_counted(&a->token_mask, t)};
   for (int64_t j = 0; j < a->indices.shape[1]; j++) {
     const double w = weight(r, a->scoring, expert_at(&a->indices, t, j), s.selected);
-    s.dot += w * tgi_load(tgi_row(&a->dweights, t), a->dweights.dtype, j);
+    s.dot += w * load(tgi_row(&a->dweights, t), a->dweights.dtype, j);
   }
-  s.dot = tgi_round(r->dtype, s.dot);
+  s.dot = rounded(r->dtype, s.dot);
   for (int64_t e = 0; e < r->experts && s.counted; e++) {
     s.auxiliary += probability(r, e) * dprob_sum_at(a, e);
   }
@@ -166,11 +182,11 @@ static double gradient(const tg_topk_router_bwd_args *a, const row *r, const sum
     d += expert_at(&a->indices, t, j) == e ? weighted(a, r, s, t, j) : 0;
   }
   if (a->scoring == TG_ROUTER_ALL) {
-    d -= tgi_round(r->dtype, probability(r, e) * s->dot);
+    d -= rounded(r->dtype, probability(r, e) * s->dot);
   }
   if (s->counted) {
-    const double away = tgi_round(r->dtype, dprob_sum_at(a, e) - s->auxiliary);
-    d += tgi_round(r->dtype, probability(r, e) * away);
+    const double away = rounded(r->dtype, dprob_sum_at(a, e) - s->auxiliary);
+    d += rounded(r->dtype, probability(r, e) * away);
   }
   return d;
 }
@@ -182,7 +198,7 @@ tg_status TGI_KERNEL(topk_router_bwd)(const tg_context *ctx, const tg_topk_route
     const row r = read_row(&a->logits, t);
     const sums s = sum_row(a, &r, t);
     for (int64_t e = 0; e < r.experts; e++) {
-      tgi_store(tgi_row(&a->dlogits, t), a->dlogits.dtype, e, gradient(a, &r, &s, t, e));
+      store(tgi_row(&a->dlogits, t), a->dlogits.dtype, e, gradient(a, &r, &s, t, e));
     }
   }
   return status;
