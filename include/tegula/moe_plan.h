@@ -16,6 +16,8 @@ typedef struct tg_moe_plan_fwd_args {
 } tg_moe_plan_fwd_args;
 
 /**
+ * Plan, forward.
+ *
  * A token is computed by k experts, each of which computes its tokens as rows that follow each
  * other. Slot s = t * k + j is expert j of token t. The plan gives each slot a row:
  *
@@ -34,13 +36,15 @@ typedef struct tg_moe_plan_fwd_args {
  *   row      out  [tokens, k]     i32
  *
  * Math       Integers: a stable counting sort.
- * Workspace  tg_moe_plan_fwd_workspace: 4 bytes for each expert, of experts + 1, and each 4096
- * slots (CUDA: 512 slots), and once more (CUDA). Asynchronous; capturable; deterministic. Errors
- * BAD_SHAPE (also: no expert; tokens * k or experts of 2^31 or more), BAD_DTYPE, BAD_ARGUMENT (an
- * index out of range: the message names it and nothing is written; an overlap; workspace missing or
- * too small), UNSUPPORTED. CUDA: tg_context_check returns the error of an index out of range; the
- * slot is dropped. Source     Knuth 1998, "The Art of Computer Programming" vol. 3, section 5.2,
- * algorithm D.
+ * Workspace  tg_moe_plan_fwd_workspace: 4 * (experts + 1) bytes for each 4096 slots. CUDA: for each
+ *            512 slots, and once more.
+ *            Asynchronous; capturable; deterministic.
+ * Errors     BAD_SHAPE (also: no expert; tokens * k or experts of 2^31 or more), BAD_DTYPE,
+ *            BAD_ARGUMENT (an index out of range: the message names it and nothing is written; an
+ *            overlap; workspace missing or too small), UNSUPPORTED.
+ *            CUDA: tg_context_check returns the error of an index out of range; the slot is
+ *            dropped.
+ * Source     Knuth 1998, "The Art of Computer Programming" vol. 3, section 5.2, algorithm D.
  */
 TG_API tg_status tg_moe_plan_fwd(tg_context *ctx, const tg_moe_plan_fwd_args *args);
 

@@ -39,10 +39,12 @@ typedef struct tg_topk_router_fwd_args {
  *   logits      in   [tokens, experts]  f32|f16|bf16          last axis contiguous
  *   token_mask  in   [tokens]           i32|i64               optional; a token is counted if its
  *                                                             element is not 0; absent: all are
- *   indices     out  [tokens, k]        i32|i64               last axis contiguous; k is 1 to
- * experts weights     out  [tokens, k]        dtype of logits, f32  last axis contiguous counts out
- * [experts]          i32                   optional prob_sum    out  [experts]          f32
- * optional scoring     required
+ *   indices     out  [tokens, k]        i32|i64               k is 1 to experts; last axis
+ *                                                             contiguous
+ *   weights     out  [tokens, k]        dtype of logits, f32  last axis contiguous
+ *   counts      out  [experts]          i32                   optional
+ *   prob_sum    out  [experts]          f32                   optional
+ *   scoring     required
  *
  * counts and prob_sum are what the auxiliary loss of Switch Transformers needs:
  * experts * sum_e(counts[e] / n * prob_sum[e] / n) for n counted tokens. A loss over several layers

@@ -1,8 +1,8 @@
 /* Combine on CUDA: the forward. moe_combine_bwd.cu has the backward.
  *
  * Method     Each thread adds up one vector of a token over its k rows, in their order.
- * Work       A vector of 16 bytes of out a thread; rows that are not aligned, or no multiple of 16
- *            bytes, go by elements.
+ * Work       A vector of 16 bytes of out a thread; rows that are not aligned, or no multiple
+ *            of 16 bytes, go by elements.
  * Bound      Memory: reads k rows a token and writes one.
  */
 #include "ops/moe_combine/combine_vectors.cuh"

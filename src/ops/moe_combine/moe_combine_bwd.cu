@@ -1,10 +1,10 @@
 /* Combine on CUDA: the backward.
  *
- * Method     dy: each thread multiplies one vector of its token's row of dout. dweights: a warp for
- *            a slot, a dot product of two rows; lanes add products of a vector in f32, vectors in
- *            f64.
- * Work       A vector of 16 bytes of dy a thread; 8 slots a block; rows that are not aligned, or no
- *            multiple of 16 bytes, go by elements.
+ * Method     dy: each thread multiplies one vector of its token's row of dout. dweights: a
+ *            warp for a slot, a dot product of two rows; lanes add products of a vector in
+ *            f32, vectors in f64.
+ * Work       A vector of 16 bytes of dy a thread; 8 slots a block; rows that are not aligned,
+ *            or no multiple of 16 bytes, go by elements.
  * Bound      Memory: reads dout and y and writes dy.
  */
 #include "ops/moe_combine/combine_vectors.cuh"

@@ -1,10 +1,12 @@
 /* Combine on the CPU.
  *
- * Method     Strips of 512 columns in f32. Forward: a token's rows are added up in their order.
- *            Backward: each row of dy is a token's row of dout times a number; each dweight is a
- * dot product. Work       Forward: chunks of tokens of about 64 KiB of out. Backward: chunks of
- * rows, then of slots, of the same size. Bound      Memory: forward reads k rows a token and writes
- * one; backward reads dout and y and writes dy.
+ * Method     Strips of 512 columns in f32. Forward: a token's rows are added up in their
+ *            order. Backward: each row of dy is a token's row of dout times a number; each
+ *            dweight is a dot product.
+ * Work       Forward: chunks of tokens of about 64 KiB of out. Backward: chunks of rows, then
+ *            of slots, of the same size.
+ * Bound      Memory: forward reads k rows a token and writes one; backward reads dout and y
+ *            and writes dy.
  */
 #include "cpu/strips.h"
 #include "ops/moe_combine/combine_rows.h"

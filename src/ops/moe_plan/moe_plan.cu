@@ -1,11 +1,12 @@
 /* Plan of a mixture of experts on CUDA.
  *
- * Method     A stable counting sort by blocks of 512 slots, a warp for each: it counts its experts;
- *            then a warp for each expert turns the counts into its first place in each block; then
- *            one block adds up the experts before; then each warp places its slots, 32 at a time,
- *            equal ones in the order of their lanes. A count or place belongs to one warp at a
- * time: no atomics. Work       4 blocks of slots, or 4 experts, a block of threads. Bound Latency
- * of 16 steps of a warp through the workspace.
+ * Method     A stable counting sort by blocks of 512 slots, a warp for each: it counts its
+ *            experts; then a warp for each expert turns the counts into its first place in
+ *            each block; then one block adds up the experts before; then each warp places its
+ *            slots, 32 at a time, equal ones in the order of their lanes. A count or place
+ *            belongs to one warp at a time: no atomics.
+ * Work       4 blocks of slots, or 4 experts, a block of threads.
+ * Bound      Latency of 16 steps of a warp through the workspace.
  */
 #include "cuda/fault.cuh"
 #include "cuda/int_list.cuh"

@@ -1,8 +1,10 @@
 /* Plan of a mixture of experts on the CPU.
  *
- * Method     A stable counting sort. Each block of slots counts its experts; a pass over experts
- * and blocks turns the counts into the first place of each expert in each block; then each block
- * places its slots in order. Work       Blocks of 4096 slots. Bound      Latency: 12 bytes a slot.
+ * Method     A stable counting sort. Each block of slots counts its experts; a pass over
+ *            experts and blocks turns the counts into the first place of each expert in each
+ *            block; then each block places its slots in order.
+ * Work       Blocks of 4096 slots.
+ * Bound      Latency: 12 bytes a slot.
  */
 #include "ops/moe_plan/plan_indices.h"
 

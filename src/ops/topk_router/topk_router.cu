@@ -1,9 +1,10 @@
 /* Top-k router on CUDA: the forward. topk_router_bwd.cu has the backward.
  *
  * Method     A warp for a token: k rounds, each of which finds the best expert behind the one
- * before. The rank is a total order (logit, then index), so no expert needs a mark. Counts and
- *            probabilities: a second kernel adds them up for each group of 64 tokens, a thread for
- *            an expert; a third one adds up the groups, a warp for an expert. No atomics.
+ *            before. The rank is a total order (logit, then index), so no expert needs a
+ *            mark. Counts and probabilities: a second kernel adds them up for each group of
+ *            64 tokens, a thread for an expert; a third one adds up the groups, a warp for an
+ *            expert. No atomics.
  * Work       8 tokens a block; a group a block; 8 experts a block.
  * Bound      Latency of the rounds' shuffles; the logits are read once from memory.
  */

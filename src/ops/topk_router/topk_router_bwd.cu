@@ -1,9 +1,10 @@
 /* Top-k router on CUDA: the backward.
  *
- * Method     A warp for a token: what the row's exponentials are relative to, the dot products,
- * then each lane its experts' gradients; a selected expert finds itself among the k indices. Work
- * 8 tokens a block. Bound      Reads logits and writes dlogits; for short rows latency of the
- * reductions.
+ * Method     A warp for a token: what the row's exponentials are relative to, the dot
+ *            products, then each lane its experts' gradients. A selected expert finds itself
+ *            among the k indices.
+ * Work       8 tokens a block.
+ * Bound      Reads logits and writes dlogits; for short rows latency of the reductions.
  */
 #include "cuda/fault.cuh"
 #include "ops/topk_router/router_warp.cuh"

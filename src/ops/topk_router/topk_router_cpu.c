@@ -1,9 +1,10 @@
 /* Top-k router on the CPU.
  *
- * Method     A row is widened to f32 in memory of the thread, with -infinity behind its end.
- * Forward: the k best so far are a sorted list; a vector whose largest element is not above the
- *            last of them is passed by. Counts and probabilities are summed for each group of 64
- *            tokens, then over the groups. Backward: the whole row in f32, then one rounding.
+ * Method     A row is widened to f32 in memory of the thread, -infinity behind its end.
+ *            Forward: the k best so far are a sorted list; a vector whose largest element is
+ *            not above the last of them is passed by. Counts and probabilities are summed for
+ *            each group of 64 tokens, then over the groups. Backward: the whole row in f32,
+ *            then one rounding.
  * Work       Groups of 64 tokens; the sums over groups by 16 experts.
  * Bound      Latency of the list's insertions: rows are short.
  */
