@@ -10,7 +10,7 @@ static void fill_rows(tgi_shaped *shaped, const spec_case *c, int64_t rows, spec
   const tg_tensor *row = tgi_shaped_tensor(shaped, "row");
   const tg_tensor *slot = tgi_shaped_tensor(shaped, "slot");
   const int64_t slots = tgi_numel(row);
-  int64_t *order = malloc((size_t)(rows + 1) * sizeof *order);
+  int64_t *order = calloc((size_t)rows + 1, sizeof *order);
   for (int64_t r = 0; r < rows; r++) { /* Fisher and Yates's shuffle */
     const int64_t other = spec_below(rng, r + 1);
     order[r] = order[other];

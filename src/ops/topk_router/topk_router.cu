@@ -158,7 +158,8 @@ template <typename T>
 __global__ void __launch_bounds__(kRouterThreads)
     topk_router_fwd_total_kernel(const __grid_constant__ fwd_job<T> job)
 {
-  const int stride = (int)gridDim.x * kRouterWarps, lane = threadIdx.x % kWarp;
+  const int64_t stride = (int64_t)gridDim.x * kRouterWarps;
+  const int lane = threadIdx.x % kWarp;
   for (int64_t e = (int64_t)blockIdx.x * kRouterWarps + threadIdx.x / kWarp; e < job.experts;
        e += stride) {
     double sum = 0;
