@@ -20,6 +20,8 @@
 #include "linear_fp8.h"           // IWYU pragma: export
 #include "linear_int4.h"          // IWYU pragma: export
 #include "linear_int8.h"          // IWYU pragma: export
+#include "moe_combine.h"          // IWYU pragma: export
+#include "moe_plan.h"             // IWYU pragma: export
 #include "op_info.h"              // IWYU pragma: export
 #include "qk_norm_rope.h"         // IWYU pragma: export
 #include "quantize_int4.h"        // IWYU pragma: export
@@ -35,5 +37,6 @@
 #include "swiglu.h"               // IWYU pragma: export
 #include "swiglu_clamped.h"       // IWYU pragma: export
 #include "tensor.h"               // IWYU pragma: export
+#include "topk_router.h"          // IWYU pragma: export
 
 #endif

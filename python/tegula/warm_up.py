@@ -14,6 +14,7 @@ def calls():
     the gradient of a mean can be computed with the loss, that of per-token losses only afterwards."""
     table = lambda q: torch.ones((1, 16, 32), dtype=q.dtype, device=q.device)  # noqa: E731
     ids = lambda x: torch.zeros(x.shape[:-1], dtype=torch.int64, device=x.device)  # noqa: E731
+    rows = lambda w: torch.arange(w.numel(), dtype=torch.int32, device=w.device)  # noqa: E731
     heads = [(1, 2, 16, 32), (1, 2, 16, 32)]
     return {
         "rms_norm": ([(16, 64), (64,)], ops.rms_norm),
@@ -35,6 +36,10 @@ def calls():
         "cross_entropy of each": ([(16, 64)], lambda x: ops.cross_entropy(x, ids(x), reduction="none")),
         "linear_cross_entropy of each": (
             [(16, 64), (32, 64)], lambda x, w: ops.linear_cross_entropy(x, w, ids(x), reduction="none"),
+        ),
+        "topk_router": ([(16, 64)], lambda x: ops.topk_router(x, 4)[0]),
+        "moe_combine": (
+            [(16, 64), (8, 2)], lambda y, w: ops.moe_combine(y, rows(w).view(8, 2), w, slot=rows(w)),
         ),
         "attention": ([*heads, heads[0]], lambda q, k, v: ops.attention(q, k, v, causal=True)),
         "attention_naive": ([*heads, heads[0]], lambda q, k, v: ops.attention_naive(q, k, v, causal=True)),

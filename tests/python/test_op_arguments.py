@@ -16,7 +16,7 @@ from tegula import ops  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device")
 
-GRAMMAR = re.compile(r"(tegula\.)?\w+: \w+(\[\d+\])?: expected .*, got |(tegula\.)?\w+: expected tensors without gradients")
+GRAMMAR = re.compile(r"(tegula\.)?\w+: \w+(\[\d+(, \d+)*\])?: expected .*, got |(tegula\.)?\w+: expected tensors without gradients")
 
 
 def good_arguments():
@@ -28,6 +28,8 @@ def good_arguments():
     wide = placed.randn(5, 64)
     q4, s4, _ = ops.quantize_int4(wide)
     f8, one = weight.to(torch.float8_e4m3fn), placed.ones(1, 1)
+    chosen, weights = placed.tensor([[0, 2], [3, 1], [1, 0]]), placed.rand(3, 2)
+    _, slot, row = ops.moe_plan(chosen, 4)
     counts = placed.full((2,), 5, dtype=torch.int32)
     gated = {"gate": x, "up": x}
     return {
@@ -48,6 +50,8 @@ def good_arguments():
         "pack_fp8": {"weight": f8, "scale": one}, "linear_int8": {"x": x, "weight": ops.pack_int8(q8, s8), "bias": placed.ones(5)},
         "linear_int4": {"x": wide, "weight": ops.pack_int4(q4, s4), "bias": placed.ones(5)},
         "linear_fp8": {"x": x, "weight": ops.pack_fp8(f8, one), "bias": placed.ones(5)},
+        "topk_router": {"logits": placed.randn(2, 3, 8), "token_mask": ids, "k": 2, "sums": True}, "moe_plan": {"indices": chosen, "experts": 4},
+        "moe_combine": {"y": placed.randn(6, 8), "row": row, "weights": weights, "residual": placed.ones(3, 8), "slot": slot},
         "sample": {"logits": placed.randn(2, 9), "history": ids, "history_lengths": placed.tensor([1, 2]), "seed": 1},
     }  # fmt: skip
 
@@ -72,7 +76,7 @@ def test_errors_name_the_argument(name, grad):
     refused = 0
     for argument in good:
         for label, value in wrong_values().items():
-            if argument == "seed" or (grad and not (isinstance(value, torch.Tensor) and value.is_floating_point())):
+            if argument in ("seed", "k", "sums", "experts") or (grad and not (isinstance(value, torch.Tensor) and value.is_floating_point())):
                 continue
             call = {**good, argument: value}
             if grad:

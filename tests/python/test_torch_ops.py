@@ -26,6 +26,11 @@ def ids(beside):
     return IDS.to(beside.device)
 
 
+def slots(y):
+    """Row r of y is slot r."""
+    return torch.arange(y.shape[0], dtype=torch.int32, device=y.device)
+
+
 def norm(x, w, eps=1e-6):
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * w
 
@@ -103,6 +108,15 @@ CASES = {
     "linear_cross_entropy": (
         [(2, 5, 8), (7, 8), (7,)], lambda x, w, b: ops.linear_cross_entropy(x, w, ids(x), b),
         lambda x, w, b: F.cross_entropy(F.linear(x, w, b).flatten(0, 1), ids(x).flatten()),
+    ),
+    "topk_router": ([(2, 3, 8)], lambda x: ops.topk_router(x, 3)[0], lambda x: x.topk(3).values.softmax(-1)),
+    "topk_router with sums": (
+        [(4, 8)], lambda x: ops.topk_router(x, 3, scoring="all", sums=True)[::2],
+        lambda x: (x.softmax(-1).topk(3).values, x.float().softmax(-1).sum(0) if x.dtype == torch.bfloat16 else x.softmax(-1).sum(0)),
+    ),
+    "moe_combine": (
+        [(6, 8), (3, 2), (3, 8)], lambda y, w, r: ops.moe_combine(y, slots(y).view(3, 2), w, r, slot=slots(y)),
+        lambda y, w, r: (y.view(3, 2, 8) * w[..., None]).sum(1) + r,
     ),
     "attention": ([Q, K, V], lambda q, k, v: ops.attention(q, k, v, causal=True), attend),
     "attention with sinks": ([(2, 4, 3, 6), K, V, (4,)], lambda q, k, v, s: ops.attention(q, k, v, causal=True, sinks=s), attend),

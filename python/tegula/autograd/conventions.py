@@ -12,6 +12,7 @@ PACKING = {"halves": 1, "interleaved": 2}
 PAIRING = {"halves": 1, "interleaved": 2}
 REDUCTION = {"none": 1, "sum": 2, "mean": 3}
 NUM_ITEMS = 4
+SCORING = {"selected": 1, "all": 2, "renormalized": 3}
 ACTIVATION = {"none": 0, "gelu_tanh": 1, "gelu": 2}
 
 

@@ -10,14 +10,16 @@ SCALAR_TYPES = {"f32": "float", "f64": "float", "i32": "int", "i64": "int", "enu
 
 
 def absent(like):
-    """Stands for an absent output, since an operator returns tensors only. It has rank 1 and no elements; outputs of
-    rank 1 are never absent."""
+    """Stands for an absent output, since an operator returns tensors only. It has rank 1 and no elements, as no present
+    output of rank 1 that may be absent has."""
     return like.new_empty(0)
 
 
 def present(tensor, slot):
     """None for a tensor made by `absent`."""
-    if tensor is not None and slot["ndim"] and tensor.dim() != slot["ndim"]:
+    if tensor is None or not slot["ndim"]:
+        return tensor
+    if tensor.dim() != slot["ndim"] or (slot["ndim"] == 1 and slot["optional"] and tensor.shape[0] == 0):
         return None
     return tensor
 

@@ -84,7 +84,7 @@ class Op:
     `same` maps an input to the input whose gradient it shares. `passed` maps an input to the output whose gradient it
     gets unchanged. `like` maps an input that the backward does not read to an input of the backward with its shape and
     dtype. `paired`: gradients are computed together or not at all. `more`: arguments after the scalars, declared as for
-    the dispatcher, that only `allocate` reads."""
+    the dispatcher, that only `allocate` reads, or the backward where one of its inputs has that name."""
 
     def __init__(self, name, results, allocate, *, public=1, same=(), passed=(), like=(), paired=False, more=()):
         self.more = list(more)
@@ -104,6 +104,7 @@ class Op:
     def wire(self):
         """Finds the source of each argument of the backward: (kind, index), where kind is input, output or gradient."""
         names = [slot["name"] for slot in self.backward_entry.ins]
+        more = [argument.split()[-1] for argument in self.more]
         self.sources = []
         for slot in self.backward_entry.ins:
             name = slot["name"]
@@ -111,6 +112,8 @@ class Op:
                 self.sources.append(("input", self.inputs.index(name)))
             elif name in self.results:
                 self.sources.append(("output", self.results.index(name)))
+            elif name in more:
+                self.sources.append(("input", self.num_arguments + more.index(name)))
             elif name[1:] in self.results[: self.public]:
                 self.sources.append(("gradient", self.results.index(name[1:])))
             elif slot["optional"]:

@@ -209,6 +209,21 @@ def linear_int8(
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor: ...
 
+def moe_combine(
+    y: torch.Tensor,
+    row: torch.Tensor,
+    weights: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    *,
+    slot: torch.Tensor | None = None,
+    rounding: str = 'hf',
+) -> torch.Tensor: ...
+
+def moe_plan(
+    indices: torch.Tensor,
+    experts: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]: ...
+
 def pack_fp8(
     weight: torch.Tensor,
     scale: torch.Tensor,
@@ -341,3 +356,13 @@ def swiglu_clamped(
     rounding: str = 'hf',
     out: torch.Tensor | None = None,
 ) -> torch.Tensor: ...
+
+def topk_router(
+    logits: torch.Tensor,
+    k: int,
+    *,
+    scoring: str = 'selected',
+    token_mask: torch.Tensor | None = None,
+    f32_weights: bool = False,
+    sums: bool = False,
+) -> tuple[torch.Tensor, ...]: ...

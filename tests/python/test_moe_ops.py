@@ -1,0 +1,194 @@
+"""The routing of a mixture of experts, against PyTorch: the routers of transformers, the plan, the weighted sum."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="without PyTorch: no tegula.ops")
+tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
+
+import placed  # noqa: E402
+
+from tegula import ops  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("device")
+
+BOUND = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 1e-2}
+SHAPES = [(37, 32, 4), (129, 128, 8), (5, 7, 7), (70, 3, 1)]
+
+
+def apart(tokens, experts, dtype):
+    """Logits of which no two of a row are equal, also after rounding to bf16."""
+    torch.manual_seed(tokens)
+    order = torch.argsort(torch.rand(tokens, experts), -1).to(placed.device)
+    return (order / 16 - experts / 32).to(dtype)
+
+
+def gpt_oss_router(logits, k):
+    """GptOssTopKRouter."""
+    values, indices = torch.topk(logits, k, dim=-1)
+    return torch.softmax(values, dim=1, dtype=values.dtype), indices
+
+
+def qwen3_moe_router(logits, k, norm):
+    """Qwen3MoeTopKRouter; with norm Mixtral's, too."""
+    probabilities = torch.softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    values, indices = torch.topk(probabilities, k, dim=-1)
+    return (values / values.sum(-1, keepdim=True) if norm else values).to(logits.dtype), indices
+
+
+ROUTERS = {
+    "selected": gpt_oss_router, "all": lambda x, k: qwen3_moe_router(x, k, False),
+    "renormalized": lambda x, k: qwen3_moe_router(x, k, True),
+}  # fmt: skip
+
+
+def auxiliary_loss(logits, indices, mask):
+    """load_balancing_loss_func of one layer."""
+    experts, n = logits.shape[-1], mask.sum()
+    hits = torch.nn.functional.one_hot(indices, experts).to(logits.dtype).sum(1)
+    share = (hits * mask[:, None]).sum(0) / n
+    return experts * (share * (logits.softmax(-1) * mask[:, None]).sum(0) / n).sum()
+
+
+def differ(a, b):
+    scale = max(1e-30, b.detach().abs().max().item())
+    return (a.detach().double() - b.detach().double()).abs().max().item() / scale
+
+
+@pytest.mark.parametrize("dtype", BOUND, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("scoring", ROUTERS)
+def test_router(scoring, shape, dtype):
+    placed.skip_f64(dtype)
+    tokens, experts, k = shape
+    logits = apart(tokens, experts, dtype)
+    ours, theirs = logits.clone().requires_grad_(), logits.double().requires_grad_()
+    weights, indices = ops.topk_router(ours, k, scoring=scoring)
+    wanted, order = ROUTERS[scoring](theirs, k)
+    assert weights.dtype == dtype and torch.equal(indices, order)
+    assert differ(weights, wanted) < BOUND[dtype]
+    if dtype != torch.float64:  # one rounding, as in transformers
+        assert differ(weights, ROUTERS[scoring](logits, k)[0]) < BOUND[dtype]
+    upstream = torch.randn(tokens, k, dtype=torch.float64).to(placed.device)
+    weights.backward(upstream.to(dtype))
+    wanted.backward(upstream.to(dtype).double())
+    if wanted.requires_grad and theirs.grad.abs().max() > 1e-9:
+        assert differ(ours.grad, theirs.grad) < 2 * BOUND[dtype]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("scoring", ROUTERS)
+def test_auxiliary_loss(scoring, dtype):
+    placed.skip_f64(dtype)
+    tokens, experts, k = 141, 32, 4
+    mask = (torch.arange(tokens) % 5 != 2).to(placed.device)
+    ours = apart(tokens, experts, dtype).requires_grad_()
+    theirs = ours.detach().double().requires_grad_()
+    weights, indices, prob_sum, counts = ops.topk_router(ours, k, scoring=scoring, token_mask=mask, sums=True)
+    n = mask.sum()
+    assert counts.sum() == k * n and torch.equal(counts.long(), torch.bincount(indices[mask].view(-1), minlength=experts))
+    loss = experts * (counts.to(dtype) / n * prob_sum / n).sum() + weights.square().sum()
+    wanted = auxiliary_loss(theirs, indices, mask) + ROUTERS[scoring](theirs, k)[0].square().sum()
+    assert differ(loss, wanted) < BOUND[dtype]
+    loss.backward()
+    wanted.backward()
+    assert differ(ours.grad, theirs.grad) < 4 * BOUND[dtype]
+
+
+def test_router_options():
+    logits = apart(6, 8, torch.bfloat16).view(2, 3, 8)
+    weights, indices = ops.topk_router(logits, 2, f32_weights=True)
+    assert weights.dtype == torch.float32 and weights.shape == indices.shape == (2, 3, 2) and indices.dtype == torch.int64
+    assert torch.equal(weights.bfloat16(), ops.topk_router(logits, 2)[0])
+    ties = placed.zeros(1, 5)
+    assert ops.topk_router(ties, 3)[1].tolist() == [[0, 1, 2]]
+    for k in (0, 9):
+        with pytest.raises(ValueError, match="topk_router: k: expected 1 to"):
+            ops.topk_router(logits, k)
+    with pytest.raises(ValueError, match="topk_router: scoring: expected selected or all or renormalized, got 'softmax'"):
+        ops.topk_router(logits, 2, scoring="softmax")
+
+
+def test_plan():
+    torch.manual_seed(3)
+    experts, indices = 9, torch.randint(0, 10, (700, 3)).to(placed.device)  # 9: dropped
+    for given in (indices, indices.int(), indices.view(7, 100, 3)):
+        offsets, slot, row = ops.moe_plan(given, experts)
+        order = indices.view(-1).argsort(stable=True)
+        kept = (indices < experts).sum()
+        assert torch.equal(slot.long(), order)
+        assert torch.equal(offsets.long(), torch.bincount(indices.view(-1), minlength=10).cumsum(0) - torch.bincount(indices.view(-1), minlength=10))
+        assert offsets[-1] == kept and (row.view(-1)[slot[kept:].long()] == -1).all()
+        assert torch.equal(row.view(-1)[slot[:kept].long()].long(), torch.arange(kept).to(placed.device))
+    with pytest.raises(ValueError, match=r"moe_plan_fwd: indices\[0, 1\]: expected 0 to 9, got 10"):
+        ops.moe_plan(placed.tensor([[0, 10]]), experts)
+        tegula.check()
+
+
+def block(x, logits, weights, k):
+    """A block of linear experts: routed, planned and combined by tegula."""
+    scores, indices = ops.topk_router(logits, k)
+    offsets, slot, row = ops.moe_plan(indices, len(weights))
+    rows = x[slot.long() // k]
+    y = torch.cat([rows[offsets[e] : offsets[e + 1]] @ weights[e] for e in range(len(weights))])
+    return ops.moe_combine(y, row, scores, x, slot=slot)
+
+
+def dense(x, logits, weights, k):
+    scores, indices = gpt_oss_router(logits, k)
+    full = torch.zeros_like(logits).scatter(1, indices, scores)
+    return torch.einsum("te,th,eho->to", full, x, weights) + x
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_block_of_experts(dtype):
+    """A whole block, with experts without tokens, and all of its gradients."""
+    placed.skip_f64(dtype)
+    tokens, experts, hidden, k = 33, 16, 24, 2
+    logits = apart(tokens, experts, dtype)
+    logits[:, 3:6] -= 100
+    inputs = [torch.randn(tokens, hidden, dtype=dtype).to(placed.device), logits, torch.randn(experts, hidden, hidden, dtype=dtype).to(placed.device)]
+    ours, theirs = [t.clone().requires_grad_() for t in inputs], [t.double().requires_grad_() for t in inputs]
+    out, wanted = block(*ours, k), dense(*theirs, k)
+    upstream = torch.randn(tokens, hidden, dtype=torch.float64).to(placed.device)
+    assert differ(out, wanted) < 10 * BOUND[dtype]
+    for a, b in zip(torch.autograd.grad(out, ours, upstream.to(dtype)), torch.autograd.grad(wanted, theirs, upstream)):
+        assert differ(a, b) < 10 * BOUND[dtype]
+
+
+def test_combine_rounds_as_transformers():
+    """grouped_mm: the product is rounded, then summed in f32 over the slots, then rounded."""
+    torch.manual_seed(0)
+    tokens, k, hidden = 50, 4, 96
+    y, weights = placed.randn(tokens * k, hidden).bfloat16(), placed.rand(tokens, k).bfloat16()
+    _, slot, row = ops.moe_plan(torch.randint(0, 8, (tokens, k)).to(placed.device), 8)
+    wanted = (y[row.long()] * weights[..., None]).float()
+    total = wanted[:, 0]
+    for j in range(1, k):
+        total = total + wanted[:, j]
+    assert torch.equal(ops.moe_combine(y, row, weights), total.bfloat16())
+
+
+def test_combine_without_weights_and_dropped_slots():
+    y = placed.randn(6, 5).requires_grad_()
+    _, slot, row = ops.moe_plan(placed.tensor([[2, 0], [3, 1], [3, 3]]), 3)
+    out = ops.moe_combine(y, row, slot=slot)
+    assert torch.equal(out[2], torch.zeros_like(out[2])) and torch.equal(out[1], y[1])
+    out.sum().backward()
+    assert torch.equal(y.grad, torch.tensor([1.0] * 3 + [0.0] * 3).to(placed.device)[:, None].expand(6, 5))
+    with pytest.raises(ValueError, match="moe_combine: slot: expected a tensor beside a y that requires its gradient, got None"):
+        ops.moe_combine(y, row)
+
+
+def compiled_block(y, logits, row, slot):
+    scores, indices = ops.topk_router(logits, 2)
+    return ops.moe_combine(y, row, scores, slot=slot) + 0 * indices.sum()
+
+
+def test_compiled():
+    torch.manual_seed(0)
+    y, logits = placed.randn(12, 5).requires_grad_(), apart(6, 8, torch.float32).requires_grad_()
+    _, slot, row = ops.moe_plan(torch.randint(0, 3, (6, 2)).to(placed.device), 3)
+    eager = torch.autograd.grad(compiled_block(y, logits, row, slot).square().sum(), [y, logits])
+    compiled = torch.compile(compiled_block, fullgraph=True, backend="aot_eager")
+    for a, b in zip(eager, torch.autograd.grad(compiled(y, logits, row, slot).square().sum(), [y, logits])):
+        torch.testing.assert_close(a, b)

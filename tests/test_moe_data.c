@@ -1,0 +1,235 @@
+/* Routing of a mixture of experts with bad data, which the contracts refuse by name, and what they
+ * say of tokens without experts, of rows without slots, and of arguments that belong together. */
+#include "tegula/tegula.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "cpu_entries.h"
+#include "expect_op.h"
+
+enum { kTokens = 3, kTop = 2, kSlots = kTokens * kTop, kExperts = 4, kHidden = 5 };
+
+static _Alignas(64) unsigned char workspace[4096];
+
+/* ---- plan ---- */
+
+typedef struct plan {
+  int32_t indices[kSlots], offsets[kExperts + 1], slot[kSlots], row[kSlots];
+} plan;
+
+static tg_status make_plan(tg_context *ctx, plan *p)
+{
+  const tg_moe_plan_fwd_args a = {.indices = tg_tensor_2d(p->indices, TG_I32, kTokens, kTop),
+                                  .offsets = tg_tensor_1d(p->offsets, TG_I32, kExperts + 1),
+                                  .slot = tg_tensor_1d(p->slot, TG_I32, kSlots),
+                                  .row = tg_tensor_2d(p->row, TG_I32, kTokens, kTop),
+                                  .workspace = workspace,
+                                  .workspace_bytes = sizeof workspace};
+  return tg_moe_plan_fwd(ctx, &a);
+}
+
+static void test_plan(void **state)
+{
+  const int32_t offsets[] = {0, 1, 1, 3, 4}, slot[] = {3, 0, 5, 2, 1, 4};
+  const int32_t row[] = {1, -1, 3, 0, -1, 2};
+  cpu_entries *e = *state;
+  for (int k = 0; k < e->count; k++) {
+    plan p = {.indices = {2, 4, 3, 0, 4, 2}};
+    must_run(e->ctx[k], make_plan(e->ctx[k], &p));
+    assert_memory_equal(p.offsets, offsets, sizeof offsets);
+    assert_memory_equal(p.slot, slot, sizeof slot);
+    assert_memory_equal(p.row, row, sizeof row);
+  }
+}
+
+static void test_plan_of_bad_indices(void **state)
+{
+  cpu_entries *e = *state;
+  for (int k = 0; k < e->count; k++) {
+    plan p = {.indices = {2, 4, 3, 5, 4, -1}, .slot = {7}};
+    must_fail(e->ctx[k], make_plan(e->ctx[k], &p), TG_BAD_ARGUMENT,
+              "moe_plan_fwd: indices[1, 1]: expected 0 to 4, got 5");
+    p.indices[3] = -1;
+    must_fail(e->ctx[k], make_plan(e->ctx[k], &p), TG_BAD_ARGUMENT,
+              "moe_plan_fwd: indices[1, 1]: expected 0 to 4, got -1");
+    assert_int_equal(p.slot[0], 7);
+  }
+}
+
+static void test_sizes(void **state)
+{
+  cpu_entries *e = *state;
+  size_t bytes;
+  const tg_moe_plan_fwd_args large = {.indices = tg_tensor_2d(NULL, TG_I32, 1 << 30, 2),
+                                      .offsets = tg_tensor_1d(NULL, TG_I32, 9),
+                                      .slot = tg_tensor_1d(NULL, TG_I32, (int64_t)1 << 31),
+                                      .row = tg_tensor_2d(NULL, TG_I32, 1 << 30, 2)};
+  must_fail(e->ctx[0], tg_moe_plan_fwd_workspace(e->ctx[0], &large, &bytes), TG_BAD_SHAPE,
+            "moe_plan_fwd: indices: expected fewer than 2^31 of them, got [1073741824, 2]");
+  plan p = {.indices = {0}};
+  tg_moe_plan_fwd_args none = {.indices = tg_tensor_2d(p.indices, TG_I32, kTokens, kTop),
+                               .offsets = tg_tensor_1d(p.offsets, TG_I32, 1),
+                               .slot = tg_tensor_1d(p.slot, TG_I32, kSlots),
+                               .row = tg_tensor_2d(p.row, TG_I32, kTokens, kTop)};
+  must_fail(e->ctx[0], tg_moe_plan_fwd(e->ctx[0], &none), TG_BAD_SHAPE,
+            "moe_plan_fwd: offsets: expected 2 to 2^31 - 1 elements, got 1");
+  const tg_topk_router_fwd_args wide = {.logits = tg_tensor_2d(NULL, TG_F32, kTokens, kExperts),
+                                        .indices = tg_tensor_2d(NULL, TG_I32, kTokens, 5),
+                                        .weights = tg_tensor_2d(NULL, TG_F32, kTokens, 5),
+                                        .scoring = TG_ROUTER_ALL};
+  must_fail(e->ctx[0], tg_topk_router_fwd_workspace(e->ctx[0], &wide, &bytes), TG_BAD_SHAPE,
+            "topk_router_fwd: indices: expected 1 to 4 indices for a token, got 5");
+  tg_topk_router_fwd_args many = wide;
+  many.logits = tg_tensor_2d(NULL, TG_F32, (int64_t)1 << 31, kExperts);
+  many.indices = tg_tensor_2d(NULL, TG_I32, (int64_t)1 << 31, 1);
+  many.weights = tg_tensor_2d(NULL, TG_F32, (int64_t)1 << 31, 1);
+  must_fail(e->ctx[0], tg_topk_router_fwd_workspace(e->ctx[0], &many, &bytes), TG_BAD_SHAPE,
+            "topk_router_fwd: indices: expected fewer than 2^31 of them, got [2147483648, 1]");
+}
+
+/* ---- router ---- */
+
+static void test_router_of_bad_indices(void **state)
+{
+  cpu_entries *e = *state;
+  for (int k = 0; k < e->count; k++) {
+    float logits[kTokens * kExperts] = {0}, dweights[kSlots] = {0}, dlogits[kTokens * kExperts];
+    int64_t indices[kSlots] = {0, 1, 2, 3, 0, 4};
+    tg_topk_router_bwd_args a = {.dweights = tg_tensor_2d(dweights, TG_F32, kTokens, kTop),
+                                 .logits = tg_tensor_2d(logits, TG_F32, kTokens, kExperts),
+                                 .indices = tg_tensor_2d(indices, TG_I64, kTokens, kTop),
+                                 .dlogits = tg_tensor_2d(dlogits, TG_F32, kTokens, kExperts),
+                                 .scoring = TG_ROUTER_SELECTED,
+                                 .workspace = workspace,
+                                 .workspace_bytes = sizeof workspace};
+    dlogits[0] = 7;
+    must_fail(e->ctx[k], tg_topk_router_bwd(e->ctx[k], &a), TG_BAD_ARGUMENT,
+              "topk_router_bwd: indices[2, 1]: expected 0 to 3, got 4");
+    indices[0] = -1;
+    must_fail(e->ctx[k], tg_topk_router_bwd(e->ctx[k], &a), TG_BAD_ARGUMENT,
+              "topk_router_bwd: indices[0, 0]: expected 0 to 3, got -1");
+    assert_true(dlogits[0] == 7);
+  }
+}
+
+/* An index that occurs twice gets both gradients. */
+static void test_router_of_equal_indices(void **state)
+{
+  cpu_entries *e = *state;
+  for (int k = 0; k < e->count; k++) {
+    float logits[kExperts] = {1, 2, 3, 4}, dweights[kTop] = {1, 3}, dlogits[kExperts];
+    int32_t indices[kTop] = {2, 2};
+    const tg_topk_router_bwd_args a = {.dweights = tg_tensor_2d(dweights, TG_F32, 1, kTop),
+                                       .logits = tg_tensor_2d(logits, TG_F32, 1, kExperts),
+                                       .indices = tg_tensor_2d(indices, TG_I32, 1, kTop),
+                                       .dlogits = tg_tensor_2d(dlogits, TG_F32, 1, kExperts),
+                                       .scoring = TG_ROUTER_ALL,
+                                       .workspace = workspace,
+                                       .workspace_bytes = sizeof workspace};
+    const double sum = exp(1) + exp(2) + exp(3) + exp(4), p = exp(3) / sum;
+    must_run(e->ctx[k], tg_topk_router_bwd(e->ctx[k], &a));
+    assert_true(fabs((double)dlogits[2] - 4 * p * (1 - p)) < 1e-6);
+    assert_true(fabs((double)dlogits[0] + 4 * p * exp(1) / sum) < 1e-6);
+  }
+}
+
+/* ---- combine ---- */
+
+typedef struct combined {
+  float y[kSlots * kHidden], weights[kSlots], out[kTokens * kHidden], dy[kSlots * kHidden];
+  float dweights[kSlots];
+  int32_t row[kSlots], slot[kSlots];
+} combined;
+
+static tg_moe_combine_fwd_args forward_of(combined *c)
+{
+  return (tg_moe_combine_fwd_args){.row = tg_tensor_2d(c->row, TG_I32, kTokens, kTop),
+                                   .weights = tg_tensor_2d(c->weights, TG_F32, kTokens, kTop),
+                                   .y = tg_tensor_2d(c->y, TG_F32, kSlots, kHidden),
+                                   .out = tg_tensor_2d(c->out, TG_F32, kTokens, kHidden),
+                                   .rounding = TG_ROUNDING_ONCE};
+}
+
+static tg_moe_combine_bwd_args backward_of(combined *c)
+{
+  return (tg_moe_combine_bwd_args){.dout = tg_tensor_2d(c->out, TG_F32, kTokens, kHidden),
+                                   .row = tg_tensor_2d(c->row, TG_I32, kTokens, kTop),
+                                   .slot = tg_tensor_1d(c->slot, TG_I32, kSlots),
+                                   .weights = tg_tensor_2d(c->weights, TG_F32, kTokens, kTop),
+                                   .y = tg_tensor_2d(c->y, TG_F32, kSlots, kHidden),
+                                   .dy = tg_tensor_2d(c->dy, TG_F32, kSlots, kHidden),
+                                   .dweights = tg_tensor_2d(c->dweights, TG_F32, kTokens, kTop)};
+}
+
+static void test_combine_of_bad_rows(void **state)
+{
+  cpu_entries *e = *state;
+  for (int k = 0; k < e->count; k++) {
+    combined c = {.row = {0, 1, 2, 3, -1, 6}, .out = {7}};
+    const tg_moe_combine_fwd_args f = forward_of(&c);
+    const tg_moe_combine_bwd_args b = backward_of(&c);
+    must_fail(e->ctx[k], tg_moe_combine_fwd(e->ctx[k], &f), TG_BAD_ARGUMENT,
+              "moe_combine_fwd: row[2, 1]: expected -1 to 5, got 6");
+    must_fail(e->ctx[k], tg_moe_combine_bwd(e->ctx[k], &b), TG_BAD_ARGUMENT,
+              "moe_combine_bwd: row[2, 1]: expected -1 to 5, got 6");
+    c.row[5] = -2;
+    must_fail(e->ctx[k], tg_moe_combine_fwd(e->ctx[k], &f), TG_BAD_ARGUMENT,
+              "moe_combine_fwd: row[2, 1]: expected -1 to 5, got -2");
+    c.row[5] = 5;
+    c.slot[4] = 6;
+    must_fail(e->ctx[k], tg_moe_combine_bwd(e->ctx[k], &b), TG_BAD_ARGUMENT,
+              "moe_combine_bwd: slot[4]: expected 0 to 5, got 6");
+    c.slot[4] = -1;
+    must_fail(e->ctx[k], tg_moe_combine_bwd(e->ctx[k], &b), TG_BAD_ARGUMENT,
+              "moe_combine_bwd: slot[4]: expected 0 to 5, got -1");
+    assert_true(c.out[0] == 7);
+  }
+}
+
+/* What belongs together. */
+static void test_combine_of_some(void **state)
+{
+  cpu_entries *e = *state;
+  tg_context *ctx = e->ctx[0];
+  combined c = {.row = {0, 1, 2, 3, 4, 5}};
+  const tg_tensor none = {0};
+  tg_moe_combine_bwd_args b = backward_of(&c);
+  b.slot = none;
+  must_fail(ctx, tg_moe_combine_bwd(ctx, &b), TG_BAD_ARGUMENT,
+            "moe_combine_bwd: slot: expected a tensor beside dy, got none");
+  b = backward_of(&c);
+  b.y = none;
+  must_fail(ctx, tg_moe_combine_bwd(ctx, &b), TG_BAD_ARGUMENT,
+            "moe_combine_bwd: y: expected a tensor beside dweights, got none");
+  b = backward_of(&c);
+  b.weights = none;
+  must_fail(ctx, tg_moe_combine_bwd(ctx, &b), TG_BAD_ARGUMENT,
+            "moe_combine_bwd: weights: expected a tensor beside dweights, got none");
+  b = backward_of(&c);
+  b.dy = b.dweights = none;
+  must_fail(ctx, tg_moe_combine_bwd(ctx, &b), TG_BAD_ARGUMENT,
+            "moe_combine_bwd: dy: expected dy or dweights, got none");
+  tg_moe_combine_fwd_args f = forward_of(&c);
+  f.row.shape[1] = f.weights.shape[1] = 0;
+  must_fail(ctx, tg_moe_combine_fwd(ctx, &f), TG_BAD_SHAPE,
+            "moe_combine_fwd: row: expected at least 1 row for a token, got 0");
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_plan),
+      cmocka_unit_test(test_plan_of_bad_indices),
+      cmocka_unit_test(test_sizes),
+      cmocka_unit_test(test_router_of_bad_indices),
+      cmocka_unit_test(test_router_of_equal_indices),
+      cmocka_unit_test(test_combine_of_bad_rows),
+      cmocka_unit_test(test_combine_of_some),
+  };
+  return cmocka_run_group_tests(tests, open_entries, close_entries);
+}
