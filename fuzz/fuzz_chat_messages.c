@@ -64,12 +64,14 @@ static void check_users(const tg_chat_request *request)
 /** The texts of the input, each terminated; those that are not there stay NULL. */
 static void divide(char *text, const char *parts[4])
 {
-  for (int i = 0; i < 4 && text; i++) {
+  for (int i = 0; i < 4; i++) {
     parts[i] = text;
-    text = strchr(text, '\x1e');
-    if (text) {
-      *text++ = '\0';
+    char *end = strchr(text, '\x1e');
+    if (!end) {
+      return;
     }
+    *end = '\0';
+    text = end + 1;
   }
 }
 

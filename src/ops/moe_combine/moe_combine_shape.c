@@ -48,7 +48,7 @@ void tgi_moe_combine_fwd_cost(const tg_moe_combine_fwd_args *a, tgi_cost *cost)
 void tgi_moe_combine_bwd_shape(tgi_shape *s, tg_moe_combine_bwd_args *a)
 {
   const bool nody = tgi_shape_flag(s, "nody"), nodw = tgi_shape_flag(s, "nodw");
-  tg_moe_combine_fwd_args f;
+  tg_moe_combine_fwd_args f = {.weights = {.data = NULL}};
   tgi_moe_combine_fwd_shape(s, &f);
   *a = (tg_moe_combine_bwd_args){.dout = f.out, .row = f.row, .weights = f.weights};
   if (!nody) {

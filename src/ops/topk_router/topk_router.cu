@@ -91,8 +91,9 @@ template <typename T> __device__ void route_token(const fwd_job<T> &job, int64_t
   }
 }
 
+/* 6 blocks: left to itself, the compiler spills for 8 at compute capability 8.0. */
 template <typename T>
-__global__ void __launch_bounds__(kRouterThreads)
+__global__ void __launch_bounds__(kRouterThreads, resident_blocks(kRouterThreads, 6))
     topk_router_fwd_kernel(const __grid_constant__ fwd_job<T> job)
 {
   const int64_t stride = (int64_t)gridDim.x * kRouterWarps;

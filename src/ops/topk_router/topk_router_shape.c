@@ -45,7 +45,7 @@ void tgi_topk_router_fwd_cost(const tg_topk_router_fwd_args *a, tgi_cost *cost)
 
 void tgi_topk_router_bwd_shape(tgi_shape *s, tg_topk_router_bwd_args *a)
 {
-  tg_topk_router_fwd_args f;
+  tg_topk_router_fwd_args f = {.workspace = NULL};
   tgi_topk_router_fwd_shape(s, &f);
   *a = (tg_topk_router_bwd_args){
       .dweights = f.weights,
