@@ -5,7 +5,10 @@ import warnings
 
 import placed
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+    Qwen3ForCausalLM,
+)  # fmt: skip
 
 from tegula.patching.attention import served_by
 
@@ -17,11 +20,20 @@ SIZES = dict(
     max_position_embeddings=64, initializer_range=0.1, pad_token_id=0, bos_token_id=1, eos_token_id=None,
 )  # fmt: skip
 WINDOW = dict(use_sliding_window=True, sliding_window=5, max_window_layers=1)
+EXPERTS = dict(
+    head_dim=16, num_hidden_layers=4, intermediate_size=48, num_local_experts=4, num_experts_per_tok=2, sliding_window=5,
+    rope_parameters=dict(
+        rope_type="yarn", rope_theta=150000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+        original_max_position_embeddings=16,
+    ),
+)  # fmt: skip
 FAMILIES = {
     "qwen3": (Qwen3Config, Qwen3ForCausalLM, dict(head_dim=16)),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM, {}),
     "llama": (LlamaConfig, LlamaForCausalLM, {}),
 }
+# Whose experts are slow and whose routes flip in 16 bits: tests of every family leave them out.
+SPARSE = {"gpt_oss": (GptOssConfig, GptOssForCausalLM, EXPERTS)}
 VARIANTS = {
     "qwen3": ("qwen3", {}),
     "qwen3 window": ("qwen3", WINDOW),
@@ -34,8 +46,8 @@ VARIANTS = {
 
 
 def make(variant="qwen3", dtype=torch.float32, seed=0, **sizes):
-    family, own = VARIANTS[variant]
-    config_class, model_class, base = FAMILIES[family]
+    family, own = (variant, {}) if variant in SPARSE else VARIANTS[variant]
+    config_class, model_class, base = {**FAMILIES, **SPARSE}[family]
     torch.manual_seed(seed)
     config = config_class(**{**SIZES, **base, **own, **sizes})
     with warnings.catch_warnings():
@@ -45,6 +57,8 @@ def make(variant="qwen3", dtype=torch.float32, seed=0, **sizes):
         for parameter in model.parameters():
             if parameter.ndim == 1:  # norms and biases away from 1 and 0
                 parameter.add_(torch.randn_like(parameter) * 0.1)
+    if hasattr(model, "set_experts_implementation") and family in SPARSE:
+        model.set_experts_implementation("eager")  # PyTorch's grouped product takes no f64
     return placed.to_device(model.to(dtype)).train()
 
 

@@ -58,7 +58,7 @@ def of_attention(module, parts):
     implementation = module.config._attn_implementation
     if implementation == "sdpa" and not decoder.is_stock_sdpa():
         notes.append("attention: another function is registered as 'sdpa'")
-    elif "attention" in parts and implementation in ("sdpa", "tegula"):
+    elif "attention" in parts and implementation in (decoder.own_implementation(module), "tegula"):
         served = served_by(module)
         if served is None or served == "tegula":
             ops.append("attention")

@@ -14,7 +14,7 @@ DESCRIPTIONS = {
     "rope": "rotary positions",
     "swiglu": "silu(gate) * up",
     "fused_linear_cross_entropy": "in training the loss without logits",
-    "attention": "attention in the place of sdpa",
+    "attention": "attention in the place of sdpa, or of eager where there are sinks",
 }
 
 
@@ -41,8 +41,9 @@ def known() -> dict[str, Patch]:
         for name in models.NAMES:
             family = models.family(name)
             for op in models.OPS:
-                title = f"{op}_{name}"
-                _own[title] = Patch(title, DESCRIPTIONS[op], family.module, family.patches[op], op, (name,))
+                if op in family.patches:
+                    title = f"{op}_{name}"
+                    _own[title] = Patch(title, DESCRIPTIONS[op], family.module, family.patches[op], op, (name,))
     return {**_own, **dict(sorted(_patches.items(), key=lambda item: -item[1].priority))}
 
 

@@ -1,6 +1,6 @@
 """The replacements for each model family, as data: op -> "Class.attribute" -> the function that makes the replacement.
 
-A family names its modelling file and, for each op of `tegula.apply`, the attributes to replace. If several ops share an
+A family names its modelling file and, for each op of `tegula.apply` that it has, the attributes to replace. If several ops share an
 attribute, its replacement is made once for all ops that are applied (`patching/patches.py`)."""
 
 import importlib
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 # The order in which patches are listed.
 OPS = ("rms_norm", "rope", "swiglu", "fused_linear_cross_entropy", "attention")
-NAMES = ("qwen3", "qwen2", "llama")
+NAMES = ("qwen3", "qwen2", "llama", "gpt_oss")
 
 
 @dataclass(frozen=True)

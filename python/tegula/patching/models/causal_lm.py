@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers.loss.loss_utils import ForCausalLMLoss
-from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.modeling_outputs import CausalLMOutputWithPast, MoeCausalLMOutputWithPast
 from transformers.utils import can_return_tuple
 
 from ... import _core, ops, sharding
@@ -35,6 +35,8 @@ class ScoredOutput(CausalLMOutputWithPast):
 
     log_probs: torch.FloatTensor | None = None
     token_accuracy: torch.FloatTensor | None = None
+    aux_loss: torch.FloatTensor | None = None
+    router_logits: tuple[torch.FloatTensor] | None = None
 
 
 def why_no_fused_loss(model, running=True):
@@ -138,7 +140,17 @@ def loss_of(hidden, head, targets, count, ignore_index, want_log_probs, want_acc
     return each.sum() / ((targets != ignore_index).sum() if count is None else count), -each, share
 
 
+def with_balance(loss, model, outputs, attention_mask, modelling):
+    """(loss + the auxiliary loss of the routers, that loss), as the model's own forward computes it."""
+    aux = modelling.load_balancing_loss_func(
+        outputs.router_logits, model.num_experts, model.num_experts_per_tok, attention_mask
+    )
+    return loss + model.router_aux_loss_coef * aux.to(loss.device), aux
+
+
 def causal_lm(stock, parts, modelling):
+    routed = hasattr(modelling, "load_balancing_loss_func")
+    plain_output = MoeCausalLMOutputWithPast if routed else CausalLMOutputWithPast
     # An argument of earlier versions, which the original always passes on to the trunk.
     passed = {name: None for name in ("cache_position",) if name in inspect.signature(stock).parameters}
 
@@ -161,6 +173,10 @@ def causal_lm(stock, parts, modelling):
         wanted = scores or self.training and why_heard(self, around=True) is None if skip_logits is None else skip_logits
         if labels is None or not wanted or reason:
             return stock(self, labels=labels, logits_to_keep=logits_to_keep, **kwargs)
+        balanced = False
+        if routed:
+            asked = kwargs.get("output_router_logits")
+            balanced = kwargs["output_router_logits"] = self.config.output_router_logits if asked is None else asked
         outputs = self.model(**{**passed, **kwargs})
         hidden = kept(outputs.last_hidden_state, logits_to_keep)
         ignore_index = kwargs.get("ignore_index", -100)
@@ -175,8 +191,12 @@ def causal_lm(stock, parts, modelling):
             loss, log_probs, share = run(hidden)
         result = dict(loss=loss, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
         result[CACHE] = outputs.get(CACHE)
+        if routed:
+            result["router_logits"] = outputs.router_logits
+        if balanced:
+            result["loss"], result["aux_loss"] = with_balance(loss, self, outputs, attention_mask, modelling)
         if not scores:
-            return CausalLMOutputWithPast(**result)
+            return plain_output(**result)
         return ScoredOutput(**result, log_probs=log_probs, token_accuracy=share)
 
     return forward

@@ -9,6 +9,7 @@ inspect it; `residual_pairs` makes a layer return one."""
 
 import contextlib
 import functools
+import sys
 import types
 
 import torch
@@ -56,21 +57,23 @@ def why_called(norm, x=None):
     return None
 
 
-def norm_of(norm, x, weight, stock):
-    x, weight = promoted(x, weight)
+def norm_of(norm, x, weight, stock, policy):
+    dtype = x.dtype
     if run_stock(x):
         return stock(norm, x)
-    return ops.rms_norm(x, weight, norm.variance_epsilon)
+    x, weight = promoted(x, weight)
+    y = ops.rms_norm(x, weight, norm.variance_epsilon, policy=policy)
+    return y.to(dtype) if policy == "gpt_oss" else y
 
 
 def add_norm_of(norm, x, residual):
     """(norm(residual + x), residual + x)."""
     x, residual = promoted(x, residual)
-    weight = norm.weight
+    weight, function = norm.weight, listeners.function_of(norm)
     if torch.promote_types(residual.dtype, weight.dtype) != residual.dtype or run_stock(residual):
         total = residual + x
-        return norm_of(norm, total, weight, listeners.function_of(norm).__wrapped__), total
-    return ops.add_rms_norm(x, residual, weight.to(residual.dtype), norm.variance_epsilon)
+        return norm_of(norm, total, weight, function.__wrapped__, function.policy), total
+    return ops.add_rms_norm(x, residual, weight.to(residual.dtype), norm.variance_epsilon, policy=function.policy)
 
 
 def add_then(norm, x, residual):
@@ -80,14 +83,15 @@ def add_then(norm, x, residual):
     return norm(total), total
 
 
-def rms_norm(stock, parts, modelling):
+def rms_norm(stock, parts, modelling, policy="llama"):
     def forward(self, hidden_states):
         if isinstance(hidden_states, tuple):  # after the last layer
             return add_norm_of(self, *hidden_states)[0]
         if listeners.sees_last_function(self):
             return stock(self, hidden_states)
-        return norm_of(self, hidden_states, self.weight, stock)
+        return norm_of(self, hidden_states, self.weight, stock, policy)
 
+    forward.policy = policy  # of `ops.rms_norm`: where the class rounds
     return forward
 
 
@@ -181,6 +185,15 @@ def is_stock_sdpa():
     return ALL_ATTENTION_FUNCTIONS["sdpa"] is sdpa_attention_forward
 
 
+def has_sinks(attention):
+    return "sinks" in attention._parameters
+
+
+def own_implementation(attention):
+    """The implementation that transformers selects by itself, whose place Tegula's attention takes."""
+    return "eager" if has_sinks(attention) else "sdpa"
+
+
 def interface_of(modelling, implementation):
     functions = modelling.ALL_ATTENTION_FUNCTIONS
     if hasattr(functions, "get_interface"):
@@ -198,7 +211,13 @@ def attention(stock, parts, modelling):
         if cache is not None:
             k, v = stored(cache, k, v, self.layer_idx, kwargs)
         implementation = self.config._attn_implementation
-        if "attention" in parts and implementation == "sdpa" and is_stock_sdpa():
+        if has_sinks(self):
+            kwargs["s_aux"] = self.sinks
+            # "eager" attention has a dense mask wherever Tegula's would not compute the same.
+            replaces = implementation == "eager" and attention_masks.is_encoded(attention_mask)
+        else:
+            replaces = implementation == "sdpa" and is_stock_sdpa()
+        if "attention" in parts and replaces:
             attend = attentions.attention_forward
         else:
             attend = interface_of(modelling, implementation)
@@ -222,6 +241,8 @@ def both_halves(layer, x, residual, *, pair, **kwargs):
     delta, _ = layer.self_attn(hidden_states=h, **kwargs)
     h, residual = add_then(layer.post_attention_layernorm, delta, residual)
     delta = layer.mlp(h)
+    if isinstance(delta, tuple):  # with the scores of a router
+        delta = delta[0]
     return (delta, residual) if pair else residual + delta
 
 
@@ -282,15 +303,34 @@ def why_no_pairs(model):
     return None
 
 
+def why_eager(model):
+    """Why attention with sinks is left to the model's "eager" function, or None: no other of transformers computes it."""
+    attention = model.layers[0].self_attn
+    function = sys.modules[listeners.function_of(attention).__module__].eager_attention_forward
+    if function.__globals__ is not sys.modules[function.__module__].__dict__ or "sinks" not in function.__code__.co_names:
+        return "another function is in the place of eager_attention_forward"
+    if attention.attention_dropout > 0 and model.training:
+        return "its attention has dropout"
+    if getattr(model.config, "output_attentions", False):
+        return "output_attentions"
+    if run_stock(attention.sinks):
+        return f"tensors of {attention.sinks.dtype} on {attention.sinks.device.type} run in PyTorch"
+    return None
+
+
 def why_no_masks(model):
     """Why transformers makes the mask (a dense one if it is more than causal), or None."""
     implementation = model.config._attn_implementation
-    if implementation not in ("sdpa", "tegula"):
+    own = own_implementation(model.layers[0].self_attn) if len(model.layers) else "sdpa"
+    if implementation not in (own, "tegula"):
         return f"the model's attention is {implementation!r}"
     own_masks = masking_utils.ALL_MASK_ATTENTION_FUNCTIONS["sdpa"] is SDPA_MASK
     if implementation == "sdpa" and not (own_masks and is_stock_sdpa()):
         return "another function is registered as 'sdpa'"
-    known = "attention" if implementation == "sdpa" else None
+    reason = why_eager(model) if implementation == "eager" else None
+    if reason:
+        return reason
+    known = "attention" if implementation == own else None
     for index, each in enumerate(model.layers):
         reason = why_heard(each, "layer", keywords=True)
         if reason and not is_stock_layer(each):
@@ -338,7 +378,8 @@ def model(stock, parts, modelling):
         **kwargs,
     ):  # fmt: skip
         cache = given_cache(cache, kwargs, stock, self)
-        if "attention" in parts and why_no_masks(self) is None:
+        weights_asked = kwargs.get("output_attentions") and self.config._attn_implementation == "eager"
+        if "attention" in parts and not weights_asked and why_no_masks(self) is None:
             tokens = input_ids if inputs_embeds is None else inputs_embeds
             attention_mask = attention_masks.encode(
                 self, tokens, attention_mask, position_ids, cache, use_cache, kwargs
