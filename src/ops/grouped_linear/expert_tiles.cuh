@@ -8,6 +8,7 @@
 
 #include "cuda/fault.cuh"
 #include "cuda/gemm/gemm_tile.cuh"
+#include "cuda/reduce.cuh"
 #include "ops/kernels.cuh"
 
 inline namespace TGI_CUDA_ENTRY
