@@ -5,6 +5,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <cmocka.h>
@@ -220,6 +221,97 @@ static void test_combine_of_some(void **state)
             "moe_combine_fwd: row: expected at least 1 row for a token, got 0");
 }
 
+/* ---- grouped linear ---- */
+
+typedef struct grouped {
+  float x[kTokens * kHidden], weight[kExperts * 2 * kHidden], y[kSlots * 2], dx[kSlots * kHidden];
+  float dweight[kExperts * 2 * kHidden];
+  int32_t offsets[kExperts + 1], slot[kSlots];
+} grouped;
+
+static tg_tensor weights_at(float *data)
+{
+  return (tg_tensor){.data = data, .dtype = TG_F32, .ndim = 3, .shape = {kExperts, 2, kHidden}};
+}
+
+static tg_grouped_linear_fwd_args grouped_forward(grouped *g)
+{
+  return (tg_grouped_linear_fwd_args){.x = tg_tensor_2d(g->x, TG_F32, kTokens, kHidden),
+                                      .weight = weights_at(g->weight),
+                                      .offsets = tg_tensor_1d(g->offsets, TG_I32, kExperts + 1),
+                                      .slot = tg_tensor_1d(g->slot, TG_I32, kSlots),
+                                      .y = tg_tensor_2d(g->y, TG_F32, kSlots, 2),
+                                      .slots_per_row = kTop};
+}
+
+static tg_grouped_linear_bwd_args grouped_backward(grouped *g)
+{
+  return (tg_grouped_linear_bwd_args){.dy = tg_tensor_2d(g->y, TG_F32, kSlots, 2),
+                                      .x = tg_tensor_2d(g->x, TG_F32, kTokens, kHidden),
+                                      .weight = weights_at(g->weight),
+                                      .offsets = tg_tensor_1d(g->offsets, TG_I32, kExperts + 1),
+                                      .slot = tg_tensor_1d(g->slot, TG_I32, kSlots),
+                                      .dx = tg_tensor_2d(g->dx, TG_F32, kSlots, kHidden),
+                                      .dweight = weights_at(g->dweight),
+                                      .slots_per_row = kTop};
+}
+
+/* Both directions, with a workspace of the size that they ask for. */
+static void must_refuse_rows(tg_context *ctx, grouped *g, const char *message)
+{
+  tg_grouped_linear_fwd_args f = grouped_forward(g);
+  tg_grouped_linear_bwd_args b = grouped_backward(g);
+  char text[128];
+  must_run(ctx, tg_grouped_linear_fwd_workspace(ctx, &f, &f.workspace_bytes));
+  must_run(ctx, tg_grouped_linear_bwd_workspace(ctx, &b, &b.workspace_bytes));
+  f.workspace = aligned_alloc(256, (f.workspace_bytes + 255) / 256 * 256 + 256);
+  b.workspace = aligned_alloc(256, (b.workspace_bytes + 255) / 256 * 256 + 256);
+  snprintf(text, sizeof text, "grouped_linear_fwd: %s", message);
+  must_fail(ctx, tg_grouped_linear_fwd(ctx, &f), TG_BAD_ARGUMENT, text);
+  snprintf(text, sizeof text, "grouped_linear_bwd: %s", message);
+  must_fail(ctx, tg_grouped_linear_bwd(ctx, &b), TG_BAD_ARGUMENT, text);
+  free(f.workspace);
+  free(b.workspace);
+  assert_true(g->y[0] == 7 && g->dx[0] == 7 && g->dweight[0] == 7);
+}
+
+static void test_grouped_linear_of_bad_rows(void **state)
+{
+  cpu_entries *e = *state;
+  for (int k = 0; k < e->count; k++) {
+    grouped g = {.offsets = {0, 2, 2, 5, 5}, .slot = {0, 1, 2, 3, 6, -9}, .y = {7}};
+    g.dx[0] = g.dweight[0] = 7;
+    must_refuse_rows(e->ctx[k], &g, "slot[4]: expected 0 to 5, got 6");
+    g.slot[4] = -1;
+    must_refuse_rows(e->ctx[k], &g, "slot[4]: expected 0 to 5, got -1");
+    g.offsets[4] = 7;
+    must_refuse_rows(e->ctx[k], &g, "offsets[4]: expected 5 to 6, got 7");
+    g.offsets[2] = 1;
+    must_refuse_rows(e->ctx[k], &g, "offsets[2]: expected 2 to 6, got 1");
+    g.offsets[0] = -1;
+    must_refuse_rows(e->ctx[k], &g, "offsets[0]: expected 0 to 0, got -1");
+  }
+}
+
+static void test_grouped_linear_sizes(void **state)
+{
+  cpu_entries *e = *state;
+  grouped g = {.offsets = {0}};
+  size_t bytes;
+  tg_grouped_linear_fwd_args f = grouped_forward(&g);
+  f.slots_per_row = 0;
+  must_fail(e->ctx[0], tg_grouped_linear_fwd_workspace(e->ctx[0], &f, &bytes), TG_BAD_ARGUMENT,
+            "grouped_linear_fwd: slots_per_row: expected 1 to 2147483647, got 0");
+  f = grouped_forward(&g);
+  f.weight.shape[0] = 0;
+  must_fail(e->ctx[0], tg_grouped_linear_fwd_workspace(e->ctx[0], &f, &bytes), TG_BAD_SHAPE,
+            "grouped_linear_fwd: weight: expected 1 to 2^31 - 2 experts, got 0");
+  f = grouped_forward(&g);
+  f.x.shape[0] = 1 << 30;
+  must_fail(e->ctx[0], tg_grouped_linear_fwd_workspace(e->ctx[0], &f, &bytes), TG_BAD_SHAPE,
+            "grouped_linear_fwd: x: expected fewer than 2^31 slots, got 1073741824 rows of 2");
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -230,6 +322,8 @@ int main(void)
       cmocka_unit_test(test_router_of_equal_indices),
       cmocka_unit_test(test_combine_of_bad_rows),
       cmocka_unit_test(test_combine_of_some),
+      cmocka_unit_test(test_grouped_linear_of_bad_rows),
+      cmocka_unit_test(test_grouped_linear_sizes),
   };
   return cmocka_run_group_tests(tests, open_entries, close_entries);
 }

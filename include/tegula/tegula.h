@@ -14,6 +14,7 @@
 #include "geglu.h"                // IWYU pragma: export
 #include "gelu.h"                 // IWYU pragma: export
 #include "global_norm.h"          // IWYU pragma: export
+#include "grouped_linear.h"       // IWYU pragma: export
 #include "layer_norm.h"           // IWYU pragma: export
 #include "linear.h"               // IWYU pragma: export
 #include "linear_cross_entropy.h" // IWYU pragma: export

@@ -38,6 +38,7 @@ def calls():
             [(16, 64), (32, 64)], lambda x, w: ops.linear_cross_entropy(x, w, ids(x), reduction="none"),
         ),
         "topk_router": ([(16, 64)], lambda x: ops.topk_router(x, 4)[0]),
+        "grouped_linear": ([(8, 64), (1, 32, 64), (1, 32)], lambda x, w, b: ops.grouped_linear(x, w, rows(x)[:16:8], b)),
         "moe_combine": (
             [(16, 64), (8, 2)], lambda y, w: ops.moe_combine(y, rows(w).view(8, 2), w, slot=rows(w)),
         ),

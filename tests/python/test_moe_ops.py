@@ -192,3 +192,96 @@ def test_compiled():
     compiled = torch.compile(compiled_block, fullgraph=True, backend="aot_eager")
     for a, b in zip(eager, torch.autograd.grad(compiled(y, logits, row, slot).square().sum(), [y, logits])):
         torch.testing.assert_close(a, b)
+
+
+def grouped_reference(x, weight, bias, offsets, slot, k, in_first):
+    """A loop over experts; rows of no expert are 0."""
+    rows = x[slot.long() // k] if slot is not None else x
+    bounds, parts = offsets.tolist(), []
+    for e in range(len(weight)):
+        product = rows[bounds[e] : bounds[e + 1]] @ (weight[e] if in_first else weight[e].T)
+        parts.append(product if bias is None else product + bias[e])
+    return torch.cat([*parts, 0 * (rows[bounds[-1] :] @ (weight[0] if in_first else weight[0].T))])
+
+
+# tokens, in, out, experts, k; in that is out, one token, real widths
+GROUPED = [(37, 19, 23, 5, 3), (16, 32, 32, 4, 2), (1, 48, 31, 8, 4), (9, 2880, 34, 6, 4), (70, 8, 5, 3, 1)]
+
+
+@pytest.mark.parametrize("dtype", BOUND, ids=str)
+@pytest.mark.parametrize("shape", GROUPED, ids=str)
+@pytest.mark.parametrize("in_first", [False, True], ids=["out_in", "in_out"])
+@pytest.mark.parametrize("gathered", [False, True], ids=["rows", "gathered"])
+def test_grouped_linear(gathered, in_first, shape, dtype):
+    """Also with an expert without rows, with dropped slots, and with NaN in rows of no expert."""
+    placed.skip_f64(dtype)
+    tokens, wide, out, experts, k = shape
+    torch.manual_seed(tokens)
+    indices = torch.randint(0, experts + 1, (tokens, k)).to(placed.device)
+    indices[indices == 1] = 0  # expert 1 has no rows
+    offsets, slot, row = ops.moe_plan(indices, experts)
+    if not gathered:
+        slot, row, tokens = None, None, tokens * k
+    inner = (wide, out) if in_first else (out, wide)
+    ours = [placed.randn(tokens, wide), placed.randn(experts, *inner) / wide**0.5, placed.randn(experts, out)]
+    ours = [t.to(dtype).requires_grad_() for t in ours]
+    theirs = [t.detach().double().requires_grad_() for t in ours]
+    y = ops.grouped_linear(*ours[:2], offsets, ours[2], slot=slot, row=row, in_first=in_first)
+    wanted = grouped_reference(*theirs, offsets, slot, k, in_first)
+    kept = int(offsets[-1])
+    assert y.dtype == dtype and differ(y, wanted) < BOUND[dtype] and not y[kept:].any()
+    upstream = torch.randn(*y.shape, dtype=torch.float64).to(placed.device).to(dtype)
+    grads = torch.autograd.grad(wanted, theirs, upstream.double())
+    poisoned = upstream.clone()
+    poisoned[kept:] = float("nan")  # nobody reads it
+    for a, b in zip(torch.autograd.grad(y, ours, poisoned), grads):
+        assert a.dtype == dtype and differ(a, b) < 2 * BOUND[dtype]
+    with torch.no_grad():  # gathered as it is read
+        assert torch.equal(ops.grouped_linear(*ours[:2], offsets, ours[2], slot=slot, in_first=in_first), y)
+
+
+def test_rows_do_not_depend_on_others():
+    """A row has the same bits whichever rows its expert and others have."""
+    torch.manual_seed(5)
+    for dtype in (torch.float32, torch.bfloat16):
+        x, weight = placed.randn(40, 800).to(dtype), placed.randn(3, 33, 800).to(dtype)
+        for w, in_first in ((weight, False), (weight.transpose(1, 2).contiguous(), True)):
+            whole = ops.grouped_linear(x, w, placed.tensor([0, 0, 33, 40], dtype=torch.int32), in_first=in_first)
+            for r, e in ((0, 1), (32, 1), (33, 2), (39, 2)):
+                alone = placed.tensor([0] * (e + 1) + [1] * (3 - e), dtype=torch.int32)
+                assert torch.equal(ops.grouped_linear(x[r : r + 1], w, alone, in_first=in_first)[0], whole[r])
+
+
+def test_grouped_linear_refuses():
+    x, weight = placed.randn(4, 6), placed.randn(2, 5, 6)
+    offsets = lambda *values: placed.tensor(values, dtype=torch.int32)  # noqa: E731
+    slot = placed.tensor([3, 0, 8, 1], dtype=torch.int32)
+    for bad, message in (
+        (offsets(1, 2, 4), r"offsets\[0\]: expected 0 to 0, got 1"), (offsets(0, 3, 2), r"offsets\[2\]: expected 3 to 4, got 2"),
+        (offsets(0, 2, 5), r"offsets\[2\]: expected 2 to 4, got 5"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="grouped_linear_fwd: " + message):
+            ops.grouped_linear(x, weight, bad)
+            tegula.check()
+    with pytest.raises(ValueError, match=r"grouped_linear_fwd: slot\[2\]: expected 0 to 3, got 8"):
+        ops.grouped_linear(x, weight, offsets(0, 2, 4), slot=slot)
+        tegula.check()
+    assert ops.grouped_linear(x, weight, offsets(0, 2, 2), slot=slot).shape == (4, 5)  # the slot of no expert is not read
+    with pytest.raises(ValueError, match="grouped_linear: row: expected a tensor beside a gathered x"):
+        ops.grouped_linear(x.requires_grad_(), weight, offsets(0, 2, 4), slot=slot)
+    with pytest.raises(ValueError, match=r"grouped_linear_fwd: weight: expected f32 \[2, 6, 6\], got"):
+        ops.grouped_linear(x.detach(), weight, offsets(0, 2, 4), in_first=True)
+
+
+def compiled_experts(x, weight, bias, offsets, slot, row):
+    return ops.moe_combine(ops.grouped_linear(x, weight, offsets, bias, slot=slot, row=row), row, slot=slot)
+
+
+def test_grouped_linear_compiled():
+    torch.manual_seed(0)
+    inputs = [placed.randn(6, 8).requires_grad_(), placed.randn(3, 5, 8).requires_grad_(), placed.randn(3, 5).requires_grad_()]
+    plan = ops.moe_plan(torch.randint(0, 4, (6, 2)).to(placed.device), 3)
+    compiled = torch.compile(compiled_experts, fullgraph=True, backend="aot_eager")
+    eager = torch.autograd.grad(compiled_experts(*inputs, *plan).square().sum(), inputs)
+    for a, b in zip(eager, torch.autograd.grad(compiled(*inputs, *plan).square().sum(), inputs)):
+        torch.testing.assert_close(a, b)

@@ -29,7 +29,7 @@ def good_arguments():
     q4, s4, _ = ops.quantize_int4(wide)
     f8, one = weight.to(torch.float8_e4m3fn), placed.ones(1, 1)
     chosen, weights = placed.tensor([[0, 2], [3, 1], [1, 0]]), placed.rand(3, 2)
-    _, slot, row = ops.moe_plan(chosen, 4)
+    offsets, slot, row = ops.moe_plan(chosen, 4)
     counts = placed.full((2,), 5, dtype=torch.int32)
     gated = {"gate": x, "up": x}
     return {
@@ -51,6 +51,7 @@ def good_arguments():
         "linear_int4": {"x": wide, "weight": ops.pack_int4(q4, s4), "bias": placed.ones(5)},
         "linear_fp8": {"x": x, "weight": ops.pack_fp8(f8, one), "bias": placed.ones(5)},
         "topk_router": {"logits": placed.randn(2, 3, 8), "token_mask": ids, "k": 2, "sums": True}, "moe_plan": {"indices": chosen, "experts": 4},
+        "grouped_linear": {"x": placed.randn(3, 8), "weight": placed.randn(4, 5, 8), "offsets": offsets, "bias": placed.ones(4, 5), "slot": slot, "row": row},
         "moe_combine": {"y": placed.randn(6, 8), "row": row, "weights": weights, "residual": placed.ones(3, 8), "slot": slot},
         "sample": {"logits": placed.randn(2, 9), "history": ids, "history_lengths": placed.tensor([1, 2]), "seed": 1},
     }  # fmt: skip

@@ -114,6 +114,10 @@ CASES = {
         [(4, 8)], lambda x: ops.topk_router(x, 3, scoring="all", sums=True)[::2],
         lambda x: (x.softmax(-1).topk(3).values, x.float().softmax(-1).sum(0) if x.dtype == torch.bfloat16 else x.softmax(-1).sum(0)),
     ),
+    "grouped_linear": (
+        [(7, 8), (2, 5, 8), (2, 5)], lambda x, w, b: ops.grouped_linear(x, w, slots(x)[::3][:3], b),
+        lambda x, w, b: torch.cat([F.linear(x[:3], w[0], b[0]), F.linear(x[3:6], w[1], b[1]), 0 * x[6:, :5]]),
+    ),
     "moe_combine": (
         [(6, 8), (3, 2), (3, 8)], lambda y, w, r: ops.moe_combine(y, slots(y).view(3, 2), w, r, slot=slots(y)),
         lambda y, w, r: (y.view(3, 2, 8) * w[..., None]).sum(1) + r,

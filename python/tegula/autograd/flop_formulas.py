@@ -24,6 +24,14 @@ def linear_backward(dy, x, weight, *arguments, out_shape=None, **named):
     return product(x, weight[0]) * sum(arguments[-1][:2])  # wanted: dx, dweight, dbias
 
 
+def grouped_linear(x, weight, *arguments, out_shape=None, **named):
+    return product(out_shape, x[1])
+
+
+def grouped_linear_backward(dy, x, *arguments, out_shape=None, **named):
+    return product(dy, x[1]) * sum(arguments[-1][:2])  # wanted: dx, dweight, dbias
+
+
 def loss(hidden, weight, *arguments, out_shape=None, **named):
     return product(hidden, weight[0])
 
@@ -74,7 +82,8 @@ def naive_attention_backward(dout, q, k, v, *rest, out_val=None, **named):
 
 
 BY_SHAPES = {
-    "linear_fwd": linear, "linear_bwd": linear_backward, "linear_cross_entropy_fwd": loss,
+    "linear_fwd": linear, "linear_bwd": linear_backward, "grouped_linear_fwd": grouped_linear,
+    "grouped_linear_bwd": grouped_linear_backward, "linear_cross_entropy_fwd": loss,
     "linear_cross_entropy_fwdbwd": loss_and_gradients, "linear_cross_entropy_bwd": loss_backward,
     **dict.fromkeys(("linear_int8_fwd", "linear_int4_fwd", "linear_fp8_fwd"), quantised_linear),
 }  # fmt: skip

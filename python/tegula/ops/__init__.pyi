@@ -150,6 +150,17 @@ def global_norm(
     max_norm: float | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]: ...
 
+def grouped_linear(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    offsets: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    slot: torch.Tensor | None = None,
+    row: torch.Tensor | None = None,
+    in_first: bool = False,
+) -> torch.Tensor: ...
+
 def layer_norm(
     x: torch.Tensor,
     weight: torch.Tensor,

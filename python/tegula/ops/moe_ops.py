@@ -1,4 +1,4 @@
-"""`tegula.ops`: routing of a mixture of experts."""
+"""`tegula.ops`: routing of a mixture of experts, and their linear layers."""
 
 import torch
 
@@ -79,3 +79,51 @@ def moe_combine(
     weights = None if weights is None else widened(weights, y)
     (out,) = _moe_combine(row, weights, y, residual, number, slot)
     return out
+
+
+class Spread(torch.autograd.Function):
+    """The row of x of each slot. Its gradient adds up a token's slots in their order, without atomics."""
+
+    @staticmethod
+    def forward(ctx, x, slot, row):
+        ctx.save_for_backward(row)
+        return x.index_select(0, slot // row.shape[-1])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (row,) = ctx.saved_tensors
+        (dx,) = _moe_combine(row, None, gradient.contiguous(), None, ROUNDING["once"], None)
+        return dx, None, None
+
+
+def grouped(x, weight, bias, offsets, slot, slots_per_row, in_first):
+    return (empty((x.shape[0] if slot is None else slot.shape[0], weight.shape[2 if in_first else 1]), x),)
+
+
+_grouped_linear = Op("grouped_linear", ["y"], grouped)
+
+
+def grouped_linear(
+    x: torch.Tensor, weight: torch.Tensor, offsets: torch.Tensor, bias: torch.Tensor | None = None, *,
+    slot: torch.Tensor | None = None, row: torch.Tensor | None = None, in_first: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    """x @ weight[e].T + bias[e] for the rows of each expert e, which offsets gives, with weight [experts, out, in], or
+    [experts, in, out] if in_first; tegula/grouped_linear.h. offsets, slot and row come from moe_plan. With slot, x
+    [tokens, in] is gathered. A gradient of x then needs row, and keeps the gathered rows; without one they are gathered as
+    they are read."""
+    for name, tensor in (("x", x), ("weight", weight), ("offsets", offsets)):
+        expect_tensor("grouped_linear", name, tensor)
+    if x.dim() != 2:
+        raise ValueError(f"grouped_linear: x: expected rank 2, got {list(x.shape)}")
+    if slot is None:
+        return _grouped_linear(x, weight, bias, offsets, None, 0, in_first)[0]
+    if expect_tensor("grouped_linear", "slot", slot).dim() != 1:
+        raise ValueError(f"grouped_linear: slot: expected rank 1, got {list(slot.shape)}")
+    if torch.is_grad_enabled() and x.requires_grad:
+        if row is None:
+            raise ValueError("grouped_linear: row: expected a tensor beside a gathered x that requires its gradient, got None")
+        if expect_tensor("grouped_linear", "row", row).dim() != 2 or row.shape[0] != x.shape[0] or row.numel() != slot.numel():
+            raise ValueError(f"grouped_linear: row: expected [{x.shape[0]}, k] for {slot.numel()} slots, got {list(row.shape)}")
+        return _grouped_linear(Spread.apply(x, slot, row), weight, bias, offsets, None, 0, in_first)[0]
+    slots_per_row = max(1, slot.shape[0] // max(1, x.shape[0]))
+    return _grouped_linear(x, weight, bias, offsets, slot, slots_per_row, in_first)[0]

@@ -6,10 +6,10 @@
  *            cut into blocks, one task each. For every block of K a task packs its part of B
  *            (about half of the second-level cache), then goes down A in groups of rows, packs
  *            each, and multiplies panels of MR rows with panels of NR columns in registers.
- *            Packing widens f16 and bf16 to f32; an A whose rows need neither that nor a turn is
- *            read where it lies. Tasks share nothing, so there is no barrier.
- * Order      An element of C is the sum over blocks of K, in order; a block is the sum of chains of
- *            TGI_CHAIN units, in order, each of fused multiply-adds (generic: multiply, then add),
+ *            Packing widens f16 and bf16 to f32 and gathers picked rows; an A whose rows need
+ *            none of this and no turn is read where it lies. Tasks share nothing, so there is no
+ * barrier. Order      An element of C is the sum over blocks of K, in order; a block is the sum of
+ * chains of TGI_CHAIN units, in order, each of fused multiply-adds (generic: multiply, then add),
  *            k ascending, from zero. How K is cut depends on K alone. So a row's bits depend on
  *            neither the number of rows nor of columns, nor on threads; few rows (gemv.c) keep this
  *            order too.
@@ -39,7 +39,23 @@ typedef struct tgi_gemm_operand {
   tg_dtype dtype; /* f32, f16, bf16 */
   int64_t stride;
   bool along_k;
+  const int32_t *pick; /* NULL: the strided axis as it lies; else its index i means pick[i] / share.
+                          Not for B along k */
+  int64_t share;       /* with pick: at least 1 */
 } tgi_gemm_operand;
+
+/** A matrix as it lies. */
+static inline tgi_gemm_operand tgi_gemm_matrix(const void *data, tg_dtype dtype, int64_t stride,
+                                               bool along_k)
+{
+  return (tgi_gemm_operand){.data = data, .dtype = dtype, .stride = stride, .along_k = along_k};
+}
+
+/** Elements from the data to index i of the strided axis. */
+static inline int64_t tgi_gemm_distance(const tgi_gemm_operand *o, int64_t i)
+{
+  return (o->pick ? o->pick[i] / o->share : i) * o->stride;
+}
 
 typedef enum tgi_gemm_activation {
   TGI_GEMM_NO_ACTIVATION,

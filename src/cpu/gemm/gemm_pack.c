@@ -19,7 +19,7 @@ TGI_INLINE void pack_rows(const tgi_gemm_operand *a, int t, int64_t o0, int64_t 
                           int64_t k, int64_t k_end, float *packed)
 {
   for (int64_t i = 0; i < m; i++) {
-    const int64_t from = (o0 + i) * a->stride;
+    const int64_t from = tgi_gemm_distance(a, o0 + i);
     float *row = packed + i * TGI_GEMM_A_STRIDE;
     for (int64_t u = 0; u < k; u += TGI_LANES) {
       const int64_t e = (k0 + u) * TGI_UNIT_K;
@@ -29,13 +29,20 @@ TGI_INLINE void pack_rows(const tgi_gemm_operand *a, int t, int64_t o0, int64_t 
   }
 }
 
+/* From index e of the strided axis to the one that shares its unit. */
+TGI_INLINE int64_t distance_to_next(const tgi_gemm_operand *o, int64_t e, bool both)
+{
+  return TGI_UNIT_K == 2 && both ? tgi_gemm_distance(o, e + 1) - tgi_gemm_distance(o, e) : 0;
+}
+
 TGI_INLINE void pack_row_panels(const tgi_gemm_operand *a, int t, int64_t o0, int64_t m, int64_t k0,
                                 int64_t k, int64_t k_end, float *packed)
 {
   const int64_t panel_floats = TGI_GEMM_MR * TGI_GEMM_A_STRIDE;
   for (int64_t u = 0; u < k; u++) {
-    const int64_t e = (k0 + u) * TGI_UNIT_K, from = e * a->stride + o0;
+    const int64_t e = (k0 + u) * TGI_UNIT_K, from = tgi_gemm_distance(a, e) + o0;
     const bool both = e + 1 < k_end;
+    const int64_t next = distance_to_next(a, e, both);
     float *to = packed + u * TGI_GEMM_MR;
     for (int64_t i = 0; i < m; i += 16) {
       __builtin_prefetch(at(a->data, t, from + i + kNear * a->stride));
@@ -46,7 +53,7 @@ TGI_INLINE void pack_row_panels(const tgi_gemm_operand *a, int t, int64_t o0, in
         const int64_t width = tgi_min_i64(TGI_GEMM_MR - v, m - i - v);
         if (width > 0) {
           const int64_t n = tgi_min_i64(width, TGI_LANES);
-          vf_store_f32(to + v, unit_load_across(a->data, t, from + i + v, a->stride, n, both));
+          vf_store_f32(to + v, unit_load_across(a->data, t, from + i + v, next, n, both));
         }
       }
     }
@@ -113,13 +120,14 @@ TGI_INLINE void pack_columns(const tgi_gemm_operand *b, int t, int64_t o0, int64
     for (int64_t panel = 0; panel < n; panel += TGI_GEMM_NR) {
       const int64_t width = panel_vectors(n - panel);
       for (int64_t u = u0; u < u1; u++) {
-        const int64_t e = (k0 + u) * TGI_UNIT_K, from = e * b->stride + o0 + panel;
+        const int64_t e = (k0 + u) * TGI_UNIT_K, from = tgi_gemm_distance(b, e) + o0 + panel;
+        const bool both = e + 1 < k_end;
+        const int64_t next = distance_to_next(b, e, both);
         float *to = packed + panel * k + u * width * TGI_LANES;
         for (int64_t v = 0; v < width * TGI_LANES; v += TGI_LANES) {
           __builtin_prefetch(at(b->data, t, from + v + kFar * b->stride), 0, 2);
           const int64_t columns = tgi_min_i64(TGI_LANES, n - panel - v);
-          vf_store_f32(to + v,
-                       unit_load_across(b->data, t, from + v, b->stride, columns, e + 1 < k_end));
+          vf_store_f32(to + v, unit_load_across(b->data, t, from + v, next, columns, both));
         }
       }
     }

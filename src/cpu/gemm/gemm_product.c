@@ -41,7 +41,7 @@ static int64_t row_bytes(const tgi_gemm_operand *a)
 /* True if A's rows consist of units and a tile's can be in the first-level cache together. */
 static bool has_rows_of_units(const tgi_gemm_problem *p)
 {
-  return p->a.along_k && p->a.dtype == (TGI_UNIT_K == 2 ? TG_BF16 : TG_F32) &&
+  return p->a.along_k && !p->a.pick && p->a.dtype == (TGI_UNIT_K == 2 ? TG_BF16 : TG_F32) &&
          p->k % TGI_UNIT_K == 0 && row_bytes(&p->a) % kCacheWayBytes != 0;
 }
 

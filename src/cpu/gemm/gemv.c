@@ -181,10 +181,11 @@ void tgi_gemv(const tg_context *ctx, const tgi_gemm_problem *p, int64_t block_k,
   gemv g = {.p = p, .block_k = block_k, .x = workspace, .x_stride = x_stride(p)};
   for (int64_t i = 0; i < p->m; i++) {
     float *row = (float *)workspace + i * g.x_stride;
+    const int64_t from = tgi_gemm_distance(&p->a, i);
     for (int64_t e = 0; e < p->k; e += TGI_LANES * TGI_UNIT_K) {
-      TGI_SWITCH_UNIT(p->a.dtype, T,
-                      vf_store_f32(row + e / TGI_UNIT_K,
-                                   unit_load_along(p->a.data, T, i * p->a.stride + e, p->k - e)));
+      TGI_SWITCH_UNIT(
+          p->a.dtype, T,
+          vf_store_f32(row + e / TGI_UNIT_K, unit_load_along(p->a.data, T, from + e, p->k - e)));
     }
   }
   tgi_for(ctx, p->n, tgi_gemv_grain(p), run_columns, &g);

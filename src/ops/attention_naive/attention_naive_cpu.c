@@ -58,12 +58,12 @@ static head head_at(const tg_tensor *q, const tg_tensor *k, int64_t b, int64_t q
 /* Rows of a head of t as an operand: its outer index runs over the rows (along_k) or over c. */
 static tgi_gemm_operand rows_of(const tg_tensor *t, int64_t b, int64_t t_head, bool along_k)
 {
-  return (tgi_gemm_operand){tgi_head_row(t, b, 0, t_head), t->dtype, tgi_stride(t, 1), along_k};
+  return tgi_gemm_matrix(tgi_head_row(t, b, 0, t_head), t->dtype, tgi_stride(t, 1), along_k);
 }
 
 static tgi_gemm_operand scores_of(const head *h, bool along_k)
 {
-  return (tgi_gemm_operand){h->scores, TG_F32, h->pitch, along_k};
+  return tgi_gemm_matrix(h->scores, TG_F32, h->pitch, along_k);
 }
 
 /* C = A B into a head of t, which may be absent where a product is only sized. */
@@ -245,8 +245,8 @@ static bwd_products products_of(const bwd_job *job)
   const tg_attention_naive_bwd_args *a = job->a;
   const head *h = &job->h;
   const tg_tensor *p = &a->probabilities;
-  const tgi_gemm_operand p_rows = {tgi_head_row(p, h->b, h->q_head, 0), p->dtype, tgi_stride(p, 2),
-                                   false};
+  const tgi_gemm_operand p_rows =
+      tgi_gemm_matrix(tgi_head_row(p, h->b, h->q_head, 0), p->dtype, tgi_stride(p, 2), false);
   return (bwd_products){.dv = key_product(h, p_rows, &a->dout, job->dv),
                         .dp = score_product(h, &a->dout, &a->v),
                         .dq = row_product(h, &a->k, &a->dq),

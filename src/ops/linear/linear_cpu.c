@@ -15,7 +15,7 @@ enum { kBiasGroup = 64, kBiasGrain = 256, kUpstreamBytes = 128 << 10 };
 
 static tgi_gemm_operand operand(const tg_tensor *t, bool along_k)
 {
-  return (tgi_gemm_operand){t->data, t->dtype, tgi_stride(t, 0), along_k};
+  return tgi_gemm_matrix(t->data, t->dtype, tgi_stride(t, 0), along_k);
 }
 
 /* Where a tensor lies. Without memory, while the workspace is sized, one that is given must not be

@@ -103,8 +103,9 @@ static inline tgi_gemm_problem lce_logits(const lce_args *a, const lce_plan *pla
       .m = m,
       .n = n,
       .k = size,
-      .a = {s->hidden, a->hidden.dtype, size, true},
-      .b = {lce_row_at(&a->weight, j), a->weight.dtype, tgi_stride(&a->weight, 0), true},
+      .a = tgi_gemm_matrix(s->hidden, a->hidden.dtype, size, true),
+      .b = tgi_gemm_matrix(lce_row_at(&a->weight, j), a->weight.dtype, tgi_stride(&a->weight, 0),
+                           true),
       .c = {.y = s->logits,
             .dtype = TG_F32,
             .stride = plan->stride,
@@ -116,7 +117,7 @@ static inline tgi_gemm_problem lce_logits(const lce_args *a, const lce_plan *pla
 static inline tgi_gemm_operand lce_dlogits(const lce_plan *plan, const lce_space *s, bool along_k)
 {
   const int64_t stride = plan->dlogits == TG_F32 ? plan->stride : 2 * plan->stride;
-  return (tgi_gemm_operand){s->logits, plan->dlogits, stride, along_k};
+  return tgi_gemm_matrix(s->logits, plan->dlogits, stride, along_k);
 }
 
 /** Sums of rows from `row` on, added to from the second chunk of columns on. */
@@ -129,7 +130,8 @@ static inline tgi_gemm_problem lce_dhidden(const lce_args *a, const lce_plan *pl
       .n = size,
       .k = n,
       .a = lce_dlogits(plan, s, true),
-      .b = {lce_row_at(&a->weight, j), a->weight.dtype, tgi_stride(&a->weight, 0), false},
+      .b = tgi_gemm_matrix(lce_row_at(&a->weight, j), a->weight.dtype, tgi_stride(&a->weight, 0),
+                           false),
       .c = {.y = s->dhidden, .dtype = TG_F32, .stride = size, .accumulate = j > 0},
   };
 }
@@ -145,7 +147,7 @@ static inline tgi_gemm_problem lce_dweight(const lce_args *a, const lce_plan *pl
       .n = size,
       .k = m,
       .a = lce_dlogits(plan, s, false),
-      .b = {s->hidden, a->hidden.dtype, size, false},
+      .b = tgi_gemm_matrix(s->hidden, a->hidden.dtype, size, false),
       .c = {.y = apart ? s->dweight : lce_row_at(&a->dweight, j),
             .dtype = TG_F32,
             .stride = apart ? size : tgi_stride(&a->dweight, 0),

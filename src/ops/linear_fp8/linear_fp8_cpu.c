@@ -60,7 +60,7 @@ static job make_job(const tg_linear_fp8_fwd_args *a)
 static void pack_sections(void *arg, int64_t begin, int64_t end, int thread)
 {
   const tg_linear_fp8_fwd_args *a = ((const job *)arg)->a;
-  const tgi_gemm_operand x = {a->x.data, a->x.dtype, tgi_stride(&a->x, 0), true};
+  const tgi_gemm_operand x = tgi_gemm_matrix(a->x.data, a->x.dtype, tgi_stride(&a->x, 0), true);
   const int64_t in = a->x.shape[1];
   (void)thread;
   for (int64_t s = begin; s < end; s++) {

@@ -1,0 +1,89 @@
+/** The product of rows with their experts' weights on CUDA: y of the forward and dx of the backward
+ * are one kernel. */
+#ifndef TGI_OPS_EXPERT_ROWS_PRODUCT_CUH
+#define TGI_OPS_EXPERT_ROWS_PRODUCT_CUH
+
+#include "ops/grouped_linear/expert_product.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+/** c[r, n] = sum_k a[g(r), k] * b[e(r)][k, n] + bias[e(r), n]; 0 in rows of no expert. */
+struct rows_product {
+  expert_tiles tiles;
+  row_sources sources;
+  expert_matrix a, b, bias; /* bias: its rows are the experts' */
+  bool b_along_k;           /* b is stored as [n, k] */
+  void *c;
+  tg_dtype c_dtype;
+  int64_t c_step, cols, steps, column_tiles;
+};
+
+namespace
+{
+
+__device__ __forceinline__ void store_rows(const rows_product &p, const tile_sums &sums, int64_t e,
+                                           int64_t row0, int64_t col0)
+{
+  const bool none = e == p.tiles.experts, bad = *p.tiles.bad != 0;
+  const int64_t end = p.tiles.bound[e + 1];
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const int64_t r = row0 + threadIdx.x / 16 * 4 + i;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      const int64_t n = col0 + threadIdx.x % 16 * 4 + j;
+      if (r < end && n < p.cols) {
+        float v = none ? 0.0f : sums.total[i][j];
+        if (!none && p.bias.data) {
+          v += load_any(p.bias.data, p.bias.dtype, e * p.bias.row_step + n);
+        }
+        store_any(p.c, p.c_dtype, r * p.c_step + n, bad ? CUDART_NAN_F : v);
+      }
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kProductThreads) grouped_linear_rows_kernel(const rows_product p)
+{
+  __shared__ __align__(16) product_tiles t;
+  const int64_t tiles = p.tiles.first_tile[p.tiles.experts + 1] * p.column_tiles;
+  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const int64_t row_tile = tile / p.column_tiles, column_tile = tile - row_tile * p.column_tiles;
+    const int64_t e = expert_of_tile(p.tiles, row_tile), col0 = column_tile * kTileCols;
+    const int64_t row0 = p.tiles.bound[e] + (row_tile - p.tiles.first_tile[e]) * kTileRows;
+    const int64_t end = p.tiles.bound[e + 1], steps = e == p.tiles.experts ? 0 : p.steps;
+    for (int i = threadIdx.x; i < kTileRows; i += kProductThreads) {
+      const bool exists = steps > 0 && row0 + i < end;
+      t.source[i] = exists ? p.sources.of(row0 + i, column_tile == 0) : 0;
+    }
+    const int64_t b0 = e * p.b.expert_step;
+    const auto load_a = [&](int line, int64_t k) {
+      const int64_t from = t.source[line];
+      return row0 + line >= end ? 0.0f
+             : from < 0         ? CUDART_NAN_F
+                                : load_any(p.a.data, p.a.dtype, from * p.a.row_step + k);
+    };
+    const auto load_b = [&](int line, int64_t k) {
+      const int64_t n = col0 + line;
+      const int64_t at = p.b_along_k ? n * p.b.row_step + k : k * p.b.row_step + n;
+      return n < p.cols ? load_any(p.b.data, p.b.dtype, b0 + at) : 0.0f;
+    };
+    tile_sums sums;
+    multiply_tiles(sums, t, steps, true, p.b_along_k, load_a, load_b);
+    store_rows(p, sums, e, row0, col0);
+  }
+}
+
+} // namespace
+
+inline tg_status multiply_rows(const tg_context *ctx, rows_product p)
+{
+  p.column_tiles = divide_up(p.cols, (int64_t)kTileCols);
+  const int64_t tiles = most_tiles(p.tiles.experts, p.tiles.rows) * p.column_tiles;
+  return launch(ctx, grouped_linear_rows_kernel, grid_of(tiles), kProductThreads, 0, p);
+}
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

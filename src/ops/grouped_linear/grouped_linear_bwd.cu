@@ -1,0 +1,216 @@
+/* Grouped linear layers on CUDA, backward.
+ *
+ * Method     dx: the forward's kernel over rows of dy. dweight: a block multiplies tiles of 64 x 64
+ *            of an expert's dy^T x, over all of its rows, gathering rows of x. dbias: a warp's
+ * width of an expert's columns for a block; in each group of 64 rows eight warps add every eighth
+ * row, and at the end the eight are added in order. No atomics. Work       A tile of dx or dweight
+ * for a block; an expert without rows costs a look at its bounds. Bound      f32 arithmetic; dbias:
+ * memory.
+ */
+#include "ops/grouped_linear/expert_rows_product.cuh"
+
+namespace
+{
+
+constexpr int kBiasGroup = 64, kBiasSlices = 8, kBiasThreads = kBiasSlices * kWarp;
+
+/* A gradient of parameters: += the sum, or = it. */
+struct gradient {
+  void *data;
+  tg_dtype dtype;
+  bool overwrite;
+
+  __device__ __forceinline__ void add(int64_t at, float sum) const
+  {
+    store_any(data, dtype, at, overwrite ? sum : load_any(data, dtype, at) + sum);
+  }
+};
+
+gradient gradient_of(const tg_tensor *t, bool overwrite)
+{
+  return {t->data, t->dtype, overwrite};
+}
+
+/* dweight[e][m, n] += sum_r a[r, m] * b[r, n], where one of the two is dy and the other x. */
+struct weight_product {
+  expert_tiles tiles;
+  row_sources sources;
+  expert_matrix a, b;
+  bool a_is_x;
+  gradient to;
+  int64_t expert_step, row_step, rows, cols, row_tiles, column_tiles;
+};
+
+__device__ __forceinline__ void add_tile(const weight_product &p, const tile_sums &sums, int64_t e,
+                                         int64_t row0, int64_t col0)
+{
+  const bool bad = *p.tiles.bad != 0;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const int64_t m = row0 + threadIdx.x / 16 * 4 + i;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      const int64_t n = col0 + threadIdx.x % 16 * 4 + j;
+      if (m < p.rows && n < p.cols) {
+        p.to.add(e * p.expert_step + m * p.row_step + n, bad ? CUDART_NAN_F : sums.total[i][j]);
+      }
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kProductThreads)
+    grouped_linear_bwd_weight_kernel(const weight_product p)
+{
+  __shared__ __align__(16) product_tiles t;
+  const int64_t each = p.row_tiles * p.column_tiles, tiles = p.tiles.experts * each;
+  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const int64_t e = tile / each, rest = tile - e * each, row_tile = rest / p.column_tiles;
+    const int64_t row0 = row_tile * kTileRows,
+                  col0 = (rest - row_tile * p.column_tiles) * kTileCols;
+    const int64_t first = p.tiles.bound[e], count = p.tiles.bound[e + 1] - first;
+    if (count == 0 && !p.to.overwrite && *p.tiles.bad == 0) {
+      continue;
+    }
+    const auto load_row = [&](const expert_matrix &m, bool is_x, int64_t k, int64_t column,
+                              int64_t columns) {
+      const int64_t r = first + k, from = is_x ? p.sources.of(r, rest == 0 && column == 0) : r;
+      return column >= columns ? 0.0f
+             : from < 0        ? CUDART_NAN_F
+                               : load_any(m.data, m.dtype, from * m.row_step + column);
+    };
+    const auto load_a = [&](int line, int64_t k) {
+      return load_row(p.a, p.a_is_x, k, row0 + line, p.rows);
+    };
+    const auto load_b = [&](int line, int64_t k) {
+      return load_row(p.b, !p.a_is_x, k, col0 + line, p.cols);
+    };
+    tile_sums sums;
+    multiply_tiles(sums, t, count, false, false, load_a, load_b);
+    add_tile(p, sums, e, row0, col0);
+  }
+}
+
+struct bias_sums {
+  expert_tiles tiles;
+  expert_matrix dy;
+  gradient to;
+  int64_t to_step, cols, column_tiles;
+};
+
+__global__ void __launch_bounds__(kBiasThreads) grouped_linear_bwd_bias_kernel(const bias_sums p)
+{
+  __shared__ float sums[kBiasSlices][kWarp];
+  const int lane = threadIdx.x % kWarp, slice = threadIdx.x / kWarp;
+  const int64_t tiles = p.tiles.experts * p.column_tiles;
+  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const int64_t e = tile / p.column_tiles, n = (tile - e * p.column_tiles) * kWarp + lane;
+    const int64_t first = p.tiles.bound[e], end = p.tiles.bound[e + 1];
+    float total = 0;
+    for (int64_t group = first; group < end && n < p.cols; group += kBiasGroup) {
+      float sum = 0;
+      for (int64_t r = group + slice; r < end && r < group + kBiasGroup; r += kBiasSlices) {
+        sum += load_any(p.dy.data, p.dy.dtype, r * p.dy.row_step + n);
+      }
+      total += sum;
+    }
+    sums[slice][lane] = total;
+    __syncthreads();
+    const bool bad = *p.tiles.bad != 0;
+    if (slice == 0 && n < p.cols && (first < end || p.to.overwrite || bad)) {
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < kBiasSlices; i++) {
+        sum += sums[i][lane];
+      }
+      p.to.add(e * p.to_step + n, bad ? CUDART_NAN_F : sum);
+    }
+    __syncthreads();
+  }
+}
+
+expert_tiles tiles_of(const tg_grouped_linear_bwd_args *a)
+{
+  return expert_tiles_in(a->workspace, a->weight.shape[0], a->dy.shape[0]);
+}
+
+tg_status make_dx(const tg_context *ctx, const tg_grouped_linear_bwd_args *a)
+{
+  rows_product p = {};
+  p.tiles = tiles_of(a);
+  p.a = matrix_of_rank(&a->dy);
+  p.b = matrix_of_rank(&a->weight);
+  p.b_along_k = a->in_first;
+  p.c = a->dx.data;
+  p.c_dtype = a->dx.dtype;
+  p.c_step = tgi_stride(&a->dx, 0);
+  p.cols = a->x.shape[1];
+  p.steps = a->dy.shape[1];
+  return multiply_rows(ctx, p);
+}
+
+tg_status add_dweight(const tg_context *ctx, const tg_grouped_linear_bwd_args *a)
+{
+  weight_product p = {};
+  p.tiles = tiles_of(a);
+  p.sources.slot = static_cast<const int32_t *>(a->slot.data);
+  p.sources.slots = a->x.shape[0] * a->slots_per_row;
+  p.sources.slots_per_row = (int)a->slots_per_row;
+  p.sources.bad_slot = FAULT_SITE(ctx, grouped_linear_bwd, slot);
+  p.a = matrix_of_rank(a->in_first ? &a->x : &a->dy);
+  p.b = matrix_of_rank(a->in_first ? &a->dy : &a->x);
+  p.a_is_x = a->in_first;
+  p.to = gradient_of(&a->dweight, a->overwrite);
+  p.expert_step = tgi_stride(&a->dweight, 0);
+  p.row_step = tgi_stride(&a->dweight, 1);
+  p.rows = a->dweight.shape[1];
+  p.cols = a->dweight.shape[2];
+  p.row_tiles = divide_up(p.rows, (int64_t)kTileRows);
+  p.column_tiles = divide_up(p.cols, (int64_t)kTileCols);
+  const dim3 grid = grid_of(p.tiles.experts * p.row_tiles * p.column_tiles);
+  return launch(ctx, grouped_linear_bwd_weight_kernel, grid, kProductThreads, 0, p);
+}
+
+tg_status add_dbias(const tg_context *ctx, const tg_grouped_linear_bwd_args *a)
+{
+  bias_sums p = {};
+  p.tiles = tiles_of(a);
+  p.dy = matrix_of_rank(&a->dy);
+  p.to = gradient_of(&a->dbias, a->overwrite);
+  p.to_step = tgi_stride(&a->dbias, 0);
+  p.cols = a->dbias.shape[1];
+  p.column_tiles = divide_up(p.cols, (int64_t)kWarp);
+  return launch(ctx, grouped_linear_bwd_bias_kernel, grid_of(p.tiles.experts * p.column_tiles),
+                kBiasThreads, 0, p);
+}
+
+} // namespace
+
+extern "C" size_t TGI_WORKSPACE(grouped_linear_bwd)(const tg_context *,
+                                                    const tg_grouped_linear_bwd_args *a)
+{
+  return expert_tiles_bytes(a->weight.shape[0]);
+}
+
+extern "C" tg_status TGI_KERNEL(grouped_linear_bwd)(const tg_context *ctx,
+                                                    const tg_grouped_linear_bwd_args *a)
+{
+  tg_status status =
+      find_tiles(ctx, &a->offsets, tiles_of(a), FAULT_SITE(ctx, grouped_linear_bwd, offsets));
+  if (status == TG_OK && tgi_present(&a->dx)) {
+    status = make_dx(ctx, a);
+  }
+  if (status == TG_OK && tgi_present(&a->dweight)) {
+    status = add_dweight(ctx, a);
+  }
+  if (status == TG_OK && tgi_present(&a->dbias)) {
+    status = add_dbias(ctx, a);
+  }
+  return status;
+}
+
+extern "C" void TGI_PLAN(grouped_linear_bwd)(const tg_context *, const tg_grouped_linear_bwd_args *,
+                                             char *text, size_t bytes)
+{
+  snprintf(text, bytes, "f32 multiply-adds, tiles of %d x %d, blocks of %d products", kTileRows,
+           kTileCols, kSumBlock);
+}
