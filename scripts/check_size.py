@@ -24,7 +24,7 @@ class EntryBounds:
     ptx: float
 
 
-ENTRIES = {"any": EntryBounds(1.0, 2.7, 3.5), "sm80": EntryBounds(1.25, 3.0, 3.7),
+ENTRIES = {"any": EntryBounds(1.0, 2.9, 3.7), "sm80": EntryBounds(1.25, 3.2, 3.9),
            "sm90": EntryBounds(0.45, 0.9, 1.1)}
 
 

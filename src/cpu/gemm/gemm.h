@@ -8,11 +8,12 @@
  *            each, and multiplies panels of MR rows with panels of NR columns in registers.
  *            Packing widens f16 and bf16 to f32 and gathers picked rows; an A whose rows need
  *            none of this and no turn is read where it lies. Tasks share nothing, so there is no
- * barrier. Order      An element of C is the sum over blocks of K, in order; a block is the sum of
- * chains of TGI_CHAIN units, in order, each of fused multiply-adds (generic: multiply, then add),
- *            k ascending, from zero. How K is cut depends on K alone. So a row's bits depend on
- *            neither the number of rows nor of columns, nor on threads; few rows (gemv.c) keep this
- *            order too.
+ *            barrier.
+ * Order      An element of C is the sum over blocks of K, in order; a block is the sum of chains
+ *            of TGI_CHAIN units, in order, each of fused multiply-adds (generic: multiply, then
+ *            add), k ascending, from zero. How K is cut depends on K alone. So a row's bits depend
+ *            on neither the number of rows nor of columns, nor on threads; few rows (gemv.c) keep
+ *            this order too.
  * bf16       Compiled once more with TGI_GEMM_PAIRS for processors that have AVX512-BF16: a 32-bit
  *            unit then holds two neighbours in k as bf16, and a step is VDPBF16PS on units. It
  *            takes denormals as zero.

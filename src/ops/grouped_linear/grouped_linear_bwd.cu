@@ -97,7 +97,9 @@ struct bias_sums {
   int64_t to_step, cols, column_tiles;
 };
 
-__global__ void __launch_bounds__(kBiasThreads) grouped_linear_bwd_bias_kernel(const bias_sums p)
+/* 1024 threads of a multiprocessor: left to itself, the compiler spills to fit twice as many. */
+__global__ void __launch_bounds__(kBiasThreads, resident_blocks(kBiasThreads, 1024 / kBiasThreads))
+    grouped_linear_bwd_bias_kernel(const bias_sums p)
 {
   __shared__ float sums[kBiasSlices][kWarp];
   const int lane = threadIdx.x % kWarp, slice = threadIdx.x / kWarp;
