@@ -91,12 +91,58 @@ def test_checkpointed_layers():
     tiny.assert_close(ours, theirs, BOUND)
 
 
+def test_windows_of_many_tiles():
+    """Prompts shorter than the window would not show that it is ignored."""
+    sizes = dict(num_hidden_layers=2, sliding_window=128, max_position_embeddings=512)
+    theirs, ours = both(tiny.batch((1, 300)), **sizes)
+    tiny.assert_close(ours, theirs, BOUND)
+    inputs = dict(input_ids=tiny.batch((1, 300))["input_ids"])
+    short, wide = (tiny.logits(make(**{**sizes, "sliding_window": width}), inputs) for width in (128, 512))
+    assert tiny.distance(short, wide) > 10 * BOUND
+
+
+def test_frozen_sinks():
+    def freeze(model):
+        for layer in model.model.layers:
+            layer.self_attn.sinks.requires_grad_(False)
+
+    theirs, ours = both(tiny.batch(SHAPE), freeze)
+    assert not any(name.endswith("sinks") for name in ours[1])
+    tiny.assert_close(ours, theirs, BOUND)
+
+
+@pytest.mark.parametrize("side", [1, -1], ids=["left", "right"])
+def test_padding_changes_no_row(side):
+    tegula.apply(model_type="gpt_oss")
+    model, batch = make(), tiny.batch((2, 20), padding=(side * 6, 0))
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    kept = mask[0].bool()
+    padded = tiny.logits(model, dict(input_ids=ids, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0)))
+    alone = tiny.logits(model, dict(input_ids=ids[:1, kept]))
+    assert tiny.distance(padded[:1, kept], alone) < 1e-5
+
+
+def packed_rows():
+    """(three rows, the same in one row), with labels that never ask for the next row's first token."""
+    rows = tiny.batch((3, 11))["input_ids"]
+    labels = rows.clone()
+    labels[:, 0] = -100
+    places = torch.arange(11, device=rows.device).repeat(3)[None]
+    packed = dict(input_ids=rows.reshape(1, -1), labels=labels.reshape(1, -1), position_ids=places, use_cache=False)
+    return dict(input_ids=rows, labels=labels), packed
+
+
+def test_a_packed_row_trains_what_its_sequences_do():
+    tegula.apply(model_type="gpt_oss")
+    model, (apart, together) = make(), packed_rows()
+    tiny.assert_close(tiny.loss_and_gradients(model, together), tiny.loss_and_gradients(model, apart), BOUND)
+
+
 def test_packed_sequences_do_not_see_each_other():
     """transformers gives no positions to the masks of this model, so its packed sequences do."""
     tegula.apply(model_type="gpt_oss")
-    model = make()
-    rows = tiny.batch((3, 11))["input_ids"]
-    packed = dict(input_ids=rows.reshape(1, -1), position_ids=torch.arange(11, device=rows.device).repeat(3)[None], use_cache=False)
+    model, (_, packed) = make(), packed_rows()
+    rows = packed["input_ids"].reshape(3, 11)
     apart, together = tiny.logits(model, dict(input_ids=rows)), tiny.logits(model, packed)
     assert tiny.distance(together.reshape(apart.shape), apart) < 1e-5
     tegula.reset()
