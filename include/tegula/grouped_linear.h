@@ -32,13 +32,17 @@ typedef struct tg_grouped_linear_fwd_args {
  *                                                                x_rows is rows
  *   weight         in   [experts, out, in]  f32, or dtype of x   last axis contiguous; with f32 x:
  *                                                                any
- *   bias           in   [experts, out]      dtype of weight, or f32   optional; last axis
- * contiguous offsets        in   [experts + 1]       i32                  0 first, never falling,
- * at most rows slot           in   [rows]              i32                  optional; 0 .. x_rows *
- * slots_per_row - 1 in the rows of experts; others are not read y              out  [rows, out]
- * dtype of x, or f32   last axis contiguous slots_per_row  how many slots a row of x has, with slot
- * at least 1; without slot 0 in_first       true: weight is [experts, in, out] instead, which is
- * weight[e,i,o] in the formula
+ *   bias           in   [experts, out]      dtype of weight,     optional; last axis contiguous
+ *                                           or f32
+ *   offsets        in   [experts + 1]       i32                  0 first, never falling, at most
+ *                                                                rows
+ *   slot           in   [rows]              i32                  optional; 0 .. x_rows *
+ *                                                                slots_per_row - 1 in the rows of
+ *                                                                experts; others are not read
+ *   y              out  [rows, out]         dtype of x, or f32   last axis contiguous
+ *   slots_per_row  how many slots a row of x has, with slot at least 1; without slot 0
+ *   in_first       true: weight is [experts, in, out] instead, which is weight[e,i,o] in the
+ *                  formula
  *
  * There is at least one expert; any other extent may be 0, and an expert may have no rows.
  *
@@ -90,10 +94,13 @@ typedef struct tg_grouped_linear_bwd_args {
  *   offsets        in   [experts + 1]       i32                  those of the forward
  *   slot           in   [rows]              i32                  that of the forward, if it had one
  *   dx             out  [rows, in]          dtype of x           optional; last axis contiguous
- *   dweight        acc  [experts, out, in]  dtype of weight, or f32   optional; last axis
- * contiguous dbias          acc  [experts, out]      dtype of weight, or f32   optional; last axis
- * contiguous slots_per_row  that of the forward in_first       that of the forward, for weight and
- * dweight overwrite      true: dweight and dbias are overwritten and their old content is not read
+ *   dweight        acc  [experts, out, in]  dtype of weight,     optional; last axis contiguous
+ *                                           or f32
+ *   dbias          acc  [experts, out]      dtype of weight,     optional; last axis contiguous
+ *                                           or f32
+ *   slots_per_row  that of the forward
+ *   in_first       that of the forward, for weight and dweight
+ *   overwrite      true: dweight and dbias are overwritten and their old content is not read
  *
  * Math       f32 throughout, one rounding per result. The sums are those of tg_linear_bwd for the
  *            rows of each expert: split by `out` for dx and by an expert's rows for dweight; dbias

@@ -1,6 +1,7 @@
 """GPT-OSS patched: norms, positions, attention with sinks and windows, masks, loss. Its experts are transformers'."""
 
 import copy
+import functools
 
 import pytest
 import tiny_models as tiny
@@ -206,10 +207,34 @@ def test_dropout_and_replaced_attention_stay(monkeypatch):
     tegula.apply(model_type="gpt_oss")
     model = make(attention_dropout=0.5)
     model(**tiny.batch(SHAPE))
-    assert "its attention has dropout" in str(tegula.report(model))
+    assert "layers.0.self_attn has dropout" in str(tegula.report(model))
     assert tiny.served(model) == {None}
     monkeypatch.setattr(modelling, "eager_attention_forward", lambda *args, **kwargs: None)
     assert "another function is in the place of eager_attention_forward" in str(tegula.report(make()))
+
+
+@pytest.mark.parametrize("wrap", [lambda forward: lambda *args, **kwargs: forward(*args, **kwargs), functools.partial])
+def test_an_attention_of_others_stays(wrap):
+    inputs = tiny.batch(SHAPE, padding=(7, 0))
+
+    def change(model):
+        attention = model.model.layers[0].self_attn
+        attention.forward = wrap(attention.forward)
+
+    theirs, ours = both(inputs, change)
+    tiny.assert_close(ours, theirs, BOUND)
+    model = make()
+    change(model)
+    assert "layers.0.self_attn runs another forward" in str(tegula.report(model))
+
+
+def test_a_replaced_attention_may_be_any_callable(monkeypatch):
+    tegula.apply(model_type="gpt_oss")
+    model, inputs = make(), tiny.batch(SHAPE)
+    expected = model(**inputs).loss
+    monkeypatch.setattr(modelling, "eager_attention_forward", functools.partial(modelling.eager_attention_forward))
+    assert torch.allclose(model(**inputs).loss, expected, rtol=1e-5)
+    assert "another function is in the place of eager_attention_forward" in str(tegula.report(model))
 
 
 @pytest.mark.parametrize("weight_dtype", [torch.bfloat16, torch.float32])

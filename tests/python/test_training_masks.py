@@ -16,7 +16,7 @@ if os.environ.get("TEGULA_TORCH") == "none":
 transformers = pytest.importorskip("transformers")
 import datetime  # noqa: E402
 
-from chat_template import DATE, FixedDate  # noqa: E402
+from chat_peer import DATE, FixedDate  # noqa: E402
 from conversations import CONVERSATIONS  # noqa: E402
 from runtime import BUILD  # noqa: E402
 from test_chat_models import FOLDER, MARKED, usable  # noqa: E402

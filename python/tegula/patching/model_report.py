@@ -177,7 +177,8 @@ def of_module(module, cls, target):
     if kind is None:
         notes = common_notes(module)
         if function is not original:
-            return f"{function.__module__}.{function.__qualname__}", notes
+            name = getattr(function, "__qualname__", type(function).__qualname__)
+            return f"{function.__module__}.{name}", notes
         return "transformers", [why_stock(module, cls, target), *notes]
     ops, notes = DETAILS[kind](module, function.tegula_parts)
     reason = why_stock_tensors(module)

@@ -304,17 +304,19 @@ def why_no_pairs(model):
 
 
 def why_eager(model):
-    """Why attention with sinks is left to the model's "eager" function, or None: no other of transformers computes it."""
-    attention = model.layers[0].self_attn
-    function = sys.modules[listeners.function_of(attention).__module__].eager_attention_forward
-    if function.__globals__ is not sys.modules[function.__module__].__dict__ or "sinks" not in function.__code__.co_names:
+    """Why attention with sinks is left to the model's "eager" function, or None: no other of transformers computes it.
+    The layers run Tegula's attention."""
+    modelling = sys.modules[listeners.function_of(model.layers[0].self_attn).__module__]
+    function = modelling.eager_attention_forward
+    if getattr(function, "__globals__", None) is not vars(modelling):
         return "another function is in the place of eager_attention_forward"
-    if attention.attention_dropout > 0 and model.training:
-        return "its attention has dropout"
     if getattr(model.config, "output_attentions", False):
         return "output_attentions"
-    if run_stock(attention.sinks):
-        return f"tensors of {attention.sinks.dtype} on {attention.sinks.device.type} run in PyTorch"
+    for index, each in enumerate(model.layers):
+        if each.self_attn.attention_dropout > 0 and model.training:
+            return f"layers.{index}.self_attn has dropout"
+        if run_stock(each.self_attn.sinks):
+            return f"layers.{index}.self_attn has tensors that run in PyTorch"
     return None
 
 
@@ -327,9 +329,6 @@ def why_no_masks(model):
     own_masks = masking_utils.ALL_MASK_ATTENTION_FUNCTIONS["sdpa"] is SDPA_MASK
     if implementation == "sdpa" and not (own_masks and is_stock_sdpa()):
         return "another function is registered as 'sdpa'"
-    reason = why_eager(model) if implementation == "eager" else None
-    if reason:
-        return reason
     known = "attention" if implementation == own else None
     for index, each in enumerate(model.layers):
         reason = why_heard(each, "layer", keywords=True)
@@ -341,7 +340,7 @@ def why_no_masks(model):
             reason = "runs another forward"
         if reason:
             return f"layers.{index}.self_attn {reason}"
-    return None
+    return why_eager(model) if implementation == "eager" else None
 
 
 def is_stock_layer(layer):
