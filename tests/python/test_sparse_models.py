@@ -284,10 +284,10 @@ def test_trainer(variant, tmp_path):
 
 @pytest.mark.parametrize("variant", ["qwen3_moe", "mixtral"])
 def test_a_packed_row_trains_what_its_sequences_do(variant):
-    rows = tiny.batch((3, 7))["input_ids"]
+    rows = tiny.batch((3, 13))["input_ids"]
     labels = rows.clone()
     labels[:, 0] = -100
-    places = torch.arange(7, device=rows.device).repeat(3)[None]
+    places = torch.arange(13, device=rows.device).repeat(3)[None]
     packed = dict(input_ids=rows.reshape(1, -1), labels=labels.reshape(1, -1), position_ids=places, use_cache=False)
     model = make(variant)
     tegula.apply_to_model(model)
