@@ -277,7 +277,7 @@ def report(model) -> Report:
         for owner, attribute, _, target in targets(model_type):
             if attribute == "forward" and isinstance(owner, type) and isinstance(module, owner):
                 runs, notes = of_module(module, owner, target)
-                rows.append(Row(without_numbers(name), runs, "; ".join(notes)))
+                rows.append(Row(without_numbers(name), runs, "; ".join(dict.fromkeys(notes))))
     for owner, attribute, names, target in targets(model_type):
         if not isinstance(owner, type):
             applied = target in replacing._installed
