@@ -20,7 +20,7 @@ from transformers.models.llama import modeling_llama  # noqa: E402
 from transformers.models.qwen2 import modeling_qwen2  # noqa: E402
 from transformers.models.qwen3 import modeling_qwen3  # noqa: E402
 
-from tegula.patching.stacked_experts import STACKED  # noqa: E402
+from tegula.patching.stacked_experts import STACKED, WHY_NOT_STACKED  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("device", "stock_afterwards")
 OPS = ["rms_norm", "rope", "swiglu", "fused_linear_cross_entropy", "attention"]
@@ -398,7 +398,10 @@ def test_layers_for_kernels_round_as_their_module():
 
 
 @pytest.mark.cpu("they are written for the CPU")
-@pytest.mark.parametrize(("page", "heading"), [("README.md", "## From Python"), ("docs/python.md", "## Apply")])
+@pytest.mark.parametrize(("page", "heading"), [
+    pytest.param("README.md", "## From Python", marks=pytest.mark.skipif(not STACKED, reason=WHY_NOT_STACKED)),
+    ("docs/python.md", "## Apply"),
+])  # fmt: skip
 def test_the_examples_of_the_pages(capsys, page, heading):
     text = (pathlib.Path(__file__).resolve().parents[2] / page).read_text().split(heading)[1]
     exec(text.split("```python\n")[1].split("```")[0], {})
