@@ -15,6 +15,7 @@ import placed  # noqa: E402
 import tiny_models as tiny  # noqa: E402
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
+from transformers.models.qwen3_moe import modeling_qwen3_moe  # noqa: E402
 
 from tegula.patching import stacked_experts  # noqa: E402
 from tegula.patching.stacked_experts import STACKED, WHY_NOT_STACKED  # noqa: E402
@@ -115,6 +116,11 @@ def hook_activation(model):
         experts.act_fn.register_forward_hook(lambda *_: None)
 
 
+def old_hook(model):
+    for experts in experts_of(model):
+        experts.register_backward_hook(lambda module, inputs, outputs: None)
+
+
 def mix_dtypes(model):
     for experts in experts_of(model):
         experts.down_proj_bias.data = experts.down_proj_bias.data.bfloat16()
@@ -152,6 +158,7 @@ def by_name(name):
 
 REFUSALS = {
     "hooks": ("qwen3_moe", hook_activation, "act_fn has hooks"),
+    "a backward hook of the old kind": ("qwen3_moe", old_hook, "a backward hook of the old kind sees their last function"),
     "dtypes": ("gpt_oss", mix_dtypes, "down_proj_bias is torch.bfloat16, gate_up_proj torch.float32"),
     "expert parallelism": ("mixtral", mark_parallel, "expert parallelism"),
     "another class of tensor": ("gpt_oss", shard, "down_proj is a Sharded"),
@@ -177,6 +184,25 @@ def test_refused_experts_run_in_transformers(case, by_class):
         assert {row.note.split(";")[0] for row in rows_of(model)} == {reason}
         ours = tiny.loss_and_gradients(model, inputs)
         tiny.assert_close(ours, theirs, F32)
+
+
+def router_of_transformers_5_0(self, hidden_states):
+    """It returns probabilities, as versions 5.0 to 5.7 do, and scores in f32."""
+    probabilities = nn.functional.linear(hidden_states, self.weight).float().softmax(-1)
+    scores, indices = probabilities.topk(self.top_k)
+    return probabilities, scores / scores.sum(-1, keepdim=True), indices
+
+
+def test_routers_that_return_no_logits(monkeypatch):
+    """The auxiliary loss is that of this transformers then, too."""
+    monkeypatch.setattr(modeling_qwen3_moe.Qwen3MoeTopKRouter, "forward", router_of_transformers_5_0)
+    model, inputs = tiny.make("qwen3_moe"), dict(tiny.batch(SHAPE), output_router_logits=True)
+    theirs = tiny.loss_and_gradients(model, inputs)
+    tegula.apply_to_model(model)
+    tiny.assert_close(tiny.loss_and_gradients(model, inputs), theirs, F32)
+    notes = {row.note for row in rows_of(model, "mlp.gate")}
+    assert notes == {"the router of this transformers returns no logits; this model"}
+    assert {row.runs for row in rows_of(model)} == {"tegula: experts"}
 
 
 def test_hidden_states_of_another_dtype():

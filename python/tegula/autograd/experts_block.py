@@ -53,8 +53,8 @@ def allocated(x, scores, indices, offsets, slot, row, gate_up, gate_up_bias, dow
 
 def gated(h, alpha, limit, packing):
     a = empty((h.shape[0], h.shape[1] // 2), h)
-    more = (alpha, limit) if alpha else ()
-    GATES[bool(alpha)][0].run((None, None, h), (a,), (*more, packing, HF))
+    more = dict(alpha=alpha, limit=limit) if alpha else {}
+    GATES[bool(alpha)][0].run_named(gate_up=h, y=a, packing=packing, rounding=HF, **more)
     return a
 
 
@@ -62,12 +62,14 @@ def compute(*arguments):
     """(out, h)."""
     out, h = allocated(*arguments)
     x, scores, indices, offsets, slot, row, gate_up, gate_up_bias, down, down_bias, alpha, limit, packing, in_first = arguments
-    PRODUCT.run((x, gate_up, gate_up_bias, offsets, slot), (h,), (indices.shape[1], in_first))
+    PRODUCT.run_named(
+        x=x, weight=gate_up, bias=gate_up_bias, offsets=offsets, slot=slot, y=h, slots_per_row=indices.shape[1], in_first=in_first
+    )
     a = gated(h, alpha, limit, packing)
     y = empty((h.shape[0], out.shape[1]), x)
-    PRODUCT.run((a, down, down_bias, offsets, None), (y,), (0, in_first))
+    PRODUCT.run_named(x=a, weight=down, bias=down_bias, offsets=offsets, y=y, in_first=in_first)
     # transformers rounds the product with a score to the dtype that both have together.
-    SUM.run((row, scores, y, None), (out,), (HF if scores.dtype == x.dtype else ONCE,))
+    SUM.run_named(row=row, weights=scores, y=y, out=out, rounding=HF if scores.dtype == x.dtype else ONCE)
     return out, h
 
 
@@ -81,7 +83,7 @@ def allocated_gradients(arguments, wanted):
 def spread(dout, weights, row, slot):
     """Each row's share of dout, [rows, hidden]."""
     dy = empty((slot.shape[0], dout.shape[1]), dout)
-    SUM_BACKWARD.run((dout, row, slot, weights, None), (dy, None), ())
+    SUM_BACKWARD.run_named(dout=dout, row=row, slot=slot, weights=weights, dy=dy)
     return dy
 
 
@@ -90,7 +92,7 @@ def scaled(q, s, a=None):
     each = torch.arange(len(q), dtype=torch.int32, device=q.device)
     da = torch.empty_like(q)
     products = None if a is None else statistic((len(q), 1), q)
-    SUM_BACKWARD.run((q, each[:, None], each, s[:, None], a), (da, products), ())
+    SUM_BACKWARD.run_named(dout=q, row=each[:, None], slot=each, weights=s[:, None], y=a, dy=da, dweights=products)
     return da, products
 
 
@@ -98,7 +100,7 @@ def bias_products(dout, indices, bias):
     """<dout[t], bias[e]> in f32, [tokens, k]; 0 for dropped slots. The biases are the rows that are added up."""
     expert = torch.where(indices < len(bias), indices, -1).to(torch.int32)
     products = statistic(indices.shape, dout)
-    SUM_BACKWARD.run((dout, expert, None, torch.ones_like(products), bias), (None, products), ())
+    SUM_BACKWARD.run_named(dout=dout, row=expert, weights=torch.ones_like(products), y=bias, dweights=products)
     return products
 
 
@@ -119,28 +121,35 @@ def compute_gradients(dout, h, arguments, wanted):
         # Without ddown no row of a is read, and h has its shape.
         rows = h[:, : h.shape[1] // 2] if a is None else a
         dy = spread(dout, scores, row, slot)
-        PRODUCT_BACKWARD.run((dy, rows, down, offsets, None), (None, ddown, ddown_bias), (0, in_first, True))
+        PRODUCT_BACKWARD.run_named(
+            dy=dy, x=rows, weight=down, offsets=offsets, dweight=ddown, dbias=ddown_bias, in_first=in_first, overwrite=True
+        )
+        del dy, rows
     if not first and dscores is None:
         return outs
     dy = spread(dout, None, row, slot)
     q = empty((h.shape[0], h.shape[1] // 2), h)
-    PRODUCT_BACKWARD.run((dy, h[:, : q.shape[1]], down, offsets, None), (q, None, None), (0, in_first, True))
+    PRODUCT_BACKWARD.run_named(dy=dy, x=h[:, : q.shape[1]], weight=down, offsets=offsets, dx=q, in_first=in_first)
     del dy
     s = scores.reshape(-1).index_select(0, slot.long()).to(statistic((0,), h).dtype)
     da, products = scaled(q, s, None if dscores is None else a)
+    del q, a
     if dscores is not None:
         total = by_slot(products, slot, scores.shape)
         dscores.copy_(total if down_bias is None else total + bias_products(dout, indices, down_bias))
     if not first:
         return outs
     dh = torch.empty_like(h)
-    more = (alpha, limit) if alpha else ()
-    GATES[bool(alpha)][1].run((da, None, None, h), (None, None, dh), (*more, packing))
+    more = dict(alpha=alpha, limit=limit) if alpha else {}
+    GATES[bool(alpha)][1].run_named(dy=da, gate_up=h, dgate_up=dh, packing=packing, **more)
+    del da
     by_row = None if dx is None else empty((h.shape[0], x.shape[1]), x)
-    k = indices.shape[1]
-    PRODUCT_BACKWARD.run((dh, x, gate_up, offsets, slot), (by_row, dgate_up, dgate_up_bias), (k, in_first, True))
+    PRODUCT_BACKWARD.run_named(
+        dy=dh, x=x, weight=gate_up, offsets=offsets, slot=slot, dx=by_row, dweight=dgate_up, dbias=dgate_up_bias,
+        slots_per_row=indices.shape[1], in_first=in_first, overwrite=True,
+    )  # fmt: skip
     if dx is not None:
-        SUM.run((row, None, by_row, None), (dx,), (ONCE,))
+        SUM.run_named(row=row, y=by_row, out=dx, rounding=ONCE)
     return outs
 
 

@@ -114,8 +114,7 @@ def of_norm(module, parts):
 
 def of_router(module, parts):
     reason = experts.why_no_router(module)
-    sharded = reason and not sharding.comes_whole(module, "weight")
-    return ([], [reason]) if sharded else (["topk_router"], [])
+    return ([], [reason]) if reason else (["topk_router"], [])
 
 
 def of_experts(module, parts):

@@ -12,6 +12,7 @@ import torch
 from .. import ops, sharding
 from ..autograd.experts_block import experts_block
 from ..autograd.table_entry import PLAIN, run_stock
+from . import listeners
 from .models.decoder import why_no_swiglu
 
 
@@ -71,11 +72,11 @@ def why_no_gate(module):
 
 def why_no_form(module):
     """Why the experts are none that Tegula computes, whatever their tensors are, or None."""
-    if not getattr(module, "has_gate", False):
+    if not getattr(module, "has_gate", True):  # which the first versions of transformers 5 do not note
         return "they have no gate"
     if getattr(module, "has_post_expert_norm", False):
         return "a norm follows each expert"
-    if is_clamped(module) == module.is_concatenated:
+    if is_clamped(module) == getattr(module, "is_concatenated", not is_clamped(module)):
         return "gate and up are arranged in another way"
     return why_no_gate(module)
 
@@ -103,6 +104,8 @@ def why_not_replaced(module):
         return f"the model's experts are {implementation!r}"
     if getattr(module, "_is_expert_parallel", False):
         return "expert parallelism"
+    if listeners.sees_last_function(module):
+        return "a backward hook of the old kind sees their last function"
     return why_no_form(module)
 
 
