@@ -1,5 +1,5 @@
-/** Layouts of a gate and its multiplicand in one packed tensor [rows, 2 * cols], and the activations
- * of both. */
+/** Layouts of a gate and its multiplicand in one packed tensor [rows, 2 * cols]; activations of
+ * both. */
 #ifndef TEGULA_GATE_UP_H
 #define TEGULA_GATE_UP_H
 

@@ -1,13 +1,16 @@
 /* Grouped linear layers on CUDA, backward.
  *
  * Method     dx: the forward's kernel over rows of dy. dweight: a block multiplies tiles of 64 x 64
- *            of an expert's dy^T x, over all of its rows, gathering rows of x. dbias: a warp's
- * width of an expert's columns for a block; in each group of 64 rows eight warps add every eighth
- * row, and at the end the eight are added in order. No atomics. Work       A tile of dx or dweight
- * for a block; an expert without rows costs a look at its bounds. Bound      f32 arithmetic; dbias:
- * memory.
+ *            of an expert's dy^T x, over all of its rows, gathering rows of x. dbias: a block adds
+ *            up 32 columns of an expert; warp i of eight adds rows i, i + 8, .. of each group of 64
+ *            rows, then the groups' sums; in the end the eight totals are added in order. No
+ *            atomics.
+ * Work       A tile of dx or dweight, or 32 columns of dbias, for a block; an expert without rows
+ *            costs a look at its bounds.
+ * Bound      f32 arithmetic; dbias: memory.
  */
 #include "ops/grouped_linear/expert_rows_product.cuh"
+#include "ops/grouped_linear/grouped_sites.cuh"
 
 namespace
 {
@@ -150,14 +153,15 @@ tg_status make_dx(const tg_context *ctx, const tg_grouped_linear_bwd_args *a)
   return multiply_rows(ctx, p);
 }
 
-tg_status add_dweight(const tg_context *ctx, const tg_grouped_linear_bwd_args *a)
+tg_status add_dweight(const tg_context *ctx, const tg_grouped_linear_bwd_args *a,
+                      fault_site bad_slot)
 {
   weight_product p = {};
   p.tiles = tiles_of(a);
   p.sources.slot = static_cast<const int32_t *>(a->slot.data);
   p.sources.slots = a->x.shape[0] * a->slots_per_row;
   p.sources.slots_per_row = (int)a->slots_per_row;
-  p.sources.bad_slot = FAULT_SITE(ctx, grouped_linear_bwd, slot);
+  p.sources.bad_slot = bad_slot;
   p.a = matrix_of_rank(a->in_first ? &a->x : &a->dy);
   p.b = matrix_of_rank(a->in_first ? &a->dy : &a->x);
   p.a_is_x = a->in_first;
@@ -187,6 +191,27 @@ tg_status add_dbias(const tg_context *ctx, const tg_grouped_linear_bwd_args *a)
 
 } // namespace
 
+inline namespace TGI_CUDA_ENTRY
+{
+
+tg_status run_grouped_linear_bwd(const tg_context *ctx, const tg_grouped_linear_bwd_args *a,
+                                 grouped_sites sites)
+{
+  tg_status status = find_tiles(ctx, &a->offsets, tiles_of(a), sites.offsets);
+  if (status == TG_OK && tgi_present(&a->dx)) {
+    status = make_dx(ctx, a);
+  }
+  if (status == TG_OK && tgi_present(&a->dweight)) {
+    status = add_dweight(ctx, a, sites.slot);
+  }
+  if (status == TG_OK && tgi_present(&a->dbias)) {
+    status = add_dbias(ctx, a);
+  }
+  return status;
+}
+
+} // namespace TGI_CUDA_ENTRY
+
 extern "C" size_t TGI_WORKSPACE(grouped_linear_bwd)(const tg_context *,
                                                     const tg_grouped_linear_bwd_args *a)
 {
@@ -196,18 +221,9 @@ extern "C" size_t TGI_WORKSPACE(grouped_linear_bwd)(const tg_context *,
 extern "C" tg_status TGI_KERNEL(grouped_linear_bwd)(const tg_context *ctx,
                                                     const tg_grouped_linear_bwd_args *a)
 {
-  tg_status status =
-      find_tiles(ctx, &a->offsets, tiles_of(a), FAULT_SITE(ctx, grouped_linear_bwd, offsets));
-  if (status == TG_OK && tgi_present(&a->dx)) {
-    status = make_dx(ctx, a);
-  }
-  if (status == TG_OK && tgi_present(&a->dweight)) {
-    status = add_dweight(ctx, a);
-  }
-  if (status == TG_OK && tgi_present(&a->dbias)) {
-    status = add_dbias(ctx, a);
-  }
-  return status;
+  return run_grouped_linear_bwd(
+      ctx, a,
+      {FAULT_SITE(ctx, grouped_linear_bwd, offsets), FAULT_SITE(ctx, grouped_linear_bwd, slot)});
 }
 
 extern "C" void TGI_PLAN(grouped_linear_bwd)(const tg_context *, const tg_grouped_linear_bwd_args *,
