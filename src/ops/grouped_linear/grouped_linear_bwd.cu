@@ -9,30 +9,12 @@
  *            costs a look at its bounds.
  * Bound      f32 arithmetic; dbias: memory.
  */
+#include "ops/grouped_linear/expert_bias_sums.cuh"
 #include "ops/grouped_linear/expert_rows_product.cuh"
 #include "ops/grouped_linear/grouped_sites.cuh"
 
 namespace
 {
-
-constexpr int kBiasGroup = 64, kBiasSlices = 8, kBiasThreads = kBiasSlices * kWarp;
-
-/* A gradient of parameters: += the sum, or = it. */
-struct gradient {
-  void *data;
-  tg_dtype dtype;
-  bool overwrite;
-
-  __device__ __forceinline__ void add(int64_t at, float sum) const
-  {
-    store_any(data, dtype, at, overwrite ? sum : load_any(data, dtype, at) + sum);
-  }
-};
-
-gradient gradient_of(const tg_tensor *t, bool overwrite)
-{
-  return {t->data, t->dtype, overwrite};
-}
 
 /* dweight[e][m, n] += sum_r a[r, m] * b[r, n], where one of the two is dy and the other x. */
 struct weight_product {
@@ -93,46 +75,6 @@ __global__ void __launch_bounds__(kProductThreads)
   }
 }
 
-struct bias_sums {
-  expert_tiles tiles;
-  expert_matrix dy;
-  gradient to;
-  int64_t to_step, cols, column_tiles;
-};
-
-/* 1024 threads of a multiprocessor: left to itself, the compiler spills to fit twice as many. */
-__global__ void __launch_bounds__(kBiasThreads, resident_blocks(kBiasThreads, 1024 / kBiasThreads))
-    grouped_linear_bwd_bias_kernel(const bias_sums p)
-{
-  __shared__ float sums[kBiasSlices][kWarp];
-  const int lane = threadIdx.x % kWarp, slice = threadIdx.x / kWarp;
-  const int64_t tiles = p.tiles.experts * p.column_tiles;
-  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const int64_t e = tile / p.column_tiles, n = (tile - e * p.column_tiles) * kWarp + lane;
-    const int64_t first = p.tiles.bound[e], end = p.tiles.bound[e + 1];
-    float total = 0;
-    for (int64_t group = first; group < end && n < p.cols; group += kBiasGroup) {
-      float sum = 0;
-      for (int64_t r = group + slice; r < end && r < group + kBiasGroup; r += kBiasSlices) {
-        sum += load_any(p.dy.data, p.dy.dtype, r * p.dy.row_step + n);
-      }
-      total += sum;
-    }
-    sums[slice][lane] = total;
-    __syncthreads();
-    const bool bad = *p.tiles.bad != 0;
-    if (slice == 0 && n < p.cols && (first < end || p.to.overwrite || bad)) {
-      float sum = 0;
-#pragma unroll
-      for (int i = 0; i < kBiasSlices; i++) {
-        sum += sums[i][lane];
-      }
-      p.to.add(e * p.to_step + n, bad ? CUDART_NAN_F : sum);
-    }
-    __syncthreads();
-  }
-}
-
 expert_tiles tiles_of(const tg_grouped_linear_bwd_args *a)
 {
   return expert_tiles_in(a->workspace, a->weight.shape[0], a->dy.shape[0]);
@@ -181,12 +123,7 @@ tg_status add_dbias(const tg_context *ctx, const tg_grouped_linear_bwd_args *a)
   bias_sums p = {};
   p.tiles = tiles_of(a);
   p.dy = matrix_of_rank(&a->dy);
-  p.to = gradient_of(&a->dbias, a->overwrite);
-  p.to_step = tgi_stride(&a->dbias, 0);
-  p.cols = a->dbias.shape[1];
-  p.column_tiles = divide_up(p.cols, (int64_t)kWarp);
-  return launch(ctx, grouped_linear_bwd_bias_kernel, grid_of(p.tiles.experts * p.column_tiles),
-                kBiasThreads, 0, p);
+  return add_bias_sums(ctx, p, &a->dbias, a->overwrite);
 }
 
 } // namespace

@@ -10,12 +10,12 @@
  * Bound      Arithmetic, from about 16 rows of an expert on; memory (one reading of the weights of
  *            the experts that have rows) for few. */
 #include "cpu/gemm/gemm.h"
-#include "ops/grouped_linear/grouped_rows.h"
+#include "ops/grouped_linear/expert_bias_sums.h"
 #include "ops/shared/gated/gated_choice.h"
 
 #include <stdio.h>
 
-enum { kBiasGroup = 64, kBiasColumns = 256, kClearBytes = 128 << 10 };
+enum { kClearBytes = 128 << 10 };
 
 static tgi_gemm_operand operand(const tg_tensor *t, bool along_k)
 {
@@ -201,54 +201,6 @@ static tgi_gemm_problem dweight_problem(const tg_grouped_linear_bwd_args *a, int
   };
 }
 
-/* Sum of up to kBiasGroup rows for one vector of columns. */
-TGI_INLINE vf sum_group(const tg_tensor *dy, int t, int64_t r0, int64_t r1, int64_t j, int64_t n)
-{
-  vf sum = vf_zero();
-  for (int64_t r = r0; r < r1; r++) {
-    sum = sum + vf_load_part(tgi_row(dy, r), t, j, n);
-  }
-  return sum;
-}
-
-static void bias_columns(const tg_grouped_linear_bwd_args *a, int64_t e, int64_t j, int64_t n)
-{
-  const grouped_rows g = rows_of_bwd(a);
-  const int64_t r0 = first_row(&g, e), r1 = first_row(&g, e + 1);
-  void *dbias = tgi_row(&a->dbias, e);
-  vf total = vf_zero();
-  for (int64_t r = r0; r < r1; r += kBiasGroup) {
-    const int64_t last = tgi_min_i64(r1, r + kBiasGroup);
-    TGI_SWITCH_FLOAT(a->dy.dtype, T, total = total + sum_group(&a->dy, T, r, last, j, n));
-  }
-  if (r0 < r1 || a->overwrite) {
-    TGI_SWITCH_FLOAT(a->dbias.dtype, T, {
-      const vf old = a->overwrite ? vf_zero() : vf_load_part(dbias, T, j, n);
-      vf_store_part(dbias, T, j, n, old + total);
-    });
-  }
-}
-
-static int64_t bias_chunks(const tg_grouped_linear_bwd_args *a)
-{
-  return (a->dbias.shape[1] + kBiasColumns - 1) / kBiasColumns;
-}
-
-/* Task: chunk of columns, expert. */
-static void bias_tasks(void *arg, int64_t begin, int64_t end, int thread)
-{
-  const tg_grouped_linear_bwd_args *a = arg;
-  const int64_t chunks = bias_chunks(a), out = a->dbias.shape[1];
-  (void)thread;
-  for (int64_t task = begin; task < end; task++) {
-    const int64_t first = task % chunks * kBiasColumns;
-    const int64_t last = tgi_min_i64(out, first + kBiasColumns);
-    for (int64_t j = first; j < last; j += TGI_LANES) {
-      bias_columns(a, task / chunks, j, tgi_min_i64(TGI_LANES, last - j));
-    }
-  }
-}
-
 size_t TGI_WORKSPACE(grouped_linear_bwd)(const tg_context *ctx, const tg_grouped_linear_bwd_args *a)
 {
   const int64_t rows = a->dy.shape[0];
@@ -267,7 +219,6 @@ size_t TGI_WORKSPACE(grouped_linear_bwd)(const tg_context *ctx, const tg_grouped
 
 tg_status TGI_KERNEL(grouped_linear_bwd)(const tg_context *ctx, const tg_grouped_linear_bwd_args *a)
 {
-  tg_grouped_linear_bwd_args args = *a;
   const grouped_rows g = rows_of_bwd(a);
   const tg_status status = check_rows(ctx, "grouped_linear_bwd", &g);
   if (status != TG_OK) {
@@ -288,7 +239,9 @@ tg_status TGI_KERNEL(grouped_linear_bwd)(const tg_context *ctx, const tg_grouped
     clear_rest(ctx, &a->dx, &g);
   }
   if (tgi_present(&a->dbias)) {
-    tgi_for(ctx, g.experts * bias_chunks(a), 1, bias_tasks, &args);
+    tgi_add_expert_sums(
+        ctx,
+        &(expert_bias_sums){.rows = g, .dy = &a->dy, .to = &a->dbias, .overwrite = a->overwrite});
   }
   return TG_OK;
 }
