@@ -240,6 +240,45 @@ def test_grouped_linear(gathered, in_first, shape, dtype):
         assert torch.equal(ops.grouped_linear(*ours[:2], offsets, ours[2], slot=slot, in_first=in_first), y)
 
 
+def gpt_oss_activation(z, packing):
+    """GptOssExperts, for either packing, with an alpha that f32 holds exactly."""
+    gate, up = (z[..., ::2], z[..., 1::2]) if packing == "interleaved" else z.chunk(2, -1)
+    gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
+    return (up + 1) * gate * torch.sigmoid(gate * 1.75)
+
+
+def qwen3_activation(z, packing):
+    gate, up = (z[..., ::2], z[..., 1::2]) if packing == "interleaved" else z.chunk(2, -1)
+    return torch.nn.functional.silu(gate) * up
+
+
+ACTIVATIONS = {"swiglu": qwen3_activation, "swiglu_clamped": gpt_oss_activation}
+
+
+@pytest.mark.parametrize("dtype", BOUND, ids=str)
+@pytest.mark.parametrize("packing", ["halves", "interleaved"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_grouped_linear_activation(activation, packing, dtype):
+    """Values beyond the clamp, with gradients; without gradients the bits are the same."""
+    placed.skip_f64(dtype)
+    torch.manual_seed(2)
+    offsets, slot, row = ops.moe_plan(torch.randint(0, 5, (21, 2)).to(placed.device), 4)
+    ours = [(t * s).to(dtype).requires_grad_() for t, s in ((placed.randn(21, 16), 1), (placed.randn(4, 16, 30), 2), (placed.randn(4, 30), 1))]
+    theirs = [t.detach().double().requires_grad_() for t in ours]
+    call = dict(slot=slot, row=row, in_first=True, activation=activation, alpha=1.75, packing=packing)
+    y = ops.grouped_linear(*ours[:2], offsets, ours[2], **call)
+    z = grouped_reference(*theirs, offsets, slot, 2, True)
+    assert z.abs().max() > 14
+    wanted = ACTIVATIONS[activation](z, packing)
+    assert y.shape == (42, 15) and differ(y, wanted) < 2 * BOUND[dtype] and not y[int(offsets[-1]) :].any()
+    with torch.no_grad():
+        assert torch.equal(ops.grouped_linear(*ours[:2], offsets, ours[2], **call), y)
+    if dtype != torch.bfloat16:  # where rounding z to bf16 crosses a limit, the gradients differ
+        upstream = placed.randn(42, 15).to(dtype)
+        for a, b in zip(torch.autograd.grad(y, ours, upstream), torch.autograd.grad(wanted, theirs, upstream.double())):
+            assert differ(a, b) < 2 * BOUND[dtype]
+
+
 def test_rows_do_not_depend_on_others():
     """A row has the same bits whichever rows its expert and others have."""
     torch.manual_seed(5)
@@ -271,6 +310,10 @@ def test_grouped_linear_refuses():
         ops.grouped_linear(x.requires_grad_(), weight, offsets(0, 2, 4), slot=slot)
     with pytest.raises(ValueError, match=r"grouped_linear_fwd: weight: expected f32 \[2, 6, 6\], got"):
         ops.grouped_linear(x.detach(), weight, offsets(0, 2, 4), in_first=True)
+    with pytest.raises(ValueError, match="grouped_linear: activation: expected none or swiglu or swiglu_clamped, got 'silu'"):
+        ops.grouped_linear(x, weight, offsets(0, 2, 4), activation="silu")
+    with pytest.raises(ValueError, match="grouped_linear_fwd: weight: expected an even number of outputs, got 5"):
+        ops.grouped_linear(x.detach(), weight, offsets(0, 2, 4), activation="swiglu")
 
 
 def compiled_experts(x, weight, bias, offsets, slot, row):

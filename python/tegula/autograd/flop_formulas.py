@@ -32,6 +32,17 @@ def grouped_linear_backward(dy, x, *arguments, out_shape=None, **named):
     return product(dy, x[1]) * sum(arguments[-1][:2])  # wanted: dx, dweight, dbias
 
 
+def experts(x, scores, indices, offsets, slot, row, gate_up, gate_up_bias, down, *arguments, out_shape=None, **named):
+    return product(slot, math.prod(gate_up[1:]) + math.prod(down[1:]))
+
+
+def experts_backward(dout, h, x, scores, indices, offsets, slot, row, gate_up, gate_up_bias, down, *arguments, out_shape=None, **named):
+    """By down for dx, the scores and gate_up, then by gate_up; each weight's gradient as its product."""
+    dx, dscores, dgate_up, dgate_up_bias, ddown, _ = arguments[-1]
+    through_down = any((dx, dscores, dgate_up, dgate_up_bias)) + ddown
+    return product(slot, math.prod(gate_up[1:]) * (dx + dgate_up) + math.prod(down[1:]) * through_down)
+
+
 def loss(hidden, weight, *arguments, out_shape=None, **named):
     return product(hidden, weight[0])
 
@@ -83,7 +94,7 @@ def naive_attention_backward(dout, q, k, v, *rest, out_val=None, **named):
 
 BY_SHAPES = {
     "linear_fwd": linear, "linear_bwd": linear_backward, "grouped_linear_fwd": grouped_linear,
-    "grouped_linear_bwd": grouped_linear_backward, "linear_cross_entropy_fwd": loss,
+    "grouped_linear_bwd": grouped_linear_backward, "experts_fwd": experts, "experts_bwd": experts_backward, "linear_cross_entropy_fwd": loss,
     "linear_cross_entropy_fwdbwd": loss_and_gradients, "linear_cross_entropy_bwd": loss_backward,
     **dict.fromkeys(("linear_int8_fwd", "linear_int4_fwd", "linear_fp8_fwd"), quantised_linear),
 }  # fmt: skip

@@ -9,7 +9,7 @@ derivatives exist: a second derivative or forward mode raises.
 
 import inspect
 
-from ..autograd import flop_formulas
+from ..autograd import experts_block, flop_formulas  # noqa: F401 (its operators have formulas, too)
 from .attention_ops import attention, attention_naive
 from .elementwise_ops import geglu, gelu, silu, softmax, swiglu, swiglu_clamped
 from .list_ops import adamw_step, clip_grad_norm_, global_norm

@@ -159,6 +159,10 @@ def grouped_linear(
     slot: torch.Tensor | None = None,
     row: torch.Tensor | None = None,
     in_first: bool = False,
+    activation: str = 'none',
+    alpha: float = 1.702,
+    limit: float = 7.0,
+    packing: str = 'halves',
 ) -> torch.Tensor: ...
 
 def layer_norm(
