@@ -32,15 +32,14 @@ def grouped_linear_backward(dy, x, *arguments, out_shape=None, **named):
     return product(dy, x[1]) * sum(arguments[-1][:2])  # wanted: dx, dweight, dbias
 
 
-def experts(x, scores, indices, offsets, slot, row, gate_up, gate_up_bias, down, *arguments, out_shape=None, **named):
-    return product(slot, math.prod(gate_up[1:]) + math.prod(down[1:]))
+def experts(x, weights, offsets, slot, row, gate_up, gate_up_bias, down, *arguments, out_shape=None, **named):
+    return 3 * product(slot, math.prod(down[1:]))
 
 
-def experts_backward(dout, h, x, scores, indices, offsets, slot, row, gate_up, gate_up_bias, down, *arguments, out_shape=None, **named):
-    """By down for dx, the scores and gate_up, then by gate_up; each weight's gradient as its product."""
-    dx, dscores, dgate_up, dgate_up_bias, ddown, _ = arguments[-1]
-    through_down = any((dx, dscores, dgate_up, dgate_up_bias)) + ddown
-    return product(slot, math.prod(gate_up[1:]) * (dx + dgate_up) + math.prod(down[1:]) * through_down)
+def experts_backward(dy, x, weights, offsets, slot, row, gate_up, down, *arguments, out_shape=None, **named):
+    dx, dweights, dgate_up, dgate_up_bias, ddown = arguments[-1][:5]  # wanted
+    products = (dx or dweights or dgate_up or dgate_up_bias) + ddown + 2 * dx + 2 * dgate_up
+    return products * product(slot, math.prod(down[1:]))
 
 
 def loss(hidden, weight, *arguments, out_shape=None, **named):
@@ -94,8 +93,9 @@ def naive_attention_backward(dout, q, k, v, *rest, out_val=None, **named):
 
 BY_SHAPES = {
     "linear_fwd": linear, "linear_bwd": linear_backward, "grouped_linear_fwd": grouped_linear,
-    "grouped_linear_bwd": grouped_linear_backward, "experts_fwd": experts, "experts_bwd": experts_backward, "linear_cross_entropy_fwd": loss,
+    "grouped_linear_bwd": grouped_linear_backward, "linear_cross_entropy_fwd": loss,
     "linear_cross_entropy_fwdbwd": loss_and_gradients, "linear_cross_entropy_bwd": loss_backward,
+    "moe_mlp_fwd": experts, "moe_mlp_bwd": experts_backward,
     **dict.fromkeys(("linear_int8_fwd", "linear_int4_fwd", "linear_fp8_fwd"), quantised_linear),
 }  # fmt: skip
 BY_TENSORS = {

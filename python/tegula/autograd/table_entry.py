@@ -86,15 +86,6 @@ class TableEntry:
             arguments.append(functools.partial(allocate_bytes, device))
         _core.run(self.index, *arguments)
 
-    def run_named(self, **arguments):
-        """As `run`, by names; what is left out is absent, 0 or false."""
-        for slot in self.ins:
-            arguments[slot["name"]] = arranged(arguments.get(slot["name"]), slot)
-        if self.workspace:
-            device = next(tensor.device for tensor in arguments.values() if isinstance(tensor, torch.Tensor))
-            arguments["workspace"] = functools.partial(allocate_bytes, device)
-        _core.run(self.index, **arguments)
-
     def run_by_rows(self, ins, outs, scalars):
         """As `run`, with tensors of any rank for slots of rank 2: leading axes are rows."""
         self.run(by_rows(ins, self.ins), by_rows(outs, self.outs), scalars)

@@ -234,6 +234,24 @@ def moe_combine(
     rounding: str = 'hf',
 ) -> torch.Tensor: ...
 
+def moe_mlp(
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    offsets: torch.Tensor,
+    slot: torch.Tensor,
+    row: torch.Tensor,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    gate_up_bias: torch.Tensor | None = None,
+    down_bias: torch.Tensor | None = None,
+    *,
+    activation: str = 'swiglu',
+    alpha: float = 1.702,
+    limit: float = 7.0,
+    packing: str = 'halves',
+    in_first: bool = False,
+) -> torch.Tensor: ...
+
 def moe_plan(
     indices: torch.Tensor,
     experts: int,

@@ -10,7 +10,6 @@ import weakref
 import torch
 
 from .. import ops, sharding
-from ..autograd.experts_block import experts_block
 from ..autograd.table_entry import PLAIN, run_stock
 from . import listeners
 from .models.decoder import why_no_swiglu
@@ -121,8 +120,8 @@ def why_stored_otherwise(module):
 
 def gate_options(module):
     if is_clamped(module):
-        return dict(alpha=float(module.alpha), limit=float(module.limit), packing="interleaved")
-    return dict(packing="halves")
+        return dict(activation="swiglu_clamped", alpha=float(module.alpha), limit=float(module.limit), packing="interleaved")
+    return dict(activation="swiglu", packing="halves")
 
 
 def computed(module, hidden_states, indices, scores):
@@ -141,9 +140,9 @@ def computed(module, hidden_states, indices, scores):
         return None, "routes of another form"
     count = len(gate_up)
     indices = indices.clamp(max=count)  # other processes' experts: their slots are dropped
-    out = experts_block(
-        hidden_states, scores, indices, ops.moe_plan(indices, count), gate_up, tensors.get(BIASES[0]), down,
-        tensors.get(BIASES[1]), in_first=bool(module.is_transposed), **gate_options(module),
+    out = ops.moe_mlp(
+        hidden_states, scores, *ops.moe_plan(indices, count), gate_up, down, tensors.get(BIASES[0]), tensors.get(BIASES[1]),
+        in_first=bool(module.is_transposed), **gate_options(module),
     )  # fmt: skip
     return out, None
 
