@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 typedef struct tg_moe_mlp_fwd_args {
-  tg_tensor x, weights, offsets, slot, row, gate_up, gate_up_bias, down, down_bias, y,
+  tg_tensor x, weights, offsets, slot, row, gate_up, gate_up_bias, down, down_bias, residual, y,
       preactivation;
   tg_gated_activation activation;
   float alpha, limit;
@@ -29,7 +29,8 @@ typedef struct tg_moe_mlp_fwd_args {
  *   h[r,c] = sum_i x[t,i] * gate_up[e,c,i] + gate_up_bias[e,c]       c < 2 * inter
  *   a[r,c] = act(gate and up of h[r], packed as `packing` says)      c < inter
  *   z[r,i] = sum_c a[r,c] * down[e,i,c] + down_bias[e,i]
- *   y[t,i] = sum_j weights[t,j] * z[row[t,j],i]    j = 0 .. k - 1 in this order, but row[t,j] = -1
+ *   y[t,i] = sum_j weights[t,j] * z[row[t,j],i] + residual[t,i]
+ *                                  j = 0 .. k - 1 in this order, but those with row[t,j] = -1
  *
  * From row offsets[experts] on, h, a and z are 0.
  *
@@ -50,7 +51,10 @@ typedef struct tg_moe_mlp_fwd_args {
  *   down_bias      in   [experts, hidden]             dtype of gate_up, or f32
  *                                                                        optional; last axis
  *                                                                        contiguous
- *   y              out  [tokens, hidden]              dtype of x         last axis contiguous
+ *   residual       in   [tokens, hidden]              dtype of x         optional; last axis
+ *                                                                        contiguous
+ *   y              out  [tokens, hidden]              dtype of x         last axis contiguous; may
+ *                                                                        alias residual
  *   preactivation  out  [tokens * k, 2 * inter]       dtype of x         optional; last axis
  *                                                                        contiguous; h, for
  *                                                                        tg_moe_mlp_bwd

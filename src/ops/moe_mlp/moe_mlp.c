@@ -84,6 +84,8 @@ void tgi_moe_mlp_fwd_check(tgi_call *call, const tg_moe_mlp_fwd_args *a)
   check_experts(call, &c, &n);
   want_bias(call, "gate_up_bias", &a->gate_up_bias, n.experts, 2 * n.inter);
   TGI_WANT_DTYPE(call, a, gate_up_bias, tgi_like_or_f32(&a->gate_up));
+  TGI_WANT_SHAPE(call, a, residual, n.tokens, n.hidden);
+  TGI_WANT_DTYPE(call, a, residual, TG_DTYPE_BIT(a->x.dtype));
   TGI_WANT_SHAPE(call, a, y, n.tokens, n.hidden);
   TGI_WANT_DTYPE(call, a, y, TG_DTYPE_BIT(a->x.dtype));
   call->empty = n.rows == 0;

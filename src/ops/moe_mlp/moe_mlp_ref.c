@@ -78,7 +78,8 @@ static void put_y(const tg_moe_mlp_fwd_args *a, const grouped_rows *g, int64_t t
     }
   }
   for (int64_t i = i0; i < i1; i++) {
-    tgi_store(tgi_row(&a->y, t), a->y.dtype, i, tgi_round(a->y.dtype, sums[i - i0]));
+    const double residual = tgi_present(&a->residual) ? load_at(&a->residual, t, i) : 0;
+    tgi_store(tgi_row(&a->y, t), a->y.dtype, i, tgi_round(a->y.dtype, sums[i - i0] + residual));
   }
 }
 

@@ -3,11 +3,11 @@
 /* One syntax for both directions. clamped: the activation is swiglu_clamped, else swiglu;
  * interleaved: gate and up are neighbours, else halves; bias: both biases. f32 flags: xf32 sets x
  * and y, wf32 the parameters, bf32 the biases, sf32 the weights of slots, dwf32 the parameters'
- * gradients, dsf32 those of the weights. nopre: without the pre-activation; nod..: without these
+ * gradients, dsf32 those of the weights. res: a residual; nopre: without the pre-activation; nod..: without these
  * gradients; dpre: with that of the pre-activation. */
 #define SYNTAX                                                                                     \
   "TOKENSxHIDDENxINTER_eEXPERTS_kN[_infirst][_clamped][_interleaved][_bias|_upbias|_downbias]"     \
-  "[_xf32][_wf32][_bf32][_sf32][_dwf32][_dsf32][_nopre]"                                           \
+  "[_xf32][_wf32][_bf32][_sf32][_dwf32][_dsf32][_res][_nopre]"                                           \
   "[_nodx][_nodweights][_nodgateup][_noddown][_nodbias][_dpre][_overwrite]"
 
 const char tgi_moe_mlp_fwd_syntax[] = SYNTAX;
@@ -16,7 +16,7 @@ const char tgi_moe_mlp_bwd_syntax[] = SYNTAX;
 typedef struct words {
   int64_t tokens, hidden, inter, experts, k, rows;
   tg_dtype x, parameters, bias, scores, dparameters, dscores;
-  bool in_first, clamped, interleaved, up_bias, down_bias;
+  bool in_first, clamped, interleaved, up_bias, down_bias, residual;
   bool nopre, nodx, nodweights, nodgateup, noddown, nodbias, dpre, overwrite;
 } words;
 
@@ -33,6 +33,7 @@ static void read_flags(tgi_shape *s, words *w)
   w->in_first = tgi_shape_flag(s, "infirst");
   w->clamped = tgi_shape_flag(s, "clamped");
   w->interleaved = tgi_shape_flag(s, "interleaved");
+  w->residual = tgi_shape_flag(s, "res");
   w->nopre = tgi_shape_flag(s, "nopre");
   w->nodx = tgi_shape_flag(s, "nodx");
   w->nodweights = tgi_shape_flag(s, "nodweights");
@@ -98,6 +99,9 @@ void tgi_moe_mlp_fwd_shape(tgi_shape *s, tg_moe_mlp_fwd_args *a)
   }
   if (w.down_bias) {
     a->down_bias = tg_tensor_2d(NULL, w.bias, w.experts, w.hidden);
+  }
+  if (w.residual) {
+    a->residual = a->y;
   }
   if (!w.nopre) {
     a->preactivation = tg_tensor_2d(NULL, w.x, w.rows, 2 * w.inter);

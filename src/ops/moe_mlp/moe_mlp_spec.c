@@ -108,7 +108,7 @@ static void fill_bwd(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
 }
 
 static const spec_case fwd_cases[] = {
-    {"13x37x19_e5_k2_bias"},
+    {"13x37x19_e5_k2_bias_res"},
     /* nothing to do, and nothing to sum */
     {"0x5x7_e3_k2_bias"},
     {"3x5x0_e2_k2_bias_clamped"},
@@ -132,8 +132,9 @@ static const spec_case fwd_cases[] = {
     {"37x53x47_e3_k2_bias_clamped_interleaved", "one expert"},
     {"37x53x47_e3_k2_infirst_bias_nopre", "one expert"},
     {"29x31x17_e6_k4_bias_clamped", "dropped"},
-    {"29x31x17_e6_k4_infirst_bias_nopre", "dropped"},
+    {"29x31x17_e6_k4_infirst_bias_res_nopre", "dropped"},
     {"11x23x13_e4_k2_bias_clamped_interleaved", "all dropped"},
+    {"11x23x13_e4_k2_res", "all dropped"},
     /* clamps: beyond, at and around the limits */
     {"19x41x53_e4_k2_infirst_bias_clamped_interleaved", "wide"},
     {"19x41x53_e4_k2_bias_clamped", "wide"},
@@ -152,7 +153,7 @@ static const spec_case fwd_cases[] = {
     {"9x70x50_e3_k2_wf32_bias"},
     {"9x70x50_e3_k2_sf32_bias_clamped"},
     {"10x70x50_e3_k2_infirst_xf32_bias_clamped_interleaved"},
-    {"10x70x50_e3_k2_xf32_bf32_bias"},
+    {"10x70x50_e3_k2_xf32_bf32_bias_res"},
     {NULL},
 };
 

@@ -70,6 +70,7 @@ static inline moe_mlp_fwd_steps moe_mlp_fwd_steps_of(const tg_moe_mlp_fwd_args *
   s.sum.row = a->row;
   s.sum.weights = a->weights;
   s.sum.y = z;
+  s.sum.residual = a->residual;
   s.sum.out = a->y;
   s.sum.rounding = TG_ROUNDING_ONCE;
   return s;
