@@ -126,12 +126,12 @@ typedef struct tg_moe_mlp_bwd_args {
  *   offsets         in   [experts + 1]                 i32                   that of the forward
  *   slot            in   [tokens * k]                  i32                   that of the forward
  *   row             in   [tokens, k]                   i32                   that of the forward
- *   gate_up         in   [experts, 2 * inter, hidden]  f32, or dtype of x    read for dx; f32 x: any
- *                                                                            dtype
+ *   gate_up         in   [experts, 2 * inter, hidden]  f32, or dtype of x    read for dx; any dtype
+ *                                                                            with f32 x
  *   down            in   [experts, hidden, inter]      dtype of gate_up
  *   down_bias       in   [experts, hidden]             that of gate_up, f32  optional, that of the
- *                                                                            forward, if it had
- *                                                                            one; read for dweights
+ *                                                                            forward; read for
+ *                                                                            dweights
  *   preactivation   in   [tokens * k, 2 * inter]       dtype of x            h of the forward
  *   dx              out  [tokens, hidden]              dtype of x            optional
  *   dweights        out  [tokens, k]                   that of weights, f32  optional
