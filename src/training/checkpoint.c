@@ -138,6 +138,17 @@ tg_status tg_trainer_save(const tg_trainer *t, const tg_tokenizer *tokenizer, co
 
 /* ---- resuming ---- */
 
+static tg_status load_moment(tg_context *cpu, const tgi_parameter *q, const tgi_safetensors *file,
+                             const char *prefix, void *host, tg_error *error)
+{
+  char name[96];
+  snprintf(name, sizeof name, "%s%s", prefix, q->name);
+  const tgi_file_tensor *tensor = tgi_safetensors_find(file, name);
+  return tensor ? tgi_parameter_read(cpu, q, tensor, file, host, TG_F32, error)
+                : tgi_error_set(error, TG_BAD_FILE, "%s: %s: expected this tensor, got %zu others",
+                                tgi_safetensors_path(file), name, tgi_safetensors_count(file));
+}
+
 static tg_status load_moments(const tg_trainer *t, const char *path, const char *prefix,
                               void *block, tg_error *error)
 {
@@ -152,13 +163,10 @@ static tg_status load_moments(const tg_trainer *t, const char *path, const char 
   status = status ? status : tgi_safetensors_open(path, &file, error);
   for (int p = 0; p < t->model->parameters.count && status == TG_OK; p++) {
     const tgi_parameter *q = &t->model->parameters.list[p];
-    char name[96];
-    snprintf(name, sizeof name, "%s%s", prefix, q->name);
-    const tgi_file_tensor *tensor = tgi_safetensors_find(file, name);
-    status = tensor
-                 ? tgi_parameter_read(cpu, q, tensor, file, host, TG_F32, error)
-                 : tgi_error_set(error, TG_BAD_FILE, "%s: %s: expected this tensor, got %zu others",
-                                 path, name, tgi_safetensors_count(file));
+    for (size_t i = 0; i < tgi_parameter_pieces(q) && status == TG_OK; i++) {
+      const tgi_parameter piece = tgi_parameter_piece(q, i);
+      status = load_moment(cpu, &piece, file, prefix, host, error);
+    }
   }
   tgi_safetensors_close(file);
   tg_context_destroy(cpu);

@@ -43,6 +43,11 @@ def older(config):
     return config
 
 
+def is_vector(name, p):
+    """Biases and norms; biases of experts have two axes."""
+    return p.ndim == 1 or name.endswith("_bias")
+
+
 def make_llama(model_class, seed=0, **sizes):
     """A model of a family with Llama's keys: SIZES, and what differs from them."""
     # With deviations of 0.02 the halves of a layer would hardly move the logits.
@@ -54,9 +59,11 @@ def make(model_class, config, seed=0):
     """Random weights, with biases and norms away from 0 and 1."""
     torch.manual_seed(seed)
     model = model_class(config).eval()
+    if hasattr(config, "num_experts_per_tok") and hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("eager")  # grouped_mm wants widths of whole 16 bytes
     with torch.no_grad():
-        for p in model.parameters():
-            if p.ndim == 1:
+        for name, p in model.named_parameters():
+            if is_vector(name, p):
                 p.add_(torch.randn_like(p) * 0.1)
     return model
 
@@ -118,8 +125,8 @@ def compare_greedy(theirs, directory):
 def compare_curve(theirs, directory):
     """Fifty steps of AdamW, and the weights that come out, read back by transformers."""
     theirs.save_pretrained(directory)
-    decayed = [p for p in theirs.parameters() if p.ndim > 1]
-    others = [p for p in theirs.parameters() if p.ndim == 1]
+    decayed = [p for name, p in theirs.named_parameters() if not is_vector(name, p)]
+    others = [p for name, p in theirs.named_parameters() if is_vector(name, p)]
     o = OPTIONS
     optimiser = torch.optim.AdamW(
         [{"params": decayed, "weight_decay": o["weight_decay"]}, {"params": others, "weight_decay": 0.0}],
