@@ -122,8 +122,8 @@ def compare_greedy(theirs, directory):
     ours.close()
 
 
-def compare_curve(theirs, directory):
-    """Fifty steps of AdamW, and the weights that come out, read back by transformers."""
+def compare_curve(theirs, directory, steps=50):
+    """Steps of AdamW, and the weights that come out, read back by transformers."""
     theirs.save_pretrained(directory)
     decayed = [p for name, p in theirs.named_parameters() if not is_vector(name, p)]
     others = [p for name, p in theirs.named_parameters() if is_vector(name, p)]
@@ -134,7 +134,7 @@ def compare_curve(theirs, directory):
     )  # fmt: skip
     ours = Model(directory)
     trainer = Trainer(ours, batch_size=4, sequence_length=32, **o)
-    for step in range(1, 51):
+    for step in range(1, steps + 1):
         ids, targets = batch(theirs.config.vocab_size // 4, (4, 32), seed=step)
         lr = o["learning_rate"] * step / 5
         if step > 5:
