@@ -104,6 +104,7 @@ add_library(
   model/transformer_experts.c
   model/weight_files.c
   model/weights.c
+  model/weights_mxfp4.c
   model/weights_read.c
   model/weights_write.c
   generation/free_memory.c

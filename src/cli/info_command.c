@@ -157,7 +157,8 @@ static void print_experts(const tgi_config *c)
     printf("  experts    %d in a layer, %d for each token\n", c->num_experts, c->experts_per_token);
   }
   if (c->sliding_window) {
-    printf("  window     %d tokens in %d of the layers\n", c->sliding_window, count_sliding(c));
+    printf("  window     %d tokens in %d of %d layers\n", c->sliding_window, count_sliding(c),
+           c->num_hidden_layers);
   }
 }
 
