@@ -208,6 +208,8 @@ static void files_of_prompts(void **state)
   EXPECT_CLI(1, "none.txt: expected to", "generate", model, "-f", scratch_file(&dir, "none.txt"));
   EXPECT_CLI(2, "got both", "generate", model, "t", "-f", file);
   EXPECT_CLI(2, "got both", "generate", model, "--tokens", "1", "-f", file);
+  EXPECT_CLI(1, "got \",2\"", "generate", model, "--tokens", "1,,2");
+  EXPECT_CLI(1, "expected an id behind \"1, \"", "generate", model, "--tokens", "1, ");
   cli_free(&want);
 }
 
@@ -341,6 +343,8 @@ static void damaged_lines_are_named(void **state)
              out);
   assert_false(file_exists(out));
   EXPECT_CLI(2, "expected --out FILE for the results of", "generate", model, "-f", prompts);
+  EXPECT_CLI(2, "--out: expected another file than --file", "generate", model, "-f", prompts,
+             "--out", prompts);
   EXPECT_CLI(2, "--out: expected prompts in --file FILE.jsonl, got none", "generate", model, "t",
              "--out", out);
   EXPECT_CLI(2, "expected one of --json and --out, got both", "generate", model, "-f", prompts,

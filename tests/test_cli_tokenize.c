@@ -48,6 +48,8 @@ static void text_becomes_lines_numbers_or_json(void **state)
   write_text(file, "the");
   EXPECT_OUT("never read", "257\n", "tokenize", "-f", file, d, "--ids");
   EXPECT_OUT("never read", "257\n", "tokenize", d, "--file", file, "--ids");
+  EXPECT_CLI(2, "--out: expected another file than --file", "tokenize", d, "-f", file, "--out",
+             file);
 }
 
 static void ids_become_lines_of_text(void **state)

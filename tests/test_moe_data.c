@@ -312,6 +312,37 @@ static void test_grouped_linear_sizes(void **state)
             "grouped_linear_fwd: x: expected fewer than 2^31 slots, got 1073741824 rows of 2");
 }
 
+static void test_grouped_linear_activations(void **state)
+{
+  cpu_entries *e = *state;
+  grouped g = {.offsets = {0}};
+  size_t bytes;
+  tg_grouped_linear_fwd_args f = grouped_forward(&g);
+  f.preactivation = f.y;
+  must_fail(e->ctx[0], tg_grouped_linear_fwd_workspace(e->ctx[0], &f, &bytes), TG_BAD_ARGUMENT,
+            "grouped_linear_fwd: preactivation: expected none without an activation, got a tensor");
+  f.activation = TG_GATED_SWIGLU;
+  f.packing = TG_GATE_UP_HALVES;
+  must_fail(e->ctx[0], tg_grouped_linear_fwd_workspace(e->ctx[0], &f, &bytes), TG_BAD_SHAPE,
+            "grouped_linear_fwd: y: expected f32 [6, 1], got f32 [6, 2]");
+  f.y.shape[1] = 1;
+  must_run(e->ctx[0], tg_grouped_linear_fwd_workspace(e->ctx[0], &f, &bytes));
+  f.alpha = 1;
+  must_fail(e->ctx[0], tg_grouped_linear_fwd_workspace(e->ctx[0], &f, &bytes), TG_BAD_ARGUMENT,
+            "grouped_linear_fwd: alpha: expected 0 without a clamp, got 1");
+  f.activation = TG_GATED_SWIGLU_CLAMPED;
+  must_fail(e->ctx[0], tg_grouped_linear_fwd_workspace(e->ctx[0], &f, &bytes), TG_BAD_ARGUMENT,
+            "grouped_linear_fwd: limit: expected a finite number > 0, got 0");
+  f.limit = 7;
+  f.packing = 0;
+  must_fail(e->ctx[0], tg_grouped_linear_fwd_workspace(e->ctx[0], &f, &bytes), TG_BAD_ARGUMENT,
+            "grouped_linear_fwd: packing: expected 1 to 2, got 0");
+  f.packing = TG_GATE_UP_INTERLEAVED;
+  f.weight.shape[1] = f.preactivation.shape[1] = 3;
+  must_fail(e->ctx[0], tg_grouped_linear_fwd_workspace(e->ctx[0], &f, &bytes), TG_BAD_SHAPE,
+            "grouped_linear_fwd: weight: expected an even number of outputs, got 3");
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -324,6 +355,7 @@ int main(void)
       cmocka_unit_test(test_combine_of_some),
       cmocka_unit_test(test_grouped_linear_of_bad_rows),
       cmocka_unit_test(test_grouped_linear_sizes),
+      cmocka_unit_test(test_grouped_linear_activations),
   };
   return cmocka_run_group_tests(tests, open_entries, close_entries);
 }

@@ -92,6 +92,8 @@ class Scaling:
 
 
 SMALL = ("model", "qwen3-0.6b", "step", "bf16", "b4_s4096")
+GPT_OSS = ("model", "gpt-oss-20b", "step", "bf16", "b1_s4096")
+QWEN3_MOE = ("model", "qwen3-30b-a3b", "step", "bf16", "b1_s4096")
 BARS = [
     StepRatio("qwen3-8b", "b1_s4096", 1.06), StepMemory("qwen3-8b", "b1_s4096", 68),
     StepRatio("qwen3-8b", "b1_s8192", 1.08), StepMemory("qwen3-8b", "b1_s8192", 88),
@@ -102,6 +104,9 @@ BARS = [
     LossDistance("qwen3-0.6b"),
     Scaling("qwen3-8b", "b1_s4096"), Scaling("qwen3-0.6b", "b4_s4096"),
     Ratio(*SMALL, ("hf",), 1.15), Ratio(*SMALL, ("liger",), 1.0), Memory(*SMALL, ("hf",), 0.75),
+    # Sparse models, with 6 layers.
+    Ratio(*GPT_OSS, ("hf",), 1.4), Ratio(*GPT_OSS, ("liger",), 1.3), Memory(*GPT_OSS, ("hf",), 0.75),
+    Ratio(*QWEN3_MOE, ("hf",), 1.15),
     # The runtime's own training.
     Ratio("model", "gpt2-124m", "step", "bf16", "b64_s1024", ("compile", "llm.c"), 1.0),
 ]

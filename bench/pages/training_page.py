@@ -5,7 +5,7 @@ import pathlib
 
 from pages.bars import number, ours_of
 from pages.markdown_table import table
-from tegula_bench import newest_runs, qwen3_sizes, result_tables, step_cases
+from tegula_bench import model_sizes, newest_runs, result_tables, step_cases
 
 of_suite = result_tables.of_suite
 PLOTS = pathlib.Path(__file__).resolve().parents[2] / "docs/performance/plots"
@@ -61,7 +61,7 @@ Times of the kernels alone are in the section on ops on a GPU."""
 
 def command_of(model, shape):
     """What measures a case again."""
-    if model not in qwen3_sizes.SIZES:
+    if model not in model_sizes.SIZES:
         return "bench/train_step.py --device cuda"
     names = {command: model for command, (model, _) in step_cases.SWEEPS.items()}
     target = "8b-seq" if model == names["8b-seq"] else "small"
@@ -103,7 +103,7 @@ def steps_section(cases):
     for model in dict.fromkeys(case[1] for case, _ in found):
         yield f"### {model}"
         yield ""
-        if model not in qwen3_sizes.SIZES:
+        if model not in model_sizes.SIZES:
             yield RUNTIME
             yield ""
         stem = f"{model}_*_".replace(".", "_")

@@ -78,7 +78,8 @@ typedef struct tg_moe_combine_bwd_args {
  * Workspace  none.  Asynchronous; capturable; deterministic; batch-invariant.
  * Errors     those of the forward, and BAD_ARGUMENT (slot out of range; dy without slot; dweights
  *            without y or weights; neither gradient). CUDA: the row of dy, or the element of
- * dweights, is NaN where an index is out of range. Source     derivative of the forward.
+ *            dweights, is NaN where an index is out of range.
+ * Source     derivative of the forward.
  */
 TG_API tg_status tg_moe_combine_bwd(tg_context *ctx, const tg_moe_combine_bwd_args *args);
 

@@ -22,6 +22,7 @@
 #include "linear_int4.h"          // IWYU pragma: export
 #include "linear_int8.h"          // IWYU pragma: export
 #include "moe_combine.h"          // IWYU pragma: export
+#include "moe_mlp.h"              // IWYU pragma: export
 #include "moe_plan.h"             // IWYU pragma: export
 #include "op_info.h"              // IWYU pragma: export
 #include "qk_norm_rope.h"         // IWYU pragma: export

@@ -36,6 +36,7 @@ _LATER = {
     "ops": "ops",
     "optim": "optim",
     "register_attention": "patching.attention",
+    "register_experts": "patching.stacked_experts",
     "report": "patching.model_report",
     "verify": "patching.verification",
     "warmup_all_kernels": "warm_up",

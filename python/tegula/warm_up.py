@@ -42,6 +42,10 @@ def calls():
         "moe_combine": (
             [(16, 64), (8, 2)], lambda y, w: ops.moe_combine(y, rows(w).view(8, 2), w, slot=rows(w)),
         ),
+        "moe_mlp": (
+            [(16, 64), (16, 1), (1, 64, 64), (1, 64, 32)],
+            lambda x, w, up, down: ops.moe_mlp(x, w, rows(x)[:17:16], rows(x)[:16], rows(x)[:16].view(16, 1), up, down),
+        ),
         "attention": ([*heads, heads[0]], lambda q, k, v: ops.attention(q, k, v, causal=True)),
         "attention_naive": ([*heads, heads[0]], lambda q, k, v: ops.attention_naive(q, k, v, causal=True)),
     }  # fmt: skip

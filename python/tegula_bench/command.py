@@ -9,7 +9,7 @@ import pathlib
 import sys
 
 from . import step_cases
-from .qwen3_sizes import SIZES
+from .model_sizes import SIZES
 from .step_providers import ANY_ORDER, OPTIMISERS, PROVIDERS, USUAL
 
 # Command -> the module with its run(options, command), and a description.
@@ -17,6 +17,8 @@ COMMANDS = {
     "small": ("step_command", "training steps of Qwen3-0.6B, 4 x 4096 tokens"),
     "8b": ("step_command", "training steps of Qwen3-8B, 4096 and 8192 tokens"),
     "8b-seq": ("step_command", "the same from 256 to 32768 tokens, the longest with gradient checkpointing"),
+    "gpt-oss": ("step_command", "training steps of GPT-OSS 20B with 6 layers, 4096 tokens"),
+    "qwen3-moe": ("step_command", "training steps of Qwen3-30B-A3B with 6 layers, 4096 tokens"),
     "profile": ("profile_command", "where the time of a step goes, by kind of kernel"),
     "loss": ("loss_command", "losses of 50 steps on text: patched, stock, stock in f32"),
     "fsdp": ("sharded_command", "Qwen3-8B on several GPUs with FSDP2, beside one"),
@@ -58,6 +60,7 @@ def make_parser():
     what.add_argument("--providers", type=words, help=f"default: {','.join(USUAL)}; steps: {ANY_ORDER}, too")
     what.add_argument("--optimiser", type=words, default=list(OPTIMISERS), help="of our providers: torch,tegula (both)")
     what.add_argument("--model", choices=SIZES, help="default: the command's")
+    what.add_argument("--layers", type=int, default=0, help="of the model (all; gpt-oss, qwen3-moe: 6)")
     what.add_argument("--seq", type=numbers, help="lengths of sequences: 4096,8192")
     what.add_argument("--batch", type=int, help="sequences of a step")
     what.add_argument("--shape", type=words, help="the same as words: b1_s4096,b1_s32768_ckpt")
@@ -91,6 +94,8 @@ def parse(arguments):
     some_of(parser, "--optimiser", options.optimiser, OPTIMISERS)
     if min(options.rounds, options.steps) < 1 or options.warm_up < 0:
         parser.error("--rounds, --steps, --warm-up: expected numbers above 0, the last 0 or more")
+    if options.layers < 0:
+        parser.error(f"--layers: expected a number of at least 0, got {options.layers}")
     for shape in options.shape or []:
         try:
             step_cases.case_of("", shape, options.dtype)

@@ -10,7 +10,6 @@ import time
 import torch
 
 from .gpu_state import clock_mhz
-from .qwen3_sizes import SIZES
 from .step_cases import DTYPES
 from .step_providers import make_optimiser
 from .text_batches import batches, text_bytes
@@ -24,20 +23,23 @@ def draw(model):
     torch.manual_seed(SEED)
     deviation = model.config.initializer_range
     with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.zero_()
+            elif parameter.ndim > 1:
                 wide = torch.randn(parameter.shape, device=parameter.device, dtype=torch.float32)
                 parameter.copy_(wide.mul_(deviation).bfloat16())
             else:
                 parameter.fill_(1)
 
 
-def make_model(size, dtype, device):
+def make_model(size, dtype, device, attention=""):
     """Creates the model in its dtype; position tables stay in f32."""
     from transformers import AutoModelForCausalLM
 
     with torch.device(device):
-        return AutoModelForCausalLM.from_config(SIZES[size].config(), dtype=dtype, attn_implementation="sdpa").train()
+        return AutoModelForCausalLM.from_config(
+            size.config(), dtype=dtype, attn_implementation=attention or size.attention).train()  # fmt: skip
 
 
 class Marks:
@@ -69,11 +71,11 @@ class ModelSteps:
     # ---- the model ----
 
     def wake(self, case):
-        wanted = case.model, case.dtype
+        wanted = case.model, case.layers, case.dtype
         if self.holds != wanted:
             self.holds = self.model = self.called = None
             self.free()
-            self.model = make_model(case.model, getattr(torch, DTYPES[case.dtype]), self.device)
+            self.model = make_model(case.size, getattr(torch, DTYPES[case.dtype]), self.device, self.provider.attention)
             self.called = self.provider.convert(self.model)
             self.sizes = {p: p.untyped_storage().nbytes() for p in self.model.parameters()}
             self.holds, self.checkpointing = wanted, False
@@ -102,7 +104,7 @@ class ModelSteps:
 
     def batches(self, case):
         generator = torch.Generator().manual_seed(1)
-        shape, vocabulary = (case.batch, case.seq), SIZES[case.model].vocabulary
+        shape, vocabulary = (case.batch, case.seq), case.size.vocabulary
         return [torch.randint(vocabulary, shape, generator=generator).to(self.device) for _ in range(BATCHES)]
 
     def loss_of(self, ids):

@@ -10,7 +10,7 @@ from . import results_file
 from .command import UNFINISHED
 from .kernel_classes import IDLE, by_kind, floors
 from .progress import Progress
-from .qwen3_sizes import SIZES
+from .model_sizes import SIZES
 from .step_cases import case_of
 from .step_command import available, worker_starter
 from .step_providers import USUAL, entrants

@@ -15,6 +15,7 @@ class Size:
     tied: bool
     head_dim: int = 128
     vocabulary: int = VOCABULARY
+    attention = "sdpa"  # that of transformers where nobody chooses
 
     @property
     def parameters(self):
@@ -43,7 +44,7 @@ class Size:
         )  # fmt: skip
 
 
-SIZES = {
+DENSE = {
     "qwen3-tiny": Size(64, 2, 4, 2, 128, True, 16, 320),  # for tests
     "qwen3-tiny-untied": Size(64, 2, 4, 2, 128, False, 16, 320),
     "qwen3-0.6b": Size(1024, 28, 16, 8, 3072, True),

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 
-from .qwen3_sizes import SIZES
+from .model_sizes import SIZES
 
 DTYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 CHECKPOINTED = "_ckpt"  # suffix of a shape with gradient checkpointing
@@ -16,6 +16,12 @@ class StepCase:
     seq: int
     checkpointing: bool = False
     dtype: str = "bf16"
+    layers: int = 0  # fewer than the model's; 0: all
+
+    @property
+    def size(self):
+        size = SIZES[self.model]
+        return dataclasses.replace(size, layers=self.layers) if self.layers else size
 
     @property
     def shape(self):
@@ -31,7 +37,7 @@ class StepCase:
 
     @property
     def flops(self):
-        return SIZES[self.model].step_flops(self.batch, self.seq)
+        return self.size.step_flops(self.batch, self.seq)
 
     @property
     def identity(self):
@@ -53,4 +59,7 @@ SWEEPS = {
     "8b": ("qwen3-8b", ["b1_s4096", "b1_s8192"]),
     "8b-seq": ("qwen3-8b", ["b1_s4096", "b1_s8192", "b1_s2048", "b1_s16384", "b1_s32768_ckpt", "b1_s1024", "b1_s512",
                             "b1_s256"]),
+    "gpt-oss": ("gpt-oss-20b", ["b1_s4096"]),
+    "qwen3-moe": ("qwen3-30b-a3b", ["b1_s4096"]),
 }  # fmt: skip
+LAYERS = {"gpt-oss": 6, "qwen3-moe": 6}  # of the model in these sweeps: what one GPU trains with gradients and moments

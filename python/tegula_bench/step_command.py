@@ -5,8 +5,8 @@ import sys
 from . import liger_package, results_file
 from .command import UNFINISHED
 from .progress import Progress
-from .step_cases import SWEEPS, StepCase, case_of
-from .step_providers import TIMED, entrants
+from .step_cases import LAYERS, SWEEPS, StepCase, case_of
+from .step_providers import SPARSE_TIMED, TIMED, entrants
 from .step_sweep import Sweep
 from .worker_process import WorkerProcess
 
@@ -18,11 +18,12 @@ def cases_of(options, command):
     cases = [case_of(model, shape, options.dtype) for shape in shapes]
     if options.seq:
         batch = options.batch or cases[0].batch
-        return [StepCase(model, batch, seq, options.checkpointing, options.dtype) for seq in options.seq]
+        cases = [StepCase(model, batch, seq) for seq in options.seq]
     return [
-        StepCase(model, options.batch or case.batch, case.seq, options.checkpointing or case.checkpointing, options.dtype)
+        StepCase(model, options.batch or case.batch, case.seq, options.checkpointing or case.checkpointing, options.dtype,
+                 options.layers or LAYERS.get(command, 0))
         for case in cases
-    ]
+    ]  # fmt: skip
 
 
 def available(names):
@@ -47,7 +48,7 @@ def worker_starter(options):
 def run(options, command):
     """(exit status, rows)"""
     cases = cases_of(options, command)
-    known = entrants(available(options.providers or TIMED), options.optimiser)
+    known = entrants(available(options.providers or SPARSE_TIMED.get(command, TIMED)), options.optimiser)
     progress = Progress(options.rounds * len(known) * len(cases))
 
     run = results_file.Run(options.csv, options.commit, "model", device="", driver="")

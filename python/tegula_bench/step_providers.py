@@ -22,6 +22,7 @@ class Provider:
     convert: Callable = lambda model: model  # (model) -> what is called in its place
     inputs: dict = dataclasses.field(default_factory=dict)  # beside ids and labels
     checkpoint: Callable = dict  # () -> what torch.utils.checkpoint takes beside use_reentrant
+    attention: str = ""  # of transformers; "": the model's
 
 
 def use_liger(**options):
@@ -29,9 +30,10 @@ def use_liger(**options):
         if not liger_package.find():
             raise ModuleNotFoundError("liger: expected the package, or its folder in LIGER_DIR")
         liger_package.use_triton()
-        from liger_kernel.transformers import apply_liger_kernel_to_qwen3
+        from liger_kernel import transformers as liger
 
-        apply_liger_kernel_to_qwen3(**options)
+        for family in ("qwen3", "qwen3_moe", "gpt_oss"):
+            getattr(liger, f"apply_liger_kernel_to_{family}")(**options)
 
     return prepare
 
@@ -83,6 +85,7 @@ def in_any_order(model):
 
 ALL = [
     Provider("hf", "sdpa"),
+    Provider("hf_flex", "flex_attention", attention="flex_attention"),
     Provider("compile", "sdpa, whole model, mask {'full_attention': None}", prepare=keep_compiled_shapes, convert=compiled,
              inputs=CAUSAL),
     Provider("compile_kept", "sdpa, whole model, checkpointed layers keep attention", prepare=keep_compiled_shapes,
@@ -99,6 +102,8 @@ PROVIDERS = {provider.name: provider for provider in ALL}
 # Providers that may run out of memory come before those that compile for long: others are then ended and restarted.
 USUAL = ["hf", "liger", "liger_noflce", "compile", "tegula", "tegula+compile"]
 TIMED = [*USUAL, ANY_ORDER]
+# Sparse models: GPT-OSS has no sdpa, and a compiled whole takes minutes.
+SPARSE_TIMED = {"gpt-oss": ["hf", "hf_flex", "liger", "tegula"], "qwen3-moe": ["hf", "liger", "tegula"]}
 
 
 # ---- optimisers ----
@@ -128,14 +133,22 @@ class Entrant:
     def config(self):
         return ", ".join(word for word in (self.provider.config, OPTIMISERS[self.optimiser]) if word)
 
+    def config_of(self, case):
+        """With what the case decides: the depth, and the attention of models without sdpa."""
+        layers = f"{case.layers} layers, " if case.layers else ""
+        return layers + self.config.replace("sdpa", case.size.attention)
+
     @property
     def name(self):
         return f"{self.provider.name} ({self.config})"
 
     @property
     def key(self):
-        """Identifies its rows: impl, config."""
+        """Identifies its rows of a model that is whole: impl, config."""
         return self.provider.name, self.config
+
+    def key_of(self, case):
+        return self.provider.name, self.config_of(case)
 
 
 def entrants(names, optimisers):

@@ -26,7 +26,7 @@ def split_of(rounds):
 
 
 def row_of(case, entrant, version, rounds, note):
-    row = dict(case.identity, impl=entrant.provider.name, config=entrant.config, version=version, note=note)
+    row = dict(case.identity, impl=entrant.provider.name, config=entrant.config_of(case), version=version, note=note)
     if rounds:
         steps = all_of(rounds, "steps")
         ms = statistics.median(steps)

@@ -130,7 +130,7 @@ class Sweep:
         self.record["cases"].append({
             "case": dataclasses.asdict(case),
             "entrants": [
-                {"provider": entrant.provider.name, "config": entrant.config, "rounds": rounds,
+                {"provider": entrant.provider.name, "config": entrant.config_of(case), "rounds": rounds,
                  "note": reasons.get(entrant, "")} for entrant, rounds in results.items()
             ],
         })  # fmt: skip
@@ -145,7 +145,7 @@ class Sweep:
         rows = [row for row in results_file.read(self.run.path) if results_file.is_result(row)]
         return results_file.recorded(
             rows, self.run.common["commit"], {**case.identity, "suite": self.run.common["suite"]},
-            [entrant.key for entrant in entrants], ("impl", "config"),
+            [entrant.key_of(case) for entrant in entrants], ("impl", "config"),
         )  # fmt: skip
 
     def go(self, cases, entrants, again=False):

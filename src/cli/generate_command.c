@@ -3,6 +3,7 @@
 #include "command.h"
 #include "console.h"
 #include "core/error_record.h"
+#include "data/data_files.h"
 #include "generate/generator.h"
 #include "generate/prompt_batch.h"
 #include "generate/text_report.h"
@@ -290,6 +291,10 @@ static int check_output(const options *o)
   if (o->out && !is_list(o->file)) {
     return tgi_usage_error(&command_line, "--out: expected prompts in --file FILE.jsonl, got %s",
                            o->file ? o->file : "none");
+  }
+  if (o->out && tgi_same_file(o->file, o->out)) {
+    return tgi_usage_error(&command_line, "--out: expected another file than --file, got %s",
+                           o->out);
   }
   if (o->json && o->out) {
     return tgi_usage_error(&command_line, "expected one of --json and --out, got both");

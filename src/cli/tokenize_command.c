@@ -2,6 +2,7 @@
 #include "command.h"
 #include "console.h"
 #include "core/error_record.h"
+#include "data/data_files.h"
 #include "data/token_file.h"
 #include "files/utf8.h"
 #include "generate/token_text.h"
@@ -171,6 +172,10 @@ int tgi_tokenize_command(int argc, char **argv)
   }
   if (o.ids + o.json + o.count + (o.out != NULL) > 1) {
     return tgi_usage_error(&command_line, "expected one of --ids, --json, --count and --out");
+  }
+  if (o.file && o.out && tgi_same_file(o.file, o.out)) {
+    return tgi_usage_error(&command_line, "--out: expected another file than --file, got %s",
+                           o.out);
   }
   if (o.format && !o.out) {
     return tgi_usage_error(&command_line, "--format: expected --out FILE too, got none");

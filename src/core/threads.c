@@ -17,7 +17,8 @@
  *
  * Between two regions a worker spins for some 30 us, since a model is a sequence of them, and then
  * sleeps on the word. A caller that waits spins, too, and then yields its CPU again and again: the
- * worker may have been inside when it lost its own. Callers at the same time have a team each. */
+ * worker may have been inside when it lost its own. Where such waits outweigh short regions, the
+ * caller works alone for a while. Callers at the same time have a team each. */
 #define _GNU_SOURCE
 #include "core/threads.h"
 
@@ -76,6 +77,9 @@ enum {
 /* Seconds until a worker sleeps, and until a caller yields. */
 static const double kWorkerSpins = 30e-6, kCallerSpins = 50e-6;
 
+/* Seconds of a wait that makes the team pause; how many times as long the pause is, and at most. */
+static const double kLongWait = 200e-6, kPauseOfWait = 8, kLongestPause = 50e-3;
+
 typedef struct team {
   _Alignas(64) _Atomic uint32_t word; /* workers spin on this line: it holds all they need */
   _Atomic int sleepers;
@@ -84,6 +88,7 @@ typedef struct team {
   atomic_bool taken;                 /* by a caller, who alone uses what follows */
   bool full;                         /* the system gave no more threads */
   int started;                       /* workers */
+  double alone_until;                /* by the clock */
 } team;
 
 static team teams[kTeams];
@@ -242,7 +247,18 @@ static void open_region(team *t, const loop *l, int places)
   }
 }
 
-static void close_region(team *t)
+/* A wait that is long beside the caller's own work means that a worker lost its CPU inside. Regions
+ * so short gain less by a second thread than one such wait costs, so the team pauses. Longer ones
+ * go on: there the wait is a part of what they gain. */
+static void judge_wait(team *t, double own, double waited)
+{
+  if (waited > kLongWait && waited > 2 * own) {
+    const double pause = kPauseOfWait * waited;
+    t->alone_until = tgi_clock() + (pause < kLongestPause ? pause : kLongestPause);
+  }
+}
+
+static void close_region(team *t, double opened)
 {
   uint32_t inside = atomic_fetch_and(&t->word, kPlace - 1) % kPlace;
   const double start = inside ? tgi_clock() : 0;
@@ -256,6 +272,9 @@ static void close_region(team *t)
     }
     inside = atomic_load_explicit(&t->word, memory_order_acquire);
   }
+  if (!spins) {
+    judge_wait(t, start - opened, tgi_clock() - start);
+  }
 }
 
 static void run_threads(const loop *l, int num_threads)
@@ -266,11 +285,16 @@ static void run_threads(const loop *l, int num_threads)
     run_alone(l);
     return;
   }
-  open_region(t, l, (num_threads < kMaxThreads ? num_threads : kMaxThreads) - 1);
+  const double opened = tgi_clock();
   inside_body = true;
-  take_chunks(t, 0);
+  if (opened < t->alone_until) {
+    run_alone(l);
+  } else {
+    open_region(t, l, (num_threads < kMaxThreads ? num_threads : kMaxThreads) - 1);
+    take_chunks(t, 0);
+    close_region(t, opened);
+  }
   inside_body = false;
-  close_region(t);
   atomic_store_explicit(&t->taken, false, memory_order_release);
 }
 #endif

@@ -51,6 +51,47 @@ TGI_ONE_COPY void tgi_narrow(void *to, int dtype, int64_t i, int64_t n, const fl
   TGI_SWITCH_FLOAT(dtype, T, narrow_strip(to, T, i, n, from));
 }
 
+TGI_INLINE void widen_pairs(float *even, float *odd, const void *from, int t, int64_t i, int64_t n)
+{
+  vf a, b;
+  int64_t k = 0;
+  for (; k + TGI_LANES <= n; k += TGI_LANES) {
+    vf_load_pairs(from, t, i + k, &a, &b);
+    vf_store_f32(even + k, a);
+    vf_store_f32(odd + k, b);
+  }
+  if (k < n) {
+    vf_load_pairs_part(from, t, i + k, n - k, &a, &b);
+    vf_store_f32(even + k, a);
+    vf_store_f32(odd + k, b);
+  }
+}
+
+TGI_INLINE void narrow_pairs(void *to, int t, int64_t i, int64_t n, const float *even,
+                             const float *odd)
+{
+  int64_t k = 0;
+  for (; k + TGI_LANES <= n; k += TGI_LANES) {
+    vf_put_pairs(to, t, i + k, vf_load_f32(even + k), vf_load_f32(odd + k), false);
+  }
+  if (k < n) {
+    vf_store_pairs_part(to, t, i + k, n - k, vf_load_f32(even + k), vf_load_f32(odd + k));
+  }
+}
+
+/** The same for pairs i .. i + n of a row of them: their first elements and their second ones. */
+TGI_ONE_COPY void tgi_widen_pairs(float *even, float *odd, const void *from, int dtype, int64_t i,
+                                  int64_t n)
+{
+  TGI_SWITCH_FLOAT(dtype, T, widen_pairs(even, odd, from, T, i, n));
+}
+
+TGI_ONE_COPY void tgi_narrow_pairs(void *to, int dtype, int64_t i, int64_t n, const float *even,
+                                   const float *odd)
+{
+  TGI_SWITCH_FLOAT(dtype, T, narrow_pairs(to, T, i, n, even, odd));
+}
+
 /** The strip's whole vectors rounded to the dtype. */
 TGI_ONE_COPY void tgi_round_strip(float *strip, int dtype, int64_t n)
 {

@@ -17,7 +17,7 @@ from pages import training_bars  # noqa: E402
 from tegula_bench import kernel_classes as kinds  # noqa: E402
 from tegula_bench import command, loss_command, profile_command, progress, result_tables, sharded_command  # noqa: E402
 from tegula_bench.newest_runs import newest  # noqa: E402
-from tegula_bench.qwen3_sizes import SIZES  # noqa: E402
+from tegula_bench.model_sizes import SIZES  # noqa: E402
 from tegula_bench.step_cases import StepCase  # noqa: E402
 from tegula_bench.step_providers import PROVIDERS, Entrant  # noqa: E402
 

@@ -1,4 +1,5 @@
-"""GPT-OSS patched: norms, positions, attention with sinks and windows, masks, loss. Its experts are transformers'."""
+"""GPT-OSS patched: norms, positions, attention with sinks and windows, masks, loss, and all of it with its experts. Those of
+every family are in test_sparse_models.py."""
 
 import copy
 import functools
@@ -66,7 +67,7 @@ def test_the_auxiliary_loss_is_added_once():
 def test_each_op_alone(op):
     model, inputs = make(), tiny.batch((2, 9))
     stock = tiny.loss_and_gradients(model, inputs)
-    others = {name: False for name in ("rms_norm", "rope", "fused_linear_cross_entropy", "attention") if name != op}
+    others = {name: False for name in ("rms_norm", "rope", "fused_linear_cross_entropy", "attention", "experts") if name != op}
     with tegula.patched(model, **others) as names:
         assert names == [f"{op}_gpt_oss"]
         tiny.assert_close(tiny.loss_and_gradients(model, inputs), stock, BOUND)

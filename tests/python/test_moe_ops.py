@@ -240,6 +240,45 @@ def test_grouped_linear(gathered, in_first, shape, dtype):
         assert torch.equal(ops.grouped_linear(*ours[:2], offsets, ours[2], slot=slot, in_first=in_first), y)
 
 
+def gpt_oss_activation(z, packing):
+    """GptOssExperts, for either packing, with an alpha that f32 holds exactly."""
+    gate, up = (z[..., ::2], z[..., 1::2]) if packing == "interleaved" else z.chunk(2, -1)
+    gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
+    return (up + 1) * gate * torch.sigmoid(gate * 1.75)
+
+
+def qwen3_activation(z, packing):
+    gate, up = (z[..., ::2], z[..., 1::2]) if packing == "interleaved" else z.chunk(2, -1)
+    return torch.nn.functional.silu(gate) * up
+
+
+ACTIVATIONS = {"swiglu": qwen3_activation, "swiglu_clamped": gpt_oss_activation}
+
+
+@pytest.mark.parametrize("dtype", BOUND, ids=str)
+@pytest.mark.parametrize("packing", ["halves", "interleaved"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_grouped_linear_activation(activation, packing, dtype):
+    """Values beyond the clamp, with gradients; without gradients the bits are the same."""
+    placed.skip_f64(dtype)
+    torch.manual_seed(2)
+    offsets, slot, row = ops.moe_plan(torch.randint(0, 5, (21, 2)).to(placed.device), 4)
+    ours = [(t * s).to(dtype).requires_grad_() for t, s in ((placed.randn(21, 16), 1), (placed.randn(4, 16, 30), 2), (placed.randn(4, 30), 1))]
+    theirs = [t.detach().double().requires_grad_() for t in ours]
+    call = dict(slot=slot, row=row, in_first=True, activation=activation, alpha=1.75, packing=packing)
+    y = ops.grouped_linear(*ours[:2], offsets, ours[2], **call)
+    z = grouped_reference(*theirs, offsets, slot, 2, True)
+    assert z.abs().max() > 14
+    wanted = ACTIVATIONS[activation](z, packing)
+    assert y.shape == (42, 15) and differ(y, wanted) < 2 * BOUND[dtype] and not y[int(offsets[-1]) :].any()
+    with torch.no_grad():
+        assert torch.equal(ops.grouped_linear(*ours[:2], offsets, ours[2], **call), y)
+    if dtype != torch.bfloat16:  # where rounding z to bf16 crosses a limit, the gradients differ
+        upstream = placed.randn(42, 15).to(dtype)
+        for a, b in zip(torch.autograd.grad(y, ours, upstream), torch.autograd.grad(wanted, theirs, upstream.double())):
+            assert differ(a, b) < 2 * BOUND[dtype]
+
+
 def test_rows_do_not_depend_on_others():
     """A row has the same bits whichever rows its expert and others have."""
     torch.manual_seed(5)
@@ -250,6 +289,111 @@ def test_rows_do_not_depend_on_others():
             for r, e in ((0, 1), (32, 1), (33, 2), (39, 2)):
                 alone = placed.tensor([0] * (e + 1) + [1] * (3 - e), dtype=torch.int32)
                 assert torch.equal(ops.grouped_linear(x[r : r + 1], w, alone, in_first=in_first)[0], whole[r])
+
+
+def experts_of(hidden, inter, experts, in_first, bias, dtype):
+    """gate_up, down and their biases, as leaves."""
+    shapes = [(experts, 2 * inter, hidden), (experts, hidden, inter)]
+    if in_first:
+        shapes = [(e, i, o) for e, o, i in shapes]
+    tensors = [placed.randn(*shapes[0]) / hidden**0.5 * 4, placed.randn(*shapes[1]) / inter**0.5]
+    tensors += [placed.randn(experts, 2 * inter), placed.randn(experts, hidden)] if bias else []
+    return [t.to(dtype).requires_grad_() for t in tensors]
+
+
+def experts_reference(x, weights, indices, gate_up, down, gate_up_bias, down_bias, activation, packing, in_first):
+    """Every expert for every token, with weights of 0 for those that it has not."""
+    e = len(gate_up)
+    matrices = (gate_up, down) if in_first else (gate_up.mT, down.mT)
+    share = torch.zeros(len(x), e + 1, dtype=x.dtype, device=x.device).scatter_add(1, indices, weights)[:, :e]
+    h = torch.einsum("th,ehc->tec", x, matrices[0]) + (0 if gate_up_bias is None else gate_up_bias)
+    z = torch.einsum("tec,ech->teh", ACTIVATIONS[activation](h, packing), matrices[1]) + (0 if down_bias is None else down_bias)
+    return (z * share[..., None]).sum(1), h
+
+
+# tokens, hidden, inter, experts, k; one token, hidden is inter
+EXPERTS = [(23, 19, 13, 5, 3), (16, 32, 32, 4, 2), (1, 24, 31, 8, 4), (40, 8, 5, 3, 1)]
+
+
+@pytest.mark.parametrize("dtype", BOUND, ids=str)
+@pytest.mark.parametrize("shape", EXPERTS, ids=str)
+@pytest.mark.parametrize("in_first", [False, True], ids=["out_in", "in_out"])
+@pytest.mark.parametrize("activation, packing, bias", [
+    ("swiglu", "halves", False), ("swiglu_clamped", "interleaved", True), ("swiglu", "interleaved", True), ("swiglu_clamped", "halves", False),
+])  # fmt: skip
+def test_moe_mlp(activation, packing, bias, in_first, shape, dtype):
+    """All gradients, with values beyond the clamp, dropped slots and an expert without rows."""
+    placed.skip_f64(dtype)
+    tokens, hidden, inter, experts, k = shape
+    torch.manual_seed(tokens)
+    indices = torch.rand(tokens, experts + 1).argsort(-1)[:, :k].to(placed.device)
+    indices[indices == 1] = experts
+    plan = ops.moe_plan(indices, experts)
+    ours = [placed.randn(tokens, hidden).to(dtype).requires_grad_(), placed.rand(tokens, k).to(dtype).requires_grad_()]
+    ours += experts_of(hidden, inter, experts, in_first, bias, dtype)
+    theirs = [t.detach().double().requires_grad_() for t in ours]
+    call = dict(activation=activation, packing=packing, in_first=in_first)
+    y = ops.moe_mlp(*ours[:2], *plan, *ours[2:], alpha=1.75, **call)
+    wanted, h = experts_reference(*theirs[:2], indices, *theirs[2:], *([] if bias else [None, None]), **call)
+    assert y.dtype == dtype and differ(y, wanted) < 2 * BOUND[dtype]
+    with torch.no_grad():
+        assert torch.equal(ops.moe_mlp(*ours[:2], *plan, *ours[2:], alpha=1.75, **call), y)
+    if activation == "swiglu_clamped" and dtype == torch.bfloat16:  # where rounding h crosses a limit, the gradients differ
+        return
+    upstream = placed.randn(tokens, hidden).to(dtype)
+    grads = torch.autograd.grad(y, ours, upstream)
+    for a, b in zip(grads, torch.autograd.grad(wanted, theirs, upstream.double())):
+        assert a.dtype == dtype and differ(a, b) < 4 * BOUND[dtype]
+    assert tokens == 1 or h.abs().max() > 7
+    assert not grads[2][1].any() and not grads[3][1].any()  # the expert without rows
+
+
+def test_moe_mlp_frozen():
+    """Frozen experts have no gradients, and change none of the others' bits; nor does a frozen router."""
+    torch.manual_seed(1)
+    indices = torch.randint(0, 4, (9, 2)).to(placed.device)
+    x, weights, plan = placed.randn(9, 16), placed.rand(9, 2), ops.moe_plan(indices, 4)
+    experts = [t.detach() for t in experts_of(16, 12, 4, True, True, torch.float32)]
+
+    def gradients(*needed):
+        tensors = [t.clone().requires_grad_(i in needed) for i, t in enumerate((x, weights, *experts))]
+        ops.moe_mlp(*tensors[:2], *plan, *tensors[2:], in_first=True).square().sum().backward()
+        return [t.grad for t in tensors]
+
+    full = gradients(*range(6))
+    for needed in ((0,), (1,), (0, 1), (2,), (3,), (4,), (5,), (2, 3, 4, 5)):
+        for i, (some, all_of_it) in enumerate(zip(gradients(*needed), full)):
+            assert torch.equal(some, all_of_it) if i in needed else some is None
+
+
+def test_moe_mlp_is_its_steps():
+    """The bits of the ops that it is made of; f32 weights beside bf16 rows; leading axes of x."""
+    torch.manual_seed(4)
+    indices = torch.randint(0, 5, (2, 6, 2)).to(placed.device)
+    x, weights = placed.randn(2, 6, 16).bfloat16(), placed.rand(2, 6, 2)
+    offsets, slot, row = ops.moe_plan(indices, 4)
+    gate_up, down, b, c = (t.detach() for t in experts_of(16, 12, 4, False, True, torch.bfloat16))
+    a = ops.grouped_linear(x.view(12, 16), gate_up, offsets, b, slot=slot, activation="swiglu_clamped", packing="interleaved")
+    wanted = ops.moe_combine(ops.grouped_linear(a, down, offsets, c), row, weights.view(12, 2), rounding="once")
+    y = ops.moe_mlp(x, weights, offsets, slot, row, gate_up, down, b, c, activation="swiglu_clamped", packing="interleaved")
+    assert y.shape == x.shape and torch.equal(y.view(12, 16), wanted)
+
+
+def test_moe_mlp_refuses():
+    x, weights = placed.randn(3, 8), placed.rand(3, 2)
+    offsets, slot, row = ops.moe_plan(placed.tensor([[0, 1], [1, 2], [3, 0]]), 3)
+    gate_up, down = placed.randn(3, 12, 8), placed.randn(3, 8, 6)
+    bad = row.clone()
+    bad[1, 1] = 6
+    with pytest.raises(ValueError, match=r"moe_mlp_fwd: row\[1, 1\]: expected -1 to 5, got 6"):
+        ops.moe_mlp(x, weights, offsets, slot, bad, gate_up, down)
+        tegula.check()
+    with pytest.raises(ValueError, match=r"moe_mlp_fwd: gate_up: expected f32 \[3, 8, 12\], got"):
+        ops.moe_mlp(x, weights, offsets, slot, row, gate_up, down.mT.contiguous(), in_first=True)
+    with pytest.raises(ValueError, match="moe_mlp: activation: expected swiglu or swiglu_clamped, got 'none'"):
+        ops.moe_mlp(x, weights, offsets, slot, row, gate_up, down, activation="none")
+    with pytest.raises(ValueError, match="moe_mlp_fwd: alpha: expected a finite number > 0, got -1"):
+        ops.moe_mlp(x, weights, offsets, slot, row, gate_up, down, activation="swiglu_clamped", alpha=-1.0)
 
 
 def test_grouped_linear_refuses():
@@ -271,6 +415,10 @@ def test_grouped_linear_refuses():
         ops.grouped_linear(x.requires_grad_(), weight, offsets(0, 2, 4), slot=slot)
     with pytest.raises(ValueError, match=r"grouped_linear_fwd: weight: expected f32 \[2, 6, 6\], got"):
         ops.grouped_linear(x.detach(), weight, offsets(0, 2, 4), in_first=True)
+    with pytest.raises(ValueError, match="grouped_linear: activation: expected none or swiglu or swiglu_clamped, got 'silu'"):
+        ops.grouped_linear(x, weight, offsets(0, 2, 4), activation="silu")
+    with pytest.raises(ValueError, match="grouped_linear_fwd: weight: expected an even number of outputs, got 5"):
+        ops.grouped_linear(x.detach(), weight, offsets(0, 2, 4), activation="swiglu")
 
 
 def compiled_experts(x, weight, bias, offsets, slot, row):

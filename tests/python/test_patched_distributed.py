@@ -23,6 +23,9 @@ from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
+from tegula.patching import stacked_experts  # noqa: E402
+from tegula.patching.stacked_experts import STACKED  # noqa: E402
+
 F32 = 1e-5
 PROCESSES = 2
 OPS = ("rms_norm", "rope", "swiglu", "fused_linear_cross_entropy", "attention")
@@ -138,6 +141,9 @@ def check_report(model, wrapper):
     assert ("FSDP gathers lm_head.weight for it" in rows["(model)"].note) == (wrapper != "ddp")
     assert "add_rms_norm between layers" in rows["model"].runs
     assert rows["model.layers.*.self_attn"].runs.startswith("tegula: ")
+    if STACKED and "model.layers.*.mlp.experts" in rows:
+        assert rows["model.layers.*.mlp.experts"].runs == "tegula: experts", rows
+        assert rows["model.layers.*.mlp.gate"].runs == "tegula: topk_router", rows
     assert ("a unit of FSDP" in rows["model.layers.*"].note) == (wrapper in ("layers", "head", "norm and head"))
     if wrapper != "ddp":
         with pytest.raises(NotImplementedError, match="verify: model: expected a whole model, got a unit of FSDP"):
@@ -178,6 +184,7 @@ for wrapper in WRAPPERS:
 for arguments in (
     ("qwen3 tied", "ddp", "model before"), ("qwen3 tied", "root", "classes after"),
     ("llama biases", "layers", "model after"), ("qwen2 window", "head", "model before"),
+    ("qwen3_moe", "ddp", "model before"), ("qwen3_moe", "layers", "classes after"),
 ):  # fmt: skip
     case(loss_and_every_gradient, *arguments)
 
@@ -256,6 +263,28 @@ def a_head_in_parts_by_another():
     assert "loss from logits: lm_head.weight is a DTensor" in str(tegula.report(model))
 
 
+def experts_in_parts_by_another():
+    """Nothing gathers their weights either: transformers' experts run, and the report says so."""
+    model = tiny.make("qwen3_moe")
+    tegula.apply_to_model(model)
+    experts = model.model.layers[1].mlp.experts
+    mesh = init_device_mesh("cpu", (PROCESSES,))
+    experts.gate_up_proj = torch.nn.Parameter(distribute_tensor(experts.gate_up_proj, mesh, [Shard(2)]))
+    row = next(row for row in tegula.report(model) if row.modules.endswith("experts"))
+    assert (row.runs, row.note) == ("transformers", "gate_up_proj is a DTensor; this model")
+    assert stacked_experts.computed(experts, None, None, None) == (None, "gate_up_proj is a DTensor")
+
+
+def experts_as_a_unit():
+    """FSDP gathers their weights around their forward."""
+    inputs, model = tiny.batch((4, 17), padding=PADDING), tiny.make("qwen3_moe")
+    tegula.apply_to_model(model)
+    experts = model.model.layers[1].mlp.experts
+    model = sharded(lambda model: experts, "layers")(model)
+    tiny.assert_close(loss_and_gradients(model, inputs)[:2], stock("qwen3_moe"), F32)
+    assert stacked_experts.served_by(experts) == "tegula"
+
+
 for arguments in (("ddp", "model before"), ("layers", "classes before"), ("layers", "model after")):
     case(checkpointing, *arguments)
 for wrapper in ("ddp", "layers", "norm and head", "hybrid"):
@@ -264,6 +293,9 @@ for wrapper in ("root", "norm and head"):
     case(logits_and_scores, wrapper)
 case(mixed_precision)
 case(a_head_in_parts_by_another)
+if STACKED:
+    case(experts_in_parts_by_another)
+    case(experts_as_a_unit)
 
 
 def one_worker(store, rank, size, timeout):
@@ -341,7 +373,7 @@ def spread(model, folder, offloaded):
 
 
 @pytest.mark.usefixtures("device", "fast_everywhere")
-@pytest.mark.parametrize("variant", ["qwen3", "llama biases"])
+@pytest.mark.parametrize("variant", ["qwen3", "llama biases", "qwen3_moe"])
 @pytest.mark.parametrize("order", ["before", "after"])
 @pytest.mark.parametrize("offloaded", [(), ("model.layers.1", *LAST), ("model.layers.0",)])
 def test_device_map(tmp_path, variant, order, offloaded):
@@ -350,7 +382,7 @@ def test_device_map(tmp_path, variant, order, offloaded):
     names = tegula.apply_to_model(model) if order == "before" else None
     model = spread(model, tmp_path, offloaded)
     names = tegula.apply_to_model(model) if order == "after" else names
-    assert len(names) == len(OPS)
+    assert {f"{op}_{model.config.model_type}" for op in OPS} <= set(names)
     assert {p.device.type for p in model.parameters()} == ({placed.device, "meta"} if offloaded else {placed.device})
     real = inputs["attention_mask"].bool()
     assert tiny.distance(tiny.logits(model, inputs)[real], want[real]) <= F32

@@ -20,6 +20,8 @@ from transformers.models.llama import modeling_llama  # noqa: E402
 from transformers.models.qwen2 import modeling_qwen2  # noqa: E402
 from transformers.models.qwen3 import modeling_qwen3  # noqa: E402
 
+from tegula.patching.stacked_experts import STACKED, WHY_NOT_STACKED  # noqa: E402
+
 pytestmark = pytest.mark.usefixtures("device", "stock_afterwards")
 OPS = ["rms_norm", "rope", "swiglu", "fused_linear_cross_entropy", "attention"]
 FILES = (modeling_qwen3, modeling_qwen2, modeling_llama)
@@ -50,7 +52,9 @@ def test_importing_is_light():
 def test_names_in_their_order():
     qwen3 = [f"{op}_qwen3" for op in OPS]
     every = [f"{op}_{family}" for family in ("qwen3", "qwen2", "llama") for op in OPS]
-    every += [f"{op}_gpt_oss" for op in OPS if op != "swiglu"]  # whose experts have another gate
+    experts = ["experts"] if STACKED else []
+    for family, dense in (("gpt_oss", False), ("qwen3_moe", True), ("mixtral", False)):
+        every += [f"{op}_{family}" for op in [*OPS, *experts] if dense or op != "swiglu"]
     assert tegula.list_patches() == every and tegula.get_patched_ops() == []
     assert tegula.apply(model_type="qwen3") == qwen3
     assert tegula.apply(model_type="qwen3") == qwen3  # again: the same
@@ -119,8 +123,8 @@ def test_for_a_while():
 
 
 @pytest.mark.parametrize("call, exception, message", [
-    (lambda: tegula.apply(rmsnorm=True), TypeError, "apply: expected keywords of rms_norm, rope, swiglu, fused_linear_cross_entropy, attention, got 'rmsnorm'"),
-    (lambda: tegula.apply(model_type="gpt2"), ValueError, "apply: model_type: expected one of qwen3, qwen2, llama, gpt_oss, got 'gpt2'"),
+    (lambda: tegula.apply(rmsnorm=True), TypeError, "apply: expected keywords of rms_norm, rope, swiglu, fused_linear_cross_entropy, attention, experts, got 'rmsnorm'"),
+    (lambda: tegula.apply(model_type="gpt2"), ValueError, "apply: model_type: expected one of qwen3, qwen2, llama, gpt_oss, qwen3_moe, mixtral, got 'gpt2'"),
     (lambda: tegula.apply_to_model(torch.nn.Linear(2, 2)), TypeError, "apply_to_model: model: expected a model of transformers, got Linear"),
     (lambda: tegula.apply_to_model(tiny.make(), moe=True), TypeError, "apply_to_model: expected keywords of .*, got 'moe'"),
     (lambda: tegula.reset(["rms_norm"]), ValueError, "reset: names: expected some of rms_norm_qwen3, .*, got 'rms_norm'"),
@@ -274,7 +278,7 @@ def test_verify(capsys):
     again = tegula.verify(model.bfloat16(), inputs)
     assert "swiglu_qwen3" not in again.names and "rope_llama" not in again.names
     assert all(error.tegula > 0 for error in again[1:])
-    assert len(tegula.get_patched_ops()) == 16 and model(**inputs).logits is None
+    assert tegula.get_patched_ops() == [n for n in tegula.list_patches() if not n.startswith("swiglu_")] and model(**inputs).logits is None
     assert all(p.grad is None for p in model.parameters())
     with pytest.raises(ValueError, match="verify: batch: expected labels"):
         tegula.verify(model, dict(input_ids=inputs["input_ids"]))
@@ -394,7 +398,10 @@ def test_layers_for_kernels_round_as_their_module():
 
 
 @pytest.mark.cpu("they are written for the CPU")
-@pytest.mark.parametrize(("page", "heading"), [("README.md", "## From Python"), ("docs/python.md", "## Apply")])
+@pytest.mark.parametrize(("page", "heading"), [
+    pytest.param("README.md", "## From Python", marks=pytest.mark.skipif(not STACKED, reason=WHY_NOT_STACKED)),
+    ("docs/python.md", "## Apply"),
+])  # fmt: skip
 def test_the_examples_of_the_pages(capsys, page, heading):
     text = (pathlib.Path(__file__).resolve().parents[2] / page).read_text().split(heading)[1]
     exec(text.split("```python\n")[1].split("```")[0], {})

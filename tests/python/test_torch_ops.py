@@ -31,6 +31,18 @@ def slots(y):
     return torch.arange(y.shape[0], dtype=torch.int32, device=y.device)
 
 
+def every_expert(x):
+    """The plan in which each token of x has expert 0, then expert 1: offsets, slot, row."""
+    rows = slots(x)
+    offsets = len(rows) * torch.arange(3, dtype=torch.int32, device=x.device)
+    return offsets, torch.cat([2 * rows, 2 * rows + 1]), torch.stack([rows, rows + len(rows)], 1)
+
+
+def feed_forward(x, w, up, down, b, c):
+    gate, linear = (F.linear(x[:, None], up.flatten(0, 1)).unflatten(-1, (2, -1)) + b).chunk(2, -1)
+    return (w[..., None] * ((F.silu(gate) * linear)[:, 0, :, None, :] @ down.mT + c[:, None])[:, :, 0]).sum(1)
+
+
 def norm(x, w, eps=1e-6):
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * w
 
@@ -121,6 +133,9 @@ CASES = {
     "moe_combine": (
         [(6, 8), (3, 2), (3, 8)], lambda y, w, r: ops.moe_combine(y, slots(y).view(3, 2), w, r, slot=slots(y)),
         lambda y, w, r: (y.view(3, 2, 8) * w[..., None]).sum(1) + r,
+    ),
+    "moe_mlp": (
+        [(3, 8), (3, 2), (2, 12, 8), (2, 8, 6), (2, 12), (2, 8)], lambda x, w, *rest: ops.moe_mlp(x, w, *every_expert(x), *rest), feed_forward,
     ),
     "attention": ([Q, K, V], lambda q, k, v: ops.attention(q, k, v, causal=True), attend),
     "attention with sinks": ([(2, 4, 3, 6), K, V, (4,)], lambda q, k, v, s: ops.attention(q, k, v, causal=True, sinks=s), attend),

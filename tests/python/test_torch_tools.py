@@ -125,10 +125,20 @@ def test_flops_of_attention():
     assert flops(paged, q.detach()) == (2 * 4 * 16 * 12 * 64, 0)
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+def test_flops_of_experts(frozen):
+    """Three products forward and six backward; with frozen experts three."""
+    x, weights, gate_up, down = leaves((6, 8), (6, 2), (3, 10, 8), (3, 8, 5))
+    plan = ops.moe_plan(placed.tensor([[0, 1], [1, 2], [2, 2], [0, 0], [1, 0], [3, 3]]), 3)
+    experts = [t.detach() if frozen else t for t in (gate_up, down)]
+    forward, backward = flops(lambda x, w: ops.moe_mlp(x, w, *plan, *experts), x, weights)
+    assert forward == 3 * 2 * 12 * 8 * 5 and backward == (3 if frozen else 6) * 2 * 12 * 8 * 5
+
+
 def test_flops_of_every_product():
     """The ops that multiply matrices, by their names; a new one needs a formula."""
     counted = {str(packet).removeprefix("tegula.") for packet in FlopCounterMode().flop_registry if str(packet).startswith("tegula.")}
-    assert counted == {row["name"] for row in tegula._core.ops() if row["op"].startswith(("linear", "attention", "grouped_linear"))}
+    assert counted == {row["name"] for row in tegula._core.ops() if row["op"].startswith(("linear", "attention", "grouped_linear", "moe_mlp"))}
 
 
 # ---- in place ----

@@ -20,7 +20,7 @@ from pages import training_bars  # noqa: E402
 from tegula_bench import command, report_command, results_file, step_command  # noqa: E402
 from tegula_bench.newest_runs import newest, ours_of  # noqa: E402
 from tegula_bench.progress import Progress  # noqa: E402
-from tegula_bench.qwen3_sizes import SIZES  # noqa: E402
+from tegula_bench.model_sizes import SIZES  # noqa: E402
 from tegula_bench.step_cases import StepCase, case_of  # noqa: E402
 from tegula_bench.step_providers import entrants  # noqa: E402
 from tegula_bench.step_sweep import Sweep, order_of  # noqa: E402
@@ -32,7 +32,8 @@ TINY = StepCase("qwen3-tiny", 1, 8, dtype="f32")
 
 
 @pytest.mark.parametrize(("name", "parameters"), [
-    ("qwen3-0.6b", 596_049_920), ("qwen3-1.7b", 1_720_574_976), ("qwen3-4b", 4_022_468_096), ("qwen3-8b", 8_190_735_360)])
+    ("qwen3-0.6b", 596_049_920), ("qwen3-1.7b", 1_720_574_976), ("qwen3-4b", 4_022_468_096), ("qwen3-8b", 8_190_735_360),
+    ("gpt-oss-20b", 20_914_757_184), ("qwen3-30b-a3b", 30_532_122_624)])
 def test_sizes_are_those_of_the_published_models(name, parameters):
     assert SIZES[name].parameters[0] == parameters
 
@@ -41,6 +42,33 @@ def test_flops_count_the_causal_half_of_attention():
     size = SIZES["qwen3-8b"]
     linear = 6 * (size.parameters[0] - size.vocabulary * size.hidden) * 4096
     assert size.step_flops(1, 4096) == linear + 3 * 2 * 32 * 4096 * 4096 * 128 * 36
+
+
+@pytest.mark.parametrize("name", ["qwen3-tiny", "gpt-oss-tiny", "qwen3-moe-tiny"])
+def test_parameters_are_those_of_the_models(live, name):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(SIZES[name].config())
+    assert SIZES[name].parameters[0] == model.num_parameters()
+
+
+def test_flops_count_the_keys_of_windows():
+    case = case_of("gpt-oss-20b", "b1_s4096", "bf16")
+    assert case.flops == pytest.approx(6 * 4096 * (24 * (26.5e6 + 0.092e6 + 4 * 24.88e6) + 579.1e6)
+                                       + 12 * 64 * 4096 * 64 * 12 * (2048 + 128), rel=1e-3)
+    fewer = dataclasses.replace(case, layers=6)
+    assert fewer.flops < case.flops / 2 and fewer.shape == case.shape
+
+
+def test_a_sparse_case_names_its_layers_and_attention():
+    options = command.parse(["gpt-oss"])
+    (case,) = step_command.cases_of(options, "gpt-oss")
+    assert [entrant.config_of(case) for entrant in entrants(["hf", "hf_flex", "tegula"], ["torch"])] == [
+        "6 layers, eager, torch AdamW", "6 layers, flex_attention, torch AdamW", "6 layers, torch AdamW"]
+    (case,) = step_command.cases_of(command.parse(["qwen3-moe", "--layers", "2"]), "qwen3-moe")
+    assert entrants(["hf"], ["torch"])[0].config_of(case) == "2 layers, sdpa, torch AdamW"
 
 
 def test_shapes_are_read_as_they_are_written():
@@ -390,7 +418,7 @@ def test_attention_stays_causal_in_a_compiled_model(live, monkeypatch, name):
     compiler = torch.compile
     monkeypatch.setattr(torch, "compile", lambda model, **more: compiler(model, backend=backend, fullgraph=True, **more))
     provider = PROVIDERS[name]
-    called = provider.convert(make_model("qwen3-tiny", torch.float32, "cpu"))
+    called = provider.convert(make_model(SIZES["qwen3-tiny"], torch.float32, "cpu"))
     ids = torch.arange(16)[None]
     called(input_ids=ids, labels=ids, use_cache=False, **provider.inputs)
     assert len(calls) == SIZES["qwen3-tiny"].layers

@@ -6,8 +6,8 @@ import warnings
 import placed
 import torch
 from transformers import (
-    GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
-    Qwen3ForCausalLM,
+    GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen2Config,
+    Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
 )  # fmt: skip
 
 from tegula.patching.attention import served_by
@@ -33,7 +33,17 @@ FAMILIES = {
     "llama": (LlamaConfig, LlamaForCausalLM, {}),
 }
 # Whose experts are slow and whose routes flip in 16 bits: tests of every family leave them out.
-SPARSE = {"gpt_oss": (GptOssConfig, GptOssForCausalLM, EXPERTS)}
+SPARSE = {
+    "gpt_oss": (GptOssConfig, GptOssForCausalLM, EXPERTS),
+    # The first layer is dense.
+    "qwen3_moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM, dict(
+        head_dim=16, moe_intermediate_size=48, num_experts=5, num_experts_per_tok=2, norm_topk_prob=True, mlp_only_layers=[0],
+        router_aux_loss_coef=0.1,
+    )),
+    "mixtral": (MixtralConfig, MixtralForCausalLM, dict(
+        intermediate_size=48, num_local_experts=4, num_experts_per_tok=2, sliding_window=None, router_aux_loss_coef=0.1,
+    )),
+}  # fmt: skip
 VARIANTS = {
     "qwen3": ("qwen3", {}),
     "qwen3 window": ("qwen3", WINDOW),

@@ -14,6 +14,7 @@ REDUCTION = {"none": 1, "sum": 2, "mean": 3}
 NUM_ITEMS = 4
 SCORING = {"selected": 1, "all": 2, "renormalized": 3}
 ACTIVATION = {"none": 0, "gelu_tanh": 1, "gelu": 2}
+GATED = {"none": 0, "swiglu": 1, "swiglu_clamped": 2}
 
 
 def choose(op, argument, choices, value):

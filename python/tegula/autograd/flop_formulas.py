@@ -32,6 +32,16 @@ def grouped_linear_backward(dy, x, *arguments, out_shape=None, **named):
     return product(dy, x[1]) * sum(arguments[-1][:2])  # wanted: dx, dweight, dbias
 
 
+def experts(x, weights, offsets, slot, row, gate_up, gate_up_bias, down, *arguments, out_shape=None, **named):
+    return 3 * product(slot, math.prod(down[1:]))
+
+
+def experts_backward(dy, x, weights, offsets, slot, row, gate_up, down, *arguments, out_shape=None, **named):
+    dx, dweights, dgate_up, dgate_up_bias, ddown = arguments[-1][:5]  # wanted
+    products = (dx or dweights or dgate_up or dgate_up_bias) + ddown + 2 * dx + 2 * dgate_up
+    return products * product(slot, math.prod(down[1:]))
+
+
 def loss(hidden, weight, *arguments, out_shape=None, **named):
     return product(hidden, weight[0])
 
@@ -85,6 +95,7 @@ BY_SHAPES = {
     "linear_fwd": linear, "linear_bwd": linear_backward, "grouped_linear_fwd": grouped_linear,
     "grouped_linear_bwd": grouped_linear_backward, "linear_cross_entropy_fwd": loss,
     "linear_cross_entropy_fwdbwd": loss_and_gradients, "linear_cross_entropy_bwd": loss_backward,
+    "moe_mlp_fwd": experts, "moe_mlp_bwd": experts_backward,
     **dict.fromkeys(("linear_int8_fwd", "linear_int4_fwd", "linear_fp8_fwd"), quantised_linear),
 }  # fmt: skip
 BY_TENSORS = {

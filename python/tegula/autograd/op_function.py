@@ -120,13 +120,17 @@ class Op:
                 self.sources.append(("absent", 0))
             else:
                 raise ImportError(f"{self.name}_bwd: {name}: expected a tensor of the forward or its gradient")
-        # For each gradient the tensor that has its shape: an input of the backward, or an extra one.
+        # For each gradient the tensor that has its shape: an input of the backward, or an extra one. A gradient of no input
+        # (dpreactivation) is not computed.
         self.extra = []
         self.shapes = []
-        self.targets = [self.inputs.index(slot["name"][1:]) for slot in self.backward_entry.outs]
+        targets = [slot["name"][1:] for slot in self.backward_entry.outs]
+        self.targets = [self.inputs.index(name) if name in self.inputs else None for name in targets]
         for target in self.targets:
-            name = self.inputs[target]
-            if self.like.get(name, name) in names:
+            name = None if target is None else self.inputs[target]
+            if name is None:
+                self.shapes.append(None)
+            elif self.like.get(name, name) in names:
                 self.shapes.append(names.index(self.like.get(name, name)))
             else:
                 self.shapes.append(len(names) + len(self.extra))
@@ -136,7 +140,7 @@ class Op:
             scalar_names.index(slot["name"]) if slot["name"] in scalar_names else CHOSEN[slot["name"]]
             for slot in self.backward_entry.scalars
         ]
-        names = [self.inputs[target] for target in self.targets]
+        names = [None if target is None else self.inputs[target] for target in self.targets]
         self.users = tuple(
             tuple(index for index, name in enumerate(self.inputs) if self.same.get(name, name) == target)
             for target in names
@@ -182,7 +186,7 @@ class Op:
     def allocate_gradients(self, tensors, wanted):
         outs = []
         for slot, shape, asked in zip(self.backward_entry.outs, self.shapes, wanted):
-            like = tensors[shape]
+            like = None if shape is None else tensors[shape]
             if like is None or not (asked or not slot["optional"]):
                 outs.append(None)
             elif slot["role"] == "acc" and not self.overwrites:

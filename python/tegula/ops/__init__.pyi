@@ -159,6 +159,10 @@ def grouped_linear(
     slot: torch.Tensor | None = None,
     row: torch.Tensor | None = None,
     in_first: bool = False,
+    activation: str = 'none',
+    alpha: float = 1.702,
+    limit: float = 7.0,
+    packing: str = 'halves',
 ) -> torch.Tensor: ...
 
 def layer_norm(
@@ -228,6 +232,24 @@ def moe_combine(
     *,
     slot: torch.Tensor | None = None,
     rounding: str = 'hf',
+) -> torch.Tensor: ...
+
+def moe_mlp(
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    offsets: torch.Tensor,
+    slot: torch.Tensor,
+    row: torch.Tensor,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    gate_up_bias: torch.Tensor | None = None,
+    down_bias: torch.Tensor | None = None,
+    *,
+    activation: str = 'swiglu',
+    alpha: float = 1.702,
+    limit: float = 7.0,
+    packing: str = 'halves',
+    in_first: bool = False,
 ) -> torch.Tensor: ...
 
 def moe_plan(

@@ -1,9 +1,10 @@
-"""`tegula.ops`: routing of a mixture of experts, and their linear layers."""
+"""`tegula.ops`: routing of a mixture of experts, their linear layers and feed-forward blocks."""
 
 import torch
 
-from ..autograd.conventions import ROUNDING, SCORING, choose, empty, expect_tensor, flat, rows, statistic, widened
-from ..autograd.op_function import Op
+from ..autograd.conventions import GATED, PACKING, ROUNDING, SCORING, choose, empty, expect_tensor, flat, rows, statistic, widened
+from ..autograd.op_function import Op, needs_gradient
+from .elementwise_ops import swiglu, swiglu_clamped
 
 
 def integers(tensor):
@@ -96,8 +97,25 @@ class Spread(torch.autograd.Function):
         return dx, None, None
 
 
-def grouped(x, weight, bias, offsets, slot, slots_per_row, in_first):
-    return (empty((x.shape[0] if slot is None else slot.shape[0], weight.shape[2 if in_first else 1]), x),)
+def gated_scalars(op, activation, alpha, limit, packing):
+    """activation, alpha, limit and packing as the ops have them: 0 where the activation does not read it."""
+    number, packed = choose(op, "activation", GATED, activation), choose(op, "packing", PACKING, packing)
+    clamped = activation == "swiglu_clamped"
+    return number, alpha if clamped else 0.0, limit if clamped else 0.0, packed if number else 0
+
+
+def activated(z, activation, alpha, limit, packing):
+    """What the op's own activation computes of z, with a gradient."""
+    if activation == "none":
+        return z
+    if activation == "swiglu":
+        return swiglu(z, packing=packing, rounding="once")
+    return swiglu_clamped(z, alpha=alpha, limit=limit, packing=packing, rounding="once")
+
+
+def grouped(x, weight, bias, offsets, slot, slots_per_row, in_first, activation, *rest):
+    columns = weight.shape[2 if in_first else 1]
+    return (empty((x.shape[0] if slot is None else slot.shape[0], columns // 2 if activation else columns), x),)
 
 
 _grouped_linear = Op("grouped_linear", ["y"], grouped)
@@ -105,25 +123,57 @@ _grouped_linear = Op("grouped_linear", ["y"], grouped)
 
 def grouped_linear(
     x: torch.Tensor, weight: torch.Tensor, offsets: torch.Tensor, bias: torch.Tensor | None = None, *,
-    slot: torch.Tensor | None = None, row: torch.Tensor | None = None, in_first: bool = False,
+    slot: torch.Tensor | None = None, row: torch.Tensor | None = None, in_first: bool = False, activation: str = "none",
+    alpha: float = 1.702, limit: float = 7.0, packing: str = "halves",
 ) -> torch.Tensor:  # fmt: skip
     """x @ weight[e].T + bias[e] for the rows of each expert e, which offsets gives, with weight [experts, out, in], or
     [experts, in, out] if in_first; tegula/grouped_linear.h. offsets, slot and row come from moe_plan. With slot, x
     [tokens, in] is gathered. A gradient of x then needs row, and keeps the gathered rows; without one they are gathered as
-    they are read."""
+    they are read. activation "swiglu" or "swiglu_clamped" (with alpha and limit) follows and halves the columns, which
+    hold gate and up as packing says."""
     for name, tensor in (("x", x), ("weight", weight), ("offsets", offsets)):
         expect_tensor("grouped_linear", name, tensor)
     if x.dim() != 2:
         raise ValueError(f"grouped_linear: x: expected rank 2, got {list(x.shape)}")
-    if slot is None:
-        return _grouped_linear(x, weight, bias, offsets, None, 0, in_first)[0]
-    if expect_tensor("grouped_linear", "slot", slot).dim() != 1:
+    if slot is not None and expect_tensor("grouped_linear", "slot", slot).dim() != 1:
         raise ValueError(f"grouped_linear: slot: expected rank 1, got {list(slot.shape)}")
-    if torch.is_grad_enabled() and x.requires_grad:
+    scalars = gated_scalars("grouped_linear", activation, alpha, limit, packing)
+    slots_per_row = 0 if slot is None else max(1, slot.shape[0] // max(1, x.shape[0]))
+    if not torch.is_grad_enabled() or not any(isinstance(t, torch.Tensor) and needs_gradient(t) for t in (x, weight, bias)):
+        return _grouped_linear(x, weight, bias, offsets, slot, slots_per_row, in_first, *scalars)[0]
+    if slot is not None and needs_gradient(x):
         if row is None:
             raise ValueError("grouped_linear: row: expected a tensor beside a gathered x that requires its gradient, got None")
         if expect_tensor("grouped_linear", "row", row).dim() != 2 or row.shape[0] != x.shape[0] or row.numel() != slot.numel():
             raise ValueError(f"grouped_linear: row: expected [{x.shape[0]}, k] for {slot.numel()} slots, got {list(row.shape)}")
-        return _grouped_linear(Spread.apply(x, slot, row), weight, bias, offsets, None, 0, in_first)[0]
-    slots_per_row = max(1, slot.shape[0] // max(1, x.shape[0]))
-    return _grouped_linear(x, weight, bias, offsets, slot, slots_per_row, in_first)[0]
+        x, slot, slots_per_row = Spread.apply(x, slot, row), None, 0
+    z = _grouped_linear(x, weight, bias, offsets, slot, slots_per_row, in_first, *gated_scalars("grouped_linear", "none", 0, 0, packing))[0]
+    return activated(z, activation, alpha, limit, packing)
+
+
+def fed_forward(x, weights, offsets, slot, row, gate_up, gate_up_bias, down, down_bias, activation, alpha, limit, packing, in_first, keep):
+    return empty(x.shape, x), empty((slot.shape[0], gate_up.shape[2 if in_first else 1]), x) if keep else None
+
+
+_moe_mlp = Op("moe_mlp", ["y", "preactivation"], fed_forward, more=["bool keep"])
+
+
+def moe_mlp(
+    x: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor, slot: torch.Tensor, row: torch.Tensor,
+    gate_up: torch.Tensor, down: torch.Tensor, gate_up_bias: torch.Tensor | None = None, down_bias: torch.Tensor | None = None, *,
+    activation: str = "swiglu", alpha: float = 1.702, limit: float = 7.0, packing: str = "halves", in_first: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    """The experts of x [..., hidden], added up with weights [..., k]; tegula/moe_mlp.h. offsets, slot and row come from
+    moe_plan. gate_up is [experts, 2 * inter, hidden] and down [experts, hidden, inter], or with in_first both with the last
+    two axes exchanged; packing says how the rows of gate_up hold gate and up. activation is "swiglu" or "swiglu_clamped",
+    which reads alpha and limit. A gradient keeps x and the pre-activation; that of frozen parameters is not computed."""
+    for name, tensor in (("x", x), ("weights", weights), ("slot", slot), ("gate_up", gate_up), ("down", down)):
+        expect_tensor("moe_mlp", name, tensor)
+    for name, tensor, rank in (("slot", slot, 1), ("gate_up", gate_up, 3)):
+        if tensor.dim() != rank:
+            raise ValueError(f"moe_mlp: {name}: expected rank {rank}, got {list(tensor.shape)}")
+    choose("moe_mlp", "activation", {name: number for name, number in GATED.items() if number}, activation)
+    scalars = gated_scalars("moe_mlp", activation, alpha, limit, packing)
+    parameters = gate_up, gate_up_bias, down, down_bias
+    keep = torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and needs_gradient(t) for t in (x, weights, *parameters))
+    return _moe_mlp(rows(x), rows(widened(weights, x)), offsets, slot, row, *parameters, *scalars, in_first, keep)[0].view(x.shape)

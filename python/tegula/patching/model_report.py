@@ -9,9 +9,9 @@ from torch import nn
 from .. import sharding
 from ..autograd import kept_attention
 from ..autograd.table_entry import runs_stock_for
-from . import listeners, patches, replacing
+from . import listeners, patches, replacing, stacked_experts
 from .attention import served_by
-from .models import causal_lm, decoder
+from .models import causal_lm, decoder, experts
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,24 @@ def of_norm(module, parts):
     return ([], ["a backward hook of the old kind sees its last function"]) if old else (["rms_norm"], [])
 
 
+def of_router(module, parts):
+    reason = experts.why_no_router(module)
+    return ([], [reason]) if reason else (["topk_router"], [])
+
+
+def of_experts(module, parts):
+    reason = stacked_experts.why_not_replaced(module) or stacked_experts.why_stored_otherwise(module)
+    if reason:
+        return [], [reason]
+    served = stacked_experts.served_by(module)
+    if served not in (None, "tegula"):
+        return [], [f"last experts by {served}"]
+    return ["experts"], []
+
+
 DETAILS = {
     "rms_norm": of_norm, "mlp": of_mlp, "attention": of_attention, "layer": of_layer, "model": of_model,
-    "causal_lm": of_causal_lm,
+    "causal_lm": of_causal_lm, "router": of_router, "experts": of_experts,
 }  # fmt: skip
 
 
@@ -170,6 +185,10 @@ def beneath_wrappers(function, original):
     return inner or function
 
 
+def name_of(function):
+    return f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+
+
 def of_module(module, cls, target):
     original = replacing.original_of(*target)
     function = beneath_wrappers(listeners.function_of(module), original)
@@ -177,8 +196,10 @@ def of_module(module, cls, target):
     if kind is None:
         notes = common_notes(module)
         if function is not original:
-            name = getattr(function, "__qualname__", type(function).__qualname__)
-            return f"{function.__module__}.{name}", notes
+            return name_of(function), notes
+        if target[1].endswith("Experts.forward") and stacked_experts.implementation_of(module) == "tegula":
+            ops, why = of_experts(module, ())
+            return "tegula: experts" if ops else "transformers", ["by name", *why, *notes]
         return "transformers", [why_stock(module, cls, target), *notes]
     ops, notes = DETAILS[kind](module, function.tegula_parts)
     reason = why_stock_tensors(module)
@@ -207,33 +228,55 @@ def without_numbers(name):
     return re.sub(r"\.\d+(?=\.|$)", ".*", name) or "(model)"
 
 
-def named_attention_rows(model):
-    """The modules of a family without patches that have called Tegula's attention by name."""
+def named_rows(model):
+    """The modules of a family without patches that have called Tegula's attention or experts by name."""
     for name, module in model.named_modules():
-        served = served_by(module)
-        if served == "tegula":
-            yield Row(without_numbers(name), "tegula: attention", "")
-        elif served:
-            yield Row(without_numbers(name), "transformers", f"last attention by {served}")
+        for kind, served in (("attention", served_by(module)), ("experts", stacked_experts.served_by(module))):
+            if served == "tegula":
+                yield Row(without_numbers(name), f"tegula: {kind}", "")
+            elif served:
+                yield Row(without_numbers(name), "transformers", f"last {kind} by {served}")
+
+
+def rows_of_other_experts(model):
+    """{name of a block: row} where the block, or its experts, are none that patches know."""
+    found = {}
+    for name, module in model.named_modules():
+        children = module._modules
+        if "experts" not in children or not ("router" in children or "gate" in children):
+            continue
+        function, cls, own = listeners.function_of(module), type(module), type(children["experts"])
+        if not stacked_experts.STACKED:
+            found[name] = Row(without_numbers(f"{name}.experts"), "transformers", stacked_experts.WHY_NOT_STACKED)
+        elif cls.__module__.startswith("transformers.models.") and function is not cls.forward:
+            found[name] = Row(without_numbers(name), name_of(function), "its router and experts are not called")
+        elif own.__module__.startswith("transformers.integrations."):
+            found[name] = Row(without_numbers(f"{name}.experts"), "transformers", f"quantised experts, {own.__qualname__}")
+    return found
 
 
 def report(model) -> Report:
     """What runs in each module that a patch could replace, and the reason if it is not Tegula; in families without
-    patches, what the modules ran that have called attn_implementation="tegula". Prints as a table. Whether attention fell
-    back to PyTorch is known only after a call."""
+    patches, what the modules ran that have called attention or experts by the name "tegula". Prints as a table. Whether
+    attention fell back to PyTorch, or experts to transformers, is known only after a call."""
     model = sharding.unwrapped(model)
     model_type = getattr(getattr(model, "config", None), "model_type", None)
     rows = Report()
     if model_type not in patches.model_types(patches.known().values()):
-        rows.extend(named_attention_rows(model))
+        rows.extend(named_rows(model))
         if rows:
             return rows
         raise ValueError(f"report: model: expected a model with patches, got model_type {model_type!r}")
+    others = rows_of_other_experts(model)
     for name, module in model.named_modules():
+        if name in others:
+            rows.append(others[name])
+        if stacked_experts.STACKED and any(name.startswith(f"{block}.") for block in others):
+            continue
         for owner, attribute, _, target in targets(model_type):
             if attribute == "forward" and isinstance(owner, type) and isinstance(module, owner):
                 runs, notes = of_module(module, owner, target)
-                rows.append(Row(without_numbers(name), runs, "; ".join(notes)))
+                rows.append(Row(without_numbers(name), runs, "; ".join(dict.fromkeys(notes))))
     for owner, attribute, names, target in targets(model_type):
         if not isinstance(owner, type):
             applied = target in replacing._installed

@@ -15,6 +15,7 @@ DESCRIPTIONS = {
     "swiglu": "silu(gate) * up",
     "fused_linear_cross_entropy": "in training the loss without logits",
     "attention": "attention in the place of sdpa, or of eager where there are sinks",
+    "experts": "scores of routers; experts in the place of grouped_mm and eager",
 }
 
 
@@ -76,21 +77,29 @@ def having(names) -> list[Patch]:
     return [patch for name, patch in known().items() if name in names]
 
 
+def register_names():
+    """Attention and experts by the name "tegula"."""
+    from .attention import register_attention
+    from .stacked_experts import STACKED, register_experts
+
+    register_attention()
+    if STACKED:
+        register_experts()
+
+
 def apply(
     rms_norm: bool = True, swiglu: bool = True, rope: bool = True, fused_linear_cross_entropy: bool = True,
-    attention: bool = True, model_type: str | None = None, **more: bool,
+    attention: bool = True, experts: bool = True, model_type: str | None = None, **more: bool,
 ) -> list[str]:  # fmt: skip
     """Patches the classes of `model_type` (None: of every known family), and so every model of it in the process,
     existing and future. Returns the names of the patches in place. Earlier patches stay applied. Modules with forwards
     of their own (hooks of accelerate, kernelize) need apply_to_model; `report` shows them."""
-    from .attention import register_attention
-
     flags = dict(
         rms_norm=rms_norm, swiglu=swiglu, rope=rope, fused_linear_cross_entropy=fused_linear_cross_entropy,
-        attention=attention, **more,
+        attention=attention, experts=experts, **more,
     )  # fmt: skip
     names = {patch.name for patch in choose("apply", flags, model_type)}
-    register_attention()
+    register_names()
     replacing.install(having(_applied | names))
     _applied.update(names)
     return ordered(names & replacing.names_of_places())
@@ -100,14 +109,12 @@ def apply_to_model(model: Any, **flags: bool) -> list[str]:
     """As `apply`, for this model only: its modules get forwards of their own, other models of the family stay as they
     are. Returns the names of the patches that matched a module. Use `apply` with nn.DataParallel, whose replicas would
     share these forwards."""
-    from .attention import register_attention
-
     model = sharding.unwrapped(model)
     model_type = getattr(getattr(model, "config", None), "model_type", None)
     if model_type is None:
         raise TypeError(f"apply_to_model: model: expected a model of transformers, got {type(model).__qualname__}")
     names = {patch.name for patch in choose("apply_to_model", flags, model_type)}
-    register_attention()
+    register_names()
     taken = replacing.convert(list(model.modules()), lambda module: having(replacing.wanted_of(module) | names))
     return ordered(taken & names)
 

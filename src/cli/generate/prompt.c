@@ -54,7 +54,13 @@ tg_status tgi_prompt_parse(const char *text, tgi_prompt *out, tg_error *error)
                            (size_t)(at - text), at);
     }
     out->ids[out->count++] = (int32_t)value;
-    at = end + strspn(end, ", ");
+    end += strspn(end, " ");
+    at = end + (*end == ',');
+    at += strspn(at, " ");
+    if (*end == ',' && !*at) {
+      return tgi_error_set(error, TG_BAD_ARGUMENT, "--tokens: expected an id behind \"%.40s\"",
+                           text);
+    }
   }
   return TG_OK;
 }

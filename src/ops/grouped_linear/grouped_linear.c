@@ -1,4 +1,5 @@
 #include "ops/grouped_linear/grouped_rows.h"
+#include "ops/shared/gated/gated_choice.h"
 
 static uint32_t weight_dtypes(const tg_tensor *x)
 {
@@ -28,6 +29,19 @@ static void check_groups(tgi_call *call, const grouped_rows *g)
   }
 }
 
+/* An activation halves y's columns; what comes before it is a result only beside one. */
+static void check_activation(tgi_call *call, const tg_grouped_linear_fwd_args *a, int64_t out)
+{
+  tgi_want_gated_choice(call, TGI_GATED_CHOICE(a), TG_GATED_NONE);
+  if (a->activation == TG_GATED_NONE && tgi_present(&a->preactivation)) {
+    tgi_fail(call, TG_BAD_ARGUMENT, "preactivation",
+             "expected none without an activation, got a tensor");
+  } else if (a->activation != TG_GATED_NONE && out % 2 != 0) {
+    tgi_fail(call, TG_BAD_SHAPE, "weight", "expected an even number of outputs, got %lld",
+             (long long)out);
+  }
+}
+
 void tgi_grouped_linear_fwd_check(tgi_call *call, const tg_grouped_linear_fwd_args *a)
 {
   const grouped_rows g = rows_of_fwd(a);
@@ -36,8 +50,11 @@ void tgi_grouped_linear_fwd_check(tgi_call *call, const tg_grouped_linear_fwd_ar
   TGI_WANT_DTYPE(call, a, weight, weight_dtypes(&a->x));
   TGI_WANT_SHAPE(call, a, bias, g.experts, out);
   TGI_WANT_DTYPE(call, a, bias, tgi_like_or_f32(&a->weight));
-  TGI_WANT_SHAPE(call, a, y, g.rows, out);
+  check_activation(call, a, out);
+  TGI_WANT_SHAPE(call, a, y, g.rows, a->activation == TG_GATED_NONE ? out : out / 2);
   TGI_WANT_DTYPE(call, a, y, tgi_like_or_f32(&a->x));
+  TGI_WANT_SHAPE(call, a, preactivation, g.rows, out);
+  TGI_WANT_DTYPE(call, a, preactivation, TG_DTYPE_BIT(a->y.dtype));
   check_groups(call, &g);
   call->empty = g.rows == 0 || out == 0;
 }

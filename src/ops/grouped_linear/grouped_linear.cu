@@ -2,39 +2,87 @@
  *
  * Method     One warp makes the list of tiles of rows from `offsets` (expert_tiles.cuh); then each
  *            block multiplies tiles of 64 rows of one expert by 64 columns of its weight
- *            (expert_product.cuh), gathering rows of x by `slot` as it reads them.
+ *            (expert_product.cuh), gathering rows of x by `slot` as it reads them. An activation is
+ *            a kernel of its own behind the product: that of swiglu or swiglu_clamped.
  * Work       A tile of y for a block; the last tile of an expert is partly empty.
  * Bound      f32 arithmetic.
  */
 #include "ops/grouped_linear/expert_rows_product.cuh"
+#include "ops/grouped_linear/grouped_sites.cuh"
+
+extern "C" {
+#include "ops/shared/gated/gated_choice.h"
+}
+
+namespace
+{
+
+/* Where the product goes: y, or what an activation reads, which follows the tiles in the workspace
+ * unless it is a result. */
+tg_tensor z_of(const tg_grouped_linear_fwd_args *a)
+{
+  if (a->activation == TG_GATED_NONE) {
+    return a->y;
+  }
+  if (tgi_present(&a->preactivation)) {
+    return a->preactivation;
+  }
+  char *behind = static_cast<char *>(a->workspace) + expert_tiles_bytes(a->weight.shape[0]);
+  return tg_tensor_2d(behind, a->y.dtype, a->y.shape[0], 2 * a->y.shape[1]);
+}
+
+} // namespace
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+tg_status run_grouped_linear_fwd(const tg_context *ctx, const tg_grouped_linear_fwd_args *a,
+                                 grouped_sites sites)
+{
+  const tg_tensor z = z_of(a);
+  rows_product p = {};
+  p.tiles = expert_tiles_in(a->workspace, a->weight.shape[0], z.shape[0]);
+  p.sources.slot = static_cast<const int32_t *>(a->slot.data);
+  p.sources.slots = a->x.shape[0] * a->slots_per_row;
+  p.sources.slots_per_row = (int)a->slots_per_row;
+  p.sources.bad_slot = sites.slot;
+  p.a = matrix_of_rank(&a->x);
+  p.b = matrix_of_rank(&a->weight);
+  p.bias = matrix_of_rank(&a->bias);
+  p.b_along_k = !a->in_first;
+  p.c = z.data;
+  p.c_dtype = z.dtype;
+  p.c_step = tgi_stride(&z, 0);
+  p.cols = z.shape[1];
+  p.steps = a->x.shape[1];
+  tg_status status = find_tiles(ctx, &a->offsets, p.tiles, sites.offsets);
+  if (status == TG_OK) {
+    status = multiply_rows(ctx, p);
+  }
+  if (status == TG_OK && a->activation != TG_GATED_NONE) {
+    status = tgi_activate(ctx, TGI_GATED_CHOICE(a), &z, &a->y);
+  }
+  return status;
+}
+
+} // namespace TGI_CUDA_ENTRY
 
 extern "C" size_t TGI_WORKSPACE(grouped_linear_fwd)(const tg_context *,
                                                     const tg_grouped_linear_fwd_args *a)
 {
-  return expert_tiles_bytes(a->weight.shape[0]);
+  const size_t tiles = expert_tiles_bytes(a->weight.shape[0]);
+  if (a->activation == TG_GATED_NONE || tgi_present(&a->preactivation)) {
+    return tiles;
+  }
+  return tiles + 2 * (size_t)tgi_numel(&a->y) * tg_dtype_bytes(a->y.dtype);
 }
 
 extern "C" tg_status TGI_KERNEL(grouped_linear_fwd)(const tg_context *ctx,
                                                     const tg_grouped_linear_fwd_args *a)
 {
-  rows_product p = {};
-  p.tiles = expert_tiles_in(a->workspace, a->weight.shape[0], a->y.shape[0]);
-  p.sources.slot = static_cast<const int32_t *>(a->slot.data);
-  p.sources.slots = a->x.shape[0] * a->slots_per_row;
-  p.sources.slots_per_row = (int)a->slots_per_row;
-  p.sources.bad_slot = FAULT_SITE(ctx, grouped_linear_fwd, slot);
-  p.a = matrix_of_rank(&a->x);
-  p.b = matrix_of_rank(&a->weight);
-  p.bias = matrix_of_rank(&a->bias);
-  p.b_along_k = !a->in_first;
-  p.c = a->y.data;
-  p.c_dtype = a->y.dtype;
-  p.c_step = tgi_stride(&a->y, 0);
-  p.cols = a->y.shape[1];
-  p.steps = a->x.shape[1];
-  const tg_status status =
-      find_tiles(ctx, &a->offsets, p.tiles, FAULT_SITE(ctx, grouped_linear_fwd, offsets));
-  return status == TG_OK ? multiply_rows(ctx, p) : status;
+  return run_grouped_linear_fwd(
+      ctx, a,
+      {FAULT_SITE(ctx, grouped_linear_fwd, offsets), FAULT_SITE(ctx, grouped_linear_fwd, slot)});
 }
 
 extern "C" void TGI_PLAN(grouped_linear_fwd)(const tg_context *, const tg_grouped_linear_fwd_args *,

@@ -1,35 +1,20 @@
 /* Grouped linear layers on CUDA, backward.
  *
  * Method     dx: the forward's kernel over rows of dy. dweight: a block multiplies tiles of 64 x 64
- *            of an expert's dy^T x, over all of its rows, gathering rows of x. dbias: a warp's
- * width of an expert's columns for a block; in each group of 64 rows eight warps add every eighth
- * row, and at the end the eight are added in order. No atomics. Work       A tile of dx or dweight
- * for a block; an expert without rows costs a look at its bounds. Bound      f32 arithmetic; dbias:
- * memory.
+ *            of an expert's dy^T x, over all of its rows, gathering rows of x. dbias: a block adds
+ *            up 32 columns of an expert; warp i of eight adds rows i, i + 8, .. of each group of 64
+ *            rows, then the groups' sums; in the end the eight totals are added in order. No
+ *            atomics.
+ * Work       A tile of dx or dweight, or 32 columns of dbias, for a block; an expert without rows
+ *            costs a look at its bounds.
+ * Bound      f32 arithmetic; dbias: memory.
  */
+#include "ops/grouped_linear/expert_bias_sums.cuh"
 #include "ops/grouped_linear/expert_rows_product.cuh"
+#include "ops/grouped_linear/grouped_sites.cuh"
 
 namespace
 {
-
-constexpr int kBiasGroup = 64, kBiasSlices = 8, kBiasThreads = kBiasSlices * kWarp;
-
-/* A gradient of parameters: += the sum, or = it. */
-struct gradient {
-  void *data;
-  tg_dtype dtype;
-  bool overwrite;
-
-  __device__ __forceinline__ void add(int64_t at, float sum) const
-  {
-    store_any(data, dtype, at, overwrite ? sum : load_any(data, dtype, at) + sum);
-  }
-};
-
-gradient gradient_of(const tg_tensor *t, bool overwrite)
-{
-  return {t->data, t->dtype, overwrite};
-}
 
 /* dweight[e][m, n] += sum_r a[r, m] * b[r, n], where one of the two is dy and the other x. */
 struct weight_product {
@@ -90,46 +75,6 @@ __global__ void __launch_bounds__(kProductThreads)
   }
 }
 
-struct bias_sums {
-  expert_tiles tiles;
-  expert_matrix dy;
-  gradient to;
-  int64_t to_step, cols, column_tiles;
-};
-
-/* 1024 threads of a multiprocessor: left to itself, the compiler spills to fit twice as many. */
-__global__ void __launch_bounds__(kBiasThreads, resident_blocks(kBiasThreads, 1024 / kBiasThreads))
-    grouped_linear_bwd_bias_kernel(const bias_sums p)
-{
-  __shared__ float sums[kBiasSlices][kWarp];
-  const int lane = threadIdx.x % kWarp, slice = threadIdx.x / kWarp;
-  const int64_t tiles = p.tiles.experts * p.column_tiles;
-  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const int64_t e = tile / p.column_tiles, n = (tile - e * p.column_tiles) * kWarp + lane;
-    const int64_t first = p.tiles.bound[e], end = p.tiles.bound[e + 1];
-    float total = 0;
-    for (int64_t group = first; group < end && n < p.cols; group += kBiasGroup) {
-      float sum = 0;
-      for (int64_t r = group + slice; r < end && r < group + kBiasGroup; r += kBiasSlices) {
-        sum += load_any(p.dy.data, p.dy.dtype, r * p.dy.row_step + n);
-      }
-      total += sum;
-    }
-    sums[slice][lane] = total;
-    __syncthreads();
-    const bool bad = *p.tiles.bad != 0;
-    if (slice == 0 && n < p.cols && (first < end || p.to.overwrite || bad)) {
-      float sum = 0;
-#pragma unroll
-      for (int i = 0; i < kBiasSlices; i++) {
-        sum += sums[i][lane];
-      }
-      p.to.add(e * p.to_step + n, bad ? CUDART_NAN_F : sum);
-    }
-    __syncthreads();
-  }
-}
-
 expert_tiles tiles_of(const tg_grouped_linear_bwd_args *a)
 {
   return expert_tiles_in(a->workspace, a->weight.shape[0], a->dy.shape[0]);
@@ -150,14 +95,15 @@ tg_status make_dx(const tg_context *ctx, const tg_grouped_linear_bwd_args *a)
   return multiply_rows(ctx, p);
 }
 
-tg_status add_dweight(const tg_context *ctx, const tg_grouped_linear_bwd_args *a)
+tg_status add_dweight(const tg_context *ctx, const tg_grouped_linear_bwd_args *a,
+                      fault_site bad_slot)
 {
   weight_product p = {};
   p.tiles = tiles_of(a);
   p.sources.slot = static_cast<const int32_t *>(a->slot.data);
   p.sources.slots = a->x.shape[0] * a->slots_per_row;
   p.sources.slots_per_row = (int)a->slots_per_row;
-  p.sources.bad_slot = FAULT_SITE(ctx, grouped_linear_bwd, slot);
+  p.sources.bad_slot = bad_slot;
   p.a = matrix_of_rank(a->in_first ? &a->x : &a->dy);
   p.b = matrix_of_rank(a->in_first ? &a->dy : &a->x);
   p.a_is_x = a->in_first;
@@ -177,15 +123,31 @@ tg_status add_dbias(const tg_context *ctx, const tg_grouped_linear_bwd_args *a)
   bias_sums p = {};
   p.tiles = tiles_of(a);
   p.dy = matrix_of_rank(&a->dy);
-  p.to = gradient_of(&a->dbias, a->overwrite);
-  p.to_step = tgi_stride(&a->dbias, 0);
-  p.cols = a->dbias.shape[1];
-  p.column_tiles = divide_up(p.cols, (int64_t)kWarp);
-  return launch(ctx, grouped_linear_bwd_bias_kernel, grid_of(p.tiles.experts * p.column_tiles),
-                kBiasThreads, 0, p);
+  return add_bias_sums(ctx, p, &a->dbias, a->overwrite);
 }
 
 } // namespace
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+tg_status run_grouped_linear_bwd(const tg_context *ctx, const tg_grouped_linear_bwd_args *a,
+                                 grouped_sites sites)
+{
+  tg_status status = find_tiles(ctx, &a->offsets, tiles_of(a), sites.offsets);
+  if (status == TG_OK && tgi_present(&a->dx)) {
+    status = make_dx(ctx, a);
+  }
+  if (status == TG_OK && tgi_present(&a->dweight)) {
+    status = add_dweight(ctx, a, sites.slot);
+  }
+  if (status == TG_OK && tgi_present(&a->dbias)) {
+    status = add_dbias(ctx, a);
+  }
+  return status;
+}
+
+} // namespace TGI_CUDA_ENTRY
 
 extern "C" size_t TGI_WORKSPACE(grouped_linear_bwd)(const tg_context *,
                                                     const tg_grouped_linear_bwd_args *a)
@@ -196,18 +158,9 @@ extern "C" size_t TGI_WORKSPACE(grouped_linear_bwd)(const tg_context *,
 extern "C" tg_status TGI_KERNEL(grouped_linear_bwd)(const tg_context *ctx,
                                                     const tg_grouped_linear_bwd_args *a)
 {
-  tg_status status =
-      find_tiles(ctx, &a->offsets, tiles_of(a), FAULT_SITE(ctx, grouped_linear_bwd, offsets));
-  if (status == TG_OK && tgi_present(&a->dx)) {
-    status = make_dx(ctx, a);
-  }
-  if (status == TG_OK && tgi_present(&a->dweight)) {
-    status = add_dweight(ctx, a);
-  }
-  if (status == TG_OK && tgi_present(&a->dbias)) {
-    status = add_dbias(ctx, a);
-  }
-  return status;
+  return run_grouped_linear_bwd(
+      ctx, a,
+      {FAULT_SITE(ctx, grouped_linear_bwd, offsets), FAULT_SITE(ctx, grouped_linear_bwd, slot)});
 }
 
 extern "C" void TGI_PLAN(grouped_linear_bwd)(const tg_context *, const tg_grouped_linear_bwd_args *,

@@ -1,7 +1,8 @@
 /* Grouped linear layers on the CPU: for each expert that has rows the products of a linear layer
  * (cpu/gemm/gemm.h), one expert after the other.
  *
- *   forward   y  = x W^T     rows of x are gathered as they are packed; bias ends each tile
+ *   forward   z  = x W^T     rows of x are gathered as they are packed; bias ends each tile; an
+ *                            activation runs on the rows of z in the end
  *   backward  dx = dy W      dW += dy^T x, with the rows of x gathered likewise
  *
  * Work       Each product is cut into tasks for all threads; sums by `in`, `out` or an expert's
@@ -9,11 +10,12 @@
  * Bound      Arithmetic, from about 16 rows of an expert on; memory (one reading of the weights of
  *            the experts that have rows) for few. */
 #include "cpu/gemm/gemm.h"
-#include "ops/grouped_linear/grouped_rows.h"
+#include "ops/grouped_linear/expert_bias_sums.h"
+#include "ops/shared/gated/gated_choice.h"
 
 #include <stdio.h>
 
-enum { kBiasGroup = 64, kBiasColumns = 256, kClearBytes = 128 << 10 };
+enum { kClearBytes = 128 << 10 };
 
 static tgi_gemm_operand operand(const tg_tensor *t, bool along_k)
 {
@@ -80,21 +82,38 @@ static void clear_rest(const tg_context *ctx, const tg_tensor *t, const grouped_
 
 /* ---- forward ---- */
 
+/* Bytes of z where no argument holds it. */
+static size_t z_bytes(const tg_grouped_linear_fwd_args *a)
+{
+  const bool held = a->activation == TG_GATED_NONE || tgi_present(&a->preactivation);
+  const size_t row = 2 * (size_t)a->y.shape[1] * tg_dtype_bytes(a->y.dtype);
+  return held ? 0 : ((size_t)a->y.shape[0] * row + 255) / 256 * 256;
+}
+
+/* Where the product goes: y, or what an activation reads, which begins the workspace. */
+static tg_tensor z_of(const tg_grouped_linear_fwd_args *a)
+{
+  return a->activation == TG_GATED_NONE ? a->y
+         : tgi_present(&a->preactivation)
+             ? a->preactivation
+             : tg_tensor_2d(a->workspace, a->y.dtype, a->y.shape[0], 2 * a->y.shape[1]);
+}
+
 /* Expert e's, with rows [r0, r1). */
-static tgi_gemm_problem fwd_problem(const tg_grouped_linear_fwd_args *a, int64_t e, int64_t r0,
-                                    int64_t r1)
+static tgi_gemm_problem fwd_problem(const tg_grouped_linear_fwd_args *a, const tg_tensor *z,
+                                    int64_t e, int64_t r0, int64_t r1)
 {
   const grouped_rows g = rows_of_fwd(a);
   const tg_tensor weight = matrix_of(&a->weight, e);
   return (tgi_gemm_problem){
       .m = r1 - r0,
-      .n = a->y.shape[1],
+      .n = z->shape[1],
       .k = a->x.shape[1],
       .a = sources_from(&a->x, &g, r0, true),
       .b = operand(&weight, !a->in_first),
-      .c = {.y = place_of(&a->y, r0),
-            .dtype = a->y.dtype,
-            .stride = tgi_stride(&a->y, 0),
+      .c = {.y = place_of(z, r0),
+            .dtype = z->dtype,
+            .stride = tgi_stride(z, 0),
             .bias = place_of(&a->bias, e),
             .bias_dtype = a->bias.dtype},
   };
@@ -103,23 +122,26 @@ static tgi_gemm_problem fwd_problem(const tg_grouped_linear_fwd_args *a, int64_t
 /* One expert has all rows: no product is larger. */
 size_t TGI_WORKSPACE(grouped_linear_fwd)(const tg_context *ctx, const tg_grouped_linear_fwd_args *a)
 {
-  const tgi_gemm_problem p = fwd_problem(a, 0, 0, a->y.shape[0]);
-  return tgi_gemm_workspace_within(ctx, &p);
+  const tg_tensor z = z_of(a);
+  const tgi_gemm_problem p = fwd_problem(a, &z, 0, 0, a->y.shape[0]);
+  return z_bytes(a) + tgi_gemm_workspace_within(ctx, &p);
 }
 
 tg_status TGI_KERNEL(grouped_linear_fwd)(const tg_context *ctx, const tg_grouped_linear_fwd_args *a)
 {
   const grouped_rows g = rows_of_fwd(a);
+  const tg_tensor z = z_of(a);
+  void *blocks = (char *)a->workspace + z_bytes(a);
   const tg_status status = check_rows(ctx, "grouped_linear_fwd", &g);
   if (status != TG_OK) {
     return status;
   }
   for (int64_t e = 0; e < g.experts; e++) {
-    const tgi_gemm_problem p = fwd_problem(a, e, first_row(&g, e), first_row(&g, e + 1));
-    tgi_gemm(ctx, &p, a->workspace);
+    const tgi_gemm_problem p = fwd_problem(a, &z, e, first_row(&g, e), first_row(&g, e + 1));
+    tgi_gemm(ctx, &p, blocks);
   }
-  clear_rest(ctx, &a->y, &g);
-  return TG_OK;
+  clear_rest(ctx, &z, &g);
+  return a->activation == TG_GATED_NONE ? TG_OK : tgi_activate(ctx, TGI_GATED_CHOICE(a), &z, &a->y);
 }
 
 /* What an expert with its share of the rows would do. */
@@ -132,7 +154,8 @@ void TGI_PLAN(grouped_linear_fwd)(const tg_context *ctx, const tg_grouped_linear
                                   char *text, size_t bytes)
 {
   const grouped_rows g = rows_of_fwd(a);
-  const tgi_gemm_problem p = fwd_problem(a, 0, 0, usual_rows(&g));
+  const tg_tensor z = z_of(a);
+  const tgi_gemm_problem p = fwd_problem(a, &z, 0, 0, usual_rows(&g));
   char of_expert[160];
   tgi_gemm_explain(ctx, &p, of_expert, sizeof of_expert);
   snprintf(text, bytes, "an expert of rows spread evenly: %s", of_expert);
@@ -178,54 +201,6 @@ static tgi_gemm_problem dweight_problem(const tg_grouped_linear_bwd_args *a, int
   };
 }
 
-/* Sum of up to kBiasGroup rows for one vector of columns. */
-TGI_INLINE vf sum_group(const tg_tensor *dy, int t, int64_t r0, int64_t r1, int64_t j, int64_t n)
-{
-  vf sum = vf_zero();
-  for (int64_t r = r0; r < r1; r++) {
-    sum = sum + vf_load_part(tgi_row(dy, r), t, j, n);
-  }
-  return sum;
-}
-
-static void bias_columns(const tg_grouped_linear_bwd_args *a, int64_t e, int64_t j, int64_t n)
-{
-  const grouped_rows g = rows_of_bwd(a);
-  const int64_t r0 = first_row(&g, e), r1 = first_row(&g, e + 1);
-  void *dbias = tgi_row(&a->dbias, e);
-  vf total = vf_zero();
-  for (int64_t r = r0; r < r1; r += kBiasGroup) {
-    const int64_t last = tgi_min_i64(r1, r + kBiasGroup);
-    TGI_SWITCH_FLOAT(a->dy.dtype, T, total = total + sum_group(&a->dy, T, r, last, j, n));
-  }
-  if (r0 < r1 || a->overwrite) {
-    TGI_SWITCH_FLOAT(a->dbias.dtype, T, {
-      const vf old = a->overwrite ? vf_zero() : vf_load_part(dbias, T, j, n);
-      vf_store_part(dbias, T, j, n, old + total);
-    });
-  }
-}
-
-static int64_t bias_chunks(const tg_grouped_linear_bwd_args *a)
-{
-  return (a->dbias.shape[1] + kBiasColumns - 1) / kBiasColumns;
-}
-
-/* Task: chunk of columns, expert. */
-static void bias_tasks(void *arg, int64_t begin, int64_t end, int thread)
-{
-  const tg_grouped_linear_bwd_args *a = arg;
-  const int64_t chunks = bias_chunks(a), out = a->dbias.shape[1];
-  (void)thread;
-  for (int64_t task = begin; task < end; task++) {
-    const int64_t first = task % chunks * kBiasColumns;
-    const int64_t last = tgi_min_i64(out, first + kBiasColumns);
-    for (int64_t j = first; j < last; j += TGI_LANES) {
-      bias_columns(a, task / chunks, j, tgi_min_i64(TGI_LANES, last - j));
-    }
-  }
-}
-
 size_t TGI_WORKSPACE(grouped_linear_bwd)(const tg_context *ctx, const tg_grouped_linear_bwd_args *a)
 {
   const int64_t rows = a->dy.shape[0];
@@ -244,7 +219,6 @@ size_t TGI_WORKSPACE(grouped_linear_bwd)(const tg_context *ctx, const tg_grouped
 
 tg_status TGI_KERNEL(grouped_linear_bwd)(const tg_context *ctx, const tg_grouped_linear_bwd_args *a)
 {
-  tg_grouped_linear_bwd_args args = *a;
   const grouped_rows g = rows_of_bwd(a);
   const tg_status status = check_rows(ctx, "grouped_linear_bwd", &g);
   if (status != TG_OK) {
@@ -265,7 +239,9 @@ tg_status TGI_KERNEL(grouped_linear_bwd)(const tg_context *ctx, const tg_grouped
     clear_rest(ctx, &a->dx, &g);
   }
   if (tgi_present(&a->dbias)) {
-    tgi_for(ctx, g.experts * bias_chunks(a), 1, bias_tasks, &args);
+    tgi_add_expert_sums(
+        ctx,
+        &(expert_bias_sums){.rows = g, .dy = &a->dy, .to = &a->dbias, .overwrite = a->overwrite});
   }
   return TG_OK;
 }

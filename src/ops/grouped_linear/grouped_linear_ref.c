@@ -1,5 +1,6 @@
 /* Grouped linear layers, reference: the contract's sums in f64, each result through tgi_round. */
 #include "ops/grouped_linear/grouped_rows.h"
+#include "ops/shared/gated/swiglu_formulas_ref.h"
 
 static double load_at(const tg_tensor *t, int64_t i, int64_t j)
 {
@@ -22,18 +23,41 @@ static void put_zeros(const tg_tensor *t, int64_t first)
   }
 }
 
+/* z[r,o] of row r of expert e, which multiplies row `from` of x. */
+static double z_of(const tg_grouped_linear_fwd_args *a, int64_t e, int64_t from, int64_t o)
+{
+  double sum = 0;
+  for (int64_t i = 0; i < a->x.shape[1]; i++) {
+    sum += load_at(&a->x, from, i) * weight_at(&a->weight, a->in_first, e, o, i);
+  }
+  if (tgi_present(&a->bias)) {
+    sum += load_at(&a->bias, e, o);
+  }
+  return tgi_round(a->y.dtype, sum);
+}
+
+static void put_z(const tg_grouped_linear_fwd_args *a, int64_t r, int64_t o, double z)
+{
+  if (tgi_present(&a->preactivation)) {
+    tgi_store(tgi_row(&a->preactivation, r), a->y.dtype, o, z);
+  }
+}
+
 static void put_y(const tg_grouped_linear_fwd_args *a, const grouped_rows *g, int64_t e, int64_t r)
 {
-  const int64_t from = source_row(g, r);
-  for (int64_t o = 0; o < a->y.shape[1]; o++) {
-    double sum = 0;
-    for (int64_t i = 0; i < a->x.shape[1]; i++) {
-      sum += load_at(&a->x, from, i) * weight_at(&a->weight, a->in_first, e, o, i);
+  const int64_t from = source_row(g, r), cols = a->y.shape[1];
+  for (int64_t c = 0; c < cols; c++) {
+    double y;
+    if (a->activation == TG_GATED_NONE) {
+      y = z_of(a, e, from, c);
+    } else {
+      const int64_t o = tgi_gate_column(a->packing, c), p = tgi_up_column(a->packing, cols, c);
+      const double gate = z_of(a, e, from, o), up = z_of(a, e, from, p);
+      put_z(a, r, o, gate);
+      put_z(a, r, p, up);
+      y = tgi_gated_choice_ref(TGI_GATED_CHOICE(a), a->y.dtype, gate, up);
     }
-    if (tgi_present(&a->bias)) {
-      sum += load_at(&a->bias, e, o);
-    }
-    tgi_store(tgi_row(&a->y, r), a->y.dtype, o, tgi_round(a->y.dtype, sum));
+    tgi_store(tgi_row(&a->y, r), a->y.dtype, c, y);
   }
 }
 
@@ -50,6 +74,9 @@ tg_status TGI_KERNEL(grouped_linear_fwd)(const tg_context *ctx, const tg_grouped
     }
   }
   put_zeros(&a->y, first_row(&g, g.experts));
+  if (tgi_present(&a->preactivation)) {
+    put_zeros(&a->preactivation, first_row(&g, g.experts));
+  }
   return TG_OK;
 }
 

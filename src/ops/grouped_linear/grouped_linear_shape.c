@@ -1,13 +1,13 @@
 #include "ops/shape.h"
 
-/* One syntax for both directions. k: each of x's ROWS has N slots, which gather; without: no slots.
- * infirst: weight is [experts, in, out]. The f32 flags are those of linear: xf32 sets x and y, bf32
- * bias and dbias. */
+/* k: each of x's ROWS has N slots, which gather; without: no slots. infirst: weight is
+ * [experts, in, out]. The f32 flags are those of linear: xf32 sets x and y, bf32 bias and dbias.
+ * swiglu, clamped: an activation, of halves unless interleaved; pre: with its preactivation. */
 #define SYNTAX                                                                                     \
   "ROWSxINxOUT_eEXPERTS[_kN][_infirst][_bias][_wf32][_xf32][_yf32][_bf32][_dwf32]"                 \
   "[_nodx][_nodweight][_nodbias][_overwrite]"
 
-const char tgi_grouped_linear_fwd_syntax[] = SYNTAX;
+const char tgi_grouped_linear_fwd_syntax[] = SYNTAX "[_swiglu|_clamped][_interleaved][_pre]";
 const char tgi_grouped_linear_bwd_syntax[] = SYNTAX;
 
 typedef struct words {
@@ -53,6 +53,24 @@ static tg_tensor weight_of(const words *w, tg_dtype dtype)
       .shape = {w->experts, w->in_first ? w->in : w->out, w->in_first ? w->out : w->in}};
 }
 
+/* An activation, which halves y. */
+static void read_activation(tgi_shape *s, tg_grouped_linear_fwd_args *a)
+{
+  const bool clamped = tgi_shape_flag(s, "clamped"), swiglu = tgi_shape_flag(s, "swiglu");
+  const bool interleaved = tgi_shape_flag(s, "interleaved"), pre = tgi_shape_flag(s, "pre");
+  if (!clamped && !swiglu) {
+    return;
+  }
+  a->activation = clamped ? TG_GATED_SWIGLU_CLAMPED : TG_GATED_SWIGLU;
+  a->packing = interleaved ? TG_GATE_UP_INTERLEAVED : TG_GATE_UP_HALVES;
+  a->alpha = clamped ? 1.702f : 0;
+  a->limit = clamped ? 7 : 0;
+  if (pre) {
+    a->preactivation = a->y;
+  }
+  a->y.shape[1] /= 2;
+}
+
 void tgi_grouped_linear_fwd_shape(tgi_shape *s, tg_grouped_linear_fwd_args *a)
 {
   const words w = read_words(s);
@@ -70,11 +88,13 @@ void tgi_grouped_linear_fwd_shape(tgi_shape *s, tg_grouped_linear_fwd_args *a)
   if (w.k > 0) {
     a->slot = tg_tensor_1d(NULL, TG_I32, w.rows);
   }
+  read_activation(s, a);
 }
 
 void tgi_grouped_linear_fwd_cost(const tg_grouped_linear_fwd_args *a, tgi_cost *cost)
 {
-  cost->flops = 2.0 * (double)tgi_numel(&a->y) * (double)a->x.shape[1];
+  const double out = (double)a->weight.shape[a->in_first ? 2 : 1];
+  cost->flops = 2.0 * (double)a->y.shape[0] * out * (double)a->x.shape[1];
 }
 
 void tgi_grouped_linear_bwd_shape(tgi_shape *s, tg_grouped_linear_bwd_args *a)

@@ -56,12 +56,27 @@ static void fill_values(tgi_shaped *shaped, const spec_case *c)
   }
 }
 
+/* z on both sides of the limits and on them: the bias alone makes it. */
+static void fill_limits(tgi_shaped *shaped)
+{
+  static const double kValues[] = {7,        7.03125, 6.96875, -7,  -7.03125,
+                                   -6.96875, 12,      -12,     0.5, -0.25};
+  const tg_tensor *bias = tgi_shaped_tensor(shaped, "bias");
+  spec_set_all(shaped, "weight", 0);
+  for (int64_t i = 0; i < tgi_numel(bias); i++) {
+    spec_set(shaped, "bias", i, kValues[i * 7 % 10]);
+  }
+}
+
 static void fill_fwd(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
 {
   const tg_tensor *x = tgi_shaped_tensor(shaped, "x"), *y = tgi_shaped_tensor(shaped, "y");
   const int64_t in = x->shape[1], kept = fill_plan(shaped, c, y->shape[0], rng);
   spec_scale(shaped, "weight", in > 0 ? 1 / sqrt((double)in) : 1, 0);
   fill_values(shaped, c);
+  if (spec_is(c, "limits")) {
+    fill_limits(shaped);
+  }
   if (spec_is(c, "not finite")) { /* in a row of an expert, and in one of none */
     spec_set(shaped, "x", 3, INFINITY);
     for (int64_t i = kept * in; i < tgi_numel(x); i++) {
@@ -136,6 +151,24 @@ static const spec_case fwd_cases[] = {
     {"10x70x50_e3_k2_xf32_bf32_bias"},
     {"7x20x36_e3", "zeros"},
     {"7x20x36_e3_k2_bias", "large"},
+    /* activations: with and without their input, in both packings and layouts */
+    {"0x5x8_e3_bias_swiglu"},
+    {"3x5x0_e2_clamped_pre"},
+    {"3x0x6_e2_bias_swiglu_pre", "dropped"},
+    {"1x7x2_e1_bias_clamped_interleaved_pre"},
+    {"19x23x34_e5_bias_swiglu"},
+    {"19x23x34_e5_k2_infirst_bias_swiglu_interleaved_pre", "dropped"},
+    {"13x37x66_e7_k3_bias_swiglu_pre", "few experts"},
+    {"13x37x66_e7_k3_infirst_clamped_interleaved", "one expert"},
+    {"17x31x62_e4_infirst_bias_clamped_interleaved_pre", "dropped"},
+    {"17x31x62_e4_bias_clamped_pre", "all dropped"},
+    {"11x29x130_e3_k2_bias_clamped_interleaved_pre", "limits"},
+    {"11x29x130_e3_infirst_bias_clamped", "limits"},
+    {"61x23x38_e5_bias_clamped_interleaved_pre", "not finite"},
+    {"61x23x38_e5_infirst_swiglu", "not finite"},
+    {"3x2880x34_e4_k4_infirst_bias_clamped_interleaved_pre"},
+    {"9x70x50_e3_k2_wf32_bias_swiglu"},
+    {"21x70x50_e3_yf32_bias_clamped_interleaved"},
     {NULL},
 };
 
@@ -199,6 +232,7 @@ static const char *const bench_fwd[] = {
     "2048x2880x2880_e32_infirst_bias",
     "1x2880x5760_e32_k4_infirst_bias",
     "512x2048x1536_e128_k8",
+    "512x2880x5760_e32_k4_infirst_bias_clamped_interleaved_pre",
     NULL,
 };
 
@@ -209,7 +243,18 @@ static const char *const bench_bwd[] = {
     NULL,
 };
 
-static const spec_bad_scalar bad_scalars[] = {
+static const spec_bad_scalar bad_fwd[] = {
+    {"slots_per_row", -1, TG_BAD_ARGUMENT},
+    {"slots_per_row", 1, TG_BAD_ARGUMENT}, /* the first case has no slots, and no activation */
+    {"activation", -1, TG_BAD_ARGUMENT},
+    {"activation", 3, TG_BAD_ARGUMENT},
+    {"packing", 1, TG_BAD_ARGUMENT},
+    {"alpha", 1, TG_BAD_ARGUMENT},
+    {"limit", NAN, TG_BAD_ARGUMENT},
+    {NULL, 0, TG_OK},
+};
+
+static const spec_bad_scalar bad_bwd[] = {
     {"slots_per_row", -1, TG_BAD_ARGUMENT},
     {"slots_per_row", 1, TG_BAD_ARGUMENT}, /* the first case has no slots */
     {NULL, 0, TG_OK},
@@ -223,7 +268,7 @@ const spec spec_grouped_linear_fwd = {
     .f16_ceiling = 2e-3,
     .bf16_ceiling = 1.6e-2,
     .fill = fill_fwd,
-    .bad_scalars = bad_scalars,
+    .bad_scalars = bad_fwd,
 };
 
 const spec spec_grouped_linear_bwd = {
@@ -235,5 +280,5 @@ const spec spec_grouped_linear_bwd = {
     .bf16_ceiling = 3e-2,
     .gradient_of = "grouped_linear_fwd",
     .fill = fill_bwd,
-    .bad_scalars = bad_scalars,
+    .bad_scalars = bad_bwd,
 };

@@ -42,6 +42,13 @@ static inline int64_t source_row(const grouped_rows *g, int64_t r)
   return tgi_present(g->slot) ? ((const int32_t *)g->slot->data)[r] / g->slots_per_row : r;
 }
 
+/** The weight of row r's slot, of weights [x_rows, slots_per_row]. */
+static inline double weight_of_row(const grouped_rows *g, const tg_tensor *weights, int64_t r)
+{
+  const int64_t s = ((const int32_t *)g->slot->data)[r], t = s / g->slots_per_row;
+  return tgi_load(tgi_row(weights, t), weights->dtype, s - t * g->slots_per_row);
+}
+
 /** OK, or BAD_ARGUMENT with a message that names the first offset or slot out of range. */
 static inline tg_status check_rows(const tg_context *ctx, const char *op, const grouped_rows *g)
 {

@@ -56,6 +56,11 @@ inline bool whole_vectors(const tg_tensor *t)
   return t->shape[1] * (int64_t)tg_dtype_bytes(t->dtype) % 16 == 0 && rows_aligned(t, 16);
 }
 
+/** The forward, also within another op, whose argument stands for row in the record of an index out
+ * of range. Defined in moe_combine.cu. */
+tg_status run_moe_combine_fwd(const tg_context *ctx, const tg_moe_combine_fwd_args *a,
+                              fault_site bad_row);
+
 } // namespace TGI_CUDA_ENTRY
 
 #endif

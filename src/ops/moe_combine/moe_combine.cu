@@ -80,7 +80,8 @@ bool in_vectors(const tg_moe_combine_fwd_args *a)
          (!tgi_present(&a->residual) || rows_aligned(&a->residual, 16));
 }
 
-template <typename T> tg_status forward(const tg_context *ctx, const tg_moe_combine_fwd_args *a)
+template <typename T>
+tg_status forward(const tg_context *ctx, const tg_moe_combine_fwd_args *a, fault_site bad_row)
 {
   const bool vectors = in_vectors(a), residual = tgi_present(&a->residual);
   fwd_job<T> job = {};
@@ -96,7 +97,7 @@ template <typename T> tg_status forward(const tg_context *ctx, const tg_moe_comb
   job.row_vectors = vectors ? a->out.shape[1] / kLanes<T> : a->out.shape[1];
   job.blocks = divide_up(job.tokens * job.row_vectors, (int64_t)kCombineThreads);
   job.each = a->rounding == TG_ROUNDING_HF;
-  job.bad_row = FAULT_SITE(ctx, moe_combine_fwd, row);
+  job.bad_row = bad_row;
   const dim3 grid = grid_of(job.blocks);
   return vectors ? launch(ctx, moe_combine_fwd_kernel<T, kLanes<T>>, grid, kCombineThreads, 0, job)
                  : launch(ctx, moe_combine_fwd_kernel<T, 1>, grid, kCombineThreads, 0, job);
@@ -104,12 +105,23 @@ template <typename T> tg_status forward(const tg_context *ctx, const tg_moe_comb
 
 } // namespace
 
+inline namespace TGI_CUDA_ENTRY
+{
+
+tg_status run_moe_combine_fwd(const tg_context *ctx, const tg_moe_combine_fwd_args *a,
+                              fault_site bad_row)
+{
+  tg_status status = TG_OK;
+  SWITCH_FLOAT(a->y.dtype, T, status = forward<T>(ctx, a, bad_row));
+  return status;
+}
+
+} // namespace TGI_CUDA_ENTRY
+
 extern "C" tg_status TGI_KERNEL(moe_combine_fwd)(const tg_context *ctx,
                                                  const tg_moe_combine_fwd_args *a)
 {
-  tg_status status = TG_OK;
-  SWITCH_FLOAT(a->y.dtype, T, status = forward<T>(ctx, a));
-  return status;
+  return run_moe_combine_fwd(ctx, a, FAULT_SITE(ctx, moe_combine_fwd, row));
 }
 
 extern "C" void TGI_PLAN(moe_combine_fwd)(const tg_context *, const tg_moe_combine_fwd_args *a,

@@ -1,21 +1,20 @@
 /* SwiGLU, reference: the contract's formulas step by step, each step through tgi_round: with f64
  * tensors this is the oracle, with 16-bit tensors the result of rounding after each step. */
 #include "ops/kernels.h"
-#include "ops/shared/gated/activation_ref.h"
 #include "ops/shared/gated/gated_ref.h"
+#include "ops/shared/gated/swiglu_formulas_ref.h"
 
 static double value(tg_dtype t, double gate, double up, const void *args)
 {
   (void)args;
-  return tgi_silu_ref(t, gate) * up;
+  return tgi_swiglu_ref(t, gate, up);
 }
 
 static void gradients(tg_dtype t, double gate, double up, const void *args, double *dgate,
                       double *dup)
 {
   (void)args;
-  *dgate = tgi_round(t, up * tgi_silu_grad_ref(t, gate));
-  *dup = tgi_silu_ref(t, gate);
+  tgi_swiglu_gradients_ref(t, gate, up, dgate, dup);
 }
 
 tg_status TGI_KERNEL(swiglu_fwd)(const tg_context *ctx, const tg_swiglu_fwd_args *a)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 # The order in which patches are listed.
-OPS = ("rms_norm", "rope", "swiglu", "fused_linear_cross_entropy", "attention")
-NAMES = ("qwen3", "qwen2", "llama", "gpt_oss")
+OPS = ("rms_norm", "rope", "swiglu", "fused_linear_cross_entropy", "attention", "experts")
+NAMES = ("qwen3", "qwen2", "llama", "gpt_oss", "qwen3_moe", "mixtral")
 
 
 @dataclass(frozen=True)

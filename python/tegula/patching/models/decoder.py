@@ -26,6 +26,7 @@ from .. import attention as attentions
 from .. import attention_masks, hub, listeners, replacing
 from ..cache_name import CACHE, given_cache
 from ..listeners import kind, why_heard
+from ..replacing import ABSENT
 
 SDPA_MASK = masking_utils.sdpa_mask
 # The classes that `ops.swiglu` replaces, and the forwards that they may have: their own, or the kernels package's.
@@ -201,7 +202,12 @@ def interface_of(modelling, implementation):
     return modelling.eager_attention_forward if implementation == "eager" else functions[implementation]
 
 
-def attention(stock, parts, modelling):
+def own_window(attention):
+    return attention.sliding_window if "sliding_window" in attention.__dict__ else ABSENT
+
+
+def attention(stock, parts, modelling, window_of=own_window):
+    """`window_of(attention)`: what the original passes on as sliding_window; ABSENT: nothing."""
     rotation = own_rotation(modelling)
 
     def forward(self, hidden_states, position_embeddings=None, attention_mask=None, cache=None, **kwargs):
@@ -221,8 +227,9 @@ def attention(stock, parts, modelling):
             attend = attentions.attention_forward
         else:
             attend = interface_of(modelling, implementation)
-        if "sliding_window" in self.__dict__:
-            kwargs["sliding_window"] = self.sliding_window
+        window = window_of(self)
+        if window is not ABSENT:
+            kwargs["sliding_window"] = window
         dropout = self.attention_dropout if self.training else 0.0
         y, weights = attend(self, q, k, v, attention_mask, dropout=dropout, scaling=self.scaling, **kwargs)
         return self.o_proj(y.reshape(*tokens, -1).contiguous()), weights
@@ -240,7 +247,7 @@ def both_halves(layer, x, residual, *, pair, **kwargs):
         h, residual = add_then(layer.input_layernorm, x, residual)
     delta, _ = layer.self_attn(hidden_states=h, **kwargs)
     h, residual = add_then(layer.post_attention_layernorm, delta, residual)
-    delta = layer.mlp(h)
+    delta = (layer.mlp if "mlp" in layer._modules else layer.block_sparse_moe)(h)  # Mixtral's, in transformers 4
     if isinstance(delta, tuple):  # with the scores of a router
         delta = delta[0]
     return (delta, residual) if pair else residual + delta

@@ -1,7 +1,7 @@
-"""GPT-OSS: the norms, both residual additions, rotary positions, attention with sinks and windows, and the loss. Its
-experts are transformers'."""
+"""GPT-OSS: the norms, both residual additions, rotary positions, attention with sinks and windows, router and experts, and
+the loss."""
 
-from . import Family, causal_lm, decoder
+from . import Family, causal_lm, decoder, experts
 
 
 def rms_norm(stock, parts, modelling):
@@ -22,4 +22,5 @@ FAMILY = Family("gpt_oss", "transformers.models.gpt_oss.modeling_gpt_oss", {
         "GptOssModel.forward": decoder.model,
         "GptOssForCausalLM.create_masks_for_generate": decoder.masks_for_generate,
     },
+    **experts.patches("GptOss", experts.router),
 })  # fmt: skip

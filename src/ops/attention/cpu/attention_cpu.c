@@ -14,6 +14,7 @@
 
 enum {
   kSplitKeys = 512,
+  kChunkProducts = 1 << 15,
   kMinFewKeys = 512, /* keys of all heads in a split of few rows, */
   kMaxFewKeys = 8192,
   kFewSplits = 8, /* and the number of splits to aim at */
@@ -259,6 +260,14 @@ static void combine_splits(void *arg, int64_t begin, int64_t end, int thread)
   }
 }
 
+/* Blocks of a chunk: less than some microseconds of work is not worth a second thread. */
+static int64_t fwd_grain(const tgi_attention_layout *l)
+{
+  const int64_t rows = l->nq * l->group < kBlockRows ? l->nq * l->group : kBlockRows;
+  const int64_t products = rows * l->extent * (l->head_dim + l->v_dim);
+  return 1 + kChunkProducts / max_i64(products, 1);
+}
+
 size_t TGI_WORKSPACE(attention_fwd)(const tg_context *ctx, const tg_attention_fwd_args *a)
 {
   const tgi_attention_layout l = tgi_attention_fwd_layout(a);
@@ -276,7 +285,7 @@ tg_status TGI_KERNEL(attention_fwd)(const tg_context *ctx, const tg_attention_fw
   fwd_job job = plan_fwd(&l, a, ctx->num_threads);
   const int64_t tasks = job.blocks * l.kv_heads;
   if (job.splits == 1) {
-    tgi_for(ctx, tasks, 1, fwd_blocks, &job);
+    tgi_for(ctx, tasks, fwd_grain(&l), fwd_blocks, &job);
     return TG_OK;
   }
   if (job.few) {

@@ -1,4 +1,5 @@
 #include "ops/shared/gated/gated.h"
+#include "ops/shared/gated/gated_choice.h"
 
 /* One form and no more: gate and up, or gate_up with its packing. */
 static void want_form(tgi_call *call, tgi_gate_up in)
@@ -80,4 +81,26 @@ void tgi_want_gated_bwd(tgi_call *call, const tg_tensor *dy, tgi_gate_up in, tgi
     want_like(call, "dup", gradients.up, &gate);
   }
   call->empty = gate.shape[0] == 0 || gate.shape[1] == 0;
+}
+
+static void want_zero(tgi_call *call, const char *argument, double value)
+{
+  if (value != 0) {
+    tgi_fail(call, TG_BAD_ARGUMENT, argument, "expected 0 without a clamp, got %g", value);
+  }
+}
+
+void tgi_want_gated_choice(tgi_call *call, tgi_gated_choice c, tg_gated_activation first)
+{
+  const bool none = c.activation == TG_GATED_NONE;
+  tgi_want_range(call, "activation", c.activation, first, TG_GATED_SWIGLU_CLAMPED);
+  tgi_want_range(call, "packing", c.packing, none ? 0 : TG_GATE_UP_HALVES,
+                 none ? 0 : TG_GATE_UP_INTERLEAVED);
+  if (c.activation == TG_GATED_SWIGLU_CLAMPED) {
+    tgi_want_positive(call, "alpha", (double)c.alpha);
+    tgi_want_positive(call, "limit", (double)c.limit);
+  } else {
+    want_zero(call, "alpha", (double)c.alpha);
+    want_zero(call, "limit", (double)c.limit);
+  }
 }

@@ -1,0 +1,120 @@
+/**
+ * Sums of columns over each expert's rows on CUDA: gradients of biases.
+ *
+ * Method  A block adds up 32 columns of an expert: warp i of eight adds rows i, i + 8, .. of each
+ *         group of 64 rows, then the groups' sums; in the end the eight totals are added in order.
+ */
+#ifndef TGI_OPS_EXPERT_BIAS_SUMS_CUH
+#define TGI_OPS_EXPERT_BIAS_SUMS_CUH
+
+#include "ops/grouped_linear/expert_product.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+constexpr int kBiasGroup = 64, kBiasSlices = 8, kBiasThreads = kBiasSlices * kWarp;
+
+/** A gradient of parameters: += the sum, or = it. */
+struct gradient {
+  void *data;
+  tg_dtype dtype;
+  bool overwrite;
+
+  __device__ __forceinline__ void add(int64_t at, float sum) const
+  {
+    store_any(data, dtype, at, overwrite ? sum : load_any(data, dtype, at) + sum);
+  }
+};
+
+inline gradient gradient_of(const tg_tensor *t, bool overwrite)
+{
+  return {t->data, t->dtype, overwrite};
+}
+
+/** The weights of slots [tokens, k]. By value to kernels. */
+struct slot_weights {
+  const void *data; /* NULL: none */
+  tg_dtype dtype;
+  int64_t step;
+
+  /** Of row r, whose slot is in range. */
+  __device__ __forceinline__ float of(const row_sources &sources, int64_t r) const
+  {
+    const int s = sources.slot[r], t = s / sources.slots_per_row;
+    return load_any(data, dtype, t * step + (s - t * sources.slots_per_row));
+  }
+};
+
+/** to[e, n] += sum of dy[g(r), n] over the rows of e, each times its weight where there are. */
+struct bias_sums {
+  expert_tiles tiles;
+  row_sources sources; /* no slot: g(r) is r */
+  slot_weights weights;
+  expert_matrix dy;
+  gradient to;
+  int64_t to_step, cols, column_tiles;
+};
+
+namespace
+{
+
+/* Element n of row r, NaN if its slot is out of range. */
+__device__ __forceinline__ float bias_term(const bias_sums &p, int64_t r, int64_t n)
+{
+  const int64_t from = p.sources.of(r, n == 0);
+  if (from < 0) {
+    return CUDART_NAN_F;
+  }
+  const float v = load_any(p.dy.data, p.dy.dtype, from * p.dy.row_step + n);
+  return p.weights.data ? v * p.weights.of(p.sources, r) : v;
+}
+
+/* 1024 threads of a multiprocessor: left to itself, the compiler spills to fit twice as many. */
+__global__ void __launch_bounds__(kBiasThreads, resident_blocks(kBiasThreads, 1024 / kBiasThreads))
+    expert_bias_sums_kernel(const bias_sums p)
+{
+  __shared__ float sums[kBiasSlices][kWarp];
+  const int lane = threadIdx.x % kWarp, slice = threadIdx.x / kWarp;
+  const int64_t tiles = p.tiles.experts * p.column_tiles;
+  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const int64_t e = tile / p.column_tiles, n = (tile - e * p.column_tiles) * kWarp + lane;
+    const int64_t first = p.tiles.bound[e], end = p.tiles.bound[e + 1];
+    float total = 0;
+    for (int64_t group = first; group < end && n < p.cols; group += kBiasGroup) {
+      float sum = 0;
+      for (int64_t r = group + slice; r < end && r < group + kBiasGroup; r += kBiasSlices) {
+        sum += bias_term(p, r, n);
+      }
+      total += sum;
+    }
+    sums[slice][lane] = total;
+    __syncthreads();
+    const bool bad = *p.tiles.bad != 0;
+    if (slice == 0 && n < p.cols && (first < end || p.to.overwrite || bad)) {
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < kBiasSlices; i++) {
+        sum += sums[i][lane];
+      }
+      p.to.add(e * p.to_step + n, bad ? CUDART_NAN_F : sum);
+    }
+    __syncthreads();
+  }
+}
+
+} // namespace
+
+inline tg_status add_bias_sums(const tg_context *ctx, bias_sums p, const tg_tensor *to,
+                               bool overwrite)
+{
+  p.to = gradient_of(to, overwrite);
+  p.to_step = tgi_stride(to, 0);
+  p.cols = to->shape[1];
+  p.column_tiles = divide_up(p.cols, (int64_t)kWarp);
+  return launch(ctx, expert_bias_sums_kernel, grid_of(p.tiles.experts * p.column_tiles),
+                kBiasThreads, 0, p);
+}
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

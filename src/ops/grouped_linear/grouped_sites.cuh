@@ -1,0 +1,25 @@
+/** Grouped linear layers within another op: the kernels' launches, with the op's own arguments in
+ * the records of data errors. Defined in grouped_linear.cu and grouped_linear_bwd.cu. */
+#ifndef TGI_OPS_GROUPED_SITES_CUH
+#define TGI_OPS_GROUPED_SITES_CUH
+
+#include "cuda/fault.cuh"
+#include "ops/kernels.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+/** The arguments that hold what grouped_linear calls offsets and slot. */
+struct grouped_sites {
+  fault_site offsets, slot;
+};
+
+tg_status run_grouped_linear_fwd(const tg_context *ctx, const tg_grouped_linear_fwd_args *a,
+                                 grouped_sites sites);
+
+tg_status run_grouped_linear_bwd(const tg_context *ctx, const tg_grouped_linear_bwd_args *a,
+                                 grouped_sites sites);
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif
