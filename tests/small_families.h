@@ -9,9 +9,9 @@
 
 enum { kFamilyVocab = 61, kFamilyPositions = 24, kFamilyWindow = 4 };
 
-static const tgi_model_type kEveryFamily[] = {TGI_MODEL_GPT2, TGI_MODEL_LLAMA, TGI_MODEL_QWEN2,
-                                              TGI_MODEL_QWEN3, TGI_MODEL_QWEN3_MOE,
-                                              TGI_MODEL_GPT_OSS};
+static const tgi_model_type kEveryFamily[] = {TGI_MODEL_GPT2,      TGI_MODEL_LLAMA,
+                                              TGI_MODEL_QWEN2,     TGI_MODEL_QWEN3,
+                                              TGI_MODEL_QWEN3_MOE, TGI_MODEL_GPT_OSS};
 
 /* Five experts, of which each token has two. */
 static inline void give_experts(tgi_config *c)
