@@ -51,9 +51,8 @@ static int add_experts(tgi_parameters *p, const tgi_config *c, int64_t rows, int
   if (cols) {
     q->ndim = 3;
     q->shape[2] = cols;
-    const int64_t n = tgi_parameter_elements(q);
-    p->num_parameters += n - q->shape[0] * rows;
-    p->elements = q->offset + align(n);
+    p->num_parameters += tgi_parameter_elements(q) - q->shape[0] * rows;
+    p->elements = q->offset; /* place_experts decides */
   }
   return index;
 }
@@ -232,6 +231,18 @@ static void (*const families[TGI_MODEL_TYPES])(tgi_parameters *, const tgi_confi
     [TGI_MODEL_QWEN3_MOE] = add_llama, [TGI_MODEL_GPT_OSS] = add_llama,
 };
 
+/* Behind all other parameters, so that blocks of those alone are a prefix. */
+static void place_experts(tgi_parameters *p)
+{
+  p->without_experts = p->elements;
+  for (tgi_parameter *q = p->list; q < p->list + p->count; q++) {
+    if (tgi_parameter_is_experts(q)) {
+      q->offset = p->elements;
+      p->elements = tgi_parameter_end(q);
+    }
+  }
+}
+
 tg_status tgi_parameters_create(const tgi_config *config, tgi_parameters *out, tg_error *error)
 {
   memset(out, 0, sizeof *out);
@@ -246,6 +257,7 @@ tg_status tgi_parameters_create(const tgi_config *config, tgi_parameters *out, t
   }
   memset(out->layer, 0xff, (size_t)layers * sizeof *out->layer); /* -1: none */
   families[config->model_type](out, config);
+  place_experts(out);
   return TG_OK;
 }
 
@@ -254,6 +266,11 @@ void tgi_parameters_free(tgi_parameters *parameters)
   free(parameters->list);
   free(parameters->layer);
   memset(parameters, 0, sizeof *parameters);
+}
+
+int64_t tgi_parameter_end(const tgi_parameter *q)
+{
+  return q->offset + align(tgi_parameter_elements(q));
 }
 
 size_t tgi_parameter_pieces(const tgi_parameter *q)

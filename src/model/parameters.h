@@ -60,7 +60,8 @@ typedef struct tgi_layer_parameters {
 typedef struct tgi_parameters {
   tgi_parameter *list;
   int count, capacity;
-  int64_t elements; /* of a block, padding included */
+  int64_t elements;        /* of a block, padding included */
+  int64_t without_experts; /* the same up to the experts' matrices, which lie behind all others */
   int64_t num_parameters;
   int tokens, positions; /* [vocab, hidden], [max_position_embeddings, hidden] */
   int final_norm, final_norm_bias;
@@ -82,6 +83,15 @@ static inline int64_t tgi_parameter_elements(const tgi_parameter *q)
   }
   return n;
 }
+
+/** Whether it is the matrices of a layer's experts. */
+static inline bool tgi_parameter_is_experts(const tgi_parameter *q)
+{
+  return q->ndim == 3;
+}
+
+/** Where the room of a parameter ends in a block: at its last element or in the gap behind it. */
+int64_t tgi_parameter_end(const tgi_parameter *q);
 
 /** The tensors that a parameter is saved as, and the one of that index as a parameter of its own.
  */

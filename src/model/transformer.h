@@ -79,9 +79,10 @@ tg_status tgi_transformer_forward(tgi_pass *pass);
 
 /** What the backward needs beside the forward's activations. */
 typedef struct tgi_gradients {
-  void *block;     /* gradients of all parameters, f32, in the table's layout; accumulated to */
-  tg_tensor dx;    /* [rows, hidden]: of the residual stream */
-  tg_tensor dnorm; /* [rows, hidden]: of a norm's output */
+  void *block;         /* gradients of all parameters, f32, in the table's layout; accumulated to */
+  bool frozen_experts; /* the block has none of the experts' matrices, which get no gradients */
+  tg_tensor dx;        /* [rows, hidden]: of the residual stream */
+  tg_tensor dnorm;     /* [rows, hidden]: of a norm's output */
   tg_tensor dqkv, dattention, dinner; /* SwiGLU's gradient takes the place of its preactivation */
   tg_tensor dexperts;          /* with experts, [slots, hidden]: of their outputs, then inputs */
   tg_tensor dweights, dlogits; /* with experts: f32 [rows, experts_per_token]; [rows, experts] */
@@ -94,7 +95,7 @@ void tgi_gradients_lay_out(tgi_gradients *g, tgi_memory_plan *plan, const tg_mod
  * the loss's. */
 tg_status tgi_transformer_backward(tgi_pass *pass, tgi_gradients *g);
 
-/** The gradient of a weight as the transformer reads it. */
+/** The gradient of a weight as the transformer reads it; a zeroed view where it has none. */
 tg_tensor tgi_gradient(const tgi_pass *pass, const tgi_gradients *g, int index);
 
 /** How a gated activation finds gate and up. */

@@ -22,7 +22,9 @@ void tgi_gradients_lay_out(tgi_gradients *g, tgi_memory_plan *plan, const tg_mod
 
 tg_tensor tgi_gradient(const tgi_pass *pass, const tgi_gradients *g, int index)
 {
-  return tgi_packed_view(&pass->model->parameters, index, g->block, TG_F32);
+  const tgi_parameters *p = &pass->model->parameters;
+  const bool frozen = index >= 0 && g->frozen_experts && tgi_parameter_is_experts(&p->list[index]);
+  return tgi_packed_view(p, frozen ? -1 : index, g->block, TG_F32);
 }
 
 /* dx of y = x W^T + bias, and the parameters' gradients. */

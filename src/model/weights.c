@@ -29,8 +29,9 @@ tg_status tgi_weights_allocate(tg_model *model, tg_error *error)
   for (int i = 0; i < p->count; i++) {
     const tgi_parameter *q = &p->list[i];
     const int64_t end = q->offset + tgi_parameter_elements(q);
-    const int64_t next = i + 1 < p->count ? p->list[i + 1].offset : p->elements;
-    memset((char *)model->block + (size_t)end * element, 0, (size_t)(next - end) * element);
+    const int64_t room = tgi_parameter_end(q); /* or the start of the next part of a packed one */
+    const int64_t most = room < p->elements ? room : p->elements;
+    memset((char *)model->block + (size_t)end * element, 0, (size_t)(most - end) * element);
   }
   return TG_OK;
 }

@@ -83,12 +83,18 @@ static void unload(shipment *s)
   free(s->sources);
 }
 
+static size_t pieces_of(const tgi_block_source *from, int p)
+{
+  const tgi_parameter *q = &from->parameters->list[p];
+  return from->without_experts && tgi_parameter_is_experts(q) ? 0 : tgi_parameter_pieces(q);
+}
+
 static tg_status load_up(shipment *s, const tgi_block_source *from, tg_error *error)
 {
   const tgi_parameters *all = from->parameters;
   *s = (shipment){.count = 0};
   for (int p = 0; p < all->count; p++) {
-    s->count += tgi_parameter_pieces(&all->list[p]);
+    s->count += pieces_of(from, p);
   }
   tg_status status =
       tg_context_create(&(tg_context_options){.backend = TG_BACKEND_CPU}, &s->ctx, error);
@@ -104,7 +110,7 @@ static tg_status load_up(shipment *s, const tgi_block_source *from, tg_error *er
   }
   size_t next = 0;
   for (int p = 0; p < all->count; p++) {
-    for (size_t i = 0; i < tgi_parameter_pieces(&all->list[p]); i++, next++) {
+    for (size_t i = 0; i < pieces_of(from, p); i++, next++) {
       outgoing *o = &s->items[next];
       *o = (outgoing){.from = from, .q = tgi_parameter_piece(&all->list[p], i), .ctx = s->ctx};
       memcpy(o->shape, o->q.shape, sizeof o->shape);

@@ -83,6 +83,11 @@ tg_status tgi_trainer_check(const tg_model *model, const tg_trainer_options *o, 
                          "trainer: model: expected output_router_logits false (the auxiliary loss "
                          "of routers is not served), got true");
   }
+  if (o->freeze_experts && !model->config.num_experts) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "trainer: freeze_experts: expected a model with experts, got %s",
+                         tgi_model_type_name(model->config.model_type));
+  }
   if (o->dtype != TG_DTYPE_NONE && o->dtype != TG_F32 && o->dtype != TG_BF16) {
     return tgi_error_set(error, TG_BAD_ARGUMENT, "trainer: dtype: expected f32 or bf16, got %s",
                          tg_dtype_name(o->dtype));

@@ -150,6 +150,18 @@ def test_ids_without_names_are_no_text(directory):
     assert (told["ids"], told["text"], told["finish_reason"]) == ([UNNAMED] * 4, "", "length")
 
 
+def test_caches_of_other_dtypes(directory):
+    """Sinks take part in attention whatever the dtype of keys and values."""
+    told = {}
+    for cache in ("f32", "f16", "bf16"):
+        done = tegula("generate", directory, "a tile on a roof", "-n", 1, "--temperature", 0, "--json", "--quiet", "--logprobs", 1, "--dtype", "f32", "--cache-dtype", cache)
+        assert done.returncode == 0, done.stderr
+        told[cache] = json.loads(done.stdout)["logprobs"][0]
+    for cache, bound in (("f16", 2e-3), ("bf16", 2e-2)):
+        assert told[cache]["id"] == told["f32"]["id"]
+        assert abs(told[cache]["logprob"] - told["f32"]["logprob"]) <= bound
+
+
 def test_chat(directory):
     """Harmony's turns by the directory's template; random weights, so any answer will do."""
     done = tegula("chat", directory, "-p", "hi", "--max-tokens", 6, "--seed", 3, "--stats", "--template-arg", 'reasoning_effort="low"')
@@ -158,9 +170,13 @@ def test_chat(directory):
     assert done.returncode == 0 and "generated: 0 in" in done.stderr, done.stderr
 
 
-def test_train(directory, tmp_path):
-    """Every parameter, in f32: what is saved loads again."""
+@pytest.mark.parametrize("options", [[], ["--freeze-experts", "--dtype", "bf16"]])
+def test_train(directory, tmp_path, options):
+    """Every parameter, or all but the experts: what is saved loads again, and a run goes on."""
     (tmp_path / "text").write_text("a tile on a tile on a roof. " * 60)
-    done = tegula("train", "--model", directory, "--train-file", tmp_path / "text", "--out", tmp_path / "out", "--steps", 3, "--batch", 2, "--seq", 24, "--val-fraction", 0)
+    done = tegula("train", "--model", directory, "--train-file", tmp_path / "text", "--out", tmp_path / "out", "--steps", 3, "--batch", 2, "--seq", 24, "--val-fraction", 0, *options)
+    assert done.returncode == 0, done.stderr
+    assert ("weights, experts frozen" in done.stderr) == bool(options)
+    done = tegula("train", "--out", tmp_path / "out", "--resume", "--steps", 4)
     assert done.returncode == 0, done.stderr
     assert tegula("generate", tmp_path / "out", "a", "-n", 3).returncode == 0
