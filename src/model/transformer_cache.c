@@ -27,6 +27,11 @@ static tg_tensor as_rows(const tg_tensor *heads)
   return t;
 }
 
+static tg_tensor as_row(const tg_tensor *vector)
+{
+  return tg_tensor_2d(vector->data, vector->dtype, 1, vector->shape[0]);
+}
+
 /* Appends the pass's keys or values to the cache. */
 static tg_status store_in_cache(const tgi_pass *pass, const tg_tensor *from, const tg_tensor *cache)
 {
@@ -114,7 +119,7 @@ static tg_status attend_cached(tgi_pass *pass, const tgi_heads *h, tg_attention_
   }
   if (cast && args->sinks.ndim) {
     if (status == TG_OK && !pass->sizing) {
-      status = tg_memory_convert(pass->ctx, cast->sinks, args->sinks);
+      status = tg_memory_convert(pass->ctx, as_row(&cast->sinks), as_row(&args->sinks));
     }
     args->sinks = cast->sinks;
   }
