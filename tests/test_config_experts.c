@@ -1,5 +1,5 @@
-/* config.json of GPT-OSS and Qwen3-MoE: defaults, both spellings, what is refused, what is written.
- */
+/* config.json of GPT-OSS, Qwen3-MoE and Mixtral: defaults, both spellings, what is refused, what
+ * is written. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,6 +17,7 @@ static tg_error error;
   "\"vocab_size\":97,\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":3,"         \
   "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"max_position_embeddings\":40"
 #define OSS "\"model_type\":\"gpt_oss\"," SIZES
+#define MIX "\"model_type\":\"mixtral\"," SIZES
 #define MOE "\"model_type\":\"qwen3_moe\"," SIZES
 
 static tg_status parse(const char *text, tgi_config *config)
@@ -111,6 +112,24 @@ static void keys_of_qwen3_moe_are_read(void **state)
   assert_true(c.attention_bias && c.output_bias);
 }
 
+static void keys_of_mixtral_are_read(void **state)
+{
+  (void)state;
+  tgi_config c = good("{" MIX "}");
+  assert_int_equal(c.num_experts, 8);
+  assert_int_equal(c.experts_per_token, 2);
+  assert_int_equal(c.intermediate_size, 96);
+  assert_int_equal(c.router, TG_ROUTER_RENORMALIZED);
+  assert_true(c.rope.type == TG_ROPE_DEFAULT && c.rope.theta == 1e6 && c.norm_eps == 1e-5);
+  assert_true(!c.qk_norm && !c.attention_bias && !c.mlp_bias && !c.sinks && !c.sliding_window);
+  assert_int_equal(c.bos_token_id, 1);
+  assert_int_equal(c.eos_token_ids[0], 2);
+  c = good("{" MIX ",\"sliding_window\":6,\"rope_theta\":500,\"rope_scaling\":null}");
+  assert_int_equal(c.sliding_window, 6);
+  assert_int_equal(c.sliding_layers[0], 7);
+  assert_true(c.rope.theta == 500);
+}
+
 static void wrong_keys_are_named(void **state)
 {
   (void)state;
@@ -147,6 +166,9 @@ static void wrong_keys_are_named(void **state)
       {MOE ",\"mlp_only_layers\":[1]", TG_UNSUPPORTED,
        "mlp_only_layers: expected an empty list (experts in every layer), got [1"},
       {MOE ",\"mlp_only_layers\":1", TG_BAD_FILE, "mlp_only_layers: expected a list of layers"},
+      {MIX ",\"router_jitter_noise\":0.1", TG_UNSUPPORTED,
+       "router_jitter_noise: expected 0, got 0.1"},
+      {MIX ",\"num_local_experts\":1", TG_BAD_FILE, "expected at most the number of experts"},
       {MOE ",\"num_experts\":7", TG_BAD_FILE, "expected at most the number of experts"},
       {MOE ",\"norm_topk_prob\":1", TG_BAD_FILE, "norm_topk_prob: expected true or false"},
   };
@@ -208,6 +230,8 @@ static void what_is_written_reads_back(void **state)
   assert_reads_back("{" MOE ",\"num_experts\":9,\"num_experts_per_tok\":3,\"norm_topk_prob\":true,"
                     "\"use_sliding_window\":true,\"attention_bias\":true}",
                     path);
+  assert_reads_back("{" MIX ",\"sliding_window\":6,\"num_local_experts\":5}", path);
+  const tgi_config mix = good("{" MIX "}");
   const tgi_config oss = good("{" OSS "}"), moe = good("{" MOE "}");
 #define REFUSED(from, change, status, part)                                                        \
   do {                                                                                             \
@@ -225,6 +249,9 @@ static void what_is_written_reads_back(void **state)
   REFUSED(moe, c.mlp_bias = true, TG_UNSUPPORTED, "another mlp_bias");
   REFUSED(moe, (c.sliding_window = 4, tgi_config_set_sliding(&c, 1)), TG_UNSUPPORTED,
           "another sliding_window");
+  REFUSED(mix, c.router = TG_ROUTER_ALL, TG_UNSUPPORTED, "another router");
+  REFUSED(mix, c.qk_norm = true, TG_UNSUPPORTED, "another qk_norm");
+  REFUSED(mix, c.attention_bias = true, TG_UNSUPPORTED, "another attention_bias");
   REFUSED(oss, c.experts_per_token = 129, TG_BAD_ARGUMENT, "experts_per_token: expected 1 to");
   REFUSED(oss, c.swiglu_alpha = 0, TG_BAD_ARGUMENT, "swiglu_alpha: expected a number above 0");
   REFUSED(moe, c.swiglu_limit = 1, TG_BAD_ARGUMENT, "swiglu_limit: expected");
@@ -241,6 +268,7 @@ int main(void)
       cmocka_unit_test(gpt_oss_has_the_defaults_of_transformers),
       cmocka_unit_test(every_key_of_gpt_oss_is_read),
       cmocka_unit_test(keys_of_qwen3_moe_are_read),
+      cmocka_unit_test(keys_of_mixtral_are_read),
       cmocka_unit_test(wrong_keys_are_named),
       cmocka_unit_test(what_is_written_reads_back),
   };

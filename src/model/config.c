@@ -26,6 +26,7 @@ static const family families[TGI_MODEL_TYPES] = {
     [TGI_MODEL_QWEN2] = {"qwen2", tgi_config_read_qwen2, tgi_config_write_qwen2},
     [TGI_MODEL_QWEN3] = {"qwen3", tgi_config_read_qwen3, tgi_config_write_qwen3},
     [TGI_MODEL_QWEN3_MOE] = {"qwen3_moe", tgi_config_read_qwen3_moe, tgi_config_write_qwen3_moe},
+    [TGI_MODEL_MIXTRAL] = {"mixtral", tgi_config_read_mixtral, tgi_config_write_mixtral},
     [TGI_MODEL_GPT_OSS] = {"gpt_oss", tgi_config_read_gpt_oss, tgi_config_write_gpt_oss},
 };
 

@@ -3,8 +3,8 @@
  *
  * Every family is a setting of the same fields (GPT-2: layer_norm, learned positions, gelu, biases;
  * Llama: rms_norm, rope, swiglu, fewer heads for keys than for queries; Qwen2: biases of q, k and v
- * too; Qwen3: qk_norm instead; Qwen3-MoE: experts in the place of the MLP; GPT-OSS: such with a
- * clamped swiglu, and sinks), so that the transformer never asks for the family's name.
+ * too; Qwen3: qk_norm instead; Mixtral and Qwen3-MoE: experts in the place of the MLP; GPT-OSS:
+ * such with a clamped swiglu, and sinks), so that the transformer never asks for the family's name.
  */
 #ifndef TGI_MODEL_CONFIG_H
 #define TGI_MODEL_CONFIG_H
@@ -22,6 +22,7 @@
   X(QWEN2, "qwen2")                                                                                \
   X(QWEN3, "qwen3")                                                                                \
   X(QWEN3_MOE, "qwen3_moe")                                                                        \
+  X(MIXTRAL, "mixtral")                                                                            \
   X(GPT_OSS, "gpt_oss")
 
 typedef enum tgi_model_type {

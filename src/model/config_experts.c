@@ -1,5 +1,6 @@
-/* Families with experts as transformers' Qwen3MoeConfig (arXiv:2505.09388) and GptOssConfig
- * (arXiv:2508.10925) spell them, with their defaults for optional keys. */
+/* Families with experts as transformers' Qwen3MoeConfig (arXiv:2505.09388), MixtralConfig
+ * (arXiv:2401.04088) and GptOssConfig (arXiv:2508.10925) spell them, with their defaults for
+ * optional keys. */
 #include "config_keys.h"
 
 /* ---- what the families share ---- */
@@ -59,13 +60,10 @@ static void refuse_dense_layers(tgi_config_keys *keys)
   }
 }
 
-/** Every layer slides, or none does. */
-static void read_one_window(tgi_config_keys *keys, tgi_config *config)
+/** Every layer slides, or none does: window 0. */
+static void set_one_window(tgi_config *config, int32_t window)
 {
-  const bool given = json_object_get(keys->object, "sliding_window") != NULL;
-  const int32_t window =
-      tgi_config_integer(keys, "sliding_window", 1, TGI_MAX_POSITIONS, given ? 0 : 4096);
-  config->sliding_window = tgi_config_bool(keys, "use_sliding_window", false) ? window : 0;
+  config->sliding_window = window;
   for (int32_t i = 0; i < config->num_hidden_layers && config->sliding_window; i++) {
     tgi_config_set_sliding(config, i);
   }
@@ -85,7 +83,10 @@ void tgi_config_read_qwen3_moe(tgi_config_keys *keys, tgi_config *config)
   config->attention_bias = tgi_config_bool(keys, "attention_bias", false);
   config->output_bias = config->attention_bias;
   refuse_dense_layers(keys);
-  read_one_window(keys, config);
+  const bool given = json_object_get(keys->object, "sliding_window") != NULL;
+  const int32_t window =
+      tgi_config_integer(keys, "sliding_window", 1, TGI_MAX_POSITIONS, given ? 0 : 4096);
+  set_one_window(config, tgi_config_bool(keys, "use_sliding_window", false) ? window : 0);
 }
 
 static bool slides_as_one(const tgi_config *config)
@@ -130,6 +131,60 @@ tg_status tgi_config_write_qwen3_moe(const tgi_config *config, const char *path,
   json_object_set_new(root, "sliding_window",
                       config->sliding_window ? json_integer(config->sliding_window) : json_null());
   json_object_set_new(root, "use_sliding_window", json_boolean(config->sliding_window > 0));
+  return status;
+}
+
+/* ---- Mixtral ---- */
+
+static const tg_rope_parameters kMixtralRope = {.type = TG_ROPE_DEFAULT, .theta = 1e6};
+
+static const tgi_llama_kind kMixtral = {.name = "Mixtral",
+                                        .architecture = "MixtralForCausalLM",
+                                        .bos = 1,
+                                        .eos = 2,
+                                        .has_head_dim = true,
+                                        .has_experts = true,
+                                        .eps = 1e-5,
+                                        .rope = &kMixtralRope};
+
+void tgi_config_read_mixtral(tgi_config_keys *keys, tgi_config *config)
+{
+  tgi_config_read_llama_keys(keys, &kMixtral, config);
+  const char *count = tgi_config_find(keys, "num_experts") ? "num_experts" : "num_local_experts";
+  read_experts(keys, count, 8, 2, config);
+  config->router = TG_ROUTER_RENORMALIZED;
+  set_one_window(config, tgi_config_integer(keys, "sliding_window", 1, TGI_MAX_POSITIONS, 0));
+  if (tgi_config_number(keys, "router_jitter_noise", 0, TGI_MAX_REAL, 0) != 0) {
+    tgi_config_unsupported(keys, "router_jitter_noise", "0");
+  }
+}
+
+static const char *foreign_to_mixtral(const tgi_config *config)
+{
+  if (config->qk_norm) {
+    return "qk_norm";
+  }
+  if (config->attention_bias || config->output_bias) {
+    return config->attention_bias ? "attention_bias" : "output_bias";
+  }
+  if (config->mlp_bias || config->router_bias) {
+    return config->mlp_bias ? "mlp_bias" : "router_bias";
+  }
+  if (config->router != TG_ROUTER_RENORMALIZED || config->interleaved_experts) {
+    return config->interleaved_experts ? "layout of experts" : "router";
+  }
+  return slides_as_one(config) ? NULL : "sliding_window";
+}
+
+tg_status tgi_config_write_mixtral(const tgi_config *config, const char *path, json_t *root,
+                                   tg_error *error)
+{
+  const tg_status status =
+      tgi_config_write_llama_keys(config, &kMixtral, foreign_to_mixtral(config), path, root, error);
+  write_experts(config, "num_local_experts", root);
+  json_object_set_new(root, "router_jitter_noise", json_real(0));
+  json_object_set_new(root, "sliding_window",
+                      config->sliding_window ? json_integer(config->sliding_window) : json_null());
   return status;
 }
 

@@ -134,6 +134,9 @@ tg_status tgi_config_write_qwen3(const tgi_config *config, const char *path, jso
 void tgi_config_read_qwen3_moe(tgi_config_keys *keys, tgi_config *config);
 tg_status tgi_config_write_qwen3_moe(const tgi_config *config, const char *path, json_t *root,
                                      tg_error *error);
+void tgi_config_read_mixtral(tgi_config_keys *keys, tgi_config *config);
+tg_status tgi_config_write_mixtral(const tgi_config *config, const char *path, json_t *root,
+                                   tg_error *error);
 void tgi_config_read_gpt_oss(tgi_config_keys *keys, tgi_config *config);
 tg_status tgi_config_write_gpt_oss(const tgi_config *config, const char *path, json_t *root,
                                    tg_error *error);

@@ -44,7 +44,7 @@ static int add_experts(tgi_parameters *p, const tgi_config *c, int64_t rows, int
                        tgi_stacking stacking, int layer, const char *name)
 {
   const int index = add(p, c->num_experts, rows, cols ? TGI_START_NORMAL : TGI_START_ZERO,
-                        "model.layers.%d.mlp.experts.%s", layer, name);
+                        "model.layers.%d.%s", layer, name);
   tgi_parameter *q = &p->list[index];
   q->stacking = stacking;
   q->decays = cols != 0;
@@ -163,8 +163,20 @@ static void add_qwen3_experts(tgi_parameters *p, const tgi_config *c, int i)
   tgi_layer_parameters *l = &p->layer[i];
   const int64_t hidden = c->hidden_size, inner = c->intermediate_size;
   l->router = add_linear(p, c->num_experts, hidden, i, "mlp.gate");
-  l->experts_up = add_experts(p, c, 2 * inner, hidden, TGI_EACH_HALF, i, "gate_up_proj");
-  l->experts_down = add_experts(p, c, hidden, inner, TGI_EACH_EXPERT, i, "down_proj");
+  l->experts_up =
+      add_experts(p, c, 2 * inner, hidden, TGI_EACH_HALF, i, "mlp.experts.gate_up_proj");
+  l->experts_down = add_experts(p, c, hidden, inner, TGI_EACH_EXPERT, i, "mlp.experts.down_proj");
+}
+
+static void add_mixtral_experts(tgi_parameters *p, const tgi_config *c, int i)
+{
+  tgi_layer_parameters *l = &p->layer[i];
+  const int64_t hidden = c->hidden_size, inner = c->intermediate_size;
+  l->router = add_linear(p, c->num_experts, hidden, i, "block_sparse_moe.gate");
+  l->experts_up = add_experts(p, c, 2 * inner, hidden, TGI_EACH_W1_W3, i,
+                              "block_sparse_moe.experts.gate_up_proj");
+  l->experts_down =
+      add_experts(p, c, hidden, inner, TGI_EACH_W2, i, "block_sparse_moe.experts.down_proj");
 }
 
 static void add_gpt_oss_experts(tgi_parameters *p, const tgi_config *c, int i)
@@ -173,10 +185,13 @@ static void add_gpt_oss_experts(tgi_parameters *p, const tgi_config *c, int i)
   const int64_t hidden = c->hidden_size, inner = c->intermediate_size;
   l->router = add_linear(p, c->num_experts, hidden, i, "mlp.router");
   l->router_bias = add_bias(p, c->num_experts, i, "mlp.router");
-  l->experts_up = add_experts(p, c, hidden, 2 * inner, TGI_ONE_TENSOR, i, "gate_up_proj");
-  l->experts_up_bias = add_experts(p, c, 2 * inner, 0, TGI_ONE_TENSOR, i, "gate_up_proj_bias");
-  l->experts_down = add_experts(p, c, inner, hidden, TGI_ONE_TENSOR, i, "down_proj");
-  l->experts_down_bias = add_experts(p, c, hidden, 0, TGI_ONE_TENSOR, i, "down_proj_bias");
+  l->experts_up =
+      add_experts(p, c, hidden, 2 * inner, TGI_ONE_TENSOR, i, "mlp.experts.gate_up_proj");
+  l->experts_up_bias =
+      add_experts(p, c, 2 * inner, 0, TGI_ONE_TENSOR, i, "mlp.experts.gate_up_proj_bias");
+  l->experts_down = add_experts(p, c, inner, hidden, TGI_ONE_TENSOR, i, "mlp.experts.down_proj");
+  l->experts_down_bias =
+      add_experts(p, c, hidden, 0, TGI_ONE_TENSOR, i, "mlp.experts.down_proj_bias");
 }
 
 static void add_llama_mlp(tgi_parameters *p, const tgi_config *c, int i)
@@ -201,13 +216,11 @@ static void add_llama_layer(tgi_parameters *p, const tgi_config *c, int i)
   l->norm1 = add_norm(p, c->hidden_size, i, "input_layernorm");
   l->norm2 = add_norm(p, c->hidden_size, i, "post_attention_layernorm");
   add_llama_attention(p, c, i);
-  if (c->num_experts == 0) {
-    add_llama_mlp(p, c, i);
-  } else if (c->interleaved_experts) {
-    add_gpt_oss_experts(p, c, i);
-  } else {
-    add_qwen3_experts(p, c, i);
-  }
+  void (*const add_experts_of)(tgi_parameters *, const tgi_config *, int) =
+      c->model_type == TGI_MODEL_GPT_OSS   ? add_gpt_oss_experts
+      : c->model_type == TGI_MODEL_MIXTRAL ? add_mixtral_experts
+                                           : add_qwen3_experts;
+  (c->num_experts ? add_experts_of : add_llama_mlp)(p, c, i);
 }
 
 static void add_llama(tgi_parameters *p, const tgi_config *c)
@@ -228,7 +241,8 @@ static void add_llama(tgi_parameters *p, const tgi_config *c)
 static void (*const families[TGI_MODEL_TYPES])(tgi_parameters *, const tgi_config *) = {
     [TGI_MODEL_GPT2] = add_gpt2,       [TGI_MODEL_LLAMA] = add_llama,
     [TGI_MODEL_QWEN2] = add_llama,     [TGI_MODEL_QWEN3] = add_llama,
-    [TGI_MODEL_QWEN3_MOE] = add_llama, [TGI_MODEL_GPT_OSS] = add_llama,
+    [TGI_MODEL_QWEN3_MOE] = add_llama, [TGI_MODEL_MIXTRAL] = add_llama,
+    [TGI_MODEL_GPT_OSS] = add_llama,
 };
 
 /* Behind all other parameters, so that blocks of those alone are a prefix. */
@@ -273,10 +287,22 @@ int64_t tgi_parameter_end(const tgi_parameter *q)
   return q->offset + align(tgi_parameter_elements(q));
 }
 
+/* Names of an expert's tensors; those of halves gate first. */
+static const char *const split_names[][2] = {[TGI_ONE_TENSOR] = {NULL},
+                                             [TGI_EACH_EXPERT] = {"down_proj"},
+                                             [TGI_EACH_HALF] = {"gate_proj", "up_proj"},
+                                             [TGI_EACH_W2] = {"w2"},
+                                             [TGI_EACH_W1_W3] = {"w1", "w3"}};
+
+static bool in_halves(const tgi_parameter *q)
+{
+  return split_names[q->stacking][1] != NULL;
+}
+
 size_t tgi_parameter_pieces(const tgi_parameter *q)
 {
   const size_t experts = (size_t)q->shape[0];
-  return q->stacking == TGI_ONE_TENSOR ? 1 : q->stacking == TGI_EACH_HALF ? 2 * experts : experts;
+  return q->stacking == TGI_ONE_TENSOR ? 1 : in_halves(q) ? 2 * experts : experts;
 }
 
 /* "<layer>.mlp.experts.down_proj" becomes "<layer>.mlp.experts.<expert>.down_proj.weight". */
@@ -286,9 +312,9 @@ tgi_parameter tgi_parameter_piece(const tgi_parameter *q, size_t index)
   if (q->stacking == TGI_ONE_TENSOR) {
     return piece;
   }
-  const bool halves = q->stacking == TGI_EACH_HALF;
+  const bool halves = in_halves(q);
   const int stem = (int)(strrchr(q->name, '.') - q->name);
-  const char *name = !halves ? q->name + stem + 1 : index % 2 == 0 ? "gate_proj" : "up_proj";
+  const char *name = split_names[q->stacking][halves ? index % 2 : 0];
   snprintf(piece.name, sizeof piece.name, "%.*s.%zu.%s.weight", stem, q->name,
            halves ? index / 2 : index, name);
   piece.stacking = TGI_ONE_TENSOR;

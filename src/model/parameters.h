@@ -25,10 +25,12 @@ typedef enum tgi_stacking {
   TGI_EACH_EXPERT, /* saved as a tensor for each expert, as Qwen3-MoE's down_proj is; files with
                       one tensor of the parameter's name are read all the same */
   TGI_EACH_HALF,   /* likewise, with two for each expert: gate_proj, and up_proj behind it */
+  TGI_EACH_W2,     /* as the first, by Mixtral's name w2 */
+  TGI_EACH_W1_W3,  /* as the second, by Mixtral's names */
 } tgi_stacking;
 
 typedef struct tgi_parameter {
-  char name[64]; /* as transformers names it */
+  char name[64]; /* as files have it; of experts in one tensor that of transformers' parameter */
   int32_t ndim;
   int64_t shape[3]; /* in memory; matrices are [out, in], experts' too unless the file's are not */
   int64_t packed;   /* rows of the matrix that begins here: shape[0], or with those behind it */

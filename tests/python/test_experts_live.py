@@ -1,4 +1,4 @@
-"""GPT-OSS and Qwen3-MoE against live transformers models in f32: logits, loss, every gradient, greedy tokens, loss
+"""GPT-OSS, Qwen3-MoE and Mixtral against live transformers models in f32: logits, loss, every gradient, greedy tokens, loss
 curves, more tokens than the window, both spellings of files, and checkpoints in both directions."""
 
 import json
@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 if not live.NEWER:
     pytest.skip("transformers 4 names the tensors of experts otherwise", allow_module_level=True)
 
-from transformers import GptOssConfig, GptOssForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import GptOssConfig, GptOssForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 OSS = dict(num_local_experts=6, num_experts_per_tok=2, intermediate_size=40, sliding_window=6, **live.ROPE_VARIANTS["yarn_all"])
 MOE = dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24, norm_topk_prob=True)
@@ -30,35 +30,46 @@ VARIANTS = {
     "moe softmax": dict(norm_topk_prob=False, num_experts_per_tok=3),
     "moe biased": dict(attention_bias=True, tie_word_embeddings=True, head_dim=10, hidden_size=27, moe_intermediate_size=33),
     "moe window": dict(use_sliding_window=True, sliding_window=5),
+    "mixtral": dict(sliding_window=7),
 }
+CLASSES = {"oss": (GptOssForCausalLM, GptOssConfig), "moe": (Qwen3MoeForCausalLM, Qwen3MoeConfig), "mixtral": (MixtralForCausalLM, MixtralConfig)}
+SIZES = {"oss": OSS, "moe": MOE, "mixtral": dict(num_local_experts=5, num_experts_per_tok=2)}
 
 
 def make(variant, seed=0, **sizes):
-    if variant.startswith("oss"):
-        return live.make_llama(GptOssForCausalLM, seed, **{**OSS, **VARIANTS[variant], **sizes})
-    return live.make_llama(Qwen3MoeForCausalLM, seed, **{**MOE, **VARIANTS[variant], **sizes})
+    family = variant.split()[0]
+    return live.make_llama(CLASSES[family][0], seed, **{**SIZES[family], **VARIANTS[variant], **sizes})
+
+
+def file_name(variant):
+    """Files of Mixtral keep the name that its blocks had before transformers 5."""
+    return lambda name: name.replace(".mlp.", ".block_sparse_moe.") if variant == "mixtral" else name
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_loss_and_every_gradient(tmp_path, variant):
-    live.compare_gradients(make(variant), tmp_path)
+    live.compare_gradients(make(variant), tmp_path, file_name=file_name(variant))
 
 
-@pytest.mark.parametrize("variant", ["oss", "oss clamped", "moe softmax", "moe window"])
+@pytest.mark.parametrize("variant", ["oss", "moe softmax", "mixtral"])
 def test_greedy_tokens(tmp_path, variant):
     live.compare_greedy(make(variant, seed=3), tmp_path)
 
 
-@pytest.mark.parametrize("variant", ["oss clamped", "moe biased"])
+@pytest.mark.parametrize("variant", ["oss clamped", "moe biased", "mixtral"])
 def test_loss_curve(tmp_path, variant):
     """What is trained is written as transformers reads it: the model that comes back is the same."""
     theirs = make(variant, seed=5)
-    live.compare_curve(theirs, tmp_path, steps=12)
-    is_oss = variant.startswith("oss")
-    back = (GptOssConfig if is_oss else Qwen3MoeConfig).from_pretrained(tmp_path / "trained")
-    keys = ["num_experts_per_tok", "hidden_size", "head_dim", "attention_bias", "tie_word_embeddings", "sliding_window", "rms_norm_eps", "router_aux_loss_coef"]
-    keys += ["num_local_experts", "layer_types", "swiglu_limit", "swiglu_alpha"] if is_oss else ["num_experts", "moe_intermediate_size", "norm_topk_prob"]
-    for key in keys:
+    live.compare_curve(theirs, tmp_path, steps=6)
+    family = variant.split()[0]
+    back = CLASSES[family][1].from_pretrained(tmp_path / "trained")
+    own = {
+        "oss": ["num_local_experts", "attention_bias", "layer_types", "swiglu_limit", "swiglu_alpha"],
+        "moe": ["num_experts", "attention_bias", "moe_intermediate_size", "norm_topk_prob"],
+        "mixtral": ["num_local_experts", "intermediate_size"],
+    }
+    keys = ["num_experts_per_tok", "hidden_size", "head_dim", "tie_word_embeddings", "sliding_window", "rms_norm_eps", "router_aux_loss_coef"]
+    for key in keys + own[family]:
         assert getattr(back, key) == getattr(theirs.config, key), key
     assert {key: value for key, value in back.rope_parameters.items() if key in theirs.config.rope_parameters} == theirs.config.rope_parameters
     names = [set(load_file(tmp_path / folder / "model.safetensors")) for folder in (".", "trained")]
