@@ -6,13 +6,16 @@
 
 enum { kBlock = 512 };
 
-static double load_at(const tg_tensor *t, int64_t i, int64_t j)
+/* One copy of what every formula calls: inlined, they were most of the code. */
+#define ONE_COPY static __attribute__((noinline))
+
+ONE_COPY double load_at(const tg_tensor *t, int64_t i, int64_t j)
 {
   return tgi_load(tgi_row(t, i), t->dtype, j);
 }
 
 /* weight[e,o,i] of the formulas. */
-static double weight_at(const tg_tensor *weight, bool in_first, int64_t e, int64_t o, int64_t i)
+ONE_COPY double weight_at(const tg_tensor *weight, bool in_first, int64_t e, int64_t o, int64_t i)
 {
   const tg_tensor m = matrix_of(weight, e);
   return in_first ? load_at(&m, i, o) : load_at(&m, o, i);
@@ -30,7 +33,7 @@ static int64_t block_end(int64_t first, int64_t end)
 
 /* ---- forward ---- */
 
-static double h_at(const tg_moe_mlp_fwd_args *a, int64_t e, int64_t t, int64_t c)
+ONE_COPY double h_at(const tg_moe_mlp_fwd_args *a, int64_t e, int64_t t, int64_t c)
 {
   double sum = bias_at(&a->gate_up_bias, e, c);
   for (int64_t i = 0; i < a->x.shape[1]; i++) {
@@ -118,7 +121,7 @@ typedef struct pair {
   double q, act, dgate, dup; /* q before the weight; gradients behind it */
 } pair;
 
-static pair pair_at(const tg_moe_mlp_bwd_args *a, const grouped_rows *g, int64_t r, int64_t c)
+ONE_COPY pair pair_at(const tg_moe_mlp_bwd_args *a, const grouped_rows *g, int64_t r, int64_t c)
 {
   const tg_dtype dtype = a->x.dtype;
   const tgi_gated_choice choice = TGI_GATED_CHOICE(a);
@@ -193,7 +196,7 @@ static void put_dh(const tg_moe_mlp_bwd_args *a, const grouped_rows *g, int64_t 
   }
 }
 
-static void add_to(const tg_tensor *t, int64_t i, int64_t j, double sum, bool overwrite)
+ONE_COPY void add_to(const tg_tensor *t, int64_t i, int64_t j, double sum, bool overwrite)
 {
   const double old = overwrite ? 0 : load_at(t, i, j);
   tgi_store(tgi_row(t, i), t->dtype, j, old + tgi_round(t->dtype, sum));

@@ -3,11 +3,11 @@
 /* One syntax for both directions. clamped: the activation is swiglu_clamped, else swiglu;
  * interleaved: gate and up are neighbours, else halves; bias: both biases. f32 flags: xf32 sets x
  * and y, wf32 the parameters, bf32 the biases, sf32 the weights of slots, dwf32 the parameters'
- * gradients, dsf32 those of the weights. res: a residual; nopre: without the pre-activation; nod..: without these
- * gradients; dpre: with that of the pre-activation. */
+ * gradients, dsf32 those of the weights. res: a residual; nopre: without the pre-activation;
+ * nod..: without these gradients; dpre: with that of the pre-activation. */
 #define SYNTAX                                                                                     \
   "TOKENSxHIDDENxINTER_eEXPERTS_kN[_infirst][_clamped][_interleaved][_bias|_upbias|_downbias]"     \
-  "[_xf32][_wf32][_bf32][_sf32][_dwf32][_dsf32][_res][_nopre]"                                           \
+  "[_xf32][_wf32][_bf32][_sf32][_dwf32][_dsf32][_res][_nopre]"                                     \
   "[_nodx][_nodweights][_nodgateup][_noddown][_nodbias][_dpre][_overwrite]"
 
 const char tgi_moe_mlp_fwd_syntax[] = SYNTAX;
