@@ -85,6 +85,7 @@ add_library(
   chat/values/template_value.c
   model/activations.c
   model/config.c
+  model/config_experts.c
   model/config_gpt2.c
   model/config_keys.c
   model/config_llama.c
@@ -100,8 +101,10 @@ add_library(
   model/transformer_bwd.c
   model/transformer_cache.c
   model/transformer_documents.c
+  model/transformer_experts.c
   model/weight_files.c
   model/weights.c
+  model/weights_mxfp4.c
   model/weights_read.c
   model/weights_write.c
   generation/free_memory.c

@@ -76,7 +76,11 @@ static inline int64_t counted(const int32_t *targets, int64_t n)
 
 static inline int64_t elements_of(const tg_tensor *t)
 {
-  return t->shape[0] * (t->ndim == 2 ? t->shape[1] : 1);
+  int64_t n = 1;
+  for (int i = 0; i < t->ndim; i++) {
+    n *= t->shape[i];
+  }
+  return n;
 }
 
 /** A sum of gradients: of all parameters, one behind the other, in their own order. */
@@ -96,7 +100,7 @@ static inline gradient_sum no_gradients(const tg_model *model)
 static inline double gradient_at(const tg_tensor *t, int64_t i)
 {
   const float *data = t->data;
-  if (t->ndim < 2 || (t->stride[0] == 0 && t->stride[1] == 0)) {
+  if (t->ndim != 2 || (t->stride[0] == 0 && t->stride[1] == 0)) {
     return (double)data[i];
   }
   return (double)data[i / t->shape[1] * t->stride[0] + i % t->shape[1] * t->stride[1]];

@@ -9,13 +9,34 @@
 
 enum { kFamilyVocab = 61, kFamilyPositions = 24, kFamilyWindow = 4 };
 
-static const tgi_model_type kEveryFamily[] = {TGI_MODEL_GPT2, TGI_MODEL_LLAMA, TGI_MODEL_QWEN2,
-                                              TGI_MODEL_QWEN3};
+static const tgi_model_type kEveryFamily[] = {TGI_MODEL_GPT2,      TGI_MODEL_LLAMA,
+                                              TGI_MODEL_QWEN2,     TGI_MODEL_QWEN3,
+                                              TGI_MODEL_QWEN3_MOE, TGI_MODEL_GPT_OSS};
 
-/* Layer 1 of the Qwens slides. */
+/* Five experts, of which each token has two. */
+static inline void give_experts(tgi_config *c)
+{
+  const bool oss = c->model_type == TGI_MODEL_GPT_OSS;
+  c->num_experts = 5;
+  c->experts_per_token = 2;
+  c->intermediate_size = 24;
+  c->initializer_range = 0.25;
+  c->router = oss ? TG_ROUTER_SELECTED : TG_ROUTER_RENORMALIZED;
+  if (oss) {
+    c->activation = TGI_SWIGLU_CLAMPED;
+    c->swiglu_alpha = 1.702;
+    c->swiglu_limit = 0.5;
+    c->attention_bias = c->output_bias = c->mlp_bias = c->router_bias = true;
+    c->sinks = c->norm_rounds_once = c->interleaved_experts = true;
+    c->qk_norm = c->tie_word_embeddings = false;
+  }
+}
+
+/* Layer 1 of the dense Qwens and of GPT-OSS slides. */
 static inline tgi_config family_config(tgi_model_type type)
 {
   const bool rope = type != TGI_MODEL_GPT2, qwen = rope && type != TGI_MODEL_LLAMA;
+  const bool experts = type == TGI_MODEL_QWEN3_MOE || type == TGI_MODEL_GPT_OSS;
   tgi_config c = {.model_type = type,
                   .dtype = TG_F32,
                   .vocab_size = kFamilyVocab,
@@ -31,10 +52,10 @@ static inline tgi_config family_config(tgi_model_type type)
                   .position = rope ? TGI_ROPE : TGI_LEARNED_POSITIONS,
                   .activation = rope ? TGI_SWIGLU : TGI_GELU_TANH,
                   .scale_attn_weights = true,
-                  .attention_bias = type != TGI_MODEL_QWEN3,
+                  .attention_bias = type < TGI_MODEL_QWEN3,
                   .output_bias = !qwen,
                   .mlp_bias = !qwen,
-                  .qk_norm = type == TGI_MODEL_QWEN3,
+                  .qk_norm = type >= TGI_MODEL_QWEN3,
                   .tie_word_embeddings = type != TGI_MODEL_LLAMA,
                   .initializer_range = 0.15,
                   .bos_token_id = kFamilyVocab - 1,
@@ -43,9 +64,12 @@ static inline tgi_config family_config(tgi_model_type type)
   if (rope) {
     c.rope = (tg_rope_parameters){.type = TG_ROPE_DEFAULT, .theta = 1e3};
   }
-  if (qwen) {
+  if (qwen && type != TGI_MODEL_QWEN3_MOE) {
     c.sliding_window = kFamilyWindow;
     tgi_config_set_sliding(&c, 1);
+  }
+  if (experts) {
+    give_experts(&c);
   }
   return c;
 }

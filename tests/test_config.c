@@ -102,7 +102,8 @@ static void wrong_keys_are_named(void **state)
       {"{}", TG_BAD_FILE, "c.json: model_type: expected the name of a model family, got none"},
       {"{\"model_type\":7}", TG_BAD_FILE, "model_type: expected the name of a model family, got 7"},
       {"{\"model_type\":\"bert\"}", TG_UNSUPPORTED,
-       "model_type: expected \"gpt2\" or \"llama\" or \"qwen2\" or \"qwen3\", got \"bert\""},
+       "model_type: expected \"gpt2\" or \"llama\" or \"qwen2\" or \"qwen3\" or "
+       "\"qwen3_moe\" or \"mixtral\" or \"gpt_oss\", got \"bert\""},
       {"{\"model_type\":\"gpt2\"}", TG_BAD_FILE,
        "n_embd: expected an integer from 1 to 1048576, got none"},
       {"{" BASE ",\"n_inner\":0}", TG_BAD_FILE,

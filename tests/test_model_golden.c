@@ -1,6 +1,6 @@
 /* Tiny models of every family against what PyTorch and transformers computed with them
- * (tests/golden/gpt2, llama, qwen2, qwen3): logits, loss, every gradient, greedy tokens and a loss
- * curve. */
+ * (tests/golden/gpt2, llama, qwen2, qwen3, qwen3_moe, gpt_oss): logits, loss, every gradient,
+ * greedy tokens and a loss curve. */
 #include "model/weights.h"
 #include "scratch_directory.h"
 #include "tegula/train.h"
@@ -166,7 +166,7 @@ static void compare_gradients(const fixture *f, tg_trainer *trainer)
     tg_tensor view;
     snprintf(name, sizeof name, "grad.%s", p->list[i].name);
     float *want = golden(f, name);
-    const int64_t n = p->list[i].shape[0] * (p->list[i].ndim == 2 ? p->list[i].shape[1] : 1);
+    const int64_t n = tgi_parameter_elements(&p->list[i]);
     if (p->list[i].transposed) {
       turn(want, &p->list[i]);
     }
@@ -238,9 +238,10 @@ static void test_loss_curve(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      TESTS_OF("gpt2"),           TESTS_OF("llama/biased"),   TESTS_OF("llama/scaled"),
-      TESTS_OF("qwen2/plain"),    TESTS_OF("qwen2/windowed"), TESTS_OF("qwen3/plain"),
-      TESTS_OF("qwen3/windowed"),
+      TESTS_OF("gpt2"),           TESTS_OF("llama/biased"),    TESTS_OF("llama/scaled"),
+      TESTS_OF("qwen2/plain"),    TESTS_OF("qwen2/windowed"),  TESTS_OF("qwen3/plain"),
+      TESTS_OF("qwen3/windowed"), TESTS_OF("qwen3_moe/plain"), TESTS_OF("qwen3_moe/windowed"),
+      TESTS_OF("gpt_oss/plain"),  TESTS_OF("gpt_oss/square"),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,13 +65,17 @@ static void test_rows_as_documents(void **state)
   }
 }
 
-/* Passes in bf16 cut rows, too: the loss and the direction of f32's gradients. */
+/* Passes in bf16 cut rows, too: the loss and the direction of f32's gradients. Every token has all
+ * experts and no clamp is reached, for rounding may change which experts and clamps there are. */
 static void test_bf16(void **state)
 {
   (void)state;
   const packed_rows p = make_rows(1);
   for (size_t f = 0; f < FAMILIES; f++) {
-    tg_model *model = family_model(kEveryFamily[f]);
+    tgi_config config = family_config(kEveryFamily[f]);
+    config.experts_per_token = config.num_experts;
+    config.swiglu_limit = config.swiglu_limit > 0 ? 100 : 0;
+    tg_model *model = model_of(config);
     gradient_sum want = packed_gradients(model, &p, TG_BACKEND_CPU, 2);
     gradient_sum got = no_gradients(model);
     tg_trainer_options o = family_options(kRows, kLength);

@@ -24,7 +24,7 @@ typedef struct tg_session tg_session;
 
 /** Sizes of a model, named as in config.json. */
 typedef struct tg_model_info {
-  const char *model_type; /* "gpt2", "llama", "qwen2", "qwen3" */
+  const char *model_type; /* "gpt2", "llama", "qwen2", "qwen3", "qwen3_moe", "mixtral", "gpt_oss" */
   tg_dtype dtype;         /* of the weights in memory */
   int32_t vocab_size, num_hidden_layers, hidden_size;
   int32_t num_attention_heads, num_key_value_heads, head_dim;

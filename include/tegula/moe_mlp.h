@@ -58,7 +58,7 @@ typedef struct tg_moe_mlp_fwd_args {
  *   preactivation  out  [tokens * k, 2 * inter]       dtype of x         optional; last axis
  *                                                                        contiguous; h, for
  *                                                                        tg_moe_mlp_bwd
- *   activation     SWIGLU or SWIGLU_CLAMPED
+ *   activation     required; SWIGLU or SWIGLU_CLAMPED
  *   alpha, limit   with SWIGLU_CLAMPED those of tg_swiglu_clamped_fwd, else 0
  *   packing        required; how h and the rows of gate_up hold gate and up
  *   in_first       true: gate_up is [experts, hidden, 2 * inter] and down [experts, inter, hidden]
@@ -118,33 +118,36 @@ typedef struct tg_moe_mlp_bwd_args {
  * An expert without rows leaves its gradients as they are (overwrite: makes them 0). An absent
  * gradient is not computed: frozen experts cost two products instead of four.
  *
- *   dy              in   [tokens, hidden]              dtype of x     last axis contiguous
- *   x               in   [tokens, hidden]              f32|f16|bf16   last axis contiguous; read
- *                                                                     for dgate_up
+ * The last axis of every tensor is contiguous.
+ *
+ *   dy              in   [tokens, hidden]              dtype of x
+ *   x               in   [tokens, hidden]              f32|f16|bf16          read for dgate_up
  *   weights         in   [tokens, k]                   dtype of x, f32
- *                                                                     last axis contiguous
- *   offsets, slot, row                                                those of the forward
- *   gate_up         in   [experts, 2 * inter, hidden]  f32, or dtype of x (f32 x: any)
- *                                                                     last axis contiguous; read
- *                                                                     for dx
+ *   offsets         in   [experts + 1]                 i32                   that of the forward
+ *   slot            in   [tokens * k]                  i32                   that of the forward
+ *   row             in   [tokens, k]                   i32                   that of the forward
+ *   gate_up         in   [experts, 2 * inter, hidden]  f32, or dtype of x    read for dx; any dtype
+ *                                                                            with f32 x
  *   down            in   [experts, hidden, inter]      dtype of gate_up
- *                                                                     last axis contiguous
- *   down_bias       in   [experts, hidden]             dtype of gate_up, or f32
- *                                                                     optional, that of the
- * forward, if it had one; read for dweights; last axis contiguous preactivation   in   [tokens * k,
- * 2 * inter]       dtype of x     h of the forward; last axis contiguous dx              out
- * [tokens, hidden]              dtype of x     optional; last axis contiguous dweights        out
- * [tokens, k]                   dtype of weights, or f32 optional; last axis contiguous dgate_up
- * acc  [experts, 2 * inter, hidden]  dtype of gate_up, or f32 optional; last axis contiguous
- *   dgate_up_bias   acc  [experts, 2 * inter]          dtype of gate_up, or f32
- *                                                                     optional; last axis
- * contiguous ddown           acc  [experts, hidden, inter]      dtype of gate_up, or f32 optional;
- * last axis contiguous ddown_bias      acc  [experts, hidden]             dtype of gate_up, or f32
- *                                                                     optional; last axis
- * contiguous dpreactivation  out  [tokens * k, 2 * inter]       dtype of x     optional; dh, 0 in
- * rows of no expert; last axis contiguous; may alias preactivation activation, alpha, limit,
- * packing, in_first    those of the forward overwrite       true: the gradients of parameters are
- * overwritten and their old content is not read
+ *   down_bias       in   [experts, hidden]             that of gate_up, f32  optional, that of the
+ *                                                                            forward; read for
+ *                                                                            dweights
+ *   preactivation   in   [tokens * k, 2 * inter]       dtype of x            h of the forward
+ *   dx              out  [tokens, hidden]              dtype of x            optional
+ *   dweights        out  [tokens, k]                   that of weights, f32  optional
+ *   dgate_up        acc  [experts, 2 * inter, hidden]  that of gate_up, f32  optional
+ *   dgate_up_bias   acc  [experts, 2 * inter]          that of gate_up, f32  optional
+ *   ddown           acc  [experts, hidden, inter]      that of gate_up, f32  optional
+ *   ddown_bias      acc  [experts, hidden]             that of gate_up, f32  optional
+ *   dpreactivation  out  [tokens * k, 2 * inter]       dtype of x            optional; dh, 0 in the
+ *                                                                            rows of no expert; may
+ *                                                                            alias preactivation
+ *   activation      required; that of the forward
+ *   alpha, limit    those of the forward
+ *   packing         required; that of the forward
+ *   in_first        that of the forward
+ *   overwrite       true: the gradients of parameters are overwritten and their old content is not
+ *                   read
  *
  * Math       f32 (ref: f64); q, w * a, dh and dxr are rounded once each to the dtype of x, as each
  *            result is. The sums are those of tg_grouped_linear_bwd, ddown_bias as its dbias. The

@@ -59,6 +59,9 @@ typedef struct tg_trainer_options {
                                document, and a batch has no cu_seqlens */
   tg_schedule schedule;     /* 0: TG_SCHEDULE_COSINE */
   double decay_fraction;    /* of TG_SCHEDULE_WSD, above 0 and at most 1; of others 0 */
+  bool freeze_experts;      /* the matrices of experts stay as they are: no gradients, no optimiser
+                               state. All else is trained, their biases and the routers too. Needs
+                               a model with experts */
 } tg_trainer_options;
 
 /**
@@ -144,7 +147,7 @@ TG_API int64_t tg_trainer_steps(const tg_trainer *trainer);
 /**
  * Gradient of tg_model_parameter(index) after the last backward, in host memory; valid until the
  * next backward. On a GPU all gradients are copied to the host. Errors: BAD_ARGUMENT (past the
- * end), NO_MEMORY, DEVICE.
+ * end; a frozen parameter), NO_MEMORY, DEVICE.
  */
 TG_API tg_status tg_trainer_gradient(tg_trainer *trainer, size_t index, tg_tensor *view);
 

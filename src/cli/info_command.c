@@ -142,6 +142,26 @@ static void list_ends(const tg_model *model, char *text, size_t bytes)
   }
 }
 
+static int count_sliding(const tgi_config *c)
+{
+  int count = 0;
+  for (int i = 0; i < c->num_hidden_layers; i++) {
+    count += tgi_config_slides(c, i);
+  }
+  return count;
+}
+
+static void print_experts(const tgi_config *c)
+{
+  if (c->num_experts) {
+    printf("  experts    %d in a layer, %d for each token\n", c->num_experts, c->experts_per_token);
+  }
+  if (c->sliding_window) {
+    printf("  window     %d tokens in %d of %d layers\n", c->sliding_window, count_sliding(c),
+           c->num_hidden_layers);
+  }
+}
+
 static void print_model(const char *directory, const tg_model *model, const char *tokenizer)
 {
   const tg_model_info info = tg_model_get_info(model), *i = &info;
@@ -152,6 +172,7 @@ static void print_model(const char *directory, const tg_model *model, const char
          tg_dtype_name(i->dtype));
   printf("  layers     %d, width %d, intermediate %d\n", i->num_hidden_layers, i->hidden_size,
          i->intermediate_size);
+  print_experts(&model->config);
   printf("  heads      %d of size %d, %d for keys and values\n", i->num_attention_heads,
          i->head_dim, i->num_key_value_heads);
   printf("  positions  %d\n", i->max_position_embeddings);
@@ -264,6 +285,10 @@ static void write_model(json_t *w, const char *directory, const tg_model *from,
   json_object_set_new(model, "num_hidden_layers", json_integer(i->num_hidden_layers));
   json_object_set_new(model, "hidden_size", json_integer(i->hidden_size));
   json_object_set_new(model, "intermediate_size", json_integer(i->intermediate_size));
+  json_object_set_new(model, "num_experts", json_integer(from->config.num_experts));
+  json_object_set_new(model, "experts_per_token", json_integer(from->config.experts_per_token));
+  json_object_set_new(model, "sliding_window", json_integer(from->config.sliding_window));
+  json_object_set_new(model, "sliding_layers", json_integer(count_sliding(&from->config)));
   json_object_set_new(model, "num_attention_heads", json_integer(i->num_attention_heads));
   json_object_set_new(model, "num_key_value_heads", json_integer(i->num_key_value_heads));
   json_object_set_new(model, "head_dim", json_integer(i->head_dim));

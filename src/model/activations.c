@@ -3,7 +3,7 @@
 
 static int64_t preactivation_width(const tgi_config *c)
 {
-  return c->activation == TGI_SWIGLU ? 2 * (int64_t)c->intermediate_size : c->intermediate_size;
+  return c->activation >= TGI_SWIGLU ? 2 * (int64_t)c->intermediate_size : c->intermediate_size;
 }
 
 /* What the backward alone needs. */
@@ -40,10 +40,14 @@ static void lay_out_layer(tgi_layer_activations *l, tgi_memory_plan *plan, const
   l->attention = tgi_take_2d(plan, t, rows, q);
   l->middle = tgi_take_2d(plan, t, rows, hidden);
   l->norm2 = keep ? tgi_take_2d(plan, t, rows, hidden) : l->norm1;
-  l->inner = tgi_take_2d(plan, t, rows, c->intermediate_size);
+  const int64_t inner = rows * (c->num_experts ? c->experts_per_token : 1);
+  l->inner = tgi_take_2d(plan, t, inner, c->intermediate_size);
   l->output = tgi_take_2d(plan, t, rows, hidden);
-  if (keep || c->activation == TGI_SWIGLU) {
-    l->preactivation = tgi_take_2d(plan, t, rows, preactivation_width(c));
+  if (keep || c->activation >= TGI_SWIGLU) {
+    l->preactivation = tgi_take_2d(plan, t, inner, preactivation_width(c));
+  }
+  if (c->num_experts) {
+    tgi_experts_lay_out(&l->experts, plan, model, rows);
   }
   if (keep) {
     lay_out_kept(l, plan, model, batch, seq);

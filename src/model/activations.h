@@ -10,6 +10,18 @@
 #include "memory_plan.h"
 #include "weights.h"
 
+/** What the experts of a layer leave behind; slots are rows * experts_per_token. */
+typedef struct tgi_expert_activations {
+  tg_tensor logits;           /* [rows, experts]: of the router */
+  tg_tensor indices, weights; /* [rows, experts_per_token], i32 and f32 */
+  tg_tensor offsets, slot;    /* i32 [experts + 1], [slots] */
+  tg_tensor row;              /* i32 [rows, experts_per_token] */
+  tg_tensor output;           /* [slots, hidden]: by expert, before their sum */
+} tgi_expert_activations;
+
+void tgi_experts_lay_out(tgi_expert_activations *e, tgi_memory_plan *plan, const tg_model *model,
+                         int64_t rows);
+
 /** What a layer leaves behind. */
 typedef struct tgi_layer_activations {
   tg_tensor input;               /* [rows, hidden] */
@@ -22,8 +34,9 @@ typedef struct tgi_layer_activations {
   tg_tensor middle;              /* [rows, hidden]: input + attention's output */
   tg_tensor norm2, mean2, rstd2; /* as norm1 */
   tg_tensor preactivation;       /* [rows, intermediate]; SwiGLU: gate|up, twice as wide */
-  tg_tensor inner;               /* [rows, intermediate] */
-  tg_tensor output;              /* [rows, hidden]: middle + the MLP's output */
+  tg_tensor inner;               /* [rows, intermediate]; with experts both have a row a slot */
+  tgi_expert_activations experts;
+  tg_tensor output; /* [rows, hidden]: middle + the MLP's output */
 } tgi_layer_activations;
 
 typedef struct tgi_activations {

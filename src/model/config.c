@@ -25,6 +25,9 @@ static const family families[TGI_MODEL_TYPES] = {
     [TGI_MODEL_LLAMA] = {"llama", tgi_config_read_llama, tgi_config_write_llama},
     [TGI_MODEL_QWEN2] = {"qwen2", tgi_config_read_qwen2, tgi_config_write_qwen2},
     [TGI_MODEL_QWEN3] = {"qwen3", tgi_config_read_qwen3, tgi_config_write_qwen3},
+    [TGI_MODEL_QWEN3_MOE] = {"qwen3_moe", tgi_config_read_qwen3_moe, tgi_config_write_qwen3_moe},
+    [TGI_MODEL_MIXTRAL] = {"mixtral", tgi_config_read_mixtral, tgi_config_write_mixtral},
+    [TGI_MODEL_GPT_OSS] = {"gpt_oss", tgi_config_read_gpt_oss, tgi_config_write_gpt_oss},
 };
 
 #define NAME_OR(code, name) " or \"" name "\""
@@ -184,6 +187,39 @@ static tg_status check_window(const tgi_config *config, tg_error *error)
   return TG_OK;
 }
 
+static tg_status check_experts(const tgi_config *config, tg_error *error)
+{
+  const bool clamped = config->activation == TGI_SWIGLU_CLAMPED;
+  CHECK(num_experts, config->num_experts >= 0, "0 or a number of experts")
+  CHECK(num_experts,
+        (int64_t)config->num_experts * config->intermediate_size <= TGI_MAX_INTERMEDIATE,
+        "a number that fits intermediate_size")
+  CHECK(experts_per_token,
+        config->num_experts
+            ? config->experts_per_token > 0 && config->experts_per_token <= config->num_experts
+            : config->experts_per_token == 0,
+        "1 to num_experts, 0 without experts")
+  CHECK(router,
+        config->num_experts
+            ? config->router >= TG_ROUTER_SELECTED && config->router <= TG_ROUTER_RENORMALIZED
+            : !config->router && !config->router_bias,
+        "a scoring with experts, 0 without")
+  CHECK(activation, config->num_experts ? config->activation >= TGI_SWIGLU : !clamped,
+        "swiglu or swiglu_clamped with experts, another than swiglu_clamped without")
+  CHECK(swiglu_alpha,
+        clamped ? config->swiglu_alpha > 0 && config->swiglu_alpha <= TGI_MAX_REAL
+                : config->swiglu_alpha == 0,
+        "a number above 0, at most 1000, with swiglu_clamped; 0 without")
+  CHECK(swiglu_limit,
+        clamped ? config->swiglu_limit > 0 && config->swiglu_limit <= TGI_MAX_REAL
+                : config->swiglu_limit == 0,
+        "a number above 0, at most 1000, with swiglu_clamped; 0 without")
+  CHECK(router_aux_loss_coef,
+        config->router_aux_loss_coef >= 0 && config->router_aux_loss_coef <= TGI_MAX_REAL,
+        "a number from 0 to 1000")
+  return TG_OK;
+}
+
 tg_status tgi_config_check(const tgi_config *config, tg_error *error)
 {
 #define CHECK_EXTENT(field, limit)                                                                 \
@@ -211,7 +247,7 @@ tg_status tgi_config_check(const tgi_config *config, tg_error *error)
         "a position kind")
   CHECK(rope.type, config->position == TGI_ROPE || !config->rope.type, "0 without rope")
   CHECK(qk_norm, config->position == TGI_ROPE || !config->qk_norm, "false without rope")
-  CHECK(activation, (unsigned)config->activation <= TGI_SWIGLU, "an activation")
+  CHECK(activation, (unsigned)config->activation <= TGI_SWIGLU_CLAMPED, "an activation")
   CHECK(initializer_range,
         config->initializer_range > 0 && config->initializer_range <= TGI_MAX_REAL,
         "a number above 0, at most 1000")
@@ -222,7 +258,8 @@ tg_status tgi_config_check(const tgi_config *config, tg_error *error)
   for (int32_t i = 0; i < config->num_eos_token_ids; i++) {
     CHECK(eos_token_ids[i], config->eos_token_ids[i] >= 0, "an id")
   }
-  const tg_status status = config->position == TGI_ROPE ? check_rope(config, error) : TG_OK;
+  tg_status status = config->position == TGI_ROPE ? check_rope(config, error) : TG_OK;
+  status = status ? status : check_experts(config, error);
   return status ? status : check_window(config, error);
 }
 
@@ -275,6 +312,9 @@ tg_status tgi_config_write(const tgi_config *config, const char *path, tg_error 
       r->attention_factor,
       r->mscale,
       r->mscale_all_dim,
+      config->swiglu_alpha,
+      config->swiglu_limit,
+      config->router_aux_loss_coef,
   };
   bool brief = true;
   for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {

@@ -3,12 +3,14 @@
  *
  * Every family is a setting of the same fields (GPT-2: layer_norm, learned positions, gelu, biases;
  * Llama: rms_norm, rope, swiglu, fewer heads for keys than for queries; Qwen2: biases of q, k and v
- * too; Qwen3: qk_norm instead), so that the transformer never asks for the family's name.
+ * too; Qwen3: qk_norm instead; Mixtral and Qwen3-MoE: experts in the place of the MLP; GPT-OSS:
+ * such with a clamped swiglu, and sinks), so that the transformer never asks for the family's name.
  */
 #ifndef TGI_MODEL_CONFIG_H
 #define TGI_MODEL_CONFIG_H
 
 #include "tegula/rope.h"
+#include "tegula/topk_router.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,7 +20,10 @@
   X(GPT2, "gpt2")                                                                                  \
   X(LLAMA, "llama")                                                                                \
   X(QWEN2, "qwen2")                                                                                \
-  X(QWEN3, "qwen3")
+  X(QWEN3, "qwen3")                                                                                \
+  X(QWEN3_MOE, "qwen3_moe")                                                                        \
+  X(MIXTRAL, "mixtral")                                                                            \
+  X(GPT_OSS, "gpt_oss")
 
 typedef enum tgi_model_type {
 #define TGI_MODEL_TYPE_ENUM(code, name) TGI_MODEL_##code,
@@ -29,7 +34,12 @@ typedef enum tgi_model_type {
 
 typedef enum tgi_norm { TGI_LAYER_NORM, TGI_RMS_NORM } tgi_norm;
 typedef enum tgi_position { TGI_LEARNED_POSITIONS, TGI_ROPE } tgi_position;
-typedef enum tgi_activation { TGI_GELU_TANH, TGI_GELU_ERF, TGI_SWIGLU } tgi_activation;
+typedef enum tgi_activation {
+  TGI_GELU_TANH,
+  TGI_GELU_ERF,
+  TGI_SWIGLU,
+  TGI_SWIGLU_CLAMPED, /* of experts alone */
+} tgi_activation;
 
 #define TGI_MAX_EOS_IDS 8
 #define TGI_MAX_LAYERS 4096
@@ -44,15 +54,27 @@ typedef struct tgi_config {
   int32_t num_attention_heads;
   int32_t num_key_value_heads;
   int32_t head_dim;
-  int32_t intermediate_size;
+  int32_t intermediate_size; /* with experts: of each */
   int32_t max_position_embeddings;
 
   tgi_norm norm;
   double norm_eps;
+  bool norm_rounds_once; /* rms_norm by TG_RMS_NORM_GPT_OSS, else by TG_RMS_NORM_LLAMA */
   tgi_position position;
   tg_rope_parameters rope; /* zeroed without rope; rotary_dim, max_position_embeddings and seq_len
                               stay 0, as head_dim and the model's positions stand for them */
   tgi_activation activation;
+  double swiglu_alpha, swiglu_limit; /* of the clamped SwiGLU, else 0 */
+
+  /* Experts in the place of every MLP; 0: none, and then the rest is 0 too. */
+  int32_t num_experts;
+  int32_t experts_per_token;
+  tg_router_scoring router;
+  bool router_bias;
+  bool interleaved_experts; /* their matrices are [in, out], gate in even columns and up in odd
+                               ones; else [out, in], gate before up */
+  double router_aux_loss_coef;
+  bool output_router_logits; /* training adds the auxiliary loss of the routers */
 
   /* The scale of q k^T: 1/sqrt(head_dim) if scale_attn_weights, else 1; then divided by the layer's
    * number (from 1) if scale_attn_by_inverse_layer_idx. */
@@ -60,7 +82,8 @@ typedef struct tgi_config {
   bool scale_attn_by_inverse_layer_idx;
   bool attention_bias; /* of the projections to q, k and v */
   bool output_bias;    /* of attention's output projection */
-  bool mlp_bias;
+  bool mlp_bias;       /* of experts too */
+  bool sinks;          /* a logit of each query head that takes part in its softmax alone */
   bool qk_norm;
   bool tie_word_embeddings;
   int32_t sliding_window; /* keys that a query sees in a layer that slides; 0: no layer does */

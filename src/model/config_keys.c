@@ -57,6 +57,23 @@ int32_t tgi_config_integer(tgi_config_keys *keys, const char *key, int32_t low, 
   return tgi_config_find(keys, key) ? tgi_config_required(keys, key, low, high) : otherwise;
 }
 
+double tgi_config_number(tgi_config_keys *keys, const char *key, double low, double high,
+                         double otherwise)
+{
+  const json_t *value = tgi_config_find(keys, key);
+  if (!value) {
+    return otherwise;
+  }
+  const double number = json_is_real(value) ? json_real_value(value) : -HUGE_VAL;
+  if (number >= low && number <= high) {
+    return number;
+  }
+  char rule[80];
+  snprintf(rule, sizeof rule, "a number from %g to %g", low, high);
+  tgi_config_unexpected(keys, key, rule);
+  return otherwise;
+}
+
 double tgi_config_above(tgi_config_keys *keys, const char *key, double low, double high,
                         double otherwise)
 {

@@ -38,7 +38,9 @@ int32_t tgi_config_required(tgi_config_keys *keys, const char *key, int32_t low,
 int32_t tgi_config_integer(tgi_config_keys *keys, const char *key, int32_t low, int32_t high,
                            int32_t otherwise);
 
-/** A number in (low, high], or in (0, high] (integers too). */
+/** A number in [low, high], in (low, high], or in (0, high] (integers too). */
+double tgi_config_number(tgi_config_keys *keys, const char *key, double low, double high,
+                         double otherwise);
 double tgi_config_above(tgi_config_keys *keys, const char *key, double low, double high,
                         double otherwise);
 double tgi_config_positive(tgi_config_keys *keys, const char *key, double high, double otherwise);
@@ -70,12 +72,24 @@ json_t *tgi_config_eos_value(const tgi_config *config);
 /**
  * The parameters of rope, of models up to `positions` long: `rope_parameters`, or `rope_scaling`
  * and `rope_theta` as files before transformers 5 have them. Where both stand, rope_scaling counts,
- * as in transformers.
+ * as in transformers. `otherwise` (or NULL: theta 1e4, and no scaling) is where neither stands; its
+ * theta is that of files that name none.
  */
-void tgi_config_read_rope(tgi_config_keys *keys, int32_t positions, tg_rope_parameters *rope);
+void tgi_config_read_rope(tgi_config_keys *keys, int32_t positions,
+                          const tg_rope_parameters *otherwise, tg_rope_parameters *rope);
 
 /** Adds both spellings to `root`. */
 void tgi_config_write_rope(const tg_rope_parameters *rope, json_t *root);
+
+/** Sets the layers that slide by `layer_types`; false if the key is absent. Needs sliding_window.
+ */
+bool tgi_config_read_layer_types(tgi_config_keys *keys, tgi_config *config);
+
+/** The value for `layer_types`. */
+json_t *tgi_config_layer_types_value(const tgi_config *config);
+
+/** Takes the window away where no layer slides. */
+void tgi_config_settle_window(tgi_config *config);
 
 /** What tells the families with Llama's keys apart. */
 typedef struct tgi_llama_kind {
@@ -85,9 +99,14 @@ typedef struct tgi_llama_kind {
   int32_t bos, eos;         /* likewise; -1: none */
   bool has_head_dim;        /* transformers' class declares the key */
   bool has_key_heads;       /* num_key_value_heads may be absent: as many as query heads */
+  bool has_experts;
+  bool is_gpt_oss; /* sinks, a norm that rounds once, a clamped SwiGLU, checkpoints in MXFP4 */
+  double eps;      /* rms_norm_eps where the file has none; 0: 1e-6 */
+  const tg_rope_parameters *rope; /* where the file has none; NULL: as tgi_config_read_rope says */
 } tgi_llama_kind;
 
-/** The keys of Llama that every family of its kind has: all but biases, qk_norm and windows. */
+/** The keys of Llama that every family of its kind has: all but biases, qk_norm, windows and
+ * experts. */
 void tgi_config_read_llama_keys(tgi_config_keys *keys, const tgi_llama_kind *kind,
                                 tgi_config *config);
 
@@ -112,5 +131,14 @@ tg_status tgi_config_write_qwen2(const tgi_config *config, const char *path, jso
 void tgi_config_read_qwen3(tgi_config_keys *keys, tgi_config *config);
 tg_status tgi_config_write_qwen3(const tgi_config *config, const char *path, json_t *root,
                                  tg_error *error);
+void tgi_config_read_qwen3_moe(tgi_config_keys *keys, tgi_config *config);
+tg_status tgi_config_write_qwen3_moe(const tgi_config *config, const char *path, json_t *root,
+                                     tg_error *error);
+void tgi_config_read_mixtral(tgi_config_keys *keys, tgi_config *config);
+tg_status tgi_config_write_mixtral(const tgi_config *config, const char *path, json_t *root,
+                                   tg_error *error);
+void tgi_config_read_gpt_oss(tgi_config_keys *keys, tgi_config *config);
+tg_status tgi_config_write_gpt_oss(const tgi_config *config, const char *path, json_t *root,
+                                   tg_error *error);
 
 #endif

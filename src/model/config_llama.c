@@ -41,13 +41,25 @@ static void read_heads(tgi_config_keys *keys, const tgi_llama_kind *kind, tgi_co
   read_head_dim(keys, kind, config);
 }
 
-static void refuse_unsupported(tgi_config_keys *keys)
+static void refuse_unsupported(tgi_config_keys *keys, const tgi_llama_kind *kind)
 {
-  static const char *const activations[] = {"silu"};
+  static const char *const activations[] = {"silu"}, *const methods[] = {"mxfp4"};
   static const char quantized[] = "quantization_config";
   (void)tgi_config_choice(keys, "hidden_act", activations, 1, 0, "silu");
-  if (tgi_config_find(keys, quantized)) {
+  const json_t *found = tgi_config_find(keys, quantized);
+  if (found && !kind->is_gpt_oss) {
     tgi_config_unsupported(keys, quantized, "none");
+  } else if (found && !json_is_object(found)) {
+    tgi_config_unexpected(keys, quantized, "an object");
+  } else if (found) {
+    tgi_config_keys inner = *keys;
+    inner.object = found;
+    inner.place = "quantization_config.";
+    if (!tgi_config_find(&inner, "quant_method")) {
+      tgi_config_unexpected(&inner, "quant_method", "the name of a method");
+    }
+    (void)tgi_config_choice(&inner, "quant_method", methods, 1, 0, "mxfp4");
+    keys->status = keys->status ? keys->status : inner.status;
   }
 }
 
@@ -62,12 +74,14 @@ void tgi_config_read_llama_keys(tgi_config_keys *keys, const tgi_llama_kind *kin
   config->max_position_embeddings =
       tgi_config_required(keys, "max_position_embeddings", 1, TGI_MAX_ROPE_POSITIONS);
   config->position = TGI_ROPE;
-  tgi_config_read_rope(keys, config->max_position_embeddings, &config->rope);
+  tgi_config_read_rope(keys, config->max_position_embeddings, kind->rope, &config->rope);
   read_heads(keys, kind, config);
 
   config->norm = TGI_RMS_NORM;
-  config->norm_eps = tgi_config_positive(keys, "rms_norm_eps", TGI_MAX_REAL, 1e-6);
-  config->activation = TGI_SWIGLU;
+  config->norm_eps =
+      tgi_config_positive(keys, "rms_norm_eps", TGI_MAX_REAL, kind->eps ? kind->eps : 1e-6);
+  config->activation = kind->is_gpt_oss ? TGI_SWIGLU_CLAMPED : TGI_SWIGLU;
+  config->sinks = config->norm_rounds_once = kind->is_gpt_oss;
   config->scale_attn_weights = true;
   config->tie_word_embeddings = tgi_config_bool(keys, "tie_word_embeddings", false);
   config->initializer_range = tgi_config_positive(keys, "initializer_range", TGI_MAX_REAL, 0.02);
@@ -75,11 +89,11 @@ void tgi_config_read_llama_keys(tgi_config_keys *keys, const tgi_llama_kind *kin
   config->bos_token_id =
       tgi_config_integer(keys, "bos_token_id", 0, INT32_MAX, has_bos ? -1 : kind->bos);
   tgi_config_eos(keys, kind->eos, config);
-  refuse_unsupported(keys);
+  refuse_unsupported(keys, kind);
 }
 
 /** The first shared field that Llama's keys cannot say, or NULL. */
-static const char *foreign_field(const tgi_config *config)
+static const char *foreign_field(const tgi_config *config, const tgi_llama_kind *kind)
 {
   if (config->norm != TGI_RMS_NORM) {
     return "norm";
@@ -87,8 +101,17 @@ static const char *foreign_field(const tgi_config *config)
   if (config->position != TGI_ROPE) {
     return "position";
   }
-  if (config->activation != TGI_SWIGLU) {
+  if (config->activation != (kind->is_gpt_oss ? TGI_SWIGLU_CLAMPED : TGI_SWIGLU)) {
     return "activation";
+  }
+  if (config->norm_rounds_once != kind->is_gpt_oss) {
+    return "rounding of norms";
+  }
+  if (config->sinks != kind->is_gpt_oss) {
+    return "sinks";
+  }
+  if ((config->num_experts > 0) != kind->has_experts) {
+    return "num_experts";
   }
   if (!config->scale_attn_weights || config->scale_attn_by_inverse_layer_idx) {
     return "scale of attention";
@@ -100,7 +123,7 @@ tg_status tgi_config_write_llama_keys(const tgi_config *config, const tgi_llama_
                                       const char *foreign, const char *path, json_t *root,
                                       tg_error *error)
 {
-  const char *shared = foreign_field(config);
+  const char *shared = foreign_field(config, kind);
   if (shared || foreign) {
     return tgi_file_error(error, TG_UNSUPPORTED, path, TGI_NO_BYTE,
                           "a model that the keys of %s describe, got another %s", kind->name,

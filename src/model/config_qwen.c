@@ -5,38 +5,53 @@
 
 static const char full[] = "full_attention", sliding[] = "sliding_attention";
 
-/** Which layers slide: `layer_types`, else those from `max_window_layers` on. */
-static void read_layer_types(tgi_config_keys *keys, tgi_config *config)
+bool tgi_config_read_layer_types(tgi_config_keys *keys, tgi_config *config)
 {
   static const char key[] = "layer_types";
   const json_t *list = tgi_config_find(keys, key);
-  const int32_t first = tgi_config_integer(keys, "max_window_layers", 0, INT32_MAX, 28);
   if (!list) {
-    for (int32_t i = first; i < config->num_hidden_layers && config->sliding_window; i++) {
-      tgi_config_set_sliding(config, i);
-    }
-    return;
+    return false;
   }
   if (json_array_size(list) != (size_t)config->num_hidden_layers) {
     tgi_config_unexpected(keys, key, "a list of one name for each of num_hidden_layers");
-    return;
+    return true;
   }
   for (int32_t i = 0; i < config->num_hidden_layers; i++) {
     const char *name = json_string_value(json_array_get(list, (size_t)i));
     if (!name || (strcmp(name, full) != 0 && strcmp(name, sliding) != 0)) {
       tgi_config_unsupported(keys, key, "full_attention or sliding_attention for every layer");
-      return;
+      return true;
     }
     if (strcmp(name, sliding) == 0) {
       if (!config->sliding_window) {
         tgi_config_unexpected(keys, key, "full_attention in a model without sliding_window");
-        return;
+        return true;
       }
       tgi_config_set_sliding(config, i);
     }
   }
+  return true;
 }
 
+json_t *tgi_config_layer_types_value(const tgi_config *config)
+{
+  json_t *types = json_array();
+  for (int32_t i = 0; i < config->num_hidden_layers; i++) {
+    json_array_append_new(types, json_string(tgi_config_slides(config, i) ? sliding : full));
+  }
+  return types;
+}
+
+void tgi_config_settle_window(tgi_config *config)
+{
+  bool any = false;
+  for (int32_t i = 0; i < config->num_hidden_layers; i++) {
+    any = any || tgi_config_slides(config, i);
+  }
+  config->sliding_window = any ? config->sliding_window : 0;
+}
+
+/** Which layers slide: `layer_types`, else those from `max_window_layers` on. */
 static void read_window(tgi_config_keys *keys, tgi_config *config)
 {
   const int32_t window = tgi_config_integer(keys, "sliding_window", 1, TGI_MAX_POSITIONS, 0);
@@ -47,25 +62,23 @@ static void read_window(tgi_config_keys *keys, tgi_config *config)
   } else {
     config->sliding_window = used ? window : 0;
   }
-  read_layer_types(keys, config);
-  bool any = false;
-  for (int32_t i = 0; i < config->num_hidden_layers; i++) {
-    any = any || tgi_config_slides(config, i);
+  const int32_t first = tgi_config_integer(keys, "max_window_layers", 0, INT32_MAX, 28);
+  if (!tgi_config_read_layer_types(keys, config)) {
+    for (int32_t i = first; i < config->num_hidden_layers && config->sliding_window; i++) {
+      tgi_config_set_sliding(config, i);
+    }
   }
-  config->sliding_window = any ? config->sliding_window : 0;
+  tgi_config_settle_window(config);
 }
 
 /** Adds the keys of the sliding window. */
 static void write_window(const tgi_config *config, json_t *root)
 {
-  json_t *types = json_array();
   int32_t first = config->num_hidden_layers;
   for (int32_t i = config->num_hidden_layers; i-- > 0;) {
-    const bool slides = tgi_config_slides(config, i);
-    json_array_insert_new(types, 0, json_string(slides ? sliding : full));
-    first = slides ? i : first;
+    first = tgi_config_slides(config, i) ? i : first;
   }
-  json_object_set_new(root, "layer_types", types);
+  json_object_set_new(root, "layer_types", tgi_config_layer_types_value(config));
   json_object_set_new(root, "max_window_layers", json_integer(first));
   json_object_set_new(root, "sliding_window",
                       config->sliding_window ? json_integer(config->sliding_window) : json_null());

@@ -59,13 +59,20 @@ static void refuse_unknown(tgi_config_keys *keys)
   }
 }
 
-void tgi_config_read_rope(tgi_config_keys *keys, int32_t positions, tg_rope_parameters *rope)
+void tgi_config_read_rope(tgi_config_keys *keys, int32_t positions,
+                          const tg_rope_parameters *otherwise, tg_rope_parameters *rope)
 {
   static const char original[] = "original_max_position_embeddings";
   const json_t *scaling = find_object(keys, "rope_scaling");
   const json_t *parameters = find_object(keys, "rope_parameters");
-  const double theta = tgi_config_above(keys, "rope_theta", 1, TGI_MAX_ROPE, kDefaultTheta);
+  const double theta = tgi_config_above(keys, "rope_theta", 1, TGI_MAX_ROPE,
+                                        otherwise ? otherwise->theta : kDefaultTheta);
   refuse_unknown(keys);
+  if (otherwise && !scaling && !parameters) {
+    *rope = *otherwise;
+    rope->theta = theta;
+    return;
+  }
   tgi_config_keys inner = *keys;
   inner.object = scaling ? scaling : parameters;
   inner.place = scaling ? "rope_scaling." : "rope_parameters.";

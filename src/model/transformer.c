@@ -81,7 +81,8 @@ static tg_status norm(tgi_pass *pass, const tg_tensor *x, int weight, int bias, 
                                 .y = *y,
                                 .rstd = *rstd,
                                 .eps = eps,
-                                .policy = TG_RMS_NORM_LLAMA};
+                                .policy = pass->model->config.norm_rounds_once ? TG_RMS_NORM_GPT_OSS
+                                                                               : TG_RMS_NORM_LLAMA};
     return TGI_STEP(pass, rms_norm_fwd, &rms);
   }
   tg_layer_norm_fwd_args args = {.x = *x,
@@ -161,6 +162,9 @@ static tg_status run_gated_mlp(tgi_pass *pass, const tgi_layer_activations *l,
 static tg_status run_mlp(tgi_pass *pass, const tgi_layer_activations *l,
                          const tgi_layer_parameters *p)
 {
+  if (pass->model->config.num_experts) {
+    return tgi_experts_forward(pass, l, p);
+  }
   if (pass->model->config.activation == TGI_SWIGLU) {
     return run_gated_mlp(pass, l, p);
   }

@@ -24,6 +24,7 @@ typedef struct tgi_layer_cache {
 /** Buffers of a pass whose cache has another dtype than its activations: of the cache's dtype. */
 typedef struct tgi_cache_cast {
   tg_tensor q, out; /* [rows, q_heads * head_dim] */
+  tg_tensor sinks;  /* [q_heads], f32 */
   tg_tensor kv;     /* [2, kv_heads * head_dim]: a token's, with a place */
 } tgi_cache_cast;
 
@@ -78,10 +79,13 @@ tg_status tgi_transformer_forward(tgi_pass *pass);
 
 /** What the backward needs beside the forward's activations. */
 typedef struct tgi_gradients {
-  void *block;     /* gradients of all parameters, f32, in the table's layout; accumulated to */
-  tg_tensor dx;    /* [rows, hidden]: of the residual stream */
-  tg_tensor dnorm; /* [rows, hidden]: of a norm's output */
+  void *block;         /* gradients of all parameters, f32, in the table's layout; accumulated to */
+  bool frozen_experts; /* the block has none of the experts' matrices, which get no gradients */
+  tg_tensor dx;        /* [rows, hidden]: of the residual stream */
+  tg_tensor dnorm;     /* [rows, hidden]: of a norm's output */
   tg_tensor dqkv, dattention, dinner; /* SwiGLU's gradient takes the place of its preactivation */
+  tg_tensor dexperts;          /* with experts, [slots, hidden]: of their outputs, then inputs */
+  tg_tensor dweights, dlogits; /* with experts: f32 [rows, experts_per_token]; [rows, experts] */
 } tgi_gradients;
 
 void tgi_gradients_lay_out(tgi_gradients *g, tgi_memory_plan *plan, const tg_model *model,
@@ -90,6 +94,22 @@ void tgi_gradients_lay_out(tgi_gradients *g, tgi_memory_plan *plan, const tg_mod
 /** From g->dnorm, which holds the gradient of a->final_norm; adds to g->block. The head's part is
  * the loss's. */
 tg_status tgi_transformer_backward(tgi_pass *pass, tgi_gradients *g);
+
+/** The gradient of a weight as the transformer reads it; a zeroed view where it has none. */
+tg_tensor tgi_gradient(const tgi_pass *pass, const tgi_gradients *g, int index);
+
+/** How a gated activation finds gate and up. */
+static inline tg_gate_up_packing tgi_gate_packing(const tgi_config *config)
+{
+  return config->interleaved_experts ? TG_GATE_UP_INTERLEAVED : TG_GATE_UP_HALVES;
+}
+
+/** A layer's experts, from norm2 and middle to output; and from g->dx to g->dnorm, with the
+ * gradients of their parameters (transformer_experts.c). */
+tg_status tgi_experts_forward(tgi_pass *pass, const tgi_layer_activations *l,
+                              const tgi_layer_parameters *p);
+tg_status tgi_experts_backward(tgi_pass *pass, const tgi_gradients *g,
+                               const tgi_layer_activations *l, const tgi_layer_parameters *p);
 
 /** Views [batch, seq, heads, head_dim] of packed buffers [batch * seq, width]. */
 typedef struct tgi_heads {

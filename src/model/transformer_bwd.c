@@ -11,12 +11,20 @@ void tgi_gradients_lay_out(tgi_gradients *g, tgi_memory_plan *plan, const tg_mod
   g->dnorm = tgi_take_2d(plan, model->dtype, rows, c->hidden_size);
   g->dqkv = tgi_take_2d(plan, model->dtype, rows, q + 2 * kv);
   g->dattention = tgi_take_2d(plan, model->dtype, rows, q);
-  g->dinner = tgi_take_2d(plan, model->dtype, rows, c->intermediate_size);
+  const int64_t slots = rows * c->experts_per_token;
+  g->dinner = tgi_take_2d(plan, model->dtype, c->num_experts ? slots : rows, c->intermediate_size);
+  if (c->num_experts) {
+    g->dexperts = tgi_take_2d(plan, model->dtype, slots, c->hidden_size);
+    g->dweights = tgi_take_2d(plan, TG_F32, rows, c->experts_per_token);
+    g->dlogits = tgi_take_2d(plan, model->dtype, rows, c->num_experts);
+  }
 }
 
-static tg_tensor gradient(const tgi_pass *pass, const tgi_gradients *g, int index)
+tg_tensor tgi_gradient(const tgi_pass *pass, const tgi_gradients *g, int index)
 {
-  return tgi_packed_view(&pass->model->parameters, index, g->block, TG_F32);
+  const tgi_parameters *p = &pass->model->parameters;
+  const bool frozen = index >= 0 && g->frozen_experts && tgi_parameter_is_experts(&p->list[index]);
+  return tgi_packed_view(p, frozen ? -1 : index, g->block, TG_F32);
 }
 
 /* dx of y = x W^T + bias, and the parameters' gradients. */
@@ -27,8 +35,8 @@ static tg_status project_bwd(tgi_pass *pass, const tgi_gradients *g, const tg_te
                              .x = *x,
                              .weight = tgi_weight(pass->model, weight),
                              .dx = *dx,
-                             .dweight = gradient(pass, g, weight),
-                             .dbias = gradient(pass, g, bias)};
+                             .dweight = tgi_gradient(pass, g, weight),
+                             .dbias = tgi_gradient(pass, g, bias)};
   return TGI_STEP(pass, linear_bwd, &args);
 }
 
@@ -43,7 +51,7 @@ static tg_status norm_bwd(tgi_pass *pass, const tgi_gradients *g, const tg_tenso
                                     .weight = tgi_weight(pass->model, weight),
                                     .rstd = *rstd,
                                     .dx = *dx,
-                                    .dweight = gradient(pass, g, weight)};
+                                    .dweight = tgi_gradient(pass, g, weight)};
     if (residual) {
       rms.dsum = *residual;
     }
@@ -55,8 +63,8 @@ static tg_status norm_bwd(tgi_pass *pass, const tgi_gradients *g, const tg_tenso
                                  .mean = *mean,
                                  .rstd = *rstd,
                                  .dx = *dx,
-                                 .dweight = gradient(pass, g, weight),
-                                 .dbias = gradient(pass, g, bias)};
+                                 .dweight = tgi_gradient(pass, g, weight),
+                                 .dbias = tgi_gradient(pass, g, bias)};
   if (residual) {
     args.dresidual = *residual;
   }
@@ -87,19 +95,25 @@ static tg_status up_bwd(tgi_pass *pass, const tgi_gradients *g, const tgi_layer_
                            .weight = tgi_weight(pass->model, p->up),
                            .preactivation = l->preactivation,
                            .dx = g->dnorm,
-                           .dweight = gradient(pass, g, p->up),
-                           .dbias = gradient(pass, g, p->up_bias),
+                           .dweight = tgi_gradient(pass, g, p->up),
+                           .dbias = tgi_gradient(pass, g, p->up_bias),
                            .activation = tgi_linear_activation(&pass->model->config)};
   return TGI_STEP(pass, linear_bwd, &up);
+}
+
+static tg_status dense_bwd(tgi_pass *pass, const tgi_gradients *g, const tgi_layer_activations *l,
+                           const tgi_layer_parameters *p)
+{
+  const tg_status status =
+      project_bwd(pass, g, &g->dx, &l->inner, p->down, p->down_bias, &g->dinner);
+  return status ? status : up_bwd(pass, g, l, p);
 }
 
 static tg_status mlp_bwd(tgi_pass *pass, const tgi_gradients *g, const tgi_layer_activations *l,
                          const tgi_layer_parameters *p)
 {
-  tg_status status = project_bwd(pass, g, &g->dx, &l->inner, p->down, p->down_bias, &g->dinner);
-  if (status == TG_OK) {
-    status = up_bwd(pass, g, l, p);
-  }
+  const tg_status status = pass->model->config.num_experts ? tgi_experts_backward(pass, g, l, p)
+                                                           : dense_bwd(pass, g, l, p);
   return status ? status
                 : norm_bwd(pass, g, &g->dnorm, &l->middle, &l->mean2, &l->rstd2, p->norm2,
                            p->norm2_bias, &g->dx, &g->dx);
@@ -109,6 +123,7 @@ static tg_status attention_bwd(tgi_pass *pass, const tgi_gradients *g,
                                const tgi_layer_activations *l, int index)
 {
   const tgi_config *c = &pass->model->config;
+  const int sinks = pass->model->parameters.layer[index].sinks;
   const tgi_heads h = tgi_split_heads(pass, &l->qk, &l->qkv, &l->attention);
   const tgi_heads d = tgi_split_heads(pass, &g->dqkv, &g->dqkv, &g->dattention);
   tg_attention_bwd_args args = {.dout = d.attention,
@@ -117,6 +132,8 @@ static tg_status attention_bwd(tgi_pass *pass, const tgi_gradients *g,
                                 .v = h.v,
                                 .out = h.attention,
                                 .lse = l->lse,
+                                .sinks = tgi_weight(pass->model, sinks),
+                                .dsinks = tgi_gradient(pass, g, sinks),
                                 .dq = d.q,
                                 .dk = d.k,
                                 .dv = d.v,
@@ -163,8 +180,8 @@ static tg_status rotate_bwd(tgi_pass *pass, const tgi_gradients *g, const tgi_la
                                      .k_rstd = l->k_rstd,
                                      .dq = d.q,
                                      .dk = d.k,
-                                     .dq_weight = gradient(pass, g, p->q_norm),
-                                     .dk_weight = gradient(pass, g, p->k_norm),
+                                     .dq_weight = tgi_gradient(pass, g, p->q_norm),
+                                     .dk_weight = tgi_gradient(pass, g, p->k_norm),
                                      .pairing = TG_ROPE_HALVES};
     return TGI_STEP(pass, qk_norm_rope_bwd, &args);
   }
@@ -213,8 +230,8 @@ tg_status tgi_transformer_backward(tgi_pass *pass, tgi_gradients *g)
   }
   tg_embedding_bwd_args embed = {.dy = g->dx,
                                  .ids = pass->ids,
-                                 .dtable = gradient(pass, g, p->tokens),
-                                 .dpositions = gradient(pass, g, p->positions),
+                                 .dtable = tgi_gradient(pass, g, p->tokens),
+                                 .dpositions = tgi_gradient(pass, g, p->positions),
                                  .seq_len = pass->seq};
   if (pass->documents && embed.dpositions.ndim) {
     embed.position_ids = pass->documents->position_ids;

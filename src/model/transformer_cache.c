@@ -11,6 +11,9 @@ void tgi_cache_cast_lay_out(tgi_cache_cast *cast, tgi_memory_plan *plan, const t
   const int64_t q = tgi_config_query_width(config), kv = tgi_config_key_width(config);
   cast->q = tgi_take_2d(plan, dtype, rows, q);
   cast->out = tgi_take_2d(plan, dtype, rows, q);
+  if (config->sinks) {
+    cast->sinks = tgi_take_1d(plan, TG_F32, config->num_attention_heads);
+  }
   cast->kv = tgi_take_2d(plan, dtype, 2, kv);
 }
 
@@ -22,6 +25,11 @@ static tg_tensor as_rows(const tg_tensor *heads)
   t.stride[0] = heads->stride[1];
   t.stride[1] = 1;
   return t;
+}
+
+static tg_tensor as_row(const tg_tensor *vector)
+{
+  return tg_tensor_2d(vector->data, vector->dtype, 1, vector->shape[0]);
 }
 
 /* Appends the pass's keys or values to the cache. */
@@ -109,6 +117,12 @@ static tg_status attend_cached(tgi_pass *pass, const tgi_heads *h, tg_attention_
   if (status == TG_OK && cast && !pass->sizing) {
     status = tg_memory_convert(pass->ctx, cast->q, as_rows(&h->q));
   }
+  if (cast && args->sinks.ndim) {
+    if (status == TG_OK && !pass->sizing) {
+      status = tg_memory_convert(pass->ctx, as_row(&cast->sinks), as_row(&args->sinks));
+    }
+    args->sinks = cast->sinks;
+  }
   if (status == TG_OK) {
     status = TGI_STEP(pass, attention_fwd, args);
   }
@@ -122,14 +136,16 @@ tg_status tgi_attend(tgi_pass *pass, const tgi_layer_activations *l, int index)
 {
   const tgi_config *c = &pass->model->config;
   const tgi_heads h = tgi_split_heads(pass, &l->qk, &l->qkv, &l->attention);
-  tg_attention_fwd_args args = {.q = h.q,
-                                .k = h.k,
-                                .v = h.v,
-                                .out = h.attention,
-                                .lse = l->lse,
-                                .scale = tgi_attention_scale(c, index),
-                                .window = tgi_attention_window(c, index),
-                                .causal = true};
+  tg_attention_fwd_args args = {
+      .q = h.q,
+      .k = h.k,
+      .v = h.v,
+      .out = h.attention,
+      .lse = l->lse,
+      .sinks = tgi_weight(pass->model, pass->model->parameters.layer[index].sinks),
+      .scale = tgi_attention_scale(c, index),
+      .window = tgi_attention_window(c, index),
+      .causal = true};
   tgi_documents_cut_fwd(pass, &args);
   return pass->cache ? attend_cached(pass, &h, &args, &pass->cache[index])
                      : TGI_STEP(pass, attention_fwd, &args);

@@ -28,9 +28,10 @@ tg_status tgi_weights_allocate(tg_model *model, tg_error *error)
   }
   for (int i = 0; i < p->count; i++) {
     const tgi_parameter *q = &p->list[i];
-    const int64_t end = q->offset + q->shape[0] * (q->ndim == 2 ? q->shape[1] : 1);
-    const int64_t next = i + 1 < p->count ? p->list[i + 1].offset : p->elements;
-    memset((char *)model->block + (size_t)end * element, 0, (size_t)(next - end) * element);
+    const int64_t end = q->offset + tgi_parameter_elements(q);
+    const int64_t room = tgi_parameter_end(q); /* or the start of the next part of a packed one */
+    const int64_t most = room < p->elements ? room : p->elements;
+    memset((char *)model->block + (size_t)end * element, 0, (size_t)(most - end) * element);
   }
   return TG_OK;
 }
@@ -41,7 +42,7 @@ void tgi_weights_initialise(tg_model *model, uint64_t seed)
   for (int p = 0; p < model->parameters.count; p++) {
     const tgi_parameter *q = &model->parameters.list[p];
     const tg_tensor t = tgi_parameter_view(&model->parameters, p, model->block, model->dtype);
-    const int64_t n = q->shape[0] * (q->ndim == 2 ? q->shape[1] : 1);
+    const int64_t n = tgi_parameter_elements(q);
     double scale = c->initializer_range;
     if (q->start == TGI_START_NORMAL_RESIDUAL) {
       scale /= sqrt(2.0 * c->num_hidden_layers);

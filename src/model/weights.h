@@ -62,6 +62,7 @@ typedef struct tgi_block_source {
   const void *block;
   tg_dtype dtype, file_dtype; /* in memory; in files */
   const char *prefix;         /* of every name */
+  bool without_experts;       /* a block without the experts' matrices, which are not written */
 } tgi_block_source;
 
 /**

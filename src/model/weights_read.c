@@ -1,7 +1,7 @@
 /* Weights from files: every tensor is checked before memory is taken, then copied or converted from
  * the map by all threads, window by window. The pages of a window are dropped behind it, so that
  * memory holds the weights and a window, not the files too. */
-#include "weights.h"
+#include "weights_held.h"
 
 #include "core/error_record.h"
 #include "tegula/device.h"
@@ -26,6 +26,16 @@ static void format_shape(int ndim, const int64_t *shape, char *text, size_t byte
   }
 }
 
+tg_status tgi_held_refuse(const char *path, const char *name, const char *dtypes, int ndim,
+                          const int64_t *shape, const tgi_file_tensor *t, tg_error *error)
+{
+  char expected[128], got[128];
+  format_shape(ndim, shape, expected, sizeof expected);
+  format_shape(t->ndim, t->shape, got, sizeof got);
+  return tgi_error_set(error, TG_BAD_FILE, "%s: %s: expected %s %s, got %s %s", path, name, dtypes,
+                       expected, tgi_file_dtype_name(t->dtype), got);
+}
+
 static bool is_readable(tg_dtype dtype)
 {
   return dtype == TG_F32 || dtype == TG_F16 || dtype == TG_BF16;
@@ -44,14 +54,10 @@ static tg_status check_tensor(const tgi_parameter *q, const tgi_file_tensor *t, 
   if (same && is_readable(tgi_file_dtype_to_op(t->dtype))) {
     return TG_OK;
   }
-  char expected[64], got[128];
-  format_shape(ndim, shape, expected, sizeof expected);
-  format_shape(t->ndim, t->shape, got, sizeof got);
-  return tgi_error_set(error, TG_BAD_FILE, "%s: %s: expected F32|F16|BF16 %s, got %s %s", path,
-                       q->name, expected, tgi_file_dtype_name(t->dtype), got);
+  return tgi_held_refuse(path, q->name, "F32|F16|BF16", ndim, shape, t, error);
 }
 
-static const tgi_file_tensor *find(const tgi_weight_files *files, const char *name)
+const tgi_file_tensor *tgi_held_find(const tgi_weight_files *files, const char *name)
 {
   static const char *const prefixes[] = {"transformer.", "model."};
   const tgi_file_tensor *t = tgi_weight_files_find(files, name);
@@ -64,7 +70,7 @@ static const tgi_file_tensor *find(const tgi_weight_files *files, const char *na
   return t;
 }
 
-static tg_status refuse_missing(const tgi_weight_files *files, const char *name, tg_error *error)
+tg_status tgi_held_refuse_missing(const tgi_weight_files *files, const char *name, tg_error *error)
 {
   const size_t count = tgi_weight_files_count(files);
   const tgi_file_tensor *any = count ? tgi_weight_files_at(files, 0) : NULL;
@@ -74,34 +80,60 @@ static tg_status refuse_missing(const tgi_weight_files *files, const char *name,
                        name, count);
 }
 
+enum { kDtypes = 3 };
+
+static const tg_dtype dtypes[kDtypes] = {TG_F32, TG_F16, TG_BF16};
+
+/* One tensor of the files; `bytes` counts those of each of `dtypes`. */
+static tg_status check_piece(const tgi_parameter *q, const tgi_weight_files *files,
+                             size_t bytes[kDtypes], tg_error *error)
+{
+  const tgi_file_tensor *t = tgi_held_find(files, q->name);
+  if (!t) {
+    return tgi_held_refuse_missing(files, q->name, error);
+  }
+  const char *path = tgi_safetensors_path(tgi_weight_files_home(files, t));
+  for (int i = 0; i < kDtypes; i++) {
+    bytes[i] += tgi_file_dtype_to_op(t->dtype) == dtypes[i] ? t->bytes : 0;
+  }
+  return check_tensor(q, t, path, error);
+}
+
+/* The parameter as these files hold it: in one tensor, if there is one of its name. */
+static tgi_parameter as_held(const tgi_parameter *q, const tgi_weight_files *files)
+{
+  tgi_parameter held = *q;
+  if (q->stacking != TGI_ONE_TENSOR && tgi_held_find(files, q->name)) {
+    held.stacking = TGI_ONE_TENSOR;
+  }
+  return held;
+}
+
 tg_status tgi_weights_check(const tgi_parameters *parameters, const tgi_weight_files *files,
                             tg_dtype *dtype, tg_error *error)
 {
-  static const tg_dtype dtypes[] = {TG_F32, TG_F16, TG_BF16};
-  size_t bytes[3] = {0, 0, 0};
+  size_t bytes[kDtypes] = {0, 0, 0};
+  tg_status status = TG_OK;
   for (int p = 0; p < parameters->count; p++) {
-    const tgi_parameter *q = &parameters->list[p];
-    const tgi_file_tensor *t = find(files, q->name);
-    if (!t) {
-      return refuse_missing(files, q->name, error);
+    const tgi_parameter q = as_held(&parameters->list[p], files);
+    if (tgi_mxfp4_is_held(&q, files)) {
+      status = status ? status : tgi_mxfp4_check(&q, files, error);
+      continue;
     }
-    const char *path = tgi_safetensors_path(tgi_weight_files_home(files, t));
-    const tg_status status = check_tensor(q, t, path, error);
-    if (status != TG_OK) {
-      return status;
-    }
-    for (int i = 0; i < 3; i++) {
-      bytes[i] += tgi_file_dtype_to_op(t->dtype) == dtypes[i] ? t->bytes : 0;
+    for (size_t i = 0; i < tgi_parameter_pieces(&q) && status == TG_OK; i++) {
+      const tgi_parameter piece = tgi_parameter_piece(&q, i);
+      status = check_piece(&piece, files, bytes, error);
     }
   }
   const int most = bytes[1] > bytes[0] ? 1 : 0;
   *dtype = dtypes[bytes[2] > bytes[most] ? 2 : most];
-  return TG_OK;
+  return status;
 }
 
 /* ---- reading ---- */
 
-/* Rows of a tensor of a file, and where they go; a vector is one row. */
+/* Rows of a tensor of a file, and where they go; a vector is one row, and matrices of experts are
+ * rows of one matrix. */
 typedef struct window {
   const tgi_parameter *q;
   int64_t rows, cols; /* of the file */
@@ -139,7 +171,7 @@ tg_status tgi_parameter_read(tg_context *ctx, const tgi_parameter *q, const tgi_
     return status;
   }
   const window w = {.q = q,
-                    .rows = q->ndim == 2 ? t->shape[0] : 1,
+                    .rows = tgi_parameter_elements(q) / t->shape[q->ndim - 1],
                     .cols = t->shape[q->ndim - 1],
                     .from_dtype = tgi_file_dtype_to_op(t->dtype),
                     .to_dtype = dtype,
@@ -175,10 +207,17 @@ tg_status tgi_weights_read(tg_model *model, const tgi_weight_files *files, tg_er
   tg_status status =
       tg_context_create(&(tg_context_options){.backend = TG_BACKEND_CPU}, &ctx, error);
   for (int p = 0; p < model->parameters.count && status == TG_OK; p++) {
-    const tgi_parameter *q = &model->parameters.list[p];
-    const tgi_file_tensor *t = find(files, q->name);
-    status = tgi_parameter_read(ctx, q, t, tgi_weight_files_home(files, t), model->block,
-                                model->dtype, error);
+    const tgi_parameter q = as_held(&model->parameters.list[p], files);
+    if (tgi_mxfp4_is_held(&q, files)) {
+      status = tgi_mxfp4_read(ctx, &q, files, model->block, model->dtype, error);
+      continue;
+    }
+    for (size_t i = 0; i < tgi_parameter_pieces(&q) && status == TG_OK; i++) {
+      const tgi_parameter piece = tgi_parameter_piece(&q, i);
+      const tgi_file_tensor *t = tgi_held_find(files, piece.name);
+      status = tgi_parameter_read(ctx, &piece, t, tgi_weight_files_home(files, t), model->block,
+                                  model->dtype, error);
+    }
   }
   tg_context_destroy(ctx);
   return status;

@@ -12,23 +12,29 @@
 
 enum { kPieceBytes = 8 << 20, kPathBytes = 4096, kNameBytes = 96 };
 
-/* A parameter on its way: the arg of make_rows. */
+/* A tensor on its way: the arg of make_rows. */
 typedef struct outgoing {
   const tgi_block_source *from;
-  const tgi_parameter *q;
+  tgi_parameter q;
   tg_context *ctx; /* a CPU's */
-  int64_t shape[2];
+  int64_t shape[3];
   char name[kNameBytes];
 } outgoing;
 
+/* Elements of a row of the file; those of a vector are rows. */
+static int64_t columns(const outgoing *o)
+{
+  return o->q.ndim > 1 ? o->shape[o->q.ndim - 1] : 1;
+}
+
 static size_t row_bytes(const outgoing *o)
 {
-  return (size_t)(o->q->ndim == 2 ? o->shape[1] : 1) * tg_dtype_bytes(o->from->file_dtype);
+  return (size_t)columns(o) * tg_dtype_bytes(o->from->file_dtype);
 }
 
 static const char *elements_of(const outgoing *o)
 {
-  return (const char *)o->from->block + (size_t)o->q->offset * tg_dtype_bytes(o->from->dtype);
+  return (const char *)o->from->block + (size_t)o->q.offset * tg_dtype_bytes(o->from->dtype);
 }
 
 /* The tgi_tensor_piece: rows of the file. */
@@ -36,12 +42,12 @@ static tg_status make_rows(void *arg, uint64_t begin, size_t size, void *to, tg_
 {
   const outgoing *o = arg;
   const int64_t first = (int64_t)(begin / row_bytes(o)), rows = (int64_t)(size / row_bytes(o));
-  const int64_t cols = o->q->ndim == 2 ? o->shape[1] : 1;
-  const int64_t row = o->q->transposed ? 1 : cols;
+  const int64_t cols = columns(o);
+  const int64_t row = o->q.transposed ? 1 : cols;
   const char *at = elements_of(o) + (size_t)(first * row) * tg_dtype_bytes(o->from->dtype);
   tg_tensor from = tg_tensor_2d((void *)(uintptr_t)at, o->from->dtype, rows, cols);
   from.stride[0] = row;
-  from.stride[1] = o->q->transposed ? o->shape[0] : 1;
+  from.stride[1] = o->q.transposed ? o->shape[0] : 1;
   const tg_status status =
       tg_memory_convert(o->ctx, tg_tensor_2d(to, o->from->file_dtype, rows, cols), from);
   return status ? tgi_error_set(error, status, "%s: %s", o->name, tg_context_message(o->ctx))
@@ -50,11 +56,11 @@ static tg_status make_rows(void *arg, uint64_t begin, size_t size, void *to, tg_
 
 static tgi_tensor_source describe(outgoing *o)
 {
-  const bool as_it_lies = !o->q->transposed && o->from->dtype == o->from->file_dtype;
+  const bool as_it_lies = !o->q.transposed && o->from->dtype == o->from->file_dtype;
   const size_t row = row_bytes(o);
   return (tgi_tensor_source){.name = o->name,
                              .dtype = tgi_file_dtype_of_op(o->from->file_dtype),
-                             .ndim = o->q->ndim,
+                             .ndim = o->q.ndim,
                              .shape = o->shape,
                              .data = as_it_lies ? elements_of(o) : NULL,
                              .make = make_rows,
@@ -62,7 +68,7 @@ static tgi_tensor_source describe(outgoing *o)
                              .piece = (1 + kPieceBytes / row) * row};
 }
 
-/* All parameters of a block, as they go to files. */
+/* All parameters of a block, as the tensors that go to files. */
 typedef struct shipment {
   tg_context *ctx;
   outgoing *items;
@@ -77,9 +83,19 @@ static void unload(shipment *s)
   free(s->sources);
 }
 
+static size_t pieces_of(const tgi_block_source *from, int p)
+{
+  const tgi_parameter *q = &from->parameters->list[p];
+  return from->without_experts && tgi_parameter_is_experts(q) ? 0 : tgi_parameter_pieces(q);
+}
+
 static tg_status load_up(shipment *s, const tgi_block_source *from, tg_error *error)
 {
-  *s = (shipment){.count = (size_t)from->parameters->count};
+  const tgi_parameters *all = from->parameters;
+  *s = (shipment){.count = 0};
+  for (int p = 0; p < all->count; p++) {
+    s->count += pieces_of(from, p);
+  }
   tg_status status =
       tg_context_create(&(tg_context_options){.backend = TG_BACKEND_CPU}, &s->ctx, error);
   s->items = calloc(s->count, sizeof *s->items);
@@ -92,14 +108,19 @@ static tg_status load_up(shipment *s, const tgi_block_source *from, tg_error *er
     unload(s);
     return status;
   }
-  for (size_t p = 0; p < s->count; p++) {
-    const tgi_parameter *q = &from->parameters->list[p];
-    outgoing *o = &s->items[p];
-    *o = (outgoing){.from = from, .q = q, .ctx = s->ctx};
-    o->shape[0] = q->transposed ? q->shape[1] : q->shape[0];
-    o->shape[1] = q->transposed ? q->shape[0] : q->shape[1];
-    snprintf(o->name, sizeof o->name, "%s%s", from->prefix, q->name);
-    s->sources[p] = describe(o);
+  size_t next = 0;
+  for (int p = 0; p < all->count; p++) {
+    for (size_t i = 0; i < pieces_of(from, p); i++, next++) {
+      outgoing *o = &s->items[next];
+      *o = (outgoing){.from = from, .q = tgi_parameter_piece(&all->list[p], i), .ctx = s->ctx};
+      memcpy(o->shape, o->q.shape, sizeof o->shape);
+      if (o->q.transposed) {
+        o->shape[0] = o->q.shape[1];
+        o->shape[1] = o->q.shape[0];
+      }
+      snprintf(o->name, sizeof o->name, "%s%s", from->prefix, o->q.name);
+      s->sources[next] = describe(o);
+    }
   }
   return TG_OK;
 }
@@ -120,7 +141,7 @@ tg_status tgi_block_write(const tgi_block_source *from, const char *path, tg_err
 static uint64_t bytes_of(const shipment *s, size_t p)
 {
   const outgoing *o = &s->items[p];
-  return (uint64_t)o->shape[0] * row_bytes(o);
+  return (uint64_t)tgi_parameter_elements(&o->q) * tg_dtype_bytes(o->from->file_dtype);
 }
 
 /* The end of the shard that begins at tensor `p`: as many as fit, one at least. */

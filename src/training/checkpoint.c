@@ -48,7 +48,7 @@ static tg_status save_state(const tg_trainer *t, const char *note, const char *p
 /* A block in host memory: the trainer's own, or room for a copy of it. */
 static void *host_block(const tg_trainer *t, void *block, tg_error *error)
 {
-  const size_t bytes = (size_t)t->model->parameters.elements * sizeof(float);
+  const size_t bytes = (size_t)tgi_trainer_elements(t) * sizeof(float);
   void *host = t->on_gpu ? calloc(1, bytes) : block;
   if (!host) {
     tgi_error_set(error, TG_NO_MEMORY, "checkpoint: expected %zu bytes, got none", bytes);
@@ -70,13 +70,15 @@ static tg_status save_moment(const tg_trainer *t, void *block, const char *prefi
   if (!host) {
     return TG_NO_MEMORY;
   }
-  tg_status status = t->on_gpu ? tgi_trainer_copy(t, host, block, error) : TG_OK;
+  tg_status status =
+      t->on_gpu ? tgi_trainer_copy(t, host, block, tgi_trainer_elements(t), error) : TG_OK;
   if (status == TG_OK) {
     const tgi_block_source from = {.parameters = &t->model->parameters,
                                    .block = host,
                                    .dtype = TG_F32,
                                    .file_dtype = TG_F32,
-                                   .prefix = prefix};
+                                   .prefix = prefix,
+                                   .without_experts = t->options.freeze_experts};
     status = tgi_block_write(&from, path, error);
   }
   release(t, host);
@@ -138,6 +140,17 @@ tg_status tg_trainer_save(const tg_trainer *t, const tg_tokenizer *tokenizer, co
 
 /* ---- resuming ---- */
 
+static tg_status load_moment(tg_context *cpu, const tgi_parameter *q, const tgi_safetensors *file,
+                             const char *prefix, void *host, tg_error *error)
+{
+  char name[96];
+  snprintf(name, sizeof name, "%s%s", prefix, q->name);
+  const tgi_file_tensor *tensor = tgi_safetensors_find(file, name);
+  return tensor ? tgi_parameter_read(cpu, q, tensor, file, host, TG_F32, error)
+                : tgi_error_set(error, TG_BAD_FILE, "%s: %s: expected this tensor, got %zu others",
+                                tgi_safetensors_path(file), name, tgi_safetensors_count(file));
+}
+
 static tg_status load_moments(const tg_trainer *t, const char *path, const char *prefix,
                               void *block, tg_error *error)
 {
@@ -152,18 +165,16 @@ static tg_status load_moments(const tg_trainer *t, const char *path, const char 
   status = status ? status : tgi_safetensors_open(path, &file, error);
   for (int p = 0; p < t->model->parameters.count && status == TG_OK; p++) {
     const tgi_parameter *q = &t->model->parameters.list[p];
-    char name[96];
-    snprintf(name, sizeof name, "%s%s", prefix, q->name);
-    const tgi_file_tensor *tensor = tgi_safetensors_find(file, name);
-    status = tensor
-                 ? tgi_parameter_read(cpu, q, tensor, file, host, TG_F32, error)
-                 : tgi_error_set(error, TG_BAD_FILE, "%s: %s: expected this tensor, got %zu others",
-                                 path, name, tgi_safetensors_count(file));
+    const size_t pieces = tgi_trainer_is_frozen(t, p) ? 0 : tgi_parameter_pieces(q);
+    for (size_t i = 0; i < pieces && status == TG_OK; i++) {
+      const tgi_parameter piece = tgi_parameter_piece(q, i);
+      status = load_moment(cpu, &piece, file, prefix, host, error);
+    }
   }
   tgi_safetensors_close(file);
   tg_context_destroy(cpu);
   if (status == TG_OK && t->on_gpu) {
-    status = tgi_trainer_copy(t, block, host, error);
+    status = tgi_trainer_copy(t, block, host, tgi_trainer_elements(t), error);
   }
   release(t, host);
   return status;

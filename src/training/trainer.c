@@ -20,22 +20,25 @@ static size_t lay_out(tg_trainer *t, tgi_memory_plan *plan, tg_plan_line *lines)
 #define CLOSE(what)                                                                                \
   lines[line++] = (tg_plan_line){what, plan->bytes - before};                                      \
   before = plan->bytes
+  const int64_t trained = tgi_trainer_elements(t);
+  const char *weights = trained < p->elements ? "weights, experts frozen" : "weights";
   if (t->on_gpu) {
-    t->master = tgi_take_1d(plan, TG_F32, p->elements).data;
-    CLOSE("weights");
+    t->master = tgi_take_1d(plan, TG_F32, tgi_trainer_master_elements(t)).data;
+    CLOSE(weights);
   } else {
     t->master = t->model->block;
-    lines[line++] = (tg_plan_line){"weights", (size_t)p->elements * sizeof(float)};
+    lines[line++] = (tg_plan_line){weights, (size_t)p->elements * sizeof(float)};
   }
   t->compute.block = t->master;
   if (t->compute.dtype != TG_F32) {
     t->compute.block = tgi_take_1d(plan, t->compute.dtype, p->elements).data;
     CLOSE("rounded weights");
   }
-  t->g.block = tgi_take_1d(plan, TG_F32, p->elements).data;
+  t->g.block = tgi_take_1d(plan, TG_F32, trained).data;
+  t->g.frozen_experts = t->options.freeze_experts;
   CLOSE("gradients");
-  t->exp_avg = tgi_take_1d(plan, TG_F32, p->elements).data;
-  t->exp_avg_sq = tgi_take_1d(plan, TG_F32, p->elements).data;
+  t->exp_avg = tgi_take_1d(plan, TG_F32, trained).data;
+  t->exp_avg_sq = tgi_take_1d(plan, TG_F32, trained).data;
   CLOSE("optimiser state");
   tgi_rope_tables_lay_out(&t->every, plan, &t->model->config, seq);
   if (t->batch.max_documents > 0) {
@@ -74,14 +77,18 @@ static void bind_lists(tg_trainer *t)
   void *const blocks[TGI_GROUP_LISTS] = {t->compute.block, t->g.block, t->exp_avg, t->exp_avg_sq,
                                          t->master};
   int next[2] = {0, 0};
+  int trained = 0;
   for (int i = 0; i < p->count; i++) {
+    if (tgi_trainer_is_frozen(t, i)) {
+      continue;
+    }
     const bool decayed = p->list[i].decays;
     for (int which = 0; which < TGI_GROUP_LISTS; which++) {
       tgi_trainer_list(t, decayed, which)[next[decayed]] = tgi_parameter_view(
           p, i, blocks[which], which == TGI_LIST_PARAMS ? t->compute.dtype : TG_F32);
     }
     next[decayed]++;
-    tgi_trainer_gradients(t)[i] = tgi_parameter_view(p, i, t->g.block, TG_F32);
+    tgi_trainer_gradients(t)[trained++] = tgi_parameter_view(p, i, t->g.block, TG_F32);
   }
 }
 
@@ -89,10 +96,11 @@ static tg_status make_lists(tg_trainer *t, tg_error *error)
 {
   const tgi_parameters *p = &t->model->parameters;
   for (int i = 0; i < p->count; i++) {
-    t->num_decayed += p->list[i].decays;
+    if (!tgi_trainer_is_frozen(t, i)) {
+      *(p->list[i].decays ? &t->num_decayed : &t->num_others) += 1;
+    }
   }
-  t->num_others = p->count - t->num_decayed;
-  const int views = p->count * (TGI_GROUP_LISTS + 1);
+  const int views = (t->num_decayed + t->num_others) * (TGI_GROUP_LISTS + 1);
   t->lists = calloc((size_t)views, sizeof *t->lists);
   if (!t->lists) {
     return tgi_error_set(error, TG_NO_MEMORY, "trainer: expected room for %d views, got none",
@@ -217,7 +225,7 @@ static tg_status refuse_memory(const tg_trainer *t, size_t bytes, tg_error *erro
 /* Weights, and zeros where steps add up. */
 static tg_status fill(tg_trainer *t, tg_error *error)
 {
-  const size_t bytes = (size_t)t->model->parameters.elements * sizeof(float);
+  const size_t bytes = (size_t)tgi_trainer_elements(t) * sizeof(float);
   void *const zeroed[] = {t->exp_avg, t->exp_avg_sq, t->g.block};
   for (size_t i = 0; i < sizeof zeroed / sizeof zeroed[0]; i++) {
     const tg_status status = tg_memory_zero(t->ctx, zeroed[i], bytes);
@@ -225,7 +233,9 @@ static tg_status fill(tg_trainer *t, tg_error *error)
       return tgi_error_set(error, status, "trainer: %s", tg_context_message(t->ctx));
     }
   }
-  tg_status status = t->on_gpu ? tgi_trainer_copy(t, t->master, t->model->block, error) : TG_OK;
+  tg_status status = t->on_gpu ? tgi_trainer_copy(t, t->master, t->model->block,
+                                                  tgi_trainer_master_elements(t), error)
+                               : TG_OK;
   status = status ? status : round_weights(t, error);
   return status ? status : tgi_rope_tables_fill(&t->every, 0, &t->model->config, t->ctx, error);
 }

@@ -17,7 +17,7 @@ struct tg_trainer {
   tg_context *ctx;
   int64_t step; /* steps taken */
 
-  /* One block each, of the parameter table's layout, f32. */
+  /* One block each, of the parameter table's layout, f32, of tgi_trainer_elements. */
   void *exp_avg, *exp_avg_sq;
   tgi_gradients g; /* g.block: the gradients */
 
@@ -32,7 +32,7 @@ struct tg_trainer {
   void *workspace;
   size_t workspace_bytes;
 
-  /* The parameters in two groups, each as lists of the same order. */
+  /* The parameters that are trained in two groups, each as lists of the same order. */
   tg_tensor *lists;
   int num_decayed, num_others;
 };
@@ -43,6 +43,25 @@ tg_status tgi_trainer_check(const tg_model *model, const tg_trainer_options *opt
 
 /** The options with the defaults that follow from others. */
 tg_trainer_options tgi_trainer_settle(const tg_trainer_options *options);
+
+/** Elements of the blocks of gradients and of optimiser state. */
+static inline int64_t tgi_trainer_elements(const tg_trainer *t)
+{
+  const tgi_parameters *p = &t->model->parameters;
+  return t->options.freeze_experts ? p->without_experts : p->elements;
+}
+
+/** Elements of the block that AdamW updates: with rounded weights it has no frozen ones. */
+static inline int64_t tgi_trainer_master_elements(const tg_trainer *t)
+{
+  return t->compute.dtype == TG_F32 ? t->model->parameters.elements : tgi_trainer_elements(t);
+}
+
+static inline bool tgi_trainer_is_frozen(const tg_trainer *t, int parameter)
+{
+  return t->options.freeze_experts &&
+         tgi_parameter_is_experts(&t->model->parameters.list[parameter]);
+}
 
 /** Lists of a group of parameters, one view for each of them. */
 enum {
@@ -63,14 +82,14 @@ static inline tg_tensor *tgi_trainer_list(const tg_trainer *t, bool decayed, int
 /** Both groups' gradients in one list, behind the groups'. */
 static inline tg_tensor *tgi_trainer_gradients(const tg_trainer *t)
 {
-  return t->lists + TGI_GROUP_LISTS * t->model->parameters.count;
+  return t->lists + TGI_GROUP_LISTS * (t->num_decayed + t->num_others);
 }
 
 /** The largest workspace of any op of a step or of tg_trainer_loss. */
 tg_status tgi_trainer_size_ops(tg_trainer *t, size_t *bytes);
 
-/** Copies the whole of a block of f32 values, one for each element of the parameter table, to or
- * from the trainer's device. */
-tg_status tgi_trainer_copy(const tg_trainer *t, void *to, const void *from, tg_error *error);
+/** Copies the first `elements` f32 values of a block to or from the trainer's device. */
+tg_status tgi_trainer_copy(const tg_trainer *t, void *to, const void *from, int64_t elements,
+                           tg_error *error);
 
 #endif

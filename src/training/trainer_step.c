@@ -100,7 +100,7 @@ static tg_status measure_norm(tg_trainer *t, tgi_pass *pass)
 {
   tg_global_norm_fwd_args args = {
       .tensors = tgi_trainer_gradients(t),
-      .num_tensors = t->model->parameters.count,
+      .num_tensors = t->num_decayed + t->num_others,
       .norm = t->norm,
       .clip = t->clip,
       .max_norm = t->options.max_grad_norm > 0 ? (float)t->options.max_grad_norm : 3.4e38f};
@@ -233,8 +233,7 @@ tg_status tg_trainer_backward(tg_trainer *t, const tg_train_batch *batch, double
   if (status != TG_OK) {
     return status;
   }
-  status =
-      tg_memory_zero(t->ctx, t->g.block, (size_t)t->model->parameters.elements * sizeof(float));
+  status = tg_memory_zero(t->ctx, t->g.block, (size_t)tgi_trainer_elements(t) * sizeof(float));
   for (int64_t m = 0; m < t->batch.count && status == TG_OK; m++) {
     tgi_pass pass = make_micro_pass(t, m);
     status = run_both(t, &pass, m);
@@ -296,9 +295,10 @@ int64_t tg_trainer_steps(const tg_trainer *t)
   return t ? t->step : 0;
 }
 
-tg_status tgi_trainer_copy(const tg_trainer *t, void *to, const void *from, tg_error *error)
+tg_status tgi_trainer_copy(const tg_trainer *t, void *to, const void *from, int64_t elements,
+                           tg_error *error)
 {
-  const size_t bytes = (size_t)t->model->parameters.elements * sizeof(float);
+  const size_t bytes = (size_t)elements * sizeof(float);
   const tg_status status = tg_memory_copy(t->ctx, to, bytes, from, bytes, bytes, 1);
   return status ? tgi_error_set(error, status, "trainer: %s", tg_context_message(t->ctx)) : TG_OK;
 }
@@ -309,21 +309,25 @@ tg_status tg_trainer_sync(const tg_trainer *t, tg_error *error)
     return tgi_error_set(error, TG_BAD_ARGUMENT,
                          "trainer_sync: trainer: expected a pointer, got NULL");
   }
-  return t->on_gpu ? tgi_trainer_copy(t, t->model->block, t->master, error) : TG_OK;
+  return t->on_gpu ? tgi_trainer_copy(t, t->model->block, t->master, tgi_trainer_master_elements(t),
+                                      error)
+                   : TG_OK;
 }
 
 tg_status tg_trainer_gradient(tg_trainer *t, size_t index, tg_tensor *view)
 {
-  if (!t || !view || index >= (size_t)t->model->parameters.count) {
+  if (!t || !view || index >= (size_t)t->model->parameters.count ||
+      tgi_trainer_is_frozen(t, (int)index)) {
     return TG_BAD_ARGUMENT;
   }
   void *block = t->g.block;
   if (t->on_gpu) {
     if (!t->gradients) {
-      t->gradients = malloc((size_t)t->model->parameters.elements * sizeof *t->gradients);
+      t->gradients = malloc((size_t)tgi_trainer_elements(t) * sizeof *t->gradients);
     }
     const tg_status status =
-        t->gradients ? tgi_trainer_copy(t, t->gradients, t->g.block, NULL) : TG_NO_MEMORY;
+        t->gradients ? tgi_trainer_copy(t, t->gradients, t->g.block, tgi_trainer_elements(t), NULL)
+                     : TG_NO_MEMORY;
     if (status != TG_OK) {
       return status;
     }

@@ -26,9 +26,14 @@ def loss_of(model, ids, targets):
     return logits, torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+def is_vector(name, p):
+    """Biases and norms; biases of experts have two axes."""
+    return p.ndim == 1 or name.endswith("_bias")
+
+
 def loss_curve(model, ids, targets):
-    decayed = [p for p in model.parameters() if p.ndim > 1]
-    others = [p for p in model.parameters() if p.ndim == 1]
+    decayed = [p for name, p in model.named_parameters() if not is_vector(name, p)]
+    others = [p for name, p in model.named_parameters() if is_vector(name, p)]
     optimiser = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}], lr=LR, betas=BETAS, eps=EPS)
     losses = []
     for step in range(1, STEPS + 1):
@@ -47,9 +52,11 @@ def write(directory, model_class, config, seed):
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     model = model_class(config).eval()
+    if hasattr(config, "num_experts_per_tok"):
+        model.set_experts_implementation("eager")  # grouped_mm wants widths of whole 16 bytes
     with torch.no_grad():  # biases and norms away from 0 and 1, so that none can be forgotten unnoticed
-        for p in model.parameters():
-            if p.ndim == 1:
+        for name, p in model.named_parameters():
+            if is_vector(name, p):
                 p.add_(torch.randn_like(p) * 0.1)
     model.save_pretrained(directory / "model")
     (directory / "model" / "generation_config.json").unlink(missing_ok=True)

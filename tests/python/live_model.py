@@ -43,6 +43,11 @@ def older(config):
     return config
 
 
+def is_vector(name, p):
+    """Biases and norms; biases of experts have two axes."""
+    return p.ndim == 1 or name.endswith("_bias")
+
+
 def make_llama(model_class, seed=0, **sizes):
     """A model of a family with Llama's keys: SIZES, and what differs from them."""
     # With deviations of 0.02 the halves of a layer would hardly move the logits.
@@ -54,9 +59,11 @@ def make(model_class, config, seed=0):
     """Random weights, with biases and norms away from 0 and 1."""
     torch.manual_seed(seed)
     model = model_class(config).eval()
+    if hasattr(config, "num_experts_per_tok") and hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("eager")  # grouped_mm wants widths of whole 16 bytes
     with torch.no_grad():
-        for p in model.parameters():
-            if p.ndim == 1:
+        for name, p in model.named_parameters():
+            if is_vector(name, p):
                 p.add_(torch.randn_like(p) * 0.1)
     return model
 
@@ -74,7 +81,7 @@ def distance(a, b):
     return np.abs(a - b).max() / np.abs(b).max()
 
 
-def compare_gradients(theirs, directory, transposed=()):
+def compare_gradients(theirs, directory, transposed=(), file_name=lambda name: name):
     """Loss and every gradient; files hold the matrices whose names contain one of `transposed` as [in, out]."""
     theirs.save_pretrained(directory)
     ids, targets = batch(theirs.config.vocab_size, (3, 29))
@@ -86,7 +93,7 @@ def compare_gradients(theirs, directory, transposed=()):
     for _ in range(2):  # a second backward gives the same
         loss = trainer.backward(ids, targets)
         assert abs(loss - want.item()) <= 1e-6 * abs(want.item())
-        grads = {name: p.grad for name, p in theirs.named_parameters()}
+        grads = {file_name(name): p.grad for name, p in theirs.named_parameters()}
         names = ours.names()
         assert set(names) == set(grads)
         for i, name in enumerate(names):
@@ -115,11 +122,11 @@ def compare_greedy(theirs, directory):
     ours.close()
 
 
-def compare_curve(theirs, directory):
-    """Fifty steps of AdamW, and the weights that come out, read back by transformers."""
+def compare_curve(theirs, directory, steps=50):
+    """Steps of AdamW, and the weights that come out, read back by transformers."""
     theirs.save_pretrained(directory)
-    decayed = [p for p in theirs.parameters() if p.ndim > 1]
-    others = [p for p in theirs.parameters() if p.ndim == 1]
+    decayed = [p for name, p in theirs.named_parameters() if not is_vector(name, p)]
+    others = [p for name, p in theirs.named_parameters() if is_vector(name, p)]
     o = OPTIONS
     optimiser = torch.optim.AdamW(
         [{"params": decayed, "weight_decay": o["weight_decay"]}, {"params": others, "weight_decay": 0.0}],
@@ -127,7 +134,7 @@ def compare_curve(theirs, directory):
     )  # fmt: skip
     ours = Model(directory)
     trainer = Trainer(ours, batch_size=4, sequence_length=32, **o)
-    for step in range(1, 51):
+    for step in range(1, steps + 1):
         ids, targets = batch(theirs.config.vocab_size // 4, (4, 32), seed=step)
         lr = o["learning_rate"] * step / 5
         if step > 5:

@@ -36,7 +36,7 @@ class TrainerOptions(c.Structure):
         ("max_grad_norm", c.c_double), ("dtype", c.c_int),
         ("backend", c.c_int), ("device_index", c.c_int32),
         ("micro_batch_size", c.c_int32), ("max_documents", c.c_int32), ("schedule", c.c_int),
-        ("decay_fraction", c.c_double),
+        ("decay_fraction", c.c_double), ("freeze_experts", c.c_bool),
     ]  # fmt: skip
 
 

@@ -70,6 +70,16 @@ def given(tensors):
     return [t for t in tensors if t is not None]
 
 
+def test_a_residual_is_added_and_gets_the_gradient():
+    inputs, indices = tensors("qwen3_moe", torch.float32)
+    residual = placed.to_device(torch.randn(13, 10)).requires_grad_()
+    x, scores, gate_up, _, down, _ = inputs
+    y = ops.moe_mlp(x, scores, *ops.moe_plan(indices, len(gate_up)), gate_up, down, residual=residual)
+    torch.testing.assert_close(y, residual + ours(inputs, indices, "qwen3_moe"), rtol=1e-6, atol=1e-5)
+    (dresidual,) = torch.autograd.grad(y, residual, torch.ones_like(y))
+    assert torch.equal(dresidual, torch.ones_like(y))
+
+
 @pytest.mark.parametrize("dtype", BOUND, ids=str)
 @pytest.mark.parametrize("routes", [SPARSE, ALL_ON_ONE, DROPPED])
 @pytest.mark.parametrize("hidden", [10, 6], ids=["H is not I", "H is I"])

@@ -245,6 +245,7 @@ def moe_mlp(
     gate_up_bias: torch.Tensor | None = None,
     down_bias: torch.Tensor | None = None,
     *,
+    residual: torch.Tensor | None = None,
     activation: str = 'swiglu',
     alpha: float = 1.702,
     limit: float = 7.0,

@@ -151,22 +151,24 @@ def grouped_linear(
     return activated(z, activation, alpha, limit, packing)
 
 
-def fed_forward(x, weights, offsets, slot, row, gate_up, gate_up_bias, down, down_bias, activation, alpha, limit, packing, in_first, keep):
+def fed_forward(x, weights, offsets, slot, row, gate_up, gate_up_bias, down, down_bias, residual, *scalars):
+    in_first, keep = scalars[-2:]
     return empty(x.shape, x), empty((slot.shape[0], gate_up.shape[2 if in_first else 1]), x) if keep else None
 
 
-_moe_mlp = Op("moe_mlp", ["y", "preactivation"], fed_forward, more=["bool keep"])
+_moe_mlp = Op("moe_mlp", ["y", "preactivation"], fed_forward, passed={"residual": "y"}, more=["bool keep"])
 
 
 def moe_mlp(
     x: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor, slot: torch.Tensor, row: torch.Tensor,
     gate_up: torch.Tensor, down: torch.Tensor, gate_up_bias: torch.Tensor | None = None, down_bias: torch.Tensor | None = None, *,
-    activation: str = "swiglu", alpha: float = 1.702, limit: float = 7.0, packing: str = "halves", in_first: bool = False,
+    residual: torch.Tensor | None = None, activation: str = "swiglu", alpha: float = 1.702, limit: float = 7.0,
+    packing: str = "halves", in_first: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    """The experts of x [..., hidden], added up with weights [..., k]; tegula/moe_mlp.h. offsets, slot and row come from
-    moe_plan. gate_up is [experts, 2 * inter, hidden] and down [experts, hidden, inter], or with in_first both with the last
-    two axes exchanged; packing says how the rows of gate_up hold gate and up. activation is "swiglu" or "swiglu_clamped",
-    which reads alpha and limit. A gradient keeps x and the pre-activation; that of frozen parameters is not computed."""
+    """The experts of x [..., hidden], added up with weights [..., k], plus residual; tegula/moe_mlp.h. offsets, slot and
+    row come from moe_plan. gate_up is [experts, 2 * inter, hidden] and down [experts, hidden, inter], or with in_first both
+    with the last two axes exchanged; packing says how the rows of gate_up hold gate and up. activation is "swiglu" or
+    "swiglu_clamped", which reads alpha and limit. A gradient keeps x and the pre-activation; that of frozen parameters is not computed."""
     for name, tensor in (("x", x), ("weights", weights), ("slot", slot), ("gate_up", gate_up), ("down", down)):
         expect_tensor("moe_mlp", name, tensor)
     for name, tensor, rank in (("slot", slot, 1), ("gate_up", gate_up, 3)):
@@ -176,4 +178,6 @@ def moe_mlp(
     scalars = gated_scalars("moe_mlp", activation, alpha, limit, packing)
     parameters = gate_up, gate_up_bias, down, down_bias
     keep = torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and needs_gradient(t) for t in (x, weights, *parameters))
-    return _moe_mlp(rows(x), rows(widened(weights, x)), offsets, slot, row, *parameters, *scalars, in_first, keep)[0].view(x.shape)
+    added = None if residual is None else rows(expect_tensor("moe_mlp", "residual", residual))
+    found = _moe_mlp(rows(x), rows(widened(weights, x)), offsets, slot, row, *parameters, added, *scalars, in_first, keep)
+    return found[0].view(x.shape)

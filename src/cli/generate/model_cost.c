@@ -9,6 +9,22 @@ static bool is_token_table(const char *name)
   return strstr(name, "wte") || strstr(name, "embed_tokens");
 }
 
+/* Elements of a parameter that a pass over one token reads: of the experts' those that it picks. */
+static double used_elements(const tg_model *model, const tg_tensor *view, const char *name)
+{
+  const tgi_config *c = &model->config;
+  double n = 1;
+  for (int i = 0; i < view->ndim; i++) {
+    n *= (double)view->shape[i];
+  }
+  return strstr(name, ".experts.") ? n * c->experts_per_token / c->num_experts : n;
+}
+
+static bool is_vector(const tg_tensor *view, const char *name)
+{
+  return view->ndim == 1 || strstr(name, "_proj_bias");
+}
+
 tgi_model_products tgi_model_count_products(const tg_model *model)
 {
   tg_tensor view;
@@ -16,7 +32,7 @@ tgi_model_products tgi_model_count_products(const tg_model *model)
   double table = 0;
   tgi_model_products p = {0, 0};
   for (size_t i = 0; tg_model_parameter(model, i, &view, &name) == TG_OK; i++) {
-    const double n = view.ndim == 2 ? (double)view.shape[0] * (double)view.shape[1] : 0;
+    const double n = is_vector(&view, name) ? 0 : used_elements(model, &view, name);
     if (is_token_table(name)) {
       table = n;
     } else if (strstr(name, "lm_head")) {
@@ -36,7 +52,7 @@ static double count_vectors(const tg_model *model)
   const char *name;
   double n = 0;
   for (size_t i = 0; tg_model_parameter(model, i, &view, &name) == TG_OK; i++) {
-    n += view.ndim == 1 ? (double)view.shape[0] : 0;
+    n += is_vector(&view, name) ? used_elements(model, &view, name) : 0;
   }
   return n;
 }

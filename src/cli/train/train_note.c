@@ -22,7 +22,7 @@ static const char *const free_to_change[] = {
 /* Options that notes of earlier versions lack: they then have the defaults. */
 static const char *const newer[] = {"schedule",     "decay-fraction", "micro-batch",
                                     "sample-every", "sample-prompt",  "keep",
-                                    "template-arg", "trust-content"};
+                                    "template-arg", "trust-content",  "freeze-experts"};
 
 #define IS_ONE_OF(name, list) is_one_of(name, list, sizeof(list) / sizeof((list)[0]))
 

@@ -63,6 +63,8 @@ static const tgi_option rows[] = {
     ROW("weight-decay", weight_decay, "X", F64, 0, TGI_ANY_F64,
         "weight decay of matrices and embeddings (0.1)"),
     ROW("clip", clip, "X", F64, 0, TGI_ANY_F64, "clip gradients to this norm; 0: never (1)"),
+    ROW("freeze-experts", freeze_experts, NULL, FLAG, 0, 0,
+        "train all but the matrices of experts, which need no gradients and no optimiser state"),
     ROW("dtype", dtype, "DTYPE", TEXT, 0, 0,
         "dtype of weights and activations in the passes: f32 or bf16. With bf16 the optimiser "
         "updates and saves f32 weights (f32)"),

@@ -18,7 +18,7 @@ typedef struct tgi_train_options {
   int64_t steps, warmup, eval_every, eval_tokens, save_every, sample_every, seed, show_data;
   int32_t batch, micro_batch, seq, threads, vocab_size, keep;
   double lr, min_lr, decay_fraction, weight_decay, clip;
-  bool resume, quiet, trust_content, no_cache;
+  bool resume, quiet, trust_content, no_cache, freeze_experts;
 } tgi_train_options;
 
 extern const tgi_command tgi_train_command_line;

@@ -149,6 +149,7 @@ static tg_trainer_options trainer_options(const tgi_train_run *r)
                               .eps = kEps,
                               .weight_decay = o->weight_decay,
                               .max_grad_norm = o->clip,
+                              .freeze_experts = o->freeze_experts,
                               .dtype = tgi_option_dtype(o->dtype),
                               .backend = device.backend,
                               .device_index = device.index};

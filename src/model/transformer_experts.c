@@ -1,0 +1,197 @@
+/* Experts in the place of an MLP, forward and backward: the router picks experts for each token,
+ * moe_plan sorts the tokens' shares by expert, and each expert computes its rows.
+ *
+ *   norm2 -> router -> indices, weights -> plan: a row for each token and each of its k experts
+ *   norm2 [rows] -> up [rows * k] -> gate -> down [rows * k] -> sum by weights [rows] + middle
+ */
+#include "transformer.h"
+
+void tgi_experts_lay_out(tgi_expert_activations *e, tgi_memory_plan *plan, const tg_model *model,
+                         int64_t rows)
+{
+  const tgi_config *c = &model->config;
+  const int64_t k = c->experts_per_token, slots = rows * k;
+  e->logits = tgi_take_2d(plan, model->dtype, rows, c->num_experts);
+  e->indices = tgi_take_2d(plan, TG_I32, rows, k);
+  e->weights = tgi_take_2d(plan, TG_F32, rows, k);
+  e->offsets = tgi_take_1d(plan, TG_I32, c->num_experts + 1);
+  e->slot = tgi_take_1d(plan, TG_I32, slots);
+  e->row = tgi_take_2d(plan, TG_I32, rows, k);
+  e->output = tgi_take_2d(plan, model->dtype, slots, c->hidden_size);
+}
+
+/* ---- forward ---- */
+
+static tg_status route(tgi_pass *pass, const tgi_layer_activations *l,
+                       const tgi_layer_parameters *p)
+{
+  const tgi_expert_activations *e = &l->experts;
+  tg_linear_fwd_args score = {.x = l->norm2,
+                              .weight = tgi_weight(pass->model, p->router),
+                              .bias = tgi_weight(pass->model, p->router_bias),
+                              .y = e->logits};
+  tg_topk_router_fwd_args pick = {.logits = e->logits,
+                                  .indices = e->indices,
+                                  .weights = e->weights,
+                                  .scoring = pass->model->config.router};
+  tg_moe_plan_fwd_args sort = {
+      .indices = e->indices, .offsets = e->offsets, .slot = e->slot, .row = e->row};
+  tg_status status = TGI_STEP(pass, linear_fwd, &score);
+  if (status == TG_OK) {
+    status = TGI_STEP(pass, topk_router_fwd, &pick);
+  }
+  return status ? status : TGI_STEP(pass, moe_plan_fwd, &sort);
+}
+
+static tg_status gate(tgi_pass *pass, const tgi_layer_activations *l)
+{
+  const tgi_config *c = &pass->model->config;
+  const tg_gate_up_packing packing = tgi_gate_packing(c);
+  if (c->activation == TGI_SWIGLU) {
+    tg_swiglu_fwd_args args = {.gate_up = l->preactivation,
+                               .y = l->inner,
+                               .packing = packing,
+                               .rounding = TG_ROUNDING_ONCE};
+    return TGI_STEP(pass, swiglu_fwd, &args);
+  }
+  tg_swiglu_clamped_fwd_args args = {.gate_up = l->preactivation,
+                                     .y = l->inner,
+                                     .alpha = (float)c->swiglu_alpha,
+                                     .limit = (float)c->swiglu_limit,
+                                     .packing = packing,
+                                     .rounding = TG_ROUNDING_ONCE};
+  return TGI_STEP(pass, swiglu_clamped_fwd, &args);
+}
+
+tg_status tgi_experts_forward(tgi_pass *pass, const tgi_layer_activations *l,
+                              const tgi_layer_parameters *p)
+{
+  const tgi_config *c = &pass->model->config;
+  const tgi_expert_activations *e = &l->experts;
+  tg_grouped_linear_fwd_args up = {.x = l->norm2,
+                                   .weight = tgi_weight(pass->model, p->experts_up),
+                                   .bias = tgi_weight(pass->model, p->experts_up_bias),
+                                   .offsets = e->offsets,
+                                   .slot = e->slot,
+                                   .y = l->preactivation,
+                                   .slots_per_row = c->experts_per_token,
+                                   .in_first = c->interleaved_experts};
+  tg_grouped_linear_fwd_args down = {.x = l->inner,
+                                     .weight = tgi_weight(pass->model, p->experts_down),
+                                     .bias = tgi_weight(pass->model, p->experts_down_bias),
+                                     .offsets = e->offsets,
+                                     .y = e->output,
+                                     .in_first = c->interleaved_experts};
+  tg_moe_combine_fwd_args sum = {.row = e->row,
+                                 .weights = e->weights,
+                                 .y = e->output,
+                                 .residual = l->middle,
+                                 .out = l->output,
+                                 .rounding = TG_ROUNDING_ONCE};
+  tg_status status = route(pass, l, p);
+  if (status == TG_OK) {
+    status = TGI_STEP(pass, grouped_linear_fwd, &up);
+  }
+  if (status == TG_OK) {
+    status = gate(pass, l);
+  }
+  if (status == TG_OK) {
+    status = TGI_STEP(pass, grouped_linear_fwd, &down);
+  }
+  return status ? status : TGI_STEP(pass, moe_combine_fwd, &sum);
+}
+
+/* ---- backward ---- */
+
+/* From dinner to the gradient of the pre-activation, in its place. */
+static tg_status gate_bwd(tgi_pass *pass, const tgi_gradients *g, const tgi_layer_activations *l)
+{
+  const tgi_config *c = &pass->model->config;
+  const tg_gate_up_packing packing = tgi_gate_packing(c);
+  if (c->activation == TGI_SWIGLU) {
+    tg_swiglu_bwd_args args = {.dy = g->dinner,
+                               .gate_up = l->preactivation,
+                               .dgate_up = l->preactivation,
+                               .packing = packing};
+    return TGI_STEP(pass, swiglu_bwd, &args);
+  }
+  tg_swiglu_clamped_bwd_args args = {.dy = g->dinner,
+                                     .gate_up = l->preactivation,
+                                     .dgate_up = l->preactivation,
+                                     .alpha = (float)c->swiglu_alpha,
+                                     .limit = (float)c->swiglu_limit,
+                                     .packing = packing};
+  return TGI_STEP(pass, swiglu_clamped_bwd, &args);
+}
+
+/* From dx to the gradients of the experts' parameters, of the routing weights, and, by row, of
+ * norm2 in g->dexperts. */
+static tg_status products_bwd(tgi_pass *pass, const tgi_gradients *g,
+                              const tgi_layer_activations *l, const tgi_layer_parameters *p)
+{
+  const tgi_config *c = &pass->model->config;
+  const tgi_expert_activations *e = &l->experts;
+  tg_moe_combine_bwd_args sum = {.dout = g->dx,
+                                 .row = e->row,
+                                 .slot = e->slot,
+                                 .weights = e->weights,
+                                 .y = e->output,
+                                 .dy = g->dexperts,
+                                 .dweights = g->dweights};
+  tg_grouped_linear_bwd_args down = {.dy = g->dexperts,
+                                     .x = l->inner,
+                                     .weight = tgi_weight(pass->model, p->experts_down),
+                                     .offsets = e->offsets,
+                                     .dx = g->dinner,
+                                     .dweight = tgi_gradient(pass, g, p->experts_down),
+                                     .dbias = tgi_gradient(pass, g, p->experts_down_bias),
+                                     .in_first = c->interleaved_experts};
+  tg_grouped_linear_bwd_args up = {.dy = l->preactivation,
+                                   .x = l->norm2,
+                                   .weight = tgi_weight(pass->model, p->experts_up),
+                                   .offsets = e->offsets,
+                                   .slot = e->slot,
+                                   .dx = g->dexperts,
+                                   .dweight = tgi_gradient(pass, g, p->experts_up),
+                                   .dbias = tgi_gradient(pass, g, p->experts_up_bias),
+                                   .slots_per_row = c->experts_per_token,
+                                   .in_first = c->interleaved_experts};
+  tg_status status = TGI_STEP(pass, moe_combine_bwd, &sum);
+  if (status == TG_OK) {
+    status = TGI_STEP(pass, grouped_linear_bwd, &down);
+  }
+  if (status == TG_OK) {
+    status = gate_bwd(pass, g, l);
+  }
+  return status ? status : TGI_STEP(pass, grouped_linear_bwd, &up);
+}
+
+tg_status tgi_experts_backward(tgi_pass *pass, const tgi_gradients *g,
+                               const tgi_layer_activations *l, const tgi_layer_parameters *p)
+{
+  const tgi_expert_activations *e = &l->experts;
+  tg_topk_router_bwd_args pick = {.dweights = g->dweights,
+                                  .logits = e->logits,
+                                  .indices = e->indices,
+                                  .dlogits = g->dlogits,
+                                  .scoring = pass->model->config.router};
+  tg_linear_bwd_args score = {.dy = g->dlogits,
+                              .x = l->norm2,
+                              .weight = tgi_weight(pass->model, p->router),
+                              .dx = g->dnorm,
+                              .dweight = tgi_gradient(pass, g, p->router),
+                              .dbias = tgi_gradient(pass, g, p->router_bias)};
+  tg_moe_combine_fwd_args gather = {.row = e->row,
+                                    .y = g->dexperts,
+                                    .residual = g->dnorm,
+                                    .out = g->dnorm,
+                                    .rounding = TG_ROUNDING_ONCE};
+  tg_status status = products_bwd(pass, g, l, p);
+  if (status == TG_OK) {
+    status = TGI_STEP(pass, topk_router_bwd, &pick);
+  }
+  if (status == TG_OK) {
+    status = TGI_STEP(pass, linear_bwd, &score);
+  }
+  return status ? status : TGI_STEP(pass, moe_combine_fwd, &gather);
+}
