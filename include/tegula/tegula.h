@@ -2,12 +2,13 @@
 #ifndef TEGULA_TEGULA_H
 #define TEGULA_TEGULA_H
 
-#include "adamw.h"           // IWYU pragma: export
-#include "add_rms_norm.h"    // IWYU pragma: export
-#include "attention.h"       // IWYU pragma: export
-#include "attention_naive.h" // IWYU pragma: export
-#include "context.h"         // IWYU pragma: export
-#include "cross_entropy.h"   // IWYU pragma: export
+#include "adamw.h"            // IWYU pragma: export
+#include "add_rms_norm.h"     // IWYU pragma: export
+#include "attention.h"        // IWYU pragma: export
+#include "attention_naive.h"  // IWYU pragma: export
+#include "context.h"          // IWYU pragma: export
+#include "cross_entropy.h"    // IWYU pragma: export
+#include "dequantize_mxfp4.h" // IWYU pragma: export
 #include "device.h"
 #include "embedding.h"            // IWYU pragma: export
 #include "gate_up.h"              // IWYU pragma: export
