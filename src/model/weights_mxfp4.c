@@ -2,16 +2,13 @@
 #include "weights_held.h"
 
 #include "core/error_record.h"
+#include "tegula/dequantize_mxfp4.h"
 #include "tegula/device.h"
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Values that share a scale, and their bytes; bytes of a window of values. */
 enum { kGroup = 32, kGroupBytes = kGroup / 2, kNameBytes = 96, kWindowBytes = 8 << 20 };
-
-/* FP4 e2m1: sign, two bits of exponent, one of mantissa. */
-static const float kValues[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
-                                  -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
 
 static const tgi_file_tensor *find_part(const tgi_parameter *q, const tgi_weight_files *files,
                                         const char *part, char name[kNameBytes])
@@ -57,33 +54,30 @@ tg_status tgi_mxfp4_check(const tgi_parameter *q, const tgi_weight_files *files,
   return status ? status : check_part(q, files, "scales", 3, shape, error);
 }
 
-/* Values of `groups` groups. A product with a power of two rounds below the normal numbers alone,
- * and no value of 4 bits has bits to lose there. */
-static void expand(const uint8_t *blocks, const uint8_t *scales, int64_t groups, float *to)
+/* Outputs of an expert, as rows. */
+static tg_status expand(tg_context *ctx, const uint8_t *blocks, const uint8_t *scales,
+                        const tg_tensor *rows)
 {
-  for (int64_t g = 0; g < groups; g++) {
-    float scaled[16];
-    for (int i = 0; i < 16; i++) {
-      scaled[i] = ldexpf(kValues[i], scales[g] - 127);
-    }
-    for (int i = 0; i < kGroupBytes; i++) {
-      const uint8_t two = blocks[g * kGroupBytes + i];
-      to[g * kGroup + 2 * i] = scaled[two & 15];
-      to[g * kGroup + 2 * i + 1] = scaled[two >> 4];
-    }
-  }
+  const int64_t n = rows->shape[0], groups = rows->shape[1] / kGroup;
+  /* Only read. */
+  void *const bytes = (void *)(uintptr_t)blocks, *const exponents = (void *)(uintptr_t)scales;
+  const tg_dequantize_mxfp4_fwd_args args = {
+      .blocks = tg_tensor_view(bytes, TG_U8, 3, (const int64_t[]){n, groups, kGroupBytes}),
+      .scales = tg_tensor_2d(exponents, TG_U8, n, groups),
+      .x = *rows};
+  return tg_dequantize_mxfp4_fwd(ctx, &args);
 }
 
-/* Outputs [first, first + n) of an expert, whose values are at `values`, to columns of its matrix
- * [in, out]. */
-static tg_status turn(tg_context *ctx, const tgi_parameter *q, int64_t first, int64_t n,
-                      float *values, char *matrix, tg_dtype dtype)
+/* Rows, which are outputs from `first` on, to columns of an expert's matrix [in, out]. */
+static tg_status turn(tg_context *ctx, const tg_tensor *rows, int64_t first, char *matrix,
+                      int64_t out)
 {
-  const int64_t in = q->shape[1], out = q->shape[2];
-  tg_tensor from = tg_tensor_2d(values, TG_F32, in, n);
+  const int64_t n = rows->shape[0], in = rows->shape[1];
+  tg_tensor from = tg_tensor_2d(rows->data, rows->dtype, in, n);
   from.stride[0] = 1;
   from.stride[1] = in;
-  tg_tensor to = tg_tensor_2d(matrix + first * (int64_t)tg_dtype_bytes(dtype), dtype, in, n);
+  tg_tensor to =
+      tg_tensor_2d(matrix + first * (int64_t)tg_dtype_bytes(rows->dtype), rows->dtype, in, n);
   to.stride[0] = out;
   to.stride[1] = 1;
   return tg_memory_convert(ctx, to, from);
@@ -97,25 +91,26 @@ tg_status tgi_mxfp4_read(tg_context *ctx, const tgi_parameter *q, const tgi_weig
   const tgi_file_tensor *blocks = find_part(q, files, "blocks", name);
   const tgi_safetensors *home = tgi_weight_files_home(files, blocks);
   const int64_t in = q->shape[1], out = q->shape[2], groups = in / kGroup;
-  const int64_t most = 1 + kWindowBytes / (in * (int64_t)sizeof(float));
+  const int64_t element = (int64_t)tg_dtype_bytes(dtype), most = 1 + kWindowBytes / (in * element);
   const int64_t step = most < out ? most : out;
-  float *values = malloc((size_t)(step * in) * sizeof *values);
-  if (!values) {
+  void *window = malloc((size_t)(step * in * element));
+  if (!window) {
     return tgi_error_set(error, TG_NO_MEMORY, "%s: expected %lld bytes, got none", name,
-                         (long long)(step * in) * (long long)sizeof *values);
+                         (long long)(step * in * element));
   }
   tg_status status = TG_OK;
-  char *matrix = (char *)block + q->offset * (int64_t)tg_dtype_bytes(dtype);
-  for (int64_t e = 0; e < q->shape[0]; e++, matrix += in * out * (int64_t)tg_dtype_bytes(dtype)) {
+  char *matrix = (char *)block + q->offset * element;
+  for (int64_t e = 0; e < q->shape[0]; e++, matrix += in * out * element) {
     for (int64_t i = 0; i < out && status == TG_OK; i += step) {
       const int64_t n = step < out - i ? step : out - i, at = (e * out + i) * groups;
       const uint8_t *from = (const uint8_t *)blocks->data + at * kGroupBytes;
-      expand(from, (const uint8_t *)scales->data + at, n * groups, values);
-      status = turn(ctx, q, i, n, values, matrix, dtype);
+      const tg_tensor rows = tg_tensor_2d(window, dtype, n, in);
+      status = expand(ctx, from, (const uint8_t *)scales->data + at, &rows);
+      status = status ? status : turn(ctx, &rows, i, matrix, out);
       tgi_safetensors_drop(home, from, (size_t)(n * groups) * kGroupBytes);
     }
   }
-  free(values);
+  free(window);
   return status ? tgi_error_set(error, status, "%s: %s: %s", tgi_safetensors_path(home), name,
                                 tg_context_message(ctx))
                 : TG_OK;
