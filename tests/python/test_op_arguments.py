@@ -47,6 +47,7 @@ def good_arguments():
         "attention_naive": {"q": q, "k": k, "v": k},
         "quantize_int8": {"x": x}, "dequantize_int8": {"q": q8, "scale": s8}, "quantize_int4": {"x": wide},
         "dequantize_int4": {"q": q4, "scale": s4}, "pack_int8": {"q": q8, "scale": s8}, "pack_int4": {"q": q4, "scale": s4},
+        "dequantize_mxfp4": {"blocks": placed.ones(3, 2, 16).to(torch.uint8), "scales": placed.ones(3, 2).to(torch.uint8)},
         "pack_fp8": {"weight": f8, "scale": one}, "linear_int8": {"x": x, "weight": ops.pack_int8(q8, s8), "bias": placed.ones(5)},
         "linear_int4": {"x": wide, "weight": ops.pack_int4(q4, s4), "bias": placed.ones(5)},
         "linear_fp8": {"x": x, "weight": ops.pack_fp8(f8, one), "bias": placed.ones(5)},

@@ -220,3 +220,18 @@ def test_sample_names_rows_without_a_largest_logit(wrong, temperature):
         ids, log_prob = picked
         assert ids.tolist() == [0, -1, 1] and log_prob[1].isnan() and not log_prob[::2].any()
     tegula.check()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_mxfp4_is_transformers_conversion(dtype):
+    """All codes at all scales, bit for bit. In f16, whose exponents transformers computes in f16 too, at those that it reaches."""
+    mxfp4 = pytest.importorskip("transformers.integrations.mxfp4", reason="without transformers")
+    convert = getattr(mxfp4, "_convert_moe_packed_tensors", None) or mxfp4.convert_moe_packed_tensors
+    scales = torch.arange(104, 141) if dtype is torch.float16 else torch.arange(256)
+    scales = scales.to(torch.uint8).repeat(2, 3, 1)
+    blocks = torch.randint(256, (*scales.shape, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    blocks[0, 0] = torch.arange(16) * 17  # every code twice
+    ours = ops.dequantize_mxfp4(placed.to_device(blocks), placed.to_device(scales), dtype=dtype)
+    theirs = convert(blocks, scales, dtype=dtype).transpose(1, 2)  # [experts, out, in] again
+    assert ours.shape == theirs.shape and torch.equal(ours.cpu(), theirs)
+    assert torch.equal(ours.cpu().signbit(), theirs.signbit())

@@ -29,6 +29,7 @@ def good_inputs():
         "rope": (lambda q, cos, sin: ops.rope(q, None, cos, sin), {"q": heads, "cos": tables, "sin": tables}),
         "rope inplace": (lambda cos, sin: ops.rope(heads.clone(), None, cos, sin, inplace=True), {"cos": tables, "sin": tables}),
         "dequantize_int4": (ops.dequantize_int4, {"q": x.to(torch.uint8), "scale": placed.ones(2, 1)}),
+        "dequantize_mxfp4": (ops.dequantize_mxfp4, {"blocks": placed.ones(2, 16).to(torch.uint8), "scales": placed.ones(2).to(torch.uint8)}),
     }
 
 

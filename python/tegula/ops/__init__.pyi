@@ -103,6 +103,13 @@ def dequantize_int8(
     dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor: ...
 
+def dequantize_mxfp4(
+    blocks: torch.Tensor,
+    scales: torch.Tensor,
+    *,
+    dtype: torch.dtype = torch.bfloat16,
+) -> torch.Tensor: ...
+
 def embedding(
     ids: torch.Tensor,
     table: torch.Tensor,

@@ -98,6 +98,23 @@ def dequantize_int4(
     return x
 
 
+_dequantize_mxfp4 = Op(
+    "dequantize_mxfp4", ["x"], lambda blocks, scales, dtype: (scales.new_empty((scales.shape[0], 32 * scales.shape[1]), dtype=dtype),),
+    more=["ScalarType dtype"],
+)  # fmt: skip
+
+
+def dequantize_mxfp4(blocks: torch.Tensor, scales: torch.Tensor, *, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    """[..., 32 * groups] in `dtype`, of blocks [..., groups, 16] and scales [..., groups]; tegula/dequantize_mxfp4.h."""
+    expect_tensor("dequantize_mxfp4", "blocks", blocks)
+    expect_tensor("dequantize_mxfp4", "scales", scales)
+    if scales.dim() < 1 or blocks.shape != (*scales.shape, 16):
+        raise ValueError(f"dequantize_mxfp4: blocks: expected [{', '.join(map(str, scales.shape))}, 16], got {list(blocks.shape)}")
+    groups = scales.shape[-1]
+    (x,) = _dequantize_mxfp4(blocks.reshape(-1, groups, 16), scales.reshape(-1, groups), dtype)
+    return x.view(*scales.shape[:-1], 32 * groups)
+
+
 # ---- products ----
 
 
