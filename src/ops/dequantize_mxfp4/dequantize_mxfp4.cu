@@ -5,7 +5,6 @@
  * Bound      Memory: blocks are read, x is written.
  */
 #include "cuda/quantize_math.cuh"
-#include "ops/dequantize_mxfp4/mxfp4_scale.h"
 #include "ops/kernels.cuh"
 
 namespace
@@ -19,6 +18,13 @@ struct mxfp4_task {
   int64_t words, words_of_row, x_step; /* a word holds eight codes */
   bool x_aligned, blocks_aligned;      /* x to 16 bytes, blocks to 4 */
 };
+
+/* 2^(scale - 128), from its bits; the first two are denormal. f32 has no 2^128, so a factor of two
+ * goes to the codes. */
+__device__ float half_scale_of(uint32_t scale)
+{
+  return __uint_as_float(scale >= 2 ? (scale - 1) << 23 : 0x200000u << scale);
+}
 
 /* fp4[code] * 2^(scale - 127): twice the magnitude is a maximum of three lines. */
 __device__ float value_of(uint32_t code, float half_scale)
@@ -44,7 +50,7 @@ __global__ void __launch_bounds__(kThreads, 4) dequantize_mxfp4_fwd_kernel(const
         word |= (uint32_t)p.blocks[4 * i + k] << 8 * k;
       }
     }
-    const float scale = __uint_as_float(tgi_mxfp4_half_scale_bits(p.scales[i / 4]));
+    const float scale = half_scale_of(p.scales[i / 4]);
     float v[kEach];
 #pragma unroll
     for (int k = 0; k < kEach; k++) {
