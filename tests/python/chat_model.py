@@ -133,7 +133,8 @@ class Terminal:
         def begin():
             os.setsid()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)  # nohup's children ignore some
 
         environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"TERM": term} | environment
         self.process = subprocess.Popen(
