@@ -45,6 +45,9 @@ OLDER_SHAPES = [shape + mask for shape in ("b1_h32_kv8_s4096_d128", "b4_h8_s4096
 UNMASKED_SHAPE = "b1_h64_kv8_s8192_d64"  # the next one's heads: what a full block of keys takes
 WINDOW_SHAPE, SHORT_WINDOW_SHAPE = (f"b1_h64_kv8_s{tokens}_d64_causal_w128_sink"
                                     for tokens in (8192, 4096))
+SINK_SHAPE = "b1_h64_kv8_s4096_d64_causal_sink"  # the other half of GPT-OSS's layers
+ROUTED_SHAPES = ["16384x32_k4", "16384x128_k8_renorm"]  # of GPT-OSS 20B, of Qwen3-30B-A3B
+PLANNED_SHAPES = {"16384x32_k4_i64": 16384 * 4 * 16, "16384x128_k8_i64": 16384 * 8 * 16}  # bytes
 BRIEF_ATTENTION = [f"b1_h32_kv8_s{tokens}_d128_causal" for tokens in (4096, 16384)]
 BRIEF = [  # (op, dir, shape): those that most peers have
     *[(op, direction, shape) for op, shape in (
@@ -106,7 +109,9 @@ def attention_cases():
     return [*[Case("attention", "fwd", shape, **older(shape), **behind) for shape in shapes],
             *[Case("attention", "bwd", shape, **behind) for shape in shapes],
             *both("attention", [UNMASKED_SHAPE, EVEN_SHAPE], **behind),
-            *both("attention", [WINDOW_SHAPE, SHORT_WINDOW_SHAPE], libraries=("fa2", "fa4"), **how),
+            *both("attention", [WINDOW_SHAPE, SHORT_WINDOW_SHAPE],
+                  libraries=("fa2", "fa4", "flex"), **how),
+            *both("attention", [SINK_SHAPE], libraries=("fa4", "flex"), **how),
             *[Case("attention", direction, PACKED_SHAPE, libraries=("fa2", "fa4"),
                    flops=PACKED_FLOPS * (2.5 if direction == "bwd" else 1), **how)
               for direction in BOTH],
@@ -144,4 +149,6 @@ CASES = [
     *[Case("linear_cross_entropy", "fwdbwd", shape, copied=False, events=True, memory=True)
       for shape in HEAD_SHAPES],
     *attention_cases(),
+    *[Case("topk_router", "fwd", shape + "_i64") for shape in ROUTED_SHAPES],
+    *[Case("moe_plan", "fwd", shape, bytes=size) for shape, size in PLANNED_SHAPES.items()],
 ]

@@ -13,7 +13,7 @@ logs=${2:-$build/test_python_gpu}
 python=${PYTHON:-python3}
 packages=${TEST_PACKAGES:-}
 mkdir -p "$logs"
-export PYTHONPATH="$build/python" PYTHONDONTWRITEBYTECODE=1 TEST_PACKAGES="$packages"
+export TEGULA_BUILD="$build" PYTHONPATH="$build/python" PYTHONDONTWRITEBYTECODE=1 TEST_PACKAGES="$packages"
 export CUDA_VISIBLE_DEVICES=0 OMP_NUM_THREADS=2 HF_HUB_OFFLINE=1
 
 # Called again by xargs with the name of one file.

@@ -5,8 +5,9 @@ import dataclasses
 from gpu_cases import (ANY_ORDER, ANY_ORDER_SHAPES, ATTENTION_SHAPES, BOTH, DECODE_SHAPES, GATED,
                        GATED_SHAPE, HEAD_SHAPES, HEADS_SHAPE, LOSS_SHAPES, MASKS, NORM_SHAPES,
                        EVEN_SHAPE, LENGTH_SHAPES, OLDER_ENTRY, OLDER_SHAPES, PACKED_SHAPE,
-                       PARAMETERS, SMALL_GATED_SHAPE, SMALL_NORM_SHAPES, SOFTMAX_SHAPES,
-                       TINY_SHAPES, UNMASKED_SHAPE, WINDOW_SHAPE, suite_of)
+                       PARAMETERS, PLANNED_SHAPES, ROUTED_SHAPES, SHORT_WINDOW_SHAPE, SINK_SHAPE,
+                       SMALL_GATED_SHAPE, SMALL_NORM_SHAPES, SOFTMAX_SHAPES, TINY_SHAPES,
+                       UNMASKED_SHAPE, WINDOW_SHAPE, suite_of)
 from pages import training_bars
 from pages.bars import NOT_MEASURED, WORDS, Mean, Ratio, Share, number, ours_of
 from shape_words import Words
@@ -99,6 +100,25 @@ class PackedRate:
             return [(text, want, NOT_MEASURED, False)]
         packed, even = (number(ours_of(rows), "tflops") for rows in found)
         return [(text, want, f"{packed / even:.2f}x", packed >= self.least * even)]
+
+
+@dataclasses.dataclass
+class Together:
+    """Time of the best peers named `impl` over ours, of several rows that a model runs together."""
+    text: str
+    rows: tuple  # (op, dir, shape)
+    impl: tuple
+    required: float
+
+    def judge(self, cases):
+        found = [cases.get(("gpu", op, direction, "bf16", shape), [])
+                 for op, direction, shape in self.rows]
+        want = f"{self.required:.3g}x {' or '.join(self.impl)}"
+        theirs = [[number(row, "ms") for row in rows if row["impl"] in self.impl] for rows in found]
+        if not all(theirs):
+            return [(self.text, want, NOT_MEASURED, False)]
+        ratio = sum(map(min, theirs)) / sum(number(ours_of(rows), "ms") for rows in found)
+        return [(self.text, want, f"{ratio:.3f}x", ratio >= self.required)]
 
 
 @dataclasses.dataclass
@@ -214,6 +234,13 @@ BARS = [
                         1 / 1.04),
                   HeadMemory(shape, 4 << 30))],
     *attention_bars(),
+    *[Together(f"attention forward and backward, bf16 {shape}",
+               tuple(("attention", d, shape) for d in BOTH), ("flex",), 1.5)
+      for shape in (SHORT_WINDOW_SHAPE, SINK_SHAPE)],
+    *[Together(f"topk_router and moe_plan, bf16 {routed}",
+               (("topk_router", "fwd", routed + "_i64"), ("moe_plan", "fwd", planned)),
+               ("torch",), 3)
+      for routed, planned in zip(ROUTED_SHAPES, PLANNED_SHAPES)],
     share("adamw", "step", PARAMETERS, 0.9),
     HostTime(),
     *small_bars(),

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from peers import fa4_peer
+from peers import fa4_peer, flex_peer
 from peers.peer_problem import Peer, Problem, gradients, torch_peer, when_called
 from shape_words import NotServed
 
@@ -214,6 +214,8 @@ def attention(words, backward, dtype):
             gpu_peers(forward, inputs, dout))
         if not page:
             found += fa4_peer.peers(inputs, dout, scale, causal, not any_order, window)
+        if sink and causal and nq == keys:
+            found += flex_peer.peers(inputs, dout, scale, window)
     return Problem(fields, found)
 
 

@@ -119,7 +119,7 @@ def test_plan():
         assert torch.equal(offsets.long(), torch.bincount(indices.view(-1), minlength=10).cumsum(0) - torch.bincount(indices.view(-1), minlength=10))
         assert offsets[-1] == kept and (row.view(-1)[slot[kept:].long()] == -1).all()
         assert torch.equal(row.view(-1)[slot[:kept].long()].long(), torch.arange(kept).to(placed.device))
-    with pytest.raises(ValueError, match=r"moe_plan_fwd: indices\[0, 1\]: expected 0 to 9, got 10"):
+    with pytest.raises(ValueError, match=r"moe_plan_fwd: indices\[(0, )?1\]: expected 0 to 9, got 10"):
         ops.moe_plan(placed.tensor([[0, 10]]), experts)
         tegula.check()
 
@@ -385,7 +385,7 @@ def test_moe_mlp_refuses():
     gate_up, down = placed.randn(3, 12, 8), placed.randn(3, 8, 6)
     bad = row.clone()
     bad[1, 1] = 6
-    with pytest.raises(ValueError, match=r"moe_mlp_fwd: row\[1, 1\]: expected -1 to 5, got 6"):
+    with pytest.raises(ValueError, match=r"moe_mlp_fwd: row\[(1, 1|3)\]: expected -1 to 5, got 6"):
         ops.moe_mlp(x, weights, offsets, slot, bad, gate_up, down)
         tegula.check()
     with pytest.raises(ValueError, match=r"moe_mlp_fwd: gate_up: expected f32 \[3, 8, 12\], got"):

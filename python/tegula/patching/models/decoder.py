@@ -313,7 +313,7 @@ def why_no_pairs(model):
 def why_eager(model):
     """Why attention with sinks is left to the model's "eager" function, or None: no other of transformers computes it.
     The layers run Tegula's attention."""
-    modelling = sys.modules[listeners.function_of(model.layers[0].self_attn).__module__]
+    modelling = sys.modules[sharding.class_of(model.layers[0].self_attn).__module__]
     function = modelling.eager_attention_forward
     if getattr(function, "__globals__", None) is not vars(modelling):
         return "another function is in the place of eager_attention_forward"
