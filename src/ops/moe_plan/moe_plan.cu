@@ -4,9 +4,10 @@
  *            experts; then a warp for each expert turns the counts into its first place in
  *            each block; then one block adds up the experts before; then each warp places its
  *            slots, 32 at a time, equal ones in the order of their lanes. A count or place
- *            belongs to one warp at a time: no atomics.
+ *            belongs to one warp at a time: no atomics. It is in shared memory below 1024
+ *            experts, and a warp loads all of its indices at once.
  * Work       4 blocks of slots, or 4 experts, a block of threads.
- * Bound      Latency of 16 steps of a warp through the workspace.
+ * Bound      Latency: of four kernels, and of 16 steps of a warp in shared memory.
  */
 #include "cuda/fault.cuh"
 #include "cuda/int_list.cuh"
@@ -18,6 +19,8 @@ namespace
 
 constexpr int kSlots = 512; /* of a warp */
 constexpr int kThreads = 128, kWarps = kThreads / kWarp;
+constexpr int kSteps = kSlots / kWarp;
+constexpr int kShared = 1024; /* counts of a warp in shared memory */
 constexpr int kSumThreads = 1024;
 
 struct plan_job {
@@ -36,51 +39,67 @@ __device__ __forceinline__ int64_t index_of(const plan_job &job, int64_t s)
   return int_at(job.indices, t * job.indices_step + j);
 }
 
-/* The expert of a slot; `experts`: dropped, or no expert at all. */
-__device__ __forceinline__ int expert_of(const plan_job &job, int64_t s)
-{
-  const int64_t e = index_of(job, s);
-  return e >= 0 && e < job.experts ? (int)e : job.experts;
-}
+/* Experts of the slots s, s + 32, ...: `experts` if dropped, or no expert at all; -1 behind the
+ * end. `check`: what is no expert is recorded. */
+struct lane_experts {
+  int of[kSteps];
 
-__device__ __forceinline__ void check_index(const plan_job &job, int64_t s)
-{
-  const int64_t e = index_of(job, s);
-  if (e < 0 || e > job.experts) {
-    record_fault(job.bad_index, s, e, 0, job.experts);
+  __device__ __forceinline__ lane_experts(const plan_job &job, int64_t s, bool check)
+  {
+    int64_t given[kSteps];
+#pragma unroll
+    for (int i = 0; i < kSteps; i++) {
+      const bool there = s + i * kWarp < job.slots;
+      given[i] = there ? index_of(job, s + i * kWarp) : -1;
+      of[i] = there ? (given[i] >= 0 && given[i] < job.experts ? (int)given[i] : job.experts) : -1;
+    }
+#pragma unroll
+    for (int i = 0; i < kSteps; i++) {
+      if (check && of[i] == job.experts && given[i] != job.experts) {
+        record_fault(job.bad_index, s + i * kWarp, given[i], 0, job.experts);
+      }
+    }
   }
-}
+};
 
 __device__ __forceinline__ int32_t *places_of(const plan_job &job, int64_t block)
 {
   return job.places + block * (job.experts + 1);
 }
 
+/* Where a warp counts: in shared memory, if the experts fit. */
+__device__ __forceinline__ int32_t *counts_of(const plan_job &job, int32_t *shared, int64_t block)
+{
+  return job.experts < kShared ? shared + threadIdx.x / kWarp * kShared : places_of(job, block);
+}
+
 __global__ void __launch_bounds__(kThreads)
     moe_plan_fwd_count_kernel(const __grid_constant__ plan_job job)
 {
+  __shared__ int32_t shared[kWarps * kShared];
   const int lane = threadIdx.x % kWarp;
   const int64_t stride = (int64_t)gridDim.x * kWarps;
   for (int64_t b = (int64_t)blockIdx.x * kWarps + threadIdx.x / kWarp; b < job.blocks;
        b += stride) {
-    int32_t *count = places_of(job, b);
+    const lane_experts experts(job, b * kSlots + lane, true);
+    int32_t *count = counts_of(job, shared, b), *places = places_of(job, b);
     for (int e = lane; e <= job.experts; e += kWarp) {
       count[e] = 0;
     }
     __syncwarp();
-    for (int i = 0; i < kSlots; i += kWarp) {
-      const int64_t s = b * kSlots + i + lane;
-      const bool there = s < job.slots;
-      const int e = there ? expert_of(job, s) : -1;
-      if (there) {
-        check_index(job, s);
-      }
+#pragma unroll
+    for (int i = 0; i < kSteps; i++) {
+      const int e = experts.of[i];
       const unsigned same = __match_any_sync(kAllLanes, e);
-      if (there && lane == __ffs((int)same) - 1) {
+      if (e >= 0 && lane == __ffs((int)same) - 1) {
         count[e] += __popc(same);
       }
       __syncwarp();
     }
+    for (int e = lane; e <= job.experts && count != places; e += kWarp) {
+      places[e] = count[e];
+    }
+    __syncwarp();
   }
 }
 
@@ -149,24 +168,29 @@ __global__ void __launch_bounds__(kSumThreads)
 __global__ void __launch_bounds__(kThreads)
     moe_plan_fwd_place_kernel(const __grid_constant__ plan_job job)
 {
+  __shared__ int32_t shared[kWarps * kShared];
   const int lane = threadIdx.x % kWarp;
   const int64_t stride = (int64_t)gridDim.x * kWarps;
   for (int64_t b = (int64_t)blockIdx.x * kWarps + threadIdx.x / kWarp; b < job.blocks;
        b += stride) {
-    int32_t *place = places_of(job, b);
-    for (int i = 0; i < kSlots; i += kWarp) {
-      const int64_t s = b * kSlots + i + lane;
-      const bool there = s < job.slots;
-      const int e = there ? expert_of(job, s) : -1;
+    const lane_experts experts(job, b * kSlots + lane, false);
+    int32_t *place = counts_of(job, shared, b), *places = places_of(job, b);
+    for (int e = lane; e <= job.experts; e += kWarp) {
+      place[e] = places[e] + job.offsets[e];
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kSteps; i++) {
+      const int e = experts.of[i];
+      const int64_t s = b * kSlots + i * kWarp + lane;
       const unsigned same = __match_any_sync(kAllLanes, e);
-      if (there) {
-        const int rank = __popc(same & ((1u << lane) - 1));
-        const int32_t r = job.offsets[e] + place[e] + rank;
+      if (e >= 0) {
+        const int32_t r = place[e] + __popc(same & ((1u << lane) - 1));
         job.slot[r] = (int32_t)s;
         job.row[s] = e < job.experts ? r : -1;
       }
       __syncwarp(); /* all have read the place */
-      if (there && lane == __ffs((int)same) - 1) {
+      if (e >= 0 && lane == __ffs((int)same) - 1) {
         place[e] += __popc(same);
       }
       __syncwarp();

@@ -1,14 +1,13 @@
 /* Top-k router on CUDA: the forward. topk_router_bwd.cu has the backward.
  *
- * Method     A warp for a token: k rounds, each of which finds the best expert behind the one
- *            before. The rank is a total order (logit, then index), so no expert needs a
- *            mark. Counts and probabilities: a second kernel adds them up for each group of
- *            64 tokens, a thread for an expert; a third one adds up the groups, a warp for an
- *            expert. No atomics.
+ * Method     A warp for a token: k rounds, each of which finds the best expert that is left
+ *            (router_select.cuh). Counts and probabilities: a second kernel adds them up for
+ *            each group of 64 tokens, a thread for an expert; a third one adds up the groups, a
+ *            warp for an expert. No atomics.
  * Work       8 tokens a block; a group a block; 8 experts a block.
- * Bound      Latency of the rounds' shuffles; the logits are read once from memory.
+ * Bound      Latency of the rounds' votes; the logits are read once from memory.
  */
-#include "ops/topk_router/router_warp.cuh"
+#include "ops/topk_router/router_select.cuh"
 
 namespace
 {
@@ -28,42 +27,8 @@ template <typename T> struct fwd_job {
 
 /* ---- selection ---- */
 
-struct candidate {
-  float logit;
-  int expert;
-};
-
-__device__ __forceinline__ bool is_before(candidate a, candidate b)
-{
-  return a.logit > b.logit || (a.logit == b.logit && a.expert < b.expert);
-}
-
-/* The best candidate of the warp, in every lane. */
-__device__ __forceinline__ candidate best_of_warp(candidate c)
-{
-#pragma unroll
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    const candidate other = {__shfl_xor_sync(kAllLanes, c.logit, step),
-                             __shfl_xor_sync(kAllLanes, c.expert, step)};
-    c = is_before(other, c) ? other : c;
-  }
-  return c;
-}
-
-/* The best expert behind `last`, in every lane. */
-template <typename T>
-__device__ __forceinline__ candidate next_best(const T *row, int experts, candidate last)
-{
-  candidate best = {-CUDART_INF_F, INT32_MAX};
-  for (int e = threadIdx.x % kWarp; e < experts; e += kWarp) {
-    const candidate c = {to_f32(row[e]), e};
-    best = is_before(last, c) && is_before(c, best) ? c : best;
-  }
-  return best_of_warp(best);
-}
-
 /* Lane j % 32 keeps place j: it writes the index here and the weight later. */
-template <typename T> __device__ void route_token(const fwd_job<T> &job, int64_t t)
+template <typename T, int kPer> __device__ void route_token(const fwd_job<T> &job, int64_t t)
 {
   const int lane = threadIdx.x % kWarp;
   const T *row = job.logits + t * job.step;
@@ -76,12 +41,12 @@ template <typename T> __device__ void route_token(const fwd_job<T> &job, int64_t
     return;
   }
   double sum = job.over_all ? sum_exponentials(row, job.experts, largest) : 0;
-  candidate last = {CUDART_INF_F, -1};
+  typename logits_by<T, kPer>::type left(row, job.experts);
   for (int j = 0; j < job.k; j++) {
-    last = next_best(row, job.experts, last);
-    sum += job.over_all ? 0 : (double)expf(last.logit - largest);
+    const candidate best = left.take();
+    sum += job.over_all ? 0 : (double)expf(best.logit - largest);
     if (lane == j % kWarp) {
-      put_int(job.indices, t * job.indices_step + j, last.expert);
+      put_int(job.indices, t * job.indices_step + j, best.expert);
     }
   }
   const float by = (float)(1 / sum);
@@ -92,14 +57,14 @@ template <typename T> __device__ void route_token(const fwd_job<T> &job, int64_t
 }
 
 /* 6 blocks: left to itself, the compiler spills for 8 at compute capability 8.0. */
-template <typename T>
+template <typename T, int kPer>
 __global__ void __launch_bounds__(kRouterThreads, resident_blocks(kRouterThreads, 6))
     topk_router_fwd_kernel(const __grid_constant__ fwd_job<T> job)
 {
   const int64_t stride = (int64_t)gridDim.x * kRouterWarps;
   for (int64_t t = (int64_t)blockIdx.x * kRouterWarps + threadIdx.x / kWarp; t < job.tokens;
        t += stride) {
-    route_token(job, t);
+    route_token<T, kPer>(job, t);
   }
 }
 
@@ -211,7 +176,10 @@ template <typename T> tg_status forward(const tg_context *ctx, const tg_topk_rou
   job.counts = static_cast<int32_t *>(a->counts.data);
   job.prob_sum = static_cast<float *>(a->prob_sum.data);
   const dim3 tokens = grid_of(divide_up(job.tokens, (int64_t)kRouterWarps));
-  tg_status status = launch(ctx, topk_router_fwd_kernel<T>, tokens, kRouterThreads, 0, job);
+  const auto route = job.experts <= kWarp       ? topk_router_fwd_kernel<T, 1>
+                     : job.experts <= 4 * kWarp ? topk_router_fwd_kernel<T, 4>
+                                                : topk_router_fwd_kernel<T, 0>;
+  tg_status status = launch(ctx, route, tokens, kRouterThreads, 0, job);
   if (status == TG_OK && adds_up(a)) {
     status =
         launch(ctx, topk_router_fwd_group_kernel<T>, grid_of(job.groups), kRouterThreads, 0, job);
