@@ -4,7 +4,7 @@ BUILD := build/$(PRESET)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 JOBS ?=
-TRAINING := bench-small bench-8b bench-8b-seq bench-gpt-oss bench-qwen3-moe bench-fsdp bench-ddp bench-rmsnorm bench-lce bench-ops bench-profile bench-loss
+TRAINING := bench-small bench-8b bench-8b-seq bench-gpt-oss bench-qwen3-moe bench-evaluation bench-fsdp bench-ddp bench-rmsnorm bench-lce bench-ops bench-profile bench-loss
 CTEST_JOBS := $(or $(JOBS),$(shell nproc 2>/dev/null || echo 2))
 # The demo's build: for the CPU alone, unless there is a GPU to run on and nvcc to build for it.
 DEMO_PRESET ?= $(shell nvidia-smi -L 2>/dev/null | grep -q GPU && PATH=$$PATH:/usr/local/cuda/bin command -v nvcc >/dev/null && \
@@ -65,6 +65,7 @@ bench-8b: ## The same of Qwen3-8B, 4096 and 8192 tokens
 bench-8b-seq: ## The same from 256 to 32768 tokens
 bench-gpt-oss: ## Training steps of GPT-OSS 20B with 6 layers on GPU 0
 bench-qwen3-moe: ## The same of Qwen3-30B-A3B
+bench-evaluation: ## Time and memory of evaluating that GPT-OSS on 8192 tokens
 bench-fsdp: ## Qwen3-8B on several GPUs with FSDP2, beside one (BENCH_FLAGS="--gpus 2")
 bench-ddp: ## Qwen3-0.6B on several GPUs with DDP, beside one
 bench-rmsnorm: ## tegula.ops.rms_norm beside PyTorch and Liger-Kernel

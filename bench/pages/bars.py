@@ -13,7 +13,7 @@ is_ours, ours_of, peers_of = newest_runs.is_ours, newest_runs.ours_of, newest_ru
 
 NOT_MEASURED = "not measured"
 WORDS = {"fwd": "forward", "bwd": "backward", "step": "step", "decode": "decode", "fwdbwd": "forward and backward",
-         "encode": "encoding", "load": "loading"}
+         "encode": "encoding", "load": "loading", "evaluation": "evaluation"}
 
 
 def by_entry(suite):

@@ -19,6 +19,7 @@ COMMANDS = {
     "8b-seq": ("step_command", "the same from 256 to 32768 tokens, the longest with gradient checkpointing"),
     "gpt-oss": ("step_command", "training steps of GPT-OSS 20B with 6 layers, 4096 tokens"),
     "qwen3-moe": ("step_command", "training steps of Qwen3-30B-A3B with 6 layers, 4096 tokens"),
+    "evaluation": ("evaluation_command", "time and memory of evaluating that GPT-OSS on 8192 tokens"),
     "profile": ("profile_command", "where the time of a step goes, by kind of kernel"),
     "loss": ("loss_command", "losses of 50 steps on text: patched, stock, stock in f32"),
     "fsdp": ("sharded_command", "Qwen3-8B on several GPUs with FSDP2, beside one"),

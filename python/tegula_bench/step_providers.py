@@ -104,6 +104,7 @@ USUAL = ["hf", "liger", "liger_noflce", "compile", "tegula", "tegula+compile"]
 TIMED = [*USUAL, ANY_ORDER]
 # Sparse models: GPT-OSS has no sdpa, and a compiled whole takes minutes.
 SPARSE_TIMED = {"gpt-oss": ["hf", "hf_flex", "liger", "tegula"], "qwen3-moe": ["hf", "liger", "tegula"]}
+EVALUATED = ["hf", "hf_flex", "tegula"]
 
 
 # ---- optimisers ----

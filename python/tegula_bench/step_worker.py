@@ -48,6 +48,9 @@ class Worker:
     def losses(self, case, optimiser, steps, text):
         return self.steps.train(StepCase(**case), optimiser, steps, text)
 
+    def evaluate(self, case, passes):
+        return self.steps.evaluate(StepCase(**case), passes)
+
     def profile(self, case, optimiser, warm_up):
         from .step_profile import kernels_of
 

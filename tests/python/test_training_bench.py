@@ -373,6 +373,14 @@ def test_a_sweep_on_the_cpu(live, tmp_path):
     assert json.loads(run_bench(tmp_path, *arguments).stdout) == []  # recorded already
 
 
+def test_evaluation(live, tmp_path):
+    run_bench(tmp_path, "evaluation", "--model", "gpt-oss-tiny", "--layers", "2", "--seq", "48", "--dtype", "f32", "--steps", "2",
+              "--providers", "hf,tegula", "--no-report")  # fmt: skip
+    theirs, ours = results_file.read(tmp_path / "results.csv")
+    assert (theirs["impl"], ours["impl"], ours["dir"], ours["shape"]) == ("hf", "tegula", "evaluation", "b1_s48")
+    assert float(ours["ms"]) > 0 and theirs["note"] == ours["note"] and ours["note"].startswith("loss 5.7")
+
+
 def test_a_worker_survives_what_goes_wrong(live, monkeypatch):
     import torch
 
