@@ -1,6 +1,6 @@
 /* Tiny models of every family against what PyTorch and transformers computed with them
- * (tests/golden/gpt2, llama, qwen2, qwen3, qwen3_moe, gpt_oss): logits, loss, every gradient,
- * greedy tokens and a loss curve. */
+ * (tests/golden/gpt2, llama, qwen2, qwen3, qwen3_moe, mixtral, gpt_oss): logits, loss, every
+ * gradient, greedy tokens and a loss curve. */
 #include "model/weights.h"
 #include "scratch_directory.h"
 #include "tegula/train.h"
@@ -238,10 +238,19 @@ static void test_loss_curve(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      TESTS_OF("gpt2"),           TESTS_OF("llama/biased"),    TESTS_OF("llama/scaled"),
-      TESTS_OF("qwen2/plain"),    TESTS_OF("qwen2/windowed"),  TESTS_OF("qwen3/plain"),
-      TESTS_OF("qwen3/windowed"), TESTS_OF("qwen3_moe/plain"), TESTS_OF("qwen3_moe/windowed"),
-      TESTS_OF("gpt_oss/plain"),  TESTS_OF("gpt_oss/square"),
+      TESTS_OF("gpt2"),
+      TESTS_OF("llama/biased"),
+      TESTS_OF("llama/scaled"),
+      TESTS_OF("qwen2/plain"),
+      TESTS_OF("qwen2/windowed"),
+      TESTS_OF("qwen3/plain"),
+      TESTS_OF("qwen3/windowed"),
+      TESTS_OF("qwen3_moe/plain"),
+      TESTS_OF("qwen3_moe/windowed"),
+      TESTS_OF("gpt_oss/plain"),
+      TESTS_OF("gpt_oss/square"),
+      TESTS_OF("mixtral/plain"),
+      TESTS_OF("mixtral/windowed"),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,8 @@ def loss_curve(model, ids, targets):
     return torch.tensor(losses)
 
 
-def write(directory, model_class, config, seed):
+def write(directory, model_class, config, seed, in_files=("", "")):
+    """in_files: a part of parameters' names, and what is in its place in model.safetensors."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     model = model_class(config).eval()
@@ -68,7 +69,7 @@ def write(directory, model_class, config, seed):
     loss.backward()
     out["logits"], out["loss"] = logits.detach(), loss.detach().reshape(1)
     for name, p in model.named_parameters():
-        out["grad." + name] = p.grad.clone()
+        out["grad." + name.replace(*in_files)] = p.grad.clone()
 
     prompt = ids[:1, :5]
     greedy = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=POSITIONS - 5, do_sample=False, eos_token_id=None, pad_token_id=VOCAB - 1)
