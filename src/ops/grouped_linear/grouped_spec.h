@@ -43,7 +43,7 @@ static inline int64_t spec_fill_plan(tgi_shaped *shaped, const spec_case *c, int
     first += count[e];
   }
   spec_set(shaped, "offsets", experts, (double)first);
-  for (int64_t r = 0; r < rows && tgi_present(slot); r++) { /* of no expert: not to be read */
+  for (int64_t r = 0; r < rows && slot && tgi_present(slot); r++) { /* of no expert: not to be read */
     spec_set(shaped, "slot", r, r < first ? (double)order[r] : -7);
   }
   free(order);
