@@ -39,18 +39,19 @@ TG_API int64_t tg_grouped_linear_mxfp4_packed_bytes(int64_t experts, int64_t out
  *            NULL.
  * Source     that of tg_dequantize_mxfp4_fwd.
  */
-TG_API tg_status
-tg_grouped_linear_mxfp4_pack(const tg_grouped_linear_mxfp4_pack_source *args, tg_error *error);
+TG_API tg_status tg_grouped_linear_mxfp4_pack(const tg_grouped_linear_mxfp4_pack_source *args,
+                                              tg_error *error);
 
 /**
- * The way back: blocks and scales, to the bit, out of packed, which is an input here.
+ * The way back: blocks and scales, to the bit, out of packed, which is an input here. One of the
+ * two may be absent.
  *
- * Errors     BAD_SHAPE (also: packed holds other extents), BAD_DTYPE, BAD_ARGUMENT (packed by
- *            another function or in another version of the layout; an overlap); `error` may be
- *            NULL.
+ * Errors     BAD_SHAPE (also: packed holds other extents), BAD_DTYPE, BAD_ARGUMENT (neither blocks
+ *            nor scales; packed by another function or in another version of the layout; an
+ *            overlap); `error` may be NULL.
  */
-TG_API tg_status
-tg_grouped_linear_mxfp4_unpack(const tg_grouped_linear_mxfp4_pack_source *args, tg_error *error);
+TG_API tg_status tg_grouped_linear_mxfp4_unpack(const tg_grouped_linear_mxfp4_pack_source *args,
+                                                tg_error *error);
 
 typedef struct tg_grouped_linear_mxfp4_fwd_args {
   tg_tensor x, weight, bias, offsets, slot, y, preactivation;
@@ -74,9 +75,8 @@ typedef struct tg_grouped_linear_mxfp4_fwd_args {
  *
  *   e(r) is the expert that has row r; g(r) = slot[r] / slots_per_row with slot, else r.
  *
- *   x              in   [x_rows, in]     f32|f16|bf16         last axis contiguous; in is a multiple
- *                                                             of 32; without slot x_rows is rows
- *   weight         in   [bytes]          u8                   packed by
+ *   x              in   [x_rows, in]     f32|f16|bf16         last axis contiguous; in is a
+ * multiple of 32; without slot x_rows is rows weight         in   [bytes]          u8 packed by
  *                                                             tg_grouped_linear_mxfp4_pack
  *   bias           in   [experts, out]   f32, or dtype of x   optional; last axis contiguous
  *   offsets        in   [experts + 1]    i32                  0 first, never falling, at most rows
@@ -99,11 +99,14 @@ typedef struct tg_grouped_linear_mxfp4_fwd_args {
  *            of even and of odd columns; their sum, times half the scale, is added to the total
  *            group by group. Then bias, and one rounding to the dtype of y. The order depends on
  *            `in` alone. Activations are those of tg_grouped_linear_fwd.
- *            CUDA: W is widened to f32 and the sum is that of tg_grouped_linear_fwd.
+ *            CUDA: f32 x: W is widened to f32 and the sum is that of tg_grouped_linear_fwd. x of 16
+ *            bits: sums of groups by tensor cores, scaled and added in order; in a call of at most
+ *            64 rows there are eight such totals, each of every eighth group, added in order.
  * Workspace  tg_grouped_linear_mxfp4_fwd_workspace: some rows of x as f32 per thread; CUDA: about
  *            12 bytes an expert. With an activation and no preactivation: and z.
  *            Asynchronous; capturable; deterministic; batch-invariant: a row has the same bits
- *            whichever rows its expert and other experts have.
+ *            whichever rows its expert and other experts have (CUDA: among calls of at most 64
+ *            rows, and among those of more).
  * Errors     BAD_SHAPE (also: in not a multiple of 32; no expert; rows, or x_rows * slots_per_row,
  *            of 2^31 or more), BAD_DTYPE, BAD_ARGUMENT (weight not packed for this op, or in
  *            another version of the layout (CUDA: y is NaN, and tg_context_check returns the
@@ -124,32 +127,38 @@ TG_API tg_status tg_grouped_linear_mxfp4_fwd_workspace(const tg_context *ctx,
                                                        size_t *bytes);
 
 typedef struct tg_grouped_linear_mxfp4_bwd_args {
-  tg_tensor dy, weight, offsets, dx;
+  tg_tensor dy, weight, offsets, dx, dbias;
   void *workspace;
   size_t workspace_bytes;
 } tg_grouped_linear_mxfp4_bwd_args;
 
 /**
- * Grouped linear layer with weights in MXFP4, backward: the weights are frozen, so dx is all. With
- * an activation in the forward, dy is the gradient of z: tg_swiglu_bwd and tg_swiglu_clamped_bwd
- * give it.
+ * Grouped linear layer with weights in MXFP4, backward. The weights are frozen: they have no
+ * gradient. The sum over r is over the rows of expert e. With an activation in the forward, dy is
+ * the gradient of z: tg_swiglu_bwd and tg_swiglu_clamped_bwd give it.
  *
- *   dx[r,i] = sum_o dy[r,o] * W[e(r),o,i]    the rows from offsets[experts] on: 0
+ *   dx[r,i]     = sum_o dy[r,o] * W[e(r),o,i]    the rows from offsets[experts] on: 0
+ *   dbias[e,o] += sum_r dy[r,o]
  *
  * dx has a row for each row of dy, also where several slots share a row of x: tg_moe_combine_fwd
- * adds them up. dy is not read from row offsets[experts] on.
+ * adds them up. dy is not read from row offsets[experts] on. An expert without rows leaves its
+ * dbias as it is.
  *
  *   dy       in   [rows, out]     dtype of dx, or f32   last axis contiguous
  *   weight   in   [bytes]         u8                    that of the forward
  *   offsets  in   [experts + 1]   i32                   those of the forward
- *   dx       out  [rows, in]      f32|f16|bf16          last axis contiguous; in is a multiple of 32
+ *   dx       out  [rows, in]      f32|f16|bf16          last axis contiguous; in is a multiple of
+ * 32 dbias    acc  [experts, out]  dtype of dx, or f32   optional; last axis contiguous
  *
- * Math       The sum is that of tg_grouped_linear_bwd with W in bf16 if dx is, else in f32, which
- *            hold it exactly: f32 throughout, one rounding; split by `out` alone.
+ * Math       The sums are those of tg_grouped_linear_bwd with W in bf16 if dx is, else in f32,
+ *            which hold it exactly: f32 throughout, one rounding; split by `out` alone, and by an
+ *            expert's rows for dbias.
+ *            CUDA, dx and dy in bf16: products of tensor cores, added up in the order of `out`.
  * Workspace  tg_grouped_linear_mxfp4_bwd_workspace: about 8 MB of widened weights, and packed
  *            blocks, a few MB per thread; CUDA: about 12 bytes an expert.
- *            Asynchronous; capturable; deterministic; batch-invariant as the forward is.
- * Errors     those of the forward that concern these arguments; dx is NaN where y is there.
+ *            Asynchronous; capturable; deterministic; dx is batch-invariant as the forward is, and
+ *            an expert's dbias has the same bits whichever rows others have.
+ * Errors     those of the forward that concern these arguments. CUDA: then dx and dbias are NaN.
  * Source     derivative of the forward.
  */
 TG_API tg_status tg_grouped_linear_mxfp4_bwd(tg_context *ctx,

@@ -24,7 +24,8 @@ static inline int64_t expert_of(const spec_case *c, int64_t experts, spec_rng *r
   return spec_below(rng, experts);
 }
 
-/** Offsets of `rows` random rows, and slots in a random order. Returns how many experts have. */
+/** Few rows of many experts have different ones, as those of a token do. Offsets of `rows` random
+ * rows, and slots in a random order. Returns how many experts have. */
 static inline int64_t spec_fill_plan(tgi_shaped *shaped, const spec_case *c, int64_t rows,
                                      spec_rng *rng)
 {
@@ -36,14 +37,15 @@ static inline int64_t spec_fill_plan(tgi_shaped *shaped, const spec_case *c, int
     const int64_t other = spec_below(rng, r + 1);
     order[r] = order[other];
     order[other] = r;
-    count[expert_of(c, experts, rng)]++;
+    count[!c->special && 8 * rows <= experts ? r * experts / rows : expert_of(c, experts, rng)]++;
   }
   for (int64_t e = 0; e < experts; e++) {
     spec_set(shaped, "offsets", e, (double)first);
     first += count[e];
   }
   spec_set(shaped, "offsets", experts, (double)first);
-  for (int64_t r = 0; r < rows && slot && tgi_present(slot); r++) { /* of no expert: not to be read */
+  for (int64_t r = 0; r < rows && slot && tgi_present(slot);
+       r++) { /* of no expert: not to be read */
     spec_set(shaped, "slot", r, r < first ? (double)order[r] : -7);
   }
   free(order);

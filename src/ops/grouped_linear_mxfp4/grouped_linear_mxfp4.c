@@ -52,6 +52,8 @@ void tgi_grouped_linear_mxfp4_bwd_check(tgi_call *call, const tg_grouped_linear_
   want_groups(call, &g, "offsets");
   TGI_WANT_DTYPE(call, a, dy, tgi_like_or_f32(&a->dx));
   TGI_WANT_SHAPE(call, a, dx, g.rows, a->dx.shape[1]);
+  TGI_WANT_SHAPE(call, a, dbias, g.experts, a->dy.shape[1]);
+  TGI_WANT_DTYPE(call, a, dbias, tgi_like_or_f32(&a->dx));
   want_weight(call, "dx", &a->weight, g.experts, a->dy.shape[1], a->dx.shape[1]);
-  call->empty = g.rows == 0 || a->dx.shape[1] == 0;
+  call->empty = g.rows == 0;
 }

@@ -8,6 +8,7 @@
  * Bound      Forward: memory, one reading of the packed weights of the experts that have rows, for
  *            a few rows each; arithmetic beyond. Backward: arithmetic. */
 #include "cpu/gemm/gemm.h"
+#include "ops/grouped_linear/expert_bias_sums.h"
 #include "ops/grouped_linear/grouped_clearing.h"
 #include "ops/grouped_linear_mxfp4/grouped_mxfp4_rows.h"
 #include "ops/grouped_linear_mxfp4/mxfp4_tile.h"
@@ -281,6 +282,9 @@ tg_status TGI_KERNEL(grouped_linear_mxfp4_bwd)(const tg_context *ctx,
     }
   }
   clear_rest(ctx, &a->dx, &g);
+  if (tgi_present(&a->dbias)) {
+    tgi_add_expert_sums(ctx, &(expert_bias_sums){.rows = g, .dy = &a->dy, .to = &a->dbias});
+  }
   return TG_OK;
 }
 

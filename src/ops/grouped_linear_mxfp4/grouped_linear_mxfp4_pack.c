@@ -12,8 +12,8 @@ static const tg_slot_info pack_slots[] = {
 };
 
 static const tg_slot_info unpack_slots[] = {
-    SLOT(blocks, TG_ROLE_OUT, TG_LAYOUT_DENSE, 4, TG_DTYPE_BIT(TG_U8), false),
-    SLOT(scales, TG_ROLE_OUT, TG_LAYOUT_DENSE, 3, TG_DTYPE_BIT(TG_U8), false),
+    SLOT(blocks, TG_ROLE_OUT, TG_LAYOUT_DENSE, 4, TG_DTYPE_BIT(TG_U8), true),
+    SLOT(scales, TG_ROLE_OUT, TG_LAYOUT_DENSE, 3, TG_DTYPE_BIT(TG_U8), true),
     SLOT(packed, TG_ROLE_IN, TG_LAYOUT_DENSE, 1, TG_DTYPE_BIT(TG_U8), false),
 };
 
@@ -38,13 +38,19 @@ int64_t tg_grouped_linear_mxfp4_packed_bytes(int64_t experts, int64_t out, int64
   return bytes;
 }
 
-/* Extents: those of blocks. */
+/* That with the extents. */
+static const tg_tensor *measure(const tg_grouped_linear_mxfp4_pack_source *a)
+{
+  return tgi_present(&a->blocks) ? &a->blocks : &a->scales;
+}
+
 static void check(tgi_call *call, const tg_grouped_linear_mxfp4_pack_source *a)
 {
   if (call->status != TG_OK) {
     return;
   }
-  const int64_t experts = a->blocks.shape[0], out = a->blocks.shape[1], groups = a->blocks.shape[2];
+  const int64_t *extents = measure(a)->shape;
+  const int64_t experts = extents[0], out = extents[1], groups = extents[2];
   const int64_t in = groups > INT64_MAX / TGI_MXFP4_GROUP ? INT64_MAX : groups * TGI_MXFP4_GROUP;
   TGI_WANT_SHAPE(call, a, blocks, experts, out, groups, 16);
   TGI_WANT_SHAPE(call, a, scales, experts, out, groups);
@@ -65,7 +71,8 @@ static void check_scales(tgi_call *call, const tg_tensor *scales)
 
 static void check_header(tgi_call *call, const tg_grouped_linear_mxfp4_pack_source *a)
 {
-  const int64_t out = a->blocks.shape[1], in = a->blocks.shape[2] * TGI_MXFP4_GROUP;
+  const int64_t *extents = measure(a)->shape;
+  const int64_t out = extents[1], in = extents[2] * TGI_MXFP4_GROUP;
   if (call->status != TG_OK) {
     return;
   }
@@ -75,16 +82,16 @@ static void check_header(tgi_call *call, const tg_grouped_linear_mxfp4_pack_sour
   } else if (h.version != TGI_MXFP4_VERSION) {
     tgi_fail(call, TG_BAD_ARGUMENT, "packed", "expected version %d of the layout, got %lld",
              TGI_MXFP4_VERSION, (long long)h.version);
-  } else if (h.experts != a->blocks.shape[0] || h.out != out || h.in != in) {
+  } else if (h.experts != extents[0] || h.out != out || h.in != in) {
     tgi_fail(call, TG_BAD_SHAPE, "packed",
-             "expected a packed [%lld, %lld, %lld], got [%lld, %lld, %lld]",
-             (long long)a->blocks.shape[0], (long long)out, (long long)in, (long long)h.experts,
-             (long long)h.out, (long long)h.in);
+             "expected a packed [%lld, %lld, %lld], got [%lld, %lld, %lld]", (long long)extents[0],
+             (long long)out, (long long)in, (long long)h.experts, (long long)h.out,
+             (long long)h.in);
   }
 }
 
 /* Between the rows of a panel, which lie `groups` groups apart, and its place in the packed form:
- * `rows` of them exist. */
+ * `rows` of them exist. Blocks or scales may be NULL where they are wanted. */
 typedef struct panel {
   uint8_t *blocks, *scales, *packed;
   int64_t rows, groups;
@@ -114,8 +121,10 @@ static void unpack_panel(const panel *p)
   for (int64_t g = 0; g < p->groups; g++, from += TGI_MXFP4_GROUP_BYTES) {
     for (int64_t o = 0; o < p->rows; o++) {
       const int64_t at = o * p->groups + g;
-      p->scales[at] = from[o];
-      for (int line = 0; line < TGI_MXFP4_LINES; line++) {
+      if (p->scales) {
+        p->scales[at] = from[o];
+      }
+      for (int line = 0; p->blocks && line < TGI_MXFP4_LINES; line++) {
         memcpy(p->blocks + 16 * at + 4 * line,
                from + TGI_PANEL_ROWS + line * TGI_MXFP4_LINE_BYTES + 4 * o, 4);
       }
@@ -125,13 +134,15 @@ static void unpack_panel(const panel *p)
 
 static void each_panel(const tg_grouped_linear_mxfp4_pack_source *a, void (*move)(const panel *))
 {
-  const int64_t experts = a->blocks.shape[0], out = a->blocks.shape[1], groups = a->blocks.shape[2];
+  const int64_t *extents = measure(a)->shape;
+  const int64_t experts = extents[0], out = extents[1], groups = extents[2];
+  uint8_t *const blocks = a->blocks.data, *const scales = a->scales.data;
   const tgi_mxfp4_layout l = tgi_mxfp4_layout_of(out, groups * TGI_MXFP4_GROUP);
   for (int64_t e = 0; e < experts; e++) {
     for (int64_t q = 0; q < l.panels; q++) {
       const int64_t o = q * TGI_PANEL_ROWS, at = (e * out + o) * groups;
-      move(&(panel){.blocks = (uint8_t *)a->blocks.data + 16 * at,
-                    .scales = (uint8_t *)a->scales.data + at,
+      move(&(panel){.blocks = blocks ? blocks + 16 * at : NULL,
+                    .scales = scales ? scales + at : NULL,
                     .packed = (uint8_t *)a->packed.data + tgi_mxfp4_panel_at(&l, e, q),
                     .rows = out - o < TGI_PANEL_ROWS ? out - o : TGI_PANEL_ROWS,
                     .groups = groups});
@@ -165,6 +176,9 @@ tg_status tg_grouped_linear_mxfp4_unpack(const tg_grouped_linear_mxfp4_pack_sour
 {
   tgi_pack_call p;
   tgi_pack_begin(&p, &unpack_info, args);
+  if (p.call.status == TG_OK && !tgi_present(&args->blocks) && !tgi_present(&args->scales)) {
+    tgi_fail(&p.call, TG_BAD_ARGUMENT, "blocks", "expected blocks or scales, got none");
+  }
   check(&p.call, args);
   if (p.call.status == TG_OK) {
     check_header(&p.call, args);

@@ -96,6 +96,18 @@ tg_status TGI_KERNEL(grouped_linear_mxfp4_fwd)(const tg_context *ctx,
   return TG_OK;
 }
 
+static void add_dbias(const tg_grouped_linear_mxfp4_bwd_args *a, const grouped_rows *g, int64_t e)
+{
+  for (int64_t o = 0; o < a->dy.shape[1]; o++) {
+    double sum = 0;
+    for (int64_t r = first_row(g, e); r < first_row(g, e + 1); r++) {
+      sum += load_at(&a->dy, r, o);
+    }
+    tgi_store(tgi_row(&a->dbias, e), a->dbias.dtype, o,
+              load_at(&a->dbias, e, o) + tgi_round(a->dbias.dtype, sum));
+  }
+}
+
 tg_status TGI_KERNEL(grouped_linear_mxfp4_bwd)(const tg_context *ctx,
                                                const tg_grouped_linear_mxfp4_bwd_args *a)
 {
@@ -111,6 +123,9 @@ tg_status TGI_KERNEL(grouped_linear_mxfp4_bwd)(const tg_context *ctx,
         }
         tgi_store(tgi_row(&a->dx, r), a->dx.dtype, i, tgi_round(a->dx.dtype, sum));
       }
+    }
+    if (tgi_present(&a->dbias) && first_row(&g, e) < first_row(&g, e + 1)) {
+      add_dbias(a, &g, e);
     }
   }
   if (status == TG_OK) {

@@ -1,11 +1,11 @@
 #include "ops/shape.h"
 
-/* k: each of x's ROWS has N slots, which gather; without: no slots. The f32 flags are those of
- * linear. swiglu, clamped: an activation, of halves unless interleaved; pre: with its
- * preactivation. */
+/* dbias: the backward's. k: each of x's ROWS has N slots, which gather; without: no slots. The f32
+ * flags are those of linear. swiglu, clamped: an activation, of halves unless interleaved; pre:
+ * with its preactivation. */
 const char tgi_grouped_linear_mxfp4_fwd_syntax[] =
-    "ROWSxINxOUT_eEXPERTS[_kN][_bias][_yf32][_bf32][_swiglu|_clamped][_interleaved][_pre]";
-const char tgi_grouped_linear_mxfp4_bwd_syntax[] = "ROWSxINxOUT_eEXPERTS[_yf32]";
+    "ROWSxINxOUT_eEXPERTS[_kN][_bias][_yf32][_bf32][_dbias][_swiglu|_clamped][_interleaved][_pre]";
+const char tgi_grouped_linear_mxfp4_bwd_syntax[] = "ROWSxINxOUT_eEXPERTS[_yf32][_dbias][_bf32]";
 
 static tg_tensor packed_of(int64_t experts, int64_t out, int64_t in)
 {
@@ -48,6 +48,7 @@ void tgi_grouped_linear_mxfp4_fwd_shape(tgi_shape *s, tg_grouped_linear_mxfp4_fw
       .y = tg_tensor_2d(NULL, y, rows, out),
       .slots_per_row = k,
   };
+  (void)tgi_shape_flag(s, "dbias");
   if (tgi_shape_flag(s, "bias")) {
     a->bias = tg_tensor_2d(NULL, bias, experts, out);
   }
@@ -60,7 +61,11 @@ void tgi_grouped_linear_mxfp4_fwd_shape(tgi_shape *s, tg_grouped_linear_mxfp4_fw
 void tgi_grouped_linear_mxfp4_fwd_cost(const tg_grouped_linear_mxfp4_fwd_args *a, tgi_cost *cost)
 {
   const double out = (double)a->y.shape[1] * (a->activation == TG_GATED_NONE ? 1 : 2);
-  cost->flops = 2.0 * (double)a->y.shape[0] * out * (double)a->x.shape[1];
+  const double rows = (double)a->y.shape[0], experts = (double)(a->offsets.shape[0] - 1);
+  cost->flops = 2.0 * rows * out * (double)a->x.shape[1];
+  if (rows < experts) { /* a row has one expert: no more weights are read */
+    cost->read_bytes -= (double)a->weight.shape[0] * (experts - rows) / experts;
+  }
 }
 
 void tgi_grouped_linear_mxfp4_bwd_shape(tgi_shape *s, tg_grouped_linear_mxfp4_bwd_args *a)
@@ -74,6 +79,10 @@ void tgi_grouped_linear_mxfp4_bwd_shape(tgi_shape *s, tg_grouped_linear_mxfp4_bw
       .offsets = tg_tensor_1d(NULL, TG_I32, experts + 1),
       .dx = tg_tensor_2d(NULL, s->dtype, rows, in),
   };
+  const tg_dtype dbias = tgi_shape_flag(s, "bf32") ? TG_F32 : s->dtype;
+  if (tgi_shape_flag(s, "dbias")) {
+    a->dbias = tg_tensor_2d(NULL, dbias, experts, out);
+  }
 }
 
 void tgi_grouped_linear_mxfp4_bwd_cost(const tg_grouped_linear_mxfp4_bwd_args *a, tgi_cost *cost)

@@ -162,27 +162,27 @@ static const spec_case fwd_cases[] = {
 };
 
 static const spec_case bwd_cases[] = {
-    {"13x64x19_e5"},
-    {"0x32x7_e3"},
-    {"3x0x7_e2"},
+    {"13x64x19_e5_dbias"},
+    {"0x32x7_e3_dbias"},
+    {"3x0x7_e2_dbias"},
     {"3x32x0_e2"},
     {"1x32x2_e1"},
     {"1x32x33_e1"},
-    {"1x64x31_e9"},
+    {"1x64x31_e9_dbias"},
     {"17x32x32_e4"},
     {"43x64x41_e7"},
     {"23x32x67_e11", "few experts"},
-    {"37x96x47_e3", "one expert"},
-    {"29x32x17_e6", "dropped"},
-    {"11x32x13_e4", "all dropped"},
-    {"401x64x53_e3", "not finite"}, /* above the size that finite differences take */
+    {"37x96x47_e3_dbias_bf32", "one expert"},
+    {"29x32x17_e6_dbias", "dropped"},
+    {"11x32x13_e4_dbias", "all dropped"},
+    {"401x64x53_e3_dbias", "not finite"}, /* above the size that finite differences take */
     {"301x64x80_e5", "dropped"},
     {"9x32x389_e3"}, /* two blocks of out */
-    {"5x32x24_e300"},
+    {"5x32x24_e300_dbias"},
     {"5x64x2880_e2"},
     {"5x2880x34_e4"},
     {"3x2048x1100_e2"}, /* more than one piece of columns */
-    {"21x64x50_e3_yf32"},
+    {"21x64x50_e3_yf32_dbias_bf32"},
     {"7x32x36_e3", "zeros"},
     {"7x32x36_e3", "large"},
     {"5x320x36_e3", "wide"},
@@ -200,7 +200,7 @@ static const char *const bench_fwd[] = {
 };
 
 static const char *const bench_bwd[] = {
-    "2048x2880x5760_e32",
+    "2048x2880x5760_e32_dbias_bf32",
     "2048x2880x2880_e32",
     NULL,
 };
