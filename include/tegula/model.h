@@ -50,9 +50,10 @@ TG_API tg_status tg_model_create(const char *preset, int32_t vocab_size, uint64_
  * the files hold, whatever config.json says; where tensors differ, the dtype of most bytes. Files
  * are mapped, and all threads copy or convert from the map. Its pages leave memory as soon as they
  * were read, so that loading needs the weights' bytes and a few megabytes. Experts whose matrices
- * are in MXFP4, as those of GPT-OSS, stay in it whatever dtype says. Errors: IO, BAD_FILE (a
- * file is malformed, or a tensor is missing or differs from config.json; the message names the
- * tensor and both shapes), UNSUPPORTED (model_type or a feature; pickled weights), NO_MEMORY.
+ * are in MXFP4, as those of GPT-OSS, stay in it whatever dtype says; with a scale above 252 they
+ * become elements, for values beyond f32 are infinities. Errors: IO, BAD_FILE (a file is malformed,
+ * or a tensor is missing or differs from config.json; the message names the tensor and both
+ * shapes), UNSUPPORTED (model_type or a feature; pickled weights), NO_MEMORY.
  */
 TG_API tg_status tg_model_load(const char *directory, tg_dtype dtype, tg_model **out,
                                tg_error *error);

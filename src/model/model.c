@@ -99,6 +99,20 @@ static tg_status describe(tg_model *model, const char *directory, tg_dtype dtype
   return status;
 }
 
+/* What products with packed weights do not have, elements do: values beyond f32, as infinities. */
+static tg_status read_as_elements(tg_model *model, const tgi_weight_files *files, tg_error *error)
+{
+  free(model->block);
+  free(model->mxfp4);
+  model->block = model->mxfp4 = NULL;
+  tgi_parameters_free(&model->parameters);
+  tg_status status = tgi_parameters_create(&model->config, &model->parameters, error);
+  if (status == TG_OK) {
+    status = tgi_weights_allocate(model, error);
+  }
+  return status ? status : tgi_weights_read(model, files, error);
+}
+
 static tg_status load(tg_model *model, const char *directory, tg_dtype dtype, tg_error *error)
 {
   tgi_weight_files *files;
@@ -108,6 +122,9 @@ static tg_status load(tg_model *model, const char *directory, tg_dtype dtype, tg
   }
   if (status == TG_OK) {
     status = tgi_weights_read(model, files, error);
+  }
+  if (status == TG_UNSUPPORTED && tgi_model_keeps_mxfp4(model)) {
+    status = read_as_elements(model, files, error);
   }
   tgi_weight_files_close(files);
   return status;

@@ -35,7 +35,7 @@ tg_status tgi_mxfp4_read(tg_context *ctx, const tgi_parameter *q, const tgi_weig
 
 /**
  * Packs the blocks and scales of a checked parameter, as they are, for grouped_linear_mxfp4.
- * Errors: BAD_FILE (a scale above 252, whose values f32 does not have).
+ * Errors: UNSUPPORTED (a scale above 252, whose values f32 does not have).
  */
 tg_status tgi_mxfp4_pack(const tgi_parameter *q, const tgi_weight_files *files, void *packed,
                          tg_error *error);

@@ -75,7 +75,7 @@ tg_status tgi_mxfp4_pack(const tgi_parameter *q, const tgi_weight_files *files, 
   const tg_status status = tg_grouped_linear_mxfp4_pack(&args, &refused);
   tgi_safetensors_drop(tgi_weight_files_home(files, blocks), blocks->data, blocks->bytes);
   tgi_safetensors_drop(tgi_weight_files_home(files, scales), scales->data, scales->bytes);
-  return status ? tgi_error_set(error, TG_BAD_FILE, "%s: %s: %s",
+  return status ? tgi_error_set(error, TG_UNSUPPORTED, "%s: %s: %s",
                                 tgi_safetensors_path(tgi_weight_files_home(files, scales)), q->name,
                                 refused.text)
                 : TG_OK;

@@ -32,7 +32,7 @@ static size_t lay_out(tg_trainer *t, tgi_memory_plan *plan, tg_plan_line *lines)
   if (tgi_model_keeps_mxfp4(t->model)) {
     const size_t bytes = (size_t)p->mxfp4_bytes;
     t->compute.mxfp4 = t->on_gpu ? tgi_take_1d(plan, TG_U8, p->mxfp4_bytes).data : t->model->mxfp4;
-    lines[line++] = (tg_plan_line){"experts in MXFP4, frozen", bytes};
+    lines[line++] = (tg_plan_line){"MXFP4 experts, frozen", bytes};
     before = plan->bytes;
   }
   t->compute.block = t->master;
