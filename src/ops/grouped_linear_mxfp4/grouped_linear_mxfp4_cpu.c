@@ -80,7 +80,20 @@ static void widen_row(const job *j, int64_t r, float *to)
       for (int64_t i = 0; i < n; i += TGI_LANES) { vf_store_f32(to + i, vf_load(from, T, i)); });
 }
 
-static void multiply_rows(int64_t rows, const float *x, int64_t stride, int64_t groups,
+/* The rows of a tile where `rows` are left: a copy of the loops for each number would be as fast.
+ */
+static int64_t tile_rows(int64_t rows)
+{
+  static const int8_t kSizes[] = {12, 8, 6, 4, 3, 2};
+  for (size_t i = 0; i < sizeof kSizes; i++) {
+    if (kSizes[i] <= TGI_MXFP4_ROWS && kSizes[i] <= rows) {
+      return kSizes[i];
+    }
+  }
+  return 1;
+}
+
+static void multiply_tile(int64_t rows, const float *x, int64_t stride, int64_t groups,
                           const uint8_t *panel, float *total)
 {
 #define ROWS(n)                                                                                    \
@@ -95,13 +108,8 @@ static void multiply_rows(int64_t rows, const float *x, int64_t stride, int64_t 
     ROWS(4)
 #endif
 #if TGI_LANES > 8
-    ROWS(5)
     ROWS(6)
-    ROWS(7)
     ROWS(8)
-    ROWS(9)
-    ROWS(10)
-    ROWS(11)
     ROWS(12)
 #endif
   }
@@ -123,9 +131,9 @@ static void run_task(const job *j, int64_t e, int64_t r0, int64_t r1, int64_t p0
   }
   for (int64_t p = p0; p < p1; p++) {
     const uint8_t *panel = (const uint8_t *)j->a->weight.data + tgi_mxfp4_panel_at(&j->w, e, p);
-    for (int64_t r = r0; r < r1; r += TGI_MXFP4_ROWS) {
-      const int64_t rows = tgi_min_i64(TGI_MXFP4_ROWS, r1 - r);
-      multiply_rows(rows, x + (r - r0) * in, in, j->w.groups, panel, total);
+    for (int64_t r = r0, rows; r < r1; r += rows) {
+      rows = tile_rows(r1 - r);
+      multiply_tile(rows, x + (r - r0) * in, in, j->w.groups, panel, total);
       for (int64_t i = 0; i < rows; i++) {
         tgi_put_panel_row(&j->z, &bias, r + i, p * TGI_PANEL_ROWS, total + i * TGI_PANEL_ROWS);
       }
