@@ -39,10 +39,10 @@ static int64_t packed_bytes(const source *s)
 static tg_status pack(const source *s, tg_error *error)
 {
   if (is_experts(s)) {
-    return tg_grouped_linear_mxfp4_pack(
-        &(tg_grouped_linear_mxfp4_pack_source){
-            .blocks = s->weight, .scales = s->scale, .packed = s->packed},
-        error);
+    return tg_grouped_linear_mxfp4_pack(&(tg_grouped_linear_mxfp4_pack_source){.blocks = s->weight,
+                                                                               .scales = s->scale,
+                                                                               .packed = s->packed},
+                                        error);
   }
   if (strcmp(s->name, "linear_int8") == 0) {
     return tg_linear_int8_pack(&(tg_linear_int8_pack_source){.weight = s->weight,
