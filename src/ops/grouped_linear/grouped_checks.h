@@ -23,7 +23,7 @@ static inline void want_groups(tgi_call *call, const grouped_rows *g, const char
     return;
   }
   tgi_want_range(call, "slots_per_row", g->slots_per_row, 1, INT32_MAX);
-  if (call->status == TG_OK && g->x_rows > INT32_MAX / g->slots_per_row) {
+  if (g->slots_per_row > 0 && g->x_rows > INT32_MAX / g->slots_per_row) {
     tgi_fail(call, TG_BAD_SHAPE, "x", "expected fewer than 2^31 slots, got %lld rows of %lld",
              (long long)g->x_rows, (long long)g->slots_per_row);
   }
