@@ -134,11 +134,11 @@ def test_widths_that_are_no_blocks_are_refused(tmp_path):
 
 def test_info(directory):
     done = tegula("info", directory)
-    assert "gpt_oss" in done.stdout and "5 in a layer, 2 for each token" in done.stdout
+    assert "gpt_oss" in done.stdout and "5 in a layer, 2 for each token; MXFP4" in done.stdout
     assert "16 tokens in 1 of 2 layers" in done.stdout
     model = json.loads(tegula("info", directory, "--json").stdout)["model"]
     assert (model["num_experts"], model["experts_per_token"], model["sliding_window"], model["sliding_layers"]) == (5, 2, 16, 1)
-    assert model["eos_token_ids"] == tiny.ENDS
+    assert model["eos_token_ids"] == tiny.ENDS and model["mxfp4_experts"] is True
 
 
 def test_every_end_ends_a_text(directory):

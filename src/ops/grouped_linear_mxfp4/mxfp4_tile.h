@@ -16,7 +16,7 @@ enum {
   TGI_MXFP4_ROWS = TGI_LANES == 16  ? 12
                    : TGI_LANES == 8 ? 4
                                     : 2, /* of the largest tile: its sums fill the registers */
-  TGI_MXFP4_AHEAD = 2048, /* bytes from here that are fetched: a panel is one stream */
+  TGI_MXFP4_AHEAD = 4096, /* bytes from here that are fetched: a panel is one stream */
 };
 
 /** Half the scales of TGI_LANES rows from o on, 2^(scale - 128). */
