@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-CPU_ONLY = 3.3         # libtegula.so without CUDA
+CPU_ONLY = 3.4         # libtegula.so without CUDA
 CUDA_RUNTIME = 0.8     # cudart, and what the library has around it
 COMMAND_LINE = 1.1
 ONE_GPU, ALL_GPUS = 11.0, 31.5  # library and command line together

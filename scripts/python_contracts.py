@@ -16,7 +16,8 @@ OPS = ROOT / "python" / "tegula" / "ops" / "__init__.py"
 # Functions of tegula.ops whose contract has another name than the function with _fwd.
 CONTRACT_OF = {
     "adamw_step": "adamw_step", "fused_linear_cross_entropy": "linear_cross_entropy_fwd", "pack_int8": "linear_int8_pack",
-    "pack_int4": "linear_int4_pack", "pack_fp8": "linear_fp8_pack", "clip_grad_norm_": "global_norm_fwd",
+    "pack_int4": "linear_int4_pack", "pack_fp8": "linear_fp8_pack", "pack_mxfp4": "grouped_linear_mxfp4_pack",
+    "clip_grad_norm_": "global_norm_fwd",
 }  # fmt: skip
 
 
@@ -28,7 +29,7 @@ def header_comments():
     """The comment before each public function: {name without tg_: (header, lines)}."""
     found = {}
     for header in sorted((ROOT / "include" / "tegula").glob("*.h")):
-        for comment, name in re.findall(r"/\*\*\n(.*?)\*/\nTG_API \w+ tg_(\w+)\(", header.read_text(), re.S):
+        for comment, name in re.findall(r"/\*\*\n(.*?)\*/\nTG_API \w+\s+tg_(\w+)\(", header.read_text(), re.S):
             lines = comment.rpartition("/**\n")[2].split("\n")  # the last comment before the function
             found[name] = header.name, [re.sub(r"^ \* ?", "", line).rstrip() for line in lines]
     return found
@@ -54,7 +55,7 @@ OF_C_ALONE = (
 # An argument in C and in Python; others have one name.
 ARGUMENT = {"approximation": "approximate"}
 # Functions whose argument takes other values than those named after it.
-VALUES_OF = {"grouped_linear": {"activation": "GATED"}, "moe_mlp": {"activation": "GATED"}}
+VALUES_OF = {"grouped_linear": {"activation": "GATED"}, "grouped_linear_mxfp4": {"activation": "GATED"}, "moe_mlp": {"activation": "GATED"}}
 
 
 def function_sources():
@@ -132,7 +133,7 @@ def function_names():
     """The functions of tegula.ops, from __all__ in its source: importing it needs the result of this program."""
     for node in ast.parse(OPS.read_text()).body:
         if isinstance(node, ast.Assign) and node.targets[0].id == "__all__":
-            return [name for name in ast.literal_eval(node.value) if name != "PackedWeight"]
+            return [name for name in ast.literal_eval(node.value) if name not in ("PackedWeight", "PackedExperts")]
     raise ValueError(f"{OPS}: expected __all__, got none")
 
 

@@ -30,9 +30,11 @@ def stub_of(name, function):
 
 def stub_module(ops):
     text = HEAD + "from collections.abc import Iterable, Sequence\nfrom typing import NamedTuple\n\nimport torch\n\n"
-    text += "class PackedWeight(NamedTuple):\n"
-    text += "".join(f"    {field}: {annotation(kind)}\n" for field, kind in ops.PackedWeight.__annotations__.items()) + "\n"
-    return text + "\n".join(stub_of(name, getattr(ops, name)) for name in ops.__all__ if name != "PackedWeight")
+    packed = ("PackedExperts", "PackedWeight")
+    for name in packed:
+        fields = getattr(ops, name).__annotations__.items()
+        text += f"class {name}(NamedTuple):\n" + "".join(f"    {field}: {annotation(kind)}\n" for field, kind in fields) + "\n"
+    return text + "\n".join(stub_of(name, getattr(ops, name)) for name in ops.__all__ if name not in packed)
 
 
 def main():

@@ -92,6 +92,7 @@ add_library(
   model/config_qwen.c
   model/config_rope.c
   model/generation_config.c
+  model/dequantize.c
   model/model.c
   model/parameters.c
   model/preset.c

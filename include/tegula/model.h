@@ -49,9 +49,11 @@ TG_API tg_status tg_model_create(const char *preset, int32_t vocab_size, uint64_
  * model.safetensors or its shards. dtype is that of the weights in memory. TG_DTYPE_NONE keeps what
  * the files hold, whatever config.json says; where tensors differ, the dtype of most bytes. Files
  * are mapped, and all threads copy or convert from the map. Its pages leave memory as soon as they
- * were read, so that loading needs the weights' bytes and a few megabytes. Errors: IO, BAD_FILE (a
- * file is malformed, or a tensor is missing or differs from config.json; the message names the
- * tensor and both shapes), UNSUPPORTED (model_type or a feature; pickled weights), NO_MEMORY.
+ * were read, so that loading needs the weights' bytes and a few megabytes. Experts whose matrices
+ * are in MXFP4, as those of GPT-OSS, stay in it whatever dtype says; with a scale above 252 they
+ * become elements, for values beyond f32 are infinities. Errors: IO, BAD_FILE (a file is malformed,
+ * or a tensor is missing or differs from config.json; the message names the tensor and both
+ * shapes), UNSUPPORTED (model_type or a feature; pickled weights), NO_MEMORY.
  */
 TG_API tg_status tg_model_load(const char *directory, tg_dtype dtype, tg_model **out,
                                tg_error *error);
@@ -67,11 +69,18 @@ typedef struct tg_save_options {
  * Saves a Hugging Face directory that transformers loads: config.json, generation_config.json as it
  * came, the weights, the tokenizer. Weights go to model.safetensors or, where they exceed
  * max_shard_bytes, to model-00001-of-0000N.safetensors, ... with model.safetensors.index.json. The
- * new directory replaces an old one as a whole; other files of the old one are kept. Errors: IO,
- * NO_MEMORY, BAD_ARGUMENT.
+ * new directory replaces an old one as a whole; other files of the old one are kept. Experts that
+ * stay in MXFP4 are written as they were read, to the bit. Errors: IO, NO_MEMORY, BAD_ARGUMENT.
  */
 TG_API tg_status tg_model_save(const tg_model *model, const tg_save_options *options,
                                const char *directory, tg_error *error);
+
+/**
+ * Turns experts that stay in MXFP4 into elements of the model's dtype, with the numbers that
+ * transformers gives them; without such experts does nothing. No session or trainer may have the
+ * model. Errors: NO_MEMORY (the model is as it was).
+ */
+TG_API tg_status tg_model_dequantize(tg_model *model, tg_error *error);
 
 /** Frees the model; NULL is allowed. */
 TG_API void tg_model_destroy(tg_model *model);
@@ -105,7 +114,8 @@ TG_API const int32_t *tg_model_eos_token_ids(const tg_model *model, int64_t *cou
 /**
  * View of parameter `index` and its name in transformers ("transformer.h.0.attn.c_attn.weight",
  * "model.layers.0.mlp.gate_proj.weight"). Shape and strides are those in memory; matrices are [out,
- * in]. Errors: BAD_ARGUMENT past the end.
+ * in]. Experts' matrices that stay in MXFP4 are u8 [bytes], packed for grouped_linear_mxfp4.
+ * Errors: BAD_ARGUMENT past the end.
  */
 TG_API tg_status tg_model_parameter(const tg_model *model, size_t index, tg_tensor *view,
                                     const char **name);

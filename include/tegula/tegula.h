@@ -16,6 +16,7 @@
 #include "gelu.h"                 // IWYU pragma: export
 #include "global_norm.h"          // IWYU pragma: export
 #include "grouped_linear.h"       // IWYU pragma: export
+#include "grouped_linear_mxfp4.h" // IWYU pragma: export
 #include "layer_norm.h"           // IWYU pragma: export
 #include "linear.h"               // IWYU pragma: export
 #include "linear_cross_entropy.h" // IWYU pragma: export

@@ -290,8 +290,9 @@ static PyMethodDef methods[] = {
              "argument. Returns False if a tensor is not plain."),
     FUNCTION("packed_bytes", packed_bytes, METH_VARARGS | METH_KEYWORDS,
              "packed_bytes(op, weight, scale, zero_point=None, packed=None, columns=0, "
-             "group_size=0)\n--\n\nBytes of a weight packed for linear_int8, linear_int4 or "
-             "linear_fp8. columns and group_size are for linear_int4."),
+             "group_size=0)\n--\n\nBytes of a weight packed for linear_int8, linear_int4, "
+             "linear_fp8 or grouped_linear_mxfp4, whose weight are the blocks and scale the "
+             "scales. columns and group_size are for linear_int4."),
     FUNCTION(
         "pack", pack, METH_VARARGS | METH_KEYWORDS,
         "pack(op, weight, scale, zero_point=None, packed=None, columns=0, group_size=0)\n--\n\n"

@@ -3,7 +3,7 @@
 #include "status_exception.h"
 #include <string.h>
 
-enum { NAME_BYTES = 16 };
+enum { NAME_BYTES = 24 };
 
 typedef struct source {
   char name[NAME_BYTES];
@@ -11,8 +11,18 @@ typedef struct source {
   int64_t columns, group_size;
 } source;
 
+static bool is_experts(const source *s)
+{
+  return strcmp(s->name, "grouped_linear_mxfp4") == 0;
+}
+
 static int64_t packed_bytes(const source *s)
 {
+  if (is_experts(s)) { /* beyond a view: an extent that gives no bytes either */
+    const int64_t groups = s->weight.shape[2];
+    return tg_grouped_linear_mxfp4_packed_bytes(s->weight.shape[0], s->weight.shape[1],
+                                                groups > INT64_MAX / 32 ? -1 : 32 * groups);
+  }
   if (strcmp(s->name, "linear_int8") == 0) {
     return tg_linear_int8_packed_bytes(s->weight.shape[0], s->weight.shape[1]);
   }
@@ -28,6 +38,12 @@ static int64_t packed_bytes(const source *s)
 
 static tg_status pack(const source *s, tg_error *error)
 {
+  if (is_experts(s)) {
+    return tg_grouped_linear_mxfp4_pack(&(tg_grouped_linear_mxfp4_pack_source){.blocks = s->weight,
+                                                                               .scales = s->scale,
+                                                                               .packed = s->packed},
+                                        error);
+  }
   if (strcmp(s->name, "linear_int8") == 0) {
     return tg_linear_int8_pack(&(tg_linear_int8_pack_source){.weight = s->weight,
                                                              .scale = s->scale,
@@ -72,9 +88,11 @@ static int read_source(tgi_arguments *arguments, PyObject *args, PyObject *named
     return -1;
   }
   if (strcmp(op, "linear_int8") != 0 && strcmp(op, "linear_int4") != 0 &&
-      strcmp(op, "linear_fp8") != 0) {
+      strcmp(op, "linear_fp8") != 0 && strcmp(op, "grouped_linear_mxfp4") != 0) {
     PyErr_Format(PyExc_ValueError,
-                 "pack: op: expected linear_int8, linear_int4 or linear_fp8, got %s", op);
+                 "pack: op: expected linear_int8, linear_int4, linear_fp8 or "
+                 "grouped_linear_mxfp4, got %s",
+                 op);
     return -1;
   }
   PyOS_snprintf(out->name, sizeof out->name, "%s", op);
@@ -89,8 +107,9 @@ static int read_source(tgi_arguments *arguments, PyObject *args, PyObject *named
       return -1;
     }
   }
-  if (out->weight.ndim != 2) {
-    PyErr_Format(PyExc_ValueError, "%s: weight: expected rank 2, got rank %d", out->name,
+  const int rank = is_experts(out) ? 4 : 2;
+  if (out->weight.ndim != rank) {
+    PyErr_Format(PyExc_ValueError, "%s: weight: expected rank %d, got rank %d", out->name, rank,
                  (int)out->weight.ndim);
     return -1;
   }

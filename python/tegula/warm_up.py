@@ -16,6 +16,8 @@ def calls():
     ids = lambda x: torch.zeros(x.shape[:-1], dtype=torch.int64, device=x.device)  # noqa: E731
     rows = lambda w: torch.arange(w.numel(), dtype=torch.int32, device=w.device)  # noqa: E731
     heads = [(1, 2, 16, 32), (1, 2, 16, 32)]
+    codes = lambda x, *shape: torch.zeros(shape, dtype=torch.uint8, device=x.device)  # noqa: E731
+    packed = lambda x: ops.pack_mxfp4(codes(x, 1, 32, 2, 16), codes(x, 1, 32, 2))  # noqa: E731
     return {
         "rms_norm": ([(16, 64), (64,)], ops.rms_norm),
         "add_rms_norm": ([(16, 64), (16, 64), (64,)], ops.add_rms_norm),
@@ -39,6 +41,7 @@ def calls():
         ),
         "topk_router": ([(16, 64)], lambda x: ops.topk_router(x, 4)[0]),
         "grouped_linear": ([(8, 64), (1, 32, 64), (1, 32)], lambda x, w, b: ops.grouped_linear(x, w, rows(x)[:16:8], b)),
+        "grouped_linear_mxfp4": ([(8, 64), (1, 32)], lambda x, b: ops.grouped_linear_mxfp4(x, packed(x), rows(x)[:16:8], b)),
         "moe_combine": (
             [(16, 64), (8, 2)], lambda y, w: ops.moe_combine(y, rows(w).view(8, 2), w, slot=rows(w)),
         ),

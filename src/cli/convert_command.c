@@ -27,7 +27,7 @@ typedef struct options {
 
 static const tgi_option rows[] = {
     ROW("dtype", dtype, "DTYPE", TEXT,
-        "dtype of the weights in OUT: f32, f16 or bf16 (what the files of DIR hold)"),
+        "dtype of the weights in OUT: f32, f16 or bf16 (what the files of DIR hold, MXFP4 too)"),
     ROW("max-shard-size", max_shard_size, "SIZE", TEXT,
         "largest file of weights: bytes, or with KB, MB, GB, KiB, MiB or GiB (5GB)"),
     ROW("overwrite", overwrite, NULL, FLAG, "replace the model in OUT"),
@@ -101,7 +101,11 @@ static tg_status convert(const char *from, const char *out, const options *o, tg
   tg_status status = check_target(out, o->overwrite, error);
   status = status ? status : tgi_model_path_find(from, &path, error);
   status = status ? status : tg_model_load(path.text, save->dtype, &model, error);
+  if (status == TG_OK && save->dtype) { /* all weights, then, those in MXFP4 too */
+    status = tg_model_dequantize(model, error);
+  }
   if (status != TG_OK) {
+    tg_model_destroy(model);
     return status;
   }
   tg_tokenizer *tokenizer = find_tokenizer(path.text, o->quiet);

@@ -151,10 +151,12 @@ static int count_sliding(const tgi_config *c)
   return count;
 }
 
-static void print_experts(const tgi_config *c)
+static void print_experts(const tg_model *model)
 {
+  const tgi_config *c = &model->config;
   if (c->num_experts) {
-    printf("  experts    %d in a layer, %d for each token\n", c->num_experts, c->experts_per_token);
+    printf("  experts    %d in a layer, %d for each token%s\n", c->num_experts,
+           c->experts_per_token, tgi_model_keeps_mxfp4(model) ? "; MXFP4" : "");
   }
   if (c->sliding_window) {
     printf("  window     %d tokens in %d of %d layers\n", c->sliding_window, count_sliding(c),
@@ -172,7 +174,7 @@ static void print_model(const char *directory, const tg_model *model, const char
          tg_dtype_name(i->dtype));
   printf("  layers     %d, width %d, intermediate %d\n", i->num_hidden_layers, i->hidden_size,
          i->intermediate_size);
-  print_experts(&model->config);
+  print_experts(model);
   printf("  heads      %d of size %d, %d for keys and values\n", i->num_attention_heads,
          i->head_dim, i->num_key_value_heads);
   printf("  positions  %d\n", i->max_position_embeddings);
@@ -287,6 +289,7 @@ static void write_model(json_t *w, const char *directory, const tg_model *from,
   json_object_set_new(model, "intermediate_size", json_integer(i->intermediate_size));
   json_object_set_new(model, "num_experts", json_integer(from->config.num_experts));
   json_object_set_new(model, "experts_per_token", json_integer(from->config.experts_per_token));
+  json_object_set_new(model, "mxfp4_experts", json_boolean(tgi_model_keeps_mxfp4(from)));
   json_object_set_new(model, "sliding_window", json_integer(from->config.sliding_window));
   json_object_set_new(model, "sliding_layers", json_integer(count_sliding(&from->config)));
   json_object_set_new(model, "num_attention_heads", json_integer(i->num_attention_heads));

@@ -14,12 +14,14 @@ enum { TGI_PANEL_ROWS = 32, TGI_PACKED_HEADER_BYTES = 64 };
 #define TGI_PACKED_MAGIC_BYTES 8
 
 typedef struct tgi_packed_header {
-  char magic[TGI_PACKED_MAGIC_BYTES]; /* "TGqint8", "TGqint4", "TGqfp8" */
+  char magic[TGI_PACKED_MAGIC_BYTES]; /* "TGqint8", "TGqint4", "TGqfp8", "TGmxfp4" */
   int64_t out, in;
   int64_t group_size;  /* int4: 32, 64, 128; else 0 */
   int32_t scale_dtype; /* int4: f32 or f16; else 0 */
   int32_t zero_points; /* int4: 1 if there are any; else 0 */
-  int64_t reserved[3]; /* 0 */
+  int64_t experts;     /* mxfp4; else 0 */
+  int64_t version;     /* mxfp4: of the layout; else 0 */
+  int64_t reserved;    /* 0 */
 } tgi_packed_header;
 
 _Static_assert(sizeof(tgi_packed_header) == TGI_PACKED_HEADER_BYTES, "a header fills a cache line");

@@ -22,6 +22,12 @@ __device__ __forceinline__ void load_shared(uint32_t (&w)[4], uint32_t from)
                : "memory");
 }
 
+/** 8 bytes, aligned. */
+__device__ __forceinline__ void load_shared(uint32_t (&w)[2], uint32_t from)
+{
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "r"(from) : "memory");
+}
+
 __device__ __forceinline__ uint32_t load_shared(uint32_t from)
 {
   uint32_t w;

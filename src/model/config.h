@@ -73,6 +73,8 @@ typedef struct tgi_config {
   bool router_bias;
   bool interleaved_experts; /* their matrices are [in, out], gate in even columns and up in odd
                                ones; else [out, in], gate before up */
+  bool mxfp4_experts;       /* the files hold their matrices in MXFP4: said by the writer, and not
+                               read, as the files themselves tell */
   double router_aux_loss_coef;
   bool output_router_logits; /* training adds the auxiliary loss of the routers */
 

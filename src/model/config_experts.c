@@ -253,6 +253,20 @@ static const char *foreign_to_gpt_oss(const tgi_config *config)
   return config->router == TG_ROUTER_SELECTED ? NULL : "router";
 }
 
+/* As OpenAI's: all but the experts' matrices are elements. */
+static json_t *mxfp4_value(void)
+{
+  static const char *const others[] = {"model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                       "model.embed_tokens", "lm_head"};
+  json_t *value = json_object(), *list = json_array();
+  for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+    json_array_append_new(list, json_string(others[i]));
+  }
+  json_object_set_new(value, "quant_method", json_string("mxfp4"));
+  json_object_set_new(value, "modules_to_not_convert", list);
+  return value;
+}
+
 tg_status tgi_config_write_gpt_oss(const tgi_config *config, const char *path, json_t *root,
                                    tg_error *error)
 {
@@ -266,5 +280,8 @@ tg_status tgi_config_write_gpt_oss(const tgi_config *config, const char *path, j
                       config->sliding_window ? json_integer(config->sliding_window) : json_null());
   json_object_set_new(root, "swiglu_alpha", json_real(config->swiglu_alpha));
   json_object_set_new(root, "swiglu_limit", json_real(config->swiglu_limit));
+  if (config->mxfp4_experts) {
+    json_object_set_new(root, "quantization_config", mxfp4_value());
+  }
   return status;
 }

@@ -93,7 +93,24 @@ static tg_status describe(tg_model *model, const char *directory, tg_dtype dtype
     model->dtype = dtype ? dtype : model->dtype;
     model->config.dtype = model->dtype;
   }
+  if (status == TG_OK && tgi_weights_in_mxfp4(&model->parameters, *files)) {
+    tgi_parameters_keep_mxfp4(&model->parameters);
+  }
   return status;
+}
+
+/* What products with packed weights do not have, elements do: values beyond f32, as infinities. */
+static tg_status read_as_elements(tg_model *model, const tgi_weight_files *files, tg_error *error)
+{
+  free(model->block);
+  free(model->mxfp4);
+  model->block = model->mxfp4 = NULL;
+  tgi_parameters_free(&model->parameters);
+  tg_status status = tgi_parameters_create(&model->config, &model->parameters, error);
+  if (status == TG_OK) {
+    status = tgi_weights_allocate(model, error);
+  }
+  return status ? status : tgi_weights_read(model, files, error);
 }
 
 static tg_status load(tg_model *model, const char *directory, tg_dtype dtype, tg_error *error)
@@ -105,6 +122,9 @@ static tg_status load(tg_model *model, const char *directory, tg_dtype dtype, tg
   }
   if (status == TG_OK) {
     status = tgi_weights_read(model, files, error);
+  }
+  if (status == TG_UNSUPPORTED && tgi_model_keeps_mxfp4(model)) {
+    status = read_as_elements(model, files, error);
   }
   tgi_weight_files_close(files);
   return status;
@@ -160,6 +180,7 @@ void tg_model_destroy(tg_model *model)
     tgi_generation_config_free(&model->generation);
     tgi_parameters_free(&model->parameters);
     free(model->block);
+    free(model->mxfp4);
     free(model);
   }
 }
@@ -180,7 +201,8 @@ tg_model_info tg_model_get_info(const tg_model *model)
       .max_position_embeddings = c->max_position_embeddings,
       .end_of_text = model->generation.num_stop_ids ? model->generation.stop_ids[0] : -1,
       .num_parameters = model->parameters.num_parameters,
-      .weight_bytes = (size_t)model->parameters.elements * tg_dtype_bytes(model->dtype),
+      .weight_bytes = (size_t)model->parameters.elements * tg_dtype_bytes(model->dtype) +
+                      (size_t)model->parameters.mxfp4_bytes,
   };
 }
 
@@ -201,7 +223,9 @@ tg_status tg_model_parameter(const tg_model *model, size_t index, tg_tensor *vie
   if (!model || index >= (size_t)model->parameters.count) {
     return TG_BAD_ARGUMENT;
   }
-  if (view) {
+  if (view && tgi_parameter_is_mxfp4(&model->parameters.list[index])) {
+    *view = tgi_mxfp4_weight(model, (int)index);
+  } else if (view) {
     *view = tgi_parameter_view(&model->parameters, (int)index, model->block, model->dtype);
   }
   if (name) {

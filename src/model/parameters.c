@@ -1,6 +1,7 @@
 #include "parameters.h"
 
 #include "core/error_record.h"
+#include "tegula/grouped_linear_mxfp4.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +34,7 @@ static int add(tgi_parameters *p, int64_t rows, int64_t cols, tgi_parameter_star
   q->decays = cols != 0;
   q->start = start;
   q->offset = p->elements;
+  q->mxfp4_at = -1;
   const int64_t n = rows * (cols ? cols : 1);
   p->num_parameters += n;
   p->elements += align(n);
@@ -245,6 +247,11 @@ static void (*const families[TGI_MODEL_TYPES])(tgi_parameters *, const tgi_confi
     [TGI_MODEL_GPT_OSS] = add_llama,
 };
 
+int64_t tgi_mxfp4_bytes(const tgi_parameter *q)
+{
+  return tg_grouped_linear_mxfp4_packed_bytes(q->shape[0], q->shape[2], q->shape[1]);
+}
+
 /* Behind all other parameters, so that blocks of those alone are a prefix. */
 static void place_experts(tgi_parameters *p)
 {
@@ -253,6 +260,18 @@ static void place_experts(tgi_parameters *p)
     if (tgi_parameter_is_experts(q)) {
       q->offset = p->elements;
       p->elements = tgi_parameter_end(q);
+    }
+  }
+}
+
+void tgi_parameters_keep_mxfp4(tgi_parameters *p)
+{
+  p->elements = p->without_experts;
+  p->mxfp4_bytes = 0;
+  for (tgi_parameter *q = p->list; q < p->list + p->count; q++) {
+    if (tgi_parameter_is_experts(q)) {
+      q->mxfp4_at = p->mxfp4_bytes;
+      p->mxfp4_bytes += (tgi_mxfp4_bytes(q) + 63) / 64 * 64;
     }
   }
 }
@@ -328,7 +347,7 @@ tgi_parameter tgi_parameter_piece(const tgi_parameter *q, size_t index)
 tg_tensor tgi_parameter_view(const tgi_parameters *parameters, int index, void *block,
                              tg_dtype dtype)
 {
-  if (index < 0) {
+  if (index < 0 || tgi_parameter_is_mxfp4(&parameters->list[index])) {
     return tg_tensor_view(NULL, TG_DTYPE_NONE, 0, NULL);
   }
   const tgi_parameter *q = &parameters->list[index];
@@ -339,7 +358,7 @@ tg_tensor tgi_parameter_view(const tgi_parameters *parameters, int index, void *
 tg_tensor tgi_packed_view(const tgi_parameters *parameters, int index, void *block, tg_dtype dtype)
 {
   tg_tensor view = tgi_parameter_view(parameters, index, block, dtype);
-  if (index >= 0) {
+  if (view.ndim > 0) {
     view.shape[0] = parameters->list[index].packed;
   }
   return view;

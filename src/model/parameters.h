@@ -38,8 +38,10 @@ typedef struct tgi_parameter {
   tgi_stacking stacking;
   bool decays; /* takes weight decay */
   tgi_parameter_start start;
-  int64_t offset; /* of the first element in a block; 64-byte aligned for every dtype, but for the
-                     later parts of a packed matrix */
+  int64_t offset;   /* of the first element in a block; 64-byte aligned for every dtype, but for the
+                       later parts of a packed matrix */
+  int64_t mxfp4_at; /* of experts' matrices that stay in MXFP4: bytes from the start of the model's,
+                       a multiple of 64; -1: these are elements of a block */
 } tgi_parameter;
 
 /** Indices into the table; -1: this model has none. */
@@ -63,7 +65,9 @@ typedef struct tgi_parameters {
   tgi_parameter *list;
   int count, capacity;
   int64_t elements;        /* of a block, padding included */
-  int64_t without_experts; /* the same up to the experts' matrices, which lie behind all others */
+  int64_t without_experts; /* the same up to the experts' matrices, which lie behind all others;
+                              all of the block where these stay in MXFP4 */
+  int64_t mxfp4_bytes;     /* of the experts' matrices that do */
   int64_t num_parameters;
   int tokens, positions; /* [vocab, hidden], [max_position_embeddings, hidden] */
   int final_norm, final_norm_bias;
@@ -76,6 +80,9 @@ tg_status tgi_parameters_create(const tgi_config *config, tgi_parameters *out, t
 
 void tgi_parameters_free(tgi_parameters *parameters);
 
+/** Takes the experts' matrices out of blocks: they stay in MXFP4 (weights_mxfp4.c). */
+void tgi_parameters_keep_mxfp4(tgi_parameters *parameters);
+
 /** Elements of a parameter. */
 static inline int64_t tgi_parameter_elements(const tgi_parameter *q)
 {
@@ -85,6 +92,15 @@ static inline int64_t tgi_parameter_elements(const tgi_parameter *q)
   }
   return n;
 }
+
+/** Whether it stays in MXFP4 instead of being elements of a block. */
+static inline bool tgi_parameter_is_mxfp4(const tgi_parameter *q)
+{
+  return q->mxfp4_at >= 0;
+}
+
+/** Bytes of experts' matrices, [experts, in, out], packed in MXFP4. */
+int64_t tgi_mxfp4_bytes(const tgi_parameter *q);
 
 /** Whether it is the matrices of a layer's experts. */
 static inline bool tgi_parameter_is_experts(const tgi_parameter *q)
@@ -100,7 +116,8 @@ int64_t tgi_parameter_end(const tgi_parameter *q);
 size_t tgi_parameter_pieces(const tgi_parameter *q);
 tgi_parameter tgi_parameter_piece(const tgi_parameter *q, size_t index);
 
-/** View of parameter `index` in a block; a zeroed view for index -1. */
+/** View of parameter `index` in a block; a zeroed view for index -1, and for what stays in MXFP4.
+ */
 tg_tensor tgi_parameter_view(const tgi_parameters *parameters, int index, void *block,
                              tg_dtype dtype);
 

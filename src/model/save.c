@@ -28,6 +28,7 @@ static tg_status write_descriptions(const tg_model *model, tg_dtype dtype, const
   char path[kPathBytes];
   tgi_config config = model->config;
   config.dtype = dtype;
+  config.mxfp4_experts = tgi_model_keeps_mxfp4(model);
   tg_status status = join(path, directory, "config.json", error);
   if (status == TG_OK) {
     status = tgi_config_write(&config, path, error);
@@ -50,7 +51,8 @@ tg_status tgi_model_write(const tg_model *model, const tg_save_options *options,
                                  .block = model->block,
                                  .dtype = model->dtype,
                                  .file_dtype = dtype,
-                                 .prefix = ""};
+                                 .prefix = "",
+                                 .mxfp4 = model->mxfp4};
   tg_status status = write_descriptions(model, dtype, directory, error);
   if (status == TG_OK) {
     status = tgi_block_write_shards(&from, most, directory, error);

@@ -63,25 +63,38 @@ static tg_status gate(tgi_pass *pass, const tgi_layer_activations *l)
   return TGI_STEP(pass, swiglu_clamped_fwd, &args);
 }
 
+/* z = x W^T + bias of each row's expert; `slot` gathers rows of x. */
+static tg_status multiply(tgi_pass *pass, const tg_tensor *x, const tg_tensor *slot, int weight,
+                          int bias, const tg_tensor *z, const tgi_expert_activations *e)
+{
+  const tgi_config *c = &pass->model->config;
+  const int64_t share = slot ? c->experts_per_token : 0;
+  const tg_tensor none = {0};
+  if (tgi_model_keeps_mxfp4(pass->model)) {
+    tg_grouped_linear_mxfp4_fwd_args args = {.x = *x,
+                                             .weight = tgi_mxfp4_weight(pass->model, weight),
+                                             .bias = tgi_weight(pass->model, bias),
+                                             .offsets = e->offsets,
+                                             .slot = slot ? *slot : none,
+                                             .y = *z,
+                                             .slots_per_row = share};
+    return TGI_STEP(pass, grouped_linear_mxfp4_fwd, &args);
+  }
+  tg_grouped_linear_fwd_args args = {.x = *x,
+                                     .weight = tgi_weight(pass->model, weight),
+                                     .bias = tgi_weight(pass->model, bias),
+                                     .offsets = e->offsets,
+                                     .slot = slot ? *slot : none,
+                                     .y = *z,
+                                     .slots_per_row = share,
+                                     .in_first = c->interleaved_experts};
+  return TGI_STEP(pass, grouped_linear_fwd, &args);
+}
+
 tg_status tgi_experts_forward(tgi_pass *pass, const tgi_layer_activations *l,
                               const tgi_layer_parameters *p)
 {
-  const tgi_config *c = &pass->model->config;
   const tgi_expert_activations *e = &l->experts;
-  tg_grouped_linear_fwd_args up = {.x = l->norm2,
-                                   .weight = tgi_weight(pass->model, p->experts_up),
-                                   .bias = tgi_weight(pass->model, p->experts_up_bias),
-                                   .offsets = e->offsets,
-                                   .slot = e->slot,
-                                   .y = l->preactivation,
-                                   .slots_per_row = c->experts_per_token,
-                                   .in_first = c->interleaved_experts};
-  tg_grouped_linear_fwd_args down = {.x = l->inner,
-                                     .weight = tgi_weight(pass->model, p->experts_down),
-                                     .bias = tgi_weight(pass->model, p->experts_down_bias),
-                                     .offsets = e->offsets,
-                                     .y = e->output,
-                                     .in_first = c->interleaved_experts};
   tg_moe_combine_fwd_args sum = {.row = e->row,
                                  .weights = e->weights,
                                  .y = e->output,
@@ -90,13 +103,14 @@ tg_status tgi_experts_forward(tgi_pass *pass, const tgi_layer_activations *l,
                                  .rounding = TG_ROUNDING_ONCE};
   tg_status status = route(pass, l, p);
   if (status == TG_OK) {
-    status = TGI_STEP(pass, grouped_linear_fwd, &up);
+    status = multiply(pass, &l->norm2, &e->slot, p->experts_up, p->experts_up_bias,
+                      &l->preactivation, e);
   }
   if (status == TG_OK) {
     status = gate(pass, l);
   }
   if (status == TG_OK) {
-    status = TGI_STEP(pass, grouped_linear_fwd, &down);
+    status = multiply(pass, &l->inner, NULL, p->experts_down, p->experts_down_bias, &e->output, e);
   }
   return status ? status : TGI_STEP(pass, moe_combine_fwd, &sum);
 }
@@ -124,13 +138,56 @@ static tg_status gate_bwd(tgi_pass *pass, const tgi_gradients *g, const tgi_laye
   return TGI_STEP(pass, swiglu_clamped_bwd, &args);
 }
 
+/* A product of the forward, whose z has the gradient dz: dx by row, and the gradients of its
+ * parameters. */
+typedef struct product {
+  const tg_tensor *dz, *x, *slot, *dx;
+  int weight, bias;
+} product;
+
+static tg_status multiply_bwd(tgi_pass *pass, const tgi_gradients *g,
+                              const tgi_expert_activations *e, const product *p)
+{
+  const tgi_config *c = &pass->model->config;
+  const tg_tensor none = {0};
+  if (tgi_model_keeps_mxfp4(pass->model)) {
+    tg_grouped_linear_mxfp4_bwd_args args = {.dy = *p->dz,
+                                             .weight = tgi_mxfp4_weight(pass->model, p->weight),
+                                             .offsets = e->offsets,
+                                             .dx = *p->dx,
+                                             .dbias = tgi_gradient(pass, g, p->bias)};
+    return TGI_STEP(pass, grouped_linear_mxfp4_bwd, &args);
+  }
+  tg_grouped_linear_bwd_args args = {.dy = *p->dz,
+                                     .x = *p->x,
+                                     .weight = tgi_weight(pass->model, p->weight),
+                                     .offsets = e->offsets,
+                                     .slot = p->slot ? *p->slot : none,
+                                     .dx = *p->dx,
+                                     .dweight = tgi_gradient(pass, g, p->weight),
+                                     .dbias = tgi_gradient(pass, g, p->bias),
+                                     .slots_per_row = p->slot ? c->experts_per_token : 0,
+                                     .in_first = c->interleaved_experts};
+  return TGI_STEP(pass, grouped_linear_bwd, &args);
+}
+
 /* From dx to the gradients of the experts' parameters, of the routing weights, and, by row, of
  * norm2 in g->dexperts. */
 static tg_status products_bwd(tgi_pass *pass, const tgi_gradients *g,
                               const tgi_layer_activations *l, const tgi_layer_parameters *p)
 {
-  const tgi_config *c = &pass->model->config;
   const tgi_expert_activations *e = &l->experts;
+  const product down = {.dz = &g->dexperts,
+                        .x = &l->inner,
+                        .dx = &g->dinner,
+                        .weight = p->experts_down,
+                        .bias = p->experts_down_bias};
+  const product up = {.dz = &l->preactivation,
+                      .x = &l->norm2,
+                      .slot = &e->slot,
+                      .dx = &g->dexperts,
+                      .weight = p->experts_up,
+                      .bias = p->experts_up_bias};
   tg_moe_combine_bwd_args sum = {.dout = g->dx,
                                  .row = e->row,
                                  .slot = e->slot,
@@ -138,32 +195,14 @@ static tg_status products_bwd(tgi_pass *pass, const tgi_gradients *g,
                                  .y = e->output,
                                  .dy = g->dexperts,
                                  .dweights = g->dweights};
-  tg_grouped_linear_bwd_args down = {.dy = g->dexperts,
-                                     .x = l->inner,
-                                     .weight = tgi_weight(pass->model, p->experts_down),
-                                     .offsets = e->offsets,
-                                     .dx = g->dinner,
-                                     .dweight = tgi_gradient(pass, g, p->experts_down),
-                                     .dbias = tgi_gradient(pass, g, p->experts_down_bias),
-                                     .in_first = c->interleaved_experts};
-  tg_grouped_linear_bwd_args up = {.dy = l->preactivation,
-                                   .x = l->norm2,
-                                   .weight = tgi_weight(pass->model, p->experts_up),
-                                   .offsets = e->offsets,
-                                   .slot = e->slot,
-                                   .dx = g->dexperts,
-                                   .dweight = tgi_gradient(pass, g, p->experts_up),
-                                   .dbias = tgi_gradient(pass, g, p->experts_up_bias),
-                                   .slots_per_row = c->experts_per_token,
-                                   .in_first = c->interleaved_experts};
   tg_status status = TGI_STEP(pass, moe_combine_bwd, &sum);
   if (status == TG_OK) {
-    status = TGI_STEP(pass, grouped_linear_bwd, &down);
+    status = multiply_bwd(pass, g, e, &down);
   }
   if (status == TG_OK) {
     status = gate_bwd(pass, g, l);
   }
-  return status ? status : TGI_STEP(pass, grouped_linear_bwd, &up);
+  return status ? status : multiply_bwd(pass, g, e, &up);
 }
 
 tg_status tgi_experts_backward(tgi_pass *pass, const tgi_gradients *g,

@@ -13,21 +13,37 @@
  * to fill and fewer misses of the TLB to read. */
 #define HUGE_BYTES ((size_t)2 << 20)
 
+static void *take(size_t bytes, tg_error *error)
+{
+  const size_t align = bytes >= 8 * HUGE_BYTES ? HUGE_BYTES : 64;
+  void *memory = aligned_alloc(align, (bytes + align - 1) / align * align);
+  if (!memory) {
+    tgi_error_set(error, TG_NO_MEMORY, "model: weights: expected %zu bytes, got none", bytes);
+  } else if (align == HUGE_BYTES) {
+    madvise(memory, bytes, MADV_HUGEPAGE); /* advice: it may fail */
+  }
+  return memory;
+}
+
 tg_status tgi_weights_allocate(tg_model *model, tg_error *error)
 {
   const tgi_parameters *p = &model->parameters;
-  const size_t element = tg_dtype_bytes(model->dtype), bytes = (size_t)p->elements * element;
-  const size_t align = bytes >= 8 * HUGE_BYTES ? HUGE_BYTES : 64;
-  model->block = aligned_alloc(align, (bytes + align - 1) / align * align);
+  const size_t element = tg_dtype_bytes(model->dtype);
+  model->block = take((size_t)p->elements * element, error);
   if (!model->block) {
-    return tgi_error_set(error, TG_NO_MEMORY, "model: weights: expected %zu bytes, got none",
-                         bytes);
+    return TG_NO_MEMORY;
   }
-  if (align == HUGE_BYTES) {
-    madvise(model->block, bytes, MADV_HUGEPAGE); /* advice: it may fail */
+  if (p->mxfp4_bytes > 0) {
+    model->mxfp4 = take((size_t)p->mxfp4_bytes, error);
+    if (!model->mxfp4) {
+      return TG_NO_MEMORY;
+    }
   }
   for (int i = 0; i < p->count; i++) {
     const tgi_parameter *q = &p->list[i];
+    if (tgi_parameter_is_mxfp4(q)) {
+      continue;
+    }
     const int64_t end = q->offset + tgi_parameter_elements(q);
     const int64_t room = tgi_parameter_end(q); /* or the start of the next part of a packed one */
     const int64_t most = room < p->elements ? room : p->elements;

@@ -13,6 +13,7 @@ struct tg_model {
   tgi_parameters parameters;
   tg_dtype dtype; /* of the block */
   void *block;    /* the weights; NULL in a model that was only described */
+  void *mxfp4;    /* those that stay in MXFP4, each packed for grouped_linear_mxfp4; or NULL */
 };
 
 /**
@@ -28,6 +29,20 @@ static inline tg_tensor tgi_weight(const tg_model *model, int index)
   return tgi_packed_view(&model->parameters, index, model->block, model->dtype);
 }
 
+/** The same of experts' matrices that stay in MXFP4: the packed bytes. */
+static inline tg_tensor tgi_mxfp4_weight(const tg_model *model, int index)
+{
+  const tgi_parameter *q = &model->parameters.list[index];
+  char *data = model->mxfp4 ? (char *)model->mxfp4 + q->mxfp4_at : NULL;
+  return tg_tensor_1d(data, TG_U8, tgi_mxfp4_bytes(q));
+}
+
+/** Whether a model's experts stay in MXFP4: then all of them do, and they are frozen. */
+static inline bool tgi_model_keeps_mxfp4(const tg_model *model)
+{
+  return model->parameters.mxfp4_bytes > 0;
+}
+
 /**
  * Takes a block for model->parameters and model->dtype, uninitialised but for the gaps between
  * parameters, which are 0. Errors: NO_MEMORY.
@@ -36,6 +51,9 @@ tg_status tgi_weights_allocate(tg_model *model, tg_error *error);
 
 /** Fills the block by the parameters' start values. */
 void tgi_weights_initialise(tg_model *model, uint64_t seed);
+
+/** Whether the files hold the matrices of all experts in MXFP4, and there are experts. */
+bool tgi_weights_in_mxfp4(const tgi_parameters *parameters, const tgi_weight_files *files);
 
 /**
  * Whether the files hold every parameter with its shape. Names may lack the prefix "transformer."
@@ -63,6 +81,7 @@ typedef struct tgi_block_source {
   tg_dtype dtype, file_dtype; /* in memory; in files */
   const char *prefix;         /* of every name */
   bool without_experts;       /* a block without the experts' matrices, which are not written */
+  const void *mxfp4; /* what stays in MXFP4: written as `_blocks` and `_scales`, as it was read */
 } tgi_block_source;
 
 /**

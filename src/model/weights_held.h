@@ -33,4 +33,11 @@ tg_status tgi_mxfp4_check(const tgi_parameter *q, const tgi_weight_files *files,
 tg_status tgi_mxfp4_read(tg_context *ctx, const tgi_parameter *q, const tgi_weight_files *files,
                          void *block, tg_dtype dtype, tg_error *error);
 
+/**
+ * Packs the blocks and scales of a checked parameter, as they are, for grouped_linear_mxfp4.
+ * Errors: UNSUPPORTED (a scale above 252, whose values f32 does not have).
+ */
+tg_status tgi_mxfp4_pack(const tgi_parameter *q, const tgi_weight_files *files, void *packed,
+                         tg_error *error);
+
 #endif

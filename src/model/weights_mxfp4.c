@@ -1,9 +1,10 @@
-/* Experts' matrices in MXFP4 to elements of a block. */
+/* Experts' matrices in MXFP4 from files: packed as they are, or to elements of a block. */
 #include "weights_held.h"
 
 #include "core/error_record.h"
 #include "tegula/dequantize_mxfp4.h"
 #include "tegula/device.h"
+#include "tegula/grouped_linear_mxfp4.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -52,6 +53,32 @@ tg_status tgi_mxfp4_check(const tgi_parameter *q, const tgi_weight_files *files,
   }
   const tg_status status = check_part(q, files, "blocks", 4, shape, error);
   return status ? status : check_part(q, files, "scales", 3, shape, error);
+}
+
+/* A tensor of a file, which is only read. */
+static tg_tensor bytes_of(const tgi_file_tensor *t)
+{
+  return tg_tensor_view((void *)(uintptr_t)t->data, TG_U8, t->ndim, t->shape);
+}
+
+tg_status tgi_mxfp4_pack(const tgi_parameter *q, const tgi_weight_files *files, void *packed,
+                         tg_error *error)
+{
+  char name[kNameBytes];
+  const tgi_file_tensor *scales = find_part(q, files, "scales", name);
+  const tgi_file_tensor *blocks = find_part(q, files, "blocks", name);
+  const tg_grouped_linear_mxfp4_pack_source args = {
+      .blocks = bytes_of(blocks),
+      .scales = bytes_of(scales),
+      .packed = tg_tensor_1d(packed, TG_U8, tgi_mxfp4_bytes(q))};
+  tg_error refused;
+  const tg_status status = tg_grouped_linear_mxfp4_pack(&args, &refused);
+  tgi_safetensors_drop(tgi_weight_files_home(files, blocks), blocks->data, blocks->bytes);
+  tgi_safetensors_drop(tgi_weight_files_home(files, scales), scales->data, scales->bytes);
+  return status ? tgi_error_set(error, TG_UNSUPPORTED, "%s: %s: %s",
+                                tgi_safetensors_path(tgi_weight_files_home(files, scales)), q->name,
+                                refused.text)
+                : TG_OK;
 }
 
 /* Outputs of an expert, as rows. */

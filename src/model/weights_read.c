@@ -109,6 +109,18 @@ static tgi_parameter as_held(const tgi_parameter *q, const tgi_weight_files *fil
   return held;
 }
 
+bool tgi_weights_in_mxfp4(const tgi_parameters *parameters, const tgi_weight_files *files)
+{
+  bool all = true, any = false;
+  for (int p = 0; p < parameters->count; p++) {
+    if (tgi_parameter_is_experts(&parameters->list[p])) {
+      any = true;
+      all = all && tgi_mxfp4_is_held(&parameters->list[p], files);
+    }
+  }
+  return any && all;
+}
+
 tg_status tgi_weights_check(const tgi_parameters *parameters, const tgi_weight_files *files,
                             tg_dtype *dtype, tg_error *error)
 {
@@ -208,6 +220,10 @@ tg_status tgi_weights_read(tg_model *model, const tgi_weight_files *files, tg_er
       tg_context_create(&(tg_context_options){.backend = TG_BACKEND_CPU}, &ctx, error);
   for (int p = 0; p < model->parameters.count && status == TG_OK; p++) {
     const tgi_parameter q = as_held(&model->parameters.list[p], files);
+    if (tgi_parameter_is_mxfp4(&q)) {
+      status = tgi_mxfp4_pack(&q, files, tgi_mxfp4_weight(model, p).data, error);
+      continue;
+    }
     if (tgi_mxfp4_is_held(&q, files)) {
       status = tgi_mxfp4_read(ctx, &q, files, model->block, model->dtype, error);
       continue;

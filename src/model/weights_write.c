@@ -6,18 +6,24 @@
 #include "files/json_file.h"
 #include "files/safetensors_writer.h"
 #include "tegula/device.h"
+#include "tegula/grouped_linear_mxfp4.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { kPieceBytes = 8 << 20, kPathBytes = 4096, kNameBytes = 96 };
 
-/* A tensor on its way: the arg of make_rows. */
+/* What stays in MXFP4 is two tensors. */
+typedef enum part { ELEMENTS, BLOCKS, SCALES } part;
+
+/* A tensor on its way: the arg of make_rows, and of make_part. */
 typedef struct outgoing {
   const tgi_block_source *from;
   tgi_parameter q;
   tg_context *ctx; /* a CPU's */
-  int64_t shape[3];
+  part part;
+  int32_t ndim;
+  int64_t shape[4];
   char name[kNameBytes];
 } outgoing;
 
@@ -54,13 +60,46 @@ static tg_status make_rows(void *arg, uint64_t begin, size_t size, void *to, tg_
                 : TG_OK;
 }
 
+/* The tgi_tensor_piece of blocks or scales: all of them at once. */
+static tg_status make_part(void *arg, uint64_t begin, size_t size, void *to, tg_error *error)
+{
+  const outgoing *o = arg;
+  const char *at = (const char *)o->from->mxfp4 + o->q.mxfp4_at;
+  tg_grouped_linear_mxfp4_pack_source args = {
+      .packed = tg_tensor_1d((void *)(uintptr_t)at, TG_U8, tgi_mxfp4_bytes(&o->q))};
+  tg_error refused;
+  *(o->part == BLOCKS ? &args.blocks : &args.scales) = tg_tensor_view(to, TG_U8, o->ndim, o->shape);
+  (void)begin;
+  (void)size;
+  const tg_status status = tg_grouped_linear_mxfp4_unpack(&args, &refused);
+  return status ? tgi_error_set(error, status, "%s: %s", o->name, refused.text) : TG_OK;
+}
+
+static uint64_t bytes_of(const outgoing *o)
+{
+  uint64_t bytes = o->part == ELEMENTS ? tg_dtype_bytes(o->from->file_dtype) : 1;
+  for (int i = 0; i < o->ndim; i++) {
+    bytes *= (uint64_t)o->shape[i];
+  }
+  return bytes;
+}
+
 static tgi_tensor_source describe(outgoing *o)
 {
+  if (o->part != ELEMENTS) {
+    return (tgi_tensor_source){.name = o->name,
+                               .dtype = TGI_FILE_U8,
+                               .ndim = o->ndim,
+                               .shape = o->shape,
+                               .make = make_part,
+                               .arg = o,
+                               .piece = bytes_of(o)};
+  }
   const bool as_it_lies = !o->q.transposed && o->from->dtype == o->from->file_dtype;
   const size_t row = row_bytes(o);
   return (tgi_tensor_source){.name = o->name,
                              .dtype = tgi_file_dtype_of_op(o->from->file_dtype),
-                             .ndim = o->q.ndim,
+                             .ndim = o->ndim,
                              .shape = o->shape,
                              .data = as_it_lies ? elements_of(o) : NULL,
                              .make = make_rows,
@@ -86,7 +125,36 @@ static void unload(shipment *s)
 static size_t pieces_of(const tgi_block_source *from, int p)
 {
   const tgi_parameter *q = &from->parameters->list[p];
+  if (tgi_parameter_is_mxfp4(q)) {
+    return from->mxfp4 ? 2 : 0;
+  }
   return from->without_experts && tgi_parameter_is_experts(q) ? 0 : tgi_parameter_pieces(q);
+}
+
+/* Tensor i of a parameter. */
+static outgoing address(const tgi_block_source *from, const tgi_parameter *q, size_t i,
+                        tg_context *ctx)
+{
+  outgoing o = {.from = from, .q = *q, .ctx = ctx};
+  if (tgi_parameter_is_mxfp4(q)) { /* [experts, in, out] */
+    o.part = i == 0 ? BLOCKS : SCALES;
+    o.ndim = i == 0 ? 4 : 3;
+    o.shape[0] = q->shape[0];
+    o.shape[1] = q->shape[2];
+    o.shape[2] = q->shape[1] / 32;
+    o.shape[3] = 16;
+    snprintf(o.name, sizeof o.name, "%s%s_%s", from->prefix, q->name, i == 0 ? "blocks" : "scales");
+    return o;
+  }
+  o.q = tgi_parameter_piece(q, i);
+  o.ndim = o.q.ndim;
+  memcpy(o.shape, o.q.shape, sizeof o.q.shape);
+  if (o.q.transposed) {
+    o.shape[0] = o.q.shape[1];
+    o.shape[1] = o.q.shape[0];
+  }
+  snprintf(o.name, sizeof o.name, "%s%s", from->prefix, o.q.name);
+  return o;
 }
 
 static tg_status load_up(shipment *s, const tgi_block_source *from, tg_error *error)
@@ -111,15 +179,8 @@ static tg_status load_up(shipment *s, const tgi_block_source *from, tg_error *er
   size_t next = 0;
   for (int p = 0; p < all->count; p++) {
     for (size_t i = 0; i < pieces_of(from, p); i++, next++) {
-      outgoing *o = &s->items[next];
-      *o = (outgoing){.from = from, .q = tgi_parameter_piece(&all->list[p], i), .ctx = s->ctx};
-      memcpy(o->shape, o->q.shape, sizeof o->shape);
-      if (o->q.transposed) {
-        o->shape[0] = o->q.shape[1];
-        o->shape[1] = o->q.shape[0];
-      }
-      snprintf(o->name, sizeof o->name, "%s%s", from->prefix, o->q.name);
-      s->sources[next] = describe(o);
+      s->items[next] = address(from, &all->list[p], i, s->ctx);
+      s->sources[next] = describe(&s->items[next]);
     }
   }
   return TG_OK;
@@ -138,19 +199,13 @@ tg_status tgi_block_write(const tgi_block_source *from, const char *path, tg_err
 
 /* ---- shards ---- */
 
-static uint64_t bytes_of(const shipment *s, size_t p)
-{
-  const outgoing *o = &s->items[p];
-  return (uint64_t)tgi_parameter_elements(&o->q) * tg_dtype_bytes(o->from->file_dtype);
-}
-
 /* The end of the shard that begins at tensor `p`: as many as fit, one at least. */
 static size_t shard_end(const shipment *s, size_t p, uint64_t most)
 {
   uint64_t bytes = 0;
   const size_t first = p;
-  while (p < s->count && (p == first || bytes_of(s, p) <= most - bytes)) {
-    bytes += bytes_of(s, p);
+  while (p < s->count && (p == first || bytes_of(&s->items[p]) <= most - bytes)) {
+    bytes += bytes_of(&s->items[p]);
     if (bytes > most) {
       return p + 1;
     }
@@ -201,7 +256,7 @@ static tg_status write_index(const shipment *s, uint64_t most, const char *direc
     name_shard(name, number, shards);
     for (; p < end; p++) {
       json_object_set_new(map, s->items[p].name, json_string(name));
-      total += bytes_of(s, p);
+      total += bytes_of(&s->items[p]);
     }
   }
   json_t *metadata = json_object();

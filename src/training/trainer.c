@@ -7,7 +7,7 @@
 
 /* ---- the plan ---- */
 
-enum { kPlanLines = 6 };
+enum { kPlanLines = 7 };
 
 /* Lays out everything but the weights; `lines` (of kPlanLines) gets what each part takes. Returns
  * the number of lines. */
@@ -28,6 +28,12 @@ static size_t lay_out(tg_trainer *t, tgi_memory_plan *plan, tg_plan_line *lines)
   } else {
     t->master = t->model->block;
     lines[line++] = (tg_plan_line){weights, (size_t)p->elements * sizeof(float)};
+  }
+  if (tgi_model_keeps_mxfp4(t->model)) {
+    const size_t bytes = (size_t)p->mxfp4_bytes;
+    t->compute.mxfp4 = t->on_gpu ? tgi_take_1d(plan, TG_U8, p->mxfp4_bytes).data : t->model->mxfp4;
+    lines[line++] = (tg_plan_line){"MXFP4 experts, frozen", bytes};
+    before = plan->bytes;
   }
   t->compute.block = t->master;
   if (t->compute.dtype != TG_F32) {
@@ -145,6 +151,7 @@ tg_status tg_trainer_plan(const tg_model *model, const tg_trainer_options *optio
     return status;
   }
   tg_trainer t = {.model = (tg_model *)(uintptr_t)model, .options = tgi_trainer_settle(options)};
+  t.options.freeze_experts = t.options.freeze_experts || tgi_model_keeps_mxfp4(model);
   status = prepare(&t, error);
   if (status == TG_OK) {
     tg_plan_line all[kPlanLines];
@@ -236,6 +243,13 @@ static tg_status fill(tg_trainer *t, tg_error *error)
   tg_status status = t->on_gpu ? tgi_trainer_copy(t, t->master, t->model->block,
                                                   tgi_trainer_master_elements(t), error)
                                : TG_OK;
+  if (status == TG_OK && t->on_gpu && tgi_model_keeps_mxfp4(t->model)) {
+    const size_t packed = (size_t)t->model->parameters.mxfp4_bytes;
+    status = tg_memory_copy(t->ctx, t->compute.mxfp4, packed, t->model->mxfp4, packed, packed, 1);
+    if (status != TG_OK) {
+      return tgi_error_set(error, status, "trainer: %s", tg_context_message(t->ctx));
+    }
+  }
   status = status ? status : round_weights(t, error);
   return status ? status : tgi_rope_tables_fill(&t->every, 0, &t->model->config, t->ctx, error);
 }
@@ -279,6 +293,7 @@ tg_status tg_trainer_create(tg_model *model, const tg_trainer_options *options, 
   }
   t->model = model;
   t->options = tgi_trainer_settle(options);
+  t->options.freeze_experts = t->options.freeze_experts || tgi_model_keeps_mxfp4(model);
   status = set_up(t, error);
   if (status != TG_OK) {
     tg_trainer_destroy(t);

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tiny_gpt_oss as tiny
 from chat_model import CLI, SECONDS
-from runtime import Model, Session
+from runtime import Model, Session, Trainer
 
 UNNAMED = tiny.VOCAB - 3  # an id that no tokenizer has
 
@@ -26,8 +26,12 @@ def tegula(*words):
 
 
 def saved(directory):
+    return saved_in(directory / "model.safetensors")
+
+
+def saved_in(path):
     """Tensors of a file as (dtype, array); bf16 as the f32 of the same value."""
-    data = (directory / "model.safetensors").read_bytes()
+    data = path.read_bytes()
     size = int.from_bytes(data[:8], "little")
     out = {}
     for name, t in json.loads(data[8 : 8 + size]).items():
@@ -130,11 +134,11 @@ def test_widths_that_are_no_blocks_are_refused(tmp_path):
 
 def test_info(directory):
     done = tegula("info", directory)
-    assert "gpt_oss" in done.stdout and "5 in a layer, 2 for each token" in done.stdout
+    assert "gpt_oss" in done.stdout and "5 in a layer, 2 for each token; MXFP4" in done.stdout
     assert "16 tokens in 1 of 2 layers" in done.stdout
     model = json.loads(tegula("info", directory, "--json").stdout)["model"]
     assert (model["num_experts"], model["experts_per_token"], model["sliding_window"], model["sliding_layers"]) == (5, 2, 16, 1)
-    assert model["eos_token_ids"] == tiny.ENDS
+    assert model["eos_token_ids"] == tiny.ENDS and model["mxfp4_experts"] is True
 
 
 def test_every_end_ends_a_text(directory):
@@ -172,11 +176,67 @@ def test_chat(directory):
 
 @pytest.mark.parametrize("options", [[], ["--freeze-experts", "--dtype", "bf16"]])
 def test_train(directory, tmp_path, options):
-    """Every parameter, or all but the experts: what is saved loads again, and a run goes on."""
+    """All but the experts, asked or not: these are saved as they were read, and a run goes on."""
     (tmp_path / "text").write_text("a tile on a tile on a roof. " * 60)
     done = tegula("train", "--model", directory, "--train-file", tmp_path / "text", "--out", tmp_path / "out", "--steps", 3, "--batch", 2, "--seq", 24, "--val-fraction", 0, *options)
     assert done.returncode == 0, done.stderr
-    assert ("weights, experts frozen" in done.stderr) == bool(options)
+    assert "MXFP4 experts, frozen" in done.stderr
+    source, trained = saved(directory), saved(tmp_path / "out")
+    assert set(source) == set(trained)
+    for name, (kind, t) in source.items():
+        assert (t == trained[name][1]).all() == (kind == "U8"), name
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["quantization_config"]["quant_method"] == "mxfp4"
     done = tegula("train", "--out", tmp_path / "out", "--resume", "--steps", 4)
     assert done.returncode == 0, done.stderr
     assert tegula("generate", tmp_path / "out", "a", "-n", 3).returncode == 0
+
+
+def test_train_dequantised(directory, tmp_path):
+    """Elements train, experts too."""
+    (tmp_path / "text").write_text("a tile on a tile on a roof. " * 60)
+    assert tegula("convert", directory, tmp_path / "wide", "--dtype", "f32").returncode == 0
+    done = tegula("train", "--model", tmp_path / "wide", "--train-file", tmp_path / "text", "--out", tmp_path / "out", "--steps", 2, "--batch", 2, "--seq", 24, "--val-fraction", 0)
+    assert done.returncode == 0 and "frozen" not in done.stderr, done.stderr
+    source, trained = saved(tmp_path / "wide"), saved(tmp_path / "out")
+    assert all((t != trained[name][1]).any() for name, (_, t) in source.items())
+
+
+def test_saved_as_read(directory, tmp_path):
+    """Without a dtype every tensor is written as it was read, to the bit, in shards too."""
+    assert tegula("convert", directory, tmp_path / "same", "--max-shard-size", "30KB").returncode == 0
+    files = sorted((tmp_path / "same").glob("*.safetensors"))
+    parts = [item for path in files for item in saved_in(path).items()]
+    ours, source = dict(parts), saved(directory)
+    assert len(files) > 3 and len(parts) == len(ours) and set(ours) == set(source)
+    for name, (kind, t) in source.items():
+        assert ours[name][0] == kind and (ours[name][1] == t).all(), name
+    index = json.loads((tmp_path / "same" / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == sum(t.nbytes // (2 if kind == "BF16" else 1) for kind, t in source.values())
+    told = [json.loads(tegula("info", path, "--json").stdout)["model"] for path in (directory, tmp_path / "same")]
+    assert told[0]["weight_bytes"] == told[1]["weight_bytes"] < 0.75 * 2 * told[0]["parameters"]
+
+
+def test_packed_is_dequantised(directory, tmp_path):
+    """Logits, and the gradient of every parameter but the experts' matrices, are those of the elements."""
+    assert tegula("convert", directory, tmp_path / "wide", "--dtype", "f32").returncode == 0
+    ids = np.random.default_rng(7).integers(0, tiny.VOCAB, 48)
+    logits, gradients = [], []
+    for path in (directory, tmp_path / "wide"):
+        model = Model(path, dtype=1)
+        session, steps = Session(model, tiny.VOCAB), Session(model, tiny.VOCAB)
+        logits.append(session.feed(ids))
+        for t in ids:
+            last = steps.feed([t])
+        assert np.abs(last - logits[-1]).max() <= 1e-5 * np.abs(last).max()
+        session.close()
+        steps.close()
+        trainer = Trainer(model, batch_size=1, sequence_length=24, num_steps=1, learning_rate=1e-3, beta1=0.9, beta2=0.95, eps=1e-8, freeze_experts=True)
+        loss = trainer.backward(ids[:24], ids[1:25])
+        frozen = [name.endswith(("gate_up_proj", "down_proj")) for name in model.names()]
+        gradients.append([np.array(loss), *(trainer.gradient(i) for i, kept in enumerate(frozen) if not kept)])
+        assert sum(frozen) == 4
+        trainer.close()
+        model.close()
+    assert np.abs(logits[0] - logits[1]).max() <= 2e-6 * np.abs(logits[1]).max()
+    for a, b in zip(*gradients, strict=True):
+        assert np.abs(a - b).max() <= 2e-5 * np.abs(b).max()

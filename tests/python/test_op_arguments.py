@@ -30,6 +30,7 @@ def good_arguments():
     f8, one = weight.to(torch.float8_e4m3fn), placed.ones(1, 1)
     chosen, weights = placed.tensor([[0, 2], [3, 1], [1, 0]]), placed.rand(3, 2)
     offsets, slot, row = ops.moe_plan(chosen, 4)
+    blocks, scales = placed.ones(4, 5, 2, 16).to(torch.uint8), placed.full((4, 5, 2), 127).to(torch.uint8)
     counts = placed.full((2,), 5, dtype=torch.int32)
     gated = {"gate": x, "up": x}
     return {
@@ -53,6 +54,9 @@ def good_arguments():
         "linear_fp8": {"x": x, "weight": ops.pack_fp8(f8, one), "bias": placed.ones(5)},
         "topk_router": {"logits": placed.randn(2, 3, 8), "token_mask": ids, "k": 2, "sums": True}, "moe_plan": {"indices": chosen, "experts": 4},
         "grouped_linear": {"x": placed.randn(3, 8), "weight": placed.randn(4, 5, 8), "offsets": offsets, "bias": placed.ones(4, 5), "slot": slot, "row": row},
+        "pack_mxfp4": {"blocks": blocks, "scales": scales},
+        "grouped_linear_mxfp4": {"x": placed.randn(3, 64), "weight": ops.pack_mxfp4(blocks, scales), "offsets": offsets, "bias": placed.ones(4, 5),
+                                 "slot": slot, "row": row},
         "moe_combine": {"y": placed.randn(6, 8), "row": row, "weights": weights, "residual": placed.ones(3, 8), "slot": slot},
         "moe_mlp": {"x": placed.randn(3, 8), "weights": weights, "offsets": offsets, "slot": slot, "row": row, "gate_up": placed.randn(4, 10, 8),
                     "down": placed.randn(4, 8, 5), "gate_up_bias": placed.ones(4, 10), "down_bias": placed.ones(4, 8)},
@@ -67,7 +71,7 @@ def wrong_values():
     return {**shapes, **dtypes, **others, "sparse": torch.eye(8).to_sparse().to(placed.device), "empty": placed.ones(0)}
 
 
-FUNCTIONS = [name for name in ops.__all__ if name not in ("PackedWeight", "adamw_step", "clip_grad_norm_", "global_norm")]
+FUNCTIONS = [name for name in ops.__all__ if name not in ("PackedWeight", "PackedExperts", "adamw_step", "clip_grad_norm_", "global_norm")]
 
 
 @pytest.mark.parametrize("grad", [False, True])

@@ -139,7 +139,7 @@ def test_dynamic_activations():
     (lambda x: ops.pack_int8(x.to(torch.int8), placed.ones(3)), ValueError, "linear_int8_pack: scale: expected"),
     (lambda x: ops.pack_int8(x[0].to(torch.int8), placed.ones(4)), ValueError, "linear_int8: weight: expected rank 2, got rank 1"),
     (lambda x: ops.pack_int4(x.to(torch.uint8), placed.ones(4, 4), group_size=48), ValueError, "linear_int4_pack"),
-    (lambda x: tegula._core.packed_bytes("linear", x, x), ValueError, "pack: op: expected linear_int8, linear_int4 or linear_fp8, got linear"),
+    (lambda x: tegula._core.packed_bytes("linear", x, x), ValueError, "pack: op: expected linear_int8, linear_int4, linear_fp8 or grouped_linear_mxfp4, got linear"),
 ])  # fmt: skip
 def test_refused(call, exception, message):
     with pytest.raises(exception, match=message):

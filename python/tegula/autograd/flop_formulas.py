@@ -32,6 +32,10 @@ def grouped_linear_backward(dy, x, *arguments, out_shape=None, **named):
     return product(dy, x[1]) * sum(arguments[-1][:2])  # wanted: dx, dweight, dbias
 
 
+def grouped_packed_backward(dy, weight, offsets, x, *arguments, out_shape=None, **named):
+    return product(dy, x[1])
+
+
 def experts(x, weights, offsets, slot, row, gate_up, gate_up_bias, down, *arguments, out_shape=None, **named):
     return 3 * product(slot, math.prod(down[1:]))
 
@@ -93,7 +97,8 @@ def naive_attention_backward(dout, q, k, v, *rest, out_val=None, **named):
 
 BY_SHAPES = {
     "linear_fwd": linear, "linear_bwd": linear_backward, "grouped_linear_fwd": grouped_linear,
-    "grouped_linear_bwd": grouped_linear_backward, "linear_cross_entropy_fwd": loss,
+    "grouped_linear_bwd": grouped_linear_backward, "grouped_linear_mxfp4_fwd": grouped_linear,
+    "grouped_linear_mxfp4_bwd": grouped_packed_backward, "linear_cross_entropy_fwd": loss,
     "linear_cross_entropy_fwdbwd": loss_and_gradients, "linear_cross_entropy_bwd": loss_backward,
     "moe_mlp_fwd": experts, "moe_mlp_bwd": experts_backward,
     **dict.fromkeys(("linear_int8_fwd", "linear_int4_fwd", "linear_fp8_fwd"), quantised_linear),

@@ -5,6 +5,12 @@ from typing import NamedTuple
 
 import torch
 
+class PackedExperts(NamedTuple):
+    data: torch.Tensor
+    experts: int
+    out_features: int
+    in_features: int
+
 class PackedWeight(NamedTuple):
     data: torch.Tensor
     out_features: int
@@ -172,6 +178,20 @@ def grouped_linear(
     packing: str = 'halves',
 ) -> torch.Tensor: ...
 
+def grouped_linear_mxfp4(
+    x: torch.Tensor,
+    weight: tegula.ops.moe_ops.PackedExperts,
+    offsets: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    slot: torch.Tensor | None = None,
+    row: torch.Tensor | None = None,
+    activation: str = 'none',
+    alpha: float = 1.702,
+    limit: float = 7.0,
+    packing: str = 'halves',
+) -> torch.Tensor: ...
+
 def layer_norm(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -284,6 +304,11 @@ def pack_int8(
     scale: torch.Tensor,
     zero_point: torch.Tensor | None = None,
 ) -> PackedWeight: ...
+
+def pack_mxfp4(
+    blocks: torch.Tensor,
+    scales: torch.Tensor,
+) -> tegula.ops.moe_ops.PackedExperts: ...
 
 def qk_norm_rope(
     q: torch.Tensor,

@@ -1,7 +1,10 @@
 """`tegula.ops`: routing of a mixture of experts, their linear layers and feed-forward blocks."""
 
+from typing import NamedTuple
+
 import torch
 
+from .. import _core
 from ..autograd.conventions import GATED, PACKING, ROUNDING, SCORING, choose, empty, expect_tensor, flat, rows, statistic, widened
 from ..autograd.op_function import Op, needs_gradient
 from .elementwise_ops import swiglu, swiglu_clamped
@@ -97,6 +100,24 @@ class Spread(torch.autograd.Function):
         return dx, None, None
 
 
+def gathered(op, x, slot, row):
+    """The rows of x of all slots, with a gradient."""
+    if row is None:
+        raise ValueError(f"{op}: row: expected a tensor beside a gathered x that requires its gradient, got None")
+    if expect_tensor(op, "row", row).dim() != 2 or row.shape[0] != x.shape[0] or row.numel() != slot.numel():
+        raise ValueError(f"{op}: row: expected [{x.shape[0]}, k] for {slot.numel()} slots, got {list(row.shape)}")
+    return Spread.apply(x, slot, row)
+
+
+def slots_of_row(op, x, slot):
+    """slots_per_row, of checked shapes."""
+    if x.dim() != 2:
+        raise ValueError(f"{op}: x: expected rank 2, got {list(x.shape)}")
+    if slot is not None and expect_tensor(op, "slot", slot).dim() != 1:
+        raise ValueError(f"{op}: slot: expected rank 1, got {list(slot.shape)}")
+    return 0 if slot is None else max(1, slot.shape[0] // max(1, x.shape[0]))
+
+
 def gated_scalars(op, activation, alpha, limit, packing):
     """activation, alpha, limit and packing as the ops have them: 0 where the activation does not read it."""
     number, packed = choose(op, "activation", GATED, activation), choose(op, "packing", PACKING, packing)
@@ -133,21 +154,70 @@ def grouped_linear(
     hold gate and up as packing says."""
     for name, tensor in (("x", x), ("weight", weight), ("offsets", offsets)):
         expect_tensor("grouped_linear", name, tensor)
-    if x.dim() != 2:
-        raise ValueError(f"grouped_linear: x: expected rank 2, got {list(x.shape)}")
-    if slot is not None and expect_tensor("grouped_linear", "slot", slot).dim() != 1:
-        raise ValueError(f"grouped_linear: slot: expected rank 1, got {list(slot.shape)}")
+    slots_per_row = slots_of_row("grouped_linear", x, slot)
     scalars = gated_scalars("grouped_linear", activation, alpha, limit, packing)
-    slots_per_row = 0 if slot is None else max(1, slot.shape[0] // max(1, x.shape[0]))
     if not torch.is_grad_enabled() or not any(isinstance(t, torch.Tensor) and needs_gradient(t) for t in (x, weight, bias)):
         return _grouped_linear(x, weight, bias, offsets, slot, slots_per_row, in_first, *scalars)[0]
     if slot is not None and needs_gradient(x):
-        if row is None:
-            raise ValueError("grouped_linear: row: expected a tensor beside a gathered x that requires its gradient, got None")
-        if expect_tensor("grouped_linear", "row", row).dim() != 2 or row.shape[0] != x.shape[0] or row.numel() != slot.numel():
-            raise ValueError(f"grouped_linear: row: expected [{x.shape[0]}, k] for {slot.numel()} slots, got {list(row.shape)}")
-        x, slot, slots_per_row = Spread.apply(x, slot, row), None, 0
+        x, slot, slots_per_row = gathered("grouped_linear", x, slot, row), None, 0
     z = _grouped_linear(x, weight, bias, offsets, slot, slots_per_row, in_first, *gated_scalars("grouped_linear", "none", 0, 0, packing))[0]
+    return activated(z, activation, alpha, limit, packing)
+
+
+class PackedExperts(NamedTuple):
+    """Weights [experts, out_features, in_features] in MXFP4, packed by `pack_mxfp4`. To move them:
+    packed._replace(data=packed.data.cuda())."""
+
+    data: torch.Tensor
+    experts: int
+    out_features: int
+    in_features: int
+
+
+def pack_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> PackedExperts:
+    """Weights for `grouped_linear_mxfp4`, of blocks [experts, out, in / 32, 16] and scales [experts, out, in / 32], as the
+    files of GPT-OSS hold them; tegula/grouped_linear_mxfp4.h. A file's tensors, and the way back, are the same bits."""
+    op = "grouped_linear_mxfp4"
+    if expect_tensor(op, "blocks", blocks).dim() != 4:
+        raise ValueError(f"{op}: blocks: expected rank 4, got rank {blocks.dim()}")
+    host = {name: expect_tensor(op, name, t).detach().cpu().contiguous() for name, t in (("weight", blocks), ("scale", scales))}
+    data = torch.empty(_core.packed_bytes(op, **host), dtype=torch.uint8)
+    _core.pack(op, **host, packed=data)
+    return PackedExperts(data.to(blocks.device), blocks.shape[0], blocks.shape[1], 32 * blocks.shape[2])
+
+
+def grouped_packed(x, weight, bias, offsets, slot, slots_per_row, activation, alpha, limit, packing, out_features):
+    return (empty((x.shape[0] if slot is None else slot.shape[0], out_features // 2 if activation else out_features), x),)
+
+
+_grouped_linear_mxfp4 = Op("grouped_linear_mxfp4", ["y"], grouped_packed, more=["SymInt out_features"])
+
+
+def grouped_linear_mxfp4(
+    x: torch.Tensor, weight: PackedExperts, offsets: torch.Tensor, bias: torch.Tensor | None = None, *,
+    slot: torch.Tensor | None = None, row: torch.Tensor | None = None, activation: str = "none", alpha: float = 1.702,
+    limit: float = 7.0, packing: str = "halves",
+) -> torch.Tensor:  # fmt: skip
+    """`grouped_linear` with frozen weights from `pack_mxfp4`, whose values are not rounded; tegula/grouped_linear_mxfp4.h.
+    The weights have no gradient."""
+    op = "grouped_linear_mxfp4"
+    if not isinstance(weight, PackedExperts):
+        raise TypeError(f"{op}: weight: expected PackedExperts, got {type(weight)}")
+    for name, tensor in (("x", x), ("offsets", offsets)):
+        expect_tensor(op, name, tensor)
+    slots_per_row = slots_of_row(op, x, slot)
+    if x.shape[1] != weight.in_features:
+        raise ValueError(f"{op}: x: expected [rows, {weight.in_features}], got {list(x.shape)}")
+    if activation != "none" and weight.out_features % 2:
+        raise ValueError(f"{op}: weight: expected an even number of outputs, got {weight.out_features}")
+    scalars = gated_scalars(op, activation, alpha, limit, packing)
+    if not torch.is_grad_enabled() or not any(isinstance(t, torch.Tensor) and needs_gradient(t) for t in (x, bias)):
+        return _grouped_linear_mxfp4(x, weight.data, bias, offsets, slot, slots_per_row, *scalars, weight.out_features)[0]
+    if slot is not None:  # the backward gives dx by row, whoever wants it
+        x = gathered(op, x, slot, row) if needs_gradient(x) else x.index_select(0, slot // slots_per_row)
+        slot, slots_per_row = None, 0
+    none = gated_scalars(op, "none", 0, 0, packing)
+    z = _grouped_linear_mxfp4(x, weight.data, bias, offsets, slot, slots_per_row, *none, weight.out_features)[0]
     return activated(z, activation, alpha, limit, packing)
 
 

@@ -77,7 +77,7 @@ tg_status tgi_generator_fits(const tgi_generator *g, const char *name, int64_t c
 
 static double cpu_read_speed(const tgi_generator *g)
 {
-  const size_t bytes = tg_model_get_info(g->model).weight_bytes;
+  const size_t bytes = (size_t)g->model->parameters.elements * tg_dtype_bytes(g->model->dtype);
   const size_t most = kMostReadBytes;
   roof *r = roof_read(tg_context_num_threads(g->session->ctx), g->model->block,
                       bytes < most ? bytes : most);

@@ -10,34 +10,30 @@ static bool is_token_table(const char *name)
 }
 
 /* Elements of a parameter that a pass over one token reads: of the experts' those that it picks. */
-static double used_elements(const tg_model *model, const tg_tensor *view, const char *name)
+static double used_elements(const tg_model *model, const tgi_parameter *q)
 {
   const tgi_config *c = &model->config;
-  double n = 1;
-  for (int i = 0; i < view->ndim; i++) {
-    n *= (double)view->shape[i];
-  }
-  return strstr(name, ".experts.") ? n * c->experts_per_token / c->num_experts : n;
+  const double n = (double)tgi_parameter_elements(q);
+  return strstr(q->name, ".experts.") ? n * c->experts_per_token / c->num_experts : n;
 }
 
-static bool is_vector(const tg_tensor *view, const char *name)
+static bool is_vector(const tgi_parameter *q)
 {
-  return view->ndim == 1 || strstr(name, "_proj_bias");
+  return q->ndim == 1 || strstr(q->name, "_proj_bias");
 }
 
 tgi_model_products tgi_model_count_products(const tg_model *model)
 {
-  tg_tensor view;
-  const char *name;
+  const tgi_parameters *all = &model->parameters;
   double table = 0;
   tgi_model_products p = {0, 0};
-  for (size_t i = 0; tg_model_parameter(model, i, &view, &name) == TG_OK; i++) {
-    const double n = is_vector(&view, name) ? 0 : used_elements(model, &view, name);
-    if (is_token_table(name)) {
+  for (const tgi_parameter *q = all->list; q < all->list + all->count; q++) {
+    const double n = is_vector(q) ? 0 : used_elements(model, q);
+    if (is_token_table(q->name)) {
       table = n;
-    } else if (strstr(name, "lm_head")) {
+    } else if (strstr(q->name, "lm_head")) {
       p.head = n;
-    } else if (!strstr(name, "wpe")) {
+    } else if (!strstr(q->name, "wpe")) {
       p.body += n;
     }
   }
@@ -45,16 +41,18 @@ tgi_model_products tgi_model_count_products(const tg_model *model)
   return p;
 }
 
-/* Biases and the weights of norms. */
-static double count_vectors(const tg_model *model)
+/* Biases and the weights of norms, and what stays in MXFP4: in bytes, those of 4 bits and a scale
+ * for each 32 of them; less what they are as products. */
+static double count_others(const tg_model *model, double element)
 {
-  tg_tensor view;
-  const char *name;
-  double n = 0;
-  for (size_t i = 0; tg_model_parameter(model, i, &view, &name) == TG_OK; i++) {
-    n += is_vector(&view, name) ? used_elements(model, &view, name) : 0;
+  const tgi_parameters *all = &model->parameters;
+  double bytes = 0;
+  for (const tgi_parameter *q = all->list; q < all->list + all->count; q++) {
+    const double n = used_elements(model, q);
+    bytes += is_vector(q) ? n * element : 0;
+    bytes += tgi_parameter_is_mxfp4(q) ? n * (17.0 / 32 - element) : 0;
   }
-  return n;
+  return bytes;
 }
 
 double tgi_model_pass_bytes(const tg_model *model, double keys, tg_dtype cache)
@@ -63,7 +61,8 @@ double tgi_model_pass_bytes(const tg_model *model, double keys, tg_dtype cache)
   const tgi_model_products p = tgi_model_count_products(model);
   const double row =
       2.0 * (double)tgi_config_key_width(c) * (double)tg_dtype_bytes(cache ? cache : model->dtype);
-  double read = (p.body + p.head + count_vectors(model)) * (double)tg_dtype_bytes(model->dtype);
+  const double element = (double)tg_dtype_bytes(model->dtype);
+  double read = (p.body + p.head) * element + count_others(model, element);
   for (int layer = 0; layer < c->num_hidden_layers; layer++) {
     const bool slides = c->sliding_window > 0 && tgi_config_slides(c, layer);
     read += row * (slides && keys > c->sliding_window ? c->sliding_window : keys);

@@ -11,11 +11,10 @@
  *            the experts that have rows) for few. */
 #include "cpu/gemm/gemm.h"
 #include "ops/grouped_linear/expert_bias_sums.h"
+#include "ops/grouped_linear/grouped_clearing.h"
 #include "ops/shared/gated/gated_choice.h"
 
 #include <stdio.h>
-
-enum { kClearBytes = 128 << 10 };
 
 static tgi_gemm_operand operand(const tg_tensor *t, bool along_k)
 {
@@ -52,32 +51,6 @@ static tgi_gemm_operand sources_from(const tg_tensor *x, const grouped_rows *g, 
 static void *place_of(const tg_tensor *t, int64_t r)
 {
   return !tgi_present(t) ? NULL : t->data ? tgi_row(t, r) : (void *)(uintptr_t)t;
-}
-
-/* Rows of a tensor from `first` on. */
-typedef struct clearing {
-  const tg_tensor *t;
-  int64_t first;
-} clearing;
-
-static void clear_rows(void *arg, int64_t begin, int64_t end, int thread)
-{
-  const clearing *c = arg;
-  const size_t bytes = (size_t)c->t->shape[1] * tg_dtype_bytes(c->t->dtype);
-  (void)thread;
-  for (int64_t r = begin; r < end; r++) {
-    memset(tgi_row(c->t, c->first + r), 0, bytes);
-  }
-}
-
-/* The rows that no expert has. */
-static void clear_rest(const tg_context *ctx, const tg_tensor *t, const grouped_rows *g)
-{
-  clearing c = {t, first_row(g, g->experts)};
-  const int64_t row_bytes = t->shape[1] * (int64_t)tg_dtype_bytes(t->dtype);
-  if (row_bytes > 0) {
-    tgi_for(ctx, g->rows - c.first, 1 + kClearBytes / row_bytes, clear_rows, &c);
-  }
 }
 
 /* ---- forward ---- */

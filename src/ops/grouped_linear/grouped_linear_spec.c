@@ -1,51 +1,4 @@
-#include "ops/spec.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-/* The expert of a row; `experts`: none. */
-static int64_t expert_of(const spec_case *c, int64_t experts, spec_rng *rng)
-{
-  if (spec_is(c, "one expert")) {
-    return experts / 2;
-  }
-  if (spec_is(c, "all dropped")) {
-    return experts;
-  }
-  if (spec_is(c, "dropped") || spec_is(c, "not finite")) {
-    return spec_below(rng, experts + 2) < experts ? spec_below(rng, experts) : experts;
-  }
-  if (spec_is(c, "few experts")) { /* the first and the last one have no rows */
-    return experts / 3 + spec_below(rng, 2);
-  }
-  return spec_below(rng, experts);
-}
-
-/* Offsets of `rows` random rows, and slots in a random order. Returns how many experts have. */
-static int64_t fill_plan(tgi_shaped *shaped, const spec_case *c, int64_t rows, spec_rng *rng)
-{
-  const int64_t experts = tgi_shaped_tensor(shaped, "offsets")->shape[0] - 1;
-  const tg_tensor *slot = tgi_shaped_tensor(shaped, "slot");
-  int64_t *count = calloc((size_t)experts + 1, sizeof *count), first = 0;
-  int64_t *order = calloc((size_t)rows + 1, sizeof *order);
-  for (int64_t r = 0; r < rows; r++) { /* Fisher and Yates's shuffle */
-    const int64_t other = spec_below(rng, r + 1);
-    order[r] = order[other];
-    order[other] = r;
-    count[expert_of(c, experts, rng)]++;
-  }
-  for (int64_t e = 0; e < experts; e++) {
-    spec_set(shaped, "offsets", e, (double)first);
-    first += count[e];
-  }
-  spec_set(shaped, "offsets", experts, (double)first);
-  for (int64_t r = 0; r < rows && tgi_present(slot); r++) { /* of no expert: not to be read */
-    spec_set(shaped, "slot", r, r < first ? (double)order[r] : -7);
-  }
-  free(order);
-  free(count);
-  return first;
-}
+#include "ops/grouped_linear/grouped_spec.h"
 
 static void fill_values(tgi_shaped *shaped, const spec_case *c)
 {
@@ -71,7 +24,7 @@ static void fill_limits(tgi_shaped *shaped)
 static void fill_fwd(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
 {
   const tg_tensor *x = tgi_shaped_tensor(shaped, "x"), *y = tgi_shaped_tensor(shaped, "y");
-  const int64_t in = x->shape[1], kept = fill_plan(shaped, c, y->shape[0], rng);
+  const int64_t in = x->shape[1], kept = spec_fill_plan(shaped, c, y->shape[0], rng);
   spec_scale(shaped, "weight", in > 0 ? 1 / sqrt((double)in) : 1, 0);
   fill_values(shaped, c);
   if (spec_is(c, "limits")) {
@@ -89,7 +42,7 @@ static void fill_bwd(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
 {
   const tg_tensor *dy = tgi_shaped_tensor(shaped, "dy"), *x = tgi_shaped_tensor(shaped, "x");
   const int64_t in = x->shape[1], out = dy->shape[1];
-  const int64_t kept = fill_plan(shaped, c, dy->shape[0], rng);
+  const int64_t kept = spec_fill_plan(shaped, c, dy->shape[0], rng);
   spec_scale(shaped, "weight", in > 0 ? 1 / sqrt((double)in) : 1, 0);
   fill_values(shaped, c);
   if (spec_is(c, "not finite")) {
