@@ -1,0 +1,1 @@
+"""Models, tokenizers and trainers on the C runtime, without PyTorch: what tegula.Model and its like are."""
