@@ -50,11 +50,11 @@ static DLDataType dtype_for(tg_dtype dtype)
 {
   const uint8_t bits = (uint8_t)(8 * tg_dtype_bytes(dtype));
   const bool whole = dtype == TG_I32 || dtype == TG_I64 || dtype == TG_I8;
-  const uint8_t code = whole                ? kDLInt
-                       : dtype == TG_U8     ? kDLUInt
-                       : dtype == TG_BF16   ? kDLBfloat
+  const uint8_t code = whole                 ? kDLInt
+                       : dtype == TG_U8      ? kDLUInt
+                       : dtype == TG_BF16    ? kDLBfloat
                        : dtype == TG_F8_E4M3 ? kDLFloat8E4m3fn
-                                            : kDLFloat;
+                                             : kDLFloat;
   return (DLDataType){.code = code, .bits = bits, .lanes = 1};
 }
 
@@ -78,8 +78,7 @@ static PyObject *export_array(tgi_array *array, bool versioned)
                                             .deleter = delete_versioned,
                                             .flags = array->writable ? 0 : DLPACK_FLAG_READ_ONLY,
                                             .dl_tensor = tensor};
-  e->plain =
-      (DLManagedTensor){.dl_tensor = tensor, .manager_ctx = e, .deleter = delete_plain};
+  e->plain = (DLManagedTensor){.dl_tensor = tensor, .manager_ctx = e, .deleter = delete_plain};
   PyObject *capsule = versioned ? PyCapsule_New(&e->versioned, "dltensor_versioned", end_versioned)
                                 : PyCapsule_New(&e->plain, "dltensor", end_plain);
   if (!capsule) {

@@ -22,8 +22,7 @@ static PyObject *make(PyObject *type, PyObject *extents, PyObject *name)
       return NULL;
     }
   }
-  return tgi_dtype_of_name(name, &dtype) < 0 ? NULL
-                                             : tgi_array_new(type, dtype, (int)ndim, shape);
+  return tgi_dtype_of_name(name, &dtype) < 0 ? NULL : tgi_array_new(type, dtype, (int)ndim, shape);
 }
 
 PyObject *tgi_array_empty(PyObject *type, PyObject *args)

@@ -160,10 +160,9 @@ static PyObject *item(PyObject *self, Py_ssize_t index)
 static PyObject *represent(PyObject *self)
 {
   PyObject *shape = get_shape(self, NULL);
-  PyObject *text =
-      shape ? PyUnicode_FromFormat("tegula.Array(shape=%R, dtype='%s')", shape,
-                                   tgi_dtype_python_name(array_of(self)->view.dtype))
-            : NULL;
+  PyObject *text = shape ? PyUnicode_FromFormat("tegula.Array(shape=%R, dtype='%s')", shape,
+                                                tgi_dtype_python_name(array_of(self)->view.dtype))
+                         : NULL;
   Py_XDECREF(shape);
   return text;
 }

@@ -1,6 +1,6 @@
-/** tegula.Array: elements in host memory, for results without another library. It exports DLPack and
- * the buffer protocol, and so is a view for NumPy, PyTorch and the like. The type belongs to _core;
- * other modules of the package make arrays of it. */
+/** tegula.Array: elements in host memory, for results without another library. It exports DLPack
+ * and the buffer protocol, and so is a view for NumPy, PyTorch and the like. The type belongs to
+ * _core; other modules of the package make arrays of it. */
 #ifndef TGI_PYTHON_ARRAY_OBJECT_H
 #define TGI_PYTHON_ARRAY_OBJECT_H
 
@@ -32,8 +32,8 @@ typedef struct tgi_array {
 /** The type, for the module's state. NULL with an exception set on failure. */
 PyObject *tgi_array_make_type(PyObject *module);
 
-/** A contiguous array of `shape` with memory of its own, not initialised. NULL with an exception set
- * on failure. */
+/** A contiguous array of `shape` with memory of its own, not initialised. NULL with an exception
+ * set on failure. */
 PyObject *tgi_array_new(PyObject *type, tg_dtype dtype, int ndim, const int64_t *shape);
 
 /** A view of memory that `owner` keeps. */

@@ -29,8 +29,7 @@ int tgi_read_device(const char *name, tg_backend *backend, int32_t *index)
     *backend = TG_BACKEND_CPU;
     return 0;
   }
-  if (strcmp(name, "cuda") == 0 ||
-      (sscanf(name, "cuda:%d%c", &number, &end) == 1 && number >= 0)) {
+  if (strcmp(name, "cuda") == 0 || (sscanf(name, "cuda:%d%c", &number, &end) == 1 && number >= 0)) {
     *backend = TG_BACKEND_CUDA;
     *index = number;
     return 0;

@@ -45,8 +45,7 @@ static PyObject *list_ranges(const tg_byte_range *ranges, size_t count)
 {
   PyObject *list = PyList_New((Py_ssize_t)count);
   for (size_t i = 0; list && i < count; i++) {
-    PyObject *pair =
-        Py_BuildValue("(nn)", (Py_ssize_t)ranges[i].begin, (Py_ssize_t)ranges[i].end);
+    PyObject *pair = Py_BuildValue("(nn)", (Py_ssize_t)ranges[i].begin, (Py_ssize_t)ranges[i].end);
     if (!pair || PyList_SetItem(list, (Py_ssize_t)i, pair) < 0) {
       Py_CLEAR(list);
     }

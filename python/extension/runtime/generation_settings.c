@@ -47,8 +47,7 @@ static int read_bias(PyObject *list, tgi_generation_settings *s)
   return 0;
 }
 
-static int read_prompt(const tgi_model_handle *handle, PyObject *object,
-                       tgi_generation_settings *s)
+static int read_prompt(const tgi_model_handle *handle, PyObject *object, tgi_generation_settings *s)
 {
   tgi_id_rows rows;
   if (tgi_model_read_ids(handle, "generate", object, &rows) < 0) {
@@ -68,21 +67,31 @@ static int read_prompt(const tgi_model_handle *handle, PyObject *object,
 static int read_all(const tgi_model_handle *handle, PyObject *args, PyObject *named,
                     tgi_generation_settings *s)
 {
-  static char *keys[] = {"prompt", "max_new_tokens",   "temperature",        "top_k",
-                         "top_p",  "min_p",            "seed",               "repetition_penalty",
-                         "presence_penalty", "frequency_penalty", "penalty_window", "stop",
-                         "bias",   "logprobs",         NULL};
+  static char *keys[] = {"prompt",
+                         "max_new_tokens",
+                         "temperature",
+                         "top_k",
+                         "top_p",
+                         "min_p",
+                         "seed",
+                         "repetition_penalty",
+                         "presence_penalty",
+                         "frequency_penalty",
+                         "penalty_window",
+                         "stop",
+                         "bias",
+                         "logprobs",
+                         NULL};
   PyObject *prompt, *stop, *bias;
   tg_sampling *how = &s->options.sampling;
   long long max_new_tokens;
   unsigned long long seed;
   int logprobs;
-  if (!PyArg_ParseTupleAndKeywords(args, named, "O$LfiffKfffiO!O!i:generate", keys, &prompt,
-                                   &max_new_tokens, &how->temperature, &how->top_k, &how->top_p,
-                                   &how->min_p, &seed, &how->repetition_penalty,
-                                   &how->presence_penalty, &how->frequency_penalty,
-                                   &how->penalty_window, &PyList_Type, &stop, &PyList_Type, &bias,
-                                   &logprobs)) {
+  if (!PyArg_ParseTupleAndKeywords(
+          args, named, "O$LfiffKfffiO!O!i:generate", keys, &prompt, &max_new_tokens,
+          &how->temperature, &how->top_k, &how->top_p, &how->min_p, &seed, &how->repetition_penalty,
+          &how->presence_penalty, &how->frequency_penalty, &how->penalty_window, &PyList_Type,
+          &stop, &PyList_Type, &bias, &logprobs)) {
     return -1;
   }
   how->seed = seed;

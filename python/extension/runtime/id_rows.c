@@ -111,8 +111,10 @@ static int read_lists(const tgi_id_use *use, PyObject *object, tgi_id_rows *rows
       return -1;
     }
     if (!is_list(row) || PySequence_Size(row) != rows->length) {
-      PyErr_Format(PyExc_ValueError, "%s: %s[%lld]: expected a row of %lld tokens like the first, "
-                   "got %R", use->op, use->name, (long long)r, (long long)rows->length, row);
+      PyErr_Format(PyExc_ValueError,
+                   "%s: %s[%lld]: expected a row of %lld tokens like the first, "
+                   "got %R",
+                   use->op, use->name, (long long)r, (long long)rows->length, row);
       status = -1;
     }
     status = status ? status : read_list(use, row, rows, r);
@@ -156,8 +158,10 @@ static void *fetch(const tgi_id_use *use, const tgi_arguments *arguments, tg_ten
   const size_t count = last > 0 ? (size_t)view->shape[0] : 1;
   const size_t step = dense || last == 0 ? row : (size_t)view->stride[0] * element;
   if (!dense && view->stride[last] != 1) {
-    PyErr_Format(PyExc_ValueError, "%s: %s: expected a last axis that is contiguous, got stride "
-                 "%lld", use->op, use->name, (long long)view->stride[last]);
+    PyErr_Format(PyExc_ValueError,
+                 "%s: %s: expected a last axis that is contiguous, got stride "
+                 "%lld",
+                 use->op, use->name, (long long)view->stride[last]);
     return NULL;
   }
   void *memory = malloc(row * count);

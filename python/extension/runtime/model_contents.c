@@ -103,8 +103,8 @@ PyObject *tgi_model_generation(PyObject *self, PyObject *unused)
   const int32_t *ids = tg_model_eos_token_ids(model, &count);
   PyObject *eos = tgi_ids_object(ids, count);
   return eos ? Py_BuildValue("{s:d,s:i,s:d,s:d,s:d,s:i,s:i,s:i,s:N}", "temperature",
-                             (double)g.temperature, "top_k", (int)g.top_k, "top_p",
-                             (double)g.top_p, "min_p", (double)g.min_p, "repetition_penalty",
+                             (double)g.temperature, "top_k", (int)g.top_k, "top_p", (double)g.top_p,
+                             "min_p", (double)g.min_p, "repetition_penalty",
                              (double)g.repetition_penalty, "max_new_tokens", (int)g.max_new_tokens,
                              "bos_token_id", (int)g.bos_token_id, "pad_token_id",
                              (int)g.pad_token_id, "eos_token_ids", eos)

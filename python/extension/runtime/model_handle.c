@@ -33,9 +33,8 @@ typedef struct source {
 static tg_status make_model(const source *from, tg_model **out, tg_error *error)
 {
   return from->directory ? tg_model_load(from->directory, from->dtype, out, error)
-         : from->preset
-             ? tg_model_create(from->preset, from->vocab_size, from->seed, out, error)
-             : tg_model_create_from(from->config, from->seed, out, error);
+         : from->preset  ? tg_model_create(from->preset, from->vocab_size, from->seed, out, error)
+                         : tg_model_create_from(from->config, from->seed, out, error);
 }
 
 static int fill(tgi_model_handle *handle, const source *from)
@@ -63,14 +62,14 @@ static int check_source(const source *from)
 
 PyObject *tgi_model_open(PyObject *module, PyObject *args, PyObject *named)
 {
-  static char *keys[] = {"directory",   "preset",      "config", "vocab_size", "seed", "dtype",
-                         "cache_dtype", "num_threads", "device", NULL};
+  static char *keys[] = {"directory", "preset",      "config",      "vocab_size", "seed",
+                         "dtype",     "cache_dtype", "num_threads", "device",     NULL};
   source from = {0};
   const char *dtype = NULL, *cache_dtype = NULL, *device = "cpu";
   int num_threads = 0;
   if (!PyArg_ParseTupleAndKeywords(args, named, "|$zzziKzzis:open_model", keys, &from.directory,
-                                   &from.preset, &from.config, &from.vocab_size, &from.seed,
-                                   &dtype, &cache_dtype, &num_threads, &device) ||
+                                   &from.preset, &from.config, &from.vocab_size, &from.seed, &dtype,
+                                   &cache_dtype, &num_threads, &device) ||
       check_source(&from) < 0 || tgi_read_dtype(dtype, &from.dtype) < 0) {
     return NULL;
   }
@@ -179,8 +178,8 @@ static PyObject *forward_rows(tgi_model_handle *handle, const tgi_id_rows *rows,
     array = make_logits(handle, rows, last);
     status = array ? 0 : -1;
     const int64_t count = last ? rows->rows : rows->rows * rows->length;
-    logits = tg_tensor_2d(array ? tgi_array_data(array) : NULL, TG_F32, count,
-                          handle->info.vocab_size);
+    logits =
+        tg_tensor_2d(array ? tgi_array_data(array) : NULL, TG_F32, count, handle->info.vocab_size);
   } else if (status == 0) {
     array = Py_NewRef(out);
     status = read_out(handle, &arguments, out, &logits);

@@ -1,5 +1,6 @@
-/** A model with its sessions. Sessions come from a pool: whoever computes takes an idle one or makes
- * one, so that any number of threads read a model at once. The pool is used under Python's lock. */
+/** A model with its sessions. Sessions come from a pool: whoever computes takes an idle one or
+ * makes one, so that any number of threads read a model at once. The pool is used under Python's
+ * lock. */
 #ifndef TGI_PYTHON_MODEL_HANDLE_H
 #define TGI_PYTHON_MODEL_HANDLE_H
 

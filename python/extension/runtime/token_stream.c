@@ -58,9 +58,8 @@ static int open_stream(token_stream *s)
   const size_t vocab = (size_t)s->handle->info.vocab_size;
   s->most = wanted > 0 && wanted < fits ? wanted : fits;
   s->told = malloc((size_t)(capacity + 1) * sizeof *s->told);
-  s->changed = changes_logits(&s->settings.options.sampling)
-                   ? malloc(vocab * sizeof *s->changed)
-                   : NULL;
+  s->changed =
+      changes_logits(&s->settings.options.sampling) ? malloc(vocab * sizeof *s->changed) : NULL;
   if (!s->told || (changes_logits(&s->settings.options.sampling) && !s->changed)) {
     end(s, "error");
     PyErr_NoMemory();
@@ -82,10 +81,9 @@ static tg_status pick(token_stream *s, int32_t *id, tg_error *error)
 {
   tg_session *session = s->pooled->session;
   const int64_t length = s->settings.num_prompt + s->count;
-  tg_status status = s->count == 0
-                         ? tg_session_feed(session, s->settings.prompt, s->settings.num_prompt,
-                                           error)
-                         : tg_session_feed(session, s->told + length - 1, 1, error);
+  tg_status status =
+      s->count == 0 ? tg_session_feed(session, s->settings.prompt, s->settings.num_prompt, error)
+                    : tg_session_feed(session, s->told + length - 1, 1, error);
   if (status != TG_OK) {
     return status;
   }
@@ -97,9 +95,9 @@ static tg_status pick(token_stream *s, int32_t *id, tg_error *error)
     status = tg_adjust_logits(s->changed, vocab, how, s->told, length, s->count, error);
     logits = s->changed;
   }
-  status = status ? status
-                  : tg_sample_token(logits, vocab, how, (uint64_t)tg_session_length(session), id,
-                                    error);
+  status =
+      status ? status
+             : tg_sample_token(logits, vocab, how, (uint64_t)tg_session_length(session), id, error);
   if (status == TG_OK && s->settings.wants_logprobs) {
     status = tg_compute_logprobs(given, vocab, *id, &s->settings.logprobs, error);
   }

@@ -40,8 +40,7 @@ PyObject *tgi_tokenizer_open(PyObject *module, PyObject *directory)
 {
   const tgi_runtime_state *state = PyModule_GetState(module);
   const char *path = directory == Py_None ? NULL : PyUnicode_AsUTF8AndSize(directory, NULL);
-  tokenizer_handle *handle =
-      path || directory == Py_None ? tgi_object_new(state->tokenizer) : NULL;
+  tokenizer_handle *handle = path || directory == Py_None ? tgi_object_new(state->tokenizer) : NULL;
   if (!handle) {
     return NULL;
   }

@@ -21,15 +21,27 @@ static trainer_handle *handle_of(PyObject *self)
 
 /* ---- making ---- */
 
-static int read_options(PyObject *module, PyObject *args, PyObject *named,
-                        tgi_model_handle **model, tg_trainer_options *o)
+static int read_options(PyObject *module, PyObject *args, PyObject *named, tgi_model_handle **model,
+                        tg_trainer_options *o)
 {
-  static char *keys[] = {"model",         "batch_size",        "sequence_length",
-                         "num_steps",     "warmup_steps",      "learning_rate",
-                         "min_learning_rate", "beta1",         "beta2",
-                         "eps",           "weight_decay",      "max_grad_norm",
-                         "dtype",         "micro_batch_size",  "schedule",
-                         "decay_fraction", "freeze_experts",   NULL};
+  static char *keys[] = {"model",
+                         "batch_size",
+                         "sequence_length",
+                         "num_steps",
+                         "warmup_steps",
+                         "learning_rate",
+                         "min_learning_rate",
+                         "beta1",
+                         "beta2",
+                         "eps",
+                         "weight_decay",
+                         "max_grad_norm",
+                         "dtype",
+                         "micro_batch_size",
+                         "schedule",
+                         "decay_fraction",
+                         "freeze_experts",
+                         NULL};
   const tgi_runtime_state *state = PyModule_GetState(module);
   const char *dtype;
   int schedule, freeze;
@@ -39,9 +51,8 @@ static int read_options(PyObject *module, PyObject *args, PyObject *named,
   if (!PyArg_ParseTupleAndKeywords(
           args, named, "O!$iiLLdddddddziidp:trainer", keys, (PyTypeObject *)state->model, &object,
           &o->batch_size, &o->sequence_length, &num_steps, &warmup_steps, &o->learning_rate,
-          &o->min_learning_rate, &o->beta1, &o->beta2, &o->eps, &o->weight_decay,
-          &o->max_grad_norm, &dtype, &o->micro_batch_size, &schedule, &o->decay_fraction,
-          &freeze) ||
+          &o->min_learning_rate, &o->beta1, &o->beta2, &o->eps, &o->weight_decay, &o->max_grad_norm,
+          &dtype, &o->micro_batch_size, &schedule, &o->decay_fraction, &freeze) ||
       tgi_read_dtype(dtype, &o->dtype) < 0) {
     return -1;
   }
@@ -92,8 +103,7 @@ PyObject *tgi_trainer_plan(PyObject *module, PyObject *args, PyObject *named)
   if (read_options(module, args, named, &model, &options) < 0) {
     return NULL;
   }
-  const tg_status status =
-      tg_trainer_plan(model->model, &options, lines, most, &count, &error);
+  const tg_status status = tg_trainer_plan(model->model, &options, lines, most, &count, &error);
   if (status != TG_OK) {
     tgi_raise_status(status, error.text);
     return NULL;
@@ -230,10 +240,10 @@ static PyObject *run_batch(trainer_handle *t, action what, PyObject *args)
   if (ok < 0) {
     return NULL;
   }
-  return what == STEP ? Py_BuildValue("(LdddL)", (long long)result.step, result.loss,
-                                      result.grad_norm, result.learning_rate,
-                                      (long long)result.num_targets)
-                      : PyFloat_FromDouble(result.loss);
+  return what == STEP
+             ? Py_BuildValue("(LdddL)", (long long)result.step, result.loss, result.grad_norm,
+                             result.learning_rate, (long long)result.num_targets)
+             : PyFloat_FromDouble(result.loss);
 }
 
 static PyObject *step(PyObject *self, PyObject *args)
@@ -361,9 +371,9 @@ static PyMethodDef methods[] = {
                "backward(ids, targets)\n--\n\nThe loss of a batch; computes the gradients."),
     TGI_METHOD("gradients", gradients, METH_NOARGS, "gradients()\n--\n\nCopies by name."),
     TGI_METHOD("steps", steps, METH_NOARGS, "steps()\n--\n\nSteps taken."),
-    TGI_METHOD("sync", sync_weights, METH_NOARGS, "sync()\n--\n\nThe weights into the model's memory."),
-    TGI_METHOD("save", save, METH_VARARGS,
-               "save(directory, tokenizer, note)\n--\n\nA checkpoint."),
+    TGI_METHOD("sync", sync_weights, METH_NOARGS,
+               "sync()\n--\n\nThe weights into the model's memory."),
+    TGI_METHOD("save", save, METH_VARARGS, "save(directory, tokenizer, note)\n--\n\nA checkpoint."),
     TGI_METHOD("resume", resume, METH_O, "resume(directory)\n--\n\nThe checkpoint's note."),
     TGI_METHOD("close", close_trainer, METH_NOARGS, "close()\n--\n\nFrees the trainer's memory."),
     {NULL, NULL, 0, NULL},

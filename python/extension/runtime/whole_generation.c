@@ -27,10 +27,9 @@ static bool make_room(receiver *r)
   const int64_t room = r->room ? 2 * r->room : 256;
   int32_t *ids = realloc(r->ids, (size_t)room * sizeof *ids);
   r->ids = ids ? ids : r->ids;
-  tg_token_logprobs *logprobs =
-      ids && r->settings->wants_logprobs
-          ? realloc(r->logprobs, (size_t)room * sizeof *logprobs)
-          : NULL;
+  tg_token_logprobs *logprobs = ids && r->settings->wants_logprobs
+                                    ? realloc(r->logprobs, (size_t)room * sizeof *logprobs)
+                                    : NULL;
   r->logprobs = logprobs ? logprobs : r->logprobs;
   if (!ids || (r->settings->wants_logprobs && !logprobs)) {
     return false;
@@ -106,8 +105,7 @@ static PyObject *generate(tgi_model_handle *handle, tgi_generation_settings *set
   const int64_t wanted = settings->options.max_new_tokens;
   const int64_t most = handle->info.max_position_embeddings;
   const bool all = wanted <= 0 || wanted > most - settings->num_prompt;
-  tgi_pooled_session *pooled =
-      tgi_session_take(handle, all ? most : settings->num_prompt + wanted);
+  tgi_pooled_session *pooled = tgi_session_take(handle, all ? most : settings->num_prompt + wanted);
   if (!pooled) {
     return NULL;
   }

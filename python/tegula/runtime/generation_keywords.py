@@ -9,7 +9,6 @@ from typing import Any, TypedDict
 class GenerationKeywords(TypedDict, total=False):
     """What None means is the directory's generation_config.json's, else what changes nothing."""
 
-    max_new_tokens: int | None
     temperature: float | None
     top_k: int | None
     top_p: float | None
@@ -25,7 +24,7 @@ class GenerationKeywords(TypedDict, total=False):
 
 _DIRECTORYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 _OWN = {"presence_penalty": 0.0, "frequency_penalty": 0.0, "penalty_window": 0}
-_OTHERS = ("max_new_tokens", "logit_bias", "stop", "logprobs")
+_OTHERS = ("logit_bias", "stop", "logprobs")
 
 
 def _stop_ids(stop: object, generation: Mapping[str, Any]) -> list[int]:
@@ -38,14 +37,16 @@ def _stop_ids(stop: object, generation: Mapping[str, Any]) -> list[int]:
     return list(stop)
 
 
-def settings_for(keywords: GenerationKeywords, generation: Mapping[str, Any]) -> dict[str, Any]:
+def settings_for(
+    max_new_tokens: int | None, keywords: GenerationKeywords, generation: Mapping[str, Any]
+) -> dict[str, Any]:
     """The arguments of a handle's generate, without prompt and seed."""
     unknown = set(keywords) - {*_DIRECTORYS, *_OWN, *_OTHERS}
     if unknown:
         raise TypeError(f"generate: expected {', '.join(sorted({*_DIRECTORYS, *_OWN, *_OTHERS}))}, got {min(unknown)}")
     given: dict[str, Any] = {key: value for key, value in keywords.items() if value is not None}
-    count = given.get("max_new_tokens", generation["max_new_tokens"])
-    if count < 1 and "max_new_tokens" in given:
+    count = generation["max_new_tokens"] if max_new_tokens is None else max_new_tokens
+    if count < 1 and max_new_tokens is not None:
         raise ValueError(f"generate: max_new_tokens: expected 1 or more, got {count}")
     return {
         **{key: given.get(key, generation[key]) for key in _DIRECTORYS},

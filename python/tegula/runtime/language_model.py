@@ -51,7 +51,7 @@ class Model:
         """A Hugging Face directory. dtype: of the weights in memory, "float32", "float16" or "bfloat16"; None keeps what
         the files hold."""
         model = cls.__new__(cls)
-        source = {"directory": os.fspath(directory), "dtype": dtype}
+        source: dict[str, Any] = {"directory": os.fspath(directory), "dtype": dtype}
         model._options = {"device": device, "cache_dtype": cache_dtype, "num_threads": num_threads}
         model._handle = _runtime.open_model(**source, **model._options)
         model._config = ModelConfig.from_pretrained(directory)
@@ -139,11 +139,9 @@ class Model:
 
         return_dict: {"sequences", "finish_reason", "logprobs", "timings"}, the last three with an entry for each row:
         "stop" or "length"; with logprobs=N (id, log-probability, N most probable pairs) of each token; seconds."""
-        if max_new_tokens is not None:
-            keywords["max_new_tokens"] = max_new_tokens
         rows, is_one, dtype = self._handle.read_ids(ids)
         generation = self._handle.generation()
-        settings = settings_for(keywords, generation)
+        settings = settings_for(max_new_tokens, keywords, generation)
         seeds = seeds_for(seed, len(rows))
         done = [self._handle.generate(row, seed=one, **settings) for row, one in zip(rows, seeds)]
         ends = generation["eos_token_ids"]
@@ -165,23 +163,22 @@ class Model:
         """An iterator over the tokens after one row of ids, each computed when it is asked for: those of generate. With
         logprobs=N its items are (id, log-probability, N most probable pairs). close(), or dropping the iterator, ends the
         generation; finish_reason then says why it ended."""
-        if max_new_tokens is not None:
-            keywords["max_new_tokens"] = max_new_tokens
         rows, _, _ = self._handle.read_ids(ids)
         if len(rows) != 1:
             raise ValueError(f"stream: ids: expected one row, got {len(rows)}")
-        settings = settings_for(keywords, self._handle.generation())
+        settings = settings_for(max_new_tokens, keywords, self._handle.generation())
         return self._handle.stream(rows[0], seed=seeds_for(seed, 1)[0], **settings)
 
     def chat(
-        self, tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], *, stream: bool = False, seed: int = 0,
-        template: Mapping[str, Any] | None = None, **keywords: Unpack[GenerationKeywords],
+        self, tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], *, max_new_tokens: int | None = None,
+        stream: bool = False, seed: int = 0, template: Mapping[str, Any] | None = None,
+        **keywords: Unpack[GenerationKeywords],
     ) -> Any:  # fmt: skip
         """The answer to a conversation: {"role": "assistant", "content": text}; with stream=True an iterator over pieces of
         its text. template holds keyword arguments of Tokenizer.apply_chat_template, such as tools or enable_thinking.
         Special tokens are left out of the text."""
         prompt = tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, **(template or {}))
-        pieces = self._say(tokenizer, self.stream(prompt, seed=seed, **keywords))
+        pieces = self._say(tokenizer, self.stream(prompt, max_new_tokens, seed=seed, **keywords))
         return pieces if stream else {"role": "assistant", "content": "".join(pieces)}
 
     @staticmethod

@@ -30,7 +30,7 @@ def _find_importer(array: object) -> Callable[[Any], Any]:
 
 def _numpy_importer() -> Callable[[Any], Any] | None:
     try:
-        import numpy
+        import numpy  # an optional library
     except ImportError:
         return None
     importer: Callable[[Any], Any] = numpy.from_dlpack
@@ -69,7 +69,7 @@ def empty_like(given: Any, shape: tuple[int, ...]) -> Any:
         return root.empty(shape, dtype=root.float32)
 
 
-def ids_like(given: object, rows: Sequence[Sequence[int]], is_one: bool, dtype: str, pad: int) -> Any:
+def ids_like(given: Any, rows: Sequence[Sequence[int]], is_one: bool, dtype: str, pad: int) -> Any:
     """Rows of ids, padded to the longest, in the library of `given`."""
     width = max(len(row) for row in rows)
     flat = [number for row in rows for number in [*row, *[pad] * (width - len(row))]]
