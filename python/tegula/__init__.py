@@ -12,7 +12,7 @@ from .settings import allow_nondeterministic, recompute_attention
 
 TYPE_CHECKING = False  # type checkers do not evaluate __getattr__
 if TYPE_CHECKING:
-    from . import ops, optim
+    from . import arrays, ops, optim
     from .ops import fused_linear_cross_entropy
     from .patching.modules import TegulaLinearCrossEntropyLoss, TegulaRMSNorm, TegulaSwiGLUMLP
     from .runtime.language_model import Model
@@ -39,6 +39,7 @@ _LATER = {
     "ModelConfig": "runtime.model_config",
     "Tokenizer": "runtime.text_tokenizer",
     "Trainer": "runtime.model_trainer",
+    "arrays": "arrays",
     "clear_autotune_cache": "warm_up",
     "fused_linear_cross_entropy": "ops",
     "hub_layers": "patching.hub",

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import _core
+from . import _core
 
 # Type of an array -> its library's from_dlpack. Types live as long as their library.
 _importers: dict[type, Callable[[Any], Any]] = {}

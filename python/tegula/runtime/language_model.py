@@ -7,11 +7,11 @@ import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _core, _runtime
+from ..caller_arrays import cuda_device, empty_like, ids_like, like
 from .generation_keywords import GenerationKeywords, seeds_for, settings_for
 from .mingpt_weights import read_weights
 from .model_config import ModelConfig
 from .text_tokenizer import Tokenizer
-from .token_arrays import cuda_device, empty_like, ids_like, like
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
