@@ -10,15 +10,19 @@ import importlib
 from . import _core
 from .settings import allow_nondeterministic, recompute_attention
 
-TYPE_CHECKING = False  # type checkers do not evaluate __getattr__
+TYPE_CHECKING = False  # type checkers do not evaluate __getattr__, nor the list of names below
 if TYPE_CHECKING:
-    from . import arrays, ops, optim
-    from .ops import fused_linear_cross_entropy
-    from .patching.modules import TegulaLinearCrossEntropyLoss, TegulaRMSNorm, TegulaSwiGLUMLP
-    from .runtime.language_model import Model
-    from .runtime.model_config import ModelConfig, presets
-    from .runtime.model_trainer import Trainer
-    from .runtime.text_tokenizer import Tokenizer
+    from . import arrays as arrays, ops as ops, optim as optim
+    from .ops import fused_linear_cross_entropy as fused_linear_cross_entropy
+    from .patching.modules import (
+        TegulaLinearCrossEntropyLoss as TegulaLinearCrossEntropyLoss,
+        TegulaRMSNorm as TegulaRMSNorm,
+        TegulaSwiGLUMLP as TegulaSwiGLUMLP,
+    )
+    from .runtime.language_model import Model as Model
+    from .runtime.model_config import ModelConfig as ModelConfig, presets as presets
+    from .runtime.model_trainer import Trainer as Trainer
+    from .runtime.text_tokenizer import Tokenizer as Tokenizer
 
 __version__ = _core.version
 

@@ -52,13 +52,14 @@ def _loss(logits: str) -> dict[str, Rule]:
 
 def _half(a: Any) -> Shape | None:
     """Of a gated activation: gate's shape, or half of gate_up's columns."""
+    gate: Shape | None = a["gate"]
     both: Shape | None = a["gate_up"]
-    half = None if both is None else (both[0], both[1] // 2)
-    return half if a["gate"] is None else tuple(a["gate"])
+    return gate if both is None else (both[0], both[1] // 2)
 
 
 def _scales(a: Any) -> Shape:
-    return {1: (1,), 2: a["x"][:1], 3: a["x"][1:]}[a["granularity"]]
+    shapes: dict[int, Shape] = {1: (1,), 2: a["x"][:1], 3: a["x"][1:]}
+    return shapes[a["granularity"]]
 
 
 def _groups(a: Any) -> Shape:
