@@ -192,8 +192,8 @@ static tg_status count_parameters(const tgi_config *config, int64_t *count)
 
 tg_status tg_preset_get(size_t index, tg_preset *out)
 {
-  tgi_config config;
-  int64_t num_parameters;
+  tgi_config config = {.vocab_size = 0};
+  int64_t num_parameters = 0;
   if (!out || index >= PRESETS) {
     return TG_BAD_ARGUMENT;
   }
@@ -220,8 +220,8 @@ tg_status tg_preset_get(size_t index, tg_preset *out)
 tg_status tg_preset_config(const char *name, int32_t vocab_size, char *text, size_t capacity,
                            size_t *size, tg_error *error)
 {
-  tgi_config config;
-  char *whole;
+  tgi_config config = {.vocab_size = 0};
+  char *whole = NULL;
   if (!name || !size || (capacity > 0 && !text)) {
     return tgi_error_set(error, TG_BAD_ARGUMENT,
                          "preset_config: preset, size, text: expected pointers, got NULL");

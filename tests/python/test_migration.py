@@ -3,6 +3,8 @@
 import os
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -68,3 +70,12 @@ def test_what_the_lines_left(names):
     assert names["logits"].shape == (2, 9, 100) and names["out"].shape == (2, 25)
     again = tegula.Model(tegula.ModelConfig(n_layer=2, n_head=2, n_embd=32, block_size=64, vocab_size=100)).load_from_mingpt(names["mingpt_model"])
     assert (again(names["idx"]) == names["model"](names["idx"])).all()
+
+
+def test_the_patch_of_the_examples():
+    """examples/patch_model.py prints what stands at its end."""
+    source = PAGE.parents[1] / "examples" / "patch_model.py"
+    code, _, printed = source.read_text(encoding="utf-8").partition("# Prints:\n")
+    done = subprocess.run([sys.executable, str(source)], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [line.removeprefix("# ") for line in printed.splitlines()], done.stderr
+    assert len(code.splitlines()) <= 27
