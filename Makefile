@@ -11,7 +11,7 @@ DEMO_PRESET ?= $(shell nvidia-smi -L 2>/dev/null | grep -q GPU && PATH=$$PATH:/u
                  echo release || echo demo)
 BUILD_NOW := cmake --build $(BUILD) $(if $(JOBS),-j $(JOBS))
 
-.PHONY: all build announce help demo test test-c test-python test-gpu sanitize-gpu bench bench-gpu $(TRAINING) prof check nightly format \
+.PHONY: all build announce help demo test test-c test-python test-gpu sanitize-gpu bench bench-gpu $(TRAINING) prof wheel check nightly format \
         abi support python-stubs mutate fuzz coverage install clean
 .DEFAULT_GOAL := all
 
@@ -76,6 +76,10 @@ bench-loss: ## Losses of 50 steps on text, stock and patched
 $(TRAINING): bench-%: build
 	@scripts/bench_training.sh $(BUILD) $* $(BENCH_FLAGS)
 
+wheel: ## Build a wheel that brings its libraries, into wheels/ (TEGULA_CUDA_ARCHS=none: for the CPU)
+	@scripts/setup.sh build
+	@scripts/build_wheel.sh wheels
+
 prof: build ## Profile one call with ncu (OP=softmax_bwd SHAPE=4096x32768 [SET=full])
 	@scripts/prof.sh $(BUILD) $(OP) $(SHAPE) $(SET)
 
@@ -115,4 +119,4 @@ install: build ## Install into PREFIX=/usr/local, below DESTDIR
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean: ## Remove everything that was built
-	rm -rf build build-* .venv demo
+	rm -rf build build-* .venv demo wheels

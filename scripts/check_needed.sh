@@ -6,7 +6,7 @@ failed=0
 
 # check LIBRARY ALLOWED...: compares the NEEDED entries.
 check() {
-  path=$(find "$build/src" -name "$1" | head -n 1)
+  path=$(find "$build/src" "$build/python" -name "$1" 2>/dev/null | head -n 1)
   [ -n "$path" ] || return 0
   library=$1
   shift
@@ -27,5 +27,8 @@ check() {
 }
 system="libc.so.6 libm.so.6 ld-linux-x86-64.so.2 ld-linux-aarch64.so.1"
 check libtegula.so $system
-check libtegula_model.so $system libtegula.so.0 libjansson.so.4 libpcre2-8.so.0 libutf8proc.so.2 libutf8proc.so.3
+runtime="libtegula.so.0 libjansson.so.4 libpcre2-8.so.0 libutf8proc.so.2 libutf8proc.so.3"
+check libtegula_model.so $system $runtime
+check _core.abi3.so $system libtegula.so.0
+check _runtime.abi3.so $system $runtime
 exit $failed

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What is installed stays small: the shared library and the command line, stripped.
+"""What is installed stays small: the shared library and the command line, stripped, and the wheel.
    scripts/check_size.py BUILD_DIR
 Bounds are for release builds by gcc, in millions of bytes; what is in a library and how to see it:
 docs/design.md, "Sizes". Those of kernels for GPUs count what the build compiles: for each entry that
@@ -10,11 +10,13 @@ import re
 import subprocess
 import sys
 import tempfile
+import zlib
 
 CPU_ONLY = 3.4         # libtegula.so without CUDA
 CUDA_RUNTIME = 0.8     # cudart, and what the library has around it
 COMMAND_LINE = 1.1
 ONE_GPU, ALL_GPUS = 11.0, 31.5  # library and command line together
+CPU_WHEEL, ONE_GPU_WHEEL = 6.0, 12.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +61,36 @@ def bounds_of(entries):
     return host, kernels, ONE_GPU if one else ALL_GPUS
 
 
+def grafted(module):
+    """The libraries that auditwheel puts into the wheel beside the module: all that it needs but libtegula and the system's."""
+    done = subprocess.run(["ldd", module], text=True, check=True, stdout=subprocess.PIPE)
+    found = re.findall(r"^\s*(lib\S+) => (/\S+)", done.stdout, re.M)
+    return [pathlib.Path(path).resolve() for name, path in found
+            if not re.match(r"lib(tegula|c|m|dl|rt|pthread)\.so", name)]
+
+
+def compressed(path):
+    """Bytes of the file in a wheel, which is a zip archive: code without symbols, all deflated."""
+    with tempfile.NamedTemporaryFile() as copy:
+        content = path.read_bytes()
+        if content[:4] == b"\x7fELF":
+            subprocess.run(["strip", "-o", copy.name, path], check=True)
+            content = pathlib.Path(copy.name).read_bytes()
+    return len(zlib.compress(content, 6))
+
+
+def wheel_size(build):
+    """Megabytes of a wheel of the build's Python package; None without one."""
+    package = build / "python/tegula"
+    modules = [package / f"{name}.abi3.so" for name in ("_core", "_runtime")]
+    if not all(module.exists() for module in modules):
+        return None
+    files = [build / "src/libtegula.so", *modules, *grafted(modules[1])]
+    for folder in ("tegula", "tegula_bench"):
+        files += [path for path in (build / "python" / folder).rglob("*.py*") if path.is_file()]
+    return sum(map(compressed, files)) / 1e6
+
+
 def main():
     build = pathlib.Path(sys.argv[1])
     cache = (build / "CMakeCache.txt").read_text()
@@ -77,6 +109,9 @@ def main():
                    ("library and command line", library + program, both)]
     else:
         bounds += [("libtegula.so", library, CPU_ONLY)]
+    wheel = wheel_size(build)
+    if wheel and (not entries or bounds[-1][2] == ONE_GPU):
+        bounds += [("wheel", wheel, ONE_GPU_WHEEL if entries else CPU_WHEEL)]
     failed = False
     for what, size, bound in bounds:
         print(f"size: {what}: {size:.2f} MB of {bound:.1f}")

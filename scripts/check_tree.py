@@ -9,7 +9,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ["include", "src", "tests", "bench", "fuzz", "examples", "lab", "scripts", "cmake",
            "docs", "python"]
-MAY_REPEAT = {"__init__.py", "README.md", "CMakeLists.txt", "Dockerfile", "conftest.py", "main.c"}
+MAY_REPEAT = {"__init__.py", "__init__.pyi", "README.md", "CMakeLists.txt", "Dockerfile", "conftest.py", "main.c"}
 # Checkpoints and broken files: named by their format, or by what is wrong with them.
 GIVEN_NAMES = re.compile(r"^(tests/golden|fuzz/seeds)/")
 EMPTY_WORDS = {"utils", "util", "common", "misc", "helpers", "helper", "old", "new", "stuff"}

@@ -62,7 +62,7 @@ def function_sources():
     """The functions of tegula.ops and the dicts of enumerated values, from their sources: importing them needs the result
     of this program. ({name: {argument: default}}, {NAME: values})"""
     functions, values = {}, {}
-    for path in [*OPS.parent.glob("*.py"), OPS.parent.parent / "autograd" / "conventions.py"]:
+    for path in [*OPS.parent.glob("*.py"), OPS.parent.parent / "enumerations.py"]:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef):
                 arguments = node.args

@@ -95,6 +95,7 @@ add_library(
   model/dequantize.c
   model/model.c
   model/parameters.c
+  model/parameter_values.c
   model/preset.c
   model/rope_tables.c
   model/save.c
@@ -115,6 +116,7 @@ add_library(
   generation/sampler.c
   generation/session.c
   generation/session_cache.c
+  generation/session_forward.c
   generation/session_passes.c
   generation/stop_strings.c
   training/checkpoint.c

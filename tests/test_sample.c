@@ -232,6 +232,40 @@ static void test_counters(void **state)
   close_cpu_entries(&e);
 }
 
+/* With seeds a row draws as it does alone, wherever it stands in whatever batch. */
+static void test_seeds(void **state)
+{
+  enum { kVocab = 1000, kRows = 6 };
+  static float logits[kRows * kVocab];
+  int64_t seeds[kRows] = {8, -9, 8, 1LL << 40, 0, 8}, positions[kRows] = {5, 6, 5, 7, 5, 9};
+  int64_t together[kRows], alone, kinds = 0;
+  cpu_entries e = open_cpu_entries(1);
+  (void)state;
+  for (int k = 0; k < e.count; k++) {
+    tg_sample_fwd_args a = {.logits = tg_tensor_2d(logits, TG_F32, kRows, kVocab),
+                            .positions = tg_tensor_1d(positions, TG_I64, kRows),
+                            .seeds = tg_tensor_1d(seeds, TG_I64, kRows),
+                            .ids = tg_tensor_1d(together, TG_I64, kRows),
+                            .temperature = 1,
+                            .seed = 77, /* not used */
+                            .position = 10};
+    must_run(e.ctx[k], sample(e.ctx[k], a));
+    for (int i = 0; i < kRows; i++) {
+      const tg_sample_fwd_args one = {.logits = tg_tensor_2d(logits, TG_F32, 1, kVocab),
+                                      .ids = tg_tensor_1d(&alone, TG_I64, 1),
+                                      .temperature = 1,
+                                      .seed = seeds[i],
+                                      .position = 10 + positions[i]};
+      must_run(e.ctx[k], sample(e.ctx[k], one));
+      assert_int_equal(together[i], alone);
+      kinds += k == 0 && i > 0 && together[i] != together[0];
+    }
+    assert_int_equal(together[0], together[2]);
+    assert_int_equal(kinds, 4);
+  }
+  close_cpu_entries(&e);
+}
+
 static int64_t pick(tg_context *ctx, const float *logits, int64_t vocab, tg_sample_fwd_args a)
 {
   int64_t id = -9;
@@ -330,13 +364,10 @@ static void test_penalty(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_frequencies),
-      cmocka_unit_test(test_log_prob),
-      cmocka_unit_test(test_same_everywhere),
-      cmocka_unit_test(test_counters),
-      cmocka_unit_test(test_ends),
-      cmocka_unit_test(test_no_weight),
-      cmocka_unit_test(test_penalty),
+      cmocka_unit_test(test_frequencies),     cmocka_unit_test(test_log_prob),
+      cmocka_unit_test(test_same_everywhere), cmocka_unit_test(test_counters),
+      cmocka_unit_test(test_seeds),           cmocka_unit_test(test_ends),
+      cmocka_unit_test(test_no_weight),       cmocka_unit_test(test_penalty),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

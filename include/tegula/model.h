@@ -44,6 +44,39 @@ typedef struct tg_model_info {
 TG_API tg_status tg_model_create(const char *preset, int32_t vocab_size, uint64_t seed,
                                  tg_model **out, tg_error *error);
 
+/** A preset of tg_model_create, with the vocabulary of its family. */
+typedef struct tg_preset {
+  const char *name, *model_type;
+  int32_t vocab_size, num_hidden_layers, hidden_size;
+  int32_t num_attention_heads, num_key_value_heads, head_dim;
+  int32_t intermediate_size, max_position_embeddings;
+  bool tie_word_embeddings;
+  int64_t num_parameters;
+} tg_preset;
+
+/**
+ * The presets in the order of their table, from index 0. Errors: BAD_ARGUMENT (past the end),
+ * NO_MEMORY.
+ */
+TG_API tg_status tg_preset_get(size_t index, tg_preset *out);
+
+/**
+ * The config.json of a preset, as tg_model_save writes it: stores its bytes in *size, and writes
+ * them, without a terminator, if `capacity` holds all of them; capacity 0 returns the number alone.
+ * vocab_size as in tg_model_create. Errors: BAD_ARGUMENT (no such preset; 0 < capacity < *size),
+ * NO_MEMORY.
+ */
+TG_API tg_status tg_preset_config(const char *preset, int32_t vocab_size, char *text,
+                                  size_t capacity, size_t *size, tg_error *error);
+
+/**
+ * The same as tg_model_create for a model of any shape: `config_json` is the text of a config.json,
+ * with the keys that tg_model_load reads. Errors: BAD_ARGUMENT (the text: the message names the
+ * key), UNSUPPORTED (model_type or a feature), NO_MEMORY.
+ */
+TG_API tg_status tg_model_create_from(const char *config_json, uint64_t seed, tg_model **out,
+                                      tg_error *error);
+
 /**
  * Loads a Hugging Face directory: config.json, generation_config.json if there is one, and
  * model.safetensors or its shards. dtype is that of the weights in memory. TG_DTYPE_NONE keeps what
@@ -120,6 +153,16 @@ TG_API const int32_t *tg_model_eos_token_ids(const tg_model *model, int64_t *cou
 TG_API tg_status tg_model_parameter(const tg_model *model, size_t index, tg_tensor *view,
                                     const char **name);
 
+/**
+ * Overwrites the parameter called `name`, as tg_model_parameter calls it, with the elements of a
+ * tensor in host memory: f32, f16 or bf16 of any strides, and the parameter's shape. They are
+ * converted to the dtype of the weights. Sessions on a CPU see the new values; those on a GPU keep
+ * their copy. Errors: BAD_ARGUMENT (no such parameter; strides; no memory), BAD_SHAPE, BAD_DTYPE,
+ * NO_MEMORY; the parameter is then unchanged.
+ */
+TG_API tg_status tg_model_set_parameter(tg_model *model, const char *name, tg_tensor tensor,
+                                        tg_error *error);
+
 typedef struct tg_session_options {
   int32_t max_tokens;  /* tokens that the timeline may have; 0: as many as the model's positions and
                           half of the free memory (on a GPU: beside the weights) allow */
@@ -148,6 +191,25 @@ TG_API void tg_session_destroy(tg_session *session);
  */
 TG_API tg_status tg_session_feed(tg_session *session, const int32_t *ids, int64_t count,
                                  tg_error *error);
+
+/** Flag of tg_session_forward: the logits of each row's last token alone. */
+#define TG_FORWARD_LAST 1u
+
+/**
+ * Logits of `batch` rows of `seq` tokens each: every row is a text of its own that begins at
+ * position 0. The timeline is neither read nor changed.
+ *
+ *   ids     [batch * seq], in host memory, row after row
+ *   logits  out  f32 [batch * seq, vocab_size], or [batch, vocab_size] with TG_FORWARD_LAST;
+ *                contiguous, in host memory or on the session's GPU
+ *
+ * A token's logits do not depend on later ones, so that shorter rows may end in any ids. Work
+ * memory is kept for the next call. The logits are complete when the call returns. Errors:
+ * BAD_ARGUMENT (batch or seq < 1, seq beyond the model's positions, an id out of range, an unknown
+ * flag; logits: device, strides, no memory), BAD_SHAPE, BAD_DTYPE (logits), NO_MEMORY, DEVICE.
+ */
+TG_API tg_status tg_session_forward(tg_session *session, const int32_t *ids, int64_t batch,
+                                    int64_t seq, uint32_t flags, tg_tensor logits, tg_error *error);
 
 /** Number of tokens in the timeline, and its capacity in tokens. */
 TG_API int64_t tg_session_length(const tg_session *session);

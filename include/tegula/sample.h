@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 typedef struct tg_sample_fwd_args {
-  tg_tensor logits, history, history_lengths, positions, ids, log_prob;
+  tg_tensor logits, history, history_lengths, positions, seeds, ids, log_prob;
   int64_t seed, position;
   float temperature, top_p, min_p, repetition_penalty;
   int32_t top_k;
@@ -38,6 +38,8 @@ typedef struct tg_sample_fwd_args {
  *   history_lengths  in   [rows]         i32|i64        optional: how many of the n ids are
  *                                                       used; absent: all
  *   positions        in   [rows]         i32|i64        optional: added to `position`, per row
+ *   seeds            in   [rows]         i32|i64        optional: the row's seed; it then draws as
+ *                                                       row 0 of a call with that seed
  *   ids              out  [rows]         i32|i64
  *   log_prob         out  [rows]         f32            optional; natural log of w / S of the id,
  *                                                       computed from z instead of w; 0 if greedy
@@ -55,7 +57,8 @@ typedef struct tg_sample_fwd_args {
  *            ids are equal on every backend, instruction set and number of threads. Weights below
  *            2^-40 of the largest are 0: their ids are never picked. top_p * sum and min_p * 2^40
  *            are f64 products, rounded once. log_prob is within 2e-6 (ref: f64).
- *            Rows of a batch draw independently, even if their logits and positions are equal.
+ *            Rows of a batch draw independently, even if their logits and positions are equal;
+ *            with `seeds`, rows of equal seeds and positions draw alike, alone or in any batch.
  * Workspace  tg_sample_fwd_workspace. CUDA: for each row, of up to 256, 8 bytes for every 256 ids
  *            and one bit per id.  Asynchronous; capturable; deterministic.
  * Errors     BAD_SHAPE (vocab < 1 or above 2^23), BAD_DTYPE, BAD_ARGUMENT (a scalar; a row with a

@@ -1,5 +1,6 @@
 /* tegula._core: calls any op of the library from Python. It reads the public op table
  * (tegula/op_info.h) and names no op: every op of the table can be called. */
+#include "array_functions.h"
 #include "context_pool.h"
 #include "eager/bound_gradient.h"
 #include "eager/bound_op.h"
@@ -12,6 +13,7 @@
 #include <string.h>
 
 typedef struct core_state {
+  PyObject *array; /* the type tegula.Array */
   tgi_type_table types;
   tgi_torch torch;
 } core_state;
@@ -219,6 +221,16 @@ static PyObject *load_kernels(PyObject *module, PyObject *index)
   return Py_BuildValue("LL", (long long)found, (long long)loaded);
 }
 
+static PyObject *empty(PyObject *module, PyObject *args)
+{
+  return tgi_array_empty(((core_state *)PyModule_GetState(module))->array, args);
+}
+
+static PyObject *array(PyObject *module, PyObject *args)
+{
+  return tgi_array_from_values(((core_state *)PyModule_GetState(module))->array, args);
+}
+
 /* ---- the module ---- */
 
 static int exec_module(PyObject *module)
@@ -230,12 +242,18 @@ static int exec_module(PyObject *module)
       return -1;
     }
   }
+  core_state *state = PyModule_GetState(module);
+  state->array = tgi_array_make_type(module);
+  if (!state->array || PyModule_AddObjectRef(module, "Array", state->array) < 0) {
+    return -1;
+  }
   return PyModule_AddStringConstant(module, "version", tg_version());
 }
 
 static int traverse_module(PyObject *module, visitproc visit, void *arg)
 {
   core_state *state = PyModule_GetState(module);
+  Py_VISIT(state ? state->array : NULL);
   const int status = state ? tgi_type_table_visit(&state->types, visit, arg) : 0;
   return state && status == 0 ? tgi_torch_visit(&state->torch, visit, arg) : status;
 }
@@ -244,6 +262,7 @@ static int clear_module(PyObject *module)
 {
   core_state *state = PyModule_GetState(module);
   if (state) {
+    Py_CLEAR(state->array);
     tgi_type_table_clear(&state->types);
     tgi_torch_clear(&state->torch);
   }
@@ -297,6 +316,10 @@ static PyMethodDef methods[] = {
         "pack", pack, METH_VARARGS | METH_KEYWORDS,
         "pack(op, weight, scale, zero_point=None, packed=None, columns=0, group_size=0)\n--\n\n"
         "Packs a weight into `packed`, both in the CPU's memory."),
+    FUNCTION("empty", empty, METH_VARARGS,
+             "empty(shape, dtype)\n--\n\nAn Array that is not initialised."),
+    FUNCTION("array", array, METH_VARARGS,
+             "array(values, shape, dtype)\n--\n\nAn Array of a list of numbers, flat."),
     FUNCTION("ops", list_ops, METH_NOARGS, "ops()\n--\n\nThe op table: a dict for each entry."),
     FUNCTION("check", check, METH_NOARGS,
              "check()\n--\n\nWaits for the GPUs' work and raises the first data error that a "

@@ -149,6 +149,7 @@ static tg_status open_context(tg_session *s, const tg_session_options *o, tg_err
     return fail(s, status, error);
   }
   s->on_gpu = options.backend == TG_BACKEND_CUDA;
+  s->device_index = options.device_index;
   s->by_place = s->recorded = s->ahead = s->on_gpu;
   s->least_extent = kLeastExtent;
   return status;
@@ -254,6 +255,7 @@ void tg_session_destroy(tg_session *s)
 {
   if (s) {
     tgi_session_free_cache(s);
+    tgi_session_free_forward(s);
     tg_memory_free(s->ctx, s->weights);
     tg_memory_free(s->ctx, s->mxfp4);
     tg_memory_free(s->ctx, s->block);

@@ -12,10 +12,24 @@ enum { TGI_EXTENTS = 32 };
 /** Tokens of one pass; a long prompt is fed in pieces of this size. */
 enum { TGI_PIECE_TOKENS = 256 };
 
+/** Work memory of tg_session_forward, laid out for the shape of its last pass. */
+typedef struct tgi_forward {
+  int64_t batch, seq, own; /* of that pass; own: rows of `logits`. batch 0: none is laid out */
+  bool last;
+  tgi_activations a;
+  tgi_layer_activations *layer;
+  tg_tensor ids, logits;
+  void *block, *workspace, *rope_memory;
+  size_t block_bytes, workspace_bytes;
+  tgi_rope_tables rope; /* of `positions` positions */
+  int64_t positions;
+} tgi_forward;
+
 struct tg_session {
   tg_model model; /* the caller's, on a GPU with a block of the session's own */
   tg_context *ctx;
   bool on_gpu;
+  int32_t device_index; /* CUDA ordinal */
   int64_t capacity, length;
   int64_t room; /* tokens that the cache has memory for; grows up to the capacity */
   tg_dtype cache_dtype;
@@ -46,6 +60,8 @@ struct tg_session {
   tg_graph *graph[TGI_EXTENTS];
   tg_fetch *fetch[2]; /* tokens on their way to the host, by turns */
   char steps[600];    /* tg_session_steps */
+
+  tgi_forward *forward; /* NULL until the first tg_session_forward */
 };
 
 /** The buffers of passes over `seq` tokens. */
@@ -62,6 +78,8 @@ void tgi_session_view_capacity(tg_session *s);
 tg_status tgi_session_reserve(tg_session *s, int64_t tokens, tg_error *error);
 
 void tgi_session_free_cache(tg_session *s);
+
+void tgi_session_free_forward(tg_session *s);
 
 /** A pass over `seq` tokens behind the s->length others. */
 tgi_pass tgi_session_pass(tg_session *s, int64_t seq);

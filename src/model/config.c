@@ -285,20 +285,9 @@ static bool keeps_15_digits(double value)
   return strtod(text, NULL) == value;
 }
 
-tg_status tgi_config_write(const tgi_config *config, const char *path, tg_error *error)
+/** As many digits as every real of the configuration needs. */
+static size_t precision(const tgi_config *config)
 {
-  tg_status status = tgi_config_check(config, error);
-  if (status != TG_OK) {
-    return status;
-  }
-  json_t *root = tgi_json_new();
-  json_object_set_new(root, "model_type", json_string(tgi_model_type_name(config->model_type)));
-  json_object_set_new(root, "dtype", json_string(dtype_name(config->dtype)));
-  status = families[config->model_type].write(config, path, root, error);
-  if (status != TG_OK) {
-    json_decref(root);
-    return status;
-  }
   const tg_rope_parameters *r = &config->rope;
   const double reals[] = {
       config->norm_eps,
@@ -320,5 +309,45 @@ tg_status tgi_config_write(const tgi_config *config, const char *path, tg_error 
   for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
     brief = brief && keeps_15_digits(reals[i]);
   }
-  return tgi_json_save(path, root, JSON_REAL_PRECISION(brief ? 15 : 17), error);
+  return JSON_REAL_PRECISION(brief ? 15 : 17);
+}
+
+/** The document; NULL with *status set. */
+static json_t *make_root(const tgi_config *config, const char *path, tg_status *status,
+                         tg_error *error)
+{
+  *status = tgi_config_check(config, error);
+  if (*status != TG_OK) {
+    return NULL;
+  }
+  json_t *root = tgi_json_new();
+  json_object_set_new(root, "model_type", json_string(tgi_model_type_name(config->model_type)));
+  json_object_set_new(root, "dtype", json_string(dtype_name(config->dtype)));
+  *status = families[config->model_type].write(config, path, root, error);
+  if (*status != TG_OK) {
+    json_decref(root);
+    return NULL;
+  }
+  return root;
+}
+
+tg_status tgi_config_write(const tgi_config *config, const char *path, tg_error *error)
+{
+  tg_status status;
+  json_t *root = make_root(config, path, &status, error);
+  return status ? status : tgi_json_save(path, root, precision(config), error);
+}
+
+tg_status tgi_config_text(const tgi_config *config, char **text, tg_error *error)
+{
+  tg_status status;
+  *text = NULL;
+  json_t *root = make_root(config, "config", &status, error);
+  return status ? status
+                : tgi_json_text("config", root, precision(config) | JSON_INDENT(2), text, error);
+}
+
+void tgi_config_free_text(char *text)
+{
+  tgi_json_free_text(text);
 }

@@ -142,4 +142,9 @@ tg_status tgi_config_check(const tgi_config *config, tg_error *error);
  */
 tg_status tgi_config_write(const tgi_config *config, const char *path, tg_error *error);
 
+/** The same as text, for tgi_config_free_text. Errors: those of write but IO; *text is NULL. */
+tg_status tgi_config_text(const tgi_config *config, char **text, tg_error *error);
+
+void tgi_config_free_text(char *text);
+
 #endif

@@ -8,6 +8,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The rest of a model whose configuration is known: its parameters' start values. */
+static tg_status start(tg_model *model, uint64_t seed, tg_error *error)
+{
+  model->dtype = model->config.dtype = TG_F32;
+  tg_status status = tgi_parameters_create(&model->config, &model->parameters, error);
+  if (status == TG_OK) {
+    status = tgi_weights_allocate(model, error);
+  }
+  if (status == TG_OK) {
+    tgi_generation_config_start(&model->config, &model->generation);
+    tgi_weights_initialise(model, seed);
+  }
+  return status;
+}
+
+/* Stores a model whose status is OK, and destroys any other. */
+static tg_status hand_over(tg_model *model, tg_status status, tg_model **out)
+{
+  if (status != TG_OK) {
+    tg_model_destroy(model);
+    return status;
+  }
+  *out = model;
+  return TG_OK;
+}
+
 tg_status tg_model_create(const char *preset, int32_t vocab_size, uint64_t seed, tg_model **out,
                           tg_error *error)
 {
@@ -21,22 +47,35 @@ tg_status tg_model_create(const char *preset, int32_t vocab_size, uint64_t seed,
     return tgi_error_set(error, TG_NO_MEMORY, "model_create: expected %zu bytes, got none",
                          sizeof *model);
   }
-  model->dtype = TG_F32;
   tg_status status = tgi_preset(preset, vocab_size, &model->config, error);
-  if (status == TG_OK) {
-    status = tgi_parameters_create(&model->config, &model->parameters, error);
+  status = status ? status : start(model, seed, error);
+  return hand_over(model, status, out);
+}
+
+tg_status tg_model_create_from(const char *config_json, uint64_t seed, tg_model **out,
+                               tg_error *error)
+{
+  if (!config_json || !out) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "model_create_from: %s: expected a pointer, got NULL",
+                         config_json ? "out" : "config_json");
   }
-  if (status == TG_OK) {
-    status = tgi_weights_allocate(model, error);
+  *out = NULL;
+  tg_model *model = calloc(1, sizeof *model);
+  if (!model) {
+    return tgi_error_set(error, TG_NO_MEMORY, "model_create_from: expected %zu bytes, got none",
+                         sizeof *model);
   }
-  if (status != TG_OK) {
-    tg_model_destroy(model);
-    return status;
+  tg_status status =
+      tgi_config_parse("config", config_json, strlen(config_json), &model->config, error);
+  if (status == TG_BAD_FILE) { /* it is no file here */
+    status = TG_BAD_ARGUMENT;
+    if (error) {
+      error->status = status;
+    }
   }
-  tgi_generation_config_start(&model->config, &model->generation);
-  tgi_weights_initialise(model, seed);
-  *out = model;
-  return TG_OK;
+  status = status ? status : start(model, seed, error);
+  return hand_over(model, status, out);
 }
 
 enum { kPathBytes = 4096 };

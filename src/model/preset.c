@@ -1,4 +1,8 @@
 #include "preset.h"
+
+#include "core/error_record.h"
+#include "parameters.h"
+#include "tegula/model.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -175,4 +179,66 @@ tg_status tgi_preset(const char *name, int32_t vocab_size, tgi_config *config, t
       .num_eos_token_ids = 1,
   };
   return tgi_config_check(config, error);
+}
+
+static tg_status count_parameters(const tgi_config *config, int64_t *count)
+{
+  tgi_parameters parameters = {0};
+  const tg_status status = tgi_parameters_create(config, &parameters, NULL);
+  *count = parameters.num_parameters;
+  tgi_parameters_free(&parameters);
+  return status;
+}
+
+tg_status tg_preset_get(size_t index, tg_preset *out)
+{
+  tgi_config config = {.vocab_size = 0};
+  int64_t num_parameters = 0;
+  if (!out || index >= PRESETS) {
+    return TG_BAD_ARGUMENT;
+  }
+  tg_status status = tgi_preset(presets[index].name, 0, &config, NULL);
+  status = status ? status : count_parameters(&config, &num_parameters);
+  if (status != TG_OK) {
+    return status;
+  }
+  *out = (tg_preset){.name = presets[index].name,
+                     .model_type = tgi_model_type_name(config.model_type),
+                     .vocab_size = config.vocab_size,
+                     .num_hidden_layers = config.num_hidden_layers,
+                     .hidden_size = config.hidden_size,
+                     .num_attention_heads = config.num_attention_heads,
+                     .num_key_value_heads = config.num_key_value_heads,
+                     .head_dim = config.head_dim,
+                     .intermediate_size = config.intermediate_size,
+                     .max_position_embeddings = config.max_position_embeddings,
+                     .tie_word_embeddings = config.tie_word_embeddings,
+                     .num_parameters = num_parameters};
+  return TG_OK;
+}
+
+tg_status tg_preset_config(const char *name, int32_t vocab_size, char *text, size_t capacity,
+                           size_t *size, tg_error *error)
+{
+  tgi_config config = {.vocab_size = 0};
+  char *whole = NULL;
+  if (!name || !size || (capacity > 0 && !text)) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "preset_config: preset, size, text: expected pointers, got NULL");
+  }
+  tg_status status = tgi_preset(name, vocab_size, &config, error);
+  status = status ? status : tgi_config_text(&config, &whole, error);
+  if (status != TG_OK) {
+    return status;
+  }
+  *size = strlen(whole);
+  if (capacity >= *size) {
+    memcpy(text, whole, *size);
+  } else if (capacity > 0) {
+    status = tgi_error_set(error, TG_BAD_ARGUMENT,
+                           "preset_config: capacity: expected 0, or %zu bytes, got %zu", *size,
+                           capacity);
+  }
+  tgi_config_free_text(whole);
+  return status;
 }

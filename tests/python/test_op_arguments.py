@@ -60,7 +60,7 @@ def good_arguments():
         "moe_combine": {"y": placed.randn(6, 8), "row": row, "weights": weights, "residual": placed.ones(3, 8), "slot": slot},
         "moe_mlp": {"x": placed.randn(3, 8), "weights": weights, "offsets": offsets, "slot": slot, "row": row, "gate_up": placed.randn(4, 10, 8),
                     "down": placed.randn(4, 8, 5), "gate_up_bias": placed.ones(4, 10), "down_bias": placed.ones(4, 8)},
-        "sample": {"logits": placed.randn(2, 9), "history": ids, "history_lengths": placed.tensor([1, 2]), "seed": 1},
+        "sample": {"logits": placed.randn(2, 9), "history": ids, "history_lengths": placed.tensor([1, 2]), "seeds": placed.tensor([3, 4]), "seed": 1},
     }  # fmt: skip
 
 

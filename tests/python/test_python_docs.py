@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="without PyTorch: no tegula.ops")
 tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
+import tegula._runtime  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python" / "tegula"
@@ -88,8 +89,13 @@ def test_every_op_of_the_table_is_a_function():
 def test_stubs_name_what_there_is():
     stubs = {node.name for node in ast.parse((PACKAGE / "ops" / "__init__.pyi").read_text()).body if hasattr(node, "name")}
     assert stubs == set(tegula.ops.__all__)
-    stubs = {n.name for n in ast.parse((PACKAGE / "_core.pyi").read_text()).body if isinstance(n, ast.FunctionDef)}
-    assert stubs == {name for name in dir(tegula._core) if callable(getattr(tegula._core, name)) and not name.startswith("_")}
+    stubs = {n.name for n in ast.parse((PACKAGE / "arrays" / "__init__.pyi").read_text()).body if hasattr(n, "name")}
+    assert stubs == set(tegula.arrays.__all__)
+    for module in (tegula._core, tegula._runtime):
+        stubs = {n.name: n for n in ast.parse((PACKAGE / f"{module.__name__[7:]}.pyi").read_text()).body if hasattr(n, "name")}
+        functions = {name for name, node in stubs.items() if isinstance(node, ast.FunctionDef)}
+        types = {"Array"} if module is tegula._core else set()
+        assert functions | types == {n for n in dir(module) if callable(getattr(module, n)) and not n.startswith("_")}
     assert (PACKAGE / "py.typed").exists()
     checked = {n for node in ast.parse((PACKAGE / "__init__.py").read_text()).body if isinstance(node, ast.If)
                for line in node.body for n in (alias.name for alias in line.names)}  # fmt: skip

@@ -387,6 +387,7 @@ def sample(
     history: torch.Tensor | None = None,
     history_lengths: torch.Tensor | None = None,
     positions: torch.Tensor | None = None,
+    seeds: torch.Tensor | None = None,
     log_prob: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]: ...
 

@@ -14,9 +14,8 @@ import torch
 from .. import _core
 from ..autograd.conventions import choose, expect_tensor, rows
 from ..autograd.op_function import Op
+from ..enumerations import GRANULARITY, MODE
 
-GRANULARITY = {"tensor": 1, "row": 2, "column": 3}
-MODE = {"weight_only": 1, "dynamic": 2}
 Quantized = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 
 

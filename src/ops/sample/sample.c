@@ -29,6 +29,7 @@ void tgi_sample_fwd_check(tgi_call *call, const tg_sample_fwd_args *a)
   TGI_WANT_SHAPE(call, a, history, rows, a->history.shape[1]);
   TGI_WANT_SHAPE(call, a, history_lengths, rows);
   TGI_WANT_SHAPE(call, a, positions, rows);
+  TGI_WANT_SHAPE(call, a, seeds, rows);
   TGI_WANT_SHAPE(call, a, ids, rows);
   TGI_WANT_SHAPE(call, a, log_prob, rows);
   if (tgi_present(&a->history_lengths) && !tgi_present(&a->history)) {

@@ -81,7 +81,12 @@ __device__ void pick(const fwd_job<T> &job, const row<T> &r, int64_t i, block_me
   if (job.positions.data) {
     position += (uint64_t)int_at(job.positions, i);
   }
-  const uint64_t mark = __umul64hi(philox_bits((uint64_t)job.seed, (uint64_t)i, position), sum);
+  uint64_t seed = (uint64_t)job.seed, high = (uint64_t)i;
+  if (job.seeds.data) {
+    seed = (uint64_t)int_at(job.seeds, i);
+    high = 0;
+  }
+  const uint64_t mark = __umul64hi(philox_bits(seed, high, position), sum);
   const int id = find_mark(job, r, m, mark, weight);
   if (threadIdx.x == 0) {
     float z[kEach];
@@ -150,6 +155,7 @@ template <typename T> tg_status forward(const tg_context *ctx, const tg_sample_f
   job.history = int_list_of(&a->history);
   job.history_lengths = int_list_of(&a->history_lengths);
   job.positions = int_list_of(&a->positions);
+  job.seeds = int_list_of(&a->seeds);
   job.ids = int_list_of(&a->ids);
   job.log_prob = static_cast<float *>(a->log_prob.data);
   job.workspace = static_cast<char *>(a->workspace);

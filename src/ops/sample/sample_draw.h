@@ -23,7 +23,12 @@ static inline uint64_t draw_mark(const tg_sample_fwd_args *a, int64_t row, uint6
   if (tgi_present(&a->positions)) {
     position += (uint64_t)tgi_load_int(a->positions.data, a->positions.dtype, row);
   }
-  const tgi_philox_block b = tgi_philox((uint64_t)a->seed, (uint64_t)row, position);
+  uint64_t seed = (uint64_t)a->seed, high = (uint64_t)row;
+  if (tgi_present(&a->seeds)) {
+    seed = (uint64_t)tgi_load_int(a->seeds.data, a->seeds.dtype, row);
+    high = 0;
+  }
+  const tgi_philox_block b = tgi_philox(seed, high, position);
   return multiply_high((uint64_t)b.word[0] << 32 | b.word[1], sum);
 }
 

@@ -22,7 +22,7 @@ constexpr int kSlots = 256;                        /* blocks that have a part of
 
 template <typename T> struct fwd_job {
   const T *logits;
-  int_list history, history_lengths, positions, ids; /* data NULL: absent */
+  int_list history, history_lengths, positions, seeds, ids; /* data NULL: absent */
   float *log_prob;
   char *workspace;
   int64_t rows, step, room, history_step, seed, position, slot_bytes;

@@ -1,9 +1,10 @@
 #include "ops/shape.h"
 
 /* Numbers are hundredths: t70 is a temperature of 0.7; kN, pN and minN the filters, repN the
- * penalty, histN a history of N ids, with `len` its lengths, with `pos` positions. */
+ * penalty, histN a history of N ids, with `len` its lengths, with `pos` positions,
+ * with `seeds` a seed for each. */
 const char tgi_sample_fwd_syntax[] =
-    "ROWSxVOCAB[_tN][_kN][_pN][_minN][_repN][_histN][_len][_pos][_lp][_i32]";
+    "ROWSxVOCAB[_tN][_kN][_pN][_minN][_repN][_histN][_len][_pos][_seeds][_lp][_i32]";
 
 static float hundredths(tgi_shape *s, const char *key, int64_t fallback)
 {
@@ -34,6 +35,9 @@ void tgi_sample_fwd_shape(tgi_shape *s, tg_sample_fwd_args *a)
   }
   if (tgi_shape_flag(s, "pos")) {
     a->positions = tg_tensor_1d(NULL, TG_I64, rows);
+  }
+  if (tgi_shape_flag(s, "seeds")) {
+    a->seeds = tg_tensor_1d(NULL, ids, rows);
   }
   if (tgi_shape_flag(s, "lp")) {
     a->log_prob = tg_tensor_1d(NULL, TG_F32, rows);

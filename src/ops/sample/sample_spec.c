@@ -25,6 +25,10 @@ static void fill(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
   for (int64_t i = 0; tgi_present(positions) && i < tgi_numel(positions); i++) {
     spec_set(shaped, "positions", i, (double)spec_below(rng, 1 << 20) - 1000);
   }
+  const tg_tensor *seeds = tgi_shaped_tensor(shaped, "seeds");
+  for (int64_t i = 0; tgi_present(seeds) && i < tgi_numel(seeds); i++) {
+    spec_set(shaped, "seeds", i, (double)spec_below(rng, 1 << 30) - (i % 2 ? 1 << 30 : 0));
+  }
   if (spec_is(c, "ties")) {
     spec_set_all(shaped, "logits", 1.5);
   } else if (!spec_is(c, "flat")) {
@@ -73,6 +77,8 @@ static const spec_case cases[] = {
     {"5x3000_lp", "last alone"},
     {"30x2100_t70_k50_p90_rep110_hist200_len_lp_i32"},
     {"11x4099_t150_min2_pos"},
+    {"13x300_pos_seeds_lp"},
+    {"40x64_seeds_lp_i32", "ties"},
     {"11x4099_t150_p1_lp"},
     {"11x4099_t150_p100_k4099_lp", "flat"},
     {"11x4099_t10000000_p99_lp"},

@@ -1,0 +1,42 @@
+/** Inside of tegula.Array: what its parts share. */
+#ifndef TGI_PYTHON_ARRAY_MEMORY_H
+#define TGI_PYTHON_ARRAY_MEMORY_H
+
+#include "array_object.h"
+
+/** Gives a reference back; needs no lock of Python's. */
+void tgi_memory_release(tgi_shared_memory *memory);
+
+/** Another view of the array's memory. */
+PyObject *tgi_array_part(tgi_array *array, const tg_tensor *view);
+
+/** DLPack's methods of an array (array_export.c). */
+PyObject *tgi_array_dlpack(PyObject *array, PyObject *args, PyObject *named);
+PyObject *tgi_array_dlpack_device(PyObject *array, PyObject *unused);
+
+/** Python's structure of a buffer, which headers of the limited API hide before 3.11. Its layout is
+ * that of every version from 3.10 on. */
+typedef struct tgi_py_buffer {
+  void *buf;
+  PyObject *obj;
+  Py_ssize_t len, itemsize;
+  int readonly, ndim;
+  char *format;
+  Py_ssize_t *shape, *strides, *suboffsets;
+  void *internal;
+} tgi_py_buffer;
+
+/** The slot Py_bf_getbuffer, 1 likewise. */
+enum { TGI_SLOT_GETBUFFER = 1 };
+int tgi_array_get_buffer(PyObject *array, tgi_py_buffer *buffer, int flags);
+
+static inline bool tgi_strides_are_zero(const tg_tensor *view)
+{
+  bool zero = true;
+  for (int i = 0; i < view->ndim; i++) {
+    zero = zero && view->stride[i] == 0;
+  }
+  return zero;
+}
+
+#endif

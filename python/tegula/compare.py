@@ -1,0 +1,195 @@
+"""A model beside transformers: `python -m tegula.compare --model tile-medium --batch-size 2 --seq-len 32`.
+
+Both have the same weights: ours are saved, and transformers loads them. Logits are compared, with --grad every gradient, and
+with --benchmark the times of a forward pass, ours and theirs in turn in one process. The exit code is 1 where they disagree.
+
+In f32 the largest difference may be 1e-5 of the largest logit. In 16 bits, ours may differ from f32 by twice as much as
+transformers does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tegula
+
+_F32_BOUND = 1e-5
+_DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+_PEERS = ("eager", "compile", "reduce-overhead")
+# transformers' Conv1D has [in, out].
+_TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
+
+
+def _arguments(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m tegula.compare", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--model", default="nano", help='a preset ("nano", "tile-medium", ...), a directory, or "all": the small presets')
+    parser.add_argument("--batch-size", type=int, default=2)
+    parser.add_argument("--seq-len", type=int, default=32)
+    parser.add_argument("--vocab-size", type=int, default=0, help="of a preset; 0: its family's")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
+    parser.add_argument("--dtype", choices=_DTYPES, default="f32", help="of the weights")
+    parser.add_argument("--grad", action="store_true", help="compare every gradient, too (f32)")
+    parser.add_argument("--benchmark", action="store_true", help="time both")
+    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--peers", default=",".join(_PEERS), help=f"of the benchmark: some of {', '.join(_PEERS)}")
+    parser.add_argument("--json", action="store_true", help="print one JSON object for each model")
+    chosen = parser.parse_args(arguments)
+    if min(chosen.batch_size, chosen.seq_len, chosen.iterations) < 1:
+        parser.error("--batch-size, --seq-len, --iterations: expected 1 or more")
+    if set(chosen.peers.split(",")) - set(_PEERS):
+        parser.error(f"--peers: expected some of {', '.join(_PEERS)}, got {chosen.peers}")
+    if chosen.grad and chosen.dtype != "f32":
+        parser.error("--grad: expected --dtype f32")
+    return chosen
+
+
+def _names(model: str) -> list[str]:
+    if model != "all":
+        return [model]
+    return [preset["name"] for preset in tegula.presets() if preset["hidden_size"] <= 256]
+
+
+def _relative(got: Any, want: Any) -> float:
+    return float((got - want).abs().max() / want.abs().max())
+
+
+class Pair:
+    """The same model twice."""
+
+    def __init__(self, name: str, options: argparse.Namespace, directory: str) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
+        if "/" in name or name.startswith("."):
+            first = tegula.Model.from_pretrained(name, dtype=options.dtype)
+        else:
+            first = tegula.Model.from_preset(name, seed=options.seed, vocab_size=options.vocab_size or None)
+        first.save_pretrained(directory, dtype=_DTYPES[options.dtype])
+        self.name, self.device = name, options.device
+        self.ours = tegula.Model.from_pretrained(directory, device=options.device)
+        self.theirs = AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, _DTYPES[options.dtype]))
+        self.theirs.eval().to(options.device)
+        vocab = self.ours.info["vocab_size"]
+        generator = torch.Generator().manual_seed(options.seed)
+        self.ids = torch.randint(vocab, (options.batch_size, options.seq_len), generator=generator).to(options.device)
+
+    def logits(self) -> dict[str, Any]:
+        """What agrees, and how far."""
+        import torch
+
+        with torch.no_grad():
+            theirs = self.theirs(self.ids).logits.float()
+            ours = self.ours(self.ids)
+            difference, bound = _relative(ours, theirs), _F32_BOUND
+            if self.theirs.dtype != torch.float32:
+                wide = self.theirs.float()(self.ids).logits
+                self.theirs.to(getattr(torch, self.ours.dtype))
+                difference, bound = _relative(ours, wide), 2 * _relative(theirs, wide) + _F32_BOUND
+                theirs = wide
+        top = min(5, ours.shape[-1])
+        five, others = ours.topk(top).indices.sort().values, theirs.topk(top).indices.sort().values
+        return {
+            "difference": difference,
+            "bound": bound,
+            "top1": float((ours.argmax(-1) == theirs.argmax(-1)).float().mean()),
+            "top5": float((five == others).all(-1).float().mean()),
+        }
+
+    def gradients(self) -> dict[str, float]:
+        """The largest difference of each parameter's gradient."""
+        import torch
+
+        targets = self.ids.roll(-1, 1)
+        logits = self.theirs(self.ids).logits
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()).backward()
+        rows, length = self.ids.shape
+        with tegula.Trainer(self.ours, batch_size=rows, sequence_length=length, num_steps=1, learning_rate=1.0) as trainer:
+            trainer.backward(self.ids, targets)
+            found = trainer.gradients()
+        named = dict(self.theirs.named_parameters())
+        result = {}
+        for name, gradient in found.items():
+            want = named[name].grad.cpu()
+            if self.ours.config.model_type == "gpt2" and name.endswith(_TRANSPOSED):
+                want = want.T
+            result[name] = _relative(torch.from_dlpack(gradient), want)
+        self.theirs.zero_grad()
+        return result
+
+    def times(self, iterations: int, peers: list[str]) -> dict[str, float]:
+        """Median milliseconds of a forward pass, all in turn."""
+        import torch
+
+        runs: dict[str, Callable[[], Any]] = {"tegula": lambda: self.ours(self.ids)}
+        for peer in peers:
+            model = self.theirs
+            if peer != "eager":
+                model = torch.compile(model, mode="reduce-overhead" if peer == "reduce-overhead" else "default")
+            runs[peer] = lambda model=model: model(self.ids).logits
+        spent: dict[str, list[float]] = {name: [] for name in runs}
+        with torch.no_grad():
+            for number in range(iterations + 3):
+                for name, run in runs.items():
+                    start = time.perf_counter()
+                    run()
+                    if self.device != "cpu":
+                        torch.cuda.synchronize()
+                    if number >= 3:  # the first ones compile and warm up
+                        spent[name].append(1e3 * (time.perf_counter() - start))
+        return {name: statistics.median(times) for name, times in spent.items()}
+
+
+def compare(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """All that was asked for, of one model."""
+    with tempfile.TemporaryDirectory() as directory:
+        pair = Pair(name, options, directory)
+        result: dict[str, Any] = {"model": pair.name, "dtype": options.dtype, "device": options.device, **pair.logits()}
+        agrees = result["difference"] <= result["bound"]
+        if options.grad:
+            result["gradients"] = pair.gradients()
+            agrees = agrees and max(result["gradients"].values()) <= _F32_BOUND
+        if options.benchmark:
+            result["milliseconds"] = pair.times(options.iterations, options.peers.split(","))
+        result["agrees"] = agrees
+    return result
+
+
+def _show(result: dict[str, Any]) -> None:
+    print(f"{result['model']}, {result['dtype']}, {result['device']}: {'agrees' if result['agrees'] else 'DISAGREES'}")
+    print(f"  logits: largest difference {result['difference']:.1e} of the largest, at most {result['bound']:.1e}")
+    print(f"  most probable token: {result['top1']:.1%}, five most probable: {result['top5']:.1%}")
+    if "gradients" in result:
+        name, worst = max(result["gradients"].items(), key=lambda item: item[1])
+        print(f"  {len(result['gradients'])} gradients: largest difference {worst:.1e} ({name}), at most {_F32_BOUND:.1e}")
+    times = result.get("milliseconds", {})
+    for name, spent in times.items():
+        ratio = "" if name == "tegula" else f", {spent / times['tegula']:.2f}x tegula's time"
+        print(f"  {name}: {spent:.3f} ms{ratio}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _arguments(arguments)
+    agree = True
+    for name in _names(options.model):
+        try:
+            result = compare(name, options)
+        except (ValueError, TypeError, NotImplementedError, RuntimeError) as error:
+            print(f"tegula.compare: {error}", file=sys.stderr)
+            return 2
+        agree = agree and result["agrees"]
+        print(json.dumps(result)) if options.json else _show(result)
+    return 0 if agree else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""The keyword arguments of generate, stream and chat, and what they are for the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict
+
+
+class GenerationKeywords(TypedDict, total=False):
+    """What None means is the directory's generation_config.json's, else what changes nothing."""
+
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float | None
+    presence_penalty: float
+    frequency_penalty: float
+    penalty_window: int
+    logit_bias: Mapping[int, float] | None
+    stop: int | Iterable[int] | None
+    logprobs: int | None
+
+
+_DIRECTORYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+_OWN = {"presence_penalty": 0.0, "frequency_penalty": 0.0, "penalty_window": 0}
+_OTHERS = ("logit_bias", "stop", "logprobs")
+
+
+def _stop_ids(stop: object, generation: Mapping[str, Any]) -> list[int]:
+    if stop is None:
+        return list(generation["eos_token_ids"])
+    if isinstance(stop, int):
+        return [stop]
+    if isinstance(stop, str) or not isinstance(stop, Iterable) or not all(isinstance(one, int) for one in stop):
+        raise TypeError(f"generate: stop: expected an id or ids (text: encode it), got {stop!r}")
+    return list(stop)
+
+
+def settings_for(
+    max_new_tokens: int | None, keywords: GenerationKeywords, generation: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of a handle's generate, without prompt and seed."""
+    unknown = set(keywords) - {*_DIRECTORYS, *_OWN, *_OTHERS}
+    if unknown:
+        raise TypeError(f"generate: expected {', '.join(sorted({*_DIRECTORYS, *_OWN, *_OTHERS}))}, got {min(unknown)}")
+    given: dict[str, Any] = {key: value for key, value in keywords.items() if value is not None}
+    count = generation["max_new_tokens"] if max_new_tokens is None else max_new_tokens
+    if count < 1 and max_new_tokens is not None:
+        raise ValueError(f"generate: max_new_tokens: expected 1 or more, got {count}")
+    return {
+        **{key: given.get(key, generation[key]) for key in _DIRECTORYS},
+        **{key: given.get(key, value) for key, value in _OWN.items()},
+        "max_new_tokens": count,
+        "stop": _stop_ids(given.get("stop"), generation),
+        "bias": [(int(token), float(value)) for token, value in given.get("logit_bias", {}).items()],
+        "logprobs": given.get("logprobs", -1),
+    }
+
+
+def seeds_for(seed: int | Sequence[int], rows: int) -> list[int]:
+    """Of each row: seed, seed + 1, ..., or the given ones."""
+    seeds = [seed + row for row in range(rows)] if isinstance(seed, int) else list(seed)
+    if len(seeds) != rows:
+        raise ValueError(f"generate: seed: expected an int, or {rows} of them, got {len(seeds)}")
+    for one in seeds:
+        if not 0 <= one < 2**64:
+            raise ValueError(f"generate: seed: expected 0 to 2**64 - 1, got {one}")
+    return seeds

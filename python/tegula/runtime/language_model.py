@@ -1,0 +1,248 @@
+"""Language models on the C runtime."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from .. import _core, _runtime
+from ..caller_arrays import cuda_device, empty_like, ids_like, like
+from .generation_keywords import GenerationKeywords, seeds_for, settings_for
+from .mingpt_weights import read_weights
+from .model_config import ModelConfig
+from .text_tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from typing_extensions import Unpack
+
+
+class Model:
+    """A language model: `Model.from_pretrained(directory)`, `Model.from_preset("gpt_nano")`, or random weights of any shape
+    with `Model(ModelConfig(...))`. Several threads may read one; its weights change under nobody's eyes only if nobody
+    computes then."""
+
+    __slots__ = ("_config", "_handle", "_options")
+    _config: ModelConfig
+    _handle: _runtime.ModelHandle
+    _options: dict[str, Any]
+
+    def __init__(
+        self, config: ModelConfig, *, seed: int = 0, device: str = "cpu", cache_dtype: str | None = None, num_threads: int = 0
+    ) -> None:
+        """f32 weights by the seed, initialised as in transformers. device: "cpu", "cuda", "cuda:N". cache_dtype: of keys and
+        values, that of the weights unless given. num_threads: of a CPU; 0: one for each that the process may use."""
+        self._open(config, {"config": config.to_json(), "seed": seed}, device, cache_dtype, num_threads)
+
+    def _open(
+        self, config: ModelConfig, source: dict[str, Any], device: str, cache_dtype: str | None, num_threads: int
+    ) -> None:
+        self._options = {"device": device, "cache_dtype": cache_dtype, "num_threads": num_threads}
+        self._handle = _runtime.open_model(**source, **self._options)
+        self._config = config
+
+    @classmethod
+    def from_pretrained(
+        cls, directory: str | os.PathLike[str], *, device: str = "cpu", dtype: str | None = None,
+        cache_dtype: str | None = None, num_threads: int = 0,
+    ) -> "Model":  # fmt: skip
+        """A Hugging Face directory. dtype: of the weights in memory, "float32", "float16" or "bfloat16"; None keeps what
+        the files hold."""
+        model = cls.__new__(cls)
+        source: dict[str, Any] = {"directory": os.fspath(directory), "dtype": dtype}
+        model._options = {"device": device, "cache_dtype": cache_dtype, "num_threads": num_threads}
+        model._handle = _runtime.open_model(**source, **model._options)
+        model._config = ModelConfig.from_pretrained(directory)
+        return model
+
+    @classmethod
+    def from_preset(
+        cls, name: str, *, seed: int = 0, vocab_size: int | None = None, device: str = "cpu",
+        cache_dtype: str | None = None, num_threads: int = 0,
+    ) -> "Model":  # fmt: skip
+        """Random weights of a size in presets(). With another vocab_size the last id ends generation."""
+        model = cls.__new__(cls)
+        source = {"preset": name, "vocab_size": vocab_size or 0, "seed": seed}
+        model._open(ModelConfig.preset(name, vocab_size), source, device, cache_dtype, num_threads)
+        return model
+
+    # ---- what it is ----
+
+    @property
+    def config(self) -> ModelConfig:
+        """The keys of its config.json."""
+        return self._config
+
+    @property
+    def device(self) -> str:
+        """Where it computes: "cpu", "cuda" or "cuda:N"."""
+        device: str = self._options["device"]
+        return device
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Sizes: model_type, dtype, vocab_size, num_hidden_layers, ..., num_parameters, weight_bytes."""
+        return self._handle.info()
+
+    @property
+    def generation_config(self) -> dict[str, Any]:
+        """What generate does unless told otherwise; eos_token_ids end it."""
+        return self._handle.generation()
+
+    @property
+    def dtype(self) -> str:
+        """Of the weights in memory."""
+        dtype: str = self._handle.info()["dtype"]
+        return dtype
+
+    def num_parameters(self) -> int:
+        count: int = self._handle.info()["num_parameters"]
+        return count
+
+    def __repr__(self) -> str:
+        info = self._handle.info()
+        return (
+            f"tegula.Model({info['model_type']}, {info['num_hidden_layers']} layers of {info['hidden_size']}, "
+            f"{info['vocab_size']} ids, {info['num_parameters']} parameters, {info['dtype']}, {self.device})"
+        )
+
+    # ---- logits ----
+
+    def __call__(self, ids: Any, *, last_only: bool = False, out: Any = None) -> Any:
+        """Logits, f32 [batch, tokens, vocab_size] for ids [batch, tokens], [tokens, vocab_size] for [tokens]; with last_only
+        those of each row's last token, without the axis of tokens. ids are an array of i32 or i64 of any library that
+        speaks DLPack, on the CPU or on the model's GPU, or lists of ints; the logits are an array of the same library
+        there. `out` is memory to write to instead."""
+        if out is None and self._options["device"] != "cpu" and cuda_device(ids) is not None:
+            shape = tuple(ids.shape)
+            out = empty_like(ids, (*(shape[:-1] if last_only else shape), self._handle.info()["vocab_size"]))
+        if out is not None:
+            return self._handle.forward(ids, last_only, out)
+        return like(ids, self._handle.forward(ids, last_only, None))
+
+    # ---- tokens ----
+
+    def generate(
+        self, ids: Any, max_new_tokens: int | None = None, *, seed: int | Sequence[int] = 0, pad_id: int | None = None,
+        return_dict: bool = False, **keywords: Unpack[GenerationKeywords],
+    ) -> Any:  # fmt: skip
+        """ids, and the tokens after them: [batch, longest] for [batch, tokens], [tokens] for [tokens], of the library and
+        dtype of ids. A row ends after one of the ids of `stop` (None: the directory's), after max_new_tokens (None: the
+        directory's, else as many as fit), or where the model's positions end, and is padded with pad_id (None: the
+        directory's, else the first id that ends generation, else 0).
+
+        Temperature, top_k, top_p, min_p and repetition_penalty are the directory's unless given; presence_penalty,
+        frequency_penalty, penalty_window and logit_bias are off. Row r draws by seed + r, or by seed[r]: the same seed
+        gives the same tokens, alone or in a batch, at any number of threads.
+
+        return_dict: {"sequences", "finish_reason", "logprobs", "timings"}, the last three with an entry for each row:
+        "stop" or "length"; with logprobs=N (id, log-probability, N most probable pairs) of each token; seconds."""
+        rows, is_one, dtype = self._handle.read_ids(ids)
+        generation = self._handle.generation()
+        settings = settings_for(max_new_tokens, keywords, generation)
+        seeds = seeds_for(seed, len(rows))
+        done = [self._handle.generate(row, seed=one, **settings) for row, one in zip(rows, seeds)]
+        ends = generation["eos_token_ids"]
+        known = generation["pad_token_id"]
+        pad = pad_id if pad_id is not None else known if known >= 0 else ends[0] if ends else 0
+        sequences = ids_like(ids, [row + one[0] for row, one in zip(rows, done)], is_one, dtype, pad)
+        if not return_dict:
+            return sequences
+        return {
+            "sequences": sequences,
+            "finish_reason": [one[1] for one in done],
+            "logprobs": [one[2] for one in done],
+            "timings": [{"prompt_seconds": one[3], "token_seconds": one[4], "tokens": len(one[0])} for one in done],
+        }
+
+    def stream(
+        self, ids: Any, max_new_tokens: int | None = None, *, seed: int = 0, **keywords: Unpack[GenerationKeywords]
+    ) -> _runtime.TokenStream:
+        """An iterator over the tokens after one row of ids, each computed when it is asked for: those of generate. With
+        logprobs=N its items are (id, log-probability, N most probable pairs). close(), or dropping the iterator, ends the
+        generation; finish_reason then says why it ended."""
+        rows, _, _ = self._handle.read_ids(ids)
+        if len(rows) != 1:
+            raise ValueError(f"stream: ids: expected one row, got {len(rows)}")
+        settings = settings_for(max_new_tokens, keywords, self._handle.generation())
+        return self._handle.stream(rows[0], seed=seeds_for(seed, 1)[0], **settings)
+
+    def chat(
+        self, tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], *, max_new_tokens: int | None = None,
+        stream: bool = False, seed: int = 0, template: Mapping[str, Any] | None = None,
+        **keywords: Unpack[GenerationKeywords],
+    ) -> Any:  # fmt: skip
+        """The answer to a conversation: {"role": "assistant", "content": text}; with stream=True an iterator over pieces of
+        its text. template holds keyword arguments of Tokenizer.apply_chat_template, such as tools or enable_thinking.
+        Special tokens are left out of the text."""
+        prompt = tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, **(template or {}))
+        pieces = self._say(tokenizer, self.stream(prompt, max_new_tokens, seed=seed, **keywords))
+        return pieces if stream else {"role": "assistant", "content": "".join(pieces)}
+
+    @staticmethod
+    def _say(tokenizer: Tokenizer, tokens: _runtime.TokenStream) -> Iterator[str]:
+        """Text as soon as its characters are whole."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        try:
+            for token in tokens:
+                number = token[0] if isinstance(token, tuple) else token
+                text = decoder.decode(tokenizer.decode_bytes(number, skip_special_tokens=True))
+                if text:
+                    yield text
+            rest = decoder.decode(b"", final=True)
+            if rest:
+                yield rest
+        finally:
+            tokens.close()
+
+    # ---- weights ----
+
+    def parameters(self, *, writable: bool = False) -> dict[str, _core.Array]:
+        """The parameters by transformers' names, as views of the model's memory: numpy.from_dlpack and torch.from_dlpack
+        take them without a copy. Matrices are [out, in]. Writing to them changes the model, which must be on the CPU."""
+        if writable and self._options["device"] != "cpu":
+            raise ValueError(f"model: parameters: expected a model on the CPU to write to, got one on {self.device}")
+        return self._handle.parameters(writable)
+
+    def set_parameter(self, name: str, array: Any) -> None:
+        """Overwrites a parameter with an array of its shape: f32, f16 or bf16, of any library."""
+        self._handle.set_parameter(name, array)
+
+    def save_pretrained(
+        self, directory: str | os.PathLike[str], *, tokenizer: Tokenizer | None = None, dtype: str | None = None,
+        max_shard_bytes: int = 0,
+    ) -> None:  # fmt: skip
+        """Saves a directory that transformers loads, as a whole: config.json, the weights, the tokenizer's files. dtype: of
+        the weights in the files. max_shard_bytes: of a file; 0: 5e9."""
+        handle = None if tokenizer is None else tokenizer._handle
+        self._handle.save(os.fspath(directory), dtype, max_shard_bytes, handle)
+
+    def load_from_mingpt(self, source: Any) -> "Model":
+        """Takes the weights of minGPT or nanoGPT: a module, or its state dict with tensors of any library. Shapes are checked
+        by name; absent biases are zero, and a head that differs from the embedding makes the model untied. The model then
+        has f32 weights; views of the old ones stay as they were. On an error the model stays as it was. nanoGPT's GELU is
+        ModelConfig(activation_function="gelu")."""
+        if self._config.model_type != "gpt2":
+            raise ValueError(f"load_from_mingpt: expected a model of the family gpt2, got {self._config.model_type}")
+        weights = read_weights(source, self._config.n_layer)
+        config = self._config.replace(tie_word_embeddings=weights.is_tied)
+        handle = _runtime.open_model(config=config.to_json(), **self._options)
+        names = handle.parameters(False)
+        missing = sorted(name for name in names if name not in weights.arrays and not name.endswith(".bias"))
+        if missing:
+            raise ValueError(f"load_from_mingpt: expected {missing[0]}, got a state dict without it")
+        for name, view in names.items():
+            if name in weights.arrays:
+                handle.set_parameter(name, weights.arrays[name])
+            else:
+                handle.set_parameter(name, _core.array([0.0] * view.shape[0], view.shape, "float32"))
+        unknown = sorted(set(weights.arrays) - set(names))
+        if unknown:
+            raise ValueError(f"load_from_mingpt: expected parameters of {len(names)} known names, got {unknown[0]} too")
+        self._handle, self._config = handle, config
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Model cannot be pickled: save_pretrained writes a directory, from_pretrained reads it there")

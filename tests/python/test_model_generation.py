@@ -1,0 +1,252 @@
+"""tegula.Model.generate, stream and chat: the same tokens alone, in a batch, by thread, by call; ends and interruptions."""
+
+import gc
+import itertools
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
+numpy = pytest.importorskip("numpy")
+
+FORMS = {
+    "greedy": dict(temperature=0.0),
+    "drawn": dict(temperature=0.9, top_k=20, top_p=0.9, min_p=0.01),
+    "penalised": dict(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4, frequency_penalty=0.2, penalty_window=6),
+    "biased": dict(temperature=1.0, logit_bias={3: 4.0, 5: float("-inf")}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["gpt", "qwen3"])
+def model(request):
+    if request.param == "gpt":
+        config = tegula.ModelConfig(n_layer=2, n_head=2, n_embd=32, n_positions=64, vocab_size=50, initializer_range=0.3)
+    else:
+        config = tegula.ModelConfig(
+            "qwen3", hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=16, max_position_embeddings=64, vocab_size=50, initializer_range=0.3,
+        )  # fmt: skip
+    return tegula.Model(config, seed=2)
+
+
+@pytest.fixture
+def prompts():
+    return numpy.random.default_rng(5).integers(0, 50, (4, 6))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_alone_in_a_batch_and_streamed(model, prompts, form):
+    batch = model.generate(prompts, 30, seed=11, **FORMS[form])
+    assert type(batch) is numpy.ndarray and batch.dtype == numpy.int64 and batch.shape == (4, 36)
+    assert (batch[:, :6] == prompts).all() and not ((batch < 0) | (batch >= 50)).any()
+    for row in range(4):
+        alone = model.generate(prompts[row], 30, seed=11 + row, **FORMS[form])
+        assert alone.shape == (36,) and (alone == batch[row]).all()
+        streamed = list(model.stream(prompts[row], 30, seed=11 + row, **FORMS[form]))
+        assert streamed == batch[row, 6:].tolist()
+    assert (model.generate(prompts, 30, seed=[14, 13, 12, 11], **FORMS[form])[3] == model.generate(prompts[3], 30, seed=11, **FORMS[form])).all()
+    if form == "drawn":
+        assert len({tuple(row[6:]) for row in model.generate(prompts[[0, 0, 0]], 30, seed=1, **FORMS[form]).tolist()}) == 3
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_threads_change_nothing(form, prompts):
+    config = tegula.ModelConfig(n_layer=2, n_head=2, n_embd=32, n_positions=64, vocab_size=50, initializer_range=0.3)
+    one, three = (tegula.Model(config, seed=2, num_threads=n) for n in (1, 3))
+    assert (one.generate(prompts, 20, seed=4, **FORMS[form]) == three.generate(prompts, 20, seed=4, **FORMS[form])).all()
+    assert (one(prompts) == three(prompts)).all()
+
+
+def test_greedy_tokens_are_those_of_the_logits(model, prompts):
+    row = prompts[0].tolist()
+    out = model.generate(row, 12, temperature=0).tolist()
+    for length in range(6, 18):
+        assert out[length] == int(model(out[:length], last_only=True).argmax())
+
+
+def test_biases_hold(model, prompts):
+    banned = model.generate(prompts, 50, logit_bias={token: float("-inf") for token in range(25)}, seed=3)
+    assert (banned[:, 6:] >= 25).all()
+
+
+def test_ends(model, prompts):
+    out = model.generate(prompts, 40, seed=1, stop=range(20), pad_id=49, return_dict=True)
+    for row, reason in zip(out["sequences"][:, 6:].tolist(), out["finish_reason"]):
+        first = next((i for i, token in enumerate(row) if token < 20), None)
+        assert reason == ("length" if first is None else "stop")
+        assert first is None or row[first + 1 :] == [49] * (len(row) - first - 1)
+    assert "stop" in out["finish_reason"]
+    stream = model.stream(prompts[0], 40, seed=1, stop=range(20))
+    assert stream.finish_reason is None
+    tokens = list(stream)
+    assert tokens == [t for t in out["sequences"][0, 6 : 6 + len(tokens)]] and stream.finish_reason == out["finish_reason"][0]
+    # the positions end: one token more than fits, and no crop
+    full = model.generate(prompts[0], return_dict=True, stop=[])
+    assert full["sequences"].shape == (65,) and full["finish_reason"] == ["length"]
+    assert list(model.stream(prompts[0], stop=[])) == full["sequences"][6:].tolist()
+    with pytest.raises(ValueError, match="expected at most 64 tokens"):
+        model.generate(numpy.zeros(65, int), 1)
+    with pytest.raises(ValueError, match="expected at most 64 tokens"):
+        model.stream(numpy.zeros(65, int), 1)
+
+
+def test_logprobs(model, prompts):
+    out = model.generate(prompts[:2], 8, seed=5, logprobs=3, return_dict=True)
+    for row in range(2):
+        ids = out["sequences"][row]
+        for n, (token, logprob, top) in enumerate(out["logprobs"][row]):
+            z = model(ids[: 6 + n], last_only=True).astype(float)
+            want = z - numpy.log(numpy.exp(z - z.max()).sum()) - z.max()
+            assert token == ids[6 + n] and abs(logprob - want[token]) < 1e-4
+            assert [i for i, _ in top] == numpy.argsort(-z, kind="stable")[:3].tolist()
+    assert list(model.stream(prompts[0], 8, seed=5, logprobs=3)) == out["logprobs"][0]
+    assert model.generate(prompts, 3, return_dict=True)["logprobs"] == [None] * 4
+    assert all(t["tokens"] == 3 and t["token_seconds"] > 0 for t in model.generate(prompts, 3, return_dict=True)["timings"])
+
+
+def test_wrong_keywords(model, prompts):
+    cases = [
+        (dict(max_new_tokens=0), ValueError, "max_new_tokens: expected 1 or more, got 0"), (dict(temperature=-1.0), ValueError, "temperature"),
+        (dict(top_p=1.5), ValueError, "top_p"), (dict(top_k=-1), ValueError, "top_k"), (dict(seed=-1), ValueError, "seed: expected 0 to"),
+        (dict(seed=[1]), ValueError, "seed: expected an int, or 4 of them, got 1"), (dict(stop="x"), TypeError, "stop: expected an id or ids"),
+        (dict(logprobs=21), ValueError, "logprobs: expected 0 to 20, got 21"), (dict(logit_bias={50: 1.0}), ValueError, "bias"),
+        (dict(topk=3), TypeError, "got topk"), (dict(temperature="hot"), TypeError, "must be real number"),
+    ]  # fmt: skip
+    for keywords, kind, message in cases:
+        with pytest.raises(kind, match=message):
+            model.generate(prompts, **{"max_new_tokens": 2, **keywords})
+    assert model._handle.num_sessions()[0] == 0
+    with pytest.raises(ValueError, match="expected one row, got 4"):
+        model.stream(prompts)
+
+
+# ---- interruptions ----
+
+
+def test_a_stream_that_is_left(model, prompts):
+    busy = lambda: model._handle.num_sessions()[0]  # noqa: E731
+    want = model.generate(prompts[0], 20, seed=1)
+    stream = model.stream(prompts[0], 20, seed=1)
+    assert next(stream) == want[6] and busy() == 1
+    stream.close()
+    assert busy() == 0 and list(stream) == [] and stream.finish_reason == "cancelled"
+    with pytest.raises(ZeroDivisionError):
+        for token in model.stream(prompts[0], 20, seed=1):
+            token / 0
+    gc.collect()
+    assert busy() == 0
+    streams = [model.stream(row, 20, seed=1) for row in prompts]
+    for _ in range(20):  # interleaved: each has its own session
+        together = [next(stream) for stream in streams]
+    assert together[0] == want[-1] and busy() == 0
+    all_, alone = model._handle.num_sessions()[1], [model.generate(row, 20, seed=1)[-1] for row in prompts]
+    assert together == alone and all_ >= 4
+
+
+def test_an_interrupt_from_the_keyboard():
+    model = tegula.Model.from_preset("gpt_mini", vocab_size=257)
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        for _ in itertools.count():
+            model.generate([1, 2, 3], stop=[])
+    assert time.monotonic() - start < 20
+    assert model._handle.num_sessions()[0] == 0 and len(model.generate([1], 3, stop=[])) == 4
+
+
+def test_many_threads_read_one_model(model, prompts):
+    want, logits, wrong = model.generate(prompts, 20, seed=2), model(prompts), []
+
+    def read(row):
+        for _ in range(15):
+            if not (model.generate(prompts[row], 20, seed=2 + row) == want[row]).all():
+                wrong.append(row)
+            if not (model(prompts) == logits).all():
+                wrong.append("logits")
+            if list(model.stream(prompts[row], 20, seed=2 + row)) != want[row, 6:].tolist():
+                wrong.append("stream")
+
+    threads = [threading.Thread(target=read, args=(row,)) for row in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and model._handle.num_sessions()[0] == 0
+
+
+def test_the_lock_is_free_in_a_pass():
+    """While one thread computes, another counts."""
+    model = tegula.Model.from_preset("gpt_mini", vocab_size=257, num_threads=1)
+    model([[1]])
+    counted = [0]
+    done = threading.Event()
+
+    def count():
+        while not done.is_set():
+            counted[0] += 1
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    before = counted[0]
+    start = time.monotonic()
+    while time.monotonic() - start < 0.5:
+        model(numpy.zeros((8, 256), int))
+    during = counted[0] - before
+    done.set()
+    thread.join()
+    assert during > 20
+
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def test_nothing_leaks(prompts):
+    model = tegula.Model(tegula.ModelConfig(n_layer=1, n_head=1, n_embd=8, n_positions=16, vocab_size=50))
+
+    def work(times):
+        for n in range(times):
+            model(prompts)
+            model.generate(prompts[0], 2, logprobs=1, logit_bias={1: 1.0}, return_dict=True)
+            next(model.stream(prompts[0], 5))
+            model.parameters(), memoryview(model.parameters()["transformer.wte.weight"])
+            with pytest.raises(ValueError):
+                model.generate([50], 1)
+
+    work(300)
+    before = resident()
+    work(3000)
+    assert resident() - before < 4 << 20
+
+
+# ---- conversations ----
+
+
+@pytest.fixture
+def chatty(tmp_path):
+    model = tegula.Model.from_preset("gpt_tile_small", vocab_size=257, seed=4)
+    return model, tegula.Tokenizer.of_bytes()
+
+
+def test_chat(chatty):
+    model, tokenizer = chatty
+    messages = [{"role": "user", "content": "Hi <|endoftext|> ü"}]
+    how = dict(seed=3, max_new_tokens=12, template={"chat_template": "chatml"})
+    answer = model.chat(tokenizer, messages, **how)
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, chat_template="chatml")
+    assert 256 not in prompt  # what a user writes is no special token
+    tokens = model.generate(prompt, 12, seed=3)[len(prompt) :].tolist()
+    assert answer == {"role": "assistant", "content": tokenizer.decode(tokens, skip_special_tokens=True)}
+    pieces = model.chat(tokenizer, messages, stream=True, **how)
+    assert "".join(pieces) == answer["content"]
+    left = model.chat(tokenizer, messages, stream=True, **how)
+    next(left)
+    left.close()
+    assert model._handle.num_sessions()[0] == 0
+    with pytest.raises(ValueError):
+        model.chat(tokenizer, [], **how)
