@@ -10,11 +10,8 @@
 #include "ops/grouped_linear/expert_bias_sums.cuh"
 #include "ops/grouped_linear/grouped_sites.cuh"
 #include "ops/moe_combine/combine_vectors.cuh"
+#include "ops/moe_mlp/moe_mlp_between.cuh"
 #include "ops/shared/gated/swiglu_functions.cuh"
-
-extern "C" {
-#include "ops/moe_mlp/moe_mlp_steps.h"
-}
 
 namespace
 {
@@ -276,6 +273,14 @@ tg_status run_between(const tg_context *ctx, const tg_moe_mlp_bwd_args *a,
 }
 
 } // namespace
+
+/* Also for the entry sm90, which has the products alone. */
+extern "C" tg_status TGI_MOE_MLP_BETWEEN(TGI_ENTRY)(const tg_context *ctx,
+                                                    const tg_moe_mlp_bwd_args *a,
+                                                    const moe_mlp_bwd_steps *s)
+{
+  return run_between(ctx, a, s);
+}
 
 extern "C" size_t TGI_WORKSPACE(moe_mlp_bwd)(const tg_context *, const tg_moe_mlp_bwd_args *a)
 {
