@@ -12,18 +12,46 @@ inline namespace TGI_CUDA_ENTRY
 {
 
 constexpr uint32_t kGemmNan = 0xffffffffu; /* in f32, and twice in f16 and bf16 */
+constexpr int kGemmAtOnce = 4;              /* vectors of a thread in flight */
 
-/** 8 rounded elements of a row, `chunk` of 0 .. kN / 8 - 1; NaN if `bad`. */
-template <typename Form>
-__device__ __forceinline__ void gemm_rounded(uint32_t (&w)[4], const gemm_shared &s, int row,
-                                             int chunk, bool bad)
+/** A tile's rows that exist. */
+__device__ __forceinline__ int gemm_rows_of(const gemm_place &p)
 {
-  const uint32_t block = s.result + row / 64 * (Form::kResult / 2) + chunk / 8 * kGemmBlock;
-  load_shared(w, page_chunk(block, row % 64, chunk % 8));
+  return p.rows < kGemmTileM ? p.rows : kGemmTileM;
+}
+
+/** 8 rounded elements, or 4 sums, of a row, `chunk` of 0 .. kN / 8 - 1; NaN if `bad`. */
+template <typename Form>
+__device__ __forceinline__ void gemm_vector(uint32_t (&w)[4], const gemm_shared &s, int row,
+                                            int chunk, bool bad)
+{
+  load_shared(w, gemm_sums_at<Form>(s, row, chunk));
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     w[i] |= bad ? kGemmNan : 0;
   }
+}
+
+/** Starts copies of the blocks of 64 rows that exist as a whole, columns from `column` on, each
+ * `block_columns` wide; `adds`: f32 that is added to what is there. What lies outside of the matrix
+ * is not written. By one thread, which waits for the copies' reads (wait_for_store_reads). */
+template <typename Form>
+__device__ __forceinline__ void gemm_copy_blocks(const gemm_shared &s, const CUtensorMap *c,
+                                                 int column, int row, int group, int rows,
+                                                 int block_columns, bool adds)
+{
+  for (int half = 0; half < 2 && 64 * half < rows; half++) {
+    const uint32_t from = s.result + half * (Form::kResult / 2);
+    for (int block = 0; block < Form::kN / 64; block++) {
+      const int to = column + block * block_columns;
+      if (adds) {
+        add_page(c, to, row + 64 * half, 0, group, from + block * kGemmBlock);
+      } else {
+        store_page(c, to, row + 64 * half, 0, group, from + block * kGemmBlock);
+      }
+    }
+  }
+  commit_stores();
 }
 
 /**
@@ -34,7 +62,8 @@ __device__ __forceinline__ void gemm_rounded(uint32_t (&w)[4], const gemm_shared
  *                         second; else gate and up are neighbours
  *
  * A tile's columns are two runs: they follow each other, but in halves, where the second run lies
- * `half` columns behind the first.
+ * `half` columns behind the first. z is copied by TMA in blocks of 64 rows, but in halves, and where
+ * a block ends within a group: there threads store it.
  */
 template <typename T, typename Act> struct gemm_rows_epilogue {
   static constexpr bool kMayTakeSums = false;
@@ -56,12 +85,6 @@ template <typename T, typename Act> struct gemm_rows_epilogue {
   __device__ __forceinline__ int second_column(int column_tile) const
   {
     return first_column(column_tile) + (half ? half : run);
-  }
-
-  /** Where the first run's columns, or all, end. */
-  __device__ __forceinline__ int end() const
-  {
-    return half ? half : n;
   }
 
   __device__ __forceinline__ bool takes_sums() const
@@ -97,17 +120,26 @@ template <typename T, typename Act> struct gemm_rows_epilogue {
     return within >= half ? n : at < run ? within : within + half;
   }
 
+  /** Rows [begin, end) of z; a thread has one chunk of every few rows. */
   template <typename Form>
-  __device__ __forceinline__ void store_z(const gemm_shared &s, const gemm_place &p, int rows,
-                                          bool bad, int thread) const
+  __device__ __forceinline__ void store_z(const gemm_shared &s, const gemm_place &p, int begin,
+                                          int end, int thread) const
   {
-    constexpr int kChunks = Form::kN / 8;
-    for (int i = thread; i < rows * kChunks; i += kGemmFinishers) {
-      const int row = i / kChunks, chunk = i % kChunks, column = column_of(p, chunk);
-      uint32_t w[4];
-      gemm_rounded<Form>(w, s, row, chunk, bad);
-      if (column < n) {
-        store_words(z + (int64_t)(p.row + row) * z_step + column, w);
+    constexpr int kChunks = Form::kN / 8, kDown = kGemmFinishers / kChunks;
+    const int chunk = thread % kChunks, column = column_of(p, chunk);
+    const bool exists = column < n, bad = s.ends.bad;
+    T *to = z + p.row * z_step + column;
+    for (int row = begin + thread / kChunks; row < end && exists; row += kGemmAtOnce * kDown) {
+      uint32_t w[kGemmAtOnce][4];
+#pragma unroll
+      for (int i = 0; i < kGemmAtOnce; i++) { /* rows that do not exist are in shared memory, too */
+        gemm_vector<Form>(w[i], s, (row + i * kDown) % kGemmTileM, chunk, bad);
+      }
+#pragma unroll
+      for (int i = 0; i < kGemmAtOnce; i++) {
+        if (row + i * kDown < end) {
+          store_words(to + (row + i * kDown) * z_step, w[i]);
+        }
       }
     }
   }
@@ -133,56 +165,67 @@ template <typename T, typename Act> struct gemm_rows_epilogue {
 
   template <typename Form>
   __device__ __forceinline__ void store_y(const gemm_shared &s, const gemm_place &p, int rows,
-                                          bool bad, int thread) const
+                                          int thread) const
   {
-    constexpr int kChunks = Form::kN / 16;
-    const int first = first_column(p.column_tile) / (half ? 1 : 2);
-    for (int i = thread; i < rows * kChunks; i += kGemmFinishers) {
-      const int row = i / kChunks, chunk = i % kChunks, column = first + 8 * chunk;
+    constexpr int kChunks = Form::kN / 16, kDown = kGemmFinishers / kChunks;
+    const int chunk = thread % kChunks;
+    const int a_chunk = half ? chunk : 2 * chunk, b_chunk = half ? chunk + kChunks : 2 * chunk + 1;
+    const int column = first_column(p.column_tile) / (half ? 1 : 2) + 8 * chunk;
+    T *to = y + p.row * y_step + column;
+    for (int row = thread / kChunks; row < rows && column < n / 2; row += kDown) {
       uint32_t a[4], b[4], w[4];
-      gemm_rounded<Form>(a, s, row, half ? chunk : 2 * chunk, bad);
-      gemm_rounded<Form>(b, s, row, half ? chunk + kChunks : 2 * chunk + 1, bad);
-      if (column < n / 2) {
-        activate(w, a, b);
-        store_words(y + (int64_t)(p.row + row) * y_step + column, w);
-      }
+      gemm_vector<Form>(a, s, row, a_chunk, s.ends.bad);
+      gemm_vector<Form>(b, s, row, b_chunk, s.ends.bad);
+      activate(w, a, b);
+      store_words(to + row * y_step, w);
     }
   }
 
   template <typename Form>
-  __device__ __forceinline__ void finish(const gemm_shared &s, const gemm_place &p, int, bool bad,
-                                         int thread) const
+  __device__ __forceinline__ void finish(const gemm_shared &s, const CUtensorMap *c,
+                                         const gemm_place &p, int, int thread) const
   {
-    const int rows = p.rows < kGemmTileM ? p.rows : kGemmTileM;
+    const int rows = gemm_rows_of(p);
+    const bool copies = z && !half && !s.ends.bad;
+    const int copied = copies ? rows / 64 * 64 : 0;
+    if (thread == 0 && copied > 0) {
+      gemm_copy_blocks<Form>(s, c, first_column(p.column_tile), p.row, 0, copied, 64, false);
+    }
     if (z) {
-      store_z<Form>(s, p, rows, bad, thread);
+      store_z<Form>(s, p, copied, rows, thread);
     }
     if (y) {
-      store_y<Form>(s, p, rows, bad, thread);
+      store_y<Form>(s, p, rows, thread);
+    }
+    if (thread == 0) {
+      wait_for_store_reads();
     }
   }
 
   /** Rows of no group: z is 0, and so is the activation of 0. */
   __device__ __forceinline__ void fill(const gemm_place &p, bool bad, int thread) const
   {
-    const int rows = p.rows < kGemmTileM ? p.rows : kGemmTileM, chunks = run / 4;
+    const int rows = gemm_rows_of(p), chunks = run / 4;
     const uint32_t v = bad ? kGemmNan : 0, w[4] = {v, v, v, v};
     const int first = first_column(p.column_tile) / (half ? 1 : 2);
     for (int i = thread; i < rows * chunks; i += kGemmFinishers) {
       const int row = i / chunks, chunk = i % chunks, column = column_of(p, chunk);
       if (z && column < n) {
-        store_words(z + (int64_t)(p.row + row) * z_step + column, w);
+        store_words(z + (p.row + row) * z_step + column, w);
       }
       const int y_column = first + 8 * chunk;
       if (y && chunk < chunks / 2 && y_column < n / 2) {
-        store_words(y + (int64_t)(p.row + row) * y_step + y_column, w);
+        store_words(y + (p.row + row) * y_step + y_column, w);
       }
     }
   }
 };
 
-/** C = or += the sums, a matrix for each group, of T or f32. Where they are rounded to T and nothing
- * is added, tiles are handed over rounded; else as f32, in two pieces. */
+/**
+ * C = or += the sums, a matrix for each group, of T or f32, by TMA, which adds f32 in memory: each
+ * element once, so in one order. Sums that are rounded to T and overwrite come rounded, all others
+ * as f32 in two pieces. Threads add to T, and write NaN.
+ */
 template <typename T> struct gemm_sums_epilogue {
   static constexpr bool kMayTakeSums = true;
   void *c;
@@ -214,77 +257,47 @@ template <typename T> struct gemm_sums_epilogue {
 
   __device__ __forceinline__ void fill(const gemm_place &, bool, int) const {}
 
+  /** A tile of T, or a piece that is added to T, or NaN: by the threads. */
   template <typename Form>
-  __device__ __forceinline__ void store_rounded(const gemm_shared &s, const gemm_place &p, int rows,
-                                                bool bad, int thread) const
+  __device__ __forceinline__ void store_all(const gemm_shared &s, const gemm_place &p, int piece,
+                                            int thread) const
   {
-    constexpr int kChunks = Form::kN / 8;
-    T *to = static_cast<T *>(c) + p.group * group_step + p.row * row_step;
-    for (int i = thread; i < rows * kChunks; i += kGemmFinishers) {
-      const int row = i / kChunks, chunk = i % kChunks;
-      const int column = first_column(p.column_tile) + 8 * chunk;
+    constexpr int kChunks = Form::kN / 8, kDown = kGemmFinishers / kChunks;
+    const int wide = takes_sums() ? 4 : 8, chunk = thread % kChunks, rows = gemm_rows_of(p);
+    const int column = first_column(p.column_tile) + piece * run + wide * chunk;
+    const bool bad = s.ends.bad;
+    int64_t at = p.group * group_step + (p.row + thread / kChunks) * row_step + column;
+    for (int row = thread / kChunks; row < rows && column < n; row += kDown) {
       uint32_t w[4];
-      gemm_rounded<Form>(w, s, row, chunk, bad);
-      if (column < n) {
-        store_words(to + row * row_step + column, w);
-      }
-    }
-  }
-
-  /** 4 elements of a result: += or =. */
-  __device__ __forceinline__ void add_sums(int64_t at, const float (&sums)[4], bool bad) const
-  {
-    float v[4];
-    if (is_f32) {
-      float *to = static_cast<float *>(c) + at;
-      if (adds) {
+      gemm_vector<Form>(w, s, row, chunk, bad);
+      if (is_f32) {
+        store_words(static_cast<float *>(c) + at, w);
+      } else if (!adds) {
+        store_words(static_cast<T *>(c) + at, w);
+      } else {
+        T *to = static_cast<T *>(c) + at;
+        float v[4];
         load(v, to);
-      }
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        v[i] = bad ? __uint_as_float(kGemmNan) : adds ? v[i] + sums[i] : sums[i];
+        for (int i = 0; i < 4; i++) {
+          v[i] += __uint_as_float(w[i]);
+        }
+        store(to, v);
       }
-      store(to, v);
-      return;
-    }
-    T *to = static_cast<T *>(c) + at; /* rounded tiles come another way unless they are added */
-    load(v, to);
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      v[i] = bad ? __uint_as_float(kGemmNan) : v[i] + sums[i];
-    }
-    store(to, v);
-  }
-
-  template <typename Form>
-  __device__ __forceinline__ void store_sums(const gemm_shared &s, const gemm_place &p, int rows,
-                                             int piece, bool bad, int thread) const
-  {
-    constexpr int kChunks = Form::kN / 8;
-    const int64_t start = p.group * group_step + p.row * row_step;
-    const int first = first_column(p.column_tile) + piece * run;
-#pragma unroll 4
-    for (int i = thread; i < rows * kChunks; i += kGemmFinishers) {
-      const int row = i / kChunks, chunk = i % kChunks, column = first + 4 * chunk;
-      uint32_t w[4];
-      load_shared(w, gemm_sums_at<Form>(s, row, chunk));
-      if (column < n) {
-        const float v[4] = {__uint_as_float(w[0]), __uint_as_float(w[1]), __uint_as_float(w[2]),
-                            __uint_as_float(w[3])};
-        add_sums(start + row * row_step + column, v, bad);
-      }
+      at += kDown * row_step;
     }
   }
 
   template <typename Form>
-  __device__ __forceinline__ void finish(const gemm_shared &s, const gemm_place &p, int piece,
-                                         bool bad, int thread) const
+  __device__ __forceinline__ void finish(const gemm_shared &s, const CUtensorMap *map,
+                                         const gemm_place &p, int piece, int thread) const
   {
-    const int rows = p.rows < kGemmTileM ? p.rows : kGemmTileM;
-    if (takes_sums()) {
-      store_sums<Form>(s, p, rows, piece, bad, thread);
-    } else {
-      store_rounded<Form>(s, p, rows, bad, thread);
+    if (s.ends.bad || (adds && !is_f32)) {
+      store_all<Form>(s, p, piece, thread);
+    } else if (thread == 0) {
+      gemm_copy_blocks<Form>(s, map, first_column(p.column_tile) + piece * run, p.row, p.group,
+                             gemm_rows_of(p), is_f32 ? 32 : 64, adds);
+      wait_for_store_reads();
     }
   }
 };

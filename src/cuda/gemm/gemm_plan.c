@@ -104,6 +104,59 @@ tgi_gemm_plan tgi_gemm_plan_sm90(const tgi_gemm_problem *p, const tgi_gemm_devic
   return plan;
 }
 
+/* ---- few rows ---- */
+
+enum {
+  kMostParts = 8,      /* of a cluster that every GPU can form */
+  kBlocksWanted = 132, /* an H200's multiprocessors, whatever the device: sums go by shapes */
+  kStepsOfPart = 4     /* at least */
+};
+
+static int clamped(int64_t v, int64_t most)
+{
+  return (int)(v < 1 ? 1 : v > most ? most : v);
+}
+
+static const char *obstacle_to_few(const tgi_gemm_problem *p)
+{
+  if (!is_half(p->a.dtype) || p->a.dtype != p->b.dtype) {
+    return "operands that are not both f16 or both bf16";
+  }
+  if (p->m == 0 || p->n == 0 || p->k == 0) {
+    return "nothing to multiply";
+  }
+  if (p->m > TGI_GEMM_FEW_ROWS) {
+    return "more rows";
+  }
+  if (p->n > INT_MAX / 2 || p->k > INT_MAX / 2) {
+    return "more columns than 2^30";
+  }
+  if (p->k % kVector != 0 || !p->a.vectors || !p->b.vectors) {
+    return "rows that are not whole vectors of 16 bytes";
+  }
+  return NULL;
+}
+
+tgi_gemm_plan tgi_gemm_plan_few_sm90(const tgi_gemm_problem *p)
+{
+  tgi_gemm_plan plan = {.kernel = TGI_GEMM_NOT_TAKEN, .reason = obstacle_to_few(p), .fused = true};
+  if (plan.reason) {
+    return plan;
+  }
+  plan.kernel = TGI_GEMM_SM90_FEW;
+  plan.tile_m = p->m <= 8 ? 8 : p->m <= 16 ? 16 : p->m <= 32 ? 32 : 64;
+  plan.tile_n = TGI_GEMM_FEW_OUTPUTS;
+  plan.tile_k = TGI_GEMM_FEW_STEP;
+  plan.row_tiles = 1;
+  plan.tiles = plan.column_tiles = parts(p->n, plan.tile_n);
+  const int64_t steps = parts(p->k, plan.tile_k), most = clamped(steps / kStepsOfPart, kMostParts);
+  plan.parts = clamped(kBlocksWanted / plan.column_tiles, most);
+  plan.blocks = (int)plan.tiles * plan.parts;
+  return plan;
+}
+
+/* ---- text ---- */
+
 static const char *form_of(const tgi_gemm_problem *p)
 {
   if (p->a.major == TGI_GEMM_ACROSS_K) {
@@ -115,6 +168,11 @@ static const char *form_of(const tgi_gemm_problem *p)
 void tgi_gemm_plan_text(const tgi_gemm_problem *p, const tgi_gemm_plan *plan, char *text,
                         size_t bytes)
 {
+  if (plan->kernel == TGI_GEMM_SM90_FEW) {
+    snprintf(text, bytes, "wgmma, few rows: tiles of %d rows x %d columns, k in %d part%s",
+             plan->tile_m, plan->tile_n, plan->parts, plan->parts > 1 ? "s" : "");
+    return;
+  }
   char groups[64] = "";
   if (p->grouped != TGI_GEMM_ONE_GROUP) {
     snprintf(groups, sizeof groups, "%lld groups of %s, ", (long long)p->groups,

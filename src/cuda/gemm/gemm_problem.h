@@ -62,8 +62,9 @@ typedef struct tgi_gemm_device {
 } tgi_gemm_device;
 
 typedef enum tgi_gemm_kernel {
-  TGI_GEMM_NOT_TAKEN, /* `reason` says why; another entry or library multiplies */
-  TGI_GEMM_SM90_TILES /* gemm_sm90.cuh */
+  TGI_GEMM_NOT_TAKEN,  /* `reason` says why; another entry or library multiplies */
+  TGI_GEMM_SM90_TILES, /* gemm_sm90.cuh */
+  TGI_GEMM_SM90_FEW    /* gemm_few_rows_sm90.cuh */
 } tgi_gemm_kernel;
 
 typedef struct tgi_gemm_plan {
@@ -73,15 +74,24 @@ typedef struct tgi_gemm_plan {
   int tile_m, tile_n, tile_k, stages;
   int64_t row_tiles, column_tiles; /* ROWS: the most that the groups can have */
   int64_t tiles;
+  int parts; /* of k, by blocks of a cluster; FEW */
   int blocks;
   size_t shared;
 } tgi_gemm_plan;
 
-/** The most groups whose ends fit beside the tiles in shared memory. */
-enum { TGI_GEMM_MOST_GROUPS = 1024 };
+enum {
+  TGI_GEMM_MOST_GROUPS = 1024, /* whose ends fit beside the tiles in shared memory */
+  TGI_GEMM_FEW_ROWS = 64,      /* of A, up to which a product NT is one of few rows */
+  TGI_GEMM_FEW_OUTPUTS = 128,  /* columns of a block */
+  TGI_GEMM_FEW_STEP = 64       /* along k */
+};
 
-/** The plan for a GPU of compute capability 9.0. */
+/** The plan of tiles for a GPU of compute capability 9.0. */
 tgi_gemm_plan tgi_gemm_plan_sm90(const tgi_gemm_problem *problem, const tgi_gemm_device *device);
+
+/** The plan of few rows for a GPU of compute capability 9.0; C may have any dtype. How k is split
+ * depends on n and k alone. */
+tgi_gemm_plan tgi_gemm_plan_few_sm90(const tgi_gemm_problem *problem);
 
 /** One line about a plan that is taken, such as
  * "wgmma, NT, 32 groups of rows, tiles of 128 x 192, 4 stages of 64 steps, SwiGLU beside them". */

@@ -267,11 +267,13 @@ __device__ __forceinline__ void gemm_leave_rounded(const float (&d)[Form::kN / 2
   }
 }
 
-/** Where 4 f32 sums, `chunk` of 0 .. kN / 8 - 1, of a row of a piece lie. */
+/** Where 4 f32 sums, `chunk` of 0 .. kN / 8 - 1, of a row of a piece lie: in blocks of 32 columns,
+ * [consumer][block][row]. */
 template <typename Form>
 __device__ __forceinline__ uint32_t gemm_sums_at(const gemm_shared &s, int row, int chunk)
 {
-  return s.result + row * (Form::kN * 2) + ((chunk ^ row % 8) << 4);
+  const uint32_t block = s.result + row / 64 * (Form::kResult / 2) + chunk / 8 * kGemmBlock;
+  return page_chunk(block, row % 64, chunk % 8);
 }
 
 __device__ __forceinline__ void store_pair(uint32_t to, float low, float high)
@@ -290,16 +292,17 @@ __device__ __forceinline__ void gemm_leave_sums(const float (&d)[Form::kN / 2],
   for (int j = 0; j < 4; j++) {
     const uint32_t to = gemm_sums_at<Form>(s, row, 2 * j + q / 2) + q % 2 * 8;
 #pragma unroll
-    for (int block = 0; block < Form::kN / 64; block++) { /* of 8 chunks */
+    for (int block = 0; block < Form::kN / 64; block++) {
       const float *v = d + kPiece * (Form::kN / 4) + 16 * block + 4 * j;
-      store_pair(to + block * 128, v[0], v[1]);
-      store_pair(to + block * 128 + 8 * (Form::kN * 2), v[2], v[3]);
+      store_pair(to + block * kGemmBlock, v[0], v[1]);
+      store_pair(to + block * kGemmBlock + 8 * kPageRow, v[2], v[3]);
     }
   }
 }
 
 __device__ __forceinline__ void gemm_hand_over(const gemm_shared &s)
 {
+  publish_to_copies();
   __syncwarp();
   if (threadIdx.x % 32 == 0) {
     arrive(s.result_full);
@@ -373,7 +376,7 @@ __device__ __forceinline__ int gemm_next_result(const gemm_shared &s, const Tile
 
 template <typename Form, typename Tiles, typename Epilogue>
 __device__ __forceinline__ void gemm_finish_tiles(const gemm_shared &s, const Tiles &tiles,
-                                                  const Epilogue &epilogue)
+                                                  const Epilogue &epilogue, const CUtensorMap *c)
 {
   const int thread = (int)threadIdx.x - 32, count = tiles.count(s.ends);
   const auto release = [&] {
@@ -392,12 +395,12 @@ __device__ __forceinline__ void gemm_finish_tiles(const gemm_shared &s, const Ti
   while (tile < count) {
     wait_for(s.result_full, taken);
     taken ^= 1;
-    epilogue.template finish<Form>(s, p, 0, s.ends.bad, thread);
+    epilogue.template finish<Form>(s, c, p, 0, thread);
     if (Epilogue::kMayTakeSums && epilogue.takes_sums()) {
       release();
       wait_for(s.result_full, taken);
       taken ^= 1;
-      epilogue.template finish<Form>(s, p, 1, s.ends.bad, thread);
+      epilogue.template finish<Form>(s, c, p, 1, thread);
     }
     tile = gemm_next_result<Form>(s, tiles, epilogue, tile + (int)gridDim.x, count, thread, &after);
     p = after;
@@ -414,32 +417,45 @@ namespace
 template <typename T, typename Form, typename Tiles, typename Epilogue>
 __global__ void __launch_bounds__(kGemmSm90Threads, 1)
     gemm_sm90_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
-                     const __grid_constant__ Tiles tiles, const __grid_constant__ Epilogue epilogue)
+                     const __grid_constant__ CUtensorMap c, const __grid_constant__ Tiles tiles,
+                     const __grid_constant__ Epilogue epilogue)
 {
   extern __shared__ char gemm_memory[];
   const gemm_shared s = gemm_open<Form>(gemm_memory, tiles.groups);
   if (threadIdx.x >= kWarpgroup) {
-    take_registers<224>();
+    take_registers<216>();
     gemm_consume<T, Form>(s, tiles, epilogue);
     return;
   }
-  give_registers<56>();
+  give_registers<72>();
   if (threadIdx.x == 0) {
     gemm_produce<Form>(s, tiles, epilogue, &a, &b);
   } else if (threadIdx.x >= 32) {
-    gemm_finish_tiles<Form>(s, tiles, epilogue);
+    gemm_finish_tiles<Form>(s, tiles, epilogue, &c);
   }
 }
 
 } // namespace
 
-/** Starts the kernel of a plan. Maps: gemm_maps. */
+/** A product's operands and result, as pages_of names them. */
+struct gemm_matrices {
+  tg_tensor a, b, c;
+};
+
+/** Starts the kernel of a plan. */
 template <typename T, typename Form, typename Tiles, typename Epilogue>
-tg_status gemm_launch_sm90(const tg_context *ctx, const tgi_gemm_plan &plan, const CUtensorMap &a,
-                           const CUtensorMap &b, const Tiles &tiles, const Epilogue &epilogue)
+tg_status gemm_launch_sm90(const tg_context *ctx, const tgi_gemm_plan &plan, const gemm_matrices &m,
+                           const Tiles &tiles, const Epilogue &epilogue)
 {
-  return launch(ctx, gemm_sm90_kernel<T, Form, Tiles, Epilogue>, dim3((unsigned)plan.blocks),
-                kGemmSm90Threads, plan.shared, a, b, tiles, epilogue);
+  CUtensorMap a, b, c;
+  const page_map maps[3] = {{&a, &m.a, Form::kTurnA ? kGemmTileK : kGemmTileM},
+                            {&b, &m.b, Form::kTurnB ? kGemmTileK : Form::kN / 2},
+                            {&c, &m.c, 64}};
+  const tg_status status = make_page_maps(ctx, maps);
+  return status != TG_OK ? status
+                         : launch(ctx, gemm_sm90_kernel<T, Form, Tiles, Epilogue>,
+                                  dim3((unsigned)plan.blocks), kGemmSm90Threads, plan.shared, a, b,
+                                  c, tiles, epilogue);
 }
 
 } // namespace TGI_CUDA_ENTRY

@@ -58,15 +58,45 @@ struct bias_sums {
 namespace
 {
 
-/* Element n of row r, NaN if its slot is out of range. */
-__device__ __forceinline__ float bias_term(const bias_sums &p, int64_t r, int64_t n)
+constexpr int kBiasRows = kBiasGroup / kBiasSlices; /* of a warp in a group */
+
+/* Column n of rows r, r + 8, .. of a group that ends at `end`: all of them are under way at once.
+ * NaN where a slot is out of range. */
+template <typename T>
+__device__ __forceinline__ float sum_of_group(const bias_sums &p, int64_t r, int64_t end, int64_t n)
 {
-  const int64_t from = p.sources.of(r, n == 0);
-  if (from < 0) {
-    return CUDART_NAN_F;
+  int64_t from[kBiasRows];
+  float v[kBiasRows], w[kBiasRows];
+#pragma unroll
+  for (int i = 0; i < kBiasRows; i++) {
+    const int64_t row = r + i * kBiasSlices;
+    from[i] = row < end ? p.sources.of(row, n == 0) : -1;
+    w[i] = p.weights.data && from[i] >= 0 ? p.weights.of(p.sources, row) : 1.0f;
   }
-  const float v = load_any(p.dy.data, p.dy.dtype, from * p.dy.row_step + n);
-  return p.weights.data ? v * p.weights.of(p.sources, r) : v;
+#pragma unroll
+  for (int i = 0; i < kBiasRows; i++) {
+    v[i] = from[i] < 0 ? CUDART_NAN_F
+                       : to_f32(static_cast<const T *>(p.dy.data)[from[i] * p.dy.row_step + n]);
+  }
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kBiasRows; i++) {
+    if (r + i * kBiasSlices < end) {
+      sum += v[i] * w[i];
+    }
+  }
+  return sum;
+}
+
+template <typename T>
+__device__ __forceinline__ float sum_of_groups(const bias_sums &p, int64_t first, int64_t end,
+                                               int64_t n)
+{
+  float total = 0;
+  for (int64_t r = first + threadIdx.x / kWarp; r - threadIdx.x / kWarp < end; r += kBiasGroup) {
+    total += sum_of_group<T>(p, r, end, n);
+  }
+  return total;
 }
 
 /* 1024 threads of a multiprocessor: left to itself, the compiler spills to fit twice as many. */
@@ -80,12 +110,10 @@ __global__ void __launch_bounds__(kBiasThreads, resident_blocks(kBiasThreads, 10
     const int64_t e = tile / p.column_tiles, n = (tile - e * p.column_tiles) * kWarp + lane;
     const int64_t first = p.tiles.bound[e], end = p.tiles.bound[e + 1];
     float total = 0;
-    for (int64_t group = first; group < end && n < p.cols; group += kBiasGroup) {
-      float sum = 0;
-      for (int64_t r = group + slice; r < end && r < group + kBiasGroup; r += kBiasSlices) {
-        sum += bias_term(p, r, n);
-      }
-      total += sum;
+    if (n < p.cols) {
+      total = p.dy.dtype == TG_F32   ? sum_of_groups<float>(p, first, end, n)
+              : p.dy.dtype == TG_F16 ? sum_of_groups<f16>(p, first, end, n)
+                                     : sum_of_groups<bf16>(p, first, end, n);
     }
     sums[slice][lane] = total;
     __syncthreads();

@@ -50,35 +50,6 @@ inline gemm_groups gemm_groups_of(const expert_tiles &t)
   return {t.first_tile, t.bound, t.bad, (int)t.experts};
 }
 
-/** A matrix, or one for each expert, as tma.cuh names tensors: [index, row, head, dim]. */
-inline tg_tensor pages_of(const tg_tensor *t)
-{
-  tg_tensor v = {};
-  const int rows = t->ndim - 2;
-  v.data = t->data;
-  v.dtype = t->dtype;
-  v.device = t->device;
-  v.ndim = 4;
-  v.shape[0] = rows ? t->shape[0] : 1;
-  v.stride[0] = rows ? tgi_stride(t, 0) : 0;
-  v.shape[1] = t->shape[rows];
-  v.stride[1] = tgi_stride(t, rows);
-  v.shape[2] = 1;
-  v.stride[2] = 0;
-  v.shape[3] = t->shape[rows + 1];
-  v.stride[3] = 1;
-  return v;
-}
-
-/** Maps of both operands; pages of `a_rows` and `b_rows` rows. */
-inline tg_status make_operand_maps(const tg_context *ctx, const tg_tensor *a, int a_rows,
-                                   const tg_tensor *b, int b_rows, CUtensorMap (&maps)[2])
-{
-  const tg_tensor a_pages = pages_of(a), b_pages = pages_of(b);
-  const page_map both[2] = {{&maps[0], &a_pages, a_rows}, {&maps[1], &b_pages, b_rows}};
-  return make_page_maps(ctx, both);
-}
-
 /** A rows problem: weight [experts, n, k], or [experts, k, n] if `across`. */
 inline tgi_gemm_problem rows_problem(const tg_tensor *a, const tg_tensor *weight, bool across,
                                      int64_t rows, tg_dtype to)

@@ -60,15 +60,11 @@ template <typename T, bool kAcross>
 tg_status run(const tg_context *ctx, const rows_call &call)
 {
   using form = gemm_form<false, kAcross, kColumns>;
-  CUtensorMap maps[2];
-  tg_status status = make_operand_maps(ctx, call.a, kGemmTileM, call.weight,
-                                       kAcross ? 64 : kColumns / 2, maps);
-  if (status != TG_OK) {
-    return status;
-  }
+  const tg_tensor *c = call.z ? call.z : call.y; /* y is not copied: any map will do */
+  const gemm_matrices m = {pages_of(call.a), pages_of(call.weight), pages_of(c)};
   const gemm_rows_tiles tiles = {gemm_groups_of(call.tiles), (int)call.problem.k,
                                  (int)call.plan.column_tiles};
-  return gemm_launch_sm90<T, form>(ctx, call.plan, maps[0], maps[1], tiles, epilogue_of<T>(call));
+  return gemm_launch_sm90<T, form>(ctx, call.plan, m, tiles, epilogue_of<T>(call));
 }
 
 template <typename T> tg_status run_as(const tg_context *ctx, const rows_call &call)

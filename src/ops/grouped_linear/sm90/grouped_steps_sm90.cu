@@ -17,11 +17,7 @@ constexpr int kColumns = 192; /* of a tile, as plans have it */
 template <typename T> tg_status run(const tg_context *ctx, const steps_call &call)
 {
   using form = gemm_form<true, true, kColumns>;
-  CUtensorMap maps[2];
-  tg_status status = make_operand_maps(ctx, call.a, kGemmTileK, call.b, kGemmTileK, maps);
-  if (status != TG_OK) {
-    return status;
-  }
+  const gemm_matrices m = {pages_of(call.a), pages_of(call.b), pages_of(call.c)};
   const gemm_steps_tiles tiles = {gemm_groups_of(call.tiles), (int)call.problem.m,
                                   (int)call.plan.row_tiles, (int)call.plan.column_tiles,
                                   call.problem.adds};
@@ -33,7 +29,7 @@ template <typename T> tg_status run(const tg_context *ctx, const steps_call &cal
   e.run = kColumns / 2;
   e.is_f32 = call.problem.c.dtype == TG_F32;
   e.adds = call.problem.adds;
-  return gemm_launch_sm90<T, form>(ctx, call.plan, maps[0], maps[1], tiles, e);
+  return gemm_launch_sm90<T, form>(ctx, call.plan, m, tiles, e);
 }
 
 } // namespace
