@@ -12,7 +12,7 @@ inline namespace TGI_CUDA_ENTRY
 {
 
 constexpr uint32_t kGemmNan = 0xffffffffu; /* in f32, and twice in f16 and bf16 */
-constexpr int kGemmAtOnce = 4;              /* vectors of a thread in flight */
+constexpr int kGemmAtOnce = 4;             /* vectors of a thread in flight */
 
 /** A tile's rows that exist. */
 __device__ __forceinline__ int gemm_rows_of(const gemm_place &p)
@@ -62,8 +62,8 @@ __device__ __forceinline__ void gemm_copy_blocks(const gemm_shared &s, const CUt
  *                         second; else gate and up are neighbours
  *
  * A tile's columns are two runs: they follow each other, but in halves, where the second run lies
- * `half` columns behind the first. z is copied by TMA in blocks of 64 rows, but in halves, and where
- * a block ends within a group: there threads store it.
+ * `half` columns behind the first. z is copied by TMA in blocks of 64 rows, but in halves, and
+ * where a block ends within a group: there threads store it.
  */
 template <typename T, typename Act> struct gemm_rows_epilogue {
   static constexpr bool kMayTakeSums = false;

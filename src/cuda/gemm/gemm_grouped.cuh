@@ -64,7 +64,7 @@ struct gemm_ends {
 /** A tile of C and the sums that make it. */
 struct gemm_place {
   int group;
-  int row, rows;   /* its first row in C, and how many rows exist from there on */
+  int row, rows; /* its first row in C, and how many rows exist from there on */
   int column_tile;
   int first_step, steps; /* steps of kGemmTileK along k, from element first_step on */
   int tail;              /* elements of the last step that belong to the group; 0: all */

@@ -29,9 +29,9 @@ inline namespace TGI_CUDA_ENTRY
 {
 
 constexpr int kGemmSm90Threads = 384, kGemmStages = 4, kGemmConsumers = 2;
-constexpr int kGemmBlock = 8192;    /* bytes of 64 x 64 elements */
-constexpr int kGemmFinishers = 96;  /* threads */
-constexpr int kGemmPieces = 2;      /* of a tile whose f32 sums are stored */
+constexpr int kGemmBlock = 8192;   /* bytes of 64 x 64 elements */
+constexpr int kGemmFinishers = 96; /* threads */
+constexpr int kGemmPieces = 2;     /* of a tile whose f32 sums are stored */
 
 /** Form of a product's operands in memory and size of its tiles. */
 template <bool kAcrossA, bool kAcrossB, int kColumns> struct gemm_form {
@@ -147,22 +147,22 @@ __device__ __forceinline__ void gemm_produce(const gemm_shared &s, const Tiles &
 
 /* ---- consumers ---- */
 
-/** Sets what a last step has of the next group to 0, in both operands: rows `from` .. 63 of blocks
- * of 64 x 64. Each warpgroup its rows of A, and B by all that multiply (`both` or one). */
+/** Rows [from, end) of the last step, which belong to the next group, become 0 in both operands'
+ * blocks of 64 x 64: each warpgroup its rows of A, and B by all that multiply (`both` or one). */
 template <typename Form>
-__device__ __forceinline__ void gemm_clear_tail(const gemm_shared &s, int stage, int from,
+__device__ __forceinline__ void gemm_clear_tail(const gemm_shared &s, int stage, int from, int end,
                                                 int consumer, bool both)
 {
   constexpr int kBlocksB = Form::kN / 64;
-  const int thread = (int)threadIdx.x % kWarpgroup, bytes = kGemmBlock - from * kPageRow;
-  const uint32_t a = s.a + stage * Form::kBytesA + consumer * kGemmBlock + from * kPageRow;
-  const uint32_t b = s.b + stage * Form::kBytesB + from * kPageRow;
-  for (int i = 16 * thread; i < bytes; i += 16 * kWarpgroup) {
-    store_shared(a + i, 0, 0, 0, 0);
+  const int thread = (int)threadIdx.x % kWarpgroup;
+  const uint32_t a = s.a + stage * Form::kBytesA + consumer * kGemmBlock;
+  const uint32_t b = s.b + stage * Form::kBytesB;
+  for (int at = from * kPageRow + 16 * thread; at < end * kPageRow; at += 16 * kWarpgroup) {
+    store_shared(a + at, 0, 0, 0, 0);
 #pragma unroll
     for (int block = 0; block < kBlocksB; block++) {
       if (!both || block % 2 == consumer) {
-        store_shared(b + block * kGemmBlock + i, 0, 0, 0, 0);
+        store_shared(b + block * kGemmBlock + at, 0, 0, 0, 0);
       }
     }
   }
@@ -171,35 +171,61 @@ __device__ __forceinline__ void gemm_clear_tail(const gemm_shared &s, int stage,
   sync_some(both ? 3 : 4, both ? kGemmConsumers * kWarpgroup : kWarpgroup);
 }
 
-/** d = the tile's sums of this warpgroup's 64 rows. kMayBeNone: there may be no steps. */
+/** Adds products 16 j .. 16 j + 15 of a step. */
+template <typename T, typename Form>
+__device__ __forceinline__ void gemm_multiply_16(float (&d)[Form::kN / 2], const gemm_shared &s,
+                                                 int stage, int consumer, int j, bool add)
+{
+  const uint64_t a = page_operand(s.a + stage * Form::kBytesA + consumer * kGemmBlock,
+                                  Form::kTurnA ? kGemmBlock : 16);
+  const uint64_t b = page_operand(s.b + stage * Form::kBytesB, Form::kTurnB ? kGemmBlock : 16);
+  multiply<T, Form::kN, Form::kTurnA, Form::kTurnB>(
+      d, operand_at(a, Form::kTurnA ? 2048 * j : 32 * j),
+      operand_at(b, Form::kTurnB ? 2048 * j : 32 * j), add);
+}
+
+/** The last step of a group that ends within it: no more products than there are rows, to 16. */
+template <typename T, typename Form>
+__device__ __forceinline__ void gemm_multiply_tail(float (&d)[Form::kN / 2], const gemm_shared &s,
+                                                   const gemm_turn &turn, const gemm_place &p,
+                                                   int consumer)
+{
+  const int parts = (p.tail + 15) / 16;
+  wait_for(s.full + turn.stage, turn.parity);
+  gemm_clear_tail<Form>(s, turn.stage, p.tail, 16 * parts, consumer, p.rows > 64);
+  for (int j = 0; j < parts; j++) {
+    wgmma_fence();
+    gemm_multiply_16<T, Form>(d, s, turn.stage, consumer, j, p.steps > 1 || j > 0);
+    wgmma_commit();
+    wgmma_wait<0>();
+  }
+  settle(d);
+  if (threadIdx.x % kWarpgroup == 0) {
+    arrive(s.empty + turn.stage);
+  }
+}
+
+/** d = the tile's sums of this warpgroup's 64 rows. kMayBeNone: there may be no steps, or a tail.
+ */
 template <typename T, typename Form, bool kMayBeNone>
 __device__ __forceinline__ void gemm_multiply(float (&d)[Form::kN / 2], const gemm_shared &s,
                                               gemm_turn &turn, const gemm_place &p, int consumer)
 {
   const bool leads = threadIdx.x % kWarpgroup == 0;
+  const int whole = kMayBeNone && p.tail ? p.steps - 1 : p.steps;
   int before = 0; /* the stage of the step before */
-  if (kMayBeNone && p.steps == 0) {
+  if (kMayBeNone && whole == 0) {
 #pragma unroll
     for (int i = 0; i < Form::kN / 2; i++) {
       d[i] = 0;
     }
-    return;
   }
-  for (int i = 0; i < p.steps; i++) {
+  for (int i = 0; i < whole; i++) {
     wait_for(s.full + turn.stage, turn.parity);
-    if (kMayBeNone && p.tail && i + 1 == p.steps) {
-      gemm_clear_tail<Form>(s, turn.stage, p.tail, consumer, p.rows > 64);
-    }
-    const uint64_t a = page_operand(s.a + turn.stage * Form::kBytesA + consumer * kGemmBlock,
-                                    Form::kTurnA ? kGemmBlock : 16);
-    const uint64_t b =
-        page_operand(s.b + turn.stage * Form::kBytesB, Form::kTurnB ? kGemmBlock : 16);
     wgmma_fence();
 #pragma unroll
     for (int j = 0; j < kGemmTileK / 16; j++) {
-      multiply<T, Form::kN, Form::kTurnA, Form::kTurnB>(
-          d, operand_at(a, Form::kTurnA ? 2048 * j : 32 * j),
-          operand_at(b, Form::kTurnB ? 2048 * j : 32 * j), i > 0 || j > 0);
+      gemm_multiply_16<T, Form>(d, s, turn.stage, consumer, j, i > 0 || j > 0);
     }
     wgmma_commit();
     wgmma_wait<1>(); /* the step before has been read */
@@ -211,8 +237,12 @@ __device__ __forceinline__ void gemm_multiply(float (&d)[Form::kN / 2], const ge
   }
   wgmma_wait<0>();
   settle(d);
-  if (leads) {
+  if (leads && whole > 0) {
     arrive(s.empty + before);
+  }
+  if (kMayBeNone && p.tail) {
+    gemm_multiply_tail<T, Form>(d, s, turn, p, consumer);
+    turn.next();
   }
 }
 
@@ -452,10 +482,10 @@ tg_status gemm_launch_sm90(const tg_context *ctx, const tgi_gemm_plan &plan, con
                             {&b, &m.b, Form::kTurnB ? kGemmTileK : Form::kN / 2},
                             {&c, &m.c, 64}};
   const tg_status status = make_page_maps(ctx, maps);
-  return status != TG_OK ? status
-                         : launch(ctx, gemm_sm90_kernel<T, Form, Tiles, Epilogue>,
-                                  dim3((unsigned)plan.blocks), kGemmSm90Threads, plan.shared, a, b,
-                                  c, tiles, epilogue);
+  return status != TG_OK
+             ? status
+             : launch(ctx, gemm_sm90_kernel<T, Form, Tiles, Epilogue>, dim3((unsigned)plan.blocks),
+                      kGemmSm90Threads, plan.shared, a, b, c, tiles, epilogue);
 }
 
 } // namespace TGI_CUDA_ENTRY

@@ -38,8 +38,8 @@ static inline bool tgi_grouped_fwd_has_no_vectors(const void *args)
 {
   const tg_grouped_linear_fwd_args *a = (const tg_grouped_linear_fwd_args *)args;
   return tgi_is_ragged(a->x.shape[1]) || tgi_is_ragged(a->y.shape[1]) ||
-         tgi_has_no_vectors(&a->x) || tgi_has_no_vectors(&a->weight) ||
-         tgi_has_no_vectors(&a->y) || tgi_has_no_vectors(&a->preactivation);
+         tgi_has_no_vectors(&a->x) || tgi_has_no_vectors(&a->weight) || tgi_has_no_vectors(&a->y) ||
+         tgi_has_no_vectors(&a->preactivation);
 }
 
 static inline bool tgi_grouped_fwd_is_empty(const void *args)

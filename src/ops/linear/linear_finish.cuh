@@ -1,5 +1,5 @@
-/** What becomes of a linear layer's sums in the forward. Included by files with kernels; in each the
- * type is its own. */
+/** What becomes of a linear layer's sums in the forward. Included by files with kernels; in each
+ * the type is its own. */
 #ifndef TGI_OPS_LINEAR_FINISH_CUH
 #define TGI_OPS_LINEAR_FINISH_CUH
 

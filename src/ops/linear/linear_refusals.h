@@ -1,5 +1,5 @@
-/** What Hopper's kernel of linear's forward declines; sm80 runs those calls. The kernel goes by these
- * functions itself, and the spec lists them. */
+/** What Hopper's kernel of linear's forward declines; sm80 runs those calls. The kernel goes by
+ * these functions itself, and the spec lists them. */
 #ifndef TGI_OPS_LINEAR_REFUSALS_H
 #define TGI_OPS_LINEAR_REFUSALS_H
 

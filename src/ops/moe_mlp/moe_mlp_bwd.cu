@@ -66,41 +66,45 @@ __device__ __forceinline__ double sum_terms(int64_t n, int each, const Term &ter
   return sum;
 }
 
-/* kN columns of gate and up from column c on. */
+/* kN columns of gate and up from column c on; where kN is 1, rows may begin anywhere. */
 template <int kN, typename T>
 __device__ __forceinline__ void load_pairs(const rows_job<T> &job, const T *row, int64_t c,
                                            float (&gate)[kN], float (&up)[kN])
 {
-  if (job.spread == 1) {
-    load(gate, row + c);
-    load(up, row + job.up_at + c);
-    return;
-  }
-  float both[2 * kN];
-  load(both, row + 2 * c);
+  if constexpr (kN > 1) {
+    if (job.spread == 2) {
+      float both[2 * kN];
+      load(both, row + 2 * c);
 #pragma unroll
-  for (int i = 0; i < kN; i++) {
-    gate[i] = both[2 * i];
-    up[i] = both[2 * i + 1];
+      for (int i = 0; i < kN; i++) {
+        gate[i] = both[2 * i];
+        up[i] = both[2 * i + 1];
+      }
+      return;
+    }
   }
+  load(gate, row + c * job.spread);
+  load(up, row + c * job.spread + job.up_at);
 }
 
 template <int kN, typename T>
 __device__ __forceinline__ void store_pairs(const rows_job<T> &job, T *row, int64_t c,
                                             const float (&gate)[kN], const float (&up)[kN])
 {
-  if (job.spread == 1) {
-    store(row + c, gate);
-    store(row + job.up_at + c, up);
-    return;
-  }
-  float both[2 * kN];
+  if constexpr (kN > 1) {
+    if (job.spread == 2) {
+      float both[2 * kN];
 #pragma unroll
-  for (int i = 0; i < kN; i++) {
-    both[2 * i] = gate[i];
-    both[2 * i + 1] = up[i];
+      for (int i = 0; i < kN; i++) {
+        both[2 * i] = gate[i];
+        both[2 * i + 1] = up[i];
+      }
+      store(row + 2 * c, both);
+      return;
+    }
   }
-  store(row + 2 * c, both);
+  store(row + c * job.spread, gate);
+  store(row + c * job.spread + job.up_at, up);
 }
 
 /* dh and w a of row r, kN columns at a time; returns the thread's share of the sum of q a. */

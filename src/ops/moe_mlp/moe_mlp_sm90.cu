@@ -26,7 +26,8 @@ moe_mlp_fwd_steps steps_of(const tg_moe_mlp_fwd_args *a)
 
 bool takes(const tg_context *ctx, const tg_moe_mlp_fwd_args *a, const moe_mlp_fwd_steps &s)
 {
-  return !tgi_experts_fwd_refused(a) && takes_grouped_linear_fwd(ctx, &s.up) && takes_grouped_linear_fwd(ctx, &s.down);
+  return !tgi_experts_fwd_refused(a) && takes_grouped_linear_fwd(ctx, &s.up) &&
+         takes_grouped_linear_fwd(ctx, &s.down);
 }
 
 } // namespace

@@ -1,10 +1,10 @@
 /**
- * Rows of x in the order of the experts: products on Hopper load tiles whose rows follow each other.
- * A slot out of range is recorded, and its row NaN.
+ * Rows of x in the order of the experts: products on Hopper load tiles whose rows follow each
+ * other. A slot out of range is recorded, and its row NaN.
  *
  * Method  A warp copies a row, 16 bytes a lane. Rows of no expert are left out.
- * Bound   Memory: it writes the rows; of k rows that are one row of x, the second-level cache serves
- *         all but the first.
+ * Bound   Memory: it writes the rows; of k rows that are one row of x, the second-level cache
+ * serves all but the first.
  */
 #ifndef TGI_OPS_GATHERED_ROWS_SM90_CUH
 #define TGI_OPS_GATHERED_ROWS_SM90_CUH
@@ -28,7 +28,8 @@ struct gathered_rows {
 namespace
 {
 
-__global__ void __launch_bounds__(kGatherThreads) grouped_linear_gather_kernel(const gathered_rows p)
+__global__ void __launch_bounds__(kGatherThreads)
+    grouped_linear_gather_kernel(const gathered_rows p)
 {
   constexpr int kWarps = kGatherThreads / kWarp, kAtOnce = 4;
   const int lane = threadIdx.x % kWarp;
@@ -42,9 +43,9 @@ __global__ void __launch_bounds__(kGatherThreads) grouped_linear_gather_kernel(c
 #pragma unroll
       for (int i = 0; i < kAtOnce; i++) {
         const int at = first + i * kWarp;
-        v[i] = source < 0        ? make_uint4(~0u, ~0u, ~0u, ~0u)
-               : at < p.vectors  ? __ldg(from + at)
-                                 : make_uint4(0, 0, 0, 0);
+        v[i] = source < 0       ? make_uint4(~0u, ~0u, ~0u, ~0u)
+               : at < p.vectors ? __ldg(from + at)
+                                : make_uint4(0, 0, 0, 0);
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; i++) {

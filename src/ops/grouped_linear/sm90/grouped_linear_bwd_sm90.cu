@@ -1,7 +1,7 @@
 /* Grouped linear layers on Hopper, backward.
  *
- * Method     dx: the forward's kernel over rows of dy. dweight: products over the rows of each expert
- *            (grouped_steps_sm90.cu), of rows of x that with slots are copied in the order of the
+ * Method     dx: the forward's kernel over rows of dy. dweight: products over the rows of each
+ * expert (grouped_steps_sm90.cu), of rows of x that with slots are copied in the order of the
  *            experts before. dbias: expert_bias_sums.cuh.
  * Work       A tile of 128 x 192 of dx or dweight for a block at a time.
  * Bound      Tensor cores; dbias, and dweight of few rows an expert: memory.

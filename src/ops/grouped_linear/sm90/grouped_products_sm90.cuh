@@ -1,5 +1,5 @@
-/** The products of grouped linear layers on Hopper as calls of gemm_sm90.cuh: what they are made of,
- * and the functions that start them, each in a file of its own with its kernels. */
+/** The products of grouped linear layers on Hopper as calls of gemm_sm90.cuh: what they are made
+ * of, and the functions that start them, each in a file of its own with its kernels. */
 #ifndef TGI_OPS_GROUPED_PRODUCTS_SM90_CUH
 #define TGI_OPS_GROUPED_PRODUCTS_SM90_CUH
 

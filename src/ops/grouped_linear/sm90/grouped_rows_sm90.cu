@@ -29,8 +29,7 @@ template <typename T> struct gated_act {
   }
 };
 
-template <typename T>
-gemm_rows_epilogue<T, gated_act<T>> epilogue_of(const rows_call &call)
+template <typename T> gemm_rows_epilogue<T, gated_act<T>> epilogue_of(const rows_call &call)
 {
   gemm_rows_epilogue<T, gated_act<T>> e = {};
   e.n = (int)call.problem.n;
@@ -56,8 +55,7 @@ gemm_rows_epilogue<T, gated_act<T>> epilogue_of(const rows_call &call)
   return e;
 }
 
-template <typename T, bool kAcross>
-tg_status run(const tg_context *ctx, const rows_call &call)
+template <typename T, bool kAcross> tg_status run(const tg_context *ctx, const rows_call &call)
 {
   using form = gemm_form<false, kAcross, kColumns>;
   const tg_tensor *c = call.z ? call.z : call.y; /* y is not copied: any map will do */
