@@ -2,9 +2,9 @@
  * Tiles of 16-bit tensors [index, row, head, dim], copied between memory and shared memory by one
  * thread (PTX: cp.async.bulk.tensor). From Hopper on.
  *
- * A page is up to 256 rows of 64 elements of one head, 128 bytes a row; its 16-byte chunk c of row
- * r lies at chunk c ^ r % 8, as products (wgmma.cuh) want it, and its start is a multiple of 1024.
- * What lies outside the tensor is read as zeros, and not written.
+ * A page is up to 256 rows of 64 elements of one head (32 of f32), 128 bytes a row; its 16-byte
+ * chunk c of row r lies at chunk c ^ r % 8, as products (wgmma.cuh) want it, and its start is a
+ * multiple of 1024. What lies outside the tensor is read as zeros, and not written.
  */
 #ifndef TGI_CUDA_TMA_CUH
 #define TGI_CUDA_TMA_CUH
@@ -34,15 +34,37 @@ inline bool has_pages(const tg_tensor *t)
   return taken;
 }
 
+/** A matrix, or matrices [index, row, dim], as a tensor of one head. */
+inline tg_tensor pages_of(const tg_tensor *t)
+{
+  tg_tensor v = {};
+  const int row = t->ndim - 2; /* axis */
+  v.data = t->data;
+  v.dtype = t->dtype;
+  v.device = t->device;
+  v.ndim = 4;
+  v.shape[0] = row ? t->shape[0] : 1;
+  v.stride[0] = row ? tgi_stride(t, 0) : 0;
+  v.shape[1] = t->shape[row];
+  v.stride[1] = tgi_stride(t, row);
+  v.shape[2] = 1;
+  v.stride[2] = 0;
+  v.shape[3] = t->shape[row + 1];
+  v.stride[3] = 1;
+  return v;
+}
+
 /** A map of a tensor that has pages, for pages of `rows` rows. */
 inline tg_status make_page_map(const tg_context *ctx, const tg_tensor *t, int rows,
                                CUtensorMap *map)
 {
   static const int axes[4] = {3, 1, 2, 0};
-  const cuuint32_t box[4] = {kPageCols, (cuuint32_t)rows, 1, 1}, every[4] = {1, 1, 1, 1};
+  const int bytes_of = (int)tg_dtype_bytes(t->dtype);
+  const cuuint32_t box[4] = {(cuuint32_t)(kPageRow / bytes_of), (cuuint32_t)rows, 1, 1};
+  const cuuint32_t every[4] = {1, 1, 1, 1};
   cuuint64_t extent[4], step[4];
   for (int i = 0; i < 4; i++) {
-    const int64_t bytes = 2 * tgi_stride(t, axes[i]);
+    const int64_t bytes = bytes_of * tgi_stride(t, axes[i]);
     extent[i] = (cuuint64_t)t->shape[axes[i]];
     step[i] = (cuuint64_t)(t->shape[axes[i]] > 1 ? bytes : 16); /* one element: unused */
   }
@@ -56,7 +78,10 @@ inline tg_status make_page_map(const tg_context *ctx, const tg_tensor *t, int ro
                       cudaGetErrorName(e));
   }
   const CUresult r = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(encode)(
-      map, t->dtype == TG_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      map,
+      t->dtype == TG_F32   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+      : t->dtype == TG_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                           : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       4, t->data, extent, step + 1, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
@@ -111,6 +136,17 @@ __device__ __forceinline__ void store_page(const CUtensorMap *map, int col, int 
                                            int index, uint32_t from)
 {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group "
+               "[%0, {%1, %2, %3, %4}], [%5];"
+               :
+               : "l"(map), "r"(col), "r"(row), "r"(head), "r"(index), "r"(from)
+               : "memory");
+}
+
+/** The same, adding f32 to what is there, each element in one rounding. */
+__device__ __forceinline__ void add_page(const CUtensorMap *map, int col, int row, int head,
+                                         int index, uint32_t from)
+{
+  asm volatile("cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group "
                "[%0, {%1, %2, %3, %4}], [%5];"
                :
                : "l"(map), "r"(col), "r"(row), "r"(head), "r"(index), "r"(from)

@@ -69,6 +69,7 @@ template <int kN> __device__ __forceinline__ void settle(float (&d)[kN])
 #define WGMMA_30 WGMMA_10() "," WGMMA_10(1) "," WGMMA_10(2)
 #define WGMMA_60 WGMMA_30 "," WGMMA_10(3) "," WGMMA_10(4) "," WGMMA_10(5)
 #define WGMMA_90 WGMMA_60 "," WGMMA_10(6) "," WGMMA_10(7) "," WGMMA_10(8)
+#define WGMMA_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define WGMMA_D8(i)                                                                                \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),      \
       "+f"(d[i + 6]), "+f"(d[i + 7])
@@ -79,6 +80,8 @@ template <int kN> __device__ __forceinline__ void settle(float (&d)[kN])
 
 /* X(N, names of d, d, numbers of the operands behind them) */
 #define WGMMA_EACH(X, type)                                                                        \
+  X(type, 8, WGMMA_4(), (WGMMA_D4(0)), 4, 5, 6, 7, 8, 9)                                           \
+  X(type, 16, WGMMA_8(), (WGMMA_D8(0)), 8, 9, 10, 11, 12, 13)                                      \
   X(type, 32, WGMMA_10() "," WGMMA_6(1), (WGMMA_D16(0)), 16, 17, 18, 19, 20, 21)                   \
   X(type, 64, WGMMA_30 "," WGMMA_2(3), (WGMMA_D32(0)), 32, 33, 34, 35, 36, 37)                     \
   X(type, 80, WGMMA_30 "," WGMMA_10(3), (WGMMA_D32(0), WGMMA_D8(32)), 40, 41, 42, 43, 44, 45)      \

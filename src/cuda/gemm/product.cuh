@@ -3,8 +3,11 @@
 #ifndef TGI_CUDA_PRODUCT_CUH
 #define TGI_CUDA_PRODUCT_CUH
 
-#include "cuda/cublaslt/cublaslt.h"
 #include "cuda/gemm/gemm_tile.cuh"
+
+extern "C" {
+#include "cuda/cublaslt/cublaslt.h"
+}
 
 inline namespace TGI_CUDA_ENTRY
 {

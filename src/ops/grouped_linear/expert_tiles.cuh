@@ -14,7 +14,7 @@
 inline namespace TGI_CUDA_ENTRY
 {
 
-constexpr int kTileRows = 64;
+constexpr int kTileRows = 64; /* of the portable kernels' tiles */
 
 /** In the workspace. Expert `experts` stands for the rows of none. */
 struct expert_tiles {
@@ -22,6 +22,7 @@ struct expert_tiles {
   int32_t *bound;      /* [experts + 2]: first row; never falling, 0 .. rows */
   int32_t *bad;        /* [1]: an offset is out of range */
   int64_t experts, rows;
+  int64_t tile_rows;
 };
 
 inline size_t expert_tiles_bytes(int64_t experts)
@@ -29,7 +30,8 @@ inline size_t expert_tiles_bytes(int64_t experts)
   return (size_t)(12 * (experts + 2) + 4 + 255) / 256 * 256;
 }
 
-inline expert_tiles expert_tiles_in(void *workspace, int64_t experts, int64_t rows)
+inline expert_tiles expert_tiles_in(void *workspace, int64_t experts, int64_t rows,
+                                    int64_t tile_rows = kTileRows)
 {
   expert_tiles t = {};
   t.first_tile = static_cast<int64_t *>(workspace);
@@ -37,6 +39,7 @@ inline expert_tiles expert_tiles_in(void *workspace, int64_t experts, int64_t ro
   t.bad = t.bound + experts + 2;
   t.experts = experts;
   t.rows = rows;
+  t.tile_rows = tile_rows;
   return t;
 }
 
@@ -130,7 +133,7 @@ __global__ void __launch_bounds__(kWarp)
     const int inside = given < 0 || e == 0 ? 0 : given > t.rows ? (int)t.rows : given;
     const int most = lanes_max(inside), bound = most > before ? most : before;
     const int below = __shfl_up_sync(0xffffffffu, bound, 1), from = lane == 0 ? before : below;
-    const int64_t sum = tiles + lanes_sum(divide_up(bound - from, (int64_t)kTileRows));
+    const int64_t sum = tiles + lanes_sum(divide_up(bound - from, t.tile_rows));
     if (exists) { /* the tiles of expert e - 1 end where those of e begin */
       t.bound[e] = bound;
       t.first_tile[e] = sum;
@@ -141,7 +144,7 @@ __global__ void __launch_bounds__(kWarp)
   bad = __any_sync(0xffffffffu, bad);
   if (lane == 0) {
     t.bound[t.experts + 1] = (int)t.rows;
-    t.first_tile[t.experts + 1] = tiles + divide_up(t.rows - before, (int64_t)kTileRows);
+    t.first_tile[t.experts + 1] = tiles + divide_up(t.rows - before, t.tile_rows);
     *t.bad = bad;
   }
 }

@@ -1,3 +1,4 @@
+#include "ops/grouped_linear/grouped_refusals.h"
 #include "ops/grouped_linear/grouped_spec.h"
 
 static void fill_values(tgi_shaped *shaped, const spec_case *c)
@@ -97,6 +98,14 @@ static const spec_case fwd_cases[] = {
     {"5x2880x34_e4_k2_infirst_bias"},
     {"7x768x130_e8_k2"},
     {"3x2048x66_e16_k8"},
+    /* whole vectors of 16 bytes, for tensor cores: several tiles of rows, columns and steps */
+    {"301x72x200_e3_bias"},
+    {"151x72x200_e3_k2_infirst_bias", "dropped"},
+    {"257x64x208_e2_infirst", "one expert"},
+    {"61x24x40_e4_bias", "not finite"},
+    {"61x24x40_e4_infirst", "not finite"},
+    {"33x200x24_e40_k2_bias", "all dropped"},
+    {"3x2880x40_e4_k4_infirst_bias"},
     /* dtypes side by side */
     {"9x70x50_e3_k2_wf32_bias"},
     {"21x70x50_e3_yf32_bias"},
@@ -120,6 +129,14 @@ static const spec_case fwd_cases[] = {
     {"61x23x38_e5_bias_clamped_interleaved_pre", "not finite"},
     {"61x23x38_e5_infirst_swiglu", "not finite"},
     {"3x2880x34_e4_k4_infirst_bias_clamped_interleaved_pre"},
+    {"101x136x400_e5_k3_bias_swiglu_pre"},
+    {"101x136x400_e5_k3_bias_clamped", "dropped"},
+    {"101x136x400_e5_k3_infirst_bias_clamped_interleaved_pre", "few experts"},
+    {"151x72x208_e3_bias_swiglu_interleaved", "dropped"},
+    {"151x72x208_e3_infirst_bias_swiglu", "dropped"}, /* halves that are not in one tile */
+    {"151x72x208_e3_infirst_bias_clamped_pre"},
+    {"11x32x128_e3_k2_bias_clamped_interleaved_pre", "limits"},
+    {"61x24x48_e5_bias_clamped_interleaved_pre", "not finite"},
     {"9x70x50_e3_k2_wf32_bias_swiglu"},
     {"21x70x50_e3_yf32_bias_clamped_interleaved"},
     {NULL},
@@ -166,6 +183,18 @@ static const spec_case bwd_cases[] = {
     {"391x21x26_e2_k2_infirst_nodx", "one expert"},
     {"9x33x389_e3"}, /* two blocks of out in dx */
     {"9x33x389_e3_infirst"},
+    /* whole vectors of 16 bytes, for tensor cores: tiles and steps that end within experts */
+    {"29x32x24_e6", "dropped"},
+    {"29x24x32_e6_infirst", "dropped"},
+    {"301x72x200_e3_dwf32", "dropped"},
+    {"301x72x200_e3_infirst_overwrite", "few experts"},
+    {"151x136x208_e2_k2", "one expert"},
+    {"151x136x208_e2_k2_infirst_dwf32_overwrite"},
+    {"401x40x56_e3", "not finite"},
+    {"401x40x56_e3_infirst_overwrite", "not finite"},
+    {"401x40x56_e3_dwf32_bf32_overwrite", "few experts"},
+    {"64x48x400_e2_nodweight"},
+    {"64x400x48_e2_nodx", "all dropped"},
     {"5x16x24_e300"},
     {"5x34x2880_e2_nodbias"},
     {"5x2880x34_e4_k2_infirst_nodx"},
@@ -213,6 +242,9 @@ static const spec_bad_scalar bad_bwd[] = {
     {NULL, 0, TG_OK},
 };
 
+static const spec_refusal fwd_refuses[] = {TGI_GROUPED_REFUSALS(grouped_fwd), {.entry = NULL}};
+static const spec_refusal bwd_refuses[] = {TGI_GROUPED_REFUSALS(grouped_bwd), {.entry = NULL}};
+
 const spec spec_grouped_linear_fwd = {
     .name = "grouped_linear_fwd",
     .cases = fwd_cases,
@@ -221,6 +253,7 @@ const spec spec_grouped_linear_fwd = {
     .f16_ceiling = 2e-3,
     .bf16_ceiling = 1.6e-2,
     .fill = fill_fwd,
+    .refuses = fwd_refuses,
     .bad_scalars = bad_fwd,
 };
 
@@ -233,5 +266,6 @@ const spec spec_grouped_linear_bwd = {
     .bf16_ceiling = 3e-2,
     .gradient_of = "grouped_linear_fwd",
     .fill = fill_bwd,
+    .refuses = bwd_refuses,
     .bad_scalars = bad_bwd,
 };

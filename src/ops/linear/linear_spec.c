@@ -1,4 +1,4 @@
-#include "ops/spec.h"
+#include "ops/linear/linear_refusals.h"
 
 /* Sums over k of normal numbers have size sqrt(in): scaled weights keep GELU's input near 1. */
 static void fill(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)
@@ -47,7 +47,7 @@ static const spec_case fwd_cases[] = {
     {"9x769x67_residual"},
     {"14x1201x35_bias_gelutanh_save"},
     {"8x1537x33_gelu_residual"},
-    {"601x24x40"},
+    {"601x20x40"},
     {"3x24x1100_bias"},
     {"17x48x1090_gelutanh"},
     /* real widths */
@@ -56,6 +56,15 @@ static const spec_case fwd_cases[] = {
     {"3x768x770_bias_residual"},
     {"16x1024x68"},
     {"2x2880x50_bias"},
+    /* whole vectors of 16 bytes, 1 to 64 rows: parts of k, tiles of 8 to 64 rows that end within */
+    {"1x64x136_bias"},
+    {"2x8x1000_bias"},
+    {"5x1032x264_bias_residual"},
+    {"8x2880x48_save_gelu"},
+    {"9x1032x72_bias_gelutanh_save"},
+    {"17x520x129_yf32_bias_gelu_residual"},
+    {"33x264x300_bf32_bias"},
+    {"64x2056x40_residual"},
     /* dtypes side by side */
     {"9x70x50_wf32_bias_residual"},
     {"3x70x50_wf32_yf32_bias_gelu_save"},
@@ -159,6 +168,26 @@ static const spec_bad_scalar bad_scalars[] = {
     {NULL, 0, TG_OK},
 };
 
+static const spec_refusal fwd_refuses[] = {
+    {.entry = "sm90",
+     .rule = "f32, other than y and biases",
+     .reason = "the tiles are for 16-bit operands",
+     .holds = tgi_linear_fwd_has_f32},
+    {.entry = "sm90",
+     .rule = "more than 64 rows",
+     .reason = "cublasLt, which sm80 has, is at the tensor cores' pace",
+     .holds = tgi_linear_fwd_has_rows},
+    {.entry = "sm90",
+     .rule = "rows whose start or size is not a multiple of 16 bytes",
+     .reason = "tiles are copied by TMA, in vectors of 16 bytes",
+     .holds = tgi_linear_fwd_has_no_vectors},
+    {.entry = "sm90",
+     .rule = "nothing to multiply",
+     .reason = "TMA knows no empty tensors",
+     .holds = tgi_linear_fwd_is_empty},
+    {.entry = NULL},
+};
+
 const spec spec_linear_fwd = {
     .name = "linear_fwd",
     .cases = fwd_cases,
@@ -167,7 +196,8 @@ const spec spec_linear_fwd = {
     .f16_ceiling = 2e-3,
     .bf16_ceiling = 1.6e-2,
     .fill = fill,
-    .batch_invariant = true,
+    .batch_invariant = true, /* on Hopper up to 64 rows, and from there on */
+    .refuses = fwd_refuses,
     .bad_scalars = bad_scalars,
 };
 

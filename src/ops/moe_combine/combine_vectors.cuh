@@ -14,6 +14,8 @@ inline namespace TGI_CUDA_ENTRY
 
 constexpr int kCombineThreads = 256;
 
+#define TGI_COMBINE_ROWS(entry) TGI_CUDA_JOIN(tgi_combine_rows_, entry)
+
 /** The rows and weights of each token's k slots. By value to kernels. */
 template <typename T> struct combine_slots {
   const int32_t *rows;
@@ -57,9 +59,21 @@ inline bool whole_vectors(const tg_tensor *t)
 }
 
 /** The forward, also within another op, whose argument stands for row in the record of an index out
- * of range. Defined in moe_combine.cu. */
+ * of range. Defined in moe_combine.cu. The entry sm90 has no kernel of it and takes that of sm80,
+ * through a function of C with the numbers of the argument. */
+#if TGI_VIRTUAL >= 90
+extern "C" tg_status TGI_COMBINE_ROWS(sm80)(const tg_context *ctx, const tg_moe_combine_fwd_args *a,
+                                            int row, int slot);
+
+inline tg_status run_moe_combine_fwd(const tg_context *ctx, const tg_moe_combine_fwd_args *a,
+                                     fault_site bad_row)
+{
+  return TGI_COMBINE_ROWS(sm80)(ctx, a, bad_row.row, bad_row.slot);
+}
+#else
 tg_status run_moe_combine_fwd(const tg_context *ctx, const tg_moe_combine_fwd_args *a,
                               fault_site bad_row);
+#endif
 
 } // namespace TGI_CUDA_ENTRY
 

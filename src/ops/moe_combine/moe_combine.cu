@@ -118,6 +118,13 @@ tg_status run_moe_combine_fwd(const tg_context *ctx, const tg_moe_combine_fwd_ar
 
 } // namespace TGI_CUDA_ENTRY
 
+extern "C" tg_status TGI_COMBINE_ROWS(TGI_ENTRY)(const tg_context *ctx,
+                                                 const tg_moe_combine_fwd_args *a, int row,
+                                                 int slot)
+{
+  return run_moe_combine_fwd(ctx, a, {ctx->device->fault, row, slot});
+}
+
 extern "C" tg_status TGI_KERNEL(moe_combine_fwd)(const tg_context *ctx,
                                                  const tg_moe_combine_fwd_args *a)
 {

@@ -2,7 +2,8 @@
  *
  * Method     The steps of moe_mlp_steps.h, which are kernels of other ops, and three of its own.
  *            rows: a block for a row computes dh from h and q, w a in q's place, and the sum that
- *            is the gradient of the row's weight; lanes add products in f32, their sums in f64.
+ *            is the gradient of the row's weight, four columns a thread at a time where rows of 16
+ *            bits are whole vectors; lanes add products in f32, their sums in f64.
  *            scores: these sums to the slots. biases: expert_bias_sums.cuh, weighed and gathered.
  * Work       rows: a block of 256 threads for a row; scores: a thread for a slot.
  * Bound      The products' f32 arithmetic; rows: memory, it reads h and q and writes dh and w a.
@@ -10,16 +11,14 @@
 #include "ops/grouped_linear/expert_bias_sums.cuh"
 #include "ops/grouped_linear/grouped_sites.cuh"
 #include "ops/moe_combine/combine_vectors.cuh"
+#include "ops/moe_mlp/moe_mlp_between.cuh"
 #include "ops/shared/gated/swiglu_functions.cuh"
-
-extern "C" {
-#include "ops/moe_mlp/moe_mlp_steps.h"
-}
 
 namespace
 {
 
 constexpr int kRowThreads = 256, kSumTerms = 1024;
+constexpr int kVectorColumns = 4; /* of gate and up in 16 bytes of 16-bit elements */
 
 /* T: the dtype of x. What is not wanted is NULL. */
 template <typename T> struct rows_job {
@@ -49,12 +48,15 @@ __device__ __forceinline__ int64_t expert_of_row(const expert_tiles &t, int64_t 
   return low;
 }
 
-/* A thread's share of a sum of n products: f64 of f32 sums of at most kSumTerms. */
-template <typename Term> __device__ __forceinline__ double sum_terms(int64_t n, const Term &term)
+/* A thread's share of a sum over n terms, of `each` products: f64 of f32 sums of at most kSumTerms
+ * products. */
+template <typename Term>
+__device__ __forceinline__ double sum_terms(int64_t n, int each, const Term &term)
 {
   double sum = 0;
-  for (int64_t first = threadIdx.x; first < n; first += kRowThreads * kSumTerms) {
-    const int64_t end = first + kRowThreads * kSumTerms;
+  const int64_t block = (int64_t)kRowThreads * (kSumTerms / each);
+  for (int64_t first = threadIdx.x; first < n; first += block) {
+    const int64_t end = first + block;
     float part = 0;
     for (int64_t i = first; i < end && i < n; i += kRowThreads) {
       part = term(i, part);
@@ -64,26 +66,75 @@ template <typename Term> __device__ __forceinline__ double sum_terms(int64_t n, 
   return sum;
 }
 
-/* dh and w a of row r; returns the thread's share of the sum of q a. */
-template <typename T, typename Forward, typename Backward>
+/* kN columns of gate and up from column c on; where kN is 1, rows may begin anywhere. */
+template <int kN, typename T>
+__device__ __forceinline__ void load_pairs(const rows_job<T> &job, const T *row, int64_t c,
+                                           float (&gate)[kN], float (&up)[kN])
+{
+  if constexpr (kN > 1) {
+    if (job.spread == 2) {
+      float both[2 * kN];
+      load(both, row + 2 * c);
+#pragma unroll
+      for (int i = 0; i < kN; i++) {
+        gate[i] = both[2 * i];
+        up[i] = both[2 * i + 1];
+      }
+      return;
+    }
+  }
+  load(gate, row + c * job.spread);
+  load(up, row + c * job.spread + job.up_at);
+}
+
+template <int kN, typename T>
+__device__ __forceinline__ void store_pairs(const rows_job<T> &job, T *row, int64_t c,
+                                            const float (&gate)[kN], const float (&up)[kN])
+{
+  if constexpr (kN > 1) {
+    if (job.spread == 2) {
+      float both[2 * kN];
+#pragma unroll
+      for (int i = 0; i < kN; i++) {
+        both[2 * i] = gate[i];
+        both[2 * i + 1] = up[i];
+      }
+      store(row + 2 * c, both);
+      return;
+    }
+  }
+  store(row + c * job.spread, gate);
+  store(row + c * job.spread + job.up_at, up);
+}
+
+/* dh and w a of row r, kN columns at a time; returns the thread's share of the sum of q a. */
+template <int kN, typename T, typename Forward, typename Backward>
 __device__ __forceinline__ double compute_row(const rows_job<T> &job, int64_t r, float w,
                                               const Forward &forward, const Backward &backward)
 {
-  return sum_terms(job.cols, [&](int64_t c, float part) {
-    const int64_t at = r * job.h_step + c * job.spread, q_at = r * job.q_step + c;
-    const float gate = to_f32(job.h[at]), up = to_f32(job.h[at + job.up_at]);
-    const float q = job.q_in ? to_f32(job.q_in[q_at]) : 0.0f, a = forward(gate, up);
+  const T *h = job.h + r * job.h_step;
+  return sum_terms(job.cols / kN, kN, [&](int64_t i, float part) {
+    const int64_t c = i * kN, q_at = r * job.q_step + c;
+    float gate[kN], up[kN], q[kN], a[kN], dgate[kN], dup[kN];
+    load_pairs(job, h, c, gate, up);
+    if (job.q_in) {
+      load(q, job.q_in + q_at);
+    }
+#pragma unroll
+    for (int j = 0; j < kN; j++) {
+      q[j] = job.q_in ? q[j] : 0.0f;
+      a[j] = forward(gate[j], up[j]);
+      backward(q[j] * w, gate[j], up[j], &dgate[j], &dup[j]);
+      part = fmaf(q[j], a[j], part);
+      a[j] = a[j] * w;
+    }
     if (job.dh) {
-      const int64_t to = r * job.dh_step + c * job.spread;
-      float dgate, dup;
-      backward(q * w, gate, up, &dgate, &dup);
-      job.dh[to] = from_f32<T>(dgate);
-      job.dh[to + job.up_at] = from_f32<T>(dup);
+      store_pairs(job, job.dh + r * job.dh_step, c, dgate, dup);
     }
     if (job.q_out) {
-      job.q_out[q_at] = from_f32<T>(a * w);
+      store(job.q_out + q_at, a);
     }
-    return fmaf(q, a, part);
+    return part;
   });
 }
 
@@ -93,7 +144,7 @@ __device__ __forceinline__ double dot_bias(const rows_job<T> &job, int64_t r, in
 {
   const T *dy = job.dy + token * job.dy_step;
   const int64_t at = expert_of_row(job.tiles, r) * job.bias.row_step;
-  return sum_terms(job.hidden, [&](int64_t i, float part) {
+  return sum_terms(job.hidden, 1, [&](int64_t i, float part) {
     return fmaf(to_f32(dy[i]), load_any(job.bias.data, job.bias.dtype, at + i), part);
   });
 }
@@ -107,8 +158,9 @@ __device__ __forceinline__ void fill_row(const rows_job<T> &job, int64_t r, floa
   }
 }
 
-template <typename T, typename Forward, typename Backward>
-__global__ void __launch_bounds__(kRowThreads)
+/* 1024 threads of a multiprocessor: left to itself, the compiler spills to fit twice as many. */
+template <int kN, typename T, typename Forward, typename Backward>
+__global__ void __launch_bounds__(kRowThreads, resident_blocks(kRowThreads, 1024 / kRowThreads))
     moe_mlp_bwd_rows_kernel(const __grid_constant__ rows_job<T> job, const Forward forward,
                             const Backward backward)
 {
@@ -122,7 +174,7 @@ __global__ void __launch_bounds__(kRowThreads)
     }
     const int64_t token = job.sources.of(r, threadIdx.x == 0);
     const float w = token < 0 ? CUDART_NAN_F : job.weights.of(job.sources, r);
-    double sum[1] = {compute_row(job, r, w, forward, backward)};
+    double sum[1] = {compute_row<kN>(job, r, w, forward, backward)};
     if (job.scores) {
       if (job.bias.data && token >= 0) {
         sum[0] += dot_bias(job, r, token);
@@ -136,16 +188,16 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-template <typename T>
+template <int kN, typename T>
 tg_status pass_rows_as(const tg_context *ctx, const tg_moe_mlp_bwd_args *a, const rows_job<T> &job)
 {
   const dim3 grid = grid_of(job.tiles.rows);
   if (a->activation == TG_GATED_SWIGLU) {
-    return launch(ctx, moe_mlp_bwd_rows_kernel<T, swiglu_forward<T, float>, swiglu_backward<T>>,
+    return launch(ctx, moe_mlp_bwd_rows_kernel<kN, T, swiglu_forward<T, float>, swiglu_backward<T>>,
                   grid, kRowThreads, 0, job, swiglu_forward<T, float>(), swiglu_backward<T>());
   }
   const clamps c = clamps_of(a->x.dtype, a->alpha, a->limit);
-  return launch(ctx, moe_mlp_bwd_rows_kernel<T, clamped_forward<T, float>, clamped_backward<T>>,
+  return launch(ctx, moe_mlp_bwd_rows_kernel<kN, T, clamped_forward<T, float>, clamped_backward<T>>,
                 grid, kRowThreads, 0, job, clamped_forward<T, float>{c}, clamped_backward<T>{c});
 }
 
@@ -193,7 +245,14 @@ tg_status pass_rows(const tg_context *ctx, const tg_moe_mlp_bwd_args *a, const m
   job.dh_step = tgi_present(&s->dh) ? tgi_stride(&s->dh, 0) : 0;
   job.spread = halves ? 1 : 2;
   job.up_at = halves ? job.cols : 1;
-  return pass_rows_as(ctx, a, job);
+  /* Whether gate and up, dh and q come in whole vectors of 16 and 8 bytes. */
+  if constexpr (sizeof(T) == 2) {
+    if (job.cols % kVectorColumns == 0 && rows_aligned(&a->preactivation, 16) &&
+        rows_aligned(&s->q, 8) && (!tgi_present(&s->dh) || rows_aligned(&s->dh, 16))) {
+      return pass_rows_as<kVectorColumns>(ctx, a, job);
+    }
+  }
+  return pass_rows_as<1>(ctx, a, job);
 }
 
 struct scores_job {
@@ -276,6 +335,14 @@ tg_status run_between(const tg_context *ctx, const tg_moe_mlp_bwd_args *a,
 }
 
 } // namespace
+
+/* Also for the entry sm90, which has the products alone. */
+extern "C" tg_status TGI_MOE_MLP_BETWEEN(TGI_ENTRY)(const tg_context *ctx,
+                                                    const tg_moe_mlp_bwd_args *a,
+                                                    const moe_mlp_bwd_steps *s)
+{
+  return run_between(ctx, a, s);
+}
 
 extern "C" size_t TGI_WORKSPACE(moe_mlp_bwd)(const tg_context *, const tg_moe_mlp_bwd_args *a)
 {

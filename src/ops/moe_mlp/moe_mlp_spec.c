@@ -1,4 +1,4 @@
-#include "ops/spec.h"
+#include "ops/grouped_linear/grouped_refusals.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -149,6 +149,12 @@ static const spec_case fwd_cases[] = {
     {"2x2880x34_e4_k4_infirst_bias_clamped_interleaved"},
     {"3x2048x18_e16_k8"},
     {"151x24x20_e2_k2_bias", "one expert"},
+    /* whole vectors of 16 bytes, for tensor cores: several tiles of rows and columns */
+    {"151x72x104_e3_k2_infirst_bias_clamped_interleaved"},
+    {"151x72x104_e3_k2_bias_nopre", "dropped"},
+    {"101x136x200_e4_k4_infirst_bias_res", "few experts"},
+    {"61x24x40_e5_k2_bias_clamped_interleaved_nopre", "not finite"},
+    {"2x2880x40_e4_k4_infirst_bias_clamped_interleaved"},
     /* dtypes side by side */
     {"9x70x50_e3_k2_wf32_bias"},
     {"9x70x50_e3_k2_sf32_bias_clamped"},
@@ -207,6 +213,15 @@ static const spec_case bwd_cases[] = {
     {"2x2880x18_e3_k2_infirst_bias_clamped_interleaved"},
     {"2x18x2880_e3_k2_bias"},
     {"71x12x10_e2_k2_bias", "one expert"},
+    /* whole vectors of 16 bytes, for tensor cores */
+    {"151x72x104_e3_k2_infirst_bias_clamped_interleaved"},
+    {"151x72x104_e3_k2_bias_dpre", "dropped"},
+    {"101x136x200_e4_k4_infirst_bias_overwrite", "few experts"},
+    {"61x80x136_e5_k2_bias_clamped_interleaved", "not finite"},
+    {"61x80x136_e5_k2_infirst_bias_dwf32"},
+    {"61x80x136_e5_k2_bias_nodgateup_noddown_nodbias"},
+    {"61x80x136_e5_k2_bias_nodx_nodweights_nodgateup", "dropped"},
+    {"61x80x136_e5_k2_downbias_nodx_nodweights_nodgateup_noddown"},
     /* dtypes side by side */
     {"9x70x50_e3_k2_wf32_bias"},
     {"9x40x30_e3_k2_sf32_bias_clamped_dwf32"},
@@ -237,6 +252,16 @@ static const spec_bad_scalar bad_scalars[] = {
     {"limit", NAN, TG_BAD_ARGUMENT},    {NULL, 0, TG_OK},
 };
 
+static const spec_refusal fwd_refuses[] = {TGI_GROUPED_REFUSALS(experts_fwd), {.entry = NULL}};
+static const spec_refusal bwd_refuses[] = {
+    TGI_GROUPED_REFUSALS(experts_bwd),
+    {.entry = "sm90",
+     .rule = "no gradient but that of down's bias",
+     .reason = "no product makes it",
+     .holds = tgi_experts_bwd_has_no_product},
+    {.entry = NULL},
+};
+
 const spec spec_moe_mlp_fwd = {
     .name = "moe_mlp_fwd",
     .cases = fwd_cases,
@@ -245,6 +270,7 @@ const spec spec_moe_mlp_fwd = {
     .f16_ceiling = 6e-3,
     .bf16_ceiling = 4e-2,
     .fill = fill_fwd,
+    .refuses = fwd_refuses,
     .bad_scalars = bad_scalars,
 };
 
@@ -258,5 +284,6 @@ const spec spec_moe_mlp_bwd = {
     .rounds_f32_outputs = true, /* q, w a and dh are rounded to the dtype of x */
     .gradient_of = "moe_mlp_fwd",
     .fill = fill_bwd,
+    .refuses = bwd_refuses,
     .bad_scalars = bad_scalars,
 };

@@ -43,6 +43,16 @@ static inline int64_t tgi_up_column(tg_gate_up_packing packing, int64_t cols, in
 }
 
 #ifdef TGI_ENTRY
+/* The entry sm90 has no kernels of these ops: it takes those of sm80. */
+#if defined(TGI_VIRTUAL) && TGI_VIRTUAL >= 90
+#define TGI_GATED_KERNEL(op_dir) TGI_JOIN(op_dir, run, sm80)
+tg_status TGI_GATED_KERNEL(swiglu_fwd)(const tg_context *ctx, const tg_swiglu_fwd_args *args);
+tg_status TGI_GATED_KERNEL(swiglu_clamped_fwd)(const tg_context *ctx,
+                                               const tg_swiglu_clamped_fwd_args *args);
+#else
+#define TGI_GATED_KERNEL(op_dir) TGI_KERNEL(op_dir)
+#endif
+
 /** a = act(h), by the kernels of swiglu and swiglu_clamped, which round once. */
 static inline tg_status tgi_activate(const tg_context *ctx, tgi_gated_choice c, const tg_tensor *h,
                                      const tg_tensor *a)
@@ -57,7 +67,7 @@ static inline tg_status tgi_activate(const tg_context *ctx, tgi_gated_choice c, 
     args.y = *a;
     args.packing = c.packing;
     args.rounding = TG_ROUNDING_ONCE;
-    return TGI_KERNEL(swiglu_fwd)(ctx, &args);
+    return TGI_GATED_KERNEL(swiglu_fwd)(ctx, &args);
   }
   tg_swiglu_clamped_fwd_args args;
   memset(&args, 0, sizeof args);
@@ -67,7 +77,7 @@ static inline tg_status tgi_activate(const tg_context *ctx, tgi_gated_choice c, 
   args.limit = c.limit;
   args.packing = c.packing;
   args.rounding = TG_ROUNDING_ONCE;
-  return TGI_KERNEL(swiglu_clamped_fwd)(ctx, &args);
+  return TGI_GATED_KERNEL(swiglu_clamped_fwd)(ctx, &args);
 }
 #endif
 

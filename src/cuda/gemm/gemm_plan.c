@@ -1,0 +1,187 @@
+/* Plans of products: see gemm_problem.h. */
+#include "cuda/gemm/gemm_problem.h"
+
+#include <limits.h>
+#include <stdio.h>
+
+enum {
+  kTileM = 128,
+  kTileN = 192, /* 2880 and 5760 are multiples; 768 and 1536 too */
+  kTileK = 64,
+  kStages = 4,
+  kAlignment = 1024,   /* of tiles, which dynamic shared memory has not by itself */
+  kBesideTiles = 2048, /* barriers and the bias of a tile */
+  kTileBytes = 16384,  /* of A in a stage */
+  kVector = 8,         /* 16-bit elements */
+};
+
+static int64_t parts(int64_t n, int64_t part)
+{
+  return n / part + (n % part != 0);
+}
+
+static bool is_half(tg_dtype dtype)
+{
+  return dtype == TG_BF16 || dtype == TG_F16;
+}
+
+/* Why the tiles do not take a problem; NULL: they do. */
+static const char *obstacle(const tgi_gemm_problem *p)
+{
+  const bool steps = p->grouped == TGI_GEMM_GROUPS_OF_STEPS;
+  if (!is_half(p->a.dtype) || p->a.dtype != p->b.dtype) {
+    return "operands that are not both f16 or both bf16";
+  }
+  if (p->c.dtype != p->a.dtype && !(steps && p->c.dtype == TG_F32)) {
+    return "a result of another dtype";
+  }
+  if (p->m == 0 || p->n == 0 || p->k == 0) {
+    return "nothing to multiply";
+  }
+  if (p->n % kVector != 0 || (steps ? p->m : p->k) % kVector != 0) {
+    return "rows that are not whole vectors of 16 bytes";
+  }
+  if (p->epilogue != TGI_GEMM_STORE && p->n % (2 * (int64_t)kVector) != 0) {
+    return "rows of an activation that are not whole vectors of 16 bytes";
+  }
+  if (!p->a.vectors || !p->b.vectors || !p->c.vectors) {
+    return "rows that do not begin at multiples of 16 bytes";
+  }
+  if (p->groups > TGI_GEMM_MOST_GROUPS) {
+    return "more groups than fit into shared memory";
+  }
+  return NULL;
+}
+
+/* Gate and up of one output have to be in one tile. Halves lie apart, and of a B across k only
+ * whole blocks of 64 columns are loaded. */
+static bool is_fused(const tgi_gemm_problem *p)
+{
+  return p->epilogue != TGI_GEMM_GATED_HALVES || p->b.major == TGI_GEMM_ALONG_K;
+}
+
+static size_t shared_bytes(const tgi_gemm_problem *p, const tgi_gemm_plan *plan)
+{
+  const size_t stage = kTileBytes + (size_t)plan->tile_n * 2 * kTileK;
+  const size_t result = (size_t)plan->tile_n * 2 * kTileM;
+  return kAlignment + (size_t)plan->stages * stage + result + kBesideTiles +
+         ((size_t)p->groups + 2) * 8;
+}
+
+tgi_gemm_plan tgi_gemm_plan_sm90(const tgi_gemm_problem *p, const tgi_gemm_device *device)
+{
+  tgi_gemm_plan plan = {.kernel = TGI_GEMM_NOT_TAKEN,
+                        .reason = obstacle(p),
+                        .fused = is_fused(p),
+                        .tile_m = kTileM,
+                        .tile_n = kTileN,
+                        .tile_k = kTileK,
+                        .stages = kStages};
+  if (plan.reason) {
+    return plan;
+  }
+  plan.column_tiles = parts(p->n, plan.tile_n);
+  if (plan.fused && p->epilogue == TGI_GEMM_GATED_HALVES) {
+    plan.column_tiles = parts(p->n / 2, plan.tile_n / 2);
+  }
+  if (p->grouped == TGI_GEMM_GROUPS_OF_ROWS) { /* those of no group are one more */
+    const int64_t ends = p->m < p->groups + 1 ? p->m : p->groups + 1;
+    plan.row_tiles = p->m / plan.tile_m + ends;
+  } else {
+    plan.row_tiles = parts(p->m, plan.tile_m);
+  }
+  const int64_t each = plan.row_tiles * plan.column_tiles;
+  plan.tiles = p->grouped == TGI_GEMM_GROUPS_OF_STEPS ? each * p->groups : each;
+  plan.blocks = (int)(plan.tiles < device->multiprocessors ? plan.tiles : device->multiprocessors);
+  plan.shared = shared_bytes(p, &plan);
+  if (plan.tiles > INT_MAX / 2) {
+    plan.reason = "more tiles than 2^30";
+  } else if ((int64_t)plan.shared > device->shared_bytes) {
+    plan.reason = "a device with less shared memory";
+  } else {
+    plan.kernel = TGI_GEMM_SM90_TILES;
+  }
+  return plan;
+}
+
+/* ---- few rows ---- */
+
+enum {
+  kFewColumns = 256,   /* of a tile; 128 of up to 16 rows, twice as many tiles, same parts */
+  kBlocksWanted = 132, /* an H200's multiprocessors, whatever the device: sums go by shapes */
+  kStepsOfPart = 4     /* at least */
+};
+
+static int clamped(int64_t v, int64_t most)
+{
+  return (int)(v < 1 ? 1 : v > most ? most : v);
+}
+
+static const char *obstacle_to_few(const tgi_gemm_problem *p)
+{
+  if (!is_half(p->a.dtype) || p->a.dtype != p->b.dtype) {
+    return "operands that are not both f16 or both bf16";
+  }
+  if (p->m == 0 || p->n == 0 || p->k == 0) {
+    return "nothing to multiply";
+  }
+  if (p->m > TGI_GEMM_FEW_ROWS) {
+    return "more rows";
+  }
+  if (p->n > INT_MAX / 2 || p->k > INT_MAX / 2) {
+    return "more columns than 2^30";
+  }
+  if (p->k % kVector != 0 || !p->a.vectors || !p->b.vectors) {
+    return "rows that are not whole vectors of 16 bytes";
+  }
+  return NULL;
+}
+
+tgi_gemm_plan tgi_gemm_plan_few_sm90(const tgi_gemm_problem *p)
+{
+  tgi_gemm_plan plan = {.kernel = TGI_GEMM_NOT_TAKEN, .reason = obstacle_to_few(p), .fused = true};
+  if (plan.reason) {
+    return plan;
+  }
+  plan.kernel = TGI_GEMM_SM90_FEW;
+  plan.tile_m = p->m <= 8 ? 8 : p->m <= 16 ? 16 : p->m <= 32 ? 32 : 64;
+  plan.tile_n = plan.tile_m <= 16 ? kFewColumns / 2 : kFewColumns;
+  plan.tile_k = TGI_GEMM_FEW_STEP;
+  plan.row_tiles = 1;
+  plan.tiles = plan.column_tiles = parts(p->n, plan.tile_n);
+  const int64_t steps = parts(p->k, plan.tile_k);
+  const int most = clamped(steps / kStepsOfPart, TGI_GEMM_FEW_PARTS);
+  plan.parts = clamped(kBlocksWanted / parts(p->n, kFewColumns), most);
+  plan.blocks = (int)plan.tiles * plan.parts;
+  return plan;
+}
+
+/* ---- text ---- */
+
+static const char *form_of(const tgi_gemm_problem *p)
+{
+  if (p->a.major == TGI_GEMM_ACROSS_K) {
+    return p->b.major == TGI_GEMM_ACROSS_K ? "TN" : "TT";
+  }
+  return p->b.major == TGI_GEMM_ACROSS_K ? "NN" : "NT";
+}
+
+void tgi_gemm_plan_text(const tgi_gemm_problem *p, const tgi_gemm_plan *plan, char *text,
+                        size_t bytes)
+{
+  if (plan->kernel == TGI_GEMM_SM90_FEW) {
+    snprintf(text, bytes, "wgmma, few rows: tiles of %d rows x %d columns, k in %d part%s",
+             plan->tile_m, plan->tile_n, plan->parts, plan->parts > 1 ? "s" : "");
+    return;
+  }
+  char groups[64] = "";
+  if (p->grouped != TGI_GEMM_ONE_GROUP) {
+    snprintf(groups, sizeof groups, "%lld groups of %s, ", (long long)p->groups,
+             p->grouped == TGI_GEMM_GROUPS_OF_ROWS ? "rows" : "steps");
+  }
+  const char *behind = p->epilogue == TGI_GEMM_STORE ? ""
+                       : plan->fused                 ? ", the activation beside them"
+                                                     : ", the activation behind them";
+  snprintf(text, bytes, "wgmma, %s, %stiles of %d x %d, %d stages of %d steps%s", form_of(p),
+           groups, plan->tile_m, plan->tile_n, plan->stages, plan->tile_k, behind);
+}

@@ -1,0 +1,255 @@
+/* Plans of matrix products: what Hopper's tiles take, how many tiles there are, and what is said.
+ */
+#include "cuda/gemm/gemm_problem.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static const tgi_gemm_device kH200 = {132, 232448};
+
+/* Up product of GPT-OSS 20B: 4096 tokens of 4 experts each, weights [in, out], gate and up in
+ * pairs. */
+static tgi_gemm_problem up_product(void)
+{
+  return (tgi_gemm_problem){.m = 16384,
+                            .n = 5760,
+                            .k = 2880,
+                            .grouped = TGI_GEMM_GROUPS_OF_ROWS,
+                            .groups = 32,
+                            .a = {TG_BF16, TGI_GEMM_ALONG_K, true},
+                            .b = {TG_BF16, TGI_GEMM_ACROSS_K, true},
+                            .c = {TG_BF16, TGI_GEMM_ACROSS_K, true},
+                            .epilogue = TGI_GEMM_GATED_PAIRS};
+}
+
+/* Its weights' gradient. */
+static tgi_gemm_problem weight_product(tg_dtype to)
+{
+  return (tgi_gemm_problem){.m = 2880,
+                            .n = 5760,
+                            .k = 16384,
+                            .grouped = TGI_GEMM_GROUPS_OF_STEPS,
+                            .groups = 32,
+                            .a = {TG_F16, TGI_GEMM_ACROSS_K, true},
+                            .b = {TG_F16, TGI_GEMM_ACROSS_K, true},
+                            .c = {to, TGI_GEMM_ACROSS_K, true}};
+}
+
+static void test_rows(void **state)
+{
+  (void)state;
+  const tgi_gemm_problem p = up_product();
+  const tgi_gemm_plan plan = tgi_gemm_plan_sm90(&p, &kH200);
+  assert_int_equal(plan.kernel, TGI_GEMM_SM90_TILES);
+  assert_null(plan.reason);
+  assert_true(plan.fused);
+  assert_int_equal(plan.column_tiles, 30);
+  assert_int_equal(plan.row_tiles, 128 + 33); /* each group's last tile may be a part of one */
+  assert_int_equal(plan.tiles, 161 * 30);
+  assert_int_equal(plan.blocks, 132);
+  /* 4 stages of 128 + 192 rows of 128 bytes, a result, and what lies beside */
+  assert_int_equal(plan.shared, 1024 + 4 * 320 * 128 + 128 * 192 * 2 + 2048 + 34 * 8);
+}
+
+static void test_few_rows(void **state)
+{
+  (void)state;
+  tgi_gemm_problem p = up_product();
+  p.m = 4;
+  p.n = 384;
+  const tgi_gemm_plan plan = tgi_gemm_plan_sm90(&p, &kH200);
+  assert_int_equal(plan.row_tiles, 4);
+  assert_int_equal(plan.tiles, 8);
+  assert_int_equal(plan.blocks, 8);
+}
+
+static void test_steps(void **state)
+{
+  (void)state;
+  const tgi_gemm_problem p = weight_product(TG_F32);
+  const tgi_gemm_plan plan = tgi_gemm_plan_sm90(&p, &kH200);
+  assert_int_equal(plan.kernel, TGI_GEMM_SM90_TILES);
+  assert_int_equal(plan.row_tiles, 23); /* 22.5 */
+  assert_int_equal(plan.tiles, 23 * 30 * 32);
+}
+
+/* Gate and up in halves are in one tile where whole rows of B can be picked; tiles then have half
+ * as many columns of each. */
+static void test_halves(void **state)
+{
+  (void)state;
+  tgi_gemm_problem p = up_product();
+  p.epilogue = TGI_GEMM_GATED_HALVES;
+  p.n = 2 * 200;
+  assert_false(tgi_gemm_plan_sm90(&p, &kH200).fused);
+  assert_int_equal(tgi_gemm_plan_sm90(&p, &kH200).column_tiles, 3); /* of 192 */
+  p.b.major = TGI_GEMM_ALONG_K;
+  assert_true(tgi_gemm_plan_sm90(&p, &kH200).fused);
+  assert_int_equal(tgi_gemm_plan_sm90(&p, &kH200).column_tiles, 3); /* of 96 */
+  p.n = 2 * 192;
+  assert_int_equal(tgi_gemm_plan_sm90(&p, &kH200).column_tiles, 2);
+}
+
+static void refuse(const tgi_gemm_problem *p, const char *reason)
+{
+  const tgi_gemm_plan plan = tgi_gemm_plan_sm90(p, &kH200);
+  assert_int_equal(plan.kernel, TGI_GEMM_NOT_TAKEN);
+  assert_string_equal(plan.reason, reason);
+}
+
+static void test_refusals(void **state)
+{
+  (void)state;
+  tgi_gemm_problem p = up_product();
+  p.b.dtype = TG_F32;
+  refuse(&p, "operands that are not both f16 or both bf16");
+  p = up_product();
+  p.b.dtype = TG_F16;
+  refuse(&p, "operands that are not both f16 or both bf16");
+  p = up_product();
+  p.c.dtype = TG_F32;
+  refuse(&p, "a result of another dtype");
+  p = weight_product(TG_BF16);
+  refuse(&p, "a result of another dtype");
+  p = up_product();
+  p.k = 2884;
+  refuse(&p, "rows that are not whole vectors of 16 bytes");
+  p = up_product();
+  p.n = 5768;
+  refuse(&p, "rows of an activation that are not whole vectors of 16 bytes");
+  p.epilogue = TGI_GEMM_STORE;
+  assert_int_equal(tgi_gemm_plan_sm90(&p, &kH200).kernel, TGI_GEMM_SM90_TILES);
+  p.a.vectors = false;
+  refuse(&p, "rows that do not begin at multiples of 16 bytes");
+  p = weight_product(TG_F16);
+  p.m = 2884;
+  refuse(&p, "rows that are not whole vectors of 16 bytes");
+  p.m = 2880;
+  p.k = 16381; /* rows of experts: any number */
+  assert_int_equal(tgi_gemm_plan_sm90(&p, &kH200).kernel, TGI_GEMM_SM90_TILES);
+  p.k = 0;
+  refuse(&p, "nothing to multiply");
+}
+
+static void test_limits(void **state)
+{
+  (void)state;
+  tgi_gemm_problem p = up_product();
+  p.groups = TGI_GEMM_MOST_GROUPS;
+  assert_int_equal(tgi_gemm_plan_sm90(&p, &kH200).kernel, TGI_GEMM_SM90_TILES);
+  p.groups++;
+  refuse(&p, "more groups than fit into shared memory");
+  p = up_product();
+  p.m = (int64_t)1 << 33;
+  refuse(&p, "more tiles than 2^30");
+  p = up_product();
+  const tgi_gemm_device small = {108, 166912};
+  assert_string_equal(tgi_gemm_plan_sm90(&p, &small).reason, "a device with less shared memory");
+}
+
+/* A layer of Qwen3-8B, one token. */
+static tgi_gemm_problem few_rows(int64_t m, int64_t n, int64_t k)
+{
+  return (tgi_gemm_problem){.m = m,
+                            .n = n,
+                            .k = k,
+                            .grouped = TGI_GEMM_ONE_GROUP,
+                            .groups = 1,
+                            .a = {TG_BF16, TGI_GEMM_ALONG_K, true},
+                            .b = {TG_BF16, TGI_GEMM_ALONG_K, true},
+                            .c = {TG_F32, TGI_GEMM_ACROSS_K, false}};
+}
+
+static int parts_of(int64_t m, int64_t n, int64_t k)
+{
+  const tgi_gemm_problem p = few_rows(m, n, k);
+  const tgi_gemm_plan plan = tgi_gemm_plan_few_sm90(&p);
+  assert_int_equal(plan.kernel, TGI_GEMM_SM90_FEW);
+  assert_int_equal(plan.blocks, plan.column_tiles * plan.parts);
+  return plan.parts;
+}
+
+/* However many rows: the same parts of k. */
+static void test_parts_of_few_rows(void **state)
+{
+  (void)state;
+  for (int64_t m = 1; m <= 64; m++) {
+    assert_int_equal(parts_of(m, 4096, 4096), 8);
+    assert_int_equal(parts_of(m, 6144, 4096), 5);
+    assert_int_equal(parts_of(m, 24576, 4096), 1);
+    assert_int_equal(parts_of(m, 1000, 4096), 8); /* no more than a cluster has */
+    assert_int_equal(parts_of(m, 1000, 1160), 4); /* 19 steps */
+    assert_int_equal(parts_of(m, 1, 8), 1);
+    assert_int_equal(parts_of(m, 151936, 4096), 1);
+  }
+  tgi_gemm_problem p = few_rows(9, 4097, 4096);
+  assert_int_equal(tgi_gemm_plan_few_sm90(&p).tile_m, 16);
+  assert_int_equal(tgi_gemm_plan_few_sm90(&p).column_tiles, 33);
+  p.m = 17;
+  assert_int_equal(tgi_gemm_plan_few_sm90(&p).tile_m, 32);
+  assert_int_equal(tgi_gemm_plan_few_sm90(&p).column_tiles, 17);
+}
+
+static void refuse_few(tgi_gemm_problem p, const char *reason)
+{
+  const tgi_gemm_plan plan = tgi_gemm_plan_few_sm90(&p);
+  assert_int_equal(plan.kernel, TGI_GEMM_NOT_TAKEN);
+  assert_string_equal(plan.reason, reason);
+}
+
+static void test_refusals_of_few_rows(void **state)
+{
+  (void)state;
+  refuse_few(few_rows(65, 4096, 4096), "more rows");
+  refuse_few(few_rows(0, 4096, 4096), "nothing to multiply");
+  refuse_few(few_rows(1, 4096, 4092), "rows that are not whole vectors of 16 bytes");
+  tgi_gemm_problem p = few_rows(1, 4096, 4096);
+  p.b.vectors = false;
+  refuse_few(p, "rows that are not whole vectors of 16 bytes");
+  p.a.dtype = TG_F32;
+  refuse_few(p, "operands that are not both f16 or both bf16");
+}
+
+static void test_text(void **state)
+{
+  (void)state;
+  char text[160];
+  tgi_gemm_problem p = up_product();
+  tgi_gemm_plan plan = tgi_gemm_plan_sm90(&p, &kH200);
+  tgi_gemm_plan_text(&p, &plan, text, sizeof text);
+  assert_string_equal(text, "wgmma, NN, 32 groups of rows, tiles of 128 x 192, 4 stages of 64 "
+                            "steps, the activation beside them");
+  p = weight_product(TG_F16);
+  plan = tgi_gemm_plan_sm90(&p, &kH200);
+  tgi_gemm_plan_text(&p, &plan, text, sizeof text);
+  assert_string_equal(text, "wgmma, TN, 32 groups of steps, tiles of 128 x 192, 4 stages of 64 "
+                            "steps");
+  const tgi_gemm_problem few = few_rows(1, 4096, 4096);
+  plan = tgi_gemm_plan_few_sm90(&few);
+  tgi_gemm_plan_text(&few, &plan, text, sizeof text);
+  assert_string_equal(text, "wgmma, few rows: tiles of 8 rows x 128 columns, k in 8 parts");
+  plan.kernel = TGI_GEMM_SM90_TILES;
+  p.grouped = TGI_GEMM_ONE_GROUP;
+  p.a.major = p.b.major = TGI_GEMM_ALONG_K;
+  tgi_gemm_plan_text(&p, &plan, text, 12);
+  assert_string_equal(text, "wgmma, NT, ");
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_rows),
+      cmocka_unit_test(test_few_rows),
+      cmocka_unit_test(test_steps),
+      cmocka_unit_test(test_halves),
+      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_limits),
+      cmocka_unit_test(test_parts_of_few_rows),
+      cmocka_unit_test(test_refusals_of_few_rows),
+      cmocka_unit_test(test_text),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
