@@ -118,6 +118,57 @@ static void test_logits(void **state)
   }
 }
 
+/* Logits of whole texts: to host memory and to the GPU's, where both have the same bits. */
+static void check_forward(const char *family, tg_dtype dtype, double bound)
+{
+  enum { batch = 3, seq = 40, rows = batch * seq };
+  static float want[rows * kIds], got[rows * kIds], again[rows * kIds];
+  tg_model *model = generation_model(family, dtype);
+  int32_t ids[rows];
+  tg_error error = {0};
+  for (int i = 0; i < rows; i++) {
+    ids[i] = i * 7919 % kIds;
+  }
+  tg_session *cpu = generation_session(model, (generation_form){.backend = TG_BACKEND_CPU});
+  tg_session *gpu = generation_session(model, (generation_form){.backend = TG_BACKEND_CUDA});
+  const tg_tensor on_host = tg_tensor_2d(got, TG_F32, rows, kIds);
+  EXPECT_OK(
+      tg_session_forward(cpu, ids, batch, seq, 0, tg_tensor_2d(want, TG_F32, rows, kIds), &error),
+      error);
+  EXPECT_OK(tg_session_forward(gpu, ids, batch, seq, 0, on_host, &error), error);
+  double most = 0, worst = 0;
+  for (int i = 0; i < rows * kIds; i++) {
+    most = fmax(most, fabs((double)want[i]));
+    worst = fmax(worst, isnan(got[i]) ? INFINITY : fabs((double)got[i] - (double)want[i]));
+  }
+  if (!(worst <= bound * most)) {
+    fail_msg("%s: expected logits within %g of %g, got a difference of %g", family, bound, most,
+             worst);
+  }
+  void *memory;
+  assert_int_equal(tg_memory_allocate(gpu->ctx, sizeof got, &memory), TG_OK);
+  tg_tensor on_gpu = tg_tensor_2d(memory, TG_F32, rows, kIds);
+  on_gpu.device = TG_DEVICE_CUDA(0);
+  EXPECT_OK(tg_session_forward(gpu, ids, batch, seq, 0, on_gpu, &error), error);
+  assert_int_equal(
+      tg_memory_copy(gpu->ctx, again, sizeof again, memory, sizeof again, sizeof again, 1), TG_OK);
+  assert_memory_equal(got, again, sizeof got);
+  tg_memory_free(gpu->ctx, memory);
+  tg_session_destroy(gpu);
+  tg_session_destroy(cpu);
+  tg_model_destroy(model);
+}
+
+static void test_forward(void **state)
+{
+  (void)state;
+  skip_without_gpu();
+  for (size_t i = 0; i < sizeof kFamilies / sizeof kFamilies[0]; i++) {
+    check_forward(kFamilies[i], TG_F32, 2e-5);
+    check_forward(kFamilies[i], TG_BF16, 3e-2);
+  }
+}
+
 static const generation_form kOnCpu = {.backend = TG_BACKEND_CPU};
 static const generation_form kStepByStep = {.backend = TG_BACKEND_CUDA};
 static const generation_form kNotRecorded = {.backend = TG_BACKEND_CUDA, .by_place = true};
@@ -284,7 +335,7 @@ int main(void)
       cmocka_unit_test(test_logits),         cmocka_unit_test(test_generation),
       cmocka_unit_test(test_changed_logits), cmocka_unit_test(test_recording),
       cmocka_unit_test(test_resume),         cmocka_unit_test(test_refusals),
-      cmocka_unit_test(test_curves),
+      cmocka_unit_test(test_curves),         cmocka_unit_test(test_forward),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

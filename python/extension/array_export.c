@@ -17,7 +17,7 @@ typedef struct exported {
 
 static void delete_exported(exported *e)
 {
-  tgi_memory_release(e->memory);
+  tgi_memory_release_anywhere(e->memory);
   free(e);
 }
 

@@ -4,11 +4,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the last reference goes there may be no lock of Python's, or no Python any more: it is
- * needed for an owner alone. */
+static bool is_last(tgi_shared_memory *memory)
+{
+  return memory && atomic_fetch_sub(&memory->references, 1) == 1;
+}
+
 void tgi_memory_release(tgi_shared_memory *memory)
 {
-  if (!memory || atomic_fetch_sub(&memory->references, 1) > 1) {
+  if (is_last(memory)) {
+    Py_XDECREF(memory->owner);
+    free(memory->bytes);
+    free(memory);
+  }
+}
+
+/* The lock is needed for an owner alone; at the end of the process there is no Python any more. */
+void tgi_memory_release_anywhere(tgi_shared_memory *memory)
+{
+  if (!is_last(memory)) {
     return;
   }
   if (memory->owner && Py_IsInitialized()) {

@@ -4,8 +4,11 @@
 
 #include "array_object.h"
 
-/** Gives a reference back; needs no lock of Python's. */
+/** Gives a reference back, under Python's lock; NULL is allowed. */
 void tgi_memory_release(tgi_shared_memory *memory);
+
+/** The same with or without it: for those who import the memory. */
+void tgi_memory_release_anywhere(tgi_shared_memory *memory);
 
 /** Another view of the array's memory. */
 PyObject *tgi_array_part(tgi_array *array, const tg_tensor *view);
