@@ -28,6 +28,11 @@ def close(got, want, bound=1e-5):
 def test_every_entry_has_a_function_and_rules():
     names = {entry["name"] for entry in tegula._core.ops()}
     assert {function.entry for function in map(arrays.__dict__.get, arrays.__all__)} == names
+    from tegula.arrays.result_rules import RULES
+
+    for entry in tegula._core.ops():
+        outputs = {s["name"] for s in entry["slots"] if s["kind"] in ("tensor", "list") and s["role"] in ("out", "acc")}
+        assert set(RULES[entry["name"]]) == outputs, entry["name"]
     assert "rms_norm" in arrays.__all__ and "rms_norm_bwd" in arrays.__all__ and "adamw_step" in arrays.__all__
 
 
@@ -188,6 +193,22 @@ def test_experts():
     assert dy.shape == y.shape and dweights.shape == weights.shape
     assert arrays.topk_router_bwd(weights, logits, indices).shape == logits.shape
     assert arrays.grouped_linear_bwd(y, gathered, down, offsets).dweight.shape == down.shape
+
+
+def test_experts_in_mxfp4():
+    x, offsets = normal(3, 32), np.array([0, 1, 3], np.int32)
+    blocks, scales = RNG.integers(0, 256, (2, 6, 1, 16)).astype(np.uint8), np.full((2, 6, 1), 127, np.uint8)
+    weight = arrays.dequantize_mxfp4(blocks.reshape(12, 1, 16), scales.reshape(12, 1)).reshape(2, 6, 32)
+    if os.environ.get("TEGULA_TORCH") == "none":
+        pytest.skip("TEGULA_TORCH=none: no pack_mxfp4")
+    torch = pytest.importorskip("torch")
+    packed = tegula.ops.pack_mxfp4(torch.from_numpy(blocks), torch.from_numpy(scales)).data.numpy()
+    bias = normal(2, 6)
+    close(arrays.grouped_linear_mxfp4(x, packed, offsets, bias), arrays.grouped_linear(x, weight, offsets, bias), 1e-4)
+    with pytest.raises(ValueError, match="y: expected an array to write to"):
+        arrays.grouped_linear_mxfp4(x, packed, offsets)
+    y = np.empty((3, 6), np.float32)
+    assert arrays.grouped_linear_mxfp4(x, packed, offsets, y=y) is y
 
 
 def test_optimiser_and_sampling():

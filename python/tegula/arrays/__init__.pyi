@@ -319,6 +319,33 @@ def grouped_linear_bwd(
     results: str | Sequence[str] | None = None,
 ) -> Any: ...
 
+def grouped_linear_mxfp4(
+    x: Any,
+    weight: Any,
+    offsets: Any,
+    bias: Any = None,
+    slot: Any = None,
+    *,
+    slots_per_row: int = 0,
+    activation: str | int = 'none',
+    alpha: float = 1.702,
+    limit: float = 7.0,
+    packing: str | int = 'halves',
+    y: Any = None,
+    preactivation: Any = None,
+    results: str | Sequence[str] | None = None,
+) -> Any: ...
+
+def grouped_linear_mxfp4_bwd(
+    dy: Any,
+    weight: Any,
+    offsets: Any,
+    *,
+    dx: Any = None,
+    dbias: Any = None,
+    results: str | Sequence[str] | None = None,
+) -> Any: ...
+
 def layer_norm(
     x: Any,
     weight: Any,

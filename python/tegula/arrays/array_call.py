@@ -11,7 +11,7 @@ from typing import Any
 from .. import _core
 from ..enumerations import GATED, NUM_ITEMS
 from ..caller_arrays import like
-from .result_rules import CHOICES, EXTRA, RULES, SCALARS, Rule
+from .result_rules import CHOICES, EXTRA, RULES, SCALARS, Rule, given
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _ANY = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -69,8 +69,8 @@ class ArrayFunction:
         self.outputs = {name: slot for name, slot in arrays.items() if name not in self.inputs}
         self.scalars = {name: slot for name, slot in slots.items() if name not in arrays and not name.startswith("has_")}
         self.flags = [name for name in slots if name.startswith("has_")]
-        self.rules = RULES[self.entry]
-        assert set(self.rules) == set(self.outputs), self.entry
+        rules = RULES.get(self.entry, {})
+        self.rules = {name: rules.get(name, given("float32")) for name in self.outputs}
         self.__signature__ = self._signature()
         self.__doc__ = f"{self.entry}: see include/tegula/ and the help of tegula.arrays.\n\nOutputs: {', '.join(self.outputs) or 'none'}."
 
@@ -134,7 +134,7 @@ class ArrayFunction:
             numbers["scale"] = 1 / math.sqrt(arrays["q"].shape[-1])
         if numbers.get("num_items_in_batch") or arrays.get("num_items") is not None:
             numbers["reduction"] = NUM_ITEMS
-        if self.op in ("grouped_linear", "moe_mlp") and "alpha" in numbers:
+        if self.op in ("grouped_linear", "grouped_linear_mxfp4", "moe_mlp") and "alpha" in numbers:
             clamped = numbers["activation"] == GATED["swiglu_clamped"]
             numbers["alpha"], numbers["limit"] = (numbers["alpha"], numbers["limit"]) if clamped else (0.0, 0.0)
             numbers["packing"] = numbers["packing"] if numbers["activation"] else 0
@@ -142,7 +142,7 @@ class ArrayFunction:
             numbers["packing"] = 0
         if self.op == "embedding" and not numbers["seq_len"]:
             numbers["seq_len"] = given["ids"].shape[-1]
-        if self.op == "grouped_linear" and arrays["slot"] is not None and not numbers["slots_per_row"]:
+        if self.op in ("grouped_linear", "grouped_linear_mxfp4") and arrays.get("slot") is not None and not numbers["slots_per_row"]:
             numbers["slots_per_row"] = max(1, arrays["slot"].shape[0] // max(1, arrays["x"].shape[0]))
         return numbers
 

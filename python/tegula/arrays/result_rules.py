@@ -41,6 +41,11 @@ def of(dtype: str, shape: Callable[[Any], Shape | None], rows_of: str | None = N
     return Rule(shape, dtype, rows_of, usual)
 
 
+def given(dtype: str, *, usual: bool = True) -> Rule:
+    """Its shape does not follow from the inputs: the caller gives the array."""
+    return Rule(lambda a: None, dtype, None, usual)
+
+
 def _loss(logits: str) -> dict[str, Rule]:
     row = lambda a: a[logits][:1]  # noqa: E731
     return {
@@ -110,7 +115,7 @@ RULES: dict[str, dict[str, Rule]] = {
         "dq": like("q"), "dk": like("k"), "dq_weight": parameter("q_weight"), "dk_weight": parameter("k_weight"),
     },
     "embedding_fwd": {"y": of("=table", lambda a: (a["ids"][0], a["table"][1]), "ids")},
-    "embedding_bwd": {"dtable": of("=dy", lambda a: None), "dpositions": of("=dy", lambda a: None, usual=False)},
+    "embedding_bwd": {"dtable": given("=dy"), "dpositions": given("=dy", usual=False)},
     "linear_fwd": {
         "y": of("=x", lambda a: (a["x"][0], a["weight"][0]), "x"),
         "preactivation": of("=x", lambda a: (a["x"][0], a["weight"][0]), "x", usual=False),
@@ -146,7 +151,7 @@ RULES: dict[str, dict[str, Rule]] = {
     },
     "dequantize_int4_fwd": {"x": of("float32", lambda a: (a["q"][0], 2 * a["q"][1]))},
     "dequantize_mxfp4_fwd": {"x": of("float32", lambda a: (a["scales"][0], 32 * a["scales"][1]))},
-    **{f"{op}_fwd": {"y": of("=x", lambda a: None)} for op in ("linear_int8", "linear_int4", "linear_fp8")},
+    **{f"{op}_fwd": {"y": given("=x")} for op in ("linear_int8", "linear_int4", "linear_fp8")},
     "sample_fwd": {
         "ids": of("int64", lambda a: a["logits"][:1], "logits"), "log_prob": of("float32", lambda a: a["logits"][:1], "logits", usual=False),
     },
@@ -170,6 +175,12 @@ RULES: dict[str, dict[str, Rule]] = {
         "dx": of("=x", lambda a: (a["dy"][0], a["x"][1])), "dweight": parameter("weight"),
         "dbias": of("=weight", lambda a: (a["weight"][0], _out(a)), usual=False),
     },
+    # The packed weight's columns are in its header alone.
+    "grouped_linear_mxfp4_fwd": {
+        "y": of("=x", lambda a: a["bias"] and (_slots(a), a["bias"][1] // (2 if a["activation"] else 1))),
+        "preactivation": of("=x", lambda a: a["bias"] and (_slots(a), a["bias"][1]), usual=False),
+    },
+    "grouped_linear_mxfp4_bwd": {"dx": given("=dy"), "dbias": given("=dy", usual=False)},
     "moe_combine_fwd": {"out": of("=y", lambda a: (a["row"][0], a["y"][1]), "row")},
     "moe_combine_bwd": {
         "dy": of("=dout", lambda a: a["slot"] and (a["slot"][0], a["dout"][1])),
@@ -191,6 +202,7 @@ CHOICES: dict[str, tuple[dict[str, int], str]] = {
     "scoring": (SCORING, "selected"), "granularity": (GRANULARITY, "row"), "mode": (MODE, "weight_only"),
     "gelu.approximation": (APPROXIMATION, "none"), "geglu.approximation": (APPROXIMATION, "none"),
     "swiglu_clamped.packing": (PACKING, "interleaved"), "activation": (ACTIVATION, "none"), "grouped_linear.activation": (GATED, "none"), "moe_mlp.activation": (GATED, "swiglu"),
+    "grouped_linear_mxfp4.activation": (GATED, "none"),
 }  # fmt: skip
 
 # Usual values of other scalars; those without one are 0. "required": the caller must say.
