@@ -179,6 +179,13 @@ static void wrong_parameters_are_refused(void **state)
   EXPECT_ERROR(tg_model_set_parameter(model, "wte", t, &error), TG_BAD_ARGUMENT,
                "such as transformer.wte.weight, got wte", error);
   EXPECT_OK(tg_model_set_parameter(model, name, t, &error), error);
+  tgi_parameter *q = model->parameters.list;
+  while (strcmp(q->name, name) != 0) {
+    q++;
+  }
+  q->mxfp4_at = 0;
+  EXPECT_ERROR(tg_model_set_parameter(model, name, t, &error), TG_BAD_ARGUMENT,
+               "stays in MXFP4 (tg_model_dequantize)", error);
   tg_model_destroy(model);
 }
 

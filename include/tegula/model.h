@@ -157,8 +157,8 @@ TG_API tg_status tg_model_parameter(const tg_model *model, size_t index, tg_tens
  * Overwrites the parameter called `name`, as tg_model_parameter calls it, with the elements of a
  * tensor in host memory: f32, f16 or bf16 of any strides, and the parameter's shape. They are
  * converted to the dtype of the weights. Sessions on a CPU see the new values; those on a GPU keep
- * their copy. Errors: BAD_ARGUMENT (no such parameter; strides; no memory), BAD_SHAPE, BAD_DTYPE,
- * NO_MEMORY; the parameter is then unchanged.
+ * their copy. Errors: BAD_ARGUMENT (no such parameter; one that stays in MXFP4; strides; no
+ * memory), BAD_SHAPE, BAD_DTYPE, NO_MEMORY; the parameter is then unchanged.
  */
 TG_API tg_status tg_model_set_parameter(tg_model *model, const char *name, tg_tensor tensor,
                                         tg_error *error);

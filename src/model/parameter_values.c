@@ -31,6 +31,13 @@ static void print_shape(char *text, size_t bytes, int32_t ndim, const int64_t *s
 
 static tg_status check(const tgi_parameter *q, const tg_tensor *t, tg_error *error)
 {
+  if (tgi_parameter_is_mxfp4(q)) {
+    return tgi_error_set(
+        error, TG_BAD_ARGUMENT,
+        "model_set_parameter: %s: expected a parameter with elements, got one that "
+        "stays in MXFP4 (tg_model_dequantize)",
+        q->name);
+  }
   if (t->dtype != TG_F32 && t->dtype != TG_F16 && t->dtype != TG_BF16) {
     return tgi_error_set(error, TG_BAD_DTYPE,
                          "model_set_parameter: %s: expected f32|f16|bf16, got %s", q->name,
