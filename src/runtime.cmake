@@ -104,16 +104,25 @@ add_library(
   model/transformer_cache.c
   model/transformer_documents.c
   model/transformer_experts.c
+  model/transformer_pages.c
   model/weight_files.c
   model/weights.c
   model/weights_mxfp4.c
   model/weights_read.c
   model/weights_write.c
+  generation/block_pool.c
+  generation/engine.c
+  generation/engine_memory.c
+  generation/engine_pass.c
+  generation/engine_pick.c
+  generation/engine_request.c
   generation/free_memory.c
   generation/generate.c
   generation/logprobs.c
   generation/penalties.c
+  generation/prefix_cache.c
   generation/sampler.c
+  generation/scheduler.c
   generation/session.c
   generation/session_cache.c
   generation/session_forward.c

@@ -153,7 +153,8 @@ static void wrong_command_lines(void **state)
              "--temperature=-1");
   EXPECT_CLI(2, "--top-p: expected a number from 0 to 1", "generate", model, "a", "--top-p", "1.5");
   EXPECT_CLI(2, "got neither", "bench");
-  EXPECT_CLI(2, "expected train, prefill or decode", "bench", "--preset", "gpt_nano", "chew");
+  EXPECT_CLI(2, "expected train, prefill, decode or table", "bench", "--preset", "gpt_nano",
+             "chew");
   EXPECT_CLI(2, "OP and SHAPE", "explain", "rms_norm");
   EXPECT_CLI(2, "got \"no_such_op\"", "explain", "no_such_op", "1x1");
   EXPECT_CLI(2, "--dir", "explain", "rms_norm", "1x1", "--dir", "up");
@@ -227,6 +228,36 @@ static void bench(void **state)
   assert_non_null(strstr(r.out, "\"peak_bytes\":"));
   cli_free(&r);
   expect_out(CLI("bench", "--model", model, "decode", "--seq", "16", "--steps", "3"), 0, "tok/s");
+  /* 16-bit weights in every mode; training has f32 masters. */
+  r = CLI("bench", "--model", model, "--dtype", "bf16", "--seq", "16", "--steps", "1", "--json");
+  assert_int_equal(r.code, 0);
+  for (int i = 0; i < 3; i++) {
+    const char *at = strstr(i == 0 ? r.out : strchr(r.out, '\n'), "\"dtype\":\"bf16\"");
+    assert_non_null(at);
+  }
+  cli_free(&r);
+  expect_out(CLI("bench", "--model", model, "table", "-p", "9", "-n", "7", "--steps", "2"), 0,
+             "| pp9 | ");
+  expect_out(CLI("bench", "--model", model, "table", "-p", "9", "-n", "7", "-d", "5", "--steps",
+                 "2", "--dtype", "f16"),
+             0, " F16 | ");
+  expect_out(
+      CLI("bench", "--model", model, "table", "-p", "9", "-n", "7", "-d", "5", "--steps", "1"), 0,
+      "| tg7 @ d5 | ");
+  expect_out(CLI("bench", "--model", model, "table", "-p", "9", "-n", "7", "--steps", "2",
+                 "--batch", "3", "--threads", "1"),
+             0, " CPU | 1 | 3 | tg7 | ");
+  expect_out(
+      CLI("bench", "--model", model, "table", "-p", "0", "-n", "7", "--steps", "1", "--json"), 0,
+      "\"test\":\"tg7\"");
+  EXPECT_CLI(2, "--n-depth: expected a multiple of 256 with --batch, got 5", "bench", "--model",
+             model, "table", "-d", "5", "--batch", "2");
+  EXPECT_CLI(2, "--batch: expected at most 64 in the table, got 65", "bench", "--model", model,
+             "table", "--batch", "65");
+  EXPECT_CLI(1, "table: expected at most 128 tokens in a sequence, got 513", "bench", "--model",
+             model, "table");
+  EXPECT_CLI(2, "--dtype: expected f32 or bf16, got f16", "bench", "--model", model, "--dtype",
+             "f16");
   EXPECT_CLI(1, "--seq: expected at most 127 of the model's 128 positions, got 128", "bench",
              "--preset", "gpt_nano", "--seq", "128");
   expect_out(CLI("bench", "--preset", "gpt_nano", "prefill", "--seq", "128", "--steps", "1"), 0,

@@ -301,6 +301,49 @@ static void several_prompts(void **state)
   EXPECT_CLI(0, "", "generate", model, "-f", prompts, "--out", out, "--quiet", "--logprobs", "1");
 }
 
+/* Lines but for their timings. */
+static void expect_same_lines(const char *one, const char *other, int count)
+{
+  for (int i = 0; i < count; i++) {
+    const char *end = strstr(one, "\"timings\":"), *other_end = strstr(other, "\"timings\":");
+    assert_true(end && other_end);
+    assert_int_equal(end - one, other_end - other);
+    assert_memory_equal(one, other, (size_t)(end - one));
+    one = strchr(one, '\n') + 1;
+    other = strchr(other, '\n') + 1;
+  }
+  assert_int_equal(*one, '\0');
+  assert_int_equal(*other, '\0');
+}
+
+/* Any number at the same time gives the same lines in the same order. */
+static void prompts_at_the_same_time(void **state)
+{
+  (void)state;
+  enum { kPrompts = 40 };
+  const char *prompts = scratch_file(&dir, "forty.jsonl"), *out = scratch_file(&dir, "forty.out");
+  static const char *const counts[] = {"1", "7", "64"};
+  char text[kPrompts * 128], *lines[3];
+  for (int i = 0, at = 0; i < kPrompts; i++) {
+    at += snprintf(text + at, sizeof text - (size_t)at,
+                   "{\"prompt\": \"%.*s\", \"seed\": %d, \"max_tokens\": %d}\n", 3 + i,
+                   "a prompt of some length, cut where its number says so", i, 1 + i * 7 % 60);
+  }
+  write_text(prompts, text);
+  for (int i = 0; i < 3; i++) {
+    size_t size;
+    EXPECT_CLI(0, "ended: 40 of 40 prompts\n", "generate", model, "-f", prompts, "--out", out,
+               "--parallel", counts[i], "--stop", "the", "--logprobs", "1");
+    lines[i] = read_file(out, &size);
+    expect_same_lines(lines[0], lines[i], kPrompts);
+  }
+  for (int i = 0; i < 3; i++) {
+    free(lines[i]);
+  }
+  EXPECT_CLI(2, "--parallel: expected a whole number from 1 to 64, got 65", "generate", model, "-f",
+             prompts, "--out", out, "--parallel", "65");
+}
+
 static void damaged_lines_are_named(void **state)
 {
   (void)state;
@@ -468,6 +511,7 @@ int main(void)
       cmocka_unit_test(files_of_prompts),
       cmocka_unit_test(one_json_object),
       cmocka_unit_test(several_prompts),
+      cmocka_unit_test(prompts_at_the_same_time),
       cmocka_unit_test(damaged_lines_are_named),
       cmocka_unit_test(interrupted_runs_keep_whole_lines),
       cmocka_unit_test(models_by_hub_name),

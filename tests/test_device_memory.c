@@ -243,6 +243,41 @@ static void check_put(tg_backend backend, tg_dtype dtype, int64_t cols, int64_t 
   free(from_here);
 }
 
+/* Rows of one tensor of places, each to its own; some to none. */
+static void check_scattered(tg_backend backend)
+{
+  enum { kFrom = 5, kTo = 9, kCols = 12 };
+  static const int32_t places[kFrom] = {7, -1, 0, 9, 4};
+  tg_context *ctx = open_context(backend);
+  float here[kTo * kCols] = {0}, from_here[kFrom * kCols];
+  void *to, *from, *at;
+  for (int i = 0; i < kFrom * kCols; i++) {
+    from_here[i] = (float)(i + 1);
+  }
+  assert_int_equal(tg_memory_allocate(ctx, sizeof here, &to), TG_OK);
+  assert_int_equal(tg_memory_allocate(ctx, sizeof from_here, &from), TG_OK);
+  assert_int_equal(tg_memory_allocate(ctx, sizeof places, &at), TG_OK);
+  tg_memory_copy(ctx, to, sizeof here, here, sizeof here, sizeof here, 1);
+  tg_memory_copy(ctx, from, sizeof from_here, from_here, sizeof from_here, sizeof from_here, 1);
+  tg_memory_copy(ctx, at, sizeof places, places, sizeof places, sizeof places, 1);
+  tg_tensor target = tg_tensor_view(to, TG_F32, 3, (const int64_t[]){kFrom, kTo, kCols});
+  target.stride[0] = 0;
+  target.stride[1] = kCols;
+  target.stride[2] = 1;
+  assert_int_equal(tg_memory_put(ctx, target, tg_tensor_2d(from, TG_F32, kFrom, kCols),
+                                 tg_tensor_1d(at, TG_I32, kFrom)),
+                   TG_OK);
+  tg_memory_copy(ctx, here, sizeof here, to, sizeof here, sizeof here, 1);
+  for (int i = 0; i < kTo * kCols; i++) {
+    const int row = i / kCols == 7 ? 0 : i / kCols == 0 ? 2 : i / kCols == 4 ? 4 : -1;
+    assert_int_equal((int)here[i], row < 0 ? 0 : row * kCols + i % kCols + 1);
+  }
+  tg_memory_free(ctx, to);
+  tg_memory_free(ctx, from);
+  tg_memory_free(ctx, at);
+  tg_context_destroy(ctx);
+}
+
 static void check_puts(tg_backend backend)
 {
   static const tg_dtype dtypes[] = {TG_I8, TG_BF16, TG_F32, TG_I64};
@@ -253,6 +288,7 @@ static void check_puts(tg_backend backend)
       check_put(backend, dtypes[d], 13, 2, places[p]);
     }
   }
+  check_scattered(backend);
 }
 
 static void test_put(void **state)
@@ -285,6 +321,10 @@ static void test_put_refusals(void **state)
   assert_string_equal(tg_context_message(ctx), "memory_put: index: expected i32, got i64");
   assert_int_equal(tg_memory_put(ctx, target, source, tg_tensor_1d(NULL, TG_I32, 1)),
                    TG_BAD_ARGUMENT);
+  int32_t three[3] = {0};
+  assert_int_equal(tg_memory_put(ctx, target, source, tg_tensor_1d(three, TG_I32, 3)),
+                   TG_BAD_SHAPE);
+  assert_string_equal(tg_context_message(ctx), "memory_put: index: axis 0: expected 1, got 3");
   target.stride[0] = 1;
   target.stride[1] = 2;
   target.stride[2] = 8;

@@ -79,7 +79,10 @@ TG_API tg_status tg_memory_zero(tg_context *ctx, void *memory, size_t bytes);
  *
  *   to     out  [rows, places, cols]  any dtype         last axis contiguous
  *   from   in   [rows, cols]          dtype of to       last axis contiguous; no overlap with to
- *   index  in   [1]                   i32               outside 0 .. places - 1: nothing is stored
+ *   index  in   [1] or [rows]         i32               contiguous; of all rows, or of each; a row
+ *                                                       outside 0 .. places - 1 is not stored
+ *
+ * Rows of `to` may have stride 0, and so be one: each index then occurs once at most.
  *
  * Asynchronous; capturable. Errors: BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (NULL, a stride), DEVICE.
  */

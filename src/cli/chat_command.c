@@ -246,7 +246,8 @@ static int run(program *p)
     const tg_session *session = p->chat.timeline.session;
     fprintf(stderr, "context: %lld tokens (%s); /help lists commands, Ctrl-D ends\n",
             (long long)tg_session_capacity(session),
-            tgi_generation_limit(&p->o.generation, p->generator.model, session, 0));
+            tgi_generation_limit(&p->o.generation, p->generator.model, tg_session_capacity(session),
+                                 0));
     code = tgi_chat_dialogue(&p->chat, kind, p->o.statistics);
   }
   tgi_terminal_close();

@@ -19,6 +19,7 @@ static const char kName[] = "tegula generate";
 typedef struct options {
   const char *model, *prompt, *tokens, *file, *out;
   int32_t logprobs; /* -1: none */
+  int32_t parallel;
   bool echo, json, quiet;
   tgi_generation_options generation;
 } options;
@@ -35,6 +36,8 @@ static const tgi_option rows[] = {
         "the prompt is the text of FILE, without a newline at its end; FILE.jsonl holds a prompt "
         "per line, {\"prompt\": \"...\"}, and needs --out"),
     ROW("out", 0, out, "FILE", TEXT, "write a line of JSON per prompt of FILE.jsonl to FILE"),
+    {"parallel", "N", TGI_AT(options, parallel), 1, TG_ENGINE_MAX_BATCH,
+     "how many prompts of FILE.jsonl run at the same time (16)", TGI_OPTION_I32, 0},
     ROW("tokens", 0, tokens, "IDS", TEXT,
         "token ids instead of PROMPT (\"1,2,3\"); prints ids too and needs no tokenizer"),
     ROW("echo", 0, echo, NULL, FLAG, "print the prompt before the generated text"),
@@ -115,8 +118,8 @@ static tg_status echo(const tgi_text_run *r, int64_t *printed, tg_error *error)
 
 static void print_context(const tgi_generator *g)
 {
-  fprintf(stderr, "context: %lld tokens (%s)\n", (long long)tg_session_capacity(g->session),
-          tgi_generation_limit(g->o, g->model, g->session, g->needed));
+  fprintf(stderr, "context: %lld tokens (%s)\n", (long long)tgi_generator_capacity(g),
+          tgi_generator_limit(g));
 }
 
 static void print_end(const tgi_generator *g, const tgi_timings *t, const char *reason)
@@ -200,7 +203,7 @@ static tg_status make_room(const options *o, tgi_generator *g, const tgi_prompt_
   for (size_t i = 0; i < list->count; i++) {
     tgi_generator_expect(g, list->items[i].prompt.count, &list->items[i].numbers);
   }
-  tg_status status = tgi_generator_open(g, error);
+  tg_status status = tgi_generator_open_engine(g, list->count, o->parallel, error);
   for (size_t i = 0; i < list->count && status == TG_OK; i++) {
     char name[256];
     snprintf(name, sizeof name, "%.200s: line %lld: prompt", o->file,
@@ -210,27 +213,36 @@ static tg_status make_room(const options *o, tgi_generator *g, const tgi_prompt_
   return status;
 }
 
+/* All prompts ran together: there is one time, of the whole. */
+static void print_list_end(const tgi_prompt_batch *batch)
+{
+  const tgi_timings *t = &batch->sum;
+  const size_t count = batch->prompts->count;
+  fprintf(stderr,
+          "load: %.0f ms | prompts: %lld tokens, %lld more shared | generated: %lld in %.1f ms "
+          "(%.0f tok/s) | ended: %s%zu of %zu prompts\n",
+          t->load_ms, (long long)t->prompt_n, (long long)t->cache_n, (long long)t->predicted_n,
+          t->predicted_ms, t->predicted_ms > 0 ? 1e3 * (double)t->predicted_n / t->predicted_ms : 0,
+          batch->done < count ? "interrupted after " : "", batch->done, count);
+}
+
 static tg_status run_list(const options *o, tgi_generator *g, const tgi_prompt_list *list,
                           tg_error *error)
 {
   tgi_prompt_batch batch = {.generator = g,
                             .prompts = list,
                             .out = o->out,
+                            .parallel = o->parallel,
                             .with_logprobs = o->logprobs >= 0,
                             .num_top = o->logprobs >= 0 ? o->logprobs : 0,
-                            .read_speed = o->quiet ? 0 : tgi_generator_read_speed(g),
                             .sum = {.load_ms = 1e3 * g->load_seconds}};
   if (!o->quiet) {
     print_context(g);
   }
   tgi_interrupt_catch();
   const tg_status status = tgi_prompt_batch_run(&batch, error);
-  batch.sum.read_speed = batch.read_speed;
   if (status == TG_OK && !o->quiet) {
-    char reason[96];
-    snprintf(reason, sizeof reason, "%s%zu of %zu prompts",
-             batch.done < list->count ? "interrupted after " : "", batch.done, list->count);
-    print_end(g, &batch.sum, reason);
+    print_list_end(&batch);
   }
   return status;
 }
@@ -314,7 +326,7 @@ static int check_output(const options *o)
 
 int tgi_generate_command(int argc, char **argv)
 {
-  options o = {.logprobs = -1, .generation = tgi_generation_defaults()};
+  options o = {.logprobs = -1, .parallel = 16, .generation = tgi_generation_defaults()};
   tgi_generator g = {0};
   tgi_parsed given;
   tg_error error = {TG_OK, ""};

@@ -153,7 +153,8 @@ tg_status tg_memory_put(tg_context *ctx, tg_tensor to, tg_tensor from, tg_tensor
     status = check_view(ctx, "from", &from, to.dtype, 2, (const int64_t[]){rows, cols});
   }
   if (status == TG_OK) {
-    status = check_view(ctx, "index", &index, TG_I32, 1, (const int64_t[]){1});
+    const int64_t places = index.shape[0] == rows ? rows : 1;
+    status = check_view(ctx, "index", &index, TG_I32, 1, &places);
   }
   if (status != TG_OK || rows == 0 || to.shape[1] == 0 || cols == 0) {
     return status;
@@ -167,9 +168,13 @@ tg_status tg_memory_put(tg_context *ctx, tg_tensor to, tg_tensor from, tg_tensor
     tgi_device_leave(ctx, previous);
     return status;
   }
-  const int64_t place = *(const int32_t *)index.data;
-  const int64_t element = (int64_t)tg_dtype_bytes(to.dtype);
-  for (int64_t r = 0; r < rows && place >= 0 && place < to.shape[1]; r++) {
+  const int32_t *places = index.data;
+  const int64_t element = (int64_t)tg_dtype_bytes(to.dtype), step = index.shape[0] > 1;
+  for (int64_t r = 0; r < rows; r++) {
+    const int64_t place = places[r * step];
+    if (place < 0 || place >= to.shape[1]) {
+      continue;
+    }
     const int64_t at = r * tgi_stride(&to, 0) + place * tgi_stride(&to, 1);
     memcpy((char *)to.data + at * element,
            (const char *)from.data + r * tgi_stride(&from, 0) * element, (size_t)(cols * element));

@@ -240,7 +240,9 @@ static tg_status embed(tgi_pass *pass)
                                 .y = pass->a->layer[0].input,
                                 .seq_len = pass->seq,
                                 .position_offset = pass->past};
+  const bool paged = pass->pages && pass->pages->positions.ndim;
   const tg_tensor *told = pass->place       ? &pass->place->position
+                          : paged           ? &pass->pages->positions
                           : pass->documents ? &pass->documents->position_ids
                                             : NULL;
   if (told && args.positions.ndim) {
@@ -250,7 +252,10 @@ static tg_status embed(tgi_pass *pass)
   if (status != TG_OK || !told || pass->model->config.position != TGI_ROPE) {
     return status;
   }
-  return take_tables(pass, told, pass->place ? &pass->place->every : &pass->documents->every);
+  return take_tables(pass, told,
+                     pass->place ? &pass->place->every
+                     : paged     ? &pass->pages->every
+                                 : &pass->documents->every);
 }
 
 tg_status tgi_transformer_forward(tgi_pass *pass)

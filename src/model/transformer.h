@@ -25,7 +25,8 @@ typedef struct tgi_layer_cache {
 typedef struct tgi_cache_cast {
   tg_tensor q, out; /* [rows, q_heads * head_dim] */
   tg_tensor sinks;  /* [q_heads], f32 */
-  tg_tensor kv;     /* [2, kv_heads * head_dim]: a token's, with a place */
+  tg_tensor kv;     /* [rows or 2, kv_heads * head_dim]: with a place a token's; with pages keys,
+                       then values */
 } tgi_cache_cast;
 
 void tgi_cache_cast_lay_out(tgi_cache_cast *cast, tgi_memory_plan *plan, const tgi_config *config,
@@ -41,6 +42,26 @@ typedef struct tgi_place {
   tgi_rope_tables every; /* for all positions; the pass's own have room for one row */
   int64_t extent;        /* rows of the cache that attention is given, key_count or more */
 } tgi_place;
+
+/** Sequences of a pass that attention computes in one call: they have tables of one width. */
+typedef struct tgi_page_group {
+  int64_t first, count;  /* sequences of the pass */
+  tg_tensor block_table; /* i32 [count, width] */
+  tg_tensor key_count;   /* i32 [count], with the pass's own tokens */
+} tgi_page_group;
+
+/**
+ * Where the tokens of a pass stand if the cache is a pool of blocks: its keys and values are
+ * [blocks, tokens of a block, kv_heads, head_dim]. Either every sequence has one token, whose
+ * position is in memory, or one sequence has all tokens, behind `past` others.
+ */
+typedef struct tgi_pages {
+  tg_tensor slots;       /* i32 [rows]: where each token's key and value go, a row of the pool */
+  tg_tensor positions;   /* i32 [rows] of one token each; absent: `past` says it */
+  tgi_rope_tables every; /* with positions: for all; the pass's own have room for its rows */
+  const tgi_page_group *group;
+  int num_groups;
+} tgi_pages;
 
 /**
  * Documents one after another in the rows of a pass without a cache. Each begins and ends in one
@@ -67,6 +88,7 @@ typedef struct tgi_pass {
   const tgi_cache_cast *cast; /* NULL: the cache's dtype is that of the activations */
   int64_t past;               /* tokens that the cache holds already; 0 with a place */
   const tgi_place *place;     /* NULL: `past` says it. One token of one sequence, with a cache */
+  const tgi_pages *pages;     /* NULL: the cache is that of one sequence */
   const tgi_documents *documents; /* NULL: every row is one. Without a cache */
   bool keep;                      /* keep what the backward needs */
   bool sizing;
@@ -129,6 +151,14 @@ int32_t tgi_attention_window(const tgi_config *config, int index);
  * one (transformer_cache.c).
  */
 tg_status tgi_attend(tgi_pass *pass, const tgi_layer_activations *l, int index);
+
+/** With pages: the pass's keys and values into the pool, and attention group by group, whose
+ * arguments hold all sequences (transformer_pages.c). */
+tg_status tgi_pages_store(const tgi_pass *pass, const tgi_heads *h, const tgi_layer_cache *cache);
+tg_status tgi_pages_attend(tgi_pass *pass, const tg_attention_fwd_args *args);
+
+/** The rows of heads [batch, seq, heads, d] as [batch * seq, heads * d]. */
+tg_tensor tgi_heads_as_rows(const tg_tensor *heads);
 
 /** Attention's arguments for the pass's documents: rows joined, and cut where documents begin;
  * unchanged in a pass without (transformer_documents.c). */

@@ -14,11 +14,10 @@ void tgi_cache_cast_lay_out(tgi_cache_cast *cast, tgi_memory_plan *plan, const t
   if (config->sinks) {
     cast->sinks = tgi_take_1d(plan, TG_F32, config->num_attention_heads);
   }
-  cast->kv = tgi_take_2d(plan, dtype, 2, kv);
+  cast->kv = tgi_take_2d(plan, dtype, rows > 2 ? rows : 2, kv);
 }
 
-/* The rows of heads [batch, seq, heads, d] as [batch * seq, heads * d]. */
-static tg_tensor as_rows(const tg_tensor *heads)
+tg_tensor tgi_heads_as_rows(const tg_tensor *heads)
 {
   tg_tensor t = tg_tensor_2d(heads->data, heads->dtype, heads->shape[0] * heads->shape[1],
                              heads->shape[2] * heads->shape[3]);
@@ -35,7 +34,7 @@ static tg_tensor as_row(const tg_tensor *vector)
 /* Appends the pass's keys or values to the cache. */
 static tg_status store_in_cache(const tgi_pass *pass, const tg_tensor *from, const tg_tensor *cache)
 {
-  const tg_tensor rows = as_rows(from);
+  const tg_tensor rows = tgi_heads_as_rows(from);
   const int64_t width = rows.shape[1];
   char *to = tgi_advance(cache, pass->past * width);
   if (pass->cast) {
@@ -61,11 +60,13 @@ static tg_status store_at_place(const tgi_pass *pass, const tgi_heads *h,
   from.stride[0] = distance(&h->k, &h->v);
   from.stride[1] = 1;
   if (pass->cast) {
-    const tg_status status = tg_memory_convert(pass->ctx, pass->cast->kv, from);
+    tg_tensor kv = pass->cast->kv;
+    kv.shape[0] = 2;
+    const tg_status status = tg_memory_convert(pass->ctx, kv, from);
     if (status != TG_OK) {
       return status;
     }
-    from = pass->cast->kv;
+    from = kv;
   }
   tg_tensor to = tg_tensor_view(cache->keys.data, cache->keys.dtype, 3,
                                 (const int64_t[]){2, cache->keys.shape[1], width});
@@ -80,6 +81,9 @@ static tg_status store(const tgi_pass *pass, const tgi_heads *h, const tgi_layer
   if (pass->sizing) {
     return TG_OK;
   }
+  if (pass->pages) {
+    return tgi_pages_store(pass, h, cache);
+  }
   if (pass->place) {
     return store_at_place(pass, h, cache);
   }
@@ -90,7 +94,9 @@ static tg_status store(const tgi_pass *pass, const tgi_heads *h, const tgi_layer
 static tg_tensor cached(const tgi_pass *pass, const tg_tensor *cache)
 {
   tg_tensor t = *cache;
-  t.shape[1] = pass->place ? pass->place->extent : pass->past + pass->seq;
+  if (!pass->pages) {
+    t.shape[1] = pass->place ? pass->place->extent : pass->past + pass->seq;
+  }
   return t;
 }
 
@@ -115,7 +121,7 @@ static tg_status attend_cached(tgi_pass *pass, const tgi_heads *h, tg_attention_
     args->out = as_heads(&cast->out, &h->attention);
   }
   if (status == TG_OK && cast && !pass->sizing) {
-    status = tg_memory_convert(pass->ctx, cast->q, as_rows(&h->q));
+    status = tg_memory_convert(pass->ctx, cast->q, tgi_heads_as_rows(&h->q));
   }
   if (cast && args->sinks.ndim) {
     if (status == TG_OK && !pass->sizing) {
@@ -124,10 +130,10 @@ static tg_status attend_cached(tgi_pass *pass, const tgi_heads *h, tg_attention_
     args->sinks = cast->sinks;
   }
   if (status == TG_OK) {
-    status = TGI_STEP(pass, attention_fwd, args);
+    status = pass->pages ? tgi_pages_attend(pass, args) : TGI_STEP(pass, attention_fwd, args);
   }
   if (status == TG_OK && cast && !pass->sizing) {
-    status = tg_memory_convert(pass->ctx, as_rows(&h->attention), cast->out);
+    status = tg_memory_convert(pass->ctx, tgi_heads_as_rows(&h->attention), cast->out);
   }
   return status;
 }

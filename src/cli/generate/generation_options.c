@@ -253,10 +253,23 @@ tg_session_options tgi_generation_session(const tgi_generation_options *o, const
                                                             : TG_DTYPE_NONE};
 }
 
-const char *tgi_generation_limit(const tgi_generation_options *o, const tg_model *model,
-                                 const tg_session *session, int64_t needed)
+tg_engine_options tgi_generation_engine(const tgi_generation_options *o, const tg_model *model,
+                                        int64_t needed, size_t count, int32_t parallel)
 {
-  const int64_t capacity = tg_session_capacity(session);
+  const tg_session_options session = tgi_generation_session(o, model, needed);
+  const int32_t most = o->ctx ? o->ctx : tg_model_get_info(model).max_position_embeddings;
+  const bool cut = needed > 0 && needed < most;
+  return (tg_engine_options){.batch = count < (size_t)parallel ? (int32_t)count : parallel,
+                             .max_tokens = cut ? (int32_t)needed : o->ctx,
+                             .num_threads = session.num_threads,
+                             .backend = session.backend,
+                             .device_index = session.device_index,
+                             .cache_dtype = session.cache_dtype};
+}
+
+const char *tgi_generation_limit(const tgi_generation_options *o, const tg_model *model,
+                                 int64_t capacity, int64_t needed)
+{
   return o->ctx && capacity == o->ctx                                   ? "--ctx"
          : capacity == tg_model_get_info(model).max_position_embeddings ? "the model's positions"
          : needed > 0 && capacity == needed ? "the prompt and --max-tokens"

@@ -11,7 +11,7 @@
 #include "cli/option_table.h"
 #include "files/json_file.h"
 #include "logit_bias.h"
-#include "tegula/model.h"
+#include "tegula/engine.h"
 
 /** What each prompt may have for itself. */
 typedef struct tgi_generation_numbers {
@@ -73,8 +73,14 @@ tg_generate_options tgi_generation_how(const tgi_generation_options *o,
 tg_session_options tgi_generation_session(const tgi_generation_options *o, const tg_model *model,
                                           int64_t needed);
 
-/** What limits the tokens of a session made so: a phrase for messages. */
+/** An engine's options for `count` prompts, at most `parallel` at the same time, that need so many
+ * tokens at most. */
+tg_engine_options tgi_generation_engine(const tgi_generation_options *o, const tg_model *model,
+                                        int64_t needed, size_t count, int32_t parallel);
+
+/** What limits the tokens of a session or engine made so, which may have `capacity`: a phrase for
+ * messages. */
 const char *tgi_generation_limit(const tgi_generation_options *o, const tg_model *model,
-                                 const tg_session *session, int64_t needed);
+                                 int64_t capacity, int64_t needed);
 
 #endif

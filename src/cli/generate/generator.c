@@ -61,18 +61,36 @@ tg_status tgi_generator_open(tgi_generator *g, tg_error *error)
   return status;
 }
 
+tg_status tgi_generator_open_engine(tgi_generator *g, size_t count, int32_t parallel,
+                                    tg_error *error)
+{
+  const double start = tgi_clock();
+  const tg_engine_options o = tgi_generation_engine(g->o, g->model, g->needed, count, parallel);
+  const tg_status status = tg_engine_create(g->model, &o, &g->engine, error);
+  g->load_seconds += tgi_clock() - start;
+  return status;
+}
+
+int64_t tgi_generator_capacity(const tgi_generator *g)
+{
+  return g->engine ? tg_engine_get_info(g->engine).max_tokens : tg_session_capacity(g->session);
+}
+
+const char *tgi_generator_limit(const tgi_generator *g)
+{
+  return tgi_generation_limit(g->o, g->model, tgi_generator_capacity(g), g->needed);
+}
+
 tg_status tgi_generator_fits(const tgi_generator *g, const char *name, int64_t count,
                              tg_error *error)
 {
-  const int64_t capacity = tg_session_capacity(g->session);
+  const int64_t capacity = tgi_generator_capacity(g);
   return count <= capacity
              ? TG_OK
              : tgi_error_set(error, TG_BAD_ARGUMENT,
                              "%s: expected at most %lld tokens (%s), got "
                              "%lld",
-                             name, (long long)capacity,
-                             tgi_generation_limit(g->o, g->model, g->session, g->needed),
-                             (long long)count);
+                             name, (long long)capacity, tgi_generator_limit(g), (long long)count);
 }
 
 static double cpu_read_speed(const tgi_generator *g)
@@ -105,6 +123,7 @@ void tgi_generator_close(tgi_generator *g)
 {
   tgi_stop_strings_destroy(g->stops);
   tg_session_destroy(g->session);
+  tg_engine_destroy(g->engine);
   tg_model_destroy(g->model);
   tg_tokenizer_destroy(g->tokenizer);
   free(g->bias.items);

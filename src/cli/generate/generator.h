@@ -12,7 +12,8 @@ typedef struct tgi_generator {
   const tgi_generation_options *o; /* the caller's, filled by tgi_generator_load */
   tg_tokenizer *tokenizer;         /* NULL: raw ids */
   tg_model *model;
-  tg_session *session;
+  tg_session *session; /* of one text */
+  tg_engine *engine;   /* of several at the same time */
   tgi_stop_strings *stops;
   tgi_bias_list bias;
   int64_t needed; /* tokens of the longest prompt and its text; 0: not known */
@@ -33,6 +34,15 @@ void tgi_generator_expect(tgi_generator *g, int64_t count, const tgi_generation_
 
 /** Makes the session, once all prompts are known. Errors: those of tg_session_create. */
 tg_status tgi_generator_open(tgi_generator *g, tg_error *error);
+
+/** Makes the engine for `count` prompts, at most `parallel` of them at the same time. Errors: those
+ * of tg_engine_create. */
+tg_status tgi_generator_open_engine(tgi_generator *g, size_t count, int32_t parallel,
+                                    tg_error *error);
+
+/** Tokens that a text may have, and what limits them: a phrase. */
+int64_t tgi_generator_capacity(const tgi_generator *g);
+const char *tgi_generator_limit(const tgi_generator *g);
 
 /** Checks that a prompt of `count` tokens fits; messages call it `name`. Errors: BAD_ARGUMENT. */
 tg_status tgi_generator_fits(const tgi_generator *g, const char *name, int64_t count,

@@ -11,7 +11,8 @@ void tgi_timings_add(tgi_timings *t, const tgi_text_run *r)
   const tgi_generation_options *o = r->generator->o;
   const tg_dtype cache = o->cache_dtype ? tgi_option_dtype(o->cache_dtype) : TG_DTYPE_NONE;
   const double keys = (double)r->prompt->count + 0.5 * ((double)r->passes + 1);
-  t->prompt_n += r->prompt->count;
+  t->cache_n += r->shared;
+  t->prompt_n += r->prompt->count - r->shared;
   t->predicted_n += (int64_t)r->num_ids;
   t->passes += r->passes;
   t->prompt_ms += 1e3 * r->prompt_seconds;
@@ -34,7 +35,7 @@ static json_t *ratio(double a, double b)
 json_t *tgi_timings_json(const tgi_timings *t)
 {
   json_t *j = json_object();
-  json_object_set_new(j, "cache_n", json_integer(0));
+  json_object_set_new(j, "cache_n", json_integer(t->cache_n));
   json_object_set_new(j, "prompt_n", json_integer(t->prompt_n));
   json_object_set_new(j, "prompt_ms", json_real(t->prompt_ms));
   json_object_set_new(j, "prompt_per_token_ms", ratio(t->prompt_ms, (double)t->prompt_n));

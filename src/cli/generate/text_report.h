@@ -7,8 +7,9 @@
 
 /** Of one text, or summed over several. */
 typedef struct tgi_timings {
+  int64_t cache_n; /* of the prompt, found instead of evaluated */
   int64_t prompt_n, predicted_n;
-  int64_t passes; /* over one token */
+  int64_t passes; /* over one token, which were this text's alone; 0: others shared them */
   double prompt_ms, predicted_ms;
   double load_ms;
   double pass_bytes; /* that the passes read, in all */

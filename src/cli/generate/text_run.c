@@ -73,7 +73,7 @@ static tg_status add_token(tgi_text_run *r, int32_t id)
   tgi_ready_bytes ready = {"", 0};
   tg_status status = keep_token(r, id);
   if (status == TG_OK && r->generator->tokenizer) {
-    tgi_stop_strings *stops = r->generator->stops;
+    tgi_stop_strings *stops = r->stops;
     const tg_token token = tg_tokenizer_piece(r->generator->tokenizer, id);
     const size_t size = token.kind == TG_TOKEN_SPECIAL ? 0 : token.size;
     status = tgi_stop_strings_push(stops, token.bytes, size, &ready, r->error);
@@ -94,10 +94,9 @@ static bool is_end(const tg_generate_options *how, int32_t id)
   return false;
 }
 
-/* The tg_token_callback of the session. */
-static bool take_token(void *user, int32_t id)
+bool tgi_text_run_take(void *run, int32_t id)
 {
-  tgi_text_run *r = user;
+  tgi_text_run *r = run;
   if (is_end(&r->how, id)) {
     end(r, TGI_FINISH_STOP, "end of text");
     return false;
@@ -114,22 +113,33 @@ static bool take_token(void *user, int32_t id)
   return r->status == TG_OK && !r->reason;
 }
 
-tg_status tgi_text_run_generate(tgi_text_run *r, tg_error *error)
+void tgi_text_run_begin(tgi_text_run *r, tg_error *error)
 {
   const tgi_generator *g = r->generator;
-  const int64_t before = tg_session_length(g->session);
   r->error = error;
   r->how = tgi_generation_how(g->o, r->numbers, &g->bias, g->model);
   r->latest.num_top = r->num_top;
   r->how.logprobs = r->with_logprobs ? &r->latest : NULL;
-  tgi_stop_strings_reset(g->stops);
-  const double start = tgi_clock();
-  tg_status status = tg_session_generate(g->session, &r->how, take_token, r, error);
-  r->seconds = tgi_clock() - start;
-  r->passes = tg_session_length(g->session) - before;
-  status = status ? status : r->status;
+  r->stops = r->stops ? r->stops : g->stops;
+  tgi_stop_strings_reset(r->stops);
+}
+
+tg_status tgi_text_run_end(tgi_text_run *r)
+{
   end(r, TGI_FINISH_LENGTH, "the context is full");
-  return status ? status : add_text(r, -1, tgi_stop_strings_finish(g->stops), true);
+  return r->status ? r->status : add_text(r, -1, tgi_stop_strings_finish(r->stops), true);
+}
+
+tg_status tgi_text_run_generate(tgi_text_run *r, tg_error *error)
+{
+  tg_session *session = r->generator->session;
+  const int64_t before = tg_session_length(session);
+  tgi_text_run_begin(r, error);
+  const double start = tgi_clock();
+  const tg_status status = tg_session_generate(session, &r->how, tgi_text_run_take, r, error);
+  r->seconds = tgi_clock() - start;
+  r->passes = tg_session_length(session) - before;
+  return status ? status : tgi_text_run_end(r);
 }
 
 void tgi_text_run_free(tgi_text_run *r)

@@ -19,7 +19,8 @@ typedef struct tgi_text_run {
   const tgi_generator *generator;
   const tgi_generation_numbers *numbers;
   const tgi_prompt *prompt;
-  tgi_text_sink *sink; /* NULL: none */
+  tgi_stop_strings *stops; /* NULL: the generator's. Texts at the same time have their own */
+  tgi_text_sink *sink;     /* NULL: none */
   void *user;
   bool with_logprobs;
   int32_t num_top; /* log-probabilities of the most probable ids too */
@@ -32,7 +33,8 @@ typedef struct tgi_text_run {
   size_t size, text_room;
   tgi_finish finish;
   const char *reason; /* of the end: a phrase for people */
-  int64_t passes;     /* over one token, to generate */
+  int64_t passes;     /* over one token, to generate; 0: in passes that others share */
+  int64_t shared;     /* tokens of the prompt that were found instead of evaluated */
   double prompt_seconds, seconds;
 
   tgi_utf8_stream stream;
@@ -47,6 +49,15 @@ tg_status tgi_text_run_prompt(tgi_text_run *r, tg_error *error);
 
 /** Generates behind it. Errors: those of tg_session_generate, NO_MEMORY. */
 tg_status tgi_text_run_generate(tgi_text_run *r, tg_error *error);
+
+/**
+ * The parts of that for tokens from elsewhere: before the first token, which sets `how`; at each,
+ * a tg_token_callback whose user is the run, and whose end the run's reason says; and after the
+ * last. Errors: NO_MEMORY.
+ */
+void tgi_text_run_begin(tgi_text_run *r, tg_error *error);
+bool tgi_text_run_take(void *run, int32_t id);
+tg_status tgi_text_run_end(tgi_text_run *r);
 
 /** Frees the results. */
 void tgi_text_run_free(tgi_text_run *r);

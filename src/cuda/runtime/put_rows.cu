@@ -1,8 +1,8 @@
-/* tg_memory_put: rows to a place that the device knows.
+/* tg_memory_put: rows to a place, or each to a place of its own, that the device knows.
  *
  * Work       A row of the grid for each row of the tensor, a thread for each word of it: 16 bytes
  *            where all addresses allow it, else an element.
- * Bound      A launch: rows are those of one token.
+ * Bound      A launch: rows are those of a few tokens.
  */
 #include "cuda/launch.cuh"
 
@@ -21,16 +21,17 @@ struct put_job {
   const char *from;
   const int32_t *index;
   int64_t rows, places, words;            /* words of a row */
+  int64_t index_step;                     /* 0: one place for all rows */
   int64_t to_step, place_step, from_step; /* bytes */
 };
 
 template <typename W> __global__ void __launch_bounds__(kThreads) put_rows_kernel(const put_job job)
 {
-  const int64_t place = *job.index;
-  if (place < 0 || place >= job.places) {
-    return;
-  }
   for (int64_t row = blockIdx.y; row < job.rows; row += gridDim.y) {
+    const int64_t place = job.index[row * job.index_step];
+    if (place < 0 || place >= job.places) {
+      continue;
+    }
     W *to = reinterpret_cast<W *>(job.to + row * job.to_step + place * job.place_step);
     const W *from = reinterpret_cast<const W *>(job.from + row * job.from_step);
     for (int64_t i = (int64_t)blockIdx.x * kThreads + threadIdx.x; i < job.words;
@@ -61,6 +62,7 @@ extern "C" tg_status tgi_device_put(const tg_context *ctx, const tg_tensor *to,
   job.index = static_cast<const int32_t *>(index->data);
   job.rows = to->shape[0];
   job.places = to->shape[1];
+  job.index_step = index->shape[0] > 1;
   job.to_step = tgi_stride(to, 0) * element;
   job.place_step = tgi_stride(to, 1) * element;
   job.from_step = tgi_stride(from, 0) * element;

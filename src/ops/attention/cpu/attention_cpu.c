@@ -18,6 +18,7 @@ enum {
   kMinFewKeys = 512, /* keys of all heads in a split of few rows, */
   kMaxFewKeys = 8192,
   kFewSplits = 8, /* and the number of splits to aim at */
+  kFewExtent = 256,
 };
 
 typedef struct fwd_job {
@@ -43,9 +44,16 @@ static int64_t first_block(const tgi_attention_layout *l, int64_t b)
   return b * ((l->nq * l->group + kBlockRows - 1) / kBlockRows);
 }
 
+/* Splits are those of the next power of two of keys, so that a sequence's bits are the same
+ * whatever room its cache has up to there: in blocks (paged keys) or just as many rows as there are
+ * keys. */
 static int64_t few_split_keys(const tgi_attention_layout *l)
 {
-  const int64_t wanted = l->extent * l->kv_heads / kFewSplits;
+  int64_t extent = kFewExtent;
+  while (extent < l->extent) {
+    extent *= 2;
+  }
+  const int64_t wanted = extent * l->kv_heads / kFewSplits;
   const int64_t of_all = tgi_min_i64(kMaxFewKeys, max_i64(kMinFewKeys, wanted));
   return round_up(of_all / l->kv_heads + 1, kTileKeys);
 }
