@@ -15,6 +15,7 @@ tg_status tgi_bench_convert(tg_model *model, tg_dtype dtype, int32_t threads, tg
     return TG_OK;
   }
   other.dtype = dtype;
+  other.parameters.mxfp4_bytes = 0; /* what stays in MXFP4 stays where it is */
   tg_status status = tgi_weights_allocate(&other, error);
   if (status != TG_OK) {
     return status;

@@ -188,7 +188,8 @@ static void print_timing(const work *w, const timing *t)
     printf("%-8s %9.3f ms (%.3f to %.3f) | %.0f tok/s | %.1f GFLOP/s | ", t->mode, 1e3 * t->median,
            1e3 * t->least, 1e3 * t->most, t->tokens / t->median, 1e-9 * t->flops / t->median);
     if (decode) {
-      printf("weights %.1f GB/s | ", 1e-9 * (double)info.weight_bytes / t->median);
+      printf("weights %.1f GB/s | ",
+             1e-9 * tgi_model_pass_bytes(w->model, 0, TG_DTYPE_NONE) / t->median);
     }
     printf("peak memory %s", tgi_size(peak_memory()).text);
     if (t->device_bytes > 0) {
