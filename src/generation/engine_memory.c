@@ -110,12 +110,7 @@ static tg_status take_tables(tg_engine *e, tg_error *error)
 /* The weights' copy on a GPU. */
 static tg_status place_weights(tg_engine *e, tg_error *error)
 {
-  const size_t bytes = (size_t)e->model.parameters.elements * tg_dtype_bytes(e->model.dtype);
-  tg_status status = tg_memory_allocate(e->ctx, bytes, &e->weights);
-  if (status == TG_OK) {
-    status = tg_memory_copy(e->ctx, e->weights, bytes, e->model.block, bytes, bytes, 1);
-  }
-  e->model.block = e->weights;
+  const tg_status status = tgi_weights_place(e->ctx, &e->model, &e->weights);
   return status ? fail(e, status, error) : TG_OK;
 }
 
@@ -172,7 +167,7 @@ void tgi_engine_free_memory(tg_engine *e)
   for (int i = 0; e->cache && i < e->model.config.num_hidden_layers; i++) {
     tg_memory_free(e->ctx, e->cache[i].memory);
   }
-  tg_memory_free(e->ctx, e->weights);
+  tgi_weights_remove(e->ctx, &e->weights);
   tg_memory_free(e->ctx, e->block);
   tg_memory_free(e->ctx, e->workspace);
   tg_memory_free(e->ctx, e->rope_memory);

@@ -33,8 +33,8 @@ struct tg_engine {
   int64_t steps, rows, prompt_tokens;
 
   tgi_layer_activations *layer;
-  tgi_layer_cache *cache; /* the pool, layer by layer */
-  void *weights;          /* on a GPU: the model's */
+  tgi_layer_cache *cache;     /* the pool, layer by layer */
+  tgi_placed_weights weights; /* on a GPU: the model's */
   void *block, *workspace, *rope_memory;
   size_t workspace_bytes;
   tgi_activations a;

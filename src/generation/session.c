@@ -115,20 +115,7 @@ static tg_status fail(const tg_session *s, tg_status status, tg_error *error)
 /* The weights' copy on a GPU. */
 static tg_status place_weights(tg_session *s, tg_error *error)
 {
-  const size_t bytes = (size_t)s->model.parameters.elements * tg_dtype_bytes(s->model.dtype);
-  tg_status status = tg_memory_allocate(s->ctx, bytes, &s->weights);
-  if (status == TG_OK) {
-    status = tg_memory_copy(s->ctx, s->weights, bytes, s->model.block, bytes, bytes, 1);
-  }
-  s->model.block = s->weights;
-  const size_t packed = (size_t)s->model.parameters.mxfp4_bytes;
-  if (status == TG_OK && packed > 0) {
-    status = tg_memory_allocate(s->ctx, packed, &s->mxfp4);
-    if (status == TG_OK) {
-      status = tg_memory_copy(s->ctx, s->mxfp4, packed, s->model.mxfp4, packed, packed, 1);
-    }
-    s->model.mxfp4 = s->mxfp4;
-  }
+  const tg_status status = tgi_weights_place(s->ctx, &s->model, &s->weights);
   return status ? fail(s, status, error) : TG_OK;
 }
 
@@ -256,8 +243,7 @@ void tg_session_destroy(tg_session *s)
   if (s) {
     tgi_session_free_cache(s);
     tgi_session_free_forward(s);
-    tg_memory_free(s->ctx, s->weights);
-    tg_memory_free(s->ctx, s->mxfp4);
+    tgi_weights_remove(s->ctx, &s->weights);
     tg_memory_free(s->ctx, s->block);
     tg_memory_free(s->ctx, s->workspace);
     for (int i = 0; i < TGI_EXTENTS; i++) {

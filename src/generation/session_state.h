@@ -37,9 +37,9 @@ struct tg_session {
   tgi_layer_activations *layer;
   tgi_layer_cache *cache;
   void *block, *workspace;
-  void *weights, *mxfp4; /* on a GPU: the model's */
-  float *logits;         /* of the last token fed, in host memory */
-  int32_t *told;         /* [capacity], on the host: the tokens of the timeline */
+  tgi_placed_weights weights; /* on a GPU: the model's */
+  float *logits;              /* of the last token fed, in host memory */
+  int32_t *told;              /* [capacity], on the host: the tokens of the timeline */
   size_t workspace_bytes;
   tg_tensor ids;
   tg_tensor

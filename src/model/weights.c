@@ -5,6 +5,7 @@
 #include "core/error_record.h"
 #include "core/half.h"
 #include "core/philox.h"
+#include "tegula/device.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -50,6 +51,33 @@ tg_status tgi_weights_allocate(tg_model *model, tg_error *error)
     memset((char *)model->block + (size_t)end * element, 0, (size_t)(most - end) * element);
   }
   return TG_OK;
+}
+
+static tg_status place(tg_context *ctx, size_t bytes, void **at, void **placed)
+{
+  tg_status status = tg_memory_allocate(ctx, bytes, placed);
+  if (status == TG_OK) {
+    status = tg_memory_copy(ctx, *placed, bytes, *at, bytes, bytes, 1);
+  }
+  *at = *placed;
+  return status;
+}
+
+tg_status tgi_weights_place(tg_context *ctx, tg_model *model, tgi_placed_weights *placed)
+{
+  const tgi_parameters *p = &model->parameters;
+  const size_t bytes = (size_t)p->elements * tg_dtype_bytes(model->dtype);
+  const tg_status status = place(ctx, bytes, &model->block, &placed->block);
+  return status || p->mxfp4_bytes == 0
+             ? status
+             : place(ctx, (size_t)p->mxfp4_bytes, &model->mxfp4, &placed->mxfp4);
+}
+
+void tgi_weights_remove(tg_context *ctx, tgi_placed_weights *placed)
+{
+  tg_memory_free(ctx, placed->block);
+  tg_memory_free(ctx, placed->mxfp4);
+  placed->block = placed->mxfp4 = NULL;
 }
 
 void tgi_weights_initialise(tg_model *model, uint64_t seed)

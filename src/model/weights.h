@@ -49,6 +49,19 @@ static inline bool tgi_model_keeps_mxfp4(const tg_model *model)
  */
 tg_status tgi_weights_allocate(tg_model *model, tg_error *error);
 
+/** A model's weights on a GPU. */
+typedef struct tgi_placed_weights {
+  void *block, *mxfp4; /* of the context's device; NULL: none */
+} tgi_placed_weights;
+
+/**
+ * Copies the weights to the context's device, and makes `model`, a caller's own copy of the struct,
+ * name the copies. What was placed is freed by tgi_weights_remove, after an error too. Errors:
+ * those of the context.
+ */
+tg_status tgi_weights_place(tg_context *ctx, tg_model *model, tgi_placed_weights *placed);
+void tgi_weights_remove(tg_context *ctx, tgi_placed_weights *placed);
+
 /** Fills the block by the parameters' start values. */
 void tgi_weights_initialise(tg_model *model, uint64_t seed);
 
