@@ -201,7 +201,8 @@ class Model:
 
     def parameters(self, *, writable: bool = False) -> dict[str, _core.Array]:
         """The parameters by transformers' names, as views of the model's memory: numpy.from_dlpack and torch.from_dlpack
-        take them without a copy. Matrices are [out, in]. Writing to them changes the model, which must be on the CPU."""
+        take them without a copy. Matrices are [out, in]; those of experts that stay in MXFP4 are their packed bytes. Writing
+        to them changes the model, which must be on the CPU."""
         if writable and self._options["device"] != "cpu":
             raise ValueError(f"model: parameters: expected a model on the CPU to write to, got one on {self.device}")
         return self._handle.parameters(writable)
