@@ -32,22 +32,26 @@ __device__ __forceinline__ void gemm_vector(uint32_t (&w)[4], const gemm_shared 
   }
 }
 
-/** Starts the copy of a block of the tile's columns, rows 0 .. `rows` - 1, to columns from `column`
- * on; `adds`: f32 that is added to what is there. What lies outside of the matrix is not written.
- * By one thread, which waits for the copies' reads (wait_for_store_reads). */
+/** Starts copies of the blocks of 64 rows that exist as a whole, columns from `column` on, each
+ * `block_columns` wide; `adds`: f32 that is added to what is there. What lies outside of the matrix
+ * is not written. By one thread, which waits for the copies' reads (wait_for_store_reads). */
 template <typename Form>
-__device__ __forceinline__ void gemm_copy_block(const gemm_shared &s, const CUtensorMap *c,
-                                                int block, int column, int row, int group, int rows,
-                                                bool adds)
+__device__ __forceinline__ void gemm_copy_blocks(const gemm_shared &s, const CUtensorMap *c,
+                                                 int column, int row, int group, int rows,
+                                                 int block_columns, bool adds)
 {
   for (int half = 0; half < 2 && 64 * half < rows; half++) {
-    const uint32_t from = s.result + half * (Form::kResult / 2) + block * kGemmBlock;
-    if (adds) {
-      add_page(c, column, row + 64 * half, 0, group, from);
-    } else {
-      store_page(c, column, row + 64 * half, 0, group, from);
+    const uint32_t from = s.result + half * (Form::kResult / 2);
+    for (int block = 0; block < Form::kN / 64; block++) {
+      const int to = column + block * block_columns;
+      if (adds) {
+        add_page(c, to, row + 64 * half, 0, group, from + block * kGemmBlock);
+      } else {
+        store_page(c, to, row + 64 * half, 0, group, from + block * kGemmBlock);
+      }
     }
   }
+  commit_stores();
 }
 
 /**
@@ -116,13 +120,13 @@ template <typename T, typename Act> struct gemm_rows_epilogue {
     return within >= half ? n : at < run ? within : within + half;
   }
 
-  /** Rows [begin, end) of z, kChunks of its chunks; a thread has one chunk of every few rows. */
-  template <typename Form, int kChunks>
+  /** Rows [begin, end) of z; a thread has one chunk of every few rows. */
+  template <typename Form>
   __device__ __forceinline__ void store_z(const gemm_shared &s, const gemm_place &p, int begin,
-                                          int end, int first_chunk, int thread) const
+                                          int end, int thread) const
   {
-    constexpr int kDown = kGemmFinishers / kChunks;
-    const int chunk = first_chunk + thread % kChunks, column = column_of(p, chunk);
+    constexpr int kChunks = Form::kN / 8, kDown = kGemmFinishers / kChunks;
+    const int chunk = thread % kChunks, column = column_of(p, chunk);
     const bool exists = column < n, bad = s.ends.bad;
     T *to = z + p.row * z_step + column;
     for (int row = begin + thread / kChunks; row < end && exists; row += kGemmAtOnce * kDown) {
@@ -138,25 +142,6 @@ template <typename T, typename Act> struct gemm_rows_epilogue {
         }
       }
     }
-  }
-
-  /** Starts the copies of `rows` rows of z, whole blocks of 64. Of halves it leaves out the middle
-   * block, which has columns of both. */
-  template <typename Form>
-  __device__ __forceinline__ void copy_z(const gemm_shared &s, const CUtensorMap *c,
-                                         const gemm_place &p, int rows) const
-  {
-    constexpr int kBlocks = Form::kN / 64;
-    const int first = first_column(p.column_tile), second = second_column(p.column_tile);
-    for (int block = 0; block < kBlocks; block++) {
-      const bool behind = block >= (kBlocks + 1) / 2;
-      if (half && block == kBlocks / 2) {
-        continue;
-      }
-      const int column = behind ? second + 64 * block - run : first + 64 * block;
-      gemm_copy_block<Form>(s, c, block, column, p.row, 0, rows, false);
-    }
-    commit_stores();
   }
 
   /** 8 of y from two chunks of z. */
@@ -200,20 +185,14 @@ template <typename T, typename Act> struct gemm_rows_epilogue {
   __device__ __forceinline__ void finish(const gemm_shared &s, const CUtensorMap *c,
                                          const gemm_place &p, int, int thread) const
   {
-    constexpr int kChunks = Form::kN / 8;
-    static_assert(Form::kN / 64 % 2 == 1, "halves meet in the middle of a block");
     const int rows = gemm_rows_of(p);
-    /* A block of gate's columns that ends within up's would be copied there. */
-    const bool whole = !half || first_column(p.column_tile) + run <= half;
-    const int copied = z && whole && !s.ends.bad ? rows / 64 * 64 : 0;
+    const bool copies = z && !half && !s.ends.bad;
+    const int copied = copies ? rows / 64 * 64 : 0;
     if (thread == 0 && copied > 0) {
-      copy_z<Form>(s, c, p, copied);
-    }
-    if (z && half) {
-      store_z<Form, 8>(s, p, 0, copied, kChunks / 2 - 4, thread);
+      gemm_copy_blocks<Form>(s, c, first_column(p.column_tile), p.row, 0, copied, 64, false);
     }
     if (z) {
-      store_z<Form, kChunks>(s, p, copied, rows, 0, thread);
+      store_z<Form>(s, p, copied, rows, thread);
     }
     if (y) {
       store_y<Form>(s, p, rows, thread);
@@ -316,12 +295,8 @@ template <typename T> struct gemm_sums_epilogue {
     if (s.ends.bad || (adds && !is_f32)) {
       store_all<Form>(s, p, piece, thread);
     } else if (thread == 0) {
-      const int first = first_column(p.column_tile) + piece * run, width = is_f32 ? 32 : 64;
-      for (int block = 0; block < Form::kN / 64; block++) {
-        gemm_copy_block<Form>(s, map, block, first + block * width, p.row, p.group, gemm_rows_of(p),
-                              adds);
-      }
-      commit_stores();
+      gemm_copy_blocks<Form>(s, map, first_column(p.column_tile) + piece * run, p.row, p.group,
+                             gemm_rows_of(p), is_f32 ? 32 : 64, adds);
       wait_for_store_reads();
     }
   }
