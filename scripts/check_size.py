@@ -27,7 +27,7 @@ class EntryBounds:
 
 
 ENTRIES = {"any": EntryBounds(1.0, 2.9, 3.7), "sm80": EntryBounds(1.25, 3.2, 3.9),
-           "sm90": EntryBounds(0.45, 0.9, 1.1)}
+           "sm90": EntryBounds(0.55, 1.3, 1.5)}
 
 
 def stripped(path):

@@ -153,7 +153,8 @@ typedef struct tg_moe_mlp_bwd_args {
  *            result is. The sums are those of tg_grouped_linear_bwd, ddown_bias as its dbias. The
  *            sums of dweights over c and i are f64 sums of f32 sums of at most 1024 products each.
  * Workspace  tg_moe_mlp_bwd_workspace: q, which w * a replaces; dh where dpreactivation is absent;
- *            dxr with dx; 4 bytes a row; and the workspace of the products.
+ *            dxr with dx; 4 bytes a row; and the workspace of the products. Compute capability 9.0:
+ *            and a row of dy for each row.
  *            Asynchronous; capturable; deterministic; dx, dweights and dpreactivation are
  *            batch-invariant, and an expert's gradients have the same bits whichever rows others
  *            have.

@@ -107,7 +107,6 @@ tgi_gemm_plan tgi_gemm_plan_sm90(const tgi_gemm_problem *p, const tgi_gemm_devic
 /* ---- few rows ---- */
 
 enum {
-  kFewColumns = 256,   /* of a tile; 128 of up to 16 rows, twice as many tiles, same parts */
   kBlocksWanted = 132, /* an H200's multiprocessors, whatever the device: sums go by shapes */
   kStepsOfPart = 4     /* at least */
 };
@@ -144,14 +143,14 @@ tgi_gemm_plan tgi_gemm_plan_few_sm90(const tgi_gemm_problem *p)
     return plan;
   }
   plan.kernel = TGI_GEMM_SM90_FEW;
-  plan.tile_m = p->m <= 8 ? 8 : p->m <= 16 ? 16 : p->m <= 32 ? 32 : 64;
-  plan.tile_n = plan.tile_m <= 16 ? kFewColumns / 2 : kFewColumns;
+  plan.tile_m = p->m <= 8 ? 8 : 16;
+  plan.tile_n = TGI_GEMM_FEW_OUTPUTS;
   plan.tile_k = TGI_GEMM_FEW_STEP;
   plan.row_tiles = 1;
   plan.tiles = plan.column_tiles = parts(p->n, plan.tile_n);
   const int64_t steps = parts(p->k, plan.tile_k);
   const int most = clamped(steps / kStepsOfPart, TGI_GEMM_FEW_PARTS);
-  plan.parts = clamped(kBlocksWanted / parts(p->n, kFewColumns), most);
+  plan.parts = clamped(kBlocksWanted / plan.column_tiles, most);
   plan.blocks = (int)plan.tiles * plan.parts;
   return plan;
 }
