@@ -106,6 +106,23 @@ def test_logprobs(model, prompts):
     assert all(t["tokens"] == 3 and t["token_seconds"] > 0 for t in model.generate(prompts, 3, return_dict=True)["timings"])
 
 
+def test_batches_of_any_size(model):
+    """More rows than an engine runs at a time, rows that end early, rows that the positions end."""
+    many = numpy.random.default_rng(7).integers(0, 50, (70, 3))
+    how = dict(temperature=1.0, stop=range(6), pad_id=49, logprobs=2, return_dict=True)
+    together = model.generate(many, 90, seed=100, **how)
+    assert set(together["finish_reason"]) == {"stop", "length"} or set(together["finish_reason"]) == {"stop"}
+    for row in range(0, 70, 9):
+        alone = model.generate(many[row], 90, seed=100 + row, **how)
+        length = len(alone["sequences"])
+        assert (together["sequences"][row, :length] == alone["sequences"]).all() and (together["sequences"][row, length:] == 49).all()
+        assert together["finish_reason"][row] == alone["finish_reason"][0] and together["logprobs"][row] == alone["logprobs"][0]
+    full = model.generate(many[:2], 90, seed=1, stop=[])
+    assert full.shape == (2, 65) and (full[1] == model.generate(many[1], 90, seed=2, stop=[])).all()
+    times = model.generate(many[:3], 5, return_dict=True)["timings"]
+    assert all(t["tokens"] == 5 and t["prompt_seconds"] > 0 and t["token_seconds"] > 0 for t in times)
+
+
 def test_wrong_keywords(model, prompts):
     cases = [
         (dict(max_new_tokens=0), ValueError, "max_new_tokens: expected 1 or more, got 0"), (dict(temperature=-1.0), ValueError, "temperature"),
@@ -155,14 +172,15 @@ threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 start = time.monotonic()
 try:
     while time.monotonic() - start < 60:
-        model.generate([1, 2, 3], stop=[])
+        model.generate(PROMPT, 200, stop=[])
 except KeyboardInterrupt:
     print(model._handle.num_sessions()[0], len(model.generate([1], 3, stop=[])))
 """
 
 
-def test_an_interrupt_from_the_keyboard():
-    done = subprocess.run([sys.executable, "-S", "-c", INTERRUPTED], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("prompt", ["[1, 2, 3]", "[[1, 2, 3], [4, 5, 6]]"])
+def test_an_interrupt_from_the_keyboard(prompt):
+    done = subprocess.run([sys.executable, "-S", "-c", INTERRUPTED.replace("PROMPT", prompt)], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["0", "4"], done.stderr
 
 
