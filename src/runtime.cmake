@@ -135,6 +135,10 @@ add_library(
   training/trainer_options.c
   training/trainer_step.c)
 target_link_libraries(tegula_model_objects PRIVATE tegula_flags ${runtime_libraries})
+# Programs and modules take only the functions that they use (--gc-sections where they are linked).
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  target_compile_options(tegula_model_objects PRIVATE -ffunction-sections -fdata-sections)
+endif()
 
 # Data to train on: of the command line, and of tests.
 add_library(

@@ -54,7 +54,8 @@ static int read_prompt(const tgi_model_handle *handle, PyObject *object, tgi_gen
     return -1;
   }
   s->prompt = rows.ids;
-  s->num_prompt = rows.rows * rows.length;
+  s->num_rows = rows.rows;
+  s->num_prompt = rows.length;
   if (s->num_prompt > handle->info.max_position_embeddings) {
     PyErr_Format(PyExc_ValueError,
                  "generate: ids: expected at most %d tokens (the model's positions), got %lld",

@@ -6,18 +6,18 @@
 
 typedef struct tgi_generation_settings {
   tg_generate_options options; /* its lists are those below */
-  int32_t *prompt;
-  int64_t num_prompt;
+  int32_t *prompt;             /* [num_rows * num_prompt]; one row but for batches */
+  int64_t num_rows, num_prompt;
   int32_t *stop_ids;
   tg_logit_bias *bias;
   tg_token_logprobs logprobs;
   bool wants_logprobs;
 } tgi_generation_settings;
 
-/** Arguments: prompt (a list of one row), and by name max_new_tokens (0: as many as fit),
- * temperature, top_k, top_p, min_p, seed, repetition_penalty, presence_penalty, frequency_penalty,
- * penalty_window, stop (a list of ids), bias (a list of pairs), logprobs (-1: none). -1 with an
- * exception set on failure; nothing is to be freed then. */
+/** Arguments: prompt (a list of one row; of rows for a batch), and by name max_new_tokens (0: as
+ * many as fit), temperature, top_k, top_p, min_p, seed, repetition_penalty, presence_penalty,
+ * frequency_penalty, penalty_window, stop (a list of ids), bias (a list of pairs), logprobs (-1:
+ * none). -1 with an exception set on failure; nothing is to be freed then. */
 int tgi_settings_read(const tgi_model_handle *handle, PyObject *args, PyObject *named,
                       tgi_generation_settings *out);
 

@@ -1,6 +1,7 @@
 /* The handle of a model: making it, and logits of whole texts. */
 #include "model_handle.h"
 
+#include "batch_generation.h"
 #include "model_contents.h"
 #include "status_exception.h"
 #include "token_stream.h"
@@ -228,6 +229,8 @@ static PyMethodDef methods[] = {
     TGI_METHOD("read_ids", read_ids, METH_O, "read_ids(ids)\n--\n\nThe rows as lists of ints."),
     TGI_METHOD("generate", tgi_model_generate, METH_VARARGS | METH_KEYWORDS,
                "generate(prompt, **settings)\n--\n\nThe tokens after a prompt."),
+    TGI_METHOD("generate_batch", tgi_model_generate_batch, METH_VARARGS | METH_KEYWORDS,
+               "generate_batch(rows, seeds, **settings)\n--\n\nThe tokens after each row."),
     TGI_METHOD("stream", tgi_model_stream, METH_VARARGS | METH_KEYWORDS,
                "stream(prompt, **settings)\n--\n\nAn iterator over the tokens after a prompt."),
     TGI_METHOD("parameters", tgi_model_parameters, METH_O,

@@ -143,7 +143,7 @@ class Model:
         generation = self._handle.generation()
         settings = settings_for(max_new_tokens, keywords, generation)
         seeds = seeds_for(seed, len(rows))
-        done = [self._handle.generate(row, seed=one, **settings) for row, one in zip(rows, seeds)]
+        done = self._generate_rows(rows, seeds, settings)
         ends = generation["eos_token_ids"]
         known = generation["pad_token_id"]
         pad = pad_id if pad_id is not None else known if known >= 0 else ends[0] if ends else 0
@@ -156,6 +156,13 @@ class Model:
             "logprobs": [one[2] for one in done],
             "timings": [{"prompt_seconds": one[3], "token_seconds": one[4], "tokens": len(one[0])} for one in done],
         }
+
+    def _generate_rows(self, rows: list[list[int]], seeds: list[int], settings: dict[str, Any]) -> list[_runtime.Generated]:
+        """Several rows of a CPU's model together, by an engine; its tokens are those of the rows alone. Without a limit the
+        engine's memory would be that of all positions, and on a GPU rows are rounded otherwise together: one by one."""
+        if len(rows) > 1 and settings["max_new_tokens"] > 0 and self._options["device"] == "cpu":
+            return self._handle.generate_batch(rows, seeds, seed=0, **settings)
+        return [self._handle.generate(row, seed=one, **settings) for row, one in zip(rows, seeds)]
 
     def stream(
         self, ids: Any, max_new_tokens: int | None = None, *, seed: int = 0, **keywords: Unpack[GenerationKeywords]
