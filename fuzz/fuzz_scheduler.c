@@ -19,6 +19,6 @@ static void require(bool condition)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
   scheduler_run run;
-  scheduler_run_bytes(&run, data, size < 4096 ? size : 4096);
+  scheduler_run_bytes(&run, data, size < 1024 ? size : 1024);
   return 0;
 }
