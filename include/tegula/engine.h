@@ -13,7 +13,8 @@
  * A request's tokens are a function of the model, the prompt, its options and the engine's
  * piece_tokens alone: not of other requests, of their order, of the size of the pool, of the number
  * of threads, nor of what is shared. On a CPU they are those of tg_session_generate with the same
- * options behind the prompt in a session of the same cache_dtype, if piece_tokens is 256.
+ * options behind the prompt in a session of the same cache_dtype, if piece_tokens is 256. On a GPU
+ * an engine computes products without cublasLt, and so not always what a session computes.
  *
  * One thread at a time may use an engine. The model must outlive it.
  */

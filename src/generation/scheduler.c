@@ -221,23 +221,11 @@ static void plan_prompt(tgi_scheduler *s, tgi_step_plan *plan)
   }
   const int64_t left = r->prompt - r->length;
   const int64_t count = left < s->piece ? left : s->piece;
-  /* A younger one may lose its blocks for it, also one whose row is planned. */
+  /* It is the youngest: others lose no block for it, but it may be set back itself. */
   if (give_blocks(s, r, r->length + count)) {
     plan->prompt = r;
     plan->count = count;
   }
-}
-
-/* Rows whose sequence was set back for a prompt are no longer in the step. */
-static void drop_set_back(tgi_step_plan *plan)
-{
-  int32_t kept = 0;
-  for (int32_t i = 0; i < plan->num_rows; i++) {
-    if (plan->row[i]->state == TGI_SEQUENCE_RUNNING) {
-      plan->row[kept++] = plan->row[i];
-    }
-  }
-  plan->num_rows = kept;
 }
 
 void tgi_scheduler_plan(tgi_scheduler *s, tgi_step_plan *plan)
@@ -245,5 +233,4 @@ void tgi_scheduler_plan(tgi_scheduler *s, tgi_step_plan *plan)
   *plan = (tgi_step_plan){.num_rows = 0};
   plan_rows(s, plan);
   plan_prompt(s, plan);
-  drop_set_back(plan);
 }

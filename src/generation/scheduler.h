@@ -7,8 +7,10 @@
  * one by one. So a sequence that lost its blocks is computed again in the same way, and gets the
  * same bits: first its prompt, then, one a step, the tokens that are known already.
  *
- * Older requests go first. A sequence that needs a block takes a free one, else the cache's, else
- * the blocks of the youngest that runs, which may be itself: that one is set back and waits.
+ * Older requests go first: whoever runs is older than whoever waits, and only the youngest that
+ * runs may have a part of its prompt left. A sequence that needs a block takes a free one, else the
+ * cache's, else the blocks of the youngest that runs, which may be itself: that one is set back and
+ * waits.
  */
 #ifndef TGI_GENERATION_SCHEDULER_H
 #define TGI_GENERATION_SCHEDULER_H

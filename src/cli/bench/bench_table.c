@@ -253,7 +253,7 @@ static tg_status count_threads(work *w, tg_error *error)
   return status;
 }
 
-static tg_status open(work *w, int64_t most, tg_error *error)
+static tg_status open_runner(work *w, int64_t most, tg_error *error)
 {
   const tgi_bench_table *t = w->t;
   if (t->batch == 1) {
@@ -279,7 +279,7 @@ tg_status tgi_bench_table_run(const tgi_bench_table *t, const tg_model *model, t
   tg_status status = check_positions(&w, most, error);
   status = status ? status : fill_ids(&w, error);
   status = status ? status : count_threads(&w, error);
-  status = status ? status : open(&w, most, error);
+  status = status ? status : open_runner(&w, most, error);
   if (status == TG_OK && !t->json) {
     printf("| model | size | params | backend | threads | batch | test | t/s |\n"
            "| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: |\n");

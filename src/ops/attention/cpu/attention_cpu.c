@@ -17,7 +17,7 @@ enum {
   kChunkProducts = 1 << 15,
   kMinFewKeys = 512, /* keys of all heads in a split of few rows, */
   kMaxFewKeys = 8192,
-  kFewSplits = 8, /* and the number of splits to aim at */
+  kFewSplits = 16, /* of a whole power of two of keys: 8 at least */
   kFewExtent = 256,
 };
 
