@@ -1,14 +1,15 @@
 /**
  * y = x W^T for 1 to 16 rows of 16-bit x on Hopper: one reading of W at memory's pace.
  *
- * Method  y^T = W x^T on tensor cores (wgmma): 128 rows of W are the rows of a tile and x's rows
- * its 8 or 16 columns. A cluster of up to eight blocks shares such a tile, each with a part of k of
- * its own, so that few rows of W occupy the device too. A warp loads steps of 64 of W and x by TMA
- * into a ring; two warpgroups multiply. In the end each block adds up its share of the tile from
- * all of them, in the order of k, through the cluster's shared memory. Sums    How k is split
- * depends on W's shape alone, and a column of a tile on no other column: a row of y has the same
- * bits whatever the number of rows. Bound   Memory: W once; x from the second-level cache, once for
- * each 128 rows of W.
+ * Method  y^T = W x^T on tensor cores (wgmma): 128 rows of W are the rows of a tile and x's
+ *         rows its 8 or 16 columns. A cluster of up to eight blocks shares such a tile, each with
+ *         a part of k of its own, so that few rows of W occupy the device too. A warp loads steps
+ *         of 64 of W and x by TMA into a ring; two warpgroups multiply. In the end each block adds
+ *         up its share of the tile from all of them, in the order of k, through the cluster's
+ *         shared memory.
+ * Sums    How k is split depends on W's shape alone, and a column of a tile on no other column: a
+ *         row of y has the same bits whatever the number of rows.
+ * Bound   Memory: W once; x from the second-level cache, once for each 128 rows of W.
  */
 #ifndef TGI_CUDA_GEMM_FEW_ROWS_SM90_CUH
 #define TGI_CUDA_GEMM_FEW_ROWS_SM90_CUH
