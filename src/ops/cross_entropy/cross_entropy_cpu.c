@@ -1,14 +1,16 @@
 /* Cross-entropy on the CPU.
  *
- * Method     Forward: the row is read once, in pieces of 1024 logits that are widened (and capped)
- *            into a buffer in the first-level cache; a piece's maximum corrects the running sum of
- *            exponentials where it is a new one. Sums of pieces are kept in f64. Backward: one pass
- *            that turns each logit into its gradient through lse; the target's element is computed
- *            apart, in f32, before the row is overwritten. Both: one after the other, row by row;
- * the gradient finds the row in the cache. Work       Chunks of rows of about 128 KiB; the rows'
- * losses are added by one thread, in order. Bound      Memory: forward reads the logits, backward
- * and both read and write them; in narrow formats the exponential. Gradients in other memory, too
- * large for the caches, are stored past them.
+ * Method     Forward: the row is read once, in pieces of 1024 logits that are widened (and
+ *            capped) into a buffer in the first-level cache; a piece's maximum corrects the
+ *            running sum of exponentials where it is a new one. Sums of pieces are kept in f64.
+ *            Backward: one pass that turns each logit into its gradient through lse; the
+ *            target's element is computed apart, in f32, before the row is overwritten. Both:
+ *            one after the other, row by row; the gradient finds the row in the cache.
+ * Work       Chunks of rows of about 128 KiB; the rows' losses are added by one thread, in
+ *            order.
+ * Bound      Memory: forward reads the logits, backward and both read and write them; in narrow
+ *            formats the exponential. Gradients in other memory, too large for the caches, are
+ *            stored past them.
  */
 #include "ops/cross_entropy/cross_entropy_call.h"
 #include "ops/shared/loss/cross_entropy_rows.h"

@@ -1,9 +1,10 @@
 /* Linear layers on CUDA, backward: dx = dz W and dW += dz^T x, by cuda/gemm/product.cuh.
  *
- * Method     With an activation dz = dy * act'(z) is made first, in the workspace, rounded to dy's
- *            dtype. dbias: sums of groups of rows in the workspace, then of groups
- * (column_sums.cuh). Work       A tile of dx or dW for a block; 32 vectors of columns of a group of
- * rows. Bound      f32 arithmetic; dz and dbias: memory.
+ * Method     With an activation dz = dy * act'(z) is made first, in the workspace, rounded to
+ *            dy's dtype. dbias: sums of groups of rows in the workspace, then of groups
+ *            (column_sums.cuh).
+ * Work       A tile of dx or dW for a block; 32 vectors of columns of a group of rows.
+ * Bound      f32 arithmetic; dz and dbias: memory.
  */
 #include "cuda/element_map.cuh"
 #include "cuda/gelu_math.cuh"

@@ -1,10 +1,12 @@
 /* Grouped linear layers on Hopper, forward.
  *
- * Method     One warp makes the list of tiles of rows from `offsets`; with slots, a kernel copies
- * the rows of x in the order of the experts; then the product (grouped_rows_sm90.cu), which adds
- * the bias and computes the activation. Of gate and up in halves of a weight [in, out], which do
- * not fit a tile, the activation is sm80's kernel behind it. Work       A tile of 128 x 192 for a
- * block at a time. Bound      Tensor cores; with few rows an expert, memory.
+ * Method     One warp makes the list of tiles of rows from `offsets`; with slots, a kernel
+ *            copies the rows of x in the order of the experts; then the product
+ *            (grouped_rows_sm90.cu), which adds the bias and computes the activation. Of gate
+ *            and up in halves of a weight [in, out], which do not fit a tile, the activation is
+ *            sm80's kernel behind it.
+ * Work       A tile of 128 x 192 for a block at a time.
+ * Bound      Tensor cores; with few rows an expert, memory.
  */
 #include "ops/grouped_linear/grouped_sites.cuh"
 #include "ops/grouped_linear/sm90/grouped_products_sm90.cuh"

@@ -1,10 +1,10 @@
 /* Gradients of experts' weights on Hopper: products of two matrices over the rows of each expert.
  *
- * Method     gemm_sm90.cuh with both operands across k. The last step of an expert loads rows of
- * the next one too, which are set to 0 in shared memory. What is rounded to 16 bits and overwritten
- * is stored from rounded tiles, all else from f32 sums. Work       A tile of 128 x 192 of an
- * expert's matrix for a block at a time. Bound      Tensor cores; few rows an expert, or f32 sums
- * that are added: memory.
+ * Method     gemm_sm90.cuh with both operands across k. The last step of an expert loads rows
+ *            of the next one too, which are set to 0 in shared memory. What is rounded to 16
+ *            bits and overwritten is stored from rounded tiles, all else from f32 sums.
+ * Work       A tile of 128 x 192 of an expert's matrix for a block at a time.
+ * Bound      Tensor cores; few rows an expert, or f32 sums that are added: memory.
  */
 #include "cuda/gemm/gemm_epilogue.cuh"
 #include "ops/grouped_linear/sm90/grouped_products_sm90.cuh"

@@ -2,14 +2,15 @@
  * Rotating the heads of tokens on CUDA, with or without a norm before it: the kernels of rope (both
  * directions) and of the forward of qk_norm_rope.
  *
- * Method     A thread reads the angles of its slot (rotation.cuh) once for two heads of a token,
- *            keeps everything packed in registers, rotates two elements of each vector at a time
- *            (in 16 bits where every step is rounded to them, else in f32) and writes the heads.
- *            With a norm, a head's slots lie on 2^n neighbouring lanes, which add their squares.
- * Work       Two heads of q, or of k, of a token for each group of lanes; blocks of q, then of k,
- * in one launch (rotate_heads_launch.cuh). Heads that have no slots get a warp each and are read
- * once more. Bound      Memory: reads x and writes y. Heads of a token find the tables in the first
- * cache.
+ * Method     A thread reads the angles of its slot (rotation.cuh) once for two heads of a
+ *            token, keeps everything packed in registers, rotates two elements of each vector
+ *            at a time (in 16 bits where every step is rounded to them, else in f32) and writes
+ *            the heads. With a norm, a head's slots lie on 2^n neighbouring lanes, which add
+ *            their squares.
+ * Work       Two heads of q, or of k, of a token for each group of lanes; blocks of q, then of
+ *            k, in one launch (rotate_heads_launch.cuh). Heads that have no slots get a warp
+ *            each and are read once more.
+ * Bound      Memory: reads x and writes y. Heads of a token find the tables in the first cache.
  */
 #ifndef TGI_OPS_ROTATE_HEADS_CUH
 #define TGI_OPS_ROTATE_HEADS_CUH
