@@ -15,7 +15,7 @@ import zlib
 CPU_ONLY = 3.4         # libtegula.so without CUDA
 CUDA_RUNTIME = 0.8     # cudart, and what the library has around it
 COMMAND_LINE = 1.2
-ONE_GPU, ALL_GPUS = 11.0, 31.5  # library and command line together
+ONE_GPU, ALL_GPUS = 11.5, 31.5  # library and command line together
 CPU_WHEEL, ONE_GPU_WHEEL = 6.0, 12.0
 
 
