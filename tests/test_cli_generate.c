@@ -344,6 +344,32 @@ static void prompts_at_the_same_time(void **state)
              prompts, "--out", out, "--parallel", "65");
 }
 
+/* A rename would put a file in the place of a device, such as /dev/stdout, or of a link. */
+static void results_replace_files_alone(void **state)
+{
+  (void)state;
+  const char *prompts = scratch_file(&dir, "one.jsonl"), *pipe = scratch_file(&dir, "pipe");
+  const char *folder = scratch_file(&dir, "folder"), *link = scratch_file(&dir, "link");
+  const char *file = scratch_file(&dir, "behind.jsonl");
+  struct stat info;
+  write_text(prompts, "{\"prompt\": \"a\"}\n");
+  assert_int_equal(mkfifo(pipe, 0600), 0);
+  assert_int_equal(mkdir(folder, 0700), 0);
+  EXPECT_CLI(1, "pipe: expected a regular file or nothing of that name, got a pipe", "generate",
+             model, "-f", prompts, "--out", pipe, "-n", "2");
+  assert_true(stat(pipe, &info) == 0 && S_ISFIFO(info.st_mode));
+  EXPECT_CLI(1, "folder: expected a regular file or nothing of that name, got a directory",
+             "generate", model, "-f", prompts, "--out", folder, "-n", "2");
+  write_text(file, "old");
+  assert_int_equal(symlink("behind.jsonl", link), 0);
+  EXPECT_CLI(0, "", "generate", model, "-f", prompts, "--out", link, "-n", "2", "--quiet");
+  assert_true(lstat(link, &info) == 0 && S_ISLNK(info.st_mode));
+  size_t size;
+  char *text = read_file(file, &size);
+  assert_non_null(strstr(text, "\"index\":0"));
+  free(text);
+}
+
 static void damaged_lines_are_named(void **state)
 {
   (void)state;
@@ -512,6 +538,7 @@ int main(void)
       cmocka_unit_test(one_json_object),
       cmocka_unit_test(several_prompts),
       cmocka_unit_test(prompts_at_the_same_time),
+      cmocka_unit_test(results_replace_files_alone),
       cmocka_unit_test(damaged_lines_are_named),
       cmocka_unit_test(interrupted_runs_keep_whole_lines),
       cmocka_unit_test(models_by_hub_name),

@@ -1,13 +1,15 @@
-#define _GNU_SOURCE /* getrandom */
+#define _GNU_SOURCE /* getrandom, realpath */
 #include "durable_file.h"
 #include "file_error.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 tg_status tgi_random_suffix(const char *path, char suffix[17], tg_error *error)
@@ -36,23 +38,50 @@ tg_status tgi_flush_directory(const char *path, tg_error *error)
                 : TG_OK;
 }
 
+/**
+ * *name: what the rename will replace, the caller's to free. Behind a link that is the link's file:
+ * the link stays. A device, a pipe or a directory is refused, as a rename would take its place.
+ */
+static tg_status find_name(const char *path, char **name, tg_error *error)
+{
+  struct stat info;
+  const bool found = stat(path, &info) == 0;
+  if (found && !S_ISREG(info.st_mode)) {
+    return tgi_file_error(error, TG_BAD_ARGUMENT, path, TGI_NO_BYTE,
+                          "a regular file or nothing of that name, got %s",
+                          S_ISDIR(info.st_mode)    ? "a directory"
+                          : S_ISFIFO(info.st_mode) ? "a pipe"
+                          : S_ISSOCK(info.st_mode) ? "a socket"
+                                                   : "a device");
+  }
+  if (found && info.st_nlink == 0) {
+    return tgi_file_error(error, TG_BAD_ARGUMENT, path, TGI_NO_BYTE,
+                          "a file that has a name, got one that was removed");
+  }
+  *name = found ? realpath(path, NULL) : strdup(path);
+  if (*name) {
+    return TG_OK;
+  }
+  return errno == ENOMEM ? tgi_file_error_memory(error, path, strlen(path) + 1)
+                         : tgi_file_error_system(error, path, TGI_NO_BYTE, "resolve it", errno);
+}
+
 tg_status tgi_durable_file_begin(const char *path, tgi_durable_file *file, tg_error *error)
 {
   *file = (tgi_durable_file){0};
-  char suffix[17];
-  const tg_status status = tgi_random_suffix(path, suffix, error);
+  char suffix[17], *name = NULL;
+  tg_status status = tgi_random_suffix(path, suffix, error);
+  status = status ? status : find_name(path, &name, error);
   if (status != TG_OK) {
     return status;
   }
-  const size_t size = strlen(path) + sizeof ".tegula-" + sizeof suffix;
-  char *name = strdup(path);
+  const size_t size = strlen(name) + sizeof ".tegula-" + sizeof suffix;
   char *temporary = malloc(size);
-  if (!name || !temporary) {
+  if (!temporary) {
     free(name);
-    free(temporary);
     return tgi_file_error_memory(error, path, size);
   }
-  snprintf(temporary, size, "%s.tegula-%s", path, suffix);
+  snprintf(temporary, size, "%s.tegula-%s", name, suffix);
   const int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) {
     const int reason = errno;

@@ -19,7 +19,10 @@ typedef struct tgi_durable_file {
   uint64_t written;
 } tgi_durable_file;
 
-/** Errors: IO, NO_MEMORY. On failure *file is zeroed. */
+/**
+ * Begins to write what will be `path`: nothing yet, a regular file, or a link to one, which stays.
+ * Errors: BAD_ARGUMENT (it is a device, a pipe, a directory), IO, NO_MEMORY; then *file is zeroed.
+ */
 tg_status tgi_durable_file_begin(const char *path, tgi_durable_file *file, tg_error *error);
 
 /** Writes all bytes or reports IO at the byte where writing stopped (a full disk). */
