@@ -77,6 +77,11 @@ class Pair:
         first.save_pretrained(directory, dtype=_DTYPES[options.dtype])
         self.name, self.device = name, options.device
         self.ours = tegula.Model.from_pretrained(directory, device=options.device)
+        longest = self.ours.info["max_position_embeddings"]
+        if options.seq_len > longest:
+            raise ValueError(f"--seq-len: expected at most {longest} (the model's positions), got {options.seq_len}")
+        if options.device != "cpu" and not torch.cuda.is_available():
+            raise NotImplementedError(f"--device: expected a GPU that PyTorch has, got {options.device}")
         self.theirs = AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, _DTYPES[options.dtype]))
         self.theirs.eval().to(options.device)
         vocab = self.ours.info["vocab_size"]

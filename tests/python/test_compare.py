@@ -9,6 +9,7 @@ import pytest
 
 if os.environ.get("TEGULA_TORCH") == "none":
     pytest.skip("TEGULA_TORCH=none: no live models", allow_module_level=True)
+torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("tegula", reason="built without Python.h: no extension")
 from tegula import compare  # noqa: E402
@@ -46,6 +47,11 @@ def test_a_disagreement(capsys, monkeypatch):
 
 def test_wrong_arguments(capsys):
     assert compare.main(["--model", "nono"]) == 2 and "got nono" in capsys.readouterr().err
+    assert compare.main(["--model", "tile-small", "--seq-len", "100000", "--vocab-size", "50"]) == 2
+    assert "--seq-len: expected at most 128 (the model's positions), got 100000" in capsys.readouterr().err
+    if not torch.cuda.is_available():
+        assert compare.main(["--model", "tile-small", "--vocab-size", "50", "--device", "cuda"]) == 2
+        assert "--device: expected a GPU that PyTorch has, got cuda" in capsys.readouterr().err
     for wrong in (["--iterations", "0"], ["--peers", "jit"], ["--grad", "--dtype", "bf16"]):
         with pytest.raises(SystemExit) as left:
             compare.main(wrong)

@@ -130,6 +130,12 @@ def test_wrong_keywords(model, prompts):
         (dict(seed=[1]), ValueError, "seed: expected an int, or 4 of them, got 1"), (dict(stop="x"), TypeError, "stop: expected an id or ids"),
         (dict(logprobs=21), ValueError, "logprobs: expected 0 to 20, got 21"), (dict(logit_bias={50: 1.0}), ValueError, "bias"),
         (dict(topk=3), TypeError, "got topk"), (dict(temperature="hot"), TypeError, "must be real number"),
+        (dict(top_k=2**40), ValueError, "top_k: expected 0 to 2147483647, got 1099511627776"), (dict(top_k=1.5), TypeError, "top_k: expected an int, got 1.5"),
+        (dict(penalty_window=2**40), ValueError, "penalty_window: expected 0 to"), (dict(logprobs=-1), ValueError, "logprobs: expected 0 to 20, got -1"),
+        (dict(logit_bias=[1]), TypeError, "logit_bias: expected a dict"), (dict(logit_bias={1.7: 1.0}), TypeError, "logit_bias: expected an int, got 1.7"),
+        (dict(logit_bias={2**40: 1.0}), ValueError, "logit_bias: expected"), (dict(seed="a"), TypeError, "seed: expected an int, got 'a'"),
+        (dict(seed=[1, 2, 3, 2**64]), ValueError, "seed: expected 0 to"), (dict(pad_id="a"), TypeError, "pad_id: expected an int, got 'a'"),
+        (dict(max_new_tokens=2**70), ValueError, "max_new_tokens: expected"), (dict(max_new_tokens=1.5), TypeError, "max_new_tokens: expected an int"),
     ]  # fmt: skip
     for keywords, kind, message in cases:
         with pytest.raises(kind, match=message):
@@ -137,6 +143,10 @@ def test_wrong_keywords(model, prompts):
     assert model._handle.num_sessions()[0] == 0
     with pytest.raises(ValueError, match="expected one row, got 4"):
         model.stream(prompts)
+    with pytest.raises(TypeError, match="chat: tokenizer: expected a tegula.Tokenizer, got <class 'str'>"):
+        model.chat("out", [])
+    numbers = model.generate(prompts, 3, seed=numpy.int64(7), stop=[])
+    assert (numbers == model.generate(prompts, 3, seed=7, stop=[])).all()
 
 
 # ---- interruptions ----
@@ -182,6 +192,27 @@ except KeyboardInterrupt:
 def test_an_interrupt_from_the_keyboard(prompt):
     done = subprocess.run([sys.executable, "-S", "-c", INTERRUPTED.replace("PROMPT", prompt)], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["0", "4"], done.stderr
+
+
+LONG_STREAM = """
+import os, signal, threading, time
+import tegula
+signal.signal(signal.SIGINT, signal.default_int_handler)
+config = tegula.ModelConfig(n_layer=8, n_head=8, n_embd=512, n_positions=2048, vocab_size=257)
+stream = tegula.Model(config).stream([1], 2000, stop=[])
+next(stream)
+threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    list(stream)
+except KeyboardInterrupt:
+    print("left" if stream.finish_reason is None else stream.finish_reason)
+"""
+
+
+def test_an_interrupt_of_a_stream_that_a_list_takes():
+    """list() runs no code of Python's between two tokens."""
+    done = subprocess.run([sys.executable, "-S", "-c", LONG_STREAM], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["left"], done.stderr
 
 
 def test_many_threads_read_one_model(model, prompts):

@@ -226,6 +226,22 @@ def test_other_errors(model, tmp_path):
         tegula.Model.from_preset("gpt_nano", device="tpu")
     with pytest.raises(ValueError, match="dtype: expected a name"):
         tegula.Model.from_pretrained(tmp_path, dtype="f8")
+    for seed in (-1, 2**64):  # 64 bits of any other number would be another model's
+        with pytest.raises(ValueError, match="model: seed: expected 0 to 2\\*\\*64 - 1, got"):
+            tegula.Model.from_preset("gpt_nano", seed=seed, vocab_size=50)
+        with pytest.raises(ValueError, match="model: seed: expected"):
+            tegula.Model(model.config, seed=seed)
+    with pytest.raises(ValueError, match="model: num_threads: expected 0 to"):
+        tegula.Model(model.config, num_threads=2**40)
+    with pytest.raises(TypeError, match="model: config: expected a tegula.ModelConfig, got <class 'dict'>"):
+        tegula.Model({"n_layer": 1})
+    with pytest.raises(TypeError, match="model: tokenizer: expected a tegula.Tokenizer"):
+        model.save_pretrained(tmp_path / "never", tokenizer="words")
+    with pytest.raises(ValueError, match="model: max_shard_bytes: expected 0 to"):
+        model.save_pretrained(tmp_path / "never", max_shard_bytes=2**70)
+    assert not (tmp_path / "never").exists()
+    with pytest.raises(ValueError, match="null character"):
+        tegula.Tokenizer.from_pretrained(f"{tmp_path}\0/elsewhere")
     with pytest.raises(TypeError, match="save_pretrained"):
         pickle.dumps(model)
     with pytest.raises(TypeError, match="from_pretrained"):

@@ -97,9 +97,12 @@ def test_wrong_calls(tmp_path):
     for wrong, message in (
         (dict(batch_size=0), "batch_size"), (dict(sequence_length=17), "sequence_length"), (dict(learning_rate=-1.0), "learning_rate"),
         (dict(schedule="linear-ish"), "schedule: expected one of cosine"), (dict(micro_batch_size=2), "micro_batch_size"), (dict(dtype="f9"), "dtype"),
+        (dict(sequence_length=2**40), "sequence_length: expected 1 to 2147483647, got 1099511627776"), (dict(num_steps=2**70), "num_steps: expected"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             tegula.Trainer(model, **{**SHAPE, **wrong})
+    with pytest.raises(TypeError, match="trainer: model: expected a tegula.Model, got <class 'NoneType'>"):
+        tegula.Trainer(None, **SHAPE)
     with tegula.Trainer(model, **SHAPE) as trainer:
         for wrong, message in (
             ((ids[:2], targets), r"ids: expected \[3, 8\], got \[2, 8\]"), ((ids, targets[:, :7]), r"targets: expected \[3, 8\], got \[3, 7\]"),

@@ -111,7 +111,8 @@ static PyObject *next(PyObject *self)
     PyErr_SetString(PyExc_ValueError, "stream: expected one thread at a time, got a second one");
     return NULL;
   }
-  if (!s->pooled) {
+  /* list(stream) runs no code of Python's, which would look for Ctrl-C. */
+  if (!s->pooled || PyErr_CheckSignals() < 0) {
     return NULL;
   }
   int32_t id = 0;

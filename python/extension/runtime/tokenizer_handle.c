@@ -4,6 +4,7 @@
 #include "status_exception.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct tokenizer_handle {
   PyObject ob_base;
@@ -39,7 +40,12 @@ int tgi_tokenizer_of(const tgi_runtime_state *state, PyObject *object, const tg_
 PyObject *tgi_tokenizer_open(PyObject *module, PyObject *directory)
 {
   const tgi_runtime_state *state = PyModule_GetState(module);
-  const char *path = directory == Py_None ? NULL : PyUnicode_AsUTF8AndSize(directory, NULL);
+  Py_ssize_t size = 0;
+  const char *path = directory == Py_None ? NULL : PyUnicode_AsUTF8AndSize(directory, &size);
+  if (path && strlen(path) != (size_t)size) {
+    PyErr_SetString(PyExc_ValueError, "embedded null character");
+    return NULL;
+  }
   tokenizer_handle *handle = path || directory == Py_None ? tgi_object_new(state->tokenizer) : NULL;
   if (!handle) {
     return NULL;

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
+from .argument_checks import I32_MAX, I64_MAX, SEED_MAX, whole_number
+
 
 class GenerationKeywords(TypedDict, total=False):
     """What None means is the directory's generation_config.json's, else what changes nothing."""
@@ -37,6 +39,13 @@ def _stop_ids(stop: object, generation: Mapping[str, Any]) -> list[int]:
     return list(stop)
 
 
+def _biases(bias: object) -> list[tuple[int, float]]:
+    if not isinstance(bias, Mapping):
+        raise TypeError(f"generate: logit_bias: expected a dict of ids and numbers, got {bias!r}")
+    ids = {token: int(token) if isinstance(token, str) and token.isdecimal() else token for token in bias}
+    return [(whole_number("generate: logit_bias", ids[token], -I32_MAX, I32_MAX), float(bias[token])) for token in bias]
+
+
 def settings_for(
     max_new_tokens: int | None, keywords: GenerationKeywords, generation: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -46,24 +55,28 @@ def settings_for(
         raise TypeError(f"generate: expected {', '.join(sorted({*_DIRECTORYS, *_OWN, *_OTHERS}))}, got {min(unknown)}")
     given: dict[str, Any] = {key: value for key, value in keywords.items() if value is not None}
     count = generation["max_new_tokens"] if max_new_tokens is None else max_new_tokens
-    if count < 1 and max_new_tokens is not None:
-        raise ValueError(f"generate: max_new_tokens: expected 1 or more, got {count}")
+    if max_new_tokens is not None:
+        count = whole_number("generate: max_new_tokens", count, -I64_MAX, I64_MAX)
+        if count < 1:
+            raise ValueError(f"generate: max_new_tokens: expected 1 or more, got {count}")
+    for key in ("top_k", "penalty_window", "logprobs"):
+        if key in given:
+            given[key] = whole_number(f"generate: {key}", given[key], 0, 20 if key == "logprobs" else I32_MAX)
     return {
         **{key: given.get(key, generation[key]) for key in _DIRECTORYS},
         **{key: given.get(key, value) for key, value in _OWN.items()},
         "max_new_tokens": count,
         "stop": _stop_ids(given.get("stop"), generation),
-        "bias": [(int(token), float(value)) for token, value in given.get("logit_bias", {}).items()],
+        "bias": _biases(given.get("logit_bias", {})),
         "logprobs": given.get("logprobs", -1),
     }
 
 
 def seeds_for(seed: int | Sequence[int], rows: int) -> list[int]:
     """Of each row: seed, seed + 1, ..., or the given ones."""
-    seeds = [seed + row for row in range(rows)] if isinstance(seed, int) else list(seed)
-    if len(seeds) != rows:
-        raise ValueError(f"generate: seed: expected an int, or {rows} of them, got {len(seeds)}")
-    for one in seeds:
-        if not 0 <= one < 2**64:
-            raise ValueError(f"generate: seed: expected 0 to 2**64 - 1, got {one}")
-    return seeds
+    if not isinstance(seed, (list, tuple)):
+        first = whole_number("generate: seed", seed, 0, SEED_MAX)
+        return [whole_number("generate: seed", first + row, 0, SEED_MAX) for row in range(rows)]
+    if len(seed) != rows:
+        raise ValueError(f"generate: seed: expected an int, or {rows} of them, got {len(seed)}")
+    return [whole_number("generate: seed", one, 0, SEED_MAX) for one in seed]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _core, _runtime
 from ..caller_arrays import cuda_device, empty_like, ids_like, like
+from .argument_checks import I32_MAX, I64_MAX, SEED_MAX, instance_of, whole_number
 from .generation_keywords import GenerationKeywords, seeds_for, settings_for
 from .mingpt_weights import read_weights
 from .model_config import ModelConfig
@@ -34,11 +35,14 @@ class Model:
     ) -> None:
         """f32 weights by the seed, initialised as in transformers. device: "cpu", "cuda", "cuda:N". cache_dtype: of keys and
         values, that of the weights unless given. num_threads: of a CPU; 0: one for each that the process may use."""
+        instance_of("model: config", config, ModelConfig)
         self._open(config, {"config": config.to_json(), "seed": seed}, device, cache_dtype, num_threads)
 
     def _open(
         self, config: ModelConfig, source: dict[str, Any], device: str, cache_dtype: str | None, num_threads: int
     ) -> None:
+        source["seed"] = whole_number("model: seed", source["seed"], 0, SEED_MAX)
+        whole_number("model: num_threads", num_threads, 0, I32_MAX)
         self._options = {"device": device, "cache_dtype": cache_dtype, "num_threads": num_threads}
         self._handle = _runtime.open_model(**source, **self._options)
         self._config = config
@@ -52,6 +56,7 @@ class Model:
         the files hold."""
         model = cls.__new__(cls)
         source: dict[str, Any] = {"directory": os.fspath(directory), "dtype": dtype}
+        whole_number("model: num_threads", num_threads, 0, I32_MAX)
         model._options = {"device": device, "cache_dtype": cache_dtype, "num_threads": num_threads}
         model._handle = _runtime.open_model(**source, **model._options)
         model._config = ModelConfig.from_pretrained(directory)
@@ -143,6 +148,8 @@ class Model:
         generation = self._handle.generation()
         settings = settings_for(max_new_tokens, keywords, generation)
         seeds = seeds_for(seed, len(rows))
+        if pad_id is not None:
+            pad_id = whole_number("generate: pad_id", pad_id, -I32_MAX, I32_MAX)
         done = self._generate_rows(rows, seeds, settings)
         ends = generation["eos_token_ids"]
         known = generation["pad_token_id"]
@@ -184,6 +191,7 @@ class Model:
         """The answer to a conversation: {"role": "assistant", "content": text}; with stream=True an iterator over pieces of
         its text. template holds keyword arguments of Tokenizer.apply_chat_template, such as tools or enable_thinking.
         Special tokens are left out of the text."""
+        instance_of("chat: tokenizer", tokenizer, Tokenizer)
         prompt = tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, **(template or {}))
         pieces = self._say(tokenizer, self.stream(prompt, max_new_tokens, seed=seed, **keywords))
         return pieces if stream else {"role": "assistant", "content": "".join(pieces)}
@@ -224,6 +232,9 @@ class Model:
     ) -> None:  # fmt: skip
         """Saves a directory that transformers loads, as a whole: config.json, the weights, the tokenizer's files. dtype: of
         the weights in the files. max_shard_bytes: of a file; 0: 5e9."""
+        if tokenizer is not None:
+            instance_of("model: tokenizer", tokenizer, Tokenizer)
+        whole_number("model: max_shard_bytes", max_shard_bytes, 0, I64_MAX)
         handle = None if tokenizer is None else tokenizer._handle
         self._handle.save(os.fspath(directory), dtype, max_shard_bytes, handle)
 

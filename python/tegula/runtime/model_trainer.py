@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, NoReturn
 
 from .. import _core, _runtime
+from .argument_checks import I32_MAX, I64_MAX, instance_of, whole_number
 from .language_model import Model
 from .text_tokenizer import Tokenizer
 
@@ -45,6 +46,13 @@ class Trainer:
         """The options of tg_trainer_options. dtype "bfloat16": passes in bf16, master weights in f32. schedule: cosine,
         constant, linear, or wsd with decay_fraction (0.2). Absent: warmup_steps a twentieth of num_steps,
         min_learning_rate a tenth of learning_rate."""
+        instance_of("trainer: model", model, Model)
+        whole_number("trainer: batch_size", batch_size, 1, I32_MAX)
+        whole_number("trainer: sequence_length", sequence_length, 1, I32_MAX)
+        whole_number("trainer: num_steps", num_steps, 1, I64_MAX)
+        whole_number("trainer: micro_batch_size", micro_batch_size, 0, I32_MAX)
+        if warmup_steps is not None:
+            whole_number("trainer: warmup_steps", warmup_steps, 0, num_steps)
         if schedule not in _SCHEDULES:
             raise ValueError(f"trainer: schedule: expected one of {', '.join(_SCHEDULES)}, got {schedule}")
         lowest = learning_rate / 10 if min_learning_rate is None else min_learning_rate
@@ -87,6 +95,8 @@ class Trainer:
         self, directory: str | os.PathLike[str], *, tokenizer: Tokenizer | None = None, note: str | None = None
     ) -> None:
         """Saves a checkpoint: a directory that transformers loads, and that resume continues from."""
+        if tokenizer is not None:
+            instance_of("trainer: tokenizer", tokenizer, Tokenizer)
         self._handle.save(os.fspath(directory), None if tokenizer is None else tokenizer._handle, note)
 
     def resume(self, directory: str | os.PathLike[str]) -> str:
