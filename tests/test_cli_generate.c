@@ -344,6 +344,31 @@ static void prompts_at_the_same_time(void **state)
              prompts, "--out", out, "--parallel", "65");
 }
 
+static void a_full_disk_keeps_the_lines_that_are_done(void **state)
+{
+  (void)state;
+  const char *prompts = scratch_file(&dir, "limit.jsonl"), *out = scratch_file(&dir, "full.out");
+  char text[40 * 32] = "";
+  for (int i = 0; i < 40; i++) {
+    strcat(text, "{\"prompt\": \"a\"}\n");
+  }
+  write_text(prompts, text);
+  const char *const arguments[] = {"generate", model, "-f", prompts, "--out", out, "-n", "4", NULL};
+  cli_result r = cli_run(&(cli_setup){.file_size_limit = 4000}, arguments);
+  cli_expect(&r, 1, "expected to write more bytes");
+  size_t size;
+  char *kept = read_file(out, &size);
+  assert_true(size > 0 && size <= 4000 && kept[size - 1] == '\n');
+  int lines = 0;
+  for (char *line = kept; *line; line = strchr(line, '\n') + 1) {
+    char start[32];
+    snprintf(start, sizeof start, "{\"index\":%d,", lines++);
+    assert_int_equal(strncmp(line, start, strlen(start)), 0);
+  }
+  assert_true(lines > 1);
+  free(kept);
+}
+
 /* A rename would put a file in the place of a device, such as /dev/stdout, or of a link. */
 static void results_replace_files_alone(void **state)
 {
@@ -538,6 +563,7 @@ int main(void)
       cmocka_unit_test(one_json_object),
       cmocka_unit_test(several_prompts),
       cmocka_unit_test(prompts_at_the_same_time),
+      cmocka_unit_test(a_full_disk_keeps_the_lines_that_are_done),
       cmocka_unit_test(results_replace_files_alone),
       cmocka_unit_test(damaged_lines_are_named),
       cmocka_unit_test(interrupted_runs_keep_whole_lines),

@@ -2,6 +2,7 @@
 
 #include "core/environment.h"
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -53,8 +54,13 @@ int tgi_console_finish(const char *command, int code)
   if (fflush(stdout) == 0 && !ferror(stdout)) {
     return code;
   }
-  if (errno != EPIPE && errno != 0) {
-    tgi_console_fail(command, "standard output: expected to write, got %s", strerror(errno));
+  /* Of an earlier write the reason is gone, but not whether anybody reads. */
+  const int reason = errno;
+  struct pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT};
+  if (reason == 0 && !(poll(&output, 1, 0) == 1 && output.revents & POLLERR)) {
+    tgi_console_fail(command, "standard output: expected to write, got an error");
+  } else if (reason != EPIPE && reason != 0) {
+    tgi_console_fail(command, "standard output: expected to write, got %s", strerror(reason));
   }
   return code == 0 ? 1 : code;
 }

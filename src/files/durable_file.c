@@ -115,6 +115,15 @@ tg_status tgi_durable_file_write(tgi_durable_file *file, const void *bytes, size
   return TG_OK;
 }
 
+tg_status tgi_durable_file_cut(tgi_durable_file *file, uint64_t size, tg_error *error)
+{
+  if (ftruncate(file->fd, (off_t)size) != 0 || lseek(file->fd, (off_t)size, SEEK_SET) < 0) {
+    return tgi_file_error_system(error, file->path, size, "cut it", errno);
+  }
+  file->written = size;
+  return TG_OK;
+}
+
 /** Flushes the directory that holds `path`, which is cut off after its last slash meanwhile. */
 static tg_status flush_parent(char *path, tg_error *error)
 {

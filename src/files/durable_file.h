@@ -29,6 +29,9 @@ tg_status tgi_durable_file_begin(const char *path, tgi_durable_file *file, tg_er
 tg_status tgi_durable_file_write(tgi_durable_file *file, const void *bytes, size_t size,
                                  tg_error *error);
 
+/** Takes back what was written from byte `size` on, such as half a line. Errors: IO. */
+tg_status tgi_durable_file_cut(tgi_durable_file *file, uint64_t size, tg_error *error);
+
 /** Flushes, renames, and flushes the directory; drops the file if any of it fails. Zeroes *file. */
 tg_status tgi_durable_file_commit(tgi_durable_file *file, tg_error *error);
 

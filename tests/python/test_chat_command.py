@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import pathlib
 import subprocess
 
 import chat_model
@@ -58,6 +59,13 @@ def test_standard_input_is_one_question(learnt):
     assert done.returncode == 1 and b"expected a question" in done.stderr
     done = subprocess.run([chat_model.CLI, "chat", learnt], input=b"a\xff", capture_output=True, timeout=SECONDS)
     assert done.returncode == 1 and b"byte 1: expected UTF-8, got 0xff" in done.stderr
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").is_char_device(), reason="expected the device /dev/full")
+def test_a_full_disk_is_named(learnt):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([chat_model.CLI, "chat", learnt, "-p", "hi"], stdout=full, stderr=subprocess.PIPE, timeout=SECONDS)
+    assert done.returncode == 1 and b"standard output: expected to write, got an error" in done.stderr
 
 
 def test_thoughts_without_a_terminal(learnt):

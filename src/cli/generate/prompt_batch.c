@@ -19,6 +19,7 @@ typedef struct batch_text {
 typedef struct batch {
   tgi_prompt_batch *b;
   tgi_durable_file file;
+  uint64_t complete; /* bytes of the file that are whole lines */
   batch_text **text; /* [prompts]; NULL: not submitted yet, or written */
   size_t sent;
 } batch;
@@ -125,6 +126,7 @@ static tg_status write_done(batch *w, tg_error *error)
     if (status == TG_OK) {
       drop_text(t);
       w->text[b->done++] = NULL;
+      w->complete = w->file.written;
     }
   }
   return status;
@@ -168,7 +170,8 @@ tg_status tgi_prompt_batch_run(tgi_prompt_batch *b, tg_error *error)
   tg_status status = tgi_durable_file_begin(b->out, &w.file, error);
   if (status == TG_OK) {
     status = run_all(&w, error);
-    if (b->done == 0 || status == TG_IO) { /* the last line may be a part */
+    /* On a full disk the last line may be a part. */
+    if (b->done == 0 || tgi_durable_file_cut(&w.file, w.complete, NULL) != TG_OK) {
       tgi_durable_file_drop(&w.file);
     } else {
       const tg_status kept = tgi_durable_file_commit(&w.file, status ? NULL : error);
