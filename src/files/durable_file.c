@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,12 +59,20 @@ static tg_status find_name(const char *path, char **name, tg_error *error)
     return tgi_file_error(error, TG_BAD_ARGUMENT, path, TGI_NO_BYTE,
                           "a file that has a name, got one that was removed");
   }
-  *name = found ? realpath(path, NULL) : strdup(path);
-  if (*name) {
-    return TG_OK;
+  const size_t size = found ? PATH_MAX : strlen(path) + 1;
+  char *text = malloc(size);
+  if (!text) {
+    return tgi_file_error_memory(error, path, size);
   }
-  return errno == ENOMEM ? tgi_file_error_memory(error, path, strlen(path) + 1)
-                         : tgi_file_error_system(error, path, TGI_NO_BYTE, "resolve it", errno);
+  if (!found) {
+    memcpy(text, path, size);
+  } else if (!realpath(path, text)) {
+    const int reason = errno;
+    free(text);
+    return tgi_file_error_system(error, path, TGI_NO_BYTE, "resolve it", reason);
+  }
+  *name = text;
+  return TG_OK;
 }
 
 tg_status tgi_durable_file_begin(const char *path, tgi_durable_file *file, tg_error *error)
