@@ -5,12 +5,10 @@
  * Work       That of these kernels.
  * Bound      Tensor cores.
  */
-#include "ops/grouped_linear/grouped_sites.cuh"
-#include "ops/moe_combine/combine_vectors.cuh"
+#include "ops/moe_mlp/moe_mlp_run.cuh"
 
 extern "C" {
 #include "ops/grouped_linear/grouped_refusals.h"
-#include "ops/moe_mlp/moe_mlp_steps.h"
 }
 
 namespace
@@ -34,10 +32,7 @@ bool takes(const tg_context *ctx, const tg_moe_mlp_fwd_args *a, const moe_mlp_fw
 
 extern "C" size_t TGI_WORKSPACE(moe_mlp_fwd)(const tg_context *ctx, const tg_moe_mlp_fwd_args *a)
 {
-  const moe_mlp_fwd_steps s = steps_of(a);
-  const size_t up = TGI_WORKSPACE(grouped_linear_fwd)(ctx, &s.up);
-  const size_t down = TGI_WORKSPACE(grouped_linear_fwd)(ctx, &s.down);
-  return s.bytes + (up > down ? up : down);
+  return moe_mlp_fwd_bytes(ctx, steps_of(a));
 }
 
 extern "C" tg_status TGI_KERNEL(moe_mlp_fwd)(const tg_context *ctx, const tg_moe_mlp_fwd_args *a)
@@ -46,16 +41,7 @@ extern "C" tg_status TGI_KERNEL(moe_mlp_fwd)(const tg_context *ctx, const tg_moe
   if (!takes(ctx, a, s)) {
     return TG_UNSUPPORTED;
   }
-  const grouped_sites sites = {FAULT_SITE(ctx, moe_mlp_fwd, offsets),
-                               FAULT_SITE(ctx, moe_mlp_fwd, slot)};
-  tg_status status = run_grouped_linear_fwd(ctx, &s.up, sites);
-  if (status == TG_OK) {
-    status = run_grouped_linear_fwd(ctx, &s.down, sites);
-  }
-  if (status == TG_OK) {
-    status = run_moe_combine_fwd(ctx, &s.sum, FAULT_SITE(ctx, moe_mlp_fwd, row));
-  }
-  return status;
+  return run_moe_mlp_fwd(ctx, s);
 }
 
 extern "C" void TGI_PLAN(moe_mlp_fwd)(const tg_context *ctx, const tg_moe_mlp_fwd_args *a,
