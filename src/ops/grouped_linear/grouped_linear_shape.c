@@ -1,4 +1,4 @@
-#include "ops/shape.h"
+#include "ops/grouped_linear/grouped_activation_shape.h"
 
 /* k: each of x's ROWS has N slots, which gather; without: no slots. infirst: weight is
  * [experts, in, out]. The f32 flags are those of linear: xf32 sets x and y, bf32 bias and dbias.
@@ -53,24 +53,6 @@ static tg_tensor weight_of(const words *w, tg_dtype dtype)
       .shape = {w->experts, w->in_first ? w->in : w->out, w->in_first ? w->out : w->in}};
 }
 
-/* An activation, which halves y. */
-static void read_activation(tgi_shape *s, tg_grouped_linear_fwd_args *a)
-{
-  const bool clamped = tgi_shape_flag(s, "clamped"), swiglu = tgi_shape_flag(s, "swiglu");
-  const bool interleaved = tgi_shape_flag(s, "interleaved"), pre = tgi_shape_flag(s, "pre");
-  if (!clamped && !swiglu) {
-    return;
-  }
-  a->activation = clamped ? TG_GATED_SWIGLU_CLAMPED : TG_GATED_SWIGLU;
-  a->packing = interleaved ? TG_GATE_UP_INTERLEAVED : TG_GATE_UP_HALVES;
-  a->alpha = clamped ? 1.702f : 0;
-  a->limit = clamped ? 7 : 0;
-  if (pre) {
-    a->preactivation = a->y;
-  }
-  a->y.shape[1] /= 2;
-}
-
 void tgi_grouped_linear_fwd_shape(tgi_shape *s, tg_grouped_linear_fwd_args *a)
 {
   const words w = read_words(s);
@@ -88,7 +70,8 @@ void tgi_grouped_linear_fwd_shape(tgi_shape *s, tg_grouped_linear_fwd_args *a)
   if (w.k > 0) {
     a->slot = tg_tensor_1d(NULL, TG_I32, w.rows);
   }
-  read_activation(s, a);
+  tgi_read_activation(s, (tgi_activation_slots){&a->activation, &a->packing, &a->alpha, &a->limit,
+                                                &a->preactivation, &a->y});
 }
 
 void tgi_grouped_linear_fwd_cost(const tg_grouped_linear_fwd_args *a, tgi_cost *cost)

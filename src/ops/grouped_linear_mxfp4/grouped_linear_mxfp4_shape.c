@@ -1,4 +1,4 @@
-#include "ops/shape.h"
+#include "ops/grouped_linear/grouped_activation_shape.h"
 
 /* dbias: the backward's. k: each of x's ROWS has N slots, which gather; without: no slots. The f32
  * flags are those of linear. swiglu, clamped: an activation, of halves unless interleaved; pre:
@@ -10,24 +10,6 @@ const char tgi_grouped_linear_mxfp4_bwd_syntax[] = "ROWSxINxOUT_eEXPERTS[_yf32][
 static tg_tensor packed_of(int64_t experts, int64_t out, int64_t in)
 {
   return tg_tensor_1d(NULL, TG_U8, tg_grouped_linear_mxfp4_packed_bytes(experts, out, in));
-}
-
-/* An activation, which halves y. */
-static void read_activation(tgi_shape *s, tg_grouped_linear_mxfp4_fwd_args *a)
-{
-  const bool clamped = tgi_shape_flag(s, "clamped"), swiglu = tgi_shape_flag(s, "swiglu");
-  const bool interleaved = tgi_shape_flag(s, "interleaved"), pre = tgi_shape_flag(s, "pre");
-  if (!clamped && !swiglu) {
-    return;
-  }
-  a->activation = clamped ? TG_GATED_SWIGLU_CLAMPED : TG_GATED_SWIGLU;
-  a->packing = interleaved ? TG_GATE_UP_INTERLEAVED : TG_GATE_UP_HALVES;
-  a->alpha = clamped ? 1.702f : 0;
-  a->limit = clamped ? 7 : 0;
-  if (pre) {
-    a->preactivation = a->y;
-  }
-  a->y.shape[1] /= 2;
 }
 
 void tgi_grouped_linear_mxfp4_fwd_shape(tgi_shape *s, tg_grouped_linear_mxfp4_fwd_args *a)
@@ -55,7 +37,8 @@ void tgi_grouped_linear_mxfp4_fwd_shape(tgi_shape *s, tg_grouped_linear_mxfp4_fw
   if (k > 0) {
     a->slot = tg_tensor_1d(NULL, TG_I32, rows);
   }
-  read_activation(s, a);
+  tgi_read_activation(s, (tgi_activation_slots){&a->activation, &a->packing, &a->alpha, &a->limit,
+                                                &a->preactivation, &a->y});
 }
 
 void tgi_grouped_linear_mxfp4_fwd_cost(const tg_grouped_linear_mxfp4_fwd_args *a, tgi_cost *cost)
