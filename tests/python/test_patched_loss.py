@@ -59,6 +59,41 @@ def test_logits_are_there_when_asked_for():
     assert model(**inputs, skip_logits=True).logits is None
 
 
+def test_evaluation_leaves_logits_in_their_dtype():
+    """Its loss is the original's without a copy of the logits in f32."""
+    model, inputs = tiny.make(dtype=torch.bfloat16).eval(), tiny.batch()
+    shifted = torch.nn.functional.pad(inputs["labels"], (0, 1), value=-100)[..., 1:].contiguous()
+    cases = [{}, dict(num_items_in_batch=7), dict(logits_to_keep=4, shift_labels=shifted[:, -4:].contiguous())]
+    tegula.apply_to_model(model)
+    largest = []
+
+    class Largest(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), words=None):
+            found = function(*arguments, **(words or {}))
+            largest.extend(t.numel() for t in [found] if isinstance(t, torch.Tensor) and t.dtype == torch.float32)
+            return found
+
+    with torch.no_grad():
+        for case in cases:
+            with Largest():
+                out = model(**inputs, **case)
+            want = model.loss_function(out.logits, inputs["labels"], model.config.vocab_size, **case)
+            assert out.logits.dtype == torch.bfloat16 and out.loss.dtype == torch.float32
+            assert tiny.distance(out.loss, want) <= F32
+            assert torch.equal(model(**inputs, **case, return_dict=False)[0], out.loss)
+            assert max(largest) < out.logits.numel()
+
+
+def test_evaluation_adds_the_loss_of_routers():
+    model, inputs = tiny.make("gpt_oss").eval(), dict(tiny.batch(), output_router_logits=True)
+    with torch.no_grad():
+        want = model(**inputs)
+        tegula.apply_to_model(model)
+        out = model(**inputs)
+    assert want.aux_loss > 0 and tiny.distance(out.loss, want.loss) <= F32
+    assert tiny.distance(out.aux_loss, want.aux_loss) <= F32 and list(out) == list(want)
+
+
 def test_scores_of_tokens_without_logits():
     model, inputs = tiny.make(), tiny.batch()
     out = model(**inputs)

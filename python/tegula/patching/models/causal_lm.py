@@ -1,4 +1,5 @@
-"""The forward of a causal language model: in training, the loss is computed from the hidden states without logits.
+"""The forward of a causal language model: in training, the loss is computed from the hidden states without logits. In
+evaluation without gradients, logits stay in their dtype while their loss is computed in f32.
 
 Keywords beside those of transformers:
   skip_logits             True: no logits outside of training either, nor for hooks of the model; False: logits in
@@ -148,6 +149,17 @@ def with_balance(loss, model, outputs, attention_mask, modelling):
     return loss + model.router_aux_loss_coef * aux.to(loss.device), aux
 
 
+def loss_of_logits(stock, model, labels, shift_labels, count, ignore_index, **kwargs):
+    """The output of the original, its loss by cross_entropy: the original copies all logits to f32 twice."""
+    out = stock(model, labels=None, return_dict=True, **kwargs)
+    targets = targets_of(labels, shift_labels, ignore_index, out.logits)
+    logits = out.logits.contiguous()
+    loss = ops.cross_entropy(logits, targets, ignore_index=ignore_index, num_items_in_batch=items_of(count, logits.device))
+    if out.get("aux_loss") is not None:
+        loss = loss + model.router_aux_loss_coef * out.aux_loss.to(loss.device)
+    return type(out)(**{**out, "loss": loss})
+
+
 def causal_lm(stock, parts, modelling):
     routed = hasattr(modelling, "load_balancing_loss_func")
     plain_output = MoeCausalLMOutputWithPast if routed else CausalLMOutputWithPast
@@ -171,6 +183,12 @@ def causal_lm(stock, parts, modelling):
             reason = reason or ("there are no labels" if labels is None else "logits are asked for")
             raise ValueError(f"fused_linear_cross_entropy: log_probs, token_accuracy: expected its loss, but {reason}")
         wanted = scores or self.training and why_heard(self, around=True) is None if skip_logits is None else skip_logits
+        if labels is not None and not wanted and not reason and not torch.is_grad_enabled():
+            loss_words = {name: kwargs.pop(name, None) for name in ("shift_labels", "num_items_in_batch")}
+            return loss_of_logits(
+                stock, self, labels, loss_words["shift_labels"], loss_words["num_items_in_batch"],
+                kwargs.pop("ignore_index", -100), logits_to_keep=logits_to_keep, **kwargs,
+            )  # fmt: skip
         if labels is None or not wanted or reason:
             return stock(self, labels=labels, logits_to_keep=logits_to_keep, **kwargs)
         balanced = False
