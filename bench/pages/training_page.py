@@ -63,6 +63,9 @@ def command_of(model, shape):
     """What measures a case again."""
     if model not in model_sizes.SIZES:
         return "bench/train_step.py --device cuda"
+    exact = [name for name, case in step_cases.SWEEPS.items() if case == (model, [shape])]
+    if exact:
+        return f"make bench-{exact[0]}"
     names = {command: model for command, (model, _) in step_cases.SWEEPS.items()}
     target = "8b-seq" if model == names["8b-seq"] else "small"
     other = "" if names[target] == model else f"--model {model} "
@@ -110,9 +113,12 @@ def steps_section(cases):
         for kind in ("throughput", "memory", "latency"):
             yield from pictures(stem + kind)
         for case, rows in ((case, rows) for case, rows in found if case[1] == model):
-            rate = number(ours_of([row for row in rows if row["ms"]]), "tflops")
-            yield (f"{case[3]} `{case[4]}`: {where(rows)}, {rate:.0f} TFLOP/s; "
-                   f"`{command_of(case[1], case[4])}`")
+            if case[2] == "evaluation":
+                yield f"Evaluation, {case[3]} `{case[4]}`: {where(rows)}; `make bench-evaluation`"
+            else:
+                rate = number(ours_of([row for row in rows if row["ms"]]), "tflops")
+                yield (f"{case[3]} `{case[4]}`: {where(rows)}, {rate:.0f} TFLOP/s; "
+                       f"`{command_of(case[1], case[4])}`")
             yield ""
             yield from table(*result_tables.steps(rows))
     versions = sorted({(row["impl"], row["version"]) for _, rows in found for row in rows})
