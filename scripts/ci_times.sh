@@ -6,12 +6,12 @@
 set -eu
 logs=$1
 printf 'what\tname\tseconds\tprocessors\n'
-for step in setup check sanitizers clang environment tests; do
+for step in setup check sanitizers environment tests; do
   [ -s "$logs/$step.time" ] || continue
   awk -v name=$step '{printf "step\t%s\t%.1f\t%.1f\n", name, $1, $2 + $3}' "$logs/$step.time"
 done
 awk '$4 == "s," && $NF == "processors" {printf "check\t%s\t%s\t%s\n", $2, $3, $5}' "$logs/check.log"
-for log in sanitizers clang tests; do
+for log in sanitizers tests; do
   [ -s "$logs/$log.log" ] || continue
   awk -v preset=$log '/ Test +#[0-9]+: / && $NF == "sec" {
     sub(/.* Test +#[0-9]+: /, "")

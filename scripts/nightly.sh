@@ -21,12 +21,13 @@ part() {
   fi
 }
 
-# rest PRESET: the C tests that .ci/run leaves out of a preset.
-rest() {
-  cmake --preset "$1" && cmake --build "build/$1" && ctest --preset "$1-nightly" -j "$(nproc)"
+# All C tests as clang optimises them.
+clang() {
+  cmake --preset check-clang && cmake --build build/check-clang &&
+    ctest --preset check-clang -j "$(nproc)" && ctest --preset check-clang-nightly -j "$(nproc)"
 }
 
-# All C tests with every function instrumented.
+# All C tests as built by gcc with every function instrumented.
 instrumented() {
   cmake --preset asan -DTEGULA_INSTRUMENT_ALL=ON && cmake --build build/asan &&
     ctest --preset asan -j "$(nproc)" && ctest --preset asan-nightly -j "$(nproc)"
@@ -56,7 +57,7 @@ scripts/setup.sh ci || exit 1
 part cppcheck scripts/check_cppcheck.sh all
 part tidy scripts/check_tidy.py --units all
 part sanitizers instrumented
-part clang rest check-clang
+part clang clang
 part kernels kernels
 part python python_threads
 part python-nightly python_nightly
