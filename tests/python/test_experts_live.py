@@ -157,9 +157,65 @@ def test_wrong_number_of_experts_is_named(tmp_path):
         live.Model(tmp_path)
 
 
-def test_auxiliary_loss_is_refused(tmp_path):
-    make("oss", output_router_logits=True).save_pretrained(tmp_path)
-    ours = live.Model(tmp_path)
-    with pytest.raises(RuntimeError, match="expected output_router_logits false"):
-        live.Trainer(ours, batch_size=1, sequence_length=8, **live.OPTIONS)
+# ---- the auxiliary loss ----
+
+BALANCED = dict(output_router_logits=True, router_aux_loss_coef=0.7)
+
+
+@pytest.mark.parametrize("variant", ["oss", "moe softmax", "mixtral"])
+def test_auxiliary_loss_and_every_gradient(tmp_path, variant):
+    """A coefficient this large moves every gradient: without it they differ from the second digit on."""
+    live.compare_gradients(make(variant, **BALANCED), tmp_path, file_name=file_name(variant))
+
+
+def balanced(theirs, directory, ids, targets, starts=None, **options):
+    """Ours after a backward: the trainer, its loss, and the model; the loss of an evaluation has no auxiliary part."""
+    theirs.save_pretrained(directory)
+    ours = live.Model(directory)
+    trainer = live.Trainer(ours, batch_size=ids.shape[0], sequence_length=ids.shape[1], **live.OPTIONS, **options)
+    with torch.no_grad():
+        out = theirs(ids, attention_mask=(targets != -100).long() if starts is not None else None)
+        plain = torch.nn.functional.cross_entropy(out.logits.flatten(0, 1), targets.flatten()).item()
+    assert abs(trainer.loss(ids, targets, starts) - plain) <= 1e-6 * plain
+    return ours, trainer, trainer.backward(ids, targets, starts)
+
+
+def expect_gradients(theirs, ours, trainer):
+    grads = {name: p.grad.numpy() for name, p in theirs.named_parameters()}
+    for i, name in enumerate(ours.names()):
+        assert live.distance(trainer.gradient(i), grads[name]) <= 1e-4, name
+    trainer.close()
     ours.close()
+
+
+@pytest.mark.parametrize("micro", [2, 1])
+def test_padding_is_not_balanced(tmp_path, micro):
+    """The rest of a row is a document without targets: what an attention mask leaves out of the loss. Of micro-batches it
+    is the mean by tokens."""
+    theirs = make("oss", seed=7, **BALANCED)
+    ids, targets = live.batch(97, (2, 24))
+    lengths = [17, 24]
+    targets[0, 17:] = -100
+    mask = (targets != -100).long()
+    parts = [(slice(None), 1.0)] if micro == 2 else [(slice(i, i + 1), n / sum(lengths)) for i, n in enumerate(lengths)]
+    want = torch.nn.functional.cross_entropy(theirs(ids, attention_mask=mask).logits.flatten(0, 1), targets.flatten())
+    for rows, share in parts:
+        want = want + share * theirs.router_aux_loss_coef * theirs(ids[rows], attention_mask=mask[rows]).aux_loss
+    want.backward()
+    starts = [0, 17, 24, 48]
+    ours, trainer, loss = balanced(theirs, tmp_path, ids, targets, starts, micro_batch_size=micro, max_documents=2)
+    assert abs(loss - want.item()) <= 1e-6 * want.item()
+    expect_gradients(theirs, ours, trainer)
+
+
+@pytest.mark.parametrize("coefficient", [0.0, 0.3])
+def test_coefficient_of_the_trainer(tmp_path, coefficient):
+    """It wins over the config's; 0 is none."""
+    theirs = make("moe", seed=8, **BALANCED)
+    ids, targets = live.batch(97, (2, 24))
+    theirs.router_aux_loss_coef = coefficient
+    want = live.loss_of(theirs, ids, targets)
+    want.backward()
+    ours, trainer, loss = balanced(theirs, tmp_path, ids, targets, has_router_aux_loss_coef=True, router_aux_loss_coef=coefficient)
+    assert abs(loss - want.item()) <= 1e-6 * want.item()
+    expect_gradients(theirs, ours, trainer)

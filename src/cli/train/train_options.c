@@ -66,6 +66,9 @@ static const tgi_option rows[] = {
     ROW("clip", clip, "X", F64, 0, TGI_ANY_F64, "clip gradients to this norm; 0: never (1)"),
     ROW("freeze-experts", freeze_experts, NULL, FLAG, 0, 0,
         "train all but the matrices of experts, which need no gradients and no optimiser state"),
+    ROW("router-aux-loss", router_aux_loss, "X", F64, 0, TGI_ANY_F64,
+        "weight of the loss that balances the routers of experts (router_aux_loss_coef of "
+        "config.json if it says output_router_logits, else 0)"),
     ROW("dtype", dtype, "DTYPE", TEXT, 0, 0,
         "dtype of weights and activations in the passes: f32 or bf16. With bf16 the optimiser "
         "updates and saves f32 weights (f32)"),
@@ -141,6 +144,7 @@ tgi_train_options tgi_train_defaults(void)
                              .warmup = -1,
                              .weight_decay = 0.1,
                              .clip = 1.0,
+                             .router_aux_loss = -1,
                              .eval_every = 100,
                              .eval_tokens = 131072,
                              .save_every = 250};
