@@ -94,6 +94,39 @@ def test_more_tokens_than_the_window(tmp_path, tokens):
     ours.close()
 
 
+@pytest.mark.nightly
+def test_more_tokens_than_yarn_was_made_for(tmp_path):
+    """GPT-OSS's own RoPE, beyond its 4096 original positions, where a wrong factor or bound shows."""
+    rope = {"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "original_max_position_embeddings": 4096, "truncate": False}
+    theirs = make("oss", seed=2, sliding_window=128, max_position_embeddings=8192, rope_parameters=rope, head_dim=64, num_attention_heads=2, num_key_value_heads=1)
+    theirs.save_pretrained(tmp_path)
+    ids, _ = live.batch(97, (1, 4200))
+    with torch.no_grad():
+        want = theirs(ids, logits_to_keep=1).logits[0, -1].numpy()
+    assert live.distance(last_logits(tmp_path, ids[0]), want) <= 1e-5
+
+
+@pytest.mark.parametrize("variant", ["oss", "moe", "mixtral"])
+def test_only_experts_of_a_token_are_computed(tmp_path, variant):
+    """NaN in all others changes no bit of a pass over one token."""
+    theirs = make(variant, seed=9)
+    theirs.save_pretrained(tmp_path)
+    routes = []
+    for layer in theirs.model.layers:
+        router = getattr(layer.mlp, "router", None) or layer.mlp.gate
+        router.register_forward_hook(lambda module, inputs, out: routes.append(out[-1].flatten().tolist()))
+    with torch.no_grad():
+        theirs(torch.tensor([[5]]))
+    want = last_logits(tmp_path, torch.tensor([5]))
+    for layer, selected in zip(theirs.model.layers, routes, strict=True):
+        for p in layer.mlp.experts.parameters():
+            others = [e for e in range(p.shape[0]) if e not in selected]
+            assert others and len(selected) == theirs.config.num_experts_per_tok
+            p.data[others] = torch.nan
+    theirs.save_pretrained(tmp_path)
+    assert (last_logits(tmp_path, torch.tensor([5])) == want).all()
+
+
 def last_logits(directory, ids):
     ours = live.Model(directory)
     session = live.Session(ours, 97)
