@@ -130,6 +130,7 @@ add_library(
   generation/stop_strings.c
   training/checkpoint.c
   training/micro_batches.c
+  training/router_balance.c
   training/schedule.c
   training/trainer.c
   training/trainer_options.c

@@ -171,6 +171,30 @@ static inline gradient_sum packed_gradients(tg_model *model, const packed_rows *
   return sum;
 }
 
+/* Options of a packed batch with an auxiliary loss of that weight. */
+static inline tg_trainer_options balanced_options(tg_backend backend, int32_t micro_batch,
+                                                  double coefficient)
+{
+  tg_trainer_options o = family_options(kRows, kLength);
+  o.max_documents = kMostDocuments;
+  o.micro_batch_size = micro_batch;
+  o.backend = backend;
+  o.has_router_aux_loss_coef = true;
+  o.router_aux_loss_coef = coefficient;
+  return o;
+}
+
+static inline gradient_sum balanced_gradients(tg_model *model, const packed_rows *p,
+                                              const tg_trainer_options *options)
+{
+  tg_trainer *t = family_trainer(model, *options);
+  gradient_sum sum = no_gradients(model);
+  const tg_train_batch batch = packed_batch(p);
+  add_batch(&sum, t, &batch, 1);
+  tg_trainer_destroy(t);
+  return sum;
+}
+
 /* Each document by a trainer of its own, weighted by its targets. */
 static inline gradient_sum separate_gradients(tg_model *model, const packed_rows *p,
                                               tg_backend backend)

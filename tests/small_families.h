@@ -13,6 +13,10 @@ static const tgi_model_type kEveryFamily[] = {TGI_MODEL_GPT2,      TGI_MODEL_LLA
                                               TGI_MODEL_QWEN2,     TGI_MODEL_QWEN3,
                                               TGI_MODEL_QWEN3_MOE, TGI_MODEL_GPT_OSS};
 
+static const tgi_model_type kSparse[] = {TGI_MODEL_QWEN3_MOE, TGI_MODEL_GPT_OSS};
+
+enum { kSparseFamilies = 2 };
+
 /* Five experts, of which each token has two. */
 static inline void give_experts(tgi_config *c)
 {

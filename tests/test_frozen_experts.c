@@ -10,10 +10,6 @@
 #include "family_training.h"
 #include "scratch_directory.h"
 
-static const tgi_model_type kSparse[] = {TGI_MODEL_QWEN3_MOE, TGI_MODEL_GPT_OSS};
-
-enum { kSparseFamilies = 2 };
-
 static tg_trainer_options options_of(bool frozen, tg_dtype dtype)
 {
   tg_trainer_options o = family_options(kRows, kLength);

@@ -98,6 +98,27 @@ static void test_gradients(void **state)
 }
 
 /* Rows of documents in micro-batches: the CPU's gradients of the documents alone, every family. */
+/* The auxiliary loss of routers, of documents in micro-batches. */
+static void test_router_balance(void **state)
+{
+  (void)state;
+  skip_without_gpu();
+  const packed_rows p = make_rows(3);
+  for (int f = 0; f < kSparseFamilies; f++) {
+    tg_model *model = family_model(kSparse[f]);
+    for (int32_t micro = 2; micro <= kRows; micro *= 2) {
+      const tg_trainer_options cpu = balanced_options(TG_BACKEND_CPU, micro, 0.5);
+      const tg_trainer_options gpu = balanced_options(TG_BACKEND_CUDA, micro, 0.5);
+      gradient_sum want = balanced_gradients(model, &p, &cpu);
+      gradient_sum got = balanced_gradients(model, &p, &gpu);
+      expect_same_gradients(model, &got, &want, 2e-5);
+      free(want.of);
+      free(got.of);
+    }
+    tg_model_destroy(model);
+  }
+}
+
 static void test_documents(void **state)
 {
   (void)state;
@@ -119,6 +140,7 @@ static void test_documents(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients),
-                                     cmocka_unit_test(test_documents)};
+                                     cmocka_unit_test(test_documents),
+                                     cmocka_unit_test(test_router_balance)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

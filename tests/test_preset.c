@@ -45,7 +45,8 @@ static void gpt2_presets_have_the_documented_sizes(void **state)
       "gpt2-xl, gpt_tile_small, gpt_tile_medium, gpt_tile_large, qwen3_nano, qwen3-0.6b, "
       "qwen3-1.7b, "
       "qwen3-4b, qwen3-8b, qwen3-14b, qwen3-32b, qwen2.5-0.5b, llama-3.2-1b, llama-3.2-3b, "
-      "llama-3.1-8b, got gpt3",
+      "llama-3.1-8b, qwen3_moe_nano, qwen3-30b-a3b, qwen3-235b-a22b, mixtral-8x7b, gpt_oss_nano, "
+      "gpt-oss-20b, gpt-oss-120b, got gpt3",
       error);
   EXPECT_ERROR(tgi_preset("gpt2", -5, &c, &error), TG_BAD_ARGUMENT, "vocab_size", error);
   assert_int_equal(tgi_preset("gpt3", 0, &c, NULL), TG_BAD_ARGUMENT);
@@ -149,7 +150,75 @@ static void qwen2_and_llama_presets_have_the_documented_sizes(void **state)
   }
   assert_int_equal(c.rope.original_max_position_embeddings, 8192);
   assert_true(c.rope.theta == 5e5 && c.norm_eps == 1e-5);
-  assert_null(tgi_preset_name(17 + count));
+}
+
+static void check_gpt_oss(const tgi_config *c)
+{
+  assert_true(c->sinks && c->norm_rounds_once && c->router_bias && c->interleaved_experts);
+  assert_true(c->attention_bias && c->output_bias && c->mlp_bias && !c->qk_norm);
+  assert_true(c->activation == TGI_SWIGLU_CLAMPED);
+  assert_true(c->swiglu_alpha == 1.702 && c->swiglu_limit == 7 && c->norm_eps == 1e-5);
+  assert_true(c->rope.type == TG_ROPE_YARN && c->rope.theta == 150000 && c->rope.factor == 32);
+  assert_true(c->rope.beta_fast == 32 && c->rope.beta_slow == 1 && !c->rope.truncate);
+  assert_true(c->router == TG_ROUTER_SELECTED && c->router_aux_loss_coef == 0.9);
+  assert_int_equal(c->sliding_window, 128);
+  for (int i = 0; i < c->num_hidden_layers; i++) {
+    assert_int_equal(tgi_config_slides(c, i), i % 2 == 0);
+  }
+}
+
+static void sparse_presets_have_the_documented_sizes(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *name;
+    tgi_model_type type;
+    int layers, heads, kv_heads, head_dim, hidden, intermediate, positions, experts, k;
+    int vocab_size, bos, eos;
+    int64_t parameters; /* as transformers counts them */
+  } sizes[] = {
+      {"qwen3_moe_nano", TGI_MODEL_QWEN3_MOE, 4, 4, 2, 32, 128, 192, 256, 8, 2, 151936, 151643,
+       151645, 22009216},
+      {"qwen3-30b-a3b", TGI_MODEL_QWEN3_MOE, 48, 32, 4, 128, 2048, 768, 40960, 128, 8, 151936,
+       151643, 151645, 30532122624},
+      {"qwen3-235b-a22b", TGI_MODEL_QWEN3_MOE, 94, 64, 4, 128, 4096, 1536, 40960, 128, 8, 151936,
+       151643, 151645, 235093634560},
+      {"mixtral-8x7b", TGI_MODEL_MIXTRAL, 32, 32, 8, 128, 4096, 14336, 32768, 8, 2, 32000, 1, 2,
+       46702792704},
+      {"gpt_oss_nano", TGI_MODEL_GPT_OSS, 4, 4, 2, 32, 128, 192, 256, 8, 2, 201088, 199998, 200002,
+       28318384},
+      {"gpt-oss-20b", TGI_MODEL_GPT_OSS, 24, 64, 8, 64, 2880, 2880, 131072, 32, 4, 201088, 199998,
+       200002, 20914757184},
+      {"gpt-oss-120b", TGI_MODEL_GPT_OSS, 36, 64, 8, 64, 2880, 2880, 131072, 128, 4, 201088, 199998,
+       200002, 116829156672},
+  };
+  const size_t count = sizeof sizes / sizeof sizes[0];
+  tgi_config c;
+  for (size_t i = 0; i < count; i++) {
+    assert_string_equal(tgi_preset_name(21 + i), sizes[i].name);
+    EXPECT_OK(tgi_preset(sizes[i].name, 0, &c, &error), error);
+    assert_int_equal(c.model_type, sizes[i].type);
+    assert_int_equal(c.num_hidden_layers, sizes[i].layers);
+    assert_int_equal(c.num_attention_heads, sizes[i].heads);
+    assert_int_equal(c.num_key_value_heads, sizes[i].kv_heads);
+    assert_int_equal(c.head_dim, sizes[i].head_dim);
+    assert_int_equal(c.hidden_size, sizes[i].hidden);
+    assert_int_equal(c.intermediate_size, sizes[i].intermediate);
+    assert_int_equal(c.max_position_embeddings, sizes[i].positions);
+    assert_int_equal(c.num_experts, sizes[i].experts);
+    assert_int_equal(c.experts_per_token, sizes[i].k);
+    assert_int_equal(c.vocab_size, sizes[i].vocab_size);
+    assert_int_equal(c.bos_token_id, sizes[i].bos);
+    assert_int_equal(c.eos_token_ids[0], sizes[i].eos);
+    assert_int_equal(parameters_of(&c), sizes[i].parameters);
+    if (c.model_type == TGI_MODEL_GPT_OSS) {
+      check_gpt_oss(&c);
+    } else {
+      assert_true(c.router == TG_ROUTER_RENORMALIZED && !c.router_bias && !c.sinks);
+      assert_true(c.qk_norm == (c.model_type == TGI_MODEL_QWEN3_MOE) && c.sliding_window == 0);
+    }
+  }
+  assert_null(tgi_preset_name(21 + count));
 }
 
 static void other_spellings_mean_the_same(void **state)
@@ -180,6 +249,7 @@ int main(void)
       cmocka_unit_test(gpt2_presets_have_the_documented_sizes),
       cmocka_unit_test(qwen3_presets_have_the_documented_sizes),
       cmocka_unit_test(qwen2_and_llama_presets_have_the_documented_sizes),
+      cmocka_unit_test(sparse_presets_have_the_documented_sizes),
       cmocka_unit_test(other_spellings_mean_the_same),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

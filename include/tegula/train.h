@@ -10,6 +10,11 @@
  * number of targets of the whole batch, and gradients add up in f32. Only the order of the
  * additions, and so the rounding, depends on the size of a micro-batch.
  *
+ * A model with experts may be trained with the auxiliary loss that balances its routers, as
+ * transformers' load_balancing_loss_func computes it, times router_aux_loss_coef. All tokens are
+ * counted but those of documents without a target. Of several micro-batches it is the mean,
+ * weighted by their counted tokens.
+ *
  * A row may hold several documents, one after another. Attention then stays inside each document,
  * positions begin at 0 in each, and sliding windows end at its start, so that losses and gradients
  * are those of the documents alone.
@@ -62,6 +67,10 @@ typedef struct tg_trainer_options {
   bool freeze_experts;      /* the matrices of experts stay as they are: no gradients, no optimiser
                                state. All else is trained, their biases and the routers too. Needs
                                a model with experts */
+  bool has_router_aux_loss_coef;
+  double router_aux_loss_coef; /* weight of the auxiliary loss, from 0; needs a model with experts.
+                                  Without has_router_aux_loss_coef: that of config.json if it says
+                                  output_router_logits, else 0 */
 } tg_trainer_options;
 
 /**
@@ -113,17 +122,19 @@ typedef struct tg_train_batch {
 
 typedef struct tg_step_result {
   int64_t step; /* number of this step, from 1 */
-  double loss;  /* mean over the targets that are not ignored, nats; 0 if all are */
+  double loss;  /* mean over the targets that are not ignored, nats, and the auxiliary loss times
+                   its coefficient; 0 if all are ignored */
   double grad_norm;
   double learning_rate;
   int64_t num_targets; /* not ignored */
+  double aux_loss;     /* of routers, before its coefficient; without, 0 */
 } tg_step_result;
 
 /**
  * Computes loss and gradients of one batch: the mean over all its targets that are not ignored,
- * whatever the micro-batches. If all are ignored, loss and gradients are 0. Gradients are
- * overwritten; tg_trainer_gradient returns them. Errors: BAD_ARGUMENT (a token, a target or
- * cu_seqlens out of range: the message names its index, and nothing is computed).
+ * whatever the micro-batches, and the auxiliary loss. If all are ignored, loss and gradients are 0.
+ * Gradients are overwritten; tg_trainer_gradient returns them. Errors: BAD_ARGUMENT (a token, a
+ * target or cu_seqlens out of range: the message names its index, and nothing is computed).
  */
 TG_API tg_status tg_trainer_backward(tg_trainer *trainer, const tg_train_batch *batch, double *loss,
                                      tg_error *error);
@@ -137,7 +148,8 @@ TG_API tg_status tg_trainer_backward(tg_trainer *trainer, const tg_train_batch *
 TG_API tg_status tg_trainer_step(tg_trainer *trainer, const tg_train_batch *batch,
                                  tg_step_result *result, tg_error *error);
 
-/** Computes the loss of one batch as tg_trainer_backward does. It changes only the activations. */
+/** Computes the loss of one batch as tg_trainer_backward does, without the auxiliary loss. It
+ * changes only the activations. */
 TG_API tg_status tg_trainer_loss(tg_trainer *trainer, const tg_train_batch *batch, double *loss,
                                  tg_error *error);
 

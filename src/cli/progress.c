@@ -24,12 +24,16 @@ void tgi_progress_show(tgi_progress *p, const tgi_progress_step *s)
   if (p->quiet || (!p->live && !due)) {
     return;
   }
-  char line[256];
+  char line[256], aux[32] = "";
+  if (s->aux_loss != 0) {
+    snprintf(aux, sizeof aux, " | aux %.4f", s->aux_loss);
+  }
   const double left = (double)(p->num_steps - s->step) * p->mean_seconds;
   snprintf(line, sizeof line,
-           "step %lld/%lld | loss %.4f | norm %.2f | lr %.2e | %.0f ms | %.0f tok/s | ETA %s",
-           (long long)s->step, (long long)p->num_steps, s->loss, s->grad_norm, s->learning_rate,
-           1e3 * s->seconds, (double)p->tokens_per_step / p->mean_seconds, tgi_duration(left).text);
+           "step %lld/%lld | loss %.4f%s | norm %.2f | lr %.2e | %.0f ms | %.0f tok/s | ETA %s",
+           (long long)s->step, (long long)p->num_steps, s->loss, aux, s->grad_norm,
+           s->learning_rate, 1e3 * s->seconds, (double)p->tokens_per_step / p->mean_seconds,
+           tgi_duration(left).text);
   if (!p->live) {
     fprintf(stderr, "%s\n", line);
     return;

@@ -19,6 +19,7 @@ typedef struct tgi_progress {
 typedef struct tgi_progress_step {
   int64_t step; /* from 1 */
   double loss, grad_norm, learning_rate, seconds;
+  double aux_loss; /* of routers; 0: none, and it is not shown */
 } tgi_progress_step;
 
 tgi_progress tgi_progress_start(bool quiet, int64_t num_steps, int64_t tokens_per_step);

@@ -31,6 +31,9 @@ static void log_step(tgi_train_run *r, const tgi_progress_step *s)
   json_t *line = tgi_train_log_line("step");
   json_object_set_new(line, "step", json_integer(s->step));
   tgi_train_log_number(line, "loss", s->loss);
+  if (s->aux_loss != 0) {
+    tgi_train_log_number(line, "aux_loss", s->aux_loss);
+  }
   tgi_train_log_number(line, "grad_norm", s->grad_norm);
   tgi_train_log_number(line, "lr", s->learning_rate);
   tgi_train_log_number(line, "ms", 1e3 * s->seconds);
@@ -98,8 +101,8 @@ static tg_status take_step(tgi_train_run *r, tg_error *error)
       tgi_train_data_step(&r->data, (uint64_t)r->o.seed, tg_trainer_steps(r->trainer));
   const tg_status status = tg_trainer_step(r->trainer, &batch, &result, error);
   if (status == TG_OK) {
-    const tgi_progress_step s = {result.step, result.loss, result.grad_norm, result.learning_rate,
-                                 tgi_clock() - start};
+    const tgi_progress_step s = {result.step,          result.loss,         result.grad_norm,
+                                 result.learning_rate, tgi_clock() - start, result.aux_loss};
     tgi_progress_show(&r->progress, &s);
     log_step(r, &s);
   }

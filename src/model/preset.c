@@ -13,6 +13,8 @@ typedef struct family {
   double eps;                   /* of norms */
   tg_rope_parameters rope;      /* a type of 0: learned positions */
   bool attention_bias, output_bias, mlp_bias, qk_norm;
+  tg_router_scoring router; /* 0: no experts */
+  double router_aux_loss_coef;
 } family;
 
 static const family gpt2 = {.type = TGI_MODEL_GPT2,
@@ -55,16 +57,54 @@ static const family qwen2 = {.type = TGI_MODEL_QWEN2,
 
 static const family llama31 = LLAMA3(8), llama32 = LLAMA3(32);
 
+static const family qwen3_moe = {.type = TGI_MODEL_QWEN3_MOE,
+                                 .vocab_size = 151936,
+                                 .bos = 151643,
+                                 .eos = 151645,
+                                 .eps = 1e-6,
+                                 .rope = {.type = TG_ROPE_DEFAULT, .theta = 1e6},
+                                 .qk_norm = true,
+                                 .router = TG_ROUTER_RENORMALIZED,
+                                 .router_aux_loss_coef = 0.001};
+
+static const family mixtral = {.type = TGI_MODEL_MIXTRAL,
+                               .vocab_size = 32000,
+                               .bos = 1,
+                               .eos = 2,
+                               .eps = 1e-5,
+                               .rope = {.type = TG_ROPE_DEFAULT, .theta = 1e6},
+                               .router = TG_ROUTER_RENORMALIZED,
+                               .router_aux_loss_coef = 0.02};
+
+static const family gpt_oss = {.type = TGI_MODEL_GPT_OSS,
+                               .vocab_size = 201088,
+                               .bos = 199998,
+                               .eos = 200002,
+                               .eps = 1e-5,
+                               .rope = {.type = TG_ROPE_YARN,
+                                        .theta = 150000,
+                                        .factor = 32,
+                                        .original_max_position_embeddings = 4096,
+                                        .beta_fast = 32,
+                                        .beta_slow = 1},
+                               .attention_bias = true,
+                               .output_bias = true,
+                               .mlp_bias = true,
+                               .router = TG_ROUTER_SELECTED,
+                               .router_aux_loss_coef = 0.9};
+
 typedef struct preset {
   const char *name;
   const family *family;
   int32_t layers, heads, kv_heads, head_dim, hidden, intermediate, positions;
   bool tied;
+  int32_t experts, experts_per_token; /* 0: none */
 } preset;
 
 #define GPT2(name, layers, heads, hidden, positions)                                               \
   {                                                                                                \
-    name, &gpt2, layers, heads, heads, (hidden) / (heads), hidden, 4 * (hidden), positions, true   \
+    name, &gpt2, layers, heads, heads, (hidden) / (heads), hidden, 4 * (hidden), positions, true,  \
+        0, 0                                                                                       \
   }
 
 static const preset presets[] = {
@@ -89,6 +129,13 @@ static const preset presets[] = {
     {"llama-3.2-1b", &llama32, 16, 32, 8, 64, 2048, 8192, 131072, true},
     {"llama-3.2-3b", &llama32, 28, 24, 8, 128, 3072, 8192, 131072, true},
     {"llama-3.1-8b", &llama31, 32, 32, 8, 128, 4096, 14336, 131072, false},
+    {"qwen3_moe_nano", &qwen3_moe, 4, 4, 2, 32, 128, 192, 256, true, 8, 2},
+    {"qwen3-30b-a3b", &qwen3_moe, 48, 32, 4, 128, 2048, 768, 40960, false, 128, 8},
+    {"qwen3-235b-a22b", &qwen3_moe, 94, 64, 4, 128, 4096, 1536, 40960, false, 128, 8},
+    {"mixtral-8x7b", &mixtral, 32, 32, 8, 128, 4096, 14336, 32768, false, 8, 2},
+    {"gpt_oss_nano", &gpt_oss, 4, 4, 2, 32, 128, 192, 256, true, 8, 2},
+    {"gpt-oss-20b", &gpt_oss, 24, 64, 8, 64, 2880, 2880, 131072, false, 32, 4},
+    {"gpt-oss-120b", &gpt_oss, 36, 64, 8, 64, 2880, 2880, 131072, false, 128, 4},
 };
 
 #define PRESETS (sizeof presets / sizeof presets[0])
@@ -143,6 +190,20 @@ static const preset *find(const char *name)
   return NULL;
 }
 
+/* What GPT-OSS has and no other family. */
+static void make_gpt_oss(tgi_config *config)
+{
+  config->norm_rounds_once = true;
+  config->activation = TGI_SWIGLU_CLAMPED;
+  config->swiglu_alpha = 1.702;
+  config->swiglu_limit = 7;
+  config->router_bias = config->interleaved_experts = config->sinks = true;
+  config->sliding_window = 128;
+  for (int32_t i = 0; i < config->num_hidden_layers; i += 2) {
+    tgi_config_set_sliding(config, i);
+  }
+}
+
 tg_status tgi_preset(const char *name, int32_t vocab_size, tgi_config *config, tg_error *error)
 {
   const preset *chosen = find(name);
@@ -173,11 +234,18 @@ tg_status tgi_preset(const char *name, int32_t vocab_size, tgi_config *config, t
       .mlp_bias = f->mlp_bias,
       .qk_norm = f->qk_norm,
       .tie_word_embeddings = chosen->tied,
+      .num_experts = chosen->experts,
+      .experts_per_token = chosen->experts_per_token,
+      .router = f->router,
+      .router_aux_loss_coef = f->router_aux_loss_coef,
       .initializer_range = 0.02,
       .bos_token_id = own ? f->bos : vocab_size - 1,
       .eos_token_ids = {own ? f->eos : vocab_size - 1},
       .num_eos_token_ids = 1,
   };
+  if (f->type == TGI_MODEL_GPT_OSS) {
+    make_gpt_oss(config);
+  }
   return tgi_config_check(config, error);
 }
 

@@ -73,6 +73,13 @@ typedef struct tgi_documents {
   tgi_rope_tables every;  /* for all positions; the pass's own have room for [batch, seq] rows */
 } tgi_documents;
 
+/** What the auxiliary loss of the routers needs of a pass, and what it gives back. */
+typedef struct tgi_router_sums {
+  tg_tensor counted;          /* i32 [rows]: whose element is 0 is not counted */
+  tg_tensor counts, prob_sum; /* of the forward, i32 and f32 [layers, experts] */
+  tg_tensor dprob_sum;        /* for the backward, f32 [experts]: the same in all layers */
+} tgi_router_sums;
+
 /**
  * One pass over a model. With `sizing` every op is asked for its workspace instead of run, the
  * largest answer lands in workspace_bytes, and no view needs memory.
@@ -90,6 +97,7 @@ typedef struct tgi_pass {
   const tgi_place *place;     /* NULL: `past` says it. One token of one sequence, with a cache */
   const tgi_pages *pages;     /* NULL: the cache is that of one sequence */
   const tgi_documents *documents; /* NULL: every row is one. Without a cache */
+  const tgi_router_sums *routers; /* NULL: no auxiliary loss */
   bool keep;                      /* keep what the backward needs */
   bool sizing;
   void *workspace;

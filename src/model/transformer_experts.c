@@ -22,6 +22,13 @@ void tgi_experts_lay_out(tgi_expert_activations *e, tgi_memory_plan *plan, const
 
 /* ---- forward ---- */
 
+/* A layer's row of counts or of prob_sum. */
+static tg_tensor sums_of(const tgi_pass *pass, const tgi_layer_activations *l, const tg_tensor *all)
+{
+  const int64_t layer = l - pass->a->layer;
+  return tg_tensor_1d(tgi_advance(all, layer * all->shape[1]), all->dtype, all->shape[1]);
+}
+
 static tg_status route(tgi_pass *pass, const tgi_layer_activations *l,
                        const tgi_layer_parameters *p)
 {
@@ -34,6 +41,11 @@ static tg_status route(tgi_pass *pass, const tgi_layer_activations *l,
                                   .indices = e->indices,
                                   .weights = e->weights,
                                   .scoring = pass->model->config.router};
+  if (pass->routers) {
+    pick.token_mask = pass->routers->counted;
+    pick.counts = sums_of(pass, l, &pass->routers->counts);
+    pick.prob_sum = sums_of(pass, l, &pass->routers->prob_sum);
+  }
   tg_moe_plan_fwd_args sort = {
       .indices = e->indices, .offsets = e->offsets, .slot = e->slot, .row = e->row};
   tg_status status = TGI_STEP(pass, linear_fwd, &score);
@@ -214,6 +226,10 @@ tg_status tgi_experts_backward(tgi_pass *pass, const tgi_gradients *g,
                                   .indices = e->indices,
                                   .dlogits = g->dlogits,
                                   .scoring = pass->model->config.router};
+  if (pass->routers) {
+    pick.token_mask = pass->routers->counted;
+    pick.dprob_sum = pass->routers->dprob_sum;
+  }
   tg_linear_bwd_args score = {.dy = g->dlogits,
                               .x = l->norm2,
                               .weight = tgi_weight(pass->model, p->router),

@@ -16,23 +16,25 @@ static int64_t starts_room(const tgi_micro_batches *b)
   return b->count * (b->rows * b->max_documents + 1);
 }
 
-tgi_micro_batches tgi_micro_batches_shape(const tg_trainer_options *options)
+tgi_micro_batches tgi_micro_batches_shape(const tg_trainer_options *options, bool counts_tokens)
 {
   return (tgi_micro_batches){.count = options->batch_size / options->micro_batch_size,
                              .rows = options->micro_batch_size,
                              .length = options->sequence_length,
-                             .max_documents = options->max_documents};
+                             .max_documents = options->max_documents,
+                             .counts_tokens = counts_tokens};
 }
 
 tg_status tgi_micro_batches_create(tgi_micro_batches *b, tg_error *error)
 {
-  if (b->max_documents == 0) {
+  if (b->max_documents == 0 && !b->counts_tokens) {
     return TG_OK;
   }
   const int64_t room = starts_room(b) > batch_tokens(b) ? starts_room(b) : batch_tokens(b);
   b->documents_upto = calloc((size_t)b->count + 1, sizeof *b->documents_upto);
+  b->num_counted = calloc((size_t)b->count, sizeof *b->num_counted);
   b->host = malloc((size_t)room * sizeof *b->host);
-  return b->documents_upto && b->host
+  return b->documents_upto && b->num_counted && b->host
              ? TG_OK
              : tgi_error_set(error, TG_NO_MEMORY,
                              "trainer: expected room for the starts of documents, got none");
@@ -41,6 +43,7 @@ tg_status tgi_micro_batches_create(tgi_micro_batches *b, tg_error *error)
 void tgi_micro_batches_free(tgi_micro_batches *b)
 {
   free(b->documents_upto);
+  free(b->num_counted);
   free(b->host);
 }
 
@@ -51,6 +54,9 @@ void tgi_micro_batches_lay_out(tgi_micro_batches *b, tgi_memory_plan *plan)
   if (b->max_documents > 0) {
     b->positions = tgi_take_1d(plan, TG_I32, batch_tokens(b));
     b->starts = tgi_take_1d(plan, TG_I32, starts_room(b));
+  }
+  if (b->counts_tokens) {
+    b->counted = tgi_take_1d(plan, TG_I32, batch_tokens(b));
   }
 }
 
@@ -213,6 +219,36 @@ static tg_status copy_starts(const tgi_micro_batches *b, tg_context *ctx,
   return copy(ctx, &b->starts, b->host, used);
 }
 
+/* Whether a document has a target that is not ignored. */
+static bool has_target(const tg_train_batch *batch, int64_t first, int64_t end)
+{
+  for (int64_t i = first; i < end; i++) {
+    if (batch->targets[i] != TG_IGNORED_TARGET) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/* A document without a target, such as the rest of a row, is not counted. */
+static tg_status copy_counted(tgi_micro_batches *b, tg_context *ctx, const tg_train_batch *batch)
+{
+  const int64_t documents = b->has_documents ? batch->num_documents : b->count * b->rows;
+  memset(b->num_counted, 0, (size_t)b->count * sizeof *b->num_counted);
+  b->all_counted = 0;
+  for (int64_t d = 0; d < documents; d++) {
+    const int64_t first = b->has_documents ? batch->cu_seqlens[d] : d * b->length;
+    const int64_t end = b->has_documents ? batch->cu_seqlens[d + 1] : first + b->length;
+    const bool counts = has_target(batch, first, end);
+    for (int64_t i = first; i < end; i++) {
+      b->host[i] = counts;
+    }
+    b->num_counted[first / (b->rows * b->length)] += counts ? end - first : 0;
+    b->all_counted += counts ? end - first : 0;
+  }
+  return copy(ctx, &b->counted, b->host, batch_tokens(b));
+}
+
 tg_status tgi_micro_batches_set(tgi_micro_batches *b, tg_context *ctx, const tg_train_batch *batch,
                                 int32_t vocab_size, int64_t step, tg_error *error)
 {
@@ -229,6 +265,9 @@ tg_status tgi_micro_batches_set(tgi_micro_batches *b, tg_context *ctx, const tg_
   if (status == TG_OK && b->has_documents) {
     status = copy_positions(b, ctx, batch);
     status = status ? status : copy_starts(b, ctx, batch);
+  }
+  if (status == TG_OK && b->counts_tokens) {
+    status = copy_counted(b, ctx, batch);
   }
   return status ? tgi_error_set(error, status, "step %lld: %s", (long long)step,
                                 tg_context_message(ctx))

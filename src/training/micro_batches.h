@@ -13,20 +13,24 @@
 typedef struct tgi_micro_batches {
   int64_t count, rows, length; /* micro-batches; rows of each; tokens of a row */
   int64_t max_documents;       /* of a row; 0: a row is one */
+  bool counts_tokens;          /* for the auxiliary loss of routers */
 
   tg_tensor tokens, targets; /* i32 [count * rows * length] */
   tg_tensor positions;       /* i32 [count * rows * length]: of each token in its document */
   tg_tensor starts;          /* i32: cu_seqlens of each micro-batch, one behind the other */
+  tg_tensor counted;         /* i32 [count * rows * length]: 1 in documents with a target, else 0 */
 
   /* Of the batch that was set last. */
   int64_t num_targets;     /* not ignored */
   bool has_documents;      /* else every row is one */
   int64_t *documents_upto; /* [count + 1]: documents before each micro-batch */
-  int32_t *host;           /* room for what is copied to positions and starts */
+  int64_t *num_counted;    /* [count]: counted tokens of each micro-batch */
+  int64_t all_counted;
+  int32_t *host; /* room for what is copied to positions, starts and counted */
 } tgi_micro_batches;
 
 /** The sizes alone, from options whose micro_batch_size is set. */
-tgi_micro_batches tgi_micro_batches_shape(const tg_trainer_options *options);
+tgi_micro_batches tgi_micro_batches_shape(const tg_trainer_options *options, bool counts_tokens);
 
 /** Takes host memory. Errors: NO_MEMORY. */
 tg_status tgi_micro_batches_create(tgi_micro_batches *b, tg_error *error);

@@ -51,6 +51,9 @@ static size_t lay_out(tg_trainer *t, tgi_memory_plan *plan, tg_plan_line *lines)
     tgi_rope_tables_lay_out(&t->rows, plan, &t->model->config, rows);
   }
   tgi_micro_batches_lay_out(&t->batch, plan);
+  if (t->batch.counts_tokens) {
+    tgi_router_balance_lay_out(&t->balance, plan, &t->model->config);
+  }
   t->lse = tgi_take_1d(plan, TG_F32, rows);
   t->loss = tgi_take_1d(plan, TG_F32, t->batch.count);
   t->norm = tgi_take_1d(plan, TG_F32, 1);
@@ -119,7 +122,12 @@ static tg_status make_lists(tg_trainer *t, tg_error *error)
 /* Everything but the memory of the plan. */
 static tg_status prepare(tg_trainer *t, tg_error *error)
 {
-  t->batch = tgi_micro_batches_shape(&t->options);
+  const tgi_config *config = &t->model->config;
+  const bool asked = t->options.has_router_aux_loss_coef;
+  const bool has_balance = asked ? t->options.router_aux_loss_coef > 0
+                                 : config->num_experts && config->output_router_logits;
+  t->balance.coefficient = asked ? t->options.router_aux_loss_coef : config->router_aux_loss_coef;
+  t->batch = tgi_micro_batches_shape(&t->options, has_balance);
   t->compute = *t->model;
   t->compute.dtype = t->options.dtype == TG_BF16 ? TG_BF16 : TG_F32;
   const tg_context_options options = {.backend =
@@ -207,7 +215,7 @@ static int32_t largest_micro_batch(const tg_trainer *t, int64_t bytes)
       continue;
     }
     trial.options.micro_batch_size = rows;
-    trial.batch = tgi_micro_batches_shape(&trial.options);
+    trial.batch = tgi_micro_batches_shape(&trial.options, t->batch.counts_tokens);
     tg_error ignored;
     if (size_workspace(&trial, &ignored) == TG_OK && (int64_t)plan_bytes(&trial) <= bytes) {
       return rows;
@@ -258,6 +266,9 @@ static tg_status set_up(tg_trainer *t, tg_error *error)
 {
   tg_status status = prepare(t, error);
   status = status ? status : tgi_micro_batches_create(&t->batch, error);
+  if (status == TG_OK && t->batch.counts_tokens) {
+    status = tgi_router_balance_create(&t->balance, &t->model->config, error);
+  }
   if (status != TG_OK) {
     return status;
   }
@@ -312,6 +323,7 @@ void tg_trainer_destroy(tg_trainer *t)
     tg_memory_free(t->ctx, t->block);
     tg_context_destroy(t->ctx);
     tgi_micro_batches_free(&t->batch);
+    tgi_router_balance_free(&t->balance);
     free(t->layer);
     free(t->lists);
     free(t->gradients);

@@ -78,15 +78,19 @@ tg_status tgi_trainer_check(const tg_model *model, const tg_trainer_options *o, 
     return tgi_error_set(error, TG_BAD_DTYPE, "trainer: model: expected f32 weights, got %s",
                          tg_dtype_name(model->dtype));
   }
-  if (model->config.output_router_logits) {
-    return tgi_error_set(error, TG_UNSUPPORTED,
-                         "trainer: model: expected output_router_logits false (the auxiliary loss "
-                         "of routers is not served), got true");
-  }
   if (o->freeze_experts && !model->config.num_experts) {
     return tgi_error_set(error, TG_BAD_ARGUMENT,
                          "trainer: freeze_experts: expected a model with experts, got %s",
                          tgi_model_type_name(model->config.model_type));
+  }
+  if (o->has_router_aux_loss_coef && !model->config.num_experts) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "trainer: router_aux_loss_coef: expected a model with experts, got %s",
+                         tgi_model_type_name(model->config.model_type));
+  }
+  if (o->has_router_aux_loss_coef &&
+      !(o->router_aux_loss_coef >= 0 && isfinite(o->router_aux_loss_coef))) {
+    return refuse(error, "router_aux_loss_coef", "a finite number >= 0", o->router_aux_loss_coef);
   }
   if (o->dtype != TG_DTYPE_NONE && o->dtype != TG_F32 && o->dtype != TG_BF16) {
     return tgi_error_set(error, TG_BAD_ARGUMENT, "trainer: dtype: expected f32 or bf16, got %s",

@@ -2,8 +2,7 @@
 #ifndef TGI_TRAINING_TRAINER_STATE_H
 #define TGI_TRAINING_TRAINER_STATE_H
 
-#include "micro_batches.h"
-#include "model/transformer.h"
+#include "router_balance.h"
 #include "tegula/train.h"
 
 struct tg_trainer {
@@ -25,6 +24,7 @@ struct tg_trainer {
   tgi_layer_activations *layer;
   tgi_activations a;
   tgi_micro_batches batch;
+  tgi_router_balance balance;  /* where batch.counts_tokens */
   tgi_rope_tables every, rows; /* for all positions; with documents, for every token of a pass */
   tgi_documents documents;     /* of the pass that runs */
   tg_tensor lse, norm, clip;

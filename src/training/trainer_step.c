@@ -5,6 +5,14 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* Lets passes count the tokens of micro-batch `index` for the auxiliary loss. */
+static void count_tokens(tg_trainer *t, int64_t index)
+{
+  if (t->batch.counts_tokens) {
+    t->balance.sums.counted = tgi_micro_batch_part(&t->batch, &t->batch.counted, index);
+  }
+}
+
 static tgi_pass make_pass(tg_trainer *t)
 {
   return (tgi_pass){.ctx = t->ctx,
@@ -14,6 +22,7 @@ static tgi_pass make_pass(tg_trainer *t)
                     .seq = t->batch.length,
                     .ids = tgi_micro_batch_part(&t->batch, &t->batch.tokens, 0),
                     .rope = t->every,
+                    .routers = t->batch.counts_tokens ? &t->balance.sums : NULL,
                     .keep = true,
                     .workspace = t->workspace,
                     .workspace_bytes = t->workspace_bytes};
@@ -42,6 +51,7 @@ static tgi_pass make_micro_pass(tg_trainer *t, int64_t index)
   const tgi_micro_batches *b = &t->batch;
   tgi_pass pass = make_pass(t);
   pass.ids = tgi_micro_batch_part(b, &b->tokens, index);
+  count_tokens(t, index);
   if (b->has_documents) {
     see_documents(t, &pass, tgi_micro_batch_starts(b, index),
                   tgi_micro_batch_part(b, &b->positions, index));
@@ -134,6 +144,9 @@ static tg_status update_group(tg_trainer *t, tgi_pass *pass, bool decayed)
 static tg_status run_both(tg_trainer *t, tgi_pass *pass, int64_t index)
 {
   tg_status status = tgi_transformer_forward(pass);
+  if (status == TG_OK && pass->routers && !pass->sizing) {
+    status = tgi_router_balance_settle(&t->balance, t->ctx, &t->batch, index);
+  }
   if (status == TG_OK) {
     status = loss_fwdbwd(t, pass, index);
   }
@@ -159,6 +172,7 @@ tg_status tgi_trainer_size_ops(tg_trainer *t, size_t *bytes)
   tgi_pass pass = make_pass(t);
   pass.sizing = true;
   pass.workspace_bytes = 0;
+  count_tokens(t, 0);
   tg_status status = run_both(t, &pass, 0);
   if (status == TG_OK) {
     status = loss_fwd(t, &pass, 0);
@@ -220,6 +234,7 @@ tg_status tg_trainer_loss(tg_trainer *t, const tg_train_batch *batch, double *lo
   }
   for (int64_t m = 0; m < t->batch.count && status == TG_OK; m++) {
     tgi_pass pass = make_micro_pass(t, m);
+    pass.routers = NULL; /* their loss is a term of training */
     status = tgi_transformer_forward(&pass);
     status = status ? status : loss_fwd(t, &pass, m);
   }
@@ -233,12 +248,17 @@ tg_status tg_trainer_backward(tg_trainer *t, const tg_train_batch *batch, double
   if (status != TG_OK) {
     return status;
   }
+  t->balance.loss = 0;
   status = tg_memory_zero(t->ctx, t->g.block, (size_t)tgi_trainer_elements(t) * sizeof(float));
   for (int64_t m = 0; m < t->batch.count && status == TG_OK; m++) {
     tgi_pass pass = make_micro_pass(t, m);
     status = run_both(t, &pass, m);
   }
-  return status ? fail(t, status, error) : read_sum(t, &t->loss, loss, error);
+  status = status ? fail(t, status, error) : read_sum(t, &t->loss, loss, error);
+  if (status == TG_OK) {
+    *loss += t->balance.loss * t->balance.coefficient; /* of no routers 0 */
+  }
+  return status;
 }
 
 static tg_status check_finite(const tg_trainer *t, const char *what, double value, tg_error *error)
@@ -285,7 +305,8 @@ tg_status tg_trainer_step(tg_trainer *t, const tg_train_batch *batch, tg_step_re
                                .loss = loss,
                                .grad_norm = norm,
                                .learning_rate = tg_trainer_learning_rate(&t->options, t->step),
-                               .num_targets = t->batch.num_targets};
+                               .num_targets = t->batch.num_targets,
+                               .aux_loss = t->balance.loss};
   }
   return TG_OK;
 }

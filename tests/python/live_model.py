@@ -73,8 +73,11 @@ def batch(vocab, shape, seed=1):
     return torch.randint(0, vocab, shape, generator=g), torch.randint(0, vocab, shape, generator=g)
 
 
-def loss_of(model, ids, targets):
-    return torch.nn.functional.cross_entropy(model(ids).logits.flatten(0, 1), targets.flatten())
+def loss_of(model, ids, targets, **more):
+    """With the auxiliary loss of routers where the config has it, as the model's own forward adds it."""
+    out = model(ids, **more)
+    loss = torch.nn.functional.cross_entropy(out.logits.flatten(0, 1), targets.flatten())
+    return loss if getattr(out, "aux_loss", None) is None else loss + model.router_aux_loss_coef * out.aux_loss
 
 
 def distance(a, b):

@@ -37,6 +37,7 @@ class TrainerOptions(c.Structure):
         ("backend", c.c_int), ("device_index", c.c_int32),
         ("micro_batch_size", c.c_int32), ("max_documents", c.c_int32), ("schedule", c.c_int),
         ("decay_fraction", c.c_double), ("freeze_experts", c.c_bool),
+        ("has_router_aux_loss_coef", c.c_bool), ("router_aux_loss_coef", c.c_double),
     ]  # fmt: skip
 
 
@@ -61,7 +62,7 @@ class SaveOptions(c.Structure):
 class StepResult(c.Structure):
     _fields_ = [
         ("step", c.c_int64), ("loss", c.c_double), ("grad_norm", c.c_double), ("learning_rate", c.c_double),
-        ("num_targets", c.c_int64),
+        ("num_targets", c.c_int64), ("aux_loss", c.c_double),
     ]  # fmt: skip
 
 

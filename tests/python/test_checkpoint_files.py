@@ -70,6 +70,30 @@ def test_config_of_qwen3_is_read_as_it_was_meant(tmp_path, preset):
     assert config.architectures == ["Qwen3ForCausalLM"]
 
 
+SPARSE_PRESETS = {  # class, and the values that are neither its default nor shared
+    "qwen3_moe_nano": ("Qwen3MoeConfig", dict(num_hidden_layers=4, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=192, norm_topk_prob=True)),
+    "qwen3-30b-a3b": ("Qwen3MoeConfig", dict(num_hidden_layers=48, num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768, norm_topk_prob=True)),
+    "mixtral-8x7b": ("MixtralConfig", dict(num_hidden_layers=32, num_local_experts=8, intermediate_size=14336, router_aux_loss_coef=0.02)),
+    "gpt_oss_nano": ("GptOssConfig", dict(num_hidden_layers=4, num_local_experts=8, num_experts_per_tok=2, intermediate_size=192, sliding_window=128)),
+    "gpt-oss-20b": ("GptOssConfig", dict(num_hidden_layers=24, num_local_experts=32, num_experts_per_tok=4, hidden_size=2880, router_aux_loss_coef=0.9)),
+}
+
+
+@pytest.mark.parametrize("preset", SPARSE_PRESETS)
+def test_config_of_experts_is_read_as_it_was_meant(tmp_path, preset):
+    write(tmp_path, preset, 257)
+    config, unused = transformers.AutoConfig.from_pretrained(tmp_path, return_unused_kwargs=True)
+    name, values = SPARSE_PRESETS[preset]
+    assert type(config).__name__ == name and unused == {}
+    assert {key: getattr(config, key) for key in values} == values
+    assert config.vocab_size == 257 and config.bos_token_id == config.eos_token_id == 256 and not config.output_router_logits
+    if name == "GptOssConfig":
+        assert config.layer_types == ["sliding_attention", "full_attention"] * (config.num_hidden_layers // 2)
+        assert config.attention_bias and config.rms_norm_eps == 1e-5
+        if not transformers.__version__.startswith("4."):
+            assert config.rope_parameters["truncate"] is False and config.rope_parameters["rope_theta"] == 150000
+
+
 @pytest.mark.parametrize("preset", ["gpt_nano", "qwen3_nano"])
 def test_config_of_our_own_survives_transformers(tmp_path, preset):
     """What transformers writes back differs in no key that ours has, but for the older spelling of rope; a key that

@@ -94,6 +94,39 @@ def test_more_tokens_than_the_window(tmp_path, tokens):
     ours.close()
 
 
+@pytest.mark.nightly
+def test_more_tokens_than_yarn_was_made_for(tmp_path):
+    """GPT-OSS's own RoPE, beyond its 4096 original positions, where a wrong factor or bound shows."""
+    rope = {"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "original_max_position_embeddings": 4096, "truncate": False}
+    theirs = make("oss", seed=2, sliding_window=128, max_position_embeddings=8192, rope_parameters=rope, head_dim=64, num_attention_heads=2, num_key_value_heads=1)
+    theirs.save_pretrained(tmp_path)
+    ids, _ = live.batch(97, (1, 4200))
+    with torch.no_grad():
+        want = theirs(ids, logits_to_keep=1).logits[0, -1].numpy()
+    assert live.distance(last_logits(tmp_path, ids[0]), want) <= 1e-5
+
+
+@pytest.mark.parametrize("variant", ["oss", "moe", "mixtral"])
+def test_only_experts_of_a_token_are_computed(tmp_path, variant):
+    """NaN in all others changes no bit of a pass over one token."""
+    theirs = make(variant, seed=9)
+    theirs.save_pretrained(tmp_path)
+    routes = []
+    for layer in theirs.model.layers:
+        router = getattr(layer.mlp, "router", None) or layer.mlp.gate
+        router.register_forward_hook(lambda module, inputs, out: routes.append(out[-1].flatten().tolist()))
+    with torch.no_grad():
+        theirs(torch.tensor([[5]]))
+    want = last_logits(tmp_path, torch.tensor([5]))
+    for layer, selected in zip(theirs.model.layers, routes, strict=True):
+        for p in layer.mlp.experts.parameters():
+            others = [e for e in range(p.shape[0]) if e not in selected]
+            assert others and len(selected) == theirs.config.num_experts_per_tok
+            p.data[others] = torch.nan
+    theirs.save_pretrained(tmp_path)
+    assert (last_logits(tmp_path, torch.tensor([5])) == want).all()
+
+
 def last_logits(directory, ids):
     ours = live.Model(directory)
     session = live.Session(ours, 97)
@@ -157,9 +190,65 @@ def test_wrong_number_of_experts_is_named(tmp_path):
         live.Model(tmp_path)
 
 
-def test_auxiliary_loss_is_refused(tmp_path):
-    make("oss", output_router_logits=True).save_pretrained(tmp_path)
-    ours = live.Model(tmp_path)
-    with pytest.raises(RuntimeError, match="expected output_router_logits false"):
-        live.Trainer(ours, batch_size=1, sequence_length=8, **live.OPTIONS)
+# ---- the auxiliary loss ----
+
+BALANCED = dict(output_router_logits=True, router_aux_loss_coef=0.7)
+
+
+@pytest.mark.parametrize("variant", ["oss", "moe softmax", "mixtral"])
+def test_auxiliary_loss_and_every_gradient(tmp_path, variant):
+    """A coefficient this large moves every gradient: without it they differ from the second digit on."""
+    live.compare_gradients(make(variant, **BALANCED), tmp_path, file_name=file_name(variant))
+
+
+def balanced(theirs, directory, ids, targets, starts=None, **options):
+    """Ours after a backward: the trainer, its loss, and the model; the loss of an evaluation has no auxiliary part."""
+    theirs.save_pretrained(directory)
+    ours = live.Model(directory)
+    trainer = live.Trainer(ours, batch_size=ids.shape[0], sequence_length=ids.shape[1], **live.OPTIONS, **options)
+    with torch.no_grad():
+        out = theirs(ids, attention_mask=(targets != -100).long() if starts is not None else None)
+        plain = torch.nn.functional.cross_entropy(out.logits.flatten(0, 1), targets.flatten()).item()
+    assert abs(trainer.loss(ids, targets, starts) - plain) <= 1e-6 * plain
+    return ours, trainer, trainer.backward(ids, targets, starts)
+
+
+def expect_gradients(theirs, ours, trainer):
+    grads = {name: p.grad.numpy() for name, p in theirs.named_parameters()}
+    for i, name in enumerate(ours.names()):
+        assert live.distance(trainer.gradient(i), grads[name]) <= 1e-4, name
+    trainer.close()
     ours.close()
+
+
+@pytest.mark.parametrize("micro", [2, 1])
+def test_padding_is_not_balanced(tmp_path, micro):
+    """The rest of a row is a document without targets: what an attention mask leaves out of the loss. Of micro-batches it
+    is the mean by tokens."""
+    theirs = make("oss", seed=7, **BALANCED)
+    ids, targets = live.batch(97, (2, 24))
+    lengths = [17, 24]
+    targets[0, 17:] = -100
+    mask = (targets != -100).long()
+    parts = [(slice(None), 1.0)] if micro == 2 else [(slice(i, i + 1), n / sum(lengths)) for i, n in enumerate(lengths)]
+    want = torch.nn.functional.cross_entropy(theirs(ids, attention_mask=mask).logits.flatten(0, 1), targets.flatten())
+    for rows, share in parts:
+        want = want + share * theirs.router_aux_loss_coef * theirs(ids[rows], attention_mask=mask[rows]).aux_loss
+    want.backward()
+    starts = [0, 17, 24, 48]
+    ours, trainer, loss = balanced(theirs, tmp_path, ids, targets, starts, micro_batch_size=micro, max_documents=2)
+    assert abs(loss - want.item()) <= 1e-6 * want.item()
+    expect_gradients(theirs, ours, trainer)
+
+
+@pytest.mark.parametrize("coefficient", [0.0, 0.3])
+def test_coefficient_of_the_trainer(tmp_path, coefficient):
+    """It wins over the config's; 0 is none."""
+    theirs = make("moe", seed=8, **BALANCED)
+    ids, targets = live.batch(97, (2, 24))
+    theirs.router_aux_loss_coef = coefficient
+    want = live.loss_of(theirs, ids, targets)
+    want.backward()
+    ours, trainer, loss = balanced(theirs, tmp_path, ids, targets, has_router_aux_loss_coef=True, router_aux_loss_coef=coefficient)
+    assert abs(loss - want.item()) <= 1e-6 * want.item()
+    expect_gradients(theirs, ours, trainer)

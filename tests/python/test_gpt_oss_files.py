@@ -174,9 +174,9 @@ def test_chat(directory):
     assert done.returncode == 0 and "generated: 0 in" in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("options", [[], ["--freeze-experts", "--dtype", "bf16"]])
+@pytest.mark.parametrize("options", [[], ["--freeze-experts", "--dtype", "bf16", "--router-aux-loss", 0.5]])
 def test_train(directory, tmp_path, options):
-    """All but the experts, asked or not: these are saved as they were read, and a run goes on."""
+    """All but the experts, asked or not: these are saved as they were read, and a run goes on, with its auxiliary loss."""
     (tmp_path / "text").write_text("a tile on a tile on a roof. " * 60)
     done = tegula("train", "--model", directory, "--train-file", tmp_path / "text", "--out", tmp_path / "out", "--steps", 3, "--batch", 2, "--seq", 24, "--val-fraction", 0, *options)
     assert done.returncode == 0, done.stderr
@@ -188,6 +188,9 @@ def test_train(directory, tmp_path, options):
     assert json.loads((tmp_path / "out" / "config.json").read_text())["quantization_config"]["quant_method"] == "mxfp4"
     done = tegula("train", "--out", tmp_path / "out", "--resume", "--steps", 4)
     assert done.returncode == 0, done.stderr
+    steps = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    aux = [line.get("aux_loss") for line in steps if line["event"] == "step"]
+    assert len(aux) == 4 and all((0 < loss < 10) if options else loss is None for loss in aux) and (" | aux " in done.stderr) == bool(options)
     assert tegula("generate", tmp_path / "out", "a", "-n", 3).returncode == 0
 
 

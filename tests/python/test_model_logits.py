@@ -120,6 +120,7 @@ def test_presets_and_configs():
     config = tegula.ModelConfig.gpt_tile_small(vocab_size=100)
     assert config == tegula.ModelConfig.preset("gpt_tile_small", 100) and config.n_layer == config.num_hidden_layers == 4
     assert tegula.ModelConfig.qwen3_0_6b().num_key_value_heads == 8
+    assert tegula.ModelConfig.gpt_oss_20b().num_local_experts == 32 and tegula.ModelConfig.qwen3_30b_a3b().num_experts == 128
     shaped, named = tegula.Model(config, seed=5), tegula.Model.from_preset("gpt_tile_small", vocab_size=100, seed=5)
     assert (shaped([[1, 2]]) == named([[1, 2]])).all() and named.info["hidden_size"] == 64
     assert not (shaped([[1, 2]]) == tegula.Model(config, seed=6)([[1, 2]])).all()

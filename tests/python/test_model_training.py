@@ -39,6 +39,24 @@ def test_a_text_is_learnt():
     assert -numpy.take_along_axis(logp, targets[..., None], -1).mean() == pytest.approx(after, rel=1e-5)
 
 
+@pytest.mark.parametrize("name", ["gpt_oss_nano", "qwen3_moe_nano"])
+def test_a_model_of_experts_is_balanced(name):
+    """The loss has the auxiliary part, that of an evaluation has not; of two experts a token it is about 2."""
+    model = tegula.Model.from_preset(name, vocab_size=50, seed=1)
+    ids, targets = batch()
+    plain = tegula.Trainer(model, **SHAPE)
+    with tegula.Trainer(model, **SHAPE, router_aux_loss_coef=0.5) as trainer:
+        before = trainer.loss(ids, targets)
+        result = trainer.step(ids, targets)
+    assert 1.9 < result.aux_loss < 3 and result.loss == pytest.approx(before + 0.5 * result.aux_loss)
+    assert plain.step(ids, targets).aux_loss == 0
+    plain.close()
+    with pytest.raises(ValueError, match="router_aux_loss_coef: expected a finite number >= 0, got -1"):
+        tegula.Trainer(model, **SHAPE, router_aux_loss_coef=-1)
+    with pytest.raises(TypeError):
+        tegula.Trainer(model, **SHAPE, router_aux_loss_coef="much")
+
+
 def test_gradients_and_losses_of_pytorch(tmp_path):
     if os.environ.get("TEGULA_TORCH") == "none":
         pytest.skip("TEGULA_TORCH=none: no live models")

@@ -41,19 +41,25 @@ static int read_options(PyObject *module, PyObject *args, PyObject *named, tgi_m
                          "schedule",
                          "decay_fraction",
                          "freeze_experts",
+                         "router_aux_loss_coef",
                          NULL};
   const tgi_runtime_state *state = PyModule_GetState(module);
   const char *dtype;
   int schedule, freeze;
   long long num_steps, warmup_steps;
-  PyObject *object;
+  PyObject *object, *aux;
   *o = (tg_trainer_options){.batch_size = 0};
   if (!PyArg_ParseTupleAndKeywords(
-          args, named, "O!$iiLLdddddddziidp:trainer", keys, (PyTypeObject *)state->model, &object,
+          args, named, "O!$iiLLdddddddziidpO:trainer", keys, (PyTypeObject *)state->model, &object,
           &o->batch_size, &o->sequence_length, &num_steps, &warmup_steps, &o->learning_rate,
           &o->min_learning_rate, &o->beta1, &o->beta2, &o->eps, &o->weight_decay, &o->max_grad_norm,
-          &dtype, &o->micro_batch_size, &schedule, &o->decay_fraction, &freeze) ||
+          &dtype, &o->micro_batch_size, &schedule, &o->decay_fraction, &freeze, &aux) ||
       tgi_read_dtype(dtype, &o->dtype) < 0) {
+    return -1;
+  }
+  o->has_router_aux_loss_coef = aux != Py_None;
+  o->router_aux_loss_coef = aux != Py_None ? PyFloat_AsDouble(aux) : 0;
+  if (PyErr_Occurred()) {
     return -1;
   }
   *model = (tgi_model_handle *)(void *)object;
@@ -241,8 +247,8 @@ static PyObject *run_batch(trainer_handle *t, action what, PyObject *args)
     return NULL;
   }
   return what == STEP
-             ? Py_BuildValue("(LdddL)", (long long)result.step, result.loss, result.grad_norm,
-                             result.learning_rate, (long long)result.num_targets)
+             ? Py_BuildValue("(LdddLd)", (long long)result.step, result.loss, result.grad_norm,
+                             result.learning_rate, (long long)result.num_targets, result.aux_loss)
              : PyFloat_FromDouble(result.loss);
 }
 
@@ -364,8 +370,9 @@ static PyObject *resume(PyObject *self, PyObject *directory)
 }
 
 static PyMethodDef methods[] = {
-    TGI_METHOD("step", step, METH_VARARGS,
-               "step(ids, targets)\n--\n\n(step, loss, grad_norm, learning_rate, num_targets)."),
+    TGI_METHOD(
+        "step", step, METH_VARARGS,
+        "step(ids, targets)\n--\n\n(step, loss, grad_norm, learning_rate, num_targets, aux_loss)."),
     TGI_METHOD("loss", loss, METH_VARARGS, "loss(ids, targets)\n--\n\nThe loss of a batch."),
     TGI_METHOD("backward", backward, METH_VARARGS,
                "backward(ids, targets)\n--\n\nThe loss of a batch; computes the gradients."),

@@ -15,14 +15,16 @@ _SCHEDULES = {"cosine": 1, "constant": 2, "linear": 3, "wsd": 4}
 
 
 class StepResult(NamedTuple):
-    """What a step did: its number from 1, the mean loss over the targets, the gradients' norm before clipping, the
-    learning rate, and how many targets there were."""
+    """What a step did: its number from 1, the loss (the mean over the targets, and the auxiliary loss of routers times its
+    coefficient), the gradients' norm before clipping, the learning rate, how many targets there were, and the auxiliary
+    loss before its coefficient (0 without)."""
 
     step: int
     loss: float
     grad_norm: float
     learning_rate: float
     num_targets: int
+    aux_loss: float
 
 
 class Trainer:
@@ -42,10 +44,12 @@ class Trainer:
         warmup_steps: int | None = None, min_learning_rate: float | None = None, beta1: float = 0.9, beta2: float = 0.99,
         eps: float = 1e-8, weight_decay: float = 0.1, max_grad_norm: float = 1.0, dtype: str = "float32",
         micro_batch_size: int = 0, schedule: str = "cosine", decay_fraction: float | None = None, freeze_experts: bool = False,
+        router_aux_loss_coef: float | None = None,
     ) -> None:  # fmt: skip
         """The options of tg_trainer_options. dtype "bfloat16": passes in bf16, master weights in f32. schedule: cosine,
         constant, linear, or wsd with decay_fraction (0.2). Absent: warmup_steps a twentieth of num_steps,
-        min_learning_rate a tenth of learning_rate."""
+        min_learning_rate a tenth of learning_rate, router_aux_loss_coef that of the model's config if it says
+        output_router_logits, else 0."""
         instance_of("trainer: model", model, Model)
         whole_number("trainer: batch_size", batch_size, 1, I32_MAX)
         whole_number("trainer: sequence_length", sequence_length, 1, I32_MAX)
@@ -63,6 +67,7 @@ class Trainer:
             "learning_rate": learning_rate, "min_learning_rate": lowest, "beta1": beta1, "beta2": beta2, "eps": eps,
             "weight_decay": weight_decay, "max_grad_norm": max_grad_norm, "dtype": dtype, "micro_batch_size": micro_batch_size,
             "schedule": _SCHEDULES[schedule], "decay_fraction": fraction, "freeze_experts": freeze_experts,
+            "router_aux_loss_coef": router_aux_loss_coef,
         }  # fmt: skip
         self._handle = _runtime.open_trainer(model._handle, **options)
 

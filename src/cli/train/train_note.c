@@ -20,9 +20,9 @@ static const char *const free_to_change[] = {
     "decay-fraction", "micro-batch", "sample-every", "sample-prompt", "keep"};
 
 /* Options that notes of earlier versions lack: they then have the defaults. */
-static const char *const newer[] = {"schedule",     "decay-fraction", "micro-batch",
-                                    "sample-every", "sample-prompt",  "keep",
-                                    "template-arg", "trust-content",  "freeze-experts"};
+static const char *const newer[] = {
+    "schedule", "decay-fraction", "micro-batch",   "sample-every",   "sample-prompt",
+    "keep",     "template-arg",   "trust-content", "freeze-experts", "router-aux-loss"};
 
 #define IS_ONE_OF(name, list) is_one_of(name, list, sizeof(list) / sizeof((list)[0]))
 

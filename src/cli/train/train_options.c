@@ -17,7 +17,8 @@ static const tgi_option rows[] = {
         "train a new model of this preset: gpt_nano, gpt_micro, gpt_mini, gpt2, gpt2-medium, "
         "gpt2-large, gpt2-xl, gpt_tile_small, gpt_tile_medium, gpt_tile_large; qwen3_nano, "
         "qwen3-0.6b, qwen3-1.7b, qwen3-4b, qwen3-8b, qwen3-14b, qwen3-32b; qwen2.5-0.5b; "
-        "llama-3.2-1b, llama-3.2-3b, llama-3.1-8b"),
+        "llama-3.2-1b, llama-3.2-3b, llama-3.1-8b; qwen3_moe_nano, qwen3-30b-a3b, "
+        "qwen3-235b-a22b; mixtral-8x7b; gpt_oss_nano, gpt-oss-20b, gpt-oss-120b"),
     ROW("vocab-size", vocab_size, "N", I32, 257, TGI_ANY_I32,
         "vocabulary size of a new model (257: one id per byte, and end of text)"),
     {"model", "DIR", TGI_AT(tgi_train_options, model), 0, 0,
@@ -65,6 +66,9 @@ static const tgi_option rows[] = {
     ROW("clip", clip, "X", F64, 0, TGI_ANY_F64, "clip gradients to this norm; 0: never (1)"),
     ROW("freeze-experts", freeze_experts, NULL, FLAG, 0, 0,
         "train all but the matrices of experts, which need no gradients and no optimiser state"),
+    ROW("router-aux-loss", router_aux_loss, "X", F64, 0, TGI_ANY_F64,
+        "weight of the loss that balances the routers of experts (router_aux_loss_coef of "
+        "config.json if it says output_router_logits, else 0)"),
     ROW("dtype", dtype, "DTYPE", TEXT, 0, 0,
         "dtype of weights and activations in the passes: f32 or bf16. With bf16 the optimiser "
         "updates and saves f32 weights (f32)"),
@@ -140,6 +144,7 @@ tgi_train_options tgi_train_defaults(void)
                              .warmup = -1,
                              .weight_decay = 0.1,
                              .clip = 1.0,
+                             .router_aux_loss = -1,
                              .eval_every = 100,
                              .eval_tokens = 131072,
                              .save_every = 250};

@@ -18,6 +18,7 @@ typedef struct tgi_train_options {
   int64_t steps, warmup, eval_every, eval_tokens, save_every, sample_every, seed, show_data;
   int32_t batch, micro_batch, seq, threads, vocab_size, keep;
   double lr, min_lr, decay_fraction, weight_decay, clip;
+  double router_aux_loss; /* -1: the model's */
   bool resume, quiet, trust_content, no_cache, freeze_experts;
 } tgi_train_options;
 

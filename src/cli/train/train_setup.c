@@ -150,6 +150,9 @@ static tg_trainer_options trainer_options(const tgi_train_run *r)
                               .weight_decay = o->weight_decay,
                               .max_grad_norm = o->clip,
                               .freeze_experts = o->freeze_experts,
+                              .has_router_aux_loss_coef = o->router_aux_loss >= 0,
+                              .router_aux_loss_coef =
+                                  o->router_aux_loss >= 0 ? o->router_aux_loss : 0,
                               .dtype = tgi_option_dtype(o->dtype),
                               .backend = device.backend,
                               .device_index = device.index};
