@@ -67,14 +67,15 @@ static tg_status open_context(tg_engine *e, const tg_engine_options *o, tg_error
  * depend on who else is there. */
 static tg_status open_decoder(tg_engine *e, tg_error *error)
 {
+  tg_error why;
   const tg_status status = tgi_model_open_decoder(e->ctx, &e->model, e->cache, &e->rope,
-                                                  TG_BLOCK_TOKENS, &e->decoder);
+                                                  TG_BLOCK_TOKENS, &e->decoder, &why);
   if (status == TG_OK) {
     snprintf(e->steps, sizeof e->steps, "one kernel (%s)", tg_decoder_name(e->decoder));
   }
   return status == TG_OK || status == TG_UNSUPPORTED
              ? TG_OK
-             : tgi_error_set(error, status, "engine_create: %s", tg_context_message(e->ctx));
+             : tgi_error_set(error, status, "engine_create: %s", why.text);
 }
 
 /* Tokens of a sequence, and of the pool, in blocks. */

@@ -177,7 +177,7 @@ tg_status tgi_engine_pick(tg_engine *e, tgi_sequence *const *sequence, int32_t c
   picking p = {.e = e, .sequence = sequence, .count = count};
   const int64_t position = e->pages.positions.ndim ? 1 : sequence[0]->known;
   const size_t bytes = (size_t)count * sizeof(int64_t);
-  int64_t seeds[TG_ENGINE_MAX_BATCH];
+  int64_t seeds[TG_ENGINE_MAX_BATCH] = {0};
   for (int32_t i = 0; i < count; i++) {
     seeds[i] = (int64_t)how_of(&p, i)->sampling.seed;
   }

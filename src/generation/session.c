@@ -189,16 +189,18 @@ static tg_status take_buffers(tg_session *s, tg_error *error)
                                  (long long)s->capacity);
 }
 
-/* One kernel for a pass over one token, where there is one; else the reason is in s->steps. */
+/* One kernel for a pass over one token, where there is one. */
 static tg_status open_decoder(tg_session *s, tg_error *error)
 {
-  const tg_status status =
-      tgi_model_open_decoder(s->ctx, &s->model, s->cache, &s->rope, TGI_PIECE_TOKENS, &s->decoder);
-  if (status == TG_UNSUPPORTED) {
-    return TG_OK;
+  tg_error why;
+  const tg_status status = tgi_model_open_decoder(s->ctx, &s->model, s->cache, &s->rope,
+                                                  TGI_PIECE_TOKENS, &s->decoder, &why);
+  if (status == TG_OK) {
+    snprintf(s->steps, sizeof s->steps, "one kernel (%s)", tg_decoder_name(s->decoder));
   }
-  snprintf(s->steps, sizeof s->steps, "one kernel (%s)", tg_decoder_name(s->decoder));
-  return status ? fail(s, status, error) : TG_OK;
+  return status == TG_OK || status == TG_UNSUPPORTED
+             ? TG_OK
+             : tgi_error_set(error, status, "session_create: %s", why.text);
 }
 
 static tg_status set_up(tg_session *s, const tg_session_options *o, tg_error *error)

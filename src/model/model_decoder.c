@@ -1,6 +1,6 @@
 #include "model_decoder.h"
 
-#include "core/context_state.h"
+#include "core/error_record.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -119,20 +119,21 @@ static tg_decoder_model describe(const tg_model *model, const tgi_rope_tables *r
 
 tg_status tgi_model_open_decoder(tg_context *ctx, const tg_model *model,
                                  const tgi_layer_cache *cache, const tgi_rope_tables *rope,
-                                 int32_t block_tokens, tg_decoder **out)
+                                 int32_t block_tokens, tg_decoder **out, tg_error *error)
 {
   const tgi_config *c = &model->config;
   const int layers = c->num_hidden_layers;
   const char *obstacle = find_obstacle(model, cache);
   *out = NULL;
   if (obstacle || !is_regular(model)) {
-    return tgi_report(ctx, TG_UNSUPPORTED,
-                      "decoder: expected a model that is served, got one with %s",
-                      obstacle ? obstacle : "layers of several layouts");
+    return tgi_error_set(error, TG_UNSUPPORTED,
+                         "decoder: expected a model that is served, got one with %s",
+                         obstacle ? obstacle : "layers of several layouts");
   }
   tg_tensor *views = malloc(2 * (size_t)layers * sizeof *views);
   if (!views) {
-    return tgi_report(ctx, TG_NO_MEMORY, "decoder: expected room for %d layers, got none", layers);
+    return tgi_error_set(error, TG_NO_MEMORY, "decoder: expected room for %d layers, got none",
+                         layers);
   }
   const int64_t width = tgi_config_key_width(c);
   for (int i = 0; i < layers; i++) {
@@ -146,5 +147,5 @@ tg_status tgi_model_open_decoder(tg_context *ctx, const tg_model *model,
   m.block_tokens = block_tokens;
   const tg_status status = tg_decoder_create(ctx, &m, out);
   free(views);
-  return status;
+  return status ? tgi_error_set(error, status, "%s", tg_context_message(ctx)) : TG_OK;
 }
