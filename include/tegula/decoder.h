@@ -6,8 +6,8 @@
  * activations through memory. It serves models of certain widths (tg_decoder_create), bf16, on
  * GPUs of compute capability 9.0.
  *
- * Math       Products of bf16 are summed in f32. The residual stream, queries' and keys' projections
- *            and the scores' sums stay in f32; norms' and activations' outputs, queries, keys and
+ * Math       Products of bf16 are summed in f32. The residual stream, queries' and keys'
+ * projections and the scores' sums stay in f32; norms' and activations' outputs, queries, keys and
  *            values are rounded to bf16. Deterministic: a token's logits are a function of the
  *            model, the cache's keys and values and the token, whatever the block table says. They
  *            differ from those of the ops by roundings.
@@ -39,17 +39,17 @@ typedef struct tg_decoder tg_decoder;
  */
 typedef struct tg_decoder_model {
   int32_t layers, heads, kv_heads, head_dim;
-  float norm_eps, scale;             /* scale: of scores */
-  tg_tensor tokens, head;            /* [vocab, hidden] */
-  tg_tensor positions;               /* [positions, hidden] of GPT-2; absent otherwise */
+  float norm_eps, scale;                 /* scale: of scores */
+  tg_tensor tokens, head;                /* [vocab, hidden] */
+  tg_tensor positions;                   /* [positions, hidden] of GPT-2; absent otherwise */
   tg_tensor final_norm, final_norm_bias; /* [hidden] */
   tg_tensor norm1, norm1_bias, norm2, norm2_bias, out_bias, down_bias; /* [layers, hidden] */
-  tg_tensor qkv, out, up, down;      /* [layers, outputs, inputs]; up: gate before up */
-  tg_tensor qkv_bias, up_bias;       /* [layers, outputs] */
-  tg_tensor q_norm, k_norm;          /* [layers, head_dim] */
-  tg_tensor cos, sin;                /* f32 [positions, head_dim / 2] */
-  const tg_tensor *keys, *values;    /* [layers] of [rows, kv_heads * head_dim] */
-  int32_t block_tokens;              /* rows of a block of the pool */
+  tg_tensor qkv, out, up, down;   /* [layers, outputs, inputs]; up: gate before up */
+  tg_tensor qkv_bias, up_bias;    /* [layers, outputs] */
+  tg_tensor q_norm, k_norm;       /* [layers, head_dim] */
+  tg_tensor cos, sin;             /* f32 [positions, head_dim / 2] */
+  const tg_tensor *keys, *values; /* [layers] of [rows, kv_heads * head_dim] */
+  int32_t block_tokens;           /* rows of a block of the pool */
 } tg_decoder_model;
 
 /**

@@ -14,9 +14,9 @@
  * piece_tokens and cache_dtype alone: not of other requests, of their order, of the size of the
  * pool, of the number of threads, nor of what is shared. On a GPU they are also one function for
  * batch 1 and another for all other sizes of the batch, as one row may have a kernel of its own
- * (tg_engine_steps) whose roundings differ. On a CPU they are those of tg_session_generate with the same
- * options behind the prompt in a session of the same cache_dtype, if piece_tokens is 256. On a GPU
- * an engine computes products without cublasLt, and so not always what a session computes.
+ * (tg_engine_steps) whose roundings differ. On a CPU they are those of tg_session_generate with the
+ * same options behind the prompt in a session of the same cache_dtype, if piece_tokens is 256. On a
+ * GPU an engine computes products without cublasLt, and so not always what a session computes.
  *
  * One thread at a time may use an engine. The model must outlive it.
  */

@@ -38,8 +38,7 @@ static tg_status check_part(const tg_context *ctx, const part *p, int64_t step, 
   for (int i = ndim - 1; i >= 0 && fits; i--) {
     const bool layer = i == 0 && p->layers > 1;
     fits = p->t->shape[i] == shape[i] &&
-           (layer ? tgi_stride(p->t, 0) == step
-                  : shape[i] == 1 || tgi_stride(p->t, i) == dense);
+           (layer ? tgi_stride(p->t, 0) == step : shape[i] == 1 || tgi_stride(p->t, i) == dense);
     dense *= shape[i];
   }
   fits = fits && (uintptr_t)p->t->data % 16 == 0;
@@ -105,8 +104,8 @@ static tg_status check_cache(const tg_context *ctx, const tg_decoder_model *m)
       return tgi_report(ctx, TG_UNSUPPORTED,
                         "decoder_create: %s[%d]: expected contiguous bf16 [rows, %lld], got %s of "
                         "%d axes",
-                        i % 2 ? "values" : "keys", i / 2, (long long)width,
-                        tg_dtype_name(t->dtype), (int)t->ndim);
+                        i % 2 ? "values" : "keys", i / 2, (long long)width, tg_dtype_name(t->dtype),
+                        (int)t->ndim);
     }
   }
   return TG_OK;
@@ -178,9 +177,9 @@ static tg_status check_operand(const tg_context *ctx, const char *name, const tg
     return tgi_report(ctx, TG_BAD_SHAPE, "decoder_run: %s: expected %lld elements, got %lld", name,
                       (long long)elements, t->ndim ? (long long)found : 0LL);
   }
-  return t->data ? TG_OK
-                 : tgi_report(ctx, TG_BAD_ARGUMENT, "decoder_run: %s: expected memory, got NULL",
-                              name);
+  return t->data
+             ? TG_OK
+             : tgi_report(ctx, TG_BAD_ARGUMENT, "decoder_run: %s: expected memory, got NULL", name);
 }
 
 static tg_status check_step(const tg_context *ctx, const tg_decoder *d, const tg_decoder_step *s)
@@ -192,8 +191,7 @@ static tg_status check_step(const tg_context *ctx, const tg_decoder *d, const tg
     status = check_operand(ctx, "block_table", &s->block_table, TG_I32, 1);
   }
   if (status == TG_OK && (s->position < 0 || s->position >= d->positions)) {
-    status = tgi_report(ctx, TG_BAD_ARGUMENT,
-                        "decoder_run: position: expected 0 to %lld, got %lld",
+    status = tgi_report(ctx, TG_BAD_ARGUMENT, "decoder_run: position: expected 0 to %lld, got %lld",
                         (long long)d->positions - 1, (long long)s->position);
   }
   return status;

@@ -226,10 +226,7 @@ tg_status tg_engine_step(tg_engine *e, int64_t *left, tg_error *error)
 
 const char *tg_engine_steps(const tg_engine *e)
 {
-  return !e              ? ""
-         : e->steps[0]   ? e->steps
-         : e->records    ? "recorded"
-                         : "op by op";
+  return !e ? "" : e->steps[0] ? e->steps : e->records ? "recorded" : "op by op";
 }
 
 tg_engine_info tg_engine_get_info(const tg_engine *e)

@@ -37,10 +37,10 @@ typedef struct tgi_row_graph {
 struct tg_engine {
   tg_model model; /* the caller's, on a GPU with a block of the engine's own */
   tg_context *ctx;
-  tg_context *prompts; /* of pieces of prompts. On a GPU another one, with cublasLt, whose sums go by
-                          the number of rows: that of a piece is its own, that of rows is not */
+  tg_context *prompts; /* of pieces of prompts. On a GPU another one, with cublasLt, whose sums go
+                          by the number of rows: that of a piece is its own, that of rows is not */
   bool on_gpu;
-  bool records; /* passes over rows */
+  bool records;         /* passes over rows */
   tgi_row_graph *graph; /* [TGI_ROW_GRAPHS] */
   tg_decoder *decoder;  /* of an engine of one row, where there is one; else NULL */
   bool greedy;          /* the id at `picked` is the best of the logits already */

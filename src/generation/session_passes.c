@@ -111,7 +111,11 @@ tg_status tgi_session_step(tg_session *s)
 
 const char *tg_session_steps(const tg_session *s)
 {
-  return !s ? "" : s->decoder ? s->steps : s->recorded ? "recorded" : s->steps[0] ? s->steps : "op by op";
+  return !s            ? ""
+         : s->decoder  ? s->steps
+         : s->recorded ? "recorded"
+         : s->steps[0] ? s->steps
+                       : "op by op";
 }
 
 static tg_status feed_piece(tg_session *s, const int32_t *ids, int64_t count, tg_error *error)

@@ -60,8 +60,8 @@ struct tg_session {
   tg_graph *graph[TGI_EXTENTS];
   tg_decoder *decoder; /* NULL: graphs */
   bool greedy;         /* the id at s->ids is the best of the logits already */
-  tg_fetch *fetch[2]; /* tokens on their way to the host, by turns */
-  char steps[600];    /* tg_session_steps */
+  tg_fetch *fetch[2];  /* tokens on their way to the host, by turns */
+  char steps[600];     /* tg_session_steps */
 
   tgi_forward *forward; /* NULL until the first tg_session_forward */
 };

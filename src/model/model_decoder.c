@@ -17,16 +17,15 @@ static const char *find_obstacle(const tg_model *model, const tgi_layer_cache *c
   for (int i = 0; i < c->num_hidden_layers; i++) {
     slides = slides || tgi_config_slides(c, i);
   }
-  return model->dtype != TG_BF16                  ? "weights of another dtype than bf16"
-         : cache->keys.dtype != TG_BF16           ? "a cache of another dtype than bf16"
-         : !gpt && !llama                         ? "another family"
-         : c->num_experts || c->sinks             ? "experts or sinks"
-         : slides                                 ? "sliding windows"
-         : c->scale_attn_by_inverse_layer_idx     ? "scores scaled by layer"
+  return model->dtype != TG_BF16              ? "weights of another dtype than bf16"
+         : cache->keys.dtype != TG_BF16       ? "a cache of another dtype than bf16"
+         : !gpt && !llama                     ? "another family"
+         : c->num_experts || c->sinks         ? "experts or sinks"
+         : slides                             ? "sliding windows"
+         : c->scale_attn_by_inverse_layer_idx ? "scores scaled by layer"
          : !gpt && (c->attention_bias || c->output_bias || c->mlp_bias) ? "biases"
                                                                         : NULL;
 }
-
 
 /* A parameter of all layers, [layers, ...], where it lies at one distance from layer to layer. The
  * field is an offset in tgi_layer_parameters. */
@@ -77,8 +76,7 @@ static bool is_regular(const tg_model *model)
   for (int i = 1; i < layers && regular; i++) {
     const int first = p->layer[i - 1].norm1, next = p->layer[i].norm1;
     for (int k = 0; first + k < next && regular; k++) {
-      regular = next + k < p->count &&
-                p->list[next + k].offset - p->list[first + k].offset == step;
+      regular = next + k < p->count && p->list[next + k].offset - p->list[first + k].offset == step;
     }
   }
   return regular;

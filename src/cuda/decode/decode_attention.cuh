@@ -187,9 +187,8 @@ template <typename S>
 __device__ __forceinline__ uint32_t key_row(const decode_state &s, int value, int first, int key,
                                             int own)
 {
-  return first + key == own
-             ? shared_address(s.newest + value * S::kHeadDim)
-             : shared_address(s.keys) + (value * S::kKeys + key) * S::kKeyBytes;
+  return first + key == own ? shared_address(s.newest + value * S::kHeadDim)
+                            : shared_address(s.keys) + (value * S::kKeys + key) * S::kKeyBytes;
 }
 
 /** Scores of 8 keys for all heads: c[0] and c[1] of head `row` and keys 2 quad, 2 quad + 1. */
@@ -258,9 +257,8 @@ __device__ __forceinline__ void add_keys(const decode_state &s, const decode_job
 #pragma unroll
   for (int j = 0; j < 8; j++) {
     float v[kEach];
-    load_values(key_row<S>(s, 1, first, tile + j < last ? tile + j : last, own) +
-                    s.lane * 2 * kEach,
-                v);
+    load_values(
+        key_row<S>(s, 1, first, tile + j < last ? tile + j : last, own) + s.lane * 2 * kEach, v);
 #pragma unroll
     for (int h = 0; h < S::kGroup; h++) {
       const float p = __shfl_sync(kAllLanes, j % 2 ? pb : pa, 4 * h + j / 2);
@@ -331,10 +329,9 @@ __device__ __forceinline__ void attend_split(decode_state &s, const decode_job &
   uint4 q[kEach];
 #pragma unroll
   for (int i = 0; i < kEach; i++) {
-    q[i] = s.row < S::kGroup
-               ? load_shared_16(shared_address(s.query + s.row * S::kHeadDim) +
-                                (i / 2 * 8 + 2 * s.quad + i % 2) * 16)
-               : make_uint4(0, 0, 0, 0);
+    q[i] = s.row < S::kGroup ? load_shared_16(shared_address(s.query + s.row * S::kHeadDim) +
+                                              (i / 2 * 8 + 2 * s.quad + i % 2) * 16)
+                             : make_uint4(0, 0, 0, 0);
   }
   for (int first = 0; first < s.num_keys; first += S::kKeys) {
     if (first > 0) {

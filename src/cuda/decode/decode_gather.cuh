@@ -9,8 +9,7 @@ inline namespace TGI_CUDA_ENTRY
 {
 
 /** Pairs of a vector of kHidden that a thread has. */
-template <typename S>
-constexpr int kPairs = (S::kHidden / 2 + kDecodeThreads - 1) / kDecodeThreads;
+template <typename S> constexpr int kPairs = (S::kHidden / 2 + kDecodeThreads - 1) / kDecodeThreads;
 
 template <typename S> __device__ __forceinline__ bool has_pair(int thread, int i)
 {
@@ -123,7 +122,7 @@ __device__ __forceinline__ float gather_norm(decode_state &s, const decode_job &
     return inverse_root_flushed(sums.y / S::kHidden + job.eps);
   }
   const float mean = sums.x / S::kHidden;
-  const float factor = 
+  const float factor =
       inverse_root_flushed(fmaxf(fmaf(-mean, mean, sums.y / S::kHidden), 0.0f) + job.eps);
 #pragma unroll
   for (int i = 0; i < kMany; i++) {

@@ -140,10 +140,10 @@ __device__ __forceinline__ void leave_inner(const decode_state &s, const decode_
     const int at = s.thread / 4 * 16 + s.thread % 4 * 2;
     const float a = silu<__nv_bfloat16>(total_of(sums, at) * factor);
     const float b = silu<__nv_bfloat16>(total_of(sums, at + 1) * factor);
-    put_copies(words + begin / 4 + s.thread, S::kInner / 2,
-               pack_pair(a * (total_of(sums, at + 8) * factor),
-                         b * (total_of(sums, at + 9) * factor)),
-               epoch);
+    put_copies(
+        words + begin / 4 + s.thread, S::kInner / 2,
+        pack_pair(a * (total_of(sums, at + 8) * factor), b * (total_of(sums, at + 9) * factor)),
+        epoch);
   }
 }
 
@@ -155,13 +155,13 @@ __device__ __forceinline__ void run_up(decode_state &s, const decode_job &job, i
   static_assert(!S::kGpt || kTiles <= kDecodeGroup, "one group has biases");
   float2 bias = make_float2(0.0f, 0.0f);
   if (S::kGpt && s.thread < kTiles * 4) {
-    const uint32_t pair = load_pair(at_layer(job.vector.up_bias, job, layer) +
-                                    s.block * kTiles * 8 + 2 * s.thread);
+    const uint32_t pair =
+        load_pair(at_layer(job.vector.up_bias, job, layer) + s.block * kTiles * 8 + 2 * s.thread);
     bias = make_float2(low_of(pair), high_of(pair));
   }
-  const float factor =
-      gather_norm<S>(s, job, at_layer(job.vector.norm2, job, layer),
-                     S::kGpt ? at_layer(job.vector.norm2_bias, job, layer) : nullptr, 2 * epoch - 1);
+  const float factor = gather_norm<S>(
+      s, job, at_layer(job.vector.norm2, job, layer),
+      S::kGpt ? at_layer(job.vector.norm2_bias, job, layer) : nullptr, 2 * epoch - 1);
   multiply_tiles<S, S::kHidden>(s, kTiles, job.stages, [&](int first, int rows, const float *sums) {
     leave_inner<S>(s, job, first, rows, sums, factor, bias, epoch);
   });
@@ -190,7 +190,7 @@ __device__ __forceinline__ decode_word rank_of(float logit, int row)
 __device__ __forceinline__ int32_t picked_of(decode_word best)
 {
   const uint32_t key = (uint32_t)(best >> 32);
-  return key == 0xffffffffu || key <= 0x007fffffu ? -1 : (int32_t)~(uint32_t)best;
+  return key == 0xffffffffu || key <= 0x007fffffu ? -1 : (int32_t) ~(uint32_t)best;
 }
 
 __device__ __forceinline__ decode_word best_of_warp(decode_word best)
@@ -247,19 +247,18 @@ __device__ __forceinline__ void run_head(decode_state &s, const decode_job &job)
   const int all = (job.vocab + 7) / 8;
   const int begin = (int)((int64_t)all * s.block / S::kBlocks);
   const int end = (int)((int64_t)all * (s.block + 1) / S::kBlocks);
-  const float factor =
-      gather_norm<S>(s, job, job.final_norm, job.final_norm_bias, 2 * epoch - 2);
+  const float factor = gather_norm<S>(s, job, job.final_norm, job.final_norm_bias, 2 * epoch - 2);
   decode_word best = 0;
-  multiply_tiles<S, S::kHidden>(
-      s, end - begin, job.stages, [&](int first, int rows, const float *sums) {
-        const int row = begin * 8 + first + s.thread;
-        if (s.thread < rows && row < job.vocab) {
-          const float logit = total_of(sums, s.thread) * factor;
-          const decode_word rank = rank_of(logit, row);
-          job.logits[row] = logit;
-          best = rank > best ? rank : best;
-        }
-      });
+  multiply_tiles<S, S::kHidden>(s, end - begin, job.stages,
+                                [&](int first, int rows, const float *sums) {
+                                  const int row = begin * 8 + first + s.thread;
+                                  if (s.thread < rows && row < job.vocab) {
+                                    const float logit = total_of(sums, s.thread) * factor;
+                                    const decode_word rank = rank_of(logit, row);
+                                    job.logits[row] = logit;
+                                    best = rank > best ? rank : best;
+                                  }
+                                });
   pick_greedily<S>(s, job, best);
 }
 
@@ -267,8 +266,7 @@ template <typename S>
 __device__ __forceinline__ decode_state open_state(const decode_job &job, char *raw)
 {
   decode_state s = {};
-  decode_memory<S> *m =
-      reinterpret_cast<decode_memory<S> *>(raw + job.stages * S::kStageBytes);
+  decode_memory<S> *m = reinterpret_cast<decode_memory<S> *>(raw + job.stages * S::kStageBytes);
   s.thread = (int)threadIdx.x;
   s.warp = s.thread / 32;
   s.lane = s.thread % 32;
@@ -323,8 +321,7 @@ namespace
 
 template <typename M>
 __global__ void __launch_bounds__(kDecodeThreads + 32, 1)
-    decode_kernel(const __grid_constant__ decode_maps maps,
-                  const __grid_constant__ decode_job job)
+    decode_kernel(const __grid_constant__ decode_maps maps, const __grid_constant__ decode_job job)
 {
   using S = decode_shape<M>;
   extern __shared__ __align__(1024) char decode_raw[];

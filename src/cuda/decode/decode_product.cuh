@@ -89,8 +89,7 @@ __device__ __forceinline__ void multiply_stages(decode_state &s, float (&a)[2][2
 #pragma unroll
     for (int j = 0; j < kMany; j++) {
       const int part = part0 + j * part_step;
-      const uint2 b =
-          kHold ? held[kHold ? part * kMmas + i : 0] : operand_of<S>(x, part, i, s.row);
+      const uint2 b = kHold ? held[kHold ? part * kMmas + i : 0] : operand_of<S>(x, part, i, s.row);
       multiply_pairs(a[j][i % 2], w[j][i].x, w[j][i].y, w[j][i].z, w[j][i].w, b.x, b.y);
     }
   }

@@ -25,9 +25,7 @@ template <typename S> __device__ __forceinline__ int matrix_k(int matrix)
 template <typename S>
 __device__ __forceinline__ void begin_matrix(decode_cursor &c, const decode_job &job, int block)
 {
-  const int m = c.matrix, rows = m == kMatrixQkv  ? S::kQkv
-                                 : m == kMatrixUp ? S::kUp
-                                                  : S::kHidden;
+  const int m = c.matrix, rows = m == kMatrixQkv ? S::kQkv : m == kMatrixUp ? S::kUp : S::kHidden;
   const int all = m == kMatrixHead ? (job.vocab + 7) / 8 : rows / 8;
   c.first_tile = (int)((int64_t)all * block / S::kBlocks);
   c.tiles = (int)((int64_t)all * (block + 1) / S::kBlocks) - c.first_tile;
@@ -72,8 +70,8 @@ __device__ __forceinline__ void start_copy(const decode_cursor &c, const decode_
                ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;"
                :
                : "r"(to), "l"(&maps.of[c.matrix]), "r"(0), "r"(copy_row<S>(c)),
-                 "r"(c.part * (S::kStageK / S::kAtom)),
-                 "r"(c.matrix == kMatrixHead ? 0 : c.layer), "r"(shared_address(full)),
+                 "r"(c.part * (S::kStageK / S::kAtom)), "r"(c.matrix == kMatrixHead ? 0 : c.layer),
+                 "r"(shared_address(full)),
                  "l"(0x12f0000000000000ull) /* evicted first: read once a token */
                : "memory");
 }
@@ -84,8 +82,7 @@ __device__ __forceinline__ void ask_for(const decode_cursor &c, const decode_map
   asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];"
                :
                : "l"(&maps.of[c.matrix]), "r"(0), "r"(copy_row<S>(c)),
-                 "r"(c.part * (S::kStageK / S::kAtom)),
-                 "r"(c.matrix == kMatrixHead ? 0 : c.layer)
+                 "r"(c.part * (S::kStageK / S::kAtom)), "r"(c.matrix == kMatrixHead ? 0 : c.layer)
                : "memory");
 }
 

@@ -73,19 +73,19 @@ template <typename M> struct decode_shape : M {
   static constexpr int kQuery = M::kHeads * M::kHeadDim;
   static constexpr int kQkv = kQuery + 2 * M::kKvHeads * M::kHeadDim;
   static constexpr int kUp = M::kGpt ? M::kInner : 2 * M::kInner;
-  static constexpr int kGroup = M::kHeads / M::kKvHeads;    /* query heads of a key head */
-  static constexpr int kSplits = M::kBlocks / M::kKvHeads;  /* of the keys */
-  static constexpr int kRows = M::kHidden / M::kBlocks;     /* of the residual stream, a block's */
-  static constexpr int kShare = M::kHidden / kDecodeWarps;  /* of k, a warp's, at its least */
-  static constexpr int kAtom = kShare % 64 == 0 ? 64 : 32;  /* k of a row of a copy */
+  static constexpr int kGroup = M::kHeads / M::kKvHeads;   /* query heads of a key head */
+  static constexpr int kSplits = M::kBlocks / M::kKvHeads; /* of the keys */
+  static constexpr int kRows = M::kHidden / M::kBlocks;    /* of the residual stream, a block's */
+  static constexpr int kShare = M::kHidden / kDecodeWarps; /* of k, a warp's, at its least */
+  static constexpr int kAtom = kShare % 64 == 0 ? 64 : 32; /* k of a row of a copy */
   static constexpr int kChunk = kShare % 128 == 0 ? 128 : kShare;
-  static constexpr int kChunkBytes = kChunk * 16;           /* 8 rows of a warp's k in a stage */
-  static constexpr int kStageK = kDecodeWarps * kChunk;     /* k of a stage: of all warps */
+  static constexpr int kChunkBytes = kChunk * 16;       /* 8 rows of a warp's k in a stage */
+  static constexpr int kStageK = kDecodeWarps * kChunk; /* k of a stage: of all warps */
   static constexpr int kStageBytes = kStageK * 16;
-  static constexpr int kKeys = 96 * 64 / M::kHeadDim;       /* of a split, in shared memory */
-  static constexpr int kKeyBytes = 2 * M::kHeadDim + 16;    /* no two rows in the same banks */
-  static constexpr int kOperand = larger(2 * larger(M::kInner, kQuery),
-                                         kDecodeWarps * kGroup * M::kHeadDim * 4); /* bytes */
+  static constexpr int kKeys = 96 * 64 / M::kHeadDim;    /* of a split, in shared memory */
+  static constexpr int kKeyBytes = 2 * M::kHeadDim + 16; /* no two rows in the same banks */
+  static constexpr int kOperand =
+      larger(2 * larger(M::kInner, kQuery), kDecodeWarps *kGroup *M::kHeadDim * 4); /* bytes */
   static_assert(kQkv % (8 * M::kBlocks) == 0 && M::kHidden % (8 * M::kBlocks) == 0 &&
                     kUp % (16 * M::kBlocks) == 0 && kRows <= 8 * kDecodeGroup &&
                     kQuery % (2 * M::kBlocks) == 0,

@@ -28,7 +28,6 @@ struct decoder_sm90 {
   char name[64];
 };
 
-
 bool serves(const tgi_decode_instance *d, const tg_decoder_model *m)
 {
   const bool gpt = m->norm1_bias.ndim != 0, qk = m->q_norm.ndim != 0;
@@ -62,8 +61,8 @@ tg_status find_room(const tg_context *ctx, decoder_sm90 *d)
   int resident = 0, cooperative = 0;
   d->job.stages = (int)((most - d->kind.fixed_bytes) / d->kind.stage_bytes);
   d->shared = d->kind.fixed_bytes + d->job.stages * d->kind.stage_bytes;
-  cudaError_t e = cudaFuncSetAttribute(
-      d->kind.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)d->shared);
+  cudaError_t e = cudaFuncSetAttribute(d->kind.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       (int)d->shared);
   if (e == cudaSuccess) {
     e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, d->kind.kernel, d->kind.threads,
                                                       d->shared);
@@ -136,9 +135,9 @@ const __nv_bfloat16 *elements(const tg_tensor &t)
 void fill_job(decoder_sm90 *d, const tg_decoder_model *m)
 {
   decode_job &j = d->job;
-  j.vector = {elements(m->norm1),  elements(m->norm1_bias), elements(m->norm2),
-              elements(m->norm2_bias), elements(m->q_norm), elements(m->k_norm),
-              elements(m->qkv_bias), elements(m->out_bias), elements(m->up_bias),
+  j.vector = {elements(m->norm1),      elements(m->norm1_bias), elements(m->norm2),
+              elements(m->norm2_bias), elements(m->q_norm),     elements(m->k_norm),
+              elements(m->qkv_bias),   elements(m->out_bias),   elements(m->up_bias),
               elements(m->down_bias)};
   j.layer_step = m->layers > 1 ? m->qkv.stride[0] : 0;
   j.tokens = elements(m->tokens);
@@ -166,9 +165,9 @@ tg_status take_memory(tg_context *ctx, decoder_sm90 *d, const tg_decoder_model *
   const size_t best = d->words_bytes, ended = best + d->kind.blocks * sizeof(decode_word);
   const size_t cache = ended + 256, bytes = cache + lists;
   void *memory, **list = static_cast<void **>(malloc(lists));
-  tg_status status = list ? tg_memory_allocate(ctx, bytes, &memory)
-                          : tgi_report(ctx, TG_NO_MEMORY,
-                                       "decoder_create: expected %zu bytes, got none", lists);
+  tg_status status =
+      list ? tg_memory_allocate(ctx, bytes, &memory)
+           : tgi_report(ctx, TG_NO_MEMORY, "decoder_create: expected %zu bytes, got none", lists);
   if (status == TG_OK) {
     decode_word *at = reinterpret_cast<decode_word *>(d->memory = static_cast<char *>(memory));
     for (int i = 0; i < TGI_WORDS_KINDS; i++) {

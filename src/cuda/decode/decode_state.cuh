@@ -53,7 +53,7 @@ struct decode_state {
   float2 *maxima;         /* [warps][group]: maximum and sum of a warp's keys */
   char *keys;             /* a split's keys, then values */
   mbarrier *full, *empty; /* of the ring */
-  uint32_t ring; /* this warp's part of the first stage */
+  uint32_t ring;          /* this warp's part of the first stage */
   int slot, parity;
   int thread, warp, lane, row, quad, block;
   int first_key, num_keys; /* of the split */
