@@ -94,6 +94,7 @@ add_library(
   model/generation_config.c
   model/dequantize.c
   model/model.c
+  model/model_decoder.c
   model/parameters.c
   model/parameter_values.c
   model/preset.c
@@ -112,6 +113,7 @@ add_library(
   model/weights_write.c
   generation/block_pool.c
   generation/engine.c
+  generation/engine_graphs.c
   generation/engine_memory.c
   generation/engine_pass.c
   generation/engine_pick.c

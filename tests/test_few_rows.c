@@ -1,4 +1,4 @@
-/* A row of a linear layer has the same bits alone and among up to 15 others, in 16 bits: on the
+/* A row of a linear layer has the same bits alone and among up to 63 others, in 16 bits: on the
  * CPU, and on a GPU if there is one. On Hopper that holds of a prepared context, too. */
 #include "tegula/tegula.h"
 
@@ -14,7 +14,7 @@
 #include "expect_op.h"
 #include "open_context.h"
 
-enum { kRows = 16 };
+enum { kRows = 64 };
 
 /* in and out: parts of k that are not equal, tiles of columns that end within, both ways. */
 typedef struct layer {

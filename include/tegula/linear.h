@@ -48,13 +48,13 @@ typedef struct tg_linear_fwd_args {
  *            CUDA: blocks of at most 128 products. If tg_context_prepare opened cublasLt, products
  *            of one dtype run there where it has an algorithm. cublasLt adds f32 sums in its own
  *            order, and z is rounded to y's dtype before an activation. Compute capability 9.0: 1
- *            to 16 rows of 16-bit x and weight, whose rows are multiples of 16 bytes, run on a
+ *            to 64 rows of 16-bit x and weight, whose rows are multiples of 16 bytes, run on a
  *            kernel of the library's own, prepared or not; it splits the sum over k by `in` and
  *            `out` alone into at most eight parts, and tensor cores add up each.
  * Workspace  tg_linear_fwd_workspace: packed blocks, a few MB per thread; CUDA: none.
  *            Asynchronous; capturable; deterministic; batch-invariant: a row has the same bits
  *            alone and among others (not through cublasLt). Compute capability 9.0, on the kernel
- *            named above: alone and among up to 15 others.
+ *            named above: alone and among up to 63 others.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (activation; an overlap that is not listed above;
  *            workspace missing or too small), UNSUPPORTED.
  * Source     Goto & van de Geijn 2008, doi:10.1145/1356052.1356053 (blocking); Hendrycks & Gimpel

@@ -8,6 +8,7 @@
 #include "attention_naive.h"  // IWYU pragma: export
 #include "context.h"          // IWYU pragma: export
 #include "cross_entropy.h"    // IWYU pragma: export
+#include "decoder.h"          // IWYU pragma: export
 #include "dequantize_mxfp4.h" // IWYU pragma: export
 #include "device.h"
 #include "embedding.h"            // IWYU pragma: export

@@ -82,11 +82,19 @@ typedef struct work {
   tgi_run_device device;
 } work;
 
-static tg_status open_model(const options *o, work *w, tg_error *error)
+static tg_status open_preset(const options *o, const char *mode, work *w, tg_error *error)
+{
+  const bool trains = !mode || strcmp(mode, "train") == 0;
+  const tg_dtype dtype = o->dtype ? tgi_option_dtype(o->dtype) : TG_F32;
+  return trains ? tg_model_create(o->preset, o->vocab_size, 0, &w->model, error)
+                : tgi_bench_create(o->preset, o->vocab_size, dtype, &w->model, error);
+}
+
+static tg_status open_model(const options *o, const char *mode, work *w, tg_error *error)
 {
   tgi_model_path path;
-  tg_status status = o->preset ? tg_model_create(o->preset, o->vocab_size, 0, &w->model, error)
-                               : tgi_model_path_find(o->model, &path, error);
+  tg_status status =
+      o->preset ? open_preset(o, mode, w, error) : tgi_model_path_find(o->model, &path, error);
   if (status == TG_OK && !o->preset) {
     status = tg_model_load(path.text, TG_DTYPE_NONE, &w->model, error);
   }
@@ -187,7 +195,7 @@ int tgi_bench_command(int argc, char **argv)
     return tgi_usage_error(&command_line, "--device: expected cpu, cuda or cuda:N, got %s",
                            o.device);
   }
-  tg_status status = open_model(&o, &w, &error);
+  tg_status status = open_model(&o, mode, &w, &error);
   if (status == TG_OK) {
     status = mode && strcmp(mode, "table") == 0 ? run_table(&o, &w, &error)
                                                 : run_steps(&o, &w, mode, &error);

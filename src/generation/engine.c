@@ -3,6 +3,7 @@
 
 #include "core/error_record.h"
 #include "tegula/device.h"
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { kBatch = 16, kPiece = 256 };
@@ -49,8 +50,32 @@ static tg_status open_context(tg_engine *e, const tg_engine_options *o, tg_error
   const tg_context_options options = {.backend = o->backend ? o->backend : TG_BACKEND_CPU,
                                       .num_threads = o->num_threads,
                                       .device_index = o->device_index};
-  e->on_gpu = options.backend == TG_BACKEND_CUDA;
-  return tg_context_create(&options, &e->ctx, error);
+  e->on_gpu = e->records = options.backend == TG_BACKEND_CUDA;
+  tg_status status = tg_context_create(&options, &e->ctx, error);
+  e->prompts = e->ctx;
+  if (status != TG_OK || !e->on_gpu) {
+    return status;
+  }
+  status = tg_context_create(&options, &e->prompts, error);
+  if (status == TG_OK && (status = tg_context_prepare(e->prompts)) != TG_OK) {
+    tgi_error_set(error, status, "engine_create: %s", tg_context_message(e->prompts));
+  }
+  return status;
+}
+
+/* One kernel for a row, where there is one: of an engine of one row, so that a request's bits never
+ * depend on who else is there. */
+static tg_status open_decoder(tg_engine *e, tg_error *error)
+{
+  tg_error why;
+  const tg_status status = tgi_model_open_decoder(e->ctx, &e->model, e->cache, &e->rope,
+                                                  TG_BLOCK_TOKENS, &e->decoder, &why);
+  if (status == TG_OK) {
+    snprintf(e->steps, sizeof e->steps, "one kernel (%s)", tg_decoder_name(e->decoder));
+  }
+  return status == TG_OK || status == TG_UNSUPPORTED
+             ? TG_OK
+             : tgi_error_set(error, status, "engine_create: %s", why.text);
 }
 
 /* Tokens of a sequence, and of the pool, in blocks. */
@@ -88,7 +113,8 @@ static tg_status set_up(tg_engine *e, const tg_engine_options *o, tg_error *erro
                          "engine_create: expected memory for a list of %lld blocks, got none",
                          (long long)blocks);
   }
-  return tgi_engine_take_memory(e, error);
+  status = tgi_engine_take_memory(e, error);
+  return status == TG_OK && e->on_gpu && s->batch == 1 ? open_decoder(e, error) : status;
 }
 
 tg_status tg_engine_create(const tg_model *model, const tg_engine_options *options, tg_engine **out,
@@ -123,8 +149,13 @@ void tg_engine_destroy(tg_engine *e)
 {
   if (e) {
     tgi_engine_release_all(e);
+    tg_decoder_destroy(e->ctx, e->decoder);
+    tgi_engine_free_graphs(e);
     tgi_engine_free_memory(e);
     tgi_scheduler_close(&e->scheduler);
+    if (e->prompts != e->ctx) {
+      tg_context_destroy(e->prompts);
+    }
     tg_context_destroy(e->ctx);
     free(e);
   }
@@ -149,7 +180,7 @@ static tg_status run_rows(tg_engine *e, tgi_step_plan *plan, tg_error *error)
 {
   tg_status status = tgi_engine_run_rows(e, plan);
   if (status != TG_OK) {
-    return tgi_engine_fail(e, plan->row, plan->num_rows, status, error);
+    return tgi_engine_fail(e, e->ctx, plan->row, plan->num_rows, status, error);
   }
   for (int32_t i = 0; i < plan->num_rows; i++) {
     tgi_scheduler_advance(&e->scheduler, plan->row[i], 1);
@@ -163,7 +194,7 @@ static tg_status run_prompt(tg_engine *e, const tgi_step_plan *plan, tg_error *e
   tgi_sequence *s = plan->prompt;
   const tg_status status = tgi_engine_run_prompt(e, plan);
   if (status != TG_OK) {
-    return tgi_engine_fail(e, &s, 1, status, error);
+    return tgi_engine_fail(e, e->prompts, &s, 1, status, error);
   }
   tgi_scheduler_advance(&e->scheduler, s, plan->count);
   e->prompt_tokens += plan->count;
@@ -186,11 +217,16 @@ tg_status tg_engine_step(tg_engine *e, int64_t *left, tg_error *error)
     const tg_status second = run_prompt(e, &plan, status ? NULL : error);
     status = status ? status : second;
   }
-  e->steps++;
+  e->num_steps++;
   if (left) {
     *left = e->scheduler.num_running + e->scheduler.num_waiting;
   }
   return status;
+}
+
+const char *tg_engine_steps(const tg_engine *e)
+{
+  return !e ? "" : e->steps[0] ? e->steps : e->records ? "recorded" : "op by op";
 }
 
 tg_engine_info tg_engine_get_info(const tg_engine *e)
@@ -205,7 +241,7 @@ tg_engine_info tg_engine_get_info(const tg_engine *e)
                           .shared_blocks = tgi_prefix_idle_blocks(&s->cache),
                           .waiting = s->num_waiting,
                           .running = s->num_running,
-                          .steps = e->steps,
+                          .steps = e->num_steps,
                           .rows = e->rows,
                           .prompt_tokens = e->prompt_tokens,
                           .shared_tokens = s->shared_tokens,

@@ -153,6 +153,10 @@ tg_status tgi_engine_take_memory(tg_engine *e, tg_error *error)
   if (!e->layer || !e->cache) {
     return refuse(error, "lists of layers");
   }
+  e->graph = e->records ? calloc(TGI_ROW_GRAPHS, sizeof *e->graph) : NULL;
+  if (e->records && !e->graph) {
+    return refuse(error, "a list of graphs");
+  }
   for (size_t i = 0; i < layers; i++) {
     view_layer(e, &e->cache[i], NULL);
   }

@@ -105,6 +105,7 @@ static tgi_pass prompt_pass(tg_engine *e, int64_t past, int64_t count, int64_t w
   e->pages.positions = (tg_tensor){.data = NULL};
   e->pages.num_groups = 1;
   e->group[0] = view_group(e, 0, 1, input_at(e, kTables), width);
+  pass.ctx = e->prompts;
   pass.past = past;
   return pass;
 }
@@ -145,6 +146,18 @@ static int64_t write_groups(tg_engine *e, const tgi_step_plan *plan)
   return end;
 }
 
+/* The only row of an engine that has a kernel for it. */
+static tg_status run_decoder(tg_engine *e, const tgi_sequence *s)
+{
+  const tg_decoder_step step = {.id = input_view(e, input_at(e, kIds), 1),
+                                .position = s->length,
+                                .block_table = input_view(e, input_at(e, kTables), s->num_blocks),
+                                .logits = e->a.logits,
+                                .greedy = e->picked};
+  e->greedy = true;
+  return tg_decoder_run(e->ctx, e->decoder, &step);
+}
+
 tg_status tgi_engine_run_rows(tg_engine *e, tgi_step_plan *plan)
 {
   int32_t *in = e->inputs.host;
@@ -159,7 +172,10 @@ tg_status tgi_engine_run_rows(tg_engine *e, tgi_step_plan *plan)
   bind(e, plan->num_rows, 1, plan->num_rows);
   tgi_pass pass = rows_pass(e, plan->num_rows);
   const tg_status status = upload(e, write_groups(e, plan));
-  return status ? status : tgi_transformer_forward(&pass);
+  if (status != TG_OK) {
+    return status;
+  }
+  return e->decoder ? run_decoder(e, plan->row[0]) : tgi_engine_run_recorded(e, &pass);
 }
 
 tg_status tgi_engine_run_prompt(tg_engine *e, const tgi_step_plan *plan)
@@ -167,6 +183,7 @@ tg_status tgi_engine_run_prompt(tg_engine *e, const tgi_step_plan *plan)
   const tgi_sequence *s = plan->prompt;
   const int64_t count = plan->count, end = s->length + count, width = table_width(end);
   int32_t *in = e->inputs.host;
+  e->greedy = false;
   for (int64_t i = 0; i < count; i++) {
     in[input_at(e, kIds) + i] = s->ids[s->length + i];
     in[input_at(e, kSlots) + i] = slot_of(s, s->length + i);

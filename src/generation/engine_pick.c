@@ -1,5 +1,6 @@
 /* Picking an engine's tokens: rows that have the same numbers are one call of the op, each with a
- * seed of its own; where the host reads or changes logits, a row is a call. */
+ * seed of its own, and the host waits once for all of them; where it reads or changes logits, a row
+ * is a call, and a wait. */
 #include "core/error_record.h"
 #include "engine_state.h"
 #include "penalties.h"
@@ -79,24 +80,53 @@ static tg_status change_logits(const picking *p, int32_t row)
   return tg_memory_copy(e->ctx, there, bytes, changed, bytes, bytes, 1);
 }
 
-/* The ids of rows [first, end). A row from whose logits nothing can be picked is told by its id,
- * whatever the op returned. */
-static tg_status pick_rows(picking *p, int32_t first, int32_t end, int64_t position)
+/* The ids of rows [first, end), on the device. A row from whose logits nothing can be picked is
+ * told by its id, whatever the op returns. */
+static tg_status sample_rows(const picking *p, int32_t first, int32_t end, int64_t position)
 {
   tg_engine *e = p->e;
-  const tg_generate_options *how = how_of(p, first);
-  const size_t bytes = (size_t)(end - first) * sizeof(int32_t);
+  const tg_sampling *how = &how_of(p, first)->sampling;
   tgi_pass pass = {.ctx = e->ctx, .workspace = e->workspace, .workspace_bytes = e->workspace_bytes};
-  tg_status status = reads(how) ? change_logits(p, first) : TG_OK;
-  if (status == TG_OK) {
-    status = tgi_engine_sample(e, &pass, &how->sampling, first, end - first, e->pages.positions,
-                               position);
+  const tg_status status =
+      tgi_engine_sample(e, &pass, how, first, end - first, e->pages.positions, position);
+  return status == TG_BAD_ARGUMENT ? TG_OK : status;
+}
+
+static tg_status fetch_ids(picking *p, int32_t first, int32_t end)
+{
+  const size_t bytes = (size_t)(end - first) * sizeof(int32_t);
+  return tg_memory_copy(p->e->ctx, p->ids + first, bytes, (int32_t *)p->e->picked.data + first,
+                        bytes, bytes, 1);
+}
+
+/* The ids of all rows whose logits the host does not read. */
+static tg_status pick_together(picking *p, int64_t position)
+{
+  tg_status status = TG_OK;
+  bool any = false;
+  for (int32_t first = 0, end = 0; first < p->count && status == TG_OK; first = end) {
+    end = first + 1;
+    const tg_generate_options *how = how_of(p, first);
+    if (!tgi_sequence_picks(p->sequence[first]) || reads(how)) {
+      continue;
+    }
+    while (end < p->count && alike(p, first, end)) {
+      end++;
+    }
+    any = true;
+    if (!p->e->greedy || how->sampling.temperature != 0) {
+      status = sample_rows(p, first, end, position);
+    }
   }
-  if (status == TG_OK || status == TG_BAD_ARGUMENT) {
-    status = tg_memory_copy(e->ctx, p->ids + first, bytes, (int32_t *)e->picked.data + first, bytes,
-                            bytes, 1);
-  }
-  return status;
+  return status == TG_OK && any ? fetch_ids(p, 0, p->count) : status;
+}
+
+/* The id of a row whose logits the host reads. */
+static tg_status pick_row(picking *p, int32_t row, int64_t position)
+{
+  tg_status status = change_logits(p, row);
+  status = status ? status : sample_rows(p, row, row + 1, position);
+  return status ? status : fetch_ids(p, row, row + 1);
 }
 
 static bool stops(const tg_generate_options *how, int32_t id)
@@ -147,28 +177,22 @@ tg_status tgi_engine_pick(tg_engine *e, tgi_sequence *const *sequence, int32_t c
   picking p = {.e = e, .sequence = sequence, .count = count};
   const int64_t position = e->pages.positions.ndim ? 1 : sequence[0]->known;
   const size_t bytes = (size_t)count * sizeof(int64_t);
-  int64_t seeds[TG_ENGINE_MAX_BATCH];
+  int64_t seeds[TG_ENGINE_MAX_BATCH] = {0};
   for (int32_t i = 0; i < count; i++) {
     seeds[i] = (int64_t)how_of(&p, i)->sampling.seed;
   }
   tg_status status = tg_memory_copy(e->ctx, e->seeds.data, bytes, seeds, bytes, bytes, 1);
   bool bad = false;
-  if (status != TG_OK) {
-    return tgi_engine_fail(e, sequence, count, status, error);
-  }
-  for (int32_t first = 0, end = 0; first < count; first = end) {
-    end = first + 1;
-    if (!tgi_sequence_picks(sequence[first])) {
-      continue;
+  status = status ? status : pick_together(&p, position);
+  for (int32_t i = 0; i < count; i++) {
+    const bool picks = tgi_sequence_picks(sequence[i]);
+    if (status == TG_OK && picks && reads(how_of(&p, i))) {
+      status = pick_row(&p, i, position);
     }
-    while (end < count && alike(&p, first, end)) {
-      end++;
-    }
-    status = pick_rows(&p, first, end, position);
     if (status != TG_OK) {
-      return tgi_engine_fail(e, sequence + first, count - first, status, error);
+      return tgi_engine_fail(e, e->ctx, sequence + i, count - i, status, error);
     }
-    for (int32_t i = first; i < end; i++) {
+    if (picks) {
       bad = bad || p.ids[i] < 0;
       tell(&p, i);
     }

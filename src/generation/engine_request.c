@@ -173,11 +173,11 @@ void tgi_engine_end(tg_engine *e, tgi_request *r, tg_finish finish, const tg_err
   (void)on_event(user, &event);
 }
 
-tg_status tgi_engine_fail(tg_engine *e, tgi_sequence *const *sequence, int32_t count,
-                          tg_status status, tg_error *error)
+tg_status tgi_engine_fail(tg_engine *e, const tg_context *ctx, tgi_sequence *const *sequence,
+                          int32_t count, tg_status status, tg_error *error)
 {
   tg_error why;
-  tgi_error_set(&why, status, "engine_step: %s", tg_context_message(e->ctx));
+  tgi_error_set(&why, status, "engine_step: %s", tg_context_message(ctx));
   for (int32_t i = 0; i < count; i++) {
     tgi_engine_end(e, tgi_request_of(sequence[i]), TG_FINISH_FAILED, &why);
   }

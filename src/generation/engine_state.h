@@ -2,7 +2,7 @@
 #ifndef TGI_GENERATION_ENGINE_STATE_H
 #define TGI_GENERATION_ENGINE_STATE_H
 
-#include "model/transformer.h"
+#include "model/model_decoder.h"
 #include "scheduler.h"
 
 /** A request: what the scheduler knows, and what picking needs. */
@@ -23,14 +23,32 @@ typedef struct tgi_step_inputs {
   int32_t *host; /* the same on the host; on a CPU the same memory */
 } tgi_step_inputs;
 
+/** Passes over rows that are recorded, at most; the one that is unused for longest makes room. */
+enum { TGI_ROW_GRAPHS = 64, TGI_GRAPH_GROUPS = 8 };
+
+/** A recorded pass over rows: their groups say which calls it makes, and with which addresses. */
+typedef struct tgi_row_graph {
+  int num_groups; /* 0: none */
+  int32_t count[TGI_GRAPH_GROUPS], width[TGI_GRAPH_GROUPS];
+  tg_graph *graph; /* NULL: such a pass has run once, and is recorded the next time */
+  int64_t used;    /* the step that it was used in last */
+} tgi_row_graph;
+
 struct tg_engine {
   tg_model model; /* the caller's, on a GPU with a block of the engine's own */
   tg_context *ctx;
+  tg_context *prompts; /* of pieces of prompts. On a GPU another one, with cublasLt, whose sums go
+                          by the number of rows: that of a piece is its own, that of rows is not */
   bool on_gpu;
+  bool records;         /* passes over rows */
+  tgi_row_graph *graph; /* [TGI_ROW_GRAPHS] */
+  tg_decoder *decoder;  /* of an engine of one row, where there is one; else NULL */
+  bool greedy;          /* the id at `picked` is the best of the logits already */
+  char steps[160];      /* tg_engine_steps */
   tg_dtype cache_dtype;
   tgi_scheduler scheduler;
   int64_t requests; /* so far */
-  int64_t steps, rows, prompt_tokens;
+  int64_t num_steps, rows, prompt_tokens;
 
   tgi_layer_activations *layer;
   tgi_layer_cache *cache;     /* the pool, layer by layer */
@@ -95,8 +113,12 @@ void tgi_engine_end(tg_engine *e, tgi_request *request, tg_finish finish, const 
 void tgi_engine_release_all(tg_engine *e);
 
 /** Ends `count` requests with FAILED, and the context's message as the reason; returns `status`. */
-tg_status tgi_engine_fail(tg_engine *e, tgi_sequence *const *sequence, int32_t count,
-                          tg_status status, tg_error *error);
+tg_status tgi_engine_fail(tg_engine *e, const tg_context *ctx, tgi_sequence *const *sequence,
+                          int32_t count, tg_status status, tg_error *error);
+
+/** Runs a pass over rows, laid out and told: from a graph, or op by op (engine_graphs.c). */
+tg_status tgi_engine_run_recorded(tg_engine *e, tgi_pass *pass);
+void tgi_engine_free_graphs(tg_engine *e);
 
 static inline tgi_request *tgi_request_of(tgi_sequence *sequence)
 {

@@ -53,7 +53,10 @@ static tg_status pick(const run *r, int64_t number)
   if (status == TG_OK && r->changes) {
     status = change_logits(r);
   }
-  status = status ? status : tgi_session_pick(s, &pass, &r->o->sampling, r->changes);
+  if (!s->greedy || r->o->sampling.temperature != 0 || r->changes || r->penalises) {
+    s->greedy = false;
+    status = status ? status : tgi_session_pick(s, &pass, &r->o->sampling, r->changes);
+  }
   return status ? status : tg_fetch_start(s->ctx, s->fetch[number % 2], s->ids.data);
 }
 

@@ -189,6 +189,20 @@ static tg_status take_buffers(tg_session *s, tg_error *error)
                                  (long long)s->capacity);
 }
 
+/* One kernel for a pass over one token, where there is one. */
+static tg_status open_decoder(tg_session *s, tg_error *error)
+{
+  tg_error why;
+  const tg_status status = tgi_model_open_decoder(s->ctx, &s->model, s->cache, &s->rope,
+                                                  TGI_PIECE_TOKENS, &s->decoder, &why);
+  if (status == TG_OK) {
+    snprintf(s->steps, sizeof s->steps, "one kernel (%s)", tg_decoder_name(s->decoder));
+  }
+  return status == TG_OK || status == TG_UNSUPPORTED
+             ? TG_OK
+             : tgi_error_set(error, status, "session_create: %s", why.text);
+}
+
 static tg_status set_up(tg_session *s, const tg_session_options *o, tg_error *error)
 {
   tg_status status = open_context(s, o, error);
@@ -199,7 +213,8 @@ static tg_status set_up(tg_session *s, const tg_session_options *o, tg_error *er
     s->capacity = o->max_tokens ? o->max_tokens : tgi_session_default_capacity(s, o->device_index);
     status = take_buffers(s, error);
   }
-  return status ? status : tgi_session_reserve(s, 1, error);
+  status = status ? status : tgi_session_reserve(s, 1, error);
+  return status == TG_OK && s->on_gpu ? open_decoder(s, error) : status;
 }
 
 tg_status tg_session_create(const tg_model *model, const tg_session_options *options,
@@ -246,6 +261,7 @@ void tg_session_destroy(tg_session *s)
     tgi_weights_remove(s->ctx, &s->weights);
     tg_memory_free(s->ctx, s->block);
     tg_memory_free(s->ctx, s->workspace);
+    tg_decoder_destroy(s->ctx, s->decoder);
     for (int i = 0; i < TGI_EXTENTS; i++) {
       tg_graph_destroy(s->ctx, s->graph[i]);
     }

@@ -87,8 +87,20 @@ int64_t tgi_session_next_extent(const tg_session *s)
   return extent;
 }
 
+/* One launch, which picks the best id as well: into the place of the one that it has read. */
+static tg_status step_by_decoder(tg_session *s)
+{
+  const tg_decoder_step step = {
+      .id = s->ids, .position = s->length, .logits = s->a.logits, .greedy = s->ids};
+  s->greedy = true;
+  return tg_decoder_run(s->ctx, s->decoder, &step);
+}
+
 tg_status tgi_session_step(tg_session *s)
 {
+  if (s->decoder) {
+    return step_by_decoder(s);
+  }
   if (s->by_place) {
     return step_by_place(s);
   }
@@ -99,12 +111,17 @@ tg_status tgi_session_step(tg_session *s)
 
 const char *tg_session_steps(const tg_session *s)
 {
-  return !s ? "" : s->recorded ? "recorded" : s->steps[0] ? s->steps : "op by op";
+  return !s            ? ""
+         : s->decoder  ? s->steps
+         : s->recorded ? "recorded"
+         : s->steps[0] ? s->steps
+                       : "op by op";
 }
 
 static tg_status feed_piece(tg_session *s, const int32_t *ids, int64_t count, tg_error *error)
 {
   const size_t bytes = (size_t)count * sizeof *ids;
+  s->greedy = false;
   tg_status status =
       tgi_session_reserve(s, count == 1 ? tgi_session_next_extent(s) : s->length + count, error);
   if (status != TG_OK) {

@@ -2,7 +2,7 @@
 #ifndef TGI_GENERATION_SESSION_STATE_H
 #define TGI_GENERATION_SESSION_STATE_H
 
-#include "model/transformer.h"
+#include "model/model_decoder.h"
 #include "tegula/model.h"
 
 /** Extents of the cache that passes over one token are recorded for: least_extent, twice that, ...
@@ -58,8 +58,10 @@ struct tg_session {
   tg_tensor place;      /* i32 [2]: position, key_count */
   tgi_rope_tables row;  /* of `rope`, at the place */
   tg_graph *graph[TGI_EXTENTS];
-  tg_fetch *fetch[2]; /* tokens on their way to the host, by turns */
-  char steps[600];    /* tg_session_steps */
+  tg_decoder *decoder; /* NULL: graphs */
+  bool greedy;         /* the id at s->ids is the best of the logits already */
+  tg_fetch *fetch[2];  /* tokens on their way to the host, by turns */
+  char steps[600];     /* tg_session_steps */
 
   tgi_forward *forward; /* NULL until the first tg_session_forward */
 };

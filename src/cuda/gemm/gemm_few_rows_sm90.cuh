@@ -1,8 +1,8 @@
 /**
- * y = x W^T for 1 to 16 rows of 16-bit x on Hopper: one reading of W at memory's pace.
+ * y = x W^T for 1 to 64 rows of 16-bit x on Hopper: one reading of W at memory's pace.
  *
  * Method  y^T = W x^T on tensor cores (wgmma): 128 rows of W are the rows of a tile and x's
- *         rows its 8 or 16 columns. A cluster of up to eight blocks shares such a tile, each with
+ *         rows its 8 to 64 columns. A cluster of up to eight blocks shares such a tile, each with
  *         a part of k of its own, so that few rows of W occupy the device too. A warp loads steps
  *         of 64 of W and x by TMA into a ring; two warpgroups multiply. In the end each block adds
  *         up its share of the tile from all of them, in the order of k, through the cluster's
@@ -213,8 +213,10 @@ template <typename T, typename Finish>
 tg_status few_rows_sm90(const tg_context *ctx, const tg_tensor *weight, const tg_tensor *x,
                         const few_rows_job &job, const Finish &finish)
 {
-  return job.rows <= 8 ? few_rows_launch_sm90<T, 8, 6>(ctx, weight, x, job, finish)
-                       : few_rows_launch_sm90<T, 16, 6>(ctx, weight, x, job, finish);
+  return job.rows <= 8    ? few_rows_launch_sm90<T, 8, 6>(ctx, weight, x, job, finish)
+         : job.rows <= 16 ? few_rows_launch_sm90<T, 16, 6>(ctx, weight, x, job, finish)
+         : job.rows <= 32 ? few_rows_launch_sm90<T, 32, 5>(ctx, weight, x, job, finish)
+                          : few_rows_launch_sm90<T, 64, 4>(ctx, weight, x, job, finish);
 }
 
 } // namespace TGI_CUDA_ENTRY

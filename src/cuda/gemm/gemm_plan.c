@@ -143,7 +143,7 @@ tgi_gemm_plan tgi_gemm_plan_few_sm90(const tgi_gemm_problem *p)
     return plan;
   }
   plan.kernel = TGI_GEMM_SM90_FEW;
-  plan.tile_m = p->m <= 8 ? 8 : 16;
+  plan.tile_m = p->m <= 8 ? 8 : p->m <= 16 ? 16 : p->m <= 32 ? 32 : 64;
   plan.tile_n = TGI_GEMM_FEW_OUTPUTS;
   plan.tile_k = TGI_GEMM_FEW_STEP;
   plan.row_tiles = 1;

@@ -81,7 +81,7 @@ typedef struct tgi_gemm_plan {
 
 enum {
   TGI_GEMM_MOST_GROUPS = 1024, /* whose ends fit beside the tiles in shared memory */
-  TGI_GEMM_FEW_ROWS = 16,      /* of A, up to which a product NT is one of few rows */
+  TGI_GEMM_FEW_ROWS = 64,      /* of A, up to which a product NT is one of few rows */
   TGI_GEMM_FEW_OUTPUTS = 128,  /* columns of a tile */
   TGI_GEMM_FEW_STEP = 64,      /* along k */
   TGI_GEMM_FEW_PARTS = 8       /* of k at most: a cluster that every GPU can form */

@@ -1,4 +1,4 @@
-/* Linear layers on Hopper, forward, of up to 16 rows of 16-bit weights.
+/* Linear layers on Hopper, forward, of up to 64 rows of 16-bit weights.
  *
  * Method     cuda/gemm/gemm_few_rows_sm90.cuh. Bias, GELU, the saved preactivation and residual are
  *            made while y is written.

@@ -56,8 +56,7 @@ static const spec_case fwd_cases[] = {
     {"3x768x770_bias_residual"},
     {"16x1024x68"},
     {"2x2880x50_bias"},
-    /* whole vectors of 16 bytes, 1 to 16 rows: parts of k, tiles of 8 and 16 rows that end within
-     */
+    /* whole vectors of 16 bytes, 1 to 64 rows: parts of k, tiles of 8 to 64 rows that end within */
     {"1x64x136_bias"},
     {"2x8x1000_bias"},
     {"5x1032x264_bias_residual"},
@@ -66,6 +65,9 @@ static const spec_case fwd_cases[] = {
     {"13x520x129_yf32_bias_gelu_residual"},
     {"10x264x300_bf32_bias"},
     {"16x2056x40_residual"},
+    {"17x1032x264_bias"},
+    {"45x520x136_save_gelu"},
+    {"64x264x72_yf32_bias_residual"},
     /* dtypes side by side */
     {"9x70x50_wf32_bias_residual"},
     {"3x70x50_wf32_yf32_bias_gelu_save"},
@@ -175,7 +177,7 @@ static const spec_refusal fwd_refuses[] = {
      .reason = "the tiles are for 16-bit operands",
      .holds = tgi_linear_fwd_has_f32},
     {.entry = "sm90",
-     .rule = "more than 16 rows",
+     .rule = "more than 64 rows",
      .reason = "cublasLt, which sm80 has, is faster",
      .holds = tgi_linear_fwd_has_rows},
     {.entry = "sm90",
@@ -197,7 +199,7 @@ const spec spec_linear_fwd = {
     .f16_ceiling = 2e-3,
     .bf16_ceiling = 1.6e-2,
     .fill = fill,
-    .batch_invariant = true, /* on Hopper up to 16 rows, and from there on */
+    .batch_invariant = true, /* on Hopper up to 64 rows, and from there on */
     .refuses = fwd_refuses,
     .bad_scalars = bad_scalars,
 };

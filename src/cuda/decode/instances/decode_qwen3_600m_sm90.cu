@@ -1,0 +1,7 @@
+/* The decoder of qwen3_600m; see decode_kernel.cuh. */
+#include "cuda/decode/decode_kernel.cuh"
+
+extern "C" tgi_decode_instance tgi_decode_qwen3_600m(void)
+{
+  return decode_instance_of<qwen3_600m>();
+}
