@@ -11,6 +11,7 @@
 #define TGI_MODEL_TRANSFORMER_H
 
 #include "activations.h"
+#include "pass_watch.h"
 #include "rope_tables.h"
 #include "tegula/tegula.h"
 
@@ -90,6 +91,7 @@ typedef struct tgi_pass {
   const tgi_place *place;     /* NULL: `past` says it. One token of one sequence, with a cache */
   const tgi_pages *pages;     /* NULL: the cache is that of one sequence */
   const tgi_documents *documents; /* NULL: every row is one. Without a cache */
+  const tgi_pass_watch *watch;    /* NULL: nobody */
   bool keep;                      /* keep what the backward needs */
   bool sizing;
   void *workspace;
