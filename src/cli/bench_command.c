@@ -6,7 +6,7 @@
 #include "bench/bench_watch.h"
 #include "command.h"
 #include "console.h"
-#include "hub_name.h"
+#include "files/hub_name.h"
 #include "option_table.h"
 #include "train/train_options.h"
 

@@ -4,7 +4,7 @@
 #include "core/context_state.h"
 #include "core/processor.h"
 #include "generation/free_memory.h"
-#include "hub_name.h"
+#include "files/hub_name.h"
 #include "json_print.h"
 #include "model/weights.h"
 #include "option_table.h"
