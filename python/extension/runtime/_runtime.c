@@ -55,8 +55,13 @@ static PyObject *find_model(PyObject *module, PyObject *given)
   (void)module;
   tgi_model_path path;
   tg_error error = {0};
-  const char *text = PyUnicode_AsUTF8AndSize(given, NULL);
+  Py_ssize_t size;
+  const char *text = PyUnicode_AsUTF8AndSize(given, &size);
   if (!text) {
+    return NULL;
+  }
+  if (strlen(text) != (size_t)size) {
+    PyErr_SetString(PyExc_ValueError, "model: expected a path, got one with a null character");
     return NULL;
   }
   const tg_status status = tgi_model_path_find(text, &path, &error);

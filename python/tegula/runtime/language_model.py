@@ -170,8 +170,9 @@ class Model:
 
     def _read_rows(self, ids: Any) -> tuple[list[list[int]], bool, str]:
         """Rows as lists, whether they are one row, and the dtype; also rows of different lengths in a list."""
-        lengths = {len(row) for row in ids if hasattr(row, "__len__")} if isinstance(ids, (list, tuple)) else set()
-        if len(lengths) < 2 and not (lengths and not isinstance(ids[0], (list, tuple))):
+        is_list = isinstance(ids, (list, tuple)) and all(hasattr(row, "__len__") for row in ids)
+        lengths = {len(row) for row in ids} if is_list else set()
+        if len(lengths) < 2 and (not lengths or isinstance(ids[0], (list, tuple))):
             return self._handle.read_ids(ids)
         read = [self._handle.read_ids(row) for row in ids]
         for number, (rows, is_one, _) in enumerate(read):
