@@ -49,7 +49,7 @@ _TINY_VOCAB = 257
 _TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
 
-def _arguments(arguments: list[str] | None) -> argparse.Namespace:
+def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tegula.compare", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--model", default="nano", help='a preset ("nano", "tile-medium", ...), "qwen3-tiny" or another family\'s tiny shape, a directory, or "all"')
     parser.add_argument("--all", action="store_true", help="the small presets, gpt2, and the tiny shapes")
@@ -250,7 +250,7 @@ def _show(result: dict[str, Any]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = _arguments(arguments)
+    options = options_of(arguments)
     agree = True
     results: list[dict[str, Any]] = []
     for name in _names(options):
