@@ -2,7 +2,7 @@
 """Times forward passes of GPTs on GPU 0, logits of all tokens, until they are there.
 
   forward_passes.py presets|headline|sizes|generate [--csv FILE] [--commit NAME] [--tegula PROGRAM] [--seconds N]
-  forward_passes.py sizes --compile I/N          compiles every N-th case from the I-th on, and times nothing
+  forward_passes.py sizes|headline --compile I/N   compiles every N-th case from the I-th on, and times nothing
 
 presets    six presets, f32, 4 x 64 tokens, 100 passes each, by `tegula bench forward`
 headline   6 layers of 128, 8 x 128 tokens, bf16 with bf16 logits: by `tegula bench forward`, by tegula.Model, and beside
@@ -102,6 +102,14 @@ def ours_of(shape, dtype, positions, device="cuda"):
         return tegula.Model.from_pretrained(folder, device=device)
 
 
+def headline_peers():
+    plain = PlainGPT(6, 4, 128, POSITIONS, VOCABULARY).cuda().bfloat16().eval()
+    ids = torch.randint(VOCABULARY, (8, 128), device="cuda")
+    compiled, reduced = torch.compile(plain), torch.compile(plain, mode="reduce-overhead")
+    compiled(ids)
+    return compiled, reduced, ids
+
+
 def headline(options, run):
     times, said = bench_program(options, "gpt_tile_medium", "bf16", 8, 128)
     common = dict(name="gpt_tile_medium", dtype="bf16", shape="b8_s128", tokens=1024)
@@ -109,12 +117,9 @@ def headline(options, run):
     for row in said["ops"]["rows"]:
         print("   ", row["op"], row["shape"], row["calls"], f"{1e3 * row['ms']:.1f} us", f"{100 * row['share']:.0f}%")
     with torch.inference_mode():
-        ids = torch.randint(VOCABULARY, (8, 128), device="cuda")
+        compiled, reduced, ids = headline_peers()
         model = ours_of((6, 4, 128), "bfloat16", POSITIONS)
-        plain = PlainGPT(6, 4, 128, POSITIONS, VOCABULARY).cuda().bfloat16().eval()
-        compiled, reduced = torch.compile(plain), torch.compile(plain, mode="reduce-overhead")
         out = torch.empty(8, 128, VOCABULARY, device="cuda", dtype=torch.bfloat16)
-        compiled(ids)
         calls = {
             "tegula": lambda: model(ids, out=out), "compile": lambda: compiled(ids), "reduce-overhead": lambda: reduced(ids),
             "compile+graph": replay(compiled, ids),
@@ -142,6 +147,10 @@ def compiled_peer(name, batch, seq):
 def compile_some(options):
     index, count = map(int, options.compile.split("/"))
     with torch.inference_mode():
+        if options.what == "headline":
+            _, reduced, ids = headline_peers()
+            reduced(ids)
+            return
         for case in size_cases()[index::count]:
             compiled_peer(*case)
 

@@ -86,7 +86,8 @@ static void find_plans(int index, char plans[kCalls][kPlanBytes])
   tgi_shaped *shaped = malloc(sizeof *shaped);
   const bool opened = shaped && tg_context_create(&o, &ctx, NULL) == TG_OK;
   if (opened) {
-    (void)tg_context_prepare(ctx); /* without cublasLt, products run in tiles of the library's own */
+    (void)tg_context_prepare(
+        ctx); /* without cublasLt, products run in tiles of the library's own */
   }
   for (int i = 0; i < kCalls; i++) {
     size_t workspace;
