@@ -20,7 +20,7 @@ function traceOf(chart, series, number) {
   }
   const marker = { color: colour, symbol: SYMBOLS[number % 8], size: 9 };
   const mode = series.form === "line" ? "lines+markers" : "markers";
-  return { ...trace, type: "scatter", mode, marker, line: { color: colour, dash: DASHES[number % 6], width: 2 } };
+  return { ...trace, type: "scatter", connectgaps: true, mode, marker, line: { color: colour, dash: DASHES[number % 6], width: 2 } };
 }
 
 function layoutOf(chart) {
