@@ -80,8 +80,8 @@ wheel: ## Build a wheel that brings its libraries, into wheels/ (TEGULA_CUDA_ARC
 	@scripts/setup.sh build
 	@scripts/build_wheel.sh wheels
 
-prof: build ## Profile one call with ncu (OP=softmax_bwd SHAPE=4096x32768 [SET=full])
-	@scripts/prof.sh $(BUILD) $(OP) $(SHAPE) $(SET)
+prof: build ## Profile a call with ncu (OP=softmax_bwd SHAPE=4096x32768 [SET=full]), or without OP forward passes with nsys
+	@$(if $(OP),scripts/prof.sh $(BUILD) $(OP) $(SHAPE) $(SET),scripts/nsys.sh $(BUILD) $(PROF_FLAGS))
 
 check: ## Check format, lint, headers, symbols, struct layouts and names; warnings are errors
 	@scripts/check.sh $(UNITS)

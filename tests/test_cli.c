@@ -153,8 +153,8 @@ static void wrong_command_lines(void **state)
              "--temperature=-1");
   EXPECT_CLI(2, "--top-p: expected a number from 0 to 1", "generate", model, "a", "--top-p", "1.5");
   EXPECT_CLI(2, "got neither", "bench");
-  EXPECT_CLI(2, "expected train, prefill, decode or table", "bench", "--preset", "gpt_nano",
-             "chew");
+  EXPECT_CLI(2, "expected train, prefill, decode, forward or table", "bench", "--preset",
+             "gpt_nano", "chew");
   EXPECT_CLI(2, "OP and SHAPE", "explain", "rms_norm");
   EXPECT_CLI(2, "got \"no_such_op\"", "explain", "no_such_op", "1x1");
   EXPECT_CLI(2, "--dir", "explain", "rms_norm", "1x1", "--dir", "up");
@@ -214,6 +214,40 @@ static void explain_of_nothing(void **state)
   for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
     expect_out(CLI("explain", calls[i][0], calls[i][1]), 0, "plan       nothing to compute");
   }
+}
+
+static void bench_forward(void **state)
+{
+  (void)state;
+  cli_result r = CLI("bench", "forward", "--model", model, "--batch", "3", "--seq", "16",
+                     "--iterations", "4", "--ops", "--json");
+  assert_int_equal(r.code, 0);
+  static const char *const keys[] = {
+      "\"mode\":\"forward\"", "\"batch\":3",          "\"steps\":4", "\"ms\":",
+      "\"ms_std\":",          "\"ms_p95\":",          "\"ms_p99\":", "\"config\":{",
+      "\"share\":",           "\"op\":\"attention\"", "\"gflops\":", "\"peak_bytes\":"};
+  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+    if (!strstr(r.out, keys[i])) {
+      fail_msg("expected %s, got %s", keys[i], r.out);
+    }
+  }
+  cli_free(&r);
+  expect_out(CLI("bench", "forward", "--model", model, "--seq", "8", "--steps", "2", "--dtype",
+                 "bf16", "--logits-dtype", "bf16", "--ops"),
+             0, "% of the roof");
+  EXPECT_CLI(1, "logits: expected f32, got bf16", "bench", "forward", "--model", model,
+             "--logits-dtype", "bf16");
+  EXPECT_CLI(2, "--ops: expected the mode forward", "bench", "--model", model, "--ops");
+  EXPECT_CLI(2, "--logits-dtype: expected f32, f16 or bf16, got i8", "bench", "forward", "--model",
+             model, "--logits-dtype", "i8");
+  EXPECT_CLI(2, "--nvtx: expected the mode prefill, decode or forward", "bench", "train", "--model",
+             model, "--nvtx");
+  r = CLI("bench", "forward", "--model", model, "--seq", "8", "--steps", "1", "--nvtx");
+  const char *said = r.code ? "expected a build with nvtx3/nvToolsExt.h" : "no profiler listens";
+  if (!strstr(r.err, said)) {
+    fail_msg("expected %s, got %s", said, r.err);
+  }
+  cli_free(&r);
 }
 
 static void bench(void **state)
@@ -530,6 +564,7 @@ int main(void)
       cmocka_unit_test(explain_knows_every_op),
       cmocka_unit_test(explain_of_nothing),
       cmocka_unit_test(bench),
+      cmocka_unit_test(bench_forward),
       cmocka_unit_test(generates_the_same_text_again),
       cmocka_unit_test(every_end_token_ends_the_text),
       cmocka_unit_test(a_vocabulary_wider_than_the_tokenizer),

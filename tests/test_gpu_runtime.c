@@ -118,6 +118,30 @@ static void test_logits(void **state)
   }
 }
 
+/* The second call of a shape is recorded and later ones are launched: for other ids, with rows of
+ * another shape between, and in 16 bits, the bits are those of a session's first call. */
+static void check_recorded_forward(const tg_model *model, tg_session *gpu, int32_t *ids,
+                                   float *logits)
+{
+  enum { batch = 3, seq = 9 };
+  static float want[batch * seq * kIds];
+  assert_non_null(gpu->forward->graph);
+  for (int turn = 0; turn < 3; turn++) {
+    tg_session *fresh = generation_session(model, (generation_form){.backend = TG_BACKEND_CUDA});
+    ids[turn] = (ids[turn] + 7) % kIds;
+    const int64_t rows = turn == 1 ? 1 : batch;
+    const tg_dtype dtype = turn == 2 ? tg_model_get_info(model).dtype : TG_F32;
+    EXPECT_OK(tg_session_forward(gpu, ids, rows, seq, 0,
+                                 tg_tensor_2d(logits, dtype, rows * seq, kIds), &error),
+              error);
+    EXPECT_OK(tg_session_forward(fresh, ids, rows, seq, 0,
+                                 tg_tensor_2d(want, dtype, rows * seq, kIds), &error),
+              error);
+    assert_memory_equal(logits, want, (size_t)(rows * seq * kIds) * tg_dtype_bytes(dtype));
+    tg_session_destroy(fresh);
+  }
+}
+
 /* Logits of whole texts: to host memory and to the GPU's, where both have the same bits. */
 static void check_forward(const char *family, tg_dtype dtype, double bound)
 {
@@ -154,6 +178,7 @@ static void check_forward(const char *family, tg_dtype dtype, double bound)
       tg_memory_copy(gpu->ctx, again, sizeof again, memory, sizeof again, sizeof again, 1), TG_OK);
   assert_memory_equal(got, again, sizeof got);
   tg_memory_free(gpu->ctx, memory);
+  check_recorded_forward(model, gpu, ids, again);
   tg_session_destroy(gpu);
   tg_session_destroy(cpu);
   tg_model_destroy(model);

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 /* cmocka wants those four first */
-#include "cli/hub_name.h"
+#include "files/hub_name.h"
 #include "expect.h"
 #include "scratch_directory.h"
 #include <cmocka.h>

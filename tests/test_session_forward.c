@@ -130,6 +130,93 @@ static void the_timeline_stays(void **state)
   tg_model_destroy(model);
 }
 
+/* Logits in the dtype of the weights are those in f32, rounded. */
+static void logits_in_16_bits(void **state)
+{
+  (void)state;
+  enum { count = 12 * kIds };
+  static const tg_dtype dtypes[] = {TG_BF16, TG_F16};
+  static uint16_t rounded[count], want[count];
+  int32_t ids[12];
+  fill_ids(ids, 12);
+  for (size_t d = 0; d < 2; d++) {
+    tg_model *model = generation_model("gpt_nano", dtypes[d]);
+    tg_session *s = open_session(model);
+    float *wide = forward(s, ids, 2, 6, 0);
+    const tg_tensor from = tg_tensor_2d(wide, TG_F32, 12, kIds);
+    EXPECT_OK(
+        tg_session_forward(s, ids, 2, 6, 0, tg_tensor_2d(rounded, dtypes[d], 12, kIds), &error),
+        error);
+    assert_int_equal(tg_memory_convert(s->ctx, tg_tensor_2d(want, dtypes[d], 12, kIds), from),
+                     TG_OK);
+    assert_memory_equal(rounded, want, sizeof want);
+    EXPECT_ERROR(
+        tg_session_forward(s, ids, 2, 6, 0, tg_tensor_2d(rounded, dtypes[1 - d], 12, kIds), &error),
+        TG_BAD_DTYPE, d == 0 ? "expected f32 or bf16, got f16" : "or f16, got bf16", error);
+    free(wide);
+    tg_session_destroy(s);
+    tg_model_destroy(model);
+  }
+}
+
+typedef struct heard_parts {
+  char text[4096];
+  int depth;
+} heard_parts;
+
+static void note(heard_parts *t, const char *word)
+{
+  strncat(t->text, word, sizeof t->text - strlen(t->text) - 1);
+}
+
+static void begin_part(void *user, const char *part)
+{
+  heard_parts *t = user;
+  t->depth++;
+  note(t, part);
+  note(t, "(");
+}
+
+static void end_part(void *user)
+{
+  heard_parts *t = user;
+  t->depth--;
+  note(t, ")");
+}
+
+static tg_status run_op(void *user, tg_context *ctx, const tg_op_info *op, const void *args)
+{
+  note(user, op->op);
+  note(user, " ");
+  return op->run(ctx, args);
+}
+
+/* A watch hears every part and op in their order, and changes no bit. */
+static void a_pass_is_watched(void **state)
+{
+  (void)state;
+  heard_parts heard = {.depth = 0};
+  const tgi_pass_watch watch = {&heard, begin_part, end_part, run_op};
+  tg_model *model = generation_model("gpt_nano", TG_F32);
+  tg_session *s = open_session(model);
+  int32_t ids[12];
+  fill_ids(ids, 12);
+  float *plain = forward(s, ids, 2, 6, 0);
+  s->watch = &watch;
+  float *watched = forward(s, ids, 2, 6, 0);
+  assert_memory_equal(plain, watched, 12 * kIds * sizeof *plain);
+  assert_int_equal(heard.depth, 0);
+  const char *layer = "(layer_norm linear attention linear layer_norm linear linear )";
+  char want[1024];
+  snprintf(want, sizeof want, "pass(embedding layer 0%slayer 1%slayer 2%slayer_norm head(linear ))",
+           layer, layer, layer);
+  assert_string_equal(heard.text, want);
+  free(watched);
+  free(plain);
+  tg_session_destroy(s);
+  tg_model_destroy(model);
+}
+
 static void wrong_calls_are_refused(void **state)
 {
   (void)state;
@@ -175,6 +262,8 @@ int main(void)
       cmocka_unit_test(logits_are_those_of_the_timeline),
       cmocka_unit_test(rows_are_texts_of_their_own),
       cmocka_unit_test(the_timeline_stays),
+      cmocka_unit_test(logits_in_16_bits),
+      cmocka_unit_test(a_pass_is_watched),
       cmocka_unit_test(wrong_calls_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

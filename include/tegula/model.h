@@ -200,11 +200,13 @@ TG_API tg_status tg_session_feed(tg_session *session, const int32_t *ids, int64_
  * position 0. The timeline is neither read nor changed.
  *
  *   ids     [batch * seq], in host memory, row after row
- *   logits  out  f32 [batch * seq, vocab_size], or [batch, vocab_size] with TG_FORWARD_LAST;
- *                contiguous, in host memory or on the session's GPU
+ *   logits  out  [batch * seq, vocab_size], or [batch, vocab_size] with TG_FORWARD_LAST; f32, or
+ *                the dtype of the weights; contiguous, in host memory or on the session's GPU
  *
  * A token's logits do not depend on later ones, so that shorter rows may end in any ids. Work
- * memory is kept for the next call. The logits are complete when the call returns. Errors:
+ * memory is kept for the next call. On a GPU the second call of the same shape in turn records the
+ * pass as a CUDA graph, and later ones launch it. The logits are complete when the call returns.
+ * Errors:
  * BAD_ARGUMENT (batch or seq < 1, seq beyond the model's positions, an id out of range, an unknown
  * flag; logits: device, strides, no memory), BAD_SHAPE, BAD_DTYPE (logits), NO_MEMORY, DEVICE.
  */

@@ -46,8 +46,10 @@ def like(given: object, result: _core.Array) -> Any:
             return result
         if isinstance(given, (list, tuple)):
             numpy = _numpy_importer()
-            return result if numpy is None else numpy(result)
+            return result if numpy is None or result.dtype == "bfloat16" else numpy(result)
         importer = _importers[kind] = _find_importer(given)
+    if kind.__module__ == "numpy" and result.dtype == "bfloat16":  # which NumPy does not have
+        return result
     return importer(result)
 
 
@@ -58,15 +60,15 @@ def cuda_device(given: object) -> int | None:
     return index if kind in (2, 13) else None
 
 
-def empty_like(given: Any, shape: tuple[int, ...]) -> Any:
-    """f32 memory of the library and GPU of `given`."""
+def empty_like(given: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    """Memory of the library and GPU of `given`."""
     root = sys.modules.get(type(given).__module__.split(".")[0])
     if root is None or root.__name__ not in ("torch", "cupy"):
         raise NotImplementedError(f"ids: expected tensors of PyTorch or CuPy on a GPU, or `out`, got {type(given)}")
     if root.__name__ == "torch":
-        return root.empty(shape, dtype=root.float32, device=given.device)
+        return root.empty(shape, dtype=getattr(root, dtype), device=given.device)
     with given.device:
-        return root.empty(shape, dtype=root.float32)
+        return root.empty(shape, dtype=dtype)
 
 
 def ids_like(given: Any, rows: Sequence[Sequence[int]], is_one: bool, dtype: str, pad: int) -> Any:

@@ -4,14 +4,15 @@ Both have the same weights: ours are saved, and transformers loads them. Logits 
 with --benchmark the times of a forward pass, ours and theirs in turn in one process. The exit code is 1 where they disagree.
 
 In f32 the largest difference may be 1e-5 of the largest logit. In 16 bits, ours may differ from f32 by twice as much as
-transformers does.
+transformers does. --all takes the small presets, GPT-2, and a tiny shape of every family; with --output-dir it leaves
+comparison_data.json and comparison_dashboard.html, which need no network.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import pathlib
 import sys
 import tempfile
 import time
@@ -23,13 +24,35 @@ import tegula
 _F32_BOUND = 1e-5
 _DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 _PEERS = ("eager", "compile", "reduce-overhead")
+# A tiny shape of each family, by its name on the command line.
+_LLAMAS = dict(
+    hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    max_position_embeddings=128, initializer_range=0.1,
+)  # fmt: skip
+_TINY: dict[str, dict[str, Any]] = {
+    "gpt2-tiny": dict(n_layer=2, n_head=4, n_embd=64, n_positions=128, initializer_range=0.1),
+    "qwen3-tiny": dict(**_LLAMAS, head_dim=16),
+    "qwen2-tiny": dict(**_LLAMAS),
+    "llama-tiny": dict(**_LLAMAS),
+    "gpt_oss-tiny": dict(
+        **_LLAMAS, head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=8,
+        rope_parameters=dict(
+            rope_type="yarn", rope_theta=150000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+            original_max_position_embeddings=32,
+        ),
+    ),
+    "qwen3_moe-tiny": dict(**_LLAMAS, head_dim=16, moe_intermediate_size=48, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True),
+    "mixtral-tiny": dict(**_LLAMAS, num_local_experts=4, num_experts_per_tok=2),
+}  # fmt: skip
+_TINY_VOCAB = 257
 # transformers' Conv1D has [in, out].
 _TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
 
-def _arguments(arguments: list[str] | None) -> argparse.Namespace:
+def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tegula.compare", description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--model", default="nano", help='a preset ("nano", "tile-medium", ...), a directory, or "all": the small presets')
+    parser.add_argument("--model", default="nano", help='a preset ("nano", "tile-medium", ...), "qwen3-tiny" or another family\'s tiny shape, a directory, or "all"')
+    parser.add_argument("--all", action="store_true", help="the small presets, gpt2, and the tiny shapes")
     parser.add_argument("--batch-size", type=int, default=2)
     parser.add_argument("--seq-len", type=int, default=32)
     parser.add_argument("--vocab-size", type=int, default=0, help="of a preset; 0: its family's")
@@ -41,6 +64,8 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--peers", default=",".join(_PEERS), help=f"of the benchmark: some of {', '.join(_PEERS)}")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each model")
+    parser.add_argument("--output-dir", type=pathlib.Path, help="for comparison_data.json and comparison_dashboard.html")
+    parser.add_argument("--svg", action="store_true", help="a small page: charts drawn by matplotlib, not by Plotly")
     chosen = parser.parse_args(arguments)
     if min(chosen.batch_size, chosen.seq_len, chosen.iterations) < 1:
         parser.error("--batch-size, --seq-len, --iterations: expected 1 or more")
@@ -51,10 +76,19 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     return chosen
 
 
-def _names(model: str) -> list[str]:
-    if model != "all":
-        return [model]
-    return [preset["name"] for preset in tegula.presets() if preset["hidden_size"] <= 256]
+def _names(options: argparse.Namespace) -> list[str]:
+    if not options.all and options.model != "all":
+        return [options.model]
+    return [*(preset["name"] for preset in tegula.presets() if preset["hidden_size"] <= 256), "gpt2", *_TINY]
+
+
+def _make(name: str, options: argparse.Namespace) -> tegula.Model:
+    if name in _TINY:
+        config = tegula.ModelConfig(name.removesuffix("-tiny"), vocab_size=options.vocab_size or _TINY_VOCAB, **_TINY[name])
+        return tegula.Model(config, seed=options.seed)
+    if "/" in name or name.startswith("."):
+        return tegula.Model.from_pretrained(name, dtype=_DTYPES[options.dtype])
+    return tegula.Model.from_preset(name, seed=options.seed, vocab_size=options.vocab_size or None)
 
 
 def _relative(got: Any, want: Any) -> float:
@@ -70,16 +104,13 @@ class Pair:
         from transformers.utils import logging
 
         logging.disable_progress_bar()
-        if "/" in name or name.startswith("."):
-            first = tegula.Model.from_pretrained(name, dtype=options.dtype)
-        else:
-            first = tegula.Model.from_preset(name, seed=options.seed, vocab_size=options.vocab_size or None)
+        first = _make(name, options)
         first.save_pretrained(directory, dtype=_DTYPES[options.dtype])
         self.name, self.device = name, options.device
         self.ours = tegula.Model.from_pretrained(directory, device=options.device)
         longest = self.ours.info["max_position_embeddings"]
         if options.seq_len > longest:
-            raise ValueError(f"--seq-len: expected at most {longest} (the model's positions), got {options.seq_len}")
+            raise ValueError(f"--seq-len: expected at most {longest} (the positions of {name}), got {options.seq_len}")
         if options.device != "cpu" and not torch.cuda.is_available():
             raise NotImplementedError(f"--device: expected a GPU that PyTorch has, got {options.device}")
         self.theirs = AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, _DTYPES[options.dtype]))
@@ -93,11 +124,11 @@ class Pair:
         import torch
 
         with torch.no_grad():
-            theirs = self.theirs(self.ids).logits.float()
+            theirs = self.theirs(self.ids, use_cache=False).logits.float()
             ours = self.ours(self.ids)
             difference, bound = _relative(ours, theirs), _F32_BOUND
             if self.theirs.dtype != torch.float32:
-                wide = self.theirs.float()(self.ids).logits
+                wide = self.theirs.float()(self.ids, use_cache=False).logits
                 self.theirs.to(getattr(torch, self.ours.dtype))
                 difference, bound = _relative(ours, wide), 2 * _relative(theirs, wide) + _F32_BOUND
                 theirs = wide
@@ -115,7 +146,7 @@ class Pair:
         import torch
 
         targets = self.ids.roll(-1, 1)
-        logits = self.theirs(self.ids).logits
+        logits = self.theirs(self.ids, use_cache=False).logits
         torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()).backward()
         rows, length = self.ids.shape
         with tegula.Trainer(self.ours, batch_size=rows, sequence_length=length, num_steps=1, learning_rate=1.0) as trainer:
@@ -124,23 +155,24 @@ class Pair:
         named = dict(self.theirs.named_parameters())
         result = {}
         for name, gradient in found.items():
-            want = named[name].grad.cpu()
+            want = named[name.replace("block_sparse_moe", "mlp")].grad.cpu()
             if self.ours.config.model_type == "gpt2" and name.endswith(_TRANSPOSED):
                 want = want.T
             result[name] = _relative(torch.from_dlpack(gradient), want)
         self.theirs.zero_grad()
         return result
 
-    def times(self, iterations: int, peers: list[str]) -> dict[str, float]:
-        """Median milliseconds of a forward pass, all in turn."""
+    def times(self, iterations: int, peers: list[str]) -> dict[str, dict[str, float]]:
+        """Milliseconds of a forward pass, until its logits are there, all in turn: their median, mean, ..."""
         import torch
 
-        runs: dict[str, Callable[[], Any]] = {"tegula": lambda: self.ours(self.ids)}
+        dtype = str(self.theirs.dtype).removeprefix("torch.")
+        runs: dict[str, Callable[[], Any]] = {"tegula": lambda: self.ours(self.ids, dtype=dtype)}
         for peer in peers:
             model = self.theirs
             if peer != "eager":
                 model = torch.compile(model, mode="reduce-overhead" if peer == "reduce-overhead" else "default")
-            runs[peer] = lambda model=model: model(self.ids).logits
+            runs[peer] = lambda model=model: model(self.ids, use_cache=False).logits
         spent: dict[str, list[float]] = {name: [] for name in runs}
         with torch.no_grad():
             for number in range(iterations + 3):
@@ -151,22 +183,57 @@ class Pair:
                         torch.cuda.synchronize()
                     if number >= 3:  # the first ones compile and warm up
                         spent[name].append(1e3 * (time.perf_counter() - start))
-        return {name: statistics.median(times) for name, times in spent.items()}
+        return {name: spread_of(times) for name, times in spent.items()}
 
 
 def compare(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """All that was asked for, of one model."""
     with tempfile.TemporaryDirectory() as directory:
         pair = Pair(name, options, directory)
-        result: dict[str, Any] = {"model": pair.name, "dtype": options.dtype, "device": options.device, **pair.logits()}
+        shape = {"batch_size": options.batch_size, "seq_len": options.seq_len, "config": shape_of(pair.ours.info)}
+        result: dict[str, Any] = {"model": pair.name, "dtype": options.dtype, "device": options.device, **shape, **pair.logits()}
         agrees = result["difference"] <= result["bound"]
         if options.grad:
             result["gradients"] = pair.gradients()
             agrees = agrees and max(result["gradients"].values()) <= _F32_BOUND
         if options.benchmark:
-            result["milliseconds"] = pair.times(options.iterations, options.peers.split(","))
+            result["times"] = pair.times(options.iterations, options.peers.split(","))
+            result["milliseconds"] = {name: times["median"] for name, times in result["times"].items()}
         result["agrees"] = agrees
     return result
+
+
+def shape_of(info: dict[str, Any]) -> dict[str, int]:
+    """Sizes by the names of GPT-2's config.json, as the predecessor's data have them."""
+    return {
+        "n_layer": info["num_hidden_layers"], "n_head": info["num_attention_heads"], "n_embd": info["hidden_size"],
+        "vocab_size": info["vocab_size"],
+    }  # fmt: skip
+
+
+def spread_of(times: list[float]) -> dict[str, float]:
+    """mean, std (of the population), min, max, median, p95, p99; percentiles are interpolated linearly."""
+    ordered = sorted(times)
+
+    def quantile(q: float) -> float:
+        place = q * (len(ordered) - 1)
+        below = int(place)
+        above = min(below + 1, len(ordered) - 1)
+        return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+    mean = sum(ordered) / len(ordered)
+    std = (sum((one - mean) ** 2 for one in ordered) / len(ordered)) ** 0.5
+    return {
+        "mean": mean, "std": std, "min": ordered[0], "max": ordered[-1], "median": quantile(0.5), "p95": quantile(0.95),
+        "p99": quantile(0.99),
+    }  # fmt: skip
+
+
+def _write_pages(results: list[dict[str, Any]], options: argparse.Namespace) -> None:
+    from tegula_bench import comparison_page
+
+    page = comparison_page.write(options.output_dir, results, options.device, svg=options.svg)
+    print(f"tegula.compare: {page}", file=sys.stderr)
 
 
 def _show(result: dict[str, Any]) -> None:
@@ -183,16 +250,21 @@ def _show(result: dict[str, Any]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = _arguments(arguments)
+    options = options_of(arguments)
     agree = True
-    for name in _names(options.model):
+    results: list[dict[str, Any]] = []
+    for name in _names(options):
         try:
             result = compare(name, options)
         except (ValueError, TypeError, NotImplementedError, RuntimeError) as error:
             print(f"tegula.compare: {error}", file=sys.stderr)
             return 2
         agree = agree and result["agrees"]
+        results.append(result)
         print(json.dumps(result)) if options.json else _show(result)
+        sys.stdout.flush()
+    if options.output_dir:
+        _write_pages(results, options)
     return 0 if agree else 1
 
 

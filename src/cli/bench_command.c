@@ -1,11 +1,12 @@
-/* tegula bench: times training steps, prefill and decoding of a model, and prints llama-bench's
- * rows. */
+/* tegula bench: times training steps, prefill, decoding and whole forward passes of a model, and
+ * prints llama-bench's rows. */
 #include "bench/bench_dtype.h"
 #include "bench/bench_steps.h"
 #include "bench/bench_table.h"
+#include "bench/bench_watch.h"
 #include "command.h"
 #include "console.h"
-#include "hub_name.h"
+#include "files/hub_name.h"
 #include "option_table.h"
 #include "train/train_options.h"
 
@@ -17,10 +18,10 @@ static const char kName[] = "tegula bench";
 enum { kMaxSteps = 100000, kTrainBatch = 4 };
 
 typedef struct options {
-  const char *preset, *model, *dtype, *device;
+  const char *preset, *model, *dtype, *logits_dtype, *device;
   int32_t batch, seq, steps, threads, vocab_size;
   int32_t prompt, generated, depth; /* of the mode table */
-  bool json;
+  bool json, ops, nvtx;
 } options;
 
 #define ROW(name, field, argument, kind, min, max, help)                                           \
@@ -36,13 +37,19 @@ static const tgi_option rows[] = {
     ROW("vocab-size", vocab_size, "N", I32, 1, TGI_ANY_I32,
         "vocabulary size of a new model (50257)"),
     ROW("batch", batch, "N", I32, 1, 1 << 20,
-        "sequences per training step (4), or at the same time in the table (1)"),
+        "sequences of a training step and of forward (4), or at the same time in the table (1)"),
     ROW("seq", seq, "N", I32, 1, 1 << 24,
         "tokens per sequence, in the prefill, and in the cache before decoding (64)"),
     ROW("dtype", dtype, "DTYPE", TEXT, 0, 0,
         "dtype of weights and activations: f32, bf16 or, but for training, f16 (f32; of a "
         "directory's weights, where nothing is trained, that of its files)"),
+    ROW("logits-dtype", logits_dtype, "DTYPE", TEXT, 0, 0,
+        "of forward: f32 or the dtype of the weights (f32)"),
     ROW("steps", steps, "N", I32, 1, kMaxSteps, "timed steps (10)"),
+    ROW("iterations", steps, "N", I32, 1, kMaxSteps, NULL),
+    ROW("ops", ops, NULL, FLAG, 0, 0, "of forward: the time of each op, and its share of the roof"),
+    ROW("nvtx", nvtx, NULL, FLAG, 0, 0,
+        "mark passes, layers and ops for Nsight Systems; passes then run op by op"),
     {"n-prompt", "N", TGI_AT(options, prompt), 0, 1 << 24, "tokens of a prompt in the table (512)",
      TGI_OPTION_I32, 'p'},
     {"n-gen", "N", TGI_AT(options, generated), 0, 1 << 24, "tokens generated in the table (128)",
@@ -58,18 +65,20 @@ static const tgi_option rows[] = {
 
 static const tgi_command command_line = {
     .name = "tegula bench",
-    .positions = "[train|prefill|decode|table]",
+    .positions = "[train|prefill|decode|forward|table]",
     .help =
         "Time a model: two warm-up steps, then --steps timed steps. Without a mode, the first "
-        "three run. The mode table has the columns of llama-bench, and rows for prompts (pp512) "
+        "three run. The mode forward computes the logits of every token of --batch x --seq. The "
+        "mode "
+        "table has the columns of llama-bench, and rows for prompts (pp512) "
         "and for generating (tg128): tokens per second of all sequences, mean and standard "
         "deviation of --steps runs."
         "\v"
         "A forward pass counts 2 P + 4 L w k flops per token and 2 H per row of logits. P is the "
         "number of weights in matrix products without the head, H that of the head, L the number "
         "of layers, w = heads x head_dim, and k the number of keys that a token sees: (S + 1) / 2 "
-        "on average over a sequence of S. Prefill and decoding compute one row of logits, training "
-        "one per token. A training step counts as three forward passes. "
+        "on average over a sequence of S. Prefill and decoding compute one row of logits, forward "
+        "and training one per token. A training step counts as three forward passes. "
         "Peak memory is that of the process so far; on a GPU, the memory that the mode allocated.",
     .options = rows,
     .most_positions = 1,
@@ -112,9 +121,21 @@ static int check(const options *o, const char *mode)
     return tgi_usage_error(&command_line, "expected one of --preset NAME and --model DIR, got %s",
                            o->preset ? "both" : "neither");
   }
+  const bool forward = mode && strcmp(mode, "forward") == 0;
   if (mode && !tgi_bench_is_step(mode) && !table) {
-    return tgi_usage_error(&command_line, "expected train, prefill, decode or table, got \"%s\"",
-                           mode);
+    return tgi_usage_error(&command_line,
+                           "expected train, prefill, decode, forward or table, got \"%s\"", mode);
+  }
+  if ((o->ops || o->logits_dtype) && !forward) {
+    return tgi_usage_error(&command_line, "--%s: expected the mode forward",
+                           o->ops ? "ops" : "logits-dtype");
+  }
+  if (o->nvtx && (trains || table)) {
+    return tgi_usage_error(&command_line, "--nvtx: expected the mode prefill, decode or forward");
+  }
+  if (o->logits_dtype && !tgi_option_dtype(o->logits_dtype)) {
+    return tgi_usage_error(&command_line, "--logits-dtype: expected f32, f16 or bf16, got %s",
+                           o->logits_dtype);
   }
   if (o->dtype && !tgi_train_dtype_known(o->dtype) && (trains || strcmp(o->dtype, "f16") != 0)) {
     return tgi_usage_error(&command_line, "--dtype: expected f32%s or bf16, got %s",
@@ -170,12 +191,16 @@ static tg_status run_steps(const options *o, const work *w, const char *mode, tg
                                  .device_name = o->device ? o->device : "cpu",
                                  .dtype = w->dtype,
                                  .training_dtype = o->dtype ? tgi_option_dtype(o->dtype) : TG_F32,
+                                 .logits_dtype =
+                                     o->logits_dtype ? tgi_option_dtype(o->logits_dtype) : TG_F32,
                                  .batch = o->batch ? o->batch : kTrainBatch,
                                  .seq = o->seq,
                                  .steps = o->steps,
                                  .threads = o->threads,
                                  .device = w->device,
-                                 .json = o->json};
+                                 .json = o->json,
+                                 .ops = o->ops,
+                                 .nvtx = o->nvtx};
   return tgi_bench_steps_run(&steps, mode, w->model, error);
 }
 
@@ -195,7 +220,11 @@ int tgi_bench_command(int argc, char **argv)
     return tgi_usage_error(&command_line, "--device: expected cpu, cuda or cuda:N, got %s",
                            o.device);
   }
-  tg_status status = open_model(&o, mode, &w, &error);
+  tg_status status = o.nvtx ? tgi_bench_nvtx_check(&error) : TG_OK;
+  if (status == TG_OK && o.nvtx && !tgi_bench_nvtx_heard()) {
+    fputs("tegula bench: --nvtx: no profiler listens; start it with scripts/nsys.sh\n", stderr);
+  }
+  status = status ? status : open_model(&o, mode, &w, &error);
   if (status == TG_OK) {
     status = mode && strcmp(mode, "table") == 0 ? run_table(&o, &w, &error)
                                                 : run_steps(&o, &w, mode, &error);

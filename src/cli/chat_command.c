@@ -6,7 +6,7 @@
 #include "core/error_record.h"
 #include "files/json_file.h"
 #include "generate/generator.h"
-#include "hub_name.h"
+#include "files/hub_name.h"
 #include "interrupt.h"
 #include "template_options.h"
 #include "text_input.h"

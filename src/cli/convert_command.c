@@ -2,7 +2,7 @@
 #include "command.h"
 #include "console.h"
 #include "core/error_record.h"
-#include "hub_name.h"
+#include "files/hub_name.h"
 #include "option_table.h"
 #include "tegula/model.h"
 #include "tegula/tokenizer.h"

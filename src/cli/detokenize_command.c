@@ -5,7 +5,7 @@
 #include "core/growing.h"
 #include "files/file_error.h"
 #include "files/utf8_stream.h"
-#include "hub_name.h"
+#include "files/hub_name.h"
 #include "option_table.h"
 #include "tegula/tokenizer.h"
 #include "text_input.h"

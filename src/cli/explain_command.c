@@ -3,12 +3,10 @@
 #include "command.h"
 #include "console.h"
 #include "core/context_state.h"
-#include "core/error_record.h"
+#include "cost_roof.h"
 #include "json_print.h"
 #include "ops/shape.h"
 #include "option_table.h"
-#include "roof/gpu_roof.h"
-#include "roof/roof.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +14,7 @@
 
 static const char kName[] = "tegula explain";
 
-enum { kRoofRuns = 7, kMaxViews = TGI_SHAPE_MAX_LISTED + 32 };
-
-static const double kLeastCopyBytes = 256 << 10, kMostCopyBytes = 256 << 20;
+enum { kMaxViews = TGI_SHAPE_MAX_LISTED + 32 };
 
 typedef struct options {
   const char *dtype, *dir, *entry, *device;
@@ -54,12 +50,6 @@ static const tgi_command command_line = {
     .most_positions = 2,
 };
 
-typedef struct roofs {
-  double bytes_per_s, flops_per_s;
-  char copy[64];
-  const char *arithmetic;
-} roofs;
-
 typedef struct explanation {
   tgi_shaped shaped;
   tg_context *ctx;
@@ -68,7 +58,7 @@ typedef struct explanation {
   const char *shape;
   char plan[256];
   size_t workspace;
-  roofs roof;
+  tgi_cost_roof roof;
 } explanation;
 
 /* ---- the op ---- */
@@ -110,73 +100,6 @@ static const tg_op_info *find_op(const char *name, const char *dir)
   return NULL;
 }
 
-/* ---- roofs ---- */
-
-static double median_seconds(roof *r)
-{
-  double s[kRoofRuns];
-  for (int i = 0; i < kRoofRuns; i++) {
-    s[i] = roof_run(r);
-    for (int k = i; k > 0 && s[k] < s[k - 1]; k--) {
-      const double swap = s[k];
-      s[k] = s[k - 1];
-      s[k - 1] = swap;
-    }
-  }
-  return s[kRoofRuns / 2];
-}
-
-/* The copy whose ratio of reads to writes is nearest to the op's. */
-static roof_mix copy_mix(const tgi_cost *cost)
-{
-  roof_mix mix = {1, 0, 0};
-  if (cost->written_bytes > 0.02 * cost->read_bytes) {
-    const double ratio = cost->read_bytes / cost->written_bytes;
-    mix.reads = ratio < 1 ? 1 : ratio > 3.5 ? 4 : (int)(ratio + 0.5);
-    mix.writes = ratio < 0.4 ? 3 : ratio < 0.7 ? 2 : 1;
-  }
-  return mix;
-}
-
-static tg_status measure_gpu(const explanation *e, roofs *out, tg_error *error)
-{
-  tgi_gpu_roof gpu;
-  const tg_status status = tgi_gpu_roof_measure(e->device.index, e->dtype, &gpu, error);
-  out->bytes_per_s = gpu.bytes_per_s;
-  out->flops_per_s = gpu.product_flops;
-  out->arithmetic = "product";
-  snprintf(out->copy, sizeof out->copy, "copy");
-  return status;
-}
-
-static tg_status measure_cpu(const explanation *e, roofs *out, tg_error *error)
-{
-  const tgi_cost *cost = &e->shaped.cost;
-  const int threads = tg_context_num_threads(e->ctx);
-  double bytes = cost->read_bytes + cost->written_bytes;
-  bytes = bytes < kLeastCopyBytes ? kLeastCopyBytes : bytes;
-  bytes = bytes > kMostCopyBytes ? kMostCopyBytes : bytes;
-  array_stack arrays;
-  if (!array_stack_open(&arrays)) {
-    return tgi_error_set(error, TG_NO_MEMORY, "explain: expected memory for the roofs, got none");
-  }
-  roof *copy = roof_copy(&arrays, threads, copy_mix(cost), bytes), *fma = roof_fma_f32(threads);
-  tg_status status = TG_OK;
-  if (copy && fma) {
-    out->bytes_per_s = roof_bytes(copy) / median_seconds(copy);
-    out->flops_per_s = roof_flops(fma) / median_seconds(fma);
-    out->arithmetic = "fma_f32";
-    snprintf(out->copy, sizeof out->copy, "%s %s", roof_name(copy), roof_detail(copy));
-  } else {
-    status = tgi_error_set(error, TG_NO_MEMORY, "explain: expected %.0f bytes for a roof, got none",
-                           bytes);
-  }
-  roof_close(copy);
-  roof_close(fma);
-  array_stack_close(&arrays);
-  return status;
-}
-
 /* ---- output ---- */
 
 static void shape_text(const tg_tensor *t, char *text, size_t bytes)
@@ -198,16 +121,6 @@ static const char *role_name(tg_slot_role role)
 {
   static const char *const names[] = {"", "in", "out", "acc", "inout"};
   return names[role];
-}
-
-static double memory_seconds(const explanation *e)
-{
-  return (e->shaped.cost.read_bytes + e->shaped.cost.written_bytes) / e->roof.bytes_per_s;
-}
-
-static double compute_seconds(const explanation *e)
-{
-  return e->shaped.cost.flops / e->roof.flops_per_s;
 }
 
 static void print_answer(explanation *e)
@@ -239,7 +152,8 @@ static void print_answer(explanation *e)
          bytes > 0 ? cost->flops / bytes : 0);
   printf("roof       %s %.1f GB/s, %s %.1f GFLOP/s\n", e->roof.copy, 1e-9 * e->roof.bytes_per_s,
          e->roof.arithmetic, 1e-9 * e->roof.flops_per_s);
-  const double memory = memory_seconds(e), compute = compute_seconds(e);
+  const double memory = tgi_roof_memory_seconds(&e->roof, cost),
+               compute = tgi_roof_compute_seconds(&e->roof, cost);
   printf("time       %.4g ms at least, bound by %s (memory %.4g ms, arithmetic %.4g ms)\n",
          1e3 * (memory > compute ? memory : compute), memory > compute ? "memory" : "arithmetic",
          1e3 * memory, 1e3 * compute);
@@ -249,7 +163,8 @@ static void write_answer(explanation *e)
 {
   const tgi_cost *cost = &e->shaped.cost;
   json_t *w = tgi_json_new();
-  const double memory = memory_seconds(e), compute = compute_seconds(e);
+  const double memory = tgi_roof_memory_seconds(&e->roof, cost),
+               compute = tgi_roof_compute_seconds(&e->roof, cost);
   json_object_set_new(w, "op", json_string(e->shaped.info->op));
   json_object_set_new(w, "dir", json_string(e->shaped.info->dir));
   json_object_set_new(w, "shape", json_string(e->shape));
@@ -286,8 +201,8 @@ static tg_status fill(explanation *e, const options *o, const tg_op_info *op, tg
   }
   if (status == TG_OK) {
     tgi_shape_explain(e->ctx, &e->shaped, e->plan, sizeof e->plan);
-    status = e->device.backend == TG_BACKEND_CUDA ? measure_gpu(e, &e->roof, error)
-                                                  : measure_cpu(e, &e->roof, error);
+    status = tgi_cost_roof_measure(&e->shaped.cost, &e->device, e->dtype,
+                                   tg_context_num_threads(e->ctx), &e->roof, error);
   }
   return status;
 }

@@ -3,16 +3,18 @@
 #include "console.h"
 #include "core/context_state.h"
 #include "core/processor.h"
+#include "files/hub_name.h"
 #include "generation/free_memory.h"
-#include "hub_name.h"
 #include "json_print.h"
 #include "model/weights.h"
+#include "ops/shape.h"
 #include "option_table.h"
 #include "roof/gpu_roof.h"
 #include "tegula/device.h"
 #include "tegula/tokenizer.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -62,6 +64,66 @@ static tg_status look(machine *m, tg_error *error)
   return TG_OK;
 }
 
+/* ---- plans ---- */
+
+/* Calls of a model with 32 heads, whose tiles differ with the size of a head. */
+static const struct {
+  const char *name, *op_dir, *shape;
+} calls[] = {
+    {"attention, heads of 64", "attention_fwd", "b1_h32_kv8_s4096_d64_causal"},
+    {"attention, heads of 128", "attention_fwd", "b1_h32_kv8_s4096_d128_causal"},
+    {"product, heads of 64", "linear_fwd", "4096x2048x2048"},
+    {"product, heads of 128", "linear_fwd", "4096x4096x4096"},
+};
+
+enum { kCalls = sizeof calls / sizeof calls[0], kPlanBytes = 256 };
+
+/* How GPU `index` runs each in bf16; "" where it does not say. */
+static void find_plans(int index, char plans[kCalls][kPlanBytes])
+{
+  const tg_context_options o = {.backend = TG_BACKEND_CUDA, .device_index = index};
+  tg_context *ctx = NULL;
+  tgi_shaped *shaped = malloc(sizeof *shaped);
+  const bool opened = shaped && tg_context_create(&o, &ctx, NULL) == TG_OK;
+  if (opened) {
+    (void)tg_context_prepare(
+        ctx); /* without cublasLt, products run in tiles of the library's own */
+  }
+  for (int i = 0; i < kCalls; i++) {
+    size_t workspace;
+    plans[i][0] = 0;
+    if (opened && tgi_shape_fill(calls[i].op_dir, calls[i].shape, TG_BF16, shaped, NULL) == TG_OK) {
+      tgi_shaped_place(shaped);
+      if (shaped->info->workspace(ctx, shaped->args.bytes, &workspace) == TG_OK) {
+        tgi_shape_explain(ctx, shaped, plans[i], kPlanBytes);
+      }
+    }
+  }
+  tg_context_destroy(ctx);
+  free(shaped);
+}
+
+static void print_plans(int index)
+{
+  char plans[kCalls][kPlanBytes];
+  find_plans(index, plans);
+  for (int i = 0; i < kCalls; i++) {
+    printf("  %-24s %s\n", calls[i].name, plans[i][0] ? plans[i] : "no plan to show");
+  }
+}
+
+static json_t *describe_plans(int index)
+{
+  char plans[kCalls][kPlanBytes];
+  json_t *all = json_array();
+  find_plans(index, plans);
+  for (int i = 0; i < kCalls; i++) {
+    json_array_append_new(all, json_pack("{s:s, s:s, s:s}", "op", calls[i].op_dir, "shape",
+                                         calls[i].shape, "plan", plans[i]));
+  }
+  return all;
+}
+
 static void print_device(int index, const tg_device_info *d)
 {
   printf("gpu %-6d %s, compute capability %d.%d, %d multiprocessors\n", index, d->name,
@@ -79,6 +141,9 @@ static void print_device(int index, const tg_device_info *d)
   printf("  features  %s%s%s\n", d->cp_async ? " cp.async" : "", d->tma ? " tma" : "",
          d->wgmma ? " wgmma" : "");
   printf("  kernels    %s\n", d->supported ? d->kernels : d->reason);
+  if (d->supported) {
+    print_plans(index);
+  }
 }
 
 /* "none"; and why, where the machine has a GPU all the same: a device file of the driver's (of
@@ -215,6 +280,9 @@ static json_t *describe_devices(void)
     json_object_set_new(one, "supported", json_boolean(d.supported));
     json_object_set_new(one, "kernels", json_string(d.kernels));
     json_object_set_new(one, "reason", json_string(d.reason));
+    if (d.supported) {
+      json_object_set_new(one, "plans", describe_plans(i));
+    }
     json_array_append_new(all, one);
   }
   return all;

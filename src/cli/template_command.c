@@ -3,7 +3,7 @@
 #include "console.h"
 #include "files/file_error.h"
 #include "files/file_map.h"
-#include "hub_name.h"
+#include "files/hub_name.h"
 #include "json_print.h"
 #include "option_table.h"
 #include "tegula/chat_template.h"

@@ -6,7 +6,7 @@
 #include "data/token_file.h"
 #include "files/utf8.h"
 #include "generate/token_text.h"
-#include "hub_name.h"
+#include "files/hub_name.h"
 #include "json_print.h"
 #include "option_table.h"
 #include "text/tokenizer_state.h"

@@ -33,6 +33,12 @@ bool tgi_environment_no_color(void)
   return value && value[0];
 }
 
+bool tgi_environment_nvtx(void)
+{
+  const char *value = getenv("NVTX_INJECTION64_PATH");
+  return value && value[0];
+}
+
 bool tgi_environment_cache_directory(char *path, size_t bytes)
 {
   const char *own = getenv("TEGULA_CACHE_DIR"), *user = getenv("XDG_CACHE_HOME");

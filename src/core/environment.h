@@ -19,6 +19,10 @@ int tgi_environment_threads(void);
 /** NO_COLOR: whether it is set and not empty. */
 bool tgi_environment_no_color(void);
 
+/** NVTX_INJECTION64_PATH: whether it is set and not empty. Profilers set it in what they start, to
+ * be told of NVTX's marks. */
+bool tgi_environment_nvtx(void);
+
 /** The user's directory for what can be made again: TEGULA_CACHE_DIR, else tegula in XDG_CACHE_HOME
  * (an absolute path, as its specification says), else .cache/tegula in HOME. False where none is
  * set, or where it is longer than `bytes`. */

@@ -14,11 +14,11 @@ enum { kPassTokens = 2048 };
 /* Buffers of a pass over [batch, seq] tokens; logits in work memory only where the caller's are
  * elsewhere. */
 static void lay_out(const tg_session *s, tgi_forward *f, tgi_memory_plan *plan, int64_t batch,
-                    int64_t seq, int64_t logit_rows)
+                    int64_t seq, int64_t logit_rows, tg_dtype dtype)
 {
   f->a.layer = f->layer;
   f->ids = tgi_take_1d(plan, TG_I32, batch * seq);
-  f->logits = tgi_take_2d(plan, TG_F32, logit_rows, s->model.config.vocab_size);
+  f->logits = tgi_take_2d(plan, dtype, logit_rows, s->model.config.vocab_size);
   tgi_activations_lay_out(&f->a, plan, &s->model, batch, seq, 0, false);
 }
 
@@ -47,6 +47,7 @@ static tgi_pass make_pass(const tg_session *s, tgi_forward *f, int64_t batch, in
                     .seq = seq,
                     .ids = f->ids,
                     .rope = f->rope,
+                    .watch = s->watch,
                     .workspace = f->workspace,
                     .workspace_bytes = f->workspace_bytes};
 }
@@ -64,6 +65,13 @@ static tg_status take(tg_session *s, void **memory, size_t *has, size_t wants)
   return status;
 }
 
+/* The pass that was recorded reads tables and buffers that are about to move. */
+static void forget_graph(tg_session *s, tgi_forward *f)
+{
+  tg_graph_destroy(s->ctx, f->graph);
+  f->graph = NULL;
+}
+
 /* Rope's tables for so many positions. */
 static tg_status take_tables(tg_session *s, tgi_forward *f, int64_t seq, tg_error *error)
 {
@@ -73,6 +81,7 @@ static tg_status take_tables(tg_session *s, tgi_forward *f, int64_t seq, tg_erro
   }
   tgi_memory_plan plan = {NULL, 0};
   size_t has = 0;
+  forget_graph(s, f);
   tgi_rope_tables_lay_out(&f->rope, &plan, c, seq);
   tg_memory_free(s->ctx, f->rope_memory);
   f->rope_memory = NULL;
@@ -90,19 +99,21 @@ static tg_status take_tables(tg_session *s, tgi_forward *f, int64_t seq, tg_erro
 
 /* Memory for passes of this shape, laid out. The shape of the last call is at hand already. */
 static tg_status make_room(tg_session *s, tgi_forward *f, int64_t batch, int64_t seq, bool last,
-                           bool own_logits)
+                           bool own_logits, tg_dtype dtype)
 {
   const int64_t logit_rows = last ? batch : batch * seq, own = own_logits ? logit_rows : 0;
-  if (f->batch == batch && f->seq == seq && f->last == last && f->own == own) {
+  if (f->batch == batch && f->seq == seq && f->last == last && f->own == own && f->dtype == dtype) {
     return TG_OK;
   }
   f->batch = 0;
+  forget_graph(s, f);
   tgi_memory_plan plan = {NULL, 0};
-  lay_out(s, f, &plan, batch, seq, own);
+  lay_out(s, f, &plan, batch, seq, own, dtype);
   tgi_pass pass = make_pass(s, f, batch, seq);
   pass.sizing = true;
+  pass.watch = NULL;
   pass.workspace_bytes = 0;
-  const tg_tensor logits = tg_tensor_2d(NULL, TG_F32, logit_rows, s->model.config.vocab_size);
+  const tg_tensor logits = tg_tensor_2d(NULL, dtype, logit_rows, s->model.config.vocab_size);
   tg_status status = tgi_transformer_forward(&pass);
   status = status ? status : run_head(&pass, &logits, last);
   status = status ? status : take(s, &f->block, &f->block_bytes, plan.bytes);
@@ -111,7 +122,8 @@ static tg_status make_room(tg_session *s, tgi_forward *f, int64_t batch, int64_t
     return status;
   }
   plan = (tgi_memory_plan){f->block, 0};
-  lay_out(s, f, &plan, batch, seq, own);
+  lay_out(s, f, &plan, batch, seq, own, dtype);
+  f->dtype = dtype;
   f->batch = batch;
   f->seq = seq;
   f->last = last;
@@ -119,19 +131,44 @@ static tg_status make_room(tg_session *s, tgi_forward *f, int64_t batch, int64_t
   return TG_OK;
 }
 
+static tg_status run_body(void *pass)
+{
+  return tgi_transformer_forward(pass);
+}
+
+/* The pass up to the final norm; `again`: its shape is that of the last one. The first pass loads
+ * what kernels need, the second is recorded before it runs. The head is not part of the record,
+ * since the caller's memory for logits may be another each time. */
+static tg_status pass_body(tg_session *s, tgi_forward *f, tgi_pass *pass, bool again)
+{
+  if (!s->on_gpu || s->watch || f->plain || !again) {
+    return tgi_transformer_forward(pass);
+  }
+  if (!f->graph && tg_graph_record(s->ctx, run_body, pass, &f->graph) != TG_OK) {
+    f->plain = true;
+    return tgi_transformer_forward(pass);
+  }
+  return tg_graph_launch(s->ctx, f->graph);
+}
+
 /* A pass over `batch` rows; their logits to `to`. */
 static tg_status run_rows(tg_session *s, tgi_forward *f, const int32_t *ids, tg_tensor to,
                           int64_t batch, int64_t seq, bool last)
 {
   const bool own = s->on_gpu && to.device < TG_DEVICE_CUDA(0);
-  tg_status status = make_room(s, f, batch, seq, last, own);
+  const bool again = f->batch == batch && f->seq == seq;
+  tg_status status = make_room(s, f, batch, seq, last, own, to.dtype);
   const size_t bytes = (size_t)(batch * seq) * sizeof *ids;
   status = status ? status : tg_memory_copy(s->ctx, f->ids.data, bytes, ids, bytes, bytes, 1);
   tgi_pass pass = make_pass(s, f, batch, seq);
-  status = status ? status : tgi_transformer_forward(&pass);
+  tgi_watch_begin(s->watch, "pass");
+  status = status ? status : pass_body(s, f, &pass, again);
+  tgi_watch_begin(s->watch, "head");
   status = status ? status : run_head(&pass, own ? &f->logits : &to, last);
+  tgi_watch_end(s->watch);
+  tgi_watch_end(s->watch);
   if (status == TG_OK && own) {
-    const size_t all = (size_t)(to.shape[0] * to.shape[1]) * sizeof(float);
+    const size_t all = (size_t)(to.shape[0] * to.shape[1]) * tg_dtype_bytes(to.dtype);
     status = tg_memory_copy(s->ctx, to.data, all, f->logits.data, all, all, 1);
   }
   return status;
@@ -161,8 +198,10 @@ static tg_status check_logits(const tg_session *s, const tg_tensor *t, int64_t r
                               tg_error *error)
 {
   const int64_t vocab = s->model.config.vocab_size;
-  if (t->dtype != TG_F32) {
-    return tgi_error_set(error, TG_BAD_DTYPE, "session_forward: logits: expected f32, got %s",
+  if (t->dtype != TG_F32 && t->dtype != s->model.dtype) {
+    return tgi_error_set(error, TG_BAD_DTYPE, "session_forward: logits: expected f32%s%s, got %s",
+                         s->model.dtype == TG_F32 ? "" : " or ",
+                         s->model.dtype == TG_F32 ? "" : tg_dtype_name(s->model.dtype),
                          tg_dtype_name(t->dtype));
   }
   if (t->ndim != 2 || t->shape[0] != rows || t->shape[1] != vocab) {
@@ -248,6 +287,7 @@ tg_status tg_session_forward(tg_session *s, const int32_t *ids, int64_t batch, i
 void tgi_session_free_forward(tg_session *s)
 {
   if (s->forward) {
+    forget_graph(s, s->forward);
     tg_memory_free(s->ctx, s->forward->block);
     tg_memory_free(s->ctx, s->forward->workspace);
     tg_memory_free(s->ctx, s->forward->rope_memory);

@@ -16,6 +16,7 @@ tgi_pass tgi_session_pass(tg_session *s, int64_t seq)
                     .cast = s->cache_dtype == s->model.dtype ? NULL : &s->cast,
                     .past = s->length,
                     .rope = s->rope,
+                    .watch = s->watch,
                     .workspace = s->workspace,
                     .workspace_bytes = s->workspace_bytes};
 }
@@ -64,13 +65,13 @@ static tg_status step_by_place(tg_session *s)
   const int number = tgi_session_extent(s, s->length + 1, &extent);
   tg_status status =
       tg_memory_copy(s->ctx, s->place.data, sizeof two, two, sizeof two, sizeof two, 1);
-  if (status != TG_OK || s->graph[number]) {
+  if (status != TG_OK || (s->graph[number] && !s->watch)) {
     return status ? status : tg_graph_launch(s->ctx, s->graph[number]);
   }
   tgi_place place;
   tgi_pass pass = tgi_session_pass_by_place(s, extent, &place);
   status = tgi_transformer_forward(&pass);
-  if (status == TG_OK && s->recorded &&
+  if (status == TG_OK && s->recorded && !s->watch &&
       tg_graph_record(s->ctx, run_pass, &pass, &s->graph[number]) != TG_OK) {
     s->recorded = false;
     snprintf(s->steps, sizeof s->steps, "op by op: %s", tg_context_message(s->ctx));

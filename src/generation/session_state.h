@@ -3,6 +3,8 @@
 #define TGI_GENERATION_SESSION_STATE_H
 
 #include "model/model_decoder.h"
+#include "model/transformer.h"
+#include "tegula/device.h"
 #include "tegula/model.h"
 
 /** Extents of the cache that passes over one token are recorded for: least_extent, twice that, ...
@@ -12,10 +14,14 @@ enum { TGI_EXTENTS = 32 };
 /** Tokens of one pass; a long prompt is fed in pieces of this size. */
 enum { TGI_PIECE_TOKENS = 256 };
 
-/** Work memory of tg_session_forward, laid out for the shape of its last pass. */
+/** Work memory of tg_session_forward, laid out for the shape of its last pass; and on a GPU that
+ * pass up to the final norm, recorded when the shape comes again. */
 typedef struct tgi_forward {
   int64_t batch, seq, own; /* of that pass; own: rows of `logits`. batch 0: none is laid out */
   bool last;
+  tg_dtype dtype; /* of the logits */
+  tg_graph *graph;
+  bool plain; /* recording failed: op by op */
   tgi_activations a;
   tgi_layer_activations *layer;
   tg_tensor ids, logits;
@@ -63,7 +69,8 @@ struct tg_session {
   tg_fetch *fetch[2];  /* tokens on their way to the host, by turns */
   char steps[600];     /* tg_session_steps */
 
-  tgi_forward *forward; /* NULL until the first tg_session_forward */
+  tgi_forward *forward;        /* NULL until the first tg_session_forward */
+  const tgi_pass_watch *watch; /* of passes, which then run op by op; NULL: nobody */
 };
 
 /** The buffers of passes over `seq` tokens. */

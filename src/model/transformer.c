@@ -2,6 +2,7 @@
 #include "transformer.h"
 
 #include <math.h>
+#include <stdio.h>
 
 tg_status tgi_step(tgi_pass *pass, const char *op_dir, void *args)
 {
@@ -15,12 +16,20 @@ tg_status tgi_step(tgi_pass *pass, const char *op_dir, void *args)
     }
   }
   if (!pass->sizing) {
-    return info->run(pass->ctx, args);
+    const tgi_pass_watch *watch = pass->watch;
+    return watch ? watch->run(watch->user, pass->ctx, info, args) : info->run(pass->ctx, args);
   }
   size_t bytes = 0;
   const tg_status status = info->workspace(pass->ctx, args, &bytes);
   pass->workspace_bytes = bytes > pass->workspace_bytes ? bytes : pass->workspace_bytes;
   return status;
+}
+
+void tgi_watch_begin_layer(const tgi_pass_watch *watch, int index)
+{
+  char part[32];
+  snprintf(part, sizeof part, "layer %d", index);
+  tgi_watch_begin(watch, part);
 }
 
 float tgi_attention_scale(const tgi_config *config, int index)
@@ -178,7 +187,7 @@ static tg_status run_mlp(tgi_pass *pass, const tgi_layer_activations *l,
   return status ? status : project(pass, &l->inner, p->down, p->down_bias, &l->middle, &l->output);
 }
 
-static tg_status run_layer(tgi_pass *pass, int index)
+static tg_status run_layer_ops(tgi_pass *pass, int index)
 {
   const tgi_layer_activations *l = &pass->a->layer[index];
   const tgi_layer_parameters *p = &pass->model->parameters.layer[index];
@@ -200,6 +209,14 @@ static tg_status run_layer(tgi_pass *pass, int index)
     status = norm(pass, &l->middle, p->norm2, p->norm2_bias, &l->norm2, &l->mean2, &l->rstd2);
   }
   return status ? status : run_mlp(pass, l, p);
+}
+
+static tg_status run_layer(tgi_pass *pass, int index)
+{
+  tgi_watch_begin_layer(pass->watch, index);
+  const tg_status status = run_layer_ops(pass, index);
+  tgi_watch_end(pass->watch);
+  return status;
 }
 
 /* The last `rows` rows of a matrix. */

@@ -11,6 +11,7 @@
 #define TGI_MODEL_TRANSFORMER_H
 
 #include "activations.h"
+#include "pass_watch.h"
 #include "rope_tables.h"
 #include "tegula/tegula.h"
 
@@ -98,6 +99,7 @@ typedef struct tgi_pass {
   const tgi_pages *pages;     /* NULL: the cache is that of one sequence */
   const tgi_documents *documents; /* NULL: every row is one. Without a cache */
   const tgi_router_sums *routers; /* NULL: no auxiliary loss */
+  const tgi_pass_watch *watch;    /* NULL: nobody */
   bool keep;                      /* keep what the backward needs */
   bool sizing;
   void *workspace;

@@ -249,6 +249,20 @@ static tgi_cost slot_bytes(tgi_shaped *shaped)
   return cost;
 }
 
+tgi_cost tgi_cost_of(const tg_op_info *info, const void *args)
+{
+  tgi_cost cost = {0, 0, 0};
+  tgi_shaped *shaped = calloc(1, sizeof *shaped);
+  if (shaped) {
+    shaped->info = info;
+    memcpy(shaped->args.bytes, args, info->args_bytes);
+    cost = slot_bytes(shaped);
+    find(info->name)->cost((const void *)shaped->args.bytes, &cost);
+  }
+  free(shaped);
+  return cost;
+}
+
 tg_status tgi_shape_fill(const char *op_dir, const char *text, tg_dtype dtype, tgi_shaped *out,
                          tg_error *error)
 {

@@ -71,6 +71,10 @@ typedef struct tgi_shaped {
 tg_status tgi_shape_fill(const char *op_dir, const char *text, tg_dtype dtype, tgi_shaped *out,
                          tg_error *error);
 
+/** What a call with these args moves and computes; `args` are those of info->run. Without memory
+ * for the count all are 0. */
+tgi_cost tgi_cost_of(const tg_op_info *info, const void *args);
+
 /** The line of syntax of row "rms_norm_fwd"; NULL if there is no such row. */
 const char *tgi_shape_syntax(const char *op_dir);
 

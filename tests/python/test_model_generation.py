@@ -123,11 +123,62 @@ def test_batches_of_any_size(model):
     assert all(t["tokens"] == 5 and t["prompt_seconds"] > 0 and t["token_seconds"] > 0 for t in times)
 
 
+def test_prompts_of_different_lengths(model):
+    ragged = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10, 11]]
+    for how in FORMS.values():
+        out = model.generate(ragged, 12, seed=9, pad_id=49, stop=range(3), return_dict=True, **how)
+        assert out["sequences"].shape[0] == 3
+        for row, prompt in enumerate(ragged):
+            alone = model.generate(prompt, 12, seed=9 + row, stop=range(3), return_dict=True, **how)
+            length = len(alone["sequences"])
+            assert (out["sequences"][row, :length] == alone["sequences"]).all()
+            assert (out["sequences"][row, length:] == 49).all() and out["finish_reason"][row] == alone["finish_reason"][0]
+    arrays = [numpy.array(row, numpy.int32) for row in ragged]
+    same = model.generate(arrays, 12, seed=9, pad_id=49, stop=range(3), **how)
+    assert same.dtype == numpy.int32 and (same == out["sequences"]).all()
+    assert model.generate(ragged, seed=9, stop=[]).shape == (3, 65)  # without a limit: one after the other
+    with pytest.raises(ValueError, match=r"ids\[1\]: expected one row, got 2"):
+        model.generate([[1], [[2, 3], [4, 5]]], 3)
+    with pytest.raises(ValueError, match="expected"):
+        model.generate([[1, 2], []], 3)
+    with pytest.raises(ValueError, match=r"expected at most 64 tokens"):
+        model.generate([[1], [2] * 65], 3)
+
+
+def test_stop_texts():
+    config = tegula.ModelConfig(n_layer=2, n_head=2, n_embd=32, n_positions=64, vocab_size=257, initializer_range=0.3)
+    model, tokenizer = tegula.Model(config, seed=2), tegula.Tokenizer.of_bytes()
+    # Only "a", "b" and "c" are drawn.
+    how = dict(seed=3, temperature=9.0, logit_bias={n: float("-inf") for n in range(257) if n not in (97, 98, 99)})
+    free = [model.generate([1], 40, **{**how, "seed": 3 + row}, stop=[])[1:].tolist() for row in range(3)]
+    for stop in ("ab", ["cab", "bb"], ["acb", "ca", 98], [98]):
+        texts = [one for one in ([stop] if isinstance(stop, str) else stop) if isinstance(one, str)]
+        batch = model.generate([[1], [1], [1]], 40, stop=stop, tokenizer=tokenizer, return_dict=True, **how)
+        for row, tokens in enumerate(free):
+            ends = [bytes(tokens).find(text.encode()) + len(text) for text in texts if text.encode() in bytes(tokens)]
+            ends += [tokens.index(98) + 1] if 98 in list(stop) and 98 in tokens else []
+            want = tokens[: min(ends)] if ends else tokens
+            out = model.generate([1], 40, stop=stop, tokenizer=tokenizer, return_dict=True, **{**how, "seed": 3 + row})
+            assert out["sequences"][1:].tolist() == want and out["finish_reason"] == ["stop" if ends else "length"]
+            assert batch["sequences"][row, 1 : 1 + len(want)].tolist() == want and batch["finish_reason"][row] == out["finish_reason"][0]
+            stream = model.stream([1], 40, stop=stop, tokenizer=tokenizer, **{**how, "seed": 3 + row})
+            assert list(stream) == want and stream.finish_reason == out["finish_reason"][0]
+        assert set(batch["finish_reason"]) >= {"stop"}
+    with pytest.raises(TypeError, match="stop: expected tokenizer="):
+        model.generate([1], 3, stop="a")
+    with pytest.raises(TypeError, match="tokenizer: expected a tegula.Tokenizer"):
+        model.generate([1], 3, stop="a", tokenizer=model)
+    for empty in ("", "a\0b"):
+        with pytest.raises(ValueError, match="stop: expected a text that is not empty"):
+            model.generate([1], 3, stop=empty, tokenizer=tokenizer)
+    assert model._handle.num_sessions()[0] == 0
+
+
 def test_wrong_keywords(model, prompts):
     cases = [
         (dict(max_new_tokens=0), ValueError, "max_new_tokens: expected 1 or more, got 0"), (dict(temperature=-1.0), ValueError, "temperature"),
         (dict(top_p=1.5), ValueError, "top_p"), (dict(top_k=-1), ValueError, "top_k"), (dict(seed=-1), ValueError, "seed: expected 0 to"),
-        (dict(seed=[1]), ValueError, "seed: expected an int, or 4 of them, got 1"), (dict(stop="x"), TypeError, "stop: expected an id or ids"),
+        (dict(seed=[1]), ValueError, "seed: expected an int, or 4 of them, got 1"), (dict(stop=[1.5]), TypeError, "stop: expected an id, a text, or several"),
         (dict(logprobs=21), ValueError, "logprobs: expected 0 to 20, got 21"), (dict(logit_bias={50: 1.0}), ValueError, "bias"),
         (dict(topk=3), TypeError, "got topk"), (dict(temperature="hot"), TypeError, "must be real number"),
         (dict(top_k=2**40), ValueError, "top_k: expected 0 to 2147483647, got 1099511627776"), (dict(top_k=1.5), TypeError, "top_k: expected an int, got 1.5"),

@@ -73,6 +73,42 @@ def test_dtypes_of_weights(tmp_path, model, ids, dtype):
 # ---- arrays ----
 
 
+def test_dtypes_of_logits(tmp_path, model, ids):
+    torch = pytest.importorskip("torch")
+    for name in ("bfloat16", "float16"):
+        model.save_pretrained(tmp_path / name, dtype=name)
+        narrow = tegula.Model.from_pretrained(tmp_path / name)
+        rows = torch.from_numpy(ids)
+        wide, got = narrow(rows), narrow(rows, dtype=name)
+        assert wide.dtype == torch.float32 and got.dtype == getattr(torch, name) and (wide.to(got.dtype) == got).all()
+        assert (narrow(rows, dtype="float32") == wide).all() and narrow(rows, last_only=True, dtype=name).shape == wide[:, -1].shape
+        out = torch.empty_like(got)
+        assert narrow(rows, out=out) is out and (out == got).all()
+        other = "float16" if name == "bfloat16" else "bfloat16"
+        with pytest.raises(ValueError, match="dtype: expected float32 or that of the weights"):
+            narrow(rows, dtype=other)
+        kind = type(narrow(ids, dtype=name))
+        assert kind is (tegula.Array if name == "bfloat16" else numpy.ndarray)  # NumPy has no bfloat16
+    assert model(ids, dtype="float32").dtype == numpy.float32
+
+
+def test_names_of_the_hub(tmp_path, monkeypatch, model, ids):
+    """What a program of Hugging Face has downloaded; nothing is downloaded here."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    place = tmp_path / "models--org--tiny"
+    (place / "refs").mkdir(parents=True)
+    (place / "refs" / "main").write_text("abc123")
+    (place / "snapshots").mkdir()
+    model.save_pretrained(place / "snapshots" / "abc123")
+    found = tegula.Model.from_pretrained("org/tiny")
+    assert (found(ids) == model(ids)).all() and found.config.n_layer == model.config.n_layer
+    assert tegula.ModelConfig.from_pretrained("org/tiny").vocab_size == model.config.vocab_size
+    with pytest.raises(RuntimeError, match=r"org/other: expected to find this directory, or models--org--other/refs/main in .*nothing is downloaded"):
+        tegula.Model.from_pretrained("org/other")
+    with pytest.raises(RuntimeError, match="models--org--other"):
+        tegula.Tokenizer.from_pretrained("org/other")
+
+
 def test_results_are_of_the_library_of_the_ids(model, ids):
     want = model(ids)
     assert type(want) is numpy.ndarray and want.dtype == numpy.float32 and want.shape == (3, 9, 50) and want.flags.writeable
@@ -216,6 +252,8 @@ def test_wrong_ids(model, ids):
     for wrong, kind, message in cases:
         with pytest.raises(kind, match=message):
             model(wrong)
+        if isinstance(wrong, list) and wrong == [[1, 2], [3]]:  # which generate takes
+            continue
         with pytest.raises(kind, match=message):
             model.generate(wrong, 1)
     assert (model(ids) == before).all()

@@ -1,6 +1,8 @@
 /* tegula._runtime: models, tokenizers and trainers of the runtime for Python. */
+#include "files/hub_name.h"
 #include "model_contents.h"
 #include "runtime_module.h"
+#include "status_exception.h"
 #include "tokenizer_handle.h"
 #include "trainer_handle.h"
 
@@ -47,6 +49,29 @@ int tgi_read_dtype(const char *name, tg_dtype *out)
   return status;
 }
 
+/* The directory of a model: the path that was given, or that of a name in the hub's cache. */
+static PyObject *find_model(PyObject *module, PyObject *given)
+{
+  (void)module;
+  tgi_model_path path;
+  tg_error error = {0};
+  Py_ssize_t size;
+  const char *text = PyUnicode_AsUTF8AndSize(given, &size);
+  if (!text) {
+    return NULL;
+  }
+  if (strlen(text) != (size_t)size) {
+    PyErr_SetString(PyExc_ValueError, "model: expected a path, got one with a null character");
+    return NULL;
+  }
+  const tg_status status = tgi_model_path_find(text, &path, &error);
+  if (status != TG_OK) {
+    tgi_raise_status(status, error.text);
+    return NULL;
+  }
+  return PyUnicode_FromString(path.text);
+}
+
 /* The ids of one row, of any model. */
 static PyObject *list_ids(PyObject *module, PyObject *object)
 {
@@ -82,6 +107,8 @@ static PyMethodDef functions[] = {
                "open_trainer(model, **options)\n--\n\nA trainer's handle."),
     TGI_METHOD("plan_trainer", tgi_trainer_plan, METH_VARARGS | METH_KEYWORDS,
                "plan_trainer(model, **options)\n--\n\nIts memory: names and bytes."),
+    TGI_METHOD("find_model", find_model, METH_O,
+               "find_model(directory_or_name)\n--\n\nThe model's directory."),
     TGI_METHOD("list_ids", list_ids, METH_O, "list_ids(ids)\n--\n\nOne row of ids as ints."),
     TGI_METHOD("presets", tgi_list_presets, METH_NOARGS, "presets()\n--\n\nThe table."),
     TGI_METHOD("preset_config", tgi_preset_config_text, METH_VARARGS,

@@ -14,7 +14,9 @@ typedef struct request_row {
   batch *all;
   tgi_token_list tokens;
   tg_token_logprobs logprobs; /* of the token that comes */
+  int64_t length;             /* of the prompt */
   uint64_t seed;
+  tgi_stop_strings *stops;
   tg_finish finish;
   double first, last; /* when its tokens came */
 } request_row;
@@ -33,7 +35,7 @@ static bool receive(void *user, const tg_event *event)
   request_row *row = user;
   batch *all = row->all;
   if (event->finish != TG_FINISH_NONE) {
-    row->finish = event->finish;
+    row->finish = event->finish == TG_FINISH_CALLER ? row->finish : event->finish;
     if (event->finish == TG_FINISH_FAILED && all->status == TG_OK) {
       all->error = *event->error;
       all->status = event->error->status;
@@ -45,7 +47,15 @@ static bool receive(void *user, const tg_event *event)
   all->failed =
       all->failed || !tgi_token_list_add(&row->tokens, event->id,
                                          all->settings->wants_logprobs ? &row->logprobs : NULL);
-  return !all->failed;
+  tg_error error = {0};
+  const bool met =
+      !all->failed && tgi_settings_text_ends(all->settings, row->stops, event->id, &error);
+  if (error.status != TG_OK && all->status == TG_OK) {
+    all->error = error;
+    all->status = error.status;
+  }
+  row->finish = met ? TG_FINISH_STOP : row->finish;
+  return !all->failed && !met && all->status == TG_OK;
 }
 
 static tg_status open_engine(const tgi_model_handle *handle, batch *b, tg_error *error)
@@ -69,7 +79,7 @@ static tg_status submit(batch *b, int64_t index, tg_error *error)
   const tgi_generation_settings *s = b->settings;
   request_row *row = &b->rows[index];
   tg_request request = {.ids = s->prompt + index * s->num_prompt,
-                        .count = s->num_prompt,
+                        .count = row->length,
                         .how = s->options,
                         .on_event = receive,
                         .user = row};
@@ -78,7 +88,8 @@ static tg_status submit(batch *b, int64_t index, tg_error *error)
   row->logprobs = s->logprobs;
   request.how.sampling.seed = row->seed;
   request.how.logprobs = s->wants_logprobs ? &row->logprobs : NULL;
-  return tg_engine_submit(b->engine, &request, &number, error);
+  const tg_status status = tgi_settings_open_stops(s, &row->stops, error);
+  return status ? status : tg_engine_submit(b->engine, &request, &number, error);
 }
 
 /* All steps, without Python's lock. True if a signal's handler raised. */
@@ -119,21 +130,28 @@ static PyObject *list_rows(const batch *b, double start)
   return list;
 }
 
-static int read_seeds(PyObject *seeds, batch *b)
+/* Seeds, and lengths of the prompts, of which the shorter ones are padded. */
+static int read_rows(PyObject *seeds, PyObject *lengths, batch *b)
 {
-  if (PyList_Size(seeds) != b->settings->num_rows) {
-    PyErr_Format(PyExc_ValueError, "generate: seeds: expected %lld, got %zd",
-                 (long long)b->settings->num_rows, PyList_Size(seeds));
+  const tgi_generation_settings *s = b->settings;
+  if (PyList_Size(seeds) != s->num_rows || PyList_Size(lengths) != s->num_rows) {
+    PyErr_Format(PyExc_ValueError, "generate: seeds, lengths: expected %lld each, got %zd and %zd",
+                 (long long)s->num_rows, PyList_Size(seeds), PyList_Size(lengths));
     return -1;
   }
-  for (int64_t i = 0; i < b->settings->num_rows; i++) {
+  for (int64_t i = 0; i < s->num_rows; i++) {
     b->rows[i].seed = PyLong_AsUnsignedLongLong(PyList_GetItem(seeds, (Py_ssize_t)i));
+    b->rows[i].length = PyLong_AsLongLong(PyList_GetItem(lengths, (Py_ssize_t)i));
+    if (!PyErr_Occurred() && (b->rows[i].length < 1 || b->rows[i].length > s->num_prompt)) {
+      PyErr_Format(PyExc_ValueError, "generate: lengths[%lld]: expected 1 to %lld, got %lld",
+                   (long long)i, (long long)s->num_prompt, (long long)b->rows[i].length);
+    }
   }
   return PyErr_Occurred() ? -1 : 0;
 }
 
 static PyObject *generate(const tgi_model_handle *handle, const tgi_generation_settings *settings,
-                          PyObject *seeds)
+                          PyObject *seeds, PyObject *lengths)
 {
   batch b = {.settings = settings};
   b.rows = calloc((size_t)settings->num_rows, sizeof *b.rows);
@@ -141,7 +159,7 @@ static PyObject *generate(const tgi_model_handle *handle, const tgi_generation_s
     return PyErr_NoMemory();
   }
   PyObject *value = NULL;
-  if (read_seeds(seeds, &b) == 0) {
+  if (read_rows(seeds, lengths, &b) == 0) {
     PyThreadState *python = PyEval_SaveThread();
     const double start = tgi_clock();
     const bool interrupted = run(handle, &b, &python);
@@ -156,6 +174,7 @@ static PyObject *generate(const tgi_model_handle *handle, const tgi_generation_s
   }
   for (int64_t i = 0; i < settings->num_rows; i++) {
     tgi_token_list_free(&b.rows[i].tokens);
+    tgi_stop_strings_destroy(b.rows[i].stops);
   }
   free(b.rows);
   return value;
@@ -164,8 +183,9 @@ static PyObject *generate(const tgi_model_handle *handle, const tgi_generation_s
 PyObject *tgi_model_generate_batch(PyObject *self, PyObject *args, PyObject *named)
 {
   const tgi_model_handle *handle = (tgi_model_handle *)(void *)self;
-  PyObject *rows, *seeds;
-  if (!PyArg_ParseTuple(args, "OO!:generate_batch", &rows, &PyList_Type, &seeds)) {
+  PyObject *rows, *seeds, *lengths;
+  if (!PyArg_ParseTuple(args, "OO!O!:generate_batch", &rows, &PyList_Type, &seeds, &PyList_Type,
+                        &lengths)) {
     return NULL;
   }
   PyObject *prompt = PyTuple_Pack(1, rows);
@@ -175,7 +195,7 @@ PyObject *tgi_model_generate_batch(PyObject *self, PyObject *args, PyObject *nam
   if (status < 0) {
     return NULL;
   }
-  PyObject *value = generate(handle, &settings, seeds);
+  PyObject *value = generate(handle, &settings, seeds, lengths);
   tgi_settings_free(&settings);
   return value;
 }

@@ -115,7 +115,8 @@ static int check_length(const tgi_model_handle *handle, const tgi_id_rows *rows)
 }
 
 /* An array for the logits: [rows, length, vocab], without the axes that `rows` or `last` lack. */
-static PyObject *make_logits(const tgi_model_handle *handle, const tgi_id_rows *rows, bool last)
+static PyObject *make_logits(const tgi_model_handle *handle, const tgi_id_rows *rows, bool last,
+                             tg_dtype dtype)
 {
   int64_t shape[3];
   int ndim = 0;
@@ -126,7 +127,7 @@ static PyObject *make_logits(const tgi_model_handle *handle, const tgi_id_rows *
     shape[ndim++] = rows->length;
   }
   shape[ndim++] = handle->info.vocab_size;
-  return tgi_array_new(handle->state->array, TG_F32, ndim, shape);
+  return tgi_array_new(handle->state->array, dtype, ndim, shape);
 }
 
 static int run_forward(tgi_model_handle *handle, const tgi_id_rows *rows, bool last,
@@ -169,18 +170,18 @@ static int read_out(tgi_model_handle *handle, tgi_arguments *arguments, PyObject
 }
 
 static PyObject *forward_rows(tgi_model_handle *handle, const tgi_id_rows *rows, bool last,
-                              PyObject *out)
+                              PyObject *out, tg_dtype dtype)
 {
   tgi_arguments arguments = {.types = &handle->state->types, .op = "model"};
   tg_tensor logits;
   PyObject *array = NULL;
   int status = check_length(handle, rows);
   if (status == 0 && out == Py_None) {
-    array = make_logits(handle, rows, last);
+    array = make_logits(handle, rows, last, dtype);
     status = array ? 0 : -1;
     const int64_t count = last ? rows->rows : rows->rows * rows->length;
     logits =
-        tg_tensor_2d(array ? tgi_array_data(array) : NULL, TG_F32, count, handle->info.vocab_size);
+        tg_tensor_2d(array ? tgi_array_data(array) : NULL, dtype, count, handle->info.vocab_size);
   } else if (status == 0) {
     array = Py_NewRef(out);
     status = read_out(handle, &arguments, out, &logits);
@@ -193,20 +194,38 @@ static PyObject *forward_rows(tgi_model_handle *handle, const tgi_id_rows *rows,
   return array;
 }
 
-/* forward(ids, last, out) */
+/* The dtype of logits: f32, or that of the weights. */
+static int read_logits_dtype(const tgi_model_handle *handle, PyObject *object, tg_dtype *out)
+{
+  const char *name = object == Py_None ? "float32" : PyUnicode_AsUTF8AndSize(object, NULL);
+  if (!name || tgi_read_dtype(name, out) < 0) {
+    return -1;
+  }
+  if (*out == TG_F32 || *out == handle->info.dtype) {
+    return 0;
+  }
+  PyErr_Format(PyExc_ValueError,
+               "model: dtype: expected float32 or that of the weights (%s), got %s",
+               tg_dtype_name(handle->info.dtype), name);
+  return -1;
+}
+
+/* forward(ids, last, out, dtype) */
 static PyObject *forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
   tgi_model_handle *handle = handle_of(self);
   tgi_id_rows rows;
-  if (nargs != 3) {
-    PyErr_SetString(PyExc_TypeError, "forward: expected 3 arguments");
+  tg_dtype dtype;
+  if (nargs != 4) {
+    PyErr_SetString(PyExc_TypeError, "forward: expected 4 arguments");
     return NULL;
   }
   const int last = PyObject_IsTrue(args[1]);
-  if (last < 0 || tgi_model_read_ids(handle, "model", args[0], &rows) < 0) {
+  if (last < 0 || read_logits_dtype(handle, args[3], &dtype) < 0 ||
+      tgi_model_read_ids(handle, "model", args[0], &rows) < 0) {
     return NULL;
   }
-  PyObject *logits = forward_rows(handle, &rows, last, args[2]);
+  PyObject *logits = forward_rows(handle, &rows, last, args[2], dtype);
   free(rows.ids);
   return logits;
 }
@@ -224,13 +243,15 @@ static PyObject *read_ids(PyObject *self, PyObject *object)
 }
 
 static PyMethodDef methods[] = {
-    TGI_METHOD("forward", forward, METH_FASTCALL,
-               "forward(ids, last, out)\n--\n\nLogits of every token, or of each row's last."),
+    TGI_METHOD(
+        "forward", forward, METH_FASTCALL,
+        "forward(ids, last, out, dtype)\n--\n\nLogits of every token, or of each row's last."),
     TGI_METHOD("read_ids", read_ids, METH_O, "read_ids(ids)\n--\n\nThe rows as lists of ints."),
     TGI_METHOD("generate", tgi_model_generate, METH_VARARGS | METH_KEYWORDS,
                "generate(prompt, **settings)\n--\n\nThe tokens after a prompt."),
-    TGI_METHOD("generate_batch", tgi_model_generate_batch, METH_VARARGS | METH_KEYWORDS,
-               "generate_batch(rows, seeds, **settings)\n--\n\nThe tokens after each row."),
+    TGI_METHOD(
+        "generate_batch", tgi_model_generate_batch, METH_VARARGS | METH_KEYWORDS,
+        "generate_batch(rows, seeds, lengths, **settings)\n--\n\nThe tokens after each row."),
     TGI_METHOD("stream", tgi_model_stream, METH_VARARGS | METH_KEYWORDS,
                "stream(prompt, **settings)\n--\n\nAn iterator over the tokens after a prompt."),
     TGI_METHOD("parameters", tgi_model_parameters, METH_O,

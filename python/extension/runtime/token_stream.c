@@ -14,6 +14,7 @@ typedef struct token_stream {
   float *changed; /* [vocab]: logits that penalties change */
   int64_t count;  /* tokens picked */
   int64_t most;
+  tgi_stop_strings *stops;
   bool busy; /* a thread computes */
   const char *reason;
 } token_stream;
@@ -31,6 +32,8 @@ static void end(token_stream *s, const char *reason)
     s->pooled = NULL;
     s->reason = reason;
     tgi_settings_free(&s->settings);
+    tgi_stop_strings_destroy(s->stops);
+    s->stops = NULL;
     free(s->told);
     free(s->changed);
     s->told = NULL;
@@ -71,6 +74,12 @@ static int open_stream(token_stream *s)
                  "stream: ids: expected at most %lld tokens (half of the free memory), got %lld",
                  (long long)capacity, (long long)prompt);
     return -1;
+  }
+  tg_error error = {0};
+  const tg_status status = tgi_settings_open_stops(&s->settings, &s->stops, &error);
+  if (status != TG_OK) {
+    end(s, "error");
+    return tgi_raise_status(status, error.text);
   }
   memcpy(s->told, s->settings.prompt, (size_t)prompt * sizeof *s->told);
   return 0;
@@ -129,9 +138,11 @@ static PyObject *next(PyObject *self)
   PyObject *value = s->settings.wants_logprobs ? tgi_logprobs_object(id, &s->settings.logprobs)
                                                : PyLong_FromLong(id);
   s->told[s->settings.num_prompt + s->count++] = id;
-  bool stops = false;
-  for (int64_t i = 0; i < s->settings.options.num_stop_ids; i++) {
-    stops = stops || s->settings.stop_ids[i] == id;
+  const bool stops = tgi_settings_text_ends(&s->settings, s->stops, id, &error) ||
+                     tgi_settings_id_ends(&s->settings, id);
+  if (error.status != TG_OK) {
+    Py_CLEAR(value);
+    tgi_raise_status(error.status, error.text);
   }
   if (!value || stops || s->count == s->most) {
     end(s, !value ? "error" : stops ? "stop" : "length");

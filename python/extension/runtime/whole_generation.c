@@ -11,6 +11,9 @@ typedef struct receiver {
   double looked;         /* of tgi_is_interrupted */
   PyThreadState *python; /* likewise */
   bool failed;           /* no memory, or an exception is set */
+  tgi_stop_strings *stops;
+  tg_error error; /* of the stop texts */
+  bool met;       /* one of them */
 } receiver;
 
 static bool receive(void *user, int32_t id)
@@ -19,16 +22,15 @@ static bool receive(void *user, int32_t id)
   const tg_token_logprobs *logprobs = r->settings->wants_logprobs ? &r->settings->logprobs : NULL;
   r->failed =
       tgi_is_interrupted(&r->looked, &r->python) || !tgi_token_list_add(&r->tokens, id, logprobs);
-  return !r->failed;
+  r->met = !r->failed && tgi_settings_text_ends(r->settings, r->stops, id, &r->error);
+  return !r->failed && !r->met && r->error.status == TG_OK;
 }
 
 static const char *finish_reason(const receiver *r)
 {
-  bool found = false;
-  for (int64_t i = 0; r->tokens.count > 0 && i < r->settings->options.num_stop_ids; i++) {
-    found = found || r->settings->stop_ids[i] == r->tokens.ids[r->tokens.count - 1];
-  }
-  return found ? "stop" : "length";
+  const int64_t count = r->tokens.count;
+  const bool ends = count > 0 && tgi_settings_id_ends(r->settings, r->tokens.ids[count - 1]);
+  return r->met || ends ? "stop" : "length";
 }
 
 static PyObject *generate(tgi_model_handle *handle, tgi_generation_settings *settings)
@@ -45,13 +47,20 @@ static PyObject *generate(tgi_model_handle *handle, tgi_generation_settings *set
   tg_error error = {0};
   r.python = PyEval_SaveThread();
   const double start = r.looked = tgi_clock();
-  tg_status status =
-      tg_session_feed(pooled->session, settings->prompt, settings->num_prompt, &error);
+  tg_status status = tgi_settings_open_stops(settings, &r.stops, &error);
+  status = status
+               ? status
+               : tg_session_feed(pooled->session, settings->prompt, settings->num_prompt, &error);
   const double fed = tgi_clock();
   if (status == TG_OK) {
     status = tg_session_generate(pooled->session, &settings->options, receive, &r, &error);
   }
+  if (status == TG_OK && r.error.status != TG_OK) {
+    error = r.error;
+    status = error.status;
+  }
   const double end = tgi_clock();
+  tgi_stop_strings_destroy(r.stops);
   PyEval_RestoreThread(r.python);
   tgi_session_give_back(pooled);
   PyObject *value = NULL;

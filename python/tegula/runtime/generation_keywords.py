@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
-from .argument_checks import I32_MAX, I64_MAX, SEED_MAX, whole_number
+from .argument_checks import I32_MAX, I64_MAX, SEED_MAX, instance_of, whole_number
+from .text_tokenizer import Tokenizer
 
 
 class GenerationKeywords(TypedDict, total=False):
@@ -20,23 +21,39 @@ class GenerationKeywords(TypedDict, total=False):
     frequency_penalty: float
     penalty_window: int
     logit_bias: Mapping[int, float] | None
-    stop: int | Iterable[int] | None
+    stop: int | str | Iterable[int | str] | None
+    tokenizer: Tokenizer | None
     logprobs: int | None
 
 
 _DIRECTORYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 _OWN = {"presence_penalty": 0.0, "frequency_penalty": 0.0, "penalty_window": 0}
-_OTHERS = ("logit_bias", "stop", "logprobs")
+_OTHERS = ("logit_bias", "stop", "tokenizer", "logprobs")
 
 
-def _stop_ids(stop: object, generation: Mapping[str, Any]) -> list[int]:
+def _stops(stop: object, tokenizer: Any, generation: Mapping[str, Any]) -> dict[str, Any]:
+    """Ids and texts that end a row. Texts come beside the directory's ids; ids take their place."""
+    ends = list(generation["eos_token_ids"])
+    given = [stop] if isinstance(stop, (int, str)) else stop
     if stop is None:
-        return list(generation["eos_token_ids"])
-    if isinstance(stop, int):
-        return [stop]
-    if isinstance(stop, str) or not isinstance(stop, Iterable) or not all(isinstance(one, int) for one in stop):
-        raise TypeError(f"generate: stop: expected an id or ids (text: encode it), got {stop!r}")
-    return list(stop)
+        given = []
+    if not isinstance(given, Iterable):
+        raise TypeError(f"generate: stop: expected an id, a text, or several, got {stop!r}")
+    all_given = list(given)
+    texts = tuple(one for one in all_given if isinstance(one, str))
+    ids = [one for one in all_given if isinstance(one, int)]
+    if len(texts) + len(ids) != len(all_given):
+        raise TypeError(f"generate: stop: expected an id, a text, or several, got {stop!r}")
+    if texts and tokenizer is None:
+        raise TypeError("generate: stop: expected tokenizer=, whose tokens' bytes make the text, beside a text")
+    if tokenizer is not None:
+        instance_of("generate: tokenizer", tokenizer, Tokenizer)
+    keeps_ends = stop is None or (texts and not ids)
+    return {
+        "stop": ends if keeps_ends else ids,
+        "stop_texts": texts,
+        "tokenizer": None if tokenizer is None else tokenizer._handle,
+    }
 
 
 def _biases(bias: object) -> list[tuple[int, float]]:
@@ -66,7 +83,7 @@ def settings_for(
         **{key: given.get(key, generation[key]) for key in _DIRECTORYS},
         **{key: given.get(key, value) for key, value in _OWN.items()},
         "max_new_tokens": count,
-        "stop": _stop_ids(given.get("stop"), generation),
+        **_stops(given.get("stop"), given.get("tokenizer"), generation),
         "bias": _biases(given.get("logit_bias", {})),
         "logprobs": given.get("logprobs", -1),
     }

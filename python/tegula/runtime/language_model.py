@@ -52,10 +52,12 @@ class Model:
         cls, directory: str | os.PathLike[str], *, device: str = "cpu", dtype: str | None = None,
         cache_dtype: str | None = None, num_threads: int = 0,
     ) -> "Model":  # fmt: skip
-        """A Hugging Face directory. dtype: of the weights in memory, "float32", "float16" or "bfloat16"; None keeps what
+        """A Hugging Face directory, or the name of a model that a program of Hugging Face has downloaded
+        ("Qwen/Qwen3-0.6B"): nothing is downloaded here. dtype: of the weights in memory, "float32", "float16" or "bfloat16"; None keeps what
         the files hold."""
         model = cls.__new__(cls)
-        source: dict[str, Any] = {"directory": os.fspath(directory), "dtype": dtype}
+        directory = _runtime.find_model(os.fspath(directory))
+        source: dict[str, Any] = {"directory": directory, "dtype": dtype}
         whole_number("model: num_threads", num_threads, 0, I32_MAX)
         model._options = {"device": device, "cache_dtype": cache_dtype, "num_threads": num_threads}
         model._handle = _runtime.open_model(**source, **model._options)
@@ -115,17 +117,18 @@ class Model:
 
     # ---- logits ----
 
-    def __call__(self, ids: Any, *, last_only: bool = False, out: Any = None) -> Any:
-        """Logits, f32 [batch, tokens, vocab_size] for ids [batch, tokens], [tokens, vocab_size] for [tokens]; with last_only
+    def __call__(self, ids: Any, *, last_only: bool = False, dtype: str | None = None, out: Any = None) -> Any:
+        """Logits, f32 or of the weights' dtype where `dtype` names it [batch, tokens, vocab_size] for ids [batch, tokens], [tokens, vocab_size] for [tokens]; with last_only
         those of each row's last token, without the axis of tokens. ids are an array of i32 or i64 of any library that
         speaks DLPack, on the CPU or on the model's GPU, or lists of ints; the logits are an array of the same library
-        there. `out` is memory to write to instead."""
+        there (NumPy has no bfloat16: there a tegula.Array). `out` is memory to write to instead."""
         if out is None and self._options["device"] != "cpu" and cuda_device(ids) is not None:
             shape = tuple(ids.shape)
-            out = empty_like(ids, (*(shape[:-1] if last_only else shape), self._handle.info()["vocab_size"]))
+            width = self._handle.info()["vocab_size"]
+            out = empty_like(ids, (*(shape[:-1] if last_only else shape), width), dtype or "float32")
         if out is not None:
-            return self._handle.forward(ids, last_only, out)
-        return like(ids, self._handle.forward(ids, last_only, None))
+            return self._handle.forward(ids, last_only, out, dtype)
+        return like(ids, self._handle.forward(ids, last_only, None, dtype))
 
     # ---- tokens ----
 
@@ -134,9 +137,10 @@ class Model:
         return_dict: bool = False, **keywords: Unpack[GenerationKeywords],
     ) -> Any:  # fmt: skip
         """ids, and the tokens after them: [batch, longest] for [batch, tokens], [tokens] for [tokens], of the library and
-        dtype of ids. A row ends after one of the ids of `stop` (None: the directory's), after max_new_tokens (None: the
-        directory's, else as many as fit), or where the model's positions end, and is padded with pad_id (None: the
-        directory's, else the first id that ends generation, else 0).
+        dtype of ids. A list may hold rows of different lengths. A row ends after one of the ids of `stop` (None: the
+        directory's), after max_new_tokens (None: the directory's, else as many as fit), or where the model's positions end,
+        and is padded with pad_id (None: the directory's, else the first id that ends generation, else 0). `stop` may also be
+        a text or hold texts, with tokenizer=: a row ends with the token that completes one.
 
         Temperature, top_k, top_p, min_p and repetition_penalty are the directory's unless given; presence_penalty,
         frequency_penalty, penalty_window and logit_bias are off. Row r draws by seed + r, or by seed[r]: the same seed
@@ -144,7 +148,7 @@ class Model:
 
         return_dict: {"sequences", "finish_reason", "logprobs", "timings"}, the last three with an entry for each row:
         "stop" or "length"; with logprobs=N (id, log-probability, N most probable pairs) of each token; seconds."""
-        rows, is_one, dtype = self._handle.read_ids(ids)
+        rows, is_one, dtype = self._read_rows(ids)
         generation = self._handle.generation()
         settings = settings_for(max_new_tokens, keywords, generation)
         seeds = seeds_for(seed, len(rows))
@@ -154,7 +158,7 @@ class Model:
         ends = generation["eos_token_ids"]
         known = generation["pad_token_id"]
         pad = pad_id if pad_id is not None else known if known >= 0 else ends[0] if ends else 0
-        sequences = ids_like(ids, [row + one[0] for row, one in zip(rows, done)], is_one, dtype, pad)
+        sequences = ids_like(self._first_array(ids), [row + one[0] for row, one in zip(rows, done)], is_one, dtype, pad)
         if not return_dict:
             return sequences
         return {
@@ -164,11 +168,30 @@ class Model:
             "timings": [{"prompt_seconds": one[3], "token_seconds": one[4], "tokens": len(one[0])} for one in done],
         }
 
+    def _read_rows(self, ids: Any) -> tuple[list[list[int]], bool, str]:
+        """Rows as lists, whether they are one row, and the dtype; also rows of different lengths in a list."""
+        is_list = isinstance(ids, (list, tuple)) and all(hasattr(row, "__len__") for row in ids)
+        lengths = {len(row) for row in ids} if is_list else set()
+        if len(lengths) < 2 and (not lengths or isinstance(ids[0], (list, tuple))):
+            return self._handle.read_ids(ids)
+        read = [self._handle.read_ids(row) for row in ids]
+        for number, (rows, is_one, _) in enumerate(read):
+            if not is_one:
+                raise ValueError(f"generate: ids[{number}]: expected one row, got {len(rows)}")
+        return [rows[0] for rows, _, _ in read], False, read[0][2]
+
+    @staticmethod
+    def _first_array(ids: Any) -> Any:
+        """Whose library and device the result has: ids, or the first of a list of arrays."""
+        return ids[0] if isinstance(ids, (list, tuple)) and hasattr(ids[0], "__dlpack__") else ids
+
     def _generate_rows(self, rows: list[list[int]], seeds: list[int], settings: dict[str, Any]) -> list[_runtime.Generated]:
         """Several rows of a CPU's model together, by an engine; its tokens are those of the rows alone. Without a limit the
         engine's memory would be that of all positions, and on a GPU rows are rounded otherwise together: one by one."""
         if len(rows) > 1 and settings["max_new_tokens"] > 0 and self._options["device"] == "cpu":
-            return self._handle.generate_batch(rows, seeds, seed=0, **settings)
+            lengths = [len(row) for row in rows]
+            padded = [row + [0] * (max(lengths) - len(row)) for row in rows]
+            return self._handle.generate_batch(padded, seeds, lengths, seed=0, **settings)
         return [self._handle.generate(row, seed=one, **settings) for row, one in zip(rows, seeds)]
 
     def stream(

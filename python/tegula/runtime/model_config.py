@@ -70,7 +70,8 @@ class ModelConfig(metaclass=_NamedPresets):
 
     @classmethod
     def from_pretrained(cls, directory: str | os.PathLike[str]) -> "ModelConfig":
-        """The config.json of a directory."""
+        """The config.json of a directory, or of a model's name in the cache of Hugging Face's hub."""
+        directory = _runtime.find_model(os.fspath(directory))
         return cls.from_dict(json.loads((pathlib.Path(directory) / "config.json").read_text(encoding="utf-8")))
 
     def replace(self, **keys: Any) -> "ModelConfig":

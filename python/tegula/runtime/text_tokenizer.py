@@ -33,8 +33,8 @@ class Tokenizer:
 
     @classmethod
     def from_pretrained(cls, directory: str | os.PathLike[str]) -> "Tokenizer":
-        """The tokenizer that lies in a directory."""
-        return cls(os.fspath(directory))
+        """The tokenizer that lies in a directory, or of a model's name in the cache of Hugging Face's hub."""
+        return cls(_runtime.find_model(os.fspath(directory)))
 
     @classmethod
     def of_bytes(cls) -> "Tokenizer":

@@ -1,6 +1,6 @@
 #include "generator.h"
 
-#include "cli/hub_name.h"
+#include "files/hub_name.h"
 #include "core/clock.h"
 #include "core/error_record.h"
 #include "generation/session_state.h"

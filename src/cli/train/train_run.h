@@ -3,7 +3,7 @@
 #define TGI_CLI_TRAIN_RUN_H
 
 #include "cli/generate/prompt.h"
-#include "cli/hub_name.h"
+#include "files/hub_name.h"
 #include "cli/progress.h"
 #include "files/process_lock.h"
 #include "tegula/train.h"

@@ -5,8 +5,8 @@
  *   <cache>/models--Qwen--Qwen3-0.6B/refs/main          holds the name of the newest snapshot
  *   <cache>/models--Qwen--Qwen3-0.6B/snapshots/<name>/  is the model's directory
  */
-#ifndef TGI_CLI_HUB_NAME_H
-#define TGI_CLI_HUB_NAME_H
+#ifndef TGI_FILES_HUB_NAME_H
+#define TGI_FILES_HUB_NAME_H
 
 #include "tegula/status.h"
 

@@ -2,8 +2,8 @@
 
 #include "core/environment.h"
 #include "core/error_record.h"
-#include "files/file_error.h"
-#include "files/file_map.h"
+#include "file_error.h"
+#include "file_map.h"
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>

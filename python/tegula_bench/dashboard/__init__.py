@@ -1,0 +1,1 @@
+"""Pages with charts that need no network: what they show, and how it is drawn."""
