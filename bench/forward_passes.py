@@ -23,8 +23,8 @@ import torch
 
 import tegula
 from peers.plain_gpt import PlainGPT
-from tegula.compare import spread_of
 from tegula_bench import gpu_state, results_file
+from tegula_bench.time_spread import spread_of
 
 PRESETS = ("gpt_nano", "gpt_micro", "gpt_mini", "gpt_tile_small", "gpt_tile_medium", "gpt_tile_large")
 MODELS = {"gpt-3x48": (3, 3, 48), "gpt-6x384": (6, 6, 384), "gpt-8x512": (8, 8, 512)}
@@ -40,6 +40,7 @@ def options_of():
     parser.add_argument("--commit", default=tegula.__version__)
     parser.add_argument("--tegula", default="tegula", help="the program")
     parser.add_argument("--seconds", type=float, default=600, help="begin no case of sizes after so many")
+    parser.add_argument("--corners", action="store_true", help="of sizes: the smallest, a middle and the largest shapes of each model")
     parser.add_argument("--compile", metavar="I/N")
     return parser.parse_args()
 
@@ -131,8 +132,11 @@ def headline(options, run):
     yield [*rows, row_of(impl="tegula", times=again, config="tegula bench forward", **common)]
 
 
-def size_cases():
-    return [(name, batch, seq) for name in MODELS for batch in BATCHES for seq in LENGTHS]
+def size_cases(options):
+    shapes = [(batch, seq) for batch in BATCHES for seq in LENGTHS]
+    if options.corners:
+        shapes = [(1, 64), (1, 256), (4, 128), (16, 64), (16, 256)]
+    return [(name, *shape) for name in MODELS for shape in shapes]
 
 
 def compiled_peer(name, batch, seq):
@@ -151,14 +155,14 @@ def compile_some(options):
             _, reduced, ids = headline_peers()
             reduced(ids)
             return
-        for case in size_cases()[index::count]:
+        for case in size_cases(options)[index::count]:
             compiled_peer(*case)
 
 
 def sizes(options, run):
     start, models = time.monotonic(), {}
     with torch.inference_mode():
-        for name, batch, seq in size_cases():
+        for name, batch, seq in size_cases(options):
             if time.monotonic() - start > options.seconds:
                 print(f"left out from {name} b{batch}_s{seq} on: --seconds were over")
                 return
@@ -181,7 +185,7 @@ def generate(options, run):
             model = tegula.Model.from_pretrained(folder, device=device)
             ids = list(range(1, 9))
             spent = {"tegula": [], "tegula generate": []}
-            for _ in range(7):
+            for _ in range(5):
                 said = model.generate(ids, 256, temperature=0, return_dict=True)["timings"][0]
                 spent["tegula"].append(1e3 * said["token_seconds"])
                 command = [options.tegula, "generate", folder, "--tokens", ",".join(map(str, ids)), "-n", "256", "--temperature", "0",

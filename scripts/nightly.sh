@@ -53,6 +53,13 @@ python_nightly() {
   OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 scripts/test_python.sh build/check -m nightly -n "$(nproc)" --dist loadfile
 }
 
+# The dashboards in a browser; where none is, the test says what it lacks.
+python_browser() {
+  .venv/bin/pip install -q --disable-pip-version-check --no-input --target build/browser plotly playwright
+  TEGULA_BUILD=$PWD/build/check PYTHONPATH=$PWD/build/check/python:$PWD/build/browser PYTHONDONTWRITEBYTECODE=1 \
+    .venv/bin/python -m pytest -q -rs -p no:cacheprovider -m nightly tests/python/test_dashboards.py
+}
+
 scripts/setup.sh ci || exit 1
 part cppcheck scripts/check_cppcheck.sh all
 part tidy scripts/check_tidy.py --units all
@@ -61,6 +68,7 @@ part clang clang
 part kernels kernels
 part python python_threads
 part python-nightly python_nightly
+part python-browser python_browser
 if [ -n "$failed" ]; then
   echo "nightly: failed:$failed"
   exit 1

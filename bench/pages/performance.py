@@ -13,7 +13,7 @@ import pathlib
 import sys
 
 import results_csv
-from pages import gpu_bars, headline, training_page
+from pages import forward_page, gpu_bars, headline, training_page
 from pages.bars import WORDS, by_entry, judge, judge_cards, newest, number, ours_of, peers_of
 from pages.markdown_table import table
 from tegula_bench import newest_runs
@@ -237,6 +237,8 @@ def document(rows, gpu_rows):
         card = f": {device}" if number_of else ""  # the first card's headings are what links name
         yield from training_page.sections(own, newest(own), card)
         yield from gpu_section(newest(own), card)
+        yield from forward_page.attention_section(newest(own), card)
+        yield from forward_page.forward_section(newest(own), card)
     yield from step_section(cases)
     yield from roof_section(cases)
     yield from peer_section(cases)

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tegula
+from tegula_bench.time_spread import spread_of
 
 _F32_BOUND = 1e-5
 _DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
@@ -208,24 +209,6 @@ def shape_of(info: dict[str, Any]) -> dict[str, int]:
     return {
         "n_layer": info["num_hidden_layers"], "n_head": info["num_attention_heads"], "n_embd": info["hidden_size"],
         "vocab_size": info["vocab_size"],
-    }  # fmt: skip
-
-
-def spread_of(times: list[float]) -> dict[str, float]:
-    """mean, std (of the population), min, max, median, p95, p99; percentiles are interpolated linearly."""
-    ordered = sorted(times)
-
-    def quantile(q: float) -> float:
-        place = q * (len(ordered) - 1)
-        below = int(place)
-        above = min(below + 1, len(ordered) - 1)
-        return ordered[below] + (place - below) * (ordered[above] - ordered[below])
-
-    mean = sum(ordered) / len(ordered)
-    std = (sum((one - mean) ** 2 for one in ordered) / len(ordered)) ** 0.5
-    return {
-        "mean": mean, "std": std, "min": ordered[0], "max": ordered[-1], "median": quantile(0.5), "p95": quantile(0.95),
-        "p99": quantile(0.99),
     }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import sys
 import time
 
 from .dashboard import chart_page, performance_charts
+from .time_spread import spread_of
 
 MODELS = ["gpt_nano", "gpt_micro", "gpt_mini", "gpt_tile_small", "gpt_tile_medium", "gpt_tile_large"]
 DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
@@ -91,7 +92,7 @@ def by_command(options, name, positions):
 
 def by_model(options, name):
     import tegula
-    from tegula.compare import shape_of, spread_of
+    from tegula.compare import shape_of
 
     model = tegula.Model.from_preset(name, seed=0, vocab_size=options.vocab_size or None, device=options.device)
     info = model.info

@@ -2,23 +2,29 @@
 
 from .kernel_classes import KINDS
 from .newest_runs import is_ours, named, number, peers_of
-from .step_rows import PARTS
+from .step_rows import PARTS, PERCENTILES
 
 GIB = 2**30
 
 
 def words_of(row):
-    """(the parts of a step, what else the note says)."""
+    """(the parts of a step, what else the note says but percentiles)."""
     words = [word for word in row["note"].split("; ") if word]
     parts = [word for word in words if word.split()[0] in PARTS]
-    return parts, "; ".join(word for word in words if word not in parts)
+    return parts, "; ".join(word for word in words if word.split()[0] not in (*PARTS, *PERCENTILES))
+
+
+def percentiles_of(row):
+    """p95 and p99 of a step in ms; "" where the row was measured before they were recorded."""
+    known = dict(word.split()[:2] for word in row["note"].split("; ") if word.split() and word.split()[0] in PERCENTILES)
+    return [f"{float(known[name]):.1f}" if name in known else "" for name in PERCENTILES]
 
 
 def memory(row):
     return f"{number(row, 'peak_bytes') / GIB:.1f}" if row["peak_bytes"] else ""
 
 
-def steps(rows):
+def steps(rows, percentiles=False):
     """Everyone in one case, beside the best peer."""
     timed = [row for row in rows if row["ms"]]
     best = min((number(row, "ms") for row in peers_of(timed)), default=0)
@@ -32,8 +38,11 @@ def steps(rows):
                 " + ".join(word.split()[1] for word in parts), memory(row),
                 f"{number(row, 'clock_mhz'):.0f}" if row["clock_mhz"] else "", f"{best / number(row, 'ms'):.3f}" if best else "",
             ]  # fmt: skip
+        if percentiles:
+            figures[2:2] = percentiles_of(row)
         lines.append((named(row), row["config"], *figures, rest))
-    heading = ("provider", "configuration", "tokens/s", "ms", "forward + backward + optimiser", "peak GiB", "MHz",
+    more = PERCENTILES if percentiles else ()
+    heading = ("provider", "configuration", "tokens/s", "ms", *more, "forward + backward + optimiser", "peak GiB", "MHz",
                "best peer's time over it", "note")  # fmt: skip
     return heading, lines
 

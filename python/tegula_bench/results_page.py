@@ -3,34 +3,21 @@
 import html
 
 from . import result_tables
+from .dashboard import chart_page
+from .dashboard.page_style import STYLE
 from .newest_runs import ours_of
 from .step_plots import by_model
 
-STYLE = """
-:root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; margin: 1rem 0 2rem; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }
-th, td { padding: .25rem .7rem; text-align: left; border-bottom: 1px solid #8884; white-space: nowrap; }
-tr.ours { font-weight: 600; }
-figure { margin: 0 0 2rem; background: white; border-radius: 6px; padding: .5rem; }
-figure svg { max-width: 100%; height: auto; }
-"""
-
-
 def table(found, ours=None):
     """`ours`: number of the highlighted line."""
-    heading, lines = found
-    yield "<table><tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in heading) + "</tr>"
-    for number, cells in enumerate(lines):
-        kind = ' class="ours"' if number == ours else ""
-        yield f"<tr{kind}>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
-    yield "</table>"
+    yield from chart_page.table(*found, ours=ours)
 
 
 def inlined(path):
     """The picture without the lines before <svg, as part of a page."""
     text = path.read_text(encoding="utf-8")
-    return f"<figure>{text[text.index('<svg') :]}</figure>"
+    label = html.escape(path.stem.replace("_", " "))
+    return f'<figure class="drawn" role="img" aria-label="{label}">{text[text.index("<svg") :]}</figure>'
 
 
 def steps_part(cases, pictures):
@@ -40,7 +27,7 @@ def steps_part(cases, pictures):
         yield from (inlined(path) for path in pictures if path.stem.startswith(stem) and not path.stem.endswith("kernels"))
         for shape, rows in shapes.items():
             yield f"<h3>{html.escape(shape)}</h3>"
-            yield from table(result_tables.steps(rows), rows.index(ours_of([row for row in rows if row["ms"]])))
+            yield from table(result_tables.steps(rows, percentiles=True), rows.index(ours_of([row for row in rows if row["ms"]])))
 
 
 def profile_part(cases, pictures):
@@ -56,8 +43,8 @@ def profile_part(cases, pictures):
 def page(cases, pictures):
     """pictures: paths of SVG files."""
     seen = sorted({(row["device"], row["driver"], row["commit"], row["date"][:10]) for rows in cases.values() for row in rows})
-    yield '<!doctype html><html lang="en"><meta charset="utf-8"><title>Tegula benchmarks</title>'
-    yield f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
+    yield '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Tegula benchmarks</title>'
+    yield f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head><body>'
     yield "<h1>Tegula beside its peers</h1>"
     yield from table((("device", "driver", "commit", "date"), seen))
     yield from steps_part(cases, pictures)
@@ -72,4 +59,4 @@ def page(cases, pictures):
     if functions:
         yield "<h2>Functions, as a program calls them</h2>"
         yield from table(result_tables.functions(functions))
-    yield "</html>"
+    yield "</body></html>"

@@ -4,8 +4,10 @@ import statistics
 
 from .newest_runs import peers_of
 from .results_file import OUT_OF_MEMORY
+from .time_spread import spread_of
 
 PARTS = ("forward", "backward", "optimiser")
+PERCENTILES = ("p95", "p99")
 CLOSE = 2e-3  # relative tolerance of a loss: 16-bit steps add in another order
 
 
@@ -25,6 +27,12 @@ def split_of(rounds):
     return ", ".join(f"{part} {statistics.median(all_of(rounds, part)):.2f} ms" for part in PARTS)
 
 
+def percentiles_of(rounds):
+    """Of the steps of all rounds, as in the note of a row."""
+    spread = spread_of(all_of(rounds, "steps"))
+    return ", ".join(f"{name} {spread[name]:.2f} ms" for name in PERCENTILES)
+
+
 def row_of(case, entrant, version, rounds, note):
     row = dict(case.identity, impl=entrant.provider.name, config=entrant.config_of(case), version=version, note=note)
     if rounds:
@@ -35,7 +43,7 @@ def row_of(case, entrant, version, rounds, note):
             ms=ms, ms_min=min(steps), ms_max=max(steps), flops=case.flops, tokens_per_s=1e3 * case.tokens / ms,
             peak_bytes=max(found["peak_bytes"] for found in rounds) or "",
             clock_mhz=statistics.median(clocks) if clocks else "",
-            note="; ".join(text for text in (split_of(rounds), note) if text),
+            note="; ".join(text for text in (split_of(rounds), percentiles_of(rounds), note) if text),
         )  # fmt: skip
     return row
 
