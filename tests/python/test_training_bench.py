@@ -158,7 +158,7 @@ def test_a_case_becomes_rows(tmp_path, capsys):
     assert [(row["impl"], row["config"], row["ms"], row["tokens_per_s"]) for row in rows] == [
         ("hf", "sdpa; torch AdamW", "40", "200"), ("tegula", "torch AdamW", "16", "500"),
         ("tegula", "tegula.optim.AdamW", "16", "500")]
-    assert rows[0]["note"] == "forward 10.00 ms; backward 20.00 ms; optimiser 10.00 ms"
+    assert rows[0]["note"] == "forward 10.00 ms; backward 20.00 ms; optimiser 10.00 ms; p95 41.00 ms; p99 41.00 ms"
     assert "2.500x" in capsys.readouterr().out
     (kept,) = tmp_path.glob("*.json")
     assert json.loads(kept.read_text())["cases"][0]["entrants"][1]["rounds"][0]["steps"] == [19.0, 20.0, 21.0]

@@ -35,7 +35,8 @@ function layoutOf(chart) {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink, family: "system-ui, sans-serif", size: 12 },
     barmode: chart.stacked ? "stack" : "group", margin: { t: 10, r: 10, b: 40, l: 60 }, shapes,
     xaxis: { ...axis, ...ticks, title: { text: chart.x_title } },
-    yaxis: { ...axis, title: { text: chart.y_title }, type: chart.log_y ? "log" : "linear", rangemode: "tozero" },
+    yaxis: { ...axis, title: { text: chart.y_title }, rangemode: "tozero", exponentformat: "power",
+             ...(chart.log_y ? { type: "log", dtick: "D2" } : { type: "linear" }) },
     showlegend: chart.series.length > 1, legend: narrow.matches ? { orientation: "h", y: -0.35 } : { orientation: "v" },
   };
 }
