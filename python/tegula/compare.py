@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import Any
 
 import tegula
-from tegula_bench.time_spread import spread_of
 
 _F32_BOUND = 1e-5
 _DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
@@ -166,6 +165,8 @@ class Pair:
     def times(self, iterations: int, peers: list[str]) -> dict[str, dict[str, float]]:
         """Milliseconds of a forward pass, until its logits are there, all in turn: their median, mean, ..."""
         import torch
+
+        from tegula_bench.time_spread import spread_of
 
         dtype = str(self.theirs.dtype).removeprefix("torch.")
         runs: dict[str, Callable[[], Any]] = {"tegula": lambda: self.ours(self.ids, dtype=dtype)}

@@ -3,7 +3,6 @@
 
 #include "bench_dtype.h"
 #include "bench_memory.h"
-#include "bench_ops.h"
 #include "bench_spread.h"
 #include "bench_watch.h"
 #include "cli/console.h"
@@ -12,6 +11,7 @@
 #include "core/clock.h"
 #include "core/error_record.h"
 #include "generation/session_state.h"
+#include "op_times.h"
 #include "tegula/device.h"
 #include "tegula/train.h"
 #include <stdio.h>

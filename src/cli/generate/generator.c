@@ -1,8 +1,8 @@
 #include "generator.h"
 
-#include "files/hub_name.h"
 #include "core/clock.h"
 #include "core/error_record.h"
+#include "files/hub_name.h"
 #include "generation/session_state.h"
 #include "roof/gpu_roof.h"
 #include "roof/roof.h"

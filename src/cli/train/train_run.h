@@ -3,8 +3,8 @@
 #define TGI_CLI_TRAIN_RUN_H
 
 #include "cli/generate/prompt.h"
-#include "files/hub_name.h"
 #include "cli/progress.h"
+#include "files/hub_name.h"
 #include "files/process_lock.h"
 #include "tegula/train.h"
 #include "train_data.h"

@@ -1,4 +1,4 @@
-#include "bench_ops.h"
+#include "op_times.h"
 
 #include "cli/cost_roof.h"
 #include "core/clock.h"

@@ -1,6 +1,6 @@
 /** The time of each op of a pass, beside what the machine's roofs allow. */
-#ifndef TGI_CLI_BENCH_OPS_H
-#define TGI_CLI_BENCH_OPS_H
+#ifndef TGI_CLI_OP_TIMES_H
+#define TGI_CLI_OP_TIMES_H
 
 #include "cli/option_table.h"
 #include "files/json_file.h"
