@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Imports of the Python packages, as their modules make them when they are loaded: no circle; tegula_bench imports
-nothing of tegula, and of tegula the commands tegula.bench and tegula.profile alone import tegula_bench. --levels lists each module below
-the ones it imports."""
+nothing of tegula, and of tegula the commands tegula.bench and tegula.profile alone import tegula_bench. --levels lists
+each module below the ones it imports."""
 
 import ast
 import pathlib

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 /* cmocka wants those four first */
-#include "files/hub_name.h"
 #include "expect.h"
+#include "files/hub_name.h"
 #include "scratch_directory.h"
 #include <cmocka.h>
 #include <stdio.h>
