@@ -338,7 +338,8 @@ TG_API tg_status tg_session_generate(tg_session *session, const tg_generate_opti
                                      tg_token_callback *on_token, void *user, tg_error *error);
 
 /**
- * How the session runs a pass over one token: "op by op", or "recorded" as a CUDA graph on a GPU.
+ * How the session runs a pass over one token: "op by op", or "recorded" as a CUDA graph on a GPU;
+ * or "one kernel (..)", where decoder.h serves the model and both its weights and the cache are bf16.
  * The calls are recorded once for each power of two of keys from 256 on, and are then launched as
  * one graph. If recording failed, the text is "op by op: " and a message.
  */
