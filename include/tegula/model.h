@@ -340,9 +340,10 @@ TG_API tg_status tg_session_generate(tg_session *session, const tg_generate_opti
                                      tg_token_callback *on_token, void *user, tg_error *error);
 
 /**
- * How the session runs a pass over one token: "op by op", or "recorded" as a CUDA graph on a GPU.
- * The calls are recorded once for each power of two of keys from 256 on, and are then launched as
- * one graph. If recording failed, the text is "op by op: " and a message.
+ * How the session runs a pass over one token: "op by op", or "recorded" as a CUDA graph on a GPU;
+ * or "one kernel (..)", where decoder.h serves the model and both its weights and the cache are
+ * bf16. The calls are recorded once for each power of two of keys from 256 on, and are then
+ * launched as one graph. If recording failed, the text is "op by op: " and a message.
  */
 TG_API const char *tg_session_steps(const tg_session *session);
 

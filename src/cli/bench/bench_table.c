@@ -280,6 +280,10 @@ tg_status tgi_bench_table_run(const tgi_bench_table *t, const tg_model *model, t
   status = status ? status : fill_ids(&w, error);
   status = status ? status : count_threads(&w, error);
   status = status ? status : open_runner(&w, most, error);
+  if (status == TG_OK && t->device.backend == TG_BACKEND_CUDA) {
+    fprintf(stderr, "passes over one token: %s\n",
+            w.session ? tg_session_steps(w.session) : tg_engine_steps(w.engine));
+  }
   if (status == TG_OK && !t->json) {
     printf("| model | size | params | backend | threads | batch | test | t/s |\n"
            "| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: |\n");
