@@ -25,9 +25,9 @@ TGI_INLINE vf half_scales(const uint8_t *group, int o)
   return vf_scale2(vf_set1(1), vf_load_u8(group + o) - vf_set1(128));
 }
 
-/** total[r * 32 + o ..] += scale * sum over a group, for `vectors` vectors of rows of W. */
+/** total[r][v] += scale * sum over a group, for `vectors` vectors of rows of W from o on. */
 TGI_INLINE void add_group(const int rows, const int vectors, const float *x, int64_t stride,
-                          const uint8_t *group, int o, float *total)
+                          const uint8_t *group, int o, vf total[TGI_MXFP4_ROWS][2])
 {
   const fp4_values all = fp4_all();
   const uint8_t *line = group + TGI_PANEL_ROWS + 4 * o;
@@ -57,30 +57,41 @@ TGI_INLINE void add_group(const int rows, const int vectors, const float *x, int
   }
   TGI_UNROLLED(v, vectors)
   {
-    const int at = o + v * TGI_LANES;
-    const vf scale = half_scales(group, at);
+    const vf scale = half_scales(group, o + v * TGI_LANES);
     TGI_UNROLLED(r, rows)
     {
-      float *to = total + r * TGI_PANEL_ROWS + at;
-      vf_store_f32(to, vf_fma(scale, even[r][v] + odd[r][v], vf_load_f32(to)));
+      total[r][v] = vf_fma(scale, even[r][v] + odd[r][v], total[r][v]);
     }
   }
 }
 
 /** total[r * 32 + o] of rows x[r * stride ..]; one row takes two vectors at a time, for more chains
- * of sums. */
+ * of sums, and with 16 lanes all of its sums stay in registers. */
 TGI_INLINE void multiply_panel(const int rows, const float *x, int64_t stride, int64_t groups,
                                const uint8_t *panel, float *total)
 {
-  const int vectors = rows == 1 ? 2 : 1;
-  memset(total, 0, (size_t)rows * TGI_PANEL_ROWS * sizeof *total);
+  const int vectors = rows == 1 ? 2 : 1, strips = TGI_PANEL_ROWS / TGI_LANES / vectors;
+  vf sums[TGI_PANEL_ROWS / TGI_LANES][TGI_MXFP4_ROWS][2];
+#define EACH_SUM(statement)                                                                        \
+  for (int s = 0; s < strips; s++) {                                                               \
+    TGI_UNROLLED(r, rows)                                                                          \
+    {                                                                                              \
+      TGI_UNROLLED(v, vectors)                                                                     \
+      {                                                                                            \
+        statement;                                                                                 \
+      }                                                                                            \
+    }                                                                                              \
+  }
+  EACH_SUM(sums[s][r][v] = vf_zero())
   for (int64_t g = 0; g < groups; g++) {
-    for (int o = 0; o < TGI_PANEL_ROWS; o += vectors * TGI_LANES) {
-      add_group(rows, vectors, x, stride, panel, o, total);
+    for (int s = 0; s < strips; s++) {
+      add_group(rows, vectors, x, stride, panel, s * vectors * TGI_LANES, sums[s]);
     }
     panel += TGI_MXFP4_GROUP_BYTES;
     x += TGI_MXFP4_GROUP;
   }
+  EACH_SUM(vf_store_f32(total + r * TGI_PANEL_ROWS + (s * vectors + v) * TGI_LANES, sums[s][r][v]))
+#undef EACH_SUM
 }
 
 /** The values of a group, turned: column k's 32 from to[k * stride] on, of dtype t. */
