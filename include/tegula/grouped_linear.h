@@ -60,11 +60,12 @@ typedef struct tg_grouped_linear_fwd_args {
  * Math       f32 throughout (ref: f64), one rounding per result. The sum over i is that of
  *            tg_linear_fwd: split by `in` alone. Before an activation, z is rounded to the dtype of
  *            y; act is that of tg_swiglu_fwd and tg_swiglu_clamped_fwd with rounding ONCE. Compute
- *            capability 9.0: x, weight and y of one 16-bit dtype, whose rows are multiples of 16
- *            bytes, run on tensor cores, with one sum over all of i.
+ *            capability 8.0 and later: 16-bit x and weight of one dtype are multiplied by tensor
+ *            cores, with one sum over all of i.
  * Workspace  tg_grouped_linear_fwd_workspace: packed blocks, a few MB per thread; CUDA: about 12
- *            bytes an expert. With an activation and no preactivation: and z. Compute capability
- *            9.0: with slot a row of x for each row.
+ *            bytes an expert. With an activation and no preactivation: and z, but where tensor
+ *            cores multiply and y has the dtype of x. Compute capability 9.0: with slot a row of x
+ *            for each row.
  *            Asynchronous; capturable; deterministic; batch-invariant: a row has the same bits
  *            whichever rows its expert and other experts have.
  * Errors     BAD_SHAPE (also: no expert; rows, or x_rows * slots_per_row, of 2^31 or more),
@@ -122,8 +123,9 @@ typedef struct tg_grouped_linear_bwd_args {
  *            rows of each expert: split by `out` for dx and by an expert's rows for dweight. dbias
  *            sums groups of 64 rows, then the groups in order. CUDA: of each group eight sums, of
  *            every eighth row each; sum i of all groups is added up in the order of the groups; in
- *            the end the eight totals are added in order. Compute capability 9.0: dx and dweight on
- *            tensor cores as the forward; dweight may be f32.
+ *            the end the eight totals are added in order. Compute capability 8.0 and later: dx of
+ *            16-bit dy and weight of one dtype, and dweight of such dy and x, by tensor cores as
+ *            the forward; dweight may be f32.
  * Workspace  tg_grouped_linear_bwd_workspace: as in the forward.  Asynchronous; capturable;
  *            deterministic; dx is batch-invariant as the forward is, and an expert's dweight and
  *            dbias have the same bits whichever rows others have.

@@ -47,10 +47,12 @@ typedef struct tg_linear_fwd_args {
  *            and treats bf16 denormals as zero.
  *            CUDA: blocks of at most 128 products. If tg_context_prepare opened cublasLt, products
  *            of one dtype run there where it has an algorithm. cublasLt adds f32 sums in its own
- *            order, and z is rounded to y's dtype before an activation. Compute capability 9.0: 1
- *            to 64 rows of 16-bit x and weight, whose rows are multiples of 16 bytes, run on a
- *            kernel of the library's own, prepared or not; it splits the sum over k by `in` and
- *            `out` alone into at most eight parts, and tensor cores add up each.
+ *            order, and z is rounded to y's dtype before an activation. Compute capability 8.0 and
+ *            later: 16-bit x and weight of one dtype that cublasLt does not multiply run on tensor
+ *            cores, with one sum over all of `in`. Compute capability 9.0: 1 to 64 rows of 16-bit x
+ *            and weight, whose rows are multiples of 16 bytes, run on a kernel of their own,
+ *            prepared or not; it splits the sum over k by `in` and `out` alone into at most eight
+ *            parts, and tensor cores add up each.
  * Workspace  tg_linear_fwd_workspace: packed blocks, a few MB per thread; CUDA: none.
  *            Asynchronous; capturable; deterministic; batch-invariant: a row has the same bits
  *            alone and among others (not through cublasLt). Compute capability 9.0, on the kernel
@@ -96,9 +98,9 @@ typedef struct tg_linear_bwd_args {
  *
  * Math       f32 throughout, one rounding per result; dz is rounded to dy's dtype, and act' is the
  *            factor of tg_gelu_bwd. Sums are split into blocks as in the forward, by `out` for dx
- *            and by `rows` for dweight. An f32 dweight is updated block by block (CUDA: any dweight
- *            is updated once, with the whole sum). dbias sums groups of 64 rows, then the groups in
- *            order.
+ *            and by `rows` for dweight; on tensor cores each is one sum, as in the forward. An f32
+ *            dweight is updated block by block (CUDA: any dweight is updated once, with the whole
+ *            sum). dbias sums groups of 64 rows, then the groups in order.
  * Workspace  tg_linear_bwd_workspace: packed blocks, a few MB per thread, and dz with an activation
  *            (CUDA: no blocks; with dbias 4 * out bytes for every 64 rows).  Asynchronous;
  *            capturable; deterministic; dx is batch-invariant as the forward is.

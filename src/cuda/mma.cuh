@@ -69,6 +69,24 @@ __device__ __forceinline__ void copy_chunk(uint32_t to, const void *from, bool e
                : "memory");
 }
 
+/** The same of 16 bytes that exist. */
+__device__ __forceinline__ void copy_vector(uint32_t to, const void *from)
+{
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+               :
+               : "r"(to), "l"(__cvta_generic_to_global(from))
+               : "memory");
+}
+
+/** The same of the first `bytes` of 16, with zeros behind them. */
+__device__ __forceinline__ void copy_part(uint32_t to, const void *from, int bytes)
+{
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes)
+               : "memory");
+}
+
 /** The same of 4 bytes. */
 __device__ __forceinline__ void copy_word(uint32_t to, const void *from, bool exists)
 {

@@ -1,8 +1,9 @@
 /** Products of the ops: by cublasLt where the entry may (sm80 and later) and the context has it and
- * an algorithm for the form, else by gemm_tile.cuh. */
+ * an algorithm for the form, else on tensor cores by dense_product.h, else by gemm_tile.cuh. */
 #ifndef TGI_CUDA_PRODUCT_CUH
 #define TGI_CUDA_PRODUCT_CUH
 
+#include "cuda/gemm/dense_product.h"
 #include "cuda/gemm/gemm_tile.cuh"
 
 extern "C" {
@@ -63,7 +64,7 @@ inline void product_plan(const tg_context *ctx, const gemm_call &c, char *text, 
   if (lt_product_of(ctx, c, &p) && tgi_lt_plan(ctx, &p)) {
     snprintf(text, bytes, "cublasLt [%lld, %lld] x [%lld, %lld]", (long long)c.m, (long long)c.k,
              (long long)c.k, (long long)c.n);
-  } else {
+  } else if (!dense_product_plan(ctx, c, text, bytes)) {
     gemm_tile_plan(ctx, c, text, bytes);
   }
 }

@@ -4,14 +4,18 @@
  *            of an expert's dy^T x, over all of its rows, gathering rows of x. dbias: a block adds
  *            up 32 columns of an expert; warp i of eight adds rows i, i + 8, .. of each group of 64
  *            rows, then the groups' sums; in the end the eight totals are added in order. No
- *            atomics.
+ *            atomics. From compute capability 8.0 on, dx and dweight of 16-bit operands of one
+ *            dtype are made by tensor cores (sm80/grouped_rows_sm80.cu and grouped_steps_sm80.cu).
  * Work       A tile of dx or dweight, or 32 columns of dbias, for a block; an expert without rows
  *            costs a look at its bounds.
- * Bound      f32 arithmetic; dbias: memory.
+ * Bound      f32 arithmetic, tensor cores; dbias: memory.
  */
 #include "ops/grouped_linear/expert_bias_sums.cuh"
 #include "ops/grouped_linear/expert_rows_product.cuh"
 #include "ops/grouped_linear/grouped_sites.cuh"
+#if TGI_VIRTUAL >= 80
+#include "ops/grouped_linear/sm80/expert_products_sm80.cuh"
+#endif
 
 namespace
 {
@@ -75,15 +79,76 @@ __global__ void __launch_bounds__(kProductThreads)
   }
 }
 
-expert_tiles tiles_of(const tg_grouped_linear_bwd_args *a)
+row_sources sources_of(const tg_grouped_linear_bwd_args *a, fault_site bad_slot)
 {
-  return expert_tiles_in(a->workspace, a->weight.shape[0], a->dy.shape[0]);
+  row_sources s = {};
+  s.slot = static_cast<const int32_t *>(a->slot.data);
+  s.slots = a->x.shape[0] * a->slots_per_row;
+  s.slots_per_row = (int)a->slots_per_row;
+  s.bad_slot = bad_slot;
+  return s;
 }
 
-tg_status make_dx(const tg_context *ctx, const tg_grouped_linear_bwd_args *a)
+#if TGI_VIRTUAL >= 80
+bool makes_dx(const tg_grouped_linear_bwd_args *a)
 {
+  return multiplies_experts(&a->dy, &a->weight);
+}
+
+bool makes_dweight(const tg_grouped_linear_bwd_args *a)
+{
+  return multiplies_experts(&a->x, &a->dy);
+}
+
+tg_status make_dx_fast(const tg_context *ctx, const tg_grouped_linear_bwd_args *a,
+                       const expert_tiles &tiles)
+{
+  expert_rows_call c = {};
+  c.tiles = tiles;
+  c.a = &a->dy;
+  c.weight = &a->weight;
+  c.z = &a->dx;
+  c.across = !a->in_first;
+  return multiply_expert_rows(ctx, c);
+}
+
+tg_status add_dweight_fast(const tg_context *ctx, const tg_grouped_linear_bwd_args *a,
+                           const expert_tiles &tiles, fault_site bad_slot)
+{
+  expert_steps_call c = {};
+  c.tiles = tiles;
+  c.sources = sources_of(a, bad_slot);
+  c.a = a->in_first ? &a->x : &a->dy;
+  c.b = a->in_first ? &a->dy : &a->x;
+  c.a_is_x = a->in_first;
+  c.c = &a->dweight;
+  c.overwrite = a->overwrite;
+  return multiply_expert_steps(ctx, c);
+}
+#endif
+
+/* Of the rows that dx's kernel multiplies at once; other kernels know no tiles. */
+expert_tiles tiles_of(const tg_context *ctx, const tg_grouped_linear_bwd_args *a)
+{
+  int rows = kTileRows;
+#if TGI_VIRTUAL >= 80
+  if (makes_dx(a)) {
+    rows = expert_tile_rows(ctx, a->dy.shape[0], a->weight.shape[0]);
+  }
+#endif
+  return expert_tiles_in(a->workspace, a->weight.shape[0], a->dy.shape[0], rows);
+}
+
+tg_status make_dx(const tg_context *ctx, const tg_grouped_linear_bwd_args *a,
+                  const expert_tiles &tiles)
+{
+#if TGI_VIRTUAL >= 80
+  if (makes_dx(a)) {
+    return make_dx_fast(ctx, a, tiles);
+  }
+#endif
   rows_product p = {};
-  p.tiles = tiles_of(a);
+  p.tiles = tiles;
   p.a = matrix_of_rank(&a->dy);
   p.b = matrix_of_rank(&a->weight);
   p.b_along_k = a->in_first;
@@ -96,14 +161,16 @@ tg_status make_dx(const tg_context *ctx, const tg_grouped_linear_bwd_args *a)
 }
 
 tg_status add_dweight(const tg_context *ctx, const tg_grouped_linear_bwd_args *a,
-                      fault_site bad_slot)
+                      const expert_tiles &tiles, fault_site bad_slot)
 {
+#if TGI_VIRTUAL >= 80
+  if (makes_dweight(a)) {
+    return add_dweight_fast(ctx, a, tiles, bad_slot);
+  }
+#endif
   weight_product p = {};
-  p.tiles = tiles_of(a);
-  p.sources.slot = static_cast<const int32_t *>(a->slot.data);
-  p.sources.slots = a->x.shape[0] * a->slots_per_row;
-  p.sources.slots_per_row = (int)a->slots_per_row;
-  p.sources.bad_slot = bad_slot;
+  p.tiles = tiles;
+  p.sources = sources_of(a, bad_slot);
   p.a = matrix_of_rank(a->in_first ? &a->x : &a->dy);
   p.b = matrix_of_rank(a->in_first ? &a->dy : &a->x);
   p.a_is_x = a->in_first;
@@ -118,10 +185,11 @@ tg_status add_dweight(const tg_context *ctx, const tg_grouped_linear_bwd_args *a
   return launch(ctx, grouped_linear_bwd_weight_kernel, grid, kProductThreads, 0, p);
 }
 
-tg_status add_dbias(const tg_context *ctx, const tg_grouped_linear_bwd_args *a)
+tg_status add_dbias(const tg_context *ctx, const tg_grouped_linear_bwd_args *a,
+                    const expert_tiles &tiles)
 {
   bias_sums p = {};
-  p.tiles = tiles_of(a);
+  p.tiles = tiles;
   p.dy = matrix_of_rank(&a->dy);
   return add_bias_sums(ctx, p, &a->dbias, a->overwrite);
 }
@@ -134,15 +202,16 @@ inline namespace TGI_CUDA_ENTRY
 tg_status run_grouped_linear_bwd(const tg_context *ctx, const tg_grouped_linear_bwd_args *a,
                                  grouped_sites sites)
 {
-  tg_status status = find_tiles(ctx, &a->offsets, tiles_of(a), sites.offsets);
+  const expert_tiles tiles = tiles_of(ctx, a);
+  tg_status status = find_tiles(ctx, &a->offsets, tiles, sites.offsets);
   if (status == TG_OK && tgi_present(&a->dx)) {
-    status = make_dx(ctx, a);
+    status = make_dx(ctx, a, tiles);
   }
   if (status == TG_OK && tgi_present(&a->dweight)) {
-    status = add_dweight(ctx, a, sites.slot);
+    status = add_dweight(ctx, a, tiles, sites.slot);
   }
   if (status == TG_OK && tgi_present(&a->dbias)) {
-    status = add_dbias(ctx, a);
+    status = add_dbias(ctx, a, tiles);
   }
   return status;
 }
@@ -163,9 +232,22 @@ extern "C" tg_status TGI_KERNEL(grouped_linear_bwd)(const tg_context *ctx,
       {FAULT_SITE(ctx, grouped_linear_bwd, offsets), FAULT_SITE(ctx, grouped_linear_bwd, slot)});
 }
 
-extern "C" void TGI_PLAN(grouped_linear_bwd)(const tg_context *, const tg_grouped_linear_bwd_args *,
-                                             char *text, size_t bytes)
+extern "C" void TGI_PLAN(grouped_linear_bwd)(const tg_context *ctx,
+                                             const tg_grouped_linear_bwd_args *a, char *text,
+                                             size_t bytes)
 {
+#if TGI_VIRTUAL >= 80
+  if (tgi_present(&a->dx) && makes_dx(a)) {
+    tell_expert_rows(ctx, a->dy.shape[0], a->weight.shape[0], text, bytes);
+    return;
+  }
+  if (tgi_present(&a->dweight) && makes_dweight(a)) {
+    tell_expert_steps(ctx, a->weight.shape[1], a->weight.shape[2], text, bytes);
+    return;
+  }
+#endif
+  (void)ctx;
+  (void)a;
   snprintf(text, bytes, "f32 multiply-adds, tiles of %d x %d, blocks of %d products", kTileRows,
            kTileCols, kSumBlock);
 }

@@ -106,6 +106,14 @@ static const spec_case fwd_cases[] = {
     {"61x24x40_e4_infirst", "not finite"},
     {"33x200x24_e40_k2_bias", "all dropped"},
     {"3x2880x40_e4_k4_infirst_bias"},
+    /* tiles of 128 x 128, 64 x 64 and 16 x 32: whole and ragged, with rows from 1 to 300 */
+    {"300x135x257_e2_k2_bias"},
+    {"297x99x131_e4_infirst_bias", "few experts"},
+    {"260x152x264_e3_infirst", "not finite"},
+    {"259x67x130_e2_bias_clamped_interleaved_pre", "one expert"},
+    {"199x72x276_e3_k2_infirst_bias_swiglu_pre", "dropped"}, /* halves that end between vectors */
+    {"129x40x320_e1_bias_swiglu_pre"},
+    {"65x264x40_e8_k4_infirst_bias"},
     /* dtypes side by side */
     {"9x70x50_e3_k2_wf32_bias"},
     {"21x70x50_e3_yf32_bias"},
@@ -194,6 +202,10 @@ static const spec_case bwd_cases[] = {
     {"401x40x56_e3_infirst_overwrite", "not finite"},
     {"401x40x56_e3_dwf32_bf32_overwrite", "few experts"},
     {"64x48x400_e2_nodweight"},
+    {"301x131x99_e3_k2_nodx", "few experts"},
+    {"257x133x97_e2_k2_infirst_nodx_overwrite", "one expert"},
+    {"283x152x264_e4", "not finite"},
+    {"270x136x144_e3_k2_infirst_dwf32_nodx", "dropped"},
     {"64x400x48_e2_nodx", "all dropped"},
     {"5x16x24_e300"},
     {"5x34x2880_e2_nodbias"},

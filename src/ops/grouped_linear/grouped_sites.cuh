@@ -21,6 +21,10 @@ tg_status run_grouped_linear_fwd(const tg_context *ctx, const tg_grouped_linear_
 tg_status run_grouped_linear_bwd(const tg_context *ctx, const tg_grouped_linear_bwd_args *a,
                                  grouped_sites sites);
 
+/** Whether the forward makes its activation in the kernel of the product, and reads no
+ * preactivation from memory. */
+bool activates_beside(const tg_grouped_linear_fwd_args *a);
+
 #if TGI_VIRTUAL >= 90
 /** Whether the calls are taken; nothing is launched. */
 bool takes_grouped_linear_fwd(const tg_context *ctx, const tg_grouped_linear_fwd_args *a);

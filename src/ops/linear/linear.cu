@@ -1,12 +1,14 @@
 /* Linear layers on CUDA, forward.
  *
  * Method     Through cublasLt where the context has it: bias and residual within the product, GELU
- *            in a second pass over z. Else, up to 16 rows: linear_few_rows.cuh; more:
- *            cuda/gemm/gemm_tile.cuh, both operands along k.
- *            Bias, GELU, the saved preactivation and residual are made while y is written. Both
- *            ways have the same order of sums, so a row has the same bits alone and among others.
+ *            in a second pass over z. Else, of 16-bit x and weight of one dtype, from compute
+ *            capability 8.0 on: tensor cores (cuda/gemm/dense_product.h). Else, up to 16 rows:
+ *            linear_few_rows.cuh; more: cuda/gemm/gemm_tile.cuh, both operands along k.
+ *            Bias, GELU, the saved preactivation and residual are made while y is written. For one
+ *            pair of dtypes all sizes have the same order of sums, so a row has the same bits alone
+ *            and among others.
  * Work       32 columns of y, or a tile of it, for a block.
- * Bound      Memory (one reading of W) for few rows, f32 arithmetic for many.
+ * Bound      Memory (one reading of W) for few rows, tensor cores or f32 arithmetic for many.
  */
 #include "cuda/gemm/product.cuh"
 #include "ops/linear/linear_few_rows.cuh"
@@ -65,6 +67,16 @@ tg_status run_lt(const tg_context *ctx, const tg_linear_fwd_args *a)
   return TGI_KERNEL(gelu_fwd)(ctx, &gelu);
 }
 
+/* 16-bit operands without cublasLt, from compute capability 8.0 on. */
+tg_status run_dense(const tg_context *ctx, const tg_linear_fwd_args *a)
+{
+  dense_finish f;
+  f.activation = a->activation;
+  f.preactivation = a->preactivation;
+  f.add = a->residual;
+  return dense_product(ctx, product_of(a), f);
+}
+
 few_rows_task few_rows_of(const tg_linear_fwd_args *a)
 {
   few_rows_task p = {};
@@ -101,6 +113,10 @@ extern "C" tg_status TGI_KERNEL(linear_fwd)(const tg_context *ctx, const tg_line
   if (by_lt != TG_UNSUPPORTED) {
     return by_lt;
   }
+  const tg_status by_cores = run_dense(ctx, a);
+  if (by_cores != TG_UNSUPPORTED) {
+    return by_cores;
+  }
   if (a->x.shape[0] > kFewRowsMost) {
     return gemm_tile(ctx, product_of(a), finish_of(a));
   }
@@ -114,7 +130,7 @@ extern "C" void TGI_PLAN(linear_fwd)(const tg_context *ctx, const tg_linear_fwd_
 {
   if (a->x.shape[0] > kFewRowsMost) {
     product_plan(ctx, product_of(a), text, bytes);
-  } else {
+  } else if (!dense_product_plan(ctx, product_of(a), text, bytes)) {
     snprintf(text, bytes, "few rows: %d columns a block, blocks of %d products", kFewOuts,
              kSumBlock);
   }

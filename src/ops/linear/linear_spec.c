@@ -68,6 +68,12 @@ static const spec_case fwd_cases[] = {
     {"17x1032x264_bias"},
     {"45x520x136_save_gelu"},
     {"64x264x72_yf32_bias_residual"},
+    /* tiles of 128 x 128, 64 x 64 and 16 x 32 on tensor cores, whole and ragged */
+    {"17x97x40_bias"},
+    {"64x138x264_bias_gelu_residual_save"},
+    {"65x75x129_bias"},
+    {"300x67x131_bias_residual"},
+    {"257x266x1416_bias_gelutanh_save"},
     /* dtypes side by side */
     {"9x70x50_wf32_bias_residual"},
     {"3x70x50_wf32_yf32_bias_gelu_save"},
@@ -120,6 +126,9 @@ static const spec_case bwd_cases[] = {
     {"10x70x50_xf32"},
     {"18x45x34_xf32_dwf32_bf32_gelutanh"},
     {"7x20x36", "zeros"},
+    {"65x136x72_gelu"},
+    {"136x264x200_dwf32_overwrite"},
+    {"130x133x259"},
     {"0x5x7_overwrite"},
     {"0x5x7_gelu_nodx_overwrite"},
     {"3x0x7_overwrite"},

@@ -8,26 +8,12 @@
  */
 #include "cuda/gemm/gemm_epilogue.cuh"
 #include "ops/grouped_linear/sm90/grouped_products_sm90.cuh"
-#include "ops/shared/gated/swiglu_functions.cuh"
+#include "ops/shared/gated/gated_act.cuh"
 
 namespace
 {
 
 constexpr int kColumns = 192; /* of a tile, as plans have it */
-
-template <typename T> struct gated_act {
-  bool clamped;
-  clamps c;
-
-  __device__ __forceinline__ float operator()(float gate, float up) const
-  {
-    if (clamped) {
-      const clamped_forward<T, float> act = {c};
-      return act(gate, up);
-    }
-    return swiglu_forward<T, float>()(gate, up);
-  }
-};
 
 template <typename T> gemm_rows_epilogue<T, gated_act<T>> epilogue_of(const rows_call &call)
 {
@@ -47,10 +33,7 @@ template <typename T> gemm_rows_epilogue<T, gated_act<T>> epilogue_of(const rows
     e.y = static_cast<T *>(call.y->data);
     e.y_step = tgi_stride(call.y, 0);
     e.half = call.act.packing == TG_GATE_UP_HALVES ? e.n / 2 : 0;
-    e.act.clamped = call.act.activation == TG_GATED_SWIGLU_CLAMPED;
-    if (e.act.clamped) {
-      e.act.c = clamps_of(call.problem.c.dtype, call.act.alpha, call.act.limit);
-    }
+    e.act = gated_act_of<T>(call.act, call.problem.c.dtype);
   }
   return e;
 }
