@@ -1,0 +1,148 @@
+/** How the ops run products with packed quantised weights on tensor cores: which block takes how
+ * many rows, and from how many rows on the weight is widened once. */
+#ifndef TGI_CUDA_QUANTISED_PRODUCT_CUH
+#define TGI_CUDA_QUANTISED_PRODUCT_CUH
+
+#include "cuda/gemm/gemm_quantised_widen.cuh"
+#include "cuda/gemm/product.cuh"
+
+#include <type_traits>
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+/** From how many rows on reading a widened weight costs less than widening it for each strip. */
+constexpr int64_t kWidenRows = 193;
+
+/** The fields that the three ops' calls share. */
+template <typename Args>
+quantised_product quantised_product_of(const Args *a, const packed_weight &w, int64_t panel_bytes,
+                                       int64_t chunk_bytes, int stage_bytes)
+{
+  quantised_product p = {};
+  p.x = a->x.data;
+  p.rows = a->x.shape[0];
+  p.x_step = tgi_stride(&a->x, 0);
+  p.w = w;
+  p.panel_bytes = panel_bytes;
+  p.chunk_bytes = chunk_bytes;
+  p.stage_bytes = stage_bytes;
+  p.y = a->y.data;
+  p.y_dtype = a->y.dtype;
+  p.y_step = tgi_stride(&a->y, 0);
+  if (tgi_present(&a->bias)) {
+    p.bias = a->bias.data;
+    p.bias_dtype = a->bias.dtype;
+  }
+  return p;
+}
+
+/** Whether tensor cores take the call; panels of a call are blocks of a grid. */
+template <typename Args> bool takes_quantised(const Args *a)
+{
+  const int64_t blocks =
+      divide_up(a->y.shape[1], TGI_PANEL_ROWS) * divide_up(a->x.shape[1] + 1, (int64_t)kChunk);
+  return a->x.dtype != TG_F32 && a->x.shape[1] > 0 && blocks <= INT32_MAX &&
+         rows_aligned(&a->x, 16) && (uintptr_t)a->weight.data % 16 == 0 &&
+         a->x.shape[0] <= (int64_t)kMostQuantisedRows * 65535;
+}
+
+/** Whether a call of that many rows is the widened weight's. f16 is not: its range is less than
+ * that of weights. */
+template <typename Args> bool widens_quantised(const tg_context *ctx, const Args *a)
+{
+  return a->x.shape[0] >= kWidenRows && a->x.dtype == TG_BF16 && tgi_lt_ready(ctx);
+}
+
+template <typename Args> size_t widened_bytes(const tg_context *ctx, const Args *a)
+{
+  return widens_quantised(ctx, a) ? (size_t)(a->y.shape[1] * widened_step(a->x.shape[1])) * 2 : 0;
+}
+
+/** In blocks of B, or, where a block has less shared memory than on a data centre's GPU, of 99
+ * KiB. */
+template <typename Operand, typename T, typename Wanted>
+tg_status launch_quantised(const tg_context *ctx, const quantised_product &p)
+{
+  using small = quantised_block<1, 1, 2, 2, 4, 2>;
+  if constexpr (!std::is_same<Wanted, small>::value) {
+    if (Wanted::shared_bytes(p) > (size_t)ctx->device->shared_bytes) {
+      return launch_quantised<Operand, T, small>(ctx, p);
+    }
+  }
+  using B = Wanted;
+  const int64_t panels = divide_up(p.w.out, TGI_PANEL_ROWS);
+  const dim3 grid((unsigned)divide_up(panels, (int64_t)B::kPanels),
+                  (unsigned)divide_up(p.rows, (int64_t)B::kRows));
+  return launch(ctx, quantised_product_kernel<Operand, T, B>, grid, B::kThreads, B::shared_bytes(p),
+                p);
+}
+
+/** Up to 64 rows, or strips of them. */
+template <typename Operand, typename T>
+tg_status multiply_few(const tg_context *ctx, const quantised_product &p)
+{
+  const bool wide = divide_up(p.w.out, TGI_PANEL_ROWS) > ctx->device->multiprocessors;
+  if (p.rows <= 8) {
+    return wide ? launch_quantised<Operand, T, quantised_block<2, 2, 8, 1, 1, 2>>(ctx, p)
+                : launch_quantised<Operand, T, quantised_block<1, 1, 8, 1, 1, 3>>(ctx, p);
+  }
+  if (p.rows <= 16) {
+    return wide ? launch_quantised<Operand, T, quantised_block<2, 2, 8, 1, 2, 2>>(ctx, p)
+                : launch_quantised<Operand, T, quantised_block<1, 1, 8, 1, 2, 2>>(ctx, p);
+  }
+  return p.rows <= 32 ? launch_quantised<Operand, T, quantised_block<2, 2, 2, 2, 2, 3>>(ctx, p)
+                      : launch_quantised<Operand, T, quantised_block<2, 2, 2, 2, 4, 2>>(ctx, p);
+}
+
+template <typename Operand>
+tg_status multiply_widened(const tg_context *ctx, const quantised_product &p, void *workspace)
+{
+  bf16 *widened = static_cast<bf16 *>(workspace);
+  const tg_status status = widen_weight<Operand>(ctx, p, widened);
+  gemm_call c = {};
+  c.m = p.rows;
+  c.n = p.w.out;
+  c.k = p.w.in;
+  c.a.data = p.x;
+  c.a.dtype = c.b.dtype = TG_BF16;
+  c.a.row_step = p.x_step;
+  c.b.data = widened;
+  c.b.row_step = 1;
+  c.b.col_step = widened_step(p.w.in);
+  c.c = p.y;
+  c.c_dtype = p.y_dtype;
+  c.c_row_step = p.y_step;
+  c.bias = p.bias;
+  c.bias_dtype = p.bias_dtype;
+  return status ? status : product(ctx, c);
+}
+
+template <typename Operand, typename Args>
+tg_status multiply_quantised(const tg_context *ctx, const Args *a, const quantised_product &p)
+{
+  if (widens_quantised(ctx, a)) {
+    return multiply_widened<Operand>(ctx, p, a->workspace);
+  }
+  return a->x.dtype == TG_BF16 ? multiply_few<Operand, bf16>(ctx, p)
+                               : multiply_few<Operand, f16>(ctx, p);
+}
+
+template <typename Args>
+void tell_quantised(const tg_context *ctx, const Args *a, char *text, size_t bytes)
+{
+  if (widens_quantised(ctx, a)) {
+    snprintf(text, bytes, "weight widened to bf16, then cublasLt");
+  } else {
+    const int64_t rows = a->x.shape[0];
+    snprintf(text, bytes, "tensor cores, weight widened in registers, strips of %d rows",
+             rows <= 8    ? 8
+             : rows <= 16 ? 16
+             : rows <= 32 ? 32
+                          : kMostQuantisedRows);
+  }
+}
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif
