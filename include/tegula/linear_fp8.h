@@ -64,8 +64,8 @@ typedef struct tg_linear_fp8_fwd_args {
  *            block's products, which are exact. Blocks are cut into eight runs of one length but
  *            for the last ones; a run is a chain of its blocks in order, the first four runs are
  *            added in order, so are the others, then the two.
- *            From 193 rows of bf16 on a context that tg_context_prepare gave cublasLt multiplies
- *            with W * s, rounded to bf16.
+ *            From 193 rows of bf16 on, with y in bf16, a context that tg_context_prepare gave
+ *            cublasLt multiplies with W * s, rounded to bf16.
  * Workspace  tg_linear_fp8_fwd_workspace: x widened and packed, about 4.2 bytes per value; CUDA:
  *            none, or W in bf16 where it goes to cublasLt.  Asynchronous; capturable;
  *            deterministic; batch-invariant (not through cublasLt).

@@ -18,20 +18,31 @@ extern "C" {
 inline namespace TGI_CUDA_ENTRY
 {
 
+/** A chunk of a panel in shared memory: its scales, then 32 lines a step, one for each column: line
+ * 8 q + i has place 4 i + q, so that what the lanes read together lies together. */
 class fp8_operand
 {
 public:
   static constexpr int kMostStageBytes = TGI_FP8_BLOCK_BYTES;
-  static constexpr bool kScaled = true, kOnlyFinite = false;
+  static constexpr bool kScaled = true, kOnlyFinite = false, kIntegers = false;
   static constexpr int kWords = 8;
   template <typename T> static constexpr int kFactor = kIsBf16<T> ? 1 : 256;
   static_assert(TGI_FP8_BLOCK == kChunk, "a chunk has one scale a row");
 
-  __device__ explicit fp8_operand(const quantised_product &) {}
+  template <int kTiles> using rows = rows_of_x<kTiles>;
+
+  __device__ explicit fp8_operand(const quantised_product &p) : bytes_of_panel(p.panel_bytes)
+  {
+  }
 
   __device__ bool needs_header() const
   {
     return false;
+  }
+
+  __device__ int64_t panel_bytes() const
+  {
+    return bytes_of_panel;
   }
 
   __device__ bool read_header(const quantised_product &p, bool recorder)
@@ -39,38 +50,45 @@ public:
     return packed_header_fits(p.w, recorder);
   }
 
-  /** Of a step's 32 lines, one for each column, line 8 q + i goes to place 4 i + q: what the lanes
-   * of a warp read together lies together. */
-  template <int kThreads>
-  __device__ void copy(const quantised_product &p, int64_t panel, int64_t chunk, uint32_t to,
-                       int thread) const
+  /** Of a chunk with `columns` columns; a lane takes half a line, and every 16th after it. */
+  __device__ __forceinline__ void copy(const uint8_t *panel, int chunk, int columns,
+                                       uint32_t to) const
   {
-    constexpr int kHeadUnits = TGI_FP8_HEAD_BYTES / 16;
-    const int64_t at = chunk * TGI_FP8_BLOCK_BYTES, left = p.panel_bytes - at;
-    const int units = (int)(left < TGI_FP8_BLOCK_BYTES ? left : TGI_FP8_BLOCK_BYTES) / 16;
-    const uint8_t *from = p.w.data + TGI_PACKED_HEADER_BYTES + panel * p.panel_bytes + at;
-#pragma unroll 4
-    for (int u = thread; u < units; u += kThreads) {
-      const int line = (u - kHeadUnits) / 2;
-      const int place = (line & ~31) | (line & 7) << 2 | (line >> 3 & 3);
-      copy_chunk(to + 16 * (u < kHeadUnits ? u : kHeadUnits + 2 * place + (u & 1)), from + 16 * u,
-                 true);
+    const int lane = threadIdx.x % kWarp, line = lane / 2; /* of 16 */
+    const uint8_t *from = panel + (int64_t)chunk * TGI_FP8_BLOCK_BYTES;
+    const uint32_t mine =
+        to + TGI_FP8_HEAD_BYTES + ((line & 7) << 2 | line >> 3) * TGI_PANEL_ROWS + lane % 2 * 16;
+#pragma unroll
+    for (int i = 0; i < 2 * kChunkSteps; i++) {
+      const bool exists = 16 * i + line < columns;
+      copy_some(mine + (kStep * (i / 2) + 2 * (i % 2)) * TGI_PANEL_ROWS,
+                exists ? from + TGI_FP8_HEAD_BYTES + i * 16 * TGI_PANEL_ROWS + 16 * lane : from,
+                exists ? 16 : 0);
+    }
+    if (16 * lane < TGI_FP8_HEAD_BYTES) {
+      copy_chunk(to + 16 * lane, from + 16 * lane, true);
     }
   }
 
-  __device__ static bool begins_group(int)
+  template <typename F> __device__ __forceinline__ void visit(const F &f) const
+  {
+    f(*this);
+  }
+
+  __device__ static constexpr bool begins_group(int)
   {
     return false;
   }
 
-  __device__ static bool ends_group(int)
+  __device__ static constexpr bool ends_group(int step)
   {
-    return false; /* but the chunk does */
+    return step + 1 == kChunkSteps;
   }
 
   /** Column 8 q + i of a step, rows 4 g .. : word i. */
-  __device__ void load(uint32_t (&words)[kWords], uint32_t w, int step, int g, int q) const
+  __device__ __forceinline__ void load(uint32_t (&words)[kWords], uint32_t w, int step) const
   {
+    const int lane = threadIdx.x % kWarp, g = lane / 4, q = lane % 4;
     const uint32_t from = w + TGI_FP8_HEAD_BYTES + (kStep * step + q) * TGI_PANEL_ROWS + 4 * g;
 #pragma unroll
     for (int i = 0; i < kWords; i++) {
@@ -78,11 +96,15 @@ public:
     }
   }
 
-  template <typename T> __device__ static void zero_points(uint32_t (&)[4], uint32_t, int, int) {}
+  template <typename T>
+  __device__ __forceinline__ static void zero_points(uint32_t (&)[4], uint32_t, int)
+  {
+  }
 
   template <typename T>
-  __device__ static void widen(uint32_t (&a)[2][2][4], const uint32_t (&words)[kWords],
-                               const uint32_t (&)[4])
+  __device__ __forceinline__ static void widen(uint32_t (&a)[2][2][4],
+                                               const uint32_t (&words)[kWords],
+                                               const uint32_t (&)[4])
   {
 #pragma unroll
     for (int i = 0; i < 4; i++) { /* columns 2 i and 2 i + 1 */
@@ -102,20 +124,23 @@ public:
     }
   }
 
-  __device__ void scales(float (&scale)[4], uint32_t w, int, int g) const
+  __device__ __forceinline__ void scales(float (&scale)[4], uint32_t w, int) const
   {
     uint32_t bits[4];
-    load_shared(bits, w + 16 * g);
+    load_shared(bits, w + threadIdx.x % kWarp / 4 * 16);
 #pragma unroll
     for (int r = 0; r < 4; r++) {
       scale[r] = __uint_as_float(bits[r]);
     }
   }
 
-  __device__ float finish(const quantised_product &, int64_t, float sum) const
+  __device__ float finish(const quantised_product &, int64_t, int64_t, float sum) const
   {
     return sum;
   }
+
+private:
+  int64_t bytes_of_panel;
 };
 
 } // namespace TGI_CUDA_ENTRY

@@ -16,24 +16,111 @@ extern "C" {
 inline namespace TGI_CUDA_ENTRY
 {
 
+/** A chunk of a panel in shared memory: the heads of its groups, which are 1, 2 or 4 steps, then
+ * for each step the lanes' 16 bytes. */
+template <int kGroupSteps> struct int4_chunk {
+  static constexpr bool kScaled = true;
+  static constexpr int kWords = 4;
+  template <typename T> static constexpr int kFactor = 1;
+  int head_bytes;
+  bool wide_scales, has_zero_points; /* f32 */
+
+  __device__ static constexpr bool begins_group(int step)
+  {
+    return step % kGroupSteps == 0;
+  }
+
+  __device__ static constexpr bool ends_group(int step)
+  {
+    return begins_group(step + 1);
+  }
+
+  /** Row 4 g + r, columns 8 q .. of a step: word r. */
+  __device__ __forceinline__ void load(uint32_t (&words)[kWords], uint32_t w, int step) const
+  {
+    const int lane = threadIdx.x % kWarp;
+    load_shared(words, w + kChunkSteps / kGroupSteps * head_bytes + (step * kWarp + lane) * 16);
+  }
+
+  /** Minus (128 + zero point), or minus (1024 + it), of the lane's rows, in pairs. */
+  template <typename T>
+  __device__ __forceinline__ void zero_points(uint32_t (&less)[4], uint32_t w, int step) const
+  {
+    constexpr uint32_t kBase = kIsBf16<T> ? 0xc300c300u : 0xe400e400u;
+    const int g = threadIdx.x % kWarp / 4;
+    uint32_t z = 0x08080808u;
+    if (has_zero_points) {
+      z = load_shared(w + (step / kGroupSteps + 1) * head_bytes - TGI_PANEL_ROWS + 4 * g);
+    }
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+      less[r] = (z >> 8 * r & 15) * 0x10001u | kBase;
+    }
+  }
+
+  /** A word has eight columns, the first and second four in the halves of its bytes. */
+  template <typename T>
+  __device__ __forceinline__ static void widen(uint32_t (&a)[2][2][4],
+                                               const uint32_t (&words)[kWords],
+                                               const uint32_t (&less)[4])
+  {
+    constexpr uint32_t kBase = kIsBf16<T> ? 0x43004300u : 0x64006400u;
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+      const uint32_t turned = __byte_perm(words[r], 0, 0x3120);
+#pragma unroll
+      for (int pair = 0; pair < 4; pair++) { /* columns 0 and 1, 4 and 5, 2 and 3, 6 and 7 */
+        const uint32_t n = (turned >> 4 * pair & 0x000f000fu) | kBase;
+        a[pair % 2][r / 2][r % 2 + pair / 2 * 2] = add_pair<T>(n, less[r]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void scales(float (&scale)[4], uint32_t w, int step) const
+  {
+    const uint32_t head = w + step / kGroupSteps * head_bytes;
+    const int g = threadIdx.x % kWarp / 4;
+    if (!wide_scales) {
+      uint32_t pairs[2];
+      load_shared(pairs, head + 8 * g);
+#pragma unroll
+      for (int r = 0; r < 4; r++) {
+        scale[r] = half_of<f16>(pairs[r / 2], r % 2);
+      }
+    } else {
+      uint32_t bits[4];
+      load_shared(bits, head + 16 * g);
+#pragma unroll
+      for (int r = 0; r < 4; r++) {
+        scale[r] = __uint_as_float(bits[r]);
+      }
+    }
+  }
+};
+
 class int4_operand
 {
 public:
   /* Lines of four groups of 32 with their f32 scales and zero points. */
   static constexpr int kMostStageBytes = kChunk / 2 * TGI_PANEL_ROWS + 4 * TGI_PANEL_ROWS * 5;
-  static constexpr bool kScaled = true, kOnlyFinite = true;
-  static constexpr int kWords = 4;
-  template <typename T> static constexpr int kFactor = 1;
+  static constexpr bool kOnlyFinite = true, kIntegers = false;
 
+  template <int kTiles> using rows = rows_of_x<kTiles>;
+
+  /** How the weight is packed, from its bytes, or not yet. */
   __device__ explicit int4_operand(const quantised_product &p)
-      : panel_bytes(p.panel_bytes), chunk_bytes(p.chunk_bytes)
+      : bytes_of_panel(p.panel_bytes), group_shift(p.group_shift), head_bytes(p.head_bytes)
   {
   }
 
-  /** What is copied depends on nothing but bytes, which mostly say how a weight is packed. */
   __device__ bool needs_header() const
   {
-    return chunk_bytes == 0;
+    return head_bytes == 0;
+  }
+
+  __device__ int64_t panel_bytes() const
+  {
+    return bytes_of_panel;
   }
 
   /** False, and recorded, if no such weight has the bytes that there are. */
@@ -54,128 +141,72 @@ public:
       }
       return false;
     }
-    scale_bytes = scale == TG_F16 ? 2 : 4;
-    head_bytes = TGI_PANEL_ROWS * (scale_bytes + (has_zero_points ? 1 : 0));
-    group_shift = group == 32 ? 0 : group == 64 ? 1 : 2;
-    group_bytes = head_bytes + (int)group / TGI_INT4_LINE_K * TGI_INT4_LINE_BYTES;
-    panel_bytes = divide_up(w.in, group) * head_bytes +
-                  divide_up(w.in, TGI_INT4_LINE_K) * TGI_INT4_LINE_BYTES;
-    chunk_bytes = (kChunkSteps >> group_shift) * group_bytes;
-    const int64_t bytes = TGI_PACKED_HEADER_BYTES + divide_up(w.out, TGI_PANEL_ROWS) * panel_bytes;
-    if (bytes != w.bytes && recorder) {
+    wide_scales = scale == TG_F32;
+    const int head = TGI_PANEL_ROWS * ((wide_scales ? 4 : 2) + (has_zero_points ? 1 : 0));
+    const int shift = group == 32 ? 0 : group == 64 ? 1 : 2;
+    const int64_t bytes_of_a_panel = divide_up(w.in, group) * head +
+                                     divide_up(w.in, TGI_INT4_LINE_K) * TGI_INT4_LINE_BYTES;
+    const int64_t bytes =
+        TGI_PACKED_HEADER_BYTES + divide_up(w.out, TGI_PANEL_ROWS) * bytes_of_a_panel;
+    const bool expected = head_bytes == 0 || (head_bytes == head && group_shift == shift);
+    const bool fits = bytes == w.bytes && expected;
+    if (!fits && recorder) {
       record_fault(w.site, 0, bytes, w.bytes, w.bytes);
     }
-    return bytes == w.bytes;
+    bytes_of_panel = bytes_of_a_panel;
+    head_bytes = head;
+    group_shift = shift;
+    return fits;
   }
 
-  /** Units of 16 bytes; pairs of them change places from line to line, so that eight lanes, which
-   * read a pair of units of four lines, read from all banks. */
-  template <int kThreads>
-  __device__ void copy(const quantised_product &p, int64_t panel, int64_t chunk, uint32_t to,
-                       int thread) const
+  /** Of a chunk with `columns` columns. */
+  __device__ __forceinline__ void copy(const uint8_t *panel, int chunk, int columns,
+                                       uint32_t to) const
   {
-    const int64_t at = chunk * chunk_bytes, left = panel_bytes - at;
-    const int units = (int)(left < chunk_bytes ? left : chunk_bytes) / 16;
-    const uint8_t *from = p.w.data + TGI_PACKED_HEADER_BYTES + panel * panel_bytes + at;
-#pragma unroll 4
-    for (int u = thread; u < units; u += kThreads) {
-      copy_chunk(to + place(16 * u), from + 16 * u, true);
+    const int lane = threadIdx.x % kWarp, q = lane % 4, groups = kChunkSteps >> group_shift;
+    const int group_bytes =
+        head_bytes + (kStep << group_shift) / TGI_INT4_LINE_K * TGI_INT4_LINE_BYTES;
+    const uint8_t *from = panel + (int64_t)chunk * (groups * group_bytes);
+    const uint8_t *line = from + q * TGI_INT4_LINE_BYTES + 4 * (lane - q);
+    const uint32_t lines = to + groups * head_bytes + lane * 16;
+#pragma unroll
+    for (int step = 0; step < kChunkSteps; step++) {
+      const int group = step >> group_shift;
+      const bool exists = kStep * step + 8 * q < columns;
+      copy_some(lines + step * kWarp * 16,
+                exists ? line + (group + 1) * head_bytes + step * 4 * TGI_INT4_LINE_BYTES : from,
+                exists ? 16 : 0);
+    }
+#pragma unroll
+    for (int group = 0; group < kChunkSteps; group++) {
+      if (group < groups && 16 * lane < head_bytes && (kStep * group << group_shift) < columns) {
+        copy_chunk(to + group * head_bytes + 16 * lane, from + group * group_bytes + 16 * lane,
+                   true);
+      }
     }
   }
 
-  __device__ bool begins_group(int step) const
+  /** Calls f with the form of a chunk. */
+  template <typename F> __device__ __forceinline__ void visit(const F &f) const
   {
-    return (step & (1 << group_shift) - 1) == 0;
-  }
-
-  __device__ bool ends_group(int step) const
-  {
-    return begins_group(step + 1);
-  }
-
-  /** Row 4 g + r, columns 8 q .. of a step: word r. */
-  __device__ void load(uint32_t (&words)[kWords], uint32_t w, int step, int g, int q) const
-  {
-    const int group = step >> group_shift;
-    load_shared(
-        words, w + place((group + 1) * head_bytes + 16 * g + (4 * step + q) * TGI_INT4_LINE_BYTES));
-  }
-
-  /** Minus (128 + zero point), or minus (1024 + it), of the lane's rows, in pairs. */
-  template <typename T>
-  __device__ void zero_points(uint32_t (&less)[4], uint32_t w, int step, int g) const
-  {
-    constexpr uint32_t kBase = kIsBf16<T> ? 0xc300c300u : 0xe400e400u;
-    if (has_zero_points) {
-      const uint32_t z =
-          load_shared(w + place(head_of(step) + TGI_PANEL_ROWS * scale_bytes + 4 * g));
-#pragma unroll
-      for (int r = 0; r < 4; r++) {
-        less[r] = (z >> 8 * r & 15) * 0x10001u | kBase;
-      }
+    if (group_shift == 2) {
+      f(int4_chunk<4>{head_bytes, wide_scales, has_zero_points});
+    } else if (group_shift == 1) {
+      f(int4_chunk<2>{head_bytes, wide_scales, has_zero_points});
     } else {
-#pragma unroll
-      for (int r = 0; r < 4; r++) {
-        less[r] = kBase | 0x80008u;
-      }
+      f(int4_chunk<1>{head_bytes, wide_scales, has_zero_points});
     }
   }
 
-  /** A word has eight columns, the first and second four in the halves of its bytes. */
-  template <typename T>
-  __device__ static void widen(uint32_t (&a)[2][2][4], const uint32_t (&words)[kWords],
-                               const uint32_t (&less)[4])
-  {
-    constexpr uint32_t kBase = kIsBf16<T> ? 0x43004300u : 0x64006400u;
-#pragma unroll
-    for (int r = 0; r < 4; r++) {
-      const uint32_t turned = __byte_perm(words[r], 0, 0x3120);
-#pragma unroll
-      for (int pair = 0; pair < 4; pair++) { /* columns 0 and 1, 4 and 5, 2 and 3, 6 and 7 */
-        const uint32_t n = (turned >> 4 * pair & 0x000f000fu) | kBase;
-        a[pair % 2][r / 2][r % 2 + pair / 2 * 2] = add_pair<T>(n, less[r]);
-      }
-    }
-  }
-
-  __device__ void scales(float (&scale)[4], uint32_t w, int step, int g) const
-  {
-    if (scale_bytes == 2) {
-      uint32_t pairs[2];
-      load_shared(pairs, w + place(head_of(step) + 8 * g));
-#pragma unroll
-      for (int r = 0; r < 4; r++) {
-        scale[r] = half_of<f16>(pairs[r / 2], r % 2);
-      }
-    } else {
-      uint32_t bits[4];
-      load_shared(bits, w + place(head_of(step) + 16 * g));
-#pragma unroll
-      for (int r = 0; r < 4; r++) {
-        scale[r] = __uint_as_float(bits[r]);
-      }
-    }
-  }
-
-  __device__ float finish(const quantised_product &, int64_t, float sum) const
+  __device__ float finish(const quantised_product &, int64_t, int64_t, float sum) const
   {
     return sum;
   }
 
 private:
-  int64_t panel_bytes, chunk_bytes;
-  int group_bytes, group_shift, head_bytes, scale_bytes; /* 2 to the shift: steps of a group */
-  bool has_zero_points;
-
-  __device__ static int place(int byte)
-  {
-    return byte ^ (byte >> 7 & 3) << 5;
-  }
-
-  __device__ int head_of(int step) const
-  {
-    return (step >> group_shift) * group_bytes;
-  }
+  int64_t bytes_of_panel;
+  int group_shift, head_bytes; /* 2 to the shift: steps of a group */
+  bool wide_scales = false, has_zero_points = false;
 };
 
 } // namespace TGI_CUDA_ENTRY

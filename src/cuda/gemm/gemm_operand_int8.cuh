@@ -17,19 +17,29 @@ extern "C" {
 inline namespace TGI_CUDA_ENTRY
 {
 
+/** A chunk of a panel in shared memory: the panel's head, then for each step the lanes' 16 bytes of
+ * one line and those of another. */
 class int8_operand
 {
 public:
-  static constexpr int kHeadBytes = TGI_INT8_PANEL_HEAD; /* the panel's, with each chunk */
-  static constexpr int kMostStageBytes = kHeadBytes + kChunk * TGI_PANEL_ROWS;
-  static constexpr bool kScaled = false, kOnlyFinite = true;
+  static constexpr int kMostStageBytes = TGI_INT8_PANEL_HEAD + kChunk * TGI_PANEL_ROWS;
+  static constexpr bool kScaled = false, kOnlyFinite = true, kIntegers = false;
   static constexpr int kWords = 8;
 
-  __device__ explicit int8_operand(const quantised_product &) {}
+  template <int kTiles> using rows = rows_of_x<kTiles>;
+
+  __device__ explicit int8_operand(const quantised_product &p) : bytes_of_panel(p.panel_bytes)
+  {
+  }
 
   __device__ bool needs_header() const
   {
     return false;
+  }
+
+  __device__ int64_t panel_bytes() const
+  {
+    return bytes_of_panel;
   }
 
   __device__ bool read_header(const quantised_product &p, bool recorder)
@@ -37,39 +47,45 @@ public:
     return packed_header_fits(p.w, recorder);
   }
 
-  /** Pairs of units of 16 bytes change places from one pair of lines to the next, so that eight
-   * lanes, which read a pair of units of every second line, read from all banks. */
-  template <int kThreads>
-  __device__ void copy(const quantised_product &p, int64_t panel, int64_t chunk, uint32_t to,
-                       int thread) const
+  /** Of a chunk with `columns` columns; lane 4 g + q takes columns 8 q .. of a step. */
+  __device__ __forceinline__ void copy(const uint8_t *panel, int chunk, int columns,
+                                       uint32_t to) const
   {
-    constexpr int kChunkBytes = kChunk * TGI_PANEL_ROWS, kHeadUnits = kHeadBytes / 16;
-    const uint8_t *head = p.w.data + TGI_PACKED_HEADER_BYTES + panel * p.panel_bytes;
-    const int64_t left = p.panel_bytes - TGI_INT8_PANEL_HEAD - chunk * kChunkBytes;
-    const int units = (int)(left < kChunkBytes ? left : kChunkBytes) / 16;
-    const uint8_t *lines = head + TGI_INT8_PANEL_HEAD + chunk * kChunkBytes;
-#pragma unroll 4
-    for (int u = thread; u < units; u += kThreads) {
-      copy_chunk(to + kHeadBytes + place(16 * u), lines + 16 * u, true);
+    const int lane = threadIdx.x % kWarp, q = lane % 4;
+    const uint8_t *from =
+        panel + TGI_INT8_PANEL_HEAD + (int64_t)chunk * (kChunk * TGI_PANEL_ROWS);
+    const uint8_t *line = from + 2 * q * TGI_INT8_LINE_BYTES + 4 * (lane - q);
+    const uint32_t lines = to + TGI_INT8_PANEL_HEAD + lane * 16;
+#pragma unroll
+    for (int i = 0; i < 2 * kChunkSteps; i++) {
+      const int at = i / 2 * 8 + i % 2; /* line, of the lanes q = 0 */
+      const bool exists = TGI_INT8_LINE_K * (at + 2 * q) < columns;
+      copy_some(lines + i * kWarp * 16, exists ? line + at * TGI_INT8_LINE_BYTES : from,
+                exists ? 16 : 0);
     }
-    if (thread < kHeadUnits) {
-      copy_chunk(to + 16 * thread, head + 16 * thread, true);
+    if (16 * lane < TGI_INT8_PANEL_HEAD) {
+      copy_chunk(to + 16 * lane, panel + 16 * lane, true);
     }
   }
 
-  __device__ static bool begins_group(int step)
+  template <typename F> __device__ __forceinline__ void visit(const F &f) const
+  {
+    f(*this);
+  }
+
+  __device__ static constexpr bool begins_group(int step)
   {
     return step == 0;
   }
 
-  /** Columns 8 q .. of a step: two lines of four. Words r and 4 + r are row 4 g + r's. */
-  __device__ void load(uint32_t (&words)[kWords], uint32_t w, int step, int g, int q) const
+  /** Words r and 4 + r are row 4 g + r's. */
+  __device__ __forceinline__ void load(uint32_t (&words)[kWords], uint32_t w, int step) const
   {
+    const int lane = threadIdx.x % kWarp;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       uint32_t line[4];
-      load_shared(line,
-                  w + kHeadBytes + place((8 * step + 2 * q + i) * TGI_INT8_LINE_BYTES + 16 * g));
+      load_shared(line, w + TGI_INT8_PANEL_HEAD + ((2 * step + i) * kWarp + lane) * 16);
 #pragma unroll
       for (int r = 0; r < 4; r++) {
         words[4 * i + r] = line[r];
@@ -79,10 +95,10 @@ public:
 
   /** What a byte's float is more than the weight, negative: in f32, or in pairs of f16. */
   template <typename T>
-  __device__ void zero_points(uint32_t (&less)[4], uint32_t w, int, int g) const
+  __device__ __forceinline__ void zero_points(uint32_t (&less)[4], uint32_t w, int) const
   {
     uint32_t bits[4];
-    load_shared(bits, w + 4 * TGI_PANEL_ROWS + 16 * g);
+    load_shared(bits, w + 4 * TGI_PANEL_ROWS + threadIdx.x % kWarp / 4 * 16);
 #pragma unroll
     for (int r = 0; r < 4; r++) {
       const float v = __uint_as_float(bits[r]);
@@ -92,8 +108,9 @@ public:
   }
 
   template <typename T>
-  __device__ static void widen(uint32_t (&a)[2][2][4], const uint32_t (&words)[kWords],
-                               const uint32_t (&less)[4])
+  __device__ __forceinline__ static void widen(uint32_t (&a)[2][2][4],
+                                               const uint32_t (&words)[kWords],
+                                               const uint32_t (&less)[4])
   {
 #pragma unroll
     for (int i = 0; i < 8; i++) {
@@ -114,27 +131,25 @@ public:
     }
   }
 
-  __device__ void scales(float (&scale)[4], uint32_t w, int, int g) const
+  __device__ __forceinline__ void scales(float (&scale)[4], uint32_t w, int) const
   {
     uint32_t bits[4];
-    load_shared(bits, w + 16 * g);
+    load_shared(bits, w + threadIdx.x % kWarp / 4 * 16);
 #pragma unroll
     for (int r = 0; r < 4; r++) {
       scale[r] = __uint_as_float(bits[r]);
     }
   }
 
-  __device__ float finish(const quantised_product &p, int64_t o, float sum) const
+  __device__ float finish(const quantised_product &p, int64_t, int64_t o, float sum) const
   {
-    const uint8_t *head = p.w.data + TGI_PACKED_HEADER_BYTES + o / TGI_PANEL_ROWS * p.panel_bytes;
+    const uint8_t *head =
+        p.w.data + TGI_PACKED_HEADER_BYTES + o / TGI_PANEL_ROWS * p.panel_bytes;
     return sum * packed_float(head + o % TGI_PANEL_ROWS * 4, true);
   }
 
 private:
-  __device__ static int place(int byte)
-  {
-    return byte ^ (byte >> 8 & 3) << 5;
-  }
+  int64_t bytes_of_panel;
 };
 
 } // namespace TGI_CUDA_ENTRY

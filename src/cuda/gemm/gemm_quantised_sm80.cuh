@@ -6,14 +6,14 @@
  * of 32 columns, 8 q to 8 q + 7: what it reads of a panel lies together, and of a row of x it reads
  * 16 bytes. The order of k within a product is free as long as both operands have the same.
  *
- * Order of sums. Columns are cut into chunks of 128 and the chunks into kSums runs of equal length
+ * Order of sums. Columns are cut into chunks of 128 and the chunks into kTeams runs of equal length
  * but for the last ones. A run is a chain of matrix products in the order of k, or of its groups'
  * sums, each scaled; of the runs the first half is added in order, then the other half, then the
  * two. So `in` alone decides the order: not the rows, not the launch.
  *
- * A block has some panels, up to 64 rows of x and kTeams teams of warps. A team walks along its
- * runs of chunks, which come to its own ring of stages by asynchronous copies; its warps share the
- * panels among them, and where kParts is 2 the rows. Teams meet at the end only.
+ * A block has some panels, some rows of x and a team of warps for each run. Chunks come to a ring
+ * of stages by asynchronous copies. A warp copies its own panels, and its share of x, which lies in
+ * a stage as the lanes read it; so a team of one warp needs no barrier. Teams meet at the end only.
  *
  * An operand (gemm_operand_*.cuh) says how a chunk of a panel is copied, and how 32 columns of it
  * become fragments.
@@ -27,21 +27,25 @@
 #include "cuda/packed_weight.cuh"
 #include "cuda/reduce.cuh"
 
+#include <type_traits>
+
 inline namespace TGI_CUDA_ENTRY
 {
 
-constexpr int kSums = 8;
+constexpr int kTeams = 8;
 constexpr int kChunk = 128, kStep = 32, kChunkSteps = kChunk / kStep;
-constexpr int kXRowBytes = 2 * kChunk;
-constexpr int kMostQuantisedRows = 64; /* of a block */
 
 struct quantised_product {
-  const void *x, *bias;
+  const void *x, *bias; /* x: or its digits */
   void *y;
   packed_weight w;
   int64_t rows, x_step, y_step;     /* steps in elements */
-  int64_t panel_bytes, chunk_bytes; /* 0: the header says */
-  int stage_bytes;                  /* of a chunk of a panel, in shared memory */
+  int64_t panel_bytes;
+  int stage_bytes;              /* of a chunk of a panel, in shared memory */
+  int group_shift, head_bytes;  /* int4: see int4_operand; 0 head_bytes: the header says */
+  int64_t digit_units;          /* int8 with int8: of a strip of digits, their scales, their sums */
+  const double *digit_scale;
+  const int64_t *digit_sums;
   tg_dtype bias_dtype, y_dtype;
 };
 
@@ -73,67 +77,74 @@ template <typename T> __device__ __forceinline__ uint32_t add_pair(uint32_t a, u
   return multiply_add_pair<T>(a, kIsBf16<T> ? 0x3f803f80u : 0x3c003c00u, b);
 }
 
-/** What a block of a kernel is. */
-template <int Panels, int PanelWarps, int Teams, int Parts, int Tiles, int Stages>
-struct quantised_block {
-  static constexpr int kPanelWarps = PanelWarps, kTeams = Teams, kParts = Parts, kTiles = Tiles;
-  static constexpr int kPanels = Panels, kStages = Stages;
-  static constexpr int kOfWarp = Panels / PanelWarps; /* panels */
-  static constexpr int kTeamThreads = kWarp * PanelWarps * Parts;
-  static constexpr int kThreads = kTeamThreads * Teams;
-  static constexpr int kRows = 8 * Tiles * Parts; /* of x */
-  static constexpr int kRounds = kSums / Teams;   /* runs of a team, one after another */
+/** What a block of a kernel is: panels in all and of a warp, tiles of eight rows of x. */
+template <int Panels, int OfWarp, int Tiles, int Stages> struct quantised_block {
+  static constexpr int kPanels = Panels, kOfWarp = OfWarp, kTiles = Tiles, kStages = Stages;
+  static constexpr int kPanelWarps = Panels / OfWarp;
+  static constexpr int kTeamThreads = kWarp * kPanelWarps;
+  static constexpr int kThreads = kTeamThreads * kTeams;
+  static constexpr int kRows = 8 * Tiles; /* of x */
   static constexpr int kPartStep = TGI_PANEL_ROWS * Panels + 4;
-  static constexpr int kPartBytes = Teams * kRows * kPartStep * 4;
-  static constexpr int kSumBytes = kRounds > 1 ? kThreads *kOfWarp * 8 * Tiles * 4 : 0;
-  static_assert(Teams == 2 || Teams == kSums, "the order of sums is that of two halves");
-  static_assert(Panels % PanelWarps == 0, "warps have equal numbers of panels");
+  static constexpr int kPartBytes = kTeams * kRows * kPartStep * 4;
+  static_assert(Panels % OfWarp == 0, "warps have equal numbers of panels");
 
-  __host__ __device__ static int stage_bytes(const quantised_product &p)
+  /** tile_bytes: of eight rows of x and a chunk. */
+  __host__ __device__ static int stage_bytes(const quantised_product &p, int tile_bytes)
   {
-    return kRows * kXRowBytes + Panels * p.stage_bytes;
+    return Tiles * tile_bytes + Panels * p.stage_bytes;
   }
 
-  static size_t shared_bytes(const quantised_product &p)
+  static size_t shared_bytes(const quantised_product &p, int tile_bytes)
   {
-    const int ring = Teams * Stages * stage_bytes(p) + kSumBytes;
+    const int ring = kTeams * Stages * stage_bytes(p, tile_bytes);
     return (size_t)(ring > kPartBytes ? ring : kPartBytes);
   }
 };
 
-/** Copies rows of x, columns of a chunk. Rows' halves of 64 bytes change places in odd rows, so
- * that eight lanes read from all banks. */
-template <typename B>
-__device__ __forceinline__ void copy_rows(const quantised_product &p, uint32_t to, int64_t row0,
-                                          int64_t k0, int thread)
-{
-  constexpr int kUnits = kXRowBytes / 16;
+/** A lane's rows of x, one of each tile: where they are, and 16, or 0 if there is none. */
+template <int kTiles> struct rows_of_x {
+  static constexpr int kTileBytes = 8 * 2 * kChunk;
+  const char *row[kTiles];
+  int bytes[kTiles];
+
+  __device__ __forceinline__ rows_of_x(const quantised_product &p, int64_t row0)
+  {
+    const int lane = threadIdx.x % kWarp, g = lane / 4, q = lane % 4;
 #pragma unroll
-  for (int i = 0; i < divide_up(B::kRows * kUnits, B::kTeamThreads); i++) {
-    const int at = i * B::kTeamThreads + thread, r = at / kUnits, unit = at % kUnits;
-    const int64_t left = p.w.in - k0 - 8 * unit, row = row0 + r;
-    const int bytes = row < p.rows && left > 0 ? (int)(left < 8 ? 2 * left : 16) : 0;
-    const char *from =
-        static_cast<const char *>(p.x) + (bytes ? (row * p.x_step + k0) * 2 + 16 * unit : 0);
-    if (B::kRows * kUnits % B::kTeamThreads == 0 || r < B::kRows) {
-      copy_some(to + r * kXRowBytes + 16 * (unit ^ (r & 1) << 2), from, bytes);
+    for (int n = 0; n < kTiles; n++) {
+      const int64_t i = row0 + 8 * n + g;
+      bytes[n] = i < p.rows ? 16 : 0;
+      row[n] = static_cast<const char *>(p.x) + (i < p.rows ? i * p.x_step * 2 : 0) + 16 * q;
     }
   }
-}
 
-template <typename B> __device__ __forceinline__ void sync_team(int team)
-{
-  if constexpr (B::kTeamThreads == kWarp) {
-    __syncwarp();
-  } else {
-    sync_some(1 + team, B::kTeamThreads);
+  /** Copies steps of a chunk that has `columns` columns, a lane's 16 bytes where it reads them:
+   * those of the team's warp `warp` of `kWarps`. */
+  template <int kWarps>
+  __device__ __forceinline__ void copy(uint32_t to, int64_t k0, int columns, int warp) const
+  {
+    const int lane = threadIdx.x % kWarp, q = lane % 4;
+#pragma unroll
+    for (int i = 0; i < kTiles * kChunkSteps; i++) {
+      const int n = i / kChunkSteps, step = i % kChunkSteps;
+      if (i % kWarps != warp) {
+        continue;
+      }
+      int all = bytes[n];
+      if (columns < kChunk) {
+        const int left = 2 * (columns - kStep * step - 8 * q);
+        all = left < 0 ? 0 : left < all ? left : all;
+      }
+      copy_some(to + i * kWarp * 16 + lane * 16, row[n] + (all ? 2 * k0 + 2 * kStep * step : 0),
+                all);
+    }
   }
-}
+};
 
 /** total += scale of its row * factor * sum; sum = 0. */
 template <int kFactor, int kTiles>
-__device__ __forceinline__ void add_scaled(float (&total)[2][kTiles][4], float (&sum)[2][kTiles][4],
-                                           const float (&scale)[4])
+__device__ __forceinline__ void add_scaled(float (&total)[2][kTiles][4],
+                                           float (&sum)[2][kTiles][4], const float (&scale)[4])
 {
 #pragma unroll
   for (int m = 0; m < 2; m++) {
@@ -149,47 +160,34 @@ __device__ __forceinline__ void add_scaled(float (&total)[2][kTiles][4], float (
   }
 }
 
-/** Loads a lane's 16 bytes of row tile n of x, 32 columns from column kStep * step on. */
-__device__ __forceinline__ void load_x(uint32_t (&b)[4], uint32_t x, int n, int step)
-{
-  const int lane = threadIdx.x % kWarp, g = lane / 4, q = lane % 4;
-  load_shared(b, x + n * 8 * kXRowBytes + 16 * ((4 * step + q) ^ (g & 1) << 2));
-}
-
 /** total[i] += the products of a chunk of panel i, at w + i * stage_bytes, with the rows at x. */
-template <typename T, int kPanels, int kTiles, typename Operand>
-__device__ __forceinline__ void multiply_chunk(const Operand &operand,
+template <typename T, int kPanels, int kTiles, typename Chunk>
+__device__ __forceinline__ void multiply_chunk(const Chunk &chunk,
                                                float (&total)[kPanels][2][kTiles][4], uint32_t w,
                                                int stage_bytes, uint32_t x, int steps)
 {
-  const int lane = threadIdx.x % kWarp, g = lane / 4, q = lane % 4;
-  float of_group[Operand::kScaled ? kPanels : 1][2][kTiles][4] = {};
-  uint32_t words[kPanels][Operand::kWords], less[kPanels][4];
+  const int lane = threadIdx.x % kWarp;
+  float of_group[Chunk::kScaled ? kPanels : 1][2][kTiles][4] = {};
+  uint32_t less[kPanels][4];
 #pragma unroll
-  for (int i = 0; i < kPanels; i++) {
-    operand.load(words[i], w + i * stage_bytes, 0, g, q);
-  }
-#pragma unroll 1
-  for (int step = 0; step < steps; step++) {
-    if (operand.begins_group(step)) {
-#pragma unroll
-      for (int i = 0; i < kPanels; i++) {
-        operand.template zero_points<T>(less[i], w + i * stage_bytes, step, g);
-      }
+  for (int step = 0; step < kChunkSteps; step++) {
+    if (step >= steps) {
+      break;
     }
     uint32_t b[kTiles][4];
 #pragma unroll
     for (int n = 0; n < kTiles; n++) {
-      load_x(b[n], x, n, step);
+      load_shared(b[n], x + ((n * kChunkSteps + step) * kWarp + lane) * 16);
     }
 #pragma unroll
     for (int i = 0; i < kPanels; i++) {
-      float(&sum)[2][kTiles][4] = Operand::kScaled ? of_group[i] : total[i];
-      uint32_t a[2][2][4];
-      operand.template widen<T>(a, words[i], less[i]);
-      if (step + 1 < steps) {
-        operand.load(words[i], w + i * stage_bytes, step + 1, g, q);
+      float(&sum)[2][kTiles][4] = Chunk::kScaled ? of_group[i] : total[i];
+      uint32_t words[Chunk::kWords], a[2][2][4];
+      chunk.load(words, w + i * stage_bytes, step);
+      if (chunk.begins_group(step)) {
+        chunk.template zero_points<T>(less[i], w + i * stage_bytes, step);
       }
+      chunk.template widen<T>(a, words, less[i]);
 #pragma unroll
       for (int n = 0; n < kTiles; n++) {
 #pragma unroll
@@ -198,14 +196,11 @@ __device__ __forceinline__ void multiply_chunk(const Operand &operand,
           multiply_small<T>(sum[m][n], a[1][m], b[n][2], b[n][3], true);
         }
       }
-    }
-    if constexpr (Operand::kScaled) {
-      if (operand.ends_group(step) || step + 1 == steps) {
-#pragma unroll
-        for (int i = 0; i < kPanels; i++) {
+      if constexpr (Chunk::kScaled) {
+        if (chunk.ends_group(step) || step + 1 == steps) {
           float scale[4];
-          operand.scales(scale, w + i * stage_bytes, step, g);
-          add_scaled<Operand::template kFactor<T>>(total[i], of_group[i], scale);
+          chunk.scales(scale, w + i * stage_bytes, step);
+          add_scaled<Chunk::template kFactor<T>>(total[i], sum, scale);
         }
       }
     }
@@ -216,19 +211,18 @@ namespace
 {
 
 template <typename Operand, typename T, typename B>
-__global__ void __launch_bounds__(B::kThreads, 1)
-    quantised_product_kernel(const quantised_product p)
+__global__ void __launch_bounds__(B::kThreads, 1) quantised_product_kernel(const quantised_product p)
 {
   constexpr int kTiles = B::kTiles, kOfWarp = B::kOfWarp, kStages = B::kStages;
   extern __shared__ __align__(128) uint8_t shared[];
   const int lane = threadIdx.x % kWarp, g = lane / 4, q = lane % 4;
-  const int team = threadIdx.x / B::kTeamThreads, thread = threadIdx.x % B::kTeamThreads;
-  const int team_warp = thread / kWarp, part = team_warp / B::kPanelWarps;
-  const int first_own = team_warp % B::kPanelWarps * kOfWarp; /* of the block's panels */
-  const int stage_bytes = B::stage_bytes(p);
+  const int team = threadIdx.x / B::kTeamThreads, warp = threadIdx.x % B::kTeamThreads / kWarp;
+  using sum_type = typename std::conditional<Operand::kIntegers, int, float>::type;
+  using rows_type = typename Operand::template rows<kTiles>;
+  const int stage_bytes = B::stage_bytes(p, rows_type::kTileBytes);
   const int64_t panel0 = (int64_t)blockIdx.x * B::kPanels, row0 = (int64_t)blockIdx.y * B::kRows;
-  const int64_t panels = divide_up(p.w.out, TGI_PANEL_ROWS);
-  const int exist = panels - panel0 < B::kPanels ? (int)(panels - panel0) : B::kPanels;
+  const int64_t own0 = panel0 + warp * kOfWarp, left = divide_up(p.w.out, TGI_PANEL_ROWS) - own0;
+  const int own = left < kOfWarp ? (int)left : kOfWarp; /* panels, or less than 1 */
   const bool recorder = blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0;
 
   Operand operand(p); /* before the header is read, if it can */
@@ -236,21 +230,26 @@ __global__ void __launch_bounds__(B::kThreads, 1)
   if (operand.needs_header()) {
     fits = operand.read_header(p, recorder);
   }
-  const int64_t chunks = fits ? divide_up(p.w.in, kChunk) : 0, run = divide_up(chunks, kSums);
-  const int64_t first = team * B::kRounds * run;
-  const int64_t end = first + B::kRounds * run < chunks ? first + B::kRounds * run : chunks;
+  const int chunks = fits ? (int)divide_up(p.w.in, kChunk) : 0;
+  const int run = (chunks + kTeams - 1) / kTeams, first = team * run;
+  const int end = first + run < chunks ? first + run : chunks;
   const uint32_t ring = shared_address(shared) + team * kStages * stage_bytes;
-  const auto copy = [&](int64_t chunk, int stage) {
+  const uint32_t own_at = warp * kOfWarp * p.stage_bytes, x_at = B::kPanels * p.stage_bytes;
+  const rows_type rows(p, row0);
+  const uint8_t *panels = p.w.data + TGI_PACKED_HEADER_BYTES + own0 * operand.panel_bytes();
+  const auto copy = [&](int chunk, int stage) {
     if (chunk < end) {
       const uint32_t to = ring + stage * stage_bytes;
+      const int64_t k0 = (int64_t)chunk * kChunk, columns = p.w.in - k0;
+      const int some = columns < kChunk ? (int)columns : kChunk;
 #pragma unroll
-      for (int i = 0; i < B::kPanels; i++) {
-        if (i < exist) {
-          operand.template copy<B::kTeamThreads>(p, panel0 + i, chunk, to + i * p.stage_bytes,
-                                                 thread);
+      for (int i = 0; i < kOfWarp; i++) {
+        if (i < own) {
+          operand.copy(panels + i * operand.panel_bytes(), chunk, some,
+                       to + own_at + i * p.stage_bytes);
         }
       }
-      copy_rows<B>(p, to + B::kPanels * p.stage_bytes, row0, chunk * kChunk, thread);
+      rows.template copy<B::kPanelWarps>(to + x_at, k0, some, warp);
     }
     commit_copies();
   };
@@ -262,80 +261,71 @@ __global__ void __launch_bounds__(B::kThreads, 1)
     fits = operand.read_header(p, recorder);
   }
 
-  float total[kOfWarp][2][kTiles][4] = {};
-  float *sums = reinterpret_cast<float *>(shared + B::kTeams * kStages * stage_bytes) + threadIdx.x;
+  sum_type total[kOfWarp][2][kTiles][4] = {};
   int stage = 0, next_stage = kStages - 1;
-  int64_t left = run; /* chunks of this run */
-  bool any = false;   /* runs before this one */
-  for (int64_t chunk = first; chunk < end; chunk++) {
+  for (int chunk = first; chunk < end; chunk++) {
     wait_for_copies<kStages - 2>();
-    sync_team<B>(team);
+    if constexpr (B::kPanelWarps == 1) {
+      __syncwarp();
+    } else {
+      sync_some(1 + team, B::kTeamThreads);
+    }
     copy(chunk + kStages - 1, next_stage);
-    const uint32_t w = ring + stage * stage_bytes + first_own * p.stage_bytes;
-    const uint32_t x = ring + stage * stage_bytes + B::kPanels * p.stage_bytes +
-                       (part * 8 * kTiles + g) * kXRowBytes;
-    const int64_t columns = p.w.in - chunk * kChunk;
+    const uint32_t at = ring + stage * stage_bytes;
+    const int64_t columns = p.w.in - (int64_t)chunk * kChunk;
     const int steps = columns < kChunk ? (int)divide_up(columns, kStep) : kChunkSteps;
-    multiply_chunk<T>(operand, total, w, p.stage_bytes, x, steps);
+    operand.visit([&](const auto &form) {
+      if constexpr (Operand::kIntegers) {
+        form.multiply(total, at + own_at, p.stage_bytes, at + x_at, steps);
+      } else {
+        multiply_chunk<T>(form, total, at + own_at, p.stage_bytes, at + x_at, steps);
+      }
+    });
     stage = stage + 1 == kStages ? 0 : stage + 1;
     next_stage = next_stage + 1 == kStages ? 0 : next_stage + 1;
-    if constexpr (B::kRounds > 1) {
-      left--;
-      if (left == 0 || chunk + 1 == end) {
-#pragma unroll
-        for (int i = 0; i < kOfWarp * 8 * kTiles; i++) {
-          float &t = (&total[0][0][0][0])[i], *sum = sums + i * B::kThreads;
-          t = any ? *sum + t : t;
-          if (chunk + 1 < end) {
-            *sum = t;
-            t = 0;
-          }
-        }
-        any = true;
-        left = run;
-      }
-    }
   }
   wait_for_copies<0>();
   __syncthreads();
 
-  float *parts = reinterpret_cast<float *>(shared) + team * B::kRows * B::kPartStep;
+  sum_type *parts = reinterpret_cast<sum_type *>(shared) + team * B::kRows * B::kPartStep;
 #pragma unroll
   for (int i = 0; i < kOfWarp; i++) {
 #pragma unroll
     for (int n = 0; n < kTiles; n++) {
 #pragma unroll
       for (int j = 0; j < 2; j++) {
-        const int row = (part * kTiles + n) * 8 + 2 * q + j;
-        *reinterpret_cast<float4 *>(parts + row * B::kPartStep + (first_own + i) * TGI_PANEL_ROWS +
-                                    4 * g) = make_float4(total[i][0][n][j], total[i][0][n][2 + j],
-                                                         total[i][1][n][j], total[i][1][n][2 + j]);
+        const pack<sum_type, 4> four = {{total[i][0][n][j], total[i][0][n][2 + j],
+                                         total[i][1][n][j], total[i][1][n][2 + j]}};
+        *reinterpret_cast<pack<sum_type, 4> *>(parts + (8 * n + 2 * q + j) * B::kPartStep +
+                                               (warp * kOfWarp + i) * TGI_PANEL_ROWS + 4 * g) =
+            four;
       }
     }
   }
   __syncthreads();
-  const float *all = reinterpret_cast<const float *>(shared);
-  constexpr int kColumns = B::kPanels * TGI_PANEL_ROWS, kHalf = B::kTeams / 2;
+  const sum_type *all = reinterpret_cast<const sum_type *>(shared);
+  constexpr int kColumns = B::kPanels * TGI_PANEL_ROWS, kHalf = kTeams / 2;
+#pragma unroll 1
   for (int i = threadIdx.x; i < B::kRows * kColumns; i += B::kThreads) {
     const int r = i / kColumns, c = i % kColumns;
     const int64_t row = row0 + r, o = panel0 * TGI_PANEL_ROWS + c;
     if (row >= p.rows || o >= p.w.out) {
       continue;
     }
-    float half[2];
+    sum_type half[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
 #pragma unroll
       for (int t = 0; t < kHalf; t++) {
-        const float v = all[((h * kHalf + t) * B::kRows + r) * B::kPartStep + c];
+        const sum_type v = all[((h * kHalf + t) * B::kRows + r) * B::kPartStep + c];
         half[h] = t == 0 ? v : half[h] + v;
       }
     }
-    float sum = half[0] + half[1];
+    sum_type sum = half[0] + half[1];
     if constexpr (Operand::kOnlyFinite) {
       sum = fmaf(0.0f, sum, sum); /* infinity becomes NaN, as on every entry */
     }
-    float y = operand.finish(p, o, sum);
+    float y = operand.finish(p, row, o, sum);
     if (p.bias) {
       y = y + load_any(p.bias, p.bias_dtype, o);
     }

@@ -8,6 +8,8 @@
 
 #include "cuda/gemm/gemm_quantised_sm80.cuh"
 
+#include <type_traits>
+
 inline namespace TGI_CUDA_ENTRY
 {
 
@@ -33,24 +35,29 @@ __global__ void __launch_bounds__(kWidenThreads)
   const int64_t panel = blockIdx.x / chunks, chunk = blockIdx.x - panel * chunks;
   Operand operand(p);
   const bool fits = operand.read_header(p, blockIdx.x == 0 && threadIdx.x == 0);
+  const int64_t k0 = chunk * kChunk, columns = p.w.in - k0;
   const uint32_t w = shared_address(shared);
-  if (fits) {
-    operand.template copy<kWidenThreads>(p, panel, chunk, w, threadIdx.x);
+  if (fits && step == 0) { /* a warp copies, as it does for a product */
+    operand.copy(p.w.data + TGI_PACKED_HEADER_BYTES + panel * operand.panel_bytes(), (int)chunk,
+                 columns < kChunk ? (int)columns : kChunk, w);
   }
   commit_copies();
   wait_for_copies<0>();
   __syncthreads();
-  const int64_t k = chunk * kChunk + step * kStep + 8 * q;
+  const int64_t k = k0 + step * kStep + 8 * q;
   if (k >= p.w.in) {
     return;
   }
-  uint32_t words[Operand::kWords] = {}, less[4] = {}, a[2][2][4] = {};
-  float scale[4] = {};
+  uint32_t a[2][2][4] = {};
+  float scale[4] = {CUDART_NAN_F, CUDART_NAN_F, CUDART_NAN_F, CUDART_NAN_F};
   if (fits) {
-    operand.load(words, w, step, g, q);
-    operand.template zero_points<bf16>(less, w, step, g);
-    operand.template widen<bf16>(a, words, less);
-    operand.scales(scale, w, step, g);
+    operand.visit([&](const auto &form) {
+      uint32_t words[std::remove_reference<decltype(form)>::type::kWords], less[4];
+      form.load(words, w, step);
+      form.template zero_points<bf16>(less, w, step);
+      form.template widen<bf16>(a, words, less);
+      form.scales(scale, w, step);
+    });
   }
 #pragma unroll
   for (int r = 0; r < 4; r++) {
@@ -59,8 +66,7 @@ __global__ void __launch_bounds__(kWidenThreads)
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       const uint32_t v = a[i / 2][r / 2][r % 2 + i % 2 * 2];
-      const float s = fits ? scale[r] : CUDART_NAN_F;
-      pairs[i] = round_pair<bf16>(half_of<bf16>(v, 0) * s, half_of<bf16>(v, 1) * s);
+      pairs[i] = round_pair<bf16>(half_of<bf16>(v, 0) * scale[r], half_of<bf16>(v, 1) * scale[r]);
     }
     if (o < p.w.out) {
       store_words(to + o * to_step + k, pairs);

@@ -17,7 +17,7 @@ constexpr int64_t kWidenRows = 193;
 /** The fields that the three ops' calls share. */
 template <typename Args>
 quantised_product quantised_product_of(const Args *a, const packed_weight &w, int64_t panel_bytes,
-                                       int64_t chunk_bytes, int stage_bytes)
+                                       int stage_bytes)
 {
   quantised_product p = {};
   p.x = a->x.data;
@@ -25,7 +25,6 @@ quantised_product quantised_product_of(const Args *a, const packed_weight &w, in
   p.x_step = tgi_stride(&a->x, 0);
   p.w = w;
   p.panel_bytes = panel_bytes;
-  p.chunk_bytes = chunk_bytes;
   p.stage_bytes = stage_bytes;
   p.y = a->y.data;
   p.y_dtype = a->y.dtype;
@@ -51,7 +50,8 @@ template <typename Args> bool takes_quantised(const Args *a)
  * that of weights. */
 template <typename Args> bool widens_quantised(const tg_context *ctx, const Args *a)
 {
-  return a->x.shape[0] >= kWidenRows && a->x.dtype == TG_BF16 && tgi_lt_ready(ctx);
+  return a->x.shape[0] >= kWidenRows && a->x.dtype == TG_BF16 && a->y.dtype == TG_BF16 &&
+         tgi_lt_ready(ctx);
 }
 
 template <typename Args> size_t widened_bytes(const tg_context *ctx, const Args *a)
@@ -66,7 +66,7 @@ tg_status launch_quantised(const tg_context *ctx, const quantised_product &p)
 {
   using small = quantised_block<1, 1, 2, 2, 4, 2>;
   if constexpr (!std::is_same<Wanted, small>::value) {
-    if (Wanted::shared_bytes(p) > (size_t)ctx->device->shared_bytes) {
+    if (Wanted::shared_bytes(p, kTile) > (size_t)ctx->device->shared_bytes) {
       return launch_quantised<Operand, T, small>(ctx, p);
     }
   }
@@ -74,7 +74,7 @@ tg_status launch_quantised(const tg_context *ctx, const quantised_product &p)
   const int64_t panels = divide_up(p.w.out, TGI_PANEL_ROWS);
   const dim3 grid((unsigned)divide_up(panels, (int64_t)B::kPanels),
                   (unsigned)divide_up(p.rows, (int64_t)B::kRows));
-  return launch(ctx, quantised_product_kernel<Operand, T, B>, grid, B::kThreads, B::shared_bytes(p),
+  return launch(ctx, quantised_product_kernel<Operand, T, B>, grid, B::kThreads, B::shared_bytes(p, kTile),
                 p);
 }
 

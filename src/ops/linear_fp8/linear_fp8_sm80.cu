@@ -18,7 +18,7 @@ quantised_product product_of(const tg_context *ctx, const tg_linear_fp8_fwd_args
   const int64_t in = a->x.shape[1], out = a->y.shape[1];
   const packed_weight w = packed_weight_of(&a->weight, TGI_FP8_MAGIC, TGI_FP8_VERSION, out, in,
                                            FAULT_SITE(ctx, linear_fp8_fwd, weight));
-  return quantised_product_of(a, w, tgi_fp8_panel_bytes(in), 0, fp8_operand::kMostStageBytes);
+  return quantised_product_of(a, w, tgi_fp8_panel_bytes(in), fp8_operand::kMostStageBytes);
 }
 
 bool takes(const tg_linear_fp8_fwd_args *a)

@@ -13,36 +13,31 @@
 namespace
 {
 
-/* Bytes of a chunk of a panel, which are the same for every way of packing that has the weight's
- * bytes, or 0. */
-int64_t chunk_bytes_of(const tg_linear_int4_fwd_args *a)
+/* How the weight is packed, if its bytes leave no doubt; else the kernel reads the header first. */
+quantised_product product_of(const tg_context *ctx, const tg_linear_int4_fwd_args *a)
 {
   const int64_t in = a->x.shape[1], out = a->y.shape[1];
-  int64_t found = 0;
-  for (int64_t group_size = 32; group_size <= 128; group_size *= 2) {
+  const int64_t panel_bytes = (a->weight.shape[0] - TGI_PACKED_HEADER_BYTES) / tgi_panel_count(out);
+  const packed_weight w = packed_weight_of(&a->weight, TGI_INT4_MAGIC, TGI_INT4_VERSION, out, in,
+                                           FAULT_SITE(ctx, linear_int4_fwd, weight));
+  quantised_product p = quantised_product_of(a, w, panel_bytes, int4_operand::kMostStageBytes);
+  int forms = 0;
+  for (int shift = 0; shift < 3; shift++) {
     for (int form = 0; form < 4; form++) {
-      const tgi_int4_layout l = {in, group_size, form & 1 ? TG_F32 : TG_F16, (form & 2) != 0};
-      const int64_t bytes = kChunk / group_size * tgi_int4_group_bytes(&l);
-      if (tgi_packed_size(out, tgi_int4_panel_bytes(&l)) == a->weight.shape[0]) {
-        if (found && found != bytes) {
-          return 0;
-        }
-        found = bytes;
+      const tgi_int4_layout l = {in, kStep << shift, form & 1 ? TG_F32 : TG_F16, (form & 2) != 0};
+      if (tgi_int4_panel_bytes(&l) == panel_bytes) {
+        forms++;
+        p.group_shift = shift;
+        p.head_bytes = (int)tgi_int4_head_bytes(&l);
       }
     }
   }
-  return found;
-}
-
-quantised_product product_of(const tg_context *ctx, const tg_linear_int4_fwd_args *a)
-{
-  const int64_t in = a->x.shape[1], out = a->y.shape[1], chunk_bytes = chunk_bytes_of(a);
-  const int64_t panel_bytes = (a->weight.shape[0] - TGI_PACKED_HEADER_BYTES) / tgi_panel_count(out);
-  const int64_t stage =
-      chunk_bytes ? divide_up(chunk_bytes, 128) * 128 : int4_operand::kMostStageBytes;
-  const packed_weight w = packed_weight_of(&a->weight, TGI_INT4_MAGIC, TGI_INT4_VERSION, out, in,
-                                           FAULT_SITE(ctx, linear_int4_fwd, weight));
-  return quantised_product_of(a, w, panel_bytes, chunk_bytes, (int)stage);
+  if (forms == 1) {
+    p.stage_bytes = kChunk / 2 * TGI_PANEL_ROWS + (kChunkSteps >> p.group_shift) * p.head_bytes;
+  } else {
+    p.head_bytes = 0;
+  }
+  return p;
 }
 
 bool takes(const tg_linear_int4_fwd_args *a)

@@ -18,7 +18,7 @@ quantised_product product_of(const tg_context *ctx, const tg_linear_int8_fwd_arg
   const int64_t in = a->x.shape[1], out = a->y.shape[1];
   const packed_weight w = packed_weight_of(&a->weight, TGI_INT8_MAGIC, TGI_INT8_VERSION, out, in,
                                            FAULT_SITE(ctx, linear_int8_fwd, weight));
-  return quantised_product_of(a, w, tgi_int8_panel_bytes(in), 0, int8_operand::kMostStageBytes);
+  return quantised_product_of(a, w, tgi_int8_panel_bytes(in), int8_operand::kMostStageBytes);
 }
 
 bool takes(const tg_linear_int8_fwd_args *a)
