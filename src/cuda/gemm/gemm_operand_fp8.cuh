@@ -31,18 +31,11 @@ public:
 
   template <int kTiles> using rows = rows_of_x<kTiles>;
 
-  __device__ explicit fp8_operand(const quantised_product &p) : bytes_of_panel(p.panel_bytes)
-  {
-  }
+  __device__ explicit fp8_operand(const quantised_product &p) : bytes_of_panel(p.panel_bytes) {}
 
   __device__ bool needs_header() const
   {
     return false;
-  }
-
-  __device__ int64_t panel_bytes() const
-  {
-    return bytes_of_panel;
   }
 
   __device__ bool read_header(const quantised_product &p, bool recorder)
@@ -50,24 +43,47 @@ public:
     return packed_header_fits(p.w, recorder);
   }
 
-  /** Of a chunk with `columns` columns; a lane takes half a line, and every 16th after it. */
-  __device__ __forceinline__ void copy(const uint8_t *panel, int chunk, int columns,
-                                       uint32_t to) const
+  template <int kPanels>
+  __device__ __forceinline__ void begin(const quantised_product &p, int64_t panel, int chunk)
+  {
+    block = p.w.data + TGI_PACKED_HEADER_BYTES + panel * bytes_of_panel +
+            (int64_t)chunk * TGI_FP8_BLOCK_BYTES + threadIdx.x % kWarp * 16;
+  }
+
+  template <typename Operand> __device__ __forceinline__ void complete(const Operand &) {}
+
+  /** Copies the next chunk, which has `columns` columns, all or less than all of them, of `own`
+   * panels; a lane takes half a line, and every 16th after it. */
+  template <int kPanels, bool kAll>
+  __device__ __forceinline__ void copy(int own, int columns, uint32_t to, int stage_bytes)
   {
     const int lane = threadIdx.x % kWarp, line = lane / 2; /* of 16 */
-    const uint8_t *from = panel + (int64_t)chunk * TGI_FP8_BLOCK_BYTES;
-    const uint32_t mine =
-        to + TGI_FP8_HEAD_BYTES + ((line & 7) << 2 | line >> 3) * TGI_PANEL_ROWS + lane % 2 * 16;
+    const int place = TGI_FP8_HEAD_BYTES + ((line & 7) << 2 | line >> 3) * TGI_PANEL_ROWS;
 #pragma unroll
-    for (int i = 0; i < 2 * kChunkSteps; i++) {
-      const bool exists = 16 * i + line < columns;
-      copy_some(mine + (kStep * (i / 2) + 2 * (i % 2)) * TGI_PANEL_ROWS,
-                exists ? from + TGI_FP8_HEAD_BYTES + i * 16 * TGI_PANEL_ROWS + 16 * lane : from,
-                exists ? 16 : 0);
+    for (int i = 0; i < kPanels; i++) {
+      if (i < own) {
+        const uint8_t *from = block + i * bytes_of_panel;
+        const uint32_t mine = to + i * stage_bytes + place + lane % 2 * 16;
+#pragma unroll
+        for (int j = 0; j < 2 * kChunkSteps; j++) {
+          if (kAll || 16 * j + line < columns) {
+            copy_chunk(mine + (kStep * (j / 2) + 2 * (j % 2)) * TGI_PANEL_ROWS,
+                       from + TGI_FP8_HEAD_BYTES + j * 16 * TGI_PANEL_ROWS, true);
+          }
+        }
+        if (16 * lane < TGI_FP8_HEAD_BYTES) {
+          copy_chunk(to + i * stage_bytes + 16 * lane, from, true);
+        }
+      }
     }
-    if (16 * lane < TGI_FP8_HEAD_BYTES) {
-      copy_chunk(to + 16 * lane, from + 16 * lane, true);
-    }
+    block += TGI_FP8_BLOCK_BYTES;
+  }
+
+  template <typename T, bool kAll, int kPanels, int kTiles>
+  __device__ __forceinline__ void multiply(float (&total)[kPanels][2][kTiles][4], uint32_t w,
+                                           int stage_bytes, uint32_t x, int steps) const
+  {
+    multiply_chunk<T, kAll>(*this, total, w, stage_bytes, x, steps);
   }
 
   template <typename F> __device__ __forceinline__ void visit(const F &f) const
@@ -102,9 +118,8 @@ public:
   }
 
   template <typename T>
-  __device__ __forceinline__ static void widen(uint32_t (&a)[2][2][4],
-                                               const uint32_t (&words)[kWords],
-                                               const uint32_t (&)[4])
+  __device__ __forceinline__ static void
+  widen(uint32_t (&a)[2][2][4], const uint32_t (&words)[kWords], const uint32_t (&)[4])
   {
 #pragma unroll
     for (int i = 0; i < 4; i++) { /* columns 2 i and 2 i + 1 */
@@ -141,6 +156,7 @@ public:
 
 private:
   int64_t bytes_of_panel;
+  const uint8_t *block; /* the lane's 16 bytes of the next block to copy of the first panel */
 };
 
 } // namespace TGI_CUDA_ENTRY

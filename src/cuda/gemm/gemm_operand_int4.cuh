@@ -16,14 +16,89 @@ extern "C" {
 inline namespace TGI_CUDA_ENTRY
 {
 
+/** (a & 0x000f000f) | b in one instruction: of two constants the compiler makes two. */
+__device__ __forceinline__ uint32_t low_halves_or(uint32_t a, uint32_t b)
+{
+  uint32_t d;
+  asm("lop3.b32 %0, %1, 0x000f000f, %2, 0xea;" : "=r"(d) : "r"(a), "r"(b));
+  return d;
+}
+
 /** A chunk of a panel in shared memory: the heads of its groups, which are 1, 2 or 4 steps, then
  * for each step the lanes' 16 bytes. */
 template <int kGroupSteps> struct int4_chunk {
   static constexpr bool kScaled = true;
-  static constexpr int kWords = 4;
+  static constexpr int kWords = 4, kGroups = kChunkSteps / kGroupSteps;
   template <typename T> static constexpr int kFactor = 1;
+  const uint8_t *line; /* the lane's, of the next chunk to copy and the first panel */
+  int64_t panel_bytes;
   int head_bytes;
   bool wide_scales, has_zero_points; /* f32 */
+
+  template <int kPanels>
+  __device__ __forceinline__ void begin(const quantised_product &p, int64_t panel, int chunk)
+  {
+    const int lane = threadIdx.x % kWarp, q = lane % 4;
+    line = p.w.data + TGI_PACKED_HEADER_BYTES + panel * panel_bytes +
+           (int64_t)chunk * chunk_bytes() + q * TGI_INT4_LINE_BYTES + 4 * (lane - q);
+  }
+
+  template <typename Operand> __device__ __forceinline__ void complete(const Operand &operand)
+  {
+    wide_scales = operand.wide_scales;
+    has_zero_points = operand.has_zero_points;
+  }
+
+  __device__ __forceinline__ int group_bytes() const
+  {
+    return head_bytes + kGroupSteps * 4 * TGI_INT4_LINE_BYTES;
+  }
+
+  __device__ __forceinline__ int chunk_bytes() const
+  {
+    return kGroups * group_bytes();
+  }
+
+  /** Copies the next chunk, which has `columns` columns, all or less than all of them, of `own`
+   * panels. */
+  template <int kPanels, bool kAll>
+  __device__ __forceinline__ void copy(int own, int columns, uint32_t to, int stage_bytes)
+  {
+    const int lane = threadIdx.x % kWarp, q = lane % 4;
+    const uint8_t *from = line;
+#pragma unroll
+    for (int i = 0; i < kPanels; i++) {
+      if (i < own) {
+        const uint32_t lines = to + kGroups * head_bytes + lane * 16;
+#pragma unroll
+        for (int step = 0; step < kChunkSteps; step++) {
+          if (kAll || kStep * step + 8 * q < columns) {
+            copy_chunk(lines + step * kWarp * 16,
+                       from + (step / kGroupSteps + 1) * head_bytes +
+                           step * 4 * TGI_INT4_LINE_BYTES,
+                       true);
+          }
+        }
+        const uint8_t *heads = from - (q * TGI_INT4_LINE_BYTES - 4 * q) + 12 * lane;
+#pragma unroll
+        for (int group = 0; group < kGroups; group++) {
+          if (16 * lane < head_bytes && (kAll || kStep * kGroupSteps * group < columns)) {
+            copy_chunk(to + group * head_bytes + 16 * lane, heads + group * group_bytes(), true);
+          }
+        }
+      }
+      from += panel_bytes;
+      to += stage_bytes;
+    }
+    line += chunk_bytes();
+  }
+
+  template <typename T, bool kAll, int kPanels, int kTiles>
+  __device__ __forceinline__ void multiply(float (&total)[kPanels][2][kTiles][4], uint32_t w,
+                                           int stage_bytes, uint32_t x, int steps) const
+  {
+    multiply_chunk<T, kAll>(*this, total, w, stage_bytes, x, steps);
+  }
 
   __device__ static constexpr bool begins_group(int step)
   {
@@ -39,7 +114,7 @@ template <int kGroupSteps> struct int4_chunk {
   __device__ __forceinline__ void load(uint32_t (&words)[kWords], uint32_t w, int step) const
   {
     const int lane = threadIdx.x % kWarp;
-    load_shared(words, w + kChunkSteps / kGroupSteps * head_bytes + (step * kWarp + lane) * 16);
+    load_shared(words, w + kGroups * head_bytes + (step * kWarp + lane) * 16);
   }
 
   /** Minus (128 + zero point), or minus (1024 + it), of the lane's rows, in pairs. */
@@ -60,9 +135,8 @@ template <int kGroupSteps> struct int4_chunk {
 
   /** A word has eight columns, the first and second four in the halves of its bytes. */
   template <typename T>
-  __device__ __forceinline__ static void widen(uint32_t (&a)[2][2][4],
-                                               const uint32_t (&words)[kWords],
-                                               const uint32_t (&less)[4])
+  __device__ __forceinline__ static void
+  widen(uint32_t (&a)[2][2][4], const uint32_t (&words)[kWords], const uint32_t (&less)[4])
   {
     constexpr uint32_t kBase = kIsBf16<T> ? 0x43004300u : 0x64006400u;
 #pragma unroll
@@ -70,8 +144,8 @@ template <int kGroupSteps> struct int4_chunk {
       const uint32_t turned = __byte_perm(words[r], 0, 0x3120);
 #pragma unroll
       for (int pair = 0; pair < 4; pair++) { /* columns 0 and 1, 4 and 5, 2 and 3, 6 and 7 */
-        const uint32_t n = (turned >> 4 * pair & 0x000f000fu) | kBase;
-        a[pair % 2][r / 2][r % 2 + pair / 2 * 2] = add_pair<T>(n, less[r]);
+        a[pair % 2][r / 2][r % 2 + pair / 2 * 2] =
+            add_pair<T>(low_halves_or(turned >> 4 * pair, kBase), less[r]);
       }
     }
   }
@@ -118,11 +192,6 @@ public:
     return head_bytes == 0;
   }
 
-  __device__ int64_t panel_bytes() const
-  {
-    return bytes_of_panel;
-  }
-
   /** False, and recorded, if no such weight has the bytes that there are. */
   __device__ bool read_header(const quantised_product &p, bool recorder)
   {
@@ -144,8 +213,8 @@ public:
     wide_scales = scale == TG_F32;
     const int head = TGI_PANEL_ROWS * ((wide_scales ? 4 : 2) + (has_zero_points ? 1 : 0));
     const int shift = group == 32 ? 0 : group == 64 ? 1 : 2;
-    const int64_t bytes_of_a_panel = divide_up(w.in, group) * head +
-                                     divide_up(w.in, TGI_INT4_LINE_K) * TGI_INT4_LINE_BYTES;
+    const int64_t bytes_of_a_panel =
+        divide_up(w.in, group) * head + divide_up(w.in, TGI_INT4_LINE_K) * TGI_INT4_LINE_BYTES;
     const int64_t bytes =
         TGI_PACKED_HEADER_BYTES + divide_up(w.out, TGI_PANEL_ROWS) * bytes_of_a_panel;
     const bool expected = head_bytes == 0 || (head_bytes == head && group_shift == shift);
@@ -159,42 +228,15 @@ public:
     return fits;
   }
 
-  /** Of a chunk with `columns` columns. */
-  __device__ __forceinline__ void copy(const uint8_t *panel, int chunk, int columns,
-                                       uint32_t to) const
-  {
-    const int lane = threadIdx.x % kWarp, q = lane % 4, groups = kChunkSteps >> group_shift;
-    const int group_bytes =
-        head_bytes + (kStep << group_shift) / TGI_INT4_LINE_K * TGI_INT4_LINE_BYTES;
-    const uint8_t *from = panel + (int64_t)chunk * (groups * group_bytes);
-    const uint8_t *line = from + q * TGI_INT4_LINE_BYTES + 4 * (lane - q);
-    const uint32_t lines = to + groups * head_bytes + lane * 16;
-#pragma unroll
-    for (int step = 0; step < kChunkSteps; step++) {
-      const int group = step >> group_shift;
-      const bool exists = kStep * step + 8 * q < columns;
-      copy_some(lines + step * kWarp * 16,
-                exists ? line + (group + 1) * head_bytes + step * 4 * TGI_INT4_LINE_BYTES : from,
-                exists ? 16 : 0);
-    }
-#pragma unroll
-    for (int group = 0; group < kChunkSteps; group++) {
-      if (group < groups && 16 * lane < head_bytes && (kStep * group << group_shift) < columns) {
-        copy_chunk(to + group * head_bytes + 16 * lane, from + group * group_bytes + 16 * lane,
-                   true);
-      }
-    }
-  }
-
   /** Calls f with the form of a chunk. */
   template <typename F> __device__ __forceinline__ void visit(const F &f) const
   {
     if (group_shift == 2) {
-      f(int4_chunk<4>{head_bytes, wide_scales, has_zero_points});
+      f(form<4>());
     } else if (group_shift == 1) {
-      f(int4_chunk<2>{head_bytes, wide_scales, has_zero_points});
+      f(form<2>());
     } else {
-      f(int4_chunk<1>{head_bytes, wide_scales, has_zero_points});
+      f(form<1>());
     }
   }
 
@@ -203,10 +245,16 @@ public:
     return sum;
   }
 
+  bool wide_scales = false, has_zero_points = false;
+
 private:
   int64_t bytes_of_panel;
   int group_shift, head_bytes; /* 2 to the shift: steps of a group */
-  bool wide_scales = false, has_zero_points = false;
+
+  template <int kGroupSteps> __device__ __forceinline__ int4_chunk<kGroupSteps> form() const
+  {
+    return {nullptr, bytes_of_panel, head_bytes, wide_scales, has_zero_points};
+  }
 };
 
 } // namespace TGI_CUDA_ENTRY

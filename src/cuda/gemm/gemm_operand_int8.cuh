@@ -17,29 +17,23 @@ extern "C" {
 inline namespace TGI_CUDA_ENTRY
 {
 
-/** A chunk of a panel in shared memory: the panel's head, then for each step the lanes' 16 bytes of
- * one line and those of another. */
+/** A chunk of a panel in shared memory: the panel's zero points, then for each step the lanes' 16
+ * bytes of one line and those of another. */
 class int8_operand
 {
 public:
-  static constexpr int kMostStageBytes = TGI_INT8_PANEL_HEAD + kChunk * TGI_PANEL_ROWS;
+  static constexpr int kHeadBytes = 4 * TGI_PANEL_ROWS; /* 128 + zero points */
+  static constexpr int kMostStageBytes = kHeadBytes + kChunk * TGI_PANEL_ROWS;
   static constexpr bool kScaled = false, kOnlyFinite = true, kIntegers = false;
   static constexpr int kWords = 8;
 
   template <int kTiles> using rows = rows_of_x<kTiles>;
 
-  __device__ explicit int8_operand(const quantised_product &p) : bytes_of_panel(p.panel_bytes)
-  {
-  }
+  __device__ explicit int8_operand(const quantised_product &p) : bytes_of_panel(p.panel_bytes) {}
 
   __device__ bool needs_header() const
   {
     return false;
-  }
-
-  __device__ int64_t panel_bytes() const
-  {
-    return bytes_of_panel;
   }
 
   __device__ bool read_header(const quantised_product &p, bool recorder)
@@ -47,25 +41,49 @@ public:
     return packed_header_fits(p.w, recorder);
   }
 
-  /** Of a chunk with `columns` columns; lane 4 g + q takes columns 8 q .. of a step. */
-  __device__ __forceinline__ void copy(const uint8_t *panel, int chunk, int columns,
-                                       uint32_t to) const
+  template <int kPanels>
+  __device__ __forceinline__ void begin(const quantised_product &p, int64_t panel, int chunk)
   {
     const int lane = threadIdx.x % kWarp, q = lane % 4;
-    const uint8_t *from =
-        panel + TGI_INT8_PANEL_HEAD + (int64_t)chunk * (kChunk * TGI_PANEL_ROWS);
-    const uint8_t *line = from + 2 * q * TGI_INT8_LINE_BYTES + 4 * (lane - q);
-    const uint32_t lines = to + TGI_INT8_PANEL_HEAD + lane * 16;
+    head = p.w.data + TGI_PACKED_HEADER_BYTES + panel * bytes_of_panel;
+    line = head + TGI_INT8_PANEL_HEAD + (int64_t)chunk * (kChunk * TGI_PANEL_ROWS) +
+           2 * q * TGI_INT8_LINE_BYTES + 4 * (lane - q);
+  }
+
+  template <typename Operand> __device__ __forceinline__ void complete(const Operand &) {}
+
+  /** Copies the next chunk, which has `columns` columns, all or less than all of them, of `own`
+   * panels; lane 4 g + q takes columns 8 q .. of a step. */
+  template <int kPanels, bool kAll>
+  __device__ __forceinline__ void copy(int own, int columns, uint32_t to, int stage_bytes)
+  {
+    const int lane = threadIdx.x % kWarp, q = lane % 4;
 #pragma unroll
-    for (int i = 0; i < 2 * kChunkSteps; i++) {
-      const int at = i / 2 * 8 + i % 2; /* line, of the lanes q = 0 */
-      const bool exists = TGI_INT8_LINE_K * (at + 2 * q) < columns;
-      copy_some(lines + i * kWarp * 16, exists ? line + at * TGI_INT8_LINE_BYTES : from,
-                exists ? 16 : 0);
+    for (int i = 0; i < kPanels; i++) {
+      if (i < own) {
+        const uint8_t *from = line + i * bytes_of_panel;
+        const uint32_t lines = to + i * stage_bytes + kHeadBytes + lane * 16;
+#pragma unroll
+        for (int j = 0; j < 2 * kChunkSteps; j++) {
+          const int at = j / 2 * 8 + j % 2; /* line, of the lanes q = 0 */
+          const bool exists = kAll || TGI_INT8_LINE_K * (at + 2 * q) < columns;
+          copy_chunk(lines + j * kWarp * 16, from + (exists ? at * TGI_INT8_LINE_BYTES : 0),
+                     exists);
+        }
+        if (16 * lane < kHeadBytes) {
+          copy_chunk(to + i * stage_bytes + 16 * lane,
+                     head + i * bytes_of_panel + kHeadBytes + 16 * lane, true);
+        }
+      }
     }
-    if (16 * lane < TGI_INT8_PANEL_HEAD) {
-      copy_chunk(to + 16 * lane, panel + 16 * lane, true);
-    }
+    line += kChunk * TGI_PANEL_ROWS;
+  }
+
+  template <typename T, bool kAll, int kPanels, int kTiles>
+  __device__ __forceinline__ void multiply(float (&total)[kPanels][2][kTiles][4], uint32_t w,
+                                           int stage_bytes, uint32_t x, int steps) const
+  {
+    multiply_chunk<T, kAll>(*this, total, w, stage_bytes, x, steps);
   }
 
   template <typename F> __device__ __forceinline__ void visit(const F &f) const
@@ -85,7 +103,7 @@ public:
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       uint32_t line[4];
-      load_shared(line, w + TGI_INT8_PANEL_HEAD + ((2 * step + i) * kWarp + lane) * 16);
+      load_shared(line, w + kHeadBytes + ((2 * step + i) * kWarp + lane) * 16);
 #pragma unroll
       for (int r = 0; r < 4; r++) {
         words[4 * i + r] = line[r];
@@ -98,7 +116,7 @@ public:
   __device__ __forceinline__ void zero_points(uint32_t (&less)[4], uint32_t w, int) const
   {
     uint32_t bits[4];
-    load_shared(bits, w + 4 * TGI_PANEL_ROWS + threadIdx.x % kWarp / 4 * 16);
+    load_shared(bits, w + threadIdx.x % kWarp / 4 * 16);
 #pragma unroll
     for (int r = 0; r < 4; r++) {
       const float v = __uint_as_float(bits[r]);
@@ -108,9 +126,8 @@ public:
   }
 
   template <typename T>
-  __device__ __forceinline__ static void widen(uint32_t (&a)[2][2][4],
-                                               const uint32_t (&words)[kWords],
-                                               const uint32_t (&less)[4])
+  __device__ __forceinline__ static void
+  widen(uint32_t (&a)[2][2][4], const uint32_t (&words)[kWords], const uint32_t (&less)[4])
   {
 #pragma unroll
     for (int i = 0; i < 8; i++) {
@@ -131,25 +148,24 @@ public:
     }
   }
 
-  __device__ __forceinline__ void scales(float (&scale)[4], uint32_t w, int) const
+  /** Of the first panel. */
+  __device__ __forceinline__ void scales(float (&scale)[4], uint32_t, int) const
   {
-    uint32_t bits[4];
-    load_shared(bits, w + threadIdx.x % kWarp / 4 * 16);
 #pragma unroll
     for (int r = 0; r < 4; r++) {
-      scale[r] = __uint_as_float(bits[r]);
+      scale[r] = packed_float(head + threadIdx.x % kWarp / 4 * 16 + 4 * r, true);
     }
   }
 
   __device__ float finish(const quantised_product &p, int64_t, int64_t o, float sum) const
   {
-    const uint8_t *head =
-        p.w.data + TGI_PACKED_HEADER_BYTES + o / TGI_PANEL_ROWS * p.panel_bytes;
+    const uint8_t *head = p.w.data + TGI_PACKED_HEADER_BYTES + o / TGI_PANEL_ROWS * p.panel_bytes;
     return sum * packed_float(head + o % TGI_PANEL_ROWS * 4, true);
   }
 
 private:
   int64_t bytes_of_panel;
+  const uint8_t *head, *line; /* of the first panel; the lane's of the next chunk to copy */
 };
 
 } // namespace TGI_CUDA_ENTRY

@@ -28,31 +28,31 @@ __device__ __forceinline__ void multiply_bytes(int (&d)[4], const uint32_t (&a)[
  * lanes read from all banks. */
 template <int kTiles> struct rows_of_digits {
   static constexpr int kTileBytes = 8 * kChunk;
-  const uint8_t *strip;
-  int64_t step; /* bytes from strip to strip */
-  int strips;   /* that there are, of the tiles */
+  const uint8_t *chunk; /* the lane's 16 bytes of the next one to copy */
+  int64_t step;         /* bytes from strip to strip */
+  int strips;           /* that there are, of the tiles */
 
-  __device__ __forceinline__ rows_of_digits(const quantised_product &p, int64_t row0)
+  __device__ __forceinline__ rows_of_digits(const quantised_product &p, int64_t row0, int64_t first)
   {
     const int64_t left = divide_up(p.rows - row0, (int64_t)8);
     step = p.digit_units * 64;
-    strip = static_cast<const uint8_t *>(p.x) + row0 / 8 * step;
+    chunk = static_cast<const uint8_t *>(p.x) + row0 / 8 * step + first * kTileBytes +
+            threadIdx.x % kWarp * 16;
     strips = left < kTiles ? (int)left : kTiles;
   }
 
-  template <int kWarps>
-  __device__ __forceinline__ void copy(uint32_t to, int64_t k0, int, int warp) const
+  template <int kWarps, bool kAll> __device__ __forceinline__ void copy(uint32_t to, int, int warp)
   {
-    const int lane = threadIdx.x % kWarp;
 #pragma unroll
     for (int i = 0; i < 2 * kTiles; i++) {
       if (i % kWarps == warp) {
-        const int n = i / 2, byte = (i % 2 * kWarp + lane) * 16;
+        const int n = i / 2, byte = (i % 2 * kWarp + threadIdx.x % kWarp) * 16;
         const bool exists = n < strips;
-        copy_some(to + n * kTileBytes + (byte ^ (byte >> 7 & 1) << 5),
-                  strip + (exists ? n * step + 8 * k0 + byte : 0), exists ? 16 : 0);
+        copy_chunk(to + n * kTileBytes + (byte ^ (byte >> 7 & 1) << 5),
+                   chunk + (exists ? n * step + i % 2 * (kWarp * 16) : 0), exists);
       }
     }
+    chunk += kTileBytes;
   }
 };
 
@@ -68,14 +68,14 @@ public:
     f(*this);
   }
 
-  template <int kPanels, int kTiles>
+  template <typename T, bool kAll, int kPanels, int kTiles>
   __device__ __forceinline__ void multiply(int (&total)[kPanels][2][kTiles][4], uint32_t w,
                                            int stage_bytes, uint32_t x, int steps) const
   {
     const int lane = threadIdx.x % kWarp, g = lane / 4, q = lane % 4;
 #pragma unroll
     for (int step = 0; step < kChunkSteps; step++) {
-      if (step >= steps) {
+      if (!kAll && step >= steps) {
         break;
       }
       uint32_t b[kTiles][2];

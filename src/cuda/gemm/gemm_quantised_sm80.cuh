@@ -39,11 +39,11 @@ struct quantised_product {
   const void *x, *bias; /* x: or its digits */
   void *y;
   packed_weight w;
-  int64_t rows, x_step, y_step;     /* steps in elements */
+  int64_t rows, x_step, y_step; /* steps in elements */
   int64_t panel_bytes;
-  int stage_bytes;              /* of a chunk of a panel, in shared memory */
-  int group_shift, head_bytes;  /* int4: see int4_operand; 0 head_bytes: the header says */
-  int64_t digit_units;          /* int8 with int8: of a strip of digits, their scales, their sums */
+  int stage_bytes;             /* of a chunk of a panel, in shared memory */
+  int group_shift, head_bytes; /* int4: see int4_operand; 0 head_bytes: the header says */
+  int64_t digit_units;         /* int8 with int8: of a strip of digits, their scales, their sums */
   const double *digit_scale;
   const int64_t *digit_sums;
   tg_dtype bias_dtype, y_dtype;
@@ -107,44 +107,45 @@ template <int kTiles> struct rows_of_x {
   const char *row[kTiles];
   int bytes[kTiles];
 
-  __device__ __forceinline__ rows_of_x(const quantised_product &p, int64_t row0)
+  __device__ __forceinline__ rows_of_x(const quantised_product &p, int64_t row0, int64_t chunk)
   {
     const int lane = threadIdx.x % kWarp, g = lane / 4, q = lane % 4;
 #pragma unroll
     for (int n = 0; n < kTiles; n++) {
       const int64_t i = row0 + 8 * n + g;
       bytes[n] = i < p.rows ? 16 : 0;
-      row[n] = static_cast<const char *>(p.x) + (i < p.rows ? i * p.x_step * 2 : 0) + 16 * q;
+      row[n] = static_cast<const char *>(p.x) +
+               ((i < p.rows ? i * p.x_step : 0) + chunk * kChunk + 8 * q) * 2;
     }
   }
 
-  /** Copies steps of a chunk that has `columns` columns, a lane's 16 bytes where it reads them:
-   * those of the team's warp `warp` of `kWarps`. */
-  template <int kWarps>
-  __device__ __forceinline__ void copy(uint32_t to, int64_t k0, int columns, int warp) const
+  /** Copies the next chunk, which has `columns` columns, all or less than all of them; a lane's 16
+   * bytes to where it reads them: those of the team's warp `warp` of `kWarps`. */
+  template <int kWarps, bool kAll>
+  __device__ __forceinline__ void copy(uint32_t to, int columns, int warp)
   {
     const int lane = threadIdx.x % kWarp, q = lane % 4;
 #pragma unroll
-    for (int i = 0; i < kTiles * kChunkSteps; i++) {
-      const int n = i / kChunkSteps, step = i % kChunkSteps;
-      if (i % kWarps != warp) {
-        continue;
+    for (int n = 0; n < kTiles; n++) {
+#pragma unroll
+      for (int step = 0; step < kChunkSteps; step++) {
+        const int i = n * kChunkSteps + step;
+        if (i % kWarps == warp) {
+          const int left = kAll ? 16 : 2 * (columns - kStep * step - 8 * q);
+          const int some = left < 0 ? 0 : left < bytes[n] ? left : bytes[n];
+          copy_some(to + (i * kWarp + lane) * 16, row[n] + (kAll || some ? 2 * kStep * step : 0),
+                    kAll ? bytes[n] : some);
+        }
       }
-      int all = bytes[n];
-      if (columns < kChunk) {
-        const int left = 2 * (columns - kStep * step - 8 * q);
-        all = left < 0 ? 0 : left < all ? left : all;
-      }
-      copy_some(to + i * kWarp * 16 + lane * 16, row[n] + (all ? 2 * k0 + 2 * kStep * step : 0),
-                all);
+      row[n] += 2 * kChunk;
     }
   }
 };
 
-/** total += scale of its row * factor * sum; sum = 0. */
+/** total += scale of its row * factor * sum. */
 template <int kFactor, int kTiles>
-__device__ __forceinline__ void add_scaled(float (&total)[2][kTiles][4],
-                                           float (&sum)[2][kTiles][4], const float (&scale)[4])
+__device__ __forceinline__ void
+add_scaled(float (&total)[2][kTiles][4], const float (&sum)[2][kTiles][4], const float (&scale)[4])
 {
 #pragma unroll
   for (int m = 0; m < 2; m++) {
@@ -154,53 +155,73 @@ __device__ __forceinline__ void add_scaled(float (&total)[2][kTiles][4],
       for (int i = 0; i < 4; i++) {
         const float v = kFactor == 1 ? sum[m][n][i] : sum[m][n][i] * (float)kFactor;
         total[m][n][i] = fmaf(scale[2 * m + i / 2], v, total[m][n][i]);
-        sum[m][n][i] = 0;
       }
     }
   }
 }
 
-/** total[i] += the products of a chunk of panel i, at w + i * stage_bytes, with the rows at x. */
-template <typename T, int kPanels, int kTiles, typename Chunk>
-__device__ __forceinline__ void multiply_chunk(const Chunk &chunk,
+/** A lane's part of a step: its words of the panels and of the rows of x. */
+template <int kPanels, int kTiles, int kWords> struct step_words {
+  uint32_t w[kPanels][kWords], x[kTiles][4];
+
+  template <typename Form>
+  __device__ __forceinline__ void load(const Form &form, uint32_t w_at, int stage_bytes,
+                                       uint32_t x_at, int step)
+  {
+    const int lane = threadIdx.x % kWarp;
+#pragma unroll
+    for (int i = 0; i < kPanels; i++) {
+      form.load(w[i], w_at + i * stage_bytes, step);
+    }
+#pragma unroll
+    for (int n = 0; n < kTiles; n++) {
+      load_shared(x[n], x_at + ((n * kChunkSteps + step) * kWarp + lane) * 16);
+    }
+  }
+};
+
+/** total[i] += the products of a chunk of panel i, at w + i * stage_bytes, with the rows at x.
+ * kAll: there are kChunkSteps steps. The next step's words are loaded ahead of a step's products.
+ */
+template <typename T, bool kAll, int kPanels, int kTiles, typename Form>
+__device__ __forceinline__ void multiply_chunk(const Form &form,
                                                float (&total)[kPanels][2][kTiles][4], uint32_t w,
                                                int stage_bytes, uint32_t x, int steps)
 {
-  const int lane = threadIdx.x % kWarp;
-  float of_group[Chunk::kScaled ? kPanels : 1][2][kTiles][4] = {};
+  float of_group[Form::kScaled ? kPanels : 1][2][kTiles][4] = {};
   uint32_t less[kPanels][4];
-#pragma unroll
-  for (int step = 0; step < kChunkSteps; step++) {
-    if (step >= steps) {
-      break;
+  step_words<kPanels, kTiles, Form::kWords> words[2];
+  words[0].load(form, w, stage_bytes, x, 0);
+#pragma unroll(kAll ? kChunkSteps : 1)
+  for (int step = 0; step < (kAll ? kChunkSteps : steps); step++) {
+    if (kAll && step + 1 < kChunkSteps) {
+      words[(step + 1) % 2].load(form, w, stage_bytes, x, step + 1);
+    } else if (!kAll) {
+      words[0].load(form, w, stage_bytes, x, step);
     }
-    uint32_t b[kTiles][4];
-#pragma unroll
-    for (int n = 0; n < kTiles; n++) {
-      load_shared(b[n], x + ((n * kChunkSteps + step) * kWarp + lane) * 16);
-    }
+    const auto &now = words[kAll ? step % 2 : 0];
 #pragma unroll
     for (int i = 0; i < kPanels; i++) {
-      float(&sum)[2][kTiles][4] = Chunk::kScaled ? of_group[i] : total[i];
-      uint32_t words[Chunk::kWords], a[2][2][4];
-      chunk.load(words, w + i * stage_bytes, step);
-      if (chunk.begins_group(step)) {
-        chunk.template zero_points<T>(less[i], w + i * stage_bytes, step);
+      float(&sum)[2][kTiles][4] = Form::kScaled ? of_group[i] : total[i];
+      uint32_t a[2][2][4];
+      if (form.begins_group(step)) {
+        form.template zero_points<T>(less[i], w + i * stage_bytes, step);
       }
-      chunk.template widen<T>(a, words, less[i]);
+      form.template widen<T>(a, now.w[i], less[i]);
 #pragma unroll
       for (int n = 0; n < kTiles; n++) {
 #pragma unroll
         for (int m = 0; m < 2; m++) {
-          multiply_small<T>(sum[m][n], a[0][m], b[n][0], b[n][1], true);
-          multiply_small<T>(sum[m][n], a[1][m], b[n][2], b[n][3], true);
+          const bool add = !Form::kScaled || !form.begins_group(step);
+          multiply_small<T>(sum[m][n], a[0][m], now.x[n][0], now.x[n][1], add);
+          multiply_small<T>(sum[m][n], a[1][m], now.x[n][2], now.x[n][3], true);
         }
       }
-      if constexpr (Chunk::kScaled) {
-        if (chunk.ends_group(step) || step + 1 == steps) {
+      if constexpr (Form::kScaled) {
+        if (form.ends_group(step) || (!kAll && step + 1 == steps)) {
           float scale[4];
-          chunk.scales(scale, w + i * stage_bytes, step);
-          add_scaled<Chunk::template kFactor<T>>(total[i], sum, scale);
+          form.scales(scale, w + i * stage_bytes, step);
+          add_scaled<Form::template kFactor<T>>(total[i], sum, scale);
         }
       }
     }
@@ -211,7 +232,8 @@ namespace
 {
 
 template <typename Operand, typename T, typename B>
-__global__ void __launch_bounds__(B::kThreads, 1) quantised_product_kernel(const quantised_product p)
+__global__ void __launch_bounds__(B::kThreads, 1)
+    quantised_product_kernel(const quantised_product p)
 {
   constexpr int kTiles = B::kTiles, kOfWarp = B::kOfWarp, kStages = B::kStages;
   extern __shared__ __align__(128) uint8_t shared[];
@@ -235,55 +257,53 @@ __global__ void __launch_bounds__(B::kThreads, 1) quantised_product_kernel(const
   const int end = first + run < chunks ? first + run : chunks;
   const uint32_t ring = shared_address(shared) + team * kStages * stage_bytes;
   const uint32_t own_at = warp * kOfWarp * p.stage_bytes, x_at = B::kPanels * p.stage_bytes;
-  const rows_type rows(p, row0);
-  const uint8_t *panels = p.w.data + TGI_PACKED_HEADER_BYTES + own0 * operand.panel_bytes();
-  const auto copy = [&](int chunk, int stage) {
-    if (chunk < end) {
-      const uint32_t to = ring + stage * stage_bytes;
-      const int64_t k0 = (int64_t)chunk * kChunk, columns = p.w.in - k0;
-      const int some = columns < kChunk ? (int)columns : kChunk;
-#pragma unroll
-      for (int i = 0; i < kOfWarp; i++) {
-        if (i < own) {
-          operand.copy(panels + i * operand.panel_bytes(), chunk, some,
-                       to + own_at + i * p.stage_bytes);
-        }
-      }
-      rows.template copy<B::kPanelWarps>(to + x_at, k0, some, warp);
-    }
-    commit_copies();
-  };
-#pragma unroll
-  for (int i = 0; i < kStages - 1; i++) {
-    copy(first + i, i);
-  }
-  if (!operand.needs_header()) {
-    fits = operand.read_header(p, recorder);
-  }
-
   sum_type total[kOfWarp][2][kTiles][4] = {};
-  int stage = 0, next_stage = kStages - 1;
-  for (int chunk = first; chunk < end; chunk++) {
-    wait_for_copies<kStages - 2>();
-    if constexpr (B::kPanelWarps == 1) {
-      __syncwarp();
-    } else {
-      sync_some(1 + team, B::kTeamThreads);
-    }
-    copy(chunk + kStages - 1, next_stage);
-    const uint32_t at = ring + stage * stage_bytes;
-    const int64_t columns = p.w.in - (int64_t)chunk * kChunk;
-    const int steps = columns < kChunk ? (int)divide_up(columns, kStep) : kChunkSteps;
-    operand.visit([&](const auto &form) {
-      if constexpr (Operand::kIntegers) {
-        form.multiply(total, at + own_at, p.stage_bytes, at + x_at, steps);
-      } else {
-        multiply_chunk<T>(form, total, at + own_at, p.stage_bytes, at + x_at, steps);
+  const bool early = !operand.needs_header();
+  operand.visit([&](auto form) {
+    rows_type rows(p, row0, first);
+    form.template begin<kOfWarp>(p, own0, first);
+    const auto copy = [&](int chunk, int stage) {
+      const uint32_t to = ring + stage * stage_bytes;
+      const int64_t columns = p.w.in - (int64_t)chunk * kChunk;
+      if (chunk < end && columns >= kChunk) {
+        form.template copy<kOfWarp, true>(own, kChunk, to + own_at, p.stage_bytes);
+        rows.template copy<B::kPanelWarps, true>(to + x_at, kChunk, warp);
+      } else if (chunk < end) {
+        form.template copy<kOfWarp, false>(own, (int)columns, to + own_at, p.stage_bytes);
+        rows.template copy<B::kPanelWarps, false>(to + x_at, (int)columns, warp);
       }
-    });
-    stage = stage + 1 == kStages ? 0 : stage + 1;
-    next_stage = next_stage + 1 == kStages ? 0 : next_stage + 1;
-  }
+      commit_copies();
+    };
+#pragma unroll
+    for (int i = 0; i < kStages - 1; i++) {
+      copy(first + i, i);
+    }
+    if (early) {
+      fits = operand.read_header(p, recorder);
+      form.complete(operand);
+    }
+    int stage = 0, next_stage = kStages - 1;
+#pragma unroll 1
+    for (int chunk = first; chunk < end; chunk++) {
+      wait_for_copies<kStages - 2>();
+      if constexpr (B::kPanelWarps == 1) {
+        __syncwarp();
+      } else {
+        sync_some(1 + team, B::kTeamThreads);
+      }
+      copy(chunk + kStages - 1, next_stage);
+      const uint32_t at = ring + stage * stage_bytes;
+      const int64_t columns = p.w.in - (int64_t)chunk * kChunk;
+      if (columns >= kChunk) {
+        form.template multiply<T, true>(total, at + own_at, p.stage_bytes, at + x_at, kChunkSteps);
+      } else {
+        form.template multiply<T, false>(total, at + own_at, p.stage_bytes, at + x_at,
+                                         (int)divide_up(columns, kStep));
+      }
+      stage = stage + 1 == kStages ? 0 : stage + 1;
+      next_stage = next_stage + 1 == kStages ? 0 : next_stage + 1;
+    }
+  });
   wait_for_copies<0>();
   __syncthreads();
 
@@ -294,8 +314,8 @@ __global__ void __launch_bounds__(B::kThreads, 1) quantised_product_kernel(const
     for (int n = 0; n < kTiles; n++) {
 #pragma unroll
       for (int j = 0; j < 2; j++) {
-        const pack<sum_type, 4> four = {{total[i][0][n][j], total[i][0][n][2 + j],
-                                         total[i][1][n][j], total[i][1][n][2 + j]}};
+        const pack<sum_type, 4> four = {
+            {total[i][0][n][j], total[i][0][n][2 + j], total[i][1][n][j], total[i][1][n][2 + j]}};
         *reinterpret_cast<pack<sum_type, 4> *>(parts + (8 * n + 2 * q + j) * B::kPartStep +
                                                (warp * kOfWarp + i) * TGI_PANEL_ROWS + 4 * g) =
             four;

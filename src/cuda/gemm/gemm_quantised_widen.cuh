@@ -37,27 +37,27 @@ __global__ void __launch_bounds__(kWidenThreads)
   const bool fits = operand.read_header(p, blockIdx.x == 0 && threadIdx.x == 0);
   const int64_t k0 = chunk * kChunk, columns = p.w.in - k0;
   const uint32_t w = shared_address(shared);
-  if (fits && step == 0) { /* a warp copies, as it does for a product */
-    operand.copy(p.w.data + TGI_PACKED_HEADER_BYTES + panel * operand.panel_bytes(), (int)chunk,
-                 columns < kChunk ? (int)columns : kChunk, w);
-  }
-  commit_copies();
-  wait_for_copies<0>();
-  __syncthreads();
-  const int64_t k = k0 + step * kStep + 8 * q;
-  if (k >= p.w.in) {
-    return;
-  }
   uint32_t a[2][2][4] = {};
   float scale[4] = {CUDART_NAN_F, CUDART_NAN_F, CUDART_NAN_F, CUDART_NAN_F};
+  const int64_t k = k0 + step * kStep + 8 * q;
   if (fits) {
-    operand.visit([&](const auto &form) {
-      uint32_t words[std::remove_reference<decltype(form)>::type::kWords], less[4];
+    operand.visit([&](auto form) {
+      if (step == 0) { /* a warp copies, as it does for a product */
+        form.template begin<1>(p, panel, (int)chunk);
+        form.template copy<1, false>(1, columns < kChunk ? (int)columns : kChunk, w, 0);
+      }
+      commit_copies();
+      wait_for_copies<0>();
+      __syncthreads();
+      uint32_t words[decltype(form)::kWords], less[4];
       form.load(words, w, step);
       form.template zero_points<bf16>(less, w, step);
       form.template widen<bf16>(a, words, less);
       form.scales(scale, w, step);
     });
+  }
+  if (k >= p.w.in) {
+    return;
   }
 #pragma unroll
   for (int r = 0; r < 4; r++) {

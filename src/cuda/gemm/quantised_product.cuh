@@ -6,8 +6,6 @@
 #include "cuda/gemm/gemm_quantised_widen.cuh"
 #include "cuda/gemm/product.cuh"
 
-#include <type_traits>
-
 inline namespace TGI_CUDA_ENTRY
 {
 
@@ -43,7 +41,7 @@ template <typename Args> bool takes_quantised(const Args *a)
       divide_up(a->y.shape[1], TGI_PANEL_ROWS) * divide_up(a->x.shape[1] + 1, (int64_t)kChunk);
   return a->x.dtype != TG_F32 && a->x.shape[1] > 0 && blocks <= INT32_MAX &&
          rows_aligned(&a->x, 16) && (uintptr_t)a->weight.data % 16 == 0 &&
-         a->x.shape[0] <= (int64_t)kMostQuantisedRows * 65535;
+         a->x.shape[0] <= (int64_t)32 * 65535;
 }
 
 /** Whether a call of that many rows is the widened weight's. f16 is not: its range is less than
@@ -59,40 +57,41 @@ template <typename Args> size_t widened_bytes(const tg_context *ctx, const Args 
   return widens_quantised(ctx, a) ? (size_t)(a->y.shape[1] * widened_step(a->x.shape[1])) * 2 : 0;
 }
 
-/** In blocks of B, or, where a block has less shared memory than on a data centre's GPU, of 99
- * KiB. */
-template <typename Operand, typename T, typename Wanted>
+/** In blocks of the first of these that the GPU has the shared memory for: a data centre's has 163
+ * KiB at least, others have 99. */
+template <typename Operand, typename T, typename First, typename... Others>
 tg_status launch_quantised(const tg_context *ctx, const quantised_product &p)
 {
-  using small = quantised_block<1, 1, 2, 2, 4, 2>;
-  if constexpr (!std::is_same<Wanted, small>::value) {
-    if (Wanted::shared_bytes(p, kTile) > (size_t)ctx->device->shared_bytes) {
-      return launch_quantised<Operand, T, small>(ctx, p);
+  constexpr int kTile = Operand::template rows<First::kTiles>::kTileBytes;
+  const size_t shared = First::shared_bytes(p, kTile);
+  if constexpr (sizeof...(Others) > 0) {
+    if (shared > (size_t)ctx->device->shared_bytes) {
+      return launch_quantised<Operand, T, Others...>(ctx, p);
     }
   }
-  using B = Wanted;
   const int64_t panels = divide_up(p.w.out, TGI_PANEL_ROWS);
-  const dim3 grid((unsigned)divide_up(panels, (int64_t)B::kPanels),
-                  (unsigned)divide_up(p.rows, (int64_t)B::kRows));
-  return launch(ctx, quantised_product_kernel<Operand, T, B>, grid, B::kThreads, B::shared_bytes(p, kTile),
-                p);
+  const dim3 grid((unsigned)divide_up(panels, (int64_t)First::kPanels),
+                  (unsigned)divide_up(p.rows, (int64_t)First::kRows));
+  return launch(ctx, quantised_product_kernel<Operand, T, First>, grid, First::kThreads, shared, p);
 }
 
-/** Up to 64 rows, or strips of them. */
+/** Strips of 8, 16 or 32 rows; two panels for a block where there are more than the GPU has blocks
+ * for, and x is read half as often. */
 template <typename Operand, typename T>
-tg_status multiply_few(const tg_context *ctx, const quantised_product &p)
+tg_status multiply_strips(const tg_context *ctx, const quantised_product &p)
 {
+  using one8 = quantised_block<1, 1, 1, 2>;
+  using one16 = quantised_block<1, 1, 2, 2>;
   const bool wide = divide_up(p.w.out, TGI_PANEL_ROWS) > ctx->device->multiprocessors;
   if (p.rows <= 8) {
-    return wide ? launch_quantised<Operand, T, quantised_block<2, 2, 8, 1, 1, 2>>(ctx, p)
-                : launch_quantised<Operand, T, quantised_block<1, 1, 8, 1, 1, 3>>(ctx, p);
+    return wide ? launch_quantised<Operand, T, quantised_block<2, 1, 1, 2>, one8>(ctx, p)
+                : launch_quantised<Operand, T, quantised_block<1, 1, 1, 3>, one8>(ctx, p);
   }
   if (p.rows <= 16) {
-    return wide ? launch_quantised<Operand, T, quantised_block<2, 2, 8, 1, 2, 2>>(ctx, p)
-                : launch_quantised<Operand, T, quantised_block<1, 1, 8, 1, 2, 2>>(ctx, p);
+    return wide ? launch_quantised<Operand, T, quantised_block<2, 1, 2, 2>, one16, one8>(ctx, p)
+                : launch_quantised<Operand, T, one16, one8>(ctx, p);
   }
-  return p.rows <= 32 ? launch_quantised<Operand, T, quantised_block<2, 2, 2, 2, 2, 3>>(ctx, p)
-                      : launch_quantised<Operand, T, quantised_block<2, 2, 2, 2, 4, 2>>(ctx, p);
+  return launch_quantised<Operand, T, quantised_block<1, 1, 4, 2>, one16, one8>(ctx, p);
 }
 
 template <typename Operand>
@@ -124,8 +123,8 @@ tg_status multiply_quantised(const tg_context *ctx, const Args *a, const quantis
   if (widens_quantised(ctx, a)) {
     return multiply_widened<Operand>(ctx, p, a->workspace);
   }
-  return a->x.dtype == TG_BF16 ? multiply_few<Operand, bf16>(ctx, p)
-                               : multiply_few<Operand, f16>(ctx, p);
+  return a->x.dtype == TG_BF16 ? multiply_strips<Operand, bf16>(ctx, p)
+                               : multiply_strips<Operand, f16>(ctx, p);
 }
 
 template <typename Args>
@@ -138,8 +137,7 @@ void tell_quantised(const tg_context *ctx, const Args *a, char *text, size_t byt
     snprintf(text, bytes, "tensor cores, weight widened in registers, strips of %d rows",
              rows <= 8    ? 8
              : rows <= 16 ? 16
-             : rows <= 32 ? 32
-                          : kMostQuantisedRows);
+                          : 32);
   }
 }
 
