@@ -85,7 +85,8 @@ typedef struct tg_linear_int8_fwd_args {
  *            order of k, the first four runs are added in order, so are the others, then the two.
  *            From 193 rows of bf16 on, with y in bf16, a context that tg_context_prepare gave
  *            cublasLt multiplies with (W - z) * s, rounded to bf16.
- * Workspace  tg_linear_int8_fwd_workspace: 1 to 3 bytes per value of x. CUDA: 1 to 4 bytes, with
+ * Workspace  tg_linear_int8_fwd_workspace: 1 to 3 bytes per value of x. CUDA: 1 to 4 bytes (dynamic
+ *            from compute capability 8.0 on: 1 byte, rows padded to strips of 8), with
  *            columns padded to whole 128 and rows to strips of 1, 4 or 8; in addition 16 bytes per
  *            row and 4 for every 32 values; or W in bf16 where it goes to cublasLt, if that is
  *            more.  Asynchronous; capturable; deterministic; batch-invariant (not through

@@ -34,14 +34,27 @@ quantised_product quantised_product_of(const Args *a, const packed_weight &w, in
   return p;
 }
 
-/** Whether tensor cores take the call; panels of a call are blocks of a grid. */
+constexpr int kStripRows = 32; /* at most, of x in a block */
+
+/** Rows of x in a block. */
+inline int strip_of(int64_t rows)
+{
+  return rows <= 8 ? 8 : rows <= 16 ? 16 : kStripRows;
+}
+
+/** Whether the kernels take the weight, and the grid the call. */
+template <typename Args> bool takes_packed(const Args *a)
+{
+  const int64_t chunks = divide_up(a->x.shape[1], (int64_t)kChunk);
+  const int64_t panels = divide_up(a->y.shape[1], (int64_t)TGI_PANEL_ROWS);
+  return chunks > 0 && panels <= INT32_MAX / chunks && (uintptr_t)a->weight.data % 16 == 0 &&
+         divide_up(a->x.shape[0], (int64_t)8) <= 65535;
+}
+
+/** Whether they take x as it is. */
 template <typename Args> bool takes_quantised(const Args *a)
 {
-  const int64_t blocks =
-      divide_up(a->y.shape[1], TGI_PANEL_ROWS) * divide_up(a->x.shape[1] + 1, (int64_t)kChunk);
-  return a->x.dtype != TG_F32 && a->x.shape[1] > 0 && blocks <= INT32_MAX &&
-         rows_aligned(&a->x, 16) && (uintptr_t)a->weight.data % 16 == 0 &&
-         a->x.shape[0] <= (int64_t)32 * 65535;
+  return a->x.dtype != TG_F32 && rows_aligned(&a->x, 16) && takes_packed(a);
 }
 
 /** Whether a call of that many rows is the widened weight's. f16 is not: its range is less than
@@ -133,11 +146,8 @@ void tell_quantised(const tg_context *ctx, const Args *a, char *text, size_t byt
   if (widens_quantised(ctx, a)) {
     snprintf(text, bytes, "weight widened to bf16, then cublasLt");
   } else {
-    const int64_t rows = a->x.shape[0];
     snprintf(text, bytes, "tensor cores, weight widened in registers, strips of %d rows",
-             rows <= 8    ? 8
-             : rows <= 16 ? 16
-                          : 32);
+             strip_of(a->x.shape[0]));
   }
 }
 
