@@ -1,7 +1,9 @@
 /* Packed weights: what packing refuses, what the ops refuse, and one arithmetic for a packed int4
  * weight with and without VPDPBUSD. */
 #include "core/half.h"
+#include "core/packed_weight.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -203,6 +205,11 @@ static void test_foreign_weights(void **state)
   bytes[36] = 1; /* zero points that there are not */
   assert_int_equal(tg_linear_int4_fwd(ctx, &a), TG_BAD_SHAPE);
   bytes[36] = 0;
+  bytes[offsetof(tgi_packed_header, version)] = 2;
+  must_fail(ctx, tg_linear_int4_fwd(ctx, &a), TG_BAD_ARGUMENT,
+            "linear_int4_fwd: weight: expected version 1 of the layout, got 2");
+  bytes[offsetof(tgi_packed_header, version)] = 1;
+  run_int4(ctx, &a);
   const tg_linear_fp8_fwd_args fp8 = {
       .x = tg_tensor_2d(x, TG_F32, 1, 6),
       .weight = tg_tensor_1d(bytes, TG_U8, tg_linear_fp8_packed_bytes(2, 6)),
@@ -212,6 +219,49 @@ static void test_foreign_weights(void **state)
             "linear_fp8_fwd: weight: expected a weight packed for this op, got others");
 }
 
+/* Scales of an fp8 weight by whole weight, row and block of 128 columns; NaN stays in its block's
+ * row. */
+static void test_fp8_scales(void **state)
+{
+  enum { kIn = 130, kOut = 3 };
+  const every_entry *e = *state;
+  static uint8_t weight[kOut * kIn], packed[64 + 2 * 128 + 130 * 32];
+  static float x[kIn];
+  const float scale[kOut * 2] = {0.5F, 2, 4, 0.25F, 8, 1}, ones[kOut] = {0.5F, 2, 4};
+  const float want[3][kOut] = {{65, 65, 65}, {65, 260, 520}, {68, 512.5F, 1026}};
+  tg_error error;
+  memset(weight, 0x38, sizeof weight); /* 1 */
+  for (int k = 0; k < kIn; k++) {
+    x[k] = 1;
+  }
+  for (int form = 0; form < 3; form++) {
+    const tg_linear_fp8_pack_source pack = {
+        .weight = tg_tensor_2d(weight, TG_F8_E4M3, kOut, kIn),
+        .scale = tg_tensor_2d((void *)(uintptr_t)(form == 2 ? scale : ones), TG_F32,
+                              form == 0 ? 1 : kOut, form == 2 ? 2 : 1),
+        .packed = tg_tensor_1d(packed, TG_U8, tg_linear_fp8_packed_bytes(kOut, kIn))};
+    assert_int_equal(pack.packed.shape[0], sizeof packed);
+    EXPECT_OK(tg_linear_fp8_pack(&pack, &error), error);
+    float y[kOut];
+    tg_linear_fp8_fwd_args a = {.x = tg_tensor_2d(x, TG_F32, 1, kIn),
+                                .weight = pack.packed,
+                                .y = tg_tensor_2d(y, TG_F32, 1, kOut)};
+    for (int k = 0; k < e->count; k++) {
+      run_fp8(e->ctx[k], &a);
+      for (int o = 0; o < kOut; o++) {
+        assert_true(y[o] == want[form][o]);
+      }
+    }
+    if (form == 2) {
+      weight[kIn + 5] = 0xff;
+      x[5] = 0;
+      EXPECT_OK(tg_linear_fp8_pack(&pack, &error), error);
+      run_fp8(e->ctx[0], &a);
+      assert_true(y[0] == 67.5F && isnan(y[1]) && y[2] == 1022);
+    }
+  }
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -219,6 +269,7 @@ int main(void)
       cmocka_unit_test(test_packing_errors),
       cmocka_unit_test(test_int4_packing_errors),
       cmocka_unit_test(test_foreign_weights),
+      cmocka_unit_test(test_fp8_scales),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

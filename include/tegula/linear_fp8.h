@@ -22,14 +22,15 @@ typedef struct tg_linear_fp8_pack_source {
  * serve every chain entry.
  *
  *   weight  in   [out, in]    f8_e4m3   last axis contiguous
- *   scale   in   [1, 1] | [out, ceil(in / 128)]   f32   contiguous; one for the whole weight, or
- *                                       one for each 128 columns of a row
+ *   scale   in   [1, 1] | [out, 1] | [out, ceil(in / 128)]   f32   contiguous; one for the whole
+ *                                       weight, for each row, or for each 128 columns of a row
  *   packed  out  [tg_linear_fp8_packed_bytes(out, in)]  u8   contiguous, at any address
  *
- * Layout     A header of 64 bytes (kind of packing and extents), then panels of 32 rows of W. A
- *            panel holds its blocks of 128 columns one after another: 32 f32 scales, then for every
- *            column a line of 32 values, one per row. Rows beyond the weight's are 0 with scale 0.
- *            A scale of the whole weight is repeated.
+ * Layout     A header of 64 bytes (kind of packing, version and extents), then panels of 32 rows of
+ *            W. A panel holds its blocks of 128 columns one after another: 32 f32 scales, then for
+ *            every column a line of 32 values, one per row. Rows beyond the weight's are 0 with
+ *            scale 0. A scale of the whole weight, or of a row, is repeated; that of a block with a
+ *            NaN (0x7f, 0xff) is NaN.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (an overlap); `error` may be NULL.
  * Source     that of tg_linear_fp8_fwd.
  */
@@ -56,11 +57,18 @@ typedef struct tg_linear_fp8_fwd_args {
  *
  * Math       Weights are widened exactly; f32 throughout (ref: f64). A block is one chain of fused
  *            multiply-adds in the order of k. Blocks are added in order, and the result is rounded
- *            once to y's dtype. A NaN weight (0x7f, 0xff) gives NaN. CUDA: a block is four chains
- *            of 32, added as (0 + 1) + (2 + 3); blocks are distributed over 16 sums, which are then
- *            added in order.
+ *            once to y's dtype. A NaN weight (0x7f, 0xff) gives NaN.
+ *            CUDA: a block is four chains of 32, added as (0 + 1) + (2 + 3); blocks are distributed
+ *            over 16 sums, which are then added in order. 16-bit x from compute capability 8.0 on,
+ *            if its rows and the weight begin at multiples of 16 bytes: tensor cores add up a
+ *            block's products, which are exact. Blocks are cut into eight runs of one length but
+ *            for the last ones; a run is a chain of its blocks in order, the first four runs are
+ *            added in order, so are the others, then the two.
+ *            From 193 rows of bf16 on, with y in bf16, a context that tg_context_prepare gave
+ *            cublasLt multiplies with W * s, rounded to bf16.
  * Workspace  tg_linear_fp8_fwd_workspace: x widened and packed, about 4.2 bytes per value; CUDA:
- *            none.  Asynchronous; capturable; deterministic; batch-invariant.
+ *            none, or W in bf16 where it goes to cublasLt.  Asynchronous; capturable;
+ *            deterministic; batch-invariant (not through cublasLt).
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight not packed for this op (CUDA: y is NaN, and
  *            tg_context_check returns the error); an overlap; workspace missing or too small),
  *            UNSUPPORTED.

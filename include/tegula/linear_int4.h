@@ -35,12 +35,12 @@ TG_API int64_t tg_linear_int4_packed_bytes(const tg_linear_int4_pack_source *arg
  *
  * The outputs of tg_quantize_int4_fwd are valid inputs.
  *
- * Layout     A header of 64 bytes (kind of packing and extents), then panels of 32 rows of W. A
- *            panel holds its groups one after another: 32 scales in their dtype, 32 zero points if
- *            there are any, then a line of 128 bytes for every eight consecutive k. In a line each
- *            row has four bytes: the low halves are its first four values, the high halves the
- *            other four. Rows and k beyond the weight's have values of 8 with scale 0. With f16
- *            scales a value uses 4.5 bits in groups of 32 and 4.125 in groups of 128.
+ * Layout     A header of 64 bytes (kind of packing, version and extents), then panels of 32 rows of
+ *            W. A panel holds its groups one after another: 32 scales in their dtype, 32 zero
+ *            points if there are any, then a line of 128 bytes for every eight consecutive k. In a
+ *            line each row has four bytes: the low halves are its first four values, the high
+ *            halves the other four. Rows and k beyond the weight's have values of 8 with scale 0.
+ *            With f16 scales a value uses 4.5 bits in groups of 32 and 4.125 in groups of 128.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (in, group_size; zero_point out of range; an
  *            overlap); `error` may be NULL.
  * Source     that of tg_linear_int4_fwd.
@@ -74,11 +74,19 @@ typedef struct tg_linear_int4_fwd_args {
  *            eight groups at a time, and the sum of these in order. Then follow the factor 2^-e,
  *            bias, and one rounding to y's dtype (ref: f64).
  *            CUDA: blocks of 128 columns are distributed over 16 sums. Each sum adds its groups in
- *            order; then the sums are added in order.
+ *            order; then the sums are added in order. 16-bit x from compute capability 8.0 on, if
+ *            its rows and the weight begin at multiples of 16 bytes, is not converted: tensor cores
+ *            add up a group's products of x and W - z, which are exact, and the sum is scaled in
+ *            f32. Blocks of 128 columns are cut into eight runs of one length but for the last
+ *            ones; a run is a chain of its groups in order, the first four runs are added in order,
+ *            so are the others, then the two.
+ *            From 193 rows of bf16 on, with y in bf16, a context that tg_context_prepare gave
+ *            cublasLt multiplies with (W - z) * s, rounded to bf16.
  * Workspace  tg_linear_int4_fwd_workspace: about 3.5 bytes per value of x. CUDA: 2 to 4 bytes, with
  *            columns padded to whole 128 and rows to strips of 1, 4 or 8; in addition 16 bytes per
- *            row and 4 for every 32 values.  Asynchronous; capturable; deterministic;
- *            batch-invariant.
+ *            row and 4 for every 32 values; or W in bf16 where it goes to cublasLt, if that is
+ *            more.  Asynchronous; capturable; deterministic; batch-invariant (not through
+ *            cublasLt).
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight not packed for this op (CUDA: y is NaN, and
  *            tg_context_check returns the error); an overlap; workspace missing or too small),
  *            UNSUPPORTED.

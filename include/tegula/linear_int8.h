@@ -28,9 +28,9 @@ typedef struct tg_linear_int8_pack_source {
  *
  * The outputs of tg_quantize_int8_fwd per row or per tensor are valid inputs.
  *
- * Layout     A header of 64 bytes (kind of packing and extents), then panels of 32 rows of W. A
- *            panel begins with 32 scales and 32 values 128 + zero_point, all f32. Then follows a
- *            line of 128 bytes for every four consecutive k: row after row, four values weight +
+ * Layout     A header of 64 bytes (kind of packing, version and extents), then panels of 32 rows of
+ *            W. A panel begins with 32 scales and 32 values 128 + zero_point, all f32. Then follows
+ *            a line of 128 bytes for every four consecutive k: row after row, four values weight +
  *            128. Rows and k beyond the weight's are weights of 0 with scale 0.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (zero_point out of range; an overlap); `error` may
  *            be NULL.
@@ -78,10 +78,19 @@ typedef struct tg_linear_int8_fwd_args {
  *            is computed in f64 and rounded to f32. Its product with s and the sum with bias are
  *            each rounded to f32, and the result to y's dtype. n is exact below 2^53, that is for
  *            in < 2^22. Rounding is to nearest, ties to even.
- * Workspace  tg_linear_int8_fwd_workspace: 1 to 3 bytes per value of x. CUDA: 1 to 4 bytes, with
+ *            CUDA, weight-only, 16-bit x, from compute capability 8.0 on, if rows of x and the
+ *            weight begin at multiples of 16 bytes: x is not converted. Tensor cores add up its
+ *            products with W - z, which are exact, in f32: columns are cut into blocks of 128 and
+ *            these into eight runs of one length but for the last ones; a run is a chain in the
+ *            order of k, the first four runs are added in order, so are the others, then the two.
+ *            From 193 rows of bf16 on, with y in bf16, a context that tg_context_prepare gave
+ *            cublasLt multiplies with (W - z) * s, rounded to bf16.
+ * Workspace  tg_linear_int8_fwd_workspace: 1 to 3 bytes per value of x. CUDA: 1 to 4 bytes (dynamic
+ *            from compute capability 8.0 on: 1 byte, rows padded to strips of 8), with
  *            columns padded to whole 128 and rows to strips of 1, 4 or 8; in addition 16 bytes per
- *            row and 4 for every 32 values.  Asynchronous; capturable; deterministic;
- *            batch-invariant.
+ *            row and 4 for every 32 values; or W in bf16 where it goes to cublasLt, if that is
+ *            more.  Asynchronous; capturable; deterministic; batch-invariant (not through
+ *            cublasLt).
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (mode; weight not packed for this op (CUDA: y is
  *            NaN, and tg_context_check returns the error); an overlap; workspace missing or too
  *            small), UNSUPPORTED.

@@ -20,7 +20,7 @@ typedef struct tgi_packed_header {
   int32_t scale_dtype; /* int4: f32 or f16; else 0 */
   int32_t zero_points; /* int4: 1 if there are any; else 0 */
   int64_t experts;     /* mxfp4; else 0 */
-  int64_t version;     /* mxfp4: of the layout; else 0 */
+  int64_t version;     /* of the layout, for each magic */
   int64_t reserved;    /* 0 */
 } tgi_packed_header;
 
@@ -54,10 +54,10 @@ static inline tgi_packed_header tgi_packed_header_of(const void *packed)
   return h;
 }
 
-/** One more fact: `weight` begins with a header of this magic, for extents [out, in]. False if it
- * does not, or if the call has failed, has no memory yet, or has it on a device. */
+/** One more fact: `weight` begins with a header of this magic and version, for extents [out, in].
+ * False if it does not, or if the call has failed, has no memory yet, or has it on a device. */
 static inline bool tgi_want_packed(tgi_call *call, const tg_tensor *weight, const char *magic,
-                                   int64_t out, int64_t in)
+                                   int64_t version, int64_t out, int64_t in)
 {
   if (call->status != TG_OK || call->sizing) {
     return false;
@@ -73,6 +73,9 @@ static inline bool tgi_want_packed(tgi_call *call, const tg_tensor *weight, cons
   const tgi_packed_header h = tgi_packed_header_of(weight->data);
   if (memcmp(h.magic, magic, TGI_PACKED_MAGIC_BYTES) != 0) {
     tgi_fail(call, TG_BAD_ARGUMENT, "weight", "expected a weight packed for this op, got others");
+  } else if (h.version != version) {
+    tgi_fail(call, TG_BAD_ARGUMENT, "weight", "expected version %lld of the layout, got %lld",
+             (long long)version, (long long)h.version);
   } else if (h.out != out || h.in != in) {
     tgi_fail(call, TG_BAD_SHAPE, "weight", "expected a packed [%lld, %lld], got [%lld, %lld]",
              (long long)out, (long long)in, (long long)h.out, (long long)h.in);

@@ -49,8 +49,10 @@ inline int strip_rows_for(int64_t rows, int planes)
   return rows == 1 ? 1 : rows <= 4 ? 4 : most_strip_rows(planes);
 }
 
-/** Describes digits of x in `memory`, and returns the bytes that they take. */
-inline size_t digits_lay_out(digit_strips *d, const tg_tensor *x, int planes, void *memory)
+/** Describes digits of x in `memory`, and returns the bytes that they take. strip_rows: 0 or one of
+ * its numbers. */
+inline size_t digits_lay_out(digit_strips *d, const tg_tensor *x, int planes, void *memory,
+                             int strip_rows = 0)
 {
   *d = digit_strips{};
   d->x = x->data;
@@ -58,7 +60,7 @@ inline size_t digits_lay_out(digit_strips *d, const tg_tensor *x, int planes, vo
   d->in = x->shape[1];
   d->x_step = tgi_stride(x, 0);
   d->planes = planes;
-  d->strip_rows = strip_rows_for(d->rows, planes);
+  d->strip_rows = strip_rows ? strip_rows : strip_rows_for(d->rows, planes);
   d->unit_words = unit_words_of(planes, d->strip_rows);
   d->strips = divide_up(d->rows, d->strip_rows);
   d->units = divide_up(d->in, kUnitK * kUnitsTogether) * kUnitsTogether;

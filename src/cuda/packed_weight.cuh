@@ -21,13 +21,13 @@ inline namespace TGI_CUDA_ENTRY
 struct packed_weight {
   const uint8_t *data;
   int64_t bytes, out, in;
-  int64_t magic;
+  int64_t magic, version;
   fault_site site;
   bool aligned; /* to 4 bytes, as all that follows the start is then */
 };
 
-inline packed_weight packed_weight_of(const tg_tensor *weight, const char *magic, int64_t out,
-                                      int64_t in, fault_site site)
+inline packed_weight packed_weight_of(const tg_tensor *weight, const char *magic, int64_t version,
+                                      int64_t out, int64_t in, fault_site site)
 {
   packed_weight w = {};
   w.data = static_cast<const uint8_t *>(weight->data);
@@ -35,6 +35,7 @@ inline packed_weight packed_weight_of(const tg_tensor *weight, const char *magic
   w.out = out;
   w.in = in;
   memcpy(&w.magic, magic, sizeof w.magic);
+  w.version = version;
   w.site = site;
   w.aligned = (uintptr_t)weight->data % 4 == 0;
   return w;
@@ -63,10 +64,13 @@ __device__ inline bool packed_header_fits(const packed_weight &w, bool recorder)
   const int64_t magic = packed_long(h, w.aligned);
   const int64_t out = packed_long(h + offsetof(tgi_packed_header, out), w.aligned);
   const int64_t in = packed_long(h + offsetof(tgi_packed_header, in), w.aligned);
-  const bool fits = magic == w.magic && out == w.out && in == w.in;
+  const int64_t version = packed_long(h + offsetof(tgi_packed_header, version), w.aligned);
+  const bool fits = magic == w.magic && version == w.version && out == w.out && in == w.in;
   if (!fits && recorder) {
     if (magic != w.magic) {
       record_fault(w.site, 0, magic, w.magic, w.magic);
+    } else if (version != w.version) {
+      record_fault(w.site, 0, version, w.version, w.version);
     } else if (out != w.out) {
       record_fault(w.site, 0, out, w.out, w.out);
     } else {

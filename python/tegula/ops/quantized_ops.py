@@ -157,7 +157,7 @@ def pack_int4(
 
 
 def pack_fp8(weight: torch.Tensor, scale: torch.Tensor) -> PackedWeight:
-    """A weight for `linear_fp8`: float8_e4m3fn [out, in], scale [1, 1] or [out, ceil(in / 128)] f32;
+    """A weight for `linear_fp8`: float8_e4m3fn [out, in], scale [1, 1], [out, 1] or [out, ceil(in / 128)] f32;
     tegula/linear_fp8.h."""
     return pack("linear_fp8", weight, scale=scale)
 

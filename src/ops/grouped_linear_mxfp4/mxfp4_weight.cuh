@@ -34,14 +34,11 @@ struct mxfp4_weight {
     if (!packed_header_fits(packed, recorder)) {
       return false;
     }
-    const int64_t version = packed_long(h + offsetof(tgi_packed_header, version), packed.aligned);
     const int64_t count = packed_long(h + offsetof(tgi_packed_header, experts), packed.aligned);
-    if (version != TGI_MXFP4_VERSION && recorder) {
-      record_fault(packed.site, 0, version, TGI_MXFP4_VERSION, TGI_MXFP4_VERSION);
-    } else if (count != experts && recorder) {
+    if (count != experts && recorder) {
       record_fault(packed.site, 0, count, experts, experts);
     }
-    return version == TGI_MXFP4_VERSION && count == experts;
+    return count == experts;
   }
 };
 
@@ -49,7 +46,7 @@ inline mxfp4_weight mxfp4_weight_of(const tg_tensor *weight, int64_t experts, in
                                     int64_t in, fault_site site)
 {
   mxfp4_weight w = {};
-  w.packed = packed_weight_of(weight, TGI_MXFP4_MAGIC, out, in, site);
+  w.packed = packed_weight_of(weight, TGI_MXFP4_MAGIC, TGI_MXFP4_VERSION, out, in, site);
   w.experts = experts;
   w.panels = tgi_panel_count(out);
   w.groups = in / TGI_MXFP4_GROUP;

@@ -9,6 +9,6 @@ void tgi_linear_fp8_fwd_check(tgi_call *call, const tg_linear_fp8_fwd_args *a)
   TGI_WANT_DTYPE(call, a, bias, tgi_like_or_f32(&a->x));
   TGI_WANT_SHAPE(call, a, y, rows, out);
   TGI_WANT_DTYPE(call, a, y, tgi_like_or_f32(&a->x));
-  tgi_want_packed(call, &a->weight, TGI_FP8_MAGIC, out, in);
+  tgi_want_packed(call, &a->weight, TGI_FP8_MAGIC, TGI_FP8_VERSION, out, in);
   call->empty = rows == 0 || out == 0;
 }

@@ -11,7 +11,7 @@
 #include "cuda/gemm/gemm_tile.cuh"
 #include "cuda/packed_weight.cuh"
 #include "cuda/reduce.cuh"
-#include "ops/kernels.cuh"
+#include "ops/linear_fp8/linear_fp8_plain.cuh"
 
 extern "C" {
 #include "ops/linear_fp8/linear_fp8_packed.h"
@@ -181,13 +181,15 @@ template <typename T> tg_status run(const tg_context *ctx, const product_task &p
 
 } // namespace
 
-extern "C" size_t TGI_WORKSPACE(linear_fp8_fwd)(const tg_context *, const tg_linear_fp8_fwd_args *)
+inline namespace TGI_CUDA_ENTRY
+{
+
+size_t linear_fp8_plain_bytes(const tg_linear_fp8_fwd_args *)
 {
   return 0;
 }
 
-extern "C" tg_status TGI_KERNEL(linear_fp8_fwd)(const tg_context *ctx,
-                                                const tg_linear_fp8_fwd_args *a)
+tg_status linear_fp8_plain(const tg_context *ctx, const tg_linear_fp8_fwd_args *a)
 {
   const int64_t in = a->x.shape[1], out = a->y.shape[1];
   product_task p = {};
@@ -195,8 +197,8 @@ extern "C" tg_status TGI_KERNEL(linear_fp8_fwd)(const tg_context *ctx,
   p.rows = a->x.shape[0];
   p.x_step = tgi_stride(&a->x, 0);
   p.aligned = rows_aligned(&a->x, 4 * (int)tg_dtype_bytes(a->x.dtype));
-  p.w =
-      packed_weight_of(&a->weight, TGI_FP8_MAGIC, out, in, FAULT_SITE(ctx, linear_fp8_fwd, weight));
+  p.w = packed_weight_of(&a->weight, TGI_FP8_MAGIC, TGI_FP8_VERSION, out, in,
+                         FAULT_SITE(ctx, linear_fp8_fwd, weight));
   p.panels = tgi_panel_count(out);
   p.panel_bytes = tgi_fp8_panel_bytes(in);
   p.y = a->y.data;
@@ -211,9 +213,30 @@ extern "C" tg_status TGI_KERNEL(linear_fp8_fwd)(const tg_context *ctx,
   return status;
 }
 
-extern "C" void TGI_PLAN(linear_fp8_fwd)(const tg_context *, const tg_linear_fp8_fwd_args *a,
-                                         char *text, size_t bytes)
+void tell_linear_fp8_plain(const tg_linear_fp8_fwd_args *a, char *text, size_t bytes)
 {
   snprintf(text, bytes, "weights widened in registers, blocks of %d rows x %d columns",
            block_rows(a->x.shape[0], a->x.dtype), TGI_PANEL_ROWS);
 }
+
+} // namespace TGI_CUDA_ENTRY
+
+/* From 8.0 on linear_fp8_sm80.cu has the entry's functions. */
+#if TGI_VIRTUAL < 80
+extern "C" size_t TGI_WORKSPACE(linear_fp8_fwd)(const tg_context *, const tg_linear_fp8_fwd_args *a)
+{
+  return linear_fp8_plain_bytes(a);
+}
+
+extern "C" tg_status TGI_KERNEL(linear_fp8_fwd)(const tg_context *ctx,
+                                                const tg_linear_fp8_fwd_args *a)
+{
+  return linear_fp8_plain(ctx, a);
+}
+
+extern "C" void TGI_PLAN(linear_fp8_fwd)(const tg_context *, const tg_linear_fp8_fwd_args *a,
+                                         char *text, size_t bytes)
+{
+  tell_linear_fp8_plain(a, text, bytes);
+}
+#endif

@@ -2,6 +2,8 @@
 #include "ops/linear_fp8/linear_fp8_packed.h"
 #include "tegula/linear_fp8.h"
 
+#include <math.h>
+
 #define SLOT(...) TGI_PACK_SLOT(tg_linear_fp8_pack_source, __VA_ARGS__)
 
 static const tg_slot_info slots[] = {
@@ -26,11 +28,25 @@ static bool has_one_scale(const tg_linear_fp8_pack_source *a)
   return a->scale.shape[0] == 1 && a->scale.shape[1] == 1;
 }
 
+/* The scale of block b of row o. */
+static float scale_of(const tg_linear_fp8_pack_source *a, int64_t o, int64_t b)
+{
+  const int64_t per_row = a->scale.shape[1];
+  const int64_t at = has_one_scale(a) ? 0 : per_row == 1 ? o : o * per_row + b;
+  return ((const float *)a->scale.data)[at];
+}
+
+static bool is_nan_code(uint8_t code)
+{
+  return (code & 0x7f) == 0x7f;
+}
+
 static void check(tgi_call *call, const tg_linear_fp8_pack_source *a)
 {
   if (call->status == TG_OK) {
     const int64_t out = a->weight.shape[0], in = a->weight.shape[1];
-    if (!has_one_scale(a)) {
+    const bool one_a_row = a->scale.shape[0] == out && a->scale.shape[1] == 1;
+    if (!has_one_scale(a) && !one_a_row) {
       TGI_WANT_SHAPE(call, a, scale, out, tgi_divide_up(in, TGI_FP8_BLOCK));
     }
     TGI_WANT_SHAPE(call, a, packed, tg_linear_fp8_packed_bytes(out, in));
@@ -45,11 +61,12 @@ static void pack_block(const tg_linear_fp8_pack_source *a, int64_t first, int64_
   memset(to, 0, (size_t)(TGI_FP8_HEAD_BYTES + columns * TGI_PANEL_ROWS));
   for (int64_t o = first; o < first + TGI_PANEL_ROWS && o < out; o++) {
     const uint8_t *row = tgi_row(&a->weight, o);
-    const int64_t from = has_one_scale(a) ? 0 : o * a->scale.shape[1] + b;
-    memcpy(to + (o - first) * 4, (const float *)a->scale.data + from, 4);
+    float scale = scale_of(a, o, b);
     for (int64_t k = 0; k < columns; k++) {
       to[tgi_fp8_value_at(o, k)] = row[k0 + k];
+      scale = is_nan_code(row[k0 + k]) ? NAN : scale;
     }
+    memcpy(to + (o - first) * 4, &scale, sizeof scale);
   }
 }
 
@@ -60,7 +77,8 @@ tg_status tg_linear_fp8_pack(const tg_linear_fp8_pack_source *args, tg_error *er
   check(&p.call, args);
   if (p.call.status == TG_OK) {
     const int64_t out = args->weight.shape[0], in = args->weight.shape[1];
-    const tgi_packed_header header = {.magic = TGI_FP8_MAGIC, .out = out, .in = in};
+    const tgi_packed_header header = {
+        .magic = TGI_FP8_MAGIC, .version = TGI_FP8_VERSION, .out = out, .in = in};
     uint8_t *packed = args->packed.data;
     memcpy(packed, &header, sizeof header);
     for (int64_t o = 0; o < out; o += TGI_PANEL_ROWS) {

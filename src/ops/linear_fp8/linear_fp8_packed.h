@@ -7,6 +7,7 @@
 #define TGI_FP8_MAGIC "TGqfp8\0"
 
 enum {
+  TGI_FP8_VERSION = 1, /* of the layout */
   TGI_FP8_BLOCK = 128, /* columns of W that share a scale */
   TGI_FP8_HEAD_BYTES = TGI_PANEL_ROWS * 4,
   TGI_FP8_BLOCK_BYTES = TGI_FP8_HEAD_BYTES + TGI_FP8_BLOCK * TGI_PANEL_ROWS,

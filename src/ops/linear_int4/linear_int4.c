@@ -24,7 +24,7 @@ static void check_weight(tgi_call *call, const tg_linear_int4_fwd_args *a)
     tgi_fail(call, TG_BAD_SHAPE, "weight", "expected the bytes of a packed [%lld, %lld], got %lld",
              (long long)out, (long long)in, (long long)a->weight.shape[0]);
   }
-  if (!tgi_want_packed(call, &a->weight, TGI_INT4_MAGIC, out, in)) {
+  if (!tgi_want_packed(call, &a->weight, TGI_INT4_MAGIC, TGI_INT4_VERSION, out, in)) {
     return;
   }
   const tgi_packed_header h = tgi_packed_header_of(a->weight.data);

@@ -12,7 +12,7 @@
 #include "cuda/digits.cuh"
 #include "cuda/gemm/gemm_tile.cuh"
 #include "cuda/packed_weight.cuh"
-#include "ops/kernels.cuh"
+#include "ops/linear_int4/linear_int4_plain.cuh"
 
 extern "C" {
 #include "ops/linear_int4/linear_int4_packed.h"
@@ -231,20 +231,21 @@ template <int kPlanes> tg_status run(const tg_context *ctx, const product_task &
 
 } // namespace
 
-extern "C" size_t TGI_WORKSPACE(linear_int4_fwd)(const tg_context *,
-                                                 const tg_linear_int4_fwd_args *a)
+inline namespace TGI_CUDA_ENTRY
+{
+
+size_t linear_int4_plain_bytes(const tg_linear_int4_fwd_args *a)
 {
   digit_strips d;
   return digits_lay_out(&d, &a->x, digits_for(a->y.dtype), NULL);
 }
 
-extern "C" tg_status TGI_KERNEL(linear_int4_fwd)(const tg_context *ctx,
-                                                 const tg_linear_int4_fwd_args *a)
+tg_status linear_int4_plain(const tg_context *ctx, const tg_linear_int4_fwd_args *a)
 {
   const int64_t in = a->x.shape[1], out = a->y.shape[1];
   product_task p = {};
   digits_lay_out(&p.x, &a->x, digits_for(a->y.dtype), a->workspace);
-  p.w = packed_weight_of(&a->weight, TGI_INT4_MAGIC, out, in,
+  p.w = packed_weight_of(&a->weight, TGI_INT4_MAGIC, TGI_INT4_VERSION, out, in,
                          FAULT_SITE(ctx, linear_int4_fwd, weight));
   p.panels = tgi_panel_count(out);
   p.y = a->y.data;
@@ -257,9 +258,31 @@ extern "C" tg_status TGI_KERNEL(linear_int4_fwd)(const tg_context *ctx,
   return digits_for(a->y.dtype) == 2 ? run<2>(ctx, p, a->x.dtype) : run<3>(ctx, p, a->x.dtype);
 }
 
-extern "C" void TGI_PLAN(linear_int4_fwd)(const tg_context *, const tg_linear_int4_fwd_args *a,
-                                          char *text, size_t bytes)
+void tell_linear_int4_plain(const tg_linear_int4_fwd_args *a, char *text, size_t bytes)
 {
   snprintf(text, bytes, "%d digits, blocks of %d rows x %d columns", digits_for(a->y.dtype),
            strip_rows_for(a->x.shape[0], digits_for(a->y.dtype)), TGI_PANEL_ROWS);
 }
+
+} // namespace TGI_CUDA_ENTRY
+
+/* From 8.0 on linear_int4_sm80.cu has the entry's functions. */
+#if TGI_VIRTUAL < 80
+extern "C" size_t TGI_WORKSPACE(linear_int4_fwd)(const tg_context *,
+                                                 const tg_linear_int4_fwd_args *a)
+{
+  return linear_int4_plain_bytes(a);
+}
+
+extern "C" tg_status TGI_KERNEL(linear_int4_fwd)(const tg_context *ctx,
+                                                 const tg_linear_int4_fwd_args *a)
+{
+  return linear_int4_plain(ctx, a);
+}
+
+extern "C" void TGI_PLAN(linear_int4_fwd)(const tg_context *, const tg_linear_int4_fwd_args *a,
+                                          char *text, size_t bytes)
+{
+  tell_linear_int4_plain(a, text, bytes);
+}
+#endif

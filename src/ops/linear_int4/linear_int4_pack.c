@@ -94,6 +94,7 @@ tg_status tg_linear_int4_pack(const tg_linear_int4_pack_source *args, tg_error *
     const tgi_int4_layout l = layout_of(args);
     const int64_t out = args->weight.shape[0];
     const tgi_packed_header header = {.magic = TGI_INT4_MAGIC,
+                                      .version = TGI_INT4_VERSION,
                                       .out = out,
                                       .in = l.in,
                                       .group_size = l.group_size,

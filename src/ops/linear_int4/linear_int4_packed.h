@@ -8,7 +8,8 @@
 #define TGI_INT4_MAGIC "TGqint4"
 
 enum {
-  TGI_INT4_LINE_K = 8, /* neighbours in k of a line */
+  TGI_INT4_VERSION = 1, /* of the layout */
+  TGI_INT4_LINE_K = 8,  /* neighbours in k of a line */
   TGI_INT4_LINE_BYTES = TGI_INT4_LINE_K / 2 * TGI_PANEL_ROWS,
   TGI_INT4_LEAST_GROUP = 32,
 };

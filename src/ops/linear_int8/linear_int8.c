@@ -10,6 +10,6 @@ void tgi_linear_int8_fwd_check(tgi_call *call, const tg_linear_int8_fwd_args *a)
   TGI_WANT_SHAPE(call, a, y, rows, out);
   TGI_WANT_DTYPE(call, a, y, tgi_like_or_f32(&a->x));
   tgi_want_range(call, "mode", a->mode, TG_INT8_WEIGHT_ONLY, TG_INT8_DYNAMIC);
-  tgi_want_packed(call, &a->weight, TGI_INT8_MAGIC, out, in);
+  tgi_want_packed(call, &a->weight, TGI_INT8_MAGIC, TGI_INT8_VERSION, out, in);
   call->empty = rows == 0 || out == 0;
 }

@@ -11,7 +11,7 @@
 #include "cuda/digits.cuh"
 #include "cuda/gemm/gemm_tile.cuh"
 #include "cuda/packed_weight.cuh"
-#include "ops/kernels.cuh"
+#include "ops/linear_int8/linear_int8_plain.cuh"
 
 extern "C" {
 #include "ops/linear_int8/linear_int8_packed.h"
@@ -137,20 +137,21 @@ template <int kPlanes> tg_status run(const tg_context *ctx, const product_task &
 
 } // namespace
 
-extern "C" size_t TGI_WORKSPACE(linear_int8_fwd)(const tg_context *,
-                                                 const tg_linear_int8_fwd_args *a)
+inline namespace TGI_CUDA_ENTRY
+{
+
+size_t linear_int8_plain_bytes(const tg_linear_int8_fwd_args *a)
 {
   digit_strips d;
   return digits_lay_out(&d, &a->x, planes_of(a), NULL);
 }
 
-extern "C" tg_status TGI_KERNEL(linear_int8_fwd)(const tg_context *ctx,
-                                                 const tg_linear_int8_fwd_args *a)
+tg_status linear_int8_plain(const tg_context *ctx, const tg_linear_int8_fwd_args *a)
 {
   const int64_t in = a->x.shape[1], out = a->y.shape[1];
   product_task p = {};
   digits_lay_out(&p.x, &a->x, planes_of(a), a->workspace);
-  p.w = packed_weight_of(&a->weight, TGI_INT8_MAGIC, out, in,
+  p.w = packed_weight_of(&a->weight, TGI_INT8_MAGIC, TGI_INT8_VERSION, out, in,
                          FAULT_SITE(ctx, linear_int8_fwd, weight));
   p.panels = tgi_panel_count(out);
   p.panel_bytes = tgi_int8_panel_bytes(in);
@@ -168,9 +169,31 @@ extern "C" tg_status TGI_KERNEL(linear_int8_fwd)(const tg_context *ctx,
                        : run<3>(ctx, p, a->x.dtype);
 }
 
-extern "C" void TGI_PLAN(linear_int8_fwd)(const tg_context *, const tg_linear_int8_fwd_args *a,
-                                          char *text, size_t bytes)
+void tell_linear_int8_plain(const tg_linear_int8_fwd_args *a, char *text, size_t bytes)
 {
   snprintf(text, bytes, "%d digits, blocks of %d rows x %d columns", planes_of(a),
            strip_rows_for(a->x.shape[0], planes_of(a)), TGI_PANEL_ROWS);
 }
+
+} // namespace TGI_CUDA_ENTRY
+
+/* From 8.0 on linear_int8_sm80.cu has the entry's functions. */
+#if TGI_VIRTUAL < 80
+extern "C" size_t TGI_WORKSPACE(linear_int8_fwd)(const tg_context *,
+                                                 const tg_linear_int8_fwd_args *a)
+{
+  return linear_int8_plain_bytes(a);
+}
+
+extern "C" tg_status TGI_KERNEL(linear_int8_fwd)(const tg_context *ctx,
+                                                 const tg_linear_int8_fwd_args *a)
+{
+  return linear_int8_plain(ctx, a);
+}
+
+extern "C" void TGI_PLAN(linear_int8_fwd)(const tg_context *, const tg_linear_int8_fwd_args *a,
+                                          char *text, size_t bytes)
+{
+  tell_linear_int8_plain(a, text, bytes);
+}
+#endif

@@ -78,7 +78,8 @@ tg_status tg_linear_int8_pack(const tg_linear_int8_pack_source *args, tg_error *
   check(&p.call, args);
   if (p.call.status == TG_OK) {
     const int64_t out = args->weight.shape[0], in = args->weight.shape[1];
-    const tgi_packed_header header = {.magic = TGI_INT8_MAGIC, .out = out, .in = in};
+    const tgi_packed_header header = {
+        .magic = TGI_INT8_MAGIC, .version = TGI_INT8_VERSION, .out = out, .in = in};
     uint8_t *packed = args->packed.data;
     memcpy(packed, &header, sizeof header);
     for (int64_t o = 0; o < out; o += TGI_PANEL_ROWS) {

@@ -7,7 +7,8 @@
 #define TGI_INT8_MAGIC "TGqint8"
 
 enum {
-  TGI_INT8_LINE_K = 4, /* neighbours in k of a line */
+  TGI_INT8_VERSION = 1, /* of the layout */
+  TGI_INT8_LINE_K = 4,  /* neighbours in k of a line */
   TGI_INT8_LINE_BYTES = TGI_INT8_LINE_K * TGI_PANEL_ROWS,
   TGI_INT8_PANEL_HEAD = 2 * TGI_PANEL_ROWS * 4, /* scales; 128 + zero points */
 };

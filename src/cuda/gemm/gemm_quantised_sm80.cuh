@@ -1,0 +1,360 @@
+/**
+ * Products of 16-bit rows x with packed quantised weights on tensor cores, from compute capability
+ * 8.0 on: y = x W^T + bias, with W made 16-bit floats in registers, exactly.
+ *
+ * The weight is the left operand. Lane 4 g + q of a warp has rows 4 g to 4 g + 3 of a panel and,
+ * of 32 columns, 8 q to 8 q + 7: what it reads of a panel lies together, and of a row of x it reads
+ * 16 bytes. The order of k within a product is free as long as both operands have the same.
+ *
+ * Order of sums. Columns are cut into chunks of 128 and the chunks into kTeams runs of equal length
+ * but for the last ones. A run is a chain of matrix products in the order of k, or of its groups'
+ * sums, each scaled; of the runs the first half is added in order, then the other half, then the
+ * two. So `in` alone decides the order: not the rows, not the launch.
+ *
+ * A block has some panels, some rows of x and a team of warps for each run. Chunks come to a ring
+ * of stages by asynchronous copies. A warp copies its own panels, and its share of x, which lies in
+ * a stage as the lanes read it; so a team of one warp needs no barrier. Teams meet at the end only.
+ *
+ * An operand (gemm_operand_*.cuh) says how a chunk of a panel is copied, and how 32 columns of it
+ * become fragments.
+ */
+#ifndef TGI_CUDA_GEMM_QUANTISED_SM80_CUH
+#define TGI_CUDA_GEMM_QUANTISED_SM80_CUH
+
+#include "cuda/gemm/gemm_loader.cuh"
+#include "cuda/half_pair.cuh"
+#include "cuda/mma.cuh"
+#include "cuda/packed_weight.cuh"
+#include "cuda/reduce.cuh"
+
+#include <type_traits>
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+constexpr int kTeams = 8;
+constexpr int kChunk = 128, kStep = 32, kChunkSteps = kChunk / kStep;
+
+struct quantised_product {
+  const void *x, *bias; /* x: or its digits */
+  void *y;
+  packed_weight w;
+  int64_t rows, x_step, y_step; /* steps in elements */
+  int64_t panel_bytes;
+  int stage_bytes;             /* of a chunk of a panel, in shared memory */
+  int group_shift, head_bytes; /* int4: see int4_operand; 0 head_bytes: the header says */
+  int64_t digit_units;         /* int8 with int8: of a strip of digits, their scales, their sums */
+  const double *digit_scale;
+  const int64_t *digit_sums;
+  tg_dtype bias_dtype, y_dtype;
+};
+
+/** Up to 16 bytes from memory to shared memory, then zeros. The address is aligned to 16. */
+__device__ __forceinline__ void copy_some(uint32_t to, const void *from, int bytes)
+{
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes)
+               : "memory");
+}
+
+/** a * b + c of pairs. */
+template <typename T>
+__device__ __forceinline__ uint32_t multiply_add_pair(uint32_t a, uint32_t b, uint32_t c)
+{
+  uint32_t d;
+  if constexpr (kIsBf16<T>) {
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  } else {
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  }
+  return d;
+}
+
+/** a + b of pairs. */
+template <typename T> __device__ __forceinline__ uint32_t add_pair(uint32_t a, uint32_t b)
+{
+  return multiply_add_pair<T>(a, kIsBf16<T> ? 0x3f803f80u : 0x3c003c00u, b);
+}
+
+/** What a block of a kernel is: panels in all and of a warp, tiles of eight rows of x. */
+template <int Panels, int OfWarp, int Tiles, int Stages> struct quantised_block {
+  static constexpr int kPanels = Panels, kOfWarp = OfWarp, kTiles = Tiles, kStages = Stages;
+  static constexpr int kPanelWarps = Panels / OfWarp;
+  static constexpr int kTeamThreads = kWarp * kPanelWarps;
+  static constexpr int kThreads = kTeamThreads * kTeams;
+  static constexpr int kRows = 8 * Tiles; /* of x */
+  static constexpr int kPartStep = TGI_PANEL_ROWS * Panels + 4;
+  static constexpr int kPartBytes = kTeams * kRows * kPartStep * 4;
+  static_assert(Panels % OfWarp == 0, "warps have equal numbers of panels");
+
+  /** tile_bytes: of eight rows of x and a chunk. */
+  __host__ __device__ static int stage_bytes(const quantised_product &p, int tile_bytes)
+  {
+    return Tiles * tile_bytes + Panels * p.stage_bytes;
+  }
+
+  static size_t shared_bytes(const quantised_product &p, int tile_bytes)
+  {
+    const int ring = kTeams * Stages * stage_bytes(p, tile_bytes);
+    return (size_t)(ring > kPartBytes ? ring : kPartBytes);
+  }
+};
+
+/** A lane's rows of x, one of each tile: where they are, and 16, or 0 if there is none. */
+template <int kTiles> struct rows_of_x {
+  static constexpr int kTileBytes = 8 * 2 * kChunk;
+  const char *row[kTiles];
+  int bytes[kTiles];
+
+  __device__ __forceinline__ rows_of_x(const quantised_product &p, int64_t row0, int64_t chunk)
+  {
+    const int lane = threadIdx.x % kWarp, g = lane / 4, q = lane % 4;
+#pragma unroll
+    for (int n = 0; n < kTiles; n++) {
+      const int64_t i = row0 + 8 * n + g;
+      bytes[n] = i < p.rows ? 16 : 0;
+      row[n] = static_cast<const char *>(p.x) +
+               ((i < p.rows ? i * p.x_step : 0) + chunk * kChunk + 8 * q) * 2;
+    }
+  }
+
+  /** Copies the next chunk, which has `columns` columns, all or less than all of them; a lane's 16
+   * bytes to where it reads them: those of the team's warp `warp` of `kWarps`. */
+  template <int kWarps, bool kAll>
+  __device__ __forceinline__ void copy(uint32_t to, int columns, int warp)
+  {
+    const int lane = threadIdx.x % kWarp, q = lane % 4;
+#pragma unroll
+    for (int n = 0; n < kTiles; n++) {
+#pragma unroll
+      for (int step = 0; step < kChunkSteps; step++) {
+        const int i = n * kChunkSteps + step;
+        if (i % kWarps == warp) {
+          const int left = kAll ? 16 : 2 * (columns - kStep * step - 8 * q);
+          const int some = left < 0 ? 0 : left < bytes[n] ? left : bytes[n];
+          copy_some(to + (i * kWarp + lane) * 16, row[n] + (kAll || some ? 2 * kStep * step : 0),
+                    kAll ? bytes[n] : some);
+        }
+      }
+      row[n] += 2 * kChunk;
+    }
+  }
+};
+
+/** total += scale of its row * factor * sum. */
+template <int kFactor, int kTiles>
+__device__ __forceinline__ void
+add_scaled(float (&total)[2][kTiles][4], const float (&sum)[2][kTiles][4], const float (&scale)[4])
+{
+#pragma unroll
+  for (int m = 0; m < 2; m++) {
+#pragma unroll
+    for (int n = 0; n < kTiles; n++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const float v = kFactor == 1 ? sum[m][n][i] : sum[m][n][i] * (float)kFactor;
+        total[m][n][i] = fmaf(scale[2 * m + i / 2], v, total[m][n][i]);
+      }
+    }
+  }
+}
+
+/** A lane's part of a step: its words of the panels and of the rows of x. */
+template <int kPanels, int kTiles, int kWords> struct step_words {
+  uint32_t w[kPanels][kWords], x[kTiles][4];
+
+  template <typename Form>
+  __device__ __forceinline__ void load(const Form &form, uint32_t w_at, int stage_bytes,
+                                       uint32_t x_at, int step)
+  {
+    const int lane = threadIdx.x % kWarp;
+#pragma unroll
+    for (int i = 0; i < kPanels; i++) {
+      form.load(w[i], w_at + i * stage_bytes, step);
+    }
+#pragma unroll
+    for (int n = 0; n < kTiles; n++) {
+      load_shared(x[n], x_at + ((n * kChunkSteps + step) * kWarp + lane) * 16);
+    }
+  }
+};
+
+/** total[i] += the products of a chunk of panel i, at w + i * stage_bytes, with the rows at x.
+ * kAll: there are kChunkSteps steps. The next step's words are loaded ahead of a step's products.
+ */
+template <typename T, bool kAll, int kPanels, int kTiles, typename Form>
+__device__ __forceinline__ void multiply_chunk(const Form &form,
+                                               float (&total)[kPanels][2][kTiles][4], uint32_t w,
+                                               int stage_bytes, uint32_t x, int steps)
+{
+  float of_group[Form::kScaled ? kPanels : 1][2][kTiles][4] = {};
+  uint32_t less[kPanels][4];
+  step_words<kPanels, kTiles, Form::kWords> words[2];
+  words[0].load(form, w, stage_bytes, x, 0);
+#pragma unroll(kAll ? kChunkSteps : 1)
+  for (int step = 0; step < (kAll ? kChunkSteps : steps); step++) {
+    if (kAll && step + 1 < kChunkSteps) {
+      words[(step + 1) % 2].load(form, w, stage_bytes, x, step + 1);
+    } else if (!kAll) {
+      words[0].load(form, w, stage_bytes, x, step);
+    }
+    const auto &now = words[kAll ? step % 2 : 0];
+#pragma unroll
+    for (int i = 0; i < kPanels; i++) {
+      float(&sum)[2][kTiles][4] = Form::kScaled ? of_group[i] : total[i];
+      uint32_t a[2][2][4];
+      if (form.begins_group(step)) {
+        form.template zero_points<T>(less[i], w + i * stage_bytes, step);
+      }
+      form.template widen<T>(a, now.w[i], less[i]);
+#pragma unroll
+      for (int n = 0; n < kTiles; n++) {
+#pragma unroll
+        for (int m = 0; m < 2; m++) {
+          const bool add = !Form::kScaled || !form.begins_group(step);
+          multiply_small<T>(sum[m][n], a[0][m], now.x[n][0], now.x[n][1], add);
+          multiply_small<T>(sum[m][n], a[1][m], now.x[n][2], now.x[n][3], true);
+        }
+      }
+      if constexpr (Form::kScaled) {
+        if (form.ends_group(step) || (!kAll && step + 1 == steps)) {
+          float scale[4];
+          form.scales(scale, w + i * stage_bytes, step);
+          add_scaled<Form::template kFactor<T>>(total[i], sum, scale);
+        }
+      }
+    }
+  }
+}
+
+namespace
+{
+
+template <typename Operand, typename T, typename B>
+__global__ void __launch_bounds__(B::kThreads, 1)
+    quantised_product_kernel(const quantised_product p)
+{
+  constexpr int kTiles = B::kTiles, kOfWarp = B::kOfWarp, kStages = B::kStages;
+  extern __shared__ __align__(128) uint8_t shared[];
+  const int lane = threadIdx.x % kWarp, g = lane / 4, q = lane % 4;
+  const int team = threadIdx.x / B::kTeamThreads, warp = threadIdx.x % B::kTeamThreads / kWarp;
+  using sum_type = typename std::conditional<Operand::kIntegers, int, float>::type;
+  using rows_type = typename Operand::template rows<kTiles>;
+  const int stage_bytes = B::stage_bytes(p, rows_type::kTileBytes);
+  const int64_t panel0 = (int64_t)blockIdx.x * B::kPanels, row0 = (int64_t)blockIdx.y * B::kRows;
+  const int64_t own0 = panel0 + warp * kOfWarp, left = divide_up(p.w.out, TGI_PANEL_ROWS) - own0;
+  const int own = left < kOfWarp ? (int)left : kOfWarp; /* panels, or less than 1 */
+  const bool recorder = blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0;
+
+  Operand operand(p); /* before the header is read, if it can */
+  bool fits = true;
+  if (operand.needs_header()) {
+    fits = operand.read_header(p, recorder);
+  }
+  const int chunks = fits ? (int)divide_up(p.w.in, kChunk) : 0;
+  const int run = (chunks + kTeams - 1) / kTeams, first = team * run;
+  const int end = first + run < chunks ? first + run : chunks;
+  const uint32_t ring = shared_address(shared) + team * kStages * stage_bytes;
+  const uint32_t own_at = warp * kOfWarp * p.stage_bytes, x_at = B::kPanels * p.stage_bytes;
+  sum_type total[kOfWarp][2][kTiles][4] = {};
+  const bool early = !operand.needs_header();
+  operand.visit([&](auto form) {
+    rows_type rows(p, row0, first);
+    form.template begin<kOfWarp>(p, own0, first);
+    const auto copy = [&](int chunk, int stage) {
+      const uint32_t to = ring + stage * stage_bytes;
+      const int64_t columns = p.w.in - (int64_t)chunk * kChunk;
+      if (chunk < end && columns >= kChunk) {
+        form.template copy<kOfWarp, true>(own, kChunk, to + own_at, p.stage_bytes);
+        rows.template copy<B::kPanelWarps, true>(to + x_at, kChunk, warp);
+      } else if (chunk < end) {
+        form.template copy<kOfWarp, false>(own, (int)columns, to + own_at, p.stage_bytes);
+        rows.template copy<B::kPanelWarps, false>(to + x_at, (int)columns, warp);
+      }
+      commit_copies();
+    };
+#pragma unroll
+    for (int i = 0; i < kStages - 1; i++) {
+      copy(first + i, i);
+    }
+    if (early) {
+      fits = operand.read_header(p, recorder);
+      form.complete(operand);
+    }
+    int stage = 0, next_stage = kStages - 1;
+#pragma unroll 1
+    for (int chunk = first; chunk < end; chunk++) {
+      wait_for_copies<kStages - 2>();
+      if constexpr (B::kPanelWarps == 1) {
+        __syncwarp();
+      } else {
+        sync_some(1 + team, B::kTeamThreads);
+      }
+      copy(chunk + kStages - 1, next_stage);
+      const uint32_t at = ring + stage * stage_bytes;
+      const int64_t columns = p.w.in - (int64_t)chunk * kChunk;
+      if (columns >= kChunk) {
+        form.template multiply<T, true>(total, at + own_at, p.stage_bytes, at + x_at, kChunkSteps);
+      } else {
+        form.template multiply<T, false>(total, at + own_at, p.stage_bytes, at + x_at,
+                                         (int)divide_up(columns, kStep));
+      }
+      stage = stage + 1 == kStages ? 0 : stage + 1;
+      next_stage = next_stage + 1 == kStages ? 0 : next_stage + 1;
+    }
+  });
+  wait_for_copies<0>();
+  __syncthreads();
+
+  sum_type *parts = reinterpret_cast<sum_type *>(shared) + team * B::kRows * B::kPartStep;
+#pragma unroll
+  for (int i = 0; i < kOfWarp; i++) {
+#pragma unroll
+    for (int n = 0; n < kTiles; n++) {
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        const pack<sum_type, 4> four = {
+            {total[i][0][n][j], total[i][0][n][2 + j], total[i][1][n][j], total[i][1][n][2 + j]}};
+        *reinterpret_cast<pack<sum_type, 4> *>(parts + (8 * n + 2 * q + j) * B::kPartStep +
+                                               (warp * kOfWarp + i) * TGI_PANEL_ROWS + 4 * g) =
+            four;
+      }
+    }
+  }
+  __syncthreads();
+  const sum_type *all = reinterpret_cast<const sum_type *>(shared);
+  constexpr int kColumns = B::kPanels * TGI_PANEL_ROWS, kHalf = kTeams / 2;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < B::kRows * kColumns; i += B::kThreads) {
+    const int r = i / kColumns, c = i % kColumns;
+    const int64_t row = row0 + r, o = panel0 * TGI_PANEL_ROWS + c;
+    if (row >= p.rows || o >= p.w.out) {
+      continue;
+    }
+    sum_type half[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+#pragma unroll
+      for (int t = 0; t < kHalf; t++) {
+        const sum_type v = all[((h * kHalf + t) * B::kRows + r) * B::kPartStep + c];
+        half[h] = t == 0 ? v : half[h] + v;
+      }
+    }
+    sum_type sum = half[0] + half[1];
+    if constexpr (Operand::kOnlyFinite) {
+      sum = fmaf(0.0f, sum, sum); /* infinity becomes NaN, as on every entry */
+    }
+    float y = operand.finish(p, row, o, sum);
+    if (p.bias) {
+      y = y + load_any(p.bias, p.bias_dtype, o);
+    }
+    store_any(p.y, p.y_dtype, row * p.y_step + o, fits ? y : CUDART_NAN_F);
+  }
+}
+
+} // namespace
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

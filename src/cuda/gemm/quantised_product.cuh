@@ -1,0 +1,156 @@
+/** How the ops run products with packed quantised weights on tensor cores: which block takes how
+ * many rows, and from how many rows on the weight is widened once. */
+#ifndef TGI_CUDA_QUANTISED_PRODUCT_CUH
+#define TGI_CUDA_QUANTISED_PRODUCT_CUH
+
+#include "cuda/gemm/gemm_quantised_widen.cuh"
+#include "cuda/gemm/product.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+/** From how many rows on reading a widened weight costs less than widening it for each strip. */
+constexpr int64_t kWidenRows = 193;
+
+/** The fields that the three ops' calls share. */
+template <typename Args>
+quantised_product quantised_product_of(const Args *a, const packed_weight &w, int64_t panel_bytes,
+                                       int stage_bytes)
+{
+  quantised_product p = {};
+  p.x = a->x.data;
+  p.rows = a->x.shape[0];
+  p.x_step = tgi_stride(&a->x, 0);
+  p.w = w;
+  p.panel_bytes = panel_bytes;
+  p.stage_bytes = stage_bytes;
+  p.y = a->y.data;
+  p.y_dtype = a->y.dtype;
+  p.y_step = tgi_stride(&a->y, 0);
+  if (tgi_present(&a->bias)) {
+    p.bias = a->bias.data;
+    p.bias_dtype = a->bias.dtype;
+  }
+  return p;
+}
+
+constexpr int kStripRows = 32; /* at most, of x in a block */
+
+/** Rows of x in a block. */
+inline int strip_of(int64_t rows)
+{
+  return rows <= 8 ? 8 : rows <= 16 ? 16 : kStripRows;
+}
+
+/** Whether the kernels take the weight, and the grid the call. */
+template <typename Args> bool takes_packed(const Args *a)
+{
+  const int64_t chunks = divide_up(a->x.shape[1], (int64_t)kChunk);
+  const int64_t panels = divide_up(a->y.shape[1], (int64_t)TGI_PANEL_ROWS);
+  return chunks > 0 && panels <= INT32_MAX / chunks && (uintptr_t)a->weight.data % 16 == 0 &&
+         divide_up(a->x.shape[0], (int64_t)8) <= 65535;
+}
+
+/** Whether they take x as it is. */
+template <typename Args> bool takes_quantised(const Args *a)
+{
+  return a->x.dtype != TG_F32 && rows_aligned(&a->x, 16) && takes_packed(a);
+}
+
+/** Whether a call of that many rows is the widened weight's. f16 is not: its range is less than
+ * that of weights. */
+template <typename Args> bool widens_quantised(const tg_context *ctx, const Args *a)
+{
+  return a->x.shape[0] >= kWidenRows && a->x.dtype == TG_BF16 && a->y.dtype == TG_BF16 &&
+         tgi_lt_ready(ctx);
+}
+
+template <typename Args> size_t widened_bytes(const tg_context *ctx, const Args *a)
+{
+  return widens_quantised(ctx, a) ? (size_t)(a->y.shape[1] * widened_step(a->x.shape[1])) * 2 : 0;
+}
+
+/** In blocks of the first of these that the GPU has the shared memory for: a data centre's has 163
+ * KiB at least, others have 99. */
+template <typename Operand, typename T, typename First, typename... Others>
+tg_status launch_quantised(const tg_context *ctx, const quantised_product &p)
+{
+  constexpr int kTile = Operand::template rows<First::kTiles>::kTileBytes;
+  const size_t shared = First::shared_bytes(p, kTile);
+  if constexpr (sizeof...(Others) > 0) {
+    if (shared > (size_t)ctx->device->shared_bytes) {
+      return launch_quantised<Operand, T, Others...>(ctx, p);
+    }
+  }
+  const int64_t panels = divide_up(p.w.out, TGI_PANEL_ROWS);
+  const dim3 grid((unsigned)divide_up(panels, (int64_t)First::kPanels),
+                  (unsigned)divide_up(p.rows, (int64_t)First::kRows));
+  return launch(ctx, quantised_product_kernel<Operand, T, First>, grid, First::kThreads, shared, p);
+}
+
+/** Strips of 8, 16 or 32 rows; two panels for a block where there are more than the GPU has blocks
+ * for, and x is read half as often. */
+template <typename Operand, typename T>
+tg_status multiply_strips(const tg_context *ctx, const quantised_product &p)
+{
+  using one8 = quantised_block<1, 1, 1, 2>;
+  using one16 = quantised_block<1, 1, 2, 2>;
+  const bool wide = divide_up(p.w.out, TGI_PANEL_ROWS) > ctx->device->multiprocessors;
+  if (p.rows <= 8) {
+    return wide ? launch_quantised<Operand, T, quantised_block<2, 1, 1, 2>, one8>(ctx, p)
+                : launch_quantised<Operand, T, quantised_block<1, 1, 1, 3>, one8>(ctx, p);
+  }
+  if (p.rows <= 16) {
+    return wide ? launch_quantised<Operand, T, quantised_block<2, 1, 2, 2>, one16, one8>(ctx, p)
+                : launch_quantised<Operand, T, one16, one8>(ctx, p);
+  }
+  return launch_quantised<Operand, T, quantised_block<1, 1, 4, 2>, one16, one8>(ctx, p);
+}
+
+template <typename Operand>
+tg_status multiply_widened(const tg_context *ctx, const quantised_product &p, void *workspace)
+{
+  bf16 *widened = static_cast<bf16 *>(workspace);
+  const tg_status status = widen_weight<Operand>(ctx, p, widened);
+  gemm_call c = {};
+  c.m = p.rows;
+  c.n = p.w.out;
+  c.k = p.w.in;
+  c.a.data = p.x;
+  c.a.dtype = c.b.dtype = TG_BF16;
+  c.a.row_step = p.x_step;
+  c.b.data = widened;
+  c.b.row_step = 1;
+  c.b.col_step = widened_step(p.w.in);
+  c.c = p.y;
+  c.c_dtype = p.y_dtype;
+  c.c_row_step = p.y_step;
+  c.bias = p.bias;
+  c.bias_dtype = p.bias_dtype;
+  return status ? status : product(ctx, c);
+}
+
+template <typename Operand, typename Args>
+tg_status multiply_quantised(const tg_context *ctx, const Args *a, const quantised_product &p)
+{
+  if (widens_quantised(ctx, a)) {
+    return multiply_widened<Operand>(ctx, p, a->workspace);
+  }
+  return a->x.dtype == TG_BF16 ? multiply_strips<Operand, bf16>(ctx, p)
+                               : multiply_strips<Operand, f16>(ctx, p);
+}
+
+template <typename Args>
+void tell_quantised(const tg_context *ctx, const Args *a, char *text, size_t bytes)
+{
+  if (widens_quantised(ctx, a)) {
+    snprintf(text, bytes, "weight widened to bf16, then cublasLt");
+  } else {
+    snprintf(text, bytes, "tensor cores, weight widened in registers, strips of %d rows",
+             strip_of(a->x.shape[0]));
+  }
+}
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

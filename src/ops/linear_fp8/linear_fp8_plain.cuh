@@ -1,0 +1,17 @@
+/** linear_fp8 without tensor cores, by f32 multiply-adds: the whole entry `any`, and what
+ * later entries do not take. */
+#ifndef TGI_OPS_LINEAR_FP8_PLAIN_CUH
+#define TGI_OPS_LINEAR_FP8_PLAIN_CUH
+
+#include "ops/kernels.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+size_t linear_fp8_plain_bytes(const tg_linear_fp8_fwd_args *a);
+tg_status linear_fp8_plain(const tg_context *ctx, const tg_linear_fp8_fwd_args *a);
+void tell_linear_fp8_plain(const tg_linear_fp8_fwd_args *a, char *text, size_t bytes);
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif

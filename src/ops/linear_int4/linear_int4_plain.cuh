@@ -1,0 +1,17 @@
+/** linear_int4 without tensor cores, by products of bytes with digits of x: the whole entry `any`,
+ * and what later entries do not take. */
+#ifndef TGI_OPS_LINEAR_INT4_PLAIN_CUH
+#define TGI_OPS_LINEAR_INT4_PLAIN_CUH
+
+#include "ops/kernels.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+size_t linear_int4_plain_bytes(const tg_linear_int4_fwd_args *a);
+tg_status linear_int4_plain(const tg_context *ctx, const tg_linear_int4_fwd_args *a);
+void tell_linear_int4_plain(const tg_linear_int4_fwd_args *a, char *text, size_t bytes);
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif
