@@ -125,6 +125,7 @@ static void check_recorded_forward(const tg_model *model, tg_session *gpu, int32
 {
   enum { batch = 3, seq = 9 };
   static float want[batch * seq * kIds];
+  tg_error error;
   assert_non_null(gpu->forward->graph);
   for (int turn = 0; turn < 3; turn++) {
     tg_session *fresh = generation_session(model, (generation_form){.backend = TG_BACKEND_CUDA});
