@@ -41,7 +41,7 @@ def attention_section(cases, card=""):
     for case, rows in sorted(found.items(), key=lambda item: (item[0][1], sizes_of(item[0][4]))):
         dim, causal, tokens = sizes_of(case[4])
         ours, peer = times_of(rows)
-        lines.append((case[1], dim, "causal" if causal else "all", f"{tokens:,}", f"{number(ours, 'ms'):.4g}", f"{number(ours, 'tflops'):.1f}",
+        lines.append((case[1], str(dim), "causal" if causal else "all", f"{tokens:,}", f"{number(ours, 'ms'):.4g}", f"{number(ours, 'tflops'):.1f}",
                       f"{100 * number(ours, 'roof_share'):.1f}", f"{number(peer, 'ms'):.4g}", f"{100 * number(peer, 'roof_share'):.1f}",
                       f"{number(peer, 'ms') / number(ours, 'ms'):.2f}"))  # fmt: skip
     yield from table(("op", "head", "keys", "tokens", "ms", "TFLOP/s", "% of the peak", "peer ms", "peer %", "peer / ours"), lines)

@@ -353,6 +353,10 @@ def test_chat(chatty):
     assert answer == {"role": "assistant", "content": tokenizer.decode(tokens, skip_special_tokens=True)}
     pieces = model.chat(tokenizer, messages, stream=True, **how)
     assert "".join(pieces) == answer["content"]
+    letters = {n: float("-inf") for n in range(257) if n not in (97, 98, 99)}
+    free = model.chat(tokenizer, messages, logit_bias=letters, **how)["content"]
+    stopped = model.chat(tokenizer, messages, logit_bias=letters, stop=free[3:5], **how)["content"]
+    assert len(free) == 12 and stopped == free[: free.index(free[3:5]) + 2]
     left = model.chat(tokenizer, messages, stream=True, **how)
     next(left)
     left.close()

@@ -22,8 +22,13 @@ class GenerationKeywords(TypedDict, total=False):
     penalty_window: int
     logit_bias: Mapping[int, float] | None
     stop: int | str | Iterable[int | str] | None
-    tokenizer: Tokenizer | None
     logprobs: int | None
+
+
+class TextKeywords(GenerationKeywords, total=False):
+    """Those of calls that are given no tokenizer otherwise: for texts in `stop`."""
+
+    tokenizer: Tokenizer | None
 
 
 _DIRECTORYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
@@ -64,7 +69,7 @@ def _biases(bias: object) -> list[tuple[int, float]]:
 
 
 def settings_for(
-    max_new_tokens: int | None, keywords: GenerationKeywords, generation: Mapping[str, Any]
+    max_new_tokens: int | None, keywords: TextKeywords, generation: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The arguments of a handle's generate, without prompt and seed."""
     unknown = set(keywords) - {*_DIRECTORYS, *_OWN, *_OTHERS}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .. import _core, _runtime
 from ..caller_arrays import cuda_device, empty_like, ids_like, like
 from .argument_checks import I32_MAX, I64_MAX, SEED_MAX, instance_of, whole_number
-from .generation_keywords import GenerationKeywords, seeds_for, settings_for
+from .generation_keywords import GenerationKeywords, TextKeywords, seeds_for, settings_for
 from .mingpt_weights import read_weights
 from .model_config import ModelConfig
 from .text_tokenizer import Tokenizer
@@ -134,7 +134,7 @@ class Model:
 
     def generate(
         self, ids: Any, max_new_tokens: int | None = None, *, seed: int | Sequence[int] = 0, pad_id: int | None = None,
-        return_dict: bool = False, **keywords: Unpack[GenerationKeywords],
+        return_dict: bool = False, **keywords: Unpack[TextKeywords],
     ) -> Any:  # fmt: skip
         """ids, and the tokens after them: [batch, longest] for [batch, tokens], [tokens] for [tokens], of the library and
         dtype of ids. A list may hold rows of different lengths. A row ends after one of the ids of `stop` (None: the
@@ -195,7 +195,7 @@ class Model:
         return [self._handle.generate(row, seed=one, **settings) for row, one in zip(rows, seeds)]
 
     def stream(
-        self, ids: Any, max_new_tokens: int | None = None, *, seed: int = 0, **keywords: Unpack[GenerationKeywords]
+        self, ids: Any, max_new_tokens: int | None = None, *, seed: int = 0, **keywords: Unpack[TextKeywords]
     ) -> _runtime.TokenStream:
         """An iterator over the tokens after one row of ids, each computed when it is asked for: those of generate. With
         logprobs=N its items are (id, log-probability, N most probable pairs). close(), or dropping the iterator, ends the
@@ -216,7 +216,7 @@ class Model:
         Special tokens are left out of the text."""
         instance_of("chat: tokenizer", tokenizer, Tokenizer)
         prompt = tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, **(template or {}))
-        pieces = self._say(tokenizer, self.stream(prompt, max_new_tokens, seed=seed, **keywords))
+        pieces = self._say(tokenizer, self.stream(prompt, max_new_tokens, seed=seed, tokenizer=tokenizer, **keywords))
         return pieces if stream else {"role": "assistant", "content": "".join(pieces)}
 
     @staticmethod
