@@ -204,7 +204,9 @@ def test_losses_on_the_cpu(live, tmp_path):
 
 
 @pytest.mark.parametrize(("way", "provider", "model"), [
-    ("fsdp", "tegula", "qwen3-tiny"), ("fsdp", "tegula", "qwen3-tiny-untied"), ("ddp", "hf", "qwen3-tiny")])
+    ("fsdp", "tegula", "qwen3-tiny"),
+    pytest.param("fsdp", "tegula", "qwen3-tiny-untied", marks=pytest.mark.nightly),
+    pytest.param("ddp", "hf", "qwen3-tiny", marks=pytest.mark.nightly)])  # fmt: skip
 def test_two_processes_train_as_one(live, tmp_path, way, provider, model):
     rows = rows_from(tmp_path, way, "--model", model, "--shape", "b1_s32", "--dtype", "f32", "--count", "4",
                      "--warm-up", "1", "--providers", provider)  # fmt: skip
@@ -234,7 +236,7 @@ def test_a_global_batch_is_more_than_its_part(live):
     assert torch.equal(batches(b"abc", 1, 2, 4)[0], torch.tensor([[97, 98, 99, 97], [98, 99, 97, 98]]))
 
 
-@pytest.mark.parametrize("name", ["rmsnorm", "lce", "ops"])
+@pytest.mark.parametrize("name", [pytest.param("rmsnorm", marks=pytest.mark.nightly), "lce", "ops"])
 def test_functions_on_the_cpu(live, tmp_path, name):
     rows = rows_from(tmp_path, name, "--providers", "torch,tegula")
     assert {row["impl"] for row in rows} == {"torch", "tegula"}

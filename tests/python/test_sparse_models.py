@@ -203,7 +203,7 @@ def test_checkpointed_layers_route_as_before(variant, reentrant):
 
 
 @stacked
-@pytest.mark.parametrize("variant", ["gpt_oss", "mixtral"])
+@pytest.mark.parametrize("variant", ["gpt_oss", pytest.param("mixtral", marks=pytest.mark.nightly)])
 def test_compiles(variant):
     """The whole model, without a break of the graph; nothing in it depends on the routes."""
     model, inputs = make(variant, num_hidden_layers=2), tiny.batch(SHAPE)

@@ -251,6 +251,7 @@ def test_compiles_without_gradients(name, grad):
         assert all(torch.equal(a, b) for a, b in zip(listed(compiled(*inputs)), listed(CASES[name][1](*inputs)), strict=True))
 
 
+@pytest.mark.nightly  # a minute of g++
 def test_inductor_knows_the_operators(monkeypatch):
     """Those it does not know it describes in words, which PyTorch 2.11 does not end at the end of a long graph."""
     from torch._inductor import config, graph
