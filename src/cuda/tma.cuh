@@ -17,6 +17,9 @@
 
 inline namespace TGI_CUDA_ENTRY
 {
+#ifndef PROBE_PROMO
+#define PROBE_PROMO
+#endif
 
 constexpr int kPageCols = 64;
 constexpr int kPageRow = 128; /* bytes */
@@ -83,7 +86,7 @@ inline tg_status make_page_map(const tg_context *ctx, const tg_tensor *t, int ro
       : t->dtype == TG_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                            : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       4, t->data, extent, step + 1, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_SWIZZLE_128B, PROBE_PROMO CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return r == CUDA_SUCCESS ? TG_OK
                            : tgi_report(ctx, TG_DEVICE,
@@ -131,6 +134,19 @@ __device__ __forceinline__ void load_page(uint32_t to, const CUtensorMap *map, i
                : "memory");
 }
 
+/** The same to all blocks of the cluster whose bits are set: the page lies at `to`, and counts on
+ * the barrier at `b`, in each of them. */
+__device__ __forceinline__ void load_page_in(uint32_t to, const CUtensorMap *map, int col, int row,
+                                             mbarrier *b, unsigned blocks)
+{
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+               ".multicast::cluster [%0], [%1, {%2, %3, %4, %4}], [%5], %6;"
+               :
+               : "r"(to), "l"(map), "r"(col), "r"(row), "r"(0), "r"(shared_address(b)),
+                 "h"((unsigned short)blocks)
+               : "memory");
+}
+
 /** The other way round. Who wrote the page has called publish_to_copies, and a barrier followed. */
 __device__ __forceinline__ void store_page(const CUtensorMap *map, int col, int row, int head,
                                            int index, uint32_t from)
@@ -163,6 +179,12 @@ __device__ __forceinline__ void commit_stores()
 __device__ __forceinline__ void wait_for_store_reads()
 {
   asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
+}
+
+/** Until all but the latest group of this thread's stores have read shared memory. */
+__device__ __forceinline__ void wait_for_earlier_store_reads()
+{
+  asm volatile("cp.async.bulk.wait_group.read 1;" : : : "memory");
 }
 
 /** Makes this thread's writes to shared memory visible to copies and products. */

@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 
 enum {
   kTileM = 128,
@@ -104,11 +105,114 @@ tgi_gemm_plan tgi_gemm_plan_sm90(const tgi_gemm_problem *p, const tgi_gemm_devic
   return plan;
 }
 
+/* ---- dense: one group ---- */
+
+enum {
+  kInStepBytes = 32768, /* of shared memory through which results are stored */
+  kInStepBarriers = 256,
+  kWideColumns = 256,
+  kNarrowColumns = 128,
+  kDeepStages = 6 /* of narrow tiles */
+};
+
+static const char *obstacle_to_dense(const tgi_gemm_problem *p)
+{
+  if (!is_half(p->a.dtype) || p->a.dtype != p->b.dtype) {
+    return "operands that are not both f16 or both bf16";
+  }
+  if (p->c.dtype != p->a.dtype && p->c.dtype != TG_F32) {
+    return "a result of another dtype";
+  }
+  if (p->m == 0 || p->n == 0 || p->k == 0) {
+    return "nothing to multiply";
+  }
+  if (p->a.major == TGI_GEMM_ACROSS_K && p->b.major == TGI_GEMM_ALONG_K) {
+    return "A across k beside B along it";
+  }
+  if (!p->a.vectors || !p->b.vectors || !p->c.vectors) {
+    return "rows that do not begin at multiples of 16 bytes";
+  }
+  if (p->m > INT_MAX / 2 || p->n > INT_MAX / 2 || p->k > INT_MAX / 2) {
+    return "extents above 2^30";
+  }
+  return NULL;
+}
+
+/* Tiles that finish beside the next one's products store whole vectors of 16 bits and do nothing
+ * else. */
+static const char *obstacle_to_beside(const tgi_gemm_problem *p)
+{
+  return p->c.dtype == TG_F32 || p->finishes || p->adds || p->n % kVector != 0
+             ? "results that are stored in step"
+             : NULL;
+}
+
+/* Microseconds on an H200: what a step of 64 along k costs a tile, what a tile costs beside its
+ * steps, and what the product costs beside its tiles. */
+static double estimate(const tgi_gemm_problem *p, const tgi_gemm_plan *plan, int multiprocessors)
+{
+  const bool beside = plan->kernel == TGI_GEMM_SM90_TILES;
+  const double step = plan->tile_n == kWideColumns ? 0.80 : plan->tile_n == kTileN ? 0.61 : 0.44;
+  const double tile = beside ? 0.6 : plan->tile_n == kWideColumns ? 1.8 : 1.1;
+  const int64_t waves = parts(plan->tiles, multiprocessors);
+  return 4 + (double)waves * (tile + step * (double)parts(p->k, plan->tile_k));
+}
+
+tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *p, const tgi_gemm_device *device,
+                                       int tile_n)
+{
+  const bool beside = tile_n == kTileN;
+  tgi_gemm_plan plan = {.kernel = TGI_GEMM_NOT_TAKEN,
+                        .reason = obstacle_to_dense(p),
+                        .fused = true,
+                        .tile_m = kTileM,
+                        .tile_n = tile_n,
+                        .tile_k = kTileK,
+                        .stages = tile_n == kNarrowColumns ? kDeepStages : kStages};
+  if (!plan.reason && beside) {
+    plan.reason = obstacle_to_beside(p);
+  }
+  if (plan.reason) {
+    return plan;
+  }
+  plan.row_tiles = parts(p->m, plan.tile_m);
+  plan.column_tiles = parts(p->n, plan.tile_n);
+  plan.tiles = plan.row_tiles * plan.column_tiles;
+  plan.blocks = (int)(plan.tiles < device->multiprocessors ? plan.tiles : device->multiprocessors);
+  const size_t stage = kTileBytes + (size_t)plan.tile_n * 2 * kTileK;
+  plan.shared = (size_t)plan.stages * stage;
+  plan.shared += beside ? kAlignment + (size_t)plan.tile_n * 2 * kTileM + kBesideTiles
+                        : (size_t)kInStepBytes + 2 * (size_t)plan.tile_n * 4 + kInStepBarriers;
+  if (plan.tiles > INT_MAX / 2) {
+    plan.reason = "more tiles than 2^30";
+  } else if ((int64_t)plan.shared > device->shared_bytes) {
+    plan.reason = "a device with less shared memory";
+  } else {
+    plan.kernel = beside ? TGI_GEMM_SM90_TILES : TGI_GEMM_SM90_IN_STEP;
+    plan.microseconds = estimate(p, &plan, device->multiprocessors);
+  }
+  return plan;
+}
+
+tgi_gemm_plan tgi_gemm_plan_dense_sm90(const tgi_gemm_problem *p, const tgi_gemm_device *device)
+{
+  static const int widths[] = {kTileN, kNarrowColumns};
+  tgi_gemm_plan best = tgi_gemm_plan_tiles_sm90(p, device, kWideColumns);
+  for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+    const tgi_gemm_plan plan = tgi_gemm_plan_tiles_sm90(p, device, widths[i]);
+    if (plan.kernel != TGI_GEMM_NOT_TAKEN && plan.microseconds < best.microseconds) {
+      best = plan;
+    }
+  }
+  return best;
+}
+
 /* ---- few rows ---- */
 
 enum {
   kBlocksWanted = 132, /* an H200's multiprocessors, whatever the device: sums go by shapes */
-  kStepsOfPart = 4     /* at least */
+  kStepsOfPart = 4,    /* at least */
+  kPeersMost = 4
 };
 
 static int clamped(int64_t v, int64_t most)
@@ -136,6 +240,23 @@ static const char *obstacle_to_few(const tgi_gemm_problem *p)
   return NULL;
 }
 
+/* Columns of a product that rows are. */
+static int tokens_of(int64_t rows)
+{
+  return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
+}
+
+/* Blocks that share x: none where x is small beside W. */
+static int peers_of(const tgi_gemm_plan *plan)
+{
+  int peers = 1;
+  while (plan->tile_m > 16 && peers < kPeersMost &&
+         2 * peers * plan->parts <= TGI_GEMM_FEW_BLOCKS && 2 * peers <= plan->tiles) {
+    peers *= 2;
+  }
+  return peers;
+}
+
 tgi_gemm_plan tgi_gemm_plan_few_sm90(const tgi_gemm_problem *p)
 {
   tgi_gemm_plan plan = {.kernel = TGI_GEMM_NOT_TAKEN, .reason = obstacle_to_few(p), .fused = true};
@@ -143,15 +264,16 @@ tgi_gemm_plan tgi_gemm_plan_few_sm90(const tgi_gemm_problem *p)
     return plan;
   }
   plan.kernel = TGI_GEMM_SM90_FEW;
-  plan.tile_m = p->m <= 8 ? 8 : p->m <= 16 ? 16 : p->m <= 32 ? 32 : 64;
+  plan.tile_m = tokens_of(p->m);
   plan.tile_n = TGI_GEMM_FEW_OUTPUTS;
   plan.tile_k = TGI_GEMM_FEW_STEP;
   plan.row_tiles = 1;
   plan.tiles = plan.column_tiles = parts(p->n, plan.tile_n);
   const int64_t steps = parts(p->k, plan.tile_k);
-  const int most = clamped(steps / kStepsOfPart, TGI_GEMM_FEW_PARTS);
+  const int most = clamped(steps / kStepsOfPart, TGI_GEMM_FEW_BLOCKS);
   plan.parts = clamped(kBlocksWanted / plan.column_tiles, most);
-  plan.blocks = (int)plan.tiles * plan.parts;
+  plan.peers = peers_of(&plan);
+  plan.blocks = (int)parts(plan.tiles, plan.peers) * plan.peers * plan.parts;
   return plan;
 }
 
@@ -171,6 +293,10 @@ void tgi_gemm_plan_text(const tgi_gemm_problem *p, const tgi_gemm_plan *plan, ch
   if (plan->kernel == TGI_GEMM_SM90_FEW) {
     snprintf(text, bytes, "wgmma, few rows: tiles of %d rows x %d columns, k in %d part%s",
              plan->tile_m, plan->tile_n, plan->parts, plan->parts > 1 ? "s" : "");
+    if (plan->peers > 1) {
+      const size_t used = strlen(text);
+      snprintf(text + used, bytes - used, ", rows loaded once for %d tiles", plan->peers);
+    }
     return;
   }
   char groups[64] = "";
@@ -178,9 +304,10 @@ void tgi_gemm_plan_text(const tgi_gemm_problem *p, const tgi_gemm_plan *plan, ch
     snprintf(groups, sizeof groups, "%lld groups of %s, ", (long long)p->groups,
              p->grouped == TGI_GEMM_GROUPS_OF_ROWS ? "rows" : "steps");
   }
-  const char *behind = p->epilogue == TGI_GEMM_STORE ? ""
-                       : plan->fused                 ? ", the activation beside them"
-                                                     : ", the activation behind them";
+  const char *behind = plan->kernel == TGI_GEMM_SM90_IN_STEP ? ", stored in step"
+                       : p->epilogue == TGI_GEMM_STORE       ? ""
+                       : plan->fused                         ? ", the activation beside them"
+                                                             : ", the activation behind them";
   snprintf(text, bytes, "wgmma, %s, %stiles of %d x %d, %d stages of %d steps%s", form_of(p),
            groups, plan->tile_m, plan->tile_n, plan->stages, plan->tile_k, behind);
 }

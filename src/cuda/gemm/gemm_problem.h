@@ -53,7 +53,8 @@ typedef struct tgi_gemm_problem {
   int64_t groups; /* 1 without */
   tgi_gemm_operand a, b, c;
   tgi_gemm_epilogue epilogue;
-  bool adds; /* C += */
+  bool adds;     /* C += */
+  bool finishes; /* ONE_GROUP: an activation, saved values before it, or a residual */
 } tgi_gemm_problem;
 
 typedef struct tgi_gemm_device {
@@ -62,9 +63,10 @@ typedef struct tgi_gemm_device {
 } tgi_gemm_device;
 
 typedef enum tgi_gemm_kernel {
-  TGI_GEMM_NOT_TAKEN,  /* `reason` says why; another entry or library multiplies */
-  TGI_GEMM_SM90_TILES, /* gemm_sm90.cuh */
-  TGI_GEMM_SM90_FEW    /* gemm_few_rows_sm90.cuh */
+  TGI_GEMM_NOT_TAKEN,    /* `reason` says why; another entry or library multiplies */
+  TGI_GEMM_SM90_TILES,   /* gemm_sm90.cuh */
+  TGI_GEMM_SM90_IN_STEP, /* gemm_in_step_sm90.cuh */
+  TGI_GEMM_SM90_FEW      /* gemm_few_rows_sm90.cuh */
 } tgi_gemm_kernel;
 
 typedef struct tgi_gemm_plan {
@@ -75,8 +77,10 @@ typedef struct tgi_gemm_plan {
   int64_t row_tiles, column_tiles; /* ROWS: the most that the groups can have */
   int64_t tiles;
   int parts; /* of k, by blocks of a cluster; FEW */
+  int peers; /* tiles of a cluster, whose blocks share loads of A; FEW */
   int blocks;
   size_t shared;
+  double microseconds; /* an estimate; ONE_GROUP of tiles */
 } tgi_gemm_plan;
 
 enum {
@@ -84,11 +88,21 @@ enum {
   TGI_GEMM_FEW_ROWS = 64,      /* of A, up to which a product NT is one of few rows */
   TGI_GEMM_FEW_OUTPUTS = 128,  /* columns of a tile */
   TGI_GEMM_FEW_STEP = 64,      /* along k */
-  TGI_GEMM_FEW_PARTS = 8       /* of k at most: a cluster that every GPU can form */
+  TGI_GEMM_FEW_BLOCKS = 8      /* parts of k times peers at most: clusters of every GPU */
 };
 
 /** The plan of tiles for a GPU of compute capability 9.0. */
 tgi_gemm_plan tgi_gemm_plan_sm90(const tgi_gemm_problem *problem, const tgi_gemm_device *device);
+
+/** The plan of a product without groups for a GPU of compute capability 9.0: of the kernels and
+ * widths of tiles that take it, the one with the lowest estimate of time. */
+tgi_gemm_plan tgi_gemm_plan_dense_sm90(const tgi_gemm_problem *problem,
+                                       const tgi_gemm_device *device);
+
+/** The plan of tiles `tile_n` wide, whether or not they are the best: 256 and 128 (IN_STEP), 192
+ * (TILES). NOT_TAKEN if they do not take the problem. */
+tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *problem,
+                                       const tgi_gemm_device *device, int tile_n);
 
 /** The plan of few rows for a GPU of compute capability 9.0; C may have any dtype. How k is split
  * depends on n and k alone. */
