@@ -49,15 +49,6 @@ __device__ __forceinline__ void arrive_in(mbarrier *mine, unsigned block)
                : "memory");
 }
 
-/** The same of a thread that publishes nothing by it: it has only read. */
-__device__ __forceinline__ void release_in(mbarrier *mine, unsigned block)
-{
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];"
-               :
-               : "r"(address_in(mine, block))
-               : "memory");
-}
-
 /** Arrives, and `bytes` more must come before the phase is complete. */
 __device__ __forceinline__ void arrive_expecting(mbarrier *b, unsigned bytes)
 {

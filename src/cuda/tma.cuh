@@ -17,9 +17,6 @@
 
 inline namespace TGI_CUDA_ENTRY
 {
-#ifndef PROBE_PROMO
-#define PROBE_PROMO
-#endif
 
 constexpr int kPageCols = 64;
 constexpr int kPageRow = 128; /* bytes */
@@ -86,7 +83,7 @@ inline tg_status make_page_map(const tg_context *ctx, const tg_tensor *t, int ro
       : t->dtype == TG_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                            : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       4, t->data, extent, step + 1, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, PROBE_PROMO CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return r == CUDA_SUCCESS ? TG_OK
                            : tgi_report(ctx, TG_DEVICE,
@@ -131,19 +128,6 @@ __device__ __forceinline__ void load_page(uint32_t to, const CUtensorMap *map, i
                :
                : "r"(to), "l"(map), "r"(col), "r"(row), "r"(head), "r"(index),
                  "r"(shared_address(b))
-               : "memory");
-}
-
-/** The same to all blocks of the cluster whose bits are set: the page lies at `to`, and counts on
- * the barrier at `b`, in each of them. */
-__device__ __forceinline__ void load_page_in(uint32_t to, const CUtensorMap *map, int col, int row,
-                                             mbarrier *b, unsigned blocks)
-{
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-               ".multicast::cluster [%0], [%1, {%2, %3, %4, %4}], [%5], %6;"
-               :
-               : "r"(to), "l"(map), "r"(col), "r"(row), "r"(0), "r"(shared_address(b)),
-                 "h"((unsigned short)blocks)
                : "memory");
 }
 

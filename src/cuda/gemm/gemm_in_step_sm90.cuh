@@ -94,31 +94,28 @@ struct gemm_part {
   }
 };
 
-/** kWhole: all rows and columns of the part exist, and its loads run side by side. */
-template <typename C, int kValues, bool kWhole>
+template <typename C, int kValues>
 __device__ __forceinline__ void gemm_add_rows(float *v, const gemm_part &at, const void *add,
                                               int64_t step)
 {
   const C *from = static_cast<const C *>(add) + at.row * step + at.column;
-  float more[kValues];
+  float2 more[kValues / 2];
 #pragma unroll
   for (int i = 0; i < 2; i++) {
 #pragma unroll
     for (int j = 0; j < kValues / 4; j++) {
-      const C *pair = from + 8 * i * step + 8 * j;
-      const float2 w = kWhole || at.has_row(i) ? load_two(pair, kWhole ? 2 : at.count(j))
-                                               : make_float2(0.0f, 0.0f);
-      more[4 * j + 2 * i] = w.x;
-      more[4 * j + 2 * i + 1] = w.y;
+      more[2 * j + i] = at.has_row(i) ? load_two(from + 8 * i * step + 8 * j, at.count(j))
+                                      : make_float2(0.0f, 0.0f);
     }
   }
 #pragma unroll
-  for (int i = 0; i < kValues; i++) {
-    v[i] += more[i];
+  for (int i = 0; i < kValues / 2; i++) {
+    v[2 * i] += more[i].x;
+    v[2 * i + 1] += more[i].y;
   }
 }
 
-template <typename C, int kValues, bool kWhole>
+template <typename C, int kValues>
 __device__ __forceinline__ void gemm_save_rows(const float *v, const gemm_part &at, void *z,
                                                int64_t step)
 {
@@ -127,9 +124,8 @@ __device__ __forceinline__ void gemm_save_rows(const float *v, const gemm_part &
   for (int i = 0; i < 2; i++) {
 #pragma unroll
     for (int j = 0; j < kValues / 4; j++) {
-      if (kWhole || at.has_row(i)) {
-        store_two(to + 8 * i * step + 8 * j, kWhole ? 2 : at.count(j), v[4 * j + 2 * i],
-                  v[4 * j + 2 * i + 1]);
+      if (at.has_row(i)) {
+        store_two(to + 8 * i * step + 8 * j, at.count(j), v[4 * j + 2 * i], v[4 * j + 2 * i + 1]);
       }
     }
   }
@@ -138,7 +134,7 @@ __device__ __forceinline__ void gemm_save_rows(const float *v, const gemm_part &
 /** Sums to values of C. kForward: there may be an activation and saved values. */
 template <typename C, int kValues, bool kForward>
 __device__ __forceinline__ void gemm_finish_part(float *v, const gemm_in_step_job &job,
-                                                 const gemm_part &at, const float *bias, bool whole)
+                                                 const gemm_part &at, const float *bias)
 {
   if (job.bias) {
 #pragma unroll
@@ -151,11 +147,7 @@ __device__ __forceinline__ void gemm_finish_part(float *v, const gemm_in_step_jo
     }
   }
   if (kForward && job.z) {
-    if (whole) {
-      gemm_save_rows<C, kValues, true>(v, at, job.z, job.z_step);
-    } else {
-      gemm_save_rows<C, kValues, false>(v, at, job.z, job.z_step);
-    }
+    gemm_save_rows<C, kValues>(v, at, job.z, job.z_step);
   }
   if (kForward && job.activation == TG_ACTIVATION_GELU_TANH) {
 #pragma unroll
@@ -168,10 +160,8 @@ __device__ __forceinline__ void gemm_finish_part(float *v, const gemm_in_step_jo
       v[i] = gelu_erf<C>(v[i]);
     }
   }
-  if (job.add && whole) {
-    gemm_add_rows<C, kValues, true>(v, at, job.add, job.add_step);
-  } else if (job.add) {
-    gemm_add_rows<C, kValues, false>(v, at, job.add, job.add_step);
+  if (job.add) {
+    gemm_add_rows<C, kValues>(v, at, job.add, job.add_step);
   }
 }
 
@@ -215,11 +205,9 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
     const int column = first + block * kColumns;
     const uint32_t page = s.result + (2 * consumer + block % 2) * kGemmBlock;
     const gemm_part at = {row + 16 * warp + lane / 4, job.tiles.m, column + 2 * (lane % 4), job.n};
-    const bool whole = row + 64 <= job.tiles.m && column + kColumns <= job.n;
-    gemm_finish_part<C, kValues, kForward>(d + kValues * block, job, at, bias + block * kColumns,
-                                           whole);
+    gemm_finish_part<C, kValues, kForward>(d + kValues * block, job, at, bias + block * kColumns);
     if (job.c && column + kColumns > job.n) {
-      gemm_save_rows<C, kValues, false>(d + kValues * block, at, job.c, job.c_step);
+      gemm_save_rows<C, kValues>(d + kValues * block, at, job.c, job.c_step);
       if (leads) {
         commit_stores(); /* of nothing: pages take turns */
       }

@@ -3,7 +3,6 @@
 
 #include <limits.h>
 #include <stdio.h>
-#include <string.h>
 
 enum {
   kTileM = 128,
@@ -135,6 +134,9 @@ static const char *obstacle_to_dense(const tgi_gemm_problem *p)
   if (p->m > INT_MAX / 2 || p->n > INT_MAX / 2 || p->k > INT_MAX / 2) {
     return "extents above 2^30";
   }
+  if (p->reads) {
+    return "results that old values or a residual are added to by threads";
+  }
   return NULL;
 }
 
@@ -211,8 +213,7 @@ tgi_gemm_plan tgi_gemm_plan_dense_sm90(const tgi_gemm_problem *p, const tgi_gemm
 
 enum {
   kBlocksWanted = 132, /* an H200's multiprocessors, whatever the device: sums go by shapes */
-  kStepsOfPart = 4,    /* at least */
-  kPeersMost = 4
+  kStepsOfPart = 4     /* at least */
 };
 
 static int clamped(int64_t v, int64_t most)
@@ -240,23 +241,6 @@ static const char *obstacle_to_few(const tgi_gemm_problem *p)
   return NULL;
 }
 
-/* Columns of a product that rows are. */
-static int tokens_of(int64_t rows)
-{
-  return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
-}
-
-/* Blocks that share x: none where x is small beside W. */
-static int peers_of(const tgi_gemm_plan *plan)
-{
-  int peers = 1;
-  while (plan->tile_m > 16 && peers < kPeersMost &&
-         2 * peers * plan->parts <= TGI_GEMM_FEW_BLOCKS && 2 * peers <= plan->tiles) {
-    peers *= 2;
-  }
-  return peers;
-}
-
 tgi_gemm_plan tgi_gemm_plan_few_sm90(const tgi_gemm_problem *p)
 {
   tgi_gemm_plan plan = {.kernel = TGI_GEMM_NOT_TAKEN, .reason = obstacle_to_few(p), .fused = true};
@@ -264,16 +248,15 @@ tgi_gemm_plan tgi_gemm_plan_few_sm90(const tgi_gemm_problem *p)
     return plan;
   }
   plan.kernel = TGI_GEMM_SM90_FEW;
-  plan.tile_m = tokens_of(p->m);
+  plan.tile_m = p->m <= 8 ? 8 : p->m <= 16 ? 16 : p->m <= 32 ? 32 : 64;
   plan.tile_n = TGI_GEMM_FEW_OUTPUTS;
   plan.tile_k = TGI_GEMM_FEW_STEP;
   plan.row_tiles = 1;
   plan.tiles = plan.column_tiles = parts(p->n, plan.tile_n);
   const int64_t steps = parts(p->k, plan.tile_k);
-  const int most = clamped(steps / kStepsOfPart, TGI_GEMM_FEW_BLOCKS);
+  const int most = clamped(steps / kStepsOfPart, TGI_GEMM_FEW_PARTS);
   plan.parts = clamped(kBlocksWanted / plan.column_tiles, most);
-  plan.peers = peers_of(&plan);
-  plan.blocks = (int)parts(plan.tiles, plan.peers) * plan.peers * plan.parts;
+  plan.blocks = (int)plan.tiles * plan.parts;
   return plan;
 }
 
@@ -293,10 +276,6 @@ void tgi_gemm_plan_text(const tgi_gemm_problem *p, const tgi_gemm_plan *plan, ch
   if (plan->kernel == TGI_GEMM_SM90_FEW) {
     snprintf(text, bytes, "wgmma, few rows: tiles of %d rows x %d columns, k in %d part%s",
              plan->tile_m, plan->tile_n, plan->parts, plan->parts > 1 ? "s" : "");
-    if (plan->peers > 1) {
-      const size_t used = strlen(text);
-      snprintf(text + used, bytes - used, ", rows loaded once for %d tiles", plan->peers);
-    }
     return;
   }
   char groups[64] = "";

@@ -54,7 +54,8 @@ typedef struct tgi_gemm_problem {
   tgi_gemm_operand a, b, c;
   tgi_gemm_epilogue epilogue;
   bool adds;     /* C += */
-  bool finishes; /* ONE_GROUP: an activation, saved values before it, or a residual */
+  bool finishes; /* ONE_GROUP: an activation, or saved values before it */
+  bool reads;    /* ONE_GROUP: a residual, or C += of 16 bits */
 } tgi_gemm_problem;
 
 typedef struct tgi_gemm_device {
@@ -77,7 +78,6 @@ typedef struct tgi_gemm_plan {
   int64_t row_tiles, column_tiles; /* ROWS: the most that the groups can have */
   int64_t tiles;
   int parts; /* of k, by blocks of a cluster; FEW */
-  int peers; /* tiles of a cluster, whose blocks share loads of A; FEW */
   int blocks;
   size_t shared;
   double microseconds; /* an estimate; ONE_GROUP of tiles */
@@ -88,7 +88,7 @@ enum {
   TGI_GEMM_FEW_ROWS = 64,      /* of A, up to which a product NT is one of few rows */
   TGI_GEMM_FEW_OUTPUTS = 128,  /* columns of a tile */
   TGI_GEMM_FEW_STEP = 64,      /* along k */
-  TGI_GEMM_FEW_BLOCKS = 8      /* parts of k times peers at most: clusters of every GPU */
+  TGI_GEMM_FEW_PARTS = 8       /* of k at most: a cluster that every GPU can form */
 };
 
 /** The plan of tiles for a GPU of compute capability 9.0. */

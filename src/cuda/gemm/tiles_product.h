@@ -102,8 +102,8 @@ inline bool tiles_call_of(const tg_context *ctx, const gemm_call &c, const dense
   p.groups = 1;
   p.c = {c.c_dtype, TGI_GEMM_ACROSS_K, tiles_vectors(c.c, c.c_dtype, c.c_row_step)};
   p.adds = c.accumulate;
-  p.finishes = finish.activation != TG_ACTIVATION_NONE || tgi_present(&finish.preactivation) ||
-               tgi_present(&finish.add);
+  p.finishes = finish.activation != TG_ACTIVATION_NONE || tgi_present(&finish.preactivation);
+  p.reads = tgi_present(&finish.add) || (c.accumulate && c.c_dtype != TG_F32);
   if (c.outer * c.inner != 1 || c.alpha != 1 || (c.c_col_step != 1 && c.n != 1) ||
       !tiles_operand(c.a, c.m, c.k, c.a.row_step, c.a.col_step, &p.a) ||
       !tiles_operand(c.b, c.n, c.k, c.b.col_step, c.b.row_step, &p.b) ||

@@ -28,12 +28,6 @@ tgi_gemm_plan plan_of(const tg_linear_fwd_args *a, tgi_gemm_problem *p)
   return tgi_gemm_plan_few_sm90(p);
 }
 
-/* Rows whose fours begin at a multiple of their size. */
-bool has_fours(const tg_tensor *t)
-{
-  return rows_aligned(t, 4 * (int)tg_dtype_bytes(t->dtype));
-}
-
 few_rows_job job_of(const tg_linear_fwd_args *a, const tgi_gemm_plan &plan)
 {
   few_rows_job j = {};
@@ -48,9 +42,6 @@ few_rows_job job_of(const tg_linear_fwd_args *a, const tgi_gemm_plan &plan)
   j.outputs = (int)a->weight.shape[0];
   j.steps = (int)divide_up(a->x.shape[1], plan.tile_k);
   j.parts = plan.parts;
-  j.peers = plan.peers;
-  j.plain = a->activation == TG_ACTIVATION_NONE && !tgi_present(&a->preactivation) &&
-            !tgi_present(&a->residual) && has_fours(&a->y) && has_fours(&a->bias);
   return j;
 }
 
@@ -76,8 +67,8 @@ extern "C" tg_status TGI_KERNEL(linear_fwd)(const tg_context *ctx, const tg_line
   }
   const tg_tensor weight = pages_of(&a->weight), x = pages_of(&a->x);
   const few_rows_job job = job_of(a, plan);
-  return a->x.dtype == TG_F16 ? few_rows_sm90<f16>(ctx, &weight, &x, plan, job, finish_of(a))
-                              : few_rows_sm90<bf16>(ctx, &weight, &x, plan, job, finish_of(a));
+  return a->x.dtype == TG_F16 ? few_rows_sm90<f16>(ctx, &weight, &x, job, finish_of(a))
+                              : few_rows_sm90<bf16>(ctx, &weight, &x, job, finish_of(a));
 }
 
 extern "C" void TGI_PLAN(linear_fwd)(const tg_context *, const tg_linear_fwd_args *a, char *text,
