@@ -177,7 +177,7 @@ static tg_status tune_all(tuning *t, const options *o, tg_error *error)
   return status;
 }
 
-static int clear(void)
+static int delete_tables(void)
 {
   int64_t removed = 0;
   tg_error error = {TG_OK, ""};
@@ -188,7 +188,7 @@ static int clear(void)
   return tgi_console_finish(kName, 0);
 }
 
-static tg_status open(tuning *t, tgi_run_device device, tg_error *error)
+static tg_status set_up(tuning *t, tgi_run_device device, tg_error *error)
 {
   const tg_context_options context = {.backend = device.backend, .device_index = device.index};
   tg_status status = tg_context_create(&context, &t->ctx, error);
@@ -214,7 +214,7 @@ int tgi_tune_command(int argc, char **argv)
   tgi_run_device device;
   tgi_parse_options(&command_line, argc, argv, &o, &given);
   if (o.clear) {
-    return clear();
+    return delete_tables();
   }
   if (o.op && !tg_op_find(o.op)) {
     return tgi_usage_error(&command_line,
@@ -230,7 +230,7 @@ int tgi_tune_command(int argc, char **argv)
   if (!tgi_option_device(o.device, &device) || device.backend != TG_BACKEND_CUDA) {
     return tgi_usage_error(&command_line, "--device: expected cuda or cuda:N, got %s", o.device);
   }
-  tg_status status = open(&t, device, &error);
+  tg_status status = set_up(&t, device, &error);
   if (status == TG_OK) {
     status = tune_all(&t, &o, &error);
   }
