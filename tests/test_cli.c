@@ -96,7 +96,8 @@ static char *read_in(const char *directory, const char *name)
 static void help_and_version(void **state)
 {
   (void)state;
-  static const char *const commands[] = {"train", "generate", "chat", "info", "bench", "explain"};
+  static const char *const commands[] = {"train", "generate", "chat", "info",
+                                         "bench", "explain",  "tune"};
   expect_out(CLI("--help"), 0, "Usage: tegula COMMAND");
   expect_out(CLI("--version"), 0, "tegula " TEGULA_VERSION);
   for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
@@ -155,6 +156,10 @@ static void wrong_command_lines(void **state)
   EXPECT_CLI(2, "got neither", "bench");
   EXPECT_CLI(2, "expected train, prefill, decode, forward or table", "bench", "--preset",
              "gpt_nano", "chew");
+  EXPECT_CLI(2, "--op: expected an op", "tune", "--op", "nope", "--shape", "1x1x1");
+  EXPECT_CLI(2, "expected --shape beside --op, got none", "tune", "--op", "linear_fwd");
+  EXPECT_CLI(2, "--dtype: expected f16 or bf16, got f32", "tune", "--dtype", "f32");
+  EXPECT_CLI(2, "--device: expected cuda or cuda:N, got cpu", "tune", "--device", "cpu");
   EXPECT_CLI(2, "OP and SHAPE", "explain", "rms_norm");
   EXPECT_CLI(2, "got \"no_such_op\"", "explain", "no_such_op", "1x1");
   EXPECT_CLI(2, "--dir", "explain", "rms_norm", "1x1", "--dir", "up");

@@ -1,5 +1,6 @@
 /* Plans of matrix products: what Hopper's tiles take, how many tiles there are, and what is said.
  */
+#include "cuda/gemm/gemm_choice.h"
 #include "cuda/gemm/gemm_problem.h"
 
 #include <setjmp.h>
@@ -190,6 +191,107 @@ static void test_parts_of_few_rows(void **state)
   assert_int_equal(tgi_gemm_plan_few_sm90(&p).column_tiles, 33);
 }
 
+/* ---- dense ---- */
+
+/* A layer of Qwen3-8B: x W^T, dy W, dy^T x. */
+static tgi_gemm_problem dense(tgi_gemm_major a, tgi_gemm_major b, int64_t m, int64_t n, int64_t k)
+{
+  return (tgi_gemm_problem){.m = m,
+                            .n = n,
+                            .k = k,
+                            .groups = 1,
+                            .a = {TG_BF16, a, true},
+                            .b = {TG_BF16, b, true},
+                            .c = {TG_BF16, TGI_GEMM_ACROSS_K, true}};
+}
+
+static tgi_gemm_problem forward(int64_t m, int64_t n, int64_t k)
+{
+  return dense(TGI_GEMM_ALONG_K, TGI_GEMM_ALONG_K, m, n, k);
+}
+
+static void test_dense_tiles(void **state)
+{
+  (void)state;
+  tgi_gemm_problem p = forward(4096, 4096, 12288);
+  tgi_gemm_plan plan = tgi_gemm_plan_dense_sm90(&p, &kH200);
+  assert_int_equal(plan.kernel, TGI_GEMM_SM90_IN_STEP);
+  assert_int_equal(plan.tile_n, 256); /* 512 tiles are 3.9 waves; of 192, 5.3 */
+  assert_int_equal(plan.tiles, 512);
+  assert_int_equal(plan.blocks, 132);
+  assert_true(plan.shared <= 232448);
+  p = forward(1024, 1024, 1024);
+  plan = tgi_gemm_plan_dense_sm90(&p, &kH200);
+  assert_int_equal(plan.tile_n, 128); /* 64 tiles; of 256, 32 */
+  assert_int_equal(plan.blocks, 64);
+}
+
+/* What is not rounded and stored alone is stored in step, by tiles of 256 or 128. */
+static void test_dense_in_step(void **state)
+{
+  (void)state;
+  tgi_gemm_problem p = forward(4096, 6144, 4096);
+  assert_int_equal(tgi_gemm_plan_tiles_sm90(&p, &kH200, 192).kernel, TGI_GEMM_SM90_TILES);
+  p.finishes = true;
+  assert_string_equal(tgi_gemm_plan_tiles_sm90(&p, &kH200, 192).reason,
+                      "results that are stored in step");
+  assert_int_equal(tgi_gemm_plan_dense_sm90(&p, &kH200).kernel, TGI_GEMM_SM90_IN_STEP);
+  p.finishes = false;
+  p.c.dtype = TG_F32;
+  assert_int_equal(tgi_gemm_plan_tiles_sm90(&p, &kH200, 192).kernel, TGI_GEMM_NOT_TAKEN);
+  assert_int_equal(tgi_gemm_plan_tiles_sm90(&p, &kH200, 128).stages, 6);
+}
+
+static void refuse_dense(tgi_gemm_problem p, const char *reason)
+{
+  const tgi_gemm_plan plan = tgi_gemm_plan_dense_sm90(&p, &kH200);
+  assert_int_equal(plan.kernel, TGI_GEMM_NOT_TAKEN);
+  assert_string_equal(plan.reason, reason);
+}
+
+static void test_refusals_of_dense(void **state)
+{
+  (void)state;
+  refuse_dense(dense(TGI_GEMM_ACROSS_K, TGI_GEMM_ALONG_K, 64, 64, 64),
+               "A across k beside B along it");
+  refuse_dense(forward(64, 64, 0), "nothing to multiply");
+  refuse_dense(forward((int64_t)1 << 31, 64, 64), "extents above 2^30");
+  tgi_gemm_problem p = forward(64, 64, 64);
+  p.c.vectors = false;
+  refuse_dense(p, "rows that do not begin at multiples of 16 bytes");
+  p.c.vectors = true;
+  p.reads = true;
+  refuse_dense(p, "results that old values or a residual are added to by threads");
+  p.c.dtype = TG_F16;
+  refuse_dense(p, "a result of another dtype");
+  p.a.dtype = TG_F32;
+  refuse_dense(p, "operands that are not both f16 or both bf16");
+  p = forward(13, 77, 65); /* any extents, if rows begin at vectors */
+  assert_int_equal(tgi_gemm_plan_dense_sm90(&p, &kH200).kernel, TGI_GEMM_SM90_IN_STEP);
+}
+
+static bool prefers_lt(tgi_gemm_problem p)
+{
+  const tgi_gemm_plan plan = tgi_gemm_plan_dense_sm90(&p, &kH200);
+  assert_int_not_equal(plan.kernel, TGI_GEMM_NOT_TAKEN);
+  return tgi_gemm_prefers_lt(&p, &plan);
+}
+
+/* cublasLt where it was measured to be faster, but never 1 to 64 rows of activations. */
+static void test_choice(void **state)
+{
+  (void)state;
+  const tgi_gemm_major along = TGI_GEMM_ALONG_K, across = TGI_GEMM_ACROSS_K;
+  assert_false(prefers_lt(forward(4096, 3072, 1024)));
+  assert_true(prefers_lt(forward(4096, 4096, 12288)));
+  assert_true(prefers_lt(forward(1024, 1024, 1024)));
+  assert_false(prefers_lt(forward(64, 4096, 4096)));
+  assert_true(prefers_lt(forward(65, 4096, 4096)));
+  assert_false(prefers_lt(dense(along, across, 1, 4096, 4096)));
+  assert_true(prefers_lt(dense(across, across, 64, 4096, 4096)));
+  assert_false(prefers_lt(dense(across, across, 24576, 4096, 4096)));
+}
+
 static void refuse_few(tgi_gemm_problem p, const char *reason)
 {
   const tgi_gemm_plan plan = tgi_gemm_plan_few_sm90(&p);
@@ -228,6 +330,10 @@ static void test_text(void **state)
   plan = tgi_gemm_plan_few_sm90(&few);
   tgi_gemm_plan_text(&few, &plan, text, sizeof text);
   assert_string_equal(text, "wgmma, few rows: tiles of 8 rows x 128 columns, k in 4 parts");
+  const tgi_gemm_problem one = forward(8192, 4096, 12288);
+  plan = tgi_gemm_plan_dense_sm90(&one, &kH200);
+  tgi_gemm_plan_text(&one, &plan, text, sizeof text);
+  assert_string_equal(text, "wgmma, NT, tiles of 128 x 256, 4 stages of 64 steps, stored in step");
   plan.kernel = TGI_GEMM_SM90_TILES;
   p.grouped = TGI_GEMM_ONE_GROUP;
   p.a.major = p.b.major = TGI_GEMM_ALONG_K;
@@ -246,6 +352,10 @@ int main(void)
       cmocka_unit_test(test_limits),
       cmocka_unit_test(test_parts_of_few_rows),
       cmocka_unit_test(test_refusals_of_few_rows),
+      cmocka_unit_test(test_dense_tiles),
+      cmocka_unit_test(test_dense_in_step),
+      cmocka_unit_test(test_refusals_of_dense),
+      cmocka_unit_test(test_choice),
       cmocka_unit_test(test_text),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,10 +49,10 @@ typedef struct tg_linear_fwd_args {
  *            of one dtype run there where it has an algorithm. cublasLt adds f32 sums in its own
  *            order, and z is rounded to y's dtype before an activation. Compute capability 8.0 and
  *            later: 16-bit x and weight of one dtype that cublasLt does not multiply run on tensor
- *            cores, with one sum over all of `in`. Compute capability 9.0: 1 to 64 rows of 16-bit x
- *            and weight, whose rows are multiples of 16 bytes, run on a kernel of their own,
- *            prepared or not; it splits the sum over k by `in` and `out` alone into at most eight
- *            parts, and tensor cores add up each.
+ *            cores, with one sum over all of `in`. Compute capability 9.0, rows that are multiples
+ *            of 16 bytes: so do those for which a table of measurements (tune.h) says that it is
+ *            faster; and 1 to 64 rows, prepared or not, with the sum over k split by `in` and `out`
+ *            alone into at most eight parts.
  * Workspace  tg_linear_fwd_workspace: packed blocks, a few MB per thread; CUDA: none.
  *            Asynchronous; capturable; deterministic; batch-invariant: a row has the same bits
  *            alone and among others (not through cublasLt). Compute capability 9.0, on the kernel

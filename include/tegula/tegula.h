@@ -43,5 +43,6 @@
 #include "swiglu_clamped.h"       // IWYU pragma: export
 #include "tensor.h"               // IWYU pragma: export
 #include "topk_router.h"          // IWYU pragma: export
+#include "tune.h"                 // IWYU pragma: export
 
 #endif

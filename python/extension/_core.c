@@ -221,6 +221,41 @@ static PyObject *load_kernels(PyObject *module, PyObject *index)
   return Py_BuildValue("LL", (long long)found, (long long)loaded);
 }
 
+static PyObject *tune(PyObject *module, PyObject *args)
+{
+  (void)module;
+  int index = 0, begins = 0;
+  unsigned long long stream = 0;
+  if (!PyArg_ParseTuple(args, "iKp", &index, &stream, &begins)) {
+    return NULL;
+  }
+  int64_t measured = 0;
+  tg_error error = {0};
+  tg_status status;
+  Py_BEGIN_ALLOW_THREADS status =
+      tgi_context_tune((int32_t)index, (void *)(uintptr_t)stream, begins != 0, &measured, &error);
+  Py_END_ALLOW_THREADS if (status != TG_OK)
+  {
+    tgi_raise_status(status, error.text);
+    return NULL;
+  }
+  return PyLong_FromLongLong(measured);
+}
+
+static PyObject *clear_tuned(PyObject *module, PyObject *nothing)
+{
+  (void)module;
+  (void)nothing;
+  int64_t removed = 0;
+  tg_error error = {0};
+  const tg_status status = tg_tune_clear(&removed, &error);
+  if (status != TG_OK) {
+    tgi_raise_status(status, error.text);
+    return NULL;
+  }
+  return PyLong_FromLongLong(removed);
+}
+
 static PyObject *empty(PyObject *module, PyObject *args)
 {
   return tgi_array_empty(((core_state *)PyModule_GetState(module))->array, args);
@@ -330,6 +365,12 @@ static PyMethodDef methods[] = {
     FUNCTION("load_kernels", load_kernels, METH_O,
              "load_kernels(index)\n--\n\nLoads the code of every kernel for a GPU. How many there "
              "are, and how many of them had not been loaded before."),
+    FUNCTION("tune", tune, METH_VARARGS,
+             "tune(index, stream, begins)\n--\n\nFrom here on, or no longer, products on the "
+             "stream of a GPU are measured, and outputs undefined. How many were."),
+    FUNCTION("clear_tuned", clear_tuned, METH_NOARGS,
+             "clear_tuned()\n--\n\nDeletes the tables of measured products. How many there "
+             "were."),
     {NULL, NULL, 0, NULL},
 };
 

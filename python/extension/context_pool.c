@@ -117,3 +117,17 @@ tg_status tgi_context_load_kernels(int32_t device_index, int64_t *found, int64_t
   tgi_context_give_back(c);
   return status;
 }
+
+tg_status tgi_context_tune(int32_t device_index, void *stream, bool begins, int64_t *measured,
+                           tg_error *error)
+{
+  tgi_pooled_context *c = tgi_context_take(TG_BACKEND_CUDA, device_index, stream, 0, error);
+  if (!c) {
+    return error->status;
+  }
+  *measured = 0;
+  const tg_status status =
+      copy_message(begins ? tg_tune_begin(c->ctx) : tg_tune_end(c->ctx, measured), c->ctx, error);
+  tgi_context_give_back(c);
+  return status;
+}

@@ -33,4 +33,8 @@ tg_status tgi_context_check_all(tg_error *error);
 tg_status tgi_context_load_kernels(int32_t device_index, int64_t *found, int64_t *loaded,
                                    tg_error *error);
 
+/** tg_tune_begin or tg_tune_end on the context that the next call on the GPU's stream will use. */
+tg_status tgi_context_tune(int32_t device_index, void *stream, bool begins, int64_t *measured,
+                           tg_error *error);
+
 #endif

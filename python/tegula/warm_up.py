@@ -1,7 +1,5 @@
 """One-time costs: loading kernels, and tables of tuned values."""
 
-import os
-import pathlib
 import warnings
 
 import torch
@@ -65,17 +63,40 @@ def load_kernels(index):
         warnings.warn(f"warmup_all_kernels: kernels are loaded when they are first needed: {error}", stacklevel=3)
 
 
-def warmup_all_kernels(device: torch.device | str | None = None) -> list[str]:
+ROWS = 4096
+LAYERS = (
+    (1024, 2048), (1024, 1024), (2048, 1024), (1024, 3072), (3072, 1024), (4096, 4096), (4096, 12288), (12288, 4096)
+)  # fmt: skip
+
+
+def measure_products(device, layers):
+    """What `tegula tune` does: products of 16-bit linear layers (inputs, outputs), forward and backward."""
+    stream = torch.cuda.current_stream(device).cuda_stream
+    for inputs, outputs in layers:
+        x, w = (torch.randn(n, inputs, dtype=torch.bfloat16, device=device).requires_grad_() for n in (ROWS, outputs))
+        _core.tune(device.index, stream, True)
+        try:
+            y = ops.linear(x, w)
+            torch.autograd.grad(y, (x, w), torch.randn_like(y))
+        finally:
+            _core.tune(device.index, stream, False)
+
+
+def warmup_all_kernels(device: torch.device | str | None = None, tune: bool = False) -> list[str]:
     """Loads every kernel for the GPU. Then it runs, in each dtype, every op that has a backward, forward and backward,
     and AdamW's step, for the one-time work of PyTorch and cublasLt. `device` defaults to the current GPU, or to the CPU
-    (where nothing is loaded) without one. Returns the names of the ops that ran. Errors are raised; a driver before
-    CUDA 12.4, which cannot load kernels ahead of time, is a warning."""
+    (where nothing is loaded) without one. With `tune` it first measures which kernels run the products of usual layers
+    fastest on this GPU, as `tegula tune` does, and keeps the winners in the user's cache directory. Returns the names of
+    the ops that ran. Errors are raised; a driver before CUDA 12.4, which cannot load kernels ahead of time, is a
+    warning."""
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(device)
     if device.type == "cuda":
         device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
         load_kernels(device.index)
+        if tune:
+            measure_products(device, LAYERS)
     for dtype in dtypes_of(device):
         for shapes, op in calls().values():
             inputs = [torch.ones(shape, dtype=dtype, device=device, requires_grad=True) for shape in shapes]
@@ -90,22 +111,7 @@ def warmup_all_kernels(device: torch.device | str | None = None) -> list[str]:
     return [name for name in calls() if " " not in name] + ["adamw_step"]
 
 
-def cache_directory() -> pathlib.Path:
-    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(base) / "tegula"
-
-
 def clear_autotune_cache() -> int:
-    """Deletes the tables of tuned values in the user's cache directory and returns their number. Kernels choose by rules
-    that are compiled in; no version tunes anything on the user's machine yet, and where there is no table a warning says
-    so."""
-    tables = sorted(cache_directory().glob("*.json"))
-    if not tables:
-        warnings.warn(
-            f"clear_autotune_cache: nothing is tuned: expected tables in {cache_directory()}, got none, since this version's "
-            "kernels choose by rules that are compiled in",
-            stacklevel=2,
-        )
-    for table in tables:
-        table.unlink()
-    return len(tables)
+    """Deletes what `tegula tune` and `warmup_all_kernels(tune=True)` have measured, on whatever GPU, from the user's
+    cache directory. Returns the number of tables. Processes that have read one keep it."""
+    return _core.clear_tuned()

@@ -9,6 +9,7 @@ int tgi_convert_command(int argc, char **argv);
 int tgi_info_command(int argc, char **argv);
 int tgi_bench_command(int argc, char **argv);
 int tgi_explain_command(int argc, char **argv);
+int tgi_tune_command(int argc, char **argv);
 int tgi_tokenize_command(int argc, char **argv);
 int tgi_detokenize_command(int argc, char **argv);
 int tgi_template_command(int argc, char **argv);

@@ -26,6 +26,7 @@ static const subcommand subcommands[] = {
     {"info", tgi_info_command, "describe this machine, its kernels, and a model directory"},
     {"bench", tgi_bench_command, "time training steps, prefill and decoding"},
     {"explain", tgi_explain_command, "show how an op runs a shape, and what bounds its time"},
+    {"tune", tgi_tune_command, "measure which kernels run products fastest on this GPU"},
     {"template", tgi_template_command, "render a conversation by a model's chat template"},
 };
 

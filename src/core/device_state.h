@@ -38,6 +38,9 @@ struct tgi_device {
   uint32_t *counts;  /* TGI_COUNTS on the device; 0 while none of the context's kernels runs */
   unsigned entries;  /* bit i: kernels of tgi_cuda_entry i can run */
   struct tgi_lt *lt; /* cublasLt after tg_context_prepare; NULL: none */
+  struct tgi_tuned *tuned; /* measured products, after tg_context_prepare; NULL: none */
+  int64_t measured;        /* products, since tg_tune_begin */
+  bool prepared, tuning;
   struct tgi_memory_pool *pool; /* of the GPU, shared by its contexts */
   struct tgi_staging *staging;  /* pinned memory for copies; NULL: none yet */
 };
@@ -59,6 +62,10 @@ void tgi_device_close(tgi_device *device);
 
 /** Implements tg_context_prepare. A library that is not installed is skipped. */
 tg_status tgi_device_prepare(const tg_context *ctx);
+
+/** Implement tg_tune_begin and tg_tune_end. */
+tg_status tgi_device_tune_begin(const tg_context *ctx);
+tg_status tgi_device_tune_end(const tg_context *ctx, int64_t *measured);
 
 /** Implements tg_context_load_kernels. Adds to both counts, also for work before an error. */
 tg_status tgi_device_load_kernels(const tg_context *ctx, int64_t *found, int64_t *loaded);

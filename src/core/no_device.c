@@ -21,6 +21,19 @@ tg_status tgi_device_prepare(const tg_context *ctx)
   return TG_OK;
 }
 
+tg_status tgi_device_tune_begin(const tg_context *ctx)
+{
+  (void)ctx;
+  return TG_OK;
+}
+
+tg_status tgi_device_tune_end(const tg_context *ctx, int64_t *measured)
+{
+  (void)ctx;
+  *measured = 0;
+  return TG_OK;
+}
+
 tg_status tgi_device_load_kernels(const tg_context *ctx, int64_t *found, int64_t *loaded)
 {
   (void)ctx;

@@ -165,6 +165,12 @@ __device__ __forceinline__ void wait_for_store_reads()
   asm volatile("cp.async.bulk.wait_group.read 0;" : : : "memory");
 }
 
+/** Until all but the latest group of this thread's stores have read shared memory. */
+__device__ __forceinline__ void wait_for_earlier_store_reads()
+{
+  asm volatile("cp.async.bulk.wait_group.read 1;" : : : "memory");
+}
+
 /** Makes this thread's writes to shared memory visible to copies and products. */
 __device__ __forceinline__ void publish_to_copies()
 {

@@ -4,7 +4,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import warnings
 
 import pytest
 
@@ -295,7 +294,7 @@ def test_verify_at_a_prompt(capsys):
     assert out.splitlines()[-1].startswith("Verification(loss: ") and "largest of 14 gradients: " in out.splitlines()[-1]
 
 
-def test_warm_up_runs_every_op_that_has_gradients(monkeypatch, tmp_path):
+def test_warm_up_runs_every_op_that_has_gradients():
     seen = set()
 
     class Record(torch.utils._python_dispatch.TorchDispatchMode):
@@ -307,15 +306,17 @@ def test_warm_up_runs_every_op_that_has_gradients(monkeypatch, tmp_path):
         tegula.warmup_all_kernels(placed.device)
     wanted = {row["name"] for row in tegula._core.ops() if row["name"].endswith("_bwd")}
     assert wanted <= seen and {name.replace("_bwd", "_fwd") for name in wanted} <= seen
+
+
+def test_tables_of_measured_products_are_deleted(monkeypatch, tmp_path):
+    monkeypatch.delenv("TEGULA_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.warns(UserWarning, match="clear_autotune_cache: nothing is tuned: expected tables in .*tegula, got none"):
-        assert tegula.clear_autotune_cache() == 0
+    assert tegula.clear_autotune_cache() == 0
     (tmp_path / "tegula").mkdir()
-    (tmp_path / "tegula" / "a.json").write_text("{}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert tegula.clear_autotune_cache() == 1
-    assert not list((tmp_path / "tegula").iterdir())
+    for name in ("products-0123456789abcdef.txt", "products-0123456789abcdef.txt.Ab3xYz", "corpus.bin"):
+        (tmp_path / "tegula" / name).write_text("")
+    assert tegula.clear_autotune_cache() == 2
+    assert [path.name for path in (tmp_path / "tegula").iterdir()] == ["corpus.bin"]
 
 
 # ---- the kernels package ----

@@ -17,7 +17,7 @@ inline namespace TGI_CUDA_ENTRY
 
 constexpr int kGemmTileM = 128, kGemmTileK = 64;
 
-/** Ends of groups in device memory. Group `groups` stands for the rows of none. */
+/** Ends of groups in device memory; NULL: one group. Group `groups` stands for the rows of none. */
 struct gemm_groups {
   const int64_t *first_tile; /* [groups + 2], in tiles of kGemmTileM rows; GROUPS_OF_ROWS */
   const int32_t *bound;      /* [groups + 2]: first row; never falling */
@@ -36,6 +36,10 @@ struct gemm_ends {
   {
     groups = g.groups;
     first_tile = reinterpret_cast<int32_t *>(shared);
+    if (!g.bad) {
+      bad = false;
+      return shared;
+    }
     bound = first_tile + g.groups + 2;
     for (int i = (int)threadIdx.x; i < g.groups + 2; i += (int)blockDim.x) {
       first_tile[i] = (int32_t)g.first_tile[i];
@@ -82,6 +86,31 @@ __device__ __forceinline__ void gemm_tile_in_band(int tile, int row_tiles, int c
   *column_tile = rest / height;
   *row_tile = first + rest - *column_tile * height;
 }
+
+/** One product without groups. */
+struct gemm_dense_tiles {
+  static constexpr bool kGroupsOfSteps = false;
+  gemm_groups groups; /* none */
+  int m, k, row_tiles, column_tiles;
+
+  __device__ __forceinline__ int count(const gemm_ends &) const
+  {
+    return row_tiles * column_tiles;
+  }
+
+  __device__ __forceinline__ bool find(const gemm_ends &, int tile, gemm_place *p) const
+  {
+    int row_tile;
+    gemm_tile_in_band(tile, row_tiles, column_tiles, &row_tile, &p->column_tile);
+    p->group = 0;
+    p->row = row_tile * kGemmTileM;
+    p->rows = m - p->row;
+    p->first_step = 0;
+    p->steps = (k + kGemmTileK - 1) / kGemmTileK;
+    p->tail = 0;
+    return true;
+  }
+};
 
 /** Groups of rows: C has the rows of all groups. */
 struct gemm_rows_tiles {

@@ -104,6 +104,111 @@ tgi_gemm_plan tgi_gemm_plan_sm90(const tgi_gemm_problem *p, const tgi_gemm_devic
   return plan;
 }
 
+/* ---- dense: one group ---- */
+
+enum {
+  kInStepBytes = 32768, /* of shared memory through which results are stored */
+  kInStepBarriers = 256,
+  kWideColumns = 256,
+  kNarrowColumns = 128,
+  kDeepStages = 6 /* of narrow tiles */
+};
+
+static const char *obstacle_to_dense(const tgi_gemm_problem *p)
+{
+  if (!is_half(p->a.dtype) || p->a.dtype != p->b.dtype) {
+    return "operands that are not both f16 or both bf16";
+  }
+  if (p->c.dtype != p->a.dtype && p->c.dtype != TG_F32) {
+    return "a result of another dtype";
+  }
+  if (p->m == 0 || p->n == 0 || p->k == 0) {
+    return "nothing to multiply";
+  }
+  if (p->a.major == TGI_GEMM_ACROSS_K && p->b.major == TGI_GEMM_ALONG_K) {
+    return "A across k beside B along it";
+  }
+  if (!p->a.vectors || !p->b.vectors || !p->c.vectors) {
+    return "rows that do not begin at multiples of 16 bytes";
+  }
+  if (p->m > INT_MAX / 2 || p->n > INT_MAX / 2 || p->k > INT_MAX / 2) {
+    return "extents above 2^30";
+  }
+  if (p->reads) {
+    return "results that old values or a residual are added to by threads";
+  }
+  return NULL;
+}
+
+/* Tiles that finish beside the next one's products store whole vectors of 16 bits and do nothing
+ * else. */
+static const char *obstacle_to_beside(const tgi_gemm_problem *p)
+{
+  return p->c.dtype == TG_F32 || p->finishes || p->adds || p->n % kVector != 0
+             ? "results that are stored in step"
+             : NULL;
+}
+
+/* Microseconds on an H200: what a step of 64 along k costs a tile, what a tile costs beside its
+ * steps, and what the product costs beside its tiles. */
+static double estimate(const tgi_gemm_problem *p, const tgi_gemm_plan *plan, int multiprocessors)
+{
+  const bool beside = plan->kernel == TGI_GEMM_SM90_TILES;
+  const double step = plan->tile_n == kWideColumns ? 0.80 : plan->tile_n == kTileN ? 0.61 : 0.44;
+  const double tile = beside ? 0.6 : plan->tile_n == kWideColumns ? 1.8 : 1.1;
+  const int64_t waves = parts(plan->tiles, multiprocessors);
+  return 4 + (double)waves * (tile + step * (double)parts(p->k, plan->tile_k));
+}
+
+tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *p, const tgi_gemm_device *device,
+                                       int tile_n)
+{
+  const bool beside = tile_n == kTileN;
+  tgi_gemm_plan plan = {.kernel = TGI_GEMM_NOT_TAKEN,
+                        .reason = obstacle_to_dense(p),
+                        .fused = true,
+                        .tile_m = kTileM,
+                        .tile_n = tile_n,
+                        .tile_k = kTileK,
+                        .stages = tile_n == kNarrowColumns ? kDeepStages : kStages};
+  if (!plan.reason && beside) {
+    plan.reason = obstacle_to_beside(p);
+  }
+  if (plan.reason) {
+    return plan;
+  }
+  plan.row_tiles = parts(p->m, plan.tile_m);
+  plan.column_tiles = parts(p->n, plan.tile_n);
+  plan.tiles = plan.row_tiles * plan.column_tiles;
+  plan.blocks = (int)(plan.tiles < device->multiprocessors ? plan.tiles : device->multiprocessors);
+  const size_t stage = kTileBytes + (size_t)plan.tile_n * 2 * kTileK;
+  plan.shared = (size_t)plan.stages * stage;
+  plan.shared += beside ? kAlignment + (size_t)plan.tile_n * 2 * kTileM + kBesideTiles
+                        : (size_t)kInStepBytes + 2 * (size_t)plan.tile_n * 4 + kInStepBarriers;
+  if (plan.tiles > INT_MAX / 2) {
+    plan.reason = "more tiles than 2^30";
+  } else if ((int64_t)plan.shared > device->shared_bytes) {
+    plan.reason = "a device with less shared memory";
+  } else {
+    plan.kernel = beside ? TGI_GEMM_SM90_TILES : TGI_GEMM_SM90_IN_STEP;
+    plan.microseconds = estimate(p, &plan, device->multiprocessors);
+  }
+  return plan;
+}
+
+tgi_gemm_plan tgi_gemm_plan_dense_sm90(const tgi_gemm_problem *p, const tgi_gemm_device *device)
+{
+  static const int widths[] = {kTileN, kNarrowColumns};
+  tgi_gemm_plan best = tgi_gemm_plan_tiles_sm90(p, device, kWideColumns);
+  for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+    const tgi_gemm_plan plan = tgi_gemm_plan_tiles_sm90(p, device, widths[i]);
+    if (plan.kernel != TGI_GEMM_NOT_TAKEN && plan.microseconds < best.microseconds) {
+      best = plan;
+    }
+  }
+  return best;
+}
+
 /* ---- few rows ---- */
 
 enum {
@@ -178,9 +283,10 @@ void tgi_gemm_plan_text(const tgi_gemm_problem *p, const tgi_gemm_plan *plan, ch
     snprintf(groups, sizeof groups, "%lld groups of %s, ", (long long)p->groups,
              p->grouped == TGI_GEMM_GROUPS_OF_ROWS ? "rows" : "steps");
   }
-  const char *behind = p->epilogue == TGI_GEMM_STORE ? ""
-                       : plan->fused                 ? ", the activation beside them"
-                                                     : ", the activation behind them";
+  const char *behind = plan->kernel == TGI_GEMM_SM90_IN_STEP ? ", stored in step"
+                       : p->epilogue == TGI_GEMM_STORE       ? ""
+                       : plan->fused                         ? ", the activation beside them"
+                                                             : ", the activation behind them";
   snprintf(text, bytes, "wgmma, %s, %stiles of %d x %d, %d stages of %d steps%s", form_of(p),
            groups, plan->tile_m, plan->tile_n, plan->stages, plan->tile_k, behind);
 }

@@ -53,7 +53,9 @@ typedef struct tgi_gemm_problem {
   int64_t groups; /* 1 without */
   tgi_gemm_operand a, b, c;
   tgi_gemm_epilogue epilogue;
-  bool adds; /* C += */
+  bool adds;     /* C += */
+  bool finishes; /* ONE_GROUP: an activation, or saved values before it */
+  bool reads;    /* ONE_GROUP: a residual, or C += of 16 bits */
 } tgi_gemm_problem;
 
 typedef struct tgi_gemm_device {
@@ -62,9 +64,10 @@ typedef struct tgi_gemm_device {
 } tgi_gemm_device;
 
 typedef enum tgi_gemm_kernel {
-  TGI_GEMM_NOT_TAKEN,  /* `reason` says why; another entry or library multiplies */
-  TGI_GEMM_SM90_TILES, /* gemm_sm90.cuh */
-  TGI_GEMM_SM90_FEW    /* gemm_few_rows_sm90.cuh */
+  TGI_GEMM_NOT_TAKEN,    /* `reason` says why; another entry or library multiplies */
+  TGI_GEMM_SM90_TILES,   /* gemm_sm90.cuh */
+  TGI_GEMM_SM90_IN_STEP, /* gemm_in_step_sm90.cuh */
+  TGI_GEMM_SM90_FEW      /* gemm_few_rows_sm90.cuh */
 } tgi_gemm_kernel;
 
 typedef struct tgi_gemm_plan {
@@ -77,6 +80,7 @@ typedef struct tgi_gemm_plan {
   int parts; /* of k, by blocks of a cluster; FEW */
   int blocks;
   size_t shared;
+  double microseconds; /* an estimate; ONE_GROUP of tiles */
 } tgi_gemm_plan;
 
 enum {
@@ -89,6 +93,16 @@ enum {
 
 /** The plan of tiles for a GPU of compute capability 9.0. */
 tgi_gemm_plan tgi_gemm_plan_sm90(const tgi_gemm_problem *problem, const tgi_gemm_device *device);
+
+/** The plan of a product without groups for a GPU of compute capability 9.0: of the kernels and
+ * widths of tiles that take it, the one with the lowest estimate of time. */
+tgi_gemm_plan tgi_gemm_plan_dense_sm90(const tgi_gemm_problem *problem,
+                                       const tgi_gemm_device *device);
+
+/** The plan of tiles `tile_n` wide, whether or not they are the best: 256 and 128 (IN_STEP), 192
+ * (TILES). NOT_TAKEN if they do not take the problem. */
+tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *problem,
+                                       const tgi_gemm_device *device, int tile_n);
 
 /** The plan of few rows for a GPU of compute capability 9.0; C may have any dtype. How k is split
  * depends on n and k alone. */

@@ -28,36 +28,37 @@
 inline namespace TGI_CUDA_ENTRY
 {
 
-constexpr int kGemmSm90Threads = 384, kGemmStages = 4, kGemmConsumers = 2;
+constexpr int kGemmSm90Threads = 384, kGemmConsumers = 2;
 constexpr int kGemmBlock = 8192;   /* bytes of 64 x 64 elements */
 constexpr int kGemmFinishers = 96; /* threads */
 constexpr int kGemmPieces = 2;     /* of a tile whose f32 sums are stored */
 
-/** Form of a product's operands in memory and size of its tiles. */
-template <bool kAcrossA, bool kAcrossB, int kColumns> struct gemm_form {
+/** Form of a product's operands in memory and size of its tiles. kInStep: consumers store a tile
+ * themselves, through two blocks of 64 columns each, in place of a whole tile. */
+template <bool kAcrossA, bool kAcrossB, int kColumns, bool kInStep = false> struct gemm_form {
   static constexpr bool kTurnA = kAcrossA, kTurnB = kAcrossB; /* contiguous across k */
-  static constexpr int kN = kColumns;
+  static constexpr int kN = kColumns, kStages = kColumns == 128 ? 6 : 4;
   static constexpr int kBytesA = kGemmTileM * 2 * kGemmTileK, kBytesB = kN * 2 * kGemmTileK;
-  static constexpr int kResult = kN * 2 * kGemmTileM;
+  static constexpr int kResult = kInStep ? 4 * kGemmBlock : kN * 2 * kGemmTileM;
 };
 
 /** What a block has in shared memory. Addresses of tiles are multiples of 1024. */
 struct gemm_shared {
   uint32_t a, b, result;
-  mbarrier *full, *empty; /* [kGemmStages] */
+  mbarrier *full, *empty; /* of each stage */
   mbarrier *result_full, *result_empty;
   float *bias; /* [kN] */
   gemm_ends ends;
 };
 
 /** Position in the ring of stages. */
-struct gemm_turn {
+template <int kStages> struct gemm_turn {
   int stage = 0;
   unsigned parity = 0;
 
   __device__ __forceinline__ void next()
   {
-    stage = stage + 1 == kGemmStages ? 0 : stage + 1;
+    stage = stage + 1 == kStages ? 0 : stage + 1;
     parity ^= stage == 0;
   }
 };
@@ -70,17 +71,17 @@ __device__ __forceinline__ gemm_shared gemm_open(char *raw, const gemm_groups &g
   const uint32_t start = shared_address(raw);
   char *at = raw + ((1024 - start % 1024) % 1024);
   s.a = shared_address(at);
-  s.b = s.a + kGemmStages * Form::kBytesA;
-  s.result = s.b + kGemmStages * Form::kBytesB;
-  at += kGemmStages * (Form::kBytesA + Form::kBytesB) + Form::kResult;
+  s.b = s.a + Form::kStages * Form::kBytesA;
+  s.result = s.b + Form::kStages * Form::kBytesB;
+  at += Form::kStages * (Form::kBytesA + Form::kBytesB) + Form::kResult;
   s.full = reinterpret_cast<mbarrier *>(at);
-  s.empty = s.full + kGemmStages;
-  s.result_full = s.empty + kGemmStages;
+  s.empty = s.full + Form::kStages;
+  s.result_full = s.empty + Form::kStages;
   s.result_empty = s.result_full + 1;
   s.bias = reinterpret_cast<float *>(s.result_empty + 3);
   s.ends.read(groups, reinterpret_cast<char *>(s.bias + Form::kN));
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kGemmStages; i++) {
+    for (int i = 0; i < Form::kStages; i++) {
       init_barrier(s.full + i, 1);
       init_barrier(s.empty + i, kGemmConsumers);
     }
@@ -127,7 +128,7 @@ __device__ __forceinline__ void gemm_produce(const gemm_shared &s, const Tiles &
                                              const Epilogue &epilogue, const CUtensorMap *a,
                                              const CUtensorMap *b)
 {
-  gemm_turn turn;
+  gemm_turn<Form::kStages> turn;
   gemm_place p;
   const int count = tiles.count(s.ends);
   for (int tile = (int)blockIdx.x; tile < count; tile += (int)gridDim.x) {
@@ -187,8 +188,8 @@ __device__ __forceinline__ void gemm_multiply_16(float (&d)[Form::kN / 2], const
 /** The last step of a group that ends within it: no more products than there are rows, to 16. */
 template <typename T, typename Form>
 __device__ __forceinline__ void gemm_multiply_tail(float (&d)[Form::kN / 2], const gemm_shared &s,
-                                                   const gemm_turn &turn, const gemm_place &p,
-                                                   int consumer)
+                                                   const gemm_turn<Form::kStages> &turn,
+                                                   const gemm_place &p, int consumer)
 {
   const int parts = (p.tail + 15) / 16;
   wait_for(s.full + turn.stage, turn.parity);
@@ -209,7 +210,8 @@ __device__ __forceinline__ void gemm_multiply_tail(float (&d)[Form::kN / 2], con
  */
 template <typename T, typename Form, bool kMayBeNone>
 __device__ __forceinline__ void gemm_multiply(float (&d)[Form::kN / 2], const gemm_shared &s,
-                                              gemm_turn &turn, const gemm_place &p, int consumer)
+                                              gemm_turn<Form::kStages> &turn, const gemm_place &p,
+                                              int consumer)
 {
   const bool leads = threadIdx.x % kWarpgroup == 0;
   const int whole = kMayBeNone && p.tail ? p.steps - 1 : p.steps;
@@ -247,7 +249,8 @@ __device__ __forceinline__ void gemm_multiply(float (&d)[Form::kN / 2], const ge
 }
 
 /** The turns of a tile of which this warpgroup has no row. */
-__device__ __forceinline__ void gemm_pass_by(const gemm_shared &s, gemm_turn &turn,
+template <int kStages>
+__device__ __forceinline__ void gemm_pass_by(const gemm_shared &s, gemm_turn<kStages> &turn,
                                              const gemm_place &p)
 {
   const bool leads = threadIdx.x % kWarpgroup == 0;
@@ -344,7 +347,7 @@ __device__ __forceinline__ void gemm_consume(const gemm_shared &s, const Tiles &
                                              const Epilogue &epilogue)
 {
   const int consumer = (int)threadIdx.x / kWarpgroup - 1;
-  gemm_turn turn;
+  gemm_turn<Form::kStages> turn;
   gemm_place p;
   unsigned given = 0; /* parity of the tiles and pieces handed over */
   const bool sums = epilogue.takes_sums(), biased = epilogue.has_bias();

@@ -1,13 +1,16 @@
-/** Products of the ops: by cublasLt where the entry may (sm80 and later) and the context has it and
- * an algorithm for the form, else on tensor cores by dense_product.h, else by gemm_tile.cuh. */
+/** Products of the ops, from the entry sm80 on: on Hopper by its tiles (dense_product.h) or by
+ * cublasLt, whichever is faster; elsewhere by cublasLt. It needs a prepared context and an
+ * algorithm for the form. All else: gemm_tile.cuh. */
 #ifndef TGI_CUDA_PRODUCT_CUH
 #define TGI_CUDA_PRODUCT_CUH
 
-#include "cuda/gemm/dense_product.h"
 #include "cuda/gemm/gemm_tile.cuh"
+#include "cuda/gemm/tiles_product.h"
 
 extern "C" {
 #include "cuda/cublaslt/cublaslt.h"
+#include "cuda/gemm/gemm_choice.h"
+#include "cuda/runtime/measured_products.h"
 }
 
 inline namespace TGI_CUDA_ENTRY
@@ -50,20 +53,78 @@ inline bool lt_product_of(const tg_context *ctx, const gemm_call &c, tgi_lt_prod
   return true;
 }
 
+/** Whether Hopper's tiles run the call, not cublasLt: by the context's measurements, else by the
+ * table that is built in. */
+inline bool tiles_come_first(const tg_context *ctx, const tiles_call &call)
+{
+  return !tgi_lt_ready(ctx) ||
+         (call.tuned != TGI_TUNED_NONE ? call.tuned != TGI_TUNED_LT
+                                       : !tgi_gemm_prefers_lt(&call.problem, &call.plan));
+}
+
+/** Between tg_tune_begin and tg_tune_end: measures the call's candidates. `by_lt` runs cublasLt's.
+ */
+template <typename ByLt>
+tg_status measure_tiles(const tg_context *ctx, tiles_call *call, const ByLt &by_lt)
+{
+  struct candidates {
+    const tg_context *ctx;
+    const tiles_call *call;
+    const ByLt *by_lt;
+  };
+  if (!tgi_tune_wants(ctx, &call->key)) {
+    return TG_OK;
+  }
+  const bool has_lt = tgi_lt_ready(ctx) && !tgi_gemm_is_first_class(&call->problem);
+  const int all[TGI_CANDIDATES] = {256, 192, 128, has_lt ? TGI_TUNED_LT : TGI_TUNED_NONE};
+  candidates state = {ctx, call, &by_lt};
+  const tg_status status = tgi_tune_measure(
+      ctx, &call->key, &all,
+      [](void *given, int candidate) -> tg_status {
+        const candidates *c = static_cast<const candidates *>(given);
+        tiles_call one = *c->call;
+        if (candidate == TGI_TUNED_LT) {
+          return (*c->by_lt)();
+        }
+        return tiles_take_width(c->ctx, &one, candidate) ? tiles_multiply(c->ctx, one)
+                                                         : TG_UNSUPPORTED;
+      },
+      &state);
+  look_up_tiles(ctx, call);
+  return status;
+}
+
 inline tg_status product(const tg_context *ctx, const gemm_call &c)
 {
-  tgi_lt_product p;
-  const tg_status status = lt_product_of(ctx, c, &p) ? tgi_lt_multiply(ctx, &p) : TG_UNSUPPORTED;
-  return status == TG_UNSUPPORTED ? plain_product(ctx, c) : status;
+  tiles_call dense;
+  const auto by_lt = [&] {
+    tgi_lt_product p;
+    return lt_product_of(ctx, c, &p) ? tgi_lt_multiply(ctx, &p) : TG_UNSUPPORTED;
+  };
+  const bool is_dense = tiles_call_of(ctx, c, {}, &dense);
+  tg_status status = is_dense ? measure_tiles(ctx, &dense, by_lt) : TG_OK;
+  if (status != TG_OK) {
+    return status;
+  }
+  status = is_dense && tiles_come_first(ctx, dense) ? TG_UNSUPPORTED : by_lt();
+  if (status != TG_UNSUPPORTED) {
+    return status;
+  }
+  return is_dense ? tiles_multiply(ctx, dense) : plain_product(ctx, c);
 }
 
 /** How product would run it. */
 inline void product_plan(const tg_context *ctx, const gemm_call &c, char *text, size_t bytes)
 {
+  tiles_call dense;
   tgi_lt_product p;
-  if (lt_product_of(ctx, c, &p) && tgi_lt_plan(ctx, &p)) {
+  const bool is_dense = tiles_call_of(ctx, c, {}, &dense);
+  if ((!is_dense || !tiles_come_first(ctx, dense)) && lt_product_of(ctx, c, &p) &&
+      tgi_lt_plan(ctx, &p)) {
     snprintf(text, bytes, "cublasLt [%lld, %lld] x [%lld, %lld]", (long long)c.m, (long long)c.k,
              (long long)c.k, (long long)c.n);
+  } else if (is_dense) {
+    tgi_gemm_plan_text(&dense.problem, &dense.plan, text, bytes);
   } else if (!dense_product_plan(ctx, c, text, bytes)) {
     gemm_tile_plan(ctx, c, text, bytes);
   }

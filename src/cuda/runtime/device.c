@@ -2,6 +2,7 @@
  */
 #include "core/device_state.h"
 #include "cuda/cublaslt/cublaslt.h"
+#include "cuda/runtime/measured_products.h"
 #include "cuda/runtime/memory_pool.h"
 #include "cuda/runtime/probe.h"
 #include "cuda/runtime/runtime_status.h"
@@ -200,6 +201,7 @@ void tgi_device_close(tgi_device *device)
 {
   if (device) {
     tgi_lt_close(device->lt);
+    tgi_tuned_close(device->tuned);
     tgi_staging_close(device->staging);
     tgi_memory_pool_close(device->pool);
     cudaFree(device->fault);
@@ -215,8 +217,10 @@ tg_status tgi_device_prepare(const tg_context *ctx)
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cudaThreadExchangeStreamCaptureMode(&mode);
     ctx->device->lt = tgi_lt_open(ctx->device->sm, why, sizeof why);
+    tgi_tune_open(ctx->device);
     cudaThreadExchangeStreamCaptureMode(&mode);
   }
+  ctx->device->prepared = true;
   return TG_OK;
 }
 

@@ -1,12 +1,13 @@
 /* Linear layers on CUDA, forward.
  *
- * Method     Through cublasLt where the context has it: bias and residual within the product, GELU
+ * Method     On Hopper's tiles (cuda/gemm/tiles_product.h) or through cublasLt, whichever a table
+ *            says is faster, where the context has it: bias and residual within the product, GELU
  *            in a second pass over z. Else, of 16-bit x and weight of one dtype, from compute
  *            capability 8.0 on: tensor cores (cuda/gemm/dense_product.h). Else, up to 16 rows:
  *            linear_few_rows.cuh; more: cuda/gemm/gemm_tile.cuh, both operands along k.
- *            Bias, GELU, the saved preactivation and residual are made while y is written. For one
- *            pair of dtypes all sizes have the same order of sums, so a row has the same bits alone
- *            and among others.
+ *            All but cublasLt make bias, GELU, the saved preactivation and residual while y is
+ *            written, and a row has the same bits alone and among others: for one pair of dtypes
+ *            all sizes have the same order of sums.
  * Work       32 columns of y, or a tile of it, for a block.
  * Bound      Memory (one reading of W) for few rows, tensor cores or f32 arithmetic for many.
  */
@@ -67,14 +68,14 @@ tg_status run_lt(const tg_context *ctx, const tg_linear_fwd_args *a)
   return TGI_KERNEL(gelu_fwd)(ctx, &gelu);
 }
 
-/* 16-bit operands without cublasLt, from compute capability 8.0 on. */
-tg_status run_dense(const tg_context *ctx, const tg_linear_fwd_args *a)
+/* What follows the sums on tensor cores. */
+dense_finish dense_finish_of(const tg_linear_fwd_args *a)
 {
   dense_finish f;
   f.activation = a->activation;
   f.preactivation = a->preactivation;
   f.add = a->residual;
-  return dense_product(ctx, product_of(a), f);
+  return f;
 }
 
 few_rows_task few_rows_of(const tg_linear_fwd_args *a)
@@ -109,11 +110,23 @@ extern "C" size_t TGI_WORKSPACE(linear_fwd)(const tg_context *, const tg_linear_
 
 extern "C" tg_status TGI_KERNEL(linear_fwd)(const tg_context *ctx, const tg_linear_fwd_args *a)
 {
-  const tg_status by_lt = run_lt(ctx, a);
-  if (by_lt != TG_UNSUPPORTED) {
-    return by_lt;
+  tiles_call dense;
+  const bool is_dense = tiles_call_of(ctx, product_of(a), dense_finish_of(a), &dense);
+  const tg_status measured =
+      is_dense ? measure_tiles(ctx, &dense, [&] { return run_lt(ctx, a); }) : TG_OK;
+  if (measured != TG_OK) {
+    return measured;
   }
-  const tg_status by_cores = run_dense(ctx, a);
+  if (!is_dense || !tiles_come_first(ctx, dense)) {
+    const tg_status by_lt = run_lt(ctx, a);
+    if (by_lt != TG_UNSUPPORTED) {
+      return by_lt;
+    }
+  }
+  if (is_dense) {
+    return tiles_multiply(ctx, dense);
+  }
+  const tg_status by_cores = dense_product(ctx, product_of(a), dense_finish_of(a));
   if (by_cores != TG_UNSUPPORTED) {
     return by_cores;
   }
@@ -128,7 +141,11 @@ extern "C" tg_status TGI_KERNEL(linear_fwd)(const tg_context *ctx, const tg_line
 extern "C" void TGI_PLAN(linear_fwd)(const tg_context *ctx, const tg_linear_fwd_args *a, char *text,
                                      size_t bytes)
 {
-  if (a->x.shape[0] > kFewRowsMost) {
+  tiles_call dense;
+  const bool is_dense = tiles_call_of(ctx, product_of(a), dense_finish_of(a), &dense);
+  if (is_dense && tiles_come_first(ctx, dense)) {
+    tgi_gemm_plan_text(&dense.problem, &dense.plan, text, bytes);
+  } else if (a->x.shape[0] > kFewRowsMost) {
     product_plan(ctx, product_of(a), text, bytes);
   } else if (!dense_product_plan(ctx, product_of(a), text, bytes)) {
     snprintf(text, bytes, "few rows: %d columns a block, blocks of %d products", kFewOuts,

@@ -74,6 +74,14 @@ static const spec_case fwd_cases[] = {
     {"65x75x129_bias"},
     {"300x67x131_bias_residual"},
     {"257x266x1416_bias_gelutanh_save"},
+    {"32x520x129_yf32_gelu_residual"},
+    {"33x2056x1000_bias_gelutanh_save"},
+    {"64x264x300_bf32_bias_residual"},
+    /* and more: tiles of 128 rows, stored in step and beside the next one */
+    {"65x200x264"},
+    {"129x72x520_bias"},
+    {"300x1032x136_bias_gelu_residual_save"},
+    {"257x520x1032_yf32_bias_gelutanh_save"},
     /* dtypes side by side */
     {"9x70x50_wf32_bias_residual"},
     {"3x70x50_wf32_yf32_bias_gelu_save"},
@@ -139,6 +147,10 @@ static const spec_case bwd_cases[] = {
     {"390x30x50_dwf32_bf32_overwrite"},
     {"9x70x50_wf32_overwrite"},
     {"16x128x136_nodx_overwrite"},
+    /* whole vectors: Hopper's tiles; sums added in 16 bits and in f32 */
+    {"136x200x264"},
+    {"264x72x136_dwf32_gelu"},
+    {"200x328x72_dwf32_overwrite"},
     {NULL},
 };
 
@@ -187,7 +199,7 @@ static const spec_refusal fwd_refuses[] = {
      .holds = tgi_linear_fwd_has_f32},
     {.entry = "sm90",
      .rule = "more than 64 rows",
-     .reason = "cublasLt, which sm80 has, is faster",
+     .reason = "sm80's kernel starts Hopper's tiles or cublasLt",
      .holds = tgi_linear_fwd_has_rows},
     {.entry = "sm90",
      .rule = "rows whose start or size is not a multiple of 16 bytes",

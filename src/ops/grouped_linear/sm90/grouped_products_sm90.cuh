@@ -3,6 +3,7 @@
 #ifndef TGI_OPS_GROUPED_PRODUCTS_SM90_CUH
 #define TGI_OPS_GROUPED_PRODUCTS_SM90_CUH
 
+#include "cuda/gemm/tiles_product.h"
 #include "cuda/gemm/gemm_grouped.cuh"
 #include "cuda/tma.cuh"
 #include "ops/grouped_linear/sm90/gathered_rows_sm90.cuh"
@@ -36,14 +37,6 @@ struct steps_call {
 };
 
 tg_status multiply_steps_sm90(const tg_context *ctx, const steps_call &call);
-
-inline tgi_gemm_device gemm_device_of(const tg_context *ctx)
-{
-  tgi_gemm_device d;
-  d.multiprocessors = ctx->device->multiprocessors;
-  d.shared_bytes = ctx->device->shared_bytes;
-  return d;
-}
 
 inline gemm_groups gemm_groups_of(const expert_tiles &t)
 {

@@ -1,0 +1,311 @@
+/**
+ * Dense products on Hopper whose consumers store their tiles themselves: C = op(A) op(B) with what
+ * `linear` has behind the sums.
+ *
+ * Method  The producer and the products of gemm_sm90.cuh. When a tile is done, each warpgroup
+ *         brings its 64 rows, in blocks of 128 bytes a row, to memory: bias, saved values, GELU and
+ *         residual in f32, one rounding, two blocks of shared memory in turns, TMA. Meanwhile the
+ *         producer fills the stages of the next tile.
+ * Work    Tiles of 128 x 256, which leave no room for a whole result in shared memory, or of 128 x
+ *         128 where there are few of those.
+ * Sums    As in gemm_sm90.cuh: whatever the width of a tile, an element has the same bits.
+ * Bound   Tensor cores.
+ */
+#ifndef TGI_CUDA_GEMM_IN_STEP_SM90_CUH
+#define TGI_CUDA_GEMM_IN_STEP_SM90_CUH
+
+#include "cuda/gelu_math.cuh"
+#include "cuda/gemm/gemm_epilogue.cuh"
+#include "cuda/gemm/gemm_sm90.cuh"
+
+extern "C" {
+#include "tegula/linear.h"
+}
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+/** What becomes of the sums: z = sums + bias; C = act(z) + add. */
+struct gemm_in_step_job {
+  gemm_dense_tiles tiles;
+  int n;
+  bool is_f32;      /* C, z and what is added; else T */
+  bool adds;        /* C += by TMA; f32 */
+  const void *bias; /* NULL: none */
+  tg_dtype bias_dtype;
+  const void *add; /* NULL: none; may be C */
+  int64_t add_step;
+  void *z; /* NULL: not wanted */
+  int64_t z_step;
+  void *c; /* for rows that are not whole vectors of 16 bytes, which TMA cannot end; else NULL */
+  int64_t c_step;
+  tg_activation activation;
+
+  __device__ __forceinline__ int first_column(int column_tile) const
+  {
+    return column_tile * run * 2;
+  }
+
+  __device__ __forceinline__ int second_column(int column_tile) const
+  {
+    return first_column(column_tile) + run;
+  }
+
+  int run; /* columns: half of a tile */
+};
+
+/** Two neighbours, of which `count` exist, from an address aligned to both. */
+template <typename C> __device__ __forceinline__ float2 load_two(const C *from, int count)
+{
+  if (count < 2) {
+    return make_float2(count == 1 ? to_f32(*from) : 0.0f, 0.0f);
+  }
+  float v[2];
+  load(v, from);
+  return make_float2(v[0], v[1]);
+}
+
+template <typename C>
+__device__ __forceinline__ void store_two(C *to, int count, float first, float second)
+{
+  if (count >= 2) {
+    const float v[2] = {first, second};
+    store(to, v);
+  } else if (count == 1) {
+    *to = from_f32<C>(first);
+  }
+}
+
+/** A thread's part of a block of `kColumns` columns: two rows, 8 apart, and two columns of every 8.
+ */
+struct gemm_part {
+  int row, rows;       /* the first of its rows in C, and how many rows C has */
+  int column, columns; /* likewise */
+
+  __device__ __forceinline__ bool has_row(int i) const
+  {
+    return row + 8 * i < rows;
+  }
+
+  /** Of the pair j that exist. */
+  __device__ __forceinline__ int count(int j) const
+  {
+    return columns - column - 8 * j;
+  }
+};
+
+template <typename C, int kValues>
+__device__ __forceinline__ void gemm_add_rows(float *v, const gemm_part &at, const void *add,
+                                              int64_t step)
+{
+  const C *from = static_cast<const C *>(add) + at.row * step + at.column;
+  float2 more[kValues / 2];
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+#pragma unroll
+    for (int j = 0; j < kValues / 4; j++) {
+      more[2 * j + i] = at.has_row(i) ? load_two(from + 8 * i * step + 8 * j, at.count(j))
+                                      : make_float2(0.0f, 0.0f);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kValues / 2; i++) {
+    v[2 * i] += more[i].x;
+    v[2 * i + 1] += more[i].y;
+  }
+}
+
+template <typename C, int kValues>
+__device__ __forceinline__ void gemm_save_rows(const float *v, const gemm_part &at, void *z,
+                                               int64_t step)
+{
+  C *to = static_cast<C *>(z) + at.row * step + at.column;
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+#pragma unroll
+    for (int j = 0; j < kValues / 4; j++) {
+      if (at.has_row(i)) {
+        store_two(to + 8 * i * step + 8 * j, at.count(j), v[4 * j + 2 * i], v[4 * j + 2 * i + 1]);
+      }
+    }
+  }
+}
+
+/** Sums to values of C. kForward: there may be an activation and saved values. */
+template <typename C, int kValues, bool kForward>
+__device__ __forceinline__ void gemm_finish_part(float *v, const gemm_in_step_job &job,
+                                                 const gemm_part &at, const float *bias)
+{
+  if (job.bias) {
+#pragma unroll
+    for (int j = 0; j < kValues / 4; j++) {
+      const float2 b = *reinterpret_cast<const float2 *>(bias + 8 * j);
+      v[4 * j] += b.x;
+      v[4 * j + 1] += b.y;
+      v[4 * j + 2] += b.x;
+      v[4 * j + 3] += b.y;
+    }
+  }
+  if (kForward && job.z) {
+    gemm_save_rows<C, kValues>(v, at, job.z, job.z_step);
+  }
+  if (kForward && job.activation == TG_ACTIVATION_GELU_TANH) {
+#pragma unroll
+    for (int i = 0; i < kValues; i++) {
+      v[i] = gelu_tanh<C>(v[i]);
+    }
+  } else if (kForward && job.activation == TG_ACTIVATION_GELU_ERF) {
+#pragma unroll
+    for (int i = 0; i < kValues; i++) {
+      v[i] = gelu_erf<C>(v[i]);
+    }
+  }
+  if (job.add) {
+    gemm_add_rows<C, kValues>(v, at, job.add, job.add_step);
+  }
+}
+
+/** Leaves a warpgroup's block of 64 rows of 128 bytes as a page: 64 columns of T or 32 of f32. */
+template <typename C> __device__ __forceinline__ void gemm_leave_page(const float *v, uint32_t page)
+{
+  const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x % kWarpgroup / 32;
+  if constexpr (sizeof(C) == 2) {
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+      const float *w = v + 4 * j;
+      store_matrices(page_chunk(page, 16 * warp + lane % 16, j + lane / 16),
+                     round_pair<C>(w[0], w[1]), round_pair<C>(w[2], w[3]),
+                     round_pair<C>(w[4], w[5]), round_pair<C>(w[6], w[7]));
+    }
+  } else {
+    const int row = 16 * warp + lane / 4, q = lane % 4;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      const uint32_t to = page_chunk(page, row, 2 * j + q / 2) + q % 2 * 8;
+      store_pair(to, v[4 * j], v[4 * j + 1]);
+      store_pair(to + 8 * kPageRow, v[4 * j + 2], v[4 * j + 3]);
+    }
+  }
+}
+
+/** A warpgroup's rows of a tile, from sums to memory. */
+template <typename C, typename Form, bool kForward>
+__device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const gemm_shared &s,
+                                                const gemm_in_step_job &job, const gemm_place &p,
+                                                const CUtensorMap *c, int consumer)
+{
+  constexpr int kColumns = kPageRow / (int)sizeof(C), kValues = kColumns / 2;
+  const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x % kWarpgroup / 32;
+  const bool leads = threadIdx.x % kWarpgroup == 0;
+  const int row = p.row + 64 * consumer, first = p.column_tile * Form::kN;
+  const float *bias = s.bias + consumer * Form::kN + 2 * (lane % 4);
+  sync_some(1 + consumer, kWarpgroup); /* the bias is there */
+#pragma unroll
+  for (int block = 0; block < Form::kN / kColumns; block++) {
+    const int column = first + block * kColumns;
+    const uint32_t page = s.result + (2 * consumer + block % 2) * kGemmBlock;
+    const gemm_part at = {row + 16 * warp + lane / 4, job.tiles.m, column + 2 * (lane % 4), job.n};
+    gemm_finish_part<C, kValues, kForward>(d + kValues * block, job, at, bias + block * kColumns);
+    if (job.c && column + kColumns > job.n) {
+      gemm_save_rows<C, kValues>(d + kValues * block, at, job.c, job.c_step);
+      if (leads) {
+        commit_stores(); /* of nothing: pages take turns */
+      }
+      continue;
+    }
+    if (leads) {
+      wait_for_earlier_store_reads(); /* of this page */
+    }
+    sync_some(1 + consumer, kWarpgroup);
+    gemm_leave_page<C>(d + kValues * block, page);
+    publish_to_copies();
+    sync_some(1 + consumer, kWarpgroup);
+    if (leads) {
+      if (column < job.n && job.adds) {
+        add_page(c, column, row, 0, 0, page);
+      } else if (column < job.n) {
+        store_page(c, column, row, 0, 0, page);
+      }
+      commit_stores();
+    }
+  }
+}
+
+template <typename T, typename Form, bool kForward>
+__device__ __forceinline__ void
+gemm_consume_in_step(const gemm_shared &s, const gemm_in_step_job &job, const CUtensorMap *c)
+{
+  const int consumer = (int)threadIdx.x / kWarpgroup - 1;
+  gemm_turn<Form::kStages> turn;
+  gemm_place p;
+  const int count = job.tiles.count(s.ends);
+  for (int tile = (int)blockIdx.x; tile < count; tile += (int)gridDim.x) {
+    job.tiles.find(s.ends, tile, &p);
+    if (64 * consumer >= p.rows) {
+      gemm_pass_by(s, turn, p);
+      continue;
+    }
+    for (int i = (int)threadIdx.x % kWarpgroup; i < Form::kN && job.bias; i += kWarpgroup) {
+      const int column = p.column_tile * Form::kN + i;
+      s.bias[consumer * Form::kN + i] =
+          column < job.n ? load_any(job.bias, job.bias_dtype, column) : 0.0f;
+    }
+    float d[Form::kN / 2];
+    gemm_multiply<T, Form, false>(d, s, turn, p, consumer);
+    if (job.is_f32) {
+      gemm_store_rows<float, Form, kForward>(d, s, job, p, c, consumer);
+    } else {
+      gemm_store_rows<T, Form, kForward>(d, s, job, p, c, consumer);
+    }
+  }
+  if (threadIdx.x % kWarpgroup == 0) {
+    wait_for_store_reads();
+  }
+}
+
+namespace
+{
+
+template <typename T, typename Form, bool kForward>
+__global__ void __launch_bounds__(kGemmSm90Threads, 1)
+    gemm_in_step_kernel(const __grid_constant__ CUtensorMap a,
+                        const __grid_constant__ CUtensorMap b,
+                        const __grid_constant__ CUtensorMap c,
+                        const __grid_constant__ gemm_in_step_job job)
+{
+  /* There is no room to align it here. */
+  extern __shared__ __align__(1024) char gemm_aligned_memory[];
+  const gemm_shared s = gemm_open<Form>(gemm_aligned_memory, job.tiles.groups);
+  if (threadIdx.x >= kWarpgroup) {
+    take_registers<240>();
+    gemm_consume_in_step<T, Form, kForward>(s, job, &c);
+    return;
+  }
+  give_registers<24>();
+  if (threadIdx.x == 0) {
+    gemm_produce<Form>(s, job.tiles, job, &a, &b);
+  }
+}
+
+} // namespace
+
+/** Starts the kernel of a plan. */
+template <typename T, typename Form, bool kForward>
+tg_status gemm_launch_in_step_sm90(const tg_context *ctx, const tgi_gemm_plan &plan,
+                                   const gemm_matrices &m, gemm_in_step_job job)
+{
+  CUtensorMap a, b, c;
+  const page_map maps[3] = {{&a, &m.a, Form::kTurnA ? kGemmTileK : kGemmTileM},
+                            {&b, &m.b, Form::kTurnB ? kGemmTileK : Form::kN / 2},
+                            {&c, &m.c, 64}};
+  const tg_status status = make_page_maps(ctx, maps);
+  job.run = Form::kN / 2;
+  return status != TG_OK
+             ? status
+             : launch(ctx, gemm_in_step_kernel<T, Form, kForward>, dim3((unsigned)plan.blocks),
+                      kGemmSm90Threads, plan.shared, a, b, c, job);
+}
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif
