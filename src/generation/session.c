@@ -3,6 +3,7 @@
 #include "penalties.h"
 #include "session_state.h"
 #include "tegula/device.h"
+#include "tegula/engine.h"
 
 #include <stdlib.h>
 
@@ -31,7 +32,7 @@ static void lay_out(tg_session *s, tgi_memory_plan *plan, int64_t seq)
 
 static int64_t piece_size(const tg_session *s)
 {
-  return s->capacity < TGI_PIECE_TOKENS ? s->capacity : TGI_PIECE_TOKENS;
+  return s->capacity < s->piece ? s->capacity : s->piece;
 }
 
 tg_status tgi_session_pick(tg_session *s, tgi_pass *pass, const tg_sampling *sampling, bool changed)
@@ -137,6 +138,7 @@ static tg_status open_context(tg_session *s, const tg_session_options *o, tg_err
   }
   s->on_gpu = options.backend == TG_BACKEND_CUDA;
   s->device_index = options.device_index;
+  s->piece = s->on_gpu ? TGI_GPU_PIECE_TOKENS : TGI_PIECE_TOKENS;
   s->by_place = s->recorded = s->ahead = s->on_gpu;
   s->least_extent = kLeastExtent;
   return status;
@@ -194,7 +196,7 @@ static tg_status open_decoder(tg_session *s, tg_error *error)
 {
   tg_error why;
   const tg_status status = tgi_model_open_decoder(s->ctx, &s->model, s->cache, &s->rope,
-                                                  TGI_PIECE_TOKENS, &s->decoder, &why);
+                                                  TG_BLOCK_TOKENS, &s->decoder, &why);
   if (status == TG_OK) {
     snprintf(s->steps, sizeof s->steps, "one kernel (%s)", tg_decoder_name(s->decoder));
   }

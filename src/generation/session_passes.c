@@ -165,8 +165,8 @@ tg_status tg_session_feed(tg_session *s, const int32_t *ids, int64_t count, tg_e
   }
   const int64_t start = s->length;
   tg_status status = TG_OK;
-  for (int64_t i = 0; i < count && status == TG_OK; i += TGI_PIECE_TOKENS) {
-    const int64_t n = count - i < TGI_PIECE_TOKENS ? count - i : TGI_PIECE_TOKENS;
+  for (int64_t i = 0; i < count && status == TG_OK; i += s->piece) {
+    const int64_t n = count - i < s->piece ? count - i : s->piece;
     status = feed_piece(s, ids + i, n, error);
   }
   if (status == TG_OK && s->on_gpu) {

@@ -11,8 +11,9 @@
  */
 enum { TGI_EXTENTS = 32 };
 
-/** Tokens of one pass; a long prompt is fed in pieces of this size. */
-enum { TGI_PIECE_TOKENS = 256 };
+/** Tokens of one pass; a long prompt is fed in pieces of this size. On a GPU larger ones, for its
+ * products want many rows, and the host hundreds of launches a pass. */
+enum { TGI_PIECE_TOKENS = 256, TGI_GPU_PIECE_TOKENS = 2048 };
 
 /** Work memory of tg_session_forward, laid out for the shape of its last pass; and on a GPU that
  * pass up to the final norm, recorded when the shape comes again. */
@@ -37,6 +38,7 @@ struct tg_session {
   bool on_gpu;
   int32_t device_index; /* CUDA ordinal */
   int64_t capacity, length;
+  int64_t piece; /* tokens of a pass at most */
   int64_t room; /* tokens that the cache has memory for; grows up to the capacity */
   tg_dtype cache_dtype;
   bool has_logits;

@@ -76,44 +76,40 @@ __device__ __forceinline__ void start_copy(const decode_cursor &c, const decode_
                : "memory");
 }
 
-template <typename S>
-__device__ __forceinline__ void ask_for(const decode_cursor &c, const decode_maps &maps)
+/** A place in the ring, and the parity of its phase. */
+struct decode_turn {
+  int slot, parity;
+};
+
+__device__ __forceinline__ void next_turn(decode_turn &t, int stages)
 {
-  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];"
-               :
-               : "l"(&maps.of[c.matrix]), "r"(0), "r"(copy_row<S>(c)),
-                 "r"(c.part * (S::kStageK / S::kAtom)), "r"(c.matrix == kMatrixHead ? 0 : c.layer)
-               : "memory");
+  if (++t.slot == stages) {
+    t.slot = 0;
+    t.parity ^= 1;
+  }
 }
 
-/** By one thread. */
+/**
+ * By one thread. At most `window` copies are under way: that keeps memory busy, and with the whole
+ * ring asked for at once the words of blocks would wait behind it.
+ */
 template <typename S>
 __device__ __forceinline__ void fill_ring(const decode_maps &maps, const decode_job &job,
                                           uint32_t ring, mbarrier *full, int block)
 {
-  const int stages = job.stages;
-  mbarrier *empty = full + stages;
-  decode_cursor c = {}, far;
+  mbarrier *empty = full + job.stages;
+  decode_turn now = {0, 1}, arriving = {0, 0};
+  decode_cursor c = {};
   begin_matrix<S>(c, job, block);
-  far = c;
-  for (int i = 0; i < stages + job.ahead && far.matrix < kMatrices; i++) {
-    if (i >= stages) {
-      ask_for<S>(far, maps);
+  for (int i = 0; c.matrix < kMatrices; i++) {
+    wait_for(empty + now.slot, now.parity);
+    if (i >= job.window) {
+      wait_for(full + arriving.slot, arriving.parity);
+      next_turn(arriving, job.stages);
     }
-    next_copy<S>(far, job, block);
-  }
-  for (int slot = 0, parity = 1; c.matrix < kMatrices;) {
-    wait_for(empty + slot, parity);
-    start_copy<S>(c, maps, ring + slot * S::kStageBytes, full + slot);
+    start_copy<S>(c, maps, ring + now.slot * S::kStageBytes, full + now.slot);
     next_copy<S>(c, job, block);
-    if (job.ahead > 0 && far.matrix < kMatrices) {
-      ask_for<S>(far, maps);
-      next_copy<S>(far, job, block);
-    }
-    if (++slot == stages) {
-      slot = 0;
-      parity ^= 1;
-    }
+    next_turn(now, job.stages);
   }
 }
 
