@@ -25,7 +25,7 @@ __device__ __forceinline__ uint32_t low_halves_or(uint32_t a, uint32_t b)
 }
 
 /** A chunk of a panel in shared memory: the heads of its groups, which are 1, 2 or 4 steps, then
- * for each step the lanes' 16 bytes. */
+ * the lines of each step. */
 template <int kGroupSteps> struct int4_chunk {
   static constexpr bool kScaled = true;
   static constexpr int kWords = 4, kGroups = kChunkSteps / kGroupSteps;
@@ -38,9 +38,15 @@ template <int kGroupSteps> struct int4_chunk {
   template <int kPanels>
   __device__ __forceinline__ void begin(const quantised_product &p, int64_t panel, int chunk)
   {
-    const int lane = threadIdx.x % kWarp, q = lane % 4;
     line = p.w.data + TGI_PACKED_HEADER_BYTES + panel * panel_bytes +
-           (int64_t)chunk * chunk_bytes() + q * TGI_INT4_LINE_BYTES + 4 * (lane - q);
+           (int64_t)chunk * chunk_bytes() + 16 * (threadIdx.x % kWarp);
+  }
+
+  /** Bytes to where unit 8 q + g of a step lies, which lane 4 g + q reads: eight neighbouring lanes
+   * write and read all banks. */
+  __device__ __forceinline__ static uint32_t place(int unit)
+  {
+    return 16 * (unit ^ unit / 8 << 1);
   }
 
   template <typename Operand> __device__ __forceinline__ void complete(const Operand &operand)
@@ -64,26 +70,25 @@ template <int kGroupSteps> struct int4_chunk {
   template <int kPanels, bool kAll>
   __device__ __forceinline__ void copy(int own, int columns, uint32_t to, int stage_bytes)
   {
-    const int lane = threadIdx.x % kWarp, q = lane % 4;
+    const int lane = threadIdx.x % kWarp;
     const uint8_t *from = line;
 #pragma unroll
     for (int i = 0; i < kPanels; i++) {
       if (i < own) {
-        const uint32_t lines = to + kGroups * head_bytes + lane * 16;
+        const uint32_t lines = to + kGroups * head_bytes + place(lane);
 #pragma unroll
         for (int step = 0; step < kChunkSteps; step++) {
-          if (kAll || kStep * step + 8 * q < columns) {
+          if (kAll || kStep * step + TGI_INT4_LINE_K * (lane / 8) < columns) {
             copy_chunk(lines + step * kWarp * 16,
                        from + (step / kGroupSteps + 1) * head_bytes +
                            step * 4 * TGI_INT4_LINE_BYTES,
                        true);
           }
         }
-        const uint8_t *heads = from - (q * TGI_INT4_LINE_BYTES - 4 * q) + 12 * lane;
 #pragma unroll
         for (int group = 0; group < kGroups; group++) {
           if (16 * lane < head_bytes && (kAll || kStep * kGroupSteps * group < columns)) {
-            copy_chunk(to + group * head_bytes + 16 * lane, heads + group * group_bytes(), true);
+            copy_chunk(to + group * head_bytes + 16 * lane, from + group * group_bytes(), true);
           }
         }
       }
@@ -114,7 +119,8 @@ template <int kGroupSteps> struct int4_chunk {
   __device__ __forceinline__ void load(uint32_t (&words)[kWords], uint32_t w, int step) const
   {
     const int lane = threadIdx.x % kWarp;
-    load_shared(words, w + kGroups * head_bytes + (step * kWarp + lane) * 16);
+    load_shared(words,
+                w + kGroups * head_bytes + step * kWarp * 16 + place(lane % 4 * 8 + lane / 4));
   }
 
   /** Minus (128 + zero point), or minus (1024 + it), of the lane's rows, in pairs. */

@@ -44,31 +44,36 @@ public:
   template <int kPanels>
   __device__ __forceinline__ void begin(const quantised_product &p, int64_t panel, int chunk)
   {
-    const int lane = threadIdx.x % kWarp, q = lane % 4;
     head = p.w.data + TGI_PACKED_HEADER_BYTES + panel * bytes_of_panel;
     line = head + TGI_INT8_PANEL_HEAD + (int64_t)chunk * (kChunk * TGI_PANEL_ROWS) +
-           2 * q * TGI_INT8_LINE_BYTES + 4 * (lane - q);
+           16 * (threadIdx.x % kWarp);
+  }
+
+  /** Bytes to where unit 8 l + g of a step lies, of line l; eight neighbouring lanes write and read
+   * all banks. */
+  __device__ __forceinline__ static uint32_t place(int unit)
+  {
+    return 16 * (unit ^ unit / 16 << 1);
   }
 
   template <typename Operand> __device__ __forceinline__ void complete(const Operand &) {}
 
   /** Copies the next chunk, which has `columns` columns, all or less than all of them, of `own`
-   * panels; lane 4 g + q takes columns 8 q .. of a step. */
+   * panels. */
   template <int kPanels, bool kAll>
   __device__ __forceinline__ void copy(int own, int columns, uint32_t to, int stage_bytes)
   {
-    const int lane = threadIdx.x % kWarp, q = lane % 4;
+    const int lane = threadIdx.x % kWarp;
 #pragma unroll
     for (int i = 0; i < kPanels; i++) {
       if (i < own) {
         const uint8_t *from = line + i * bytes_of_panel;
-        const uint32_t lines = to + i * stage_bytes + kHeadBytes + lane * 16;
+        const uint32_t lines = to + i * stage_bytes + kHeadBytes;
 #pragma unroll
-        for (int j = 0; j < 2 * kChunkSteps; j++) {
-          const int at = j / 2 * 8 + j % 2; /* line, of the lanes q = 0 */
-          const bool exists = kAll || TGI_INT8_LINE_K * (at + 2 * q) < columns;
-          copy_chunk(lines + j * kWarp * 16, from + (exists ? at * TGI_INT8_LINE_BYTES : 0),
-                     exists);
+        for (int j = 0; j < 2 * kChunkSteps; j++) { /* four lines */
+          const bool exists = kAll || TGI_INT8_LINE_K * (4 * j + lane / 8) < columns;
+          copy_chunk(lines + j / 2 * (2 * kWarp * 16) + place(j % 2 * kWarp + lane),
+                     from + (exists ? 4 * j * TGI_INT8_LINE_BYTES : 0), exists);
         }
         if (16 * lane < kHeadBytes) {
           copy_chunk(to + i * stage_bytes + 16 * lane,
@@ -103,7 +108,8 @@ public:
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       uint32_t line[4];
-      load_shared(line, w + kHeadBytes + ((2 * step + i) * kWarp + lane) * 16);
+      load_shared(line, w + kHeadBytes + step * (2 * kWarp * 16) +
+                            place((lane % 4 * 2 + i) * 8 + lane / 4));
 #pragma unroll
       for (int r = 0; r < 4; r++) {
         words[4 * i + r] = line[r];

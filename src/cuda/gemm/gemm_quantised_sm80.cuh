@@ -101,44 +101,43 @@ template <int Panels, int OfWarp, int Tiles, int Stages> struct quantised_block 
   }
 };
 
-/** A lane's rows of x, one of each tile: where they are, and 16, or 0 if there is none. */
+/** Rows of x on their way to a team. A warp copies two rows of a chunk at a time, a half row of 128
+ * bytes by eight neighbouring lanes; in shared memory a step's 16 bytes of a lane lie where that
+ * lane reads them. */
 template <int kTiles> struct rows_of_x {
   static constexpr int kTileBytes = 8 * 2 * kChunk;
-  const char *row[kTiles];
-  int bytes[kTiles];
+  const char *row; /* the lane's first one, of its next chunk */
+  int64_t step;    /* bytes to its next one */
+  int rows;        /* that there are from its first one on */
+  uint32_t place;
 
   __device__ __forceinline__ rows_of_x(const quantised_product &p, int64_t row0, int64_t chunk)
   {
-    const int lane = threadIdx.x % kWarp, g = lane / 4, q = lane % 4;
-#pragma unroll
-    for (int n = 0; n < kTiles; n++) {
-      const int64_t i = row0 + 8 * n + g;
-      bytes[n] = i < p.rows ? 16 : 0;
-      row[n] = static_cast<const char *>(p.x) +
-               ((i < p.rows ? i * p.x_step : 0) + chunk * kChunk + 8 * q) * 2;
-    }
+    const int lane = threadIdx.x % kWarp, unit = lane % 16;
+    const int64_t left = p.rows - row0 - lane / 16;
+    const int64_t first = left > 0 ? row0 + lane / 16 : 0;
+    row = static_cast<const char *>(p.x) + (first * p.x_step + chunk * kChunk + 8 * unit) * 2;
+    step = 4 * p.x_step;
+    rows = left < 8 * kTiles ? (int)left : 8 * kTiles;
+    place = (unit / 4 * kWarp + lane / 16 * 4 + unit % 4) * 16;
   }
 
-  /** Copies the next chunk, which has `columns` columns, all or less than all of them; a lane's 16
-   * bytes to where it reads them: those of the team's warp `warp` of `kWarps`. */
+  /** Copies the next chunk, which has `columns` columns, all or less than all of them: the part of
+   * the team's warp `warp` of `kWarps`. */
   template <int kWarps, bool kAll>
   __device__ __forceinline__ void copy(uint32_t to, int columns, int warp)
   {
-    const int lane = threadIdx.x % kWarp, q = lane % 4;
+    const int left = 2 * (columns - 8 * ((int)threadIdx.x % 16));
+    const int most = kAll || left > 16 ? 16 : left < 0 ? 0 : left;
 #pragma unroll
-    for (int n = 0; n < kTiles; n++) {
-#pragma unroll
-      for (int step = 0; step < kChunkSteps; step++) {
-        const int i = n * kChunkSteps + step;
-        if (i % kWarps == warp) {
-          const int left = kAll ? 16 : 2 * (columns - kStep * step - 8 * q);
-          const int some = left < 0 ? 0 : left < bytes[n] ? left : bytes[n];
-          copy_some(to + (i * kWarp + lane) * 16, row[n] + (kAll || some ? 2 * kStep * step : 0),
-                    kAll ? bytes[n] : some);
-        }
+    for (int i = 0; i < 4 * kTiles; i++) { /* rows 2 i and 2 i + 1 */
+      if (i % kWarps == warp) {
+        const int bytes = 2 * i < rows ? most : 0;
+        copy_some(to + place + i / 4 * kTileBytes + i % 4 * 8 * 16, bytes ? row + i * step : row,
+                  bytes);
       }
-      row[n] += 2 * kChunk;
     }
+    row += 2 * kChunk;
   }
 };
 

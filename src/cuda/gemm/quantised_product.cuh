@@ -101,7 +101,7 @@ tg_status multiply_strips(const tg_context *ctx, const quantised_product &p)
                 : launch_quantised<Operand, T, quantised_block<1, 1, 1, 3>, one8>(ctx, p);
   }
   if (p.rows <= 16) {
-    return wide ? launch_quantised<Operand, T, quantised_block<2, 1, 2, 2>, one16, one8>(ctx, p)
+    return wide ? launch_quantised<Operand, T, quantised_block<2, 2, 2, 2>, one16, one8>(ctx, p)
                 : launch_quantised<Operand, T, one16, one8>(ctx, p);
   }
   return launch_quantised<Operand, T, quantised_block<1, 1, 4, 2>, one16, one8>(ctx, p);
