@@ -241,7 +241,7 @@ tg_status tgi_tuned_save(const tgi_tuned *t, tg_error *error)
 void tgi_tuned_text(const tgi_tuned *t, char *text, size_t bytes)
 {
   if (t && t->count > 0) {
-    snprintf(text, bytes, "%s: %d products", t->path, t->count);
+    snprintf(text, bytes, "%s: %d product%s", t->path, t->count, t->count == 1 ? "" : "s");
   } else if (t && t->why[0]) {
     snprintf(text, bytes, "built in; %s", t->why);
   } else {
