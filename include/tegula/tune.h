@@ -19,8 +19,9 @@ extern "C" {
 /**
  * Until tg_tune_end, the first call of each product that has several candidates measures them, some
  * dozens of times, and waits. Outputs of ops are undefined meanwhile; inputs are unchanged. It must
- * not be called while a graph is recorded. On a CPU it does nothing. Errors: BAD_ARGUMENT (ctx is
- * NULL, or has not been prepared), NO_MEMORY.
+ * not be called while a graph is recorded. Products have several candidates on GPUs of compute
+ * capability 9.0; on others, and on a CPU, nothing is measured. Errors: BAD_ARGUMENT (ctx is NULL,
+ * or of a GPU and not prepared), NO_MEMORY.
  */
 TG_API tg_status tg_tune_begin(tg_context *ctx);
 

@@ -28,11 +28,18 @@ static void name_driver(char *text, size_t bytes)
   }
 }
 
+/* Other GPUs have no candidates. */
+static bool has_candidates(const tgi_device *device)
+{
+  return (device->entries & 1U << TGI_CUDA_SM90) != 0;
+}
+
 void tgi_tune_open(tgi_device *device)
 {
   struct cudaDeviceProp properties;
   tgi_tuned_owner owner = {{0}, {0}, {0}};
-  if (device->tuned || cudaGetDeviceProperties(&properties, device->index) != cudaSuccess) {
+  if (device->tuned || !has_candidates(device) ||
+      cudaGetDeviceProperties(&properties, device->index) != cudaSuccess) {
     (void)cudaGetLastError();
     return;
   }
@@ -49,6 +56,9 @@ tg_status tgi_device_tune_begin(const tg_context *ctx)
     return tgi_report(ctx, TG_BAD_ARGUMENT,
                       "tune_begin: ctx: expected a prepared context, got one "
                       "that is not");
+  }
+  if (!d->tuned && !has_candidates(d)) {
+    return TG_OK;
   }
   if (!d->tuned) {
     return tgi_report(ctx, TG_NO_MEMORY, "tune_begin: expected memory for a table, got none");
