@@ -180,7 +180,7 @@ def grouped_linear(
 
 def grouped_linear_mxfp4(
     x: torch.Tensor,
-    weight: tegula.ops.moe_ops.PackedExperts,
+    weight: PackedExperts,
     offsets: torch.Tensor,
     bias: torch.Tensor | None = None,
     *,
@@ -308,7 +308,7 @@ def pack_int8(
 def pack_mxfp4(
     blocks: torch.Tensor,
     scales: torch.Tensor,
-) -> tegula.ops.moe_ops.PackedExperts: ...
+) -> PackedExperts: ...
 
 def qk_norm_rope(
     q: torch.Tensor,
