@@ -39,7 +39,7 @@ struct tg_session {
   int32_t device_index; /* CUDA ordinal */
   int64_t capacity, length;
   int64_t piece; /* tokens of a pass at most */
-  int64_t room; /* tokens that the cache has memory for; grows up to the capacity */
+  int64_t room;  /* tokens that the cache has memory for; grows up to the capacity */
   tg_dtype cache_dtype;
   bool has_logits;
   tgi_layer_activations *layer;

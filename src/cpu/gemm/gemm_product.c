@@ -168,7 +168,7 @@ size_t tgi_product_workspace_within(const tg_context *ctx, const tgi_gemm_proble
   const size_t bytes =
       (size_t)ctx->num_threads * (size_t)(space.a + space.b + space.sums) * sizeof(float);
   tgi_gemm_problem few = *p;
-  few.m = tgi_min_i64(p->m, TGI_GEMV_MAX_M);
+  few.m = tgi_min_i64(p->m, TGI_GEMV_MOST);
   const size_t few_bytes = tgi_gemv_workspace(&few);
   return bytes > few_bytes ? bytes : few_bytes;
 }

@@ -1,8 +1,9 @@
-/* Products of one to four rows, y = x W^T, bound by reading W once.
+/* Products of few rows, y = x W^T, bound by reading W once.
  *
  * A task takes a range of W's rows, TGI_LANES of them at a time. It walks along k in squares of
  * TGI_LANES, transposes each in registers, and so keeps the order of sums of gemm.c: a lane is a
- * column of the result, and its multiply-adds follow k. */
+ * column of the result, and its multiply-adds follow k. Rows of x that registers have no room for
+ * are strips of their own; a strip of five to seven rows has rows of zeros besides. */
 #include "cpu/gemm/gemv.h"
 
 #include "cpu/gemm/gemm_finish.h"
@@ -14,7 +15,7 @@ enum { kGrainBytes = 128 << 10 };
 
 bool tgi_gemv_takes(const tgi_gemm_problem *p)
 {
-  return p->m <= TGI_GEMV_MAX_M && p->k > 0 && p->a.along_k && p->b.along_k && !p->c.accumulate;
+  return p->m <= TGI_GEMV_MOST && p->k > 0 && p->a.along_k && p->b.along_k && !p->c.accumulate;
 }
 
 int64_t tgi_gemv_grain(const tgi_gemm_problem *p)
@@ -30,16 +31,24 @@ static int64_t x_stride(const tgi_gemm_problem *p)
   return (tgi_units(p->k) + 15) / 16 * 16;
 }
 
+/* Rows of x, with the zeros of the last strip. */
+static int64_t x_rows(const tgi_gemm_problem *p)
+{
+  const int64_t rest = p->m % TGI_GEMV_MAX_M;
+  return rest > 4 ? p->m - rest + TGI_GEMV_MAX_M : p->m;
+}
+
 size_t tgi_gemv_workspace(const tgi_gemm_problem *p)
 {
-  return (size_t)(p->m * x_stride(p)) * sizeof(float);
+  return (size_t)(x_rows(p) * x_stride(p)) * sizeof(float);
 }
 
 typedef struct gemv {
   const tgi_gemm_problem *p;
   int64_t block_k;
-  const float *x; /* units */
+  const float *x; /* units, of a strip */
   int64_t x_stride;
+  int64_t i0, rows; /* of the strip */
 } gemv;
 
 /* Columns [j, j + n) by units [u, ...) of W: lane c of r[i] is the unit u + i of column j + c. The
@@ -80,7 +89,7 @@ static void multiply_edge(const gemv *g, int64_t j, int64_t n, int64_t u, int64_
   vf r[TGI_LANES];
   TGI_SWITCH_UNIT(g->p->b.dtype, T, load_square(g, T, j, n, u, r));
   for (int64_t k = 0; k < units; k++) {
-    for (int64_t i = 0; i < g->p->m; i++) {
+    for (int64_t i = 0; i < g->rows; i++) {
       sum[i] = unit_fma(vf_set1(g->x[i * g->x_stride + u + k]), r[k], sum[i]);
     }
   }
@@ -153,7 +162,7 @@ TGI_INLINE void multiply_columns(const gemv *g, const int m, int t, int64_t j, i
   {
     vf_store_f32(tile + i * TGI_GEMM_NR, total[i]);
   }
-  tgi_gemm_finish(&g->p->c, tile, NULL, 0, 0, j, m, n);
+  tgi_gemm_finish(&g->p->c, tile, NULL, 0, g->i0, j, g->rows, n);
 }
 
 #define COLUMNS(m)                                                                                 \
@@ -161,17 +170,31 @@ TGI_INLINE void multiply_columns(const gemv *g, const int m, int t, int64_t j, i
     TGI_SWITCH_UNIT(g->p->b.dtype, T, multiply_columns(g, m, T, j, n));                            \
     break
 
+static void run_strip(const gemv *g, int64_t j, int64_t n)
+{
+  switch (g->rows) {
+    COLUMNS(1);
+    COLUMNS(2);
+    COLUMNS(3);
+    COLUMNS(4);
+#if TGI_LANES == 16
+  default:
+    TGI_SWITCH_UNIT(g->p->b.dtype, T, multiply_columns(g, TGI_GEMV_MAX_M, T, j, n));
+#endif
+  }
+}
+
 static void run_columns(void *arg, int64_t begin, int64_t end, int thread)
 {
-  const gemv *g = arg;
+  const gemv *all = arg;
   (void)thread;
   for (int64_t j = begin; j < end; j += TGI_LANES) {
-    const int64_t n = tgi_min_i64(TGI_LANES, end - j);
-    switch (g->p->m) {
-      COLUMNS(1);
-      COLUMNS(2);
-      COLUMNS(3);
-      COLUMNS(4);
+    for (int64_t i = 0; i < all->p->m; i += TGI_GEMV_MAX_M) {
+      gemv strip = *all;
+      strip.x += i * all->x_stride;
+      strip.i0 = i;
+      strip.rows = tgi_min_i64(TGI_GEMV_MAX_M, all->p->m - i);
+      run_strip(&strip, j, tgi_min_i64(TGI_LANES, end - j));
     }
   }
 }
@@ -188,5 +211,7 @@ void tgi_gemv(const tg_context *ctx, const tgi_gemm_problem *p, int64_t block_k,
           vf_store_f32(row + e / TGI_UNIT_K, unit_load_along(p->a.data, T, from + e, p->k - e)));
     }
   }
+  memset((float *)workspace + p->m * g.x_stride, 0,
+         (size_t)((x_rows(p) - p->m) * g.x_stride) * sizeof(float));
   tgi_for(ctx, p->n, tgi_gemv_grain(p), run_columns, &g);
 }

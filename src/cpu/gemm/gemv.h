@@ -4,7 +4,10 @@
 
 #include "cpu/gemm/gemm.h"
 
-enum { TGI_GEMV_MAX_M = 4 };
+/* Rows that share a square of B in registers; and rows that are taken, in strips of so many, of
+ * which the second one finds its columns of B in the cache. With more the packed kernel is as fast.
+ */
+enum { TGI_GEMV_MAX_M = TGI_LANES == 16 ? 8 : 4, TGI_GEMV_MOST = TGI_LANES == 16 ? 12 : 4 };
 
 #define tgi_gemv_takes TGI_GEMM_NAME(gemv_takes)
 bool tgi_gemv_takes(const tgi_gemm_problem *p);
