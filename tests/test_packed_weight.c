@@ -265,10 +265,8 @@ static void test_fp8_scales(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_int4_without_vnni),
-      cmocka_unit_test(test_packing_errors),
-      cmocka_unit_test(test_int4_packing_errors),
-      cmocka_unit_test(test_foreign_weights),
+      cmocka_unit_test(test_int4_without_vnni),   cmocka_unit_test(test_packing_errors),
+      cmocka_unit_test(test_int4_packing_errors), cmocka_unit_test(test_foreign_weights),
       cmocka_unit_test(test_fp8_scales),
   };
   return cmocka_run_group_tests(tests, setup, teardown);

@@ -15,8 +15,8 @@
  * of stages by asynchronous copies. A warp copies its own panels, and its share of x, which lies in
  * a stage as the lanes read it; so a team of one warp needs no barrier. Teams meet at the end only.
  *
- * An operand (gemm_operand_*.cuh) says how a chunk of a panel is copied, and how 32 columns of it
- * become fragments.
+ * An operand (ops/linear_int4/int4_operand.cuh and others) says how a chunk of a panel is copied,
+ * and how 32 columns of it become fragments.
  */
 #ifndef TGI_CUDA_GEMM_QUANTISED_SM80_CUH
 #define TGI_CUDA_GEMM_QUANTISED_SM80_CUH

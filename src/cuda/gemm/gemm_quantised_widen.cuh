@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(kWidenThreads)
   const int64_t k = k0 + step * kStep + 8 * q;
   if (fits) {
     operand.visit([&](auto form) {
+      form.template begin<1>(p, panel, (int)chunk);
       if (step == 0) { /* a warp copies, as it does for a product */
-        form.template begin<1>(p, panel, (int)chunk);
         form.template copy<1, false>(1, columns < kChunk ? (int)columns : kChunk, w, 0);
       }
       commit_copies();

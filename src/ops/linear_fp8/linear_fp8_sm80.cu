@@ -6,8 +6,8 @@
  * Work       Panels of 32 rows of W by up to 64 rows of x for a block.
  * Bound      One reading of W for few rows, tensor cores for many.
  */
-#include "cuda/gemm/gemm_operand_fp8.cuh"
 #include "cuda/gemm/quantised_product.cuh"
+#include "ops/linear_fp8/fp8_operand.cuh"
 #include "ops/linear_fp8/linear_fp8_plain.cuh"
 
 namespace

@@ -9,8 +9,8 @@
  * Bound      One reading of W for few rows, tensor cores for many.
  */
 #include "cuda/digits.cuh"
-#include "cuda/gemm/gemm_operand_int8_int8.cuh"
 #include "cuda/gemm/quantised_product.cuh"
+#include "ops/linear_int8/int8_int8_operand.cuh"
 #include "ops/linear_int8/linear_int8_plain.cuh"
 
 namespace

@@ -5,8 +5,8 @@
  * 128 and the zero point it is an integer of at most nine bits, exact in 16 bits. The scale is one
  * for a row and comes last.
  */
-#ifndef TGI_CUDA_GEMM_OPERAND_INT8_CUH
-#define TGI_CUDA_GEMM_OPERAND_INT8_CUH
+#ifndef TGI_OPS_INT8_OPERAND_CUH
+#define TGI_OPS_INT8_OPERAND_CUH
 
 #include "cuda/gemm/gemm_quantised_sm80.cuh"
 

@@ -2,10 +2,10 @@
  * Weights packed by tg_linear_int8_pack times rows of 8-bit integers (cuda/digits.cuh, one digit,
  * strips of eight rows), on the tensor cores' instructions for bytes. Sums are exact.
  */
-#ifndef TGI_CUDA_GEMM_OPERAND_INT8_INT8_CUH
-#define TGI_CUDA_GEMM_OPERAND_INT8_INT8_CUH
+#ifndef TGI_OPS_INT8_INT8_OPERAND_CUH
+#define TGI_OPS_INT8_INT8_OPERAND_CUH
 
-#include "cuda/gemm/gemm_operand_int8.cuh"
+#include "ops/linear_int8/int8_operand.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

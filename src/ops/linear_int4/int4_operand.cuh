@@ -4,8 +4,8 @@
  * A half byte n becomes the float 128 + n in bf16, or 1024 + n in f16, whose last bits it is; less
  * that and the zero point it is exact. A group's sum is scaled in f32.
  */
-#ifndef TGI_CUDA_GEMM_OPERAND_INT4_CUH
-#define TGI_CUDA_GEMM_OPERAND_INT4_CUH
+#ifndef TGI_OPS_INT4_OPERAND_CUH
+#define TGI_OPS_INT4_OPERAND_CUH
 
 #include "cuda/gemm/gemm_quantised_sm80.cuh"
 

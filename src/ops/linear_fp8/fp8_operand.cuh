@@ -6,8 +6,8 @@
  * 2^-8 in f16, which goes to the sums: tensor cores read denormal f16 exactly. NaN needs nothing:
  * a block of columns that has one has NaN for a scale.
  */
-#ifndef TGI_CUDA_GEMM_OPERAND_FP8_CUH
-#define TGI_CUDA_GEMM_OPERAND_FP8_CUH
+#ifndef TGI_OPS_FP8_OPERAND_CUH
+#define TGI_OPS_FP8_OPERAND_CUH
 
 #include "cuda/gemm/gemm_quantised_sm80.cuh"
 
