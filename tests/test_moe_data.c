@@ -188,7 +188,30 @@ static void test_combine_of_bad_rows(void **state)
     c.slot[4] = -1;
     must_fail(e->ctx[k], tg_moe_combine_bwd(e->ctx[k], &b), TG_BAD_ARGUMENT,
               "moe_combine_bwd: slot[4]: expected 0 to 5, got -1");
+    c.slot[0] = 9;
+    must_fail(e->ctx[k], tg_moe_combine_bwd(e->ctx[k], &b), TG_BAD_ARGUMENT,
+              "moe_combine_bwd: slot[0]: expected 0 to 5, got 9");
     assert_true(c.out[0] == 7);
+  }
+}
+
+/* In bf16 1 + 3/512 is 1 + 1/128; with 1/256 more, rounding twice and once differ. */
+static void test_combine_rounds_before_the_residual(void **state)
+{
+  cpu_entries *e = *state;
+  for (int k = 0; k < e->count; k++) {
+    uint16_t y[] = {0x3f80, 0x3bc0}, residual[] = {0x3b80}, out[] = {0};
+    int32_t row[] = {0, 1};
+    tg_moe_combine_fwd_args a = {.row = tg_tensor_2d(row, TG_I32, 1, 2),
+                                 .y = tg_tensor_2d(y, TG_BF16, 2, 1),
+                                 .residual = tg_tensor_2d(residual, TG_BF16, 1, 1),
+                                 .out = tg_tensor_2d(out, TG_BF16, 1, 1),
+                                 .rounding = TG_ROUNDING_ONCE};
+    must_run(e->ctx[k], tg_moe_combine_fwd(e->ctx[k], &a));
+    assert_int_equal(out[0], 0x3f81);
+    a.rounding = TG_ROUNDING_HF;
+    must_run(e->ctx[k], tg_moe_combine_fwd(e->ctx[k], &a));
+    assert_int_equal(out[0], 0x3f82);
   }
 }
 
@@ -284,6 +307,8 @@ static void test_grouped_linear_of_bad_rows(void **state)
     must_refuse_rows(e->ctx[k], &g, "slot[4]: expected 0 to 5, got 6");
     g.slot[4] = -1;
     must_refuse_rows(e->ctx[k], &g, "slot[4]: expected 0 to 5, got -1");
+    g.slot[0] = 8;
+    must_refuse_rows(e->ctx[k], &g, "slot[0]: expected 0 to 5, got 8");
     g.offsets[4] = 7;
     must_refuse_rows(e->ctx[k], &g, "offsets[4]: expected 5 to 6, got 7");
     g.offsets[2] = 1;
@@ -352,6 +377,7 @@ int main(void)
       cmocka_unit_test(test_router_of_bad_indices),
       cmocka_unit_test(test_router_of_equal_indices),
       cmocka_unit_test(test_combine_of_bad_rows),
+      cmocka_unit_test(test_combine_rounds_before_the_residual),
       cmocka_unit_test(test_combine_of_some),
       cmocka_unit_test(test_grouped_linear_of_bad_rows),
       cmocka_unit_test(test_grouped_linear_sizes),

@@ -191,6 +191,16 @@ static void test_foreign_weights(void **state)
   r.offsets[2] = 3;
   must_fail(ctx, status_of(ctx, a), TG_BAD_ARGUMENT,
             "grouped_linear_mxfp4_fwd: offsets[2]: expected 4 to 9, got 3");
+  r.offsets[2] = 4;
+  r.offsets[3] = 10;
+  must_fail(ctx, status_of(ctx, a), TG_BAD_ARGUMENT,
+            "grouped_linear_mxfp4_fwd: offsets[3]: expected 4 to 9, got 10");
+  int32_t slot[kRows] = {0, 8, 9};
+  r.offsets[3] = 9;
+  a.slot = tg_tensor_1d(slot, TG_I32, kRows);
+  a.slots_per_row = 1;
+  must_fail(ctx, status_of(ctx, a), TG_BAD_ARGUMENT,
+            "grouped_linear_mxfp4_fwd: slot[2]: expected 0 to 8, got 9");
 }
 
 /* dx has the bits that grouped_linear gives with the values of the weights. */
