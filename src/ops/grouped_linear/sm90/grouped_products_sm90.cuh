@@ -3,8 +3,8 @@
 #ifndef TGI_OPS_GROUPED_PRODUCTS_SM90_CUH
 #define TGI_OPS_GROUPED_PRODUCTS_SM90_CUH
 
-#include "cuda/gemm/tiles_product.h"
 #include "cuda/gemm/gemm_grouped.cuh"
+#include "cuda/gemm/tiles_product.h"
 #include "cuda/tma.cuh"
 #include "ops/grouped_linear/sm90/gathered_rows_sm90.cuh"
 
