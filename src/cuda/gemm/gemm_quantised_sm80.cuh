@@ -180,8 +180,7 @@ template <int kPanels, int kTiles, int kWords> struct step_words {
 };
 
 /** total[i] += the products of a chunk of panel i, at w + i * stage_bytes, with the rows at x.
- * kAll: there are kChunkSteps steps. The next step's words are loaded ahead of a step's products.
- */
+ * kAll: there are kChunkSteps steps. */
 template <typename T, bool kAll, int kPanels, int kTiles, typename Form>
 __device__ __forceinline__ void multiply_chunk(const Form &form,
                                                float (&total)[kPanels][2][kTiles][4], uint32_t w,
@@ -189,16 +188,20 @@ __device__ __forceinline__ void multiply_chunk(const Form &form,
 {
   float of_group[Form::kScaled ? kPanels : 1][2][kTiles][4] = {};
   uint32_t less[kPanels][4];
-  step_words<kPanels, kTiles, Form::kWords> words[2];
-  words[0].load(form, w, stage_bytes, x, 0);
+  /* Where registers allow it, the next step's words are loaded ahead of a step's products. */
+  constexpr bool kAhead = kAll && kPanels * kTiles < 4;
+  step_words<kPanels, kTiles, Form::kWords> now, next;
+  now.load(form, w, stage_bytes, x, 0);
 #pragma unroll(kAll ? kChunkSteps : 1)
   for (int step = 0; step < (kAll ? kChunkSteps : steps); step++) {
-    if (kAll && step + 1 < kChunkSteps) {
-      words[(step + 1) % 2].load(form, w, stage_bytes, x, step + 1);
-    } else if (!kAll) {
-      words[0].load(form, w, stage_bytes, x, step);
+    if (kAhead && step > 0) {
+      now = next;
+    } else if (step > 0) {
+      now.load(form, w, stage_bytes, x, step);
     }
-    const auto &now = words[kAll ? step % 2 : 0];
+    if (kAhead && step + 1 < kChunkSteps) {
+      next.load(form, w, stage_bytes, x, step + 1);
+    }
 #pragma unroll
     for (int i = 0; i < kPanels; i++) {
       float(&sum)[2][kTiles][4] = Form::kScaled ? of_group[i] : total[i];

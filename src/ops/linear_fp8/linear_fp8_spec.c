@@ -85,6 +85,15 @@ static const spec_case cases[] = {
     {"5x768x130_bias", NULL},
     {"3x1024x98", NULL},
     {"2x2880x50", NULL},
+    /* rows of whole vectors, as tensor cores take them: strips of 8, 16 and 32, then many */
+    {"1x136x70_bias", NULL},
+    {"9x1032x98", "one_scale"},
+    {"17x264x65_bias", NULL},
+    {"64x128x130_yf32", NULL},
+    {"65x392x33_bias_bf32", NULL},
+    {"300x264x96_bias", NULL},
+    {"5x144x36_bias", "tiny"},
+    {"5x144x36_bias", "nan"},
     /* dtypes side by side */
     {"9x170x50_bias_bf32", NULL},
     {"3x170x50_yf32_bias", NULL},
@@ -99,7 +108,8 @@ static const spec_case cases[] = {
 
 /* One token against weights larger than the cache; then a prompt. */
 static const char *const bench[] = {
-    "1x1024x3072", "1x14336x4096", "4x14336x4096", "512x1024x3072", NULL,
+    "1x1024x3072",   "1x14336x4096",  "4x14336x4096", "16x14336x4096",
+    "128x8192x8192", "512x1024x3072", NULL,
 };
 
 const spec spec_linear_fp8_fwd = {

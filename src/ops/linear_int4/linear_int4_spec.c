@@ -109,6 +109,16 @@ static const spec_case cases[] = {
     {"5x768x130_g128_bias", NULL},
     {"3x1024x98_g64_sf16", NULL},
     {"2x2880x50_g32_zp", NULL},
+    /* rows of whole vectors, as tensor cores take them: strips of 8, 16 and 32, then many */
+    {"1x136x70_g32_zp_bias", NULL},
+    {"9x1032x98_g64_sf16", NULL},
+    {"17x264x65_bias", NULL},
+    {"33x2880x40_sf16_zp", NULL},
+    {"64x128x130_g32_yf32", NULL},
+    {"65x392x33_g64_zp_bias_bf32", NULL},
+    {"300x264x96_g32_sf16_bias", NULL},
+    {"5x304x36_zp_bias", "columns"},
+    {"4x24x34_g32_bias", "not_finite"},
     /* dtypes side by side */
     {"9x70x50_g32_bias_bf32", NULL},
     {"3x170x50_zp_yf32_bias", NULL},
@@ -127,13 +137,11 @@ static const spec_case cases[] = {
 
 /* One token against weights larger than the cache; then a prompt. */
 static const char *const bench[] = {
-    "1x1024x3072_g32_sf16",
-    "1x1024x3072_g128_sf16",
-    "1x14336x4096_g32_sf16",
-    "1x14336x4096_g128_sf16",
-    "1x14336x4096_g128_sf16_zp",
-    "512x1024x3072_g32_sf16",
-    NULL,
+    "1x1024x3072_g32_sf16",      "1x1024x3072_g128_sf16",
+    "1x14336x4096_g32_sf16",     "1x14336x4096_g128_sf16",
+    "1x14336x4096_g128_sf16_zp", "16x14336x4096_g128_sf16",
+    "64x14336x4096_g128_sf16",   "128x8192x8192_g128_sf16",
+    "512x1024x3072_g32_sf16",    NULL,
 };
 
 const spec spec_linear_int4_fwd = {

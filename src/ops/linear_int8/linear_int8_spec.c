@@ -104,6 +104,15 @@ static const spec_case cases[] = {
     {"5x768x130_dynamic_bias", NULL},
     {"3x1024x98", NULL},
     {"2x2880x50_dynamic", NULL},
+    /* rows of whole vectors, as tensor cores take them: strips of 8, 16 and 32, then many */
+    {"1x136x70_bias", "zero_points"},
+    {"9x1032x98", NULL},
+    {"9x1032x98_dynamic", NULL},
+    {"17x264x65_dynamic_bias", "zero_points"},
+    {"64x128x130_yf32", "zero_points"},
+    {"65x392x33_bias_bf32", NULL},
+    {"300x264x96_bias", "zero_points"},
+    {"4x24x34_bias", "not_finite"},
     /* dtypes side by side */
     {"9x70x50_bias_bf32", NULL},
     {"3x70x50_yf32_bias", "zero_points"},
@@ -123,8 +132,17 @@ static const spec_case cases[] = {
 
 /* One token against weights larger than the cache; then a prompt. */
 static const char *const bench[] = {
-    "1x1024x3072",           "1x14336x4096",          "4x14336x4096",         "512x1024x3072",
-    "512x1024x3072_dynamic", "512x4096x4096_dynamic", "1x14336x4096_dynamic", NULL,
+    "1x1024x3072",
+    "1x14336x4096",
+    "4x14336x4096",
+    "512x1024x3072",
+    "512x1024x3072_dynamic",
+    "512x4096x4096_dynamic",
+    "1x14336x4096_dynamic",
+    "16x14336x4096",
+    "128x8192x8192",
+    "128x8192x8192_dynamic",
+    NULL,
 };
 
 static const spec_bad_scalar bad_scalars[] = {
