@@ -12,7 +12,7 @@ import sys
 import tempfile
 import zlib
 
-CPU_ONLY = 3.4         # libtegula.so without CUDA
+CPU_ONLY = 3.5         # libtegula.so without CUDA
 CUDA_RUNTIME = 0.8     # cudart, and what the library has around it
 COMMAND_LINE = 1.2
 ONE_GPU, ALL_GPUS = 11.5, 31.5  # library and command line together
