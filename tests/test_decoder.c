@@ -1,5 +1,5 @@
-/* Decoders, on Hopper: a token by one kernel beside the same token by the graph of kernels, greedy
- * ids beside the logits, and an engine's requests in any blocks of its pool. */
+/* Decoders, on Hopper: a token by one kernel beside the same token by the graph of kernels, and ids
+ * beside those picked from the logits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,12 +7,13 @@
 /* cmocka wants those four first */
 #include <cmocka.h>
 
-#include "engine_requests.h"
+#include "core/half.h"
+#include "expect.h"
 #include "generation/session_state.h"
 #include "tegula/decoder.h"
 
 #include <math.h>
-#include <stdio.h>
+#include <string.h>
 
 enum { kVocab = 301, kLongest = 900 };
 
@@ -149,36 +150,6 @@ static void check_ids(const tg_model *model, tg_sampling how)
   tg_session_destroy(fed);
 }
 
-/* An engine of one row: requests find blocks that others have left, in any order. */
-static void check_engine(const tg_model *model)
-{
-  enum { kMany = 8 };
-  asked *first = calloc(kMany, sizeof *first), *second = calloc(kMany, sizeof *second);
-  const tg_engine_options o = {
-      .backend = TG_BACKEND_CUDA, .batch = 1, .max_tokens = 700, .cache_tokens = 2000};
-  tg_engine *e = NULL, *fresh = NULL;
-  uint64_t state = 5;
-  EXPECT_OK(tg_engine_create(model, &o, &e, &error), error);
-  assert_int_equal(strncmp(tg_engine_steps(e), "one kernel (", 12), 0);
-  for (int i = 0; i < kMany; i++) {
-    make_asked(&first[i], &state, 300);
-    second[i] = first[i];
-    submit(e, &first[i]);
-  }
-  run_to_end(e);
-  expect_idle(e);
-  for (int i = kMany - 1; i >= 0; i--) {
-    EXPECT_OK(tg_engine_create(model, &o, &fresh, &error), error);
-    submit(fresh, &second[i]);
-    run_to_end(fresh);
-    tg_engine_destroy(fresh);
-    expect_same(&first[i], &second[i], (size_t)i);
-  }
-  tg_engine_destroy(e);
-  free(first);
-  free(second);
-}
-
 static bool is_served(void)
 {
   tg_device_info gpu;
@@ -198,7 +169,6 @@ static void check_family(const char *config)
   }
   check_ids(model, (tg_sampling){.temperature = 0});
   check_ids(model, (tg_sampling){.temperature = 0.9f, .top_k = 50, .seed = 9});
-  check_engine(model);
   tg_model_destroy(model);
 }
 

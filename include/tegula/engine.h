@@ -12,11 +12,10 @@
  *
  * A request's tokens are a function of the model, the prompt, its options and the engine's
  * piece_tokens and cache_dtype alone: not of other requests, of their order, of the size of the
- * pool, of the number of threads, nor of what is shared. On a GPU they are also one function for
- * batch 1 and another for all other sizes of the batch, as one row may have a kernel of its own
- * (tg_engine_steps) whose roundings differ. On a CPU they are those of tg_session_generate with the
- * same options behind the prompt in a session of the same cache_dtype, if piece_tokens is 256. On a
- * GPU an engine computes products without cublasLt, and so not always what a session computes.
+ * pool, of the number of threads, nor of what is shared. On a CPU they are those of
+ * tg_session_generate with the same options behind the prompt in a session of the same cache_dtype,
+ * if piece_tokens is 256. On a GPU an engine's kernels are others than a session's, which for one
+ * sequence may have decoder.h's, and so its tokens are not always a session's.
  *
  * One thread at a time may use an engine. The model must outlive it.
  */
@@ -125,9 +124,8 @@ TG_API tg_engine_info tg_engine_get_info(const tg_engine *engine);
 
 /**
  * How the engine runs its rows: "op by op"; on a GPU "recorded" as CUDA graphs, at most 64, one for
- * each number of rows and powers of two of their lengths; or, of an engine of one row, "one kernel
- * (..)" (decoder.h), where the model has one. If recording failed, the text is "op by op: " and a
- * message.
+ * each number of rows and powers of two of their lengths. If recording failed, the text is "op by
+ * op: " and a message.
  */
 TG_API const char *tg_engine_steps(const tg_engine *engine);
 

@@ -3,7 +3,6 @@
 
 #include "core/error_record.h"
 #include "tegula/device.h"
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { kBatch = 16, kPiece = 256 };
@@ -63,21 +62,6 @@ static tg_status open_context(tg_engine *e, const tg_engine_options *o, tg_error
   return status;
 }
 
-/* One kernel for a row, where there is one: of an engine of one row, so that a request's bits never
- * depend on who else is there. */
-static tg_status open_decoder(tg_engine *e, tg_error *error)
-{
-  tg_error why;
-  const tg_status status = tgi_model_open_decoder(e->ctx, &e->model, e->cache, &e->rope,
-                                                  TG_BLOCK_TOKENS, &e->decoder, &why);
-  if (status == TG_OK) {
-    snprintf(e->steps, sizeof e->steps, "one kernel (%s)", tg_decoder_name(e->decoder));
-  }
-  return status == TG_OK || status == TG_UNSUPPORTED
-             ? TG_OK
-             : tgi_error_set(error, status, "engine_create: %s", why.text);
-}
-
 /* Tokens of a sequence, and of the pool, in blocks. */
 static int64_t choose_sizes(tg_engine *e, const tg_engine_options *o)
 {
@@ -113,8 +97,7 @@ static tg_status set_up(tg_engine *e, const tg_engine_options *o, tg_error *erro
                          "engine_create: expected memory for a list of %lld blocks, got none",
                          (long long)blocks);
   }
-  status = tgi_engine_take_memory(e, error);
-  return status == TG_OK && e->on_gpu && s->batch == 1 ? open_decoder(e, error) : status;
+  return tgi_engine_take_memory(e, error);
 }
 
 tg_status tg_engine_create(const tg_model *model, const tg_engine_options *options, tg_engine **out,
@@ -149,7 +132,6 @@ void tg_engine_destroy(tg_engine *e)
 {
   if (e) {
     tgi_engine_release_all(e);
-    tg_decoder_destroy(e->ctx, e->decoder);
     tgi_engine_free_graphs(e);
     tgi_engine_free_memory(e);
     tgi_scheduler_close(&e->scheduler);

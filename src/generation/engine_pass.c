@@ -146,18 +146,6 @@ static int64_t write_groups(tg_engine *e, const tgi_step_plan *plan)
   return end;
 }
 
-/* The only row of an engine that has a kernel for it. */
-static tg_status run_decoder(tg_engine *e, const tgi_sequence *s)
-{
-  const tg_decoder_step step = {.id = input_view(e, input_at(e, kIds), 1),
-                                .position = s->length,
-                                .block_table = input_view(e, input_at(e, kTables), s->num_blocks),
-                                .logits = e->a.logits,
-                                .greedy = e->picked};
-  e->greedy = true;
-  return tg_decoder_run(e->ctx, e->decoder, &step);
-}
-
 tg_status tgi_engine_run_rows(tg_engine *e, tgi_step_plan *plan)
 {
   int32_t *in = e->inputs.host;
@@ -172,10 +160,7 @@ tg_status tgi_engine_run_rows(tg_engine *e, tgi_step_plan *plan)
   bind(e, plan->num_rows, 1, plan->num_rows);
   tgi_pass pass = rows_pass(e, plan->num_rows);
   const tg_status status = upload(e, write_groups(e, plan));
-  if (status != TG_OK) {
-    return status;
-  }
-  return e->decoder ? run_decoder(e, plan->row[0]) : tgi_engine_run_recorded(e, &pass);
+  return status ? status : tgi_engine_run_recorded(e, &pass);
 }
 
 tg_status tgi_engine_run_prompt(tg_engine *e, const tgi_step_plan *plan)
@@ -183,7 +168,6 @@ tg_status tgi_engine_run_prompt(tg_engine *e, const tgi_step_plan *plan)
   const tgi_sequence *s = plan->prompt;
   const int64_t count = plan->count, end = s->length + count, width = table_width(end);
   int32_t *in = e->inputs.host;
-  e->greedy = false;
   for (int64_t i = 0; i < count; i++) {
     in[input_at(e, kIds) + i] = s->ids[s->length + i];
     in[input_at(e, kSlots) + i] = slot_of(s, s->length + i);

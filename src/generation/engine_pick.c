@@ -114,9 +114,7 @@ static tg_status pick_together(picking *p, int64_t position)
       end++;
     }
     any = true;
-    if (!p->e->greedy || how->sampling.temperature != 0) {
-      status = sample_rows(p, first, end, position);
-    }
+    status = sample_rows(p, first, end, position);
   }
   return status == TG_OK && any ? fetch_ids(p, 0, p->count) : status;
 }

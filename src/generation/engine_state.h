@@ -2,7 +2,7 @@
 #ifndef TGI_GENERATION_ENGINE_STATE_H
 #define TGI_GENERATION_ENGINE_STATE_H
 
-#include "model/model_decoder.h"
+#include "model/transformer.h"
 #include "scheduler.h"
 
 /** A request: what the scheduler knows, and what picking needs. */
@@ -42,8 +42,6 @@ struct tg_engine {
   bool on_gpu;
   bool records;         /* passes over rows */
   tgi_row_graph *graph; /* [TGI_ROW_GRAPHS] */
-  tg_decoder *decoder;  /* of an engine of one row, where there is one; else NULL */
-  bool greedy;          /* the id at `picked` is the best of the logits already */
   char steps[160];      /* tg_engine_steps */
   tg_dtype cache_dtype;
   tgi_scheduler scheduler;

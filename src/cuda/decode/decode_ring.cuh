@@ -31,6 +31,9 @@ __device__ __forceinline__ void begin_matrix(decode_cursor &c, const decode_job 
   c.tiles = (int)((int64_t)all * (block + 1) / S::kBlocks) - c.first_tile;
   c.parts = matrix_k<S>(m) / S::kStageK;
   c.tile = c.part = 0;
+  if (c.tiles == 0) { /* of the head, with few ids: nothing is left */
+    c.matrix = kMatrices;
+  }
 }
 
 template <typename S>
@@ -76,40 +79,22 @@ __device__ __forceinline__ void start_copy(const decode_cursor &c, const decode_
                : "memory");
 }
 
-/** A place in the ring, and the parity of its phase. */
-struct decode_turn {
-  int slot, parity;
-};
-
-__device__ __forceinline__ void next_turn(decode_turn &t, int stages)
-{
-  if (++t.slot == stages) {
-    t.slot = 0;
-    t.parity ^= 1;
-  }
-}
-
-/**
- * By one thread. At most `window` copies are under way: that keeps memory busy, and with the whole
- * ring asked for at once the words of blocks would wait behind it.
- */
+/** By one thread. */
 template <typename S>
 __device__ __forceinline__ void fill_ring(const decode_maps &maps, const decode_job &job,
                                           uint32_t ring, mbarrier *full, int block)
 {
   mbarrier *empty = full + job.stages;
-  decode_turn now = {0, 1}, arriving = {0, 0};
   decode_cursor c = {};
   begin_matrix<S>(c, job, block);
-  for (int i = 0; c.matrix < kMatrices; i++) {
-    wait_for(empty + now.slot, now.parity);
-    if (i >= job.window) {
-      wait_for(full + arriving.slot, arriving.parity);
-      next_turn(arriving, job.stages);
-    }
-    start_copy<S>(c, maps, ring + now.slot * S::kStageBytes, full + now.slot);
+  for (int slot = 0, parity = 1; c.matrix < kMatrices;) {
+    wait_for(empty + slot, parity);
+    start_copy<S>(c, maps, ring + slot * S::kStageBytes, full + slot);
     next_copy<S>(c, job, block);
-    next_turn(now, job.stages);
+    if (++slot == job.stages) {
+      slot = 0;
+      parity ^= 1;
+    }
   }
 }
 

@@ -17,7 +17,6 @@ tgi_decode_instance tgi_decode_llama31_8b(void);
 namespace
 {
 
-constexpr int kWindow = 4;
 constexpr uint32_t kLastEpoch = 1u << 30; /* words of x have twice the epoch */
 
 struct decoder_sm90 {
@@ -61,7 +60,6 @@ tg_status find_room(const tg_context *ctx, decoder_sm90 *d)
   const size_t most = (size_t)ctx->device->shared_bytes;
   int resident = 0, cooperative = 0;
   d->job.stages = (int)((most - d->kind.fixed_bytes) / d->kind.stage_bytes);
-  d->job.window = d->job.stages < kWindow ? d->job.stages : kWindow;
   d->shared = d->kind.fixed_bytes + d->job.stages * d->kind.stage_bytes;
   cudaError_t e = cudaFuncSetAttribute(d->kind.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        (int)d->shared);

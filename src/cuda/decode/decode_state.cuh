@@ -38,7 +38,6 @@ struct decode_job {
   unsigned *ended;   /* blocks; 0 between launches */
   int layers, vocab, position, block_tokens;
   int stages;     /* of the ring */
-  int window;     /* copies that are under way at most */
   uint32_t epoch; /* that of the layer before the first */
   float eps, scale;
 };
