@@ -53,7 +53,7 @@ static void a_presets_config_makes_the_preset(void **state)
     tg_model_destroy(named);
     compared++;
   }
-  assert_int_equal(compared, 7);
+  assert_int_equal(compared, 9);
 }
 
 static void the_table_has_every_preset(void **state)

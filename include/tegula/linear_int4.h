@@ -75,9 +75,9 @@ typedef struct tg_linear_int4_fwd_args {
  *            bias, and one rounding to y's dtype (ref: f64).
  *            CUDA: blocks of 128 columns are distributed over 16 sums. Each sum adds its groups in
  *            order; then the sums are added in order. 16-bit x from compute capability 8.0 on, if
- *            its rows and the weight begin at multiples of 16 bytes, is not converted: tensor cores
- *            add up a group's products of x and W - z, which are exact, and the sum is scaled in
- *            f32. Blocks of 128 columns are cut into eight runs of one length but for the last
+ *            its rows and the weight begin at multiples of 16 bytes and `in` is a multiple of 8, is
+ *            not converted: tensor cores add up a group's products of x and W - z, which are exact,
+ *            and the sum is scaled in f32. Blocks of 128 columns are cut into eight runs of one length but for the last
  *            ones; a run is a chain of its groups in order, the first four runs are added in order,
  *            so are the others, then the two.
  *            From 193 rows of bf16 on, with y in bf16, a context that tg_context_prepare gave

@@ -79,7 +79,7 @@ typedef struct tg_linear_int8_fwd_args {
  *            each rounded to f32, and the result to y's dtype. n is exact below 2^53, that is for
  *            in < 2^22. Rounding is to nearest, ties to even.
  *            CUDA, weight-only, 16-bit x, from compute capability 8.0 on, if rows of x and the
- *            weight begin at multiples of 16 bytes: x is not converted. Tensor cores add up its
+ *            weight begin at multiples of 16 bytes and `in` is a multiple of 8: x is not converted. Tensor cores add up its
  *            products with W - z, which are exact, in f32: columns are cut into blocks of 128 and
  *            these into eight runs of one length but for the last ones; a run is a chain in the
  *            order of k, the first four runs are added in order, so are the others, then the two.

@@ -51,10 +51,12 @@ template <typename Args> bool takes_packed(const Args *a)
          divide_up(a->x.shape[0], (int64_t)8) <= 65535;
 }
 
-/** Whether they take x as it is. */
+/** Whether they take x as it is: rows of whole vectors. One row alone must have them, too, or it
+ * would have other bits than among others. */
 template <typename Args> bool takes_quantised(const Args *a)
 {
-  return a->x.dtype != TG_F32 && rows_aligned(&a->x, 16) && takes_packed(a);
+  return a->x.dtype != TG_F32 && a->x.shape[1] % 8 == 0 && rows_aligned(&a->x, 16) &&
+         takes_packed(a);
 }
 
 /** Whether a call of that many rows is the widened weight's. f16 is not: its range is less than
