@@ -33,9 +33,19 @@ def options_of():
     return parser.parse_args()
 
 
+def random(*shape):
+    """By a generator of its own: PyTorch's is not to be used between captures that a library broke off."""
+    if not hasattr(random, "generator"):
+        random.generator = torch.Generator("cuda").manual_seed(0)
+    return torch.randn(*shape, device="cuda", dtype=torch.float16, generator=random.generator)
+
+
 def measured_peak(stream, samples):
     """Flops per second of the products."""
-    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.float16) for _ in range(2))
+    a, b = random(8192, 8192), random(8192, 8192)
+    with torch.cuda.stream(stream):
+        a @ b  # cuBLAS takes its workspace for the stream before the capture
+    torch.cuda.synchronize()
     product = Provider("gemm", [lambda: a @ b])
     time_in_turn([product], samples, stream)
     return 2 * 8192**3 / (1e-3 * product.ms)
@@ -53,7 +63,7 @@ def cudnn(q, k, v, causal):
 
 
 def attention_case(tokens, dim, causal):
-    q, k, v = (torch.randn(BATCH, HEADS, tokens, dim, device="cuda", dtype=torch.float16) for _ in range(3))
+    q, k, v = (random(BATCH, HEADS, tokens, dim) for _ in range(3))
     ours = lambda: tegula.ops.attention(q, k, v, causal=causal)
     theirs = lambda: cudnn(q, k, v, causal)
     shape = f"b{BATCH}_h{HEADS}_s{tokens}_d{dim}" + "_causal" * causal
@@ -64,7 +74,7 @@ def attention_case(tokens, dim, causal):
 
 def naive_case(tokens):
     dim = 64
-    q, k, v = (torch.randn(1, 1, tokens, dim, device="cuda", dtype=torch.float16) for _ in range(3))
+    q, k, v = (random(1, 1, tokens, dim) for _ in range(3))
     plain = lambda: torch.softmax(q @ k.transpose(2, 3) * dim**-0.5, -1) @ v
     ours = lambda: tegula.ops.attention_naive(q, k, v)
     check(f"naive {tokens}", ours(), plain())
@@ -81,7 +91,6 @@ def rows_of(op, shape, flops, providers, peak):
 
 def main():
     options = options_of()
-    torch.manual_seed(0)
     stream = torch.cuda.Stream()
     peak = measured_peak(stream, options.samples)
     name, driver = gpu_state.name_and_driver()
