@@ -61,10 +61,12 @@ typedef struct tg_linear_fp8_fwd_args {
  *            CUDA: a block is four chains of 32, added as (0 + 1) + (2 + 3); blocks are distributed
  *            over 16 sums, which are then added in order. 16-bit x from compute capability 8.0 on,
  *            if its rows and the weight begin at multiples of 16 bytes and `in` is a multiple of 8:
- *            tensor cores add up a block's products, which are exact. Blocks are cut into eight
- * runs of one length but for the last ones; a run is a chain of its blocks in order, the first four
- * runs are added in order, so are the others, then the two. From 193 rows of bf16 on, with y in
- * bf16, a context that tg_context_prepare gave cublasLt multiplies with W * s, rounded to bf16.
+ *            tensor cores add up a block's products, which are exact. Blocks are cut into
+ *            eight runs of one length but for the last ones; a run is a chain of its blocks
+ *            in order, the first four runs are added in order, so are the others, then the
+ *            two.
+ *            From 193 rows of bf16 on, with y in bf16, a context that tg_context_prepare gave
+ *            cublasLt multiplies with W * s, rounded to bf16.
  * Workspace  tg_linear_fp8_fwd_workspace: x widened and packed, about 4.2 bytes per value; CUDA:
  *            none, or W in bf16 where it goes to cublasLt.  Asynchronous; capturable;
  *            deterministic; batch-invariant (not through cublasLt).

@@ -77,10 +77,11 @@ typedef struct tg_linear_int4_fwd_args {
  *            order; then the sums are added in order. 16-bit x from compute capability 8.0 on, if
  *            its rows and the weight begin at multiples of 16 bytes and `in` is a multiple of 8, is
  *            not converted: tensor cores add up a group's products of x and W - z, which are exact,
- *            and the sum is scaled in f32. Blocks of 128 columns are cut into eight runs of one
- * length but for the last ones; a run is a chain of its groups in order, the first four runs are
- * added in order, so are the others, then the two. From 193 rows of bf16 on, with y in bf16, a
- * context that tg_context_prepare gave cublasLt multiplies with (W - z) * s, rounded to bf16.
+ *            and the sum is scaled in f32. Blocks of 128 columns are cut into eight runs of
+ *            one length but for the last ones; a run is a chain of its groups in order, the
+ *            first four runs are added in order, so are the others, then the two.
+ *            From 193 rows of bf16 on, with y in bf16, a context that tg_context_prepare gave
+ *            cublasLt multiplies with (W - z) * s, rounded to bf16.
  * Workspace  tg_linear_int4_fwd_workspace: about 3.5 bytes per value of x. CUDA: 2 to 4 bytes, with
  *            columns padded to whole 128 and rows to strips of 1, 4 or 8; in addition 16 bytes per
  *            row and 4 for every 32 values; or W in bf16 where it goes to cublasLt, if that is

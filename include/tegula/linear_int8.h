@@ -79,10 +79,11 @@ typedef struct tg_linear_int8_fwd_args {
  *            each rounded to f32, and the result to y's dtype. n is exact below 2^53, that is for
  *            in < 2^22. Rounding is to nearest, ties to even.
  *            CUDA, weight-only, 16-bit x, from compute capability 8.0 on, if rows of x and the
- *            weight begin at multiples of 16 bytes and `in` is a multiple of 8: x is not converted.
- * Tensor cores add up its products with W - z, which are exact, in f32: columns are cut into blocks
- * of 128 and these into eight runs of one length but for the last ones; a run is a chain in the
- *            order of k, the first four runs are added in order, so are the others, then the two.
+ *            weight begin at multiples of 16 bytes and `in` is a multiple of 8: x is not
+ *            converted. Tensor cores add up its products with W - z, which are exact, in f32:
+ *            columns are cut into blocks of 128 and these into eight runs of one length but
+ *            for the last ones; a run is a chain in the order of k, the first four runs are
+ *            added in order, so are the others, then the two.
  *            From 193 rows of bf16 on, with y in bf16, a context that tg_context_prepare gave
  *            cublasLt multiplies with (W - z) * s, rounded to bf16.
  * Workspace  tg_linear_int8_fwd_workspace: 1 to 3 bytes per value of x. CUDA: 1 to 4 bytes (dynamic
