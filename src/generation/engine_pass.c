@@ -218,11 +218,8 @@ static tg_status size_prompt(tg_engine *e, int64_t count, int64_t width)
 tg_status tgi_engine_size_workspace(tg_engine *e)
 {
   const tgi_scheduler *s = &e->scheduler;
-  const int32_t layers = e->model.config.num_hidden_layers;
   tg_status status = TG_OK;
   e->workspace_bytes = 0;
-  /* Layers are alike in turns of two. */
-  e->model.config.num_hidden_layers = layers < 2 ? layers : 2;
   for (int64_t width = table_width(1); status == TG_OK; width *= 2) {
     const bool last = width >= table_width(s->most_tokens);
     const int64_t fits = s->most_tokens < s->piece ? s->most_tokens : s->piece;
@@ -236,6 +233,5 @@ tg_status tgi_engine_size_workspace(tg_engine *e)
       break;
     }
   }
-  e->model.config.num_hidden_layers = layers;
   return status;
 }

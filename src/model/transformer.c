@@ -219,6 +219,17 @@ static tg_status run_layer(tgi_pass *pass, int index)
   return status;
 }
 
+/* Whether no layer before has the same shapes: they differ in their window alone. */
+static bool is_first_of_kind(const tgi_config *config, int index)
+{
+  for (int i = 0; i < index; i++) {
+    if (tgi_config_slides(config, i) == tgi_config_slides(config, index)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 /* The last `rows` rows of a matrix. */
 static tg_tensor last_rows(const tg_tensor *t, int64_t rows)
 {
@@ -282,7 +293,9 @@ tg_status tgi_transformer_forward(tgi_pass *pass)
   const tgi_activations *a = pass->a;
   tg_status status = embed(pass);
   for (int i = 0; i < c->num_hidden_layers && status == TG_OK; i++) {
-    status = run_layer(pass, i);
+    if (!pass->sizing || is_first_of_kind(c, i)) {
+      status = run_layer(pass, i);
+    }
   }
   if (status != TG_OK) {
     return status;
@@ -294,5 +307,8 @@ tg_status tgi_transformer_forward(tgi_pass *pass)
   if (status != TG_OK || !a->logits.ndim) {
     return status;
   }
-  return project(pass, &y, p->head, -1, NULL, &a->logits);
+  tgi_watch_begin(pass->watch, "head");
+  status = project(pass, &y, p->head, -1, NULL, &a->logits);
+  tgi_watch_end(pass->watch);
+  return status;
 }

@@ -82,8 +82,8 @@ typedef struct tgi_router_sums {
 } tgi_router_sums;
 
 /**
- * One pass over a model. With `sizing` every op is asked for its workspace instead of run, the
- * largest answer lands in workspace_bytes, and no view needs memory.
+ * One pass over a model. With `sizing` every op is asked for its workspace instead of run, once for
+ * layers that are alike, the largest answer lands in workspace_bytes, and no view needs memory.
  */
 typedef struct tgi_pass {
   tg_context *ctx;
