@@ -51,7 +51,48 @@ static tg_status fail(const tg_session *s, tg_status status, tg_error *error)
   return tgi_error_set(error, status, "%s", tg_context_message(s->ctx));
 }
 
-static tg_status run_pass(void *pass)
+/* A larger workspace. Graphs hold the address of the one before; the decoder has none. */
+static tg_status grow_workspace(tg_session *s, size_t bytes)
+{
+  void *memory;
+  const tg_status status = tg_memory_allocate(s->ctx, bytes, &memory);
+  if (status != TG_OK) {
+    return status;
+  }
+  for (int i = 0; i < TGI_EXTENTS; i++) {
+    tg_graph_destroy(s->ctx, s->graph[i]);
+    s->graph[i] = NULL;
+  }
+  tg_memory_free(s->ctx, s->workspace);
+  s->workspace = memory;
+  s->workspace_bytes = bytes;
+  return TG_OK;
+}
+
+/* Ops need not take more workspace for more tokens, so that no pass is the one that needs most:
+ * each is asked. */
+static tg_status run_pass(tg_session *s, tgi_pass *pass)
+{
+  tgi_pass asked = *pass;
+  asked.sizing = true;
+  asked.watch = NULL;
+  asked.workspace_bytes = 0;
+  tg_status status = tgi_transformer_forward(&asked);
+  if (status == TG_OK && asked.workspace_bytes > s->workspace_bytes) {
+    status = grow_workspace(s, asked.workspace_bytes);
+  }
+  if (status != TG_OK) {
+    return status;
+  }
+  pass->workspace = s->workspace;
+  pass->workspace_bytes = s->workspace_bytes;
+  tgi_watch_begin(pass->watch, "pass");
+  status = tgi_transformer_forward(pass);
+  tgi_watch_end(pass->watch);
+  return status;
+}
+
+static tg_status repeat_pass(void *pass)
 {
   return tgi_transformer_forward(pass);
 }
@@ -70,9 +111,9 @@ static tg_status step_by_place(tg_session *s)
   }
   tgi_place place;
   tgi_pass pass = tgi_session_pass_by_place(s, extent, &place);
-  status = tgi_transformer_forward(&pass);
+  status = run_pass(s, &pass);
   if (status == TG_OK && s->recorded && !s->watch &&
-      tg_graph_record(s->ctx, run_pass, &pass, &s->graph[number]) != TG_OK) {
+      tg_graph_record(s->ctx, repeat_pass, &pass, &s->graph[number]) != TG_OK) {
     s->recorded = false;
     snprintf(s->steps, sizeof s->steps, "op by op: %s", tg_context_message(s->ctx));
   }
@@ -99,7 +140,8 @@ static tg_status step_by_decoder(tg_session *s)
 
 tg_status tgi_session_step(tg_session *s)
 {
-  if (s->decoder) {
+  s->greedy = false;
+  if (s->decoder && !s->watch) { /* whoever watches is told of ops */
     return step_by_decoder(s);
   }
   if (s->by_place) {
@@ -107,7 +149,7 @@ tg_status tgi_session_step(tg_session *s)
   }
   tgi_pass pass = tgi_session_pass(s, 1);
   pass.ids = s->ids;
-  return tgi_transformer_forward(&pass);
+  return run_pass(s, &pass);
 }
 
 const char *tg_session_steps(const tg_session *s)
@@ -133,7 +175,7 @@ static tg_status feed_piece(tg_session *s, const int32_t *ids, int64_t count, tg
   tgi_pass pass = tgi_session_pass(s, count);
   pass.ids = s->ids;
   if (status == TG_OK) {
-    status = count == 1 ? tgi_session_step(s) : tgi_transformer_forward(&pass);
+    status = count == 1 ? tgi_session_step(s) : run_pass(s, &pass);
   }
   if (status != TG_OK) {
     return fail(s, status, error);
