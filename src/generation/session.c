@@ -85,8 +85,8 @@ static tg_status size_steps(tg_session *s)
   return status ? status : size_pass(s, &pass, &sampling);
 }
 
-/* Largest workspace of any pass: every power of two and the full piece, at both ends of the cache;
- * and those of generating. */
+/* A workspace for nearly all passes, so that few have to take a larger one: every power of two and
+ * the full piece, at both ends of the cache; and those of generating. */
 static tg_status size_workspace(tg_session *s)
 {
   s->workspace_bytes = 0;
@@ -191,7 +191,7 @@ static tg_status take_buffers(tg_session *s, tg_error *error)
                                  (long long)s->capacity);
 }
 
-/* One kernel for a pass over one token, where there is one. */
+/* One kernel for a pass over one token, where there is one and memory for it. */
 static tg_status open_decoder(tg_session *s, tg_error *error)
 {
   tg_error why;
@@ -200,7 +200,7 @@ static tg_status open_decoder(tg_session *s, tg_error *error)
   if (status == TG_OK) {
     snprintf(s->steps, sizeof s->steps, "one kernel (%s)", tg_decoder_name(s->decoder));
   }
-  return status == TG_OK || status == TG_UNSUPPORTED
+  return status == TG_OK || status == TG_UNSUPPORTED || status == TG_NO_MEMORY
              ? TG_OK
              : tgi_error_set(error, status, "session_create: %s", why.text);
 }
