@@ -143,6 +143,26 @@ static void check_recorded_forward(const tg_model *model, tg_session *gpu, int32
   }
 }
 
+/* A call of several passes is recorded if they have one shape. */
+static void check_pieces(tg_session *gpu, const int32_t *ids)
+{
+  enum { seq = kRoom, most = 24 };
+  static int32_t many[most * seq];
+  static float logits[most * kIds];
+  static const int64_t batches[] = {24, 16, 24};
+  tg_error error;
+  for (int i = 0; i < most * seq; i++) {
+    many[i] = ids[i % 9];
+  }
+  for (size_t i = 0; i < sizeof batches / sizeof batches[0]; i++) {
+    const tg_tensor to = tg_tensor_2d(logits, TG_F32, batches[i], kIds);
+    for (int turn = 0; turn < 2; turn++) { /* passes of 16 rows, and one of 8 */
+      EXPECT_OK(tg_session_forward(gpu, many, batches[i], seq, TG_FORWARD_LAST, to, &error), error);
+    }
+    assert_int_equal(gpu->forward->graph != NULL, batches[i] == 16);
+  }
+}
+
 /* Norms of generation_model's f32 models as they start. With four times that, scores are so large
  * that an ulp in each weight moves logits by up to 1.1e-5 of the largest: as much as two orders of
  * summation may. So it moves them by 1.4e-6. */
@@ -196,6 +216,7 @@ static void check_forward(const char *family, tg_dtype dtype, double bound)
   assert_memory_equal(got, again, sizeof got);
   tg_memory_free(gpu->ctx, memory);
   check_recorded_forward(model, gpu, ids, again);
+  check_pieces(gpu, ids);
   tg_session_destroy(gpu);
   tg_session_destroy(cpu);
   tg_model_destroy(model);

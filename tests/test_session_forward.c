@@ -191,6 +191,16 @@ static tg_status run_op(void *user, tg_context *ctx, const tg_op_info *op, const
   return op->run(ctx, args);
 }
 
+static void feed_heard(tg_session *s, heard_parts *heard, int64_t count, const char *want)
+{
+  int32_t ids[12];
+  fill_ids(ids, 12);
+  heard->text[0] = '\0';
+  EXPECT_OK(tg_session_feed(s, ids, count, &error), error);
+  assert_int_equal(heard->depth, 0);
+  assert_string_equal(heard->text, want);
+}
+
 /* A watch hears every part and op in their order, and changes no bit. */
 static void a_pass_is_watched(void **state)
 {
@@ -211,6 +221,11 @@ static void a_pass_is_watched(void **state)
   snprintf(want, sizeof want, "pass(embedding layer 0%slayer 1%slayer 2%slayer_norm head(linear ))",
            layer, layer, layer);
   assert_string_equal(heard.text, want);
+  for (int place = 0; place < 2; place++) {
+    s->by_place = place;
+    feed_heard(s, &heard, 5, want);
+    feed_heard(s, &heard, 1, want);
+  }
   free(watched);
   free(plain);
   tg_session_destroy(s);

@@ -187,7 +187,7 @@ TG_API void tg_session_destroy(tg_session *session);
 /**
  * Appends tokens to the timeline; tg_session_logits are then those of the last one. Errors:
  * BAD_ARGUMENT (count < 1, an id out of range, more tokens than the capacity), NO_MEMORY (the cache
- * cannot grow); the timeline is then unchanged.
+ * or work memory cannot grow); the timeline is then unchanged.
  */
 TG_API tg_status tg_session_feed(tg_session *session, const int32_t *ids, int64_t count,
                                  tg_error *error);
@@ -204,9 +204,10 @@ TG_API tg_status tg_session_feed(tg_session *session, const int32_t *ids, int64_
  *                the dtype of the weights; contiguous, in host memory or on the session's GPU
  *
  * A token's logits do not depend on later ones, so that shorter rows may end in any ids. Work
- * memory is kept for the next call. On a GPU the second call of the same shape in turn records the
- * pass as a CUDA graph, and later ones launch it. The logits are complete when the call returns.
- * Errors:
+ * memory is kept for the next call. Rows are computed in passes of up to 2048 tokens, or of one
+ * longer row. On a GPU the second pass of the same shape in turn is recorded as a CUDA graph, and
+ * later ones launch it, if all passes of the call have one shape. The logits are complete when the
+ * call returns. Errors:
  * BAD_ARGUMENT (batch or seq < 1, seq beyond the model's positions, an id out of range, an unknown
  * flag; logits: device, strides, no memory), BAD_SHAPE, BAD_DTYPE (logits), NO_MEMORY, DEVICE.
  */

@@ -136,12 +136,19 @@ static tg_status run_body(void *pass)
   return tgi_transformer_forward(pass);
 }
 
-/* The pass up to the final norm; `again`: its shape is that of the last one. The first pass loads
- * what kernels need, the second is recorded before it runs. The head is not part of the record,
- * since the caller's memory for logits may be another each time. */
-static tg_status pass_body(tg_session *s, tgi_forward *f, tgi_pass *pass, bool again)
+/* Whether a pass repeats the last one, and whether later ones may repeat it. */
+typedef struct turns {
+  bool again;  /* its shape is that of the last one */
+  bool repeat; /* all passes of the call have one shape */
+} turns;
+
+/* The pass up to the final norm. The first pass of a shape loads what kernels need, the second is
+ * recorded before it runs, unless the call's last pass has another shape, whose buffers take the
+ * place of those that were recorded. The head is not part of the record, since the caller's memory
+ * for logits may be another each time. */
+static tg_status pass_body(tg_session *s, tgi_forward *f, tgi_pass *pass, turns t)
 {
-  if (!s->on_gpu || s->watch || f->plain || !again) {
+  if (!s->on_gpu || s->watch || f->plain || !t.again || (!f->graph && !t.repeat)) {
     return tgi_transformer_forward(pass);
   }
   if (!f->graph && tg_graph_record(s->ctx, run_body, pass, &f->graph) != TG_OK) {
@@ -153,16 +160,16 @@ static tg_status pass_body(tg_session *s, tgi_forward *f, tgi_pass *pass, bool a
 
 /* A pass over `batch` rows; their logits to `to`. */
 static tg_status run_rows(tg_session *s, tgi_forward *f, const int32_t *ids, tg_tensor to,
-                          int64_t batch, int64_t seq, bool last)
+                          int64_t batch, int64_t seq, bool last, bool repeat)
 {
   const bool own = s->on_gpu && to.device < TG_DEVICE_CUDA(0);
-  const bool again = f->batch == batch && f->seq == seq;
+  const turns t = {.again = f->batch == batch && f->seq == seq, .repeat = repeat};
   tg_status status = make_room(s, f, batch, seq, last, own, to.dtype);
   const size_t bytes = (size_t)(batch * seq) * sizeof *ids;
   status = status ? status : tg_memory_copy(s->ctx, f->ids.data, bytes, ids, bytes, bytes, 1);
   tgi_pass pass = make_pass(s, f, batch, seq);
   tgi_watch_begin(s->watch, "pass");
-  status = status ? status : pass_body(s, f, &pass, again);
+  status = status ? status : pass_body(s, f, &pass, t);
   tgi_watch_begin(s->watch, "head");
   status = status ? status : run_head(&pass, own ? &f->logits : &to, last);
   tgi_watch_end(s->watch);
@@ -270,6 +277,7 @@ tg_status tg_session_forward(tg_session *s, const int32_t *ids, int64_t batch, i
   }
   const bool last = flags & TG_FORWARD_LAST;
   const int64_t most = seq < kPassTokens ? kPassTokens / seq : 1;
+  const bool repeat = batch <= most || batch % most == 0;
   memset(logits.stride, 0, sizeof logits.stride);
   for (int64_t first = 0; first < batch && status == TG_OK; first += most) {
     const int64_t rows = batch - first < most ? batch - first : most;
@@ -277,7 +285,7 @@ tg_status tg_session_forward(tg_session *s, const int32_t *ids, int64_t batch, i
     tg_tensor to = logits;
     to.data = tgi_advance(&logits, first * per_row * logits.shape[1]);
     to.shape[0] = rows * per_row;
-    status = run_rows(s, s->forward, ids + first * seq, to, rows, seq, last);
+    status = run_rows(s, s->forward, ids + first * seq, to, rows, seq, last, repeat);
   }
   status = status ? status : tg_context_check(s->ctx);
   return status ? tgi_error_set(error, status, "session_forward: %s", tg_context_message(s->ctx))
