@@ -7,6 +7,7 @@
 /* cmocka wants those four first */
 #include <cmocka.h>
 
+#include "core/decoder_state.h"
 #include "core/half.h"
 #include "expect.h"
 #include "generation/session_state.h"
@@ -150,6 +151,24 @@ static void check_ids(const tg_model *model, tg_sampling how)
   tg_session_destroy(fed);
 }
 
+static tg_status run_step(void *session)
+{
+  return tgi_session_step(session);
+}
+
+/* A graph would repeat the numbers of the words that blocks exchange. */
+static void check_capture(const tg_model *model)
+{
+  tg_session *s = open_session(model, true);
+  tg_graph *graph = NULL;
+  feed(s, 3);
+  assert_int_equal(tg_graph_record(s->ctx, run_step, s, &graph), TG_UNSUPPORTED);
+  assert_non_null(strstr(tg_context_message(s->ctx), "expected a stream that is not captured"));
+  assert_null(graph);
+  feed(s, 1);
+  tg_session_destroy(s);
+}
+
 static bool is_served(void)
 {
   tg_device_info gpu;
@@ -167,6 +186,7 @@ static void check_family(const char *config)
   for (size_t i = 0; i < sizeof before / sizeof before[0]; i++) {
     check_logits(model, before[i]);
   }
+  check_capture(model);
   check_ids(model, (tg_sampling){.temperature = 0});
   check_ids(model, (tg_sampling){.temperature = 0.9f, .top_k = 50, .seed = 9});
   tg_model_destroy(model);
@@ -209,9 +229,53 @@ static void test_refusal(void **state)
   tg_context_destroy(ctx);
 }
 
+/* Everywhere: what a step must be is checked before the device is. */
+static void test_steps(void **state)
+{
+  (void)state;
+  const tg_context_options o = {.backend = TG_BACKEND_CPU, .num_threads = 1};
+  tg_decoder d = {.block_tokens = 16, .vocab = kVocab, .positions = 200, .rows = 100};
+  static float logits[2 * kVocab];
+  int32_t id = 0, table[8] = {0};
+  tg_context *ctx = NULL;
+  EXPECT_OK(tg_context_create(&o, &ctx, &error), error);
+  const tg_decoder_step good = {.id = tg_tensor_1d(&id, TG_I32, 1),
+                                .position = 99,
+                                .block_table = tg_tensor_1d(table, TG_I32, 7),
+                                .logits = tg_tensor_2d(logits, TG_F32, 1, kVocab),
+                                .greedy = tg_tensor_1d(&id, TG_I32, 1)};
+  tg_decoder_step step = good;
+#define EXPECT_REFUSED(status, text)                                                               \
+  assert_int_equal(tg_decoder_run(ctx, &d, &step), status);                                        \
+  assert_non_null(strstr(tg_context_message(ctx), text));                                          \
+  step = good
+  EXPECT_REFUSED(TG_BAD_ARGUMENT, "ctx: expected one of the decoder's GPU (cuda:0)");
+  step.position = 100;
+  EXPECT_REFUSED(TG_BAD_ARGUMENT, "position: expected 0 to 99");
+  step.position = -1;
+  EXPECT_REFUSED(TG_BAD_ARGUMENT, "got -1");
+  d.rows = 300;
+  step.position = 200;
+  EXPECT_REFUSED(TG_BAD_ARGUMENT, "position: expected 0 to 199");
+  step.block_table.shape[0] = 6;
+  EXPECT_REFUSED(TG_BAD_SHAPE, "block_table: expected 7 elements, got 6");
+  step.block_table.stride[0] = 2;
+  EXPECT_REFUSED(TG_BAD_ARGUMENT, "block_table: expected contiguous memory");
+  step.logits.stride[0] = step.logits.stride[1] = 2;
+  EXPECT_REFUSED(TG_BAD_ARGUMENT, "logits: expected contiguous memory");
+  step.logits.shape[1] = kVocab - 1;
+  EXPECT_REFUSED(TG_BAD_SHAPE, "logits: expected 301 elements, got 300");
+  step.id.data = NULL;
+  EXPECT_REFUSED(TG_BAD_ARGUMENT, "id: expected memory, got NULL");
+  step.greedy.dtype = TG_I64;
+  EXPECT_REFUSED(TG_BAD_DTYPE, "greedy: expected i32, got i64");
+  tg_context_destroy(ctx);
+}
+
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusal), cmocka_unit_test(test_gpt),
-                                     cmocka_unit_test(test_qwen), cmocka_unit_test(test_llama)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusal), cmocka_unit_test(test_steps),
+                                     cmocka_unit_test(test_gpt), cmocka_unit_test(test_qwen),
+                                     cmocka_unit_test(test_llama)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,7 +66,8 @@ TG_API void tg_decoder_destroy(tg_context *ctx, tg_decoder *decoder);
 typedef struct tg_decoder_step {
   tg_tensor id;          /* in   i32 [1]: the token; one outside the vocabulary counts as 0 */
   int64_t position;      /* of the token: so many tokens have keys and values */
-  tg_tensor block_table; /* in   i32 [blocks]: the blocks of the tokens; absent: 0, 1, ... */
+  tg_tensor block_table; /* in   i32 [blocks]: the blocks of the tokens; absent: 0, 1, ...
+                            Entries are not checked: blocks of the pool, each of them once */
   tg_tensor logits;      /* out  f32 [1, vocab] */
   tg_tensor greedy;      /* out  i32 [1]: what tg_sample_fwd with temperature 0 picks from them, -1
                             where it refuses; may be id */
@@ -75,7 +76,10 @@ typedef struct tg_decoder_step {
 /**
  * Runs one token: stores its keys and values in their place, and computes its logits. Launched
  * cooperatively: it begins when all its blocks can run, and other streams cannot hold it up half
- * way. Asynchronous. Errors: BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT, DEVICE.
+ * way. Asynchronous; not capturable. Tensors are contiguous. Errors: BAD_SHAPE (id, greedy, logits;
+ * block_table with less than position / block_tokens + 1 blocks), BAD_DTYPE, BAD_ARGUMENT
+ * (position beyond the model's or the cache's rows, strides, NULL, a context of another device),
+ * UNSUPPORTED (a graph is being recorded), DEVICE.
  */
 TG_API tg_status tg_decoder_run(tg_context *ctx, tg_decoder *decoder, const tg_decoder_step *step);
 

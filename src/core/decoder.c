@@ -6,11 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct tg_decoder {
-  void *of_entry;
-  int64_t vocab, positions;
-};
-
 /* ---- the model ---- */
 
 /* A tensor of the model: [layers, rows, cols] in as far as they are not 0. */
@@ -111,6 +106,17 @@ static tg_status check_cache(const tg_context *ctx, const tg_decoder_model *m)
   return TG_OK;
 }
 
+/* Rows that every layer's keys and values have. */
+static int64_t rows_of(const tg_decoder_model *m)
+{
+  int64_t rows = INT64_MAX;
+  for (int32_t i = 0; i < m->layers; i++) {
+    rows = m->keys[i].shape[0] < rows ? m->keys[i].shape[0] : rows;
+    rows = m->values[i].shape[0] < rows ? m->values[i].shape[0] : rows;
+  }
+  return rows;
+}
+
 /* ---- calls ---- */
 
 static tg_status open_entry(tg_context *ctx, const tg_decoder_model *m, void **out)
@@ -150,6 +156,9 @@ tg_status tg_decoder_create(tg_context *ctx, const tg_decoder_model *model, tg_d
   }
   d->vocab = model->tokens.shape[0];
   d->positions = model->cos.ndim ? model->cos.shape[0] : model->positions.shape[0];
+  d->rows = rows_of(model);
+  d->block_tokens = model->block_tokens;
+  d->device = ctx->device->index;
   *out = d;
   return TG_OK;
 }
@@ -169,17 +178,30 @@ static tg_status check_operand(const tg_context *ctx, const char *name, const tg
     return tgi_report(ctx, TG_BAD_DTYPE, "decoder_run: %s: expected %s, got %s", name,
                       tg_dtype_name(dtype), tg_dtype_name(t->dtype));
   }
-  int64_t found = 1;
-  for (int i = 0; i < t->ndim; i++) {
-    found *= t->shape[i];
-  }
-  if (t->ndim == 0 || found < elements) {
+  const int64_t found = t->ndim ? tgi_numel(t) : 0;
+  if (found < elements) {
     return tgi_report(ctx, TG_BAD_SHAPE, "decoder_run: %s: expected %lld elements, got %lld", name,
-                      (long long)elements, t->ndim ? (long long)found : 0LL);
+                      (long long)elements, (long long)found);
+  }
+  if (!tgi_is_dense(t)) {
+    return tgi_report(ctx, TG_BAD_ARGUMENT,
+                      "decoder_run: %s: expected contiguous memory, got strides", name);
   }
   return t->data
              ? TG_OK
              : tgi_report(ctx, TG_BAD_ARGUMENT, "decoder_run: %s: expected memory, got NULL", name);
+}
+
+static tg_status check_position(const tg_context *ctx, const tg_decoder *d, int64_t position)
+{
+  const int64_t most = d->positions < d->rows ? d->positions : d->rows;
+  return position >= 0 && position < most
+             ? TG_OK
+             : tgi_report(ctx, TG_BAD_ARGUMENT,
+                          "decoder_run: position: expected 0 to %lld (%lld positions, a cache of "
+                          "%lld rows), got %lld",
+                          (long long)most - 1, (long long)d->positions, (long long)d->rows,
+                          (long long)position);
 }
 
 static tg_status check_step(const tg_context *ctx, const tg_decoder *d, const tg_decoder_step *s)
@@ -187,12 +209,16 @@ static tg_status check_step(const tg_context *ctx, const tg_decoder *d, const tg
   tg_status status = check_operand(ctx, "id", &s->id, TG_I32, 1);
   status = status ? status : check_operand(ctx, "greedy", &s->greedy, TG_I32, 1);
   status = status ? status : check_operand(ctx, "logits", &s->logits, TG_F32, d->vocab);
+  status = status ? status : check_position(ctx, d, s->position);
   if (status == TG_OK && s->block_table.ndim) {
-    status = check_operand(ctx, "block_table", &s->block_table, TG_I32, 1);
+    status = check_operand(ctx, "block_table", &s->block_table, TG_I32,
+                           s->position / d->block_tokens + 1);
   }
-  if (status == TG_OK && (s->position < 0 || s->position >= d->positions)) {
-    status = tgi_report(ctx, TG_BAD_ARGUMENT, "decoder_run: position: expected 0 to %lld, got %lld",
-                        (long long)d->positions - 1, (long long)s->position);
+  if (status == TG_OK && (!ctx->device || ctx->device->index != d->device)) {
+    status = tgi_report(ctx, TG_BAD_ARGUMENT,
+                        "decoder_run: ctx: expected one of the decoder's GPU (cuda:%d), got one of "
+                        "another device",
+                        (int)d->device);
   }
   return status;
 }

@@ -4,6 +4,14 @@
 
 #include "tegula/decoder.h"
 
+struct tg_decoder {
+  void *of_entry;
+  int32_t device; /* CUDA ordinal */
+  int32_t block_tokens;
+  int64_t vocab, positions;
+  int64_t rows; /* of every layer's keys and values, at least */
+};
+
 #define TGI_MAYBE_DECODER __attribute__((weak))
 
 /** A device is entered already, and the model's tensors fit each other. On failure *out is NULL. */

@@ -104,7 +104,9 @@ tg_status make_map(const tg_context *ctx, const decoder_sm90 *d, const tg_tensor
                                                          cudaEnableDefault, &found);
   if (e != cudaSuccess || found != cudaDriverEntryPointSuccess) {
     (void)cudaGetLastError();
-    return tgi_report(ctx, TG_DEVICE, "cuTensorMapEncodeTiled: expected it in the driver, got %s",
+    return tgi_report(ctx, TG_UNSUPPORTED,
+                      "decoder_create: expected a driver with cuTensorMapEncodeTiled, got one "
+                      "without (%s)",
                       cudaGetErrorName(e));
   }
   const CUresult r = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(encode)(
@@ -188,6 +190,26 @@ tg_status take_memory(tg_context *ctx, decoder_sm90 *d, const tg_decoder_model *
   return status;
 }
 
+/* A launch tells the kernel the number of its words: a graph would repeat it, and its blocks take
+ * words of the launch before for those of their own. Asking the legacy stream, which cannot be
+ * captured, would end the capture of another. */
+tg_status refuse_capture(const tg_context *ctx)
+{
+  const cudaStream_t stream = (cudaStream_t)ctx->device->stream;
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  const cudaError_t e = stream ? cudaStreamIsCapturing(stream, &capture) : cudaSuccess;
+  if (e != cudaSuccess) {
+    (void)cudaGetLastError();
+    return tgi_report(ctx, TG_DEVICE, "decoder_run: expected success, got %s (%s)",
+                      cudaGetErrorName(e), cudaGetErrorString(e));
+  }
+  return capture == cudaStreamCaptureStatusNone
+             ? TG_OK
+             : tgi_report(ctx, TG_UNSUPPORTED,
+                          "decoder_run: expected a stream that is not captured, got one of a graph "
+                          "that is being recorded");
+}
+
 } // namespace
 
 extern "C" void tgi_decoder_close_sm90(tg_context *ctx, void *decoder)
@@ -227,6 +249,10 @@ extern "C" tg_status tgi_decoder_run_sm90(const tg_context *ctx, void *decoder,
 {
   decoder_sm90 *d = static_cast<decoder_sm90 *>(decoder);
   decode_job job = d->job;
+  const tg_status refused = refuse_capture(ctx);
+  if (refused != TG_OK) {
+    return refused;
+  }
   if (d->job.epoch > kLastEpoch) {
     const tg_status status = fill_bytes(ctx, d->memory, 0, d->words_bytes);
     if (status != TG_OK) {
