@@ -181,7 +181,7 @@ __device__ __forceinline__ void run_down(decode_state &s, const decode_job &job,
  * Above all: a logit from which nothing can be picked. */
 __device__ __forceinline__ decode_word rank_of(float logit, int row)
 {
-  const uint32_t bits = __float_as_uint(logit);
+  const uint32_t bits = logit == 0 ? 0 : __float_as_uint(logit); /* zeros are equal */
   const uint32_t key = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
   return logit < INFINITY ? (decode_word)key << 32 | (uint32_t)~row : ~(decode_word)0;
 }
