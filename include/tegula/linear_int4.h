@@ -64,7 +64,9 @@ typedef struct tg_linear_int4_fwd_args {
  *   bias    in   [out]        f32, or dtype of x     optional
  *   y       out  [rows, out]  dtype of x, or f32     last axis contiguous
  *
- * Any extent may be 0; with in = 0 the sum is 0. A row of x with NaN or infinity gives NaN.
+ * Any extent may be 0; with in = 0 the sum is 0. A row of x with NaN or infinity gives NaN; through
+ * cublasLt (see below) infinity may stay infinity. Where x is not converted, y is also NaN where a
+ * sum of products with W - z leaves the range of f32.
  *
  * Math       x is converted to fixed point of 24 bits, or of 16 bits if y has 16 bits: X = round(x
  *            * 2^e) with the largest e that keeps max_k |x[i,k]| * 2^e <= 127 * 2^16 or 127 * 2^8.

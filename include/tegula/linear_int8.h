@@ -72,7 +72,9 @@ typedef struct tg_linear_int8_fwd_args {
  *                error of x is below 2^-22 or 2^-14 of the row's largest magnitude.
  *   dynamic      X and t are q and scale of tg_quantize_int8_fwd, symmetric and per row.
  *
- * Any extent may be 0; with in = 0 the sum is 0. A row of x with NaN or infinity gives NaN.
+ * Any extent may be 0; with in = 0 the sum is 0. A row of x with NaN or infinity gives NaN; through
+ * cublasLt (see below) infinity may stay infinity. Where x is not converted, y is also NaN where a
+ * sum of products with W - z leaves the range of f32.
  *
  * Math       Sums are integers, exact in any order, so every chain entry gives the same bits. n * t
  *            is computed in f64 and rounded to f32. Its product with s and the sum with bias are

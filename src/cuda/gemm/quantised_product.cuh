@@ -42,13 +42,14 @@ inline int strip_of(int64_t rows)
   return rows <= 8 ? 8 : rows <= 16 ? 16 : kStripRows;
 }
 
-/** Whether the kernels take the weight, and the grid the call. */
+constexpr int64_t kSliceRows = 65535 * 8; /* that a grid takes in strips of any size */
+
+/** Whether the kernels take the weight. */
 template <typename Args> bool takes_packed(const Args *a)
 {
   const int64_t chunks = divide_up(a->x.shape[1], (int64_t)kChunk);
   const int64_t panels = divide_up(a->y.shape[1], (int64_t)TGI_PANEL_ROWS);
-  return chunks > 0 && panels <= INT32_MAX / chunks && (uintptr_t)a->weight.data % 16 == 0 &&
-         divide_up(a->x.shape[0], (int64_t)8) <= 65535;
+  return chunks > 0 && panels <= INT32_MAX / chunks && (uintptr_t)a->weight.data % 16 == 0;
 }
 
 /** Whether they take x as it is: rows of whole vectors. One row alone must have them, too, or it
@@ -132,14 +133,30 @@ tg_status multiply_widened(const tg_context *ctx, const quantised_product &p, vo
   return status ? status : product(ctx, c);
 }
 
+/** In slices of rows, of x that is not digits: a row's bits are the same in any. */
+template <typename Operand, typename T>
+tg_status multiply_slices(const tg_context *ctx, const quantised_product &p)
+{
+  const int64_t y_bytes = p.y_step * (int64_t)tg_dtype_bytes(p.y_dtype);
+  tg_status status = TG_OK;
+  for (int64_t first = 0; first < p.rows && status == TG_OK; first += kSliceRows) {
+    quantised_product slice = p;
+    slice.x = static_cast<const T *>(p.x) + first * p.x_step;
+    slice.y = static_cast<char *>(p.y) + first * y_bytes;
+    slice.rows = p.rows - first < kSliceRows ? p.rows - first : kSliceRows;
+    status = multiply_strips<Operand, T>(ctx, slice);
+  }
+  return status;
+}
+
 template <typename Operand, typename Args>
 tg_status multiply_quantised(const tg_context *ctx, const Args *a, const quantised_product &p)
 {
   if (widens_quantised(ctx, a)) {
     return multiply_widened<Operand>(ctx, p, a->workspace);
   }
-  return a->x.dtype == TG_BF16 ? multiply_strips<Operand, bf16>(ctx, p)
-                               : multiply_strips<Operand, f16>(ctx, p);
+  return a->x.dtype == TG_BF16 ? multiply_slices<Operand, bf16>(ctx, p)
+                               : multiply_slices<Operand, f16>(ctx, p);
 }
 
 template <typename Args>

@@ -29,9 +29,12 @@ bool is_dynamic(const tg_linear_int8_fwd_args *a)
   return a->mode == TG_INT8_DYNAMIC;
 }
 
+/* Of x as digits only what one grid takes: more rows have the same bits elsewhere. */
 bool takes(const tg_linear_int8_fwd_args *a)
 {
-  return is_dynamic(a) ? a->x.shape[1] <= kMostInt8Columns && takes_packed(a) : takes_quantised(a);
+  return is_dynamic(a)
+             ? a->x.shape[0] <= kSliceRows && a->x.shape[1] <= kMostInt8Columns && takes_packed(a)
+             : takes_quantised(a);
 }
 
 constexpr int kDigitRows = 8; /* of a strip, as the kernel takes them */
