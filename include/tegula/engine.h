@@ -47,9 +47,9 @@ typedef struct tg_engine_options {
 } tg_engine_options;
 
 /**
- * Creates an engine, with all memory that it will need but that of the requests. Errors:
- * BAD_ARGUMENT (an option; max_tokens beyond the model's positions or the pool), NO_MEMORY, and
- * those of tg_context_create.
+ * Creates an engine, with all memory that it will need but that of the requests and that of
+ * recorded passes. Errors: BAD_ARGUMENT (an option; max_tokens beyond the model's positions or the
+ * pool), NO_MEMORY, and those of tg_context_create.
  */
 TG_API tg_status tg_engine_create(const tg_model *model, const tg_engine_options *options,
                                   tg_engine **out, tg_error *error);
@@ -124,8 +124,8 @@ TG_API tg_engine_info tg_engine_get_info(const tg_engine *engine);
 
 /**
  * How the engine runs its rows: "op by op"; on a GPU "recorded" as CUDA graphs, at most 64, one for
- * each number of rows and powers of two of their lengths. If recording failed, the text is "op by
- * op: " and a message.
+ * each number of rows and powers of two of their lengths; passes whose rows have more than eight
+ * such powers run op by op. If recording failed, the text is "op by op: " and a message.
  */
 TG_API const char *tg_engine_steps(const tg_engine *engine);
 
