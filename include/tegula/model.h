@@ -334,8 +334,8 @@ typedef bool tg_token_callback(void *user, int32_t id);
  * reads the logits, and the next pass waits for it.
  *
  * Errors: BAD_ARGUMENT (no logits, as before the first feed and after a cut; options; logits from
- * which no id can be picked), NO_MEMORY (the cache cannot grow), DEVICE. The timeline is then
- * unchanged.
+ * which no id can be picked), NO_MEMORY (the cache or work memory cannot grow), DEVICE. The
+ * timeline is then unchanged.
  */
 TG_API tg_status tg_session_generate(tg_session *session, const tg_generate_options *options,
                                      tg_token_callback *on_token, void *user, tg_error *error);
