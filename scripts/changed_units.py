@@ -3,6 +3,8 @@
 older than a day, and units enough that each header that changed is read through one of them.
 What is older was checked then, and `make nightly` checks everything.
    scripts/changed_units.py [FILE...]      FILE: a change to it means all units, as its head says
+   scripts/changed_units.py --same-kernels [FILE...]   the other way: CUDA sources that neither
+      changed nor include a .cuh that did, other than those all kernels share; none if FILE changed
 Without such a commit, or in a shallow clone: all C files. Standard error says which case it is."""
 import pathlib
 import re
@@ -13,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ["src", "python", "tests", "bench", "fuzz", "examples", "lab"]
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<(tegula/[^>]+)>|([A-Za-z_]\w*))', re.M)
 SEARCHED = ["include", "src", "tests", "bench"]
+SHARED = re.compile(r"src/cuda/[^/]+\.cuh$")
 AGE = "1 day ago"
 
 
@@ -40,8 +43,8 @@ def changed_files(base):
     return set(named.splitlines()) | set(new.splitlines())
 
 
-def units():
-    found = [p for folder in FOLDERS for p in (ROOT / folder).rglob("*.c")]
+def units(ending="c"):
+    found = [p for folder in FOLDERS for p in (ROOT / folder).rglob(f"*.{ending}")]
     return sorted(str(p.relative_to(ROOT)) for p in found)
 
 
@@ -107,8 +110,26 @@ def units_to_check(means_all=()):
     return sorted(some), f"{len(some)} of {len(every)} units: what changed since {text}"
 
 
+def same_kernels(means_none=()):
+    every = units("cu")
+    base, text = base_commit()
+    if base is None:
+        return [], f"no kernel is known to be as it was: {text}"
+    changed = changed_files(base)
+    rules = sorted(changed & {*means_none})
+    changed = {name for name in changed if name.endswith((".cu", ".cuh")) and not SHARED.match(name)}
+    if rules:
+        return [], f"no kernel: {rules[0]} changed since {text}"
+    includes = Includes()
+    same = [unit for unit in every if not includes.all_of(unit) & changed]
+    return same, f"{len(same)} of {len(every)} kernels are as they were in {text}"
+
+
 def main():
-    chosen, why = units_to_check(sys.argv[1:])
+    if sys.argv[1:2] == ["--same-kernels"]:
+        chosen, why = same_kernels(sys.argv[2:])
+    else:
+        chosen, why = units_to_check(sys.argv[1:])
     print(f"units: {why}", file=sys.stderr)
     print("\n".join(chosen), end="\n" if chosen else "")
 

@@ -15,7 +15,7 @@ import zlib
 CPU_ONLY = 3.5         # libtegula.so without CUDA
 CUDA_RUNTIME = 0.8     # cudart, and what the library has around it
 COMMAND_LINE = 1.2
-ONE_GPU, ALL_GPUS = 11.5, 31.5  # library and command line together
+ONE_GPU, ALL_GPUS = 13.0, 34.0  # library and command line together
 CPU_WHEEL, ONE_GPU_WHEEL = 6.0, 12.0
 
 
@@ -26,8 +26,8 @@ class EntryBounds:
     ptx: float
 
 
-ENTRIES = {"any": EntryBounds(1.0, 2.9, 3.7), "sm80": EntryBounds(1.25, 3.2, 3.9),
-           "sm90": EntryBounds(0.55, 1.3, 1.5)}
+ENTRIES = {"any": EntryBounds(1.0, 2.9, 3.7), "sm80": EntryBounds(1.25, 3.6, 4.3),
+           "sm90": EntryBounds(0.8, 1.7, 1.9)}
 
 
 def stripped(path):
