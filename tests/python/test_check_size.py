@@ -52,7 +52,7 @@ def test_a_library_that_is_too_large_fails(tmp_path, monkeypatch, capsys):
     (tmp_path / "CMakeCache.txt").write_text("CMAKE_BUILD_TYPE:STRING=Release\n")
     (tmp_path / "build.ninja").write_text(build_ninja(["sm80"], [], {"sm80": ["sm_80"]}))
     monkeypatch.setattr(sys, "argv", ["check_size.py", str(tmp_path)])
-    for kernels, failed in ((3.1, False), (3.3, True)):
+    for kernels, failed in ((3.5, False), (3.7, True)):
         sizes = {"libtegula.so": (5.0 + kernels, kernels), "tegula": (0.6, 0.0)}
         monkeypatch.setattr(check_size, "stripped", lambda path, sizes=sizes: sizes[path.name])
         assert check_size.main() is failed
