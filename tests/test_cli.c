@@ -156,7 +156,10 @@ static void wrong_command_lines(void **state)
   EXPECT_CLI(2, "got neither", "bench");
   EXPECT_CLI(2, "expected train, prefill, decode, forward or table", "bench", "--preset",
              "gpt_nano", "chew");
-  EXPECT_CLI(2, "--op: expected an op", "tune", "--op", "nope", "--shape", "1x1x1");
+  EXPECT_CLI(2, "--op: expected linear_fwd or linear_bwd, got \"nope\"", "tune", "--op", "nope",
+             "--shape", "1x1x1");
+  EXPECT_CLI(2, "--op: expected linear_fwd or linear_bwd, got \"gelu_fwd\"", "tune", "--op",
+             "gelu_fwd", "--shape", "16x16");
   EXPECT_CLI(2, "expected --shape beside --op, got none", "tune", "--op", "linear_fwd");
   EXPECT_CLI(2, "--dtype: expected f16 or bf16, got f32", "tune", "--dtype", "f32");
   EXPECT_CLI(2, "--device: expected cuda or cuda:N, got cpu", "tune", "--device", "cpu");

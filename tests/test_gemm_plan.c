@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -266,6 +267,13 @@ static void test_refusals_of_dense(void **state)
   refuse_dense(p, "a result of another dtype");
   p.a.dtype = TG_F32;
   refuse_dense(p, "operands that are not both f16 or both bf16");
+  for (int width = -64; width <= 512; width++) { /* such as a table of measurements may name */
+    p = forward(4096, 4096, 4096);
+    const tgi_gemm_plan plan = tgi_gemm_plan_tiles_sm90(&p, &kH200, width);
+    const bool known = width == 128 || width == 192 || width == 256;
+    assert_int_equal(plan.kernel != TGI_GEMM_NOT_TAKEN, known);
+    assert_true(known || strstr(plan.reason, "a width of tiles that no kernel has"));
+  }
   p = forward(13, 77, 65); /* any extents, if rows begin at vectors */
   assert_int_equal(tgi_gemm_plan_dense_sm90(&p, &kH200).kernel, TGI_GEMM_SM90_IN_STEP);
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -75,6 +76,58 @@ static void test_round_trip(void **state)
   const tgi_tuned_key key = key_of(5);
   assert_false(tgi_tuned_is_fresh(t, &key));
   expect_text(t, ": 300 products");
+  tgi_tuned_close(t);
+}
+
+/* What another process wrote after a table was read stays; of a product of both, the later one;
+ * what was not measured anew is the file's. */
+static void test_two_writers(void **state)
+{
+  (void)state;
+  tg_error error = {.status = TG_OK};
+  save(3);
+  tgi_tuned *first = table(), *second = table();
+  const tgi_tuned_product a = {key_of(2), 192, 1, true}, b = {key_of(10), 128, 2, true};
+  const tgi_tuned_product c = {key_of(2), 256, 3, true}, d = {key_of(11), 256, 4, true};
+  assert_true(tgi_tuned_put(first, &a) && tgi_tuned_put(first, &b));
+  assert_true(tgi_tuned_put(second, &c) && tgi_tuned_put(second, &d));
+  assert_int_equal(tgi_tuned_save(first, &error), TG_OK);
+  assert_int_equal(tgi_tuned_save(second, &error), TG_OK);
+  tgi_tuned_clear_fresh(first); /* saved again, it takes nothing back */
+  assert_int_equal(tgi_tuned_save(first, &error), TG_OK);
+  tgi_tuned *t = table();
+  assert_int_equal(t->count, 5);
+  assert_int_equal(found(t, 1), 1);
+  assert_int_equal(found(t, 2), 256);
+  assert_int_equal(found(t, 3), 3);
+  assert_int_equal(found(t, 10), 128);
+  assert_int_equal(found(t, 11), 256);
+  tgi_tuned_close(t);
+  tgi_tuned_close(second);
+  tgi_tuned_close(first);
+}
+
+/* Times are whole numbers in the file, as a fraction's point depends on the locale. */
+static void test_times(void **state)
+{
+  (void)state;
+  tg_error error = {.status = TG_OK};
+  tgi_tuned *t = table();
+  const tgi_tuned_product p = {key_of(7), 192, 12.3456F, true};
+  assert_true(tgi_tuned_put(t, &p));
+  assert_int_equal(tgi_tuned_save(t, &error), TG_OK);
+  size_t bytes = 0;
+  char *text = read_file(t->path, &bytes);
+  assert_non_null(strstr(text, "\n7 4096 1024 3 1 1 0 0 0 192 12346\nend 1 "));
+  free(text);
+  tgi_tuned_close(t);
+  t = table();
+  for (int i = 0; i < TGI_TUNED_PLACES; i++) {
+    if (t->places[i].candidate != TGI_TUNED_NONE) {
+      assert_float_equal(t->places[i].microseconds, 12.346, 1e-5);
+    }
+  }
+  assert_int_equal(t->count, 1);
   tgi_tuned_close(t);
 }
 
@@ -181,6 +234,26 @@ static void test_no_place(void **state)
   free(kept);
 }
 
+/* A cache directory below a file is none; one that cannot be listed is an error. */
+static void test_clear_of_no_directory(void **state)
+{
+  (void)state;
+  char *kept = strdup(getenv("TEGULA_CACHE_DIR")), path[TGI_TUNED_PATH];
+  int64_t removed = -1;
+  tg_error error = {.status = TG_OK};
+  setenv("TEGULA_CACHE_DIR", "/dev/null/below", 1);
+  assert_int_equal(tgi_tuned_clear(&removed, &error), TG_OK);
+  assert_int_equal(removed, 0);
+  snprintf(path, sizeof path, "%.200s/loop", kept);
+  assert_int_equal(symlink("loop", path), 0); /* even root cannot follow it */
+  setenv("TEGULA_CACHE_DIR", path, 1);
+  assert_int_equal(tgi_tuned_clear(&removed, &error), TG_IO);
+  assert_non_null(strstr(error.text, "loop: expected to list it, got "));
+  assert_int_equal(unlink(path), 0);
+  setenv("TEGULA_CACHE_DIR", kept, 1);
+  free(kept);
+}
+
 static scratch directory;
 
 static int set_up(void **state)
@@ -209,11 +282,14 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(test_round_trip, tear_down),
+      cmocka_unit_test_teardown(test_two_writers, tear_down),
+      cmocka_unit_test_teardown(test_times, tear_down),
       cmocka_unit_test_teardown(test_full, tear_down),
       cmocka_unit_test_teardown(test_damage, tear_down),
       cmocka_unit_test_teardown(test_other_owner, tear_down),
       cmocka_unit_test(test_clear),
       cmocka_unit_test(test_no_place),
+      cmocka_unit_test(test_clear_of_no_directory),
   };
   return cmocka_run_group_tests(tests, set_up, remove_all);
 }

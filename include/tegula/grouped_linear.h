@@ -64,8 +64,9 @@ typedef struct tg_grouped_linear_fwd_args {
  *            cores, with one sum over all of i.
  * Workspace  tg_grouped_linear_fwd_workspace: packed blocks, a few MB per thread; CUDA: about 12
  *            bytes an expert. With an activation and no preactivation: and z, but where tensor
- *            cores multiply and y has the dtype of x. Compute capability 9.0: with slot a row of x
- *            for each row.
+ *            cores multiply and y has the dtype of x (compute capability 9.0: unless weight is
+ *            in_first and packing HALVES, which needs z). Compute capability 9.0: with slot a row
+ *            of x for each row.
  *            Asynchronous; capturable; deterministic; batch-invariant: a row has the same bits
  *            whichever rows its expert and other experts have.
  * Errors     BAD_SHAPE (also: no expert; rows, or x_rows * slots_per_row, of 2^31 or more),

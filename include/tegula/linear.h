@@ -50,9 +50,9 @@ typedef struct tg_linear_fwd_args {
  *            order, and z is rounded to y's dtype before an activation. Compute capability 8.0 and
  *            later: 16-bit x and weight of one dtype that cublasLt does not multiply run on tensor
  *            cores, with one sum over all of `in`. Compute capability 9.0, rows that are multiples
- *            of 16 bytes: so do those for which a table of measurements (tune.h) says that it is
- *            faster; and 1 to 64 rows, prepared or not, with the sum over k split by `in` and `out`
- *            alone into at most eight parts.
+ *            of 16 bytes, as are the steps between them, of one row too: so do those for which a
+ *            table of measurements (tune.h) says that it is faster; and 1 to 64 rows, prepared or
+ *            not, with the sum over k split by `in` and `out` alone into at most eight parts.
  * Workspace  tg_linear_fwd_workspace: packed blocks, a few MB per thread; CUDA: none.
  *            Asynchronous; capturable; deterministic; batch-invariant: a row has the same bits
  *            alone and among others (not through cublasLt). Compute capability 9.0, on the kernel

@@ -18,20 +18,21 @@ extern "C" {
 
 /**
  * Until tg_tune_end, the first call of each product that has several candidates measures them, some
- * dozens of times, and waits. Outputs of ops are undefined meanwhile; inputs are unchanged. It must
- * not be called while a graph is recorded. Products have several candidates on GPUs of compute
+ * dozens of times, and waits. Outputs of ops are undefined meanwhile; inputs are unchanged. Calls
+ * while a graph is recorded are not measured. Products have several candidates on GPUs of compute
  * capability 9.0; on others, and on a CPU, nothing is measured. Errors: BAD_ARGUMENT (ctx is NULL,
  * or of a GPU and not prepared), NO_MEMORY.
  */
 TG_API tg_status tg_tune_begin(tg_context *ctx);
 
 /**
- * Ends that, and writes the table with what was measured before.
+ * Ends that, and writes what was measured to the table's file.
  *
  *   measured  out  optional: number of products that were measured since tg_tune_begin
  *
- * Another process that writes the same table at the same time replaces it as a whole. Errors:
- * BAD_ARGUMENT (ctx is NULL), IO (the context keeps the table, the message says why).
+ * What other processes have written there meanwhile stays; of a product that two of them measured,
+ * the later result. Errors: BAD_ARGUMENT (ctx is NULL), IO (the context keeps the table, the
+ * message says why).
  */
 TG_API tg_status tg_tune_end(tg_context *ctx, int64_t *measured);
 

@@ -26,7 +26,7 @@ typedef struct options {
   }
 
 static const tgi_option rows[] = {
-    ROW("op", op, "OP", TEXT, "op with products (both directions of linear)"),
+    ROW("op", op, "OP", TEXT, "linear_fwd or linear_bwd (both)"),
     ROW("shape", shapes, "SHAPE", LIST,
         "shape as `tegula explain' has it; several times (layers "
         "of Qwen3 0.6B and 8B)"),
@@ -51,6 +51,16 @@ static const char *const usual_shapes[] = {
     "4096x3072x1024", "4096x4096x4096", "4096x4096x12288", "4096x12288x4096",
 };
 static const char *const usual_ops[] = {"linear_fwd", "linear_bwd"};
+
+/* Whether the op's products have candidates. */
+static bool is_measured(const char *op)
+{
+  bool found = false;
+  for (size_t i = 0; i < sizeof usual_ops / sizeof usual_ops[0]; i++) {
+    found = found || strcmp(op, usual_ops[i]) == 0;
+  }
+  return found;
+}
 
 typedef struct tuning {
   tg_context *ctx;
@@ -216,9 +226,9 @@ int tgi_tune_command(int argc, char **argv)
   if (o.clear) {
     return delete_tables();
   }
-  if (o.op && !tg_op_find(o.op)) {
-    return tgi_usage_error(&command_line,
-                           "--op: expected an op that `tegula explain' lists, got \"%s\"", o.op);
+  if (o.op && !is_measured(o.op)) {
+    return tgi_usage_error(&command_line, "--op: expected linear_fwd or linear_bwd, got \"%s\"",
+                           o.op);
   }
   if (o.op && !o.shapes.count) {
     return tgi_usage_error(&command_line, "expected --shape beside --op, got none");

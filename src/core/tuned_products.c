@@ -7,14 +7,16 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char kTitle[] = "tegula products 1";
+static const char kTitle[] = "tegula products 2";
 static const char kPrefix[] = "products-", kSuffix[] = ".txt";
 
 enum { kHead = 512, kLine = 160, kMostBytes = 1 << 20 };
@@ -82,22 +84,30 @@ static int write_head(const tgi_tuned_owner *o, char *text, size_t bytes)
                   o->build);
 }
 
+/* Times are whole nanoseconds: a fraction's point would depend on the locale. */
 static int write_product(const tgi_tuned_product *p, char *text, size_t bytes)
 {
   const tgi_tuned_key *k = &p->key;
-  return snprintf(text, bytes, "%" PRId64 " %" PRId64 " %" PRId64 " %d %d %d %d %d %d %d %.3f\n",
-                  k->m, k->n, k->k, k->dtype, k->c_dtype, k->a_major, k->b_major, k->adds,
-                  k->finishes, p->candidate, (double)p->microseconds);
+  const int64_t nanoseconds = (int64_t)(1e3 * (double)p->microseconds + 0.5);
+  return snprintf(text, bytes,
+                  "%" PRId64 " %" PRId64 " %" PRId64 " %d %d %d %d %d %d %d %" PRId64 "\n", k->m,
+                  k->n, k->k, k->dtype, k->c_dtype, k->a_major, k->b_major, k->adds, k->finishes,
+                  p->candidate, nanoseconds);
 }
+
+static const char kLineFormat[] =
+    "%" SCNd64 " %" SCNd64 " %" SCNd64 " %d %d %d %d %d %d %d %" SCNd64 "%n";
 
 static bool read_product(const char *line, tgi_tuned_product *p)
 {
   tgi_tuned_key *k = &p->key;
+  int64_t nanoseconds = 0;
   int end = 0;
   memset(p, 0, sizeof *p);
-  const int read = sscanf(line, "%" SCNd64 " %" SCNd64 " %" SCNd64 " %d %d %d %d %d %d %d %f%n",
-                          &k->m, &k->n, &k->k, &k->dtype, &k->c_dtype, &k->a_major, &k->b_major,
-                          &k->adds, &k->finishes, &p->candidate, &p->microseconds, &end);
+  const int read =
+      sscanf(line, kLineFormat, &k->m, &k->n, &k->k, &k->dtype, &k->c_dtype, &k->a_major,
+             &k->b_major, &k->adds, &k->finishes, &p->candidate, &nanoseconds, &end);
+  p->microseconds = 1e-3F * (float)nanoseconds;
   return read == 11 && line[end] == '\n' && p->candidate > TGI_TUNED_NONE;
 }
 
@@ -212,26 +222,93 @@ static void make_directories(const char *path)
   }
 }
 
-tg_status tgi_tuned_save(const tgi_tuned *t, tg_error *error)
+/* Writes the table to a file beside its own, which then takes its place. */
+static bool replace_file(const tgi_tuned *t)
 {
   char beside[TGI_TUNED_PATH + 16];
+  snprintf(beside, sizeof beside, "%s.XXXXXX", t->path);
+  const int fd = mkstemp(beside);
+  if (fd < 0) {
+    return false;
+  }
+  FILE *file = fdopen(fd, "wb");
+  bool done = file && write_all(t, file);
+  int cause = errno;
+  if ((file ? fclose(file) : close(fd)) != 0 && done) {
+    done = false;
+    cause = errno;
+  }
+  if (done && rename(beside, t->path) != 0) {
+    done = false;
+    cause = errno;
+  }
+  if (!done) {
+    unlink(beside);
+    errno = cause;
+  }
+  return done;
+}
+
+/* Adds what `from` has of `fresh` products, or all of it, and the table has not. A product that no
+ * longer fits is left out: it is measured again. */
+static void add_products(tgi_tuned *t, const tgi_tuned *from, bool only_fresh)
+{
+  for (int i = 0; i < TGI_TUNED_PLACES; i++) {
+    const tgi_tuned_product *p = &from->places[i];
+    if (p->candidate != TGI_TUNED_NONE && (p->fresh || !only_fresh) &&
+        tgi_tuned_find(t, &p->key) == TGI_TUNED_NONE) {
+      (void)tgi_tuned_put(t, p);
+    }
+  }
+}
+
+/* What was measured, and all else that the file has by now. */
+static bool merge_into_file(const tgi_tuned *t)
+{
+  tgi_tuned *now = tgi_tuned_open(&t->owner), *all = calloc(1, sizeof *all);
+  bool done = false;
+  if (now && all) {
+    all->owner = t->owner;
+    memcpy(all->path, t->path, sizeof all->path);
+    add_products(all, t, true);
+    add_products(all, now, false);
+    done = replace_file(all);
+  }
+  const int cause = errno;
+  tgi_tuned_close(now);
+  free(all);
+  errno = cause;
+  return done;
+}
+
+/* Locks the directory of the file against other writers, until the result is closed. Where a file
+ * system has no locks, the last of two that write at once wins. */
+static int lock_directory(const char *path)
+{
+  char directory[TGI_TUNED_PATH];
+  snprintf(directory, sizeof directory, "%.*s", (int)(strrchr(path, '/') - path), path);
+  const int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0) {
+    (void)flock(fd, LOCK_EX);
+  }
+  return fd;
+}
+
+tg_status tgi_tuned_save(const tgi_tuned *t, tg_error *error)
+{
   if (!t->path[0]) {
     return tgi_error_set(error, TG_IO,
                          "tune: expected a cache directory (TEGULA_CACHE_DIR, "
                          "XDG_CACHE_HOME or HOME), got none");
   }
   make_directories(t->path);
-  snprintf(beside, sizeof beside, "%s.XXXXXX", t->path);
-  const int fd = mkstemp(beside);
-  FILE *file = fd >= 0 ? fdopen(fd, "wb") : NULL;
-  bool done = file && write_all(t, file);
-  if (file) {
-    done = fclose(file) == 0 && done;
+  const int lock = lock_directory(t->path);
+  const bool done = merge_into_file(t);
+  const int cause = errno;
+  if (lock >= 0) {
+    close(lock);
   }
-  done = done && rename(beside, t->path) == 0;
   if (!done) {
-    const int cause = errno;
-    unlink(beside);
     return tgi_error_set(error, TG_IO, "%s: expected to write it, got %s", t->path,
                          strerror(cause));
   }
@@ -253,19 +330,25 @@ tg_status tgi_tuned_clear(int64_t *removed, tg_error *error)
 {
   char directory[TGI_TUNED_PATH], path[2 * TGI_TUNED_PATH];
   *removed = 0;
-  DIR *d = tgi_environment_cache_directory(directory, sizeof directory) ? opendir(directory) : NULL;
+  const bool has_place = tgi_environment_cache_directory(directory, sizeof directory);
+  DIR *d = has_place ? opendir(directory) : NULL;
+  if (has_place && !d && errno != ENOENT && errno != ENOTDIR) {
+    return tgi_error_set(error, TG_IO, "%s: expected to list it, got %s", directory,
+                         strerror(errno));
+  }
   for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
     if (strncmp(e->d_name, kPrefix, sizeof kPrefix - 1) != 0 || !strstr(e->d_name, kSuffix)) {
       continue; /* what a writer left behind has the suffix within its name */
     }
     snprintf(path, sizeof path, "%s/%s", directory, e->d_name);
-    if (unlink(path) != 0) {
+    if (unlink(path) == 0) {
+      ++*removed;
+    } else if (errno != ENOENT) { /* another may have removed it, or renamed it */
       const int cause = errno;
       closedir(d);
       return tgi_error_set(error, TG_IO, "%s: expected to remove it, got %s", path,
                            strerror(cause));
     }
-    ++*removed;
   }
   if (d) {
     closedir(d);

@@ -32,9 +32,9 @@ typedef struct tgi_tuned_key {
 
 typedef struct tgi_tuned_product {
   tgi_tuned_key key;
-  int32_t candidate; /* TGI_TUNED_LT, or a width of tiles; TGI_TUNED_NONE: a free place */
-  float microseconds;
-  bool fresh; /* measured since tg_tune_begin; not in the file */
+  int32_t candidate;  /* TGI_TUNED_LT, or a width of tiles; TGI_TUNED_NONE: a free place */
+  float microseconds; /* whole nanoseconds in the file */
+  bool fresh;         /* measured since tg_tune_begin; not in the file */
 } tgi_tuned_product;
 
 enum { TGI_TUNED_PLACES = 2048, TGI_TUNED_MOST = 1024, TGI_TUNED_PATH = 512 };
@@ -66,7 +66,8 @@ void tgi_tuned_clear_fresh(tgi_tuned *tuned);
 /** False: the table is full. */
 bool tgi_tuned_put(tgi_tuned *tuned, const tgi_tuned_product *product);
 
-/** Writes the table to its file. Errors: IO. */
+/** Writes what is fresh to the file of the table, beside what others have written there since. Of
+ * more than TGI_TUNED_MOST products together, some of the others' are left out. Errors: IO. */
 tg_status tgi_tuned_save(const tgi_tuned *tuned, tg_error *error);
 
 /** Which table a context goes by: "built in", or this one's file and number of products; why a file

@@ -15,4 +15,12 @@ static inline bool tgi_rows_begin_at(const tg_tensor *t, int64_t bytes)
   return aligned;
 }
 
+/** Likewise of a matrix whose rows are those of a batch. Of one row, too, the step counts: which
+ * kernel runs it, and so its bits, must not depend on the number of rows. */
+static inline bool tgi_any_rows_begin_at(const tg_tensor *t, int64_t bytes)
+{
+  return tgi_rows_begin_at(t, bytes) &&
+         tgi_stride(t, 0) * (int64_t)tg_dtype_bytes(t->dtype) % bytes == 0;
+}
+
 #endif

@@ -229,6 +229,9 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
       commit_stores();
     }
   }
+  if (job.c && job.bias) { /* behind blocks without barriers: the next tile's takes its place */
+    sync_some(1 + consumer, kWarpgroup);
+  }
 }
 
 template <typename T, typename Form, bool kForward>

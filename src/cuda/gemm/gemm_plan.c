@@ -114,6 +114,10 @@ enum {
   kDeepStages = 6 /* of narrow tiles */
 };
 
+/* Nothing is asked of k: a row may have an end within a vector of 16 bytes, if the next one begins
+ * at one. Of a map TMA wants addresses, steps and the box's own rows in such vectors, but not
+ * extents, which it counts in elements: of a box that reaches beyond the tensor the elements
+ * outside are 0 in shared memory, whatever lies there between rows, and count as copied. */
 static const char *obstacle_to_dense(const tgi_gemm_problem *p)
 {
   if (!is_half(p->a.dtype) || p->a.dtype != p->b.dtype) {
@@ -164,8 +168,10 @@ tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *p, const tgi_gemm
                                        int tile_n)
 {
   const bool beside = tile_n == kTileN;
+  const bool known = beside || tile_n == kWideColumns || tile_n == kNarrowColumns;
   tgi_gemm_plan plan = {.kernel = TGI_GEMM_NOT_TAKEN,
-                        .reason = obstacle_to_dense(p),
+                        .reason =
+                            known ? obstacle_to_dense(p) : "a width of tiles that no kernel has",
                         .fused = true,
                         .tile_m = kTileM,
                         .tile_n = tile_n,

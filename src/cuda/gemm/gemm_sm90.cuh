@@ -262,8 +262,9 @@ __device__ __forceinline__ void gemm_pass_by(const gemm_shared &s, gemm_turn<kSt
     turn.next();
   }
   /* Without products nothing else holds the warps together: one that lagged behind by a turn of the
-   * ring would wait for a phase that is over. */
-  sync_some(1 + (int)threadIdx.x / kWarpgroup % 2, kWarpgroup);
+   * ring would wait for a phase that is over. The barrier is this warpgroup's own, 1 + consumer, at
+   * which it also stores (gemm_store_rows): the other one may be at its barrier meanwhile. */
+  sync_some((int)threadIdx.x / kWarpgroup, kWarpgroup);
 }
 
 /** Adds the tile's bias, which lies in shared memory. */

@@ -53,13 +53,19 @@ inline bool lt_product_of(const tg_context *ctx, const gemm_call &c, tgi_lt_prod
   return true;
 }
 
-/** Whether Hopper's tiles run the call, not cublasLt: by the context's measurements, else by the
- * table that is built in. */
+/** Whether Hopper's tiles run the call, not cublasLt: 1 to 64 rows whatever a table says, else by
+ * the context's measurements, else by the table that is built in. */
 inline bool tiles_come_first(const tg_context *ctx, const tiles_call &call)
 {
-  return !tgi_lt_ready(ctx) ||
+  return !tgi_lt_ready(ctx) || tgi_gemm_is_first_class(&call.problem) ||
          (call.tuned != TGI_TUNED_NONE ? call.tuned != TGI_TUNED_LT
                                        : !tgi_gemm_prefers_lt(&call.problem, &call.plan));
+}
+
+/** Whether cublasLt is to be tried before our own kernels; `call` counts if it `is_dense`. */
+inline bool lt_comes_first(const tg_context *ctx, bool is_dense, const tiles_call &call)
+{
+  return !is_dense || !tiles_come_first(ctx, call);
 }
 
 /** Between tg_tune_begin and tg_tune_end: measures the call's candidates. `by_lt` runs cublasLt's.
@@ -106,11 +112,17 @@ inline tg_status product(const tg_context *ctx, const gemm_call &c)
   if (status != TG_OK) {
     return status;
   }
-  status = is_dense && tiles_come_first(ctx, dense) ? TG_UNSUPPORTED : by_lt();
+  status = lt_comes_first(ctx, is_dense, dense) ? by_lt() : TG_UNSUPPORTED;
   if (status != TG_UNSUPPORTED) {
     return status;
   }
   return is_dense ? tiles_multiply(ctx, dense) : plain_product(ctx, c);
+}
+
+inline void lt_plan_text(const gemm_call &c, char *text, size_t bytes)
+{
+  snprintf(text, bytes, "cublasLt [%lld, %lld] x [%lld, %lld]", (long long)c.m, (long long)c.k,
+           (long long)c.k, (long long)c.n);
 }
 
 /** How product would run it. */
@@ -119,10 +131,8 @@ inline void product_plan(const tg_context *ctx, const gemm_call &c, char *text, 
   tiles_call dense;
   tgi_lt_product p;
   const bool is_dense = tiles_call_of(ctx, c, {}, &dense);
-  if ((!is_dense || !tiles_come_first(ctx, dense)) && lt_product_of(ctx, c, &p) &&
-      tgi_lt_plan(ctx, &p)) {
-    snprintf(text, bytes, "cublasLt [%lld, %lld] x [%lld, %lld]", (long long)c.m, (long long)c.k,
-             (long long)c.k, (long long)c.n);
+  if (lt_comes_first(ctx, is_dense, dense) && lt_product_of(ctx, c, &p) && tgi_lt_plan(ctx, &p)) {
+    lt_plan_text(c, text, bytes);
   } else if (is_dense) {
     tgi_gemm_plan_text(&dense.problem, &dense.plan, text, bytes);
   } else if (!dense_product_plan(ctx, c, text, bytes)) {

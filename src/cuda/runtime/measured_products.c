@@ -90,19 +90,23 @@ typedef struct stopwatch {
   void *state;
 } stopwatch;
 
-/* Milliseconds of one run among `runs`; negative after an error. */
-static float time_runs(const stopwatch *w, int candidate, int runs)
+/* Milliseconds of one run among `runs`. */
+static tg_status time_runs(const stopwatch *w, int candidate, int runs, float *each)
 {
   cudaStream_t stream = (cudaStream_t)w->ctx->device->stream;
   float all = 0;
-  bool ok = cudaEventRecord(w->begin, stream) == cudaSuccess;
-  for (int i = 0; i < runs && ok; i++) {
-    ok = w->run(w->state, candidate) == TG_OK;
+  cudaError_t e = cudaEventRecord(w->begin, stream);
+  for (int i = 0; i < runs && e == cudaSuccess; i++) {
+    const tg_status status = w->run(w->state, candidate);
+    if (status != TG_OK) {
+      return status;
+    }
   }
-  ok = ok && cudaEventRecord(w->end, stream) == cudaSuccess &&
-       cudaEventSynchronize(w->end) == cudaSuccess &&
-       cudaEventElapsedTime(&all, w->begin, w->end) == cudaSuccess;
-  return ok ? all / (float)runs : -1;
+  e = e == cudaSuccess ? cudaEventRecord(w->end, stream) : e;
+  e = e == cudaSuccess ? cudaEventSynchronize(w->end) : e;
+  e = e == cudaSuccess ? cudaEventElapsedTime(&all, w->begin, w->end) : e;
+  *each = all / (float)runs;
+  return tgi_cuda_check(w->ctx, "tune", e);
 }
 
 static float median(float (*values)[kRounds])
@@ -118,21 +122,26 @@ static float median(float (*values)[kRounds])
 }
 
 /* The candidates that take the product, and how many runs of each are a round. */
-static int find_runners(const stopwatch *w, const int (*candidates)[TGI_CANDIDATES],
-                        int (*able)[TGI_CANDIDATES], int (*runs)[TGI_CANDIDATES])
+static tg_status find_runners(const stopwatch *w, const int (*candidates)[TGI_CANDIDATES],
+                              int (*able)[TGI_CANDIDATES], int (*runs)[TGI_CANDIDATES], int *count)
 {
-  int count = 0;
+  *count = 0;
   for (int i = 0; i < TGI_CANDIDATES && (*candidates)[i] != TGI_TUNED_NONE; i++) {
-    const float first = time_runs(w, (*candidates)[i], 1); /* loads its code */
-    const float each = first < 0 ? first : time_runs(w, (*candidates)[i], 1);
-    if (each >= 0) {
-      const float wanted = kRoundMilliseconds / (each > 1e-3F ? each : 1e-3F);
-      (*able)[count] = (*candidates)[i];
-      (*runs)[count] = wanted < 1 ? 1 : wanted > kMostRuns ? kMostRuns : (int)wanted;
-      count++;
+    float each = 0;
+    tg_status status = time_runs(w, (*candidates)[i], 1, &each); /* loads its code */
+    status = status == TG_OK ? time_runs(w, (*candidates)[i], 1, &each) : status;
+    if (status == TG_UNSUPPORTED) {
+      continue;
     }
+    if (status != TG_OK) {
+      return status;
+    }
+    const float wanted = kRoundMilliseconds / (each > 1e-3F ? each : 1e-3F);
+    (*able)[*count] = (*candidates)[i];
+    (*runs)[*count] = wanted < 1 ? 1 : wanted > kMostRuns ? kMostRuns : (int)wanted;
+    ++*count;
   }
-  return count;
+  return TG_OK;
 }
 
 static tg_status measure(const stopwatch *w, const tgi_tuned_key *key,
@@ -140,14 +149,20 @@ static tg_status measure(const stopwatch *w, const tgi_tuned_key *key,
 {
   int able[TGI_CANDIDATES], runs[TGI_CANDIDATES];
   float times[TGI_CANDIDATES][kRounds];
-  const int count = find_runners(w, candidates, &able, &runs);
-  for (int round = 0; round < kRounds; round++) {
-    for (int i = 0; i < count; i++) {
-      times[i][round] = time_runs(w, able[i], runs[i]);
-      if (times[i][round] < 0) {
-        return tgi_report(w->ctx, TG_DEVICE, "tune: expected measured products, got an error");
-      }
+  int count = 0;
+  tg_status status = find_runners(w, candidates, &able, &runs, &count);
+  for (int round = 0; round < kRounds && status == TG_OK; round++) {
+    for (int i = 0; i < count && status == TG_OK; i++) {
+      status = time_runs(w, able[i], runs[i], &times[i][round]);
     }
+  }
+  if (status == TG_UNSUPPORTED) { /* would send the caller to another kernel */
+    return tgi_report(w->ctx, TG_DEVICE,
+                      "tune: expected a candidate that goes on to take the product, got one that "
+                      "declined it");
+  }
+  if (status != TG_OK) {
+    return status;
   }
   tgi_tuned_product best = {.key = *key, .candidate = TGI_TUNED_NONE, .fresh = true};
   for (int i = 0; i < count; i++) {
@@ -163,9 +178,21 @@ static tg_status measure(const stopwatch *w, const tgi_tuned_key *key,
   return TG_OK;
 }
 
+/* Whether the stream's calls are being recorded, so that nothing can be waited for. An error says
+ * so of the legacy stream, beside another one that is recorded. */
+static bool is_recording(const tg_context *ctx)
+{
+  enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing((cudaStream_t)ctx->device->stream, &status) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return true;
+  }
+  return status != cudaStreamCaptureStatusNone;
+}
+
 bool tgi_tune_wants(const tg_context *ctx, const tgi_tuned_key *key)
 {
-  return ctx->device->tuning && !tgi_tuned_is_fresh(ctx->device->tuned, key);
+  return ctx->device->tuning && !tgi_tuned_is_fresh(ctx->device->tuned, key) && !is_recording(ctx);
 }
 
 tg_status tgi_tune_measure(const tg_context *ctx, const tgi_tuned_key *key,

@@ -14,7 +14,8 @@ typedef tg_status tgi_candidate_run(void *state, int candidate);
 
 enum { TGI_CANDIDATES = 4 };
 
-/** True if the product is to be measured now: the context tunes, and has not yet measured it. */
+/** True if the product is to be measured now: the context tunes, has not yet measured it, and is
+ * not recording a graph. */
 bool tgi_tune_wants(const tg_context *ctx, const tgi_tuned_key *key);
 
 /** Measures the candidates that take the product and puts the fastest into the context's table.

@@ -20,6 +20,12 @@ static inline bool tgi_has_no_vectors(const tg_tensor *t)
   return tgi_present(t) && !tgi_rows_begin_at(t, 16);
 }
 
+/** Likewise of rows that a caller may have fewer or more of. */
+static inline bool tgi_has_no_vectors_in_rows(const tg_tensor *t)
+{
+  return tgi_present(t) && !tgi_any_rows_begin_at(t, 16);
+}
+
 /** Whether rows of `columns` elements, which all products along them have, end between vectors. */
 static inline bool tgi_is_ragged(int64_t columns)
 {
@@ -38,8 +44,8 @@ static inline bool tgi_grouped_fwd_has_no_vectors(const void *args)
 {
   const tg_grouped_linear_fwd_args *a = (const tg_grouped_linear_fwd_args *)args;
   return tgi_is_ragged(a->x.shape[1]) || tgi_is_ragged(a->y.shape[1]) ||
-         tgi_has_no_vectors(&a->x) || tgi_has_no_vectors(&a->weight) || tgi_has_no_vectors(&a->y) ||
-         tgi_has_no_vectors(&a->preactivation);
+         tgi_has_no_vectors_in_rows(&a->x) || tgi_has_no_vectors(&a->weight) ||
+         tgi_has_no_vectors_in_rows(&a->y) || tgi_has_no_vectors_in_rows(&a->preactivation);
 }
 
 static inline bool tgi_grouped_fwd_is_empty(const void *args)
@@ -69,8 +75,8 @@ static inline bool tgi_grouped_bwd_has_no_vectors(const void *args)
 {
   const tg_grouped_linear_bwd_args *a = (const tg_grouped_linear_bwd_args *)args;
   return tgi_is_ragged(a->x.shape[1]) || tgi_is_ragged(a->dy.shape[1]) ||
-         tgi_has_no_vectors(&a->x) || tgi_has_no_vectors(&a->weight) ||
-         tgi_has_no_vectors(&a->dy) || tgi_has_no_vectors(&a->dx) ||
+         tgi_has_no_vectors_in_rows(&a->x) || tgi_has_no_vectors(&a->weight) ||
+         tgi_has_no_vectors_in_rows(&a->dy) || tgi_has_no_vectors_in_rows(&a->dx) ||
          tgi_has_no_vectors(&a->dweight);
 }
 
@@ -104,8 +110,8 @@ static inline bool tgi_experts_fwd_has_no_vectors(const void *args)
 {
   const tg_moe_mlp_fwd_args *a = (const tg_moe_mlp_fwd_args *)args;
   return tgi_is_ragged(a->x.shape[1]) || tgi_is_ragged(a->down.shape[a->in_first ? 1 : 2]) ||
-         tgi_has_no_vectors(&a->x) || tgi_has_no_vectors(&a->gate_up) ||
-         tgi_has_no_vectors(&a->down) || tgi_has_no_vectors(&a->preactivation);
+         tgi_has_no_vectors_in_rows(&a->x) || tgi_has_no_vectors(&a->gate_up) ||
+         tgi_has_no_vectors(&a->down) || tgi_has_no_vectors_in_rows(&a->preactivation);
 }
 
 static inline bool tgi_experts_fwd_is_empty(const void *args)
@@ -135,10 +141,10 @@ static inline bool tgi_experts_bwd_has_no_vectors(const void *args)
 {
   const tg_moe_mlp_bwd_args *a = (const tg_moe_mlp_bwd_args *)args;
   return tgi_is_ragged(a->x.shape[1]) || tgi_is_ragged(a->preactivation.shape[1] / 2) ||
-         tgi_has_no_vectors(&a->dy) || tgi_has_no_vectors(&a->x) ||
+         tgi_has_no_vectors_in_rows(&a->dy) || tgi_has_no_vectors_in_rows(&a->x) ||
          tgi_has_no_vectors(&a->gate_up) || tgi_has_no_vectors(&a->down) ||
          tgi_has_no_vectors(&a->dgate_up) || tgi_has_no_vectors(&a->ddown) ||
-         tgi_has_no_vectors(&a->dpreactivation);
+         tgi_has_no_vectors_in_rows(&a->dpreactivation);
 }
 
 static inline bool tgi_experts_bwd_is_empty(const void *args)

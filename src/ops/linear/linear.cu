@@ -41,28 +41,39 @@ gemm_call product_of(const tg_linear_fwd_args *a)
   return c;
 }
 
-/* z by cublasLt, where y's own memory or the preactivation can hold it; an activation follows. */
-tg_status run_lt(const tg_context *ctx, const tg_linear_fwd_args *a)
+const tg_tensor *z_of(const tg_linear_fwd_args *a)
+{
+  return tgi_present(&a->preactivation) ? &a->preactivation : &a->y;
+}
+
+/* z as a product of cublasLt, where y's own memory or the preactivation can hold it. */
+bool lt_call_of(const tg_context *ctx, const tg_linear_fwd_args *a, tgi_lt_product *p)
 {
   const bool activates = a->activation != TG_ACTIVATION_NONE;
   const bool saves = tgi_present(&a->preactivation), adds = tgi_present(&a->residual);
-  tgi_lt_product p;
-  if ((activates && adds) || (!activates && saves) || !lt_product_of(ctx, product_of(a), &p)) {
-    return TG_UNSUPPORTED;
+  if ((activates && adds) || (!activates && saves) || !lt_product_of(ctx, product_of(a), p)) {
+    return false;
   }
-  const tg_tensor *z = saves ? &a->preactivation : &a->y;
-  p.c = z->data;
-  p.c_step = tgi_stride(z, 0) < p.n ? p.n : tgi_stride(z, 0);
+  const tg_tensor *z = z_of(a);
+  p->c = z->data;
+  p->c_step = tgi_stride(z, 0) < p->n ? p->n : tgi_stride(z, 0);
   if (adds) {
-    p.add = a->residual.data;
-    p.add_step = tgi_stride(&a->residual, 0) < p.n ? p.n : tgi_stride(&a->residual, 0);
+    p->add = a->residual.data;
+    p->add_step = tgi_stride(&a->residual, 0) < p->n ? p->n : tgi_stride(&a->residual, 0);
   }
-  const tg_status status = tgi_lt_multiply(ctx, &p);
-  if (status != TG_OK || !activates) {
+  return true;
+}
+
+/* By cublasLt; an activation follows. */
+tg_status run_lt(const tg_context *ctx, const tg_linear_fwd_args *a)
+{
+  tgi_lt_product p;
+  const tg_status status = lt_call_of(ctx, a, &p) ? tgi_lt_multiply(ctx, &p) : TG_UNSUPPORTED;
+  if (status != TG_OK || a->activation == TG_ACTIVATION_NONE) {
     return status;
   }
   tg_gelu_fwd_args gelu = {};
-  gelu.x = *z;
+  gelu.x = *z_of(a);
   gelu.y = a->y;
   gelu.approximation = a->activation == TG_ACTIVATION_GELU_TANH ? TG_GELU_TANH : TG_GELU_ERF;
   return TGI_KERNEL(gelu_fwd)(ctx, &gelu);
@@ -117,7 +128,7 @@ extern "C" tg_status TGI_KERNEL(linear_fwd)(const tg_context *ctx, const tg_line
   if (measured != TG_OK) {
     return measured;
   }
-  if (!is_dense || !tiles_come_first(ctx, dense)) {
+  if (lt_comes_first(ctx, is_dense, dense)) {
     const tg_status by_lt = run_lt(ctx, a);
     if (by_lt != TG_UNSUPPORTED) {
       return by_lt;
@@ -138,16 +149,23 @@ extern "C" tg_status TGI_KERNEL(linear_fwd)(const tg_context *ctx, const tg_line
   return status;
 }
 
+/* Goes the way of the function above. */
 extern "C" void TGI_PLAN(linear_fwd)(const tg_context *ctx, const tg_linear_fwd_args *a, char *text,
                                      size_t bytes)
 {
   tiles_call dense;
-  const bool is_dense = tiles_call_of(ctx, product_of(a), dense_finish_of(a), &dense);
-  if (is_dense && tiles_come_first(ctx, dense)) {
+  tgi_lt_product lt;
+  const gemm_call product = product_of(a);
+  const bool is_dense = tiles_call_of(ctx, product, dense_finish_of(a), &dense);
+  if (lt_comes_first(ctx, is_dense, dense) && lt_call_of(ctx, a, &lt) && tgi_lt_plan(ctx, &lt)) {
+    lt_plan_text(product, text, bytes);
+  } else if (is_dense) {
     tgi_gemm_plan_text(&dense.problem, &dense.plan, text, bytes);
+  } else if (dense_product_plan(ctx, product, text, bytes)) {
+    return;
   } else if (a->x.shape[0] > kFewRowsMost) {
-    product_plan(ctx, product_of(a), text, bytes);
-  } else if (!dense_product_plan(ctx, product_of(a), text, bytes)) {
+    gemm_tile_plan(ctx, product, text, bytes);
+  } else {
     snprintf(text, bytes, "few rows: %d columns a block, blocks of %d products", kFewOuts,
              kSumBlock);
   }

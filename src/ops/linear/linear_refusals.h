@@ -21,7 +21,7 @@ static inline bool tgi_linear_fwd_has_rows(const void *args)
 static inline bool tgi_linear_fwd_has_no_vectors(const void *args)
 {
   const tg_linear_fwd_args *a = (const tg_linear_fwd_args *)args;
-  return a->x.shape[1] % 8 != 0 || !tgi_rows_begin_at(&a->x, 16) ||
+  return a->x.shape[1] % 8 != 0 || !tgi_any_rows_begin_at(&a->x, 16) ||
          !tgi_rows_begin_at(&a->weight, 16);
 }
 

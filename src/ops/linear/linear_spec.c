@@ -82,6 +82,8 @@ static const spec_case fwd_cases[] = {
     {"129x72x520_bias"},
     {"300x1032x136_bias_gelu_residual_save"},
     {"257x520x1032_yf32_bias_gelutanh_save"},
+    /* more tiles than multiprocessors, the lower ones of 1 to 64 rows */
+    {"130x8x17005_yf32_bias"},
     /* dtypes side by side */
     {"9x70x50_wf32_bias_residual"},
     {"3x70x50_wf32_yf32_bias_gelu_save"},
