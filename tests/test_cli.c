@@ -258,6 +258,29 @@ static void bench_forward(void **state)
   cli_free(&r);
 }
 
+static long long number_after(const char *json, const char *key)
+{
+  const char *at = strstr(json, key);
+  assert_non_null(at);
+  return (long long)strtod(at + strlen(key), NULL);
+}
+
+/* Layers with and without a window have equal shapes: a row's flops are those of each of them. */
+static void bench_ops_of_windows(void **state)
+{
+  (void)state;
+  cli_result r = CLI("bench", "forward", "--preset", "gpt_oss_nano", "--vocab-size", "300",
+                     "--batch", "1", "--seq", "256", "--steps", "1", "--ops", "--json");
+  assert_int_equal(r.code, 0);
+  const char *row = strstr(r.out, "\"op\":\"attention\"");
+  assert_non_null(row);
+  assert_int_equal(number_after(row, "\"calls\":"), 4);
+  /* Every pair of a query and a key: 2 flops for each of 4 heads' 32 + 32 numbers. */
+  const long long all = 256 * 257 / 2, windowed = 128 * 129 / 2 + 128 * 128;
+  assert_int_equal(number_after(row, "\"flops\":"), 2 * (all + windowed) * 2 * 4 * (32 + 32));
+  cli_free(&r);
+}
+
 static void bench(void **state)
 {
   (void)state;
@@ -573,6 +596,7 @@ int main(void)
       cmocka_unit_test(explain_of_nothing),
       cmocka_unit_test(bench),
       cmocka_unit_test(bench_forward),
+      cmocka_unit_test(bench_ops_of_windows),
       cmocka_unit_test(generates_the_same_text_again),
       cmocka_unit_test(every_end_token_ends_the_text),
       cmocka_unit_test(a_vocabulary_wider_than_the_tokenizer),

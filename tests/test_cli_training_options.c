@@ -34,6 +34,21 @@ static void a_micro_batch_changes_the_rounding_alone(void **state)
   expect(RESUME(parts, "--steps", "12", "--micro-batch", "2"), 0, "all 12 steps are done");
 }
 
+/* The auxiliary loss of routers is computed of each micro-batch. */
+static void a_micro_batch_is_part_of_balanced_training(void **state)
+{
+  (void)state;
+  const char *out = scratch_file(&dir, "balanced");
+  command c = {.count = 0};
+  add(&c, MORE("train", "--preset", "gpt_oss_nano", "--train-file", text, "--out", out, "--steps",
+               "1", "--batch", "2", "--seq", "8", "--router-aux-loss", "0.1"));
+  expect(run(c), 0, "all 1 steps are done");
+  expect(RESUME(out, "--steps", "2", "--micro-batch", "1"), 1,
+         "--micro-batch: expected 2 (the checkpoint's: the auxiliary loss of routers depends on "
+         "it), got 1");
+  expect(RESUME(out, "--steps", "2", "--micro-batch", "2"), 0, "all 2 steps are done");
+}
+
 /* ---- schedules ---- */
 
 static void expect_rate(const char *log, int step, double rate)
@@ -201,6 +216,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_micro_batch_changes_the_rounding_alone),
+      cmocka_unit_test(a_micro_batch_is_part_of_balanced_training),
       cmocka_unit_test(schedules),
       cmocka_unit_test(a_schedule_changes_by_its_name),
       cmocka_unit_test(older_notes),

@@ -8,12 +8,14 @@
  * A batch may be computed in micro-batches of fewer rows, which need less memory for activations.
  * Loss and gradients are those of the whole batch: each micro-batch's losses are divided by the
  * number of targets of the whole batch, and gradients add up in f32. Only the order of the
- * additions, and so the rounding, depends on the size of a micro-batch.
+ * additions, and so the rounding, depends on the size of a micro-batch; the auxiliary loss of
+ * routers alone depends on it otherwise.
  *
  * A model with experts may be trained with the auxiliary loss that balances its routers, as
  * transformers' load_balancing_loss_func computes it, times router_aux_loss_coef. All tokens are
- * counted but those of documents without a target. Of several micro-batches it is the mean,
- * weighted by their counted tokens.
+ * counted but those of documents without a target. It is no sum over tokens: each micro-batch is
+ * balanced for itself, and of several the loss is the mean, weighted by their counted tokens. So
+ * with it, micro_batch_size is a part of the objective: other sizes are another training.
  *
  * A row may hold several documents, one after another. Attention then stays inside each document,
  * positions begin at 0 in each, and sliding windows end at its start, so that losses and gradients
@@ -59,7 +61,8 @@ typedef struct tg_trainer_options {
                            host memory is updated by tg_trainer_sync, by tg_trainer_save and when
                            the trainer is destroyed */
   int32_t device_index; /* CUDA ordinal */
-  int32_t micro_batch_size; /* rows per pass, a divisor of batch_size; 0: batch_size */
+  int32_t micro_batch_size; /* rows per pass, a divisor of batch_size; 0: batch_size. With the
+                               auxiliary loss it changes the objective */
   int32_t max_documents;    /* in a row; the workspace is sized for them. 0: every row is one
                                document, and a batch has no cu_seqlens */
   tg_schedule schedule;     /* 0: TG_SCHEDULE_COSINE */

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import pathlib
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tegula
@@ -82,10 +83,29 @@ def _names(options: argparse.Namespace) -> list[str]:
     return [*(preset["name"] for preset in tegula.presets() if preset["hidden_size"] <= 256), "gpt2", *_TINY]
 
 
+def _config(name: str, options: argparse.Namespace) -> tegula.ModelConfig:
+    if name in _TINY:
+        return tegula.ModelConfig(name.removesuffix("-tiny"), vocab_size=options.vocab_size or _TINY_VOCAB, **_TINY[name])
+    if "/" in name or name.startswith("."):
+        return tegula.ModelConfig.from_pretrained(name)
+    return tegula.ModelConfig.preset(name, options.vocab_size or None)
+
+
+def check(names: list[str], options: argparse.Namespace) -> None:
+    """Raises what can be known to be wrong before anything is measured."""
+    for name in names:
+        longest = _config(name, options).max_position_embeddings
+        if options.seq_len > longest:
+            raise ValueError(f"--seq-len: expected at most {longest} (the positions of {name}), got {options.seq_len}")
+    if options.output_dir:
+        from tegula_bench.dashboard import chart_page
+
+        chart_page.check(options.output_dir, options.svg)
+
+
 def _make(name: str, options: argparse.Namespace) -> tegula.Model:
     if name in _TINY:
-        config = tegula.ModelConfig(name.removesuffix("-tiny"), vocab_size=options.vocab_size or _TINY_VOCAB, **_TINY[name])
-        return tegula.Model(config, seed=options.seed)
+        return tegula.Model(_config(name, options), seed=options.seed)
     if "/" in name or name.startswith("."):
         return tegula.Model.from_pretrained(name, dtype=_DTYPES[options.dtype])
     return tegula.Model.from_preset(name, seed=options.seed, vocab_size=options.vocab_size or None)
@@ -93,6 +113,11 @@ def _make(name: str, options: argparse.Namespace) -> tegula.Model:
 
 def _relative(got: Any, want: Any) -> float:
     return float((got - want).abs().max() / want.abs().max())
+
+
+def _within(differences: Iterable[float], bound: float) -> bool:
+    """NaN is not, and an infinite bound bounds nothing."""
+    return math.isfinite(bound) and all(one <= bound for one in differences)
 
 
 class Pair:
@@ -108,9 +133,6 @@ class Pair:
         first.save_pretrained(directory, dtype=_DTYPES[options.dtype])
         self.name, self.device = name, options.device
         self.ours = tegula.Model.from_pretrained(directory, device=options.device)
-        longest = self.ours.info["max_position_embeddings"]
-        if options.seq_len > longest:
-            raise ValueError(f"--seq-len: expected at most {longest} (the positions of {name}), got {options.seq_len}")
         if options.device != "cpu" and not torch.cuda.is_available():
             raise NotImplementedError(f"--device: expected a GPU that PyTorch has, got {options.device}")
         self.theirs = AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, _DTYPES[options.dtype]))
@@ -169,6 +191,8 @@ class Pair:
         from tegula_bench.time_spread import spread_of
 
         dtype = str(self.theirs.dtype).removeprefix("torch.")
+        if set(peers) - {"eager"}:
+            torch.compiler.reset()  # what earlier models compiled counts towards a limit, past which peers run eagerly
         runs: dict[str, Callable[[], Any]] = {"tegula": lambda: self.ours(self.ids, dtype=dtype)}
         for peer in peers:
             model = self.theirs
@@ -182,7 +206,7 @@ class Pair:
                     start = time.perf_counter()
                     run()
                     if self.device != "cpu":
-                        torch.cuda.synchronize()
+                        torch.cuda.synchronize(self.device)
                     if number >= 3:  # the first ones compile and warm up
                         spent[name].append(1e3 * (time.perf_counter() - start))
         return {name: spread_of(times) for name, times in spent.items()}
@@ -194,10 +218,10 @@ def compare(name: str, options: argparse.Namespace) -> dict[str, Any]:
         pair = Pair(name, options, directory)
         shape = {"batch_size": options.batch_size, "seq_len": options.seq_len, "config": shape_of(pair.ours.info)}
         result: dict[str, Any] = {"model": pair.name, "dtype": options.dtype, "device": options.device, **shape, **pair.logits()}
-        agrees = result["difference"] <= result["bound"]
+        agrees = _within([result["difference"]], result["bound"])
         if options.grad:
             result["gradients"] = pair.gradients()
-            agrees = agrees and max(result["gradients"].values()) <= _F32_BOUND
+            agrees = agrees and _within(result["gradients"].values(), _F32_BOUND)
         if options.benchmark:
             result["times"] = pair.times(options.iterations, options.peers.split(","))
             result["milliseconds"] = {name: times["median"] for name, times in result["times"].items()}
@@ -225,7 +249,7 @@ def _show(result: dict[str, Any]) -> None:
     print(f"  logits: largest difference {result['difference']:.1e} of the largest, at most {result['bound']:.1e}")
     print(f"  most probable token: {result['top1']:.1%}, five most probable: {result['top5']:.1%}")
     if "gradients" in result:
-        name, worst = max(result["gradients"].items(), key=lambda item: item[1])
+        name, worst = max(result["gradients"].items(), key=lambda item: (math.isnan(item[1]), item[1]))
         print(f"  {len(result['gradients'])} gradients: largest difference {worst:.1e} ({name}), at most {_F32_BOUND:.1e}")
     times = result.get("milliseconds", {})
     for name, spent in times.items():
@@ -233,23 +257,45 @@ def _show(result: dict[str, Any]) -> None:
         print(f"  {name}: {spent:.3f} ms{ratio}")
 
 
+def _as_json(result: dict[str, Any]) -> str:
+    from tegula_bench.dashboard.chart_data import finite
+
+    return json.dumps(finite(result), allow_nan=False)
+
+
+_ERRORS = (ValueError, TypeError, NotImplementedError, RuntimeError, OSError, ModuleNotFoundError)
+
+
+def _complain(error: Exception) -> int:
+    print(f"tegula.compare: {error}", file=sys.stderr)
+    return 2
+
+
 def main(arguments: list[str] | None = None) -> int:
     options = options_of(arguments)
-    agree = True
+    names = _names(options)
+    try:
+        check(names, options)
+    except _ERRORS as error:
+        return _complain(error)
+    code = 0
     results: list[dict[str, Any]] = []
-    for name in _names(options):
+    for name in names:
         try:
             result = compare(name, options)
-        except (ValueError, TypeError, NotImplementedError, RuntimeError) as error:
-            print(f"tegula.compare: {error}", file=sys.stderr)
-            return 2
-        agree = agree and result["agrees"]
+        except _ERRORS as error:  # the other models are worth their time
+            code = _complain(error)
+            continue
+        code = max(code, 0 if result["agrees"] else 1)
         results.append(result)
-        print(json.dumps(result)) if options.json else _show(result)
+        print(_as_json(result)) if options.json else _show(result)
         sys.stdout.flush()
-    if options.output_dir:
-        _write_pages(results, options)
-    return 0 if agree else 1
+    if options.output_dir and results:
+        try:
+            _write_pages(results, options)
+        except _ERRORS as error:
+            code = _complain(error)
+    return code
 
 
 if __name__ == "__main__":

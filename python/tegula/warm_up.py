@@ -1,5 +1,6 @@
 """One-time costs: loading kernels, and tables of tuned values."""
 
+import functools
 import warnings
 
 import torch
@@ -72,12 +73,14 @@ LAYERS = (
 def measure_products(device, layers):
     """What `tegula tune` does: products of 16-bit linear layers (inputs, outputs), forward and backward."""
     stream = torch.cuda.current_stream(device).cuda_stream
+    generator = torch.Generator(device).manual_seed(0)  # its own: the caller's random numbers stay what they are
+    numbers = functools.partial(torch.randn, dtype=torch.bfloat16, device=device, generator=generator)
     for inputs, outputs in layers:
-        x, w = (torch.randn(n, inputs, dtype=torch.bfloat16, device=device).requires_grad_() for n in (ROWS, outputs))
+        x, w = (numbers(n, inputs).requires_grad_() for n in (ROWS, outputs))
         _core.tune(device.index, stream, True)
         try:
             y = ops.linear(x, w)
-            torch.autograd.grad(y, (x, w), torch.randn_like(y))
+            torch.autograd.grad(y, (x, w), numbers(*y.shape))
         finally:
             _core.tune(device.index, stream, False)
 

@@ -4,6 +4,7 @@ import datetime
 import json
 
 from .dashboard import chart_page, comparison_charts
+from .dashboard.chart_data import finite
 
 
 def summary(results):
@@ -34,7 +35,7 @@ def write(folder, results, device, svg=False):
     """The page's path. results: as tegula.compare has them, one for each model."""
     data = data_of(results, device)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "comparison_data.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    (folder / "comparison_data.json").write_text(json.dumps(finite(data), indent=1, allow_nan=False) + "\n", encoding="utf-8")
     compared = data["comparisons"]
     lines = [f"<p>{data['metadata']['timestamp']}, {device}.</p>", *summary(compared)]
     charts = comparison_charts.charts_of(compared)

@@ -12,6 +12,7 @@ import sys
 import time
 
 from .dashboard import chart_page, performance_charts
+from .dashboard.chart_data import finite
 from .time_spread import spread_of
 
 MODELS = ["gpt_nano", "gpt_micro", "gpt_mini", "gpt_tile_small", "gpt_tile_medium", "gpt_tile_large"]
@@ -40,6 +41,8 @@ def options_of(arguments):
         parser.error("expected one of --run-profiling and --data FILE")
     if min(options.batch_size, options.seq_len, options.iterations) < 1:
         parser.error("--batch-size, --seq-len, --iterations: expected 1 or more")
+    if not options.output or pathlib.Path(options.output).name != options.output:
+        parser.error(f"--output: expected a name, with its folder in --output-dir, got {options.output!r}")
     return options
 
 
@@ -128,6 +131,14 @@ def ask(*command):
         return ""
 
 
+def number_of(text):
+    """nvidia-smi says [N/A] where a card does not tell."""
+    try:
+        return float(text) or None
+    except ValueError:
+        return None
+
+
 def first_match(path, word):
     try:
         lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines()
@@ -142,7 +153,10 @@ def metadata(options):
 
     on_gpu = options.device != "cpu"
     index = int(options.device.partition(":")[2] or 0)
-    info = tegula.device_info(index) if on_gpu else {}
+    try:
+        info = tegula.device_info(index) if on_gpu else {}
+    except (NotImplementedError, RuntimeError):  # this package lacks the GPU that the program has
+        info = {}
     capability = info.get("compute_capability")
     clock = ask("nvidia-smi", f"--id={index}", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits") if on_gpu else ""
     cuda = ask("nvidia-smi").partition("CUDA Version:")[2].split() if on_gpu else []
@@ -154,31 +168,50 @@ def metadata(options):
         "device": options.device, "cpu": first_match("/proc/cpuinfo", "model name") or platform.machine(), "cpus": os.cpu_count(),
         "dtype": options.dtype, "version": tegula.__version__,
         "commit": os.environ.get("TEGULA_COMMIT") or ask("git", "-C", str(folder), "rev-parse", "HEAD") or None,
-        "clocks": {"sm_mhz": float(clock) if clock else None, "cpu_mhz": float(first_match("/proc/cpuinfo", "cpu MHz") or 0) or None},
+        "clocks": {"sm_mhz": number_of(clock), "cpu_mhz": number_of(first_match("/proc/cpuinfo", "cpu MHz"))},
         "iterations": options.iterations,
     }  # fmt: skip
 
 
-def measure(options):
+def positions_of(options):
+    """Of each model. Raises what can be known to be wrong before anything is measured."""
     import tegula
 
-    known = {preset["name"]: preset for preset in tegula.presets()}
-    runs = {}
+    known = {preset["name"]: preset["max_position_embeddings"] for preset in tegula.presets()}
+    found = {}
     for name in options.models.split(","):
         if name not in known:
             raise ValueError(f"--models: expected some of {', '.join(known)}, got {name}")
-        positions = known[name]["max_position_embeddings"]
-        if options.seq_len > positions:
-            raise ValueError(f"--seq-len: expected at most {positions} (the positions of {name}), got {options.seq_len}")
-        run = by_command(options, name, positions) if options.command else by_model(options, name)
-        tokens = options.batch_size * options.seq_len
-        run |= {"throughput_tokens_per_sec": 1e3 * tokens / run["timing"]["mean"], "batch_size": options.batch_size,
-                "seq_len": options.seq_len, "dtype": options.dtype}  # fmt: skip
-        if options.peers:
-            run["peers"] = beside_peers(options, name)
-        runs[name] = run
-        print(f"{name}: {run['timing']['mean']:.3f} ms, {run['throughput_tokens_per_sec']:,.0f} tokens/s", file=sys.stderr)
-    return {"metadata": metadata(options), "benchmarks": runs}
+        found[name] = known[name]
+        if options.seq_len > found[name]:
+            raise ValueError(f"--seq-len: expected at most {found[name]} (the positions of {name}), got {options.seq_len}")
+    if not options.command and options.dtype != "f32":
+        raise ValueError(f"--dtype: expected f32 without the program tegula (--command), got {options.dtype}")
+    chart_page.check(options.output_dir, options.svg)
+    return found
+
+
+def measure_one(options, name, positions):
+    run = by_command(options, name, positions) if options.command else by_model(options, name)
+    tokens = options.batch_size * options.seq_len
+    run |= {"throughput_tokens_per_sec": 1e3 * tokens / run["timing"]["mean"], "batch_size": options.batch_size,
+            "seq_len": options.seq_len, "dtype": options.dtype}  # fmt: skip
+    if options.peers:
+        run["peers"] = beside_peers(options, name)
+    print(f"{name}: {run['timing']['mean']:.3f} ms, {run['throughput_tokens_per_sec']:,.0f} tokens/s", file=sys.stderr)
+    return run
+
+
+def measure(options):
+    """What was measured, and whether that is all: an error of one model costs no other its numbers."""
+    runs, whole = {}, True
+    for name, positions in positions_of(options).items():
+        try:
+            runs[name] = measure_one(options, name, positions)
+        except ERRORS as error:
+            print(f"tegula.profile: {name}: {error}", file=sys.stderr)
+            whole = False
+    return (finite({"metadata": metadata(options), "benchmarks": runs}) if runs else None), whole
 
 
 # ---- the page ----
@@ -209,8 +242,23 @@ def slowest_ops(data):
 
 def write_page(options, data):
     lines = [*machine(data), *slowest_ops(data)]
-    path = options.output_dir / pathlib.Path(options.output).with_suffix(".html").name
+    path = options.output_dir / (options.output.removesuffix(".html") + ".html")
     return chart_page.write(path, "Tegula: forward passes", lines, performance_charts.charts_of(data), options.svg)
+
+
+ERRORS = (ValueError, TypeError, KeyError, OSError, RuntimeError, NotImplementedError, ModuleNotFoundError)
+
+
+def page_of_data(options):
+    """The page of another run's data."""
+    expected = f"--data: {options.data}: expected a profiling_data.json that --run-profiling has left"
+    try:
+        data = json.loads(options.data.read_text(encoding="utf-8"))
+        if not isinstance(data, dict) or not isinstance(data.get("benchmarks"), dict) or not data["benchmarks"]:
+            raise ValueError("no benchmarks")
+        return write_page(options, data)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"{expected}, got {type(error).__name__}: {error}") from error
 
 
 def main(arguments=None):
@@ -218,15 +266,16 @@ def main(arguments=None):
     options.command = options.command or find_command()
     try:
         if options.data:
-            data = json.loads(options.data.read_text(encoding="utf-8"))
-        else:
-            if not options.command:
-                print("tegula.profile: without the program tegula (--command), ops and decoding are left out", file=sys.stderr)
-            data = measure(options)
-            options.output_dir.mkdir(parents=True, exist_ok=True)
-            (options.output_dir / "profiling_data.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-        print(write_page(options, data))
-    except (ValueError, KeyError, OSError, RuntimeError, NotImplementedError, ModuleNotFoundError) as error:
+            print(page_of_data(options))
+            return 0
+        if not options.command:
+            print("tegula.profile: without the program tegula (--command), ops and decoding are left out", file=sys.stderr)
+        data, whole = measure(options)
+        if data:
+            text = json.dumps(data, indent=1, allow_nan=False) + "\n"
+            (options.output_dir / "profiling_data.json").write_text(text, encoding="utf-8")
+            print(write_page(options, data))
+        return 0 if whole else 1
+    except ERRORS as error:
         print(f"tegula.profile: {error}", file=sys.stderr)
         return 1
-    return 0

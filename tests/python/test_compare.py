@@ -82,6 +82,52 @@ def test_wrong_arguments(capsys):
         assert left.value.code == 2
 
 
+def test_not_a_number(capsys, monkeypatch):
+    """NaN agrees with nothing, wherever it stands, and is no JSON."""
+    monkeypatch.setattr(compare.Pair, "gradients", lambda self: {"a": 1e-9, "b": float("nan")})
+    assert compare.main(["--model", "nano", "--grad", *SMALL]) == 1
+    said = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert not said["agrees"] and said["gradients"] == {"a": 1e-9, "b": None}
+    assert compare.main(["--model", "nano", "--grad", *SMALL[:2]]) == 1
+    assert "2 gradients: largest difference nan (b)" in capsys.readouterr().out
+    assert not compare._within([1.0], float("inf")) and not compare._within([float("nan")], 1.0) and compare._within([1.0, 0.5], 1.0)
+
+
+def test_what_is_wrong_is_said_first(capsys, monkeypatch, tmp_path):
+    from tegula_bench.dashboard import chart_page
+
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(compare, "compare", lambda name, options: pytest.fail("measured"))
+    monkeypatch.setattr(compare, "_names", lambda options: ["gpt2", options.model])
+    for words, message in (
+        (["--model", "nono"], "got nono"), (["--model", "./none"], "none"), (["--model", "nano", "--output-dir", str(tmp_path / "file")], "file"),
+        (["--model", "llama-tiny", "--seq-len", "129"], "(the positions of llama-tiny), got 129"),
+    ):  # fmt: skip
+        assert compare.main(words) == 2 and message in capsys.readouterr().err
+
+    def no_plotly():
+        raise ModuleNotFoundError("expected the package plotly")
+
+    monkeypatch.setattr(chart_page, "plotly_source", no_plotly)
+    assert compare.main(["--model", "nano", "--output-dir", str(tmp_path)]) == 2 and "plotly" in capsys.readouterr().err
+
+
+def test_an_error_leaves_the_other_models(capsys, monkeypatch, tmp_path):
+    from tegula_bench.dashboard import chart_page
+
+    whole = compare.compare
+
+    def one_fails(name, options):
+        return whole(name, options) if name == "nano" else (_ for _ in ()).throw(RuntimeError("out of memory"))
+
+    monkeypatch.setattr(chart_page, "plotly_source", lambda: "")
+    monkeypatch.setattr(compare, "compare", one_fails)
+    monkeypatch.setattr(compare, "_names", lambda options: ["micro", "nano", "tile-small"])
+    assert compare.main([*SMALL, "--output-dir", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("out of memory") == 2
+    assert list(json.loads((tmp_path / "comparison_data.json").read_text())["comparisons"]) == ["nano"]
+
+
 def test_as_a_program():
     done = subprocess.run([sys.executable, "-m", "tegula.compare", *SMALL[:2]], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout.startswith("nano, f32, cpu: agrees\n"), done.stderr

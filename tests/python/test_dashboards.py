@@ -115,7 +115,8 @@ def test_profile_without_the_program(tmp_path, monkeypatch, capsys):
     assert [chart.key for chart in performance_charts.charts_of(data)] == ["latency", "throughput", "percentiles", "sizes", "efficiency", "memory"]
 
 
-def test_wrong_arguments(tmp_path, capsys, program):
+def test_wrong_arguments(tmp_path, capsys, monkeypatch, program):
+    monkeypatch.setattr(chart_page, "plotly_source", lambda: "")
     for words in ([], ["--run-profiling", "--data", "x"], ["--run-profiling", "--iterations", "0"]):
         with pytest.raises(SystemExit) as left:
             forward_profile.main(words)
@@ -141,6 +142,73 @@ def test_comparison_page(tmp_path, monkeypatch):
     for chart in comparison_charts.charts_of(data["comparisons"]):
         assert found.tables[f"table-{chart.key}"] == [value for row in chart.rows() for value in row[1:] if value is not None]
     assert found.links == [] and set(found.tables) == {"table-difference", "table-gradients", "table-agreement", "table-latency", "table-speed"}
+
+
+def test_not_a_number_is_the_worst_and_no_json(tmp_path, monkeypatch):
+    monkeypatch.setattr(chart_page, "plotly_source", lambda: "")
+    nan = float("nan")
+    broken = [dict(RESULTS[0], agrees=False, difference=nan, bound=float("inf"), gradients={"a": 1e-9, "b": nan, "c": 2e-9}), RESULTS[1]]
+    path = comparison_page.write(tmp_path, broken, "cpu")
+    data = json.loads((tmp_path / "comparison_data.json").read_text(), parse_constant=pytest.fail)
+    assert data["comparisons"]["gpt_nano"]["difference"] is None and data["comparisons"]["gpt_nano"]["gradients"]["b"] is None
+    page = path.read_text(encoding="utf-8")
+    charts = json.loads(page.split('id="charts">')[1].split("</script>")[0], parse_constant=pytest.fail)
+    assert [one["series"][0]["values"][0] for one in charts[:2]] == [None, None]
+    assert page.count('<td class="number">NaN</td>') == 3 and page.count('<td class="number">inf</td>') == 2
+    pytest.importorskip("matplotlib")
+    assert comparison_page.write(tmp_path, broken, "cpu", svg=True).read_text(encoding="utf-8").count("<svg") == 5
+
+
+def test_damaged_data_says_what_was_expected(profiled, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(chart_page, "plotly_source", lambda: "")
+    whole = json.loads((profiled / "profiling_data.json").read_text())
+    file, words = tmp_path / "data.json", ["--data", str(tmp_path / "data.json"), "--output-dir", str(tmp_path)]
+    for text in ("{", "[]", "7", "{}", '{"benchmarks": {}}', '{"benchmarks": {"a": 1}}', json.dumps({**whole, "metadata": 3}),
+                 json.dumps({**whole, "benchmarks": {"a": {"timing": [1]}}})):  # fmt: skip
+        file.write_text(text)
+        assert forward_profile.main(words) == 1
+        assert "data.json: expected a profiling_data.json that --run-profiling has left, got" in capsys.readouterr().err
+    file.write_bytes(b"\xff")
+    assert forward_profile.main(words) == 1
+    file.write_text(json.dumps(whole))
+    assert forward_profile.main([*words, "--output", "run.v2"]) == 0 and (tmp_path / "run.v2.html").exists()
+    assert forward_profile.main([*words, "--output", "run.v3.html"]) == 0 and (tmp_path / "run.v3.html").exists()
+    for name in ("a/b", "", "/"):
+        with pytest.raises(SystemExit):
+            forward_profile.main([*words, "--output", name])
+
+
+def test_what_is_wrong_is_said_first(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(forward_profile, "find_command", lambda: None)
+    monkeypatch.setattr(forward_profile, "by_model", lambda options, name: pytest.fail("measured"))
+    monkeypatch.setattr(chart_page, "plotly_source", lambda: "")
+    (tmp_path / "file").write_text("")
+    for words, message in (
+        (["--dtype", "bf16"], "--dtype: expected f32 without the program tegula (--command), got bf16"),
+        (["--models", "gpt_nano,gpt_giant"], "got gpt_giant"), (["--models", "gpt_tile_small,gpt_nano", "--seq-len", "1000"], "got 1000"),
+        (["--output-dir", str(tmp_path / "file")], "file"),
+    ):  # fmt: skip
+        assert forward_profile.main(["--run-profiling", "--models", "gpt_nano", "--output-dir", str(tmp_path), *words]) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_an_error_leaves_the_other_models(tmp_path, monkeypatch, capsys):
+    timing = {key: 1.0 for key in forward_profile.TIMING}
+    run = {"config": {"n_layer": 1, "n_head": 1, "n_embd": 8, "vocab_size": 9}, "timing": timing, "parameters": 1, "weight_bytes": 4, "peak_bytes": None}
+
+    def one_fails(options, name):
+        if name == "gpt_nano":
+            return dict(run)
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(forward_profile, "find_command", lambda: None)
+    monkeypatch.setattr(forward_profile, "by_model", one_fails)
+    monkeypatch.setattr(chart_page, "plotly_source", lambda: "")
+    words = ["--run-profiling", "--models", "gpt_micro,gpt_nano,gpt_mini", "--output-dir", str(tmp_path)]
+    assert forward_profile.main(words) == 1 and capsys.readouterr().err.count("out of memory") == 2
+    assert list(json.loads((tmp_path / "profiling_data.json").read_text())["benchmarks"]) == ["gpt_nano"]
+    assert (tmp_path / "performance_dashboard.html").exists()
+    assert [forward_profile.number_of(text) for text in ("[N/A]", "", "1980")] == [None, None, 1980.0]
 
 
 # ---- in a browser ----

@@ -137,12 +137,27 @@ def test_prompts_of_different_lengths(model):
     same = model.generate(arrays, 12, seed=9, pad_id=49, stop=range(3), **how)
     assert same.dtype == numpy.int32 and (same == out["sequences"]).all()
     assert model.generate(ragged, seed=9, stop=[]).shape == (3, 65)  # without a limit: one after the other
+    mixed = model.generate([arrays[0].tolist(), *arrays[1:]], 12, seed=9, pad_id=49, stop=range(3), **how)
+    assert mixed.dtype == numpy.int32 and (mixed == same).all()
+    equal = [[1, 2, 3], numpy.array([4, 5, 6], numpy.int32)]  # in either order
+    assert model.generate(equal, 3).shape == model.generate(equal[::-1], 3).shape == (2, 6)
+    for bad in ([[1, 2], [3, 4, 50]], [numpy.array([1, 2]), numpy.array([3, 4, 50])]):
+        with pytest.raises(ValueError, match=r"generate: ids\[1\]\[2\]: expected 0 to 49, got 50"):
+            model.generate(bad, 3)
     with pytest.raises(ValueError, match=r"ids\[1\]: expected one row, got 2"):
         model.generate([[1], [[2, 3], [4, 5]]], 3)
     with pytest.raises(ValueError, match="expected"):
         model.generate([[1, 2], []], 3)
     with pytest.raises(ValueError, match=r"expected at most 64 tokens"):
         model.generate([[1], [2] * 65], 3)
+
+
+def test_lists_of_arrays_without_axes(model):
+    want = model.generate([1, 2, 3], 5)
+    assert (model.generate(list(numpy.array([1, 2, 3])), 5) == want).all()
+    torch = pytest.importorskip("torch")
+    got = model.generate(list(torch.tensor([1, 2, 3])), 5)
+    assert got.tolist() == want.tolist()
 
 
 def test_stop_texts():
@@ -179,6 +194,7 @@ def test_wrong_keywords(model, prompts):
         (dict(max_new_tokens=0), ValueError, "max_new_tokens: expected 1 or more, got 0"), (dict(temperature=-1.0), ValueError, "temperature"),
         (dict(top_p=1.5), ValueError, "top_p"), (dict(top_k=-1), ValueError, "top_k"), (dict(seed=-1), ValueError, "seed: expected 0 to"),
         (dict(seed=[1]), ValueError, "seed: expected an int, or 4 of them, got 1"), (dict(stop=[1.5]), TypeError, "stop: expected an id, a text, or several"),
+        (dict(stop=b"END"), TypeError, "stop: expected an id, a text, or several, got b'END'"), (dict(stop=[b"END"]), TypeError, "stop: expected an id"),
         (dict(logprobs=21), ValueError, "logprobs: expected 0 to 20, got 21"), (dict(logit_bias={50: 1.0}), ValueError, "bias"),
         (dict(topk=3), TypeError, "got topk"), (dict(temperature="hot"), TypeError, "must be real number"),
         (dict(top_k=2**40), ValueError, "top_k: expected 0 to 2147483647, got 1099511627776"), (dict(top_k=1.5), TypeError, "top_k: expected an int, got 1.5"),
@@ -356,7 +372,11 @@ def test_chat(chatty):
     letters = {n: float("-inf") for n in range(257) if n not in (97, 98, 99)}
     free = model.chat(tokenizer, messages, logit_bias=letters, **how)["content"]
     stopped = model.chat(tokenizer, messages, logit_bias=letters, stop=free[3:5], **how)["content"]
-    assert len(free) == 12 and stopped == free[: free.index(free[3:5]) + 2]
+    assert len(free) == 12 and stopped == free[: free.index(free[3:5])]  # as `tegula generate --stop` ends
+    for stop, want in ((iter([free[3:5]]), stopped), (free[:1], ""), ("dd", free), ([free[3:5], free[2:9] + "d"], stopped)):
+        assert "".join(model.chat(tokenizer, messages, logit_bias=letters, stop=stop, stream=True, **how)) == want
+    with pytest.raises(TypeError, match="stop: expected an id, a text, or several, got b'END'"):
+        model.chat(tokenizer, messages, stop=b"END", **how)
     left = model.chat(tokenizer, messages, stream=True, **how)
     next(left)
     left.close()

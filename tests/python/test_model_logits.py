@@ -84,12 +84,20 @@ def test_dtypes_of_logits(tmp_path, model, ids):
         assert (narrow(rows, dtype="float32") == wide).all() and narrow(rows, last_only=True, dtype=name).shape == wide[:, -1].shape
         out = torch.empty_like(got)
         assert narrow(rows, out=out) is out and (out == got).all()
+        assert narrow(rows, out=out, dtype=name) is out
+        for given, asked in ((out, "float32"), (torch.empty_like(wide), name)):
+            with pytest.raises(TypeError, match=r"out: expected \w+ \(dtype\), got"):
+                narrow(rows, out=given, dtype=asked)
         other = "float16" if name == "bfloat16" else "bfloat16"
         with pytest.raises(ValueError, match="dtype: expected float32 or that of the weights"):
             narrow(rows, dtype=other)
         kind = type(narrow(ids, dtype=name))
         assert kind is (tegula.Array if name == "bfloat16" else numpy.ndarray)  # NumPy has no bfloat16
     assert model(ids, dtype="float32").dtype == numpy.float32
+    with pytest.raises(ValueError, match="dtype: expected a name such as"):
+        model(ids, dtype="f99")
+    with pytest.raises(TypeError, match="model: dtype: expected a name such as"):
+        model(ids, dtype=torch.float32)
 
 
 def test_names_of_the_hub(tmp_path, monkeypatch, model, ids):

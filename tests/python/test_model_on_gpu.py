@@ -80,6 +80,8 @@ def test_logits_in_16_bits(tmp_path, both, ids, name):
         assert (got.float() - wide).abs().max() <= 2**-7 * wide.abs().max()  # rounded once
     out = torch.empty_like(got)
     assert narrow(ids.cuda(), out=out) is out and (out == got).all()
+    with pytest.raises(ValueError, match="dtype: expected a name such as"):
+        narrow(ids.cuda(), dtype="f99")
     with pytest.raises(ValueError, match="dtype: expected float32 or that of the weights"):
         narrow(ids.cuda(), dtype="float16" if name == "bfloat16" else "bfloat16")
 

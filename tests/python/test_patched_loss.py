@@ -84,6 +84,20 @@ def test_evaluation_leaves_logits_in_their_dtype():
             assert max(largest) < out.logits.numel()
 
 
+def test_evaluation_takes_the_shapes_of_the_original():
+    model, inputs = tiny.make().eval(), tiny.batch()
+    row = {name: value[:1] for name, value in inputs.items()}
+    shifted = torch.nn.functional.pad(inputs["labels"], (0, 1), value=-100)[..., 1:]
+    cases = [dict(row, labels=row["labels"][0]), dict(inputs, shift_labels=shifted.flatten())]
+    with torch.no_grad():
+        wants = [model(**case).loss for case in cases]
+        tegula.apply_to_model(model)
+        for case, want in zip(cases, wants):
+            assert tiny.distance(model(**case).loss, want) <= F32
+            assert tiny.distance(model.train()(**case).loss, want) <= F32
+            model.eval()
+
+
 def test_evaluation_adds_the_loss_of_routers():
     model, inputs = tiny.make("gpt_oss").eval(), dict(tiny.batch(), output_router_logits=True)
     with torch.no_grad():

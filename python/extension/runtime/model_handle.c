@@ -146,9 +146,10 @@ static int run_forward(tgi_model_handle *handle, const tgi_id_rows *rows, bool l
   return status == TG_OK ? 0 : tgi_raise_status(status, error.text);
 }
 
-/* The caller's memory for the logits, whatever its axes before the last. */
+/* The caller's memory for the logits, whatever its axes before the last. dtype: TG_DTYPE_NONE where
+ * the memory's own will do. */
 static int read_out(tgi_model_handle *handle, tgi_arguments *arguments, PyObject *out,
-                    tg_tensor *logits)
+                    tg_dtype dtype, tg_tensor *logits)
 {
   tg_tensor view = {0};
   if (tgi_read_tensor(arguments, "out", out, true, &view) < 0) {
@@ -164,11 +165,17 @@ static int read_out(tgi_model_handle *handle, tgi_arguments *arguments, PyObject
                  (int)handle->info.vocab_size);
     return -1;
   }
+  if (dtype && view.dtype != dtype) {
+    PyErr_Format(PyExc_TypeError, "model: out: expected %s (dtype), got %s", tg_dtype_name(dtype),
+                 tg_dtype_name(view.dtype));
+    return -1;
+  }
   *logits = tg_tensor_2d(view.data, view.dtype, rows, view.shape[last]);
   logits->device = view.device;
   return 0;
 }
 
+/* dtype: as it was asked for, or TG_DTYPE_NONE. */
 static PyObject *forward_rows(tgi_model_handle *handle, const tgi_id_rows *rows, bool last,
                               PyObject *out, tg_dtype dtype)
 {
@@ -177,6 +184,7 @@ static PyObject *forward_rows(tgi_model_handle *handle, const tgi_id_rows *rows,
   PyObject *array = NULL;
   int status = check_length(handle, rows);
   if (status == 0 && out == Py_None) {
+    dtype = dtype ? dtype : TG_F32;
     array = make_logits(handle, rows, last, dtype);
     status = array ? 0 : -1;
     const int64_t count = last ? rows->rows : rows->rows * rows->length;
@@ -184,7 +192,7 @@ static PyObject *forward_rows(tgi_model_handle *handle, const tgi_id_rows *rows,
         tg_tensor_2d(array ? tgi_array_data(array) : NULL, dtype, count, handle->info.vocab_size);
   } else if (status == 0) {
     array = Py_NewRef(out);
-    status = read_out(handle, &arguments, out, &logits);
+    status = read_out(handle, &arguments, out, dtype, &logits);
   }
   status = status ? status : run_forward(handle, rows, last, &logits);
   Py_XDECREF(arguments.exporters);
@@ -197,17 +205,34 @@ static PyObject *forward_rows(tgi_model_handle *handle, const tgi_id_rows *rows,
 /* The dtype of logits: f32, or that of the weights. */
 static int read_logits_dtype(const tgi_model_handle *handle, PyObject *object, tg_dtype *out)
 {
-  const char *name = object == Py_None ? "float32" : PyUnicode_AsUTF8AndSize(object, NULL);
-  if (!name || tgi_read_dtype(name, out) < 0) {
+  *out = TG_F32;
+  if (object == Py_None) {
+    return 0;
+  }
+  if (!PyUnicode_Check(object)) {
+    PyErr_Format(PyExc_TypeError, "model: dtype: expected a name such as \"float32\", got %R",
+                 object);
+    return -1;
+  }
+  if (tgi_dtype_of_name(object, out) < 0) {
     return -1;
   }
   if (*out == TG_F32 || *out == handle->info.dtype) {
     return 0;
   }
   PyErr_Format(PyExc_ValueError,
-               "model: dtype: expected float32 or that of the weights (%s), got %s",
-               tg_dtype_name(handle->info.dtype), name);
+               "model: dtype: expected float32 or that of the weights (%s), got %U",
+               tgi_dtype_python_name(handle->info.dtype), object);
   return -1;
+}
+
+/* logits_dtype(dtype): its full name. */
+static PyObject *logits_dtype(PyObject *self, PyObject *object)
+{
+  tg_dtype dtype;
+  return read_logits_dtype(handle_of(self), object, &dtype) < 0
+             ? NULL
+             : PyUnicode_FromString(tgi_dtype_python_name(dtype));
 }
 
 /* forward(ids, last, out, dtype) */
@@ -225,7 +250,8 @@ static PyObject *forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs
       tgi_model_read_ids(handle, "model", args[0], &rows) < 0) {
     return NULL;
   }
-  PyObject *logits = forward_rows(handle, &rows, last, args[2], dtype);
+  PyObject *logits =
+      forward_rows(handle, &rows, last, args[2], args[3] == Py_None ? TG_DTYPE_NONE : dtype);
   free(rows.ids);
   return logits;
 }
@@ -246,6 +272,8 @@ static PyMethodDef methods[] = {
     TGI_METHOD(
         "forward", forward, METH_FASTCALL,
         "forward(ids, last, out, dtype)\n--\n\nLogits of every token, or of each row's last."),
+    TGI_METHOD("logits_dtype", logits_dtype, METH_O,
+               "logits_dtype(dtype)\n--\n\nThe full name of a dtype that logits can have."),
     TGI_METHOD("read_ids", read_ids, METH_O, "read_ids(ids)\n--\n\nThe rows as lists of ints."),
     TGI_METHOD("generate", tgi_model_generate, METH_VARARGS | METH_KEYWORDS,
                "generate(prompt, **settings)\n--\n\nThe tokens after a prompt."),

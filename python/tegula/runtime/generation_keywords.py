@@ -33,7 +33,16 @@ class TextKeywords(GenerationKeywords, total=False):
 
 _DIRECTORYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 _OWN = {"presence_penalty": 0.0, "frequency_penalty": 0.0, "penalty_window": 0}
+_BYTES = (bytes, bytearray, memoryview)  # iterable, but neither ids nor a text
 _OTHERS = ("logit_bias", "stop", "tokenizer", "logprobs")
+
+
+def split_stop(stop: Any) -> tuple[Any, list[str]]:
+    """`stop`, which may be read once more, and its texts; what it may not be, _stops refuses."""
+    if isinstance(stop, Iterable) and not isinstance(stop, (str, *_BYTES)):
+        stop = list(stop)
+        return stop, [one for one in stop if isinstance(one, str)]
+    return stop, [stop] if isinstance(stop, str) else []
 
 
 def _stops(stop: object, tokenizer: Any, generation: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,7 +51,7 @@ def _stops(stop: object, tokenizer: Any, generation: Mapping[str, Any]) -> dict[
     given = [stop] if isinstance(stop, (int, str)) else stop
     if stop is None:
         given = []
-    if not isinstance(given, Iterable):
+    if not isinstance(given, Iterable) or isinstance(given, _BYTES):
         raise TypeError(f"generate: stop: expected an id, a text, or several, got {stop!r}")
     all_given = list(given)
     texts = tuple(one for one in all_given if isinstance(one, str))

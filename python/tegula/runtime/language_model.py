@@ -3,21 +3,45 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _core, _runtime
 from ..caller_arrays import cuda_device, empty_like, ids_like, like
 from .argument_checks import I32_MAX, I64_MAX, SEED_MAX, instance_of, whole_number
-from .generation_keywords import GenerationKeywords, TextKeywords, seeds_for, settings_for
+from .generation_keywords import GenerationKeywords, TextKeywords, seeds_for, settings_for, split_stop
 from .mingpt_weights import read_weights
 from .model_config import ModelConfig
 from .text_tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
     from typing_extensions import Unpack
+
+
+def _is_row(one: Any) -> bool:
+    """A list, or an array with axes: one without is an id, though it may have a __len__ that raises."""
+    return hasattr(one, "__len__") and bool(getattr(one, "ndim", 1) > 0)
+
+
+def _before(stops: list[str], pieces: Generator[str, None, None]) -> Iterator[str]:
+    """The text before the first of `stops`; what may be the beginning of one waits for what follows."""
+    held = ""
+    with contextlib.closing(pieces):
+        for piece in pieces:
+            held += piece
+            found = [at for at in map(held.find, stops) if at >= 0]
+            begun = [n for stop in stops for n in range(1, min(len(stop), len(held) + 1)) if held.endswith(stop[:n])]
+            ready = min(found) if found else len(held) - max(begun, default=0)
+            if ready:
+                yield held[:ready]
+            if found:
+                return
+            held = held[ready:]
+    if held:
+        yield held
 
 
 class Model:
@@ -121,11 +145,12 @@ class Model:
         """Logits, f32 or of the weights' dtype where `dtype` names it [batch, tokens, vocab_size] for ids [batch, tokens], [tokens, vocab_size] for [tokens]; with last_only
         those of each row's last token, without the axis of tokens. ids are an array of i32 or i64 of any library that
         speaks DLPack, on the CPU or on the model's GPU, or lists of ints; the logits are an array of the same library
-        there (NumPy has no bfloat16: there a tegula.Array). `out` is memory to write to instead."""
+        there (NumPy has no bfloat16: there a tegula.Array). `out` is memory to write to instead; with `dtype` too, of it."""
         if out is None and self._options["device"] != "cpu" and cuda_device(ids) is not None:
             shape = tuple(ids.shape)
             width = self._handle.info()["vocab_size"]
-            out = empty_like(ids, (*(shape[:-1] if last_only else shape), width), dtype or "float32")
+            name = self._handle.logits_dtype(dtype)
+            out = empty_like(ids, (*(shape[:-1] if last_only else shape), width), name)
         if out is not None:
             return self._handle.forward(ids, last_only, out, dtype)
         return like(ids, self._handle.forward(ids, last_only, None, dtype))
@@ -169,21 +194,31 @@ class Model:
         }
 
     def _read_rows(self, ids: Any) -> tuple[list[list[int]], bool, str]:
-        """Rows as lists, whether they are one row, and the dtype; also rows of different lengths in a list."""
-        is_list = isinstance(ids, (list, tuple)) and all(hasattr(row, "__len__") for row in ids)
-        lengths = {len(row) for row in ids} if is_list else set()
-        if len(lengths) < 2 and (not lengths or isinstance(ids[0], (list, tuple))):
+        """Rows as lists, whether they are one row, and the dtype; also rows of different lengths, and arrays, in a list."""
+        if not isinstance(ids, (list, tuple)) or not all(map(_is_row, ids)):
             return self._handle.read_ids(ids)
-        read = [self._handle.read_ids(row) for row in ids]
-        for number, (rows, is_one, _) in enumerate(read):
+        lengths = {len(row) for row in ids}
+        if len(lengths) < 2 and all(isinstance(row, (list, tuple)) for row in ids):
+            return self._handle.read_ids(ids)
+        read = []
+        for number, row in enumerate(ids):
+            try:
+                rows, is_one, dtype = self._handle.read_ids(row)
+            except (TypeError, ValueError) as error:  # which speaks of the row alone
+                kind = TypeError if isinstance(error, TypeError) else ValueError
+                raise kind(str(error).replace("generate: ids", f"generate: ids[{number}]", 1)) from None
             if not is_one:
                 raise ValueError(f"generate: ids[{number}]: expected one row, got {len(rows)}")
-        return [rows[0] for rows, _, _ in read], False, read[0][2]
+            read.append((rows[0], dtype))
+        arrays = [dtype for row, (_, dtype) in zip(ids, read) if not isinstance(row, (list, tuple))]
+        return [row for row, _ in read], False, (arrays or ["int64"])[0]
 
     @staticmethod
     def _first_array(ids: Any) -> Any:
-        """Whose library and device the result has: ids, or the first of a list of arrays."""
-        return ids[0] if isinstance(ids, (list, tuple)) and hasattr(ids[0], "__dlpack__") else ids
+        """Whose library and device the result has: ids, or the first array among a list's rows."""
+        if not isinstance(ids, (list, tuple)):
+            return ids
+        return next((row for row in ids if hasattr(row, "__dlpack__") and _is_row(row)), ids)
 
     def _generate_rows(self, rows: list[list[int]], seeds: list[int], settings: dict[str, Any]) -> list[_runtime.Generated]:
         """Several rows of a CPU's model together, by an engine; its tokens are those of the rows alone. Without a limit the
@@ -213,14 +248,16 @@ class Model:
     ) -> Any:  # fmt: skip
         """The answer to a conversation: {"role": "assistant", "content": text}; with stream=True an iterator over pieces of
         its text. template holds keyword arguments of Tokenizer.apply_chat_template, such as tools or enable_thinking.
-        Special tokens are left out of the text."""
+        Special tokens are left out of the text, which ends before a text of `stop`."""
         instance_of("chat: tokenizer", tokenizer, Tokenizer)
+        keywords["stop"], stops = split_stop(keywords.get("stop"))
         prompt = tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, **(template or {}))
-        pieces = self._say(tokenizer, self.stream(prompt, max_new_tokens, seed=seed, tokenizer=tokenizer, **keywords))
+        tokens = self.stream(prompt, max_new_tokens, seed=seed, tokenizer=tokenizer, **keywords)
+        pieces = _before(stops, self._say(tokenizer, tokens))
         return pieces if stream else {"role": "assistant", "content": "".join(pieces)}
 
     @staticmethod
-    def _say(tokenizer: Tokenizer, tokens: _runtime.TokenStream) -> Iterator[str]:
+    def _say(tokenizer: Tokenizer, tokens: _runtime.TokenStream) -> Generator[str, None, None]:
         """Text as soon as its characters are whole."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         try:

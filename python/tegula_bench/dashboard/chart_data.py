@@ -1,6 +1,21 @@
 """What a chart shows, whoever draws it: the page's table under a chart holds the same numbers."""
 
 import dataclasses
+import math
+
+
+def finite(value):
+    """The same with None for each number that JSON does not have: NaN and the infinities."""
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def worst(values):
+    """The largest, and NaN above all: max() finds it only where it comes first."""
+    return max(values, key=lambda one: (math.isnan(one), one))
 
 
 @dataclasses.dataclass
@@ -39,5 +54,10 @@ class Chart:
                 line += [one.values[place], one.spread[place]] if one.spread else [one.values[place]]
             yield line
 
+    def drawable(self):
+        """Without numbers that no drawing can show; the table has them."""
+        series = [dataclasses.replace(one, values=finite(one.values), spread=finite(one.spread)) for one in self.series]
+        return dataclasses.replace(self, series=series)
+
     def as_json(self):
-        return dataclasses.asdict(self)
+        return dataclasses.asdict(self.drawable())

@@ -2,6 +2,8 @@
 
 import html
 import json
+import math
+import os
 import pathlib
 
 from .page_style import DARK, LIGHT, STYLE
@@ -19,6 +21,19 @@ def plotly_source():
     return get_plotlyjs()
 
 
+def check(folder, svg=False):
+    """Makes the folder, and raises what would keep a page from being written there: better before hours of measuring."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(f"expected a folder that can be written to, got {folder}")
+    if svg:
+        from .svg_drawing import plotter
+
+        plotter()
+    else:
+        plotly_source()
+
+
 def number_text(value):
     if value is None:
         return ""
@@ -30,6 +45,8 @@ def number_text(value):
 def cell(value):
     if isinstance(value, str) or value is None:
         return f"<td>{html.escape(value or '')}</td>"
+    if not math.isfinite(value):
+        return f'<td class="number">{"NaN" if math.isnan(value) else value}</td>'
     return f'<td class="number" data-value="{value!r}">{number_text(value)}</td>'
 
 
@@ -85,7 +102,7 @@ def page(title, lines, charts, svg=False):
 
 
 def embedded(name, value):
-    text = json.dumps(value).replace("<", "\\u003c")
+    text = json.dumps(value, allow_nan=False).replace("<", "\\u003c")
     return f'<script type="application/json" id="{name}">{text}</script>'
 
 

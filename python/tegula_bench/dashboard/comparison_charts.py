@@ -1,6 +1,6 @@
 """The charts of comparison_dashboard.html, from what tegula.compare found."""
 
-from .chart_data import Chart, Series
+from .chart_data import Chart, Series, worst
 
 
 def difference(results):
@@ -16,9 +16,9 @@ def difference(results):
 
 
 def gradients(results):
-    worst = [max(one["gradients"].values()) or None if one.get("gradients") else None for one in results.values()]
+    most = [worst(one["gradients"].values()) or None if one.get("gradients") else None for one in results.values()]
     return Chart("gradients", "Largest difference of a gradient", "Of the largest element of the same gradient.", "model",
-                 "relative difference", list(results), [Series("worst gradient", worst)], log_y=True)  # fmt: skip
+                 "relative difference", list(results), [Series("worst gradient", most)], log_y=True)  # fmt: skip
 
 
 def agreement(results):

@@ -22,11 +22,17 @@ def draw_bars(axes, chart, bars):
         bottoms = [bottom + height for bottom, height in zip(bottoms, heights)]
 
 
-def draw(chart):
-    """The text of an <svg>."""
+def plotter():
     plt = pyplot()
     if plt is None:
         raise ModuleNotFoundError("--svg: expected matplotlib (pip install tegula[report]), got none")
+    return plt
+
+
+def draw(chart):
+    """The text of an <svg>."""
+    plt = plotter()
+    chart = chart.drawable()
     figure, axes = plt.subplots(figsize=(8.5, 3.6))
     numbers = not isinstance(chart.x[0], str)
     at = chart.x if numbers else range(len(chart.x))
@@ -36,7 +42,7 @@ def draw(chart):
     for number, one in enumerate(chart.series):
         if one.form != "bar":
             known = [(x, value) for x, value in zip(at, one.values) if value is not None]
-            axes.plot(*zip(*known), DASHES[number % 4] if one.form == "line" else "", marker=MARKERS[number % 8], color=LIGHT[number % 8],
+            axes.plot([x for x, _ in known], [value for _, value in known], DASHES[number % 4] if one.form == "line" else "", marker=MARKERS[number % 8], color=LIGHT[number % 8],
                       label=one.name)  # fmt: skip
     if chart.log_x:
         axes.set_xscale("log")

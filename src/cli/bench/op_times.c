@@ -16,7 +16,7 @@ typedef struct row {
   const tg_op_info *op;
   char shape[96]; /* "[8, 16] -> [8, 64]" */
   int calls;      /* of a pass */
-  tgi_cost cost;  /* of a call */
+  tgi_cost cost;  /* of all of them: calls of equal shapes may differ, as with windows */
   double seconds[kPasses];
 } row;
 
@@ -75,7 +75,6 @@ static row *find_row(watched *w, const tg_op_info *op, const void *args)
   if (w->count < kRows) {
     row *r = &w->rows[w->count++];
     r->op = op;
-    r->cost = tgi_cost_of(op, args);
     strcpy(r->shape, shape);
   }
   return &w->rows[w->count - 1];
@@ -133,6 +132,15 @@ static tg_status time_on_gpu(tg_context *ctx, const tg_op_info *op, const void *
   return status;
 }
 
+static void add_call(row *r, const tg_op_info *op, const void *args)
+{
+  const tgi_cost cost = tgi_cost_of(op, args);
+  r->calls++;
+  r->cost.read_bytes += cost.read_bytes;
+  r->cost.written_bytes += cost.written_bytes;
+  r->cost.flops += cost.flops;
+}
+
 static tg_status run(void *user, tg_context *ctx, const tg_op_info *op, const void *args)
 {
   watched *w = user;
@@ -147,7 +155,9 @@ static tg_status run(void *user, tg_context *ctx, const tg_op_info *op, const vo
     seconds = tgi_clock() - start;
   }
   r->seconds[w->pass] += seconds;
-  r->calls += w->pass == 0;
+  if (w->pass == 0) {
+    add_call(r, op, args);
+  }
   return status;
 }
 
@@ -170,6 +180,14 @@ static int by_value(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
+static tgi_cost mean_cost(const row *r)
+{
+  const double calls = r->calls > 0 ? r->calls : 1;
+  return (tgi_cost){.read_bytes = r->cost.read_bytes / calls,
+                    .written_bytes = r->cost.written_bytes / calls,
+                    .flops = r->cost.flops / calls};
+}
+
 static tg_status write_rows(const tgi_bench_ops *ops, watched *w, int passes, json_t *out,
                             tg_error *error)
 {
@@ -180,7 +198,8 @@ static tg_status write_rows(const tgi_bench_ops *ops, watched *w, int passes, js
   for (int i = 0; i < w->count; i++) {
     row *r = &w->rows[i];
     if (i == 0 || !w->on_gpu) {
-      const tg_status status = tgi_cost_roof_measure(&r->cost, &ops->device, s->model.dtype,
+      const tgi_cost mean = mean_cost(r);
+      const tg_status status = tgi_cost_roof_measure(&mean, &ops->device, s->model.dtype,
                                                      tg_context_num_threads(s->ctx), &roof, error);
       if (status != TG_OK) {
         json_decref(list);
@@ -189,17 +208,16 @@ static tg_status write_rows(const tgi_bench_ops *ops, watched *w, int passes, js
     }
     qsort(r->seconds, (size_t)passes, sizeof *r->seconds, by_value);
     const double seconds = r->seconds[passes / 2];
-    const double memory = r->calls * tgi_roof_memory_seconds(&roof, &r->cost);
-    const double compute = r->calls * tgi_roof_compute_seconds(&roof, &r->cost);
+    const double memory = tgi_roof_memory_seconds(&roof, &r->cost);
+    const double compute = tgi_roof_compute_seconds(&roof, &r->cost);
     const double least = memory > compute ? memory : compute;
     json_t *j = json_object();
     json_object_set_new(j, "op", json_string(r->op->op));
     json_object_set_new(j, "shape", json_string(r->shape));
     json_object_set_new(j, "calls", json_integer(r->calls));
     json_object_set_new(j, "ms", json_real(1e3 * seconds));
-    json_object_set_new(j, "bytes",
-                        json_real(r->calls * (r->cost.read_bytes + r->cost.written_bytes)));
-    json_object_set_new(j, "flops", json_real(r->calls * r->cost.flops));
+    json_object_set_new(j, "bytes", json_real(r->cost.read_bytes + r->cost.written_bytes));
+    json_object_set_new(j, "flops", json_real(r->cost.flops));
     json_object_set_new(j, "least_ms", json_real(1e3 * least));
     json_object_set_new(j, "share", json_real(seconds > 0 ? least / seconds : 0));
     json_object_set_new(j, "bound", json_string(memory > compute ? "memory" : "arithmetic"));

@@ -13,8 +13,9 @@ static const char *const passing[] = {"out", "resume", "threads",  "device",
                                       "log", "quiet",  "no-cache", "show-data"};
 
 /* Options that may change when a run is resumed: most do not affect the weights; the schedule is a
- * function of the step, and micro-batches differ in rounding alone. The training text is compared
- * by content, not by name. */
+ * function of the step, and micro-batches differ in rounding alone, but for the auxiliary loss of
+ * routers: tgi_train_prepare compares them then. The training text is compared by content, not by
+ * name. */
 static const char *const free_to_change[] = {
     "train-file",     "val-file",    "eval-every",   "eval-tokens",   "save-every", "schedule",
     "decay-fraction", "micro-batch", "sample-every", "sample-prompt", "keep"};
@@ -273,8 +274,8 @@ static tg_status read_identity(const tgi_json *json, tgi_text_identity *text, tg
 }
 
 static tg_status apply(const tgi_json *json, int64_t done, tgi_train_options *options,
-                       const tgi_parsed *given, tgi_text_identity *text, string_room *room,
-                       tg_error *error)
+                       const tgi_parsed *given, tgi_text_identity *text, int32_t *micro_batch,
+                       string_room *room, tg_error *error)
 {
   const tgi_option *rows = tgi_train_command_line.options;
   tgi_train_options saved = *options;
@@ -308,11 +309,13 @@ static tg_status apply(const tgi_json *json, int64_t done, tgi_train_options *op
                                           : sizeof(int64_t));
     }
   }
+  *micro_batch = saved.micro_batch;
   return read_identity(json, text, error);
 }
 
 tg_status tgi_train_note_apply(tgi_train_options *options, const tgi_parsed *given,
-                               tgi_text_identity *text, tgi_note *note, tg_error *error)
+                               tgi_text_identity *text, int32_t *micro_batch, tgi_note *note,
+                               tg_error *error)
 {
   char path[4096 + 32];
   tgi_note *json_text = malloc(sizeof *json_text);
@@ -328,7 +331,7 @@ tg_status tgi_train_note_apply(tgi_train_options *options, const tgi_parsed *giv
   }
   if (status == TG_OK) {
     string_room room = {note->text};
-    status = apply(&json, done, options, given, text, &room, error);
+    status = apply(&json, done, options, given, text, micro_batch, &room, error);
   }
   json_decref(json.root);
   free(json_text);

@@ -49,7 +49,7 @@ static const tgi_option rows[] = {
     ROW("batch", batch, "N", I32, 1, 1 << 20, "sequences per step (8)"),
     ROW("micro-batch", micro_batch, "N", I32, 1, 1 << 20,
         "sequences per pass, a divisor of --batch: less memory, and the same step but for rounding "
-        "(--batch)"),
+        "and for the auxiliary loss of routers (--batch)"),
     ROW("seq", seq, "N", I32, 1, 1 << 24,
         "tokens per sequence (256, or the model's positions if fewer)"),
     ROW("lr", lr, "X", F64, TGI_ABOVE_0, TGI_ANY_F64, "peak learning rate (0.001)"),

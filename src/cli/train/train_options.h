@@ -53,11 +53,13 @@ tg_status tgi_train_note_write(const tgi_train_options *options, const tgi_text_
 
 /**
  * Fills options that were not given on the command line from the checkpoint in options->out. Their
- * strings are stored in `note`. More steps than those of a finished run are taken. Errors: IO,
- * BAD_FILE, NO_MEMORY, BAD_ARGUMENT (an option that was given differs and would change the run; the
- * message names it and both values).
+ * strings are stored in `note`. More steps than those of a finished run are taken. *micro_batch is
+ * the checkpoint's: whether another one changes the run, the model says. Errors: IO, BAD_FILE,
+ * NO_MEMORY, BAD_ARGUMENT (an option that was given differs and would change the run; the message
+ * names it and both values).
  */
 tg_status tgi_train_note_apply(tgi_train_options *options, const tgi_parsed *given,
-                               tgi_text_identity *text, tgi_note *note, tg_error *error);
+                               tgi_text_identity *text, int32_t *micro_batch, tgi_note *note,
+                               tg_error *error);
 
 #endif

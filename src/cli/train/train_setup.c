@@ -209,6 +209,26 @@ static tg_status check_identity(const tgi_train_run *r, const tgi_text_identity 
                        (long long)is->train_tokens, (unsigned long long)is->hash);
 }
 
+/* The auxiliary loss of routers is computed of each micro-batch, so with it their size is a part of
+ * the objective. */
+static tg_status check_micro_batch(const tgi_train_run *r, int32_t was, tg_error *error)
+{
+  const tgi_config *config = &r->model->config;
+  const bool balances =
+      r->o.router_aux_loss >= 0
+          ? r->o.router_aux_loss > 0
+          : config->num_experts && config->output_router_logits && config->router_aux_loss_coef > 0;
+  const int32_t before = was ? was : r->o.batch,
+                now = r->o.micro_batch ? r->o.micro_batch : r->o.batch;
+  if (!r->o.resume || !balances || before == now) {
+    return TG_OK;
+  }
+  return tgi_error_set(error, TG_BAD_ARGUMENT,
+                       "--micro-batch: expected %d (the checkpoint's: the auxiliary loss of "
+                       "routers depends on it), got %d",
+                       before, now);
+}
+
 static void name_log(tgi_train_run *r)
 {
   if (!r->o.log) {
@@ -224,13 +244,15 @@ static void name_log(tgi_train_run *r)
 tg_status tgi_train_prepare(tgi_train_run *r, const tgi_parsed *given, tg_error *error)
 {
   tgi_text_identity was = {0, 0};
+  int32_t micro_batch = 0;
   tg_status status = check_place(r->o.out, error);
   status = status ? status : tgi_directory_lock_take(r->o.out, &r->lock, error);
   if (status == TG_OK && !r->o.resume) {
     status = check_no_model(r->o.out, error);
   } else if (status == TG_OK) {
     status = tgi_atomic_directory_recover(r->o.out, error);
-    status = status ? status : tgi_train_note_apply(&r->o, given, &was, &r->old_note, error);
+    status = status ? status
+                    : tgi_train_note_apply(&r->o, given, &was, &micro_batch, &r->old_note, error);
     if (status == TG_OK && !r->o.train_file) { /* JSON cannot store a name that is not UTF-8 */
       status =
           tgi_error_set(error, TG_BAD_ARGUMENT,
@@ -244,6 +266,7 @@ tg_status tgi_train_prepare(tgi_train_run *r, const tgi_parsed *given, tg_error 
   const tgi_text_identity is = {r->data.train_corpus.hash.high, r->data.train.tokens};
   status = status ? status : check_identity(r, &was, &is, error);
   status = status ? status : load_model(r, error);
+  status = status ? status : check_micro_batch(r, micro_batch, error);
   status = status ? status : settle(r, error);
   status = status ? status : tgi_train_data_pack(&r->data, &r->o, r->tokenizer, error);
   status = status ? status : tgi_train_sample_prepare(r, error);

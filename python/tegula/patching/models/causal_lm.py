@@ -72,9 +72,12 @@ def kept(hidden, logits_to_keep):
 
 
 def targets_of(labels, shift_labels, ignore_index, hidden):
-    """The target of each row of hidden: token t + 1 for row t."""
+    """The target of each row of hidden: token t + 1 for row t. As in the original, which flattens them, another shape
+    with as many targets will do."""
     if shift_labels is None:
         shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+    if shift_labels.numel() == hidden.shape[:-1].numel():
+        shift_labels = shift_labels.reshape(hidden.shape[:-1])
     if shift_labels.shape != hidden.shape[:-1]:
         raise ValueError(
             f"fused_linear_cross_entropy: labels: expected {list(hidden.shape[:-1])}, got {list(shift_labels.shape)}; "
