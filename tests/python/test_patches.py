@@ -308,6 +308,17 @@ def test_warm_up_runs_every_op_that_has_gradients():
     assert wanted <= seen and {name.replace("_bwd", "_fwd") for name in wanted} <= seen
 
 
+def test_measuring_leaves_the_random_numbers_alone(monkeypatch):
+    from tegula import warm_up
+
+    monkeypatch.setattr(warm_up, "ROWS", 4)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: type("Stream", (), {"cuda_stream": 0}))
+    monkeypatch.setattr(warm_up._core, "tune", lambda *arguments: None)
+    before = torch.get_rng_state()
+    warm_up.measure_products(torch.device("cpu"), [(8, 16)])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_tables_of_measured_products_are_deleted(monkeypatch, tmp_path):
     monkeypatch.delenv("TEGULA_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
