@@ -73,6 +73,17 @@ struct row_sources {
   }
 };
 
+/** Those of grouped_linear, forward or backward. */
+template <typename Args> row_sources sources_of(const Args *a, fault_site bad_slot)
+{
+  row_sources s = {};
+  s.slot = static_cast<const int32_t *>(a->slot.data);
+  s.slots = a->x.shape[0] * a->slots_per_row;
+  s.slots_per_row = (int)a->slots_per_row;
+  s.bad_slot = bad_slot;
+  return s;
+}
+
 /** The expert of a tile, the last whose first tile is not above it; `experts`: none. */
 __device__ __forceinline__ int64_t expert_of_tile(const expert_tiles &t, int64_t tile)
 {

@@ -46,16 +46,6 @@ tg_tensor z_of(const tg_grouped_linear_fwd_args *a)
   return tg_tensor_2d(behind, a->y.dtype, a->y.shape[0], 2 * a->y.shape[1]);
 }
 
-row_sources sources_of(const tg_grouped_linear_fwd_args *a, fault_site bad_slot)
-{
-  row_sources s = {};
-  s.slot = static_cast<const int32_t *>(a->slot.data);
-  s.slots = a->x.shape[0] * a->slots_per_row;
-  s.slots_per_row = (int)a->slots_per_row;
-  s.bad_slot = bad_slot;
-  return s;
-}
-
 #if TGI_VIRTUAL >= 80
 tg_status run_on_tensor_cores(const tg_context *ctx, const tg_grouped_linear_fwd_args *a,
                               grouped_sites sites)

@@ -79,16 +79,6 @@ __global__ void __launch_bounds__(kProductThreads)
   }
 }
 
-row_sources sources_of(const tg_grouped_linear_bwd_args *a, fault_site bad_slot)
-{
-  row_sources s = {};
-  s.slot = static_cast<const int32_t *>(a->slot.data);
-  s.slots = a->x.shape[0] * a->slots_per_row;
-  s.slots_per_row = (int)a->slots_per_row;
-  s.bad_slot = bad_slot;
-  return s;
-}
-
 #if TGI_VIRTUAL >= 80
 bool makes_dx(const tg_grouped_linear_bwd_args *a)
 {
