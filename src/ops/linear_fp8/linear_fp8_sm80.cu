@@ -21,11 +21,6 @@ quantised_product product_of(const tg_context *ctx, const tg_linear_fp8_fwd_args
   return quantised_product_of(a, w, tgi_fp8_panel_bytes(in), fp8_operand::kMostStageBytes);
 }
 
-bool takes(const tg_linear_fp8_fwd_args *a)
-{
-  return takes_quantised(a);
-}
-
 } // namespace
 
 extern "C" size_t TGI_WORKSPACE(linear_fp8_fwd)(const tg_context *ctx,
@@ -38,14 +33,14 @@ extern "C" size_t TGI_WORKSPACE(linear_fp8_fwd)(const tg_context *ctx,
 extern "C" tg_status TGI_KERNEL(linear_fp8_fwd)(const tg_context *ctx,
                                                 const tg_linear_fp8_fwd_args *a)
 {
-  return takes(a) ? multiply_quantised<fp8_operand>(ctx, a, product_of(ctx, a))
-                  : linear_fp8_plain(ctx, a);
+  return takes_quantised(a) ? multiply_quantised<fp8_operand>(ctx, a, product_of(ctx, a))
+                            : linear_fp8_plain(ctx, a);
 }
 
 extern "C" void TGI_PLAN(linear_fp8_fwd)(const tg_context *ctx, const tg_linear_fp8_fwd_args *a,
                                          char *text, size_t bytes)
 {
-  if (takes(a)) {
+  if (takes_quantised(a)) {
     tell_quantised(ctx, a, text, bytes);
   } else {
     tell_linear_fp8_plain(a, text, bytes);

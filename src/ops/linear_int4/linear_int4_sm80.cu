@@ -40,11 +40,6 @@ quantised_product product_of(const tg_context *ctx, const tg_linear_int4_fwd_arg
   return p;
 }
 
-bool takes(const tg_linear_int4_fwd_args *a)
-{
-  return takes_quantised(a);
-}
-
 } // namespace
 
 extern "C" size_t TGI_WORKSPACE(linear_int4_fwd)(const tg_context *ctx,
@@ -57,14 +52,14 @@ extern "C" size_t TGI_WORKSPACE(linear_int4_fwd)(const tg_context *ctx,
 extern "C" tg_status TGI_KERNEL(linear_int4_fwd)(const tg_context *ctx,
                                                  const tg_linear_int4_fwd_args *a)
 {
-  return takes(a) ? multiply_quantised<int4_operand>(ctx, a, product_of(ctx, a))
-                  : linear_int4_plain(ctx, a);
+  return takes_quantised(a) ? multiply_quantised<int4_operand>(ctx, a, product_of(ctx, a))
+                            : linear_int4_plain(ctx, a);
 }
 
 extern "C" void TGI_PLAN(linear_int4_fwd)(const tg_context *ctx, const tg_linear_int4_fwd_args *a,
                                           char *text, size_t bytes)
 {
-  if (takes(a)) {
+  if (takes_quantised(a)) {
     tell_quantised(ctx, a, text, bytes);
   } else {
     tell_linear_int4_plain(a, text, bytes);
