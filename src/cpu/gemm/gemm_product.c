@@ -207,7 +207,7 @@ static void multiply_panel(const step *s, int64_t i, int64_t m, const void *a, i
 {
   _Alignas(64) float tile[TGI_GEMM_MR * TGI_GEMM_NR];
   const bool along_k = s->p->a.along_k;
-  float *sums = s->sums + i * s->sums_stride;
+  float *sums = s->sums ? s->sums + i * s->sums_stride : NULL;
   for (int64_t j = 0; j < s->n; j += TGI_GEMM_NR, b += TGI_GEMM_NR * s->k) {
     const int64_t n = tgi_min_i64(TGI_GEMM_NR, s->n - j), nv = n > TGI_LANES ? 2 : 1;
     tgi_gemm_micro *micro = tgi_gemm_micro_at(m, nv, along_k);

@@ -310,8 +310,10 @@ static job make_job(const tg_context *ctx, const tg_quantize_int8_fwd_args *a)
   p.stream = tgi_streamable(a->q.data, tgi_stride(&a->q, 0), 1) &&
              tgi_exceeds_cache(ctx, tgi_span_bytes(&a->q));
   if (a->granularity != TG_QUANT_PER_ROW) {
-    char *memory = a->workspace;
     p.part_rows = rows_of_part(p.rows);
+  }
+  if (a->granularity != TG_QUANT_PER_ROW && a->workspace) { /* none where a plan is told */
+    char *memory = a->workspace;
     p.low = (float *)(void *)memory;
     p.high = (float *)(void *)(memory + bounds);
     p.inverse = (float *)(void *)(memory + 2 * bounds);

@@ -263,7 +263,7 @@ static tg_status check_view(const tg_tensor *t, const char *name, int64_t rotary
 static bool overlap(const tg_tensor *a, const tg_tensor *b)
 {
   const char *a0 = a->data, *b0 = b->data;
-  return a0 < b0 + tgi_span_bytes(b) && b0 < a0 + tgi_span_bytes(a);
+  return a0 && b0 && a0 < b0 + tgi_span_bytes(b) && b0 < a0 + tgi_span_bytes(a);
 }
 
 static tg_status check_views(const tg_tensor *cos, const tg_tensor *sin, int64_t rotary_dim,

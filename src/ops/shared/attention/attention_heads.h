@@ -31,11 +31,11 @@ static inline void tgi_want_heads(tgi_call *call, const tg_tensor *q, const tg_t
                   "a multiple of k's");
 }
 
-/** Address of t[index, row, head, 0]. */
+/** Address of t[index, row, head, 0]; NULL of an absent tensor. */
 static inline void *tgi_head_row(const tg_tensor *t, int64_t index, int64_t row, int64_t head)
 {
   const int64_t i = index * tgi_stride(t, 0) + row * tgi_stride(t, 1) + head * tgi_stride(t, 2);
-  return (char *)t->data + i * (int64_t)tg_dtype_bytes(t->dtype);
+  return t->data ? (char *)t->data + i * (int64_t)tg_dtype_bytes(t->dtype) : NULL;
 }
 
 #endif

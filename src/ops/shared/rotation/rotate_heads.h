@@ -271,6 +271,9 @@ TGI_INLINE void tgi_rotate_head(const tgi_rotate_job *job, tgi_coefficients *c,
 TGI_INLINE void tgi_rotate_side(const tgi_rotate_job *job, const tgi_heads *s, tgi_coefficients *c,
                                 int64_t token, tgi_rotate_kind k)
 {
+  if (s->count == 0) {
+    return; /* an absent side */
+  }
   const int64_t b = token / job->seq, t = token % job->seq;
   const char *x = s->x.data + b * s->x.sequence + t * s->x.token;
   char *y = s->y.data + b * s->y.sequence + t * s->y.token;
