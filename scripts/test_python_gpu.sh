@@ -50,7 +50,7 @@ rm -f "$logs"/*.failed "$logs/failures.txt"
 # The slowest first.
 for file in test_patched_models $(grep -l 'usefixtures("device"' tests/python/test_*.py | sed 's,.*/,,; s,\.py$,,'); do
   echo "$file"
-done | awk '!seen[$0]++' | xargs -P "$(nproc)" -I {} scripts/test_python_gpu.sh "$build" "$logs" {} || failed=1
+done | awk '!seen[$0]++' | xargs -P "$(env -u OMP_NUM_THREADS nproc)" -I {} scripts/test_python_gpu.sh "$build" "$logs" {} || failed=1
 echo "skipped:"
 grep -h '^SKIPPED' "$logs"/*.log |
   sed 's/^SKIPPED \[\([0-9]*\)\] [^ ]*: /\1 /' |

@@ -194,15 +194,15 @@ problem *problem_copy(const problem *from, problem_layout layout, bool f64)
   return p;
 }
 
-problem *problem_row(const problem *from, int64_t row)
+problem *problem_rows(const problem *from, int64_t first, int64_t count)
 {
   const int64_t rows = from->view[0].tensor->shape[0];
   problem *source = problem_copy(from, PROBLEM_DENSE, false);
   for (int v = 0; v < source->num_views; v++) {
     tg_tensor *t = source->view[v].tensor;
     if (t->ndim > 0 && t->shape[0] == rows) {
-      t->data = (char *)t->data + row * tgi_stride(t, 0) * (int64_t)tg_dtype_bytes(t->dtype);
-      t->shape[0] = 1;
+      t->data = (char *)t->data + first * tgi_stride(t, 0) * (int64_t)tg_dtype_bytes(t->dtype);
+      t->shape[0] = count;
     }
   }
   problem *p = problem_copy(source, PROBLEM_DENSE, false);

@@ -53,8 +53,9 @@ problem *problem_create(const spec *s, const spec_case *c, tg_dtype dtype);
 /** The same values under another layout; `f64`: every float tensor widened, exact. */
 problem *problem_copy(const problem *from, problem_layout layout, bool f64);
 
-/** The same values, only row `row` of every tensor whose first extent is that of the first slot. */
-problem *problem_row(const problem *from, int64_t row);
+/** The same values, only rows `first` to `first + count - 1` of every tensor whose first extent is
+ * that of the first slot. */
+problem *problem_rows(const problem *from, int64_t first, int64_t count);
 
 void problem_destroy(problem *p);
 

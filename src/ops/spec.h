@@ -61,6 +61,9 @@ typedef struct spec {
   void (*fill)(tgi_shaped *shaped, const spec_case *c, spec_rng *rng);
 
   bool batch_invariant; /* row i of the outputs has the same bits if the call has that row alone */
+  /* On the entry sm90 such a call has one row more than this, if there are as many: up to it rows
+   * are a class with bits of its own. 0: there is one class. */
+  int64_t rows_of_first_class;
 
   /* True if one more element on this axis of this slot is still a right call (a table may have any
    * number of rows). NULL: every extent is bound by the others. */

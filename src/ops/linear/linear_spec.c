@@ -223,7 +223,8 @@ const spec spec_linear_fwd = {
     .f16_ceiling = 2e-3,
     .bf16_ceiling = 1.6e-2,
     .fill = fill,
-    .batch_invariant = true, /* on Hopper up to 64 rows, and from there on */
+    .batch_invariant = true,
+    .rows_of_first_class = 64,
     .refuses = fwd_refuses,
     .bad_scalars = bad_scalars,
 };
