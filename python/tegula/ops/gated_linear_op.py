@@ -3,6 +3,7 @@
 The table has a forward alone. Its gradient is that of swiglu, then that of both linear layers."""
 
 import torch
+from torch.autograd import forward_ad
 
 from ..autograd.conventions import ROUNDING, choose, empty, expect_tensor, rows
 from ..autograd.op_function import Op, needs_gradient, refuse_second, transforms_active
@@ -70,7 +71,8 @@ def linear_swiglu(x: torch.Tensor, gate_weight: torch.Tensor, up_weight: torch.T
     for name, tensor in tensors.items():
         expect_tensor("linear_swiglu", name, tensor)
     arguments = rows(x), gate_weight, up_weight, number
-    if torch.is_grad_enabled() and any(needs_gradient(tensor) for tensor in tensors.values()):
+    wanted = torch.is_grad_enabled() and any(needs_gradient(tensor) for tensor in tensors.values())
+    if wanted or not torch.compiler.is_compiling() and forward_ad._current_level >= 0:  # which raises
         y = LinearSwiGLU.apply(*arguments)[0]
     else:
         y = _linear_swiglu(*arguments, False)[0]
