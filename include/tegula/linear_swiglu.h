@@ -1,4 +1,4 @@
-/** Gate and up of a feed-forward block with their activation: y = silu(x G^T) * (x U^T), forward. */
+/** Gate and up of a feed-forward block with their activation, forward. */
 #ifndef TEGULA_LINEAR_SWIGLU_H
 #define TEGULA_LINEAR_SWIGLU_H
 
