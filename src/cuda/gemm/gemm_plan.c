@@ -114,6 +114,12 @@ enum {
   kDeepStages = 6 /* of narrow tiles */
 };
 
+/* Rows of a forward product's result may begin anywhere, if they are written once. */
+static bool may_be_loose(const tgi_gemm_problem *p)
+{
+  return p->a.major == TGI_GEMM_ALONG_K && p->b.major == TGI_GEMM_ALONG_K && !p->adds;
+}
+
 /* Nothing is asked of k: a row may have an end within a vector of 16 bytes, if the next one begins
  * at one. Of a map TMA wants addresses, steps and the box's own rows in such vectors, but not
  * extents, which it counts in elements: of a box that reaches beyond the tensor the elements
@@ -132,7 +138,7 @@ static const char *obstacle_to_dense(const tgi_gemm_problem *p)
   if (p->a.major == TGI_GEMM_ACROSS_K && p->b.major == TGI_GEMM_ALONG_K) {
     return "A across k beside B along it";
   }
-  if (!p->a.vectors || !p->b.vectors || !p->c.vectors) {
+  if (!p->a.vectors || !p->b.vectors || (!p->c.vectors && !may_be_loose(p))) {
     return "rows that do not begin at multiples of 16 bytes";
   }
   if (p->m > INT_MAX / 2 || p->n > INT_MAX / 2 || p->k > INT_MAX / 2) {
@@ -148,7 +154,7 @@ static const char *obstacle_to_dense(const tgi_gemm_problem *p)
  * else. */
 static const char *obstacle_to_beside(const tgi_gemm_problem *p)
 {
-  return p->c.dtype == TG_F32 || p->finishes || p->adds || p->n % kVector != 0
+  return p->c.dtype == TG_F32 || p->finishes || p->adds || p->n % kVector != 0 || !p->c.vectors
              ? "results that are stored in step"
              : NULL;
 }
@@ -289,10 +295,12 @@ void tgi_gemm_plan_text(const tgi_gemm_problem *p, const tgi_gemm_plan *plan, ch
     snprintf(groups, sizeof groups, "%lld groups of %s, ", (long long)p->groups,
              p->grouped == TGI_GEMM_GROUPS_OF_ROWS ? "rows" : "steps");
   }
-  const char *behind = plan->kernel == TGI_GEMM_SM90_IN_STEP ? ", stored in step"
-                       : p->epilogue == TGI_GEMM_STORE       ? ""
-                       : plan->fused                         ? ", the activation beside them"
-                                                             : ", the activation behind them";
+  const bool in_step = plan->kernel == TGI_GEMM_SM90_IN_STEP;
+  const char *behind = in_step && !p->c.vectors        ? ", stored in step by warps"
+                       : in_step                       ? ", stored in step"
+                       : p->epilogue == TGI_GEMM_STORE ? ""
+                       : plan->fused                   ? ", the activation beside them"
+                                                       : ", the activation behind them";
   snprintf(text, bytes, "wgmma, %s, %stiles of %d x %d, %d stages of %d steps%s", form_of(p),
            groups, plan->tile_m, plan->tile_n, plan->stages, plan->tile_k, behind);
 }
