@@ -30,7 +30,7 @@ typedef enum tgi_gemm_major { TGI_GEMM_ALONG_K, TGI_GEMM_ACROSS_K } tgi_gemm_maj
 typedef struct tgi_gemm_operand {
   tg_dtype dtype;
   tgi_gemm_major major;
-  bool vectors; /* every contiguous run begins at a multiple of 16 bytes */
+  bool vectors; /* every contiguous run begins at a multiple of 16 bytes; C's need not in some */
 } tgi_gemm_operand;
 
 typedef enum tgi_gemm_groups {
