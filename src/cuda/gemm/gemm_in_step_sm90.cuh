@@ -296,7 +296,7 @@ __global__ void __launch_bounds__(kGemmSm90Threads, 1)
   }
   give_registers<24>();
   if (threadIdx.x == 0) {
-    gemm_produce<Form>(s, job.tiles, job, &a, &b);
+    gemm_produce<Form>(s, job.tiles, job, &a, &b, &b);
   }
 }
 
