@@ -175,10 +175,10 @@ static const char *count_text(double count, char text[32])
 static const char *plan_text(const work *w, char text[kPlanText])
 {
   const bool gpu = w->t->device.backend == TG_BACKEND_CUDA;
-  const char *why = !w->session            ? "an engine shares passes among its rows"
+  const char *why = !w->session            ? "decoder: an engine shares passes among its rows"
                     : !w->session->decoder ? w->session->no_decoder
                                            : "";
-  snprintf(text, kPlanText, gpu && why[0] ? "%s (no decoder: %s)" : "%s",
+  snprintf(text, kPlanText, gpu && why[0] ? "%s (%s)" : "%s",
            w->session ? tg_session_steps(w->session) : tg_engine_steps(w->engine), why);
   return text;
 }
