@@ -25,7 +25,7 @@ def widen(blocks, scales, dtype):
     """[experts, out, in]; of a byte the low code comes first."""
     table = torch.tensor([*VALUES, *(-value for value in VALUES)], dtype=dtype)
     codes = torch.stack([blocks & 15, blocks >> 4], -1).flatten(-2)
-    return (table[codes.int()] * torch.exp2(scales.float() - 127)[..., None].to(dtype)).flatten(-2)
+    return (table[codes.long()] * torch.exp2(scales.float() - 127)[..., None].to(dtype)).flatten(-2)
 
 
 @functools.lru_cache(1)
@@ -53,7 +53,7 @@ def grouped_linear_mxfp4_fwd(words, backward, dtype):
     owner = sorted((rows * (chosen - 1) + row) % experts for row in range(rows))
     counts = torch.bincount(torch.tensor(owner), minlength=experts)
     offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()
-    slot = torch.randperm(rows, dtype=torch.int32)
+    slot = torch.randperm(rows).int()
     x, bias = torch.randn(tokens, cols, dtype=dtype), torch.randn(experts, out, dtype=dtype)
     fields = dict(x=x, weight=packed, offsets=offsets, y=torch.empty(rows, out, dtype=dtype))
     if biased:
