@@ -112,8 +112,8 @@ tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *problem,
                                        const tgi_gemm_device *device, int tile_n);
 
 /** The plan of a product NT of two operands in e4m3, with scales behind the sums, in tiles that
- * finish in step; C is of f32, f16 or bf16. `apart`: sums of 128 along k are added up outside of the
- * tensor core. */
+ * finish in step; C is of f32, f16 or bf16. `apart`: sums of 128 along k are added up outside of
+ * the tensor core. */
 tgi_gemm_plan tgi_gemm_plan_e4m3_sm90(const tgi_gemm_problem *problem,
                                       const tgi_gemm_device *device, bool apart);
 
