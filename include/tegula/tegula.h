@@ -22,6 +22,7 @@
 #include "linear.h"               // IWYU pragma: export
 #include "linear_cross_entropy.h" // IWYU pragma: export
 #include "linear_fp8.h"           // IWYU pragma: export
+#include "linear_fp8_fp8.h"       // IWYU pragma: export
 #include "linear_int4.h"          // IWYU pragma: export
 #include "linear_int8.h"          // IWYU pragma: export
 #include "linear_swiglu.h"        // IWYU pragma: export

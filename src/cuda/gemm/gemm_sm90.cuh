@@ -1,8 +1,10 @@
 /**
- * Matrix products on Hopper's tensor cores: C = op(A) op(B), 16-bit operands, f32 sums.
+ * Matrix products on Hopper's tensor cores: C = op(A) op(B), operands of 16 bits, or e4m3 along k,
+ * f32 sums.
  *
  * Method  Persistent blocks, one on each multiprocessor, of three warpgroups. One thread, the
- *         producer, loads tiles of 64 steps of A and B by TMA into a ring of stages. Two warpgroups
+ *         producer, loads tiles of 64 steps of A and B (128 of e4m3: 128 bytes a row) by TMA into a
+ *         ring of stages. Two warpgroups
  *         multiply 64 rows each (wgmma), leave a finished tile in shared memory and go on. Three
  *         spare warps beside the producer store the tile, or compute an activation from it, while
  *         the next tile's products run.
@@ -13,8 +15,9 @@
  * Work    Tiles of 128 x kN; who multiplies which tile is gemm_grouped.cuh's, what becomes of it an
  *         epilogue's (gemm_epilogue.cuh). A warpgroup none of whose 64 rows exists multiplies
  *         nothing.
- * Sums    An element is one chain over k, in steps of 16, within the tensor core: its bits depend
- *         on its row of A and its column of B alone.
+ * Sums    An element is one chain over k, in steps of 16 (e4m3: 32), within the tensor core: its
+ *         bits depend on its row of A and its column of B alone. gemm_multiply_apart takes the sums
+ *         of every 128 of k out of the tensor core, which keeps some 14 bits of those of e4m3.
  * Bound   Tensor cores; where groups have few rows, memory.
  */
 #ifndef TGI_CUDA_GEMM_SM90_CUH
@@ -34,10 +37,13 @@ constexpr int kGemmFinishers = 96; /* threads */
 constexpr int kGemmPieces = 2;     /* of a tile whose f32 sums are stored */
 
 /** Form of a product's operands in memory and size of its tiles. kInStep: consumers store a tile
- * themselves, through two blocks of 64 columns each, in place of a whole tile. */
-template <bool kAcrossA, bool kAcrossB, int kColumns, bool kInStep = false> struct gemm_form {
+ * themselves, through two blocks of 64 columns each, in place of a whole tile. kBytes: of an
+ * element. */
+template <bool kAcrossA, bool kAcrossB, int kColumns, bool kInStep = false, int kBytes = 2>
+struct gemm_form {
   static constexpr bool kTurnA = kAcrossA, kTurnB = kAcrossB; /* contiguous across k */
   static constexpr int kN = kColumns, kStages = kColumns == 128 ? 6 : 4;
+  static constexpr int kStep = 2 * kGemmTileK / kBytes; /* elements along k */
   static constexpr int kBytesA = kGemmTileM * 2 * kGemmTileK, kBytesB = kN * 2 * kGemmTileK;
   static constexpr int kResult = kInStep ? 4 * kGemmBlock : kN * 2 * kGemmTileM;
 };
@@ -141,7 +147,7 @@ __device__ __forceinline__ void gemm_produce(const gemm_shared &s, const Tiles &
     const int second = epilogue.second_column(p.column_tile);
     for (int i = 0; i < p.steps; i++) {
       wait_for(s.empty + turn.stage, turn.parity ^ 1);
-      gemm_load<Form>(s, turn.stage, a, b, second_b, p, p.first_step + i * kGemmTileK, first,
+      gemm_load<Form>(s, turn.stage, a, b, second_b, p, p.first_step + i * Form::kStep, first,
                       second, !Tiles::kGroupsOfSteps);
       turn.next();
     }
@@ -174,7 +180,7 @@ __device__ __forceinline__ void gemm_clear_tail(const gemm_shared &s, int stage,
   sync_some(both ? 3 : 4, both ? kGemmConsumers * kWarpgroup : kWarpgroup);
 }
 
-/** Adds products 16 j .. 16 j + 15 of a step. */
+/** Adds products 16 j .. 16 j + 15 of a step (of e4m3 32 j .. 32 j + 31). */
 template <typename T, typename Form>
 __device__ __forceinline__ void gemm_multiply_16(float (&d)[Form::kN / 2], const gemm_shared &s,
                                                  int stage, int consumer, int j, bool add)
@@ -247,6 +253,38 @@ __device__ __forceinline__ void gemm_multiply(float (&d)[Form::kN / 2], const ge
   if (kMayBeNone && p.tail) {
     gemm_multiply_tail<T, Form>(d, s, turn, p, consumer);
     turn.next();
+  }
+}
+
+/** The same, one group: each step's sums are added up outside of the tensor core. */
+template <typename T, typename Form>
+__device__ __forceinline__ void gemm_multiply_apart(float (&d)[Form::kN / 2], const gemm_shared &s,
+                                                    gemm_turn<Form::kStages> &turn,
+                                                    const gemm_place &p, int consumer)
+{
+  float part[Form::kN / 2];
+#pragma unroll
+  for (int i = 0; i < Form::kN / 2; i++) {
+    d[i] = 0;
+  }
+  for (int i = 0; i < p.steps; i++) {
+    wait_for(s.full + turn.stage, turn.parity);
+    wgmma_fence();
+#pragma unroll
+    for (int j = 0; j < kGemmTileK / 16; j++) {
+      gemm_multiply_16<T, Form>(part, s, turn.stage, consumer, j, j > 0);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    settle(part);
+    if (threadIdx.x % kWarpgroup == 0) {
+      arrive(s.empty + turn.stage);
+    }
+    turn.next();
+#pragma unroll
+    for (int j = 0; j < Form::kN / 2; j++) {
+      d[j] += part[j];
+    }
   }
 }
 
