@@ -1,6 +1,6 @@
 /* linear_swiglu has the bits of two linear layers and swiglu, whether or not gate and up are
- * stored: on the CPU, and on a GPU if there is one, where Hopper runs 65 rows and more as one
- * product. */
+ * stored: on the CPU, and on a GPU if there is one, where Hopper runs 65 rows and more, if they
+ * have 128 tiles, as one product. */
 #include "tegula/tegula.h"
 
 #include <setjmp.h>
@@ -20,8 +20,8 @@ typedef struct block {
   int64_t rows, in, out;
 } block;
 
-static const block kBlocks[] = {
-    {1, 264, 72}, {64, 1160, 264}, {65, 72, 1000}, {200, 136, 40}, {300, 264, 6408}};
+static const block kBlocks[] = {{70, 72, 12296}, {1, 264, 72},   {64, 1160, 264},
+                                {65, 72, 1000},  {200, 136, 40}, {300, 264, 6408}};
 
 /* Two bytes of each: bf16 of about 1 in size, of either sign. */
 static uint16_t element(uint64_t i)
