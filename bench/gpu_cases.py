@@ -149,6 +149,8 @@ CASES = [
     *[Case("linear", "bwd", shape, copied=False, compiled=False)
       for shape in ("4096x4096x4096_nodbias", "8192x4096x14336_nodweight_nodbias",
                     "8192x4096x14336_nodx_nodbias")],
+    *[Case("linear_swiglu", "fwd", shape, copied=False, compiled=False)
+      for shape in ("8192x1024x3072_save", "4096x4096x12288_save", "8192x4096x12288_save")],
     *[Case("linear_cross_entropy", "fwdbwd", shape, copied=False, events=True, memory=True)
       for shape in HEAD_SHAPES],
     *attention_cases(),

@@ -166,7 +166,27 @@ def linear(words, backward, dtype, blas=()):
     return Problem(fields, [both])
 
 
-BUILDERS = dict(linear=linear)
+def linear_swiglu(words, backward, dtype):
+    rows, cols, out = words.extents
+    save, once = words.flag("save"), words.flag("once")
+    words.done()
+    x = torch.randn(rows, cols, dtype=dtype)
+    weights = [torch.randn(out, cols, dtype=dtype) / math.sqrt(cols) for _ in range(2)]
+    results = [torch.empty(rows, out, dtype=dtype) for _ in range(3 if save else 1)]
+    fields = dict(x=x, gate_weight=weights[0], up_weight=weights[1], y=results[0],
+                  rounding="TG_ROUNDING_ONCE" if once else "TG_ROUNDING_HF")
+    if save:
+        fields.update(gate=results[1], up=results[2])
+
+    def steps():
+        gate, up = F.linear(x, weights[0]), F.linear(x, weights[1])
+        y = F.silu(gate) * up
+        return {"y": y, "gate": gate, "up": up} if save else {"y": y}
+
+    return Problem(fields, [Peer("torch", steps)])
+
+
+BUILDERS = dict(linear=linear, linear_swiglu=linear_swiglu)
 
 # Small enough for the reference, wide enough for long sums. By row, else by op.
 ACCURACY = {
