@@ -8,6 +8,11 @@ INT4 = "_g128_sf16"
 OTHERS = ("linear_int8", "linear_fp8")  # weight only
 DYNAMIC_SHAPE = "8192x8192x8192_dynamic"  # int8 times int8, a scale for each token
 
+# e4m3 times e4m3 with scales of rows and of columns, of Qwen3-8B's matrices. Sums of 128 columns apart, or
+# all in the tensor core.
+E4M3_SHAPES = tuple(f"8192x{size}_xf8" for size in ("4096x24576", "12288x4096", "4096x6144"))
+FAST = "_fast"
+
 # What the second predecessor published: rows of f16, int4 in groups of 128.
 PREDECESSOR_SHAPES = tuple(f"128x{size}" for size in
                            ("1024x1024", "2048x2048", "4096x4096", "4096x11008", "8192x8192"))
@@ -29,6 +34,8 @@ def listed():
               for weight in WEIGHTS for rows in ROWS]
     found += [(op, "bf16", f"{rows}x{weight}", False, ())
               for op in OTHERS for weight in WEIGHTS for rows in FEW_ROWS]
+    found += [("linear_fp8_fp8", "bf16", shape + fast, False, ("rowwise",) * (fast == FAST))
+              for shape in E4M3_SHAPES for fast in ("", FAST)]
     for shape in PREDECESSOR_SHAPES:
         found += [(op, "f16", shape + words, False, ())
                   for op, words in (("linear", ""), ("linear_int8", ""), ("linear_int4", INT4))]

@@ -2,8 +2,8 @@
 
 from pages.bars import number, ours_of
 from pages.markdown_table import table
-from quantised_cases import (DYNAMIC_SHAPE, INT4, MXFP4_SHAPES, OTHERS, PREDECESSOR_SHAPES, ROWS, WEIGHTS,
-                             int4_shape)
+from quantised_cases import (DYNAMIC_SHAPE, E4M3_SHAPES, FAST, INT4, MXFP4_SHAPES, OTHERS,
+                             PREDECESSOR_SHAPES, ROWS, WEIGHTS)
 
 ABOUT = """\
 us of a product, and in brackets how many times as fast it is as cuBLAS in bf16 on the widened weight, in the same run. \
@@ -17,6 +17,10 @@ card. In brackets: times as fast as cuBLAS in f16."""
 # in x out -> its int8 and int4 over cuBLAS, of its README
 PUBLISHED = {"128x1024x1024": (0.58, 0.43), "128x2048x2048": (0.63, 0.36), "128x4096x4096": (0.69, 0.46),
              "128x4096x11008": (0.74, 0.82), "128x8192x8192": (0.64, 0.52)}
+
+E4M3 = """\
+e4m3 times e4m3 with a scale for each row and each column. `in order`: sums of 128 columns are added outside of the tensor \
+core; `fast`: none are, as in PyTorch's rowwise product beside it."""
 
 MXFP4 = """\
 GPT-OSS 20B: 32 experts, 4 a token, batches of 1 and 8, whose rows all have experts of their own. `of copy`: share of a \
@@ -60,12 +64,20 @@ def predecessors(cases):
                    cell(of_case(cases, "linear_int4", shape + INT4, "f16")), f"{int8}", f"{int4}")
 
 
+def e4m3(cases):
+    for shape in E4M3_SHAPES:
+        ordered, fast = (of_case(cases, "linear_fp8_fp8", shape + words) for words in ("", FAST))
+        if ordered or fast:
+            yield (shape.removesuffix("_xf8"), cell(ordered), cell(fast), cell(fast, "rowwise"))
+
+
 def section(cases, card):
     lines = list(weight_only(cases))
     dynamic = of_case(cases, "linear_int8", DYNAMIC_SHAPE)
     compared = list(predecessors(cases))
     experts = [(shape, rows) for shape in MXFP4_SHAPES if (rows := of_case(cases, "grouped_linear_mxfp4", shape))]
-    if not (lines or dynamic or compared or experts):
+    codes = list(e4m3(cases))
+    if not (lines or dynamic or compared or experts or codes):
         return
     yield f"## Products with quantised weights{card}"
     yield ""
@@ -78,6 +90,11 @@ def section(cases, card):
         yield (f"int8 times int8, with a scale for each token, 8192 x 8192 x 8192: {us(mine):.0f} us with quantising x, "
                f"{cell(dynamic, 'cublas_int8')} beside cuBLAS's integer product alone, {cell(dynamic)} beside bf16.")
         yield ""
+    if codes:
+        yield E4M3
+        yield ""
+        yield from table(("rows x in x out", "in order us (over bf16)", "fast us (over bf16)",
+                          "fast us (over rowwise)"), codes)
     if compared:
         yield PREDECESSOR
         yield ""
@@ -90,6 +107,6 @@ def section(cases, card):
                          [(shape, f"{us(ours_of(rows)):.1f}", f"{number(ours_of(rows), 'gbps'):.0f}",
                            f"{number(ours_of(rows), 'roof_share'):.1%}", cell(rows)) for shape, rows in experts])
     seen = sorted({(mine["device"], mine["commit"]) for mine in map(ours_of, [
-        *(rows for case, rows in cases.items() if case[0] == "gpu" and case[1] in (*NAMES, "grouped_linear_mxfp4"))])})
+        *(rows for case, rows in cases.items() if case[0] == "gpu" and case[1] in (*NAMES, "linear_fp8_fp8", "grouped_linear_mxfp4"))])})
     yield "; ".join(f"{device}, commit `{commit}`" for device, commit in seen) + "."
     yield ""
