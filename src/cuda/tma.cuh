@@ -2,9 +2,9 @@
  * Tiles of tensors [index, row, head, dim], copied between memory and shared memory by one
  * thread (PTX: cp.async.bulk.tensor). From Hopper on.
  *
- * A page is up to 256 rows of 64 elements of one head (32 of f32, 128 of e4m3), 128 bytes a row; its 16-byte
- * chunk c of row r lies at chunk c ^ r % 8, as products (wgmma.cuh) want it, and its start is a
- * multiple of 1024. What lies outside the tensor is read as zeros, and not written.
+ * A page is up to 256 rows of 64 elements of one head (32 of f32, 128 of e4m3), 128 bytes a row;
+ * its 16-byte chunk c of row r lies at chunk c ^ r % 8, as products (wgmma.cuh) want it, and its
+ * start is a multiple of 1024. What lies outside the tensor is read as zeros, and not written.
  */
 #ifndef TGI_CUDA_TMA_CUH
 #define TGI_CUDA_TMA_CUH

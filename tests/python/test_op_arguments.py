@@ -53,6 +53,7 @@ def good_arguments():
         "pack_fp8": {"weight": f8, "scale": one}, "linear_int8": {"x": x, "weight": ops.pack_int8(q8, s8), "bias": placed.ones(5)},
         "linear_int4": {"x": wide, "weight": ops.pack_int4(q4, s4), "bias": placed.ones(5)},
         "linear_fp8": {"x": x, "weight": ops.pack_fp8(f8, one), "bias": placed.ones(5)},
+        "linear_fp8_fp8": {"x": x, "weight": f8, "weight_scale": placed.ones(5), "bias": placed.ones(5)},
         "topk_router": {"logits": placed.randn(2, 3, 8), "token_mask": ids, "k": 2, "sums": True}, "moe_plan": {"indices": chosen, "experts": 4},
         "grouped_linear": {"x": placed.randn(3, 8), "weight": placed.randn(4, 5, 8), "offsets": offsets, "bias": placed.ones(4, 5), "slot": slot, "row": row},
         "pack_mxfp4": {"blocks": blocks, "scales": scales},

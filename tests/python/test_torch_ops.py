@@ -424,6 +424,11 @@ def test_tf32_is_what_pytorch_says():
         matmul.fp32_precision = before
 
 
+def test_a_cpu_has_no_tf32():
+    x, w = torch.randn(3, 40), torch.randn(5, 40)
+    assert torch.equal(ops.linear(x, w, allow_tf32=True), ops.linear(x, w, allow_tf32=False))
+
+
 def test_the_example_of_the_python_guide():
     text = (pathlib.Path(__file__).resolve().parents[2] / "docs/python.md").read_text()
     names = {}

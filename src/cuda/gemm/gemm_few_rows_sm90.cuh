@@ -1,11 +1,12 @@
 /**
- * y = x W^T for 1 to 64 rows of x, of 16 bits or e4m3, on Hopper: one reading of W at memory's pace.
+ * y = x W^T for 1 to 64 rows of x, of 16 bits or e4m3, on Hopper: one reading of W at memory's
+ * pace.
  *
  * Method  y^T = W x^T on tensor cores (wgmma): 128 rows of W are the rows of a tile and x's
  *         rows its 8 to 64 columns. A cluster of up to eight blocks shares such a tile, each with
  *         a part of k of its own, so that few rows of W occupy the device too. A warp loads steps
- *         of 64 (e4m3: 128) of W and x by TMA into a ring; two warpgroups multiply. In the end each block adds
- *         up its share of the tile from all of them, in the order of k, through the cluster's
+ *         of 64 (e4m3: 128) of W and x by TMA into a ring; two warpgroups multiply. In the end each
+ * block adds up its share of the tile from all of them, in the order of k, through the cluster's
  *         shared memory.
  * Sums    How k is split depends on W's shape alone, and a column of a tile on no other column: a
  *         row of y has the same bits whatever the number of rows. A step's sums of e4m3, of which
@@ -103,7 +104,8 @@ __device__ __forceinline__ void few_rows_step(float (&d)[kTokens / 2], const few
   wgmma_commit();
 }
 
-/** d = this warpgroup's 64 rows of W times x, over the block's part of k; of e4m3: sums of steps. */
+/** d = this warpgroup's 64 rows of W times x, over the block's part of k; of e4m3: sums of steps.
+ */
 template <typename T, int kTokens>
 __device__ __forceinline__ void few_rows_add_up(float (&d)[kTokens / 2], const few_rows_shared &s,
                                                 int first, int end, int stages)

@@ -27,9 +27,9 @@ extern "C" {
 inline namespace TGI_CUDA_ENTRY
 {
 
-/** Of what, and how, a product is made. kActs: there may be an activation and saved values. kScales:
- * sums are multiplied by scales of their row and column. kApart: they are added up outside of the
- * tensor core. */
+/** Of what, and how, a product is made. kActs: there may be an activation and saved values.
+ * kScales: sums are multiplied by scales of their row and column. kApart: they are added up outside
+ * of the tensor core. */
 template <typename Operand, typename Result, bool kMayAct, bool kHasScales = false,
           bool kAddsApart = false>
 struct gemm_in_step_way {
@@ -376,10 +376,9 @@ tg_status gemm_launch_in_step_sm90(const tg_context *ctx, const tgi_gemm_plan &p
                             {&c, job.loose ? &m.a : &m.c, 64}};
   const tg_status status = make_page_maps(ctx, maps);
   job.run = Form::kN / 2;
-  return status != TG_OK
-             ? status
-             : launch(ctx, gemm_in_step_kernel<Way, Form>, dim3((unsigned)plan.blocks),
-                      kGemmSm90Threads, plan.shared, a, b, c, job);
+  return status != TG_OK ? status
+                         : launch(ctx, gemm_in_step_kernel<Way, Form>, dim3((unsigned)plan.blocks),
+                                  kGemmSm90Threads, plan.shared, a, b, c, job);
 }
 
 } // namespace TGI_CUDA_ENTRY

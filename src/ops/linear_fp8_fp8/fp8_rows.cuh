@@ -26,10 +26,9 @@ inline int64_t fp8_aligned(int64_t bytes)
 /** Bytes of the workspace that codes and scales take: none where they are given. */
 inline int64_t fp8_rows_bytes(const tg_linear_fp8_fp8_fwd_args *a)
 {
-  return a->x.dtype == TG_F8_E4M3
-             ? 0
-             : fp8_aligned(a->x.shape[0] * divide_up(a->x.shape[1], 16) * 16) +
-                   fp8_aligned(a->x.shape[0] * 4);
+  return a->x.dtype == TG_F8_E4M3 ? 0
+                                  : fp8_aligned(a->x.shape[0] * divide_up(a->x.shape[1], 16) * 16) +
+                                        fp8_aligned(a->x.shape[0] * 4);
 }
 
 /** Where they lie, or will lie. */
@@ -100,7 +99,7 @@ __global__ void __launch_bounds__(kFp8Threads) fp8_rows_kernel(const fp8_rows_ta
       b.widen(fabsf(to_f32(x[k])));
     }
     const float most = unite_block(b, scratch).high, least = 0x1p-126f;
-    const float scale = !isfinite(most)           ? CUDART_NAN_F
+    const float scale = !isfinite(most)         ? CUDART_NAN_F
                         : most / 448.0f > least ? most / 448.0f
                                                 : least;
     if (t == 0) {

@@ -19,6 +19,6 @@ void tgi_linear_fp8_fp8_fwd_check(tgi_call *call, const tg_linear_fp8_fp8_fwd_ar
   if (!codes) {
     TGI_WANT_DTYPE(call, a, y, tgi_like_or_f32(&a->x));
   }
-  TGI_WANT_DTYPE(call, a, bias, tgi_like_or_f32(&a->y));
+  TGI_WANT_DTYPE(call, a, bias, tgi_like_or_f32(codes ? &a->y : &a->x));
   call->empty = rows == 0 || out == 0;
 }

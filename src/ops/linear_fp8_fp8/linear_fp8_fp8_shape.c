@@ -17,7 +17,7 @@ void tgi_linear_fp8_fp8_fwd_shape(tgi_shape *s, tg_linear_fp8_fp8_fwd_args *a)
   a->weight_scale = tg_tensor_1d(NULL, TG_F32, tgi_shape_flag(s, "onescale") ? 1 : out);
   a->y = tg_tensor_2d(NULL, y_f32 ? TG_F32 : s->dtype, rows, out);
   if (tgi_shape_flag(s, "bias")) {
-    a->bias = tg_tensor_1d(NULL, bias_f32 ? TG_F32 : a->y.dtype, out);
+    a->bias = tg_tensor_1d(NULL, bias_f32 ? TG_F32 : codes ? a->y.dtype : s->dtype, out);
   }
   a->allow_fast_accum = tgi_shape_flag(s, "fast");
 }

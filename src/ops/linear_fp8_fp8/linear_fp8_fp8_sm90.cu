@@ -51,8 +51,8 @@ bool takes(const tg_context *ctx, const tg_linear_fp8_fp8_fwd_args *a, tgi_gemm_
 
 tg_tensor codes_of(const tg_linear_fp8_fp8_fwd_args *a, const fp8_rows &x)
 {
-  tg_tensor t = tg_tensor_2d(const_cast<uint8_t *>(x.codes), TG_F8_E4M3, a->x.shape[0],
-                             a->x.shape[1]);
+  tg_tensor t =
+      tg_tensor_2d(const_cast<uint8_t *>(x.codes), TG_F8_E4M3, a->x.shape[0], a->x.shape[1]);
   t.stride[0] = x.step;
   t.stride[1] = 1;
   return pages_of(&t);
@@ -157,10 +157,10 @@ extern "C" tg_status TGI_KERNEL(linear_fp8_fp8_fwd)(const tg_context *ctx,
   }
   const fp8_rows x = fp8_rows_of(a);
   const tg_status status = a->x.dtype == TG_F8_E4M3 ? TG_OK : make_fp8_rows(ctx, a);
-  return status != TG_OK                      ? status
-         : plan.kernel == TGI_GEMM_SM90_FEW   ? multiply_few(ctx, a, plan, x)
-         : a->y.dtype == TG_F16               ? multiply_as<f16>(ctx, a, plan, x)
-                                              : multiply_as<bf16>(ctx, a, plan, x);
+  return status != TG_OK                    ? status
+         : plan.kernel == TGI_GEMM_SM90_FEW ? multiply_few(ctx, a, plan, x)
+         : a->y.dtype == TG_F16             ? multiply_as<f16>(ctx, a, plan, x)
+                                            : multiply_as<bf16>(ctx, a, plan, x);
 }
 
 extern "C" void TGI_PLAN(linear_fp8_fp8_fwd)(const tg_context *ctx,
