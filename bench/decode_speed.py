@@ -138,6 +138,7 @@ def parse_options():
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--patience", type=float, default=150, help="seconds that a peer may compile")
     parser.add_argument("--csv", type=pathlib.Path)
+    parser.add_argument("--commit", help="of the binaries, where those do not know theirs")
     parser.add_argument("--logs", type=pathlib.Path, help="folder of the peers' messages")
     parser.add_argument("--no-peer", dest="peer", action="store_false")
     return parser.parse_args()
@@ -148,8 +149,9 @@ def main():
     wanted = [f"hf:{model}" for model in options.model]
     wanted += [f"training:{model}" for model in options.model if model in PREFILLED]
     device, driver = gpu_state.name_and_driver()
-    commit = subprocess.run([f"{options.build}/bench/bench_ops", "--commit"], check=True,
-                            capture_output=True, text=True).stdout.strip()
+    commit = options.commit or subprocess.run(
+        [f"{options.build}/bench/bench_ops", "--commit"], check=True, capture_output=True,
+        text=True).stdout.strip()
     options.version = version_of_ours(options.build)
     run = results_csv.Run(options.csv, commit, "engine", device=device, driver=driver)
     print(f"# {device}; {driver}; commit {commit}", flush=True)

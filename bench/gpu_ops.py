@@ -192,6 +192,7 @@ def parse_options():
                         help="begin no case after that; exit status 3 if some are left")
     parser.add_argument("--csv", type=pathlib.Path, help="record the figures here")
     parser.add_argument("--again", action="store_true", help="measure recorded cases again, too")
+    parser.add_argument("--commit", help="of the binaries, where those do not know theirs")
     parser.add_argument("--list", action="store_true", help="print the cases with their bytes")
     options = parser.parse_args()
     options.peers = [] if options.peers == "none" else options.peers.split(",")
@@ -244,8 +245,8 @@ def main():
                           options.entry)
     except RuntimeError as error:  # no GPU, or a build without CUDA
         sys.exit(str(error))
-    commit = subprocess.run([bench_ops, "--commit"], check=True, capture_output=True,
-                            text=True).stdout.strip()
+    commit = options.commit or subprocess.run([bench_ops, "--commit"], check=True, capture_output=True,
+                                              text=True).stdout.strip()
     device, driver = gpu_state.name_and_driver()
     run = results_csv.Run(options.csv, commit, suite_of(options.entry), device=device, driver=driver)
     print(f"# {device}; {driver}; commit {commit}; torch {torch.__version__}; first entry "
