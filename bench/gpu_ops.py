@@ -6,13 +6,14 @@
              [--csv FILE] [--again] [--list]
 
 The cases are those of gpu_cases.py; --shape with --op times another shape, --brief times a few that
-most peers have, in some 5 minutes; --group those of a group, `quantised`, and --op both. Results are compared with PyTorch's first. The time of a call is
-that on the GPU: of each provider's calls on several sets of arrays, together several times the
-second-level cache, in a CUDA graph; medians of samples taken in turn. `torch` includes the libraries
-behind it that a case names (attention: cudnn, fa2). A peer whose package is not installed is left
-out, with a line on standard error. host_us is what a call costs the host, issued back to back. With --csv the figures are recorded, and
-what the file holds for this commit is not measured again. With --entry the cases are those that are
-judged at that entry, too (with --shape: any), and the figures are a suite of their own.
+most peers have, in some 5 minutes, --group those of a group: `quantised`. Results are compared with
+PyTorch's first. The time of a call is that on the GPU: of each provider's calls on several sets of
+arrays, together several times the second-level cache, in a CUDA graph; medians of samples taken in
+turn. `torch` includes the libraries behind it that a case names (attention: cudnn, fa2). A peer whose
+package is not installed is left out, with a line on standard error. host_us is what a call costs the
+host, issued back to back. With --csv the figures are recorded, and what the file holds for this commit
+is not measured again. With --entry the cases are those that are judged at that entry, too (with
+--shape: any), and the figures are a suite of their own.
 """
 
 import argparse
