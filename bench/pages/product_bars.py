@@ -8,6 +8,23 @@ from pages.bars import NOT_MEASURED, Ratio, number, ours_of
 
 
 @dataclasses.dataclass
+class WithoutCublasLt:
+    """The rate of a training step where no cublasLt is, as a share of the rate with it (without_cublaslt.py)."""
+    model: str
+    shape: str
+    required: float
+
+    def judge(self, measured):
+        rows = measured.get(("runtime", self.model, "step", "bf16", self.shape), [])
+        ms = {row["impl"]: number(row, "ms") for row in rows}
+        text, want = f"{self.model} step of the runtime, bf16 {self.shape}, without cublasLt", f"{self.required:.3g} of the rate with it"
+        if not {"tegula", "no_cublaslt"} <= ms.keys():
+            return [(text, want, NOT_MEASURED, False)]
+        share = ms["tegula"] / ms["no_cublaslt"]
+        return [(text, want, f"{share:.3f}", share >= self.required)]
+
+
+@dataclasses.dataclass
 class MeanOf:
     """Geometric mean of the peer's time over ours, over cases that must all have been measured."""
     name: str
@@ -49,4 +66,5 @@ BARS = [
     MeanOf("gate and up with SwiGLU, both saved", "linear_swiglu", [("fwd", shape) for shape in shapes.GATE_AND_UP], 1.05,
            "cuBLAS and our kernel", "cublas_swiglu"),
     *sparse_bars(),
+    WithoutCublasLt("qwen3-0.6b", "b4_s1024", 0.9),
 ]
