@@ -41,7 +41,8 @@ typedef struct problem {
   tgi_shaped_view view[PROBLEM_MAX_VIEWS];
   problem_block block[PROBLEM_MAX_VIEWS];
   int num_views;
-  char *failure; /* what the last check found; owned */
+  bool ran_on_sm90; /* the last run, by a kernel of that entry's own */
+  char *failure;    /* what the last check found; owned */
 } problem;
 
 /**

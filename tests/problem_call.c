@@ -68,6 +68,7 @@ tg_status problem_call(problem *p, tg_context *ctx)
   }
   const spec_refusal *rule = find_rule(p->spec, entry, args);
   const tg_status status = call_first_entry(p, ctx);
+  p->ran_on_sm90 = status == TG_OK && strcmp(entry, "sm90") == 0;
   if (status == TG_UNSUPPORTED && rule) {
     return info->run(ctx, args);
   }

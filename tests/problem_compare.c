@@ -72,7 +72,8 @@ static double error_bound(const problem *p, tg_dtype output, double naive_error,
     const double ceiling = (output == TG_F16 ? s->f16_ceiling : s->bf16_ceiling) * scale;
     return 2 * naive_error < ceiling ? 2 * naive_error : ceiling;
   }
-  const double bound = s->f32_bound * scale;
+  const bool own = p->ran_on_sm90 && s->sm90_f32_bound > 0;
+  const double bound = (own ? s->sm90_f32_bound : s->f32_bound) * scale;
   const double most = tf32 ? s->tf32_ceiling * scale : INFINITY;
   const double rule = 2 * naive_error < most ? 2 * naive_error : most;
   const bool same_precision = !half_call || s->rounds_f32_outputs;

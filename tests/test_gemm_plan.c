@@ -257,10 +257,10 @@ static void test_refusals_of_dense(void **state)
                "A across k beside B along it");
   refuse_dense(forward(64, 64, 0), "nothing to multiply");
   refuse_dense(forward((int64_t)1 << 31, 64, 64), "extents above 2^30");
-  tgi_gemm_problem p = forward(64, 64, 64);
+  tgi_gemm_problem p = dense(TGI_GEMM_ALONG_K, TGI_GEMM_ACROSS_K, 64, 64, 64);
   p.c.vectors = false;
   refuse_dense(p, "rows that do not begin at multiples of 16 bytes");
-  p.c.vectors = true;
+  p = forward(64, 64, 64);
   p.reads = true;
   refuse_dense(p, "results that old values or a residual are added to by threads");
   p.c.dtype = TG_F16;
@@ -276,6 +276,28 @@ static void test_refusals_of_dense(void **state)
   }
   p = forward(13, 77, 65); /* any extents, if rows begin at vectors */
   assert_int_equal(tgi_gemm_plan_dense_sm90(&p, &kH200).kernel, TGI_GEMM_SM90_IN_STEP);
+}
+
+/* Rows of a forward product's result may begin anywhere. */
+static void test_loose_rows(void **state)
+{
+  (void)state;
+  char text[160];
+  tgi_gemm_problem p = forward(1024, 50257, 128);
+  p.c.vectors = false;
+  const tgi_gemm_plan plan = tgi_gemm_plan_dense_sm90(&p, &kH200);
+  assert_int_equal(plan.kernel, TGI_GEMM_SM90_IN_STEP);
+  assert_false(tgi_gemm_prefers_lt(&p, &plan));
+  tgi_gemm_plan_text(&p, &plan, text, sizeof text);
+  assert_string_equal(text, "wgmma, NT, tiles of 128 x 256, 4 stages of 64 steps, stored in step "
+                            "by warps");
+  assert_string_equal(tgi_gemm_plan_tiles_sm90(&p, &kH200, 192).reason,
+                      "results that are stored in step");
+  p.n = 50256; /* whole vectors, in rows that do not begin at one */
+  assert_int_equal(tgi_gemm_plan_tiles_sm90(&p, &kH200, 192).kernel, TGI_GEMM_NOT_TAKEN);
+  p.c.dtype = TG_F32;
+  p.adds = true;
+  refuse_dense(p, "rows that do not begin at multiples of 16 bytes");
 }
 
 static bool prefers_lt(tgi_gemm_problem p)
@@ -469,6 +491,7 @@ int main(void)
       cmocka_unit_test(test_dense_tiles),
       cmocka_unit_test(test_dense_in_step),
       cmocka_unit_test(test_refusals_of_dense),
+      cmocka_unit_test(test_loose_rows),
       cmocka_unit_test(test_choice),
       cmocka_unit_test(test_text),
       cmocka_unit_test(test_mma_tiles),

@@ -22,8 +22,10 @@
 #include "linear.h"               // IWYU pragma: export
 #include "linear_cross_entropy.h" // IWYU pragma: export
 #include "linear_fp8.h"           // IWYU pragma: export
+#include "linear_fp8_fp8.h"       // IWYU pragma: export
 #include "linear_int4.h"          // IWYU pragma: export
 #include "linear_int8.h"          // IWYU pragma: export
+#include "linear_swiglu.h"        // IWYU pragma: export
 #include "moe_combine.h"          // IWYU pragma: export
 #include "moe_mlp.h"              // IWYU pragma: export
 #include "moe_plan.h"             // IWYU pragma: export

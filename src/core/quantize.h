@@ -81,4 +81,11 @@ static inline tgi_quant tgi_int4_asymmetric(float low, float high, tg_dtype scal
   return (tgi_quant){scale, isnan(scale) ? 8 : -(int32_t)rintf(low / scale)};
 }
 
+/** The scale of a row for e4m3, of the largest magnitude in it, NaN or infinity if it holds one. */
+static inline float tgi_e4m3_scale(float most)
+{
+  const float scale = most / 448, least = 0x1p-126f;
+  return !isfinite(most) ? NAN : scale > least ? scale : least;
+}
+
 #endif

@@ -14,6 +14,11 @@ inline namespace TGI_CUDA_ENTRY
 using f16 = __half;
 using bf16 = __nv_bfloat16;
 
+/** A code of e4m3: an operand of products, no number to compute with. */
+struct e4m3 {
+  uint8_t code;
+};
+
 __device__ __forceinline__ float to_f32(float v)
 {
   return v;

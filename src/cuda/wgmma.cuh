@@ -1,6 +1,6 @@
 /**
- * Products of a warpgroup's 64 rows with N columns, 16 deep, in f16 or bf16 with f32 sums (PTX:
- * wgmma). Hopper alone.
+ * Products of a warpgroup's 64 rows with N columns, 16 deep in f16 or bf16 and 32 in e4m3, with f32
+ * sums (PTX: wgmma). Hopper alone. Sums of e4m3 products keep some 14 bits.
  *
  * Sums d: thread t of the warpgroup (warp w = t / 32, g = t % 32 / 4, q = t % 4) has in d[i] row
  * 16 w + g + 8 (i / 2 % 2), column 8 (i / 4) + 2 q + i % 2. Rounded in pairs, d[8 k .. 8 k + 7] are
@@ -106,6 +106,18 @@ template <int kN> __device__ __forceinline__ void settle(float (&d)[kN])
                  : WGMMA_LIST sums                                                                 \
                  : "l"(a), "l"(b), "r"((int)add), "n"((int)kTurnA), "n"((int)kTurnB));             \
   }
+/* Both operands' depth lies along the rows: there is nothing to turn. */
+#define WGMMA_E4M3(type, n, names, sums, i0, i1, i2, i3, i4, i5)                                   \
+  if constexpr (kN == n) {                                                                         \
+    asm volatile("{\n\t"                                                                           \
+                 ".reg .pred add;\n\t"                                                             \
+                 "setp.ne.b32 add, %" #i2 ", 0;\n\t"                                               \
+                 "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32." #type "." #type " {" names      \
+                 "}, %" #i0 ", %" #i1 ", add, 1, 1;\n\t"                                           \
+                 "}"                                                                               \
+                 : WGMMA_LIST sums                                                                 \
+                 : "l"(a), "l"(b), "r"((int)add));                                                 \
+  }
 #define WGMMA_REGISTERS(type, n, names, sums, i0, i1, i2, i3, i4, i5)                              \
   if constexpr (kN == n) {                                                                         \
     asm volatile("{\n\t"                                                                           \
@@ -118,11 +130,14 @@ template <int kN> __device__ __forceinline__ void settle(float (&d)[kN])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));             \
   }
 
-/** d = A B, or d += A B if `add`; A and B in shared memory, turned or not. */
+/** d = A B, or d += A B if `add`; A and B in shared memory, turned or, as all of e4m3, not. */
 template <typename T, int kN, bool kTurnA = false, bool kTurnB = false>
 __device__ __forceinline__ void multiply(float (&d)[kN / 2], uint64_t a, uint64_t b, bool add)
 {
-  if constexpr (kIsBf16<T>) {
+  if constexpr (sizeof(T) == 1) {
+    static_assert(!kTurnA && !kTurnB, "bytes are not turned");
+    WGMMA_EACH(WGMMA_E4M3, e4m3)
+  } else if constexpr (kIsBf16<T>) {
     WGMMA_EACH(WGMMA_SHARED, bf16)
   } else {
     WGMMA_EACH(WGMMA_SHARED, f16)

@@ -130,6 +130,40 @@ def test_dynamic_activations():
     assert (ops.linear_int8(x, packed, mode="dynamic") - exact).abs().max() <= 1e-6 * exact.abs().max()
 
 
+def e4m3_rows(x):
+    """Codes and scales of rows, as tegula/linear_fp8_fp8.h defines them."""
+    scale = (x.float().abs().amax(1) / 448).clamp(min=2.0**-126)
+    return (x.float() / scale[:, None]).to(torch.float8_e4m3fn), scale
+
+
+@pytest.mark.skipif(not exports_fp8(), reason="PyTorch before 2.10 does not export float8")
+@pytest.mark.parametrize("rows, columns, out", [(5, 77, 33), (7, 144, 48), (70, 144, 48), (200, 272, 24)])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_fp8_by_fp8(dtype, rows, columns, out):
+    weight, weight_scale = e4m3_rows(values(out, columns))
+    x, bias = values(rows, columns, seed=1).to(dtype), values(out, seed=2).to(dtype)
+    codes, x_scale = e4m3_rows(x)
+    exact = (codes.double() * x_scale.double()[:, None]) @ (weight.double() * weight_scale.double()[:, None]).T + bias.double()
+    y = ops.linear_fp8_fp8(x, weight, weight_scale, bias)
+    assert y.dtype == dtype and y.shape == (rows, out)
+    most = exact.abs().max()
+    assert (y.double() - exact).abs().max() <= most * max(1e-3, torch.finfo(dtype).eps)
+    assert torch.equal(ops.linear_fp8_fp8(codes, weight, weight_scale, bias, x_scale=x_scale, dtype=dtype), y)
+    fast = ops.linear_fp8_fp8(x, weight, weight_scale, bias, allow_fast_accum=True, dtype=torch.float32)
+    assert fast.dtype == torch.float32 and (fast - exact).abs().max() <= 2e-3 * most
+    bad = x.clone()
+    bad[3, 1] = float("nan")
+    others = torch.arange(rows, device=y.device) != 3
+    z = ops.linear_fp8_fp8(bad, weight, weight_scale, bias)
+    assert z[3].isnan().all() and torch.equal(z[others], y[others])
+    with pytest.raises(ValueError, match="linear_fp8_fp8_fwd: x_scale: expected none of x that is quantised in the call, got scales"):
+        ops.linear_fp8_fp8(x, weight, weight_scale, x_scale=x_scale)
+    with pytest.raises(ValueError, match="linear_fp8_fp8_fwd: x_scale: expected scales of x in f8_e4m3, got none"):
+        ops.linear_fp8_fp8(codes, weight, weight_scale)
+    with pytest.raises(ValueError, match=rf"linear_fp8_fp8: weight: expected \[out, {columns}\], got \[{columns}, {out}\]"):
+        ops.linear_fp8_fp8(x, weight.T, weight_scale)
+
+
 @pytest.mark.parametrize("call, exception, message", [
     (lambda x: ops.quantize_int8(x, granularity="group"), ValueError, "granularity: expected tensor or row or column, got 'group'"),
     (lambda x: ops.quantize_int4(x, group_size=48), ValueError, "quantize_int4_fwd: group_size: expected 32, 64 or 128, got 48"),

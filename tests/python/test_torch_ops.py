@@ -105,6 +105,9 @@ CASES = {
         [(2, 3, 8), (5, 8), (5,), (2, 3, 5)], lambda x, w, b, r: ops.linear(x, w, b, residual=r, activation="gelu"),
         lambda x, w, b, r: F.gelu(F.linear(x, w, b)) + r,
     ),
+    "linear_swiglu": (
+        [(2, 3, 8), (5, 8), (5, 8)], ops.linear_swiglu, lambda x, g, u: F.silu(F.linear(x, g)) * F.linear(x, u),
+    ),
     "cross_entropy": (
         [(2, 5, 7)], lambda x: ops.cross_entropy(x, ids(x), label_smoothing=0.1),
         lambda x: F.cross_entropy(x.flatten(0, 1), ids(x).flatten(), label_smoothing=0.1),

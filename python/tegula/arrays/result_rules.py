@@ -123,6 +123,9 @@ RULES: dict[str, dict[str, Rule]] = {
     "linear_bwd": {
         "dx": like("x"), "dweight": parameter("weight"), "dbias": of("=weight", lambda a: a["weight"][:1], usual=False),
     },
+    "linear_swiglu_fwd": {
+        name: of("=x", lambda a: (a["x"][0], a["gate_weight"][0]), "x", usual=name == "y") for name in ("y", "gate", "up")
+    },
     "attention_fwd": {
         "out": of("=q", lambda a: (*a["q"][:3], a["v"][3])),
         "lse": of("statistic", lambda a: (a["q"][0], a["q"][2], a["q"][1]), usual=False),
@@ -152,6 +155,7 @@ RULES: dict[str, dict[str, Rule]] = {
     "dequantize_int4_fwd": {"x": of("float32", lambda a: (a["q"][0], 2 * a["q"][1]))},
     "dequantize_mxfp4_fwd": {"x": of("float32", lambda a: (a["scales"][0], 32 * a["scales"][1]))},
     **{f"{op}_fwd": {"y": given("=x")} for op in ("linear_int8", "linear_int4", "linear_fp8")},
+    "linear_fp8_fp8_fwd": {"y": of("=x", lambda a: (a["x"][0], a["weight"][0]), "x")},
     "sample_fwd": {
         "ids": of("int64", lambda a: a["logits"][:1], "logits"), "log_prob": of("float32", lambda a: a["logits"][:1], "logits", usual=False),
     },

@@ -101,7 +101,7 @@ BY_SHAPES = {
     "grouped_linear_mxfp4_bwd": grouped_packed_backward, "linear_cross_entropy_fwd": loss,
     "linear_cross_entropy_fwdbwd": loss_and_gradients, "linear_cross_entropy_bwd": loss_backward,
     "moe_mlp_fwd": experts, "moe_mlp_bwd": experts_backward,
-    **dict.fromkeys(("linear_int8_fwd", "linear_int4_fwd", "linear_fp8_fwd"), quantised_linear),
+    **dict.fromkeys(("linear_int8_fwd", "linear_int4_fwd", "linear_fp8_fwd", "linear_fp8_fp8_fwd"), quantised_linear),
 }  # fmt: skip
 BY_TENSORS = {
     "attention_fwd": attention, "attention_bwd": attention_backward, "attention_naive_fwd": naive_attention,

@@ -204,3 +204,27 @@ def linear_fp8(
 ) -> torch.Tensor:
     """x @ W.T + bias with e4m3 weights from `pack_fp8`; tegula/linear_fp8.h. The result has the dtype of x, or f32."""
     return multiply(_linear_fp8, x, weight, bias, (), dtype)
+
+
+_linear_fp8_fp8 = Op(
+    "linear_fp8_fp8", ["y"],
+    lambda x, x_scale, weight, weight_scale, bias, allow_fast_accum, dtype: (x.new_empty((x.shape[0], weight.shape[0]), dtype=dtype),),
+    more=["ScalarType dtype"],
+)  # fmt: skip
+
+
+def linear_fp8_fp8(
+    x: torch.Tensor, weight: torch.Tensor, weight_scale: torch.Tensor, bias: torch.Tensor | None = None, *,
+    x_scale: torch.Tensor | None = None, allow_fast_accum: bool = False, dtype: torch.dtype | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """(x @ W.T) * x_scale[:, None] * weight_scale + bias with e4m3 operands; tegula/linear_fp8_fp8.h. x is float8_e4m3fn
+    with x_scale [rows], or is quantised in the call, row by row. weight: float8_e4m3fn [out, in]; weight_scale: [out] or
+    [1]. The result has the dtype of x, or f32; of x in float8 `dtype`, or bfloat16."""
+    codes = expect_tensor("linear_fp8_fp8", "x", x).dtype == torch.float8_e4m3fn
+    expect_tensor("linear_fp8_fp8", "weight", weight)
+    if weight.dim() != 2 or x.shape[-1:] != weight.shape[1:]:
+        raise ValueError(f"linear_fp8_fp8: weight: expected [out, {', '.join(map(str, x.shape[-1:]))}], got {list(weight.shape)}")
+    dtype = dtype or (torch.bfloat16 if codes else x.dtype)
+    scale = None if x_scale is None else x_scale.reshape(-1)
+    (y,) = _linear_fp8_fp8(rows(x), scale, weight, weight_scale, bias, allow_fast_accum, dtype)
+    return y.view(*x.shape[:-1], weight.shape[0])

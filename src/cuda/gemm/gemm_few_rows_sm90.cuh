@@ -1,14 +1,16 @@
 /**
- * y = x W^T for 1 to 64 rows of 16-bit x on Hopper: one reading of W at memory's pace.
+ * y = x W^T for 1 to 64 rows of x, of 16 bits or e4m3, on Hopper: one reading of W at memory's
+ * pace.
  *
  * Method  y^T = W x^T on tensor cores (wgmma): 128 rows of W are the rows of a tile and x's
  *         rows its 8 to 64 columns. A cluster of up to eight blocks shares such a tile, each with
  *         a part of k of its own, so that few rows of W occupy the device too. A warp loads steps
- *         of 64 of W and x by TMA into a ring; two warpgroups multiply. In the end each block adds
- *         up its share of the tile from all of them, in the order of k, through the cluster's
+ *         of 64 (e4m3: 128) of W and x by TMA into a ring; two warpgroups multiply. In the end each
+ * block adds up its share of the tile from all of them, in the order of k, through the cluster's
  *         shared memory.
  * Sums    How k is split depends on W's shape alone, and a column of a tile on no other column: a
- *         row of y has the same bits whatever the number of rows.
+ *         row of y has the same bits whatever the number of rows. A step's sums of e4m3, of which
+ *         tensor cores keep some 14 bits, are added up outside of these.
  * Bound   Memory: W once; x from the second-level cache, once for each 128 rows of W.
  */
 #ifndef TGI_CUDA_GEMM_FEW_ROWS_SM90_CUH
@@ -29,6 +31,8 @@ inline namespace TGI_CUDA_ENTRY
 constexpr int kFewThreads = 288; /* two warpgroups and a warp that loads */
 constexpr int kFewOutputs = TGI_GEMM_FEW_OUTPUTS, kFewStep = TGI_GEMM_FEW_STEP;
 constexpr int kFewWeights = kFewOutputs * 2 * kFewStep; /* bytes of a stage */
+/** Elements of a step. */
+template <typename T> constexpr int kFewElements = 2 * kFewStep / (int)sizeof(T);
 constexpr int kFewPitch = kFewOutputs + 4; /* of sums in shared memory: no two lanes in a bank */
 
 /** y[r, o] = finish(sum + bias[o]). */
@@ -69,13 +73,13 @@ __device__ __forceinline__ few_rows_shared few_rows_open(char *raw, int stages)
   return s;
 }
 
-template <int kTokens>
+template <typename T, int kTokens>
 __device__ __forceinline__ void few_rows_load(const few_rows_shared &s, const CUtensorMap *weight,
                                               const CUtensorMap *x, int output, int first, int end,
                                               int stages)
 {
   for (int i = 0; i < end - first; i++) {
-    const int stage = i % stages, k = (first + i) * kFewStep;
+    const int stage = i % stages, k = (first + i) * kFewElements<T>;
     const uint32_t to = s.tiles + stage * kFewStage<kTokens>;
     wait_for(s.empty + stage, (i / stages & 1) ^ 1);
     arrive_expecting(s.full + stage, kFewStage<kTokens>);
@@ -84,7 +88,50 @@ __device__ __forceinline__ void few_rows_load(const few_rows_shared &s, const CU
   }
 }
 
-/** d = this warpgroup's 64 rows of W times x, over the block's part of k. */
+/** d = the step's products, or more than these if `add`. */
+template <typename T, int kTokens>
+__device__ __forceinline__ void few_rows_step(float (&d)[kTokens / 2], const few_rows_shared &s,
+                                              int stage, int half, bool add)
+{
+  const uint32_t at = s.tiles + stage * kFewStage<kTokens>;
+  const uint64_t a = page_operand(at + half * (kFewWeights / 2));
+  const uint64_t b = page_operand(at + kFewWeights);
+  wgmma_fence();
+#pragma unroll
+  for (int j = 0; j < kFewStep / 16; j++) {
+    multiply<T, kTokens>(d, operand_at(a, 32 * j), operand_at(b, 32 * j), add || j > 0);
+  }
+  wgmma_commit();
+}
+
+/** d = this warpgroup's 64 rows of W times x, over the block's part of k; of e4m3: sums of steps.
+ */
+template <typename T, int kTokens>
+__device__ __forceinline__ void few_rows_add_up(float (&d)[kTokens / 2], const few_rows_shared &s,
+                                                int first, int end, int stages)
+{
+  float part[kTokens / 2];
+#pragma unroll
+  for (int j = 0; j < kTokens / 2; j++) {
+    d[j] = 0;
+  }
+  for (int i = 0; i < end - first; i++) {
+    const int stage = i % stages;
+    wait_for(s.full + stage, i / stages & 1);
+    few_rows_step<T, kTokens>(part, s, stage, (int)threadIdx.x / kWarpgroup, false);
+    wgmma_wait<0>();
+    settle(part);
+    if (threadIdx.x % kWarpgroup == 0) {
+      arrive(s.empty + stage);
+    }
+#pragma unroll
+    for (int j = 0; j < kTokens / 2; j++) {
+      d[j] += part[j];
+    }
+  }
+}
+
+/** The same of 16 bits: one chain. */
 template <typename T, int kTokens>
 __device__ __forceinline__ void few_rows_multiply(float (&d)[kTokens / 2], const few_rows_shared &s,
                                                   int first, int end, int stages)
@@ -93,16 +140,8 @@ __device__ __forceinline__ void few_rows_multiply(float (&d)[kTokens / 2], const
   const bool leads = threadIdx.x % kWarpgroup == 0;
   for (int i = 0; i < end - first; i++) {
     const int stage = i % stages;
-    const uint32_t at = s.tiles + stage * kFewStage<kTokens>;
     wait_for(s.full + stage, i / stages & 1);
-    const uint64_t a = page_operand(at + half * (kFewWeights / 2));
-    const uint64_t b = page_operand(at + kFewWeights);
-    wgmma_fence();
-#pragma unroll
-    for (int j = 0; j < kFewStep / 16; j++) {
-      multiply<T, kTokens>(d, operand_at(a, 32 * j), operand_at(b, 32 * j), i > 0 || j > 0);
-    }
-    wgmma_commit();
+    few_rows_step<T, kTokens>(d, s, stage, half, i > 0);
     wgmma_wait<1>();
     if (leads && i > 0) {
       arrive(s.empty + (i - 1) % stages);
@@ -175,10 +214,14 @@ __global__ void __launch_bounds__(kFewThreads, 2)
   const int first = job.steps * part / job.parts, end = job.steps * (part + 1) / job.parts;
   if (threadIdx.x < 2 * kWarpgroup) {
     float d[kTokens / 2];
-    few_rows_multiply<T, kTokens>(d, s, first, end, kStages);
+    if constexpr (sizeof(T) == 1) {
+      few_rows_add_up<T, kTokens>(d, s, first, end, kStages);
+    } else {
+      few_rows_multiply<T, kTokens>(d, s, first, end, kStages);
+    }
     few_rows_leave<kTokens>(d, s);
   } else if (threadIdx.x == 2 * kWarpgroup) {
-    few_rows_load<kTokens>(s, &weight, &x, output, first, end, kStages);
+    few_rows_load<T, kTokens>(s, &weight, &x, output, first, end, kStages);
   }
   cluster_barrier((unsigned)job.parts);
   few_rows_finish(s, job, output, part, finish);

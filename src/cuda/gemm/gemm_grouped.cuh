@@ -91,7 +91,8 @@ __device__ __forceinline__ void gemm_tile_in_band(int tile, int row_tiles, int c
 struct gemm_dense_tiles {
   static constexpr bool kGroupsOfSteps = false;
   gemm_groups groups; /* none */
-  int m, k, row_tiles, column_tiles;
+  int m, k;           /* k: 16-bit elements, or pairs of bytes */
+  int row_tiles, column_tiles;
 
   __device__ __forceinline__ int count(const gemm_ends &) const
   {

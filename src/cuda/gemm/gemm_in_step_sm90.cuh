@@ -1,13 +1,14 @@
 /**
  * Dense products on Hopper whose consumers store their tiles themselves: C = op(A) op(B) with what
- * `linear` has behind the sums.
+ * `linear` has behind the sums, or with scales of rows and columns.
  *
  * Method  The producer and the products of gemm_sm90.cuh. When a tile is done, each warpgroup
  *         brings its 64 rows, in blocks of 128 bytes a row, to memory: bias, saved values, GELU and
- *         residual in f32, one rounding, two blocks of shared memory in turns, TMA. Meanwhile the
- *         producer fills the stages of the next tile.
+ *         residual in f32, one rounding, two blocks of shared memory in turns, TMA; or where rows
+ *         of C begin anywhere, by the warps (gemm_loose_rows_sm90.cuh). Meanwhile the producer
+ *         fills the stages of the next tile.
  * Work    Tiles of 128 x 256, which leave no room for a whole result in shared memory, or of 128 x
- *         128 where there are few of those.
+ *         128 where there are few of those. Sums apart leave registers for 128 x 192.
  * Sums    As in gemm_sm90.cuh: whatever the width of a tile, an element has the same bits.
  * Bound   Tensor cores.
  */
@@ -16,6 +17,7 @@
 
 #include "cuda/gelu_math.cuh"
 #include "cuda/gemm/gemm_epilogue.cuh"
+#include "cuda/gemm/gemm_loose_rows_sm90.cuh"
 #include "cuda/gemm/gemm_sm90.cuh"
 
 extern "C" {
@@ -25,11 +27,23 @@ extern "C" {
 inline namespace TGI_CUDA_ENTRY
 {
 
-/** What becomes of the sums: z = sums + bias; C = act(z) + add. */
+/** Of what, and how, a product is made. kActs: there may be an activation and saved values.
+ * kScales: sums are multiplied by scales of their row and column. kApart: they are added up outside
+ * of the tensor core. */
+template <typename Operand, typename Result, bool kMayAct, bool kHasScales = false,
+          bool kAddsApart = false>
+struct gemm_in_step_way {
+  using operand = Operand;
+  using result = Result; /* C may be f32, too */
+  static constexpr bool kActs = kMayAct, kScales = kHasScales, kApart = kAddsApart;
+};
+
+/** What becomes of the sums: z = sums + bias; C = act(z) + add. With scales: C = (sums * row_scale)
+ * * column_scale + bias. */
 struct gemm_in_step_job {
   gemm_dense_tiles tiles;
   int n;
-  bool is_f32;      /* C, z and what is added; else T */
+  bool is_f32;      /* C, z and what is added; else the way's result */
   bool adds;        /* C += by TMA; f32 */
   const void *bias; /* NULL: none */
   tg_dtype bias_dtype;
@@ -39,7 +53,10 @@ struct gemm_in_step_job {
   int64_t z_step;
   void *c; /* for rows that are not whole vectors of 16 bytes, which TMA cannot end; else NULL */
   int64_t c_step;
+  bool loose; /* rows of C do not begin at such vectors, so that TMA stores nothing */
   tg_activation activation;
+  const float *row_scale, *column_scale;
+  bool one_column_scale; /* for all columns */
 
   __device__ __forceinline__ int first_column(int column_tile) const
   {
@@ -131,8 +148,36 @@ __device__ __forceinline__ void gemm_save_rows(const float *v, const gemm_part &
   }
 }
 
-/** Sums to values of C. kForward: there may be an activation and saved values. */
-template <typename C, int kValues, bool kForward>
+/** Scaled sums, and the bias, which comes from memory: `scale`, of columns, has its place. */
+template <int kValues>
+__device__ __forceinline__ void gemm_scale_part(float *v, const gemm_in_step_job &job,
+                                                const gemm_part &at, const float *scale,
+                                                const float (&row)[2])
+{
+#pragma unroll
+  for (int j = 0; j < kValues / 4; j++) {
+    const float2 s = *reinterpret_cast<const float2 *>(scale + 8 * j);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      v[4 * j + 2 * i] = v[4 * j + 2 * i] * row[i] * s.x;
+      v[4 * j + 2 * i + 1] = v[4 * j + 2 * i + 1] * row[i] * s.y;
+    }
+  }
+  if (job.bias) {
+#pragma unroll
+    for (int j = 0; j < kValues / 2; j++) {
+      const int column = j / 2 * 8 + j % 2;
+      const float b = at.column + column < at.columns
+                          ? load_any(job.bias, job.bias_dtype, at.column + column)
+                          : 0.0f;
+      v[j / 2 * 4 + j % 2] += b;
+      v[j / 2 * 4 + 2 + j % 2] += b;
+    }
+  }
+}
+
+/** Sums to values of C. */
+template <typename C, int kValues, bool kActs>
 __device__ __forceinline__ void gemm_finish_part(float *v, const gemm_in_step_job &job,
                                                  const gemm_part &at, const float *bias)
 {
@@ -146,15 +191,15 @@ __device__ __forceinline__ void gemm_finish_part(float *v, const gemm_in_step_jo
       v[4 * j + 3] += b.y;
     }
   }
-  if (kForward && job.z) {
+  if (kActs && job.z) {
     gemm_save_rows<C, kValues>(v, at, job.z, job.z_step);
   }
-  if (kForward && job.activation == TG_ACTIVATION_GELU_TANH) {
+  if (kActs && job.activation == TG_ACTIVATION_GELU_TANH) {
 #pragma unroll
     for (int i = 0; i < kValues; i++) {
       v[i] = gelu_tanh<C>(v[i]);
     }
-  } else if (kForward && job.activation == TG_ACTIVATION_GELU_ERF) {
+  } else if (kActs && job.activation == TG_ACTIVATION_GELU_ERF) {
 #pragma unroll
     for (int i = 0; i < kValues; i++) {
       v[i] = gelu_erf<C>(v[i]);
@@ -189,7 +234,7 @@ template <typename C> __device__ __forceinline__ void gemm_leave_page(const floa
 }
 
 /** A warpgroup's rows of a tile, from sums to memory. */
-template <typename C, typename Form, bool kForward>
+template <typename C, typename Form, typename Way>
 __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const gemm_shared &s,
                                                 const gemm_in_step_job &job, const gemm_place &p,
                                                 const CUtensorMap *c, int consumer)
@@ -199,13 +244,31 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
   const bool leads = threadIdx.x % kWarpgroup == 0;
   const int row = p.row + 64 * consumer, first = p.column_tile * Form::kN;
   const float *bias = s.bias + consumer * Form::kN + 2 * (lane % 4);
-  sync_some(1 + consumer, kWarpgroup); /* the bias is there */
+  float row_scale[2];
+#pragma unroll
+  for (int i = 0; i < 2 && Way::kScales; i++) {
+    const int line = row + 16 * warp + lane / 4 + 8 * i;
+    row_scale[i] = line < job.tiles.m ? job.row_scale[line] : 0.0f;
+  }
+  sync_some(1 + consumer, kWarpgroup); /* the bias, or columns' scales, are there */
 #pragma unroll
   for (int block = 0; block < Form::kN / kColumns; block++) {
     const int column = first + block * kColumns;
     const uint32_t page = s.result + (2 * consumer + block % 2) * kGemmBlock;
     const gemm_part at = {row + 16 * warp + lane / 4, job.tiles.m, column + 2 * (lane % 4), job.n};
-    gemm_finish_part<C, kValues, kForward>(d + kValues * block, job, at, bias + block * kColumns);
+    if constexpr (Way::kScales) {
+      gemm_scale_part<kValues>(d + kValues * block, job, at, bias + block * kColumns, row_scale);
+    } else {
+      gemm_finish_part<C, kValues, Way::kActs>(d + kValues * block, job, at,
+                                               bias + block * kColumns);
+    }
+    if (Way::kActs && job.loose) { /* a warp writes and reads its own 16 rows of the page */
+      gemm_leave_page<C>(d + kValues * block, page);
+      __syncwarp();
+      gemm_store_loose_rows(static_cast<C *>(job.c), job.c_step, row + 16 * warp, job.tiles.m,
+                            column, job.n, page, 16 * warp);
+      continue;
+    }
     if (job.c && column + kColumns > job.n) {
       gemm_save_rows<C, kValues>(d + kValues * block, at, job.c, job.c_step);
       if (leads) {
@@ -229,12 +292,13 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
       commit_stores();
     }
   }
-  if (job.c && job.bias) { /* behind blocks without barriers: the next tile's takes its place */
+  /* Behind blocks without barriers: the next tile's takes its place. */
+  if (job.c && (job.bias || Way::kScales)) {
     sync_some(1 + consumer, kWarpgroup);
   }
 }
 
-template <typename T, typename Form, bool kForward>
+template <typename Way, typename Form>
 __device__ __forceinline__ void
 gemm_consume_in_step(const gemm_shared &s, const gemm_in_step_job &job, const CUtensorMap *c)
 {
@@ -248,17 +312,26 @@ gemm_consume_in_step(const gemm_shared &s, const gemm_in_step_job &job, const CU
       gemm_pass_by(s, turn, p);
       continue;
     }
-    for (int i = (int)threadIdx.x % kWarpgroup; i < Form::kN && job.bias; i += kWarpgroup) {
+    for (int i = (int)threadIdx.x % kWarpgroup; i < Form::kN && (job.bias || Way::kScales);
+         i += kWarpgroup) {
       const int column = p.column_tile * Form::kN + i;
-      s.bias[consumer * Form::kN + i] =
-          column < job.n ? load_any(job.bias, job.bias_dtype, column) : 0.0f;
+      float v = 0;
+      if (column < job.n) {
+        v = Way::kScales ? job.column_scale[job.one_column_scale ? 0 : column]
+                         : load_any(job.bias, job.bias_dtype, column);
+      }
+      s.bias[consumer * Form::kN + i] = v;
     }
     float d[Form::kN / 2];
-    gemm_multiply<T, Form, false>(d, s, turn, p, consumer);
-    if (job.is_f32) {
-      gemm_store_rows<float, Form, kForward>(d, s, job, p, c, consumer);
+    if constexpr (Way::kApart) {
+      gemm_multiply_apart<typename Way::operand, Form>(d, s, turn, p, consumer);
     } else {
-      gemm_store_rows<T, Form, kForward>(d, s, job, p, c, consumer);
+      gemm_multiply<typename Way::operand, Form, false>(d, s, turn, p, consumer);
+    }
+    if (job.is_f32) {
+      gemm_store_rows<float, Form, Way>(d, s, job, p, c, consumer);
+    } else {
+      gemm_store_rows<typename Way::result, Form, Way>(d, s, job, p, c, consumer);
     }
   }
   if (threadIdx.x % kWarpgroup == 0) {
@@ -269,7 +342,7 @@ gemm_consume_in_step(const gemm_shared &s, const gemm_in_step_job &job, const CU
 namespace
 {
 
-template <typename T, typename Form, bool kForward>
+template <typename Way, typename Form>
 __global__ void __launch_bounds__(kGemmSm90Threads, 1)
     gemm_in_step_kernel(const __grid_constant__ CUtensorMap a,
                         const __grid_constant__ CUtensorMap b,
@@ -281,32 +354,31 @@ __global__ void __launch_bounds__(kGemmSm90Threads, 1)
   const gemm_shared s = gemm_open<Form>(gemm_aligned_memory, job.tiles.groups);
   if (threadIdx.x >= kWarpgroup) {
     take_registers<240>();
-    gemm_consume_in_step<T, Form, kForward>(s, job, &c);
+    gemm_consume_in_step<Way, Form>(s, job, &c);
     return;
   }
   give_registers<24>();
   if (threadIdx.x == 0) {
-    gemm_produce<Form>(s, job.tiles, job, &a, &b);
+    gemm_produce<Form>(s, job.tiles, job, &a, &b, &b);
   }
 }
 
 } // namespace
 
 /** Starts the kernel of a plan. */
-template <typename T, typename Form, bool kForward>
+template <typename Way, typename Form>
 tg_status gemm_launch_in_step_sm90(const tg_context *ctx, const tgi_gemm_plan &plan,
                                    const gemm_matrices &m, gemm_in_step_job job)
 {
   CUtensorMap a, b, c;
   const page_map maps[3] = {{&a, &m.a, Form::kTurnA ? kGemmTileK : kGemmTileM},
                             {&b, &m.b, Form::kTurnB ? kGemmTileK : Form::kN / 2},
-                            {&c, &m.c, 64}};
+                            {&c, job.loose ? &m.a : &m.c, 64}};
   const tg_status status = make_page_maps(ctx, maps);
   job.run = Form::kN / 2;
-  return status != TG_OK
-             ? status
-             : launch(ctx, gemm_in_step_kernel<T, Form, kForward>, dim3((unsigned)plan.blocks),
-                      kGemmSm90Threads, plan.shared, a, b, c, job);
+  return status != TG_OK ? status
+                         : launch(ctx, gemm_in_step_kernel<Way, Form>, dim3((unsigned)plan.blocks),
+                                  kGemmSm90Threads, plan.shared, a, b, c, job);
 }
 
 } // namespace TGI_CUDA_ENTRY

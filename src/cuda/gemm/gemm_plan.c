@@ -114,6 +114,12 @@ enum {
   kDeepStages = 6 /* of narrow tiles */
 };
 
+/* Rows of a forward product's result may begin anywhere, if they are written once. */
+static bool may_be_loose(const tgi_gemm_problem *p)
+{
+  return p->a.major == TGI_GEMM_ALONG_K && p->b.major == TGI_GEMM_ALONG_K && !p->adds;
+}
+
 /* Nothing is asked of k: a row may have an end within a vector of 16 bytes, if the next one begins
  * at one. Of a map TMA wants addresses, steps and the box's own rows in such vectors, but not
  * extents, which it counts in elements: of a box that reaches beyond the tensor the elements
@@ -132,7 +138,7 @@ static const char *obstacle_to_dense(const tgi_gemm_problem *p)
   if (p->a.major == TGI_GEMM_ACROSS_K && p->b.major == TGI_GEMM_ALONG_K) {
     return "A across k beside B along it";
   }
-  if (!p->a.vectors || !p->b.vectors || !p->c.vectors) {
+  if (!p->a.vectors || !p->b.vectors || (!p->c.vectors && !may_be_loose(p))) {
     return "rows that do not begin at multiples of 16 bytes";
   }
   if (p->m > INT_MAX / 2 || p->n > INT_MAX / 2 || p->k > INT_MAX / 2) {
@@ -148,7 +154,7 @@ static const char *obstacle_to_dense(const tgi_gemm_problem *p)
  * else. */
 static const char *obstacle_to_beside(const tgi_gemm_problem *p)
 {
-  return p->c.dtype == TG_F32 || p->finishes || p->adds || p->n % kVector != 0
+  return p->c.dtype == TG_F32 || p->finishes || p->adds || p->n % kVector != 0 || !p->c.vectors
              ? "results that are stored in step"
              : NULL;
 }
@@ -215,6 +221,80 @@ tgi_gemm_plan tgi_gemm_plan_dense_sm90(const tgi_gemm_problem *p, const tgi_gemm
   return best;
 }
 
+/* ---- e4m3 ---- */
+
+static bool is_e4m3(const tgi_gemm_problem *p)
+{
+  return p->a.dtype == TG_F8_E4M3 && p->b.dtype == TG_F8_E4M3;
+}
+
+static const char *obstacle_to_e4m3(const tgi_gemm_problem *p)
+{
+  if (!is_e4m3(p) || p->a.major != TGI_GEMM_ALONG_K || p->b.major != TGI_GEMM_ALONG_K) {
+    return "operands that are not both e4m3 along k";
+  }
+  if (p->m == 0 || p->n == 0 || p->k == 0) {
+    return "nothing to multiply";
+  }
+  if (!p->a.vectors || !p->b.vectors || !p->c.vectors) {
+    return "rows that do not begin at multiples of 16 bytes";
+  }
+  if (p->m > INT_MAX / 2 || p->n > INT_MAX / 2 || p->k > INT_MAX / 2) {
+    return "extents above 2^30";
+  }
+  return NULL;
+}
+
+/* Microseconds on an H200; a step is 128 along k. */
+static double estimate_e4m3(const tgi_gemm_problem *p, const tgi_gemm_plan *plan,
+                            int multiprocessors)
+{
+  const double step = plan->tile_n == kWideColumns ? 0.86 : plan->tile_n == kTileN ? 0.73 : 0.55;
+  const int64_t waves = parts(plan->tiles, multiprocessors);
+  return 4 + (double)waves * (1.5 + step * (double)parts(p->k, plan->tile_k));
+}
+
+static tgi_gemm_plan plan_e4m3(const tgi_gemm_problem *p, const tgi_gemm_device *device, int tile_n)
+{
+  tgi_gemm_plan plan = {.kernel = TGI_GEMM_NOT_TAKEN,
+                        .reason = obstacle_to_e4m3(p),
+                        .fused = true,
+                        .tile_m = kTileM,
+                        .tile_n = tile_n,
+                        .tile_k = 2 * kTileK,
+                        .stages = tile_n == kNarrowColumns ? kDeepStages : kStages};
+  if (plan.reason) {
+    return plan;
+  }
+  plan.row_tiles = parts(p->m, plan.tile_m);
+  plan.column_tiles = parts(p->n, plan.tile_n);
+  plan.tiles = plan.row_tiles * plan.column_tiles;
+  plan.blocks = (int)(plan.tiles < device->multiprocessors ? plan.tiles : device->multiprocessors);
+  plan.shared = (size_t)plan.stages * (kTileBytes + (size_t)plan.tile_n * 2 * kTileK) +
+                kInStepBytes + 2 * (size_t)plan.tile_n * 4 + kInStepBarriers;
+  if (plan.tiles > INT_MAX / 2) {
+    plan.reason = "more tiles than 2^30";
+  } else if ((int64_t)plan.shared > device->shared_bytes) {
+    plan.reason = "a device with less shared memory";
+  } else {
+    plan.kernel = TGI_GEMM_SM90_IN_STEP;
+    plan.microseconds = estimate_e4m3(p, &plan, device->multiprocessors);
+  }
+  return plan;
+}
+
+tgi_gemm_plan tgi_gemm_plan_e4m3_sm90(const tgi_gemm_problem *p, const tgi_gemm_device *device,
+                                      bool apart)
+{
+  if (!apart) { /* one width: a row's bits do not depend on the number of rows */
+    return plan_e4m3(p, device, kWideColumns);
+  }
+  const tgi_gemm_plan wide = plan_e4m3(p, device, kTileN);
+  const tgi_gemm_plan narrow = plan_e4m3(p, device, kNarrowColumns);
+  return narrow.kernel != TGI_GEMM_NOT_TAKEN && narrow.microseconds < wide.microseconds ? narrow
+                                                                                        : wide;
+}
+
 /* ---- few rows ---- */
 
 enum {
@@ -229,8 +309,8 @@ static int clamped(int64_t v, int64_t most)
 
 static const char *obstacle_to_few(const tgi_gemm_problem *p)
 {
-  if (!is_half(p->a.dtype) || p->a.dtype != p->b.dtype) {
-    return "operands that are not both f16 or both bf16";
+  if (!is_e4m3(p) && (!is_half(p->a.dtype) || p->a.dtype != p->b.dtype)) {
+    return "operands that are not both f16, bf16 or e4m3";
   }
   if (p->m == 0 || p->n == 0 || p->k == 0) {
     return "nothing to multiply";
@@ -241,7 +321,7 @@ static const char *obstacle_to_few(const tgi_gemm_problem *p)
   if (p->n > INT_MAX / 2 || p->k > INT_MAX / 2) {
     return "more columns than 2^30";
   }
-  if (p->k % kVector != 0 || !p->a.vectors || !p->b.vectors) {
+  if ((p->k % kVector != 0 && !is_e4m3(p)) || !p->a.vectors || !p->b.vectors) {
     return "rows that are not whole vectors of 16 bytes";
   }
   return NULL;
@@ -256,7 +336,7 @@ tgi_gemm_plan tgi_gemm_plan_few_sm90(const tgi_gemm_problem *p)
   plan.kernel = TGI_GEMM_SM90_FEW;
   plan.tile_m = p->m <= 8 ? 8 : p->m <= 16 ? 16 : p->m <= 32 ? 32 : 64;
   plan.tile_n = TGI_GEMM_FEW_OUTPUTS;
-  plan.tile_k = TGI_GEMM_FEW_STEP;
+  plan.tile_k = is_e4m3(p) ? 2 * TGI_GEMM_FEW_STEP : TGI_GEMM_FEW_STEP;
   plan.row_tiles = 1;
   plan.tiles = plan.column_tiles = parts(p->n, plan.tile_n);
   const int64_t steps = parts(p->k, plan.tile_k);
@@ -336,10 +416,12 @@ void tgi_gemm_plan_text(const tgi_gemm_problem *p, const tgi_gemm_plan *plan, ch
     snprintf(groups, sizeof groups, "%lld groups of %s, ", (long long)p->groups,
              p->grouped == TGI_GEMM_GROUPS_OF_ROWS ? "rows" : "steps");
   }
-  const char *behind = plan->kernel == TGI_GEMM_SM90_IN_STEP ? ", stored in step"
-                       : p->epilogue == TGI_GEMM_STORE       ? ""
-                       : plan->fused                         ? ", the activation beside them"
-                                                             : ", the activation behind them";
+  const bool in_step = plan->kernel == TGI_GEMM_SM90_IN_STEP;
+  const char *behind = in_step && !p->c.vectors        ? ", stored in step by warps"
+                       : in_step                       ? ", stored in step"
+                       : p->epilogue == TGI_GEMM_STORE ? ""
+                       : plan->fused                   ? ", the activation beside them"
+                                                       : ", the activation behind them";
   snprintf(text, bytes, "wgmma, %s, %stiles of %d x %d, %d stages of %d steps%s", form_of(p),
            groups, plan->tile_m, plan->tile_n, plan->stages, plan->tile_k, behind);
 }

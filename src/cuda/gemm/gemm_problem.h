@@ -30,7 +30,7 @@ typedef enum tgi_gemm_major { TGI_GEMM_ALONG_K, TGI_GEMM_ACROSS_K } tgi_gemm_maj
 typedef struct tgi_gemm_operand {
   tg_dtype dtype;
   tgi_gemm_major major;
-  bool vectors; /* every contiguous run begins at a multiple of 16 bytes */
+  bool vectors; /* every contiguous run begins at a multiple of 16 bytes; C's need not in some */
 } tgi_gemm_operand;
 
 typedef enum tgi_gemm_groups {
@@ -111,8 +111,14 @@ tgi_gemm_plan tgi_gemm_plan_dense_sm90(const tgi_gemm_problem *problem,
 tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *problem,
                                        const tgi_gemm_device *device, int tile_n);
 
-/** The plan of few rows for a GPU of compute capability 9.0; C may have any dtype. How k is split
- * depends on n and k alone. */
+/** The plan of a product NT of two operands in e4m3, with scales behind the sums, in tiles that
+ * finish in step; C is of f32, f16 or bf16. `apart`: sums of 128 along k are added up outside of
+ * the tensor core. */
+tgi_gemm_plan tgi_gemm_plan_e4m3_sm90(const tgi_gemm_problem *problem,
+                                      const tgi_gemm_device *device, bool apart);
+
+/** The plan of few rows for a GPU of compute capability 9.0, of operands of 16 bits or e4m3; C may
+ * have any dtype. How k is split depends on n and k alone. */
 tgi_gemm_plan tgi_gemm_plan_few_sm90(const tgi_gemm_problem *problem);
 
 /** The plan of a product without groups for GPUs of compute capability 8.0 and later: which tiles.

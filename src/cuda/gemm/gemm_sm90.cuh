@@ -1,8 +1,10 @@
 /**
- * Matrix products on Hopper's tensor cores: C = op(A) op(B), 16-bit operands, f32 sums.
+ * Matrix products on Hopper's tensor cores: C = op(A) op(B), operands of 16 bits, or e4m3 along k,
+ * f32 sums.
  *
  * Method  Persistent blocks, one on each multiprocessor, of three warpgroups. One thread, the
- *         producer, loads tiles of 64 steps of A and B by TMA into a ring of stages. Two warpgroups
+ *         producer, loads tiles of 64 steps of A and B (128 of e4m3: 128 bytes a row) by TMA into a
+ *         ring of stages. Two warpgroups
  *         multiply 64 rows each (wgmma), leave a finished tile in shared memory and go on. Three
  *         spare warps beside the producer store the tile, or compute an activation from it, while
  *         the next tile's products run.
@@ -13,8 +15,9 @@
  * Work    Tiles of 128 x kN; who multiplies which tile is gemm_grouped.cuh's, what becomes of it an
  *         epilogue's (gemm_epilogue.cuh). A warpgroup none of whose 64 rows exists multiplies
  *         nothing.
- * Sums    An element is one chain over k, in steps of 16, within the tensor core: its bits depend
- *         on its row of A and its column of B alone.
+ * Sums    An element is one chain over k, in steps of 16 (e4m3: 32), within the tensor core: its
+ *         bits depend on its row of A and its column of B alone. gemm_multiply_apart takes the sums
+ *         of every 128 of k out of the tensor core, which keeps some 14 bits of those of e4m3.
  * Bound   Tensor cores; where groups have few rows, memory.
  */
 #ifndef TGI_CUDA_GEMM_SM90_CUH
@@ -34,10 +37,13 @@ constexpr int kGemmFinishers = 96; /* threads */
 constexpr int kGemmPieces = 2;     /* of a tile whose f32 sums are stored */
 
 /** Form of a product's operands in memory and size of its tiles. kInStep: consumers store a tile
- * themselves, through two blocks of 64 columns each, in place of a whole tile. */
-template <bool kAcrossA, bool kAcrossB, int kColumns, bool kInStep = false> struct gemm_form {
+ * themselves, through two blocks of 64 columns each, in place of a whole tile. kBytes: of an
+ * element. */
+template <bool kAcrossA, bool kAcrossB, int kColumns, bool kInStep = false, int kBytes = 2>
+struct gemm_form {
   static constexpr bool kTurnA = kAcrossA, kTurnB = kAcrossB; /* contiguous across k */
   static constexpr int kN = kColumns, kStages = kColumns == 128 ? 6 : 4;
+  static constexpr int kStep = 2 * kGemmTileK / kBytes; /* elements along k */
   static constexpr int kBytesA = kGemmTileM * 2 * kGemmTileK, kBytesB = kN * 2 * kGemmTileK;
   static constexpr int kResult = kInStep ? 4 * kGemmBlock : kN * 2 * kGemmTileM;
 };
@@ -96,11 +102,13 @@ __device__ __forceinline__ gemm_shared gemm_open(char *raw, const gemm_groups &g
 /* ---- producer ---- */
 
 /** Loads the operands' tiles of a step. The columns of a tile are two runs of kN / 2, from `first`
- * and `second` on, which follow each other but in gated halves. */
+ * and `second` on, which follow each other but in gated halves. Along k the second run has a map of
+ * its own, which may be the same. */
 template <typename Form>
 __device__ __forceinline__ void gemm_load(const gemm_shared &s, int stage, const CUtensorMap *a,
-                                          const CUtensorMap *b, const gemm_place &p, int k,
-                                          int first, int second, bool grouped_b)
+                                          const CUtensorMap *b, const CUtensorMap *second_b,
+                                          const gemm_place &p, int k, int first, int second,
+                                          bool grouped_b)
 {
   mbarrier *full = s.full + stage;
   const uint32_t to_a = s.a + stage * Form::kBytesA, to_b = s.b + stage * Form::kBytesB;
@@ -119,14 +127,14 @@ __device__ __forceinline__ void gemm_load(const gemm_shared &s, int stage, const
     }
   } else {
     load_page(to_b, b, k, first, 0, group, full);
-    load_page(to_b + Form::kBytesB / 2, b, k, second, 0, group, full);
+    load_page(to_b + Form::kBytesB / 2, second_b, k, second, 0, group, full);
   }
 }
 
 template <typename Form, typename Tiles, typename Epilogue>
 __device__ __forceinline__ void gemm_produce(const gemm_shared &s, const Tiles &tiles,
                                              const Epilogue &epilogue, const CUtensorMap *a,
-                                             const CUtensorMap *b)
+                                             const CUtensorMap *b, const CUtensorMap *second_b)
 {
   gemm_turn<Form::kStages> turn;
   gemm_place p;
@@ -139,8 +147,8 @@ __device__ __forceinline__ void gemm_produce(const gemm_shared &s, const Tiles &
     const int second = epilogue.second_column(p.column_tile);
     for (int i = 0; i < p.steps; i++) {
       wait_for(s.empty + turn.stage, turn.parity ^ 1);
-      gemm_load<Form>(s, turn.stage, a, b, p, p.first_step + i * kGemmTileK, first, second,
-                      !Tiles::kGroupsOfSteps);
+      gemm_load<Form>(s, turn.stage, a, b, second_b, p, p.first_step + i * Form::kStep, first,
+                      second, !Tiles::kGroupsOfSteps);
       turn.next();
     }
   }
@@ -172,7 +180,7 @@ __device__ __forceinline__ void gemm_clear_tail(const gemm_shared &s, int stage,
   sync_some(both ? 3 : 4, both ? kGemmConsumers * kWarpgroup : kWarpgroup);
 }
 
-/** Adds products 16 j .. 16 j + 15 of a step. */
+/** Adds products 16 j .. 16 j + 15 of a step (of e4m3 32 j .. 32 j + 31). */
 template <typename T, typename Form>
 __device__ __forceinline__ void gemm_multiply_16(float (&d)[Form::kN / 2], const gemm_shared &s,
                                                  int stage, int consumer, int j, bool add)
@@ -245,6 +253,38 @@ __device__ __forceinline__ void gemm_multiply(float (&d)[Form::kN / 2], const ge
   if (kMayBeNone && p.tail) {
     gemm_multiply_tail<T, Form>(d, s, turn, p, consumer);
     turn.next();
+  }
+}
+
+/** The same, one group: each step's sums are added up outside of the tensor core. */
+template <typename T, typename Form>
+__device__ __forceinline__ void gemm_multiply_apart(float (&d)[Form::kN / 2], const gemm_shared &s,
+                                                    gemm_turn<Form::kStages> &turn,
+                                                    const gemm_place &p, int consumer)
+{
+  float part[Form::kN / 2];
+#pragma unroll
+  for (int i = 0; i < Form::kN / 2; i++) {
+    d[i] = 0;
+  }
+  for (int i = 0; i < p.steps; i++) {
+    wait_for(s.full + turn.stage, turn.parity);
+    wgmma_fence();
+#pragma unroll
+    for (int j = 0; j < kGemmTileK / 16; j++) {
+      gemm_multiply_16<T, Form>(part, s, turn.stage, consumer, j, j > 0);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    settle(part);
+    if (threadIdx.x % kWarpgroup == 0) {
+      arrive(s.empty + turn.stage);
+    }
+    turn.next();
+#pragma unroll
+    for (int j = 0; j < Form::kN / 2; j++) {
+      d[j] += part[j];
+    }
   }
 }
 
@@ -463,7 +503,7 @@ __global__ void __launch_bounds__(kGemmSm90Threads, 1)
   }
   give_registers<72>();
   if (threadIdx.x == 0) {
-    gemm_produce<Form>(s, tiles, epilogue, &a, &b);
+    gemm_produce<Form>(s, tiles, epilogue, &a, &b, &b);
   } else if (threadIdx.x >= 32) {
     gemm_finish_tiles<Form>(s, tiles, epilogue, &c);
   }

@@ -51,7 +51,8 @@ inline gemm_in_step_job in_step_job(const tiles_call &call)
   j.tiles = dense_tiles(call);
   j.n = (int)p.n;
   j.is_f32 = p.c_dtype == TG_F32;
-  if (p.n * (int64_t)tg_dtype_bytes(p.c_dtype) % 16 != 0) {
+  j.loose = !call.problem.c.vectors;
+  if (j.loose || p.n * (int64_t)tg_dtype_bytes(p.c_dtype) % 16 != 0) {
     j.c = p.c;
     j.c_step = p.c_row_step;
   }
@@ -105,14 +106,15 @@ tg_status dense_run(const tg_context *ctx, const tiles_call &call)
   if (call.plan.kernel == TGI_GEMM_SM90_TILES) {
     return dense_beside<T, kAcrossA, kAcrossB>(ctx, call);
   }
+  using way = gemm_in_step_way<T, T, kForward>;
   const gemm_matrices m = dense_matrices(call);
   const gemm_in_step_job job = in_step_job(call);
   if (call.plan.tile_n == 128) {
     using form = gemm_form<kAcrossA, kAcrossB, 128, true>;
-    return gemm_launch_in_step_sm90<T, form, kForward>(ctx, call.plan, m, job);
+    return gemm_launch_in_step_sm90<way, form>(ctx, call.plan, m, job);
   }
   using form = gemm_form<kAcrossA, kAcrossB, 256, true>;
-  return gemm_launch_in_step_sm90<T, form, kForward>(ctx, call.plan, m, job);
+  return gemm_launch_in_step_sm90<way, form>(ctx, call.plan, m, job);
 }
 
 template <bool kAcrossA, bool kAcrossB, bool kForward>

@@ -84,6 +84,11 @@ static const spec_case fwd_cases[] = {
     {"257x520x1032_yf32_bias_gelutanh_save"},
     /* more tiles than multiprocessors, the lower ones of 1 to 64 rows */
     {"130x8x17005_yf32_bias"},
+    /* the same where rows of y begin anywhere */
+    {"65x16x303_bias"},
+    {"130x136x1002"},
+    {"200x72x517_bias_gelu"},
+    {"70x8x17005_bias"},
     /* dtypes side by side */
     {"9x70x50_wf32_bias_residual"},
     {"3x70x50_wf32_yf32_bias_gelu_save"},
