@@ -150,6 +150,8 @@ CASES = [
     *[Case("linear", "bwd", shape, copied=False, compiled=False)
       for shape in ("4096x4096x4096_nodbias", "8192x4096x14336_nodweight_nodbias",
                     "8192x4096x14336_nodx_nodbias")],
+    *[Case("linear", direction, f"4096x4096x4096{words}_tf32", copied=False, compiled=False, dtype="f32")
+      for direction, words in (("fwd", ""), ("bwd", "_nodweight_nodbias"), ("bwd", "_nodx_nodbias"))],
     *[Case("linear_cross_entropy", "fwdbwd", shape, copied=False, events=True, memory=True)
       for shape in HEAD_SHAPES],
     *attention_cases(),

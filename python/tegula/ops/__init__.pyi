@@ -208,6 +208,7 @@ def linear(
     *,
     residual: torch.Tensor | None = None,
     activation: str = 'none',
+    allow_tf32: bool | None = None,
 ) -> torch.Tensor: ...
 
 def linear_cross_entropy(
