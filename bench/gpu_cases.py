@@ -3,6 +3,7 @@ models of 8 G parameters, and small ones, whose time is that of starting a kerne
 
 import dataclasses
 
+import product_cases
 import quantised_cases
 
 NORM_SHAPES = ["16384x1024", "16384x2048", "16384x4096", "16384x8192", "131072x128"]
@@ -156,5 +157,7 @@ CASES = [
     *[Case("moe_plan", "fwd", shape, bytes=size) for shape, size in PLANNED_SHAPES.items()],
     *[Case(op, "fwd", shape, copied=copied, compiled=False, libraries=libraries, dtype=dtype,
            group="quantised") for op, dtype, shape, copied, libraries in quantised_cases.listed()],
+    *[Case(op, direction, shape, copied=False, compiled=False, libraries=libraries, group="products")
+      for op, direction, shape, libraries in product_cases.listed()],
 ]
 GROUPS = sorted({case.group for case in CASES if case.group})
