@@ -108,6 +108,32 @@ static void bad_places_and_sizes(void **state)
   assert_false(file_exists(out));
 }
 
+/* Own data under the log's name are neither replaced nor appended to. */
+static void a_log_replaces_logs_alone(void **state)
+{
+  (void)state;
+  const char *out = scratch_file(&dir, "logged"), *log = scratch_file(&dir, "logged.jsonl");
+  static const char *const data[] = {"{\"event\":\"storm\"}\n", "x", "{\"event\":\"start\""};
+  size_t size;
+  for (int i = 0; i < 2; i++) {
+    write_text(log, data[i]);
+    expect(TRAIN(out, "--steps", "1"), 1, "logged.jsonl: expected a new name or a log");
+    char *kept = read_file(log, &size);
+    assert_string_equal(kept, data[i]);
+    free(kept);
+    assert_false(file_exists(out));
+  }
+  write_text(log, data[2]);
+  expect(TRAIN(out, "--steps", "1"), 0, "all 1 steps");
+  write_text(scratch_file(&dir, "mine"), data[1]);
+  expect(RESUME(out, "--steps", "2", "--log", scratch_file(&dir, "mine")), 1,
+         "/mine: expected a new name or a log");
+  expect(RESUME(out, "--steps", "2"), 0, "all 2 steps");
+  char *lines = read_file(log, &size);
+  assert_int_equal(count(lines, "\"event\":\"start\""), 2);
+  free(lines);
+}
+
 static void a_loss_that_is_no_number_stops(void **state)
 {
   (void)state;
@@ -136,6 +162,7 @@ int main(void)
       cmocka_unit_test(live_on_a_terminal_alone),
       cmocka_unit_test(bad_text),
       cmocka_unit_test(bad_places_and_sizes),
+      cmocka_unit_test(a_log_replaces_logs_alone),
       cmocka_unit_test(a_loss_that_is_no_number_stops),
   };
   return cmocka_run_group_tests(tests, make_text, remove_text);

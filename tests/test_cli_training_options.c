@@ -210,6 +210,10 @@ static void the_last_checkpoints_are_kept(void **state)
   expect(RESUME(out, "--steps", "8"), 0, "all 8 steps are done");
   assert_false(kept("history-step-6"));
   assert_true(kept("history-step-7") && kept("history-step-8"));
+  /* Another run of this name would replace them. */
+  assert_int_equal(rename(out, scratch_file(&dir, "moved")), 0);
+  expect(TRAIN(out, "--steps", "7", "--keep", "2"), 1, "got history-step-");
+  assert_true(kept("history-step-7") && kept("history-step-8"));
 }
 
 int main(void)
