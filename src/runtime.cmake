@@ -136,6 +136,7 @@ add_library(
   training/schedule.c
   training/trainer.c
   training/trainer_options.c
+  training/trainer_record.c
   training/trainer_step.c)
 target_link_libraries(tegula_model_objects PRIVATE tegula_flags ${runtime_libraries})
 # Programs and modules take only the functions that they use (--gc-sections where they are linked).
