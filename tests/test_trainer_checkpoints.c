@@ -124,6 +124,10 @@ static void test_mismatch(void **state)
   write_text(scratch_file(&here, "checkpoint/config.json"), text);
   EXPECT_ERROR(tg_model_load(path, TG_DTYPE_NONE, &loaded, &error), TG_BAD_FILE,
                "transformer.h.3.ln_1.weight: expected this tensor", error);
+  snprintf(text, sizeof text, config, kVocab, 2);
+  write_text(scratch_file(&here, "checkpoint/config.json"), text);
+  EXPECT_ERROR(tg_model_load(path, TG_DTYPE_NONE, &loaded, &error), TG_BAD_FILE,
+               "transformer.h.2.ln_1.weight: expected tensors of the 2 layers", error);
   write_text(scratch_file(&here, "checkpoint/config.json"), "{\"model_type\": \"mamba\"}");
   EXPECT_ERROR(tg_model_load(path, TG_DTYPE_NONE, &loaded, &error), TG_UNSUPPORTED, "mamba", error);
   snprintf(text, sizeof text, config, kVocab, 3);
