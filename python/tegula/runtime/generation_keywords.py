@@ -37,12 +37,16 @@ _BYTES = (bytes, bytearray, memoryview)  # iterable, but neither ids nor a text
 _OTHERS = ("logit_bias", "stop", "tokenizer", "logprobs")
 
 
-def split_stop(stop: Any) -> tuple[Any, list[str]]:
-    """`stop`, which may be read once more, and its texts; what it may not be, _stops refuses."""
-    if isinstance(stop, Iterable) and not isinstance(stop, (str, *_BYTES)):
+def split_stop(stop: Any) -> tuple[Any, list[str], bool]:
+    """`stop`, which may be read once more, its texts, and whether it leaves the usual ends, as texts alone do; what it may
+    not be, _stops refuses."""
+    if isinstance(stop, str):
+        stop = [stop]
+    if isinstance(stop, Iterable) and not isinstance(stop, _BYTES):
         stop = list(stop)
-        return stop, [one for one in stop if isinstance(one, str)]
-    return stop, [stop] if isinstance(stop, str) else []
+        texts = [one for one in stop if isinstance(one, str)]
+        return stop, texts, bool(texts) and len(texts) == len(stop)
+    return stop, [], stop is None
 
 
 def _stops(stop: object, tokenizer: Any, generation: Mapping[str, Any]) -> dict[str, Any]:

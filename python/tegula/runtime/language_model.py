@@ -248,13 +248,23 @@ class Model:
     ) -> Any:  # fmt: skip
         """The answer to a conversation: {"role": "assistant", "content": text}; with stream=True an iterator over pieces of
         its text. template holds keyword arguments of Tokenizer.apply_chat_template, such as tools or enable_thinking.
-        Special tokens are left out of the text, which ends before a text of `stop`."""
+        Special tokens are left out of the text. Without ids in `stop` it ends, as that of `tegula chat`, at the directory's
+        ids, the tokenizer's eos_token, what the template writes behind an answer, and before a text of `stop`."""
         instance_of("chat: tokenizer", tokenizer, Tokenizer)
-        keywords["stop"], stops = split_stop(keywords.get("stop"))
+        keywords["stop"], stops, keeps_ends = split_stop(keywords.get("stop"))
+        if keeps_ends:
+            ends = self._ends_of_answers(tokenizer, template or {})
+            stops = stops + [end for end in ends if isinstance(end, str)]
+            keywords["stop"] = [end for end in ends if isinstance(end, int)] + stops
         prompt = tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, **(template or {}))
         tokens = self.stream(prompt, max_new_tokens, seed=seed, tokenizer=tokenizer, **keywords)
         pieces = _before(stops, self._say(tokenizer, tokens))
         return pieces if stream else {"role": "assistant", "content": "".join(pieces)}
+
+    def _ends_of_answers(self, tokenizer: Tokenizer, template: Mapping[str, Any]) -> list[int | str]:
+        ends = [*self._handle.generation()["eos_token_ids"], tokenizer.eos_token_id, tokenizer._chat_end(**template)]
+        known = self._handle.info()["vocab_size"]
+        return [end for end in ends if isinstance(end, str) or (end is not None and end < known)]
 
     @staticmethod
     def _say(tokenizer: Tokenizer, tokens: _runtime.TokenStream) -> Generator[str, None, None]:
