@@ -59,6 +59,7 @@ add_library(
   chat/builtins/template_search.c
   chat/builtins/template_selection.c
   chat/builtins/template_tests.c
+  chat/chat_date.c
   chat/chat_render.c
   chat/chat_sources.c
   chat/chat_values.c

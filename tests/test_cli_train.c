@@ -94,7 +94,7 @@ static void bad_places_and_sizes(void **state)
   const char *out = scratch_file(&dir, "never");
   expect(TRAIN(scratch_file(&dir, "no/such/dir"), "--quiet"), 1, "No such file or directory");
   expect(TRAIN(text, "--quiet"), 1, "expected a directory or a new name");
-  expect(TRAIN(out, "--preset", "gpt_giant"), 1, "expected one of gpt_nano");
+  expect(TRAIN(out, "--preset", "gpt_giant"), 2, "--preset: name: expected one of gpt_nano");
   expect(TRAIN(out, "--seq", "129"), 1, "128");
   expect(TRAIN(out, "--dtype", "f16"), 2, "--dtype: expected f32 or bf16, got f16");
   expect(TRAIN(out, "--log", scratch_file(&dir, "no/such.jsonl")), 1,

@@ -84,7 +84,8 @@ static void schedules(void **state)
   }
   expect(TRAIN(scratch_file(&dir, "never"), "--schedule", "step"), 2,
          "--schedule: expected cosine, constant, linear or wsd, got step");
-  expect(TRAIN(scratch_file(&dir, "never"), "--decay-fraction", "1.5"), 2, "--decay-fraction");
+  expect(TRAIN(scratch_file(&dir, "never"), "--decay-fraction", "1.5"), 2,
+         "--decay-fraction: expected a number above 0, at most 1, got 1.5");
 }
 
 /* What is not named stays the checkpoint's. */
