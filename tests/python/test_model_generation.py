@@ -203,6 +203,8 @@ def test_wrong_keywords(model, prompts):
         (dict(logit_bias={2**40: 1.0}), ValueError, "logit_bias: expected"), (dict(seed="a"), TypeError, "seed: expected an int, got 'a'"),
         (dict(seed=[1, 2, 3, 2**64]), ValueError, "seed: expected 0 to"), (dict(pad_id="a"), TypeError, "pad_id: expected an int, got 'a'"),
         (dict(max_new_tokens=2**70), ValueError, "max_new_tokens: expected"), (dict(max_new_tokens=1.5), TypeError, "max_new_tokens: expected an int"),
+        (dict(stop=[99]), ValueError, "stop: expected 0 to 49, got 99"), (dict(pad_id=77), ValueError, "pad_id: expected .* to 49, got 77"),
+        (dict(logprobs=1), ValueError, "logprobs: expected return_dict=True"),
     ]  # fmt: skip
     for keywords, kind, message in cases:
         with pytest.raises(kind, match=message):

@@ -49,7 +49,7 @@ def split_stop(stop: Any) -> tuple[Any, list[str], bool]:
     return stop, [], stop is None
 
 
-def _stops(stop: object, tokenizer: Any, generation: Mapping[str, Any]) -> dict[str, Any]:
+def _stops(stop: object, tokenizer: Any, generation: Mapping[str, Any], vocab_size: int) -> dict[str, Any]:
     """Ids and texts that end a row. Texts come beside the directory's ids; ids take their place."""
     ends = list(generation["eos_token_ids"])
     given = [stop] if isinstance(stop, (int, str)) else stop
@@ -59,7 +59,7 @@ def _stops(stop: object, tokenizer: Any, generation: Mapping[str, Any]) -> dict[
         raise TypeError(f"generate: stop: expected an id, a text, or several, got {stop!r}")
     all_given = list(given)
     texts = tuple(one for one in all_given if isinstance(one, str))
-    ids = [one for one in all_given if isinstance(one, int)]
+    ids = [whole_number("generate: stop", one, 0, vocab_size - 1) for one in all_given if isinstance(one, int)]
     if len(texts) + len(ids) != len(all_given):
         raise TypeError(f"generate: stop: expected an id, a text, or several, got {stop!r}")
     if texts and tokenizer is None:
@@ -82,7 +82,7 @@ def _biases(bias: object) -> list[tuple[int, float]]:
 
 
 def settings_for(
-    max_new_tokens: int | None, keywords: TextKeywords, generation: Mapping[str, Any]
+    max_new_tokens: int | None, keywords: TextKeywords, generation: Mapping[str, Any], vocab_size: int
 ) -> dict[str, Any]:
     """The arguments of a handle's generate, without prompt and seed."""
     unknown = set(keywords) - {*_DIRECTORYS, *_OWN, *_OTHERS}
@@ -101,7 +101,7 @@ def settings_for(
         **{key: given.get(key, generation[key]) for key in _DIRECTORYS},
         **{key: given.get(key, value) for key, value in _OWN.items()},
         "max_new_tokens": count,
-        **_stops(given.get("stop"), given.get("tokenizer"), generation),
+        **_stops(given.get("stop"), given.get("tokenizer"), generation, vocab_size),
         "bias": _biases(given.get("logit_bias", {})),
         "logprobs": given.get("logprobs", -1),
     }
