@@ -7,7 +7,7 @@
  *         residual in f32, one rounding, two blocks of shared memory in turns, TMA. Meanwhile the
  *         producer fills the stages of the next tile.
  * Work    Tiles of 128 x 256, which leave no room for a whole result in shared memory, or of 128 x
- *         128 where there are few of those. Sums apart leave registers for 128 x 192.
+ *         128 where there are few of those.
  * Sums    As in gemm_sm90.cuh: whatever the width of a tile, an element has the same bits.
  * Bound   Tensor cores.
  */
