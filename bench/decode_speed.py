@@ -1,128 +1,166 @@
+#!/usr/bin/env python3
 """Decoding and prefill on a GPU, beside transformers with a static cache and torch.compile.
 
-    bench/decode_speed.py --build build/release [--model qwen3-0.6b ...] [--batch 1 32] [--csv FILE]
+    bench/decode_speed.py [--build DIR] [--model qwen3-0.6b ...] [--batch 1 32] [--csv FILE]
 
-bf16, random weights, 512 tokens in the cache. Ours: `tegula bench table`. The peer: the model class
-of transformers, its step compiled with reduced overhead (CUDA graphs), argmax on the device and fed
-back, without generate(). Rows have the columns of bench/results."""
+bf16, random weights. Decoding is 128 tokens behind 512, prefill a prompt of 2048. Ours is `tegula bench
+table`. Peers are processes of their own (decode_peer.py): they compile together before anything is timed,
+then wait, and each is timed before and after ours. A prompt stands beside the forward pass of training
+over as many tokens. Rows have the columns of bench/results."""
 
 import argparse
 import json
+import pathlib
 import statistics
 import subprocess
-import time
+import tempfile
 
 import results_csv
+from baselines import ROOT
+from decode_peer import DEPTH, PROMPT, TOKENS, vocabulary
 from tegula_bench import gpu_state
+from tegula_bench.worker_process import WorkerProcess
 
-VOCAB = {"gpt2": 50257, "qwen3-0.6b": 151936, "qwen3-8b": 151936}
-QWEN = {"qwen3-0.6b": dict(hidden_size=1024, intermediate_size=3072, num_hidden_layers=28,
-                           num_attention_heads=16, num_key_value_heads=8, tie_word_embeddings=True),
-        "qwen3-8b": dict(hidden_size=4096, intermediate_size=12288, num_hidden_layers=36,
-                         num_attention_heads=32, num_key_value_heads=8,
-                         tie_word_embeddings=False)}
-DEPTH, TOKENS, PROMPT = 512, 128, 2048
+BATCHES = {"gpt2": [1], "qwen3-0.6b": [1], "qwen3-8b": [1, 32]}
+PREFILLED = ("qwen3-0.6b", "qwen3-8b")
+DECODED = f"tg{TOKENS}@d{DEPTH}"
 
 
-def shape_of(test, batch):
-    return f"b{batch}_{test}"
+# ---- ours ----
 
-
-def ours(build, model, batch, runs):
-    """Rows of `tegula bench table`, and the plan that it names."""
-    prompt = PROMPT if batch == 1 and model != "gpt2" else 0
-    command = [f"{build}/src/cli/tegula", "bench", "table", "--preset", model, "--vocab-size",
-               str(VOCAB[model]), "--dtype", "bf16", "--device", "cuda", "-p", str(prompt), "-n",
-               str(TOKENS), "-d", str(DEPTH), "--batch", str(batch), "--steps", str(runs), "--json"]
+def run_ours(options, model, batch, *arguments):
+    """The row that `tegula bench table` prints for one test."""
+    command = [f"{options.build}/src/cli/tegula", "bench", "table", "--preset", model, "--vocab-size",
+               str(vocabulary(model)), "--dtype", "bf16", "--device", "cuda", "--batch", str(batch),
+               "--steps", str(options.runs), "--json", *map(str, arguments)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    plan = done.stderr.strip().rpartition(": ")[2]
-    for line in done.stdout.splitlines():
-        row = json.loads(line)
-        yield row, plan
+    return json.loads(done.stdout)
 
 
-def make_peer(model):
-    import torch
-    from transformers import AutoModelForCausalLM, GPT2Config, Qwen3Config
-    config = (GPT2Config(vocab_size=VOCAB[model]) if model == "gpt2" else
-              Qwen3Config(vocab_size=VOCAB[model], head_dim=128, max_position_embeddings=40960,
-                          **QWEN[model]))
-    with torch.device("cuda"):
-        torch.set_default_dtype(torch.bfloat16)
-        made = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
-        torch.set_default_dtype(torch.float32)
-    return made
+def version_of_ours(build):
+    told = subprocess.run([f"{build}/src/cli/tegula", "--version"], check=True, capture_output=True,
+                          text=True).stdout
+    return told.split()[1]
 
 
-def peer_seconds(model, runs):
-    """Seconds of a token, `runs` times."""
-    import torch
-    from transformers import StaticCache
-    net = make_peer(model)
-    cache = StaticCache(config=net.config, max_batch_size=1, max_cache_len=DEPTH + TOKENS + 64,
-                        device="cuda", dtype=torch.bfloat16)
-    ids = torch.randint(0, VOCAB[model], (1, DEPTH), device="cuda")
-
-    def step(token, position):
-        logits = net(token, past_key_values=cache, cache_position=position,
-                     position_ids=position[None], use_cache=True).logits
-        return logits[:, -1:].argmax(-1)
-
-    fast = torch.compile(step, mode="reduce-overhead", fullgraph=False)
-    with torch.inference_mode():
-        net(ids, past_key_values=cache, cache_position=torch.arange(DEPTH, device="cuda"),
-            use_cache=True, logits_to_keep=1)
-        for run in range(-1, runs):
-            token = ids[:, :1].clone()
-            position = torch.tensor([DEPTH], device="cuda")
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for i in range(TOKENS):
-                torch.compiler.cudagraph_mark_step_begin()
-                token = fast(token, position).clone()
-                position = position + 1
-            torch.cuda.synchronize()
-            if run >= 0:
-                yield (time.perf_counter() - start) / TOKENS
+def our_row(options, case, row, tokens):
+    """tokens: of a sample, whose time a row has. The rate is that of all sequences."""
+    seconds = [tokens / rate for rate in row["rates"]]
+    return {**results_csv.row_of(case, "tegula", options.version, row["plan"], seconds),
+            "tokens_per_s": statistics.median(row["rates"])}
 
 
-def measure(options, run, model):
-    import torch
-    import transformers
-    for batch in options.batch:
-        for row, plan in ours(options.build, model, batch, options.runs):
-            rate = row["tokens_per_s"]
-            case = dict(op=model, dir="decode" if row["test"].startswith("tg") else "prefill",
-                        dtype="bf16", shape=shape_of(row["test"].replace(" ", ""), batch),
-                        impl="tegula", config=plan, ms=1e3 * batch / rate, tokens_per_s=rate)
-            print(f"{model:12} {case['shape']:24} tegula {rate:9.0f} tok/s  {plan}", flush=True)
-            run.append([case])
-    if options.peer:
-        seconds = list(peer_seconds(model, options.runs))
-        rate = 1 / statistics.median(seconds)
-        version = f"torch {torch.__version__}; transformers {transformers.__version__}"
-        case = dict(op=model, dir="decode", dtype="bf16",
-                    shape=shape_of(f"tg{TOKENS}@d{DEPTH}", 1))
-        print(f"{model:12} {case['shape']:24} hf     {rate:9.0f} tok/s", flush=True)
-        run.append([{**results_csv.row_of(case, "hf", version, "static cache; torch.compile "
-                                          "reduce-overhead", seconds), "tokens_per_s": rate}])
+# ---- peers ----
+
+class Peers:
+    """kind:model -> a process, of those that are wanted."""
+
+    def __init__(self, wanted, folder, patience):
+        program = (str(pathlib.Path(__file__).with_name("decode_peer.py")),)
+        self.worker = {name: WorkerProcess(name, "cuda", folder / f"{name.replace(':', '_')}.log",
+                                           patience, program) for name in wanted}
+
+    def time(self, name, runs):
+        """Its answer; None if it is not wanted or has ended."""
+        worker = self.worker.get(name)
+        if not worker or not worker.alive:
+            return None
+        found = worker.ask(runs=runs)
+        if "error" in found:
+            print(f"{name}: not run: {found['error']}", flush=True)
+            worker.end(kill=True)
+            return None
+        return found
+
+    def end(self, name=None):
+        for key in [name] if name else list(self.worker):
+            worker = self.worker.pop(key, None)
+            if worker:
+                worker.end()
+
+
+def beside(peers, name, runs, ours):
+    """(what ours() returns, the peer's answer with its samples of before and after)."""
+    before = peers.time(name, runs // 2 + 1)
+    mine = ours()
+    after = peers.time(name, runs // 2 + 1) if before else None
+    if after:
+        after["seconds"] = before["seconds"] + after["seconds"]
+    return mine, after
+
+
+def peer_row(case, impl, found, tokens):
+    return {**results_csv.row_of(case, impl, found["version"], found["config"], found["seconds"]),
+            "tokens_per_s": tokens / statistics.median(found["seconds"])}
+
+
+# ---- the cases ----
+
+def measure(options, peers, case, batch, tokens, name, arguments):
+    """Rows of a case. tokens: of a sample of the peer named `name`, and of ours with one sequence."""
+    mine, found = beside(peers, name, options.runs,
+                         lambda: run_ours(options, case["op"], batch, *arguments))
+    rows = [our_row(options, case, mine, tokens * batch)]
+    if found:
+        impl = name.partition(":")[0]
+        rows.append(peer_row(case, "hf" if impl == "hf" else "training_forward", found, tokens))
+    clock = gpu_state.clock_mhz()
+    return [{**row, "clock_mhz": clock} for row in rows]
+
+
+def print_rows(rows):
+    for row in rows:
+        print(f"{row['op']:12} {row['dir']:8} {row['shape']:16} {row['impl']:18}"
+              f"{row['tokens_per_s']:9.0f} tok/s  {row['config']}", flush=True)
+
+
+def run_model(options, peers, run, model):
+    for batch in options.batch or BATCHES[model]:
+        case = dict(op=model, dir="decode", dtype="bf16", shape=f"b{batch}_{DECODED}")
+        name = f"hf:{model}" if batch == 1 else ""
+        rows = measure(options, peers, case, batch, 1, name, ["-p", 0, "-n", TOKENS, "-d", DEPTH])
+        run.append(rows)
+        print_rows(rows)
+        peers.end(f"hf:{model}")  # its memory
+    if model in PREFILLED:
+        case = dict(op=model, dir="prefill", dtype="bf16", shape=f"b1_pp{PROMPT}")
+        rows = measure(options, peers, case, 1, PROMPT, f"training:{model}", ["-p", PROMPT, "-n", 0])
+        run.append(rows)
+        print_rows(rows)
+        peers.end(f"training:{model}")
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default=ROOT / "build/release", type=pathlib.Path)
+    parser.add_argument("--model", nargs="+", choices=list(BATCHES), default=list(BATCHES))
+    parser.add_argument("--batch", nargs="+", type=int, help="sequences (1; of Qwen3-8B 32, too)")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--patience", type=float, default=150, help="seconds that a peer may compile")
+    parser.add_argument("--csv", type=pathlib.Path)
+    parser.add_argument("--logs", type=pathlib.Path, help="folder of the peers' messages")
+    parser.add_argument("--no-peer", dest="peer", action="store_false")
+    return parser.parse_args()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", default="build/release")
-    parser.add_argument("--model", nargs="+", choices=list(VOCAB), default=list(VOCAB))
-    parser.add_argument("--batch", nargs="+", type=int, default=[1])
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--csv")
-    parser.add_argument("--no-peer", dest="peer", action="store_false")
-    options = parser.parse_args()
+    options = parse_options()
+    wanted = [f"hf:{model}" for model in options.model]
+    wanted += [f"training:{model}" for model in options.model if model in PREFILLED]
     device, driver = gpu_state.name_and_driver()
     commit = subprocess.run([f"{options.build}/bench/bench_ops", "--commit"], check=True,
                             capture_output=True, text=True).stdout.strip()
+    options.version = version_of_ours(options.build)
     run = results_csv.Run(options.csv, commit, "engine", device=device, driver=driver)
-    for model in options.model:
-        measure(options, run, model)
+    print(f"# {device}; {driver}; commit {commit}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        peers = Peers(wanted if options.peer else [], options.logs or pathlib.Path(folder),
+                      options.patience)
+        for name in list(peers.worker):  # all have compiled before anything is timed
+            peers.time(name, 1)
+        for model in options.model:
+            run_model(options, peers, run, model)
+        peers.end()
 
 
 if __name__ == "__main__":

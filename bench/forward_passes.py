@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
 """Times forward passes of GPTs on GPU 0, logits of all tokens, until they are there.
 
-  forward_passes.py presets|headline|sizes|generate [--csv FILE] [--commit NAME] [--tegula PROGRAM] [--seconds N]
-  forward_passes.py sizes|headline --compile I/N   compiles every N-th case from the I-th on, and times nothing
+  forward_passes.py presets|headline|sizes|generate [--csv FILE] [--commit NAME] [--tegula PROGRAM] [--workers N]
 
-presets    six presets, f32, 4 x 64 tokens, 100 passes each, by `tegula bench forward`
+presets    six presets, f32, 4 x 64 tokens, 100 passes each, by `tegula bench forward`; on GPU 0 and on the CPU
 headline   6 layers of 128, 8 x 128 tokens, bf16 with bf16 logits: by `tegula bench forward`, by tegula.Model, and beside
            torch.compile, also with reduced overhead, and its calls in a CUDA graph
-sizes      3 models x 4 batches x 3 lengths in f32 without TF32, tegula.Model beside compiled PyTorch, in turn
+sizes      3 models x 4 batches x 3 lengths in f32 without TF32, tegula.Model beside compiled PyTorch, in turn. Workers compile
+           at the same time; when all are done, one after the other measures
 generate   256 tokens by tegula.Model beside `tegula generate`
 The peer is GPT-2 in plain PyTorch (peers/plain_gpt.py). Medians.
 """
 
 import argparse
+import concurrent.futures
+import importlib
 import json
+import multiprocessing
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,7 +26,7 @@ import time
 import torch
 
 import tegula
-from peers.plain_gpt import PlainGPT
+from peers import plain_gpt
 from tegula_bench import gpu_state, results_file
 from tegula_bench.time_spread import spread_of
 
@@ -39,9 +43,7 @@ def options_of():
     parser.add_argument("--csv", help="append rows to this results file")
     parser.add_argument("--commit", default=tegula.__version__)
     parser.add_argument("--tegula", default="tegula", help="the program")
-    parser.add_argument("--seconds", type=float, default=600, help="begin no case of sizes after so many")
-    parser.add_argument("--corners", action="store_true", help="of sizes: the smallest, a middle and the largest shapes of each model")
-    parser.add_argument("--compile", metavar="I/N")
+    parser.add_argument("--workers", type=int, default=12, help="processes that compile the shapes of sizes")
     return parser.parse_args()
 
 
@@ -55,9 +57,9 @@ def row_of(name, dtype, shape, impl, times, tokens, config="", version="", **mor
                 **more)  # fmt: skip
 
 
-def bench_program(options, preset, dtype, batch, seq):
+def bench_program(options, preset, dtype, batch, seq, device="cuda"):
     words = ["--preset", preset, "--dtype", dtype, "--logits-dtype", dtype, "--batch", str(batch), "--seq", str(seq)]
-    command = [options.tegula, "bench", "forward", *words, "--iterations", "100", "--device", "cuda", "--ops", "--json"]
+    command = [options.tegula, "bench", "forward", *words, "--iterations", "100", "--device", device, "--ops", "--json"]
     said = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     times = {key: said["ms" if key == "median" else f"ms_{key}"] for key in ("mean", "std", "min", "max", "median", "p95", "p99")}
     return times, said
@@ -65,10 +67,10 @@ def bench_program(options, preset, dtype, batch, seq):
 
 def presets(options, run):
     for name in PRESETS:
-        times, said = bench_program(options, name, "f32", 4, 64)
-        row = row_of(name, "f32", "b4_s64", "tegula", times, 256, "tegula bench forward", roof="ops", roof_share=said["ops"]["share"],
-                     peak_bytes=said.get("device_peak_bytes", ""))  # fmt: skip
-        yield [row]
+        for device, more in (("cuda", {}), ("cpu", {"clock_mhz": ""})):
+            times, said = bench_program(options, name, "f32", 4, 64, device)
+            yield [row_of(name, "f32", "b4_s64", "tegula", times, 256, "tegula bench forward" + "; cpu" * (device == "cpu"), roof="ops",
+                          roof_share=said["ops"]["share"], peak_bytes=said.get("device_peak_bytes", ""), **more)]  # fmt: skip
 
 
 def in_turn(calls, rounds=ROUNDS, warm=5):
@@ -104,7 +106,7 @@ def ours_of(shape, dtype, positions, device="cuda"):
 
 
 def headline_peers():
-    plain = PlainGPT(6, 4, 128, POSITIONS, VOCABULARY).cuda().bfloat16().eval()
+    plain = plain_gpt.PlainGPT(6, 4, 128, POSITIONS, VOCABULARY).cuda().bfloat16().eval()
     ids = torch.randint(VOCABULARY, (8, 128), device="cuda")
     compiled, reduced = torch.compile(plain), torch.compile(plain, mode="reduce-overhead")
     compiled(ids)
@@ -132,48 +134,48 @@ def headline(options, run):
     yield [*rows, row_of(impl="tegula", times=again, config="tegula bench forward", **common)]
 
 
-def size_cases(options):
-    shapes = [(batch, seq) for batch in BATCHES for seq in LENGTHS]
-    if options.corners:
-        shapes = [(1, 64), (1, 256), (4, 128), (16, 64), (16, 256)]
-    return [(name, *shape) for name in MODELS for shape in shapes]
-
-
-def compiled_peer(name, batch, seq):
-    torch._dynamo.reset()
-    plain = PlainGPT(*MODELS[name], POSITIONS, VOCABULARY).cuda().eval()
+def size_calls(name, batch, seq):
+    """The case's two passes, compiled. The peer's code is its own, so that no other case's guards are looked at in its calls."""
+    plain = importlib.reload(plain_gpt).PlainGPT(*MODELS[name], POSITIONS, VOCABULARY).cuda().eval()
     ids = torch.randint(VOCABULARY, (batch, seq), device="cuda")
     compiled = torch.compile(plain, dynamic=False)
     compiled(ids)
-    return compiled, ids
+    model, out = ours_of(MODELS[name], "float32", POSITIONS), torch.empty(batch, seq, VOCABULARY, device="cuda")
+    return {"tegula": lambda: model(ids, out=out), "compile": lambda: compiled(ids)}
 
 
-def compile_some(options):
-    index, count = map(int, options.compile.split("/"))
-    with torch.inference_mode():
-        if options.what == "headline":
-            _, reduced, ids = headline_peers()
-            reduced(ids)
-            return
-        for case in size_cases(options)[index::count]:
-            compiled_peer(*case)
+def begin_worker(ready, turn):
+    begin_worker.ready, begin_worker.turn = ready, turn
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def run_sizes(cases):
+    """Rows of the cases, which are compiled beside other workers' and measured alone."""
+    try:
+        with torch.inference_mode():
+            calls = [size_calls(*case) for case in cases]
+    except BaseException as error:
+        print(f"{cases}: {error!r}", file=sys.stderr)  # the others' broken barrier may come first
+        begin_worker.ready.abort()
+        raise
+    begin_worker.ready.wait()
+    rows = []
+    with begin_worker.turn, torch.inference_mode():
+        for (name, batch, seq), passes in zip(cases, calls, strict=True):
+            found, clock = in_turn(passes), gpu_state.clock_mhz()
+            rows.append([row_of(name, "f32", f"b{batch}_s{seq}", impl, times, batch * seq, "from Python; no TF32",
+                                "" if impl == "tegula" else torch.__version__, clock_mhz=clock) for impl, times in found.items()])  # fmt: skip
+    return rows
 
 
 def sizes(options, run):
-    start, models = time.monotonic(), {}
-    with torch.inference_mode():
-        for name, batch, seq in size_cases(options):
-            if time.monotonic() - start > options.seconds:
-                print(f"left out from {name} b{batch}_s{seq} on: --seconds were over")
-                return
-            if name not in models:
-                models = {name: ours_of(MODELS[name], "float32", POSITIONS)}
-            model = models[name]
-            compiled, ids = compiled_peer(name, batch, seq)
-            out = torch.empty(batch, seq, VOCABULARY, device="cuda")
-            found = in_turn({"tegula": lambda: model(ids, out=out), "compile": lambda: compiled(ids)})
-            yield [row_of(name, "f32", f"b{batch}_s{seq}", impl, times, batch * seq, "from Python; no TF32",
-                          "" if impl == "tegula" else torch.__version__) for impl, times in found.items()]  # fmt: skip
+    cases = [(name, batch, seq) for name in MODELS for batch in BATCHES for seq in LENGTHS]
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    processes = multiprocessing.get_context("spawn")
+    ready, turn = processes.Barrier(options.workers), processes.Lock()
+    with concurrent.futures.ProcessPoolExecutor(options.workers, processes, begin_worker, (ready, turn)) as pool:
+        for rows in pool.map(run_sizes, (cases[i :: options.workers] for i in range(options.workers))):
+            yield from rows
 
 
 def generate(options, run):
@@ -197,14 +199,11 @@ def generate(options, run):
 
 def main():
     options = options_of()
-    if options.compile:
-        compile_some(options)
-        return 0
     torch.backends.cuda.matmul.allow_tf32 = False
     name, driver = gpu_state.name_and_driver()
     run = results_file.Run(options.csv, options.commit, "forward", device=name, driver=driver)
     for rows in globals()[options.what](options, run):
-        run.append([dict(row, clock_mhz=gpu_state.clock_mhz()) for row in rows])
+        run.append([{"clock_mhz": gpu_state.clock_mhz(), **row} for row in rows])
         for row in rows:
             print(row["op"], row["dtype"], row["shape"], row["impl"], row["config"], f"{row['ms']:.4f} ms", row["note"], flush=True)
     return 0

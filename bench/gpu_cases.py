@@ -3,6 +3,8 @@ models of 8 G parameters, and small ones, whose time is that of starting a kerne
 
 import dataclasses
 
+import quantised_cases
+
 NORM_SHAPES = ["16384x1024", "16384x2048", "16384x4096", "16384x8192", "131072x128"]
 SMALL_NORM_SHAPES = ["2048x2048", "32x4096"]
 GATED_SHAPE, SMALL_GATED_SHAPE = "8192x14336", "2048x3072"
@@ -77,6 +79,7 @@ class Case:
     dtype: str = "bf16"
     flops: float = 0  # 0: as bench_ops says, to whom packed sequences are of one length
     entries: tuple = ()  # below the best one, which are judged, too
+    group: str = ""  # that --group names; such cases are not timed without it
 
 
 def suite_of(entry):
@@ -151,4 +154,7 @@ CASES = [
     *attention_cases(),
     *[Case("topk_router", "fwd", shape + "_i64") for shape in ROUTED_SHAPES],
     *[Case("moe_plan", "fwd", shape, bytes=size) for shape, size in PLANNED_SHAPES.items()],
+    *[Case(op, "fwd", shape, copied=copied, compiled=False, libraries=libraries, dtype=dtype,
+           group="quantised") for op, dtype, shape, copied, libraries in quantised_cases.listed()],
 ]
+GROUPS = sorted({case.group for case in CASES if case.group})

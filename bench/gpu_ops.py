@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Times Tegula's ops on GPU 0 beside a copy of their bytes and beside their peers, in one process.
 
-  gpu_ops.py [--build DIR] [--op NAME] [--dir fwd] [--shape S] [--brief] [--entry NAME]
+  gpu_ops.py [--build DIR] [--op NAME] [--dir fwd] [--shape S] [--brief] [--group NAME] [--entry NAME]
              [--peers torch,compile,liger,liger_cutedsl,quack,fa4 | none] [--quick] [--minutes N]
              [--csv FILE] [--again] [--list]
 
 The cases are those of gpu_cases.py; --shape with --op times another shape, --brief times a few that
-most peers have, in some 5 minutes. Results are compared with PyTorch's first. The time of a call is
+most peers have, in some 5 minutes; --group those of a group, `quantised`, and --op both. Results are compared with PyTorch's first. The time of a call is
 that on the GPU: of each provider's calls on several sets of arrays, together several times the
 second-level cache, in a CUDA graph; medians of samples taken in turn. `torch` includes the libraries
 behind it that a case names (attention: cudnn, fa2). A peer whose package is not installed is left
@@ -29,7 +29,7 @@ import torch
 
 import results_csv
 from baselines import ROOT
-from gpu_cases import BRIEF, CASES, suite_of
+from gpu_cases import BRIEF, CASES, GROUPS, suite_of
 from gpu_providers import PEERS, Providers, load_libraries, variants
 from gpu_timing import time_in_turn
 from peers import fa4_peer
@@ -62,7 +62,8 @@ def cases_of(options):
              if options.op in (None, case.op, f"{case.op}_{case.dir}")
              and options.dir in (None, case.dir)
              and (not options.brief or (case.op, case.dir, case.shape) in BRIEF)
-             and (not options.entry or options.shape or options.entry in case.entries)]
+             and (not options.entry or options.shape or options.entry in case.entries)
+             and (case.group == options.group or bool(options.op and not options.group))]
     if options.shape and not any(case.shape == options.shape for case in found):
         like = {}
         for case in found:
@@ -183,6 +184,7 @@ def parse_options():
     parser.add_argument("--shape", help="only this shape; one that is not listed replaces the list")
     parser.add_argument("--brief", action="store_true",
                         help=f"{len(BRIEF)} cases of the list, which most peers have")
+    parser.add_argument("--group", choices=GROUPS, default="", help="cases of this group alone")
     parser.add_argument("--entry", help="start the chain at this entry: sm90, sm80, any")
     parser.add_argument("--peers", default=",".join(PEERS), help="of %(default)s; or none")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_SAMPLES} samples")

@@ -176,7 +176,8 @@ class Providers:
         """As many more sets of arrays as fill the cache several times, and as fit."""
         torch.cuda.empty_cache()
         free = torch.cuda.mem_get_info()[0] * MEMORY_SHARE
-        wanted = max(2, -int(-SETS_BYTES // max(self.bytes, 1)))
+        touched = min(self.bytes, self.case.bytes or self.bytes)  # experts without rows are not read
+        wanted = max(2, -int(-SETS_BYTES // max(touched, 1)))
         self.sets = min(wanted, MAX_SETS, max(1, 1 + int(free / max(bytes_of_one, 1))))
         for seed in range(2, self.sets + 1):
             problem = make_problem(self.case, seed, self.library.device)

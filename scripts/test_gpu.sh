@@ -52,7 +52,8 @@ failed=0
 rows=$("$build/tests/test_ops" --list ${TEST_GPU_ELEMENTS:+--max-elements "$TEST_GPU_ELEMENTS"} |
   cut -d ' ' -f 1 | LC_ALL=C sort -u)
 
-# Tests that may run beside others; the longest first. That of memory fills the GPU.
+# Tests that may run beside others; the longest first. That of memory fills the GPU, and that of
+# leaks watches what is free.
 tests="test_gpu_runtime test_engine_device test_device_large test_attention_device test_attention_few test_norm_widths
   test_cross_entropy_directions test_gpu_gradients test_decoder test_few_rows test_device"
 
@@ -66,6 +67,7 @@ pass() {
 for which in ${TEST_GPU_PASSES:-code ptx}; do
   if [ "$which" = code ]; then
     pass code test_device_memory
+    pass code test_engine_leaks
     can CUDA_DISABLE_PTX_JIT || echo "test-gpu: no code for this GPU: what follows is from PTX"
     # shellcheck disable=SC2086 # words
     pass code $tests $rows

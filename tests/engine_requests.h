@@ -170,4 +170,46 @@ static inline void run_to_end(tg_engine *e)
   expect_idle(e);
 }
 
+/** An engine for gpt_nano that run_many keeps short of blocks. */
+static const tg_engine_options kOfMany = {
+    .batch = 12, .max_tokens = 128, .cache_tokens = 384, .piece_tokens = 64};
+
+/** So many requests of every kind that arrive, stop and are cancelled at random. They share
+ * prompts' beginnings, are set back for want of blocks, and leave no block behind. Returns how many
+ * were cancelled. */
+static inline int64_t run_many(tg_engine *e, int64_t many)
+{
+  enum { kSlots = 24 };
+  tg_error error = {0};
+  asked *slot = calloc(kSlots, sizeof *slot);
+  uint64_t seed = 5;
+  int64_t sent = 0, ended = 0, cancelled = 0;
+  for (int64_t left = 0; sent < many || left > 0;) {
+    for (int i = 0; i < kSlots; i++) {
+      if (slot[i].ends) {
+        ended++;
+        cancelled += slot[i].finish == TG_FINISH_CANCELLED;
+        slot[i].number = 0;
+        slot[i].ends = 0;
+      }
+      if (slot[i].number == 0 && sent < many && random_below(&seed, 2)) {
+        make_asked(&slot[i], &seed, 100);
+        slot[i].how.max_new_tokens = 1 + random_below(&seed, random_below(&seed, 8) ? 6 : kMostNew);
+        submit(e, &slot[i]);
+        sent++;
+      } else if (slot[i].number > 0 && random_below(&seed, 200) == 0) {
+        EXPECT_OK(tg_engine_cancel(e, slot[i].number), error);
+      }
+    }
+    EXPECT_OK(tg_engine_step(e, &left, &error), error);
+  }
+  for (int i = 0; i < kSlots; i++) {
+    ended += slot[i].ends;
+  }
+  free(slot);
+  expect_idle(e);
+  assert_int_equal(ended, many);
+  return cancelled;
+}
+
 #endif

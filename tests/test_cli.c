@@ -315,6 +315,9 @@ static void bench(void **state)
   expect_out(
       CLI("bench", "--model", model, "table", "-p", "0", "-n", "7", "--steps", "1", "--json"), 0,
       "\"test\":\"tg7\"");
+  expect_out(
+      CLI("bench", "--model", model, "table", "-p", "0", "-n", "7", "--steps", "1", "--json"), 0,
+      "\"plan\":\"op by op\"");
   EXPECT_CLI(2, "--n-depth: expected a multiple of 256 with --batch, got 5", "bench", "--model",
              model, "table", "-d", "5", "--batch", "2");
   EXPECT_CLI(2, "--batch: expected at most 64 in the table, got 65", "bench", "--model", model,

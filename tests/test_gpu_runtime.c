@@ -306,6 +306,8 @@ static void test_recording(void **state)
   feed_prompt(s);
   (void)generate_tokens(s, &o, 0);
   assert_string_equal(tg_session_steps(s), "recorded");
+  assert_string_equal(s->no_decoder, "decoder: expected a model that is served, got one with "
+                                     "weights of another dtype than bf16");
   for (int i = 0; i < TGI_EXTENTS; i++) {
     assert_true((s->graph[i] != NULL) == (i < 4)); /* 16, 32, 64, 128 */
   }

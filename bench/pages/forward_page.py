@@ -69,7 +69,7 @@ def forward_section(cases, card=""):
     if not found:
         return
     yield from section(f"Forward passes{card}", FORWARD)
-    yield f"{where(next(iter(found.values())))}."
+    yield f"{'; '.join(dict.fromkeys(map(where, found.values())))}."
     yield ""
     pairs = {case: rows for case, rows in found.items() if is_peer_case(rows)}
     others = {case: rows for case, rows in found.items() if case not in pairs}

@@ -16,6 +16,7 @@ import re
 import sys
 
 import results_csv
+from pages import decode_page
 from pages.bars import newest, number, ours_of, peers_of
 from pages.training_bars import GIB
 from tegula_bench import newest_runs, step_plots
@@ -134,6 +135,13 @@ def pace_figures(cases):
                "; ".join(f"{name_of(row)} {pace_of(row)}" for row in peers_of(rows)), on(rows))
 
 
+def decode_figures(cases):
+    for name, rows in decode_page.decoded(cases):
+        beside = [f"{decode_page.BY[row['impl']]} {decode_page.rate(row)} tokens/s" for row in peers_of(rows)]
+        yield (f"{name}, decoding one sequence behind 512 tokens, bf16", f"{decode_page.rate(ours_of(rows))} tokens/s",
+               "; ".join(beside), on(rows))
+
+
 CPU_STEP = ("model", "gpt2-124m", "step", "f32", "b4_s64")
 OPS = [("attention", "fwd", "b1_h32_kv8_s4096_d128_causal", "attention forward, 32/8 heads of 128, 4096 tokens, causal"),
        ("attention", "bwd", "b1_h32_kv8_s4096_d128_causal", "its backward, sums in order"),
@@ -148,10 +156,11 @@ def op_figures(cases):
             yield what, f"{number(ours_of(rows), 'ms'):.3g} ms", "; ".join(said), on(rows)
 
 
-def ten_figures(cpu_cases, cases):
+def main_figures(cpu_cases, cases):
     """(what, ours, beside, where): what a user asks first. What was not measured is left out."""
     yield from step_figures(cases)
     yield from pace_figures(cases)
+    yield from decode_figures(cases)
     rows = cpu_cases.get(CPU_STEP)
     if rows:
         beside = [f"{name_of(row)} {number(row, 'tokens_per_s'):.0f} tokens/s" for row in best_of(rows).values()]
@@ -178,6 +187,10 @@ def lines(cases):
     yield ""
     tokens = int(found[0][0]["shape"].partition("_s")[2])
     yield f"At {tokens} tokens Tegula trains {gain(found[0])}."
+    told = decode_page.sentence(cases)
+    if told:
+        yield told
+        found += [rows for _, rows in decode_page.decoded(cases)]
     yield (f"Random weights; {versions(found)}; all providers in turn in one run. "
            "[All figures](docs/performance.md).")
     yield ""
@@ -190,7 +203,7 @@ def filled(text, cases):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Writes README.md's figures of training steps.")
+    parser = argparse.ArgumentParser(description="Writes README.md's figures of training steps and decoding.")
     parser.add_argument("--csv", type=pathlib.Path, default=ROOT / "bench/results/h200.csv")
     parser.add_argument("--readme", type=pathlib.Path, default=ROOT / "README.md")
     parser.add_argument("--plots", type=pathlib.Path, default=ROOT / "docs/performance/plots")

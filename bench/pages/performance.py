@@ -13,7 +13,7 @@ import pathlib
 import sys
 
 import results_csv
-from pages import forward_page, gpu_bars, headline, training_page
+from pages import decode_page, forward_page, gpu_bars, headline, quantised_page, training_page
 from pages.bars import WORDS, by_entry, judge, judge_cards, newest, number, ours_of, peers_of
 from pages.markdown_table import table
 from tegula_bench import newest_runs
@@ -205,13 +205,13 @@ CHARTS = (headline.CHART, "qwen3-0_6b_bf16_throughput", "qwen3-0_6b_bf16_memory"
 
 
 def first_section(cases, gpu_cases):
-    """What a user asks first: charts, then ten figures."""
+    """What a user asks first: charts, then the main figures."""
     if gpu_cases:
         for name in CHARTS:
             yield from training_page.pictures(name)
-    found = list(headline.ten_figures(cases, gpu_cases))
+    found = list(headline.main_figures(cases, gpu_cases))
     if found:
-        yield "## Ten figures"
+        yield "## Main figures"
         yield ""
         yield ("Training steps are forward, backward and AdamW; memory is the peak. Peers stand in "
                "the order of their time, each measured in the same run as ours.")
@@ -237,8 +237,10 @@ def document(rows, gpu_rows):
         card = f": {device}" if number_of else ""  # the first card's headings are what links name
         yield from training_page.sections(own, newest(own), card)
         yield from gpu_section(newest(own), card)
+        yield from quantised_page.section(newest(own), card)
         yield from forward_page.attention_section(newest(own), card)
         yield from forward_page.forward_section(newest(own), card)
+        yield from decode_page.section(newest(own), card)
     yield from step_section(cases)
     yield from roof_section(cases)
     yield from peer_section(cases)

@@ -1,13 +1,13 @@
-"""The bars of decoding on a GPU (bench/decode_speed.py): tokens a second on an H200, beside the peer
-on every card."""
+"""The bars of decoding and prefill on a GPU (bench/decode_speed.py): tokens a second on an H200, beside
+the peer on every card."""
 
 import dataclasses
 
 from pages.bars import NOT_MEASURED, number
 
 
-def rows_of(cases, model, shape):
-    return cases.get(("engine", model, "decode", "bf16", shape), [])
+def rows_of(cases, model, shape, direction="decode"):
+    return cases.get(("engine", model, direction, "bf16", shape), [])
 
 
 def rate_of(rows, impl):
@@ -48,9 +48,28 @@ class ManySequences:
         return [(text, want, f"{many / one:.1f}x, {many:.0f} tok/s", many >= self.least * one)]
 
 
+@dataclasses.dataclass
+class Prompt:
+    """Tokens a second of a prompt over those of our own forward pass in training."""
+    model: str
+    least: float = 0.9
+    shape: str = "b1_pp2048"
+
+    def judge(self, cases):
+        rows = rows_of(cases, self.model, self.shape, "prefill")
+        text = f"{self.model} prefill, bf16 {self.shape}"
+        want = f"{self.least:g}x the rate of our training forward"
+        ours, training = rate_of(rows, "tegula"), rate_of(rows, "training_forward")
+        if not ours or not training:
+            return [(text, want, NOT_MEASURED, False)]
+        return [(text, want, f"{ours / training:.2f}x, {ours:.0f} tok/s", ours >= self.least * training)]
+
+
 BARS = [
     OneSequence("gpt2", 5000),
     OneSequence("qwen3-0.6b", 2200),
     OneSequence("qwen3-8b", 260),
     ManySequences("qwen3-8b", 20),
+    Prompt("qwen3-0.6b"),
+    Prompt("qwen3-8b"),
 ]

@@ -5,6 +5,7 @@ Weights are packed by the library's own packing functions, whose args structs ar
 by field: they take no context and are not in the op table."""
 
 import ctypes
+import functools
 import math
 import pathlib
 
@@ -60,7 +61,30 @@ def pack(name, args, size, **tensors):
     status = getattr(lib, f"tg_{name}_pack")(ctypes.byref(args), None)
     if status:
         raise RuntimeError(f"tg_{name}_pack returned {status}")
-    return packed.to(tensors["weight"].device)
+    return packed.to(next(iter(tensors.values())).device)
+
+
+KEPT = 8  # weights: cases of one weight follow each other, each with several sets
+
+
+def device():
+    """Where new tensors are."""
+    return torch.empty(0).device
+
+
+def seed():
+    """That this problem is made from; a device other than the CPU has the same."""
+    return torch.initial_seed()
+
+
+@functools.lru_cache(KEPT)
+def int8_weight(out, cols, of_device, of_seed):
+    """(codes, scale, packed)"""
+    weight = torch.randint(-127, 128, (out, cols), dtype=torch.int8)
+    scale = (0.5 + torch.rand(out)) / 74 / math.sqrt(cols)
+    return weight, scale, pack("linear_int8", PackArgs(),
+                               lambda f: f(ctypes.c_int64(out), ctypes.c_int64(cols)),
+                               weight=weight, scale=scale)
 
 
 def linear_int8(words, backward, dtype):
@@ -68,24 +92,46 @@ def linear_int8(words, backward, dtype):
     dynamic = words.flag("dynamic")
     words.done()
     x = torch.randn(rows, cols, dtype=dtype)
-    weight = torch.randint(-127, 128, (out, cols), dtype=torch.int8)
-    scale = (0.5 + torch.rand(out)) / 74 / math.sqrt(cols)
-    packed = pack("linear_int8", PackArgs(), lambda f: f(ctypes.c_int64(out), ctypes.c_int64(cols)),
-                  weight=weight, scale=scale)
+    weight, scale, packed = int8_weight(out, cols, device(), seed())
     fields = dict(x=x, weight=packed, y=torch.empty(rows, out, dtype=dtype),
                   mode="TG_INT8_DYNAMIC" if dynamic else "TG_INT8_WEIGHT_ONLY")
-    if dynamic:
+    if dynamic and x.device.type == "cpu":
         peers = dynamic_peers(x, weight, scale)
-        if dtype == torch.bfloat16 and x.device.type == "cpu":
-            peers.append(own_linear(x, (weight.float() * scale[:, None]).to(dtype)))
+        if dtype == torch.bfloat16:
+            peers.append(own_linear(x, widen_int8(weight, scale, dtype)))
         return Problem(fields, peers, tolerance=0.05)
-    wide = (weight.float() * scale[:, None]).to(dtype)
-    peers = [Peer("torch", lambda: {"y": F.linear(x, wide)}, "weight widened beforehand")]
+    wide = widen_int8(weight, scale, dtype)
+    peers = [widened_peer(x, wide)]
+    if dynamic:
+        peers.append(cublas_int8(x, weight))
+        return Problem(fields, peers, tolerance=0.05)
     scales = scale.to(dtype)
     if dtype != torch.float32:
         peers.append(Peer("torch", lambda: {"y": torch._weight_int8pack_mm(x, weight, scales)},
                           "_weight_int8pack_mm"))
     return Problem(fields, peers, tolerance=0.05)
+
+
+def widen_int8(weight, scale, dtype):
+    return (weight.float() * scale[:, None]).to(dtype)
+
+
+def widened_peer(x, wide):
+    """On a GPU cuBLAS."""
+    return Peer("torch", lambda: {"y": F.linear(x, wide)}, "weight widened beforehand")
+
+
+def cublas_int8(x, weight):
+    """The integer product alone, of rows that were quantised beforehand, to 32 bits: it has none of our
+    results."""
+    q = torch.randint(-127, 128, x.shape, dtype=torch.int8)
+    transposed = weight.t()
+
+    def run():
+        torch._int_mm(q, transposed)
+        return {}
+
+    return Peer("cublas_int8", run, "_int_mm alone, of integers")
 
 
 def own_linear(x, weight):
@@ -113,13 +159,10 @@ def dynamic_peers(x, weight, scale):
     return [Peer("torch", int_mm, "_int_mm")]
 
 
-def linear_int4(words, backward, dtype):
-    rows, cols, out = words.extents
-    group_size = words.number("g", 128)
-    half, zero_points = words.flag("sf16"), words.flag("zp")
-    words.done()
+@functools.lru_cache(KEPT)
+def int4_weight(out, cols, group_size, half, zero_points, dtype, of_device, of_seed):
+    """(codes, scale, offset, packed, widened)"""
     groups = -(-cols // group_size)
-    x = torch.randn(rows, cols, dtype=dtype)
     values = torch.randint(0, 16, (out, cols), dtype=torch.uint8)
     scale = (0.5 + torch.rand(out, groups)) / 5 / math.sqrt(cols)
     scale = scale.to(torch.float16 if half else torch.float32)
@@ -135,7 +178,18 @@ def linear_int4(words, backward, dtype):
         return t.float().repeat_interleave(group_size, 1)[:, :cols]
 
     wide = ((values.float() - spread(offset)) * spread(scale)).to(dtype)
-    peers = [Peer("torch", lambda: {"y": F.linear(x, wide)}, "weight widened beforehand")]
+    return values, scale, offset, packed, wide
+
+
+def linear_int4(words, backward, dtype):
+    rows, cols, out = words.extents
+    group_size = words.number("g", 128)
+    half, zero_points = words.flag("sf16"), words.flag("zp")
+    words.done()
+    x = torch.randn(rows, cols, dtype=dtype)
+    values, scale, offset, packed, wide = int4_weight(out, cols, group_size, half, zero_points,
+                                                      dtype, device(), seed())
+    peers = [widened_peer(x, wide)]
     if cols % group_size == 0 and out % 16 == 0 and x.device.type == "cpu":
         theirs = torch.ops.aten._convert_weight_to_int4pack_for_cpu(values.int(), 1)
         # theirs: (value - 8) * scale + shift, groups first
@@ -147,19 +201,24 @@ def linear_int4(words, backward, dtype):
                    tolerance=0.05)
 
 
-def linear_fp8(words, backward, dtype):
-    rows, cols, out = words.extents
-    words.done()
+@functools.lru_cache(KEPT)
+def fp8_weight(out, cols, dtype, of_device, of_seed):
+    """(packed, widened)"""
     blocks = -(-cols // 128)
-    x = torch.randn(rows, cols, dtype=dtype)
     weight = torch.randn(out, cols).to(torch.float8_e4m3fn)
     scale = (0.5 + torch.rand(out, blocks)) / math.sqrt(cols)
     packed = pack("linear_fp8", Fp8PackArgs(),
                   lambda f: f(ctypes.c_int64(out), ctypes.c_int64(cols)), weight=weight, scale=scale)
-    wide = (weight.float() * scale.repeat_interleave(128, 1)[:, :cols]).to(dtype)
+    return packed, (weight.float() * scale.repeat_interleave(128, 1)[:, :cols]).to(dtype)
+
+
+def linear_fp8(words, backward, dtype):
+    rows, cols, out = words.extents
+    words.done()
+    x = torch.randn(rows, cols, dtype=dtype)
+    packed, wide = fp8_weight(out, cols, dtype, device(), seed())
     return Problem(dict(x=x, weight=packed, y=torch.empty(rows, out, dtype=dtype)),
-                   [Peer("torch", lambda: {"y": F.linear(x, wide)}, "weight widened beforehand")],
-                   tolerance=0.05)
+                   [widened_peer(x, wide)], tolerance=0.05)
 
 
 BUILDERS = dict(linear_int8=linear_int8, linear_int4=linear_int4, linear_fp8=linear_fp8)

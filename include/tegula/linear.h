@@ -19,6 +19,7 @@ typedef enum tg_activation {
 typedef struct tg_linear_fwd_args {
   tg_tensor x, weight, bias, residual, y, preactivation;
   tg_activation activation;
+  bool allow_tf32;
   void *workspace;
   size_t workspace_bytes;
 } tg_linear_fwd_args;
@@ -37,6 +38,9 @@ typedef struct tg_linear_fwd_args {
  *   preactivation  out  [rows, out]  dtype of y           optional; last axis contiguous; z, for
  *                                                         tg_linear_bwd with an activation
  *   activation     0 is none
+ *   allow_tf32     false: f32 products are computed in f32. true: if x and weight are both f32,
+ * their elements may be rounded to TF32 (10 bits of mantissa), with f32 sums. CUDA does so from
+ * compute capability 8.0 on; the CPU and earlier GPUs ignore it.
  *
  * Any extent may be 0; with in = 0 the sum is 0.
  *
@@ -53,6 +57,8 @@ typedef struct tg_linear_fwd_args {
  *            of 16 bytes, as are the steps between them, of one row too: so do those for which a
  *            table of measurements (tune.h) says that it is faster; and 1 to 64 rows, prepared or
  *            not, with the sum over k split by `in` and `out` alone into at most eight parts.
+ *            allow_tf32: operands are rounded to nearest, ties away from zero (cvt.rna.tf32), and
+ *            an element is one sum over all of `in`; cublasLt rounds them its own way.
  * Workspace  tg_linear_fwd_workspace: packed blocks, a few MB per thread; CUDA: none.
  *            Asynchronous; capturable; deterministic; batch-invariant: a row has the same bits
  *            alone and among others (not through cublasLt). Compute capability 9.0, on the kernel
@@ -72,6 +78,7 @@ typedef struct tg_linear_bwd_args {
   tg_tensor dy, x, weight, preactivation, dx, dweight, dbias;
   tg_activation activation;
   bool overwrite;
+  bool allow_tf32;
   void *workspace;
   size_t workspace_bytes;
 } tg_linear_bwd_args;
@@ -95,6 +102,7 @@ typedef struct tg_linear_bwd_args {
  *   dbias          acc  [out]        dtype of weight, or f32   optional
  *   activation     that of the forward
  *   overwrite      true: dweight and dbias are overwritten and their old content is not read
+ *   allow_tf32     as in the forward, for products of two f32 tensors: dz and weight, dz and x
  *
  * Math       f32 throughout, one rounding per result; dz is rounded to dy's dtype, and act' is the
  *            factor of tg_gelu_bwd. Sums are split into blocks as in the forward, by `out` for dx

@@ -25,6 +25,7 @@
 #include "linear_fp8_fp8.h"       // IWYU pragma: export
 #include "linear_int4.h"          // IWYU pragma: export
 #include "linear_int8.h"          // IWYU pragma: export
+#include "linear_swiglu.h"        // IWYU pragma: export
 #include "moe_combine.h"          // IWYU pragma: export
 #include "moe_mlp.h"              // IWYU pragma: export
 #include "moe_plan.h"             // IWYU pragma: export

@@ -32,6 +32,7 @@ def calls():
         "qk_norm_rope": ([*heads, (32,), (32,)], lambda q, k, v, w: ops.qk_norm_rope(q, k, v, w, table(q), table(q))),
         "embedding": ([(16, 64)], lambda t: ops.embedding(ids(t), t)),
         "linear": ([(16, 64), (32, 64)], ops.linear),
+        "linear_swiglu": ([(16, 64), (32, 64), (32, 64)], ops.linear_swiglu),
         "cross_entropy": ([(16, 64)], lambda x: ops.cross_entropy(x, ids(x))),
         "linear_cross_entropy": ([(16, 64), (32, 64)], lambda x, w: ops.linear_cross_entropy(x, w, ids(x))),
         "cross_entropy of each": ([(16, 64)], lambda x: ops.cross_entropy(x, ids(x), reduction="none")),

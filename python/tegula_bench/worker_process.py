@@ -9,15 +9,18 @@ import sys
 ENDS_WITHIN = 30  # seconds after the last request
 
 
-class WorkerProcess:
-    """A provider's process. It starts importing at once; the first answer waits for that."""
+STEPS = ("-m", "tegula_bench.step_worker")
 
-    def __init__(self, name, device, log, patience):
+
+class WorkerProcess:
+    """A provider's process, of `program`. It starts importing at once; the first answer waits for that."""
+
+    def __init__(self, name, device, log, patience, program=STEPS):
         self.name, self.log, self.patience = name, log, patience
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tegula_bench.step_worker", name, device],
+                [sys.executable, *program, name, device],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
             )  # fmt: skip
 

@@ -172,6 +172,16 @@ static inline int64_t tgi_load_int(const void *data, tg_dtype dtype, int64_t i)
   return dtype == TG_I32 ? ((const int32_t *)data)[i] : ((const int64_t *)data)[i];
 }
 
+/** `v` in TF32, which has f32's range and 10 bits of mantissa: to nearest, ties away from zero. */
+static inline double tgi_round_tf32(double v)
+{
+  if (!isfinite(v)) {
+    return v;
+  }
+  /* beyond the largest value: infinity */
+  return tgi_bits_float((tgi_float_bits((float)v) + 0x1000) & ~UINT32_C(0x1fff));
+}
+
 /** `v` rounded to `dtype` and back: the rounding hook of the reference. With f64 the identity. */
 static inline double tgi_round(tg_dtype dtype, double v)
 {

@@ -20,6 +20,9 @@ inline namespace TGI_CUDA_ENTRY
 
 constexpr int kPageCols = 64;
 constexpr int kPageRow = 128; /* bytes */
+/* A half page: rows of 64 bytes, whose chunk c lies at chunk c ^ r / 2 % 4. */
+constexpr int kHalfPageCols = 32;
+constexpr int kHalfPageRow = 64;
 
 /** True if pages of the tensor can be copied: 16-bit elements, none of its extents 0, rows that
  * are 16-byte vectors. */
@@ -54,13 +57,13 @@ inline tg_tensor pages_of(const tg_tensor *t)
   return v;
 }
 
-/** A map of a tensor that has pages, for pages of `rows` rows. */
+/** A map of a tensor that has pages, for pages of `rows` rows of so many bytes. */
 inline tg_status make_page_map(const tg_context *ctx, const tg_tensor *t, int rows,
-                               CUtensorMap *map)
+                               CUtensorMap *map, int row_bytes = kPageRow)
 {
   static const int axes[4] = {3, 1, 2, 0};
   const int bytes_of = (int)tg_dtype_bytes(t->dtype);
-  const cuuint32_t box[4] = {(cuuint32_t)(kPageRow / bytes_of), (cuuint32_t)rows, 1, 1};
+  const cuuint32_t box[4] = {(cuuint32_t)(row_bytes / bytes_of), (cuuint32_t)rows, 1, 1};
   const cuuint32_t every[4] = {1, 1, 1, 1};
   cuuint64_t extent[4], step[4];
   for (int i = 0; i < 4; i++) {
@@ -84,25 +87,26 @@ inline tg_status make_page_map(const tg_context *ctx, const tg_tensor *t, int ro
       : t->dtype == TG_F8_E4M3 ? CU_TENSOR_MAP_DATA_TYPE_UINT8
                                : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       4, t->data, extent, step + 1, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      row_bytes == kPageRow ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return r == CUDA_SUCCESS ? TG_OK
                            : tgi_report(ctx, TG_DEVICE,
                                         "cuTensorMapEncodeTiled: expected success, got %d", (int)r);
 }
 
-/** A map to make: of a tensor that has pages, for pages of `rows` rows. */
+/** A map to make: of a tensor that has pages, for pages of `rows` rows of so many bytes. */
 struct page_map {
   CUtensorMap *map;
   const tg_tensor *of;
   int rows;
+  int row_bytes = kPageRow;
 };
 
 template <int kMaps> tg_status make_page_maps(const tg_context *ctx, const page_map (&maps)[kMaps])
 {
   tg_status status = TG_OK;
   for (int i = 0; i < kMaps && status == TG_OK; i++) {
-    status = make_page_map(ctx, maps[i].of, maps[i].rows, maps[i].map);
+    status = make_page_map(ctx, maps[i].of, maps[i].rows, maps[i].map, maps[i].row_bytes);
   }
   return status;
 }
@@ -111,6 +115,12 @@ template <int kMaps> tg_status make_page_maps(const tg_context *ctx, const page_
 __device__ __forceinline__ uint32_t page_chunk(uint32_t page, int row, int chunk)
 {
   return page + (uint32_t)(row * kPageRow + ((chunk ^ row % 8) << 4));
+}
+
+/** The same of 0 .. 3 in a half page. */
+__device__ __forceinline__ uint32_t half_page_chunk(uint32_t page, int row, int chunk)
+{
+  return page + (uint32_t)(row * kHalfPageRow + ((chunk ^ row / 2 % 4) << 4));
 }
 
 /** Prefetches a tensor map into the cache that TMA reads maps from. */

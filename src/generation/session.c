@@ -199,6 +199,8 @@ static tg_status open_decoder(tg_session *s, tg_error *error)
                                                   TG_BLOCK_TOKENS, &s->decoder, &why);
   if (status == TG_OK) {
     snprintf(s->steps, sizeof s->steps, "one kernel (%s)", tg_decoder_name(s->decoder));
+  } else {
+    snprintf(s->no_decoder, sizeof s->no_decoder, "%s", why.text);
   }
   return status == TG_OK || status == TG_UNSUPPORTED || status == TG_NO_MEMORY
              ? TG_OK

@@ -66,10 +66,11 @@ struct tg_session {
   tg_tensor place;      /* i32 [2]: position, key_count */
   tgi_rope_tables row;  /* of `rope`, at the place */
   tg_graph *graph[TGI_EXTENTS];
-  tg_decoder *decoder; /* NULL: graphs */
-  bool greedy;         /* the id at s->ids is the best of the logits already */
-  tg_fetch *fetch[2];  /* tokens on their way to the host, by turns */
-  char steps[600];     /* tg_session_steps */
+  tg_decoder *decoder;  /* NULL: graphs */
+  bool greedy;          /* the id at s->ids is the best of the logits already */
+  tg_fetch *fetch[2];   /* tokens on their way to the host, by turns */
+  char steps[600];      /* tg_session_steps */
+  char no_decoder[600]; /* on a GPU: why there is none */
 
   tgi_forward *forward;        /* NULL until the first tg_session_forward */
   const tgi_pass_watch *watch; /* of passes, which then run op by op; NULL: nobody */

@@ -106,6 +106,29 @@ result = [y.min().item(), y.max().item()]
     assert in_a_new_process(code) == pytest.approx([0.7310586, 0.7310586])
 
 
+def test_f32_products_follow_pytorchs_setting():
+    x, w = placed.randn(130, 260).requires_grad_(), placed.randn(70, 260).requires_grad_()
+
+    def results(**allowed):
+        y = ops.linear(x, w, **allowed)
+        return y, *torch.autograd.grad(y, (x, w), torch.ones_like(y) / 3)
+
+    def same(a, b):
+        return [torch.equal(p, q) for p, q in zip(a, b)]
+
+    matmul = torch.backends.cuda.matmul
+    before, exact = matmul.fp32_precision, results(allow_tf32=False)
+    rounded = results(allow_tf32=True)
+    assert same(rounded, exact) == [False] * 3
+    try:
+        for allowed, expected in ((False, exact), (True, rounded)):
+            matmul.allow_tf32 = allowed
+            assert same(results(), expected) == [True] * 3
+            assert same(results(allow_tf32=False), exact) == [True] * 3
+    finally:
+        matmul.fp32_precision = before
+
+
 def test_graphs():
     """Recorded once, on a stream that no op has seen, and run on other data."""
     x, w = placed.randn(32, 256).bfloat16(), placed.rand(256).bfloat16()

@@ -41,6 +41,7 @@ def good_arguments():
         "qk_norm_rope": {"q": q, "k": k, "q_weight": sixes, "k_weight": sixes, "cos": cos, "sin": cos},
         "embedding": {"ids": ids, "table": table, "positions": table, "position_ids": ids},
         "linear": {"x": x, "weight": weight, "bias": placed.ones(5), "residual": placed.ones(2, 3, 5)},
+        "linear_swiglu": {"x": x, "gate_weight": weight, "up_weight": weight},
         "cross_entropy": {"logits": x, "targets": ids},
         "linear_cross_entropy": {"hidden": x, "weight": table, "targets": ids, "bias": placed.ones(7)},
         "fused_linear_cross_entropy": {"hidden": x, "weight": table, "target": ids},

@@ -105,6 +105,9 @@ CASES = {
         [(2, 3, 8), (5, 8), (5,), (2, 3, 5)], lambda x, w, b, r: ops.linear(x, w, b, residual=r, activation="gelu"),
         lambda x, w, b, r: F.gelu(F.linear(x, w, b)) + r,
     ),
+    "linear_swiglu": (
+        [(2, 3, 8), (5, 8), (5, 8)], ops.linear_swiglu, lambda x, g, u: F.silu(F.linear(x, g)) * F.linear(x, u),
+    ),
     "cross_entropy": (
         [(2, 5, 7)], lambda x: ops.cross_entropy(x, ids(x), label_smoothing=0.1),
         lambda x: F.cross_entropy(x.flatten(0, 1), ids(x).flatten(), label_smoothing=0.1),
@@ -419,6 +422,11 @@ def test_tf32_is_what_pytorch_says():
         assert tf32_allowed()
     finally:
         matmul.fp32_precision = before
+
+
+def test_a_cpu_has_no_tf32():
+    x, w = torch.randn(3, 40), torch.randn(5, 40)
+    assert torch.equal(ops.linear(x, w, allow_tf32=True), ops.linear(x, w, allow_tf32=False))
 
 
 def test_the_example_of_the_python_guide():

@@ -501,6 +501,18 @@ def linear_int8(
     results: str | Sequence[str] | None = None,
 ) -> Any: ...
 
+def linear_swiglu(
+    x: Any,
+    gate_weight: Any,
+    up_weight: Any,
+    *,
+    rounding: str | int = 'hf',
+    y: Any = None,
+    gate: Any = None,
+    up: Any = None,
+    results: str | Sequence[str] | None = None,
+) -> Any: ...
+
 def moe_combine(
     row: Any,
     y: Any,

@@ -123,6 +123,9 @@ RULES: dict[str, dict[str, Rule]] = {
     "linear_bwd": {
         "dx": like("x"), "dweight": parameter("weight"), "dbias": of("=weight", lambda a: a["weight"][:1], usual=False),
     },
+    "linear_swiglu_fwd": {
+        name: of("=x", lambda a: (a["x"][0], a["gate_weight"][0]), "x", usual=name == "y") for name in ("y", "gate", "up")
+    },
     "attention_fwd": {
         "out": of("=q", lambda a: (*a["q"][:3], a["v"][3])),
         "lse": of("statistic", lambda a: (a["q"][0], a["q"][2], a["q"][1]), usual=False),

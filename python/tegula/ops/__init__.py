@@ -12,6 +12,7 @@ import inspect
 from ..autograd import flop_formulas
 from .attention_ops import attention, attention_naive
 from .elementwise_ops import geglu, gelu, silu, softmax, swiglu, swiglu_clamped
+from .gated_linear_op import linear_swiglu
 from .list_ops import adamw_step, clip_grad_norm_, global_norm
 from .loss_ops import cross_entropy, fused_linear_cross_entropy, linear, linear_cross_entropy
 from .moe_ops import PackedExperts, grouped_linear, grouped_linear_mxfp4, moe_combine, moe_mlp, moe_plan, pack_mxfp4, topk_router
@@ -27,8 +28,8 @@ from .sample_op import sample
 __all__ = [
     "PackedExperts", "PackedWeight", "adamw_step", "add_rms_norm", "attention", "attention_naive", "clip_grad_norm_", "cross_entropy",
     "dequantize_int4", "dequantize_int8", "dequantize_mxfp4", "embedding", "fused_linear_cross_entropy", "geglu", "gelu", "global_norm",
-    "grouped_linear", "grouped_linear_mxfp4", "layer_norm", "linear", "linear_cross_entropy", "linear_fp8", "linear_fp8_fp8", "linear_int4",
-    "linear_int8", "moe_combine", "moe_mlp", "moe_plan", "pack_fp8", "pack_int4", "pack_int8", "pack_mxfp4", "qk_norm_rope", "quantize_int4", "quantize_int8",
+    "grouped_linear", "grouped_linear_mxfp4", "layer_norm", "linear", "linear_cross_entropy", "linear_fp8", "linear_fp8_fp8", "linear_int4", "linear_int8",
+    "linear_swiglu", "moe_combine", "moe_mlp", "moe_plan", "pack_fp8", "pack_int4", "pack_int8", "pack_mxfp4", "qk_norm_rope", "quantize_int4", "quantize_int8",
     "rms_norm", "rms_norm_swiglu", "rope", "sample", "silu", "softmax", "swiglu", "swiglu_clamped", "topk_router",
 ]  # fmt: skip
 

@@ -251,6 +251,14 @@ def linear_int8(
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor: ...
 
+def linear_swiglu(
+    x: torch.Tensor,
+    gate_weight: torch.Tensor,
+    up_weight: torch.Tensor,
+    *,
+    rounding: str = 'hf',
+) -> torch.Tensor: ...
+
 def moe_combine(
     y: torch.Tensor,
     row: torch.Tensor,

@@ -7,8 +7,10 @@ from ..autograd.conventions import (
 )  # fmt: skip
 from ..autograd.loss_op import LossOp
 from ..autograd.op_function import Op
+from ..settings import tf32_allowed
 
-def linear_outputs(x, weight, bias, residual, activation):
+
+def linear_outputs(x, weight, bias, residual, activation, allow_tf32):
     y = empty((x.shape[0], weight.shape[0]), x)
     return y, empty(y.shape, y) if activation else None
 
@@ -18,15 +20,18 @@ _linear = Op("linear", ["y", "preactivation"], linear_outputs, passed={"residual
 
 def linear(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *, residual: torch.Tensor | None = None,
-    activation: str = "none",
+    activation: str = "none", allow_tf32: bool | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """activation(x @ weight.T + bias) + residual; activation is "none", "gelu" or "gelu_tanh"; tegula/linear.h."""
+    """activation(x @ weight.T + bias) + residual; activation is "none", "gelu" or "gelu_tanh"; tegula/linear.h.
+    allow_tf32: whether products of f32 may use TF32 on a GPU; None: if torch.backends.cuda.matmul.allow_tf32 is set, as
+    PyTorch's products do."""
     activation = choose("linear", "activation", ACTIVATION, activation)
     expect_tensor("linear", "x", x)
     if residual is not None:
         residual = rows(expect_tensor("linear", "residual", residual))
-    arguments = (rows(x), weight, bias, residual, activation)
-    (y,) = _linear(*arguments)
+    if allow_tf32 is None:
+        allow_tf32 = x.is_cuda and x.dtype == torch.float32 and tf32_allowed()
+    (y,) = _linear(rows(x), weight, bias, residual, activation, allow_tf32)
     return y if x.dim() == 2 else y.view(*x.shape[:-1], y.shape[-1])
 
 

@@ -4,14 +4,18 @@
 #include "cli/json_print.h"
 #include "core/clock.h"
 #include "core/error_record.h"
+#include "generation/session_state.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { kPlanText = 1280 };
+
 /* A row at work. */
 typedef struct work {
   const tgi_bench_table *t;
+  double *rates; /* [runs]: tokens per second */
   const tg_model *model;
   tg_session *session;
   tg_engine *engine;
@@ -26,7 +30,8 @@ static tg_status fill_ids(work *w, tg_error *error)
   const uint32_t vocab = (uint32_t)tg_model_get_info(w->model).vocab_size;
   uint32_t state = 1;
   w->ids = malloc((size_t)count * sizeof *w->ids);
-  if (!w->ids) {
+  w->rates = malloc((size_t)w->t->runs * sizeof *w->rates);
+  if (!w->ids || !w->rates) {
     return tgi_error_set(error, TG_NO_MEMORY, "bench: expected memory for %lld tokens, got none",
                          (long long)count);
   }
@@ -166,12 +171,33 @@ static const char *count_text(double count, char text[32])
   return text;
 }
 
+/* How passes over one token run, and on a GPU why no decoder has them. */
+static const char *plan_text(const work *w, char text[kPlanText])
+{
+  const bool gpu = w->t->device.backend == TG_BACKEND_CUDA;
+  const char *why = !w->session            ? "decoder: an engine shares passes among its rows"
+                    : !w->session->decoder ? w->session->no_decoder
+                                           : "";
+  snprintf(text, kPlanText, gpu && why[0] ? "%s (%s)" : "%s",
+           w->session ? tg_session_steps(w->session) : tg_engine_steps(w->engine), why);
+  return text;
+}
+
+static json_t *rates_of(const work *w)
+{
+  json_t *list = json_array();
+  for (int32_t i = 0; i < w->t->runs; i++) {
+    json_array_append_new(list, json_real(w->rates[i]));
+  }
+  return list;
+}
+
 static void print_row(const work *w, const char *test, double mean, double deviation)
 {
   const tgi_bench_table *t = w->t;
   const tg_model_info info = tg_model_get_info(w->model);
   const bool gpu = t->device.backend == TG_BACKEND_CUDA;
-  char type[16], count[32];
+  char type[16], count[32], plan[kPlanText];
   if (t->json) {
     json_t *j = tgi_json_new();
     json_object_set_new(j, "model", json_string(t->name));
@@ -185,6 +211,8 @@ static void print_row(const work *w, const char *test, double mean, double devia
     json_object_set_new(j, "runs", json_integer(t->runs));
     json_object_set_new(j, "tokens_per_s", json_real(mean));
     json_object_set_new(j, "deviation", json_real(deviation));
+    json_object_set_new(j, "rates", rates_of(w));
+    json_object_set_new(j, "plan", json_string(plan_text(w, plan)));
     tgi_json_print(j, JSON_COMPACT);
     return;
   }
@@ -208,7 +236,7 @@ static tg_status measure(work *w, one_run *run, const char *kind, int32_t tokens
   }
   for (int32_t i = 0; i < t->runs && status == TG_OK; i++) {
     status = run(w, &seconds, error);
-    const double rate = (double)tokens * t->batch / seconds;
+    const double rate = w->rates[i] = (double)tokens * t->batch / seconds;
     sum += rate;
     squares += rate * rate;
   }
@@ -281,8 +309,8 @@ tg_status tgi_bench_table_run(const tgi_bench_table *t, const tg_model *model, t
   status = status ? status : count_threads(&w, error);
   status = status ? status : open_runner(&w, most, error);
   if (status == TG_OK && t->device.backend == TG_BACKEND_CUDA) {
-    fprintf(stderr, "passes over one token: %s\n",
-            w.session ? tg_session_steps(w.session) : tg_engine_steps(w.engine));
+    char plan[kPlanText];
+    fprintf(stderr, "passes over one token: %s\n", plan_text(&w, plan));
   }
   if (status == TG_OK && !t->json) {
     printf("| model | size | params | backend | threads | batch | test | t/s |\n"
@@ -297,5 +325,6 @@ tg_status tgi_bench_table_run(const tgi_bench_table *t, const tg_model *model, t
   tg_session_destroy(w.session);
   tg_engine_destroy(w.engine);
   free(w.ids);
+  free(w.rates);
   return status;
 }

@@ -13,7 +13,8 @@
 /* ---- the part of cublasLt's interface that is used (documentation of CUDA 13, cublasLt API) ----
  */
 
-enum { kLeastVersion = 120000, kComputeF32 = 68, kRealF32 = 0, kRealF16 = 2, kRealBf16 = 14 };
+enum { kLeastVersion = 120000, kComputeF32 = 68, kComputeTf32 = 77 };
+enum { kRealF32 = 0, kRealF16 = 2, kRealBf16 = 14 };
 enum { kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8, kBiasType = 26 };
 enum { kEpilogueNone = 1, kEpilogueBias = 4 };
 enum { kNotSupported = 15 };
@@ -68,7 +69,7 @@ typedef struct lt_form {
   int64_t m, n, k, a_step, b_step, c_step, add_step;
   uint32_t align_a, align_b, align_c, align_add;
   int32_t type, c_type, bias_type; /* bias_type -1: none */
-  int32_t turned_a, turned_b, add;
+  int32_t turned_a, turned_b, add, compute;
 } lt_form;
 
 typedef struct lt_plan {
@@ -198,6 +199,7 @@ static lt_form form_of(const tgi_lt_product *p)
   f.turned_a = p->a.turned;
   f.turned_b = p->b.turned;
   f.add = p->add != NULL;
+  f.compute = p->allow_tf32 && p->a.dtype == TG_F32 ? kComputeTf32 : kComputeF32;
   return f;
 }
 
@@ -210,7 +212,7 @@ static bool describe(tgi_lt *lt, lt_plan *p)
   const int epilogue = f->bias_type < 0 ? kEpilogueNone : kEpilogueBias;
   const int bias_type = f->bias_type;
   const uint64_t m = (uint64_t)f->m, n = (uint64_t)f->n, k = (uint64_t)f->k;
-  bool ok = c->MatmulDescCreate(&p->desc, kComputeF32, kRealF32) == 0 &&
+  bool ok = c->MatmulDescCreate(&p->desc, f->compute, kRealF32) == 0 &&
             c->MatmulDescSetAttribute(p->desc, kTransA, &turn_first, sizeof turn_first) == 0 &&
             c->MatmulDescSetAttribute(p->desc, kTransB, &turn_second, sizeof turn_second) == 0 &&
             c->MatmulDescSetAttribute(p->desc, kEpilogue, &epilogue, sizeof epilogue) == 0;

@@ -21,7 +21,8 @@ typedef struct tgi_lt_matrix {
   bool turned; /* the product takes its transpose */
 } tgi_lt_matrix;
 
-/** C [m, n] = A [m, k] B [k, n] + bias [n] + add [m, n]; sums in f32 (f32 operands: no TF32). */
+/** C [m, n] = A [m, k] B [k, n] + bias [n] + add [m, n]; sums in f32. f32 operands are
+ * rounded to TF32 only if that is allowed. */
 typedef struct tgi_lt_product {
   int64_t m, n, k;
   tgi_lt_matrix a, b; /* of one dtype */
@@ -32,6 +33,7 @@ typedef struct tgi_lt_product {
   int64_t add_step;
   const void *bias; /* NULL: none; contiguous */
   tg_dtype bias_dtype;
+  bool allow_tf32;
 } tgi_lt_product;
 
 typedef struct tgi_lt tgi_lt;

@@ -6,6 +6,10 @@
 #include "cuda/gemm/plain_product.h"
 #include "tegula/linear.h"
 
+extern "C" {
+#include "cuda/gemm/gemm_problem.h"
+}
+
 /** C = act(A B + bias) + add, rounded once. */
 struct dense_finish {
   tg_activation activation = TG_ACTIVATION_NONE;
@@ -14,8 +18,9 @@ struct dense_finish {
 };
 
 /** Runs the call on the context's stream. UNSUPPORTED, with nothing done: not two 16-bit operands
- * of one dtype, each contiguous along an axis, of one matrix; both A along rows and B along columns
- * of k are not served, nor is alpha. Of `accumulate`, `finish` is without an add. */
+ * of one dtype or two of f32 that may be rounded to TF32, each contiguous along an axis, of one
+ * matrix; both A along rows and B along columns of k are not served, nor is alpha. Of `accumulate`,
+ * `finish` is without an add. */
 extern "C" tg_status tgi_dense_product(const tg_context *ctx, const gemm_call *call,
                                        const dense_finish *finish);
 
@@ -25,6 +30,14 @@ extern "C" bool tgi_dense_product_plan(const tg_context *ctx, const gemm_call *c
 
 inline namespace TGI_CUDA_ENTRY
 {
+
+inline tgi_gemm_device gemm_device_of(const tg_context *ctx)
+{
+  tgi_gemm_device d;
+  d.multiprocessors = ctx->device->multiprocessors;
+  d.shared_bytes = ctx->device->shared_bytes;
+  return d;
+}
 
 /** The same for every entry: UNSUPPORTED in those before 8.0, which have no such kernels. */
 inline tg_status dense_product(const tg_context *ctx, const gemm_call &call,

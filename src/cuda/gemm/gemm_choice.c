@@ -29,7 +29,7 @@ static layout layout_of(const tgi_gemm_problem *p)
 
 bool tgi_gemm_prefers_lt(const tgi_gemm_problem *p, const tgi_gemm_plan *plan)
 {
-  if (tgi_gemm_is_first_class(p)) {
+  if (tgi_gemm_is_first_class(p) || !p->c.vectors) { /* which cublasLt stores element by element */
     return false;
   }
   for (size_t i = 0; i < sizeof ratios / sizeof ratios[0]; i++) {

@@ -58,15 +58,15 @@ template <typename T> struct dense_job {
   template <typename Shape>
   __device__ __forceinline__ int64_t a_column(const mma_place &p, int chunk, int *exist) const
   {
-    *exist = clamp_chunk(m - p.row0 - chunk * kMmaChunk);
-    return p.row0 + chunk * kMmaChunk;
+    *exist = clamp_chunk<kMmaElements<T>>(m - p.row0 - chunk * kMmaElements<T>);
+    return p.row0 + chunk * kMmaElements<T>;
   }
 
   template <typename Shape>
   __device__ __forceinline__ int64_t b_column(const mma_place &p, int chunk, int *exist) const
   {
-    *exist = clamp_chunk(n - p.col0 - chunk * kMmaChunk);
-    return p.col0 + chunk * kMmaChunk;
+    *exist = clamp_chunk<kMmaElements<T>>(n - p.col0 - chunk * kMmaElements<T>);
+    return p.col0 + chunk * kMmaElements<T>;
   }
 
   __device__ __forceinline__ int64_t step_at(int64_t) const

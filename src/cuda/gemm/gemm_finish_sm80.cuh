@@ -11,7 +11,7 @@ inline namespace TGI_CUDA_ENTRY
 /** A matrix that is written, or read beside what is written; NULL: there is none. */
 struct mma_result {
   void *data;
-  tg_dtype dtype; /* T or f32 */
+  tg_dtype dtype; /* T or f32; of TF32: f32 */
   int64_t step;
   bool vectors; /* 8 elements from a multiple of 8 on are aligned to 16 bytes */
 };
@@ -55,13 +55,15 @@ __device__ __forceinline__ void store_chunk(const mma_result &r, int64_t at, int
       }
       return;
     }
-    uint32_t w[4];
+    if constexpr (!kIsTf32<T>) {
+      uint32_t w[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      w[i] = round_pair<T>(v[2 * i], v[2 * i + 1]);
+      for (int i = 0; i < 4; i++) {
+        w[i] = round_pair<T>(v[2 * i], v[2 * i + 1]);
+      }
+      store_words(static_cast<T *>(r.data) + at, w);
+      return;
     }
-    store_words(static_cast<T *>(r.data) + at, w);
-    return;
   }
 #pragma unroll
   for (int i = 0; i < kMmaChunk; i++) {
@@ -76,9 +78,13 @@ template <typename T>
 __device__ __forceinline__ void add_chunk(const mma_result &r, int64_t at, int count,
                                           float (&v)[kMmaChunk])
 {
-  if (r.vectors && count == kMmaChunk && r.dtype != TG_F32) {
+  if (r.vectors && count == kMmaChunk && (kIsTf32<T> || r.dtype != TG_F32)) {
     float old[kMmaChunk];
-    load(old, static_cast<const T *>(r.data) + at);
+    if constexpr (kIsTf32<T>) {
+      load_sums(old, static_cast<const float *>(r.data) + at);
+    } else {
+      load(old, static_cast<const T *>(r.data) + at);
+    }
 #pragma unroll
     for (int i = 0; i < kMmaChunk; i++) {
       v[i] += old[i];

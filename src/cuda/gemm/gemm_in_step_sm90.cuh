@@ -4,8 +4,9 @@
  *
  * Method  The producer and the products of gemm_sm90.cuh. When a tile is done, each warpgroup
  *         brings its 64 rows, in blocks of 128 bytes a row, to memory: bias, saved values, GELU and
- *         residual in f32, one rounding, two blocks of shared memory in turns, TMA. Meanwhile the
- *         producer fills the stages of the next tile.
+ *         residual in f32, one rounding, two blocks of shared memory in turns, TMA; or where rows
+ *         of C begin anywhere, by the warps (gemm_loose_rows_sm90.cuh). Meanwhile the producer
+ *         fills the stages of the next tile.
  * Work    Tiles of 128 x 256, which leave no room for a whole result in shared memory, or of 128 x
  *         128 where there are few of those.
  * Sums    As in gemm_sm90.cuh: whatever the width of a tile, an element has the same bits.
@@ -16,6 +17,7 @@
 
 #include "cuda/gelu_math.cuh"
 #include "cuda/gemm/gemm_epilogue.cuh"
+#include "cuda/gemm/gemm_loose_rows_sm90.cuh"
 #include "cuda/gemm/gemm_sm90.cuh"
 
 extern "C" {
@@ -51,6 +53,7 @@ struct gemm_in_step_job {
   int64_t z_step;
   void *c; /* for rows that are not whole vectors of 16 bytes, which TMA cannot end; else NULL */
   int64_t c_step;
+  bool loose; /* rows of C do not begin at such vectors, so that TMA stores nothing */
   tg_activation activation;
   const float *row_scale, *column_scale;
   bool one_column_scale; /* for all columns */
@@ -259,6 +262,13 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
       gemm_finish_part<C, kValues, Way::kActs>(d + kValues * block, job, at,
                                                bias + block * kColumns);
     }
+    if (Way::kActs && job.loose) { /* a warp writes and reads its own 16 rows of the page */
+      gemm_leave_page<C>(d + kValues * block, page);
+      __syncwarp();
+      gemm_store_loose_rows(static_cast<C *>(job.c), job.c_step, row + 16 * warp, job.tiles.m,
+                            column, job.n, page, 16 * warp);
+      continue;
+    }
     if (job.c && column + kColumns > job.n) {
       gemm_save_rows<C, kValues>(d + kValues * block, at, job.c, job.c_step);
       if (leads) {
@@ -282,9 +292,8 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
       commit_stores();
     }
   }
-  if (job.c &&
-      (job.bias ||
-       Way::kScales)) { /* behind blocks without barriers: the next tile's takes its place */
+  /* Behind blocks without barriers: the next tile's takes its place. */
+  if (job.c && (job.bias || Way::kScales)) {
     sync_some(1 + consumer, kWarpgroup);
   }
 }
@@ -350,7 +359,7 @@ __global__ void __launch_bounds__(kGemmSm90Threads, 1)
   }
   give_registers<24>();
   if (threadIdx.x == 0) {
-    gemm_produce<Form>(s, job.tiles, job, &a, &b);
+    gemm_produce<Form>(s, job.tiles, job, &a, &b, &b);
   }
 }
 
@@ -364,7 +373,7 @@ tg_status gemm_launch_in_step_sm90(const tg_context *ctx, const tgi_gemm_plan &p
   CUtensorMap a, b, c;
   const page_map maps[3] = {{&a, &m.a, Form::kTurnA ? kGemmTileK : kGemmTileM},
                             {&b, &m.b, Form::kTurnB ? kGemmTileK : Form::kN / 2},
-                            {&c, &m.c, 64}};
+                            {&c, job.loose ? &m.a : &m.c, 64}};
   const tg_status status = make_page_maps(ctx, maps);
   job.run = Form::kN / 2;
   return status != TG_OK ? status

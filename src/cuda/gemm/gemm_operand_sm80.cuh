@@ -1,9 +1,12 @@
 /**
- * Operands of gemm_sm80.cuh: how a block brings tiles of 16-bit matrices into shared memory.
+ * Operands of gemm_sm80.cuh: how a block brings tiles of matrices, 16-bit or f32 (T = tf32), into
+ * shared memory.
  *
  * A tile is stored as its matrix is: rows are lines along k, or steps across k. The unit is a chunk
- * of 8 elements, 16 bytes. Chunks of a row change places by the row's number, so that the eight
- * rows of a chunk that ldmatrix reads lie in eight different groups of banks.
+ * of 16 bytes. Chunks of a row change places by the row's number, so that the eight rows of a chunk
+ * that ldmatrix reads lie in eight different groups of banks. It turns no 32-bit elements: rows of
+ * f32 across k are read word by word, and lie 32 bytes apart, so that eight words of each of four
+ * rows lie in 32 banks.
  *
  * Lines that do not exist are any elements that do: their sums are not stored. Steps that do not
  * exist are zeros. So whole stages of whole chunks are copied without a look at the edges: beside
@@ -17,10 +20,13 @@
 inline namespace TGI_CUDA_ENTRY
 {
 
-constexpr int kMmaChunk = 8;    /* elements */
+constexpr int kMmaChunk = 8;    /* neighbours of a result's row */
 constexpr int64_t kBadRow = -1; /* in place of a row's number */
 
-/** A matrix of 16-bit elements for each group. */
+/** Elements of a chunk of an operand. */
+template <typename T> constexpr int kMmaElements = 8 / kHalves<T>;
+
+/** A matrix for each group. */
 struct mma_operand {
   const char *data;
   int64_t group_bytes;
@@ -29,30 +35,41 @@ struct mma_operand {
   bool whole;   /* across k: rows are whole chunks */
 };
 
-/** `count` elements of 8, zeros behind them, from memory to shared memory, at once. */
+/** `count` elements of a chunk, zeros behind them, from memory to shared memory, where no chunk is
+ * aligned: 16-bit ones at once. */
+template <typename T>
 __device__ __forceinline__ void copy_elements(uint32_t to, const char *from, int count)
 {
-  uint32_t w[4] = {};
+  if constexpr (kIsTf32<T>) {
 #pragma unroll
-  for (int i = 0; i < kMmaChunk; i++) {
-    if (i < count) {
-      w[i / 2] |= (uint32_t)__ldg(reinterpret_cast<const unsigned short *>(from) + i)
-                  << 16 * (i % 2);
+    for (int i = 0; i < kMmaElements<T>; i++) {
+      copy_word(to + 4 * i, i < count ? from + 4 * i : from, i < count);
     }
+  } else {
+    uint32_t w[4] = {};
+#pragma unroll
+    for (int i = 0; i < kMmaElements<T>; i++) {
+      if (i < count) {
+        w[i / 2] |= (uint32_t)__ldg(reinterpret_cast<const unsigned short *>(from) + i)
+                    << 16 * (i % 2);
+      }
+    }
+    store_shared(to, w[0], w[1], w[2], w[3]);
   }
-  store_shared(to, w[0], w[1], w[2], w[3]);
 }
 
-__device__ __forceinline__ int clamp_chunk(int64_t left)
+template <int kMost = kMmaChunk> __device__ __forceinline__ int clamp_chunk(int64_t left)
 {
-  return left < 0 ? 0 : left < kMmaChunk ? (int)left : kMmaChunk;
+  return left < 0 ? 0 : left < kMost ? (int)left : kMost;
 }
 
 /** Tiles of kLines lines and kSteps along k of an operand; kTurned: it is stored across k. */
-template <int kLines, int kSteps, int kThreads, bool kTurned> struct mma_tile {
+template <typename T, int kLines, int kSteps, int kThreads, bool kTurned> struct mma_tile {
+  static constexpr int kElements = kMmaElements<T>, kElement = 16 / kElements; /* bytes of one */
+  static constexpr bool kWords = kTurned && kIsTf32<T>; /* read word by word */
   static constexpr int kRows = kTurned ? kSteps : kLines;
-  static constexpr int kChunks = (kTurned ? kLines : kSteps) / kMmaChunk; /* of a row */
-  static constexpr int kPitch = 16 * kChunks;
+  static constexpr int kChunks = (kTurned ? kLines : kSteps) / kElements; /* of a row */
+  static constexpr int kPitch = 16 * kChunks + (kWords ? 32 : 0);
   static constexpr int kBytes = kRows * kPitch;
   static constexpr int kDown = kThreads / kChunks; /* rows that are copied at once */
   static constexpr int kCopies = kRows / kDown;    /* of a thread */
@@ -65,7 +82,7 @@ template <int kLines, int kSteps, int kThreads, bool kTurned> struct mma_tile {
 
   __device__ __forceinline__ static int turn_of(int row)
   {
-    return kChunks >= 8 ? row & 7 : row / (8 / kChunks) & (kChunks - 1);
+    return kWords ? 0 : kChunks >= 8 ? row & 7 : row / (8 / kChunks) & (kChunks - 1);
   }
 
   __device__ __forceinline__ static uint32_t place_of(int row, int chunk)
@@ -91,9 +108,9 @@ template <int kLines, int kSteps, int kThreads, bool kTurned> struct mma_tile {
   {
     from = o.data + group * o.group_bytes;
     if constexpr (kTurned) {
-      from += 2 * (exist > 0 ? column : 0) + first * (int64_t)o.row_bytes;
+      from += kElement * (exist > 0 ? column : 0) + first * (int64_t)o.row_bytes;
     } else {
-      from += 2 * kMmaChunk * chunk();
+      from += 16 * chunk();
     }
     row_bytes = o.row_bytes;
     count = exist;
@@ -116,14 +133,15 @@ template <int kLines, int kSteps, int kThreads, bool kTurned> struct mma_tile {
     const uint32_t place = to + place_of(row(), chunk());
     const char *base = from;
     if constexpr (!kTurned) {
-      base += 2 * (uint32_t)k0;
+      base += kElement * (uint32_t)k0;
     } else if constexpr (!kGathered) {
       base += (uint64_t)row_bytes * (uint32_t)(k0 + row());
     }
 #pragma unroll
     for (int i = kBegin; i < kEnd; i++) {
+      const bool same_turn = kWords || kDown % 8 == 0;
       const uint32_t at =
-          kDown % 8 == 0 ? place + i * kDown * kPitch : to + place_of(row() + i * kDown, chunk());
+          same_turn ? place + i * kDown * kPitch : to + place_of(row() + i * kDown, chunk());
       if constexpr (kTurned && !kGathered) {
         copy_vector(at, base + (uint64_t)row_bytes * (uint32_t)(i * kDown));
       } else {
@@ -148,18 +166,18 @@ template <int kLines, int kSteps, int kThreads, bool kTurned> struct mma_tile {
   __device__ __forceinline__ void copy_edge(uint32_t to, int k0, int steps, const uint32_t *list,
                                             int r) const
   {
-    const int k = kTurned ? k0 + r : k0 + kMmaChunk * chunk();
-    const int exist = !kTurned ? clamp_chunk((int64_t)steps - k) : k < steps ? count : 0;
+    const int k = kTurned ? k0 + r : k0 + kElements * chunk();
+    const int exist = !kTurned ? clamp_chunk<kElements>((int64_t)steps - k) : k < steps ? count : 0;
     const char *source = from; /* which may be read as well as any address */
     if (exist > 0) {
       const uint32_t at = !kTurned || kGathered ? list[r] : (uint32_t)k;
-      source += (uint64_t)row_bytes * at + (kTurned ? 0 : 2 * (int64_t)k0);
+      source += (uint64_t)row_bytes * at + (kTurned ? 0 : kElement * (int64_t)k0);
     }
     const uint32_t place = to + place_of(r, chunk());
     if (vectors) {
-      copy_part(place, source, 2 * exist);
+      copy_part(place, source, kElement * exist);
     } else {
-      copy_elements(place, source, exist);
+      copy_elements<T>(place, source, exist);
     }
   }
 };

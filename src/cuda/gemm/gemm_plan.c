@@ -114,6 +114,12 @@ enum {
   kDeepStages = 6 /* of narrow tiles */
 };
 
+/* Rows of a forward product's result may begin anywhere, if they are written once. */
+static bool may_be_loose(const tgi_gemm_problem *p)
+{
+  return p->a.major == TGI_GEMM_ALONG_K && p->b.major == TGI_GEMM_ALONG_K && !p->adds;
+}
+
 /* Nothing is asked of k: a row may have an end within a vector of 16 bytes, if the next one begins
  * at one. Of a map TMA wants addresses, steps and the box's own rows in such vectors, but not
  * extents, which it counts in elements: of a box that reaches beyond the tensor the elements
@@ -132,7 +138,7 @@ static const char *obstacle_to_dense(const tgi_gemm_problem *p)
   if (p->a.major == TGI_GEMM_ACROSS_K && p->b.major == TGI_GEMM_ALONG_K) {
     return "A across k beside B along it";
   }
-  if (!p->a.vectors || !p->b.vectors || !p->c.vectors) {
+  if (!p->a.vectors || !p->b.vectors || (!p->c.vectors && !may_be_loose(p))) {
     return "rows that do not begin at multiples of 16 bytes";
   }
   if (p->m > INT_MAX / 2 || p->n > INT_MAX / 2 || p->k > INT_MAX / 2) {
@@ -148,7 +154,7 @@ static const char *obstacle_to_dense(const tgi_gemm_problem *p)
  * else. */
 static const char *obstacle_to_beside(const tgi_gemm_problem *p)
 {
-  return p->c.dtype == TG_F32 || p->finishes || p->adds || p->n % kVector != 0
+  return p->c.dtype == TG_F32 || p->finishes || p->adds || p->n % kVector != 0 || !p->c.vectors
              ? "results that are stored in step"
              : NULL;
 }
@@ -340,6 +346,48 @@ tgi_gemm_plan tgi_gemm_plan_few_sm90(const tgi_gemm_problem *p)
   return plan;
 }
 
+/* ---- mma.sync ---- */
+
+static const char *obstacle_to_mma(const tgi_gemm_problem *p)
+{
+  const bool rounds = p->a.dtype == TG_F32 && p->allow_tf32;
+  if (p->a.dtype != p->b.dtype || !(is_half(p->a.dtype) || rounds)) {
+    return "operands that are not both f16, both bf16, or both f32 that may be rounded to TF32";
+  }
+  if (p->c.dtype != p->a.dtype && p->c.dtype != TG_F32) {
+    return "a result of another dtype";
+  }
+  if (p->a.major == TGI_GEMM_ACROSS_K && p->b.major == TGI_GEMM_ALONG_K) {
+    return "A across k beside B along it";
+  }
+  if (p->m > INT_MAX / 2 || p->n > INT_MAX / 2 || p->k > INT_MAX / 2) {
+    return "extents above 2^30";
+  }
+  return NULL;
+}
+
+tgi_gemm_plan tgi_gemm_plan_mma(const tgi_gemm_problem *p, const tgi_gemm_device *device)
+{
+  tgi_gemm_plan plan = {.kernel = TGI_GEMM_NOT_TAKEN, .reason = obstacle_to_mma(p), .fused = true};
+  if (plan.reason) {
+    return plan;
+  }
+  const int64_t large = parts(p->m, TGI_GEMM_MMA_LARGE) * parts(p->n, TGI_GEMM_MMA_LARGE);
+  plan.kernel = TGI_GEMM_MMA;
+  plan.tile_m = plan.tile_n = TGI_GEMM_MMA_MIDDLE;
+  if (p->m <= TGI_GEMM_MMA_FEW_ROWS && p->a.major == TGI_GEMM_ALONG_K) {
+    plan.tile_m = TGI_GEMM_MMA_FEW_ROWS;
+    plan.tile_n = TGI_GEMM_MMA_FEW_COLUMNS;
+  } else if (p->m > TGI_GEMM_MMA_MIDDLE && large >= device->multiprocessors &&
+             device->shared_bytes >= TGI_GEMM_MMA_LARGE_BYTES) {
+    plan.tile_m = plan.tile_n = TGI_GEMM_MMA_LARGE;
+  }
+  plan.row_tiles = parts(p->m, plan.tile_m);
+  plan.column_tiles = parts(p->n, plan.tile_n);
+  plan.tiles = plan.row_tiles * plan.column_tiles;
+  return plan;
+}
+
 /* ---- text ---- */
 
 static const char *form_of(const tgi_gemm_problem *p)
@@ -353,6 +401,11 @@ static const char *form_of(const tgi_gemm_problem *p)
 void tgi_gemm_plan_text(const tgi_gemm_problem *p, const tgi_gemm_plan *plan, char *text,
                         size_t bytes)
 {
+  if (plan->kernel == TGI_GEMM_MMA) {
+    snprintf(text, bytes, "mma.sync%s, %s, tiles of %d x %d", p->a.dtype == TG_F32 ? ", TF32" : "",
+             form_of(p), plan->tile_m, plan->tile_n);
+    return;
+  }
   if (plan->kernel == TGI_GEMM_SM90_FEW) {
     snprintf(text, bytes, "wgmma, few rows: tiles of %d rows x %d columns, k in %d part%s",
              plan->tile_m, plan->tile_n, plan->parts, plan->parts > 1 ? "s" : "");
@@ -363,10 +416,12 @@ void tgi_gemm_plan_text(const tgi_gemm_problem *p, const tgi_gemm_plan *plan, ch
     snprintf(groups, sizeof groups, "%lld groups of %s, ", (long long)p->groups,
              p->grouped == TGI_GEMM_GROUPS_OF_ROWS ? "rows" : "steps");
   }
-  const char *behind = plan->kernel == TGI_GEMM_SM90_IN_STEP ? ", stored in step"
-                       : p->epilogue == TGI_GEMM_STORE       ? ""
-                       : plan->fused                         ? ", the activation beside them"
-                                                             : ", the activation behind them";
+  const bool in_step = plan->kernel == TGI_GEMM_SM90_IN_STEP;
+  const char *behind = in_step && !p->c.vectors        ? ", stored in step by warps"
+                       : in_step                       ? ", stored in step"
+                       : p->epilogue == TGI_GEMM_STORE ? ""
+                       : plan->fused                   ? ", the activation beside them"
+                                                       : ", the activation behind them";
   snprintf(text, bytes, "wgmma, %s, %stiles of %d x %d, %d stages of %d steps%s", form_of(p),
            groups, plan->tile_m, plan->tile_n, plan->stages, plan->tile_k, behind);
 }

@@ -30,7 +30,7 @@ typedef enum tgi_gemm_major { TGI_GEMM_ALONG_K, TGI_GEMM_ACROSS_K } tgi_gemm_maj
 typedef struct tgi_gemm_operand {
   tg_dtype dtype;
   tgi_gemm_major major;
-  bool vectors; /* every contiguous run begins at a multiple of 16 bytes */
+  bool vectors; /* every contiguous run begins at a multiple of 16 bytes; C's need not in some */
 } tgi_gemm_operand;
 
 typedef enum tgi_gemm_groups {
@@ -53,9 +53,10 @@ typedef struct tgi_gemm_problem {
   int64_t groups; /* 1 without */
   tgi_gemm_operand a, b, c;
   tgi_gemm_epilogue epilogue;
-  bool adds;     /* C += */
-  bool finishes; /* ONE_GROUP: an activation, or saved values before it */
-  bool reads;    /* ONE_GROUP: a residual, or C += of 16 bits */
+  bool allow_tf32; /* of f32 operands: products may be in TF32 */
+  bool adds;       /* C += */
+  bool finishes;   /* ONE_GROUP: an activation, or saved values before it */
+  bool reads;      /* ONE_GROUP: a residual, or C += of 16 bits */
 } tgi_gemm_problem;
 
 typedef struct tgi_gemm_device {
@@ -67,7 +68,8 @@ typedef enum tgi_gemm_kernel {
   TGI_GEMM_NOT_TAKEN,    /* `reason` says why; another entry or library multiplies */
   TGI_GEMM_SM90_TILES,   /* gemm_sm90.cuh */
   TGI_GEMM_SM90_IN_STEP, /* gemm_in_step_sm90.cuh */
-  TGI_GEMM_SM90_FEW      /* gemm_few_rows_sm90.cuh */
+  TGI_GEMM_SM90_FEW,     /* gemm_few_rows_sm90.cuh */
+  TGI_GEMM_MMA           /* gemm_sm80.cuh */
 } tgi_gemm_kernel;
 
 typedef struct tgi_gemm_plan {
@@ -88,7 +90,12 @@ enum {
   TGI_GEMM_FEW_ROWS = 64,      /* of A, up to which a product NT is one of few rows */
   TGI_GEMM_FEW_OUTPUTS = 128,  /* columns of a tile */
   TGI_GEMM_FEW_STEP = 64,      /* along k */
-  TGI_GEMM_FEW_PARTS = 8       /* of k at most: a cluster that every GPU can form */
+  TGI_GEMM_FEW_PARTS = 8,      /* of k at most: a cluster that every GPU can form */
+  TGI_GEMM_MMA_LARGE = 128,    /* rows and columns of mma.sync's tiles */
+  TGI_GEMM_MMA_MIDDLE = 64,
+  TGI_GEMM_MMA_FEW_ROWS = 16,
+  TGI_GEMM_MMA_FEW_COLUMNS = 32,
+  TGI_GEMM_MMA_LARGE_BYTES = 72 << 10 /* of shared memory, at most */
 };
 
 /** The plan of tiles for a GPU of compute capability 9.0. */
@@ -113,6 +120,10 @@ tgi_gemm_plan tgi_gemm_plan_e4m3_sm90(const tgi_gemm_problem *problem,
 /** The plan of few rows for a GPU of compute capability 9.0, of operands of 16 bits or e4m3; C may
  * have any dtype. How k is split depends on n and k alone. */
 tgi_gemm_plan tgi_gemm_plan_few_sm90(const tgi_gemm_problem *problem);
+
+/** The plan of a product without groups for GPUs of compute capability 8.0 and later: which tiles.
+ * An element's bits are the same whichever. TF32 of f32 operands where the problem allows it. */
+tgi_gemm_plan tgi_gemm_plan_mma(const tgi_gemm_problem *problem, const tgi_gemm_device *device);
 
 /** One line about a plan that is taken, such as
  * "wgmma, NT, 32 groups of rows, tiles of 128 x 192, 4 stages of 64 steps, SwiGLU beside them". */

@@ -1,13 +1,14 @@
 /**
- * Matrix products of 16-bit operands on tensor cores from compute capability 8.0 on: every size,
- * layout and alignment, products of experts too.
+ * Matrix products of 16-bit operands, and of f32 ones in TF32 (T = tf32), on tensor cores from
+ * compute capability 8.0 on: every size, layout and alignment, products of experts too.
  *
  * Method  A block multiplies a tile of C. Tiles of A and B pass through a ring of stages in shared
  *         memory (cp.async; single elements where rows do not begin at multiples of 16 bytes), and
  *         by ldmatrix to registers, where mma.sync adds up in f32. Matrices that lie across k are
- *         turned by ldmatrix. What follows the sums reads them from shared memory, row by row.
- * Sums    One chain for an element, in the order of k, 16 at a time: its bits depend on its row of
- *         A and its column of B alone, not on the tile's shape or place.
+ *         turned by ldmatrix, those of f32 by loads of words. f32 is rounded to TF32 in registers.
+ *         What follows the sums reads them from shared memory, row by row.
+ * Sums    One chain for an element, in the order of k, 16 at a time (TF32: 8): its bits depend on
+ *         its row of A and its column of B alone, not on the tile's shape or place.
  * Bound   Tensor cores; few rows: memory.
  */
 #ifndef TGI_CUDA_GEMM_SM80_CUH
@@ -20,24 +21,32 @@
 inline namespace TGI_CUDA_ENTRY
 {
 
-/** A tile of kM x kN, kK along k in a stage; warps lie kDown x kAcross over it; kBlocks of them
- * share a multiprocessor. */
-template <int kMOf, int kNOf, int kKOf, int kStagesOf, int kDownOf, int kAcrossOf, int kBlocksOf>
+/** A tile of kM x kN, kWordsOf 16-bit words along k in a stage, kHalvesOf of them an element; warps
+ * lie kDown x kAcross over it; kBlocks of them share a multiprocessor. */
+template <int kHalvesOf, int kMOf, int kNOf, int kWordsOf, int kStagesOf, int kDownOf,
+          int kAcrossOf, int kBlocksOf>
 struct mma_shape {
-  static constexpr int kM = kMOf, kN = kNOf, kK = kKOf, kStages = kStagesOf;
+  static constexpr int kM = kMOf, kN = kNOf, kK = kWordsOf / kHalvesOf, kStages = kStagesOf;
   static constexpr int kDown = kDownOf, kAcross = kAcrossOf, kBlocks = kBlocksOf;
   static constexpr int kThreads = kDown * kAcross * kWarp;
   static constexpr int kWarpM = kM / kDown, kWarpN = kN / kAcross;
-  static constexpr int kStage = 2 * kK * (kM + kN); /* bytes */
+  /* Bytes, with what may lie between rows of both operands. */
+  static constexpr int kStage = 2 * kWordsOf * (kM + kN) + (kHalvesOf == 1 ? 0 : 64 * kK);
   static constexpr int kPitch = kN + 8; /* of sums: no two quarters of a half warp in a bank */
   static constexpr int kSums = 4 * kWarpM * kPitch;
   static constexpr int kBytes = kStages * kStage > kSums ? kStages *kStage : kSums;
-  static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0 && kK % 32 == 0, "whole instructions");
+  static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0 && kWordsOf % 32 == 0, "whole instructions");
 };
 
-using mma_large = mma_shape<128, 128, 32, 4, 2, 2, 2>;
-using mma_middle = mma_shape<64, 64, 64, 4, 2, 2, 3>;
-using mma_few = mma_shape<16, 32, 128, 6, 1, 2, 2>;
+template <typename T> using mma_large_of = mma_shape<kHalves<T>, 128, 128, 32, 4, 2, 2, 2>;
+template <typename T> using mma_middle_of = mma_shape<kHalves<T>, 64, 64, 64, 4, 2, 2, 3>;
+template <typename T>
+using mma_few_of = mma_shape<kHalves<T>, 16, 32, 128, kIsTf32<T> ? 5 : 6, 1, 2, 2>;
+
+/* Of 16-bit operands. */
+using mma_large = mma_large_of<bf16>;
+using mma_middle = mma_middle_of<bf16>;
+using mma_few = mma_few_of<bf16>;
 
 /** What a block's threads have in common about its tile; a job's `place` sets it. */
 struct mma_place {
@@ -59,17 +68,21 @@ template <typename Shape> struct mma_lists {
   bool bad_step;                       /* or a step is none */
 };
 
-/** Where a warp reads its fragments: matrices of 16 lines and 16 steps. */
-template <typename Tile, bool kTurned> struct mma_fragments {
-  int row, chunk;
+/** Where a warp reads its fragments: matrices of 16 lines and 16 steps (TF32: 8). Their four
+ * quarters follow each other with lines first, as A's, or with steps first. */
+template <typename Tile, bool kTurned, bool kLinesFirst> struct mma_fragments {
+  int row, chunk; /* of words: the column */
 
-  /** The eight rows of a fragment's four matrices follow each other with lines first, as A's, or
-   * with steps first. */
-  __device__ __forceinline__ void begin(int line0, bool lines_first)
+  __device__ __forceinline__ void begin(int line0)
   {
     const int lane = (int)threadIdx.x % kWarp;
+    if constexpr (Tile::kWords) {
+      row = lane % 4;
+      chunk = line0 + lane / 4;
+      return;
+    }
     const int inner = lane / 8 % 2, outer = lane / 16;
-    const int line_half = lines_first ? inner : outer, step_half = lines_first ? outer : inner;
+    const int line_half = kLinesFirst ? inner : outer, step_half = kLinesFirst ? outer : inner;
     row = lane % 8 + 8 * (kTurned ? step_half : line_half) + (kTurned ? 0 : line0);
     chunk = kTurned ? line0 / kMmaChunk + line_half : step_half;
   }
@@ -77,7 +90,15 @@ template <typename Tile, bool kTurned> struct mma_fragments {
   /** Lines 16 i .. of the warp's. */
   __device__ __forceinline__ void load(uint32_t (&to)[4], uint32_t tile, int step, int i) const
   {
-    if constexpr (kTurned) {
+    if constexpr (Tile::kWords) {
+      const uint32_t from = tile + row * Tile::kPitch + 4 * chunk;
+#pragma unroll
+      for (int m = 0; m < 4; m++) {
+        const int line_half = kLinesFirst ? m % 2 : m / 2, step_half = kLinesFirst ? m / 2 : m % 2;
+        to[m] = load_shared(from + (8 * step + 4 * step_half) * Tile::kPitch +
+                            4 * (16 * i + 8 * line_half));
+      }
+    } else if constexpr (kTurned) {
       load_matrices_turned(to, tile + Tile::place_of(row + 16 * step, chunk + 2 * i));
     } else {
       load_matrices(to, tile + Tile::place_of(row + 16 * i, chunk + 2 * step));
@@ -89,16 +110,18 @@ template <typename Tile, bool kTurned> struct mma_fragments {
  * are gathered: 1 is A, 2 is B. */
 template <typename T, typename Shape, bool kATurned, bool kBTurned, int kGathers>
 struct mma_pipeline {
-  using a_tile = mma_tile<Shape::kM, Shape::kK, Shape::kThreads, kATurned>;
-  using b_tile = mma_tile<Shape::kN, Shape::kK, Shape::kThreads, kBTurned>;
-  static constexpr int kSteps = Shape::kK / 16, kParts = kSteps - 1;
+  using a_tile = mma_tile<T, Shape::kM, Shape::kK, Shape::kThreads, kATurned>;
+  using b_tile = mma_tile<T, Shape::kN, Shape::kK, Shape::kThreads, kBTurned>;
+  static constexpr int kStage = a_tile::kBytes + b_tile::kBytes;
+  static constexpr int kSteps = Shape::kK * kHalves<T> / 16, kParts = kSteps - 1;
   static constexpr int kRows = Shape::kWarpM / 16, kColumns = Shape::kWarpN / 8;
   static constexpr int kPairs = kColumns / 2;
+  static_assert(kStage <= Shape::kStage, "stages fit");
 
   a_tile a;
   b_tile b;
-  mma_fragments<a_tile, kATurned> from_a;
-  mma_fragments<b_tile, kBTurned> from_b;
+  mma_fragments<a_tile, kATurned, true> from_a;
+  mma_fragments<b_tile, kBTurned, false> from_b;
   uint32_t stages, reading, writing; /* shared memory; the stage that is multiplied, and copied */
   int steps, count;                  /* of stages */
   int64_t first;                     /* row of step 0, of a gathered operand */
@@ -106,8 +129,8 @@ struct mma_pipeline {
 
   __device__ __forceinline__ uint32_t behind(uint32_t stage) const
   {
-    const uint32_t next = stage + Shape::kStage;
-    return next == stages + Shape::kStages * Shape::kStage ? stages : next;
+    const uint32_t next = stage + kStage;
+    return next == stages + Shape::kStages * kStage ? stages : next;
   }
 
   template <int kPart, bool kWhole>
@@ -143,8 +166,8 @@ struct mma_pipeline {
   template <typename Job> __device__ __forceinline__ void begin(mma_lists<Shape> &s, const Job &job)
   {
     const int warp = (int)threadIdx.x / kWarp;
-    from_a.begin(warp / Shape::kAcross * Shape::kWarpM, true);
-    from_b.begin(warp % Shape::kAcross * Shape::kWarpN, false);
+    from_a.begin(warp / Shape::kAcross * Shape::kWarpM);
+    from_b.begin(warp % Shape::kAcross * Shape::kWarpN);
     reading = writing = stages;
 #pragma unroll 1
     for (int i = 0; i < Shape::kStages - 1; i++) {
@@ -229,9 +252,10 @@ struct mma_pipeline {
     }
   }
 
-  /** Pair kPair of the eight columns that a step multiplies with all rows. Meanwhile the next pair
-   * is read, and rows of the next step: of a stage's last step with its last pair, behind the
-   * barrier where the next stage is there and nobody reads this one any more. */
+  /** Pair kPair of the eight columns that a step multiplies with all rows, TF32 rounded before its
+   * first use. Meanwhile the next pair is read, and rows of the next step: of a stage's last step
+   * with its last pair, behind the barrier where the next stage is there and nobody reads this one
+   * any more. */
   template <int kStep, int kPair>
   __device__ __forceinline__ void run_pairs(float (&sum)[kRows][kColumns][4],
                                             uint32_t (&fa)[2][kRows][4], uint32_t (&fb)[2][4])
@@ -251,6 +275,11 @@ struct mma_pipeline {
       }
       from_b.load(fb[1 - kUsed], reading + a_tile::kBytes, kLastPair ? kNext : kStep,
                   kLastPair ? 0 : kPair + 1);
+      round_words<T>(fb[kUsed]);
+#pragma unroll
+      for (int i = 0; kPair == 0 && i < kRows; i++) {
+        round_words<T>(fa[kStep % 2][i]);
+      }
 #pragma unroll
       for (int j = 0; j < 2; j++) {
 #pragma unroll

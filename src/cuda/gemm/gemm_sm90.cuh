@@ -103,11 +103,13 @@ __device__ __forceinline__ gemm_shared gemm_open(char *raw, const gemm_groups &g
 /* ---- producer ---- */
 
 /** Loads the operands' tiles of a step. The columns of a tile are two runs of kN / 2, from `first`
- * and `second` on, which follow each other but in gated halves. */
+ * and `second` on, which follow each other but in gated halves. Along k the second run has a map of
+ * its own, which may be the same. */
 template <typename Form>
 __device__ __forceinline__ void gemm_load(const gemm_shared &s, int stage, const CUtensorMap *a,
-                                          const CUtensorMap *b, const gemm_place &p, int k,
-                                          int first, int second, bool grouped_b)
+                                          const CUtensorMap *b, const CUtensorMap *second_b,
+                                          const gemm_place &p, int k, int first, int second,
+                                          bool grouped_b)
 {
   mbarrier *full = s.full + stage;
   const uint32_t to_a = s.a + stage * Form::kBytesA, to_b = s.b + stage * Form::kBytesB;
@@ -126,14 +128,14 @@ __device__ __forceinline__ void gemm_load(const gemm_shared &s, int stage, const
     }
   } else {
     load_page(to_b, b, k, first, 0, group, full);
-    load_page(to_b + Form::kBytesB / 2, b, k, second, 0, group, full);
+    load_page(to_b + Form::kBytesB / 2, second_b, k, second, 0, group, full);
   }
 }
 
 template <typename Form, typename Tiles, typename Epilogue>
 __device__ __forceinline__ void gemm_produce(const gemm_shared &s, const Tiles &tiles,
                                              const Epilogue &epilogue, const CUtensorMap *a,
-                                             const CUtensorMap *b)
+                                             const CUtensorMap *b, const CUtensorMap *second_b)
 {
   gemm_turn<Form::kStages> turn;
   gemm_place p;
@@ -146,8 +148,8 @@ __device__ __forceinline__ void gemm_produce(const gemm_shared &s, const Tiles &
     const int second = epilogue.second_column(p.column_tile);
     for (int i = 0; i < p.steps; i++) {
       wait_for(s.empty + turn.stage, turn.parity ^ 1);
-      gemm_load<Form>(s, turn.stage, a, b, p, p.first_step + i * Form::kStep, first, second,
-                      !Tiles::kGroupsOfSteps);
+      gemm_load<Form>(s, turn.stage, a, b, second_b, p, p.first_step + i * Form::kStep, first,
+                      second, !Tiles::kGroupsOfSteps);
       turn.next();
     }
   }
@@ -519,7 +521,7 @@ __global__ void __launch_bounds__(kGemmSm90Threads, 1)
   }
   give_registers<72>();
   if (threadIdx.x == 0) {
-    gemm_produce<Form>(s, tiles, epilogue, &a, &b);
+    gemm_produce<Form>(s, tiles, epilogue, &a, &b, &b);
   } else if (threadIdx.x >= 32) {
     gemm_finish_tiles<Form>(s, tiles, epilogue, &c);
   }

@@ -24,6 +24,7 @@ struct gemm_call {
   int64_t c_row_step = 0, c_col_step = 1;
   int64_t c_batch_step = 0, c_batch_step2 = 0;
   float alpha = 1;
+  bool allow_tf32 = false;    /* two f32 operands may be rounded to TF32, where there is that */
   bool accumulate = false;    /* C + result, a sum in f32, rounded once */
   const void *bias = nullptr; /* [n], contiguous, one for all batches */
   tg_dtype bias_dtype = TG_DTYPE_NONE;

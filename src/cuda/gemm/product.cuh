@@ -50,6 +50,7 @@ inline bool lt_product_of(const tg_context *ctx, const gemm_call &c, tgi_lt_prod
   out->add_step = out->c_step;
   out->bias = c.bias;
   out->bias_dtype = c.bias_dtype;
+  out->allow_tf32 = c.allow_tf32;
   return true;
 }
 
@@ -121,8 +122,9 @@ inline tg_status product(const tg_context *ctx, const gemm_call &c)
 
 inline void lt_plan_text(const gemm_call &c, char *text, size_t bytes)
 {
-  snprintf(text, bytes, "cublasLt [%lld, %lld] x [%lld, %lld]", (long long)c.m, (long long)c.k,
-           (long long)c.k, (long long)c.n);
+  const bool rounds = c.allow_tf32 && c.a.dtype == TG_F32;
+  snprintf(text, bytes, "cublasLt%s [%lld, %lld] x [%lld, %lld]", rounds ? ", TF32," : "",
+           (long long)c.m, (long long)c.k, (long long)c.k, (long long)c.n);
 }
 
 /** How product would run it. */

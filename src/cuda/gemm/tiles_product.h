@@ -7,7 +7,6 @@
 
 extern "C" {
 #include "core/tuned_products.h"
-#include "cuda/gemm/gemm_problem.h"
 }
 
 /** A product with its plan. */
@@ -54,14 +53,6 @@ inline bool tiles_operand(const gemm_operand &o, int64_t lines, int64_t k, int64
   out->vectors =
       along ? tiles_vectors(o.data, o.dtype, line_step) : tiles_vectors(o.data, o.dtype, k_step);
   return along || line_step == 1 || lines == 1;
-}
-
-inline tgi_gemm_device gemm_device_of(const tg_context *ctx)
-{
-  tgi_gemm_device d;
-  d.multiprocessors = ctx->device->multiprocessors;
-  d.shared_bytes = ctx->device->shared_bytes;
-  return d;
 }
 
 /** Gives the call the plan of tiles of such a width; false: they do not take it. */

@@ -51,7 +51,8 @@ inline gemm_in_step_job in_step_job(const tiles_call &call)
   j.tiles = dense_tiles(call);
   j.n = (int)p.n;
   j.is_f32 = p.c_dtype == TG_F32;
-  if (p.n * (int64_t)tg_dtype_bytes(p.c_dtype) % 16 != 0) {
+  j.loose = !call.problem.c.vectors;
+  if (j.loose || p.n * (int64_t)tg_dtype_bytes(p.c_dtype) % 16 != 0) {
     j.c = p.c;
     j.c_step = p.c_row_step;
   }

@@ -6,8 +6,6 @@
 #include "ops/attention/attention_layout.h"
 #include "ops/shared/attention/attention_heads.h"
 
-#include <string.h>
-
 enum { kChunk = 256 }; /* elements of a row that are summed at a time */
 
 /* One (query, head) against the keys of its sequence; the tensors that a score needs. */
@@ -18,19 +16,10 @@ typedef struct scores {
   bool tf32;
 } scores;
 
-/* A factor of a product: in TF32 with 10 bits of mantissa, to nearest, ties away from zero. */
+/* A factor of a product. */
 static double factor(bool tf32, double v)
 {
-  if (!tf32 || !isfinite(v)) {
-    return v;
-  }
-  const float x = (float)v;
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  bits = (bits + 0x1000) & ~UINT32_C(0x1fff); /* beyond the largest value: infinity */
-  float rounded;
-  memcpy(&rounded, &bits, sizeof rounded);
-  return (double)rounded;
+  return tf32 ? tgi_round_tf32(v) : v;
 }
 
 static const void *key_row(const scores *c, const tg_tensor *t, const tgi_attention_sequence *s,

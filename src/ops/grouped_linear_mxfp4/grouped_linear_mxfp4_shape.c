@@ -46,8 +46,10 @@ void tgi_grouped_linear_mxfp4_fwd_cost(const tg_grouped_linear_mxfp4_fwd_args *a
   const double out = (double)a->y.shape[1] * (a->activation == TG_GATED_NONE ? 1 : 2);
   const double rows = (double)a->y.shape[0], experts = (double)(a->offsets.shape[0] - 1);
   cost->flops = 2.0 * rows * out * (double)a->x.shape[1];
-  if (rows < experts) { /* a row has one expert: no more weights are read */
-    cost->read_bytes -= (double)a->weight.shape[0] * (experts - rows) / experts;
+  if (rows < experts) { /* a row has one expert: no more weights and biases are read */
+    const double bias = (double)tgi_numel(&a->bias) * (double)tg_dtype_bytes(a->bias.dtype);
+    const double all = (double)a->weight.shape[0] + (a->bias.ndim ? bias : 0);
+    cost->read_bytes -= all * (experts - rows) / experts;
   }
 }
 

@@ -2,9 +2,10 @@
  *
  * Method     On Hopper's tiles (cuda/gemm/tiles_product.h) or through cublasLt, whichever a table
  *            says is faster, where the context has it: bias and residual within the product, GELU
- *            in a second pass over z. Else, of 16-bit x and weight of one dtype, from compute
- *            capability 8.0 on: tensor cores (cuda/gemm/dense_product.h). Else, up to 16 rows:
- *            linear_few_rows.cuh; more: cuda/gemm/gemm_tile.cuh, both operands along k.
+ *            in a second pass over z. Else, of 16-bit x and weight of one dtype, and of f32 ones
+ *            with allow_tf32, from compute capability 8.0 on: tensor cores
+ *            (cuda/gemm/dense_product.h). Else, up to 16 rows: linear_few_rows.cuh; more:
+ *            cuda/gemm/gemm_tile.cuh, both operands along k.
  *            All but cublasLt make bias, GELU, the saved preactivation and residual while y is
  *            written, and a row has the same bits alone and among others: for one pair of dtypes
  *            all sizes have the same order of sums.
@@ -38,6 +39,7 @@ gemm_call product_of(const tg_linear_fwd_args *a)
     c.bias = a->bias.data;
     c.bias_dtype = a->bias.dtype;
   }
+  c.allow_tf32 = a->allow_tf32;
   return c;
 }
 

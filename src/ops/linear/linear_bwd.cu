@@ -4,7 +4,7 @@
  *            dy's dtype. dbias: sums of groups of rows in the workspace, then of groups
  *            (column_sums.cuh).
  * Work       A tile of dx or dW for a block; 32 vectors of columns of a group of rows.
- * Bound      f32 arithmetic; dz and dbias: memory.
+ * Bound      Tensor cores or f32 arithmetic; dz and dbias: memory.
  */
 #include "cuda/element_map.cuh"
 #include "cuda/gelu_math.cuh"
@@ -131,6 +131,7 @@ gemm_call dx_product(const tg_linear_bwd_args *a, const tg_tensor *dz)
   c.c = a->dx.data;
   c.c_dtype = a->dx.dtype;
   c.c_row_step = tgi_stride(&a->dx, 0);
+  c.allow_tf32 = a->allow_tf32;
   return c;
 }
 
@@ -146,6 +147,7 @@ gemm_call dweight_product(const tg_linear_bwd_args *a, const tg_tensor *dz)
   c.c_dtype = a->dweight.dtype;
   c.c_row_step = tgi_stride(&a->dweight, 0);
   c.accumulate = !a->overwrite;
+  c.allow_tf32 = a->allow_tf32;
   return c;
 }
 

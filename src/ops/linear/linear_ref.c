@@ -1,5 +1,6 @@
 /* Linear layers, reference. Every rounding of a plain implementation passes through tgi_round: with
- * f64 tensors this is the oracle, with 16-bit tensors the result of rounding after each step. */
+ * f64 tensors this is the oracle, with 16-bit tensors the result of rounding after each step. With
+ * two f32 tensors and allow_tf32 it rounds both factors of a product. */
 #include "core/half.h"
 #include "ops/kernels.h"
 
@@ -8,6 +9,13 @@ static const double kPi = 3.14159265358979323846;
 static double load_at(const tg_tensor *t, int64_t i, int64_t j)
 {
   return tgi_load(tgi_row(t, i), t->dtype, j);
+}
+
+/* x y, both in TF32 if they may be. */
+static double product(bool allow_tf32, tg_dtype xt, double x, tg_dtype yt, double y)
+{
+  const bool rounds = allow_tf32 && xt == TG_F32 && yt == TG_F32;
+  return rounds ? tgi_round_tf32(x) * tgi_round_tf32(y) : x * y;
 }
 
 static double activate(tg_activation activation, double z)
@@ -45,7 +53,8 @@ tg_status TGI_KERNEL(linear_fwd)(const tg_context *ctx, const tg_linear_fwd_args
     for (int64_t o = 0; o < out; o++) {
       double z = 0;
       for (int64_t k = 0; k < in; k++) {
-        z += load_at(&a->x, i, k) * load_at(&a->weight, o, k);
+        z += product(a->allow_tf32, a->x.dtype, load_at(&a->x, i, k), a->weight.dtype,
+                     load_at(&a->weight, o, k));
       }
       if (tgi_present(&a->bias)) {
         z += tgi_load(a->bias.data, a->bias.dtype, o);
@@ -88,7 +97,8 @@ tg_status TGI_KERNEL(linear_bwd)(const tg_context *ctx, const tg_linear_bwd_args
     for (int64_t k = 0; k < in; k++) {
       double sum = 0;
       for (int64_t o = 0; o < out; o++) {
-        sum += upstream(a, i, o) * load_at(&a->weight, o, k);
+        sum += product(a->allow_tf32, a->dy.dtype, upstream(a, i, o), a->weight.dtype,
+                       load_at(&a->weight, o, k));
       }
       tgi_store(tgi_row(&a->dx, i), a->dx.dtype, k, sum);
     }
@@ -97,7 +107,8 @@ tg_status TGI_KERNEL(linear_bwd)(const tg_context *ctx, const tg_linear_bwd_args
     for (int64_t k = 0; k < in; k++) {
       double sum = 0;
       for (int64_t i = 0; i < rows; i++) {
-        sum += upstream(a, i, o) * load_at(&a->x, i, k);
+        sum += product(a->allow_tf32, a->dy.dtype, upstream(a, i, o), a->x.dtype,
+                       load_at(&a->x, i, k));
       }
       add_to(&a->dweight, tgi_row(&a->dweight, o), k, sum, a->overwrite);
     }

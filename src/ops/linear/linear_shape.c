@@ -3,18 +3,19 @@
 /* One syntax for both directions: a backward's case is also read by its forward. */
 #define SYNTAX                                                                                     \
   "ROWSxINxOUT[_gelu|_gelutanh][_bias][_residual][_save][_wf32][_xf32][_yf32][_bf32][_dwf32]"      \
-  "[_nodx][_nodweight][_nodbias][_overwrite]"
+  "[_nodx][_nodweight][_nodbias][_overwrite][_tf32]"
 
 const char tgi_linear_fwd_syntax[] = SYNTAX;
 const char tgi_linear_bwd_syntax[] = SYNTAX;
 
 /* gelu is the erf form. save: the forward stores the preactivation. The f32 flags set that tensor
- * (xf32: x and y, bf32: bias and dbias, dwf32: dweight) to f32 beside 16-bit others. */
+ * (xf32: x and y, bf32: bias and dbias, dwf32: dweight) to f32 beside 16-bit others. tf32:
+ * allow_tf32. */
 typedef struct words {
   int64_t rows, in, out;
   tg_dtype x, y, weight, bias, dweight;
   tg_activation activation;
-  bool has_bias, residual, save, nodx, nodweight, nodbias, overwrite;
+  bool has_bias, residual, save, nodx, nodweight, nodbias, overwrite, tf32;
 } words;
 
 static tg_dtype or_f32(tgi_shape *s, const char *word, tg_dtype dtype)
@@ -42,6 +43,7 @@ static words read_words(tgi_shape *s)
   w.nodweight = tgi_shape_flag(s, "nodweight");
   w.nodbias = tgi_shape_flag(s, "nodbias");
   w.overwrite = tgi_shape_flag(s, "overwrite");
+  w.tf32 = tgi_shape_flag(s, "tf32");
   return w;
 }
 
@@ -61,6 +63,7 @@ void tgi_linear_fwd_shape(tgi_shape *s, tg_linear_fwd_args *a)
     a->preactivation = a->y;
   }
   a->activation = w.activation;
+  a->allow_tf32 = w.tf32;
 }
 
 void tgi_linear_fwd_cost(const tg_linear_fwd_args *a, tgi_cost *cost)
@@ -88,6 +91,7 @@ void tgi_linear_bwd_shape(tgi_shape *s, tg_linear_bwd_args *a)
   }
   a->activation = w.activation;
   a->overwrite = w.overwrite;
+  a->allow_tf32 = w.tf32;
 }
 
 void tgi_linear_bwd_cost(const tg_linear_bwd_args *a, tgi_cost *cost)

@@ -84,6 +84,11 @@ static const spec_case fwd_cases[] = {
     {"257x520x1032_yf32_bias_gelutanh_save"},
     /* more tiles than multiprocessors, the lower ones of 1 to 64 rows */
     {"130x8x17005_yf32_bias"},
+    /* the same where rows of y begin anywhere */
+    {"65x16x303_bias"},
+    {"130x136x1002"},
+    {"200x72x517_bias_gelu"},
+    {"70x8x17005_bias"},
     /* dtypes side by side */
     {"9x70x50_wf32_bias_residual"},
     {"3x70x50_wf32_yf32_bias_gelu_save"},
@@ -94,6 +99,25 @@ static const spec_case fwd_cases[] = {
     {"18x450x34_bf32_bias_gelutanh_residual_save"},
     {"7x20x36", "zeros"},
     {"7x20x36_bias", "large"},
+    /* TF32 */
+    {"0x5x7_bias_tf32"},
+    {"2x0x5_bias_gelutanh_residual_save_tf32"},
+    {"1x1x1_tf32"},
+    {"1x64x136_bias_tf32"},
+    {"3x31x17_gelutanh_residual_tf32"},
+    {"16x1032x68_bias_gelu_residual_save_tf32"},
+    {"16x129x47_bias_residual_tf32"}, /* rows that are not vectors */
+    {"17x1032x264_bias_tf32"},
+    {"25x62x33_bias_gelu_residual_save_tf32"},
+    {"64x138x264_bias_gelu_residual_save_tf32"},
+    {"65x75x129_bias_tf32"},
+    {"300x68x132_bias_residual_tf32"},
+    {"193x5x48_bias_tf32"},
+    {"130x8x17005_bias_tf32"}, /* the largest tiles */
+    {"65x72x16904_gelutanh_save_tf32"},
+    {"7x20x36_bias_tf32", "large"},
+    {"10x70x50_xf32_bias_tf32"}, /* beside an operand that is not f32, f32 is not rounded */
+    {"9x70x50_wf32_bias_residual_tf32"},
     {NULL},
 };
 
@@ -154,6 +178,24 @@ static const spec_case bwd_cases[] = {
     {"264x72x136_dwf32"},
     {"264x72x136_gelu"},
     {"200x328x72_dwf32_overwrite"},
+    /* TF32: tiles of every size and form */
+    {"0x5x7_overwrite_tf32"},
+    {"3x0x7_tf32"},
+    {"3x5x0_gelutanh_tf32"},
+    {"1x7x33_tf32"},
+    {"16x128x136_gelu_tf32"},
+    {"5x97x31_nodweight_tf32"},
+    {"25x64x33_gelutanh_tf32"},
+    {"37x53x101_tf32"},
+    {"136x264x200_overwrite_tf32"},
+    {"130x133x259_tf32"},
+    {"391x21x26_nodbias_overwrite_tf32"},
+    {"65x16904x72_nodweight_tf32"}, /* the largest tiles: dx, dweight */
+    {"130x17005x8_nodweight_tf32"},
+    {"72x16904x65_nodx_tf32"},
+    {"8x17005x130_nodx_overwrite_tf32"},
+    {"10x70x50_xf32_tf32"},
+    {"9x70x50_wf32_tf32"},
     {NULL},
 };
 
@@ -198,7 +240,7 @@ static const spec_bad_scalar bad_scalars[] = {
 static const spec_refusal fwd_refuses[] = {
     {.entry = "sm90",
      .rule = "f32, other than y and biases",
-     .reason = "the tiles are for 16-bit operands",
+     .reason = "the tiles are for 16-bit operands; with allow_tf32, sm80 multiplies in TF32",
      .holds = tgi_linear_fwd_has_f32},
     {.entry = "sm90",
      .rule = "more than 64 rows",
@@ -222,6 +264,7 @@ const spec spec_linear_fwd = {
     .f32_bound = 2e-6,
     .f16_ceiling = 2e-3,
     .bf16_ceiling = 1.6e-2,
+    .tf32_ceiling = 2e-3,
     .fill = fill,
     .batch_invariant = true,
     .rows_of_first_class = 64,
@@ -236,6 +279,7 @@ const spec spec_linear_bwd = {
     .f32_bound = 2e-6,
     .f16_ceiling = 4e-3,
     .bf16_ceiling = 3e-2,
+    .tf32_ceiling = 4e-3,
     .gradient_of = "linear_fwd",
     .fill = fill,
     .batch_invariant = true,

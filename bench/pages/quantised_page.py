@@ -1,0 +1,95 @@
+"""Of docs/performance.md: products with quantised weights beside cuBLAS (gpu_ops.py --group quantised)."""
+
+from pages.bars import number, ours_of
+from pages.markdown_table import table
+from quantised_cases import (DYNAMIC_SHAPE, INT4, MXFP4_SHAPES, OTHERS, PREDECESSOR_SHAPES, ROWS, WEIGHTS,
+                             int4_shape)
+
+ABOUT = """\
+us of a product, and in brackets how many times as fast it is as cuBLAS in bf16 on the widened weight, in the same run. \
+Launches are plain, in a CUDA graph, and go through several weights, together larger than the caches. No weight is \
+rounded: [how](kernels/quantised_products.md)."""
+
+PREDECESSOR = """\
+128 rows of f16, the shapes that cuda-triton-multiarch published, with the ratios to cuBLAS that it published for its own \
+card. In brackets: times as fast as cuBLAS in f16."""
+
+# in x out -> its int8 and int4 over cuBLAS, of its README
+PUBLISHED = {"128x1024x1024": (0.58, 0.43), "128x2048x2048": (0.63, 0.36), "128x4096x4096": (0.69, 0.46),
+             "128x4096x11008": (0.74, 0.82), "128x8192x8192": (0.64, 0.52)}
+
+MXFP4 = """\
+GPT-OSS 20B: 32 experts, 4 a token, batches of 1 and 8, whose rows all have experts of their own. `of copy`: share of a \
+copy of the bytes of the experts that have rows."""
+
+NAMES = {"linear_int4": "int4, groups of 128", "linear_int8": "int8", "linear_fp8": "fp8"}
+
+
+def of_case(cases, op, shape, dtype="bf16"):
+    return cases.get(("gpu", op, "fwd", dtype, shape), [])
+
+
+def us(row):
+    return 1e3 * number(row, "ms")
+
+
+def cell(rows, impl="torch"):
+    """"15.6 (1.87)", or "" if it was not measured."""
+    theirs = [us(row) for row in rows if row["impl"] == impl]
+    if not theirs:
+        return ""
+    mine = us(ours_of(rows))
+    return f"{mine:.1f} ({min(theirs) / mine:.2f})"
+
+
+def weight_only(cases):
+    for op, words in (("linear_int4", INT4), *((other, "") for other in OTHERS)):
+        for weight in WEIGHTS:
+            cells = [cell(of_case(cases, op, f"{rows}x{weight}{words}")) for rows in ROWS]
+            if any(cells):
+                yield (NAMES[op], weight, *cells)
+
+
+def predecessors(cases):
+    for shape in PREDECESSOR_SHAPES:
+        dense = of_case(cases, "linear", shape, "f16")
+        theirs = [f"{us(row):.1f}" for row in dense if row["impl"] == "torch"]
+        if theirs:
+            int8, int4 = PUBLISHED[shape]
+            yield (shape, theirs[0], cell(dense), cell(of_case(cases, "linear_int8", shape, "f16")),
+                   cell(of_case(cases, "linear_int4", shape + INT4, "f16")), f"{int8}", f"{int4}")
+
+
+def section(cases, card):
+    lines = list(weight_only(cases))
+    dynamic = of_case(cases, "linear_int8", DYNAMIC_SHAPE)
+    compared = list(predecessors(cases))
+    experts = [(shape, rows) for shape in MXFP4_SHAPES if (rows := of_case(cases, "grouped_linear_mxfp4", shape))]
+    if not (lines or dynamic or compared or experts):
+        return
+    yield f"## Products with quantised weights{card}"
+    yield ""
+    yield ABOUT
+    yield ""
+    if lines:
+        yield from table(("weight", "in x out", *(f"{rows} rows" for rows in ROWS)), lines)
+    if dynamic:
+        mine = ours_of(dynamic)
+        yield (f"int8 times int8, with a scale for each token, 8192 x 8192 x 8192: {us(mine):.0f} us with quantising x, "
+               f"{cell(dynamic, 'cublas_int8')} beside cuBLAS's integer product alone, {cell(dynamic)} beside bf16.")
+        yield ""
+    if compared:
+        yield PREDECESSOR
+        yield ""
+        yield from table(("rows x in x out", "cuBLAS f16 us", "f16", "int8", "int4, groups of 128", "its int8", "its int4"),
+                         compared)
+    if experts:
+        yield MXFP4
+        yield ""
+        yield from table(("rows x in x out", "us", "GB/s", "of copy", "bf16, expert by expert"),
+                         [(shape, f"{us(ours_of(rows)):.1f}", f"{number(ours_of(rows), 'gbps'):.0f}",
+                           f"{number(ours_of(rows), 'roof_share'):.1%}", cell(rows)) for shape, rows in experts])
+    seen = sorted({(mine["device"], mine["commit"]) for mine in map(ours_of, [
+        *(rows for case, rows in cases.items() if case[0] == "gpu" and case[1] in (*NAMES, "grouped_linear_mxfp4"))])})
+    yield "; ".join(f"{device}, commit `{commit}`" for device, commit in seen) + "."
+    yield ""

@@ -1,0 +1,34 @@
+"""When gate_proj and up_proj of an MLP run as one product with the activation, `ops.linear_swiglu`, whose kernel Hopper
+has."""
+
+import functools
+
+import torch
+from torch import nn
+
+from ..listeners import why_heard
+
+ENABLED = True
+LINEAR = (nn.Linear.forward,)
+MOST_FEW_ROWS = 64  # which have a kernel of their own
+
+
+@functools.cache
+def is_hopper(index):
+    return torch.cuda.get_device_capability(index)[0] == 9
+
+
+def is_plain(layer, x):
+    """Whether the layer is x @ weight.T, seen by nobody, with its weight at hand."""
+    if type(layer) is not nn.Linear or layer.bias is not None or why_heard(layer, LINEAR):
+        return False
+    weight = layer.weight
+    return type(weight) is nn.Parameter and weight.dtype == x.dtype and weight.device == x.device
+
+
+def is_one_product(module, x):
+    if not ENABLED or not x.is_cuda or x.dtype not in (torch.float16, torch.bfloat16) or torch.compiler.is_compiling():
+        return False
+    if x.shape[:-1].numel() <= MOST_FEW_ROWS or torch.is_autocast_enabled("cuda") or not is_hopper(x.device.index):
+        return False
+    return is_plain(module.gate_proj, x) and is_plain(module.up_proj, x)
