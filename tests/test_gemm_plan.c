@@ -339,7 +339,7 @@ static void test_refusals_of_few_rows(void **state)
   p.b.vectors = false;
   refuse_few(p, "rows that are not whole vectors of 16 bytes");
   p.a.dtype = TG_F32;
-  refuse_few(p, "operands that are not both f16 or both bf16");
+  refuse_few(p, "operands that are not both f16, bf16 or e4m3");
 }
 
 static void test_text(void **state)

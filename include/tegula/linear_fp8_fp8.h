@@ -52,10 +52,10 @@ typedef struct tg_linear_fp8_fp8_fwd_args {
  *            allow_fast_accum: of more rows than 64 one sum over k stays in the tensor core; n is
  *            off by about 5e-4 at 1024 columns, and more at more.
  *            Elsewhere codes are widened to bf16, exactly, and n is summed as tg_linear_fwd does.
- * Workspace  tg_linear_fp8_fp8_fwd_workspace: x and up to 2048 (CPU: 1024) rows of W in bf16, and n
- *            of these in f32, also on Hopper, for calls that its kernels do not take. CUDA, besides:
- *            X and t, 1 byte per value of x.  Asynchronous; capturable; deterministic; batch-invariant
- *            (on Hopper among 1 to 64 rows, and among more).
+ * Workspace  tg_linear_fp8_fp8_fwd_workspace: x and up to 2048 (CPU: 1024) rows of W in bf16, and
+ *            n of these in f32, on Hopper too, for calls that its kernels do not take. CUDA also X
+ *            and t, 1 byte per value of x.  Asynchronous; capturable; deterministic;
+ *            batch-invariant (on Hopper among 1 to 64 rows, and among more).
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (x_scale beside x that is not in f8_e4m3, or none
  *            beside x that is; an overlap; workspace missing or too small), UNSUPPORTED.
  * Source     Micikevicius et al. 2022, arXiv:2209.05433 (e4m3); DeepSeek-AI 2024, arXiv:2412.19437,
