@@ -24,17 +24,9 @@ typedef enum product_kind {
   kKinds
 } product_kind;
 
-static const char *const kNames[kKinds] = {"linear_int8_fwd",    "linear_int8_fwd",
-                                           "linear_int4_fwd",    "linear_fp8_fwd",
-                                           "linear_fp8_fp8_fwd", "linear_fp8_fp8_fwd"};
-
-/* The args struct of any of the ops. */
-typedef union call_args {
-  tg_linear_int8_fwd_args int8;
-  tg_linear_int4_fwd_args int4;
-  tg_linear_fp8_fwd_args fp8;
-  tg_linear_fp8_fp8_fwd_args fp8_fp8;
-} call_args;
+static const char *const kNames[kKinds] = {"linear_int8",    "linear_int8, dynamic",
+                                           "linear_int4",    "linear_fp8",
+                                           "linear_fp8_fp8", "linear_fp8_fp8, fast"};
 
 /* A product's memory on the context's device. */
 typedef struct product {
@@ -43,14 +35,6 @@ typedef struct product {
   void *weight, *scale;
   int64_t weight_bytes;
 } product;
-
-static void *upload(tg_context *ctx, const void *host, size_t bytes)
-{
-  void *there = NULL;
-  must_run(ctx, tg_memory_allocate(ctx, bytes, &there));
-  must_run(ctx, tg_memory_copy(ctx, there, bytes, host, bytes, bytes, 1));
-  return there;
-}
 
 /* ---- weights ---- */
 
@@ -116,73 +100,38 @@ static int64_t pack_fp8(void)
 
 /* ---- calls ---- */
 
-static call_args args_of(const product *p, int64_t first, int64_t rows)
-{
-  const tg_tensor x = tg_tensor_2d(p->x + first * kIn, TG_BF16, rows, kIn);
-  const tg_tensor y = tg_tensor_2d(p->y, TG_BF16, rows, kOut);
-  const tg_tensor packed = tg_tensor_1d(p->weight, TG_U8, p->weight_bytes);
-  call_args a;
-  memset(&a, 0, sizeof a);
-  switch (p->kind) {
-  case kInt8:
-  case kInt8Dynamic:
-    a.int8 =
-        (tg_linear_int8_fwd_args){.x = x,
-                                  .weight = packed,
-                                  .y = y,
-                                  .mode = p->kind == kInt8 ? TG_INT8_WEIGHT_ONLY : TG_INT8_DYNAMIC};
-    break;
-  case kInt4:
-    a.int4 = (tg_linear_int4_fwd_args){.x = x, .weight = packed, .y = y};
-    break;
-  case kFp8:
-    a.fp8 = (tg_linear_fp8_fwd_args){.x = x, .weight = packed, .y = y};
-    break;
-  default:
-    a.fp8_fp8 =
-        (tg_linear_fp8_fp8_fwd_args){.x = x,
-                                     .weight = tg_tensor_2d(p->weight, TG_F8_E4M3, kOut, kIn),
-                                     .weight_scale = tg_tensor_1d(p->scale, TG_F32, kOut),
-                                     .y = y,
-                                     .allow_fast_accum = p->kind == kFp8Fp8Fast};
-    break;
-  }
-  return a;
-}
-
-/* Where the workspace and its size are. */
-static void **workspace_of(call_args *a, product_kind kind, size_t **bytes)
-{
-  switch (kind) {
-  case kInt8:
-  case kInt8Dynamic:
-    *bytes = &a->int8.workspace_bytes;
-    return &a->int8.workspace;
-  case kInt4:
-    *bytes = &a->int4.workspace_bytes;
-    return &a->int4.workspace;
-  case kFp8:
-    *bytes = &a->fp8.workspace_bytes;
-    return &a->fp8.workspace;
-  default:
-    *bytes = &a->fp8_fp8.workspace_bytes;
-    return &a->fp8_fp8.workspace;
-  }
-}
-
 /* Rows first .. first + rows - 1 of the product, to the host. */
 static void multiply(tg_context *ctx, const product *p, int64_t first, int64_t rows, uint16_t *to)
 {
-  const tg_op_info *info = tg_op_find(kNames[p->kind]);
   const size_t bytes = 2 * (size_t)(rows * kOut);
-  call_args a = args_of(p, first, rows);
-  size_t *need;
-  void **workspace = workspace_of(&a, p->kind, &need);
-  must_run(ctx, info->workspace(ctx, &a, need));
-  must_run(ctx, tg_memory_allocate(ctx, *need + 256, workspace));
-  must_run(ctx, info->run(ctx, &a));
+  const tg_tensor x = tg_tensor_2d(p->x + first * kIn, TG_BF16, rows, kIn);
+  const tg_tensor y = tg_tensor_2d(p->y, TG_BF16, rows, kOut);
+  const tg_tensor packed = tg_tensor_1d(p->weight, TG_U8, p->weight_bytes);
+  tg_linear_int8_fwd_args int8 = {.x = x, .weight = packed, .y = y};
+  tg_linear_int4_fwd_args int4 = {.x = x, .weight = packed, .y = y};
+  tg_linear_fp8_fwd_args fp8 = {.x = x, .weight = packed, .y = y};
+  tg_linear_fp8_fp8_fwd_args fp8_fp8 = {.x = x,
+                                        .weight = tg_tensor_2d(p->weight, TG_F8_E4M3, kOut, kIn),
+                                        .weight_scale = tg_tensor_1d(p->scale, TG_F32, kOut),
+                                        .y = y,
+                                        .allow_fast_accum = p->kind == kFp8Fp8Fast};
+  switch (p->kind) {
+  case kInt8:
+  case kInt8Dynamic:
+    int8.mode = p->kind == kInt8 ? TG_INT8_WEIGHT_ONLY : TG_INT8_DYNAMIC;
+    run_int8(ctx, &int8);
+    break;
+  case kInt4:
+    run_int4(ctx, &int4);
+    break;
+  case kFp8:
+    run_fp8(ctx, &fp8);
+    break;
+  default:
+    run_fp8_fp8(ctx, &fp8_fp8);
+    break;
+  }
   must_run(ctx, tg_memory_copy(ctx, to, bytes, p->y, bytes, bytes, 1));
-  tg_memory_free(ctx, *workspace);
 }
 
 static void must_agree(tg_context *ctx, const product *p, int64_t rows, const uint16_t *got,
@@ -190,10 +139,10 @@ static void must_agree(tg_context *ctx, const product *p, int64_t rows, const ui
 {
   for (int64_t i = 0; i < rows * kOut; i++) {
     if (got[i] != want[i]) {
-      fail_msg("%s: %s (kind %d), row %lld of %lld, column %lld: expected the bits 0x%04x, got "
+      fail_msg("%s: %s, row %lld of %lld, column %lld: expected the bits 0x%04x, got "
                "0x%04x",
-               tg_context_entry(ctx), kNames[p->kind], (int)p->kind, (long long)(i / kOut),
-               (long long)rows, (long long)(i % kOut), want[i], got[i]);
+               tg_context_entry(ctx), kNames[p->kind], (long long)(i / kOut), (long long)rows,
+               (long long)(i % kOut), want[i], got[i]);
     }
   }
 }
