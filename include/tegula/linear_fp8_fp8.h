@@ -4,6 +4,7 @@
 
 #include "context.h"
 #include "tensor.h"
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
