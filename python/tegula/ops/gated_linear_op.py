@@ -22,7 +22,7 @@ def compute_gradients(dy, x, gate_weight, up_weight, gate, up, wanted):
     kernels = torch.ops.tegula
     dgate, dup, _ = kernels.swiglu_bwd(dy, gate, up, None, 0, [True, True, False])
     layers = [(dgate, gate_weight, wanted[1]), (dup, up_weight, wanted[2])]
-    results = [kernels.linear_bwd(dz, x, w, None, None, 0, [wanted[0], weighs, False]) for dz, w, weighs in layers]
+    results = [kernels.linear_bwd(dz, x, w, None, None, 0, False, [wanted[0], weighs, False]) for dz, w, weighs in layers]
     dx = results[0][0] + results[1][0] if wanted[0] else None
     return dx, *(result[1] if weighs else None for result, (_, _, weighs) in zip(results, layers))
 
