@@ -8,10 +8,9 @@ INT4 = "_g128_sf16"
 OTHERS = ("linear_int8", "linear_fp8")  # weight only
 DYNAMIC_SHAPE = "8192x8192x8192_dynamic"  # int8 times int8, a scale for each token
 
-# e4m3 times e4m3 with scales of rows and of columns, of Qwen3-8B's matrices. Sums of 128 columns apart, or
-# all in the tensor core.
-E4M3_SHAPES = tuple(f"8192x{size}_xf8" for size in ("4096x24576", "12288x4096", "4096x6144"))
-FAST = "_fast"
+# e4m3 times e4m3, of codes: sums of every 128 of k, and ("_fast") of all, in the tensor core.
+FP8_SIZES = ("2048x8192x8192", "4096x4096x4096", "8192x8192x8192")
+FP8_FEW = ("16x14336x4096", "128x8192x8192")
 
 # What the second predecessor published: rows of f16, int4 in groups of 128.
 PREDECESSOR_SHAPES = tuple(f"128x{size}" for size in
@@ -34,8 +33,8 @@ def listed():
               for weight in WEIGHTS for rows in ROWS]
     found += [(op, "bf16", f"{rows}x{weight}", False, ())
               for op in OTHERS for weight in WEIGHTS for rows in FEW_ROWS]
-    found += [("linear_fp8_fp8", "bf16", shape + fast, False, ("rowwise",) * (fast == FAST))
-              for shape in E4M3_SHAPES for fast in ("", FAST)]
+    found += [("linear_fp8_fp8", "bf16", f"{size}_xf8{words}", False, ("rowwise", "rowwise_fast"))
+              for size in FP8_SIZES + FP8_FEW for words in ("", "_fast")]
     for shape in PREDECESSOR_SHAPES:
         found += [(op, "f16", shape + words, False, ())
                   for op, words in (("linear", ""), ("linear_int8", ""), ("linear_int4", INT4))]

@@ -484,6 +484,18 @@ def linear_fp8(
     results: str | Sequence[str] | None = None,
 ) -> Any: ...
 
+def linear_fp8_fp8(
+    x: Any,
+    weight: Any,
+    weight_scale: Any,
+    x_scale: Any = None,
+    bias: Any = None,
+    *,
+    allow_fast_accum: bool = False,
+    y: Any = None,
+    results: str | Sequence[str] | None = None,
+) -> Any: ...
+
 def linear_int4(
     x: Any,
     weight: Any,

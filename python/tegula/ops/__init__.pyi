@@ -235,6 +235,17 @@ def linear_fp8(
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor: ...
 
+def linear_fp8_fp8(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    weight_scale: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    x_scale: torch.Tensor | None = None,
+    allow_fast_accum: bool = False,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor: ...
+
 def linear_int4(
     x: torch.Tensor,
     weight: PackedWeight,

@@ -8,7 +8,7 @@
  *         of C begin anywhere, by the warps (gemm_loose_rows_sm90.cuh). Meanwhile the producer
  *         fills the stages of the next tile.
  * Work    Tiles of 128 x 256, which leave no room for a whole result in shared memory, or of 128 x
- *         128 where there are few of those. Sums apart leave registers for 128 x 192.
+ *         128 where there are few of those.
  * Sums    As in gemm_sm90.cuh: whatever the width of a tile, an element has the same bits.
  * Bound   Tensor cores.
  */

@@ -110,8 +110,10 @@ static const spec_case cases[] = {
     {"200x144x40_fast_bias", NULL},
     {"130x400x16_fast_yf32", NULL},
     {"5x144x36_fast", NULL},
-    /* more rows of W than the CPU widens at a time */
+    /* more rows of W than are widened at a time */
     {"3x20x1100_bias", NULL},
+    {"5x37x2100_bias", NULL},
+    {"2x18x2053_xf8_yf32", NULL},
     /* sums that are exact */
     {"9x272x64_xf8", "exact"},
     {"150x528x328_xf8_bias", "exact"},
