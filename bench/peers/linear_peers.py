@@ -145,25 +145,28 @@ def linear(words, backward, dtype, blas=()):
     rows, cols, out = words.extents
     no_dx, no_dweight = words.flag("nodx"), words.flag("nodweight")
     words.flag("nodbias")
+    tf32 = words.flag("tf32")  # on a GPU, of the peers, too
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    tolerance = 4e-3 if tf32 else 0.0
     words.done()
     blas = blas if dtype == torch.float32 and on_cpu() else ()
     x = torch.randn(rows, cols, dtype=dtype)
     weight = torch.randn(out, cols, dtype=dtype) / math.sqrt(cols)
     if not backward:
-        fields = dict(x=x, weight=weight, y=torch.empty(rows, out, dtype=dtype))
-        return Problem(fields, linear_forward(x, weight, blas))
+        fields = dict(x=x, weight=weight, y=torch.empty(rows, out, dtype=dtype), allow_tf32=tf32)
+        return Problem(fields, linear_forward(x, weight, blas), tolerance)
     dy = torch.randn(rows, out, dtype=dtype)
-    fields = dict(dy=dy, x=x, weight=weight)
+    fields = dict(dy=dy, x=x, weight=weight, allow_tf32=tf32)
     if not no_dx:
         fields["dx"] = torch.empty_like(x)
     if not no_dweight:
         fields["dweight"] = torch.zeros_like(weight)
     if no_dx:
-        return Problem(fields, linear_weight_gradient(dy, x, blas))
+        return Problem(fields, linear_weight_gradient(dy, x, blas), tolerance)
     if no_dweight:
-        return Problem(fields, linear_input_gradient(dy, weight, blas))
+        return Problem(fields, linear_input_gradient(dy, weight, blas), tolerance)
     both = Peer("torch", lambda: {"dx": torch.mm(dy, weight), "dweight": torch.mm(dy.t(), x)})
-    return Problem(fields, [both])
+    return Problem(fields, [both], tolerance)
 
 
 BUILDERS = dict(linear=linear)

@@ -42,7 +42,8 @@ typedef struct tg_linear_swiglu_fwd_args {
  *
  * Math       The sums are those of tg_linear_fwd, the activation is that of tg_swiglu_fwd.
  *            Compute capability 9.0: more than 64 rows of 16 bits, all rows and `in` and `out` in
- *            multiples of 16 bytes, are one product on tensor cores, with one sum over all of `in`.
+ *            multiples of 16 bytes, in 128 tiles of 128 rows and 96 columns or more, are one
+ *            product on tensor cores, with one sum over all of `in`.
  * Workspace  tg_linear_swiglu_fwd_workspace: that of tg_linear_fwd, and up if it is not stored.
  *            Asynchronous; capturable; deterministic; batch-invariant as tg_linear_fwd is.
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (rounding; gate without up, or up without gate; an

@@ -15,6 +15,7 @@ PATTERNS = [
     (LOSS, r"cross_entropy|nll_loss|soft_?max"),
     (NORMS, r"(rms|layer)_?norm"),
     (ROTATION, r"qk_norm_rope|rope|rotary|rotate_heads"),
+    (PRODUCTS, r"gemm_gated"),  # whose name also has its activation's
     (ACTIVATION, r"swiglu|geglu|silu|gelu|gated_(fwd|bwd)"),
     (EMBEDDING, r"embedding|indexselect|compute_grad_weight"),
     (PRODUCTS, r"gemm|nvjet|cutlass|xmma|splitk|wgmma|cublas|aten::(addmm|mm|bmm)\b|linear_fwd|mkldnn_linear"),

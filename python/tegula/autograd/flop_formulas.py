@@ -20,6 +20,10 @@ def linear(x, weight, *arguments, out_shape=None, **named):
     return product(x, weight[0])
 
 
+def linear_swiglu(x, gate_weight, up_weight, *arguments, out_shape=None, **named):
+    return 2 * product(x, gate_weight[0])
+
+
 def linear_backward(dy, x, weight, *arguments, out_shape=None, **named):
     return product(x, weight[0]) * sum(arguments[-1][:2])  # wanted: dx, dweight, dbias
 
@@ -96,7 +100,7 @@ def naive_attention_backward(dout, q, k, v, *rest, out_val=None, **named):
 
 
 BY_SHAPES = {
-    "linear_fwd": linear, "linear_bwd": linear_backward, "grouped_linear_fwd": grouped_linear,
+    "linear_fwd": linear, "linear_bwd": linear_backward, "linear_swiglu_fwd": linear_swiglu, "grouped_linear_fwd": grouped_linear,
     "grouped_linear_bwd": grouped_linear_backward, "grouped_linear_mxfp4_fwd": grouped_linear,
     "grouped_linear_mxfp4_bwd": grouped_packed_backward, "linear_cross_entropy_fwd": loss,
     "linear_cross_entropy_fwdbwd": loss_and_gradients, "linear_cross_entropy_bwd": loss_backward,

@@ -117,7 +117,8 @@ enum {
 /* Rows of a forward product's result may begin anywhere, if they are written once. */
 static bool may_be_loose(const tgi_gemm_problem *p)
 {
-  return p->a.major == TGI_GEMM_ALONG_K && p->b.major == TGI_GEMM_ALONG_K && !p->adds;
+  return p->epilogue == TGI_GEMM_STORE && p->a.major == TGI_GEMM_ALONG_K &&
+         p->b.major == TGI_GEMM_ALONG_K && !p->adds;
 }
 
 /* Nothing is asked of k: a row may have an end within a vector of 16 bytes, if the next one begins

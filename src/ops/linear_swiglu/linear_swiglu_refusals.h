@@ -26,6 +26,16 @@ static inline bool tgi_linear_swiglu_has_few_rows(const tg_linear_swiglu_fwd_arg
   return a->x.shape[0] <= TGI_GEMM_FEW_ROWS;
 }
 
+/** Whether more rows have few tiles of 128 rows and 96 columns of y. */
+static inline bool tgi_linear_swiglu_is_small(const void *args)
+{
+  enum { kTileM = 128, kTileN = 96, kFewTiles = 128 }; /* an H200 has 132 multiprocessors */
+  const tg_linear_swiglu_fwd_args *a = (const tg_linear_swiglu_fwd_args *)args;
+  const int64_t row_tiles = (a->y.shape[0] + kTileM - 1) / kTileM;
+  const int64_t column_tiles = (a->y.shape[1] + kTileN - 1) / kTileN;
+  return !tgi_linear_swiglu_has_few_rows(a) && row_tiles * column_tiles < kFewTiles;
+}
+
 static inline bool tgi_linear_swiglu_has_no_result_vectors(const void *args)
 {
   const tg_linear_swiglu_fwd_args *a = (const tg_linear_swiglu_fwd_args *)args;
@@ -43,7 +53,8 @@ static inline bool tgi_linear_swiglu_is_empty(const void *args)
 static inline bool tgi_linear_swiglu_fwd_refused(const tg_linear_swiglu_fwd_args *a)
 {
   return tgi_linear_swiglu_has_f32(a) || tgi_linear_swiglu_has_no_vectors(a) ||
-         tgi_linear_swiglu_has_no_result_vectors(a) || tgi_linear_swiglu_is_empty(a);
+         tgi_linear_swiglu_is_small(a) || tgi_linear_swiglu_has_no_result_vectors(a) ||
+         tgi_linear_swiglu_is_empty(a);
 }
 
 #endif

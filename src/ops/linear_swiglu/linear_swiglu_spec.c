@@ -39,19 +39,16 @@ static const spec_case cases[] = {
     {"1x64x136_save"},
     {"5x1032x264"},
     {"64x264x72_once_save"},
-    /* and more, in tiles of 128 rows and 96 columns: whole, and ended within by rows, by columns
-     * and by steps along k */
-    {"128x64x96_save"},
-    {"65x8x8"},
+    /* more, in few tiles of 128 rows and 96 columns: two products and a pass */
     {"65x200x264_save", "wide"},
-    {"129x72x520_once"},
-    {"300x1032x136_once_save"},
-    {"257x520x1032"},
-    {"70x1024x200_save"},
-    /* more tiles than multiprocessors */
-    {"257x24x6408_save"},
+    {"300x136x136_once"},
+    /* in 128 tiles or more: whole, and ended within by rows, by columns and by steps along k */
+    {"128x16x12288_save"},
+    {"65x8x12296"},
+    {"129x72x6152_once_save", "wide"},
+    {"257x24x6408"}, /* more tiles than multiprocessors */
     /* results whose rows are not whole vectors beside operands whose are */
-    {"66x64x100_save"},
+    {"66x16x12300_save"},
     {NULL},
 };
 
@@ -75,6 +72,10 @@ static const spec_refusal refuses[] = {
      .rule = "rows of x or of weights whose start or size is not a multiple of 16 bytes",
      .reason = "tiles are copied by TMA, in vectors of 16 bytes",
      .holds = tgi_linear_swiglu_has_no_vectors},
+    {.entry = "sm90",
+     .rule = "more than 64 rows in fewer than 128 tiles of 128 rows and 96 columns",
+     .reason = "they leave multiprocessors idle: two products and a pass are faster",
+     .holds = tgi_linear_swiglu_is_small},
     {.entry = "sm90",
      .rule = "more than 64 rows of results whose start or size is not a multiple of 16 bytes",
      .reason = "tiles are stored in vectors of 16 bytes",

@@ -10,7 +10,7 @@ from ..listeners import why_heard
 
 ENABLED = True
 LINEAR = (nn.Linear.forward,)
-MOST_FEW_ROWS = 64  # which have a kernel of their own
+FEW_ROWS, FEW_TILES = 64, 128  # as the op has them: so many rows, or fewer tiles, are two products there, too
 
 
 @functools.cache
@@ -26,9 +26,14 @@ def is_plain(layer, x):
     return type(weight) is nn.Parameter and weight.dtype == x.dtype and weight.device == x.device
 
 
+def has_tiles(module, x):
+    rows = x.shape[:-1].numel()
+    return rows > FEW_ROWS and -(-rows // 128) * -(-module.gate_proj.out_features // 96) >= FEW_TILES
+
+
 def is_one_product(module, x):
     if not ENABLED or not x.is_cuda or x.dtype not in (torch.float16, torch.bfloat16) or torch.compiler.is_compiling():
         return False
-    if x.shape[:-1].numel() <= MOST_FEW_ROWS or torch.is_autocast_enabled("cuda") or not is_hopper(x.device.index):
+    if torch.is_autocast_enabled("cuda") or not is_hopper(x.device.index) or type(module.gate_proj) is not nn.Linear:
         return False
-    return is_plain(module.gate_proj, x) and is_plain(module.up_proj, x)
+    return has_tiles(module, x) and is_plain(module.gate_proj, x) and is_plain(module.up_proj, x)
