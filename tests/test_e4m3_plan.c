@@ -25,32 +25,27 @@ static tgi_gemm_problem product(int64_t m, int64_t n, int64_t k)
 static void test_widths(void **state)
 {
   (void)state;
-  for (int apart = 0; apart < 2; apart++) {
-    const tgi_gemm_problem p = product(4096, 4096, 4097);
-    const tgi_gemm_plan plan = tgi_gemm_plan_e4m3_sm90(&p, &kH200, apart);
-    assert_int_equal(plan.kernel, TGI_GEMM_SM90_IN_STEP);
-    assert_int_equal(plan.tile_n, 256);
-    assert_int_equal(plan.tile_k, 128);
-    assert_int_equal(plan.tiles, 32 * 16);
-    assert_int_equal(plan.blocks, 132);
-    /* stages, pages of results, scales of columns for both warpgroups, barriers */
-    assert_int_equal(plan.shared, 4 * 384 * 128 + 32768 + 2 * 256 * 4 + 256);
-    assert_true((int64_t)plan.shared <= kH200.shared_bytes);
-  }
-  /* Few tiles are narrow; sums in the tensor core have one width. */
-  const tgi_gemm_problem p = product(128, 8192, 8192);
-  tgi_gemm_plan plan = tgi_gemm_plan_e4m3_sm90(&p, &kH200, true);
+  tgi_gemm_problem p = product(4096, 4096, 4097);
+  tgi_gemm_plan plan = tgi_gemm_plan_e4m3_sm90(&p, &kH200);
+  assert_int_equal(plan.kernel, TGI_GEMM_SM90_IN_STEP);
+  assert_int_equal(plan.tile_n, 256);
+  assert_int_equal(plan.tile_k, 128);
+  assert_int_equal(plan.tiles, 32 * 16);
+  assert_int_equal(plan.blocks, 132);
+  /* stages, pages of results, scales of columns for both warpgroups, barriers */
+  assert_int_equal(plan.shared, 4 * 384 * 128 + 32768 + 2 * 256 * 4 + 256);
+  assert_true((int64_t)plan.shared <= kH200.shared_bytes);
+  p = product(128, 8192, 8192); /* few tiles are narrow */
+  plan = tgi_gemm_plan_e4m3_sm90(&p, &kH200);
   assert_int_equal(plan.tile_n, 128);
   assert_int_equal(plan.blocks, 64);
   assert_int_equal(plan.stages, 6);
   assert_true((int64_t)plan.shared <= kH200.shared_bytes);
-  plan = tgi_gemm_plan_e4m3_sm90(&p, &kH200, false);
-  assert_int_equal(plan.tile_n, 256);
 }
 
 static void refuse(tgi_gemm_problem p, const char *reason)
 {
-  const tgi_gemm_plan plan = tgi_gemm_plan_e4m3_sm90(&p, &kH200, true);
+  const tgi_gemm_plan plan = tgi_gemm_plan_e4m3_sm90(&p, &kH200);
   assert_int_equal(plan.kernel, TGI_GEMM_NOT_TAKEN);
   assert_string_equal(plan.reason, reason);
 }
@@ -72,7 +67,7 @@ static void test_refusals(void **state)
   refuse(p, "operands that are not both e4m3 along k");
   const tgi_gemm_device small = {132, 160 * 1024};
   p = product(256, 256, 256);
-  assert_string_equal(tgi_gemm_plan_e4m3_sm90(&p, &small, true).reason,
+  assert_string_equal(tgi_gemm_plan_e4m3_sm90(&p, &small).reason,
                       "a device with less shared memory");
 }
 
@@ -96,7 +91,7 @@ static void test_text(void **state)
   (void)state;
   char text[160];
   const tgi_gemm_problem p = product(2048, 8192, 8192);
-  const tgi_gemm_plan plan = tgi_gemm_plan_e4m3_sm90(&p, &kH200, true);
+  const tgi_gemm_plan plan = tgi_gemm_plan_e4m3_sm90(&p, &kH200);
   tgi_gemm_plan_text(&p, &plan, text, sizeof text);
   assert_string_equal(text, "wgmma, NT, tiles of 128 x 256, 4 stages of 128 steps, stored in step");
 }

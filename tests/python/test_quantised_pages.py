@@ -61,7 +61,7 @@ def test_a_group_is_timed_when_it_is_asked_for(monkeypatch):
     assert groups() == {""} == groups(brief=True)
     assert groups(group="quantised") == {"quantised"} == groups(op="linear_fp8")
     assert groups(op="linear") == {"", "products", "quantised"} and groups(op="linear", group="quantised") == {"quantised"}
-    assert len(gpu_ops.cases_of(types.SimpleNamespace(**{**none, "group": "quantised"}))) == 21 + 18 + 1 + 6 + 15 + 4
+    assert len(gpu_ops.cases_of(types.SimpleNamespace(**{**none, "group": "quantised"}))) == 21 + 18 + 1 + 10 + 15 + 4
 
 
 @pytest.mark.parametrize("ratio, plain, overlapping", [

@@ -233,11 +233,43 @@ template <typename C> __device__ __forceinline__ void gemm_leave_page(const floa
   }
 }
 
+/** A thread's scales of a tile: of its two rows, and some of the columns. They are read before the
+ * products, beside which they come, and shared behind these. */
+template <int kN> struct gemm_scales {
+  static constexpr int kEach = kN / kWarpgroup; /* columns of a thread */
+  float row[2], column[kEach];
+
+  __device__ __forceinline__ void read(const gemm_in_step_job &job, const gemm_place &p,
+                                       int consumer)
+  {
+    const int thread = (int)threadIdx.x % kWarpgroup;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int line = p.row + 64 * consumer + thread / 32 * 16 + thread % 32 / 4 + 8 * i;
+      row[i] = line < job.tiles.m ? job.row_scale[line] : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      const int at = p.column_tile * kN + i * kWarpgroup + thread;
+      column[i] = at < job.n ? job.column_scale[job.one_column_scale ? 0 : at] : 0.0f;
+    }
+  }
+
+  __device__ __forceinline__ void share(float *to) const
+  {
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      to[i * kWarpgroup + threadIdx.x % kWarpgroup] = column[i];
+    }
+  }
+};
+
 /** A warpgroup's rows of a tile, from sums to memory. */
 template <typename C, typename Form, typename Way>
 __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const gemm_shared &s,
                                                 const gemm_in_step_job &job, const gemm_place &p,
-                                                const CUtensorMap *c, int consumer)
+                                                const CUtensorMap *c, int consumer,
+                                                const float (&row_scale)[2])
 {
   constexpr int kColumns = kPageRow / (int)sizeof(C), kValues = kColumns / 2;
   const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x % kWarpgroup / 32;
@@ -246,12 +278,6 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
   const float *bias = s.bias + consumer * Form::kN + 2 * (lane % 4);
   constexpr bool kIsHalf = sizeof(C) == 2;
   uint32_t pairs[Form::kN / 4]; /* of loose rows */
-  float row_scale[2];
-#pragma unroll
-  for (int i = 0; i < 2 && Way::kScales; i++) {
-    const int line = row + 16 * warp + lane / 4 + 8 * i;
-    row_scale[i] = line < job.tiles.m ? job.row_scale[line] : 0.0f;
-  }
   sync_some(1 + consumer, kWarpgroup); /* the bias, or columns' scales, are there */
 #pragma unroll
   for (int block = 0; block < Form::kN / kColumns; block++) {
@@ -329,15 +355,15 @@ gemm_consume_in_step(const gemm_shared &s, const gemm_in_step_job &job, const CU
       gemm_pass_by(s, turn, p);
       continue;
     }
-    for (int i = (int)threadIdx.x % kWarpgroup; i < Form::kN && (job.bias || Way::kScales);
-         i += kWarpgroup) {
-      const int column = p.column_tile * Form::kN + i;
-      float v = 0;
-      if (column < job.n) {
-        v = Way::kScales ? job.column_scale[job.one_column_scale ? 0 : column]
-                         : load_any(job.bias, job.bias_dtype, column);
+    gemm_scales<Form::kN> scales = {};
+    if constexpr (Way::kScales) {
+      scales.read(job, p, consumer);
+    } else {
+      for (int i = (int)threadIdx.x % kWarpgroup; i < Form::kN && job.bias; i += kWarpgroup) {
+        const int column = p.column_tile * Form::kN + i;
+        s.bias[consumer * Form::kN + i] =
+            column < job.n ? load_any(job.bias, job.bias_dtype, column) : 0.0f;
       }
-      s.bias[consumer * Form::kN + i] = v;
     }
     float d[Form::kN / 2];
     if constexpr (Way::kApart) {
@@ -345,10 +371,13 @@ gemm_consume_in_step(const gemm_shared &s, const gemm_in_step_job &job, const CU
     } else {
       gemm_multiply<typename Way::operand, Form, false>(d, s, turn, p, consumer);
     }
+    if constexpr (Way::kScales) {
+      scales.share(s.bias + consumer * Form::kN);
+    }
     if (job.is_f32) {
-      gemm_store_rows<float, Form, Way>(d, s, job, p, c, consumer);
+      gemm_store_rows<float, Form, Way>(d, s, job, p, c, consumer, scales.row);
     } else {
-      gemm_store_rows<typename Way::result, Form, Way>(d, s, job, p, c, consumer);
+      gemm_store_rows<typename Way::result, Form, Way>(d, s, job, p, c, consumer, scales.row);
     }
   }
   if (threadIdx.x % kWarpgroup == 0) {

@@ -250,7 +250,7 @@ static const char *obstacle_to_e4m3(const tgi_gemm_problem *p)
 static double estimate_e4m3(const tgi_gemm_problem *p, const tgi_gemm_plan *plan,
                             int multiprocessors)
 {
-  const double step = plan->tile_n == kWideColumns ? 0.9 : 0.55;
+  const double step = plan->tile_n == kWideColumns ? 0.7 : 0.42;
   const int64_t waves = parts(plan->tiles, multiprocessors);
   return 4 + (double)waves * (1.5 + step * (double)parts(p->k, plan->tile_k));
 }
@@ -284,12 +284,8 @@ static tgi_gemm_plan plan_e4m3(const tgi_gemm_problem *p, const tgi_gemm_device 
   return plan;
 }
 
-tgi_gemm_plan tgi_gemm_plan_e4m3_sm90(const tgi_gemm_problem *p, const tgi_gemm_device *device,
-                                      bool apart)
+tgi_gemm_plan tgi_gemm_plan_e4m3_sm90(const tgi_gemm_problem *p, const tgi_gemm_device *device)
 {
-  if (!apart) {
-    return plan_e4m3(p, device, kWideColumns);
-  }
   const tgi_gemm_plan wide = plan_e4m3(p, device, kWideColumns);
   const tgi_gemm_plan narrow = plan_e4m3(p, device, kNarrowColumns);
   return narrow.kernel != TGI_GEMM_NOT_TAKEN && narrow.microseconds < wide.microseconds ? narrow

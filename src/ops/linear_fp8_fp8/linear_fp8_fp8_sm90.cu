@@ -35,7 +35,7 @@ tgi_gemm_plan plan_of(const tg_context *ctx, const tg_linear_fp8_fp8_fwd_args *a
 {
   const tgi_gemm_device device = gemm_device_of(ctx);
   return p.m <= TGI_GEMM_FEW_ROWS ? tgi_gemm_plan_few_sm90(&p)
-                                  : tgi_gemm_plan_e4m3_sm90(&p, &device, !a->allow_fast_accum);
+                                  : tgi_gemm_plan_e4m3_sm90(&p, &device);
 }
 
 bool takes(const tg_context *ctx, const tg_linear_fp8_fp8_fwd_args *a, tgi_gemm_problem *problem,
@@ -134,9 +134,12 @@ template <typename Result>
 tg_status multiply_as(const tg_context *ctx, const tg_linear_fp8_fp8_fwd_args *a,
                       const tgi_gemm_plan &plan, const fp8_rows &x)
 {
-  return a->allow_fast_accum  ? multiply_tiles<Result, 256, false>(ctx, a, plan, x)
-         : plan.tile_n == 256 ? multiply_tiles<Result, 256, true>(ctx, a, plan, x)
-                              : multiply_tiles<Result, 128, true>(ctx, a, plan, x);
+  if (a->allow_fast_accum) {
+    return plan.tile_n == 256 ? multiply_tiles<Result, 256, false>(ctx, a, plan, x)
+                              : multiply_tiles<Result, 128, false>(ctx, a, plan, x);
+  }
+  return plan.tile_n == 256 ? multiply_tiles<Result, 256, true>(ctx, a, plan, x)
+                            : multiply_tiles<Result, 128, true>(ctx, a, plan, x);
 }
 
 } // namespace
