@@ -277,6 +277,7 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
   const int row = p.row + 64 * consumer, first = p.column_tile * Form::kN;
   const float *bias = s.bias + consumer * Form::kN + 2 * (lane % 4);
   constexpr bool kIsHalf = sizeof(C) == 2;
+  constexpr bool kMayBeLoose = Way::kActs && Form::kN == 128; /* wide tiles have no registers left */
   uint32_t pairs[Form::kN / 4]; /* of loose rows */
   sync_some(1 + consumer, kWarpgroup); /* the bias, or columns' scales, are there */
 #pragma unroll
@@ -290,7 +291,7 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
       gemm_finish_part<C, kValues, Way::kActs>(d + kValues * block, job, at,
                                                bias + block * kColumns);
     }
-    if (Way::kActs && job.loose) {
+    if (kMayBeLoose && job.loose) {
       const float *v = d + kValues * block;
       if constexpr (kIsHalf) {
 #pragma unroll
@@ -328,7 +329,7 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
       commit_stores();
     }
   }
-  if constexpr (Way::kActs && kIsHalf) {
+  if constexpr (kMayBeLoose && kIsHalf) {
     if (job.loose) {
       gemm_store_loose<Form::kN>(pairs, s.result + (4 * consumer + warp) * (kGemmBlock / 2),
                                  static_cast<uint16_t *>(job.c), job.c_step, row + 16 * warp,

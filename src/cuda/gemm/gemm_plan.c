@@ -187,6 +187,9 @@ tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *p, const tgi_gemm
   if (!plan.reason && beside) {
     plan.reason = obstacle_to_beside(p);
   }
+  if (!plan.reason && tile_n == kWideColumns && !p->c.vectors) {
+    plan.reason = "rows that begin anywhere, for which narrow tiles alone have registers";
+  }
   if (plan.reason) {
     return plan;
   }
@@ -215,7 +218,8 @@ tgi_gemm_plan tgi_gemm_plan_dense_sm90(const tgi_gemm_problem *p, const tgi_gemm
   tgi_gemm_plan best = tgi_gemm_plan_tiles_sm90(p, device, kWideColumns);
   for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
     const tgi_gemm_plan plan = tgi_gemm_plan_tiles_sm90(p, device, widths[i]);
-    if (plan.kernel != TGI_GEMM_NOT_TAKEN && plan.microseconds < best.microseconds) {
+    if (plan.kernel != TGI_GEMM_NOT_TAKEN &&
+        (best.kernel == TGI_GEMM_NOT_TAKEN || plan.microseconds < best.microseconds)) {
       best = plan;
     }
   }
