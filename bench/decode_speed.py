@@ -13,7 +13,9 @@ import json
 import pathlib
 import statistics
 import subprocess
+import sys
 import tempfile
+import time
 
 import results_csv
 from baselines import ROOT
@@ -60,6 +62,14 @@ class Peers:
         self.worker = {name: WorkerProcess(name, "cuda", folder / f"{name.replace(':', '_')}.log",
                                            patience, program) for name in wanted}
 
+    def wait(self, patience):
+        """Until all have compiled; those that take longer than so many seconds, all together, end."""
+        last = time.monotonic() + patience
+        for name, worker in self.worker.items():
+            worker.patience = max(0, last - time.monotonic())
+            self.time(name, 1)
+            worker.patience = patience
+
     def time(self, name, runs):
         """Its answer; None if it is not wanted or has ended."""
         worker = self.worker.get(name)
@@ -72,9 +82,10 @@ class Peers:
             return None
         return found
 
-    def end(self, name=None):
-        for key in [name] if name else list(self.worker):
-            worker = self.worker.pop(key, None)
+    def end(self, *names):
+        """These, which need not be there; without names all."""
+        for name in names or list(self.worker):
+            worker = self.worker.pop(name, None)
             if worker:
                 worker.end()
 
@@ -114,20 +125,31 @@ def print_rows(rows):
               f"{row['tokens_per_s']:9.0f} tok/s  {row['config']}", flush=True)
 
 
-def run_model(options, peers, run, model):
+def cases_of(options, model):
+    """(case, sequences, tokens of a sample of one sequence, its peer, arguments of ours)"""
+    case = dict(op=model, dtype="bf16")
     for batch in options.batch or BATCHES[model]:
-        case = dict(op=model, dir="decode", dtype="bf16", shape=f"b{batch}_{DECODED}")
-        name = f"hf:{model}" if batch == 1 else ""
-        rows = measure(options, peers, case, batch, 1, name, ["-p", 0, "-n", TOKENS, "-d", DEPTH])
-        run.append(rows)
-        print_rows(rows)
-        peers.end(f"hf:{model}")  # its memory
+        yield (dict(case, dir="decode", shape=f"b{batch}_{DECODED}"), batch, 1,
+               f"hf:{model}" if batch == 1 else "", ["-p", 0, "-n", TOKENS, "-d", DEPTH])
     if model in PREFILLED:
-        case = dict(op=model, dir="prefill", dtype="bf16", shape=f"b1_pp{PROMPT}")
-        rows = measure(options, peers, case, 1, PROMPT, f"training:{model}", ["-p", PROMPT, "-n", 0])
-        run.append(rows)
-        print_rows(rows)
-        peers.end(f"training:{model}")
+        yield (dict(case, dir="prefill", shape=f"b1_pp{PROMPT}"), 1, PROMPT, f"training:{model}",
+               ["-p", PROMPT, "-n", 0])
+
+
+def run_model(options, peers, run, model):
+    """How many cases failed."""
+    failed = 0
+    for case, batch, tokens, name, arguments in cases_of(options, model):
+        try:
+            rows = measure(options, peers, case, batch, tokens, name, arguments)
+        except subprocess.CalledProcessError as error:
+            print(f"{model} {case['shape']}: FAILED: {error.stderr.strip()}", flush=True)
+            failed += 1
+        else:
+            run.append(rows)
+            print_rows(rows)
+        peers.end(name)  # its memory
+    return failed
 
 
 def parse_options():
@@ -136,8 +158,9 @@ def parse_options():
     parser.add_argument("--model", nargs="+", choices=list(BATCHES), default=list(BATCHES))
     parser.add_argument("--batch", nargs="+", type=int, help="sequences (1; of Qwen3-8B 32, too)")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--patience", type=float, default=150, help="seconds that a peer may compile")
+    parser.add_argument("--patience", type=float, default=150, help="seconds that the peers may compile, all at once")
     parser.add_argument("--csv", type=pathlib.Path)
+    parser.add_argument("--commit", help="of the binaries, where those do not know theirs")
     parser.add_argument("--logs", type=pathlib.Path, help="folder of the peers' messages")
     parser.add_argument("--no-peer", dest="peer", action="store_false")
     return parser.parse_args()
@@ -148,19 +171,19 @@ def main():
     wanted = [f"hf:{model}" for model in options.model]
     wanted += [f"training:{model}" for model in options.model if model in PREFILLED]
     device, driver = gpu_state.name_and_driver()
-    commit = subprocess.run([f"{options.build}/bench/bench_ops", "--commit"], check=True,
-                            capture_output=True, text=True).stdout.strip()
+    commit = options.commit or subprocess.run(
+        [f"{options.build}/bench/bench_ops", "--commit"], check=True, capture_output=True,
+        text=True).stdout.strip()
     options.version = version_of_ours(options.build)
     run = results_csv.Run(options.csv, commit, "engine", device=device, driver=driver)
     print(f"# {device}; {driver}; commit {commit}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         peers = Peers(wanted if options.peer else [], options.logs or pathlib.Path(folder),
                       options.patience)
-        for name in list(peers.worker):  # all have compiled before anything is timed
-            peers.time(name, 1)
-        for model in options.model:
-            run_model(options, peers, run, model)
+        peers.wait(options.patience)
+        failed = sum(run_model(options, peers, run, model) for model in options.model)
         peers.end()
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ models of 8 G parameters, and small ones, whose time is that of starting a kerne
 
 import dataclasses
 
+import product_cases
 import quantised_cases
 
 NORM_SHAPES = ["16384x1024", "16384x2048", "16384x4096", "16384x8192", "131072x128"]
@@ -149,8 +150,8 @@ CASES = [
     *[Case("linear", "bwd", shape, copied=False, compiled=False)
       for shape in ("4096x4096x4096_nodbias", "8192x4096x14336_nodweight_nodbias",
                     "8192x4096x14336_nodx_nodbias")],
-    *[Case("linear_swiglu", "fwd", shape, copied=False, compiled=False)
-      for shape in ("8192x1024x3072_save", "4096x4096x12288_save", "8192x4096x12288_save")],
+    *[Case("linear", direction, f"4096x4096x4096{words}_tf32", copied=False, compiled=False, dtype="f32")
+      for direction, words in (("fwd", ""), ("bwd", "_nodweight_nodbias"), ("bwd", "_nodx_nodbias"))],
     *[Case("linear_cross_entropy", "fwdbwd", shape, copied=False, events=True, memory=True)
       for shape in HEAD_SHAPES],
     *attention_cases(),
@@ -158,5 +159,7 @@ CASES = [
     *[Case("moe_plan", "fwd", shape, bytes=size) for shape, size in PLANNED_SHAPES.items()],
     *[Case(op, "fwd", shape, copied=copied, compiled=False, libraries=libraries, dtype=dtype,
            group="quantised") for op, dtype, shape, copied, libraries in quantised_cases.listed()],
+    *[Case(op, direction, shape, copied=False, compiled=False, libraries=libraries, group="products")
+      for op, direction, shape, libraries in product_cases.listed()],
 ]
 GROUPS = sorted({case.group for case in CASES if case.group})

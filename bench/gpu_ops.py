@@ -6,13 +6,14 @@
              [--csv FILE] [--again] [--list]
 
 The cases are those of gpu_cases.py; --shape with --op times another shape, --brief times a few that
-most peers have, in some 5 minutes; --group those of a group, `quantised`, and --op both. Results are compared with PyTorch's first. The time of a call is
-that on the GPU: of each provider's calls on several sets of arrays, together several times the
-second-level cache, in a CUDA graph; medians of samples taken in turn. `torch` includes the libraries
-behind it that a case names (attention: cudnn, fa2). A peer whose package is not installed is left
-out, with a line on standard error. host_us is what a call costs the host, issued back to back. With --csv the figures are recorded, and
-what the file holds for this commit is not measured again. With --entry the cases are those that are
-judged at that entry, too (with --shape: any), and the figures are a suite of their own.
+most peers have, in some 5 minutes, --group those of a group: `quantised`. Results are compared with
+PyTorch's first. The time of a call is that on the GPU: of each provider's calls on several sets of
+arrays, together several times the second-level cache, in a CUDA graph; medians of samples taken in
+turn. `torch` includes the libraries behind it that a case names (attention: cudnn, fa2). A peer whose
+package is not installed is left out, with a line on standard error. host_us is what a call costs the
+host, issued back to back. With --csv the figures are recorded, and what the file holds for this commit
+is not measured again. With --entry the cases are those that are judged at that entry, too (with
+--shape: any), and the figures are a suite of their own.
 """
 
 import argparse
@@ -192,6 +193,7 @@ def parse_options():
                         help="begin no case after that; exit status 3 if some are left")
     parser.add_argument("--csv", type=pathlib.Path, help="record the figures here")
     parser.add_argument("--again", action="store_true", help="measure recorded cases again, too")
+    parser.add_argument("--commit", help="of the binaries, where those do not know theirs")
     parser.add_argument("--list", action="store_true", help="print the cases with their bytes")
     options = parser.parse_args()
     options.peers = [] if options.peers == "none" else options.peers.split(",")
@@ -244,8 +246,8 @@ def main():
                           options.entry)
     except RuntimeError as error:  # no GPU, or a build without CUDA
         sys.exit(str(error))
-    commit = subprocess.run([bench_ops, "--commit"], check=True, capture_output=True,
-                            text=True).stdout.strip()
+    commit = options.commit or subprocess.run([bench_ops, "--commit"], check=True, capture_output=True,
+                                              text=True).stdout.strip()
     device, driver = gpu_state.name_and_driver()
     run = results_csv.Run(options.csv, commit, suite_of(options.entry), device=device, driver=driver)
     print(f"# {device}; {driver}; commit {commit}; torch {torch.__version__}; first entry "

@@ -8,6 +8,10 @@ INT4 = "_g128_sf16"
 OTHERS = ("linear_int8", "linear_fp8")  # weight only
 DYNAMIC_SHAPE = "8192x8192x8192_dynamic"  # int8 times int8, a scale for each token
 
+# e4m3 times e4m3, of codes: sums of every 128 of k, and ("_fast") of all, in the tensor core.
+FP8_SIZES = ("2048x8192x8192", "4096x4096x4096", "8192x8192x8192")
+FP8_FEW = ("16x14336x4096", "128x8192x8192")
+
 # What the second predecessor published: rows of f16, int4 in groups of 128.
 PREDECESSOR_SHAPES = tuple(f"128x{size}" for size in
                            ("1024x1024", "2048x2048", "4096x4096", "4096x11008", "8192x8192"))
@@ -29,6 +33,8 @@ def listed():
               for weight in WEIGHTS for rows in ROWS]
     found += [(op, "bf16", f"{rows}x{weight}", False, ())
               for op in OTHERS for weight in WEIGHTS for rows in FEW_ROWS]
+    found += [("linear_fp8_fp8", "bf16", f"{size}_xf8{words}", False, ("rowwise", "rowwise_fast"))
+              for size in FP8_SIZES + FP8_FEW for words in ("", "_fast")]
     for shape in PREDECESSOR_SHAPES:
         found += [(op, "f16", shape + words, False, ())
                   for op, words in (("linear", ""), ("linear_int8", ""), ("linear_int4", INT4))]

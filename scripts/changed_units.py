@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Lists the C files that must be checked again: those that changed since the newest commit that is
-older than a day, and units enough that each header that changed is read through one of them.
+older than half a day, and units enough that each header that changed is read through one of them.
 What is older was checked then, and `make nightly` checks everything.
    scripts/changed_units.py [FILE...]      FILE: a change to it means all units, as its head says
    scripts/changed_units.py --same-kernels [FILE...]   the other way: CUDA sources that neither
@@ -16,7 +16,7 @@ FOLDERS = ["src", "python", "tests", "bench", "fuzz", "examples", "lab"]
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<(tegula/[^>]+)>|([A-Za-z_]\w*))', re.M)
 SEARCHED = ["include", "src", "tests", "bench"]
 SHARED = re.compile(r"src/cuda/[^/]+\.cuh$")
-AGE = "1 day ago"
+AGE = "12 hours ago"
 
 
 def git(*arguments):
@@ -31,9 +31,9 @@ def base_commit():
         return None, "no whole history here"
     base = git("rev-list", "-1", f"--before={AGE}", "HEAD")
     if not base:
-        return None, "no commit is older than a day"
+        return None, "no commit is older than half a day"
     if base == git("rev-parse", "HEAD"):
-        return None, "no commit is newer than a day"
+        return None, "no commit is newer than half a day"
     return base, git("log", "-1", "--format=%h (%cs, %s)", base)
 
 

@@ -59,6 +59,7 @@ add_library(
   chat/builtins/template_search.c
   chat/builtins/template_selection.c
   chat/builtins/template_tests.c
+  chat/chat_date.c
   chat/chat_render.c
   chat/chat_sources.c
   chat/chat_values.c
@@ -136,6 +137,7 @@ add_library(
   training/schedule.c
   training/trainer.c
   training/trainer_options.c
+  training/trainer_record.c
   training/trainer_step.c)
 target_link_libraries(tegula_model_objects PRIVATE tegula_flags ${runtime_libraries})
 # Programs and modules take only the functions that they use (--gc-sections where they are linked).

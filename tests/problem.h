@@ -41,8 +41,8 @@ typedef struct problem {
   tgi_shaped_view view[PROBLEM_MAX_VIEWS];
   problem_block block[PROBLEM_MAX_VIEWS];
   int num_views;
-  bool ran_on_sm90; /* the last run, by a kernel of that entry's own */
-  char *failure;    /* what the last check found; owned */
+  const char *entry; /* that ran the last call, as far as it is known */
+  char *failure;     /* what the last check found; owned */
 } problem;
 
 /**

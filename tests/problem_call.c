@@ -63,12 +63,14 @@ tg_status problem_call(problem *p, tg_context *ctx)
   const tg_op_info *info = p->shaped.info;
   const void *args = p->shaped.args.bytes;
   const char *entry = ctx->chain.entry[0];
-  if (ctx->chain.length == 1 || !problem_has_kernel(ctx->chain.table[0], info->name)) {
+  const bool has_kernel = problem_has_kernel(ctx->chain.table[0], info->name);
+  p->entry = has_kernel || ctx->chain.length == 1 ? entry : ctx->chain.entry[1];
+  if (ctx->chain.length == 1 || !has_kernel) {
     return info->run(ctx, args);
   }
   const spec_refusal *rule = find_rule(p->spec, entry, args);
   const tg_status status = call_first_entry(p, ctx);
-  p->ran_on_sm90 = status == TG_OK && strcmp(entry, "sm90") == 0;
+  p->entry = status == TG_UNSUPPORTED ? ctx->chain.entry[1] : entry;
   if (status == TG_UNSUPPORTED && rule) {
     return info->run(ctx, args);
   }

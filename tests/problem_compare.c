@@ -60,6 +60,15 @@ static double largest_error(const tg_tensor *naive, const tg_tensor *exact)
   return most;
 }
 
+static double f32_bound_of(const spec *s, const char *entry)
+{
+  const double own = !entry                       ? 0
+                     : strcmp(entry, "sm90") == 0 ? s->sm90_f32_bound
+                     : strcmp(entry, "sm80") == 0 ? s->sm80_f32_bound
+                                                  : 0;
+  return own > 0 ? own : s->f32_bound;
+}
+
 /* 16-bit outputs: twice the naive result's error, at most the ceiling. f32 outputs: the spec's
  * bound; where the naive result has the same precision, twice its error if that is more
  * (cancellation; TF32, with a ceiling). An f32 output of a 16-bit call must not profit from the
@@ -72,8 +81,7 @@ static double error_bound(const problem *p, tg_dtype output, double naive_error,
     const double ceiling = (output == TG_F16 ? s->f16_ceiling : s->bf16_ceiling) * scale;
     return 2 * naive_error < ceiling ? 2 * naive_error : ceiling;
   }
-  const bool own = p->ran_on_sm90 && s->sm90_f32_bound > 0;
-  const double bound = (own ? s->sm90_f32_bound : s->f32_bound) * scale;
+  const double bound = f32_bound_of(s, p->entry) * scale;
   const double most = tf32 ? s->tf32_ceiling * scale : INFINITY;
   const double rule = 2 * naive_error < most ? 2 * naive_error : most;
   const bool same_precision = !half_call || s->rounds_f32_outputs;

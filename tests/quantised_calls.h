@@ -38,15 +38,24 @@ static inline double next_normal(uint64_t *s)
   return sum;
 }
 
-/* Runs any of the three ops with a workspace of the size that it asks for. */
+/* A copy on the context's device. */
+static inline void *upload(tg_context *ctx, const void *host, size_t bytes)
+{
+  void *there = NULL;
+  must_run(ctx, tg_memory_allocate(ctx, bytes, &there));
+  must_run(ctx, tg_memory_copy(ctx, there, bytes, host, bytes, bytes, 1));
+  return there;
+}
+
+/* Runs any of the ops with a workspace of the size that it asks for. */
 static inline void run(tg_context *ctx, const char *name, void *args, void **workspace,
                        size_t *bytes)
 {
   const tg_op_info *info = tg_op_find(name);
   must_run(ctx, info->workspace(ctx, args, bytes));
-  *workspace = aligned_alloc(64, *bytes + 64 - *bytes % 64);
+  must_run(ctx, tg_memory_allocate(ctx, *bytes + 64, workspace));
   const tg_status status = info->run(ctx, args);
-  free(*workspace);
+  tg_memory_free(ctx, *workspace);
   *workspace = NULL;
   must_run(ctx, status);
 }
@@ -64,6 +73,11 @@ static inline void run_int4(tg_context *ctx, tg_linear_int4_fwd_args *a)
 static inline void run_fp8(tg_context *ctx, tg_linear_fp8_fwd_args *a)
 {
   run(ctx, "linear_fp8_fwd", a, &a->workspace, &a->workspace_bytes);
+}
+
+static inline void run_fp8_fp8(tg_context *ctx, tg_linear_fp8_fp8_fwd_args *a)
+{
+  run(ctx, "linear_fp8_fp8_fwd", a, &a->workspace, &a->workspace_bytes);
 }
 
 #endif

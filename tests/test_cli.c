@@ -332,7 +332,7 @@ static void bench(void **state)
              "prefill");
   EXPECT_CLI(1, "--seq: expected at most 128 of the model's 128 positions, got 129", "bench",
              "--preset", "gpt_nano", "train", "--seq", "129");
-  EXPECT_CLI(1, "expected one of gpt_nano", "bench", "--preset", "gpt_giant");
+  EXPECT_CLI(2, "expected one of gpt_nano", "bench", "--preset", "gpt_giant");
   EXPECT_CLI(1, "vocab_size: expected an extent from 1 to 268435456, got 2147483647\n", "bench",
              "--preset", "gpt_nano", "--vocab-size", "2147483647");
 }

@@ -123,7 +123,7 @@ static void biases_choose_tokens(void **state)
   static const char *const wrong[] = {"x",       "1",     "1=",    "=1",   "1=2,",
                                       "1=2;3=4", "1=nan", "1=inf", "-1=2", "1=x"};
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-    EXPECT_CLI(1, "expected ID=VALUE with a number or -inf, got", "generate", model, "t",
+    EXPECT_CLI(2, "expected ID=VALUE with a number or -inf, got", "generate", model, "t",
                "--logit-bias", wrong[i]);
   }
   EXPECT_CLI(1, "--logit-bias: byte 4: expected an id of the model, 0 to 256, got 257", "generate",

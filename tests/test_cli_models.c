@@ -136,7 +136,8 @@ static void contexts_are_printed_and_kept(void **state)
   EXPECT_CLI(0, "ended: the context is full", "generate", gpt, TOKENS, "--ctx", "10");
   EXPECT_CLI(1, "prompt: expected at most 3 tokens (--ctx), got 4", "generate", gpt, TOKENS,
              "--ctx", "3");
-  EXPECT_CLI(1, "max_tokens: expected 0 to 128, got 129", "generate", gpt, TOKENS, "--ctx", "129");
+  EXPECT_CLI(1, "--ctx: expected at most 128 (the model's positions), got 129", "generate", gpt,
+             TOKENS, "--ctx", "129");
   EXPECT_CLI(2, "--ctx: expected", "generate", gpt, TOKENS, "--ctx", "0");
 }
 

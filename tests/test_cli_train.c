@@ -94,7 +94,7 @@ static void bad_places_and_sizes(void **state)
   const char *out = scratch_file(&dir, "never");
   expect(TRAIN(scratch_file(&dir, "no/such/dir"), "--quiet"), 1, "No such file or directory");
   expect(TRAIN(text, "--quiet"), 1, "expected a directory or a new name");
-  expect(TRAIN(out, "--preset", "gpt_giant"), 1, "expected one of gpt_nano");
+  expect(TRAIN(out, "--preset", "gpt_giant"), 2, "--preset: name: expected one of gpt_nano");
   expect(TRAIN(out, "--seq", "129"), 1, "128");
   expect(TRAIN(out, "--dtype", "f16"), 2, "--dtype: expected f32 or bf16, got f16");
   expect(TRAIN(out, "--log", scratch_file(&dir, "no/such.jsonl")), 1,
@@ -106,6 +106,32 @@ static void bad_places_and_sizes(void **state)
                                     scratch_file(&dir, "none")}}),
          1, "/none: expected to find this directory, got No such file");
   assert_false(file_exists(out));
+}
+
+/* Own data under the log's name are neither replaced nor appended to. */
+static void a_log_replaces_logs_alone(void **state)
+{
+  (void)state;
+  const char *out = scratch_file(&dir, "logged"), *log = scratch_file(&dir, "logged.jsonl");
+  static const char *const data[] = {"{\"event\":\"storm\"}\n", "x", "{\"event\":\"start\""};
+  size_t size;
+  for (int i = 0; i < 2; i++) {
+    write_text(log, data[i]);
+    expect(TRAIN(out, "--steps", "1"), 1, "logged.jsonl: expected a new name or a log");
+    char *kept = read_file(log, &size);
+    assert_string_equal(kept, data[i]);
+    free(kept);
+    assert_false(file_exists(out));
+  }
+  write_text(log, data[2]);
+  expect(TRAIN(out, "--steps", "1"), 0, "all 1 steps");
+  write_text(scratch_file(&dir, "mine"), data[1]);
+  expect(RESUME(out, "--steps", "2", "--log", scratch_file(&dir, "mine")), 1,
+         "/mine: expected a new name or a log");
+  expect(RESUME(out, "--steps", "2"), 0, "all 2 steps");
+  char *lines = read_file(log, &size);
+  assert_int_equal(count(lines, "\"event\":\"start\""), 2);
+  free(lines);
 }
 
 static void a_loss_that_is_no_number_stops(void **state)
@@ -136,6 +162,7 @@ int main(void)
       cmocka_unit_test(live_on_a_terminal_alone),
       cmocka_unit_test(bad_text),
       cmocka_unit_test(bad_places_and_sizes),
+      cmocka_unit_test(a_log_replaces_logs_alone),
       cmocka_unit_test(a_loss_that_is_no_number_stops),
   };
   return cmocka_run_group_tests(tests, make_text, remove_text);

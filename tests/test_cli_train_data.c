@@ -269,7 +269,7 @@ static void bad_options(void **state)
   const char *out = scratch_file(&dir, "never");
   expect(TUNE(out, chats, "--pack", "rows"), 2, "--pack: expected off, concat or documents, got");
   expect(TUNE(out, chats, "--long-documents", "keep"), 2, "expected cut, split or error, got keep");
-  expect(TUNE(out, chats, "--template-arg", "x"), 1, "--template-arg");
+  expect(TUNE(out, chats, "--template-arg", "x"), 2, "--template-arg: expected KEY=JSON, got x");
   expect(TUNE(out, chats, "--template", scratch_file(&dir, "none")), 1, "No such file");
   expect(TRAIN(out, "--train-file", chats), 1, "expected a chat template for conversations");
   /* The log of --out ten would be ten.jsonl. */

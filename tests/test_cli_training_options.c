@@ -84,7 +84,8 @@ static void schedules(void **state)
   }
   expect(TRAIN(scratch_file(&dir, "never"), "--schedule", "step"), 2,
          "--schedule: expected cosine, constant, linear or wsd, got step");
-  expect(TRAIN(scratch_file(&dir, "never"), "--decay-fraction", "1.5"), 2, "--decay-fraction");
+  expect(TRAIN(scratch_file(&dir, "never"), "--decay-fraction", "1.5"), 2,
+         "--decay-fraction: expected a number above 0, at most 1, got 1.5");
 }
 
 /* What is not named stays the checkpoint's. */
@@ -209,6 +210,10 @@ static void the_last_checkpoints_are_kept(void **state)
   /* The note says how many are kept. */
   expect(RESUME(out, "--steps", "8"), 0, "all 8 steps are done");
   assert_false(kept("history-step-6"));
+  assert_true(kept("history-step-7") && kept("history-step-8"));
+  /* Another run of this name would replace them. */
+  assert_int_equal(rename(out, scratch_file(&dir, "moved")), 0);
+  expect(TRAIN(out, "--steps", "7", "--keep", "2"), 1, "got history-step-");
   assert_true(kept("history-step-7") && kept("history-step-8"));
 }
 

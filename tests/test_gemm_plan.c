@@ -289,7 +289,7 @@ static void test_loose_rows(void **state)
   assert_int_equal(plan.kernel, TGI_GEMM_SM90_IN_STEP);
   assert_false(tgi_gemm_prefers_lt(&p, &plan));
   tgi_gemm_plan_text(&p, &plan, text, sizeof text);
-  assert_string_equal(text, "wgmma, NT, tiles of 128 x 256, 4 stages of 64 steps, stored in step "
+  assert_string_equal(text, "wgmma, NT, tiles of 128 x 128, 6 stages of 64 steps, stored in step "
                             "by warps");
   assert_string_equal(tgi_gemm_plan_tiles_sm90(&p, &kH200, 192).reason,
                       "results that are stored in step");
@@ -339,7 +339,7 @@ static void test_refusals_of_few_rows(void **state)
   p.b.vectors = false;
   refuse_few(p, "rows that are not whole vectors of 16 bytes");
   p.a.dtype = TG_F32;
-  refuse_few(p, "operands that are not both f16 or both bf16");
+  refuse_few(p, "operands that are not both f16, bf16 or e4m3");
 }
 
 static void test_text(void **state)

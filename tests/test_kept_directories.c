@@ -163,12 +163,30 @@ static void test_refusals(void **state)
   scratch_remove(&s);
 }
 
+/* What a user has under such a name stays, and a new run says so before it begins. */
+static void test_foreign_names(void **state)
+{
+  (void)state;
+  const scratch s = scratch_make();
+  tg_error error = {0};
+  const char *out = scratch_file(&s, "out");
+  make(&s, "out", "new", true);
+  make(&s, "out-step-x", "another name", false);
+  EXPECT_OK(tgi_expect_none_kept(out, &error), error);
+  make(&s, "out-step-3", "thesis", false);
+  EXPECT_ERROR(tgi_expect_none_kept(out, &error), TG_IO, "got out-step-3 (move", error);
+  EXPECT_ERROR(tgi_keep_directory(out, 3, 2, "mark", &error), TG_IO,
+               "out-step-3: expected a new name or a directory with mark", error);
+  expect_content(&s, "out-step-3", "thesis");
+  scratch_remove(&s);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_the_last),     cmocka_unit_test(test_others),
       cmocka_unit_test(test_subdirectory), cmocka_unit_test(test_leftovers),
-      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_refusals),     cmocka_unit_test(test_foreign_names),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "model/weights.h"
 #include "scratch_directory.h"
 #include "tegula/train.h"
+#include "training/trainer_state.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -62,6 +63,45 @@ static void test_resume_bf16(void **state)
   check_resume("qwen3_nano", TG_BF16);
 }
 
+/* A state goes on with its own weights and options alone. */
+static void test_another_run(void **state)
+{
+  (void)state;
+  const scratch here = scratch_make();
+  const char *path = scratch_file(&here, "checkpoint");
+  tg_error error = {0};
+  tg_model *model = new_model(), *rounded = NULL;
+  tg_trainer *t = new_trainer(model, 1);
+  EXPECT_OK(tg_trainer_save(t, NULL, NULL, path, &error), error);
+  EXPECT_OK(tg_trainer_resume(t, path, NULL, 0, &error), error);
+  tg_trainer_options o = t->options;
+  tg_trainer_destroy(t);
+  o.learning_rate *= 2;
+  o.num_threads = 2;
+  EXPECT_OK(tg_trainer_create(model, &o, &t, &error), error);
+  EXPECT_ERROR(tg_trainer_resume(t, path, NULL, 0, &error), TG_BAD_ARGUMENT,
+               "expected a trainer with learning_rate ", error);
+  tg_trainer_destroy(t);
+  o.learning_rate /= 2;
+  o.num_steps++;
+  EXPECT_OK(tg_trainer_create(model, &o, &t, &error), error);
+  EXPECT_ERROR(tg_trainer_resume(t, path, NULL, 0, &error), TG_BAD_ARGUMENT,
+               "expected a trainer with num_steps ", error);
+  tg_trainer_destroy(t);
+  o.num_steps--;
+  const tg_save_options narrow = {.dtype = TG_BF16};
+  EXPECT_OK(tg_model_save(model, &narrow, path, &error), error); /* beside the optimiser's state */
+  EXPECT_OK(tg_model_load(path, TG_F32, &rounded, &error), error);
+  EXPECT_OK(tg_trainer_create(rounded, &o, &t, &error), error);
+  EXPECT_ERROR(tg_trainer_resume(t, path, NULL, 0, &error), TG_BAD_ARGUMENT,
+               "expected the model to have the weights of this step", error);
+  assert_int_equal(tg_trainer_steps(t), 0);
+  tg_trainer_destroy(t);
+  tg_model_destroy(rounded);
+  tg_model_destroy(model);
+  scratch_remove(&here);
+}
+
 /* config.json of a model that the saved tensors do not fit: the tensor and both shapes are named.
  */
 static void test_mismatch(void **state)
@@ -84,6 +124,10 @@ static void test_mismatch(void **state)
   write_text(scratch_file(&here, "checkpoint/config.json"), text);
   EXPECT_ERROR(tg_model_load(path, TG_DTYPE_NONE, &loaded, &error), TG_BAD_FILE,
                "transformer.h.3.ln_1.weight: expected this tensor", error);
+  snprintf(text, sizeof text, config, kVocab, 2);
+  write_text(scratch_file(&here, "checkpoint/config.json"), text);
+  EXPECT_ERROR(tg_model_load(path, TG_DTYPE_NONE, &loaded, &error), TG_BAD_FILE,
+               "transformer.h.2.ln_1.weight: expected tensors of the 2 layers", error);
   write_text(scratch_file(&here, "checkpoint/config.json"), "{\"model_type\": \"mamba\"}");
   EXPECT_ERROR(tg_model_load(path, TG_DTYPE_NONE, &loaded, &error), TG_UNSUPPORTED, "mamba", error);
   snprintf(text, sizeof text, config, kVocab, 3);
@@ -160,9 +204,8 @@ static void test_dtypes(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_resume),
-      cmocka_unit_test(test_resume_bf16),
-      cmocka_unit_test(test_mismatch),
+      cmocka_unit_test(test_resume),      cmocka_unit_test(test_resume_bf16),
+      cmocka_unit_test(test_another_run), cmocka_unit_test(test_mismatch),
       cmocka_unit_test(test_dtypes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@ from gpu_cases import (ANY_ORDER, ANY_ORDER_SHAPES, ATTENTION_SHAPES, BOTH, DECO
                        PARAMETERS, PLANNED_SHAPES, ROUTED_SHAPES, SHORT_WINDOW_SHAPE, SINK_SHAPE,
                        SMALL_GATED_SHAPE, SMALL_NORM_SHAPES, SOFTMAX_SHAPES, TINY_SHAPES,
                        UNMASKED_SHAPE, WINDOW_SHAPE, suite_of)
-from pages import forward_bars, quantised_bars, sequence_bars, training_bars
+from pages import forward_bars, product_bars, quantised_bars, sequence_bars, training_bars
 from pages.bars import NOT_MEASURED, WORDS, Mean, Ratio, Share, number, ours_of
 from shape_words import Words
 
@@ -248,4 +248,5 @@ BARS = [
     *forward_bars.BARS,
     *sequence_bars.BARS,
     *quantised_bars.BARS,
+    *product_bars.BARS,
 ]

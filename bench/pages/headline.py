@@ -178,6 +178,17 @@ def gain(rows):
             f"{', '.join(beside)}")
 
 
+def with_torch_adamw(rows):
+    """The same step of ours with PyTorch's optimiser, as the peers have it; "" where ours_of is that, or it was not measured."""
+    mine = ours_of(rows)
+    other = [row for row in rows if row["impl"] == mine["impl"] and "torch AdamW" in row["config"]]
+    if not other or "torch AdamW" in mine["config"]:
+        return ""
+    impl, fastest = next(iter(best_of(rows).items()))
+    return (f" That is with `tegula.optim.AdamW`; with PyTorch's fused AdamW, which the others have, it is {number(other[0], 'tokens_per_s'):.0f} "
+            f"tokens/s, {number(fastest, 'ms') / number(other[0], 'ms'):.2f} times {NAMES.get(impl, impl)}.")
+
+
 def lines(cases):
     """The caption of README's chart."""
     keys = [("model", model, "step", "bf16", shape) for model, shape, _ in CASES if model == CHART_MODEL]
@@ -186,7 +197,7 @@ def lines(cases):
         return
     yield ""
     tokens = int(found[0][0]["shape"].partition("_s")[2])
-    yield f"At {tokens} tokens Tegula trains {gain(found[0])}."
+    yield f"At {tokens} tokens Tegula trains {gain(found[0])}.{with_torch_adamw(found[0])}"
     told = decode_page.sentence(cases)
     if told:
         yield told

@@ -4,7 +4,7 @@
 import dataclasses
 
 from pages.bars import NOT_MEASURED, Ratio, Share, number, ours_of
-from quantised_cases import DYNAMIC_SHAPE, FEW_ROWS, MXFP4_SHAPES, OTHERS, WEIGHTS, int4_shape
+from quantised_cases import DYNAMIC_SHAPE, FEW_ROWS, FP8_SIZES, MXFP4_SHAPES, OTHERS, WEIGHTS, int4_shape
 
 
 @dataclasses.dataclass
@@ -49,5 +49,8 @@ BARS = [
       for rows, least in OVERLAPPING],
     *[Least(op, FEW_ROWS, 1.5, plain_shape) for op in OTHERS],
     Ratio("gpu", "linear_int8", "fwd", "bf16", DYNAMIC_SHAPE, ("cublas_int8",), 0.95),
+    *[Ratio("gpu", "linear_fp8_fp8", "fwd", "bf16", f"{size}_xf8{words}", peers, least) for size in FP8_SIZES
+      for words, peers, least in (("", ("torch",), 1.55), ("_fast", ("torch",), 1.8),
+                                  ("_fast", ("rowwise", "rowwise_fast"), 0.95))],
     *[Share("grouped_linear_mxfp4", "fwd", shape, 0.6, "copy", "bf16", "gpu") for shape in MXFP4_SHAPES],
 ]

@@ -2,7 +2,7 @@
 
 from pages.bars import number, ours_of
 from pages.markdown_table import table
-from quantised_cases import (DYNAMIC_SHAPE, INT4, MXFP4_SHAPES, OTHERS, PREDECESSOR_SHAPES, ROWS, WEIGHTS,
+from quantised_cases import (DYNAMIC_SHAPE, FP8_FEW, FP8_SIZES, INT4, MXFP4_SHAPES, OTHERS, PREDECESSOR_SHAPES, ROWS, WEIGHTS,
                              int4_shape)
 
 ABOUT = """\
@@ -13,6 +13,11 @@ rounded: [how](kernels/quantised_products.md)."""
 PREDECESSOR = """\
 128 rows of f16, the shapes that cuda-triton-multiarch published, with the ratios to cuBLAS that it published for its own \
 card. In brackets: times as fast as cuBLAS in f16."""
+
+FP8 = """\
+e4m3 times e4m3 with scales of rows and columns, x given as codes. us, and in brackets times as fast as cuBLAS in bf16 and as \
+PyTorch's product with such scales at its faster setting. `apart`: sums of every 128 of k leave the tensor core; `fast`: they do \
+not."""
 
 # in x out -> its int8 and int4 over cuBLAS, of its README
 PUBLISHED = {"128x1024x1024": (0.58, 0.43), "128x2048x2048": (0.63, 0.36), "128x4096x4096": (0.69, 0.46),
@@ -50,6 +55,13 @@ def weight_only(cases):
                 yield (NAMES[op], weight, *cells)
 
 
+def e4m3(cases):
+    for size in FP8_SIZES + FP8_FEW:
+        rows = [of_case(cases, "linear_fp8_fp8", f"{size}_xf8{words}") for words in ("", "_fast")]
+        if all(rows):
+            yield (size, *(f"{cell(found)}, {cell(found, 'rowwise_fast').split(' ')[-1]}" for found in rows))
+
+
 def predecessors(cases):
     for shape in PREDECESSOR_SHAPES:
         dense = of_case(cases, "linear", shape, "f16")
@@ -65,7 +77,8 @@ def section(cases, card):
     dynamic = of_case(cases, "linear_int8", DYNAMIC_SHAPE)
     compared = list(predecessors(cases))
     experts = [(shape, rows) for shape in MXFP4_SHAPES if (rows := of_case(cases, "grouped_linear_mxfp4", shape))]
-    if not (lines or dynamic or compared or experts):
+    codes = list(e4m3(cases))
+    if not (lines or dynamic or compared or experts or codes):
         return
     yield f"## Products with quantised weights{card}"
     yield ""
@@ -78,6 +91,10 @@ def section(cases, card):
         yield (f"int8 times int8, with a scale for each token, 8192 x 8192 x 8192: {us(mine):.0f} us with quantising x, "
                f"{cell(dynamic, 'cublas_int8')} beside cuBLAS's integer product alone, {cell(dynamic)} beside bf16.")
         yield ""
+    if codes:
+        yield FP8
+        yield ""
+        yield from table(("rows x in x out", "apart", "fast"), codes)
     if compared:
         yield PREDECESSOR
         yield ""
@@ -90,6 +107,6 @@ def section(cases, card):
                          [(shape, f"{us(ours_of(rows)):.1f}", f"{number(ours_of(rows), 'gbps'):.0f}",
                            f"{number(ours_of(rows), 'roof_share'):.1%}", cell(rows)) for shape, rows in experts])
     seen = sorted({(mine["device"], mine["commit"]) for mine in map(ours_of, [
-        *(rows for case, rows in cases.items() if case[0] == "gpu" and case[1] in (*NAMES, "grouped_linear_mxfp4"))])})
+        *(rows for case, rows in cases.items() if case[0] == "gpu" and case[1] in (*NAMES, "linear_fp8_fp8", "grouped_linear_mxfp4"))])})
     yield "; ".join(f"{device}, commit `{commit}`" for device, commit in seen) + "."
     yield ""

@@ -145,48 +145,31 @@ def linear(words, backward, dtype, blas=()):
     rows, cols, out = words.extents
     no_dx, no_dweight = words.flag("nodx"), words.flag("nodweight")
     words.flag("nodbias")
+    tf32 = words.flag("tf32")  # on a GPU, of the peers, too
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    tolerance = 4e-3 if tf32 else 0.0
     words.done()
     blas = blas if dtype == torch.float32 and on_cpu() else ()
     x = torch.randn(rows, cols, dtype=dtype)
     weight = torch.randn(out, cols, dtype=dtype) / math.sqrt(cols)
     if not backward:
-        fields = dict(x=x, weight=weight, y=torch.empty(rows, out, dtype=dtype))
-        return Problem(fields, linear_forward(x, weight, blas))
+        fields = dict(x=x, weight=weight, y=torch.empty(rows, out, dtype=dtype), allow_tf32=tf32)
+        return Problem(fields, linear_forward(x, weight, blas), tolerance)
     dy = torch.randn(rows, out, dtype=dtype)
-    fields = dict(dy=dy, x=x, weight=weight)
+    fields = dict(dy=dy, x=x, weight=weight, allow_tf32=tf32)
     if not no_dx:
         fields["dx"] = torch.empty_like(x)
     if not no_dweight:
         fields["dweight"] = torch.zeros_like(weight)
     if no_dx:
-        return Problem(fields, linear_weight_gradient(dy, x, blas))
+        return Problem(fields, linear_weight_gradient(dy, x, blas), tolerance)
     if no_dweight:
-        return Problem(fields, linear_input_gradient(dy, weight, blas))
+        return Problem(fields, linear_input_gradient(dy, weight, blas), tolerance)
     both = Peer("torch", lambda: {"dx": torch.mm(dy, weight), "dweight": torch.mm(dy.t(), x)})
-    return Problem(fields, [both])
+    return Problem(fields, [both], tolerance)
 
 
-def linear_swiglu(words, backward, dtype):
-    rows, cols, out = words.extents
-    save, once = words.flag("save"), words.flag("once")
-    words.done()
-    x = torch.randn(rows, cols, dtype=dtype)
-    weights = [torch.randn(out, cols, dtype=dtype) / math.sqrt(cols) for _ in range(2)]
-    results = [torch.empty(rows, out, dtype=dtype) for _ in range(3 if save else 1)]
-    fields = dict(x=x, gate_weight=weights[0], up_weight=weights[1], y=results[0],
-                  rounding="TG_ROUNDING_ONCE" if once else "TG_ROUNDING_HF")
-    if save:
-        fields.update(gate=results[1], up=results[2])
-
-    def steps():
-        gate, up = F.linear(x, weights[0]), F.linear(x, weights[1])
-        y = F.silu(gate) * up
-        return {"y": y, "gate": gate, "up": up} if save else {"y": y}
-
-    return Problem(fields, [Peer("torch", steps)])
-
-
-BUILDERS = dict(linear=linear, linear_swiglu=linear_swiglu)
+BUILDERS = dict(linear=linear)
 
 # Small enough for the reference, wide enough for long sums. By row, else by op.
 ACCURACY = {

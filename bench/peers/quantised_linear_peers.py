@@ -221,11 +221,36 @@ def linear_fp8(words, backward, dtype):
                    [widened_peer(x, wide)], tolerance=0.05)
 
 
-BUILDERS = dict(linear_int8=linear_int8, linear_int4=linear_int4, linear_fp8=linear_fp8)
+def e4m3_rows(t):
+    """(codes, a scale for each row)"""
+    scale = (t.float().abs().amax(1) / 448).clamp(min=2.0**-126)
+    return (t.float() / scale[:, None]).to(torch.float8_e4m3fn), scale
+
+
+def linear_fp8_fp8(words, backward, dtype):
+    """On a GPU beside cuBLAS in x's dtype and PyTorch's product with scales of rows and columns, whose sums
+    stay in the tensor core (rowwise_fast) or leave it as ours do (rowwise)."""
+    rows, cols, out = words.extents
+    codes, fast = words.flag("xf8"), words.flag("fast")
+    words.done()
+    x, weight = torch.randn(rows, cols, dtype=dtype), torch.randn(out, cols) / math.sqrt(cols)
+    (q, x_scale), (w, scale) = e4m3_rows(x), e4m3_rows(weight)
+    fields = dict(x=q if codes else x, weight=w, weight_scale=scale, y=torch.empty(rows, out, dtype=dtype),
+                  allow_fast_accum=fast, **(dict(x_scale=x_scale) if codes else {}))
+    peers = [widened_peer((q.float() * x_scale[:, None]).to(dtype) if codes else x, (w.float() * scale[:, None]).to(dtype))]
+    if dtype == torch.bfloat16 and x.device.type != "cpu":
+        peers += [Peer(impl, lambda fast=fast: {"y": torch._scaled_mm(q, w.t(), scale_a=x_scale[:, None], scale_b=scale[None, :],
+                                                                      out_dtype=dtype, use_fast_accum=fast)}, "_scaled_mm, of codes")
+                  for impl, fast in (("rowwise", False), ("rowwise_fast", True))]
+    return Problem(fields, peers, tolerance=0.05)
+
+
+BUILDERS = dict(linear_int8=linear_int8, linear_int4=linear_int4, linear_fp8=linear_fp8, linear_fp8_fp8=linear_fp8_fp8)
 
 # Small enough for the reference, wide enough for long sums. By row, else by op.
 ACCURACY = {
     "linear_int8": ["64x3072x768"],
     "linear_int4": ["64x3072x768_g32_sf16", "64x3072x768_g128_sf16_zp"],
     "linear_fp8": ["64x3072x768"],
+    "linear_fp8_fp8": ["64x3072x768"],
 }

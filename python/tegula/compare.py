@@ -132,9 +132,9 @@ class Pair:
         first = _make(name, options)
         first.save_pretrained(directory, dtype=_DTYPES[options.dtype])
         self.name, self.device = name, options.device
-        self.ours = tegula.Model.from_pretrained(directory, device=options.device)
         if options.device != "cpu" and not torch.cuda.is_available():
             raise NotImplementedError(f"--device: expected a GPU that PyTorch has, got {options.device}")
+        self.ours = tegula.Model.from_pretrained(directory, device=options.device)
         self.theirs = AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, _DTYPES[options.dtype]))
         self.theirs.eval().to(options.device)
         vocab = self.ours.info["vocab_size"]

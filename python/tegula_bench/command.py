@@ -8,7 +8,7 @@ import math
 import pathlib
 import sys
 
-from . import step_cases
+from . import gpu_state, step_cases
 from .model_sizes import SIZES
 from .step_providers import ANY_ORDER, OPTIMISERS, PROVIDERS, USUAL
 
@@ -113,6 +113,9 @@ def parse(arguments):
 def main(arguments=None):
     options = parse(arguments)
     options.say = functools.partial(print, flush=True) if not options.json else lambda text: None
+    why_not = "" if options.command == "report" else gpu_state.refusal(options.device)
+    if why_not:
+        sys.exit(f"tegula.bench: expected a GPU that nvidia-smi describes (or --device cpu), got: {why_not}")
     options.out.mkdir(parents=True, exist_ok=True)
     commands = [name for name in COMMANDS if name != "report"] if options.command == "all" else [options.command]
     rows, statuses = [], []

@@ -11,6 +11,14 @@ def ask(*what):
     return line.strip().split(", ")
 
 
+def refusal(device):
+    """Why nothing can be measured on the device; "" if it can."""
+    try:
+        return "" if device == "cpu" or ask("name") else "nvidia-smi without a name"
+    except (OSError, subprocess.CalledProcessError) as error:
+        return str(error)
+
+
 def name_and_driver():
     import torch
 

@@ -1,5 +1,5 @@
 /* A conversation to text: arguments to values, the rendering, its text and ranges to the caller. */
-#define _DEFAULT_SOURCE /* timegm */
+#include "chat_date.h"
 #include "chat_values.h"
 #include "files/file_error.h"
 #include "template_render.h"
@@ -53,30 +53,9 @@ static void release_conversation(conversation *c)
   json_decref(c->arguments.root);
 }
 
-/** "YYYY-MM-DD" or "YYYY-MM-DDTHH:MM:SS"; false for another text, or a day that never was. */
-static bool parse_date(const char *text, struct tm *date)
-{
-  int used = 0;
-  struct tm given = {0};
-  const int fields =
-      sscanf(text, "%4d-%2d-%2d%nT%2d:%2d:%2d%n", &given.tm_year, &given.tm_mon, &given.tm_mday,
-             &used, &given.tm_hour, &given.tm_min, &given.tm_sec, &used);
-  if ((fields != 3 && fields != 6) || (size_t)used != strlen(text) ||
-      strspn(text, "0123456789-T:") != strlen(text) || (used != 10 && used != 19)) {
-    return false;
-  }
-  given.tm_year -= 1900;
-  given.tm_mon -= 1;
-  *date = given;
-  const time_t seconds = timegm(date); /* fills in the day of the week, and puts right */
-  return seconds != (time_t)-1 && date->tm_mday == given.tm_mday && date->tm_mon == given.tm_mon &&
-         date->tm_hour == given.tm_hour && date->tm_min == given.tm_min &&
-         date->tm_sec == given.tm_sec;
-}
-
 static void set_date(tgi_run *run, const char *date)
 {
-  if (date && !parse_date(date, &run->now)) {
+  if (date && !tgi_chat_date(date, &run->now)) {
     tgi_job_fail(&run->job, TG_BAD_ARGUMENT,
                  "a date such as 2026-11-27 or 2026-11-27T09:30:00, got \"%s\"",
                  tgi_quote(date, strlen(date)).text);

@@ -46,7 +46,7 @@ static const tgi_option rows[] = {
     ROW("logits-dtype", logits_dtype, "DTYPE", TEXT, 0, 0,
         "of forward: f32 or the dtype of the weights (f32)"),
     ROW("steps", steps, "N", I32, 1, kMaxSteps, "timed steps (10)"),
-    ROW("iterations", steps, "N", I32, 1, kMaxSteps, NULL),
+    ROW("iterations", steps, "N", I32, 1, kMaxSteps, "the same as --steps"),
     ROW("ops", ops, NULL, FLAG, 0, 0, "of forward: the time of each op, and its share of the roof"),
     ROW("nvtx", nvtx, NULL, FLAG, 0, 0,
         "mark passes, layers and ops for Nsight Systems; passes then run op by op"),
@@ -120,6 +120,9 @@ static int check(const options *o, const char *mode)
   if (!o->preset == !o->model) {
     return tgi_usage_error(&command_line, "expected one of --preset NAME and --model DIR, got %s",
                            o->preset ? "both" : "neither");
+  }
+  if (tgi_train_check_preset(&command_line, o->preset)) {
+    return TGI_EXIT_USAGE;
   }
   const bool forward = mode && strcmp(mode, "forward") == 0;
   if (mode && !tgi_bench_is_step(mode) && !table) {

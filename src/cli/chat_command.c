@@ -93,7 +93,8 @@ static int place_arguments(options *o, const tgi_parsed *given)
     return tgi_usage_error(&command_line, "--template-arg: expected at most %d beside --thinking",
                            TGI_MAX_LISTED - 1);
   }
-  return tgi_generation_check(&command_line, &o->generation);
+  const int code = tgi_template_check(&command_line, &o->of_template);
+  return code ? code : tgi_generation_check(&command_line, &o->generation);
 }
 
 /* ---- the question ---- */
@@ -199,6 +200,16 @@ static tg_status start_conversation(program *p, tg_error *error)
   return status;
 }
 
+/** The context may grow up to the model's positions; a single question has no lines of commands. */
+static const char *advice(const program *p)
+{
+  const bool grows = tg_session_capacity(p->generator.session) <
+                     tg_model_get_info(p->generator.model).max_position_embeddings;
+  return p->asks_once ? (grows ? "a larger --ctx makes room" : "the model has no more positions")
+         : grows      ? "/reset, /undo or a larger --ctx make room"
+                      : "/reset or /undo make room";
+}
+
 static tg_status start_session(program *p, const tgi_parsed *given, tg_error *error)
 {
   tgi_generator *g = &p->generator;
@@ -217,6 +228,7 @@ static tg_status start_session(program *p, const tgi_parsed *given, tg_error *er
   status = list_stops(p, error);
   status = status ? status : tgi_generator_open(g, error);
   p->chat.timeline.session = g->session;
+  p->chat.advice = status ? NULL : advice(p);
   return status;
 }
 

@@ -29,7 +29,10 @@ static void refuse_range(struct argp_state *state, const tgi_option *o, const ch
   const tgi_quoted shown = quoted(given);
   const char *text = shown.text;
   const char *what = o->kind == TGI_OPTION_F64 ? "a number" : "a whole number";
-  if (o->min == TGI_ABOVE_0) {
+  if (o->min == TGI_ABOVE_0 && o->max < TGI_ANY_I32) {
+    argp_error(state, "--%s: expected %s above 0, at most %.15g, got %s", o->name, what, o->max,
+               text);
+  } else if (o->min == TGI_ABOVE_0) {
     argp_error(state, "--%s: expected %s above 0, got %s", o->name, what, text);
   } else if (o->max >= TGI_ANY_I32) {
     argp_error(state, "--%s: expected %s of at least %.15g, got %s", o->name, what, o->min, text);

@@ -144,5 +144,9 @@ int tgi_template_command(int argc, char **argv)
   if (given.num_positions == 0 && !o.of_template.source) {
     return tgi_usage_error(&command_line, "expected DIR or --template SOURCE, got neither");
   }
+  const int code = tgi_template_check(&command_line, &o.of_template);
+  if (code != 0) {
+    return code;
+  }
   return render(&o, given.position[0], &error) ? tgi_console_fail_with(kName, &error) : 0;
 }

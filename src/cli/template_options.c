@@ -1,5 +1,6 @@
 #include "template_options.h"
 
+#include "chat/chat_date.h"
 #include "files/file_error.h"
 #include "files/json_file.h"
 #include <stdio.h>
@@ -25,4 +26,21 @@ tg_status tgi_template_arguments(const tgi_option_list *list, char **text, tg_er
     json_object_set_new(all, key, value);
   }
   return tgi_json_text("--template-arg", all, 0, text, error);
+}
+
+int tgi_template_check(const tgi_command *command, const tgi_template_options *o)
+{
+  char *text;
+  tg_error error;
+  struct tm date;
+  if (tgi_template_arguments(&o->arguments, &text, &error) == TG_BAD_ARGUMENT) {
+    return tgi_usage_error(command, "%s", error.text);
+  }
+  tgi_json_free_text(text);
+  if (o->date && !tgi_chat_date(o->date, &date)) {
+    return tgi_usage_error(
+        command, "--date: expected a date such as 2026-11-27 or 2026-11-27T09:30:00, got %s",
+        tgi_quote(o->date, strlen(o->date)).text);
+  }
+  return 0;
 }

@@ -31,6 +31,9 @@ typedef struct tgi_template_options {
                        "what the template takes for today: YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS "     \
                        "(now)")
 
+/** 0, or TGI_EXIT_USAGE after a message: --template-arg and --date. */
+int tgi_template_check(const tgi_command *command, const tgi_template_options *o);
+
 /** One JSON object of all "key=JSON", for tgi_json_free_text. Errors: BAD_ARGUMENT, NO_MEMORY. */
 tg_status tgi_template_arguments(const tgi_option_list *list, char **text, tg_error *error);
 

@@ -201,7 +201,8 @@ static int check_usage(const tgi_train_options *o)
   if (o->vocab_size && o->model) {
     return tgi_usage_error(line, "--vocab-size: expected --preset, got --model");
   }
-  if (check_data_usage(o)) {
+  if (check_data_usage(o) || tgi_template_check(line, &o->of_template) ||
+      tgi_train_check_preset(line, o->preset)) {
     return TGI_EXIT_USAGE;
   }
   if (!tgi_train_dtype_known(o->dtype)) {

@@ -118,6 +118,17 @@ template <int kN> __device__ __forceinline__ void settle(float (&d)[kN])
                  : WGMMA_LIST sums                                                                 \
                  : "l"(a), "l"(b), "r"((int)add));                                                 \
   }
+#define WGMMA_E4M3_REGISTERS(type, n, names, sums, i0, i1, i2, i3, i4, i5)                         \
+  if constexpr (kN == n) {                                                                         \
+    asm volatile("{\n\t"                                                                           \
+                 ".reg .pred add;\n\t"                                                             \
+                 "setp.ne.b32 add, %" #i5 ", 0;\n\t"                                               \
+                 "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32." #type "." #type " {" names      \
+                 "}, {%" #i0 ", %" #i1 ", %" #i2 ", %" #i3 "}, %" #i4 ", add, 1, 1;\n\t"           \
+                 "}"                                                                               \
+                 : WGMMA_LIST sums                                                                 \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));             \
+  }
 #define WGMMA_REGISTERS(type, n, names, sums, i0, i1, i2, i3, i4, i5)                              \
   if constexpr (kN == n) {                                                                         \
     asm volatile("{\n\t"                                                                           \
@@ -144,7 +155,17 @@ __device__ __forceinline__ void multiply(float (&d)[kN / 2], uint64_t a, uint64_
   }
 }
 
-/** The same with A in registers, and B turned. */
+/** The same of e4m3 with A in registers: a[i] has row g + 8 (i % 2) of the warp's 16, columns
+ * 16 (i / 2) + 4 q .. + 3. */
+template <typename T, int kN>
+__device__ __forceinline__ void multiply_by_registers(float (&d)[kN / 2], const uint32_t *a,
+                                                      uint64_t b, bool add)
+{
+  static_assert(sizeof(T) == 1, "bytes");
+  WGMMA_EACH(WGMMA_E4M3_REGISTERS, e4m3)
+}
+
+/** The same of 16 bits with A in registers, and B turned. */
 template <typename T, int kN>
 __device__ __forceinline__ void multiply_turned(float (&d)[kN / 2], const uint32_t *a, uint64_t b,
                                                 bool add)

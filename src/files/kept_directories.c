@@ -58,6 +58,27 @@ static tg_status link_files(const char *path, int to, tg_error *error)
   return l.status;
 }
 
+static bool holds(int parent, const char *name, const char *mark)
+{
+  const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) {
+    return false;
+  }
+  const bool held = tgi_entry_exists(fd, mark);
+  close(fd);
+  return held;
+}
+
+/* What has the name already is an older state, or the user's. */
+static tg_status check_kept(const char *kept, const char *mark, tg_error *error)
+{
+  if (!tgi_entry_exists(AT_FDCWD, kept) || holds(AT_FDCWD, kept, mark)) {
+    return TG_OK;
+  }
+  return tgi_file_error(error, TG_IO, kept, TGI_NO_BYTE,
+                        "a new name or a directory with %s, got another file or directory", mark);
+}
+
 /* Of an older state under the same name nothing is kept. */
 static bool every_file(const char *name)
 {
@@ -112,17 +133,6 @@ static int64_t kept_step(const pruning *p, const char *name)
     return -1;
   }
   return strtoll(digits, NULL, 10);
-}
-
-static bool holds(int parent, const char *name, const char *mark)
-{
-  const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) {
-    return false;
-  }
-  const bool held = tgi_entry_exists(fd, mark);
-  close(fd);
-  return held;
 }
 
 static tgi_step find_highest(int parent, const char *name, void *state)
@@ -204,6 +214,33 @@ static tg_status prune(char *target, char *name, int64_t step, int32_t most, con
   return TG_OK;
 }
 
+static tgi_step find_any(int parent, const char *name, void *state)
+{
+  (void)parent;
+  pruning *p = state;
+  p->found = kept_step(p, name);
+  return p->found < 0 ? TGI_GO_ON : TGI_STOP;
+}
+
+tg_status tgi_expect_none_kept(const char *path, tg_error *error)
+{
+  char target[PATH_MAX], *name;
+  int parent = -1;
+  tg_status status = tgi_find_target(path, target, &name, error);
+  status = status ? status : tgi_open_target_parent(target, name, &parent, error);
+  if (status != TG_OK) {
+    return status;
+  }
+  pruning p = {.target = target, .name = name, .found = -1};
+  tgi_visit_entries(parent, find_any, &p);
+  close(parent);
+  return p.found < 0 ? TG_OK
+                     : tgi_file_error(error, TG_IO, path, TGI_NO_BYTE,
+                                      "no checkpoints of another run beside it, got %s" KEPT_MARK
+                                      "%lld (move or remove it)",
+                                      name, (long long)p.found);
+}
+
 tg_status tgi_keep_directory(const char *path, int64_t step, int32_t most, const char *mark,
                              tg_error *error)
 {
@@ -213,6 +250,7 @@ tg_status tgi_keep_directory(const char *path, int64_t step, int32_t most, const
     return status;
   }
   snprintf(kept, sizeof kept, "%s" KEPT_MARK "%lld", target, (long long)step);
-  status = keep(target, kept, error);
+  status = check_kept(kept, mark, error);
+  status = status ? status : keep(target, kept, error);
   return status ? status : prune(target, name, step, most, mark, error);
 }

@@ -76,6 +76,10 @@ bool tgi_weights_in_mxfp4(const tgi_parameters *parameters, const tgi_weight_fil
 tg_status tgi_weights_check(const tgi_parameters *parameters, const tgi_weight_files *files,
                             tg_dtype *dtype, tg_error *error);
 
+/** Whether the files have no more layers than the configuration. Errors: BAD_FILE. */
+tg_status tgi_weights_check_layers(const tg_model *model, const tgi_weight_files *files,
+                                   tg_error *error);
+
 /** Fills the block from checked files, converted to the model's dtype. Errors: NO_MEMORY. */
 tg_status tgi_weights_read(tg_model *model, const tgi_weight_files *files, tg_error *error);
 

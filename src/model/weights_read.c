@@ -142,6 +142,22 @@ tg_status tgi_weights_check(const tgi_parameters *parameters, const tgi_weight_f
   return status;
 }
 
+tg_status tgi_weights_check_layers(const tg_model *model, const tgi_weight_files *files,
+                                   tg_error *error)
+{
+  const tgi_parameters *p = &model->parameters;
+  const int layers = model->config.num_hidden_layers;
+  const char *first = p->list[p->layer[0].norm1].name, *number = strstr(first, ".0.");
+  char name[sizeof p->list->name + 16];
+  snprintf(name, sizeof name, "%.*s.%d.%s", (int)(number - first), first, layers, number + 3);
+  const tgi_file_tensor *t = tgi_held_find(files, name);
+  return t ? tgi_error_set(error, TG_BAD_FILE,
+                           "%s: %s: expected tensors of the %d layers that config.json has, got "
+                           "those of another",
+                           tgi_safetensors_path(tgi_weight_files_home(files, t)), t->name, layers)
+           : TG_OK;
+}
+
 /* ---- reading ---- */
 
 /* Rows of a tensor of a file, and where they go; a vector is one row, and matrices of experts are

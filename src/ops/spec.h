@@ -51,7 +51,8 @@ typedef struct spec {
    * 16-bit outputs, and those of f32 calls that allow TF32: the ceiling over the rule "at most
    * twice the naive result's error". */
   double f32_bound, f16_ceiling, bf16_ceiling, tf32_ceiling;
-  double sm90_f32_bound; /* of calls that the entry sm90 runs itself; 0: f32_bound */
+  /* Of calls that these entries run themselves; 0: f32_bound. */
+  double sm80_f32_bound, sm90_f32_bound;
   bool bit_exact; /* every output is defined to the bit: the reference's in the call's dtypes */
   bool rounds_f32_outputs; /* f32 outputs of 16-bit calls are rounded to 16 bits on the way */
 

@@ -4,14 +4,15 @@
  *   tokenizer.json, generation_config.json           what transformers loads
  *   optimizer_exp_avg.safetensors,
  *   optimizer_exp_avg_sq.safetensors                 AdamW's moments, "exp_avg.<name>", ...
- *   trainer_state.json                               {"step": ..., "note": ...}
+ *   trainer_state.json                               {"step": ..., "note": ...}, and
+ * trainer_record.h
  */
 #include "core/error_record.h"
 #include "files/atomic_directory.h"
 #include "files/json_file.h"
 #include "files/utf8.h"
 #include "model/save.h"
-#include "trainer_state.h"
+#include "trainer_record.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,7 @@ static tg_status save_state(const tg_trainer *t, const char *note, const char *p
   json_t *root = tgi_json_new();
   json_object_set_new(root, "step", json_integer(t->step));
   json_object_set_new(root, "note", json_string(note ? note : ""));
+  tgi_trainer_record(t, root);
   return tgi_json_save(path, root, 0, error);
 }
 
@@ -180,8 +182,9 @@ static tg_status load_moments(const tg_trainer *t, const char *path, const char 
   return status;
 }
 
-static tg_status load_state(tg_trainer *t, const char *path, char *note, size_t note_bytes,
-                            tg_error *error)
+/* Reads step and note, and checks that the trainer is one that goes on from here. */
+static tg_status load_state(const tg_trainer *t, const char *path, char *note, size_t note_bytes,
+                            int64_t *step_done, tg_error *error)
 {
   tgi_json json;
   tg_status status = tgi_json_load(path, STATE_LIMIT, 0, &json, error);
@@ -195,38 +198,38 @@ static tg_status load_state(tg_trainer *t, const char *path, char *note, size_t 
   } else if (!json_is_string(kept)) {
     status = tgi_json_refuse(&json, TG_BAD_FILE, kept, error, "note: expected a string");
   } else {
-    t->step = json_integer_value(step);
+    *step_done = json_integer_value(step);
     if (note && note_bytes) {
       snprintf(note, note_bytes, "%s", json_string_value(kept));
     }
+    status = tgi_trainer_record_check(t, &json, *step_done, error);
   }
   json_decref(json.root);
+  return status;
+}
+
+static tg_status load_all(tg_trainer *t, const char *directory, char *note, size_t note_bytes,
+                          tg_error *error)
+{
+  char path[kPathBytes];
+  int64_t step = 0;
+  tg_status status = join(directory, "trainer_state.json", path, error);
+  status = status ? status : load_state(t, path, note, note_bytes, &step, error);
+  status = status ? status : join(directory, "optimizer_exp_avg.safetensors", path, error);
+  status = status ? status : load_moments(t, path, "exp_avg.", t->exp_avg, error);
+  status = status ? status : join(directory, "optimizer_exp_avg_sq.safetensors", path, error);
+  status = status ? status : load_moments(t, path, "exp_avg_sq.", t->exp_avg_sq, error);
+  t->step = status ? t->step : step;
   return status;
 }
 
 tg_status tg_trainer_resume(tg_trainer *t, const char *directory, char *note, size_t note_bytes,
                             tg_error *error)
 {
-  char path[kPathBytes];
   if (!t || !directory) {
     return tgi_error_set(error, TG_BAD_ARGUMENT,
                          "trainer_resume: trainer, directory: expected pointers, got NULL");
   }
-  tg_status status = tgi_atomic_directory_recover(directory, error);
-  if (status == TG_OK) {
-    status = join(directory, "optimizer_exp_avg.safetensors", path, error);
-  }
-  if (status == TG_OK) {
-    status = load_moments(t, path, "exp_avg.", t->exp_avg, error);
-  }
-  if (status == TG_OK) {
-    status = join(directory, "optimizer_exp_avg_sq.safetensors", path, error);
-  }
-  if (status == TG_OK) {
-    status = load_moments(t, path, "exp_avg_sq.", t->exp_avg_sq, error);
-  }
-  if (status == TG_OK) {
-    status = join(directory, "trainer_state.json", path, error);
-  }
-  return status ? status : load_state(t, path, note, note_bytes, error);
+  const tg_status status = tgi_atomic_directory_recover(directory, error);
+  return status ? status : load_all(t, directory, note, note_bytes, error);
 }

@@ -2,6 +2,7 @@
 bars make of them."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -266,3 +267,10 @@ def test_a_function_that_fails_is_said(live, monkeypatch):
     assert "ms" not in rows["compile"] and rows["compile"]["note"] == "out of memory at 1.0 GiB"
     assert rows["tegula"]["note"].startswith("result 0 differs from torch's")
     assert rows["torch"]["note"] == "" and rows["torch"]["ms"] > 0
+
+
+def test_without_a_gpu_one_error_says_so(tmp_path):
+    words = [sys.executable, "-m", "tegula.bench", "small", "--out", str(tmp_path / "made")]
+    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "PATH": str(tmp_path)})
+    assert done.returncode == 1 and done.stdout == "" and not (tmp_path / "made").exists()
+    assert done.stderr.startswith("tegula.bench: expected a GPU that nvidia-smi describes") and done.stderr.count("\n") == 1

@@ -84,11 +84,13 @@ def test_what_is_refused(learnt, tmp_path):
     expect(2, 'got an extra "x"', "-m", learnt, "x")
     expect(2, "got both", learnt, "--thinking", "--no-thinking")
     expect(2, "--ctx", learnt, "--ctx", "0")
-    expect(1, "KEY=JSON, got x", learnt, "-p", "hi", "--template-arg", "x")
+    expect(2, "KEY=JSON, got x", learnt, "-p", "hi", "--template-arg", "x")
     expect(1, "expected a template with enable_thinking", learnt, "-p", "hi", "--thinking", "--template", "chatml")
     expect(1, "expected one of the templates", learnt, "-p", "hi", "--template-name", "other")
-    expect(1, "a date such as", learnt, "-p", "hi", "--date", "today")
-    expect(1, "tegula chat: context: expected room for a conversation of", learnt, "-p", "h" * 300)
+    expect(2, "--date: expected a date such as", learnt, "-p", "hi", "--date", "2020-02-30")
+    expect(2, "--logit-bias: byte 0: expected ID=VALUE", learnt, "-p", "hi", "--logit-bias", "x")
+    expect(1, "--ctx: expected at most 128 (the model's positions), got 200", learnt, "-p", "hi", "--ctx", 200)
+    expect(1, "in all; the model has no more positions", learnt, "-p", "h" * 300)
     expect(1, "[0].role", learnt, "-p", "hi", "--load", write(tmp_path / "bad.json", "[{}]"))
     bare = tmp_path / "bare"
     bare.mkdir()
@@ -109,7 +111,7 @@ def test_an_answer_that_is_cut(endless):
     done = run(endless, "-p", "hi", "-n", 3)
     assert done.returncode == 0 and done.stderr == "(cut after 3 tokens; --max-tokens changes that)\n"
     done = run(endless, "-p", "hi", "--ctx", 40)
-    assert done.returncode == 0 and "(cut: the context of 40 tokens is full; /reset, /undo" in done.stderr
+    assert done.returncode == 0 and "(cut: the context of 40 tokens is full; a larger --ctx makes room)" in done.stderr
 
 
 def test_signals_without_a_terminal(endless):

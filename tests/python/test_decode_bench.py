@@ -95,7 +95,8 @@ def rows(monkeypatch, tmp_path):
         options = types.SimpleNamespace(build="build", runs=3, batch=None, version="0.1.0")
         peers = decode_speed.Peers([f"hf:{model}", f"training:{model}"], tmp_path, 1)
         record = results_csv.Run(path, "c0ffee", "engine", device="NVIDIA H200", driver="d")
-        decode_speed.run_model(options, peers, record, model)
+        peers.wait(1)
+        assert decode_speed.run_model(options, peers, record, model) == (model == "qwen3-0.6b")
         return results_csv.read(path)
 
     monkeypatch.setattr(decode_speed, "WorkerProcess", Worker)
@@ -123,3 +124,18 @@ def test_a_peer_that_failed_has_no_row(rows, monkeypatch, capsys):
     monkeypatch.setattr(decode_speed, "vocabulary", lambda name: 320)
     assert [row["impl"] for row in rows("dead")] == ["tegula"]
     assert "hf:dead: not run: no" in capsys.readouterr().out
+
+
+def test_a_case_that_failed_has_no_row(rows, monkeypatch, capsys):
+    monkeypatch.setattr(decode_speed, "run_ours", failing(decode_speed.run_ours))
+    assert [row["dir"] for row in rows("qwen3-0.6b")] == ["decode", "decode"]
+    assert "qwen3-0.6b b1_pp2048: FAILED: out of memory" in capsys.readouterr().out
+
+
+def failing(run_ours):
+    def run(options, model, batch, *arguments):
+        if arguments[:2] == ("-p", 2048):
+            raise subprocess.CalledProcessError(1, "tegula", stderr="out of memory")
+        return run_ours(options, model, batch, *arguments)
+
+    return run

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from chat_model import CLI
 
 tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -34,6 +35,23 @@ def test_example(page, heading, tmp_path):
         done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path, env=path)
         lines = [line.rstrip() for line in done.stdout.splitlines()]
         assert lines == [line.rstrip() for line in output.splitlines()], done.stderr
+
+
+def test_the_conversations_of_the_readme(tmp_path):
+    """They lie where it says, begin as it shows, and are as much as it prints; a small model learns them by heart."""
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## From the command line\n")[1].split("\n## ")[0]
+    path = ROOT / re.search(r"\$ head -n 2 (\S+)", section)[1]
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 10 and "\n".join(lines[:2]) in section
+    data, rows = (re.search(rf"^{word}: .*(?:conversations|rows).*$", section, re.M)[0] for word in ("data", "train"))
+    words = [CLI, "train", "--preset", "gpt_nano", "--train-file", path.relative_to(ROOT), "--template", "chatml", "--out", tmp_path / "out",
+             "--steps", "200", "--lr", "0.004", "--seq", "128", "--val-fraction", "0", "--no-cache"]  # fmt: skip
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert {data, rows} <= set(done.stderr.splitlines())
+    for question, answer in re.findall(r'\$ tegula chat answers -p "(.*)" --temperature 0\n(.*)\n', section):
+        assert tegula.Model.from_pretrained(tmp_path / "out").chat(
+            tegula.Tokenizer.from_pretrained(tmp_path / "out"), [{"role": "user", "content": question}], temperature=0
+        ) == {"role": "assistant", "content": answer}  # fmt: skip
 
 
 @pytest.mark.nightly

@@ -203,6 +203,8 @@ def test_wrong_keywords(model, prompts):
         (dict(logit_bias={2**40: 1.0}), ValueError, "logit_bias: expected"), (dict(seed="a"), TypeError, "seed: expected an int, got 'a'"),
         (dict(seed=[1, 2, 3, 2**64]), ValueError, "seed: expected 0 to"), (dict(pad_id="a"), TypeError, "pad_id: expected an int, got 'a'"),
         (dict(max_new_tokens=2**70), ValueError, "max_new_tokens: expected"), (dict(max_new_tokens=1.5), TypeError, "max_new_tokens: expected an int"),
+        (dict(stop=[99]), ValueError, "stop: expected 0 to 49, got 99"), (dict(pad_id=77), ValueError, "pad_id: expected .* to 49, got 77"),
+        (dict(logprobs=1), ValueError, "logprobs: expected return_dict=True"),
     ]  # fmt: skip
     for keywords, kind, message in cases:
         with pytest.raises(kind, match=message):
@@ -353,12 +355,12 @@ def test_nothing_leaks(prompts):
 
 
 @pytest.fixture
-def chatty(tmp_path):
+def chatty():
     model = tegula.Model.from_preset("gpt_tile_small", vocab_size=257, seed=4)
     return model, tegula.Tokenizer.of_bytes()
 
 
-def test_chat(chatty):
+def test_chat(chatty, tmp_path):
     model, tokenizer = chatty
     messages = [{"role": "user", "content": "Hi <|endoftext|> ü"}]
     how = dict(seed=3, max_new_tokens=12, template={"chat_template": "chatml"})
@@ -375,6 +377,13 @@ def test_chat(chatty):
     assert len(free) == 12 and stopped == free[: free.index(free[3:5])]  # as `tegula generate --stop` ends
     for stop, want in ((iter([free[3:5]]), stopped), (free[:1], ""), ("dd", free), ([free[3:5], free[2:9] + "d"], stopped)):
         assert "".join(model.chat(tokenizer, messages, logit_bias=letters, stop=stop, stream=True, **how)) == want
+    form = tmp_path / "ended.jinja"  # whose answers end with a text that is no token, as chatml's for a tokenizer of bytes
+    form.write_text("{% for m in messages %}{{ m['content'] }}ab\n{% endfor %}")
+    ended = {**how, "max_new_tokens": 60, "template": {"chat_template": str(form)}, "logit_bias": letters}
+    whole = model.chat(tokenizer, messages, stop=[], **ended)["content"]
+    assert len(whole) == 60 and 0 < whole.index("ab") < 60
+    for stop in (None, "x", ["x"]):
+        assert model.chat(tokenizer, messages, stop=stop, **ended)["content"] == whole[: whole.index("ab")]
     with pytest.raises(TypeError, match="stop: expected an id, a text, or several, got b'END'"):
         model.chat(tokenizer, messages, stop=b"END", **how)
     left = model.chat(tokenizer, messages, stream=True, **how)

@@ -171,6 +171,11 @@ def test_presets_and_configs():
     assert config.replace(n_layer=2).n_layer == 2 and config.n_layer == 4
     with pytest.raises(AttributeError, match="gpt3"):
         tegula.ModelConfig.gpt3()
+    for wrong in (lambda: tegula.ModelConfig(n_layers=2), lambda: config.replace(nlayer=1), lambda: tegula.ModelConfig("qwen3", n_layer=2)):
+        with pytest.raises(ValueError, match="ModelConfig: expected keys of .*, got n_?layers?$"):
+            wrong()
+    read = tegula.ModelConfig.from_dict({**config.to_dict(), "summary_type": "mean"})  # as config.json may have
+    assert read.replace(summary_type="first", n_layer=1).n_layer == 1
     with pytest.raises(AttributeError, match="replace"):
         config.n_layer = 3
     with pytest.raises(ValueError, match="expected one of gpt_nano"):
@@ -295,7 +300,7 @@ def test_other_errors(model, tmp_path):
         pickle.dumps(tegula.Tokenizer.of_bytes())
     if tegula.device_count() == 0:
         with pytest.raises((NotImplementedError, ValueError, RuntimeError)):
-            tegula.Model.from_preset("gpt_nano", device="cuda")([1])
+            tegula.Model.from_preset("gpt_nano", device="cuda")  # not at the first call
 
 
 # ---- without other libraries ----

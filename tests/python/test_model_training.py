@@ -94,6 +94,10 @@ def test_checkpoints_continue(tmp_path):
         assert trainer.resume(tmp_path / "at3") == "three steps" and trainer.steps == 3
         assert [trainer.step(*one) for one in batches[3:]] == want[3:]
     assert (second(batch()[0]) == whole(batch()[0])).all()
+    with tegula.Trainer(second, **SHAPE) as trainer, pytest.raises(ValueError, match="expected the model to have the weights"):
+        trainer.resume(tmp_path / "at3")
+    with tegula.Trainer(second, **{**SHAPE, "learning_rate": 0.5}) as trainer, pytest.raises(ValueError, match="with learning_rate"):
+        trainer.resume(tmp_path / "at3")
 
 
 @pytest.mark.parametrize("how", ["list", "int32", "micro", "bf16"])

@@ -60,8 +60,8 @@ def test_a_group_is_timed_when_it_is_asked_for(monkeypatch):
 
     assert groups() == {""} == groups(brief=True)
     assert groups(group="quantised") == {"quantised"} == groups(op="linear_fp8")
-    assert groups(op="linear") == {"", "quantised"} and groups(op="linear", group="quantised") == {"quantised"}
-    assert len(gpu_ops.cases_of(types.SimpleNamespace(**{**none, "group": "quantised"}))) == 21 + 18 + 1 + 15 + 4
+    assert groups(op="linear") == {"", "products", "quantised"} and groups(op="linear", group="quantised") == {"quantised"}
+    assert len(gpu_ops.cases_of(types.SimpleNamespace(**{**none, "group": "quantised"}))) == 21 + 18 + 1 + 10 + 15 + 4
 
 
 @pytest.mark.parametrize("ratio, plain, overlapping", [
@@ -87,6 +87,18 @@ def test_int8_times_int8_stands_beside_cublas_int8(recorded, ms, met):
     cases = recorded(*beside("linear_int8", DYNAMIC_SHAPE, ms, impl="cublas_int8"), dict(op="linear_int8", shape=DYNAMIC_SHAPE, impl="torch", ms=2.0))
     (line,) = judged(cases, "linear_int8 forward, bf16 8192")
     assert line[3] == met
+
+
+@pytest.mark.parametrize("ms, met", [(0.5, [True, True, True]), (0.56, [True, False, False]), (0.7, [False, False, False])])
+def test_e4m3_is_judged_with_and_without_sums_in_order(recorded, ms, met):
+    size = quantised_cases.FP8_SIZES[0]
+    shape = size + "_xf8"
+    cases = recorded(*beside("linear_fp8_fp8", shape + "_fast", ms), dict(op="linear_fp8_fp8", shape=shape + "_fast", impl="rowwise_fast", ms=0.5),
+                     *beside("linear_fp8_fp8", shape, ms), dict(op="linear_fp8_fp8", shape=shape, impl="rowwise_fast", ms=0.5))  # fmt: skip
+    lines = {line[0] + line[1]: line[3] for line in judged(cases, f"linear_fp8_fp8 forward, bf16 {shape}")}
+    assert list(lines.values()) == met
+    cell = f"{1e3 * ms:.1f} ({1 / ms:.2f}), ({0.5 / ms:.2f})"
+    assert f"| {size} | {cell} | {cell} |" in "\n".join(quantised_page.section(cases, ""))
 
 
 def test_mxfp4_is_a_share_of_a_copy(recorded):

@@ -96,3 +96,13 @@ def test_wrong_calls(ours, tmp_path):
     with pytest.raises((RuntimeError, NotImplementedError)):
         tegula.Tokenizer.of_bytes().apply_chat_template([{"role": "user", "content": "x"}], chat_template="/nowhere")
     assert ours.token(10**6) == (b"", "none")
+
+
+def test_ends_of_answers(ours, tmp_path):
+    assert ours._chat_end() == ours.encode("<|im_end|>")[0] and ours.token(ours._chat_end())[1] == "special"
+    assert tegula.Tokenizer.of_bytes()._chat_end(chat_template="chatml") == "<|im_end|>"
+    form = tmp_path / "refuses.jinja"
+    form.write_text("{{ raise_exception('no') }}")
+    assert ours._chat_end(chat_template=str(form)) is None
+    form.write_text("{% for m in messages %}{{ m['content'] }}\n{% endfor %}")
+    assert ours._chat_end(chat_template=str(form)) is None

@@ -319,7 +319,7 @@ def test_opcheck():
     torch.library.opcheck(names.rms_norm_bwd.default, (x, x, w, r, 0.0, [True, False]))
     torch.library.opcheck(names.swiglu_fwd.default, (None, None, x, 1, 1))
     torch.library.opcheck(names.softmax_bwd.default, (x, x.softmax(-1), 1.0, [True]))
-    torch.library.opcheck(names.linear_fwd.default, (x, placed.randn(5, 8), None, None, 0))
+    torch.library.opcheck(names.linear_fwd.default, (x, placed.randn(5, 8), None, None, 0, False))
 
 
 def test_negated_fake_and_other_tensors():

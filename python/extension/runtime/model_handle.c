@@ -4,6 +4,7 @@
 #include "batch_generation.h"
 #include "model_contents.h"
 #include "status_exception.h"
+#include "tegula/device.h"
 #include "token_stream.h"
 #include "whole_generation.h"
 
@@ -61,6 +62,19 @@ static int check_source(const source *from)
   return -1;
 }
 
+/* Weights may take minutes to load for a GPU that is not there. */
+static int check_device(const tgi_model_handle *handle)
+{
+  tg_device_info info;
+  tg_error error = {0};
+  const tg_status status = handle->backend == TG_BACKEND_CUDA
+                               ? tg_device_get_info(handle->device_index, &info, &error)
+                               : TG_OK;
+  char text[sizeof error.text + 16];
+  PyOS_snprintf(text, sizeof text, "model: device: %s", error.text);
+  return status ? tgi_raise_status(status, text) : 0;
+}
+
 PyObject *tgi_model_open(PyObject *module, PyObject *args, PyObject *named)
 {
   static char *keys[] = {"directory", "preset",      "config",      "vocab_size", "seed",
@@ -83,7 +97,8 @@ PyObject *tgi_model_open(PyObject *module, PyObject *args, PyObject *named)
   handle->state = state;
   handle->num_threads = num_threads;
   if (tgi_read_device(device, &handle->backend, &handle->device_index) < 0 ||
-      tgi_read_dtype(cache_dtype, &handle->cache_dtype) < 0 || fill(handle, &from) < 0) {
+      tgi_read_dtype(cache_dtype, &handle->cache_dtype) < 0 || check_device(handle) < 0 ||
+      fill(handle, &from) < 0) {
     Py_CLEAR(handle);
   }
   return (PyObject *)handle;

@@ -379,6 +379,7 @@ def linear(
     residual: Any = None,
     *,
     activation: str | int = 'none',
+    allow_tf32: bool = False,
     y: Any = None,
     preactivation: Any = None,
     results: str | Sequence[str] | None = None,
@@ -392,6 +393,7 @@ def linear_bwd(
     *,
     activation: str | int = 'none',
     overwrite: bool = False,
+    allow_tf32: bool = False,
     dx: Any = None,
     dweight: Any = None,
     dbias: Any = None,
@@ -478,6 +480,18 @@ def linear_fp8(
     weight: Any,
     bias: Any = None,
     *,
+    y: Any = None,
+    results: str | Sequence[str] | None = None,
+) -> Any: ...
+
+def linear_fp8_fp8(
+    x: Any,
+    weight: Any,
+    weight_scale: Any,
+    x_scale: Any = None,
+    bias: Any = None,
+    *,
+    allow_fast_accum: bool = False,
     y: Any = None,
     results: str | Sequence[str] | None = None,
 ) -> Any: ...

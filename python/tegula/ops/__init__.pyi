@@ -208,6 +208,7 @@ def linear(
     *,
     residual: torch.Tensor | None = None,
     activation: str = 'none',
+    allow_tf32: bool | None = None,
 ) -> torch.Tensor: ...
 
 def linear_cross_entropy(
@@ -231,6 +232,17 @@ def linear_fp8(
     weight: PackedWeight,
     bias: torch.Tensor | None = None,
     *,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor: ...
+
+def linear_fp8_fp8(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    weight_scale: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    x_scale: torch.Tensor | None = None,
+    allow_fast_accum: bool = False,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor: ...
 

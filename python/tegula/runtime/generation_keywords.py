@@ -37,15 +37,19 @@ _BYTES = (bytes, bytearray, memoryview)  # iterable, but neither ids nor a text
 _OTHERS = ("logit_bias", "stop", "tokenizer", "logprobs")
 
 
-def split_stop(stop: Any) -> tuple[Any, list[str]]:
-    """`stop`, which may be read once more, and its texts; what it may not be, _stops refuses."""
-    if isinstance(stop, Iterable) and not isinstance(stop, (str, *_BYTES)):
+def split_stop(stop: Any) -> tuple[Any, list[str], bool]:
+    """`stop`, which may be read once more, its texts, and whether it leaves the usual ends, as texts alone do; what it may
+    not be, _stops refuses."""
+    if isinstance(stop, str):
+        stop = [stop]
+    if isinstance(stop, Iterable) and not isinstance(stop, _BYTES):
         stop = list(stop)
-        return stop, [one for one in stop if isinstance(one, str)]
-    return stop, [stop] if isinstance(stop, str) else []
+        texts = [one for one in stop if isinstance(one, str)]
+        return stop, texts, bool(texts) and len(texts) == len(stop)
+    return stop, [], stop is None
 
 
-def _stops(stop: object, tokenizer: Any, generation: Mapping[str, Any]) -> dict[str, Any]:
+def _stops(stop: object, tokenizer: Any, generation: Mapping[str, Any], vocab_size: int) -> dict[str, Any]:
     """Ids and texts that end a row. Texts come beside the directory's ids; ids take their place."""
     ends = list(generation["eos_token_ids"])
     given = [stop] if isinstance(stop, (int, str)) else stop
@@ -55,7 +59,7 @@ def _stops(stop: object, tokenizer: Any, generation: Mapping[str, Any]) -> dict[
         raise TypeError(f"generate: stop: expected an id, a text, or several, got {stop!r}")
     all_given = list(given)
     texts = tuple(one for one in all_given if isinstance(one, str))
-    ids = [one for one in all_given if isinstance(one, int)]
+    ids = [whole_number("generate: stop", one, 0, vocab_size - 1) for one in all_given if isinstance(one, int)]
     if len(texts) + len(ids) != len(all_given):
         raise TypeError(f"generate: stop: expected an id, a text, or several, got {stop!r}")
     if texts and tokenizer is None:
@@ -78,7 +82,7 @@ def _biases(bias: object) -> list[tuple[int, float]]:
 
 
 def settings_for(
-    max_new_tokens: int | None, keywords: TextKeywords, generation: Mapping[str, Any]
+    max_new_tokens: int | None, keywords: TextKeywords, generation: Mapping[str, Any], vocab_size: int
 ) -> dict[str, Any]:
     """The arguments of a handle's generate, without prompt and seed."""
     unknown = set(keywords) - {*_DIRECTORYS, *_OWN, *_OTHERS}
@@ -97,7 +101,7 @@ def settings_for(
         **{key: given.get(key, generation[key]) for key in _DIRECTORYS},
         **{key: given.get(key, value) for key, value in _OWN.items()},
         "max_new_tokens": count,
-        **_stops(given.get("stop"), given.get("tokenizer"), generation),
+        **_stops(given.get("stop"), given.get("tokenizer"), generation, vocab_size),
         "bias": _biases(given.get("logit_bias", {})),
         "logprobs": given.get("logprobs", -1),
     }

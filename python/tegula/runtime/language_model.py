@@ -175,10 +175,13 @@ class Model:
         "stop" or "length"; with logprobs=N (id, log-probability, N most probable pairs) of each token; seconds."""
         rows, is_one, dtype = self._read_rows(ids)
         generation = self._handle.generation()
-        settings = settings_for(max_new_tokens, keywords, generation)
+        vocab_size = self._handle.info()["vocab_size"]
+        settings = settings_for(max_new_tokens, keywords, generation, vocab_size)
+        if settings["logprobs"] >= 0 and not return_dict:
+            raise ValueError("generate: logprobs: expected return_dict=True beside it, which holds them, got return_dict=False")
         seeds = seeds_for(seed, len(rows))
         if pad_id is not None:
-            pad_id = whole_number("generate: pad_id", pad_id, -I32_MAX, I32_MAX)
+            pad_id = whole_number("generate: pad_id", pad_id, -I32_MAX, vocab_size - 1)
         done = self._generate_rows(rows, seeds, settings)
         ends = generation["eos_token_ids"]
         known = generation["pad_token_id"]
@@ -238,7 +241,7 @@ class Model:
         rows, _, _ = self._handle.read_ids(ids)
         if len(rows) != 1:
             raise ValueError(f"stream: ids: expected one row, got {len(rows)}")
-        settings = settings_for(max_new_tokens, keywords, self._handle.generation())
+        settings = settings_for(max_new_tokens, keywords, self._handle.generation(), self._handle.info()["vocab_size"])
         return self._handle.stream(rows[0], seed=seeds_for(seed, 1)[0], **settings)
 
     def chat(
@@ -248,13 +251,23 @@ class Model:
     ) -> Any:  # fmt: skip
         """The answer to a conversation: {"role": "assistant", "content": text}; with stream=True an iterator over pieces of
         its text. template holds keyword arguments of Tokenizer.apply_chat_template, such as tools or enable_thinking.
-        Special tokens are left out of the text, which ends before a text of `stop`."""
+        Special tokens are left out of the text. Without ids in `stop` it ends, as that of `tegula chat`, at the directory's
+        ids, the tokenizer's eos_token, what the template writes behind an answer, and before a text of `stop`."""
         instance_of("chat: tokenizer", tokenizer, Tokenizer)
-        keywords["stop"], stops = split_stop(keywords.get("stop"))
+        keywords["stop"], stops, keeps_ends = split_stop(keywords.get("stop"))
+        if keeps_ends:
+            ends = self._ends_of_answers(tokenizer, template or {})
+            stops += [end for end in ends if isinstance(end, str)]
+            keywords["stop"] = [*(end for end in ends if isinstance(end, int)), *stops]
         prompt = tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, **(template or {}))
         tokens = self.stream(prompt, max_new_tokens, seed=seed, tokenizer=tokenizer, **keywords)
         pieces = _before(stops, self._say(tokenizer, tokens))
         return pieces if stream else {"role": "assistant", "content": "".join(pieces)}
+
+    def _ends_of_answers(self, tokenizer: Tokenizer, template: Mapping[str, Any]) -> list[int | str]:
+        ends = [*self._handle.generation()["eos_token_ids"], tokenizer.eos_token_id, tokenizer._chat_end(**template)]
+        known = self._handle.info()["vocab_size"]
+        return [end for end in ends if isinstance(end, str) or (end is not None and end < known)]
 
     @staticmethod
     def _say(tokenizer: Tokenizer, tokens: _runtime.TokenStream) -> Generator[str, None, None]:

@@ -116,6 +116,21 @@ class Tokenizer:
         )  # fmt: skip
         return self._handle.encode(text, 0, untrusted) if tokenize else text
 
+    def _chat_end(self, **template: Any) -> int | str | None:
+        """What the template writes behind an answer, up to the first white space: the id where it begins with an added
+        token, else the text; None: nothing. template holds keyword arguments of apply_chat_template."""
+        answer = "4711 answered"
+        asked = [{"role": "user", "content": "asked"}, {"role": "assistant", "content": answer}]
+        try:
+            text = self.apply_chat_template(asked, **{**template, "add_generation_prompt": False, "tokenize": False})
+        except (RuntimeError, ValueError):  # a template that refuses this says nothing about its ends
+            return None
+        behind = text.rpartition(answer)[2].split(maxsplit=1) if answer in text else []
+        ids = self._handle.encode(behind[0], 0, None) if behind else []
+        if not ids:
+            return None
+        return ids[0] if self.token(ids[0])[1] in ("added", "special") else behind[0]
+
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Writes the files as they came."""
         self._handle.save(os.fspath(directory))

@@ -50,10 +50,8 @@ static void print_note(const tgi_chat *chat, const tgi_turn *turn)
             (long long)turn->generated);
     break;
   case TGI_TURN_FULL:
-    fprintf(
-        stderr,
-        "(cut: the context of %lld tokens is full; /reset, /undo or a larger --ctx make room)\n",
-        (long long)tg_session_capacity(chat->timeline.session));
+    fprintf(stderr, "(cut: the context of %lld tokens is full; %s)\n",
+            (long long)tg_session_capacity(chat->timeline.session), chat->advice);
     break;
   case TGI_TURN_ENDED:
   case TGI_TURN_UNREAD:

@@ -80,8 +80,8 @@ static tg_status evaluate(tgi_chat *chat, const tgi_chat_prompt *prompt, bool *c
   if (prompt->count >= capacity) {
     return tgi_error_set(error, TG_BAD_ARGUMENT,
                          "context: expected room for a conversation of %lld tokens and an answer, "
-                         "got %lld tokens in all; /reset, /undo or a larger --ctx make room",
-                         (long long)prompt->count, (long long)capacity);
+                         "got %lld tokens in all; %s",
+                         (long long)prompt->count, (long long)capacity, chat->advice);
   }
   return tgi_timeline_set(&chat->timeline, prompt->ids, prompt->count, is_interrupted, complete,
                           error);

@@ -15,6 +15,7 @@ typedef struct tgi_chat {
   tg_generate_options how; /* with the ids that end a turn */
   tgi_stop_strings *stops; /* borrowed: the texts that do */
   tgi_spoken_style style;
+  const char *advice; /* what a person can do about a full context */
 } tgi_chat;
 
 typedef enum tgi_turn_end {

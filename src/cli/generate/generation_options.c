@@ -56,8 +56,10 @@ const tgi_option tgi_generation_rows[] = {
     ROW("dtype", 0, dtype, "DTYPE", TEXT, 0, 0,
         "dtype of the weights in memory: f32, f16 or bf16 (what the files hold)"),
     ROW("ctx", 'c', ctx, "N", I32, 1, TGI_ANY_I32,
-        "largest number of tokens, prompt and text together (what the model's positions and half "
-        "of the free memory allow)"),
+        "largest number of tokens in the cache, prompt and text together; the last one of a text "
+        "is "
+        "in no cache, and may be one beyond N (what the model's positions and half of the free "
+        "memory allow)"),
     ALSO("ctx-size"),
     ROW("cache-dtype", 0, cache_dtype, "DTYPE", TEXT, 0, 0,
         "dtype of the key-value cache: auto, f32, f16 or bf16 (auto: that of the weights)"),
@@ -75,6 +77,19 @@ tgi_generation_options tgi_generation_defaults(void)
                                               .repetition_penalty = 1}};
 }
 
+/* All but whether the model has the ids. */
+static int check_biases(const tgi_command *command, const tgi_option_list *given)
+{
+  tgi_bias_list list = {0};
+  tg_error error = {TG_OK, ""};
+  tg_status status = TG_OK;
+  for (int i = 0; i < given->count && status == TG_OK; i++) {
+    status = tgi_bias_parse(given->items[i], INT32_MAX, &list, &error);
+  }
+  free(list.items);
+  return status == TG_BAD_ARGUMENT ? tgi_usage_error(command, "%s", error.text) : 0;
+}
+
 int tgi_generation_check(const tgi_command *command, const tgi_generation_options *o)
 {
   tgi_run_device device;
@@ -87,6 +102,9 @@ int tgi_generation_check(const tgi_command *command, const tgi_generation_option
       return tgi_usage_error(command, "--stop: expected UTF-8, got %s",
                              tgi_quote(o->stop.items[i], size).text);
     }
+  }
+  if (check_biases(command, &o->logit_bias)) {
+    return TGI_EXIT_USAGE;
   }
   if (!tgi_option_device(o->device, &device)) {
     return tgi_usage_error(command, "--device: expected cpu, cuda or cuda:N, got %s", o->device);

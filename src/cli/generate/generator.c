@@ -36,6 +36,12 @@ tg_status tgi_generator_load(tgi_generator *g, const char *model, bool ids_alone
   if (status != TG_OK) {
     return status;
   }
+  const int32_t positions = tg_model_get_info(g->model).max_position_embeddings;
+  if (o->ctx > positions) {
+    return tgi_error_set(error, TG_BAD_ARGUMENT,
+                         "--ctx: expected at most %d (the model's positions), got %d", positions,
+                         o->ctx);
+  }
   tgi_generation_fill(o, command, given, g->model);
   status = tgi_generation_bias(o, g->model, &g->bias, error);
   status = status ? status

@@ -2,6 +2,7 @@
 
 #include "cli/console.h"
 #include "core/error_record.h"
+#include "files/file_error.h"
 #include "files/process_lock.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,27 @@ static tg_status refuse(const char *path, tg_error *error)
   return tgi_error_set(error, TG_IO, "%s: expected to open the log, got %s", path, strerror(errno));
 }
 
+/* A file with something in it is a log, or somebody's data, which no log may replace. */
+static tg_status check_beginning(const char *path, tg_error *error)
+{
+  static const char kStart[] = "{\"event\":\"start\"";
+  char bytes[sizeof kStart - 1];
+  const int fd = open(path, O_RDONLY | O_NOCTTY | O_CLOEXEC);
+  const ssize_t size = fd < 0 ? -1 : read(fd, bytes, sizeof bytes);
+  const tg_status status =
+      size < 0 ? refuse(path, error)
+      : size == 0 || ((size_t)size == sizeof bytes && memcmp(bytes, kStart, sizeof bytes) == 0)
+          ? TG_OK
+          : tgi_error_set(error, TG_IO,
+                          "%s: expected a new name or a log, which begins with %s, got a file that "
+                          "begins with %s (--log names another)",
+                          path, kStart, tgi_quote(bytes, (size_t)size).text);
+  if (fd >= 0) {
+    close(fd);
+  }
+  return status;
+}
+
 tg_status tgi_train_log_open(tgi_train_log *log, const char *path, bool append, tg_error *error)
 {
   *log = (tgi_train_log){path, NULL, false};
@@ -24,7 +46,10 @@ tg_status tgi_train_log_open(tgi_train_log *log, const char *path, bool append, 
   }
   struct stat info;
   const bool regular = fstat(fd, &info) == 0 && S_ISREG(info.st_mode); /* or a pipe, a terminal */
-  tg_status status = regular ? tgi_process_lock_file(fd, path, "a log", error) : TG_OK;
+  tg_status status = regular ? check_beginning(path, error) : TG_OK;
+  if (status == TG_OK && regular) { /* only now: closing any descriptor of a file ends its lock */
+    status = tgi_process_lock_file(fd, path, "a log", error);
+  }
   if (status == TG_OK && regular && !append && ftruncate(fd, 0) != 0) {
     status = refuse(path, error);
   }

@@ -26,7 +26,7 @@ typedef struct tgi_train_log {
 } tgi_train_log;
 
 /** Opens the file, for appending or truncated, and locks it. Errors: IO (also that another process
- * writes it). */
+ * writes it, and that it holds something else than a log). */
 tg_status tgi_train_log_open(tgi_train_log *log, const char *path, bool append, tg_error *error);
 
 void tgi_train_log_close(tgi_train_log *log);

@@ -1,5 +1,6 @@
 #include "train_options.h"
 
+#include "model/preset.h"
 #include <string.h>
 
 #define ROW(name, field, argument, kind, min, max, help)                                           \
@@ -129,6 +130,15 @@ tg_schedule tgi_train_schedule(const char *name)
     }
   }
   return (tg_schedule)0;
+}
+
+int tgi_train_check_preset(const tgi_command *command, const char *preset)
+{
+  tgi_config config;
+  tg_error error;
+  return preset && tgi_preset(preset, 0, &config, &error) != TG_OK
+             ? tgi_usage_error(command, "--%s", error.text)
+             : 0;
 }
 
 tgi_train_options tgi_train_defaults(void)

@@ -47,6 +47,9 @@ typedef struct tgi_note {
   char text[TGI_NOTE_BYTES];
 } tgi_note;
 
+/** 0, or TGI_EXIT_USAGE after a message: --preset, which may be NULL. */
+int tgi_train_check_preset(const tgi_command *command, const char *preset);
+
 /** Writes the note. Errors: NO_MEMORY, BAD_ARGUMENT (longer than TGI_NOTE_BYTES). */
 tg_status tgi_train_note_write(const tgi_train_options *options, const tgi_text_identity *text,
                                tgi_note *note, tg_error *error);

@@ -2,6 +2,7 @@
 #include "cli/console.h"
 #include "core/error_record.h"
 #include "files/atomic_directory.h"
+#include "files/kept_directories.h"
 #include "model/weights.h"
 #include "train_run.h"
 #include "train_sample.h"
@@ -249,6 +250,7 @@ tg_status tgi_train_prepare(tgi_train_run *r, const tgi_parsed *given, tg_error 
   status = status ? status : tgi_directory_lock_take(r->o.out, &r->lock, error);
   if (status == TG_OK && !r->o.resume) {
     status = check_no_model(r->o.out, error);
+    status = status ? status : tgi_expect_none_kept(r->o.out, error);
   } else if (status == TG_OK) {
     status = tgi_atomic_directory_recover(r->o.out, error);
     status = status ? status

@@ -15,6 +15,7 @@ constexpr int kDenseBand = 16; /* rows of tiles that blocks at work together sha
 
 template <typename T> struct dense_job {
   static constexpr int kGathers = 0;
+  static constexpr bool kLists = false;
   mma_operand a, b;
   mma_result c, z, add; /* z: the sums with their bias; add: may be C */
   const void *bias;     /* [n]; NULL: none */
@@ -44,15 +45,16 @@ template <typename T> struct dense_job {
     }
   }
 
-  __device__ __forceinline__ int64_t a_line(const mma_place &p, int i) const
+  __device__ __forceinline__ int64_t a_lines(const mma_place &p, int *exist) const
   {
-    return p.row0 + i < m ? p.row0 + i : 0;
+    *exist = (int)(m - p.row0);
+    return p.row0;
   }
 
-  template <typename Shape>
-  __device__ __forceinline__ int64_t b_line(const mma_place &p, int i) const
+  __device__ __forceinline__ int64_t b_lines(const mma_place &p, int *exist) const
   {
-    return p.col0 + i < n ? p.col0 + i : 0;
+    *exist = (int)(n - p.col0);
+    return p.col0;
   }
 
   template <typename Shape>

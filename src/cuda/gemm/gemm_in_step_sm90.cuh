@@ -8,7 +8,7 @@
  *         of C begin anywhere, by the warps (gemm_loose_rows_sm90.cuh). Meanwhile the producer
  *         fills the stages of the next tile.
  * Work    Tiles of 128 x 256, which leave no room for a whole result in shared memory, or of 128 x
- *         128 where there are few of those. Sums apart leave registers for 128 x 192.
+ *         128 where there are few of those.
  * Sums    As in gemm_sm90.cuh: whatever the width of a tile, an element has the same bits.
  * Bound   Tensor cores.
  */
@@ -233,23 +233,52 @@ template <typename C> __device__ __forceinline__ void gemm_leave_page(const floa
   }
 }
 
+/** A thread's scales of a tile: of its two rows, and some of the columns. They are read before the
+ * products, beside which they come, and shared behind these. */
+template <int kN> struct gemm_scales {
+  static constexpr int kEach = kN / kWarpgroup; /* columns of a thread */
+  float row[2], column[kEach];
+
+  __device__ __forceinline__ void read(const gemm_in_step_job &job, const gemm_place &p,
+                                       int consumer)
+  {
+    const int thread = (int)threadIdx.x % kWarpgroup;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int line = p.row + 64 * consumer + thread / 32 * 16 + thread % 32 / 4 + 8 * i;
+      row[i] = line < job.tiles.m ? job.row_scale[line] : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      const int at = p.column_tile * kN + i * kWarpgroup + thread;
+      column[i] = at < job.n ? job.column_scale[job.one_column_scale ? 0 : at] : 0.0f;
+    }
+  }
+
+  __device__ __forceinline__ void share(float *to) const
+  {
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      to[i * kWarpgroup + threadIdx.x % kWarpgroup] = column[i];
+    }
+  }
+};
+
 /** A warpgroup's rows of a tile, from sums to memory. */
 template <typename C, typename Form, typename Way>
 __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const gemm_shared &s,
                                                 const gemm_in_step_job &job, const gemm_place &p,
-                                                const CUtensorMap *c, int consumer)
+                                                const CUtensorMap *c, int consumer,
+                                                const float (&row_scale)[2])
 {
   constexpr int kColumns = kPageRow / (int)sizeof(C), kValues = kColumns / 2;
   const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x % kWarpgroup / 32;
   const bool leads = threadIdx.x % kWarpgroup == 0;
   const int row = p.row + 64 * consumer, first = p.column_tile * Form::kN;
   const float *bias = s.bias + consumer * Form::kN + 2 * (lane % 4);
-  float row_scale[2];
-#pragma unroll
-  for (int i = 0; i < 2 && Way::kScales; i++) {
-    const int line = row + 16 * warp + lane / 4 + 8 * i;
-    row_scale[i] = line < job.tiles.m ? job.row_scale[line] : 0.0f;
-  }
+  constexpr bool kIsHalf = sizeof(C) == 2;
+  constexpr bool kMayBeLoose = Way::kActs && Form::kN == 128; /* wide tiles have no registers left */
+  uint32_t pairs[Form::kN / 4]; /* of loose rows */
   sync_some(1 + consumer, kWarpgroup); /* the bias, or columns' scales, are there */
 #pragma unroll
   for (int block = 0; block < Form::kN / kColumns; block++) {
@@ -262,11 +291,19 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
       gemm_finish_part<C, kValues, Way::kActs>(d + kValues * block, job, at,
                                                bias + block * kColumns);
     }
-    if (Way::kActs && job.loose) { /* a warp writes and reads its own 16 rows of the page */
-      gemm_leave_page<C>(d + kValues * block, page);
-      __syncwarp();
-      gemm_store_loose_rows(static_cast<C *>(job.c), job.c_step, row + 16 * warp, job.tiles.m,
-                            column, job.n, page, 16 * warp);
+    if (kMayBeLoose && job.loose) {
+      const float *v = d + kValues * block;
+      if constexpr (kIsHalf) {
+#pragma unroll
+        for (int i = 0; i < kValues / 2; i++) {
+          pairs[kValues / 2 * block + i] = round_pair<C>(v[2 * i], v[2 * i + 1]);
+        }
+      } else { /* a warp writes and reads its own 16 rows of the page */
+        gemm_leave_page<C>(v, page);
+        __syncwarp();
+        gemm_store_loose_page(static_cast<C *>(job.c), job.c_step, row + 16 * warp, job.tiles.m,
+                              column, job.n, page, 16 * warp);
+      }
       continue;
     }
     if (job.c && column + kColumns > job.n) {
@@ -292,6 +329,13 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
       commit_stores();
     }
   }
+  if constexpr (kMayBeLoose && kIsHalf) {
+    if (job.loose) {
+      gemm_store_loose<Form::kN>(pairs, s.result + (4 * consumer + warp) * (kGemmBlock / 2),
+                                 static_cast<uint16_t *>(job.c), job.c_step, row + 16 * warp,
+                                 job.tiles.m, first, job.n);
+    }
+  }
   /* Behind blocks without barriers: the next tile's takes its place. */
   if (job.c && (job.bias || Way::kScales)) {
     sync_some(1 + consumer, kWarpgroup);
@@ -312,15 +356,15 @@ gemm_consume_in_step(const gemm_shared &s, const gemm_in_step_job &job, const CU
       gemm_pass_by(s, turn, p);
       continue;
     }
-    for (int i = (int)threadIdx.x % kWarpgroup; i < Form::kN && (job.bias || Way::kScales);
-         i += kWarpgroup) {
-      const int column = p.column_tile * Form::kN + i;
-      float v = 0;
-      if (column < job.n) {
-        v = Way::kScales ? job.column_scale[job.one_column_scale ? 0 : column]
-                         : load_any(job.bias, job.bias_dtype, column);
+    gemm_scales<Form::kN> scales = {};
+    if constexpr (Way::kScales) {
+      scales.read(job, p, consumer);
+    } else {
+      for (int i = (int)threadIdx.x % kWarpgroup; i < Form::kN && job.bias; i += kWarpgroup) {
+        const int column = p.column_tile * Form::kN + i;
+        s.bias[consumer * Form::kN + i] =
+            column < job.n ? load_any(job.bias, job.bias_dtype, column) : 0.0f;
       }
-      s.bias[consumer * Form::kN + i] = v;
     }
     float d[Form::kN / 2];
     if constexpr (Way::kApart) {
@@ -328,10 +372,13 @@ gemm_consume_in_step(const gemm_shared &s, const gemm_in_step_job &job, const CU
     } else {
       gemm_multiply<typename Way::operand, Form, false>(d, s, turn, p, consumer);
     }
+    if constexpr (Way::kScales) {
+      scales.share(s.bias + consumer * Form::kN);
+    }
     if (job.is_f32) {
-      gemm_store_rows<float, Form, Way>(d, s, job, p, c, consumer);
+      gemm_store_rows<float, Form, Way>(d, s, job, p, c, consumer, scales.row);
     } else {
-      gemm_store_rows<typename Way::result, Form, Way>(d, s, job, p, c, consumer);
+      gemm_store_rows<typename Way::result, Form, Way>(d, s, job, p, c, consumer, scales.row);
     }
   }
   if (threadIdx.x % kWarpgroup == 0) {

@@ -63,8 +63,10 @@ template <int kMost = kMmaChunk> __device__ __forceinline__ int clamp_chunk(int6
   return left < 0 ? 0 : left < kMost ? (int)left : kMost;
 }
 
-/** Tiles of kLines lines and kSteps along k of an operand; kTurned: it is stored across k. */
-template <typename T, int kLines, int kSteps, int kThreads, bool kTurned> struct mma_tile {
+/** Tiles of kLines lines and kSteps along k of an operand; kTurned: it is stored across k; kListed:
+ * a list says which rows of the matrix a tile's rows are, else they follow each other. */
+template <typename T, int kLines, int kSteps, int kThreads, bool kTurned, bool kListed>
+struct mma_tile {
   static constexpr int kElements = kMmaElements<T>, kElement = 16 / kElements; /* bytes of one */
   static constexpr bool kWords = kTurned && kIsTf32<T>; /* read word by word */
   static constexpr int kRows = kTurned ? kSteps : kLines;
@@ -77,7 +79,7 @@ template <typename T, int kLines, int kSteps, int kThreads, bool kTurned> struct
 
   const char *from; /* the group's matrix, at the thread's chunk */
   uint32_t row_bytes;
-  int count; /* across k: elements of the chunk that exist */
+  int count; /* across k: elements of the chunk that exist; along k: lines, if they follow */
   bool fast, vectors;
 
   __device__ __forceinline__ static int turn_of(int row)
@@ -101,17 +103,13 @@ template <typename T, int kLines, int kSteps, int kThreads, bool kTurned> struct
     return (int)threadIdx.x / kChunks;
   }
 
-  /** Across k: `first` is the row of step 0 (0 where steps are gathered), `column` that of the
-   * thread's chunk, of which `exist` elements do. */
+  /** `first` is the row of step 0, or of the first line (0 where they are listed), of which `exist`
+   * do. Across k: `column` is that of the thread's chunk, of which `exist` elements do. */
   __device__ __forceinline__ void begin(const mma_operand &o, int64_t group, int64_t first,
                                         int64_t column, int exist)
   {
-    from = o.data + group * o.group_bytes;
-    if constexpr (kTurned) {
-      from += kElement * (exist > 0 ? column : 0) + first * (int64_t)o.row_bytes;
-    } else {
-      from += 16 * chunk();
-    }
+    from = o.data + group * o.group_bytes + first * (int64_t)o.row_bytes;
+    from += kTurned ? kElement * (exist > 0 ? column : 0) : 16 * chunk();
     row_bytes = o.row_bytes;
     count = exist;
     vectors = o.vectors;
@@ -124,9 +122,16 @@ template <typename T, int kLines, int kSteps, int kThreads, bool kTurned> struct
     return fast && k0 + kSteps <= steps;
   }
 
-  /** Copies part kPart of kParts of a whole stage that begins with step k0. `list`: which rows are
-   * the lines, or the stage's steps if they are gathered. */
-  template <int kPart, int kParts, bool kGathered>
+  /** Where row r of the tile is, from `from`, of a stage that begins with step k0. `list`: which
+   * rows are the lines, or the stage's steps. */
+  __device__ __forceinline__ uint64_t row_offset(const uint32_t *list, int k0, int r) const
+  {
+    const int line = r < count ? r : count - 1;
+    return (uint64_t)row_bytes * (kListed ? list[r] : (uint32_t)(kTurned ? k0 + r : line));
+  }
+
+  /** Copies part kPart of kParts of a whole stage that begins with step k0. */
+  template <int kPart, int kParts>
   __device__ __forceinline__ void copy_whole(uint32_t to, int k0, const uint32_t *list) const
   {
     constexpr int kBegin = kPart * kCopies / kParts, kEnd = (kPart + 1) * kCopies / kParts;
@@ -134,7 +139,7 @@ template <typename T, int kLines, int kSteps, int kThreads, bool kTurned> struct
     const char *base = from;
     if constexpr (!kTurned) {
       base += kElement * (uint32_t)k0;
-    } else if constexpr (!kGathered) {
+    } else if constexpr (!kListed) {
       base += (uint64_t)row_bytes * (uint32_t)(k0 + row());
     }
 #pragma unroll
@@ -142,27 +147,26 @@ template <typename T, int kLines, int kSteps, int kThreads, bool kTurned> struct
       const bool same_turn = kWords || kDown % 8 == 0;
       const uint32_t at =
           same_turn ? place + i * kDown * kPitch : to + place_of(row() + i * kDown, chunk());
-      if constexpr (kTurned && !kGathered) {
+      if constexpr (kTurned && !kListed) {
         copy_vector(at, base + (uint64_t)row_bytes * (uint32_t)(i * kDown));
       } else {
-        copy_vector(at, base + (uint64_t)row_bytes * list[row() + i * kDown]);
+        copy_vector(at, base + row_offset(list, k0, row() + i * kDown));
       }
     }
   }
 
   /** The same of any stage. */
-  template <int kPart, int kParts, bool kGathered>
+  template <int kPart, int kParts>
   __device__ __forceinline__ void copy_any(uint32_t to, int k0, int steps,
                                            const uint32_t *list) const
   {
     constexpr int kBegin = kPart * kCopies / kParts, kEnd = (kPart + 1) * kCopies / kParts;
 #pragma unroll 1
     for (int i = kBegin; i < kEnd; i++) {
-      copy_edge<kGathered>(to, k0, steps, list, row() + i * kDown);
+      copy_edge(to, k0, steps, list, row() + i * kDown);
     }
   }
 
-  template <bool kGathered>
   __device__ __forceinline__ void copy_edge(uint32_t to, int k0, int steps, const uint32_t *list,
                                             int r) const
   {
@@ -170,8 +174,7 @@ template <typename T, int kLines, int kSteps, int kThreads, bool kTurned> struct
     const int exist = !kTurned ? clamp_chunk<kElements>((int64_t)steps - k) : k < steps ? count : 0;
     const char *source = from; /* which may be read as well as any address */
     if (exist > 0) {
-      const uint32_t at = !kTurned || kGathered ? list[r] : (uint32_t)k;
-      source += (uint64_t)row_bytes * at + (kTurned ? 0 : kElement * (int64_t)k0);
+      source += row_offset(list, k0, r) + (kTurned ? 0 : kElement * (int64_t)k0);
     }
     const uint32_t place = to + place_of(r, chunk());
     if (vectors) {

@@ -117,7 +117,8 @@ enum {
 /* Rows of a forward product's result may begin anywhere, if they are written once. */
 static bool may_be_loose(const tgi_gemm_problem *p)
 {
-  return p->a.major == TGI_GEMM_ALONG_K && p->b.major == TGI_GEMM_ALONG_K && !p->adds;
+  return p->epilogue == TGI_GEMM_STORE && p->a.major == TGI_GEMM_ALONG_K &&
+         p->b.major == TGI_GEMM_ALONG_K && !p->adds;
 }
 
 /* Nothing is asked of k: a row may have an end within a vector of 16 bytes, if the next one begins
@@ -186,6 +187,9 @@ tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *p, const tgi_gemm
   if (!plan.reason && beside) {
     plan.reason = obstacle_to_beside(p);
   }
+  if (!plan.reason && tile_n == kWideColumns && !p->c.vectors) {
+    plan.reason = "rows that begin anywhere, for which narrow tiles alone have registers";
+  }
   if (plan.reason) {
     return plan;
   }
@@ -214,7 +218,8 @@ tgi_gemm_plan tgi_gemm_plan_dense_sm90(const tgi_gemm_problem *p, const tgi_gemm
   tgi_gemm_plan best = tgi_gemm_plan_tiles_sm90(p, device, kWideColumns);
   for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
     const tgi_gemm_plan plan = tgi_gemm_plan_tiles_sm90(p, device, widths[i]);
-    if (plan.kernel != TGI_GEMM_NOT_TAKEN && plan.microseconds < best.microseconds) {
+    if (plan.kernel != TGI_GEMM_NOT_TAKEN &&
+        (best.kernel == TGI_GEMM_NOT_TAKEN || plan.microseconds < best.microseconds)) {
       best = plan;
     }
   }
@@ -249,7 +254,7 @@ static const char *obstacle_to_e4m3(const tgi_gemm_problem *p)
 static double estimate_e4m3(const tgi_gemm_problem *p, const tgi_gemm_plan *plan,
                             int multiprocessors)
 {
-  const double step = plan->tile_n == kWideColumns ? 0.86 : plan->tile_n == kTileN ? 0.73 : 0.55;
+  const double step = plan->tile_n == kWideColumns ? 0.7 : 0.42;
   const int64_t waves = parts(plan->tiles, multiprocessors);
   return 4 + (double)waves * (1.5 + step * (double)parts(p->k, plan->tile_k));
 }
@@ -283,13 +288,9 @@ static tgi_gemm_plan plan_e4m3(const tgi_gemm_problem *p, const tgi_gemm_device 
   return plan;
 }
 
-tgi_gemm_plan tgi_gemm_plan_e4m3_sm90(const tgi_gemm_problem *p, const tgi_gemm_device *device,
-                                      bool apart)
+tgi_gemm_plan tgi_gemm_plan_e4m3_sm90(const tgi_gemm_problem *p, const tgi_gemm_device *device)
 {
-  if (!apart) { /* one width: a row's bits do not depend on the number of rows */
-    return plan_e4m3(p, device, kWideColumns);
-  }
-  const tgi_gemm_plan wide = plan_e4m3(p, device, kTileN);
+  const tgi_gemm_plan wide = plan_e4m3(p, device, kWideColumns);
   const tgi_gemm_plan narrow = plan_e4m3(p, device, kNarrowColumns);
   return narrow.kernel != TGI_GEMM_NOT_TAKEN && narrow.microseconds < wide.microseconds ? narrow
                                                                                         : wide;

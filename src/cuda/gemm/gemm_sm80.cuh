@@ -107,11 +107,13 @@ template <typename Tile, bool kTurned, bool kLinesFirst> struct mma_fragments {
 };
 
 /** A block's way through the stages of a tile. kGathers: the operand, of two across k, whose steps
- * are gathered: 1 is A, 2 is B. */
-template <typename T, typename Shape, bool kATurned, bool kBTurned, int kGathers>
+ * are gathered: 1 is A, 2 is B. kLists: lines of operands along k are listed. */
+template <typename T, typename Shape, bool kATurned, bool kBTurned, int kGathers, bool kLists>
 struct mma_pipeline {
-  using a_tile = mma_tile<T, Shape::kM, Shape::kK, Shape::kThreads, kATurned>;
-  using b_tile = mma_tile<T, Shape::kN, Shape::kK, Shape::kThreads, kBTurned>;
+  using a_tile = mma_tile<T, Shape::kM, Shape::kK, Shape::kThreads, kATurned,
+                          kATurned ? kGathers == 1 : kLists>;
+  using b_tile = mma_tile<T, Shape::kN, Shape::kK, Shape::kThreads, kBTurned,
+                          kBTurned ? kGathers == 2 : kLists>;
   static constexpr int kStage = a_tile::kBytes + b_tile::kBytes;
   static constexpr int kSteps = Shape::kK * kHalves<T> / 16, kParts = kSteps - 1;
   static constexpr int kRows = Shape::kWarpM / 16, kColumns = Shape::kWarpN / 8;
@@ -140,12 +142,11 @@ struct mma_pipeline {
     const uint32_t *list_a = kATurned ? s.step[stage % 2] : s.a;
     const uint32_t *list_b = kBTurned ? s.step[stage % 2] : s.b;
     if constexpr (kWhole) {
-      a.template copy_whole<kPart, kParts, kGathers == 1>(writing, k0, list_a);
-      b.template copy_whole<kPart, kParts, kGathers == 2>(writing + a_tile::kBytes, k0, list_b);
+      a.template copy_whole<kPart, kParts>(writing, k0, list_a);
+      b.template copy_whole<kPart, kParts>(writing + a_tile::kBytes, k0, list_b);
     } else {
-      a.template copy_any<kPart, kParts, kGathers == 1>(writing, k0, steps, list_a);
-      b.template copy_any<kPart, kParts, kGathers == 2>(writing + a_tile::kBytes, k0, steps,
-                                                        list_b);
+      a.template copy_any<kPart, kParts>(writing, k0, steps, list_a);
+      b.template copy_any<kPart, kParts>(writing + a_tile::kBytes, k0, steps, list_b);
     }
   }
 
@@ -176,10 +177,9 @@ struct mma_pipeline {
         __syncthreads();
       }
       if (i < count) {
-        a.template copy_any<0, 1, kGathers == 1>(writing, i * Shape::kK, steps,
-                                                 kATurned ? s.step[i % 2] : s.a);
-        b.template copy_any<0, 1, kGathers == 2>(writing + a_tile::kBytes, i * Shape::kK, steps,
-                                                 kBTurned ? s.step[i % 2] : s.b);
+        a.template copy_any<0, 1>(writing, i * Shape::kK, steps, kATurned ? s.step[i % 2] : s.a);
+        b.template copy_any<0, 1>(writing + a_tile::kBytes, i * Shape::kK, steps,
+                                  kBTurned ? s.step[i % 2] : s.b);
       }
       commit_copies();
       writing = behind(writing);
@@ -299,13 +299,15 @@ __device__ __forceinline__ void list_lines(mma_lists<Shape> &s, const Job &job)
   if (threadIdx.x == 0) {
     s.bad_step = false;
   }
-  for (int i = (int)threadIdx.x; !kATurned && i < Shape::kM; i += Shape::kThreads) {
-    const int64_t at = job.a_line(s.place, i);
-    s.bad[i] = at < 0;
-    s.a[i] = at < 0 ? 0 : (uint32_t)at;
-  }
-  for (int i = (int)threadIdx.x; !kBTurned && i < Shape::kN; i += Shape::kThreads) {
-    s.b[i] = (uint32_t)job.template b_line<Shape>(s.place, i);
+  if constexpr (Job::kLists) {
+    for (int i = (int)threadIdx.x; !kATurned && i < Shape::kM; i += Shape::kThreads) {
+      const int64_t at = job.a_line(s.place, i);
+      s.bad[i] = at < 0;
+      s.a[i] = at < 0 ? 0 : (uint32_t)at;
+    }
+    for (int i = (int)threadIdx.x; !kBTurned && i < Shape::kN; i += Shape::kThreads) {
+      s.b[i] = (uint32_t)job.template b_line<Shape>(s.place, i);
+    }
   }
 }
 
@@ -313,8 +315,10 @@ __device__ __forceinline__ void list_lines(mma_lists<Shape> &s, const Job &job)
  * Job, by value:
  *   int64_t tiles()                        how many there are
  *   void place(s, tile)                    s.place, by all threads, who meet behind it
- *   int64_t a_line(p, i), b_line(p, i)     which row line i is, of operands along k; 0: there is no
- *                                          such line; of A also kBadRow, which `finish` sees to
+ *   kLists                                 lines of operands along k are listed:
+ *   int64_t a_line(p, i), b_line(p, i)     which row line i is; 0: there is no such line; of A also
+ *                                          kBadRow, which `finish` sees to
+ *   int64_t a_lines(p, &exist), b_...      else: row of the first line, and how many there are
  *   int64_t a_column(p, c, &exist), b_...  first column of chunk c, of operands across k
  *   kGathers                               the operand, of two across k, whose steps are gathered:
  *                                          1 is A, 2 is B, 0 none
@@ -327,7 +331,7 @@ template <typename T, typename Shape, bool kATurned, bool kBTurned, typename Job
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     gemm_mma_kernel(const __grid_constant__ Job job)
 {
-  using pipeline = mma_pipeline<T, Shape, kATurned, kBTurned, Job::kGathers>;
+  using pipeline = mma_pipeline<T, Shape, kATurned, kBTurned, Job::kGathers, Job::kLists>;
   extern __shared__ __align__(128) char raw[];
   __shared__ mma_lists<Shape> s;
   float *sums = reinterpret_cast<float *>(raw);
@@ -345,12 +349,22 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     pipeline run;
     run.stages = shared_address(raw);
     int exist = 0;
-    int64_t column =
-        kATurned ? job.template a_column<Shape>(s.place, pipeline::a_tile::chunk(), &exist) : 0;
-    run.a.begin(job.a, 0, Job::kGathers == 1 ? 0 : s.place.first, column, exist);
-    column =
-        kBTurned ? job.template b_column<Shape>(s.place, pipeline::b_tile::chunk(), &exist) : 0;
-    run.b.begin(job.b, s.place.group, Job::kGathers == 2 ? 0 : s.place.first, column, exist);
+    int64_t first = 0, column = 0;
+    if constexpr (kATurned) {
+      first = Job::kGathers == 1 ? 0 : s.place.first;
+      column = job.template a_column<Shape>(s.place, pipeline::a_tile::chunk(), &exist);
+    } else if constexpr (!Job::kLists) {
+      first = job.a_lines(s.place, &exist);
+    }
+    run.a.begin(job.a, 0, first, column, exist);
+    first = column = 0;
+    if constexpr (kBTurned) {
+      first = Job::kGathers == 2 ? 0 : s.place.first;
+      column = job.template b_column<Shape>(s.place, pipeline::b_tile::chunk(), &exist);
+    } else if constexpr (!Job::kLists) {
+      first = job.b_lines(s.place, &exist);
+    }
+    run.b.begin(job.b, s.place.group, first, column, exist);
     __syncthreads();
     float sum[pipeline::kRows][pipeline::kColumns][4] = {};
     run.run(sum, s, job);

@@ -24,6 +24,7 @@
 #define TGI_CUDA_GEMM_SM90_CUH
 
 #include "cuda/gemm/gemm_grouped.cuh"
+#include "cuda/mma.cuh"
 #include "cuda/tma.cuh"
 #include "cuda/warpgroup.cuh"
 #include "cuda/wgmma.cuh"
@@ -256,35 +257,52 @@ __device__ __forceinline__ void gemm_multiply(float (&d)[Form::kN / 2], const ge
   }
 }
 
-/** The same, one group: each step's sums are added up outside of the tensor core. */
+/** The same, one group, operands of one byte: each step's sums are added up outside of the tensor
+ * core, 128 columns at a time, for two sets of all would not fit the registers. So that the halves
+ * of a tile do not read A twice from shared memory, which is as busy as the tensor core, it comes
+ * from registers. */
 template <typename T, typename Form>
 __device__ __forceinline__ void gemm_multiply_apart(float (&d)[Form::kN / 2], const gemm_shared &s,
                                                     gemm_turn<Form::kStages> &turn,
                                                     const gemm_place &p, int consumer)
 {
-  float part[Form::kN / 2];
+  constexpr int kSteps = kGemmTileK / 16, kPart = 128; /* columns */
+  static_assert(sizeof(T) == 1 && Form::kN % kPart == 0, "parts of bytes");
+  const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x % kWarpgroup / 32;
 #pragma unroll
   for (int i = 0; i < Form::kN / 2; i++) {
     d[i] = 0;
   }
   for (int i = 0; i < p.steps; i++) {
+    const uint32_t page = s.a + turn.stage * Form::kBytesA + consumer * kGemmBlock;
+    const uint32_t columns = s.b + turn.stage * Form::kBytesB;
+    uint32_t a[kSteps][4];
     wait_for(s.full + turn.stage, turn.parity);
-    wgmma_fence();
 #pragma unroll
-    for (int j = 0; j < kGemmTileK / 16; j++) {
-      gemm_multiply_16<T, Form>(part, s, turn.stage, consumer, j, j > 0);
+    for (int j = 0; j < kSteps; j++) {
+      load_matrices(a[j], page_chunk(page, 16 * warp + lane % 16, 2 * j + lane / 16));
     }
-    wgmma_commit();
-    wgmma_wait<0>();
-    settle(part);
-    if (threadIdx.x % kWarpgroup == 0) {
-      arrive(s.empty + turn.stage);
+#pragma unroll
+    for (int n = 0; n < Form::kN / kPart; n++) {
+      float part[kPart / 2];
+      const uint64_t b = page_operand(columns + n * kPart * kPageRow);
+      wgmma_fence();
+#pragma unroll
+      for (int j = 0; j < kSteps; j++) {
+        multiply_by_registers<T, kPart>(part, a[j], operand_at(b, 32 * j), j > 0);
+      }
+      wgmma_commit();
+      wgmma_wait<0>();
+      settle(part);
+      if (n + 1 == Form::kN / kPart && threadIdx.x % kWarpgroup == 0) {
+        arrive(s.empty + turn.stage);
+      }
+#pragma unroll
+      for (int j = 0; j < kPart / 2; j++) {
+        d[n * (kPart / 2) + j] += part[j];
+      }
     }
     turn.next();
-#pragma unroll
-    for (int j = 0; j < Form::kN / 2; j++) {
-      d[j] += part[j];
-    }
   }
 }
 

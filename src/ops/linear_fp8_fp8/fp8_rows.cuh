@@ -75,25 +75,54 @@ struct fp8_rows_task {
 namespace
 { /* every file, of every entry, has kernels of its own */
 
-/** A block makes a row. */
+/** Codes of a vector of x. */
+template <typename T>
+__device__ __forceinline__ void put_codes(uint8_t *to, const pack<T, kLanes<T>> &x, float scale)
+{
+  pack<uint8_t, kLanes<T>> codes;
+#pragma unroll
+  for (int i = 0; i < kLanes<T>; i++) {
+    codes.e[i] = (uint8_t)to_e4m3(to_f32(x.e[i]) / scale);
+  }
+  *reinterpret_cast<pack<uint8_t, kLanes<T>> *>(to) = codes;
+}
+
+/** A block makes a row; its first vectors stay in registers between the two passes. (On other GPUs
+ * than Hopper more of them would spill.) */
 template <typename T>
 __global__ void __launch_bounds__(kFp8Threads) fp8_rows_kernel(const fp8_rows_task p)
 {
-  constexpr int kN = kLanes<T>;
+  constexpr int kN = kLanes<T>, kHeld = TGI_VIRTUAL >= 90 ? 4 : 1, kPass = kN * kFp8Threads;
   __shared__ float scratch[2 * kWarp];
   const int t = (int)threadIdx.x;
   for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
     const T *x = static_cast<const T *>(p.x) + row * p.x_step;
     uint8_t *codes = p.codes + row * p.step;
     const int64_t whole = p.aligned ? p.in / kN * kN : 0;
+    pack<T, kN> held[kHeld];
     quant_bounds b = {0, 0};
-    for (int64_t k = (int64_t)kN * t; k < whole; k += kN * kFp8Threads) {
-      float v[kN];
-      load(v, x + k);
+    const auto widen = [&b](const pack<T, kN> &v) {
 #pragma unroll
       for (int i = 0; i < kN; i++) {
-        b.widen(fabsf(v[i]));
+        b.widen(fabsf(to_f32(v.e[i])));
       }
+    };
+    const auto vector_at = [x](int64_t k) { return *reinterpret_cast<const pack<T, kN> *>(x + k); };
+#pragma unroll
+    for (int j = 0; j < kHeld; j++) {
+      const int64_t k = (int64_t)kN * t + j * kPass;
+      if (k < whole) {
+        held[j] = vector_at(k);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kHeld; j++) {
+      if ((int64_t)kN * t + j * kPass < whole) {
+        widen(held[j]);
+      }
+    }
+    for (int64_t k = (int64_t)kN * t + kHeld * kPass; k < whole; k += kPass) {
+      widen(vector_at(k));
     }
     for (int64_t k = whole + t; k < p.in; k += kFp8Threads) {
       b.widen(fabsf(to_f32(x[k])));
@@ -105,15 +134,15 @@ __global__ void __launch_bounds__(kFp8Threads) fp8_rows_kernel(const fp8_rows_ta
     if (t == 0) {
       p.scale[row] = scale;
     }
-    for (int64_t k = (int64_t)kN * t; k < whole; k += kN * kFp8Threads) {
-      float v[kN];
-      pack<uint8_t, kN> n;
-      load(v, x + k);
 #pragma unroll
-      for (int i = 0; i < kN; i++) {
-        n.e[i] = (uint8_t)to_e4m3(v[i] / scale);
+    for (int j = 0; j < kHeld; j++) {
+      const int64_t k = (int64_t)kN * t + j * kPass;
+      if (k < whole) {
+        put_codes(codes + k, held[j], scale);
       }
-      *reinterpret_cast<pack<uint8_t, kN> *>(codes + k) = n;
+    }
+    for (int64_t k = (int64_t)kN * t + kHeld * kPass; k < whole; k += kPass) {
+      put_codes(codes + k, vector_at(k), scale);
     }
     for (int64_t k = whole + t; k < p.in; k += kFp8Threads) {
       codes[k] = (uint8_t)to_e4m3(to_f32(x[k]) / scale);

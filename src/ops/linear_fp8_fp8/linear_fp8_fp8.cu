@@ -1,10 +1,9 @@
 /* Linear layers of e4m3 by e4m3 on CUDA.
  *
- * Method     Codes of x and W become bf16 in the workspace, which holds them exactly. Their product
- *            (cuda/gemm/plain_product.h: tensor cores from compute capability 8.0 on) leaves f32
- *            sums; scales and bias follow.
- * Work       Eight codes, or an element of y, for a thread.
- * Bound      The product; for few rows the widening of W.
+ * Method     Codes of x, and of up to 2048 rows of W at a time, become bf16 in the workspace, which
+ *            holds them exactly. Their product (cuda/gemm/plain_product.h: tensor cores from
+ * compute capability 8.0 on) leaves f32 sums; scales and bias follow. Work       Eight codes, or an
+ * element of y, for a thread. Bound      The product; for few rows the widening of W.
  */
 #include "cuda/gemm/gemm_loader.cuh"
 #include "ops/linear_fp8_fp8/fp8_rows.cuh"
@@ -12,7 +11,8 @@
 namespace
 {
 
-constexpr int kUnit = 8; /* codes of a thread */
+constexpr int kUnit = 8;           /* codes of a thread */
+constexpr int64_t kOutputs = 2048; /* rows of W together */
 
 /* Parts of the workspace behind codes and scales of x. */
 struct wide_parts {
@@ -24,7 +24,8 @@ struct wide_parts {
 
 wide_parts wide_parts_of(const tg_linear_fp8_fp8_fwd_args *a)
 {
-  const int64_t rows = a->x.shape[0], out = a->y.shape[1];
+  const int64_t rows = a->x.shape[0];
+  const int64_t out = a->y.shape[1] < kOutputs ? a->y.shape[1] : kOutputs;
   char *memory = static_cast<char *>(a->workspace);
   wide_parts p = {};
   p.step = divide_up(a->x.shape[1], kUnit) * kUnit;
@@ -95,7 +96,7 @@ tg_status widen(const tg_context *ctx, const uint8_t *codes, int64_t from_step, 
 
 struct finish_task {
   const float *sums, *row_scale, *column_scale;
-  int64_t sums_step, y_step, rows, out;
+  int64_t sums_step, y_step, rows, first, out; /* columns of y, from the first on */
   bool one_column_scale;
   const void *bias;
   void *y; /* may be the sums */
@@ -106,8 +107,8 @@ __global__ void __launch_bounds__(kFp8Threads) linear_fp8_fp8_fwd_finish_kernel(
 {
   for (int64_t i = (int64_t)blockIdx.x * kFp8Threads + threadIdx.x; i < p.rows * p.out;
        i += (int64_t)gridDim.x * kFp8Threads) {
-    const int64_t row = i / p.out, o = i - row * p.out;
-    float v = p.sums[row * p.sums_step + o] * p.row_scale[row];
+    const int64_t row = i / p.out, column = i - row * p.out, o = p.first + column;
+    float v = p.sums[row * p.sums_step + column] * p.row_scale[row];
     v = v * p.column_scale[p.one_column_scale ? 0 : o];
     if (p.bias) {
       v = v + load_any(p.bias, p.bias_dtype, o);
@@ -116,24 +117,26 @@ __global__ void __launch_bounds__(kFp8Threads) linear_fp8_fp8_fwd_finish_kernel(
   }
 }
 
-gemm_call product_of(const tg_linear_fp8_fp8_fwd_args *a, const wide_parts &parts)
+/* Of the rows of W from `first` on. */
+gemm_call product_of(const tg_linear_fp8_fp8_fwd_args *a, const wide_parts &parts, int64_t first)
 {
+  const int64_t left = a->y.shape[1] - first;
   gemm_call c;
   c.m = a->x.shape[0];
-  c.n = a->y.shape[1];
+  c.n = left < kOutputs ? left : kOutputs;
   c.k = a->x.shape[1];
   c.a.data = parts.x;
   c.b.data = parts.w;
   c.a.dtype = c.b.dtype = TG_BF16;
   c.a.row_step = c.b.col_step = parts.step;
   c.a.col_step = c.b.row_step = 1;
-  c.c = a->y.dtype == TG_F32 ? a->y.data : parts.sums;
+  c.c = a->y.dtype == TG_F32 ? static_cast<float *>(a->y.data) + first : parts.sums;
   c.c_row_step = a->y.dtype == TG_F32 ? tgi_stride(&a->y, 0) : c.n;
   return c;
 }
 
 tg_status finish(const tg_context *ctx, const tg_linear_fp8_fp8_fwd_args *a, const gemm_call &c,
-                 const float *row_scale)
+                 int64_t first, const float *row_scale)
 {
   finish_task p = {};
   p.sums = static_cast<const float *>(c.c);
@@ -142,6 +145,7 @@ tg_status finish(const tg_context *ctx, const tg_linear_fp8_fp8_fwd_args *a, con
   p.column_scale = static_cast<const float *>(a->weight_scale.data);
   p.one_column_scale = a->weight_scale.shape[0] == 1;
   p.rows = c.m;
+  p.first = first;
   p.out = c.n;
   if (tgi_present(&a->bias)) {
     p.bias = a->bias.data;
@@ -167,19 +171,19 @@ extern "C" tg_status TGI_KERNEL(linear_fp8_fp8_fwd)(const tg_context *ctx,
 {
   const wide_parts parts = wide_parts_of(a);
   const fp8_rows x = fp8_rows_of(a);
-  const gemm_call c = product_of(a, parts);
+  const int64_t w_step = tgi_stride(&a->weight, 0);
+  const uint8_t *w = static_cast<const uint8_t *>(a->weight.data);
   tg_status status = a->x.dtype == TG_F8_E4M3 ? TG_OK : make_fp8_rows(ctx, a);
   if (status == TG_OK) {
-    status = widen(ctx, x.codes, x.step, c.m, c.k, parts.x, parts.step);
+    status = widen(ctx, x.codes, x.step, a->x.shape[0], a->x.shape[1], parts.x, parts.step);
   }
-  if (status == TG_OK) {
-    status = widen(ctx, static_cast<const uint8_t *>(a->weight.data), tgi_stride(&a->weight, 0),
-                   c.n, c.k, parts.w, parts.step);
+  for (int64_t first = 0; first < a->y.shape[1] && status == TG_OK; first += kOutputs) {
+    const gemm_call c = product_of(a, parts, first);
+    status = widen(ctx, w + first * w_step, w_step, c.n, c.k, parts.w, parts.step);
+    status = status == TG_OK ? plain_product(ctx, c) : status;
+    status = status == TG_OK ? finish(ctx, a, c, first, x.scale) : status;
   }
-  if (status == TG_OK) {
-    status = plain_product(ctx, c);
-  }
-  return status == TG_OK ? finish(ctx, a, c, x.scale) : status;
+  return status;
 }
 
 extern "C" void TGI_PLAN(linear_fp8_fp8_fwd)(const tg_context *,

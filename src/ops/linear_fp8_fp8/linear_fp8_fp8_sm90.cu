@@ -4,7 +4,7 @@
  *            cuda/gemm/gemm_in_step_sm90.cuh with operands of one byte; sums of 128 columns are
  *            added up outside of the tensor core, unless the call allows otherwise. Scales and bias
  *            are applied before y is rounded.
- * Work       128 rows by 256, 192 or 128 columns of y for a block.
+ * Work       128 rows by 256 or 128 columns of y for a block.
  * Bound      Tensor cores; few rows: one reading of W.
  */
 #include "cuda/gemm/gemm_few_rows_sm90.cuh"
@@ -35,7 +35,7 @@ tgi_gemm_plan plan_of(const tg_context *ctx, const tg_linear_fp8_fp8_fwd_args *a
 {
   const tgi_gemm_device device = gemm_device_of(ctx);
   return p.m <= TGI_GEMM_FEW_ROWS ? tgi_gemm_plan_few_sm90(&p)
-                                  : tgi_gemm_plan_e4m3_sm90(&p, &device, !a->allow_fast_accum);
+                                  : tgi_gemm_plan_e4m3_sm90(&p, &device);
 }
 
 bool takes(const tg_context *ctx, const tg_linear_fp8_fp8_fwd_args *a, tgi_gemm_problem *problem,
@@ -134,9 +134,12 @@ template <typename Result>
 tg_status multiply_as(const tg_context *ctx, const tg_linear_fp8_fp8_fwd_args *a,
                       const tgi_gemm_plan &plan, const fp8_rows &x)
 {
-  return a->allow_fast_accum  ? multiply_tiles<Result, 256, false>(ctx, a, plan, x)
-         : plan.tile_n == 192 ? multiply_tiles<Result, 192, true>(ctx, a, plan, x)
-                              : multiply_tiles<Result, 128, true>(ctx, a, plan, x);
+  if (a->allow_fast_accum) {
+    return plan.tile_n == 256 ? multiply_tiles<Result, 256, false>(ctx, a, plan, x)
+                              : multiply_tiles<Result, 128, false>(ctx, a, plan, x);
+  }
+  return plan.tile_n == 256 ? multiply_tiles<Result, 256, true>(ctx, a, plan, x)
+                            : multiply_tiles<Result, 128, true>(ctx, a, plan, x);
 }
 
 } // namespace

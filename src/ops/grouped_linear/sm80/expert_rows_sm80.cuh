@@ -19,6 +19,7 @@ constexpr int kExpertBand = 16; /* rows of tiles that blocks at work together sh
  */
 template <typename T> struct expert_rows_job {
   static constexpr int kGathers = 0;
+  static constexpr bool kLists = true;
   expert_tiles group; /* of Shape::kM rows */
   row_sources sources;
   mma_operand a, b;

@@ -12,6 +12,7 @@ inline namespace TGI_CUDA_ENTRY
  * r is a row of `sources`. */
 template <typename T, int kGathersOf> struct expert_steps_job {
   static constexpr int kGathers = kGathersOf;
+  static constexpr bool kLists = true;
   expert_tiles group;
   row_sources sources;
   mma_operand a, b;

@@ -1,0 +1,232 @@
+/* Products with quantised weights of every number of rows from 1 to 300, on the CPU, and on a GPU
+ * if there is one: a row has the bits that it has alone. Of linear_fp8_fp8 on Hopper that holds up
+ * to 64 rows; more rows are a class of their own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "open_context.h"
+#include "quantised_calls.h"
+
+enum { kRows = 300, kIn = 136, kOut = 40, kFew = 64, kGroup = 32, kGroups = (kIn + 31) / 32 };
+
+typedef enum product_kind {
+  kInt8,
+  kInt8Dynamic,
+  kInt4,
+  kFp8,
+  kFp8Fp8,
+  kFp8Fp8Fast,
+  kKinds
+} product_kind;
+
+static const char *const kNames[kKinds] = {"linear_int8",    "linear_int8, dynamic",
+                                           "linear_int4",    "linear_fp8",
+                                           "linear_fp8_fp8", "linear_fp8_fp8, fast"};
+
+/* A product's memory on the context's device. */
+typedef struct product {
+  product_kind kind;
+  uint16_t *x, *y; /* bf16 */
+  void *weight, *scale;
+  int64_t weight_bytes;
+} product;
+
+/* ---- weights ---- */
+
+static uint8_t g_bytes[kOut * kIn];    /* random */
+static float g_scale[kOut * kGroups];  /* about 1 / 100 */
+static uint8_t g_zero[kOut * kGroups]; /* 0 to 15, both ends among them */
+static uint8_t g_packed[2 * kOut * kIn + 8192];
+
+static void make_values(void)
+{
+  uint64_t s = 5;
+  for (int i = 0; i < kOut * kIn; i++) {
+    g_bytes[i] = (uint8_t)next_bits(&s);
+  }
+  for (int i = 0; i < kOut * kGroups; i++) {
+    g_scale[i] = (float)(50 + next_bits(&s) % 100) / 10000;
+    g_zero[i] = (uint8_t)(next_bits(&s) % 16);
+  }
+}
+
+/* Returns the bytes of g_packed. */
+static int64_t pack_int8(void)
+{
+  tg_error error;
+  const tg_linear_int8_pack_source a = {
+      .weight = tg_tensor_2d(g_bytes, TG_I8, kOut, kIn),
+      .scale = tg_tensor_1d(g_scale, TG_F32, kOut),
+      .packed = tg_tensor_1d(g_packed, TG_U8, tg_linear_int8_packed_bytes(kOut, kIn))};
+  EXPECT_OK(tg_linear_int8_pack(&a, &error), error);
+  return a.packed.shape[0];
+}
+
+static int64_t pack_int4(void)
+{
+  tg_error error;
+  tg_linear_int4_pack_source a = {.weight = tg_tensor_2d(g_bytes, TG_U8, kOut, kIn / 2),
+                                  .scale = tg_tensor_2d(g_scale, TG_F32, kOut, kGroups),
+                                  .zero_point = tg_tensor_2d(g_zero, TG_U8, kOut, kGroups),
+                                  .in = kIn,
+                                  .group_size = kGroup};
+  a.packed = tg_tensor_1d(g_packed, TG_U8, tg_linear_int4_packed_bytes(&a));
+  EXPECT_OK(tg_linear_int4_pack(&a, &error), error);
+  return a.packed.shape[0];
+}
+
+static void clear_nan_codes(void)
+{
+  for (int i = 0; i < kOut * kIn; i++) {
+    g_bytes[i] = (uint8_t)((g_bytes[i] & 0x7f) == 0x7f ? 0 : g_bytes[i]);
+  }
+}
+
+static int64_t pack_fp8(void)
+{
+  tg_error error;
+  const tg_linear_fp8_pack_source a = {
+      .weight = tg_tensor_2d(g_bytes, TG_F8_E4M3, kOut, kIn),
+      .scale = tg_tensor_2d(g_scale, TG_F32, kOut, 1),
+      .packed = tg_tensor_1d(g_packed, TG_U8, tg_linear_fp8_packed_bytes(kOut, kIn))};
+  EXPECT_OK(tg_linear_fp8_pack(&a, &error), error);
+  return a.packed.shape[0];
+}
+
+/* ---- calls ---- */
+
+/* Rows first .. first + rows - 1 of the product, to the host. */
+static void multiply(tg_context *ctx, const product *p, int64_t first, int64_t rows, uint16_t *to)
+{
+  const size_t bytes = 2 * (size_t)(rows * kOut);
+  const tg_tensor x = tg_tensor_2d(p->x + first * kIn, TG_BF16, rows, kIn);
+  const tg_tensor y = tg_tensor_2d(p->y, TG_BF16, rows, kOut);
+  const tg_tensor packed = tg_tensor_1d(p->weight, TG_U8, p->weight_bytes);
+  tg_linear_int8_fwd_args int8 = {.x = x, .weight = packed, .y = y};
+  tg_linear_int4_fwd_args int4 = {.x = x, .weight = packed, .y = y};
+  tg_linear_fp8_fwd_args fp8 = {.x = x, .weight = packed, .y = y};
+  tg_linear_fp8_fp8_fwd_args fp8_fp8 = {.x = x,
+                                        .weight = tg_tensor_2d(p->weight, TG_F8_E4M3, kOut, kIn),
+                                        .weight_scale = tg_tensor_1d(p->scale, TG_F32, kOut),
+                                        .y = y,
+                                        .allow_fast_accum = p->kind == kFp8Fp8Fast};
+  switch (p->kind) {
+  case kInt8:
+  case kInt8Dynamic:
+    int8.mode = p->kind == kInt8 ? TG_INT8_WEIGHT_ONLY : TG_INT8_DYNAMIC;
+    run_int8(ctx, &int8);
+    break;
+  case kInt4:
+    run_int4(ctx, &int4);
+    break;
+  case kFp8:
+    run_fp8(ctx, &fp8);
+    break;
+  default:
+    run_fp8_fp8(ctx, &fp8_fp8);
+    break;
+  }
+  must_run(ctx, tg_memory_copy(ctx, to, bytes, p->y, bytes, bytes, 1));
+}
+
+static void must_agree(tg_context *ctx, const product *p, int64_t rows, const uint16_t *got,
+                       const uint16_t *want)
+{
+  for (int64_t i = 0; i < rows * kOut; i++) {
+    if (got[i] != want[i]) {
+      fail_msg("%s: %s, row %lld of %lld, column %lld: expected the bits 0x%04x, got "
+               "0x%04x",
+               tg_context_entry(ctx), kNames[p->kind], (long long)(i / kOut), (long long)rows,
+               (long long)(i % kOut), want[i], got[i]);
+    }
+  }
+}
+
+static product open_product(tg_context *ctx, product_kind kind)
+{
+  product p = {.kind = kind};
+  uint16_t *x = malloc(2 * (size_t)kRows * kIn);
+  uint64_t s = 9;
+  make_values();
+  if (kind >= kFp8) {
+    clear_nan_codes();
+  }
+  p.weight_bytes = kind <= kInt8Dynamic ? pack_int8() : kind == kInt4 ? pack_int4() : pack_fp8();
+  p.weight = kind < kFp8Fp8 ? upload(ctx, g_packed, (size_t)p.weight_bytes)
+                            : upload(ctx, g_bytes, sizeof g_bytes);
+  p.scale = upload(ctx, g_scale, sizeof g_scale);
+  for (int i = 0; i < kRows * kIn; i++) { /* about 1 in size, of either sign */
+    const uint64_t z = next_bits(&s);
+    x[i] = (uint16_t)(0x3f00u + (z & 0xff) + ((z >> 8 & 1) << 15));
+  }
+  p.x = upload(ctx, x, 2 * (size_t)kRows * kIn);
+  p.y = upload(ctx, x, 2 * (size_t)kRows * kOut);
+  free(x);
+  return p;
+}
+
+static void close_product(tg_context *ctx, product *p)
+{
+  tg_memory_free(ctx, p->x);
+  tg_memory_free(ctx, p->y);
+  tg_memory_free(ctx, p->weight);
+  tg_memory_free(ctx, p->scale);
+}
+
+static void every_number_of_rows(tg_context *ctx, product_kind kind)
+{
+  const bool classes = kind >= kFp8Fp8 && strcmp(tg_context_entry(ctx), "sm90") == 0;
+  product p = open_product(ctx, kind);
+  uint16_t *alone = malloc(2 * (size_t)kRows * kOut), *many = malloc(2 * (size_t)kRows * kOut);
+  uint16_t *some = malloc(2 * (size_t)kRows * kOut);
+  for (int64_t i = 0; i < kRows; i++) {
+    multiply(ctx, &p, i, 1, alone + i * kOut);
+  }
+  multiply(ctx, &p, 0, kRows, many);
+  if (!classes) {
+    must_agree(ctx, &p, kRows, many, alone);
+  }
+  for (int64_t rows = 2; rows < kRows; rows++) {
+    multiply(ctx, &p, 0, rows, some);
+    must_agree(ctx, &p, rows, some, classes && rows > kFew ? many : alone);
+  }
+  free(alone);
+  free(many);
+  free(some);
+  close_product(ctx, &p);
+}
+
+static void test_rows_on_the_cpu(void **state)
+{
+  (void)state;
+  tg_context *ctx = open_context(TG_BACKEND_CPU);
+  for (int kind = 0; kind < kKinds; kind++) {
+    every_number_of_rows(ctx, (product_kind)kind);
+  }
+  tg_context_destroy(ctx);
+}
+
+static void test_rows_on_a_gpu(void **state)
+{
+  (void)state;
+  if (tg_device_count() == 0) {
+    skip();
+  }
+  tg_context *ctx = open_context(TG_BACKEND_CUDA);
+  for (int kind = 0; kind < kKinds; kind++) {
+    every_number_of_rows(ctx, (product_kind)kind);
+  }
+  tg_context_destroy(ctx);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_on_the_cpu),
+                                     cmocka_unit_test(test_rows_on_a_gpu)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
