@@ -277,7 +277,6 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
   const int row = p.row + 64 * consumer, first = p.column_tile * Form::kN;
   const float *bias = s.bias + consumer * Form::kN + 2 * (lane % 4);
   constexpr bool kIsHalf = sizeof(C) == 2;
-  uint32_t pairs[Form::kN / 4]; /* of loose rows */
   sync_some(1 + consumer, kWarpgroup); /* the bias, or columns' scales, are there */
 #pragma unroll
   for (int block = 0; block < Form::kN / kColumns; block++) {
@@ -292,11 +291,15 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
     }
     if (Way::kActs && job.loose) {
       const float *v = d + kValues * block;
-      if constexpr (kIsHalf) {
+      if constexpr (kIsHalf) { /* block by block: more at once would spill registers */
+        uint32_t pairs[kValues / 2];
 #pragma unroll
         for (int i = 0; i < kValues / 2; i++) {
-          pairs[kValues / 2 * block + i] = round_pair<C>(v[2 * i], v[2 * i + 1]);
+          pairs[i] = round_pair<C>(v[2 * i], v[2 * i + 1]);
         }
+        gemm_store_loose<kColumns>(pairs, s.result + (4 * consumer + warp) * (kGemmBlock / 2),
+                                   static_cast<uint16_t *>(job.c), job.c_step, row + 16 * warp,
+                                   job.tiles.m, column, job.n);
       } else { /* a warp writes and reads its own 16 rows of the page */
         gemm_leave_page<C>(v, page);
         __syncwarp();
@@ -326,13 +329,6 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
         store_page(c, column, row, 0, 0, page);
       }
       commit_stores();
-    }
-  }
-  if constexpr (Way::kActs && kIsHalf) {
-    if (job.loose) {
-      gemm_store_loose<Form::kN>(pairs, s.result + (4 * consumer + warp) * (kGemmBlock / 2),
-                                 static_cast<uint16_t *>(job.c), job.c_step, row + 16 * warp,
-                                 job.tiles.m, first, job.n);
     }
   }
   /* Behind blocks without barriers: the next tile's takes its place. */
