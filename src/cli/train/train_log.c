@@ -46,9 +46,9 @@ tg_status tgi_train_log_open(tgi_train_log *log, const char *path, bool append, 
   }
   struct stat info;
   const bool regular = fstat(fd, &info) == 0 && S_ISREG(info.st_mode); /* or a pipe, a terminal */
-  tg_status status = regular ? tgi_process_lock_file(fd, path, "a log", error) : TG_OK;
-  if (status == TG_OK && regular) {
-    status = check_beginning(path, error);
+  tg_status status = regular ? check_beginning(path, error) : TG_OK;
+  if (status == TG_OK && regular) { /* only now: closing any descriptor of a file ends its lock */
+    status = tgi_process_lock_file(fd, path, "a log", error);
   }
   if (status == TG_OK && regular && !append && ftruncate(fd, 0) != 0) {
     status = refuse(path, error);
