@@ -106,8 +106,10 @@ def versions(cases):
     said["Liger-Kernel"] = {row["version"].split()[0] for row in rows
                             if row["impl"].startswith("liger") and row["version"]}
     parts = [f"{name} {' and '.join(sorted(found))}" for name, found in said.items() if found]
-    mine = sorted({(ours_of(found)["device"], ours_of(found)["commit"][:7]) for found in cases})
-    where = " and ".join(f"one {device} at commit {commit}" for device, commit in mine)
+    commits = {}
+    for found in cases:
+        commits.setdefault(ours_of(found)["device"], set()).add(ours_of(found)["commit"][:7])
+    where = " and ".join(f"one {device} at commit{'s' * (len(own) > 1)} {' and '.join(sorted(own))}" for device, own in sorted(commits.items()))
     return ", ".join([where, *parts])
 
 

@@ -62,6 +62,7 @@ def calls(monkeypatch):
         return run(*arguments, **named)
 
     monkeypatch.setattr(ops, "linear_swiglu", count)
+    monkeypatch.setattr(gate_and_up, "ENABLED", True)
     return counted
 
 

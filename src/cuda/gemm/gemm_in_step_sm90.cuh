@@ -277,8 +277,9 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
   const int row = p.row + 64 * consumer, first = p.column_tile * Form::kN;
   const float *bias = s.bias + consumer * Form::kN + 2 * (lane % 4);
   constexpr bool kIsHalf = sizeof(C) == 2;
-  constexpr bool kMayBeLoose = Way::kActs && Form::kN == 128; /* wide tiles have no registers left */
-  uint32_t pairs[Form::kN / 4]; /* of loose rows */
+  /* Wide tiles have no registers left for the pairs of loose rows. */
+  constexpr bool kMayBeLoose = Way::kActs && Form::kN == 128;
+  uint32_t pairs[Form::kN / 4];
   sync_some(1 + consumer, kWarpgroup); /* the bias, or columns' scales, are there */
 #pragma unroll
   for (int block = 0; block < Form::kN / kColumns; block++) {
