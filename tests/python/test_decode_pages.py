@@ -106,7 +106,7 @@ def test_the_readme_says_it_beside_training(recorded):
     peer = {**step, "impl": "hf", "ms": 400.0, "version": "torch 2.11.0 transformers 5.17.0"}
     cases["model", "qwen3-8b", "step", "bf16", "b1_s4096"] = [{key: str(value) for key, value in found.items()} for found in (step, peer)]
     text = "\n".join(headline.lines(cases))
-    assert said in text and "one NVIDIA H200 at commit 0123456 and one NVIDIA H200 at commit abcdef0" in text
+    assert said in text and "one NVIDIA H200 at commits 0123456 and abcdef0," in text
     found = [line[:3] for line in headline.main_figures({}, cases)]
     assert ("GPT-2 124M, decoding one sequence behind 512 tokens, bf16", "6000 tokens/s",
             "transformers, static cache and torch.compile 2000 tokens/s") in found
