@@ -25,6 +25,7 @@ from tegula_bench.worker_process import WorkerProcess
 
 BATCHES = {"gpt2": [1], "qwen3-0.6b": [1], "qwen3-8b": [1, 32]}
 PREFILLED = ("qwen3-0.6b", "qwen3-8b")
+READY_SECONDS = 10  # for a peer that has compiled, when the others took all of the patience
 DECODED = f"tg{TOKENS}@d{DEPTH}"
 
 
@@ -66,7 +67,7 @@ class Peers:
         """Until all have compiled; those that take longer than so many seconds, all together, end."""
         last = time.monotonic() + patience
         for name, worker in self.worker.items():
-            worker.patience = max(0, last - time.monotonic())
+            worker.patience = max(READY_SECONDS, last - time.monotonic())
             self.time(name, 1)
             worker.patience = patience
 

@@ -39,8 +39,8 @@ typedef struct tg_linear_fwd_args {
  *                                                         tg_linear_bwd with an activation
  *   activation     0 is none
  *   allow_tf32     false: f32 products are computed in f32. true: if x and weight are both f32,
- * their elements may be rounded to TF32 (10 bits of mantissa), with f32 sums. CUDA does so from
- * compute capability 8.0 on; the CPU and earlier GPUs ignore it.
+ *                  their elements may be rounded to TF32 (10 bits of mantissa), with f32 sums. CUDA
+ *                  does so from compute capability 8.0 on; the CPU and earlier GPUs ignore it.
  *
  * Any extent may be 0; with in = 0 the sum is 0.
  *
@@ -53,10 +53,11 @@ typedef struct tg_linear_fwd_args {
  *            of one dtype run there where it has an algorithm. cublasLt adds f32 sums in its own
  *            order, and z is rounded to y's dtype before an activation. Compute capability 8.0 and
  *            later: 16-bit x and weight of one dtype that cublasLt does not multiply run on tensor
- *            cores, with one sum over all of `in`. Compute capability 9.0, rows that are multiples
- *            of 16 bytes, as are the steps between them, of one row too: so do those for which a
- *            table of measurements (tune.h) says that it is faster; and 1 to 64 rows, prepared or
- *            not, with the sum over k split by `in` and `out` alone into at most eight parts.
+ *            cores, with one sum over all of `in`. Compute capability 9.0, rows of x and weight
+ *            that begin at multiples of 16 bytes: so do those for which a table of measurements
+ *            (tune.h) says that it is faster, and those whose rows of y begin elsewhere; and, where
+ *            rows are multiples of 16 bytes, too, 1 to 64 rows, prepared or not, with the sum over
+ *            k split by `in` and `out` alone into at most eight parts.
  *            allow_tf32: operands are rounded to nearest, ties away from zero (cvt.rna.tf32), and
  *            an element is one sum over all of `in`; cublasLt rounds them its own way.
  * Workspace  tg_linear_fwd_workspace: packed blocks, a few MB per thread; CUDA: none.

@@ -187,8 +187,9 @@ TG_API tg_status tg_trainer_save(const tg_trainer *trainer, const tg_tokenizer *
  * same directory. Training then continues bit for bit, at any number of threads. `note` receives
  * the saved note, cut to `note_bytes`; NULL: not wanted. The options must be the checkpoint's, but
  * for num_threads, backend, device_index, max_documents, schedule, decay_fraction, micro_batch_size
- * (without the auxiliary loss) and, where all steps are done, a larger num_steps. Errors: IO,
- * BAD_FILE, NO_MEMORY, BAD_ARGUMENT (another option, by name; a model with other weights).
+ * (without the auxiliary loss) and, where all steps are done, a larger num_steps and its
+ * warmup_steps. Errors: IO, BAD_FILE, NO_MEMORY, BAD_ARGUMENT (another option, by name; a model
+ * with other weights).
  */
 TG_API tg_status tg_trainer_resume(tg_trainer *trainer, const char *directory, char *note,
                                    size_t note_bytes, tg_error *error);

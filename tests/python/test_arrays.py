@@ -263,6 +263,17 @@ def test_arrays_of_our_own():
     assert np.isfinite(np.from_dlpack(grads.dweight)).all()
 
 
+def test_codes_of_8_bits_give_f32():
+    if os.environ.get("TEGULA_TORCH") == "none":
+        pytest.skip("TEGULA_TORCH=none: NumPy has no e4m3")
+    torch = pytest.importorskip("torch")
+    x, w = (torch.from_numpy(normal(n, 32)).to(torch.float8_e4m3fn) for n in (3, 5))
+    scales = torch.rand(3) + 0.5, torch.rand(5) + 0.5
+    y = arrays.linear_fp8_fp8(x, w, scales[1], scales[0])
+    assert y.dtype == torch.float32 and y.shape == (3, 5)
+    close(y.numpy(), ((x.float() * scales[0][:, None]) @ (w.float() * scales[1][:, None]).T).numpy(), 1e-4)
+
+
 def test_jax():
     jax = pytest.importorskip("jax")
     x, w = normal(2, 3, 8), normal(8)

@@ -100,6 +100,21 @@ def test_checkpoints_continue(tmp_path):
         trainer.resume(tmp_path / "at3")
 
 
+def test_a_finished_run_goes_on(tmp_path):
+    """Twice the steps are also twice the warm-up, unless that was given."""
+    model = make()
+    with tegula.Trainer(model, **SHAPE) as trainer:
+        for n in range(SHAPE["num_steps"]):
+            trainer.step(*batch(n))
+        trainer.save(tmp_path / "done")
+    model = tegula.Model.from_pretrained(tmp_path / "done")
+    with tegula.Trainer(model, **{**SHAPE, "num_steps": 2 * SHAPE["num_steps"]}) as trainer:
+        trainer.resume(tmp_path / "done")
+        assert trainer.step(*batch()).step == SHAPE["num_steps"] + 1
+    with tegula.Trainer(model, **SHAPE, warmup_steps=9) as trainer, pytest.raises(ValueError, match="warmup_steps"):
+        trainer.resume(tmp_path / "done")
+
+
 @pytest.mark.parametrize("how", ["list", "int32", "micro", "bf16"])
 def test_forms(how):
     ids, targets = batch()

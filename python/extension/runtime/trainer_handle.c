@@ -364,9 +364,10 @@ static PyObject *resume(PyObject *self, PyObject *directory)
     return NULL;
   }
   Py_BEGIN_ALLOW_THREADS status = tg_trainer_resume(t->trainer, path, note, sizeof note, &error);
-  Py_END_ALLOW_THREADS return finish(t, status, &error) < 0
-      ? NULL
-      : PyUnicode_DecodeUTF8(note, (Py_ssize_t)strlen(note), "ignore");
+  Py_END_ALLOW_THREADS tgi_model_touch(t->model);
+  return finish(t, status, &error) < 0
+             ? NULL
+             : PyUnicode_DecodeUTF8(note, (Py_ssize_t)strlen(note), "ignore");
 }
 
 static PyMethodDef methods[] = {

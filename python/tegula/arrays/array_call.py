@@ -162,6 +162,9 @@ class ArrayFunction:
             return library.array.dtype
         if rule.dtype.startswith("="):
             return arrays[rule.dtype[1:]].dtype
+        if rule.dtype.startswith("wide="):  # codes of 8 bits are no results
+            own = arrays[rule.dtype[5:]].dtype
+            return library.dtype("float32") if "float8" in str(own) else own
         if rule.dtype == "statistic":
             return library.dtype("float64" if "float64" in str(library.array.dtype) else "float32")
         return library.dtype(rule.dtype)

@@ -155,7 +155,7 @@ RULES: dict[str, dict[str, Rule]] = {
     "dequantize_int4_fwd": {"x": of("float32", lambda a: (a["q"][0], 2 * a["q"][1]))},
     "dequantize_mxfp4_fwd": {"x": of("float32", lambda a: (a["scales"][0], 32 * a["scales"][1]))},
     **{f"{op}_fwd": {"y": given("=x")} for op in ("linear_int8", "linear_int4", "linear_fp8")},
-    "linear_fp8_fp8_fwd": {"y": of("=x", lambda a: (a["x"][0], a["weight"][0]), "x")},
+    "linear_fp8_fp8_fwd": {"y": of("wide=x", lambda a: (a["x"][0], a["weight"][0]), "x")},
     "sample_fwd": {
         "ids": of("int64", lambda a: a["logits"][:1], "logits"), "log_prob": of("float32", lambda a: a["logits"][:1], "logits", usual=False),
     },

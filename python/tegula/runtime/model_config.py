@@ -28,11 +28,12 @@ _EVERY = frozenset(
 )
 _GPT2_KEYS = _EVERY | frozenset(
     "activation_function add_cross_attention attn_pdrop embd_pdrop layer_norm_epsilon n_ctx n_embd n_head n_inner n_layer "
-    "n_positions resid_pdrop scale_attn_by_inverse_layer_idx scale_attn_weights".split()
+    "n_positions reorder_and_upcast_attn resid_pdrop scale_attn_by_inverse_layer_idx scale_attn_weights summary_activation summary_first_dropout "
+    "summary_proj_to_labels summary_type summary_use_proj".split()
 )
 _LLAMA_KEYS = _EVERY | frozenset(
     "attention_bias head_dim hidden_act hidden_size intermediate_size max_position_embeddings mlp_bias num_attention_heads "
-    "num_hidden_layers num_key_value_heads rms_norm_eps rope_parameters rope_scaling rope_theta".split()
+    "num_hidden_layers num_key_value_heads pretraining_tp rms_norm_eps rope_parameters rope_scaling rope_theta".split()
 )
 _WINDOW_KEYS = frozenset("layer_types max_window_layers sliding_window use_sliding_window".split())
 _EXPERT_KEYS = frozenset(

@@ -16,7 +16,8 @@ static tg_status refuse(const char *path, tg_error *error)
   return tgi_error_set(error, TG_IO, "%s: expected to open the log, got %s", path, strerror(errno));
 }
 
-/* A file with something in it is a log, or somebody's data, which no log may replace. */
+/* A file with something in it is a log, whose first line may have been cut short, or somebody's
+ * data, which no log may replace. */
 static tg_status check_beginning(const char *path, tg_error *error)
 {
   static const char kStart[] = "{\"event\":\"start\"";
@@ -25,8 +26,7 @@ static tg_status check_beginning(const char *path, tg_error *error)
   const ssize_t size = fd < 0 ? -1 : read(fd, bytes, sizeof bytes);
   const tg_status status =
       size < 0 ? refuse(path, error)
-      : size == 0 || ((size_t)size == sizeof bytes && memcmp(bytes, kStart, sizeof bytes) == 0)
-          ? TG_OK
+      : memcmp(bytes, kStart, (size_t)size) == 0 ? TG_OK
           : tgi_error_set(error, TG_IO,
                           "%s: expected a new name or a log, which begins with %s, got a file that "
                           "begins with %s (--log names another)",
