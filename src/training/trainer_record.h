@@ -17,8 +17,9 @@ void tgi_trainer_record(const tg_trainer *t, json_t *root);
 
 /**
  * Compares both with a trainer that is to go on after `step`: num_steps may be larger, and
- * warmup_steps another, where all are done; schedule, decay_fraction and, without the auxiliary loss, micro_batch_size may be others.
- * Errors: BAD_ARGUMENT (an option, by name; other weights), BAD_FILE.
+ * warmup_steps another, where all are done; schedule, decay_fraction and, without the auxiliary
+ * loss, micro_batch_size may be others. Errors: BAD_ARGUMENT (an option, by name; other weights),
+ * BAD_FILE.
  */
 tg_status tgi_trainer_record_check(const tg_trainer *t, const tgi_json *state, int64_t step,
                                    tg_error *error);
