@@ -26,7 +26,8 @@ static tg_status check_beginning(const char *path, tg_error *error)
   const ssize_t size = fd < 0 ? -1 : read(fd, bytes, sizeof bytes);
   const tg_status status =
       size < 0 ? refuse(path, error)
-      : memcmp(bytes, kStart, (size_t)size) == 0 ? TG_OK
+      : memcmp(bytes, kStart, (size_t)size) == 0
+          ? TG_OK
           : tgi_error_set(error, TG_IO,
                           "%s: expected a new name or a log, which begins with %s, got a file that "
                           "begins with %s (--log names another)",
