@@ -42,7 +42,8 @@ demo) needs=$demo_needs ;;
 test) needs=$test_needs ;;
 check) needs=$check_needs ;;
 ci) needs="$test_needs
-$check_needs" ;;
+$check_needs
+$fuzz_needs" ;;
 fuzz) needs=$fuzz_needs ;;
 coverage) needs=$coverage_needs ;;
 *)
