@@ -187,7 +187,7 @@ def with_torch_adamw(rows):
     if not other or "torch AdamW" in mine["config"]:
         return ""
     impl, fastest = next(iter(best_of(rows).items()))
-    return (f" That is with `tegula.optim.AdamW`; with PyTorch's fused AdamW, which the others have, it is {number(other[0], 'tokens_per_s'):.0f} "
+    return (f"That is with `tegula.optim.AdamW`; with PyTorch's fused AdamW, which the others have, it is {number(other[0], 'tokens_per_s'):.0f} "
             f"tokens/s, {number(fastest, 'ms') / number(other[0], 'ms'):.2f} times {NAMES.get(impl, impl)}.")
 
 
@@ -199,7 +199,12 @@ def lines(cases):
         return
     yield ""
     tokens = int(found[0][0]["shape"].partition("_s")[2])
-    yield f"At {tokens} tokens Tegula trains {gain(found[0])}.{with_torch_adamw(found[0])}"
+    yield f"At {tokens} tokens Tegula trains {gain(found[0])}."
+    yield ""
+    said = with_torch_adamw(found[0])
+    if said:
+        yield said
+        yield ""
     told = decode_page.sentence(cases)
     if told:
         yield told

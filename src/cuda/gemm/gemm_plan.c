@@ -114,6 +114,17 @@ enum {
   kDeepStages = 6 /* of narrow tiles */
 };
 
+/* Tiles of one product, and a block for each multiprocessor at most. */
+static void count_tiles(tgi_gemm_plan *plan, const tgi_gemm_problem *p,
+                        const tgi_gemm_device *device)
+{
+  plan->row_tiles = parts(p->m, plan->tile_m);
+  plan->column_tiles = parts(p->n, plan->tile_n);
+  plan->tiles = plan->row_tiles * plan->column_tiles;
+  plan->blocks =
+      (int)(plan->tiles < device->multiprocessors ? plan->tiles : device->multiprocessors);
+}
+
 /* Rows of a forward product's result may begin anywhere, if they are written once. */
 static bool may_be_loose(const tgi_gemm_problem *p)
 {
@@ -193,10 +204,7 @@ tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *p, const tgi_gemm
   if (plan.reason) {
     return plan;
   }
-  plan.row_tiles = parts(p->m, plan.tile_m);
-  plan.column_tiles = parts(p->n, plan.tile_n);
-  plan.tiles = plan.row_tiles * plan.column_tiles;
-  plan.blocks = (int)(plan.tiles < device->multiprocessors ? plan.tiles : device->multiprocessors);
+  count_tiles(&plan, p, device);
   const size_t stage = kTileBytes + (size_t)plan.tile_n * 2 * kTileK;
   plan.shared = (size_t)plan.stages * stage;
   plan.shared += beside ? kAlignment + (size_t)plan.tile_n * 2 * kTileM + kBesideTiles
@@ -271,10 +279,7 @@ static tgi_gemm_plan plan_e4m3(const tgi_gemm_problem *p, const tgi_gemm_device 
   if (plan.reason) {
     return plan;
   }
-  plan.row_tiles = parts(p->m, plan.tile_m);
-  plan.column_tiles = parts(p->n, plan.tile_n);
-  plan.tiles = plan.row_tiles * plan.column_tiles;
-  plan.blocks = (int)(plan.tiles < device->multiprocessors ? plan.tiles : device->multiprocessors);
+  count_tiles(&plan, p, device);
   plan.shared = (size_t)plan.stages * (kTileBytes + (size_t)plan.tile_n * 2 * kTileK) +
                 kInStepBytes + 2 * (size_t)plan.tile_n * 4 + kInStepBarriers;
   if (plan.tiles > INT_MAX / 2) {
