@@ -13,7 +13,7 @@ import tempfile
 import zlib
 
 CPU_ONLY = 3.5         # libtegula.so without CUDA
-CUDA_RUNTIME = 0.9     # cudart, and what the library has around it
+CUDA_RUNTIME = 0.8     # cudart, and what the library has around it
 COMMAND_LINE = 1.2
 ONE_GPU, ALL_GPUS = 13.0, 34.0  # library and command line together
 CPU_WHEEL, ONE_GPU_WHEEL = 6.0, 12.0

@@ -8,35 +8,13 @@
 
 #include "ops/kernels.h"
 
-#include <string.h>
-
 typedef struct linear_swiglu_steps {
   tg_linear_fwd_args gate, up;
   tg_swiglu_fwd_args act;
   size_t bytes; /* of the workspace, before the layers' own */
 } linear_swiglu_steps;
 
-static inline linear_swiglu_steps linear_swiglu_steps_of(const tg_linear_swiglu_fwd_args *a)
-{
-  const bool saves = tgi_present(&a->gate);
-  linear_swiglu_steps s;
-  memset(&s, 0, sizeof s);
-  const int64_t rows = a->y.shape[0], out = a->y.shape[1];
-  if (!saves) {
-    s.bytes = ((size_t)rows * (size_t)out * tg_dtype_bytes(a->y.dtype) + 255) / 256 * 256;
-  }
-  s.gate.x = s.up.x = a->x;
-  s.gate.weight = a->gate_weight;
-  s.up.weight = a->up_weight;
-  s.gate.y = saves ? a->gate : a->y;
-  s.up.y = saves ? a->up : tg_tensor_2d(a->workspace, a->y.dtype, rows, out);
-  s.gate.workspace = s.up.workspace = a->workspace ? (char *)a->workspace + s.bytes : NULL;
-  s.act.gate = s.gate.y;
-  s.act.up = s.up.y;
-  s.act.y = a->y;
-  s.act.rounding = a->rounding;
-  return s;
-}
+linear_swiglu_steps tgi_linear_swiglu_steps(const tg_linear_swiglu_fwd_args *a);
 
 #ifdef TGI_ENTRY
 /* The entry sm90 has no kernel of swiglu: it takes that of sm80. */
@@ -49,7 +27,7 @@ tg_status TGI_SWIGLU_KERNEL(const tg_context *ctx, const tg_swiglu_fwd_args *arg
 
 static inline size_t linear_swiglu_bytes(const tg_context *ctx, const tg_linear_swiglu_fwd_args *a)
 {
-  const linear_swiglu_steps s = linear_swiglu_steps_of(a);
+  const linear_swiglu_steps s = tgi_linear_swiglu_steps(a);
   const size_t gate = TGI_WORKSPACE(linear_fwd)(ctx, &s.gate);
   const size_t up = TGI_WORKSPACE(linear_fwd)(ctx, &s.up);
   return s.bytes + (gate > up ? gate : up);
@@ -58,7 +36,7 @@ static inline size_t linear_swiglu_bytes(const tg_context *ctx, const tg_linear_
 static inline tg_status linear_swiglu_in_steps(const tg_context *ctx,
                                                const tg_linear_swiglu_fwd_args *a)
 {
-  const linear_swiglu_steps s = linear_swiglu_steps_of(a);
+  const linear_swiglu_steps s = tgi_linear_swiglu_steps(a);
   tg_status status = TGI_KERNEL(linear_fwd)(ctx, &s.gate);
   if (status == TG_OK) {
     status = TGI_KERNEL(linear_fwd)(ctx, &s.up);
@@ -69,7 +47,7 @@ static inline tg_status linear_swiglu_in_steps(const tg_context *ctx,
 static inline void linear_swiglu_plan(const tg_context *ctx, const tg_linear_swiglu_fwd_args *a,
                                       char *text, size_t bytes)
 {
-  const linear_swiglu_steps s = linear_swiglu_steps_of(a);
+  const linear_swiglu_steps s = tgi_linear_swiglu_steps(a);
   TGI_PLAN(linear_fwd)(ctx, &s.gate, text, bytes);
 }
 #endif
