@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tokens of a pass over several rows; a longer row has one for itself. It keeps the processors busy
- * and the activations small. */
-enum { kPassTokens = 2048 };
+/* Tokens of a pass over several rows; a longer row has one for itself. They keep the processors
+ * busy and the activations small. */
+enum { kPassTokens = 2048, kPassTokensOnGpu = 4096 };
 
 /* Buffers of a pass over [batch, seq] tokens; logits in work memory only where the caller's are
  * elsewhere. */
@@ -276,7 +276,8 @@ tg_status tg_session_forward(tg_session *s, const int32_t *ids, int64_t batch, i
     return status;
   }
   const bool last = flags & TG_FORWARD_LAST;
-  const int64_t most = seq < kPassTokens ? kPassTokens / seq : 1;
+  const int64_t tokens = s->on_gpu ? kPassTokensOnGpu : kPassTokens;
+  const int64_t most = seq < tokens ? tokens / seq : 1;
   const bool repeat = batch <= most || batch % most == 0;
   memset(logits.stride, 0, sizeof logits.stride);
   for (int64_t first = 0; first < batch && status == TG_OK; first += most) {

@@ -106,11 +106,12 @@ static tg_status norm(tgi_pass *pass, const tg_tensor *x, int weight, int bias, 
 
 /* q and k as attention sees them. */
 static tg_status rotate(tgi_pass *pass, const tgi_layer_activations *l,
-                        const tgi_layer_parameters *p)
+                        const tgi_layer_parameters *p, int index)
 {
   const tgi_config *c = &pass->model->config;
   const tgi_heads from = tgi_split_heads(pass, &l->qkv, &l->qkv, &l->attention);
   const tgi_heads to = tgi_split_heads(pass, &l->qk, &l->qkv, &l->attention);
+  const tg_tensor keys = tgi_rotated_keys(pass, &to.k, index);
   if (c->qk_norm) {
     tg_qk_norm_rope_fwd_args args = {.q = from.q,
                                      .k = from.k,
@@ -119,7 +120,7 @@ static tg_status rotate(tgi_pass *pass, const tgi_layer_activations *l,
                                      .cos = pass->rope.cos,
                                      .sin = pass->rope.sin,
                                      .q_out = to.q,
-                                     .k_out = to.k,
+                                     .k_out = keys,
                                      .q_rstd = l->q_rstd,
                                      .k_rstd = l->k_rstd,
                                      .eps = (float)c->norm_eps,
@@ -133,7 +134,7 @@ static tg_status rotate(tgi_pass *pass, const tgi_layer_activations *l,
                            .cos = pass->rope.cos,
                            .sin = pass->rope.sin,
                            .q_out = to.q,
-                           .k_out = to.k,
+                           .k_out = keys,
                            .position_offset = pass->past,
                            .pairing = TG_ROPE_HALVES,
                            .rounding = TG_ROUNDING_ONCE};
@@ -197,7 +198,7 @@ static tg_status run_layer_ops(tgi_pass *pass, int index)
     status = project(pass, &l->norm1, p->qkv, p->qkv_bias, NULL, &l->qkv);
   }
   if (status == TG_OK && pass->model->config.position == TGI_ROPE) {
-    status = rotate(pass, l, p);
+    status = rotate(pass, l, p, index);
   }
   if (status == TG_OK) {
     status = tgi_attend(pass, l, index);

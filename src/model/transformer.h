@@ -156,6 +156,10 @@ tgi_heads tgi_split_heads(const tgi_pass *pass, const tg_tensor *qk, const tg_te
 float tgi_attention_scale(const tgi_config *config, int index);
 int32_t tgi_attention_window(const tgi_config *config, int index);
 
+/** Where the rotation of a layer's keys puts them: into the cache, if they stay as they are there,
+ * else into `keys`. */
+tg_tensor tgi_rotated_keys(const tgi_pass *pass, const tg_tensor *keys, int index);
+
 /**
  * Attention of layer `index`, and before it the pass's keys and values into the cache if there is
  * one (transformer_cache.c).

@@ -37,12 +37,24 @@ static tg_status store_in_cache(const tgi_pass *pass, const tg_tensor *from, con
   const tg_tensor rows = tgi_heads_as_rows(from);
   const int64_t width = rows.shape[1];
   char *to = tgi_advance(cache, pass->past * width);
-  if (pass->cast) {
-    return tg_memory_convert(pass->ctx, tg_tensor_2d(to, cache->dtype, pass->seq, width), rows);
+  return tg_memory_convert(pass->ctx, tg_tensor_2d(to, cache->dtype, pass->seq, width), rows);
+}
+
+/* Whether the rotation of keys writes them to the cache itself. */
+static bool rotates_into_cache(const tgi_pass *pass)
+{
+  return pass->cache && !pass->cast && !pass->pages && !pass->place &&
+         pass->model->config.position == TGI_ROPE;
+}
+
+tg_tensor tgi_rotated_keys(const tgi_pass *pass, const tg_tensor *keys, int index)
+{
+  if (!rotates_into_cache(pass)) {
+    return *keys;
   }
-  const size_t element = tg_dtype_bytes(from->dtype), row = (size_t)width * element;
-  return tg_memory_copy(pass->ctx, to, row, from->data, (size_t)rows.stride[0] * element, row,
-                        (size_t)pass->seq);
+  const tg_tensor *cache = &pass->cache[index].keys;
+  const int64_t width = keys->shape[2] * keys->shape[3];
+  return tg_tensor_view(tgi_advance(cache, pass->past * width), cache->dtype, 4, keys->shape);
 }
 
 /* Elements from one buffer to a later one of the same block. */
@@ -87,7 +99,8 @@ static tg_status store(const tgi_pass *pass, const tgi_heads *h, const tgi_layer
   if (pass->place) {
     return store_at_place(pass, h, cache);
   }
-  const tg_status status = store_in_cache(pass, &h->k, &cache->keys);
+  const tg_status status =
+      rotates_into_cache(pass) ? TG_OK : store_in_cache(pass, &h->k, &cache->keys);
   return status ? status : store_in_cache(pass, &h->v, &cache->values);
 }
 

@@ -280,9 +280,14 @@ def test_jax():
     y = arrays.rms_norm(jax.numpy.asarray(x), jax.numpy.asarray(w))
     assert isinstance(y, jax.Array)
     close(np.asarray(y), arrays.rms_norm(x, w))
-    model = tegula.Model.from_preset("gpt_nano", vocab_size=257)
-    logits = model(jax.numpy.asarray([[1, 2, 3]], dtype="int32"))
-    assert isinstance(logits, jax.Array) and (np.asarray(logits) == model(np.array([[1, 2, 3]]))).all()
+    on_gpu = jax.default_backend() == "gpu"
+    for device in ("cpu", "cuda") if on_gpu else ("cpu",):
+        model = tegula.Model.from_preset("gpt_nano", vocab_size=257, device=device)
+        ids = jax.device_put(np.array([[1, 2, 3]], "int32"), jax.devices("gpu" if device == "cuda" else "cpu")[0])
+        logits, tokens = model(ids), model.generate(ids, 4)
+        assert isinstance(logits, jax.Array) and logits.device == tokens.device == ids.device
+        assert (np.asarray(logits) == model(np.array([[1, 2, 3]]))).all()
+        assert (np.asarray(tokens) == model.generate(np.array([[1, 2, 3]]), 4)).all()
     dy, rstd = normal(2, 3, 8), arrays.rms_norm(x, w, results=("rstd",))
     want = arrays.rms_norm_bwd(dy, x, w, rstd, results=("dx", "dweight"))
     got = arrays.rms_norm_bwd(*map(jax.numpy.asarray, (dy, x, w, rstd)), results=("dx", "dweight"))  # dweight is added to
