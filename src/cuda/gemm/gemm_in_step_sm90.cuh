@@ -332,7 +332,7 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
   }
   if constexpr (kMayBeLoose && kIsHalf) {
     if (job.loose) {
-      gemm_store_loose<Form::kN>(pairs, s.result + (4 * consumer + warp) * (kGemmBlock / 2),
+      gemm_store_loose(pairs, s.result + (4 * consumer + warp) * (kGemmBlock / 2),
                                  static_cast<uint16_t *>(job.c), job.c_step, row + 16 * warp,
                                  job.tiles.m, first, job.n);
     }
