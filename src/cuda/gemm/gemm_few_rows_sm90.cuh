@@ -173,16 +173,6 @@ __device__ __forceinline__ void few_rows_leave(const float (&d)[kTokens / 2],
   }
 }
 
-/** Four sums of another block of the cluster, from where `mine` is in this one. */
-__device__ __forceinline__ float4 load_in_cluster(const float *mine, unsigned block)
-{
-  float4 v;
-  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(address_in(mine, block)));
-  return v;
-}
-
 /** The sums of all parts, added up in their order; their loads are under way at once. */
 __device__ __forceinline__ float4 few_rows_total(const float *mine, int parts)
 {
@@ -193,7 +183,7 @@ __device__ __forceinline__ float4 few_rows_total(const float *mine, int parts)
 #pragma unroll
   for (int p = 0; p < TGI_GEMM_FEW_PARTS; p++) {
     if (p < parts) {
-      v[p] = load_in_cluster(mine, (unsigned)p);
+      v[p] = load_in_cluster(address_in(mine, (unsigned)p));
     }
   }
   float4 sum = make_float4(0, 0, 0, 0);
