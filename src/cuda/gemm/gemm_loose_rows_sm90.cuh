@@ -59,8 +59,8 @@ __device__ __forceinline__ void gemm_store_loose(const uint32_t (&pairs)[32], ui
     const int first = row + kLooseRows * half;
     uint16_t *to = c + first * step + column;
     /* Words lie so that a vector begins in the first word of 16 bytes. */
-    const uint32_t mine = memory + line * kLooseRow + 16 + 4 * q -
-                          2 * (gemm_loose_head(to + line * step) & ~1);
+    const uint32_t mine =
+        memory + line * kLooseRow + 16 + 4 * q - 2 * (gemm_loose_head(to + line * step) & ~1);
     __syncwarp(); /* what was there has been read */
 #pragma unroll
     for (int j = 0; j < 16; j++) {
