@@ -6,7 +6,6 @@
  * Work       Panels of 32 rows of W by up to 32 rows of x for a block.
  * Bound      One reading of W for few rows, tensor cores for many.
  */
-#include "cuda/gemm/quantised_product.cuh"
 #include "ops/linear_int4/int4_product.cuh"
 #include "ops/linear_int4/linear_int4_plain.cuh"
 
