@@ -135,8 +135,7 @@ template <int kN> __device__ __forceinline__ void settle(float (&d)[kN])
                  ".reg .pred add;\n\t"                                                             \
                  "setp.ne.b32 add, %" #i5 ", 0;\n\t"                                               \
                  "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type " {" names      \
-                 "}, {%" #i0 ", %" #i1 ", %" #i2 ", %" #i3 "}, %" #i4 ", add, 1, 1, " turn   \
-                 ";\n\t"                                                                         \
+                 "}, {%" #i0 ", %" #i1 ", %" #i2 ", %" #i3 "}, %" #i4 ", add, 1, 1, " turn ";\n\t" \
                  "}"                                                                               \
                  : WGMMA_LIST sums                                                                 \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));             \

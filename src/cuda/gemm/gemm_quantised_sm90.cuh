@@ -4,9 +4,10 @@
  *
  * A cluster of blocks has a tile of rows of W and up to 128 rows of x; each block has a part of the
  * chunks of 128 columns. Chunks come into a ring of stages: the panels' bytes as they are
- * packed, and x in pages; a warp brings a panel or a page. A warpgroup has 64 rows of the tile: lane 4 g + q of warp w has rows
- * 4 g + 2 h and the next of panel w of its four panels, in all columns that it has as a lane of
- * A's fragments; h says which half of the panels' rows the warpgroup has.
+ * packed, and x in pages; a warp brings a panel or a page. A warpgroup has 64 rows of the tile:
+ * lane 4 g + q of warp w has rows 4 g + 2 h and the next of panel w of its four panels, in all
+ * columns that it has as a lane of A's fragments; h says which half of the panels' rows the
+ * warpgroup has.
  *
  * Order of sums. A part is a chain of its groups in the order of k: a group's sum is a chain of
  * matrix products, scaled in f32. The parts are added in order. How many parts there are follows
@@ -181,8 +182,8 @@ __device__ __forceinline__ void multiply_group(const Form &form, float (&total)[
 #pragma unroll
     for (int j = 0; j < 2; j++) {
       multiply_by_registers<T, B::kTokens>(
-          part, a[step % kAhead][j], operand_at(b, step / 2 * B::kPageBytes + step % 2 * 64 + 32 * j),
-          step + j > 0);
+          part, a[step % kAhead][j],
+          operand_at(b, step / 2 * B::kPageBytes + step % 2 * 64 + 32 * j), step + j > 0);
     }
     if (kAhead < kSteps || step + 1 == kSteps) {
       wgmma_commit();

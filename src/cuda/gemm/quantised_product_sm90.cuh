@@ -55,8 +55,8 @@ tg_status launch_wide(const tg_context *ctx, const Args *a, const quantised_prod
   t.stage_bytes = B::stage_bytes(p);
   t.stages = most / t.stage_bytes < kMostStages ? most / t.stage_bytes : kMostStages;
   t.packs_of_y = (uintptr_t)p.y % (unsigned)(4 * y_bytes) == 0 && p.y_step % 4 == 0;
-  const int ring = t.stages * t.stage_bytes > B::kSumBytes ? t.stages * t.stage_bytes
-                                                           : B::kSumBytes;
+  const int ring =
+      t.stages * t.stage_bytes > B::kSumBytes ? t.stages * t.stage_bytes : B::kSumBytes;
   const size_t shared = (size_t)(1024 + ring + barriers);
   const tg_tensor x = pages_of(&a->x);
   CUtensorMap map;
@@ -97,7 +97,8 @@ tg_status multiply_wide(const tg_context *ctx, const Args *a, const quantised_pr
 
 template <typename Args> void tell_wide(const Args *a, char *text, size_t bytes)
 {
-  const int tokens = wide_tokens(a->x.shape[0]), parts = quantised_parts(a->y.shape[1], a->x.shape[1]);
+  const int tokens = wide_tokens(a->x.shape[0]),
+            parts = quantised_parts(a->y.shape[1], a->x.shape[1]);
   snprintf(text, bytes, "wgmma, weight widened in registers, %d x %d tiles, %d part%s of k", tokens,
            tokens > 64 ? 128 : 256, parts, parts > 1 ? "s" : "");
 }

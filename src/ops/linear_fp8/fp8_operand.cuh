@@ -47,8 +47,8 @@ struct fp8_plain_chunk {
                                             const uint32_t (&)[2]) const
   {
     const int lane = threadIdx.x % kWarp, q = lane % 4, odd_first = q / 2;
-    const uint32_t lines = panel + TGI_FP8_HEAD_BYTES + (kStep * step + 2 * q) * TGI_PANEL_ROWS +
-                           lane / 4 * 4;
+    const uint32_t lines =
+        panel + TGI_FP8_HEAD_BYTES + (kStep * step + 2 * q) * TGI_PANEL_ROWS + lane / 4 * 4;
     const uint32_t low = odd_first ? 4 : 0, high = 4 - low; /* words' bytes in a permutation */
     const uint32_t bytes = (high + 2 * half) << 12 | (low + 2 * half) << 4;
 #pragma unroll
@@ -57,8 +57,7 @@ struct fp8_plain_chunk {
       const uint32_t second = load_shared(lines + (8 * i + 1 - odd_first) * TGI_PANEL_ROWS);
 #pragma unroll
       for (int r = 0; r < 2; r++) {
-        a[i / 2][i % 2 * 2 + r] =
-            widen_codes<T>(__byte_perm(first, second, bytes + r * 0x1010));
+        a[i / 2][i % 2 * 2 + r] = widen_codes<T>(__byte_perm(first, second, bytes + r * 0x1010));
       }
     }
   }

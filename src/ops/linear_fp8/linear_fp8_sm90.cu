@@ -17,14 +17,14 @@ extern "C" size_t TGI_WORKSPACE(linear_fp8_fwd)(const tg_context *, const tg_lin
 }
 
 extern "C" tg_status TGI_KERNEL(linear_fp8_fwd)(const tg_context *ctx,
-                                                 const tg_linear_fp8_fwd_args *a)
+                                                const tg_linear_fp8_fwd_args *a)
 {
   return takes_wide(ctx, a) ? multiply_wide<fp8_operand>(ctx, a, fp8_product_of(ctx, a))
                             : TG_UNSUPPORTED;
 }
 
 extern "C" void TGI_PLAN(linear_fp8_fwd)(const tg_context *ctx, const tg_linear_fp8_fwd_args *a,
-                                          char *text, size_t bytes)
+                                         char *text, size_t bytes)
 {
   if (takes_wide(ctx, a)) {
     tell_wide(a, text, bytes);

@@ -9,8 +9,8 @@
 inline namespace TGI_CUDA_ENTRY
 {
 
-/** The kernels' description of a call. How the weight is packed follows if its bytes leave no doubt;
- * else the kernel reads the header first. */
+/** The kernels' description of a call. How the weight is packed follows if its bytes leave no
+ * doubt; else the kernel reads the header first. */
 inline quantised_product int4_product_of(const tg_context *ctx, const tg_linear_int4_fwd_args *a)
 {
   const int64_t in = a->x.shape[1], out = a->y.shape[1];

@@ -11,7 +11,8 @@
 #include "ops/linear_int4/int4_product.cuh"
 #include "ops/linear_int4/linear_int4_plain.cuh"
 
-extern "C" size_t TGI_WORKSPACE(linear_int4_fwd)(const tg_context *, const tg_linear_int4_fwd_args *)
+extern "C" size_t TGI_WORKSPACE(linear_int4_fwd)(const tg_context *,
+                                                 const tg_linear_int4_fwd_args *)
 {
   return 0;
 }
