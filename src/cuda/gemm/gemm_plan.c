@@ -172,21 +172,22 @@ static const char *obstacle_to_beside(const tgi_gemm_problem *p)
 }
 
 /* Of gradients of weights, products TN, which have as many sums as there are rows: where tiles
- * occupy less than half of the device, the blocks of a cluster make a tile in parts along k. 120:
- * of an H200's 132 multiprocessors those that clusters of three and four reach; whatever the
- * device, for sums go by shapes. 0: not in parts. */
+ * occupy less than half of the device, the blocks of a cluster make a tile in parts along k.
+ * `most`: tiles up to which an H200 has the clusters at work at once, of 2 .. 8 blocks, one on a
+ * multiprocessor; whatever the device, for sums go by shapes. 0: not in parts. */
 static int parts_of_tile(const tgi_gemm_problem *p, const tgi_gemm_plan *plan)
 {
-  enum { kBlocks = 120, kStepsOfPart = 8 /* at least */ };
-  if (p->a.major != TGI_GEMM_ACROSS_K || plan->tile_n != kNarrowColumns ||
-      plan->tiles > kBlocks / 2) {
+  enum { kStepsOfPart = 8 /* at least */ };
+  static const int most[TGI_GEMM_FEW_PARTS + 1] = {[2] = 60, 40, 28, 22, 18, 14, 14};
+  if (p->a.major != TGI_GEMM_ACROSS_K || plan->tile_n != kNarrowColumns) {
     return 0;
   }
   const int64_t steps = parts(p->k, plan->tile_k) / kStepsOfPart;
-  int64_t most = kBlocks / plan->tiles;
-  most = most < TGI_GEMM_FEW_PARTS ? most : TGI_GEMM_FEW_PARTS;
-  most = most < steps ? most : steps;
-  return most < 2 ? 0 : (int)most;
+  int n = TGI_GEMM_FEW_PARTS;
+  while (n >= 2 && (plan->tiles > most[n] || n > steps)) {
+    n--;
+  }
+  return n < 2 ? 0 : n;
 }
 
 /* Microseconds on an H200: what a step of 64 along k costs a tile, what a tile costs beside its
