@@ -377,6 +377,11 @@ tgi_gemm_plan tgi_gemm_plan_few_sm90(const tgi_gemm_problem *p)
   const int most = clamped(steps / kStepsOfPart, TGI_GEMM_FEW_PARTS);
   plan.parts = clamped(kBlocksWanted / plan.column_tiles, most);
   plan.blocks = (int)plan.tiles * plan.parts;
+  if (plan.parts == 2 || plan.parts == 4) { /* larger clusters would not all be at work at once */
+    plan.tile_n = TGI_GEMM_FEW_HALF;
+    plan.tiles = plan.column_tiles = parts(p->n, plan.tile_n);
+    plan.blocks = (int)plan.tiles * plan.parts / 2;
+  }
   return plan;
 }
 

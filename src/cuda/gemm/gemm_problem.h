@@ -89,6 +89,7 @@ enum {
   TGI_GEMM_MOST_GROUPS = 1024, /* whose ends fit beside the tiles in shared memory */
   TGI_GEMM_FEW_ROWS = 64,      /* of A, up to which a product NT is one of few rows */
   TGI_GEMM_FEW_OUTPUTS = 128,  /* columns of a tile */
+  TGI_GEMM_FEW_HALF = 64,      /* of one whose block has two parts of k */
   TGI_GEMM_FEW_STEP = 64,      /* along k */
   TGI_GEMM_FEW_PARTS = 8,      /* of k at most: a cluster that every GPU can form */
   TGI_GEMM_MMA_LARGE = 128,    /* rows and columns of mma.sync's tiles */

@@ -70,8 +70,8 @@ extern "C" tg_status TGI_KERNEL(linear_fwd)(const tg_context *ctx, const tg_line
   }
   const tg_tensor weight = pages_of(&a->weight), x = pages_of(&a->x);
   const few_rows_job job = job_of(a, plan);
-  return a->x.dtype == TG_F16 ? few_rows_sm90<f16>(ctx, &weight, &x, job, finish_of(a))
-                              : few_rows_sm90<bf16>(ctx, &weight, &x, job, finish_of(a));
+  return a->x.dtype == TG_F16 ? few_rows_sm90<f16>(ctx, plan, &weight, &x, job, finish_of(a))
+                              : few_rows_sm90<bf16>(ctx, plan, &weight, &x, job, finish_of(a));
 }
 
 extern "C" void TGI_PLAN(linear_fwd)(const tg_context *, const tg_linear_fwd_args *a, char *text,

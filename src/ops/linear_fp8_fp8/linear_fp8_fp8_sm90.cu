@@ -93,7 +93,7 @@ tg_status multiply_few(const tg_context *ctx, const tg_linear_fp8_fp8_fwd_args *
     f.bias = a->bias.data;
     f.bias_dtype = a->bias.dtype;
   }
-  return few_rows_sm90<e4m3>(ctx, &weight, &codes, j, f);
+  return few_rows_sm90<e4m3>(ctx, plan, &weight, &codes, j, f);
 }
 
 gemm_in_step_job job_of(const tg_linear_fp8_fp8_fwd_args *a, const tgi_gemm_plan &plan,
