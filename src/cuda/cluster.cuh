@@ -44,6 +44,12 @@ __device__ __forceinline__ void arrive_in_cluster()
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory");
 }
 
+/** The first half where other blocks' shared memory was read before. */
+__device__ __forceinline__ void leave_cluster()
+{
+  asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
+}
+
 __device__ __forceinline__ void wait_in_cluster()
 {
   asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory");

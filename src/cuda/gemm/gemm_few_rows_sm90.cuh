@@ -102,7 +102,12 @@ __device__ __forceinline__ few_rows_shared few_rows_open(char *raw, const CUtens
     }
     publish_barriers();
   }
-  __syncthreads();
+  if (threadIdx.x < 2 * kWarpgroup) {
+    sync_some(2, kFewThreads);
+  } else { /* who loads waits for nobody */
+    __syncwarp();
+    arrive_some(2, kFewThreads);
+  }
   return s;
 }
 
@@ -271,22 +276,47 @@ __device__ __forceinline__ void few_rows_store(const few_rows_job &job, const Fi
   }
 }
 
-/** This block's share of the tile, from the sums of all parts. */
+/** This block's share of the tile, from the sums of all parts. Of a cluster's share a thread has at
+ * most kAtOnce fours: when all are read, the others may go, and what is stored does not hold them.
+ */
 template <typename T, typename Form, typename Finish>
 __device__ __forceinline__ void few_rows_finish(const few_rows_shared &s, const few_rows_job &job,
                                                 int output, int block, int blocks,
                                                 const Finish &finish)
 {
   constexpr int kFours = Form::kOutputs / 4;
+  constexpr int kAtOnce = (Form::kTokens * kFours / 2 + kFewThreads - 1) / kFewThreads;
   const int begin = kFours * block / blocks, share = kFours * (block + 1) / blocks - begin;
   const int bits = share > 1 ? 32 - __clz(share - 1) : 0; /* of a power of two not below it */
-  for (int i = (int)threadIdx.x; i < job.rows << bits; i += kFewThreads) {
-    const int row = i >> bits, four = i & ((1 << bits) - 1);
-    if (four < share) {
-      const int within = 4 * (begin + four);
-      float *mine = s.sums + row * Form::kPitch + within;
-      few_rows_store<T>(job, finish, few_rows_total<Form>(mine, job.parts), mine, row,
-                        output + within);
+  const int count = job.rows << bits;
+  for (int from = (int)threadIdx.x; from < count || blocks > 1; from += kAtOnce * kFewThreads) {
+    float4 sum[kAtOnce];
+    float *mine[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; u++) {
+      const int i = from + u * kFewThreads, four = i & ((1 << bits) - 1);
+      mine[u] = NULL;
+      if (i < count && four < share) {
+        mine[u] = s.sums + (i >> bits) * Form::kPitch + 4 * (begin + four);
+        sum[u] = few_rows_total<Form>(mine[u], job.parts);
+      }
+    }
+    if (blocks > 1) {
+      __syncwarp();
+      leave_cluster();
+    }
+#pragma unroll
+    for (int u = 0; u < kAtOnce; u++) {
+      const int i = from + u * kFewThreads;
+      if (mine[u]) {
+        few_rows_store<T>(job, finish, sum[u], mine[u], i >> bits,
+                          output + 4 * (begin + (i & ((1 << bits) - 1))));
+      }
+    }
+    if (blocks > 1) {
+      __syncwarp();
+      wait_in_cluster();
+      break;
     }
   }
 }
@@ -320,9 +350,6 @@ __global__ void __launch_bounds__(kFewThreads, 2)
   }
   cluster_barrier((unsigned)blocks);
   few_rows_finish<T, Form>(s, job, output, block, blocks, finish);
-  if (blocks > 1) {
-    cluster_barrier((unsigned)blocks); /* others still read this block's sums */
-  }
 }
 
 } // namespace
