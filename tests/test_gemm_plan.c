@@ -264,8 +264,8 @@ static void test_parts_of_dense(void **state)
   assert_int_equal(parts_of_dense(dense(across, across, 128, 128, 8192)), 8);
   assert_int_equal(parts_of_dense(dense(across, across, 128, 128, 24 * 64)), 3);
   assert_int_equal(parts_of_dense(dense(across, across, 128, 128, 15 * 64)), 0);
-  assert_int_equal(parts_of_dense(dense(across, across, 60 * 128, 128, 8192)), 2);
-  assert_int_equal(parts_of_dense(dense(across, across, 61 * 128, 128, 8192)), 0);
+  assert_int_equal(parts_of_dense(dense(across, across, 64 * 128, 128, 8192)), 2);
+  assert_int_equal(parts_of_dense(dense(across, across, 65 * 128, 128, 8192)), 0);
   /* of activations the number of rows is no row's business */
   assert_int_equal(parts_of_dense(forward(128, 768, 8192)), 0);
   assert_int_equal(parts_of_dense(dense(TGI_GEMM_ALONG_K, across, 128, 768, 8192)), 0);

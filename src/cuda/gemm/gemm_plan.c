@@ -176,7 +176,7 @@ static const char *obstacle_to_beside(const tgi_gemm_problem *p)
 static int parts_of_tile(const tgi_gemm_problem *p, const tgi_gemm_plan *plan)
 {
   enum { kStepsOfPart = 8 /* at least */ };
-  static const int most[TGI_GEMM_FEW_PARTS + 1] = {[2] = 60, 40, 28, 22, 18, 14, 14};
+  static const int most[TGI_GEMM_FEW_PARTS + 1] = {[2] = 64, 40, 28, 22, 18, 14, 14};
   if (p->a.major != TGI_GEMM_ACROSS_K || plan->tile_n != kNarrowColumns) {
     return 0;
   }
