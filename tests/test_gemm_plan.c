@@ -170,7 +170,8 @@ static int parts_of(int64_t m, int64_t n, int64_t k)
   const tgi_gemm_problem p = few_rows(m, n, k);
   const tgi_gemm_plan plan = tgi_gemm_plan_few_sm90(&p);
   assert_int_equal(plan.kernel, TGI_GEMM_SM90_FEW);
-  assert_int_equal(plan.blocks, plan.column_tiles * plan.parts);
+  assert_int_equal(plan.tile_n, plan.parts == 2 || plan.parts == 4 ? 64 : 128);
+  assert_int_equal(plan.blocks, plan.column_tiles * plan.parts / (plan.tile_n == 64 ? 2 : 1));
   return plan.parts;
 }
 
@@ -189,7 +190,7 @@ static void test_parts_of_few_rows(void **state)
   }
   const tgi_gemm_problem p = few_rows(9, 4097, 4096);
   assert_int_equal(tgi_gemm_plan_few_sm90(&p).tile_m, 16);
-  assert_int_equal(tgi_gemm_plan_few_sm90(&p).column_tiles, 33);
+  assert_int_equal(tgi_gemm_plan_few_sm90(&p).column_tiles, 65); /* of 64 */
 }
 
 /* ---- dense ---- */
@@ -243,6 +244,42 @@ static void test_dense_in_step(void **state)
   assert_int_equal(tgi_gemm_plan_tiles_sm90(&p, &kH200, 128).stages, 6);
 }
 
+static int parts_of_dense(tgi_gemm_problem p)
+{
+  const tgi_gemm_plan plan = tgi_gemm_plan_tiles_sm90(&p, &kH200, 128);
+  assert_int_equal(plan.kernel, TGI_GEMM_SM90_IN_STEP);
+  assert_int_equal(plan.blocks, plan.parts         ? plan.tiles * plan.parts
+                                : plan.tiles < 132 ? plan.tiles
+                                                   : 132);
+  return plan.parts;
+}
+
+/* Gradients of small weights over many rows: a tile is made in parts along k by a cluster. */
+static void test_parts_of_dense(void **state)
+{
+  (void)state;
+  const tgi_gemm_major across = TGI_GEMM_ACROSS_K;
+  assert_int_equal(parts_of_dense(dense(across, across, 768, 768, 8192)), 3); /* 36 tiles */
+  assert_int_equal(parts_of_dense(dense(across, across, 1024, 256, 8192)), 6);
+  assert_int_equal(parts_of_dense(dense(across, across, 128, 128, 8192)), 8);
+  assert_int_equal(parts_of_dense(dense(across, across, 128, 128, 24 * 64)), 3);
+  assert_int_equal(parts_of_dense(dense(across, across, 128, 128, 15 * 64)), 0);
+  assert_int_equal(parts_of_dense(dense(across, across, 64 * 128, 128, 8192)), 2);
+  assert_int_equal(parts_of_dense(dense(across, across, 65 * 128, 128, 8192)), 0);
+  /* of activations the number of rows is no row's business */
+  assert_int_equal(parts_of_dense(forward(128, 768, 8192)), 0);
+  assert_int_equal(parts_of_dense(dense(TGI_GEMM_ALONG_K, across, 128, 768, 8192)), 0);
+  const tgi_gemm_problem p = dense(across, across, 768, 768, 8192);
+  const tgi_gemm_device half = {66, 232448};
+  assert_int_equal(tgi_gemm_plan_tiles_sm90(&p, &half, 128).parts, 3); /* sums go by shapes */
+  assert_int_equal(tgi_gemm_plan_dense_sm90(&p, &kH200).tile_n, 128);
+  char text[160];
+  const tgi_gemm_plan plan = tgi_gemm_plan_dense_sm90(&p, &kH200);
+  tgi_gemm_plan_text(&p, &plan, text, sizeof text);
+  assert_string_equal(text, "wgmma, TN, tiles of 128 x 128, k in 3 parts, 6 stages of 64 steps, "
+                            "stored in step");
+}
+
 static void refuse_dense(tgi_gemm_problem p, const char *reason)
 {
   const tgi_gemm_plan plan = tgi_gemm_plan_dense_sm90(&p, &kH200);
@@ -261,8 +298,12 @@ static void test_refusals_of_dense(void **state)
   p.c.vectors = false;
   refuse_dense(p, "rows that do not begin at multiples of 16 bytes");
   p = forward(64, 64, 64);
-  p.reads = true;
-  refuse_dense(p, "results that old values or a residual are added to by threads");
+  p.reads = true; /* a residual: stored in step */
+  assert_int_equal(tgi_gemm_plan_dense_sm90(&p, &kH200).kernel, TGI_GEMM_SM90_IN_STEP);
+  assert_int_equal(tgi_gemm_plan_tiles_sm90(&p, &kH200, 192).kernel, TGI_GEMM_NOT_TAKEN);
+  p.c.vectors = false;
+  refuse_dense(p, "rows that do not begin at multiples of 16 bytes");
+  p.c.vectors = true;
   p.c.dtype = TG_F16;
   refuse_dense(p, "a result of another dtype");
   p.a.dtype = TG_F32;
@@ -320,6 +361,9 @@ static void test_choice(void **state)
   assert_false(prefers_lt(dense(along, across, 1, 4096, 4096)));
   assert_true(prefers_lt(dense(across, across, 64, 4096, 4096)));
   assert_false(prefers_lt(dense(across, across, 24576, 4096, 4096)));
+  tgi_gemm_problem p = forward(4096, 3072, 1024);
+  p.reads = true;
+  assert_true(prefers_lt(p));
 }
 
 static void refuse_few(tgi_gemm_problem p, const char *reason)
@@ -359,7 +403,7 @@ static void test_text(void **state)
   const tgi_gemm_problem few = few_rows(1, 4096, 4096);
   plan = tgi_gemm_plan_few_sm90(&few);
   tgi_gemm_plan_text(&few, &plan, text, sizeof text);
-  assert_string_equal(text, "wgmma, few rows: tiles of 8 rows x 128 columns, k in 4 parts");
+  assert_string_equal(text, "wgmma, few rows: tiles of 8 rows x 64 columns, k in 4 parts");
   const tgi_gemm_problem one = forward(8192, 4096, 12288);
   plan = tgi_gemm_plan_dense_sm90(&one, &kH200);
   tgi_gemm_plan_text(&one, &plan, text, sizeof text);
@@ -384,6 +428,7 @@ int main(void)
       cmocka_unit_test(test_refusals_of_few_rows),
       cmocka_unit_test(test_dense_tiles),
       cmocka_unit_test(test_dense_in_step),
+      cmocka_unit_test(test_parts_of_dense),
       cmocka_unit_test(test_refusals_of_dense),
       cmocka_unit_test(test_loose_rows),
       cmocka_unit_test(test_choice),

@@ -2,7 +2,7 @@
  * Tiles of tensors [index, row, head, dim], copied between memory and shared memory by one
  * thread (PTX: cp.async.bulk.tensor). From Hopper on.
  *
- * A page is up to 256 rows of 64 elements of one head (32 of f32, 128 of e4m3), 128 bytes a row;
+ * A page is up to 256 rows of 64 elements of one head (32 of f32, 128 of bytes), 128 bytes a row;
  * its 16-byte chunk c of row r lies at chunk c ^ r % 8, as products (wgmma.cuh) want it, and its
  * start is a multiple of 1024. What lies outside the tensor is read as zeros, and not written.
  */
@@ -59,7 +59,7 @@ inline tg_tensor pages_of(const tg_tensor *t)
 
 /** A map of a tensor that has pages, for pages of `rows` rows of so many bytes. */
 inline tg_status make_page_map(const tg_context *ctx, const tg_tensor *t, int rows,
-                               CUtensorMap *map, int row_bytes = kPageRow)
+                               CUtensorMap *map, int row_bytes = kPageRow, bool ahead = false)
 {
   static const int axes[4] = {3, 1, 2, 0};
   const int bytes_of = (int)tg_dtype_bytes(t->dtype);
@@ -82,13 +82,14 @@ inline tg_status make_page_map(const tg_context *ctx, const tg_tensor *t, int ro
   }
   const CUresult r = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(encode)(
       map,
-      t->dtype == TG_F32       ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
-      : t->dtype == TG_F16     ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-      : t->dtype == TG_F8_E4M3 ? CU_TENSOR_MAP_DATA_TYPE_UINT8
-                               : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      t->dtype == TG_F32   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+      : t->dtype == TG_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+      : bytes_of == 1      ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                           : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       4, t->data, extent, step + 1, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
       row_bytes == kPageRow ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      ahead ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return r == CUDA_SUCCESS ? TG_OK
                            : tgi_report(ctx, TG_DEVICE,
                                         "cuTensorMapEncodeTiled: expected success, got %d", (int)r);
@@ -100,13 +101,15 @@ struct page_map {
   const tg_tensor *of;
   int rows;
   int row_bytes = kPageRow;
+  bool ahead = false; /* pages' neighbours come to the second-level cache with them */
 };
 
 template <int kMaps> tg_status make_page_maps(const tg_context *ctx, const page_map (&maps)[kMaps])
 {
   tg_status status = TG_OK;
   for (int i = 0; i < kMaps && status == TG_OK; i++) {
-    status = make_page_map(ctx, maps[i].of, maps[i].rows, maps[i].map, maps[i].row_bytes);
+    status =
+        make_page_map(ctx, maps[i].of, maps[i].rows, maps[i].map, maps[i].row_bytes, maps[i].ahead);
   }
   return status;
 }
@@ -139,6 +142,25 @@ __device__ __forceinline__ void load_page(uint32_t to, const CUtensorMap *map, i
                :
                : "r"(to), "l"(map), "r"(col), "r"(row), "r"(head), "r"(index),
                  "r"(shared_address(b))
+               : "memory");
+}
+
+/** What the second-level cache need not keep, for load_page. */
+__device__ __forceinline__ uint64_t read_once()
+{
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+__device__ __forceinline__ void load_page(uint32_t to, const CUtensorMap *map, int col, int row,
+                                          int head, int index, mbarrier *b, uint64_t policy)
+{
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+               ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;"
+               :
+               : "r"(to), "l"(map), "r"(col), "r"(row), "r"(head), "r"(index),
+                 "r"(shared_address(b)), "l"(policy)
                : "memory");
 }
 

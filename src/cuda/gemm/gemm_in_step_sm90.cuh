@@ -8,8 +8,10 @@
  *         of C begin anywhere, by the warps (gemm_loose_rows_sm90.cuh). Meanwhile the producer
  *         fills the stages of the next tile.
  * Work    Tiles of 128 x 256, which leave no room for a whole result in shared memory, or of 128 x
- *         128 where there are few of those.
- * Sums    As in gemm_sm90.cuh: whatever the width of a tile, an element has the same bits.
+ *         128 where there are few of those; of the fewest, each by the blocks of a cluster in parts
+ *         along k (gemm_split_sm90.cuh).
+ * Sums    As in gemm_sm90.cuh: whatever the width of a tile, an element has the same bits. Sums of
+ *         parts are added up in their order.
  * Bound   Tensor cores.
  */
 #ifndef TGI_CUDA_GEMM_IN_STEP_SM90_CUH
@@ -18,7 +20,9 @@
 #include "cuda/gelu_math.cuh"
 #include "cuda/gemm/gemm_epilogue.cuh"
 #include "cuda/gemm/gemm_loose_rows_sm90.cuh"
-#include "cuda/gemm/gemm_sm90.cuh"
+#include "cuda/gemm/gemm_split_sm90.cuh"
+
+#include <type_traits>
 
 extern "C" {
 #include "tegula/linear.h"
@@ -29,17 +33,22 @@ inline namespace TGI_CUDA_ENTRY
 
 /** Of what, and how, a product is made. kActs: there may be an activation and saved values.
  * kScales: sums are multiplied by scales of their row and column. kApart: they are added up outside
- * of the tensor core. */
+ * of the tensor core. kParts: blocks of a cluster make a tile in parts. */
 template <typename Operand, typename Result, bool kMayAct, bool kHasScales = false,
-          bool kAddsApart = false>
+          bool kAddsApart = false, bool kInParts = false>
 struct gemm_in_step_way {
   using operand = Operand;
   using result = Result; /* C may be f32, too */
-  static constexpr bool kActs = kMayAct, kScales = kHasScales, kApart = kAddsApart;
+  using sum = wgmma_sum<Operand>;
+  static constexpr bool kActs = kMayAct, kScales = kHasScales, kApart = kAddsApart,
+                        kParts = kInParts;
+  static constexpr bool kIntegers = std::is_same_v<sum, int>;
+  static_assert(kScales || !kIntegers, "integers have scales");
 };
 
 /** What becomes of the sums: z = sums + bias; C = act(z) + add. With scales: C = (sums * row_scale)
- * * column_scale + bias. */
+ * * column_scale + bias; of integers, sums less column_zero * row_sum are whole numbers of 32 bits
+ * that f64 would be multiplied with row_scale in. */
 struct gemm_in_step_job {
   gemm_dense_tiles tiles;
   int n;
@@ -57,6 +66,8 @@ struct gemm_in_step_job {
   tg_activation activation;
   const float *row_scale, *column_scale;
   bool one_column_scale; /* for all columns */
+  const int32_t *row_sum;
+  const int8_t *column_zero;
 
   __device__ __forceinline__ int first_column(int column_tile) const
   {
@@ -111,6 +122,43 @@ struct gemm_part {
   }
 };
 
+/** What is added to a thread's part of a block, from rows of an even number of columns. Pairs that
+ * do not exist are others', which are not stored: without tests all loads are under way at once. */
+template <typename C, int kValues> struct gemm_addends {
+  using two = typename std::conditional<sizeof(C) == 2, uint32_t, float2>::type;
+  two pair[kValues / 2];
+
+  __device__ __forceinline__ void read(const gemm_part &at, const void *add, int64_t step)
+  {
+    const int last = at.columns - 2;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int row = at.has_row(i) ? at.row + 8 * i : at.rows - 1;
+      const C *from = static_cast<const C *>(add) + row * step;
+#pragma unroll
+      for (int j = 0; j < kValues / 4; j++) {
+        const int column = at.column + 8 * j;
+        pair[2 * j + i] = *reinterpret_cast<const two *>(from + (column < last ? column : last));
+      }
+    }
+  }
+
+  __device__ __forceinline__ void add_to(float *v) const
+  {
+#pragma unroll
+    for (int i = 0; i < kValues / 2; i++) {
+      if constexpr (sizeof(C) == 2) {
+        v[2 * i] += half_of<C>(pair[i], 0);
+        v[2 * i + 1] += half_of<C>(pair[i], 1);
+      } else {
+        v[2 * i] += pair[i].x;
+        v[2 * i + 1] += pair[i].y;
+      }
+    }
+  }
+};
+
+/** The same of rows of an odd number of columns. */
 template <typename C, int kValues>
 __device__ __forceinline__ void gemm_add_rows(float *v, const gemm_part &at, const void *add,
                                               int64_t step)
@@ -148,7 +196,25 @@ __device__ __forceinline__ void gemm_save_rows(const float *v, const gemm_part &
   }
 }
 
-/** Scaled sums, and the bias, which comes from memory: `scale`, of columns, has its place. */
+/** The bias from memory: scales of columns have its place. */
+template <int kValues>
+__device__ __forceinline__ void gemm_add_bias_part(float *v, const gemm_in_step_job &job,
+                                                   const gemm_part &at)
+{
+  if (job.bias) {
+#pragma unroll
+    for (int j = 0; j < kValues / 2; j++) {
+      const int column = j / 2 * 8 + j % 2;
+      const float b = at.column + column < at.columns
+                          ? load_any(job.bias, job.bias_dtype, at.column + column)
+                          : 0.0f;
+      v[j / 2 * 4 + j % 2] += b;
+      v[j / 2 * 4 + 2 + j % 2] += b;
+    }
+  }
+}
+
+/** Scaled sums and the bias. */
 template <int kValues>
 __device__ __forceinline__ void gemm_scale_part(float *v, const gemm_in_step_job &job,
                                                 const gemm_part &at, const float *scale,
@@ -163,17 +229,37 @@ __device__ __forceinline__ void gemm_scale_part(float *v, const gemm_in_step_job
       v[4 * j + 2 * i + 1] = v[4 * j + 2 * i + 1] * row[i] * s.y;
     }
   }
-  if (job.bias) {
+  gemm_add_bias_part<kValues>(v, job, at);
+}
+
+/** f32(f64(n) * f64(t)) for t of at most 17 significant bits and below 2^122, and |n| < 2^31 - 64:
+ * n is a multiple of 128 and a rest of at most 64, whose product with t is exact. */
+__device__ __forceinline__ float gemm_scale_integer(int n, float t)
+{
+  const int up = n + 64;
+  const float rest = __int_as_float((up & 127) | 0x4b000000) - 8388672.0f; /* 2^23 + 64 */
+  return __fmaf_rn((float)(up & ~127), t, rest * t);
+}
+
+/** The same of integers: `v` from `sums`. */
+template <int kValues>
+__device__ __forceinline__ void
+gemm_scale_integers(float *v, const int *sums, const gemm_in_step_job &job, const gemm_part &at,
+                    const float *scale, const int8_t *zero, const float (&row)[2],
+                    const int (&row_sum)[2])
+{
 #pragma unroll
-    for (int j = 0; j < kValues / 2; j++) {
-      const int column = j / 2 * 8 + j % 2;
-      const float b = at.column + column < at.columns
-                          ? load_any(job.bias, job.bias_dtype, at.column + column)
-                          : 0.0f;
-      v[j / 2 * 4 + j % 2] += b;
-      v[j / 2 * 4 + 2 + j % 2] += b;
+  for (int j = 0; j < kValues / 4; j++) {
+    const float2 s = *reinterpret_cast<const float2 *>(scale + 8 * j);
+    const char2 z = *reinterpret_cast<const char2 *>(zero + 8 * j);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int *n = sums + 4 * j + 2 * i;
+      v[4 * j + 2 * i] = gemm_scale_integer(n[0] - z.x * row_sum[i], row[i]) * s.x;
+      v[4 * j + 2 * i + 1] = gemm_scale_integer(n[1] - z.y * row_sum[i], row[i]) * s.y;
     }
   }
+  gemm_add_bias_part<kValues>(v, job, at);
 }
 
 /** Sums to values of C. */
@@ -205,9 +291,6 @@ __device__ __forceinline__ void gemm_finish_part(float *v, const gemm_in_step_jo
       v[i] = gelu_erf<C>(v[i]);
     }
   }
-  if (job.add) {
-    gemm_add_rows<C, kValues>(v, at, job.add, job.add_step);
-  }
 }
 
 /** Leaves a warpgroup's block of 64 rows of 128 bytes as a page: 64 columns of T or 32 of f32. */
@@ -233,11 +316,20 @@ template <typename C> __device__ __forceinline__ void gemm_leave_page(const floa
   }
 }
 
-/** A thread's scales of a tile: of its two rows, and some of the columns. They are read before the
- * products, beside which they come, and shared behind these. */
-template <int kN> struct gemm_scales {
+/** A thread's scales of a tile: of its two rows, and some of the columns; of integers sums of rows
+ * and zero points of columns, too. They are read before the products, beside which they come, and
+ * shared behind these. */
+template <int kN, bool kIntegers> struct gemm_scales {
   static constexpr int kEach = kN / kWarpgroup; /* columns of a thread */
   float row[2], column[kEach];
+  int row_sum[2];
+  int8_t zero[kEach];
+
+  /** Where the zero points of a warpgroup lie in shared memory: behind both's scales. */
+  __device__ __forceinline__ static int8_t *zeros(const gemm_shared &s, int consumer)
+  {
+    return reinterpret_cast<int8_t *>(s.bias + kGemmConsumers * kN) + consumer * kN;
+  }
 
   __device__ __forceinline__ void read(const gemm_in_step_job &job, const gemm_place &p,
                                        int consumer)
@@ -247,29 +339,38 @@ template <int kN> struct gemm_scales {
     for (int i = 0; i < 2; i++) {
       const int line = p.row + 64 * consumer + thread / 32 * 16 + thread % 32 / 4 + 8 * i;
       row[i] = line < job.tiles.m ? job.row_scale[line] : 0.0f;
+      if (kIntegers) {
+        row_sum[i] = line < job.tiles.m ? job.row_sum[line] : 0;
+      }
     }
 #pragma unroll
     for (int i = 0; i < kEach; i++) {
       const int at = p.column_tile * kN + i * kWarpgroup + thread;
       column[i] = at < job.n ? job.column_scale[job.one_column_scale ? 0 : at] : 0.0f;
+      if (kIntegers) {
+        zero[i] = at < job.n ? job.column_zero[at] : (int8_t)0;
+      }
     }
   }
 
-  __device__ __forceinline__ void share(float *to) const
+  __device__ __forceinline__ void share(float *to, int8_t *zeros_to) const
   {
 #pragma unroll
     for (int i = 0; i < kEach; i++) {
       to[i * kWarpgroup + threadIdx.x % kWarpgroup] = column[i];
+      if (kIntegers) {
+        zeros_to[i * kWarpgroup + threadIdx.x % kWarpgroup] = zero[i];
+      }
     }
   }
 };
 
 /** A warpgroup's rows of a tile, from sums to memory. */
 template <typename C, typename Form, typename Way>
-__device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const gemm_shared &s,
-                                                const gemm_in_step_job &job, const gemm_place &p,
-                                                const CUtensorMap *c, int consumer,
-                                                const float (&row_scale)[2])
+__device__ __forceinline__ void
+    gemm_store_rows(typename Way::sum (&d)[Form::kN / 2], const gemm_shared &s,
+                    const gemm_in_step_job &job, const gemm_place &p, const CUtensorMap *c,
+                    int consumer, const gemm_scales<Form::kN, Way::kIntegers> &scales)
 {
   constexpr int kColumns = kPageRow / (int)sizeof(C), kValues = kColumns / 2;
   const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x % kWarpgroup / 32;
@@ -279,21 +380,58 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
   constexpr bool kIsHalf = sizeof(C) == 2;
   /* Wide tiles have no registers left for the pairs of loose rows. */
   constexpr bool kMayBeLoose = Way::kActs && Form::kN == 128;
+  constexpr int kBlocks = Form::kN / kColumns;
   uint32_t pairs[Form::kN / 4];
+  /* Wide tiles across k have no registers left for the next block's. */
+  constexpr bool kAhead = !Way::kParts && !(Form::kTurnB && Form::kN == 256);
+  const bool adds_pairs = !Way::kScales && job.add && job.n % 2 == 0;
+  const auto part_of = [&](int block) -> gemm_part {
+    return {row + 16 * warp + lane / 4, job.tiles.m, first + block * kColumns + 2 * (lane % 4),
+            job.n};
+  };
+  gemm_addends<C, Way::kScales ? 4 : kValues> next;
+  if (adds_pairs && kAhead) {
+    next.read(part_of(0), job.add, job.add_step);
+  }
   sync_some(1 + consumer, kWarpgroup); /* the bias, or columns' scales, are there */
 #pragma unroll
-  for (int block = 0; block < Form::kN / kColumns; block++) {
+  for (int block = 0; block < kBlocks; block++) {
     const int column = first + block * kColumns;
+    if constexpr (Way::kParts) {
+      if (!gemm_owns<kBlocks>(consumer, block)) {
+        continue;
+      }
+      gemm_add_parts<kValues>(d + kValues * block, s, kValues * block);
+    }
+    if (adds_pairs && !kAhead) {
+      next.read(part_of(block), job.add, job.add_step);
+    }
+    const auto addends = next;
+    if (adds_pairs && kAhead && block + 1 < kBlocks) {
+      next.read(part_of(block + 1), job.add, job.add_step);
+    }
     const uint32_t page = s.result + (2 * consumer + block % 2) * kGemmBlock;
-    const gemm_part at = {row + 16 * warp + lane / 4, job.tiles.m, column + 2 * (lane % 4), job.n};
-    if constexpr (Way::kScales) {
-      gemm_scale_part<kValues>(d + kValues * block, job, at, bias + block * kColumns, row_scale);
+    const gemm_part at = part_of(block);
+    float scaled[kValues]; /* integers */
+    float *v = scaled;
+    if constexpr (Way::kIntegers) {
+      const int8_t *zero = scales.zeros(s, consumer) + 2 * (lane % 4);
+      gemm_scale_integers<kValues>(v, d + kValues * block, job, at, bias + block * kColumns,
+                                   zero + block * kColumns, scales.row, scales.row_sum);
     } else {
-      gemm_finish_part<C, kValues, Way::kActs>(d + kValues * block, job, at,
-                                               bias + block * kColumns);
+      v = d + kValues * block;
+      if constexpr (Way::kScales) {
+        gemm_scale_part<kValues>(v, job, at, bias + block * kColumns, scales.row);
+      } else {
+        gemm_finish_part<C, kValues, Way::kActs>(v, job, at, bias + block * kColumns);
+        if (adds_pairs) {
+          addends.add_to(v);
+        } else if (job.add) {
+          gemm_add_rows<C, kValues>(v, at, job.add, job.add_step);
+        }
+      }
     }
     if (kMayBeLoose && job.loose) {
-      const float *v = d + kValues * block;
       if constexpr (kIsHalf) {
 #pragma unroll
         for (int i = 0; i < kValues / 2; i++) {
@@ -308,7 +446,7 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
       continue;
     }
     if (job.c && column + kColumns > job.n) {
-      gemm_save_rows<C, kValues>(d + kValues * block, at, job.c, job.c_step);
+      gemm_save_rows<C, kValues>(v, at, job.c, job.c_step);
       if (leads) {
         commit_stores(); /* of nothing: pages take turns */
       }
@@ -318,7 +456,7 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
       wait_for_earlier_store_reads(); /* of this page */
     }
     sync_some(1 + consumer, kWarpgroup);
-    gemm_leave_page<C>(d + kValues * block, page);
+    gemm_leave_page<C>(v, page);
     publish_to_copies();
     sync_some(1 + consumer, kWarpgroup);
     if (leads) {
@@ -332,14 +470,38 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
   }
   if constexpr (kMayBeLoose && kIsHalf) {
     if (job.loose) {
-      gemm_store_loose<Form::kN>(pairs, s.result + (4 * consumer + warp) * (kGemmBlock / 2),
-                                 static_cast<uint16_t *>(job.c), job.c_step, row + 16 * warp,
-                                 job.tiles.m, first, job.n);
+      gemm_store_loose(pairs, s.result + (4 * consumer + warp) * (kGemmBlock / 2),
+                       static_cast<uint16_t *>(job.c), job.c_step, row + 16 * warp, job.tiles.m,
+                       first, job.n);
     }
   }
   /* Behind blocks without barriers: the next tile's takes its place. */
   if (job.c && (job.bias || Way::kScales)) {
     sync_some(1 + consumer, kWarpgroup);
+  }
+}
+
+template <typename Form>
+__device__ __forceinline__ void gemm_read_bias(const gemm_shared &s, const gemm_in_step_job &job,
+                                               const gemm_place &p, int consumer)
+{
+  for (int i = (int)threadIdx.x % kWarpgroup; i < Form::kN && job.bias; i += kWarpgroup) {
+    const int column = p.column_tile * Form::kN + i;
+    s.bias[consumer * Form::kN + i] =
+        column < job.n ? load_any(job.bias, job.bias_dtype, column) : 0.0f;
+  }
+}
+
+template <typename Way, typename Form>
+__device__ __forceinline__ void
+    gemm_store_rows_as(typename Way::sum (&d)[Form::kN / 2], const gemm_shared &s,
+                       const gemm_in_step_job &job, const gemm_place &p, const CUtensorMap *c,
+                       int consumer, const gemm_scales<Form::kN, Way::kIntegers> &scales)
+{
+  if (job.is_f32) {
+    gemm_store_rows<float, Form, Way>(d, s, job, p, c, consumer, scales);
+  } else {
+    gemm_store_rows<typename Way::result, Form, Way>(d, s, job, p, c, consumer, scales);
   }
 }
 
@@ -357,34 +519,57 @@ gemm_consume_in_step(const gemm_shared &s, const gemm_in_step_job &job, const CU
       gemm_pass_by(s, turn, p);
       continue;
     }
-    gemm_scales<Form::kN> scales = {};
+    gemm_scales<Form::kN, Way::kIntegers> scales = {};
     if constexpr (Way::kScales) {
       scales.read(job, p, consumer);
     } else {
-      for (int i = (int)threadIdx.x % kWarpgroup; i < Form::kN && job.bias; i += kWarpgroup) {
-        const int column = p.column_tile * Form::kN + i;
-        s.bias[consumer * Form::kN + i] =
-            column < job.n ? load_any(job.bias, job.bias_dtype, column) : 0.0f;
-      }
+      gemm_read_bias<Form>(s, job, p, consumer);
     }
-    float d[Form::kN / 2];
+    typename Way::sum d[Form::kN / 2];
     if constexpr (Way::kApart) {
       gemm_multiply_apart<typename Way::operand, Form>(d, s, turn, p, consumer);
     } else {
       gemm_multiply<typename Way::operand, Form, false>(d, s, turn, p, consumer);
     }
     if constexpr (Way::kScales) {
-      scales.share(s.bias + consumer * Form::kN);
+      scales.share(s.bias + consumer * Form::kN, scales.zeros(s, consumer));
     }
-    if (job.is_f32) {
-      gemm_store_rows<float, Form, Way>(d, s, job, p, c, consumer, scales.row);
-    } else {
-      gemm_store_rows<typename Way::result, Form, Way>(d, s, job, p, c, consumer, scales.row);
-    }
+    gemm_store_rows_as<Way, Form>(d, s, job, p, c, consumer, scales);
   }
   if (threadIdx.x % kWarpgroup == 0) {
     wait_for_store_reads();
   }
+}
+
+/** The cluster's tile: this block's part of its sums, then the results that this block stores. */
+template <typename Way, typename Form>
+__device__ __forceinline__ void gemm_consume_part(const gemm_shared &s, const gemm_in_step_job &job,
+                                                  const CUtensorMap *c)
+{
+  const int consumer = (int)threadIdx.x / kWarpgroup - 1;
+  const gemm_part_tiles tiles = {job.tiles};
+  gemm_turn<Form::kStages> turn;
+  gemm_place p;
+  tiles.find(s.ends, (int)blockIdx.x, &p);
+  const bool has_rows = 64 * consumer < p.rows;
+  if (has_rows) {
+    float d[Form::kN / 2];
+    gemm_read_bias<Form>(s, job, p, consumer);
+    gemm_multiply<typename Way::operand, Form, false>(d, s, turn, p, consumer);
+    gemm_leave_part<Form>(d, s, p.rows > 64);
+  } else {
+    gemm_pass_by(s, turn, p);
+  }
+  cluster_barrier(cluster_blocks());
+  if (has_rows) {
+    float d[Form::kN / 2];
+    const gemm_scales<Form::kN, Way::kIntegers> none = {};
+    gemm_store_rows_as<Way, Form>(d, s, job, p, c, consumer, none);
+    if (threadIdx.x % kWarpgroup == 0) {
+      wait_for_store_reads();
+    }
+  }
+  cluster_barrier(cluster_blocks()); /* others still read this block's sums */
 }
 
 namespace
@@ -402,12 +587,20 @@ __global__ void __launch_bounds__(kGemmSm90Threads, 1)
   const gemm_shared s = gemm_open<Form>(gemm_aligned_memory, job.tiles.groups);
   if (threadIdx.x >= kWarpgroup) {
     take_registers<240>();
-    gemm_consume_in_step<Way, Form>(s, job, &c);
+    if constexpr (Way::kParts) {
+      gemm_consume_part<Way, Form>(s, job, &c);
+    } else {
+      gemm_consume_in_step<Way, Form>(s, job, &c);
+    }
     return;
   }
   give_registers<24>();
   if (threadIdx.x == 0) {
-    gemm_produce<Form>(s, job.tiles, job, &a, &b, &b);
+    if constexpr (Way::kParts) {
+      gemm_produce<Form>(s, gemm_part_tiles{job.tiles}, job, &a, &b, &b);
+    } else {
+      gemm_produce<Form>(s, job.tiles, job, &a, &b, &b);
+    }
   }
 }
 
@@ -423,10 +616,20 @@ tg_status gemm_launch_in_step_sm90(const tg_context *ctx, const tgi_gemm_plan &p
                             {&b, &m.b, Form::kTurnB ? kGemmTileK : Form::kN / 2},
                             {&c, job.loose ? &m.a : &m.c, 64}};
   const tg_status status = make_page_maps(ctx, maps);
+  const auto kernel = gemm_in_step_kernel<Way, Form>;
   job.run = Form::kN / 2;
-  return status != TG_OK ? status
-                         : launch(ctx, gemm_in_step_kernel<Way, Form>, dim3((unsigned)plan.blocks),
-                                  kGemmSm90Threads, plan.shared, a, b, c, job);
+  if (status != TG_OK) {
+    return status;
+  }
+  if constexpr (Way::kParts) {
+    cluster_launch l;
+    const cudaError_t e =
+        prepare_clusters(ctx, (const void *)kernel, plan.parts, kGemmSm90Threads, plan.shared, &l);
+    return launch_clusters(ctx, e, kernel, &l, (int)plan.tiles, a, b, c, job);
+  } else {
+    return launch(ctx, kernel, dim3((unsigned)plan.blocks), kGemmSm90Threads, plan.shared, a, b, c,
+                  job);
+  }
 }
 
 } // namespace TGI_CUDA_ENTRY

@@ -129,7 +129,7 @@ static void count_tiles(tgi_gemm_plan *plan, const tgi_gemm_problem *p,
 static bool may_be_loose(const tgi_gemm_problem *p)
 {
   return p->epilogue == TGI_GEMM_STORE && p->a.major == TGI_GEMM_ALONG_K &&
-         p->b.major == TGI_GEMM_ALONG_K && !p->adds;
+         p->b.major == TGI_GEMM_ALONG_K && !p->adds && !p->reads;
 }
 
 /* Nothing is asked of k: a row may have an end within a vector of 16 bytes, if the next one begins
@@ -156,9 +156,6 @@ static const char *obstacle_to_dense(const tgi_gemm_problem *p)
   if (p->m > INT_MAX / 2 || p->n > INT_MAX / 2 || p->k > INT_MAX / 2) {
     return "extents above 2^30";
   }
-  if (p->reads) {
-    return "results that old values or a residual are added to by threads";
-  }
   return NULL;
 }
 
@@ -166,20 +163,40 @@ static const char *obstacle_to_dense(const tgi_gemm_problem *p)
  * else. */
 static const char *obstacle_to_beside(const tgi_gemm_problem *p)
 {
-  return p->c.dtype == TG_F32 || p->finishes || p->adds || p->n % kVector != 0 || !p->c.vectors
+  return p->c.dtype == TG_F32 || p->finishes || p->adds || p->reads || p->n % kVector != 0 ||
+                 !p->c.vectors
              ? "results that are stored in step"
              : NULL;
 }
 
+/* Of gradients of weights, products TN, which have as many sums as there are rows: where tiles
+ * occupy less than half of the device, the blocks of a cluster make a tile in parts along k.
+ * `most`: tiles up to which an H200 has the clusters at work at once, of 2 .. 8 blocks, one on a
+ * multiprocessor; whatever the device, for sums go by shapes. 0: not in parts. */
+static int parts_of_tile(const tgi_gemm_problem *p, const tgi_gemm_plan *plan)
+{
+  enum { kStepsOfPart = 8 /* at least */ };
+  static const int most[TGI_GEMM_FEW_PARTS + 1] = {[2] = 64, 40, 28, 22, 18, 14, 14};
+  if (p->a.major != TGI_GEMM_ACROSS_K || plan->tile_n != kNarrowColumns) {
+    return 0;
+  }
+  const int64_t steps = parts(p->k, plan->tile_k) / kStepsOfPart;
+  int n = TGI_GEMM_FEW_PARTS;
+  while (n >= 2 && (plan->tiles > most[n] || n > steps)) {
+    n--;
+  }
+  return n < 2 ? 0 : n;
+}
+
 /* Microseconds on an H200: what a step of 64 along k costs a tile, what a tile costs beside its
- * steps, and what the product costs beside its tiles. */
+ * steps, in parts 2 more, and what the product costs beside its tiles. */
 static double estimate(const tgi_gemm_problem *p, const tgi_gemm_plan *plan, int multiprocessors)
 {
   const bool beside = plan->kernel == TGI_GEMM_SM90_TILES;
   const double step = plan->tile_n == kWideColumns ? 0.80 : plan->tile_n == kTileN ? 0.61 : 0.44;
-  const double tile = beside ? 0.6 : plan->tile_n == kWideColumns ? 1.8 : 1.1;
-  const int64_t waves = parts(plan->tiles, multiprocessors);
-  return 4 + (double)waves * (tile + step * (double)parts(p->k, plan->tile_k));
+  const double tile = beside ? 0.6 : plan->tile_n == kWideColumns ? 1.8 : plan->parts ? 3.1 : 1.1;
+  const int64_t waves = parts(plan->tiles, multiprocessors), steps = parts(p->k, plan->tile_k);
+  return 4 + (double)waves * (tile + step * (double)parts(steps, plan->parts ? plan->parts : 1));
 }
 
 tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *p, const tgi_gemm_device *device,
@@ -215,6 +232,8 @@ tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *p, const tgi_gemm
     plan.reason = "a device with less shared memory";
   } else {
     plan.kernel = beside ? TGI_GEMM_SM90_TILES : TGI_GEMM_SM90_IN_STEP;
+    plan.parts = parts_of_tile(p, &plan);
+    plan.blocks = plan.parts ? (int)plan.tiles * plan.parts : plan.blocks;
     plan.microseconds = estimate(p, &plan, device->multiprocessors);
   }
   return plan;
@@ -234,17 +253,23 @@ tgi_gemm_plan tgi_gemm_plan_dense_sm90(const tgi_gemm_problem *p, const tgi_gemm
   return best;
 }
 
-/* ---- e4m3 ---- */
+/* ---- bytes ---- */
 
 static bool is_e4m3(const tgi_gemm_problem *p)
 {
   return p->a.dtype == TG_F8_E4M3 && p->b.dtype == TG_F8_E4M3;
 }
 
-static const char *obstacle_to_e4m3(const tgi_gemm_problem *p)
+static bool is_int8(const tgi_gemm_problem *p)
 {
-  if (!is_e4m3(p) || p->a.major != TGI_GEMM_ALONG_K || p->b.major != TGI_GEMM_ALONG_K) {
-    return "operands that are not both e4m3 along k";
+  return p->a.dtype == TG_I8 && p->b.dtype == TG_I8;
+}
+
+static const char *obstacle_to_bytes(const tgi_gemm_problem *p)
+{
+  if (!(is_e4m3(p) || is_int8(p)) || p->a.major != TGI_GEMM_ALONG_K ||
+      p->b.major != TGI_GEMM_ALONG_K) {
+    return "operands that are not both e4m3 or both int8, along k";
   }
   if (p->m == 0 || p->n == 0 || p->k == 0) {
     return "nothing to multiply";
@@ -259,18 +284,19 @@ static const char *obstacle_to_e4m3(const tgi_gemm_problem *p)
 }
 
 /* Microseconds on an H200; a step is 128 along k. */
-static double estimate_e4m3(const tgi_gemm_problem *p, const tgi_gemm_plan *plan,
-                            int multiprocessors)
+static double estimate_bytes(const tgi_gemm_problem *p, const tgi_gemm_plan *plan,
+                             int multiprocessors)
 {
   const double step = plan->tile_n == kWideColumns ? 0.7 : 0.42;
   const int64_t waves = parts(plan->tiles, multiprocessors);
   return 4 + (double)waves * (1.5 + step * (double)parts(p->k, plan->tile_k));
 }
 
-static tgi_gemm_plan plan_e4m3(const tgi_gemm_problem *p, const tgi_gemm_device *device, int tile_n)
+static tgi_gemm_plan plan_bytes(const tgi_gemm_problem *p, const tgi_gemm_device *device,
+                                int tile_n)
 {
   tgi_gemm_plan plan = {.kernel = TGI_GEMM_NOT_TAKEN,
-                        .reason = obstacle_to_e4m3(p),
+                        .reason = obstacle_to_bytes(p),
                         .fused = true,
                         .tile_m = kTileM,
                         .tile_n = tile_n,
@@ -281,24 +307,24 @@ static tgi_gemm_plan plan_e4m3(const tgi_gemm_problem *p, const tgi_gemm_device 
   }
   count_tiles(&plan, p, device);
   plan.shared = (size_t)plan.stages * (kTileBytes + (size_t)plan.tile_n * 2 * kTileK) +
-                kInStepBytes + 2 * (size_t)plan.tile_n * 4 + kInStepBarriers;
+                kInStepBytes + 2 * (size_t)plan.tile_n * (is_int8(p) ? 5 : 4) + kInStepBarriers;
   if (plan.tiles > INT_MAX / 2) {
     plan.reason = "more tiles than 2^30";
   } else if ((int64_t)plan.shared > device->shared_bytes) {
     plan.reason = "a device with less shared memory";
   } else {
     plan.kernel = TGI_GEMM_SM90_IN_STEP;
-    plan.microseconds = estimate_e4m3(p, &plan, device->multiprocessors);
+    plan.microseconds = estimate_bytes(p, &plan, device->multiprocessors);
   }
   return plan;
 }
 
-tgi_gemm_plan tgi_gemm_plan_e4m3_sm90(const tgi_gemm_problem *p, const tgi_gemm_device *device)
+tgi_gemm_plan tgi_gemm_plan_bytes_sm90(const tgi_gemm_problem *p, const tgi_gemm_device *device)
 {
-  const tgi_gemm_plan wide = plan_e4m3(p, device, kWideColumns);
-  const tgi_gemm_plan narrow = plan_e4m3(p, device, kNarrowColumns);
-  return narrow.kernel != TGI_GEMM_NOT_TAKEN && narrow.microseconds < wide.microseconds ? narrow
-                                                                                        : wide;
+  const tgi_gemm_plan wide = plan_bytes(p, device, kWideColumns);
+  const tgi_gemm_plan narrow = plan_bytes(p, device, kNarrowColumns);
+  const bool better = wide.kernel == TGI_GEMM_NOT_TAKEN || narrow.microseconds < wide.microseconds;
+  return narrow.kernel != TGI_GEMM_NOT_TAKEN && better ? narrow : wide;
 }
 
 /* ---- few rows ---- */
@@ -349,6 +375,11 @@ tgi_gemm_plan tgi_gemm_plan_few_sm90(const tgi_gemm_problem *p)
   const int most = clamped(steps / kStepsOfPart, TGI_GEMM_FEW_PARTS);
   plan.parts = clamped(kBlocksWanted / plan.column_tiles, most);
   plan.blocks = (int)plan.tiles * plan.parts;
+  if (plan.parts == 2 || plan.parts == 4) { /* larger clusters would not all be at work at once */
+    plan.tile_n = TGI_GEMM_FEW_HALF;
+    plan.tiles = plan.column_tiles = parts(p->n, plan.tile_n);
+    plan.blocks = (int)plan.tiles * plan.parts / 2;
+  }
   return plan;
 }
 
@@ -428,6 +459,10 @@ void tgi_gemm_plan_text(const tgi_gemm_problem *p, const tgi_gemm_plan *plan, ch
                        : p->epilogue == TGI_GEMM_STORE ? ""
                        : plan->fused                   ? ", the activation beside them"
                                                        : ", the activation behind them";
-  snprintf(text, bytes, "wgmma, %s, %stiles of %d x %d, %d stages of %d steps%s", form_of(p),
-           groups, plan->tile_m, plan->tile_n, plan->stages, plan->tile_k, behind);
+  char split[32] = "";
+  if (plan->parts) {
+    snprintf(split, sizeof split, "k in %d parts, ", plan->parts);
+  }
+  snprintf(text, bytes, "wgmma, %s, %stiles of %d x %d, %s%d stages of %d steps%s", form_of(p),
+           groups, plan->tile_m, plan->tile_n, split, plan->stages, plan->tile_k, behind);
 }

@@ -79,7 +79,7 @@ typedef struct tgi_gemm_plan {
   int tile_m, tile_n, tile_k, stages;
   int64_t row_tiles, column_tiles; /* ROWS: the most that the groups can have */
   int64_t tiles;
-  int parts; /* of k, by blocks of a cluster; FEW */
+  int parts; /* of k, by blocks of a cluster; FEW; IN_STEP: 0 if not in parts */
   int blocks;
   size_t shared;
   double microseconds; /* an estimate; ONE_GROUP of tiles */
@@ -89,6 +89,7 @@ enum {
   TGI_GEMM_MOST_GROUPS = 1024, /* whose ends fit beside the tiles in shared memory */
   TGI_GEMM_FEW_ROWS = 64,      /* of A, up to which a product NT is one of few rows */
   TGI_GEMM_FEW_OUTPUTS = 128,  /* columns of a tile */
+  TGI_GEMM_FEW_HALF = 64,      /* of one whose block has two parts of k */
   TGI_GEMM_FEW_STEP = 64,      /* along k */
   TGI_GEMM_FEW_PARTS = 8,      /* of k at most: a cluster that every GPU can form */
   TGI_GEMM_MMA_LARGE = 128,    /* rows and columns of mma.sync's tiles */
@@ -111,10 +112,10 @@ tgi_gemm_plan tgi_gemm_plan_dense_sm90(const tgi_gemm_problem *problem,
 tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *problem,
                                        const tgi_gemm_device *device, int tile_n);
 
-/** The plan of a product NT of two operands in e4m3, with scales behind the sums, in tiles that
- * finish in step; C is of f32, f16 or bf16. */
-tgi_gemm_plan tgi_gemm_plan_e4m3_sm90(const tgi_gemm_problem *problem,
-                                      const tgi_gemm_device *device);
+/** The plan of a product NT of two operands in e4m3 or in int8, with scales behind the sums (and
+ * zero points of int8), in tiles that finish in step; C is of f32, f16 or bf16. */
+tgi_gemm_plan tgi_gemm_plan_bytes_sm90(const tgi_gemm_problem *problem,
+                                       const tgi_gemm_device *device);
 
 /** The plan of few rows for a GPU of compute capability 9.0, of operands of 16 bits or e4m3; C may
  * have any dtype. How k is split depends on n and k alone. */

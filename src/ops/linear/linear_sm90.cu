@@ -42,6 +42,9 @@ few_rows_job job_of(const tg_linear_fwd_args *a, const tgi_gemm_plan &plan)
   j.outputs = (int)a->weight.shape[0];
   j.steps = (int)divide_up(a->x.shape[1], plan.tile_k);
   j.parts = plan.parts;
+  j.plain = !j.bias && !tgi_present(&a->residual) && !tgi_present(&a->preactivation) &&
+            a->activation == TG_ACTIVATION_NONE && a->y.dtype == a->x.dtype && j.outputs % 4 == 0 &&
+            rows_aligned(&a->y, 8);
   return j;
 }
 
@@ -67,8 +70,8 @@ extern "C" tg_status TGI_KERNEL(linear_fwd)(const tg_context *ctx, const tg_line
   }
   const tg_tensor weight = pages_of(&a->weight), x = pages_of(&a->x);
   const few_rows_job job = job_of(a, plan);
-  return a->x.dtype == TG_F16 ? few_rows_sm90<f16>(ctx, &weight, &x, job, finish_of(a))
-                              : few_rows_sm90<bf16>(ctx, &weight, &x, job, finish_of(a));
+  return a->x.dtype == TG_F16 ? few_rows_sm90<f16>(ctx, plan, &weight, &x, job, finish_of(a))
+                              : few_rows_sm90<bf16>(ctx, plan, &weight, &x, job, finish_of(a));
 }
 
 extern "C" void TGI_PLAN(linear_fwd)(const tg_context *, const tg_linear_fwd_args *a, char *text,

@@ -35,7 +35,7 @@ tgi_gemm_plan plan_of(const tg_context *ctx, const tg_linear_fp8_fp8_fwd_args *a
 {
   const tgi_gemm_device device = gemm_device_of(ctx);
   return p.m <= TGI_GEMM_FEW_ROWS ? tgi_gemm_plan_few_sm90(&p)
-                                  : tgi_gemm_plan_e4m3_sm90(&p, &device);
+                                  : tgi_gemm_plan_bytes_sm90(&p, &device);
 }
 
 bool takes(const tg_context *ctx, const tg_linear_fp8_fp8_fwd_args *a, tgi_gemm_problem *problem,
@@ -93,7 +93,7 @@ tg_status multiply_few(const tg_context *ctx, const tg_linear_fp8_fp8_fwd_args *
     f.bias = a->bias.data;
     f.bias_dtype = a->bias.dtype;
   }
-  return few_rows_sm90<e4m3>(ctx, &weight, &codes, j, f);
+  return few_rows_sm90<e4m3>(ctx, plan, &weight, &codes, j, f);
 }
 
 gemm_in_step_job job_of(const tg_linear_fp8_fp8_fwd_args *a, const tgi_gemm_plan &plan,
