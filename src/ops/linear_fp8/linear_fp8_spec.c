@@ -92,6 +92,11 @@ static const spec_case cases[] = {
     {"64x128x130_yf32", NULL},
     {"65x392x33_bias_bf32", NULL},
     {"300x264x96_bias", NULL},
+    /* just past 64 and 128 rows; more than 256 rows of W; parts of k */
+    {"66x520x300_bias", NULL},
+    {"130x264x290", "one_scale"},
+    {"150x1160x70_yf32", NULL},
+    {"8x1096x520_bias", NULL},
     {"5x144x36_bias", "tiny"},
     {"5x144x36_bias", "nan"},
     /* dtypes side by side */

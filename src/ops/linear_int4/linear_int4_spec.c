@@ -117,6 +117,11 @@ static const spec_case cases[] = {
     {"64x128x130_g32_yf32", NULL},
     {"65x392x33_g64_zp_bias_bf32", NULL},
     {"300x264x96_g32_sf16_bias", NULL},
+    /* just past 64 and 128 rows; more than 256 rows of W; parts of k */
+    {"66x520x300_g64_zp_bias", NULL},
+    {"130x264x290_g32_sf16", NULL},
+    {"150x1160x70_sf16_zp_yf32", NULL},
+    {"8x1096x520_zp_bias", NULL},
     {"5x304x36_zp_bias", "columns"},
     {"4x24x34_g32_bias", "not_finite"},
     /* dtypes side by side */

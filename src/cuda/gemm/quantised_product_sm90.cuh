@@ -1,0 +1,108 @@
+/** How the ops run products with packed quantised weights on Hopper: by gemm_quantised_sm90.cuh,
+ * whatever the number of rows, but where quantised_product.cuh widens the weight once. */
+#ifndef TGI_CUDA_QUANTISED_PRODUCT_SM90_CUH
+#define TGI_CUDA_QUANTISED_PRODUCT_SM90_CUH
+
+#include "cuda/gemm/gemm_quantised_sm90.cuh"
+#include "cuda/gemm/quantised_product.cuh"
+
+inline namespace TGI_CUDA_ENTRY
+{
+
+/** Parts of k, from W's shape alone: those with which some 132 multiprocessors, which take a tile
+ * of 256 rows of W each, would be done first. A chunk of a tile is as long as a quarter of what a
+ * wave costs besides. */
+inline int quantised_parts(int64_t out, int64_t in)
+{
+  const int64_t tiles = divide_up(out, (int64_t)256), chunks = divide_up(in, (int64_t)kChunk);
+  int64_t least = INT64_MAX;
+  int best = 1;
+  for (int parts = 1; parts <= kMostParts && parts <= chunks; parts++) {
+    const int64_t waves = divide_up(tiles * parts, (int64_t)132);
+    const int64_t time = waves * (4 + divide_up(chunks, (int64_t)parts));
+    if (time < least) {
+      least = time;
+      best = parts;
+    }
+  }
+  return best;
+}
+
+/** Whether the kernel takes x and the weight: what quantised_product.cuh takes, if the weight is
+ * not widened, and TMA can read x. */
+template <typename Args> bool takes_wide(const tg_context *ctx, const Args *a)
+{
+  const tg_tensor x = pages_of(&a->x);
+  return takes_quantised(a) && !widens_quantised(ctx, a) && has_pages(&x) &&
+         (x.shape[1] == 1 || x.stride[1] > 0);
+}
+
+inline int wide_tokens(int64_t rows)
+{
+  return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : rows <= 64 ? 64 : 128;
+}
+
+template <typename Operand, typename T, typename B, typename Args>
+tg_status launch_wide(const tg_context *ctx, const Args *a, const quantised_product &p)
+{
+  const auto kernel = quantised_wide_kernel<Operand, T, B>;
+  const int y_bytes = (int)tg_dtype_bytes(p.y_dtype);
+  const int barriers = 2 * kMostStages * (int)sizeof(mbarrier);
+  const int most = ctx->device->shared_bytes - 1024 - barriers;
+  quantised_tiling t = {};
+  t.parts = quantised_parts(p.w.out, p.w.in);
+  t.strips = (int)divide_up(p.rows, (int64_t)B::kTokens);
+  t.stage_bytes = B::stage_bytes(p);
+  t.stages = most / t.stage_bytes < kMostStages ? most / t.stage_bytes : kMostStages;
+  t.packs_of_y = (uintptr_t)p.y % (unsigned)(4 * y_bytes) == 0 && p.y_step % 4 == 0;
+  const int ring =
+      t.stages * t.stage_bytes > B::kSumBytes ? t.stages * t.stage_bytes : B::kSumBytes;
+  const size_t shared = (size_t)(1024 + ring + barriers);
+  const tg_tensor x = pages_of(&a->x);
+  CUtensorMap map;
+  const tg_status status = make_page_map(ctx, &x, B::kTokens, &map);
+  if (status != TG_OK) {
+    return status;
+  }
+  cluster_launch l;
+  const cudaError_t e =
+      prepare_clusters(ctx, (const void *)kernel, t.parts, B::kThreads, shared, &l);
+  const int64_t tiles = divide_up(p.w.out, (int64_t)B::kOutputs);
+  return launch_clusters(ctx, e, kernel, &l, (int)(tiles * t.strips), map, p, t);
+}
+
+template <typename Operand, typename T, typename Args>
+tg_status multiply_wide_as(const tg_context *ctx, const Args *a, const quantised_product &p)
+{
+  switch (wide_tokens(p.rows)) {
+  case 8:
+    return launch_wide<Operand, T, wide_block<8, 4>>(ctx, a, p);
+  case 16:
+    return launch_wide<Operand, T, wide_block<16, 4>>(ctx, a, p);
+  case 32:
+    return launch_wide<Operand, T, wide_block<32, 4>>(ctx, a, p);
+  case 64:
+    return launch_wide<Operand, T, wide_block<64, 4>>(ctx, a, p);
+  default:
+    return launch_wide<Operand, T, wide_block<128, 2>>(ctx, a, p);
+  }
+}
+
+template <typename Operand, typename Args>
+tg_status multiply_wide(const tg_context *ctx, const Args *a, const quantised_product &p)
+{
+  return a->x.dtype == TG_BF16 ? multiply_wide_as<Operand, bf16>(ctx, a, p)
+                               : multiply_wide_as<Operand, f16>(ctx, a, p);
+}
+
+template <typename Args> void tell_wide(const Args *a, char *text, size_t bytes)
+{
+  const int tokens = wide_tokens(a->x.shape[0]),
+            parts = quantised_parts(a->y.shape[1], a->x.shape[1]);
+  snprintf(text, bytes, "wgmma, weight widened in registers, %d x %d tiles, %d part%s of k", tokens,
+           tokens > 64 ? 128 : 256, parts, parts > 1 ? "s" : "");
+}
+
+} // namespace TGI_CUDA_ENTRY
+
+#endif
