@@ -7,6 +7,7 @@
 #define TGI_OPS_INT8_ROWS_SM90_CUH
 
 #include "cuda/digits.cuh"
+#include "cuda/half_pair.cuh"
 #include "cuda/packed_weight.cuh"
 
 extern "C" {
@@ -51,91 +52,193 @@ inline size_t int8_rows_lay_out(int8_rows *r, void *memory)
   return (size_t)bytes;
 }
 
-/** rint(v / by) of a rule's `by`, |v| <= 127 by: with `inverse` = 1 / by the rest v - q by is
- * exact, and says whether q is the nearest. */
-__device__ __forceinline__ int whole_quotient(float v, float by, float inverse)
+/** v / by to the nearest integer, |v| <= 127 by: the low byte of a float. `inverse` is 1 / by,
+ * rounded. */
+__device__ __forceinline__ uint32_t code_bits(float v, float inverse)
 {
-  constexpr float kWhole = 12582912.0f; /* 1.5 * 2^23: a sum's last bit is 1 */
-  const float q = __fmaf_rn(v, inverse, kWhole) - kWhole;
-  const float rest = __fmaf_rn(-q, by, v);
-  return fabsf(rest) < 0.5f * by ? (int)q : (int)rintf(v / by);
+  return __float_as_uint(__fmaf_rn(v, inverse, 12582912.0f)); /* 1.5 * 2^23: its last bit is 1 */
 }
+
+/** The same of every v: what v is more than its code is exact, and less than half of `by` unless
+ * another code is the nearest or v lies between two. */
+__device__ __forceinline__ uint32_t checked_code_bits(float v, float by, float inverse)
+{
+  const uint32_t bits = code_bits(v, inverse);
+  const float more = __fmaf_rn(12582912.0f - __uint_as_float(bits), by, v);
+  return fabsf(more) < 0.5f * by ? bits : (uint32_t)(int)rintf(v / by);
+}
+
+/** True if code_bits is right for every v of T, 16 bits. by has 15 significant bits. Between two
+ * integers lies (m + 1/2) by; a v that is not that is at least by / 2^16 away from it, and v times
+ * the inverse 127 by / 2^24 at most from v / by. v has `kBits` significant bits, and is none of
+ * these where by's odd part has more. */
+template <typename T> __device__ __forceinline__ bool is_never_between(float by)
+{
+  constexpr int kBits = kIsBf16<T> ? 8 : 11;
+  return sizeof(T) == 2 && by >= 0x1p-100f &&
+         (__float_as_uint(by) & ((1u << (24 - kBits)) - 1)) != 0;
+}
+
+/** Magnitudes as bits, whose order is theirs, infinity and NaN above all: one f32, or two of 16
+ * bits. */
+template <typename T> struct magnitude_bits {
+  uint32_t most;
+
+  __device__ __forceinline__ void widen(uint32_t word)
+  {
+    if constexpr (sizeof(T) == 4) {
+      most = max(most, word & 0x7fffffffu);
+    } else {
+      most = __vmaxu2(most, word & 0x7fff7fffu);
+    }
+  }
+
+  /** Over a block of whole warps, in every thread; scratch: a word of shared memory for each warp.
+   */
+  __device__ __forceinline__ float unite_block(uint32_t *scratch) const
+  {
+    const uint32_t one = sizeof(T) == 4 ? most : max(most & 0xffffu, most >> 16);
+    const uint32_t of_warp = __reduce_max_sync(kAllLanes, one);
+    if (threadIdx.x % kWarp == 0) {
+      scratch[threadIdx.x / kWarp] = of_warp;
+    }
+    __syncthreads();
+    uint32_t all = 0;
+#pragma unroll
+    for (int i = 0; i < kInt8Threads / kWarp; i++) {
+      all = max(all, scratch[i]);
+    }
+    if constexpr (sizeof(T) == 4) {
+      return __uint_as_float(all);
+    } else {
+      return half_of<T>(all, 0);
+    }
+  }
+};
 
 namespace
 { /* every file, of every entry, has kernels of its own */
 
+/** Element i of four words of T. */
+template <typename T> __device__ __forceinline__ float value_of(const uint4 &v, int i)
+{
+  const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+  if constexpr (sizeof(T) == 4) {
+    return __uint_as_float(words[i]);
+  } else {
+    return half_of<T>(words[i / 2], i % 2);
+  }
+}
+
+/** How a row becomes codes, which are added up. */
+template <typename T> struct int8_coder {
+  float by, inverse;
+  bool finite, plain;
+  int sum;
+
+  __device__ __forceinline__ explicit int8_coder(const digits_rule &rule)
+      : by(rule.by), inverse(1.0f / rule.by), finite(rule.finite),
+        plain(is_never_between<T>(rule.by)), sum(0)
+  {
+  }
+
+  /** Of a vector. */
+  __device__ __forceinline__ void put(int8_t *to, const uint4 &v)
+  {
+    constexpr int kWords = kLanes<T> / 4;
+    uint32_t words[kWords];
+#pragma unroll
+    for (int w = 0; w < kWords; w++) {
+      uint32_t bits[4];
+      if (plain) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          bits[i] = code_bits(value_of<T>(v, 4 * w + i), inverse);
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          bits[i] = checked_code_bits(value_of<T>(v, 4 * w + i), by, inverse);
+        }
+      }
+      words[w] = finite ? __byte_perm(__byte_perm(bits[0], bits[1], 0x0040),
+                                      __byte_perm(bits[2], bits[3], 0x0040), 0x5410)
+                        : 0u;
+      sum = __dp4a((int)words[w], 0x01010101, sum);
+    }
+    if constexpr (kWords == 1) {
+      *reinterpret_cast<uint32_t *>(to) = words[0];
+    } else {
+      *reinterpret_cast<uint2 *>(to) = make_uint2(words[0], words[1]);
+    }
+  }
+
+  __device__ __forceinline__ void put_one(int8_t *to, float v)
+  {
+    const int code = finite ? (int8_t)checked_code_bits(v, by, inverse) : 0;
+    *to = (int8_t)code;
+    sum += code;
+  }
+};
+
 /** A block makes a row; its first vectors stay in registers between the two passes. */
 template <typename T>
-__global__ void __launch_bounds__(kInt8Threads) int8_codes_kernel(const int8_rows p)
+__global__ void __launch_bounds__(kInt8Threads, 4) int8_codes_kernel(const int8_rows p)
 {
   constexpr int kN = kLanes<T>, kHeld = 4, kPass = kN * kInt8Threads;
-  __shared__ float scratch[2 * kWarp];
+  __shared__ uint32_t scratch[kWarp];
   __shared__ int sums[kWarp];
   const int t = (int)threadIdx.x;
   let_next_begin();
-  const bool fits = packed_header_fits(p.w, blockIdx.x == 0 && t == 0);
   for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
     const T *x = static_cast<const T *>(p.x) + row * p.x_step;
     int8_t *codes = p.codes + row * p.step;
     const int64_t whole = p.aligned ? p.in / kN * kN : 0;
-    pack<T, kN> held[kHeld];
-    quant_bounds b = {0, 0};
-    const auto widen = [&b](const pack<T, kN> &v) {
-#pragma unroll
-      for (int i = 0; i < kN; i++) {
-        b.widen(fabsf(to_f32(v.e[i])));
-      }
-    };
-    const auto vector_at = [x](int64_t k) { return *reinterpret_cast<const pack<T, kN> *>(x + k); };
+    const auto vector_at = [x](int64_t k) { return *reinterpret_cast<const uint4 *>(x + k); };
+    uint4 held[kHeld];
 #pragma unroll
     for (int j = 0; j < kHeld; j++) {
       const int64_t k = (int64_t)kN * t + j * kPass;
-      if (k < whole) {
-        held[j] = vector_at(k);
-      }
+      held[j] = k < whole ? vector_at(k) : make_uint4(0, 0, 0, 0);
     }
+    const bool fits = t != 0 || packed_header_fits(p.w, row == 0); /* while x is on its way */
+    magnitude_bits<T> m = {0};
+    const auto widen = [&m](const uint4 &v) {
+      m.widen(v.x);
+      m.widen(v.y);
+      m.widen(v.z);
+      m.widen(v.w);
+    };
 #pragma unroll
     for (int j = 0; j < kHeld; j++) {
-      if ((int64_t)kN * t + j * kPass < whole) {
-        widen(held[j]);
-      }
+      widen(held[j]);
     }
     for (int64_t k = (int64_t)kN * t + kHeld * kPass; k < whole; k += kPass) {
       widen(vector_at(k));
     }
     for (int64_t k = whole + t; k < p.in; k += kInt8Threads) {
-      b.widen(fabsf(to_f32(x[k])));
-    }
-    const digits_rule rule = digits_rule_of<1>(unite_block(b, scratch).high);
-    const float inverse = 1.0f / rule.by;
-    int sum = 0;
-    const auto code_of = [&](float v) {
-      const int code = rule.finite ? whole_quotient(v, rule.by, inverse) : 0;
-      sum += code;
-      return (int8_t)code;
-    };
-    const auto put = [&](int64_t k, const pack<T, kN> &v) {
-      pack<int8_t, kN> to;
-#pragma unroll
-      for (int i = 0; i < kN; i++) {
-        to.e[i] = code_of(to_f32(v.e[i]));
+      if constexpr (sizeof(T) == 4) {
+        m.widen(reinterpret_cast<const uint32_t *>(x)[k]);
+      } else {
+        m.widen(reinterpret_cast<const uint16_t *>(x)[k]);
       }
-      *reinterpret_cast<pack<int8_t, kN> *>(codes + k) = to;
-    };
+    }
+    const digits_rule rule = digits_rule_of<1>(m.unite_block(scratch));
+    int8_coder<T> coder(rule);
 #pragma unroll
     for (int j = 0; j < kHeld; j++) {
       const int64_t k = (int64_t)kN * t + j * kPass;
       if (k < whole) {
-        put(k, held[j]);
+        coder.put(codes + k, held[j]);
       }
     }
     for (int64_t k = (int64_t)kN * t + kHeld * kPass; k < whole; k += kPass) {
-      put(k, vector_at(k));
+      coder.put(codes + k, vector_at(k));
     }
     for (int64_t k = whole + t; k < p.in; k += kInt8Threads) {
-      codes[k] = code_of(to_f32(x[k]));
+      coder.put_one(codes + k, to_f32(x[k]));
     }
-    int total[1] = {sum};
+    int total[1] = {coder.sum};
     block_sum(total, sums);
     if (t == 0) {
       p.row_scale[row] = rule.finite && fits ? rule.by : CUDART_NAN_F;

@@ -7,7 +7,7 @@
 #include "ops/refusal_rules.h"
 
 enum {
-  TGI_INT8_TILES_ROWS = 129,        /* from which on a weight in rows is worth its making */
+  TGI_INT8_TILES_ROWS = 65,         /* from which on a weight in rows is worth its making */
   TGI_INT8_TILES_COLUMNS = 1 << 16, /* up to which sums less zero points fit 32 bits */
   TGI_INT8_TILES_MOST = 1 << 29     /* rows of x and W */
 };
