@@ -28,15 +28,6 @@ inline int quantised_parts(int64_t out, int64_t in)
   return best;
 }
 
-/** Whether the kernel takes x and the weight: what quantised_product.cuh takes, if the weight is
- * not widened, and TMA can read x. */
-template <typename Args> bool takes_wide(const tg_context *ctx, const Args *a)
-{
-  const tg_tensor x = pages_of(&a->x);
-  return takes_quantised(a) && !widens_quantised(ctx, a) && has_pages(&x) &&
-         (x.shape[1] == 1 || x.stride[1] > 0);
-}
-
 inline int wide_tokens(int64_t rows)
 {
   return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : rows <= 64 ? 64 : 128;
@@ -91,16 +82,24 @@ tg_status multiply_wide_as(const tg_context *ctx, const Args *a, const quantised
 template <typename Operand, typename Args>
 tg_status multiply_wide(const tg_context *ctx, const Args *a, const quantised_product &p)
 {
+  if (widens_quantised(ctx, a)) {
+    return multiply_widened<Operand>(ctx, p, a->workspace);
+  }
   return a->x.dtype == TG_BF16 ? multiply_wide_as<Operand, bf16>(ctx, a, p)
                                : multiply_wide_as<Operand, f16>(ctx, a, p);
 }
 
-template <typename Args> void tell_wide(const Args *a, char *text, size_t bytes)
+template <typename Args>
+void tell_wide(const tg_context *ctx, const Args *a, char *text, size_t bytes)
 {
-  const int tokens = wide_tokens(a->x.shape[0]),
-            parts = quantised_parts(a->y.shape[1], a->x.shape[1]);
-  snprintf(text, bytes, "wgmma, weight widened in registers, %d x %d tiles, %d part%s of k", tokens,
-           tokens > 64 ? 128 : 256, parts, parts > 1 ? "s" : "");
+  const int tokens = wide_tokens(a->x.shape[0]);
+  const int parts = quantised_parts(a->y.shape[1], a->x.shape[1]);
+  if (widens_quantised(ctx, a)) {
+    tell_quantised(ctx, a, text, bytes);
+  } else {
+    snprintf(text, bytes, "wgmma, weight widened in registers, %d x %d tiles, %d part%s of k",
+             tokens, tokens > 64 ? 128 : 256, parts, parts > 1 ? "s" : "");
+  }
 }
 
 } // namespace TGI_CUDA_ENTRY
