@@ -81,7 +81,9 @@ typedef struct tg_linear_int4_fwd_args {
  *            not converted: tensor cores add up a group's products of x and W - z, which are exact,
  *            and the sum is scaled in f32. Blocks of 128 columns are cut into eight runs of
  *            one length but for the last ones; a run is a chain of its groups in order, the
- *            first four runs are added in order, so are the others, then the two.
+ *            first four runs are added in order, so are the others, then the two. On compute
+ *            capability 9.0 there are one to eight runs, a number that `in` and `out` alone decide,
+ *            of lengths that differ by at most one block, and they are added in order.
  *            From 193 rows of bf16 on, with y in bf16, a context that tg_context_prepare gave
  *            cublasLt multiplies with (W - z) * s, rounded to bf16.
  * Workspace  tg_linear_int4_fwd_workspace: about 3.5 bytes per value of x. CUDA: 2 to 4 bytes, with
