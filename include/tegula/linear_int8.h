@@ -92,8 +92,10 @@ typedef struct tg_linear_int8_fwd_args {
  *            from compute capability 8.0 on: 1 byte, rows padded to strips of 8), with
  *            columns padded to whole 128 and rows to strips of 1, 4 or 8; in addition 16 bytes per
  *            row and 4 for every 32 values; or W in bf16 where it goes to cublasLt, if that is
- *            more.  Asynchronous; capturable; deterministic; batch-invariant (not through
- *            cublasLt).
+ *            more. Compute capability 9.0, dynamic, from 129 rows on and up to 65536 columns: x and
+ *            W in 1 byte a value, columns padded to whole 16, 8 bytes for each row of x and 5 of
+ *            W, if that is more.
+ *            Asynchronous; capturable; deterministic; batch-invariant (not through cublasLt).
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (mode; weight not packed for this op (CUDA: y is
  *            NaN, and tg_context_check returns the error); an overlap; workspace missing or too
  *            small), UNSUPPORTED.

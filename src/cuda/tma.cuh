@@ -2,7 +2,7 @@
  * Tiles of tensors [index, row, head, dim], copied between memory and shared memory by one
  * thread (PTX: cp.async.bulk.tensor). From Hopper on.
  *
- * A page is up to 256 rows of 64 elements of one head (32 of f32, 128 of e4m3), 128 bytes a row;
+ * A page is up to 256 rows of 64 elements of one head (32 of f32, 128 of bytes), 128 bytes a row;
  * its 16-byte chunk c of row r lies at chunk c ^ r % 8, as products (wgmma.cuh) want it, and its
  * start is a multiple of 1024. What lies outside the tensor is read as zeros, and not written.
  */
@@ -82,10 +82,10 @@ inline tg_status make_page_map(const tg_context *ctx, const tg_tensor *t, int ro
   }
   const CUresult r = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(encode)(
       map,
-      t->dtype == TG_F32       ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
-      : t->dtype == TG_F16     ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-      : t->dtype == TG_F8_E4M3 ? CU_TENSOR_MAP_DATA_TYPE_UINT8
-                               : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      t->dtype == TG_F32   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+      : t->dtype == TG_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+      : bytes_of == 1      ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                           : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
       4, t->data, extent, step + 1, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
       row_bytes == kPageRow ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
       CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);

@@ -1,6 +1,7 @@
 /**
  * Products of a warpgroup's 64 rows with N columns, 16 deep in f16 or bf16 and 32 in e4m3, with f32
- * sums (PTX: wgmma). Hopper alone. Sums of e4m3 products keep some 14 bits.
+ * sums, or 32 deep in int8 with sums of 32 bits (PTX: wgmma). Hopper alone. Sums of e4m3 products
+ * keep some 14 bits; those of int8 are exact.
  *
  * Sums d: thread t of the warpgroup (warp w = t / 32, g = t % 32 / 4, q = t % 4) has in d[i] row
  * 16 w + g + 8 (i / 2 % 2), column 8 (i / 4) + 2 q + i % 2. Rounded in pairs, d[8 k .. 8 k + 7] are
@@ -14,8 +15,21 @@
 
 #include "cuda/half_pair.cuh"
 
+#include <type_traits>
+
 inline namespace TGI_CUDA_ENTRY
 {
+
+template <typename T> struct wgmma_sum_type {
+  using type = float;
+};
+
+template <> struct wgmma_sum_type<int8_t> {
+  using type = int;
+};
+
+/** What products of T add up to. */
+template <typename T> using wgmma_sum = typename wgmma_sum_type<T>::type;
 
 /** Rows of a page in shared memory (tma.cuh) as operand. Its depth lies along the rows' 64
  * elements, or, `turned`, along the rows; then pages of 64 columns follow each other every
@@ -60,6 +74,14 @@ template <int kN> __device__ __forceinline__ void settle(float (&d)[kN])
   }
 }
 
+template <int kN> __device__ __forceinline__ void settle(int (&d)[kN])
+{
+#pragma unroll
+  for (int i = 0; i < kN; i++) {
+    asm volatile("" : "+r"(d[i]) : : "memory");
+  }
+}
+
 /* Operand lists of the instructions: %0 .. %(N / 2 - 1) are d. */
 #define WGMMA_2(t) "%" #t "0,%" #t "1"
 #define WGMMA_4(t) WGMMA_2(t) ",%" #t "2,%" #t "3"
@@ -69,32 +91,33 @@ template <int kN> __device__ __forceinline__ void settle(float (&d)[kN])
 #define WGMMA_30 WGMMA_10() "," WGMMA_10(1) "," WGMMA_10(2)
 #define WGMMA_60 WGMMA_30 "," WGMMA_10(3) "," WGMMA_10(4) "," WGMMA_10(5)
 #define WGMMA_90 WGMMA_60 "," WGMMA_10(6) "," WGMMA_10(7) "," WGMMA_10(8)
-#define WGMMA_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define WGMMA_D8(i)                                                                                \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),      \
-      "+f"(d[i + 6]), "+f"(d[i + 7])
-#define WGMMA_D16(i) WGMMA_D8(i), WGMMA_D8(i + 8)
-#define WGMMA_D32(i) WGMMA_D16(i), WGMMA_D16(i + 16)
-#define WGMMA_D64(i) WGMMA_D32(i), WGMMA_D32(i + 32)
+/* c: "+f" or "+r" */
+#define WGMMA_D4(c, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3])
+#define WGMMA_D8(c, i) WGMMA_D4(c, i), WGMMA_D4(c, i + 4)
+#define WGMMA_D16(c, i) WGMMA_D8(c, i), WGMMA_D8(c, i + 8)
+#define WGMMA_D32(c, i) WGMMA_D16(c, i), WGMMA_D16(c, i + 16)
+#define WGMMA_D64(c, i) WGMMA_D32(c, i), WGMMA_D32(c, i + 32)
 #define WGMMA_LIST(...) __VA_ARGS__
 
-/* X(N, names of d, d, numbers of the operands behind them) */
-#define WGMMA_EACH(X, type)                                                                        \
-  X(type, 8, WGMMA_4(), (WGMMA_D4(0)), 4, 5, 6, 7, 8, 9)                                           \
-  X(type, 16, WGMMA_8(), (WGMMA_D8(0)), 8, 9, 10, 11, 12, 13)                                      \
-  X(type, 32, WGMMA_10() "," WGMMA_6(1), (WGMMA_D16(0)), 16, 17, 18, 19, 20, 21)                   \
-  X(type, 64, WGMMA_30 "," WGMMA_2(3), (WGMMA_D32(0)), 32, 33, 34, 35, 36, 37)                     \
-  X(type, 80, WGMMA_30 "," WGMMA_10(3), (WGMMA_D32(0), WGMMA_D8(32)), 40, 41, 42, 43, 44, 45)      \
-  X(type, 96, WGMMA_30 "," WGMMA_10(3) "," WGMMA_8(4), (WGMMA_D32(0), WGMMA_D16(32)), 48, 49, 50,  \
-    51, 52, 53)                                                                                    \
+/* X(type, N, names of d, d, numbers of the operands behind them) */
+#define WGMMA_EACH(X, type, c)                                                                     \
+  X(type, 8, WGMMA_4(), (WGMMA_D4(c, 0)), 4, 5, 6, 7, 8, 9)                                        \
+  X(type, 16, WGMMA_8(), (WGMMA_D8(c, 0)), 8, 9, 10, 11, 12, 13)                                   \
+  X(type, 32, WGMMA_10() "," WGMMA_6(1), (WGMMA_D16(c, 0)), 16, 17, 18, 19, 20, 21)                \
+  X(type, 64, WGMMA_30 "," WGMMA_2(3), (WGMMA_D32(c, 0)), 32, 33, 34, 35, 36, 37)                  \
+  X(type, 80, WGMMA_30 "," WGMMA_10(3), (WGMMA_D32(c, 0), WGMMA_D8(c, 32)), 40, 41, 42, 43, 44,    \
+    45)                                                                                            \
+  X(type, 96, WGMMA_30 "," WGMMA_10(3) "," WGMMA_8(4), (WGMMA_D32(c, 0), WGMMA_D16(c, 32)), 48,    \
+    49, 50, 51, 52, 53)                                                                            \
   X(type, 112, WGMMA_30 "," WGMMA_10(3) "," WGMMA_10(4) "," WGMMA_6(5),                            \
-    (WGMMA_D32(0), WGMMA_D16(32), WGMMA_D8(48)), 56, 57, 58, 59, 60, 61)                           \
-  X(type, 128, WGMMA_60 "," WGMMA_4(6), (WGMMA_D64(0)), 64, 65, 66, 67, 68, 69)                    \
-  X(type, 160, WGMMA_60 "," WGMMA_10(6) "," WGMMA_10(7), (WGMMA_D64(0), WGMMA_D16(64)), 80, 81,    \
-    82, 83, 84, 85)                                                                                \
-  X(type, 192, WGMMA_90 "," WGMMA_6(9), (WGMMA_D64(0), WGMMA_D32(64)), 96, 97, 98, 99, 100, 101)   \
+    (WGMMA_D32(c, 0), WGMMA_D16(c, 32), WGMMA_D8(c, 48)), 56, 57, 58, 59, 60, 61)                  \
+  X(type, 128, WGMMA_60 "," WGMMA_4(6), (WGMMA_D64(c, 0)), 64, 65, 66, 67, 68, 69)                 \
+  X(type, 160, WGMMA_60 "," WGMMA_10(6) "," WGMMA_10(7), (WGMMA_D64(c, 0), WGMMA_D16(c, 64)), 80,  \
+    81, 82, 83, 84, 85)                                                                            \
+  X(type, 192, WGMMA_90 "," WGMMA_6(9), (WGMMA_D64(c, 0), WGMMA_D32(c, 64)), 96, 97, 98, 99, 100,  \
+    101)                                                                                           \
   X(type, 256, WGMMA_90 "," WGMMA_10(9) "," WGMMA_10(10) "," WGMMA_10(11) "," WGMMA_8(12),         \
-    (WGMMA_D64(0), WGMMA_D64(64)), 128, 129, 130, 131, 132, 133)
+    (WGMMA_D64(c, 0), WGMMA_D64(c, 64)), 128, 129, 130, 131, 132, 133)
 #define WGMMA_SHARED(type, n, names, sums, i0, i1, i2, i3, i4, i5)                                 \
   if constexpr (kN == n) {                                                                         \
     asm volatile("{\n\t"                                                                           \
@@ -129,6 +152,18 @@ template <int kN> __device__ __forceinline__ void settle(float (&d)[kN])
                  : WGMMA_LIST sums                                                                 \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));             \
   }
+/* Neither is there for int8, and no sign to turn. */
+#define WGMMA_INT8(type, n, names, sums, i0, i1, i2, i3, i4, i5)                                   \
+  if constexpr (kN == n) {                                                                         \
+    asm volatile("{\n\t"                                                                           \
+                 ".reg .pred add;\n\t"                                                             \
+                 "setp.ne.b32 add, %" #i2 ", 0;\n\t"                                               \
+                 "wgmma.mma_async.sync.aligned.m64n" #n "k32.s32." #type "." #type " {" names      \
+                 "}, %" #i0 ", %" #i1 ", add;\n\t"                                                 \
+                 "}"                                                                               \
+                 : WGMMA_LIST sums                                                                 \
+                 : "l"(a), "l"(b), "r"((int)add));                                                 \
+  }
 #define WGMMA_BY_REGISTERS(turn, type, n, names, sums, i0, i1, i2, i3, i4, i5)                     \
   if constexpr (kN == n) {                                                                         \
     asm volatile("{\n\t"                                                                           \
@@ -144,17 +179,21 @@ template <int kN> __device__ __forceinline__ void settle(float (&d)[kN])
 #define WGMMA_REGISTERS(...) WGMMA_BY_REGISTERS("1", __VA_ARGS__)
 #define WGMMA_REGISTERS_STRAIGHT(...) WGMMA_BY_REGISTERS("0", __VA_ARGS__)
 
-/** d = A B, or d += A B if `add`; A and B in shared memory, turned or, as all of e4m3, not. */
+/** d = A B, or d += A B if `add`; A and B in shared memory, turned or, as all of one byte, not. */
 template <typename T, int kN, bool kTurnA = false, bool kTurnB = false>
-__device__ __forceinline__ void multiply(float (&d)[kN / 2], uint64_t a, uint64_t b, bool add)
+__device__ __forceinline__ void multiply(wgmma_sum<T> (&d)[kN / 2], uint64_t a, uint64_t b,
+                                         bool add)
 {
-  if constexpr (sizeof(T) == 1) {
+  if constexpr (std::is_same_v<T, int8_t>) {
     static_assert(!kTurnA && !kTurnB, "bytes are not turned");
-    WGMMA_EACH(WGMMA_E4M3, e4m3)
+    WGMMA_EACH(WGMMA_INT8, s8, "+r")
+  } else if constexpr (sizeof(T) == 1) {
+    static_assert(!kTurnA && !kTurnB, "bytes are not turned");
+    WGMMA_EACH(WGMMA_E4M3, e4m3, "+f")
   } else if constexpr (kIsBf16<T>) {
-    WGMMA_EACH(WGMMA_SHARED, bf16)
+    WGMMA_EACH(WGMMA_SHARED, bf16, "+f")
   } else {
-    WGMMA_EACH(WGMMA_SHARED, f16)
+    WGMMA_EACH(WGMMA_SHARED, f16, "+f")
   }
 }
 
@@ -165,11 +204,11 @@ __device__ __forceinline__ void multiply_by_registers(float (&d)[kN / 2], const 
                                                       uint64_t b, bool add)
 {
   if constexpr (sizeof(T) == 1) {
-    WGMMA_EACH(WGMMA_E4M3_REGISTERS, e4m3)
+    WGMMA_EACH(WGMMA_E4M3_REGISTERS, e4m3, "+f")
   } else if constexpr (kIsBf16<T>) {
-    WGMMA_EACH(WGMMA_REGISTERS_STRAIGHT, bf16)
+    WGMMA_EACH(WGMMA_REGISTERS_STRAIGHT, bf16, "+f")
   } else {
-    WGMMA_EACH(WGMMA_REGISTERS_STRAIGHT, f16)
+    WGMMA_EACH(WGMMA_REGISTERS_STRAIGHT, f16, "+f")
   }
 }
 
@@ -179,9 +218,9 @@ __device__ __forceinline__ void multiply_turned(float (&d)[kN / 2], const uint32
                                                 bool add)
 {
   if constexpr (kIsBf16<T>) {
-    WGMMA_EACH(WGMMA_REGISTERS, bf16)
+    WGMMA_EACH(WGMMA_REGISTERS, bf16, "+f")
   } else {
-    WGMMA_EACH(WGMMA_REGISTERS, f16)
+    WGMMA_EACH(WGMMA_REGISTERS, f16, "+f")
   }
 }
 

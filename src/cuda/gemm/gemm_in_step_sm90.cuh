@@ -19,6 +19,7 @@
 #include "cuda/gemm/gemm_epilogue.cuh"
 #include "cuda/gemm/gemm_loose_rows_sm90.cuh"
 #include "cuda/gemm/gemm_sm90.cuh"
+#include "cuda/scale_integer.cuh"
 
 extern "C" {
 #include "tegula/linear.h"
@@ -35,11 +36,15 @@ template <typename Operand, typename Result, bool kMayAct, bool kHasScales = fal
 struct gemm_in_step_way {
   using operand = Operand;
   using result = Result; /* C may be f32, too */
+  using sum = wgmma_sum<Operand>;
   static constexpr bool kActs = kMayAct, kScales = kHasScales, kApart = kAddsApart;
+  static constexpr bool kIntegers = std::is_same_v<sum, int>;
+  static_assert(kScales || !kIntegers, "integers have scales");
 };
 
 /** What becomes of the sums: z = sums + bias; C = act(z) + add. With scales: C = (sums * row_scale)
- * * column_scale + bias. */
+ * * column_scale + bias; of integers, sums less column_zero * row_sum are whole numbers of 32 bits
+ * that f64 would be multiplied with row_scale in. */
 struct gemm_in_step_job {
   gemm_dense_tiles tiles;
   int n;
@@ -57,6 +62,8 @@ struct gemm_in_step_job {
   tg_activation activation;
   const float *row_scale, *column_scale;
   bool one_column_scale; /* for all columns */
+  const int32_t *row_sum;
+  const int8_t *column_zero;
 
   __device__ __forceinline__ int first_column(int column_tile) const
   {
@@ -148,7 +155,25 @@ __device__ __forceinline__ void gemm_save_rows(const float *v, const gemm_part &
   }
 }
 
-/** Scaled sums, and the bias, which comes from memory: `scale`, of columns, has its place. */
+/** The bias from memory: scales of columns have its place. */
+template <int kValues>
+__device__ __forceinline__ void gemm_add_bias_part(float *v, const gemm_in_step_job &job,
+                                                   const gemm_part &at)
+{
+  if (job.bias) {
+#pragma unroll
+    for (int j = 0; j < kValues / 2; j++) {
+      const int column = j / 2 * 8 + j % 2;
+      const float b = at.column + column < at.columns
+                          ? load_any(job.bias, job.bias_dtype, at.column + column)
+                          : 0.0f;
+      v[j / 2 * 4 + j % 2] += b;
+      v[j / 2 * 4 + 2 + j % 2] += b;
+    }
+  }
+}
+
+/** Scaled sums and the bias. */
 template <int kValues>
 __device__ __forceinline__ void gemm_scale_part(float *v, const gemm_in_step_job &job,
                                                 const gemm_part &at, const float *scale,
@@ -163,17 +188,28 @@ __device__ __forceinline__ void gemm_scale_part(float *v, const gemm_in_step_job
       v[4 * j + 2 * i + 1] = v[4 * j + 2 * i + 1] * row[i] * s.y;
     }
   }
-  if (job.bias) {
+  gemm_add_bias_part<kValues>(v, job, at);
+}
+
+/** The same of integers: `v` from `sums`, which are within the range of scale_integer. */
+template <int kValues>
+__device__ __forceinline__ void
+gemm_scale_integers(float *v, const int *sums, const gemm_in_step_job &job, const gemm_part &at,
+                    const float *scale, const int8_t *zero, const float (&row)[2],
+                    const int (&row_sum)[2])
+{
 #pragma unroll
-    for (int j = 0; j < kValues / 2; j++) {
-      const int column = j / 2 * 8 + j % 2;
-      const float b = at.column + column < at.columns
-                          ? load_any(job.bias, job.bias_dtype, at.column + column)
-                          : 0.0f;
-      v[j / 2 * 4 + j % 2] += b;
-      v[j / 2 * 4 + 2 + j % 2] += b;
+  for (int j = 0; j < kValues / 4; j++) {
+    const float2 s = *reinterpret_cast<const float2 *>(scale + 8 * j);
+    const char2 z = *reinterpret_cast<const char2 *>(zero + 8 * j);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int *n = sums + 4 * j + 2 * i;
+      v[4 * j + 2 * i] = scale_integer(n[0] - z.x * row_sum[i], row[i]) * s.x;
+      v[4 * j + 2 * i + 1] = scale_integer(n[1] - z.y * row_sum[i], row[i]) * s.y;
     }
   }
+  gemm_add_bias_part<kValues>(v, job, at);
 }
 
 /** Sums to values of C. */
@@ -233,11 +269,20 @@ template <typename C> __device__ __forceinline__ void gemm_leave_page(const floa
   }
 }
 
-/** A thread's scales of a tile: of its two rows, and some of the columns. They are read before the
- * products, beside which they come, and shared behind these. */
-template <int kN> struct gemm_scales {
+/** A thread's scales of a tile: of its two rows, and some of the columns; of integers sums of rows
+ * and zero points of columns, too. They are read before the products, beside which they come, and
+ * shared behind these. */
+template <int kN, bool kIntegers> struct gemm_scales {
   static constexpr int kEach = kN / kWarpgroup; /* columns of a thread */
   float row[2], column[kEach];
+  int row_sum[2];
+  int8_t zero[kEach];
+
+  /** Where the zero points of a warpgroup lie in shared memory: behind both's scales. */
+  __device__ __forceinline__ static int8_t *zeros(const gemm_shared &s, int consumer)
+  {
+    return reinterpret_cast<int8_t *>(s.bias + kGemmConsumers * kN) + consumer * kN;
+  }
 
   __device__ __forceinline__ void read(const gemm_in_step_job &job, const gemm_place &p,
                                        int consumer)
@@ -247,29 +292,38 @@ template <int kN> struct gemm_scales {
     for (int i = 0; i < 2; i++) {
       const int line = p.row + 64 * consumer + thread / 32 * 16 + thread % 32 / 4 + 8 * i;
       row[i] = line < job.tiles.m ? job.row_scale[line] : 0.0f;
+      if (kIntegers) {
+        row_sum[i] = line < job.tiles.m ? job.row_sum[line] : 0;
+      }
     }
 #pragma unroll
     for (int i = 0; i < kEach; i++) {
       const int at = p.column_tile * kN + i * kWarpgroup + thread;
       column[i] = at < job.n ? job.column_scale[job.one_column_scale ? 0 : at] : 0.0f;
+      if (kIntegers) {
+        zero[i] = at < job.n ? job.column_zero[at] : (int8_t)0;
+      }
     }
   }
 
-  __device__ __forceinline__ void share(float *to) const
+  __device__ __forceinline__ void share(float *to, int8_t *zeros_to) const
   {
 #pragma unroll
     for (int i = 0; i < kEach; i++) {
       to[i * kWarpgroup + threadIdx.x % kWarpgroup] = column[i];
+      if (kIntegers) {
+        zeros_to[i * kWarpgroup + threadIdx.x % kWarpgroup] = zero[i];
+      }
     }
   }
 };
 
 /** A warpgroup's rows of a tile, from sums to memory. */
 template <typename C, typename Form, typename Way>
-__device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const gemm_shared &s,
-                                                const gemm_in_step_job &job, const gemm_place &p,
-                                                const CUtensorMap *c, int consumer,
-                                                const float (&row_scale)[2])
+__device__ __forceinline__ void
+    gemm_store_rows(typename Way::sum (&d)[Form::kN / 2], const gemm_shared &s,
+                    const gemm_in_step_job &job, const gemm_place &p, const CUtensorMap *c,
+                    int consumer, const gemm_scales<Form::kN, Way::kIntegers> &scales)
 {
   constexpr int kColumns = kPageRow / (int)sizeof(C), kValues = kColumns / 2;
   const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x % kWarpgroup / 32;
@@ -286,14 +340,21 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
     const int column = first + block * kColumns;
     const uint32_t page = s.result + (2 * consumer + block % 2) * kGemmBlock;
     const gemm_part at = {row + 16 * warp + lane / 4, job.tiles.m, column + 2 * (lane % 4), job.n};
-    if constexpr (Way::kScales) {
-      gemm_scale_part<kValues>(d + kValues * block, job, at, bias + block * kColumns, row_scale);
+    float scaled[kValues]; /* integers */
+    float *v = scaled;
+    if constexpr (Way::kIntegers) {
+      const int8_t *zero = scales.zeros(s, consumer) + 2 * (lane % 4);
+      gemm_scale_integers<kValues>(v, d + kValues * block, job, at, bias + block * kColumns,
+                                   zero + block * kColumns, scales.row, scales.row_sum);
     } else {
-      gemm_finish_part<C, kValues, Way::kActs>(d + kValues * block, job, at,
-                                               bias + block * kColumns);
+      v = d + kValues * block;
+      if constexpr (Way::kScales) {
+        gemm_scale_part<kValues>(v, job, at, bias + block * kColumns, scales.row);
+      } else {
+        gemm_finish_part<C, kValues, Way::kActs>(v, job, at, bias + block * kColumns);
+      }
     }
     if (kMayBeLoose && job.loose) {
-      const float *v = d + kValues * block;
       if constexpr (kIsHalf) {
 #pragma unroll
         for (int i = 0; i < kValues / 2; i++) {
@@ -308,7 +369,7 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
       continue;
     }
     if (job.c && column + kColumns > job.n) {
-      gemm_save_rows<C, kValues>(d + kValues * block, at, job.c, job.c_step);
+      gemm_save_rows<C, kValues>(v, at, job.c, job.c_step);
       if (leads) {
         commit_stores(); /* of nothing: pages take turns */
       }
@@ -318,7 +379,7 @@ __device__ __forceinline__ void gemm_store_rows(float (&d)[Form::kN / 2], const 
       wait_for_earlier_store_reads(); /* of this page */
     }
     sync_some(1 + consumer, kWarpgroup);
-    gemm_leave_page<C>(d + kValues * block, page);
+    gemm_leave_page<C>(v, page);
     publish_to_copies();
     sync_some(1 + consumer, kWarpgroup);
     if (leads) {
@@ -357,7 +418,7 @@ gemm_consume_in_step(const gemm_shared &s, const gemm_in_step_job &job, const CU
       gemm_pass_by(s, turn, p);
       continue;
     }
-    gemm_scales<Form::kN> scales = {};
+    gemm_scales<Form::kN, Way::kIntegers> scales = {};
     if constexpr (Way::kScales) {
       scales.read(job, p, consumer);
     } else {
@@ -367,19 +428,19 @@ gemm_consume_in_step(const gemm_shared &s, const gemm_in_step_job &job, const CU
             column < job.n ? load_any(job.bias, job.bias_dtype, column) : 0.0f;
       }
     }
-    float d[Form::kN / 2];
+    typename Way::sum d[Form::kN / 2];
     if constexpr (Way::kApart) {
       gemm_multiply_apart<typename Way::operand, Form>(d, s, turn, p, consumer);
     } else {
       gemm_multiply<typename Way::operand, Form, false>(d, s, turn, p, consumer);
     }
     if constexpr (Way::kScales) {
-      scales.share(s.bias + consumer * Form::kN);
+      scales.share(s.bias + consumer * Form::kN, scales.zeros(s, consumer));
     }
     if (job.is_f32) {
-      gemm_store_rows<float, Form, Way>(d, s, job, p, c, consumer, scales.row);
+      gemm_store_rows<float, Form, Way>(d, s, job, p, c, consumer, scales);
     } else {
-      gemm_store_rows<typename Way::result, Form, Way>(d, s, job, p, c, consumer, scales.row);
+      gemm_store_rows<typename Way::result, Form, Way>(d, s, job, p, c, consumer, scales);
     }
   }
   if (threadIdx.x % kWarpgroup == 0) {

@@ -234,17 +234,23 @@ tgi_gemm_plan tgi_gemm_plan_dense_sm90(const tgi_gemm_problem *p, const tgi_gemm
   return best;
 }
 
-/* ---- e4m3 ---- */
+/* ---- bytes ---- */
 
 static bool is_e4m3(const tgi_gemm_problem *p)
 {
   return p->a.dtype == TG_F8_E4M3 && p->b.dtype == TG_F8_E4M3;
 }
 
-static const char *obstacle_to_e4m3(const tgi_gemm_problem *p)
+static bool is_int8(const tgi_gemm_problem *p)
 {
-  if (!is_e4m3(p) || p->a.major != TGI_GEMM_ALONG_K || p->b.major != TGI_GEMM_ALONG_K) {
-    return "operands that are not both e4m3 along k";
+  return p->a.dtype == TG_I8 && p->b.dtype == TG_I8;
+}
+
+static const char *obstacle_to_bytes(const tgi_gemm_problem *p)
+{
+  if (!(is_e4m3(p) || is_int8(p)) || p->a.major != TGI_GEMM_ALONG_K ||
+      p->b.major != TGI_GEMM_ALONG_K) {
+    return "operands that are not both e4m3 or both int8, along k";
   }
   if (p->m == 0 || p->n == 0 || p->k == 0) {
     return "nothing to multiply";
@@ -259,18 +265,19 @@ static const char *obstacle_to_e4m3(const tgi_gemm_problem *p)
 }
 
 /* Microseconds on an H200; a step is 128 along k. */
-static double estimate_e4m3(const tgi_gemm_problem *p, const tgi_gemm_plan *plan,
-                            int multiprocessors)
+static double estimate_bytes(const tgi_gemm_problem *p, const tgi_gemm_plan *plan,
+                             int multiprocessors)
 {
   const double step = plan->tile_n == kWideColumns ? 0.7 : 0.42;
   const int64_t waves = parts(plan->tiles, multiprocessors);
   return 4 + (double)waves * (1.5 + step * (double)parts(p->k, plan->tile_k));
 }
 
-static tgi_gemm_plan plan_e4m3(const tgi_gemm_problem *p, const tgi_gemm_device *device, int tile_n)
+static tgi_gemm_plan plan_bytes(const tgi_gemm_problem *p, const tgi_gemm_device *device,
+                                int tile_n)
 {
   tgi_gemm_plan plan = {.kernel = TGI_GEMM_NOT_TAKEN,
-                        .reason = obstacle_to_e4m3(p),
+                        .reason = obstacle_to_bytes(p),
                         .fused = true,
                         .tile_m = kTileM,
                         .tile_n = tile_n,
@@ -281,24 +288,24 @@ static tgi_gemm_plan plan_e4m3(const tgi_gemm_problem *p, const tgi_gemm_device 
   }
   count_tiles(&plan, p, device);
   plan.shared = (size_t)plan.stages * (kTileBytes + (size_t)plan.tile_n * 2 * kTileK) +
-                kInStepBytes + 2 * (size_t)plan.tile_n * 4 + kInStepBarriers;
+                kInStepBytes + 2 * (size_t)plan.tile_n * (is_int8(p) ? 5 : 4) + kInStepBarriers;
   if (plan.tiles > INT_MAX / 2) {
     plan.reason = "more tiles than 2^30";
   } else if ((int64_t)plan.shared > device->shared_bytes) {
     plan.reason = "a device with less shared memory";
   } else {
     plan.kernel = TGI_GEMM_SM90_IN_STEP;
-    plan.microseconds = estimate_e4m3(p, &plan, device->multiprocessors);
+    plan.microseconds = estimate_bytes(p, &plan, device->multiprocessors);
   }
   return plan;
 }
 
-tgi_gemm_plan tgi_gemm_plan_e4m3_sm90(const tgi_gemm_problem *p, const tgi_gemm_device *device)
+tgi_gemm_plan tgi_gemm_plan_bytes_sm90(const tgi_gemm_problem *p, const tgi_gemm_device *device)
 {
-  const tgi_gemm_plan wide = plan_e4m3(p, device, kWideColumns);
-  const tgi_gemm_plan narrow = plan_e4m3(p, device, kNarrowColumns);
-  return narrow.kernel != TGI_GEMM_NOT_TAKEN && narrow.microseconds < wide.microseconds ? narrow
-                                                                                        : wide;
+  const tgi_gemm_plan wide = plan_bytes(p, device, kWideColumns);
+  const tgi_gemm_plan narrow = plan_bytes(p, device, kNarrowColumns);
+  const bool better = wide.kernel == TGI_GEMM_NOT_TAKEN || narrow.microseconds < wide.microseconds;
+  return narrow.kernel != TGI_GEMM_NOT_TAKEN && better ? narrow : wide;
 }
 
 /* ---- few rows ---- */

@@ -111,10 +111,10 @@ tgi_gemm_plan tgi_gemm_plan_dense_sm90(const tgi_gemm_problem *problem,
 tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *problem,
                                        const tgi_gemm_device *device, int tile_n);
 
-/** The plan of a product NT of two operands in e4m3, with scales behind the sums, in tiles that
- * finish in step; C is of f32, f16 or bf16. */
-tgi_gemm_plan tgi_gemm_plan_e4m3_sm90(const tgi_gemm_problem *problem,
-                                      const tgi_gemm_device *device);
+/** The plan of a product NT of two operands in e4m3 or in int8, with scales behind the sums (and
+ * zero points of int8), in tiles that finish in step; C is of f32, f16 or bf16. */
+tgi_gemm_plan tgi_gemm_plan_bytes_sm90(const tgi_gemm_problem *problem,
+                                       const tgi_gemm_device *device);
 
 /** The plan of few rows for a GPU of compute capability 9.0, of operands of 16 bits or e4m3; C may
  * have any dtype. How k is split depends on n and k alone. */

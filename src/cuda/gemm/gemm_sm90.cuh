@@ -1,13 +1,12 @@
 /**
  * Matrix products on Hopper's tensor cores: C = op(A) op(B), operands of 16 bits, or e4m3 along k,
- * f32 sums.
+ * f32 sums; or int8 along k, sums of 32 bits.
  *
  * Method  Persistent blocks, one on each multiprocessor, of three warpgroups. One thread, the
- *         producer, loads tiles of 64 steps of A and B (128 of e4m3: 128 bytes a row) by TMA into a
- *         ring of stages. Two warpgroups
- *         multiply 64 rows each (wgmma), leave a finished tile in shared memory and go on. Three
- *         spare warps beside the producer store the tile, or compute an activation from it, while
- *         the next tile's products run.
+ *         producer, loads tiles of 64 steps of A and B (128 of bytes: 128 bytes a row) by TMA into
+ * a ring of stages. Two warpgroups multiply 64 rows each (wgmma), leave a finished tile in shared
+ * memory and go on. Three spare warps beside the producer store the tile, or compute an activation
+ * from it, while the next tile's products run.
  *
  *           memory --TMA--> [A|B][A|B][A|B][A|B] --wgmma--> registers --> [tile] --> memory
  *                            producer            2 consumer warpgroups     3 warps
@@ -15,7 +14,7 @@
  * Work    Tiles of 128 x kN; who multiplies which tile is gemm_grouped.cuh's, what becomes of it an
  *         epilogue's (gemm_epilogue.cuh). A warpgroup none of whose 64 rows exists multiplies
  *         nothing.
- * Sums    An element is one chain over k, in steps of 16 (e4m3: 32), within the tensor core: its
+ * Sums    An element is one chain over k, in steps of 16 (bytes: 32), within the tensor core: its
  *         bits depend on its row of A and its column of B alone. gemm_multiply_apart takes the sums
  *         of every 128 of k out of the tensor core, which keeps some 14 bits of those of e4m3.
  * Bound   Tensor cores; where groups have few rows, memory.
@@ -181,10 +180,11 @@ __device__ __forceinline__ void gemm_clear_tail(const gemm_shared &s, int stage,
   sync_some(both ? 3 : 4, both ? kGemmConsumers * kWarpgroup : kWarpgroup);
 }
 
-/** Adds products 16 j .. 16 j + 15 of a step (of e4m3 32 j .. 32 j + 31). */
+/** Adds products 16 j .. 16 j + 15 of a step (of bytes 32 j .. 32 j + 31). */
 template <typename T, typename Form>
-__device__ __forceinline__ void gemm_multiply_16(float (&d)[Form::kN / 2], const gemm_shared &s,
-                                                 int stage, int consumer, int j, bool add)
+__device__ __forceinline__ void gemm_multiply_16(wgmma_sum<T> (&d)[Form::kN / 2],
+                                                 const gemm_shared &s, int stage, int consumer,
+                                                 int j, bool add)
 {
   const uint64_t a = page_operand(s.a + stage * Form::kBytesA + consumer * kGemmBlock,
                                   Form::kTurnA ? kGemmBlock : 16);
@@ -196,9 +196,9 @@ __device__ __forceinline__ void gemm_multiply_16(float (&d)[Form::kN / 2], const
 
 /** The last step of a group that ends within it: no more products than there are rows, to 16. */
 template <typename T, typename Form>
-__device__ __forceinline__ void gemm_multiply_tail(float (&d)[Form::kN / 2], const gemm_shared &s,
-                                                   const gemm_turn<Form::kStages> &turn,
-                                                   const gemm_place &p, int consumer)
+__device__ __forceinline__ void
+gemm_multiply_tail(wgmma_sum<T> (&d)[Form::kN / 2], const gemm_shared &s,
+                   const gemm_turn<Form::kStages> &turn, const gemm_place &p, int consumer)
 {
   const int parts = (p.tail + 15) / 16;
   wait_for(s.full + turn.stage, turn.parity);
@@ -218,7 +218,7 @@ __device__ __forceinline__ void gemm_multiply_tail(float (&d)[Form::kN / 2], con
 /** d = the tile's sums of this warpgroup's 64 rows. kMayBeNone: there may be no steps, or a tail.
  */
 template <typename T, typename Form, bool kMayBeNone>
-__device__ __forceinline__ void gemm_multiply(float (&d)[Form::kN / 2], const gemm_shared &s,
+__device__ __forceinline__ void gemm_multiply(wgmma_sum<T> (&d)[Form::kN / 2], const gemm_shared &s,
                                               gemm_turn<Form::kStages> &turn, const gemm_place &p,
                                               int consumer)
 {

@@ -35,7 +35,7 @@ tgi_gemm_plan plan_of(const tg_context *ctx, const tg_linear_fp8_fp8_fwd_args *a
 {
   const tgi_gemm_device device = gemm_device_of(ctx);
   return p.m <= TGI_GEMM_FEW_ROWS ? tgi_gemm_plan_few_sm90(&p)
-                                  : tgi_gemm_plan_e4m3_sm90(&p, &device);
+                                  : tgi_gemm_plan_bytes_sm90(&p, &device);
 }
 
 bool takes(const tg_context *ctx, const tg_linear_fp8_fp8_fwd_args *a, tgi_gemm_problem *problem,

@@ -111,6 +111,9 @@ static const spec_case cases[] = {
     {"300x144x520_xf8_bias", NULL},
     {"131x37x333_bias", NULL},
     {"70x1201x135", NULL},
+    /* wide tiles, with whole rows of y and others */
+    {"129x16x17000_xf8_bias", NULL},
+    {"129x8x17005_bias", NULL},
     /* sums in the tensor core */
     {"66x272x264_xf8_fast", NULL},
     {"200x144x40_fast_bias", NULL},

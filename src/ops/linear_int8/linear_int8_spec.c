@@ -1,4 +1,4 @@
-#include "ops/spec.h"
+#include "ops/linear_int8/linear_int8_refusals.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -113,6 +113,21 @@ static const spec_case cases[] = {
     {"65x392x33_bias_bf32", NULL},
     {"300x264x96_bias", "zero_points"},
     {"4x24x34_bias", "not_finite"},
+    /* dynamic, many rows: tiles of 128 rows by 128 and 256 columns, whole and not; rows of x that
+     * are longer than a block of threads holds */
+    {"128x48x40_dynamic", NULL},
+    {"129x16x40_dynamic", "zero_points"},
+    {"129x17x48_dynamic_bias", NULL},
+    {"257x1031x72_dynamic_bias_bf32", "zero_points"},
+    {"300x144x520_dynamic_bias", "zero_points"},
+    {"131x72x44_dynamic_yf32", "zero_points"},
+    {"195x131x136_dynamic", "columns"},
+    {"129x16x8456_dynamic_bias", "zero_points"},
+    {"129x8x8461_dynamic_bias", NULL},
+    {"130x8500x8_dynamic_bias", NULL},
+    {"150x24x32_dynamic_bias", "zeros"},
+    {"140x40x48_dynamic", "outlier"},
+    {"133x21x40_dynamic_bias", "not_finite"},
     /* dtypes side by side */
     {"9x70x50_bias_bf32", NULL},
     {"3x70x50_yf32_bias", "zero_points"},
@@ -132,17 +147,9 @@ static const spec_case cases[] = {
 
 /* One token against weights larger than the cache; then a prompt. */
 static const char *const bench[] = {
-    "1x1024x3072",
-    "1x14336x4096",
-    "4x14336x4096",
-    "512x1024x3072",
-    "512x1024x3072_dynamic",
-    "512x4096x4096_dynamic",
-    "1x14336x4096_dynamic",
-    "16x14336x4096",
-    "128x8192x8192",
-    "128x8192x8192_dynamic",
-    NULL,
+    "1x1024x3072",           "1x14336x4096",          "4x14336x4096",           "512x1024x3072",
+    "512x1024x3072_dynamic", "512x4096x4096_dynamic", "1x14336x4096_dynamic",   "16x14336x4096",
+    "128x8192x8192",         "128x8192x8192_dynamic", "8192x8192x8192_dynamic", NULL,
 };
 
 static const spec_bad_scalar bad_scalars[] = {
@@ -150,6 +157,35 @@ static const spec_bad_scalar bad_scalars[] = {
     {"mode", 3, TG_BAD_ARGUMENT},
     {"mode", -1, TG_BAD_ARGUMENT},
     {NULL, 0, TG_OK},
+};
+
+static const spec_refusal refuses[] = {
+    {.entry = "sm90",
+     .rule = "weight-only mode",
+     .reason = "weights become 16-bit floats in the registers of sm80's kernels",
+     .holds = tgi_linear_int8_fwd_is_weight_only},
+    {.entry = "sm90",
+     .rule = "fewer than 129 rows",
+     .reason = "sm80 multiplies them in less time than a weight in rows takes to make",
+     .holds = tgi_linear_int8_fwd_has_few_rows},
+    {.entry = "sm90",
+     .rule = "`in` = 0",
+     .reason = "there is nothing to multiply",
+     .holds = tgi_linear_int8_fwd_is_empty},
+    {.entry = "sm90",
+     .rule = "`in` above 2^16",
+     .reason = "sums less their zero points could leave 32 bits",
+     .holds = tgi_linear_int8_fwd_has_long_rows},
+    {.entry = "sm90",
+     .rule = "weight, or rows of y, that do not begin at multiples of 16 bytes",
+     .reason = "they are read, and copied by TMA, in vectors of 16 bytes",
+     .holds = tgi_linear_int8_fwd_has_no_vectors},
+    {.entry = "sm90",
+     .rule = "rows or `out` above 2^29",
+     .reason = "indices of tiles are 32-bit",
+     .holds = tgi_linear_int8_fwd_is_large,
+     .no_case = true},
+    {.entry = NULL},
 };
 
 const spec spec_linear_int8_fwd = {
@@ -161,5 +197,6 @@ const spec spec_linear_int8_fwd = {
     .bf16_ceiling = 1.6e-2,
     .fill = fill,
     .batch_invariant = true,
+    .refuses = refuses,
     .bad_scalars = bad_scalars,
 };
