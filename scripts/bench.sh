@@ -57,6 +57,7 @@ if [ -n "$python" ]; then
   measure "$python" bench/baselines.py --build "$build" --dtype bf16 --op attention
   measure "$python" bench/baselines.py --build "$build" --dtype bf16 --op linear_int8 \
     --shape 512x1024x3072_dynamic
+  measure "$python" bench/expert_decode.py --build "$build"
 else
   missing="$missing PyTorch(with oneDNN;OpenBLAS)"
 fi

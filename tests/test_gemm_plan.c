@@ -243,6 +243,42 @@ static void test_dense_in_step(void **state)
   assert_int_equal(tgi_gemm_plan_tiles_sm90(&p, &kH200, 128).stages, 6);
 }
 
+static int parts_of_dense(tgi_gemm_problem p)
+{
+  const tgi_gemm_plan plan = tgi_gemm_plan_tiles_sm90(&p, &kH200, 128);
+  assert_int_equal(plan.kernel, TGI_GEMM_SM90_IN_STEP);
+  assert_int_equal(plan.blocks, plan.parts         ? plan.tiles * plan.parts
+                                : plan.tiles < 132 ? plan.tiles
+                                                   : 132);
+  return plan.parts;
+}
+
+/* Gradients of small weights over many rows: a tile is made in parts along k by a cluster. */
+static void test_parts_of_dense(void **state)
+{
+  (void)state;
+  const tgi_gemm_major across = TGI_GEMM_ACROSS_K;
+  assert_int_equal(parts_of_dense(dense(across, across, 768, 768, 8192)), 3); /* 36 tiles */
+  assert_int_equal(parts_of_dense(dense(across, across, 1024, 256, 8192)), 7);
+  assert_int_equal(parts_of_dense(dense(across, across, 128, 128, 8192)), 8);
+  assert_int_equal(parts_of_dense(dense(across, across, 128, 128, 24 * 64)), 3);
+  assert_int_equal(parts_of_dense(dense(across, across, 128, 128, 15 * 64)), 0);
+  assert_int_equal(parts_of_dense(dense(across, across, 60 * 128, 128, 8192)), 2);
+  assert_int_equal(parts_of_dense(dense(across, across, 61 * 128, 128, 8192)), 0);
+  /* of activations the number of rows is no row's business */
+  assert_int_equal(parts_of_dense(forward(128, 768, 8192)), 0);
+  assert_int_equal(parts_of_dense(dense(TGI_GEMM_ALONG_K, across, 128, 768, 8192)), 0);
+  const tgi_gemm_problem p = dense(across, across, 768, 768, 8192);
+  const tgi_gemm_device half = {66, 232448};
+  assert_int_equal(tgi_gemm_plan_tiles_sm90(&p, &half, 128).parts, 3); /* sums go by shapes */
+  assert_int_equal(tgi_gemm_plan_dense_sm90(&p, &kH200).tile_n, 128);
+  char text[160];
+  const tgi_gemm_plan plan = tgi_gemm_plan_dense_sm90(&p, &kH200);
+  tgi_gemm_plan_text(&p, &plan, text, sizeof text);
+  assert_string_equal(text, "wgmma, TN, tiles of 128 x 128, k in 3 parts, 6 stages of 64 steps, "
+                            "stored in step");
+}
+
 static void refuse_dense(tgi_gemm_problem p, const char *reason)
 {
   const tgi_gemm_plan plan = tgi_gemm_plan_dense_sm90(&p, &kH200);
@@ -384,6 +420,7 @@ int main(void)
       cmocka_unit_test(test_refusals_of_few_rows),
       cmocka_unit_test(test_dense_tiles),
       cmocka_unit_test(test_dense_in_step),
+      cmocka_unit_test(test_parts_of_dense),
       cmocka_unit_test(test_refusals_of_dense),
       cmocka_unit_test(test_loose_rows),
       cmocka_unit_test(test_choice),

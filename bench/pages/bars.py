@@ -238,6 +238,7 @@ BARS = [
            "1024x768x50257_dwf32_nodbias_overwrite", ("torch",), 0.3),
     *quantised_bars(),
     *tokenizer_bars(),
+    Share("gpt-oss-20b", "decode", "b1_layers4", 0.6, "read", "mxfp4", "model"),
 ]
 
 

@@ -58,6 +58,28 @@ static DLDataType dtype_for(tg_dtype dtype)
   return (DLDataType){.code = code, .bits = bits, .lanes = 1};
 }
 
+static DLDevice device_of(const tgi_array *array)
+{
+  return tgi_array_on_host(array) ? (DLDevice){.device_type = kDLCPU}
+                                  : (DLDevice){kDLCUDA, array->view.device - TG_DEVICE_CUDA(0)};
+}
+
+/* Until the GPU has written the elements, whatever stream their reader has. */
+static int wait_for_elements(const tgi_array *array)
+{
+  const tgi_memory_kind *kind = array->memory->kind;
+  tg_error error = {0};
+  tg_status status = TG_OK;
+  if (kind) {
+    Py_BEGIN_ALLOW_THREADS status = kind->wait(array->memory->device_index, &error);
+    Py_END_ALLOW_THREADS
+  }
+  if (status != TG_OK) {
+    PyErr_Format(PyExc_RuntimeError, "__dlpack__: %s", error.text);
+  }
+  return status == TG_OK ? 0 : -1;
+}
+
 static PyObject *export_array(tgi_array *array, bool versioned)
 {
   exported *e = calloc(1, sizeof *e);
@@ -68,7 +90,7 @@ static PyObject *export_array(tgi_array *array, bool versioned)
   memcpy(e->strides, array->view.stride, sizeof e->strides);
   e->memory = array->memory;
   const DLTensor tensor = {.data = array->view.data,
-                           .device = {.device_type = kDLCPU},
+                           .device = device_of(array),
                            .ndim = array->view.ndim,
                            .dtype = dtype_for(array->view.dtype),
                            .shape = e->shape,
@@ -97,33 +119,36 @@ PyObject *tgi_array_dlpack(PyObject *self, PyObject *args, PyObject *named)
                                    &device, &copy)) {
     return NULL;
   }
-  int major = 0, minor = 0, kind = kDLCPU, index = 0;
+  tgi_array *array = (tgi_array *)(void *)self;
+  const DLDevice own = device_of(array);
+  int major = 0, minor = 0, kind = (int)own.device_type, index = own.device_id;
   if (version != Py_None && !PyArg_ParseTuple(version, "ii", &major, &minor)) {
     return NULL;
   }
   if (device != Py_None && !PyArg_ParseTuple(device, "ii", &kind, &index)) {
     return NULL;
   }
-  if (kind != kDLCPU || copy == Py_True) {
+  const bool elsewhere = kind != (int)own.device_type || index != own.device_id;
+  if (elsewhere || copy == Py_True) {
     PyErr_SetString(PyExc_BufferError,
-                    kind != kDLCPU ? "__dlpack__: dl_device: expected the CPU, got another device"
-                                   : "__dlpack__: copy: expected None or False, got True");
+                    elsewhere
+                        ? "__dlpack__: dl_device: expected the array's own, got another device"
+                        : "__dlpack__: copy: expected None or False, got True");
     return NULL;
   }
-  tgi_array *array = (tgi_array *)(void *)self;
   if (major < 1 && !array->writable) { /* that form has no mark for it */
     PyErr_SetString(PyExc_BufferError, "__dlpack__: max_version: expected 1.0 or later for an "
                                        "array that is read-only, got an older one");
     return NULL;
   }
-  return export_array(array, major >= 1);
+  return wait_for_elements(array) < 0 ? NULL : export_array(array, major >= 1);
 }
 
 PyObject *tgi_array_dlpack_device(PyObject *array, PyObject *unused)
 {
-  (void)array;
+  const DLDevice own = device_of((tgi_array *)(void *)array);
   (void)unused;
-  return Py_BuildValue("(ii)", kDLCPU, 0);
+  return Py_BuildValue("(ii)", (int)own.device_type, (int)own.device_id);
 }
 
 /* ---- buffers ---- */
@@ -164,12 +189,13 @@ int tgi_array_get_buffer(PyObject *self, tgi_py_buffer *buffer, int flags)
     numel *= view->shape[i];
   }
   buffer->obj = NULL;
-  if (!format || ((flags & writable) && !array->writable) ||
+  if (!format || !tgi_array_on_host(array) || ((flags & writable) && !array->writable) ||
       (!contiguous && (flags & with_strides) != with_strides)) {
     PyErr_Format(PyExc_BufferError, "buffer: expected %s",
-                 !format       ? "a dtype that Python has a format for (use DLPack)"
-                 : !contiguous ? "a request for strides"
-                               : "a request to read: the array is read-only");
+                 !tgi_array_on_host(array) ? "an array in host memory (use DLPack)"
+                 : !format                 ? "a dtype that Python has a format for (use DLPack)"
+                 : !contiguous             ? "a request for strides"
+                                           : "a request to read: the array is read-only");
     return -1;
   }
   const size_t element = tg_dtype_bytes(view->dtype);

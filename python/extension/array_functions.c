@@ -1,9 +1,13 @@
 #include "array_functions.h"
 
+#include "array_memory.h"
+
 #include <string.h>
 
-/* (extents) to an array without initialised elements. */
-static PyObject *make(PyObject *type, PyObject *extents, PyObject *name)
+enum { on_host = -1 };
+
+/* (extents) to an array without initialised elements, unless zeros are wanted. */
+static PyObject *make(PyObject *type, PyObject *extents, PyObject *name, int device, bool zero)
 {
   int64_t shape[TG_MAX_NDIM];
   tg_dtype dtype;
@@ -22,14 +26,26 @@ static PyObject *make(PyObject *type, PyObject *extents, PyObject *name)
       return NULL;
     }
   }
-  return tgi_dtype_of_name(name, &dtype) < 0 ? NULL : tgi_array_new(type, dtype, (int)ndim, shape);
+  size_t bytes;
+  if (tgi_dtype_of_name(name, &dtype) < 0 || tgi_array_bytes(dtype, (int)ndim, shape, &bytes) < 0) {
+    return NULL;
+  }
+  if (device != on_host) {
+    return tgi_array_new_on_gpu(type, dtype, (int)ndim, shape, device, zero);
+  }
+  PyObject *made = tgi_array_new(type, dtype, (int)ndim, shape);
+  if (made && zero) {
+    memset(tgi_array_data(made), 0, bytes);
+  }
+  return made;
 }
 
 PyObject *tgi_array_empty(PyObject *type, PyObject *args)
 {
   PyObject *extents, *name;
-  return PyArg_ParseTuple(args, "O!O:empty", &PyTuple_Type, &extents, &name)
-             ? make(type, extents, name)
+  int device = on_host, zero = 0;
+  return PyArg_ParseTuple(args, "O!O|ip:empty", &PyTuple_Type, &extents, &name, &device, &zero)
+             ? make(type, extents, name, device, zero != 0)
              : NULL;
 }
 
@@ -72,7 +88,7 @@ PyObject *tgi_array_from_values(PyObject *type, PyObject *args)
                         &name)) {
     return NULL;
   }
-  PyObject *made = make(type, extents, name);
+  PyObject *made = make(type, extents, name, on_host, false);
   if (!made) {
     return NULL;
   }

@@ -4,6 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void free_bytes(void *bytes, const tgi_memory_kind *kind, int32_t device_index)
+{
+  if (kind && bytes) {
+    kind->release(bytes, device_index);
+  } else if (!kind) {
+    free(bytes);
+  }
+}
+
 static bool is_last(tgi_shared_memory *memory)
 {
   return memory && atomic_fetch_sub(&memory->references, 1) == 1;
@@ -13,7 +22,7 @@ void tgi_memory_release(tgi_shared_memory *memory)
 {
   if (is_last(memory)) {
     Py_XDECREF(memory->owner);
-    free(memory->bytes);
+    free_bytes(memory->bytes, memory->kind, memory->device_index);
     free(memory);
   }
 }
@@ -29,7 +38,7 @@ void tgi_memory_release_anywhere(tgi_shared_memory *memory)
     Py_DECREF(memory->owner);
     PyGILState_Release(state);
   }
-  free(memory->bytes);
+  free_bytes(memory->bytes, memory->kind, memory->device_index);
   free(memory);
 }
 
@@ -55,29 +64,50 @@ static PyObject *make(PyObject *type, const tg_tensor *view, tgi_shared_memory *
   return (PyObject *)array;
 }
 
-static tgi_shared_memory *share(void *bytes, PyObject *owner)
+static tgi_shared_memory *share(void *bytes, const tgi_memory_kind *kind, int32_t device_index,
+                                PyObject *owner)
 {
   tgi_shared_memory *memory = malloc(sizeof *memory);
   if (!memory) {
-    free(bytes);
+    free_bytes(bytes, kind, device_index);
     PyErr_NoMemory();
     return NULL;
   }
   atomic_init(&memory->references, 1);
   memory->bytes = bytes;
+  memory->kind = kind;
+  memory->device_index = device_index;
   memory->owner = owner;
   Py_XINCREF(owner);
   return memory;
 }
 
-PyObject *tgi_array_new(PyObject *type, tg_dtype dtype, int ndim, const int64_t *shape)
+int tgi_array_bytes(tg_dtype dtype, int ndim, const int64_t *shape, size_t *out)
 {
   size_t bytes = tg_dtype_bytes(dtype);
   for (int i = 0; i < ndim; i++) {
     if (shape[i] > 0 && bytes > SIZE_MAX / 2 / (size_t)shape[i]) {
-      return PyErr_NoMemory();
+      PyErr_NoMemory();
+      return -1;
     }
     bytes *= (size_t)shape[i];
+  }
+  *out = bytes;
+  return 0;
+}
+
+PyObject *tgi_array_own(PyObject *type, const tg_tensor *view, void *bytes,
+                        const tgi_memory_kind *kind, int32_t device_index)
+{
+  tgi_shared_memory *shared = share(bytes, kind, device_index, NULL);
+  return shared ? make(type, view, shared, true) : NULL;
+}
+
+PyObject *tgi_array_new(PyObject *type, tg_dtype dtype, int ndim, const int64_t *shape)
+{
+  size_t bytes;
+  if (tgi_array_bytes(dtype, ndim, shape, &bytes) < 0) {
+    return NULL;
   }
   /* 256: what the library's own memory has, and more than any importer asks for */
   void *memory = aligned_alloc(256, (bytes / 256 + 1) * 256);
@@ -86,13 +116,12 @@ PyObject *tgi_array_new(PyObject *type, tg_dtype dtype, int ndim, const int64_t 
   }
   tg_tensor view = tg_tensor_view(memory, dtype, ndim, shape);
   view.device = TG_DEVICE_CPU;
-  tgi_shared_memory *shared = share(memory, NULL);
-  return shared ? make(type, &view, shared, true) : NULL;
+  return tgi_array_own(type, &view, memory, NULL, 0);
 }
 
 PyObject *tgi_array_view(PyObject *type, const tg_tensor *view, PyObject *owner, bool writable)
 {
-  tgi_shared_memory *shared = share(NULL, owner);
+  tgi_shared_memory *shared = share(NULL, NULL, 0, owner);
   return shared ? make(type, view, shared, writable) : NULL;
 }
 

@@ -10,6 +10,19 @@ void tgi_memory_release(tgi_shared_memory *memory);
 /** The same with or without it: for those who import the memory. */
 void tgi_memory_release_anywhere(tgi_shared_memory *memory);
 
+/** Bytes of an array's elements. -1 with an exception set if they are more than memory has. */
+int tgi_array_bytes(tg_dtype dtype, int ndim, const int64_t *shape, size_t *out);
+
+/** An array as tgi_array_new makes it, on a GPU; with zeros if wanted (array_device.c). */
+PyObject *tgi_array_new_on_gpu(PyObject *type, tg_dtype dtype, int ndim, const int64_t *shape,
+                               int32_t device_index, bool zero);
+
+/** Whether the host can read the elements. */
+static inline bool tgi_array_on_host(const tgi_array *array)
+{
+  return array->view.device < TG_DEVICE_CUDA(0);
+}
+
 /** Another view of the array's memory. */
 PyObject *tgi_array_part(tgi_array *array, const tg_tensor *view);
 

@@ -124,10 +124,24 @@ static PyObject *list_elements(const tg_tensor *view, int axis, const char *at)
   return list;
 }
 
+/* -1 with an exception set where the host cannot read. */
+static int expect_host(const tgi_array *array)
+{
+  if (tgi_array_on_host(array)) {
+    return 0;
+  }
+  PyErr_Format(PyExc_BufferError,
+               "expected an array in host memory, got one on GPU %d (use DLPack)",
+               (int)(array->view.device - TG_DEVICE_CUDA(0)));
+  return -1;
+}
+
 static PyObject *to_list(PyObject *self, PyObject *unused)
 {
   (void)unused;
-  return list_elements(&array_of(self)->view, 0, array_of(self)->view.data);
+  return expect_host(array_of(self)) < 0
+             ? NULL
+             : list_elements(&array_of(self)->view, 0, array_of(self)->view.data);
 }
 
 static Py_ssize_t length(PyObject *self)
@@ -154,7 +168,10 @@ static PyObject *item(PyObject *self, Py_ssize_t index)
     view.stride[i - 1] = view.stride[i];
   }
   view.ndim--;
-  return view.ndim ? tgi_array_part(array_of(self), &view) : element(&view, view.data);
+  if (view.ndim) {
+    return tgi_array_part(array_of(self), &view);
+  }
+  return expect_host(array_of(self)) < 0 ? NULL : element(&view, view.data);
 }
 
 static PyObject *represent(PyObject *self)
@@ -178,7 +195,7 @@ static PyMethodDef methods[] = {
            "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\nA "
            "capsule of DLPack with a view of the memory."),
     METHOD("__dlpack_device__", tgi_array_dlpack_device, METH_NOARGS,
-           "__dlpack_device__()\n--\n\n(1, 0): the CPU."),
+           "__dlpack_device__()\n--\n\n(1, 0): the CPU; (2, n): GPU n."),
     {NULL, NULL, 0, NULL},
 };
 
@@ -197,8 +214,8 @@ static PyType_Slot slots[] = {
     {Py_sq_length, (void *)(uintptr_t)length},
     {Py_sq_item, (void *)(uintptr_t)item},
     {TGI_SLOT_GETBUFFER, (void *)(uintptr_t)tgi_array_get_buffer},
-    {Py_tp_doc, "Elements in host memory. numpy.from_dlpack, torch.from_dlpack and memoryview give "
-                "views of them."},
+    {Py_tp_doc, "Elements in host memory or a GPU's. numpy.from_dlpack, torch.from_dlpack, "
+                "jax.numpy.from_dlpack and memoryview give views of them."},
     {0, NULL},
 };
 

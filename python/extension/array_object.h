@@ -1,6 +1,6 @@
-/** tegula.Array: elements in host memory, for results without another library. It exports DLPack
- * and the buffer protocol, and so is a view for NumPy, PyTorch and the like. The type belongs to
- * _core; other modules of the package make arrays of it. */
+/** tegula.Array: elements for results without another library, in host memory or a GPU's. It
+ * exports DLPack, and of host memory the buffer protocol, and so is a view for NumPy, PyTorch, JAX
+ * and the like. The type belongs to _core; other modules of the package make arrays of it. */
 #ifndef TGI_PYTHON_ARRAY_OBJECT_H
 #define TGI_PYTHON_ARRAY_OBJECT_H
 
@@ -14,10 +14,18 @@
 #include <stdbool.h>
 #include <tegula/tegula.h>
 
+/** Memory that is not the host's: how it is freed, and how to wait for what was written to it. */
+typedef struct tgi_memory_kind {
+  void (*release)(void *bytes, int32_t device_index);
+  tg_status (*wait)(int32_t device_index, tg_error *error);
+} tgi_memory_kind;
+
 /** Memory that arrays, buffers and DLPack capsules share. */
 typedef struct tgi_shared_memory {
   atomic_long references;
-  void *bytes;     /* to be freed; NULL: the owner's */
+  void *bytes;                 /* to be freed; NULL: the owner's */
+  const tgi_memory_kind *kind; /* of the bytes; NULL: the host's */
+  int32_t device_index;
   PyObject *owner; /* kept alive; NULL: none */
 } tgi_shared_memory;
 
@@ -35,6 +43,11 @@ PyObject *tgi_array_make_type(PyObject *module);
 /** A contiguous array of `shape` with memory of its own, not initialised. NULL with an exception
  * set on failure. */
 PyObject *tgi_array_new(PyObject *type, tg_dtype dtype, int ndim, const int64_t *shape);
+
+/** An array of `bytes`, of this kind, which it frees. NULL with an exception set on failure; the
+ * bytes have been freed then. */
+PyObject *tgi_array_own(PyObject *type, const tg_tensor *view, void *bytes,
+                        const tgi_memory_kind *kind, int32_t device_index);
 
 /** A view of memory that `owner` keeps. */
 PyObject *tgi_array_view(PyObject *type, const tg_tensor *view, PyObject *owner, bool writable);

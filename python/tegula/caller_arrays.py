@@ -62,13 +62,14 @@ def cuda_device(given: object) -> int | None:
 
 def empty_like(given: Any, shape: tuple[int, ...], dtype: str) -> Any:
     """Memory of the library and GPU of `given`."""
-    root = sys.modules.get(type(given).__module__.split(".")[0])
-    if root is None or root.__name__ not in ("torch", "cupy"):
-        raise NotImplementedError(f"ids: expected tensors of PyTorch or CuPy on a GPU, or `out`, got {type(given)}")
-    if root.__name__ == "torch":
+    root: Any = sys.modules.get(type(given).__module__.split(".")[0])
+    name = getattr(root, "__name__", "")
+    if name == "torch":
         return root.empty(shape, dtype=getattr(root, dtype), device=given.device)
-    with given.device:
-        return root.empty(shape, dtype=dtype)
+    if name == "cupy":
+        with given.device:
+            return root.empty(shape, dtype=dtype)
+    return _core.empty(shape, dtype, cuda_device(given) or 0)
 
 
 def ids_like(given: Any, rows: Sequence[Sequence[int]], is_one: bool, dtype: str, pad: int) -> Any:
@@ -80,5 +81,10 @@ def ids_like(given: Any, rows: Sequence[Sequence[int]], is_one: bool, dtype: str
     index = cuda_device(given)
     if index is not None:  # back to where they came from; the library is there already
         root = sys.modules[type(given).__module__.split(".")[0]]
-        result = result.to(given.device) if root.__name__ == "torch" else root.asarray(result)
+        if root.__name__ == "torch":
+            result = result.to(given.device)
+        elif root.__name__ == "cupy":
+            result = root.asarray(result)
+        else:
+            result = sys.modules["jax"].device_put(result, given.device)
     return result

@@ -50,11 +50,27 @@ __device__ __forceinline__ void wait_in_cluster()
 }
 
 /** Where what is at `mine` in this block is in another one. */
-__device__ __forceinline__ uint32_t address_in(const void *mine, unsigned block)
+__device__ __forceinline__ uint32_t address_in(uint32_t mine, unsigned block)
 {
   uint32_t there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(mine)), "r"(block));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(mine), "r"(block));
   return there;
+}
+
+__device__ __forceinline__ uint32_t address_in(const void *mine, unsigned block)
+{
+  return address_in(shared_address(mine), block);
+}
+
+/** 16 bytes of a block of the cluster, from where address_in says. */
+__device__ __forceinline__ float4 load_in_cluster(uint32_t from)
+{
+  float4 v;
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(from)
+               : "memory");
+  return v;
 }
 
 /** How clusters of a kernel are started. Not to be moved: config points to the attribute. */

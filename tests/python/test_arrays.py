@@ -283,6 +283,29 @@ def test_jax():
     model = tegula.Model.from_preset("gpt_nano", vocab_size=257)
     logits = model(jax.numpy.asarray([[1, 2, 3]], dtype="int32"))
     assert isinstance(logits, jax.Array) and (np.asarray(logits) == model(np.array([[1, 2, 3]]))).all()
+    dy, rstd = normal(2, 3, 8), arrays.rms_norm(x, w, results=("rstd",))
+    want = arrays.rms_norm_bwd(dy, x, w, rstd, results=("dx", "dweight"))
+    got = arrays.rms_norm_bwd(*map(jax.numpy.asarray, (dy, x, w, rstd)), results=("dx", "dweight"))  # dweight is added to
+    for one, other in zip(got, want):
+        assert isinstance(one, jax.Array)
+        close(np.asarray(one), other)
+
+
+def test_memory_on_a_gpu():
+    try:
+        made = tegula._core.empty((2, 3), "float32", 0, True)
+    except (RuntimeError, NotImplementedError) as error:
+        assert str(error).startswith("context_create: ")
+        pytest.skip("no GPU")
+    assert made.__dlpack_device__() == (2, 0) and made.shape == (2, 3)
+    for read in (made.tolist, lambda: memoryview(made), lambda: made[0][0], lambda: made.__dlpack__(dl_device=(1, 0))):
+        with pytest.raises(BufferError):
+            read()
+    torch = pytest.importorskip("torch")
+    view = torch.from_dlpack(made)
+    del made  # the view keeps the memory
+    view[1] += 2
+    assert view.tolist() == [[0, 0, 0], [2, 2, 2]]
 
 
 def test_wrong_calls():

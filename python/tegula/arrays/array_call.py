@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import _core
 from ..enumerations import GATED, NUM_ITEMS
-from ..caller_arrays import like
+from ..caller_arrays import cuda_device, like
 from .result_rules import CHOICES, EXTRA, RULES, SCALARS, Rule, given
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -42,14 +42,8 @@ class _Library:
         if self.name == "cupy":
             with self.array.device:
                 return (root.zeros if zero else root.empty)(shape, dtype)
-        kind, _ = self.array.__dlpack_device__()
-        if kind != 1:
-            raise NotImplementedError(f"expected arrays of CuPy or PyTorch on a GPU, or every output given, got {type(self.array)}")
-        name = getattr(dtype, "name", str(dtype))
-        made = _core.empty(shape, name)
-        if zero:
-            memoryview(made).cast("B")[:] = bytes(memoryview(made).nbytes)
-        return made
+        index = cuda_device(self.array)
+        return _core.empty(shape, getattr(dtype, "name", str(dtype)), -1 if index is None else index, zero)
 
     def give(self, result: Any) -> Any:
         """An array of the library of an output that `empty` made."""

@@ -146,13 +146,14 @@ class Model:
         those of each row's last token, without the axis of tokens. ids are an array of i32 or i64 of any library that
         speaks DLPack, on the CPU or on the model's GPU, or lists of ints; the logits are an array of the same library
         there (NumPy has no bfloat16: there a tegula.Array). `out` is memory to write to instead; with `dtype` too, of it."""
-        if out is None and self._options["device"] != "cpu" and cuda_device(ids) is not None:
-            shape = tuple(ids.shape)
-            width = self._handle.info()["vocab_size"]
-            name = self._handle.logits_dtype(dtype)
-            out = empty_like(ids, (*(shape[:-1] if last_only else shape), width), name)
         if out is not None:
             return self._handle.forward(ids, last_only, out, dtype)
+        if self._options["device"] != "cpu" and cuda_device(ids) is not None:
+            shape = tuple(ids.shape)
+            width = self._handle.info()["vocab_size"]
+            made = empty_like(ids, (*(shape[:-1] if last_only else shape), width), self._handle.logits_dtype(dtype))
+            self._handle.forward(ids, last_only, made, dtype)
+            return like(ids, made) if type(made) is _core.Array else made
         return like(ids, self._handle.forward(ids, last_only, None, dtype))
 
     # ---- tokens ----

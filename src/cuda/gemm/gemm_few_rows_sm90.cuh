@@ -42,6 +42,7 @@ struct few_rows_job {
   void *y;
   int64_t y_step;
   int rows, outputs, steps, parts; /* parts: blocks of a cluster */
+  bool plain; /* y is the rounded sums, in the operands' dtype, four of which are a vector */
 };
 
 struct few_rows_shared {
@@ -53,7 +54,9 @@ struct few_rows_shared {
 template <int kTokens> constexpr int kFewStage = kFewWeights + kTokens * 2 * kFewStep;
 
 template <int kTokens>
-__device__ __forceinline__ few_rows_shared few_rows_open(char *raw, int stages)
+__device__ __forceinline__ few_rows_shared few_rows_open(char *raw, int stages,
+                                                         const CUtensorMap *weight,
+                                                         const CUtensorMap *x)
 {
   few_rows_shared s;
   const uint32_t start = shared_address(raw);
@@ -62,7 +65,9 @@ __device__ __forceinline__ few_rows_shared few_rows_open(char *raw, int stages)
   s.sums = reinterpret_cast<float *>(at);
   s.full = reinterpret_cast<mbarrier *>(at + stages * kFewStage<kTokens>);
   s.empty = s.full + stages;
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == 2 * kWarpgroup) { /* which loads */
+    fetch_map(weight);
+    fetch_map(x);
     for (int i = 0; i < stages; i++) {
       init_barrier(s.full + i, 1);
       init_barrier(s.empty + i, 2);
@@ -168,32 +173,72 @@ __device__ __forceinline__ void few_rows_leave(const float (&d)[kTokens / 2],
   }
 }
 
-__device__ __forceinline__ float load_in_cluster(const float *mine, unsigned block)
+/** The sums of all parts, added up in their order; their loads are under way at once. */
+__device__ __forceinline__ float4 few_rows_total(const float *mine, int parts)
 {
-  float v;
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(address_in(mine, block)));
-  return v;
+  if (parts == 1) {
+    return *reinterpret_cast<const float4 *>(mine);
+  }
+  float4 v[TGI_GEMM_FEW_PARTS];
+#pragma unroll
+  for (int p = 0; p < TGI_GEMM_FEW_PARTS; p++) {
+    if (p < parts) {
+      v[p] = load_in_cluster(address_in(mine, (unsigned)p));
+    }
+  }
+  float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll
+  for (int p = 0; p < TGI_GEMM_FEW_PARTS; p++) {
+    if (p < parts) {
+      sum.x += v[p].x;
+      sum.y += v[p].y;
+      sum.z += v[p].z;
+      sum.w += v[p].w;
+    }
+  }
+  return sum;
+}
+
+/** Four columns of y: rounded and stored at once where nothing else is to be done; else one after
+ * the other, from shared memory, so that there is one copy of what is done. */
+template <typename T, typename Finish>
+__device__ __forceinline__ void few_rows_store(const few_rows_job &job, const Finish &finish,
+                                               float4 sum, float *mine, int row, int column)
+{
+  if constexpr (sizeof(T) == 2) {
+    if (job.plain) {
+      if (column < job.outputs) {
+        *reinterpret_cast<uint2 *>(static_cast<T *>(job.y) + row * job.y_step + column) =
+            make_uint2(round_pair<T>(sum.x, sum.y), round_pair<T>(sum.z, sum.w));
+      }
+      return;
+    }
+  }
+  *reinterpret_cast<float4 *>(mine) = sum; /* no other block reads this share here */
+#pragma unroll 1
+  for (int i = 0; i < 4 && column + i < job.outputs; i++) {
+    float v = mine[i];
+    if (job.bias) {
+      v += load_any(job.bias, job.bias_dtype, column + i);
+    }
+    store_any(job.y, job.y_dtype, row * job.y_step + column + i, finish(v, 0, row, column + i));
+  }
 }
 
 /** This block's share of the tile, from the sums of all parts. */
-template <typename Finish>
+template <typename T, typename Finish>
 __device__ __forceinline__ void few_rows_finish(const few_rows_shared &s, const few_rows_job &job,
                                                 int output, int part, const Finish &finish)
 {
-  const int begin = kFewOutputs * part / job.parts;
-  const int share = kFewOutputs * (part + 1) / job.parts - begin;
-  for (int i = (int)threadIdx.x; i < job.rows * share; i += kFewThreads) {
-    const int row = i / share, within = begin + i % share, column = output + within;
-    const float *from = s.sums + row * kFewPitch + within;
-    float sum = job.parts == 1 ? *from : 0.0f;
-    for (int p = 0; p < job.parts && job.parts > 1; p++) {
-      sum += load_in_cluster(from, (unsigned)p);
-    }
-    if (column < job.outputs) {
-      if (job.bias) {
-        sum += load_any(job.bias, job.bias_dtype, column);
-      }
-      store_any(job.y, job.y_dtype, row * job.y_step + column, finish(sum, 0, row, column));
+  constexpr int kFours = kFewOutputs / 4;
+  const int begin = kFours * part / job.parts, share = kFours * (part + 1) / job.parts - begin;
+  const int bits = share > 1 ? 32 - __clz(share - 1) : 0; /* of a power of two not below it */
+  for (int i = (int)threadIdx.x; i < job.rows << bits; i += kFewThreads) {
+    const int row = i >> bits, four = i & ((1 << bits) - 1);
+    if (four < share) {
+      const int within = 4 * (begin + four);
+      float *mine = s.sums + row * kFewPitch + within;
+      few_rows_store<T>(job, finish, few_rows_total(mine, job.parts), mine, row, output + within);
     }
   }
 }
@@ -209,7 +254,7 @@ __global__ void __launch_bounds__(kFewThreads, 2)
                          const __grid_constant__ Finish finish)
 {
   extern __shared__ char few_rows_memory[];
-  const few_rows_shared s = few_rows_open<kTokens>(few_rows_memory, kStages);
+  const few_rows_shared s = few_rows_open<kTokens>(few_rows_memory, kStages, &weight, &x);
   const int part = (int)blockIdx.x % job.parts, output = (int)blockIdx.x / job.parts * kFewOutputs;
   const int first = job.steps * part / job.parts, end = job.steps * (part + 1) / job.parts;
   if (threadIdx.x < 2 * kWarpgroup) {
@@ -224,7 +269,7 @@ __global__ void __launch_bounds__(kFewThreads, 2)
     few_rows_load<T, kTokens>(s, &weight, &x, output, first, end, kStages);
   }
   cluster_barrier((unsigned)job.parts);
-  few_rows_finish(s, job, output, part, finish);
+  few_rows_finish<T>(s, job, output, part, finish);
   if (job.parts > 1) {
     cluster_barrier((unsigned)job.parts); /* others still read this block's sums */
   }

@@ -8,8 +8,10 @@
  *         of C begin anywhere, by the warps (gemm_loose_rows_sm90.cuh). Meanwhile the producer
  *         fills the stages of the next tile.
  * Work    Tiles of 128 x 256, which leave no room for a whole result in shared memory, or of 128 x
- *         128 where there are few of those.
- * Sums    As in gemm_sm90.cuh: whatever the width of a tile, an element has the same bits.
+ *         128 where there are few of those; of the fewest, each by the blocks of a cluster in parts
+ *         along k (gemm_split_sm90.cuh).
+ * Sums    As in gemm_sm90.cuh: whatever the width of a tile, an element has the same bits. Sums of
+ *         parts are added up in their order.
  * Bound   Tensor cores.
  */
 #ifndef TGI_CUDA_GEMM_IN_STEP_SM90_CUH
@@ -18,8 +20,7 @@
 #include "cuda/gelu_math.cuh"
 #include "cuda/gemm/gemm_epilogue.cuh"
 #include "cuda/gemm/gemm_loose_rows_sm90.cuh"
-#include "cuda/gemm/gemm_sm90.cuh"
-#include "cuda/scale_integer.cuh"
+#include "cuda/gemm/gemm_split_sm90.cuh"
 
 extern "C" {
 #include "tegula/linear.h"
@@ -30,14 +31,15 @@ inline namespace TGI_CUDA_ENTRY
 
 /** Of what, and how, a product is made. kActs: there may be an activation and saved values.
  * kScales: sums are multiplied by scales of their row and column. kApart: they are added up outside
- * of the tensor core. */
+ * of the tensor core. kParts: blocks of a cluster make a tile in parts. */
 template <typename Operand, typename Result, bool kMayAct, bool kHasScales = false,
-          bool kAddsApart = false>
+          bool kAddsApart = false, bool kInParts = false>
 struct gemm_in_step_way {
   using operand = Operand;
   using result = Result; /* C may be f32, too */
   using sum = wgmma_sum<Operand>;
-  static constexpr bool kActs = kMayAct, kScales = kHasScales, kApart = kAddsApart;
+  static constexpr bool kActs = kMayAct, kScales = kHasScales, kApart = kAddsApart,
+                        kParts = kInParts;
   static constexpr bool kIntegers = std::is_same_v<sum, int>;
   static_assert(kScales || !kIntegers, "integers have scales");
 };
@@ -191,7 +193,16 @@ __device__ __forceinline__ void gemm_scale_part(float *v, const gemm_in_step_job
   gemm_add_bias_part<kValues>(v, job, at);
 }
 
-/** The same of integers: `v` from `sums`, which are within the range of scale_integer. */
+/** f32(f64(n) * f64(t)) for t of at most 17 significant bits and below 2^122, and |n| < 2^31 - 64:
+ * n is a multiple of 128 and a rest of at most 64, whose product with t is exact. */
+__device__ __forceinline__ float gemm_scale_integer(int n, float t)
+{
+  const int up = n + 64;
+  const float rest = __int_as_float((up & 127) | 0x4b000000) - 8388672.0f; /* 2^23 + 64 */
+  return __fmaf_rn((float)(up & ~127), t, rest * t);
+}
+
+/** The same of integers: `v` from `sums`. */
 template <int kValues>
 __device__ __forceinline__ void
 gemm_scale_integers(float *v, const int *sums, const gemm_in_step_job &job, const gemm_part &at,
@@ -205,8 +216,8 @@ gemm_scale_integers(float *v, const int *sums, const gemm_in_step_job &job, cons
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const int *n = sums + 4 * j + 2 * i;
-      v[4 * j + 2 * i] = scale_integer(n[0] - z.x * row_sum[i], row[i]) * s.x;
-      v[4 * j + 2 * i + 1] = scale_integer(n[1] - z.y * row_sum[i], row[i]) * s.y;
+      v[4 * j + 2 * i] = gemm_scale_integer(n[0] - z.x * row_sum[i], row[i]) * s.x;
+      v[4 * j + 2 * i + 1] = gemm_scale_integer(n[1] - z.y * row_sum[i], row[i]) * s.y;
     }
   }
   gemm_add_bias_part<kValues>(v, job, at);
@@ -333,11 +344,18 @@ __device__ __forceinline__ void
   constexpr bool kIsHalf = sizeof(C) == 2;
   /* Wide tiles have no registers left for the pairs of loose rows. */
   constexpr bool kMayBeLoose = Way::kActs && Form::kN == 128;
+  constexpr int kBlocks = Form::kN / kColumns;
   uint32_t pairs[Form::kN / 4];
   sync_some(1 + consumer, kWarpgroup); /* the bias, or columns' scales, are there */
 #pragma unroll
-  for (int block = 0; block < Form::kN / kColumns; block++) {
+  for (int block = 0; block < kBlocks; block++) {
     const int column = first + block * kColumns;
+    if constexpr (Way::kParts) {
+      if (!gemm_owns<kBlocks>(consumer, block)) {
+        continue;
+      }
+      gemm_add_parts<kValues>(d + kValues * block, s, kValues * block);
+    }
     const uint32_t page = s.result + (2 * consumer + block % 2) * kGemmBlock;
     const gemm_part at = {row + 16 * warp + lane / 4, job.tiles.m, column + 2 * (lane % 4), job.n};
     float scaled[kValues]; /* integers */
@@ -393,14 +411,38 @@ __device__ __forceinline__ void
   }
   if constexpr (kMayBeLoose && kIsHalf) {
     if (job.loose) {
-      gemm_store_loose<Form::kN>(pairs, s.result + (4 * consumer + warp) * (kGemmBlock / 2),
-                                 static_cast<uint16_t *>(job.c), job.c_step, row + 16 * warp,
-                                 job.tiles.m, first, job.n);
+      gemm_store_loose(pairs, s.result + (4 * consumer + warp) * (kGemmBlock / 2),
+                       static_cast<uint16_t *>(job.c), job.c_step, row + 16 * warp, job.tiles.m,
+                       first, job.n);
     }
   }
   /* Behind blocks without barriers: the next tile's takes its place. */
   if (job.c && (job.bias || Way::kScales)) {
     sync_some(1 + consumer, kWarpgroup);
+  }
+}
+
+template <typename Form>
+__device__ __forceinline__ void gemm_read_bias(const gemm_shared &s, const gemm_in_step_job &job,
+                                               const gemm_place &p, int consumer)
+{
+  for (int i = (int)threadIdx.x % kWarpgroup; i < Form::kN && job.bias; i += kWarpgroup) {
+    const int column = p.column_tile * Form::kN + i;
+    s.bias[consumer * Form::kN + i] =
+        column < job.n ? load_any(job.bias, job.bias_dtype, column) : 0.0f;
+  }
+}
+
+template <typename Way, typename Form>
+__device__ __forceinline__ void
+    gemm_store_rows_as(typename Way::sum (&d)[Form::kN / 2], const gemm_shared &s,
+                       const gemm_in_step_job &job, const gemm_place &p, const CUtensorMap *c,
+                       int consumer, const gemm_scales<Form::kN, Way::kIntegers> &scales)
+{
+  if (job.is_f32) {
+    gemm_store_rows<float, Form, Way>(d, s, job, p, c, consumer, scales);
+  } else {
+    gemm_store_rows<typename Way::result, Form, Way>(d, s, job, p, c, consumer, scales);
   }
 }
 
@@ -422,11 +464,7 @@ gemm_consume_in_step(const gemm_shared &s, const gemm_in_step_job &job, const CU
     if constexpr (Way::kScales) {
       scales.read(job, p, consumer);
     } else {
-      for (int i = (int)threadIdx.x % kWarpgroup; i < Form::kN && job.bias; i += kWarpgroup) {
-        const int column = p.column_tile * Form::kN + i;
-        s.bias[consumer * Form::kN + i] =
-            column < job.n ? load_any(job.bias, job.bias_dtype, column) : 0.0f;
-      }
+      gemm_read_bias<Form>(s, job, p, consumer);
     }
     typename Way::sum d[Form::kN / 2];
     if constexpr (Way::kApart) {
@@ -437,15 +475,42 @@ gemm_consume_in_step(const gemm_shared &s, const gemm_in_step_job &job, const CU
     if constexpr (Way::kScales) {
       scales.share(s.bias + consumer * Form::kN, scales.zeros(s, consumer));
     }
-    if (job.is_f32) {
-      gemm_store_rows<float, Form, Way>(d, s, job, p, c, consumer, scales);
-    } else {
-      gemm_store_rows<typename Way::result, Form, Way>(d, s, job, p, c, consumer, scales);
-    }
+    gemm_store_rows_as<Way, Form>(d, s, job, p, c, consumer, scales);
   }
   if (threadIdx.x % kWarpgroup == 0) {
     wait_for_store_reads();
   }
+}
+
+/** The cluster's tile: this block's part of its sums, then the results that this block stores. */
+template <typename Way, typename Form>
+__device__ __forceinline__ void gemm_consume_part(const gemm_shared &s, const gemm_in_step_job &job,
+                                                  const CUtensorMap *c)
+{
+  const int consumer = (int)threadIdx.x / kWarpgroup - 1;
+  const gemm_part_tiles tiles = {job.tiles};
+  gemm_turn<Form::kStages> turn;
+  gemm_place p;
+  tiles.find(s.ends, (int)blockIdx.x, &p);
+  const bool has_rows = 64 * consumer < p.rows;
+  if (has_rows) {
+    float d[Form::kN / 2];
+    gemm_read_bias<Form>(s, job, p, consumer);
+    gemm_multiply<typename Way::operand, Form, false>(d, s, turn, p, consumer);
+    gemm_leave_part<Form>(d, s, p.rows > 64);
+  } else {
+    gemm_pass_by(s, turn, p);
+  }
+  cluster_barrier(cluster_blocks());
+  if (has_rows) {
+    float d[Form::kN / 2];
+    const gemm_scales<Form::kN, Way::kIntegers> none = {};
+    gemm_store_rows_as<Way, Form>(d, s, job, p, c, consumer, none);
+    if (threadIdx.x % kWarpgroup == 0) {
+      wait_for_store_reads();
+    }
+  }
+  cluster_barrier(cluster_blocks()); /* others still read this block's sums */
 }
 
 namespace
@@ -463,12 +528,20 @@ __global__ void __launch_bounds__(kGemmSm90Threads, 1)
   const gemm_shared s = gemm_open<Form>(gemm_aligned_memory, job.tiles.groups);
   if (threadIdx.x >= kWarpgroup) {
     take_registers<240>();
-    gemm_consume_in_step<Way, Form>(s, job, &c);
+    if constexpr (Way::kParts) {
+      gemm_consume_part<Way, Form>(s, job, &c);
+    } else {
+      gemm_consume_in_step<Way, Form>(s, job, &c);
+    }
     return;
   }
   give_registers<24>();
   if (threadIdx.x == 0) {
-    gemm_produce<Form>(s, job.tiles, job, &a, &b, &b);
+    if constexpr (Way::kParts) {
+      gemm_produce<Form>(s, gemm_part_tiles{job.tiles}, job, &a, &b, &b);
+    } else {
+      gemm_produce<Form>(s, job.tiles, job, &a, &b, &b);
+    }
   }
 }
 
@@ -484,10 +557,20 @@ tg_status gemm_launch_in_step_sm90(const tg_context *ctx, const tgi_gemm_plan &p
                             {&b, &m.b, Form::kTurnB ? kGemmTileK : Form::kN / 2},
                             {&c, job.loose ? &m.a : &m.c, 64}};
   const tg_status status = make_page_maps(ctx, maps);
+  const auto kernel = gemm_in_step_kernel<Way, Form>;
   job.run = Form::kN / 2;
-  return status != TG_OK ? status
-                         : launch(ctx, gemm_in_step_kernel<Way, Form>, dim3((unsigned)plan.blocks),
-                                  kGemmSm90Threads, plan.shared, a, b, c, job);
+  if (status != TG_OK) {
+    return status;
+  }
+  if constexpr (Way::kParts) {
+    cluster_launch l;
+    const cudaError_t e =
+        prepare_clusters(ctx, (const void *)kernel, plan.parts, kGemmSm90Threads, plan.shared, &l);
+    return launch_clusters(ctx, e, kernel, &l, (int)plan.tiles, a, b, c, job);
+  } else {
+    return launch(ctx, kernel, dim3((unsigned)plan.blocks), kGemmSm90Threads, plan.shared, a, b, c,
+                  job);
+  }
 }
 
 } // namespace TGI_CUDA_ENTRY

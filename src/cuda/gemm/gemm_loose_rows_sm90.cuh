@@ -2,10 +2,11 @@
  * Rows of a result that begin anywhere, such as logits of a vocabulary of 50257: TMA and vectors
  * need rows that begin at multiples of 16 bytes.
  *
- * Of 16 bits, a warp leaves 8 of its 16 rows in shared memory and stores one after the other: every
- * lane the 16 bytes of a vector that is aligned in memory, from two chunks of the row in shared
- * memory; then the few elements before the first vector and behind the last one. Of f32, it stores
- * rows of a page, a word for each lane.
+ * Of 16 bits, a warp leaves 8 of its 16 rows in shared memory, each so that what is a vector of 16
+ * bytes in memory is one there, too, but for one element where that lies in the middle of a word.
+ * Half a warp then stores a row: every lane a vector, and a single element before the first one or
+ * behind the last one. All rows are read before the first is stored. Of f32, a warp stores rows of
+ * a page, a word for each lane.
  */
 #ifndef TGI_CUDA_GEMM_LOOSE_ROWS_SM90_CUH
 #define TGI_CUDA_GEMM_LOOSE_ROWS_SM90_CUH
@@ -17,88 +18,86 @@
 inline namespace TGI_CUDA_ENTRY
 {
 
-constexpr int kLooseRows = 8, kLooseRow = 512; /* bytes, of up to 256 columns */
-constexpr int kLooseVector = 8;                /* 16-bit elements */
+constexpr int kLooseRows = 8;   /* in shared memory at once */
+constexpr int kLooseVector = 8; /* 16-bit elements */
+constexpr int kLooseRow = 272;  /* bytes from row to row: 128 columns, and a vector's distance */
 
-/** Where 16 bytes of a row lie: rows take turns, so that 8 of them are in different banks. */
-__device__ __forceinline__ uint32_t gemm_loose_chunk(uint32_t rows, int row, int chunk)
+/** Elements of a row before its first vector that is aligned in memory. */
+__device__ __forceinline__ int gemm_loose_head(const uint16_t *row)
 {
-  return rows + (uint32_t)(row * kLooseRow + ((chunk ^ row) << 4));
+  return (int)(-reinterpret_cast<uintptr_t>(row) % 16 / 2);
 }
 
-/** 16 bytes from 16-bit element `from` of 0 .. 7 of two chunks on. */
-__device__ __forceinline__ void gemm_shift_chunk(uint32_t (&to)[4], const uint32_t (&first)[4],
-                                                 const uint32_t (&second)[4], int from)
-{
-  uint32_t w[7];
-#pragma unroll
-  for (int i = 0; i < 7; i++) {
-    w[i] = i < 4 ? first[i] : second[i - 4];
-  }
-#pragma unroll
-  for (int i = 0; i < 7; i++) {
-    const uint32_t far = i + 2 < 7 ? w[i + 2] : second[i - 2 < 4 ? i - 2 : 3];
-    w[i] = from & 4 ? far : w[i];
-  }
-#pragma unroll
-  for (int i = 0; i < 5; i++) {
-    w[i] = from & 2 ? w[i + 1] : w[i];
-  }
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    to[i] = __funnelshift_r(w[i], w[i + 1], from & 1 ? 16 : 0);
-  }
-}
+/** What half a warp stores of a row: a vector for each lane, which is `odd` by an element in shared
+ * memory, and the elements outside of vectors, one for each lane. */
+struct gemm_loose_part {
+  uint32_t vector[4], more;
+  uint16_t single;
 
-/** Stores a row of `count` elements, of `chunks` in shared memory. By a warp. */
-__device__ __forceinline__ void gemm_store_loose_row(uint16_t *to, uint32_t rows, int row,
-                                                     int chunks, int count)
-{
-  const int lane = (int)threadIdx.x % 32, own = lane < chunks ? lane : chunks - 1;
-  const int before = (int)(-reinterpret_cast<uintptr_t>(to) % 16 / 2); /* the first vector */
-  uint32_t first[4], second[4], w[4];
-  load_shared(first, gemm_loose_chunk(rows, row, own));
-  load_shared(second, gemm_loose_chunk(rows, row, own + 1 < chunks ? own + 1 : own));
-  const int head = before < count ? before : count;
-  const int end = head + (count - head) / kLooseVector * kLooseVector;
-  const int alone = lane < kLooseVector ? lane : end + lane - kLooseVector; /* in no vector */
-  const bool exists = lane < kLooseVector ? alone < head : lane < 2 * kLooseVector && alone < count;
-  const int from = exists ? alone : 0;
-  const uint32_t word =
-      load_shared(gemm_loose_chunk(rows, row, from / kLooseVector) + from % kLooseVector / 2 * 4);
-  gemm_shift_chunk(w, first, second, before);
-  const int at = before + lane * kLooseVector;
-  if (at + kLooseVector <= count) {
-    store_words(to + at, w);
+  /** From a row of `count` elements at `line` with `before` ones before its first vector. */
+  __device__ __forceinline__ void read(uint32_t line, int lane, int alone)
+  {
+    load_shared(vector, line + 16 * (lane + 1));
+    more = load_shared(line + 16 * (lane + 2));
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(single) : "r"(line + 2 * alone) : "memory");
   }
-  if (exists) {
-    to[alone] = (uint16_t)(word >> alone % 2 * 16);
-  }
-}
+};
 
-/** A warp's 16 rows of kN columns to C [rows, columns] of 16 bits, from `row` and `column` on.
+/** A warp's 16 rows of 128 columns to C [rows, columns] of 16 bits, from `row` and `column` on.
  * pairs[2 j + i]: the lane's two columns of every 8, of its first and its second row; `memory`:
  * 4096 bytes of shared memory, the warp's own. */
-template <int kN>
-__device__ __forceinline__ void gemm_store_loose(const uint32_t (&pairs)[kN / 4], uint32_t memory,
+__device__ __forceinline__ void gemm_store_loose(const uint32_t (&pairs)[32], uint32_t memory,
                                                  uint16_t *c, int64_t step, int row, int rows,
                                                  int column, int columns)
 {
+  constexpr int kSteps = kLooseRows / 2; /* two rows at once, one for each half of the warp */
+  const int lane = (int)threadIdx.x % 16, second = (int)threadIdx.x % 32 / 16;
   const int line = (int)threadIdx.x % 32 / 4, q = (int)threadIdx.x % 4;
-  const int count = columns - column < kN ? columns - column : kN;
+  const int count = columns - column < 128 ? columns - column : 128;
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    __syncwarp(); /* what was there has been stored */
+    const int first = row + kLooseRows * half;
+    uint16_t *to = c + first * step + column;
+    /* Words lie so that a vector begins in the first word of 16 bytes. */
+    const uint32_t mine =
+        memory + line * kLooseRow + 16 + 4 * q - 2 * (gemm_loose_head(to + line * step) & ~1);
+    __syncwarp(); /* what was there has been read */
 #pragma unroll
-    for (int j = 0; j < kN / 8; j++) {
-      store_shared(gemm_loose_chunk(memory, line, j) + 4 * q, pairs[2 * j + half]);
+    for (int j = 0; j < 16; j++) {
+      store_shared(mine + 16 * j, pairs[2 * j + half]);
     }
     __syncwarp();
-    const int first = row + kLooseRows * half, left = rows - first;
-    uint16_t *to = c + first * step + column;
-#pragma unroll 1
-    for (int i = 0; i < kLooseRows && i < left; i++) {
-      gemm_store_loose_row(to + i * step, memory, i, kN / kLooseVector, count);
+    gemm_loose_part part[kSteps];
+    int alone[kSteps];
+#pragma unroll
+    for (int i = 0; i < kSteps; i++) {
+      const int r = 2 * i + second, before = gemm_loose_head(to + r * step);
+      const int head = before < count ? before : count;
+      const int end = head + (count - head) / kLooseVector * kLooseVector;
+      const int e = lane < kLooseVector ? lane : end + lane - kLooseVector;
+      const bool exists = first + r < rows && e < (lane < kLooseVector ? head : count);
+      const uint32_t from = memory + r * kLooseRow;
+      alone[i] = exists ? e : -1;
+      part[i].read(from, lane, (exists ? e : 0) + 8 - (before & ~1));
+    }
+#pragma unroll
+    for (int i = 0; i < kSteps; i++) {
+      const int r = 2 * i + second;
+      uint16_t *at = to + r * step;
+      const int before = gemm_loose_head(at), e = before + lane * kLooseVector;
+      const int bits = before % 2 * 16;
+      const uint32_t *v = part[i].vector;
+      uint32_t w[4];
+#pragma unroll
+      for (int k = 0; k < 4; k++) {
+        w[k] = __funnelshift_r(v[k], k < 3 ? v[k + 1] : part[i].more, bits);
+      }
+      if (first + r < rows && e + kLooseVector <= count) {
+        store_words(at + e, w);
+      }
+      if (alone[i] >= 0) {
+        at[alone[i]] = part[i].single;
+      }
     }
   }
 }

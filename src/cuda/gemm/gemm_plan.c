@@ -171,15 +171,33 @@ static const char *obstacle_to_beside(const tgi_gemm_problem *p)
              : NULL;
 }
 
+/* Of gradients of weights, products TN, which have as many sums as there are rows: where tiles
+ * occupy less than half of the device, the blocks of a cluster make a tile in parts along k. 120:
+ * of an H200's 132 multiprocessors those that clusters of three and four reach; whatever the
+ * device, for sums go by shapes. 0: not in parts. */
+static int parts_of_tile(const tgi_gemm_problem *p, const tgi_gemm_plan *plan)
+{
+  enum { kBlocks = 120, kStepsOfPart = 8 /* at least */ };
+  if (p->a.major != TGI_GEMM_ACROSS_K || plan->tile_n != kNarrowColumns ||
+      plan->tiles > kBlocks / 2) {
+    return 0;
+  }
+  const int64_t steps = parts(p->k, plan->tile_k) / kStepsOfPart;
+  int64_t most = kBlocks / plan->tiles;
+  most = most < TGI_GEMM_FEW_PARTS ? most : TGI_GEMM_FEW_PARTS;
+  most = most < steps ? most : steps;
+  return most < 2 ? 0 : (int)most;
+}
+
 /* Microseconds on an H200: what a step of 64 along k costs a tile, what a tile costs beside its
- * steps, and what the product costs beside its tiles. */
+ * steps, in parts 2 more, and what the product costs beside its tiles. */
 static double estimate(const tgi_gemm_problem *p, const tgi_gemm_plan *plan, int multiprocessors)
 {
   const bool beside = plan->kernel == TGI_GEMM_SM90_TILES;
   const double step = plan->tile_n == kWideColumns ? 0.80 : plan->tile_n == kTileN ? 0.61 : 0.44;
-  const double tile = beside ? 0.6 : plan->tile_n == kWideColumns ? 1.8 : 1.1;
-  const int64_t waves = parts(plan->tiles, multiprocessors);
-  return 4 + (double)waves * (tile + step * (double)parts(p->k, plan->tile_k));
+  const double tile = beside ? 0.6 : plan->tile_n == kWideColumns ? 1.8 : plan->parts ? 3.1 : 1.1;
+  const int64_t waves = parts(plan->tiles, multiprocessors), steps = parts(p->k, plan->tile_k);
+  return 4 + (double)waves * (tile + step * (double)parts(steps, plan->parts ? plan->parts : 1));
 }
 
 tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *p, const tgi_gemm_device *device,
@@ -215,6 +233,8 @@ tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *p, const tgi_gemm
     plan.reason = "a device with less shared memory";
   } else {
     plan.kernel = beside ? TGI_GEMM_SM90_TILES : TGI_GEMM_SM90_IN_STEP;
+    plan.parts = parts_of_tile(p, &plan);
+    plan.blocks = plan.parts ? (int)plan.tiles * plan.parts : plan.blocks;
     plan.microseconds = estimate(p, &plan, device->multiprocessors);
   }
   return plan;
@@ -435,6 +455,10 @@ void tgi_gemm_plan_text(const tgi_gemm_problem *p, const tgi_gemm_plan *plan, ch
                        : p->epilogue == TGI_GEMM_STORE ? ""
                        : plan->fused                   ? ", the activation beside them"
                                                        : ", the activation behind them";
-  snprintf(text, bytes, "wgmma, %s, %stiles of %d x %d, %d stages of %d steps%s", form_of(p),
-           groups, plan->tile_m, plan->tile_n, plan->stages, plan->tile_k, behind);
+  char split[32] = "";
+  if (plan->parts) {
+    snprintf(split, sizeof split, "k in %d parts, ", plan->parts);
+  }
+  snprintf(text, bytes, "wgmma, %s, %stiles of %d x %d, %s%d stages of %d steps%s", form_of(p),
+           groups, plan->tile_m, plan->tile_n, split, plan->stages, plan->tile_k, behind);
 }

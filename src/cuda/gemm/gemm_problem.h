@@ -79,7 +79,7 @@ typedef struct tgi_gemm_plan {
   int tile_m, tile_n, tile_k, stages;
   int64_t row_tiles, column_tiles; /* ROWS: the most that the groups can have */
   int64_t tiles;
-  int parts; /* of k, by blocks of a cluster; FEW */
+  int parts; /* of k, by blocks of a cluster; FEW; IN_STEP: 0 if not in parts */
   int blocks;
   size_t shared;
   double microseconds; /* an estimate; ONE_GROUP of tiles */

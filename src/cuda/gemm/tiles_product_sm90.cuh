@@ -111,6 +111,12 @@ tg_status dense_run(const tg_context *ctx, const tiles_call &call)
   const gemm_in_step_job job = in_step_job(call);
   if (call.plan.tile_n == 128) {
     using form = gemm_form<kAcrossA, kAcrossB, 128, true>;
+    if constexpr (kAcrossA) {
+      if (call.plan.parts > 0) {
+        using in_parts = gemm_in_step_way<T, T, kForward, false, false, true>;
+        return gemm_launch_in_step_sm90<in_parts, form>(ctx, call.plan, m, job);
+      }
+    }
     return gemm_launch_in_step_sm90<way, form>(ctx, call.plan, m, job);
   }
   using form = gemm_form<kAcrossA, kAcrossB, 256, true>;

@@ -42,6 +42,9 @@ few_rows_job job_of(const tg_linear_fwd_args *a, const tgi_gemm_plan &plan)
   j.outputs = (int)a->weight.shape[0];
   j.steps = (int)divide_up(a->x.shape[1], plan.tile_k);
   j.parts = plan.parts;
+  j.plain = !j.bias && !tgi_present(&a->residual) && !tgi_present(&a->preactivation) &&
+            a->activation == TG_ACTIVATION_NONE && a->y.dtype == a->x.dtype && j.outputs % 4 == 0 &&
+            rows_aligned(&a->y, 8);
   return j;
 }
 

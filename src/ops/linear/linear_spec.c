@@ -178,6 +178,10 @@ static const spec_case bwd_cases[] = {
     {"264x72x136_dwf32"},
     {"264x72x136_gelu"},
     {"200x328x72_dwf32_overwrite"},
+    /* and small gradients over many rows, in parts along these: two, four and seven */
+    {"1033x72x40_nodx_nodbias_overwrite"},
+    {"2056x136x200_nodx_nodbias_dwf32"},
+    {"3600x264x72_nodx_nodbias_dwf32_overwrite"},
     /* TF32: tiles of every size and form */
     {"0x5x7_overwrite_tf32"},
     {"3x0x7_tf32"},
