@@ -162,5 +162,6 @@ const spec spec_linear_int4_fwd = {
     .bf16_ceiling = 1.6e-2,
     .fill = fill,
     .batch_invariant = true,
+    .rows_of_first_class = 64,
     .refuses = refuses,
 };
