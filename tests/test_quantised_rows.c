@@ -182,7 +182,7 @@ static void close_product(tg_context *ctx, product *p)
 
 static void every_number_of_rows(tg_context *ctx, product_kind kind)
 {
-  const bool classes = kind >= kInt4 && strcmp(tg_context_entry(ctx), "sm90") == 0;
+  const bool classes = kind != kInt8Dynamic && strcmp(tg_context_entry(ctx), "sm90") == 0;
   product p = open_product(ctx, kind);
   uint16_t *alone = malloc(2 * (size_t)kRows * kOut), *many = malloc(2 * (size_t)kRows * kOut);
   uint16_t *some = malloc(2 * (size_t)kRows * kOut);

@@ -19,8 +19,8 @@ static inline bool tgi_quantised_is_large(const tg_tensor *x, const tg_tensor *y
   return x->shape[0] > most || x->shape[1] > most || y->shape[1] > most || tgi_stride(x, 0) > most;
 }
 
-/** The rules as functions of an op's args struct, and all of them. */
-#define TGI_QUANTISED_REFUSALS(op)                                                                 \
+/** The rules as functions of an op's args struct. */
+#define TGI_QUANTISED_RULES(op)                                                                    \
   static inline bool tgi_##op##_fwd_is_f32(const void *args)                                       \
   {                                                                                                \
     return ((const tg_##op##_fwd_args *)args)->x.dtype == TG_F32;                                  \
@@ -38,7 +38,11 @@ static inline bool tgi_quantised_is_large(const tg_tensor *x, const tg_tensor *y
   {                                                                                                \
     const tg_##op##_fwd_args *a = (const tg_##op##_fwd_args *)args;                                \
     return tgi_quantised_is_large(&a->x, &a->y);                                                   \
-  }                                                                                                \
+  }
+
+/** These, and whether any of them holds. */
+#define TGI_QUANTISED_REFUSALS(op)                                                                 \
+  TGI_QUANTISED_RULES(op)                                                                          \
   static inline bool tgi_##op##_fwd_refused(const tg_##op##_fwd_args *a)                           \
   {                                                                                                \
     return tgi_##op##_fwd_is_f32(a) || tgi_##op##_fwd_has_no_vectors(a) ||                         \

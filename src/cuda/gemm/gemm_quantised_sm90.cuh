@@ -111,7 +111,7 @@ template <typename B> struct chunk_loader {
     const int64_t panel = panel0 + threadIdx.x / kWarp;
     from = panel < divide_up(p.w.out, TGI_PANEL_ROWS)
                ? p.w.data + TGI_PACKED_HEADER_BYTES + panel * operand.panel_bytes() +
-                     first * (int64_t)operand.chunk_bytes()
+                     operand.panel_head() + first * (int64_t)operand.chunk_bytes()
                : nullptr;
   }
 
@@ -135,8 +135,9 @@ template <typename B> struct chunk_loader {
     if (warp < kTilePanels && from) {
       const unsigned chunk_bytes = (unsigned)operand.chunk_bytes();
       const bool last = (int64_t)(next + 1) * kChunk >= p.w.in;
-      const unsigned bytes =
-          last ? (unsigned)(operand.panel_bytes() - next * (int64_t)chunk_bytes) : chunk_bytes;
+      const unsigned bytes = last ? (unsigned)(operand.panel_bytes() - operand.panel_head() -
+                                               next * (int64_t)chunk_bytes)
+                                  : chunk_bytes;
       arrive_expecting(full, bytes);
       bulk_load(to + B::kRowsBytes + warp * p.stage_bytes, from, bytes, full);
       from += chunk_bytes;
@@ -311,7 +312,7 @@ __device__ __forceinline__ void finish_share(const float *sums, const quantised_
       if constexpr (Operand::kOnlyFinite) {
         sum = fmaf(0.0f, sum, sum); /* infinity becomes NaN, as on every entry */
       }
-      y[e] = operand.finish(p, row0 + row, o, sum);
+      y[e] = o < p.w.out ? operand.finish(p, row0 + row, o, sum) : 0.0f;
       if (p.bias && o < p.w.out) {
         y[e] = y[e] + load_any(p.bias, p.bias_dtype, o);
       }
@@ -413,6 +414,7 @@ __global__ void __launch_bounds__(B::kThreads, 1)
       return chunk < end;
     };
     if (chunk < end) {
+      form.begin(p, tile * kTilePanels + panel);
       enter();
       bool more = true;
       if constexpr (B::kAhead) {

@@ -36,6 +36,8 @@ struct fp8_plain_chunk {
   static constexpr int kStepsOfGroup = kChunkSteps;
   template <typename T> static constexpr int kFactor = kIsBf16<T> ? 1 : 256;
 
+  __device__ __forceinline__ void begin(const quantised_product &, int64_t) {}
+
   template <typename T, int kRows>
   __device__ __forceinline__ void zero_points_of(uint32_t (&)[kRows], uint32_t, int, int) const
   {
@@ -160,6 +162,12 @@ public:
   __device__ __forceinline__ int64_t panel_bytes() const
   {
     return bytes_of_panel;
+  }
+
+  /** Bytes before a panel's first chunk. */
+  __device__ __forceinline__ static constexpr int panel_head()
+  {
+    return 0;
   }
 
   __device__ __forceinline__ int chunk_bytes() const

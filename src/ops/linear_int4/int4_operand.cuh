@@ -60,6 +60,12 @@ template <int kGroupSteps> struct int4_chunk {
     return head_bytes + kGroupSteps * 4 * TGI_INT4_LINE_BYTES;
   }
 
+  /** Bytes before a panel's first chunk. */
+  __device__ __forceinline__ static constexpr int panel_head()
+  {
+    return 0;
+  }
+
   __device__ __forceinline__ int chunk_bytes() const
   {
     return kGroups * group_bytes();
@@ -190,6 +196,8 @@ template <int kGroupSteps> struct int4_plain_chunk {
   {
     return head_bytes + kGroupSteps * 4 * TGI_INT4_LINE_BYTES;
   }
+
+  __device__ __forceinline__ void begin(const quantised_product &, int64_t) {}
 
   /** Minus (128 + zero point), or minus (1024 + it), of the lane's rows, in pairs. */
   template <typename T, int kRows>
@@ -340,6 +348,12 @@ public:
   __device__ __forceinline__ int64_t panel_bytes() const
   {
     return bytes_of_panel;
+  }
+
+  /** Bytes before a panel's first chunk. */
+  __device__ __forceinline__ static constexpr int panel_head()
+  {
+    return 0;
   }
 
   __device__ __forceinline__ int chunk_bytes() const
