@@ -233,7 +233,16 @@ __device__ __forceinline__ void gemm_scale_part(float *v, const gemm_in_step_job
   gemm_add_bias_part<kValues>(v, job, at);
 }
 
-/** The same of integers: `v` from `sums`, which are within the range of scale_integer. */
+/** f32(f64(n) * f64(t)) for t of at most 17 significant bits and below 2^122, and |n| < 2^31 - 64:
+ * n is a multiple of 128 and a rest of at most 64, whose product with t is exact. */
+__device__ __forceinline__ float gemm_scale_integer(int n, float t)
+{
+  const int up = n + 64;
+  const float rest = __int_as_float((up & 127) | 0x4b000000) - 8388672.0f; /* 2^23 + 64 */
+  return __fmaf_rn((float)(up & ~127), t, rest * t);
+}
+
+/** The same of integers: `v` from `sums`. */
 template <int kValues>
 __device__ __forceinline__ void
 gemm_scale_integers(float *v, const int *sums, const gemm_in_step_job &job, const gemm_part &at,
@@ -247,8 +256,8 @@ gemm_scale_integers(float *v, const int *sums, const gemm_in_step_job &job, cons
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const int *n = sums + 4 * j + 2 * i;
-      v[4 * j + 2 * i] = scale_integer(n[0] - z.x * row_sum[i], row[i]) * s.x;
-      v[4 * j + 2 * i + 1] = scale_integer(n[1] - z.y * row_sum[i], row[i]) * s.y;
+      v[4 * j + 2 * i] = gemm_scale_integer(n[0] - z.x * row_sum[i], row[i]) * s.x;
+      v[4 * j + 2 * i + 1] = gemm_scale_integer(n[1] - z.y * row_sum[i], row[i]) * s.y;
     }
   }
   gemm_add_bias_part<kValues>(v, job, at);

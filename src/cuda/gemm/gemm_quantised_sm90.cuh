@@ -28,8 +28,7 @@ inline namespace TGI_CUDA_ENTRY
 {
 
 constexpr int kMostParts = 8;   /* blocks of a cluster */
-constexpr int kMostStages = 12; /* of a ring */
-constexpr int kBehind = 2; /* stages that are filled again only when the slowest warp is done */
+constexpr int kMostStages = 16; /* of a ring */
 
 /** How a launch divides its work. */
 struct quantised_tiling {
@@ -38,20 +37,25 @@ struct quantised_tiling {
   bool packs_of_y; /* four elements of y may be stored at once */
 };
 
-/** What a block is: kTokens rows of x by 64 rows of W for each warpgroup. */
-template <int Tokens, int Warpgroups> struct wide_block {
-  static constexpr int kTokens = Tokens, kWarpgroups = Warpgroups;
-  static constexpr int kThreads = kWarpgroup * Warpgroups;
-  static constexpr int kOutputs = 64 * Warpgroups;
-  static constexpr int kPanels = kOutputs / TGI_PANEL_ROWS;
+constexpr int kTileOutputs = 128, kTilePanels = kTileOutputs / TGI_PANEL_ROWS;
+
+/** What a block is: kTokens rows of x by 128 rows of W. Teams of warpgroups take turns along k; a
+ * team is a warpgroup with two products of 64 rows, or two with one (kTiles) each. */
+template <int Tokens, int Teams, int Tiles> struct wide_block {
+  static constexpr int kTokens = Tokens, kTeams = Teams, kTiles = Tiles;
+  static constexpr int kTeamWarps = 8 / Tiles, kWarps = Teams * kTeamWarps;
+  static constexpr int kThreads = kWarp * kWarps;
+  static constexpr int kBehind = 2 * Teams; /* stages that are filled again with some delay */
+  /* Where registers allow it, a group is widened while the one before is multiplied. */
+  static constexpr bool kAhead = Tokens != 64;
   static constexpr int kPageBytes = Tokens * kPageRow, kRowsBytes = 2 * kPageBytes;
-  static constexpr int kPitch = kOutputs + 4; /* of sums in shared memory */
+  static constexpr int kPitch = kTileOutputs + 4; /* of sums in shared memory */
   static constexpr int kSumBytes = Tokens * kPitch * 4;
   static_assert(kChunk == 2 * kPageCols, "two pages have a chunk of x");
 
   static int stage_bytes(const quantised_product &p)
   {
-    return (kRowsBytes + kPanels * p.stage_bytes + 1023) / 1024 * 1024;
+    return (kRowsBytes + kTilePanels * p.stage_bytes + 1023) / 1024 * 1024;
   }
 };
 
@@ -82,8 +86,8 @@ __device__ __forceinline__ wide_ring open_wide_ring(uint8_t *raw, const quantise
   r.empty = r.full + t.stages;
   if (threadIdx.x == 0) {
     for (int i = 0; i < t.stages; i++) {
-      init_barrier(r.full + i, B::kPanels + 2);
-      init_barrier(r.empty + i, 4 * B::kWarpgroups);
+      init_barrier(r.full + i, kTilePanels + 2);
+      init_barrier(r.empty + i, B::kTeamWarps);
     }
     publish_barriers();
   }
@@ -91,65 +95,53 @@ __device__ __forceinline__ wide_ring open_wide_ring(uint8_t *raw, const quantise
   return r;
 }
 
-/** Warpgroups 2 v and 2 v + 1 have panels 4 v to 4 v + 3, a warp half of one. */
-__device__ __forceinline__ int panel_of_warp(int warp)
-{
-  return warp / 8 * 4 + warp % 4;
-}
-
-__device__ __forceinline__ int half_of_warp(int warp)
-{
-  return warp / 4 % 2;
-}
-
-/** What a warp brings of each chunk, by its first lane: a panel, one of the two pages of x, or
- * nothing. */
+/** What a warp brings of each chunk, by its first lane: warp i panel i, and the last two warps a
+ * page of x each. */
 template <typename B> struct chunk_loader {
   ring_place place;
   int next, end; /* chunks */
   int row0;
-  const uint8_t *from;        /* the panel's next chunk; NULL: there is no such panel */
-  unsigned bytes, last_bytes; /* of a panel's chunk */
+  const uint8_t *from; /* the panel's next chunk; NULL: there is no such panel */
 
   template <typename Operand>
   __device__ __forceinline__ chunk_loader(const quantised_product &p, const Operand &operand,
                                           int64_t panel0, int64_t row, int first, int last)
-      : next(first), end(last), row0((int)row), bytes((unsigned)operand.chunk_bytes())
+      : next(first), end(threadIdx.x % kWarp == 0 ? last : first), row0((int)row)
   {
-    const int warp = (int)threadIdx.x / kWarp;
-    const int64_t panel = panel0 + panel_of_warp(warp), all = operand.panel_bytes();
-    const int64_t chunks = divide_up(p.w.in, kChunk);
-    last_bytes = (unsigned)(all - (chunks - 1) * (int64_t)bytes);
+    const int64_t panel = panel0 + threadIdx.x / kWarp;
     from = panel < divide_up(p.w.out, TGI_PANEL_ROWS)
-               ? p.w.data + TGI_PACKED_HEADER_BYTES + panel * all + first * (int64_t)bytes
+               ? p.w.data + TGI_PACKED_HEADER_BYTES + panel * operand.panel_bytes() +
+                     operand.panel_head() + first * (int64_t)operand.chunk_bytes()
                : nullptr;
-    if (threadIdx.x % kWarp != 0 || (half_of_warp(warp) == 1 && warp > 5)) {
-      end = next; /* nothing */
-    }
   }
 
+  template <typename Operand>
   __device__ __forceinline__ void load(const wide_ring &r, const quantised_tiling &t,
-                                       const quantised_product &p, const CUtensorMap *x)
+                                       const quantised_product &p, const Operand &operand,
+                                       const CUtensorMap *x)
   {
-    if (next >= end) {
+    const int warp = (int)threadIdx.x / kWarp, page = warp - (B::kWarps - 2);
+    if (next >= end || (warp >= kTilePanels && page < 0)) {
       return;
     }
-    const int warp = (int)threadIdx.x / kWarp;
     uint8_t *to = r.stages + place.stage * t.stage_bytes;
     mbarrier *full = r.full + place.stage;
     wait_for(r.empty + place.stage, place.parity ^ 1);
-    if (half_of_warp(warp) == 1) { /* warps 4 and 5 */
-      const int page = warp - 4;
+    if (page >= 0) {
       arrive_expecting(full, B::kPageBytes);
       load_page(shared_address(to) + page * B::kPageBytes, x, next * kChunk + page * kPageCols,
                 row0, 0, 0, full);
-    } else if (from) {
+    }
+    if (warp < kTilePanels && from) {
+      const unsigned chunk_bytes = (unsigned)operand.chunk_bytes();
       const bool last = (int64_t)(next + 1) * kChunk >= p.w.in;
-      arrive_expecting(full, last ? last_bytes : bytes);
-      bulk_load(to + B::kRowsBytes + panel_of_warp(warp) * p.stage_bytes, from,
-                last ? last_bytes : bytes, full);
-      from += bytes;
-    } else {
+      const unsigned bytes = last ? (unsigned)(operand.panel_bytes() - operand.panel_head() -
+                                               next * (int64_t)chunk_bytes)
+                                  : chunk_bytes;
+      arrive_expecting(full, bytes);
+      bulk_load(to + B::kRowsBytes + warp * p.stage_bytes, from, bytes, full);
+      from += chunk_bytes;
+    } else if (warp < kTilePanels) {
       arrive(full);
     }
     next++;
@@ -157,46 +149,122 @@ template <typename B> struct chunk_loader {
   }
 };
 
-/** total += scale * the products of a group of a panel at `panel` with the rows at `x`. */
-template <typename B, typename T, typename Form>
-__device__ __forceinline__ void multiply_group(const Form &form, float (&total)[B::kTokens / 2],
-                                               uint32_t panel, uint64_t x, int group, int half)
+/** A group of a warp's panel, in the ring. */
+struct group_place {
+  uint32_t panel, x; /* x: the chunk's first page */
+  int group;
+};
+
+/** Registers of A for so many steps: of each tile two products, 16 deep. */
+template <typename B, int kSteps> struct wide_fragments {
+  uint32_t a[kSteps][B::kTiles][2][4];
+};
+
+/** Where the group's x begins, as operand. */
+template <typename B, typename Form>
+__device__ __forceinline__ uint64_t rows_of_group(const group_place &at)
 {
   constexpr int kSteps = Form::kStepsOfGroup;
-  constexpr int kAhead = B::kTokens == 64 && kSteps == 4 ? 3 : kSteps; /* as registers allow */
-  uint32_t a[kAhead][2][4], less[2];
-  float part[B::kTokens / 2], scale[2];
-  form.template zero_points_of_two<T>(less, panel, group, half);
-  const uint64_t b = kSteps == 4   ? x
-                     : kSteps == 2 ? operand_at(x, group * B::kPageBytes)
-                                   : operand_at(x, group / 2 * B::kPageBytes + group % 2 * 64);
+  const uint64_t x = page_operand(at.x);
+  return kSteps == 4   ? x
+         : kSteps == 2 ? operand_at(x, at.group * B::kPageBytes)
+                       : operand_at(x, at.group / 2 * B::kPageBytes + at.group % 2 * 64);
+}
+
+template <typename B, typename T, typename Form>
+__device__ __forceinline__ void widen_group(wide_fragments<B, Form::kStepsOfGroup> &f,
+                                            const Form &form, const group_place &at, int half)
+{
+  uint32_t less[2 * B::kTiles];
+  form.template zero_points_of<T>(less, at.panel, at.group, half);
 #pragma unroll
-  for (int step = 0; step < kSteps; step++) {
-    if constexpr (kAhead < kSteps) {
-      if (step >= kAhead) {
-        wgmma_wait<kAhead - 1>(); /* a[step % kAhead] is free again */
-      }
-    }
-    form.template widen_two<T>(a[step % kAhead], panel, group * kSteps + step, half, less);
-    wgmma_fence();
+  for (int step = 0; step < Form::kStepsOfGroup; step++) {
+    form.template widen_rows<T>(f.a[step], at.panel, at.group * Form::kStepsOfGroup + step, half,
+                                less);
+  }
+}
+
+/** Starts products of 32 columns. */
+template <typename B, typename T>
+__device__ __forceinline__ void multiply_step(float (&part)[B::kTiles][B::kTokens / 2],
+                                              const uint32_t (&a)[B::kTiles][2][4], uint64_t x,
+                                              int step)
+{
 #pragma unroll
-    for (int j = 0; j < 2; j++) {
+  for (int j = 0; j < 2; j++) {
+#pragma unroll
+    for (int m = 0; m < B::kTiles; m++) {
       multiply_by_registers<T, B::kTokens>(
-          part, a[step % kAhead][j],
-          operand_at(b, step / 2 * B::kPageBytes + step % 2 * 64 + 32 * j), step + j > 0);
-    }
-    if (kAhead < kSteps || step + 1 == kSteps) {
-      wgmma_commit();
+          part[m], a[m][j], operand_at(x, step / 2 * B::kPageBytes + step % 2 * 64 + 32 * j),
+          step + j > 0);
     }
   }
-  form.scales_of_two(scale, panel, group, half);
+}
+
+/** total += scale of its row * part, when the products are done. */
+template <int kFactor, typename B>
+__device__ __forceinline__ void add_part(float (&total)[B::kTiles][B::kTokens / 2],
+                                         float (&part)[B::kTiles][B::kTokens / 2],
+                                         const float (&scale)[2 * B::kTiles])
+{
   wgmma_wait<0>();
-  settle(part);
 #pragma unroll
-  for (int i = 0; i < B::kTokens / 2; i++) {
-    constexpr int kFactor = Form::template kFactor<T>;
-    const float v = kFactor == 1 ? part[i] : part[i] * (float)kFactor;
-    total[i] = fmaf(scale[i / 2 % 2], v, total[i]);
+  for (int m = 0; m < B::kTiles; m++) {
+    settle(part[m]);
+#pragma unroll
+    for (int i = 0; i < B::kTokens / 2; i++) {
+      const float v = kFactor == 1 ? part[m][i] : part[m][i] * (float)kFactor;
+      total[m][i] = fmaf(scale[2 * m + i / 2 % 2], v, total[m][i]);
+    }
+  }
+}
+
+/** total += a group's products: widened and multiplied step by step. */
+template <typename B, typename T, typename Form>
+__device__ __forceinline__ void multiply_group(float (&total)[B::kTiles][B::kTokens / 2],
+                                               const Form &form, const group_place &at, int half)
+{
+  constexpr int kSteps = Form::kStepsOfGroup, kBuffers = kSteps < 2 ? kSteps : 2;
+  uint32_t less[2 * B::kTiles];
+  float part[B::kTiles][B::kTokens / 2], scale[2 * B::kTiles];
+  wide_fragments<B, kBuffers> f;
+  const uint64_t x = rows_of_group<B, Form>(at);
+  form.template zero_points_of<T>(less, at.panel, at.group, half);
+#pragma unroll
+  for (int step = 0; step < kSteps; step++) {
+    if (step >= kBuffers) {
+      wgmma_wait<kBuffers - 1>(); /* the buffer is free again */
+    }
+    form.template widen_rows<T>(f.a[step % kBuffers], at.panel, at.group * kSteps + step, half,
+                                less);
+    wgmma_fence();
+    multiply_step<B, T>(part, f.a[step % kBuffers], x, step);
+    wgmma_commit();
+  }
+  form.scales_of(scale, at.panel, at.group, half);
+  add_part<Form::template kFactor<T>, B>(total, part, scale);
+}
+
+/** Writes a lane's sums, plus what is there if `add`. */
+template <typename B>
+__device__ __forceinline__ void
+leave_sums(float *to, const float (&total)[B::kTiles][B::kTokens / 2], bool add)
+{
+#pragma unroll
+  for (int m = 0; m < B::kTiles; m++) {
+#pragma unroll
+    for (int j = 0; j < B::kTokens / 8; j++) {
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        float2 *at = reinterpret_cast<float2 *>(to + (8 * j + e) * B::kPitch + 2 * m);
+        float2 two = {total[m][4 * j + e], total[m][4 * j + 2 + e]};
+        if (add) {
+          two.x = two.x + at->x;
+          two.y = two.y + at->y;
+        }
+        *at = two;
+      }
+    }
   }
 }
 
@@ -216,7 +284,7 @@ __device__ __forceinline__ void finish_share(const float *sums, const quantised_
                                              const quantised_product &p, const Operand &operand,
                                              int64_t output0, int64_t row0, int part, bool fits)
 {
-  constexpr int kUnits = B::kOutputs / 4;
+  constexpr int kUnits = kTileOutputs / 4;
   const int begin = kUnits * part / t.parts, share = kUnits * (part + 1) / t.parts - begin;
   const int rows = p.rows - row0 < B::kTokens ? (int)(p.rows - row0) : B::kTokens;
 #pragma unroll 1
@@ -226,7 +294,9 @@ __device__ __forceinline__ void finish_share(const float *sums, const quantised_
     pack<float, 4> of_part[kMostParts];
 #pragma unroll
     for (int j = 0; j < kMostParts; j++) {
-      if (j < t.parts) {
+      if (j == part) {
+        of_part[j] = *reinterpret_cast<const pack<float, 4> *>(from);
+      } else if (j < t.parts) {
         of_part[j] = load_four_in_cluster(from, (unsigned)j);
       }
     }
@@ -242,7 +312,7 @@ __device__ __forceinline__ void finish_share(const float *sums, const quantised_
       if constexpr (Operand::kOnlyFinite) {
         sum = fmaf(0.0f, sum, sum); /* infinity becomes NaN, as on every entry */
       }
-      y[e] = operand.finish(p, row0 + row, o, sum);
+      y[e] = o < p.w.out ? operand.finish(p, row0 + row, o, sum) : 0.0f;
       if (p.bias && o < p.w.out) {
         y[e] = y[e] + load_any(p.bias, p.bias_dtype, o);
       }
@@ -287,51 +357,117 @@ __global__ void __launch_bounds__(B::kThreads, 1)
     end = fits ? end : first;
   }
   float *sums = reinterpret_cast<float *>(ring.stages);
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int half = half_of_warp(warp), panel = panel_of_warp(warp);
-  chunk_loader<B> loader(p, operand, tile * B::kPanels, row0, first, end);
-  for (int i = 0; i < t.stages - kBehind; i++) {
-    loader.load(ring, t, p, &x);
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp % B::kTeamWarps;
+  const int team = threadIdx.x / (kWarp * B::kTeamWarps), half = warp / 4, panel = warp % 4;
+  chunk_loader<B> loader(p, operand, tile * kTilePanels, row0, first, end);
+  for (int i = 0; i < t.stages - B::kBehind; i++) {
+    loader.load(ring, t, p, operand, &x);
   }
   __syncwarp();
   if (!header_first) { /* while the first chunks are under way */
     fits = operand.read_header(p, recorder);
   }
-  float total[B::kTokens / 2] = {};
+  float total[B::kTiles][B::kTokens / 2] = {};
   operand.visit_plain([&](auto form) {
-    constexpr int kGroups = kChunkSteps / decltype(form)::kStepsOfGroup;
+    using form_type = decltype(form);
+    constexpr int kSteps = form_type::kStepsOfGroup, kGroups = kChunkSteps / kSteps;
     ring_place place;
-#pragma unroll 1
-    for (int chunk = first; chunk < end; chunk++) {
-      const uint32_t at = shared_address(ring.stages) + place.stage * t.stage_bytes;
-      const int groups = (int)divide_up(p.w.in - (int64_t)chunk * kChunk, kChunk / kGroups);
-      loader.load(ring, t, p, &x);
+    int chunk = first + team;
+    group_place at = {};
+    if (team == 1) {
+      place.advance(t.stages);
+    }
+    /* A chunk that has come. */
+    const auto enter = [&] {
+#pragma unroll
+      for (int i = 0; i < B::kTeams; i++) {
+        loader.load(ring, t, p, operand, &x);
+      }
       __syncwarp();
       wait_for(ring.full + place.stage, place.parity);
-#pragma unroll 1
-      for (int group = 0; group < kGroups && (kGroups == 1 || group < groups); group++) {
-        multiply_group<B, T>(form, total, at + B::kRowsBytes + panel * p.stage_bytes,
-                             page_operand(at), group, half);
-      }
+      at.x = shared_address(ring.stages) + place.stage * t.stage_bytes;
+      at.panel = at.x + B::kRowsBytes + panel * p.stage_bytes;
+      at.group = 0;
+    };
+    const auto leave = [&](int stage) {
       __syncwarp();
       if (lane == 0) {
-        arrive(ring.empty + place.stage);
+        arrive(ring.empty + stage);
       }
-      place.advance(t.stages);
+    };
+    /* On to the next group; false: there is none. */
+    const auto advance = [&] {
+      const bool more = kGroups > 1 && at.group + 1 < kGroups &&
+                        (int64_t)chunk * kChunk + (at.group + 1) * (kChunk / kGroups) < p.w.in;
+      if (more) {
+        at.group++;
+        return true;
+      }
+      chunk += B::kTeams;
+#pragma unroll
+      for (int i = 0; i < B::kTeams; i++) {
+        place.advance(t.stages);
+      }
+      if (chunk < end) {
+        enter();
+      }
+      return chunk < end;
+    };
+    if (chunk < end) {
+      form.begin(p, tile * kTilePanels + panel);
+      enter();
+      bool more = true;
+      if constexpr (B::kAhead) {
+        wide_fragments<B, kSteps> now, next;
+        widen_group<B, T>(now, form, at, half);
+#pragma unroll 1
+        while (more) {
+          float part[B::kTiles][B::kTokens / 2], scale[2 * B::kTiles];
+          const uint64_t rows = rows_of_group<B, form_type>(at);
+          wgmma_fence();
+#pragma unroll
+          for (int step = 0; step < kSteps; step++) {
+            multiply_step<B, T>(part, now.a[step], rows, step);
+          }
+          wgmma_commit();
+          form.scales_of(scale, at.panel, at.group, half);
+          const int stage = place.stage, of = chunk;
+          more = advance();
+          if (more) {
+            widen_group<B, T>(next, form, at, half);
+          }
+          add_part<form_type::template kFactor<T>, B>(total, part, scale);
+          if (chunk != of) {
+            leave(stage);
+          }
+          now = next;
+        }
+      } else {
+#pragma unroll 1
+        while (more) {
+          multiply_group<B, T>(total, form, at, half);
+          const int stage = place.stage, of = chunk;
+          more = advance();
+          if (chunk != of) {
+            leave(stage);
+          }
+        }
+      }
     }
   });
   __syncthreads(); /* all stages have been read */
   float *to = sums + 2 * (lane % 4) * B::kPitch + panel * TGI_PANEL_ROWS + lane / 4 * 4 + 2 * half;
 #pragma unroll
-  for (int j = 0; j < B::kTokens / 8; j++) {
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
-      const pack<float, 2> two = {{total[4 * j + e], total[4 * j + 2 + e]}};
-      *reinterpret_cast<pack<float, 2> *>(to + (8 * j + e) * B::kPitch) = two;
+  for (int of_team = B::kTeams - 1; of_team >= 0; of_team--) { /* the first one adds the other */
+    if (team == of_team) {
+      leave_sums<B>(to, total, of_team + 1 < B::kTeams);
+    }
+    if (of_team > 0) {
+      __syncthreads();
     }
   }
   cluster_barrier((unsigned)t.parts);
-  finish_share<B>(sums, t, p, operand, tile * B::kOutputs, row0, part, fits);
+  finish_share<B>(sums, t, p, operand, tile * kTileOutputs, row0, part, fits);
   if (t.parts > 1) {
     cluster_barrier((unsigned)t.parts); /* others still read this block's sums */
   }

@@ -9,32 +9,24 @@
 inline namespace TGI_CUDA_ENTRY
 {
 
-/** Parts of k, from W's shape alone: those with which some 132 multiprocessors, which take a tile
- * of 256 rows of W each, would be done first. A chunk of a tile is as long as a quarter of what a
- * wave costs besides. */
+/** Parts of k, from W's shape alone: those with which the tiles of an H200, which take 128 rows of
+ * W each, would be done first. Of clusters of so many blocks it runs kClusters at once; what a wave
+ * costs besides is as long as eight chunks. */
 inline int quantised_parts(int64_t out, int64_t in)
 {
-  const int64_t tiles = divide_up(out, (int64_t)256), chunks = divide_up(in, (int64_t)kChunk);
+  static const int64_t kClusters[kMostParts] = {132, 64, 40, 28, 20, 18, 14, 14};
+  const int64_t tiles = divide_up(out, kTileOutputs), chunks = divide_up(in, kChunk);
   int64_t least = INT64_MAX;
   int best = 1;
   for (int parts = 1; parts <= kMostParts && parts <= chunks; parts++) {
-    const int64_t waves = divide_up(tiles * parts, (int64_t)132);
-    const int64_t time = waves * (4 + divide_up(chunks, (int64_t)parts));
+    const int64_t waves = divide_up(tiles, kClusters[parts - 1]);
+    const int64_t time = waves * (8 + divide_up(chunks, parts));
     if (time < least) {
       least = time;
       best = parts;
     }
   }
   return best;
-}
-
-/** Whether the kernel takes x and the weight: what quantised_product.cuh takes, if the weight is
- * not widened, and TMA can read x. */
-template <typename Args> bool takes_wide(const tg_context *ctx, const Args *a)
-{
-  const tg_tensor x = pages_of(&a->x);
-  return takes_quantised(a) && !widens_quantised(ctx, a) && has_pages(&x) &&
-         (x.shape[1] == 1 || x.stride[1] > 0);
 }
 
 inline int wide_tokens(int64_t rows)
@@ -67,7 +59,7 @@ tg_status launch_wide(const tg_context *ctx, const Args *a, const quantised_prod
   cluster_launch l;
   const cudaError_t e =
       prepare_clusters(ctx, (const void *)kernel, t.parts, B::kThreads, shared, &l);
-  const int64_t tiles = divide_up(p.w.out, (int64_t)B::kOutputs);
+  const int64_t tiles = divide_up(p.w.out, kTileOutputs);
   return launch_clusters(ctx, e, kernel, &l, (int)(tiles * t.strips), map, p, t);
 }
 
@@ -76,31 +68,39 @@ tg_status multiply_wide_as(const tg_context *ctx, const Args *a, const quantised
 {
   switch (wide_tokens(p.rows)) {
   case 8:
-    return launch_wide<Operand, T, wide_block<8, 4>>(ctx, a, p);
+    return launch_wide<Operand, T, wide_block<8, 2, 2>>(ctx, a, p);
   case 16:
-    return launch_wide<Operand, T, wide_block<16, 4>>(ctx, a, p);
+    return launch_wide<Operand, T, wide_block<16, 2, 2>>(ctx, a, p);
   case 32:
-    return launch_wide<Operand, T, wide_block<32, 4>>(ctx, a, p);
+    return launch_wide<Operand, T, wide_block<32, 2, 2>>(ctx, a, p);
   case 64:
-    return launch_wide<Operand, T, wide_block<64, 4>>(ctx, a, p);
+    return launch_wide<Operand, T, wide_block<64, 2, 1>>(ctx, a, p);
   default:
-    return launch_wide<Operand, T, wide_block<128, 2>>(ctx, a, p);
+    return launch_wide<Operand, T, wide_block<128, 1, 1>>(ctx, a, p);
   }
 }
 
 template <typename Operand, typename Args>
 tg_status multiply_wide(const tg_context *ctx, const Args *a, const quantised_product &p)
 {
+  if (widens_quantised(ctx, a)) {
+    return multiply_widened<Operand>(ctx, p, a->workspace);
+  }
   return a->x.dtype == TG_BF16 ? multiply_wide_as<Operand, bf16>(ctx, a, p)
                                : multiply_wide_as<Operand, f16>(ctx, a, p);
 }
 
-template <typename Args> void tell_wide(const Args *a, char *text, size_t bytes)
+template <typename Args>
+void tell_wide(const tg_context *ctx, const Args *a, char *text, size_t bytes)
 {
-  const int tokens = wide_tokens(a->x.shape[0]),
-            parts = quantised_parts(a->y.shape[1], a->x.shape[1]);
-  snprintf(text, bytes, "wgmma, weight widened in registers, %d x %d tiles, %d part%s of k", tokens,
-           tokens > 64 ? 128 : 256, parts, parts > 1 ? "s" : "");
+  const int tokens = wide_tokens(a->x.shape[0]);
+  const int parts = quantised_parts(a->y.shape[1], a->x.shape[1]);
+  if (widens_quantised(ctx, a)) {
+    tell_quantised(ctx, a, text, bytes);
+  } else {
+    snprintf(text, bytes, "wgmma, weight widened in registers, %d x 128 tiles, %d part%s of k",
+             tokens, parts, parts > 1 ? "s" : "");
+  }
 }
 
 } // namespace TGI_CUDA_ENTRY

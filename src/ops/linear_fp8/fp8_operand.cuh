@@ -30,21 +30,25 @@ template <typename T> __device__ __forceinline__ uint32_t widen_codes(uint32_t t
   }
 }
 
-/** A chunk as it is packed, for gemm_quantised_sm90.cuh: a lane has rows 4 g + 2 h and the next. */
+/** A chunk as it is packed, for gemm_quantised_sm90.cuh: a lane has rows 4 g + 2 h and the next, or
+ * 4 g to 4 g + 3. */
 struct fp8_plain_chunk {
   static constexpr int kStepsOfGroup = kChunkSteps;
   template <typename T> static constexpr int kFactor = kIsBf16<T> ? 1 : 256;
 
-  template <typename T>
-  __device__ __forceinline__ void zero_points_of_two(uint32_t (&)[2], uint32_t, int, int) const
+  __device__ __forceinline__ void begin(const quantised_product &, int64_t) {}
+
+  template <typename T, int kRows>
+  __device__ __forceinline__ void zero_points_of(uint32_t (&)[kRows], uint32_t, int, int) const
   {
   }
 
-  /** Of the lane's rows columns 16 j + 2 q, the next, and 8 on, of a step: a[j]. A line is a column
-   * of 32 rows; half of the lanes read the odd column first, so that all banks are read. */
-  template <typename T>
-  __device__ __forceinline__ void widen_two(uint32_t (&a)[2][4], uint32_t panel, int step, int half,
-                                            const uint32_t (&)[2]) const
+  /** Of the lane's rows 2 m and 2 m + 1 columns 16 j + 2 q, the next, and 8 on, of a step: a[m][j].
+   * A line is a column of 32 rows; half of the lanes read the odd column first, so that all banks
+   * are read. */
+  template <typename T, int kTiles>
+  __device__ __forceinline__ void widen_rows(uint32_t (&a)[kTiles][2][4], uint32_t panel, int step,
+                                             int half, const uint32_t (&)[2 * kTiles]) const
   {
     const int lane = threadIdx.x % kWarp, q = lane % 4, odd_first = q / 2;
     const uint32_t lines =
@@ -56,19 +60,24 @@ struct fp8_plain_chunk {
       const uint32_t first = load_shared(lines + (8 * i + odd_first) * TGI_PANEL_ROWS);
       const uint32_t second = load_shared(lines + (8 * i + 1 - odd_first) * TGI_PANEL_ROWS);
 #pragma unroll
-      for (int r = 0; r < 2; r++) {
-        a[i / 2][i % 2 * 2 + r] = widen_codes<T>(__byte_perm(first, second, bytes + r * 0x1010));
+      for (int r = 0; r < 2 * kTiles; r++) {
+        a[r / 2][i / 2][i % 2 * 2 + r % 2] =
+            widen_codes<T>(__byte_perm(first, second, bytes + r * 0x1010));
       }
     }
   }
 
-  __device__ __forceinline__ void scales_of_two(float (&scale)[2], uint32_t panel, int,
-                                                int half) const
+  template <int kRows>
+  __device__ __forceinline__ void scales_of(float (&scale)[kRows], uint32_t panel, int,
+                                            int half) const
   {
-    uint32_t bits[2];
-    load_shared(bits, panel + threadIdx.x % kWarp / 4 * 16 + 8 * half);
-    scale[0] = __uint_as_float(bits[0]);
-    scale[1] = __uint_as_float(bits[1]);
+#pragma unroll
+    for (int r = 0; r < kRows; r += 2) {
+      uint32_t bits[2];
+      load_shared(bits, panel + threadIdx.x % kWarp / 4 * 16 + 8 * half + 4 * r);
+      scale[r] = __uint_as_float(bits[0]);
+      scale[r + 1] = __uint_as_float(bits[1]);
+    }
   }
 };
 
@@ -153,6 +162,12 @@ public:
   __device__ __forceinline__ int64_t panel_bytes() const
   {
     return bytes_of_panel;
+  }
+
+  /** Bytes before a panel's first chunk. */
+  __device__ __forceinline__ static constexpr int panel_head()
+  {
+    return 0;
   }
 
   __device__ __forceinline__ int chunk_bytes() const

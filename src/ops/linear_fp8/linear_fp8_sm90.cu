@@ -1,32 +1,38 @@
 /* Linear layers with e4m3 weights on Hopper.
  *
  * Method     Weights become 16-bit floats in registers, exactly, and are the left operand of
- *            warpgroups' products with x in shared memory (cuda/gemm/gemm_quantised_sm90.cuh). What
- *            this does not take, linear_fp8_sm80.cu does: many rows of bf16, x in f32.
+ *            warpgroups' products with x in shared memory (cuda/gemm/gemm_quantised_sm90.cuh).
+ *            Many rows of bf16: the weight is widened to memory once, for cublasLt.
  * Work       256 rows of W by up to 64 rows of x, or 128 by 128, for a cluster of blocks that share
  *            k.
  * Bound      One reading of W for few rows, tensor cores for many.
  */
 #include "cuda/gemm/quantised_product_sm90.cuh"
 #include "ops/linear_fp8/fp8_product.cuh"
-#include "ops/linear_fp8/linear_fp8_plain.cuh"
 
-extern "C" size_t TGI_WORKSPACE(linear_fp8_fwd)(const tg_context *, const tg_linear_fp8_fwd_args *)
+extern "C" {
+#include "ops/quantised_refusals.h"
+}
+
+TGI_QUANTISED_REFUSALS(linear_fp8)
+
+extern "C" size_t TGI_WORKSPACE(linear_fp8_fwd)(const tg_context *ctx,
+                                                const tg_linear_fp8_fwd_args *a)
 {
-  return 0;
+  return widened_bytes(ctx, a);
 }
 
 extern "C" tg_status TGI_KERNEL(linear_fp8_fwd)(const tg_context *ctx,
                                                 const tg_linear_fp8_fwd_args *a)
 {
-  return takes_wide(ctx, a) ? multiply_wide<fp8_operand>(ctx, a, fp8_product_of(ctx, a))
-                            : TG_UNSUPPORTED;
+  return tgi_linear_fp8_fwd_refused(a) ? TG_UNSUPPORTED
+                                       : multiply_wide<fp8_operand>(ctx, a, fp8_product_of(ctx, a));
 }
 
 extern "C" void TGI_PLAN(linear_fp8_fwd)(const tg_context *ctx, const tg_linear_fp8_fwd_args *a,
                                          char *text, size_t bytes)
 {
-  if (takes_wide(ctx, a)) {
-    tell_wide(a, text, bytes);
+  if (!tgi_linear_fp8_fwd_refused(a)) {
+    tell_wide(ctx, a, text, bytes);
   }
 }

@@ -1,3 +1,4 @@
+#include "ops/quantised_refusals.h"
 #include "ops/spec.h"
 
 #include <stdlib.h>
@@ -117,6 +118,9 @@ static const char *const bench[] = {
     "128x8192x8192", "512x1024x3072", NULL,
 };
 
+TGI_QUANTISED_REFUSALS(linear_fp8)
+static const spec_refusal refuses[] = {TGI_QUANTISED_REFUSAL_ROWS(linear_fp8)};
+
 const spec spec_linear_fp8_fwd = {
     .name = "linear_fp8_fwd",
     .cases = cases,
@@ -126,4 +130,6 @@ const spec spec_linear_fp8_fwd = {
     .bf16_ceiling = 1.6e-2,
     .fill = fill,
     .batch_invariant = true,
+    .rows_of_first_class = 64,
+    .refuses = refuses,
 };
