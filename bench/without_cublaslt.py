@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """A training step of the runtime on a GPU as it is, and where no cublasLt can be opened: what a machine without it loses.
 
-  without_cublaslt.py --build DIR [--preset qwen3-0.6b] [--batch 4] [--seq 1024] [--rounds 3] [--csv FILE] [--commit C]
+  without_cublaslt.py --build DIR [--preset qwen3-0.6b] [--model DIR] [--batch 4] [--seq 1024] [--rounds 3] [--csv FILE]
+                      [--commit C]
 
-Both take turns, each round a process of its own. cublasLt is hidden by a library that is loaded first and whose dlopen finds
+--model names a directory with weights of the preset's shape, which are read in less time than new ones take to draw. Both
+take turns, each round a process of its own. cublasLt is hidden by a library that is loaded first and whose dlopen finds
 no such name; cc compiles it. Rows have the columns of bench/results: suite `runtime`, impl `tegula` and `no_cublaslt`."""
 
 import argparse
@@ -40,8 +42,8 @@ def hiding_library(folder):
 
 
 def step_ms(options, preload):
-    command = [options.build / "src/cli/tegula", "bench", "train", "--preset", options.preset, "--vocab-size", "151936", "--dtype", "bf16",
-               "--device", "cuda", "--batch", str(options.batch), "--seq", str(options.seq), "--steps", "10", "--json"]  # fmt: skip
+    model = ["--model", options.model] if options.model else ["--preset", options.preset, "--vocab-size", "151936"]
+    command = [options.build / "src/cli/tegula", "bench", "train", *model, "--dtype", "bf16", "--device", "cuda", "--batch", str(options.batch), "--seq", str(options.seq), "--steps", "10", "--json"]  # fmt: skip
     environment = {**os.environ, **({"LD_PRELOAD": str(preload)} if preload else {})}
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     return json.loads(done.stdout.splitlines()[-1])["ms"]
@@ -51,6 +53,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--preset", default="qwen3-0.6b")
+    parser.add_argument("--model")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--seq", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=3)
