@@ -23,8 +23,6 @@
 #include "cuda/gemm/gemm_split_sm90.cuh"
 #include "cuda/scale_integer.cuh"
 
-#include <type_traits>
-
 extern "C" {
 #include "tegula/linear.h"
 }
@@ -123,43 +121,6 @@ struct gemm_part {
   }
 };
 
-/** What is added to a thread's part of a block, from rows of an even number of columns. Pairs that
- * do not exist are others', which are not stored: without tests all loads are under way at once. */
-template <typename C, int kValues> struct gemm_addends {
-  using two = typename std::conditional<sizeof(C) == 2, uint32_t, float2>::type;
-  two pair[kValues / 2];
-
-  __device__ __forceinline__ void read(const gemm_part &at, const void *add, int64_t step)
-  {
-    const int last = at.columns - 2;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const int row = at.has_row(i) ? at.row + 8 * i : at.rows - 1;
-      const C *from = static_cast<const C *>(add) + row * step;
-#pragma unroll
-      for (int j = 0; j < kValues / 4; j++) {
-        const int column = at.column + 8 * j;
-        pair[2 * j + i] = *reinterpret_cast<const two *>(from + (column < last ? column : last));
-      }
-    }
-  }
-
-  __device__ __forceinline__ void add_to(float *v) const
-  {
-#pragma unroll
-    for (int i = 0; i < kValues / 2; i++) {
-      if constexpr (sizeof(C) == 2) {
-        v[2 * i] += half_of<C>(pair[i], 0);
-        v[2 * i + 1] += half_of<C>(pair[i], 1);
-      } else {
-        v[2 * i] += pair[i].x;
-        v[2 * i + 1] += pair[i].y;
-      }
-    }
-  }
-};
-
-/** The same of rows of an odd number of columns. */
 template <typename C, int kValues>
 __device__ __forceinline__ void gemm_add_rows(float *v, const gemm_part &at, const void *add,
                                               int64_t step)
@@ -292,6 +253,9 @@ __device__ __forceinline__ void gemm_finish_part(float *v, const gemm_in_step_jo
       v[i] = gelu_erf<C>(v[i]);
     }
   }
+  if (job.add) {
+    gemm_add_rows<C, kValues>(v, at, job.add, job.add_step);
+  }
 }
 
 /** Leaves a warpgroup's block of 64 rows of 128 bytes as a page: 64 columns of T or 32 of f32. */
@@ -383,17 +347,6 @@ __device__ __forceinline__ void
   constexpr bool kMayBeLoose = Way::kActs && Form::kN == 128;
   constexpr int kBlocks = Form::kN / kColumns;
   uint32_t pairs[Form::kN / 4];
-  /* Wide tiles across k have no registers left for the next block's. */
-  constexpr bool kAhead = !Way::kParts && !(Form::kTurnB && Form::kN == 256);
-  const bool adds_pairs = !Way::kScales && job.add && job.n % 2 == 0;
-  const auto part_of = [&](int block) -> gemm_part {
-    return {row + 16 * warp + lane / 4, job.tiles.m, first + block * kColumns + 2 * (lane % 4),
-            job.n};
-  };
-  gemm_addends<C, Way::kScales ? 4 : kValues> next;
-  if (adds_pairs && kAhead) {
-    next.read(part_of(0), job.add, job.add_step);
-  }
   sync_some(1 + consumer, kWarpgroup); /* the bias, or columns' scales, are there */
 #pragma unroll
   for (int block = 0; block < kBlocks; block++) {
@@ -404,15 +357,8 @@ __device__ __forceinline__ void
       }
       gemm_add_parts<kValues>(d + kValues * block, s, kValues * block);
     }
-    if (adds_pairs && !kAhead) {
-      next.read(part_of(block), job.add, job.add_step);
-    }
-    const auto addends = next;
-    if (adds_pairs && kAhead && block + 1 < kBlocks) {
-      next.read(part_of(block + 1), job.add, job.add_step);
-    }
     const uint32_t page = s.result + (2 * consumer + block % 2) * kGemmBlock;
-    const gemm_part at = part_of(block);
+    const gemm_part at = {row + 16 * warp + lane / 4, job.tiles.m, column + 2 * (lane % 4), job.n};
     float scaled[kValues]; /* integers */
     float *v = scaled;
     if constexpr (Way::kIntegers) {
@@ -425,11 +371,6 @@ __device__ __forceinline__ void
         gemm_scale_part<kValues>(v, job, at, bias + block * kColumns, scales.row);
       } else {
         gemm_finish_part<C, kValues, Way::kActs>(v, job, at, bias + block * kColumns);
-        if (adds_pairs) {
-          addends.add_to(v);
-        } else if (job.add) {
-          gemm_add_rows<C, kValues>(v, at, job.add, job.add_step);
-        }
       }
     }
     if (kMayBeLoose && job.loose) {
