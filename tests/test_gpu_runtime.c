@@ -146,20 +146,20 @@ static void check_recorded_forward(const tg_model *model, tg_session *gpu, int32
 /* A call of several passes is recorded if they have one shape. */
 static void check_pieces(tg_session *gpu, const int32_t *ids)
 {
-  enum { seq = kRoom, most = 24 };
+  enum { seq = kRoom, most = 48 };
   static int32_t many[most * seq];
   static float logits[most * kIds];
-  static const int64_t batches[] = {24, 16, 24};
+  static const int64_t batches[] = {48, 32, 48};
   tg_error error;
   for (int i = 0; i < most * seq; i++) {
     many[i] = ids[i % 9];
   }
   for (size_t i = 0; i < sizeof batches / sizeof batches[0]; i++) {
     const tg_tensor to = tg_tensor_2d(logits, TG_F32, batches[i], kIds);
-    for (int turn = 0; turn < 2; turn++) { /* passes of 16 rows, and one of 8 */
+    for (int turn = 0; turn < 2; turn++) { /* passes of 32 rows, and one of 16 */
       EXPECT_OK(tg_session_forward(gpu, many, batches[i], seq, TG_FORWARD_LAST, to, &error), error);
     }
-    assert_int_equal(gpu->forward->graph != NULL, batches[i] == 16);
+    assert_int_equal(gpu->forward->graph != NULL, batches[i] == 32);
   }
 }
 

@@ -64,16 +64,12 @@ typedef struct tg_linear_fp8_fwd_args {
  *            tensor cores add up a block's products, which are exact. Blocks are cut into
  *            eight runs of one length but for the last ones; a run is a chain of its blocks
  *            in order, the first four runs are added in order, so are the others, then the
- *            two. On compute capability 9.0 there are one to eight runs, a number that `in` and
- *            `out` alone decide, of lengths that differ by at most one block, and they are added in
- *            order. A run is one chain; of 1 to 64 rows it is two, of every other block, which are
- *            added.
+ *            two.
  *            From 193 rows of bf16 on, with y in bf16, a context that tg_context_prepare gave
  *            cublasLt multiplies with W * s, rounded to bf16.
  * Workspace  tg_linear_fp8_fwd_workspace: x widened and packed, about 4.2 bytes per value; CUDA:
  *            none, or W in bf16 where it goes to cublasLt.  Asynchronous; capturable;
- *            deterministic; batch-invariant (not through cublasLt; on 9.0 1 to 64 rows among each
- *            other, and more rows).
+ *            deterministic; batch-invariant (not through cublasLt).
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight not packed for this op (CUDA: y is NaN, and
  *            tg_context_check returns the error); an overlap; workspace missing or too small),
  *            UNSUPPORTED.

@@ -81,17 +81,14 @@ typedef struct tg_linear_int4_fwd_args {
  *            not converted: tensor cores add up a group's products of x and W - z, which are exact,
  *            and the sum is scaled in f32. Blocks of 128 columns are cut into eight runs of
  *            one length but for the last ones; a run is a chain of its groups in order, the
- *            first four runs are added in order, so are the others, then the two. On compute
- *            capability 9.0 there are one to eight runs, a number that `in` and `out` alone decide,
- *            of lengths that differ by at most one block, and they are added in order. A run is one
- *            chain; of 1 to 64 rows it is two, of every other block, which are added.
+ *            first four runs are added in order, so are the others, then the two.
  *            From 193 rows of bf16 on, with y in bf16, a context that tg_context_prepare gave
  *            cublasLt multiplies with (W - z) * s, rounded to bf16.
  * Workspace  tg_linear_int4_fwd_workspace: about 3.5 bytes per value of x. CUDA: 2 to 4 bytes, with
  *            columns padded to whole 128 and rows to strips of 1, 4 or 8; in addition 16 bytes per
  *            row and 4 for every 32 values; or W in bf16 where it goes to cublasLt, if that is
  *            more.  Asynchronous; capturable; deterministic; batch-invariant (not through
- *            cublasLt; on 9.0 1 to 64 rows among each other, and more rows).
+ *            cublasLt).
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight not packed for this op (CUDA: y is NaN, and
  *            tg_context_check returns the error); an overlap; workspace missing or too small),
  *            UNSUPPORTED.

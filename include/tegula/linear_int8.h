@@ -85,21 +85,17 @@ typedef struct tg_linear_int8_fwd_args {
  *            converted. Tensor cores add up its products with W - z, which are exact, in f32:
  *            columns are cut into blocks of 128 and these into eight runs of one length but
  *            for the last ones; a run is a chain in the order of k, the first four runs are
- *            added in order, so are the others, then the two. On compute capability 9.0 there are
- *            one to eight runs, a number that `in` and `out` alone decide, of lengths that differ by
- *            at most one block, and they are added in order. A run is one chain of blocks' sums; of
- *            1 to 64 rows it is two, of every other block, which are added.
+ *            added in order, so are the others, then the two.
  *            From 193 rows of bf16 on, with y in bf16, a context that tg_context_prepare gave
  *            cublasLt multiplies with (W - z) * s, rounded to bf16.
  * Workspace  tg_linear_int8_fwd_workspace: 1 to 3 bytes per value of x. CUDA: 1 to 4 bytes (dynamic
  *            from compute capability 8.0 on: 1 byte, rows padded to strips of 8), with
  *            columns padded to whole 128 and rows to strips of 1, 4 or 8; in addition 16 bytes per
  *            row and 4 for every 32 values; or W in bf16 where it goes to cublasLt, if that is
- *            more. Compute capability 9.0, dynamic, from 65 rows on and up to 65536 columns: x and
+ *            more. Compute capability 9.0, dynamic, from 129 rows on and up to 65536 columns: x and
  *            W in 1 byte a value, columns padded to whole 16, 8 bytes for each row of x and 5 of
  *            W, if that is more.
- *            Asynchronous; capturable; deterministic; batch-invariant (not through cublasLt;
- *            weight-only on 9.0 1 to 64 rows among each other, and more rows).
+ *            Asynchronous; capturable; deterministic; batch-invariant (not through cublasLt).
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (mode; weight not packed for this op (CUDA: y is
  *            NaN, and tg_context_check returns the error); an overlap; workspace missing or too
  *            small), UNSUPPORTED.

@@ -164,20 +164,17 @@ template <int kN> __device__ __forceinline__ void settle(int (&d)[kN])
                  : WGMMA_LIST sums                                                                 \
                  : "l"(a), "l"(b), "r"((int)add));                                                 \
   }
-#define WGMMA_BY_REGISTERS(turn, type, n, names, sums, i0, i1, i2, i3, i4, i5)                     \
+#define WGMMA_REGISTERS(type, n, names, sums, i0, i1, i2, i3, i4, i5)                              \
   if constexpr (kN == n) {                                                                         \
     asm volatile("{\n\t"                                                                           \
                  ".reg .pred add;\n\t"                                                             \
                  "setp.ne.b32 add, %" #i5 ", 0;\n\t"                                               \
                  "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type " {" names      \
-                 "}, {%" #i0 ", %" #i1 ", %" #i2 ", %" #i3 "}, %" #i4 ", add, 1, 1, " turn ";\n\t" \
+                 "}, {%" #i0 ", %" #i1 ", %" #i2 ", %" #i3 "}, %" #i4 ", add, 1, 1, 1;\n\t"        \
                  "}"                                                                               \
                  : WGMMA_LIST sums                                                                 \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));             \
   }
-
-#define WGMMA_REGISTERS(...) WGMMA_BY_REGISTERS("1", __VA_ARGS__)
-#define WGMMA_REGISTERS_STRAIGHT(...) WGMMA_BY_REGISTERS("0", __VA_ARGS__)
 
 /** d = A B, or d += A B if `add`; A and B in shared memory, turned or, as all of one byte, not. */
 template <typename T, int kN, bool kTurnA = false, bool kTurnB = false>
@@ -197,19 +194,14 @@ __device__ __forceinline__ void multiply(wgmma_sum<T> (&d)[kN / 2], uint64_t a, 
   }
 }
 
-/** The same with A in registers: a[i] has row g + 8 (i % 2) of the warp's 16; of e4m3 columns
- * 16 (i / 2) + 4 q .. + 3, of 16 bits 8 (i / 2) + 2 q and the next. */
+/** The same of e4m3 with A in registers: a[i] has row g + 8 (i % 2) of the warp's 16, columns
+ * 16 (i / 2) + 4 q .. + 3. */
 template <typename T, int kN>
 __device__ __forceinline__ void multiply_by_registers(float (&d)[kN / 2], const uint32_t *a,
                                                       uint64_t b, bool add)
 {
-  if constexpr (sizeof(T) == 1) {
-    WGMMA_EACH(WGMMA_E4M3_REGISTERS, e4m3, "+f")
-  } else if constexpr (kIsBf16<T>) {
-    WGMMA_EACH(WGMMA_REGISTERS_STRAIGHT, bf16, "+f")
-  } else {
-    WGMMA_EACH(WGMMA_REGISTERS_STRAIGHT, f16, "+f")
-  }
+  static_assert(sizeof(T) == 1, "bytes");
+  WGMMA_EACH(WGMMA_E4M3_REGISTERS, e4m3, "+f")
 }
 
 /** The same of 16 bits with A in registers, and B turned. */

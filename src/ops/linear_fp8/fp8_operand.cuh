@@ -18,69 +18,6 @@ extern "C" {
 inline namespace TGI_CUDA_ENTRY
 {
 
-/** Two columns' codes at the tops of the halves of a word, as a pair of T: of bf16 their values, of
- * f16 the 256th part of these. */
-template <typename T> __device__ __forceinline__ uint32_t widen_codes(uint32_t top)
-{
-  const uint32_t sign = top & 0x80008000u;
-  if constexpr (kIsBf16<T>) {
-    return multiply_add_pair<T>(sign | (top >> 4 & 0x07f007f0u), 0x7b807b80u, 0x80008000u);
-  } else {
-    return sign | (top >> 1 & 0x3f803f80u);
-  }
-}
-
-/** A chunk as it is packed, for gemm_quantised_sm90.cuh: a lane has rows 4 g + 2 h and the next, or
- * 4 g to 4 g + 3. */
-struct fp8_plain_chunk {
-  static constexpr int kStepsOfGroup = kChunkSteps;
-  template <typename T> static constexpr int kFactor = kIsBf16<T> ? 1 : 256;
-
-  __device__ __forceinline__ void begin(const quantised_product &, int64_t) {}
-
-  template <typename T, int kRows>
-  __device__ __forceinline__ void zero_points_of(uint32_t (&)[kRows], uint32_t, int, int) const
-  {
-  }
-
-  /** Of the lane's rows 2 m and 2 m + 1 columns 16 j + 2 q, the next, and 8 on, of a step: a[m][j].
-   * A line is a column of 32 rows; half of the lanes read the odd column first, so that all banks
-   * are read. */
-  template <typename T, int kTiles>
-  __device__ __forceinline__ void widen_rows(uint32_t (&a)[kTiles][2][4], uint32_t panel, int step,
-                                             int half, const uint32_t (&)[2 * kTiles]) const
-  {
-    const int lane = threadIdx.x % kWarp, q = lane % 4, odd_first = q / 2;
-    const uint32_t lines =
-        panel + TGI_FP8_HEAD_BYTES + (kStep * step + 2 * q) * TGI_PANEL_ROWS + lane / 4 * 4;
-    const uint32_t low = odd_first ? 4 : 0, high = 4 - low; /* words' bytes in a permutation */
-    const uint32_t bytes = (high + 2 * half) << 12 | (low + 2 * half) << 4;
-#pragma unroll
-    for (int i = 0; i < 4; i++) { /* columns from 8 i on */
-      const uint32_t first = load_shared(lines + (8 * i + odd_first) * TGI_PANEL_ROWS);
-      const uint32_t second = load_shared(lines + (8 * i + 1 - odd_first) * TGI_PANEL_ROWS);
-#pragma unroll
-      for (int r = 0; r < 2 * kTiles; r++) {
-        a[r / 2][i / 2][i % 2 * 2 + r % 2] =
-            widen_codes<T>(__byte_perm(first, second, bytes + r * 0x1010));
-      }
-    }
-  }
-
-  template <int kRows>
-  __device__ __forceinline__ void scales_of(float (&scale)[kRows], uint32_t panel, int,
-                                            int half) const
-  {
-#pragma unroll
-    for (int r = 0; r < kRows; r += 2) {
-      uint32_t bits[2];
-      load_shared(bits, panel + threadIdx.x % kWarp / 4 * 16 + 8 * half + 4 * r);
-      scale[r] = __uint_as_float(bits[0]);
-      scale[r + 1] = __uint_as_float(bits[1]);
-    }
-  }
-};
-
 /** A chunk of a panel in shared memory: its scales, then 32 lines a step, one for each column: line
  * 8 q + i has place 4 i + q, so that what the lanes read together lies together. */
 class fp8_operand
@@ -154,27 +91,6 @@ public:
     f(*this);
   }
 
-  template <typename F> __device__ __forceinline__ void visit_plain(const F &f) const
-  {
-    f(fp8_plain_chunk());
-  }
-
-  __device__ __forceinline__ int64_t panel_bytes() const
-  {
-    return bytes_of_panel;
-  }
-
-  /** Bytes before a panel's first chunk. */
-  __device__ __forceinline__ static constexpr int panel_head()
-  {
-    return 0;
-  }
-
-  __device__ __forceinline__ int chunk_bytes() const
-  {
-    return TGI_FP8_BLOCK_BYTES;
-  }
-
   __device__ static constexpr bool begins_group(int)
   {
     return false;
@@ -211,7 +127,14 @@ public:
       for (int r = 0; r < 4; r++) {
         /* the codes to the tops of the halves */
         const uint32_t top = __byte_perm(words[2 * i], words[2 * i + 1], (4 + r) << 12 | r << 4);
-        a[i / 2][r / 2][r % 2 + i % 2 * 2] = widen_codes<T>(top);
+        uint32_t both = top & 0x80008000u;
+        if constexpr (kIsBf16<T>) {
+          both |= top >> 4 & 0x07f007f0u;
+          both = multiply_add_pair<T>(both, 0x7b807b80u, 0x80008000u);
+        } else {
+          both |= top >> 1 & 0x3f803f80u;
+        }
+        a[i / 2][r / 2][r % 2 + i % 2 * 2] = both;
       }
     }
   }

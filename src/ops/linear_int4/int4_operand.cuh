@@ -60,12 +60,6 @@ template <int kGroupSteps> struct int4_chunk {
     return head_bytes + kGroupSteps * 4 * TGI_INT4_LINE_BYTES;
   }
 
-  /** Bytes before a panel's first chunk. */
-  __device__ __forceinline__ static constexpr int panel_head()
-  {
-    return 0;
-  }
-
   __device__ __forceinline__ int chunk_bytes() const
   {
     return kGroups * group_bytes();
@@ -184,87 +178,6 @@ template <int kGroupSteps> struct int4_chunk {
   }
 };
 
-/** A chunk as it is packed, for gemm_quantised_sm90.cuh: a lane has rows 4 g + 2 h and the next, or
- * 4 g to 4 g + 3. */
-template <int kGroupSteps> struct int4_plain_chunk {
-  static constexpr int kStepsOfGroup = kGroupSteps;
-  template <typename T> static constexpr int kFactor = 1;
-  int head_bytes;
-  bool wide_scales, has_zero_points;
-
-  __device__ __forceinline__ int group_bytes() const
-  {
-    return head_bytes + kGroupSteps * 4 * TGI_INT4_LINE_BYTES;
-  }
-
-  __device__ __forceinline__ void begin(const quantised_product &, int64_t) {}
-
-  /** Minus (128 + zero point), or minus (1024 + it), of the lane's rows, in pairs. */
-  template <typename T, int kRows>
-  __device__ __forceinline__ void zero_points_of(uint32_t (&less)[kRows], uint32_t panel, int group,
-                                                 int half) const
-  {
-    constexpr uint32_t kBase = kIsBf16<T> ? 0xc300c300u : 0xe400e400u;
-    uint32_t z = 0x08080808u;
-    if (has_zero_points) {
-      z = load_shared(panel + group * group_bytes() + head_bytes - TGI_PANEL_ROWS +
-                      threadIdx.x % kWarp / 4 * 4) >>
-          16 * half;
-    }
-#pragma unroll
-    for (int r = 0; r < kRows; r++) {
-      less[r] = (z >> 8 * r & 15) * 0x10001u | kBase;
-    }
-  }
-
-  /** Of the lane's rows 2 m and 2 m + 1 columns 16 j + 2 q, the next, and 8 on, of a step: a[m][j].
-   * A word is eight columns of a row; four lanes read the same ones. */
-  template <typename T, int kTiles>
-  __device__ __forceinline__ void widen_rows(uint32_t (&a)[kTiles][2][4], uint32_t panel, int step,
-                                             int half, const uint32_t (&less)[2 * kTiles]) const
-  {
-    constexpr uint32_t kBase = kIsBf16<T> ? 0x43004300u : 0x64006400u;
-    const int lane = threadIdx.x % kWarp, q = lane % 4;
-    const uint32_t lines = panel + (step / kGroupSteps + 1) * head_bytes +
-                           step * 4 * TGI_INT4_LINE_BYTES + lane / 4 * 16 + 8 * half;
-    const uint32_t bytes = q % 2 ? 0x7362 : 0x5140; /* of both lines in turns */
-    const int high = q / 2 * 4;                     /* the high halves are the last columns */
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-      uint32_t words[2][2 * kTiles];
-      load_shared(words[0], lines + 2 * j * TGI_INT4_LINE_BYTES);
-      load_shared(words[1], lines + (2 * j + 1) * TGI_INT4_LINE_BYTES);
-#pragma unroll
-      for (int r = 0; r < 2 * kTiles; r++) {
-        const uint32_t both = __byte_perm(words[0][r], words[1][r], bytes) >> high;
-        a[r / 2][j][r % 2] = add_pair<T>(low_halves_or(both, kBase), less[r]);
-        a[r / 2][j][2 + r % 2] = add_pair<T>(low_halves_or(both >> 8, kBase), less[r]);
-      }
-    }
-  }
-
-  template <int kRows>
-  __device__ __forceinline__ void scales_of(float (&scale)[kRows], uint32_t panel, int group,
-                                            int half) const
-  {
-    const uint32_t head = panel + group * group_bytes();
-    const int g = threadIdx.x % kWarp / 4;
-#pragma unroll
-    for (int r = 0; r < kRows; r += 2) {
-      if (!wide_scales) {
-        const uint32_t pair = load_shared(head + 8 * g + 4 * half + 2 * r);
-        scale[r] = half_of<f16>(pair, 0);
-        scale[r + 1] = half_of<f16>(pair, 1);
-      } else {
-        uint32_t bits[2];
-        load_shared(bits, head + 16 * g + 8 * half + 4 * r);
-        scale[r] = __uint_as_float(bits[0]);
-        scale[r + 1] = __uint_as_float(bits[1]);
-      }
-    }
-  }
-};
-
 class int4_operand
 {
 public:
@@ -331,34 +244,6 @@ public:
     } else {
       f(form<1>());
     }
-  }
-
-  /** The same, as it is packed. */
-  template <typename F> __device__ __forceinline__ void visit_plain(const F &f) const
-  {
-    if (group_shift == 2) {
-      f(int4_plain_chunk<4>{head_bytes, wide_scales, has_zero_points});
-    } else if (group_shift == 1) {
-      f(int4_plain_chunk<2>{head_bytes, wide_scales, has_zero_points});
-    } else {
-      f(int4_plain_chunk<1>{head_bytes, wide_scales, has_zero_points});
-    }
-  }
-
-  __device__ __forceinline__ int64_t panel_bytes() const
-  {
-    return bytes_of_panel;
-  }
-
-  /** Bytes before a panel's first chunk. */
-  __device__ __forceinline__ static constexpr int panel_head()
-  {
-    return 0;
-  }
-
-  __device__ __forceinline__ int chunk_bytes() const
-  {
-    return (kChunkSteps >> group_shift) * head_bytes + kChunk / 2 * TGI_PANEL_ROWS;
   }
 
   __device__ float finish(const quantised_product &, int64_t, int64_t, float sum) const

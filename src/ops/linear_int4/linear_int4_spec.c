@@ -1,5 +1,4 @@
 #include "core/half.h"
-#include "ops/quantised_refusals.h"
 #include "ops/spec.h"
 
 #include <stdlib.h>
@@ -118,11 +117,6 @@ static const spec_case cases[] = {
     {"64x128x130_g32_yf32", NULL},
     {"65x392x33_g64_zp_bias_bf32", NULL},
     {"300x264x96_g32_sf16_bias", NULL},
-    /* just past 64 and 128 rows; more than 256 rows of W; parts of k */
-    {"66x520x300_g64_zp_bias", NULL},
-    {"130x264x290_g32_sf16", NULL},
-    {"150x1160x70_sf16_zp_yf32", NULL},
-    {"8x1096x520_zp_bias", NULL},
     {"5x304x36_zp_bias", "columns"},
     {"4x24x34_g32_bias", "not_finite"},
     /* dtypes side by side */
@@ -150,9 +144,6 @@ static const char *const bench[] = {
     "512x1024x3072_g32_sf16",    NULL,
 };
 
-TGI_QUANTISED_REFUSALS(linear_int4)
-static const spec_refusal refuses[] = {TGI_QUANTISED_REFUSAL_ROWS(linear_int4)};
-
 const spec spec_linear_int4_fwd = {
     .name = "linear_int4_fwd",
     .cases = cases,
@@ -162,6 +153,4 @@ const spec spec_linear_int4_fwd = {
     .bf16_ceiling = 1.6e-2,
     .fill = fill,
     .batch_invariant = true,
-    .rows_of_first_class = 64,
-    .refuses = refuses,
 };

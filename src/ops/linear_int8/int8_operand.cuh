@@ -17,79 +17,6 @@ extern "C" {
 inline namespace TGI_CUDA_ENTRY
 {
 
-/** A chunk as it is packed, for gemm_quantised_sm90.cuh: a lane has rows 4 g + 2 h and the next, or
- * 4 g to 4 g + 3. */
-struct int8_plain_chunk {
-  static constexpr int kStepsOfGroup = kChunkSteps;
-  template <typename T> static constexpr int kFactor = 1;
-  float zero[4]; /* 128 + zero points of rows 4 g to 4 g + 3 */
-
-  __device__ __forceinline__ void begin(const quantised_product &p, int64_t panel)
-  {
-    const uint8_t *head = p.w.data + TGI_PACKED_HEADER_BYTES + panel * p.panel_bytes;
-#pragma unroll
-    for (int r = 0; r < 4; r++) {
-      zero[r] =
-          panel < divide_up(p.w.out, TGI_PANEL_ROWS)
-              ? packed_float(head + 4 * TGI_PANEL_ROWS + threadIdx.x % kWarp / 4 * 16 + 4 * r, true)
-              : 0.0f;
-    }
-  }
-
-  /** What a byte's float is more than the weight, negative: in f32, or in pairs of f16. */
-  template <typename T, int kRows>
-  __device__ __forceinline__ void zero_points_of(uint32_t (&less)[kRows], uint32_t, int,
-                                                 int half) const
-  {
-#pragma unroll
-    for (int r = 0; r < kRows; r++) {
-      const float v = half ? zero[(2 + r) % 4] : zero[r];
-      less[r] = kIsBf16<T> ? __float_as_uint(-8388608.0f - v)
-                           : round_pair<f16>(-1024.0f - v, -1024.0f - v);
-    }
-  }
-
-  /** Of the lane's rows 2 m and 2 m + 1 columns 16 j + 2 q, the next, and 8 on, of a step: a[m][j].
-   * A word is four columns of a row. */
-  template <typename T, int kTiles>
-  __device__ __forceinline__ void widen_rows(uint32_t (&a)[kTiles][2][4], uint32_t panel, int step,
-                                             int half, const uint32_t (&less)[2 * kTiles]) const
-  {
-    const int lane = threadIdx.x % kWarp, q = lane % 4;
-    const uint32_t lines =
-        panel + (8 * step + q / 2) * TGI_INT8_LINE_BYTES + lane / 4 * 16 + 8 * half;
-    const uint32_t second = 2 * (q % 2); /* byte of the word */
-#pragma unroll
-    for (int i = 0; i < 4; i++) { /* columns from 8 i on */
-      uint32_t words[2 * kTiles];
-      load_shared(words, lines + 2 * i * TGI_INT8_LINE_BYTES);
-#pragma unroll
-      for (int r = 0; r < 2 * kTiles; r++) {
-        uint32_t both;
-        if constexpr (kIsBf16<T>) {
-          const float more = __uint_as_float(less[r]);
-          const uint32_t low = __byte_perm(words[r], 0x4b000000u, 0x7440 + second);
-          const uint32_t high = __byte_perm(words[r], 0x4b000000u, 0x7441 + second);
-          both = round_pair<T>(__uint_as_float(low) + more, __uint_as_float(high) + more);
-        } else {
-          both = add_pair<T>(__byte_perm(words[r], 0x64646464u, second ? 0x4342 : 0x4140), less[r]);
-        }
-        a[r / 2][i / 2][i % 2 * 2 + r % 2] = both;
-      }
-    }
-  }
-
-  /** A row's scale comes last. */
-  template <int kRows>
-  __device__ __forceinline__ void scales_of(float (&scale)[kRows], uint32_t, int, int) const
-  {
-#pragma unroll
-    for (int r = 0; r < kRows; r++) {
-      scale[r] = 1;
-    }
-  }
-};
-
 /** A chunk of a panel in shared memory: the panel's zero points, then for each step the lanes' 16
  * bytes of one line and those of another. */
 class int8_operand
@@ -167,26 +94,6 @@ public:
   template <typename F> __device__ __forceinline__ void visit(const F &f) const
   {
     f(*this);
-  }
-
-  template <typename F> __device__ __forceinline__ void visit_plain(const F &f) const
-  {
-    f(int8_plain_chunk());
-  }
-
-  __device__ __forceinline__ int64_t panel_bytes() const
-  {
-    return bytes_of_panel;
-  }
-
-  __device__ __forceinline__ static constexpr int panel_head()
-  {
-    return TGI_INT8_PANEL_HEAD;
-  }
-
-  __device__ __forceinline__ static constexpr int chunk_bytes()
-  {
-    return kChunk * TGI_PANEL_ROWS;
   }
 
   __device__ static constexpr bool begins_group(int step)

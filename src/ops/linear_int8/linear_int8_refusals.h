@@ -4,63 +4,57 @@
 #define TGI_OPS_LINEAR_INT8_REFUSALS_H
 
 #include "ops/kernels.h"
-#include "ops/quantised_refusals.h"
+#include "ops/refusal_rules.h"
 
 enum {
-  TGI_INT8_TILES_ROWS = 65,        /* from which on a weight in rows is worth its making */
-  TGI_INT8_TILES_COLUMNS = 1 << 16 /* up to which sums less zero points fit 32 bits */
+  TGI_INT8_TILES_ROWS = 129,        /* from which on a weight in rows is worth its making */
+  TGI_INT8_TILES_COLUMNS = 1 << 16, /* up to which sums less zero points fit 32 bits */
+  TGI_INT8_TILES_MOST = 1 << 29     /* rows of x and W */
 };
 
-TGI_QUANTISED_RULES(linear_int8)
-
-static inline bool tgi_linear_int8_fwd_is_dynamic(const tg_linear_int8_fwd_args *a)
+static inline bool tgi_linear_int8_fwd_is_weight_only(const void *args)
 {
-  return a->mode == TG_INT8_DYNAMIC;
-}
-
-static inline bool tgi_linear_int8_fwd_is_wide_f32(const void *args)
-{
-  return !tgi_linear_int8_fwd_is_dynamic((const tg_linear_int8_fwd_args *)args) &&
-         tgi_linear_int8_fwd_is_f32(args);
-}
-
-static inline bool tgi_linear_int8_fwd_has_no_wide_vectors(const void *args)
-{
-  return !tgi_linear_int8_fwd_is_dynamic((const tg_linear_int8_fwd_args *)args) &&
-         tgi_linear_int8_fwd_has_no_vectors(args);
+  return ((const tg_linear_int8_fwd_args *)args)->mode != TG_INT8_DYNAMIC;
 }
 
 static inline bool tgi_linear_int8_fwd_has_few_rows(const void *args)
 {
-  const tg_linear_int8_fwd_args *a = (const tg_linear_int8_fwd_args *)args;
-  return tgi_linear_int8_fwd_is_dynamic(a) && a->x.shape[0] < TGI_INT8_TILES_ROWS;
+  return ((const tg_linear_int8_fwd_args *)args)->x.shape[0] < TGI_INT8_TILES_ROWS;
+}
+
+static inline bool tgi_linear_int8_fwd_is_empty(const void *args)
+{
+  return ((const tg_linear_int8_fwd_args *)args)->x.shape[1] == 0;
 }
 
 static inline bool tgi_linear_int8_fwd_has_long_rows(const void *args)
 {
-  const tg_linear_int8_fwd_args *a = (const tg_linear_int8_fwd_args *)args;
-  return tgi_linear_int8_fwd_is_dynamic(a) && a->x.shape[1] > TGI_INT8_TILES_COLUMNS;
+  return ((const tg_linear_int8_fwd_args *)args)->x.shape[1] > TGI_INT8_TILES_COLUMNS;
 }
 
-static inline bool tgi_linear_int8_fwd_has_no_tile_vectors(const void *args)
+static inline bool tgi_linear_int8_fwd_has_no_vectors(const void *args)
 {
   const tg_linear_int8_fwd_args *a = (const tg_linear_int8_fwd_args *)args;
-  return tgi_linear_int8_fwd_is_dynamic(a) &&
-         ((uintptr_t)a->weight.data % 16 != 0 || !tgi_any_rows_begin_at(&a->y, 16));
+  return (uintptr_t)a->weight.data % 16 != 0 || !tgi_any_rows_begin_at(&a->y, 16);
+}
+
+static inline bool tgi_linear_int8_fwd_is_large(const void *args)
+{
+  const tg_linear_int8_fwd_args *a = (const tg_linear_int8_fwd_args *)args;
+  return a->x.shape[0] > TGI_INT8_TILES_MOST || a->y.shape[1] > TGI_INT8_TILES_MOST;
 }
 
 /** By shapes and mode alone: workspaces are sized before there is memory. */
 static inline bool tgi_linear_int8_fwd_is_small_or_other(const tg_linear_int8_fwd_args *a)
 {
-  return !tgi_linear_int8_fwd_is_dynamic(a) || tgi_linear_int8_fwd_has_few_rows(a) ||
+  return tgi_linear_int8_fwd_is_weight_only(a) || tgi_linear_int8_fwd_has_few_rows(a) ||
          tgi_linear_int8_fwd_is_empty(a) || tgi_linear_int8_fwd_has_long_rows(a) ||
          tgi_linear_int8_fwd_is_large(a);
 }
 
-/** Of the dynamic mode. */
-static inline bool tgi_linear_int8_fwd_tiles_refused(const tg_linear_int8_fwd_args *a)
+static inline bool tgi_linear_int8_fwd_refused(const tg_linear_int8_fwd_args *a)
 {
-  return tgi_linear_int8_fwd_is_small_or_other(a) || tgi_linear_int8_fwd_has_no_tile_vectors(a);
+  return tgi_linear_int8_fwd_is_small_or_other(a) || tgi_linear_int8_fwd_has_no_vectors(a);
 }
 
 #endif

@@ -1,19 +1,14 @@
-/* Linear layers with int8 weights on Hopper's tensor cores.
+/* Linear layers of int8 by int8 on Hopper's tensor cores.
  *
- * Method     Weight-only: weights become 16-bit floats in registers, exactly, and are the left
- *            operand of warpgroups' products with x in shared memory
- *            (cuda/gemm/gemm_quantised_sm90.cuh). Many rows of bf16: the weight is widened to
- * memory once, for cublasLt. Dynamic mode, many rows: x becomes rows of int8, and so does the
- * packed weight (int8_rows_sm90.cuh), in the workspace; their product is one of the tiles of
+ * Method     Dynamic mode, many rows: x becomes rows of int8, and so does the packed weight
+ *            (int8_rows_sm90.cuh), in the workspace; their product is one of the tiles of
  *            cuda/gemm/gemm_in_step_sm90.cuh. Sums are exact, zero points and scales follow as in
  *            linear_int8_sm80.cu, so the bits are the CPU's.
  * Work       128 rows by 256 or 128 columns of y for a block.
  * Bound      Tensor cores; memory for x and W, which are read and written once more.
  */
-#include "cuda/gemm/quantised_product_sm90.cuh"
 #include "cuda/gemm/tiles_product_sm90.cuh"
 #include "ops/kernels.cuh"
-#include "ops/linear_int8/int8_product.cuh"
 #include "ops/linear_int8/int8_rows_sm90.cuh"
 
 extern "C" {
@@ -38,7 +33,7 @@ tgi_gemm_problem problem_of(const tg_linear_int8_fwd_args *a)
 bool takes(const tg_context *ctx, const tg_linear_int8_fwd_args *a, tgi_gemm_problem *problem,
            tgi_gemm_plan *plan)
 {
-  if (tgi_linear_int8_fwd_tiles_refused(a)) {
+  if (tgi_linear_int8_fwd_refused(a)) {
     return false;
   }
   const tgi_gemm_device device = gemm_device_of(ctx);
@@ -120,22 +115,13 @@ tg_status multiply_as(const tg_context *ctx, const tg_linear_int8_fwd_args *a,
                             : multiply_tiles<Result, 128>(ctx, a, plan, r);
 }
 
-bool takes_wide(const tg_linear_int8_fwd_args *a)
-{
-  return !tgi_linear_int8_fwd_is_dynamic(a) && !tgi_linear_int8_fwd_is_f32(a) &&
-         !tgi_linear_int8_fwd_has_no_vectors(a) && !tgi_linear_int8_fwd_is_empty(a) &&
-         !tgi_linear_int8_fwd_is_large(a);
-}
-
 } // namespace
 
 extern "C" size_t TGI_WORKSPACE(linear_int8_fwd)(const tg_context *ctx,
                                                  const tg_linear_int8_fwd_args *a)
 {
   int8_rows r;
-  return !tgi_linear_int8_fwd_is_dynamic(a)         ? widened_bytes(ctx, a)
-         : tgi_linear_int8_fwd_is_small_or_other(a) ? 0
-                                                    : rows_of(ctx, a, nullptr, &r);
+  return tgi_linear_int8_fwd_is_small_or_other(a) ? 0 : rows_of(ctx, a, nullptr, &r);
 }
 
 extern "C" tg_status TGI_KERNEL(linear_int8_fwd)(const tg_context *ctx,
@@ -143,9 +129,6 @@ extern "C" tg_status TGI_KERNEL(linear_int8_fwd)(const tg_context *ctx,
 {
   tgi_gemm_problem problem;
   tgi_gemm_plan plan;
-  if (takes_wide(a)) {
-    return multiply_wide<int8_operand>(ctx, a, int8_product_of(ctx, a));
-  }
   if (!takes(ctx, a, &problem, &plan)) {
     return TG_UNSUPPORTED;
   }
@@ -162,9 +145,7 @@ extern "C" void TGI_PLAN(linear_int8_fwd)(const tg_context *ctx, const tg_linear
 {
   tgi_gemm_problem problem;
   tgi_gemm_plan plan;
-  if (takes_wide(a)) {
-    tell_wide(ctx, a, text, bytes);
-  } else if (takes(ctx, a, &problem, &plan)) {
+  if (takes(ctx, a, &problem, &plan)) {
     const int used = snprintf(text, bytes, "x and W as rows of 8-bit integers, ");
     if (used > 0 && (size_t)used < bytes) {
       tgi_gemm_plan_text(&problem, &plan, text + used, bytes - (size_t)used);
