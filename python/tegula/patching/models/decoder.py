@@ -27,7 +27,6 @@ from .. import attention_masks, hub, listeners, replacing
 from ..cache_name import CACHE, given_cache
 from ..listeners import kind, why_heard
 from ..replacing import ABSENT
-from .gate_and_up import is_one_product
 
 SDPA_MASK = masking_utils.sdpa_mask
 # The classes that `ops.swiglu` replaces, and the forwards that they may have: their own, or the kernels package's.
@@ -114,8 +113,6 @@ def mlp(stock, parts, modelling):
     def forward(self, x):
         if why_no_swiglu(self) is not None:
             return stock(self, x)
-        if is_one_product(self, x):
-            return self.down_proj(ops.linear_swiglu(x, self.gate_proj.weight, self.up_proj.weight))
         gate, up = self.gate_proj(x), self.up_proj(x)
         if run_stock(gate, up):
             return self.down_proj(self.act_fn(gate) * up)
