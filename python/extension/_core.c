@@ -351,9 +351,10 @@ static PyMethodDef methods[] = {
         "pack", pack, METH_VARARGS | METH_KEYWORDS,
         "pack(op, weight, scale, zero_point=None, packed=None, columns=0, group_size=0)\n--\n\n"
         "Packs a weight into `packed`, both in the CPU's memory."),
-    FUNCTION("empty", empty, METH_VARARGS,
-             "empty(shape, dtype, gpu=-1, zero=False)\n--\n\nAn Array in host memory or on a GPU, not "
-             "initialised or of zeros."),
+    FUNCTION(
+        "empty", empty, METH_VARARGS,
+        "empty(shape, dtype, gpu=-1, zero=False)\n--\n\nAn Array in host memory or on a GPU, not "
+        "initialised or of zeros."),
     FUNCTION("array", array, METH_VARARGS,
              "array(values, shape, dtype)\n--\n\nAn Array of a list of numbers, flat."),
     FUNCTION("ops", list_ops, METH_NOARGS, "ops()\n--\n\nThe op table: a dict for each entry."),
