@@ -109,8 +109,9 @@ typedef struct tg_linear_bwd_args {
  *            factor of tg_gelu_bwd. Sums are split into blocks as in the forward, by `out` for dx
  *            and by `rows` for dweight; on tensor cores each is one sum, as in the forward, but on
  *            Hopper's tiles a small dweight of many rows: the rows are split by the shapes alone
- *            into at most eight parts, whose sums are added in order. An f32 dweight is updated block by block (CUDA: any dweight is updated once, with the whole
- *            sum). dbias sums groups of 64 rows, then the groups in order.
+ *            into at most eight parts, whose sums are added in order. An f32 dweight is updated
+ *            block by block (CUDA: any dweight is updated once, with the whole sum). dbias
+ *            sums groups of 64 rows, then the groups in order.
  * Workspace  tg_linear_bwd_workspace: packed blocks, a few MB per thread, and dz with an activation
  *            (CUDA: no blocks; with dbias 4 * out bytes for every 64 rows).  Asynchronous;
  *            capturable; deterministic; dx is batch-invariant as the forward is.
