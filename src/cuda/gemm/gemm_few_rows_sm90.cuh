@@ -354,37 +354,25 @@ __global__ void __launch_bounds__(kFewThreads, 2)
 
 } // namespace
 
-template <typename T, typename Form, typename Finish>
-tg_status few_rows_launch_sm90(const tg_context *ctx, const tg_tensor *weight, const tg_tensor *x,
-                               const few_rows_job &job, const Finish &finish)
+/** A kernel, and what its launch has to know of its form. */
+template <typename Finish> struct few_rows_choice {
+  void (*kernel)(CUtensorMap, CUtensorMap, few_rows_job, Finish);
+  int tokens, outputs, rings, bytes;
+};
+
+template <typename T, typename Form, typename Finish> few_rows_choice<Finish> few_rows_choice_of()
 {
-  const auto kernel = gemm_few_rows_kernel<T, Form, Finish>;
-  const bool ahead = Form::kTokens > 16; /* of W's rows 256 bytes are fetched at once */
-  CUtensorMap maps[2];
-  const page_map both[2] = {{&maps[0], weight, Form::kOutputs, kPageRow, ahead},
-                            {&maps[1], x, Form::kTokens}};
-  const tg_status status = make_page_maps(ctx, both);
-  if (status != TG_OK) {
-    return status;
-  }
-  cluster_launch l;
-  const cudaError_t e = prepare_clusters(ctx, (const void *)kernel, job.parts / Form::kRings,
-                                         kFewThreads, Form::kBytes, &l);
-  return launch_clusters(ctx, e, kernel, &l, (int)divide_up(job.outputs, Form::kOutputs), maps[0],
-                         maps[1], job, finish);
+  return {gemm_few_rows_kernel<T, Form, Finish>, Form::kTokens, Form::kOutputs, Form::kRings,
+          Form::kBytes};
 }
 
 template <typename T, bool kHalves, typename Finish>
-tg_status few_rows_start_sm90(const tg_context *ctx, const tg_tensor *weight, const tg_tensor *x,
-                              const few_rows_job &job, const Finish &finish)
+few_rows_choice<Finish> few_rows_choose(int rows)
 {
-  return job.rows <= 8
-             ? few_rows_launch_sm90<T, few_rows_form<8, kHalves>>(ctx, weight, x, job, finish)
-         : job.rows <= 16
-             ? few_rows_launch_sm90<T, few_rows_form<16, kHalves>>(ctx, weight, x, job, finish)
-         : job.rows <= 32
-             ? few_rows_launch_sm90<T, few_rows_form<32, kHalves>>(ctx, weight, x, job, finish)
-             : few_rows_launch_sm90<T, few_rows_form<64, kHalves>>(ctx, weight, x, job, finish);
+  return rows <= 8    ? few_rows_choice_of<T, few_rows_form<8, kHalves>, Finish>()
+         : rows <= 16 ? few_rows_choice_of<T, few_rows_form<16, kHalves>, Finish>()
+         : rows <= 32 ? few_rows_choice_of<T, few_rows_form<32, kHalves>, Finish>()
+                      : few_rows_choice_of<T, few_rows_form<64, kHalves>, Finish>();
 }
 
 /** Runs a plan of few rows; weight and x as pages_of names them. */
@@ -392,9 +380,22 @@ template <typename T, typename Finish>
 tg_status few_rows_sm90(const tg_context *ctx, const tgi_gemm_plan &plan, const tg_tensor *weight,
                         const tg_tensor *x, const few_rows_job &job, const Finish &finish)
 {
-  return plan.tile_n == TGI_GEMM_FEW_HALF
-             ? few_rows_start_sm90<T, true>(ctx, weight, x, job, finish)
-             : few_rows_start_sm90<T, false>(ctx, weight, x, job, finish);
+  const few_rows_choice<Finish> choice = plan.tile_n == TGI_GEMM_FEW_HALF
+                                             ? few_rows_choose<T, true, Finish>(job.rows)
+                                             : few_rows_choose<T, false, Finish>(job.rows);
+  const bool ahead = choice.tokens > 16; /* of W's rows 256 bytes are fetched at once */
+  CUtensorMap maps[2];
+  const page_map both[2] = {{&maps[0], weight, choice.outputs, kPageRow, ahead},
+                            {&maps[1], x, choice.tokens}};
+  const tg_status status = make_page_maps(ctx, both);
+  if (status != TG_OK) {
+    return status;
+  }
+  cluster_launch l;
+  const cudaError_t e = prepare_clusters(ctx, (const void *)choice.kernel, job.parts / choice.rings,
+                                         kFewThreads, (size_t)choice.bytes, &l);
+  return launch_clusters(ctx, e, choice.kernel, &l, (int)divide_up(job.outputs, choice.outputs),
+                         maps[0], maps[1], job, finish);
 }
 
 } // namespace TGI_CUDA_ENTRY

@@ -242,30 +242,45 @@ __global__ void __launch_bounds__(kGemmSm90Threads, 1)
 
 } // namespace
 
+/** A kernel, and the rows of A's and B's boxes. */
+struct gemm_in_step_choice {
+  void (*kernel)(CUtensorMap, CUtensorMap, CUtensorMap, gemm_in_step_job);
+  int a_rows, b_rows;
+  bool in_parts;
+};
+
+/** One function for all kernels: its code would be as large for each of them. */
+__attribute__((noinline)) inline tg_status
+gemm_start_in_step_sm90(const tg_context *ctx, const tgi_gemm_plan &plan, const gemm_matrices &m,
+                        const gemm_in_step_job &job, const gemm_in_step_choice &choice)
+{
+  CUtensorMap a, b, c;
+  const page_map maps[3] = {
+      {&a, &m.a, choice.a_rows}, {&b, &m.b, choice.b_rows}, {&c, job.loose ? &m.a : &m.c, 64}};
+  const tg_status status = make_page_maps(ctx, maps);
+  if (status != TG_OK) {
+    return status;
+  }
+  if (!choice.in_parts) {
+    return launch(ctx, choice.kernel, dim3((unsigned)plan.blocks), kGemmSm90Threads, plan.shared, a,
+                  b, c, job);
+  }
+  cluster_launch l;
+  const cudaError_t e = prepare_clusters(ctx, (const void *)choice.kernel, plan.parts,
+                                         kGemmSm90Threads, plan.shared, &l);
+  return launch_clusters(ctx, e, choice.kernel, &l, (int)plan.tiles, a, b, c, job);
+}
+
 /** Starts the kernel of a plan. */
 template <typename Way, typename Form>
 tg_status gemm_launch_in_step_sm90(const tg_context *ctx, const tgi_gemm_plan &plan,
                                    const gemm_matrices &m, gemm_in_step_job job)
 {
-  CUtensorMap a, b, c;
-  const page_map maps[3] = {{&a, &m.a, Form::kTurnA ? kGemmTileK : kGemmTileM},
-                            {&b, &m.b, Form::kTurnB ? kGemmTileK : Form::kN / 2},
-                            {&c, job.loose ? &m.a : &m.c, 64}};
-  const tg_status status = make_page_maps(ctx, maps);
-  const auto kernel = gemm_in_step_kernel<Way, Form>;
   job.run = Form::kN / 2;
-  if (status != TG_OK) {
-    return status;
-  }
-  if constexpr (Way::kParts) {
-    cluster_launch l;
-    const cudaError_t e =
-        prepare_clusters(ctx, (const void *)kernel, plan.parts, kGemmSm90Threads, plan.shared, &l);
-    return launch_clusters(ctx, e, kernel, &l, (int)plan.tiles, a, b, c, job);
-  } else {
-    return launch(ctx, kernel, dim3((unsigned)plan.blocks), kGemmSm90Threads, plan.shared, a, b, c,
-                  job);
-  }
+  const gemm_in_step_choice choice = {gemm_in_step_kernel<Way, Form>,
+                                      Form::kTurnA ? kGemmTileK : kGemmTileM,
+                                      Form::kTurnB ? kGemmTileK : Form::kN / 2, Way::kParts};
+  return gemm_start_in_step_sm90(ctx, plan, m, job, choice);
 }
 
 } // namespace TGI_CUDA_ENTRY
