@@ -6,7 +6,7 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "python"), str(ROOT / "bench")]
+sys.path[:0] = [str(ROOT / "bench")]
 
 from pages import forward_bars, forward_page  # noqa: E402
 from pages.bars import NOT_MEASURED, judge  # noqa: E402
