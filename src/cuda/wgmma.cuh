@@ -118,63 +118,37 @@ template <int kN> __device__ __forceinline__ void settle(int (&d)[kN])
     101)                                                                                           \
   X(type, 256, WGMMA_90 "," WGMMA_10(9) "," WGMMA_10(10) "," WGMMA_10(11) "," WGMMA_8(12),         \
     (WGMMA_D64(c, 0), WGMMA_D64(c, 64)), 128, 129, 130, 131, 132, 133)
+/* form: depth and types; from: the operands' numbers; tail: signs and turns; then the operands. */
+#define WGMMA_ASM(n, add, form, names, from, tail, sums, ...)                                      \
+  if constexpr (kN == n) {                                                                         \
+    asm volatile("{\n\t"                                                                           \
+                 ".reg .pred add;\n\t"                                                             \
+                 "setp.ne.b32 add, %" #add ", 0;\n\t"                                              \
+                 "wgmma.mma_async.sync.aligned.m64n" #n form " {" names "}, " from ", add" tail    \
+                 ";\n\t"                                                                           \
+                 "}"                                                                               \
+                 : WGMMA_LIST sums                                                                 \
+                 : __VA_ARGS__);                                                                   \
+  }
+#define WGMMA_FOUR(i0, i1, i2, i3) "{%" #i0 ", %" #i1 ", %" #i2 ", %" #i3 "}"
 #define WGMMA_SHARED(type, n, names, sums, i0, i1, i2, i3, i4, i5)                                 \
-  if constexpr (kN == n) {                                                                         \
-    asm volatile("{\n\t"                                                                           \
-                 ".reg .pred add;\n\t"                                                             \
-                 "setp.ne.b32 add, %" #i2 ", 0;\n\t"                                               \
-                 "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type " {" names      \
-                 "}, %" #i0 ", %" #i1 ", add, 1, 1, %" #i3 ", %" #i4 ";\n\t"                       \
-                 "}"                                                                               \
-                 : WGMMA_LIST sums                                                                 \
-                 : "l"(a), "l"(b), "r"((int)add), "n"((int)kTurnA), "n"((int)kTurnB));             \
-  }
-/* Both operands' depth lies along the rows: there is nothing to turn. */
-#define WGMMA_E4M3(type, n, names, sums, i0, i1, i2, i3, i4, i5)                                   \
-  if constexpr (kN == n) {                                                                         \
-    asm volatile("{\n\t"                                                                           \
-                 ".reg .pred add;\n\t"                                                             \
-                 "setp.ne.b32 add, %" #i2 ", 0;\n\t"                                               \
-                 "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32." #type "." #type " {" names      \
-                 "}, %" #i0 ", %" #i1 ", add, 1, 1;\n\t"                                           \
-                 "}"                                                                               \
-                 : WGMMA_LIST sums                                                                 \
-                 : "l"(a), "l"(b), "r"((int)add));                                                 \
-  }
-#define WGMMA_E4M3_REGISTERS(type, n, names, sums, i0, i1, i2, i3, i4, i5)                         \
-  if constexpr (kN == n) {                                                                         \
-    asm volatile("{\n\t"                                                                           \
-                 ".reg .pred add;\n\t"                                                             \
-                 "setp.ne.b32 add, %" #i5 ", 0;\n\t"                                               \
-                 "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32." #type "." #type " {" names      \
-                 "}, {%" #i0 ", %" #i1 ", %" #i2 ", %" #i3 "}, %" #i4 ", add, 1, 1;\n\t"           \
-                 "}"                                                                               \
-                 : WGMMA_LIST sums                                                                 \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));             \
-  }
-/* Neither is there for int8, and no sign to turn. */
-#define WGMMA_INT8(type, n, names, sums, i0, i1, i2, i3, i4, i5)                                   \
-  if constexpr (kN == n) {                                                                         \
-    asm volatile("{\n\t"                                                                           \
-                 ".reg .pred add;\n\t"                                                             \
-                 "setp.ne.b32 add, %" #i2 ", 0;\n\t"                                               \
-                 "wgmma.mma_async.sync.aligned.m64n" #n "k32.s32." #type "." #type " {" names      \
-                 "}, %" #i0 ", %" #i1 ", add;\n\t"                                                 \
-                 "}"                                                                               \
-                 : WGMMA_LIST sums                                                                 \
-                 : "l"(a), "l"(b), "r"((int)add));                                                 \
-  }
+  WGMMA_ASM(n, i2, "k16.f32." #type "." #type, names, "%" #i0 ", %" #i1,                           \
+            ", 1, 1, %" #i3 ", %" #i4, sums, "l"(a), "l"(b), "r"((int)add), "n"((int)kTurnA),      \
+            "n"((int)kTurnB))
 #define WGMMA_REGISTERS(type, n, names, sums, i0, i1, i2, i3, i4, i5)                              \
-  if constexpr (kN == n) {                                                                         \
-    asm volatile("{\n\t"                                                                           \
-                 ".reg .pred add;\n\t"                                                             \
-                 "setp.ne.b32 add, %" #i5 ", 0;\n\t"                                               \
-                 "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type " {" names      \
-                 "}, {%" #i0 ", %" #i1 ", %" #i2 ", %" #i3 "}, %" #i4 ", add, 1, 1, 1;\n\t"        \
-                 "}"                                                                               \
-                 : WGMMA_LIST sums                                                                 \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));             \
-  }
+  WGMMA_ASM(n, i5, "k16.f32." #type "." #type, names, WGMMA_FOUR(i0, i1, i2, i3) ", %" #i4,        \
+            ", 1, 1, 1", sums, "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add))
+/* Of bytes both operands' depth lies along the rows, and there is nothing to turn; integers have no
+ * sign to turn either. */
+#define WGMMA_E4M3(type, n, names, sums, i0, i1, i2, i3, i4, i5)                                   \
+  WGMMA_ASM(n, i2, "k32.f32." #type "." #type, names, "%" #i0 ", %" #i1, ", 1, 1", sums, "l"(a),   \
+            "l"(b), "r"((int)add))
+#define WGMMA_E4M3_REGISTERS(type, n, names, sums, i0, i1, i2, i3, i4, i5)                         \
+  WGMMA_ASM(n, i5, "k32.f32." #type "." #type, names, WGMMA_FOUR(i0, i1, i2, i3) ", %" #i4,        \
+            ", 1, 1", sums, "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add))
+#define WGMMA_INT8(type, n, names, sums, i0, i1, i2, i3, i4, i5)                                   \
+  WGMMA_ASM(n, i2, "k32.s32." #type "." #type, names, "%" #i0 ", %" #i1, "", sums, "l"(a), "l"(b), \
+            "r"((int)add))
 
 /** d = A B, or d += A B if `add`; A and B in shared memory, turned or, as all of one byte, not. */
 template <typename T, int kN, bool kTurnA = false, bool kTurnB = false>
