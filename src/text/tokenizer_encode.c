@@ -305,13 +305,14 @@ static size_t move(const tgi_nfc *nfc, size_t at, bool is_end)
   return moved;
 }
 
-/** The ranges that reach into text[from, to), as they stand in what it became. */
+/** The ranges that reach into text[from, to), as they stand in what it became. An empty one holds
+ * no byte, so it must not grow to the edit around it. */
 static bool move_ranges(encoding *e, size_t from, size_t to, bool changed, size_t *count)
 {
   *count = 0;
   for (size_t i = 0; i < e->num_ranges; i++) {
     const tg_text_range *range = &e->ranges[i];
-    if (range->end <= from || range->begin >= to) {
+    if (range->end <= from || range->begin >= to || range->begin == range->end) {
       continue;
     }
     tg_text_range *grown = tgi_grow(e->moved, &e->moved_capacity, *count + 1, sizeof *grown);

@@ -222,6 +222,16 @@ def test_marked_text_holds_no_added_tokens(tmp_path_factory, tokens, nfc, before
     ours.close()
 
 
+def test_an_empty_range_within_an_edit_marks_nothing(tmp_path):
+    """NFC takes "<" and the accent behind it as one edit; the tokens stay, whichever place is marked."""
+    flags = dict(lstrip=False, rstrip=False, normalized=True, special=False)
+    ours = Tokenizer(graphs.write(tmp_path, small_graph({"<": flags, "\u0301": flags}, True)))
+    text = "<\u0301<"
+    for place in (0, 1, 3, 4):
+        assert ours.encode(text, ranges=[(place, place)]) == ours.encode(text)
+    ours.close()
+
+
 # ---- files ----
 
 
