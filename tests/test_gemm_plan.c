@@ -298,8 +298,12 @@ static void test_refusals_of_dense(void **state)
   p.c.vectors = false;
   refuse_dense(p, "rows that do not begin at multiples of 16 bytes");
   p = forward(64, 64, 64);
-  p.reads = true;
-  refuse_dense(p, "results that old values or a residual are added to by threads");
+  p.reads = true; /* a residual: stored in step */
+  assert_int_equal(tgi_gemm_plan_dense_sm90(&p, &kH200).kernel, TGI_GEMM_SM90_IN_STEP);
+  assert_int_equal(tgi_gemm_plan_tiles_sm90(&p, &kH200, 192).kernel, TGI_GEMM_NOT_TAKEN);
+  p.c.vectors = false;
+  refuse_dense(p, "rows that do not begin at multiples of 16 bytes");
+  p.c.vectors = true;
   p.c.dtype = TG_F16;
   refuse_dense(p, "a result of another dtype");
   p.a.dtype = TG_F32;
@@ -357,6 +361,9 @@ static void test_choice(void **state)
   assert_false(prefers_lt(dense(along, across, 1, 4096, 4096)));
   assert_true(prefers_lt(dense(across, across, 64, 4096, 4096)));
   assert_false(prefers_lt(dense(across, across, 24576, 4096, 4096)));
+  tgi_gemm_problem p = forward(4096, 3072, 1024);
+  p.reads = true;
+  assert_true(prefers_lt(p));
 }
 
 static void refuse_few(tgi_gemm_problem p, const char *reason)

@@ -27,7 +27,7 @@ enum { TGI_TUNED_NONE = 0, TGI_TUNED_LT = 1 };
 typedef struct tgi_tuned_key {
   int64_t m, n, k;
   int32_t dtype, c_dtype, a_major, b_major;
-  int32_t adds, finishes;
+  int32_t adds, finishes; /* finishes: 1 for an activation or saved values, 2 for old ones read */
 } tgi_tuned_key;
 
 typedef struct tgi_tuned_product {

@@ -111,6 +111,43 @@ struct gemm_part {
   }
 };
 
+/** What is added to a thread's part of a block, from rows of an even number of columns. Pairs that
+ * do not exist are others', which are not stored: without tests all loads are under way at once. */
+template <typename C, int kValues> struct gemm_addends {
+  using two = typename std::conditional<sizeof(C) == 2, uint32_t, float2>::type;
+  two pair[kValues / 2];
+
+  __device__ __forceinline__ void read(const gemm_part &at, const void *add, int64_t step)
+  {
+    const int last = at.columns - 2;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int row = at.has_row(i) ? at.row + 8 * i : at.rows - 1;
+      const C *from = static_cast<const C *>(add) + row * step;
+#pragma unroll
+      for (int j = 0; j < kValues / 4; j++) {
+        const int column = at.column + 8 * j;
+        pair[2 * j + i] = *reinterpret_cast<const two *>(from + (column < last ? column : last));
+      }
+    }
+  }
+
+  __device__ __forceinline__ void add_to(float *v) const
+  {
+#pragma unroll
+    for (int i = 0; i < kValues / 2; i++) {
+      if constexpr (sizeof(C) == 2) {
+        v[2 * i] += half_of<C>(pair[i], 0);
+        v[2 * i + 1] += half_of<C>(pair[i], 1);
+      } else {
+        v[2 * i] += pair[i].x;
+        v[2 * i + 1] += pair[i].y;
+      }
+    }
+  }
+};
+
+/** The same of rows of an odd number of columns. */
 template <typename C, int kValues>
 __device__ __forceinline__ void gemm_add_rows(float *v, const gemm_part &at, const void *add,
                                               int64_t step)
@@ -233,9 +270,6 @@ __device__ __forceinline__ void gemm_finish_part(float *v, const gemm_in_step_jo
     for (int i = 0; i < kValues; i++) {
       v[i] = gelu_erf<C>(v[i]);
     }
-  }
-  if (job.add) {
-    gemm_add_rows<C, kValues>(v, at, job.add, job.add_step);
   }
 }
 

@@ -41,6 +41,17 @@ __device__ __forceinline__ void
   constexpr bool kMayBeLoose = Way::kActs && Form::kN == 128;
   constexpr int kBlocks = Form::kN / kColumns;
   uint32_t pairs[Form::kN / 4];
+  /* Wide tiles across k have no registers left for the next block's. */
+  constexpr bool kAhead = !Way::kParts && !(Form::kTurnB && Form::kN == 256);
+  const bool adds_pairs = !Way::kScales && job.add && job.n % 2 == 0;
+  const auto part_of = [&](int block) -> gemm_part {
+    return {row + 16 * warp + lane / 4, job.tiles.m, first + block * kColumns + 2 * (lane % 4),
+            job.n};
+  };
+  gemm_addends<C, Way::kScales ? 4 : kValues> next;
+  if (adds_pairs && kAhead) {
+    next.read(part_of(0), job.add, job.add_step);
+  }
   sync_some(1 + consumer, kWarpgroup); /* the bias, or columns' scales, are there */
 #pragma unroll
   for (int block = 0; block < kBlocks; block++) {
@@ -51,8 +62,15 @@ __device__ __forceinline__ void
       }
       gemm_add_parts<kValues>(d + kValues * block, s, kValues * block);
     }
+    if (adds_pairs && !kAhead) {
+      next.read(part_of(block), job.add, job.add_step);
+    }
+    const auto addends = next;
+    if (adds_pairs && kAhead && block + 1 < kBlocks) {
+      next.read(part_of(block + 1), job.add, job.add_step);
+    }
     const uint32_t page = s.result + (2 * consumer + block % 2) * kGemmBlock;
-    const gemm_part at = {row + 16 * warp + lane / 4, job.tiles.m, column + 2 * (lane % 4), job.n};
+    const gemm_part at = part_of(block);
     float scaled[kValues]; /* integers */
     float *v = scaled;
     if constexpr (Way::kIntegers) {
@@ -65,6 +83,11 @@ __device__ __forceinline__ void
         gemm_scale_part<kValues>(v, job, at, bias + block * kColumns, scales.row);
       } else {
         gemm_finish_part<C, kValues, Way::kActs>(v, job, at, bias + block * kColumns);
+        if (adds_pairs) {
+          addends.add_to(v);
+        } else if (job.add) {
+          gemm_add_rows<C, kValues>(v, at, job.add, job.add_step);
+        }
       }
     }
     if (kMayBeLoose && job.loose) {

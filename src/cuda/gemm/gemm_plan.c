@@ -129,7 +129,7 @@ static void count_tiles(tgi_gemm_plan *plan, const tgi_gemm_problem *p,
 static bool may_be_loose(const tgi_gemm_problem *p)
 {
   return p->epilogue == TGI_GEMM_STORE && p->a.major == TGI_GEMM_ALONG_K &&
-         p->b.major == TGI_GEMM_ALONG_K && !p->adds;
+         p->b.major == TGI_GEMM_ALONG_K && !p->adds && !p->reads;
 }
 
 /* Nothing is asked of k: a row may have an end within a vector of 16 bytes, if the next one begins
@@ -156,9 +156,6 @@ static const char *obstacle_to_dense(const tgi_gemm_problem *p)
   if (p->m > INT_MAX / 2 || p->n > INT_MAX / 2 || p->k > INT_MAX / 2) {
     return "extents above 2^30";
   }
-  if (p->reads) {
-    return "results that old values or a residual are added to by threads";
-  }
   return NULL;
 }
 
@@ -166,7 +163,8 @@ static const char *obstacle_to_dense(const tgi_gemm_problem *p)
  * else. */
 static const char *obstacle_to_beside(const tgi_gemm_problem *p)
 {
-  return p->c.dtype == TG_F32 || p->finishes || p->adds || p->n % kVector != 0 || !p->c.vectors
+  return p->c.dtype == TG_F32 || p->finishes || p->adds || p->reads || p->n % kVector != 0 ||
+                 !p->c.vectors
              ? "results that are stored in step"
              : NULL;
 }

@@ -102,7 +102,8 @@ inline bool tiles_call_of(const tg_context *ctx, const gemm_call &c, const dense
     return false;
   }
   const tgi_gemm_device device = gemm_device_of(ctx);
-  out->key = {p.m, p.n, p.k, p.a.dtype, p.c.dtype, p.a.major, p.b.major, p.adds, p.finishes};
+  const int finishes = p.finishes + 2 * p.reads;
+  out->key = {p.m, p.n, p.k, p.a.dtype, p.c.dtype, p.a.major, p.b.major, p.adds, finishes};
   out->plan = tgi_gemm_plan_dense_sm90(&p, &device);
   look_up_tiles(ctx, out);
   return out->plan.kernel != TGI_GEMM_NOT_TAKEN;
