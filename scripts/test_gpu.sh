@@ -13,16 +13,17 @@ build=$1
 logs=${2:-$build/test_gpu}
 mkdir -p "$logs"
 
-# Called again by xargs with a pass and the name of one row, or of a test. What is from PTX alone
-# leaves out cublasLt, which is machine code.
+# Called again by xargs with a pass and a row, with its dtype behind a dot where a row is long, or a
+# test. What is from PTX alone leaves out cublasLt, which is machine code.
 if [ -n "${4:-}" ]; then
   start=$(date +%s)
   status=0
+  case $4 in *.*) dtype=${4#*.} ;; *) dtype= ;; esac
   case $4 in
   test_*) set -- "$1" "$2" "$3" "$4" "$build/tests/$4" ;;
   *)
-    set -- "$1" "$2" "$3" "$4" "$build/tests/test_ops" --backend cuda --op "$4" \
-      ${TEST_GPU_ELEMENTS:+--max-elements "$TEST_GPU_ELEMENTS"}
+    set -- "$1" "$2" "$3" "$4" "$build/tests/test_ops" --backend cuda --op "${4%.*}" \
+      ${dtype:+--dtype "$dtype"} ${TEST_GPU_ELEMENTS:+--max-elements "$TEST_GPU_ELEMENTS"}
     if [ "$3" = ptx ]; then
       export CUDA_FORCE_PTX_JIT=1
       set -- "$@" --unprepared
@@ -49,8 +50,9 @@ can() {
 }
 
 failed=0
+# A space before the long rows sorts them first.
 rows=$("$build/tests/test_ops" --list ${TEST_GPU_ELEMENTS:+--max-elements "$TEST_GPU_ELEMENTS"} |
-  cut -d ' ' -f 1 | LC_ALL=C sort -u)
+  awk '$1 ~ /^linear_(fwd|bwd)$/ { print " " $1 "." $3; next } { print $1 }' | LC_ALL=C sort -u)
 
 # Tests that may run beside others; the longest first. That of memory fills the GPU, and that of
 # leaks watches what is free.
