@@ -107,17 +107,17 @@ template <int Panels, int OfWarp, int Tiles, int Stages> struct quantised_block 
 template <int kTiles> struct rows_of_x {
   static constexpr int kTileBytes = 8 * 2 * kChunk;
   const char *row; /* the lane's first one, of its next chunk */
-  int64_t step;    /* bytes to its next one */
+  const quantised_product &product;
   int rows;        /* that there are from its first one on */
   uint32_t place;
 
   __device__ __forceinline__ rows_of_x(const quantised_product &p, int64_t row0, int64_t chunk)
+      : product(p)
   {
     const int lane = threadIdx.x % kWarp, unit = lane % 16;
     const int64_t left = p.rows - row0 - lane / 16;
     const int64_t first = left > 0 ? row0 + lane / 16 : 0;
     row = static_cast<const char *>(p.x) + (first * p.x_step + chunk * kChunk + 8 * unit) * 2;
-    step = 4 * p.x_step;
     rows = left < 8 * kTiles ? (int)left : 8 * kTiles;
     place = (unit / 4 * kWarp + lane / 16 * 4 + unit % 4) * 16;
   }
@@ -129,13 +129,15 @@ template <int kTiles> struct rows_of_x {
   {
     const int left = 2 * (columns - 8 * ((int)threadIdx.x % 16));
     const int most = kAll || left > 16 ? 16 : left < 0 ? 0 : left;
+    const int64_t step = 4 * product.x_step; /* to the lane's next row */
+    const char *from = row + warp * step;
+    const uint32_t mine = to + place + warp * 8 * 16;
+    const int left_rows = rows - 2 * warp;
 #pragma unroll
-    for (int i = 0; i < 4 * kTiles; i++) { /* rows 2 i and 2 i + 1 */
-      if (i % kWarps == warp) {
-        const int bytes = 2 * i < rows ? most : 0;
-        copy_some(to + place + i / 4 * kTileBytes + i % 4 * 8 * 16, bytes ? row + i * step : row,
-                  bytes);
-      }
+    for (int i = 0; i < 4 * kTiles; i += kWarps) { /* rows 2 (i + warp) and 2 (i + warp) + 1 */
+      const int bytes = 2 * i < left_rows ? most : 0;
+      copy_some(mine + i / 4 * kTileBytes + i % 4 * 8 * 16, bytes ? from : row, bytes);
+      from += kWarps * step;
     }
     row += 2 * kChunk;
   }
@@ -159,22 +161,37 @@ add_scaled(float (&total)[2][kTiles][4], const float (&sum)[2][kTiles][4], const
   }
 }
 
-/** A lane's part of a step: its words of the panels and of the rows of x. */
+/** A lane's part of a step: its words of the panels and of the rows of x, of which many come a tile
+ * at a time, one ahead of its products: registers do not hold all. */
 template <int kPanels, int kTiles, int kWords> struct step_words {
-  uint32_t w[kPanels][kWords], x[kTiles][4];
+  static constexpr int kHeld = kTiles < 8 ? kTiles : 2;
+  uint32_t w[kPanels][kWords], x[kHeld][4];
 
   template <typename Form>
   __device__ __forceinline__ void load(const Form &form, uint32_t w_at, int stage_bytes,
                                        uint32_t x_at, int step)
   {
-    const int lane = threadIdx.x % kWarp;
 #pragma unroll
     for (int i = 0; i < kPanels; i++) {
       form.load(w[i], w_at + i * stage_bytes, step);
     }
 #pragma unroll
-    for (int n = 0; n < kTiles; n++) {
-      load_shared(x[n], x_at + ((n * kChunkSteps + step) * kWarp + lane) * 16);
+    for (int n = 0; n < (kHeld < kTiles ? 1 : kTiles); n++) {
+      load_tile(n, x_at, step);
+    }
+  }
+
+  __device__ __forceinline__ void load_tile(int n, uint32_t x_at, int step)
+  {
+    const int lane = threadIdx.x % kWarp;
+    load_shared(x[n % kHeld], x_at + ((n * kChunkSteps + step) * kWarp + lane) * 16);
+  }
+
+  /** Before the products of tile n. */
+  __device__ __forceinline__ void load_ahead(int n, uint32_t x_at, int step)
+  {
+    if (kHeld < kTiles && n + 1 < kTiles) {
+      load_tile(n + 1, x_at, step);
     }
   }
 };
@@ -190,10 +207,11 @@ __device__ __forceinline__ void multiply_chunk(const Form &form,
   uint32_t less[kPanels][4];
   /* Where registers allow it, the next step's words are loaded ahead of a step's products. */
   constexpr bool kAhead = kAll && kPanels * kTiles < 4;
+  static_assert(kTiles < 8 || kPanels == 1, "tiles that are loaded for one panel");
   step_words<kPanels, kTiles, Form::kWords> now, next;
   now.load(form, w, stage_bytes, x, 0);
-#pragma unroll(kAll ? kChunkSteps : 1)
-  for (int step = 0; step < (kAll ? kChunkSteps : steps); step++) {
+  /* of_groups: the step's number from the beginning of a group on */
+  const auto multiply_step = [&](int step, int of_groups) {
     if (kAhead && step > 0) {
       now = next;
     } else if (step > 0) {
@@ -206,28 +224,59 @@ __device__ __forceinline__ void multiply_chunk(const Form &form,
     for (int i = 0; i < kPanels; i++) {
       float(&sum)[2][kTiles][4] = Form::kScaled ? of_group[i] : total[i];
       uint32_t a[2][2][4];
-      if (form.begins_group(step)) {
+      if (form.begins_group(of_groups)) {
         form.template zero_points<T>(less[i], w + i * stage_bytes, step);
       }
       form.template widen<T>(a, now.w[i], less[i]);
 #pragma unroll
       for (int n = 0; n < kTiles; n++) {
+        now.load_ahead(n, x, step);
+        const uint32_t(&of_x)[4] = now.x[n % now.kHeld];
 #pragma unroll
         for (int m = 0; m < 2; m++) {
-          const bool add = !Form::kScaled || !form.begins_group(step);
-          multiply_small<T>(sum[m][n], a[0][m], now.x[n][0], now.x[n][1], add);
-          multiply_small<T>(sum[m][n], a[1][m], now.x[n][2], now.x[n][3], true);
+          const bool add = !Form::kScaled || !form.begins_group(of_groups);
+          multiply_small<T>(sum[m][n], a[0][m], of_x[0], of_x[1], add);
+          multiply_small<T>(sum[m][n], a[1][m], of_x[2], of_x[3], true);
         }
       }
       if constexpr (Form::kScaled) {
-        if (form.ends_group(step) || (!kAll && step + 1 == steps)) {
+        if (form.ends_group(of_groups) || (!kAll && step + 1 == steps)) {
           float scale[4];
           form.scales(scale, w + i * stage_bytes, step);
           add_scaled<Form::template kFactor<T>>(total[i], sum, scale);
         }
       }
     }
+  };
+  if constexpr (kAll && kTiles >= 8) { /* groups in turns, which keep no registers between them */
+#pragma unroll 1
+    for (int first = 0; first < kChunkSteps; first += Form::kSteps) {
+#pragma unroll
+      for (int i = 0; i < Form::kSteps; i++) {
+        multiply_step(first + i, i);
+      }
+    }
+  } else {
+#pragma unroll(kAll ? kChunkSteps : 1)
+    for (int step = 0; step < (kAll ? kChunkSteps : steps); step++) {
+      multiply_step(step, step);
+    }
   }
+}
+
+/** Stores y of a row and an output from their sum of all runs; NaN if the weight does not fit. */
+template <typename Operand, typename Sum>
+__device__ __forceinline__ void store_sum(const Operand &operand, const quantised_product &p,
+                                          int64_t row, int64_t o, Sum sum, bool fits)
+{
+  if constexpr (Operand::kOnlyFinite) {
+    sum = fmaf(0.0f, sum, sum); /* infinity becomes NaN, as on every entry */
+  }
+  float y = operand.finish(p, row, o, sum);
+  if (p.bias) {
+    y = y + load_any(p.bias, p.bias_dtype, o);
+  }
+  store_any(p.y, p.y_dtype, row * p.y_step + o, fits ? y : CUDART_NAN_F);
 }
 
 namespace
@@ -344,14 +393,7 @@ __global__ void __launch_bounds__(B::kThreads, 1)
       }
     }
     sum_type sum = half[0] + half[1];
-    if constexpr (Operand::kOnlyFinite) {
-      sum = fmaf(0.0f, sum, sum); /* infinity becomes NaN, as on every entry */
-    }
-    float y = operand.finish(p, row, o, sum);
-    if (p.bias) {
-      y = y + load_any(p.bias, p.bias_dtype, o);
-    }
-    store_any(p.y, p.y_dtype, row * p.y_step + o, fits ? y : CUDART_NAN_F);
+    store_sum(operand, p, row, o, sum, fits);
   }
 }
 

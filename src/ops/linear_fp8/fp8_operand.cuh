@@ -25,7 +25,7 @@ class fp8_operand
 public:
   static constexpr int kMostStageBytes = TGI_FP8_BLOCK_BYTES;
   static constexpr bool kScaled = true, kOnlyFinite = false, kIntegers = false;
-  static constexpr int kWords = 8;
+  static constexpr int kWords = 8, kSteps = kChunkSteps;
   template <typename T> static constexpr int kFactor = kIsBf16<T> ? 1 : 256;
   static_assert(TGI_FP8_BLOCK == kChunk, "a chunk has one scale a row");
 

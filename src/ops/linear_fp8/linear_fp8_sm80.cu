@@ -6,22 +6,8 @@
  * Work       Panels of 32 rows of W by up to 32 rows of x for a block.
  * Bound      One reading of W for few rows, tensor cores for many.
  */
-#include "cuda/gemm/quantised_product.cuh"
-#include "ops/linear_fp8/fp8_operand.cuh"
+#include "ops/linear_fp8/fp8_product.cuh"
 #include "ops/linear_fp8/linear_fp8_plain.cuh"
-
-namespace
-{
-
-quantised_product product_of(const tg_context *ctx, const tg_linear_fp8_fwd_args *a)
-{
-  const int64_t in = a->x.shape[1], out = a->y.shape[1];
-  const packed_weight w = packed_weight_of(&a->weight, TGI_FP8_MAGIC, TGI_FP8_VERSION, out, in,
-                                           FAULT_SITE(ctx, linear_fp8_fwd, weight));
-  return quantised_product_of(a, w, tgi_fp8_panel_bytes(in), fp8_operand::kMostStageBytes);
-}
-
-} // namespace
 
 extern "C" size_t TGI_WORKSPACE(linear_fp8_fwd)(const tg_context *ctx,
                                                 const tg_linear_fp8_fwd_args *a)
@@ -33,7 +19,7 @@ extern "C" size_t TGI_WORKSPACE(linear_fp8_fwd)(const tg_context *ctx,
 extern "C" tg_status TGI_KERNEL(linear_fp8_fwd)(const tg_context *ctx,
                                                 const tg_linear_fp8_fwd_args *a)
 {
-  return takes_quantised(a) ? multiply_quantised<fp8_operand>(ctx, a, product_of(ctx, a))
+  return takes_quantised(a) ? multiply_quantised<fp8_operand>(ctx, a, fp8_product_of(ctx, a))
                             : linear_fp8_plain(ctx, a);
 }
 

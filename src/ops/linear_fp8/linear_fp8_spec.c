@@ -1,3 +1,4 @@
+#include "ops/quantised_refusals.h"
 #include "ops/spec.h"
 
 #include <stdlib.h>
@@ -112,6 +113,9 @@ static const char *const bench[] = {
     "128x8192x8192", "512x1024x3072", NULL,
 };
 
+TGI_QUANTISED_RULES(linear_fp8, true)
+static const spec_refusal refuses[] = {TGI_QUANTISED_REFUSALS(linear_fp8, ""), {.entry = NULL}};
+
 const spec spec_linear_fp8_fwd = {
     .name = "linear_fp8_fwd",
     .cases = cases,
@@ -121,4 +125,5 @@ const spec spec_linear_fp8_fwd = {
     .bf16_ceiling = 1.6e-2,
     .fill = fill,
     .batch_invariant = true,
+    .refuses = refuses,
 };

@@ -28,7 +28,7 @@ __device__ __forceinline__ uint32_t low_halves_or(uint32_t a, uint32_t b)
  * the lines of each step. */
 template <int kGroupSteps> struct int4_chunk {
   static constexpr bool kScaled = true;
-  static constexpr int kWords = 4, kGroups = kChunkSteps / kGroupSteps;
+  static constexpr int kWords = 4, kSteps = kGroupSteps, kGroups = kChunkSteps / kGroupSteps;
   template <typename T> static constexpr int kFactor = 1;
   const uint8_t *line; /* the lane's, of the next chunk to copy and the first panel */
   int64_t panel_bytes;

@@ -1,4 +1,5 @@
 #include "core/half.h"
+#include "ops/quantised_refusals.h"
 #include "ops/spec.h"
 
 #include <stdlib.h>
@@ -144,6 +145,9 @@ static const char *const bench[] = {
     "512x1024x3072_g32_sf16",    NULL,
 };
 
+TGI_QUANTISED_RULES(linear_int4, true)
+static const spec_refusal refuses[] = {TGI_QUANTISED_REFUSALS(linear_int4, ""), {.entry = NULL}};
+
 const spec spec_linear_int4_fwd = {
     .name = "linear_int4_fwd",
     .cases = cases,
@@ -153,4 +157,5 @@ const spec spec_linear_int4_fwd = {
     .bf16_ceiling = 1.6e-2,
     .fill = fill,
     .batch_invariant = true,
+    .refuses = refuses,
 };

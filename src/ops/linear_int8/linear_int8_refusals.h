@@ -4,7 +4,7 @@
 #define TGI_OPS_LINEAR_INT8_REFUSALS_H
 
 #include "ops/kernels.h"
-#include "ops/refusal_rules.h"
+#include "ops/quantised_refusals.h"
 
 enum {
   TGI_INT8_TILES_ROWS = 129,        /* from which on a weight in rows is worth its making */
@@ -12,49 +12,32 @@ enum {
   TGI_INT8_TILES_MOST = 1 << 29     /* rows of x and W */
 };
 
-static inline bool tgi_linear_int8_fwd_is_weight_only(const void *args)
-{
-  return ((const tg_linear_int8_fwd_args *)args)->mode != TG_INT8_DYNAMIC;
-}
+TGI_QUANTISED_RULES(linear_int8, a->mode != TG_INT8_DYNAMIC)
 
-static inline bool tgi_linear_int8_fwd_has_few_rows(const void *args)
-{
-  return ((const tg_linear_int8_fwd_args *)args)->x.shape[0] < TGI_INT8_TILES_ROWS;
-}
-
-static inline bool tgi_linear_int8_fwd_is_empty(const void *args)
-{
-  return ((const tg_linear_int8_fwd_args *)args)->x.shape[1] == 0;
-}
-
-static inline bool tgi_linear_int8_fwd_has_long_rows(const void *args)
-{
-  return ((const tg_linear_int8_fwd_args *)args)->x.shape[1] > TGI_INT8_TILES_COLUMNS;
-}
-
-static inline bool tgi_linear_int8_fwd_has_no_vectors(const void *args)
-{
-  const tg_linear_int8_fwd_args *a = (const tg_linear_int8_fwd_args *)args;
-  return (uintptr_t)a->weight.data % 16 != 0 || !tgi_any_rows_begin_at(&a->y, 16);
-}
-
-static inline bool tgi_linear_int8_fwd_is_large(const void *args)
-{
-  const tg_linear_int8_fwd_args *a = (const tg_linear_int8_fwd_args *)args;
-  return a->x.shape[0] > TGI_INT8_TILES_MOST || a->y.shape[1] > TGI_INT8_TILES_MOST;
-}
+/* Of the dynamic mode. */
+TGI_QUANTISED_RULE(linear_int8, few_rows,
+                   a->mode == TG_INT8_DYNAMIC && a->x.shape[0] < TGI_INT8_TILES_ROWS)
+TGI_QUANTISED_RULE(linear_int8, is_empty, a->mode == TG_INT8_DYNAMIC && a->x.shape[1] == 0)
+TGI_QUANTISED_RULE(linear_int8, long_rows,
+                   a->mode == TG_INT8_DYNAMIC && a->x.shape[1] > TGI_INT8_TILES_COLUMNS)
+TGI_QUANTISED_RULE(linear_int8, no_tile_vectors,
+                   a->mode == TG_INT8_DYNAMIC && ((uintptr_t)a->weight.data % 16 != 0 ||
+                                                  !tgi_any_rows_begin_at(&a->y, 16)))
+TGI_QUANTISED_RULE(linear_int8, is_large,
+                   a->mode == TG_INT8_DYNAMIC && (a->x.shape[0] > TGI_INT8_TILES_MOST ||
+                                                  a->y.shape[1] > TGI_INT8_TILES_MOST))
 
 /** By shapes and mode alone: workspaces are sized before there is memory. */
 static inline bool tgi_linear_int8_fwd_is_small_or_other(const tg_linear_int8_fwd_args *a)
 {
-  return tgi_linear_int8_fwd_is_weight_only(a) || tgi_linear_int8_fwd_has_few_rows(a) ||
-         tgi_linear_int8_fwd_is_empty(a) || tgi_linear_int8_fwd_has_long_rows(a) ||
+  return a->mode != TG_INT8_DYNAMIC || tgi_linear_int8_fwd_few_rows(a) ||
+         tgi_linear_int8_fwd_is_empty(a) || tgi_linear_int8_fwd_long_rows(a) ||
          tgi_linear_int8_fwd_is_large(a);
 }
 
-static inline bool tgi_linear_int8_fwd_refused(const tg_linear_int8_fwd_args *a)
+static inline bool tgi_linear_int8_fwd_tiles_refused(const tg_linear_int8_fwd_args *a)
 {
-  return tgi_linear_int8_fwd_is_small_or_other(a) || tgi_linear_int8_fwd_has_no_vectors(a);
+  return tgi_linear_int8_fwd_is_small_or_other(a) || tgi_linear_int8_fwd_no_tile_vectors(a);
 }
 
 #endif

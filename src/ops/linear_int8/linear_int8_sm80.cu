@@ -9,20 +9,12 @@
  * Bound      One reading of W for few rows, tensor cores for many.
  */
 #include "cuda/digits.cuh"
-#include "cuda/gemm/quantised_product.cuh"
 #include "ops/linear_int8/int8_int8_operand.cuh"
+#include "ops/linear_int8/int8_product.cuh"
 #include "ops/linear_int8/linear_int8_plain.cuh"
 
 namespace
 {
-
-quantised_product product_of(const tg_context *ctx, const tg_linear_int8_fwd_args *a)
-{
-  const int64_t in = a->x.shape[1], out = a->y.shape[1];
-  const packed_weight w = packed_weight_of(&a->weight, TGI_INT8_MAGIC, TGI_INT8_VERSION, out, in,
-                                           FAULT_SITE(ctx, linear_int8_fwd, weight));
-  return quantised_product_of(a, w, tgi_int8_panel_bytes(in), int8_operand::kMostStageBytes);
-}
 
 bool is_dynamic(const tg_linear_int8_fwd_args *a)
 {
@@ -42,7 +34,7 @@ constexpr int kDigitRows = 8; /* of a strip, as the kernel takes them */
 tg_status multiply_dynamic(const tg_context *ctx, const tg_linear_int8_fwd_args *a)
 {
   digit_strips d;
-  quantised_product p = product_of(ctx, a);
+  quantised_product p = int8_product_of(ctx, a);
   digits_lay_out(&d, &a->x, 1, a->workspace, kDigitRows);
   p.x = d.words;
   p.digit_units = d.units;
@@ -69,7 +61,7 @@ extern "C" tg_status TGI_KERNEL(linear_int8_fwd)(const tg_context *ctx,
 {
   return !takes(a)       ? linear_int8_plain(ctx, a)
          : is_dynamic(a) ? multiply_dynamic(ctx, a)
-                         : multiply_quantised<int8_operand>(ctx, a, product_of(ctx, a));
+                         : multiply_quantised<int8_operand>(ctx, a, int8_product_of(ctx, a));
 }
 
 extern "C" void TGI_PLAN(linear_int8_fwd)(const tg_context *ctx, const tg_linear_int8_fwd_args *a,

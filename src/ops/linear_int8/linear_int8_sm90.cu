@@ -1,14 +1,16 @@
-/* Linear layers of int8 by int8 on Hopper's tensor cores.
+/* Linear layers with int8 weights on Hopper's tensor cores.
  *
- * Method     Dynamic mode, many rows: x becomes rows of int8, and so does the packed weight
+ * Method     Weight-only mode: as linear_int4_sm90.cu has it. Dynamic mode, many rows: x becomes rows of int8, and so does the packed weight
  *            (int8_rows_sm90.cuh), in the workspace; their product is one of the tiles of
  *            cuda/gemm/gemm_in_step_sm90.cuh. Sums are exact, zero points and scales follow as in
  *            linear_int8_sm80.cu, so the bits are the CPU's.
- * Work       128 rows by 256 or 128 columns of y for a block.
- * Bound      Tensor cores; memory for x and W, which are read and written once more.
+ * Work       Dynamic: 128 rows by 256 or 128 columns of y for a block.
+ * Bound      Dynamic: tensor cores; memory for x and W, which are read and written once more.
  */
+#include "cuda/gemm/quantised_product_sm90.cuh"
 #include "cuda/gemm/tiles_product_sm90.cuh"
 #include "ops/kernels.cuh"
+#include "ops/linear_int8/int8_product.cuh"
 #include "ops/linear_int8/int8_rows_sm90.cuh"
 
 extern "C" {
@@ -33,7 +35,7 @@ tgi_gemm_problem problem_of(const tg_linear_int8_fwd_args *a)
 bool takes(const tg_context *ctx, const tg_linear_int8_fwd_args *a, tgi_gemm_problem *problem,
            tgi_gemm_plan *plan)
 {
-  if (tgi_linear_int8_fwd_refused(a)) {
+  if (tgi_linear_int8_fwd_tiles_refused(a)) {
     return false;
   }
   const tgi_gemm_device device = gemm_device_of(ctx);
@@ -129,6 +131,9 @@ extern "C" tg_status TGI_KERNEL(linear_int8_fwd)(const tg_context *ctx,
 {
   tgi_gemm_problem problem;
   tgi_gemm_plan plan;
+  if (!tgi_linear_int8_fwd_wide_refused(a)) {
+    return multiply_wide<int8_operand>(ctx, a, int8_product_of(ctx, a));
+  }
   if (!takes(ctx, a, &problem, &plan)) {
     return TG_UNSUPPORTED;
   }
@@ -145,7 +150,9 @@ extern "C" void TGI_PLAN(linear_int8_fwd)(const tg_context *ctx, const tg_linear
 {
   tgi_gemm_problem problem;
   tgi_gemm_plan plan;
-  if (takes(ctx, a, &problem, &plan)) {
+  if (!tgi_linear_int8_fwd_wide_refused(a)) {
+    tell_wide(ctx, a, text, bytes);
+  } else if (takes(ctx, a, &problem, &plan)) {
     const int used = snprintf(text, bytes, "x and W as rows of 8-bit integers, ");
     if (used > 0 && (size_t)used < bytes) {
       tgi_gemm_plan_text(&problem, &plan, text + used, bytes - (size_t)used);
