@@ -7,8 +7,10 @@
 #include "ops/refusal_rules.h"
 
 enum {
-  TGI_WIDE_ROWS = 1,        /* from which on reading x is what strips of 32 outputs wait for */
+  TGI_WIDE_ROWS = 17, /* from which on strips of 32 outputs wait for x, which they read often */
   TGI_WIDE_BF16_ROWS = 192, /* up to which a weight is not widened to memory */
+  TGI_WIDE_OUTPUTS = 128,   /* of a block */
+  TGI_WIDE_BLOCKS = 44,     /* of 32 rows, with fewer of which strips are faster on an H200 */
   TGI_WIDE_MOST = 1 << 29   /* extents */
 };
 
@@ -19,10 +21,16 @@ static inline bool tgi_quantised_has_other_rows(const tg_tensor *x, const tg_ten
   return x->shape[0] < TGI_WIDE_ROWS || (widened && x->shape[0] > TGI_WIDE_BF16_ROWS);
 }
 
+static inline bool tgi_quantised_has_few_blocks(const tg_tensor *x, const tg_tensor *y)
+{
+  const int64_t groups = (y->shape[1] + TGI_WIDE_OUTPUTS - 1) / TGI_WIDE_OUTPUTS;
+  const int64_t strips = (x->shape[0] + 31) / 32;
+  return groups < TGI_WIDE_BLOCKS && strips < TGI_WIDE_BLOCKS && groups * strips < TGI_WIDE_BLOCKS;
+}
+
 static inline bool tgi_quantised_has_no_vectors(const tg_tensor *x, const tg_tensor *weight)
 {
-  return x->shape[1] % 8 != 0 || !tgi_any_rows_begin_at(x, 16) ||
-         (uintptr_t)weight->data % 16 != 0;
+  return x->shape[1] % 8 != 0 || !tgi_any_rows_begin_at(x, 16) || (uintptr_t)weight->data % 16 != 0;
 }
 
 static inline bool tgi_quantised_is_large(const tg_tensor *x, const tg_tensor *y)
@@ -41,13 +49,14 @@ static inline bool tgi_quantised_is_large(const tg_tensor *x, const tg_tensor *y
 #define TGI_QUANTISED_RULES(op, applies)                                                           \
   TGI_QUANTISED_RULE(op, wide_f32, (applies) && a->x.dtype == TG_F32)                              \
   TGI_QUANTISED_RULE(op, other_rows, (applies) && tgi_quantised_has_other_rows(&a->x, &a->y))      \
+  TGI_QUANTISED_RULE(op, few_blocks, (applies) && tgi_quantised_has_few_blocks(&a->x, &a->y))      \
   TGI_QUANTISED_RULE(op, no_vectors, (applies) && tgi_quantised_has_no_vectors(&a->x, &a->weight)) \
   TGI_QUANTISED_RULE(op, no_columns, (applies) && a->x.shape[1] == 0)                              \
   TGI_QUANTISED_RULE(op, large_extents, (applies) && tgi_quantised_is_large(&a->x, &a->y))         \
   TGI_QUANTISED_RULE(op, wide_refused,                                                             \
                      !(applies) || tgi_##op##_fwd_wide_f32(a) || tgi_##op##_fwd_other_rows(a) ||   \
-                         tgi_##op##_fwd_no_vectors(a) || tgi_##op##_fwd_no_columns(a) ||           \
-                         tgi_##op##_fwd_large_extents(a))
+                         tgi_##op##_fwd_few_blocks(a) || tgi_##op##_fwd_no_vectors(a) ||           \
+                         tgi_##op##_fwd_no_columns(a) || tgi_##op##_fwd_large_extents(a))
 
 /** The same for a spec; `where` says when they apply. */
 #define TGI_QUANTISED_REFUSALS(op, where)                                                          \
@@ -59,6 +68,10 @@ static inline bool tgi_quantised_is_large(const tg_tensor *x, const tg_tensor *y
        .rule = where "fewer than 17 rows, or more than 192 of bf16",                               \
        .reason = "sm80's strips read few rows as fast, and of many rows the weight is widened",    \
        .holds = tgi_##op##_fwd_other_rows},                                                        \
+      {.entry = "sm90",                                                                            \
+       .rule = where "fewer than 44 blocks of 32 rows by 128 outputs",                             \
+       .reason = "sm80's strips of 32 outputs occupy more of the device",                          \
+       .holds = tgi_##op##_fwd_few_blocks},                                                        \
       {.entry = "sm90",                                                                            \
        .rule = where "`in` not a multiple of 8, or a weight or rows of x that do not begin at "    \
                      "multiples of 16 bytes",                                                      \

@@ -6,6 +6,10 @@
 #include "cuda/gemm/gemm_quantised_sm90.cuh"
 #include "cuda/gemm/quantised_product.cuh"
 
+extern "C" {
+#include "ops/quantised_refusals.h"
+}
+
 inline namespace TGI_CUDA_ENTRY
 {
 
@@ -14,16 +18,13 @@ struct wide_form {
   int rows, blocks;
 };
 
-/** Up to 64 rows where that makes a block for half of the device at least, 32 else, and two blocks
- * that share k where that is not enough either. */
+/** 64 rows where that makes a block for half of the device at least, 32 else, and two blocks that
+ * share k where that is not enough either. */
 inline wide_form wide_form_of(const tg_context *ctx, int64_t rows, int64_t out)
 {
-  const int64_t groups = divide_up(out, (int64_t)4 * TGI_PANEL_ROWS);
+  const int64_t groups = divide_up(out, (int64_t)TGI_WIDE_OUTPUTS);
   const int64_t half = ctx->device->multiprocessors / 2;
-  int of_block = rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
-  if (of_block == 64 && 2 * groups * divide_up(rows, (int64_t)64) <= half) {
-    of_block = 32;
-  }
+  const int of_block = rows > 32 && 2 * groups * divide_up(rows, (int64_t)64) > half ? 64 : 32;
   return {of_block, groups * divide_up(rows, (int64_t)of_block) > half ? 1 : 2};
 }
 
@@ -32,7 +33,8 @@ tg_status launch_wide(const tg_context *ctx, const quantised_product &p, int blo
 {
   const auto kernel = quantised_wide_kernel<Operand, T, B>;
   constexpr int kTile = Operand::template rows<B::kTiles>::kTileBytes;
-  const int groups = (int)divide_up(p.w.out, (int64_t)B::kPanels * TGI_PANEL_ROWS);
+  static_assert(B::kPanels * TGI_PANEL_ROWS == TGI_WIDE_OUTPUTS, "as the refusals count them");
+  const int groups = (int)divide_up(p.w.out, (int64_t)TGI_WIDE_OUTPUTS);
   const int64_t strips = divide_up(p.rows, (int64_t)B::kRows);
   cluster_launch l;
   const cudaError_t e = prepare_clusters(ctx, (const void *)kernel, blocks, B::kThreads,
@@ -46,16 +48,8 @@ tg_status multiply_wide_as(const tg_context *ctx, const quantised_product &p)
   /* Stages of 64 rows and 8-bit weights take 64 KiB. */
   constexpr int kStages = Operand::kMostStageBytes > 3072 ? 2 : 3;
   const wide_form form = wide_form_of(ctx, p.rows, p.w.out);
-  switch (form.rows) {
-  case 8:
-    return launch_wide<Operand, T, wide_block<1, 4>>(ctx, p, form.blocks);
-  case 16:
-    return launch_wide<Operand, T, wide_block<2, 4>>(ctx, p, form.blocks);
-  case 32:
-    return launch_wide<Operand, T, wide_block<4, 3>>(ctx, p, form.blocks);
-  default:
-    return launch_wide<Operand, T, wide_block<8, kStages>>(ctx, p, form.blocks);
-  }
+  return form.rows == 32 ? launch_wide<Operand, T, wide_block<4, 3>>(ctx, p, form.blocks)
+                         : launch_wide<Operand, T, wide_block<8, kStages>>(ctx, p, form.blocks);
 }
 
 template <typename Operand, typename Args>

@@ -1,4 +1,5 @@
-/* Linear layers with e4m3 weights on Hopper, of the numbers of rows at which sm80's strips wait for x.
+/* Linear layers with e4m3 weights on Hopper, of the numbers of rows at which sm80's strips wait for
+ * x.
  *
  * Method     Weights become 16-bit floats in registers, exactly, and are the left operand of
  *            products with x (cuda/gemm/gemm_quantised_sm90.cuh), with sm80's bits.
@@ -8,10 +9,6 @@
  */
 #include "cuda/gemm/quantised_product_sm90.cuh"
 #include "ops/linear_fp8/fp8_product.cuh"
-
-extern "C" {
-#include "ops/quantised_refusals.h"
-}
 
 TGI_QUANTISED_RULES(linear_fp8, true)
 

@@ -93,6 +93,11 @@ static const spec_case cases[] = {
     {"64x128x130_yf32", NULL},
     {"65x392x33_bias_bf32", NULL},
     {"300x264x96_bias", NULL},
+    /* blocks of 128 outputs: strips of 32 and 64 rows, by one block and by two */
+    {"33x136x2800_bias", NULL},
+    {"17x264x5640", "one_scale"},
+    {"64x136x4330_yf32", NULL},
+    {"190x1160x2900_bias", NULL},
     {"5x144x36_bias", "tiny"},
     {"5x144x36_bias", "nan"},
     /* dtypes side by side */

@@ -1,4 +1,5 @@
-/* Linear layers with int4 weights on Hopper, of the numbers of rows at which sm80's strips wait for x.
+/* Linear layers with int4 weights on Hopper, of the numbers of rows at which sm80's strips wait for
+ * x.
  *
  * Method     Weights become 16-bit floats in registers, exactly, and are the left operand of
  *            products with x (cuda/gemm/gemm_quantised_sm90.cuh), with sm80's bits.
@@ -9,19 +10,16 @@
 #include "cuda/gemm/quantised_product_sm90.cuh"
 #include "ops/linear_int4/int4_product.cuh"
 
-extern "C" {
-#include "ops/quantised_refusals.h"
-}
-
 TGI_QUANTISED_RULES(linear_int4, true)
 
-extern "C" size_t TGI_WORKSPACE(linear_int4_fwd)(const tg_context *, const tg_linear_int4_fwd_args *)
+extern "C" size_t TGI_WORKSPACE(linear_int4_fwd)(const tg_context *,
+                                                 const tg_linear_int4_fwd_args *)
 {
   return 0;
 }
 
 extern "C" tg_status TGI_KERNEL(linear_int4_fwd)(const tg_context *ctx,
-                                                const tg_linear_int4_fwd_args *a)
+                                                 const tg_linear_int4_fwd_args *a)
 {
   return tgi_linear_int4_fwd_wide_refused(a)
              ? TG_UNSUPPORTED
@@ -29,7 +27,7 @@ extern "C" tg_status TGI_KERNEL(linear_int4_fwd)(const tg_context *ctx,
 }
 
 extern "C" void TGI_PLAN(linear_int4_fwd)(const tg_context *ctx, const tg_linear_int4_fwd_args *a,
-                                         char *text, size_t bytes)
+                                          char *text, size_t bytes)
 {
   if (!tgi_linear_int4_fwd_wide_refused(a)) {
     tell_wide(ctx, a, text, bytes);

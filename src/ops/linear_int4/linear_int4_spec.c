@@ -118,6 +118,12 @@ static const spec_case cases[] = {
     {"64x128x130_g32_yf32", NULL},
     {"65x392x33_g64_zp_bias_bf32", NULL},
     {"300x264x96_g32_sf16_bias", NULL},
+    /* blocks of 128 outputs: strips of 32 and 64 rows, by one block and by two */
+    {"33x136x2800_zp_bias", NULL},
+    {"17x264x5640_g32_sf16", NULL},
+    {"65x392x1870_g64_zp_bias_bf32", NULL},
+    {"64x136x4330_sf16_zp", NULL},
+    {"190x1160x2900_g64_yf32", NULL},
     {"5x304x36_zp_bias", "columns"},
     {"4x24x34_g32_bias", "not_finite"},
     /* dtypes side by side */

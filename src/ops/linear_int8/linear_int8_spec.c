@@ -112,6 +112,11 @@ static const spec_case cases[] = {
     {"64x128x130_yf32", "zero_points"},
     {"65x392x33_bias_bf32", NULL},
     {"300x264x96_bias", "zero_points"},
+    /* blocks of 128 outputs: strips of 32 and 64 rows, by one block and by two */
+    {"33x136x2800_bias", "zero_points"},
+    {"17x264x5640", NULL},
+    {"64x136x4330_yf32", "zero_points"},
+    {"190x1160x2900_bias", NULL},
     {"4x24x34_bias", "not_finite"},
     /* dynamic, many rows: tiles of 128 rows by 128 and 256 columns, whole and not; rows of x that
      * are longer than a block of threads holds */
