@@ -48,14 +48,15 @@ def of_cards(rows):
 
 
 def newest(rows):
-    """(case) -> rows of one run that measured ours: of the runs at the case's newest commit, on the same card, that with
-    the median result, of two the worse. Rows of what could not be measured are left out."""
+    """(case) -> rows of one run that measured ours, and a peer if any run did: of the runs at the case's newest commit, on
+    the same card, that with the median result, of two the worse. Rows of what could not be measured are left out."""
     runs = {}
     for row in (row for row in rows if row["ms"]):
         runs.setdefault(case_of(row), {}).setdefault(row["run"], []).append(row)
     latest = {}
     for case, by_run in runs.items():
         whole = [found for found in by_run.values() if any(map(is_ours, found))]
+        whole = [found for found in whole if peers_of(found)] or whole
         if whole:
             last = max(whole, key=lambda found: (found[0]["date"], found[0]["run"]))[0]
             same = [found for found in whole if all(found[0][key] == last[key] for key in ("commit", "device"))]

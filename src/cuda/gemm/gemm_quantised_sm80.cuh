@@ -108,7 +108,7 @@ template <int kTiles> struct rows_of_x {
   static constexpr int kTileBytes = 8 * 2 * kChunk;
   const char *row; /* the lane's first one, of its next chunk */
   const quantised_product &product;
-  int rows;        /* that there are from its first one on */
+  int rows; /* that there are from its first one on */
   uint32_t place;
 
   __device__ __forceinline__ rows_of_x(const quantised_product &p, int64_t row0, int64_t chunk)

@@ -6,8 +6,9 @@
  * A block has four panels and two teams, with a warp for each panel. There are fewer teams than the
  * kTeams runs of k, so a team makes several runs, one after the other: four, half of all, or two
  * beside those of the cluster's other block. Of each half of the runs the first team adds up its
- * own, in places of shared memory that every thread has for itself; the others leave theirs apart. In the end all sums lie in the blocks' shared memory, and each block of the cluster
- * finishes its share of y by adding them in the order of the runs.
+ * own, in places of shared memory that every thread has for itself; the others leave theirs apart.
+ * In the end all sums lie in the blocks' shared memory, and each block of the cluster finishes its
+ * share of y by adding them in the order of the runs.
  */
 #ifndef TGI_CUDA_GEMM_QUANTISED_SM90_CUH
 #define TGI_CUDA_GEMM_QUANTISED_SM90_CUH
@@ -18,14 +19,17 @@
 inline namespace TGI_CUDA_ENTRY
 {
 
+constexpr int kWidePanels = 4, kWideOutputs = kWidePanels * TGI_PANEL_ROWS; /* of a block */
+constexpr int kWideTeams = 2, kWideThreads = kWideTeams * kWidePanels * kWarp;
+
 /** What a block is: tiles of eight rows of x. */
 template <int Tiles, int Stages> struct wide_block {
-  static constexpr int kPanels = 4, kTiles = Tiles, kStages = Stages;
-  static constexpr int kBlockTeams = 2, kTeamThreads = kWarp * kPanels;
-  static constexpr int kThreads = kTeamThreads * kBlockTeams;
+  static constexpr int kPanels = kWidePanels, kTiles = Tiles, kStages = Stages;
+  static constexpr int kBlockTeams = kWideTeams, kTeamThreads = kWarp * kPanels;
+  static constexpr int kThreads = kWideThreads;
   static constexpr int kRows = 8 * Tiles; /* of x */
   static constexpr int kSumStep = TGI_PANEL_ROWS * kPanels + 4;
-  static constexpr int kSumBytes = kRows * kSumStep * 4;    /* of one team */
+  static constexpr int kSumBytes = kRows * kSumStep * 4;      /* of one team */
   static constexpr int kHeldBytes = 8 * Tiles * kThreads * 4; /* every thread's own sums */
 
   __host__ __device__ static int stage_bytes(const quantised_product &p, int tile_bytes)

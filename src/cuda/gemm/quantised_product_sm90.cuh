@@ -6,10 +6,6 @@
 #include "cuda/gemm/gemm_quantised_sm90.cuh"
 #include "cuda/gemm/quantised_product.cuh"
 
-extern "C" {
-#include "ops/quantised_refusals.h"
-}
-
 inline namespace TGI_CUDA_ENTRY
 {
 
@@ -22,41 +18,48 @@ struct wide_form {
  * share k where that is not enough either. */
 inline wide_form wide_form_of(const tg_context *ctx, int64_t rows, int64_t out)
 {
-  const int64_t groups = divide_up(out, (int64_t)TGI_WIDE_OUTPUTS);
+  const int64_t groups = divide_up(out, (int64_t)kWideOutputs);
   const int64_t half = ctx->device->multiprocessors / 2;
   const int of_block = rows > 32 && 2 * groups * divide_up(rows, (int64_t)64) > half ? 64 : 32;
   return {of_block, groups * divide_up(rows, (int64_t)of_block) > half ? 1 : 2};
 }
 
+/** A kernel, the rows of x in its blocks, and their shared memory. */
+struct wide_choice {
+  void (*kernel)(quantised_product, int);
+  int rows;
+  size_t shared;
+};
+
 template <typename Operand, typename T, typename B>
-tg_status launch_wide(const tg_context *ctx, const quantised_product &p, int blocks)
+wide_choice wide_choice_of(const quantised_product &p, int blocks)
 {
-  const auto kernel = quantised_wide_kernel<Operand, T, B>;
   constexpr int kTile = Operand::template rows<B::kTiles>::kTileBytes;
-  static_assert(B::kPanels * TGI_PANEL_ROWS == TGI_WIDE_OUTPUTS, "as the refusals count them");
-  const int groups = (int)divide_up(p.w.out, (int64_t)TGI_WIDE_OUTPUTS);
-  const int64_t strips = divide_up(p.rows, (int64_t)B::kRows);
-  cluster_launch l;
-  const cudaError_t e = prepare_clusters(ctx, (const void *)kernel, blocks, B::kThreads,
-                                         B::shared_bytes(p, kTile, blocks), &l);
-  return launch_clusters(ctx, e, kernel, &l, (int)(groups * strips), p, groups);
+  return {quantised_wide_kernel<Operand, T, B>, B::kRows, B::shared_bytes(p, kTile, blocks)};
 }
 
 template <typename Operand, typename T>
-tg_status multiply_wide_as(const tg_context *ctx, const quantised_product &p)
+wide_choice wide_choice_as(const quantised_product &p, const wide_form &form)
 {
   /* Stages of 64 rows and 8-bit weights take 64 KiB. */
   constexpr int kStages = Operand::kMostStageBytes > 3072 ? 2 : 3;
-  const wide_form form = wide_form_of(ctx, p.rows, p.w.out);
-  return form.rows == 32 ? launch_wide<Operand, T, wide_block<4, 3>>(ctx, p, form.blocks)
-                         : launch_wide<Operand, T, wide_block<8, kStages>>(ctx, p, form.blocks);
+  return form.rows == 32 ? wide_choice_of<Operand, T, wide_block<4, 3>>(p, form.blocks)
+                         : wide_choice_of<Operand, T, wide_block<8, kStages>>(p, form.blocks);
 }
 
+/** Starts the kernel: its code once for all of an op's. */
 template <typename Operand, typename Args>
 tg_status multiply_wide(const tg_context *ctx, const Args *a, const quantised_product &p)
 {
-  return a->x.dtype == TG_BF16 ? multiply_wide_as<Operand, bf16>(ctx, p)
-                               : multiply_wide_as<Operand, f16>(ctx, p);
+  const wide_form form = wide_form_of(ctx, p.rows, p.w.out);
+  const wide_choice c = a->x.dtype == TG_BF16 ? wide_choice_as<Operand, bf16>(p, form)
+                                              : wide_choice_as<Operand, f16>(p, form);
+  const int groups = (int)divide_up(p.w.out, (int64_t)kWideOutputs);
+  const int64_t strips = divide_up(p.rows, (int64_t)c.rows);
+  cluster_launch l;
+  const cudaError_t e =
+      prepare_clusters(ctx, (const void *)c.kernel, form.blocks, kWideThreads, c.shared, &l);
+  return launch_clusters(ctx, e, c.kernel, &l, (int)(groups * strips), p, groups);
 }
 
 template <typename Args>

@@ -1,5 +1,4 @@
-/* Linear layers with int4 weights on Hopper, of the numbers of rows at which sm80's strips wait for
- * x.
+/* Linear layers with int4 weights on Hopper, of 17 rows and more.
  *
  * Method     Weights become 16-bit floats in registers, exactly, and are the left operand of
  *            products with x (cuda/gemm/gemm_quantised_sm90.cuh), with sm80's bits.
@@ -9,6 +8,12 @@
  */
 #include "cuda/gemm/quantised_product_sm90.cuh"
 #include "ops/linear_int4/int4_product.cuh"
+
+extern "C" {
+#include "ops/quantised_refusals.h"
+}
+
+static_assert(kWideOutputs == TGI_WIDE_OUTPUTS, "as the refusals count them");
 
 TGI_QUANTISED_RULES(linear_int4, true)
 

@@ -21,11 +21,11 @@ TGI_QUANTISED_RULE(linear_int8, is_empty, a->mode == TG_INT8_DYNAMIC && a->x.sha
 TGI_QUANTISED_RULE(linear_int8, long_rows,
                    a->mode == TG_INT8_DYNAMIC && a->x.shape[1] > TGI_INT8_TILES_COLUMNS)
 TGI_QUANTISED_RULE(linear_int8, no_tile_vectors,
-                   a->mode == TG_INT8_DYNAMIC && ((uintptr_t)a->weight.data % 16 != 0 ||
-                                                  !tgi_any_rows_begin_at(&a->y, 16)))
+                   a->mode == TG_INT8_DYNAMIC &&
+                       ((uintptr_t)a->weight.data % 16 != 0 || !tgi_any_rows_begin_at(&a->y, 16)))
 TGI_QUANTISED_RULE(linear_int8, is_large,
-                   a->mode == TG_INT8_DYNAMIC && (a->x.shape[0] > TGI_INT8_TILES_MOST ||
-                                                  a->y.shape[1] > TGI_INT8_TILES_MOST))
+                   a->mode == TG_INT8_DYNAMIC &&
+                       (a->x.shape[0] > TGI_INT8_TILES_MOST || a->y.shape[1] > TGI_INT8_TILES_MOST))
 
 /** By shapes and mode alone: workspaces are sized before there is memory. */
 static inline bool tgi_linear_int8_fwd_is_small_or_other(const tg_linear_int8_fwd_args *a)
