@@ -62,23 +62,8 @@ template <int Tiles, int Stages> struct wide_block {
 template <typename B> struct run_sums {
   uint32_t held, left; /* in shared memory */
 
-  /** total = what is held + total, in the order of the runs. */
-  __device__ __forceinline__ void add_held(float (&total)[2][B::kTiles][4]) const
-  {
-#pragma unroll
-    for (int m = 0; m < 2; m++) {
-#pragma unroll
-      for (int n = 0; n < B::kTiles; n++) {
-        uint32_t was[4];
-        load_shared(was, held + (m * B::kTiles + n) * B::kThreads * 16);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          total[m][n][i] = __uint_as_float(was[i]) + total[m][n][i];
-        }
-      }
-    }
-  }
-
+  /** total = what is held, kAdds: + total, in the order of the runs. */
+  template <bool kAdds>
   __device__ __forceinline__ void take_held(float (&total)[2][B::kTiles][4]) const
   {
 #pragma unroll
@@ -89,7 +74,8 @@ template <typename B> struct run_sums {
         load_shared(was, held + (m * B::kTiles + n) * B::kThreads * 16);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          total[m][n][i] = __uint_as_float(was[i]);
+          const float v = __uint_as_float(was[i]);
+          total[m][n][i] = kAdds ? v + total[m][n][i] : v;
         }
       }
     }
@@ -258,7 +244,7 @@ __global__ void __launch_bounds__(B::kThreads, 1)
         next_stage = stage == 0 ? kStages - 1 : stage - 1;
       }
       if (leads && run_end > (first_run + 1) * run) {
-        s.add_held(total[0]);
+        s.template take_held<true>(total[0]);
       }
       if (run_end >= (first_run + runs) * run) {
         break;
@@ -274,7 +260,7 @@ __global__ void __launch_bounds__(B::kThreads, 1)
   __syncthreads();
   s.leave(total[0], leads ? 0 : runs - 1);
   if (!leads) { /* two */
-    s.take_held(total[0]);
+    s.template take_held<false>(total[0]);
     s.leave(total[0], 0);
   }
   cluster_barrier((unsigned)blocks);
