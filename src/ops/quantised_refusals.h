@@ -39,7 +39,7 @@ static inline bool tgi_quantised_is_large(const tg_tensor *x, const tg_tensor *y
 }
 
 /** The rules as functions of an op's args struct where `applies`, a condition on its fields *a,
- * holds; and whether any of them does. */
+ * holds. */
 #define TGI_QUANTISED_RULE(op, name, condition)                                                    \
   static inline bool tgi_##op##_fwd_##name(const void *args)                                       \
   {                                                                                                \
@@ -52,7 +52,10 @@ static inline bool tgi_quantised_is_large(const tg_tensor *x, const tg_tensor *y
   TGI_QUANTISED_RULE(op, few_blocks, (applies) && tgi_quantised_has_few_blocks(&a->x, &a->y))      \
   TGI_QUANTISED_RULE(op, no_vectors, (applies) && tgi_quantised_has_no_vectors(&a->x, &a->weight)) \
   TGI_QUANTISED_RULE(op, no_columns, (applies) && a->x.shape[1] == 0)                              \
-  TGI_QUANTISED_RULE(op, large_extents, (applies) && tgi_quantised_is_large(&a->x, &a->y))         \
+  TGI_QUANTISED_RULE(op, large_extents, (applies) && tgi_quantised_is_large(&a->x, &a->y))
+
+/** Whether any of them holds. */
+#define TGI_QUANTISED_REFUSED(op, applies)                                                         \
   TGI_QUANTISED_RULE(op, wide_refused,                                                             \
                      !(applies) || tgi_##op##_fwd_wide_f32(a) || tgi_##op##_fwd_other_rows(a) ||   \
                          tgi_##op##_fwd_few_blocks(a) || tgi_##op##_fwd_no_vectors(a) ||           \

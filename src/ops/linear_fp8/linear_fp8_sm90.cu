@@ -16,6 +16,7 @@ extern "C" {
 static_assert(kWideOutputs == TGI_WIDE_OUTPUTS, "as the refusals count them");
 
 TGI_QUANTISED_RULES(linear_fp8, true)
+TGI_QUANTISED_REFUSED(linear_fp8, true)
 
 extern "C" size_t TGI_WORKSPACE(linear_fp8_fwd)(const tg_context *, const tg_linear_fp8_fwd_args *)
 {

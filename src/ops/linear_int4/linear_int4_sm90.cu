@@ -16,6 +16,7 @@ extern "C" {
 static_assert(kWideOutputs == TGI_WIDE_OUTPUTS, "as the refusals count them");
 
 TGI_QUANTISED_RULES(linear_int4, true)
+TGI_QUANTISED_REFUSED(linear_int4, true)
 
 extern "C" size_t TGI_WORKSPACE(linear_int4_fwd)(const tg_context *,
                                                  const tg_linear_int4_fwd_args *)

@@ -13,6 +13,7 @@ enum {
 };
 
 TGI_QUANTISED_RULES(linear_int8, a->mode != TG_INT8_DYNAMIC)
+TGI_QUANTISED_REFUSED(linear_int8, a->mode != TG_INT8_DYNAMIC)
 
 /* Of the dynamic mode. */
 TGI_QUANTISED_RULE(linear_int8, few_rows,
