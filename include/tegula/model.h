@@ -102,8 +102,9 @@ typedef struct tg_save_options {
  * Saves a Hugging Face directory that transformers loads: config.json, generation_config.json as it
  * came, the weights, the tokenizer. Weights go to model.safetensors or, where they exceed
  * max_shard_bytes, to model-00001-of-0000N.safetensors, ... with model.safetensors.index.json. The
- * new directory replaces an old one as a whole; other files of the old one are kept. Experts that
- * stay in MXFP4 are written as they were read, to the bit. Errors: IO, NO_MEMORY, BAD_ARGUMENT.
+ * new directory replaces an old one as a whole; of the old one's other files all but
+ * generation_config.json are kept. Experts that stay in MXFP4 are written as they were read, to the
+ * bit. Errors: IO, NO_MEMORY, BAD_ARGUMENT.
  */
 TG_API tg_status tg_model_save(const tg_model *model, const tg_save_options *options,
                                const char *directory, tg_error *error);

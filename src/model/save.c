@@ -81,6 +81,12 @@ static tg_status check(const tg_model *model, const tg_save_options *o, const ch
   return TG_OK;
 }
 
+/* Of the model that was there: with its settings another one would generate differently. */
+static bool belongs_to_former(const char *name)
+{
+  return tgi_is_weight_file(name) || strcmp(name, "generation_config.json") == 0;
+}
+
 tg_status tg_model_save(const tg_model *model, const tg_save_options *options,
                         const char *directory, tg_error *error)
 {
@@ -92,7 +98,7 @@ tg_status tg_model_save(const tg_model *model, const tg_save_options *options,
   if (status != TG_OK) {
     return status;
   }
-  tgi_atomic_directory_leave(target, tgi_is_weight_file);
+  tgi_atomic_directory_leave(target, belongs_to_former);
   status = tgi_model_write(model, options, tgi_atomic_directory_path(target), error);
   if (status != TG_OK) {
     tgi_atomic_directory_drop(target);

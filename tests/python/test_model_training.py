@@ -269,6 +269,33 @@ def test_load_from_a_module():
     assert model.config.tie_word_embeddings is True
 
 
+def test_no_loading_beside_an_open_trainer():
+    """The trainer has the old weights: it would train and save what the model no longer is."""
+    model, state = make(), mingpt_state()
+    ids, targets = batch()
+    with tegula.Trainer(model, batch_size=len(ids), sequence_length=len(ids[0]), num_steps=2, learning_rate=1e-2) as trainer:
+        before = model(ids)
+        with pytest.raises(RuntimeError, match="expected a model without an open Trainer, got one with 1"):
+            model.load_from_mingpt(state)
+        assert (model(ids) == before).all()
+        trainer.step(ids, targets)
+        assert (model(ids) != before).any()
+    model.load_from_mingpt(state)
+    assert (model(ids) == make().load_from_mingpt(state)(ids)).all()
+
+
+def test_the_former_model_s_generation_config_goes(tmp_path):
+    make().save_pretrained(tmp_path)
+    tmp_path.joinpath("generation_config.json").write_text('{"max_new_tokens": 4}')
+    tmp_path.joinpath("notes.txt").write_text("mine")
+    kept = tegula.Model.from_pretrained(tmp_path)
+    kept.save_pretrained(tmp_path)
+    assert tegula.Model.from_pretrained(tmp_path).generation_config["max_new_tokens"] == 4
+    make().save_pretrained(tmp_path)
+    assert not tmp_path.joinpath("generation_config.json").exists()
+    assert tmp_path.joinpath("notes.txt").read_text() == "mine"
+
+
 def test_wrong_state_dicts():
     model = make()
     before = model(batch()[0])

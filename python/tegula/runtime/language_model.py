@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
+import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _core, _runtime
@@ -49,10 +50,11 @@ class Model:
     with `Model(ModelConfig(...))`. Several threads may read one; its weights change under nobody's eyes only if nobody
     computes then."""
 
-    __slots__ = ("_config", "_handle", "_options")
+    __slots__ = ("_config", "_handle", "_options", "_trainers")
     _config: ModelConfig
     _handle: _runtime.ModelHandle
     _options: dict[str, Any]
+    _trainers: weakref.WeakSet[Any]  # those that are open
 
     def __init__(
         self, config: ModelConfig, *, seed: int = 0, device: str = "cpu", cache_dtype: str | None = None, num_threads: int = 0
@@ -70,6 +72,7 @@ class Model:
         self._options = {"device": device, "cache_dtype": cache_dtype, "num_threads": num_threads}
         self._handle = _runtime.open_model(**source, **self._options)
         self._config = config
+        self._trainers = weakref.WeakSet()
 
     @classmethod
     def from_pretrained(
@@ -86,6 +89,7 @@ class Model:
         model._options = {"device": device, "cache_dtype": cache_dtype, "num_threads": num_threads}
         model._handle = _runtime.open_model(**source, **model._options)
         model._config = ModelConfig.from_pretrained(directory)
+        model._trainers = weakref.WeakSet()
         return model
 
     @classmethod
@@ -304,8 +308,9 @@ class Model:
         self, directory: str | os.PathLike[str], *, tokenizer: Tokenizer | None = None, dtype: str | None = None,
         max_shard_bytes: int = 0,
     ) -> None:  # fmt: skip
-        """Saves a directory that transformers loads, as a whole: config.json, the weights, the tokenizer's files. dtype: of
-        the weights in the files. max_shard_bytes: of a file; 0: 5e9."""
+        """Saves a directory that transformers loads, as a whole: config.json, generation_config.json if the model came with
+        one, the weights, and the files of a tokenizer that is given. Of what was there, files of weights and
+        generation_config.json go, all others stay. dtype: of the weights in the files. max_shard_bytes: of a file; 0: 5e9."""
         if tokenizer is not None:
             instance_of("model: tokenizer", tokenizer, Tokenizer)
         whole_number("model: max_shard_bytes", max_shard_bytes, 0, I64_MAX)
@@ -315,10 +320,13 @@ class Model:
     def load_from_mingpt(self, source: Any) -> "Model":
         """Takes the weights of minGPT or nanoGPT: a module, or its state dict with tensors of any library. Shapes are checked
         by name; absent biases are zero, and a head that differs from the embedding makes the model untied. The model then
-        has f32 weights; views of the old ones stay as they were. On an error the model stays as it was. nanoGPT's GELU is
+        has f32 weights; views of the old ones stay as they were. RuntimeError while a Trainer of the model is open: it
+        would go on with the old weights. On an error the model stays as it was. nanoGPT's GELU is
         ModelConfig(activation_function="gelu")."""
         if self._config.model_type != "gpt2":
             raise ValueError(f"load_from_mingpt: expected a model of the family gpt2, got {self._config.model_type}")
+        if self._trainers:
+            raise RuntimeError(f"load_from_mingpt: expected a model without an open Trainer, got one with {len(self._trainers)}")
         weights = read_weights(source, self._config.n_layer)
         config = self._config.replace(tie_word_embeddings=weights.is_tied)
         handle = _runtime.open_model(config=config.to_json(), **self._options)

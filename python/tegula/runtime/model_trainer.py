@@ -36,8 +36,9 @@ class Trainer:
 
     The model's weights follow on a CPU; those of a model on a GPU after sync, save or close. One thread at a time."""
 
-    __slots__ = ("_handle",)
+    __slots__ = ("_handle", "_model", "__weakref__")
     _handle: _runtime.TrainerHandle
+    _model: Model
 
     def __init__(
         self, model: Model, *, batch_size: int, sequence_length: int, num_steps: int, learning_rate: float,
@@ -70,6 +71,8 @@ class Trainer:
             "router_aux_loss_coef": router_aux_loss_coef,
         }  # fmt: skip
         self._handle = _runtime.open_trainer(model._handle, **options)
+        self._model = model
+        model._trainers.add(self)
 
     def step(self, ids: Any, targets: Any) -> StepResult:
         """One step over [batch_size, sequence_length] ids and the ids that follow them; targets of -100 have no loss."""
@@ -111,6 +114,7 @@ class Trainer:
     def close(self) -> None:
         """Frees the trainer's memory; the model stays. Calls after it raise ValueError."""
         self._handle.close()
+        self._model._trainers.discard(self)
 
     def __enter__(self) -> "Trainer":
         return self
