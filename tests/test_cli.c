@@ -181,6 +181,9 @@ static void info(void **state)
   expect_out(CLI("info", model), 0, "positions  128");
   expect_out(CLI("info", model, "--json"), 0, "\"vocab_size\": 257");
   EXPECT_CLI(1, "config.json", "info", dir.path);
+  expect_out(CLI("info", broken_copy("i1", "tokenizer.json", NULL, 0)), 0, "  tokenizer  none\n");
+  expect_out(CLI("info", broken_copy("i2", "tokenizer.json", "{", 1)), 0,
+             "  tokenizer  unsupported: ");
 }
 
 static void explain_knows_every_op(void **state)
