@@ -138,6 +138,9 @@ def test_wrong_calls(tmp_path):
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             tegula.Trainer(model, **{**SHAPE, **wrong})
+    for keywords, message in ((dict(learning_rate="x"), "learning_rate: expected a number, got 'x'"), (dict(dtype=3), "dtype: expected a name such as .*, got 3")):
+        with pytest.raises(TypeError, match=f"trainer: {message}"):
+            tegula.Trainer(model, **{**SHAPE, **keywords})
     with pytest.raises(TypeError, match="trainer: model: expected a tegula.Model, got <class 'NoneType'>"):
         tegula.Trainer(None, **SHAPE)
     with tegula.Trainer(model, **SHAPE) as trainer:
