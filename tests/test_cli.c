@@ -181,6 +181,9 @@ static void info(void **state)
   expect_out(CLI("info", model), 0, "positions  128");
   expect_out(CLI("info", model, "--json"), 0, "\"vocab_size\": 257");
   EXPECT_CLI(1, "config.json", "info", dir.path);
+  expect_out(CLI("info", broken_copy("i1", "tokenizer.json", NULL, 0)), 0, "  tokenizer  none\n");
+  expect_out(CLI("info", broken_copy("i2", "tokenizer.json", "{", 1)), 0,
+             "  tokenizer  unsupported: ");
 }
 
 static void explain_knows_every_op(void **state)
@@ -281,6 +284,39 @@ static void bench_ops_of_windows(void **state)
   cli_free(&r);
 }
 
+/* The model has 128 positions. Counts that were not given are as large as they can be. */
+static void table_fills_the_positions(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *option[6], *test; /* NULL: refused */
+  } rows[] = {
+      {{"-p", "128", "-n", "0"}, "| pp128 |"},
+      {{"-p", "129", "-n", "0"}, NULL},
+      {{"-p", "0", "-n", "128"}, "| tg128 |"},
+      {{"-p", "0", "-n", "129"}, NULL},
+      {{"-n", "0"}, "| pp128 |"},
+      {{"-p", "0", "-d", "100"}, "| tg28 @ d100 |"},
+      {{"-p", "0", "-n", "28", "-d", "100"}, "| tg28 @ d100 |"},
+      {{"-p", "0", "-n", "29", "-d", "100"}, NULL},
+      {{"-p", "0", "-d", "128"}, NULL},
+      {{"-p", "128", "-n", "0", "--batch", "3"}, "| pp128 |"},
+      {{"-p", "0", "--batch", "3"}, "| tg125 |"}, /* the first has two before the third begins */
+      {{"-p", "0", "-n", "126", "--batch", "3"}, NULL},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    const char *line[13] = {"bench", "--model", model, "table", "--steps", "1"};
+    memcpy(line + 6, rows[i].option, sizeof rows[i].option);
+    cli_result r = cli_run(&(cli_setup){0}, line);
+    if (rows[i].test) {
+      expect_out(r, 0, rows[i].test);
+    } else {
+      cli_expect(&r, 1, "table: expected at most 128 tokens in a sequence, got 129");
+    }
+  }
+  expect_out(CLI("bench", "--model", model, "table", "--steps", "1"), 0, "| pp128 | ");
+}
+
 static void bench(void **state)
 {
   (void)state;
@@ -322,8 +358,8 @@ static void bench(void **state)
              model, "table", "-d", "5", "--batch", "2");
   EXPECT_CLI(2, "--batch: expected at most 64 in the table, got 65", "bench", "--model", model,
              "table", "--batch", "65");
-  EXPECT_CLI(1, "table: expected at most 128 tokens in a sequence, got 513", "bench", "--model",
-             model, "table");
+  EXPECT_CLI(2, "--n-prompt, --n-gen: expected one above 0, got 0 and 0", "bench", "--model", model,
+             "table", "-p", "0", "-n", "0");
   EXPECT_CLI(2, "--dtype: expected f32 or bf16, got f16", "bench", "--model", model, "--dtype",
              "f16");
   EXPECT_CLI(1, "--seq: expected at most 127 of the model's 128 positions, got 128", "bench",
@@ -598,6 +634,7 @@ int main(void)
       cmocka_unit_test(explain_knows_every_op),
       cmocka_unit_test(explain_of_nothing),
       cmocka_unit_test(bench),
+      cmocka_unit_test(table_fills_the_positions),
       cmocka_unit_test(bench_forward),
       cmocka_unit_test(bench_ops_of_windows),
       cmocka_unit_test(generates_the_same_text_again),

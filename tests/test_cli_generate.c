@@ -413,6 +413,8 @@ static void damaged_lines_are_named(void **state)
        "bad.jsonl: line 3: top_k: expected a whole number from 0 to 2147483647, got 1.5"},
       {"{\"prompt\": \"a\", \"temperature\": \"hot\"}",
        "bad.jsonl: line 3: temperature: expected a number from 0 to 1000, got \"hot\""},
+      {"{\"prompt\": \"a\", \"temp\": 0, \"temperature\": 1}",
+       "bad.jsonl: line 3: temperature: expected one of its names, got two"},
       {"{\"prompt\": \"a\", \"max_tokens\": 0}",
        "bad.jsonl: line 3: max_tokens: expected -1 or at least 1, got 0"},
   };

@@ -50,10 +50,10 @@ static const tgi_option rows[] = {
     ROW("ops", ops, NULL, FLAG, 0, 0, "of forward: the time of each op, and its share of the roof"),
     ROW("nvtx", nvtx, NULL, FLAG, 0, 0,
         "mark passes, layers and ops for Nsight Systems; passes then run op by op"),
-    {"n-prompt", "N", TGI_AT(options, prompt), 0, 1 << 24, "tokens of a prompt in the table (512)",
-     TGI_OPTION_I32, 'p'},
-    {"n-gen", "N", TGI_AT(options, generated), 0, 1 << 24, "tokens generated in the table (128)",
-     TGI_OPTION_I32, 'n'},
+    {"n-prompt", "N", TGI_AT(options, prompt), 0, 1 << 24,
+     "tokens of a prompt in the table (512, or as many as fit)", TGI_OPTION_I32, 'p'},
+    {"n-gen", "N", TGI_AT(options, generated), 0, 1 << 24,
+     "tokens generated in the table (128, or as many as fit)", TGI_OPTION_I32, 'n'},
     {"n-depth", "N", TGI_AT(options, depth), 0, 1 << 24,
      "tokens in the cache before both, in the table (0); with --batch a multiple of 256",
      TGI_OPTION_I32, 'd'},
@@ -144,6 +144,9 @@ static int check(const options *o, const char *mode)
     return tgi_usage_error(&command_line, "--dtype: expected f32%s or bf16, got %s",
                            trains ? "" : ", f16", o->dtype);
   }
+  if (table && o->prompt == 0 && o->generated == 0) {
+    return tgi_usage_error(&command_line, "--n-prompt, --n-gen: expected one above 0, got 0 and 0");
+  }
   if (table && o->batch > TG_ENGINE_MAX_BATCH) {
     return tgi_usage_error(&command_line, "--batch: expected at most %d in the table, got %d",
                            TG_ENGINE_MAX_BATCH, o->batch);
@@ -209,7 +212,7 @@ static tg_status run_steps(const options *o, const work *w, const char *mode, tg
 
 int tgi_bench_command(int argc, char **argv)
 {
-  options o = {.seq = 64, .steps = 10, .prompt = 512, .generated = 128};
+  options o = {.seq = 64, .steps = 10, .prompt = -1, .generated = -1};
   work w = {.model = NULL};
   tgi_parsed given;
   tg_error error = {TG_OK, ""};

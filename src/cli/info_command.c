@@ -12,6 +12,7 @@
 #include "roof/gpu_roof.h"
 #include "tegula/device.h"
 #include "tegula/tokenizer.h"
+#include "text/kept_files.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -372,6 +373,15 @@ static void write_model(json_t *w, const char *directory, const tg_model *from,
   json_object_set_new(w, "model", model);
 }
 
+/* Whether a tokenizer's file of this name lies there. */
+static bool has_file(const char *directory, const char *name)
+{
+  char *path = tgi_path_in(directory, name);
+  const bool has = path && access(path, F_OK) == 0;
+  free(path);
+  return has;
+}
+
 /* Whether `generate` can encode text for the directory. */
 static void describe_tokenizer(const char *directory, char *text, size_t bytes)
 {
@@ -379,8 +389,11 @@ static void describe_tokenizer(const char *directory, char *text, size_t bytes)
   tg_error error;
   if (tg_tokenizer_load(directory, &tokenizer, &error) == TG_OK) {
     snprintf(text, bytes, "byte-level BPE, %d ids", tg_tokenizer_vocab_size(tokenizer));
-  } else {
+  } else if (has_file(directory, "tokenizer.json") || has_file(directory, "tokenizer.model") ||
+             has_file(directory, "vocab.json") || has_file(directory, "merges.txt")) {
     snprintf(text, bytes, "unsupported: %s", error.text);
+  } else {
+    snprintf(text, bytes, "none");
   }
   tg_tokenizer_destroy(tokenizer);
 }

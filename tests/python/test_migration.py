@@ -63,6 +63,29 @@ def test_line(names, package, before, line):
     exec(line, names)
 
 
+@pytest.mark.parametrize(
+    ("function", "layout"),
+    [
+        ("flash_attention_full_triton", "[batch, heads, tokens, d]"), ("mha_fwd", "[batch, tokens, heads, d]"),
+        ("cutile_causal_attention", "[batch, heads, tokens, d]"),
+    ],
+)  # fmt: skip
+def test_attention_keeps_the_layout(function, layout):
+    """The line takes and gives what the predecessor's function did, whose layouts these are."""
+    ((before, line),) = [(before, line) for _, before, line in ROWS if function in before]
+    assert before.endswith(": " + layout)
+    first = (lambda x: x) if layout.index("heads") < layout.index("tokens") else (lambda x: x.transpose(1, 2))
+    q, k, v = (torch.randn(2, 3, 5, 8) for _ in range(3))
+    got = eval(line, {"tegula": tegula, "q": q, "k": k, "v": v})
+    out, lse = got if '"lse"' in line else (got, None)
+    wanted = torch.nn.functional.scaled_dot_product_attention(first(q), first(k), first(v), is_causal=True)
+    torch.testing.assert_close(out, first(wanted), rtol=1e-5, atol=1e-5)
+    if lse is not None:  # [batch, heads, tokens]
+        scores = first(q) @ first(k).mT / q.shape[-1] ** 0.5
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        torch.testing.assert_close(lse, scores.masked_fill(hidden, -torch.inf).logsumexp(-1), rtol=1e-5, atol=1e-5)
+
+
 def test_what_the_lines_left(names):
     """After all of them: the model is the one of the directory, and what it gave has the shapes of the README."""
     for _, _, line in ROWS[-15:]:

@@ -196,10 +196,12 @@ def test_wrong_keywords(model, prompts):
         (dict(seed=[1]), ValueError, "seed: expected an int, or 4 of them, got 1"), (dict(stop=[1.5]), TypeError, "stop: expected an id, a text, or several"),
         (dict(stop=b"END"), TypeError, "stop: expected an id, a text, or several, got b'END'"), (dict(stop=[b"END"]), TypeError, "stop: expected an id"),
         (dict(logprobs=21), ValueError, "logprobs: expected 0 to 20, got 21"), (dict(logit_bias={50: 1.0}), ValueError, "bias"),
-        (dict(topk=3), TypeError, "got topk"), (dict(temperature="hot"), TypeError, "must be real number"),
+        (dict(topk=3), TypeError, "got topk"), (dict(temperature="hot"), TypeError, "temperature: expected a number, got 'hot'"),
         (dict(top_k=2**40), ValueError, "top_k: expected 0 to 2147483647, got 1099511627776"), (dict(top_k=1.5), TypeError, "top_k: expected an int, got 1.5"),
         (dict(penalty_window=2**40), ValueError, "penalty_window: expected 0 to"), (dict(logprobs=-1), ValueError, "logprobs: expected 0 to 20, got -1"),
-        (dict(logit_bias=[1]), TypeError, "logit_bias: expected a dict"), (dict(logit_bias={1.7: 1.0}), TypeError, "logit_bias: expected an int, got 1.7"),
+        (dict(logit_bias=[1]), TypeError, "logit_bias: expected a dict"), (dict(logit_bias={1: "x"}), TypeError, "logit_bias: expected a number, got 'x'"),
+        (dict(min_p=[1]), TypeError, r"min_p: expected a number, got \[1\]"), (dict(frequency_penalty=b"1"), TypeError, "frequency_penalty: expected a number"),
+        (dict(logit_bias={1.7: 1.0}), TypeError, "logit_bias: expected an int, got 1.7"),
         (dict(logit_bias={2**40: 1.0}), ValueError, "logit_bias: expected"), (dict(seed="a"), TypeError, "seed: expected an int, got 'a'"),
         (dict(seed=[1, 2, 3, 2**64]), ValueError, "seed: expected 0 to"), (dict(pad_id="a"), TypeError, "pad_id: expected an int, got 'a'"),
         (dict(max_new_tokens=2**70), ValueError, "max_new_tokens: expected"), (dict(max_new_tokens=1.5), TypeError, "max_new_tokens: expected an int"),
@@ -214,8 +216,10 @@ def test_wrong_keywords(model, prompts):
         model.stream(prompts)
     with pytest.raises(TypeError, match="chat: tokenizer: expected a tegula.Tokenizer, got <class 'str'>"):
         model.chat("out", [])
-    numbers = model.generate(prompts, 3, seed=numpy.int64(7), stop=[])
-    assert (numbers == model.generate(prompts, 3, seed=7, stop=[])).all()
+    with pytest.raises(TypeError, match="chat: template: expected a dict such as .*, got 'chatml'"):
+        model.chat(tegula.Tokenizer.of_bytes(), [{"role": "user", "content": "x"}], template="chatml")
+    numbers = model.generate(prompts, 3, seed=numpy.int64(7), stop=[], temperature=numpy.float32(0.5))
+    assert (numbers == model.generate(prompts, 3, seed=7, stop=[], temperature=0.5)).all()
 
 
 # ---- interruptions ----

@@ -278,6 +278,13 @@ def test_other_errors(model, tmp_path):
         tegula.Model.from_preset("gpt_nano", device="tpu")
     with pytest.raises(ValueError, match="dtype: expected a name"):
         tegula.Model.from_pretrained(tmp_path, dtype="f8")
+    for size in (0, -1, 2**40):
+        for make in (tegula.ModelConfig.preset, lambda name, size: tegula.Model.from_preset(name, vocab_size=size)):
+            with pytest.raises(ValueError, match=f"config: vocab_size: expected 1 to 2147483647, got {size}"):
+                make("gpt_nano", size)
+    for keywords in (dict(dtype=3), dict(cache_dtype=3), dict(device=None)):
+        with pytest.raises(TypeError, match=f"model: {next(iter(keywords))}: expected a name such as .*, got "):
+            tegula.Model.from_pretrained(tmp_path, **keywords)
     for seed in (-1, 2**64):  # 64 bits of any other number would be another model's
         with pytest.raises(ValueError, match="model: seed: expected 0 to 2\\*\\*64 - 1, got"):
             tegula.Model.from_preset("gpt_nano", seed=seed, vocab_size=50)

@@ -127,6 +127,20 @@ def test_forms(how):
     assert got == want if how in ("list", "int32") else got.loss == pytest.approx(want.loss, rel=1e-6 if how == "micro" else 5e-3)
 
 
+def test_the_model_of_an_open_trainer():
+    """It computes with the weights after the last step, and an f32 trainer goes on from what set_parameter wrote. Steps
+    beyond num_steps have the schedule's last learning rate."""
+    model, name = make(), "transformer.wte.weight"
+    ids, targets = batch()
+    with tegula.Trainer(model, **{**SHAPE, "num_steps": 2}) as trainer:
+        first = model(ids)
+        steps = [trainer.step(ids, targets) for _ in range(4)]
+        assert [one.learning_rate for one in steps[1:]] == [pytest.approx(SHAPE["learning_rate"] / 10)] * 3
+        assert not (model(ids) == first).all() and len(model.generate([1, 2], 3)) == 5
+        model.set_parameter(name, 0 * numpy.from_dlpack(model.parameters()[name]))
+        assert trainer.step(ids, targets).loss == pytest.approx(numpy.log(CONFIG["vocab_size"]), rel=1e-5)
+
+
 def test_wrong_calls(tmp_path):
     model = make()
     ids, targets = batch()
@@ -138,6 +152,9 @@ def test_wrong_calls(tmp_path):
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             tegula.Trainer(model, **{**SHAPE, **wrong})
+    for keywords, message in ((dict(learning_rate="x"), "learning_rate: expected a number, got 'x'"), (dict(dtype=3), "dtype: expected a name such as .*, got 3")):
+        with pytest.raises(TypeError, match=f"trainer: {message}"):
+            tegula.Trainer(model, **{**SHAPE, **keywords})
     with pytest.raises(TypeError, match="trainer: model: expected a tegula.Model, got <class 'NoneType'>"):
         tegula.Trainer(None, **SHAPE)
     with tegula.Trainer(model, **SHAPE) as trainer:

@@ -87,8 +87,11 @@ def test_wrong_calls(ours, tmp_path):
         ours.decode([-1])
     with pytest.raises(ValueError, match="expected one row, got 2"):
         ours.decode(numpy.array([[1], [2]]))
-    with pytest.raises(TypeError):
-        ours.encode(7)
+    for wrong in (None, 7):
+        with pytest.raises(TypeError, match=f"encode: text: expected a str, got {type(wrong)}"):
+            ours.encode(wrong)
+    with pytest.raises(TypeError, match='chat_template: expected a name such as "chatml", got 3'):
+        ours.apply_chat_template([{"role": "user", "content": "x"}], chat_template=3)
     with pytest.raises(UnicodeEncodeError):
         ours.encode("\ud800")
     with pytest.raises(ValueError):

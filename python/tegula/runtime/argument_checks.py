@@ -22,6 +22,22 @@ def whole_number(what: str, value: Any, least: int, most: int) -> int:
     return number
 
 
+def real_number(what: str, value: Any) -> float:
+    """value as a float, whatever the library that its type is of; not from a text."""
+    try:
+        if not isinstance(value, (str, bytes, bytearray)):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"{what}: expected a number, got {value!r}")
+
+
+def name_like(example: str, what: str, value: Any, *, is_optional: bool = True) -> None:
+    """Raises TypeError unless value is a str, as `example` is, or None where that is allowed."""
+    if not isinstance(value, str) and not (is_optional and value is None):
+        raise TypeError(f'{what}: expected a name such as "{example}", got {value!r}')
+
+
 def instance_of(what: str, value: Any, kind: type) -> None:
     """Raises TypeError unless value is one of tegula's kind."""
     if not isinstance(value, kind):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
-from .argument_checks import I32_MAX, I64_MAX, SEED_MAX, instance_of, whole_number
+from .argument_checks import I32_MAX, I64_MAX, SEED_MAX, instance_of, real_number, whole_number
 from .text_tokenizer import Tokenizer
 
 
@@ -34,6 +34,7 @@ class TextKeywords(GenerationKeywords, total=False):
 _DIRECTORYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 _OWN = {"presence_penalty": 0.0, "frequency_penalty": 0.0, "penalty_window": 0}
 _BYTES = (bytes, bytearray, memoryview)  # iterable, but neither ids nor a text
+_REAL = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 _OTHERS = ("logit_bias", "stop", "tokenizer", "logprobs")
 
 
@@ -78,7 +79,7 @@ def _biases(bias: object) -> list[tuple[int, float]]:
     if not isinstance(bias, Mapping):
         raise TypeError(f"generate: logit_bias: expected a dict of ids and numbers, got {bias!r}")
     ids = {token: int(token) if isinstance(token, str) and token.isdecimal() else token for token in bias}
-    return [(whole_number("generate: logit_bias", ids[token], -I32_MAX, I32_MAX), float(bias[token])) for token in bias]
+    return [(whole_number("generate: logit_bias", ids[token], -I32_MAX, I32_MAX), real_number("generate: logit_bias", bias[token])) for token in bias]
 
 
 def settings_for(
@@ -97,6 +98,7 @@ def settings_for(
     for key in ("top_k", "penalty_window", "logprobs"):
         if key in given:
             given[key] = whole_number(f"generate: {key}", given[key], 0, 20 if key == "logprobs" else I32_MAX)
+    given.update((key, real_number(f"generate: {key}", given[key])) for key in _REAL if key in given)
     return {
         **{key: given.get(key, generation[key]) for key in _DIRECTORYS},
         **{key: given.get(key, value) for key, value in _OWN.items()},

@@ -6,20 +6,29 @@ import codecs
 import contextlib
 import os
 import weakref
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _core, _runtime
 from ..caller_arrays import cuda_device, empty_like, ids_like, like
-from .argument_checks import I32_MAX, I64_MAX, SEED_MAX, instance_of, whole_number
+from .argument_checks import I32_MAX, I64_MAX, SEED_MAX, instance_of, name_like, whole_number
 from .generation_keywords import GenerationKeywords, TextKeywords, seeds_for, settings_for, split_stop
 from .mingpt_weights import read_weights
 from .model_config import ModelConfig
 from .text_tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from typing_extensions import Unpack
+
+
+def _options_of(device: str, cache_dtype: str | None, num_threads: int) -> dict[str, Any]:
+    """Where a model computes, for the runtime's open_model."""
+    name_like("cpu", "model: device", device, is_optional=False)
+    name_like("bfloat16", "model: cache_dtype", cache_dtype)
+    whole_number("model: num_threads", num_threads, 0, I32_MAX)
+    return {"device": device, "cache_dtype": cache_dtype, "num_threads": num_threads}
 
 
 def _is_row(one: Any) -> bool:
@@ -68,8 +77,7 @@ class Model:
         self, config: ModelConfig, source: dict[str, Any], device: str, cache_dtype: str | None, num_threads: int
     ) -> None:
         source["seed"] = whole_number("model: seed", source["seed"], 0, SEED_MAX)
-        whole_number("model: num_threads", num_threads, 0, I32_MAX)
-        self._options = {"device": device, "cache_dtype": cache_dtype, "num_threads": num_threads}
+        self._options = _options_of(device, cache_dtype, num_threads)
         self._handle = _runtime.open_model(**source, **self._options)
         self._config = config
         self._trainers = weakref.WeakSet()
@@ -84,9 +92,9 @@ class Model:
         the files hold."""
         model = cls.__new__(cls)
         directory = _runtime.find_model(os.fspath(directory))
+        name_like("bfloat16", "model: dtype", dtype)
         source: dict[str, Any] = {"directory": directory, "dtype": dtype}
-        whole_number("model: num_threads", num_threads, 0, I32_MAX)
-        model._options = {"device": device, "cache_dtype": cache_dtype, "num_threads": num_threads}
+        model._options = _options_of(device, cache_dtype, num_threads)
         model._handle = _runtime.open_model(**source, **model._options)
         model._config = ModelConfig.from_pretrained(directory)
         model._trainers = weakref.WeakSet()
@@ -99,8 +107,9 @@ class Model:
     ) -> "Model":  # fmt: skip
         """Random weights of a size in presets(). With another vocab_size the last id ends generation."""
         model = cls.__new__(cls)
+        config = ModelConfig.preset(name, vocab_size)
         source = {"preset": name, "vocab_size": vocab_size or 0, "seed": seed}
-        model._open(ModelConfig.preset(name, vocab_size), source, device, cache_dtype, num_threads)
+        model._open(config, source, device, cache_dtype, num_threads)
         return model
 
     # ---- what it is ----
@@ -259,6 +268,8 @@ class Model:
         Special tokens are left out of the text. Without ids in `stop` it ends, as that of `tegula chat`, at the directory's
         ids, the tokenizer's eos_token, what the template writes behind an answer, and before a text of `stop`."""
         instance_of("chat: tokenizer", tokenizer, Tokenizer)
+        if template is not None and not isinstance(template, Mapping):
+            raise TypeError(f'chat: template: expected a dict such as {{"chat_template": "chatml"}}, got {template!r}')
         keywords["stop"], stops, keeps_ends = split_stop(keywords.get("stop"))
         if keeps_ends:
             ends = self._ends_of_answers(tokenizer, template or {})

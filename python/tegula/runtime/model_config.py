@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .. import _runtime
+from .argument_checks import I32_MAX, whole_number
 
 # GPT2Config's own sizes, and other words for its keys.
 _GPT2 = {"n_layer": 12, "n_head": 12, "n_embd": 768, "n_positions": 1024, "vocab_size": 50257}
@@ -99,7 +100,8 @@ class ModelConfig(metaclass=_NamedPresets):
     @classmethod
     def preset(cls, name: str, vocab_size: int | None = None, **keys: Any) -> "ModelConfig":
         """That of a name in presets(), with other values of some keys."""
-        made = cls.from_dict(json.loads(_runtime.preset_config(name, vocab_size or 0)))
+        size = 0 if vocab_size is None else whole_number("config: vocab_size", vocab_size, 1, I32_MAX)
+        made = cls.from_dict(json.loads(_runtime.preset_config(name, size)))
         return made.replace(**keys) if keys else made
 
     @classmethod

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, NoReturn
 
 from .. import _core, _runtime
-from .argument_checks import I32_MAX, I64_MAX, instance_of, whole_number
+from .argument_checks import I32_MAX, I64_MAX, instance_of, name_like, real_number, whole_number
 from .language_model import Model
 from .text_tokenizer import Tokenizer
 
@@ -60,6 +60,15 @@ class Trainer:
             whole_number("trainer: warmup_steps", warmup_steps, 0, num_steps)
         if schedule not in _SCHEDULES:
             raise ValueError(f"trainer: schedule: expected one of {', '.join(_SCHEDULES)}, got {schedule}")
+        numbers = {
+            "learning_rate": learning_rate, "min_learning_rate": min_learning_rate, "beta1": beta1, "beta2": beta2, "eps": eps,
+            "weight_decay": weight_decay, "max_grad_norm": max_grad_norm, "decay_fraction": decay_fraction,
+            "router_aux_loss_coef": router_aux_loss_coef,
+        }  # fmt: skip
+        for name, value in numbers.items():
+            if value is not None:
+                real_number(f"trainer: {name}", value)
+        name_like("bfloat16", "trainer: dtype", dtype)
         lowest = learning_rate / 10 if min_learning_rate is None else min_learning_rate
         warmup = num_steps // 20 if warmup_steps is None else warmup_steps
         fraction = (0.2 if schedule == "wsd" else 0.0) if decay_fraction is None else decay_fraction

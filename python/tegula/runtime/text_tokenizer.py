@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NoReturn, overload
 
 from .. import _runtime
+from .argument_checks import name_like
 
 _PLAIN, _SKIP_SPECIAL, _ADD_SPECIAL = 1, 2, 4
 _UNTRUSTED_BYTES = Sequence[tuple[int, int]]
@@ -68,6 +69,8 @@ class Tokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = True, split_special_tokens: bool = False) -> list[int]:
         """Ids of a text. add_special_tokens: with those that the tokenizer puts around it. split_special_tokens: the text
         of added tokens is ordinary text."""
+        if not isinstance(text, (str, bytes)):  # bytes need not be UTF-8
+            raise TypeError(f"encode: text: expected a str, got {type(text)}")
         flags = (_ADD_SPECIAL if add_special_tokens else 0) | (_PLAIN if split_special_tokens else 0)
         return self._handle.encode(text, flags, None)
 
@@ -106,6 +109,7 @@ class Tokenizer:
         """The text of a conversation, or its ids. chat_template: "chatml", "llama3" or a file, in the place of the
         directory's. variables are the template's, such as enable_thinking=False. In the ids, what users and tools wrote
         holds no special tokens, whatever its text."""
+        name_like("chatml", "apply_chat_template: chat_template", chat_template)
         template = self._template
         if template is None or chat_template is not None:
             template = _runtime.open_chat_template(self._directory, chat_template)

@@ -64,19 +64,23 @@ static bool go_on(void *user, int32_t id)
   return true;
 }
 
-/* As many passes as tokens: the last token has none. */
+/* As many passes as tokens. Without a depth the first one feeds the token before; the last token
+ * has none. */
 static tg_status session_generate(work *w, double *seconds, tg_error *error)
 {
   const tgi_bench_table *t = w->t;
-  const int64_t before = t->depth > 0 ? t->depth : 1;
-  const tg_generate_options how = {.max_new_tokens = (int64_t)t->generated + 1};
+  const int64_t before = t->depth;
+  const tg_generate_options how = {.max_new_tokens = (int64_t)t->generated + (before > 0)};
   tg_status status = tg_session_length(w->session) < before
                          ? tg_session_feed(w->session, w->ids, before, error)
-                         : tg_session_truncate(w->session, before - 1);
+                         : tg_session_truncate(w->session, before > 0 ? before - 1 : 0);
   if (status == TG_OK && tg_session_length(w->session) < before) {
     status = tg_session_feed(w->session, w->ids + before - 1, 1, error);
   }
   const double start = tgi_clock();
+  if (status == TG_OK && before == 0) {
+    status = tg_session_feed(w->session, w->ids, 1, error);
+  }
   status = status ? status : tg_session_generate(w->session, &how, go_on, NULL, error);
   *seconds = tgi_clock() - start;
   return status;
@@ -149,7 +153,7 @@ static tg_status engine_generate(work *w, double *seconds, tg_error *error)
   }
   *seconds = tgi_clock() - start;
   for (int32_t i = 0; i < t->batch && status == TG_OK; i++) {
-    status = tg_engine_cancel(w->engine, numbers[i]);
+    (void)tg_engine_cancel(w->engine, numbers[i]); /* one at the last position has ended */
   }
   return status ? status : tg_engine_step(w->engine, NULL, error);
 }
@@ -260,13 +264,34 @@ static tg_status check_positions(const work *w, int64_t most, tg_error *error)
                              (long long)most);
 }
 
-/* Tokens of the longest sequence; those whose prompts are done early grow while others begin. */
-static int64_t most_tokens(const tgi_bench_table *t)
+/* Positions before the first generated token is timed. In an engine each sequence has one, and
+ * those whose prompts are done early grow while others begin. */
+static int64_t tokens_before(const tgi_bench_table *t)
 {
   const int64_t pieces = t->depth / TGI_BENCH_PIECE + 1;
-  const int64_t wait = t->batch > 1 ? (t->batch - 1) * pieces : 0;
-  const int64_t grown = (t->depth > 0 ? t->depth : 1) + t->generated + 1 + wait;
-  const int64_t fed = (int64_t)t->depth + t->prompt + 1;
+  return t->batch > 1 ? (t->depth > 0 ? t->depth : 1) + (t->batch - 1) * pieces : t->depth;
+}
+
+/* llama-bench's count, or what the model's positions leave. */
+static int32_t usual_count(int64_t usual, int64_t left)
+{
+  return (int32_t)(left >= usual ? usual : left > 0 ? left : 1);
+}
+
+static tgi_bench_table with_usual_counts(const tgi_bench_table *t, const tg_model *model)
+{
+  const int64_t positions = tg_model_get_info(model).max_position_embeddings;
+  tgi_bench_table all = *t;
+  all.prompt = t->prompt >= 0 ? t->prompt : usual_count(512, positions - t->depth);
+  all.generated = t->generated >= 0 ? t->generated : usual_count(128, positions - tokens_before(t));
+  return all;
+}
+
+/* Tokens of the longest sequence. */
+static int64_t most_tokens(const tgi_bench_table *t)
+{
+  const int64_t grown = t->generated > 0 ? tokens_before(t) + t->generated : 0;
+  const int64_t fed = (int64_t)t->depth + t->prompt;
   return fed > grown ? fed : grown;
 }
 
@@ -300,8 +325,9 @@ static tg_status open_runner(work *w, int64_t most, tg_error *error)
   return tg_engine_create(w->model, &o, &w->engine, error);
 }
 
-tg_status tgi_bench_table_run(const tgi_bench_table *t, const tg_model *model, tg_error *error)
+tg_status tgi_bench_table_run(const tgi_bench_table *given, const tg_model *model, tg_error *error)
 {
+  const tgi_bench_table all = with_usual_counts(given, model), *t = &all;
   work w = {.t = t, .model = model};
   const int64_t most = most_tokens(t);
   tg_status status = check_positions(&w, most, error);

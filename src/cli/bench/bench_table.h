@@ -7,7 +7,8 @@
 
 typedef struct tgi_bench_table {
   const char *name;          /* of the model */
-  int32_t prompt, generated; /* tokens of the two rows; 0: no row */
+  int32_t prompt, generated; /* tokens of the two rows; 0: no row; -1: 512 and 128, or
+                                what the model's positions leave */
   int32_t depth;             /* tokens in the cache before; for several sequences whole pieces */
   int32_t batch;             /* sequences at the same time; 1: a session, else an engine */
   int32_t runs, threads;

@@ -1,5 +1,6 @@
 #include "generation_options.h"
 
+#include "core/error_record.h"
 #include "files/file_error.h"
 #include "files/utf8.h"
 #include <math.h>
@@ -184,14 +185,19 @@ static const tgi_option *find_number(const char *key)
 }
 
 tg_status tgi_generation_number(tgi_generation_numbers *numbers, const char *key,
-                                const json_t *value, const tgi_json *json, bool *known,
+                                const json_t *value, const tgi_json *json, uint64_t *given,
                                 tg_error *error)
 {
   const tgi_option *row = find_number(key);
-  *known = row != NULL;
   if (!row) {
     return TG_OK;
   }
+  const uint64_t bit = 1ull << (row - tgi_generation_rows);
+  if (*given & bit) {
+    return tgi_error_set(error, TG_BAD_FILE, "%s: %s: expected one of its names, got two",
+                         json->path, key);
+  }
+  *given |= bit;
   const bool whole = row->kind != TGI_OPTION_F64;
   const double number = json_number_value(value);
   if (!(whole ? json_is_integer(value) : json_is_number(value)) || number < row->min ||

@@ -51,11 +51,11 @@ void tgi_generation_fill(tgi_generation_options *o, const tgi_command *command,
 
 /**
  * Sets the number that a JSON key names, as its option does ("top_k", "n_predict"), to a value in
- * the range of the option. *known: whether there is such a number; any other key is no error.
- * Errors: BAD_FILE (the value), named by `json` and the key.
+ * the range of the option; any other key is no error. *given has a bit for each number so far.
+ * Errors: BAD_FILE (the value, a second name of a number), named by `json` and the key.
  */
 tg_status tgi_generation_number(tgi_generation_numbers *numbers, const char *key,
-                                const json_t *value, const tgi_json *json, bool *known,
+                                const json_t *value, const tgi_json *json, uint64_t *given,
                                 tg_error *error);
 
 /** The biases of --logit-bias, and with --ignore-eos -infinity for the model's end tokens. Errors:

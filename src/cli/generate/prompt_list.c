@@ -38,12 +38,12 @@ static tg_status read_object(const reading *r, const tgi_json *json, tgi_listed_
   }
   const char *key;
   json_t *value;
+  uint64_t given = 0;
   tg_status status = TG_OK;
   json_object_foreach(json->root, key, value)
   {
-    bool known;
     status =
-        status ? status : tgi_generation_number(&p->numbers, key, value, json, &known, r->error);
+        status ? status : tgi_generation_number(&p->numbers, key, value, json, &given, r->error);
   }
   return status ? status : encode(r, json, p);
 }
