@@ -185,8 +185,6 @@ static const spec_case bwd_cases[] = {
     {"3600x264x72_nodx_nodbias_overwrite"},
     /* more narrow tiles than multiprocessors, and fewer of 192 columns, for sums that are added */
     {"8x264x5640_nodx_nodbias_dwf32", NULL},
-    /* so many outputs that dx is made in parts along them */
-    {"70x72x32776_nodweight_nodbias", NULL},
     /* TF32: tiles of every size and form */
     {"0x5x7_overwrite_tf32"},
     {"3x0x7_tf32"},
