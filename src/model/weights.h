@@ -68,6 +68,9 @@ void tgi_weights_initialise(tg_model *model, uint64_t seed);
 /** Whether the files hold the matrices of all experts in MXFP4, and there are experts. */
 bool tgi_weights_in_mxfp4(const tgi_parameters *parameters, const tgi_weight_files *files);
 
+/** Whether the files hold a head with other bytes than the embedding, which is called `tokens`. */
+bool tgi_weights_have_head(const char *tokens, const tgi_weight_files *files);
+
 /**
  * Whether the files hold every parameter with its shape. Names may lack the prefix "transformer."
  * or "model." (files of the bare GPT2Model, Qwen3Model). *dtype is that of most bytes. Errors:

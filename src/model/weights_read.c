@@ -142,6 +142,30 @@ tg_status tgi_weights_check(const tgi_parameters *parameters, const tgi_weight_f
   return status;
 }
 
+/* Bytes of two tensors, and no page of the files stays in memory. */
+static bool equal_bytes(const tgi_weight_files *files, const tgi_file_tensor *a,
+                        const tgi_file_tensor *b)
+{
+  const tgi_safetensors *home_a = tgi_weight_files_home(files, a);
+  const tgi_safetensors *home_b = tgi_weight_files_home(files, b);
+  bool equal = a->dtype == b->dtype && a->bytes == b->bytes;
+  for (size_t at = 0; at < a->bytes && equal; at += kWindowBytes) {
+    const size_t n = a->bytes - at < kWindowBytes ? a->bytes - at : kWindowBytes;
+    const char *x = (const char *)a->data + at, *y = (const char *)b->data + at;
+    equal = memcmp(x, y, n) == 0;
+    tgi_safetensors_drop(home_a, x, n);
+    tgi_safetensors_drop(home_b, y, n);
+  }
+  return equal;
+}
+
+bool tgi_weights_have_head(const char *tokens, const tgi_weight_files *files)
+{
+  const tgi_file_tensor *table = tgi_held_find(files, tokens);
+  const tgi_file_tensor *head = tgi_held_find(files, "lm_head.weight");
+  return table && head && !equal_bytes(files, head, table);
+}
+
 tg_status tgi_weights_check_layers(const tg_model *model, const tgi_weight_files *files,
                                    tg_error *error)
 {

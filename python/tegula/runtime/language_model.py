@@ -85,7 +85,11 @@ class Model:
         whole_number("model: num_threads", num_threads, 0, I32_MAX)
         model._options = {"device": device, "cache_dtype": cache_dtype, "num_threads": num_threads}
         model._handle = _runtime.open_model(**source, **model._options)
-        model._config = ModelConfig.from_pretrained(directory)
+        config = ModelConfig.from_pretrained(directory)
+        tied = config.to_dict().get("tie_word_embeddings", config.model_type == "gpt2")
+        if tied and "lm_head.weight" in model._handle.parameters(False):  # the files decide
+            config = config.replace(tie_word_embeddings=False)
+        model._config = config
         return model
 
     @classmethod
