@@ -352,6 +352,50 @@ static void a_head_of_other_values_unties(void **state)
   scratch_remove(&dir);
 }
 
+static void tensors_beyond_the_configuration_are_refused(void **state)
+{
+  (void)state;
+  static const char only[] = ": expected only tensors that config.json calls for, got another",
+                    layers[] = " layers that config.json has, got those of another";
+  static const struct {
+    const char *preset, *name, *rule; /* NULL: it is passed over */
+  } cases[] = {
+      {"qwen3_nano", "model.layers.0.self_attn.v_proj.bias", only},
+      {"qwen3_nano", "model.layers.1.self_attn.qproj.weight", only},
+      {"qwen3_nano", "layers.1.mlp.down_proj.weight", only}, /* without the prefix, once more */
+      {"qwen3_nano", "model.layers.96.mlp.up_proj.weight", layers},
+      {"qwen3_nano", "layers.96.input_layernorm.weight", layers},
+      {"gpt_nano", "transformer.h.0.attn.c_atn.bias", only},
+      {"gpt_nano", "h.99.mlp.c_fc.weight", layers},
+      {"gpt_oss_nano", "model.layers.0.mlp.experts.down_proj_blocks", only},
+      {"qwen3_moe_nano", "model.layers.0.mlp.experts.99.down_proj.weight", only},
+      {"qwen3_nano", "model.layers.0.self_attn.rotary_emb.inv_freq", NULL},
+      {"qwen3_nano", "model.layers_of_others.0.weight", NULL},
+      {"qwen3_nano", "mtp.layers.0.input_layernorm.weight", NULL},
+      {"qwen3_nano", "visual.blocks.0.weight", NULL},
+      {"gpt_nano", "transformer.h.0.attn.bias", NULL},
+      {"gpt_nano", "h.1.attn.masked_bias", NULL},
+      {"gpt_nano", "score.weight", NULL},
+  };
+  const scratch dir = scratch_make();
+  const char *path = scratch_file(&dir, "model");
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    tg_model *model = new_model(cases[i].preset), *back;
+    EXPECT_OK(tg_model_save(model, &(tg_save_options){0}, path, &error), error);
+    add_tensor(&dir, &(tgi_tensor_source){cases[i].name, TGI_FILE_U8, 1, (int64_t[]){3}, "abc"});
+    if (cases[i].rule) {
+      EXPECT_ERROR(tg_model_load(path, TG_DTYPE_NONE, &back, &error), TG_BAD_FILE, cases[i].rule,
+                   error);
+      assert_non_null(strstr(error.text, cases[i].name));
+    } else {
+      EXPECT_OK(tg_model_load(path, TG_DTYPE_NONE, &back, &error), error);
+    }
+    tg_model_destroy(back);
+    tg_model_destroy(model);
+  }
+  scratch_remove(&dir);
+}
+
 static void pickled_weights_are_named(void **state)
 {
   (void)state;
@@ -480,6 +524,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(bad_saves_are_refused),
       cmocka_unit_test(unaligned_tensors_are_read),
       cmocka_unit_test(a_head_of_other_values_unties),
+      cmocka_unit_test(tensors_beyond_the_configuration_are_refused),
       cmocka_unit_test(pickled_weights_are_named),
       cmocka_unit_test(a_load_takes_the_weights_and_a_window),
   };

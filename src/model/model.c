@@ -142,7 +142,7 @@ static tg_status describe(tg_model *model, const char *directory, tg_dtype dtype
   if (status == TG_OK) {
     status = tgi_weights_check(&model->parameters, *files, &model->dtype, error);
   }
-  status = status ? status : tgi_weights_check_layers(model, *files, error);
+  status = status ? status : tgi_weights_check_rest(*files, model->config.num_hidden_layers, error);
   if (status == TG_OK) {
     model->dtype = dtype ? dtype : model->dtype;
     model->config.dtype = model->dtype;
