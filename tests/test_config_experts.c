@@ -112,6 +112,21 @@ static void keys_of_qwen3_moe_are_read(void **state)
   assert_true(c.attention_bias && c.output_bias);
 }
 
+/* As in transformers: absent or null, it is YaRN's; an empty object is the default type. */
+static void rope_of_gpt_oss_is_that_of_transformers(void **state)
+{
+  (void)state;
+  assert_int_equal(good("{" OSS "}").rope.type, TG_ROPE_YARN);
+  assert_int_equal(good("{" OSS ",\"rope_parameters\":null}").rope.type, TG_ROPE_YARN);
+  assert_int_equal(good("{" OSS ",\"rope_scaling\":{}}").rope.type, TG_ROPE_YARN);
+  tgi_config c = good("{" OSS ",\"rope_parameters\":{}}");
+  assert_true(c.rope.type == TG_ROPE_DEFAULT && c.rope.theta == 150000);
+  c = good("{" OSS ",\"rope_parameters\":{},\"rope_theta\":500}");
+  assert_true(c.rope.type == TG_ROPE_DEFAULT && c.rope.theta == 500);
+  c = good("{" MIX ",\"rope_parameters\":{}}");
+  assert_true(c.rope.type == TG_ROPE_DEFAULT && c.rope.theta == 1e6);
+}
+
 static void keys_of_mixtral_are_read(void **state)
 {
   (void)state;
@@ -268,6 +283,7 @@ int main(void)
       cmocka_unit_test(gpt_oss_has_the_defaults_of_transformers),
       cmocka_unit_test(every_key_of_gpt_oss_is_read),
       cmocka_unit_test(keys_of_qwen3_moe_are_read),
+      cmocka_unit_test(rope_of_gpt_oss_is_that_of_transformers),
       cmocka_unit_test(keys_of_mixtral_are_read),
       cmocka_unit_test(wrong_keys_are_named),
       cmocka_unit_test(what_is_written_reads_back),
