@@ -157,7 +157,9 @@ static void wrong_keys_are_named(void **state)
        "num_experts_per_tok: expected at most the number of experts, got 5"},
       {OSS ",\"num_local_experts\":4,\"experts_per_token\":5", TG_BAD_FILE,
        "experts_per_token: expected at most the number of experts, got 5"},
-      {OSS ",\"num_local_experts\":3", TG_BAD_FILE, "expected at most the number of experts"},
+      {OSS ",\"num_local_experts\":3", TG_BAD_FILE,
+       "c.json: num_experts_per_tok: expected at most the number of experts, 3 (the default is 4), "
+       "got none"},
       {OSS ",\"num_local_experts\":0", TG_BAD_FILE, "num_local_experts: expected an integer from"},
       {OSS ",\"num_local_experts\":1000000", TG_BAD_FILE,
        "num_local_experts: expected a number that fits the width of experts"},
@@ -179,12 +181,14 @@ static void wrong_keys_are_named(void **state)
       {MOE ",\"decoder_sparse_step\":2", TG_UNSUPPORTED,
        "decoder_sparse_step: expected 1 (experts in every layer), got 2"},
       {MOE ",\"mlp_only_layers\":[1]", TG_UNSUPPORTED,
-       "mlp_only_layers: expected an empty list (experts in every layer), got [1"},
+       "mlp_only_layers: expected an empty list (experts in every layer), got [1]"},
       {MOE ",\"mlp_only_layers\":1", TG_BAD_FILE, "mlp_only_layers: expected a list of layers"},
       {MIX ",\"router_jitter_noise\":0.1", TG_UNSUPPORTED,
        "router_jitter_noise: expected 0, got 0.1"},
       {MIX ",\"num_local_experts\":1", TG_BAD_FILE, "expected at most the number of experts"},
-      {MOE ",\"num_experts\":7", TG_BAD_FILE, "expected at most the number of experts"},
+      {MOE ",\"num_experts\":7", TG_BAD_FILE,
+       "num_experts_per_tok: expected at most the number of experts, 7 (the default is 8), got "
+       "none"},
       {MOE ",\"norm_topk_prob\":1", TG_BAD_FILE, "norm_topk_prob: expected true or false"},
   };
   char text[1024];
