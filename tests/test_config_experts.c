@@ -112,6 +112,21 @@ static void keys_of_qwen3_moe_are_read(void **state)
   assert_true(c.attention_bias && c.output_bias);
 }
 
+/* As in transformers: absent or null, it is YaRN's; an empty object is the default type. */
+static void rope_of_gpt_oss_is_that_of_transformers(void **state)
+{
+  (void)state;
+  assert_int_equal(good("{" OSS "}").rope.type, TG_ROPE_YARN);
+  assert_int_equal(good("{" OSS ",\"rope_parameters\":null}").rope.type, TG_ROPE_YARN);
+  assert_int_equal(good("{" OSS ",\"rope_scaling\":{}}").rope.type, TG_ROPE_YARN);
+  tgi_config c = good("{" OSS ",\"rope_parameters\":{}}");
+  assert_true(c.rope.type == TG_ROPE_DEFAULT && c.rope.theta == 150000);
+  c = good("{" OSS ",\"rope_parameters\":{},\"rope_theta\":500}");
+  assert_true(c.rope.type == TG_ROPE_DEFAULT && c.rope.theta == 500);
+  c = good("{" MIX ",\"rope_parameters\":{}}");
+  assert_true(c.rope.type == TG_ROPE_DEFAULT && c.rope.theta == 1e6);
+}
+
 static void keys_of_mixtral_are_read(void **state)
 {
   (void)state;
@@ -142,7 +157,9 @@ static void wrong_keys_are_named(void **state)
        "num_experts_per_tok: expected at most the number of experts, got 5"},
       {OSS ",\"num_local_experts\":4,\"experts_per_token\":5", TG_BAD_FILE,
        "experts_per_token: expected at most the number of experts, got 5"},
-      {OSS ",\"num_local_experts\":3", TG_BAD_FILE, "expected at most the number of experts"},
+      {OSS ",\"num_local_experts\":3", TG_BAD_FILE,
+       "c.json: num_experts_per_tok: expected at most the number of experts, 3 (the default is 4), "
+       "got none"},
       {OSS ",\"num_local_experts\":0", TG_BAD_FILE, "num_local_experts: expected an integer from"},
       {OSS ",\"num_local_experts\":1000000", TG_BAD_FILE,
        "num_local_experts: expected a number that fits the width of experts"},
@@ -164,12 +181,14 @@ static void wrong_keys_are_named(void **state)
       {MOE ",\"decoder_sparse_step\":2", TG_UNSUPPORTED,
        "decoder_sparse_step: expected 1 (experts in every layer), got 2"},
       {MOE ",\"mlp_only_layers\":[1]", TG_UNSUPPORTED,
-       "mlp_only_layers: expected an empty list (experts in every layer), got [1"},
+       "mlp_only_layers: expected an empty list (experts in every layer), got [1]"},
       {MOE ",\"mlp_only_layers\":1", TG_BAD_FILE, "mlp_only_layers: expected a list of layers"},
       {MIX ",\"router_jitter_noise\":0.1", TG_UNSUPPORTED,
        "router_jitter_noise: expected 0, got 0.1"},
       {MIX ",\"num_local_experts\":1", TG_BAD_FILE, "expected at most the number of experts"},
-      {MOE ",\"num_experts\":7", TG_BAD_FILE, "expected at most the number of experts"},
+      {MOE ",\"num_experts\":7", TG_BAD_FILE,
+       "num_experts_per_tok: expected at most the number of experts, 7 (the default is 8), got "
+       "none"},
       {MOE ",\"norm_topk_prob\":1", TG_BAD_FILE, "norm_topk_prob: expected true or false"},
   };
   char text[1024];
@@ -268,6 +287,7 @@ int main(void)
       cmocka_unit_test(gpt_oss_has_the_defaults_of_transformers),
       cmocka_unit_test(every_key_of_gpt_oss_is_read),
       cmocka_unit_test(keys_of_qwen3_moe_are_read),
+      cmocka_unit_test(rope_of_gpt_oss_is_that_of_transformers),
       cmocka_unit_test(keys_of_mixtral_are_read),
       cmocka_unit_test(wrong_keys_are_named),
       cmocka_unit_test(what_is_written_reads_back),

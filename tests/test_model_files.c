@@ -284,6 +284,118 @@ static void unaligned_tensors_are_read(void **state)
   scratch_remove(&dir);
 }
 
+/* Puts one more tensor into the model in `dir`. */
+static void add_tensor(const scratch *dir, const tgi_tensor_source *extra)
+{
+  const char *file = scratch_file(dir, "model/model.safetensors");
+  const char *other = scratch_file(dir, "other.safetensors");
+  tgi_safetensors *old;
+  EXPECT_OK(tgi_safetensors_open(file, &old, &error), error);
+  const size_t count = tgi_safetensors_count(old);
+  tgi_tensor_source *sources = calloc(count + 1, sizeof *sources);
+  for (size_t i = 0; i < count; i++) {
+    const tgi_file_tensor *t = tgi_safetensors_at(old, i);
+    sources[i] = (tgi_tensor_source){t->name, t->dtype, t->ndim, t->shape, t->data};
+  }
+  sources[count] = *extra;
+  EXPECT_OK(tgi_safetensors_write(other, sources, count + 1, NULL, 0, &error), error);
+  tgi_safetensors_close(old);
+  free(sources);
+  assert_int_equal(rename(other, file), 0);
+}
+
+static void a_head_of_other_values_unties(void **state)
+{
+  (void)state;
+  const scratch dir = scratch_make();
+  const char *path = scratch_file(&dir, "model");
+  for (size_t m = 0; m < sizeof kPresets / sizeof kPresets[0]; m++) {
+    tg_model *model = new_model(kPresets[m]), *back;
+    const tgi_parameters *p = &model->parameters;
+    assert_int_equal(p->head, p->tokens);
+    const tg_tensor table = tgi_weight(model, p->tokens);
+    const int64_t n = elements_of(&table);
+    float *values = malloc((size_t)n * sizeof *values);
+    memcpy(values, table.data, (size_t)n * sizeof *values);
+    const tgi_tensor_source head = {"lm_head.weight", TGI_FILE_F32, 2, table.shape, values};
+
+    EXPECT_OK(tg_model_save(model, &(tg_save_options){0}, path, &error), error);
+    add_tensor(&dir, &head); /* the same values: many files have them */
+    back = load(path, TG_DTYPE_NONE);
+    assert_int_equal(back->parameters.head, back->parameters.tokens);
+    assert_rounded(back, model, TG_F32);
+    tg_model_destroy(back);
+
+    values[n - 1] += 1;
+    EXPECT_OK(tg_model_save(model, &(tg_save_options){0}, path, &error), error);
+    add_tensor(&dir, &head);
+    for (int again = 0; again < 2; again++) { /* then as the model itself was saved */
+      back = load(path, TG_DTYPE_NONE);
+      assert_false(back->config.tie_word_embeddings);
+      assert_memory_equal(tgi_weight(back, back->parameters.head).data, values,
+                          (size_t)n * sizeof *values);
+      assert_memory_equal(tgi_weight(back, back->parameters.tokens).data, table.data,
+                          (size_t)n * sizeof *values);
+      EXPECT_OK(tg_model_save(back, &(tg_save_options){0}, path, &error), error);
+      tg_model_destroy(back);
+    }
+
+    const int64_t fewer[] = {table.shape[0] - 1, table.shape[1]};
+    const tgi_tensor_source cut = {"lm_head.weight", TGI_FILE_F32, 2, fewer, values};
+    EXPECT_OK(tg_model_save(model, &(tg_save_options){0}, path, &error), error);
+    add_tensor(&dir, &cut);
+    EXPECT_ERROR(tg_model_load(path, TG_DTYPE_NONE, &back, &error), TG_BAD_FILE,
+                 "lm_head.weight: expected F32|F16|BF16 [257, ", error);
+    free(values);
+    tg_model_destroy(model);
+  }
+  scratch_remove(&dir);
+}
+
+static void tensors_beyond_the_configuration_are_refused(void **state)
+{
+  (void)state;
+  static const char only[] = ": expected only tensors that config.json calls for, got another",
+                    layers[] = " layers that config.json has, got those of another";
+  static const struct {
+    const char *preset, *name, *rule; /* NULL: it is passed over */
+  } cases[] = {
+      {"qwen3_nano", "model.layers.0.self_attn.v_proj.bias", only},
+      {"qwen3_nano", "model.layers.1.self_attn.qproj.weight", only},
+      {"qwen3_nano", "layers.1.mlp.down_proj.weight", only}, /* without the prefix, once more */
+      {"qwen3_nano", "model.layers.96.mlp.up_proj.weight", layers},
+      {"qwen3_nano", "layers.96.input_layernorm.weight", layers},
+      {"gpt_nano", "transformer.h.0.attn.c_atn.bias", only},
+      {"gpt_nano", "h.99.mlp.c_fc.weight", layers},
+      {"gpt_oss_nano", "model.layers.0.mlp.experts.down_proj_blocks", only},
+      {"qwen3_moe_nano", "model.layers.0.mlp.experts.99.down_proj.weight", only},
+      {"qwen3_nano", "model.layers.0.self_attn.rotary_emb.inv_freq", NULL},
+      {"qwen3_nano", "model.layers_of_others.0.weight", NULL},
+      {"qwen3_nano", "mtp.layers.0.input_layernorm.weight", NULL},
+      {"qwen3_nano", "visual.blocks.0.weight", NULL},
+      {"gpt_nano", "transformer.h.0.attn.bias", NULL},
+      {"gpt_nano", "h.1.attn.masked_bias", NULL},
+      {"gpt_nano", "score.weight", NULL},
+  };
+  const scratch dir = scratch_make();
+  const char *path = scratch_file(&dir, "model");
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    tg_model *model = new_model(cases[i].preset), *back;
+    EXPECT_OK(tg_model_save(model, &(tg_save_options){0}, path, &error), error);
+    add_tensor(&dir, &(tgi_tensor_source){cases[i].name, TGI_FILE_U8, 1, (int64_t[]){3}, "abc"});
+    if (cases[i].rule) {
+      EXPECT_ERROR(tg_model_load(path, TG_DTYPE_NONE, &back, &error), TG_BAD_FILE, cases[i].rule,
+                   error);
+      assert_non_null(strstr(error.text, cases[i].name));
+    } else {
+      EXPECT_OK(tg_model_load(path, TG_DTYPE_NONE, &back, &error), error);
+    }
+    tg_model_destroy(back);
+    tg_model_destroy(model);
+  }
+  scratch_remove(&dir);
+}
+
 static void pickled_weights_are_named(void **state)
 {
   (void)state;
@@ -411,6 +523,8 @@ int main(int argc, char **argv)
       cmocka_unit_test(other_files_of_a_directory_stay),
       cmocka_unit_test(bad_saves_are_refused),
       cmocka_unit_test(unaligned_tensors_are_read),
+      cmocka_unit_test(a_head_of_other_values_unties),
+      cmocka_unit_test(tensors_beyond_the_configuration_are_refused),
       cmocka_unit_test(pickled_weights_are_named),
       cmocka_unit_test(a_load_takes_the_weights_and_a_window),
   };

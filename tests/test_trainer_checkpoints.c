@@ -127,7 +127,7 @@ static void test_mismatch(void **state)
   snprintf(text, sizeof text, config, kVocab, 2);
   write_text(scratch_file(&here, "checkpoint/config.json"), text);
   EXPECT_ERROR(tg_model_load(path, TG_DTYPE_NONE, &loaded, &error), TG_BAD_FILE,
-               "transformer.h.2.ln_1.weight: expected tensors of the 2 layers", error);
+               "transformer.h.2.attn.c_attn.bias: expected tensors of the 2 layers", error);
   write_text(scratch_file(&here, "checkpoint/config.json"), "{\"model_type\": \"mamba\"}");
   EXPECT_ERROR(tg_model_load(path, TG_DTYPE_NONE, &loaded, &error), TG_UNSUPPORTED, "mamba", error);
   snprintf(text, sizeof text, config, kVocab, 3);

@@ -144,6 +144,27 @@ tg_status tgi_json_load(const char *path, size_t limit, size_t flags, tgi_json *
 
 /* ---- messages ---- */
 
+/* The file's 7 became 7.0; in lists and objects, too. */
+static void write_as_integers(char *text)
+{
+  bool quoted = false;
+  char *to = text;
+  for (const char *at = text; *at; at++) {
+    if (quoted && at[0] == '\\' && at[1]) {
+      *to++ = *at++;
+    } else if (*at == '"') {
+      quoted = !quoted;
+    } else if (!quoted && at[0] == '.' && at[1] == '0' && strchr(",]}", at[2])) { /* or the end */
+      at += 2;
+      if (!*at) {
+        break;
+      }
+    }
+    *to++ = *at;
+  }
+  *to = '\0';
+}
+
 static tgi_quoted describe(const tgi_json *json, const json_t *value)
 {
   char text[2 * TGI_QUOTED_BYTES] = {0};
@@ -158,12 +179,11 @@ static tgi_quoted describe(const tgi_json *json, const json_t *value)
     const size_t room = sizeof text - sizeof "...";
     const size_t size =
         json_dumpb(value, text, room, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
-    const size_t used = strlen(text);
+    if (json->flags & JSON_DECODE_INT_AS_REAL) {
+      write_as_integers(text);
+    }
     if (size > room) {
-      memcpy(text + used, "...", sizeof "...");
-    } else if (json->flags & JSON_DECODE_INT_AS_REAL && json_is_real(value) && used > 2 &&
-               strcmp(text + used - 2, ".0") == 0) {
-      text[used - 2] = '\0'; /* the file's 7 became 7.0 */
+      memcpy(text + strlen(text), "...", sizeof "...");
     }
   }
   return tgi_quote(text, strlen(text));

@@ -2,6 +2,7 @@
  * (arXiv:2401.04088) and GptOssConfig (arXiv:2508.10925) spell them, with their defaults for
  * optional keys. */
 #include "config_keys.h"
+#include <stdio.h>
 
 /* ---- what the families share ---- */
 
@@ -16,9 +17,14 @@ static void read_experts(tgi_config_keys *keys, const char *count, int32_t num_e
   }
   const int32_t same = tgi_config_integer(keys, old, 1, INT32_MAX, per_token);
   config->experts_per_token = tgi_config_integer(keys, key, 1, INT32_MAX, same);
-  const char *from = tgi_config_find(keys, key) ? key : old;
   if (config->experts_per_token > config->num_experts) {
-    tgi_config_unexpected(keys, from, "at most the number of experts");
+    const char *given = tgi_config_find(keys, key) ? key : tgi_config_find(keys, old) ? old : NULL;
+    char rule[96] = "at most the number of experts";
+    if (!given) {
+      snprintf(rule, sizeof rule, "at most the number of experts, %d (the default is %d)",
+               config->num_experts, per_token);
+    }
+    tgi_config_unexpected(keys, given ? given : key, rule);
   }
   if (tgi_config_find(keys, old) && same != config->experts_per_token) {
     tgi_config_unexpected(keys, old, "the same number as num_experts_per_tok");

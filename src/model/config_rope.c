@@ -9,7 +9,7 @@ static const char *const type_names[] = {"default", "linear", "dynamic", "llama3
 
 #define TYPES (sizeof type_names / sizeof type_names[0])
 
-/** The object of that key; an empty one counts as absent. */
+/** The object of that key; NULL: it is empty or absent, and all its keys are. */
 static const json_t *find_object(tgi_config_keys *keys, const char *key)
 {
   const json_t *value = tgi_config_find(keys, key);
@@ -68,7 +68,8 @@ void tgi_config_read_rope(tgi_config_keys *keys, int32_t positions,
   const double theta = tgi_config_above(keys, "rope_theta", 1, TGI_MAX_ROPE,
                                         otherwise ? otherwise->theta : kDefaultTheta);
   refuse_unknown(keys);
-  if (otherwise && !scaling && !parameters) {
+  /* transformers takes a family's own only where rope_parameters is absent or null. */
+  if (otherwise && !scaling && !tgi_config_find(keys, "rope_parameters")) {
     *rope = *otherwise;
     rope->theta = theta;
     return;

@@ -112,6 +112,20 @@ static tg_status read_descriptions(tg_model *model, const char *directory, tg_er
   return status;
 }
 
+/* Files with a head of its own make a model untied, whatever config.json says: as in
+ * transformers. */
+static tg_status create_parameters(tg_model *model, const tgi_weight_files *files, tg_error *error)
+{
+  tgi_parameters *p = &model->parameters;
+  const tg_status status = tgi_parameters_create(&model->config, p, error);
+  if (status || p->head != p->tokens || !tgi_weights_have_head(p->list[p->tokens].name, files)) {
+    return status;
+  }
+  model->config.tie_word_embeddings = false;
+  tgi_parameters_free(p);
+  return tgi_parameters_create(&model->config, p, error);
+}
+
 /* All but the weights' bytes: the descriptions, and the headers of *files, which the caller closes
  * whatever the status is. */
 static tg_status describe(tg_model *model, const char *directory, tg_dtype dtype,
@@ -123,12 +137,12 @@ static tg_status describe(tg_model *model, const char *directory, tg_dtype dtype
     status = tgi_weight_files_open(directory, files, error);
   }
   if (status == TG_OK) {
-    status = tgi_parameters_create(&model->config, &model->parameters, error);
+    status = create_parameters(model, *files, error);
   }
   if (status == TG_OK) {
     status = tgi_weights_check(&model->parameters, *files, &model->dtype, error);
   }
-  status = status ? status : tgi_weights_check_layers(model, *files, error);
+  status = status ? status : tgi_weights_check_rest(*files, model->config.num_hidden_layers, error);
   if (status == TG_OK) {
     model->dtype = dtype ? dtype : model->dtype;
     model->config.dtype = model->dtype;

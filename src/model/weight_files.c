@@ -13,6 +13,7 @@
 typedef struct located {
   const tgi_file_tensor *tensor;
   const tgi_safetensors *shard;
+  bool claimed;
 } located;
 
 struct tgi_weight_files {
@@ -67,7 +68,8 @@ static tg_status open_single(tgi_weight_files *files, const char *path, tg_error
   }
   files->shards[files->shard_count++] = file;
   for (; files->count < count; files->count++) {
-    files->tensors[files->count] = (located){tgi_safetensors_at(file, files->count), file};
+    files->tensors[files->count] =
+        (located){.tensor = tgi_safetensors_at(file, files->count), .shard = file};
   }
   qsort(files->tensors, count, sizeof *files->tensors, compare_located);
   return TG_OK;
@@ -128,7 +130,7 @@ static tg_status add_mapped(tgi_weight_files *files, const char *directory, cons
                            "weight_map: \"%s\": expected a shard that holds this tensor",
                            place.text);
   }
-  files->tensors[files->count++] = (located){tensor, shard};
+  files->tensors[files->count++] = (located){.tensor = tensor, .shard = shard};
   return TG_OK;
 }
 
@@ -242,7 +244,7 @@ const tgi_file_tensor *tgi_weight_files_at(const tgi_weight_files *files, size_t
   return files->tensors[index].tensor;
 }
 
-static const located *find(const tgi_weight_files *files, const char *name)
+static located *find(const tgi_weight_files *files, const char *name)
 {
   return bsearch(name, files->tensors, files->count, sizeof *files->tensors, compare_name_with);
 }
@@ -257,4 +259,14 @@ const tgi_safetensors *tgi_weight_files_home(const tgi_weight_files *files,
                                              const tgi_file_tensor *tensor)
 {
   return find(files, tensor->name)->shard;
+}
+
+void tgi_weight_files_claim(tgi_weight_files *files, const tgi_file_tensor *tensor)
+{
+  find(files, tensor->name)->claimed = true;
+}
+
+bool tgi_weight_files_is_claimed(const tgi_weight_files *files, size_t index)
+{
+  return files->tensors[index].claimed;
 }

@@ -10,6 +10,7 @@
 #define TGI_MODEL_WEIGHT_FILES_H
 
 #include "files/safetensors.h"
+#include <stdbool.h>
 
 typedef struct tgi_weight_files tgi_weight_files;
 
@@ -32,5 +33,9 @@ const tgi_file_tensor *tgi_weight_files_find(const tgi_weight_files *files, cons
 /** The file that holds a tensor of these files. */
 const tgi_safetensors *tgi_weight_files_home(const tgi_weight_files *files,
                                              const tgi_file_tensor *tensor);
+
+/** Notes that a parameter is this tensor; whether one is. At first none is. */
+void tgi_weight_files_claim(tgi_weight_files *files, const tgi_file_tensor *tensor);
+bool tgi_weight_files_is_claimed(const tgi_weight_files *files, size_t index);
 
 #endif

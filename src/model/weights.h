@@ -68,17 +68,24 @@ void tgi_weights_initialise(tg_model *model, uint64_t seed);
 /** Whether the files hold the matrices of all experts in MXFP4, and there are experts. */
 bool tgi_weights_in_mxfp4(const tgi_parameters *parameters, const tgi_weight_files *files);
 
+/** Whether the files hold a head with other bytes than the embedding, which is called `tokens`. */
+bool tgi_weights_have_head(const char *tokens, const tgi_weight_files *files);
+
 /**
  * Whether the files hold every parameter with its shape. Names may lack the prefix "transformer."
- * or "model." (files of the bare GPT2Model, Qwen3Model). *dtype is that of most bytes. Errors:
- * BAD_FILE (a tensor is missing, or its shape or dtype is not what config.json says).
+ * or "model." (files of the bare GPT2Model, Qwen3Model). Claims those tensors. *dtype is that of
+ * most bytes. Errors: BAD_FILE (a tensor is missing, or its shape or dtype is not what config.json
+ * says).
  */
-tg_status tgi_weights_check(const tgi_parameters *parameters, const tgi_weight_files *files,
+tg_status tgi_weights_check(const tgi_parameters *parameters, tgi_weight_files *files,
                             tg_dtype *dtype, tg_error *error);
 
-/** Whether the files have no more layers than the configuration. Errors: BAD_FILE. */
-tg_status tgi_weights_check_layers(const tg_model *model, const tgi_weight_files *files,
-                                   tg_error *error);
+/**
+ * Whether the files have no tensor of a layer that tgi_weights_check did not claim, but for buffers
+ * that old checkpoints hold. Tensors outside of layers are passed over: they are other models'
+ * heads and towers. Errors: BAD_FILE.
+ */
+tg_status tgi_weights_check_rest(const tgi_weight_files *files, int layers, tg_error *error);
 
 /** Fills the block from checked files, converted to the model's dtype. Errors: NO_MEMORY. */
 tg_status tgi_weights_read(tg_model *model, const tgi_weight_files *files, tg_error *error);

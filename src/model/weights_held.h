@@ -23,8 +23,8 @@ tg_status tgi_held_refuse(const char *path, const char *name, const char *dtypes
  */
 bool tgi_mxfp4_is_held(const tgi_parameter *q, const tgi_weight_files *files);
 
-/** Errors: BAD_FILE. */
-tg_status tgi_mxfp4_check(const tgi_parameter *q, const tgi_weight_files *files, tg_error *error);
+/** Claims both tensors. Errors: BAD_FILE. */
+tg_status tgi_mxfp4_check(const tgi_parameter *q, tgi_weight_files *files, tg_error *error);
 
 /**
  * Writes the values of a checked parameter to a block, [experts, in, out], with the numbers that

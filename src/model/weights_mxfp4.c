@@ -25,7 +25,7 @@ bool tgi_mxfp4_is_held(const tgi_parameter *q, const tgi_weight_files *files)
          find_part(q, files, "blocks", name);
 }
 
-static tg_status check_part(const tgi_parameter *q, const tgi_weight_files *files, const char *part,
+static tg_status check_part(const tgi_parameter *q, tgi_weight_files *files, const char *part,
                             int ndim, const int64_t *shape, tg_error *error)
 {
   char name[kNameBytes];
@@ -33,6 +33,7 @@ static tg_status check_part(const tgi_parameter *q, const tgi_weight_files *file
   if (!t) {
     return tgi_held_refuse_missing(files, name, error);
   }
+  tgi_weight_files_claim(files, t);
   bool same = t->ndim == ndim && t->dtype == TGI_FILE_U8;
   for (int i = 0; i < ndim && same; i++) {
     same = t->shape[i] == shape[i];
@@ -42,7 +43,7 @@ static tg_status check_part(const tgi_parameter *q, const tgi_weight_files *file
                                 ndim, shape, t, error);
 }
 
-tg_status tgi_mxfp4_check(const tgi_parameter *q, const tgi_weight_files *files, tg_error *error)
+tg_status tgi_mxfp4_check(const tgi_parameter *q, tgi_weight_files *files, tg_error *error)
 {
   const int64_t in = q->shape[1];
   const int64_t shape[] = {q->shape[0], q->shape[2], in / kGroup, kGroupBytes};

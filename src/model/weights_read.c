@@ -4,6 +4,7 @@
 #include "weights_held.h"
 
 #include "core/error_record.h"
+#include "files/file_error.h"
 #include "tegula/device.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,9 +58,10 @@ static tg_status check_tensor(const tgi_parameter *q, const tgi_file_tensor *t, 
   return tgi_held_refuse(path, q->name, "F32|F16|BF16", ndim, shape, t, error);
 }
 
+static const char *const prefixes[] = {"transformer.", "model."};
+
 const tgi_file_tensor *tgi_held_find(const tgi_weight_files *files, const char *name)
 {
-  static const char *const prefixes[] = {"transformer.", "model."};
   const tgi_file_tensor *t = tgi_weight_files_find(files, name);
   for (int i = 0; i < 2 && !t; i++) {
     const size_t size = strlen(prefixes[i]);
@@ -85,13 +87,14 @@ enum { kDtypes = 3 };
 static const tg_dtype dtypes[kDtypes] = {TG_F32, TG_F16, TG_BF16};
 
 /* One tensor of the files; `bytes` counts those of each of `dtypes`. */
-static tg_status check_piece(const tgi_parameter *q, const tgi_weight_files *files,
-                             size_t bytes[kDtypes], tg_error *error)
+static tg_status check_piece(const tgi_parameter *q, tgi_weight_files *files, size_t bytes[kDtypes],
+                             tg_error *error)
 {
   const tgi_file_tensor *t = tgi_held_find(files, q->name);
   if (!t) {
     return tgi_held_refuse_missing(files, q->name, error);
   }
+  tgi_weight_files_claim(files, t);
   const char *path = tgi_safetensors_path(tgi_weight_files_home(files, t));
   for (int i = 0; i < kDtypes; i++) {
     bytes[i] += tgi_file_dtype_to_op(t->dtype) == dtypes[i] ? t->bytes : 0;
@@ -121,7 +124,7 @@ bool tgi_weights_in_mxfp4(const tgi_parameters *parameters, const tgi_weight_fil
   return any && all;
 }
 
-tg_status tgi_weights_check(const tgi_parameters *parameters, const tgi_weight_files *files,
+tg_status tgi_weights_check(const tgi_parameters *parameters, tgi_weight_files *files,
                             tg_dtype *dtype, tg_error *error)
 {
   size_t bytes[kDtypes] = {0, 0, 0};
@@ -142,20 +145,81 @@ tg_status tgi_weights_check(const tgi_parameters *parameters, const tgi_weight_f
   return status;
 }
 
-tg_status tgi_weights_check_layers(const tg_model *model, const tgi_weight_files *files,
-                                   tg_error *error)
+/* Bytes of two tensors, and no page of the files stays in memory. */
+static bool equal_bytes(const tgi_weight_files *files, const tgi_file_tensor *a,
+                        const tgi_file_tensor *b)
 {
-  const tgi_parameters *p = &model->parameters;
-  const int layers = model->config.num_hidden_layers;
-  const char *first = p->list[p->layer[0].norm1].name, *number = strstr(first, ".0.");
-  char name[sizeof p->list->name + 16];
-  snprintf(name, sizeof name, "%.*s.%d.%s", (int)(number - first), first, layers, number + 3);
-  const tgi_file_tensor *t = tgi_held_find(files, name);
-  return t ? tgi_error_set(error, TG_BAD_FILE,
+  const tgi_safetensors *home_a = tgi_weight_files_home(files, a);
+  const tgi_safetensors *home_b = tgi_weight_files_home(files, b);
+  bool equal = a->dtype == b->dtype && a->bytes == b->bytes;
+  for (size_t at = 0; at < a->bytes && equal; at += kWindowBytes) {
+    const size_t n = a->bytes - at < kWindowBytes ? a->bytes - at : kWindowBytes;
+    const char *x = (const char *)a->data + at, *y = (const char *)b->data + at;
+    equal = memcmp(x, y, n) == 0;
+    tgi_safetensors_drop(home_a, x, n);
+    tgi_safetensors_drop(home_b, y, n);
+  }
+  return equal;
+}
+
+bool tgi_weights_have_head(const char *tokens, const tgi_weight_files *files)
+{
+  const tgi_file_tensor *table = tgi_held_find(files, tokens);
+  const tgi_file_tensor *head = tgi_held_find(files, "lm_head.weight");
+  return table && head && !equal_bytes(files, head, table);
+}
+
+/* What follows "h.<layer>." or "layers.<layer>." in a name, prefixed or not; NULL: it has neither.
+ */
+static const char *in_layer(const char *name, long *layer)
+{
+  static const char *const lists[] = {"h.", "layers."};
+  for (int i = 0; i < 2; i++) {
+    const size_t size = strlen(prefixes[i]);
+    name += strncmp(name, prefixes[i], size) == 0 ? size : 0;
+  }
+  for (int i = 0; i < 2; i++) {
+    const size_t size = strlen(lists[i]);
+    char *end;
+    if (strncmp(name, lists[i], size) == 0 && name[size] >= '0' && name[size] <= '9') {
+      *layer = strtol(name + size, &end, 10);
+      return *end == '.' ? end + 1 : NULL;
+    }
+  }
+  return NULL;
+}
+
+/* GPT-2's masks, and the tables of rotary positions: computed from the configuration. */
+static bool is_buffer(const char *name)
+{
+  return strcmp(name, "attn.bias") == 0 || strcmp(name, "attn.masked_bias") == 0 ||
+         strstr(name, "rotary_emb.");
+}
+
+tg_status tgi_weights_check_rest(const tgi_weight_files *files, int layers, tg_error *error)
+{
+  for (size_t i = 0; i < tgi_weight_files_count(files); i++) {
+    const tgi_file_tensor *t = tgi_weight_files_at(files, i);
+    long layer;
+    const char *name = in_layer(t->name, &layer);
+    if (!name || tgi_weight_files_is_claimed(files, i)) {
+      continue;
+    }
+    const char *path = tgi_safetensors_path(tgi_weight_files_home(files, t));
+    const tgi_quoted quoted = tgi_quote(t->name, strlen(t->name));
+    if (layer >= layers) {
+      return tgi_error_set(error, TG_BAD_FILE,
                            "%s: %s: expected tensors of the %d layers that config.json has, got "
                            "those of another",
-                           tgi_safetensors_path(tgi_weight_files_home(files, t)), t->name, layers)
-           : TG_OK;
+                           path, quoted.text, layers);
+    }
+    if (!is_buffer(name)) {
+      return tgi_error_set(error, TG_BAD_FILE,
+                           "%s: %s: expected only tensors that config.json calls for, got another",
+                           path, quoted.text);
+    }
+  }
+  return TG_OK;
 }
 
 /* ---- reading ---- */

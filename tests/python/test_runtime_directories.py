@@ -10,8 +10,11 @@ if os.environ.get("TEGULA_TORCH") == "none":
     pytest.skip("TEGULA_TORCH=none: no live models", allow_module_level=True)
 
 import live_model as live
+import numpy
+import tegula
 import torch
 from runtime import Trainer
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
 
 CLASSES = [GPT2LMHeadModel, LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM]
@@ -123,3 +126,23 @@ def test_training_goes_on_in_transformers(tmp_path, model_class, tied):
         assert live.loss_of(theirs, ids, targets).item() < want.item()
     trainer.close()
     ours.close()
+
+
+@family
+@pytest.mark.parametrize("equal", [True, False], ids=["equal", "other"])
+def test_a_head_beside_tied_embeddings(tmp_path, model_class, equal):
+    """Other values than the embedding's make the model untied, as in transformers; the same values do not."""
+    make(model_class, False, 4).save_pretrained(tmp_path)
+    path, weights = tmp_path / "config.json", load_file(tmp_path / "model.safetensors")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tie_word_embeddings": True}))
+    if equal:
+        weights["lm_head.weight"] = weights[next(n for n in weights if "embed_tokens" in n or "wte" in n)].clone()
+        save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    ids, _ = live.batch(97, (1, 40))
+    with torch.no_grad():
+        want = AutoModelForCausalLM.from_pretrained(tmp_path)(ids).logits.numpy()
+    model = tegula.Model.from_pretrained(tmp_path)
+    assert model.config.tie_word_embeddings == equal
+    assert live.distance(numpy.from_dlpack(model(ids.numpy())), want) <= 1e-5
+    model.save_pretrained(tmp_path / "ours")
+    assert ("lm_head.weight" in load_file(tmp_path / "ours" / "model.safetensors")) != equal

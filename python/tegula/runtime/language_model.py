@@ -96,7 +96,11 @@ class Model:
         source: dict[str, Any] = {"directory": directory, "dtype": dtype}
         model._options = _options_of(device, cache_dtype, num_threads)
         model._handle = _runtime.open_model(**source, **model._options)
-        model._config = ModelConfig.from_pretrained(directory)
+        config = ModelConfig.from_pretrained(directory)
+        tied = config.to_dict().get("tie_word_embeddings", config.model_type == "gpt2")
+        if tied and "lm_head.weight" in model._handle.parameters(False):  # the files decide
+            config = config.replace(tie_word_embeddings=False)
+        model._config = config
         model._trainers = weakref.WeakSet()
         return model
 
