@@ -20,6 +20,6 @@ enum { TGI_BENCH_PIECE = 256 };
 
 /** Measures and prints. Errors: those of sessions and engines, BAD_ARGUMENT (the model has too few
  * positions), NO_MEMORY. */
-tg_status tgi_bench_table_run(const tgi_bench_table *t, const tg_model *model, tg_error *error);
+tg_status tgi_bench_table_run(const tgi_bench_table *given, const tg_model *model, tg_error *error);
 
 #endif
