@@ -109,7 +109,7 @@ def versions(cases):
     commits = {}
     for found in cases:
         commits.setdefault(ours_of(found)["device"], set()).add(ours_of(found)["commit"][:7])
-    where = " and ".join(f"one {device} at commit{'s' * (len(own) > 1)} {' and '.join(sorted(own))}" for device, own in sorted(commits.items()))
+    where = " and ".join(f"one {device} at commit{'s' * (len(own) > 1)} {decode_page.words(sorted(own))}" for device, own in sorted(commits.items()))
     return ", ".join([where, *parts])
 
 
@@ -209,7 +209,7 @@ def lines(cases):
     if told:
         yield told
         found += [rows for _, rows in decode_page.decoded(cases)]
-    yield (f"Random weights; {versions(found)}; all providers in turn in one run. "
+    yield (f"Random weights; {versions(found)}; the providers of a figure in turn in one run. "
            "[All figures](docs/performance.md).")
     yield ""
 
