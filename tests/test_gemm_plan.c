@@ -269,14 +269,6 @@ static void test_parts_of_dense(void **state)
   /* of activations the number of rows is no row's business */
   assert_int_equal(parts_of_dense(forward(128, 768, 8192)), 0);
   assert_int_equal(parts_of_dense(dense(TGI_GEMM_ALONG_K, across, 128, 768, 8192)), 0);
-  /* added in f32, of 192 columns: one wave, where 128 take two and 256 longer */
-  tgi_gemm_problem down = dense(across, across, 1024, 3072, 4096);
-  down.c.dtype = TG_F32;
-  down.adds = true;
-  assert_int_equal(tgi_gemm_plan_dense_sm90(&down, &kH200).kernel, TGI_GEMM_SM90_IN_STEP);
-  assert_int_equal(tgi_gemm_plan_dense_sm90(&down, &kH200).tile_n, 192);
-  const tgi_gemm_plan of_down = tgi_gemm_plan_dense_sm90(&down, &kH200);
-  assert_true(tgi_gemm_prefers_lt(&down, &of_down));
   const tgi_gemm_problem p = dense(across, across, 768, 768, 8192);
   const tgi_gemm_device half = {66, 232448};
   assert_int_equal(tgi_gemm_plan_tiles_sm90(&p, &half, 128).parts, 3); /* sums go by shapes */

@@ -35,9 +35,6 @@ bool tgi_gemm_prefers_lt(const tgi_gemm_problem *p, const tgi_gemm_plan *plan)
   if (p->reads) { /* not measured: residuals, and sums added to 16 bits */
     return true;
   }
-  if (plan->kernel == TGI_GEMM_SM90_IN_STEP && plan->tile_n == 192) { /* nor these */
-    return true;
-  }
   for (size_t i = 0; i < sizeof ratios / sizeof ratios[0]; i++) {
     const class_ratio *r = &ratios[i];
     if (r->of == layout_of(p) && r->tile_n == plan->tile_n && r->long_sums == (p->k >= kLongSums)) {

@@ -194,11 +194,7 @@ static double estimate(const tgi_gemm_problem *p, const tgi_gemm_plan *plan, int
 {
   const bool beside = plan->kernel == TGI_GEMM_SM90_TILES;
   const double step = plan->tile_n == kWideColumns ? 0.80 : plan->tile_n == kTileN ? 0.61 : 0.44;
-  const double tile = beside                           ? 0.6
-                      : plan->tile_n == kWideColumns   ? 1.8
-                      : plan->tile_n != kNarrowColumns ? 1.4
-                      : plan->parts                    ? 3.1
-                                                       : 1.1;
+  const double tile = beside ? 0.6 : plan->tile_n == kWideColumns ? 1.8 : plan->parts ? 3.1 : 1.1;
   const int64_t waves = parts(plan->tiles, multiprocessors), steps = parts(p->k, plan->tile_k);
   return 4 + (double)waves * (tile + step * (double)parts(steps, plan->parts ? plan->parts : 1));
 }
@@ -206,8 +202,8 @@ static double estimate(const tgi_gemm_problem *p, const tgi_gemm_plan *plan, int
 tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *p, const tgi_gemm_device *device,
                                        int tile_n)
 {
-  const bool known = tile_n == kTileN || tile_n == kWideColumns || tile_n == kNarrowColumns;
-  bool beside = tile_n == kTileN;
+  const bool beside = tile_n == kTileN;
+  const bool known = beside || tile_n == kWideColumns || tile_n == kNarrowColumns;
   tgi_gemm_plan plan = {.kernel = TGI_GEMM_NOT_TAKEN,
                         .reason =
                             known ? obstacle_to_dense(p) : "a width of tiles that no kernel has",
@@ -216,9 +212,8 @@ tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *p, const tgi_gemm
                         .tile_n = tile_n,
                         .tile_k = kTileK,
                         .stages = tile_n == kNarrowColumns ? kDeepStages : kStages};
-  if (!plan.reason && beside && obstacle_to_beside(p)) { /* gradients of weights have both */
-    beside = p->a.major != TGI_GEMM_ACROSS_K;
-    plan.reason = beside ? obstacle_to_beside(p) : NULL;
+  if (!plan.reason && beside) {
+    plan.reason = obstacle_to_beside(p);
   }
   if (!plan.reason && tile_n == kWideColumns && !p->c.vectors) {
     plan.reason = "rows that begin anywhere, for which narrow tiles alone have registers";

@@ -119,12 +119,6 @@ tg_status dense_run(const tg_context *ctx, const tiles_call &call)
     }
     return gemm_launch_in_step_sm90<way, form>(ctx, call.plan, m, job);
   }
-  if constexpr (kAcrossA) {
-    if (call.plan.tile_n == 192) {
-      using form = gemm_form<kAcrossA, kAcrossB, 192, true>;
-      return gemm_launch_in_step_sm90<way, form>(ctx, call.plan, m, job);
-    }
-  }
   using form = gemm_form<kAcrossA, kAcrossB, 256, true>;
   return gemm_launch_in_step_sm90<way, form>(ctx, call.plan, m, job);
 }

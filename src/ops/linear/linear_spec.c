@@ -183,8 +183,6 @@ static const spec_case bwd_cases[] = {
     {"1033x72x40_nodx_nodbias_dwf32_overwrite"},
     {"2056x136x200_nodx_nodbias_overwrite"},
     {"3600x264x72_nodx_nodbias_overwrite"},
-    /* more narrow tiles than multiprocessors, and fewer of 192 columns, for sums that are added */
-    {"8x264x5640_nodx_nodbias_dwf32", NULL},
     /* TF32: tiles of every size and form */
     {"0x5x7_overwrite_tf32"},
     {"3x0x7_tf32"},
