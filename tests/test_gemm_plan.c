@@ -280,6 +280,23 @@ static void test_parts_of_dense(void **state)
                             "stored in step");
 }
 
+/* Gradients of activations over a vocabulary: one width and four parts, however many rows. */
+static void test_parts_of_long_rows(void **state)
+{
+  (void)state;
+  for (int64_t m = 65; m <= 65536; m *= 3) {
+    const tgi_gemm_problem p = dense(TGI_GEMM_ALONG_K, TGI_GEMM_ACROSS_K, m, 1024, 151936);
+    const tgi_gemm_plan plan = tgi_gemm_plan_dense_sm90(&p, &kH200);
+    assert_int_equal(plan.kernel, TGI_GEMM_SM90_IN_STEP);
+    assert_int_equal(plan.tile_n, 256);
+    assert_int_equal(plan.parts, 4);
+    assert_int_equal(plan.blocks, 4 * plan.tiles);
+    assert_int_equal(tgi_gemm_plan_tiles_sm90(&p, &kH200, 128).kernel, TGI_GEMM_NOT_TAKEN);
+  }
+  const tgi_gemm_problem p = dense(TGI_GEMM_ALONG_K, TGI_GEMM_ACROSS_K, 768, 1024, 32767);
+  assert_int_equal(tgi_gemm_plan_dense_sm90(&p, &kH200).parts, 0);
+}
+
 static void refuse_dense(tgi_gemm_problem p, const char *reason)
 {
   const tgi_gemm_plan plan = tgi_gemm_plan_dense_sm90(&p, &kH200);
@@ -429,6 +446,7 @@ int main(void)
       cmocka_unit_test(test_dense_tiles),
       cmocka_unit_test(test_dense_in_step),
       cmocka_unit_test(test_parts_of_dense),
+      cmocka_unit_test(test_parts_of_long_rows),
       cmocka_unit_test(test_refusals_of_dense),
       cmocka_unit_test(test_loose_rows),
       cmocka_unit_test(test_choice),

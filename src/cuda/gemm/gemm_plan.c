@@ -169,14 +169,27 @@ static const char *obstacle_to_beside(const tgi_gemm_problem *p)
              : NULL;
 }
 
+/* Gradients of activations over so many sums that few tiles take long, as those of a head over its
+ * vocabulary. A row's bits must not depend on the number of rows, so all of them have one width of
+ * tiles and as many parts. */
+static bool has_long_rows(const tgi_gemm_problem *p)
+{
+  enum { kLong = 32768 };
+  return p->a.major == TGI_GEMM_ALONG_K && p->b.major == TGI_GEMM_ACROSS_K && p->k >= kLong;
+}
+
 /* Of gradients of weights, products TN, which have as many sums as there are rows: where tiles
  * occupy less than half of the device, the blocks of a cluster make a tile in parts along k.
  * `most`: tiles up to which an H200 has the clusters at work at once, of 2 .. 8 blocks, one on a
- * multiprocessor; whatever the device, for sums go by shapes. 0: not in parts. */
+ * multiprocessor; whatever the device, for sums go by shapes. Of long rows four, whatever the
+ * tiles. 0: not in parts. */
 static int parts_of_tile(const tgi_gemm_problem *p, const tgi_gemm_plan *plan)
 {
-  enum { kStepsOfPart = 8 /* at least */ };
+  enum { kStepsOfPart = 8 /* at least */, kPartsOfLongRows = 4 };
   static const int most[TGI_GEMM_FEW_PARTS + 1] = {[2] = 64, 40, 28, 22, 18, 14, 14};
+  if (has_long_rows(p)) {
+    return kPartsOfLongRows;
+  }
   if (p->a.major != TGI_GEMM_ACROSS_K || plan->tile_n != kNarrowColumns) {
     return 0;
   }
@@ -217,6 +230,9 @@ tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *p, const tgi_gemm
   }
   if (!plan.reason && tile_n == kWideColumns && !p->c.vectors) {
     plan.reason = "rows that begin anywhere, for which narrow tiles alone have registers";
+  }
+  if (!plan.reason && tile_n != kWideColumns && has_long_rows(p)) {
+    plan.reason = "sums in parts, which have wide tiles";
   }
   if (plan.reason) {
     return plan;

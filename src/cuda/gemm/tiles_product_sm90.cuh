@@ -120,6 +120,12 @@ tg_status dense_run(const tg_context *ctx, const tiles_call &call)
     return gemm_launch_in_step_sm90<way, form>(ctx, call.plan, m, job);
   }
   using form = gemm_form<kAcrossA, kAcrossB, 256, true>;
+  if constexpr (!kAcrossA && kAcrossB) {
+    if (call.plan.parts > 0) {
+      using in_parts = gemm_in_step_way<T, T, kForward, false, false, true>;
+      return gemm_launch_in_step_sm90<in_parts, form>(ctx, call.plan, m, job);
+    }
+  }
   return gemm_launch_in_step_sm90<way, form>(ctx, call.plan, m, job);
 }
 
