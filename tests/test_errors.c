@@ -346,9 +346,12 @@ static void test_contexts(void **state)
   assert_int_equal(tg_context_set_stream(ctx, NULL), TG_OK);
   assert_int_equal(tg_context_set_stream(ctx, ctx), TG_BAD_ARGUMENT);
   assert_non_null(strstr(tg_context_message(ctx), "stream: expected NULL"));
+  assert_int_equal(tg_context_allow_overlap(ctx, true), TG_OK);
+  assert_int_equal(tg_context_allow_overlap(ctx, false), TG_OK);
   assert_int_equal(tg_context_prepare(NULL), TG_BAD_ARGUMENT);
   assert_int_equal(tg_context_check(NULL), TG_BAD_ARGUMENT);
   assert_int_equal(tg_context_set_stream(NULL, NULL), TG_BAD_ARGUMENT);
+  assert_int_equal(tg_context_allow_overlap(NULL, true), TG_BAD_ARGUMENT);
   tg_context_destroy(ctx);
   tg_context_destroy(NULL);
 }

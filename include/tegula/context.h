@@ -8,6 +8,7 @@
 #define TEGULA_CONTEXT_H
 
 #include "status.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -70,6 +71,20 @@ TG_API tg_status tg_context_load_kernels(tg_context *ctx, int64_t *found, int64_
  * Errors: BAD_ARGUMENT (a stream other than NULL on a CPU context).
  */
 TG_API tg_status tg_context_set_stream(tg_context *ctx, void *stream);
+
+/**
+ * Allows or forbids that kernels of later calls begin while the kernel ahead of them on the stream
+ * still runs (programmatic dependent launch). A new context forbids it. Until the kernel ahead has
+ * ended they read the packed weight and nothing else. So the caller promises that the kernel
+ * directly ahead of a call does not write the call's packed weight, whoever launched it. Copies and
+ * sets of memory directly ahead are waited for in any case, and so is all before the kernel ahead.
+ * A recorded graph keeps what held when it was recorded.
+ *
+ * It concerns linear_int4, linear_int8 and linear_fp8 with x in f16 or bf16, on GPUs of compute
+ * capability 9.0 and newer for which the build has code. It has no effect elsewhere, on contexts of
+ * a CPU, or on the bits of results. Errors: BAD_ARGUMENT (ctx is NULL).
+ */
+TG_API tg_status tg_context_allow_overlap(tg_context *ctx, bool allow);
 
 /**
  * Waits for the context's work. Returns the first data error, such as an id out of range, that a

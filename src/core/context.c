@@ -87,6 +87,14 @@ tg_status tg_context_set_stream(tg_context *ctx, void *stream)
   return TG_OK;
 }
 
+tg_status tg_context_allow_overlap(tg_context *ctx, bool allow)
+{
+  if (ctx && ctx->device) {
+    ctx->device->overlaps = allow;
+  }
+  return ctx ? TG_OK : TG_BAD_ARGUMENT;
+}
+
 tg_status tg_context_set_num_threads(tg_context *ctx, int32_t num_threads)
 {
   if (!ctx) {

@@ -41,6 +41,7 @@ struct tgi_device {
   struct tgi_tuned *tuned; /* measured products, after tg_context_prepare; NULL: none */
   int64_t measured;        /* products, since tg_tune_begin */
   bool prepared, tuning;
+  bool overlaps; /* kernels that read packed weights may begin before the one ahead has ended */
   struct tgi_memory_pool *pool; /* of the GPU, shared by its contexts */
   struct tgi_staging *staging;  /* pinned memory for copies; NULL: none yet */
 };
