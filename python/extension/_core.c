@@ -256,6 +256,16 @@ static PyObject *clear_tuned(PyObject *module, PyObject *nothing)
   return PyLong_FromLongLong(removed);
 }
 
+static PyObject *allow_overlap(PyObject *module, PyObject *allow)
+{
+  (void)module;
+  if (!PyBool_Check(allow)) { /* a promise is not given by whatever is true */
+    PyErr_Format(PyExc_TypeError, "allow_overlap: allow: expected a bool, got %R", allow);
+    return NULL;
+  }
+  return PyBool_FromLong(tgi_context_allow_overlap(allow == Py_True));
+}
+
 static PyObject *empty(PyObject *module, PyObject *args)
 {
   return tgi_array_empty(((core_state *)PyModule_GetState(module))->array, args);
@@ -373,6 +383,10 @@ static PyMethodDef methods[] = {
     FUNCTION("clear_tuned", clear_tuned, METH_NOARGS,
              "clear_tuned()\n--\n\nDeletes the tables of measured products. How many there "
              "were."),
+    FUNCTION(
+        "allow_overlap", allow_overlap, METH_O,
+        "allow_overlap(allow)\n--\n\nWhether kernels of later calls may begin while the kernel "
+        "ahead of them runs, as tg_context_allow_overlap says. What held before."),
     {NULL, NULL, 0, NULL},
 };
 

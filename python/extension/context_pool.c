@@ -6,6 +6,7 @@
 /* Contexts belong to the process and hold no Python object. They are never destroyed: at the end of
  * the process the GPU's driver may already be unloaded. */
 static _Atomic(tgi_pooled_context *) all; /* only grows, at its head */
+static atomic_bool overlap_allowed;
 
 static bool claim(tgi_pooled_context *c)
 {
@@ -84,7 +85,17 @@ tgi_pooled_context *tgi_context_take(tg_backend backend, int32_t device_index, v
     }
     c->num_threads = num_threads;
   }
+  const bool overlaps = atomic_load_explicit(&overlap_allowed, memory_order_relaxed);
+  if (c && c->overlaps != overlaps) {
+    tg_context_allow_overlap(c->ctx, overlaps); /* fails without a context alone */
+    c->overlaps = overlaps;
+  }
   return c;
+}
+
+bool tgi_context_allow_overlap(bool allow)
+{
+  return atomic_exchange_explicit(&overlap_allowed, allow, memory_order_relaxed);
 }
 
 void tgi_context_give_back(tgi_pooled_context *context)

@@ -5,6 +5,7 @@
 #define TGI_PYTHON_CONTEXT_POOL_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <tegula/tegula.h>
 
 typedef struct tgi_pooled_context {
@@ -13,7 +14,8 @@ typedef struct tgi_pooled_context {
   int32_t device_index;
   void *stream;
   atomic_bool busy;    /* the members above are constant once the context is in the pool */
-  int32_t num_threads; /* as last set, by the call that has the context */
+  int32_t num_threads; /* this and `overlaps` as last set, by the call that has the context */
+  bool overlaps;
   struct tgi_pooled_context *next;
 } tgi_pooled_context;
 
@@ -23,6 +25,10 @@ tgi_pooled_context *tgi_context_take(tg_backend backend, int32_t device_index, v
                                      int32_t num_threads, tg_error *error);
 
 void tgi_context_give_back(tgi_pooled_context *context);
+
+/** tg_context_allow_overlap on every context that is taken from then on. Returns what held before;
+ * initially false. */
+bool tgi_context_allow_overlap(bool allow);
 
 /** Waits for the work of every idle context and reports the first data error that a kernel
  * recorded.

@@ -8,7 +8,7 @@ transformers are imported at the first use of one of these.
 import importlib
 
 from . import _core
-from .settings import allow_nondeterministic, recompute_attention
+from .settings import allow_nondeterministic, allow_overlap, recompute_attention
 
 TYPE_CHECKING = False  # type checkers do not evaluate __getattr__, nor the list of names below
 if TYPE_CHECKING:
@@ -56,7 +56,10 @@ _LATER = {
     "verify": "patching.verification",
     "warmup_all_kernels": "warm_up",
 }  # fmt: skip
-__all__ = ["Array", "allow_nondeterministic", "check", "device_count", "device_info", "recompute_attention", *_LATER]
+__all__ = [
+    "Array", "allow_nondeterministic", "allow_overlap", "check", "device_count", "device_info", "recompute_attention",
+    *_LATER,
+]  # fmt: skip
 
 
 def __getattr__(name):

@@ -1,5 +1,7 @@
 """Settings of the process."""
 
+from . import _core
+
 _nondeterministic = False
 _recomputes_attention = False
 
@@ -15,6 +17,20 @@ def nondeterministic_allowed() -> bool:
     import torch
 
     return _nondeterministic and not torch.are_deterministic_algorithms_enabled()
+
+
+def allow_overlap(allow: bool = True) -> bool:
+    """Allows kernels of later calls on GPUs, in all threads, to begin while the kernel ahead of them on the stream still
+    runs (programmatic dependent launch). Off by default. Returns what held before.
+
+    Until the kernel ahead has ended they read the packed weight and nothing else. So the caller promises that the kernel
+    directly ahead of a call, also one of PyTorch's, does not write the call's packed weight. Copies and sets of memory
+    directly ahead are waited for in any case, and so is all before the kernel ahead. A CUDA graph keeps what held when it
+    was captured.
+
+    It concerns `linear_int4`, `linear_int8` and `linear_fp8` with 16-bit x, on GPUs of compute capability 9.0 and newer for
+    which the build has code. It has no effect elsewhere, or on the bits of results."""
+    return _core.allow_overlap(allow)
 
 
 def recompute_attention(recompute: bool = True) -> None:

@@ -91,6 +91,41 @@ def exports_fp8():
 PRODUCTS = {"int8": (int8_weight, ops.linear_int8), "int4": (int4_weight, ops.linear_int4), "fp8": (fp8_weight, ops.linear_fp8)}
 
 
+@pytest.fixture
+def overlap():
+    yield
+    tegula.allow_overlap(False)
+
+
+def test_overlap_is_off_unless_it_is_allowed(overlap):
+    assert tegula.allow_overlap() is False
+    assert tegula.allow_overlap() is True
+    for wrong in (1, None, "no"):
+        with pytest.raises(TypeError, match="allow_overlap: allow: expected a bool, got "):
+            tegula.allow_overlap(wrong)
+    assert tegula.allow_overlap(False) is True
+    assert tegula.allow_overlap(allow=False) is False
+
+
+@pytest.mark.parametrize("name", ["int8", "int4"])
+def test_launches_that_may_overlap_give_the_same_bits(overlap, name):
+    weight, linear = PRODUCTS[name]
+    x = values(8, 256).bfloat16()
+    weights = [weight(values(256, 256, seed=n) / 16)[0] for n in range(1, 9)]
+
+    def layers():
+        y = x
+        for packed in weights:
+            y = linear(y, packed)
+        return y
+
+    plain = layers()
+    tegula.allow_overlap()
+    assert all(torch.equal(layers(), plain) for _ in range(5))
+    tegula.allow_overlap(False)
+    assert torch.equal(layers(), plain)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products(name, dtype):
