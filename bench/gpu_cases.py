@@ -83,9 +83,12 @@ class Case:
     group: str = ""  # that --group names; such cases are not timed without it
 
 
-def suite_of(entry):
-    """Of the record: that of the best entry, or of one that was asked for."""
-    return f"gpu {entry}" if entry else "gpu"
+OVERLAP = "overlap"
+
+
+def suite_of(entry, overlap=False):
+    """Of the record: that of the best entry, or of one that was asked for; launches that may overlap have their own."""
+    return " ".join(["gpu"] + [entry] * bool(entry) + [OVERLAP] * overlap)
 
 
 def both(op, shapes, **more):

@@ -2,8 +2,8 @@
 """Times Tegula's ops on GPU 0 beside a copy of their bytes and beside their peers, in one process.
 
   gpu_ops.py [--build DIR] [--op NAME] [--dir fwd] [--shape S] [--brief] [--group NAME] [--entry NAME]
-             [--peers torch,compile,liger,liger_cutedsl,quack,fa4 | none] [--quick] [--minutes N]
-             [--csv FILE] [--again] [--list]
+             [--overlap] [--peers torch,compile,liger,liger_cutedsl,quack,fa4 | none] [--quick]
+             [--minutes N] [--csv FILE] [--again] [--list]
 
 The cases are those of gpu_cases.py; --shape with --op times another shape, --brief times a few that
 most peers have, in some 5 minutes, --group those of a group: `quantised`. Results are compared with
@@ -13,7 +13,8 @@ turn. `torch` includes the libraries behind it that a case names (attention: cud
 package is not installed is left out, with a line on standard error. host_us is what a call costs the
 host, issued back to back. With --csv the figures are recorded, and what the file holds for this commit
 is not measured again. With --entry the cases are those that are judged at that entry, too (with
---shape: any), and the figures are a suite of their own.
+--shape: any), and the figures are a suite of their own. So are those with --overlap, which times the
+ops whose launches may overlap where the caller allows it (tg_context_allow_overlap), with that allowed.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from gpu_cases import BRIEF, CASES, GROUPS, suite_of
 from gpu_providers import PEERS, Providers, load_libraries, variants
 from gpu_timing import time_in_turn
 from peers import fa4_peer
+from quantised_cases import MAY_OVERLAP
 from tegula_bench import gpu_state
 from tegula_call import Library
 
@@ -64,6 +66,7 @@ def cases_of(options):
              and options.dir in (None, case.dir)
              and (not options.brief or (case.op, case.dir, case.shape) in BRIEF)
              and (not options.entry or options.shape or options.entry in case.entries)
+             and (not options.overlap or case.op in MAY_OVERLAP)
              and (case.group == options.group or bool(options.op and not options.group))]
     if options.shape and not any(case.shape == options.shape for case in found):
         like = {}
@@ -187,6 +190,8 @@ def parse_options():
                         help=f"{len(BRIEF)} cases of the list, which most peers have")
     parser.add_argument("--group", choices=GROUPS, default="", help="cases of this group alone")
     parser.add_argument("--entry", help="start the chain at this entry: sm90, sm80, any")
+    parser.add_argument("--overlap", action="store_true",
+                        help=f"allow our launches to overlap; cases of {', '.join(MAY_OVERLAP)}")
     parser.add_argument("--peers", default=",".join(PEERS), help="of %(default)s; or none")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_SAMPLES} samples")
     parser.add_argument("--minutes", type=float, default=math.inf,
@@ -202,7 +207,7 @@ def parse_options():
         parser.error(f"--peers: expected some of {', '.join(PEERS)}, got {', '.join(unknown)}")
     options.cases = cases_of(options)
     if not options.cases:
-        parser.error("--op, --dir, --shape: no such case; see --list")
+        parser.error("--op, --dir, --shape, --group: no such case; see --list")
     return options
 
 
@@ -246,12 +251,15 @@ def main():
                           options.entry)
     except RuntimeError as error:  # no GPU, or a build without CUDA
         sys.exit(str(error))
+    if options.overlap:
+        library.allow_overlap()
     commit = options.commit or subprocess.run([bench_ops, "--commit"], check=True, capture_output=True,
                                               text=True).stdout.strip()
     device, driver = gpu_state.name_and_driver()
-    run = results_csv.Run(options.csv, commit, suite_of(options.entry), device=device, driver=driver)
+    run = results_csv.Run(options.csv, commit, suite_of(options.entry, options.overlap), device=device,
+                          driver=driver)
     print(f"# {device}; {driver}; commit {commit}; torch {torch.__version__}; first entry "
-          f"{library.entry}")
+          f"{library.entry}{'; launches may overlap' * options.overlap}")
     if options.csv and ("dirty" in commit or commit == "unknown"):
         print("warning: the binaries are not those of a commit: commit, build and measure again",
               file=sys.stderr)

@@ -6,6 +6,7 @@ ROWS = (1, 4, 8, 16, 32, 64, 128)
 FEW_ROWS = (1, 8, 16)
 INT4 = "_g128_sf16"
 OTHERS = ("linear_int8", "linear_fp8")  # weight only
+MAY_OVERLAP = ("linear_int4", *OTHERS)  # ops whose launches may, where the caller allows it
 DYNAMIC_SHAPE = "8192x8192x8192_dynamic"  # int8 times int8, a scale for each token
 
 # e4m3 times e4m3, of codes: sums of every 128 of k, and ("_fast") of all, in the tensor core.

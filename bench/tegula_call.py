@@ -94,6 +94,10 @@ class Library:
         """Later calls go to this torch.cuda.Stream."""
         self.demand(self.lib.tg_context_set_stream(self.ctx, stream.cuda_stream))
 
+    def allow_overlap(self):
+        """Kernels of later calls may begin while the one ahead runs, which must not write their packed weight."""
+        self.demand(self.lib.tg_context_allow_overlap(self.ctx, ctypes.c_bool(True)))
+
     def wait(self):
         """Waits for the calls and reports what their kernels found wrong with the data."""
         self.demand(self.lib.tg_context_check(self.ctx))

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+from gpu_cases import OVERLAP
 from tegula_bench import newest_runs
 
 newest, number = newest_runs.newest, newest_runs.number
@@ -16,10 +17,9 @@ WORDS = {"fwd": "forward", "bwd": "backward", "step": "step", "decode": "decode"
          "encode": "encoding", "load": "loading", "evaluation": "evaluation"}
 
 
-def by_entry(suite):
-    """What the case of a suite that is not of the best entry adds to its name."""
-    entry = suite.partition(" ")[2]
-    return f" by {entry}" if entry else ""
+def how_run(suite):
+    """What the cases of a suite add to their names: an entry that is not the best one, launches that may overlap."""
+    return "".join(", launches that may overlap" if word == OVERLAP else f" by {word}" for word in suite.split()[1:])
 
 
 @dataclasses.dataclass
@@ -67,7 +67,7 @@ class Ratio:
     def judge(self, cases):
         rows = cases.get((self.suite, self.op, self.dir, self.dtype, self.shape), [])
         them = [row for row in rows if row["impl"] in self.impl and row["config"].endswith(self.config)]
-        where = f" {self.where}" if self.where else by_entry(self.suite)
+        where = f" {self.where}" if self.where else how_run(self.suite)
         text = f"{self.op} {WORDS[self.dir]}{where}, {self.dtype} {self.shape}"
         want = f"{self.required:.3g}x {' or '.join(self.impl)} {self.config}".rstrip()
         if not them:

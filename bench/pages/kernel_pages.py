@@ -15,7 +15,7 @@ import pathlib
 import re
 
 import results_csv
-from pages.bars import by_entry, newest, number, ours_of
+from pages.bars import how_run, newest, number, ours_of
 from pages.markdown_table import table
 from pages.performance import ROOT, beside
 from tegula_bench import newest_runs
@@ -36,7 +36,7 @@ def line_of(case, rows):
     mine = ours_of(rows)
     us, floor = 1e3 * number(mine, "ms"), floor_us(mine)
     share = f"{number(mine, 'roof_share'):.1%}" if mine["roof"] else ""
-    return (" ".join(case[1:]) + by_entry(case[0]), f"{number(mine, 'bytes') / 1e6:.4g}",
+    return (" ".join(case[1:]) + how_run(case[0]), f"{number(mine, 'bytes') / 1e6:.4g}",
             f"{number(mine, 'flops') / 1e9:.3g}", f"{floor:.1f}" if floor else "", f"{us:.1f}",
             f"{floor / us:.0%}" if floor else "", share, beside(rows))
 
@@ -60,7 +60,7 @@ def figures(cards, ops):
 
 
 def times_of_the_gpu(cases):
-    """Those of the suites "gpu" and "gpu ENTRY"; another one, "host", has times of the host."""
+    """Those of the suites "gpu", "gpu ENTRY" and "gpu overlap"; another one, "host", has times of the host."""
     return {case: rows for case, rows in cases.items() if case[0].split()[0] == "gpu"}
 
 

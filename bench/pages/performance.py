@@ -14,7 +14,7 @@ import sys
 
 import results_csv
 from pages import decode_page, forward_page, gpu_bars, headline, quantised_page, training_page
-from pages.bars import WORDS, by_entry, judge, judge_cards, newest, number, ours_of, peers_of
+from pages.bars import WORDS, how_run, judge, judge_cards, newest, number, ours_of, peers_of
 from pages.markdown_table import table
 from tegula_bench import newest_runs
 
@@ -168,7 +168,7 @@ def gpu_section(cases, card):
         share = f"{number(mine, 'roof_share'):.1%}" if mine["roof"] else ""
         memory = [f"{row['impl']} {number(row, 'peak_bytes') / 1e9:.2f}" for row in rows
                   if row["peak_bytes"]]
-        lines.append((f"{case[1]} {case[2]}{by_entry(case[0])}", case[3], case[4], f"{1e3 * number(mine, 'ms'):.1f}",
+        lines.append((f"{case[1]} {case[2]}{how_run(case[0])}", case[3], case[4], f"{1e3 * number(mine, 'ms'):.1f}",
                       *rates(mine), share, f"{number(mine, 'host_us'):.1f}", beside(rows),
                       ", ".join(memory)))
     yield from table(("op", "dtype", "shape", "us", "GB/s", "TFLOP/s", "of copy", "host us",

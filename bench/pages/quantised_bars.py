@@ -3,7 +3,8 @@
 
 import dataclasses
 
-from pages.bars import NOT_MEASURED, Ratio, Share, number, ours_of
+from gpu_cases import suite_of
+from pages.bars import NOT_MEASURED, Ratio, Share, how_run, number, ours_of
 from quantised_cases import DYNAMIC_SHAPE, FEW_ROWS, FP8_SIZES, MXFP4_SHAPES, OTHERS, WEIGHTS, int4_shape
 
 
@@ -15,18 +16,19 @@ class Least:
     required: float
     shape: object  # of rows and a weight -> the case's
     how: str = ""
+    suite: str = "gpu"
 
     def judge(self, cases):
         found = []
         for weight in WEIGHTS:
             for rows in self.rows:
                 shape = self.shape(rows, weight)
-                measured = cases.get(("gpu", self.op, "fwd", "bf16", shape), [])
+                measured = cases.get((self.suite, self.op, "fwd", "bf16", shape), [])
                 theirs = [number(row, "ms") for row in measured if row["impl"] == "torch"]
                 if theirs:
                     found.append((min(theirs) / number(ours_of(measured), "ms"), shape))
         few = " and ".join(map(str, self.rows)) if len(self.rows) < 3 else f"{self.rows[0]} to {self.rows[-1]}"
-        text = f"{self.op} forward, bf16, {few} rows{self.how}"
+        text = f"{self.op} forward, bf16, {few} rows{self.how}{how_run(self.suite)}"
         want, cases_of = f"{self.required:.3g}x cuBLAS bf16", len(WEIGHTS) * len(self.rows)
         if not found:
             return [(text, want, NOT_MEASURED, False)]
@@ -39,14 +41,13 @@ def plain_shape(rows, weight):
     return f"{rows}x{weight}"
 
 
-# Our launches are plain; where launches that may overlap are allowed, more is required.
+# Where our launches may overlap (gpu_ops.py --overlap, a suite of its own), more is required.
 PLAIN = (((1, 4, 8), 2.3), ((16,), 1.9), ((64,), 1.1), ((128,), 0.84))
 OVERLAPPING = (((1, 4, 8), 2.6), ((16,), 2.1), ((32,), 1.6), ((64,), 1.2), ((128,), 0.9))
 
 BARS = [
     *[Least("linear_int4", rows, least, int4_shape, ", plain launches") for rows, least in PLAIN],
-    *[Least("linear_int4", rows, least, int4_shape, ", launches that may overlap")
-      for rows, least in OVERLAPPING],
+    *[Least("linear_int4", rows, least, int4_shape, suite=suite_of("", overlap=True)) for rows, least in OVERLAPPING],
     *[Least(op, FEW_ROWS, 1.5, plain_shape) for op in OTHERS],
     Ratio("gpu", "linear_int8", "fwd", "bf16", DYNAMIC_SHAPE, ("cublas_int8",), 0.95),
     *[Ratio("gpu", "linear_fp8_fp8", "fwd", "bf16", f"{size}_xf8{words}", peers, least) for size in FP8_SIZES

@@ -20,8 +20,10 @@ from tegula_bench.newest_runs import newest  # noqa: E402
 
 @pytest.fixture
 def recorded(tmp_path):
-    def make(*rows):
-        run = results_file.Run(tmp_path / "rows.csv", "abcdef01", "gpu", device="NVIDIA H200", driver="d")
+    def make(*rows, overlap=False):
+        run = results_file.Run(
+            tmp_path / "rows.csv", "abcdef01", gpu_cases.suite_of(None, overlap), device="NVIDIA H200", driver="d"
+        )
         run.append([{"config": "graph", "version": "0", "dir": "fwd", "dtype": "bf16", **row} for row in rows])
         return newest(results_file.read(tmp_path / "rows.csv"))
 
@@ -53,7 +55,7 @@ def test_every_bar_has_its_cases():
 def test_a_group_is_timed_when_it_is_asked_for(monkeypatch):
     pytest.importorskip("torch")
     gpu_ops = pytest.importorskip("gpu_ops")
-    none = dict(op=None, dir=None, brief=False, entry=None, shape=None, group="")
+    none = dict(op=None, dir=None, brief=False, entry=None, overlap=False, shape=None, group="")
 
     def groups(**options):
         return {case.group for case in gpu_ops.cases_of(types.SimpleNamespace(**{**none, **options}))}
@@ -61,7 +63,9 @@ def test_a_group_is_timed_when_it_is_asked_for(monkeypatch):
     assert groups() == {""} == groups(brief=True)
     assert groups(group="quantised") == {"quantised"} == groups(op="linear_fp8")
     assert groups(op="linear") == {"", "products", "quantised"} and groups(op="linear", group="quantised") == {"quantised"}
-    assert len(gpu_ops.cases_of(types.SimpleNamespace(**{**none, "group": "quantised"}))) == 21 + 18 + 1 + 10 + 15 + 4
+    quantised = {**none, "group": "quantised"}
+    assert len(gpu_ops.cases_of(types.SimpleNamespace(**quantised))) == 21 + 18 + 1 + 10 + 15 + 4
+    assert len(gpu_ops.cases_of(types.SimpleNamespace(**{**quantised, "overlap": True}))) == 21 + 18 + 1 + 10
 
 
 @pytest.mark.parametrize("ratio, plain, overlapping", [
@@ -69,9 +73,45 @@ def test_a_group_is_timed_when_it_is_asked_for(monkeypatch):
     (0.85, [False, False, False, True], [False] * 5)])  # fmt: skip
 def test_int4_is_judged_by_its_rows(recorded, ratio, plain, overlapping):
     lines = judged(recorded(*int4(ratio)), "linear_int4")
-    assert [line[0] for line in lines[:4]] == [
-        f"linear_int4 forward, bf16, {rows} rows, plain launches" for rows in ("1 to 8", "16", "64", "128")]
+    assert [line[0] for line in lines] == [
+        *(f"linear_int4 forward, bf16, {rows} rows, plain launches" for rows in ("1 to 8", "16", "64", "128")),
+        *(f"linear_int4 forward, bf16, {rows} rows, launches that may overlap" for rows in ("1 to 8", "16", "32", "64", "128"))]  # fmt: skip
+    assert [line[3] for line in lines[:4]] == plain
+    assert all(line[2:] == (NOT_MEASURED, False) for line in lines[4:])
+    lines = judged(recorded(*int4(ratio), overlap=True), "linear_int4")
     assert [line[3] for line in lines] == plain + overlapping
+
+
+@pytest.mark.parametrize("plain, overlapping", [(3.0, 0.5), (0.5, 3.0)])
+@pytest.mark.parametrize("last", [True, False])
+def test_each_kind_of_launch_is_judged_by_its_own_rows(recorded, plain, overlapping, last):
+    for overlap in (not last, last):
+        cases = recorded(*int4(overlapping if overlap else plain), overlap=overlap)
+    assert [line[3] for line in judged(cases, "linear_int4")] == [plain > 1] * 4 + [overlapping > 1] * 5
+
+
+def test_launches_that_may_overlap_replace_no_plain_ones(recorded, tmp_path):
+    """Neither on the pages nor in the record."""
+    shape = int4_shape(8, WEIGHTS[0])
+    before = "\n".join(quantised_page.section(recorded(*beside("linear_int4", shape, 0.02)), ""))
+    cases = recorded(*beside("linear_int4", shape, 0.01), overlap=True)
+    assert "\n".join(quantised_page.section(cases, "")) == before
+    rows = results_file.read(tmp_path / "rows.csv")
+    text = "\n".join(performance.document([], rows))
+    assert f"| linear_int4 fwd | bf16 | {shape} | 20.0 |" in text
+    assert f"| linear_int4 fwd, launches that may overlap | bf16 | {shape} | 10.0 |" in text
+    plain = [row for row in rows if row["suite"] == "gpu"]
+    for held, overlap, found in ((plain, False, True), (plain, True, False), (rows, True, True)):
+        identity = dict(op="linear_int4", shape=shape, suite=gpu_cases.suite_of("", overlap))
+        assert results_file.recorded(held, "abcdef01", identity, ["torch"]) == found
+
+
+def test_the_programs_allow_overlap():
+    pytest.importorskip("torch")
+    from runtime import BUILD
+    from tegula_call import Library
+
+    Library(next(BUILD.rglob("libtegula.so")), ROOT / "include", 1).allow_overlap()
 
 
 def test_the_least_ratio_counts_and_every_weight(recorded):
