@@ -79,9 +79,9 @@ __device__ __forceinline__ float4 load_in_cluster(uint32_t from)
   return v;
 }
 
-/** How clusters of a kernel are started. Not to be moved: config points to the attribute. */
+/** How clusters of a kernel are started. Not to be moved: config points to the attributes. */
 struct cluster_launch {
-  cudaLaunchAttribute attribute;
+  cudaLaunchAttribute attributes[2]; /* blocks of a cluster; overlap */
   cudaLaunchConfig_t config;
 };
 
@@ -90,16 +90,24 @@ inline cudaError_t prepare_clusters(const tg_context *ctx, const void *kernel, i
                                     int threads, size_t shared, cluster_launch *l)
 {
   *l = {};
-  l->attribute.id = cudaLaunchAttributeClusterDimension;
-  l->attribute.val.clusterDim.x = (unsigned)blocks;
-  l->attribute.val.clusterDim.y = l->attribute.val.clusterDim.z = 1;
+  l->attributes[0].id = cudaLaunchAttributeClusterDimension;
+  l->attributes[0].val.clusterDim.x = (unsigned)blocks;
+  l->attributes[0].val.clusterDim.y = l->attributes[0].val.clusterDim.z = 1;
   l->config.gridDim = dim3((unsigned)blocks);
   l->config.blockDim = dim3((unsigned)threads);
   l->config.dynamicSmemBytes = shared;
   l->config.stream = (cudaStream_t)ctx->device->stream;
-  l->config.attrs = &l->attribute;
+  l->config.attrs = l->attributes;
   l->config.numAttrs = 1;
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+}
+
+/** As launch_overlapping: of a kernel that awaits the one before, if the caller allows that. */
+inline void let_clusters_overlap(const tg_context *ctx, cluster_launch *l)
+{
+  l->attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  l->attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  l->config.numAttrs = ctx->device->overlaps ? 2 : 1;
 }
 
 /** Clusters that run at once: fewer than multiprocessors / blocks where a group of multiprocessors
@@ -121,7 +129,7 @@ tg_status launch_clusters(const tg_context *ctx, cudaError_t e, void (*kernel)(P
 {
   if (e == cudaSuccess) {
     void *pointers[] = {(void *)&args...};
-    l->config.gridDim.x = (unsigned)clusters * l->attribute.val.clusterDim.x;
+    l->config.gridDim.x = (unsigned)clusters * l->attributes[0].val.clusterDim.x;
     e = cudaLaunchKernelExC(&l->config, (const void *)kernel, pointers);
   }
   if (e != cudaSuccess) {

@@ -9,7 +9,8 @@
  * own wait for a is over. Where b says let_next_begin behind that wait, c may even take what a left
  * without one, but must not end before b. A call's first kernel is started by launch, which waits
  * for all that the stream did before: nothing changes towards the caller's kernels, and a workspace
- * is free for the next call.
+ * is free for the next call. Where the caller allows it (tg_context_allow_overlap), it is started
+ * by launch_overlapping instead if ahead of its wait it touches nothing but packed weights.
  */
 #ifndef TGI_CUDA_LAUNCH_CUH
 #define TGI_CUDA_LAUNCH_CUH
@@ -53,11 +54,18 @@ __host__ __device__ constexpr int64_t divide_up(int64_t a, int64_t b)
 /** Whether kernels of the entry may begin before the one ahead of them has ended. */
 constexpr bool kOverlaps = TGI_VIRTUAL >= 90;
 
+/** Whether there is await_kernel_before in the kernel's code: in PTX for 8.0, there is not. */
+inline bool awaits_kernel_before(const void *kernel)
+{
+  cudaFuncAttributes code;
+  return cudaFuncGetAttributes(&code, kernel) == cudaSuccess && code.ptxVersion >= 90;
+}
+
 /** Until the kernel before has ended, and its writes are there. By every thread that touches what
  * it touched; returns at once where launch started this kernel. */
 __device__ __forceinline__ void await_kernel_before()
 {
-#if TGI_VIRTUAL >= 90
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" : : : "memory");
 #endif
 }
@@ -66,7 +74,7 @@ __device__ __forceinline__ void await_kernel_before()
  * waits for all of this one. */
 __device__ __forceinline__ void let_next_begin()
 {
-#if TGI_VIRTUAL >= 90
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
 }
@@ -74,7 +82,7 @@ __device__ __forceinline__ void let_next_begin()
 /**
  * Starts `kernel` with `grid` x `threads` and `shared` bytes on the context's stream; 0 blocks: OK.
  * gridDim.x is at most 2^31 - 1, gridDim.y and z 65535: what may be more is a loop in the kernel.
- * `follows`: as launch_next, behind another kernel of the same call.
+ * `follows`: it may begin as soon as the kernel before lets it, whose end it awaits.
  */
 template <typename... Params>
 tg_status launch_kernel(const tg_context *ctx, bool follows, void (*kernel)(Params...), dim3 grid,
@@ -99,7 +107,7 @@ tg_status launch_kernel(const tg_context *ctx, bool follows, void (*kernel)(Para
     config.dynamicSmemBytes = shared;
     config.stream = (cudaStream_t)ctx->device->stream;
     config.attrs = &overlap;
-    config.numAttrs = kOverlaps && follows ? 1 : 0;
+    config.numAttrs = follows ? 1 : 0;
     e = cudaLaunchKernelExC(&config, (const void *)kernel, pointers);
   }
   if (e != cudaSuccess) {
@@ -125,7 +133,16 @@ template <typename... Params>
 tg_status launch_next(const tg_context *ctx, void (*kernel)(Params...), dim3 grid, int threads,
                       size_t shared, typename same_type<Params>::type... args)
 {
-  return launch_kernel(ctx, true, kernel, grid, threads, shared, args...);
+  return launch_kernel(ctx, kOverlaps, kernel, grid, threads, shared, args...);
+}
+
+/** The same of a call's first kernel, if the caller allows that; else as launch. */
+template <typename... Params>
+tg_status launch_overlapping(const tg_context *ctx, void (*kernel)(Params...), dim3 grid,
+                             int threads, size_t shared, typename same_type<Params>::type... args)
+{
+  const bool may = ctx->device->overlaps && awaits_kernel_before((const void *)kernel);
+  return launch_kernel(ctx, may, kernel, grid, threads, shared, args...);
 }
 
 /** A block for each of n pieces of work, in as far as a grid can have them: kernels loop by

@@ -57,10 +57,10 @@ __device__ __forceinline__ int64_t packed_long(const uint8_t *at, bool aligned)
   return (int64_t)((uint64_t)packed_word(at + 4, aligned) << 32 | packed_word(at, aligned));
 }
 
-/** True if the header says what the call says. One thread of the grid records what does not fit. */
-__device__ inline bool packed_header_fits(const packed_weight &w, bool recorder)
+/** True if the header, of which `h` is a copy, says what the call says. One thread of the grid
+ * records what does not fit. */
+__device__ inline bool packed_header_fits(const packed_weight &w, const uint8_t *h, bool recorder)
 {
-  const uint8_t *h = w.data;
   const int64_t magic = packed_long(h, w.aligned);
   const int64_t out = packed_long(h + offsetof(tgi_packed_header, out), w.aligned);
   const int64_t in = packed_long(h + offsetof(tgi_packed_header, in), w.aligned);
@@ -78,6 +78,12 @@ __device__ inline bool packed_header_fits(const packed_weight &w, bool recorder)
     }
   }
   return fits;
+}
+
+/** The same of the header where it lies. */
+__device__ inline bool packed_header_fits(const packed_weight &w, bool recorder)
+{
+  return packed_header_fits(w, w.data, recorder);
 }
 
 } // namespace TGI_CUDA_ENTRY

@@ -34,6 +34,7 @@ inline namespace TGI_CUDA_ENTRY
 
 constexpr int kTeams = 8;
 constexpr int kChunk = 128, kStep = 32, kChunkSteps = kChunk / kStep;
+constexpr int kHeaderRoom = 128; /* of a block's shared memory, for the weight's header */
 
 struct quantised_product {
   const void *x, *bias; /* x: or its digits */
@@ -49,13 +50,21 @@ struct quantised_product {
   tg_dtype bias_dtype, y_dtype;
 };
 
-/** Up to 16 bytes from memory to shared memory, then zeros. The address is aligned to 16. */
-__device__ __forceinline__ void copy_some(uint32_t to, const void *from, int bytes)
+/** 16 bytes from memory to shared memory if `exists`; else nothing happens. */
+__device__ __forceinline__ void copy_if(uint32_t to, const void *from, bool exists)
 {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0;\n"
+               "@p cp.async.cg.shared.global [%0], [%1], 16; }"
                :
-               : "r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes)
+               : "r"(to), "l"(__cvta_generic_to_global(from)), "r"((uint32_t)exists)
                : "memory");
+}
+
+/** The value, which the compiler does not make again where it is used. */
+__device__ __forceinline__ int held(int v)
+{
+  asm volatile("" : "+r"(v));
+  return v;
 }
 
 /** a * b + c of pairs. */
@@ -97,46 +106,43 @@ template <int Panels, int OfWarp, int Tiles, int Stages> struct quantised_block 
   static size_t shared_bytes(const quantised_product &p, int tile_bytes)
   {
     const int ring = kTeams * Stages * stage_bytes(p, tile_bytes);
-    return (size_t)(ring > kPartBytes ? ring : kPartBytes);
+    return (size_t)(kHeaderRoom + (ring > kPartBytes ? ring : kPartBytes));
   }
 };
 
 /** Rows of x on their way to a team. A warp copies two rows of a chunk at a time, a half row of 128
  * bytes by eight neighbouring lanes; in shared memory a step's 16 bytes of a lane lie where that
- * lane reads them. */
+ * lane reads them. Rows that do not exist are zeros. */
 template <int kTiles> struct rows_of_x {
   static constexpr int kTileBytes = 8 * 2 * kChunk;
   const char *row; /* the lane's first one, of its next chunk */
-  const quantised_product &product;
-  int rows; /* that there are from its first one on */
-  uint32_t place;
+  int64_t step;    /* bytes to the lane's next row */
+  int rows;        /* that there are from its first one on */
+  int place;
 
   __device__ __forceinline__ rows_of_x(const quantised_product &p, int64_t row0, int64_t chunk)
-      : product(p)
   {
     const int lane = threadIdx.x % kWarp, unit = lane % 16;
     const int64_t left = p.rows - row0 - lane / 16;
     const int64_t first = left > 0 ? row0 + lane / 16 : 0;
     row = static_cast<const char *>(p.x) + (first * p.x_step + chunk * kChunk + 8 * unit) * 2;
-    rows = left < 8 * kTiles ? (int)left : 8 * kTiles;
-    place = (unit / 4 * kWarp + lane / 16 * 4 + unit % 4) * 16;
+    step = 4 * p.x_step;
+    rows = held(left < 8 * kTiles ? (int)left : 8 * kTiles);
+    place = held((unit / 4 * kWarp + lane / 16 * 4 + unit % 4) * 16);
   }
 
-  /** Copies the next chunk, which has `columns` columns, all or less than all of them: the part of
-   * the team's warp `warp` of `kWarps`. */
+  /** Copies the next chunk, which has `columns` columns, a multiple of 8, all or less than all of
+   * them: the part of the team's warp `warp` of `kWarps`. */
   template <int kWarps, bool kAll>
   __device__ __forceinline__ void copy(uint32_t to, int columns, int warp)
   {
-    const int left = 2 * (columns - 8 * ((int)threadIdx.x % 16));
-    const int most = kAll || left > 16 ? 16 : left < 0 ? 0 : left;
-    const int64_t step = 4 * product.x_step; /* to the lane's next row */
+    const bool is_in_row = kAll || 8 * ((int)threadIdx.x % 16) < columns;
     const char *from = row + warp * step;
     const uint32_t mine = to + place + warp * 8 * 16;
-    const int left_rows = rows - 2 * warp;
 #pragma unroll
     for (int i = 0; i < 4 * kTiles; i += kWarps) { /* rows 2 (i + warp) and 2 (i + warp) + 1 */
-      const int bytes = 2 * i < left_rows ? most : 0;
-      copy_some(mine + i / 4 * kTileBytes + i % 4 * 8 * 16, bytes ? from : row, bytes);
+      copy_chunk(mine + i / 4 * kTileBytes + i % 4 * 8 * 16, from,
+                 is_in_row && 2 * (i + warp) < rows);
       from += kWarps * step;
     }
     row += 2 * kChunk;
@@ -279,6 +285,126 @@ __device__ __forceinline__ void store_sum(const Operand &operand, const quantise
   store_any(p.y, p.y_dtype, row * p.y_step + o, fits ? y : CUDART_NAN_F);
 }
 
+/** What a warp multiplies: panels, and of k the chunks of its team's run. */
+struct run_part {
+  int64_t panel, row0; /* the first ones */
+  int own;             /* panels, or less than 1 */
+  int warp;            /* of the team */
+  int first, end;      /* chunks */
+  int stage_bytes, x_at;
+  uint32_t ring; /* the team's stages, in each the panels and, at x_at, rows of x */
+  int barrier;   /* of a team of several warps */
+
+  __device__ __forceinline__ void set_run(int chunks, int run_number)
+  {
+    const int run = (chunks + kTeams - 1) / kTeams;
+    first = run_number * run;
+    end = first + run < chunks ? first + run : chunks;
+  }
+};
+
+/** The weight's header on its way to shared memory, by the block's first warp. */
+__device__ __forceinline__ void copy_header(const quantised_product &p, const uint8_t *to)
+{
+  copy_if(shared_address(to) + 16 * threadIdx.x, p.w.data + 16 * threadIdx.x,
+          16 * threadIdx.x < TGI_PACKED_HEADER_BYTES);
+}
+
+/** total = the sums of a run. On return all of the thread's copies have come. */
+template <typename T, typename B, typename Operand, typename Sum>
+__device__ __forceinline__ void sum_run(const Operand &operand, const quantised_product &p,
+                                        const run_part &r,
+                                        Sum (&total)[B::kOfWarp][2][B::kTiles][4])
+{
+  constexpr int kOfWarp = B::kOfWarp, kStages = B::kStages;
+  const int own_at = r.warp * kOfWarp * p.stage_bytes, end = r.end;
+  const int whole = end < (int)(p.w.in / kChunk) ? end : (int)(p.w.in / kChunk);
+  const int columns_left = (int)(p.w.in % kChunk); /* of the chunk behind the whole ones */
+  operand.visit([&](auto form) {
+    typename Operand::template rows<B::kTiles> rows(p, r.row0, r.first);
+    form.template begin<kOfWarp>(p, r.panel, r.first);
+    const auto copy_weight = [&](int chunk, uint32_t stage) {
+      if (chunk < whole) {
+        form.template copy<kOfWarp, true>(r.own, kChunk, stage + own_at, p.stage_bytes);
+      } else if (chunk < end) {
+        form.template copy<kOfWarp, false>(r.own, columns_left, stage + own_at, p.stage_bytes);
+      }
+    };
+    const auto copy_rows = [&](int chunk, uint32_t stage) {
+      if (chunk < whole) {
+        rows.template copy<B::kPanelWarps, true>(stage + r.x_at, kChunk, r.warp);
+      } else if (chunk < end) {
+        rows.template copy<B::kPanelWarps, false>(stage + r.x_at, columns_left, r.warp);
+      }
+      commit_copies();
+    };
+#pragma unroll
+    for (int i = 0; i < kStages - 1; i++) {
+      copy_weight(r.first + i, r.ring + i * r.stage_bytes);
+    }
+    await_kernel_before(); /* which may have made x */
+#pragma unroll
+    for (int i = 0; i < kStages - 1; i++) {
+      copy_rows(r.first + i, r.ring + i * r.stage_bytes);
+    }
+    const uint32_t last = r.ring + (kStages - 1) * r.stage_bytes;
+    uint32_t at = r.ring, before = last; /* the chunk's stage, and that of the one before it */
+#pragma unroll 1
+    for (int chunk = r.first; chunk < end; chunk++) {
+      wait_for_copies<kStages - 2>();
+      if constexpr (B::kPanelWarps == 1) {
+        __syncwarp();
+      } else {
+        sync_some(r.barrier, B::kTeamThreads);
+      }
+      copy_weight(chunk + kStages - 1, before);
+      copy_rows(chunk + kStages - 1, before);
+      if (chunk < whole) {
+        form.template multiply<T, true>(total, at + own_at, p.stage_bytes, at + r.x_at,
+                                        kChunkSteps);
+      } else {
+        form.template multiply<T, false>(total, at + own_at, p.stage_bytes, at + r.x_at,
+                                         (columns_left + kStep - 1) / kStep);
+      }
+      before = at;
+      at = at == last ? r.ring : at + r.stage_bytes;
+    }
+  });
+  wait_for_copies<0>();
+}
+
+/** Leaves a team's sums for the block: of row r of x, output o of the block at r * step + o. */
+template <int kOfWarp, int kTiles, typename Sum>
+__device__ __forceinline__ void leave_sums(const Sum (&total)[kOfWarp][2][kTiles][4], Sum *to,
+                                           int step, int warp)
+{
+  const int g = threadIdx.x % kWarp / 4, q = threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < kOfWarp; i++) {
+#pragma unroll
+    for (int n = 0; n < kTiles; n++) {
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        const pack<Sum, 4> four = {
+            {total[i][0][n][j], total[i][0][n][2 + j], total[i][1][n][j], total[i][1][n][2 + j]}};
+        *reinterpret_cast<pack<Sum, 4> *>(to + (8 * n + 2 * q + j) * step +
+                                          (warp * kOfWarp + i) * TGI_PANEL_ROWS + 4 * g) = four;
+      }
+    }
+  }
+}
+
+/** Half of the runs' sums of an element, `apart` from each other, in their order. */
+template <typename Sum> __device__ __forceinline__ Sum add_half(const Sum *first, int apart)
+{
+  Sum sum = first[0];
+#pragma unroll
+  for (int t = 1; t < kTeams / 2; t++) {
+    sum = sum + first[t * apart];
+  }
+  return sum;
+}
+
 namespace
 {
 
@@ -286,114 +412,54 @@ template <typename Operand, typename T, typename B>
 __global__ void __launch_bounds__(B::kThreads, 1)
     quantised_product_kernel(const quantised_product p)
 {
-  constexpr int kTiles = B::kTiles, kOfWarp = B::kOfWarp, kStages = B::kStages;
+  constexpr int kTiles = B::kTiles, kOfWarp = B::kOfWarp;
   extern __shared__ __align__(128) uint8_t shared[];
-  const int lane = threadIdx.x % kWarp, g = lane / 4, q = lane % 4;
-  const int team = threadIdx.x / B::kTeamThreads, warp = threadIdx.x % B::kTeamThreads / kWarp;
+  const int team = threadIdx.x / B::kTeamThreads;
   using sum_type = typename std::conditional<Operand::kIntegers, int, float>::type;
-  using rows_type = typename Operand::template rows<kTiles>;
-  const int stage_bytes = B::stage_bytes(p, rows_type::kTileBytes);
-  const int64_t panel0 = (int64_t)blockIdx.x * B::kPanels, row0 = (int64_t)blockIdx.y * B::kRows;
-  const int64_t own0 = panel0 + warp * kOfWarp, left = divide_up(p.w.out, TGI_PANEL_ROWS) - own0;
-  const int own = left < kOfWarp ? (int)left : kOfWarp; /* panels, or less than 1 */
+  const int64_t panel0 = (int64_t)blockIdx.x * B::kPanels;
   const bool recorder = blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0;
 
-  Operand operand(p); /* before the header is read, if it can */
+  let_next_begin();
+  Operand operand(p);
   bool fits = true;
   if (operand.needs_header()) {
-    fits = operand.read_header(p, recorder);
+    fits = operand.read_header(p, p.w.data, recorder);
   }
-  const int chunks = fits ? (int)divide_up(p.w.in, kChunk) : 0;
-  const int run = (chunks + kTeams - 1) / kTeams, first = team * run;
-  const int end = first + run < chunks ? first + run : chunks;
-  const uint32_t ring = shared_address(shared) + team * kStages * stage_bytes;
-  const uint32_t own_at = warp * kOfWarp * p.stage_bytes, x_at = B::kPanels * p.stage_bytes;
+  const bool later = !operand.needs_header();
+  if (threadIdx.x < kWarp) {
+    copy_header(p, shared);
+  }
+  run_part r;
+  r.warp = threadIdx.x % B::kTeamThreads / kWarp;
+  r.panel = panel0 + r.warp * kOfWarp;
+  r.row0 = (int64_t)blockIdx.y * B::kRows;
+  const int64_t left = divide_up(p.w.out, TGI_PANEL_ROWS) - r.panel;
+  r.own = left < kOfWarp ? (int)left : kOfWarp;
+  r.set_run(fits ? (int)divide_up(p.w.in, kChunk) : 0, team);
+  r.stage_bytes = B::stage_bytes(p, Operand::template rows<kTiles>::kTileBytes);
+  r.x_at = B::kPanels * p.stage_bytes;
+  r.ring = shared_address(shared) + kHeaderRoom + team * B::kStages * r.stage_bytes;
+  r.barrier = 1 + team;
   sum_type total[kOfWarp][2][kTiles][4] = {};
-  const bool early = !operand.needs_header();
-  operand.visit([&](auto form) {
-    rows_type rows(p, row0, first);
-    form.template begin<kOfWarp>(p, own0, first);
-    const auto copy = [&](int chunk, int stage) {
-      const uint32_t to = ring + stage * stage_bytes;
-      const int64_t columns = p.w.in - (int64_t)chunk * kChunk;
-      if (chunk < end && columns >= kChunk) {
-        form.template copy<kOfWarp, true>(own, kChunk, to + own_at, p.stage_bytes);
-        rows.template copy<B::kPanelWarps, true>(to + x_at, kChunk, warp);
-      } else if (chunk < end) {
-        form.template copy<kOfWarp, false>(own, (int)columns, to + own_at, p.stage_bytes);
-        rows.template copy<B::kPanelWarps, false>(to + x_at, (int)columns, warp);
-      }
-      commit_copies();
-    };
-#pragma unroll
-    for (int i = 0; i < kStages - 1; i++) {
-      copy(first + i, i);
-    }
-    if (early) {
-      fits = operand.read_header(p, recorder);
-      form.complete(operand);
-    }
-    int stage = 0, next_stage = kStages - 1;
-#pragma unroll 1
-    for (int chunk = first; chunk < end; chunk++) {
-      wait_for_copies<kStages - 2>();
-      if constexpr (B::kPanelWarps == 1) {
-        __syncwarp();
-      } else {
-        sync_some(1 + team, B::kTeamThreads);
-      }
-      copy(chunk + kStages - 1, next_stage);
-      const uint32_t at = ring + stage * stage_bytes;
-      const int64_t columns = p.w.in - (int64_t)chunk * kChunk;
-      if (columns >= kChunk) {
-        form.template multiply<T, true>(total, at + own_at, p.stage_bytes, at + x_at, kChunkSteps);
-      } else {
-        form.template multiply<T, false>(total, at + own_at, p.stage_bytes, at + x_at,
-                                         (int)divide_up(columns, kStep));
-      }
-      stage = stage + 1 == kStages ? 0 : stage + 1;
-      next_stage = next_stage + 1 == kStages ? 0 : next_stage + 1;
-    }
-  });
-  wait_for_copies<0>();
+  sum_run<T, B>(operand, p, r, total);
   __syncthreads();
-
-  sum_type *parts = reinterpret_cast<sum_type *>(shared) + team * B::kRows * B::kPartStep;
-#pragma unroll
-  for (int i = 0; i < kOfWarp; i++) {
-#pragma unroll
-    for (int n = 0; n < kTiles; n++) {
-#pragma unroll
-      for (int j = 0; j < 2; j++) {
-        const pack<sum_type, 4> four = {
-            {total[i][0][n][j], total[i][0][n][2 + j], total[i][1][n][j], total[i][1][n][2 + j]}};
-        *reinterpret_cast<pack<sum_type, 4> *>(parts + (8 * n + 2 * q + j) * B::kPartStep +
-                                               (warp * kOfWarp + i) * TGI_PANEL_ROWS + 4 * g) =
-            four;
-      }
-    }
+  if (later) {
+    fits = operand.read_header(p, shared, recorder);
   }
+  constexpr int kApart = B::kRows * B::kPartStep;
+  sum_type *all = reinterpret_cast<sum_type *>(shared + kHeaderRoom);
+  leave_sums(total, all + team * kApart, B::kPartStep, r.warp);
   __syncthreads();
-  const sum_type *all = reinterpret_cast<const sum_type *>(shared);
-  constexpr int kColumns = B::kPanels * TGI_PANEL_ROWS, kHalf = kTeams / 2;
+  constexpr int kColumns = B::kPanels * TGI_PANEL_ROWS;
 #pragma unroll 1
   for (int i = threadIdx.x; i < B::kRows * kColumns; i += B::kThreads) {
-    const int r = i / kColumns, c = i % kColumns;
-    const int64_t row = row0 + r, o = panel0 * TGI_PANEL_ROWS + c;
-    if (row >= p.rows || o >= p.w.out) {
-      continue;
+    const int row_of_block = i / kColumns, c = i % kColumns;
+    const int64_t row = r.row0 + row_of_block, o = panel0 * TGI_PANEL_ROWS + c;
+    if (row < p.rows && o < p.w.out) {
+      const sum_type *first = all + row_of_block * B::kPartStep + c;
+      const sum_type half = add_half(first, kApart);
+      store_sum(operand, p, row, o, half + add_half(first + kTeams / 2 * kApart, kApart), fits);
     }
-    sum_type half[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-#pragma unroll
-      for (int t = 0; t < kHalf; t++) {
-        const sum_type v = all[((h * kHalf + t) * B::kRows + r) * B::kPartStep + c];
-        half[h] = t == 0 ? v : half[h] + v;
-      }
-    }
-    sum_type sum = half[0] + half[1];
-    store_sum(operand, p, row, o, sum, fits);
   }
 }
 

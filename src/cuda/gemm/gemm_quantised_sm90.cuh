@@ -54,7 +54,7 @@ template <int Tiles, int Stages> struct wide_block {
     const int runs = runs_of_team(blocks);
     const int ring = kBlockTeams * Stages * stage_bytes(p, tile_bytes);
     const int sums = kBlockTeams * sums_of_team(runs) * kSumBytes;
-    return (size_t)((ring > sums ? ring : sums) + kHeldBytes);
+    return (size_t)(kHeaderRoom + kHeldBytes + (ring > sums ? ring : sums));
   }
 };
 
@@ -181,47 +181,59 @@ __global__ void __launch_bounds__(B::kThreads, 1)
   const int own = panel0 + warp < divide_up(p.w.out, TGI_PANEL_ROWS); /* panels */
   const bool recorder = blockIdx.x == 0 && threadIdx.x == 0;
 
+  let_next_begin();
   Operand operand(p);
   bool fits = true;
   if (operand.needs_header()) {
-    fits = operand.read_header(p, recorder);
+    fits = operand.read_header(p, p.w.data, recorder);
   }
-  const bool early = !operand.needs_header();
+  const bool later = !operand.needs_header();
+  if (threadIdx.x < kWarp) {
+    copy_header(p, shared);
+  }
   const int in = (int)p.w.in, chunks = fits ? (in + kChunk - 1) / kChunk : 0;
   const int run = (chunks + kTeams - 1) / kTeams, runs = B::runs_of_team(blocks);
   const int first_run = (block * B::kBlockTeams + team) * runs;
   const bool leads = first_run % (kTeams / 2) == 0; /* the first team of a half */
   const int end = (first_run + runs) * run < chunks ? (first_run + runs) * run : chunks;
   const int sums = B::sums_of_team(runs);
-  const uint32_t held = shared_address(shared);
-  const uint32_t ring_of_block = held + B::kHeldBytes;
+  const uint32_t held_sums = shared_address(shared) + kHeaderRoom;
+  const uint32_t ring_of_block = held_sums + B::kHeldBytes;
   const uint32_t ring = ring_of_block + team * kStages * stage_bytes;
   const uint32_t own_at = warp * p.stage_bytes, x_at = B::kPanels * p.stage_bytes;
-  const run_sums<B> s = {held + threadIdx.x * 16, ring_of_block + team * sums * B::kSumBytes};
+  const run_sums<B> s = {held_sums + threadIdx.x * 16, ring_of_block + team * sums * B::kSumBytes};
   float total[1][2][kTiles][4] = {};
   operand.visit([&](auto form) {
     int chunk = first_run * run;
     rows_type rows(p, row0, chunk);
     form.template begin<1>(p, panel0 + warp, chunk);
-    const auto copy = [&](int next, int stage) {
-      const uint32_t to = ring + stage * stage_bytes;
+    const auto copy_weight = [&](int next, int stage) {
+      const uint32_t to = ring + stage * stage_bytes + own_at;
       const int columns = in - next * kChunk;
       if (next < end && columns >= kChunk) {
-        form.template copy<1, true>(own, kChunk, to + own_at, p.stage_bytes);
-        rows.template copy<B::kPanels, true>(to + x_at, kChunk, warp);
+        form.template copy<1, true>(own, kChunk, to, p.stage_bytes);
       } else if (next < end) {
-        form.template copy<1, false>(own, columns, to + own_at, p.stage_bytes);
-        rows.template copy<B::kPanels, false>(to + x_at, columns, warp);
+        form.template copy<1, false>(own, columns, to, p.stage_bytes);
+      }
+    };
+    const auto copy_rows = [&](int next, int stage) {
+      const uint32_t to = ring + stage * stage_bytes + x_at;
+      const int columns = in - next * kChunk;
+      if (next < end && columns >= kChunk) {
+        rows.template copy<B::kPanels, true>(to, kChunk, warp);
+      } else if (next < end) {
+        rows.template copy<B::kPanels, false>(to, columns, warp);
       }
       commit_copies();
     };
 #pragma unroll
     for (int i = 0; i < kStages - 1; i++) {
-      copy(chunk + i, i);
+      copy_weight(chunk + i, i);
     }
-    if (early) {
-      fits = operand.read_header(p, recorder);
-      form.complete(operand);
+    await_kernel_before(); /* which may have made x */
+#pragma unroll
+    for (int i = 0; i < kStages - 1; i++) {
+      copy_rows(chunk + i, i);
     }
     int stage = 0, next_stage = kStages - 1;
 #pragma unroll 1
@@ -230,7 +242,8 @@ __global__ void __launch_bounds__(B::kThreads, 1)
       for (; chunk < run_end && chunk < end; chunk++) {
         wait_for_copies<kStages - 2>();
         sync_some(1 + team, B::kTeamThreads);
-        copy(chunk + kStages - 1, next_stage);
+        copy_weight(chunk + kStages - 1, next_stage);
+        copy_rows(chunk + kStages - 1, next_stage);
         const uint32_t at = ring + stage * stage_bytes;
         const int columns = in - chunk * kChunk;
         if (columns >= kChunk) {
@@ -258,6 +271,9 @@ __global__ void __launch_bounds__(B::kThreads, 1)
   });
   wait_for_copies<0>();
   __syncthreads();
+  if (later) {
+    fits = operand.read_header(p, shared, recorder);
+  }
   s.leave(total[0], leads ? 0 : runs - 1);
   if (!leads) { /* two */
     s.template take_held<false>(total[0]);

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kWidenThreads)
   const int64_t chunks = divide_up(p.w.in, kChunk);
   const int64_t panel = blockIdx.x / chunks, chunk = blockIdx.x - panel * chunks;
   Operand operand(p);
-  const bool fits = operand.read_header(p, blockIdx.x == 0 && threadIdx.x == 0);
+  const bool fits = operand.read_header(p, p.w.data, blockIdx.x == 0 && threadIdx.x == 0);
   const int64_t k0 = chunk * kChunk, columns = p.w.in - k0;
   const uint32_t w = shared_address(shared);
   uint32_t a[2][2][4] = {};

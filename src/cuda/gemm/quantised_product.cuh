@@ -6,6 +6,8 @@
 #include "cuda/gemm/gemm_quantised_widen.cuh"
 #include "cuda/gemm/product.cuh"
 
+#include <type_traits>
+
 inline namespace TGI_CUDA_ENTRY
 {
 
@@ -73,39 +75,72 @@ template <typename Args> size_t widened_bytes(const tg_context *ctx, const Args 
   return widens_quantised(ctx, a) ? (size_t)(a->y.shape[1] * widened_step(a->x.shape[1])) * 2 : 0;
 }
 
+template <typename Operand, typename B>
+bool has_room(const tg_context *ctx, const quantised_product &p)
+{
+  constexpr int kTile = Operand::template rows<B::kTiles>::kTileBytes;
+  return B::shared_bytes(p, kTile) <= (size_t)ctx->device->shared_bytes;
+}
+
 /** In blocks of the first of these that the GPU has the shared memory for: a data centre's has 163
  * KiB at least, others have 99. */
 template <typename Operand, typename T, typename First, typename... Others>
 tg_status launch_quantised(const tg_context *ctx, const quantised_product &p)
 {
-  constexpr int kTile = Operand::template rows<First::kTiles>::kTileBytes;
-  const size_t shared = First::shared_bytes(p, kTile);
   if constexpr (sizeof...(Others) > 0) {
-    if (shared > (size_t)ctx->device->shared_bytes) {
+    if (!has_room<Operand, First>(ctx, p)) {
       return launch_quantised<Operand, T, Others...>(ctx, p);
     }
   }
+  constexpr int kTile = Operand::template rows<First::kTiles>::kTileBytes;
+  size_t shared = First::shared_bytes(p, kTile);
   const int64_t panels = divide_up(p.w.out, TGI_PANEL_ROWS);
   const dim3 grid((unsigned)divide_up(panels, (int64_t)First::kPanels),
                   (unsigned)divide_up(p.rows, (int64_t)First::kRows));
-  return launch(ctx, quantised_product_kernel<Operand, T, First>, grid, First::kThreads, shared, p);
+  /* Where a multiprocessor has room for two, the next call's blocks would gather on some. */
+  const size_t alone = (size_t)ctx->device->shared_bytes / 2 + 1024;
+  if (ctx->device->overlaps && shared < alone &&
+      (int64_t)grid.x * grid.y <= ctx->device->multiprocessors) {
+    shared = alone;
+  }
+  return launch_overlapping(ctx, quantised_product_kernel<Operand, T, First>, grid, First::kThreads,
+                            shared, p);
 }
 
-/** Strips of 8, 16 or 32 rows; two panels for a block where there are more than the GPU has blocks
- * for, and x is read half as often. */
+/** Strips of 8, 16 or 32 rows of x; of few rows blocks of one, two or four panels: where there are
+ * more panels than the GPU has multiprocessors x is read less often, and of more than twice as many
+ * blocks of four are done in fewer turns. */
 template <typename Operand, typename T>
 tg_status multiply_strips(const tg_context *ctx, const quantised_product &p)
 {
   using one8 = quantised_block<1, 1, 1, 2>;
+  using two8 = quantised_block<2, 1, 1, 2>;
   using one16 = quantised_block<1, 1, 2, 2>;
-  const bool wide = divide_up(p.w.out, TGI_PANEL_ROWS) > ctx->device->multiprocessors;
+  const int64_t panels = divide_up(p.w.out, TGI_PANEL_ROWS);
+  const int64_t places = ctx->device->multiprocessors;
+  using quads = typename Operand::quads;
+  if constexpr (!std::is_void<quads>::value) {
+    using four8 = quantised_block<4, 2, 1, 2>;
+    using four16 = quantised_block<4, 4, 2, 2>;
+    if (panels > 2 * places && p.rows <= 16 && quads::takes(p)) {
+      if (p.rows <= 8 && has_room<quads, four8>(ctx, p)) {
+        return launch_quantised<quads, T, four8>(ctx, p);
+      }
+      if (p.rows > 8 && has_room<quads, four16>(ctx, p)) {
+        return launch_quantised<quads, T, four16>(ctx, p);
+      }
+    }
+  }
   if (p.rows <= 8) {
-    return wide ? launch_quantised<Operand, T, quantised_block<2, 1, 1, 2>, one8>(ctx, p)
-                : launch_quantised<Operand, T, quantised_block<1, 1, 1, 3>, one8>(ctx, p);
+    return panels <= places
+               ? launch_quantised<Operand, T, quantised_block<1, 1, 1, 3>, one8>(ctx, p)
+           : panels <= 2 * places ? launch_quantised<Operand, T, two8, one8>(ctx, p)
+                                  : launch_quantised<Operand, T, one8>(ctx, p);
   }
   if (p.rows <= 16) {
-    return wide ? launch_quantised<Operand, T, quantised_block<2, 2, 2, 2>, one16, one8>(ctx, p)
-                : launch_quantised<Operand, T, one16, one8>(ctx, p);
+    return panels > places
+               ? launch_quantised<Operand, T, quantised_block<2, 2, 2, 2>, one16, one8>(ctx, p)
+               : launch_quantised<Operand, T, one16, one8>(ctx, p);
   }
   return launch_quantised<Operand, T, quantised_block<1, 1, 4, 2>, one16, one8>(ctx, p);
 }

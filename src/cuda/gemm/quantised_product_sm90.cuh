@@ -59,6 +59,7 @@ tg_status multiply_wide(const tg_context *ctx, const Args *a, const quantised_pr
   cluster_launch l;
   const cudaError_t e =
       prepare_clusters(ctx, (const void *)c.kernel, form.blocks, kWideThreads, c.shared, &l);
+  let_clusters_overlap(ctx, &l);
   return launch_clusters(ctx, e, c.kernel, &l, (int)(groups * strips), p, groups);
 }
 

@@ -30,6 +30,7 @@ public:
   static_assert(TGI_FP8_BLOCK == kChunk, "a chunk has one scale a row");
 
   template <int kTiles> using rows = rows_of_x<kTiles>;
+  using quads = void; /* their stages leave no room for four panels */
 
   __device__ explicit fp8_operand(const quantised_product &p) : bytes_of_panel(p.panel_bytes) {}
 
@@ -38,9 +39,9 @@ public:
     return false;
   }
 
-  __device__ bool read_header(const quantised_product &p, bool recorder)
+  __device__ bool read_header(const quantised_product &p, const uint8_t *header, bool recorder)
   {
-    return packed_header_fits(p.w, recorder);
+    return packed_header_fits(p.w, header, recorder);
   }
 
   template <int kPanels>
@@ -48,9 +49,10 @@ public:
   {
     block = p.w.data + TGI_PACKED_HEADER_BYTES + panel * bytes_of_panel +
             (int64_t)chunk * TGI_FP8_BLOCK_BYTES + threadIdx.x % kWarp * 16;
+    const int line = threadIdx.x % kWarp / 2;
+    mine = held(TGI_FP8_HEAD_BYTES + ((line & 7) << 2 | line >> 3) * TGI_PANEL_ROWS +
+                threadIdx.x % 2 * 16);
   }
-
-  template <typename Operand> __device__ __forceinline__ void complete(const Operand &) {}
 
   /** Copies the next chunk, which has `columns` columns, all or less than all of them, of `own`
    * panels; a lane takes half a line, and every 16th after it. */
@@ -58,23 +60,17 @@ public:
   __device__ __forceinline__ void copy(int own, int columns, uint32_t to, int stage_bytes)
   {
     const int lane = threadIdx.x % kWarp, line = lane / 2; /* of 16 */
-    const int place = TGI_FP8_HEAD_BYTES + ((line & 7) << 2 | line >> 3) * TGI_PANEL_ROWS;
 #pragma unroll
     for (int i = 0; i < kPanels; i++) {
-      if (i < own) {
-        const uint8_t *from = block + i * bytes_of_panel;
-        const uint32_t mine = to + i * stage_bytes + place + lane % 2 * 16;
+      const uint8_t *from = block + i * bytes_of_panel;
+      const uint32_t lines = to + i * stage_bytes + mine;
 #pragma unroll
-        for (int j = 0; j < 2 * kChunkSteps; j++) {
-          if (kAll || 16 * j + line < columns) {
-            copy_chunk(mine + (kStep * (j / 2) + 2 * (j % 2)) * TGI_PANEL_ROWS,
-                       from + TGI_FP8_HEAD_BYTES + j * 16 * TGI_PANEL_ROWS, true);
-          }
-        }
-        if (16 * lane < TGI_FP8_HEAD_BYTES) {
-          copy_chunk(to + i * stage_bytes + 16 * lane, from, true);
-        }
+      for (int j = 0; j < 2 * kChunkSteps; j++) {
+        copy_if(lines + (kStep * (j / 2) + 2 * (j % 2)) * TGI_PANEL_ROWS,
+                from + TGI_FP8_HEAD_BYTES + j * 16 * TGI_PANEL_ROWS,
+                i < own && (kAll || 16 * j + line < columns));
       }
+      copy_if(to + i * stage_bytes + 16 * lane, from, i < own && 16 * lane < TGI_FP8_HEAD_BYTES);
     }
     block += TGI_FP8_BLOCK_BYTES;
   }
@@ -157,6 +153,7 @@ public:
 private:
   int64_t bytes_of_panel;
   const uint8_t *block; /* the lane's 16 bytes of the next block to copy of the first panel */
+  int mine;             /* where those of the block's first half line go */
 };
 
 } // namespace TGI_CUDA_ENTRY

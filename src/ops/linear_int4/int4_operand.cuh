@@ -32,14 +32,14 @@ template <int kGroupSteps> struct int4_chunk {
   template <typename T> static constexpr int kFactor = 1;
   const uint8_t *line; /* the lane's, of the next chunk to copy and the first panel */
   int64_t panel_bytes;
-  int head_bytes;
-  bool wide_scales, has_zero_points; /* f32 */
+  int head_bytes, mine; /* mine: where the lane's units of the first step lie behind the heads */
 
   template <int kPanels>
   __device__ __forceinline__ void begin(const quantised_product &p, int64_t panel, int chunk)
   {
     line = p.w.data + TGI_PACKED_HEADER_BYTES + panel * panel_bytes +
            (int64_t)chunk * chunk_bytes() + 16 * (threadIdx.x % kWarp);
+    mine = held(place(threadIdx.x % kWarp));
   }
 
   /** Bytes to where unit 8 q + g of a step lies, which lane 4 g + q reads: eight neighbouring lanes
@@ -49,10 +49,15 @@ template <int kGroupSteps> struct int4_chunk {
     return 16 * (unit ^ unit / 8 << 1);
   }
 
-  template <typename Operand> __device__ __forceinline__ void complete(const Operand &operand)
+  /** What a head holds, by its bytes. */
+  __device__ __forceinline__ bool has_wide_scales() const /* f32 */
   {
-    wide_scales = operand.wide_scales;
-    has_zero_points = operand.has_zero_points;
+    return head_bytes >= TGI_PANEL_ROWS * 4;
+  }
+
+  __device__ __forceinline__ bool has_zero_points() const
+  {
+    return head_bytes & TGI_PANEL_ROWS;
   }
 
   __device__ __forceinline__ int group_bytes() const
@@ -74,23 +79,18 @@ template <int kGroupSteps> struct int4_chunk {
     const uint8_t *from = line;
 #pragma unroll
     for (int i = 0; i < kPanels; i++) {
-      if (i < own) {
-        const uint32_t lines = to + kGroups * head_bytes + place(lane);
+      const uint32_t lines = to + kGroups * head_bytes + mine;
 #pragma unroll
-        for (int step = 0; step < kChunkSteps; step++) {
-          if (kAll || kStep * step + TGI_INT4_LINE_K * (lane / 8) < columns) {
-            copy_chunk(lines + step * kWarp * 16,
-                       from + (step / kGroupSteps + 1) * head_bytes +
-                           step * 4 * TGI_INT4_LINE_BYTES,
-                       true);
-          }
-        }
+      for (int step = 0; step < kChunkSteps; step++) {
+        copy_if(lines + step * kWarp * 16,
+                from + (step / kGroupSteps + 1) * head_bytes + step * 4 * TGI_INT4_LINE_BYTES,
+                i < own && (kAll || kStep * step + TGI_INT4_LINE_K * (lane / 8) < columns));
+      }
 #pragma unroll
-        for (int group = 0; group < kGroups; group++) {
-          if (16 * lane < head_bytes && (kAll || kStep * kGroupSteps * group < columns)) {
-            copy_chunk(to + group * head_bytes + 16 * lane, from + group * group_bytes(), true);
-          }
-        }
+      for (int group = 0; group < kGroups; group++) {
+        copy_if(to + group * head_bytes + 16 * lane, from + group * group_bytes(),
+                i < own && 16 * lane < head_bytes &&
+                    (kAll || kStep * kGroupSteps * group < columns));
       }
       from += panel_bytes;
       to += stage_bytes;
@@ -127,15 +127,16 @@ template <int kGroupSteps> struct int4_chunk {
   template <typename T>
   __device__ __forceinline__ void zero_points(uint32_t (&less)[4], uint32_t w, int step) const
   {
-    constexpr uint32_t kBase = kIsBf16<T> ? 0xc300c300u : 0xe400e400u;
+    constexpr uint32_t kBase = kIsBf16<T> ? 0xc3c3c3c3u : 0xe4e4e4e4u;
     const int g = threadIdx.x % kWarp / 4;
     uint32_t z = 0x08080808u;
-    if (has_zero_points) {
+    if (has_zero_points()) {
       z = load_shared(w + (step / kGroupSteps + 1) * head_bytes - TGI_PANEL_ROWS + 4 * g);
+      z &= 0x0f0f0f0fu;
     }
 #pragma unroll
     for (int r = 0; r < 4; r++) {
-      less[r] = (z >> 8 * r & 15) * 0x10001u | kBase;
+      less[r] = __byte_perm(z, kBase, 0x4040 + 0x101 * r);
     }
   }
 
@@ -160,7 +161,7 @@ template <int kGroupSteps> struct int4_chunk {
   {
     const uint32_t head = w + step / kGroupSteps * head_bytes;
     const int g = threadIdx.x % kWarp / 4;
-    if (!wide_scales) {
+    if (!has_wide_scales()) {
       uint32_t pairs[2];
       load_shared(pairs, head + 8 * g);
 #pragma unroll
@@ -178,6 +179,8 @@ template <int kGroupSteps> struct int4_chunk {
   }
 };
 
+class int4_groups_of_128;
+
 class int4_operand
 {
 public:
@@ -186,6 +189,7 @@ public:
   static constexpr bool kOnlyFinite = true, kIntegers = false;
 
   template <int kTiles> using rows = rows_of_x<kTiles>;
+  using quads = int4_groups_of_128;
 
   /** How the weight is packed, from its bytes, or not yet. */
   __device__ explicit int4_operand(const quantised_product &p)
@@ -199,16 +203,16 @@ public:
   }
 
   /** False, and recorded, if no such weight has the bytes that there are. */
-  __device__ bool read_header(const quantised_product &p, bool recorder)
+  __device__ bool read_header(const quantised_product &p, const uint8_t *h, bool recorder)
   {
     const packed_weight &w = p.w;
-    if (!packed_header_fits(w, recorder)) {
+    if (!packed_header_fits(w, h, recorder)) {
       return false;
     }
-    const uint8_t *h = w.data;
     const int64_t group = packed_long(h + offsetof(tgi_packed_header, group_size), true);
     const int scale = (int)packed_word(h + offsetof(tgi_packed_header, scale_dtype), true);
-    has_zero_points = packed_word(h + offsetof(tgi_packed_header, zero_points), true) != 0;
+    const bool has_zero_points =
+        packed_word(h + offsetof(tgi_packed_header, zero_points), true) != 0;
     const bool known = group == 32 || group == 64 || group == 128;
     if (!known || (scale != TG_F32 && scale != TG_F16)) {
       if (recorder) {
@@ -216,8 +220,7 @@ public:
       }
       return false;
     }
-    wide_scales = scale == TG_F32;
-    const int head = TGI_PANEL_ROWS * ((wide_scales ? 4 : 2) + (has_zero_points ? 1 : 0));
+    const int head = TGI_PANEL_ROWS * ((scale == TG_F32 ? 4 : 2) + (has_zero_points ? 1 : 0));
     const int shift = group == 32 ? 0 : group == 64 ? 1 : 2;
     const int64_t bytes_of_a_panel =
         divide_up(w.in, group) * head + divide_up(w.in, TGI_INT4_LINE_K) * TGI_INT4_LINE_BYTES;
@@ -251,15 +254,31 @@ public:
     return sum;
   }
 
-  bool wide_scales = false, has_zero_points = false;
-
-private:
+protected:
   int64_t bytes_of_panel;
   int group_shift, head_bytes; /* 2 to the shift: steps of a group */
 
   template <int kGroupSteps> __device__ __forceinline__ int4_chunk<kGroupSteps> form() const
   {
-    return {nullptr, bytes_of_panel, head_bytes, wide_scales, has_zero_points};
+    return {nullptr, bytes_of_panel, head_bytes, 0};
+  }
+};
+
+/** Of a weight whose bytes say that it has such groups: fewer registers, for blocks of many panels.
+ */
+class int4_groups_of_128 : public int4_operand
+{
+public:
+  using int4_operand::int4_operand;
+
+  static bool takes(const quantised_product &p)
+  {
+    return p.head_bytes != 0 && p.group_shift == 2;
+  }
+
+  template <typename F> __device__ __forceinline__ void visit(const F &f) const
+  {
+    f(form<4>());
   }
 };
 

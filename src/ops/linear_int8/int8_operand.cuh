@@ -28,6 +28,7 @@ public:
   static constexpr int kWords = 8, kSteps = kChunkSteps;
 
   template <int kTiles> using rows = rows_of_x<kTiles>;
+  using quads = void; /* their stages leave no room for four panels */
 
   __device__ explicit int8_operand(const quantised_product &p) : bytes_of_panel(p.panel_bytes) {}
 
@@ -36,9 +37,9 @@ public:
     return false;
   }
 
-  __device__ bool read_header(const quantised_product &p, bool recorder)
+  __device__ bool read_header(const quantised_product &p, const uint8_t *header, bool recorder)
   {
-    return packed_header_fits(p.w, recorder);
+    return packed_header_fits(p.w, header, recorder);
   }
 
   template <int kPanels>
@@ -47,6 +48,8 @@ public:
     head = p.w.data + TGI_PACKED_HEADER_BYTES + panel * bytes_of_panel;
     line = head + TGI_INT8_PANEL_HEAD + (int64_t)chunk * (kChunk * TGI_PANEL_ROWS) +
            16 * (threadIdx.x % kWarp);
+    mine[0] = held(place(threadIdx.x % kWarp));
+    mine[1] = held(place(kWarp + threadIdx.x % kWarp));
   }
 
   /** Bytes to where unit 8 l + g of a step lies, of line l; eight neighbouring lanes write and read
@@ -56,8 +59,6 @@ public:
     return 16 * (unit ^ unit / 16 << 1);
   }
 
-  template <typename Operand> __device__ __forceinline__ void complete(const Operand &) {}
-
   /** Copies the next chunk, which has `columns` columns, all or less than all of them, of `own`
    * panels. */
   template <int kPanels, bool kAll>
@@ -66,20 +67,15 @@ public:
     const int lane = threadIdx.x % kWarp;
 #pragma unroll
     for (int i = 0; i < kPanels; i++) {
-      if (i < own) {
-        const uint8_t *from = line + i * bytes_of_panel;
-        const uint32_t lines = to + i * stage_bytes + kHeadBytes;
+      const uint8_t *from = line + i * bytes_of_panel;
+      const uint32_t lines = to + i * stage_bytes + kHeadBytes;
 #pragma unroll
-        for (int j = 0; j < 2 * kChunkSteps; j++) { /* four lines */
-          const bool exists = kAll || TGI_INT8_LINE_K * (4 * j + lane / 8) < columns;
-          copy_chunk(lines + j / 2 * (2 * kWarp * 16) + place(j % 2 * kWarp + lane),
-                     from + (exists ? 4 * j * TGI_INT8_LINE_BYTES : 0), exists);
-        }
-        if (16 * lane < kHeadBytes) {
-          copy_chunk(to + i * stage_bytes + 16 * lane,
-                     head + i * bytes_of_panel + kHeadBytes + 16 * lane, true);
-        }
+      for (int j = 0; j < 2 * kChunkSteps; j++) { /* four lines */
+        copy_if(lines + j / 2 * (2 * kWarp * 16) + mine[j % 2], from + 4 * j * TGI_INT8_LINE_BYTES,
+                i < own && (kAll || TGI_INT8_LINE_K * (4 * j + lane / 8) < columns));
       }
+      copy_if(to + i * stage_bytes + 16 * lane, head + i * bytes_of_panel + kHeadBytes + 16 * lane,
+              i < own && 16 * lane < kHeadBytes);
     }
     line += kChunk * TGI_PANEL_ROWS;
   }
@@ -172,6 +168,7 @@ public:
 private:
   int64_t bytes_of_panel;
   const uint8_t *head, *line; /* of the first panel; the lane's of the next chunk to copy */
+  int mine[2]; /* places of the lane's units of a step's four lines, and the others' */
 };
 
 } // namespace TGI_CUDA_ENTRY
