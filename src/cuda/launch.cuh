@@ -54,18 +54,11 @@ __host__ __device__ constexpr int64_t divide_up(int64_t a, int64_t b)
 /** Whether kernels of the entry may begin before the one ahead of them has ended. */
 constexpr bool kOverlaps = TGI_VIRTUAL >= 90;
 
-/** Whether there is await_kernel_before in the kernel's code: in PTX for 8.0, there is not. */
-inline bool awaits_kernel_before(const void *kernel)
-{
-  cudaFuncAttributes code;
-  return cudaFuncGetAttributes(&code, kernel) == cudaSuccess && code.ptxVersion >= 90;
-}
-
 /** Until the kernel before has ended, and its writes are there. By every thread that touches what
  * it touched; returns at once where launch started this kernel. */
 __device__ __forceinline__ void await_kernel_before()
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if TGI_VIRTUAL >= 90
   asm volatile("griddepcontrol.wait;" : : : "memory");
 #endif
 }
@@ -74,7 +67,7 @@ __device__ __forceinline__ void await_kernel_before()
  * waits for all of this one. */
 __device__ __forceinline__ void let_next_begin()
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if TGI_VIRTUAL >= 90
   asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
 }
@@ -136,13 +129,18 @@ tg_status launch_next(const tg_context *ctx, void (*kernel)(Params...), dim3 gri
   return launch_kernel(ctx, kOverlaps, kernel, grid, threads, shared, args...);
 }
 
-/** The same of a call's first kernel, if the caller allows that; else as launch. */
+/** Whether kernels that read packed weights may begin before a call of the caller's has ended. */
+inline bool may_overlap(const tg_context *ctx)
+{
+  return kOverlaps && ctx->device->overlaps;
+}
+
+/** The same of a call's first kernel where that may overlap; else as launch. */
 template <typename... Params>
 tg_status launch_overlapping(const tg_context *ctx, void (*kernel)(Params...), dim3 grid,
                              int threads, size_t shared, typename same_type<Params>::type... args)
 {
-  const bool may = ctx->device->overlaps && awaits_kernel_before((const void *)kernel);
-  return launch_kernel(ctx, may, kernel, grid, threads, shared, args...);
+  return launch_kernel(ctx, may_overlap(ctx), kernel, grid, threads, shared, args...);
 }
 
 /** A block for each of n pieces of work, in as far as a grid can have them: kernels loop by

@@ -7,7 +7,7 @@
 #include "ops/refusal_rules.h"
 
 enum {
-  TGI_WIDE_ROWS = 17, /* from which on strips of 32 outputs wait for x, which they read often */
+  TGI_FEW_ROWS = 16, /* up to which strips of 32 outputs do not wait for x, which they read often */
   TGI_WIDE_BF16_ROWS = 192, /* up to which a weight is not widened to memory */
   TGI_WIDE_OUTPUTS = 128,   /* of a block */
   TGI_WIDE_BLOCKS = 44,     /* of 32 rows, with fewer of which strips are faster on an H200 */
@@ -15,17 +15,17 @@ enum {
 };
 
 /** Of x [rows, in], y [rows, out] and the packed weight. */
-static inline bool tgi_quantised_has_other_rows(const tg_tensor *x, const tg_tensor *y)
+static inline bool tgi_quantised_is_widened(const tg_tensor *x, const tg_tensor *y)
 {
-  const bool widened = x->dtype == TG_BF16 && y->dtype == TG_BF16;
-  return x->shape[0] < TGI_WIDE_ROWS || (widened && x->shape[0] > TGI_WIDE_BF16_ROWS);
+  return x->dtype == TG_BF16 && y->dtype == TG_BF16 && x->shape[0] > TGI_WIDE_BF16_ROWS;
 }
 
 static inline bool tgi_quantised_has_few_blocks(const tg_tensor *x, const tg_tensor *y)
 {
   const int64_t groups = (y->shape[1] + TGI_WIDE_OUTPUTS - 1) / TGI_WIDE_OUTPUTS;
   const int64_t strips = (x->shape[0] + 31) / 32;
-  return groups < TGI_WIDE_BLOCKS && strips < TGI_WIDE_BLOCKS && groups * strips < TGI_WIDE_BLOCKS;
+  return x->shape[0] > TGI_FEW_ROWS && groups < TGI_WIDE_BLOCKS && strips < TGI_WIDE_BLOCKS &&
+         groups * strips < TGI_WIDE_BLOCKS;
 }
 
 static inline bool tgi_quantised_has_no_vectors(const tg_tensor *x, const tg_tensor *weight)
@@ -47,8 +47,8 @@ static inline bool tgi_quantised_is_large(const tg_tensor *x, const tg_tensor *y
     return condition;                                                                              \
   }
 #define TGI_QUANTISED_RULES(op, applies)                                                           \
-  TGI_QUANTISED_RULE(op, wide_f32, (applies) && a->x.dtype == TG_F32)                              \
-  TGI_QUANTISED_RULE(op, other_rows, (applies) && tgi_quantised_has_other_rows(&a->x, &a->y))      \
+  TGI_QUANTISED_RULE(op, weight_only_f32, (applies) && a->x.dtype == TG_F32)                       \
+  TGI_QUANTISED_RULE(op, many_rows, (applies) && tgi_quantised_is_widened(&a->x, &a->y))           \
   TGI_QUANTISED_RULE(op, few_blocks, (applies) && tgi_quantised_has_few_blocks(&a->x, &a->y))      \
   TGI_QUANTISED_RULE(op, no_vectors, (applies) && tgi_quantised_has_no_vectors(&a->x, &a->weight)) \
   TGI_QUANTISED_RULE(op, no_columns, (applies) && a->x.shape[1] == 0)                              \
@@ -56,23 +56,24 @@ static inline bool tgi_quantised_is_large(const tg_tensor *x, const tg_tensor *y
 
 /** Whether any of them holds. */
 #define TGI_QUANTISED_REFUSED(op, applies)                                                         \
-  TGI_QUANTISED_RULE(op, wide_refused,                                                             \
-                     !(applies) || tgi_##op##_fwd_wide_f32(a) || tgi_##op##_fwd_other_rows(a) ||   \
-                         tgi_##op##_fwd_few_blocks(a) || tgi_##op##_fwd_no_vectors(a) ||           \
-                         tgi_##op##_fwd_no_columns(a) || tgi_##op##_fwd_large_extents(a))
+  TGI_QUANTISED_RULE(op, weight_only_refused,                                                      \
+                     !(applies) || tgi_##op##_fwd_weight_only_f32(a) ||                            \
+                         tgi_##op##_fwd_many_rows(a) || tgi_##op##_fwd_few_blocks(a) ||            \
+                         tgi_##op##_fwd_no_vectors(a) || tgi_##op##_fwd_no_columns(a) ||           \
+                         tgi_##op##_fwd_large_extents(a))
 
 /** The same for a spec; `where` says when they apply. */
 #define TGI_QUANTISED_REFUSALS(op, where)                                                          \
   {.entry = "sm90",                                                                                \
    .rule = where "x in f32",                                                                       \
    .reason = "the products are of 16-bit x",                                                       \
-   .holds = tgi_##op##_fwd_wide_f32},                                                              \
+   .holds = tgi_##op##_fwd_weight_only_f32},                                                       \
       {.entry = "sm90",                                                                            \
-       .rule = where "fewer than 17 rows, or more than 192 of bf16",                               \
-       .reason = "sm80's strips read few rows as fast, and of many rows the weight is widened",    \
-       .holds = tgi_##op##_fwd_other_rows},                                                        \
+       .rule = where "more than 192 rows of bf16",                                                 \
+       .reason = "of many rows the weight is widened",                                             \
+       .holds = tgi_##op##_fwd_many_rows},                                                         \
       {.entry = "sm90",                                                                            \
-       .rule = where "fewer than 44 blocks of 32 rows by 128 outputs",                             \
+       .rule = where "17 rows and more in fewer than 44 blocks of 32 rows by 128 outputs",         \
        .reason = "sm80's strips of 32 outputs occupy more of the device",                          \
        .holds = tgi_##op##_fwd_few_blocks},                                                        \
       {.entry = "sm90",                                                                            \

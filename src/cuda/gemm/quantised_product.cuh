@@ -99,7 +99,7 @@ tg_status launch_quantised(const tg_context *ctx, const quantised_product &p)
                   (unsigned)divide_up(p.rows, (int64_t)First::kRows));
   /* Where a multiprocessor has room for two, the next call's blocks would gather on some. */
   const size_t alone = (size_t)ctx->device->shared_bytes / 2 + 1024;
-  if (ctx->device->overlaps && shared < alone &&
+  if (may_overlap(ctx) && shared < alone &&
       (int64_t)grid.x * grid.y <= ctx->device->multiprocessors) {
     shared = alone;
   }
@@ -107,14 +107,15 @@ tg_status launch_quantised(const tg_context *ctx, const quantised_product &p)
                             shared, p);
 }
 
-/** Strips of 8, 16 or 32 rows of x; of few rows blocks of one, two or four panels: where there are
- * more panels than the GPU has multiprocessors x is read less often, and of more than twice as many
- * blocks of four are done in fewer turns. */
+constexpr int64_t kFewRows = 16;
+
+/** Up to kFewRows rows, in blocks of one, two or four panels: where there are more panels than the
+ * GPU has multiprocessors x is read less often, and of more than twice as many blocks of four are
+ * done in fewer turns. */
 template <typename Operand, typename T>
-tg_status multiply_strips(const tg_context *ctx, const quantised_product &p)
+tg_status multiply_few(const tg_context *ctx, const quantised_product &p)
 {
   using one8 = quantised_block<1, 1, 1, 2>;
-  using two8 = quantised_block<2, 1, 1, 2>;
   using one16 = quantised_block<1, 1, 2, 2>;
   const int64_t panels = divide_up(p.w.out, TGI_PANEL_ROWS);
   const int64_t places = ctx->device->multiprocessors;
@@ -122,27 +123,34 @@ tg_status multiply_strips(const tg_context *ctx, const quantised_product &p)
   if constexpr (!std::is_void<quads>::value) {
     using four8 = quantised_block<4, 2, 1, 2>;
     using four16 = quantised_block<4, 4, 2, 2>;
-    if (panels > 2 * places && p.rows <= 16 && quads::takes(p)) {
-      if (p.rows <= 8 && has_room<quads, four8>(ctx, p)) {
-        return launch_quantised<quads, T, four8>(ctx, p);
-      }
-      if (p.rows > 8 && has_room<quads, four16>(ctx, p)) {
-        return launch_quantised<quads, T, four16>(ctx, p);
-      }
+    const bool many = panels > 2 * places && quads::takes(p);
+    if (many && p.rows <= 8 && has_room<quads, four8>(ctx, p)) {
+      return launch_quantised<quads, T, four8>(ctx, p);
+    }
+    if (many && p.rows > 8 && has_room<quads, four16>(ctx, p)) {
+      return launch_quantised<quads, T, four16>(ctx, p);
     }
   }
-  if (p.rows <= 8) {
-    return panels <= places
-               ? launch_quantised<Operand, T, quantised_block<1, 1, 1, 3>, one8>(ctx, p)
-           : panels <= 2 * places ? launch_quantised<Operand, T, two8, one8>(ctx, p)
-                                  : launch_quantised<Operand, T, one8>(ctx, p);
-  }
-  if (p.rows <= 16) {
+  if (p.rows > 8) {
     return panels > places
                ? launch_quantised<Operand, T, quantised_block<2, 2, 2, 2>, one16, one8>(ctx, p)
                : launch_quantised<Operand, T, one16, one8>(ctx, p);
   }
-  return launch_quantised<Operand, T, quantised_block<1, 1, 4, 2>, one16, one8>(ctx, p);
+  if (panels > 2 * places) {
+    return launch_quantised<Operand, T, one8>(ctx, p);
+  }
+  return panels > places ? launch_quantised<Operand, T, quantised_block<2, 1, 1, 2>, one8>(ctx, p)
+                         : launch_quantised<Operand, T, quantised_block<1, 1, 1, 3>, one8>(ctx, p);
+}
+
+template <typename Operand, typename T>
+tg_status multiply_strips(const tg_context *ctx, const quantised_product &p)
+{
+  using one8 = quantised_block<1, 1, 1, 2>;
+  using one16 = quantised_block<1, 1, 2, 2>;
+  return p.rows <= kFewRows
+             ? multiply_few<Operand, T>(ctx, p)
+             : launch_quantised<Operand, T, quantised_block<1, 1, 4, 2>, one16, one8>(ctx, p);
 }
 
 template <typename Operand>

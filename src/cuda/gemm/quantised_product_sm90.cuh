@@ -1,5 +1,6 @@
-/** How the ops run products with packed quantised weights on Hopper: which blocks take how many
- * rows, and where a cluster of two shares the runs of k. */
+/** How the ops run products with packed quantised weights on Hopper: few rows as on sm80, in
+ * kernels that may begin early; of more rows which blocks take how many, and where a cluster of two
+ * shares the runs of k. */
 #ifndef TGI_CUDA_QUANTISED_PRODUCT_SM90_CUH
 #define TGI_CUDA_QUANTISED_PRODUCT_SM90_CUH
 
@@ -63,9 +64,23 @@ tg_status multiply_wide(const tg_context *ctx, const Args *a, const quantised_pr
   return launch_clusters(ctx, e, c.kernel, &l, (int)(groups * strips), p, groups);
 }
 
-template <typename Args>
-void tell_wide(const tg_context *ctx, const Args *a, char *text, size_t bytes)
+template <typename Operand, typename Args>
+tg_status multiply_on_hopper(const tg_context *ctx, const Args *a, const quantised_product &p)
 {
+  if (p.rows > kFewRows) {
+    return multiply_wide<Operand>(ctx, a, p);
+  }
+  return a->x.dtype == TG_BF16 ? multiply_few<Operand, bf16>(ctx, p)
+                               : multiply_few<Operand, f16>(ctx, p);
+}
+
+template <typename Args>
+void tell_on_hopper(const tg_context *ctx, const Args *a, char *text, size_t bytes)
+{
+  if (a->x.shape[0] <= kFewRows) {
+    tell_quantised(ctx, a, text, bytes);
+    return;
+  }
   const wide_form f = wide_form_of(ctx, a->x.shape[0], a->y.shape[1]);
   snprintf(text, bytes, "tensor cores, weight widened in registers, %d x 128 tiles%s", f.rows,
            f.blocks > 1 ? ", two parts of k" : "");

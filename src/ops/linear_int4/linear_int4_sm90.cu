@@ -1,9 +1,10 @@
-/* Linear layers with int4 weights on Hopper, of 17 rows and more.
+/* Linear layers with int4 weights on Hopper.
  *
  * Method     Weights become 16-bit floats in registers, exactly, and are the left operand of
- *            products with x (cuda/gemm/gemm_quantised_sm90.cuh), with sm80's bits.
- * Work       128 rows of W by up to 64 rows of x for a block; of narrow weights two blocks of a
- *            cluster share k.
+ *            products with x, with sm80's bits: up to 16 rows in its strips, more in the blocks of
+ *            cuda/gemm/gemm_quantised_sm90.cuh. Kernels may begin while the one ahead runs.
+ * Work       17 rows and more: 128 rows of W by up to 64 rows of x for a block; of narrow weights
+ *            two blocks of a cluster share k.
  * Bound      One reading of W up to some 32 rows, then the tensor cores beside the widening.
  */
 #include "cuda/gemm/quantised_product_sm90.cuh"
@@ -13,7 +14,8 @@ extern "C" {
 #include "ops/quantised_refusals.h"
 }
 
-static_assert(kWideOutputs == TGI_WIDE_OUTPUTS, "as the refusals count them");
+static_assert(kWideOutputs == TGI_WIDE_OUTPUTS && kFewRows == TGI_FEW_ROWS,
+              "as the refusals count them");
 
 TGI_QUANTISED_RULES(linear_int4, true)
 TGI_QUANTISED_REFUSED(linear_int4, true)
@@ -27,15 +29,15 @@ extern "C" size_t TGI_WORKSPACE(linear_int4_fwd)(const tg_context *,
 extern "C" tg_status TGI_KERNEL(linear_int4_fwd)(const tg_context *ctx,
                                                  const tg_linear_int4_fwd_args *a)
 {
-  return tgi_linear_int4_fwd_wide_refused(a)
+  return tgi_linear_int4_fwd_weight_only_refused(a)
              ? TG_UNSUPPORTED
-             : multiply_wide<int4_operand>(ctx, a, int4_product_of(ctx, a));
+             : multiply_on_hopper<int4_operand>(ctx, a, int4_product_of(ctx, a));
 }
 
 extern "C" void TGI_PLAN(linear_int4_fwd)(const tg_context *ctx, const tg_linear_int4_fwd_args *a,
                                           char *text, size_t bytes)
 {
-  if (!tgi_linear_int4_fwd_wide_refused(a)) {
-    tell_wide(ctx, a, text, bytes);
+  if (!tgi_linear_int4_fwd_weight_only_refused(a)) {
+    tell_on_hopper(ctx, a, text, bytes);
   }
 }

@@ -17,7 +17,8 @@ extern "C" {
 #include "ops/linear_int8/linear_int8_refusals.h"
 }
 
-static_assert(kWideOutputs == TGI_WIDE_OUTPUTS, "as the refusals count them");
+static_assert(kWideOutputs == TGI_WIDE_OUTPUTS && kFewRows == TGI_FEW_ROWS,
+              "as the refusals count them");
 
 namespace
 {
@@ -133,8 +134,8 @@ extern "C" tg_status TGI_KERNEL(linear_int8_fwd)(const tg_context *ctx,
 {
   tgi_gemm_problem problem;
   tgi_gemm_plan plan;
-  if (!tgi_linear_int8_fwd_wide_refused(a)) {
-    return multiply_wide<int8_operand>(ctx, a, int8_product_of(ctx, a));
+  if (!tgi_linear_int8_fwd_weight_only_refused(a)) {
+    return multiply_on_hopper<int8_operand>(ctx, a, int8_product_of(ctx, a));
   }
   if (!takes(ctx, a, &problem, &plan)) {
     return TG_UNSUPPORTED;
@@ -152,8 +153,8 @@ extern "C" void TGI_PLAN(linear_int8_fwd)(const tg_context *ctx, const tg_linear
 {
   tgi_gemm_problem problem;
   tgi_gemm_plan plan;
-  if (!tgi_linear_int8_fwd_wide_refused(a)) {
-    tell_wide(ctx, a, text, bytes);
+  if (!tgi_linear_int8_fwd_weight_only_refused(a)) {
+    tell_on_hopper(ctx, a, text, bytes);
   } else if (takes(ctx, a, &problem, &plan)) {
     const int used = snprintf(text, bytes, "x and W as rows of 8-bit integers, ");
     if (used > 0 && (size_t)used < bytes) {
