@@ -27,7 +27,7 @@ class EntryBounds:
 
 
 ENTRIES = {"any": EntryBounds(1.0, 2.9, 3.7), "sm80": EntryBounds(1.25, 3.6, 4.3),
-           "sm90": EntryBounds(0.8, 1.7, 1.9)}
+           "sm90": EntryBounds(0.8, 1.9, 2.1)}
 
 
 def stripped(path):

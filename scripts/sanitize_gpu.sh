@@ -41,7 +41,7 @@ if [ -n "${4:-}" ]; then
   else
     echo "FAILED ($status) $took" >"$logs/$name.result"
     echo "$name: FAILED ($status), $took"
-    grep -m 6 '^========= [A-Z]\|FAILED\|^[a-z_]*: \|^--' "$logs/$name.log" |
+    grep -m 8 '^========= \([A-Z]\|    and \)\|FAILED\|^[a-z_]*: \|^--' "$logs/$name.log" |
       grep -v COMPUTE-SANITIZER | sed 's/^/    /'
   fi
   exit 0

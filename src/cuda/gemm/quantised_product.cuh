@@ -82,6 +82,27 @@ bool has_room(const tg_context *ctx, const quantised_product &p)
   return B::shared_bytes(p, kTile) <= (size_t)ctx->device->shared_bytes;
 }
 
+/** A kernel, what a block takes, and its shared memory. */
+struct strips_choice {
+  void (*kernel)(quantised_product);
+  int panels, rows, threads;
+  size_t shared;
+};
+
+/** Starts the kernel. One function for all: its code would be as large for each of them. */
+__attribute__((noinline)) inline tg_status
+start_strips(const tg_context *ctx, const quantised_product &p, const strips_choice &c)
+{
+  const int64_t panels = divide_up(p.w.out, TGI_PANEL_ROWS);
+  const dim3 grid((unsigned)divide_up(panels, (int64_t)c.panels),
+                  (unsigned)divide_up(p.rows, (int64_t)c.rows));
+  /* Where a multiprocessor has room for two, the next call's blocks would gather on some. */
+  const size_t alone = (size_t)ctx->device->shared_bytes / 2 + 1024;
+  const bool pads = may_overlap(ctx) && c.shared < alone &&
+                    (int64_t)grid.x * grid.y <= ctx->device->multiprocessors;
+  return launch_overlapping(ctx, c.kernel, grid, c.threads, pads ? alone : c.shared, p);
+}
+
 /** In blocks of the first of these that the GPU has the shared memory for: a data centre's has 163
  * KiB at least, others have 99. */
 template <typename Operand, typename T, typename First, typename... Others>
@@ -93,18 +114,9 @@ tg_status launch_quantised(const tg_context *ctx, const quantised_product &p)
     }
   }
   constexpr int kTile = Operand::template rows<First::kTiles>::kTileBytes;
-  size_t shared = First::shared_bytes(p, kTile);
-  const int64_t panels = divide_up(p.w.out, TGI_PANEL_ROWS);
-  const dim3 grid((unsigned)divide_up(panels, (int64_t)First::kPanels),
-                  (unsigned)divide_up(p.rows, (int64_t)First::kRows));
-  /* Where a multiprocessor has room for two, the next call's blocks would gather on some. */
-  const size_t alone = (size_t)ctx->device->shared_bytes / 2 + 1024;
-  if (may_overlap(ctx) && shared < alone &&
-      (int64_t)grid.x * grid.y <= ctx->device->multiprocessors) {
-    shared = alone;
-  }
-  return launch_overlapping(ctx, quantised_product_kernel<Operand, T, First>, grid, First::kThreads,
-                            shared, p);
+  return start_strips(ctx, p,
+                      {quantised_product_kernel<Operand, T, First>, First::kPanels, First::kRows,
+                       First::kThreads, First::shared_bytes(p, kTile)});
 }
 
 constexpr int64_t kFewRows = 16;
