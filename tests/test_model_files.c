@@ -1,66 +1,30 @@
-/* Models to directories and back: every dtype, one file and shards, what stays of an old directory,
- * and how much memory a load takes. */
+/* Models to directories and back: every dtype, one file and shards, what stays of an old
+ * directory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 /* cmocka wants those four first */
-#include "core/half.h"
-#include "expect.h"
-#include "files/json_file.h"
-#include "files/safetensors_writer.h"
-#include "model/preset.h"
-#include "model/weights.h"
-#include "scratch_directory.h"
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static tg_error error;
+#include "files/json_file.h"
+#include "files/safetensors_writer.h"
+#include "model/weights.h"
+#include "rounded_model.h"
+#include "scratch_directory.h"
 
 static const char *const kPresets[] = {"gpt_nano", "qwen3_nano"};
-static const tg_dtype kDtypes[] = {TG_F32, TG_F16, TG_BF16};
 
 static tg_model *new_model(const char *preset)
 {
   tg_model *model = NULL;
   EXPECT_OK(tg_model_create(preset, 257, 5, &model, &error), error);
   return model;
-}
-
-static tg_model *load(const char *directory, tg_dtype dtype)
-{
-  tg_model *model = NULL;
-  EXPECT_OK(tg_model_load(directory, dtype, &model, &error), error);
-  return model;
-}
-
-static int64_t elements_of(const tg_tensor *t)
-{
-  return t->shape[0] * (t->ndim == 2 ? t->shape[1] : 1);
-}
-
-/* Every parameter of `got` is that of `want`, rounded to dtypes `through` and then its own. */
-static void assert_rounded(const tg_model *got, const tg_model *want, tg_dtype through)
-{
-  tg_tensor a, b;
-  const char *name, *other;
-  size_t p = 0;
-  for (; tg_model_parameter(want, p, &b, &other) == TG_OK; p++) {
-    assert_int_equal(tg_model_parameter(got, p, &a, &name), TG_OK);
-    assert_string_equal(name, other);
-    assert_int_equal(elements_of(&a), elements_of(&b));
-    for (int64_t i = 0; i < elements_of(&a); i++) {
-      const double x = tgi_load(a.data, a.dtype, i);
-      const double y = tgi_round(a.dtype, tgi_round(through, tgi_load(b.data, b.dtype, i)));
-      if (x != y) {
-        fail_msg("%s[%lld]: expected %g, got %g", name, (long long)i, y, x);
-      }
-    }
-  }
-  assert_int_equal(tg_model_parameter(got, p, NULL, NULL), TG_BAD_ARGUMENT);
 }
 
 static void every_dtype_goes_to_files_and_back(void **state)
@@ -413,108 +377,8 @@ static void pickled_weights_are_named(void **state)
   scratch_remove(&dir);
 }
 
-/* ---- memory ---- */
-
-/* A line of /proc/self/status in bytes. */
-static int64_t memory_line(const char *key)
+int main(void)
 {
-  char line[128];
-  long long kib = -1;
-  FILE *f = fopen("/proc/self/status", "r");
-  while (f && fgets(line, sizeof line, f)) {
-    if (strncmp(line, key, strlen(key)) == 0) {
-      (void)sscanf(line + strlen(key), ": %lld", &kib);
-    }
-  }
-  if (f) {
-    (void)fclose(f);
-  }
-  return kib * 1024;
-}
-
-/* What the program does for the test below, in a process that did nothing else: how far a load
- * raises its peak, and the bytes of the weights, on standard output. */
-static int tell_peak(const char *path, tg_dtype dtype)
-{
-  tg_model *model = NULL;
-  const int64_t before = memory_line("VmHWM");
-  const tg_status status = tg_model_load(path, dtype, &model, &error);
-  const int64_t grown = memory_line("VmHWM") - before;
-  if (status == TG_OK) {
-    printf("%lld %zu\n", (long long)grown, tg_model_get_info(model).weight_bytes);
-  }
-  tg_model_destroy(model);
-  return status ? 1 : 0;
-}
-
-static void ask_peak(const char *path, tg_dtype dtype, int64_t *grown, int64_t *weights)
-{
-  char command[2 * SCRATCH_PATH + 128], line[64] = "";
-  long long numbers[2] = {0, 0};
-  char self[SCRATCH_PATH];
-  const ssize_t size = readlink("/proc/self/exe", self, sizeof self - 1);
-  assert_true(size > 0);
-  self[size] = '\0';
-  snprintf(command, sizeof command, "%s --peak %s %d", self, path, (int)dtype);
-  FILE *f = popen(command, "r"); /* NOLINT(cert-env33-c): our own words */
-  assert_non_null(f);
-  assert_non_null(fgets(line, sizeof line, f));
-  assert_int_equal(pclose(f), 0);
-  assert_int_equal(sscanf(line, "%lld %lld", &numbers[0], &numbers[1]), 2);
-  *grown = numbers[0];
-  *weights = numbers[1];
-}
-
-/* A GPT-2 of 20 M parameters whose matrices take more than a window each. */
-static tg_model *wide_model(void)
-{
-  tg_model *model = calloc(1, sizeof *model);
-  EXPECT_OK(tgi_preset("gpt_nano", 20000, &model->config, &error), error);
-  model->config.num_hidden_layers = 1;
-  model->config.num_attention_heads = model->config.num_key_value_heads = 8;
-  model->config.head_dim = 64;
-  model->config.hidden_size = 512;
-  model->config.intermediate_size = 8192;
-  model->dtype = TG_F32;
-  EXPECT_OK(tgi_parameters_create(&model->config, &model->parameters, &error), error);
-  EXPECT_OK(tgi_weights_allocate(model, &error), error);
-  for (int64_t i = 0; i < model->parameters.elements; i++) { /* not in the gaps, which are 0 */
-    ((float *)model->block)[i] = (float)((i * 7919) % 65521) - 32000;
-  }
-  return model;
-}
-
-static void a_load_takes_the_weights_and_a_window(void **state)
-{
-  (void)state;
-  enum { kRoom = 24 << 20 }; /* windows on their way, threads, tables */
-  const scratch dir = scratch_make();
-  const char *path = scratch_file(&dir, "model");
-  tg_model *model = wide_model();
-  for (int f = 0; f < 3; f += 2) {
-    EXPECT_OK(tg_model_save(model, &(tg_save_options){.dtype = kDtypes[f]}, path, &error), error);
-    for (int d = 0; d < 3; d += 2) {
-      int64_t grown, weights;
-      ask_peak(path, kDtypes[d], &grown, &weights);
-      if (grown > weights + kRoom || grown < weights / 2) {
-        fail_msg("%s as %s: expected a peak of %lld bytes of weights and at most %d more, got %lld",
-                 tg_dtype_name(kDtypes[f]), tg_dtype_name(kDtypes[d]), (long long)weights, kRoom,
-                 (long long)grown);
-      }
-      tg_model *back = load(path, kDtypes[d]);
-      assert_rounded(back, model, kDtypes[f]);
-      tg_model_destroy(back);
-    }
-  }
-  tg_model_destroy(model);
-  scratch_remove(&dir);
-}
-
-int main(int argc, char **argv)
-{
-  if (argc == 4 && strcmp(argv[1], "--peak") == 0) {
-    return tell_peak(argv[2], (tg_dtype)atoi(argv[3]));
-  }
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_dtype_goes_to_files_and_back),
       cmocka_unit_test(the_dtype_is_that_of_the_files),
@@ -526,7 +390,6 @@ int main(int argc, char **argv)
       cmocka_unit_test(a_head_of_other_values_unties),
       cmocka_unit_test(tensors_beyond_the_configuration_are_refused),
       cmocka_unit_test(pickled_weights_are_named),
-      cmocka_unit_test(a_load_takes_the_weights_and_a_window),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
