@@ -311,6 +311,8 @@ static void test_refusals_of_dense(void **state)
                "A across k beside B along it");
   refuse_dense(forward(64, 64, 0), "nothing to multiply");
   refuse_dense(forward((int64_t)1 << 31, 64, 64), "extents above 2^30");
+  refuse_dense(dense(TGI_GEMM_ALONG_K, TGI_GEMM_ACROSS_K, (1 << 30) - 128, 64 * 256, 32768),
+               "more tiles, or parts of them, than 2^30");
   tgi_gemm_problem p = dense(TGI_GEMM_ALONG_K, TGI_GEMM_ACROSS_K, 64, 64, 64);
   p.c.vectors = false;
   refuse_dense(p, "rows that do not begin at multiples of 16 bytes");

@@ -76,13 +76,15 @@ TG_API tg_status tg_context_set_stream(tg_context *ctx, void *stream);
  * Allows or forbids that kernels of later calls begin while the kernel ahead of them on the stream
  * still runs (programmatic dependent launch). A new context forbids it. Until the kernel ahead has
  * ended they read the packed weight and nothing else. So the caller promises that the kernel
- * directly ahead of a call does not write the call's packed weight, whoever launched it. Copies and
- * sets of memory directly ahead are waited for in any case, and so is all before the kernel ahead.
- * A recorded graph keeps what held when it was recorded.
+ * directly ahead of a call does not write the call's packed weight, whoever launched it, nor one
+ * of another stream for which the call's stream waits there. Copies and sets of memory directly
+ * ahead are waited for in any case. So is all before the kernel ahead, unless that is a kernel of
+ * the caller's which lets others begin before its own wait. A recorded graph keeps what held when
+ * it was recorded.
  *
- * It concerns linear_int4, linear_int8 and linear_fp8 with x in f16 or bf16, on GPUs of compute
- * capability 9.0 and newer for which the build has code. It has no effect elsewhere, on contexts of
- * a CPU, or on the bits of results. Errors: BAD_ARGUMENT (ctx is NULL).
+ * It concerns linear_int4, linear_int8 (weight-only mode) and linear_fp8 with x in f16 or bf16, in
+ * the calls that the entry sm90 runs. It has no effect elsewhere, on contexts of a CPU, or on the
+ * bits of results. Errors: BAD_ARGUMENT (ctx is NULL).
  */
 TG_API tg_status tg_context_allow_overlap(tg_context *ctx, bool allow);
 

@@ -24,12 +24,13 @@ def allow_overlap(allow: bool = True) -> bool:
     runs (programmatic dependent launch). Off by default. Returns what held before.
 
     Until the kernel ahead has ended they read the packed weight and nothing else. So the caller promises that the kernel
-    directly ahead of a call, also one of PyTorch's, does not write the call's packed weight. Copies and sets of memory
-    directly ahead are waited for in any case, and so is all before the kernel ahead. A CUDA graph keeps what held when it
-    was captured.
+    directly ahead of a call, also one of PyTorch's, does not write the call's packed weight, nor one of another stream for
+    which the current stream waits there. Copies and sets of memory directly ahead are waited for in any case. So is all
+    before the kernel ahead, unless that is a kernel of your own which lets others begin before its own wait. A CUDA graph
+    keeps what held when it was captured.
 
-    It concerns `linear_int4`, `linear_int8` and `linear_fp8` with 16-bit x, on GPUs of compute capability 9.0 and newer for
-    which the build has code. It has no effect elsewhere, or on the bits of results."""
+    It concerns `linear_int4`, `linear_int8` (weight-only mode) and `linear_fp8` with 16-bit x, on GPUs of compute capability
+    9.0. It has no effect elsewhere, or on the bits of results."""
     return _core.allow_overlap(allow)
 
 

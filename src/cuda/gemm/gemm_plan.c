@@ -242,13 +242,14 @@ tgi_gemm_plan tgi_gemm_plan_tiles_sm90(const tgi_gemm_problem *p, const tgi_gemm
   plan.shared = (size_t)plan.stages * stage;
   plan.shared += beside ? kAlignment + (size_t)plan.tile_n * 2 * kTileM + kBesideTiles
                         : (size_t)kInStepBytes + 2 * (size_t)plan.tile_n * 4 + kInStepBarriers;
-  if (plan.tiles > INT_MAX / 2) {
-    plan.reason = "more tiles than 2^30";
+  const int in_parts = parts_of_tile(p, &plan);
+  if (plan.tiles > INT_MAX / 2 / (in_parts ? in_parts : 1)) {
+    plan.reason = "more tiles, or parts of them, than 2^30";
   } else if ((int64_t)plan.shared > device->shared_bytes) {
     plan.reason = "a device with less shared memory";
   } else {
     plan.kernel = beside ? TGI_GEMM_SM90_TILES : TGI_GEMM_SM90_IN_STEP;
-    plan.parts = parts_of_tile(p, &plan);
+    plan.parts = in_parts;
     plan.blocks = plan.parts ? (int)plan.tiles * plan.parts : plan.blocks;
     plan.microseconds = estimate(p, &plan, device->multiprocessors);
   }

@@ -343,6 +343,7 @@ __device__ __forceinline__ void sum_run(const Operand &operand, const quantised_
       copy_weight(r.first + i, r.ring + i * r.stage_bytes);
     }
     await_kernel_before(); /* which may have made x */
+    let_next_begin();      /* all before this kernel has ended when the next reads its weight */
 #pragma unroll
     for (int i = 0; i < kStages - 1; i++) {
       copy_rows(r.first + i, r.ring + i * r.stage_bytes);
@@ -419,7 +420,6 @@ __global__ void __launch_bounds__(B::kThreads, 1)
   const int64_t panel0 = (int64_t)blockIdx.x * B::kPanels;
   const bool recorder = blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0;
 
-  let_next_begin();
   Operand operand(p);
   bool fits = true;
   if (operand.needs_header()) {

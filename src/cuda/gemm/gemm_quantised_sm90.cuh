@@ -181,7 +181,6 @@ __global__ void __launch_bounds__(B::kThreads, 1)
   const int own = panel0 + warp < divide_up(p.w.out, TGI_PANEL_ROWS); /* panels */
   const bool recorder = blockIdx.x == 0 && threadIdx.x == 0;
 
-  let_next_begin();
   Operand operand(p);
   bool fits = true;
   if (operand.needs_header()) {
@@ -231,6 +230,7 @@ __global__ void __launch_bounds__(B::kThreads, 1)
       copy_weight(chunk + i, i);
     }
     await_kernel_before(); /* which may have made x */
+    let_next_begin();
 #pragma unroll
     for (int i = 0; i < kStages - 1; i++) {
       copy_rows(chunk + i, i);

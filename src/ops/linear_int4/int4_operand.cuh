@@ -276,6 +276,11 @@ public:
     return p.head_bytes != 0 && p.group_shift == 2;
   }
 
+  __device__ bool needs_header() const
+  {
+    return false;
+  }
+
   template <typename F> __device__ __forceinline__ void visit(const F &f) const
   {
     f(form<4>());
