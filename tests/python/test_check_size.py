@@ -24,11 +24,11 @@ def build_ninja(library, static, codes):
 # TEGULA_CUDA_ARCHS: (entries of libtegula.so, those of the static library beside them, codes, bounds)
 BUILDS = {
     "none": ([], [], {}, (4.3, 0, 13.0)),
-    "8.0 9.0a, once": (["all", "sm80", "sm90"], [], {"all": ["sm_80"], "sm80": ["sm_80"], "sm90": ["sm_90a"]}, (6.35, 5.3, 13.0)),
-    "9.0": (["all", "sm80", "sm90"], ["any"], {"any": ["sm_90"], "sm80": ["sm_90"], "sm90": ["sm_90a"]}, (6.35, 5.3, 13.0)),
+    "8.0 9.0a, once": (["all", "sm80", "sm90"], [], {"all": ["sm_80"], "sm80": ["sm_80"], "sm90": ["sm_90a"]}, (6.35, 5.5, 13.0)),
+    "9.0": (["all", "sm80", "sm90"], ["any"], {"any": ["sm_90"], "sm80": ["sm_90"], "sm90": ["sm_90a"]}, (6.35, 5.5, 13.0)),
     "8.0 9.0a PTX, the default": (
         ["all", "any", "sm80", "sm90"], [],
-        {"any": ["compute_75"], "sm80": ["sm_80", "sm_90", "compute_80"], "sm90": ["sm_90a"]}, (7.35, 16.9, 34.0),
+        {"any": ["compute_75"], "sm80": ["sm_80", "sm_90", "compute_80"], "sm90": ["sm_90a"]}, (7.35, 17.1, 34.0),
     ),
 }  # fmt: skip
 

@@ -9,6 +9,7 @@ if os.environ.get("TEGULA_TORCH") == "none":
 tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
 
 import copy  # noqa: E402
+import statistics  # noqa: E402
 
 import placed  # noqa: E402
 import tiny_models as tiny  # noqa: E402
@@ -117,18 +118,26 @@ def test_experts_without_tokens_and_one_with_all():
 
 @stacked
 def test_inputs_beyond_the_clamp():
-    """With alpha and limit of the module. So wide, f32 is far from f64 on either side: ours is as near to it."""
-    model, inputs = make("gpt_oss"), tiny.batch(SHAPE)
+    """With alpha and limit of the module. So wide, f32 is far from f64 on either side, and how far differs from batch to
+    batch by a factor of a hundred: ours is as near to it, in the geometric mean over some."""
+    model, batches = make("gpt_oss"), [tiny.batch(SHAPE, seed=seed) for seed in range(1, 5)]
     for experts in experts_of(model):
         experts.gate_up_proj.data *= 30
         experts.limit, experts.alpha = 5.0, 1.25
-    loss, exact = tiny.loss_and_gradients(copy.deepcopy(model).double(), inputs)
-    _, theirs = tiny.loss_and_gradients(model, inputs)
+    double = copy.deepcopy(model).double()
+    exact = [tiny.loss_and_gradients(double, inputs) for inputs in batches]
+    theirs = [tiny.loss_and_gradients(model, inputs) for inputs in batches]
     tegula.apply_to_model(model)
-    ours = tiny.loss_and_gradients(model, inputs)
-    assert abs(ours[0] - loss) <= F32 * abs(loss)
-    for name, truth in exact.items():
-        assert tiny.distance(ours[1][name], truth) <= max(1e-4, 2 * tiny.distance(theirs[name], truth)), name
+    ours = [tiny.loss_and_gradients(model, inputs) for inputs in batches]
+
+    def error(found, truth, name):
+        return max(5e-5, tiny.distance(found[1][name], truth[1][name]))
+
+    for found, truth in zip(ours, exact):
+        assert abs(found[0] - truth[0]) <= F32 * abs(truth[0])
+    for name in exact[0][1]:
+        ratios = [error(our, truth, name) / error(their, truth, name) for our, their, truth in zip(ours, theirs, exact)]
+        assert statistics.geometric_mean(ratios) <= 2, name
 
 
 @stacked
