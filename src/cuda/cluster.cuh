@@ -99,7 +99,7 @@ inline cudaError_t prepare_clusters(const tg_context *ctx, const void *kernel, i
   l->config.stream = (cudaStream_t)ctx->device->stream;
   l->config.attrs = l->attributes;
   l->config.numAttrs = 1;
-  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+  return allow_shared(ctx, kernel, shared);
 }
 
 /** As launch_overlapping: of a kernel that awaits the one before. */

@@ -73,6 +73,22 @@ __device__ __forceinline__ void let_next_begin()
 }
 
 /**
+ * Lets a launch of `kernel` ask for `shared` bytes. The limit belongs to the kernel for the whole
+ * process, so it is only ever set to the most that a block may have: were it set to what each
+ * launch asks for, a thread with a context of its own could lower it under another's launch.
+ */
+inline cudaError_t allow_shared(const tg_context *ctx, const void *kernel, size_t shared)
+{
+  cudaFuncAttributes a;
+  const cudaError_t e = cudaFuncGetAttributes(&a, kernel);
+  if (e != cudaSuccess || (size_t)a.maxDynamicSharedSizeBytes >= shared) {
+    return e;
+  }
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              ctx->device->shared_bytes - (int)a.sharedSizeBytes);
+}
+
+/**
  * Starts `kernel` with `grid` x `threads` and `shared` bytes on the context's stream; 0 blocks: OK.
  * gridDim.x is at most 2^31 - 1, gridDim.y and z 65535: what may be more is a loop in the kernel.
  * `follows`: it may begin as soon as the kernel before lets it, whose end it awaits.
@@ -86,8 +102,7 @@ tg_status launch_kernel(const tg_context *ctx, bool follows, void (*kernel)(Para
   }
   cudaError_t e = cudaSuccess;
   if (shared > kSharedBytes / 2) { /* what is static counts too */
-    e = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             (int)shared);
+    e = allow_shared(ctx, (const void *)kernel, shared);
   }
   if (e == cudaSuccess) {
     void *pointers[] = {(void *)&args...};

@@ -61,8 +61,7 @@ tg_status find_room(const tg_context *ctx, decoder_sm90 *d)
   int resident = 0, cooperative = 0;
   d->job.stages = (int)((most - d->kind.fixed_bytes) / d->kind.stage_bytes);
   d->shared = d->kind.fixed_bytes + d->job.stages * d->kind.stage_bytes;
-  cudaError_t e = cudaFuncSetAttribute(d->kind.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       (int)d->shared);
+  cudaError_t e = allow_shared(ctx, d->kind.kernel, d->shared);
   if (e == cudaSuccess) {
     e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, d->kind.kernel, d->kind.threads,
                                                       d->shared);
