@@ -68,8 +68,10 @@ typedef struct tg_linear_fp8_fwd_args {
  *            From 193 rows of bf16 on, with y in bf16, a context that tg_context_prepare gave
  *            cublasLt multiplies with W * s, rounded to bf16.
  * Workspace  tg_linear_fp8_fwd_workspace: x widened and packed, about 4.2 bytes per value; CUDA:
- *            none, or W in bf16 where it goes to cublasLt.  Asynchronous; capturable;
- *            deterministic; batch-invariant (not through cublasLt).
+ *            none, or W in bf16 where it goes to cublasLt; compute capability 9.0, 16-bit x of more
+ *            than 16 rows: 2 bytes per value, with columns padded to whole 128 and rows to whole
+ *            64, if that is more.  Asynchronous; capturable; deterministic; batch-invariant (not
+ *            through cublasLt).
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight not packed for this op (CUDA: y is NaN, and
  *            tg_context_check returns the error); an overlap; workspace missing or too small),
  *            UNSUPPORTED.

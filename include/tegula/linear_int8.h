@@ -94,7 +94,8 @@ typedef struct tg_linear_int8_fwd_args {
  *            row and 4 for every 32 values; or W in bf16 where it goes to cublasLt, if that is
  *            more. Compute capability 9.0, dynamic, from 129 rows on and up to 65536 columns: x and
  *            W in 1 byte a value, columns padded to whole 16, 8 bytes for each row of x and 5 of
- *            W, if that is more.
+ *            W, if that is more; weight only, 16-bit x of more than 16 rows: 2 bytes per value of
+ *            x, with columns padded to whole 128 and rows to whole 64, if that is more.
  *            Asynchronous; capturable; deterministic; batch-invariant (not through cublasLt).
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (mode; weight not packed for this op (CUDA: y is
  *            NaN, and tg_context_check returns the error); an overlap; workspace missing or too

@@ -102,12 +102,12 @@ inline cudaError_t prepare_clusters(const tg_context *ctx, const void *kernel, i
   return allow_shared(ctx, kernel, shared);
 }
 
-/** As launch_overlapping: of a kernel that awaits the one before. */
-inline void let_clusters_overlap(const tg_context *ctx, cluster_launch *l)
+/** As launch_next: of a kernel that awaits the one before. */
+inline void let_clusters_follow(cluster_launch *l)
 {
   l->attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   l->attributes[1].val.programmaticStreamSerializationAllowed = 1;
-  l->config.numAttrs = may_overlap(ctx) ? 2 : 1;
+  l->config.numAttrs = 2;
 }
 
 /** Clusters that run at once: fewer than multiprocessors / blocks where a group of multiprocessors

@@ -58,6 +58,15 @@ __device__ __forceinline__ void arrive_expecting(mbarrier *b, unsigned bytes)
                : "memory");
 }
 
+/** Arrives once the thread's asynchronous copies so far (cp.async) have come. */
+__device__ __forceinline__ void arrive_with_copies(mbarrier *b)
+{
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];"
+               :
+               : "r"(shared_address(b))
+               : "memory");
+}
+
 /** Until the phase is complete. What threads of this block did before they arrived has been done;
  * what copies brought is there. */
 __device__ __forceinline__ void wait_for(mbarrier *b, unsigned parity)

@@ -40,6 +40,13 @@ __device__ __forceinline__ uint64_t page_operand(uint32_t address, uint32_t page
          (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
 
+/** As operand, not turned: `rows` rows, whose depth of 16 elements lies in two halves of 16 bytes,
+ * the first halves of all rows, one behind the other, before the second ones. */
+__device__ __forceinline__ uint64_t rows_operand(uint32_t address, int rows)
+{
+  return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)rows << 16 | (uint64_t)(128 >> 4) << 32;
+}
+
 /** Bytes on, for an operand; a multiple of 16. 16 elements along a row are 32 bytes, 16 rows 2048.
  */
 __device__ __forceinline__ uint64_t operand_at(uint64_t operand, int bytes)
@@ -135,9 +142,12 @@ template <int kN> __device__ __forceinline__ void settle(int (&d)[kN])
   WGMMA_ASM(n, i2, "k16.f32." #type "." #type, names, "%" #i0 ", %" #i1,                           \
             ", 1, 1, %" #i3 ", %" #i4, sums, "l"(a), "l"(b), "r"((int)add), "n"((int)kTurnA),      \
             "n"((int)kTurnB))
-#define WGMMA_REGISTERS(type, n, names, sums, i0, i1, i2, i3, i4, i5)                              \
+#define WGMMA_TURNED(type, n, names, sums, i0, i1, i2, i3, i4, i5)                                 \
   WGMMA_ASM(n, i5, "k16.f32." #type "." #type, names, WGMMA_FOUR(i0, i1, i2, i3) ", %" #i4,        \
             ", 1, 1, 1", sums, "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add))
+#define WGMMA_REGISTERS(type, n, names, sums, i0, i1, i2, i3, i4, i5)                              \
+  WGMMA_ASM(n, i5, "k16.f32." #type "." #type, names, WGMMA_FOUR(i0, i1, i2, i3) ", %" #i4,        \
+            ", 1, 1, 0", sums, "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add))
 /* Of bytes both operands' depth lies along the rows, and there is nothing to turn; integers have no
  * sign to turn either. */
 #define WGMMA_E4M3(type, n, names, sums, i0, i1, i2, i3, i4, i5)                                   \
@@ -168,14 +178,19 @@ __device__ __forceinline__ void multiply(wgmma_sum<T> (&d)[kN / 2], uint64_t a, 
   }
 }
 
-/** The same of e4m3 with A in registers: a[i] has row g + 8 (i % 2) of the warp's 16, columns
- * 16 (i / 2) + 4 q .. + 3. */
+/** The same with A in registers: a[i] has row g + 8 (i % 2) of the warp's 16, columns 8 (i / 2) + 2
+ * q and the next, or of e4m3 16 (i / 2) + 4 q .. + 3. */
 template <typename T, int kN>
 __device__ __forceinline__ void multiply_by_registers(float (&d)[kN / 2], const uint32_t *a,
                                                       uint64_t b, bool add)
 {
-  static_assert(sizeof(T) == 1, "bytes");
-  WGMMA_EACH(WGMMA_E4M3_REGISTERS, e4m3, "+f")
+  if constexpr (sizeof(T) == 1) {
+    WGMMA_EACH(WGMMA_E4M3_REGISTERS, e4m3, "+f")
+  } else if constexpr (kIsBf16<T>) {
+    WGMMA_EACH(WGMMA_REGISTERS, bf16, "+f")
+  } else {
+    WGMMA_EACH(WGMMA_REGISTERS, f16, "+f")
+  }
 }
 
 /** The same of 16 bits with A in registers, and B turned. */
@@ -184,9 +199,9 @@ __device__ __forceinline__ void multiply_turned(float (&d)[kN / 2], const uint32
                                                 bool add)
 {
   if constexpr (kIsBf16<T>) {
-    WGMMA_EACH(WGMMA_REGISTERS, bf16, "+f")
+    WGMMA_EACH(WGMMA_TURNED, bf16, "+f")
   } else {
-    WGMMA_EACH(WGMMA_REGISTERS, f16, "+f")
+    WGMMA_EACH(WGMMA_TURNED, f16, "+f")
   }
 }
 

@@ -1,5 +1,5 @@
 /**
- * Weights packed by tg_linear_fp8_pack as operands of gemm_quantised_sm80.cuh.
+ * Weights packed by tg_linear_fp8_pack as operands of quantised_sm80.cuh.
  *
  * Sign and magnitude of a code go to the top of the sign, and of the exponent and mantissa. What
  * they mean there is the value times 2^-120 in bf16, which a multiplication takes back, and times
@@ -9,7 +9,7 @@
 #ifndef TGI_OPS_FP8_OPERAND_CUH
 #define TGI_OPS_FP8_OPERAND_CUH
 
-#include "cuda/gemm/gemm_quantised_sm80.cuh"
+#include "cuda/gemm/quantised/quantised_sm80.cuh"
 
 extern "C" {
 #include "ops/linear_fp8/linear_fp8_packed.h"
@@ -87,9 +87,9 @@ public:
     f(*this);
   }
 
-  __device__ static constexpr bool begins_group(int)
+  __device__ static constexpr bool begins_group(int step)
   {
-    return false;
+    return step == 0;
   }
 
   __device__ static constexpr bool ends_group(int step)

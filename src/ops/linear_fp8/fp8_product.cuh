@@ -2,7 +2,7 @@
 #ifndef TGI_OPS_FP8_PRODUCT_CUH
 #define TGI_OPS_FP8_PRODUCT_CUH
 
-#include "cuda/gemm/quantised_product.cuh"
+#include "cuda/gemm/quantised/quantised_product.cuh"
 #include "ops/kernels.cuh"
 #include "ops/linear_fp8/fp8_operand.cuh"
 

@@ -1,5 +1,5 @@
 /**
- * Weights packed by tg_linear_int4_pack as operands of gemm_quantised_sm80.cuh.
+ * Weights packed by tg_linear_int4_pack as operands of quantised_sm80.cuh.
  *
  * A half byte n becomes the float 128 + n in bf16, or 1024 + n in f16, whose last bits it is; less
  * that and the zero point it is exact. A group's sum is scaled in f32.
@@ -7,7 +7,7 @@
 #ifndef TGI_OPS_INT4_OPERAND_CUH
 #define TGI_OPS_INT4_OPERAND_CUH
 
-#include "cuda/gemm/gemm_quantised_sm80.cuh"
+#include "cuda/gemm/quantised/quantised_sm80.cuh"
 
 extern "C" {
 #include "ops/linear_int4/linear_int4_packed.h"

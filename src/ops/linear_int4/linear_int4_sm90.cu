@@ -1,13 +1,14 @@
 /* Linear layers with int4 weights on Hopper.
  *
  * Method     Weights become 16-bit floats in registers, exactly, and are the left operand of
- *            products with x, with sm80's bits: up to 16 rows in its strips, more in the blocks of
- *            cuda/gemm/gemm_quantised_sm90.cuh. Kernels may begin while the one ahead runs.
+ *            products with x, with sm80's bits: up to 16 rows in its strips, more by wgmma, of x in
+ *            tiles (cuda/gemm/quantised/quantised_sm90.cuh). Kernels may begin while the one ahead
+ *            runs.
  * Work       17 rows and more: 128 rows of W by up to 64 rows of x for a block; of narrow weights
  *            two blocks of a cluster share k.
  * Bound      One reading of W up to some 32 rows, then the tensor cores beside the widening.
  */
-#include "cuda/gemm/quantised_product_sm90.cuh"
+#include "cuda/gemm/quantised/quantised_product_sm90.cuh"
 #include "ops/linear_int4/int4_product.cuh"
 
 extern "C" {
@@ -20,10 +21,10 @@ static_assert(kWideOutputs == TGI_WIDE_OUTPUTS && kFewRows == TGI_FEW_ROWS,
 TGI_QUANTISED_RULES(linear_int4, true)
 TGI_QUANTISED_REFUSED(linear_int4, true)
 
-extern "C" size_t TGI_WORKSPACE(linear_int4_fwd)(const tg_context *,
-                                                 const tg_linear_int4_fwd_args *)
+extern "C" size_t TGI_WORKSPACE(linear_int4_fwd)(const tg_context *ctx,
+                                                 const tg_linear_int4_fwd_args *a)
 {
-  return 0;
+  return tgi_linear_int4_fwd_weight_only_refused(a) ? 0 : tiles_bytes(ctx, a);
 }
 
 extern "C" tg_status TGI_KERNEL(linear_int4_fwd)(const tg_context *ctx,

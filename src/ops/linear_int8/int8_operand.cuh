@@ -1,5 +1,5 @@
 /**
- * Weights packed by tg_linear_int8_pack as operands of gemm_quantised_sm80.cuh.
+ * Weights packed by tg_linear_int8_pack as operands of quantised_sm80.cuh.
  *
  * A byte u becomes the float 2^23 + u in f32, or 1024 + u in f16, whose last bits it is; less that,
  * 128 and the zero point it is an integer of at most nine bits, exact in 16 bits. The scale is one
@@ -8,7 +8,7 @@
 #ifndef TGI_OPS_INT8_OPERAND_CUH
 #define TGI_OPS_INT8_OPERAND_CUH
 
-#include "cuda/gemm/gemm_quantised_sm80.cuh"
+#include "cuda/gemm/quantised/quantised_sm80.cuh"
 
 extern "C" {
 #include "ops/linear_int8/linear_int8_packed.h"

@@ -2,7 +2,7 @@
 #ifndef TGI_OPS_INT8_PRODUCT_CUH
 #define TGI_OPS_INT8_PRODUCT_CUH
 
-#include "cuda/gemm/quantised_product.cuh"
+#include "cuda/gemm/quantised/quantised_product.cuh"
 #include "ops/kernels.cuh"
 #include "ops/linear_int8/int8_operand.cuh"
 

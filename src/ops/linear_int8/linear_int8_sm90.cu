@@ -7,7 +7,7 @@
  * Work       Dynamic mode: 128 rows by 256 or 128 columns of y for a block.
  * Bound      Dynamic mode: tensor cores; memory for x and W, which are read and written once more.
  */
-#include "cuda/gemm/quantised_product_sm90.cuh"
+#include "cuda/gemm/quantised/quantised_product_sm90.cuh"
 #include "cuda/gemm/tiles_product_sm90.cuh"
 #include "ops/kernels.cuh"
 #include "ops/linear_int8/int8_product.cuh"
@@ -126,7 +126,9 @@ extern "C" size_t TGI_WORKSPACE(linear_int8_fwd)(const tg_context *ctx,
                                                  const tg_linear_int8_fwd_args *a)
 {
   int8_rows r;
-  return tgi_linear_int8_fwd_is_small_or_other(a) ? 0 : rows_of(ctx, a, nullptr, &r);
+  return !tgi_linear_int8_fwd_weight_only_refused(a) ? tiles_bytes(ctx, a)
+         : tgi_linear_int8_fwd_is_small_or_other(a)  ? 0
+                                                     : rows_of(ctx, a, nullptr, &r);
 }
 
 extern "C" tg_status TGI_KERNEL(linear_int8_fwd)(const tg_context *ctx,

@@ -3,8 +3,8 @@
 #ifndef TGI_CUDA_QUANTISED_PRODUCT_CUH
 #define TGI_CUDA_QUANTISED_PRODUCT_CUH
 
-#include "cuda/gemm/gemm_quantised_widen.cuh"
 #include "cuda/gemm/product.cuh"
+#include "cuda/gemm/quantised/quantised_widen.cuh"
 
 #include <type_traits>
 

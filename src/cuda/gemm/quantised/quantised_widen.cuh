@@ -1,12 +1,12 @@
 /**
  * Packed quantised weights as bf16 matrices [out, in] in memory, for products of many rows: values
- * as the operands of gemm_quantised_sm80.cuh have them, times their scale, rounded once. Rows are
+ * as the operands of quantised_sm80.cuh have them, times their scale, rounded once. Rows are
  * padded to multiples of 16 bytes.
  */
-#ifndef TGI_CUDA_GEMM_QUANTISED_WIDEN_CUH
-#define TGI_CUDA_GEMM_QUANTISED_WIDEN_CUH
+#ifndef TGI_CUDA_QUANTISED_WIDEN_CUH
+#define TGI_CUDA_QUANTISED_WIDEN_CUH
 
-#include "cuda/gemm/gemm_quantised_sm80.cuh"
+#include "cuda/gemm/quantised/quantised_sm80.cuh"
 
 #include <type_traits>
 

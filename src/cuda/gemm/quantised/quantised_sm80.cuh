@@ -18,8 +18,8 @@
  * An operand (ops/linear_int4/int4_operand.cuh and others) says how a chunk of a panel is copied,
  * and how 32 columns of it become fragments.
  */
-#ifndef TGI_CUDA_GEMM_QUANTISED_SM80_CUH
-#define TGI_CUDA_GEMM_QUANTISED_SM80_CUH
+#ifndef TGI_CUDA_QUANTISED_SM80_CUH
+#define TGI_CUDA_QUANTISED_SM80_CUH
 
 #include "cuda/gemm/gemm_loader.cuh"
 #include "cuda/half_pair.cuh"
@@ -167,11 +167,9 @@ add_scaled(float (&total)[2][kTiles][4], const float (&sum)[2][kTiles][4], const
   }
 }
 
-/** A lane's part of a step: its words of the panels and of the rows of x, of which many come a tile
- * at a time, one ahead of its products: registers do not hold all. */
+/** A lane's part of a step: its words of the panels and of the rows of x. */
 template <int kPanels, int kTiles, int kWords> struct step_words {
-  static constexpr int kHeld = kTiles < 8 ? kTiles : 2;
-  uint32_t w[kPanels][kWords], x[kHeld][4];
+  uint32_t w[kPanels][kWords], x[kTiles][4];
 
   template <typename Form>
   __device__ __forceinline__ void load(const Form &form, uint32_t w_at, int stage_bytes,
@@ -181,23 +179,10 @@ template <int kPanels, int kTiles, int kWords> struct step_words {
     for (int i = 0; i < kPanels; i++) {
       form.load(w[i], w_at + i * stage_bytes, step);
     }
-#pragma unroll
-    for (int n = 0; n < (kHeld < kTiles ? 1 : kTiles); n++) {
-      load_tile(n, x_at, step);
-    }
-  }
-
-  __device__ __forceinline__ void load_tile(int n, uint32_t x_at, int step)
-  {
     const int lane = threadIdx.x % kWarp;
-    load_shared(x[n % kHeld], x_at + ((n * kChunkSteps + step) * kWarp + lane) * 16);
-  }
-
-  /** Before the products of tile n. */
-  __device__ __forceinline__ void load_ahead(int n, uint32_t x_at, int step)
-  {
-    if (kHeld < kTiles && n + 1 < kTiles) {
-      load_tile(n + 1, x_at, step);
+#pragma unroll
+    for (int n = 0; n < kTiles; n++) {
+      load_shared(x[n], x_at + ((n * kChunkSteps + step) * kWarp + lane) * 16);
     }
   }
 };
@@ -213,11 +198,10 @@ __device__ __forceinline__ void multiply_chunk(const Form &form,
   uint32_t less[kPanels][4];
   /* Where registers allow it, the next step's words are loaded ahead of a step's products. */
   constexpr bool kAhead = kAll && kPanels * kTiles < 4;
-  static_assert(kTiles < 8 || kPanels == 1, "tiles that are loaded for one panel");
   step_words<kPanels, kTiles, Form::kWords> now, next;
   now.load(form, w, stage_bytes, x, 0);
-  /* of_groups: the step's number from the beginning of a group on */
-  const auto multiply_step = [&](int step, int of_groups) {
+#pragma unroll(kAll ? kChunkSteps : 1)
+  for (int step = 0; step < (kAll ? kChunkSteps : steps); step++) {
     if (kAhead && step > 0) {
       now = next;
     } else if (step > 0) {
@@ -230,50 +214,35 @@ __device__ __forceinline__ void multiply_chunk(const Form &form,
     for (int i = 0; i < kPanels; i++) {
       float(&sum)[2][kTiles][4] = Form::kScaled ? of_group[i] : total[i];
       uint32_t a[2][2][4];
-      if (form.begins_group(of_groups)) {
+      if (form.begins_group(step)) {
         form.template zero_points<T>(less[i], w + i * stage_bytes, step);
       }
       form.template widen<T>(a, now.w[i], less[i]);
 #pragma unroll
       for (int n = 0; n < kTiles; n++) {
-        now.load_ahead(n, x, step);
-        const uint32_t(&of_x)[4] = now.x[n % now.kHeld];
+        const uint32_t(&of_x)[4] = now.x[n];
 #pragma unroll
         for (int m = 0; m < 2; m++) {
-          const bool add = !Form::kScaled || !form.begins_group(of_groups);
+          const bool add = !Form::kScaled || !form.begins_group(step);
           multiply_small<T>(sum[m][n], a[0][m], of_x[0], of_x[1], add);
           multiply_small<T>(sum[m][n], a[1][m], of_x[2], of_x[3], true);
         }
       }
       if constexpr (Form::kScaled) {
-        if (form.ends_group(of_groups) || (!kAll && step + 1 == steps)) {
+        if (form.ends_group(step) || (!kAll && step + 1 == steps)) {
           float scale[4];
           form.scales(scale, w + i * stage_bytes, step);
           add_scaled<Form::template kFactor<T>>(total[i], sum, scale);
         }
       }
     }
-  };
-  if constexpr (kAll && kTiles >= 8) { /* groups in turns, which keep no registers between them */
-#pragma unroll 1
-    for (int first = 0; first < kChunkSteps; first += Form::kSteps) {
-#pragma unroll
-      for (int i = 0; i < Form::kSteps; i++) {
-        multiply_step(first + i, i);
-      }
-    }
-  } else {
-#pragma unroll(kAll ? kChunkSteps : 1)
-    for (int step = 0; step < (kAll ? kChunkSteps : steps); step++) {
-      multiply_step(step, step);
-    }
   }
 }
 
-/** Stores y of a row and an output from their sum of all runs; NaN if the weight does not fit. */
+/** y of a row and an output from their sum of all runs; NaN if the weight does not fit. */
 template <typename Operand, typename Sum>
-__device__ __forceinline__ void store_sum(const Operand &operand, const quantised_product &p,
-                                          int64_t row, int64_t o, Sum sum, bool fits)
+__device__ __forceinline__ float finish_sum(const Operand &operand, const quantised_product &p,
+                                            int64_t row, int64_t o, Sum sum, bool fits)
 {
   if constexpr (Operand::kOnlyFinite) {
     sum = fmaf(0.0f, sum, sum); /* infinity becomes NaN, as on every entry */
@@ -282,7 +251,15 @@ __device__ __forceinline__ void store_sum(const Operand &operand, const quantise
   if (p.bias) {
     y = y + load_any(p.bias, p.bias_dtype, o);
   }
-  store_any(p.y, p.y_dtype, row * p.y_step + o, fits ? y : CUDART_NAN_F);
+  return fits ? y : CUDART_NAN_F;
+}
+
+/** Stores it. */
+template <typename Operand, typename Sum>
+__device__ __forceinline__ void store_sum(const Operand &operand, const quantised_product &p,
+                                          int64_t row, int64_t o, Sum sum, bool fits)
+{
+  store_any(p.y, p.y_dtype, row * p.y_step + o, finish_sum(operand, p, row, o, sum, fits));
 }
 
 /** What a warp multiplies: panels, and of k the chunks of its team's run. */
