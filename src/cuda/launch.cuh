@@ -77,7 +77,8 @@ __device__ __forceinline__ void let_next_begin()
  * process, so it is only ever set to the most that a block may have: were it set to what each
  * launch asks for, a thread with a context of its own could lower it under another's launch.
  */
-inline cudaError_t allow_shared(const tg_context *ctx, const void *kernel, size_t shared)
+__attribute__((noinline)) inline cudaError_t allow_shared(const tg_context *ctx, const void *kernel,
+                                                          size_t shared)
 {
   cudaFuncAttributes a;
   const cudaError_t e = cudaFuncGetAttributes(&a, kernel);
