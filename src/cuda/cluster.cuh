@@ -132,13 +132,7 @@ tg_status launch_clusters(const tg_context *ctx, cudaError_t e, void (*kernel)(P
     l->config.gridDim.x = (unsigned)clusters * l->attributes[0].val.clusterDim.x;
     e = cudaLaunchKernelExC(&l->config, (const void *)kernel, pointers);
   }
-  if (e != cudaSuccess) {
-    (void)cudaGetLastError();
-    return tgi_report(ctx, e == cudaErrorMemoryAllocation ? TG_NO_MEMORY : TG_DEVICE,
-                      "launch: expected success, got %s (%s)", cudaGetErrorName(e),
-                      cudaGetErrorString(e));
-  }
-  return TG_OK;
+  return e == cudaSuccess ? TG_OK : report_launch(ctx, e);
 }
 
 } // namespace TGI_CUDA_ENTRY

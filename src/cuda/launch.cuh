@@ -89,6 +89,15 @@ __attribute__((noinline)) inline cudaError_t allow_shared(const tg_context *ctx,
                               ctx->device->shared_bytes - (int)a.sharedSizeBytes);
 }
 
+/** What a launch that failed returns: code that would be as large for each kernel. */
+__attribute__((noinline)) inline tg_status report_launch(const tg_context *ctx, cudaError_t e)
+{
+  (void)cudaGetLastError();
+  return tgi_report(ctx, e == cudaErrorMemoryAllocation ? TG_NO_MEMORY : TG_DEVICE,
+                    "launch: expected success, got %s (%s)", cudaGetErrorName(e),
+                    cudaGetErrorString(e));
+}
+
 /**
  * Starts `kernel` with `grid` x `threads` and `shared` bytes on the context's stream; 0 blocks: OK.
  * gridDim.x is at most 2^31 - 1, gridDim.y and z 65535: what may be more is a loop in the kernel.
@@ -119,13 +128,7 @@ tg_status launch_kernel(const tg_context *ctx, bool follows, void (*kernel)(Para
     config.numAttrs = follows ? 1 : 0;
     e = cudaLaunchKernelExC(&config, (const void *)kernel, pointers);
   }
-  if (e != cudaSuccess) {
-    (void)cudaGetLastError();
-    return tgi_report(ctx, e == cudaErrorMemoryAllocation ? TG_NO_MEMORY : TG_DEVICE,
-                      "launch: expected success, got %s (%s)", cudaGetErrorName(e),
-                      cudaGetErrorString(e));
-  }
-  return TG_OK;
+  return e == cudaSuccess ? TG_OK : report_launch(ctx, e);
 }
 
 /** The same, behind all that the stream did before. */
