@@ -1,6 +1,7 @@
 /* Products with quantised weights of every number of rows from 1 to 300, on the CPU, and on a GPU
- * if there is one: a row has the bits that it has alone. Of linear_fp8_fp8 on Hopper that holds up
- * to 64 rows; more rows are a class of their own. */
+ * if there is one; and there of some numbers of rows of a long weight: a row has the bits that it
+ * has alone. Of linear_fp8_fp8 on Hopper that holds up to 64 rows; more rows are a class of their
+ * own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,15 +13,18 @@
 #include "open_context.h"
 #include "quantised_calls.h"
 
-/* kWideOut: as many as Hopper's blocks of 128 outputs want from 17 rows on. */
+/* kWideOut: as many as Hopper's blocks of 128 outputs want from 17 rows on, in clusters; of
+ * kWiderOut one block for itself has enough. kLongIn: rings of stages go round in every run. */
 enum {
   kRows = 300,
   kIn = 136,
+  kLongIn = 4232,
   kOut = 40,
   kWideOut = 5640,
+  kWiderOut = 8584,
   kFew = 64,
   kGroup = 32,
-  kGroups = (kIn + 31) / 32
+  kMostGroups = (kLongIn + 31) / 32
 };
 
 typedef enum product_kind {
@@ -40,7 +44,7 @@ static const char *const kNames[kKinds] = {"linear_int8",    "linear_int8, dynam
 /* A product's memory on the context's device. */
 typedef struct product {
   product_kind kind;
-  int64_t out;
+  int64_t out, in;
   uint16_t *x, *y; /* bf16 */
   void *weight, *scale;
   int64_t weight_bytes;
@@ -48,62 +52,67 @@ typedef struct product {
 
 /* ---- weights ---- */
 
-static uint8_t g_bytes[kWideOut * kIn];    /* random */
-static float g_scale[kWideOut * kGroups];  /* about 1 / 100 */
-static uint8_t g_zero[kWideOut * kGroups]; /* 0 to 15, both ends among them */
-static uint8_t g_packed[2 * kWideOut * kIn + 8192];
+static uint8_t g_bytes[kWiderOut * kLongIn];      /* random */
+static float g_scale[kWiderOut * kMostGroups];    /* about 1 / 100 */
+static uint8_t g_zero[kWiderOut * kMostGroups];   /* 0 to 15, both ends among them */
+static uint8_t g_packed[2 * kWiderOut * kLongIn]; /* of a small weight, more than twice its bytes */
 
-static void make_values(void)
+static int64_t groups_of(int64_t in)
+{
+  return (in + kGroup - 1) / kGroup;
+}
+
+static void make_values(int64_t out, int64_t in)
 {
   uint64_t s = 5;
-  for (int i = 0; i < kWideOut * kIn; i++) {
+  for (int64_t i = 0; i < out * in; i++) {
     g_bytes[i] = (uint8_t)next_bits(&s);
   }
-  for (int i = 0; i < kWideOut * kGroups; i++) {
+  for (int64_t i = 0; i < out * groups_of(in); i++) {
     g_scale[i] = (float)(50 + next_bits(&s) % 100) / 10000;
     g_zero[i] = (uint8_t)(next_bits(&s) % 16);
   }
 }
 
 /* Returns the bytes of g_packed. */
-static int64_t pack_int8(int64_t out)
+static int64_t pack_int8(int64_t out, int64_t in)
 {
   tg_error error;
   const tg_linear_int8_pack_source a = {
-      .weight = tg_tensor_2d(g_bytes, TG_I8, out, kIn),
+      .weight = tg_tensor_2d(g_bytes, TG_I8, out, in),
       .scale = tg_tensor_1d(g_scale, TG_F32, out),
-      .packed = tg_tensor_1d(g_packed, TG_U8, tg_linear_int8_packed_bytes(out, kIn))};
+      .packed = tg_tensor_1d(g_packed, TG_U8, tg_linear_int8_packed_bytes(out, in))};
   EXPECT_OK(tg_linear_int8_pack(&a, &error), error);
   return a.packed.shape[0];
 }
 
-static int64_t pack_int4(int64_t out)
+static int64_t pack_int4(int64_t out, int64_t in)
 {
   tg_error error;
-  tg_linear_int4_pack_source a = {.weight = tg_tensor_2d(g_bytes, TG_U8, out, kIn / 2),
-                                  .scale = tg_tensor_2d(g_scale, TG_F32, out, kGroups),
-                                  .zero_point = tg_tensor_2d(g_zero, TG_U8, out, kGroups),
-                                  .in = kIn,
+  tg_linear_int4_pack_source a = {.weight = tg_tensor_2d(g_bytes, TG_U8, out, in / 2),
+                                  .scale = tg_tensor_2d(g_scale, TG_F32, out, groups_of(in)),
+                                  .zero_point = tg_tensor_2d(g_zero, TG_U8, out, groups_of(in)),
+                                  .in = in,
                                   .group_size = kGroup};
   a.packed = tg_tensor_1d(g_packed, TG_U8, tg_linear_int4_packed_bytes(&a));
   EXPECT_OK(tg_linear_int4_pack(&a, &error), error);
   return a.packed.shape[0];
 }
 
-static void clear_nan_codes(void)
+static void clear_nan_codes(int64_t count)
 {
-  for (int i = 0; i < kWideOut * kIn; i++) {
+  for (int64_t i = 0; i < count; i++) {
     g_bytes[i] = (uint8_t)((g_bytes[i] & 0x7f) == 0x7f ? 0 : g_bytes[i]);
   }
 }
 
-static int64_t pack_fp8(int64_t out)
+static int64_t pack_fp8(int64_t out, int64_t in)
 {
   tg_error error;
   const tg_linear_fp8_pack_source a = {
-      .weight = tg_tensor_2d(g_bytes, TG_F8_E4M3, out, kIn),
+      .weight = tg_tensor_2d(g_bytes, TG_F8_E4M3, out, in),
       .scale = tg_tensor_2d(g_scale, TG_F32, out, 1),
-      .packed = tg_tensor_1d(g_packed, TG_U8, tg_linear_fp8_packed_bytes(out, kIn))};
+      .packed = tg_tensor_1d(g_packed, TG_U8, tg_linear_fp8_packed_bytes(out, in))};
   EXPECT_OK(tg_linear_fp8_pack(&a, &error), error);
   return a.packed.shape[0];
 }
@@ -114,14 +123,15 @@ static int64_t pack_fp8(int64_t out)
 static void multiply(tg_context *ctx, const product *p, int64_t first, int64_t rows, uint16_t *to)
 {
   const size_t bytes = 2 * (size_t)(rows * p->out);
-  const tg_tensor x = tg_tensor_2d(p->x + first * kIn, TG_BF16, rows, kIn);
+  const tg_tensor x = tg_tensor_2d(p->x + first * p->in, TG_BF16, rows, p->in);
   const tg_tensor y = tg_tensor_2d(p->y, TG_BF16, rows, p->out);
   const tg_tensor packed = tg_tensor_1d(p->weight, TG_U8, p->weight_bytes);
   tg_linear_int8_fwd_args int8 = {.x = x, .weight = packed, .y = y};
   tg_linear_int4_fwd_args int4 = {.x = x, .weight = packed, .y = y};
   tg_linear_fp8_fwd_args fp8 = {.x = x, .weight = packed, .y = y};
   tg_linear_fp8_fp8_fwd_args fp8_fp8 = {.x = x,
-                                        .weight = tg_tensor_2d(p->weight, TG_F8_E4M3, p->out, kIn),
+                                        .weight =
+                                            tg_tensor_2d(p->weight, TG_F8_E4M3, p->out, p->in),
                                         .weight_scale = tg_tensor_1d(p->scale, TG_F32, p->out),
                                         .y = y,
                                         .allow_fast_accum = p->kind == kFp8Fp8Fast};
@@ -157,26 +167,26 @@ static void must_agree(tg_context *ctx, const product *p, int64_t rows, const ui
   }
 }
 
-static product open_product(tg_context *ctx, product_kind kind, int64_t out)
+static product open_product(tg_context *ctx, product_kind kind, int64_t out, int64_t in)
 {
-  product p = {.kind = kind, .out = out};
-  uint16_t *x = malloc(2 * (size_t)kRows * kIn);
+  product p = {.kind = kind, .out = out, .in = in};
+  uint16_t *x = malloc(2 * (size_t)(kRows * in));
   uint64_t s = 9;
-  make_values();
+  make_values(out, in);
   if (kind >= kFp8) {
-    clear_nan_codes();
+    clear_nan_codes(out * in);
   }
-  p.weight_bytes = kind <= kInt8Dynamic ? pack_int8(out)
-                   : kind == kInt4      ? pack_int4(out)
-                                        : pack_fp8(out);
+  p.weight_bytes = kind <= kInt8Dynamic ? pack_int8(out, in)
+                   : kind == kInt4      ? pack_int4(out, in)
+                                        : pack_fp8(out, in);
   p.weight = kind < kFp8Fp8 ? upload(ctx, g_packed, (size_t)p.weight_bytes)
-                            : upload(ctx, g_bytes, sizeof g_bytes);
-  p.scale = upload(ctx, g_scale, sizeof g_scale);
-  for (int i = 0; i < kRows * kIn; i++) { /* about 1 in size, of either sign */
+                            : upload(ctx, g_bytes, (size_t)(out * in));
+  p.scale = upload(ctx, g_scale, (size_t)out * sizeof g_scale[0]);
+  for (int64_t i = 0; i < kRows * in; i++) { /* about 1 in size, of either sign */
     const uint64_t z = next_bits(&s);
     x[i] = (uint16_t)(0x3f00u + (z & 0xff) + ((z >> 8 & 1) << 15));
   }
-  p.x = upload(ctx, x, 2 * (size_t)kRows * kIn);
+  p.x = upload(ctx, x, 2 * (size_t)(kRows * in));
   free(x);
   uint16_t *y = calloc((size_t)(kRows * out), 2);
   p.y = upload(ctx, y, 2 * (size_t)(kRows * out));
@@ -195,7 +205,7 @@ static void close_product(tg_context *ctx, product *p)
 static void every_number_of_rows(tg_context *ctx, product_kind kind, int64_t out)
 {
   const bool classes = kind >= kFp8Fp8 && strcmp(tg_context_entry(ctx), "sm90") == 0;
-  product p = open_product(ctx, kind, out);
+  product p = open_product(ctx, kind, out, kIn);
   uint16_t *alone = malloc(2 * (size_t)(kRows * out)), *many = malloc(2 * (size_t)(kRows * out));
   uint16_t *some = malloc(2 * (size_t)(kRows * out));
   for (int64_t i = 0; i < kRows; i++) {
@@ -211,6 +221,28 @@ static void every_number_of_rows(tg_context *ctx, product_kind kind, int64_t out
   }
   free(alone);
   free(many);
+  free(some);
+  close_product(ctx, &p);
+}
+
+/* Rows around those where other blocks begin. */
+static void some_numbers_of_rows(tg_context *ctx, product_kind kind, int64_t out, int64_t in)
+{
+  static const int kNumbers[] = {2, 9, 16, 17, 32, 33, 64, 65, 128};
+  enum { kMost = 128 };
+  const bool classes = kind >= kFp8Fp8 && strcmp(tg_context_entry(ctx), "sm90") == 0;
+  product p = open_product(ctx, kind, out, in);
+  uint16_t *alone = malloc(2 * (size_t)(kMost * out)), *some = malloc(2 * (size_t)(kMost * out));
+  for (int64_t i = 0; i < kMost; i++) {
+    multiply(ctx, &p, i, 1, alone + i * out);
+  }
+  for (size_t i = 0; i < sizeof kNumbers / sizeof kNumbers[0]; i++) {
+    if (!classes || kNumbers[i] <= kFew) {
+      multiply(ctx, &p, 0, kNumbers[i], some);
+      must_agree(ctx, &p, kNumbers[i], some, alone);
+    }
+  }
+  free(alone);
   free(some);
   close_product(ctx, &p);
 }
@@ -238,9 +270,24 @@ static void test_rows_on_a_gpu(void **state)
   tg_context_destroy(ctx);
 }
 
+static void test_rows_of_a_long_weight_on_a_gpu(void **state)
+{
+  (void)state;
+  if (tg_device_count() == 0) {
+    skip();
+  }
+  tg_context *ctx = open_context(TG_BACKEND_CUDA);
+  for (int kind = 0; kind < kKinds; kind++) {
+    some_numbers_of_rows(ctx, (product_kind)kind, kWideOut, kLongIn);
+    some_numbers_of_rows(ctx, (product_kind)kind, kWiderOut, kLongIn);
+  }
+  tg_context_destroy(ctx);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_on_the_cpu),
-                                     cmocka_unit_test(test_rows_on_a_gpu)};
+                                     cmocka_unit_test(test_rows_on_a_gpu),
+                                     cmocka_unit_test(test_rows_of_a_long_weight_on_a_gpu)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

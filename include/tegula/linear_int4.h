@@ -88,8 +88,8 @@ typedef struct tg_linear_int4_fwd_args {
  *            columns padded to whole 128 and rows to strips of 1, 4 or 8; in addition 16 bytes per
  *            row and 4 for every 32 values; or W in bf16 where it goes to cublasLt, if that is
  *            more. Compute capability 9.0, 16-bit x of more than 16 rows: 2 bytes per value, with
- *            columns padded to whole 128 and rows to whole 64.  Asynchronous; capturable;
- *            deterministic; batch-invariant (not through cublasLt).
+ *            columns padded to whole 128 and rows to whole 64, if that is more.  Asynchronous;
+ *            capturable; deterministic; batch-invariant (not through cublasLt).
  * Errors     BAD_SHAPE, BAD_DTYPE, BAD_ARGUMENT (weight not packed for this op (CUDA: y is NaN, and
  *            tg_context_check returns the error); an overlap; workspace missing or too small),
  *            UNSUPPORTED.

@@ -73,9 +73,10 @@ __device__ __forceinline__ void let_next_begin()
 }
 
 /**
- * Lets a launch of `kernel` ask for `shared` bytes. The limit belongs to the kernel for the whole
- * process, so it is only ever set to the most that a block may have: were it set to what each
- * launch asks for, a thread with a context of its own could lower it under another's launch.
+ * Lets a launch of `kernel` ask for `shared` bytes. The limit belongs to the kernel on a device,
+ * for the whole process, so it is only ever set to the most that a block may have: were it set to
+ * what each launch asks for, a thread with a context of its own could lower it under another's
+ * launch.
  */
 __attribute__((noinline)) inline cudaError_t allow_shared(const tg_context *ctx, const void *kernel,
                                                           size_t shared)

@@ -18,7 +18,8 @@ struct alignas(8) mbarrier {
   uint64_t state;
 };
 
-/** By one thread; `publish_barriers` by the same one and a barrier of the cluster follow. */
+/** By one thread; `publish_barriers` by the same one follows, then a barrier of the block, or of
+ * the cluster if others arrive. */
 __device__ __forceinline__ void init_barrier(mbarrier *b, unsigned arrivals)
 {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"

@@ -54,13 +54,15 @@ static inline bool tgi_quantised_is_large(const tg_tensor *x, const tg_tensor *y
   TGI_QUANTISED_RULE(op, no_columns, (applies) && a->x.shape[1] == 0)                              \
   TGI_QUANTISED_RULE(op, large_extents, (applies) && tgi_quantised_is_large(&a->x, &a->y))
 
-/** Whether any of them holds. */
+/** Whether one of them holds that shapes and dtypes alone decide, as they do the workspace, which
+ * is sized before there is memory; and whether any of them holds. */
 #define TGI_QUANTISED_REFUSED(op, applies)                                                         \
-  TGI_QUANTISED_RULE(op, weight_only_refused,                                                      \
+  TGI_QUANTISED_RULE(op, weight_only_elsewhere,                                                    \
                      !(applies) || tgi_##op##_fwd_weight_only_f32(a) ||                            \
                          tgi_##op##_fwd_many_rows(a) || tgi_##op##_fwd_few_blocks(a) ||            \
-                         tgi_##op##_fwd_no_vectors(a) || tgi_##op##_fwd_no_columns(a) ||           \
-                         tgi_##op##_fwd_large_extents(a))
+                         tgi_##op##_fwd_no_columns(a) || tgi_##op##_fwd_large_extents(a))          \
+  TGI_QUANTISED_RULE(op, weight_only_refused,                                                      \
+                     tgi_##op##_fwd_weight_only_elsewhere(a) || tgi_##op##_fwd_no_vectors(a))
 
 /** The same for a spec; `where` says when they apply. */
 #define TGI_QUANTISED_REFUSALS(op, where)                                                          \

@@ -2,9 +2,9 @@
  *
  * Method     Weights become 16-bit floats in registers, exactly, and are the left operand of
  *            products with x (cuda/gemm/quantised/quantised_sm80.cuh). Many rows of bf16: the
- * weight is widened to memory once, for cublasLt. x in f32: linear_fp8.cu. Work       Panels of 32
- * rows of W by up to 32 rows of x for a block. Bound      One reading of W for few rows, tensor
- * cores for many.
+ *            weight is widened to memory once, for cublasLt. x in f32: linear_fp8.cu.
+ * Work       Panels of 32 rows of W by up to 32 rows of x for a block.
+ * Bound      One reading of W for few rows, tensor cores for many.
  */
 #include "ops/linear_fp8/fp8_product.cuh"
 #include "ops/linear_fp8/linear_fp8_plain.cuh"

@@ -24,7 +24,7 @@ TGI_QUANTISED_REFUSED(linear_fp8, true)
 extern "C" size_t TGI_WORKSPACE(linear_fp8_fwd)(const tg_context *ctx,
                                                 const tg_linear_fp8_fwd_args *a)
 {
-  return tgi_linear_fp8_fwd_weight_only_refused(a) ? 0 : tiles_bytes(ctx, a);
+  return tgi_linear_fp8_fwd_weight_only_elsewhere(a) ? 0 : tiles_bytes(ctx, a);
 }
 
 extern "C" tg_status TGI_KERNEL(linear_fp8_fwd)(const tg_context *ctx,

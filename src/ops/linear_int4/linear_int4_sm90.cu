@@ -24,7 +24,7 @@ TGI_QUANTISED_REFUSED(linear_int4, true)
 extern "C" size_t TGI_WORKSPACE(linear_int4_fwd)(const tg_context *ctx,
                                                  const tg_linear_int4_fwd_args *a)
 {
-  return tgi_linear_int4_fwd_weight_only_refused(a) ? 0 : tiles_bytes(ctx, a);
+  return tgi_linear_int4_fwd_weight_only_elsewhere(a) ? 0 : tiles_bytes(ctx, a);
 }
 
 extern "C" tg_status TGI_KERNEL(linear_int4_fwd)(const tg_context *ctx,

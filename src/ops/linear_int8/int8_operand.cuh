@@ -25,7 +25,7 @@ public:
   static constexpr int kHeadBytes = 4 * TGI_PANEL_ROWS; /* 128 + zero points */
   static constexpr int kMostStageBytes = kHeadBytes + kChunk * TGI_PANEL_ROWS;
   static constexpr bool kScaled = false, kOnlyFinite = true, kIntegers = false;
-  static constexpr int kWords = 8, kSteps = kChunkSteps;
+  static constexpr int kWords = 8;
 
   template <int kTiles> using rows = rows_of_x<kTiles>;
   using quads = void; /* their stages leave no room for four panels */

@@ -2,10 +2,11 @@
  *
  * Method     Weight-only: weights become 16-bit floats in registers, exactly, and are the left
  *            operand of products with x (cuda/gemm/quantised/quantised_sm80.cuh). Many rows of
- * bf16: the weight is widened to memory once, for cublasLt. x in f32: linear_int8.cu. Dynamic: rows
- * of x become digits in the workspace (cuda/digits.cuh), and tensor cores multiply bytes; sums are
- * exact, so the bits are the CPU's. Work       Panels of 32 rows of W by up to 32 rows of x for a
- * block. Bound      One reading of W for few rows, tensor cores for many.
+ *            bf16: the weight is widened to memory once, for cublasLt. x in f32: linear_int8.cu.
+ *            Dynamic: rows of x become digits in the workspace (cuda/digits.cuh), and tensor cores
+ *            multiply bytes; sums are exact, so the bits are the CPU's.
+ * Work       Panels of 32 rows of W by up to 32 rows of x for a block.
+ * Bound      One reading of W for few rows, tensor cores for many.
  */
 #include "cuda/digits.cuh"
 #include "ops/linear_int8/int8_int8_operand.cuh"

@@ -126,9 +126,9 @@ extern "C" size_t TGI_WORKSPACE(linear_int8_fwd)(const tg_context *ctx,
                                                  const tg_linear_int8_fwd_args *a)
 {
   int8_rows r;
-  return !tgi_linear_int8_fwd_weight_only_refused(a) ? tiles_bytes(ctx, a)
-         : tgi_linear_int8_fwd_is_small_or_other(a)  ? 0
-                                                     : rows_of(ctx, a, nullptr, &r);
+  return !tgi_linear_int8_fwd_weight_only_elsewhere(a) ? tiles_bytes(ctx, a)
+         : tgi_linear_int8_fwd_is_small_or_other(a)    ? 0
+                                                       : rows_of(ctx, a, nullptr, &r);
 }
 
 extern "C" tg_status TGI_KERNEL(linear_int8_fwd)(const tg_context *ctx,

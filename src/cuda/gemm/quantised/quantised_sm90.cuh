@@ -3,9 +3,9 @@
  * sums of quantised_sm80.cuh, in wgmma instead of mma.sync, with the same bits, and in blocks that
  * have more of the weight's rows, so that x is read less often.
  *
- * A warp's fragments of W are in both the same registers. A block's teams (quantised_sums_sm90.cuh)
- * are warpgroups; a third one copies for them, the weight as it lies and x in tiles
- * (quantised_tiles_sm90.cuh), to a ring of stages for each team.
+ * mma.sync and wgmma take W's fragments from the same registers. A block's teams
+ * (quantised_sums_sm90.cuh) are warpgroups; a third one copies for them, the weight as it lies and
+ * x in tiles (quantised_tiles_sm90.cuh), to a ring of stages for each team.
  */
 #ifndef TGI_CUDA_QUANTISED_SM90_CUH
 #define TGI_CUDA_QUANTISED_SM90_CUH
@@ -81,7 +81,8 @@ __device__ __forceinline__ void multiply_tile(const Form &form, float (&total)[2
   }
 }
 
-/** A barrier of all teams of the cluster; the warps that copy are gone, or do not count. */
+/** A barrier of all teams of the cluster. The warps that copy do not come: a cluster's barrier
+ * waits for threads that are not gone, a named one for as many as it says. */
 template <typename B> __device__ __forceinline__ void sync_teams(int blocks)
 {
   if (blocks > 1) {
