@@ -266,18 +266,6 @@ static void test_rows_on_a_gpu(void **state)
   tg_context *ctx = open_context(TG_BACKEND_CUDA);
   for (int kind = 0; kind < kKinds; kind++) {
     every_number_of_rows(ctx, (product_kind)kind, kWideOut);
-  }
-  tg_context_destroy(ctx);
-}
-
-static void test_rows_of_a_long_weight_on_a_gpu(void **state)
-{
-  (void)state;
-  if (tg_device_count() == 0) {
-    skip();
-  }
-  tg_context *ctx = open_context(TG_BACKEND_CUDA);
-  for (int kind = 0; kind < kKinds; kind++) {
     some_numbers_of_rows(ctx, (product_kind)kind, kWideOut, kLongIn);
     some_numbers_of_rows(ctx, (product_kind)kind, kWiderOut, kLongIn);
   }
@@ -287,7 +275,6 @@ static void test_rows_of_a_long_weight_on_a_gpu(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_on_the_cpu),
-                                     cmocka_unit_test(test_rows_on_a_gpu),
-                                     cmocka_unit_test(test_rows_of_a_long_weight_on_a_gpu)};
+                                     cmocka_unit_test(test_rows_on_a_gpu)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

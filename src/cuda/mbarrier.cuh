@@ -18,6 +18,18 @@ struct alignas(8) mbarrier {
   uint64_t state;
 };
 
+/** Position in a ring of stages, and the parity of their barriers' phase there. */
+template <int kStages> struct ring_turn {
+  int stage = 0;
+  unsigned parity = 0;
+
+  __device__ __forceinline__ void next()
+  {
+    stage = stage + 1 == kStages ? 0 : stage + 1;
+    parity ^= stage == 0;
+  }
+};
+
 /** By one thread; `publish_barriers` by the same one follows, then a barrier of the block, or of
  * the cluster if others arrive. */
 __device__ __forceinline__ void init_barrier(mbarrier *b, unsigned arrivals)

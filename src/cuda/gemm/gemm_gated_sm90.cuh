@@ -140,7 +140,7 @@ __device__ __forceinline__ void gemm_consume_gated(const gemm_shared &s,
                                                    const gemm_dense_tiles &tiles)
 {
   const int consumer = (int)threadIdx.x / kWarpgroup - 1;
-  gemm_turn<gated_tile_form::kStages> turn;
+  ring_turn<gated_tile_form::kStages> turn;
   gemm_place p;
   unsigned given = 0; /* parity of the tiles handed over */
   const int count = tiles.count(s.ends);

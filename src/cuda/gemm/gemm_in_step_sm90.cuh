@@ -169,7 +169,7 @@ __device__ __forceinline__ void
 gemm_consume_in_step(const gemm_shared &s, const gemm_in_step_job &job, const CUtensorMap *c)
 {
   const int consumer = (int)threadIdx.x / kWarpgroup - 1;
-  gemm_turn<Form::kStages> turn;
+  ring_turn<Form::kStages> turn;
   gemm_place p;
   const int count = job.tiles.count(s.ends);
   for (int tile = (int)blockIdx.x; tile < count; tile += (int)gridDim.x) {
@@ -207,7 +207,7 @@ __device__ __forceinline__ void gemm_consume_part(const gemm_shared &s, const ge
 {
   const int consumer = (int)threadIdx.x / kWarpgroup - 1;
   const gemm_part_tiles tiles = {job.tiles};
-  gemm_turn<Form::kStages> turn;
+  ring_turn<Form::kStages> turn;
   gemm_place p;
   tiles.find(s.ends, (int)blockIdx.x, &p);
   const bool has_rows = 64 * consumer < p.rows;

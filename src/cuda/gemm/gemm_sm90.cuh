@@ -57,18 +57,6 @@ struct gemm_shared {
   gemm_ends ends;
 };
 
-/** Position in the ring of stages. */
-template <int kStages> struct gemm_turn {
-  int stage = 0;
-  unsigned parity = 0;
-
-  __device__ __forceinline__ void next()
-  {
-    stage = stage + 1 == kStages ? 0 : stage + 1;
-    parity ^= stage == 0;
-  }
-};
-
 /** Lays out the block's shared memory and reads the groups' ends. By all threads. */
 template <typename Form>
 __device__ __forceinline__ gemm_shared gemm_open(char *raw, const gemm_groups &groups)
@@ -136,7 +124,7 @@ __device__ __forceinline__ void gemm_produce(const gemm_shared &s, const Tiles &
                                              const Epilogue &epilogue, const CUtensorMap *a,
                                              const CUtensorMap *b, const CUtensorMap *second_b)
 {
-  gemm_turn<Form::kStages> turn;
+  ring_turn<Form::kStages> turn;
   gemm_place p;
   const int count = tiles.count(s.ends);
   for (int tile = (int)blockIdx.x; tile < count; tile += (int)gridDim.x) {
@@ -198,7 +186,7 @@ __device__ __forceinline__ void gemm_multiply_16(wgmma_sum<T> (&d)[Form::kN / 2]
 template <typename T, typename Form>
 __device__ __forceinline__ void
 gemm_multiply_tail(wgmma_sum<T> (&d)[Form::kN / 2], const gemm_shared &s,
-                   const gemm_turn<Form::kStages> &turn, const gemm_place &p, int consumer)
+                   const ring_turn<Form::kStages> &turn, const gemm_place &p, int consumer)
 {
   const int parts = (p.tail + 15) / 16;
   wait_for(s.full + turn.stage, turn.parity);
@@ -219,7 +207,7 @@ gemm_multiply_tail(wgmma_sum<T> (&d)[Form::kN / 2], const gemm_shared &s,
  */
 template <typename T, typename Form, bool kMayBeNone>
 __device__ __forceinline__ void gemm_multiply(wgmma_sum<T> (&d)[Form::kN / 2], const gemm_shared &s,
-                                              gemm_turn<Form::kStages> &turn, const gemm_place &p,
+                                              ring_turn<Form::kStages> &turn, const gemm_place &p,
                                               int consumer)
 {
   const bool leads = threadIdx.x % kWarpgroup == 0;
@@ -263,7 +251,7 @@ __device__ __forceinline__ void gemm_multiply(wgmma_sum<T> (&d)[Form::kN / 2], c
  * from registers. */
 template <typename T, typename Form>
 __device__ __forceinline__ void gemm_multiply_apart(float (&d)[Form::kN / 2], const gemm_shared &s,
-                                                    gemm_turn<Form::kStages> &turn,
+                                                    ring_turn<Form::kStages> &turn,
                                                     const gemm_place &p, int consumer)
 {
   constexpr int kSteps = kGemmTileK / 16, kPart = 128; /* columns */
@@ -308,7 +296,7 @@ __device__ __forceinline__ void gemm_multiply_apart(float (&d)[Form::kN / 2], co
 
 /** The turns of a tile of which this warpgroup has no row. */
 template <int kStages>
-__device__ __forceinline__ void gemm_pass_by(const gemm_shared &s, gemm_turn<kStages> &turn,
+__device__ __forceinline__ void gemm_pass_by(const gemm_shared &s, ring_turn<kStages> &turn,
                                              const gemm_place &p)
 {
   const bool leads = threadIdx.x % kWarpgroup == 0;
@@ -406,7 +394,7 @@ __device__ __forceinline__ void gemm_consume(const gemm_shared &s, const Tiles &
                                              const Epilogue &epilogue)
 {
   const int consumer = (int)threadIdx.x / kWarpgroup - 1;
-  gemm_turn<Form::kStages> turn;
+  ring_turn<Form::kStages> turn;
   gemm_place p;
   unsigned given = 0; /* parity of the tiles and pieces handed over */
   const bool sums = epilogue.takes_sums(), biased = epilogue.has_bias();

@@ -121,18 +121,6 @@ struct wide_ring {
   mbarrier *full;
 };
 
-/** Position in a ring. */
-template <int kStages> struct wide_turn {
-  int stage = 0;
-  unsigned parity = 0;
-
-  __device__ __forceinline__ void next()
-  {
-    stage = stage + 1 == kStages ? 0 : stage + 1;
-    parity ^= stage == 0;
-  }
-};
-
 /** Copies a team's chunks, by two warps: each has two of the panels, and the first one's first lane
  * x. `tile`: x of the first chunk. */
 template <typename B, typename Form>
@@ -174,7 +162,7 @@ __device__ __forceinline__ void wide_copy(Form form, const quantised_product &p,
   for (int i = 0; i < ahead; i++) {
     copy_rows(i);
   }
-  wide_turn<B::kStages> turn;
+  ring_turn<B::kStages> turn;
 #pragma unroll 1
   for (int chunk = share.first + B::kStages; chunk < share.end; chunk++) {
     wait_for(&ring.full[B::kStages + turn.stage], turn.parity);
@@ -194,7 +182,7 @@ __device__ __forceinline__ void wide_multiply(const Form &form, const quantised_
 {
   const uint32_t own_at =
       B::kTileBytes + (int)threadIdx.x % B::kTeamThreads / kWarp * p.stage_bytes;
-  wide_turn<B::kStages> turn;
+  ring_turn<B::kStages> turn;
   int columns = (int)p.w.in - share.first * kChunk, left = share.end - share.first;
 #pragma unroll 1
   for (int run = share.runs;;) {
