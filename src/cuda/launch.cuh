@@ -102,21 +102,22 @@ __attribute__((noinline)) inline tg_status report_launch(const tg_context *ctx, 
 /**
  * Starts `kernel` with `grid` x `threads` and `shared` bytes on the context's stream; 0 blocks: OK.
  * gridDim.x is at most 2^31 - 1, gridDim.y and z 65535: what may be more is a loop in the kernel.
- * `follows`: it may begin as soon as the kernel before lets it, whose end it awaits.
+ * `follows`: it may begin as soon as the kernel before lets it, whose end it awaits. `parameters`:
+ * where each of the kernel's is. One function for all kernels: inlined, it would be as large for
+ * each.
  */
-template <typename... Params>
-tg_status launch_kernel(const tg_context *ctx, bool follows, void (*kernel)(Params...), dim3 grid,
-                        int threads, size_t shared, typename same_type<Params>::type... args)
+__attribute__((noinline)) inline tg_status start_kernel(const tg_context *ctx, bool follows,
+                                                        const void *kernel, dim3 grid, int threads,
+                                                        size_t shared, void **parameters)
 {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) {
     return TG_OK;
   }
   cudaError_t e = cudaSuccess;
   if (shared > kSharedBytes / 2) { /* what is static counts too */
-    e = allow_shared(ctx, (const void *)kernel, shared);
+    e = allow_shared(ctx, kernel, shared);
   }
   if (e == cudaSuccess) {
-    void *pointers[] = {(void *)&args...};
     cudaLaunchAttribute overlap = {};
     overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     overlap.val.programmaticStreamSerializationAllowed = 1;
@@ -127,9 +128,18 @@ tg_status launch_kernel(const tg_context *ctx, bool follows, void (*kernel)(Para
     config.stream = (cudaStream_t)ctx->device->stream;
     config.attrs = &overlap;
     config.numAttrs = follows ? 1 : 0;
-    e = cudaLaunchKernelExC(&config, (const void *)kernel, pointers);
+    e = cudaLaunchKernelExC(&config, kernel, parameters);
   }
   return e == cudaSuccess ? TG_OK : report_launch(ctx, e);
+}
+
+/** The same, with the parameters themselves. */
+template <typename... Params>
+tg_status launch_kernel(const tg_context *ctx, bool follows, void (*kernel)(Params...), dim3 grid,
+                        int threads, size_t shared, typename same_type<Params>::type... args)
+{
+  void *parameters[] = {(void *)&args...};
+  return start_kernel(ctx, follows, (const void *)kernel, grid, threads, shared, parameters);
 }
 
 /** The same, behind all that the stream did before. */
