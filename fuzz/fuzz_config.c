@@ -1,5 +1,5 @@
 /* Any bytes: config.json is read or refused with a message, and what is read can be checked. */
-#include "model/config.h"
+#include "model/config/config.h"
 #include <stdlib.h>
 #include <string.h>
 

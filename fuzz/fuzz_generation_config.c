@@ -1,6 +1,6 @@
 /* Any bytes: generation_config.json is read or refused with a message, and what is read is in
  * range. */
-#include "model/generation_config.h"
+#include "model/config/generation_config.h"
 #include <stdlib.h>
 #include <string.h>
 

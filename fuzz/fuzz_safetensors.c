@@ -2,7 +2,7 @@
  * Any bytes: the safetensors reader accepts or refuses them, and what it accepts keeps the
  * promises of the format. Seeds: tests/golden/safetensors/.
  */
-#include "files/safetensors.h"
+#include "files/safetensors/safetensors.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -14,7 +14,7 @@ static void require(bool condition)
 }
 
 #define SCHEDULER_REQUIRE(condition) require(condition)
-#include "scheduler_run.h"
+#include "generation/scheduler_run.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

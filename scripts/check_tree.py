@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """File names are unique and lower snake case, and a few things stand only where they may:
-getenv in src/core/environment.c, no unfinished marks, no names that say nothing."""
+getenv in src/core/machine/environment.c, no unfinished marks, no names that say nothing."""
 import collections
 import pathlib
 import re
@@ -46,8 +46,8 @@ def main():
             if UNFINISHED.search(line):
                 problems.append(f"{path}:{number}: expected finished work, got: {line.strip()}")
             if (re.search(r"\bgetenv\s*\(", line) and path.parts[0] == "src"
-                    and str(path) != "src/core/environment.c"):
-                problems.append(f"{path}:{number}: only src/core/environment.c calls getenv")
+                    and str(path) != "src/core/machine/environment.c"):
+                problems.append(f"{path}:{number}: only src/core/machine/environment.c calls getenv")
     for name, paths in seen.items():
         if len(paths) > 1:
             problems.append(f"{name}: expected one file of this name, got {', '.join(paths)}")

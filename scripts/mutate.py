@@ -33,7 +33,7 @@ from mutate_build import BUILD, Toolbox, notices
 from mutate_report import (COUNTS, REPORT, ROOT, list_of_ops, load, merged, read_equivalents,
                            reason_for, report)
 
-MATH = ROOT / "tests/math_lanes.c"  # the vector words, which these check:
+MATH = ROOT / "tests/cpu/math_lanes.c"  # the vector words, which these check:
 MATH_TESTS = ("test_math", "test_half_lanes", "test_lanes")
 
 
@@ -142,7 +142,7 @@ class Campaign:
         if mutant.path.endswith(".h") and ROOT / mutant.path in included(MATH):
             tests = [*((name, []) for name in MATH_TESTS), *tests]
         names = [f"tg_{op}_" for op in ops]
-        for source in sorted((ROOT / "tests").glob("test_*.c")):
+        for source in sorted((ROOT / "tests").rglob("test_*.c")):
             words = mentioned(source)
             mentions = source.stem[5:] in ops or any(w.startswith(n) for w in words for n in names)
             if source.stem != "test_ops" and mentions and (BUILD / "tests" / source.stem).exists():

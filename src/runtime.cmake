@@ -7,28 +7,24 @@ pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET GLOBAL libutf8proc)
 set(runtime_libraries PkgConfig::jansson PkgConfig::pcre2 PkgConfig::utf8proc)
 add_library(
   tegula_model_objects OBJECT
-  files/atomic_directory.c
-  files/durable_file.c
   files/file_error.c
   files/file_map.c
   files/hash128.c
   files/json_file.c
   files/json_scan.c
-  files/kept_directories.c
-  files/leftover_directory.c
-  files/process_lock.c
-  files/safetensors.c
-  files/safetensors_dtype.c
-  files/safetensors_entry.c
-  files/safetensors_writer.c
-  files/target_directory.c
   files/utf8.c
   files/utf8_stream.c
+  files/directories/atomic_directory.c
+  files/directories/durable_file.c
+  files/directories/kept_directories.c
+  files/directories/leftover_directory.c
+  files/directories/process_lock.c
+  files/directories/target_directory.c
+  files/safetensors/safetensors.c
+  files/safetensors/safetensors_dtype.c
+  files/safetensors/safetensors_entry.c
+  files/safetensors/safetensors_writer.c
   text/added_tokens.c
-  text/bpe/byte_alphabet.c
-  text/bpe/merge_table.c
-  text/bpe/merging.c
-  text/bpe/vocabulary.c
   text/byte_tokenizer.c
   text/graph_added.c
   text/graph_reader.c
@@ -39,6 +35,10 @@ add_library(
   text/tokenizer_graph.c
   text/tokenizer_json.c
   text/tokenizer_pair.c
+  text/bpe/byte_alphabet.c
+  text/bpe/merge_table.c
+  text/bpe/merging.c
+  text/bpe/vocabulary.c
   text/unicode/late_points.c
   text/unicode/nfc.c
   text/unicode/pattern.c
@@ -47,6 +47,15 @@ add_library(
   text/unicode/point_map.c
   text/unicode/unicode_tables.c
   chat/builtin_templates.c
+  chat/chat_date.c
+  chat/chat_render.c
+  chat/chat_sources.c
+  chat/chat_values.c
+  chat/template_eval.c
+  chat/template_loop.c
+  chat/template_render.c
+  chat/template_set.c
+  chat/template_slice.c
   chat/builtins/template_attribute.c
   chat/builtins/template_braces.c
   chat/builtins/template_call.c
@@ -59,21 +68,12 @@ add_library(
   chat/builtins/template_search.c
   chat/builtins/template_selection.c
   chat/builtins/template_tests.c
-  chat/chat_date.c
-  chat/chat_render.c
-  chat/chat_sources.c
-  chat/chat_values.c
   chat/syntax/template_lexer.c
   chat/syntax/template_literal.c
   chat/syntax/template_operators.c
   chat/syntax/template_parser.c
   chat/syntax/template_statements.c
   chat/syntax/template_suffix.c
-  chat/template_eval.c
-  chat/template_loop.c
-  chat/template_render.c
-  chat/template_set.c
-  chat/template_slice.c
   chat/values/template_arithmetic.c
   chat/values/template_case.c
   chat/values/template_compare.c
@@ -85,33 +85,33 @@ add_library(
   chat/values/template_text.c
   chat/values/template_value.c
   model/activations.c
-  model/config.c
-  model/config_experts.c
-  model/config_gpt2.c
-  model/config_keys.c
-  model/config_llama.c
-  model/config_qwen.c
-  model/config_rope.c
-  model/generation_config.c
-  model/dequantize.c
   model/model.c
   model/model_decoder.c
-  model/parameters.c
-  model/parameter_values.c
   model/preset.c
   model/rope_tables.c
-  model/save.c
   model/transformer.c
   model/transformer_bwd.c
   model/transformer_cache.c
   model/transformer_documents.c
   model/transformer_experts.c
   model/transformer_pages.c
-  model/weight_files.c
-  model/weights.c
-  model/weights_mxfp4.c
-  model/weights_read.c
-  model/weights_write.c
+  model/config/config.c
+  model/config/config_experts.c
+  model/config/config_gpt2.c
+  model/config/config_keys.c
+  model/config/config_llama.c
+  model/config/config_qwen.c
+  model/config/config_rope.c
+  model/config/generation_config.c
+  model/weights/dequantize.c
+  model/weights/parameter_values.c
+  model/weights/parameters.c
+  model/weights/save.c
+  model/weights/weight_files.c
+  model/weights/weights.c
+  model/weights/weights_mxfp4.c
+  model/weights/weights_read.c
+  model/weights/weights_write.c
   generation/block_pool.c
   generation/engine.c
   generation/engine_graphs.c

@@ -3,7 +3,7 @@
 #ifndef TEGULA_TESTS_GENERATION_H
 #define TEGULA_TESTS_GENERATION_H
 
-#include "core/half.h"
+#include "core/values/half.h"
 #include "expect.h"
 #include "generation/session_state.h"
 #include "tegula/tegula.h"

@@ -3,7 +3,7 @@
 #define TEGULA_TESTS_SMALL_FAMILIES_H
 
 #include "expect.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 
 #include <stdlib.h>
 

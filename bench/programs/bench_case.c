@@ -1,6 +1,6 @@
 #include "bench_case.h"
 
-#include "core/half.h"
+#include "core/values/half.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 #include "bench_timing.h"
 
-#include "core/clock.h"
+#include "core/machine/clock.h"
 #include "host_load.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #define _DEFAULT_SOURCE /* rusage */
 #include "host_load.h"
 
-#include "core/clock.h"
+#include "core/machine/clock.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>

@@ -5,7 +5,7 @@
  * CALLS (10000) are issued back to back in batches, and the queue is empty before each: it never
  * fills, so that no call waits for the GPU. Medians of the batches, in us.
  */
-#include "core/clock.h"
+#include "core/machine/clock.h"
 #include "empty_kernel.h"
 #include "tegula/tegula.h"
 

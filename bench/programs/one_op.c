@@ -6,7 +6,7 @@
  * cudaProfilerStart sees the N calls (1) after it alone. What a backward gets from its forward is
  * made by ours.
  */
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/spec.h"
 
 #include <argp.h>

@@ -1,7 +1,7 @@
 #include "record.h"
 
 #include "build_commit.h"
-#include "core/processor.h"
+#include "core/machine/processor.h"
 #include "host_load.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "console.h"
 
-#include "core/environment.h"
+#include "core/machine/environment.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

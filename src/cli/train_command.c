@@ -1,8 +1,8 @@
 /* tegula train: runs the steps of a training run. */
 #include "command.h"
 #include "console.h"
-#include "core/clock.h"
-#include "files/kept_directories.h"
+#include "core/machine/clock.h"
+#include "files/directories/kept_directories.h"
 #include "interrupt.h"
 #include "train/train_run.h"
 #include "train/train_sample.h"

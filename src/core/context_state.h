@@ -3,8 +3,8 @@
 #define TGI_CORE_CONTEXT_STATE_H
 
 #include "core/error_record.h"
-#include "core/processor.h"
-#include "core/threads.h"
+#include "core/machine/processor.h"
+#include "core/machine/threads.h"
 #include "tegula/context.h"
 #include "tegula/op_info.h"
 
@@ -41,7 +41,7 @@ struct tg_context {
 tg_status tgi_report(const tg_context *ctx, tg_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/** parallel_for on the context's threads; see core/threads.h. */
+/** parallel_for on the context's threads; see core/machine/threads.h. */
 static inline void tgi_for(const tg_context *ctx, int64_t n, int64_t grain, tgi_loop_body *body,
                            void *arg)
 {

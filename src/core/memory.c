@@ -1,7 +1,7 @@
 #include "core/device_state.h"
 
-#include "core/convert.h"
 #include "core/tensor_view.h"
+#include "core/values/convert.h"
 #include <stdlib.h>
 #include <string.h>
 

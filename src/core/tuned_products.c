@@ -2,8 +2,8 @@
 #define _GNU_SOURCE /* mkstemp, dirent */
 #include "core/tuned_products.h"
 
-#include "core/environment.h"
 #include "core/error_record.h"
+#include "core/machine/environment.h"
 
 #include <dirent.h>
 #include <errno.h>

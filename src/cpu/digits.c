@@ -1,9 +1,9 @@
 /* Two passes over a row: its largest magnitude, then the integers, a block at a time. */
 #include "cpu/digits.h"
 
-#include "core/fixed_point.h"
-#include "core/quantize.h"
 #include "core/tensor_view.h"
+#include "core/values/fixed_point.h"
+#include "core/values/quantize.h"
 
 /* Largest magnitude; NaN if a value is NaN or infinite. */
 TGI_INLINE float largest(const void *row, int t, int64_t in)

@@ -6,7 +6,7 @@
  * division is needed and the tail falls to 0 by itself. The fit minimises the error of Q relative
  * to Q + 2^-10: 2^-26 of Q for a < 3, an absolute 2^-37 beyond. The exponent a H is split into n +
  * r before it is rounded, and 2^r / 2 is a polynomial of degree 6: one of degree 5 (2^-23.4) made
- * half of the error for x < 0. tests/test_math.c
+ * half of the error for x < 0. tests/cpu/test_math.c
  * checks every f32.
  */
 #ifndef TGI_CPU_ERF_H

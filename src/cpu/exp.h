@@ -4,7 +4,7 @@
  * Method: x = n ln 2 + r with |r| <= ln 2 / 2 (Cody & Waite: ln 2 in two parts, the first short
  * enough for n ln 2 to be exact), a polynomial for e^r of degree 6 (relative error below 2^-28 on
  * the interval), and a scaling by 2^n that rounds once, also into denormals.
- * tests/test_math.c checks every f32 against f64.
+ * tests/cpu/test_math.c checks every f32 against f64.
  */
 #ifndef TGI_CPU_EXP_H
 #define TGI_CPU_EXP_H

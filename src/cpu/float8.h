@@ -1,4 +1,4 @@
-/** e4m3 values in vectors: the bits of core/half.h's scalar conversion. */
+/** e4m3 values in vectors: the bits of core/values/half.h's scalar conversion. */
 #ifndef TGI_CPU_FLOAT8_H
 #define TGI_CPU_FLOAT8_H
 

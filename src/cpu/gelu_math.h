@@ -10,7 +10,7 @@
  *   y' = d for x < 0, else 1 - d, with d = q + a q'(a)
  * Infinity gives its limits (y = infinity and 0, y' = 1 and 0), NaN gives NaN.
  * Errors: y within 9 ulp (tanh) and 11 ulp (erf) of max(|y|, 2^-10), y' within 2^-22.8;
- * tests/test_math.c checks every f32 against f64. The budget is one vector in the time that two
+ * tests/cpu/test_math.c checks every f32 against f64. The budget is one vector in the time that two
  * cores need to stream it: more exact tails cost a third more.
  */
 #ifndef TGI_CPU_GELU_MATH_H

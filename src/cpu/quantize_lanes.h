@@ -43,7 +43,8 @@ static inline bool tgi_is_quick_scale(float scale)
 /**
  * The integer nearest to x / scale, ties to even; 0 where that is no number. Quick: by the inverse,
  * rounded, and one correction (Markstein 1990, doi:10.1147/rd.341.0111), which is too close to the
- * exact quotient to end on another side of a tie: those are f32 numbers, see core/quantize.h.
+ * exact quotient to end on another side of a tie: those are f32 numbers, see
+ * core/values/quantize.h.
  */
 TGI_INLINE vi vf_multiple(vf x, vf scale, vf inverse, bool quick)
 {

@@ -8,7 +8,7 @@
  * Errors: y and s within 2.5 ulp (y without a fused multiply-add 3) down to -88.7, where e
  * overflows and y, s and y' become 0, so that no gradient passes a gate that is shut; y' within
  * 2^-22. Gradients that stay f32 carry what 1 + e and the division lose: y' has about the error of
- * its last addition. tests/test_math.c checks every f32 against f64.
+ * its last addition. tests/cpu/test_math.c checks every f32 against f64.
  */
 #ifndef TGI_CPU_SILU_MATH_H
 #define TGI_CPU_SILU_MATH_H

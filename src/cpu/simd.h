@@ -9,12 +9,12 @@
  *
  * Loads and stores take the dtype as an argument. Where it is a constant (see TGI_SWITCH_FLOAT)
  * the compiler keeps the one conversion that is needed. 16-bit values are rounded to nearest even,
- * with the bits of core/half.h.
+ * with the bits of core/values/half.h.
  */
 #ifndef TGI_CPU_SIMD_H
 #define TGI_CPU_SIMD_H
 
-#include "core/half.h"
+#include "core/values/half.h"
 #include "tegula/tensor.h"
 #include <stdbool.h>
 

@@ -3,7 +3,7 @@
  *
  * Method: with m = e^(-2|x|) - 1, tanh |x| = -m / (m + 2). m comes from the reduction of exp.h and
  * a polynomial for e^r - 1 that is relatively exact at 0 (degree 7, error below 2^-31), so small
- * arguments keep all their bits and nothing overflows. tests/test_math.c checks every f32.
+ * arguments keep all their bits and nothing overflows. tests/cpu/test_math.c checks every f32.
  */
 #ifndef TGI_CPU_TANH_H
 #define TGI_CPU_TANH_H

@@ -1,7 +1,7 @@
 /**
  * Rows of x as integers in signed digits of 8 bits, X = d[0] + 256 d[1] + 65536 d[2] or fewer: what
  * linear_int8 and linear_int4 multiply with their weights. The integers are those of the CPU
- * (core/fixed_point.h, cpu/digits.h), so sums of products are the same numbers.
+ * (core/values/fixed_point.h, cpu/digits.h), so sums of products are the same numbers.
  *
  * A strip holds kStripRows rows. For each unit of eight neighbours in k it has the words of the
  * first four, all digits of all rows side by side, then those of the second four; words past the

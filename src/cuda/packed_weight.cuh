@@ -1,6 +1,6 @@
 /**
- * Packed quantised weights (core/packed_weight.h) where they lie on the device: at any address, and
- * with a header that no host code can look at.
+ * Packed quantised weights (core/values/packed_weight.h) where they lie on the device: at any
+ * address, and with a header that no host code can look at.
  */
 #ifndef TGI_CUDA_PACKED_WEIGHT_CUH
 #define TGI_CUDA_PACKED_WEIGHT_CUH
@@ -11,7 +11,7 @@
 #define _Static_assert static_assert
 #endif
 extern "C" {
-#include "core/packed_weight.h"
+#include "core/values/packed_weight.h"
 }
 
 inline namespace TGI_CUDA_ENTRY

@@ -1,4 +1,5 @@
-/** Bounds of groups and scales of integer formats, bit for bit as core/quantize.h defines them. */
+/** Bounds of groups and scales of integer formats, bit for bit as core/values/quantize.h defines
+ * them. */
 #ifndef TGI_CUDA_QUANTIZE_MATH_CUH
 #define TGI_CUDA_QUANTIZE_MATH_CUH
 

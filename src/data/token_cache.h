@@ -16,7 +16,7 @@
 #ifndef TGI_DATA_TOKEN_CACHE_H
 #define TGI_DATA_TOKEN_CACHE_H
 
-#include "files/durable_file.h"
+#include "files/directories/durable_file.h"
 #include "files/hash128.h"
 #include "token_store.h"
 

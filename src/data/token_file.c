@@ -1,7 +1,7 @@
 #include "token_file.h"
 
 #include "core/error_record.h"
-#include "files/durable_file.h"
+#include "files/directories/durable_file.h"
 #include "files/file_error.h"
 #include <string.h>
 

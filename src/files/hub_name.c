@@ -1,7 +1,7 @@
 #include "hub_name.h"
 
-#include "core/environment.h"
 #include "core/error_record.h"
+#include "core/machine/environment.h"
 #include "file_error.h"
 #include "file_map.h"
 #include <errno.h>

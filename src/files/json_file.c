@@ -1,7 +1,7 @@
 #include "json_file.h"
-#include "durable_file.h"
 #include "file_error.h"
 #include "file_map.h"
+#include "files/directories/durable_file.h"
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -8,7 +8,7 @@
 #define TGI_MODEL_ACTIVATIONS_H
 
 #include "memory_plan.h"
-#include "weights.h"
+#include "model/weights/weights.h"
 
 /** What the experts of a layer leave behind; slots are rows * experts_per_token. */
 typedef struct tgi_expert_activations {

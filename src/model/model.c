@@ -2,8 +2,8 @@
 
 #include "core/error_record.h"
 #include "files/file_map.h"
-#include "preset.h"
-#include "weights.h"
+#include "model/preset.h"
+#include "model/weights/weights.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "preset.h"
 
 #include "core/error_record.h"
-#include "parameters.h"
+#include "model/weights/parameters.h"
 #include "tegula/model.h"
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef TGI_MODEL_PRESET_H
 #define TGI_MODEL_PRESET_H
 
-#include "config.h"
+#include "model/config/config.h"
 
 /**
  * Fills *config. `vocab_size` 0 means the family's own (GPT-2: 50257 ids, Qwen: 151936, Llama 3:

@@ -2,8 +2,8 @@
 #ifndef TGI_MODEL_ROPE_TABLES_H
 #define TGI_MODEL_ROPE_TABLES_H
 
-#include "config.h"
 #include "memory_plan.h"
+#include "model/config/config.h"
 
 /** f32 [1, positions, head_dim / 2]; zeroed views for a model without rope. */
 typedef struct tgi_rope_tables {

@@ -2,8 +2,8 @@
  * backend, and tg_context_check names the op and slot in which a kernel found a data error. */
 #include "ops/chain.h"
 
-#include "core/environment.h"
-#include "core/finite_row.h"
+#include "core/machine/environment.h"
+#include "core/values/finite_row.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

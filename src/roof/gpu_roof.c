@@ -1,8 +1,8 @@
 #include "gpu_roof.h"
 
-#include "core/clock.h"
 #include "core/error_record.h"
-#include "core/half.h"
+#include "core/machine/clock.h"
+#include "core/values/half.h"
 #include "tegula/tegula.h"
 
 #include <stdlib.h>

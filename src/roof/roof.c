@@ -1,8 +1,8 @@
 #include "roof.h"
 
-#include "core/clock.h"
-#include "core/processor.h"
-#include "core/threads.h"
+#include "core/machine/clock.h"
+#include "core/machine/processor.h"
+#include "core/machine/threads.h"
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 #include "kept_files.h"
-#include "files/durable_file.h"
+#include "files/directories/durable_file.h"
 #include "files/file_error.h"
 #include "files/file_map.h"
 #include <errno.h>

@@ -8,10 +8,10 @@
  * trainer_record.h
  */
 #include "core/error_record.h"
-#include "files/atomic_directory.h"
+#include "files/directories/atomic_directory.h"
 #include "files/json_file.h"
 #include "files/utf8.h"
-#include "model/save.h"
+#include "model/weights/save.h"
 #include "trainer_record.h"
 #include <stdio.h>
 #include <stdlib.h>

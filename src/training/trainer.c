@@ -2,7 +2,7 @@
 #include "trainer_state.h"
 
 #include "core/error_record.h"
-#include "core/half.h"
+#include "core/values/half.h"
 #include <stdlib.h>
 
 /* ---- the plan ---- */

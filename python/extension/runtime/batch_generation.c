@@ -1,6 +1,6 @@
 #include "batch_generation.h"
 
-#include "core/clock.h"
+#include "core/machine/clock.h"
 #include "status_exception.h"
 #include "token_list.h"
 

@@ -1,6 +1,6 @@
 #include "token_list.h"
 
-#include "core/clock.h"
+#include "core/machine/clock.h"
 
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
 #include "bench_dtype.h"
 
 #include "core/error_record.h"
-#include "core/half.h"
+#include "core/values/half.h"
 #include "model/preset.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 #include "tegula/device.h"
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 
 #include "cli/console.h"
 #include "cli/json_print.h"
-#include "core/clock.h"
 #include "core/error_record.h"
+#include "core/machine/clock.h"
 #include "generation/session_state.h"
 #include <ctype.h>
 #include <math.h>

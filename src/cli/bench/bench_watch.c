@@ -1,7 +1,7 @@
 #include "bench_watch.h"
 
-#include "core/environment.h"
 #include "core/error_record.h"
+#include "core/machine/environment.h"
 
 #ifdef TGI_HAVE_NVTX
 #include <nvtx3/nvToolsExt.h>

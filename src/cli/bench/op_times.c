@@ -1,8 +1,8 @@
 #include "op_times.h"
 
 #include "cli/cost_roof.h"
-#include "core/clock.h"
 #include "core/error_record.h"
+#include "core/machine/clock.h"
 #include "generation/session_state.h"
 #include "tegula/device.h"
 

@@ -2,7 +2,7 @@
 #include "chat_terminal.h"
 
 #include "cli/interrupt.h"
-#include "core/environment.h"
+#include "core/machine/environment.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

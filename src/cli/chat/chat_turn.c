@@ -1,8 +1,8 @@
 #include "chat_turn.h"
 
 #include "cli/interrupt.h"
-#include "core/clock.h"
 #include "core/error_record.h"
+#include "core/machine/clock.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 #include "generator.h"
 
-#include "core/clock.h"
 #include "core/error_record.h"
+#include "core/machine/clock.h"
 #include "files/hub_name.h"
 #include "generation/session_state.h"
 #include "roof/gpu_roof.h"

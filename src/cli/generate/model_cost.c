@@ -1,6 +1,6 @@
 #include "model_cost.h"
 
-#include "model/weights.h"
+#include "model/weights/weights.h"
 #include <stdbool.h>
 #include <string.h>
 

@@ -2,9 +2,9 @@
 
 #include "cli/interrupt.h"
 #include "cli/json_print.h"
-#include "core/clock.h"
 #include "core/error_record.h"
-#include "files/durable_file.h"
+#include "core/machine/clock.h"
+#include "files/directories/durable_file.h"
 #include <stdlib.h>
 #include <string.h>
 

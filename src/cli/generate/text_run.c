@@ -1,9 +1,9 @@
 #include "text_run.h"
 
 #include "cli/interrupt.h"
-#include "core/clock.h"
 #include "core/error_record.h"
 #include "core/growing.h"
+#include "core/machine/clock.h"
 #include <stdlib.h>
 
 static tg_status refuse_memory(tg_error *error)

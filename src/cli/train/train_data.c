@@ -1,7 +1,7 @@
 #include "train_data.h"
 
-#include "core/environment.h"
 #include "core/error_record.h"
+#include "core/machine/environment.h"
 #include "files/json_file.h"
 #include "text/tokenizer_state.h"
 #include <stdio.h>

@@ -2,8 +2,8 @@
 
 #include "cli/console.h"
 #include "core/error_record.h"
+#include "files/directories/process_lock.h"
 #include "files/file_error.h"
-#include "files/process_lock.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

@@ -4,8 +4,8 @@
 
 #include "cli/generate/prompt.h"
 #include "cli/progress.h"
+#include "files/directories/process_lock.h"
 #include "files/hub_name.h"
-#include "files/process_lock.h"
 #include "tegula/train.h"
 #include "train_data.h"
 #include "train_log.h"

@@ -3,7 +3,7 @@
 #include "cli/interrupt.h"
 #include "core/error_record.h"
 #include "files/utf8_stream.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
 
 #include <stdlib.h>
 #include <string.h>

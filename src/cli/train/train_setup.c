@@ -1,9 +1,9 @@
 /* Prepares a training run. */
 #include "cli/console.h"
 #include "core/error_record.h"
-#include "files/atomic_directory.h"
-#include "files/kept_directories.h"
-#include "model/weights.h"
+#include "files/directories/atomic_directory.h"
+#include "files/directories/kept_directories.h"
+#include "model/weights/weights.h"
 #include "train_run.h"
 #include "train_sample.h"
 

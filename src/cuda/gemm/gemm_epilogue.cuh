@@ -6,7 +6,7 @@
 #define TGI_CUDA_GEMM_EPILOGUE_CUH
 
 #include "cuda/gemm/gemm_loader.cuh"
-#include "cuda/gemm/gemm_sm90.cuh"
+#include "cuda/gemm/sm90/gemm_sm90.cuh"
 
 inline namespace TGI_CUDA_ENTRY
 {

@@ -2,7 +2,7 @@
 #ifndef TGI_OPS_ADAMW_FACTORS_H
 #define TGI_OPS_ADAMW_FACTORS_H
 
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 
 typedef struct adamw_factors {

@@ -1,4 +1,4 @@
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/spec.h"
 
 /* Values such as training has: small gradients, a non-negative second moment. */

@@ -2,7 +2,7 @@
  * tensors this is the oracle. With 16-bit tensors it rounds like eager code: the product, the
  * scaled and the capped score, p, and in the backward each intermediate matrix. With f32 tensors
  * and allow_tf32 it rounds both factors of every product. */
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/attention/attention_layout.h"
 #include "ops/shared/attention/attention_heads.h"
 

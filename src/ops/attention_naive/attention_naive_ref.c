@@ -1,6 +1,6 @@
 /* Attention in its materialised form, reference. With f64 tensors this is the oracle; with 16-bit
  * tensors every matrix on the way is rounded, as eager code has them in memory. */
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 #include "ops/shared/attention/attention_heads.h"
 

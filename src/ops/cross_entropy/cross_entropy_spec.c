@@ -1,4 +1,4 @@
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/refusal_rules.h"
 #include "ops/shared/loss/loss_cases.h"
 

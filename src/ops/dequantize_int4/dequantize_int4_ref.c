@@ -1,5 +1,5 @@
 /* Values of packed 4-bit integers, reference. */
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 #include "ops/shared/quantisation/group_rules.h"
 

@@ -1,5 +1,5 @@
 /* Values of 8-bit integers, reference: the contract's f32 operations, group by group. */
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 #include "ops/shared/quantisation/quant_groups.h"
 

@@ -1,4 +1,4 @@
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/spec.h"
 
 static void fill(tgi_shaped *shaped, const spec_case *c, spec_rng *rng)

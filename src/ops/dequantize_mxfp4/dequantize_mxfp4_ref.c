@@ -1,5 +1,5 @@
 /* Values of MXFP4, reference. */
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 
 #include <math.h>

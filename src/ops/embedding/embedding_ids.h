@@ -3,7 +3,7 @@
 #ifndef TGI_OPS_EMBEDDING_IDS_H
 #define TGI_OPS_EMBEDDING_IDS_H
 
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 
 /** OK, or BAD_ARGUMENT with a message that names the first id outside 0 .. rows - 1. */

@@ -1,5 +1,5 @@
 /* Global norm, reference: one sum in f64. */
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 
 tg_status TGI_KERNEL(global_norm_fwd)(const tg_context *ctx, const tg_global_norm_fwd_args *a)

@@ -1,4 +1,4 @@
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/spec.h"
 
 static void scale_list(tgi_shaped *shaped, double factor)

@@ -3,7 +3,7 @@
 #ifndef TGI_OPS_GROUPED_ROWS_H
 #define TGI_OPS_GROUPED_ROWS_H
 
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 
 typedef struct grouped_rows {

@@ -1,7 +1,7 @@
 /* Grouped linear layers with weights in MXFP4, reference: the contract's sums in f64, each result
  * through tgi_round. With 16-bit tensors it is what a plain implementation does that widens its
  * weights to the dtype first. */
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/grouped_linear_mxfp4/grouped_mxfp4_rows.h"
 #include "ops/grouped_linear_mxfp4/mxfp4_packed.h"
 #include "ops/shared/gated/swiglu_formulas_ref.h"

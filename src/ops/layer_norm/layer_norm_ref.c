@@ -1,6 +1,6 @@
 /* LayerNorm, reference. Every rounding of the contract passes through tgi_round: with f64 tensors
  * this is the oracle, with 16-bit tensors the naive result that rounds after each step. */
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 
 /* Mean of a row and 1 / its standard deviation. */

@@ -1,7 +1,7 @@
 /* Linear layers, reference. Every rounding of a plain implementation passes through tgi_round: with
  * f64 tensors this is the oracle, with 16-bit tensors the result of rounding after each step. With
  * two f32 tensors and allow_tf32 it rounds both factors of a product. */
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 
 static const double kPi = 3.14159265358979323846;

@@ -1,11 +1,10 @@
 /* Linear layers on Hopper, forward, of up to 64 rows of 16-bit weights.
  *
- * Method     cuda/gemm/gemm_few_rows_sm90.cuh. Bias, GELU, the saved preactivation and residual are
- *            made while y is written.
- * Work       128 columns of y, or a part of their sums, for a block.
- * Bound      Memory: one reading of W.
+ * Method     cuda/gemm/sm90/gemm_few_rows_sm90.cuh. Bias, GELU, the saved preactivation and
+ * residual are made while y is written. Work       128 columns of y, or a part of their sums, for a
+ * block. Bound      Memory: one reading of W.
  */
-#include "cuda/gemm/gemm_few_rows_sm90.cuh"
+#include "cuda/gemm/sm90/gemm_few_rows_sm90.cuh"
 #include "ops/linear/linear_finish.cuh"
 
 extern "C" {

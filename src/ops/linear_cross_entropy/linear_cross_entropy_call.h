@@ -3,7 +3,7 @@
 #ifndef TGI_OPS_LINEAR_CROSS_ENTROPY_CALL_H
 #define TGI_OPS_LINEAR_CROSS_ENTROPY_CALL_H
 
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 
 typedef tg_linear_cross_entropy_fwdbwd_args lce_args;

@@ -2,7 +2,7 @@
 #ifndef TGI_OPS_LINEAR_FP8_PACKED_H
 #define TGI_OPS_LINEAR_FP8_PACKED_H
 
-#include "core/packed_weight.h"
+#include "core/values/packed_weight.h"
 
 #define TGI_FP8_MAGIC "TGqfp8\0"
 

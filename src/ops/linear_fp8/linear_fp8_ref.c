@@ -1,6 +1,6 @@
 /* Linear layers with e4m3 weights, reference. With f64 tensors this is the oracle; with 16-bit ones
  * it is what a plain implementation does that widens its weights to the dtype first. */
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 #include "ops/linear_fp8/linear_fp8_packed.h"
 

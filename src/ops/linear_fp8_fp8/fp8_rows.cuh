@@ -44,7 +44,8 @@ inline fp8_rows fp8_rows_of(const tg_linear_fp8_fp8_fwd_args *a)
           reinterpret_cast<const float *>(memory + fp8_aligned(a->x.shape[0] * step))};
 }
 
-/** Rounded to nearest, ties to even; core/half.h has the same for the CPU. 464 and less: 448. */
+/** Rounded to nearest, ties to even; core/values/half.h has the same for the CPU. 464 and less:
+ * 448. */
 __device__ __forceinline__ uint32_t to_e4m3(float v)
 {
 #if TGI_VIRTUAL >= 90

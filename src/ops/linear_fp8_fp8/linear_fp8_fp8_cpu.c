@@ -5,7 +5,7 @@
  *            bias follow.
  * Bound      Arithmetic; for few rows the widening of W.
  */
-#include "core/quantize.h"
+#include "core/values/quantize.h"
 #include "cpu/float8.h"
 #include "cpu/gemm/gemm.h"
 #include "ops/kernels.h"

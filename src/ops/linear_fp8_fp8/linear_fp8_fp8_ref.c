@@ -1,7 +1,7 @@
 /* Linear layers of e4m3 by e4m3, reference. With f64 tensors it is the oracle; with 16-bit ones it
  * is what a plain implementation does that widens both operands, with their scales, to the dtype
  * first. The codes of x are part of the op, so they are made in f32 here too. */
-#include "core/quantize.h"
+#include "core/values/quantize.h"
 #include "ops/kernels.h"
 
 /* Scale of row i, and in f32 operations code (i, k) as a number. */

@@ -1,14 +1,13 @@
 /* Linear layers of e4m3 by e4m3 on Hopper's tensor cores.
  *
- * Method     Up to 64 rows: cuda/gemm/gemm_few_rows_sm90.cuh. More: the tiles of
- *            cuda/gemm/gemm_in_step_sm90.cuh with operands of one byte; sums of 128 columns are
- *            added up outside of the tensor core, unless the call allows otherwise. Scales and bias
- *            are applied before y is rounded.
- * Work       128 rows by 256 or 128 columns of y for a block.
- * Bound      Tensor cores; few rows: one reading of W.
+ * Method     Up to 64 rows: cuda/gemm/sm90/gemm_few_rows_sm90.cuh. More: the tiles of
+ *            cuda/gemm/sm90/gemm_in_step_sm90.cuh with operands of one byte; sums of 128 columns
+ * are added up outside of the tensor core, unless the call allows otherwise. Scales and bias are
+ * applied before y is rounded. Work       128 rows by 256 or 128 columns of y for a block. Bound
+ * Tensor cores; few rows: one reading of W.
  */
-#include "cuda/gemm/gemm_few_rows_sm90.cuh"
-#include "cuda/gemm/tiles_product_sm90.cuh"
+#include "cuda/gemm/sm90/gemm_few_rows_sm90.cuh"
+#include "cuda/gemm/sm90/tiles_product_sm90.cuh"
 #include "ops/linear_fp8_fp8/fp8_rows.cuh"
 
 extern "C" {

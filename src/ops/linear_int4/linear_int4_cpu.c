@@ -7,7 +7,7 @@
  * Work       Rows of x first; then tasks of a few panels by up to 240 rows, which reread a panel
  *            from the second-level cache.
  * Bound      One reading of W for one row, arithmetic from two rows on. */
-#include "core/fixed_point.h"
+#include "core/values/fixed_point.h"
 #include "cpu/digits.h"
 #include "ops/kernels.h"
 #include "ops/linear_int4/linear_int4_tile.h"

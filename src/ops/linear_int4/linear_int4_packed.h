@@ -2,8 +2,8 @@
 #ifndef TGI_OPS_LINEAR_INT4_PACKED_H
 #define TGI_OPS_LINEAR_INT4_PACKED_H
 
-#include "core/half.h"
-#include "core/packed_weight.h"
+#include "core/values/half.h"
+#include "core/values/packed_weight.h"
 
 #define TGI_INT4_MAGIC "TGqint4"
 

@@ -1,4 +1,4 @@
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/quantised_refusals.h"
 #include "ops/spec.h"
 

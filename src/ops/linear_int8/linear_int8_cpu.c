@@ -9,7 +9,7 @@
  *            from the second-level cache.
  * Bound      One reading of W for few rows: 64 weights take three VPDPBUSD, less time than their
  *            bytes take from memory. From about 30 rows (dynamic; 10 weight-only) on arithmetic. */
-#include "core/fixed_point.h"
+#include "core/values/fixed_point.h"
 #include "cpu/digits.h"
 #include "ops/kernels.h"
 #include "ops/linear_int8/linear_int8_tile.h"

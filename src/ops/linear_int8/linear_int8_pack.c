@@ -1,5 +1,5 @@
 /* Packing int8 weights, once per model: plain loops. */
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/linear_int8/linear_int8_packed.h"
 #include "tegula/linear_int8.h"
 

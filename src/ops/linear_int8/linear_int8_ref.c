@@ -1,7 +1,7 @@
 /* Linear layers with int8 weights, reference. With f64 tensors weight-only is the oracle; with
  * 16-bit ones it is what a plain implementation does that widens its weights to the dtype first.
  * The integers of the dynamic mode are part of the op, so they are made in f32 here too. */
-#include "core/quantize.h"
+#include "core/values/quantize.h"
 #include "ops/kernels.h"
 #include "ops/linear_int8/linear_int8_packed.h"
 

@@ -2,13 +2,13 @@
  *
  * Method     Weight-only mode: as in linear_int4_sm90.cu. Dynamic mode, many rows: x becomes rows
  *            of int8, and so does the packed weight (int8_rows_sm90.cuh), in the workspace; their
- *            product is one of the tiles of cuda/gemm/gemm_in_step_sm90.cuh. Sums are exact, zero
- *            points and scales follow as in linear_int8_sm80.cu, so the bits are the CPU's.
- * Work       Dynamic mode: 128 rows by 256 or 128 columns of y for a block.
- * Bound      Dynamic mode: tensor cores; memory for x and W, which are read and written once more.
+ *            product is one of the tiles of cuda/gemm/sm90/gemm_in_step_sm90.cuh. Sums are exact,
+ * zero points and scales follow as in linear_int8_sm80.cu, so the bits are the CPU's. Work Dynamic
+ * mode: 128 rows by 256 or 128 columns of y for a block. Bound      Dynamic mode: tensor cores;
+ * memory for x and W, which are read and written once more.
  */
 #include "cuda/gemm/quantised/quantised_product_sm90.cuh"
-#include "cuda/gemm/tiles_product_sm90.cuh"
+#include "cuda/gemm/sm90/tiles_product_sm90.cuh"
 #include "ops/kernels.cuh"
 #include "ops/linear_int8/int8_product.cuh"
 #include "ops/linear_int8/int8_rows_sm90.cuh"

@@ -1,7 +1,7 @@
 /* Two linear layers and SwiGLU, reference: the contract's formulas step by step, each step through
  * tgi_round: with f64 tensors this is the oracle, with 16-bit tensors the result of rounding after
  * each step. */
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 #include "ops/shared/gated/swiglu_formulas_ref.h"
 

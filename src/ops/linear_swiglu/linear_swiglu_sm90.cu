@@ -1,12 +1,13 @@
 /* Two linear layers and SwiGLU on Hopper.
  *
- * Method     More than 64 rows, in 128 tiles or more: cuda/gemm/gemm_gated_sm90.cuh, one product
- * whose tiles have columns of gate and the same of up, with the activation computed beside the next
- * tile's products. Up to 64 rows: the steps of linear_swiglu_steps.h on the kernel of few rows, so
- * that a row has the bits that it has alone. Work       A tile of 128 rows and 96 columns of y for
- * a block at a time. Bound      Tensor cores. Few rows: memory, one reading of the weights.
+ * Method     More than 64 rows, in 128 tiles or more: cuda/gemm/sm90/gemm_gated_sm90.cuh, one
+ * product whose tiles have columns of gate and the same of up, with the activation computed beside
+ * the next tile's products. Up to 64 rows: the steps of linear_swiglu_steps.h on the kernel of few
+ * rows, so that a row has the bits that it has alone. Work       A tile of 128 rows and 96 columns
+ * of y for a block at a time. Bound      Tensor cores. Few rows: memory, one reading of the
+ * weights.
  */
-#include "cuda/gemm/gemm_gated_sm90.cuh"
+#include "cuda/gemm/sm90/gemm_gated_sm90.cuh"
 #include "ops/shared/gated/swiglu_functions.cuh"
 
 extern "C" {

@@ -2,7 +2,7 @@
 #ifndef TGI_OPS_COMBINE_ROWS_H
 #define TGI_OPS_COMBINE_ROWS_H
 
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 
 /** Row of y of expert j of token t; -1: none. */

@@ -2,7 +2,7 @@
 #ifndef TGI_OPS_PLAN_INDICES_H
 #define TGI_OPS_PLAN_INDICES_H
 
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 
 /** The expert of slot s; `experts`: dropped. */

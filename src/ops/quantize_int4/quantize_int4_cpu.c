@@ -2,11 +2,11 @@
  *
  * Method     Segments of a row that stay in the first-level cache: bounds of each group, scales of
  *            all of them in lanes, then the integers. Segments with values that are not finite, or
- *            with scales at the ends of their range, take the rules of core/quantize.h one by one.
- * Work       Chunks of rows.
- * Bound      Memory: x is read once; q is written past the caches if it exceeds them.
+ *            with scales at the ends of their range, take the rules of core/values/quantize.h one
+ * by one. Work       Chunks of rows. Bound      Memory: x is read once; q is written past the
+ * caches if it exceeds them.
  */
-#include "core/quantize.h"
+#include "core/values/quantize.h"
 #include "cpu/quantize_lanes.h"
 #include "cpu/unroll.h"
 #include "ops/kernels.h"

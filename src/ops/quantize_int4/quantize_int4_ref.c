@@ -1,5 +1,5 @@
 /* Quantisation to 4 bits, reference: the contract's f32 operations, group by group. */
-#include "core/quantize.h"
+#include "core/values/quantize.h"
 #include "ops/kernels.h"
 #include "ops/shared/quantisation/group_rules.h"
 

@@ -6,7 +6,7 @@
  * Work       Chunks of rows; uniting columns: pieces of columns.
  * Bound      Memory: x is read once, or twice; q is written past the caches if it exceeds them.
  */
-#include "core/quantize.h"
+#include "core/values/quantize.h"
 #include "cpu/quantize_lanes.h"
 #include "cpu/unroll.h"
 #include "ops/kernels.h"

@@ -1,4 +1,5 @@
-/** Scales, zero points and integers of 8 bits on the device, bit for bit as core/quantize.h. */
+/** Scales, zero points and integers of 8 bits on the device, bit for bit as core/values/quantize.h.
+ */
 #ifndef TGI_OPS_QUANTIZE_INT8_LANES_CUH
 #define TGI_OPS_QUANTIZE_INT8_LANES_CUH
 

@@ -1,7 +1,7 @@
 /* RMSNorm gated by SiLU, reference. Every rounding of the contract passes through tgi_round: with
  * f64 tensors this is the oracle, with 16-bit tensors the naive result that rounds after each step.
  */
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 
 static double logistic(double v)

@@ -1,5 +1,5 @@
 /* Rotary position embedding, reference. */
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 #include "ops/shared/rotation/rotation_ref.h"
 

@@ -2,8 +2,8 @@
  * modeling_rope_utils.py in PyTorch; -ffp-contract=off keeps them apart. A quotient with a tensor
  * below the line is there a product with its reciprocal. */
 #include "core/error_record.h"
-#include "core/half.h"
 #include "core/tensor_view.h"
+#include "core/values/half.h"
 #include "ops/shared/rotation/rotation.h"
 
 #include <stddef.h>

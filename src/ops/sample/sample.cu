@@ -9,7 +9,7 @@
  * Bound      One multiprocessor's arithmetic: the row is read from the second cache, twice greedily
  *            or without filters, 5 times with top_k or top_p.
  */
-#include "core/finite_row.h"
+#include "core/values/finite_row.h"
 #include "ops/kernels.cuh"
 #include "ops/sample/sample_rows.cuh"
 

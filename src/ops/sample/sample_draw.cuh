@@ -62,7 +62,7 @@ __device__ __forceinline__ uint64_t share_of(float share, uint64_t sum)
   return (uint64_t)ceil((double)share * (double)sum);
 }
 
-/** Words 0 and 1 of Philox4x32-10 (core/philox.h), word 0 above. */
+/** Words 0 and 1 of Philox4x32-10 (core/values/philox.h), word 0 above. */
 __device__ __forceinline__ uint64_t philox_bits(uint64_t key, uint64_t high, uint64_t low)
 {
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);

@@ -2,9 +2,9 @@
 #ifndef TGI_OPS_SAMPLE_DRAW_H
 #define TGI_OPS_SAMPLE_DRAW_H
 
-#include "core/finite_row.h"
-#include "core/half.h"
-#include "core/philox.h"
+#include "core/values/finite_row.h"
+#include "core/values/half.h"
+#include "core/values/philox.h"
 #include "ops/kernels.h"
 
 /** Upper 64 bits of the product. */

@@ -1,6 +1,6 @@
 /* Softmax, reference. Every rounding of the contract passes through tgi_round: with f64 tensors
  * this is the oracle, with 16-bit tensors the result of rounding after each step. */
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 
 static double exponential(const tg_softmax_fwd_args *a, const void *x, int64_t j, double largest)

@@ -2,7 +2,7 @@
 #ifndef TGI_OPS_ROUTER_ROWS_H
 #define TGI_OPS_ROUTER_ROWS_H
 
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 
 enum { kRouterGroup = 64 }; /* tokens whose counts and probabilities are summed first */

@@ -4,7 +4,7 @@
 #ifndef TGI_OPS_EXPERT_PRODUCTS_SM80_CUH
 #define TGI_OPS_EXPERT_PRODUCTS_SM80_CUH
 
-#include "cuda/gemm/gemm_sm80.cuh"
+#include "cuda/gemm/sm80/gemm_sm80.cuh"
 #include "ops/grouped_linear/expert_product.cuh"
 
 extern "C" {

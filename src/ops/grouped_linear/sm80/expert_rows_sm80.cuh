@@ -3,7 +3,7 @@
 #ifndef TGI_OPS_EXPERT_ROWS_SM80_CUH
 #define TGI_OPS_EXPERT_ROWS_SM80_CUH
 
-#include "cuda/gemm/gemm_finish_sm80.cuh"
+#include "cuda/gemm/sm80/gemm_finish_sm80.cuh"
 #include "ops/grouped_linear/expert_product.cuh"
 #include "ops/shared/gated/gated_act.cuh"
 

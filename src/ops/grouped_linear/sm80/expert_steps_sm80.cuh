@@ -2,7 +2,7 @@
 #ifndef TGI_OPS_EXPERT_STEPS_SM80_CUH
 #define TGI_OPS_EXPERT_STEPS_SM80_CUH
 
-#include "cuda/gemm/gemm_finish_sm80.cuh"
+#include "cuda/gemm/sm80/gemm_finish_sm80.cuh"
 #include "ops/grouped_linear/expert_product.cuh"
 
 inline namespace TGI_CUDA_ENTRY

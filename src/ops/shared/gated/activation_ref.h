@@ -5,7 +5,7 @@
 #ifndef TGI_OPS_ACTIVATION_REF_H
 #define TGI_OPS_ACTIVATION_REF_H
 
-#include "core/half.h"
+#include "core/values/half.h"
 #include "tegula/gelu.h"
 
 static inline double tgi_logistic_ref(tg_dtype t, double x)

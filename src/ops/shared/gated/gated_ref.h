@@ -5,7 +5,7 @@
 #ifndef TGI_OPS_GATED_REF_H
 #define TGI_OPS_GATED_REF_H
 
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/shared/gated/gated.h"
 
 /** args: of the op's direction. */

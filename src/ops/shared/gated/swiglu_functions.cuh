@@ -10,7 +10,7 @@
 #include <float.h>
 
 extern "C" {
-#include "core/half.h"
+#include "core/values/half.h"
 }
 
 inline namespace TGI_CUDA_ENTRY

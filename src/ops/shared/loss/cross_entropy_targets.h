@@ -3,7 +3,7 @@
 #ifndef TGI_OPS_CROSS_ENTROPY_TARGETS_H
 #define TGI_OPS_CROSS_ENTROPY_TARGETS_H
 
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/kernels.h"
 
 typedef struct target_rule {

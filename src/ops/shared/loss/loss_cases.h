@@ -3,7 +3,7 @@
 #ifndef TGI_OPS_LOSS_CASES_H
 #define TGI_OPS_LOSS_CASES_H
 
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/spec.h"
 
 #define LOSS_BAD_SCALARS                                                                           \

@@ -6,8 +6,8 @@
 #ifndef TGI_OPS_RMS_NORM_REFERENCE_H
 #define TGI_OPS_RMS_NORM_REFERENCE_H
 
-#include "core/half.h"
 #include "core/tensor_view.h"
+#include "core/values/half.h"
 #include "tegula/rms_norm.h"
 
 #include <math.h>

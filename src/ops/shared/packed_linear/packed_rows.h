@@ -5,8 +5,8 @@
 #ifndef TGI_OPS_PACKED_ROWS_H
 #define TGI_OPS_PACKED_ROWS_H
 
-#include "core/packed_weight.h"
 #include "core/tensor_view.h"
+#include "core/values/packed_weight.h"
 #include "cpu/simd.h"
 
 /** y[i, o0 ...] = value + bias for the rows of W of one panel that exist. */

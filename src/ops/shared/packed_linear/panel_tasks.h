@@ -2,7 +2,7 @@
 #ifndef TGI_OPS_PANEL_TASKS_H
 #define TGI_OPS_PANEL_TASKS_H
 
-#include "core/packed_weight.h"
+#include "core/values/packed_weight.h"
 
 typedef struct tgi_panel_tasks {
   int64_t rows, panels;           /* in all */

@@ -2,7 +2,7 @@
 #ifndef TGI_OPS_ROTATION_REF_H
 #define TGI_OPS_ROTATION_REF_H
 
-#include "core/half.h"
+#include "core/values/half.h"
 #include "ops/shared/rotation/rotation.h"
 
 /** The values of the tables that a pair reads. */
