@@ -57,7 +57,7 @@ python_nightly() {
 python_browser() {
   .venv/bin/pip install -q --disable-pip-version-check --no-input --target build/browser plotly playwright
   TEGULA_BUILD=$PWD/build/check PYTHONPATH=$PWD/build/check/python:$PWD/build/browser PYTHONDONTWRITEBYTECODE=1 \
-    .venv/bin/python -m pytest -q -rs -p no:cacheprovider -m nightly tests/python/test_dashboards.py
+    .venv/bin/python -m pytest -q -rs -p no:cacheprovider -m nightly tests/python/bench/test_dashboards.py
 }
 
 scripts/setup.sh ci || exit 1

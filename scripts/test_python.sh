@@ -13,7 +13,8 @@ cd "$(dirname "$0")/.."
 build=$1
 shift
 torch=${TEGULA_TORCH:-torch==2.13.0}
-alone="test_binding.py test_eager_path.py test_model_overhead.py test_patched_distributed.py test_threads.py"
+alone="ops/test_binding.py ops/test_eager_path.py ops/test_threads.py patching/test_patched_distributed.py
+  runtime/test_model_overhead.py"
 scripts/python_environment.sh
 
 # The build may be older than Python's headers on this machine.

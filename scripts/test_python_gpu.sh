@@ -22,7 +22,7 @@ if [ -n "${3:-}" ]; then
   "$python" -c 'import os, sys
 sys.path += filter(None, [os.environ["TEST_PACKAGES"]])
 import pytest
-sys.exit(pytest.main(sys.argv[1:]))' -q -rs -p no:cacheprovider --device cuda "tests/python/$3.py" \
+sys.exit(pytest.main(sys.argv[1:]))' -q -rs -p no:cacheprovider --device cuda tests/python/*/"$3.py" \
     >"$logs/$3.log" 2>&1 || status=$?
   [ $status != 5 ] || status=0 # all of it is skipped
   echo "$([ $status = 0 ] && echo ok || echo "FAILED ($status)") $3: $(tail -n 1 "$logs/$3.log")"
@@ -48,7 +48,7 @@ print(f"test-python-gpu: {name}, {kernels}; torch {torch.__version__}, transform
 failed=0
 rm -f "$logs"/*.failed "$logs/failures.txt"
 # The slowest first.
-for file in test_patched_models $(grep -l 'usefixtures("device"' tests/python/test_*.py | sed 's,.*/,,; s,\.py$,,'); do
+for file in test_patched_models $(grep -l 'usefixtures("device"' tests/python/*/test_*.py | sed 's,.*/,,; s,\.py$,,'); do
   echo "$file"
 done | awk '!seen[$0]++' | xargs -P "$(env -u OMP_NUM_THREADS nproc)" -I {} scripts/test_python_gpu.sh "$build" "$logs" {} || failed=1
 echo "skipped:"

@@ -1,6 +1,6 @@
 /*
- * Lets the property tests (tests/python/test_safetensors_properties.py) ask the readers about
- * bytes, many times in one process.
+ * Lets the property tests (tests/python/runtime/test_safetensors_properties.py) ask the readers
+ * about bytes, many times in one process.
  *
  *   safetensors_tool OUTPUT    reads requests: a command byte, the size as 8 bytes little-endian,
  * the bytes

@@ -1,6 +1,7 @@
 /*
  * checkpoint_files_tool DIRECTORY PRESET VOCAB_SIZE: writes the preset's config.json and the
- * byte-level tokenizer's files, for transformers to read (tests/python/test_checkpoint_files.py).
+ * byte-level tokenizer's files, for transformers to read
+ * (tests/python/runtime/test_checkpoint_files.py).
  */
 #include "model/preset.h"
 #include "tegula/tokenizer.h"

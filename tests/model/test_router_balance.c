@@ -1,5 +1,5 @@
 /* The auxiliary loss of routers in training: what it is of, and when it is none. Its value and
- * gradients are compared with transformers' in tests/python/test_experts_live.py. */
+ * gradients are compared with transformers' in tests/python/runtime/test_experts_live.py. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

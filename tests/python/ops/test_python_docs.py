@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="without PyTorch: no tegula.ops")
 tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
 import tegula._runtime  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "python" / "tegula"
 FUNCTIONS = [name for name in tegula.ops.__all__ if name not in ("PackedWeight", "PackedExperts")]
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import torch
-from runtime import Model, Session, Trainer
+from model_library import Model, Session, Trainer
 from transformers import LlamaConfig
 
 OPTIONS = dict(

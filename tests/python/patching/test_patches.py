@@ -415,6 +415,6 @@ def test_layers_for_kernels_round_as_their_module():
     ("docs/python.md", "## Apply"),
 ])  # fmt: skip
 def test_the_examples_of_the_pages(capsys, page, heading):
-    text = (pathlib.Path(__file__).resolve().parents[2] / page).read_text().split(heading)[1]
+    text = (pathlib.Path(__file__).resolve().parents[3] / page).read_text().split(heading)[1]
     exec(text.split("```python\n")[1].split("```")[0], {})
     assert capsys.readouterr().out == text.split("```text\n")[1].split("```")[0]

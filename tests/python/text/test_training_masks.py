@@ -18,7 +18,7 @@ import datetime  # noqa: E402
 
 from chat_peer import DATE, FixedDate  # noqa: E402
 from conversations import CONVERSATIONS  # noqa: E402
-from runtime import BUILD  # noqa: E402
+from model_library import BUILD  # noqa: E402
 from test_chat_models import FOLDER, MARKED, usable  # noqa: E402
 from tokenizer_graphs import QWEN2, QWEN3_ADDED, QWEN3_SPECIAL, added_token, qwen3, small, splits  # noqa: E402
 from transformers.utils import chat_template_utils  # noqa: E402

@@ -4,7 +4,7 @@ import ctypes as c
 import json
 
 from chat_peer import DATE
-from runtime import Error, lib
+from model_library import Error, lib
 
 STATUS = {0: "OK", 1: "BAD_ARGUMENT", 4: "UNSUPPORTED", 5: "NO_MEMORY", 7: "IO", 8: "BAD_FILE"}
 

@@ -15,7 +15,7 @@ import termios
 import time
 
 import numpy as np
-from runtime import BUILD, SaveOptions, Tokenizer, Trainer, check, lib
+from model_library import BUILD, SaveOptions, Tokenizer, Trainer, check, lib
 
 CLI = BUILD / "src" / "cli" / "tegula"
 SPECIAL = ["<|user|>", "<|assistant|>", "<|end|>"]

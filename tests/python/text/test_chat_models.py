@@ -20,7 +20,7 @@ from chat_template import Refused, Template  # noqa: E402
 from conversations import CONVERSATIONS, SEARCH, WEATHER  # noqa: E402
 from transformers.utils import chat_template_utils  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 FOLDER = pathlib.Path(os.environ.get("TEGULA_TEST_DATA", ROOT.parent / "shared" / "data")) / "chat_templates"
 IN_SCOPE = """
 Qwen-Qwen2.5-7B-Instruct Qwen-QwQ-32B Qwen-Qwen3-0.6B Qwen3-Coder Qwen3.5-4B meta-llama-Llama-3.1-8B-Instruct

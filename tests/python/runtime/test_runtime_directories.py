@@ -13,7 +13,7 @@ import live_model as live
 import numpy
 import tegula
 import torch
-from runtime import Trainer
+from model_library import Trainer
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
 

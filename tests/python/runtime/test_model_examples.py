@@ -10,7 +10,7 @@ import pytest
 from chat_model import CLI
 
 tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def examples(page, heading):

@@ -13,7 +13,7 @@ if os.environ.get("TEGULA_TORCH") == "none":
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "python.md"
+PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "python.md"
 
 
 def rows():

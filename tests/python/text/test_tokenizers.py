@@ -15,7 +15,7 @@ pytest.importorskip("hypothesis")
 import tokenizer_graphs as graphs  # noqa: E402
 import tokenizer_texts as texts_of  # noqa: E402
 from hypothesis import given, settings, strategies as st  # noqa: E402
-from runtime import ADD_SPECIAL, PLAIN, SKIP_SPECIAL, Tokenizer  # noqa: E402
+from model_library import ADD_SPECIAL, PLAIN, SKIP_SPECIAL, Tokenizer  # noqa: E402
 
 nightly = pytest.mark.nightly
 POINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]

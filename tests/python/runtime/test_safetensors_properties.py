@@ -15,7 +15,7 @@ import pytest
 hypothesis = pytest.importorskip("hypothesis")
 from hypothesis import HealthCheck, given, settings, strategies as st  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 TOOL = pathlib.Path(os.environ.get("TEGULA_BUILD", ROOT / "build")) / "tests" / "safetensors_tool"
 GOLDEN = ROOT / "tests" / "golden" / "safetensors"
 

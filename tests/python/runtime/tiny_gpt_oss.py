@@ -1,7 +1,7 @@
 """A small GPT-OSS directory as OpenAI's is, made without PyTorch: experts in random blocks of MXFP4, the rest in bf16,
 config.json in the older spelling, Harmony's tokens, a template, three ids that end a text, and ids without names.
 
-    python tests/python/tiny_gpt_oss.py DIR
+    python tests/python/runtime/tiny_gpt_oss.py DIR
 """
 
 import json

@@ -430,7 +430,7 @@ def test_a_cpu_has_no_tf32():
 
 
 def test_the_example_of_the_python_guide():
-    text = (pathlib.Path(__file__).resolve().parents[2] / "docs/python.md").read_text()
+    text = (pathlib.Path(__file__).resolve().parents[3] / "docs/python.md").read_text()
     names = {}
     exec(next(part for part in text.split("```python\n") if part.startswith("import torch\nfrom tegula")).split("```")[0], names)
     assert names["x"].grad.shape == (4, 8)

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "bench")]
 
 import gpu_cases  # noqa: E402
@@ -108,7 +108,7 @@ def test_launches_that_may_overlap_replace_no_plain_ones(recorded, tmp_path):
 
 def test_the_programs_allow_overlap():
     pytest.importorskip("torch")
-    from runtime import BUILD
+    from model_library import BUILD
     from tegula_call import Library
 
     Library(next(BUILD.rglob("libtegula.so")), ROOT / "include", 1).allow_overlap()

@@ -13,7 +13,7 @@ if os.environ.get("TEGULA_TORCH") == "none":
 import live_model as live
 import tokenizer_graphs as graphs
 import torch
-from runtime import BUILD
+from model_library import BUILD
 from transformers import GPT2Config, GPT2LMHeadModel, LogitsProcessor, LogitsProcessorList, Qwen3ForCausalLM
 
 PROGRAM = next(path for path in BUILD.rglob("tegula") if path.is_file() and os.access(path, os.X_OK))

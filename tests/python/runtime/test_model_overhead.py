@@ -7,7 +7,7 @@ import pytest
 
 tegula = pytest.importorskip("tegula", reason="built without Python.h: no extension")
 numpy = pytest.importorskip("numpy")
-import runtime  # noqa: E402
+import model_library  # noqa: E402
 
 
 class Sampling(c.Structure):
@@ -39,16 +39,16 @@ def least(runs, rounds, repeats):
 
 def open_session(directory):
     """The C library's own session, on one thread."""
-    model, session, error = c.c_void_p(), c.c_void_p(), runtime.Error()
-    assert runtime.lib.tg_model_load(str(directory).encode(), 0, c.byref(model), c.byref(error)) == 0, error.text
-    options = runtime.SessionOptions(num_threads=1)
-    assert runtime.lib.tg_session_create(model, c.byref(options), c.byref(session), c.byref(error)) == 0, error.text
+    model, session, error = c.c_void_p(), c.c_void_p(), model_library.Error()
+    assert model_library.lib.tg_model_load(str(directory).encode(), 0, c.byref(model), c.byref(error)) == 0, error.text
+    options = model_library.SessionOptions(num_threads=1)
+    assert model_library.lib.tg_session_create(model, c.byref(options), c.byref(session), c.byref(error)) == 0, error.text
     return model, session
 
 
 def close_session(model, session):
-    runtime.lib.tg_session_destroy(session)
-    runtime.lib.tg_model_destroy(model)
+    model_library.lib.tg_session_destroy(session)
+    model_library.lib.tg_model_destroy(model)
 
 
 def test_logits_of_one_row(tmp_path):
@@ -56,9 +56,9 @@ def test_logits_of_one_row(tmp_path):
     ours = tegula.Model.from_pretrained(tmp_path, num_threads=1)
     ids, row, out = numpy.array([[1, 2, 3]]), numpy.array([1, 2, 3], numpy.int32), numpy.empty((3, 8), numpy.float32)
     model, session = open_session(tmp_path)
-    logits = runtime.Tensor(data=out.ctypes.data, dtype=1, ndim=2, shape=(3, 8))
-    call = runtime.lib.tg_session_forward
-    call.argtypes = [c.c_void_p, c.c_void_p, c.c_int64, c.c_int64, c.c_uint32, runtime.Tensor, c.c_void_p]
+    logits = model_library.Tensor(data=out.ctypes.data, dtype=1, ndim=2, shape=(3, 8))
+    call = model_library.lib.tg_session_forward
+    call.argtypes = [c.c_void_p, c.c_void_p, c.c_int64, c.c_int64, c.c_uint32, model_library.Tensor, c.c_void_p]
     attempts = []
     for _ in range(5):
         # the last one, without a session, returns at once: what a call through ctypes costs by itself
@@ -82,9 +82,9 @@ def test_256_tokens(tmp_path):
     options = GenerateOptions(Sampling(temperature=0.8, top_k=40, seed=7), max_new_tokens=250)
 
     def in_c(callback):
-        runtime.lib.tg_session_truncate(session, c.c_int64(0))
-        runtime.lib.tg_session_feed(session, c.c_void_p(prompt.ctypes.data), c.c_int64(3), None)
-        assert runtime.lib.tg_session_generate(session, c.byref(options), callback, c.c_void_p(1), None) == 0
+        model_library.lib.tg_session_truncate(session, c.c_int64(0))
+        model_library.lib.tg_session_feed(session, c.c_void_p(prompt.ctypes.data), c.c_int64(3), None)
+        assert model_library.lib.tg_session_generate(session, c.byref(options), callback, c.c_void_p(1), None) == 0
 
     def note(user, token):
         got.append(token)

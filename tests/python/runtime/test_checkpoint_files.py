@@ -12,9 +12,9 @@ if os.environ.get("TEGULA_TORCH") == "none":
 hypothesis = pytest.importorskip("hypothesis")
 transformers = pytest.importorskip("transformers")
 from hypothesis import given, settings, strategies as st  # noqa: E402
-from runtime import Tokenizer  # noqa: E402
+from model_library import Tokenizer  # noqa: E402
 
-BUILD = pathlib.Path(os.environ.get("TEGULA_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build"))
+BUILD = pathlib.Path(os.environ.get("TEGULA_BUILD", pathlib.Path(__file__).resolve().parents[3] / "build"))
 TOOL = BUILD / "tests" / "checkpoint_files_tool"
 
 PRESETS = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tiny_gpt_oss as tiny
 from chat_model import CLI, SECONDS
-from runtime import Model, Session, Trainer
+from model_library import Model, Session, Trainer
 
 UNNAMED = tiny.VOCAB - 3  # an id that no tokenizer has
 
