@@ -84,7 +84,7 @@ prof: build ## Profile a call with ncu (OP=softmax_bwd SHAPE=4096x32768 [SET=ful
 	@$(if $(OP),scripts/prof.sh $(BUILD) $(OP) $(SHAPE) $(SET),scripts/nsys.sh $(BUILD) $(PROF_FLAGS))
 
 check: ## Check format, lint, headers, symbols, struct layouts and names; warnings are errors
-	@scripts/check.sh $(UNITS)
+	@scripts/check/check.sh $(UNITS)
 
 nightly: ## Run what .ci/run leaves out: every unit's lint, every GPU's kernels, tests under all presets
 	@scripts/nightly.sh
@@ -94,7 +94,7 @@ format: ## Format every C file
 	@scripts/sources.sh | xargs clang-format-14 -i
 
 abi: ## Write docs/abi.txt: sizes and offsets of the public structs
-	@scripts/check_layout.py --write
+	@scripts/check/check_layout.py --write
 
 support: build ## Write docs/support.md: which kernel takes which case
 	@$(BUILD)/tests/test_ops --support > docs/support.md.new
@@ -105,7 +105,7 @@ python-stubs: build ## Write the signatures of tegula.ops for editors (needs .ve
 
 mutate: ## Change kernels one token at a time; write the changes that no test noticed
 	@scripts/setup.sh test
-	@scripts/mutate.py $(MUTATE_FLAGS)
+	@scripts/mutation/mutate.py $(MUTATE_FLAGS)
 
 fuzz: ## Fuzz whatever reads files (FUZZ_SECONDS=60 each)
 	@scripts/setup.sh fuzz

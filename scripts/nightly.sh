@@ -61,8 +61,8 @@ python_browser() {
 }
 
 scripts/setup.sh ci || exit 1
-part cppcheck scripts/check_cppcheck.sh all
-part tidy scripts/check_tidy.py --units all
+part cppcheck scripts/check/check_cppcheck.sh all
+part tidy scripts/check/check_tidy.py --units all
 part sanitizers instrumented
 part clang clang
 part kernels kernels

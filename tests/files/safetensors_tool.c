@@ -2,12 +2,16 @@
  * Lets the property tests (tests/python/runtime/test_safetensors_properties.py) ask the readers
  * about bytes, many times in one process.
  *
- *   safetensors_tool OUTPUT    reads requests: a command byte, the size as 8 bytes little-endian,
- * the bytes
+ *   safetensors_tool OUTPUT
  *
- *   c  read as safetensors     "OK <tensors>", then per tensor "<name in hex> <dtype> <offset>
- * <bytes> [extent ...]" w  the same, and write the tensors to OUTPUT with the writer j  read as
- * JSON            "OK 0"
+ * It reads requests: a command byte, the number of bytes as 8 bytes little-endian, the bytes.
+ *
+ * c: read as safetensors. Answers "OK <tensors>", then for each tensor
+ *    "<name in hex> <dtype> <offset> <bytes> [extent ...]".
+ *
+ * w: the same, and write the tensors to OUTPUT with the writer.
+ *
+ * j: read as JSON. Answers "OK 0".
  *
  * What is refused answers "<STATUS> <message>". The end of the input ends the program.
  */

@@ -1,11 +1,11 @@
-"""scripts/check_size.py: its bounds are those of what a build compiles, whatever TEGULA_CUDA_ARCHS says."""
+"""scripts/check/check_size.py: its bounds are those of what a build compiles, whatever TEGULA_CUDA_ARCHS says."""
 
 import pathlib
 import sys
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts" / "check"))
 import check_size  # noqa: E402
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Lists the C files that must be checked again: those that changed since the newest commit that is
+"""Lists the C files that must be checked again: those whose text changed since the newest commit that is
 older than half a day, and units enough that each header that changed is read through one of them.
 What is older was checked then, and `make nightly` checks everything.
-   scripts/changed_units.py [FILE...]      FILE: a change to it means all units, as its head says
-   scripts/changed_units.py --same-kernels [FILE...]   the other way: CUDA sources that neither
+   scripts/check/changed_units.py [FILE...]      FILE: a change to it means all units, as its head says
+   scripts/check/changed_units.py --same-kernels [FILE...]   the other way: CUDA sources that neither
       changed nor include a .cuh that did, other than those all kernels share; none if FILE changed
 Without such a commit, or in a shallow clone: all C files. Standard error says which case it is."""
 import pathlib
@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ["src", "python", "tests", "bench", "fuzz", "examples", "lab"]
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<(tegula/[^>]+)>|([A-Za-z_]\w*))', re.M)
 SEARCHED = ["include", "src", "tests", "bench"]
@@ -37,10 +37,26 @@ def base_commit():
     return base, git("log", "-1", "--format=%h (%cs, %s)", base)
 
 
+def content(text):
+    """What a compiler reads of it wherever the files lie: includes by name, in any order."""
+    lines = [re.sub(r'(#\s*include\s+")(?:[^"]*/)?', r"\1", line) for line in text.splitlines()]
+    return sorted(line for line in lines if "#include" in line), [
+        line for line in lines if "#include" not in line]
+
+
 def changed_files(base):
-    named = git("diff", "--name-only", "--no-renames", base)
-    new = git("ls-files", "--others", "--exclude-standard")
-    return set(named.splitlines()) | set(new.splitlines())
+    """A file that only moved, names being unique, did not change."""
+    names = git("diff", "--name-only", "--no-renames", base).splitlines()
+    names += git("ls-files", "--others", "--exclude-standard").splitlines()
+    before = {path.rpartition("/")[2]: path for path in git("ls-tree", "-r", "--name-only", base).splitlines()}
+
+    def same(name):
+        old = before.get(name.rpartition("/")[2])
+        if old is None or not name.endswith((".c", ".h", ".cu", ".cuh")) or not (ROOT / name).is_file():
+            return False
+        return content(git("show", f"{base}:{old}")) == content((ROOT / name).read_text().strip())
+
+    return {name for name in names if not same(name)}
 
 
 def units(ending="c"):

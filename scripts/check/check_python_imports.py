@@ -7,7 +7,7 @@ import ast
 import pathlib
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent / "python"
+ROOT = pathlib.Path(__file__).resolve().parents[2] / "python"
 PACKAGES = ("tegula", "tegula_bench")
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Public structs and enums are as docs/abi.txt records them, and ops.def lists every field of
 every args struct.
-   scripts/check_layout.py            compares
-   scripts/check_layout.py --write    records: right only together with a new SONAME, or when
+   scripts/check/check_layout.py            compares
+   scripts/check/check_layout.py --write    records: right only together with a new SONAME, or when
                                       something was added"""
 import difflib
 import pathlib
@@ -11,7 +11,7 @@ import sys
 
 import dwarf_layout
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 TABLE = ROOT / "docs/abi.txt"
 HEAD = """\
 # Public structs (bytes; offset, type and name of each field) and enums, on 64-bit Linux.

@@ -1,11 +1,11 @@
 #!/bin/bash
 # Runs every check, says how long each took, and shows the output of those that fail.
-#   scripts/check.sh [all|changed]
+#   scripts/check/check.sh [all|changed]
 # all       clang-tidy and cppcheck read every unit (the default)
-# changed   they read those that changed lately, see scripts/changed_units.py; kernels that did not
+# changed   they read those that changed lately, see scripts/check/changed_units.py; kernels that did not
 #           are compiled quickly, not well
 # Needs build/check, where warnings are errors; makes it.
-cd "$(dirname "$0")/.." || exit 1
+cd "$(dirname "$0")/../.." || exit 1
 units=${1:-all}
 scripts/setup.sh check || exit 1
 build=build/check
@@ -33,7 +33,7 @@ check() {
 warnings() {
   : >$logs/same_kernels
   if [ "$units" = changed ]; then
-    scripts/changed_units.py --same-kernels scripts/nvcc_no_spills.sh >$logs/same_kernels || return
+    scripts/check/changed_units.py --same-kernels scripts/nvcc_no_spills.sh >$logs/same_kernels || return
   fi
   mkdir -p $build
   cmp -s $logs/same_kernels $build/same_kernels || cp $logs/same_kernels $build/same_kernels
@@ -42,21 +42,21 @@ warnings() {
 
 # Those of one process run beside the build.
 {
-  check format scripts/check_format.sh
-  check tree scripts/check_tree.py
-  check rings scripts/check_rings.py
-  check imports scripts/check_python_imports.py
-  check headers scripts/check_headers.sh
-  check layout scripts/check_layout.py
+  check format scripts/check/check_format.sh
+  check tree scripts/check/check_tree.py
+  check rings scripts/check/check_rings.py
+  check imports scripts/check/check_python_imports.py
+  check headers scripts/check/check_headers.sh
+  check layout scripts/check/check_layout.py
 } &
 check warnings warnings
 wait
-check symbols scripts/check_symbols.py $build
-check needed scripts/check_needed.sh $build
-check size scripts/check_size.py $build
-check support scripts/check_support.sh $build
-check cppcheck scripts/check_cppcheck.sh $units
-check tidy scripts/check_tidy.py --units "$units"
+check symbols scripts/check/check_symbols.py $build
+check needed scripts/check/check_needed.sh $build
+check size scripts/check/check_size.py $build
+check support scripts/check/check_support.sh $build
+check cppcheck scripts/check/check_cppcheck.sh $units
+check tidy scripts/check/check_tidy.py --units "$units"
 
 if [ -s "$logs/failed" ]; then
   echo "check: failed: $(tr '\n' ' ' <"$logs/failed")"

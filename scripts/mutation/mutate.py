@@ -2,16 +2,16 @@
 """Mutation test of the CPU kernels: changes one token, builds the file for one entry of the chain,
 runs the tests of its op, and reports the changes that no test noticed.
 
-   scripts/mutate.py [--op NAME]... [--headers] [--max N] [--seed N] [--jobs N] [--no-write] [-v]
-   scripts/mutate.py --part K/N --save FILE    every N-th row from the K-th on, on some machine; what
+   scripts/mutation/mutate.py [--op NAME]... [--headers] [--max N] [--seed N] [--jobs N] [--no-write] [-v]
+   scripts/mutation/mutate.py --part K/N --save FILE    every N-th row from the K-th on, on some machine; what
                                                FILE holds of the same sources is not tried again
-   scripts/mutate.py --merge FILE...           the report of all parts
+   scripts/mutation/mutate.py --merge FILE...           the report of all parts
 
 Sources: src/ops/<op>/ without checks, reference, shape and spec, what they call in src/cpu/, and the
 headers of both that they include (the words of simd*.h are test_half_lanes' and test_lanes'); with
 --headers those of src/cpu/, by themselves, with the tests of ops that use them. Each direction
 of an op gets --max mutants, drawn by the seed; a mutant that does not compile, or compiles to the
-same code, does not count. scripts/mutate_equivalent.txt names what cannot be noticed, with reasons.
+same code, does not count. scripts/mutation/mutate_equivalent.txt names what cannot be noticed, with reasons.
 Results go to docs/lab/mutation.md."""
 import argparse
 import collections

@@ -5,8 +5,8 @@ import pickle
 import re
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-EQUIVALENT = ROOT / "scripts/mutate_equivalent.txt"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+EQUIVALENT = ROOT / "scripts/mutation/mutate_equivalent.txt"
 REPORT = ROOT / "docs/lab/mutation.md"
 COUNTS = "survives: "  # a reason that explains a survivor, but does not leave the mutant out
 

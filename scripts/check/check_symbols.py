@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The shared libraries export exactly the functions that their public headers declare.
-   scripts/check_symbols.py BUILD_DIR
+   scripts/check/check_symbols.py BUILD_DIR
 The headers that tegula.h includes belong to libtegula, the others to libtegula_model. No function
 is defined in both static libraries: a program that links both would call one for the other."""
 import pathlib
@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 INCLUDE = ROOT / "include"
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """clang-tidy finds nothing; .clang-tidy says what it looks for.
-   scripts/check_tidy.py [--units all|changed] [FILE...]
-changed: those of scripts/changed_units.py; default: all C files. Each file is read once, as clang
+   scripts/check/check_tidy.py [--units all|changed] [FILE...]
+changed: those of scripts/check/changed_units.py; default: all C files. Each file is read once, as clang
 would compile it for one entry of the chain. With `changed`, clang's analyzer, which follows paths,
 leaves out kernels: one takes it half a minute, and every other check together a second."""
 import argparse
@@ -14,7 +14,7 @@ import sys
 
 import changed_units
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/check-clang"
 ONCE = ROOT / "build/tidy"
 
@@ -32,7 +32,7 @@ def wanted_files(arguments):
     if arguments.files:
         return {str(pathlib.Path(p).resolve()) for p in arguments.files}
     if arguments.units == "changed":
-        chosen, why = changed_units.units_to_check([".clang-tidy", "scripts/check_tidy.py"])
+        chosen, why = changed_units.units_to_check([".clang-tidy", "scripts/check/check_tidy.py"])
         print(f"units: {why}")
         return {str(ROOT / p) for p in chosen}
     return None

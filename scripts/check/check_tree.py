@@ -6,7 +6,7 @@ import pathlib
 import re
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ["include", "src", "tests", "bench", "fuzz", "examples", "lab", "scripts", "cmake",
            "docs", "python"]
 MAY_REPEAT = {"__init__.py", "__init__.pyi", "README.md", "CMakeLists.txt", "Dockerfile", "conftest.py", "main.c"}

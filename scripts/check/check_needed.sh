@@ -1,6 +1,6 @@
 #!/bin/sh
 # The shared libraries need no other libraries than the design allows.
-#   scripts/check_needed.sh BUILD_DIR
+#   scripts/check/check_needed.sh BUILD_DIR
 build=$1
 failed=0
 

@@ -1,12 +1,12 @@
 #!/bin/sh
 # cppcheck finds nothing. Each file is read as one entry of the chain compiles it.
-#   scripts/check_cppcheck.sh [all|changed]      changed: see scripts/changed_units.py
-cd "$(dirname "$0")/.."
+#   scripts/check/check_cppcheck.sh [all|changed]      changed: see scripts/check/changed_units.py
+cd "$(dirname "$0")/../.."
 mkdir -p build/cppcheck
 list=build/cppcheck/files
 scripts/sources.sh | grep '^\(src\|tests\|bench\|fuzz\|examples\)/.*\.c$' >$list
 if [ "${1:-all}" = changed ]; then
-  scripts/changed_units.py scripts/check_cppcheck.sh >$list.changed || exit 1
+  scripts/check/changed_units.py scripts/check/check_cppcheck.sh >$list.changed || exit 1
   grep -Fxf $list.changed $list >$list.both
   mv $list.both $list
   [ -s $list ] || exit 0

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Each public header compiles alone, as C17 and as C++17, with gcc and clang.
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 failed=0
 for header in include/tegula/*.h; do
   for compiler in "gcc -std=c17 -xc" "clang-14 -std=c17 -xc" "g++ -std=c++17 -xc++" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What is installed stays small: the shared library and the command line, stripped, and the wheel.
-   scripts/check_size.py BUILD_DIR
+   scripts/check/check_size.py BUILD_DIR
 Bounds are for release builds by gcc, in millions of bytes; what is in a library and how to see it:
 docs/design.md, "Sizes". Those of kernels for GPUs count what the build compiles: for each entry that
 is in the library, its launches on the host, and its code for each GPU and for PTX."""
