@@ -18,7 +18,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tegula
 from gpu_timing import Provider, time_in_turn
-from tegula_bench import gpu_state, results_file
+from tegula_bench import gpu_state
+from tegula_bench.results import results_file
 
 BATCH, HEADS = 4, 8
 BOUND = 2e-2  # of f16 results whose elements are averages of N(0, 1)

@@ -15,7 +15,7 @@ import time
 import torch
 
 from tegula_bench.model_sizes import SIZES
-from tegula_bench.step_worker import first_line, version_of
+from tegula_bench.steps.step_worker import first_line, version_of
 
 DEPTH, TOKENS, PROMPT = 512, 128, 2048
 VOCAB = {"gpt2": 50257, "gpt2-tiny": 320}

@@ -21,7 +21,7 @@ import results_csv
 from baselines import ROOT
 from decode_peer import DEPTH, PROMPT, TOKENS, vocabulary
 from tegula_bench import gpu_state
-from tegula_bench.worker_process import WorkerProcess
+from tegula_bench.steps.worker_process import WorkerProcess
 
 BATCHES = {"gpt2": [1], "qwen3-0.6b": [1], "qwen3-8b": [1, 32]}
 PREFILLED = ("qwen3-0.6b", "qwen3-8b")

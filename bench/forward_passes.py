@@ -27,7 +27,8 @@ import torch
 
 import tegula
 from peers import plain_gpt
-from tegula_bench import gpu_state, results_file
+from tegula_bench import gpu_state
+from tegula_bench.results import results_file
 from tegula_bench.time_spread import spread_of
 
 PRESETS = ("gpt_nano", "gpt_micro", "gpt_mini", "gpt_tile_small", "gpt_tile_medium", "gpt_tile_large")

@@ -6,7 +6,7 @@ import pathlib
 import platform
 import statistics
 
-from tegula_bench import results_file
+from tegula_bench.results import results_file
 
 COLUMNS, text, read = results_file.COLUMNS, results_file.text, results_file.read
 recorded = results_file.recorded

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 from gpu_cases import OVERLAP
-from tegula_bench import newest_runs
+from tegula_bench.results import newest_runs
 
 newest, number = newest_runs.newest, newest_runs.number
 is_ours, ours_of, peers_of = newest_runs.is_ours, newest_runs.ours_of, newest_runs.peers_of

@@ -5,7 +5,7 @@ import re
 from pages.bars import number
 from pages.markdown_table import table
 from pages.training_page import section, where
-from tegula_bench.newest_runs import is_ours
+from tegula_bench.results.newest_runs import is_ours
 
 ATTENTION = ("4 sequences of 8 heads, f16, forward, beside cuDNN through PyTorch in turn (`bench/attention_sizes.py`). A causal call counts half "
              "of the flops. The peak is that of a product of f16 matrices of 8192 x 8192 by cuBLAS in the same run.")  # fmt: skip

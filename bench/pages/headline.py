@@ -19,7 +19,7 @@ import results_csv
 from pages import decode_page
 from pages.bars import newest, number, ours_of, peers_of
 from pages.training_bars import GIB
-from tegula_bench import newest_runs, step_plots
+from tegula_bench.results import newest_runs, step_plots
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(<!-- headline -->\n).*?(<!-- end of headline -->)", re.S)

@@ -18,7 +18,7 @@ import results_csv
 from pages.bars import how_run, newest, number, ours_of
 from pages.markdown_table import table
 from pages.performance import ROOT, beside
-from tegula_bench import newest_runs
+from tegula_bench.results import newest_runs
 
 BYTES_PER_S = 4.2e12  # of a kernel that copies, on an H200
 FLOPS_PER_S = 790e12  # of dense bf16 products, on an H200

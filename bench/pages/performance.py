@@ -16,7 +16,7 @@ import results_csv
 from pages import decode_page, forward_page, gpu_bars, headline, quantised_page, training_page
 from pages.bars import WORDS, how_run, judge, judge_cards, newest, number, ours_of, peers_of
 from pages.markdown_table import table
-from tegula_bench import newest_runs
+from tegula_bench.results import newest_runs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = pathlib.Path(__file__).resolve().relative_to(ROOT)

@@ -5,7 +5,9 @@ import pathlib
 
 from pages.bars import number, ours_of
 from pages.markdown_table import table
-from tegula_bench import model_sizes, newest_runs, result_tables, step_cases
+from tegula_bench import model_sizes
+from tegula_bench.results import newest_runs, result_tables
+from tegula_bench.steps import step_cases
 
 of_suite = result_tables.of_suite
 PLOTS = pathlib.Path(__file__).resolve().parents[2] / "docs/performance/plots"

@@ -8,9 +8,10 @@ import math
 import pathlib
 import sys
 
-from . import gpu_state, step_cases
+from . import gpu_state
+from .steps import step_cases
 from .model_sizes import SIZES
-from .step_providers import ANY_ORDER, OPTIMISERS, PROVIDERS, USUAL
+from .steps.step_providers import ANY_ORDER, OPTIMISERS, PROVIDERS, USUAL
 
 # Command -> the module with its run(options, command), and a description.
 COMMANDS = {

@@ -3,13 +3,13 @@
 import dataclasses
 import statistics
 
-from . import results_file
+from .results import results_file
 from .progress import Progress
-from .step_cases import StepCase
+from .steps.step_cases import StepCase
 from .step_command import available, worker_starter
-from .step_providers import EVALUATED, entrants
-from .step_rows import note_of
-from .step_sweep import Sweep
+from .steps.step_providers import EVALUATED, entrants
+from .steps.step_rows import note_of
+from .steps.step_sweep import Sweep
 
 CASE = StepCase("gpt-oss-20b", 1, 8192, layers=6)
 

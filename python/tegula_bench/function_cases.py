@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from . import liger_package, model_formulas
 from .qwen3_sizes import VOCABULARY
-from .step_cases import DTYPES
+from .steps.step_cases import DTYPES
 
 EPS = 1e-6
 

@@ -6,12 +6,13 @@ import statistics
 import sys
 import time
 
-from . import liger_package, results_file
+from . import liger_package
+from .results import results_file
 from .command import FUNCTION_PROVIDERS, UNFINISHED
 from .function_cases import COMMANDS, FUNCTIONS, SMALL, functions_of
 from .gpu_state import where
 from .progress import Progress
-from .step_rows import note_of
+from .steps.step_rows import note_of
 
 SUITE = "functions"
 SAMPLES = 9

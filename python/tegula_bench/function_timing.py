@@ -6,8 +6,8 @@ import time
 
 import torch
 
-from .model_steps import Marks
-from .step_cases import DTYPES
+from .steps.model_steps import Marks
+from .steps.step_cases import DTYPES
 
 SAMPLE_MS = 5.0
 SETS_BYTES, MAX_SETS = 200e6, 64

@@ -6,14 +6,14 @@ import dataclasses
 import json
 import statistics
 
-from . import results_file
+from .results import results_file
 from .command import UNFINISHED
 from .progress import Progress
-from .step_cases import StepCase, case_of
+from .steps.step_cases import StepCase, case_of
 from .step_command import worker_starter
-from .step_providers import PROVIDERS, Entrant, entrants
-from .step_rows import note_of
-from .step_sweep import Sweep
+from .steps.step_providers import PROVIDERS, Entrant, entrants
+from .steps.step_rows import note_of
+from .steps.step_sweep import Sweep
 
 SUITE = "loss"
 MODEL, SHAPE, STEPS = "qwen3-0.6b", "b4_s1024", 50

@@ -6,16 +6,16 @@ the profiler minus the sum of its kernels."""
 import dataclasses
 import statistics
 
-from . import results_file
+from .results import results_file
 from .command import UNFINISHED
 from .kernel_classes import IDLE, by_kind, floors
 from .progress import Progress
 from .model_sizes import SIZES
-from .step_cases import case_of
+from .steps.step_cases import case_of
 from .step_command import available, worker_starter
-from .step_providers import USUAL, entrants
-from .step_rows import note_of
-from .step_sweep import Sweep
+from .steps.step_providers import USUAL, entrants
+from .steps.step_rows import note_of
+from .steps.step_sweep import Sweep
 
 SUITE = "profile"
 CASES = [("qwen3-8b", "b1_s4096"), ("qwen3-0.6b", "b4_s4096")]

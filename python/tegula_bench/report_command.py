@@ -2,11 +2,11 @@
 
 import sys
 
-from . import results_file
-from .newest_runs import newest, with_failures
-from .profile_plots import draw_profiles
-from .results_page import page
-from .step_plots import draw_steps, pyplot
+from .results import results_file
+from .results.newest_runs import newest, with_failures
+from .results.profile_plots import draw_profiles
+from .results.results_page import page
+from .results.step_plots import draw_steps, pyplot
 
 
 def run(options, command):

@@ -9,13 +9,13 @@ import subprocess
 import sys
 import tempfile
 
-from . import results_file
+from .results import results_file
 from .gpu_state import visible_gpus, where
 from .progress import Progress
-from .step_cases import case_of
-from .step_providers import PROVIDERS, Entrant
-from .step_rows import note_of
-from .step_worker import version_of
+from .steps.step_cases import case_of
+from .steps.step_providers import PROVIDERS, Entrant
+from .steps.step_rows import note_of
+from .steps.step_worker import version_of
 
 SUITE = "gpus"
 USUAL = {"fsdp": ("qwen3-8b", "b1_s4096"), "ddp": ("qwen3-0.6b", "b4_s4096")}
@@ -30,7 +30,7 @@ def launch(options, case, entrant, way, parts, processes, log):
         if way != "one":
             start += ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
         command = [
-            *start, f"{__package__}.sharded_steps", "--provider", entrant.provider.name, "--optimiser", entrant.optimiser,
+            *start, f"{__package__}.steps.sharded_steps", "--provider", entrant.provider.name, "--optimiser", entrant.optimiser,
             "--model", case.model, "--shape", case.shape, "--dtype", case.dtype, "--device", options.device, "--way", way,
             "--parts", str(parts), "--steps", str(options.count), "--warm-up", str(options.warm_up), "--answer", str(answer),
         ]  # fmt: skip

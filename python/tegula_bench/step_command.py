@@ -2,13 +2,14 @@
 
 import sys
 
-from . import liger_package, results_file
+from . import liger_package
+from .results import results_file
 from .command import UNFINISHED
 from .progress import Progress
-from .step_cases import LAYERS, SWEEPS, StepCase, case_of
-from .step_providers import SPARSE_TIMED, TIMED, entrants
-from .step_sweep import Sweep
-from .worker_process import WorkerProcess
+from .steps.step_cases import LAYERS, SWEEPS, StepCase, case_of
+from .steps.step_providers import SPARSE_TIMED, TIMED, entrants
+from .steps.step_sweep import Sweep
+from .steps.worker_process import WorkerProcess
 
 
 def cases_of(options, command):

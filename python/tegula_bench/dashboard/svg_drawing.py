@@ -2,7 +2,7 @@
 
 import io
 
-from ..step_plots import pyplot
+from ..results.step_plots import pyplot
 from .page_style import LIGHT
 
 HATCHES = ("", "//", "\\\\", "xx", "..", "++", "--", "||")

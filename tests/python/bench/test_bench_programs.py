@@ -16,11 +16,12 @@ from pages import performance  # noqa: E402
 import results_csv  # noqa: E402
 from pages import training_bars  # noqa: E402
 from tegula_bench import kernel_classes as kinds  # noqa: E402
-from tegula_bench import command, loss_command, profile_command, progress, result_tables, sharded_command  # noqa: E402
-from tegula_bench.newest_runs import newest  # noqa: E402
+from tegula_bench import command, loss_command, profile_command, progress, sharded_command  # noqa: E402
+from tegula_bench.results import result_tables  # noqa: E402
+from tegula_bench.results.newest_runs import newest  # noqa: E402
 from tegula_bench.model_sizes import SIZES  # noqa: E402
-from tegula_bench.step_cases import StepCase  # noqa: E402
-from tegula_bench.step_providers import PROVIDERS, Entrant  # noqa: E402
+from tegula_bench.steps.step_cases import StepCase  # noqa: E402
+from tegula_bench.steps.step_providers import PROVIDERS, Entrant  # noqa: E402
 
 LARGE = StepCase("qwen3-8b", 1, 4096)
 OURS = Entrant(PROVIDERS["tegula"], "tegula")
@@ -229,7 +230,7 @@ def test_a_global_batch_is_more_than_its_part(live):
     """Else equal losses of two processes and of one would say nothing."""
     import torch
 
-    from tegula_bench.text_batches import batches, text_bytes
+    from tegula_bench.steps.text_batches import batches, text_bytes
 
     pieces = batches(text_bytes(), 2, 2, 16)
     assert [tuple(piece.shape) for piece in pieces] == [(2, 16), (2, 16)]

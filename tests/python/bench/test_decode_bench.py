@@ -17,7 +17,7 @@ pytest.importorskip("transformers")
 import decode_peer  # noqa: E402
 import decode_speed  # noqa: E402
 import results_csv  # noqa: E402
-from tegula_bench.worker_process import WorkerProcess  # noqa: E402
+from tegula_bench.steps.worker_process import WorkerProcess  # noqa: E402
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ sys.path[:0] = [str(ROOT / "bench")]
 
 from pages import decode_page, gpu_bars, headline, performance, sequence_bars  # noqa: E402
 from pages.bars import NOT_MEASURED, judge  # noqa: E402
-from tegula_bench import results_file  # noqa: E402
-from tegula_bench.newest_runs import newest  # noqa: E402
+from tegula_bench.results import results_file  # noqa: E402
+from tegula_bench.results.newest_runs import newest  # noqa: E402
 
 ONE, MANY, PROMPT = "b1_tg128@d512", "b32_tg128@d512", "b1_pp2048"
 

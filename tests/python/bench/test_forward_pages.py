@@ -10,8 +10,8 @@ sys.path[:0] = [str(ROOT / "bench")]
 
 from pages import forward_bars, forward_page  # noqa: E402
 from pages.bars import NOT_MEASURED, judge  # noqa: E402
-from tegula_bench import results_file  # noqa: E402
-from tegula_bench.newest_runs import newest  # noqa: E402
+from tegula_bench.results import results_file  # noqa: E402
+from tegula_bench.results.newest_runs import newest  # noqa: E402
 
 NOTE = "mean 0.21 ms; std 0.01 ms; p95 0.22 ms; p99 0.23 ms"
 

@@ -14,8 +14,8 @@ import quantised_cases  # noqa: E402
 from pages import gpu_bars, performance, quantised_bars, quantised_page  # noqa: E402
 from pages.bars import NOT_MEASURED, judge  # noqa: E402
 from quantised_cases import DYNAMIC_SHAPE, MXFP4_SHAPES, PREDECESSOR_SHAPES, WEIGHTS, int4_shape  # noqa: E402
-from tegula_bench import results_file  # noqa: E402
-from tegula_bench.newest_runs import newest  # noqa: E402
+from tegula_bench.results import results_file  # noqa: E402
+from tegula_bench.results.newest_runs import newest  # noqa: E402
 
 
 @pytest.fixture

@@ -17,13 +17,14 @@ from pages import headline  # noqa: E402
 from pages import performance  # noqa: E402
 import results_csv  # noqa: E402
 from pages import training_bars  # noqa: E402
-from tegula_bench import command, report_command, results_file, step_command  # noqa: E402
-from tegula_bench.newest_runs import newest, ours_of  # noqa: E402
+from tegula_bench import command, report_command, step_command  # noqa: E402
+from tegula_bench.results import results_file  # noqa: E402
+from tegula_bench.results.newest_runs import newest, ours_of  # noqa: E402
 from tegula_bench.progress import Progress  # noqa: E402
 from tegula_bench.model_sizes import SIZES  # noqa: E402
-from tegula_bench.step_cases import StepCase, case_of  # noqa: E402
-from tegula_bench.step_providers import entrants  # noqa: E402
-from tegula_bench.step_sweep import Sweep, order_of  # noqa: E402
+from tegula_bench.steps.step_cases import StepCase, case_of  # noqa: E402
+from tegula_bench.steps.step_providers import entrants  # noqa: E402
+from tegula_bench.steps.step_sweep import Sweep, order_of  # noqa: E402
 
 TINY = StepCase("qwen3-tiny", 1, 8, dtype="f32")
 
@@ -384,7 +385,7 @@ def test_evaluation(live, tmp_path):
 def test_a_worker_survives_what_goes_wrong(live, monkeypatch):
     import torch
 
-    from tegula_bench import step_worker
+    from tegula_bench.steps import step_worker
 
     worker = step_worker.Worker("hf", "cpu")
     request = dict(case=dict(model="qwen3-tiny", batch=1, seq=8, checkpointing=False, dtype="f32"), optimiser="torch",
@@ -411,8 +412,8 @@ def test_attention_stays_causal_in_a_compiled_model(live, monkeypatch, name):
     """No dense mask: by what the provider passes beside the ids, or by Tegula's own attention."""
     import torch
 
-    from tegula_bench.model_steps import make_model
-    from tegula_bench.step_providers import PROVIDERS
+    from tegula_bench.steps.model_steps import make_model
+    from tegula_bench.steps.step_providers import PROVIDERS
 
     calls = []
 
@@ -443,7 +444,7 @@ def test_a_checkpointed_layer_keeps_attention_where_its_provider_asks(live, name
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from tegula_bench import model_steps, step_providers
+    from tegula_bench.steps import model_steps, step_providers
 
     class Count(TorchDispatchMode):
         calls = 0
@@ -464,7 +465,7 @@ def test_a_checkpointed_layer_keeps_attention_where_its_provider_asks(live, name
 
 
 def test_a_process_that_dies_says_how(live, tmp_path):
-    from tegula_bench.worker_process import WorkerProcess
+    from tegula_bench.steps.worker_process import WorkerProcess
 
     worker = WorkerProcess("nobody", "cpu", tmp_path / "nobody.log", 60)
     assert "KeyError: 'nobody'" in worker.ask(do="hello")["error"] and not worker.alive
@@ -472,7 +473,7 @@ def test_a_process_that_dies_says_how(live, tmp_path):
 
 
 def test_a_process_that_takes_too_long_is_ended(live, tmp_path):
-    from tegula_bench.worker_process import WorkerProcess
+    from tegula_bench.steps.worker_process import WorkerProcess
 
     worker = WorkerProcess("hf", "cpu", tmp_path / "hf.log", 0.01)
     assert worker.ask(do="hello") == {"error": "no answer within 0.01 s"} and not worker.alive

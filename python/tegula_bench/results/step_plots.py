@@ -5,7 +5,7 @@ import re
 
 from .newest_runs import ANY_ORDER, number
 from .results_file import OUT_OF_MEMORY
-from .step_cases import case_of
+from ..steps.step_cases import case_of
 
 # Okabe and Ito's colours, which colour-blind people tell apart; ours is the strong one.
 COLOURS = {

@@ -9,7 +9,7 @@ import time
 
 import torch
 
-from .gpu_state import clock_mhz
+from ..gpu_state import clock_mhz
 from .step_cases import DTYPES
 from .step_providers import make_optimiser
 from .text_batches import batches, text_bytes

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 
-from .model_sizes import SIZES
+from ..model_sizes import SIZES
 
 DTYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 CHECKPOINTED = "_ckpt"  # suffix of a shape with gradient checkpointing

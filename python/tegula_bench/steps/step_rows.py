@@ -2,9 +2,9 @@
 
 import statistics
 
-from .newest_runs import peers_of
-from .results_file import OUT_OF_MEMORY
-from .time_spread import spread_of
+from ..results.newest_runs import peers_of
+from ..results.results_file import OUT_OF_MEMORY
+from ..time_spread import spread_of
 
 PARTS = ("forward", "backward", "optimiser")
 PERCENTILES = ("p95", "p99")

@@ -6,7 +6,7 @@ import math
 import sys
 import time
 
-from . import results_file
+from ..results import results_file
 from .step_rows import doubt, note_of, row_of, table
 
 OVERHEAD = 3.0  # seconds of a turn besides its steps: waking, loading, freeing

@@ -1,4 +1,4 @@
-"""The process of one provider: `python -m tegula_bench.step_worker PROVIDER DEVICE`.
+"""The process of one provider: `python -m tegula_bench.steps.step_worker PROVIDER DEVICE`.
 
 Reads requests and answers each with a line of JSON on the original standard output; libraries print to standard error.
 The process lives for a whole sweep, since imports and compiling take longer than steps. Between requests its model sleeps
@@ -9,8 +9,8 @@ import json
 import os
 import sys
 
-from . import liger_package
-from .gpu_state import where
+from .. import liger_package
+from ..gpu_state import where
 from .step_cases import StepCase
 from .step_providers import PROVIDERS
 

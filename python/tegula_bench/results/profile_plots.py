@@ -1,6 +1,6 @@
 """Plots of the time of a step by kind of kernel."""
 
-from .kernel_classes import KINDS
+from ..kernel_classes import KINDS
 from .newest_runs import number
 from .step_plots import axis_text, by_model, save
 

@@ -3,8 +3,8 @@
 import html
 
 from . import result_tables
-from .dashboard import chart_page
-from .dashboard.page_style import STYLE
+from ..dashboard import chart_page
+from ..dashboard.page_style import STYLE
 from .newest_runs import ours_of
 from .step_plots import by_model
 

@@ -4,8 +4,8 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
-from . import liger_package
-from .newest_runs import ANY_ORDER
+from .. import liger_package
+from ..results.newest_runs import ANY_ORDER
 
 # Under torch.compile, transformers 5.17 makes a dense mask for a whole model, since it cannot rule out packed sequences;
 # PyTorch's attention then also computes the masked half. The caller's mask dictionary is passed on unchanged, and None in

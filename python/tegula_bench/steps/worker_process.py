@@ -9,7 +9,7 @@ import sys
 ENDS_WITHIN = 30  # seconds after the last request
 
 
-STEPS = ("-m", "tegula_bench.step_worker")
+STEPS = ("-m", "tegula_bench.steps.step_worker")
 
 
 class WorkerProcess:

@@ -1,8 +1,8 @@
 """Tables of a results file for the HTML and the Markdown page: (heading, lines of cells as text)."""
 
-from .kernel_classes import KINDS
+from ..kernel_classes import KINDS
 from .newest_runs import is_ours, named, number, peers_of
-from .step_rows import PARTS, PERCENTILES
+from ..steps.step_rows import PARTS, PERCENTILES
 
 GIB = 2**30
 

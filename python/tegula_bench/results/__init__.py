@@ -1,0 +1,1 @@
+"""Files of results: which of their rows count, tables, plots and the page made of them."""
