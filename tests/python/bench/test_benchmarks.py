@@ -77,6 +77,26 @@ def test_the_newest_run_decides(tmp_path):
     assert [line[3] for line in judged(path, SHARE)] == [False]
 
 
+def pair(ours, peer):
+    case = dict(op="linear", dir="fwd", dtype="bf16", shape="8x8x8", config="graph")
+    return [dict(case, impl="tegula:sm90", ms=ours), dict(case, impl="torch", ms=peer)]
+
+
+def test_a_case_measured_twice_keeps_ours_with_its_peers(tmp_path):
+    path = tmp_path / "h200.csv"
+    append(path, "gpu", [*pair(0.2006, 0.2004), *pair(0.1752, 0.1753)])
+    (rows,) = performance.newest(results_csv.read(path)).values()
+    assert [row["ms"] for row in rows] == ["0.2006", "0.2004"]
+    assert performance.beside(rows) == "torch 200.4 (1.00)"
+
+
+def test_ours_timed_again_behind_its_peers_is_one_measurement(tmp_path):
+    path = tmp_path / "h200.csv"
+    append(path, "gpu", [*pair(0.25, 0.26), pair(0.24, 0)[0]])
+    (rows,) = performance.newest(results_csv.read(path)).values()
+    assert [row["ms"] for row in rows] == ["0.25", "0.26", "0.24"]
+
+
 def test_every_recorded_shape_counts(tmp_path):
     path = tmp_path / "cpu.csv"
     rows = [dict(op="gelu", dir="fwd", dtype="f32", shape=shape, impl="tegula:avx512", roof="copy",
