@@ -2,7 +2,8 @@
  * Contexts: the backend that runs ops, its threads or stream, and the last error message.
  *
  * A context belongs to one device. One thread at a time may use it. Contexts are cheap: give each
- * thread its own. The library has no other state.
+ * thread its own. The library's process-wide state is the pool of worker threads, the detected
+ * processor and the pools of GPU memory; everything else is in contexts.
  */
 #ifndef TEGULA_CONTEXT_H
 #define TEGULA_CONTEXT_H

@@ -205,12 +205,12 @@ TG_API tg_status tg_session_feed(tg_session *session, const int32_t *ids, int64_
  *                the dtype of the weights; contiguous, in host memory or on the session's GPU
  *
  * A token's logits do not depend on later ones, so that shorter rows may end in any ids. Work
- * memory is kept for the next call. Rows are computed in passes of up to 2048 tokens, or of one
- * longer row. On a GPU the second pass of the same shape in turn is recorded as a CUDA graph, and
- * later ones launch it, if all passes of the call have one shape. The logits are complete when the
- * call returns. Errors:
- * BAD_ARGUMENT (batch or seq < 1, seq beyond the model's positions, an id out of range, an unknown
- * flag; logits: device, strides, no memory), BAD_SHAPE, BAD_DTYPE (logits), NO_MEMORY, DEVICE.
+ * memory is kept for the next call. Rows are computed in passes of up to 2048 tokens (4096 on a
+ * GPU), or of one longer row. On a GPU the second pass of the same shape in turn is recorded as a
+ * CUDA graph, and later ones launch it, if all passes of the call have one shape. The logits are
+ * complete when the call returns. Errors: BAD_ARGUMENT (batch or seq < 1, seq beyond the model's
+ * positions, an id out of range, an unknown flag; logits: device, strides, no memory), BAD_SHAPE,
+ * BAD_DTYPE (logits), NO_MEMORY, DEVICE.
  */
 TG_API tg_status tg_session_forward(tg_session *session, const int32_t *ids, int64_t batch,
                                     int64_t seq, uint32_t flags, tg_tensor logits, tg_error *error);

@@ -1,4 +1,8 @@
-/** Tegula: transformer kernels, forward and backward. Includes every header of the library. */
+/**
+ * Tegula: transformer kernels, forward and backward. Includes every header of libtegula. Those of
+ * libtegula_model (model.h, engine.h, train.h, tokenizer.h, chat_template.h) are included one by
+ * one.
+ */
 #ifndef TEGULA_TEGULA_H
 #define TEGULA_TEGULA_H
 
