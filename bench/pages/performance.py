@@ -133,11 +133,23 @@ def tokenizer_section(cases):
     yield from table(("case", "by", "ms", "MB/s", "time over ours"), lines)
 
 
+def setting_of(row):
+    """How a peer was called, where its configuration says more than sets of arrays and how they were timed."""
+    words = " ".join(row["config"].split()[2:])
+    return f" ({words})" if words else ""
+
+
+def with_settings(rows, name_of):
+    """(name, row); a name that stands more than once says the setting, too."""
+    names = [name_of(row) for row in rows]
+    return [(name + (setting_of(row) if names.count(name) > 1 else ""), row) for name, row in zip(names, rows)]
+
+
 def beside(rows):
     """The peers' times in us, and over ours."""
     mine = number(ours_of(rows), "ms")
-    return ", ".join(f"{newest_runs.named(row)} {1e3 * number(row, 'ms'):.1f} "
-                     f"({number(row, 'ms') / mine:.2f})" for row in peers_of(rows))
+    return ", ".join(f"{name} {1e3 * number(row, 'ms'):.1f} ({number(row, 'ms') / mine:.2f})"
+                     for name, row in with_settings(peers_of(rows), newest_runs.named))
 
 
 def rates(row):
@@ -166,8 +178,8 @@ def gpu_section(cases, card):
     for case, rows in found:
         mine = ours_of(rows)
         share = f"{number(mine, 'roof_share'):.1%}" if mine["roof"] else ""
-        memory = [f"{row['impl']} {number(row, 'peak_bytes') / 1e9:.2f}" for row in rows
-                  if row["peak_bytes"]]
+        memory = [f"{name} {number(row, 'peak_bytes') / 1e9:.2f}"
+                  for name, row in with_settings([row for row in rows if row["peak_bytes"]], lambda row: row["impl"])]
         lines.append((f"{case[1]} {case[2]}{how_run(case[0])}", case[3], case[4], f"{1e3 * number(mine, 'ms'):.1f}",
                       *rates(mine), share, f"{number(mine, 'host_us'):.1f}", beside(rows),
                       ", ".join(memory)))

@@ -97,6 +97,22 @@ def test_ours_timed_again_behind_its_peers_is_one_measurement(tmp_path):
     assert [row["ms"] for row in rows] == ["0.25", "0.26", "0.24"]
 
 
+def test_a_peer_in_two_settings_is_named_with_them(tmp_path):
+    path = tmp_path / "h200.csv"
+    ours, peer = pair(0.1, 0.2)
+    append(path, "gpu", [ours, dict(peer, config="sets=2 events"), dict(peer, config="sets=2 events sums in f32", ms=0.3)])
+    (rows,) = performance.newest(results_csv.read(path)).values()
+    assert performance.beside(rows) == "torch 200.0 (2.00), torch (sums in f32) 300.0 (3.00)"
+
+
+@pytest.mark.parametrize(("op", "shape", "floor"), [
+    ("linear", "8x8x8", 1000.0), ("linear_int8", "8x8x8", 1000.0), ("linear_int8", "8x8x8_dynamic", 568.3),
+    ("linear_fp8_fp8", "8x8x8_xf8", 568.3)])
+def test_products_of_8_bits_have_a_rate_of_their_own(op, shape, floor):
+    row = dict(op=op, shape=shape, device="NVIDIA H200", bytes="1", flops="790e9")
+    assert round(kernel_pages.floor_us(row), 1) == floor
+
+
 def test_every_recorded_shape_counts(tmp_path):
     path = tmp_path / "cpu.csv"
     rows = [dict(op="gelu", dir="fwd", dtype="f32", shape=shape, impl="tegula:avx512", roof="copy",
