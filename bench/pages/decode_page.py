@@ -64,5 +64,5 @@ def sentence(cases):
              for _, rows in found]
     rates = words([f"{mine:.0f} tokens/s ({name})" for (name, _), (mine, _) in zip(found, pairs)])
     ratios = words([f"{mine / peer:.2f}" for mine, peer in pairs])
-    return (f"Behind 512 tokens it decodes one sequence in bf16 at {rates}: {ratios} times transformers with a "
+    return (f"With 512 tokens in the cache it decodes one sequence in bf16 at {rates}: {ratios} times transformers with a "
             "static cache and torch.compile.")

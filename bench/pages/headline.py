@@ -199,7 +199,7 @@ def lines(cases):
         return
     yield ""
     tokens = int(found[0][0]["shape"].partition("_s")[2])
-    yield f"At {tokens} tokens Tegula trains {gain(found[0])}."
+    yield f"Training Qwen3-8B on {tokens} tokens, Tegula processes {gain(found[0])}."
     yield ""
     said = with_torch_adamw(found[0])
     if said:
@@ -209,7 +209,7 @@ def lines(cases):
     if told:
         yield told
         found += [rows for _, rows in decode_page.decoded(cases)]
-    yield (f"Random weights; {versions(found)}; the providers of a figure in turn in one run. "
+    yield (f"Random weights; {versions(found)}; all providers of a figure were measured alternately in one run. "
            "[All figures](docs/performance.md).")
     yield ""
 

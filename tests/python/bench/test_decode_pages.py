@@ -97,8 +97,8 @@ def test_the_section_names_plans_and_peers(recorded, path):
 
 def test_the_readme_says_it_beside_training(recorded):
     cases = recorded(*ROWS)
-    said = ("Behind 512 tokens it decodes one sequence in bf16 at 6000 tokens/s (GPT-2 124M) and 260 tokens/s (Qwen3-8B): 3.00 and "
-            "2.00 times transformers with a static cache and torch.compile.")  # fmt: skip
+    said = ("With 512 tokens in the cache it decodes one sequence in bf16 at 6000 tokens/s (GPT-2 124M) and 260 tokens/s (Qwen3-8B): "
+            "3.00 and 2.00 times transformers with a static cache and torch.compile.")  # fmt: skip
     assert decode_page.sentence(cases) == said and decode_page.sentence({}) == ""
     assert said not in "\n".join(headline.lines(cases))  # a caption needs its chart
     step = dict(op="qwen3-8b", dir="step", dtype="bf16", shape="b1_s4096", config="", version="0.1.0", ms=300.0, tokens_per_s=11000.0,

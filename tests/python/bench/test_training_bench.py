@@ -286,7 +286,7 @@ def test_the_headline_is_what_was_recorded(tmp_path):
     assert empty == "before\n<!-- headline -->\n<!-- end of headline -->\nafter\n"
     record(path, hf=200.0, tegula=101.0, own=100.0)
     text = headline.filled(readme, newest(results_csv.read(path)))
-    assert "At 4096 tokens Tegula trains 40960 tokens/s in 68.0 GiB, 2.00 times transformers (68.0 GiB)." in text
+    assert "Training Qwen3-8B on 4096 tokens, Tegula processes 40960 tokens/s in 68.0 GiB, 2.00 times transformers (68.0 GiB)." in text
     page = "\n".join(performance.document([], results_csv.read(path)))
     assert "| Qwen3-8B, 1 x 4096 | 40960 tokens/s, 68.0 GiB | transformers 20480 tokens/s, 68.0 GiB |" in page
     assert headline.filled(text, {}) == empty
