@@ -250,7 +250,7 @@ typedef struct tg_sampling {
   float repetition_penalty;        /* finite, >= 0; 0 or 1: off */
   float presence_penalty;          /* finite; 0: off */
   float frequency_penalty;         /* finite; 0: off */
-  int32_t penalty_window;          /* the penalties look at so many of the last tokens; 0: at all */
+  int32_t penalty_window;          /* the last tokens that penalties see; 0: all of them */
   const tg_logit_bias *logit_bias; /* [num_logit_bias]; values of the same id are added */
   int64_t num_logit_bias;
 } tg_sampling;

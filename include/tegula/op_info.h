@@ -57,7 +57,7 @@ typedef struct tg_slot_info {
 
 typedef struct tg_op_info {
   const char *op;   /* "rms_norm" */
-  const char *dir;  /* "fwd", "bwd", "step" */
+  const char *dir;  /* "fwd", "bwd", "fwdbwd", "step" */
   const char *name; /* "rms_norm_fwd" */
   size_t args_bytes;
   size_t num_slots;

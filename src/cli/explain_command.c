@@ -29,7 +29,7 @@ typedef struct options {
 
 static const tgi_option rows[] = {
     ROW("dtype", dtype, "DTYPE", TEXT, 0, 0, "dtype of the activations: f32, f16 or bf16 (f32)"),
-    ROW("dir", dir, "DIR", TEXT, 0, 0, "direction: fwd, bwd or step (the op's first)"),
+    ROW("dir", dir, "DIR", TEXT, 0, 0, "direction: fwd, bwd, fwdbwd or step (the op's first)"),
     ROW("entry", entry, "ENTRY", TEXT, 0, 0,
         "first entry of the kernel chain: avx512, avx2, generic; sm90, sm80, any"),
     ROW("device", device, "DEVICE", TEXT, 0, 0, "cpu, cuda or cuda:N (cpu)"),
