@@ -1,6 +1,7 @@
 """tegula.arrays: every entry of the op table on NumPy's arrays, beside the functions of PyTorch's tensors or plain NumPy."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -70,6 +71,12 @@ def test_rms_norm_of_any_rank():
     close(arrays.rms_norm(x[0, 0], w), arrays.rms_norm(x, w)[0, 0])
     assert arrays.rms_norm(x.astype(float), w.astype(float)).dtype == np.float64
     assert arrays.rms_norm(x.astype(np.float16), w).dtype == np.float16
+
+
+def test_the_example_of_the_page(capsys):
+    section = (pathlib.Path(__file__).resolve().parents[2] / "docs/models.md").read_text(encoding="utf-8").split("\n## Kernels on arrays\n")[1]
+    exec(section.split("```python\n")[1].split("```")[0], {})
+    assert capsys.readouterr().out == section.split("```text\n")[1].split("```")[0]
 
 
 def test_given_outputs_and_sums():

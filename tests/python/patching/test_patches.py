@@ -413,6 +413,7 @@ def test_layers_for_kernels_round_as_their_module():
 @pytest.mark.parametrize(("page", "heading"), [
     pytest.param("README.md", "## From Python", marks=pytest.mark.skipif(not STACKED, reason=WHY_NOT_STACKED)),
     ("docs/python.md", "## Apply"),
+    ("docs/python.md", "## Quantised weights"),
 ])  # fmt: skip
 def test_the_examples_of_the_pages(capsys, page, heading):
     text = (pathlib.Path(__file__).resolve().parents[3] / page).read_text().split(heading)[1]
