@@ -4,7 +4,7 @@ A weight is packed once, on the CPU, for one kind of product:
 
     q, scale, zero_point = ops.quantize_int8(linear.weight.detach())
     packed = ops.pack_int8(q, scale, zero_point)
-    y = ops.linear_int8(x, packed, linear.bias)
+    y = ops.linear_int8(x, packed, linear.bias.detach())
 """
 
 from typing import NamedTuple

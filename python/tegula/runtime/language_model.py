@@ -56,8 +56,8 @@ def _before(stops: list[str], pieces: Generator[str, None, None]) -> Iterator[st
 
 class Model:
     """A language model: `Model.from_pretrained(directory)`, `Model.from_preset("gpt_nano")`, or random weights of any shape
-    with `Model(ModelConfig(...))`. Several threads may read one; its weights change under nobody's eyes only if nobody
-    computes then."""
+    with `Model(ModelConfig(...))`. Several threads may use one. Do not change its weights while another thread
+    computes with it."""
 
     __slots__ = ("_config", "_handle", "_options", "_trainers")
     _config: ModelConfig
@@ -159,10 +159,11 @@ class Model:
     # ---- logits ----
 
     def __call__(self, ids: Any, *, last_only: bool = False, dtype: str | None = None, out: Any = None) -> Any:
-        """Logits, f32 or of the weights' dtype where `dtype` names it [batch, tokens, vocab_size] for ids [batch, tokens], [tokens, vocab_size] for [tokens]; with last_only
-        those of each row's last token, without the axis of tokens. ids are an array of i32 or i64 of any library that
-        speaks DLPack, on the CPU or on the model's GPU, or lists of ints; the logits are an array of the same library
-        there (NumPy has no bfloat16: there a tegula.Array). `out` is memory to write to instead; with `dtype` too, of it."""
+        """Logits [batch, tokens, vocab_size] of ids [batch, tokens], in f32, or in the weights' dtype if `dtype` names it;
+        [tokens, vocab_size] of [tokens]. last_only: those of each row's last token, without the axis of tokens. ids are an
+        array of i32 or i64 of any library that speaks DLPack, on the CPU or on the model's GPU, or lists of ints. The logits
+        are an array of the same library there (NumPy has no bfloat16: there a tegula.Array). `out` is the array to write to
+        instead: f32 or of the weights' dtype, and of `dtype` if that is given."""
         if out is not None:
             return self._handle.forward(ids, last_only, out, dtype)
         if self._options["device"] != "cpu" and cuda_device(ids) is not None:

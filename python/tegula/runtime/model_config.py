@@ -83,9 +83,9 @@ class _NamedPresets(type):
 
 class ModelConfig(metaclass=_NamedPresets):
     """The keys of a config.json: `ModelConfig(n_layer=4, n_head=4, n_embd=64, n_positions=128, vocab_size=100)` is a GPT,
-    `ModelConfig("qwen3", hidden_size=128, ...)` a model of another family. Absent keys have transformers' defaults, but
-    that no id ends generation unless eos_token_id says so. Keys are attributes; an
-    unknown one is a ValueError, but in a config.json that is read."""
+    `ModelConfig("qwen3", hidden_size=128, ...)` a model of another family. Absent optional keys have transformers'
+    defaults, but no id ends generation unless eos_token_id says so. Keys are attributes. An unknown one is a ValueError,
+    but in a config.json that is read."""
 
     _keys: dict[str, Any]
 
