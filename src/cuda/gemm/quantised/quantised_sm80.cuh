@@ -200,8 +200,8 @@ __device__ __forceinline__ void multiply_chunk(const Form &form,
   constexpr bool kAhead = kAll && kPanels * kTiles < 4;
   step_words<kPanels, kTiles, Form::kWords> now, next;
   now.load(form, w, stage_bytes, x, 0);
-#pragma unroll(kAll ? kChunkSteps : 1)
-  for (int step = 0; step < (kAll ? kChunkSteps : steps); step++) {
+  /* Not written into the loop: nvcc 13.0 then orders the code so that a row takes 3 % longer. */
+  const auto multiply_step = [&](int step) {
     if (kAhead && step > 0) {
       now = next;
     } else if (step > 0) {
@@ -236,6 +236,10 @@ __device__ __forceinline__ void multiply_chunk(const Form &form,
         }
       }
     }
+  };
+#pragma unroll(kAll ? kChunkSteps : 1)
+  for (int step = 0; step < (kAll ? kChunkSteps : steps); step++) {
+    multiply_step(step);
   }
 }
 
