@@ -8,7 +8,7 @@
 The cases are those of gpu_cases.py; --shape with --op times another shape, --brief times a few that
 most peers have, in some 5 minutes, --group those of a group: `quantised`. Results are compared with
 PyTorch's first. The time of a call is that on the GPU: of each provider's calls on several sets of
-arrays, together several times the second-level cache, in a CUDA graph; medians of samples taken in
+arrays, together several times the L2 cache, in a CUDA graph; medians of samples taken in
 turn. `torch` includes the libraries behind it that a case names (attention: cudnn, fa2). A peer whose
 package is not installed is left out, with a line on standard error. host_us is what a call costs the
 host, issued back to back. With --csv the figures are recorded, and what the file holds for this commit

@@ -15,7 +15,7 @@ from peers.peer_problem import Formula
 LIBRARIES = {"liger": liger_peers, "liger_cutedsl": liger_cutedsl_peers, "quack": quack_peers}
 PEERS = ("torch", "compile", *LIBRARIES, fa4_peer.IMPL)
 
-SETS_BYTES = 200e6  # of all sets together: several times the second-level cache
+SETS_BYTES = 200e6  # of all sets together: several times the L2 cache
 MAX_SETS = 512
 MEMORY_SHARE = 0.7  # of what is free that a case may take
 

@@ -61,7 +61,7 @@ TGI_INLINE const void *at(const void *base, int t, int64_t i)
   return (const char *)base + i * (t == TG_F32 ? 4 : 2);
 }
 
-/** Asks the second-level cache for the line of base[i], which need not be readable. */
+/** Asks the L2 cache for the line of base[i], which need not be readable. */
 TGI_INLINE void tgi_prefetch(const void *base, int t, int64_t i)
 {
   __builtin_prefetch(at(base, t, i), 0, 2);

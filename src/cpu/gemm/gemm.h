@@ -4,7 +4,7 @@
  *
  * Method     Goto & van de Geijn 2008, "Anatomy of high-performance matrix multiplication". C is
  *            cut into blocks, one task each. For every block of K a task packs its part of B
- *            (about half of the second-level cache), then goes down A in groups of rows, packs
+ *            (about half of the L2 cache), then goes down A in groups of rows, packs
  *            each, and multiplies panels of MR rows with panels of NR columns in registers.
  *            Packing widens f16 and bf16 to f32 and gathers picked rows; an A whose rows need
  *            none of this and no turn is read where it lies. Tasks share nothing, so there is no

@@ -8,7 +8,7 @@
 
 enum {
   kGroupRows = 96,         /* rows of A packed at a time: a multiple of every MR */
-  kMaxRows = 512,          /* of a task: its sums stay in the second-level or third-level cache */
+  kMaxRows = 512,          /* of a task: its sums stay in the L2 or L3 cache */
   kMaxColumns = 1024,      /* of a task */
   kTasksPerThread = 2,     /* at least; evens out cores of unequal speed */
   kManyTasks = 8,          /* per thread: from here on a thread without a last task is no loss */
@@ -58,7 +58,7 @@ static bool sums_in_place(const tgi_gemm_result *c)
   return is_plain(c) || (c->dtype == TG_F32 && c->residual == NULL);
 }
 
-/* Floats in half of the second-level cache. */
+/* Floats in half of the L2 cache. */
 static int64_t half_cache(const tg_context *ctx)
 {
   return (int64_t)(ctx->processor.l2_bytes / 2 / sizeof(float));

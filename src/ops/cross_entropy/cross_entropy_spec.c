@@ -239,7 +239,7 @@ static bool has_many_rows(const void *args)
 static const spec_refusal both_refuse[] = {
     {.entry = "sm90",
      .rule = "rows of less than 80 KiB",
-     .reason = "they stay in the second-level cache between sm80's two readings",
+     .reason = "they stay in the L2 cache between sm80's two readings",
      .holds = is_short},
     {.entry = "sm90",
      .rule = "rows of more than 960 KiB",

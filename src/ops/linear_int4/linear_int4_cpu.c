@@ -5,7 +5,7 @@
  * 4 bits as bytes; per group the sums of the digits make one exact integer, less 8 sum_k X, which
  *            is scaled and added in f32 (linear_int4_tile.c).
  * Work       Rows of x first; then tasks of a few panels by up to 240 rows, which reread a panel
- *            from the second-level cache.
+ *            from the L2 cache.
  * Bound      One reading of W for one row, arithmetic from two rows on. */
 #include "core/values/fixed_point.h"
 #include "cpu/digits.h"

@@ -6,7 +6,7 @@
  *            unsigned, 128 + W, and sum_k X * (128 + z) is taken off in the end. Sums are exact, so
  *            neither blocking nor instruction sets nor threads change a bit.
  * Work       Rows of x first; then tasks of a few panels by up to 240 rows, which reread a panel
- *            from the second-level cache.
+ *            from the L2 cache.
  * Bound      One reading of W for few rows: 64 weights take three VPDPBUSD, less time than their
  *            bytes take from memory. From about 30 rows (dynamic; 10 weight-only) on arithmetic. */
 #include "core/values/fixed_point.h"

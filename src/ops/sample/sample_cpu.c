@@ -1,7 +1,7 @@
 /* Sampling on the CPU.
  *
  * Method     The row is widened (and penalised) into the thread's memory, which stays in the
- *            second-level cache. Cuts by rank are a radix selection: the keys' upper 11 bits, then
+ *            L2 cache. Cuts by rank are a radix selection: the keys' upper 11 bits, then
  *            11 and 10 more, a histogram of counts or weights each. Weights are computed where
  *            they are needed, piece by piece, for the logits that are left; the pieces' sums find
  *            the piece that the draw falls into.

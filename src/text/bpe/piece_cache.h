@@ -12,7 +12,7 @@ enum {
   TGI_CACHED_BYTES = 15, /* the last byte of the words is the size */
   TGI_CACHED_IDS = 3,
   TGI_CACHED_LEAST = 512,
-  TGI_CACHED_MOST = 16384, /* 512 KiB: more no longer stay in the second-level cache */
+  TGI_CACHED_MOST = 16384, /* 512 KiB: more no longer stay in the L2 cache */
 };
 
 typedef struct tgi_cached_piece {

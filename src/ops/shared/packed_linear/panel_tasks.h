@@ -10,7 +10,7 @@ typedef struct tgi_panel_tasks {
 } tgi_panel_tasks;
 
 /** From sizes alone. A task reads about 64 KB of W for each of its rows, and rereads its panels,
- * one at a time, from the second-level cache. */
+ * one at a time, from the L2 cache. */
 static inline tgi_panel_tasks tgi_panel_tasks_of(int64_t rows, int64_t out, int64_t task_rows,
                                                  int64_t panel_bytes)
 {
