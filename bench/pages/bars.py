@@ -7,39 +7,7 @@ from gpu_cases import OVERLAP
 from tegula_bench.results import newest_runs
 
 number = newest_runs.number
-is_ours, ours_of, peers_of = newest_runs.is_ours, newest_runs.ours_of, newest_runs.peers_of
-
-
-# ---- the rows that count ----
-
-def measurements(rows):
-    """The rows of a case in one run, apart where the run measured it more than once: a provider's second row begins a new
-    measurement. Rows without ours and a peer, as ours timed again behind the peers, belong to the measurement before."""
-    parts, seen = [], set()
-    for row in rows:
-        provider = row["impl"], row["version"], row["config"]
-        if not parts or provider in seen:
-            parts.append([])
-            seen = set()
-        parts[-1].append(row)
-        seen.add(provider)
-    found = parts[:1]
-    for part in parts[1:]:
-        if any(map(is_ours, part)) and peers_of(part):
-            found.append(part)
-        else:
-            found[-1] += part
-    return found
-
-
-def newest(rows):
-    """(case) -> rows of one measurement, so that ours and its peers were timed beside each other: in the run that
-    newest_runs.newest selects that with the median result, of two the worse."""
-    latest = {}
-    for case, of_run in newest_runs.newest(rows).items():
-        found = sorted(measurements(of_run), key=newest_runs.result)
-        latest[case] = found[(len(found) - 1) // 2]
-    return latest
+newest, ours_of, peers_of = newest_runs.newest, newest_runs.ours_of, newest_runs.peers_of
 
 
 # ---- kinds of bar: each judges to (text, required, measured, met), once or for several shapes ----

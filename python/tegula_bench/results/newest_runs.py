@@ -1,4 +1,4 @@
-"""Selects the rows of a results file that count: those of one run for each case."""
+"""Selects the rows of a results file that count: those of one measurement for each case."""
 
 CASE = ("suite", "op", "dir", "dtype", "shape")
 ANY_ORDER = "tegula_any_order"  # ours in another mode than the default: reported, not judged
@@ -47,15 +47,36 @@ def of_cards(rows):
     return found
 
 
+def measurements(rows):
+    """The rows of a case in one run, apart where the run measured it more than once: a provider's second row begins a new
+    measurement. Rows without ours and a peer, as ours timed again behind the peers, belong to the measurement before."""
+    parts, seen = [], set()
+    for row in rows:
+        provider = row["impl"], row["version"], row["config"]
+        if not parts or provider in seen:
+            parts.append([])
+            seen = set()
+        parts[-1].append(row)
+        seen.add(provider)
+    found = parts[:1]
+    for part in parts[1:]:
+        if any(map(is_ours, part)) and peers_of(part):
+            found.append(part)
+        else:
+            found[-1] += part
+    return found
+
+
 def newest(rows):
-    """(case) -> rows of one run that measured ours, and a peer if any run did: of the runs at the case's newest commit, on
-    the same card, that with the median result, of two the worse. Rows of what could not be measured are left out."""
+    """(case) -> rows of one measurement of ours, and of a peer if any measurement has one: of those at the case's newest
+    commit, on the same card, that with the median result, of two the worse. Rows of what could not be measured are left
+    out."""
     runs = {}
     for row in (row for row in rows if row["ms"]):
         runs.setdefault(case_of(row), {}).setdefault(row["run"], []).append(row)
     latest = {}
     for case, by_run in runs.items():
-        whole = [found for found in by_run.values() if any(map(is_ours, found))]
+        whole = [found for of_run in by_run.values() for found in measurements(of_run) if any(map(is_ours, found))]
         whole = [found for found in whole if peers_of(found)] or whole
         if whole:
             last = max(whole, key=lambda found: (found[0]["date"], found[0]["run"]))[0]
