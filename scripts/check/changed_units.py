@@ -16,6 +16,9 @@ FOLDERS = ["src", "python", "tests", "bench", "fuzz", "examples", "lab"]
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<(tegula/[^>]+)>|([A-Za-z_]\w*))', re.M)
 SEARCHED = ["include", "src", "tests", "bench"]
 SHARED = re.compile(r"src/cuda/[^/]+\.cuh$")
+LEADING_FOLDERS = re.compile(r"(?:[\w.-]+/)+(?=[\w-]+\.\w)")
+OWN_PLACE = re.compile(r'__file__|dirname "\$0"')
+MOVABLE = (".c", ".h", ".cu", ".cuh", ".py", ".sh")
 AGE = "12 hours ago"
 
 
@@ -38,8 +41,9 @@ def base_commit():
 
 
 def content(text):
-    """What a compiler reads of it wherever the files lie: includes by name, in any order."""
-    lines = [re.sub(r'(#\s*include\s+")(?:[^"]*/)?', r"\1", line) for line in text.splitlines()]
+    """What says the same wherever files lie: those that are named without their folders, includes in any order, and
+    without the lines by which a script finds the project."""
+    lines = [LEADING_FOLDERS.sub("", line) for line in text.splitlines() if not OWN_PLACE.search(line)]
     return sorted(line for line in lines if "#include" in line), [
         line for line in lines if "#include" not in line]
 
@@ -52,7 +56,7 @@ def changed_files(base):
 
     def same(name):
         old = before.get(name.rpartition("/")[2])
-        if old is None or not name.endswith((".c", ".h", ".cu", ".cuh")) or not (ROOT / name).is_file():
+        if old is None or not name.endswith(MOVABLE) or not (ROOT / name).is_file():
             return False
         return content(git("show", f"{base}:{old}")) == content((ROOT / name).read_text().strip())
 
