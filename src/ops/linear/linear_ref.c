@@ -50,11 +50,13 @@ tg_status TGI_KERNEL(linear_fwd)(const tg_context *ctx, const tg_linear_fwd_args
   const tg_dtype yt = a->y.dtype;
   (void)ctx;
   for (int64_t i = 0; i < rows; i++) {
+    const void *x = tgi_row(&a->x, i);
     for (int64_t o = 0; o < out; o++) {
+      const void *w = tgi_row(&a->weight, o);
       double z = 0;
       for (int64_t k = 0; k < in; k++) {
-        z += product(a->allow_tf32, a->x.dtype, load_at(&a->x, i, k), a->weight.dtype,
-                     load_at(&a->weight, o, k));
+        z += product(a->allow_tf32, a->x.dtype, tgi_load(x, a->x.dtype, k), a->weight.dtype,
+                     tgi_load(w, a->weight.dtype, k));
       }
       if (tgi_present(&a->bias)) {
         z += tgi_load(a->bias.data, a->bias.dtype, o);

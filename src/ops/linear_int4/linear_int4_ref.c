@@ -23,27 +23,39 @@ static double weight_at(const uint8_t *packed, const tgi_int4_layout *l, int64_t
   return ((column % 8 < 4 ? byte & 15 : byte >> 4) - zero_point) * (double)scale;
 }
 
+enum { kRowsAtOnce = 16 }; /* of x, for which a value of W is widened once */
+
 tg_status TGI_KERNEL(linear_int4_fwd)(const tg_context *ctx, const tg_linear_int4_fwd_args *a)
 {
   const int64_t rows = a->x.shape[0], in = a->x.shape[1], out = a->y.shape[1];
   const tgi_packed_header header = tgi_packed_header_of(a->weight.data);
   const tgi_int4_layout l = tgi_int4_layout_of(&header);
   (void)ctx;
-  for (int64_t i = 0; i < rows; i++) {
-    double not_finite = 0; /* NaN if a value of x is not finite: so is every result then */
-    for (int64_t k = 0; k < in; k++) {
-      not_finite += 0 * tgi_load(tgi_row(&a->x, i), a->x.dtype, k);
+  for (int64_t first = 0; first < rows; first += kRowsAtOnce) {
+    const int n = rows - first < kRowsAtOnce ? (int)(rows - first) : kRowsAtOnce;
+    const void *x[kRowsAtOnce];
+    double not_finite[kRowsAtOnce] = {0}; /* NaN if a value of x is not: so is every result then */
+    for (int i = 0; i < n; i++) {
+      x[i] = tgi_row(&a->x, first + i);
+      for (int64_t k = 0; k < in; k++) {
+        not_finite[i] += 0 * tgi_load(x[i], a->x.dtype, k);
+      }
     }
     for (int64_t o = 0; o < out; o++) {
-      double y = not_finite;
+      double y[kRowsAtOnce];
+      memcpy(y, not_finite, sizeof y);
       for (int64_t k = 0; k < in; k++) {
-        y += tgi_load(tgi_row(&a->x, i), a->x.dtype, k) *
-             tgi_round(a->x.dtype, weight_at(a->weight.data, &l, o, k));
+        const double w = tgi_round(a->x.dtype, weight_at(a->weight.data, &l, o, k));
+        for (int i = 0; i < n; i++) {
+          y[i] += tgi_load(x[i], a->x.dtype, k) * w;
+        }
       }
-      if (tgi_present(&a->bias)) {
-        y = tgi_round(a->y.dtype, y) + tgi_load(a->bias.data, a->bias.dtype, o);
+      for (int i = 0; i < n; i++) {
+        if (tgi_present(&a->bias)) {
+          y[i] = tgi_round(a->y.dtype, y[i]) + tgi_load(a->bias.data, a->bias.dtype, o);
+        }
+        tgi_store(tgi_row(&a->y, first + i), a->y.dtype, o, y[i]);
       }
-      tgi_store(tgi_row(&a->y, i), a->y.dtype, o, y);
     }
   }
   return TG_OK;

@@ -74,7 +74,7 @@ def test_rms_norm_of_any_rank():
 
 
 def test_the_example_of_the_page(capsys):
-    section = (pathlib.Path(__file__).resolve().parents[2] / "docs/models.md").read_text(encoding="utf-8").split("\n## Kernels on arrays\n")[1]
+    section = (pathlib.Path(__file__).resolve().parents[3] / "docs/models.md").read_text(encoding="utf-8").split("\n## Kernels on arrays\n")[1]
     exec(section.split("```python\n")[1].split("```")[0], {})
     assert capsys.readouterr().out == section.split("```text\n")[1].split("```")[0]
 
