@@ -4,8 +4,8 @@
   tokenizer_speed.py [--build DIR] [--only NAME] [--pairs N] [--csv FILE] [--again] [--busy]
 
 All take turns in one process, in an order that changes; figures are medians. Ids are compared before anything is timed.
-Vocabularies are those of tests/python/tokenizer_graphs.py; the English text is tinyshakespeare.txt of the same folder. With
---csv the figures are recorded, on a quiet machine only, or with --busy on any, which their configuration then says.
+Vocabularies are those of tests/python/tokenizer_graphs.py; the English text is tinyshakespeare.txt beside them. With --csv the
+figures are recorded, on a quiet machine only, or with --busy on any, which their configuration then says.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import time
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "python"))
+sys.path.insert(0, str(ROOT / "tests" / "python" / "text"))
 
 import pytest  # noqa: E402
 import tiktoken  # noqa: E402

@@ -1,4 +1,4 @@
-"""What PyTorch computes with a tiny model: the golden values of tests/test_model_golden.c.
+"""What PyTorch computes with a tiny model: the golden values of tests/model/test_model_golden.c.
 
   model/config.json, model/model.safetensors   as transformers saves them
   expected.safetensors                         ids, targets, logits, loss, one gradient per parameter ("grad.<name>"),

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes what transformers makes of chat templates: the golden texts of tests/test_chat_template.c.
+"""Writes what transformers makes of chat templates: the golden texts of tests/chat/test_chat_template.c.
 
-  constructs.json      a few lines for each construct (tests/python/chat_constructs.py), one conversation
+  constructs.json      a few lines for each construct (tests/python/text/chat_constructs.py), one conversation
   conversations.json   the templates beside this script, which are Tegula's own, with the conversations of
-                       tests/python/conversations.py; a text that is null: the template refuses the conversation
+                       tests/python/text/conversations.py; a text that is null: the template refuses the conversation
 
 JSON stands in strings, so that numbers and order reach the renderer as they reached transformers. Ranges count bytes.
 Provenance: transformers 5.24.0, jinja2 3.1.6. Run: python tests/golden/chat/generate.py
@@ -16,7 +16,7 @@ import sys
 from jinja2.exceptions import TemplateError
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "python"))
+sys.path.insert(0, str(HERE.parents[1] / "python" / "text"))
 import chat_constructs as constructs  # noqa: E402
 from chat_peer import DATE, expected  # noqa: E402
 from conversations import CONVERSATIONS  # noqa: E402

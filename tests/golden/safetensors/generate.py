@@ -4,7 +4,7 @@
     python3 tests/golden/safetensors/generate.py
 
 The files are made by hand from the format's description (huggingface/safetensors 24b0b28, README "Format"), not by
-any library; the expected status and byte of each follow from that text and from src/files/safetensors.h: errors of
+any library; the expected status and byte of each follow from that text and from src/files/safetensors/safetensors.h: errors of
 syntax name the byte behind the token at which the JSON goes wrong, errors of meaning none. Files whose
 name starts with "fuzz_" were found by fuzz/fuzz_safetensors.c; their bytes stand here in hex.
 
