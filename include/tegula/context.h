@@ -2,8 +2,9 @@
  * Contexts: the backend that runs ops, its threads or stream, and the last error message.
  *
  * A context belongs to one device. One thread at a time may use it. Contexts are cheap: give each
- * thread its own. The library's process-wide state is the pool of worker threads, the detected
- * processor and the pools of GPU memory; everything else is in contexts.
+ * thread its own. The process-wide state of libtegula is the pool of worker threads, the detected
+ * processor and the pools of GPU memory; everything else is in contexts and in
+ * what callers create.
  */
 #ifndef TEGULA_CONTEXT_H
 #define TEGULA_CONTEXT_H

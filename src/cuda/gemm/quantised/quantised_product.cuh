@@ -123,7 +123,7 @@ constexpr int64_t kFewRows = 16;
 
 /** Up to kFewRows rows, in blocks of one, two or four panels: where there are more panels than the
  * GPU has multiprocessors x is read less often, and of more than twice as many blocks of four are
- * done in fewer turns. */
+ * done in fewer waves. */
 template <typename Operand, typename T>
 tg_status multiply_few(const tg_context *ctx, const quantised_product &p)
 {

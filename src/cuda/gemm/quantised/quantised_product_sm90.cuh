@@ -16,7 +16,7 @@ struct wide_form {
 };
 
 /** 64 rows where that makes enough blocks, 32 else; and two blocks that share k where that makes a
- * turn of no more than the device's multiprocessors. */
+ * wave of no more than the device's multiprocessors. */
 inline wide_form wide_form_of(const tg_context *ctx, int64_t rows, int64_t out)
 {
   const int64_t groups = divide_up(out, (int64_t)kWideOutputs), all = ctx->device->multiprocessors;
