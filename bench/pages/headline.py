@@ -209,7 +209,7 @@ def lines(cases):
     if told:
         yield told
         found += [rows for _, rows in decode_page.decoded(cases)]
-    yield (f"Random weights; {versions(found)}; all providers of a figure were measured alternately in one run. "
+    yield (f"Random weights; {versions(found)}; all libraries of one figure were measured alternately in one run. "
            "[All figures](docs/performance.md).")
     yield ""
 

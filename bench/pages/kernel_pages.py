@@ -39,12 +39,17 @@ def floor_us(row):
     return 1e6 * max(number(row, "bytes") / BYTES_PER_S, number(row, "flops") / flops_per_s(row))
 
 
+def amount(value, digits):
+    """Without an exponent: so many digits of it, or all before the point."""
+    return f"{value:.0f}" if value >= 1000 else f"{value:.{digits}g}"
+
+
 def line_of(case, rows):
     mine = ours_of(rows)
     us, floor = 1e3 * number(mine, "ms"), floor_us(mine)
     share = f"{number(mine, 'roof_share'):.1%}" if mine["roof"] else ""
-    return (" ".join(case[1:]) + how_run(case[0]), f"{number(mine, 'bytes') / 1e6:.4g}",
-            f"{number(mine, 'flops') / 1e9:.3g}", f"{floor:.1f}" if floor else "", f"{us:.1f}",
+    return (" ".join(case[1:]) + how_run(case[0]), amount(number(mine, "bytes") / 1e6, 4),
+            amount(number(mine, "flops") / 1e9, 3), f"{floor:.1f}" if floor else "", f"{us:.1f}",
             f"{floor / us:.0%}" if floor else "", share, beside(rows))
 
 

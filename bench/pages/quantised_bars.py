@@ -48,7 +48,7 @@ OVERLAPPING = (((1, 4, 8), 2.6), ((16,), 2.1), ((32,), 1.6), ((64,), 1.2), ((128
 BARS = [
     *[Least("linear_int4", rows, least, int4_shape, ", plain launches") for rows, least in PLAIN],
     *[Least("linear_int4", rows, least, int4_shape, suite=suite_of("", overlap=True)) for rows, least in OVERLAPPING],
-    *[Least(op, FEW_ROWS, 1.5, plain_shape) for op in OTHERS],
+    *[Least(op, FEW_ROWS, 1.5, plain_shape, ", plain launches") for op in OTHERS],
     Ratio("gpu", "linear_int8", "fwd", "bf16", DYNAMIC_SHAPE, ("cublas_int8",), 0.95),
     *[Ratio("gpu", "linear_fp8_fp8", "fwd", "bf16", f"{size}_xf8{words}", peers, least) for size in FP8_SIZES
       for words, peers, least in (("", ("torch",), 1.55), ("_fast", ("torch",), 1.8),

@@ -150,15 +150,16 @@ def test_mxfp4_is_a_share_of_a_copy(recorded):
 def test_the_section_shows_times_and_ratios(recorded, tmp_path):
     mixed = beside("grouped_linear_mxfp4", MXFP4_SHAPES[0], 0.0172, 0.1, roof="copy", roof_share=0.5, bytes=3.5e7)
     recorded(*int4(2.0, rows=(1, 16)), *beside("linear_fp8", "8x8192x8192", 0.02, 0.03),
-             *beside("linear_int8", DYNAMIC_SHAPE, 1.0, 0.9, impl="cublas_int8"), *mixed,
+             *beside("linear_int8", DYNAMIC_SHAPE, 1.0, 0.9, impl="cublas_int8"), dict(op="linear_int8", shape=DYNAMIC_SHAPE, impl="torch", ms=2.0), *mixed,
              *[row for op, words in (("linear", ""), ("linear_int8", ""), ("linear_int4", "_g128_sf16"))
                for row in beside(op, PREDECESSOR_SHAPES[0] + words, 0.01, 0.012, dtype="f16")])  # fmt: skip
     text = "\n".join(performance.document([], results_file.read(tmp_path / "rows.csv")))
     assert "| int4, groups of 128 | 4096x14336 | 500.0 (2.00) |  |  | 500.0 (2.00) |  |  |  |" in text
     assert "| fp8 | 8192x8192 |  |  | 20.0 (1.50) |" in text
-    assert "1000.0 (0.90) beside cuBLAS's integer product alone" in text
-    assert "| 128x1024x1024 | 12.0 | 10.0 (1.20) | 10.0 (1.20) | 10.0 (1.20) | 0.58 | 0.43 |" in text
-    assert f"| {MXFP4_SHAPES[0]} | 17.2 | 2035 | 50.0% | 17.2 (5.81) |" in text
+    assert "8192 x 8192 x 8192: 1000.0 us" in text
+    assert "cuBLAS's integer product alone 900.0 (0.90), cuBLAS in bf16 2000.0 (2.00)." in text
+    assert "| 128x1024x1024 | 12.0 | 10.0 (1.20) | 10.0 (1.20) | 10.0 (1.20) | 0.81 | 0.57 | 0.43 |" in text
+    assert f"| {MXFP4_SHAPES[0]} | 17.2 | 2035 | 50.0% | 100.0 (5.81) |" in text
     assert "NVIDIA H200, commit `abcdef01`." in text
     assert list(quantised_page.section({}, "")) == []
 
