@@ -234,17 +234,35 @@ static bool tensors_fit(tgi_shaped *shaped)
   return true;
 }
 
-/* Every tensor once; accumulators and in-place tensors twice. */
+double tgi_cost_bytes(const tg_tensor *t)
+{
+  return (double)tgi_numel(t) * (double)tg_dtype_bytes(t->dtype);
+}
+
+/* Whether a call overwrites its accumulators instead of adding to them. */
+static bool overwrites(const tgi_shaped *shaped)
+{
+  const tg_op_info *info = shaped->info;
+  for (size_t i = 0; i < info->num_slots; i++) {
+    if (strcmp(info->slots[i].name, "overwrite") == 0) {
+      return *(const bool *)(const void *)(shaped->args.bytes + info->slots[i].offset);
+    }
+  }
+  return false;
+}
+
+/* Every tensor once; in-place tensors and accumulators that are added to, twice. */
 static tgi_cost slot_bytes(tgi_shaped *shaped)
 {
+  const bool overwrite = overwrites(shaped);
   tgi_shaped_view views[TGI_SHAPE_MAX_LISTED + 32];
   const int n = tgi_shaped_views(shaped, views, (int)(sizeof views / sizeof views[0]));
   tgi_cost cost = {0, 0, 0};
   for (int i = 0; i < n; i++) {
-    const tg_tensor *t = views[i].tensor;
-    const double bytes = (double)tgi_numel(t) * (double)tg_dtype_bytes(t->dtype);
-    cost.read_bytes += views[i].slot->role == TG_ROLE_OUT ? 0 : bytes;
-    cost.written_bytes += views[i].slot->role == TG_ROLE_IN ? 0 : bytes;
+    const double bytes = tgi_cost_bytes(views[i].tensor);
+    const tg_slot_role role = views[i].slot->role;
+    cost.read_bytes += role == TG_ROLE_OUT || (role == TG_ROLE_ACC && overwrite) ? 0 : bytes;
+    cost.written_bytes += role == TG_ROLE_IN ? 0 : bytes;
   }
   return cost;
 }

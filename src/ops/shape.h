@@ -26,10 +26,14 @@ typedef struct tgi_shape {
   tg_error error; /* of the first thing that was wrong */
 } tgi_shape;
 
-/** What a call moves and computes: each tensor's bytes once, 2 flops per fma. */
+/** What a call moves and computes: bytes of each tensor that it needs once, of one that it reads
+ * and writes twice; 2 flops per fma. */
 typedef struct tgi_cost {
   double read_bytes, written_bytes, flops;
 } tgi_cost;
+
+/** Bytes of a tensor's elements. */
+double tgi_cost_bytes(const tg_tensor *t);
 
 /** Extent `axis` of the word of extents ("16384x4096"); missing is an error. */
 int64_t tgi_shape_extent(tgi_shape *s, int axis);

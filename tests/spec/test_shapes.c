@@ -253,10 +253,38 @@ static void no_string_crashes(void **state)
   assert_int_equal(failures, 0);
 }
 
+/* An input that no gradient needs is not read, nor are accumulators that are overwritten. */
+static void bytes_are_those_of_what_a_call_needs(void **state)
+{
+  (void)state;
+  const struct {
+    const char *row, *text;
+    double read, written;
+  } cases[] = {
+      {"linear_bwd", "8x16x32", 4 * (8 * 32 + 8 * 16 + 2 * 32 * 16 + 32),
+       4 * (8 * 16 + 32 * 16 + 32)},
+      {"linear_bwd", "8x16x32_nodx", 4 * (8 * 32 + 8 * 16 + 32 * 16 + 32), 4 * (32 * 16 + 32)},
+      {"linear_bwd", "8x16x32_nodx_overwrite", 4 * (8 * 32 + 8 * 16), 4 * (32 * 16 + 32)},
+      {"linear_bwd", "8x16x32_nodweight_nodbias", 4 * (8 * 32 + 32 * 16), 4 * 8 * 16},
+      {"grouped_linear_bwd", "8x16x32_e4_nodx_nodbias_overwrite", 4 * (8 * 32 + 8 * 16 + 5),
+       4 * 4 * 32 * 16},
+      {"grouped_linear_bwd", "8x16x32_e4_nodweight_nodbias", 4 * (8 * 32 + 4 * 32 * 16 + 5),
+       4 * 8 * 16},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    static tgi_shaped shaped;
+    tg_error error = {TG_OK, ""};
+    assert_int_equal(tgi_shape_fill(cases[i].row, cases[i].text, TG_F32, &shaped, &error), TG_OK);
+    assert_true(shaped.cost.read_bytes == cases[i].read);
+    assert_true(shaped.cost.written_bytes == cases[i].written);
+  }
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(no_string_crashes),
+      cmocka_unit_test(bytes_are_those_of_what_a_call_needs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,4 +110,7 @@ void tgi_grouped_linear_bwd_cost(const tg_grouped_linear_bwd_args *a, tgi_cost *
 {
   const double product = 2.0 * (double)tgi_numel(&a->dy) * (double)a->x.shape[1];
   cost->flops = product * (tgi_present(&a->dx) + tgi_present(&a->dweight));
+  /* Only dx needs the weight, only dweight x. */
+  cost->read_bytes -= tgi_present(&a->dx) ? 0 : tgi_cost_bytes(&a->weight);
+  cost->read_bytes -= tgi_present(&a->dweight) ? 0 : tgi_cost_bytes(&a->x);
 }

@@ -98,4 +98,7 @@ void tgi_linear_bwd_cost(const tg_linear_bwd_args *a, tgi_cost *cost)
 {
   const double product = 2.0 * (double)tgi_numel(&a->x) * (double)a->weight.shape[0];
   cost->flops = product * (tgi_present(&a->dx) + tgi_present(&a->dweight));
+  /* Only dx needs the weight, only dweight x. */
+  cost->read_bytes -= tgi_present(&a->dx) ? 0 : tgi_cost_bytes(&a->weight);
+  cost->read_bytes -= tgi_present(&a->dweight) ? 0 : tgi_cost_bytes(&a->x);
 }
