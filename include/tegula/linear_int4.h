@@ -16,9 +16,9 @@ typedef struct tg_linear_int4_pack_source {
 } tg_linear_int4_pack_source;
 
 /**
- * Bytes of a weight packed by tg_linear_int4_pack; 0 if the arguments break the rules below. The
- * function uses the shape and dtype of weight and scale, the presence of zero_point, in and
- * group_size. It reads no tensor memory.
+ * Bytes of a weight packed by tg_linear_int4_pack. The function uses the rows of weight, the dtype
+ * of scale, the presence of zero_point, in and group_size, and returns 0 if one of these breaks the
+ * rules below; tg_linear_int4_pack checks everything. It reads no tensor memory.
  */
 TG_API int64_t tg_linear_int4_packed_bytes(const tg_linear_int4_pack_source *args);
 

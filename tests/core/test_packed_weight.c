@@ -111,6 +111,19 @@ static void test_packing_errors(void **state)
   assert_int_equal(tg_linear_fp8_packed_bytes(-1, 3), 0);
   assert_int_equal(tg_linear_fp8_packed_bytes(3, -1), 0);
 
+  a = good; /* no rows of more columns than a packed weight can have */
+  a.weight = tg_tensor_2d(weight, TG_I8, 0, INT64_C(1) << 56);
+  a.scale.shape[0] = 1;
+  a.packed = tg_tensor_1d(NULL, TG_U8, 0);
+  EXPECT_ERROR(tg_linear_int8_pack(&a, &error), TG_BAD_SHAPE,
+               "packed: expected extents of less than 2^63 packed bytes", error);
+  const tg_linear_fp8_pack_source none = {.weight =
+                                              tg_tensor_2d(weight, TG_F8_E4M3, 0, INT64_C(1) << 57),
+                                          .scale = tg_tensor_2d(scale, TG_F32, 1, 1),
+                                          .packed = tg_tensor_1d(NULL, TG_U8, 0)};
+  EXPECT_ERROR(tg_linear_fp8_pack(&none, &error), TG_BAD_SHAPE,
+               "packed: expected extents of less than 2^63 packed bytes", error);
+
   const tg_linear_fp8_pack_source fp8 = {
       .weight = tg_tensor_2d(weight, TG_F8_E4M3, 2, 3),
       .scale = tg_tensor_2d(scale, TG_F32, 1, 2),

@@ -106,6 +106,17 @@ static inline tg_status tgi_pack_end(const tgi_pack_call *p, tg_error *error)
   return tgi_error_set(error, p->call.status, "%s", p->message.text);
 }
 
+/** One more fact: `packed` has the bytes that the extents make; 0 is what functions of extents
+ * return for more than a view can have. */
+static inline void tgi_want_packed_bytes(tgi_call *call, const tg_tensor *packed, int64_t bytes)
+{
+  if (call->status == TG_OK && bytes == 0) {
+    tgi_fail(call, TG_BAD_SHAPE, "packed",
+             "expected extents of less than 2^63 packed bytes, got larger ones");
+  }
+  tgi_want_shape(call, "packed", packed, 1, &bytes);
+}
+
 /** A line of such an `info`. */
 #define TGI_PACK_SLOT(args, name, role, layout, ndim, dtypes, optional)                            \
   {                                                                                                \

@@ -54,7 +54,7 @@ static void check(tgi_call *call, const tg_grouped_linear_mxfp4_pack_source *a)
   const int64_t in = groups > INT64_MAX / TGI_MXFP4_GROUP ? INT64_MAX : groups * TGI_MXFP4_GROUP;
   TGI_WANT_SHAPE(call, a, blocks, experts, out, groups, 16);
   TGI_WANT_SHAPE(call, a, scales, experts, out, groups);
-  TGI_WANT_SHAPE(call, a, packed, tg_grouped_linear_mxfp4_packed_bytes(experts, out, in));
+  tgi_want_packed_bytes(call, &a->packed, tg_grouped_linear_mxfp4_packed_bytes(experts, out, in));
 }
 
 static void check_scales(tgi_call *call, const tg_tensor *scales)

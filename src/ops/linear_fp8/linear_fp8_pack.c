@@ -49,7 +49,7 @@ static void check(tgi_call *call, const tg_linear_fp8_pack_source *a)
     if (!has_one_scale(a) && !one_a_row) {
       TGI_WANT_SHAPE(call, a, scale, out, tgi_divide_up(in, TGI_FP8_BLOCK));
     }
-    TGI_WANT_SHAPE(call, a, packed, tg_linear_fp8_packed_bytes(out, in));
+    tgi_want_packed_bytes(call, &a->packed, tg_linear_fp8_packed_bytes(out, in));
   }
 }
 

@@ -48,7 +48,7 @@ static void check(tgi_call *call, const tg_linear_int4_pack_source *a)
   TGI_WANT_SHAPE(call, a, weight, out, tgi_divide_up(a->in, 2));
   TGI_WANT_SHAPE(call, a, scale, out, groups);
   TGI_WANT_SHAPE(call, a, zero_point, out, groups);
-  TGI_WANT_SHAPE(call, a, packed, tg_linear_int4_packed_bytes(a));
+  tgi_want_packed_bytes(call, &a->packed, tg_linear_int4_packed_bytes(a));
   const uint8_t *zero_point = a->zero_point.data;
   for (int64_t i = 0; tgi_present(&a->zero_point) && call->status == TG_OK && i < out * groups;
        i++) {

@@ -41,7 +41,7 @@ static void check(tgi_call *call, const tg_linear_int8_pack_source *a)
     TGI_WANT_SHAPE(call, a, scale, out);
   }
   TGI_WANT_SHAPE(call, a, zero_point, a->scale.shape[0]);
-  TGI_WANT_SHAPE(call, a, packed, tg_linear_int8_packed_bytes(out, in));
+  tgi_want_packed_bytes(call, &a->packed, tg_linear_int8_packed_bytes(out, in));
   for (int64_t o = 0; tgi_present(&a->zero_point) && o < a->zero_point.shape[0]; o++) {
     if (call->status == TG_OK) {
       const int64_t zero_point = (int64_t)value_of(&a->zero_point, o);

@@ -93,6 +93,15 @@ static void test_packing_errors(void **state)
                "grouped_linear_mxfp4_pack: scales: expected at most 252, got 253", error);
   s.scales[kScales - 1] = 252;
   EXPECT_OK(tg_grouped_linear_mxfp4_pack(&a, &error), error);
+  a = good; /* no expert of more columns than packed weights can have */
+  a.blocks.shape[0] = a.scales.shape[0] = 0;
+  a.blocks.shape[1] = a.scales.shape[1] = 1;
+  a.blocks.shape[2] = a.scales.shape[2] = INT64_C(1) << 55;
+  a.packed = tg_tensor_1d(NULL, TG_U8, 0);
+  EXPECT_ERROR(tg_grouped_linear_mxfp4_pack(&a, &error), TG_BAD_SHAPE,
+               "packed: expected extents of less than 2^63 packed bytes", error);
+  EXPECT_ERROR(tg_grouped_linear_mxfp4_unpack(&a, &error), TG_BAD_SHAPE,
+               "packed: expected extents of less than 2^63 packed bytes", error);
   assert_int_equal(tg_grouped_linear_mxfp4_pack(NULL, NULL), TG_BAD_ARGUMENT);
   assert_int_equal(tg_grouped_linear_mxfp4_packed_bytes(-1, 3, 32), 0);
   assert_int_equal(tg_grouped_linear_mxfp4_packed_bytes(1, -3, 32), 0);
