@@ -76,7 +76,9 @@ typedef struct tg_grouped_linear_mxfp4_fwd_args {
  *   e(r) is the expert that has row r; g(r) = slot[r] / slots_per_row with slot, else r.
  *
  *   x              in   [x_rows, in]     f32|f16|bf16         last axis contiguous; in is a
- * multiple of 32; without slot x_rows is rows weight         in   [bytes]          u8 packed by
+ *                                                             multiple of 32; without slot x_rows
+ *                                                             is rows
+ *   weight         in   [bytes]          u8                   packed by
  *                                                             tg_grouped_linear_mxfp4_pack
  *   bias           in   [experts, out]   f32, or dtype of x   optional; last axis contiguous
  *   offsets        in   [experts + 1]    i32                  0 first, never falling, at most rows
@@ -99,9 +101,11 @@ typedef struct tg_grouped_linear_mxfp4_fwd_args {
  *            of even and of odd columns; their sum, times half the scale, is added to the total
  *            group by group. Then bias, and one rounding to the dtype of y. The order depends on
  *            `in` alone. Activations are those of tg_grouped_linear_fwd.
- *            CUDA: f32 x: W is widened to f32 and the sum is that of tg_grouped_linear_fwd. x of 16
- *            bits: sums of groups by tensor cores, scaled and added in order; in a call of at most
- *            64 rows there are eight such totals, each of every eighth group, added in order.
+ *            CUDA: W is widened to f32 and the sum is that of tg_grouped_linear_fwd. From compute
+ *            capability 8.0 on, with x of 16 bits whose rows begin at multiples of 16 bytes (of one
+ *            row the step counts, too) and a weight at a multiple of 4: sums of groups by tensor
+ *            cores, scaled and added in order; in a call of at most 64 rows there are eight such
+ *            totals, each of every eighth group, added in order.
  * Workspace  tg_grouped_linear_mxfp4_fwd_workspace: some rows of x as f32 per thread; CUDA: about
  *            12 bytes an expert. With an activation and no preactivation: and z.
  *            Asynchronous; capturable; deterministic; batch-invariant: a row has the same bits
@@ -147,13 +151,16 @@ typedef struct tg_grouped_linear_mxfp4_bwd_args {
  *   dy       in   [rows, out]     dtype of dx, or f32   last axis contiguous
  *   weight   in   [bytes]         u8                    that of the forward
  *   offsets  in   [experts + 1]   i32                   those of the forward
- *   dx       out  [rows, in]      f32|f16|bf16          last axis contiguous; in is a multiple of
- * 32 dbias    acc  [experts, out]  dtype of dx, or f32   optional; last axis contiguous
+ *   dx       out  [rows, in]      f32|f16|bf16          last axis contiguous; in is a multiple
+ *                                                       of 32
+ *   dbias    acc  [experts, out]  dtype of dx, or f32   optional; last axis contiguous
  *
  * Math       The sums are those of tg_grouped_linear_bwd with W in bf16 if dx is, else in f32,
  *            which hold it exactly: f32 throughout, one rounding; split by `out` alone, and by an
  *            expert's rows for dbias.
- *            CUDA, dx and dy in bf16: products of tensor cores, added up in the order of `out`.
+ *            CUDA, compute capability 8.0 and later, dx and dy in bf16: products of tensor cores,
+ *            added up in the order of `out`, where out is a multiple of 32, rows of dy begin at
+ *            multiples of 16 bytes (of one row the step counts, too) and the weight does.
  * Workspace  tg_grouped_linear_mxfp4_bwd_workspace: about 8 MB of widened weights, and packed
  *            blocks, a few MB per thread; CUDA: about 12 bytes an expert.
  *            Asynchronous; capturable; deterministic; dx is batch-invariant as the forward is, and

@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 {
   __shared__ row_stages s;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, q = lane % 4;
-  const int panel_bytes = (int)w.groups * TGI_MXFP4_GROUP_BYTES;
+  const int64_t panel_bytes = w.groups * TGI_MXFP4_GROUP_BYTES;
   for (int64_t tile = blockIdx.x; tile < tiles_of(p); tile += gridDim.x) {
     begin_tile(s, p, tile);
     const int mine = s.tile.column_tile * kMmaWarps + warp;
@@ -120,11 +120,13 @@ tg_status multiply_turned(const tg_context *ctx, const mxfp4_problem &q)
                          q.w);
 }
 
-/* Whole panels: a stage of dy is one. */
+/* Whole panels: a stage of dy is one. The step counts of one row, too, or it would have other bits
+ * than among others. */
 bool takes(const tg_grouped_linear_mxfp4_bwd_args *a)
 {
   return a->dx.dtype == TG_BF16 && a->dy.dtype == TG_BF16 && rows_aligned(&a->dy, 16) &&
-         a->dy.shape[1] % TGI_PANEL_ROWS == 0 && (uintptr_t)a->weight.data % 16 == 0;
+         tgi_stride(&a->dy, 0) % 8 == 0 && a->dy.shape[1] % TGI_PANEL_ROWS == 0 &&
+         (uintptr_t)a->weight.data % 16 == 0;
 }
 
 } // namespace

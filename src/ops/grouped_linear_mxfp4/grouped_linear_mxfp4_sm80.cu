@@ -64,10 +64,11 @@ template <typename T> tg_status run(const tg_context *ctx, const mxfp4_problem &
                          p, q.w);
 }
 
+/* The step counts of one row, too, or it would have other bits than among others. */
 bool takes(const tg_grouped_linear_mxfp4_fwd_args *a)
 {
-  return a->x.dtype != TG_F32 && rows_aligned(&a->x, 16) && (uintptr_t)a->weight.data % 4 == 0 &&
-         tgi_panel_count(2 * a->y.shape[1]) <= INT32_MAX;
+  return a->x.dtype != TG_F32 && rows_aligned(&a->x, 16) && tgi_stride(&a->x, 0) % 8 == 0 &&
+         (uintptr_t)a->weight.data % 4 == 0 && tgi_panel_count(2 * a->y.shape[1]) <= INT32_MAX;
 }
 
 } // namespace

@@ -1,7 +1,7 @@
 /* Products with quantised weights of every number of rows from 1 to 300, on the CPU, and on a GPU
  * if there is one; and there of some numbers of rows of a long weight: a row has the bits that it
- * has alone. Of linear_fp8_fp8 on Hopper that holds up to 64 rows; more rows are a class of their
- * own. */
+ * has alone, also where rows lie a step apart that kernels cannot take. Of linear_fp8_fp8 on Hopper
+ * that holds up to 64 rows; more rows are a class of their own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,8 +44,8 @@ static const char *const kNames[kKinds] = {"linear_int8",    "linear_int8, dynam
 /* A product's memory on the context's device. */
 typedef struct product {
   product_kind kind;
-  int64_t out, in;
-  uint16_t *x, *y; /* bf16 */
+  int64_t out, in, step; /* step: of x's rows */
+  uint16_t *x, *y;       /* bf16 */
   void *weight, *scale;
   int64_t weight_bytes;
 } product;
@@ -119,11 +119,20 @@ static int64_t pack_fp8(int64_t out, int64_t in)
 
 /* ---- calls ---- */
 
+/* A matrix whose rows lie `step` apart. */
+static tg_tensor with_step(void *data, int64_t rows, int64_t cols, int64_t step)
+{
+  tg_tensor t = tg_tensor_2d(data, TG_BF16, rows, cols);
+  t.stride[0] = step;
+  t.stride[1] = 1;
+  return t;
+}
+
 /* Rows first .. first + rows - 1 of the product, to the host. */
 static void multiply(tg_context *ctx, const product *p, int64_t first, int64_t rows, uint16_t *to)
 {
   const size_t bytes = 2 * (size_t)(rows * p->out);
-  const tg_tensor x = tg_tensor_2d(p->x + first * p->in, TG_BF16, rows, p->in);
+  const tg_tensor x = with_step(p->x + first * p->step, rows, p->in, p->step);
   const tg_tensor y = tg_tensor_2d(p->y, TG_BF16, rows, p->out);
   const tg_tensor packed = tg_tensor_1d(p->weight, TG_U8, p->weight_bytes);
   tg_linear_int8_fwd_args int8 = {.x = x, .weight = packed, .y = y};
@@ -167,11 +176,22 @@ static void must_agree(tg_context *ctx, const product *p, int64_t rows, const ui
   }
 }
 
-static product open_product(tg_context *ctx, product_kind kind, int64_t out, int64_t in)
+/* About 1 in size, of either sign. */
+static uint16_t *make_rows(int64_t count)
 {
-  product p = {.kind = kind, .out = out, .in = in};
-  uint16_t *x = malloc(2 * (size_t)(kRows * in));
+  uint16_t *x = malloc(2 * (size_t)count);
   uint64_t s = 9;
+  for (int64_t i = 0; i < count; i++) {
+    const uint64_t z = next_bits(&s);
+    x[i] = (uint16_t)(0x3f00u + (z & 0xff) + ((z >> 8 & 1) << 15));
+  }
+  return x;
+}
+
+static product open_product(tg_context *ctx, product_kind kind, int64_t out, int64_t in,
+                            int64_t step)
+{
+  product p = {.kind = kind, .out = out, .in = in, .step = step};
   make_values(out, in);
   if (kind >= kFp8) {
     clear_nan_codes(out * in);
@@ -182,11 +202,8 @@ static product open_product(tg_context *ctx, product_kind kind, int64_t out, int
   p.weight = kind < kFp8Fp8 ? upload(ctx, g_packed, (size_t)p.weight_bytes)
                             : upload(ctx, g_bytes, (size_t)(out * in));
   p.scale = upload(ctx, g_scale, (size_t)out * sizeof g_scale[0]);
-  for (int64_t i = 0; i < kRows * in; i++) { /* about 1 in size, of either sign */
-    const uint64_t z = next_bits(&s);
-    x[i] = (uint16_t)(0x3f00u + (z & 0xff) + ((z >> 8 & 1) << 15));
-  }
-  p.x = upload(ctx, x, 2 * (size_t)(kRows * in));
+  uint16_t *x = make_rows(kRows * step);
+  p.x = upload(ctx, x, 2 * (size_t)(kRows * step));
   free(x);
   uint16_t *y = calloc((size_t)(kRows * out), 2);
   p.y = upload(ctx, y, 2 * (size_t)(kRows * out));
@@ -205,7 +222,7 @@ static void close_product(tg_context *ctx, product *p)
 static void every_number_of_rows(tg_context *ctx, product_kind kind, int64_t out)
 {
   const bool classes = kind >= kFp8Fp8 && strcmp(tg_context_entry(ctx), "sm90") == 0;
-  product p = open_product(ctx, kind, out, kIn);
+  product p = open_product(ctx, kind, out, kIn, kIn);
   uint16_t *alone = malloc(2 * (size_t)(kRows * out)), *many = malloc(2 * (size_t)(kRows * out));
   uint16_t *some = malloc(2 * (size_t)(kRows * out));
   for (int64_t i = 0; i < kRows; i++) {
@@ -231,7 +248,7 @@ static void some_numbers_of_rows(tg_context *ctx, product_kind kind, int64_t out
   static const int kNumbers[] = {2, 9, 16, 17, 32, 33, 64, 65, 128};
   enum { kMost = 128 };
   const bool classes = kind >= kFp8Fp8 && strcmp(tg_context_entry(ctx), "sm90") == 0;
-  product p = open_product(ctx, kind, out, in);
+  product p = open_product(ctx, kind, out, in, in);
   uint16_t *alone = malloc(2 * (size_t)(kMost * out)), *some = malloc(2 * (size_t)(kMost * out));
   for (int64_t i = 0; i < kMost; i++) {
     multiply(ctx, &p, i, 1, alone + i * out);
@@ -247,13 +264,72 @@ static void some_numbers_of_rows(tg_context *ctx, product_kind kind, int64_t out
   close_product(ctx, &p);
 }
 
+/* ---- rows a step apart that is no multiple of a vector ---- */
+
+static void rows_of_an_odd_step(tg_context *ctx, product_kind kind)
+{
+  enum { kTogether = 3 };
+  product p = open_product(ctx, kind, kOut, kIn, kIn + 4);
+  uint16_t alone[kOut], together[kTogether * kOut];
+  multiply(ctx, &p, 0, 1, alone);
+  multiply(ctx, &p, 0, kTogether, together);
+  must_agree(ctx, &p, 1, together, alone);
+  close_product(ctx, &p);
+}
+
+/* Weights in MXFP4 of one expert, forward and (turned) backward. */
+static void expert_rows_of_an_odd_step(tg_context *ctx, bool turned)
+{
+  enum { kSide = 64, kStep = kSide + 4, kTogether = 3, kScales = kSide * (kSide / 32) };
+  uint8_t scales[kScales];
+  uint16_t got[2][kTogether * kSide];
+  tg_error error;
+  make_values(kSide, kSide);
+  memset(scales, 124, sizeof scales);
+  const tg_grouped_linear_mxfp4_pack_source pack = {
+      .blocks = {.data = g_bytes, .dtype = TG_U8, .ndim = 4, .shape = {1, kSide, kSide / 32, 16}},
+      .scales = {.data = scales, .dtype = TG_U8, .ndim = 3, .shape = {1, kSide, kSide / 32}},
+      .packed =
+          tg_tensor_1d(g_packed, TG_U8, tg_grouped_linear_mxfp4_packed_bytes(1, kSide, kSide))};
+  EXPECT_OK(tg_grouped_linear_mxfp4_pack(&pack, &error), error);
+  tg_tensor weight = pack.packed;
+  weight.data = upload(ctx, g_packed, (size_t)weight.shape[0]);
+  uint16_t *rows = make_rows(kTogether * kStep);
+  void *from = upload(ctx, rows, 2 * (size_t)(kTogether * kStep));
+  void *to = upload(ctx, memset(got[0], 0, sizeof got[0]), sizeof got[0]);
+  free(rows);
+  for (int many = 0; many < 2; many++) {
+    const int32_t ends[2] = {0, many ? kTogether : 1};
+    const tg_tensor offsets = tg_tensor_1d(upload(ctx, ends, sizeof ends), TG_I32, 2);
+    const tg_tensor a = with_step(from, ends[1], kSide, kStep);
+    const tg_tensor c = tg_tensor_2d(to, TG_BF16, ends[1], kSide);
+    tg_grouped_linear_mxfp4_fwd_args fwd = {.x = a, .weight = weight, .offsets = offsets, .y = c};
+    tg_grouped_linear_mxfp4_bwd_args bwd = {.dy = a, .weight = weight, .offsets = offsets, .dx = c};
+    if (turned) {
+      run(ctx, "grouped_linear_mxfp4_bwd", &bwd, &bwd.workspace, &bwd.workspace_bytes);
+    } else {
+      run(ctx, "grouped_linear_mxfp4_fwd", &fwd, &fwd.workspace, &fwd.workspace_bytes);
+    }
+    must_run(ctx,
+             tg_memory_copy(ctx, got[many], sizeof got[0], to, sizeof got[0], sizeof got[0], 1));
+    tg_memory_free(ctx, offsets.data);
+  }
+  assert_memory_equal(got[0], got[1], 2 * kSide);
+  tg_memory_free(ctx, weight.data);
+  tg_memory_free(ctx, from);
+  tg_memory_free(ctx, to);
+}
+
 static void test_rows_on_the_cpu(void **state)
 {
   (void)state;
   tg_context *ctx = open_context(TG_BACKEND_CPU);
   for (int kind = 0; kind < kKinds; kind++) {
     every_number_of_rows(ctx, (product_kind)kind, kOut);
+    rows_of_an_odd_step(ctx, (product_kind)kind);
   }
+  expert_rows_of_an_odd_step(ctx, false);
+  expert_rows_of_an_odd_step(ctx, true);
   tg_context_destroy(ctx);
 }
 
@@ -268,7 +344,10 @@ static void test_rows_on_a_gpu(void **state)
     every_number_of_rows(ctx, (product_kind)kind, kWideOut);
     some_numbers_of_rows(ctx, (product_kind)kind, kWideOut, kLongIn);
     some_numbers_of_rows(ctx, (product_kind)kind, kWiderOut, kLongIn);
+    rows_of_an_odd_step(ctx, (product_kind)kind);
   }
+  expert_rows_of_an_odd_step(ctx, false);
+  expert_rows_of_an_odd_step(ctx, true);
   tg_context_destroy(ctx);
 }
 

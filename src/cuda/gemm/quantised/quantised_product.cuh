@@ -54,12 +54,12 @@ template <typename Args> bool takes_packed(const Args *a)
   return chunks > 0 && panels <= INT32_MAX / chunks && (uintptr_t)a->weight.data % 16 == 0;
 }
 
-/** Whether they take x as it is: rows of whole vectors. One row alone must have them, too, or it
+/** Whether they take x as it is: rows of whole vectors. The step counts of one row, too, or it
  * would have other bits than among others. */
 template <typename Args> bool takes_quantised(const Args *a)
 {
   return a->x.dtype != TG_F32 && a->x.shape[1] % 8 == 0 && rows_aligned(&a->x, 16) &&
-         takes_packed(a);
+         tgi_stride(&a->x, 0) % 8 == 0 && takes_packed(a);
 }
 
 /** Whether a call of that many rows is the widened weight's. f16 is not: its range is less than
