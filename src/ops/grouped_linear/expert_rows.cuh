@@ -22,14 +22,16 @@ struct rows_product {
 namespace
 {
 
-__device__ __forceinline__ void store_rows(const rows_product &p, const tile_sums &sums, int64_t e,
-                                           int64_t row0, int64_t col0)
+__device__ __forceinline__ void store_rows(const rows_product &p, const product_tiles &t,
+                                           const tile_sums &sums, int64_t e, int64_t row0,
+                                           int64_t col0)
 {
   const bool none = e == p.tiles.experts, bad = *p.tiles.bad != 0;
   const int64_t end = p.tiles.bound[e + 1];
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    const int64_t r = row0 + threadIdx.x / 16 * 4 + i;
+    const int line = threadIdx.x / 16 * 4 + i;
+    const int64_t r = row0 + line;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       const int64_t n = col0 + threadIdx.x % 16 * 4 + j;
@@ -38,7 +40,7 @@ __device__ __forceinline__ void store_rows(const rows_product &p, const tile_sum
         if (!none && p.bias.data) {
           v += load_any(p.bias.data, p.bias.dtype, e * p.bias.row_step + n);
         }
-        store_any(p.c, p.c_dtype, r * p.c_step + n, bad ? CUDART_NAN_F : v);
+        store_any(p.c, p.c_dtype, r * p.c_step + n, bad || t.source[line] < 0 ? CUDART_NAN_F : v);
       }
     }
   }

@@ -20,16 +20,17 @@ __global__ void __launch_bounds__(kProductThreads) grouped_linear_rows_kernel(co
     const int64_t e = expert_of_tile(p.tiles, row_tile), col0 = column_tile * kTileCols;
     const int64_t row0 = p.tiles.bound[e] + (row_tile - p.tiles.first_tile[e]) * kTileRows;
     const int64_t end = p.tiles.bound[e + 1], steps = e == p.tiles.experts ? 0 : p.steps;
+    __syncthreads(); /* the tile before has been stored */
     for (int i = threadIdx.x; i < kTileRows; i += kProductThreads) {
-      const bool exists = steps > 0 && row0 + i < end;
+      const bool exists = e < p.tiles.experts && row0 + i < end;
       t.source[i] = exists ? p.sources.of(row0 + i, column_tile == 0) : 0;
     }
     const int64_t b0 = e * p.b.expert_step;
     const auto load_a = [&](int line, int64_t k) {
       const int64_t from = t.source[line];
-      return row0 + line >= end ? 0.0f
-             : from < 0         ? CUDART_NAN_F
-                                : load_any(p.a.data, p.a.dtype, from * p.a.row_step + k);
+      return row0 + line >= end || from < 0
+                 ? 0.0f
+                 : load_any(p.a.data, p.a.dtype, from * p.a.row_step + k);
     };
     const auto load_b = [&](int line, int64_t k) {
       const int64_t n = col0 + line;
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(kProductThreads) grouped_linear_rows_kernel(co
     };
     tile_sums sums;
     multiply_tiles(sums, t, steps, true, p.b_along_k, load_a, load_b);
-    store_rows(p, sums, e, row0, col0);
+    store_rows(p, t, sums, e, row0, col0);
   }
 }
 

@@ -24,16 +24,17 @@ __global__ void __launch_bounds__(kProductThreads)
     const int64_t e = expert_of_tile(p.tiles, row_tile), col0 = column_tile * kTileCols;
     const int64_t row0 = p.tiles.bound[e] + (row_tile - p.tiles.first_tile[e]) * kTileRows;
     const int64_t end = p.tiles.bound[e + 1], steps = e == p.tiles.experts ? 0 : p.steps;
+    __syncthreads(); /* the tile before has been stored */
     for (int i = threadIdx.x; i < kTileRows; i += kProductThreads) {
-      const bool exists = steps > 0 && row0 + i < end;
+      const bool exists = e < p.tiles.experts && row0 + i < end;
       t.source[i] = exists ? p.sources.of(row0 + i, column_tile == 0) : 0;
     }
     const uint8_t *panels = w.panel(e, 0);
     const auto load_a = [&](int line, int64_t k) {
       const int64_t from = t.source[line];
-      return row0 + line >= end ? 0.0f
-             : from < 0         ? CUDART_NAN_F
-                                : load_any(p.a.data, p.a.dtype, from * p.a.row_step + k);
+      return row0 + line >= end || from < 0
+                 ? 0.0f
+                 : load_any(p.a.data, p.a.dtype, from * p.a.row_step + k);
     };
     const auto load_b = [&](int line, int64_t k) {
       const int64_t n = col0 + line;
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(kProductThreads)
     };
     tile_sums sums;
     multiply_tiles(sums, t, steps, true, kTurned, load_a, load_b);
-    store_rows(p, sums, e, row0, col0);
+    store_rows(p, t, sums, e, row0, col0);
   }
 }
 

@@ -52,9 +52,9 @@ __device__ __forceinline__ void begin_tile(row_stages &s, const rows_product &p,
   }
   __syncthreads();
   if (threadIdx.x < kTileRows) {
-    const int r = s.tile.row0 + (int)threadIdx.x;
-    const bool exists = r < s.tile.end && s.tile.e < p.tiles.experts;
-    s.source[threadIdx.x] = exists ? p.sources.of(r, s.tile.column_tile == 0) : -1;
+    const int row0 = s.tile.row0, i = threadIdx.x; /* row0 + 63 may be above 2^31 - 1 */
+    const bool exists = i < s.tile.end - row0 && s.tile.e < p.tiles.experts;
+    s.source[i] = exists ? p.sources.of(row0 + i, s.tile.column_tile == 0) : -1;
   }
   __syncthreads();
 }
@@ -95,10 +95,10 @@ __device__ __forceinline__ void store_element(const row_stages &s, const rows_pr
                                               int64_t column, float sum)
 {
   const row_tile t = s.tile;
-  const int r = t.row0 + row;
-  if (r >= t.end || column >= p.cols) {
+  if (row >= t.end - t.row0 || column >= p.cols) {
     return;
   }
+  const int r = t.row0 + row;
   const bool none = t.e == p.tiles.experts;
   float v = none ? 0.0f : sum;
   if (!none && p.bias.data) {
