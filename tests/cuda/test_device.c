@@ -242,6 +242,73 @@ static void test_late_data_error(void **state)
   tg_context_destroy(ctx);
 }
 
+/* A slot out of range of rows without columns: it is named, its row alone is NaN. */
+static void test_bad_slot_without_columns(void **state)
+{
+  (void)state;
+  if (tg_device_count() == 0) {
+    skip();
+  }
+  enum { kRows = 3, kOut = 5 };
+  typedef struct memory {
+    char packed[64]; /* the header alone */
+    float weight[4], y[kRows * kOut];
+    int32_t offsets[2], slot[kRows];
+  } memory;
+  tg_context *ctx = open_context(TG_BACKEND_CUDA);
+  memory host = {.offsets = {0, kRows}, .slot = {2, 7, 0}};
+  char none = 0;
+  const tg_grouped_linear_mxfp4_pack_source pack = {
+      .blocks = {.data = &none, .dtype = TG_U8, .ndim = 4, .shape = {1, kOut, 0, 16}},
+      .scales = {.data = &none, .dtype = TG_U8, .ndim = 3, .shape = {1, kOut, 0}},
+      .packed = tg_tensor_1d(host.packed, TG_U8, sizeof host.packed)};
+  assert_int_equal(tg_grouped_linear_mxfp4_pack(&pack, NULL), TG_OK);
+  void *device = NULL, *workspace = NULL;
+  assert_int_equal(tg_memory_allocate(ctx, sizeof host, &device), TG_OK);
+  assert_int_equal(tg_memory_allocate(ctx, 1 << 16, &workspace), TG_OK);
+  memory *there = device;
+  for (int mxfp4 = 0; mxfp4 < 2; mxfp4++) {
+    tg_memory_copy(ctx, device, sizeof host, &host, sizeof host, sizeof host, 1);
+    const tg_tensor x = tg_tensor_2d(there->weight, TG_F32, kRows, 0);
+    const tg_tensor y = tg_tensor_2d(there->y, TG_F32, kRows, kOut);
+    const tg_tensor offsets = tg_tensor_1d(there->offsets, TG_I32, 2);
+    const tg_tensor slot = tg_tensor_1d(there->slot, TG_I32, kRows);
+    const tg_grouped_linear_fwd_args plain = {
+        .x = x,
+        .weight = {.data = there->weight, .dtype = TG_F32, .ndim = 3, .shape = {1, kOut, 0}},
+        .offsets = offsets,
+        .slot = slot,
+        .y = y,
+        .slots_per_row = 1,
+        .workspace = workspace,
+        .workspace_bytes = 1 << 16};
+    const tg_grouped_linear_mxfp4_fwd_args packed = {
+        .x = x,
+        .weight = tg_tensor_1d(there->packed, TG_U8, sizeof host.packed),
+        .offsets = offsets,
+        .slot = slot,
+        .y = y,
+        .slots_per_row = 1,
+        .workspace = workspace,
+        .workspace_bytes = 1 << 16};
+    assert_int_equal(mxfp4 ? tg_grouped_linear_mxfp4_fwd(ctx, &packed)
+                           : tg_grouped_linear_fwd(ctx, &plain),
+                     TG_OK);
+    assert_int_equal(tg_context_check(ctx), TG_BAD_ARGUMENT);
+    assert_string_equal(tg_context_message(ctx),
+                        mxfp4 ? "grouped_linear_mxfp4_fwd: slot[1]: expected 0 to 2, got 7"
+                              : "grouped_linear_fwd: slot[1]: expected 0 to 2, got 7");
+    float y_here[kRows * kOut];
+    tg_memory_copy(ctx, y_here, sizeof y_here, there->y, sizeof y_here, sizeof y_here, 1);
+    for (int i = 0; i < kRows * kOut; i++) {
+      assert_true(i / kOut == 1 ? isnan(y_here[i]) : y_here[i] == 0);
+    }
+  }
+  tg_memory_free(ctx, workspace);
+  tg_memory_free(ctx, device);
+  tg_context_destroy(ctx);
+}
+
 static void test_views_of_other_devices(void **state)
 {
   (void)state;
@@ -267,6 +334,7 @@ int main(void)
       cmocka_unit_test(test_graphs_need_a_gpu),
       cmocka_unit_test(test_graphs),
       cmocka_unit_test(test_late_data_error),
+      cmocka_unit_test(test_bad_slot_without_columns),
       cmocka_unit_test(test_views_of_other_devices),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
