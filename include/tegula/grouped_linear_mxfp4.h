@@ -102,10 +102,10 @@ typedef struct tg_grouped_linear_mxfp4_fwd_args {
  *            group by group. Then bias, and one rounding to the dtype of y. The order depends on
  *            `in` alone. Activations are those of tg_grouped_linear_fwd.
  *            CUDA: W is widened to f32 and the sum is that of tg_grouped_linear_fwd. From compute
- *            capability 8.0 on, with x of 16 bits whose rows begin at multiples of 16 bytes (of one
- *            row the step counts, too) and a weight at a multiple of 4: sums of groups by tensor
- *            cores, scaled and added in order; in a call of at most 64 rows there are eight such
- *            totals, each of every eighth group, added in order.
+ *            capability 8.0 on, with x of 16 bits, if its rows (of one row the step counts, too)
+ *            and the weight begin at multiples of 16 bytes: sums of groups by tensor cores,
+ *            scaled and added in order; in a call of at most 64 rows there are eight such totals,
+ *            each of every eighth group, added in order.
  * Workspace  tg_grouped_linear_mxfp4_fwd_workspace: some rows of x as f32 per thread; CUDA: about
  *            12 bytes an expert. With an activation and no preactivation: and z.
  *            Asynchronous; capturable; deterministic; batch-invariant: a row has the same bits

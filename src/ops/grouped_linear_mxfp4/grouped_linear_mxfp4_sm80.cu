@@ -24,12 +24,18 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
     const int panel = s.tile.column_tile * kMmaWarps + warp;
     const int groups = s.tile.e == p.tiles.experts ? 0 : (int)w.groups;
     const bool exists = panel < w.panels && groups > 0;
-    const uint8_t *group = exists ? w.panel(s.tile.e, panel) : w.packed.data;
+    group_place at(exists ? w.panel(s.tile.e, panel) : w.packed.data);
     float total[2][kRowTiles][4] = {};
-    group_words next = read_group(group, exists);
+    group_words next = {};
+    if (exists) {
+      next = read_group(at, 0);
+    }
     for_stages(s, p, groups, [&](int k, uint32_t stage) {
       const group_words now = next;
-      next = read_group(group + (int64_t)(k + 1) * TGI_MXFP4_GROUP_BYTES, exists && k + 1 < groups);
+      at.skip(TGI_MXFP4_GROUP_BYTES);
+      if (exists && k + 1 < groups) {
+        next = read_group(at, 0);
+      }
       add_group_products<T, kRowTiles>(total, now, [&](int n, uint32_t(&x)[4]) {
         load_shared(x, stage + (8 * n + g) * kRowBytes + 16 * q);
       });
@@ -41,7 +47,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
           store_element(s, p, 8 * n + 2 * q + i % 2,
-                        (int64_t)panel * TGI_PANEL_ROWS + 16 * m + g + 8 * (i / 2), total[m][n][i]);
+                        (int64_t)panel * TGI_PANEL_ROWS + panel_row(m, i), total[m][n][i]);
         }
       }
     }
@@ -52,7 +58,7 @@ template <typename T> tg_status run(const tg_context *ctx, const mxfp4_problem &
 {
   rows_product p = q.p;
   if (p.tiles.rows <= kMostFew) {
-    const dim3 grid((unsigned)q.w.panels, few_tiles(p.tiles.experts, p.tiles.rows));
+    const dim3 grid = few_grid(ctx, q.w.panels, p.tiles.experts, p.tiles.rows);
     return launch(ctx, grouped_linear_mxfp4_few_kernel<T>, grid, kMmaThreads, 0, p, q.w,
                   static_cast<const int32_t *>(q.offsets->data), q.bad_offset);
   }
@@ -68,7 +74,7 @@ template <typename T> tg_status run(const tg_context *ctx, const mxfp4_problem &
 bool takes(const tg_grouped_linear_mxfp4_fwd_args *a)
 {
   return a->x.dtype != TG_F32 && rows_aligned(&a->x, 16) && tgi_stride(&a->x, 0) % 8 == 0 &&
-         (uintptr_t)a->weight.data % 4 == 0 && tgi_panel_count(2 * a->y.shape[1]) <= INT32_MAX;
+         (uintptr_t)a->weight.data % 16 == 0 && tgi_panel_count(2 * a->y.shape[1]) <= INT32_MAX;
 }
 
 } // namespace

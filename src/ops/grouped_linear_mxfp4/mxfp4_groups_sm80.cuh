@@ -1,8 +1,9 @@
 /**
  * A group of 32 columns of a panel, multiplied by tensor cores with rows of x, eight at a time.
  *
- * The weight is the left operand: lane 4 g + q reads line q of rows g, g + 8, g + 16 and g + 24 of
- * the panel, which are columns 8 q to 8 q + 7 of each. Codes j and j + 4 of a word are a pair, so
+ * The weight is the left operand: lane 4 g + q reads line q of rows 4 g to 4 g + 3 of the panel,
+ * 16 bytes, which are columns 8 q to 8 q + 7 of each. Rows g and g + 8 of a product's 16 are the
+ * panel's 4 g + 2 m and 4 g + 2 m + 1, m = 0 or 1. Codes j and j + 4 of a word are a pair, so
  * elements j and j + 4 of the lane's eight of x are one, too. A group's products are added by
  * themselves, then scaled, in f32.
  */
@@ -16,28 +17,44 @@
 inline namespace TGI_CUDA_ENTRY
 {
 
-/** A lane's part of a group. */
+/** A lane's part of a group: of four rows a word each, and a byte of the scales. */
 struct group_words {
-  uint32_t word[4], scale[4];
+  uint32_t word[4], scales;
 };
 
-/** Zeros if there is no such group. The packed weight is aligned to 4 bytes. */
-__device__ __forceinline__ group_words read_group(const uint8_t *group, bool exists)
+/** The row of a panel that element i of the sums of m is of. */
+__device__ __forceinline__ int panel_row(int m, int i)
 {
-  const int lane = threadIdx.x % kWarp, g = lane / 4, q = lane % 4;
-  group_words w = {};
-  if (exists) {
-    const uint8_t *line = group + TGI_PANEL_ROWS + q * TGI_MXFP4_LINE_BYTES;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      w.word[i] = *reinterpret_cast<const uint32_t *>(line + 4 * (g + 8 * i));
-      w.scale[i] = group[g + 8 * i];
-    }
-  }
-  return w;
+  return threadIdx.x % kWarp / 4 * 4 + 2 * m + i / 2;
 }
 
-/** total[m][n] += the group's products of rows 16 m .. of the panel with rows 8 n .. of x, of which
+/** Where a lane's part of a group lies. */
+struct group_place {
+  const uint8_t *words, *scales;
+
+  __device__ __forceinline__ explicit group_place(const uint8_t *group)
+  {
+    const int lane = threadIdx.x % kWarp, g = lane / 4, q = lane % 4;
+    words = group + TGI_PANEL_ROWS + q * TGI_MXFP4_LINE_BYTES + 16 * g;
+    scales = group + 4 * g;
+  }
+
+  __device__ __forceinline__ void skip(int bytes)
+  {
+    words += bytes;
+    scales += bytes;
+  }
+};
+
+/** Of a packed weight that is aligned to 16 bytes. Evicted first, for the cache is to hold x. */
+__device__ __forceinline__ group_words read_group(const group_place &at, int bytes)
+{
+  const uint4 words = __ldcs(reinterpret_cast<const uint4 *>(at.words + bytes));
+  return {{words.x, words.y, words.z, words.w},
+          __ldcs(reinterpret_cast<const uint32_t *>(at.scales + bytes))};
+}
+
+/** total[m][n] += the group's products of 16 rows of the panel with rows 8 n .. of x, of which
  * load(n, words) gives the lane's eight elements of row 8 n + g. */
 template <typename T, int kRowTilesOf, typename Load>
 __device__ __forceinline__ void add_group_products(float (&total)[2][kRowTilesOf][4],
@@ -55,7 +72,7 @@ __device__ __forceinline__ void add_group_products(float (&total)[2][kRowTilesOf
   }
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    scale[i] = scale_of(w.scale[i]);
+    scale[i] = scale_at(w.scales, i);
   }
 #pragma unroll
   for (int n = 0; n < kRowTilesOf; n++) {

@@ -14,7 +14,7 @@ namespace
 /** One thread: a header that does not fit is like an offset out of range. */
 __global__ void grouped_linear_mxfp4_bad_header_kernel(const mxfp4_weight w, int32_t *bad)
 {
-  if (!w.fits(true)) {
+  if (!w.fits(w.packed.data, true)) {
     *bad = 1;
   }
 }

@@ -26,12 +26,11 @@ struct mxfp4_weight {
            (e * panels + p) * groups * TGI_MXFP4_GROUP_BYTES;
   }
 
-  /** True if the header says what the call says. `recorder`: this thread records what does not
-   * fit. */
-  __device__ __forceinline__ bool fits(bool recorder) const
+  /** True if the header, of which `h` is a copy, says what the call says. `recorder`: this thread
+   * records what does not fit. */
+  __device__ __forceinline__ bool fits(const uint8_t *h, bool recorder) const
   {
-    const uint8_t *h = packed.data;
-    if (!packed_header_fits(packed, recorder)) {
+    if (!packed_header_fits(packed, h, recorder)) {
       return false;
     }
     const int64_t count = packed_long(h + offsetof(tgi_packed_header, experts), packed.aligned);
