@@ -2,7 +2,7 @@
  * The forward for few rows, as a token's: a block for panels of 32 rows of an expert's weight and
  * up to eight of the expert's rows of x. Its warps share a panel's groups of columns among them,
  * and their sums are added in the order of the warps. There is no kernel ahead of it: one warp
- * finds the block's expert in `offsets`. Groups are read three ahead, into registers.
+ * finds the block's expert in `offsets`. Groups are read two ahead, into registers.
  */
 #ifndef TGI_OPS_MXFP4_FEW_SM80_CUH
 #define TGI_OPS_MXFP4_FEW_SM80_CUH
@@ -15,7 +15,7 @@ inline namespace TGI_CUDA_ENTRY
 
 constexpr int kFewRows = 8, kMostFew = 64; /* rows of a block, of a call */
 constexpr int kFewBlocks = 4;              /* on a multiprocessor */
-constexpr int kFewWaves = 4; /* of blocks at the least, where a block has several panels */
+constexpr int kFewWaves = 6; /* of blocks at the least, where a block has several panels */
 
 /** As many blocks along rows as a call can need. */
 inline unsigned few_tiles(int64_t experts, int64_t rows)
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kMmaThreads, kFewBlocks)
                                     const int32_t *offsets, const fault_site bad_offset)
 {
   __shared__ few_shared s;
-  constexpr int kAhead = 3; /* groups that are on their way */
+  constexpr int kAhead = 2; /* groups that are on their way */
   constexpr int kBytes = kMmaWarps * TGI_MXFP4_GROUP_BYTES;
   find_few(s, p, w, offsets, bad_offset);
   if (s.rows.r0 == s.rows.r1) {
