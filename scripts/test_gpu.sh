@@ -58,7 +58,7 @@ rows=$("$build/tests/test_ops" --list ${TEST_GPU_ELEMENTS:+--max-elements "$TEST
 # leaks watches what is free.
 tests="test_gpu_runtime test_engine_device test_device_large test_attention_device test_attention_few test_norm_widths
   test_cross_entropy_directions test_gpu_gradients test_decoder test_few_rows test_linear_swiglu
-  test_quantised_rows test_quantised_ends test_device test_device_threads test_memory_convert"
+  test_quantised_rows test_quantised_ends test_mxfp4_device test_device test_device_threads test_memory_convert"
 
 # pass NAME WHAT...: rows or tests.
 pass() {

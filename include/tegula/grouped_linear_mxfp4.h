@@ -157,7 +157,8 @@ typedef struct tg_grouped_linear_mxfp4_bwd_args {
  *
  * Math       The sums are those of tg_grouped_linear_bwd with W in bf16 if dx is, else in f32,
  *            which hold it exactly: f32 throughout, one rounding; split by `out` alone, and by an
- *            expert's rows for dbias.
+ *            expert's rows for dbias. A CPU's products of bf16 pairs take values of W below 2^-126
+ *            as 0.
  *            CUDA, compute capability 8.0 and later, dx and dy in bf16: products of tensor cores,
  *            added up in the order of `out`, where out is a multiple of 32, rows of dy begin at
  *            multiples of 16 bytes (of one row the step counts, too) and the weight does.

@@ -3,9 +3,9 @@
  *
  * Two codes 16 bits apart in a word become a pair of 16-bit floats by shifts: sign and magnitude go
  * to the top of the sign, and of the exponent and mantissa. What they mean there is the value times
- * 2^-126 in bf16, which a multiplication takes back but for a half, and times 2^-14 in f16, which
- * goes to the sums: tensor cores read denormal f16 exactly. Scales are twice theirs, for then they
- * are normal numbers, whose bits are the byte's, one more.
+ * 2^-126 in bf16, and times 2^-14 in f16: tensor cores read denormal f16 exactly. A multiplication
+ * makes half of the value of it, in bf16 here, in f16 of the sums. The other factor of 2 is in the
+ * scales, which then are normal numbers with an exponent field of the byte plus 1.
  */
 #ifndef TGI_OPS_MXFP4_CODES_SM80_CUH
 #define TGI_OPS_MXFP4_CODES_SM80_CUH
@@ -30,7 +30,7 @@ __device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t 
   return __byte_perm(a, b, order);
 }
 
-/** What sums of products with code_pair are short of, but for a half, which the scales have. */
+/** What makes sums of products with half the values of those with code_pair. */
 template <typename T> constexpr float kCodeFactor = kIsBf16<T> ? 1.0f : 8192.0f;
 
 /** Codes j and j + 4 of a word, 0 <= j < 4; in bf16 half of them. */

@@ -15,7 +15,8 @@ inline namespace TGI_CUDA_ENTRY
 
 constexpr int kFewRows = 8, kMostFew = 64; /* rows of a block, of a call */
 constexpr int kFewBlocks = 4;              /* on a multiprocessor */
-constexpr int kFewWaves = 6; /* of blocks at the least, where a block has several panels */
+constexpr int kFewWaves =
+    6; /* of blocks that are left at the least, where one has several panels */
 
 /** As many blocks along rows as a call can need. */
 inline unsigned few_tiles(int64_t experts, int64_t rows)

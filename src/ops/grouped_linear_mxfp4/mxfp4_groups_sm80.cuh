@@ -46,7 +46,8 @@ struct group_place {
   }
 };
 
-/** Of a packed weight that is aligned to 16 bytes. Evicted first, for the cache is to hold x. */
+/** Of a packed weight that is aligned to 16 bytes. Evicted first: few rows of x are to stay in the
+ * first-level cache. */
 __device__ __forceinline__ group_words read_group(const group_place &at, int bytes)
 {
   const uint4 words = __ldcs(reinterpret_cast<const uint4 *>(at.words + bytes));

@@ -179,4 +179,6 @@ void tgi_moe_mlp_bwd_cost(const tg_moe_mlp_bwd_args *a, tgi_cost *cost)
   const int products =
       back + tgi_present(&a->ddown) + 2 * tgi_present(&a->dx) + 2 * tgi_present(&a->dgate_up);
   cost->flops = products * product(&a->slot, &a->down);
+  cost->read_bytes -= tgi_present(&a->dx) ? 0 : tgi_cost_bytes(&a->gate_up);
+  cost->read_bytes -= tgi_present(&a->dgate_up) ? 0 : tgi_cost_bytes(&a->x);
 }
