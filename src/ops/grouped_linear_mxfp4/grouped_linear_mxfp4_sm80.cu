@@ -24,18 +24,12 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
     const int panel = s.tile.column_tile * kMmaWarps + warp;
     const int groups = s.tile.e == p.tiles.experts ? 0 : (int)w.groups;
     const bool exists = panel < w.panels && groups > 0;
-    group_place at(exists ? w.panel(s.tile.e, panel) : w.packed.data);
+    const uint8_t *group = exists ? w.panel(s.tile.e, panel) : w.packed.data;
     float total[2][kRowTiles][4] = {};
-    group_words next = {};
-    if (exists) {
-      next = read_group(at, 0);
-    }
+    group_words next = read_group(group, exists);
     for_stages(s, p, groups, [&](int k, uint32_t stage) {
       const group_words now = next;
-      at.skip(TGI_MXFP4_GROUP_BYTES);
-      if (exists && k + 1 < groups) {
-        next = read_group(at, 0);
-      }
+      next = read_group(group + (int64_t)(k + 1) * TGI_MXFP4_GROUP_BYTES, exists && k + 1 < groups);
       add_group_products<T, kRowTiles>(total, now, [&](int n, uint32_t(&x)[4]) {
         load_shared(x, stage + (8 * n + g) * kRowBytes + 16 * q);
       });
@@ -47,7 +41,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
           store_element(s, p, 8 * n + 2 * q + i % 2,
-                        (int64_t)panel * TGI_PANEL_ROWS + panel_row(m, i), total[m][n][i]);
+                        (int64_t)panel * TGI_PANEL_ROWS + 16 * m + g + 8 * (i / 2), total[m][n][i]);
         }
       }
     }

@@ -7,7 +7,7 @@
 #ifndef TGI_OPS_MXFP4_FEW_SM80_CUH
 #define TGI_OPS_MXFP4_FEW_SM80_CUH
 
-#include "ops/grouped_linear_mxfp4/mxfp4_groups_sm80.cuh"
+#include "ops/grouped_linear_mxfp4/mxfp4_few_words_sm80.cuh"
 #include "ops/grouped_linear_mxfp4/mxfp4_rows_sm80.cuh"
 
 inline namespace TGI_CUDA_ENTRY
@@ -169,15 +169,15 @@ __global__ void __launch_bounds__(kMmaThreads, kFewBlocks)
   const int warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, q = threadIdx.x % 4;
   const int groups = s.rows.e == p.tiles.experts ? 0 : (int)w.groups;
   const unsigned panels = (unsigned)w.panels;
-  group_place at(w.packed.data);
-  group_words words[kAhead];
+  few_place at(w.packed.data);
+  few_words words[kAhead];
   const auto read = [&](int i, int k) {
     if (k < groups) {
-      words[i] = read_group(at, i * kBytes);
+      words[i] = read_few(at, i * kBytes);
     }
   };
   const auto begin = [&](unsigned panel) {
-    at = group_place(w.panel(groups > 0 ? s.rows.e : 0, panel) + warp * TGI_MXFP4_GROUP_BYTES);
+    at = few_place(w.panel(groups > 0 ? s.rows.e : 0, panel) + warp * TGI_MXFP4_GROUP_BYTES);
 #pragma unroll
     for (int i = 0; i < kAhead; i++) {
       read(i, warp + i * kMmaWarps);
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kMmaThreads, kFewBlocks)
     for (int m = 0; m < 2; m++) {
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        s.part[which][warp][2 * q + i % 2][panel_row(m, i)] = total[m][0][i];
+        s.part[which][warp][2 * q + i % 2][few_panel_row(m, i)] = total[m][0][i];
       }
     }
     __syncthreads();

@@ -1,11 +1,11 @@
 /**
  * A group of 32 columns of a panel, multiplied by tensor cores with rows of x, eight at a time.
  *
- * The weight is the left operand: lane 4 g + q reads line q of rows 4 g to 4 g + 3 of the panel,
- * 16 bytes, which are columns 8 q to 8 q + 7 of each. Rows g and g + 8 of a product's 16 are the
- * panel's 4 g + 2 m and 4 g + 2 m + 1, m = 0 or 1. Codes j and j + 4 of a word are a pair, so
- * elements j and j + 4 of the lane's eight of x are one, too. A group's products are added by
- * themselves, then scaled, in f32.
+ * The weight is the left operand: lane 4 g + q has line q of four rows of the panel, which are
+ * columns 8 q to 8 q + 7 of each; rows g and g + 8 of a product's 16 are the first and second of
+ * them, or the third and fourth. Codes j and j + 4 of a word are a pair, so elements j and j + 4 of
+ * the lane's eight of x are one, too. A group's products are added by themselves, then scaled, in
+ * f32.
  */
 #ifndef TGI_OPS_MXFP4_GROUPS_SM80_CUH
 #define TGI_OPS_MXFP4_GROUPS_SM80_CUH
@@ -17,49 +17,49 @@
 inline namespace TGI_CUDA_ENTRY
 {
 
-/** A lane's part of a group: of four rows a word each, and a byte of the scales. */
+/** A lane's part of a group: of rows g, g + 8, g + 16 and g + 24. */
 struct group_words {
-  uint32_t word[4], scales;
-};
+  uint32_t word[4], scale[4];
 
-/** The row of a panel that element i of the sums of m is of. */
-__device__ __forceinline__ int panel_row(int m, int i)
-{
-  return threadIdx.x % kWarp / 4 * 4 + 2 * m + i / 2;
-}
-
-/** Where a lane's part of a group lies. */
-struct group_place {
-  const uint8_t *words, *scales;
-
-  __device__ __forceinline__ explicit group_place(const uint8_t *group)
+  /** Codes j and j + 4 of row i. */
+  template <typename T> __device__ __forceinline__ uint32_t pair(int i, int j) const
   {
-    const int lane = threadIdx.x % kWarp, g = lane / 4, q = lane % 4;
-    words = group + TGI_PANEL_ROWS + q * TGI_MXFP4_LINE_BYTES + 16 * g;
-    scales = group + 4 * g;
+    return code_pair<T>(word[i], j);
   }
 
-  __device__ __forceinline__ void skip(int bytes)
+  __device__ __forceinline__ float scale_at(int i) const
   {
-    words += bytes;
-    scales += bytes;
+    return scale_of(scale[i]);
+  }
+
+  /** What sums of products with pairs are short of. */
+  template <typename T> static __device__ __forceinline__ float factor()
+  {
+    return kCodeFactor<T>;
   }
 };
 
-/** Of a packed weight that is aligned to 16 bytes. Evicted first: few rows of x are to stay in the
- * first-level cache. */
-__device__ __forceinline__ group_words read_group(const group_place &at, int bytes)
+/** Zeros if there is no such group. The packed weight is aligned to 4 bytes. */
+__device__ __forceinline__ group_words read_group(const uint8_t *group, bool exists)
 {
-  const uint4 words = __ldcs(reinterpret_cast<const uint4 *>(at.words + bytes));
-  return {{words.x, words.y, words.z, words.w},
-          __ldcs(reinterpret_cast<const uint32_t *>(at.scales + bytes))};
+  const int lane = threadIdx.x % kWarp, g = lane / 4, q = lane % 4;
+  group_words w = {};
+  if (exists) {
+    const uint8_t *line = group + TGI_PANEL_ROWS + q * TGI_MXFP4_LINE_BYTES;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      w.word[i] = *reinterpret_cast<const uint32_t *>(line + 4 * (g + 8 * i));
+      w.scale[i] = group[g + 8 * i];
+    }
+  }
+  return w;
 }
 
 /** total[m][n] += the group's products of 16 rows of the panel with rows 8 n .. of x, of which
  * load(n, words) gives the lane's eight elements of row 8 n + g. */
-template <typename T, int kRowTilesOf, typename Load>
+template <typename T, int kRowTilesOf, typename Words, typename Load>
 __device__ __forceinline__ void add_group_products(float (&total)[2][kRowTilesOf][4],
-                                                   const group_words &w, const Load &load)
+                                                   const Words &w, const Load &load)
 {
   uint32_t low[2][4], high[2][4]; /* pairs 0 and 1, 2 and 3, of the lane's two rows each */
   float scale[4];
@@ -67,13 +67,13 @@ __device__ __forceinline__ void add_group_products(float (&total)[2][kRowTilesOf
   for (int m = 0; m < 2; m++) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      low[m][i] = code_pair<T>(w.word[2 * m + i % 2], i / 2);
-      high[m][i] = code_pair<T>(w.word[2 * m + i % 2], 2 + i / 2);
+      low[m][i] = w.template pair<T>(2 * m + i % 2, i / 2);
+      high[m][i] = w.template pair<T>(2 * m + i % 2, 2 + i / 2);
     }
   }
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    scale[i] = scale_at(w.scales, i);
+    scale[i] = w.scale_at(i);
   }
 #pragma unroll
   for (int n = 0; n < kRowTilesOf; n++) {
@@ -88,7 +88,8 @@ __device__ __forceinline__ void add_group_products(float (&total)[2][kRowTilesOf
       multiply_small<T>(d, high[m], b2, b3, true);
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        total[m][n][i] = fmaf(scale[2 * m + i / 2], d[i] * kCodeFactor<T>, total[m][n][i]);
+        total[m][n][i] =
+            fmaf(scale[2 * m + i / 2], d[i] * Words::template factor<T>(), total[m][n][i]);
       }
     }
   }
