@@ -10,6 +10,10 @@
 #include "ops/grouped_linear_mxfp4/mxfp4_codes_sm80.cuh"
 #include "ops/grouped_linear_mxfp4/mxfp4_rows_sm80.cuh"
 
+extern "C" {
+#include "ops/refusal_rules.h"
+}
+
 namespace
 {
 
@@ -120,13 +124,11 @@ tg_status multiply_turned(const tg_context *ctx, const mxfp4_problem &q)
                          q.w);
 }
 
-/* Whole panels: a stage of dy is one. The step counts of one row, too, or it would have other bits
- * than among others. */
+/* Whole panels: a stage of dy is one. */
 bool takes(const tg_grouped_linear_mxfp4_bwd_args *a)
 {
-  return a->dx.dtype == TG_BF16 && a->dy.dtype == TG_BF16 && rows_aligned(&a->dy, 16) &&
-         tgi_stride(&a->dy, 0) % 8 == 0 && a->dy.shape[1] % TGI_PANEL_ROWS == 0 &&
-         (uintptr_t)a->weight.data % 16 == 0;
+  return a->dx.dtype == TG_BF16 && a->dy.dtype == TG_BF16 && tgi_any_rows_begin_at(&a->dy, 16) &&
+         a->dy.shape[1] % TGI_PANEL_ROWS == 0 && (uintptr_t)a->weight.data % 16 == 0;
 }
 
 } // namespace

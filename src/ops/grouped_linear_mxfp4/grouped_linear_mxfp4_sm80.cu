@@ -10,6 +10,10 @@
  */
 #include "ops/grouped_linear_mxfp4/mxfp4_few_sm80.cuh"
 
+extern "C" {
+#include "ops/refusal_rules.h"
+}
+
 namespace
 {
 
@@ -64,10 +68,9 @@ template <typename T> tg_status run(const tg_context *ctx, const mxfp4_problem &
                          p, q.w);
 }
 
-/* The step counts of one row, too, or it would have other bits than among others. */
 bool takes(const tg_grouped_linear_mxfp4_fwd_args *a)
 {
-  return a->x.dtype != TG_F32 && rows_aligned(&a->x, 16) && tgi_stride(&a->x, 0) % 8 == 0 &&
+  return a->x.dtype != TG_F32 && tgi_any_rows_begin_at(&a->x, 16) &&
          (uintptr_t)a->weight.data % 16 == 0 && tgi_panel_count(2 * a->y.shape[1]) <= INT32_MAX;
 }
 

@@ -38,6 +38,33 @@ typedef struct memory {
 
 static memory g_host;
 
+/* The GPU, or nothing where there is none. */
+typedef struct gpu {
+  tg_context *ctx;
+  memory *there;
+} gpu;
+
+static int open_gpu(void **state)
+{
+  static gpu on;
+  *state = &on;
+  if (tg_device_count() > 0) {
+    on.ctx = open_context(TG_BACKEND_CUDA);
+    on.there = upload(on.ctx, &g_host, sizeof g_host);
+  }
+  return 0;
+}
+
+static int close_gpu(void **state)
+{
+  gpu *on = *state;
+  if (on->ctx) {
+    tg_memory_free(on->ctx, on->there);
+    tg_context_destroy(on->ctx);
+  }
+  return 0;
+}
+
 static uint8_t g_blocks[16 * kScales], g_scales[kScales];
 
 /* Random codes, scales of `least` and the next three, x of 0.5 to 2 (bf16; f16: of 1.75 to 2) in
@@ -88,13 +115,13 @@ static void multiply(tg_context *ctx, memory *there, tg_dtype dtype, int64_t row
 
 static void test_panels_of_a_block(void **state)
 {
-  (void)state;
-  if (tg_device_count() == 0) {
+  gpu *on = *state;
+  if (!on->ctx) {
     skip();
   }
+  tg_context *ctx = on->ctx;
+  memory *there = on->there;
   static uint16_t one[kFew * kOut];
-  tg_context *ctx = open_context(TG_BACKEND_CUDA);
-  memory *there = upload(ctx, &g_host, sizeof g_host);
   const int multiprocessors = ctx->device->multiprocessors;
   fill(kFew, 123);
   for (int i = 0; i < 2; i++) {
@@ -109,8 +136,6 @@ static void test_panels_of_a_block(void **state)
     assert_true(one[0] != one[1] && one[kFew * kOut - 2] != one[kFew * kOut - 1]);
   }
   ctx->device->multiprocessors = multiprocessors;
-  tg_memory_free(ctx, there);
-  tg_context_destroy(ctx);
 }
 
 /* W[e, o, i]: codes of low halves come first. */
@@ -170,20 +195,18 @@ static void check_values(tg_context *ctx, memory *there, int rows, int least, in
 
 static void test_values(void **state)
 {
-  (void)state;
-  if (tg_device_count() == 0) {
+  gpu *on = *state;
+  if (!on->ctx) {
     skip();
   }
-  tg_context *ctx = open_context(TG_BACKEND_CUDA);
-  memory *there = upload(ctx, &g_host, sizeof g_host);
+  tg_context *ctx = on->ctx;
+  memory *there = on->there;
   const int rows[] = {kFew, kMany};
   for (int i = 0; i < 2; i++) {
     check_values(ctx, there, rows[i], 0, 110);
     check_values(ctx, there, rows[i], 123, 0);
     check_values(ctx, there, rows[i], 249, -110);
   }
-  tg_memory_free(ctx, there);
-  tg_context_destroy(ctx);
 }
 
 /* The error that the check after a call gives; row: which alone is NaN, or -1: all. */
@@ -225,16 +248,14 @@ static void errors_of(tg_context *ctx, memory *there, int32_t rows)
 
 static void test_errors_in_data(void **state)
 {
-  (void)state;
-  if (tg_device_count() == 0) {
+  gpu *on = *state;
+  if (!on->ctx) {
     skip();
   }
-  tg_context *ctx = open_context(TG_BACKEND_CUDA);
-  memory *there = upload(ctx, &g_host, sizeof g_host);
+  tg_context *ctx = on->ctx;
+  memory *there = on->there;
   errors_of(ctx, there, kFew);
   errors_of(ctx, there, kMany);
-  tg_memory_free(ctx, there);
-  tg_context_destroy(ctx);
 }
 
 int main(void)
@@ -242,5 +263,5 @@ int main(void)
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_panels_of_a_block),
                                      cmocka_unit_test(test_values),
                                      cmocka_unit_test(test_errors_in_data)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, open_gpu, close_gpu);
 }
